@@ -1,0 +1,84 @@
+# hybrid-train: `make run` and `make test` do all the set-up there is; `make help` lists the rest.
+#
+# Sources are found by room (src/ROOM/*.c; kernels also cpu/*.c), so a new file needs no line here. What
+# is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and the
+# same under build/asan/ and build/tsan/ for the two sanitizer variants.
+
+# Rooms in order: each may use those before it and none after it.
+ROOMS := base kernels memory formats data model optim phases trainer
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+# All cores unless -j was given (the command line wins over this). `clean` with other goals is done
+# in the order written.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+ifneq ($(and $(filter clean,$(MAKECMDGOALS)),$(filter-out clean,$(MAKECMDGOALS))),)
+.NOTPARALLEL:
+endif
+
+include make/flags.mk
+include make/library.mk
+include make/cuda.mk
+include make/tests.mk
+include make/install.mk
+
+##@ Build and use
+
+.PHONY: all lib bin
+all: lib bin build-note ## build libraries and programs (this is what plain `make` does)
+lib: $(STATIC_LIB) $(SHARED_LIB) $(CUDA_LIB) ## build/lib/libhybrid.a and libhybrid.so
+bin: $(PROGRAMS) ## the programs, into build/bin
+
+# Extra arguments replace these: make run ARGS="--model gpt2-124m --data my.txt"
+ARGS ?= --profile aggressive
+
+.PHONY: run deps
+run: ## install what is missing, build, train (ARGS="..." replaces --profile aggressive)
+	@scripts/install-deps.sh
+	@$(MAKE) --no-print-directory all
+	$(BUILD)/bin/hybrid-train $(ARGS)
+
+deps: ## install the packages that building and testing need
+	@scripts/install-deps.sh --tests
+
+.PHONY: examples
+examples: $(EXAMPLES) ## examples/*.c, each a program that uses the public header alone
+
+.PHONY: bench
+bench: $(BENCHES) ## build and run the measurements in bench/
+	@for b in $(BENCHES) $(wildcard bench/*.sh); do echo "== $$b"; "$$b" || exit 1; done
+
+##@ Keep it good
+
+FORMATTED = $(wildcard include/*.h $(foreach d,src tests bench examples,$d/*.[ch] $d/*/*.[ch] $d/*/*/*.[ch]))
+TIDY_SOURCES = $(LIB_SOURCES) $(CLI_SOURCES)
+
+.PHONY: tidy format format-check
+tidy: $(TIDY_SOURCES:%=tidy/%) ## clang-tidy over src/
+
+.PHONY: $(TIDY_SOURCES:%=tidy/%)
+$(TIDY_SOURCES:%=tidy/%): tidy/%:
+	$(call say,TIDY,$*)
+	$(Q)clang-tidy --quiet $* -- $(BASE_CFLAGS) -Wno-unknown-pragmas 2>/dev/null
+
+format: ## clang-format all sources in place
+	$(Q)clang-format -i $(FORMATTED)
+
+format-check: ## fail when clang-format would change a file
+	$(Q)clang-format --dry-run -Werror $(FORMATTED)
+
+.PHONY: clean
+clean: ## remove build/
+	$(Q)rm -rf $(BUILD)
+
+.PHONY: help
+help: ## this list
+	@awk -f make/help.awk $(MAKEFILE_LIST)
+
+.PHONY: FORCE
+FORCE:

@@ -1,0 +1,267 @@
+/* hybrid.h: train transformer language models from C.
+ *
+ * The whole library in one header, read from top to bottom:
+ *
+ *   1. Errors          every call returns hy_status; hy_error_message() says what was wrong.
+ *   2. Configuration   a set of named values with defaults, profiles, files and overrides.
+ *   3. Trainer         made from a configuration; runs to the end, or step by step.
+ *   4. Looking         what the run came to, what it keeps in memory, what this machine is.
+ *
+ * A complete program:
+ *
+ *     hy_config *config;
+ *     hy_trainer *trainer;
+ *     if (hy_config_create(&config) != HY_OK) return 1;
+ *     hy_config_set(config, "model", "nano", HY_FROM_CALLER);
+ *     hy_config_set(config, "steps", "200", HY_FROM_CALLER);
+ *     if (hy_trainer_create(config, NULL, &trainer) != HY_OK || hy_trainer_run(trainer) != HY_OK)
+ *         fprintf(stderr, "%s\n", hy_error_message());
+ *     hy_trainer_destroy(trainer);
+ *     hy_config_destroy(config);
+ *
+ * Ownership: what a _create call gives you, the matching _destroy takes back; NULL is accepted there.
+ * Strings given to the library are copied. Pointers inside structs the library fills stay its own and
+ * live as long as the handle they came from, unless a comment says less.
+ *
+ * Threads: a handle belongs to one thread at a time. Two trainers may live side by side. Only
+ * hy_trainer_request_stop() may be called from anywhere, a signal handler included.
+ *
+ * The library never prints and never exits. */
+#ifndef HYBRID_H
+#define HYBRID_H
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HYBRID_VERSION "0.1.0"
+
+/* ---- 1. Errors ------------------------------------------------------------------------------- */
+
+/* What went wrong in this thread's last call that did not return HY_OK: one sentence that names the
+ * thing, its value and what is accepted. Valid until the next failing call of this thread. */
+const char *hy_error_message(void);
+
+/* ---- 2. Configuration -------------------------------------------------------------------------- */
+
+/* Every value has a key like "train.batch_size". The part after the dot is unique and may be used alone
+ * ("batch_size"); the program's flag is that part with dashes (--batch-size). hy_config_key() lists
+ * them all. When a value is set in several ways, the stronger origin wins whatever the order of calls;
+ * within one origin the later call wins. */
+typedef struct hy_config hy_config;
+
+typedef enum hy_origin {
+    HY_FROM_DEFAULT = 0, /* built in */
+    HY_FROM_PRESET = 1,  /* the model preset */
+    HY_FROM_PROFILE = 2, /* conservative, balanced, aggressive */
+    HY_FROM_FILE = 3,    /* a configuration file */
+    HY_FROM_SET = 4,     /* --set key=value */
+    HY_FROM_FLAG = 5,    /* a flag of its own */
+    HY_FROM_CALLER = 6   /* a program's own choice: as strong as a flag */
+} hy_origin;
+
+/* What a key is: for help texts and completion. */
+typedef struct hy_config_key_info {
+    const char *key;      /* "train.batch_size" */
+    const char *flag;     /* "--batch-size" */
+    const char *type;     /* "integer", "number", "switch", "choice", "text", "bytes" */
+    const char *accepted; /* "1 to 65536", "adamw", "auto, cpu, cuda", ... */
+    const char *fallback; /* the default, as written */
+    const char *help;     /* one sentence */
+} hy_config_key_info;
+
+hy_status hy_config_create(hy_config **out);
+void hy_config_destroy(hy_config *config);
+
+/* Reads a libconfig file. A wrong key or value fails with the file, the line, what is accepted and the
+ * nearest key; nothing of the file is taken then. Several files may be loaded; the later one wins.
+ * Where no such file exists, the name of a card file means the built-in one ("rtx5080"). */
+hy_status hy_config_load(hy_config *config, const char *path);
+
+/* Loads the configuration that a run was made with, as a file: `folder` is the run's folder or one of its
+ * checkpoints; "auto" means the newest run below runs/. With this, resuming needs no other values. */
+hy_status hy_config_load_run(hy_config *config, const char *folder);
+
+/* Sets one value from text. "profile" and "model" bring their own values with them, as weaker origins. */
+hy_status hy_config_set(hy_config *config, const char *key, const char *value, hy_origin origin);
+
+/* The value of a key as text, and where it came from ("default", "profile balanced",
+ * "my.cfg:12", "flag --batch-size"); origin may be NULL. Strings live until the config changes. */
+hy_status hy_config_get(const hy_config *config, const char *key, const char **value,
+                        const char **origin);
+
+/* Key number i, or NULL when i is past the last. */
+const hy_config_key_info *hy_config_key(size_t i);
+
+/* What a name means: a key, its last part alone, a flag ("--batch-size"), or a name that other tools
+ * use for it ("learning_rate", "--checkpoint-every-layer"). NULL when it means nothing. */
+const hy_config_key_info *hy_config_find(const char *name);
+
+/* The whole result as a libconfig file that can be loaded again, each line with its origin as a
+ * comment. Allocated; free with hy_free. */
+hy_status hy_config_print(const hy_config *config, char **out);
+
+/* Names of the built-in presets ("model"), profiles ("profile") and card files ("gpu"); NULL past the
+ * last. hy_builtin_text gives the file itself. */
+const char *hy_builtin_name(const char *kind, size_t i);
+const char *hy_builtin_text(const char *kind, const char *name);
+
+void hy_free(void *allocated_by_the_library);
+
+/* ---- 3. Trainer -------------------------------------------------------------------------------- */
+
+typedef struct hy_trainer hy_trainer;
+
+/* One optimizer step, or one move in Predict. */
+typedef struct hy_step_info {
+    int64_t step;        /* from 1 */
+    int64_t steps_total; /* planned */
+    hy_phase phase;
+    const char *reason; /* why this phase, "" when nothing changed */
+    double loss;        /* mean over this step's counted tokens, nats */
+    double lr;
+    double grad_norm; /* before clipping */
+    int64_t tokens;   /* trained on so far */
+    double tokens_per_second; /* recent */
+    double seconds;           /* this step */
+    double elapsed;           /* since the start of the run, earlier sittings included */
+    double remaining;         /* expected, seconds */
+    double confidence;        /* that predicting pays, 0 to 1 */
+    hy_dtype precision;
+    int64_t batch_size, grad_accum;
+    uint64_t vram_bytes, vram_peak_bytes; /* live on the device now; the most so far */
+    uint64_t host_pinned_bytes;
+    uint64_t bytes_moved;   /* between places, in this step */
+    double wait_seconds;    /* compute waited for copies or data */
+    bool was_skipped;       /* the gradient was not finite: nothing was updated */
+} hy_step_info;
+
+typedef struct hy_eval_info {
+    int64_t step;
+    double loss;   /* mean nats per token on held-out data */
+    int64_t tokens;
+    double seconds;
+    bool is_final;
+} hy_eval_info;
+
+typedef enum hy_message_level { HY_NOTE = 0, HY_WARNING = 1 } hy_message_level;
+
+/* What a run tells while it goes on. Any callback may be NULL. Structs live during the call. */
+typedef struct hy_observer {
+    void *user;
+    void (*on_message)(void *user, hy_message_level level, const char *text);
+    void (*on_step)(void *user, const hy_step_info *info);
+    void (*on_eval)(void *user, const hy_eval_info *info);
+    void (*on_progress)(void *user, const char *what, double fraction); /* long work beside steps */
+    void (*on_save)(void *user, const char *path, double seconds, uint64_t bytes);
+} hy_observer;
+
+/* Builds everything a run needs: checks the configuration, opens the data, plans and takes all memory,
+ * initialises the weights or loads the checkpoint it resumes. Nothing is written before all checks have
+ * passed. observer may be NULL; it is copied. */
+hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer, hy_trainer **out);
+void hy_trainer_destroy(hy_trainer *trainer);
+
+/* Runs to the end: steps, validation, checkpoints, metrics, summary. HY_STOPPED when a stop was asked
+ * for: the step in progress was finished and a checkpoint was saved. */
+hy_status hy_trainer_run(hy_trainer *trainer);
+
+/* One optimizer step, for loops of your own. No validation and no saving happen by themselves.
+ * info may be NULL. */
+hy_status hy_trainer_step(hy_trainer *trainer, hy_step_info *info);
+
+/* Held-out loss now. */
+hy_status hy_trainer_evaluate(hy_trainer *trainer, hy_eval_info *info);
+
+typedef struct hy_sample_options {
+    const char *prompt;  /* NULL or "": begin freely */
+    int32_t tokens;      /* how many to add */
+    double temperature;  /* 0: always the likeliest */
+    int32_t top_k;       /* 0: all */
+    uint64_t seed;
+} hy_sample_options;
+
+/* Text continued by the model as it is now; the prompt is not repeated. Allocated; free with hy_free.
+ * text may hold zero bytes; *size counts them (size may be NULL). */
+hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
+                            size_t *size);
+
+/* Saves a checkpoint into the run's folder now. */
+hy_status hy_trainer_save(hy_trainer *trainer);
+
+/* Asks hy_trainer_run to stop after the step in progress. Safe in a signal handler. */
+void hy_trainer_request_stop(hy_trainer *trainer);
+
+/* ---- 4. Looking -------------------------------------------------------------------------------- */
+
+/* A cell of the placement table. */
+typedef struct hy_memory_cell {
+    hy_place place;
+    hy_dtype dtype;
+    uint64_t planned_bytes;
+    uint64_t measured_bytes; /* the most that was live in this phase */
+} hy_memory_cell;
+
+typedef struct hy_phase_summary {
+    int64_t steps;
+    double seconds;
+    double wait_seconds;
+    uint64_t bytes_moved;
+    uint64_t vram_planned_bytes, vram_peak_bytes;
+    hy_memory_cell memory[HY_CLASS_COUNT];
+} hy_phase_summary;
+
+typedef struct hy_summary {
+    const char *model;
+    const char *device;
+    const char *matmul;      /* how the device multiplies: library, core type */
+    const char *data;
+    const char *out;         /* the run's folder; "" when nothing is written */
+    int64_t parameters;
+    int64_t steps_total;     /* planned */
+    int64_t steps, full_steps, predicted_steps, correct_steps, backward_passes, skipped_steps;
+    int64_t tokens;
+    int64_t tokens_per_step;
+    double seconds, tokens_per_second;
+    double flops_per_token;  /* model work, forward and backward */
+    double final_loss;       /* mean of the last steps */
+    double val_loss;         /* NaN before the first validation */
+    bool knows_entropy;
+    double source_entropy;   /* nats per token, exact */
+    double val_optimum;      /* what the true source scores on the held-out text */
+    double ngram_loss;       /* a 5-gram counted on the training bytes; NaN when not computed */
+    uint64_t checkpoint_bytes; /* size of one checkpoint */
+    hy_phase_summary phases[HY_PHASE_COUNT];
+} hy_summary;
+
+void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);
+
+/* What this machine has, for --doctor and for planning. Measuring copies takes about a second. */
+typedef struct hy_machine {
+    char cpu[128];
+    int cores;                 /* usable by this process */
+    char blas[256];            /* library, version, core type */
+    char blas_warning[512];    /* "" when all is well */
+    double sgemm_gflops;       /* measured */
+    uint64_t ram_total, ram_available;
+    double host_copy_bytes_per_second;
+    uint64_t pin_limit;        /* bytes that may be locked; UINT64_MAX: no limit */
+    uint64_t disk_free;        /* in the folder asked about */
+    bool is_wsl, is_container;
+    char cuda[256];            /* found, or which of driver, device or backend is missing */
+    bool has_cuda;
+} hy_machine;
+
+hy_status hy_machine_probe(const char *folder, hy_machine *out);
+
+/* Parameters of a built-in model, by name. */
+hy_status hy_model_parameters(const char *preset, int64_t *parameters);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,86 @@
+/* hybrid_types.h: the words that the library and its users share.
+ *
+ * Status codes, phases, classes of memory, places and element types. hybrid.h includes this file;
+ * include hybrid.h instead. It stands alone so that every room of the library can speak these words
+ * without knowing the public interface. Values are stable: they appear in files and metrics. */
+#ifndef HYBRID_TYPES_H
+#define HYBRID_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call came to. Everything but HY_OK leaves a message for hy_error_message(). */
+typedef enum hy_status {
+    HY_OK = 0,
+    HY_ERR_INPUT = 1,    /* the caller's input is wrong: file, key, value, shape (exit code 2) */
+    HY_ERR_MEMORY = 2,   /* memory could not be had */
+    HY_ERR_IO = 3,       /* reading or writing failed */
+    HY_ERR_DEVICE = 4,   /* device or driver is missing, too old or failed */
+    HY_ERR_NUMERIC = 5,  /* the numbers went bad: NaN, infinity, divergence */
+    HY_ERR_STATE = 6,    /* called in the wrong order */
+    HY_ERR_INTERNAL = 7, /* a bug in the library */
+    HY_STOPPED = 8       /* stopped on request, after saving where there is a folder (exit code 75) */
+} hy_status;
+
+/* The four phases a run cycles through. */
+typedef enum hy_phase {
+    HY_WARMUP = 0,
+    HY_FULL = 1,
+    HY_PREDICT = 2,
+    HY_CORRECT = 3,
+    HY_PHASE_COUNT = 4
+} hy_phase;
+
+/* Element types. Sizes: hy_dtype_size(). */
+typedef enum hy_dtype {
+    HY_F32 = 0,
+    HY_BF16 = 1,
+    HY_F16 = 2,
+    HY_F64 = 3,
+    HY_I32 = 4,
+    HY_U16 = 5,
+    HY_U8 = 6,
+    HY_DTYPE_COUNT = 7
+} hy_dtype;
+
+/* Classes of bytes that training keeps: the rows of the placement table. */
+typedef enum hy_class {
+    HY_WEIGHTS = 0,     /* the working copy */
+    HY_MASTER = 1,      /* high-precision copy the optimizer writes, when it is another one */
+    HY_GRADS = 2,
+    HY_OPTIM = 3,       /* m and v */
+    HY_PREDICTOR = 4,   /* slow weights and velocity */
+    HY_SNAPSHOT = 5,    /* weights before a jump */
+    HY_ACTIVATIONS = 6,
+    HY_LOGITS = 7,
+    HY_WORKSPACE = 8,
+    HY_QUANTS = 9,
+    HY_DATA = 10,
+    HY_CLASS_COUNT = 11
+} hy_class;
+
+/* Where bytes live. */
+typedef enum hy_place {
+    HY_NOWHERE = 0,
+    HY_DEVICE = 1, /* the compute device's own memory (on a CPU: the compute arena) */
+    HY_PINNED = 2, /* page-locked host memory */
+    HY_HOST = 3,
+    HY_DISK = 4,
+    HY_PLACE_COUNT = 5
+} hy_place;
+
+const char *hy_status_name(hy_status status);
+const char *hy_phase_name(hy_phase phase); /* "warmup", "full", "predict", "correct" */
+const char *hy_dtype_name(hy_dtype dtype); /* "fp32", "bf16", "fp16", "fp64", "i32", "u16", "u8" */
+const char *hy_class_name(hy_class cls);   /* "weights", "master", ... */
+const char *hy_place_name(hy_place place); /* "none", "device", "pinned", "host", "disk" */
+size_t hy_dtype_size(hy_dtype dtype);      /* bytes of one element */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,48 @@
+# The CUDA backend: a shared object of its own that the program opens at run time, so that one
+# binary starts on a machine without a driver. Built when there are sources for it and nvcc is found.
+
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_ARCHS ?= 75 80 86 89 90 120
+CUDA_SOURCES := $(wildcard src/kernels/cuda/*.cu)
+CUDA_LIB :=
+
+ifneq ($(CUDA_SOURCES),)
+ifneq ($(NVCC),)
+ifeq ($(VARIANT),release)
+CUDA_LIB := $(OUT)/lib/libhybrid_cuda.so
+endif
+endif
+endif
+
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Iinclude -Isrc -Xcompiler -fPIC,-Wall,-Wextra \
+    $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
+    -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(OBJ)/%.cu.o)
+
+$(eval $(call remember,$(OBJ)/cuda-flags,$(NVCC) $(NVCC_FLAGS) $(CUDA_SOURCES)))
+
+$(OBJ)/%.cu.o: %.cu $(OBJ)/cuda-flags
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS)
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D) && $(NVCC) -shared -o $@ $^ -lcublasLt
+
+# What kind of build this is, told once: again only when the answer changes.
+ifneq ($(CUDA_LIB),)
+BUILD_NOTE := CUDA backend built for $(addprefix sm_,$(CUDA_ARCHS)).
+else ifneq ($(CUDA_SOURCES),)
+BUILD_NOTE := CPU build: nvcc was not found. For a GPU install the CUDA toolkit, 12.8 or newer, \
+and run make again (NVCC=/path/to/nvcc when it is not in PATH).
+else
+BUILD_NOTE := CPU build: this version has no CUDA backend yet, so there is nothing to install for a GPU. \
+The backend will be built with nvcc of the CUDA toolkit, 12.8 or newer \
+($(if $(NVCC),found: $(NVCC),not found here)).
+endif
+
+.PHONY: build-note
+build-note: $(GEN)/build-note
+$(GEN)/build-note: $(if $(call differs,$(BUILD_NOTE),$(file <$(GEN)/build-note)),FORCE) | lib bin
+	@: $(shell mkdir -p $(@D))$(file >$@,$(strip $(BUILD_NOTE)))
+	@cat $@

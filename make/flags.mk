@@ -1,0 +1,92 @@
+# How things are compiled: compiler, warnings, the three variants, and what happens when they change.
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+PKG_CONFIG ?= pkg-config
+
+# VARIANT is release, asan (address and undefined behaviour) or tsan (threads).
+VARIANT ?= release
+BUILD ?= build
+OBJ := $(BUILD)/obj/$(VARIANT)
+OUT := $(BUILD)$(if $(filter-out release,$(VARIANT)),/$(VARIANT))
+GEN := $(BUILD)/gen
+
+VERSION := $(shell sed -n 's/^\#define HYBRID_VERSION "\(.*\)"/\1/p' include/hybrid.h)
+SOVERSION := 0
+
+WARNINGS := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes
+BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Iinclude -Isrc $(WARNINGS)
+
+# One set of objects serves the static and the shared library: position-independent, and calls
+# between our own functions stay direct. The sanitizer variants poison released device memory
+# (HY_POISON, see memory/arena.h); two warnings are off there because the instrumented code raises
+# them where the plain code does not.
+SANITIZED := -O1 -fno-omit-frame-pointer -DHY_POISON -Wno-maybe-uninitialized -Wno-format-truncation
+OPT_release := -O3
+OPT_asan := $(SANITIZED) -fsanitize=address,undefined -fno-sanitize-recover=undefined
+OPT_tsan := $(SANITIZED) -fsanitize=thread
+ifeq ($(OPT_$(VARIANT)),)
+$(error VARIANT=$(VARIANT): accepted are release, asan and tsan)
+endif
+CFLAGS ?= $(OPT_$(VARIANT)) -g
+ALL_CFLAGS = $(BASE_CFLAGS) -fPIC -fno-semantic-interposition -pthread $(CFLAGS)
+
+# The thread sanitizer does not know libgomp's barriers, so that variant runs without OpenMP.
+OPENMP := $(if $(filter tsan,$(VARIANT)),-Wno-unknown-pragmas,-fopenmp)
+KERNEL_CFLAGS := $(OPENMP) -ffp-contract=fast
+
+ifeq ($(HY_NATIVE),1)
+ALL_CFLAGS += -march=native
+endif
+ifeq ($(CI),true)
+WERROR ?= 1
+endif
+ifeq ($(WERROR),1)
+ALL_CFLAGS += -Werror
+endif
+
+# OpenBLAS is not here: the program opens it at run time, after it has chosen the core type.
+LIBCONFIG_CFLAGS := $(shell $(PKG_CONFIG) --cflags libconfig 2>/dev/null)
+LIBCONFIG_LIBS := $(or $(shell $(PKG_CONFIG) --libs libconfig 2>/dev/null),-lconfig)
+ALL_CFLAGS += $(LIBCONFIG_CFLAGS)
+SYSTEM_LIBS := -lm -lpthread -ldl
+LIBS := $(LIBCONFIG_LIBS) $(filter -fopenmp,$(OPENMP)) $(SYSTEM_LIBS)
+ifeq ($(STATIC_DEPS),1)
+PROGRAM_LIBS := -Wl,-Bstatic -lconfig -lgomp -Wl,-Bdynamic $(SYSTEM_LIBS)
+else
+PROGRAM_LIBS := $(LIBS)
+endif
+
+# V=1 shows commands; otherwise each line says what is done to which file; -s is silent.
+Q := $(if $(filter 1,$(V)),,@)
+say = @$(if $(findstring s,$(firstword -$(MAKEFLAGS))),:,printf '  %-6s %s\n' '$(1)' '$(2)')
+
+# $(call remember,FILE,TEXT): a rule for a file that holds TEXT and is rewritten only when TEXT has
+# changed; what depends on the file is then rebuilt. (The file is written while the recipe is being
+# expanded, so the folder is made there too.)
+differs = $(subst x$(strip $(1)),,x$(strip $(2)))
+define remember
+$(1): $(if $(call differs,$(2),$(file <$(1))),FORCE)
+	@: $$(shell mkdir -p $$(@D))$$(file >$$@,$(strip $(2)))
+endef
+
+FLAGS_STAMP := $(OBJ)/flags
+$(eval $(call remember,$(FLAGS_STAMP),$(CC) $(ALL_CFLAGS) $(KERNEL_CFLAGS)))
+LINK_STAMP := $(OBJ)/link-flags
+$(eval $(call remember,$(LINK_STAMP),$(CC) $(CFLAGS) $(LDFLAGS) $(PROGRAM_LIBS)))
+
+# $(call need-header,STAMP,HEADER,PACKAGE): a stamp made once the compiler is there and finds the
+# header. What compiles waits for it, so that a missing package is the first and only message.
+define need-header
+$(1):
+	@mkdir -p $$(@D)
+	@command -v $$(firstword $$(CC)) >/dev/null || { \
+	    echo "There is no compiler ($$(CC)). \`make deps\` installs what is missing." >&2; exit 1; }
+	@printf '#include <$(2)>\n' | $$(CC) $$(LIBCONFIG_CFLAGS) -E -x c - -o /dev/null 2>/dev/null || { \
+	    echo "$(2) is missing, of package $(3). \`make deps\` installs it; so do" >&2; \
+	    echo "\`make run\` and \`make test\`, which then build and go on." >&2; exit 1; }
+	@touch $$@
+endef
+$(eval $(call need-header,$(GEN)/has-libconfig,libconfig.h,libconfig-dev))
+$(eval $(call need-header,$(GEN)/has-check,check.h,check))

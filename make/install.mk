@@ -1,0 +1,55 @@
+# Installing and removing: libraries, headers, pkg-config file, programs, man pages, completion.
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+INSTALL ?= install
+
+MAN_PAGES := $(wildcard docs/man/*.1)
+CONFIGS := $(wildcard configs/*.cfg configs/*/*.cfg)
+HEADERS := include/hybrid.h include/hybrid_types.h
+
+##@ Install
+
+# SOURCE>TARGET pairs of everything that is copied; install and uninstall both walk this list.
+BASH_COMPLETIONS := $(wildcard completions/*.bash)
+ZSH_COMPLETIONS := $(wildcard completions/_*)
+FISH_COMPLETIONS := $(wildcard completions/*.fish)
+INSTALLED = \
+    $(STATIC_LIB)>$(LIBDIR)/libhybrid.a \
+    $(SHARED_FILE)>$(LIBDIR)/$(notdir $(SHARED_FILE)) \
+    $(foreach f,$(CUDA_LIB),$f>$(LIBDIR)/$(notdir $f)) \
+    $(foreach f,$(HEADERS),$f>$(INCLUDEDIR)/$(notdir $f)) \
+    $(GEN)/hybrid.pc>$(LIBDIR)/pkgconfig/hybrid.pc \
+    $(foreach f,$(PROGRAMS),$f>$(BINDIR)/$(notdir $f)) \
+    $(foreach f,$(MAN_PAGES),$f>$(DATADIR)/man/man1/$(notdir $f)) \
+    $(foreach f,$(BASH_COMPLETIONS),$f>$(DATADIR)/bash-completion/completions/$(notdir $(f:.bash=))) \
+    $(foreach f,$(ZSH_COMPLETIONS),$f>$(DATADIR)/zsh/site-functions/$(notdir $f)) \
+    $(foreach f,$(FISH_COMPLETIONS),$f>$(DATADIR)/fish/vendor_completions.d/$(notdir $f)) \
+    $(foreach f,$(CONFIGS),$f>$(DATADIR)/hybrid-train/$f)
+LINKS = $(LIBDIR)/$(SONAME) $(LIBDIR)/libhybrid.so
+
+$(eval $(call remember,$(GEN)/prefix,$(PREFIX) $(LIBDIR) $(INCLUDEDIR) $(VERSION)))
+$(GEN)/hybrid.pc: packaging/hybrid.pc.in $(GEN)/prefix
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
+	    -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
+
+.PHONY: install uninstall
+install: all $(GEN)/hybrid.pc ## into PREFIX (/usr/local), under DESTDIR when packaging
+	@for pair in $(foreach p,$(INSTALLED),'$p'); do \
+	    from="$${pair%%>*}" to="$(DESTDIR)$${pair#*>}" mode=644; \
+	    case "$$from" in */bin/*|*.so*) mode=755;; esac; \
+	    $(INSTALL) -D -m $$mode "$$from" "$$to" || exit 1; \
+	done
+	@ln -sf $(notdir $(SHARED_FILE)) "$(DESTDIR)$(LIBDIR)/$(SONAME)"
+	@ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libhybrid.so"
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig 2>/dev/null || true; fi
+	@echo "installed under $(DESTDIR)$(PREFIX)"
+
+uninstall: ## remove what install put there
+	@for pair in $(foreach p,$(INSTALLED),'$p'); do rm -f "$(DESTDIR)$${pair#*>}"; done
+	@rm -f $(foreach l,$(LINKS),"$(DESTDIR)$l")
+	@rmdir "$(DESTDIR)$(DATADIR)/hybrid-train/configs"/* "$(DESTDIR)$(DATADIR)/hybrid-train/configs" \
+	    "$(DESTDIR)$(DATADIR)/hybrid-train" 2>/dev/null || true

@@ -1,0 +1,96 @@
+# The library, static and shared, and the programs over it.
+
+room-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c)
+objects = $(patsubst %.c,$(OBJ)/%.o,$(1))
+
+LIB_SOURCES := $(foreach r,$(ROOMS),$(call room-sources,$r))
+LIB_OBJECTS := $(call objects,$(LIB_SOURCES))
+CLI_SOURCES := $(wildcard src/cli/*.c)
+CLI_MAINS := $(wildcard src/cli/hybrid_*.c)
+CLI_SHARED := $(filter-out $(CLI_MAINS),$(CLI_SOURCES))
+
+# ---- configuration files carried inside the library ------------------------------------------
+BUILTIN_INPUTS := $(wildcard configs/*.cfg configs/*/*.cfg)
+ifneq ($(and $(wildcard scripts/embed.sh),$(BUILTIN_INPUTS)),)
+BUILTIN_C := $(GEN)/builtin_files.c
+LIB_OBJECTS += $(OBJ)/gen/builtin_files.o
+$(eval $(call remember,$(GEN)/builtin-list,$(BUILTIN_INPUTS)))
+$(BUILTIN_C): scripts/embed.sh $(BUILTIN_INPUTS) $(GEN)/builtin-list
+	$(call say,EMBED,$@)
+	$(Q)scripts/embed.sh $@
+endif
+
+# ---- objects ---------------------------------------------------------------------------------
+compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
+
+$(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libconfig
+	$(call say,CC,$<)
+	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)))
+
+$(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libconfig
+	$(call say,CC,$<)
+	$(call compile,$<)
+
+# ---- libraries -------------------------------------------------------------------------------
+STATIC_LIB := $(OUT)/lib/libhybrid.a
+SONAME := libhybrid.so.$(SOVERSION)
+SHARED_LIB := $(OUT)/lib/libhybrid.so
+SHARED_FILE := $(OUT)/lib/libhybrid.so.$(VERSION)
+
+$(eval $(call remember,$(OBJ)/library-list,$(LIB_OBJECTS)))
+
+$(STATIC_LIB): $(LIB_OBJECTS) $(OBJ)/library-list
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $(LIB_OBJECTS)
+
+# The shared library exports what the public headers declare, and nothing else. The list is made
+# from the headers; the static library keeps every name, so that tests reach into the rooms.
+EXPORTS := $(GEN)/libhybrid.map
+$(EXPORTS): include/hybrid.h include/hybrid_types.h | $(GEN)/has-libconfig
+	$(Q)mkdir -p $(@D)
+	$(Q){ echo '{ global:'; \
+	      $(CC) -E -P -Iinclude include/hybrid.h | grep -o '\bhy_[a-z0-9_]*(' | tr '(' ';' | sort -u; \
+	      echo 'local: *; };'; } > $@
+
+$(SHARED_FILE): $(LIB_OBJECTS) $(OBJ)/library-list $(EXPORTS) $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(EXPORTS) \
+	    $(CFLAGS) $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(LIBS)
+
+$(SHARED_LIB): $(SHARED_FILE)
+	$(Q)ln -sf $(<F) $(@D)/$(SONAME) && ln -sf $(SONAME) $@ && touch $@
+
+# ---- programs --------------------------------------------------------------------------------
+# src/cli/hybrid_NAME.c holds a main and becomes build/bin/hybrid-NAME; the other files in src/cli
+# are shared between the programs.
+program-of = $(OUT)/bin/$(subst _,-,$(patsubst src/cli/%.c,%,$(1)))
+PROGRAMS := $(foreach m,$(CLI_MAINS),$(call program-of,$m))
+CLI_ARCHIVE := $(OBJ)/cli.a
+
+$(eval $(call remember,$(OBJ)/cli-list,$(CLI_SHARED)))
+
+$(CLI_ARCHIVE): $(call objects,$(CLI_SHARED)) $(OBJ)/cli-list
+	$(Q)rm -f $@ && $(AR) rcs $@ $(call objects,$(CLI_SHARED))
+
+define program-rule
+$(call program-of,$(1)): $(call objects,$(1)) $(CLI_ARCHIVE) $(STATIC_LIB) $(LINK_STAMP)
+	$$(call say,LD,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(PROGRAM_LIBS)
+endef
+$(foreach m,$(CLI_MAINS),$(eval $(call program-rule,$m)))
+
+# ---- examples and measurements ---------------------------------------------------------------
+# Examples see the public header alone; measurements may look inside.
+EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(wildcard examples/*.c))
+BENCHES := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/*.c))
+
+$(OUT)/examples/%: examples/%.c include/hybrid.h include/hybrid_types.h $(STATIC_LIB) $(FLAGS_STAMP) $(LINK_STAMP)
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -Isrc,$(ALL_CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)
+
+$(OUT)/bench/%: $(OBJ)/bench/%.o $(STATIC_LIB) $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)
+
+.SECONDARY:
+-include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d $(OBJ)/*/*/*/*.d)

@@ -1,0 +1,87 @@
+# Tests: one Check program per tests/test_*.c, shell suites in tests/*/run.sh, long ones in tests/long.
+
+CHECK_CFLAGS := $(shell $(PKG_CONFIG) --cflags check 2>/dev/null)
+CHECK_LIBS := $(or $(shell $(PKG_CONFIG) --libs --static check 2>/dev/null),-lcheck -lsubunit -lrt -lm -lpthread)
+# Where golden files are found, whatever folder a test is started in.
+TEST_CFLAGS := $(CHECK_CFLAGS) -Itests -DHY_SOURCE_DIR='"$(CURDIR)"'
+
+TEST_SOURCES := $(wildcard tests/test_*.c)
+TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(TEST_SOURCES))
+LONG_TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/long/test_*.c))
+# The package is tested as it is shipped, not with a sanitizer inside.
+SUITES := $(filter-out $(if $(filter-out release,$(VARIANT)),tests/package/%),$(wildcard tests/*/run.sh))
+LONG_SUITES := $(wildcard tests/long/*.sh)
+
+$(eval $(call remember,$(OBJ)/test-flags,$(TEST_CFLAGS) $(CHECK_LIBS)))
+
+$(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check $(GEN)/has-libconfig
+	$(call say,CC,$<)
+	$(call compile,$<,$(TEST_CFLAGS))
+
+link-test = $(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS) $(CHECK_LIBS)
+
+$(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(link-test)
+
+RUN_TESTS = VARIANT=$(VARIANT) HYBRID_BUILD="$(abspath $(OUT))" HYBRID_MAKE_ARGS="$(MAKEOVERRIDES)" \
+    tests/run.sh
+
+##@ Test
+
+.PHONY: test test-all test-programs fast-tests long-tests asan tsan
+test: ## install what is missing, build, run the fast tests
+	@scripts/install-deps.sh --tests
+	@$(MAKE) --no-print-directory fast-tests
+
+test-all: ## the above, the long tests, both sanitizers, the commands in the docs
+	@scripts/install-deps.sh --tests
+	@$(MAKE) --no-print-directory fast-tests
+	@$(MAKE) --no-print-directory long-tests
+	@$(MAKE) --no-print-directory asan
+	@$(MAKE) --no-print-directory tsan
+	@if [ -x scripts/check-docs.sh ]; then scripts/check-docs.sh; fi
+
+test-programs: $(TESTS)
+
+fast-tests: lib bin examples $(TESTS)
+	@$(RUN_TESTS) $(TESTS) $(SUITES)
+
+long-tests: lib bin $(LONG_TESTS)
+	@$(RUN_TESTS) $(LONG_TESTS) $(LONG_SUITES)
+
+asan: ## build with address and undefined-behaviour sanitizers, run the fast tests
+	@$(MAKE) --no-print-directory VARIANT=asan fast-tests
+
+tsan: ## build with the thread sanitizer, run the fast tests
+	@$(MAKE) --no-print-directory VARIANT=tsan fast-tests
+
+# One room: its tests linked with the rooms up to it and nothing else, so that it also shows a room
+# that reaches down the list. FROM="base formats" names the rooms to link instead.
+upto = $(firstword $(2)) $(if $(filter $(1),$(firstword $(2))),,$(if $(2),$(call upto,$(1),$(wordlist 2,99,$(2)))))
+ifneq ($(ROOM),)
+FROM ?= $(strip $(call upto,$(ROOM),$(ROOMS)))
+ROOM_OBJECTS := $(foreach r,$(FROM),$(call objects,$(call room-sources,$r)))
+ifneq ($(filter trainer,$(FROM)),)
+ROOM_OBJECTS += $(filter %/builtin_files.o,$(LIB_OBJECTS))
+endif
+ROOM_LIB := $(OBJ)/rooms-to-$(ROOM).a
+ROOM_TESTS := $(patsubst tests/%.c,$(OUT)/tests/rooms/%,$(wildcard tests/test_$(ROOM).c tests/test_$(ROOM)_*.c))
+$(eval $(call remember,$(OBJ)/list-to-$(ROOM),$(ROOM_OBJECTS)))
+$(ROOM_LIB): $(ROOM_OBJECTS) $(OBJ)/list-to-$(ROOM)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(ROOM_OBJECTS)
+$(OUT)/tests/rooms/%: $(OBJ)/tests/%.o $(ROOM_LIB) $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(link-test)
+.PHONY: room-tests
+room-tests: $(ROOM_TESTS)
+	@[ -n "$(ROOM_TESTS)" ] || { echo "there is no tests/test_$(ROOM).c" >&2; exit 1; }
+	@$(RUN_TESTS) $(ROOM_TESTS)
+endif
+
+test-%: ## the tests of one room alone (make test-base), linked with the rooms before it
+	@$(MAKE) --no-print-directory ROOM=$* room-tests
+
+# Compiles one room: make room-base
+room-%: FORCE
+	@$(MAKE) --no-print-directory $(call objects,$(call room-sources,$*))

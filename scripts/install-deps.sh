@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Makes sure that what building needs is there; silent and quick when it is.
+#
+#   scripts/install-deps.sh            what `make` and `make run` need
+#   scripts/install-deps.sh --tests    also what `make test` needs
+#
+# Things are looked for themselves (a compiler, a header, a library), so that it does not matter how
+# they came to the machine. What is missing is installed with apt-get as root or with sudo that asks
+# no password; otherwise the one line to run is printed and the exit code is 1.
+set -euo pipefail
+
+wants_tests=no
+case "${1:-}" in
+"") ;;
+--tests) wants_tests=yes ;;
+*)
+    echo "usage: scripts/install-deps.sh [--tests]" >&2
+    exit 2
+    ;;
+esac
+
+has_command() { command -v "$1" > /dev/null 2>&1; }
+has_header() { printf '#include <%s>\n' "$1" | "${CC:-gcc}" -E -x c - > /dev/null 2>&1; }
+has_library() {
+    local cache
+    cache="$(PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2> /dev/null || true)"
+    [[ "$cache" == *"$1"* ]]
+}
+
+missing=()
+has_command "${CC:-gcc}" || missing+=(gcc)
+has_command make || missing+=(make)
+has_command pkg-config || missing+=(pkg-config)
+# Without libc's own headers a compiler is of no use; minimal systems have gcc but not them.
+has_header stdio.h || missing+=(libc6-dev)
+has_header libconfig.h || missing+=(libconfig-dev)
+has_library libopenblas || missing+=(libopenblas0)
+if [ "$wants_tests" = yes ]; then
+    has_header check.h || missing+=(check)
+fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! has_command apt-get; then
+    echo "Missing: ${missing[*]} (names as in Debian). Please install them with this system's" >&2
+    echo "package manager; libconfig, OpenBLAS and Check are the libraries." >&2
+    exit 1
+fi
+
+run_as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if has_command sudo && sudo -n true 2> /dev/null; then
+        run_as_root=(sudo)
+    else
+        echo "Missing packages. Please run this line, then try again:" >&2
+        echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+        exit 1
+    fi
+fi
+
+echo "Installing ${missing[*]} with apt-get"
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+apt_get() {
+    "${run_as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -o DPkg::Lock::Timeout=120 "$@" > "$log" 2>&1
+}
+# Package lists that cannot be refreshed may still be good enough, so only the install decides.
+apt_get update || echo "apt-get update failed; trying with the package lists that are here" >&2
+if ! apt_get install -y --no-install-recommends "${missing[@]}"; then
+    cat "$log" >&2
+    echo "apt-get could not install ${missing[*]}" >&2
+    exit 1
+fi

@@ -1,0 +1,141 @@
+/* disk.c: counted system calls and the fault hook. See disk.h and, for the hook, file.h.
+ *
+ * The hook is the one piece of process-wide state in this room: faults must strike whichever thread
+ * writes next. It is made of atomics, and disarmed it costs one load for each call. */
+#include "base/disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+static struct {
+    atomic_bool is_armed, is_lasting, is_kill, lacks_exchange;
+    atomic_long at, count;
+    atomic_int code; /* errno, or the exit status of a kill */
+} fault;
+
+static void arm(long at, int code, bool is_lasting, bool is_kill) {
+    atomic_store(&fault.at, at);
+    atomic_store(&fault.code, code);
+    atomic_store(&fault.is_lasting, is_lasting);
+    atomic_store(&fault.is_kill, is_kill);
+    atomic_store(&fault.count, 0);
+    atomic_store(&fault.is_armed, true);
+}
+
+void hy_fault_arm(long at, int error_number, bool is_lasting) {
+    arm(at, error_number, is_lasting, false);
+}
+
+void hy_fault_arm_kill(long at, int exit_status) { arm(at, exit_status, false, true); }
+
+void hy_fault_lack_exchange(bool lacks) { atomic_store(&fault.lacks_exchange, lacks); }
+
+long hy_fault_disarm(void) {
+    bool was_armed = atomic_exchange(&fault.is_armed, false);
+    return was_armed ? atomic_load(&fault.count) : 0;
+}
+
+/* Counts a call. True when it is its turn to fail. */
+static bool is_due(void) {
+    if (!atomic_load(&fault.is_armed)) return false;
+    long number = atomic_fetch_add(&fault.count, 1);
+    long at = atomic_load(&fault.at);
+    return number == at || (number > at && atomic_load(&fault.is_lasting));
+}
+
+/* Lets the fault happen: ends the process, or leaves errno and returns -1. */
+static int strike(void) {
+    int code = atomic_load(&fault.code);
+    if (atomic_load(&fault.is_kill)) _exit(code);
+    errno = code;
+    return -1;
+}
+
+int hy_disk_open(const char *path, int flags) {
+    if (is_due()) return strike();
+    return open(path, flags | O_CLOEXEC, 0666);
+}
+
+static int write_all(int fd, const char *data, size_t size) {
+    while (size > 0) {
+        ssize_t done = write(fd, data, size);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return -1;
+        data += done;
+        size -= (size_t)done;
+    }
+    return 0;
+}
+
+int hy_disk_write(int fd, const void *data, size_t size) {
+    if (is_due()) {
+        /* Half of it arrives, as on a disk that fills up or a process killed on the way. */
+        if (write_all(fd, data, size / 2) != 0) return -1;
+        return strike();
+    }
+    return write_all(fd, data, size);
+}
+
+int hy_disk_sync(int fd) {
+    if (is_due()) return strike();
+    int result;
+    do result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    return result != 0 && (errno == EINVAL || errno == ENOTSUP || errno == EROFS) ? 0 : result;
+}
+
+int hy_disk_close(int fd) {
+    bool fails = is_due();
+    int result = close(fd);
+    if (fails) return strike();
+    return result != 0 && errno == EINTR ? 0 : result; /* Linux has closed it all the same */
+}
+
+int hy_disk_mkdir(const char *path) { return is_due() ? strike() : mkdir(path, 0777); }
+
+int hy_disk_rename(const char *from, const char *to) {
+    return is_due() ? strike() : rename(from, to);
+}
+
+int hy_disk_exchange(const char *a, const char *b) {
+    if (is_due()) return strike();
+    if (atomic_load(&fault.lacks_exchange)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+int hy_disk_unlink_at(int folder, const char *name, int flags) {
+    return is_due() ? strike() : unlinkat(folder, name, flags);
+}
+
+hy_status hy_fail_errno(const char *doing, const char *path) {
+    int error = errno;
+    hy_status status = HY_ERR_IO;
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EEXIST:
+    case ENOTEMPTY:
+    case ELOOP:
+    case ENAMETOOLONG: status = HY_ERR_INPUT; break;
+    case ENOMEM: status = HY_ERR_MEMORY; break;
+    default: break;
+    }
+    char reason[128];
+    return hy_fail(status, "%s %s: %s", doing, path, strerror_r(error, reason, sizeof reason));
+}

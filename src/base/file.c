@@ -1,0 +1,185 @@
+/* file.c: reading files whole, mapped or at a place. See file.h.
+ *
+ * Folders and devices are refused with their name before anything is read where a size is needed;
+ * hy_file_read takes pipes too and reads them to their end. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+#include "base/error.h"
+
+struct hy_reader {
+    int fd;
+    uint64_t size;
+    char *path;
+};
+
+/* Opens for reading. A folder is refused here: open() itself would accept it. */
+static hy_status open_file(const char *path, int *fd, struct stat *info) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) return hy_fail_path("cannot open", path);
+    bool is_known = fstat(*fd, info) == 0;
+    if (is_known && !S_ISDIR(info->st_mode)) return HY_OK;
+    if (is_known) errno = EISDIR;
+    hy_status status = hy_fail_path("cannot read", path);
+    close(*fd);
+    return status;
+}
+
+/* As above, and only a regular file will do. */
+static hy_status open_regular(const char *path, int *fd, uint64_t *size) {
+    struct stat info = {0};
+    HY_TRY(open_file(path, fd, &info));
+    *size = (uint64_t)info.st_size;
+    if (S_ISREG(info.st_mode)) return HY_OK;
+    close(*fd);
+    return hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", path);
+}
+
+/* Reads up to `size` bytes; fewer only at the end. Returns -1 with errno on failure. */
+static ssize_t read_up_to(int fd, char *dst, size_t size) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t got = read(fd, dst + done, size - done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        if (got == 0) break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+/* Reads to the end, growing the buffer; `expected` is only a first guess. */
+static hy_status read_to_end(int fd, const char *path, size_t expected, char **data, size_t *size) {
+    size_t capacity = expected + 2; /* one byte to notice the end, one for the zero */
+    char *buffer = NULL;
+    *size = 0;
+    for (;;) {
+        char *grown = capacity > expected ? realloc(buffer, capacity) : NULL;
+        if (!grown) {
+            free(buffer);
+            return hy_fail(HY_ERR_MEMORY, "out of memory reading %s (%zu bytes)", path, capacity);
+        }
+        buffer = grown;
+        size_t room = capacity - 1 - *size;
+        ssize_t got = read_up_to(fd, buffer + *size, room);
+        if (got < 0) {
+            hy_status status = hy_fail_path("cannot read", path);
+            free(buffer);
+            return status;
+        }
+        *size += (size_t)got;
+        if ((size_t)got < room) break;
+        capacity = capacity < SIZE_MAX / 2 ? capacity * 2 : 0;
+    }
+    buffer[*size] = '\0';
+    *data = buffer;
+    return HY_OK;
+}
+
+hy_status hy_file_read(const char *path, char **data, size_t *size) {
+    int fd;
+    struct stat info = {0};
+    *data = NULL;
+    *size = 0;
+    HY_TRY(open_file(path, &fd, &info));
+    hy_status status = read_to_end(fd, path, (size_t)info.st_size, data, size);
+    close(fd);
+    return status;
+}
+
+hy_status hy_file_map_open(const char *path, hy_file_map *out) {
+    int fd;
+    uint64_t size;
+    *out = (hy_file_map){0};
+    HY_TRY(open_regular(path, &fd, &size));
+    hy_status status = HY_OK;
+    if (size > 0) {
+        void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            status = hy_fail_path("cannot map", path);
+        } else {
+            *out = (hy_file_map){.data = data, .size = (size_t)size};
+        }
+    }
+    close(fd);
+    return status;
+}
+
+void hy_file_map_close(hy_file_map *map) {
+    if (map->data) munmap((void *)map->data, map->size);
+    *map = (hy_file_map){0};
+}
+
+hy_status hy_reader_open(const char *path, hy_reader **out) {
+    *out = NULL;
+    hy_reader *r = calloc(1, sizeof *r);
+    if (!r || !(r->path = strdup(path))) {
+        free(r);
+        return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
+    }
+    hy_status status = open_regular(path, &r->fd, &r->size);
+    if (status != HY_OK) {
+        free(r->path);
+        free(r);
+        return status;
+    }
+    *out = r;
+    return HY_OK;
+}
+
+uint64_t hy_reader_size(const hy_reader *r) { return r->size; }
+
+hy_status hy_reader_get(const hy_reader *r, uint64_t offset, void *dst, uint64_t size) {
+    for (uint64_t done = 0; done < size;) {
+        ssize_t got =
+            pread(r->fd, (char *)dst + done, (size_t)(size - done), (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return hy_fail_path("cannot read", r->path);
+        if (got == 0) {
+            return hy_fail(HY_ERR_IO, "cannot read %s: it ends at byte %llu, %llu were expected",
+                           r->path, (unsigned long long)(offset + done),
+                           (unsigned long long)(offset + size));
+        }
+        done += (uint64_t)got;
+    }
+    return HY_OK;
+}
+
+void hy_reader_close(hy_reader *r) {
+    if (!r) return;
+    close(r->fd);
+    free(r->path);
+    free(r);
+}
+
+#define HASH_CHUNK ((size_t)256 << 10)
+
+hy_status hy_file_hash(const char *path, uint64_t *hash, uint64_t *size) {
+    int fd;
+    struct stat info = {0};
+    HY_TRY(open_file(path, &fd, &info));
+    char *chunk = malloc(HASH_CHUNK);
+    hy_status status = chunk ? HY_OK : hy_fail(HY_ERR_MEMORY, "out of memory reading %s", path);
+    hy_hash h;
+    hy_hash_init(&h, 0);
+    while (status == HY_OK) {
+        ssize_t got = read_up_to(fd, chunk, HASH_CHUNK);
+        if (got < 0) status = hy_fail_path("cannot read", path);
+        if (got <= 0) break;
+        hy_hash_add(&h, chunk, (size_t)got);
+    }
+    free(chunk);
+    close(fd);
+    if (hash) *hash = hy_hash_value(&h);
+    if (size) *size = h.total;
+    return status;
+}

@@ -1,0 +1,88 @@
+/* file.h: reading and writing files so that a crash or a full disk never leaves half of one.
+ *
+ * Every system call that changes the disk goes through one counter, and a test can make the n-th of
+ * them fail (hy_fault_arm): whoever writes must survive a failure at each of them. Messages name
+ * the path and the system's reason. A path that is missing, forbidden or of another kind is
+ * HY_ERR_INPUT; a disk that is full or failing is HY_ERR_IO. */
+#ifndef HY_BASE_FILE_H
+#define HY_BASE_FILE_H
+
+#include <stdbool.h>
+
+#include "base/hash.h"
+#include "hybrid_types.h"
+
+/* ---- reading (file.c) ------------------------------------------------------------------------ */
+
+/* Reads a whole file; *data is allocated, zero-terminated (not counted in *size), freed by the
+ * caller. */
+hy_status hy_file_read(const char *path, char **data, size_t *size);
+
+/* A file mapped read-only. */
+typedef struct hy_file_map {
+    const uint8_t *data; /* NULL for an empty file */
+    size_t size;
+} hy_file_map;
+hy_status hy_file_map_open(const char *path, hy_file_map *out);
+void hy_file_map_close(hy_file_map *map);
+
+/* A regular file read at any place; reading is thread-safe. */
+typedef struct hy_reader hy_reader;
+hy_status hy_reader_open(const char *path, hy_reader **out);
+uint64_t hy_reader_size(const hy_reader *r); /* when it was opened */
+/* Exactly `size` bytes from `offset`; HY_ERR_IO when the file has become shorter. */
+hy_status hy_reader_get(const hy_reader *r, uint64_t offset, void *dst, uint64_t size);
+void hy_reader_close(hy_reader *r); /* r may be NULL */
+
+hy_status hy_file_hash(const char *path, uint64_t *hash, uint64_t *size);
+
+/* ---- writing (writer.c) ---------------------------------------------------------------------- */
+
+/* A file being written, buffered. Create truncates; append adds at the end. Close returns the first
+ * failure; with `sync` the bytes are on the disk when it returns HY_OK. Hash (XXH64, seed 0) and
+ * size are of all bytes put since opening. A failed or abandoned writer leaves the partial file to
+ * its owner. Replace writes under another name (".NAME.partial" beside it) and close puts the file
+ * in its place, synced in any case: the old one or the new one is there, never a part; failed or
+ * abandoned, it removes what it wrote. */
+typedef struct hy_writer hy_writer;
+hy_status hy_writer_create(const char *path, hy_writer **out);
+hy_status hy_writer_append(const char *path, hy_writer **out);
+hy_status hy_writer_replace(const char *path, hy_writer **out);
+hy_status hy_writer_put(hy_writer *w, const void *data, size_t size);
+hy_status hy_writer_flush(hy_writer *w); /* to the system, not to the disk */
+uint64_t hy_writer_hash(const hy_writer *w);
+uint64_t hy_writer_size(const hy_writer *w);
+hy_status hy_writer_close(hy_writer *w, bool sync); /* w may be NULL; frees it in any case */
+void hy_writer_abandon(hy_writer *w); /* closes without writing what is buffered; w may be NULL */
+
+/* Writes a small file whole: under another name, synced, renamed. */
+hy_status hy_file_write_atomic(const char *path, const void *data, size_t size);
+
+/* ---- folders and names (folder.c) ------------------------------------------------------------ */
+
+bool hy_path_exists(const char *path);
+bool hy_path_is_dir(const char *path);
+hy_status hy_dir_make(const char *path); /* with parents; fine when it exists */
+hy_status hy_dir_sync(const char *path);
+hy_status hy_dir_remove(const char *path);                  /* with all inside; fine when absent */
+hy_status hy_path_rename(const char *from, const char *to); /* not synced: hy_dir_sync the parent */
+hy_status hy_path_exchange(const char *a, const char *b);   /* swaps two names in one step */
+hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name);
+hy_status hy_path_parent(char *out, size_t size, const char *path); /* "." for a bare name */
+/* Sorted names in a folder, without . and ..; free with hy_dir_list_free. */
+hy_status hy_dir_list(const char *path, char ***names, size_t *count);
+void hy_dir_list_free(char **names, size_t count);
+
+/* ---- faults (disk.c) ------------------------------------------------------------------------- */
+
+/* Test hook. The call number `at` (from 0, counted from arming) that changes the disk fails with
+ * `error_number`; is_lasting: all after it too. A write that fails has written half.
+ * hy_fault_disarm returns how many calls were counted. */
+void hy_fault_arm(long at, int error_number, bool is_lasting);
+/* The process ends at that call with `exit_status`, as if killed: nothing is flushed or cleaned. */
+void hy_fault_arm_kill(long at, int exit_status);
+/* Plays a file system that cannot swap two names; stays until told otherwise. */
+void hy_fault_lack_exchange(bool lacks);
+long hy_fault_disarm(void);
+
+#endif

@@ -1,0 +1,197 @@
+/* folder.c: making, listing, syncing and removing folders, and moving names. See file.h.
+ *
+ * Removing works on descriptors, not on paths: it never follows a link out of the folder. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+#include "base/error.h"
+#include "base/file.h"
+
+bool hy_path_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool hy_path_is_dir(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name) {
+    size_t dir_size = strlen(dir);
+    const char *between = dir_size == 0 || dir[dir_size - 1] == '/' ? "" : "/";
+    int needed = snprintf(out, size, "%s%s%s", dir, between, name);
+    if (needed >= 0 && (size_t)needed < size) return HY_OK;
+    if (size) out[0] = '\0';
+    return hy_fail(HY_ERR_INPUT, "path %s/%s is too long: at most %zu characters", dir, name,
+                   size ? size - 1 : 0);
+}
+
+hy_status hy_path_parent(char *out, size_t size, const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--; /* "a/b//" is "a/b" */
+    while (end > 0 && path[end - 1] != '/') end--; /* drop the name */
+    while (end > 1 && path[end - 1] == '/') end--; /* and the slashes before it */
+    if (end == 0) return hy_path_join(out, size, "", ".");
+    if (end >= size) return hy_fail(HY_ERR_INPUT, "path %s is too long", path);
+    memcpy(out, path, end);
+    out[end] = '\0';
+    return HY_OK;
+}
+
+/* ---- making and syncing ---------------------------------------------------------------------- */
+
+hy_status hy_dir_sync(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return hy_fail_path("cannot open folder", path);
+    hy_status status = HY_OK;
+    if (hy_disk_sync(fd) != 0) status = hy_fail_path("cannot sync folder", path);
+    close(fd);
+    return status;
+}
+
+/* Makes one folder whose parent exists. */
+static hy_status make_one(const char *path) {
+    if (hy_path_is_dir(path)) return HY_OK;
+    if (hy_disk_mkdir(path) == 0) return HY_OK;
+    int error = errno;
+    if (error == EEXIST && hy_path_is_dir(path)) return HY_OK; /* someone else was faster */
+    if (error == EEXIST) {
+        return hy_fail(HY_ERR_INPUT, "cannot make folder %s: a file of that name is there", path);
+    }
+    errno = error;
+    return hy_fail_path("cannot make folder", path);
+}
+
+hy_status hy_dir_make(const char *path) {
+    if (hy_path_is_dir(path)) return HY_OK;
+    char *part = strdup(path);
+    if (!part) return hy_fail(HY_ERR_MEMORY, "out of memory making folder %s", path);
+    hy_status status = HY_OK;
+    for (char *slash = part; status == HY_OK && (slash = strchr(slash + 1, '/')) != NULL;) {
+        *slash = '\0';
+        status = make_one(part);
+        *slash = '/';
+    }
+    if (status == HY_OK) status = make_one(path);
+    free(part);
+    return status;
+}
+
+/* ---- removing -------------------------------------------------------------------------------- */
+
+static int remove_inside(int folder);
+
+/* Removes one name: a folder with all inside, anything else as it is. */
+static int remove_name(int folder, const char *name) {
+    int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return hy_disk_unlink_at(folder, name, 0);
+    if (fd < 0) return -1;
+    return remove_inside(fd) != 0 ? -1 : hy_disk_unlink_at(folder, name, AT_REMOVEDIR);
+}
+
+/* Empties a folder; closes its descriptor in any case. */
+static int remove_inside(int folder) {
+    DIR *stream = fdopendir(folder);
+    if (!stream) {
+        int error = errno;
+        close(folder);
+        errno = error;
+        return -1;
+    }
+    int result = 0;
+    struct dirent *entry;
+    while (result == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        result = remove_name(folder, entry->d_name);
+    }
+    int error = errno; /* of readdir or of the removal, 0 when both went well */
+    closedir(stream);
+    errno = error;
+    return result != 0 || error != 0 ? -1 : 0;
+}
+
+hy_status hy_dir_remove(const char *path) {
+    struct stat info;
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) { /* the link goes, what it names stays */
+        if (hy_disk_unlink_at(AT_FDCWD, path, 0) == 0) return HY_OK;
+        return hy_fail_path("cannot remove", path);
+    }
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return HY_OK;
+    if (fd < 0 || remove_inside(fd) != 0 || hy_disk_unlink_at(AT_FDCWD, path, AT_REMOVEDIR) != 0) {
+        return hy_fail_path("cannot remove folder", path);
+    }
+    return HY_OK;
+}
+
+/* ---- moving names ---------------------------------------------------------------------------- */
+
+hy_status hy_path_rename(const char *from, const char *to) {
+    if (hy_disk_rename(from, to) == 0) return HY_OK;
+    hy_status status = hy_fail_path("cannot rename to", to);
+    return hy_fail_context(status, "%s", from);
+}
+
+hy_status hy_path_exchange(const char *a, const char *b) {
+    if (hy_disk_exchange(a, b) == 0) return HY_OK;
+    hy_status status = hy_fail_path("cannot swap with", b);
+    return hy_fail_context(status, "%s", a);
+}
+
+/* ---- listing --------------------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void hy_dir_list_free(char **names, size_t count) {
+    for (size_t i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+/* Adds a copy of `name`; the array doubles at powers of two. */
+static bool add_name(char ***names, size_t *count, const char *name) {
+    if ((*count & (*count - 1)) == 0) {
+        size_t capacity = *count ? *count * 2 : 1;
+        char **grown = realloc(*names, capacity * sizeof **names);
+        if (!grown) return false;
+        *names = grown;
+    }
+    char *copy = strdup(name);
+    if (!copy) return false;
+    (*names)[(*count)++] = copy;
+    return true;
+}
+
+hy_status hy_dir_list(const char *path, char ***names, size_t *count) {
+    *names = NULL;
+    *count = 0;
+    DIR *stream = opendir(path);
+    if (!stream) return hy_fail_path("cannot list folder", path);
+    hy_status status = HY_OK;
+    struct dirent *entry;
+    while (status == HY_OK && (errno = 0, entry = readdir(stream)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        if (!add_name(names, count, entry->d_name)) {
+            status = hy_fail(HY_ERR_MEMORY, "out of memory listing folder %s", path);
+        }
+    }
+    if (status == HY_OK && errno != 0) status = hy_fail_path("cannot list folder", path);
+    closedir(stream);
+    if (status != HY_OK) {
+        hy_dir_list_free(*names, *count);
+        *names = NULL;
+        *count = 0;
+        return status;
+    }
+    if (*count) qsort(*names, *count, sizeof **names, compare_names);
+    return HY_OK;
+}

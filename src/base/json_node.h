@@ -1,0 +1,45 @@
+/* json_node.h: the tree as it lies in memory, for the two files that build and walk it.
+ *
+ * All nodes of a text lie in one array in the order of the text, 16 bytes each. A container's
+ * children follow it; `next` is the distance to the next sibling, so the array may move while it
+ * grows. The node right before a member holds its key. Strings point into a copy of the text,
+ * decoded in place (a decoded string is never longer than it was written) and ended by a zero where
+ * the quote was. */
+#ifndef HY_BASE_JSON_NODE_H
+#define HY_BASE_JSON_NODE_H
+
+#include "base/json.h"
+
+#define HY_JSON_TEXT_MAX ((size_t)1 << 28) /* texts are shorter: `next` then always fits */
+#define HY_JSON_SMALL 16                   /* objects with more members get an index */
+
+/* Where the members of a large object are: open addressing by XXH64 of the key. */
+typedef struct hy_json_index {
+    struct hy_json_index *following; /* all indexes of a tree, for freeing */
+    uint32_t mask;                   /* slots - 1, a power of two less one */
+    uint32_t slot[];                 /* distance from the object to a member, 0: empty */
+} hy_json_index;
+
+struct hy_json_node {
+    union {
+        int64_t integer; /* also 0 or 1 of a boolean */
+        double number;
+        const char *string;
+        hy_json_index *index; /* of an object; NULL while it is small */
+    } value;
+    uint32_t size; /* bytes of a string, members or elements of a container */
+    uint32_t next : 27, type : 3, is_integer : 1, is_member : 1;
+};
+
+struct hy_json {
+    char *name;
+    char *strings;
+    hy_json_node *nodes;
+    size_t count, capacity;
+    hy_json_index *indexes;
+};
+
+/* The slot of an index where `key` stands, or the empty one where it belongs. */
+uint32_t *hy_json_index_slot(const hy_json_node *object, const char *key, size_t size);
+
+#endif

@@ -1,0 +1,123 @@
+/* json_write.c: the JSON writer. See json.h.
+ *
+ * Every value passes begin_value, which puts the comma, the line and the key; so a text written
+ * with balanced calls is always well-formed. Memory failures are kept by the hy_text. */
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/number.h"
+#include "base/utf8.h"
+
+void hy_json_begin(hy_json_writer *w, hy_text *text, bool is_pretty) {
+    *w = (hy_json_writer){.text = text, .is_pretty = is_pretty};
+}
+
+static void put_escape(hy_text *text, unsigned char c) {
+    static const char codes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    const char *code = c ? strchr(codes, c) : NULL;
+    if (code) {
+        hy_text_addf(text, "\\%c", letters[code - codes]);
+    } else {
+        hy_text_addf(text, "\\u%04x", c);
+    }
+}
+
+static void put_quoted(hy_text *text, const char *string) {
+    const uint8_t *p = (const uint8_t *)string, *end = p + strlen(string);
+    hy_text_add(text, "\"");
+    while (p < end) {
+        const uint8_t *plain = p;
+        int length = 0;
+        while (p < end && *p >= 0x20 && *p != '"' && *p != '\\' &&
+               (length = hy_utf8_length(p, (size_t)(end - p))) > 0) {
+            p += length;
+        }
+        hy_text_add_bytes(text, plain, (size_t)(p - plain));
+        if (p == end) break;
+        if (*p < 0x80) {
+            put_escape(text, *p);
+        } else {
+            hy_text_add(text, "\xEF\xBF\xBD"); /* U+FFFD in place of a byte that is no UTF-8 */
+        }
+        p++;
+    }
+    hy_text_add(text, "\"");
+}
+
+static void put_line(hy_json_writer *w) {
+    if (!w->is_pretty) return;
+    hy_text_add(w->text, "\n");
+    for (int i = 0; i < w->depth; i++) hy_text_add(w->text, "  ");
+}
+
+/* What stands before any value: a comma, a new line, the key. */
+static void begin_value(hy_json_writer *w, const char *key) {
+    uint64_t bit = (uint64_t)1 << w->depth;
+    bool wants_key = (w->is_object & bit) != 0; /* members have keys, elements have none */
+    assert((key != NULL) == wants_key);
+    assert(w->depth > 0 || !(w->has_members & bit)); /* one value at the top */
+    (void)wants_key;
+    if (w->has_members & bit) hy_text_add(w->text, ",");
+    if (w->depth > 0) put_line(w);
+    w->has_members |= bit;
+    if (!key) return;
+    put_quoted(w->text, key);
+    hy_text_add(w->text, w->is_pretty ? ": " : ":");
+}
+
+static void open_level(hy_json_writer *w, const char *key, bool is_object) {
+    begin_value(w, key);
+    hy_text_add(w->text, is_object ? "{" : "[");
+    w->depth++;
+    assert(w->depth < 64);
+    uint64_t bit = (uint64_t)1 << w->depth;
+    w->has_members &= ~bit;
+    w->is_object = is_object ? w->is_object | bit : w->is_object & ~bit;
+}
+
+static void close_level(hy_json_writer *w, bool is_object) {
+    uint64_t bit = (uint64_t)1 << w->depth;
+    assert(w->depth > 0 && is_object == ((w->is_object & bit) != 0));
+    bool has_members = (w->has_members & bit) != 0;
+    w->depth--;
+    if (has_members) put_line(w);
+    hy_text_add(w->text, is_object ? "}" : "]");
+}
+
+void hy_json_open_object(hy_json_writer *w, const char *key) { open_level(w, key, true); }
+void hy_json_close_object(hy_json_writer *w) { close_level(w, true); }
+void hy_json_open_array(hy_json_writer *w, const char *key) { open_level(w, key, false); }
+void hy_json_close_array(hy_json_writer *w) { close_level(w, false); }
+
+void hy_json_put_int(hy_json_writer *w, const char *key, int64_t value) {
+    begin_value(w, key);
+    hy_text_addf(w->text, "%" PRId64, value);
+}
+
+void hy_json_put_double(hy_json_writer *w, const char *key, double value) {
+    char digits[HY_NUMBER_MAX];
+    begin_value(w, key);
+    hy_text_add(w->text, isfinite(value) ? hy_number_format(value, digits) : "null");
+}
+
+void hy_json_put_bool(hy_json_writer *w, const char *key, bool value) {
+    begin_value(w, key);
+    hy_text_add(w->text, value ? "true" : "false");
+}
+
+void hy_json_put_string(hy_json_writer *w, const char *key, const char *value) {
+    begin_value(w, key);
+    if (value) {
+        put_quoted(w->text, value);
+    } else {
+        hy_text_add(w->text, "null");
+    }
+}
+
+void hy_json_put_null(hy_json_writer *w, const char *key) {
+    begin_value(w, key);
+    hy_text_add(w->text, "null");
+}

@@ -1,0 +1,26 @@
+/* names.c: the written form of the shared enumerations, as it appears in files and on screen. */
+#include "hybrid_types.h"
+
+#define NAME_OF(table, value)                                                                      \
+    ((size_t)(value) < sizeof(table) / sizeof(table)[0] ? (table)[(size_t)(value)] : "?")
+
+static const char *const status_names[] = {"ok",       "wrong input",    "out of memory",
+                                           "i/o",      "device",         "numeric",
+                                           "sequence", "internal error", "stopped"};
+static const char *const phase_names[] = {"warmup", "full", "predict", "correct"};
+static const char *const dtype_names[] = {"fp32", "bf16", "fp16", "fp64", "i32", "u16", "u8"};
+static const size_t dtype_sizes[] = {4, 2, 2, 8, 4, 2, 1};
+static const char *const class_names[] = {"weights",  "master",   "grads",       "optim",
+                                          "predictor", "snapshot", "activations", "logits",
+                                          "workspace", "quants",   "data"};
+static const char *const place_names[] = {"none", "device", "pinned", "host", "disk"};
+
+const char *hy_status_name(hy_status status) { return NAME_OF(status_names, status); }
+const char *hy_phase_name(hy_phase phase) { return NAME_OF(phase_names, phase); }
+const char *hy_dtype_name(hy_dtype dtype) { return NAME_OF(dtype_names, dtype); }
+const char *hy_class_name(hy_class cls) { return NAME_OF(class_names, cls); }
+const char *hy_place_name(hy_place place) { return NAME_OF(place_names, place); }
+
+size_t hy_dtype_size(hy_dtype dtype) {
+    return (size_t)dtype < HY_DTYPE_COUNT ? dtype_sizes[(size_t)dtype] : 0;
+}

@@ -1,0 +1,199 @@
+/* text.c: growing strings, near names, and numbers as people write them. See text.h.
+ *
+ * A text always keeps one byte beyond `size` for its terminating zero, so `data` can be read as a C
+ * string at any time. */
+#include "base/text.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- growing strings ------------------------------------------------------------------------- */
+
+/* Makes room for `more` bytes and a zero. False, and the text is marked, when there is none. */
+static bool reserve(hy_text *text, size_t more) {
+    if (text->has_failed) return false;
+    if (more < text->capacity - text->size) return true;
+    size_t needed = text->size + more + 1;
+    size_t capacity = text->capacity ? text->capacity : 64;
+    while (needed > text->size && capacity < needed) {
+        capacity = capacity > SIZE_MAX / 2 ? needed : capacity * 2;
+    }
+    char *data = needed > text->size ? realloc(text->data, capacity) : NULL;
+    if (!data) {
+        text->has_failed = true;
+        return false;
+    }
+    text->data = data;
+    text->capacity = capacity;
+    return true;
+}
+
+void hy_text_add_bytes(hy_text *text, const void *bytes, size_t size) {
+    if (!reserve(text, size)) return;
+    if (size) memcpy(text->data + text->size, bytes, size);
+    text->size += size;
+    text->data[text->size] = '\0';
+}
+
+void hy_text_add(hy_text *text, const char *string) {
+    hy_text_add_bytes(text, string, strlen(string));
+}
+
+void hy_text_addf(hy_text *text, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int size = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (size < 0) {
+        text->has_failed = true;
+    } else if (reserve(text, (size_t)size)) {
+        vsnprintf(text->data + text->size, (size_t)size + 1, format, again);
+        text->size += (size_t)size;
+    }
+    va_end(again);
+}
+
+void hy_text_clear(hy_text *text) {
+    text->size = 0;
+    text->has_failed = false;
+    if (text->data) text->data[0] = '\0';
+}
+
+void hy_text_free(hy_text *text) {
+    free(text->data);
+    *text = (hy_text){0};
+}
+
+hy_status hy_text_status(const hy_text *text) {
+    if (!text->has_failed) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "out of memory while adding to a text of %zu bytes", text->size);
+}
+
+const char *hy_text_string(const hy_text *text) { return text->data ? text->data : ""; }
+
+/* ---- near names ------------------------------------------------------------------------------ */
+
+#define WORD_MAX 64 /* longer words are not compared: no name of ours is as long */
+
+static int fold(char c) { return c == '-' ? '_' : tolower((unsigned char)c); }
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* Edits from a to b: insert, remove, replace, swap two neighbours (Damerau-Levenshtein, each place
+ * edited once). Three rows of the table are enough. */
+static int edit_distance(const char *a, int a_size, const char *b, int b_size) {
+    int rows[3][WORD_MAX + 1];
+    int *before = rows[0], *above = rows[1], *row = rows[2];
+    for (int j = 0; j <= b_size; j++) above[j] = j;
+    for (int i = 1; i <= a_size; i++) {
+        row[0] = i;
+        for (int j = 1; j <= b_size; j++) {
+            int is_other = fold(a[i - 1]) != fold(b[j - 1]);
+            int best = least(above[j - 1] + is_other, least(above[j], row[j - 1]) + 1);
+            bool is_swap = i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) &&
+                           fold(a[i - 2]) == fold(b[j - 1]);
+            row[j] = is_swap ? least(best, before[j - 2] + 1) : best;
+        }
+        int *oldest = before;
+        before = above;
+        above = row;
+        row = oldest;
+    }
+    return above[b_size];
+}
+
+const char *hy_nearest_word(const char *word, const char *const *candidates, size_t count) {
+    size_t size = strlen(word);
+    if (size == 0 || size > WORD_MAX) return NULL;
+    const char *nearest = NULL;
+    int nearest_distance = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t other = strlen(candidates[i]);
+        if (other == 0 || other > WORD_MAX) continue;
+        /* A third of the letters may be wrong, but never all of them. */
+        int longest = (int)(size > other ? size : other);
+        int limit = least(longest < 6 ? 1 : longest / 3, least(4, longest - 1));
+        int distance = edit_distance(word, (int)size, candidates[i], (int)other);
+        if (distance > limit || (nearest && distance >= nearest_distance)) continue;
+        nearest = candidates[i];
+        nearest_distance = distance;
+    }
+    return nearest;
+}
+
+/* ---- numbers as people write them ------------------------------------------------------------ */
+
+/* The factor of a suffix that makes up the whole rest of the string; 0 when it is not one. */
+static int64_t suffix_factor(const char *suffix) {
+    if (*suffix == '\0') return 1;
+    const char *letters = "kmgt";
+    const char *letter = strchr(letters, tolower((unsigned char)*suffix++));
+    if (!letter) return 0;
+    bool is_binary = *suffix == 'i' || *suffix == 'I';
+    if (is_binary) suffix++;
+    if (*suffix == 'B' || *suffix == 'b') suffix++;
+    if (*suffix) return 0;
+    int64_t factor = 1;
+    for (long power = 0; power <= letter - letters; power++) factor *= is_binary ? 1024 : 1000;
+    return factor;
+}
+
+bool hy_parse_count(const char *string, int64_t *out) {
+    bool is_negative = *string == '-';
+    if (is_negative) string++;
+    if (!isdigit((unsigned char)*string)) return false;
+    int64_t value = 0;
+    for (; isdigit((unsigned char)*string); string++) {
+        int64_t digit = *string - '0';
+        /* Counted downwards, so that the smallest int64 can be written too. */
+        if (__builtin_mul_overflow(value, 10, &value)) return false;
+        if (__builtin_sub_overflow(value, digit, &value)) return false;
+    }
+    if (string[0] == ' ' && string[1]) string++; /* "15 GiB" */
+    int64_t factor = suffix_factor(string);
+    if (factor == 0 || __builtin_mul_overflow(value, factor, &value)) return false;
+    if (!is_negative && __builtin_sub_overflow(0, value, &value)) return false;
+    *out = value;
+    return true;
+}
+
+char *hy_format_bytes(double bytes, char *buffer, size_t size) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (!isfinite(bytes)) {
+        snprintf(buffer, size, "?");
+        return buffer;
+    }
+    double value = fabs(bytes);
+    size_t unit = 0;
+    /* Rounded to what is shown first: 1023.7 KiB reads better as 1.0 MiB. */
+    for (; value >= 1023.5 && unit + 1 < sizeof units / sizeof units[0]; unit++) value /= 1024;
+    int decimals = unit > 0 && value < 99.95 ? 1 : 0;
+    snprintf(buffer, size, "%s%.*f %s", bytes < 0 ? "-" : "", decimals, value, units[unit]);
+    return buffer;
+}
+
+char *hy_format_duration(double seconds, char *buffer, size_t size) {
+    if (!(seconds >= 0) || seconds > 1e15) {
+        snprintf(buffer, size, "?");
+        return buffer;
+    }
+    long long s = llround(seconds);
+    if (s < 60) {
+        snprintf(buffer, size, "%lld s", s);
+    } else if (s < 3600) {
+        snprintf(buffer, size, "%lld m %02lld s", s / 60, s % 60);
+    } else if (s < 86400) {
+        snprintf(buffer, size, "%lld h %02lld m", s / 3600, s / 60 % 60);
+    } else {
+        snprintf(buffer, size, "%lld d %02lld h", s / 86400, s / 3600 % 24);
+    }
+    return buffer;
+}

@@ -1,0 +1,40 @@
+/* text.h: a string that grows, and the two questions asked of names: how near, and is it listed.
+ *
+ * A zeroed hy_text is an empty one. An allocation that fails marks the text as failed and later
+ * additions do nothing; hy_text_status() tells at the end, so that building needs no checks. */
+#ifndef HY_BASE_TEXT_H
+#define HY_BASE_TEXT_H
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+typedef struct hy_text {
+    char *data; /* zero-terminated once anything was added; NULL before */
+    size_t size, capacity;
+    bool has_failed;
+} hy_text;
+
+void hy_text_add(hy_text *text, const char *string);
+void hy_text_add_bytes(hy_text *text, const void *bytes, size_t size);
+void hy_text_addf(hy_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void hy_text_clear(hy_text *text); /* empty, capacity kept */
+void hy_text_free(hy_text *text);
+hy_status hy_text_status(const hy_text *text);   /* HY_ERR_MEMORY once anything failed */
+const char *hy_text_string(const hy_text *text); /* never NULL */
+
+/* The candidate nearest to `word` by edit distance (case-insensitive, '-' equals '_'), or NULL when
+ * none is near enough to be a likely slip. */
+const char *hy_nearest_word(const char *word, const char *const *candidates, size_t count);
+
+/* Parses a whole number with an optional suffix k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti; "GB"
+ * counts as G, "GiB" as Gi; capital or not, one space before it is fine. False when anything
+ * is left over or it does not fit. */
+bool hy_parse_count(const char *string, int64_t *out);
+
+/* Bytes for people: "1.9 GiB", "812 KiB", into a caller's buffer. Returns the buffer. */
+char *hy_format_bytes(double bytes, char *buffer, size_t size);
+/* "45 s", "3 m 20 s", "2 h 05 m", "3 d 04 h"; "?" for what is no duration. */
+char *hy_format_duration(double seconds, char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,53 @@
+/* utf8.h: is this a character?
+ *
+ * One question, asked wherever text comes in or goes out: how long is the well-formed UTF-8
+ * sequence that begins here. Overlong forms, surrogates and values past U+10FFFF are not
+ * well-formed. */
+#ifndef HY_BASE_UTF8_H
+#define HY_BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the character at p, of which `left` (at least 1) may be read: 1 to 4; 0: it is none. */
+static inline int hy_utf8_length(const uint8_t *p, size_t left) {
+    uint8_t lead = p[0];
+    if (lead < 0x80) return 1;
+    if (lead < 0xC2 || lead > 0xF4) return 0;
+    int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (left < (size_t)length) return 0;
+    /* Only the second byte has a narrower range, after four leads (Unicode, table 3-7). */
+    uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (p[1] < low || p[1] > high) return 0;
+    for (int i = 2; i < length; i++) {
+        if ((p[i] & 0xC0) != 0x80) return 0;
+    }
+    return length;
+}
+
+/* Writes a code point (a valid one) as UTF-8; returns how many bytes, 1 to 4. */
+static inline int hy_utf8_encode(uint32_t code, char *out) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3F));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xE0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (code & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (code & 0x3F));
+    return 4;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* writer.c: files written through a buffer, hashed on the way, and put in place whole. See file.h.
+ *
+ * The first failure is kept as its errno and told again by every later call: bytes after a hole are
+ * never written. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#define BUFFER_SIZE ((size_t)64 << 10)
+
+struct hy_writer {
+    int fd;
+    int error;         /* errno of the first failure, 0: none */
+    const char *doing; /* what failed: "cannot write" */
+    char *path;        /* what is being written */
+    char *target;      /* where it goes at the end; NULL: it is there already */
+    size_t buffered;
+    hy_hash hash;
+    char buffer[BUFFER_SIZE];
+};
+
+static void free_writer(hy_writer *w) {
+    free(w->path);
+    free(w->target);
+    free(w);
+}
+
+static hy_status open_writer(const char *path, const char *target, int flags, hy_writer **out) {
+    *out = NULL;
+    hy_writer *w = malloc(sizeof *w);
+    if (!w) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    w->fd = -1;
+    w->error = 0;
+    w->buffered = 0;
+    w->path = strdup(path);
+    w->target = target ? strdup(target) : NULL;
+    hy_hash_init(&w->hash, 0);
+    hy_status status = HY_OK;
+    if (!w->path || (target && !w->target)) {
+        status = hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    } else {
+        w->fd = hy_disk_open(path, O_WRONLY | O_CREAT | flags);
+        if (w->fd < 0) status = hy_fail_path("cannot write", target ? target : path);
+    }
+    if (status != HY_OK) {
+        free_writer(w);
+        return status;
+    }
+    *out = w;
+    return HY_OK;
+}
+
+hy_status hy_writer_create(const char *path, hy_writer **out) {
+    return open_writer(path, NULL, O_TRUNC, out);
+}
+
+hy_status hy_writer_append(const char *path, hy_writer **out) {
+    return open_writer(path, NULL, O_APPEND, out);
+}
+
+hy_status hy_writer_replace(const char *path, hy_writer **out) {
+    *out = NULL;
+    if (hy_path_is_dir(path)) {
+        errno = EISDIR;
+        return hy_fail_path("cannot write", path);
+    }
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    size_t size = strlen(path) + sizeof "..partial";
+    char *partial = malloc(size);
+    if (!partial) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    snprintf(partial, size, "%.*s.%s.partial", (int)(name - path), path, name);
+    hy_status status = open_writer(partial, path, O_TRUNC, out);
+    free(partial);
+    return status;
+}
+
+static hy_status tell(const hy_writer *w) {
+    if (!w->error) return HY_OK;
+    errno = w->error;
+    return hy_fail_path(w->doing, w->target ? w->target : w->path);
+}
+
+/* Notes a failure unless there was one already. */
+static void note(hy_writer *w, int result, const char *doing) {
+    if (result == 0 || w->error) return;
+    w->error = errno;
+    w->doing = doing;
+}
+
+static void write_out(hy_writer *w, const void *data, size_t size) {
+    if (size > 0 && !w->error) note(w, hy_disk_write(w->fd, data, size), "cannot write");
+}
+
+static void drain(hy_writer *w) {
+    write_out(w, w->buffer, w->buffered);
+    w->buffered = 0;
+}
+
+hy_status hy_writer_put(hy_writer *w, const void *data, size_t size) {
+    if (size == 0 || w->error) return tell(w);
+    hy_hash_add(&w->hash, data, size);
+    if (size > BUFFER_SIZE - w->buffered) drain(w);
+    if (size >= BUFFER_SIZE) {
+        write_out(w, data, size);
+    } else {
+        memcpy(w->buffer + w->buffered, data, size);
+        w->buffered += size;
+    }
+    return tell(w);
+}
+
+hy_status hy_writer_flush(hy_writer *w) {
+    drain(w);
+    return tell(w);
+}
+
+uint64_t hy_writer_hash(const hy_writer *w) { return hy_hash_value(&w->hash); }
+
+uint64_t hy_writer_size(const hy_writer *w) { return w->hash.total; }
+
+static hy_status sync_parent(const char *path) {
+    char *parent = malloc(strlen(path) + 2);
+    if (!parent) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    hy_status status = hy_path_parent(parent, strlen(path) + 2, path);
+    if (status == HY_OK) status = hy_dir_sync(parent);
+    free(parent);
+    return status;
+}
+
+hy_status hy_writer_close(hy_writer *w, bool sync) {
+    if (!w) return HY_OK;
+    drain(w);
+    if ((sync || w->target) && !w->error) note(w, hy_disk_sync(w->fd), "cannot sync");
+    note(w, hy_disk_close(w->fd), "cannot write");
+    if (w->target && !w->error) note(w, hy_disk_rename(w->path, w->target), "cannot replace");
+    hy_status status = tell(w);
+    if (w->target && status != HY_OK) hy_disk_unlink_at(AT_FDCWD, w->path, 0);
+    if (w->target && status == HY_OK) status = sync_parent(w->target);
+    free_writer(w);
+    return status;
+}
+
+void hy_writer_abandon(hy_writer *w) {
+    if (!w) return;
+    close(w->fd);
+    if (w->target) hy_disk_unlink_at(AT_FDCWD, w->path, 0);
+    free_writer(w);
+}
+
+hy_status hy_file_write_atomic(const char *path, const void *data, size_t size) {
+    hy_writer *w; /* NULL when it could not be opened */
+    hy_status status = hy_writer_replace(path, &w);
+    if (w) status = hy_writer_put(w, data, size);
+    hy_status closed = hy_writer_close(w, true);
+    return status != HY_OK ? status : closed;
+}

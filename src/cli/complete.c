@@ -1,0 +1,38 @@
+/* complete.c: --complete: all flags for the shells' completion, one per line:
+ *
+ *     flag <TAB> type <TAB> accepted <TAB> help
+ *
+ * The completion files ask the program for this list each time, so they cannot go stale.
+ * "accepted" is a list of words separated by ", " for the types "choice" and "name", and for
+ * "file" (which takes other files, too); "path" and "folder" say what belongs there; "action"
+ * and "switch" take no value. */
+#include <string.h>
+
+#include "cli/flags.h"
+#include "cli/inspect.h"
+
+static void write_builtin_names(FILE *out, const char *kind) {
+    const char *name;
+    for (size_t i = 0; (name = hy_builtin_name(kind, i)) != NULL; i++)
+        fprintf(out, "%s%s", i > 0 ? ", " : "", name);
+}
+
+static void write_flag(FILE *out, const hy_cli_flag *flag) {
+    fprintf(out, "%s\t%s\t", flag->flag, flag->type);
+    if (flag->builtin != NULL)
+        write_builtin_names(out, flag->builtin);
+    else
+        fputs(flag->accepted != NULL ? flag->accepted : "", out);
+    fprintf(out, "\t%s\n", flag->help);
+}
+
+int hy_cli_complete(FILE *out) {
+    hy_cli_flag flag;
+    for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
+        if (flag.is_hidden) continue;
+        write_flag(out, &flag);
+        if (strcmp(flag.type, "switch") == 0)
+            fprintf(out, "--no-%s\tswitch\t\tNot: %s\n", flag.flag + 2, flag.help);
+    }
+    return 0;
+}

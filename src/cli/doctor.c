@@ -1,0 +1,113 @@
+/* doctor.c: what this machine is, and which models it can train, on one screen.
+ *
+ * Everything measured comes from hy_machine_probe; this file only words it. The table of
+ * models is an estimate of the training state alone, and says so. */
+#include <stdint.h>
+#include <string.h>
+
+#include "cli/figures.h"
+#include "cli/inspect.h"
+#include "cli/models.h"
+#include "cli/table.h"
+#include "hybrid.h"
+
+#define STATE_BYTES_PER_PARAMETER 16 /* weights, gradients, m and v, fp32 each */
+#define LOW_PIN_LIMIT (8ull << 30)   /* below this, streaming from host memory suffers */
+#define LOW_DISK (4ull << 30)
+#define ROOMY 0.9 /* a state beyond this part of memory leaves little for anything else */
+
+static void say(const hy_cli_terminal *terminal, const char *what, const char *value) {
+    fprintf(terminal->out, "  %-10s  %s\n", what, value);
+}
+
+static void hint(const hy_cli_terminal *terminal, const char *text) {
+    fprintf(terminal->out, "  %-10s  %s%s%s\n", "", hy_cli_colour_code(terminal, HY_CLI_YELLOW),
+            text, hy_cli_colour_code(terminal, HY_CLI_PLAIN));
+}
+
+static void show_compute(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[640];
+    const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
+    snprintf(line, sizeof line, "%s, %d core%s for this program", cpu, machine->cores,
+             machine->cores == 1 ? "" : "s");
+    say(terminal, "CPU", line);
+    snprintf(line, sizeof line, "%s, %.1f GFLOP/s measured (fp32)", machine->blas,
+             machine->sgemm_gflops);
+    say(terminal, "matmul", line);
+    if (machine->blas_warning[0] != '\0') hint(terminal, machine->blas_warning);
+    say(terminal, "CUDA", machine->cuda);
+    if (machine->has_cuda) return;
+    hint(terminal,
+         "a GPU needs the NVIDIA driver and a version of this program with the CUDA backend");
+    if (machine->is_wsl)
+        hint(terminal, "under WSL the driver is that of Windows: install none in Linux");
+}
+
+static void show_memory(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[256];
+    snprintf(line, sizeof line, "%s of %s available, copies at %.1f GB/s",
+             hy_cli_bytes(machine->ram_available).text, hy_cli_bytes(machine->ram_total).text,
+             1e-9 * machine->host_copy_bytes_per_second);
+    say(terminal, "memory", line);
+    bool is_unlimited = machine->pin_limit == UINT64_MAX;
+    say(terminal, "pinnable", is_unlimited ? "no limit" : hy_cli_bytes(machine->pin_limit).text);
+    if (machine->pin_limit < LOW_PIN_LIMIT)
+        hint(terminal, "low: raise with \"ulimit -l unlimited\", or memlock in "
+                       "/etc/security/limits.conf");
+    snprintf(line, sizeof line, "%s free here", hy_cli_bytes(machine->disk_free).text);
+    say(terminal, "disk", line);
+    if (machine->disk_free < LOW_DISK)
+        hint(terminal, "little room for checkpoints: give --out a folder on another disk");
+}
+
+static void show_surroundings(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
+    if (machine->is_container)
+        say(terminal, "system", "a container: its limits are the ones shown here");
+}
+
+/* Activations and the rest of the system want their part of what is available. */
+static const char *fits(uint64_t state, uint64_t available) {
+    if (state >= available) return "no";
+    return (double)state < ROOMY * (double)available ? "yes" : "barely";
+}
+
+static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    hy_cli_table table;
+    hy_cli_model models[HY_CLI_MODELS_MAX];
+    size_t count;
+    hy_status status = hy_cli_models_by_size(models, &count);
+    if (status != HY_OK) return status;
+    hy_cli_table_begin(&table, "lrrl");
+    hy_cli_table_row(&table, "model", "parameters", "state", "fits", NULL);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t state = (uint64_t)models[i].parameters * STATE_BYTES_PER_PARAMETER;
+        hy_cli_table_row(&table, models[i].name,
+                         hy_cli_short_count((double)models[i].parameters).text,
+                         hy_cli_bytes(state).text, fits(state, machine->ram_available), NULL);
+    }
+    fputc('\n', terminal->out);
+    hy_cli_heading(terminal, "what fits: full-parameter training in fp32 on this CPU");
+    hy_cli_table_print(&table, terminal, true);
+    fputs("  An estimate: weights, gradients and the optimizer's m and v (16 bytes per parameter)\n"
+          "  against available memory. Activations come on top and grow with batch and length.\n",
+          terminal->out);
+    return HY_OK;
+}
+
+static int failed(void) {
+    hy_cli_error("%s", hy_error_message());
+    return 1;
+}
+
+int hy_cli_doctor(const hy_cli_terminal *terminal) {
+    hy_machine machine;
+    hy_status status = hy_machine_probe(".", &machine);
+    if (status != HY_OK) return failed();
+    hy_cli_heading(terminal, "this machine");
+    show_compute(terminal, &machine);
+    show_memory(terminal, &machine);
+    show_surroundings(terminal, &machine);
+    status = show_what_fits(terminal, &machine);
+    return status == HY_OK ? 0 : failed();
+}

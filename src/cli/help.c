@@ -1,0 +1,243 @@
+/* help.c: --help: examples first, then the flags used most, then everything on request.
+ *
+ * The words of single flags come from the flag list (flags.h); only the examples and the
+ * choice of the most used flags are written here. A name in that choice that is no flag any more
+ * is left out. */
+#include <ctype.h>
+#include <string.h>
+
+#include "cli/flags.h"
+#include "cli/inspect.h"
+
+#define NAME_COLUMNS 28
+
+/* ---- the short page -------------------------------------------------------------------------- */
+
+static const struct {
+    const char *what, *command;
+} examples[] = {
+    {"Train the built-in example, a small model on a text source of known entropy",
+     "hybrid-train --profile aggressive"},
+    {"Train on your own text, a file or a folder", "hybrid-train --data book.txt"},
+    {"A bigger model, for 2,000 steps, into a folder of its own",
+     "hybrid-train --model gpt2-124m --data corpus/ --steps 2000 --out runs/corpus"},
+    {"Stop with Ctrl-C (the step is finished and saved); go on where it stopped",
+     "hybrid-train --resume runs/corpus"},
+    {"See every setting and where it came from, without running",
+     "hybrid-train --profile aggressive --lr 2e-3 --print-config"},
+    {"Keep settings in a file; flags still win over it",
+     "hybrid-train --config my.cfg --batch-size 8"},
+    {"Start from the settings for a card or for a CPU",
+     "hybrid-train --config rtx5080 --data corpus/"},
+    {"What can this machine do?", "hybrid-train --doctor"},
+};
+
+static const char *const most_used[] = {
+    "*What to train",
+    "--model",
+    "--data",
+    "--profile",
+    "--config",
+    "--set",
+    "*How long, how large",
+    "--steps",
+    "--batch-size",
+    "--grad-accum-steps",
+    "--seq-len",
+    "--lr",
+    "*What it keeps",
+    "--out",
+    "--resume",
+    "--overwrite",
+    "--save-every",
+    "--keep",
+    "--eval-every",
+    "*Memory",
+    "--max-gpu-mem",
+    "--cpu-mem",
+    "--checkpoint-every-layer",
+    "--no-checkpointing",
+    "*Looking",
+    "--print-config",
+    "--doctor",
+    "--list-models",
+    "--json",
+    "--quiet",
+    "--no-color",
+    "--version",
+    "--help",
+};
+
+/* Text in lines of at most `columns`, each after the first indented; breaks at blanks only. */
+static void write_wrapped(FILE *out, const char *text, int indent, int columns) {
+    int at = indent;
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (at > indent && at + 1 + length > columns) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            fputc(' ', out);
+            at++;
+        }
+        fwrite(text, 1, (size_t)length, out);
+        at += length;
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+/* "--batch-size INTEGER", "-q, --quiet", "--resume [DIR]". */
+static void name_with_value(const hy_cli_flag *flag, char *name, size_t size) {
+    char value[24] = "";
+    if (flag->takes != HY_CLI_NO_VALUE) {
+        size_t length = strlen(flag->type) < sizeof value - 1 ? strlen(flag->type) : 0;
+        for (size_t i = 0; i < length; i++) value[i] = (char)toupper((unsigned char)flag->type[i]);
+    }
+    bool is_optional = flag->takes == HY_CLI_OPTIONAL_VALUE;
+    char letter[8] = "";
+    if (flag->letter != '\0') snprintf(letter, sizeof letter, "-%c, ", flag->letter);
+    snprintf(name, size, "%s%s%s%s%s%s", letter, flag->flag, value[0] != '\0' ? " " : "",
+             is_optional ? "[" : "", value, is_optional ? "]" : "");
+}
+
+static int page_columns(const hy_cli_terminal *terminal) {
+    int columns = terminal->is_tty ? hy_cli_terminal_columns(terminal) : 80;
+    return columns < 60 ? 60 : columns > 100 ? 100 : columns;
+}
+
+static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag) {
+    char name[96];
+    name_with_value(flag, name, sizeof name);
+    fprintf(terminal->out, "  %-*s", NAME_COLUMNS, name);
+    if (strlen(name) >= NAME_COLUMNS) fprintf(terminal->out, "\n%*s", NAME_COLUMNS + 2, "");
+    write_wrapped(terminal->out, flag->help, NAME_COLUMNS + 2, page_columns(terminal));
+}
+
+static void write_short_page(const hy_cli_terminal *terminal) {
+    FILE *out = terminal->out;
+    fputs("hybrid-train " HYBRID_VERSION
+          ": trains transformer language models, full-parameter, on one ordinary machine\n\n",
+          out);
+    for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++)
+        fprintf(out, "%s\n  %s%s%s\n\n", examples[i].what,
+                hy_cli_colour_code(terminal, HY_CLI_GREEN), examples[i].command,
+                hy_cli_colour_code(terminal, HY_CLI_PLAIN));
+    for (size_t i = 0; i < sizeof most_used / sizeof most_used[0]; i++) {
+        hy_cli_flag flag;
+        if (most_used[i][0] == '*') {
+            if (i > 0) fputc('\n', out);
+            hy_cli_heading(terminal, most_used[i] + 1);
+        } else if (hy_cli_flag_find(most_used[i], strlen(most_used[i]), &flag)) {
+            write_flag(terminal, &flag);
+        }
+    }
+    fputs(
+        "\n\"--help all\" shows every flag, \"--help lr\" one of them with what it accepts.\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal and saved.\n",
+        out);
+}
+
+/* ---- groups and all -------------------------------------------------------------------------- */
+
+/* "train" of "train.batch_size"; "run" for keys of no group; "program" for the program's own
+ * flags. */
+static const char *group_of(const hy_cli_flag *flag, char *group, size_t size) {
+    const char *dot = flag->key != NULL ? strchr(flag->key, '.') : NULL;
+    if (flag->meaning != HY_CLI_IS_KEY)
+        snprintf(group, size, "program");
+    else if (dot == NULL)
+        snprintf(group, size, "run");
+    else
+        snprintf(group, size, "%.*s", (int)(dot - flag->key), flag->key);
+    return group;
+}
+
+static void write_details(const hy_cli_terminal *terminal, const hy_cli_flag *flag) {
+    char accepts[512];
+    write_flag(terminal, flag);
+    if (flag->takes == HY_CLI_NO_VALUE && flag->meaning != HY_CLI_IS_KEY) return;
+    fprintf(terminal->out, "%*s%s", NAME_COLUMNS + 2, "", hy_cli_colour_code(terminal, HY_CLI_DIM));
+    size_t length = (size_t)snprintf(accepts, sizeof accepts, "accepts: %s", flag->accepted);
+    if (flag->fallback != NULL && flag->fallback[0] != '\0' && length < sizeof accepts)
+        snprintf(accepts + length, sizeof accepts - length, "; default: %s", flag->fallback);
+    write_wrapped(terminal->out, accepts, NAME_COLUMNS + 2, page_columns(terminal));
+    fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);
+}
+
+/* All flags of one group, or of every group with a heading over each; returns how many. */
+static size_t write_groups(const hy_cli_terminal *terminal, const char *wanted) {
+    hy_cli_flag flag;
+    char group[32], current[32] = "";
+    size_t written = 0;
+    for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
+        group_of(&flag, group, sizeof group);
+        if (flag.is_hidden || (wanted != NULL && strcmp(group, wanted) != 0)) continue;
+        if (strcmp(group, current) != 0) {
+            if (written > 0) fputc('\n', terminal->out);
+            hy_cli_heading(terminal, group);
+            snprintf(current, sizeof current, "%s", group);
+        }
+        write_details(terminal, &flag);
+        written++;
+    }
+    return written;
+}
+
+/* ---- one topic ------------------------------------------------------------------------------- */
+
+/* "lr", "--lr", "optimizer.lr" and "batch_size" all name a flag. */
+static bool find_topic(const char *topic, hy_cli_flag *flag) {
+    char name[64];
+    const char *dot = strrchr(topic, '.');
+    if (topic[0] == '-' && topic[1] != '-' && topic[1] != '\0' && topic[2] == '\0')
+        return hy_cli_flag_by_letter(topic[1], flag);
+    if (strncmp(topic, "--", 2) == 0) topic += 2;
+    snprintf(name, sizeof name, "--%s", dot != NULL ? dot + 1 : topic);
+    return hy_cli_flag_find(name, strlen(name), flag);
+}
+
+static void write_builtin_names(const hy_cli_terminal *terminal, const char *kind,
+                                const char *title) {
+    const char *name = hy_builtin_name(kind, 0);
+    if (name == NULL) return;
+    fprintf(terminal->out, "\n%s:\n", title);
+    for (size_t i = 0; (name = hy_builtin_name(kind, i)) != NULL; i++)
+        fprintf(terminal->out, "  %s\n", name);
+}
+
+static void write_topic(const hy_cli_terminal *terminal, const hy_cli_flag *flag) {
+    write_details(terminal, flag);
+    if (flag->meaning == HY_CLI_IS_KEY)
+        fprintf(terminal->out, "%*sin a file: %s = ...\n", NAME_COLUMNS + 2, "", flag->key);
+    if (flag->builtin != NULL)
+        write_builtin_names(terminal, flag->builtin,
+                            strcmp(flag->builtin, "model") == 0
+                                ? "built in (--list-models shows their shapes)"
+                                : "built in");
+}
+
+static int say_unknown_topic(const char *topic) {
+    char name[64];
+    snprintf(name, sizeof name, "--%s", topic + strspn(topic, "-"));
+    const char *nearest = hy_cli_flag_nearest(name, strlen(name));
+    if (nearest != NULL)
+        hy_cli_error("no help on \"%s\"; did you mean %s?", topic, nearest + 2);
+    else
+        hy_cli_error("no help on \"%s\"; \"hybrid-train --help all\" lists every flag", topic);
+    return 2;
+}
+
+int hy_cli_help(const hy_cli_terminal *terminal, const char *topic) {
+    hy_cli_flag flag;
+    if (topic == NULL || topic[0] == '\0')
+        write_short_page(terminal);
+    else if (strcmp(topic, "all") == 0)
+        write_groups(terminal, NULL);
+    else if (find_topic(topic, &flag))
+        write_topic(terminal, &flag);
+    else if (write_groups(terminal, topic) == 0)
+        return say_unknown_topic(topic);
+    return 0;
+}

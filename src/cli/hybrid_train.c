@@ -1,0 +1,149 @@
+/* hybrid_train.c: the program: reads the command line, does what it asks, returns the exit code.
+ *
+ * Exit codes: 0 done, 1 the run failed, 2 wrong usage or input, 75 stopped by a signal after
+ * saving. What people read goes to standard output (standard error under --json), errors and
+ * warnings to standard error. Everything the program knows of training it has from hybrid.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/closing.h"
+#include "cli/configure.h"
+#include "cli/inspect.h"
+#include "cli/opening.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/signals.h"
+#include "cli/summary_json.h"
+#include "cli/terminal.h"
+#include "hybrid.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 75 };
+
+typedef struct job {
+    const char *program; /* as it was called */
+    const hy_cli_options *options;
+    hy_cli_terminal terminal;
+    hy_config *config;
+    hy_trainer *trainer;
+    hy_cli_progress progress;
+} job;
+
+static int exit_code_of(hy_status status) {
+    switch (status) {
+    case HY_OK: return EXIT_DONE;
+    case HY_ERR_INPUT: return EXIT_USAGE;
+    case HY_STOPPED: return EXIT_STOPPED;
+    default: return EXIT_FAILED;
+    }
+}
+
+static int fail(hy_status status) {
+    hy_cli_error("%s", hy_error_message());
+    return exit_code_of(status);
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+static hy_status close_run(job *it, const hy_summary *summary, hy_status ran) {
+    const hy_cli_terminal *terminal = &it->terminal;
+    bool was_stopped = ran == HY_STOPPED;
+    hy_status status = HY_OK;
+    if (terminal->is_quiet) return HY_OK;
+    hy_cli_closing_phases(terminal, summary);
+    if (!was_stopped) {
+        hy_cli_closing_memory(terminal, summary);
+        hy_cli_closing_losses(terminal, summary);
+        status = hy_cli_closing_sample(terminal, it->config, it->trainer);
+    }
+    hy_cli_closing_files(terminal, summary, it->program, was_stopped);
+    return status;
+}
+
+static int run_trainer(job *it) {
+    hy_summary summary;
+    hy_trainer_summary(it->trainer, &summary);
+    hy_cli_opening(&it->terminal, &summary);
+    it->progress.checkpoint_bytes = summary.out[0] != '\0' ? summary.checkpoint_bytes : 0;
+    it->progress.save_every = strtoll(hy_cli_value(it->config, "save_every"), NULL, 10);
+
+    hy_cli_signals_guard(it->trainer);
+    hy_status ran = hy_trainer_run(it->trainer);
+    hy_cli_signals_release();
+    hy_cli_progress_finish(&it->progress);
+    if (ran != HY_OK && ran != HY_STOPPED) return fail(ran);
+
+    hy_trainer_summary(it->trainer, &summary);
+    hy_status closed = close_run(it, &summary, ran);
+    if (it->options->wants_json) hy_cli_summary_json(stdout, &summary, ran);
+    if (closed != HY_OK) return fail(closed);
+    return exit_code_of(ran);
+}
+
+static int train(job *it) {
+    hy_cli_progress_init(&it->progress, &it->terminal);
+    hy_observer observer = hy_cli_progress_observer(&it->progress);
+    hy_cli_signals_install(it->terminal.is_quiet);
+    hy_status status = hy_trainer_create(it->config, &observer, &it->trainer);
+    if (status != HY_OK) {
+        hy_cli_progress_finish(&it->progress);
+        return fail(status);
+    }
+    int code = run_trainer(it);
+    hy_trainer_destroy(it->trainer);
+    return code;
+}
+
+/* ---- the other things it can do -------------------------------------------------------------- */
+
+static int print_config(const hy_config *config) {
+    char *text = NULL;
+    hy_status status = hy_config_print(config, &text);
+    if (status != HY_OK) return fail(status);
+    fputs(text, stdout);
+    hy_free(text);
+    return EXIT_DONE;
+}
+
+static int with_config(job *it) {
+    hy_status status = hy_cli_configure(it->options, &it->config);
+    if (status != HY_OK) return exit_code_of(status);
+    bool is_shown = it->options->action == HY_CLI_IS_PRINT_CONFIG;
+    int code = is_shown ? print_config(it->config) : train(it);
+    hy_config_destroy(it->config);
+    return code;
+}
+
+static int act(job *it) {
+    switch (it->options->action) {
+    case HY_CLI_IS_HELP: return hy_cli_help(&it->terminal, it->options->topic);
+    case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return EXIT_DONE;
+    case HY_CLI_IS_DOCTOR: return hy_cli_doctor(&it->terminal);
+    case HY_CLI_IS_LIST_MODELS: return hy_cli_list_models(&it->terminal);
+    case HY_CLI_IS_COMPLETE: return hy_cli_complete(stdout);
+    default: return with_config(it);
+    }
+}
+
+/* What was asked for on standard output must have arrived there. A reader that left early (head,
+ * less) is no error. */
+static int flushed(int code) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    if (errno == EPIPE || code != EXIT_DONE) return code;
+    hy_cli_error("cannot write to standard output: %s", strerror(errno));
+    return EXIT_FAILED;
+}
+
+int main(int argc, char **argv) {
+    hy_cli_options options;
+    int code = EXIT_USAGE;
+    if (hy_cli_options_parse(argc, argv, &options)) {
+        job it = {.program = argc > 0 ? argv[0] : "hybrid-train", .options = &options};
+        bool is_run = options.action == HY_CLI_IS_KEY;
+        hy_cli_terminal_init(&it.terminal, options.wants_json && is_run ? stderr : stdout,
+                             options.is_quiet, options.without_colour);
+        code = flushed(act(&it));
+    }
+    hy_cli_options_fini(&options);
+    return code;
+}

@@ -1,0 +1,231 @@
+/* progress.c: turns the library's callbacks into a drawn line or plain lines.
+ *
+ * A drawn line is written in one piece and padded over what stood there before, so it does not
+ * flicker and needs no escape code. Anything else that is said first wipes the line. Every line
+ * of a step shows the same smoothed loss. */
+#include "cli/progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/bar.h"
+#include "cli/figures.h"
+
+#define REDRAW_SECONDS 0.1
+#define SMOOTHING 0.9         /* weight of the past in the shown loss */
+#define PLAIN_SECONDS 10.0    /* plain lines: not more often than this, */
+#define PLAIN_FRACTION 0.02   /* nor than this part of the run, */
+#define PLAIN_SILENCE 300.0   /* but never silent for longer than this */
+#define OUTLOOK_STEPS 5       /* the time left means something from here on */
+#define OUTLOOK_SECONDS 600.0 /* shorter runs need no outlook */
+#define SECONDS_PER_DAY 86400.0
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* ---- the drawn line -------------------------------------------------------------------------- */
+
+static void wipe(hy_cli_progress *progress) {
+    if (progress->drawn_columns == 0) return;
+    fprintf(progress->terminal->out, "\r%*s\r", progress->drawn_columns, "");
+    fflush(progress->terminal->out);
+    progress->drawn_columns = 0;
+}
+
+static void draw(hy_cli_progress *progress, const char *line, int columns) {
+    int stale = progress->drawn_columns > columns ? progress->drawn_columns - columns : 0;
+    fprintf(progress->terminal->out, "\r%s%*s", line, stale, "");
+    fflush(progress->terminal->out);
+    progress->drawn_columns = columns;
+    progress->drawn_at = now();
+}
+
+static void draw_step(hy_cli_progress *progress) {
+    char line[HY_CLI_LINE_BYTES];
+    /* One column stays free: some terminals wrap when the last one is filled. */
+    int width = hy_cli_terminal_columns(progress->terminal) - 1;
+    int columns = hy_cli_bar_of_step(progress->terminal, &progress->step, progress->smoothed_loss,
+                                     width, line);
+    draw(progress, line, columns);
+}
+
+/* ---- plain lines ----------------------------------------------------------------------------- */
+
+static void print_step(hy_cli_progress *progress) {
+    const hy_step_info *info = &progress->step;
+    fprintf(progress->terminal->out,
+            "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s  mem %s  %s left\n",
+            info->step, info->steps_total, hy_phase_name(info->phase),
+            hy_cli_loss(progress->smoothed_loss).text, hy_cli_learning_rate(info->lr).text,
+            hy_cli_short_count(info->tokens_per_second).text, hy_cli_bytes(info->vram_bytes).text,
+            hy_cli_duration(info->remaining).text);
+    fflush(progress->terminal->out);
+    progress->printed_step = info->step;
+    progress->printed_at = now();
+}
+
+static bool is_plain_line_due(const hy_cli_progress *progress) {
+    const hy_step_info *info = &progress->step;
+    double silence = now() - progress->printed_at;
+    double part = (double)(info->step - progress->printed_step) /
+                  (double)(info->steps_total > 0 ? info->steps_total : 1);
+    if (info->step == progress->first_step || info->step >= info->steps_total) return true;
+    return (silence >= PLAIN_SECONDS && part >= PLAIN_FRACTION) || silence >= PLAIN_SILENCE;
+}
+
+/* ---- lines beside the steps ------------------------------------------------------------------ */
+
+/* Makes room for a line of text; end_line follows it. */
+static FILE *begin_line(hy_cli_progress *progress) {
+    wipe(progress);
+    return progress->terminal->out;
+}
+
+static void end_line(hy_cli_progress *progress) {
+    fflush(progress->terminal->out);
+    if (progress->terminal->is_tty && progress->has_step) draw_step(progress);
+}
+
+static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
+    const hy_cli_terminal *terminal = progress->terminal;
+    fprintf(begin_line(progress), "step %" PRId64 ": %s%s%s, %s\n", info->step,
+            hy_cli_colour_code(terminal, hy_cli_phase_colour(info->phase)),
+            hy_phase_name(info->phase), hy_cli_colour_code(terminal, HY_CLI_PLAIN), info->reason);
+}
+
+/* Once, for long runs: how long, and what the checkpoints will cost the disk. */
+static void say_outlook(hy_cli_progress *progress) {
+    const hy_step_info *info = &progress->step;
+    int64_t steps = info->step - progress->first_step + 1;
+    if (progress->told_outlook || steps < OUTLOOK_STEPS) return;
+    progress->told_outlook = true;
+    if (!(info->remaining >= OUTLOOK_SECONDS)) return;
+    FILE *out = begin_line(progress);
+    fprintf(out, "expected time: %s", hy_cli_duration(info->remaining).text);
+    if (progress->checkpoint_bytes > 0 && progress->save_every > 0) {
+        double step_seconds = info->remaining / (double)(info->steps_total - info->step);
+        double saves_per_day = SECONDS_PER_DAY / (step_seconds * (double)progress->save_every);
+        double per_day = saves_per_day * (double)progress->checkpoint_bytes;
+        if (per_day < 1e18)
+            fprintf(out, "; checkpoints write %s per day", hy_cli_bytes((uint64_t)per_day).text);
+    }
+    fputc('\n', out);
+}
+
+/* ---- the observer ---------------------------------------------------------------------------- */
+
+static void keep_step(hy_cli_progress *progress, const hy_step_info *info) {
+    bool is_known = isfinite(info->loss);
+    if (!progress->has_step) progress->first_step = info->step;
+    progress->has_step = true;
+    progress->step = *info;
+    progress->step.reason = "";
+    progress->work[0] = '\0';
+    if (!is_known) return; /* a skipped step has no loss to average */
+    progress->smoothed_weight = SMOOTHING * progress->smoothed_weight + (1 - SMOOTHING);
+    double share = (1 - SMOOTHING) / progress->smoothed_weight;
+    progress->smoothed_loss += share * (info->loss - progress->smoothed_loss);
+}
+
+static void on_step(void *user, const hy_step_info *info) {
+    hy_cli_progress *progress = user;
+    bool is_last = info->step >= info->steps_total;
+    keep_step(progress, info);
+    if (info->reason != NULL && info->reason[0] != '\0') say_phase(progress, info);
+    if (info->was_skipped)
+        fprintf(begin_line(progress),
+                "step %" PRId64 ": the gradient was not finite; nothing was updated\n", info->step);
+    say_outlook(progress);
+    if (!progress->terminal->is_tty) {
+        if (is_plain_line_due(progress)) print_step(progress);
+    } else if (is_last || progress->drawn_columns == 0 ||
+               now() - progress->drawn_at >= REDRAW_SECONDS) {
+        draw_step(progress);
+    }
+}
+
+static void on_eval(void *user, const hy_eval_info *info) {
+    hy_cli_progress *progress = user;
+    fprintf(begin_line(progress), "step %" PRId64 ": held-out loss %s on %s tokens, %s\n",
+            info->step, hy_cli_loss(info->loss).text, hy_cli_count(info->tokens).text,
+            hy_cli_duration(info->seconds).text);
+    end_line(progress);
+}
+
+static void on_save(void *user, const char *path, double seconds, uint64_t bytes) {
+    hy_cli_progress *progress = user;
+    fprintf(begin_line(progress), "saved %s (%s, %s)\n", path, hy_cli_bytes(bytes).text,
+            hy_cli_duration(seconds).text);
+    end_line(progress);
+}
+
+static void on_message(void *user, hy_message_level level, const char *text) {
+    hy_cli_progress *progress = user;
+    FILE *out = begin_line(progress);
+    if (level == HY_WARNING)
+        hy_cli_warning("%s", text);
+    else
+        fprintf(out, "%s\n", text);
+    end_line(progress);
+}
+
+static void draw_work(hy_cli_progress *progress, const char *what, double fraction) {
+    char line[HY_CLI_LINE_BYTES];
+    int width = hy_cli_terminal_columns(progress->terminal) - 1;
+    draw(progress, line, hy_cli_bar_of_work(progress->terminal, what, fraction, width, line));
+}
+
+/* Plain lines tell of work only once it has taken a while. */
+static void on_progress(void *user, const char *what, double fraction) {
+    hy_cli_progress *progress = user;
+    bool is_new = strncmp(progress->work, what, sizeof progress->work - 1) != 0;
+    if (is_new) {
+        snprintf(progress->work, sizeof progress->work, "%s", what);
+        progress->work_told_at = now();
+    }
+    if (progress->terminal->is_tty) {
+        if (fraction >= 1)
+            wipe(progress);
+        else if (is_new || now() - progress->drawn_at >= REDRAW_SECONDS)
+            draw_work(progress, what, fraction);
+    } else if (now() - progress->work_told_at >= PLAIN_SECONDS) {
+        fprintf(progress->terminal->out, "%s: %.0f %%\n", what, 100 * fraction);
+        fflush(progress->terminal->out);
+        progress->work_told_at = now();
+    }
+    if (fraction >= 1) progress->work[0] = '\0';
+}
+
+void hy_cli_progress_init(hy_cli_progress *progress, const hy_cli_terminal *terminal) {
+    *progress = (hy_cli_progress){.terminal = terminal, .smoothed_loss = 0};
+}
+
+hy_observer hy_cli_progress_observer(hy_cli_progress *progress) {
+    if (progress->terminal->is_quiet) return (hy_observer){.user = progress};
+    return (hy_observer){.user = progress,
+                         .on_message = on_message,
+                         .on_step = on_step,
+                         .on_eval = on_eval,
+                         .on_progress = on_progress,
+                         .on_save = on_save};
+}
+
+void hy_cli_progress_finish(hy_cli_progress *progress) {
+    if (progress->terminal->is_quiet || !progress->has_step) {
+        wipe(progress);
+        return;
+    }
+    if (progress->terminal->is_tty) {
+        draw_step(progress);
+        fputc('\n', progress->terminal->out);
+        progress->drawn_columns = 0;
+    } else if (progress->printed_step != progress->step.step) {
+        print_step(progress);
+    }
+    fflush(progress->terminal->out);
+}

@@ -1,0 +1,40 @@
+/* progress.h: shows a run while it goes on.
+ *
+ * On a terminal one line is drawn over itself, about ten times a second at most; elsewhere
+ * plain lines appear, few of them. The library's observer callbacks drive it; nothing else does.
+ * Under --quiet the observer is empty. */
+#ifndef HY_CLI_PROGRESS_H
+#define HY_CLI_PROGRESS_H
+
+#include "cli/terminal.h"
+#include "hybrid.h"
+
+typedef struct hy_cli_progress {
+    const hy_cli_terminal *terminal;
+    uint64_t checkpoint_bytes; /* for the outlook; 0: nothing is written */
+    int64_t save_every;
+
+    int drawn_columns; /* of the line on the screen; 0: none is */
+    double drawn_at;   /* clock, seconds */
+
+    bool has_step;
+    hy_step_info step;  /* the latest; its reason is not kept */
+    int64_t first_step; /* of this sitting */
+    double smoothed_loss, smoothed_weight;
+    bool told_outlook;
+
+    int64_t printed_step; /* plain lines: the latest */
+    double printed_at;
+
+    char work[64]; /* other work in progress; "": none */
+    double work_told_at;
+} hy_cli_progress;
+
+/* The terminal must outlive the progress, the progress the trainer that observes through it. */
+void hy_cli_progress_init(hy_cli_progress *progress, const hy_cli_terminal *terminal);
+hy_observer hy_cli_progress_observer(hy_cli_progress *progress);
+
+/* After the last step: leaves the last state on the screen and ends its line. */
+void hy_cli_progress_finish(hy_cli_progress *progress);
+
+#endif

@@ -1,0 +1,47 @@
+/* terminal.h: where people read, and what may be written there.
+ *
+ * Everything the program says to a person goes through one hy_cli_terminal; it knows whether a
+ * line may be redrawn, whether colour is wanted and which characters the locale can show. Errors
+ * and warnings go to standard error through the two functions at the end. */
+#ifndef HY_CLI_TERMINAL_H
+#define HY_CLI_TERMINAL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+typedef enum hy_cli_colour {
+    HY_CLI_PLAIN = 0, /* back to normal */
+    HY_CLI_BOLD,
+    HY_CLI_DIM,
+    HY_CLI_RED,
+    HY_CLI_GREEN,
+    HY_CLI_YELLOW,
+    HY_CLI_BLUE,
+    HY_CLI_MAGENTA
+} hy_cli_colour;
+
+typedef struct hy_cli_terminal {
+    FILE *out;
+    bool is_quiet;   /* nothing but errors is said */
+    bool is_tty;     /* a line may be drawn again over itself */
+    bool has_colour; /* escape codes are used for colour and for nothing else */
+    bool is_utf8;
+} hy_cli_terminal;
+
+/* Looks at the stream, at NO_COLOR, TERM and the locale's variables. */
+void hy_cli_terminal_init(hy_cli_terminal *terminal, FILE *out, bool is_quiet, bool without_colour);
+
+/* Columns of the terminal now: COLUMNS, else what the terminal says, else 80. */
+int hy_cli_terminal_columns(const hy_cli_terminal *terminal);
+
+/* The escape code of a colour, or "" where there is no colour. */
+const char *hy_cli_colour_code(const hy_cli_terminal *terminal, hy_cli_colour colour);
+
+/* A heading over a table or a list. */
+void hy_cli_heading(const hy_cli_terminal *terminal, const char *text);
+
+/* "hybrid-train: error: ..." and "hybrid-train: warning: ..." on standard error, one line each. */
+void hy_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void hy_cli_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,179 @@
+/* loader.c: a thread that fills a ring of micro-batches ahead of the training loop.
+ *
+ * Batches are numbered from 0; number n lies in slot n mod depth and holds the sequences from
+ * first + n B. filled - popped of them are ready, and that never exceeds depth. A slot belongs to
+ * the thread while it is filled and to the caller until it is popped; the counts change under the
+ * lock, the slots do not need it. */
+#include "data/loader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+struct hy_loader {
+    const hy_dataset *data;
+    int32_t batch, depth, seq;
+    uint64_t first;
+    int32_t *tokens;  /* (depth,B,T) */
+    int32_t *targets; /* (depth,B,T) */
+    int64_t *counted; /* (depth) */
+    size_t bytes;
+    double waited; /* the caller's alone */
+
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t is_filled, is_popped;
+    uint64_t filled, popped;
+    bool is_stopping;
+};
+
+static size_t slot_offset(const hy_loader *l, uint64_t number) {
+    return (size_t)(number % (uint64_t)l->depth) * (size_t)l->batch * (size_t)l->seq;
+}
+
+static void fill_slot(hy_loader *l, uint64_t number) {
+    int32_t *tokens = l->tokens + slot_offset(l, number);
+    int32_t *targets = l->targets + slot_offset(l, number);
+    uint64_t first = l->first + number * (uint64_t)l->batch;
+    int64_t counted = 0;
+    for (int32_t row = 0; row < l->batch; row++) {
+        size_t at = (size_t)row * (size_t)l->seq;
+        counted +=
+            hy_dataset_fill(l->data, HY_TRAIN, first + (uint64_t)row, tokens + at, targets + at);
+    }
+    l->counted[number % (uint64_t)l->depth] = counted;
+}
+
+static void *run(void *argument) {
+    hy_loader *l = argument;
+    pthread_mutex_lock(&l->lock);
+    while (!l->is_stopping) {
+        if (l->filled - l->popped == (uint64_t)l->depth) {
+            pthread_cond_wait(&l->is_popped, &l->lock);
+            continue;
+        }
+        uint64_t number = l->filled;
+        pthread_mutex_unlock(&l->lock);
+        fill_slot(l, number);
+        pthread_mutex_lock(&l->lock);
+        l->filled++;
+        pthread_cond_signal(&l->is_filled);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static hy_status take_memory(hy_loader *l) {
+    size_t slots = (size_t)l->depth, count, ints;
+    bool is_too_large = __builtin_mul_overflow((size_t)l->batch * (size_t)l->seq, slots, &count) ||
+                        __builtin_mul_overflow(count, 2 * sizeof(int32_t), &ints);
+    if (!is_too_large) {
+        l->tokens = malloc(count * sizeof *l->tokens);
+        l->targets = malloc(count * sizeof *l->targets);
+        l->counted = malloc(slots * sizeof *l->counted);
+        l->bytes = ints + slots * sizeof *l->counted;
+    }
+    if (l->tokens && l->targets && l->counted) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "no memory to read ahead %d batches of %d sequences of %d tokens",
+                   l->depth, l->batch, l->seq);
+}
+
+/* Signals are the main thread's business: the loader's thread starts with all of them blocked. */
+static hy_status start_thread(hy_loader *l) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&l->thread, NULL, run, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "cannot start the thread that reads data: %s", strerror(error));
+}
+
+static void free_memory(hy_loader *l) {
+    pthread_cond_destroy(&l->is_popped);
+    pthread_cond_destroy(&l->is_filled);
+    pthread_mutex_destroy(&l->lock);
+    free(l->tokens);
+    free(l->targets);
+    free(l->counted);
+    free(l);
+}
+
+hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
+                           hy_loader **out) {
+    *out = NULL;
+    if (batch < 1 || depth < 1) {
+        return hy_fail(HY_ERR_INPUT, "batch size is %d, batches read ahead %d; expected 1 or more",
+                       batch, depth);
+    }
+    hy_loader *l = calloc(1, sizeof *l);
+    if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for a loader");
+    l->data = data;
+    l->batch = batch;
+    l->depth = depth;
+    l->seq = hy_dataset_describe(data)->seq;
+    l->first = first;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->is_filled, NULL);
+    pthread_cond_init(&l->is_popped, NULL);
+    hy_status status = take_memory(l);
+    if (status == HY_OK) status = start_thread(l);
+    if (status != HY_OK) {
+        free_memory(l);
+        return status;
+    }
+    *out = l;
+    return HY_OK;
+}
+
+void hy_loader_destroy(hy_loader *l) {
+    if (!l) return;
+    pthread_mutex_lock(&l->lock);
+    l->is_stopping = true;
+    pthread_cond_signal(&l->is_popped);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    free_memory(l);
+}
+
+size_t hy_loader_bytes(const hy_loader *l) { return l->bytes; }
+
+/* Waits until `ahead` + 1 batches are ready; returns the number of the last of them. */
+static uint64_t wait_for(hy_loader *l, int32_t ahead) {
+    pthread_mutex_lock(&l->lock);
+    uint64_t number = l->popped + (uint64_t)ahead;
+    if (l->filled <= number) {
+        double begin = hy_clock();
+        while (l->filled <= number) pthread_cond_wait(&l->is_filled, &l->lock);
+        l->waited += hy_clock() - begin;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return number;
+}
+
+hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
+    if (ahead < 0 || ahead >= l->depth) {
+        return hy_fail(HY_ERR_STATE, "batch %d ahead was asked for, but only %d are read ahead",
+                       ahead, l->depth);
+    }
+    uint64_t number = wait_for(l, ahead);
+    *out = (hy_batch){.tokens = l->tokens + slot_offset(l, number),
+                      .targets = l->targets + slot_offset(l, number),
+                      .first = l->first + number * (uint64_t)l->batch,
+                      .counted = l->counted[number % (uint64_t)l->depth]};
+    return HY_OK;
+}
+
+void hy_loader_pop(hy_loader *l) {
+    wait_for(l, 0);
+    pthread_mutex_lock(&l->lock);
+    l->popped++;
+    pthread_cond_signal(&l->is_popped);
+    pthread_mutex_unlock(&l->lock);
+}
+
+double hy_loader_waited(const hy_loader *l) { return l->waited; }

@@ -1,0 +1,32 @@
+/* loader.h: micro-batches read ahead by a thread of their own.
+ *
+ * A loader hands out training micro-batches in order from a starting sequence number. Its thread
+ * fills a small ring ahead of need; all memory is taken at creation. The trainer keeps the cursor:
+ * a batch says which sequences it holds. */
+#ifndef HY_DATA_LOADER_H
+#define HY_DATA_LOADER_H
+
+#include "data/dataset.h"
+
+typedef struct hy_loader hy_loader;
+
+typedef struct hy_batch {
+    const int32_t *tokens;  /* (B,T) */
+    const int32_t *targets; /* (B,T), -1: does not count */
+    uint64_t first;         /* number of its first sequence; it holds first .. first + B - 1 */
+    int64_t counted;        /* targets that count */
+} hy_batch;
+
+/* depth: batches read ahead, at least 1. Bytes taken: hy_loader_bytes(). */
+hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
+                           hy_loader **out);
+void hy_loader_destroy(hy_loader *loader);
+size_t hy_loader_bytes(const hy_loader *loader);
+/* The next `count` batches may be looked at without taking them (count at most depth): needed to
+ * know how many targets count in a whole accumulated step before its first backward pass. */
+hy_status hy_loader_peek(hy_loader *loader, int32_t ahead, hy_batch *out);
+/* Gives back the oldest batch; pointers from its peek are invalid after this. */
+void hy_loader_pop(hy_loader *loader);
+double hy_loader_waited(const hy_loader *loader); /* seconds the caller waited for data so far */
+
+#endif

@@ -1,0 +1,120 @@
+/* source.c: opening a path as a row of tokens, and reading across the borders of its pieces.
+ *
+ * Pieces lie in order without gaps: piece i + 1 begins where piece i ends, and none is empty. */
+#include "data/source.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece) {
+    assert(piece.count > 0);
+    if (source->piece_count == source->piece_capacity) {
+        size_t capacity = source->piece_capacity ? 2 * source->piece_capacity : 8;
+        hy_source_piece *pieces = realloc(source->pieces, capacity * sizeof *pieces);
+        if (!pieces) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu files", capacity);
+        source->pieces = pieces;
+        source->piece_capacity = capacity;
+    }
+    piece.first = source->tokens;
+    source->tokens += piece.count;
+    source->pieces[source->piece_count++] = piece;
+    return HY_OK;
+}
+
+hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size) {
+    hy_source_piece piece = {.count = size, .bytes = block, .block = block};
+    hy_status status = hy_source_add_piece(source, piece);
+    if (status != HY_OK) free(block);
+    return status;
+}
+
+void hy_source_close(hy_source *source) {
+    for (size_t i = 0; i < source->piece_count; i++) {
+        hy_source_piece *piece = &source->pieces[i];
+        hy_file_map_close(&piece->map);
+        hy_shard_close(piece->shard);
+        free(piece->block);
+    }
+    free(source->pieces);
+    *source = (hy_source){0};
+}
+
+/* All files must be of one kind. */
+static hy_status find_kind(const char *path, const hy_file_list *list, bool *are_shards) {
+    *are_shards = hy_source_is_shard(list->paths[0]);
+    for (size_t i = 1; i < list->count; i++) {
+        if (hy_source_is_shard(list->paths[i]) == *are_shards) continue;
+        size_t shard = *are_shards ? 0 : i, text = *are_shards ? i : 0;
+        return hy_fail(HY_ERR_INPUT,
+                       "%s holds both token shards (%s) and text (%s); expected one kind", path,
+                       list->paths[shard], list->paths[text]);
+    }
+    return HY_OK;
+}
+
+static hy_status add_files(hy_source *source, const char *path, const hy_file_list *list,
+                           int32_t vocab) {
+    bool are_shards;
+    HY_TRY(find_kind(path, list, &are_shards));
+    source->file_count = list->count;
+    source->skipped = list->skipped;
+    source->is_bytes = !are_shards;
+    HY_TRY(are_shards ? hy_source_add_shards(source, list, vocab)
+                      : hy_source_add_texts(source, list, vocab));
+    if (source->tokens == 0) return hy_fail(HY_ERR_INPUT, "%s is empty; expected tokens", path);
+    return HY_OK;
+}
+
+hy_status hy_source_open(const char *path, int32_t vocab, hy_source *source) {
+    *source = (hy_source){0};
+    hy_file_list list;
+    HY_TRY(hy_file_list_find(path, &list));
+    hy_status status = add_files(source, path, &list, vocab);
+    hy_file_list_free(&list);
+    if (status != HY_OK) hy_source_close(source);
+    return status;
+}
+
+/* The piece that holds token number `at`. */
+static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
+    assert(at < source->tokens);
+    size_t low = 0, high = source->piece_count; /* low's first <= at < high's first */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (source->pieces[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &source->pieces[low];
+}
+
+static void read_piece(const hy_source_piece *piece, uint64_t first, uint64_t count, int32_t *out) {
+    if (piece->shard) {
+        hy_shard_read(piece->shard, first, count, out);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) out[i] = piece->bytes[first + i];
+}
+
+void hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out) {
+    assert(count <= source->tokens && first <= source->tokens - count);
+    while (count > 0) {
+        const hy_source_piece *piece = piece_of(source, first);
+        uint64_t inside = first - piece->first;
+        uint64_t here = piece->count - inside < count ? piece->count - inside : count;
+        read_piece(piece, inside, here, out);
+        first += here;
+        count -= here;
+        out += here;
+    }
+}
+
+const uint8_t *hy_source_bytes(const hy_source *source, uint64_t first, uint64_t count) {
+    if (!source->is_bytes || first >= source->tokens) return NULL;
+    const hy_source_piece *piece = piece_of(source, first);
+    uint64_t inside = first - piece->first;
+    return piece->count - inside >= count ? piece->bytes + inside : NULL;
+}

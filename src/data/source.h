@@ -1,0 +1,61 @@
+/* source.h: a row of tokens that lies in one or more pieces.
+ *
+ * Inside the room only: datasets are cut from sources. A piece is a file or several small ones,
+ * mapped or read when the source is opened; after that nothing changes: reading is thread-safe. */
+#ifndef HY_DATA_SOURCE_H
+#define HY_DATA_SOURCE_H
+
+#include <stdbool.h>
+
+#include "base/file.h"
+#include "formats/shard.h"
+
+typedef struct hy_source_piece {
+    uint64_t first, count; /* its tokens: first .. first + count - 1 of the source */
+    const uint8_t *bytes;  /* text: one token per byte; NULL for a shard */
+    hy_file_map map;       /* where bytes are, when they are a mapped file */
+    uint8_t *block;        /* where bytes are, when they are in memory: freed on closing */
+    hy_shard *shard;
+} hy_source_piece;
+
+typedef struct hy_source {
+    hy_source_piece *pieces;
+    size_t piece_count, piece_capacity;
+    uint64_t tokens;
+    bool is_bytes;
+    size_t file_count;
+    size_t skipped; /* files of a folder that were not taken: hidden, empty or not text */
+} hy_source;
+
+/* The files behind a path: itself, or what a folder holds at any depth, sorted by name. */
+typedef struct hy_file_list {
+    char **paths;
+    size_t count, capacity;
+    size_t skipped;
+} hy_file_list;
+
+/* Finds the files. A missing path, or a folder in which nothing can be used, is HY_ERR_INPUT. */
+hy_status hy_file_list_find(const char *path, hy_file_list *list);
+void hy_file_list_free(hy_file_list *list);
+
+/* Begins like a token shard, or has a name that promises one (.bin). */
+bool hy_source_is_shard(const char *path);
+
+/* Opens what `path` names: all token shards or all text. Ids must lie below `vocab`. */
+hy_status hy_source_open(const char *path, int32_t vocab, hy_source *source);
+void hy_source_close(hy_source *source);
+
+/* Takes over `block`, also when it fails. */
+hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size);
+hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece);
+
+/* How the two kinds of files are added (source_text.c, source_shard.c). */
+hy_status hy_source_add_texts(hy_source *source, const hy_file_list *list, int32_t vocab);
+hy_status hy_source_add_shards(hy_source *source, const hy_file_list *list, int32_t vocab);
+
+/* Tokens first .. first + count - 1, which must exist. */
+void hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out);
+/* The same as bytes, when they are bytes and lie in one piece; else NULL. */
+const uint8_t *hy_source_bytes(const hy_source *source, uint64_t first, uint64_t count);
+
+#endif

@@ -1,0 +1,46 @@
+/* safetensors.h: named tensors in one file, read and written piece by piece.
+ *
+ * The reader checks the header fully before it gives anything out: length, UTF-8 JSON, no duplicate
+ * names, known dtypes, byte counts that match the shapes, no holes, no overlap, ends exactly at the
+ * end of the file. The writer takes the list of tensors first and then their bytes in that order,
+ * so that nothing needs a second copy in memory. */
+#ifndef HY_FORMATS_SAFETENSORS_H
+#define HY_FORMATS_SAFETENSORS_H
+
+#include "hybrid_types.h"
+
+#define HY_SAFETENSORS_DIMS 8
+
+typedef struct hy_safetensors_entry {
+    const char *name;
+    hy_dtype dtype; /* F32 BF16 F16 F64 I32 U16 U8 */
+    int ndim;
+    int64_t shape[HY_SAFETENSORS_DIMS];
+    uint64_t offset, bytes; /* from the start of the data; set by reader and writer */
+} hy_safetensors_entry;
+
+typedef struct hy_safetensors hy_safetensors;
+
+hy_status hy_safetensors_open(const char *path, hy_safetensors **out);
+void hy_safetensors_close(hy_safetensors *file);
+size_t hy_safetensors_count(const hy_safetensors *file);
+const hy_safetensors_entry *hy_safetensors_at(const hy_safetensors *file, size_t i); /* by offset */
+/* By name; NULL when there is none. */
+const hy_safetensors_entry *hy_safetensors_find(const hy_safetensors *file, const char *name);
+const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key);
+/* Reads bytes [first, first + size) of a tensor. */
+hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
+                              uint64_t first, void *dst, uint64_t size);
+
+typedef struct hy_safetensors_writer hy_safetensors_writer;
+/* `metadata` is pairs of strings: key, value, key, value, NULL; may be NULL. Entries are copied. */
+hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *entries, size_t count,
+                                const char *const *metadata, hy_safetensors_writer **out);
+hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size);
+/* Fails when fewer or more bytes were put than the header promised. Synced. Frees w in any case.
+ * hash and size, where given, receive the file's XXH64 and length. */
+hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size);
+/* Closes without finishing; the file stays partial. w may be NULL. */
+void hy_safetensors_abandon(hy_safetensors_writer *w);
+
+#endif

@@ -1,0 +1,243 @@
+/* shard.c: token files, mapped. See shard.h for the two formats.
+ *
+ * A shard that opened has exactly the bytes its header promises, so reading needs no checks beyond
+ * the caller's range. Tokens lie at byte 1024, aligned for their size. */
+#include "formats/shard.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "token files are little-endian and mapped as they are"
+#endif
+
+typedef unsigned long long ull; /* what %llu prints */
+
+#define HEADER_BYTES 1024
+#define OUR_MAGIC "HYTOKENS"
+#define OUR_VERSION 1
+#define LLMC_MAGIC 20240520u
+#define LLMC_VERSION 1
+
+/* Our header as it lies in the file. */
+typedef struct header {
+    char magic[8];
+    uint32_t version, bytes_per_token;
+    uint64_t count;
+    uint32_t vocab;
+    uint8_t zeros[HEADER_BYTES - 28];
+} header;
+_Static_assert(sizeof(header) == HEADER_BYTES, "the header fills its place exactly");
+
+struct hy_shard {
+    hy_file_map map;
+    uint64_t count;
+    uint32_t vocab;
+    int bytes_per_token;
+};
+
+static uint32_t read_u32(const uint8_t *p) {
+    uint32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+bool hy_shard_has_magic(const char *path) {
+    hy_reader *reader;
+    if (hy_reader_open(path, &reader) != HY_OK) return false;
+    uint8_t first[8];
+    bool is_shard = hy_reader_size(reader) >= sizeof first &&
+                    hy_reader_get(reader, 0, first, sizeof first) == HY_OK &&
+                    (memcmp(first, OUR_MAGIC, 8) == 0 || read_u32(first) == LLMC_MAGIC);
+    hy_reader_close(reader);
+    return is_shard;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static hy_status read_our_header(hy_shard *shard, const char *path) {
+    header h;
+    memcpy(&h, shard->map.data, sizeof h);
+    if (h.version != OUR_VERSION) {
+        return hy_fail(HY_ERR_INPUT, "%s: token file of version %u, only version %d is known", path,
+                       h.version, OUR_VERSION);
+    }
+    if (h.bytes_per_token != 2 && h.bytes_per_token != 4) {
+        return hy_fail(HY_ERR_INPUT, "%s: %u bytes per token, expected 2 or 4", path,
+                       h.bytes_per_token);
+    }
+    for (size_t i = 0; i < sizeof h.zeros; i++) {
+        if (h.zeros[i] == 0) continue;
+        return hy_fail(HY_ERR_INPUT, "%s: header byte %zu is 0x%02X, expected 0", path,
+                       HEADER_BYTES - sizeof h.zeros + i, h.zeros[i]);
+    }
+    shard->bytes_per_token = (int)h.bytes_per_token;
+    shard->count = h.count;
+    shard->vocab = h.vocab;
+    return HY_OK;
+}
+
+static hy_status read_llmc_header(hy_shard *shard, const char *path) {
+    int32_t version = (int32_t)read_u32(shard->map.data + 4);
+    int32_t count = (int32_t)read_u32(shard->map.data + 8);
+    if (version != LLMC_VERSION) {
+        return hy_fail(HY_ERR_INPUT, "%s: llm.c token file of version %d, only version %d is known",
+                       path, version, LLMC_VERSION);
+    }
+    if (count < 0) {
+        return hy_fail(HY_ERR_INPUT, "%s: the header counts %d tokens, expected 0 or more", path,
+                       count);
+    }
+    shard->bytes_per_token = 2;
+    shard->count = (uint64_t)count;
+    return HY_OK;
+}
+
+/* The file must end exactly where the header says. */
+static hy_status check_length(const hy_shard *shard, const char *path) {
+    uint64_t held = shard->map.size - HEADER_BYTES, needed;
+    if (!__builtin_mul_overflow(shard->count, (uint64_t)shard->bytes_per_token, &needed) &&
+        needed == held) {
+        return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: the header counts %llu tokens of %d bytes, but %llu bytes follow it: %s",
+                   path, (ull)shard->count, shard->bytes_per_token, (ull)held,
+                   shard->count > held / (uint64_t)shard->bytes_per_token
+                       ? "the file is cut off"
+                       : "there is more after the last token");
+}
+
+static hy_status read_header(hy_shard *shard, const char *path) {
+    const uint8_t *data = shard->map.data;
+    size_t size = shard->map.size;
+    if (size == 0) return hy_fail(HY_ERR_INPUT, "%s: not a token file: it is empty", path);
+    bool is_ours = size >= 8 && memcmp(data, OUR_MAGIC, 8) == 0;
+    bool is_llmc = size >= 4 && read_u32(data) == LLMC_MAGIC;
+    if (!is_ours && !is_llmc) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: not a token file: it begins neither with \"%s\" nor with %u (its first "
+                       "number is %u)",
+                       path, OUR_MAGIC, LLMC_MAGIC, size >= 4 ? read_u32(data) : 0);
+    }
+    if (size < HEADER_BYTES) {
+        return hy_fail(HY_ERR_INPUT, "%s: %zu bytes are too few for a token file's header of %d",
+                       path, size, HEADER_BYTES);
+    }
+    HY_TRY(is_ours ? read_our_header(shard, path) : read_llmc_header(shard, path));
+    return check_length(shard, path);
+}
+
+hy_status hy_shard_open(const char *path, hy_shard **out) {
+    *out = NULL;
+    hy_shard *shard = calloc(1, sizeof *shard);
+    if (!shard) return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
+    hy_status status = hy_file_map_open(path, &shard->map);
+    if (status == HY_OK) status = read_header(shard, path);
+    if (status != HY_OK) {
+        hy_shard_close(shard);
+        return status;
+    }
+    *out = shard;
+    return HY_OK;
+}
+
+void hy_shard_close(hy_shard *shard) {
+    if (!shard) return;
+    hy_file_map_close(&shard->map);
+    free(shard);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+uint64_t hy_shard_count(const hy_shard *shard) { return shard->count; }
+
+uint32_t hy_shard_vocab(const hy_shard *shard) { return shard->vocab; }
+
+/* Ids past int32 become its largest value, which no vocabulary reaches: never a negative id. */
+static int32_t clamp_id(uint32_t id) { return id > INT32_MAX ? INT32_MAX : (int32_t)id; }
+
+void hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_t *out) {
+    assert(first <= shard->count && count <= shard->count - first);
+    if (count == 0) return;
+    const uint8_t *tokens = shard->map.data + HEADER_BYTES;
+    if (shard->bytes_per_token == 2) {
+        const uint16_t *ids = (const uint16_t *)(const void *)tokens + first;
+        for (uint64_t i = 0; i < count; i++) out[i] = ids[i];
+    } else {
+        const uint32_t *ids = (const uint32_t *)(const void *)tokens + first;
+        for (uint64_t i = 0; i < count; i++) out[i] = clamp_id(ids[i]);
+    }
+}
+
+#define CHUNK 4096 /* tokens converted at a time */
+
+int32_t hy_shard_max_token(const hy_shard *shard, uint64_t *where) {
+    int32_t ids[CHUNK], largest = -1;
+    uint64_t place = 0;
+    for (uint64_t first = 0; first < shard->count; first += CHUNK) {
+        uint64_t count = shard->count - first < CHUNK ? shard->count - first : CHUNK;
+        hy_shard_read(shard, first, count, ids);
+        int32_t here = largest;
+        for (uint64_t i = 0; i < count; i++) here = ids[i] > here ? ids[i] : here;
+        if (here == largest) continue; /* the common case stays a plain maximum */
+        uint64_t i = 0;
+        while (ids[i] != here) i++;
+        largest = here;
+        place = first + i;
+    }
+    if (where) *where = place;
+    return largest;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static hy_status put_tokens(hy_writer *w, const int32_t *tokens, uint64_t count, bool is_short) {
+    uint16_t ids[CHUNK];
+    if (!is_short) return hy_writer_put(w, tokens, (size_t)count * sizeof *tokens);
+    for (uint64_t first = 0; first < count; first += CHUNK) {
+        uint64_t here = count - first < CHUNK ? count - first : CHUNK;
+        for (uint64_t i = 0; i < here; i++) ids[i] = (uint16_t)tokens[first + i];
+        HY_TRY(hy_writer_put(w, ids, (size_t)here * sizeof ids[0]));
+    }
+    return HY_OK;
+}
+
+static hy_status check_tokens(const char *path, const int32_t *tokens, uint64_t count,
+                              uint32_t vocab, int bytes_per_token) {
+    if (bytes_per_token != 2 && bytes_per_token != 4) {
+        return hy_fail(HY_ERR_INPUT, "%s: %d bytes per token, expected 2 or 4", path,
+                       bytes_per_token);
+    }
+    int64_t limit = bytes_per_token == 2 ? UINT16_MAX : INT32_MAX;
+    if (vocab > 0 && (int64_t)vocab - 1 < limit) limit = (int64_t)vocab - 1;
+    for (uint64_t i = 0; i < count; i++) {
+        if (tokens[i] >= 0 && tokens[i] <= limit) continue;
+        return hy_fail(HY_ERR_INPUT, "%s: token %llu is %d, expected 0 to %lld", path, (ull)i,
+                       tokens[i], (long long)limit);
+    }
+    return HY_OK;
+}
+
+hy_status hy_shard_write(const char *path, const int32_t *tokens, uint64_t count, uint32_t vocab,
+                         int bytes_per_token) {
+    HY_TRY(check_tokens(path, tokens, count, vocab, bytes_per_token));
+    header h = {.version = OUR_VERSION,
+                .bytes_per_token = (uint32_t)bytes_per_token,
+                .count = count,
+                .vocab = vocab};
+    memcpy(h.magic, OUR_MAGIC, sizeof h.magic);
+    hy_writer *w;
+    HY_TRY(hy_writer_replace(path, &w));
+    hy_status status = hy_writer_put(w, &h, sizeof h);
+    if (status == HY_OK) status = put_tokens(w, tokens, count, bytes_per_token == 2);
+    if (status != HY_OK) {
+        hy_writer_abandon(w);
+        return status;
+    }
+    return hy_writer_close(w, true);
+}

@@ -1,0 +1,49 @@
+/* attention.h: what forward and backward attention share: the layout of a call and who sees whom.
+ *
+ * Work is cut into tiles of TILE queries; a tile looks at its keys in chunks of at most CHUNK. Query i
+ * of a sequence sees keys [first_key(i), i]. Only chunks that some query of the tile sees are touched,
+ * so sliding windows and document masks save the work they hide. */
+#ifndef HY_KERNELS_CPU_ATTENTION_H
+#define HY_KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/rows.h"
+
+enum { HY_ATTENTION_TILE = 64, HY_ATTENTION_CHUNK = 512 };
+
+typedef struct hy_heads {
+    int64_t B, T, H, K, D;
+    int64_t window;
+    float scale;
+    const int32_t *docs; /* (N), or NULL */
+} hy_heads;
+
+static inline hy_heads hy_heads_of(const hy_op_call *call, const hy_tensor *docs) {
+    return (hy_heads){.B = call->attr.heads.batch,
+                      .T = call->attr.heads.seq,
+                      .H = call->attr.heads.heads,
+                      .K = call->attr.heads.kv_heads,
+                      .D = call->attr.heads.head_dim,
+                      .window = call->attr.heads.window,
+                      .scale = call->attr.heads.scale,
+                      .docs = docs->data};
+}
+
+static inline int64_t hy_query_tiles(int64_t T) { return hy_ceil_div(T, HY_ATTENTION_TILE); }
+
+/* First key that query i of sequence b sees. */
+static inline int64_t hy_first_key(const hy_heads *a, int64_t b, int64_t i) {
+    int64_t first = a->window > 0 ? hy_max64(0, i - a->window + 1) : 0;
+    return a->docs ? hy_max64(first, a->docs[b * a->T + i]) : first;
+}
+
+/* Smallest of them over queries [i, i + rows). */
+static inline int64_t hy_first_key_of_tile(const hy_heads *a, int64_t b, int64_t i, int64_t rows) {
+    int64_t first = i;
+    for (int64_t r = 0; r < rows; r++) first = hy_min64(first, hy_first_key(a, b, i + r));
+    return first;
+}
+
+/* Every document must begin at or before the token that belongs to it (attention.c). */
+hy_status hy_check_docs(const hy_op_call *call, const hy_heads *a);
+
+#endif

@@ -1,0 +1,272 @@
+/* attention_bwd.c: causal attention, backward.
+ *
+ * Weights p are computed again from the scores and the log-sum-exp. With delta = sum(dout out) of a
+ * row, dp = dout v and ds = p (dp - delta) scale:
+ *   dq = ds k,   dk = ds^T q,   dv = p^T dout.
+ * dq belongs to one tile of queries; dk and dv are sums over all tiles and all query heads that share
+ * the key head. A unit is one (sequence, key head). Where there are few units their tiles are dealt
+ * out to several parts, each with sums of its own, which are added in order at the end; how many
+ * depends on the shape alone, so the number of threads never shows. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/vector_math.h"
+
+enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
+
+/* Positions of tensors in the call. */
+enum { DOUT, QKV, DOCS, OUT, LSE, DQKV };
+
+/* ---- how the work is cut ----------------------------------------------------------------------- */
+
+#define ENOUGH_TASKS 32
+
+typedef struct layout {
+    hy_heads a;
+    int64_t group; /* query heads of a key head */
+    int64_t units; /* (sequence, key head) */
+    int64_t items; /* of a unit: (tile, query head) */
+    int64_t parts; /* of a unit: item i belongs to part i mod parts */
+    int64_t slots; /* places for sums of dk and dv; 0: a part sums straight into an fp32 dqkv */
+} layout;
+
+/* Several parts each keep their sums until the end. A single part is finished by the worker that
+ * summed it, so a slot per worker will do. */
+static layout layout_of(const hy_op_call *call, int threads) {
+    layout l = {.a = hy_heads_of(call, &call->t[DOCS])};
+    l.group = l.a.H / l.a.K;
+    l.units = l.a.B * l.a.K;
+    l.items = l.group * hy_query_tiles(l.a.T);
+    l.parts = hy_min64(hy_ceil_div(ENOUGH_TASKS, l.units), l.items);
+    if (l.parts > 1) {
+        l.slots = l.units * l.parts;
+    } else {
+        l.slots = call->t[DQKV].dtype == HY_F32 ? 0 : threads;
+    }
+    return l;
+}
+
+/* All slots, shared, in front; then each worker's scratch. */
+static float *take_slots(const layout *l, hy_cpu_pieces *pieces) {
+    return hy_cpu_take(pieces, (size_t)(l->slots * l->a.T * 2 * l->a.D) * sizeof(float));
+}
+
+typedef struct scratch {
+    float *p, *dp;         /* (TILE, CHUNK) */
+    float *q, *dout, *out; /* (TILE, D), for narrow types */
+    float *dq;             /* (TILE, D), for a narrow dqkv */
+    float *k, *v;          /* (CHUNK, D), for narrow types */
+} scratch;
+
+static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
+    int64_t D = call->attr.heads.head_dim;
+    const hy_tensor *t = call->t;
+    return (scratch){
+        .p = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
+        .dp = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
+        .q = hy_cpu_take(pieces, hy_buffer_bytes(&t[QKV], TILE * D)),
+        .dout = hy_cpu_take(pieces, hy_buffer_bytes(&t[DOUT], TILE * D)),
+        .out = hy_cpu_take(pieces, hy_buffer_bytes(&t[OUT], TILE * D)),
+        .dq = hy_cpu_take(pieces, hy_buffer_bytes(&t[DQKV], TILE * D)),
+        .k = hy_cpu_take(pieces, hy_buffer_bytes(&t[QKV], CHUNK * D)),
+        .v = hy_cpu_take(pieces, hy_buffer_bytes(&t[QKV], CHUNK * D)),
+    };
+}
+
+size_t hy_cpu_attention_bwd_workspace(const hy_op_call *call, int threads) {
+    layout l = layout_of(call, threads);
+    hy_cpu_pieces shared = {0}, own = {0};
+    take_slots(&l, &shared);
+    take_scratch(call, &own);
+    return shared.used + own.used * (size_t)threads;
+}
+
+/* Where a part adds up dk and dv: T rows each, `ld` apart. */
+typedef struct sums {
+    float *dk, *dv;
+    int64_t ld;
+} sums;
+
+static sums sums_in_dqkv(const hy_op_call *call, const hy_heads *a, int64_t unit) {
+    int64_t width = (a->H + 2 * a->K) * a->D, kv_head = unit % a->K;
+    float *row = (float *)call->t[DQKV].data + unit / a->K * a->T * width;
+    return (sums){row + (a->H + kv_head) * a->D, row + (a->H + a->K + kv_head) * a->D, width};
+}
+
+static sums sums_in_slot(const hy_op_call *call, const layout *l, int64_t slot) {
+    hy_cpu_pieces pieces = {.base = call->workspace.data};
+    float *first = take_slots(l, &pieces) + slot * l->a.T * 2 * l->a.D;
+    return (sums){first, first + l->a.D, 2 * l->a.D};
+}
+
+/* ---- one tile ---------------------------------------------------------------------------------- */
+
+typedef struct tile {
+    int64_t b, h;
+    int64_t query, rows;
+    float delta[TILE];
+    const float *lse;
+} tile;
+
+HY_CLONES static float dot(const float *x, const float *y, int64_t n) {
+    float sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+/* Scores become weights p, dp becomes ds. */
+HY_CLONES static void weights_row(float *p, float *dp, float lse, float delta, float scale, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        float weight = hy_exp(p[i] - lse);
+        p[i] = weight;
+        dp[i] = weight * (dp[i] - delta) * scale;
+    }
+}
+
+static void weigh_chunk(const hy_heads *a, const tile *t, int64_t key, int64_t keys,
+                        const scratch *own) {
+    for (int64_t r = 0; r < t->rows; r++) {
+        int64_t i = t->query + r;
+        int64_t begin = hy_min64(hy_max64(hy_first_key(a, t->b, i) - key, 0), keys);
+        int64_t end = hy_max64(hy_min64(i + 1 - key, keys), begin);
+        float *p = own->p + r * CHUNK, *dp = own->dp + r * CHUNK;
+        memset(p, 0, (size_t)begin * sizeof *p);
+        memset(dp, 0, (size_t)begin * sizeof *dp);
+        weights_row(p + begin, dp + begin, t->lse[r], t->delta[r], a->scale, end - begin);
+        memset(p + end, 0, (size_t)(keys - end) * sizeof *p);
+        memset(dp + end, 0, (size_t)(keys - end) * sizeof *dp);
+    }
+}
+
+/* A matrix in memory: where, and from row to row. */
+typedef struct matrix {
+    const float *data;
+    int64_t ld;
+} matrix;
+
+static matrix read_head(const hy_tensor *t, int64_t row, int64_t rows, int64_t head, int64_t D,
+                        float *buffer) {
+    matrix m;
+    m.data = hy_read_block(t, row, rows, head * D, D, buffer, &m.ld);
+    return m;
+}
+
+/* c (m,n) = op(a) op(b) alpha + beta c */
+static void multiply(const hy_blas *blas, int64_t m, int64_t n, int64_t k, matrix a, bool trans_a,
+                     matrix b, bool trans_b, float alpha, float beta, float *c, int64_t ldc) {
+    hy_gemm g = {.m = m, .n = n, .k = k, .a = a.data, .lda = a.ld, .b = b.data, .ldb = b.ld, .c = c,
+                 .ldc = ldc, .alpha = alpha, .beta = beta, .trans_a = trans_a, .trans_b = trans_b};
+    hy_sgemm(blas, &g);
+}
+
+/* dq of the tile, and its shares of dk and dv, over the chunks of keys it sees. */
+static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, const sums *sum,
+                          const scratch *own) {
+    const hy_tensor *tensors = run->call->t, *dqkv = &tensors[DQKV];
+    const hy_blas *blas = run->blas;
+    int64_t D = a->D, sequence = t->b * a->T, kv_head = t->h / (a->H / a->K);
+    int64_t row = sequence + t->query, end = t->query + t->rows;
+    int64_t width = hy_tensor_width(dqkv);
+    matrix q = read_head(&tensors[QKV], row, t->rows, t->h, D, own->q);
+    matrix dout = read_head(&tensors[DOUT], row, t->rows, t->h, D, own->dout);
+    matrix out = read_head(&tensors[OUT], row, t->rows, t->h, D, own->out);
+    matrix p = {own->p, CHUNK}, dp = {own->dp, CHUNK};
+    bool is_direct = dqkv->dtype == HY_F32;
+    float *dq = is_direct ? (float *)dqkv->data + row * width + t->h * D : own->dq;
+    int64_t dq_ld = is_direct ? width : D;
+    float beta = 0;
+    for (int64_t r = 0; r < t->rows; r++) {
+        t->delta[r] = dot(dout.data + r * dout.ld, out.data + r * out.ld, D);
+    }
+    for (int64_t key = hy_first_key_of_tile(a, t->b, t->query, t->rows); key < end; key += CHUNK) {
+        int64_t keys = hy_min64(CHUNK, end - key);
+        matrix k = read_head(&tensors[QKV], sequence + key, keys, a->H + kv_head, D, own->k);
+        matrix v = read_head(&tensors[QKV], sequence + key, keys, a->H + a->K + kv_head, D, own->v);
+        multiply(blas, t->rows, keys, D, q, false, k, true, a->scale, 0, own->p, CHUNK);
+        multiply(blas, t->rows, keys, D, dout, false, v, true, 1, 0, own->dp, CHUNK);
+        weigh_chunk(a, t, key, keys, own);
+        multiply(blas, keys, D, t->rows, p, true, dout, false, 1, 1, sum->dv + key * sum->ld, sum->ld);
+        multiply(blas, keys, D, t->rows, dp, true, q, false, 1, 1, sum->dk + key * sum->ld, sum->ld);
+        multiply(blas, t->rows, D, keys, dp, false, k, false, 1, beta, dq, dq_ld);
+        beta = 1;
+    }
+    for (int64_t r = 0; r < t->rows; r++) {
+        hy_write(dqkv, (row + r) * width + t->h * D, D, dq + r * dq_ld);
+    }
+}
+
+/* ---- parts and units --------------------------------------------------------------------------- */
+
+static void clear_sums(const sums *sum, int64_t T, int64_t D) {
+    for (int64_t i = 0; i < T; i++) {
+        memset(sum->dk + i * sum->ld, 0, (size_t)D * sizeof(float));
+        memset(sum->dv + i * sum->ld, 0, (size_t)D * sizeof(float));
+    }
+}
+
+/* Writes rows [begin, end) of a unit's dk and dv where they belong. */
+static void store_sums(const hy_op_call *call, const hy_heads *a, int64_t unit, const sums *sum,
+                       int64_t begin, int64_t end) {
+    const hy_tensor *dqkv = &call->t[DQKV];
+    int64_t width = hy_tensor_width(dqkv), kv_head = unit % a->K, D = a->D;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at = (unit / a->K * a->T + i) * width + (a->H + kv_head) * D;
+        hy_cpu_narrow(dqkv->dtype, sum->dk + i * sum->ld, hy_element(dqkv, at), D);
+        hy_cpu_narrow(dqkv->dtype, sum->dv + i * sum->ld, hy_element(dqkv, at + a->K * D), D);
+    }
+}
+
+static void part_task(const hy_cpu_run *run, int64_t task, int worker) {
+    const hy_op_call *call = run->call;
+    layout l = layout_of(call, run->threads);
+    const hy_heads *a = &l.a;
+    int64_t unit = task / l.parts, part = task % l.parts;
+    hy_cpu_pieces pieces = {.base = call->workspace.data}, share = {0};
+    take_slots(&l, &pieces);
+    take_scratch(call, &share);
+    pieces.used += share.used * (size_t)worker;
+    scratch own = take_scratch(call, &pieces);
+    sums sum = l.slots == 0 ? sums_in_dqkv(call, a, unit)
+                            : sums_in_slot(call, &l, l.parts > 1 ? task : worker);
+
+    clear_sums(&sum, a->T, a->D);
+    for (int64_t item = part; item < l.items; item += l.parts) {
+        tile t = {.b = unit / a->K,
+                  .h = unit % a->K * l.group + item % l.group,
+                  .query = item / l.group * TILE};
+        t.rows = hy_min64(TILE, a->T - t.query);
+        t.lse = (const float *)call->t[LSE].data + (t.b * a->H + t.h) * a->T + t.query;
+        backward_tile(run, a, &t, &sum, &own);
+    }
+    if (l.parts == 1 && l.slots > 0) store_sums(call, a, unit, &sum, 0, a->T);
+}
+
+HY_CLONES static void add_to(float *sum, const float *x, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+}
+
+/* Adds up the parts of a unit, in order, into the first, on one tile of rows. */
+static void fold_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    layout l = layout_of(run->call, run->threads);
+    int64_t tiles = hy_query_tiles(l.a.T), unit = task / tiles, begin = task % tiles * TILE;
+    int64_t end = hy_min64(begin + TILE, l.a.T);
+    sums total = sums_in_slot(run->call, &l, unit * l.parts);
+    for (int64_t part = 1; part < l.parts; part++) {
+        sums more = sums_in_slot(run->call, &l, unit * l.parts + part);
+        add_to(total.dk + begin * total.ld, more.dk + begin * more.ld, (end - begin) * total.ld);
+    }
+    store_sums(run->call, &l.a, unit, &total, begin, end);
+}
+
+hy_status hy_cpu_attention_bwd(const hy_cpu_run *run) {
+    layout l = layout_of(run->call, run->threads);
+    HY_TRY(hy_check_docs(run->call, &l.a));
+    hy_cpu_for_each(run, l.units * l.parts, part_task);
+    if (l.parts > 1) hy_cpu_for_each(run, l.units * hy_query_tiles(l.a.T), fold_task);
+    return HY_OK;
+}

@@ -1,0 +1,228 @@
+/* backend.c: the CPU as a device: its op table, its memory, and what it tells about itself.
+ *
+ * All places are plain memory here, but each allocation is its own, so that a mix-up of device and
+ * host pointers is as wrong as on a GPU. A matmul needs no plan: prepare only checks. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/machine.h"
+#include "kernels/cpu/stream.h"
+
+#define ALIGNMENT 256
+
+typedef struct hy_cpu {
+    hy_backend backend;
+    const hy_blas *blas;
+    hy_cpu_options options;
+    uint64_t streams; /* made so far: each has its own delays */
+} hy_cpu;
+
+static const hy_cpu_op ops[HY_OP_COUNT] = {
+    [HY_OP_MATMUL] = {hy_cpu_matmul, hy_cpu_matmul_workspace},
+    [HY_OP_BIAS_GRAD] = {hy_cpu_bias_grad, hy_cpu_bias_grad_workspace},
+    [HY_OP_NORM] = {hy_cpu_norm, hy_cpu_norm_workspace},
+    [HY_OP_NORM_BWD] = {hy_cpu_norm_bwd, hy_cpu_norm_bwd_workspace},
+    [HY_OP_HEAD_NORM] = {hy_cpu_head_norm, NULL},
+    [HY_OP_HEAD_NORM_BWD] = {hy_cpu_head_norm_bwd, hy_cpu_head_norm_bwd_workspace},
+    [HY_OP_ROPE] = {hy_cpu_rope, NULL},
+    [HY_OP_ATTENTION] = {hy_cpu_attention, hy_cpu_attention_workspace},
+    [HY_OP_ATTENTION_BWD] = {hy_cpu_attention_bwd, hy_cpu_attention_bwd_workspace},
+    [HY_OP_GELU] = {hy_cpu_gelu, NULL},
+    [HY_OP_GELU_BWD] = {hy_cpu_gelu_bwd, NULL},
+    [HY_OP_SWIGLU] = {hy_cpu_swiglu, NULL},
+    [HY_OP_SWIGLU_BWD] = {hy_cpu_swiglu_bwd, NULL},
+    [HY_OP_EMBED] = {hy_cpu_embed, NULL},
+    [HY_OP_EMBED_BWD] = {hy_cpu_embed_bwd, hy_cpu_embed_bwd_workspace},
+    [HY_OP_CROSS_ENTROPY] = {hy_cpu_cross_entropy, NULL},
+    [HY_OP_SUM] = {hy_cpu_sum, hy_cpu_reduce_workspace},
+    [HY_OP_SQ_NORM] = {hy_cpu_sq_norm, hy_cpu_reduce_workspace},
+    [HY_OP_CLIP] = {hy_cpu_clip, NULL},
+    [HY_OP_ADAMW] = {hy_cpu_adamw, NULL},
+    [HY_OP_CAST] = {hy_cpu_cast, NULL},
+    [HY_OP_FILL] = {hy_cpu_fill, NULL},
+};
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static hy_status cpu_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
+    (void)b;
+    if (place != HY_DEVICE && place != HY_PINNED && place != HY_HOST) {
+        return hy_fail(HY_ERR_INPUT, "memory cannot be had in place \"%s\"; expected device, pinned or "
+                       "host", hy_place_name(place));
+    }
+    void *data = NULL;
+    int error = posix_memalign(&data, ALIGNMENT, bytes ? bytes : ALIGNMENT);
+    if (error != 0) {
+        return hy_fail(HY_ERR_MEMORY, "%zu bytes of %s memory could not be had: %s", bytes,
+                       hy_place_name(place), strerror(error));
+    }
+    *out = data;
+    return HY_OK;
+}
+
+static void cpu_release(hy_backend *b, hy_place place, void *data, size_t bytes) {
+    (void)b;
+    (void)place;
+    (void)bytes;
+    free(data);
+}
+
+/* ---- ops --------------------------------------------------------------------------------------- */
+
+static size_t cpu_workspace(hy_backend *b, const hy_op_call *call) {
+    if ((unsigned)call->kind >= HY_OP_COUNT || !ops[call->kind].workspace) return 0;
+    return ops[call->kind].workspace(call, b->facts.threads);
+}
+
+/* The BLAS interface counts rows, columns and row lengths in 32 bits. */
+static hy_status check_lengths(const hy_op_call *call) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        const hy_tensor *t = &call->t[i];
+        if (!hy_tensor_is_given(t)) continue;
+        bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
+                         call->kind == HY_OP_ATTENTION_BWD;
+        if (uses_blas && (hy_tensor_height(t) > INT32_MAX || hy_tensor_width(t) > INT32_MAX)) {
+            return hy_fail(HY_ERR_INPUT, "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
+                           hy_op_name(call->kind), hy_op_tensor_name(call->kind, i),
+                           (long long)hy_tensor_height(t), (long long)hy_tensor_width(t), INT32_MAX);
+        }
+    }
+    return HY_OK;
+}
+
+static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
+    (void)b;
+    HY_TRY(hy_op_check(call));
+    return check_lengths(call);
+}
+
+static hy_status cpu_prepare(hy_backend *b, hy_op_call *call) {
+    call->plan = NULL;
+    return cpu_supports(b, call);
+}
+
+static hy_status execute(void *context, const hy_op_call *call) {
+    hy_cpu *cpu = context;
+    size_t needed = cpu_workspace(&cpu->backend, call);
+    size_t given = call->workspace.data ? hy_tensor_bytes(&call->workspace) : 0;
+    if (given < needed) {
+        return hy_fail(HY_ERR_INTERNAL, "%s: the workspace has %zu bytes, expected %zu",
+                       hy_op_name(call->kind), given, needed);
+    }
+    hy_cpu_run run = {.call = call, .blas = cpu->blas, .threads = cpu->backend.facts.threads};
+    return ops[call->kind].run(&run);
+}
+
+static hy_status cpu_enqueue(hy_stream *s, const hy_op_call *call) {
+    assert(cpu_supports(NULL, call) == HY_OK);
+    return hy_cpu_stream_enqueue(s, call);
+}
+
+static hy_status cpu_stream_create(hy_backend *b, const char *name, hy_stream **out) {
+    hy_cpu *cpu = b->self;
+    uint64_t number = cpu->streams++;
+    hy_stream_options options = {.name = name,
+                                 .execute = execute,
+                                 .context = cpu,
+                                 .delay_microseconds = cpu->options.delay_microseconds,
+                                 .delay_seed = cpu->options.delay_seed + number};
+    return hy_cpu_stream_create(&options, out);
+}
+
+/* ---- facts ------------------------------------------------------------------------------------- */
+
+/* Rate of the matmul op itself on all threads, as the best of a few products of some 4 ms each. The
+ * first one starts the threads and does not count. They run on a stream of their own, so the threads
+ * of this measurement end with it. */
+static hy_status measure_on(hy_cpu *cpu, hy_stream *stream) {
+    enum { M_PER_THREAD = 192, N = 768, K = 768, TRIES = 3 };
+    int64_t M = (int64_t)M_PER_THREAD * hy_min64(cpu->backend.facts.threads, 16);
+    float *data = calloc((size_t)(M * K + K * N + M * N), sizeof *data);
+    if (!data) return hy_fail(HY_ERR_MEMORY, "no memory to measure the speed of matrix products");
+    hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
+    call.t[0] = hy_tensor_2d(data, HY_F32, M, K);
+    call.t[1] = hy_tensor_2d(data + M * K, HY_F32, N, K);
+    call.t[2] = hy_tensor_2d(data + M * K + K * N, HY_F32, M, N);
+    double best = 0, begin = hy_clock();
+    for (int i = 0; i <= TRIES && hy_clock() - begin < 0.1; i++) {
+        double start = hy_clock();
+        cpu_enqueue(stream, &call);
+        hy_cpu_stream_sync(stream);
+        double rate = hy_op_flops(&call) / (hy_clock() - start);
+        if (i <= 1 || rate > best) best = rate;
+    }
+    free(data);
+    cpu->backend.facts.matmul_flops = best;
+    return HY_OK;
+}
+
+static hy_status measure_matmul(hy_cpu *cpu) {
+    hy_stream_options options = {.name = "measure", .execute = execute, .context = cpu};
+    hy_stream *stream;
+    HY_TRY(hy_cpu_stream_create(&options, &stream));
+    hy_status status = measure_on(cpu, stream);
+    hy_cpu_stream_destroy(stream);
+    return status;
+}
+
+static void describe(hy_cpu *cpu) {
+    hy_device_facts *facts = &cpu->backend.facts;
+    char name[112];
+    hy_machine_cpu_name(name, sizeof name);
+    snprintf(facts->name, sizeof facts->name, "CPU: %s", name);
+    snprintf(facts->detail, sizeof facts->detail, "%s", cpu->blas->detail);
+    snprintf(facts->warning, sizeof facts->warning, "%s", cpu->blas->warning);
+    hy_machine_memory(&facts->memory_total, &facts->memory_free);
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+static void cpu_destroy(hy_backend *b) {
+    if (b) free(b->self);
+}
+
+hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out) {
+    hy_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return hy_fail(HY_ERR_MEMORY, "no memory for the CPU backend");
+    if (options) cpu->options = *options;
+    if (cpu->options.threads < 0 || cpu->options.threads > 4096) {
+        hy_status status = hy_fail(HY_ERR_INPUT, "%d threads asked for; expected 1 to 4096, or 0 for "
+                                   "all cores", cpu->options.threads);
+        free(cpu);
+        return status;
+    }
+    cpu->blas = hy_blas_get();
+    cpu->backend = (hy_backend){
+        .self = cpu,
+        .alloc = cpu_alloc,
+        .release = cpu_release,
+        .stream_create = cpu_stream_create,
+        .stream_destroy = hy_cpu_stream_destroy,
+        .stream_sync = hy_cpu_stream_sync,
+        .event_create = hy_cpu_event_create,
+        .event_destroy = hy_cpu_event_destroy,
+        .event_record = hy_cpu_event_record,
+        .stream_wait = hy_cpu_stream_wait,
+        .event_sync = hy_cpu_event_sync,
+        .event_is_done = hy_cpu_event_is_done,
+        .copy = hy_cpu_stream_copy,
+        .enqueue = cpu_enqueue,
+        .supports = cpu_supports,
+        .workspace = cpu_workspace,
+        .prepare = cpu_prepare,
+        .destroy = cpu_destroy,
+    };
+    cpu->backend.facts.threads = cpu->options.threads ? cpu->options.threads : hy_machine_threads();
+    describe(cpu);
+    hy_status status = measure_matmul(cpu);
+    if (status != HY_OK) {
+        free(cpu);
+        return status;
+    }
+    *out = &cpu->backend;
+    return HY_OK;
+}

@@ -1,0 +1,222 @@
+/* blas.c: finding, choosing and judging OpenBLAS.
+ *
+ * OpenBLAS picks its kernels in its constructor, by CPU model; version 0.3.21 (Debian 12) takes models
+ * it does not know for a Prescott and is then seven times too slow. So the core type is chosen here,
+ * from what the CPU can do, and put into the environment just while the library loads; the user's own
+ * OPENBLAS_CORETYPE wins. Then the library is timed against our own sgemm and dropped if it loses. */
+#include "kernels/cpu/blas.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+#define CORE_TYPE "OPENBLAS_CORETYPE"
+#define NUM_THREADS "OPENBLAS_NUM_THREADS"
+
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
+
+void hy_sgemm(const hy_blas *blas, const hy_gemm *g) {
+    if (!blas->library) {
+        hy_own_sgemm(g);
+        return;
+    }
+    blas->library(ROW_MAJOR, g->trans_a ? TRANS : NO_TRANS, g->trans_b ? TRANS : NO_TRANS, (int)g->m,
+                  (int)g->n, (int)g->k, g->alpha, g->a, (int)g->lda, g->b, (int)g->ldb, g->beta, g->c,
+                  (int)g->ldc);
+}
+
+/* ---- core type --------------------------------------------------------------------------------- */
+
+/* A core type to ask for, and why; name NULL: leave it to OpenBLAS. */
+typedef struct core_choice {
+    const char *name;
+    const char *reason;
+} core_choice;
+
+#if defined(__x86_64__)
+static core_choice choose_core(void) {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+        return (core_choice){"SkylakeX", "the CPU has AVX-512"};
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        bool is_amd = __builtin_cpu_is("amd");
+        return (core_choice){is_amd ? "Zen" : "Haswell", "the CPU has AVX2"};
+    }
+    return (core_choice){0};
+}
+#elif defined(__aarch64__)
+/* The main id register, which the kernel lets programs read where it says so. */
+static unsigned main_id(void) {
+    unsigned long id = 0;
+    if (getauxval(AT_HWCAP) & HWCAP_CPUID) __asm__("mrs %0, MIDR_EL1" : "=r"(id));
+    return (unsigned)id;
+}
+
+/* OpenBLAS 0.3.21 knows the Neoverse N1, V1 and N2 and takes their successors for a generic core. The
+ * V1 and N2 kernels may use SVE; where it is not offered those of N1 are the best there are. */
+static core_choice choose_core(void) {
+    unsigned id = main_id(), part = id >> 4 & 0xfff;
+    bool is_arm = id >> 24 == 0x41, has_sve = getauxval(AT_HWCAP) & HWCAP_SVE;
+    bool is_v_series = part == 0xd4f || part == 0xd83 || part == 0xd84; /* V2, V3AE, V3 */
+    bool is_n_series = part == 0xd8e;                                  /* N3 */
+    if (!is_arm || (!is_v_series && !is_n_series)) return (core_choice){0};
+    if (!has_sve) return (core_choice){"NEOVERSEN1", "the CPU is a newer Neoverse without SVE"};
+    return is_v_series ? (core_choice){"NEOVERSEV1", "the CPU is a newer Neoverse V"}
+                       : (core_choice){"NEOVERSEN2", "the CPU is a newer Neoverse N"};
+}
+#else
+static core_choice choose_core(void) { return (core_choice){0}; }
+#endif
+
+/* ---- loading ----------------------------------------------------------------------------------- */
+
+/* Sets a variable and returns what it was, to be put back; NULL: it was not set. */
+static char *swap_environment(const char *name, const char *value) {
+    const char *old = getenv(name);
+    char *kept = old ? strdup(old) : NULL;
+    setenv(name, value, 1);
+    return kept;
+}
+
+static void restore_environment(const char *name, char *old) {
+    if (old) {
+        setenv(name, old, 1);
+        free(old);
+    } else {
+        unsetenv(name);
+    }
+}
+
+static void *open_library(void) {
+    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (handle) return handle;
+    }
+    return NULL;
+}
+
+/* Opens OpenBLAS with our core type in its environment, and with one thread so that it starts no
+ * pool of its own. */
+static void *load_library(core_choice choice) {
+    char *old_threads = swap_environment(NUM_THREADS, "1");
+    char *old_core = choice.name ? swap_environment(CORE_TYPE, choice.name) : NULL;
+    void *handle = open_library();
+    if (choice.name) restore_environment(CORE_TYPE, old_core);
+    restore_environment(NUM_THREADS, old_threads);
+    return handle;
+}
+
+/* dlsym gives a pointer to data; functions are had from it through memory, as POSIX promises. */
+static bool find_function(void *handle, const char *name, void *function) {
+    void *symbol = dlsym(handle, name);
+    memcpy(function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+static void describe(void *handle, core_choice choice, bool is_users, hy_blas *blas) {
+    char *(*get_config)(void), *(*get_core)(void);
+    char version[32] = "of unknown version";
+    const char *core = "unknown";
+    if (find_function(handle, "openblas_get_config", &get_config)) {
+        sscanf(get_config(), "OpenBLAS %31s", version);
+    }
+    if (find_function(handle, "openblas_get_corename", &get_core)) core = get_core();
+    const char *who = is_users ? "asked for by " CORE_TYPE : "its own choice";
+    char ours[128];
+    if (choice.name) {
+        /* It takes names its version does not know for no wish at all. */
+        bool was_taken = strcasecmp(core, choice.name) == 0;
+        snprintf(ours, sizeof ours, was_taken ? "set by us: %s" : "its own choice; %s",
+                 choice.reason);
+        who = ours;
+    }
+    snprintf(blas->detail, sizeof blas->detail, "OpenBLAS %s, core type %s (%s)", version, core, who);
+}
+
+/* ---- judging ----------------------------------------------------------------------------------- */
+
+double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch) {
+    hy_gemm g = {.m = n, .n = n, .k = n, .a = scratch, .b = scratch + n * n, .c = scratch + 2 * n * n,
+                 .lda = n, .ldb = n, .ldc = n, .alpha = 1, .trans_b = true};
+    double best = 0;
+    for (int i = 0; i < calls; i++) {
+        double start = hy_clock();
+        hy_sgemm(blas, &g);
+        double rate = 2.0 * (double)(n * n * n) / (hy_clock() - start);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+/* A library that is slower than our own by more than noise explains is not used. One bad timing is
+ * not believed: the machine may be busy. */
+static bool is_slow(const hy_blas *blas, double *library_rate, double *own_rate) {
+    enum { SIZE = 384, TRIES = 4 };
+    const hy_blas own = {0};
+    float *scratch = malloc(3 * SIZE * SIZE * sizeof *scratch);
+    *library_rate = *own_rate = 0;
+    if (!scratch) return false;
+    for (int64_t i = 0; i < 3 * SIZE * SIZE; i++) scratch[i] = (float)(i % 7) - 3;
+    for (int i = 0; i < TRIES; i++) {
+        double rate = hy_sgemm_rate(blas, SIZE, 2, scratch);
+        if (rate > *library_rate) *library_rate = rate;
+        if (i == 0) *own_rate = hy_sgemm_rate(&own, SIZE, 1, scratch);
+        if (*library_rate > 1.2 * *own_rate) break;
+    }
+    free(scratch);
+    return *library_rate < 0.9 * *own_rate;
+}
+
+static void drop_if_slow(hy_blas *blas) {
+    double library_rate, own_rate;
+    if (!is_slow(blas, &library_rate, &own_rate)) return;
+    char lost[sizeof blas->detail];
+    memcpy(lost, blas->detail, sizeof lost);
+    snprintf(blas->warning, sizeof blas->warning,
+             "%s does %.1f GFLOP/s on one thread and our own matrix product %.1f, so ours is used; try "
+             "the environment variable " CORE_TYPE " (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
+             lost, library_rate * 1e-9, own_rate * 1e-9);
+    snprintf(blas->detail, sizeof blas->detail, "our own matrix product (OpenBLAS was slower)");
+    blas->library = NULL;
+}
+
+/* ---- the process's BLAS ------------------------------------------------------------------------ */
+
+static hy_blas the_blas;
+
+static void load_once(void) {
+    hy_blas *blas = &the_blas;
+    bool is_users = getenv(CORE_TYPE) != NULL;
+    core_choice choice = is_users ? (core_choice){0} : choose_core();
+    void *handle = load_library(choice);
+    if (!handle || !find_function(handle, "cblas_sgemm", &blas->library)) {
+        blas->library = NULL;
+        snprintf(blas->detail, sizeof blas->detail, "our own matrix product (no OpenBLAS found)");
+        snprintf(blas->warning, sizeof blas->warning,
+                 "libopenblas.so.0 was not found: matrix products run on our own code, which is slower; "
+                 "on Debian and Ubuntu install the package libopenblas0");
+        return;
+    }
+    void (*set_threads)(int);
+    if (find_function(handle, "openblas_set_num_threads", &set_threads)) set_threads(1);
+    describe(handle, choice, is_users, blas);
+    drop_if_slow(blas);
+}
+
+const hy_blas *hy_blas_get(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_once);
+    return &the_blas;
+}

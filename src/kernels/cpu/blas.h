@@ -1,0 +1,46 @@
+/* blas.h: one single-threaded sgemm, from OpenBLAS where it is there and good, else our own.
+ *
+ * OpenBLAS is opened at run time, once per process; the handle is the one thing this backend keeps
+ * outside its own objects, because a shared library is the process's too. Threads are ours: every
+ * call computes its product alone, and callers run several at once. */
+#ifndef HY_KERNELS_CPU_BLAS_H
+#define HY_KERNELS_CPU_BLAS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* c = alpha op(a) op(b) + beta c, row-major: c (m,n), op(a) (m,k), op(b) (k,n); ld* are the lengths
+ * of stored rows. With beta 0 what c held before does not matter, not even NaN. */
+typedef struct hy_gemm {
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc;
+    float alpha, beta;
+    bool trans_a, trans_b;
+} hy_gemm;
+
+typedef void (*hy_cblas_sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                               const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                               int ldc);
+
+/* What does the products. */
+typedef struct hy_blas {
+    hy_cblas_sgemm library; /* NULL: hy_own_sgemm */
+    char detail[256];       /* "OpenBLAS 0.3.21, core type neoversev1 (its own choice)" */
+    char warning[512];      /* "" when all is well */
+} hy_blas;
+
+/* The process's BLAS, loaded and timed at the first call; never fails, never NULL. */
+const hy_blas *hy_blas_get(void);
+
+void hy_sgemm(const hy_blas *blas, const hy_gemm *g);
+
+/* Our own (sgemm.c): blocked, packed, vectorised by the compiler. Uses a few hundred KB of stack. */
+void hy_own_sgemm(const hy_gemm *g);
+
+/* Best rate of `calls` products of n x n matrices by one thread, operations per second. */
+double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch);
+
+#endif

@@ -1,0 +1,116 @@
+/* cpu.h: what the files of the CPU backend share.
+ *
+ * An op is one function over a hy_cpu_run: it cuts its work into tasks whose borders depend on the
+ * shapes alone and hands them to hy_cpu_for_each. Each sum is taken inside one task, or over the
+ * results of tasks in their order, so any number of threads gives the same bits. Ops allocate
+ * nothing: scratch comes from the call's workspace, whose size the op's workspace function told. */
+#ifndef HY_KERNELS_CPU_CPU_H
+#define HY_KERNELS_CPU_CPU_H
+
+#include "base/error.h"
+#include "kernels/cpu/blas.h"
+#include "kernels/ops.h"
+
+/* Hot loops are compiled for several levels of x86-64 and the loader picks one. Sanitizers cannot
+ * live with that mechanism (ifunc), and other machines need none: their baseline has the vectors. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HY_NO_CLONES)
+#if __GNUC__ >= 12
+#define HY_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define HY_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
+#endif
+#else
+#define HY_CLONES
+#endif
+
+/* Before a loop whose iterations touch only their own elements: pointers may be equal, not shifted.
+ * HY_SIMD_SUM lets the compiler take a sum in lanes. */
+#define HY_PRAGMA(text) _Pragma(#text)
+#if defined(_OPENMP)
+#define HY_SIMD HY_PRAGMA(omp simd)
+#define HY_SIMD_SUM(...) HY_PRAGMA(omp simd reduction(+ : __VA_ARGS__))
+#define HY_SIMD_MAX(variable) HY_PRAGMA(omp simd reduction(max : variable))
+#else
+#define HY_SIMD
+#define HY_SIMD_SUM(...)
+#define HY_SIMD_MAX(variable)
+#endif
+
+/* One op being run. */
+typedef struct hy_cpu_run {
+    const hy_op_call *call;
+    const hy_blas *blas;
+    int threads;
+} hy_cpu_run;
+
+/* Runs task(run, i, worker) for i in [0, tasks); worker is below run->threads and no two tasks of
+ * one worker overlap in time. */
+typedef void (*hy_cpu_task)(const hy_cpu_run *run, int64_t task, int worker);
+void hy_cpu_for_each(const hy_cpu_run *run, int64_t tasks, hy_cpu_task task);
+
+/* An op of the table: how to run it, and the workspace it needs with `threads` threads. */
+typedef struct hy_cpu_op {
+    hy_status (*run)(const hy_cpu_run *run);
+    size_t (*workspace)(const hy_op_call *call, int threads); /* NULL: none */
+} hy_cpu_op;
+
+hy_status hy_cpu_matmul(const hy_cpu_run *run);
+hy_status hy_cpu_bias_grad(const hy_cpu_run *run);
+hy_status hy_cpu_norm(const hy_cpu_run *run);
+hy_status hy_cpu_norm_bwd(const hy_cpu_run *run);
+hy_status hy_cpu_head_norm(const hy_cpu_run *run);
+hy_status hy_cpu_head_norm_bwd(const hy_cpu_run *run);
+hy_status hy_cpu_rope(const hy_cpu_run *run);
+hy_status hy_cpu_attention(const hy_cpu_run *run);
+hy_status hy_cpu_attention_bwd(const hy_cpu_run *run);
+hy_status hy_cpu_gelu(const hy_cpu_run *run);
+hy_status hy_cpu_gelu_bwd(const hy_cpu_run *run);
+hy_status hy_cpu_swiglu(const hy_cpu_run *run);
+hy_status hy_cpu_swiglu_bwd(const hy_cpu_run *run);
+hy_status hy_cpu_embed(const hy_cpu_run *run);
+hy_status hy_cpu_embed_bwd(const hy_cpu_run *run);
+hy_status hy_cpu_cross_entropy(const hy_cpu_run *run);
+hy_status hy_cpu_sum(const hy_cpu_run *run);
+hy_status hy_cpu_sq_norm(const hy_cpu_run *run);
+hy_status hy_cpu_clip(const hy_cpu_run *run);
+hy_status hy_cpu_adamw(const hy_cpu_run *run);
+hy_status hy_cpu_cast(const hy_cpu_run *run);
+hy_status hy_cpu_fill(const hy_cpu_run *run);
+
+size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_bias_grad_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_norm_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_norm_bwd_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_head_norm_bwd_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_attention_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_attention_bwd_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads);
+
+/* ---- workspace --------------------------------------------------------------------------------- */
+
+/* Pieces of a workspace start at multiples of this, so no two threads share a cache line. */
+#define HY_CPU_PIECE 256
+
+static inline size_t hy_cpu_piece(size_t bytes) {
+    return (bytes + HY_CPU_PIECE - 1) / HY_CPU_PIECE * HY_CPU_PIECE;
+}
+
+/* Hands out consecutive pieces. With base NULL it only counts: the same code sizes and carves. */
+typedef struct hy_cpu_pieces {
+    char *base;
+    size_t used;
+} hy_cpu_pieces;
+
+static inline void *hy_cpu_take(hy_cpu_pieces *p, size_t bytes) {
+    void *piece = p->base ? p->base + p->used : NULL;
+    p->used += hy_cpu_piece(bytes);
+    return piece;
+}
+
+static inline int64_t hy_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t hy_max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t hy_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+#endif

@@ -1,0 +1,178 @@
+/* embed.c: token and position embeddings, and their gradients.
+ *
+ * The gradient of a token's row is the sum over all places where the token stands. Places are sorted
+ * by token first (a stable radix sort of N small numbers), so that each row is summed in one go, in
+ * the order of the places, in fp32, and rounded once. Tasks are stripes of columns: no two of them
+ * touch the same number. */
+#include <string.h>
+
+#include "kernels/cpu/rows.h"
+
+static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
+    const int32_t *tokens = call->t[0].data;
+    int64_t N = hy_tensor_count(&call->t[0]);
+    for (int64_t i = 0; i < N; i++) {
+        if (tokens[i] >= 0 && tokens[i] < vocabulary) continue;
+        return hy_fail(HY_ERR_INPUT, "%s: token %lld is %d, expected 0 to %lld",
+                       hy_op_name(call->kind), (long long)i, tokens[i], (long long)(vocabulary - 1));
+    }
+    return HY_OK;
+}
+
+/* ---- forward ----------------------------------------------------------------------------------- */
+
+HY_CLONES static void add_run(const float *a, const float *b, float *out, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
+}
+
+static int64_t rows_per_task(int64_t C) { return hy_max64(1, 16 * 1024 / C); }
+
+static void embed_row(const hy_op_call *call, int64_t row) {
+    const hy_tensor *wte = &call->t[1], *wpe = &call->t[2], *x = &call->t[3];
+    int64_t C = hy_tensor_width(x), token = ((const int32_t *)call->t[0].data)[row];
+    float a[HY_CPU_RUN], b[HY_CPU_RUN], out[HY_CPU_RUN];
+    for (int64_t at = 0; at < C; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, C - at);
+        const float *values = hy_read(wte, token * C + at, n, a);
+        if (hy_tensor_is_given(wpe)) {
+            int64_t position = row % call->attr.embed.seq;
+            float *sum = hy_target(x, row * C + at, out);
+            add_run(values, hy_read(wpe, position * C + at, n, b), sum, n);
+            hy_write(x, row * C + at, n, sum);
+        } else {
+            hy_cpu_narrow(x->dtype, values, hy_element(x, row * C + at), n);
+        }
+    }
+}
+
+static void embed_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    int64_t N = hy_tensor_count(&run->call->t[0]);
+    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[3]));
+    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+        embed_row(run->call, row);
+    }
+}
+
+hy_status hy_cpu_embed(const hy_cpu_run *run) {
+    const hy_op_call *call = run->call;
+    int64_t rows = rows_per_task(hy_tensor_width(&call->t[3]));
+    HY_TRY(check_tokens(call, hy_tensor_height(&call->t[1])));
+    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_count(&call->t[0]), rows), embed_task);
+    return HY_OK;
+}
+
+/* ---- places sorted by token -------------------------------------------------------------------- */
+
+/* Two arrays of N places; the sort moves between them. */
+size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads) {
+    (void)threads;
+    return 2 * hy_cpu_piece((size_t)hy_tensor_count(&call->t[0]) * sizeof(int32_t));
+}
+
+/* One pass of the radix sort: by 8 bits of the token, stable. */
+static void sort_pass(const int32_t *tokens, int shift, const int32_t *in, int32_t *out, int64_t n) {
+    int64_t start[257] = {0};
+    for (int64_t i = 0; i < n; i++) start[(tokens[in[i]] >> shift & 255) + 1]++;
+    for (int d = 0; d < 256; d++) start[d + 1] += start[d];
+    for (int64_t i = 0; i < n; i++) out[start[tokens[in[i]] >> shift & 255]++] = in[i];
+}
+
+/* Four passes end where they began: in the first array. */
+static int32_t *sorted_places(const hy_op_call *call) {
+    int64_t N = hy_tensor_count(&call->t[0]);
+    int32_t *one = call->workspace.data;
+    int32_t *other = (int32_t *)((char *)one + hy_cpu_piece((size_t)N * sizeof *one));
+    for (int64_t i = 0; i < N; i++) one[i] = (int32_t)i;
+    for (int shift = 0; shift < 32; shift += 16) {
+        sort_pass(call->t[0].data, shift, one, other, N);
+        sort_pass(call->t[0].data, shift + 8, other, one, N);
+    }
+    return one;
+}
+
+/* ---- backward ---------------------------------------------------------------------------------- */
+
+#define STRIPE 64
+
+HY_CLONES static void add_stripe(float *sum, const float *x, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+}
+
+/* out[row] (+)= sum of dx over `count` places, on columns [col, col + n). */
+static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row,
+                       const int32_t *places, int64_t count, int64_t step, int64_t col, int64_t n) {
+    const hy_tensor *dx = &call->t[1];
+    int64_t C = hy_tensor_width(dx);
+    float sum[STRIPE] = {0}, buffer[STRIPE];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t place = places ? places[i] : row + i * step;
+        add_stripe(sum, hy_read(dx, place * C + col, n, buffer), n);
+    }
+    if (call->attr.accumulate) add_stripe(sum, hy_read(out, row * C + col, n, buffer), n);
+    hy_cpu_narrow(out->dtype, sum, hy_element(out, row * C + col), n);
+}
+
+static void token_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    const hy_op_call *call = run->call;
+    const int32_t *tokens = call->t[0].data, *places = call->workspace.data;
+    int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
+    int64_t col = task * STRIPE, n = hy_min64(STRIPE, C - col);
+    for (int64_t i = 0, end; i < N; i = end) {
+        int32_t token = tokens[places[i]];
+        for (end = i + 1; end < N && tokens[places[end]] == token;) end++;
+        sum_places(call, &call->t[2], token, places + i, end - i, 0, col, n);
+    }
+}
+
+/* Row t of the position table is seen by places t, t + T, t + 2 T, ... */
+static void position_task(const hy_cpu_run *run, int64_t t, int worker) {
+    (void)worker;
+    const hy_op_call *call = run->call;
+    int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
+    int64_t T = call->attr.embed.seq, count = t < N ? (N - t - 1) / T + 1 : 0;
+    for (int64_t col = 0; col < C; col += STRIPE) {
+        sum_places(call, &call->t[3], t, NULL, count, T, col, hy_min64(STRIPE, C - col));
+    }
+}
+
+#define BYTES_PER_TASK (1 << 20)
+
+static void clear_bytes(const hy_tensor *t, int64_t task, int64_t first_row) {
+    size_t skipped = (size_t)(first_row * hy_tensor_width(t)) * hy_dtype_size(t->dtype);
+    size_t begin = skipped + (size_t)task * BYTES_PER_TASK, all = hy_tensor_bytes(t);
+    size_t end = begin + BYTES_PER_TASK < all ? begin + BYTES_PER_TASK : all;
+    if (begin < end) memset((char *)t->data + begin, 0, end - begin);
+}
+
+static void clear_tokens_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    clear_bytes(&run->call->t[2], task, 0);
+}
+
+static void clear_positions_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    clear_bytes(&run->call->t[3], task, run->call->attr.embed.seq);
+}
+
+hy_status hy_cpu_embed_bwd(const hy_cpu_run *run) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *dwte = &call->t[2], *dwpe = &call->t[3];
+    bool adds = call->attr.accumulate;
+    if (hy_tensor_is_given(dwte)) {
+        HY_TRY(check_tokens(call, hy_tensor_height(dwte)));
+        sorted_places(call);
+        int64_t pieces = hy_ceil_div((int64_t)hy_tensor_bytes(dwte), BYTES_PER_TASK);
+        if (!adds) hy_cpu_for_each(run, pieces, clear_tokens_task);
+        hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwte), STRIPE), token_task);
+    }
+    if (hy_tensor_is_given(dwpe)) {
+        int64_t pieces = hy_ceil_div((int64_t)hy_tensor_bytes(dwpe), BYTES_PER_TASK);
+        if (!adds) hy_cpu_for_each(run, pieces, clear_positions_task);
+        hy_cpu_for_each(run, call->attr.embed.seq, position_task);
+    }
+    return HY_OK;
+}

@@ -1,0 +1,132 @@
+/* loss.c: softmax cross-entropy of rows of logits, and its gradient in their place.
+ *
+ * A row is read in blocks; each block is reduced to its maximum and its sum of exponentials relative
+ * to that maximum, and the blocks are joined in double precision: nothing overflows and the logits
+ * are read once. For the gradient an fp32 row keeps its exponentials in place, so that the second
+ * pass only scales them; a narrow row computes them again rather than round them twice. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/vector_math.h"
+
+enum { MAX_BLOCKS = 1024, BLOCK = 2048 };
+
+HY_CLONES static void softmax_run(float *x, float shift, float factor, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) x[i] = hy_exp(x[i] - shift) * factor;
+}
+
+/* ---- a row ------------------------------------------------------------------------------------- */
+
+/* What the first pass leaves. A row of more than MAX_BLOCKS blocks keeps no exponentials. */
+typedef struct row_state {
+    float block_max[MAX_BLOCKS]; /* what each kept block is relative to */
+    double max, sum;             /* over the row: sum of exp(x - max) */
+} row_state;
+
+static bool keeps_exponentials(const hy_op_call *call) {
+    return call->attr.loss.wants_grad && call->t[0].dtype == HY_F32 &&
+           call->attr.loss.vocab <= (int64_t)MAX_BLOCKS * BLOCK;
+}
+
+static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
+    const hy_tensor *logits = &call->t[0];
+    bool keeps = keeps_exponentials(call);
+    float buffer[BLOCK];
+    state->max = -INFINITY;
+    state->sum = 0;
+    for (int64_t at = 0; at < call->attr.loss.vocab; at += BLOCK) {
+        int64_t n = hy_min64(BLOCK, call->attr.loss.vocab - at);
+        const float *x = hy_read(logits, first + at, n, buffer);
+        float largest = hy_cpu_max(x, n);
+        /* A block of minus infinities adds nothing; shifting by 0 keeps it free of NaN. */
+        float shift = largest == -INFINITY ? 0 : largest;
+        double sum = keeps ? hy_cpu_exp_sum_kept(hy_element(logits, first + at), shift, n)
+                           : hy_cpu_exp_sum(x, shift, n);
+        if (keeps) state->block_max[at / BLOCK] = shift;
+        double joined = fmax(state->max, (double)shift);
+        state->sum = state->sum * exp(state->max - joined) + sum * exp((double)shift - joined);
+        state->max = joined;
+    }
+}
+
+/* The row becomes factor * softmax. */
+static void write_softmax(const hy_op_call *call, int64_t first, const row_state *state, double factor) {
+    const hy_tensor *logits = &call->t[0];
+    float buffer[BLOCK];
+    for (int64_t at = 0; at < call->attr.loss.vocab; at += BLOCK) {
+        int64_t n = hy_min64(BLOCK, call->attr.loss.vocab - at);
+        if (keeps_exponentials(call)) {
+            double block = exp((double)state->block_max[at / BLOCK] - state->max);
+            hy_cpu_scale(hy_element(logits, first + at), (float)(block * factor / state->sum), n);
+        } else {
+            float *values = hy_target(logits, first + at, buffer);
+            hy_read(logits, first + at, n, buffer);
+            softmax_run(values, (float)state->max, (float)(factor / state->sum), n);
+            hy_write(logits, first + at, n, values);
+        }
+    }
+}
+
+static double element(const hy_tensor *t, int64_t at) {
+    float buffer;
+    return (double)*hy_read(t, at, 1, &buffer);
+}
+
+static void clear(const hy_tensor *t, int64_t at, int64_t n) {
+    memset(hy_element(t, at), 0, (size_t)n * hy_dtype_size(t->dtype));
+}
+
+static void loss_row(const hy_op_call *call, int64_t row) {
+    const hy_tensor *logits = &call->t[0];
+    int32_t target = ((const int32_t *)call->t[1].data)[row];
+    float *loss = (float *)call->t[2].data + row;
+    int64_t V = hy_tensor_width(logits), vocab = call->attr.loss.vocab, first = row * V;
+    bool wants_grad = call->attr.loss.wants_grad;
+    if (target < 0) {
+        *loss = 0;
+        if (wants_grad) clear(logits, first, V);
+        return;
+    }
+    row_state state;
+    double logit = element(logits, first + target);
+    read_row(call, first, &state);
+    double log_probability = logit - state.max - log(state.sum);
+    *loss = (float)-log_probability;
+    if (!wants_grad) return;
+    double factor = (double)call->attr.loss.scale;
+    write_softmax(call, first, &state, factor);
+    /* The target's own gradient, p - 1, from the logit itself: exact also where p is almost 1. */
+    float gradient = (float)(factor * expm1(log_probability));
+    hy_cpu_narrow(logits->dtype, &gradient, hy_element(logits, first + target), 1);
+    if (vocab < V) clear(logits, first + vocab, V - vocab);
+}
+
+/* ---- the op ------------------------------------------------------------------------------------ */
+
+static int64_t rows_per_task(int64_t V) { return hy_max64(1, 16 * 1024 / V); }
+
+static void loss_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    int64_t N = hy_tensor_height(&run->call->t[0]);
+    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[0]));
+    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+        loss_row(run->call, row);
+    }
+}
+
+hy_status hy_cpu_cross_entropy(const hy_cpu_run *run) {
+    const hy_op_call *call = run->call;
+    const int32_t *targets = call->t[1].data;
+    int64_t N = hy_tensor_height(&call->t[0]), rows = rows_per_task(hy_tensor_width(&call->t[0]));
+    for (int64_t i = 0; i < N; i++) {
+        if (targets[i] >= call->attr.loss.vocab) {
+            return hy_fail(HY_ERR_INPUT, "cross-entropy: target %lld is %d, expected below %d",
+                           (long long)i, targets[i], call->attr.loss.vocab);
+        }
+    }
+    hy_cpu_for_each(run, hy_ceil_div(N, rows), loss_task);
+    return HY_OK;
+}

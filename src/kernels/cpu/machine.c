@@ -1,0 +1,117 @@
+/* machine.c: reading /proc and /sys for what the device is. See machine.h.
+ *
+ * Nothing here fails: what cannot be read is reported as unknown or 0. A container sees the memory of
+ * the whole computer in /proc/meminfo, so the limits of its control group are looked up too. */
+#include "kernels/cpu/machine.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int hy_machine_threads(void) {
+    cpu_set_t set;
+    int count = 0;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) count = CPU_COUNT(&set);
+    if (count < 1) count = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count;
+}
+
+/* ---- name -------------------------------------------------------------------------------------- */
+
+/* Value of the first "key : value" line of a file of such lines. */
+static bool read_field(const char *path, const char *key, char *out, size_t size) {
+    FILE *file = fopen(path, "r");
+    char line[512];
+    bool is_found = false;
+    if (!file) return false;
+    while (!is_found && fgets(line, sizeof line, file)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        const char *value = strchr(line, ':');
+        if (!value) continue;
+        value += 1 + strspn(value + 1, " \t");
+        snprintf(out, size, "%.*s", (int)strcspn(value, "\n"), value);
+        is_found = true;
+    }
+    fclose(file);
+    return is_found;
+}
+
+/* Arm CPUs tell numbers only. */
+static const struct {
+    unsigned implementer, part;
+    const char *name;
+} arm_cores[] = {
+    {0x41, 0xd03, "Cortex-A53"},  {0x41, 0xd05, "Cortex-A55"},    {0x41, 0xd07, "Cortex-A57"},
+    {0x41, 0xd08, "Cortex-A72"},  {0x41, 0xd09, "Cortex-A73"},    {0x41, 0xd0a, "Cortex-A75"},
+    {0x41, 0xd0b, "Cortex-A76"},  {0x41, 0xd0c, "Neoverse-N1"},   {0x41, 0xd0d, "Cortex-A77"},
+    {0x41, 0xd40, "Neoverse-V1"}, {0x41, 0xd41, "Cortex-A78"},    {0x41, 0xd44, "Cortex-X1"},
+    {0x41, 0xd47, "Cortex-A710"}, {0x41, 0xd48, "Cortex-X2"},     {0x41, 0xd49, "Neoverse-N2"},
+    {0x41, 0xd4f, "Neoverse-V2"}, {0x41, 0xd84, "Neoverse-V3"},   {0x41, 0xd8e, "Neoverse-N3"},
+    {0x46, 0x001, "A64FX"},       {0x48, 0xd01, "Kunpeng-920"},   {0x61, 0x022, "Apple M1"},
+    {0x61, 0x023, "Apple M1"},    {0x61, 0x032, "Apple M2"},      {0x61, 0x033, "Apple M2"},
+    {0xc0, 0xac3, "Ampere-1"},    {0xc0, 0xac4, "Ampere-1a"},     {0x4e, 0x004, "Carmel"},
+};
+
+static void name_arm_core(char *out, size_t size) {
+    char text[64] = "";
+    unsigned implementer = 0, part = 0;
+    if (read_field("/proc/cpuinfo", "CPU implementer", text, sizeof text)) {
+        implementer = (unsigned)strtoul(text, NULL, 0);
+    }
+    if (read_field("/proc/cpuinfo", "CPU part", text, sizeof text)) {
+        part = (unsigned)strtoul(text, NULL, 0);
+    }
+    for (size_t i = 0; i < sizeof arm_cores / sizeof arm_cores[0]; i++) {
+        if (arm_cores[i].implementer == implementer && arm_cores[i].part == part) {
+            snprintf(out, size, "%s", arm_cores[i].name);
+            return;
+        }
+    }
+    if (part) {
+        snprintf(out, size, "Arm implementer 0x%02x part 0x%03x", implementer, part);
+    } else {
+        snprintf(out, size, "unknown");
+    }
+}
+
+void hy_machine_cpu_name(char *out, size_t size) {
+    if (!read_field("/proc/cpuinfo", "model name", out, size)) name_arm_core(out, size);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static size_t read_kilobytes(const char *key) {
+    char text[64];
+    if (!read_field("/proc/meminfo", key, text, sizeof text)) return 0;
+    return (size_t)strtoull(text, NULL, 10) * 1024;
+}
+
+/* A number in a file of its own; 0: not there, or "max". */
+static size_t read_number(const char *path) {
+    FILE *file = fopen(path, "r");
+    unsigned long long value = 0;
+    if (!file) return 0;
+    if (fscanf(file, "%llu", &value) != 1) value = 0;
+    fclose(file);
+    return (size_t)value;
+}
+
+void hy_machine_memory(size_t *total, size_t *free) {
+    static const char *const limits[][2] = {
+        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+        {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+         "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
+    };
+    *total = read_kilobytes("MemTotal");
+    *free = read_kilobytes("MemAvailable");
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        size_t limit = read_number(limits[i][0]), used = read_number(limits[i][1]);
+        if (limit == 0 || limit >= *total) continue;
+        size_t left = limit > used ? limit - used : 0;
+        *total = limit;
+        if (left < *free) *free = left;
+    }
+}

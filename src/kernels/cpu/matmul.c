@@ -1,0 +1,123 @@
+/* matmul.c: d = alpha op(a) op(b) + c + bias, cut into tiles of d.
+ *
+ * Each tile is one task and takes the whole sum over K alone, so the number of threads never shows in
+ * the result; tile sizes follow from the shape. fp32 operands go to sgemm where they lie. Narrow ones
+ * are widened in blocks of K into the worker's scratch, and a narrow d is rounded once, at the end. */
+#include <string.h>
+
+#include "kernels/cpu/rows.h"
+
+/* The larger a tile, the less sgemm packs; the more tiles, the better they share out. The first of
+ * these that gives ENOUGH_TILES is taken. Columns are multiples of every kernel's register tile. */
+static const struct {
+    int64_t rows, cols;
+} tile_sizes[] = {{256, 384}, {128, 384}, {128, 192}, {64, 192}, {64, 96}};
+
+enum { ENOUGH_TILES = 32, MAX_ROWS = 256, MAX_COLS = 384, DEPTH = 512 };
+
+typedef struct shape {
+    int64_t M, N, K;
+    int64_t rows, cols; /* of a tile */
+    int64_t across;     /* tiles side by side */
+} shape;
+
+static shape shape_of(const hy_op_call *call) {
+    const hy_tensor *a = &call->t[0], *d = &call->t[2];
+    shape s = {.M = hy_tensor_height(d), .N = hy_tensor_width(d)};
+    s.K = call->attr.matmul.trans_a ? hy_tensor_height(a) : hy_tensor_width(a);
+    for (size_t i = 0; i < sizeof tile_sizes / sizeof tile_sizes[0]; i++) {
+        s.rows = tile_sizes[i].rows;
+        s.cols = tile_sizes[i].cols;
+        s.across = hy_ceil_div(s.N, s.cols);
+        if (s.across * hy_ceil_div(s.M, s.rows) >= ENOUGH_TILES) break;
+    }
+    return s;
+}
+
+/* A worker's scratch: blocks of a and b and a tile of d, each only where its type is narrow. */
+typedef struct scratch {
+    float *a, *b, *d;
+} scratch;
+
+static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
+    return (scratch){
+        .a = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], MAX_ROWS * DEPTH)),
+        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], DEPTH * MAX_COLS)),
+        .d = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], MAX_ROWS * MAX_COLS)),
+    };
+}
+
+size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
+    hy_cpu_pieces pieces = {0};
+    take_scratch(call, &pieces);
+    return pieces.used * (size_t)threads;
+}
+
+HY_CLONES static void add_rows(float *out, const float *x, const float *y, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] + y[i];
+}
+
+/* Puts c + bias (or the old d) into the tile. False: there is nothing to add the product to. */
+static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                       float *tile, int64_t ld) {
+    const hy_tensor *d = &call->t[2], *bias = &call->t[3];
+    const hy_tensor *start = call->attr.accumulate ? d : &call->t[4];
+    bool has_start = hy_tensor_is_given(start), has_bias = hy_tensor_is_given(bias);
+    bool is_in_place = has_start && start->data == d->data && d->dtype == HY_F32;
+    float bias_buffer[MAX_COLS], start_buffer[MAX_COLS];
+    if (!has_start && !has_bias) return false;
+    if (is_in_place && !has_bias) return true;
+    const float *added = has_bias ? hy_read(bias, col, cols, bias_buffer) : NULL;
+    for (int64_t r = 0; r < rows; r++) {
+        float *out = tile + r * ld;
+        const float *from = added;
+        if (has_start) {
+            from = hy_read(start, (row + r) * hy_tensor_width(d) + col, cols, start_buffer);
+        }
+        if (has_start && has_bias) {
+            add_rows(out, from, added, cols);
+        } else {
+            memcpy(out, from, (size_t)cols * sizeof *out);
+        }
+    }
+    return true;
+}
+
+static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *a = &call->t[0], *b = &call->t[1], *d = &call->t[2];
+    bool trans_a = call->attr.matmul.trans_a, trans_b = call->attr.matmul.trans_b;
+    shape s = shape_of(call);
+    int64_t row = task / s.across * s.rows, rows = hy_min64(s.rows, s.M - row);
+    int64_t col = task % s.across * s.cols, cols = hy_min64(s.cols, s.N - col);
+
+    size_t share = hy_cpu_matmul_workspace(call, 1);
+    hy_cpu_pieces pieces = {.base = share ? (char *)call->workspace.data + share * (size_t)worker : NULL};
+    scratch own = take_scratch(call, &pieces);
+    bool is_direct = d->dtype == HY_F32;
+    float *tile = is_direct ? (float *)d->data + row * s.N + col : own.d;
+    int64_t ld = is_direct ? s.N : cols;
+
+    hy_gemm g = {.m = rows, .n = cols, .c = tile, .ldc = ld, .alpha = call->attr.matmul.alpha,
+                 .trans_a = trans_a, .trans_b = trans_b};
+    g.beta = start_tile(call, row, rows, col, cols, tile, ld) ? 1 : 0;
+    int64_t depth = a->dtype == HY_F32 && b->dtype == HY_F32 ? s.K : DEPTH;
+    for (int64_t k = 0; k < s.K; k += depth) {
+        g.k = hy_min64(depth, s.K - k);
+        g.a = trans_a ? hy_read_block(a, k, g.k, row, rows, own.a, &g.lda)
+                      : hy_read_block(a, row, rows, k, g.k, own.a, &g.lda);
+        g.b = trans_b ? hy_read_block(b, col, cols, k, g.k, own.b, &g.ldb)
+                      : hy_read_block(b, k, g.k, col, cols, own.b, &g.ldb);
+        hy_sgemm(run->blas, &g);
+        g.beta = 1;
+    }
+    if (is_direct) return;
+    for (int64_t r = 0; r < rows; r++) hy_write(d, (row + r) * s.N + col, cols, tile + r * ld);
+}
+
+hy_status hy_cpu_matmul(const hy_cpu_run *run) {
+    shape s = shape_of(run->call);
+    hy_cpu_for_each(run, s.across * hy_ceil_div(s.M, s.rows), matmul_tile);
+    return HY_OK;
+}

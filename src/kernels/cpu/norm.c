@@ -1,0 +1,233 @@
+/* norm.c: layernorm and rmsnorm of rows, forward and backward.
+ *
+ * With xhat = (x - mean) rstd (rmsnorm: x rstd) and g = dy w, the gradient of a row is
+ *   dx = rstd (g - mean(g) - xhat mean(g xhat)), for rmsnorm without mean(g).
+ * dw and db are column sums of dy xhat and dy (columns.h). A row is read before it is written. */
+#include <math.h>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/cpu/rows.h"
+
+/* ---- rows -------------------------------------------------------------------------------------- */
+
+HY_CLONES static float mean_of(const float *x, int64_t n) {
+    float sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum / (float)n;
+}
+
+/* Mean of (x - shift)^2. */
+HY_CLONES static float mean_square(const float *x, float shift, int64_t n) {
+    float sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) sum += (x[i] - shift) * (x[i] - shift);
+    return sum / (float)n;
+}
+
+HY_CLONES static void norm_row(const float *x, float mean, float rstd, const float *w, const float *b,
+                               float *y, int64_t n) {
+    if (b) {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+    } else {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * w[i];
+    }
+}
+
+/* Sums of g and g xhat of a row. */
+HY_CLONES static void gradient_sums(const float *dy, const float *x, const float *w, float mean,
+                                    float rstd, int64_t n, float *sum_g, float *sum_gx) {
+    float g_sum = 0, gx_sum = 0;
+    HY_SIMD_SUM(g_sum, gx_sum)
+    for (int64_t i = 0; i < n; i++) {
+        float g = dy[i] * w[i];
+        g_sum += g;
+        gx_sum += g * ((x[i] - mean) * rstd);
+    }
+    *sum_g = g_sum;
+    *sum_gx = gx_sum;
+}
+
+typedef struct row_gradient {
+    float mean, rstd, mean_g, mean_gx;
+} row_gradient;
+
+HY_CLONES static void gradient_row(const float *dy, const float *x, const float *w,
+                                   const float *residual, row_gradient r, float *dx, int64_t n) {
+    if (residual) {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) {
+            float xhat = (x[i] - r.mean) * r.rstd;
+            dx[i] = residual[i] + r.rstd * (dy[i] * w[i] - r.mean_g - xhat * r.mean_gx);
+        }
+    } else {
+        HY_SIMD
+        for (int64_t i = 0; i < n; i++) {
+            float xhat = (x[i] - r.mean) * r.rstd;
+            dx[i] = r.rstd * (dy[i] * w[i] - r.mean_g - xhat * r.mean_gx);
+        }
+    }
+}
+
+HY_CLONES static void add_weight_gradient(const float *dy, const float *x, float mean, float rstd,
+                                          double *dw, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) dw[i] += (double)(dy[i] * ((x[i] - mean) * rstd));
+}
+
+HY_CLONES static void add_bias_gradient(const float *dy, double *db, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) db[i] += (double)dy[i];
+}
+
+/* ---- forward ----------------------------------------------------------------------------------- */
+
+/* Buffers of one worker, for tensors that are not fp32. */
+typedef struct forward_buffers {
+    float *x, *w, *b, *y;
+} forward_buffers;
+
+static forward_buffers take_forward(const hy_op_call *call, hy_cpu_pieces *pieces) {
+    int64_t C = hy_tensor_width(&call->t[0]);
+    return (forward_buffers){
+        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], C)),
+        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], C)),
+        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], C)),
+        .y = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[3], C)),
+    };
+}
+
+size_t hy_cpu_norm_workspace(const hy_op_call *call, int threads) {
+    hy_cpu_pieces pieces = {0};
+    take_forward(call, &pieces);
+    return pieces.used * (size_t)threads;
+}
+
+/* Rows of a task: enough work to be worth handing out. */
+static int64_t norm_rows(int64_t C) { return hy_max64(1, 16 * 1024 / C); }
+
+static void norm_task(const hy_cpu_run *run, int64_t task, int worker) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *x = &call->t[0], *b = &call->t[2], *y = &call->t[3];
+    float *mean_out = call->t[4].data, *rstd_out = call->t[5].data;
+    int64_t N = hy_tensor_height(x), C = hy_tensor_width(x), rows = norm_rows(C);
+    size_t share = hy_cpu_norm_workspace(call, 1);
+    hy_cpu_pieces pieces = {.base = (char *)call->workspace.data + share * (size_t)worker};
+    forward_buffers own = take_forward(call, &pieces);
+
+    const float *weight = hy_read(&call->t[1], 0, C, own.w);
+    const float *bias = hy_tensor_is_given(b) ? hy_read(b, 0, C, own.b) : NULL;
+    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+        const float *in = hy_read(x, row * C, C, own.x);
+        float *out = hy_target(y, row * C, own.y);
+        float mean = call->attr.norm.is_rms ? 0 : mean_of(in, C);
+        float rstd = 1.0f / sqrtf(mean_square(in, mean, C) + call->attr.norm.eps);
+        norm_row(in, mean, rstd, weight, bias, out, C);
+        hy_write(y, row * C, C, out);
+        if (mean_out) mean_out[row] = mean;
+        rstd_out[row] = rstd;
+    }
+}
+
+hy_status hy_cpu_norm(const hy_cpu_run *run) {
+    const hy_tensor *x = &run->call->t[0];
+    int64_t rows = norm_rows(hy_tensor_width(x));
+    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_height(x), rows), norm_task);
+    return HY_OK;
+}
+
+/* ---- backward ---------------------------------------------------------------------------------- */
+
+/* The blocks' partial sums come first in the workspace, then the workers' buffers. */
+typedef struct partial_sums {
+    double *dw, *db; /* (blocks, C) each */
+} partial_sums;
+
+static partial_sums take_partial(const hy_op_call *call, hy_cpu_pieces *pieces) {
+    int64_t N = hy_tensor_height(&call->t[1]), C = hy_tensor_width(&call->t[1]);
+    size_t bytes = (size_t)(hy_block_count(N) * C) * sizeof(double);
+    return (partial_sums){
+        .dw = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[7]) ? bytes : 0),
+        .db = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[8]) ? bytes : 0),
+    };
+}
+
+typedef struct backward_buffers {
+    float *dy, *x, *w, *residual, *dx;
+} backward_buffers;
+
+static backward_buffers take_backward(const hy_op_call *call, hy_cpu_pieces *pieces) {
+    int64_t C = hy_tensor_width(&call->t[1]);
+    return (backward_buffers){
+        .dy = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], C)),
+        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], C)),
+        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], C)),
+        .residual = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[5], C)),
+        .dx = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[6], C)),
+    };
+}
+
+size_t hy_cpu_norm_bwd_workspace(const hy_op_call *call, int threads) {
+    hy_cpu_pieces shared = {0}, own = {0};
+    take_partial(call, &shared);
+    take_backward(call, &own);
+    return shared.used + own.used * (size_t)threads;
+}
+
+static void norm_bwd_row(const hy_op_call *call, int64_t row, const float *weight,
+                         const backward_buffers *own, double *dw, double *db) {
+    const hy_tensor *residual = &call->t[5], *dx = &call->t[6];
+    int64_t C = hy_tensor_width(dx);
+    bool is_rms = call->attr.norm.is_rms;
+    const float *dy = hy_read(&call->t[0], row * C, C, own->dy);
+    const float *x = hy_read(&call->t[1], row * C, C, own->x);
+    const float *added =
+        hy_tensor_is_given(residual) ? hy_read(residual, row * C, C, own->residual) : NULL;
+    row_gradient r = {.mean = is_rms ? 0 : ((const float *)call->t[3].data)[row],
+                      .rstd = ((const float *)call->t[4].data)[row]};
+    float sum_g, sum_gx;
+    gradient_sums(dy, x, weight, r.mean, r.rstd, C, &sum_g, &sum_gx);
+    r.mean_g = is_rms ? 0 : sum_g / (float)C;
+    r.mean_gx = sum_gx / (float)C;
+    if (dw) add_weight_gradient(dy, x, r.mean, r.rstd, dw, C);
+    if (db) add_bias_gradient(dy, db, C);
+    float *out = hy_target(dx, row * C, own->dx);
+    gradient_row(dy, x, weight, added, r, out, C);
+    hy_write(dx, row * C, C, out);
+}
+
+static void norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
+    const hy_op_call *call = run->call;
+    int64_t N = hy_tensor_height(&call->t[1]), C = hy_tensor_width(&call->t[1]);
+    int64_t rows = hy_block_rows(N);
+    hy_cpu_pieces pieces = {.base = call->workspace.data};
+    partial_sums sums = take_partial(call, &pieces);
+    hy_cpu_pieces share = {0};
+    take_backward(call, &share);
+    pieces.used += share.used * (size_t)worker;
+    backward_buffers own = take_backward(call, &pieces);
+
+    double *dw = hy_tensor_is_given(&call->t[7]) ? sums.dw + block * C : NULL;
+    double *db = hy_tensor_is_given(&call->t[8]) ? sums.db + block * C : NULL;
+    for (int64_t i = 0; dw && i < C; i++) dw[i] = 0;
+    for (int64_t i = 0; db && i < C; i++) db[i] = 0;
+    const float *weight = hy_read(&call->t[2], 0, C, own.w);
+    for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
+        norm_bwd_row(call, row, weight, &own, dw, db);
+    }
+}
+
+hy_status hy_cpu_norm_bwd(const hy_cpu_run *run) {
+    const hy_op_call *call = run->call;
+    int64_t N = hy_tensor_height(&call->t[1]), C = hy_tensor_width(&call->t[1]);
+    const hy_tensor *dw = &call->t[7], *db = &call->t[8];
+    hy_cpu_for_each(run, hy_block_count(N), norm_bwd_task);
+    hy_cpu_pieces pieces = {.base = call->workspace.data};
+    partial_sums sums = take_partial(call, &pieces);
+    bool adds = call->attr.accumulate;
+    if (hy_tensor_is_given(dw)) hy_cpu_fold_columns(sums.dw, hy_block_count(N), C, dw, adds);
+    if (hy_tensor_is_given(db)) hy_cpu_fold_columns(sums.db, hy_block_count(N), C, db, adds);
+    return HY_OK;
+}

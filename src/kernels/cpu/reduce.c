@@ -1,0 +1,128 @@
+/* reduce.c: sums: of columns (bias gradients), of everything (norms), and what clipping makes of them.
+ *
+ * Double precision throughout; blocks are fixed by the shape and added in their order. */
+#include <math.h>
+
+#include "kernels/cpu/columns.h"
+#include "kernels/cpu/rows.h"
+
+/* ---- columns ----------------------------------------------------------------------------------- */
+
+HY_CLONES static void add_to_sums(double *sums, const float *x, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) sums[i] += (double)x[i];
+}
+
+void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride, const hy_tensor *out,
+                         bool accumulate) {
+    int64_t C = hy_tensor_count(out);
+    for (int64_t at = 0; at < C; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, C - at);
+        double sums[HY_CPU_RUN] = {0};
+        float buffer[HY_CPU_RUN];
+        for (int64_t b = 0; b < blocks; b++) {
+            const double *block = partial + b * stride + at;
+            for (int64_t i = 0; i < n; i++) sums[i] += block[i];
+        }
+        if (accumulate) add_to_sums(sums, hy_read(out, at, n, buffer), n);
+        float *values = hy_target(out, at, buffer);
+        for (int64_t i = 0; i < n; i++) values[i] = (float)sums[i];
+        hy_write(out, at, n, values);
+    }
+}
+
+/* A task sums one block of rows over one stripe of columns. */
+#define STRIPE 512
+
+size_t hy_cpu_bias_grad_workspace(const hy_op_call *call, int threads) {
+    (void)threads;
+    const hy_tensor *dy = &call->t[0];
+    return (size_t)(hy_block_count(hy_tensor_height(dy)) * hy_tensor_width(dy)) * sizeof(double);
+}
+
+static void bias_grad_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    const hy_tensor *dy = &run->call->t[0];
+    int64_t N = hy_tensor_height(dy), C = hy_tensor_width(dy), stripes = hy_ceil_div(C, STRIPE);
+    int64_t block = task / stripes, col = task % stripes * STRIPE, n = hy_min64(STRIPE, C - col);
+    int64_t rows = hy_block_rows(N);
+    double sums[STRIPE] = {0};
+    float buffer[STRIPE];
+    for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
+        add_to_sums(sums, hy_read(dy, row * C + col, n, buffer), n);
+    }
+    double *partial = (double *)run->call->workspace.data + block * C + col;
+    for (int64_t i = 0; i < n; i++) partial[i] = sums[i];
+}
+
+hy_status hy_cpu_bias_grad(const hy_cpu_run *run) {
+    const hy_op_call *call = run->call;
+    int64_t C = hy_tensor_width(&call->t[0]), blocks = hy_block_count(hy_tensor_height(&call->t[0]));
+    hy_cpu_for_each(run, blocks * hy_ceil_div(C, STRIPE), bias_grad_task);
+    hy_cpu_fold_columns(call->workspace.data, blocks, C, &call->t[1], call->attr.accumulate);
+    return HY_OK;
+}
+
+/* ---- everything -------------------------------------------------------------------------------- */
+
+#define ELEMENTS_PER_TASK (64 * 1024)
+
+HY_CLONES static double sum_run(const float *x, int64_t n) {
+    double sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    return sum;
+}
+
+HY_CLONES static double square_run(const float *x, int64_t n) {
+    double sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads) {
+    (void)threads;
+    return (size_t)hy_ceil_div(hy_tensor_count(&call->t[0]), ELEMENTS_PER_TASK) * sizeof(double);
+}
+
+static void reduce_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    const hy_tensor *x = &run->call->t[0];
+    int64_t begin = task * ELEMENTS_PER_TASK;
+    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(x));
+    bool is_squared = run->call->kind == HY_OP_SQ_NORM;
+    float buffer[HY_CPU_RUN];
+    double sum = 0;
+    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, end - at);
+        const float *values = hy_read(x, at, n, buffer);
+        sum += is_squared ? square_run(values, n) : sum_run(values, n);
+    }
+    ((double *)run->call->workspace.data)[task] = sum;
+}
+
+static hy_status reduce(const hy_cpu_run *run) {
+    int64_t tasks = hy_ceil_div(hy_tensor_count(&run->call->t[0]), ELEMENTS_PER_TASK);
+    hy_cpu_for_each(run, tasks, reduce_task);
+    double *out = run->call->t[1].data;
+    double total = run->call->attr.accumulate ? *out : 0;
+    for (int64_t i = 0; i < tasks; i++) total += ((double *)run->call->workspace.data)[i];
+    *out = total;
+    return HY_OK;
+}
+
+hy_status hy_cpu_sum(const hy_cpu_run *run) { return reduce(run); }
+hy_status hy_cpu_sq_norm(const hy_cpu_run *run) { return reduce(run); }
+
+hy_status hy_cpu_clip(const hy_cpu_run *run) {
+    double total = *(const double *)run->call->t[0].data;
+    float *result = run->call->t[1].data;
+    double scale = (double)run->call->attr.clip.grad_scale;
+    double max_norm = (double)run->call->attr.clip.max_norm;
+    double norm = sqrt(total), true_norm = norm * fabs(scale);
+    if (max_norm > 0 && true_norm > max_norm) scale *= max_norm / true_norm;
+    result[0] = (float)norm;
+    result[1] = isfinite(norm) ? (float)scale : 0.0f;
+    return HY_OK;
+}

@@ -1,0 +1,47 @@
+/* rope.c: rotary positions, in place on the query and key heads of packed qkv rows.
+ *
+ * Each pair (i, i + D/2) of a head is turned by the angle the table holds for the row's position; the
+ * backward pass turns by the opposite angle. Row n of the batch stands at position n mod T. */
+#include "kernels/cpu/rows.h"
+
+#define MAX_HEAD 1024 /* ops.c admits no larger head */
+
+/* table: cos, sin, cos, sin, ... */
+HY_CLONES static void rotate_head(float *x, const float *table, float direction, int64_t half) {
+    HY_SIMD
+    for (int64_t i = 0; i < half; i++) {
+        float c = table[2 * i], s = table[2 * i + 1] * direction;
+        float first = x[i], second = x[i + half];
+        x[i] = first * c - second * s;
+        x[i + half] = first * s + second * c;
+    }
+}
+
+static int64_t rows_per_task(int64_t width) { return hy_max64(1, 32 * 1024 / width); }
+
+static void rope_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    const hy_op_call *call = run->call;
+    const hy_tensor *qkv = &call->t[0];
+    int64_t heads = call->attr.heads.heads + call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), T = call->attr.heads.seq;
+    float direction = call->attr.heads.inverse ? -1 : 1, buffer[MAX_HEAD];
+    int64_t rows = rows_per_task(P);
+    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+        const float *table = (const float *)call->t[1].data + row % T * D;
+        for (int64_t h = 0; h < heads; h++) {
+            int64_t at = row * P + h * D;
+            float *x = hy_target(qkv, at, buffer);
+            hy_read(qkv, at, D, buffer);
+            rotate_head(x, table, direction, D / 2);
+            hy_write(qkv, at, D, x);
+        }
+    }
+}
+
+hy_status hy_cpu_rope(const hy_cpu_run *run) {
+    const hy_tensor *qkv = &run->call->t[0];
+    int64_t rows = rows_per_task(hy_tensor_width(qkv));
+    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_height(qkv), rows), rope_task);
+    return HY_OK;
+}

@@ -1,0 +1,140 @@
+/* sgemm.c: our own sgemm, for machines without a usable OpenBLAS.
+ *
+ * The classic scheme: a block of b (KC x NC) is packed into panels NR wide, a block of a (MC x KC)
+ * into panels of MR rows, and a kernel that keeps an MR x NR piece of c in registers runs over them.
+ * The kernel is written once with vector types and compiled for each vector width of the machine.
+ * Packing pads with zeros, so the kernel knows no borders. */
+#include <string.h>
+
+#include "kernels/cpu/blas.h"
+
+enum {
+    NR = 16,      /* columns of a kernel's piece of c */
+    MR_MAX = 12,  /* rows of it, at most */
+    MC = 96,      /* a multiple of every kernel's MR: 3, 6, 12 */
+    KC = 256,     /* depth of a block: MC * KC * 4 = 96 KB stay in L2 */
+    NC = 192
+};
+
+/* One kernel: piece[MR][NR] = sum over k of a[k][MR] b[k][NR], both packed. */
+typedef void (*kernel_function)(int64_t k, const float *a, const float *b, float *piece);
+
+typedef struct kernel {
+    int rows;
+    kernel_function run;
+} kernel;
+
+#define DEFINE_KERNEL(NAME, TARGET, ROWS, LANES)                                                   \
+    typedef float NAME##_vector __attribute__((vector_size(4 * (LANES)), aligned(4)));             \
+    TARGET static void NAME(int64_t k, const float *restrict a, const float *restrict b,           \
+                            float *restrict piece) {                                               \
+        enum { VECTORS = NR / (LANES) };                                                           \
+        NAME##_vector sum[ROWS][VECTORS];                                                          \
+        memset(sum, 0, sizeof sum);                                                                \
+        for (int64_t p = 0; p < k; p++, a += (ROWS), b += NR) {                                    \
+            NAME##_vector column[VECTORS];                                                         \
+            _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++)                             \
+                column[v] = *(const NAME##_vector *)(b + v * (LANES));                             \
+            _Pragma("GCC unroll 16") for (int i = 0; i < (ROWS); i++) {                            \
+                _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++)                         \
+                    sum[i][v] += a[i] * column[v];                                                 \
+            }                                                                                      \
+        }                                                                                          \
+        _Pragma("GCC unroll 16") for (int i = 0; i < (ROWS); i++) {                                \
+            _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++)                             \
+                *(NAME##_vector *)(piece + i * NR + v * (LANES)) = sum[i][v];                      \
+        }                                                                                          \
+    }
+
+#if defined(__x86_64__)
+DEFINE_KERNEL(kernel_sse, , 3, 4)
+DEFINE_KERNEL(kernel_avx2, __attribute__((target("avx2,fma"))), 6, 8)
+DEFINE_KERNEL(kernel_avx512, __attribute__((target("avx512f,fma"))), 12, 16)
+
+static kernel choose_kernel(void) {
+    if (__builtin_cpu_supports("avx512f")) return (kernel){12, kernel_avx512};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        return (kernel){6, kernel_avx2};
+    }
+    return (kernel){3, kernel_sse};
+}
+#else
+DEFINE_KERNEL(kernel_128, , 6, 4) /* 24 sums in 32 registers */
+
+static kernel choose_kernel(void) { return (kernel){6, kernel_128}; }
+#endif
+
+/* Rows [i0, i0 + rows) and depth [k0, k0 + depth) of op(a), in panels of `panel` rows. */
+static void pack_a(const hy_gemm *g, int64_t i0, int64_t rows, int64_t k0, int64_t depth, int panel,
+                   float *restrict out) {
+    for (int64_t i = 0; i < rows; i += panel) {
+        int64_t here = rows - i < panel ? rows - i : panel;
+        for (int64_t p = 0; p < depth; p++, out += panel) {
+            for (int64_t r = 0; r < here; r++) {
+                out[r] = g->trans_a ? g->a[(k0 + p) * g->lda + i0 + i + r]
+                                    : g->a[(i0 + i + r) * g->lda + k0 + p];
+            }
+            for (int64_t r = here; r < panel; r++) out[r] = 0;
+        }
+    }
+}
+
+/* Depth [k0, k0 + depth) and columns [j0, j0 + cols) of op(b), in panels of NR columns. */
+static void pack_b(const hy_gemm *g, int64_t k0, int64_t depth, int64_t j0, int64_t cols,
+                   float *restrict out) {
+    for (int64_t j = 0; j < cols; j += NR) {
+        int64_t here = cols - j < NR ? cols - j : NR;
+        for (int64_t p = 0; p < depth; p++, out += NR) {
+            for (int64_t c = 0; c < here; c++) {
+                out[c] = g->trans_b ? g->b[(j0 + j + c) * g->ldb + k0 + p]
+                                    : g->b[(k0 + p) * g->ldb + j0 + j + c];
+            }
+            for (int64_t c = here; c < NR; c++) out[c] = 0;
+        }
+    }
+}
+
+/* c += alpha piece on the part of the piece that lies inside c. */
+static void add_piece(const hy_gemm *g, int64_t i, int64_t rows, int64_t j, int64_t cols,
+                      const float *piece) {
+    for (int64_t r = 0; r < rows; r++) {
+        float *c = g->c + (i + r) * g->ldc + j;
+        for (int64_t q = 0; q < cols; q++) c[q] += g->alpha * piece[r * NR + q];
+    }
+}
+
+static void scale_c(const hy_gemm *g) {
+    if (g->beta == 1) return;
+    for (int64_t i = 0; i < g->m; i++) {
+        float *c = g->c + i * g->ldc;
+        if (g->beta == 0) {
+            memset(c, 0, (size_t)g->n * sizeof *c);
+        } else {
+            for (int64_t j = 0; j < g->n; j++) c[j] *= g->beta;
+        }
+    }
+}
+
+void hy_own_sgemm(const hy_gemm *g) {
+    _Alignas(64) float a[MC * KC], b[KC * NC], piece[MR_MAX * NR];
+    kernel best = choose_kernel();
+    scale_c(g);
+    for (int64_t j0 = 0; j0 < g->n; j0 += NC) {
+        int64_t cols = g->n - j0 < NC ? g->n - j0 : NC;
+        for (int64_t k0 = 0; k0 < g->k; k0 += KC) {
+            int64_t depth = g->k - k0 < KC ? g->k - k0 : KC;
+            pack_b(g, k0, depth, j0, cols, b);
+            for (int64_t i0 = 0; i0 < g->m; i0 += MC) {
+                int64_t rows = g->m - i0 < MC ? g->m - i0 : MC;
+                pack_a(g, i0, rows, k0, depth, best.rows, a);
+                for (int64_t j = 0; j < cols; j += NR) {
+                    for (int64_t i = 0; i < rows; i += best.rows) {
+                        best.run(depth, a + i * depth, b + j * depth, piece);
+                        add_piece(g, i0 + i, rows - i < best.rows ? rows - i : best.rows, j0 + j,
+                                  cols - j < NR ? cols - j : NR, piece);
+                    }
+                }
+            }
+        }
+    }
+}

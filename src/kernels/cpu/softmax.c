@@ -1,0 +1,34 @@
+/* softmax.c: maximum and exponentials of a run of numbers. See softmax.h. */
+#include "kernels/cpu/softmax.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vector_math.h"
+
+HY_CLONES float hy_cpu_max(const float *x, int64_t n) {
+    float largest = x[0];
+    HY_SIMD_MAX(largest)
+    for (int64_t i = 0; i < n; i++) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+HY_CLONES float hy_cpu_exp_sum(const float *x, float shift, int64_t n) {
+    float sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) sum += hy_exp(x[i] - shift);
+    return sum;
+}
+
+HY_CLONES float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n) {
+    float sum = 0;
+    HY_SIMD_SUM(sum)
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = hy_exp(x[i] - shift);
+        sum += x[i];
+    }
+    return sum;
+}
+
+HY_CLONES void hy_cpu_scale(float *x, float factor, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) x[i] *= factor;
+}

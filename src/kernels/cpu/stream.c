@@ -1,0 +1,219 @@
+/* stream.c: a stream is a worker thread with a ring of queue entries.
+ *
+ * The ring is allocated with the stream; whoever finds it full waits. The worker runs entries in
+ * order, outside the lock. The first failure stays on the stream: ops and copies after it are skipped,
+ * events are still waited for and fired so that other streams go on, until sync reports it to its
+ * caller and clears it. head, tail and the failure are read and written under the lock only. */
+#include "kernels/cpu/stream.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "kernels/cpu/event.h"
+
+#define RING 1024
+
+typedef enum entry_kind { ENTRY_OP, ENTRY_COPY, ENTRY_RECORD, ENTRY_WAIT, ENTRY_STOP } entry_kind;
+
+typedef struct entry {
+    entry_kind kind;
+    union {
+        hy_op_call call;
+        struct {
+            void *dst;
+            const void *src;
+            size_t bytes;
+        } copy;
+        struct {
+            hy_event *event;
+            uint64_t ticket;
+        } sync;
+    };
+} entry;
+
+struct hy_stream {
+    hy_stream_options options;
+    char name[16]; /* as long as the system shows */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t has_work, has_room;
+    uint64_t head, tail; /* entries run, entries put; they count on, the ring index is modulo RING */
+    hy_status failure;
+    char message[HY_ERROR_MESSAGE_MAX];
+    entry *ring;
+};
+
+/* ---- the worker -------------------------------------------------------------------------------- */
+
+static void delay(const hy_stream *s, uint64_t index) {
+    uint64_t limit = (uint64_t)s->options.delay_microseconds;
+    if (limit == 0) return;
+    uint64_t microseconds = hy_rng_below(s->options.delay_seed, HY_RNG_TEST, index, limit + 1);
+    struct timespec t = {.tv_sec = (time_t)(microseconds / 1000000),
+                         .tv_nsec = (long)(microseconds % 1000000) * 1000};
+    nanosleep(&t, NULL);
+}
+
+static hy_status run_entry(hy_stream *s, const entry *e, bool is_failed) {
+    switch (e->kind) {
+    case ENTRY_OP:
+        if (is_failed) return HY_OK;
+        return s->options.execute(s->options.context, &e->call);
+    case ENTRY_COPY:
+        if (!is_failed) memmove(e->copy.dst, e->copy.src, e->copy.bytes);
+        return HY_OK;
+    case ENTRY_RECORD: hy_cpu_event_fire(e->sync.event, e->sync.ticket); return HY_OK;
+    case ENTRY_WAIT: hy_cpu_event_await(e->sync.event, e->sync.ticket); return HY_OK;
+    case ENTRY_STOP: return HY_OK;
+    }
+    return HY_OK;
+}
+
+static void *worker_main(void *argument) {
+    hy_stream *s = argument;
+    pthread_mutex_lock(&s->lock);
+    for (bool goes_on = true; goes_on;) {
+        while (s->head == s->tail) pthread_cond_wait(&s->has_work, &s->lock);
+        const entry *e = &s->ring[s->head % RING];
+        uint64_t index = s->head;
+        bool is_failed = s->failure != HY_OK;
+        pthread_mutex_unlock(&s->lock);
+
+        delay(s, index);
+        hy_status status = run_entry(s, e, is_failed);
+        goes_on = e->kind != ENTRY_STOP;
+
+        pthread_mutex_lock(&s->lock);
+        if (status != HY_OK && s->failure == HY_OK) {
+            s->failure = status;
+            snprintf(s->message, sizeof s->message, "%s", hy_error_message());
+        }
+        s->head++;
+        pthread_cond_broadcast(&s->has_room);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- the caller's side ------------------------------------------------------------------------- */
+
+/* Waits for room and returns the entry to fill, with the lock held; finish_put lets it go. */
+static entry *begin_put(hy_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    while (s->tail - s->head == RING) pthread_cond_wait(&s->has_room, &s->lock);
+    return &s->ring[s->tail % RING];
+}
+
+static hy_status finish_put(hy_stream *s) {
+    s->tail++;
+    pthread_cond_signal(&s->has_work);
+    pthread_mutex_unlock(&s->lock);
+    return HY_OK;
+}
+
+hy_status hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call) {
+    entry *e = begin_put(s);
+    e->kind = ENTRY_OP;
+    e->call = *call;
+    return finish_put(s);
+}
+
+hy_status hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
+    entry *e = begin_put(s);
+    e->kind = ENTRY_COPY;
+    e->copy.dst = dst;
+    e->copy.src = src;
+    e->copy.bytes = bytes;
+    return finish_put(s);
+}
+
+/* The ticket is drawn with the stream's lock held, so tickets of one stream are queued in order. */
+hy_status hy_cpu_event_record(hy_event *event, hy_stream *s) {
+    entry *e = begin_put(s);
+    e->kind = ENTRY_RECORD;
+    e->sync.event = event;
+    e->sync.ticket = hy_cpu_event_draw(event);
+    return finish_put(s);
+}
+
+hy_status hy_cpu_stream_wait(hy_stream *s, hy_event *event) {
+    entry *e = begin_put(s);
+    e->kind = ENTRY_WAIT;
+    e->sync.event = event;
+    e->sync.ticket = hy_cpu_event_last(event);
+    return finish_put(s);
+}
+
+hy_status hy_cpu_stream_sync(hy_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    uint64_t goal = s->tail;
+    while (s->head < goal) pthread_cond_wait(&s->has_room, &s->lock);
+    hy_status status = s->failure;
+    if (status != HY_OK) hy_fail(status, "%s", s->message);
+    s->failure = HY_OK;
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+/* Signals are the main thread's business: the worker, and the threads it starts, block them all. */
+static int start_worker(hy_stream *s) {
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&s->thread, NULL, worker_main, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error == 0) pthread_setname_np(s->thread, s->name);
+    return error;
+}
+
+static void free_stream(hy_stream *s) {
+    pthread_cond_destroy(&s->has_work);
+    pthread_cond_destroy(&s->has_room);
+    pthread_mutex_destroy(&s->lock);
+    free(s->ring);
+    free(s);
+}
+
+hy_status hy_cpu_stream_create(const hy_stream_options *options, hy_stream **out) {
+    hy_stream *s = calloc(1, sizeof *s);
+    entry *ring = calloc(RING, sizeof *ring);
+    if (!s || !ring) {
+        free(s);
+        free(ring);
+        return hy_fail(HY_ERR_MEMORY, "stream %s: no memory for its queue of %zu bytes", options->name,
+                       RING * sizeof *ring);
+    }
+    s->options = *options;
+    s->ring = ring;
+    snprintf(s->name, sizeof s->name, "%.15s", options->name ? options->name : "stream");
+    s->options.name = s->name;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->has_work, NULL);
+    pthread_cond_init(&s->has_room, NULL);
+    int error = start_worker(s);
+    if (error != 0) {
+        hy_status status = hy_fail(HY_ERR_MEMORY, "stream %s: its thread could not be started: %s",
+                                   s->name, strerror(error));
+        free_stream(s);
+        return status;
+    }
+    *out = s;
+    return HY_OK;
+}
+
+void hy_cpu_stream_destroy(hy_stream *s) {
+    if (!s) return;
+    entry *e = begin_put(s);
+    e->kind = ENTRY_STOP;
+    finish_put(s);
+    pthread_join(s->thread, NULL);
+    free_stream(s);
+}

@@ -1,0 +1,38 @@
+/* vector_math.h: exp and its relatives as straight-line code that compilers turn into vectors.
+ *
+ * No tables, no library calls, no branches: where a value is to be dropped it is masked out, because
+ * a compiler that must mind floating-point traps would otherwise jump around its computation. hy_exp is within 2 units in the last place from -87.3
+ * to 88.3; below it gives 0, above it grows to infinity a little less exactly. NaN in, NaN out. */
+#ifndef HY_KERNELS_CPU_VECTOR_MATH_H
+#define HY_KERNELS_CPU_VECTOR_MATH_H
+
+#include "kernels/half.h"
+
+static inline float hy_exp(float x) {
+    const float round = 0x1.8p23f;       /* adding it leaves a whole number in the low bits */
+    const uint32_t too_small = 0xc2ae999au; /* -87.3 */
+    uint32_t bits = hy_float_bits(x);
+    /* 88, for the exponent only: the remainder r then grows with x, and so to infinity */
+    uint32_t bounded = (int32_t)bits > 0x42b00000 ? 0x42b00000u : bits;
+    float shifted = hy_bits_float(bounded) * 0x1.715476p0f + round; /* log2(e) */
+    float n = shifted - round;
+    float r = x - n * 0x1.62e4p-1f; /* ln 2 in two parts: n times the first is exact */
+    r = r - n * 0x1.7f7d1cp-20f;
+    /* exp(r) = 1 + r + r^2 q(r); q minimax for |r| <= ln(2)/2, relative error 3e-9 */
+    float q = 0x1.6a23dp-10f;
+    q = q * r + 0x1.123a2p-7f;
+    q = q * r + 0x1.5558f2p-5f;
+    q = q * r + 0x1.555492p-3f;
+    q = q * r + 0x1.fffffcp-2f;
+    float e = q * (r * r) + r + 1.0f;
+    uint32_t power = (hy_float_bits(shifted) - 0x4b400000u + 127u) << 23;
+    uint32_t value = hy_float_bits(e * hy_bits_float(power));
+    /* from -87.3 down to minus infinity, but not the NaNs behind it */
+    uint32_t is_large = bits - too_small > 0xff800000u - too_small;
+    return hy_bits_float(value & (0u - is_large));
+}
+
+/* 1 / (1 + exp(-x)) */
+static inline float hy_sigmoid(float x) { return 1.0f / (1.0f + hy_exp(-x)); }
+
+#endif

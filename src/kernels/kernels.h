@@ -1,0 +1,192 @@
+/* kernels.h: the op table, and the backend that runs it.
+ *
+ * An op is a kind, some scalars and a few tensors in fixed positions. It knows no tensor names and no
+ * phases. A backend (cpu/, cuda/) answers three questions about an op: does it support these shapes
+ * and types, how much workspace does it need, and it can prepare it once (a matmul plan); then it runs
+ * it on a stream. Streams are queues that run beside the caller, on the CPU as on a GPU; events order
+ * them. Enqueueing never allocates. An op that fails leaves its message on the stream; the next
+ * stream_sync reports it.
+ *
+ * All sums are taken in fp32 or wider, whatever the storage type, and in an order that depends on the
+ * shapes alone (not on the number of threads): the same call gives the same bits. */
+#ifndef HY_KERNELS_KERNELS_H
+#define HY_KERNELS_KERNELS_H
+
+#include "kernels/tensor.h"
+
+/* ---- ops ------------------------------------------------------------------------------------- */
+
+/* Positions of tensors are given after each kind; `?` marks one that may be absent, `+` one that is
+ * added to when attr.accumulate is set and overwritten otherwise, `*` one that is read and written. */
+typedef enum hy_op_kind {
+    /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
+     * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
+     * neither bias nor c. */
+    HY_OP_MATMUL, /* a b d+ bias? c? */
+    HY_OP_BIAS_GRAD, /* dy (N,C)  db (C)+ : column sums */
+
+    /* y = (x - mean) rstd w + b, or with is_rms y = x rstd w. Statistics are fp32, one per row. */
+    HY_OP_NORM,     /* x (N,C)  w (C)  b (C)?  y (N,C)  mean (N)?  rstd (N) */
+    HY_OP_NORM_BWD, /* dy  x  w  mean?  rstd  residual (N,C)?  dx (N,C)  dw (C)?+  db (C)?+
+                       dx = residual + d norm/dx; dx may be residual itself */
+
+    /* rmsnorm of every q and k head of a packed qkv row, v copied (Qwen3). */
+    HY_OP_HEAD_NORM,     /* qkv (N,(H+2K)D)  wq (D)  wk (D)  out (N,(H+2K)D)  rstd (N,H+K) */
+    HY_OP_HEAD_NORM_BWD, /* dout  qkv  wq  wk  rstd  dqkv (may be dout)  dwq?+  dwk?+ */
+
+    /* Rotates pairs (i, i + D/2) of each q and k head in place; inverse for the backward pass. */
+    HY_OP_ROPE, /* qkv (N,(H+2K)D)*  table (Tmax, D/2, 2) fp32: cos, sin */
+
+    /* Causal attention on packed qkv; keeps only the log-sum-exp. docs gives each token the position
+     * in its sequence where its document begins; it sees nothing before that. */
+    HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  docs (N) i32?  out (N,H D)  lse (B,H,T) fp32 */
+    HY_OP_ATTENTION_BWD, /* dout  qkv  docs?  out  lse  dqkv (N,(H+2K)D) */
+
+    HY_OP_GELU,       /* x (N,F)  y (N,F) : tanh form */
+    HY_OP_GELU_BWD,   /* dy  x  dx (may be dy) */
+    HY_OP_SWIGLU,     /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up */
+    HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up) */
+
+    HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C) */
+    HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+ */
+
+    /* Softmax cross-entropy over the first attr.loss.vocab columns. Target < 0: ignored, loss 0.
+     * Writes each row's loss; with wants_grad turns logits into d(scale * sum of losses)/dlogits. */
+    HY_OP_CROSS_ENTROPY, /* logits (N,V)*  targets (N) i32  losses (N) fp32 */
+
+    HY_OP_SUM,     /* x (any) fp32  out (1) f64+ */
+    HY_OP_SQ_NORM, /* x (any)  out (1) f64+ : sum of squares */
+    /* total (1) f64 = sum of squares of all gradients -> result (2) fp32: {norm, scale}; scale =
+     * grad_scale * min(1, max_norm / (grad_scale * norm)), or 0 when the norm is not finite. */
+    HY_OP_CLIP, /* total (1) f64  result (2) fp32 */
+    /* One AdamW step with g = scale * grad. scale 0 leaves everything as it was. Without master the
+     * parameter itself is updated; with it, master is updated and the parameter is its rounding.
+     * 16-bit parameters without master, and 16-bit m and v, are rounded stochastically. The noise of
+     * logical element i = first + position is word w = hy_philox(seed, HY_RNG_ROUNDING, i / 4)[i % 4]:
+     * 16 bits each, w & 0xffff for the parameter, w >> 16 for m, w * 0x9E3779B1 >> 16 for v. */
+    HY_OP_ADAMW, /* param*  grad  m*  v*  clip (2) fp32: {norm, scale}  master? fp32* */
+
+    HY_OP_CAST, /* src  dst : same count, another type, round to nearest even */
+    HY_OP_FILL, /* dst : every element = attr.fill.value */
+    HY_OP_COUNT
+} hy_op_kind;
+
+#define HY_OP_TENSORS 9
+
+typedef struct hy_op_attr {
+    bool accumulate; /* for the tensors marked `+` */
+    union {
+        struct {
+            bool trans_a, trans_b;
+            float alpha;
+        } matmul;
+        struct {
+            float eps;
+            bool is_rms;
+        } norm;
+        struct { /* rope, attention, head norm: how a row of qkv is laid out */
+            int32_t batch, seq, heads, kv_heads, head_dim;
+            int32_t window; /* attention: tokens seen, itself included; 0: all before */
+            float scale;    /* attention: on q k, usually 1/sqrt(D) */
+            float eps;      /* head norm */
+            bool inverse;   /* rope: rotate back */
+        } heads;
+        struct {
+            int32_t seq; /* T: position of row n is n mod T */
+        } embed;
+        struct {
+            int32_t vocab;
+            float scale;
+            bool wants_grad;
+        } loss;
+        struct {
+            float max_norm;   /* 0: no clipping */
+            float grad_scale; /* 1/loss scale; 1 without loss scaling */
+        } clip;
+        struct {
+            float lr, beta1, beta2, eps, weight_decay;
+            float correction1, correction2; /* 1 - beta^t */
+            uint64_t seed;                  /* stochastic rounding: noise of this step */
+            uint64_t first;                 /* logical index of element 0 */
+        } adamw;
+        struct {
+            float value;
+        } fill;
+    };
+} hy_op_attr;
+
+/* An op with its tensors bound. */
+typedef struct hy_op_call {
+    hy_op_kind kind;
+    hy_op_attr attr;
+    hy_tensor t[HY_OP_TENSORS];
+    hy_tensor workspace; /* bytes (u8), at least what the backend asked for */
+    const void *plan;    /* what prepare left; belongs to the backend */
+} hy_op_call;
+
+const char *hy_op_name(hy_op_kind kind);
+
+/* Floating-point operations of a call, for accounting (a multiply-add is two). */
+double hy_op_flops(const hy_op_call *call);
+
+/* ---- backend ----------------------------------------------------------------------------------- */
+
+typedef struct hy_stream hy_stream;
+typedef struct hy_event hy_event;
+typedef struct hy_backend hy_backend;
+
+/* What the device is, for people and for the planner. */
+typedef struct hy_device_facts {
+    char name[128];      /* "CPU: Neoverse-V1" */
+    char detail[256];    /* how its matmul is done: library, core type */
+    char warning[512];   /* something the user should know, "" when all is well */
+    int threads;         /* worker threads of one op; 0 on a GPU */
+    size_t memory_total; /* bytes the device has */
+    size_t memory_free;
+    double matmul_flops; /* fp32 rate measured at creation, operations per second */
+} hy_device_facts;
+
+struct hy_backend {
+    hy_device_facts facts;
+    void *self;
+
+    /* Memory. Alignment is at least 256 bytes. Allocation happens before step 0 only. */
+    hy_status (*alloc)(hy_backend *b, hy_place place, size_t bytes, void **out);
+    void (*release)(hy_backend *b, hy_place place, void *data, size_t bytes);
+
+    /* Streams run what is enqueued in order. sync waits and reports the first failure since then. */
+    hy_status (*stream_create)(hy_backend *b, const char *name, hy_stream **out);
+    void (*stream_destroy)(hy_stream *s);
+    hy_status (*stream_sync)(hy_stream *s);
+
+    /* An event is done once all work enqueued before its record is. Waiting for an event that was
+     * never recorded returns at once. */
+    hy_status (*event_create)(hy_backend *b, hy_event **out);
+    void (*event_destroy)(hy_event *e);
+    hy_status (*event_record)(hy_event *e, hy_stream *s);
+    hy_status (*stream_wait)(hy_stream *s, hy_event *e); /* s goes on after e */
+    hy_status (*event_sync)(hy_event *e);                /* the caller waits */
+    bool (*event_is_done)(hy_event *e);
+
+    hy_status (*copy)(hy_stream *s, void *dst, const void *src, size_t bytes);
+    hy_status (*enqueue)(hy_stream *s, const hy_op_call *call);
+
+    /* About an op, from shapes, types and attributes; data pointers matter only as given or absent.
+     * supports fails with HY_ERR_INPUT naming what is wrong; prepare may set call->plan, which lives
+     * as long as the backend. */
+    hy_status (*supports)(hy_backend *b, const hy_op_call *call);
+    size_t (*workspace)(hy_backend *b, const hy_op_call *call);
+    hy_status (*prepare)(hy_backend *b, hy_op_call *call);
+
+    void (*destroy)(hy_backend *b);
+};
+
+typedef struct hy_cpu_options {
+    int threads;            /* 0: all cores this process may use */
+    int delay_microseconds; /* tests: each queued item waits a random time up to this first */
+    uint64_t delay_seed;
+} hy_cpu_options;
+
+hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out);
+
+#endif

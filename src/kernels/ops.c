@@ -1,0 +1,382 @@
+/* ops.c: the op table written down as data, and the check that reads it.
+ *
+ * Each tensor of each op has a name, the types it may have and its shape in letters. A letter stands
+ * for one length; the first tensor that shows it sets it, unless the attributes do. An op's rules
+ * that letters cannot say (which tensors must alias nothing, ranges of attributes) follow in code. */
+#include "kernels/ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* Types a tensor may have, as bits. */
+enum {
+    ANY_REAL = 1 << HY_F32 | 1 << HY_BF16 | 1 << HY_F16,
+    ONLY_F32 = 1 << HY_F32,
+    ONLY_F64 = 1 << HY_F64,
+    ONLY_I32 = 1 << HY_I32,
+    F32_OR_BF16 = 1 << HY_F32 | 1 << HY_BF16,
+    FILLABLE = ANY_REAL | 1 << HY_F64 | 1 << HY_I32
+};
+
+/* Shapes: one letter, the number of elements; two, rows (all leading dimensions) and columns.
+ * "*" takes any shape; "=" the same number of elements as tensor 0. Letters set by attributes:
+ * P (H+2K)D, Q H D, D head size, I H+K, L B H T, R B T. G is 2F. X and V are free or at least. */
+typedef struct tensor_rule {
+    const char *name;
+    const char *shape;
+    int dtypes;
+    bool is_optional;
+} tensor_rule;
+
+typedef struct op_rule {
+    const char *name;
+    tensor_rule tensors[HY_OP_TENSORS];
+} op_rule;
+
+#define GIVEN(name, shape, dtypes) {name, shape, dtypes, false}
+#define MAYBE(name, shape, dtypes) {name, shape, dtypes, true}
+
+static const op_rule rules[HY_OP_COUNT] = {
+    [HY_OP_MATMUL] = {"matmul",
+                      {GIVEN("a", "MK", ANY_REAL), GIVEN("b", "KN", ANY_REAL),
+                       GIVEN("d", "MN", ANY_REAL), MAYBE("bias", "N", ANY_REAL),
+                       MAYBE("c", "MN", ANY_REAL)}},
+    [HY_OP_BIAS_GRAD] = {"bias gradient",
+                         {GIVEN("dy", "NC", ANY_REAL), GIVEN("db", "C", ANY_REAL)}},
+    [HY_OP_NORM] = {"norm",
+                    {GIVEN("x", "NC", ANY_REAL), GIVEN("w", "C", ANY_REAL),
+                     MAYBE("b", "C", ANY_REAL), GIVEN("y", "NC", ANY_REAL),
+                     MAYBE("mean", "N", ONLY_F32), GIVEN("rstd", "N", ONLY_F32)}},
+    [HY_OP_NORM_BWD] = {"norm backward",
+                        {GIVEN("dy", "NC", ANY_REAL), GIVEN("x", "NC", ANY_REAL),
+                         GIVEN("w", "C", ANY_REAL), MAYBE("mean", "N", ONLY_F32),
+                         GIVEN("rstd", "N", ONLY_F32), MAYBE("residual", "NC", ANY_REAL),
+                         GIVEN("dx", "NC", ANY_REAL), MAYBE("dw", "C", ANY_REAL),
+                         MAYBE("db", "C", ANY_REAL)}},
+    [HY_OP_HEAD_NORM] = {"head norm",
+                         {GIVEN("qkv", "NP", ANY_REAL), GIVEN("wq", "D", ANY_REAL),
+                          GIVEN("wk", "D", ANY_REAL), GIVEN("out", "NP", ANY_REAL),
+                          GIVEN("rstd", "NI", ONLY_F32)}},
+    [HY_OP_HEAD_NORM_BWD] = {"head norm backward",
+                             {GIVEN("dout", "NP", ANY_REAL), GIVEN("qkv", "NP", ANY_REAL),
+                              GIVEN("wq", "D", ANY_REAL), GIVEN("wk", "D", ANY_REAL),
+                              GIVEN("rstd", "NI", ONLY_F32), GIVEN("dqkv", "NP", ANY_REAL),
+                              MAYBE("dwq", "D", ANY_REAL), MAYBE("dwk", "D", ANY_REAL)}},
+    [HY_OP_ROPE] = {"rope", {GIVEN("qkv", "NP", ANY_REAL), GIVEN("table", "*", ONLY_F32)}},
+    [HY_OP_ATTENTION] = {"attention",
+                         {GIVEN("qkv", "RP", ANY_REAL), MAYBE("docs", "R", ONLY_I32),
+                          GIVEN("out", "RQ", ANY_REAL), GIVEN("lse", "L", ONLY_F32)}},
+    [HY_OP_ATTENTION_BWD] = {"attention backward",
+                             {GIVEN("dout", "RQ", ANY_REAL), GIVEN("qkv", "RP", ANY_REAL),
+                              MAYBE("docs", "R", ONLY_I32), GIVEN("out", "RQ", ANY_REAL),
+                              GIVEN("lse", "L", ONLY_F32), GIVEN("dqkv", "RP", ANY_REAL)}},
+    [HY_OP_GELU] = {"gelu", {GIVEN("x", "NF", ANY_REAL), GIVEN("y", "NF", ANY_REAL)}},
+    [HY_OP_GELU_BWD] = {"gelu backward",
+                        {GIVEN("dy", "NF", ANY_REAL), GIVEN("x", "NF", ANY_REAL),
+                         GIVEN("dx", "NF", ANY_REAL)}},
+    [HY_OP_SWIGLU] = {"swiglu", {GIVEN("gate_up", "NG", ANY_REAL), GIVEN("y", "NF", ANY_REAL)}},
+    [HY_OP_SWIGLU_BWD] = {"swiglu backward",
+                          {GIVEN("dy", "NF", ANY_REAL), GIVEN("gate_up", "NG", ANY_REAL),
+                           GIVEN("dgate_up", "NG", ANY_REAL)}},
+    [HY_OP_EMBED] = {"embedding",
+                     {GIVEN("tokens", "N", ONLY_I32), GIVEN("wte", "VC", ANY_REAL),
+                      MAYBE("wpe", "XC", ANY_REAL), GIVEN("x", "NC", ANY_REAL)}},
+    [HY_OP_EMBED_BWD] = {"embedding backward",
+                         {GIVEN("tokens", "N", ONLY_I32), GIVEN("dx", "NC", ANY_REAL),
+                          MAYBE("dwte", "VC", ANY_REAL), MAYBE("dwpe", "XC", ANY_REAL)}},
+    [HY_OP_CROSS_ENTROPY] = {"cross-entropy",
+                             {GIVEN("logits", "NV", ANY_REAL), GIVEN("targets", "N", ONLY_I32),
+                              GIVEN("losses", "N", ONLY_F32)}},
+    [HY_OP_SUM] = {"sum", {GIVEN("x", "*", ONLY_F32), GIVEN("out", "1", ONLY_F64)}},
+    [HY_OP_SQ_NORM] = {"squared norm", {GIVEN("x", "*", ANY_REAL), GIVEN("out", "1", ONLY_F64)}},
+    [HY_OP_CLIP] = {"clip", {GIVEN("total", "1", ONLY_F64), GIVEN("result", "2", ONLY_F32)}},
+    [HY_OP_ADAMW] = {"adamw",
+                     {GIVEN("param", "*", ANY_REAL), GIVEN("grad", "=", ANY_REAL),
+                      GIVEN("m", "=", F32_OR_BF16), GIVEN("v", "=", F32_OR_BF16),
+                      GIVEN("clip", "2", ONLY_F32), MAYBE("master", "=", ONLY_F32)}},
+    [HY_OP_CAST] = {"cast", {GIVEN("src", "*", ANY_REAL), GIVEN("dst", "=", ANY_REAL)}},
+    [HY_OP_FILL] = {"fill", {GIVEN("dst", "*", FILLABLE)}},
+};
+
+const char *hy_op_name(hy_op_kind kind) {
+    return (unsigned)kind < HY_OP_COUNT ? rules[kind].name : "?";
+}
+
+const char *hy_op_tensor_name(hy_op_kind kind, int position) {
+    if ((unsigned)kind >= HY_OP_COUNT || position < 0 || position >= HY_OP_TENSORS) return "";
+    const char *name = rules[kind].tensors[position].name;
+    return name ? name : "";
+}
+
+int64_t hy_attention_pairs(int64_t seq, int64_t window) {
+    if (window <= 0 || window > seq) window = seq;
+    return window * (window + 1) / 2 + (seq - window) * window;
+}
+
+/* ---- the check --------------------------------------------------------------------------------- */
+
+/* Lengths that letters stand for; 0: not yet known. */
+typedef struct lengths {
+    int64_t of[128];
+} lengths;
+
+static void print_shape(const hy_tensor *t, char *out, size_t size) {
+    size_t used = 0;
+    out[0] = 0;
+    for (int i = 0; i < t->ndim && i < HY_MAX_DIMS && used < size; i++) {
+        used += (size_t)snprintf(out + used, size - used, "%s%lld", i ? ", " : "",
+                                 (long long)t->shape[i]);
+    }
+}
+
+static void print_dtypes(int dtypes, char *out, size_t size) {
+    size_t used = 0;
+    out[0] = 0;
+    for (int d = 0; d < HY_DTYPE_COUNT && used < size; d++) {
+        if (!(dtypes >> d & 1)) continue;
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? " or " : "",
+                                 hy_dtype_name((hy_dtype)d));
+    }
+}
+
+static hy_status wrong_shape(const hy_op_call *call, int position, const char *expected) {
+    char shape[96];
+    print_shape(&call->t[position], shape, sizeof shape);
+    return hy_fail(HY_ERR_INPUT, "%s: %s has shape (%s), expected %s", hy_op_name(call->kind),
+                   hy_op_tensor_name(call->kind, position), shape, expected);
+}
+
+static bool bind_length(lengths *known, char letter, int64_t length) {
+    if (letter >= '1' && letter <= '9') return length == letter - '0';
+    int64_t *slot = &known->of[(unsigned char)letter];
+    if (*slot == 0) *slot = length;
+    return *slot == length;
+}
+
+static void print_letter(const lengths *known, char letter, char *out, size_t size) {
+    int64_t length = letter >= '1' && letter <= '9' ? letter - '0' : known->of[(unsigned char)letter];
+    if (length > 0) {
+        snprintf(out, size, "%lld", (long long)length);
+    } else {
+        snprintf(out, size, "%c", letter);
+    }
+}
+
+static hy_status check_shape(const hy_op_call *call, int position, const char *pattern,
+                             lengths *known) {
+    const hy_tensor *t = &call->t[position];
+    char expected[96], rows[32], cols[32];
+    if (pattern[0] == '*') return HY_OK;
+    if (pattern[0] == '=') {
+        if (hy_tensor_count(t) == hy_tensor_count(&call->t[0])) return HY_OK;
+        snprintf(expected, sizeof expected, "%lld elements like %s",
+                 (long long)hy_tensor_count(&call->t[0]), hy_op_tensor_name(call->kind, 0));
+        return wrong_shape(call, position, expected);
+    }
+    print_letter(known, pattern[0], rows, sizeof rows);
+    if (pattern[1] == 0) {
+        if (bind_length(known, pattern[0], hy_tensor_count(t))) return HY_OK;
+        snprintf(expected, sizeof expected, "(%s)", rows);
+        return wrong_shape(call, position, expected);
+    }
+    print_letter(known, pattern[1], cols, sizeof cols);
+    bool rows_agree = bind_length(known, pattern[0], hy_tensor_height(t));
+    bool cols_agree = bind_length(known, pattern[1], hy_tensor_width(t));
+    if (t->ndim >= 2 && rows_agree && cols_agree) return HY_OK;
+    snprintf(expected, sizeof expected, "(%s, %s)", rows, cols);
+    return wrong_shape(call, position, expected);
+}
+
+static hy_status check_tensor(const hy_op_call *call, int position, const char *pattern,
+                              lengths *known) {
+    const tensor_rule *rule = &rules[call->kind].tensors[position];
+    const hy_tensor *t = &call->t[position];
+    if (!hy_tensor_is_given(t)) {
+        if (rule->is_optional) return HY_OK;
+        return hy_fail(HY_ERR_INPUT, "%s: %s is absent; it is not optional",
+                       hy_op_name(call->kind), rule->name);
+    }
+    if (t->ndim < 1 || t->ndim > HY_MAX_DIMS) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s has %d dimensions, expected 1 to %d",
+                       hy_op_name(call->kind), rule->name, t->ndim, HY_MAX_DIMS);
+    }
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] < 1) return wrong_shape(call, position, "lengths of at least 1");
+    }
+    if ((unsigned)t->dtype >= HY_DTYPE_COUNT || !(rule->dtypes >> t->dtype & 1)) {
+        char accepted[96];
+        print_dtypes(rule->dtypes, accepted, sizeof accepted);
+        return hy_fail(HY_ERR_INPUT, "%s: %s is %s, expected %s", hy_op_name(call->kind),
+                       rule->name, hy_dtype_name(t->dtype), accepted);
+    }
+    return check_shape(call, position, pattern, known);
+}
+
+/* Heads must make sense before lengths can be derived from them. */
+static hy_status bind_heads(const hy_op_call *call, lengths *known) {
+    int64_t B = call->attr.heads.batch, T = call->attr.heads.seq, H = call->attr.heads.heads;
+    int64_t K = call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
+    if (B < 1 || T < 1 || H < 1 || K < 1 || D < 1 || D > 1024 || H % K != 0) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: batch %lld, seq %lld, heads %lld, kv_heads %lld, head_dim %lld; expected "
+                       "positive numbers, heads a multiple of kv_heads, head_dim at most 1024",
+                       hy_op_name(call->kind), (long long)B, (long long)T, (long long)H,
+                       (long long)K, (long long)D);
+    }
+    known->of['P'] = (H + 2 * K) * D;
+    known->of['Q'] = H * D;
+    known->of['D'] = D;
+    known->of['I'] = H + K;
+    known->of['L'] = B * H * T;
+    known->of['R'] = B * T;
+    return HY_OK;
+}
+
+static bool has_heads(hy_op_kind kind) { return kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_BWD; }
+
+/* A tensor that may share memory with another must then have its type: it is the same memory. */
+static hy_status check_alias(const hy_op_call *call, int one, int other) {
+    const hy_tensor *a = &call->t[one], *b = &call->t[other];
+    if (!a->data || a->data != b->data || a->dtype == b->dtype) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: %s and %s share memory but are %s and %s",
+                   hy_op_name(call->kind), hy_op_tensor_name(call->kind, one),
+                   hy_op_tensor_name(call->kind, other), hy_dtype_name(a->dtype),
+                   hy_dtype_name(b->dtype));
+}
+
+static hy_status check_matmul(const hy_op_call *call) {
+    if (call->attr.accumulate && (call->t[3].data || call->t[4].data)) {
+        return hy_fail(HY_ERR_INPUT, "matmul: accumulate goes with neither bias nor c");
+    }
+    return check_alias(call, 4, 2);
+}
+
+static hy_status check_norm_backward(const hy_op_call *call) {
+    if (!call->attr.norm.is_rms && !call->t[3].data) {
+        return hy_fail(HY_ERR_INPUT, "norm backward: mean is absent; only rmsnorm goes without");
+    }
+    return check_alias(call, 5, 6);
+}
+
+static hy_status check_rope(const hy_op_call *call) {
+    int64_t T = call->attr.heads.seq, D = call->attr.heads.head_dim;
+    const hy_tensor *table = &call->t[1];
+    char expected[96];
+    if (D % 2 != 0) {
+        return hy_fail(HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number", (long long)D);
+    }
+    if (table->shape[0] >= T && hy_tensor_count(table) == table->shape[0] * D) return HY_OK;
+    snprintf(expected, sizeof expected, "(at least %lld, %lld, 2)", (long long)T, (long long)(D / 2));
+    return wrong_shape(call, 1, expected);
+}
+
+static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
+    int64_t F = hy_tensor_width(&call->t[y]);
+    char expected[64];
+    if (hy_tensor_width(&call->t[gate_up]) == 2 * F) return HY_OK;
+    snprintf(expected, sizeof expected, "(rows, %lld): gate and up", (long long)(2 * F));
+    return wrong_shape(call, gate_up, expected);
+}
+
+static hy_status check_embed(const hy_op_call *call, int wte, int wpe) {
+    int64_t T = call->attr.embed.seq;
+    char expected[64];
+    if (!call->t[wpe].data) return HY_OK;
+    (void)wte;
+    if (T < 1) return hy_fail(HY_ERR_INPUT, "%s: seq is %lld, expected at least 1",
+                              hy_op_name(call->kind), (long long)T);
+    if (hy_tensor_height(&call->t[wpe]) >= T) return HY_OK;
+    snprintf(expected, sizeof expected, "at least %lld rows", (long long)T);
+    return wrong_shape(call, wpe, expected);
+}
+
+static hy_status check_loss(const hy_op_call *call) {
+    int64_t vocab = call->attr.loss.vocab, V = hy_tensor_width(&call->t[0]);
+    if (vocab >= 1 && vocab <= V) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "cross-entropy: vocab is %lld, expected 1 to %lld (columns of logits)",
+                   (long long)vocab, (long long)V);
+}
+
+static hy_status check_rules_of_kind(const hy_op_call *call) {
+    switch (call->kind) {
+    case HY_OP_MATMUL: return check_matmul(call);
+    case HY_OP_NORM_BWD: return check_norm_backward(call);
+    case HY_OP_HEAD_NORM_BWD: return check_alias(call, 0, 5);
+    case HY_OP_ROPE: return check_rope(call);
+    case HY_OP_GELU: return check_alias(call, 0, 1);
+    case HY_OP_GELU_BWD: return check_alias(call, 0, 2);
+    case HY_OP_SWIGLU: return check_swiglu(call, 0, 1);
+    case HY_OP_SWIGLU_BWD:
+        HY_TRY(check_alias(call, 1, 2));
+        return check_swiglu(call, 1, 0);
+    case HY_OP_EMBED: return check_embed(call, 1, 2);
+    case HY_OP_EMBED_BWD: return check_embed(call, 2, 3);
+    case HY_OP_CROSS_ENTROPY: return check_loss(call);
+    default: return HY_OK;
+    }
+}
+
+static const char *pattern_of(const hy_op_call *call, int position) {
+    if (call->kind == HY_OP_MATMUL && position == 0 && call->attr.matmul.trans_a) return "KM";
+    if (call->kind == HY_OP_MATMUL && position == 1 && call->attr.matmul.trans_b) return "NK";
+    return rules[call->kind].tensors[position].shape;
+}
+
+hy_status hy_op_check(const hy_op_call *call) {
+    if ((unsigned)call->kind >= HY_OP_COUNT) {
+        return hy_fail(HY_ERR_INPUT, "op kind %d does not exist, expected 0 to %d", (int)call->kind,
+                       HY_OP_COUNT - 1);
+    }
+    lengths known = {0};
+    if (has_heads(call->kind)) HY_TRY(bind_heads(call, &known));
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (rules[call->kind].tensors[i].name) {
+            HY_TRY(check_tensor(call, i, pattern_of(call, i), &known));
+        } else if (call->t[i].data) {
+            return hy_fail(HY_ERR_INPUT, "%s: a tensor is given at position %d, which it has not",
+                           hy_op_name(call->kind), i);
+        }
+    }
+    return check_rules_of_kind(call);
+}
+
+/* ---- accounting -------------------------------------------------------------------------------- */
+
+double hy_op_flops(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    double B = call->attr.heads.batch, H = call->attr.heads.heads, D = call->attr.heads.head_dim;
+    double elements = (double)hy_tensor_count(&t[0]);
+    switch (call->kind) {
+    case HY_OP_MATMUL: {
+        double inner = (double)(call->attr.matmul.trans_a ? hy_tensor_height(&t[0])
+                                                          : hy_tensor_width(&t[0]));
+        return 2.0 * inner * (double)hy_tensor_count(&t[2]);
+    }
+    case HY_OP_ATTENTION: /* q k and p v */
+    case HY_OP_ATTENTION_BWD: { /* q k again, dp, dq, dk, dv */
+        double products = call->kind == HY_OP_ATTENTION ? 2 : 5;
+        double pairs =
+            (double)hy_attention_pairs(call->attr.heads.seq, call->attr.heads.window);
+        return products * 2.0 * B * H * D * pairs;
+    }
+    case HY_OP_NORM: return 8 * elements;
+    case HY_OP_NORM_BWD: return 14 * elements;
+    case HY_OP_HEAD_NORM: return 5 * elements;
+    case HY_OP_HEAD_NORM_BWD: return 10 * elements;
+    case HY_OP_ROPE: return 3 * elements;
+    case HY_OP_GELU: return 20 * elements;
+    case HY_OP_GELU_BWD: return 30 * elements;
+    case HY_OP_SWIGLU: return 10 * elements;
+    case HY_OP_SWIGLU_BWD: return 40 * elements;
+    case HY_OP_EMBED: return (double)hy_tensor_count(&t[3]);
+    case HY_OP_EMBED_BWD: return 2 * (double)hy_tensor_count(&t[1]);
+    case HY_OP_CROSS_ENTROPY: return 20 * elements;
+    case HY_OP_SQ_NORM: return 2 * elements;
+    case HY_OP_ADAMW: return 16 * elements;
+    case HY_OP_BIAS_GRAD:
+    case HY_OP_SUM: return elements;
+    default: return 0;
+    }
+}

@@ -1,0 +1,60 @@
+/* tensor.h: a view of numbers somewhere in memory.
+ *
+ * A tensor owns nothing: pointer, shape and type, and for quantised types where their scales are.
+ * Rows are contiguous and the last dimension runs fastest. One-letter dimensions everywhere:
+ *   B sequences in a micro-batch   T tokens in a sequence   N = B*T rows
+ *   C width   H query heads   K key/value heads   D head size   F mlp width   V vocabulary   L blocks */
+#ifndef HY_KERNELS_TENSOR_H
+#define HY_KERNELS_TENSOR_H
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+#define HY_MAX_DIMS 4
+
+/* Scales of a quantised tensor: one per `block` elements; amax is the largest magnitude seen. */
+typedef struct hy_quant {
+    float *scale;
+    float *amax;
+    int32_t block;
+} hy_quant;
+
+typedef struct hy_tensor {
+    void *data; /* NULL: this tensor is absent (an optional argument not given) */
+    int64_t shape[HY_MAX_DIMS];
+    int32_t ndim;
+    hy_dtype dtype;
+    hy_quant quant;
+} hy_tensor;
+
+static inline int64_t hy_tensor_count(const hy_tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++) n *= t->shape[i];
+    return n;
+}
+
+static inline size_t hy_tensor_bytes(const hy_tensor *t) {
+    return (size_t)hy_tensor_count(t) * hy_dtype_size(t->dtype);
+}
+
+static inline bool hy_tensor_is_given(const hy_tensor *t) { return t->data != NULL; }
+
+static inline hy_tensor hy_tensor_1d(void *data, hy_dtype dtype, int64_t n) {
+    return (hy_tensor){.data = data, .shape = {n}, .ndim = 1, .dtype = dtype};
+}
+
+static inline hy_tensor hy_tensor_2d(void *data, hy_dtype dtype, int64_t rows, int64_t cols) {
+    return (hy_tensor){.data = data, .shape = {rows, cols}, .ndim = 2, .dtype = dtype};
+}
+
+/* Rows [first, first + count) of a 2-d tensor. */
+static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_t count) {
+    hy_tensor view = *t;
+    int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;
+    view.data = t->data ? (char *)t->data + (size_t)(first * row) * hy_dtype_size(t->dtype) : NULL;
+    view.shape[0] = count;
+    return view;
+}
+
+#endif

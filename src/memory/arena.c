@@ -1,0 +1,51 @@
+/* arena.c: a stack of pieces in one block. See arena.h. */
+#include "memory/arena.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "memory/layout.h"
+
+hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger, hy_place place,
+                        uint64_t size, const char *purpose) {
+    *arena = (hy_arena){.backend = backend, .ledger = ledger, .place = place, .size = size};
+    if (size == 0) return HY_OK;
+    void *data = NULL;
+    hy_status status = backend->alloc(backend, place, size, &data);
+    if (status != HY_OK) return hy_fail_context(status, "memory for %s", purpose);
+    arena->data = data;
+    return HY_OK;
+}
+
+void hy_arena_fini(hy_arena *arena) {
+    if (arena->data) {
+        arena->backend->release(arena->backend, arena->place, arena->data, arena->size);
+    }
+    *arena = (hy_arena){0};
+}
+
+hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out) {
+    bytes = hy_align(bytes);
+    if (bytes > arena->size - arena->used) {
+        return hy_fail(HY_ERR_INTERNAL,
+                       "the plan gave %s %llu bytes on %s, %llu are taken and %llu more were asked",
+                       hy_class_name(cls), (unsigned long long)arena->size,
+                       hy_place_name(arena->place), (unsigned long long)arena->used,
+                       (unsigned long long)bytes);
+    }
+    *out = arena->data + arena->used;
+    arena->used += bytes;
+    hy_ledger_take(arena->ledger, cls, arena->place, bytes);
+    return HY_OK;
+}
+
+void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes) {
+    bytes = hy_align(bytes);
+    assert(arena->used >= bytes);
+    arena->used -= bytes;
+#ifdef HY_POISON
+    memset(arena->data + arena->used, 0xff, bytes);
+#endif
+    hy_ledger_give(arena->ledger, cls, arena->place, bytes);
+}

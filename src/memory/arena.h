@@ -1,0 +1,32 @@
+/* arena.h: one block of memory in one place, taken once and cut by a stack.
+ *
+ * An arena is taken from the backend before step 0 and never grows. Pieces are pushed and popped in
+ * order; each belongs to a class, and the ledger sees it become live and released. In debug builds
+ * (HY_POISON) released device memory is filled with a pattern that turns into NaN, so that a use after
+ * release shows. */
+#ifndef HY_MEMORY_ARENA_H
+#define HY_MEMORY_ARENA_H
+
+#include "kernels/kernels.h"
+#include "memory/ledger.h"
+
+typedef struct hy_arena {
+    hy_backend *backend;
+    hy_ledger *ledger;
+    hy_place place;
+    char *data;
+    uint64_t size, used;
+} hy_arena;
+
+/* Takes `size` bytes; the message of a failure gives what the arena is for. */
+hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger, hy_place place,
+                        uint64_t size, const char *purpose);
+void hy_arena_fini(hy_arena *arena);
+
+/* A piece of the arena, on a 256-byte border. Not enough room is an internal error: the plan was
+ * wrong. */
+hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out);
+/* Releases the newest piece; `bytes` and `cls` as pushed. */
+void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes);
+
+#endif

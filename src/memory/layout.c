@@ -1,0 +1,41 @@
+/* layout.c: offsets of tensors inside units and of units inside a class. See layout.h. */
+#include "memory/layout.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
+                         int32_t unit_count) {
+    *layout = (hy_layout){.unit_count = unit_count, .item_count = item_count};
+    layout->items = malloc((size_t)item_count * sizeof *items);
+    layout->unit_offset = calloc((size_t)unit_count, sizeof *layout->unit_offset);
+    layout->unit_bytes = calloc((size_t)unit_count, sizeof *layout->unit_bytes);
+    if (!layout->items || !layout->unit_offset || !layout->unit_bytes) {
+        hy_layout_fini(layout);
+        return hy_fail(HY_ERR_MEMORY, "no memory for a layout of %d tensors", item_count);
+    }
+    memcpy(layout->items, items, (size_t)item_count * sizeof *items);
+    for (int32_t i = 0; i < item_count; i++) {
+        hy_layout_item *item = &layout->items[i];
+        assert(item->unit >= 0 && item->unit < unit_count);
+        assert(i == 0 || items[i - 1].unit <= item->unit);
+        item->offset = layout->unit_bytes[item->unit];
+        layout->unit_bytes[item->unit] +=
+            hy_align((uint64_t)item->count * hy_dtype_size(item->dtype));
+    }
+    for (int32_t u = 0; u < unit_count; u++) {
+        layout->unit_offset[u] = layout->bytes;
+        layout->bytes += layout->unit_bytes[u];
+    }
+    return HY_OK;
+}
+
+void hy_layout_fini(hy_layout *layout) {
+    free(layout->items);
+    free(layout->unit_offset);
+    free(layout->unit_bytes);
+    *layout = (hy_layout){0};
+}

@@ -1,0 +1,37 @@
+/* layout.h: where each tensor of a class lies.
+ *
+ * A class (weights, grads, m, ...) is a row of units; a unit is what moves as one piece and is
+ * contiguous; tensors lie inside their unit on 256-byte borders. Every class has a layout of its own,
+ * because types differ from class to class (and later, inside one). */
+#ifndef HY_MEMORY_LAYOUT_H
+#define HY_MEMORY_LAYOUT_H
+
+#include "hybrid_types.h"
+
+#define HY_ALIGNMENT 256
+
+typedef struct hy_layout_item {
+    int32_t unit;
+    hy_dtype dtype;
+    int64_t count;   /* elements */
+    uint64_t offset; /* from the start of its unit; set by hy_layout_create */
+} hy_layout_item;
+
+typedef struct hy_layout {
+    int32_t unit_count, item_count;
+    hy_layout_item *items;  /* in the order given */
+    uint64_t *unit_offset;  /* from the start of the class */
+    uint64_t *unit_bytes;
+    uint64_t bytes;         /* of the whole class */
+} hy_layout;
+
+/* `items` gives unit, dtype and count of each tensor, units in rising order. Copied. */
+hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
+                         int32_t unit_count);
+void hy_layout_fini(hy_layout *layout);
+
+static inline uint64_t hy_align(uint64_t bytes) {
+    return (bytes + HY_ALIGNMENT - 1) & ~(uint64_t)(HY_ALIGNMENT - 1);
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* bind.c: from slots to tensors. See bind.h. */
+#include "model/bind.h"
+
+#include <assert.h>
+
+/* Stands for "somewhere" while planning; never read. */
+#define SOMEWHERE ((void *)(uintptr_t)HY_ALIGNMENT)
+
+static int32_t planning_unit(const hy_batch_plan *plan, const hy_unit_plan *unit) {
+    if (unit == &plan->embedding) return 0;
+    return unit == &plan->block ? 1 : plan->model->shape.layers + 1;
+}
+
+hy_frame hy_frame_for_planning(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass) {
+    return (hy_frame){.plan = plan,
+                      .unit = unit,
+                      .pass = pass,
+                      .unit_index = planning_unit(plan, unit),
+                      .stream_in = SOMEWHERE,
+                      .stream_out = SOMEWHERE,
+                      .stream_grad = SOMEWHERE,
+                      .kept = SOMEWHERE,
+                      .scratch = SOMEWHERE};
+}
+
+static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
+    bool is_grad = slot->role == HY_SLOT_PARAM_GRAD;
+    int32_t index = hy_params_find(&f->plan->model->params, f->unit_index, slot->param);
+    assert(index >= 0);
+    const hy_param *param = &f->plan->model->params.list[index];
+    hy_tensor t = {.shape = {param->shape[0], param->shape[1]},
+                   .ndim = param->ndim,
+                   .dtype = is_grad ? f->plan->options.grad_dtype : f->plan->size.dtype};
+    if (is_grad && !param->is_trainable) return t;
+    if (!f->input) {
+        t.data = SOMEWHERE;
+    } else {
+        t.data = hy_store_device(is_grad ? f->input->grads : f->input->weights, index);
+    }
+    return t;
+}
+
+static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
+    const hy_batch_size *size = &f->plan->size;
+    const hy_batch_input *in = f->input;
+    int64_t rows = (int64_t)size->batch * size->seq;
+    switch (slot->given) {
+    case HY_GIVEN_TOKENS: return hy_tensor_1d(in ? (void *)in->tokens : SOMEWHERE, HY_I32, rows);
+    case HY_GIVEN_TARGETS: return hy_tensor_1d(in ? (void *)in->targets : SOMEWHERE, HY_I32, rows);
+    case HY_GIVEN_LOSSES: return hy_tensor_1d(in ? (void *)in->losses : SOMEWHERE, HY_F32, rows);
+    case HY_GIVEN_DOCS: {
+        bool is_there = in ? in->docs != NULL : f->plan->options.has_docs;
+        return hy_tensor_1d(is_there ? (in ? (void *)in->docs : SOMEWHERE) : NULL, HY_I32, rows);
+    }
+    case HY_GIVEN_ROPE:
+    default:
+        return (hy_tensor){.data = in ? (void *)in->rope : SOMEWHERE,
+                           .shape = {size->seq, f->plan->model->shape.head_size / 2, 2},
+                           .ndim = 3,
+                           .dtype = HY_F32};
+    }
+}
+
+static void *local_data(const hy_frame *f, int index) {
+    const hy_slot *slot = &f->unit->unit->slots[index];
+    if (slot->rows == HY_ROWS_CHUNK) return f->input ? f->plan->logits : SOMEWHERE;
+    if (f->unit->is_kept[index] && f->pass != HY_PASS_EVAL) {
+        return (char *)f->kept + f->unit->kept_offset[index];
+    }
+    return (char *)f->scratch + f->unit->pass[f->pass].offset[index];
+}
+
+static hy_tensor bind_slot(const hy_frame *f, int index) {
+    if (index == HY_NO_SLOT) return (hy_tensor){0};
+    const hy_slot *slot = &f->unit->unit->slots[index];
+    hy_tensor t;
+    switch (slot->role) {
+    case HY_SLOT_PARAM:
+    case HY_SLOT_PARAM_GRAD: return bind_param(f, slot);
+    case HY_SLOT_GIVEN: return bind_given(f, slot);
+    default: t = hy_unit_slot_tensor(f->unit, index);
+    }
+    switch (slot->role) {
+    case HY_SLOT_STREAM_IN: t.data = f->stream_in; break;
+    case HY_SLOT_STREAM_OUT: t.data = f->stream_out; break;
+    case HY_SLOT_STREAM_GRAD: t.data = f->stream_grad; break;
+    default: t.data = local_data(f, index);
+    }
+    return t;
+}
+
+/* Rows of one chunk, for tensors that have a row per token. */
+static void narrow_to_chunk(const hy_frame *f, int index, int32_t chunk, hy_tensor *t) {
+    if (index == HY_NO_SLOT || !t->data) return;
+    const hy_slot *slot = &f->unit->unit->slots[index];
+    bool is_param = slot->role == HY_SLOT_PARAM || slot->role == HY_SLOT_PARAM_GRAD;
+    if (is_param || slot->rows != HY_ROWS_TOKENS) return;
+    int64_t rows = f->plan->size.chunk_rows;
+    *t = hy_tensor_rows(t, chunk * rows, rows);
+}
+
+/* The scalars that depend on the batch and on the pass. */
+static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy_op_attr *attr) {
+    *attr = op->attr;
+    bool accumulate = f->input && f->input->accumulate;
+    switch (op->kind) {
+    case HY_OP_HEAD_NORM_BWD:
+        attr->accumulate = accumulate;
+        /* fall through */
+    case HY_OP_HEAD_NORM:
+    case HY_OP_ROPE:
+    case HY_OP_ATTENTION:
+    case HY_OP_ATTENTION_BWD:
+        attr->heads.batch = f->plan->size.batch;
+        attr->heads.seq = f->plan->size.seq;
+        break;
+    case HY_OP_EMBED: attr->embed.seq = f->plan->size.seq; break;
+    case HY_OP_EMBED_BWD:
+        /* A tied head has already written its share of the token table's gradient. */
+        attr->embed.seq = f->plan->size.seq;
+        attr->accumulate = accumulate || (f->plan->model->shape.has_tied_head &&
+                                          op->slot[2] != HY_NO_SLOT);
+        break;
+    case HY_OP_CROSS_ENTROPY:
+        if (f->input) attr->loss.scale = f->input->loss_scale;
+        break;
+    case HY_OP_MATMUL: {
+        bool makes_grad =
+            f->unit->unit->slots[(int)op->slot[2]].role == HY_SLOT_PARAM_GRAD;
+        attr->accumulate = makes_grad && (accumulate || chunk > 0);
+        break;
+    }
+    default: attr->accumulate = accumulate;
+    }
+}
+
+static bool makes_only_unwanted(const hy_frame *f, const hy_unit_op *op, const hy_op_call *call) {
+    int target = op->kind == HY_OP_MATMUL ? 2 : op->kind == HY_OP_BIAS_GRAD ? 1 : -1;
+    if (op->kind == HY_OP_EMBED_BWD) return !call->t[2].data && !call->t[3].data;
+    if (target < 0) return false;
+    const hy_slot *slot = &f->unit->unit->slots[(int)op->slot[target]];
+    return slot->role == HY_SLOT_PARAM_GRAD && !call->t[target].data;
+}
+
+bool hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *call) {
+    const hy_pass_plan *pass = &f->unit->pass[f->pass];
+    const hy_unit_op *op = pass->ops[index];
+    *call = (hy_op_call){.kind = op->kind, .plan = pass->prepared[index]};
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        call->t[i] = bind_slot(f, op->slot[i]);
+        if (op->is_chunked) narrow_to_chunk(f, op->slot[i], chunk, &call->t[i]);
+    }
+    bind_attr(f, op, chunk, &call->attr);
+    uint64_t bytes = f->plan->op_workspace_bytes;
+    void *workspace = f->input ? f->plan->workspace + hy_align(f->plan->scratch_bytes) : NULL;
+    call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    return !makes_only_unwanted(f, op, call);
+}

@@ -1,0 +1,27 @@
+/* bind.h: an op of a unit's list with its tensors put in: inside the model room only.
+ *
+ * A frame is one unit in one pass: where its stream, its kept activations and its scratch are, and whose
+ * parameters it has. Binding op i of the pass gives a call that can be enqueued. */
+#ifndef HY_MODEL_BIND_H
+#define HY_MODEL_BIND_H
+
+#include "model/model.h"
+
+typedef struct hy_frame {
+    const hy_batch_plan *plan;
+    const hy_unit_plan *unit;
+    hy_pass pass;
+    int32_t unit_index; /* whose parameters */
+    const hy_batch_input *input;
+    void *stream_in, *stream_out, *stream_grad;
+    void *kept, *scratch;
+} hy_frame;
+
+/* A frame that stands for any unit of its kind: pointers say only whether a tensor is there. */
+hy_frame hy_frame_for_planning(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass);
+
+/* Binds op `index` of the frame's pass; chunked ops get the rows of chunk `chunk`. Returns false when the
+ * op has nothing to do: it would only make a gradient nobody wants. */
+bool hy_frame_bind(const hy_frame *frame, int32_t index, int32_t chunk, hy_op_call *call);
+
+#endif

@@ -1,0 +1,146 @@
+/* params.c: the list of parameters that a shape has. See params.h. */
+#include "model/params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+static const char *const kind_names[HY_P_KIND_COUNT] = {
+    [HY_P_TOKENS] = "embed.tokens.weight",
+    [HY_P_POSITIONS] = "embed.positions.weight",
+    [HY_P_NORM1] = "norm1.weight",
+    [HY_P_NORM1_BIAS] = "norm1.bias",
+    [HY_P_QKV] = "attn.qkv.weight",
+    [HY_P_QKV_BIAS] = "attn.qkv.bias",
+    [HY_P_Q_NORM] = "attn.q_norm.weight",
+    [HY_P_K_NORM] = "attn.k_norm.weight",
+    [HY_P_OUT] = "attn.out.weight",
+    [HY_P_OUT_BIAS] = "attn.out.bias",
+    [HY_P_NORM2] = "norm2.weight",
+    [HY_P_NORM2_BIAS] = "norm2.bias",
+    [HY_P_UP] = "mlp.up.weight",
+    [HY_P_UP_BIAS] = "mlp.up.bias",
+    [HY_P_DOWN] = "mlp.down.weight",
+    [HY_P_DOWN_BIAS] = "mlp.down.bias",
+    [HY_P_FINAL_NORM] = "final_norm.weight",
+    [HY_P_FINAL_NORM_BIAS] = "final_norm.bias",
+    [HY_P_HEAD] = "head.weight",
+};
+
+static const char *name_of(const hy_shape *s, hy_param_kind kind) {
+    return kind == HY_P_UP && s->is_gated ? "mlp.gate_up.weight" : kind_names[kind];
+}
+
+static bool is_norm_weight(hy_param_kind kind) {
+    return kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM ||
+           kind == HY_P_Q_NORM || kind == HY_P_K_NORM;
+}
+
+/* Adds a parameter of `rows` x `cols`; cols 0 makes it a vector. */
+static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind, int64_t rows,
+                int64_t cols) {
+    hy_param *param = &p->list[p->count];
+    *param = (hy_param){.kind = kind,
+                        .unit = unit,
+                        .ndim = cols ? 2 : 1,
+                        .shape = {rows, cols},
+                        .count = cols ? rows * cols : rows,
+                        .first = p->elements,
+                        .is_trainable = true,
+                        .has_decay = cols > 0,
+                        .lr_scale = 1};
+    if (is_norm_weight(kind)) param->init_mean = 1;
+    if (cols) param->init_std = s->init_std;
+    /* What writes into the residual stream starts smaller: 2L additions (GPT-2's rule). */
+    if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
+    if (unit >= 1 && unit <= s->layers) {
+        snprintf(param->name, sizeof param->name, "blocks.%d.%s", unit - 1, name_of(s, kind));
+    } else {
+        snprintf(param->name, sizeof param->name, "%s", name_of(s, kind));
+    }
+    p->elements += param->count;
+    p->at[unit * HY_P_KIND_COUNT + kind] = p->count++;
+}
+
+static void add_norm(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind) {
+    add(p, s, unit, kind, s->width, 0);
+    if (!s->is_rms) add(p, s, unit, (hy_param_kind)(kind + 1), s->width, 0);
+}
+
+static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind,
+                       int64_t out, int64_t in, bool has_bias) {
+    add(p, s, unit, kind, out, in);
+    if (has_bias) add(p, s, unit, (hy_param_kind)(kind + 1), out, 0);
+}
+
+static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
+    int32_t attention = s->heads * s->head_size;
+    add_norm(p, s, unit, HY_P_NORM1);
+    add_linear(p, s, unit, HY_P_QKV, hy_shape_qkv(s), s->width, s->has_qkv_bias);
+    if (s->has_qk_norm) {
+        add(p, s, unit, HY_P_Q_NORM, s->head_size, 0);
+        add(p, s, unit, HY_P_K_NORM, s->head_size, 0);
+    }
+    add_linear(p, s, unit, HY_P_OUT, s->width, attention, s->has_proj_bias);
+    add_norm(p, s, unit, HY_P_NORM2);
+    int64_t up = (int64_t)s->mlp_width * (s->is_gated ? 2 : 1);
+    add_linear(p, s, unit, HY_P_UP, up, s->width, s->has_proj_bias);
+    add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, s->has_proj_bias);
+}
+
+hy_status hy_params_init(hy_params *p, const hy_shape *s) {
+    *p = (hy_params){.units = s->layers + 2};
+    size_t slots = (size_t)p->units * HY_P_KIND_COUNT;
+    p->list = calloc(slots, sizeof *p->list);
+    p->at = malloc(slots * sizeof *p->at);
+    if (!p->list || !p->at) {
+        hy_params_fini(p);
+        return hy_fail(HY_ERR_MEMORY, "no memory for the list of parameters of %d blocks",
+                       s->layers);
+    }
+    for (size_t i = 0; i < slots; i++) p->at[i] = -1;
+    add(p, s, 0, HY_P_TOKENS, s->vocab, s->width);
+    if (!s->has_rope) add(p, s, 0, HY_P_POSITIONS, s->context, s->width);
+    for (int32_t layer = 0; layer < s->layers; layer++) add_block(p, s, layer + 1);
+    int32_t last = s->layers + 1;
+    add_norm(p, s, last, HY_P_FINAL_NORM);
+    if (s->has_tied_head) {
+        p->at[last * HY_P_KIND_COUNT + HY_P_HEAD] = hy_params_find(p, 0, HY_P_TOKENS);
+    } else {
+        add(p, s, last, HY_P_HEAD, s->vocab, s->width);
+    }
+    return HY_OK;
+}
+
+void hy_params_fini(hy_params *p) {
+    free(p->list);
+    free(p->at);
+    *p = (hy_params){0};
+}
+
+hy_status hy_params_layout(const hy_params *p, hy_dtype dtype, hy_layout *out) {
+    hy_layout_item *items = calloc((size_t)p->count, sizeof *items);
+    if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    for (int32_t i = 0; i < p->count; i++) {
+        items[i] = (hy_layout_item){
+            .unit = p->list[i].unit, .dtype = dtype, .count = p->list[i].count};
+    }
+    hy_status status = hy_layout_init(out, items, p->count, p->units);
+    free(items);
+    return status;
+}
+
+void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count,
+                      float *out) {
+    for (int64_t i = 0; i < count; i++) {
+        double value = param->init_mean;
+        if (param->init_std > 0) {
+            uint64_t index = (uint64_t)(param->first + first + i);
+            value += param->init_std * hy_rng_normal(seed, HY_RNG_INIT, index);
+        }
+        out[i] = (float)value;
+    }
+}

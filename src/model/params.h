@@ -1,0 +1,74 @@
+/* params.h: the parameters of a model, by name, unit and kind.
+ *
+ * Units are numbered 0 (embedding), 1 .. L (blocks), L+1 (final norm and head). A parameter belongs to
+ * one unit; a tied head uses the embedding's and owns none of its own. Weights are (out, in). */
+#ifndef HY_MODEL_PARAMS_H
+#define HY_MODEL_PARAMS_H
+
+#include "memory/layout.h"
+#include "model/shape.h"
+
+/* The places a parameter can have in a unit. */
+typedef enum hy_param_kind {
+    HY_P_TOKENS,    /* (V,C) */
+    HY_P_POSITIONS, /* (context,C) */
+    HY_P_NORM1,
+    HY_P_NORM1_BIAS,
+    HY_P_QKV, /* ((H+2K)D, C): q heads, k heads, v heads */
+    HY_P_QKV_BIAS,
+    HY_P_Q_NORM,
+    HY_P_K_NORM,
+    HY_P_OUT, /* (C, H D) */
+    HY_P_OUT_BIAS,
+    HY_P_NORM2,
+    HY_P_NORM2_BIAS,
+    HY_P_UP, /* (F,C), or with a gate (2F,C): gate rows first */
+    HY_P_UP_BIAS,
+    HY_P_DOWN, /* (C,F) */
+    HY_P_DOWN_BIAS,
+    HY_P_FINAL_NORM,
+    HY_P_FINAL_NORM_BIAS,
+    HY_P_HEAD, /* (V,C) */
+    HY_P_KIND_COUNT
+} hy_param_kind;
+
+#define HY_PARAM_NAME_MAX 48
+
+typedef struct hy_param {
+    char name[HY_PARAM_NAME_MAX]; /* "blocks.3.attn.qkv.weight" */
+    hy_param_kind kind;
+    int32_t unit;
+    int32_t ndim;
+    int64_t shape[2];
+    int64_t count;
+    int64_t first;     /* logical index of element 0 among all parameters: keys random numbers */
+    bool is_trainable; /* backward computes gradients only for these */
+    bool has_decay;    /* weight decay: matrices */
+    double lr_scale;
+    double init_mean, init_std;
+} hy_param;
+
+typedef struct hy_params {
+    hy_param *list;
+    int32_t count, units;
+    int64_t elements; /* all parameters together */
+    /* Index in list of each kind in each unit, -1 where it has none: at[unit * HY_P_KIND_COUNT + kind].
+     * A tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
+    int32_t *at;
+} hy_params;
+
+hy_status hy_params_init(hy_params *params, const hy_shape *shape);
+void hy_params_fini(hy_params *params);
+
+static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_kind kind) {
+    return p->at[unit * HY_P_KIND_COUNT + kind];
+}
+
+/* The layout of a class in which every parameter has one tensor of this type. */
+hy_status hy_params_layout(const hy_params *params, hy_dtype dtype, hy_layout *out);
+
+/* Initial values of elements [first, first + count) of a parameter: normal with the deviation of its
+ * kind, ones for norms, zeros for biases; a pure function of the seed. */
+void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count, float *out);
+
+#endif

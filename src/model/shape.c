@@ -1,0 +1,113 @@
+/* shape.c: checking a shape, and what follows from it. See shape.h. */
+#include "model/shape.h"
+
+#include <math.h>
+
+#include "base/error.h"
+
+#define LARGEST_DIMENSION (1 << 24)
+
+static hy_status check_positive(const char *key, int64_t value) {
+    if (value >= 1 && value <= LARGEST_DIMENSION) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "shape.%s is %lld; it must lie between 1 and %d", key,
+                   (long long)value, LARGEST_DIMENSION);
+}
+
+static hy_status check_heads(hy_shape *s) {
+    if (s->kv_heads == 0) s->kv_heads = s->heads;
+    if (s->head_size == 0) {
+        if (s->width % s->heads != 0) {
+            return hy_fail(HY_ERR_INPUT,
+                           "shape.heads is %d, which does not divide shape.width %d; choose a "
+                           "divisor or set shape.head_size",
+                           s->heads, s->width);
+        }
+        s->head_size = s->width / s->heads;
+    }
+    HY_TRY(check_positive("kv_heads", s->kv_heads));
+    HY_TRY(check_positive("head_size", s->head_size));
+    if (s->heads % s->kv_heads != 0) {
+        return hy_fail(HY_ERR_INPUT, "shape.kv_heads is %d, which does not divide shape.heads %d",
+                       s->kv_heads, s->heads);
+    }
+    if (s->has_rope && s->head_size % 2 != 0) {
+        return hy_fail(HY_ERR_INPUT, "the head size is %d; rope needs an even one", s->head_size);
+    }
+    if (s->head_size > 256) {
+        return hy_fail(HY_ERR_INPUT, "the head size is %d; attention takes at most 256",
+                       s->head_size);
+    }
+    return HY_OK;
+}
+
+static hy_status check_rope_scaling(const hy_shape *s) {
+    if (!s->has_llama3_rope) return HY_OK;
+    if (!s->has_rope) {
+        return hy_fail(HY_ERR_INPUT, "shape.rope_scaling is llama3 but shape.positions is learned");
+    }
+    if (!(s->rope_factor >= 1 && s->rope_low_freq > 0 && s->rope_high_freq > s->rope_low_freq &&
+          s->rope_original_context >= 1)) {
+        return hy_fail(HY_ERR_INPUT,
+                       "llama3 rope scaling needs factor >= 1, 0 < low_freq < high_freq and an "
+                       "original context; got factor %g, low %g, high %g, original context %d",
+                       s->rope_factor, s->rope_low_freq, s->rope_high_freq,
+                       s->rope_original_context);
+    }
+    return HY_OK;
+}
+
+hy_status hy_shape_complete(hy_shape *s) {
+    HY_TRY(check_positive("layers", s->layers));
+    HY_TRY(check_positive("width", s->width));
+    HY_TRY(check_positive("heads", s->heads));
+    HY_TRY(check_positive("vocab", s->vocab));
+    HY_TRY(check_positive("context", s->context));
+    HY_TRY(check_heads(s));
+    if (s->mlp_width == 0) s->mlp_width = 4 * s->width;
+    HY_TRY(check_positive("mlp_width", s->mlp_width));
+    if (!(s->norm_eps > 0 && s->norm_eps < 1)) {
+        return hy_fail(HY_ERR_INPUT, "shape.norm_eps is %g; it must lie between 0 and 1",
+                       s->norm_eps);
+    }
+    if (s->has_rope && !(s->rope_theta > 1)) {
+        return hy_fail(HY_ERR_INPUT, "shape.rope_theta is %g; it must be above 1", s->rope_theta);
+    }
+    if (s->sliding_window < 0) {
+        return hy_fail(HY_ERR_INPUT, "shape.sliding_window is %d; it must be 0 (off) or more",
+                       s->sliding_window);
+    }
+    return check_rope_scaling(s);
+}
+
+double hy_shape_flops_per_token(const hy_shape *s, int32_t seq) {
+    double qkv = (double)s->width * hy_shape_qkv(s);
+    double out = (double)s->heads * s->head_size * s->width;
+    double mlp = (double)(s->is_gated ? 3 : 2) * s->width * s->mlp_width;
+    double block = 6 * (qkv + out + mlp);
+    double seen = s->sliding_window && s->sliding_window < seq ? s->sliding_window : 0.5 * seq;
+    /* q k and p v: 2 * 2 operations forward, twice that backward */
+    double attention = 12.0 * s->heads * s->head_size * seen;
+    return s->layers * (block + attention) + 6.0 * s->vocab * s->width;
+}
+
+/* Llama-3.1's stretching of low frequencies: kept above high_freq turns per original context, divided
+ * by the factor below low_freq turns, blended between. */
+static double scaled_frequency(const hy_shape *s, double frequency) {
+    if (!s->has_llama3_rope) return frequency;
+    double turns = s->rope_original_context * frequency / (2 * M_PI);
+    if (turns > s->rope_high_freq) return frequency;
+    if (turns < s->rope_low_freq) return frequency / s->rope_factor;
+    double blend = (turns - s->rope_low_freq) / (s->rope_high_freq - s->rope_low_freq);
+    return (1 - blend) * frequency / s->rope_factor + blend * frequency;
+}
+
+void hy_shape_rope_table(const hy_shape *s, int32_t seq, float *table) {
+    int32_t half = s->head_size / 2;
+    for (int32_t i = 0; i < half; i++) {
+        double frequency = scaled_frequency(s, pow(s->rope_theta, -2.0 * i / s->head_size));
+        for (int32_t t = 0; t < seq; t++) {
+            table[((int64_t)t * half + i) * 2] = (float)cos(t * frequency);
+            table[((int64_t)t * half + i) * 2 + 1] = (float)sin(t * frequency);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+/* shape.h: what a transformer is: its sizes and choices.
+ *
+ * One struct covers GPT-2 (layernorm, learned positions, gelu, biases), Llama 2 and 3, Mistral, Qwen2
+ * and Qwen3 (rmsnorm, rope, swiglu, grouped heads, qk-norm, sliding window). A checked shape has no
+ * zeros that mean "follow": hy_shape_complete fills them. */
+#ifndef HY_MODEL_SHAPE_H
+#define HY_MODEL_SHAPE_H
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+typedef struct hy_shape {
+    int32_t layers;    /* L */
+    int32_t width;     /* C */
+    int32_t heads;     /* H */
+    int32_t kv_heads;  /* K; 0: as heads */
+    int32_t head_size; /* D; 0: C / H */
+    int32_t mlp_width; /* F; 0: 4 C */
+    int32_t vocab;     /* V */
+    int32_t context;   /* longest sequence */
+    bool is_rms;       /* rmsnorm; else layernorm with bias */
+    bool has_rope;     /* else learned positions */
+    bool is_gated;     /* swiglu; else gelu */
+    bool has_qkv_bias, has_proj_bias, has_qk_norm, has_tied_head;
+    double norm_eps;
+    double rope_theta;
+    bool has_llama3_rope;
+    double rope_factor, rope_low_freq, rope_high_freq;
+    int32_t rope_original_context;
+    int32_t sliding_window; /* tokens a token sees, itself included; 0: all */
+    double init_std;
+} hy_shape;
+
+/* Fills what follows from the rest and checks that it is a model: HY_ERR_INPUT names the key that is
+ * wrong, its value and what is accepted. */
+hy_status hy_shape_complete(hy_shape *shape);
+
+/* Width of a packed qkv row: (H + 2K) D. */
+static inline int32_t hy_shape_qkv(const hy_shape *s) {
+    return (s->heads + 2 * s->kv_heads) * s->head_size;
+}
+
+/* Floating-point operations of one training token at sequence length `seq`: 6 per block and head
+ * weight, and causal attention. Recomputation is not counted. */
+double hy_shape_flops_per_token(const hy_shape *shape, int32_t seq);
+
+/* Fills table (seq, D/2, 2) with cosine and sine of every position and frequency. */
+void hy_shape_rope_table(const hy_shape *shape, int32_t seq, float *table);
+
+#endif

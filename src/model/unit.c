@@ -1,0 +1,95 @@
+/* unit.c: the pieces from which the lists of units are written. See unit.h. */
+#include "model/unit.h"
+
+#include <assert.h>
+
+int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot) {
+    if (unit->slot_count == HY_NO_SLOT) unit->slot_count++;
+    assert(unit->slot_count < HY_UNIT_SLOTS);
+    unit->slots[unit->slot_count] = slot;
+    return (int8_t)unit->slot_count++;
+}
+
+void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op) {
+    int32_t *count = is_backward ? &unit->backward_count : &unit->forward_count;
+    assert(*count < HY_UNIT_OPS);
+    (is_backward ? unit->backward : unit->forward)[(*count)++] = op;
+}
+
+static int8_t add_param(hy_unit *unit, hy_param_kind kind, const char *name, hy_slot_role role) {
+    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = role, .param = kind});
+}
+
+hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bool has_bias) {
+    hy_linear linear = {.bias = HY_NO_SLOT, .bias_grad = HY_NO_SLOT};
+    hy_param_kind bias = (hy_param_kind)(kind + 1);
+    linear.weight = add_param(unit, kind, name, HY_SLOT_PARAM);
+    linear.weight_grad = add_param(unit, kind, name, HY_SLOT_PARAM_GRAD);
+    if (has_bias) {
+        linear.bias = add_param(unit, bias, name, HY_SLOT_PARAM);
+        linear.bias_grad = add_param(unit, bias, name, HY_SLOT_PARAM_GRAD);
+    }
+    return linear;
+}
+
+/* Positions: a b d bias c. */
+static hy_unit_op matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
+    return (hy_unit_op){
+        .kind = HY_OP_MATMUL,
+        .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
+        .slot = {a, b, d}};
+}
+
+void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
+                            int8_t residual) {
+    hy_unit_op op = matmul(in, linear->weight, out, false, true);
+    op.slot[3] = linear->bias;
+    op.slot[4] = residual;
+    hy_unit_add_op(unit, false, op);
+}
+
+void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
+                             int8_t din) {
+    hy_unit_add_op(unit, true, matmul(dout, in, linear->weight_grad, true, false));
+    if (linear->bias_grad != HY_NO_SLOT) {
+        hy_unit_op bias = {.kind = HY_OP_BIAS_GRAD,
+                           .slot = {dout, linear->bias_grad}};
+        hy_unit_add_op(unit, true, bias);
+    }
+    hy_unit_add_op(unit, true, matmul(dout, linear->weight, din, false, false));
+}
+
+hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind) {
+    hy_norm_slots norm = {.bias = HY_NO_SLOT, .bias_grad = HY_NO_SLOT, .mean = HY_NO_SLOT};
+    hy_param_kind bias = (hy_param_kind)(kind + 1);
+    hy_slot statistic = {.role = HY_SLOT_ACTIVATION, .is_fp32 = true, .group = HY_KEEP_STREAM};
+    norm.weight = add_param(unit, kind, "norm", HY_SLOT_PARAM);
+    norm.weight_grad = add_param(unit, kind, "norm", HY_SLOT_PARAM_GRAD);
+    statistic.name = "rstd";
+    norm.rstd = hy_unit_add_slot(unit, statistic);
+    if (!shape->is_rms) {
+        norm.bias = add_param(unit, bias, "norm", HY_SLOT_PARAM);
+        norm.bias_grad = add_param(unit, bias, "norm", HY_SLOT_PARAM_GRAD);
+        statistic.name = "mean";
+        norm.mean = hy_unit_add_slot(unit, statistic);
+    }
+    return norm;
+}
+
+void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm, int8_t in,
+                          int8_t out, bool is_in_backward) {
+    hy_unit_op op = {.kind = HY_OP_NORM,
+                     .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
+                     .slot = {in, norm->weight, norm->bias, out, norm->mean, norm->rstd}};
+    hy_unit_add_op(unit, is_in_backward, op);
+}
+
+void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
+                           int8_t dout, int8_t in, int8_t stream_grad, bool is_first) {
+    hy_unit_op op = {.kind = HY_OP_NORM_BWD,
+                     .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
+                     .slot = {dout, in, norm->weight, norm->mean, norm->rstd,
+                              is_first ? HY_NO_SLOT : stream_grad, stream_grad, norm->weight_grad,
+                              norm->bias_grad}};
+    hy_unit_add_op(unit, true, op);
+}

@@ -1,0 +1,111 @@
+/* unit.h: a unit's computation as a static list of ops over slots.
+ *
+ * The model is three kinds of unit: embedding, block, head. Each is written down once as data: its slots
+ * (tensors with a role and a shape rule) and two lists of ops, forward and backward. Everything else is
+ * derived from these lists: what must be kept, what can be recomputed and by which ops, how much memory
+ * a pass needs, and the execution itself. No pointers here, and no sizes that depend on the batch. */
+#ifndef HY_MODEL_UNIT_H
+#define HY_MODEL_UNIT_H
+
+#include "kernels/kernels.h"
+#include "model/params.h"
+
+#define HY_UNIT_SLOTS 56
+#define HY_UNIT_OPS 24
+#define HY_NO_SLOT 0 /* slot 0 is never used, so an unset position is an absent tensor */
+
+typedef enum hy_slot_role {
+    HY_SLOT_ACTIVATION,  /* made by forward, perhaps wanted by backward */
+    HY_SLOT_GRADIENT,    /* made and used up inside backward */
+    HY_SLOT_PARAM,       /* a weight of the unit */
+    HY_SLOT_PARAM_GRAD,  /* its gradient */
+    HY_SLOT_STREAM_IN,   /* residual stream entering the unit, (N,C) */
+    HY_SLOT_STREAM_OUT,  /* leaving it */
+    HY_SLOT_STREAM_GRAD, /* gradient of the stream, updated in place on the way back */
+    HY_SLOT_GIVEN        /* from outside: tokens, targets, losses, ... */
+} hy_slot_role;
+
+typedef enum hy_given {
+    HY_GIVEN_TOKENS,  /* (N) i32 */
+    HY_GIVEN_TARGETS, /* (N) i32 */
+    HY_GIVEN_DOCS,    /* (N) i32, may be absent */
+    HY_GIVEN_LOSSES,  /* (N) fp32 */
+    HY_GIVEN_ROPE,    /* (context, D/2, 2) fp32 */
+    HY_GIVEN_COUNT
+} hy_given;
+
+/* How a slot's shape follows from the batch. */
+typedef enum hy_slot_rows {
+    HY_ROWS_TOKENS, /* (N, cols), or (N) when cols is 0 */
+    HY_ROWS_CHUNK,  /* (rows of a loss chunk, cols) */
+    HY_ROWS_LSE     /* (B, cols, T) */
+} hy_slot_rows;
+
+/* What dropping an activation belongs to: the user's words for recomputation. */
+typedef enum hy_keep_group {
+    HY_KEEP_CHEAP = 1,     /* outputs of norms and activation functions */
+    HY_KEEP_ATTENTION = 2, /* qkv, attention output, log-sum-exp */
+    HY_KEEP_MLP = 4,       /* the mlp's wide tensor */
+    HY_KEEP_STREAM = 8,    /* the stream inside the block, row statistics */
+    HY_KEEP_ALL = 15
+} hy_keep_group;
+
+typedef struct hy_slot {
+    const char *name;
+    hy_slot_role role;
+    hy_slot_rows rows;
+    int32_t cols;
+    bool is_fp32; /* statistics; everything else has the type of activations */
+    hy_keep_group group;
+    hy_param_kind param;
+    hy_given given;
+} hy_slot;
+
+typedef struct hy_unit_op {
+    hy_op_kind kind;
+    hy_op_attr attr; /* batch, sequence and loss scale are filled in when it is bound */
+    int8_t slot[HY_OP_TENSORS];
+    bool is_chunked; /* runs once per loss chunk, on that chunk's rows */
+} hy_unit_op;
+
+typedef struct hy_unit {
+    const char *name;
+    hy_slot slots[HY_UNIT_SLOTS];
+    int32_t slot_count;
+    hy_unit_op forward[HY_UNIT_OPS], backward[HY_UNIT_OPS];
+    int32_t forward_count, backward_count;
+} hy_unit;
+
+/* The three lists of a shape. The head's backward list holds its forward too: logits exist only chunk by
+ * chunk, so loss and gradient are made in one go, and training runs backward alone there. */
+void hy_unit_embedding(hy_unit *unit, const hy_shape *shape);
+void hy_unit_block(hy_unit *unit, const hy_shape *shape);
+void hy_unit_head(hy_unit *unit, const hy_shape *shape);
+
+/* For writing the lists. */
+int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot);
+void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op);
+
+/* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT. */
+typedef struct hy_linear {
+    int8_t weight, bias, weight_grad, bias_grad;
+} hy_linear;
+hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bool has_bias);
+/* out = in W^T + bias + residual */
+void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
+                            int8_t residual);
+/* dW = dout^T in; db; then din = dout W */
+void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
+                             int8_t din);
+
+typedef struct hy_norm_slots {
+    int8_t weight, bias, weight_grad, bias_grad, mean, rstd;
+} hy_norm_slots;
+hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind);
+void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm, int8_t in,
+                          int8_t out, bool is_in_backward);
+/* stream gradient += d norm, in place; is_first: the stream gradient begins here */
+void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
+                           int8_t dout, int8_t in, int8_t stream_grad, bool is_first);
+
+#endif

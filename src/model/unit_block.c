@@ -1,0 +1,174 @@
+/* unit_block.c: the list of a transformer block: attention, then mlp, each behind a norm and added to
+ * the residual stream by the matmul that ends it. See unit.h. */
+#include "model/unit.h"
+
+#include <math.h>
+
+#define NONE HY_NO_SLOT
+
+typedef struct block_slots {
+    int8_t x, mid, out, dx;             /* residual stream (N,C) */
+    int8_t n1, n2;                      /* normed stream (N,C) */
+    int8_t raw_qkv, qkv, attended, lse; /* qkv is raw_qkv itself without qk-norm */
+    int8_t q_norm, k_norm, q_norm_grad, k_norm_grad, head_rstd;
+    int8_t wide, active; /* (N, F or 2F), (N,F) */
+    int8_t docs, rope;
+    hy_norm_slots norm1, norm2;
+    hy_linear qkv_proj, out_proj, up, down;
+} block_slots;
+
+static int8_t activation(hy_unit *unit, const char *name, int32_t cols, hy_keep_group group) {
+    return hy_unit_add_slot(unit, (hy_slot){.name = name,
+                                            .role = HY_SLOT_ACTIVATION,
+                                            .cols = cols,
+                                            .group = group});
+}
+
+static int8_t gradient(hy_unit *unit, const char *name, int32_t cols) {
+    return hy_unit_add_slot(unit,
+                            (hy_slot){.name = name, .role = HY_SLOT_GRADIENT, .cols = cols});
+}
+
+static int8_t stream(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols) {
+    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = role, .cols = cols});
+}
+
+static int8_t given(hy_unit *unit, const char *name, hy_given which) {
+    return hy_unit_add_slot(unit,
+                            (hy_slot){.name = name, .role = HY_SLOT_GIVEN, .given = which});
+}
+
+static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
+    b->n1 = activation(unit, "n1", s->width, HY_KEEP_CHEAP);
+    b->raw_qkv = activation(unit, "qkv", hy_shape_qkv(s), HY_KEEP_ATTENTION);
+    b->qkv = b->raw_qkv;
+    if (s->has_qk_norm) {
+        b->qkv = activation(unit, "qkv_normed", hy_shape_qkv(s), HY_KEEP_ATTENTION);
+        b->head_rstd = activation(unit, "head_rstd", s->heads + s->kv_heads, HY_KEEP_ATTENTION);
+        unit->slots[b->head_rstd].is_fp32 = true;
+        hy_slot weight = {.name = "q_norm", .role = HY_SLOT_PARAM, .param = HY_P_Q_NORM};
+        b->q_norm = hy_unit_add_slot(unit, weight);
+        weight.param = HY_P_K_NORM;
+        b->k_norm = hy_unit_add_slot(unit, weight);
+        weight.role = HY_SLOT_PARAM_GRAD;
+        b->k_norm_grad = hy_unit_add_slot(unit, weight);
+        weight.param = HY_P_Q_NORM;
+        b->q_norm_grad = hy_unit_add_slot(unit, weight);
+    }
+    b->attended = activation(unit, "attended", s->heads * s->head_size, HY_KEEP_ATTENTION);
+    b->lse = activation(unit, "lse", s->heads, HY_KEEP_ATTENTION);
+    unit->slots[b->lse].is_fp32 = true;
+    unit->slots[b->lse].rows = HY_ROWS_LSE;
+    b->docs = given(unit, "docs", HY_GIVEN_DOCS);
+    b->rope = s->has_rope ? given(unit, "rope", HY_GIVEN_ROPE) : NONE;
+}
+
+static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
+    b->x = stream(unit, "x", HY_SLOT_STREAM_IN, s->width);
+    b->out = stream(unit, "out", HY_SLOT_STREAM_OUT, s->width);
+    b->dx = stream(unit, "dx", HY_SLOT_STREAM_GRAD, s->width);
+    b->norm1 = hy_unit_norm(unit, s, HY_P_NORM1);
+    b->qkv_proj = hy_unit_linear(unit, HY_P_QKV, "qkv", s->has_qkv_bias);
+    b->out_proj = hy_unit_linear(unit, HY_P_OUT, "out", s->has_proj_bias);
+    b->norm2 = hy_unit_norm(unit, s, HY_P_NORM2);
+    b->up = hy_unit_linear(unit, HY_P_UP, "up", s->has_proj_bias);
+    b->down = hy_unit_linear(unit, HY_P_DOWN, "down", s->has_proj_bias);
+    add_attention_slots(unit, s, b);
+    b->mid = activation(unit, "mid", s->width, HY_KEEP_STREAM);
+    b->n2 = activation(unit, "n2", s->width, HY_KEEP_CHEAP);
+    b->wide = activation(unit, "wide", s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
+    b->active = activation(unit, "active", s->mlp_width, HY_KEEP_CHEAP);
+}
+
+static hy_op_attr head_attr(const hy_shape *s, bool inverse) {
+    return (hy_op_attr){.heads = {.heads = s->heads,
+                                  .kv_heads = s->kv_heads,
+                                  .head_dim = s->head_size,
+                                  .window = s->sliding_window,
+                                  .scale = (float)(1 / sqrt(s->head_size)),
+                                  .eps = (float)s->norm_eps,
+                                  .inverse = inverse}};
+}
+
+static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) {
+    hy_unit_norm_forward(unit, s, &b->norm1, b->x, b->n1, false);
+    hy_unit_linear_forward(unit, &b->qkv_proj, b->n1, b->raw_qkv, NONE);
+    if (s->has_qk_norm) {
+        hy_unit_add_op(unit, false,
+                       (hy_unit_op){.kind = HY_OP_HEAD_NORM,
+                                    .attr = head_attr(s, false),
+                                    .slot = {b->raw_qkv, b->q_norm, b->k_norm, b->qkv, b->head_rstd}});
+    }
+    if (s->has_rope) {
+        hy_unit_add_op(unit, false,
+                       (hy_unit_op){.kind = HY_OP_ROPE,
+                                    .attr = head_attr(s, false),
+                                    .slot = {b->qkv, b->rope}});
+    }
+    hy_unit_add_op(unit, false,
+                   (hy_unit_op){.kind = HY_OP_ATTENTION,
+                                .attr = head_attr(s, false),
+                                .slot = {b->qkv, b->docs, b->attended, b->lse}});
+    hy_unit_linear_forward(unit, &b->out_proj, b->attended, b->mid, b->x);
+    hy_unit_norm_forward(unit, s, &b->norm2, b->mid, b->n2, false);
+    hy_unit_linear_forward(unit, &b->up, b->n2, b->wide, NONE);
+    hy_unit_add_op(unit, false,
+                   (hy_unit_op){.kind = s->is_gated ? HY_OP_SWIGLU : HY_OP_GELU,
+                                .slot = {b->wide, b->active}});
+    hy_unit_linear_forward(unit, &b->down, b->active, b->out, b->mid);
+}
+
+/* The gradient of the wide tensor: in place of what it needs no longer. */
+static int8_t add_activation_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
+                                      int8_t dactive) {
+    int8_t dwide = s->is_gated ? b->wide : dactive;
+    hy_unit_add_op(unit, true,
+                   (hy_unit_op){.kind = s->is_gated ? HY_OP_SWIGLU_BWD : HY_OP_GELU_BWD,
+                                .slot = {dactive, b->wide, dwide}});
+    return dwide;
+}
+
+static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
+                                   int8_t dattended, int8_t dqkv) {
+    hy_unit_add_op(unit, true,
+                   (hy_unit_op){.kind = HY_OP_ATTENTION_BWD,
+                                .attr = head_attr(s, false),
+                                .slot = {dattended, b->qkv, b->docs, b->attended, b->lse, dqkv}});
+    if (s->has_rope) {
+        hy_unit_add_op(unit, true,
+                       (hy_unit_op){.kind = HY_OP_ROPE,
+                                    .attr = head_attr(s, true),
+                                    .slot = {dqkv, b->rope}});
+    }
+    if (s->has_qk_norm) {
+        hy_unit_add_op(unit, true,
+                       (hy_unit_op){.kind = HY_OP_HEAD_NORM_BWD,
+                                    .attr = head_attr(s, false),
+                                    .slot = {dqkv, b->raw_qkv, b->q_norm, b->k_norm, b->head_rstd,
+                                             dqkv, b->q_norm_grad, b->k_norm_grad}});
+    }
+}
+
+static void add_backward(hy_unit *unit, const hy_shape *s, const block_slots *b) {
+    int8_t dactive = gradient(unit, "dactive", s->mlp_width);
+    int8_t dn2 = gradient(unit, "dn2", s->width);
+    int8_t dattended = gradient(unit, "dattended", s->heads * s->head_size);
+    int8_t dqkv = gradient(unit, "dqkv", hy_shape_qkv(s));
+    int8_t dn1 = gradient(unit, "dn1", s->width);
+    hy_unit_linear_backward(unit, &b->down, b->dx, b->active, dactive);
+    int8_t dwide = add_activation_backward(unit, s, b, dactive);
+    hy_unit_linear_backward(unit, &b->up, dwide, b->n2, dn2);
+    hy_unit_norm_backward(unit, s, &b->norm2, dn2, b->mid, b->dx, false);
+    hy_unit_linear_backward(unit, &b->out_proj, b->dx, b->attended, dattended);
+    add_attention_backward(unit, s, b, dattended, dqkv);
+    hy_unit_linear_backward(unit, &b->qkv_proj, dqkv, b->n1, dn1);
+    hy_unit_norm_backward(unit, s, &b->norm1, dn1, b->x, b->dx, false);
+}
+
+void hy_unit_block(hy_unit *unit, const hy_shape *shape) {
+    block_slots slots = {0};
+    *unit = (hy_unit){.name = "block"};
+    add_slots(unit, shape, &slots);
+    add_forward(unit, shape, &slots);
+    add_backward(unit, shape, &slots);
+}

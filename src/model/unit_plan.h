@@ -1,0 +1,49 @@
+/* unit_plan.h: what follows from a unit's lists for one size of micro-batch.
+ *
+ * For each pass: which ops run, and where every slot lies. Slots that backward reads are kept, one copy
+ * per block, unless their group is to be recomputed; then backward begins with the forward ops that make
+ * them again, and no others. All other slots share scratch memory, packed by the time they are live.
+ * Recomputed values have the same bits, so what is kept never changes a result. */
+#ifndef HY_MODEL_UNIT_PLAN_H
+#define HY_MODEL_UNIT_PLAN_H
+
+#include "model/unit.h"
+
+typedef enum hy_pass {
+    HY_PASS_FORWARD,  /* training: keeps what backward wants */
+    HY_PASS_BACKWARD, /* recomputes, then the backward list */
+    HY_PASS_EVAL,     /* forward only: keeps nothing */
+    HY_PASS_COUNT
+} hy_pass;
+
+/* The size a plan is for. */
+typedef struct hy_batch_size {
+    int32_t batch, seq; /* B, T */
+    int32_t chunk_rows; /* rows of a loss chunk; divides B T */
+    hy_dtype dtype;     /* of activations and weights */
+    int recompute;      /* hy_keep_group bits that are not kept */
+} hy_batch_size;
+
+typedef struct hy_pass_plan {
+    const hy_unit_op *ops[2 * HY_UNIT_OPS];
+    const void *prepared[2 * HY_UNIT_OPS]; /* the backend's plan of each op */
+    int32_t op_count;
+    uint64_t offset[HY_UNIT_SLOTS]; /* in scratch, of slots that are not kept */
+    uint64_t scratch_bytes;
+} hy_pass_plan;
+
+typedef struct hy_unit_plan {
+    const hy_unit *unit;
+    hy_batch_size size;
+    bool is_kept[HY_UNIT_SLOTS];
+    uint64_t kept_offset[HY_UNIT_SLOTS];
+    uint64_t kept_bytes;
+    hy_pass_plan pass[HY_PASS_COUNT];
+} hy_unit_plan;
+
+void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_size *size);
+
+/* Shape and type of a slot at this size, without data; parameters have none here. */
+hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot);
+
+#endif

@@ -1,0 +1,26 @@
+/* confidence.h: the probability that predicting pays on this run.
+ *
+ * The gain of one move is far below the noise of one loss, so single moves tell nothing. Confidence
+ * begins with a prior by regime, measured on other runs (from scratch: it pays; fine-tuning: unknown,
+ * rather not), and changes by paired forks: the same windows of data with and without moves, compared
+ * on held-out tokens. */
+#ifndef HY_PHASES_CONFIDENCE_H
+#define HY_PHASES_CONFIDENCE_H
+
+#include "hybrid_types.h"
+
+typedef enum hy_regime { HY_FROM_SCRATCH = 0, HY_FINE_TUNING = 1 } hy_regime;
+
+typedef struct hy_confidence {
+    double log_odds;
+    int64_t forks;
+    double gain_sum; /* nats, without minus with, summed over forks */
+} hy_confidence;
+
+hy_confidence hy_confidence_prior(hy_regime regime);
+double hy_confidence_value(const hy_confidence *confidence); /* 0 to 1 */
+
+/* A fork's outcome: mean gain in nats on held-out tokens and its standard error. */
+void hy_confidence_fork(hy_confidence *confidence, double gain, double error);
+
+#endif

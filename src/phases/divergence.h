@@ -1,0 +1,39 @@
+/* divergence.h: is the run still healthy?
+ *
+ * Follows the loss and the gradient norm with slow averages and calls a step diverged when the loss is
+ * not finite or lies loss_sigma deviations above its own recent course, or when the gradient explodes
+ * or vanishes against its own level. A few numbers; a checkpoint keeps them. */
+#ifndef HY_PHASES_DIVERGENCE_H
+#define HY_PHASES_DIVERGENCE_H
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+typedef struct hy_divergence_limits {
+    double loss_sigma;    /* deviations above the mean */
+    double grad_explosion; /* times the usual norm */
+    double grad_vanishing; /* share of the usual norm */
+} hy_divergence_limits;
+
+typedef struct hy_divergence {
+    int64_t count; /* healthy steps seen */
+    double loss_mean, loss_variance;
+    double grad_level; /* mean of log(norm) */
+} hy_divergence;
+
+typedef enum hy_health {
+    HY_HEALTHY = 0,
+    HY_NOT_FINITE,
+    HY_LOSS_TOO_HIGH,
+    HY_GRAD_EXPLODED,
+    HY_GRAD_VANISHED,
+    HY_HEALTH_COUNT
+} hy_health;
+
+/* Judges a step and, when it is healthy, learns from it. */
+hy_health hy_divergence_observe(hy_divergence *d, const hy_divergence_limits *limits, double loss,
+                                double grad_norm);
+const char *hy_health_text(hy_health health);
+
+#endif

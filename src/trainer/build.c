@@ -1,0 +1,236 @@
+/* build.c: from settings to a run that can take its first step. See trainer.h.
+ *
+ * Everything that can be wrong is checked before anything is written: shape, data, device, memory, the
+ * run's folder, the checkpoint to resume. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/trainer.h"
+
+#define LOSS_SIGMA 6.0 /* a loss this many deviations above its course counts as divergence */
+
+hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
+    bool is_rope = strcmp(s->shape.positions, "rope") == 0;
+    *out = (hy_shape){
+        .layers = (int32_t)s->shape.layers,
+        .width = (int32_t)s->shape.width,
+        .heads = (int32_t)s->shape.heads,
+        .kv_heads = (int32_t)s->shape.kv_heads,
+        .head_size = (int32_t)s->shape.head_size,
+        .mlp_width = (int32_t)s->shape.mlp_width,
+        .vocab = (int32_t)s->shape.vocab,
+        .context = (int32_t)s->shape.context,
+        .is_rms = strcmp(s->shape.norm, "rmsnorm") == 0,
+        .has_rope = is_rope,
+        .is_gated = strcmp(s->shape.activation, "swiglu") == 0,
+        .has_qkv_bias = s->shape.qkv_bias,
+        .has_proj_bias = s->shape.proj_bias,
+        .has_qk_norm = s->shape.qk_norm,
+        .has_tied_head = s->shape.tied_head,
+        .norm_eps = s->shape.norm_eps,
+        .rope_theta = s->shape.rope_theta,
+        .has_llama3_rope = strcmp(s->shape.rope_scaling, "llama3") == 0,
+        .rope_factor = s->shape.rope_factor,
+        .rope_low_freq = s->shape.rope_low_freq,
+        .rope_high_freq = s->shape.rope_high_freq,
+        .rope_original_context = (int32_t)s->shape.rope_original_context,
+        .sliding_window = (int32_t)s->shape.sliding_window,
+        .init_std = s->shape.init_std,
+    };
+    return hy_shape_complete(out);
+}
+
+static hy_status open_data(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    hy_dataset_options options = {
+        .path = s->data,
+        .val_path = s->val_data[0] ? s->val_data : NULL,
+        .val_fraction = s->input.val_fraction,
+        .builtin_bytes = s->input.builtin_bytes,
+        .seq = (int32_t)s->train.seq_len,
+        .vocab = t->model->shape.vocab,
+        .seed = (uint64_t)s->seed,
+        .shuffle = s->input.shuffle,
+    };
+    return hy_dataset_open(&options, &t->data);
+}
+
+static hy_status open_device(hy_trainer *t) {
+    if (strcmp(t->settings.device, "cuda") == 0) {
+        return hy_fail(HY_ERR_INPUT,
+                       "device cuda was asked for, but this version has no CUDA backend; accepted "
+                       "are auto and cpu");
+    }
+    hy_cpu_options options = {.threads = (int)t->settings.threads};
+    HY_TRY(hy_cpu_backend_create(&options, &t->backend));
+    if (t->backend->facts.warning[0]) hy_say(t, HY_WARNING, "%s", t->backend->facts.warning);
+    return t->backend->stream_create(t->backend, "compute", &t->compute);
+}
+
+static int64_t tokens_per_step(const hy_settings *s) {
+    return s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps;
+}
+
+/* How long the run is: steps, or tokens, or epochs, in this order. */
+static hy_status choose_length(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    double steps = (double)s->train.steps;
+    double sequences = (double)hy_dataset_describe(t->data)->sequences[HY_TRAIN];
+    double sequences_per_step = (double)(s->train.batch_size * s->train.grad_accum_steps);
+    if (steps == 0 && s->train.tokens > 0) {
+        steps = ceil((double)s->train.tokens / (double)tokens_per_step(s));
+    }
+    if (steps == 0) {
+        double epochs = s->train.epochs > 0 ? s->train.epochs : 1;
+        steps = ceil(epochs * sequences / sequences_per_step);
+    }
+    if (steps < 1 || steps > 1e12) {
+        return hy_fail(HY_ERR_INPUT, "the run would have %g steps; check steps, tokens and epochs",
+                       steps);
+    }
+    t->steps_total = (int64_t)steps;
+    return HY_OK;
+}
+
+static hy_status set_up_optimizer(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    double lr = s->optimizer.lr;
+    if (s->train.scale_lr) lr *= (double)s->train.grad_accum_steps;
+    t->schedule = (hy_schedule){.lr = lr,
+                                .min_ratio = s->optimizer.min_lr_ratio,
+                                .cooldown = s->optimizer.cooldown,
+                                .warmup = s->optimizer.lr_warmup_steps,
+                                .total = t->steps_total};
+    HY_TRY(hy_schedule_parse(s->optimizer.schedule, &t->schedule.kind));
+    if (t->schedule.warmup > t->steps_total) t->schedule.warmup = t->steps_total;
+    t->rules = (hy_phase_rules){.warmup_steps = t->schedule.warmup, .cooldown_steps = 1};
+    t->limits = (hy_divergence_limits){
+        .loss_sigma = LOSS_SIGMA, .grad_explosion = 100, .grad_vanishing = 0.01};
+    t->adamw = (hy_adamw){.beta1 = s->optimizer.beta1,
+                          .beta2 = s->optimizer.beta2,
+                          .eps = s->optimizer.adam_eps,
+                          .weight_decay = s->optimizer.weight_decay,
+                          .max_norm = s->train.grad_clip};
+    return HY_OK;
+}
+
+/* Writes one parameter's values to the device in the types of master and weights. `values` is staging
+ * for `count` elements, which all fit into it. */
+static hy_status fill_param(hy_trainer *t, int32_t index, const float *values, int64_t count) {
+    hy_tensor source = hy_tensor_1d((void *)values, HY_F32, count);
+    hy_tensor target = hy_tensor_1d(hy_store_home(&t->weights, index),
+                                    t->weights.layout.items[index].dtype, count);
+    hy_op_call cast = {.kind = HY_OP_CAST};
+    if (t->has_master) {
+        void *master = hy_store_home(&t->master, index);
+        HY_TRY(t->backend->copy(t->compute, master, values, (size_t)count * sizeof *values));
+        source.data = master;
+    }
+    cast.t[0] = source;
+    cast.t[1] = target;
+    HY_TRY(t->backend->enqueue(t->compute, &cast));
+    return t->backend->stream_sync(t->compute);
+}
+
+static hy_status initialise_weights(hy_trainer *t) {
+    const hy_params *params = &t->model->params;
+    int64_t largest = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].count > largest) largest = params->list[i].count;
+    }
+    float *staging = malloc((size_t)largest * sizeof *staging);
+    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
+    hy_status status = HY_OK;
+    for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
+        const hy_param *param = &params->list[i];
+        hy_param_initial(param, (uint64_t)t->settings.seed, 0, param->count, staging);
+        status = fill_param(t, i, staging, param->count);
+        if (t->observer.on_progress && params->elements > 50000000) {
+            t->observer.on_progress(t->observer.user, "initialising weights",
+                                    (double)(param->first + param->count) /
+                                        (double)params->elements);
+        }
+    }
+    free(staging);
+    return status;
+}
+
+static hy_status clear_store(hy_trainer *t, hy_store *store) {
+    for (int32_t i = 0; i < store->layout.item_count; i++) {
+        hy_op_call fill = {.kind = HY_OP_FILL};
+        fill.t[0] = hy_tensor_1d(hy_store_home(store, i), store->layout.items[i].dtype,
+                                 store->layout.items[i].count);
+        HY_TRY(t->backend->enqueue(t->compute, &fill));
+    }
+    return t->backend->stream_sync(t->compute);
+}
+
+static hy_status start_loader(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    int64_t depth = s->train.grad_accum_steps + s->input.prefetch;
+    return hy_loader_create(t->data, (int32_t)s->train.batch_size, (int32_t)depth,
+                            (uint64_t)t->progress.sequences, &t->loader);
+}
+
+static hy_status begin_or_resume(hy_trainer *t) {
+    char checkpoint[HY_PATH_MAX];
+    t->progress.val_loss = NAN;
+    t->progress.machine = hy_phase_begin(&t->rules);
+    t->saved_step = -1;
+    if (!t->settings.save.resume[0]) {
+        HY_TRY(initialise_weights(t));
+        HY_TRY(clear_store(t, &t->m));
+        return clear_store(t, &t->v);
+    }
+    HY_TRY(hy_trainer_find_checkpoint(t, checkpoint));
+    HY_TRY(hy_trainer_read_checkpoint(t, checkpoint));
+    hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", checkpoint,
+           (long long)t->progress.step, (long long)t->steps_total);
+    return HY_OK;
+}
+
+hy_status hy_trainer_build(hy_trainer *t) {
+    hy_shape shape;
+    HY_TRY(hy_shape_from_settings(&t->settings, &shape));
+    HY_TRY(hy_model_create(&shape, &t->model));
+    HY_TRY(open_data(t));
+    HY_TRY(choose_length(t));
+    HY_TRY(set_up_optimizer(t));
+    HY_TRY(hy_trainer_choose_out(t));
+    HY_TRY(open_device(t));
+    HY_TRY(hy_trainer_take_memory(t));
+    HY_TRY(begin_or_resume(t));
+    HY_TRY(start_loader(t));
+    t->checkpoint_bytes = hy_trainer_checkpoint_size(t);
+    HY_TRY(hy_trainer_make_out(t));
+    t->started = hy_clock();
+    return HY_OK;
+}
+
+void hy_trainer_tear_down(hy_trainer *t) {
+    hy_writer_close(t->metrics, false);
+    hy_text_free(&t->line);
+    hy_loader_destroy(t->loader);
+    if (t->compute) {
+        t->backend->stream_sync(t->compute);
+        t->backend->stream_destroy(t->compute);
+    }
+    hy_store *stores[] = {&t->weights, &t->grads, &t->m, &t->v, &t->master};
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
+    hy_batch_plan_destroy(t->train_plan);
+    hy_batch_plan_destroy(t->eval_plan);
+    hy_batch_plan_destroy(t->sample_plan);
+    if (t->backend) {
+        hy_arena_fini(&t->state_arena);
+        hy_arena_fini(&t->work_arena);
+        if (t->result) t->backend->release(t->backend, HY_PINNED, t->result, sizeof *t->result);
+        t->backend->destroy(t->backend);
+    }
+    free(t->host_tokens);
+    free(t->host_targets);
+    hy_model_destroy(t->model);
+    hy_dataset_close(t->data);
+    free(t->config_text);
+}

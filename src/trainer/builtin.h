@@ -1,0 +1,25 @@
+/* builtin.h: the configuration files that travel inside the library.
+ *
+ * scripts/embed.sh turns configs/ into one C file at build time; this is the door to it. Kinds are
+ * "profile" (configs), "model" (configs/models) and "gpu" (configs/gpu), names are file names
+ * without ".cfg", texts are the files byte for byte. Looking up is public: hy_builtin_name,
+ * hy_builtin_text. */
+#ifndef HY_TRAINER_BUILTIN_H
+#define HY_TRAINER_BUILTIN_H
+
+#include "base/text.h"
+#include "hybrid.h"
+
+typedef struct hy_builtin_file {
+    const char *kind, *name, *text;
+} hy_builtin_file;
+
+extern const hy_builtin_file hy_builtin_files[]; /* generated; ends with a row of NULL */
+
+/* Adds all names of a kind: "a, b, c". */
+void hy_builtin_list(const char *kind, hy_text *out);
+
+/* The name of that kind that is likely meant by a wrong one, or NULL. */
+const char *hy_builtin_nearest(const char *kind, const char *name);
+
+#endif

@@ -1,0 +1,95 @@
+/* metrics.c: OUT/metrics.jsonl, one object a line, one line a step.
+ *
+ * The file only grows while a run goes on and is flushed about once a second. A resumed run first drops
+ * the lines past its checkpoint, so that every step stands there once. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "trainer/trainer.h"
+
+#define FLUSH_SECONDS 1.0
+
+/* Whether a line belongs to a step that the checkpoint has seen. Lines cut by a crash do not. */
+static bool is_line_kept(const char *line, size_t size, int64_t last_step) {
+    hy_json *json;
+    int64_t step;
+    if (hy_json_parse(line, size, "metrics.jsonl", &json) != HY_OK) return false;
+    bool is_kept = hy_json_int(json, hy_json_root(json), "step", &step) == HY_OK && step <= last_step;
+    hy_json_free(json);
+    return is_kept;
+}
+
+static hy_status drop_later_lines(const char *path, int64_t last_step) {
+    char *text;
+    size_t size;
+    HY_TRY(hy_file_read(path, &text, &size));
+    size_t kept = 0;
+    for (size_t at = 0; at < size;) {
+        const char *newline = memchr(text + at, '\n', size - at);
+        if (!newline) break;
+        size_t length = (size_t)(newline - (text + at));
+        if (!is_line_kept(text + at, length, last_step)) break;
+        at += length + 1;
+        kept = at;
+    }
+    hy_status status = kept == size ? HY_OK : hy_file_write_atomic(path, text, kept);
+    free(text);
+    return status;
+}
+
+hy_status hy_metrics_open(hy_trainer *t) {
+    char path[HY_PATH_MAX];
+    HY_TRY(hy_path_join(path, sizeof path, t->out, "metrics.jsonl"));
+    if (hy_path_exists(path)) HY_TRY(drop_later_lines(path, t->progress.step));
+    return hy_writer_append(path, &t->metrics);
+}
+
+static void put_line(const hy_step_info *i, double val_loss, hy_text *line) {
+    hy_json_writer w;
+    hy_json_begin(&w, line, false);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_int(&w, "step", i->step);
+    hy_json_put_string(&w, "phase", hy_phase_name(i->phase));
+    hy_json_put_double(&w, "loss", i->loss);
+    hy_json_put_double(&w, "lr", i->lr);
+    hy_json_put_double(&w, "grad_norm", i->grad_norm);
+    hy_json_put_int(&w, "tokens", i->tokens);
+    hy_json_put_double(&w, "tokens_per_second", i->tokens_per_second);
+    hy_json_put_double(&w, "seconds", i->seconds);
+    hy_json_put_double(&w, "elapsed", i->elapsed);
+    hy_json_put_double(&w, "confidence", i->confidence);
+    hy_json_put_string(&w, "precision", hy_dtype_name(i->precision));
+    hy_json_put_int(&w, "batch_size", i->batch_size);
+    hy_json_put_int(&w, "grad_accum", i->grad_accum);
+    hy_json_put_int(&w, "vram_bytes", (int64_t)i->vram_bytes);
+    hy_json_put_int(&w, "vram_peak_bytes", (int64_t)i->vram_peak_bytes);
+    hy_json_put_int(&w, "host_pinned_bytes", (int64_t)i->host_pinned_bytes);
+    hy_json_put_double(&w, "wait_seconds", i->wait_seconds);
+    hy_json_put_int(&w, "bytes_moved", (int64_t)i->bytes_moved);
+    if (i->reason[0]) hy_json_put_string(&w, "reason", i->reason);
+    if (i->was_skipped) hy_json_put_bool(&w, "skipped", true);
+    if (!isnan(val_loss)) hy_json_put_double(&w, "val_loss", val_loss);
+    hy_json_close_object(&w);
+    hy_text_add(line, "\n");
+}
+
+hy_status hy_metrics_line(hy_trainer *t, const hy_step_info *info, double val_loss) {
+    if (!t->metrics) return HY_OK;
+    hy_text_clear(&t->line);
+    put_line(info, val_loss, &t->line);
+    HY_TRY(hy_text_status(&t->line));
+    HY_TRY(hy_writer_put(t->metrics, t->line.data, t->line.size));
+    double now = hy_clock();
+    if (now - t->metrics_flushed < FLUSH_SECONDS) return HY_OK;
+    t->metrics_flushed = now;
+    return hy_writer_flush(t->metrics);
+}
+
+hy_status hy_metrics_close(hy_trainer *t) {
+    hy_status status = hy_writer_close(t->metrics, true);
+    t->metrics = NULL;
+    return status;
+}

@@ -1,0 +1,184 @@
+/* progress_json.c: trainer.json of a checkpoint: how far the run is and what it was made of.
+ *
+ * Reading holds what decides the order of data against this run: with another sequence length, seed or
+ * data set the cursor would mean something else, so a difference is refused by name. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "trainer/trainer.h"
+
+#define PROGRESS_VERSION 1
+
+typedef struct field {
+    const char *key;
+    size_t offset;
+} integer_field, number_field;
+
+static const integer_field integers[] = {
+    {"step", offsetof(hy_progress, step)},
+    {"updates", offsetof(hy_progress, updates)},
+    {"skipped", offsetof(hy_progress, skipped)},
+    {"sequences", offsetof(hy_progress, sequences)},
+    {"tokens", offsetof(hy_progress, tokens)},
+    {"backward_passes", offsetof(hy_progress, backward_passes)},
+    {"val_step", offsetof(hy_progress, val_step)},
+    {"true_steps", offsetof(hy_progress, machine.done)},
+    {"window", offsetof(hy_progress, machine.window)},
+    {"correct_left", offsetof(hy_progress, machine.correct_left)},
+    {"cooldown", offsetof(hy_progress, machine.cooldown)},
+    {"next_cooldown", offsetof(hy_progress, machine.next_cooldown)},
+    {"moves", offsetof(hy_progress, machine.moves)},
+    {"rejections", offsetof(hy_progress, machine.rejections)},
+    {"divergences", offsetof(hy_progress, machine.divergences)},
+    {"healthy_steps", offsetof(hy_progress, divergence.count)},
+};
+
+static const number_field numbers[] = {
+    {"seconds", offsetof(hy_progress, seconds)},
+    {"spent", offsetof(hy_progress, spent)},
+    {"loss_mean", offsetof(hy_progress, divergence.loss_mean)},
+    {"loss_variance", offsetof(hy_progress, divergence.loss_variance)},
+    {"grad_level", offsetof(hy_progress, divergence.grad_level)},
+};
+
+static void write_phases(const hy_progress *p, hy_json_writer *w) {
+    hy_json_open_array(w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_json_open_object(w, NULL);
+        hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
+        hy_json_put_int(w, "steps", p->phase_steps[i]);
+        hy_json_put_double(w, "seconds", p->phase_seconds[i]);
+        hy_json_put_double(w, "wait_seconds", p->phase_wait[i]);
+        hy_json_put_int(w, "bytes_moved", p->phase_bytes_moved[i]);
+        hy_json_close_object(w);
+    }
+    hy_json_close_array(w);
+}
+
+/* What the order of data depends on. */
+static void write_identity(const hy_trainer *t, hy_json_writer *w) {
+    const hy_dataset_facts *facts = hy_dataset_describe(t->data);
+    hy_json_open_object(w, "data");
+    hy_json_put_int(w, "seed", t->settings.seed);
+    hy_json_put_int(w, "seq_len", t->settings.train.seq_len);
+    hy_json_put_int(w, "train_tokens", (int64_t)facts->tokens[HY_TRAIN]);
+    hy_json_put_string(w, "description", facts->description);
+    hy_json_close_object(w);
+}
+
+void hy_progress_write(const hy_trainer *t, hy_text *out) {
+    const hy_progress *p = &t->progress;
+    hy_json_writer w;
+    hy_json_begin(&w, out, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_string(&w, "format", "hybrid-train checkpoint");
+    hy_json_put_int(&w, "version", PROGRESS_VERSION);
+    hy_json_put_string(&w, "model", t->settings.model);
+    hy_json_put_int(&w, "parameters", t->model->params.elements);
+    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
+        int64_t value = *(const int64_t *)((const char *)p + integers[i].offset);
+        hy_json_put_int(&w, integers[i].key, value);
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        double value = *(const double *)((const char *)p + numbers[i].offset);
+        hy_json_put_double(&w, numbers[i].key, value);
+    }
+    hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
+    hy_json_put_double(&w, "val_loss", p->val_loss);
+    hy_json_open_array(&w, "loss_tail");
+    for (int i = 0; i < HY_LOSS_TAIL; i++) hy_json_put_double(&w, NULL, p->loss_tail[i]);
+    hy_json_close_array(&w);
+    write_phases(p, &w);
+    write_identity(t, &w);
+    hy_json_close_object(&w);
+    hy_text_add(out, "\n");
+}
+
+static hy_status read_phase(const hy_json *json, const char *path, hy_phase *out) {
+    const char *name;
+    HY_TRY(hy_json_string(json, hy_json_root(json), "phase", &name, NULL));
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        if (strcmp(name, hy_phase_name((hy_phase)i)) == 0) {
+            *out = (hy_phase)i;
+            return HY_OK;
+        }
+    }
+    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is no phase", path, name);
+}
+
+static hy_status read_phases(const hy_json *json, hy_progress *p) {
+    const hy_json_node *list = hy_json_get(hy_json_root(json), "phases");
+    const hy_json_node *node = list ? hy_json_first(list) : NULL;
+    for (int i = 0; i < HY_PHASE_COUNT && node; i++, node = hy_json_next(node)) {
+        HY_TRY(hy_json_int(json, node, "steps", &p->phase_steps[i]));
+        HY_TRY(hy_json_double(json, node, "seconds", &p->phase_seconds[i]));
+        HY_TRY(hy_json_double(json, node, "wait_seconds", &p->phase_wait[i]));
+        HY_TRY(hy_json_int(json, node, "bytes_moved", &p->phase_bytes_moved[i]));
+    }
+    return HY_OK;
+}
+
+static void read_losses(const hy_json *json, hy_progress *p) {
+    const hy_json_node *list = hy_json_get(hy_json_root(json), "loss_tail");
+    const hy_json_node *node = list ? hy_json_first(list) : NULL;
+    for (int i = 0; i < HY_LOSS_TAIL && node; i++, node = hy_json_next(node)) {
+        if (!hy_json_as_double(node, &p->loss_tail[i])) p->loss_tail[i] = NAN;
+    }
+    const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
+    if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
+}
+
+static hy_status check_same(const char *path, const char *key, int64_t theirs, int64_t ours) {
+    if (theirs == ours) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: %s was %lld when this was saved and is %lld now; the run could not go on in "
+                   "the same order of data",
+                   path, key, (long long)theirs, (long long)ours);
+}
+
+static hy_status check_identity(const hy_trainer *t, const hy_json *json, const char *path) {
+    const hy_json_node *data = hy_json_get(hy_json_root(json), "data");
+    int64_t seed, seq_len, tokens;
+    if (!data) return hy_fail(HY_ERR_INPUT, "%s: \"data\" is missing", path);
+    HY_TRY(hy_json_int(json, data, "seed", &seed));
+    HY_TRY(hy_json_int(json, data, "seq_len", &seq_len));
+    HY_TRY(hy_json_int(json, data, "train_tokens", &tokens));
+    HY_TRY(check_same(path, "seq_len", seq_len, t->settings.train.seq_len));
+    HY_TRY(check_same(path, "seed", seed, t->settings.seed));
+    return check_same(path, "the number of training tokens", tokens,
+                      (int64_t)hy_dataset_describe(t->data)->tokens[HY_TRAIN]);
+}
+
+static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *path) {
+    const hy_json_node *root = hy_json_root(json);
+    hy_progress *p = &t->progress;
+    int64_t version;
+    HY_TRY(hy_json_int(json, root, "version", &version));
+    if (version != PROGRESS_VERSION) {
+        return hy_fail(HY_ERR_INPUT, "%s has version %lld; this program reads version %d", path,
+                       (long long)version, PROGRESS_VERSION);
+    }
+    HY_TRY(check_identity(t, json, path));
+    for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
+        int64_t *value = (int64_t *)((char *)p + integers[i].offset);
+        HY_TRY(hy_json_int(json, root, integers[i].key, value));
+        if (*value < 0) return hy_fail(HY_ERR_INPUT, "%s: %s is negative", path, integers[i].key);
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        double *value = (double *)((char *)p + numbers[i].offset);
+        HY_TRY(hy_json_double(json, root, numbers[i].key, value));
+    }
+    HY_TRY(read_phase(json, path, &p->machine.phase));
+    read_losses(json, p);
+    return read_phases(json, p);
+}
+
+hy_status hy_progress_read(hy_trainer *t, const char *path) {
+    hy_json *json;
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = read_progress(t, json, path);
+    hy_json_free(json);
+    return status;
+}

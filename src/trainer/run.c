@@ -1,0 +1,90 @@
+/* run.c: the loop from the first step to the last. See hybrid.h.
+ *
+ * After a step, in this order: validation when it is due, the metrics line, a checkpoint when it is due.
+ * A request to stop is honoured between steps: save, then leave. A failed save of a running job is
+ * reported and the run goes on: the previous checkpoint is still whole. */
+#include <math.h>
+
+#include "base/error.h"
+#include "data/ngram.h"
+#include "trainer/trainer.h"
+
+/* An n-gram table of more text than this would take longer to count than it tells. */
+#define NGRAM_TEXT_MAX (32u << 20)
+#define NGRAM_ORDER 5
+
+static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+static hy_status validate(hy_trainer *t, double *val_loss) {
+    hy_eval_info info;
+    HY_TRY(hy_trainer_evaluate(t, &info));
+    *val_loss = info.loss;
+    if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);
+    return HY_OK;
+}
+
+static hy_status save_or_warn(hy_trainer *t) {
+    if (!t->out[0] || t->saved_step == t->progress.step) return HY_OK;
+    hy_status status = hy_trainer_write_checkpoint(t);
+    if (status == HY_OK) return HY_OK;
+    hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
+           hy_error_message());
+    return HY_OK;
+}
+
+/* A disk that is full ends the record, not the run. */
+static void write_metrics(hy_trainer *t, const hy_step_info *info, double val_loss) {
+    if (hy_metrics_line(t, info, val_loss) == HY_OK) return;
+    hy_say(t, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
+    hy_writer_close(t->metrics, false);
+    t->metrics = NULL;
+}
+
+static hy_status one_step(hy_trainer *t) {
+    hy_step_info info;
+    double val_loss = NAN;
+    HY_TRY(hy_trainer_run_step(t, &info));
+    bool is_last = t->progress.step >= t->steps_total;
+    if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
+    if (is_last || is_due(t->settings.eval.eval_every, t->progress.step)) {
+        HY_TRY(validate(t, &val_loss));
+    }
+    write_metrics(t, &info, val_loss);
+    if (!is_last && is_due(t->settings.save.save_every, t->progress.step)) HY_TRY(save_or_warn(t));
+    return HY_OK;
+}
+
+/* The baseline that a byte model must beat. */
+static hy_status count_ngrams(hy_trainer *t) {
+    uint64_t train_size, val_size;
+    const uint8_t *train = hy_dataset_bytes(t->data, HY_TRAIN, &train_size);
+    const uint8_t *val = hy_dataset_bytes(t->data, HY_VAL, &val_size);
+    if (!train || !val || train_size > NGRAM_TEXT_MAX) return HY_OK;
+    return hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
+}
+
+static hy_status finish(hy_trainer *t) {
+    double val_loss;
+    if (t->progress.val_step != t->progress.step || isnan(t->progress.val_loss)) {
+        HY_TRY(validate(t, &val_loss)); /* a finished run that was resumed */
+    }
+    HY_TRY(count_ngrams(t));
+    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_write_checkpoint(t));
+    HY_TRY(hy_summary_write(t, true));
+    return hy_metrics_close(t);
+}
+
+static hy_status stop(hy_trainer *t) {
+    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_write_checkpoint(t));
+    HY_TRY(hy_summary_write(t, false));
+    HY_TRY(hy_metrics_close(t));
+    return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
+}
+
+hy_status hy_trainer_run(hy_trainer *t) {
+    while (t->progress.step < t->steps_total) {
+        if (atomic_load(&t->stop_requested)) return stop(t);
+        HY_TRY(one_step(t));
+    }
+    return finish(t);
+}

@@ -1,0 +1,138 @@
+/* save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
+ * whole or nothing. Tensors leave the device one by one through a staging block, so saving needs no
+ * second copy of anything. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "formats/checkpoint.h"
+#include "trainer/state_files.h"
+
+#define STAGING_BYTES (8u << 20)
+
+void hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILE_COUNT]) {
+    files[0] = (hy_state_file){.name = "weights.safetensors", .part_count = 1};
+    files[0].part[0].prefix = "";
+    files[0].part[0].store = t->has_master ? &t->master : &t->weights;
+    files[1] = (hy_state_file){.name = "optimizer.safetensors", .part_count = 2};
+    files[1].part[0].prefix = "m.";
+    files[1].part[0].store = &t->m;
+    files[1].part[1].prefix = "v.";
+    files[1].part[1].store = &t->v;
+}
+
+static hy_safetensors_entry *list_entries(const hy_trainer *t, const hy_state_file *file,
+                                          char (*names)[HY_STATE_NAME_MAX]) {
+    const hy_params *params = &t->model->params;
+    hy_safetensors_entry *entries =
+        calloc((size_t)hy_state_tensors(t, file), sizeof *entries);
+    for (int32_t p = 0, i = 0; entries && p < file->part_count; p++) {
+        for (int32_t k = 0; k < params->count; k++, i++) {
+            const hy_param *param = &params->list[k];
+            snprintf(names[i], HY_STATE_NAME_MAX, "%s%s", file->part[p].prefix, param->name);
+            entries[i] = (hy_safetensors_entry){
+                .name = names[i],
+                .dtype = file->part[p].store->layout.items[k].dtype,
+                .ndim = param->ndim,
+                .shape = {param->shape[0], param->shape[1]},
+            };
+        }
+    }
+    return entries;
+}
+
+static hy_status put_tensor(hy_trainer *t, hy_safetensors_writer *writer, const hy_store *store,
+                            int32_t item, char *staging) {
+    const hy_layout_item *entry = &store->layout.items[item];
+    const char *home = hy_store_home(store, item);
+    uint64_t bytes = (uint64_t)entry->count * hy_dtype_size(entry->dtype);
+    for (uint64_t at = 0; at < bytes; at += STAGING_BYTES) {
+        uint64_t size = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
+        HY_TRY(t->backend->copy(t->compute, staging, home + at, size));
+        HY_TRY(t->backend->stream_sync(t->compute));
+        HY_TRY(hy_safetensors_put(writer, staging, size));
+    }
+    return HY_OK;
+}
+
+static hy_status put_tensors(hy_trainer *t, const hy_state_file *file,
+                             hy_safetensors_writer *writer) {
+    char *staging = malloc(STAGING_BYTES);
+    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
+    hy_status status = HY_OK;
+    for (int32_t p = 0; p < file->part_count && status == HY_OK; p++) {
+        for (int32_t k = 0; k < t->model->params.count && status == HY_OK; k++) {
+            status = put_tensor(t, writer, file->part[p].store, k, staging);
+        }
+    }
+    free(staging);
+    return status;
+}
+
+static hy_status write_state_file(hy_trainer *t, hy_checkpoint *checkpoint,
+                                  const hy_state_file *file) {
+    size_t count = (size_t)hy_state_tensors(t, file);
+    char(*names)[HY_STATE_NAME_MAX] = calloc(count, sizeof *names);
+    hy_safetensors_entry *entries = names ? list_entries(t, file, names) : NULL;
+    hy_safetensors_writer *writer = NULL;
+    uint64_t hash, size;
+    hy_status status = entries ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to list %s", file->name);
+    if (status == HY_OK) {
+        static const char *const metadata[] = {"format", "hybrid-train", NULL};
+        status = hy_safetensors_create(hy_checkpoint_path(checkpoint, file->name), entries, count,
+                                       metadata, &writer);
+    }
+    if (status == HY_OK) {
+        status = put_tensors(t, file, writer);
+        if (status != HY_OK) hy_safetensors_abandon(writer);
+    }
+    if (status == HY_OK) status = hy_safetensors_finish(writer, &hash, &size);
+    if (status == HY_OK) status = hy_checkpoint_add(checkpoint, file->name, hash, size);
+    free(entries);
+    free(names);
+    return status;
+}
+
+static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
+    hy_state_file files[HY_STATE_FILE_COUNT];
+    hy_state_files(t, files);
+    for (int i = 0; i < HY_STATE_FILE_COUNT; i++) {
+        HY_TRY(write_state_file(t, checkpoint, &files[i]));
+    }
+    hy_text json = {0};
+    hy_progress_write(t, &json);
+    hy_status status = hy_text_status(&json);
+    if (status == HY_OK) status = hy_checkpoint_put(checkpoint, "trainer.json", json.data, json.size);
+    hy_text_free(&json);
+    if (status != HY_OK) return status;
+    return hy_checkpoint_put(checkpoint, "config.cfg", t->config_text, strlen(t->config_text));
+}
+
+hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
+    double begin = hy_clock();
+    hy_checkpoint *checkpoint;
+    if (!t->out[0]) {
+        return hy_fail(HY_ERR_STATE, "this run has no folder (out = none), so nothing can be saved");
+    }
+    HY_TRY(hy_checkpoint_begin(t->out, t->progress.step, &checkpoint));
+    hy_status status = write_files(t, checkpoint);
+    if (status != HY_OK) {
+        hy_checkpoint_abort(checkpoint);
+        return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);
+    }
+    HY_TRY(hy_checkpoint_commit(checkpoint));
+    t->saved_step = t->progress.step;
+    char path[HY_PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/checkpoint-%lld", t->out, (long long)t->progress.step);
+    if (t->observer.on_save) {
+        t->observer.on_save(t->observer.user, path, hy_clock() - begin, t->checkpoint_bytes);
+    }
+    return hy_checkpoint_prune(t->out, (int)t->settings.save.keep);
+}
+
+uint64_t hy_trainer_checkpoint_size(const hy_trainer *t) {
+    /* weights, m and v in fp32; headers and JSON are small beside them */
+    return (uint64_t)t->model->params.elements * 3 * sizeof(float);
+}

@@ -1,0 +1,87 @@
+/* summary_json.c: OUT/summary.json: what the run came to, for people's scripts. Written whole. */
+#include <math.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "trainer/trainer.h"
+
+static void put_memory(const hy_phase_summary *p, hy_json_writer *w) {
+    hy_json_open_object(w, "classes");
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        const hy_memory_cell *cell = &p->memory[cls];
+        if (cell->place == HY_NOWHERE) continue;
+        hy_json_open_object(w, hy_class_name((hy_class)cls));
+        hy_json_put_string(w, "place", hy_place_name(cell->place));
+        hy_json_put_string(w, "dtype", hy_dtype_name(cell->dtype));
+        hy_json_put_int(w, "planned_bytes", (int64_t)cell->planned_bytes);
+        hy_json_put_int(w, "measured_bytes", (int64_t)cell->measured_bytes);
+        hy_json_close_object(w);
+    }
+    hy_json_close_object(w);
+}
+
+static void put_phases(const hy_summary *s, hy_json_writer *w) {
+    hy_json_open_object(w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        const hy_phase_summary *p = &s->phases[i];
+        hy_json_open_object(w, hy_phase_name((hy_phase)i));
+        hy_json_put_int(w, "steps", p->steps);
+        hy_json_put_double(w, "seconds", p->seconds);
+        hy_json_put_int(w, "vram_planned_bytes", (int64_t)p->vram_planned_bytes);
+        hy_json_put_int(w, "vram_peak_bytes", (int64_t)p->vram_peak_bytes);
+        hy_json_put_double(w, "wait_seconds", p->wait_seconds);
+        hy_json_put_int(w, "bytes_moved", (int64_t)p->bytes_moved);
+        put_memory(p, w);
+        hy_json_close_object(w);
+    }
+    hy_json_close_object(w);
+}
+
+static void put_results(const hy_summary *s, hy_json_writer *w) {
+    hy_json_put_int(w, "steps", s->steps);
+    hy_json_put_int(w, "steps_total", s->steps_total);
+    hy_json_put_int(w, "full_steps", s->full_steps);
+    hy_json_put_int(w, "predicted_steps", s->predicted_steps);
+    hy_json_put_int(w, "correct_steps", s->correct_steps);
+    hy_json_put_int(w, "backward_passes", s->backward_passes);
+    hy_json_put_int(w, "skipped_steps", s->skipped_steps);
+    hy_json_put_int(w, "tokens", s->tokens);
+    hy_json_put_int(w, "tokens_per_step", s->tokens_per_step);
+    hy_json_put_double(w, "seconds", s->seconds);
+    hy_json_put_double(w, "tokens_per_second", s->tokens_per_second);
+    hy_json_put_double(w, "flops_per_token", s->flops_per_token);
+    hy_json_put_double(w, "final_loss", s->final_loss);
+    hy_json_put_double(w, "val_loss", s->val_loss);
+    if (s->knows_entropy) {
+        hy_json_put_double(w, "source_entropy", s->source_entropy);
+        hy_json_put_double(w, "val_optimum", s->val_optimum);
+    }
+    if (!isnan(s->ngram_loss)) hy_json_put_double(w, "ngram_loss", s->ngram_loss);
+}
+
+hy_status hy_summary_write(const hy_trainer *t, bool is_finished) {
+    if (!t->out[0]) return HY_OK;
+    hy_summary s;
+    hy_trainer_summary(t, &s);
+    hy_text text = {0};
+    hy_json_writer w;
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_string(&w, "program", "hybrid-train " HYBRID_VERSION);
+    hy_json_put_bool(&w, "finished", is_finished);
+    hy_json_put_string(&w, "model", s.model);
+    hy_json_put_int(&w, "parameters", s.parameters);
+    hy_json_put_string(&w, "device", s.device);
+    hy_json_put_string(&w, "matmul", s.matmul);
+    hy_json_put_string(&w, "data", s.data);
+    put_results(&s, &w);
+    put_phases(&s, &w);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    char path[HY_PATH_MAX];
+    hy_status status = hy_text_status(&text);
+    if (status == HY_OK) status = hy_path_join(path, sizeof path, t->out, "summary.json");
+    if (status == HY_OK) status = hy_file_write_atomic(path, text.data, text.size);
+    hy_text_free(&text);
+    return status;
+}

@@ -1,0 +1,121 @@
+/* trainer.c: the handle behind hybrid.h: made, looked at, destroyed. */
+#include "trainer/trainer.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...) {
+    if (!t->observer.on_message) return;
+    char text[2 * HY_ERROR_MESSAGE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    t->observer.on_message(t->observer.user, level, text);
+}
+
+hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
+                            hy_trainer **out) {
+    *out = NULL;
+    hy_trainer *t = calloc(1, sizeof *t);
+    if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
+    t->settings = *hy_config_settings(config);
+    if (observer) t->observer = *observer;
+    t->ngram_loss = NAN;
+    hy_status status = hy_config_print(config, &t->config_text);
+    if (status == HY_OK) status = hy_trainer_build(t);
+    if (status != HY_OK) {
+        hy_trainer_destroy(t);
+        return status;
+    }
+    *out = t;
+    return HY_OK;
+}
+
+void hy_trainer_destroy(hy_trainer *t) {
+    if (!t) return;
+    hy_trainer_tear_down(t);
+    free(t);
+}
+
+hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
+    hy_step_info unused;
+    return hy_trainer_run_step(t, info ? info : &unused);
+}
+
+hy_status hy_trainer_save(hy_trainer *t) { return hy_trainer_write_checkpoint(t); }
+
+void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->stop_requested, true); }
+
+static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {
+    const hy_progress *p = &t->progress;
+    *out = (hy_phase_summary){
+        .steps = p->phase_steps[phase],
+        .seconds = p->phase_seconds[phase],
+        .wait_seconds = p->phase_wait[phase],
+        .bytes_moved = (uint64_t)p->phase_bytes_moved[phase],
+        .vram_planned_bytes = hy_ledger_planned(&t->ledger, phase, HY_DEVICE),
+        .vram_peak_bytes = t->ledger.phase_peak[phase],
+    };
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        const hy_cell *cell = &t->ledger.cell[cls][phase];
+        out->memory[cls] = (hy_memory_cell){.place = cell->place,
+                                            .dtype = cell->dtype,
+                                            .planned_bytes = cell->planned,
+                                            .measured_bytes = cell->measured};
+    }
+}
+
+void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
+    const hy_progress *p = &t->progress;
+    const hy_settings *s = &t->settings;
+    const hy_dataset_facts *data = hy_dataset_describe(t->data);
+    *out = (hy_summary){
+        .model = s->model,
+        .device = t->backend->facts.name,
+        .matmul = t->backend->facts.detail,
+        .data = data->description,
+        .out = t->out,
+        .parameters = t->model->params.elements,
+        .steps_total = t->steps_total,
+        .steps = p->step,
+        .full_steps = p->phase_steps[HY_WARMUP] + p->phase_steps[HY_FULL],
+        .correct_steps = p->phase_steps[HY_CORRECT],
+        .backward_passes = p->backward_passes,
+        .skipped_steps = p->skipped,
+        .tokens = p->tokens,
+        .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
+        .seconds = p->seconds,
+        .tokens_per_second = p->seconds > 0 ? (double)p->tokens / p->seconds : 0,
+        .flops_per_token =
+            hy_shape_flops_per_token(&t->model->shape, (int32_t)s->train.seq_len),
+        .final_loss = hy_trainer_tail_loss(t),
+        .val_loss = p->val_loss,
+        .knows_entropy = data->knows_entropy,
+        .source_entropy = data->entropy,
+        .val_optimum = data->val_optimum,
+        .ngram_loss = t->ngram_loss,
+        .checkpoint_bytes = t->checkpoint_bytes,
+    };
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        summarise_phase(t, (hy_phase)i, &out->phases[i]);
+    }
+}
+
+hy_status hy_model_parameters(const char *preset, int64_t *parameters) {
+    hy_config *config;
+    hy_shape shape;
+    hy_params params = {0};
+    HY_TRY(hy_config_create(&config));
+    hy_status status = hy_config_set(config, "model", preset, HY_FROM_CALLER);
+    if (status == HY_OK) status = hy_shape_from_settings(hy_config_settings(config), &shape);
+    if (status == HY_OK) status = hy_params_init(&params, &shape);
+    if (status == HY_OK) *parameters = params.elements;
+    hy_params_fini(&params);
+    hy_config_destroy(config);
+    return status;
+}

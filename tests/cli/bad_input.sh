@@ -1,0 +1,157 @@
+# bad_input.sh: wrong data, shapes, numbers and folders: exit code 2, one message, nothing written.
+
+# bytes N OCTAL: N times one byte.
+bytes() { head -c "$1" /dev/zero | tr '\000' "$2"; }
+
+# A shard as llm.c writes it: 256 int32 of header (20240520, 1, count), then uint16 tokens.
+shard() { # magic count-of-tokens-in-header tokens-written token
+    printf "$1"'\001\000\000\000'
+    printf "\\$(printf %o $(($2 % 256)))\\$(printf %o $(($2 / 256)))\\000\\000"
+    head -c 1012 /dev/zero
+    i=0
+    while [ $i -lt "$3" ]; do
+        printf "$4"
+        i=$((i + 1))
+    done
+}
+magic='\210\330\064\001'
+
+test_missing_data_file() {
+    run_tiny --data nowhere.txt --out out
+    expect_refusal "nowhere.txt"
+}
+
+test_empty_data_file() {
+    : > empty.txt
+    run_tiny --data empty.txt --out out
+    expect_refusal "empty.txt"
+}
+
+test_empty_data_folder() {
+    mkdir texts
+    run_tiny --data texts --out out
+    expect_refusal "texts"
+}
+
+test_good_shard_is_accepted() {
+    shard "$magic" 2000 2000 '\101\000' > good.bin
+    run_tiny --data good.bin --out out
+    expect_code 0
+    expect_file out/summary.json
+}
+
+test_shard_with_a_wrong_header() {
+    shard '\001\002\003\004' 2000 2000 '\101\000' > wrong.bin
+    run_tiny --data wrong.bin --out out
+    expect_refusal "wrong.bin"
+}
+
+test_shard_with_a_cut_tail() {
+    shard "$magic" 2000 1999 '\101\000' > cut.bin
+    run_tiny --data cut.bin --out out
+    expect_refusal "cut.bin" "2000"
+}
+
+test_shard_with_tokens_beyond_the_vocabulary() {
+    shard "$magic" 2000 2000 '\054\001' > big.bin
+    run_tiny --data big.bin --out out
+    expect_refusal "big.bin" "300" "255"
+}
+
+test_sequence_longer_than_the_data() {
+    bytes 100 x > short.txt
+    run_tiny --data short.txt --seq-len 400 --out out
+    expect_refusal "short.txt" "100 tokens" "401"
+}
+
+test_sequence_longer_than_the_context() {
+    run_tiny --context 16 --out out
+    expect_refusal "32" "16"
+}
+
+test_heads_that_do_not_divide_the_width() {
+    run_tiny --width 30 --heads 4 --out out
+    expect_refusal "30" "4"
+}
+
+test_kv_heads_that_do_not_divide_the_heads() {
+    run_tiny --heads 4 --kv-heads 3 --out out
+    expect_refusal "3" "4"
+}
+
+test_negative_and_absurd_numbers() {
+    for wrong in "--steps -5" "--batch-size 0" "--layers 99999999" "--lr -1" "--lr nan" "--lr inf" \
+        "--seq-len 1e300" "--val-fraction 1.5" "--seed -1" "--threads -2" "--builtin-bytes 1" \
+        "--batch-size 99999999999999999999" "--beta1 1" "--temperature -0.5" "--keep 1.5"; do
+        # shellcheck disable=SC2086
+        run_tiny $wrong --out out
+        expect_refusal "${wrong%% *}" "accepted"
+    done
+}
+
+test_model_that_can_never_fit() {
+    run_tiny --layers 1000 --width 65536 --out out
+    expect_refusal
+}
+
+test_output_folder_that_cannot_be_made() {
+    : > file
+    run_tiny --out file/below/out
+    expect_refusal "file/below/out"
+}
+
+test_output_folder_without_permission() {
+    [ "$(id -u)" != 0 ] || skip "root may write everywhere"
+    mkdir locked
+    chmod 500 locked
+    run_tiny --out locked/out
+    expect_refusal "locked"
+    chmod 700 locked
+}
+
+test_existing_run_needs_resume_or_overwrite() {
+    run_tiny --out out
+    expect_code 0
+    sum=$(cat out/metrics.jsonl out/summary.json | cksum)
+    run_tiny --out out
+    expect_refusal "out" "--resume" "--overwrite"
+    expect_same "$(cat out/metrics.jsonl out/summary.json | cksum)" "$sum" "the first run's files"
+    run_tiny --out out --steps 2 --overwrite
+    expect_code 0
+    expect_same "$(wc -l < out/metrics.jsonl)" 2 "lines after --overwrite"
+}
+
+test_nothing_to_resume() {
+    run --resume
+    expect_refusal "resume"
+    run --resume nowhere
+    expect_refusal "nowhere"
+    mkdir empty
+    run --resume empty
+    expect_refusal "empty"
+}
+
+test_checkpoint_of_another_shape() {
+    run_tiny --out out
+    expect_code 0
+    run --resume out --layers 2
+    expect_refusal "another model"
+    run --resume out --width 64
+    expect_refusal "another model"
+}
+
+test_checkpoint_of_another_preset() {
+    run_tiny --out out
+    expect_code 0
+    run --resume out --model tiny-gpt2
+    expect_refusal "another model" "nano" "tiny-gpt2"
+}
+
+test_damaged_checkpoint_is_named() {
+    run_tiny --out out --steps 2
+    expect_code 0
+    printf 'XXXX' | dd of=out/checkpoint-2/weights.safetensors bs=1 seek=2000 conv=notrunc 2> /dev/null
+    run --resume out
+    [ "$code" != 0 ] || fail "a damaged checkpoint was loaded"
+    expect_err "checkpoint-2"
+}

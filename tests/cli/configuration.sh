@@ -1,0 +1,91 @@
+# configuration.sh: files, --set, flags, their order of strength and their errors.
+
+test_print_config_shows_the_origin_of_each_value() {
+    cat > my.cfg <<'END'
+train: {
+  batch_size = 3;
+  seq_len = 48;
+};
+END
+    run --print-config --profile aggressive --config my.cfg --set seq_len=56 --lr 0.02
+    expect_code 0
+    expect_out 'profile = "aggressive";  # flag --profile'
+    expect_out "batch_size = 3;  # my.cfg:2"
+    expect_out "seq_len = 56;  # --set"
+    expect_out "lr = 0.02;  # flag --lr"
+    expect_out "beta1 = 0.9;  # "
+    expect_nothing_written
+}
+
+test_flag_beats_set_beats_file_whatever_the_order() {
+    echo 'train: { batch_size = 3; };' > a.cfg
+    run --print-config --batch-size 5 --set batch_size=4 --config a.cfg
+    expect_out "batch_size = 5;  # flag --batch-size"
+    run --print-config --set batch_size=4 --config a.cfg
+    expect_out "batch_size = 4;  # --set"
+    run --print-config --config a.cfg --profile aggressive
+    expect_out "batch_size = 3;  # a.cfg:1"
+}
+
+test_later_file_and_later_flag_win() {
+    echo 'train: { batch_size = 3; };' > a.cfg
+    echo 'train: { batch_size = 7; };' > b.cfg
+    run --print-config --config a.cfg --config b.cfg
+    expect_out "batch_size = 7;  # b.cfg:1"
+    run --print-config --batch-size 5 --batch-size=6
+    expect_out "batch_size = 6;  # flag --batch-size"
+}
+
+test_printed_config_loads_again_to_the_same_values() {
+    run --print-config --profile aggressive --lr 0.0123 --prompt 'say "hi" \ there'
+    cp "$stdout" printed.cfg
+    run --print-config --config printed.cfg
+    expect_code 0
+    expect_same "$(sed 's/;  #.*//' "$stdout")" "$(sed 's/;  #.*//' printed.cfg)" "values"
+}
+
+test_card_file_is_found_by_name() {
+    run --print-config --config rtx5080
+    expect_code 0
+    expect_out "# gpu/rtx5080:"
+}
+
+test_wrong_value_from_a_flag() {
+    run --batch-size many
+    expect_refusal "--batch-size" "many" "1 to 65536"
+    run --device gpu
+    expect_refusal "--device" "auto, cpu, cuda"
+    run --profile agressive
+    expect_refusal "agressive" "aggressive"
+}
+
+test_wrong_value_from_set() {
+    run --set batch_size=0
+    expect_refusal "--set" "batch_size" "1 to 65536"
+    run --set nonsense=1
+    expect_refusal "--set" "nonsense"
+    run --set batch_size
+    expect_refusal "--set needs key=value" '"batch_size"'
+}
+
+test_wrong_value_in_a_file_names_file_and_line() {
+    printf 'train: {\n  seq_len = 32;\n  batch_size = -4;\n};\n' > bad.cfg
+    run --config bad.cfg
+    expect_refusal "bad.cfg:3" "batch_size" "1 to 65536"
+    printf 'train: {\n  batch_sise = 4;\n};\n' > bad.cfg
+    run --config bad.cfg
+    expect_refusal "bad.cfg:2" "batch_sise" "batch_size"
+    printf 'train: {\n  batch_size = ;\n};\n' > bad.cfg
+    run --config bad.cfg
+    expect_refusal "bad.cfg:2"
+}
+
+test_missing_config_file() {
+    run --config nowhere.cfg
+    expect_refusal "nowhere.cfg"
+}
+
+test_unknown_model_names_the_nearest() {
+    run --model gpt2-142m
+    expect_refusal "gpt2-142m" "gpt2-124m"
+}

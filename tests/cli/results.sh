@@ -1,0 +1,129 @@
+# results.sh: what a short run writes and says.
+
+test_short_run_writes_metrics_summary_and_checkpoint() {
+    run_tiny --out out
+    expect_code 0
+    expect_file out/metrics.jsonl
+    expect_file out/summary.json
+    expect_file out/checkpoint-6
+    expect_same "$(find . -name '.*' ! -name . | wc -l)" 0 "unfinished files"
+}
+
+test_metrics_are_one_json_object_per_step() {
+    run_tiny --out out
+    expect_same "$(wc -l < out/metrics.jsonl)" 6 "lines"
+    values=$(json_lines out/metrics.jsonl) || exit 1
+    for line in 1 2 3 4 5 6; do
+        expect_keys "$values" $line step phase loss lr grad_norm tokens tokens_per_second seconds \
+            confidence precision batch_size grad_accum vram_bytes vram_peak_bytes \
+            host_pinned_bytes wait_seconds bytes_moved
+        printf '%s\n' "$values" | grep -q "^$line.step$tab$line\$" || fail "step of line $line"
+    done
+    printf '%s\n' "$values" | grep -q "^6.tokens${tab}384\$" || fail "6 steps of 64 tokens are 384"
+}
+
+test_summary_has_the_promised_keys() {
+    run_tiny --out out
+    values=$(json_values out/summary.json) || exit 1
+    expect_keys "$values" "" model parameters device steps full_steps predicted_steps correct_steps \
+        backward_passes tokens seconds tokens_per_second final_loss val_loss
+    for phase in warmup full predict correct; do
+        expect_keys "$values" ".phases.$phase" steps seconds vram_planned_bytes vram_peak_bytes \
+            wait_seconds
+    done
+    printf '%s\n' "$values" | grep -q "^.steps${tab}6\$" || fail "not 6 steps"
+}
+
+test_run_says_what_it_is_and_what_it_came_to() {
+    run_tiny --out out
+    for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
+        "out       out" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
+        "planned" "measured" "weights" "true entropy of the source" "5-gram" "above the true entropy" \
+        "better than the 5-gram" "sample" "everything is in out" "--resume out"; do
+        expect_out "$words"
+    done
+}
+
+test_out_none_writes_nothing() {
+    run_tiny --out none
+    expect_code 0
+    expect_out "nothing is written"
+    expect_nothing_written
+}
+
+test_default_folder_is_below_runs() {
+    run_tiny
+    expect_code 0
+    expect_same "$(ls runs | grep -c '^nano-')" 1 "runs/nano-*"
+}
+
+test_quiet_says_nothing() {
+    run_tiny --out out --quiet
+    expect_code 0
+    expect_empty "$stdout"
+    expect_empty "$stderr"
+    expect_file out/summary.json
+    run_tiny --out out -q
+    expect_code 2
+    expect_empty "$stdout"
+    expect_err "hybrid-train: error: "
+}
+
+test_json_is_alone_on_standard_output() {
+    run_tiny --out none --json
+    expect_code 0
+    expect_same "$(wc -l < "$stdout")" 1 "lines"
+    values=$(json_values "$stdout") || exit 1
+    expect_keys "$values" "" model parameters steps final_loss val_loss phases.full.steps
+    expect_err "held-out loss"
+    run_tiny --out none --json --quiet
+    json_values "$stdout" > /dev/null || exit 1
+    expect_empty "$stderr"
+}
+
+test_no_escape_codes_away_from_a_terminal() {
+    run_tiny --out out --eval-every 2 --save-every 2
+    expect_code 0
+    cat "$stdout" "$stderr" > all
+    ! grep -q "$escape" all || fail "an escape code"
+    ! grep -q "$return_mark" all || fail "a carriage return"
+}
+
+test_sample_shows_control_bytes_safely() {
+    # Tokens 27 and 7 only: whatever the model samples is a control byte.
+    i=0
+    while [ $i -lt 400 ]; do
+        printf '\033\007\033\033'
+        i=$((i + 1))
+    done > control.txt
+    run_tiny --data control.txt --out none --steps 40 --lr 0.01 --temperature 0.1
+    expect_code 0
+    ! grep -q "$escape" "$stdout" || fail "an escape code reached the terminal"
+    expect_out '\x1b'
+}
+
+test_same_seed_same_losses_and_another_seed_others() {
+    run_tiny --out a --seed 5
+    run_tiny --out b --seed 5
+    run_tiny --out c --seed 6
+    expect_same "$(losses a)" "$(losses b)" "losses of one seed"
+    [ "$(losses a)" != "$(losses c)" ] || fail "the seed changes nothing"
+}
+
+test_finished_run_goes_on_to_more_steps() {
+    run_tiny --out out
+    run --resume out --steps 8
+    expect_code 0
+    expect_same "$(wc -l < out/metrics.jsonl)" 8 "lines"
+    expect_file out/checkpoint-8
+}
+
+test_printed_command_resumes_the_run() {
+    run_tiny --out "a folder's name"
+    expect_code 0
+    command=$(sed -n 's/^train longer with: *//p' "$stdout")
+    eval "$command" > "$stdout" 2> "$stderr"
+    code=$?
+    expect_code 0
+    expect_same "$(wc -l < "a folder's name/metrics.jsonl")" 12 "lines"
+}

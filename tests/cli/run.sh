@@ -1,0 +1,10 @@
+#!/bin/sh
+# run.sh [SUITE ...]: end-to-end tests of the program hybrid-train.
+#
+# The program is $HYBRID_TRAIN, else $HYBRID_BIN/hybrid-train, else build/bin/hybrid-train. Without
+# arguments all suites run. The last line says how many tests passed and failed.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/harness.sh"
+[ -x "$program" ] || { echo "$program is missing: build it first"; echo "0 passed, 1 failed"; exit 1; }
+for suite in ${*:-usage configuration bad_input results terminal signals}; do run_suite "$suite"; done
+finish

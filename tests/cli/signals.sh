@@ -1,0 +1,120 @@
+# signals.sh: stopping a run in order, at once, or by force, and going on exactly where it was.
+
+long="$tiny --steps 600 --save-every 20"
+
+# start ARGS: the program in the background, its number in $pid.
+start() {
+    "$program" "$@" > "$stdout" 2> "$stderr" < /dev/null &
+    pid=$!
+}
+
+# wait_for COMMAND: until it succeeds, for a minute at most.
+wait_for() {
+    tries=0
+    until eval "$*"; do
+        tries=$((tries + 1))
+        [ $tries -lt 3000 ] || fail "waited in vain for: $*"
+        sleep 0.02
+    done
+}
+
+# A step that takes seconds, as it is made of many micro-batches.
+start_slow() {
+    # shellcheck disable=SC2086
+    start $tiny --steps 5 --grad-accum-steps 20000 --out out
+    wait_for "grep -q '^out ' '$stdout'"
+    sleep 0.3
+}
+
+undisturbed() {
+    # shellcheck disable=SC2086
+    run $long --out whole
+    expect_code 0
+}
+
+test_interrupt_saves_and_resume_ends_with_the_same_losses() {
+    undisturbed
+    # shellcheck disable=SC2086
+    start $long --out out
+    wait_for "ls out/checkpoint-* > /dev/null 2>&1"
+    kill -INT $pid
+    wait $pid
+    code=$?
+    expect_code 75
+    expect_err "stopping after this step; again to end at once"
+    expect_out "stopped after step"
+    expect_out "--resume out"
+    [ "$(wc -l < out/metrics.jsonl)" -lt 600 ] || fail "it was not stopped"
+    run --resume out
+    expect_code 0
+    expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
+    expect_same "$(json_values out/summary.json | grep -E '^.(final|val)_loss')" \
+        "$(json_values whole/summary.json | grep -E '^.(final|val)_loss')" "final losses"
+}
+
+test_terminate_stops_like_interrupt() {
+    # shellcheck disable=SC2086
+    start $long --out out
+    wait_for "ls out/checkpoint-* > /dev/null 2>&1"
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    expect_code 75
+    run --resume out --out out
+    expect_code 0
+}
+
+test_signal_before_the_first_step_stops_after_saving_too() {
+    # shellcheck disable=SC2086
+    timeout -s TERM 0.01 "$program" $long --out out > "$stdout" 2> "$stderr"
+    code=$?
+    # timeout(1) says 124 whatever the program said; a start slower than its patience says 143.
+    [ $code = 124 ] || [ $code = 143 ] || fail "exit code $code"
+    ! grep -q 'error' "$stderr" || fail "$(cat "$stderr")"
+}
+
+test_second_signal_ends_at_once() {
+    start_slow
+    kill -INT $pid
+    wait_for "grep -q 'again to end at once' '$stderr'"
+    sleep 0.3
+    kill -0 $pid 2> /dev/null || fail "the step ended too soon for this test"
+    kill -INT $pid
+    wait $pid
+    code=$?
+    expect_code 130
+    [ ! -e out/checkpoint-1 ] || fail "the step was finished"
+}
+
+test_kill_loses_no_checkpoint_and_resume_gives_the_same_losses() {
+    undisturbed
+    # shellcheck disable=SC2086
+    start $long --out out
+    wait_for "ls -d out/checkpoint-?0 out/checkpoint-??0 > /dev/null 2>&1"
+    kill -KILL $pid
+    wait $pid 2> /dev/null
+    code=$?
+    expect_code 137
+    run --resume out
+    expect_code 0
+    expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
+}
+
+test_quiet_run_stops_without_a_word() {
+    # shellcheck disable=SC2086
+    start $long --out out --quiet
+    wait_for "ls out/checkpoint-* > /dev/null 2>&1"
+    kill -INT $pid
+    wait $pid
+    code=$?
+    expect_code 75
+    expect_empty "$stdout"
+    expect_empty "$stderr"
+}
+
+test_reader_that_leaves_does_not_end_the_run() {
+    # shellcheck disable=SC2086
+    { "$program" $long --out out 2> "$stderr"; echo $? > code; } | head -n 1 > /dev/null
+    expect_same "$(cat code)" 0 "exit code"
+    expect_file out/checkpoint-600
+}

@@ -1,0 +1,166 @@
+# usage.sh: help, version, flags right and wrong, the actions that show something and stop.
+
+test_help_teaches_by_example_and_writes_nothing() {
+    run --help
+    expect_code 0
+    expect_out "hybrid-train --profile aggressive"
+    expect_out "--resume"
+    expect_out "--batch-size INTEGER"
+    expect_out "Exit codes"
+    expect_empty "$stderr"
+    expect_nothing_written
+}
+
+test_help_all_shows_every_key() {
+    run --print-config
+    keys=$(sed -n 's/^ *\([a-z_0-9]*\) = .*/\1/p' "$stdout" | tr _ -)
+    [ -n "$keys" ] || fail "no keys in --print-config"
+    run --help=all
+    expect_code 0
+    for key in $keys; do expect_out "--$key"; done
+}
+
+test_help_on_a_key_shows_what_it_accepts() {
+    for topic in lr --lr optimizer.lr; do
+        run --help $topic
+        expect_code 0
+        expect_out "--lr NUMBER"
+        expect_out "accepts: 0 to 10"
+        expect_out "optimizer.lr"
+    done
+    run --help model
+    expect_out "nano"
+    expect_out "gpt2-124m"
+}
+
+test_help_on_nothing_known_suggests_a_topic() {
+    run --help batchsize
+    expect_refusal 'no help on "batchsize"' "did you mean batch-size?"
+}
+
+test_version() {
+    run --version
+    expect_code 0
+    grep -qE '^hybrid-train [0-9]+\.[0-9]+\.[0-9]+$' "$stdout" || fail "$(cat "$stdout")"
+}
+
+test_unknown_flag_names_the_nearest() {
+    run --batchsize 8
+    expect_refusal "unknown flag --batchsize" "did you mean --batch-size?"
+    run --batch=8
+    expect_refusal "unknown flag --batch;" "did you mean --batch-size?"
+    run --wholly-unlike-anything
+    expect_refusal "unknown flag --wholly-unlike-anything" "--help all"
+    run -x
+    expect_refusal "unknown flag -x"
+}
+
+test_missing_value_says_what_is_accepted() {
+    run --batch-size
+    expect_refusal "--batch-size needs a value" "1 to 65536"
+    run --batch-size --stesp 5
+    expect_refusal "--batch-size needs a value"
+    run --profile --quiet
+    expect_refusal "--profile needs a value" "conservative, balanced, aggressive"
+    run --set
+    expect_refusal "--set needs a value" "key=value"
+    run --config
+    expect_refusal "--config needs a value"
+}
+
+test_stray_argument_names_the_flag_it_wants() {
+    run book.txt
+    expect_refusal 'unexpected argument "book.txt"' "--data book.txt"
+    run my.cfg
+    expect_refusal "--config my.cfg"
+    run gpt2-124m
+    expect_refusal "--model gpt2-124m"
+    run --overwrite false
+    expect_refusal "--overwrite=false"
+}
+
+test_switches_have_three_spellings() {
+    run --print-config --no-shuffle
+    expect_out "shuffle = false;  # flag --shuffle"
+    run --print-config --shuffle=false
+    expect_out "shuffle = false;  # flag --shuffle"
+    run --print-config --no-shuffle --shuffle
+    expect_out "shuffle = true;  # flag --shuffle"
+    run --no-shuffle=true
+    expect_refusal "--no-shuffle takes no value"
+    run --quiet=yes
+    expect_refusal "--quiet takes no value"
+}
+
+test_names_from_other_trainers_are_understood() {
+    run --print-config --no-checkpointing
+    expect_out 'recompute = "none"'
+    run --print-config --checkpoint-every-layer
+    expect_out 'recompute = "all"'
+    run --print-config --learning_rate 0.5
+    expect_out "lr = 0.5"
+}
+
+test_doctor_fits_one_screen_and_writes_nothing() {
+    run --doctor
+    expect_code 0
+    for word in CPU GFLOP/s memory pinnable disk CUDA "what fits" "An estimate"; do
+        expect_out "$word"
+    done
+    grep -qE '^ *gpt2-124m +124.4M +1.85 GiB +(yes|barely|no)$' "$stdout" || fail "$(cat "$stdout")"
+    [ "$(wc -l < "$stdout")" -le 45 ] || fail "$(wc -l < "$stdout") lines"
+    expect_nothing_written
+}
+
+test_list_models_shows_sizes_and_shapes() {
+    run --list-models
+    expect_code 0
+    grep -qE '^ *gpt2-124m +124,439,808 +12 +768 +12 +12 +50257 +1024$' "$stdout" ||
+        fail "$(cat "$stdout")"
+    expect_out "qwen2.5-7b"
+}
+
+test_complete_lists_flags_in_four_fields() {
+    run --complete
+    expect_code 0
+    awk -F '\t' 'NF != 4 || $1 !~ /^--[a-z0-9-]+$/ { print; bad = 1 } END { exit bad }' "$stdout" ||
+        fail "malformed lines"
+    grep -q "^--device${tab}choice${tab}auto, cpu, cuda${tab}" "$stdout" || fail "no --device"
+    grep -q "^--model${tab}name${tab}.*nano" "$stdout" || fail "no models"
+    grep -q "^--no-overwrite${tab}switch" "$stdout" || fail "no negated switch"
+}
+
+test_bash_completion_asks_the_program() {
+    command -v bash > /dev/null || skip "no bash"
+    # What the shell would offer for a line, its last word unfinished.
+    cat > ask.bash <<'END'
+source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+_hybrid_train "$1" "${COMP_WORDS[COMP_CWORD]}"
+printf '%s\n' "${COMPREPLY[@]}"
+END
+    offered() { bash ask.bash "$here/../../completions/hybrid-train.bash" "$program" "$@"; }
+    expect_same "$(offered --batch-s)" "--batch-size" "flags"
+    expect_same "$(offered --device cu)" "cuda" "values of a choice"
+    expect_same "$(offered --model gpt2-12)" "gpt2-124m" "built-in models"
+    touch corpus.txt
+    expect_same "$(offered --data cor)" "corpus.txt" "files"
+}
+
+test_man_page_names_every_flag_of_the_program() {
+    page=$here/../../docs/man/hybrid-train.1
+    run --help program
+    flags=$(sed -n 's/^  \(-[a-zA-Z], \)\{0,1\}--\([a-z-]*\).*/\2/p' "$stdout")
+    [ -n "$flags" ] || fail "no flags in --help program"
+    for flag in $flags; do
+        sed 's/\\-/-/g' "$page" | grep -q -e "--$flag" || fail "--$flag is not in the man page"
+    done
+}
+
+test_full_disk_behind_standard_output_is_an_error() {
+    [ -w /dev/full ] || skip "no /dev/full"
+    "$program" --print-config > /dev/full 2> "$stderr"
+    code=$?
+    expect_code 1
+    expect_err "cannot write to standard output"
+}

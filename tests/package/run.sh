@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# The library as a stranger gets it: what it exports, what it installs, whether a program outside the
+# tree builds against it; and what holds for the tree itself: rooms look only up, make is idempotent.
+#
+# Started by tests/run.sh after a build; HYBRID_BUILD is where that build lies. Ends with the line
+# "N passed, N failed".
+set -uo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+out="${HYBRID_BUILD:-$root/build}"
+rooms=(base kernels memory formats data model optim phases trainer)
+scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-package-XXXXXX")"
+trap 'rm -rf "$scratch"' EXIT
+prefix="$scratch/usr"
+passed=0
+failed=0
+
+# The same variables as the make that started us, but not its job server.
+build() { # shellcheck disable=SC2086
+    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory ${HYBRID_MAKE_ARGS:-} "$@"
+}
+
+check() { # check NAME: the function of that name must succeed
+    if "$1" > "$scratch/log" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok    $1"
+    else
+        failed=$((failed + 1))
+        echo "FAIL  $1"
+        sed 's/^/      /' "$scratch/log"
+    fi
+}
+
+declared_functions() {
+    "${CC:-gcc}" -E -P -I"$root/include" "$root/include/hybrid.h" |
+        grep -o '\bhy_[a-z0-9_]*(' | tr -d '(' | sort -u
+}
+
+the_shared_library_exports_the_public_header_and_nothing_else() {
+    nm -D --defined-only "$out/lib/libhybrid.so" | awk '{ print $3 }' | sort -u > "$scratch/exported"
+    declared_functions > "$scratch/declared"
+    [ -s "$scratch/declared" ] && diff "$scratch/declared" "$scratch/exported"
+}
+
+the_shared_library_needs_no_symbol_that_its_libraries_lack() {
+    local undefined
+    undefined="$(ldd -r "$out/lib/libhybrid.so" 2>&1 | grep 'undefined symbol')"
+    echo "$undefined"
+    [ -z "$undefined" ]
+}
+
+openblas_is_not_linked() {
+    local file needed
+    for file in "$out/lib/libhybrid.so" "$out/bin/hybrid-train"; do
+        needed="$(ldd "$file")" || return 1
+        ! grep -i openblas <<< "$needed" || return 1
+    done
+}
+
+a_room_includes_only_rooms_before_it() {
+    local wrong=0 seen="" room other file
+    for room in "${rooms[@]}"; do
+        seen="$seen $room"
+        while IFS=: read -r file other; do
+            [[ " $seen " == *" $other "* ]] || { echo "$file includes $other/"; wrong=1; }
+        done < <(grep -roE --include='*.[ch]' '^#include "[a-z]+/' "$root/src/$room" |
+            sed -E 's/#include "([a-z]+)\//\1/')
+    done
+    [ "$wrong" = 0 ]
+}
+
+the_programs_include_the_public_header_alone() {
+    local others
+    others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/cli" "$root/examples" |
+        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types)\.h"')"
+    echo "$others"
+    [ -z "$others" ]
+}
+
+a_second_make_does_nothing() {
+    build all > /dev/null 2>&1 && build all > "$scratch/second" 2>&1
+    cat "$scratch/second"
+    grep -q 'Nothing to be done' "$scratch/second" && ! grep -qE '^  [A-Z]+ ' "$scratch/second"
+}
+
+installing_dependencies_is_silent_when_all_are_there() {
+    [ -z "$("$root/scripts/install-deps.sh" --tests 2>&1)" ]
+}
+
+install_puts_everything_under_the_prefix() {
+    build install PREFIX="$prefix" || return 1
+    local file
+    for file in bin/hybrid-train lib/libhybrid.a lib/libhybrid.so lib/libhybrid.so.0 \
+        lib/pkgconfig/hybrid.pc include/hybrid.h include/hybrid_types.h; do
+        [ -e "$prefix/$file" ] || { echo "$file is missing"; return 1; }
+    done
+    "$prefix/bin/hybrid-train" --version
+}
+
+destdir_goes_in_front_of_the_prefix() {
+    build install PREFIX=/usr DESTDIR="$scratch/stage" &&
+        [ -x "$scratch/stage/usr/bin/hybrid-train" ] &&
+        grep -q '^prefix=/usr$' "$scratch/stage/usr/lib/pkgconfig/hybrid.pc"
+}
+
+# A program that knows only what was installed.
+write_program() {
+    cat > "$scratch/outside.c" << 'END'
+#include <hybrid.h>
+#include <stdio.h>
+
+int main(void) {
+    int64_t parameters = 0;
+    if (hy_model_parameters("nano", &parameters) != HY_OK) {
+        fprintf(stderr, "%s\n", hy_error_message());
+        return 1;
+    }
+    printf("%s: %lld parameters\n", HYBRID_VERSION, (long long)parameters);
+    return parameters > 0 ? 0 : 1;
+}
+END
+}
+
+pc() { PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config "$@"; }
+
+a_program_outside_builds_with_the_shared_library() {
+    # shellcheck disable=SC2046
+    write_program && "${CC:-gcc}" -std=c99 -Wall -Wextra -Werror -pedantic "$scratch/outside.c" \
+        -o "$scratch/shared" $(pc --cflags --libs hybrid) &&
+        ldd "$scratch/shared" | grep libhybrid.so.0 &&
+        LD_LIBRARY_PATH="$prefix/lib" "$scratch/shared"
+}
+
+a_program_outside_builds_with_the_static_library() {
+    # shellcheck disable=SC2046
+    write_program && "${CC:-gcc}" "$scratch/outside.c" -o "$scratch/static" $(pc --cflags hybrid) \
+        $(pc --static --libs hybrid | sed 's/-lhybrid/-l:libhybrid.a/') &&
+        ! ldd "$scratch/static" | grep libhybrid && "$scratch/static"
+}
+
+the_header_is_fine_for_c_plus_plus() {
+    if ! command -v g++ > /dev/null; then
+        echo "no g++ here"
+        return 0
+    fi
+    write_program && g++ -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only \
+        -I"$prefix/include" "$scratch/outside.c"
+}
+
+uninstall_leaves_nothing_behind() {
+    build uninstall PREFIX="$prefix" || return 1
+    local left
+    left="$(find "$prefix" ! -type d)"
+    echo "$left"
+    [ -z "$left" ]
+}
+
+check the_shared_library_exports_the_public_header_and_nothing_else
+check the_shared_library_needs_no_symbol_that_its_libraries_lack
+check openblas_is_not_linked
+check a_room_includes_only_rooms_before_it
+check the_programs_include_the_public_header_alone
+check a_second_make_does_nothing
+check installing_dependencies_is_silent_when_all_are_there
+check install_puts_everything_under_the_prefix
+check destdir_goes_in_front_of_the_prefix
+check a_program_outside_builds_with_the_shared_library
+check a_program_outside_builds_with_the_static_library
+check the_header_is_fine_for_c_plus_plus
+check uninstall_leaves_nothing_behind
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,410 @@
+/* reference.h: every op once more, in plain loops and double precision, to test the fast ones against.
+ *
+ * reference_run takes a call whose real tensors are all double (integers stay int32) and follows
+ * kernels.h word for word, as simply as can be. Its backward ops are checked against finite
+ * differences of its forward ops in test_kernels_reference.c. */
+#ifndef HY_TESTS_REFERENCE_H
+#define HY_TESTS_REFERENCE_H
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/ops.h"
+
+static inline double *reference_data(const hy_op_call *c, int i) { return c->t[i].data; }
+
+/* out = value, or out += value */
+static inline void reference_put(const hy_op_call *c, double *out, double value) {
+    *out = c->attr.accumulate ? *out + value : value;
+}
+
+/* ---- matmul and sums --------------------------------------------------------------------------- */
+
+static inline void reference_matmul(const hy_op_call *c) {
+    const double *a = reference_data(c, 0), *b = reference_data(c, 1), *bias = reference_data(c, 3);
+    const double *add = reference_data(c, 4);
+    double *d = reference_data(c, 2);
+    int64_t M = hy_tensor_height(&c->t[2]), N = hy_tensor_width(&c->t[2]);
+    bool ta = c->attr.matmul.trans_a, tb = c->attr.matmul.trans_b;
+    int64_t K = ta ? hy_tensor_height(&c->t[0]) : hy_tensor_width(&c->t[0]);
+    for (int64_t i = 0; i < M; i++) {
+        for (int64_t j = 0; j < N; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; k++) {
+                sum += (ta ? a[k * M + i] : a[i * K + k]) * (tb ? b[j * K + k] : b[k * N + j]);
+            }
+            double value = (double)c->attr.matmul.alpha * sum;
+            if (add) value += add[i * N + j];
+            if (bias) value += bias[j];
+            reference_put(c, &d[i * N + j], value);
+        }
+    }
+}
+
+static inline void reference_bias_grad(const hy_op_call *c) {
+    int64_t N = hy_tensor_height(&c->t[0]), C = hy_tensor_width(&c->t[0]);
+    for (int64_t j = 0; j < C; j++) {
+        double sum = 0;
+        for (int64_t n = 0; n < N; n++) sum += reference_data(c, 0)[n * C + j];
+        reference_put(c, &reference_data(c, 1)[j], sum);
+    }
+}
+
+static inline void reference_reduce(const hy_op_call *c) {
+    const double *x = reference_data(c, 0);
+    double sum = 0;
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[0]); i++) {
+        sum += c->kind == HY_OP_SQ_NORM ? x[i] * x[i] : x[i];
+    }
+    reference_put(c, reference_data(c, 1), sum);
+}
+
+/* ---- norms ------------------------------------------------------------------------------------- */
+
+static inline void reference_norm(const hy_op_call *c) {
+    const double *w = reference_data(c, 1), *bias = reference_data(c, 2);
+    double *mean_out = reference_data(c, 4), *rstd_out = reference_data(c, 5);
+    int64_t N = hy_tensor_height(&c->t[0]), C = hy_tensor_width(&c->t[0]);
+    for (int64_t n = 0; n < N; n++) {
+        const double *x = reference_data(c, 0) + n * C;
+        double *y = reference_data(c, 3) + n * C, mean = 0, square = 0;
+        for (int64_t i = 0; i < C; i++) mean += x[i] / (double)C;
+        if (c->attr.norm.is_rms) mean = 0;
+        for (int64_t i = 0; i < C; i++) square += (x[i] - mean) * (x[i] - mean) / (double)C;
+        double rstd = 1 / sqrt(square + (double)c->attr.norm.eps);
+        for (int64_t i = 0; i < C; i++) y[i] = (x[i] - mean) * rstd * w[i] + (bias ? bias[i] : 0);
+        if (mean_out) mean_out[n] = mean;
+        rstd_out[n] = rstd;
+    }
+}
+
+static inline void reference_norm_bwd(const hy_op_call *c) {
+    const double *dy = reference_data(c, 0), *x = reference_data(c, 1), *w = reference_data(c, 2);
+    const double *residual = reference_data(c, 5);
+    double *dx = reference_data(c, 6), *dw = reference_data(c, 7), *db = reference_data(c, 8);
+    int64_t N = hy_tensor_height(&c->t[1]), C = hy_tensor_width(&c->t[1]);
+    double *sum_w = calloc((size_t)C, sizeof(double)), *sum_b = calloc((size_t)C, sizeof(double));
+    for (int64_t n = 0; n < N; n++) {
+        double mean = c->attr.norm.is_rms ? 0 : reference_data(c, 3)[n];
+        double rstd = reference_data(c, 4)[n], g_mean = 0, gx_mean = 0;
+        for (int64_t i = n * C, j = 0; j < C; i++, j++) {
+            double xhat = (x[i] - mean) * rstd;
+            g_mean += dy[i] * w[j] / (double)C;
+            gx_mean += dy[i] * w[j] * xhat / (double)C;
+            sum_w[j] += dy[i] * xhat;
+            sum_b[j] += dy[i];
+        }
+        if (c->attr.norm.is_rms) g_mean = 0;
+        for (int64_t i = n * C, j = 0; j < C; i++, j++) {
+            double xhat = (x[i] - mean) * rstd;
+            dx[i] = (residual ? residual[i] : 0) + rstd * (dy[i] * w[j] - g_mean - xhat * gx_mean);
+        }
+    }
+    for (int64_t j = 0; dw && j < C; j++) reference_put(c, &dw[j], sum_w[j]);
+    for (int64_t j = 0; db && j < C; j++) reference_put(c, &db[j], sum_b[j]);
+    free(sum_w);
+    free(sum_b);
+}
+
+static inline void reference_head_norm(const hy_op_call *c) {
+    int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(&c->t[0]), P = (H + 2 * K) * D;
+    for (int64_t n = 0; n < N; n++) {
+        const double *x = reference_data(c, 0) + n * P;
+        double *y = reference_data(c, 3) + n * P;
+        for (int64_t h = 0; h < H + K; h++) {
+            const double *w = reference_data(c, h < H ? 1 : 2);
+            double square = 0;
+            for (int64_t i = 0; i < D; i++) square += x[h * D + i] * x[h * D + i] / (double)D;
+            double rstd = 1 / sqrt(square + (double)c->attr.heads.eps);
+            for (int64_t i = 0; i < D; i++) y[h * D + i] = x[h * D + i] * rstd * w[i];
+            reference_data(c, 4)[n * (H + K) + h] = rstd;
+        }
+        for (int64_t i = (H + K) * D; i < P; i++) y[i] = x[i];
+    }
+}
+
+static inline void reference_head_norm_bwd(const hy_op_call *c) {
+    int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(&c->t[0]), P = (H + 2 * K) * D;
+    double *sum = calloc((size_t)(2 * D), sizeof(double));
+    for (int64_t n = 0; n < N; n++) {
+        const double *dy = reference_data(c, 0) + n * P, *x = reference_data(c, 1) + n * P;
+        double *dx = reference_data(c, 5) + n * P;
+        for (int64_t h = 0; h < H + K; h++) {
+            const double *w = reference_data(c, h < H ? 2 : 3);
+            double rstd = reference_data(c, 4)[n * (H + K) + h], mean = 0;
+            for (int64_t i = 0, j = h * D; i < D; i++, j++) {
+                mean += dy[j] * w[i] * x[j] * rstd / (double)D;
+                sum[(h < H ? 0 : D) + i] += dy[j] * x[j] * rstd;
+            }
+            for (int64_t i = 0, j = h * D; i < D; i++, j++) {
+                dx[j] = rstd * (dy[j] * w[i] - x[j] * rstd * mean);
+            }
+        }
+        for (int64_t i = (H + K) * D; i < P; i++) dx[i] = dy[i];
+    }
+    for (int k = 0; k < 2; k++) {
+        double *dw = reference_data(c, 6 + k);
+        for (int64_t i = 0; dw && i < D; i++) reference_put(c, &dw[i], sum[k * D + i]);
+    }
+    free(sum);
+}
+
+/* ---- positions and attention ------------------------------------------------------------------- */
+
+static inline void reference_rope(const hy_op_call *c) {
+    int64_t heads = c->attr.heads.heads + c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
+    int64_t N = hy_tensor_height(&c->t[0]), P = hy_tensor_width(&c->t[0]);
+    for (int64_t n = 0; n < N; n++) {
+        const double *table = reference_data(c, 1) + n % c->attr.heads.seq * D;
+        for (int64_t h = 0; h < heads; h++) {
+            double *x = reference_data(c, 0) + n * P + h * D;
+            for (int64_t i = 0; i < D / 2; i++) {
+                double cosine = table[2 * i], sine = table[2 * i + 1];
+                if (c->attr.heads.inverse) sine = -sine;
+                double a = x[i], b = x[i + D / 2];
+                x[i] = a * cosine - b * sine;
+                x[i + D / 2] = a * sine + b * cosine;
+            }
+        }
+    }
+}
+
+/* Weights of query i of head h over keys 0..i, and their log-sum-exp. */
+static inline double reference_weights(const hy_op_call *c, const double *qkv, const int32_t *docs,
+                                       int64_t b, int64_t h, int64_t i, double *p) {
+    int64_t T = c->attr.heads.seq, H = c->attr.heads.heads, K = c->attr.heads.kv_heads;
+    int64_t D = c->attr.heads.head_dim, P = (H + 2 * K) * D, kv = h / (H / K);
+    int64_t window = c->attr.heads.window;
+    const double *q = qkv + (b * T + i) * P + h * D;
+    double highest = -INFINITY, sum = 0;
+    for (int64_t j = 0; j <= i; j++) {
+        const double *k = qkv + (b * T + j) * P + (H + kv) * D;
+        bool is_seen = (window <= 0 || j > i - window) && (!docs || j >= docs[b * T + i]);
+        double score = 0;
+        for (int64_t d = 0; d < D; d++) score += q[d] * k[d];
+        p[j] = is_seen ? score * (double)c->attr.heads.scale : -INFINITY;
+        highest = fmax(highest, p[j]);
+    }
+    for (int64_t j = 0; j <= i; j++) sum += exp(p[j] - highest);
+    double lse = highest + log(sum);
+    for (int64_t j = 0; j <= i; j++) p[j] = exp(p[j] - lse);
+    return lse;
+}
+
+static inline void reference_attention(const hy_op_call *c) {
+    int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
+    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
+    const double *qkv = reference_data(c, 0);
+    double *p = malloc((size_t)T * sizeof *p);
+    for (int64_t b = 0; b < B; b++) {
+        for (int64_t h = 0; h < H; h++) {
+            for (int64_t i = 0; i < T; i++) {
+                double lse = reference_weights(c, qkv, c->t[1].data, b, h, i, p);
+                double *out = reference_data(c, 2) + (b * T + i) * H * D + h * D;
+                reference_data(c, 3)[(b * H + h) * T + i] = lse;
+                for (int64_t d = 0; d < D; d++) out[d] = 0;
+                for (int64_t j = 0; j <= i; j++) {
+                    const double *v = qkv + (b * T + j) * P + (H + K + h / (H / K)) * D;
+                    for (int64_t d = 0; d < D; d++) out[d] += p[j] * v[d];
+                }
+            }
+        }
+    }
+    free(p);
+}
+
+static inline void reference_attention_bwd(const hy_op_call *c) {
+    int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
+    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
+    const double *qkv = reference_data(c, 1);
+    double *dqkv = reference_data(c, 5), *p = malloc((size_t)T * sizeof *p);
+    memset(dqkv, 0, (size_t)(B * T * P) * sizeof *dqkv);
+    for (int64_t row = 0; row < B * H * T; row++) {
+        int64_t b = row / (H * T), h = row / T % H, i = row % T, kv = h / (H / K);
+        const double *q = qkv + (b * T + i) * P + h * D;
+        const double *dout = reference_data(c, 0) + (b * T + i) * H * D + h * D;
+        double *dq = dqkv + (b * T + i) * P + h * D, mean = 0;
+        reference_weights(c, qkv, c->t[2].data, b, h, i, p);
+        for (int pass = 0; pass < 2; pass++) {
+            for (int64_t j = 0; j <= i; j++) {
+                const double *k = qkv + (b * T + j) * P + (H + kv) * D, *v = k + K * D;
+                double *dk = dqkv + (b * T + j) * P + (H + kv) * D, *dv = dk + K * D, dp = 0;
+                for (int64_t d = 0; d < D; d++) dp += dout[d] * v[d];
+                if (pass == 0) {
+                    mean += p[j] * dp;
+                    continue;
+                }
+                double ds = p[j] * (dp - mean) * (double)c->attr.heads.scale;
+                for (int64_t d = 0; d < D; d++) {
+                    dq[d] += ds * k[d];
+                    dk[d] += ds * q[d];
+                    dv[d] += p[j] * dout[d];
+                }
+            }
+        }
+    }
+    free(p);
+}
+
+/* ---- activations ------------------------------------------------------------------------------- */
+
+static inline double reference_gelu(double x) {
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+}
+
+static inline double reference_gelu_slope(double x) {
+    double root = sqrt(2 / acos(-1)), t = tanh(root * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+}
+
+static inline void reference_gelu_op(const hy_op_call *c) {
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[0]); i++) {
+        if (c->kind == HY_OP_GELU) {
+            reference_data(c, 1)[i] = reference_gelu(reference_data(c, 0)[i]);
+        } else {
+            reference_data(c, 2)[i] =
+                reference_data(c, 0)[i] * reference_gelu_slope(reference_data(c, 1)[i]);
+        }
+    }
+}
+
+static inline void reference_swiglu(const hy_op_call *c) {
+    bool is_forward = c->kind == HY_OP_SWIGLU;
+    const double *dy = reference_data(c, 0), *gate_up = reference_data(c, is_forward ? 0 : 1);
+    double *out = reference_data(c, is_forward ? 1 : 2);
+    int64_t F = hy_tensor_width(&c->t[is_forward ? 1 : 0]);
+    for (int64_t n = 0; n < hy_tensor_height(&c->t[is_forward ? 1 : 0]); n++) {
+        for (int64_t i = 0; i < F; i++) {
+            double g = gate_up[n * 2 * F + i], u = gate_up[n * 2 * F + F + i],
+                   s = 1 / (1 + exp(-g));
+            if (is_forward) {
+                out[n * F + i] = g * s * u;
+            } else {
+                out[n * 2 * F + i] = dy[n * F + i] * u * s * (1 + g * (1 - s));
+                out[n * 2 * F + F + i] = dy[n * F + i] * g * s;
+            }
+        }
+    }
+}
+
+/* ---- embedding and loss ------------------------------------------------------------------------ */
+
+static inline void reference_embed(const hy_op_call *c) {
+    const int32_t *tokens = c->t[0].data;
+    int64_t N = hy_tensor_count(&c->t[0]), C = hy_tensor_width(&c->t[3]);
+    for (int64_t n = 0; n < N; n++) {
+        for (int64_t i = 0; i < C; i++) {
+            double value = reference_data(c, 1)[tokens[n] * C + i];
+            if (c->t[2].data) value += reference_data(c, 2)[n % c->attr.embed.seq * C + i];
+            reference_data(c, 3)[n * C + i] = value;
+        }
+    }
+}
+
+static inline void reference_embed_bwd(const hy_op_call *c) {
+    const int32_t *tokens = c->t[0].data;
+    int64_t N = hy_tensor_count(&c->t[0]), C = hy_tensor_width(&c->t[1]);
+    for (int k = 2; k < 4; k++) {
+        double *out = reference_data(c, k);
+        for (int64_t i = 0; out && !c->attr.accumulate && i < hy_tensor_count(&c->t[k]); i++)
+            out[i] = 0;
+    }
+    for (int64_t n = 0; n < N; n++) {
+        for (int64_t i = 0; i < C; i++) {
+            double value = reference_data(c, 1)[n * C + i];
+            if (c->t[2].data) reference_data(c, 2)[tokens[n] * C + i] += value;
+            if (c->t[3].data) reference_data(c, 3)[n % c->attr.embed.seq * C + i] += value;
+        }
+    }
+}
+
+static inline void reference_cross_entropy(const hy_op_call *c) {
+    int64_t N = hy_tensor_height(&c->t[0]), V = hy_tensor_width(&c->t[0]),
+            vocab = c->attr.loss.vocab;
+    for (int64_t n = 0; n < N; n++) {
+        double *x = reference_data(c, 0) + n * V, highest = -INFINITY, sum = 0;
+        int32_t target = ((const int32_t *)c->t[1].data)[n];
+        for (int64_t i = 0; i < vocab; i++) highest = fmax(highest, x[i]);
+        for (int64_t i = 0; i < vocab; i++) sum += exp(x[i] - highest);
+        double lse = highest + log(sum);
+        reference_data(c, 2)[n] = target < 0 ? 0 : lse - x[target];
+        for (int64_t i = 0; c->attr.loss.wants_grad && i < V; i++) {
+            double p = i < vocab ? exp(x[i] - lse) : 0;
+            x[i] = target < 0 ? 0 : (double)c->attr.loss.scale * (p - (i == target ? 1 : 0));
+        }
+    }
+}
+
+/* ---- optimizer --------------------------------------------------------------------------------- */
+
+static inline void reference_clip(const hy_op_call *c) {
+    double norm = sqrt(*reference_data(c, 0)), grad_scale = (double)c->attr.clip.grad_scale;
+    double limit = (double)c->attr.clip.max_norm / (grad_scale * norm);
+    double factor = c->attr.clip.max_norm > 0 && limit < 1 ? limit : 1;
+    reference_data(c, 1)[0] = norm;
+    reference_data(c, 1)[1] = isfinite(norm) ? grad_scale * factor : 0;
+}
+
+static inline void reference_adamw(const hy_op_call *c) {
+    double *param = reference_data(c, 0), *m = reference_data(c, 2), *v = reference_data(c, 3);
+    double *master = reference_data(c, 5), scale = reference_data(c, 4)[1];
+    double lr = (double)c->attr.adamw.lr, b1 = (double)c->attr.adamw.beta1;
+    double b2 = (double)c->attr.adamw.beta2;
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[0]); i++) {
+        double g = reference_data(c, 1)[i] * scale, *p = master ? master + i : param + i;
+        m[i] = b1 * m[i] + (1 - b1) * g;
+        v[i] = b2 * v[i] + (1 - b2) * g * g;
+        double mhat = m[i] / (double)c->attr.adamw.correction1;
+        double vhat = v[i] / (double)c->attr.adamw.correction2;
+        *p -= lr * (mhat / (sqrt(vhat) + (double)c->attr.adamw.eps) +
+                    (double)c->attr.adamw.weight_decay * *p);
+        param[i] = *p;
+    }
+}
+
+static inline void reference_cast(const hy_op_call *c) {
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[0]); i++) {
+        if (c->kind == HY_OP_FILL) {
+            reference_data(c, 0)[i] = (double)c->attr.fill.value;
+        } else {
+            reference_data(c, 1)[i] = reference_data(c, 0)[i];
+        }
+    }
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+static inline void reference_run(const hy_op_call *c) {
+    static void (*const table[HY_OP_COUNT])(const hy_op_call *) = {
+        [HY_OP_MATMUL] = reference_matmul,
+        [HY_OP_BIAS_GRAD] = reference_bias_grad,
+        [HY_OP_NORM] = reference_norm,
+        [HY_OP_NORM_BWD] = reference_norm_bwd,
+        [HY_OP_HEAD_NORM] = reference_head_norm,
+        [HY_OP_HEAD_NORM_BWD] = reference_head_norm_bwd,
+        [HY_OP_ROPE] = reference_rope,
+        [HY_OP_ATTENTION] = reference_attention,
+        [HY_OP_ATTENTION_BWD] = reference_attention_bwd,
+        [HY_OP_GELU] = reference_gelu_op,
+        [HY_OP_GELU_BWD] = reference_gelu_op,
+        [HY_OP_SWIGLU] = reference_swiglu,
+        [HY_OP_SWIGLU_BWD] = reference_swiglu,
+        [HY_OP_EMBED] = reference_embed,
+        [HY_OP_EMBED_BWD] = reference_embed_bwd,
+        [HY_OP_CROSS_ENTROPY] = reference_cross_entropy,
+        [HY_OP_SUM] = reference_reduce,
+        [HY_OP_SQ_NORM] = reference_reduce,
+        [HY_OP_CLIP] = reference_clip,
+        [HY_OP_ADAMW] = reference_adamw,
+        [HY_OP_CAST] = reference_cast,
+        [HY_OP_FILL] = reference_cast,
+    };
+    assert(table[c->kind] != NULL);
+    table[c->kind](c);
+}
+
+#endif

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Runs test programs and shell suites one after another and adds up their cases.
+#
+#   tests/run.sh PROGRAM|SUITE.sh ...
+#
+# A Check program reports "Checks: N, Failures: N, Errors: N"; a shell suite ends with a line
+# "N passed, N failed". One that reports neither (it crashed) counts as one failed case. What a
+# failing one printed is shown; all output is kept in $HYBRID_BUILD/tests/logs. The last line is always
+# "N passed, N failed"; the exit code is 1 when anything failed.
+set -uo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+variant="${VARIANT:-release}"
+out="${HYBRID_BUILD:-$root/build}"
+logs="$out/tests/logs"
+mkdir -p "$logs"
+
+# Check ends a test after four seconds unless told otherwise; busy machines need more.
+export CK_VERBOSITY=normal
+export CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-120}"
+# The programs under test, for the shell suites.
+export HYBRID_BIN="${HYBRID_BIN:-$out/bin}"
+suite_options=()
+case "$variant" in
+asan)
+    # One process per program, so one search for leaks: on 64-bit ARM each takes seconds, because
+    # the sanitizer walks a map of the whole address space. Shell suites start a program many
+    # times, so they search for leaks on other processors only.
+    export CK_FORK=no
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}"
+    export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+    [ "$(uname -m)" = aarch64 ] && suite_options=(env "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0")
+    ;;
+tsan)
+    # The thread sanitizer does not follow a process with threads into its forked children.
+    export CK_FORK=no
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-exitcode=66:suppressions=$root/tests/tsan.supp}"
+    ;;
+esac
+
+passed=0
+failed=0
+for item in "$@"; do
+    name="$(basename "$item" .sh)"
+    [ "$name" = run ] && name="$(basename "$(dirname "$item")")"
+    log="$logs/$name.log"
+    began=$(date +%s.%N)
+    if [[ "$item" == *.sh ]]; then
+        "${suite_options[@]}" "$item" > "$log" 2>&1
+    else
+        "$item" > "$log" 2>&1
+    fi
+    status=$?
+    seconds=$(awk -v a="$began" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
+
+    if counts=$(grep -aoE 'Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+' "$log" | tail -n 1) &&
+        [ -n "$counts" ]; then
+        read -r all failures errors <<< "$(tr -cs '0-9' ' ' <<< "$counts")"
+        bad=$((failures + errors))
+        good=$((all - bad))
+    elif counts=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1) &&
+        [ -n "$counts" ]; then
+        read -r good bad <<< "$(tr -cs '0-9' ' ' <<< "$counts")"
+    else
+        good=0
+        bad=1
+    fi
+    # A sanitizer can fail a program all of whose cases passed.
+    [ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    printf '%-24s %4d passed, %d failed  %6s s\n' "$name" "$good" "$bad" "$seconds"
+    if [ "$bad" -gt 0 ]; then
+        echo "---- $name (exit code $status), from $log:"
+        # Suites list every case: show those that failed, with what they said.
+        { [[ "$item" == *.sh ]] && grep -a -B 6 -A 12 FAIL "$log"; } || tail -n 60 "$log"
+        echo "----"
+    fi
+done
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

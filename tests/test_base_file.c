@@ -1,0 +1,427 @@
+/* test_base_file.c: reading, writing and replacing files, folders, and faults at every call. */
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/rng.h"
+
+static char folder[256];
+
+static void make_folder(void) { temp_folder(folder); }
+static void drop_folder(void) {
+    hy_fault_disarm();
+    remove_folder(folder);
+}
+
+/* A path inside the test's folder; good until eight more were asked for. */
+static const char *in_folder(const char *name) {
+    static char paths[8][512];
+    static int next;
+    char *path = paths[next++ % 8];
+    must(hy_path_join(path, sizeof paths[0], folder, name));
+    return path;
+}
+
+static void write_text(const char *path, const char *text) {
+    must(hy_file_write_atomic(path, text, strlen(text)));
+}
+
+static void check_text(const char *path, const char *expected) {
+    char *data;
+    size_t size;
+    must(hy_file_read(path, &data, &size));
+    ck_assert_str_eq(data, expected);
+    ck_assert_uint_eq(size, strlen(expected));
+    free(data);
+}
+
+/* Runs code as someone without rights: root may do everything, so it becomes nobody meanwhile. */
+#define AS_NOBODY(code)                                                                            \
+    do {                                                                                           \
+        bool is_root = geteuid() == 0;                                                             \
+        if (is_root) ck_assert_int_eq(seteuid(65534), 0);                                          \
+        code;                                                                                      \
+        if (is_root) ck_assert_int_eq(seteuid(0), 0);                                              \
+    } while (0)
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+START_TEST(a_file_is_read_whole_with_a_zero_behind_it) {
+    char *data;
+    size_t size;
+    must(hy_file_write_atomic(in_folder("f"), "a\0b", 3));
+    must(hy_file_read(in_folder("f"), &data, &size));
+    ck_assert_uint_eq(size, 3);
+    ck_assert_mem_eq(data, "a\0b", 4);
+    free(data);
+    must(hy_file_write_atomic(in_folder("f"), NULL, 0));
+    must(hy_file_read(in_folder("f"), &data, &size));
+    ck_assert_uint_eq(size, 0);
+    ck_assert_str_eq(data, "");
+    free(data);
+    must(hy_file_read("/proc/self/status", &data, &size)); /* says size 0, holds more */
+    ck_assert_uint_gt(size, 100);
+    free(data);
+}
+END_TEST
+
+START_TEST(a_wrong_path_is_named_with_the_reason) {
+    char *data;
+    size_t size;
+    uint64_t hash;
+    hy_file_map map;
+    hy_reader *reader;
+    const char *missing = in_folder("missing");
+    must_fail(hy_file_read(missing, &data, &size), HY_ERR_INPUT, missing);
+    must_fail(hy_file_read(missing, &data, &size), HY_ERR_INPUT, "No such file or directory");
+    must_fail(hy_file_map_open(missing, &map), HY_ERR_INPUT, missing);
+    must_fail(hy_reader_open(missing, &reader), HY_ERR_INPUT, missing);
+    must_fail(hy_file_hash(missing, &hash, NULL), HY_ERR_INPUT, missing);
+
+    must_fail(hy_file_read(folder, &data, &size), HY_ERR_INPUT, "Is a directory");
+    must_fail(hy_file_map_open(folder, &map), HY_ERR_INPUT, folder);
+    must_fail(hy_reader_open(folder, &reader), HY_ERR_INPUT, "Is a directory");
+    must_fail(hy_file_hash(folder, &hash, NULL), HY_ERR_INPUT, folder);
+    must_fail(hy_file_map_open("/dev/null", &map), HY_ERR_INPUT, "not a regular file");
+
+    write_text(in_folder("file"), "x");
+    must_fail(hy_file_read(in_folder("file/below"), &data, &size), HY_ERR_INPUT, "Not a directory");
+}
+END_TEST
+
+START_TEST(a_map_shows_the_file_and_an_empty_one_is_null) {
+    hy_file_map map;
+    write_text(in_folder("f"), "mapped");
+    must(hy_file_map_open(in_folder("f"), &map));
+    ck_assert_uint_eq(map.size, 6);
+    ck_assert_mem_eq(map.data, "mapped", 6);
+    hy_file_map_close(&map);
+    ck_assert_ptr_null(map.data);
+    write_text(in_folder("f"), "");
+    must(hy_file_map_open(in_folder("f"), &map));
+    ck_assert_ptr_null(map.data);
+    ck_assert_uint_eq(map.size, 0);
+    hy_file_map_close(&map);
+}
+END_TEST
+
+START_TEST(a_reader_gives_any_piece_and_notices_a_shrunk_file) {
+    hy_reader *reader;
+    char piece[8] = {0};
+    write_text(in_folder("f"), "0123456789");
+    must(hy_reader_open(in_folder("f"), &reader));
+    ck_assert_uint_eq(hy_reader_size(reader), 10);
+    must(hy_reader_get(reader, 3, piece, 4));
+    ck_assert_str_eq(piece, "3456");
+    ck_assert_int_eq(truncate(in_folder("f"), 5), 0);
+    must_fail(hy_reader_get(reader, 3, piece, 4), HY_ERR_IO, "ends at byte 5, 7 were expected");
+    hy_reader_close(reader);
+    hy_reader_close(NULL);
+}
+END_TEST
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+START_TEST(a_writer_keeps_every_byte_and_their_hash) {
+    enum { SIZE = 1 << 20 };
+    uint8_t *bytes = malloc(SIZE);
+    ck_assert_ptr_nonnull(bytes);
+    for (uint64_t i = 0; i < SIZE / 8; i++) {
+        uint64_t word = hy_rng_u64(1, HY_RNG_TEST, i);
+        memcpy(bytes + 8 * i, &word, 8);
+    }
+    hy_writer *w;
+    must(hy_writer_create(in_folder("f"), &w));
+    size_t at = 0;
+    for (uint64_t i = 0; at < SIZE; i++) { /* pieces below, at and beyond the buffer's size */
+        size_t piece = hy_rng_below(2, HY_RNG_TEST, i, i % 5 == 0 ? 200000 : 3000);
+        if (piece > SIZE - at) piece = SIZE - at;
+        must(hy_writer_put(w, bytes + at, piece));
+        at += piece;
+        if (i % 7 == 0) must(hy_writer_flush(w));
+    }
+    uint64_t expected = hy_hash_bytes(bytes, SIZE, 0), hash = 0, size = 0;
+    ck_assert_uint_eq(hy_writer_size(w), SIZE);
+    ck_assert_uint_eq(hy_writer_hash(w), expected);
+    must(hy_writer_close(w, true));
+    must(hy_file_hash(in_folder("f"), &hash, &size));
+    ck_assert_uint_eq(hash, expected);
+    ck_assert_uint_eq(size, SIZE);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(create_truncates_and_append_adds) {
+    hy_writer *w;
+    write_text(in_folder("f"), "something longer");
+    must(hy_writer_create(in_folder("f"), &w));
+    must(hy_writer_put(w, "one,", 4));
+    must(hy_writer_close(w, false));
+    must(hy_writer_append(in_folder("f"), &w));
+    must(hy_writer_put(w, "two", 3));
+    ck_assert_uint_eq(hy_writer_size(w), 3);
+    must(hy_writer_flush(w));
+    check_text(in_folder("f"), "one,two"); /* flushed bytes can be seen before the end */
+    must(hy_writer_close(w, false));
+    must(hy_writer_append(in_folder("new"), &w));
+    must(hy_writer_close(w, false));
+    check_text(in_folder("new"), "");
+    must(hy_writer_close(NULL, true));
+    hy_writer_abandon(NULL);
+}
+END_TEST
+
+START_TEST(a_replaced_file_changes_only_when_it_is_closed) {
+    hy_writer *w;
+    write_text(in_folder("f"), "old");
+    must(hy_writer_replace(in_folder("f"), &w));
+    must(hy_writer_put(w, "new", 3));
+    must(hy_writer_flush(w));
+    check_text(in_folder("f"), "old");
+    must(hy_writer_close(w, false));
+    check_text(in_folder("f"), "new");
+    must(hy_writer_replace(in_folder("f"), &w));
+    must(hy_writer_put(w, "never", 5));
+    hy_writer_abandon(w);
+    check_text(in_folder("f"), "new");
+    ck_assert(!hy_path_exists(in_folder(".f.partial")));
+}
+END_TEST
+
+START_TEST(writing_where_it_cannot_be_names_the_path) {
+    hy_writer *w;
+    const char *below = in_folder("no/such/folder/f");
+    must_fail(hy_writer_create(below, &w), HY_ERR_INPUT, below);
+    must_fail(hy_writer_append(below, &w), HY_ERR_INPUT, "No such file or directory");
+    must_fail(hy_file_write_atomic(below, "x", 1), HY_ERR_INPUT, below);
+    must_fail(hy_writer_create(folder, &w), HY_ERR_INPUT, "Is a directory");
+    must_fail(hy_file_write_atomic(folder, "x", 1), HY_ERR_INPUT, "Is a directory");
+    ck_assert_ptr_null(w);
+
+    must(hy_dir_make(in_folder("locked")));
+    ck_assert_int_eq(chmod(in_folder("locked"), 0555), 0);
+    ck_assert_int_eq(chmod(folder, 0755), 0);
+    AS_NOBODY(must_fail(hy_file_write_atomic(in_folder("locked/f"), "x", 1), HY_ERR_INPUT,
+                        "Permission denied"));
+    AS_NOBODY(must_fail(hy_dir_make(in_folder("locked/d")), HY_ERR_INPUT, in_folder("locked/d")));
+    ck_assert_int_eq(chmod(in_folder("locked"), 0755), 0);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_reported_by_every_later_call) {
+    hy_writer *w;
+    if (!hy_path_exists("/dev/full")) return; /* Linux has it; the fault tests cover the rest */
+    must(hy_writer_create("/dev/full", &w));
+    must(hy_writer_put(w, "small", 5));
+    must_fail(hy_writer_flush(w), HY_ERR_IO, "/dev/full: No space left on device");
+    must_fail(hy_writer_put(w, "more", 4), HY_ERR_IO, "No space left");
+    must_fail(hy_writer_close(w, true), HY_ERR_IO, "No space left");
+}
+END_TEST
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+START_TEST(folders_are_made_with_parents_and_removed_with_all_inside) {
+    must(hy_dir_make(in_folder("a/b//c/")));
+    must(hy_dir_make(in_folder("a/b/c")));
+    ck_assert(hy_path_is_dir(in_folder("a/b/c")));
+    write_text(in_folder("a/b/f"), "x");
+    write_text(in_folder("outside"), "stays");
+    ck_assert_int_eq(symlink("../outside", in_folder("a/link")), 0);
+    ck_assert_int_eq(symlink("..", in_folder("a/up")), 0);
+    must(hy_dir_remove(in_folder("a")));
+    ck_assert(!hy_path_exists(in_folder("a")));
+    check_text(in_folder("outside"), "stays");
+    must(hy_dir_remove(in_folder("a"))); /* absent is fine */
+
+    must(hy_dir_make(in_folder("real")));
+    ck_assert_int_eq(symlink("real", in_folder("alias")), 0);
+    must(hy_dir_remove(in_folder("alias")));
+    ck_assert(hy_path_is_dir(in_folder("real")));
+    ck_assert(!hy_path_exists(in_folder("alias")));
+}
+END_TEST
+
+START_TEST(a_file_in_the_place_of_a_folder_is_named) {
+    write_text(in_folder("f"), "x");
+    must_fail(hy_dir_make(in_folder("f")), HY_ERR_INPUT, "a file of that name is there");
+    must_fail(hy_dir_make(in_folder("f/below")), HY_ERR_INPUT, in_folder("f"));
+    must_fail(hy_dir_remove(in_folder("f")), HY_ERR_INPUT, "Not a directory");
+    must_fail(hy_dir_sync(in_folder("f")), HY_ERR_INPUT, in_folder("f"));
+    check_text(in_folder("f"), "x");
+    ck_assert(hy_path_exists(in_folder("f")) && !hy_path_is_dir(in_folder("f")));
+}
+END_TEST
+
+START_TEST(a_listing_is_sorted_and_complete) {
+    char **names;
+    size_t count;
+    must(hy_dir_list(folder, &names, &count));
+    ck_assert_uint_eq(count, 0);
+    hy_dir_list_free(names, count);
+    char name[16], before[16] = "";
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "n%d", (i * 37) % 100);
+        write_text(in_folder(name), "");
+    }
+    must(hy_dir_list(folder, &names, &count));
+    ck_assert_uint_eq(count, 100);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_int_lt(strcmp(before, names[i]), 0);
+        snprintf(before, sizeof before, "%s", names[i]);
+    }
+    hy_dir_list_free(names, count);
+    must_fail(hy_dir_list(in_folder("none"), &names, &count), HY_ERR_INPUT, in_folder("none"));
+}
+END_TEST
+
+START_TEST(names_move_and_swap) {
+    write_text(in_folder("a"), "A");
+    write_text(in_folder("b"), "B");
+    must(hy_path_rename(in_folder("a"), in_folder("c")));
+    check_text(in_folder("c"), "A");
+    must_fail(hy_path_rename(in_folder("a"), in_folder("d")), HY_ERR_INPUT, in_folder("d"));
+    hy_status swapped = hy_path_exchange(in_folder("b"), in_folder("c"));
+    if (swapped == HY_OK) { /* some file systems have no swap; then nothing has moved */
+        check_text(in_folder("b"), "A");
+        check_text(in_folder("c"), "B");
+    } else {
+        check_text(in_folder("c"), "A");
+    }
+    hy_fault_lack_exchange(true);
+    hy_status lacking = hy_path_exchange(in_folder("b"), in_folder("c"));
+    hy_fault_lack_exchange(false);
+    ck_assert_int_eq(lacking, HY_ERR_IO);
+    must(hy_dir_sync(folder));
+}
+END_TEST
+
+START_TEST(paths_are_joined_and_split) {
+    static const struct {
+        const char *path, *parent;
+    } rows[] = {{"a", "."},    {"a/b", "a"}, {"/a", "/"},        {"/", "/"},  {"a/b/", "a"},
+                {"a//b", "a"}, {"", "."},    {"/a/b/c", "/a/b"}, {"//a", "/"}};
+    char out[16];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        must(hy_path_parent(out, sizeof out, rows[i].path));
+        ck_assert_msg(strcmp(out, rows[i].parent) == 0, "parent of %s is %s", rows[i].path, out);
+    }
+    must(hy_path_join(out, sizeof out, "dir", "name"));
+    ck_assert_str_eq(out, "dir/name");
+    must(hy_path_join(out, sizeof out, "dir/", "name"));
+    ck_assert_str_eq(out, "dir/name");
+    must(hy_path_join(out, sizeof out, "", "name"));
+    ck_assert_str_eq(out, "name");
+    must_fail(hy_path_join(out, sizeof out, "a-long-folder", "name"), HY_ERR_INPUT,
+              "a-long-folder/name is too long");
+    must_fail(hy_path_parent(out, 4, "abcdef/x"), HY_ERR_INPUT, "too long");
+}
+END_TEST
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Replaces a file while call number `at` fails. True when no call was left to fail. */
+static bool replace_under_fault(long at, int error_number, bool is_lasting) {
+    write_text(in_folder("f"), "old");
+    hy_fault_arm(at, error_number, is_lasting);
+    hy_status status = hy_file_write_atomic(in_folder("f"), "new text", 8);
+    long calls = hy_fault_disarm();
+    if (calls <= at) {
+        must(status);
+        return true;
+    }
+    ck_assert_msg(status != HY_OK, "call %ld failed and nobody noticed", at);
+    ck_assert_int_eq(status, HY_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), folder));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), strerror(error_number)));
+    return false;
+}
+
+START_TEST(a_fault_at_any_call_leaves_the_old_file_or_the_new_one) {
+    int errors[] = {ENOSPC, EIO};
+    for (int lasting = 0; lasting < 2; lasting++) {
+        long at = 0;
+        while (!replace_under_fault(at, errors[lasting], lasting)) {
+            char *data;
+            size_t size;
+            must(hy_file_read(in_folder("f"), &data, &size));
+            ck_assert_msg(!strcmp(data, "old") || !strcmp(data, "new text"), "half: %s", data);
+            free(data);
+            at++;
+        }
+        ck_assert_int_ge(at, 5); /* open, write, sync, close, rename, sync of the folder */
+        check_text(in_folder("f"), "new text");
+        ck_assert(!hy_path_exists(in_folder(".f.partial")));
+    }
+}
+END_TEST
+
+START_TEST(a_killed_writer_leaves_the_old_file_or_the_new_one) {
+    for (long at = 0;; at++) {
+        write_text(in_folder("f"), "old");
+        pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0) {
+            hy_fault_arm_kill(at, 99);
+            hy_status status = hy_file_write_atomic(in_folder("f"), "new text", 8);
+            _exit(status == HY_OK ? 0 : 1);
+        }
+        int result;
+        ck_assert_int_eq(waitpid(child, &result, 0), child);
+        ck_assert(WIFEXITED(result));
+        char *data;
+        size_t size;
+        must(hy_file_read(in_folder("f"), &data, &size));
+        ck_assert_msg(!strcmp(data, "old") || !strcmp(data, "new text"), "half: %s", data);
+        free(data);
+        if (WEXITSTATUS(result) == 0) break;
+        ck_assert_int_eq(WEXITSTATUS(result), 99);
+        ck_assert_int_lt(at, 100);
+    }
+    check_text(in_folder("f"), "new text");
+}
+END_TEST
+
+START_TEST(a_failing_write_leaves_half_like_a_full_disk) {
+    hy_writer *w;
+    must(hy_writer_create(in_folder("f"), &w));
+    must(hy_writer_put(w, "12345678", 8));
+    hy_fault_arm(0, ENOSPC, false);
+    must_fail(hy_writer_flush(w), HY_ERR_IO, "No space left on device");
+    ck_assert_int_eq(hy_fault_disarm(), 1);
+    must_fail(hy_writer_put(w, "9", 1), HY_ERR_IO, in_folder("f"));
+    must_fail(hy_writer_close(w, false), HY_ERR_IO, in_folder("f"));
+    check_text(in_folder("f"), "1234"); /* nothing after the hole */
+    ck_assert_int_eq(hy_fault_disarm(), 0);
+}
+END_TEST
+
+static Suite *file_suite(void) {
+    Suite *suite = suite_create("base: files");
+    TCase *files = tcase_create("files");
+    tcase_add_checked_fixture(files, make_folder, drop_folder);
+    tcase_add_test(files, a_file_is_read_whole_with_a_zero_behind_it);
+    tcase_add_test(files, a_wrong_path_is_named_with_the_reason);
+    tcase_add_test(files, a_map_shows_the_file_and_an_empty_one_is_null);
+    tcase_add_test(files, a_reader_gives_any_piece_and_notices_a_shrunk_file);
+    tcase_add_test(files, a_writer_keeps_every_byte_and_their_hash);
+    tcase_add_test(files, create_truncates_and_append_adds);
+    tcase_add_test(files, a_replaced_file_changes_only_when_it_is_closed);
+    tcase_add_test(files, writing_where_it_cannot_be_names_the_path);
+    tcase_add_test(files, a_full_disk_is_reported_by_every_later_call);
+    tcase_add_test(files, folders_are_made_with_parents_and_removed_with_all_inside);
+    tcase_add_test(files, a_file_in_the_place_of_a_folder_is_named);
+    tcase_add_test(files, a_listing_is_sorted_and_complete);
+    tcase_add_test(files, names_move_and_swap);
+    tcase_add_test(files, paths_are_joined_and_split);
+    tcase_add_test(files, a_fault_at_any_call_leaves_the_old_file_or_the_new_one);
+    tcase_add_test(files, a_killed_writer_leaves_the_old_file_or_the_new_one);
+    tcase_add_test(files, a_failing_write_leaves_half_like_a_full_disk);
+    suite_add_tcase(suite, files);
+    return suite;
+}
+
+HY_TEST_MAIN(file_suite)

@@ -1,0 +1,469 @@
+/* test_config.c: configuration values: the table of keys, checking, the order of origins, printing.
+ * */
+#include "base/text.h"
+#include "config_fixture.h"
+#include "trainer/builtin.h"
+
+/* ---- the table ---------------------------------------------------------------------------------
+ * */
+
+START_TEST(names_are_unique_and_flags_follow_from_them) {
+    hy_text names = {0}; /* "|name|name|" */
+    hy_text_add(&names, "|");
+    char needle[128];
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_setting *s = hy_setting_at(i);
+        snprintf(needle, sizeof needle, "|%s|", hy_setting_leaf(s));
+        ck_assert_msg(!strstr(hy_text_string(&names), needle), "%s is there twice", needle);
+        hy_text_add(&names, needle + 1);
+        snprintf(needle, sizeof needle, "--%s", hy_setting_leaf(s));
+        for (char *c = needle; *c; c++) *c = *c == '_' ? '-' : *c;
+        ck_assert_str_eq(s->info.flag, needle);
+    }
+    for (size_t i = 0; hy_setting_alias_at(i); i++) {
+        snprintf(needle, sizeof needle, "|%s|", hy_setting_alias_at(i)->name);
+        ck_assert_msg(!strstr(hy_text_string(&names), needle), "%s is there twice", needle);
+        hy_text_add(&names, needle + 1);
+    }
+    hy_text_free(&names);
+}
+END_TEST
+
+START_TEST(every_row_is_complete_and_stands_with_its_group) {
+    size_t group = 0;
+    bool is_top = true;
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_config_key_info *info = hy_config_key(i);
+        ck_assert(info->type && info->accepted && info->fallback && info->help);
+        ck_assert_int_eq(info->help[strlen(info->help) - 1], '.');
+        const char *dot = strchr(info->key, '.');
+        if (!dot) {
+            ck_assert_msg(is_top, "%s stands behind a group", info->key);
+            continue;
+        }
+        size_t size = (size_t)(dot - info->key);
+        if (is_top) {
+            is_top = false;
+        } else if (strncmp(hy_setting_group_at(group), info->key, size)) {
+            group++;
+        }
+        ck_assert_msg(hy_setting_group_at(group) &&
+                          !strncmp(hy_setting_group_at(group), info->key, size),
+                      "%s is out of its group's place", info->key);
+    }
+    ck_assert_ptr_null(hy_setting_group_at(group + 1));
+    ck_assert_ptr_null(hy_config_key(hy_setting_count()));
+}
+END_TEST
+
+START_TEST(fields_do_not_overlap) {
+    static const size_t sizes[] = {
+        [HY_VALUE_INTEGER] = sizeof(int64_t), [HY_VALUE_NUMBER] = sizeof(double),
+        [HY_VALUE_SWITCH] = sizeof(bool),     [HY_VALUE_CHOICE] = HY_TEXT_MAX,
+        [HY_VALUE_TEXT] = HY_TEXT_MAX,        [HY_VALUE_BYTES] = sizeof(int64_t)};
+    static unsigned char used[sizeof(hy_settings)];
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_setting *s = hy_setting_at(i);
+        for (size_t b = 0; b < sizes[s->type]; b++) {
+            ck_assert_msg(!used[s->offset + b]++, "%s shares its field", s->info.key);
+        }
+    }
+    /* What no key covers may only be padding before or after switches. */
+    size_t unused = 0;
+    for (size_t b = 0; b < sizeof used; b++) unused += !used[b];
+    ck_assert_uint_lt(unused, 8 * 8);
+}
+END_TEST
+
+START_TEST(names_can_be_full_bare_flags_or_dashed) {
+    const char *names[] = {"train.batch_size",      "batch_size",
+                           "--batch-size",          "batch-size",
+                           "micro_batch_size",      "--per-device-train-batch-size",
+                           "train.micro_batch_size"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ck_assert_ptr_nonnull(hy_config_find(names[i]));
+        ck_assert_str_eq(hy_config_find(names[i])->key, "train.batch_size");
+        char text[16];
+        snprintf(text, sizeof text, "%zu", i + 1);
+        set(names[i], text, HY_FROM_SET);
+        is_value("batch_size", text);
+    }
+    ck_assert_ptr_null(hy_config_find("optimizer.batch_size"));
+    ck_assert_ptr_null(hy_config_find("shape.micro_batch_size"));
+    ck_assert_ptr_null(hy_config_find(""));
+    ck_assert_ptr_null(hy_config_find("train."));
+    ck_assert_ptr_null(hy_config_find(NULL));
+}
+END_TEST
+
+START_TEST(every_alias_reaches_its_key) {
+    for (size_t i = 0; hy_setting_alias_at(i); i++) {
+        const hy_setting_alias *alias = hy_setting_alias_at(i);
+        const hy_setting *setting = hy_setting_find(alias->name, NULL);
+        ck_assert_ptr_nonnull(setting);
+        ck_assert_str_eq(setting->info.key, alias->key);
+        ck_assert_ptr_eq(setting, hy_setting_find(alias->key, NULL));
+    }
+    set("learning_rate", "0.5", HY_FROM_FLAG);
+    is_value("optimizer.lr", "0.5");
+    is_origin("optimizer.lr", "flag --learning-rate");
+}
+END_TEST
+
+START_TEST(switch_aliases_choose_what_is_recomputed) {
+    ck_assert_str_eq(hy_config_find("--checkpoint-every-layer")->type, "switch");
+    set("checkpoint_every_layer", "true", HY_FROM_FLAG);
+    is_value("recompute", "all");
+    is_origin("recompute", "flag --checkpoint-every-layer");
+    set("--no-checkpointing", "1", HY_FROM_FLAG);
+    is_value("recompute", "none");
+    set("gradient_checkpointing", "yes", HY_FROM_FLAG);
+    is_value("recompute", "all");
+    must_refuse(hy_config_set(config, "no_checkpointing", "maybe", HY_FROM_SET), "--set",
+                "no_checkpointing = maybe", "true, false");
+}
+END_TEST
+
+/* ---- values ------------------------------------------------------------------------------------
+ * */
+
+START_TEST(values_have_one_canonical_spelling) {
+    static const struct {
+        const char *key, *text, *canonical;
+    } cases[] = {
+        {"steps", "10k", "10000"},
+        {"steps", "0", "0"},
+        {"steps", "007", "7"},
+        {"tokens", "1e9", "1000000000"},
+        {"tokens", "1.5G", "1500000000"},
+        {"tokens", "2Ki", "2048"},
+        {"lr", "3e-4", "0.0003"},
+        {"lr", "+.5", "0.5"},
+        {"lr", "1E-2", "0.01"},
+        {"lr", "-0", "0"},
+        {"beta2", "0.999", "0.999"},
+        {"rope_theta", "1000000", "1000000"},
+        {"shuffle", "off", "false"},
+        {"shuffle", "YES", "true"},
+        {"shuffle", "0", "false"},
+        {"shuffle", "on", "true"},
+        {"precision", "BF16", "bf16"},
+        {"max_gpu_mem", "8GiB", "8GiB"},
+        {"max_gpu_mem", "8192MiB", "8GiB"},
+        {"max_gpu_mem", "500M", "500M"},
+        {"max_gpu_mem", "1.5GiB", "1536MiB"},
+        {"max_gpu_mem", "12345", "12345"},
+        {"max_gpu_mem", "1024TiB", "1024TiB"},
+        {"prompt", " a  b ", " a  b "},
+        {"seed", "9007199254740991", "9007199254740991"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        set(cases[i].key, cases[i].text, HY_FROM_SET);
+        is_value(cases[i].key, cases[i].canonical);
+        set(cases[i].key, cases[i].canonical, HY_FROM_SET);
+        is_value(cases[i].key, cases[i].canonical);
+    }
+    const hy_settings *s = hy_config_settings(config);
+    ck_assert_int_eq(s->memory.max_gpu_mem, INT64_C(1) << 50);
+    ck_assert_int_eq(s->train.tokens, 2048);
+    ck_assert(s->optimizer.beta2 == 0.999);
+    ck_assert(s->input.shuffle);
+    ck_assert_str_eq(s->train.precision, "bf16");
+    ck_assert_str_eq(s->eval.prompt, " a  b ");
+}
+END_TEST
+
+START_TEST(wrong_values_are_refused_with_key_value_range_and_origin) {
+    static const struct {
+        const char *key, *text, *full_key, *accepted;
+    } cases[] = {
+        {"batch_size", "-4", "train.batch_size = -4", "1 to 65536"},
+        {"batch_size", "0", "train.batch_size = 0", "1 to 65536"},
+        {"batch_size", "65537", "train.batch_size = 65537", "1 to 65536"},
+        {"batch_size", "4.5", "train.batch_size = 4.5", "1 to 65536"},
+        {"batch_size", "four", "train.batch_size = four", "1 to 65536"},
+        {"batch_size", "", "train.batch_size = \"\"", "1 to 65536"},
+        {"batch_size", " 4", "train.batch_size =  4", "1 to 65536"},
+        {"batch_size", "99999999999999999999", "train.batch_size = 9999", "1 to 65536"},
+        {"seq_len", "2M", "train.seq_len = 2M", "1 to 1048576"},
+        {"layers", "1025", "shape.layers = 1025", "1 to 1024"},
+        {"width", "65537", "shape.width = 65537", "1 to 65536"},
+        {"heads", "-1", "shape.heads = -1", "1 to"},
+        {"vocab", "1", "shape.vocab = 1", "2 to"},
+        {"steps", "-1", "train.steps = -1", "0 to 1000000000"},
+        {"tokens", "1e300", "train.tokens = 1e300", "0 to"},
+        {"lr", "-0.001", "optimizer.lr = -0.001", "0 to 10"},
+        {"lr", "10.1", "optimizer.lr = 10.1", "0 to 10"},
+        {"lr", "nan", "optimizer.lr = nan", "0 to 10"},
+        {"lr", "inf", "optimizer.lr = inf", "0 to 10"},
+        {"lr", "-inf", "optimizer.lr = -inf", "0 to 10"},
+        {"lr", "1e999", "optimizer.lr = 1e999", "0 to 10"},
+        {"lr", "0x1p-3", "optimizer.lr = 0x1p-3", "0 to 10"},
+        {"lr", "0,001", "optimizer.lr = 0,001", "0 to 10"},
+        {"lr", "1e-3x", "optimizer.lr = 1e-3x", "0 to 10"},
+        {"beta1", "1", "optimizer.beta1 = 1", "0 to below 1"},
+        {"beta2", "-0.1", "optimizer.beta2 = -0.1", "0 to below 1"},
+        {"norm_eps", "0", "shape.norm_eps = 0", "1e-12 to 0.1"},
+        {"val_fraction", "0.6", "input.val_fraction = 0.6", "0.000001 to 0.5"},
+        {"shuffle", "maybe", "input.shuffle = maybe", "true, false"},
+        {"shuffle", "2", "input.shuffle = 2", "true, false"},
+        {"precision", "fp64", "train.precision = fp64", "auto, fp32, bf16"},
+        {"schedule", "cosin", "optimizer.schedule = cosin", "did you mean cosine?"},
+        {"profile", "agressive", "profile = agressive", "did you mean aggressive?"},
+        {"profile", "", "profile = \"\"", "conservative, balanced, aggressive"},
+        {"max_gpu_mem", "-1", "memory.max_gpu_mem = -1", "0 to 1024TiB"},
+        {"max_gpu_mem", "1025TiB", "memory.max_gpu_mem = 1025TiB", "0 to 1024TiB"},
+        {"max_gpu_mem", "8GB extra", "memory.max_gpu_mem = 8GB extra", "8GiB"},
+        {"builtin_bytes", "1k", "input.builtin_bytes = 1k", "4KiB to 16GiB"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        must_refuse(hy_config_set(config, cases[i].key, cases[i].text, HY_FROM_SET),
+                    "--set: ", cases[i].full_key, cases[i].accepted);
+    }
+    must_refuse(hy_config_set(config, "batch_size", "0", HY_FROM_FLAG), "flag --batch-size: ");
+    must_refuse(hy_config_set(config, "batch_size", "0", HY_FROM_CALLER), "caller: ");
+}
+END_TEST
+
+START_TEST(texts_longer_than_their_field_are_refused) {
+    char text[HY_TEXT_MAX + 1];
+    memset(text, 'x', sizeof text);
+    text[HY_TEXT_MAX] = '\0';
+    must_refuse(hy_config_set(config, "prompt", text, HY_FROM_SET), "eval.prompt", "512", "511");
+    must_refuse(hy_config_set(config, "schedule", text, HY_FROM_SET), "xxx...", "constant, linear");
+    text[HY_TEXT_MAX - 1] = '\0';
+    set("prompt", text, HY_FROM_SET);
+    is_value("prompt", text);
+}
+END_TEST
+
+START_TEST(unknown_keys_are_refused_with_the_nearest) {
+    must_refuse(hy_config_set(config, "bach_size", "4", HY_FROM_SET),
+                "--set: unknown key bach_size; did you mean train.batch_size?");
+    must_refuse(hy_config_set(config, "--bach-size", "4", HY_FROM_FLAG),
+                "unknown flag --bach-size; did you mean --batch-size?");
+    must_refuse(hy_config_set(config, "optimizer.batch_size", "4", HY_FROM_CALLER),
+                "unknown key optimizer.batch_size; did you mean train.batch_size?");
+    must_refuse(hy_config_set(config, "learnin_rate", "4", HY_FROM_FLAG), "did you mean --lr?");
+    must_refuse(hy_config_set(config, "qwertyuiop", "4", HY_FROM_SET), "unknown key qwertyuiop");
+    ck_assert_ptr_null(strstr(hy_error_message(), "did you mean"));
+    must_refuse(hy_config_set(config, NULL, "4", HY_FROM_SET), "NULL");
+    must_refuse(hy_config_set(config, "lr", NULL, HY_FROM_SET), "NULL");
+    must_refuse(hy_config_set(config, "lr", "1", (hy_origin)7), "unknown origin 7");
+    must_fail(hy_config_get(config, "batchsize", NULL, NULL), HY_ERR_INPUT, "train.batch_size");
+}
+END_TEST
+
+/* ---- origins -----------------------------------------------------------------------------------
+ * */
+
+START_TEST(the_stronger_origin_wins_whatever_the_order) {
+    for (int weak = HY_FROM_DEFAULT; weak <= HY_FROM_FLAG; weak++) {
+        for (int strong = weak + 1; strong <= HY_FROM_CALLER; strong++) {
+            if (weak == HY_FROM_FLAG) continue; /* a caller is as strong as a flag */
+            for (int is_strong_first = 0; is_strong_first < 2; is_strong_first++) {
+                hy_config *c;
+                const char *text;
+                must(hy_config_create(&c));
+                int first = is_strong_first ? strong : weak, second = strong + weak - first;
+                must(hy_config_set(c, "keep", first == strong ? "8" : "7", (hy_origin)first));
+                must(hy_config_set(c, "keep", second == strong ? "8" : "7", (hy_origin)second));
+                must(hy_config_get(c, "keep", &text, NULL));
+                ck_assert_msg(!strcmp(text, "8"), "%d over %d", strong, weak);
+                hy_config_destroy(c);
+            }
+        }
+    }
+}
+END_TEST
+
+START_TEST(within_one_origin_the_later_call_wins) {
+    for (int origin = HY_FROM_DEFAULT; origin <= HY_FROM_FLAG; origin++) {
+        set("keep", "7", (hy_origin)origin);
+        set("keep", "9", (hy_origin)origin);
+        is_value("keep", "9");
+    }
+    set("keep", "10", HY_FROM_CALLER);
+    is_value("keep", "10");
+    set("keep", "11", HY_FROM_FLAG);
+    is_value("keep", "11");
+}
+END_TEST
+
+START_TEST(origins_are_told_in_words) {
+    is_origin("keep", "default");
+    is_origin("layers", "preset nano");
+    is_origin("grad_accum_steps", "profile balanced");
+    const char *path = file_with("my.cfg", "\n\nkeep = 3;\n");
+    char expected[600];
+    snprintf(expected, sizeof expected, "%s:3", path);
+    must(hy_config_load(config, path));
+    is_origin("keep", expected);
+    must(hy_config_load(config, "rtx5080"));
+    ck_assert_int_eq(strncmp(origin_of("max_gpu_mem"), "gpu/rtx5080:", 12), 0);
+    set("keep", "4", HY_FROM_SET);
+    is_origin("keep", "--set");
+    set("save.keep", "5", HY_FROM_FLAG);
+    is_origin("keep", "flag --keep");
+    set("keep", "6", HY_FROM_CALLER);
+    is_origin("keep", "caller");
+}
+END_TEST
+
+START_TEST(flag_beats_set_beats_file_beats_profile_beats_preset) {
+    must(hy_config_load(config, file_with("m.cfg", "shape: { layers = 2; };\n"
+                                                   "batch_size = 3; grad_accum_steps = 3;")));
+    set("grad_accum_steps", "5", HY_FROM_FLAG);
+    set("grad_accum_steps", "4", HY_FROM_SET);
+    set("profile", "aggressive", HY_FROM_FLAG);
+    is_value("grad_accum_steps", "5");
+    is_value("layers", "2");     /* file over preset */
+    is_value("batch_size", "3"); /* file over preset */
+    is_value("width", "128");    /* preset */
+    const char *mine = file_with("mine.cfg", "shape: { width = 64; }; grad_accum_steps = 9;");
+    hy_config *c;
+    must(hy_config_create(&c));
+    must(hy_config_set(c, "model", mine, HY_FROM_FLAG));
+    ck_assert_int_eq(hy_config_settings(c)->train.grad_accum_steps, 2); /* profile over preset */
+    ck_assert_int_eq(hy_config_settings(c)->shape.width, 64);
+    hy_config_destroy(c);
+}
+END_TEST
+
+START_TEST(another_profile_or_model_replaces_what_the_first_one_brought) {
+    set("model", "qwen3-0.6b", HY_FROM_SET);
+    is_value("qk_norm", "true");
+    is_value("head_size", "128");
+    is_origin("lr", "preset qwen3-0.6b");
+    set("model", "gpt2-124m", HY_FROM_SET);
+    is_value("qk_norm", "false");
+    is_origin("qk_norm", "default");
+    is_value("head_size", "0");
+    is_value("positions", "learned");
+
+    set("profile", "conservative", HY_FROM_FILE);
+    is_value("precision", "fp32");
+    is_value("grad_accum_steps", "1");
+    set("profile", "aggressive", HY_FROM_FLAG);
+    is_value("precision", "auto");
+    is_value("grad_accum_steps", "4");
+    is_origin("grad_accum_steps", "profile aggressive");
+    set("profile", "conservative", HY_FROM_SET); /* weaker: changes nothing */
+    is_value("grad_accum_steps", "4");
+}
+END_TEST
+
+START_TEST(a_file_may_name_model_and_profile_and_a_flag_overrides_them) {
+    const char *path = file_with("job.cfg", "model = \"gpt2-350m\";\nprofile = \"aggressive\";\n"
+                                            "shape: { layers = 2; };");
+    must(hy_config_load(config, path));
+    is_value("width", "1024");
+    is_value("grad_accum_steps", "4");
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    is_value("width", "768");
+    is_value("layers", "2");
+    is_origin("width", "preset gpt2-124m");
+}
+END_TEST
+
+START_TEST(the_length_given_by_the_strongest_origin_counts) {
+    is_value("steps", "400");
+    set("tokens", "1M", HY_FROM_FLAG);
+    is_value("steps", "0");
+    is_origin("steps", "yields to train.tokens");
+    is_value("tokens", "1000000");
+    ck_assert_int_eq(hy_config_settings(config)->train.steps, 0);
+    ck_assert_int_eq(hy_config_settings(config)->train.tokens, 1000000);
+    set("epochs", "2.5", HY_FROM_SET);
+    is_value("epochs", "0");
+    is_origin("epochs", "yields to train.tokens");
+    set("steps", "50", HY_FROM_FLAG); /* the same origin: both stand, the trainer judges */
+    is_value("steps", "50");
+    is_value("tokens", "1000000");
+    set("steps", "0", HY_FROM_FLAG);
+    set("tokens", "0", HY_FROM_FLAG);
+    is_value("epochs", "2.5");
+    is_value("steps", "0");
+}
+END_TEST
+
+/* ---- printing ----------------------------------------------------------------------------------
+ * */
+
+/* Printed, loaded into a fresh configuration and compared field by field. */
+static void check_round_trip(void) {
+    char *text = printed(config);
+    hy_config *c;
+    must(hy_config_create(&c));
+    must(hy_config_load(c, file_with("printed.cfg", text)));
+    for (size_t i = 0; hy_config_key(i); i++) {
+        const char *theirs;
+        must(hy_config_get(c, hy_config_key(i)->key, &theirs, NULL));
+        ck_assert_str_eq(theirs, value_of(hy_config_key(i)->key));
+    }
+    ck_assert_mem_eq(hy_config_settings(c), hy_config_settings(config), sizeof(hy_settings));
+    hy_config_destroy(c);
+    hy_free(text);
+}
+
+START_TEST(the_printed_configuration_loads_back_to_the_same_values) {
+    check_round_trip();
+    set("prompt",
+        "quote \" backslash \\ line\nreturn\r tab\t bell\a del\x7f umlaut \xc3\xa4 # no // no",
+        HY_FROM_FLAG);
+    set("lr", "0.1234567890123456789", HY_FROM_FLAG);
+    set("adam_eps", "1.1e-16", HY_FROM_FLAG);
+    set("seed", "9007199254740991", HY_FROM_FLAG);
+    set("tokens", "12345678901", HY_FROM_FLAG);
+    set("max_gpu_mem", "15GiB", HY_FROM_FLAG);
+    set("cpu_mem", "123456789012", HY_FROM_FLAG);
+    set("shuffle", "false", HY_FROM_FLAG);
+    check_round_trip();
+    for (size_t i = 0; hy_builtin_name("model", i); i++) {
+        set("model", hy_builtin_name("model", i), HY_FROM_FLAG);
+        check_round_trip();
+    }
+}
+END_TEST
+
+START_TEST(the_printed_configuration_tells_origins) {
+    set("batch_size", "16", HY_FROM_FLAG);
+    char *text = printed(config);
+    ck_assert_ptr_nonnull(strstr(text, "\nmodel = \"nano\";  # default\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\ntrain: {\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n  batch_size = 16;  # flag --batch-size\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n  grad_accum_steps = 2;  # profile balanced\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n  layers = 4;  # preset nano\n"));
+    hy_free(text);
+}
+END_TEST
+
+static Suite *config_suite(void) {
+    Suite *suite = suite_create("config");
+    TCase *tests = tcase_create("config");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, names_are_unique_and_flags_follow_from_them);
+    tcase_add_test(tests, every_row_is_complete_and_stands_with_its_group);
+    tcase_add_test(tests, fields_do_not_overlap);
+    tcase_add_test(tests, names_can_be_full_bare_flags_or_dashed);
+    tcase_add_test(tests, every_alias_reaches_its_key);
+    tcase_add_test(tests, switch_aliases_choose_what_is_recomputed);
+    tcase_add_test(tests, values_have_one_canonical_spelling);
+    tcase_add_test(tests, wrong_values_are_refused_with_key_value_range_and_origin);
+    tcase_add_test(tests, texts_longer_than_their_field_are_refused);
+    tcase_add_test(tests, unknown_keys_are_refused_with_the_nearest);
+    tcase_add_test(tests, the_stronger_origin_wins_whatever_the_order);
+    tcase_add_test(tests, within_one_origin_the_later_call_wins);
+    tcase_add_test(tests, origins_are_told_in_words);
+    tcase_add_test(tests, flag_beats_set_beats_file_beats_profile_beats_preset);
+    tcase_add_test(tests, another_profile_or_model_replaces_what_the_first_one_brought);
+    tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
+    tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
+    tcase_add_test(tests, the_printed_configuration_loads_back_to_the_same_values);
+    tcase_add_test(tests, the_printed_configuration_tells_origins);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(config_suite)

@@ -1,0 +1,206 @@
+/* test_kernels_threads.c: the same call gives the same bits, whatever the number of threads.
+ *
+ * Every op runs with 1, 2, 3 and 8 threads on shapes that give it many tasks, in fp32 and bf16, and
+ * again on the same backend. All tensors of the call are compared byte for byte. */
+#include "kernel_rig.h"
+#include "kernels/cpu/blas.h"
+
+static const int thread_counts[] = {1, 2, 3, 8};
+enum {
+    COUNTS = sizeof thread_counts / sizeof thread_counts[0],
+    B = 2,
+    T = 150,
+    N = B * T,
+    C = 130
+};
+
+static rig rigs[COUNTS];
+
+static void load(void) { hy_blas_get(); }
+static void set_up(void) {
+    for (int i = 0; i < COUNTS; i++) rigs[i] = rig_create(thread_counts[i]);
+}
+static void tear_down(void) {
+    for (int i = 0; i < COUNTS; i++) rig_destroy(&rigs[i]);
+}
+
+/* Runs a copy of the trial's call; the tensors it leaves are the caller's to free. */
+static hy_op_call run_copy(rig *r, const trial *t) {
+    hy_op_call copy = t->call;
+    for (int i = 0; i < HY_OP_TENSORS; i++) copy.t[i] = copy_tensor(&t->call.t[i]);
+    rig_run(r, &copy);
+    return copy;
+}
+
+static void free_copy(hy_op_call *call) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) free(call->t[i].data);
+}
+
+static void compare(const hy_op_call *one, const hy_op_call *other, int threads) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!one->t[i].data) continue;
+        ck_assert_msg(memcmp(one->t[i].data, other->t[i].data, hy_tensor_bytes(&one->t[i])) == 0,
+                      "%s: %s differs with %d threads", hy_op_name(one->kind),
+                      hy_op_tensor_name(one->kind, i), threads);
+    }
+}
+
+static void same_with_any_threads(trial *t) {
+    hy_op_call first = run_copy(&rigs[0], t);
+    for (int i = 0; i < 2 * COUNTS; i++) {
+        hy_op_call other = run_copy(&rigs[i % COUNTS], t);
+        compare(&first, &other, thread_counts[i % COUNTS]);
+        free_copy(&other);
+    }
+    free_copy(&first);
+    trial_end(t);
+}
+
+/* A call of each kind with numbers in all its tensors; what is only written is random before. */
+static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
+    trial t = trial_begin(kind, (uint64_t)kind);
+    hy_op_attr *attr = &t.call.attr;
+    enum { H = 6, K = 2, D = 20, P = (H + 2 * K) * D };
+    if (kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_BWD) {
+        attr->heads.batch = B;
+        attr->heads.seq = T;
+        attr->heads.heads = H;
+        attr->heads.kv_heads = K;
+        attr->heads.head_dim = D;
+        attr->heads.scale = 0.2f;
+        attr->heads.eps = 1e-5f;
+    }
+#define NUMBERS(at, rows, cols) trial_normal(&t, at, dtype, rows, cols, 0, 1)
+#define FLOATS(at, rows, cols) trial_normal(&t, at, HY_F32, rows, cols, 1, 0.1)
+    switch (kind) {
+    case HY_OP_MATMUL:
+        attr->matmul.alpha = 1;
+        attr->matmul.trans_b = true;
+        NUMBERS(0, N, C), NUMBERS(1, 517, C), NUMBERS(2, N, 517), NUMBERS(3, 0, 517);
+        break;
+    case HY_OP_BIAS_GRAD: NUMBERS(0, N, 700), NUMBERS(1, 0, 700); break;
+    case HY_OP_NORM:
+        NUMBERS(0, N, C), NUMBERS(1, 0, C), NUMBERS(2, 0, C), NUMBERS(3, N, C), FLOATS(4, 0, N);
+        FLOATS(5, 0, N);
+        break;
+    case HY_OP_NORM_BWD:
+        NUMBERS(0, N, C), NUMBERS(1, N, C), NUMBERS(2, 0, C), FLOATS(3, 0, N), FLOATS(4, 0, N);
+        NUMBERS(5, N, C), NUMBERS(6, N, C), NUMBERS(7, 0, C), NUMBERS(8, 0, C);
+        break;
+    case HY_OP_HEAD_NORM:
+        NUMBERS(0, N, P), NUMBERS(1, 0, D), NUMBERS(2, 0, D), NUMBERS(3, N, P), FLOATS(4, N, H + K);
+        break;
+    case HY_OP_HEAD_NORM_BWD:
+        NUMBERS(0, N, P), NUMBERS(1, N, P), NUMBERS(2, 0, D), NUMBERS(3, 0, D), FLOATS(4, N, H + K);
+        NUMBERS(5, N, P), NUMBERS(6, 0, D), NUMBERS(7, 0, D);
+        break;
+    case HY_OP_ROPE: NUMBERS(0, N, P), FLOATS(1, T, D); break;
+    case HY_OP_ATTENTION: NUMBERS(0, N, P), NUMBERS(2, N, H * D), FLOATS(3, 0, N * H); break;
+    case HY_OP_ATTENTION_BWD:
+        NUMBERS(0, N, H * D), NUMBERS(1, N, P), NUMBERS(3, N, H * D), FLOATS(4, 0, N * H);
+        NUMBERS(5, N, P);
+        break;
+    case HY_OP_GELU: NUMBERS(0, N, C), NUMBERS(1, N, C); break;
+    case HY_OP_GELU_BWD: NUMBERS(0, N, C), NUMBERS(1, N, C), NUMBERS(2, N, C); break;
+    case HY_OP_SWIGLU: NUMBERS(0, N, 2 * C), NUMBERS(1, N, C); break;
+    case HY_OP_SWIGLU_BWD: NUMBERS(0, N, C), NUMBERS(1, N, 2 * C), NUMBERS(2, N, 2 * C); break;
+    case HY_OP_EMBED:
+        attr->embed.seq = T;
+        trial_ints(&t, 0, N, 0, 40);
+        NUMBERS(1, 41, C), NUMBERS(2, T, C), NUMBERS(3, N, C);
+        break;
+    case HY_OP_EMBED_BWD:
+        attr->embed.seq = T;
+        trial_ints(&t, 0, N, 0, 40);
+        NUMBERS(1, N, C), NUMBERS(2, 41, C), NUMBERS(3, T + 1, C);
+        break;
+    case HY_OP_CROSS_ENTROPY:
+        attr->loss.vocab = 3000;
+        attr->loss.scale = 0.1f;
+        attr->loss.wants_grad = true;
+        NUMBERS(0, 60, 3001);
+        trial_ints(&t, 1, 60, -1, 2999);
+        FLOATS(2, 0, 60);
+        break;
+    case HY_OP_SUM:
+    case HY_OP_SQ_NORM:
+        trial_normal(&t, 0, kind == HY_OP_SUM ? HY_F32 : dtype, 0, 300001, 0, 1);
+        trial_tensor(&t, 1, HY_F64, 0, 1);
+        break;
+    case HY_OP_CLIP:
+        trial_normal(&t, 0, HY_F64, 0, 1, 9, 0);
+        FLOATS(1, 0, 2);
+        break;
+    case HY_OP_ADAMW:
+        attr->adamw.lr = 0.01f;
+        attr->adamw.beta1 = 0.9f;
+        attr->adamw.beta2 = 0.99f;
+        attr->adamw.eps = 1e-8f;
+        attr->adamw.correction1 = attr->adamw.correction2 = 0.5f;
+        attr->adamw.first = 3;
+        for (int i = 0; i < 2; i++) NUMBERS(i, 0, 100003);
+        for (int i = 2; i < 4; i++) {
+            trial_normal(&t, i, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        }
+        FLOATS(4, 0, 2);
+        break;
+    case HY_OP_CAST: NUMBERS(0, 0, 200001), FLOATS(1, 0, 200001); break;
+    case HY_OP_FILL: NUMBERS(0, 0, 200001); break;
+    case HY_OP_COUNT: break;
+    }
+    return t;
+}
+
+START_TEST(every_op_gives_the_same_bits_with_any_number_of_threads) {
+    for (int kind = 0; kind < HY_OP_COUNT; kind++) {
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            trial t = any_trial((hy_op_kind)kind, _i ? HY_BF16 : HY_F32);
+            t.call.attr.accumulate = accumulate;
+            if (kind == HY_OP_MATMUL && accumulate) {
+                free(t.call.t[3].data);
+                t.call.t[3].data = NULL;
+            }
+            same_with_any_threads(&t);
+        }
+    }
+}
+END_TEST
+
+/* Shapes where attention backward deals out its tiles in other ways: many units, few, a single one. */
+START_TEST(attention_backward_does_not_depend_on_how_its_tiles_are_dealt_out) {
+    static const int32_t shapes[][4] = {{1, 700, 1, 1}, {1, 90, 6, 2}, {17, 20, 4, 2}};
+    for (int i = 0; i < 6; i++) {
+        int32_t batch = shapes[i / 2][0], seq = shapes[i / 2][1], heads = shapes[i / 2][2];
+        int32_t kv_heads = shapes[i / 2][3];
+        int64_t rows = (int64_t)batch * seq, width = (int64_t)(heads + 2 * kv_heads) * 16;
+        trial t = trial_begin(HY_OP_ATTENTION_BWD, (uint64_t)i);
+        hy_dtype dtype = i % 2 ? HY_BF16 : HY_F32;
+        t.call.attr.heads.batch = batch;
+        t.call.attr.heads.seq = seq;
+        t.call.attr.heads.heads = heads;
+        t.call.attr.heads.kv_heads = kv_heads;
+        t.call.attr.heads.head_dim = 16;
+        t.call.attr.heads.scale = 0.25f;
+        NUMBERS(0, rows, heads * 16);
+        NUMBERS(1, rows, width);
+        NUMBERS(3, rows, heads * 16);
+        FLOATS(4, 0, rows * heads);
+        NUMBERS(5, rows, width);
+        same_with_any_threads(&t);
+    }
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("kernels: threads");
+    TCase *all = tcase_create("sameness");
+    tcase_set_timeout(all, 120);
+    tcase_add_unchecked_fixture(all, load, NULL);
+    tcase_add_checked_fixture(all, set_up, tear_down);
+    tcase_add_loop_test(all, every_op_gives_the_same_bits_with_any_number_of_threads, 0, 2);
+    tcase_add_test(all, attention_backward_does_not_depend_on_how_its_tiles_are_dealt_out);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
