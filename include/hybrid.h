@@ -6,6 +6,7 @@
  *   2. Configuration   a set of named values with defaults, profiles, files and overrides.
  *   3. Trainer         made from a configuration; runs to the end, or step by step.
  *   4. Looking         what the run came to, what it keeps in memory, what this machine is.
+ *   5. Your own        your model with our loop, or your loop with our phases and optimizer.
  *
  * A complete program:
  *
@@ -260,6 +261,91 @@ hy_status hy_machine_probe(const char *folder, hy_machine *out);
 
 /* Parameters of a built-in model, by name. */
 hy_status hy_model_parameters(const char *preset, int64_t *parameters);
+
+/* ---- 5. Your own model, your own loop ----------------------------------------------------------- */
+
+/* Parameters that are not a transformer's: named arrays of fp32 in your memory. They must stay where
+ * they are as long as the handle lives. */
+typedef struct hy_parameter {
+    const char *name;
+    float *weights;  /* (count): read and written by the library */
+    float *grads;    /* (count): written by you, read by the library */
+    int64_t count;
+    bool has_decay;  /* weight decay applies: usually matrices only */
+} hy_parameter;
+
+/* (b) Your own loop. The library says which phase a step is in and what it wants, you compute, you tell
+ * it the outcome. Keys used: those of the optimizer, train.grad_clip, train.steps, seed and all of
+ * `phases`. One step:
+ *
+ *     hy_loop_next(loop, &step);
+ *     if (step.wants_backward) {              Warmup, Full, Correct
+ *         loss = your forward and backward into grads;
+ *         hy_loop_update(loop, loss, &done);
+ *     } else {                                Predict
+ *         before = your loss on fresh data;   weights as they are
+ *         hy_loop_propose(loop);              weights are now the predicted ones
+ *         after = your loss on the same data;
+ *         hy_loop_judge(loop, before, after, &done);    keeps the move or takes it back, bit for bit
+ *     } */
+typedef struct hy_loop hy_loop;
+
+typedef struct hy_loop_step {
+    int64_t step;        /* true steps done before it */
+    hy_phase phase;
+    const char *reason;  /* why this phase; "" when nothing changed */
+    bool wants_backward; /* false: a move is to be proposed and judged */
+    double lr;
+    double confidence;
+    bool is_over;        /* the compute of `steps` full steps is spent: nothing more to do */
+} hy_loop_step;
+
+typedef struct hy_loop_outcome {
+    bool was_skipped;   /* the gradient was not finite: nothing was updated */
+    bool was_accepted;  /* Predict: the move was kept */
+    bool was_rolled_back; /* a divergence undid the last move */
+    double grad_norm;
+    double predicted_steps; /* length of the move, in true steps along the window's direction */
+} hy_loop_outcome;
+
+hy_status hy_loop_create(const hy_config *config, const hy_parameter *parameters, int32_t count,
+                         hy_loop **out);
+void hy_loop_destroy(hy_loop *loop);
+hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out);
+hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out);
+hy_status hy_loop_propose(hy_loop *loop);
+hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outcome *out);
+/* Tells what your own forward-only passes cost, in full steps (a pass over as many tokens as a step
+ * trains on costs 1/3). hy_loop_judge counts its two passes by itself at 1/3 of `guard_share`. */
+hy_status hy_loop_spend(hy_loop *loop, double full_steps);
+
+/* (a) Your own model. You give parameters and two callbacks; the library runs phases, precision,
+ * accumulation, optimizer, guard and metrics. A callback works on micro-batch number `batch`, counted
+ * on without end in training; guard passes ask for numbers that training has not reached yet. */
+typedef struct hy_own_model {
+    void *user;
+    const hy_parameter *parameters;
+    int32_t parameter_count;
+    /* Sum of losses over the micro-batch and how many targets it counts. */
+    hy_status (*forward)(void *user, int64_t batch, double *loss_sum, int64_t *counted);
+    /* The same, and adds the gradient of loss_scale * loss_sum to grads. */
+    hy_status (*backward)(void *user, int64_t batch, double loss_scale, double *loss_sum,
+                          int64_t *counted);
+    /* Held-out loss now; may be NULL. */
+    hy_status (*evaluate)(void *user, double *loss_sum, int64_t *counted);
+} hy_own_model;
+
+typedef struct hy_own_summary {
+    int64_t steps, moves, rejected_moves, skipped_steps, backward_passes;
+    double predicted_steps, spent, seconds, final_loss, val_loss, confidence;
+    int64_t phase_steps[HY_PHASE_COUNT];
+    uint64_t optimizer_bytes[HY_PHASE_COUNT]; /* most that was live beside the weights, per phase */
+} hy_own_summary;
+
+/* Trains to the end. Writes OUT/metrics.jsonl and summary.json unless out is "none". observer may be
+ * NULL; summary may be NULL. */
+hy_status hy_train_own(const hy_config *config, const hy_own_model *model,
+                       const hy_observer *observer, hy_own_summary *summary);
 
 #ifdef __cplusplus
 }

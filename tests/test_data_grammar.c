@@ -267,7 +267,7 @@ START_TEST(a_text_depends_on_its_seed_alone) {
 }
 END_TEST
 
-/* A changed grammar changes what runs report and what they may be compared with: on purpose only. */
+/* A changed grammar changes what runs report and are compared with: it happens on purpose only. */
 START_TEST(the_text_of_seed_1_is_the_same_for_ever) {
     sample s = make_sample(1, 65536);
     ck_assert_uint_eq(hy_hash_bytes(s.text, 65536, 0), 0xA3ECDC05B65780FBULL);

@@ -315,6 +315,8 @@ static void disturb_with_errors(const scenario *s, int error_number, bool is_las
         long calls = hy_fault_disarm();
         char message[HY_ERROR_MESSAGE_MAX];
         snprintf(message, sizeof message, "%s", hy_error_message());
+        /* Without anyone healing it, too: a single error is taken back at once. */
+        if (!is_lasting) must(hy_checkpoint_verify(in_folder("checkpoint-100"), true));
         int64_t generation = check_after(s);
         if (status == HY_OK) ck_assert_int_eq(generation, 3);
         if (calls <= at) {

@@ -146,13 +146,13 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         break;
     case HY_OP_CAST: NUMBERS(0, 0, 200001), FLOATS(1, 0, 200001); break;
     case HY_OP_FILL: NUMBERS(0, 0, 200001); break;
-    case HY_OP_COUNT: break;
+    default: break;
     }
     return t;
 }
 
-START_TEST(every_op_gives_the_same_bits_with_any_number_of_threads) {
-    for (int kind = 0; kind < HY_OP_COUNT; kind++) {
+START_TEST(every_op_of_a_training_step_gives_the_same_bits_with_any_number_of_threads) {
+    for (int kind = 0; kind <= HY_OP_FILL; kind++) {
         for (int accumulate = 0; accumulate < 2; accumulate++) {
             trial t = any_trial((hy_op_kind)kind, _i ? HY_BF16 : HY_F32);
             t.call.attr.accumulate = accumulate;
@@ -197,7 +197,7 @@ static Suite *make_suite(void) {
     tcase_set_timeout(all, 120);
     tcase_add_unchecked_fixture(all, load, NULL);
     tcase_add_checked_fixture(all, set_up, tear_down);
-    tcase_add_loop_test(all, every_op_gives_the_same_bits_with_any_number_of_threads, 0, 2);
+    tcase_add_loop_test(all, every_op_of_a_training_step_gives_the_same_bits_with_any_number_of_threads, 0, 2);
     tcase_add_test(all, attention_backward_does_not_depend_on_how_its_tiles_are_dealt_out);
     suite_add_tcase(suite, all);
     return suite;

@@ -62,12 +62,13 @@ hy_status hy_file_write_atomic(const char *path, const void *data, size_t size);
 
 bool hy_path_exists(const char *path);
 bool hy_path_is_dir(const char *path);
-hy_status hy_dir_make(const char *path); /* with parents; fine when it exists */
+hy_status hy_dir_make(const char *path); /* with parents, durably; fine when it exists */
 hy_status hy_dir_sync(const char *path);
 hy_status hy_dir_remove(const char *path);                  /* with all inside; fine when absent */
 hy_status hy_path_rename(const char *from, const char *to); /* not synced: hy_dir_sync the parent */
 hy_status hy_path_exchange(const char *a, const char *b);   /* swaps two names in one step */
 hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name);
+hy_status hy_path_sync_parent(const char *path); /* makes the name itself durable */
 hy_status hy_path_parent(char *out, size_t size, const char *path); /* "." for a bare name */
 /* Sorted names in a folder, without . and ..; free with hy_dir_list_free. */
 hy_status hy_dir_list(const char *path, char ***names, size_t *count);

@@ -57,10 +57,23 @@ hy_status hy_dir_sync(const char *path) {
     return status;
 }
 
+hy_status hy_path_sync_parent(const char *path) {
+    char *parent = malloc(strlen(path) + 2);
+    if (!parent) return hy_fail(HY_ERR_MEMORY, "out of memory syncing the folder of %s", path);
+    hy_status status = hy_path_parent(parent, strlen(path) + 2, path);
+    if (status == HY_OK) status = hy_dir_sync(parent);
+    free(parent);
+    return status;
+}
+
 /* Makes one folder whose parent exists. */
 static hy_status make_one(const char *path) {
     if (hy_path_is_dir(path)) return HY_OK;
-    if (hy_disk_mkdir(path) == 0) return HY_OK;
+    if (hy_disk_mkdir(path) == 0) {
+        /* A parent that may be written but not read cannot be synced; the folder is good anyway. */
+        hy_status synced = hy_path_sync_parent(path);
+        return synced == HY_ERR_INPUT ? HY_OK : synced;
+    }
     int error = errno;
     if (error == EEXIST && hy_path_is_dir(path)) return HY_OK; /* someone else was faster */
     if (error == EEXIST) {

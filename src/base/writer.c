@@ -36,9 +36,8 @@ static hy_status open_writer(const char *path, const char *target, int flags, hy
     *out = NULL;
     hy_writer *w = malloc(sizeof *w);
     if (!w) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    memset(w, 0, sizeof *w); /* the buffer's pages are taken now, not while a run goes on */
     w->fd = -1;
-    w->error = 0;
-    w->buffered = 0;
     w->path = strdup(path);
     w->target = target ? strdup(target) : NULL;
     hy_hash_init(&w->hash, 0);
@@ -105,7 +104,7 @@ static void drain(hy_writer *w) {
 }
 
 hy_status hy_writer_put(hy_writer *w, const void *data, size_t size) {
-    if (size == 0 || w->error) return tell(w);
+    if (size == 0) return tell(w);
     hy_hash_add(&w->hash, data, size);
     if (size > BUFFER_SIZE - w->buffered) drain(w);
     if (size >= BUFFER_SIZE) {
@@ -126,15 +125,6 @@ uint64_t hy_writer_hash(const hy_writer *w) { return hy_hash_value(&w->hash); }
 
 uint64_t hy_writer_size(const hy_writer *w) { return w->hash.total; }
 
-static hy_status sync_parent(const char *path) {
-    char *parent = malloc(strlen(path) + 2);
-    if (!parent) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
-    hy_status status = hy_path_parent(parent, strlen(path) + 2, path);
-    if (status == HY_OK) status = hy_dir_sync(parent);
-    free(parent);
-    return status;
-}
-
 hy_status hy_writer_close(hy_writer *w, bool sync) {
     if (!w) return HY_OK;
     drain(w);
@@ -143,7 +133,7 @@ hy_status hy_writer_close(hy_writer *w, bool sync) {
     if (w->target && !w->error) note(w, hy_disk_rename(w->path, w->target), "cannot replace");
     hy_status status = tell(w);
     if (w->target && status != HY_OK) hy_disk_unlink_at(AT_FDCWD, w->path, 0);
-    if (w->target && status == HY_OK) status = sync_parent(w->target);
+    if (w->target && status == HY_OK) status = hy_path_sync_parent(w->target);
     free_writer(w);
     return status;
 }

@@ -77,8 +77,12 @@ static hy_status add_folder(hy_file_list *list, const char *path) {
 }
 
 static hy_status find_files(const char *path, hy_file_list *list) {
-    if (!hy_path_is_dir(path))
-        return add_path(list, path); /* a missing one fails when it is opened */
+    struct stat info;
+    bool is_known = stat(path, &info) == 0; /* a missing one fails when it is opened */
+    if (!is_known || S_ISREG(info.st_mode)) return add_path(list, path);
+    if (!S_ISDIR(info.st_mode)) { /* opening a pipe would wait for its writer */
+        return hy_fail(HY_ERR_INPUT, "%s is neither a file nor a folder", path);
+    }
     HY_TRY(add_folder(list, path));
     if (list->count > 0) return HY_OK;
     return hy_fail(HY_ERR_INPUT,

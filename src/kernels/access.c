@@ -19,6 +19,8 @@ static const char *const access_letters[HY_OP_COUNT] = {
     [HY_OP_SUM] = "rw",                 [HY_OP_SQ_NORM] = "rw",
     [HY_OP_CLIP] = "rw",                [HY_OP_ADAMW] = "brbbrb",
     [HY_OP_CAST] = "rw",                [HY_OP_FILL] = "w",
+    [HY_OP_COMBINE] = "wrrr",           [HY_OP_DIFF_DOT] = "rrrrw",
+    [HY_OP_QUANTIZE] = "rww",           [HY_OP_DEQUANTIZE] = "rrw",
 };
 
 int hy_op_access(hy_op_kind kind, int position) {

@@ -68,6 +68,17 @@ typedef enum hy_op_kind {
 
     HY_OP_CAST, /* src  dst : same count, another type, round to nearest even */
     HY_OP_FILL, /* dst : every element = attr.fill.value */
+
+    /* out = sum of coefficient[i] x_i + noise z, z a standard normal number of the logical element.
+     * out may be one of the x. What predictors are made of. */
+    HY_OP_COMBINE, /* out  x0?  x1?  x2? : same count */
+    /* Over the differences a - b and c - d (b, d absent: zero): {|a-b|^2, |c-d|^2, <a-b, c-d>}. */
+    HY_OP_DIFF_DOT, /* a  b?  c  d?  out (3) f64+ */
+    /* 8 bits an element and one fp32 scale per block: code = (|x| / largest)^(1/p) in 127 steps and a
+     * sign (signed, p 3), or in 255 steps (unsigned, p 4); what is not zero never becomes zero in the
+     * unsigned form, because it is divided by. */
+    HY_OP_QUANTIZE,   /* x (n) fp32  codes (n) u8  scales (n / block, rounded up) fp32 */
+    HY_OP_DEQUANTIZE, /* codes  scales  x */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -112,6 +123,14 @@ typedef struct hy_op_attr {
         struct {
             float value;
         } fill;
+        struct {
+            float coefficient[3], noise;
+            uint64_t seed, first; /* of the noise, as for adamw; stream HY_RNG_PREDICT */
+        } combine;
+        struct {
+            int32_t block;
+            bool is_signed;
+        } quantize;
     };
 } hy_op_attr;
 
@@ -158,6 +177,7 @@ struct hy_backend {
     hy_status (*stream_create)(hy_backend *b, const char *name, hy_stream **out);
     void (*stream_destroy)(hy_stream *s);
     hy_status (*stream_sync)(hy_stream *s);
+    double (*stream_waited)(hy_stream *s); /* seconds it has waited for events so far */
 
     /* An event is done once all work enqueued before its record is. Waiting for an event that was
      * never recorded returns at once. */

@@ -16,6 +16,7 @@ enum {
     ONLY_F32 = 1 << HY_F32,
     ONLY_F64 = 1 << HY_F64,
     ONLY_I32 = 1 << HY_I32,
+    ONLY_U8 = 1 << HY_U8,
     F32_OR_BF16 = 1 << HY_F32 | 1 << HY_BF16,
     FILLABLE = ANY_REAL | 1 << HY_F64 | 1 << HY_I32
 };
@@ -98,6 +99,19 @@ static const op_rule rules[HY_OP_COUNT] = {
                       GIVEN("clip", "2", ONLY_F32), MAYBE("master", "=", ONLY_F32)}},
     [HY_OP_CAST] = {"cast", {GIVEN("src", "*", ANY_REAL), GIVEN("dst", "=", ANY_REAL)}},
     [HY_OP_FILL] = {"fill", {GIVEN("dst", "*", FILLABLE)}},
+    [HY_OP_COMBINE] = {"combination",
+                       {GIVEN("out", "*", ANY_REAL), MAYBE("x0", "=", ANY_REAL),
+                        MAYBE("x1", "=", ANY_REAL), MAYBE("x2", "=", ANY_REAL)}},
+    [HY_OP_DIFF_DOT] = {"product of differences",
+                        {GIVEN("a", "*", ANY_REAL), MAYBE("b", "=", ANY_REAL),
+                         GIVEN("c", "=", ANY_REAL), MAYBE("d", "=", ANY_REAL),
+                         GIVEN("out", "3", ONLY_F64)}},
+    [HY_OP_QUANTIZE] = {"quantisation",
+                        {GIVEN("x", "*", ONLY_F32), GIVEN("codes", "=", ONLY_U8),
+                         GIVEN("scales", "*", ONLY_F32)}},
+    [HY_OP_DEQUANTIZE] = {"dequantisation",
+                          {GIVEN("codes", "*", ONLY_U8), GIVEN("scales", "*", ONLY_F32),
+                           GIVEN("x", "=", ONLY_F32)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {

@@ -62,6 +62,27 @@ hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *devi
     return HY_OK;
 }
 
+hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls, const hy_layout *layout,
+                             int32_t depth, hy_store_maker maker, void *context) {
+    assert(depth >= 2 && depth <= HY_RING_MAX);
+    *store = (hy_store){.cls = cls,
+                        .backend = device->backend,
+                        .ring_depth = depth,
+                        .maker = maker,
+                        .maker_context = context};
+    HY_TRY(hy_layout_init(&store->layout, layout->items, layout->item_count, layout->unit_count));
+    for (int32_t i = 0; i < depth; i++) {
+        void *data;
+        hy_status status = hy_arena_push(device, cls, largest_unit(layout), &data);
+        if (status != HY_OK) {
+            hy_store_fini(store);
+            return status;
+        }
+        store->ring[i] = (hy_ring_slot){.data = data, .unit = -1};
+    }
+    return HY_OK;
+}
+
 void hy_store_fini(hy_store *store) {
     if (store->copies) store->backend->stream_sync(store->copies);
     for (int32_t i = 0; i < store->ring_depth; i++) {
@@ -112,16 +133,33 @@ hy_status hy_store_gather(hy_store *store, int32_t unit) {
     return HY_OK;
 }
 
+static hy_status no_slot(const hy_store *store, int32_t unit) {
+    return hy_fail(HY_ERR_INTERNAL, "all %d ring buffers of %s are in use, unit %d has none",
+                   store->ring_depth, hy_class_name(store->cls), unit);
+}
+
+/* All users of a made store are on one stream, so its order is all the order there need be. */
+static hy_status get_made(hy_store *store, hy_stream *stream, int32_t unit) {
+    hy_ring_slot *slot = slot_of(store, unit);
+    if (!slot) {
+        slot = oldest_free_slot(store);
+        if (!slot) return no_slot(store, unit);
+        HY_TRY(store->maker(store->maker_context, stream, unit, slot->data));
+        slot->unit = unit;
+    }
+    slot->used_at = ++store->clock;
+    slot->holders++;
+    return HY_OK;
+}
+
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
+    if (store->maker) return get_made(store, stream, unit);
     if (!store->copies) return HY_OK;
     HY_TRY(hy_store_gather(store, unit));
     hy_ring_slot *slot = slot_of(store, unit);
-    if (!slot) {
-        return hy_fail(HY_ERR_INTERNAL, "all %d ring buffers of %s are in use, unit %d has none",
-                       store->ring_depth, hy_class_name(store->cls), unit);
-    }
+    if (!slot) return no_slot(store, unit);
     slot->holders++;
     return store->backend->stream_wait(stream, slot->is_here);
 }
@@ -129,11 +167,12 @@ hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
 static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool is_changed) {
     assert(store->held > 0 && unit >= 0 && unit < store->layout.unit_count);
     store->held--;
-    if (!store->copies) return HY_OK;
+    if (!store->copies && !store->maker) return HY_OK;
     hy_backend *b = store->backend;
     hy_ring_slot *slot = slot_of(store, unit);
     assert(slot && slot->holders > 0);
     slot->holders--;
+    if (store->maker) return HY_OK;
     HY_TRY(b->event_record(slot->is_free, stream));
     if (!is_changed) return HY_OK;
     uint64_t bytes = store->layout.unit_bytes[unit];
@@ -163,7 +202,7 @@ void hy_store_forget(hy_store *store) {
 }
 
 void *hy_store_device(const hy_store *store, int32_t item) {
-    if (!store->copies) return hy_store_home(store, item);
+    if (!store->ring_depth) return hy_store_home(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
     const hy_ring_slot *slot = slot_of(store, entry->unit);
     assert(slot && slot->holders > 0);

@@ -24,15 +24,20 @@ typedef struct hy_ring_slot {
     hy_event *is_home;  /* the copy home is done */
 } hy_ring_slot;
 
+/* Makes the bytes of a unit at `data` by enqueueing ops on the stream. */
+typedef hy_status (*hy_store_maker)(void *context, hy_stream *stream, int32_t unit, char *data);
+
 typedef struct hy_store {
     hy_class cls;
-    hy_place place;   /* home */
+    hy_place place;   /* home; HY_NOWHERE when units are made on demand */
     hy_layout layout;
     char *data;       /* the class, whole, at home */
     hy_backend *backend;
     hy_stream *copies; /* NULL when home is the device */
     hy_ring_slot ring[HY_RING_MAX];
     int32_t ring_depth;
+    hy_store_maker maker; /* NULL unless units are made on demand */
+    void *maker_context;
     uint64_t clock;
     uint64_t bytes_moved; /* both ways, since the start */
     int32_t held;         /* units got and not released: misuse of the protocol is an assert */
@@ -45,6 +50,12 @@ hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy
  * size from `device`. The copy stream belongs to the caller; several stores may share it. */
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, hy_stream *copies);
+
+/* At home nowhere: get makes a unit in the ring, on the stream that asked, and nothing is written back.
+ * So weights can be tried that exist only while a pass goes over them. */
+hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls, const hy_layout *layout,
+                             int32_t depth, hy_store_maker maker, void *context);
+
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth);
 
 void hy_store_fini(hy_store *store); /* the bytes go with their arenas; waits for copies in flight */
@@ -57,7 +68,7 @@ hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t u
 
 /* Waits until everything that was changed is home. */
 hy_status hy_store_settle(hy_store *store);
-/* What the ring holds is no longer true: home was changed by others. */
+/* What the ring holds is no longer true: home, or what units are made of, was changed by others. */
 void hy_store_forget(hy_store *store);
 
 /* Where tensor `item` is for the device, between get and release of its unit. */

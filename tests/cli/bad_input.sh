@@ -147,11 +147,25 @@ test_checkpoint_of_another_preset() {
     expect_refusal "another model" "nano" "tiny-gpt2"
 }
 
+damage() { printf XXXX | dd of="$1" bs=1 seek=2000 conv=notrunc 2> /dev/null; }
+
 test_damaged_checkpoint_is_named() {
     run_tiny --out out --steps 2
     expect_code 0
-    printf 'XXXX' | dd of=out/checkpoint-2/weights.safetensors bs=1 seek=2000 conv=notrunc 2> /dev/null
+    damage out/checkpoint-2/weights.safetensors
     run --resume out
     [ "$code" != 0 ] || fail "a damaged checkpoint was loaded"
     expect_err "checkpoint-2"
+}
+
+test_damaged_checkpoint_gives_way_to_the_one_before() {
+    run_tiny --out out --save-every 3
+    expect_code 0
+    whole=$(losses out)
+    damage out/checkpoint-6/weights.safetensors
+    run --resume out
+    expect_code 0
+    expect_err "warning"
+    expect_err "checkpoint-6"
+    expect_same "$(losses out)" "$whole" "losses"
 }

@@ -1,8 +1,8 @@
 # harness.sh: what the suites of this folder share. Sourced by run.sh.
 #
-# A test is a function test_NAME; it runs in a subshell, in an empty folder of its own, and passes when
-# nothing calls `fail`. `run` starts the program and keeps its exit code in $code, its output in $stdout
-# and $stderr (files outside the folder), and what the folder held before and after.
+# A test is a function test_NAME; it runs in a subshell, in an empty folder of its own, and passes
+# when nothing calls `fail`. `run` starts the program and keeps its exit code in $code, its output
+# in $stdout and $stderr (files outside the folder), and what the folder held before and after.
 
 program=${HYBRID_TRAIN:-${HYBRID_BIN:-${HYBRID_BUILD:-$here/../../build}/bin}/hybrid-train}
 case $program in
@@ -34,8 +34,8 @@ skip() {
 }
 
 # The run of every test that needs one: a model of one small block on a short built-in text.
-tiny="--model nano --layers 1 --width 32 --heads 2 --seq-len 32 --batch-size 2 --steps 6 --grad-accum-steps 1
-      --builtin-bytes 60000 --sample-tokens 20 --threads 1"
+tiny="--model nano --layers 1 --width 32 --heads 2 --seq-len 32 --batch-size 2 --steps 6
+      --grad-accum-steps 1 --builtin-bytes 60000 --sample-tokens 20 --threads 1"
 
 run() {
     find . | sort > "$before"
@@ -53,12 +53,16 @@ expect_code() {
     [ "$code" = "$1" ] || fail "exit code $code, expected $1: $(tail -n 3 "$stderr")"
 }
 
-expect_out() { grep -qF -e "$1" "$stdout" || fail "standard output lacks \"$1\": $(head -n 20 "$stdout")"; }
+expect_out() {
+    grep -qF -e "$1" "$stdout" || fail "standard output lacks \"$1\": $(head -n 20 "$stdout")"
+}
 expect_err() { grep -qF -e "$1" "$stderr" || fail "standard error lacks \"$1\": $(cat "$stderr")"; }
 expect_empty() { [ ! -s "$1" ] || fail "expected nothing, got: $(head -n 5 "$1")"; }
 expect_file() { [ -e "$1" ] || fail "$1 is missing"; }
 expect_same() { [ "$1" = "$2" ] || fail "$3: \"$1\" is not \"$2\""; }
-expect_nothing_written() { cmp -s "$before" "$after" || fail "written: $(diff "$before" "$after")"; }
+expect_nothing_written() {
+    cmp -s "$before" "$after" || fail "written: $(diff "$before" "$after")"
+}
 
 # Wrong input: exit code 2, one line of error that holds each fragment, no output, nothing written.
 expect_refusal() {
@@ -106,7 +110,8 @@ run_suite() {
     echo "$1"
     # shellcheck disable=SC1090
     . "$here/$1.sh"
-    for name in $(sed -n 's/^test_\([a-z0-9_]*\)() {.*/\1/p' "$here/$1.sh"); do run_test "$name"; done
+    names=$(sed -n 's/^test_\([a-z0-9_]*\)() {.*/\1/p' "$here/$1.sh")
+    for name in $names; do run_test "$name"; done
 }
 
 finish() {

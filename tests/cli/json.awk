@@ -1,10 +1,10 @@
-# json.awk: checks JSON and prints its scalars, one "path<TAB>value" a line (".phases.full.steps<TAB>12").
+# json.awk: checks JSON and prints its scalars, one "path<TAB>value" a line (".a.b.0<TAB>12").
 #
 #   awk -f json.awk file           the whole input is one document
 #   awk -v lines=1 -f json.awk     each line is one; paths begin with the line's number
 #
-# Anything that is not JSON ends it with exit code 1 and a line on standard error. Strings are printed as
-# they stand, escapes included.
+# Anything that is not JSON ends it with exit code 1 and a line on standard error. Strings are
+# printed as they stand, escapes included.
 BEGIN { bad = 0 }
 lines { parse($0, NR); next }
 { whole = whole $0 "\n" }

@@ -25,8 +25,8 @@ test_metrics_are_one_json_object_per_step() {
 test_summary_has_the_promised_keys() {
     run_tiny --out out
     values=$(json_values out/summary.json) || exit 1
-    expect_keys "$values" "" model parameters device steps full_steps predicted_steps correct_steps \
-        backward_passes tokens seconds tokens_per_second final_loss val_loss
+    expect_keys "$values" "" model parameters device steps full_steps predicted_steps \
+        correct_steps backward_passes tokens seconds tokens_per_second final_loss val_loss
     for phase in warmup full predict correct; do
         expect_keys "$values" ".phases.$phase" steps seconds vram_planned_bytes vram_peak_bytes \
             wait_seconds
@@ -38,8 +38,8 @@ test_run_says_what_it_is_and_what_it_came_to() {
     run_tiny --out out
     for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
         "out       out" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
-        "planned" "measured" "weights" "true entropy of the source" "5-gram" "above the true entropy" \
-        "better than the 5-gram" "sample" "everything is in out" "--resume out"; do
+        "planned" "measured" "weights" "true entropy of the source" "5-gram" \
+        "above the true entropy" "better than the 5-gram" "sample" "everything is in out" "--resume out"; do
         expect_out "$words"
     done
 }

@@ -5,6 +5,12 @@
 # arguments all suites run. The last line says how many tests passed and failed.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/harness.sh"
-[ -x "$program" ] || { echo "$program is missing: build it first"; echo "0 passed, 1 failed"; exit 1; }
-for suite in ${*:-usage configuration bad_input results terminal signals}; do run_suite "$suite"; done
+if [ ! -x "$program" ]; then
+    echo "$program is missing: build it first"
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+for suite in ${*:-usage configuration bad_input results terminal signals}; do
+    run_suite "$suite"
+done
 finish

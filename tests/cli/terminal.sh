@@ -41,7 +41,7 @@ test_narrow_terminal_drops_fields_from_the_right() {
     expect_code 0
     tr '\r' '\n' < "$stdout" | grep '^\[' > bars
     [ -s bars ] || fail "no bars"
-    awk 'length > 39 { print; bad = 1 } END { exit bad }' bars || fail "a bar wider than the terminal"
+    awk 'length > 39 { print; bad = 1 } END { exit bad }' bars || fail "a bar is too wide"
     grep -q "loss" bars || fail "the loss went before other fields"
     ! grep -q "tok/s" bars || fail "40 columns cannot hold the speed"
     on_terminal "NO_COLOR=1 COLUMNS=120 $program $(echo $tiny) --out other"

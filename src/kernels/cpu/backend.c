@@ -44,6 +44,10 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_ADAMW] = {hy_cpu_adamw, NULL},
     [HY_OP_CAST] = {hy_cpu_cast, NULL},
     [HY_OP_FILL] = {hy_cpu_fill, NULL},
+    [HY_OP_COMBINE] = {hy_cpu_combine, NULL},
+    [HY_OP_DIFF_DOT] = {hy_cpu_diff_dot, hy_cpu_diff_dot_workspace},
+    [HY_OP_QUANTIZE] = {hy_cpu_quantize, NULL},
+    [HY_OP_DEQUANTIZE] = {hy_cpu_dequantize, NULL},
 };
 
 /* ---- memory ------------------------------------------------------------------------------------ */
@@ -203,6 +207,7 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
         .stream_create = cpu_stream_create,
         .stream_destroy = hy_cpu_stream_destroy,
         .stream_sync = hy_cpu_stream_sync,
+        .stream_waited = hy_cpu_stream_waited,
         .event_create = hy_cpu_event_create,
         .event_destroy = hy_cpu_event_destroy,
         .event_record = hy_cpu_event_record,

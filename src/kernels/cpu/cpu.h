@@ -77,6 +77,10 @@ hy_status hy_cpu_clip(const hy_cpu_run *run);
 hy_status hy_cpu_adamw(const hy_cpu_run *run);
 hy_status hy_cpu_cast(const hy_cpu_run *run);
 hy_status hy_cpu_fill(const hy_cpu_run *run);
+hy_status hy_cpu_combine(const hy_cpu_run *run);
+hy_status hy_cpu_diff_dot(const hy_cpu_run *run);
+hy_status hy_cpu_quantize(const hy_cpu_run *run);
+hy_status hy_cpu_dequantize(const hy_cpu_run *run);
 
 size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads);
 size_t hy_cpu_bias_grad_workspace(const hy_op_call *call, int threads);
@@ -87,6 +91,7 @@ size_t hy_cpu_attention_workspace(const hy_op_call *call, int threads);
 size_t hy_cpu_attention_bwd_workspace(const hy_op_call *call, int threads);
 size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads);
 size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads);
+size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads);
 
 /* ---- workspace --------------------------------------------------------------------------------- */
 

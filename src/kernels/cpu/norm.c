@@ -10,19 +10,33 @@
 
 /* ---- rows -------------------------------------------------------------------------------------- */
 
+/* Sums are taken in fp32 over stretches of SHORT and added up in double, so that long rows lose
+ * nothing. */
+enum { SHORT = 256 };
+
 HY_CLONES static float mean_of(const float *x, int64_t n) {
-    float sum = 0;
-    HY_SIMD_SUM(sum)
-    for (int64_t i = 0; i < n; i++) sum += x[i];
-    return sum / (float)n;
+    double total = 0;
+    for (int64_t at = 0; at < n; at += SHORT) {
+        int64_t end = hy_min64(at + SHORT, n);
+        float sum = 0;
+        HY_SIMD_SUM(sum)
+        for (int64_t i = at; i < end; i++) sum += x[i];
+        total += (double)sum;
+    }
+    return (float)(total / (double)n);
 }
 
 /* Mean of (x - shift)^2. */
 HY_CLONES static float mean_square(const float *x, float shift, int64_t n) {
-    float sum = 0;
-    HY_SIMD_SUM(sum)
-    for (int64_t i = 0; i < n; i++) sum += (x[i] - shift) * (x[i] - shift);
-    return sum / (float)n;
+    double total = 0;
+    for (int64_t at = 0; at < n; at += SHORT) {
+        int64_t end = hy_min64(at + SHORT, n);
+        float sum = 0;
+        HY_SIMD_SUM(sum)
+        for (int64_t i = at; i < end; i++) sum += (x[i] - shift) * (x[i] - shift);
+        total += (double)sum;
+    }
+    return (float)(total / (double)n);
 }
 
 HY_CLONES static void norm_row(const float *x, float mean, float rstd, const float *w, const float *b,
@@ -36,18 +50,24 @@ HY_CLONES static void norm_row(const float *x, float mean, float rstd, const flo
     }
 }
 
-/* Sums of g and g xhat of a row. */
-HY_CLONES static void gradient_sums(const float *dy, const float *x, const float *w, float mean,
-                                    float rstd, int64_t n, float *sum_g, float *sum_gx) {
-    float g_sum = 0, gx_sum = 0;
-    HY_SIMD_SUM(g_sum, gx_sum)
-    for (int64_t i = 0; i < n; i++) {
-        float g = dy[i] * w[i];
-        g_sum += g;
-        gx_sum += g * ((x[i] - mean) * rstd);
+/* Means of g and g xhat over a row. */
+HY_CLONES static void gradient_means(const float *dy, const float *x, const float *w, float mean,
+                                     float rstd, int64_t n, float *mean_g, float *mean_gx) {
+    double g_total = 0, gx_total = 0;
+    for (int64_t at = 0; at < n; at += SHORT) {
+        int64_t end = hy_min64(at + SHORT, n);
+        float g_sum = 0, gx_sum = 0;
+        HY_SIMD_SUM(g_sum, gx_sum)
+        for (int64_t i = at; i < end; i++) {
+            float g = dy[i] * w[i];
+            g_sum += g;
+            gx_sum += g * ((x[i] - mean) * rstd);
+        }
+        g_total += (double)g_sum;
+        gx_total += (double)gx_sum;
     }
-    *sum_g = g_sum;
-    *sum_gx = gx_sum;
+    *mean_g = (float)(g_total / (double)n);
+    *mean_gx = (float)(gx_total / (double)n);
 }
 
 typedef struct row_gradient {
@@ -187,10 +207,8 @@ static void norm_bwd_row(const hy_op_call *call, int64_t row, const float *weigh
         hy_tensor_is_given(residual) ? hy_read(residual, row * C, C, own->residual) : NULL;
     row_gradient r = {.mean = is_rms ? 0 : ((const float *)call->t[3].data)[row],
                       .rstd = ((const float *)call->t[4].data)[row]};
-    float sum_g, sum_gx;
-    gradient_sums(dy, x, weight, r.mean, r.rstd, C, &sum_g, &sum_gx);
-    r.mean_g = is_rms ? 0 : sum_g / (float)C;
-    r.mean_gx = sum_gx / (float)C;
+    gradient_means(dy, x, weight, r.mean, r.rstd, C, &r.mean_g, &r.mean_gx);
+    if (is_rms) r.mean_g = 0;
     if (dw) add_weight_gradient(dy, x, r.mean, r.rstd, dw, C);
     if (db) add_bias_gradient(dy, db, C);
     float *out = hy_target(dx, row * C, own->dx);

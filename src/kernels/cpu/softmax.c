@@ -11,21 +11,35 @@ HY_CLONES float hy_cpu_max(const float *x, int64_t n) {
     return largest;
 }
 
+/* Sums are taken in fp32 over stretches of SHORT and added up in double, so that long rows lose
+ * nothing. */
+enum { SHORT = 256 };
+
 HY_CLONES float hy_cpu_exp_sum(const float *x, float shift, int64_t n) {
-    float sum = 0;
-    HY_SIMD_SUM(sum)
-    for (int64_t i = 0; i < n; i++) sum += hy_exp(x[i] - shift);
-    return sum;
+    double total = 0;
+    for (int64_t at = 0; at < n; at += SHORT) {
+        int64_t end = hy_min64(at + SHORT, n);
+        float sum = 0;
+        HY_SIMD_SUM(sum)
+        for (int64_t i = at; i < end; i++) sum += hy_exp(x[i] - shift);
+        total += (double)sum;
+    }
+    return (float)total;
 }
 
 HY_CLONES float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n) {
-    float sum = 0;
-    HY_SIMD_SUM(sum)
-    for (int64_t i = 0; i < n; i++) {
-        x[i] = hy_exp(x[i] - shift);
-        sum += x[i];
+    double total = 0;
+    for (int64_t at = 0; at < n; at += SHORT) {
+        int64_t end = hy_min64(at + SHORT, n);
+        float sum = 0;
+        HY_SIMD_SUM(sum)
+        for (int64_t i = at; i < end; i++) {
+            x[i] = hy_exp(x[i] - shift);
+            sum += x[i];
+        }
+        total += (double)sum;
     }
-    return sum;
+    return (float)total;
 }
 
 HY_CLONES void hy_cpu_scale(float *x, float factor, int64_t n) {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "kernels/cpu/event.h"
@@ -44,6 +45,7 @@ struct hy_stream {
     pthread_mutex_t lock;
     pthread_cond_t has_work, has_room;
     uint64_t head, tail; /* entries run, entries put; they count on, the ring index is modulo RING */
+    double waited; /* seconds spent on ENTRY_WAIT */
     hy_status failure;
     char message[HY_ERROR_MESSAGE_MAX];
     entry *ring;
@@ -86,10 +88,13 @@ static void *worker_main(void *argument) {
         pthread_mutex_unlock(&s->lock);
 
         delay(s, index);
+        double begin = hy_clock();
         hy_status status = run_entry(s, e, is_failed);
+        double waited = e->kind == ENTRY_WAIT ? hy_clock() - begin : 0;
         goes_on = e->kind != ENTRY_STOP;
 
         pthread_mutex_lock(&s->lock);
+        s->waited += waited;
         if (status != HY_OK && s->failure == HY_OK) {
             s->failure = status;
             snprintf(s->message, sizeof s->message, "%s", hy_error_message());
@@ -159,6 +164,13 @@ hy_status hy_cpu_stream_sync(hy_stream *s) {
     s->failure = HY_OK;
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+double hy_cpu_stream_waited(hy_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    double waited = s->waited;
+    pthread_mutex_unlock(&s->lock);
+    return waited;
 }
 
 /* ---- life -------------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ typedef struct hy_stream_options {
 hy_status hy_cpu_stream_create(const hy_stream_options *options, hy_stream **out);
 void hy_cpu_stream_destroy(hy_stream *s); /* runs what is queued first */
 hy_status hy_cpu_stream_sync(hy_stream *s);
+double hy_cpu_stream_waited(hy_stream *s); /* seconds it has waited for events so far */
 hy_status hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call);
 hy_status hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
 hy_status hy_cpu_stream_wait(hy_stream *s, hy_event *e);
