@@ -139,6 +139,13 @@ typedef struct hy_step_info {
     uint64_t bytes_moved;   /* between places, in this step */
     double wait_seconds;    /* compute waited for copies or data */
     bool was_skipped;       /* the gradient was not finite: nothing was updated */
+    double spent;           /* compute so far, in full steps: guard passes and forks included */
+    double predicted_steps; /* Predict: how many true steps the move stands for; 0 elsewhere */
+    bool was_rejected;      /* Predict: the guard refused the move */
+    bool was_rolled_back;   /* the step diverged and the last move was undone */
+    double residual_cosine; /* step after Correct: direction of the true way against the predicted one, */
+    double residual_length; /* and its length over the predicted one's; NaN elsewhere */
+    const char *obstacle;   /* why no move comes next, "" when one may */
 } hy_step_info;
 
 typedef struct hy_eval_info {
@@ -171,8 +178,8 @@ void hy_trainer_destroy(hy_trainer *trainer);
  * for: the step in progress was finished and a checkpoint was saved. */
 hy_status hy_trainer_run(hy_trainer *trainer);
 
-/* One optimizer step, for loops of your own. No validation and no saving happen by themselves.
- * info may be NULL. */
+/* One optimizer step, or one move when Predict is next, for loops of your own. No validation, no saving
+ * and no forks happen by themselves. info may be NULL. */
 hy_status hy_trainer_step(hy_trainer *trainer, hy_step_info *info);
 
 /* Held-out loss now. */
@@ -225,12 +232,19 @@ typedef struct hy_summary {
     int64_t parameters;
     int64_t steps_total;     /* planned */
     int64_t steps, full_steps, predicted_steps, correct_steps, backward_passes, skipped_steps;
+    int64_t moves, rejected_moves, divergences, forks;
+    double spent;            /* compute in full steps */
+    double confidence;
+    double fork_gain;        /* nats, summed over forks: positive where moves won */
+    const char *predictor;   /* its name */
+    const char *why_not;     /* why nothing is predicted now, "" when it is */
     int64_t tokens;
     int64_t tokens_per_step;
     double seconds, tokens_per_second;
     double flops_per_token;  /* model work, forward and backward */
     double final_loss;       /* mean of the last steps */
-    double val_loss;         /* NaN before the first validation */
+    double val_loss;         /* NaN before the first validation; of the tail average where there is one */
+    double raw_val_loss;     /* of the raw weights, where val_loss is of the average; else NaN */
     bool knows_entropy;
     double source_entropy;   /* nats per token, exact */
     double val_optimum;      /* what the true source scores on the held-out text */
@@ -275,8 +289,8 @@ typedef struct hy_parameter {
 } hy_parameter;
 
 /* (b) Your own loop. The library says which phase a step is in and what it wants, you compute, you tell
- * it the outcome. Keys used: those of the optimizer, train.grad_clip, train.steps, seed and all of
- * `phases`. One step:
+ * it the outcome. Keys used: those of the optimizer, train.grad_clip, train.steps, seed and those of
+ * `phases`, but for precisions, forks and tail_share. One step:
  *
  *     hy_loop_next(loop, &step);
  *     if (step.wants_backward) {              Warmup, Full, Correct
@@ -287,13 +301,18 @@ typedef struct hy_parameter {
  *         hy_loop_propose(loop);              weights are now the predicted ones
  *         after = your loss on the same data;
  *         hy_loop_judge(loop, before, after, &done);    keeps the move or takes it back, bit for bit
- *     } */
+ *     }
+ *
+ * Each call has its turn; any other is HY_ERR_STATE and changes nothing. Compute is counted in full
+ * steps: an update costs 1, the two passes around a move guard_share / 3 each, what hy_loop_spend says
+ * comes on top; `steps` of them are the run. The learning rate follows what is spent. */
 typedef struct hy_loop hy_loop;
 
 typedef struct hy_loop_step {
     int64_t step;        /* true steps done before it */
     hy_phase phase;
     const char *reason;  /* why this phase; "" when nothing changed */
+    const char *obstacle; /* why no move can follow yet; "" when one may */
     bool wants_backward; /* false: a move is to be proposed and judged */
     double lr;
     double confidence;
@@ -301,19 +320,25 @@ typedef struct hy_loop_step {
 } hy_loop_step;
 
 typedef struct hy_loop_outcome {
-    bool was_skipped;   /* the gradient was not finite: nothing was updated */
-    bool was_accepted;  /* Predict: the move was kept */
-    bool was_rolled_back; /* a divergence undid the last move */
-    double grad_norm;
+    bool was_skipped;     /* the loss or the gradient was not finite: nothing was updated */
+    bool was_accepted;    /* Predict: the move was kept */
+    bool was_rolled_back; /* a divergence undid the last move: the weights are those before it */
+    double grad_norm;     /* before clipping */
     double predicted_steps; /* length of the move, in true steps along the window's direction */
+    double residual_cosine; /* end of Correct: direction of the true way against the predicted one, */
+    double residual_length; /* and its length over the predicted one's; NaN elsewhere */
 } hy_loop_outcome;
 
 hy_status hy_loop_create(const hy_config *config, const hy_parameter *parameters, int32_t count,
                          hy_loop **out);
 void hy_loop_destroy(hy_loop *loop);
+/* The step that comes next. Once it is over, it stays over. */
 hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out);
+/* grads hold the gradient of `loss`; they are read and left as they are. HY_ERR_NUMERIC after twenty
+ * skipped updates in a row. out may be NULL, here and below. */
 hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out);
 hy_status hy_loop_propose(hy_loop *loop);
+/* `after` on the same data as `before`. NaN for either takes the move back. */
 hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outcome *out);
 /* Tells what your own forward-only passes cost, in full steps (a pass over as many tokens as a step
  * trains on costs 1/3). hy_loop_judge counts its two passes by itself at 1/3 of `guard_share`. */
@@ -321,7 +346,11 @@ hy_status hy_loop_spend(hy_loop *loop, double full_steps);
 
 /* (a) Your own model. You give parameters and two callbacks; the library runs phases, precision,
  * accumulation, optimizer, guard and metrics. A callback works on micro-batch number `batch`, counted
- * on without end in training; guard passes ask for numbers that training has not reached yet. */
+ * on without end in training; guard passes ask for numbers that training has not reached yet.
+ *
+ * In a phase of 16 bits, forward and backward find weights rounded to that type, still in fp32 arrays;
+ * the exact ones are back when they return. evaluate and the observer see exact weights. A status
+ * other than HY_OK ends the run and is what hy_train_own returns: HY_STOPPED to stop on purpose. */
 typedef struct hy_own_model {
     void *user;
     const hy_parameter *parameters;

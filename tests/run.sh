@@ -18,6 +18,8 @@ mkdir -p "$logs"
 # Check ends a test after four seconds unless told otherwise; busy machines need more.
 export CK_VERBOSITY=normal
 export CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-120}"
+# No program may hang the rest.
+limit="${HYBRID_TEST_LIMIT:-600}"
 # The programs under test, for the shell suites.
 export HYBRID_BIN="${HYBRID_BIN:-$out/bin}"
 suite_options=()
@@ -34,7 +36,7 @@ asan)
 tsan)
     # The thread sanitizer does not follow a process with threads into its forked children.
     export CK_FORK=no
-    export TSAN_OPTIONS="${TSAN_OPTIONS:-exitcode=66:suppressions=$root/tests/tsan.supp}"
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-exitcode=66:allocator_may_return_null=1:suppressions=$root/tests/tsan.supp}"
     ;;
 esac
 
@@ -46,11 +48,12 @@ for item in "$@"; do
     log="$logs/$name.log"
     began=$(date +%s.%N)
     if [[ "$item" == *.sh ]]; then
-        "${suite_options[@]}" "$item" > "$log" 2>&1
+        "${suite_options[@]}" timeout -k 10 "$limit" "$item" > "$log" 2>&1
     else
-        "$item" > "$log" 2>&1
+        timeout -k 10 "$limit" "$item" > "$log" 2>&1
     fi
     status=$?
+    [ "$status" -ne 124 ] || echo "$name was ended after $limit seconds" >> "$log"
     seconds=$(awk -v a="$began" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
 
     if counts=$(grep -aoE 'Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+' "$log" | tail -n 1) &&

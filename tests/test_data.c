@@ -2,6 +2,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "base/rng.h"
 #include "data/dataset.h"
 #include "data/grammar.h"
 #include "formats/shard.h"
@@ -257,6 +258,15 @@ START_TEST(the_built_in_splits_are_texts_of_the_grammar) {
     ck_assert_uint_eq(count, 1999 / 64 * 64 + 1);
     for (uint64_t i = 0; i < count; i++) ck_assert_int_eq(tokens[i], val[i]);
     free(tokens);
+
+    uint8_t text[2000];
+    float nats[2000];
+    double sum = 0;
+    hy_grammar_generate(hy_rng_u64(1, HY_RNG_GRAMMAR, UINT64_MAX), text, nats, size);
+    ck_assert_mem_eq(val, text, size);
+    for (uint64_t i = 1; i < count; i++) sum += (double)nats[i];
+    double optimum = hy_dataset_describe(data)->val_optimum;
+    ck_assert_double_eq_tol(optimum, sum / (double)(count - 1), 1e-12);
     hy_dataset_close(data);
 }
 END_TEST

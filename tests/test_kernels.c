@@ -93,6 +93,20 @@ START_TEST(exp_goes_to_zero_and_to_infinity_and_keeps_nan) {
 }
 END_TEST
 
+START_TEST(square_roots_are_within_one_unit_in_the_last_place) {
+    double worst = 0;
+    for (double x = 1e-36; x < 1e38; x *= 1.00137) {
+        double exact = sqrt((double)(float)x), unit = ldexp(1, ilogb(exact) - 23);
+        worst = fmax(worst, fabs((double)hy_sqrt((float)x) - exact) / unit);
+    }
+    ck_assert_double_le(worst, 1);
+    ck_assert_float_eq(hy_sqrt(0), 0);
+    ck_assert_float_eq(hy_sqrt(1), 1);
+    ck_assert_float_lt(hy_sqrt(1e-44f), 1e-18f);
+    ck_assert(isinf(hy_sqrt(INFINITY)) && isnan(hy_sqrt(NAN)));
+}
+END_TEST
+
 /* ---- sgemm ------------------------------------------------------------------------------------- */
 
 static void check_sgemm(const hy_blas *blas, int variant, int64_t m, int64_t n, int64_t k) {
@@ -288,6 +302,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, numbers_too_large_become_infinity);
     tcase_add_test(all, exp_is_within_two_units_in_the_last_place);
     tcase_add_test(all, exp_goes_to_zero_and_to_infinity_and_keeps_nan);
+    tcase_add_test(all, square_roots_are_within_one_unit_in_the_last_place);
     tcase_add_test(all, our_own_sgemm_and_the_library_agree_with_the_reference);
     tcase_add_test(all, the_blas_says_what_it_is);
     tcase_add_test(all, wrong_calls_are_told_what_is_wrong);

@@ -5,6 +5,7 @@
  * alone. Every complaint names the argument and says what would have been right. */
 #include "cli/options.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ static bool is_flag(const char *argument) {
 /* ---- taking one flag ------------------------------------------------------------------------- */
 
 static bool is_key_and_value(const char *text) {
+    assert(text != NULL); /* a flag that takes a value is never taken without one */
     const char *equals = strchr(text, '=');
     if (equals != NULL && equals != text) return true;
     hy_cli_error("--set needs key=value, but got \"%s\"", text);

@@ -19,14 +19,14 @@
 
 typedef unsigned long long ull; /* what %llu prints */
 
-typedef struct split {
+typedef struct token_range {
     const hy_source *source;
     uint64_t first, count; /* its tokens in the source */
-} split;
+} token_range;
 
 struct hy_dataset {
     hy_source main, held_out; /* held_out is empty when the data itself is divided */
-    split splits[2];
+    token_range splits[2];
     int32_t seq;
     uint64_t seed;
     bool shuffle;
@@ -96,7 +96,8 @@ static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_
 
 /* The held-out text, and what the true source itself loses on the targets in it. */
 static hy_status generate_held_out(hy_dataset *d, uint64_t size) {
-    float *nats = malloc(size * sizeof *nats);
+    assert(size > (uint64_t)d->seq); /* choose_held_out leaves a window */
+    float *nats = calloc(size, sizeof *nats);
     if (!nats)
         return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of held-out text", (ull)size);
     /* The last index of the stream: the text itself counts from the first. */
@@ -150,15 +151,15 @@ static hy_status open_sources(hy_dataset *d, const hy_dataset_options *o) {
         HY_TRY(hy_source_open(o->path, o->vocab, &d->main));
     if (has_val_path(o)) HY_TRY(open_held_out(d, o));
 
-    d->splits[HY_TRAIN] = (split){&d->main, 0, d->main.tokens};
-    d->splits[HY_VAL] = (split){&d->held_out, 0, d->held_out.tokens};
+    d->splits[HY_TRAIN] = (token_range){&d->main, 0, d->main.tokens};
+    d->splits[HY_VAL] = (token_range){&d->held_out, 0, d->held_out.tokens};
     const char *name = is_builtin(o->path) ? "the built-in text" : o->path;
     if (d->held_out.tokens > 0) return check_window(o, name, d->main.tokens);
 
     uint64_t held_out = 0;
     HY_TRY(choose_held_out(o, name, d->main.tokens, &held_out));
     d->splits[HY_TRAIN].count -= held_out;
-    d->splits[HY_VAL] = (split){&d->main, d->splits[HY_TRAIN].count, held_out};
+    d->splits[HY_VAL] = (token_range){&d->main, d->splits[HY_TRAIN].count, held_out};
     return HY_OK;
 }
 
@@ -242,20 +243,20 @@ static uint64_t window_of(const hy_dataset *d, uint64_t p) {
     return hy_rng_permute(epoch_seed, HY_RNG_SHUFFLE, windows, p % windows);
 }
 
-int64_t hy_dataset_fill(const hy_dataset *d, hy_split which, uint64_t p, int32_t *tokens,
+int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t *tokens,
                         int32_t *targets) {
-    assert(which == HY_TRAIN || p < d->facts.sequences[HY_VAL]);
-    const split *s = &d->splits[which];
+    assert(split == HY_TRAIN || p < d->facts.sequences[HY_VAL]);
+    const token_range *s = &d->splits[split];
     uint64_t seq = (uint64_t)d->seq;
-    uint64_t first = s->first + seq * (which == HY_TRAIN ? window_of(d, p) : p);
+    uint64_t first = s->first + seq * (split == HY_TRAIN ? window_of(d, p) : p);
     hy_source_read(s->source, first, seq, tokens);
     memcpy(targets, tokens + 1, (seq - 1) * sizeof *targets);
     hy_source_read(s->source, first + seq, 1, targets + seq - 1);
     return d->seq;
 }
 
-const uint8_t *hy_dataset_bytes(const hy_dataset *d, hy_split which, uint64_t *size) {
-    const split *s = &d->splits[which];
+const uint8_t *hy_dataset_bytes(const hy_dataset *d, hy_split split, uint64_t *size) {
+    const token_range *s = &d->splits[split];
     *size = s->count;
     return hy_source_bytes(s->source, s->first, s->count);
 }

@@ -24,7 +24,7 @@ typedef struct writer {
     bool wants_nats;
     int size;
     int last_choice;
-    remembered slots[HY_GRAMMAR_SLOTS];
+    remembered slots[HY_GRAMMAR_SLOTS + 1]; /* the last is for what nobody asks for again */
     uint8_t text[HY_GRAMMAR_DOCUMENT_MAX];
     float nats[HY_GRAMMAR_DOCUMENT_MAX];
 } writer;
@@ -56,7 +56,7 @@ static void repeat(writer *w, const remembered *what, int times) {
 }
 
 static void run_op(writer *w, const hy_grammar_op *op) {
-    const remembered *slot = op->slot >= 0 ? &w->slots[op->slot] : NULL;
+    remembered *slot = &w->slots[op->slot];
     switch (op->kind) {
     case HY_GRAMMAR_TEXT: put(w, op->text.data, op->text.size); break;
     case HY_GRAMMAR_COPY: put(w, w->text + slot->begin, slot->size); break;
@@ -69,7 +69,7 @@ static void run_op(writer *w, const hy_grammar_op *op) {
     case HY_GRAMMAR_EXPAND: {
         int begin = w->size;
         expand(w, op->rule);
-        if (slot) w->slots[op->slot] = (remembered){begin, w->size - begin, w->last_choice};
+        *slot = (remembered){begin, w->size - begin, w->last_choice};
         break;
     }
     }

@@ -187,7 +187,7 @@ static hy_status letters_of_rule(const hy_grammar_program *program, int at, lett
             if (op->kind != HY_GRAMMAR_EXPAND) continue;
             filled |= of_rule[op->rule].fills;
             all.touches |= of_rule[op->rule].touches;
-            if (op->slot < 0) continue;
+            if (op->slot == HY_GRAMMAR_NO_SLOT) continue;
             /* This keeps what two letters remember independent of each other. */
             if (of_rule[op->rule].touches | of_rule[op->rule].needs) {
                 return complain(program, at, "remembers a rule that uses letters itself");
@@ -203,7 +203,7 @@ static hy_status letters_of_rule(const hy_grammar_program *program, int at, lett
 
 /* Letters are filled before they are used, by rules further down than their users. */
 static hy_status check_letters(const hy_grammar_program *program) {
-    letters of_rule[HY_GRAMMAR_RULES_MAX];
+    letters of_rule[HY_GRAMMAR_RULES_MAX] = {{0}};
     for (int at = program->rule_count - 1; at >= 0; at--) {
         HY_TRY(letters_of_rule(program, at, of_rule));
         for (int slot = 0; slot < HY_GRAMMAR_SLOTS; slot++) {

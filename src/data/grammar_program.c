@@ -38,12 +38,12 @@ static hy_status add_op(const reader *r, hy_grammar_op op) {
     return HY_OK;
 }
 
-/* <rule> and <X=rule>; `slot` is -1 for the former. */
+/* <rule> and <X=rule>; `slot` is NO_SLOT for the former. */
 static hy_status read_expand(const reader *r, const char *name, int size, int slot) {
     int rule = find_rule(r->program, name, size);
     if (rule < 0) return complain(r, "there is no rule", name, size);
     if (rule <= r->rule) return complain(r, "may not refer up the table to", name, size);
-    if (slot >= 0) {
+    if (slot != HY_GRAMMAR_NO_SLOT) {
         int *filled_by = &r->program->slot_rule[slot];
         if (*filled_by >= 0 && *filled_by != rule) {
             return complain(r, "a letter stands for one rule only; another is", name, size);
@@ -72,7 +72,7 @@ static hy_status read_agree(const reader *r, const char *forms, int size, int sl
 
 /* What stands between < and >. */
 static hy_status read_insertion(const reader *r, const char *text, int size) {
-    if (size == 0 || !is_slot(text[0])) return read_expand(r, text, size, -1);
+    if (size == 0 || !is_slot(text[0])) return read_expand(r, text, size, HY_GRAMMAR_NO_SLOT);
     int slot = text[0] - 'A';
     if (size == 1) return add_op(r, (hy_grammar_op){.kind = HY_GRAMMAR_COPY, .slot = slot});
     if (text[1] == '=') return read_expand(r, text + 2, size - 2, slot);

@@ -38,7 +38,8 @@ enum {
     HY_GRAMMAR_FORMS_MAX = 64,
     HY_GRAMMAR_COSTS_MAX = 2048,
     HY_GRAMMAR_WEIGHT_MAX = 64, /* sum of the weights of a rule */
-    HY_GRAMMAR_SLOTS = 26,
+    HY_GRAMMAR_SLOTS = 26,      /* A to Z */
+    HY_GRAMMAR_NO_SLOT = HY_GRAMMAR_SLOTS,
     HY_GRAMMAR_DOCUMENT_MAX = 1024 /* bytes */
 };
 
@@ -57,10 +58,10 @@ typedef enum hy_grammar_op_kind {
 
 typedef struct hy_grammar_op {
     hy_grammar_op_kind kind;
-    hy_grammar_text text;       /* TEXT */
-    int rule;                   /* EXPAND */
-    int slot;                   /* EXPAND: where to remember it or -1; others: what they refer to */
-    int counter;                /* REPEAT: the slot that says how often */
+    hy_grammar_text text; /* TEXT */
+    int rule;             /* EXPAND */
+    int slot;             /* EXPAND: where to remember it, or NO_SLOT; others: what they refer to */
+    int counter;          /* REPEAT: the slot that says how often */
     int first_form, form_count; /* AGREE: its texts */
 } hy_grammar_op;
 

@@ -22,10 +22,11 @@ hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth,
                            hy_loader **out);
 void hy_loader_destroy(hy_loader *loader);
 size_t hy_loader_bytes(const hy_loader *loader);
-/* The next `count` batches may be looked at without taking them (count at most depth): needed to
- * know how many targets count in a whole accumulated step before its first backward pass. */
+/* Waits for the batch that is `ahead` (0 .. depth - 1) after the oldest and shows it without taking
+ * it: needed to know how many targets count in a whole accumulated step before its first backward
+ * pass. */
 hy_status hy_loader_peek(hy_loader *loader, int32_t ahead, hy_batch *out);
-/* Gives back the oldest batch; pointers from its peek are invalid after this. */
+/* Gives back the oldest batch, looked at or not; pointers from its peek are invalid after this. */
 void hy_loader_pop(hy_loader *loader);
 double hy_loader_waited(const hy_loader *loader); /* seconds the caller waited for data so far */
 

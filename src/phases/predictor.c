@@ -21,6 +21,7 @@ static const struct {
     [HY_PREDICTOR_NONE] = {"none", 0, false},   [HY_PREDICTOR_OUTER] = {"outer", 2, false},
     [HY_PREDICTOR_LINE] = {"line", 1, false},   [HY_PREDICTOR_LSQ] = {"lsq", 2, true},
     [HY_PREDICTOR_FROZEN] = {"frozen", 0, false}, [HY_PREDICTOR_RANDOM] = {"random", 2, false},
+    [HY_PREDICTOR_PAID] = {"paid", 2, false},
 };
 
 hy_status hy_predictor_parse(const char *name, hy_predictor_kind *out) {
@@ -31,7 +32,8 @@ hy_status hy_predictor_parse(const char *name, hy_predictor_kind *out) {
         }
     }
     return hy_fail(HY_ERR_INPUT,
-                   "predictor \"%s\" is unknown; accepted are none, outer, line, lsq, frozen, random",
+                   "predictor \"%s\" is unknown; accepted are none, outer, line, lsq, frozen, random, "
+                   "paid",
                    name);
 }
 
@@ -52,6 +54,7 @@ hy_formulas hy_predictor_begin(const hy_predictor *p) {
     switch (p->kind) {
     case HY_PREDICTOR_OUTER:
     case HY_PREDICTOR_RANDOM:
+    case HY_PREDICTOR_PAID:
         add(&f, copy_theta(PHI));
         add(&f, clear(VELOCITY));
         break;
@@ -85,6 +88,7 @@ hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window) {
     double push = p->eta * (1 + p->mu);
     switch (p->kind) {
     case HY_PREDICTOR_OUTER:
+    case HY_PREDICTOR_PAID:
     case HY_PREDICTOR_RANDOM: /* its length is the outer move's */
         return (hy_formula){.target = THETA,
                             .theta = push,
@@ -128,6 +132,10 @@ hy_formulas hy_predictor_accept(const hy_predictor *p, int64_t window, double sc
     case HY_PREDICTOR_RANDOM:
         add(&f, (hy_formula){.target = VELOCITY, .theta = 1, .slot = {-1, p->mu}});
         add(&f, (hy_formula){.target = THETA, .theta = 1, .noise = noise});
+        add(&f, copy_theta(PHI));
+        break;
+    case HY_PREDICTOR_PAID:
+        add(&f, (hy_formula){.target = VELOCITY, .theta = 1, .slot = {-1, p->mu}});
         add(&f, copy_theta(PHI));
         break;
     case HY_PREDICTOR_LINE:

@@ -10,7 +10,8 @@
  *   line    phi: theta + length (theta - phi)
  *   lsq     sums of theta and of t theta over the window: a least-squares line per weight, extrapolated
  *   frozen  none: as many steps are skipped, nothing moves (control)
- *   random  as outer, but into a random direction of equal length (control) */
+ *   random  as outer, but into a random direction of equal length (control)
+ *   paid    as outer, everything computed and paid for, but the weights stay (control) */
 #ifndef HY_PHASES_PREDICTOR_H
 #define HY_PHASES_PREDICTOR_H
 
@@ -25,6 +26,7 @@ typedef enum hy_predictor_kind {
     HY_PREDICTOR_LSQ,
     HY_PREDICTOR_FROZEN,
     HY_PREDICTOR_RANDOM,
+    HY_PREDICTOR_PAID,
     HY_PREDICTOR_COUNT
 } hy_predictor_kind;
 

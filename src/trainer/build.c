@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "trainer/trainer.h"
 
-#define LOSS_SIGMA 6.0 /* a loss this many deviations above its course counts as divergence */
-
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     bool is_rope = strcmp(s->shape.positions, "rope") == 0;
     *out = (hy_shape){
@@ -66,7 +64,9 @@ static hy_status open_device(hy_trainer *t) {
     hy_cpu_options options = {.threads = (int)t->settings.threads};
     HY_TRY(hy_cpu_backend_create(&options, &t->backend));
     if (t->backend->facts.warning[0]) hy_say(t, HY_WARNING, "%s", t->backend->facts.warning);
-    return t->backend->stream_create(t->backend, "compute", &t->compute);
+    HY_TRY(t->backend->stream_create(t->backend, "compute", &t->compute));
+    HY_TRY(t->backend->stream_create(t->backend, "copies", &t->copies));
+    return t->backend->event_create(t->backend, &t->optim_is_back);
 }
 
 static int64_t tokens_per_step(const hy_settings *s) {
@@ -105,9 +105,6 @@ static hy_status set_up_optimizer(hy_trainer *t) {
                                 .total = t->steps_total};
     HY_TRY(hy_schedule_parse(s->optimizer.schedule, &t->schedule.kind));
     if (t->schedule.warmup > t->steps_total) t->schedule.warmup = t->steps_total;
-    t->rules = (hy_phase_rules){.warmup_steps = t->schedule.warmup, .cooldown_steps = 1};
-    t->limits = (hy_divergence_limits){
-        .loss_sigma = LOSS_SIGMA, .grad_explosion = 100, .grad_vanishing = 0.01};
     t->adamw = (hy_adamw){.beta1 = s->optimizer.beta1,
                           .beta2 = s->optimizer.beta2,
                           .eps = s->optimizer.adam_eps,
@@ -116,22 +113,45 @@ static hy_status set_up_optimizer(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Writes one parameter's values to the device in the types of master and weights. `values` is staging
- * for `count` elements, which all fit into it. */
-static hy_status fill_param(hy_trainer *t, int32_t index, const float *values, int64_t count) {
-    hy_tensor source = hy_tensor_1d((void *)values, HY_F32, count);
-    hy_tensor target = hy_tensor_1d(hy_store_home(&t->weights, index),
-                                    t->weights.layout.items[index].dtype, count);
-    hy_op_call cast = {.kind = HY_OP_CAST};
-    if (t->has_master) {
-        void *master = hy_store_home(&t->master, index);
-        HY_TRY(t->backend->copy(t->compute, master, values, (size_t)count * sizeof *values));
-        source.data = master;
+static hy_status set_up_phases(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    hy_predictor *p = &t->predictor;
+    HY_TRY(hy_predictor_parse(s->phases.predictor, &p->kind));
+    HY_TRY(hy_offload_parse(s->memory.offload_strategy, &t->offload));
+    p->mu = s->phases.outer_mu;
+    p->eta = s->phases.outer_eta;
+    p->max_steps = s->phases.max_predict_steps;
+    bool is_stepwise = p->kind == HY_PREDICTOR_LINE || p->kind == HY_PREDICTOR_LSQ;
+    if (is_stepwise && s->phases.correction_interval < p->max_steps) {
+        p->max_steps = s->phases.correction_interval; /* a Correct step follows every move */
     }
-    cast.t[0] = source;
-    cast.t[1] = target;
-    HY_TRY(t->backend->enqueue(t->compute, &cast));
-    return t->backend->stream_sync(t->compute);
+    t->rules = (hy_phase_rules){.has_predictor = p->kind != HY_PREDICTOR_NONE,
+                                .warmup_steps = t->schedule.warmup,
+                                .full_steps = s->phases.full_steps,
+                                .correct_steps = s->phases.correct_steps,
+                                .predict_from = s->phases.predict_from,
+                                .predict_until = s->phases.predict_until,
+                                .confidence_threshold = s->phases.confidence_threshold,
+                                .cooldown_steps = s->phases.cooldown_steps};
+    t->limits = (hy_divergence_limits){.loss_sigma = s->phases.loss_sigma,
+                                       .grad_explosion = s->phases.grad_explosion,
+                                       .grad_vanishing = s->phases.grad_vanishing};
+    bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0 ||
+                     (strcmp(s->phases.regime, "auto") == 0 && s->init_from[0]);
+    t->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
+    t->has_snapshot = s->phases.snapshot && hy_predictor_slots(p->kind) > 0;
+    t->has_tail = s->phases.tail_share > 0;
+    return HY_OK;
+}
+
+static void begin_progress(hy_trainer *t) {
+    bool is_half = t->precision.has_low && t->precision.low == HY_F16;
+    t->progress = (hy_progress){.machine = hy_phase_begin(&t->rules),
+                                .confidence = hy_confidence_prior(t->regime),
+                                .loss_scale.scale = is_half ? 0x1p16 : 1,
+                                .residual_cosine = NAN,
+                                .residual_length = NAN,
+                                .val_loss = NAN};
 }
 
 static hy_status initialise_weights(hy_trainer *t) {
@@ -146,7 +166,9 @@ static hy_status initialise_weights(hy_trainer *t) {
     for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
         const hy_param *param = &params->list[i];
         hy_param_initial(param, (uint64_t)t->settings.seed, 0, param->count, staging);
-        status = fill_param(t, i, staging, param->count);
+        status = t->backend->copy(t->compute, hy_store_home(&t->weights, i), staging,
+                                  (size_t)param->count * sizeof *staging);
+        if (status == HY_OK) status = t->backend->stream_sync(t->compute);
         if (t->observer.on_progress && params->elements > 50000000) {
             t->observer.on_progress(t->observer.user, "initialising weights",
                                     (double)(param->first + param->count) /
@@ -167,24 +189,35 @@ static hy_status clear_store(hy_trainer *t, hy_store *store) {
     return t->backend->stream_sync(t->compute);
 }
 
-static hy_status start_loader(hy_trainer *t) {
+hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_settings *s = &t->settings;
+    hy_loader_destroy(t->loader);
+    t->loader = NULL;
     int64_t depth = s->train.grad_accum_steps + s->input.prefetch;
     return hy_loader_create(t->data, (int32_t)s->train.batch_size, (int32_t)depth,
                             (uint64_t)t->progress.sequences, &t->loader);
 }
 
+static hy_status new_weights(hy_trainer *t) {
+    char checkpoint[HY_PATH_MAX];
+    if (!t->settings.init_from[0]) return initialise_weights(t);
+    HY_TRY(hy_trainer_find_checkpoint(t, t->settings.init_from, checkpoint));
+    HY_TRY(hy_trainer_read_weights(t, checkpoint));
+    hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
+    return HY_OK;
+}
+
 static hy_status begin_or_resume(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
-    t->progress.val_loss = NAN;
-    t->progress.machine = hy_phase_begin(&t->rules);
+    const char *from = t->settings.save.resume;
+    begin_progress(t);
     t->saved_step = -1;
-    if (!t->settings.save.resume[0]) {
-        HY_TRY(initialise_weights(t));
+    if (!from[0]) {
+        HY_TRY(new_weights(t));
         HY_TRY(clear_store(t, &t->m));
         return clear_store(t, &t->v);
     }
-    HY_TRY(hy_trainer_find_checkpoint(t, checkpoint));
+    HY_TRY(hy_trainer_find_checkpoint(t, strcmp(from, "auto") == 0 ? t->out : from, checkpoint));
     HY_TRY(hy_trainer_read_checkpoint(t, checkpoint));
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", checkpoint,
            (long long)t->progress.step, (long long)t->steps_total);
@@ -198,38 +231,61 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(open_data(t));
     HY_TRY(choose_length(t));
     HY_TRY(set_up_optimizer(t));
+    HY_TRY(set_up_phases(t));
+    HY_TRY(hy_trainer_choose_precision(t));
     HY_TRY(hy_trainer_choose_out(t));
     HY_TRY(open_device(t));
     HY_TRY(hy_trainer_take_memory(t));
     HY_TRY(begin_or_resume(t));
-    HY_TRY(start_loader(t));
+    HY_TRY(hy_fork_take_memory(t));
+    HY_TRY(hy_trainer_start_loader(t));
     t->checkpoint_bytes = hy_trainer_checkpoint_size(t);
     HY_TRY(hy_trainer_make_out(t));
     t->started = hy_clock();
     return HY_OK;
 }
 
+static void release_memory(hy_trainer *t) {
+    hy_store *stores[] = {&t->weights, &t->low,      &t->grads, &t->m,        &t->v,
+                          &t->slots[0], &t->slots[1], &t->snapshot, &t->tail, &t->candidate};
+    hy_fork_release(t);
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
+    if (t->optim_host) {
+        hy_place place = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
+        t->backend->release(t->backend, place, t->optim_host, 0);
+    }
+    if (t->result) t->backend->release(t->backend, HY_PINNED, t->result, sizeof *t->result);
+    hy_arena_fini(&t->state_arena);
+    hy_arena_fini(&t->work_arena);
+    hy_arena_fini(&t->ring_arena);
+    hy_arena_fini(&t->host_arena);
+}
+
+static void close_device(hy_trainer *t) {
+    hy_stream *streams[] = {t->compute, t->copies};
+    if (!t->backend) return;
+    for (int i = 0; i < 2; i++) {
+        if (streams[i]) t->backend->stream_sync(streams[i]);
+    }
+    release_memory(t);
+    if (t->optim_is_back) t->backend->event_destroy(t->optim_is_back);
+    for (int i = 0; i < 2; i++) {
+        if (streams[i]) t->backend->stream_destroy(streams[i]);
+    }
+    t->backend->destroy(t->backend);
+}
+
 void hy_trainer_tear_down(hy_trainer *t) {
+    hy_batch_plan *plans[] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
+                              t->guard_plan[0], t->guard_plan[1], t->sample_plan};
     hy_writer_close(t->metrics, false);
     hy_text_free(&t->line);
     hy_loader_destroy(t->loader);
-    if (t->compute) {
-        t->backend->stream_sync(t->compute);
-        t->backend->stream_destroy(t->compute);
-    }
-    hy_store *stores[] = {&t->weights, &t->grads, &t->m, &t->v, &t->master};
-    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
-    hy_batch_plan_destroy(t->train_plan);
-    hy_batch_plan_destroy(t->eval_plan);
-    hy_batch_plan_destroy(t->sample_plan);
-    if (t->backend) {
-        hy_arena_fini(&t->state_arena);
-        hy_arena_fini(&t->work_arena);
-        if (t->result) t->backend->release(t->backend, HY_PINNED, t->result, sizeof *t->result);
-        t->backend->destroy(t->backend);
-    }
+    close_device(t);
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) hy_batch_plan_destroy(plans[i]);
     free(t->host_tokens);
     free(t->host_targets);
+    free(t->host_losses);
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);
     free(t->config_text);

@@ -1,66 +1,135 @@
-/* evaluate.c: the held-out loss. See trainer.h.
+/* evaluate.c: losses of sequences, forward only. See trainer.h.
  *
- * Sequences are taken in order, in batches of the evaluation plan; the last batch is filled up with
- * sequences whose targets do not count. */
+ * A probe is a row of sequences of one split under some weights: the guard's tokens under proposed ones,
+ * the held-out data under the current ones or their average. The last batch is filled up with sequences
+ * whose targets do not count. Losses come back to the host and are summed there in order. */
+#include <math.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "trainer/trainer.h"
 
-static int64_t fill_batch(hy_trainer *t, uint64_t first, uint64_t end) {
-    int32_t seq = t->eval_plan->size.seq;
-    int64_t counted = 0;
-    for (int32_t row = 0; row < t->eval_plan->size.batch; row++) {
+int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count) {
+    uint64_t batch = (uint64_t)plan->size.batch;
+    return (int64_t)((count + batch - 1) / batch);
+}
+
+static void fill_batch(hy_trainer *t, const hy_batch_plan *plan, const hy_probe *probe,
+                       uint64_t first) {
+    int32_t seq = plan->size.seq;
+    for (int32_t row = 0; row < plan->size.batch; row++) {
         int32_t *tokens = t->host_tokens + (int64_t)row * seq;
         int32_t *targets = t->host_targets + (int64_t)row * seq;
         uint64_t number = first + (uint64_t)row;
-        bool is_filler = number >= end;
-        int64_t count = hy_dataset_fill(t->data, HY_VAL, is_filler ? first : number, tokens, targets);
-        if (!is_filler) counted += count;
+        bool is_filler = number >= probe->count;
+        hy_dataset_fill(t->data, probe->split, probe->first + (is_filler ? first : number), tokens,
+                        targets);
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
-    return counted;
 }
 
-static hy_status run_batch(hy_trainer *t, bool accumulate) {
-    hy_batch_plan *plan = t->eval_plan;
-    size_t bytes = (size_t)plan->size.batch * (size_t)plan->size.seq * sizeof(int32_t);
-    HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, t->host_tokens, bytes));
-    HY_TRY(t->backend->copy(t->compute, t->buffers.targets, t->host_targets, bytes));
+static hy_status run_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *weights) {
+    size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
+    HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, t->host_tokens, rows * 4));
+    HY_TRY(t->backend->copy(t->compute, t->buffers.targets, t->host_targets, rows * 4));
     hy_batch_input input = {.stream = t->compute,
-                            .weights = &t->weights,
+                            .weights = weights,
                             .tokens = t->buffers.tokens,
                             .targets = t->buffers.targets,
                             .rope = t->buffers.rope,
                             .losses = t->buffers.losses,
                             .loss_scale = 1};
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(hy_trainer_sum_losses(t, plan, accumulate));
+    HY_TRY(t->backend->copy(t->compute, t->host_losses, t->buffers.losses, rows * sizeof(float)));
     return t->backend->stream_sync(t->compute); /* the staging memory is filled again next */
 }
 
+static double sum_batch(const hy_trainer *t, const hy_batch_plan *plan, hy_probe *probe,
+                        uint64_t first) {
+    int32_t seq = plan->size.seq;
+    double sum = 0;
+    for (int32_t row = 0; row < plan->size.batch && first + (uint64_t)row < probe->count; row++) {
+        double of_sequence = 0;
+        int64_t counted = 0;
+        for (int32_t i = 0; i < seq; i++) {
+            int64_t at = (int64_t)row * seq + i;
+            if (t->host_targets[at] < 0) continue;
+            of_sequence += (double)t->host_losses[at];
+            counted++;
+        }
+        if (probe->each) probe->each[first + (uint64_t)row] = of_sequence / (double)counted;
+        probe->counted += counted;
+        sum += of_sequence;
+    }
+    return sum;
+}
+
+/* One forward-only batch of Predict is done: the restore begins when few enough are left. */
+static hy_status count_down(hy_trainer *t) {
+    if (t->predict_batches_left <= 0) return HY_OK;
+    t->predict_batches_left--;
+    if (!t->settings.memory.async_restore) return HY_OK;
+    if (t->predict_batches_left > t->settings.memory.lookahead) return HY_OK;
+    return t->settings.memory.lookahead > 0 ? hy_trainer_begin_restore(t) : HY_OK;
+}
+
+hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
+    hy_store *weights = probe->weights;
+    double sum = 0;
+    probe->counted = 0;
+    if (!weights) HY_TRY(hy_trainer_weights(t, probe->dtype, &weights));
+    for (uint64_t first = 0; first < probe->count; first += (uint64_t)plan->size.batch) {
+        fill_batch(t, plan, probe, first);
+        HY_TRY(count_down(t));
+        HY_TRY(run_batch(t, plan, weights));
+        sum += sum_batch(t, plan, probe, first);
+        if (t->observer.on_progress && probe->split == HY_VAL) {
+            t->observer.on_progress(t->observer.user, "validating",
+                                    fmin(1, (double)(first + (uint64_t)plan->size.batch) /
+                                                (double)probe->count));
+        }
+    }
+    if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
+    probe->mean = sum / (double)probe->counted;
+    return HY_OK;
+}
+
+/* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static uint64_t sequences_to_use(const hy_trainer *t) {
     uint64_t all = hy_dataset_describe(t->data)->sequences[HY_VAL];
-    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->eval_plan->size.batch);
+    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->settings.train.batch_size);
     return wanted && wanted < all ? wanted : all;
+}
+
+static hy_status validate(hy_trainer *t, bool uses_tail, hy_probe *probe) {
+    hy_dtype dtype = t->precision.of[HY_FULL];
+    *probe = (hy_probe){.split = HY_VAL, .count = sequences_to_use(t), .dtype = dtype};
+    if (uses_tail) {
+        hy_trainer_use_tail(t, true);
+        probe->weights = &t->candidate;
+    }
+    hy_status status = hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], probe);
+    if (uses_tail) hy_trainer_use_tail(t, false);
+    return status;
 }
 
 hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
     double begin = hy_clock();
-    uint64_t end = sequences_to_use(t);
-    int64_t counted = 0;
-    for (uint64_t first = 0; first < end; first += (uint64_t)t->eval_plan->size.batch) {
-        counted += fill_batch(t, first, end);
-        HY_TRY(run_batch(t, first > 0));
+    bool is_final = t->progress.spent >= (double)t->steps_total - 0.5;
+    hy_probe probe;
+    HY_TRY(validate(t, false, &probe));
+    if (is_final && t->has_tail && t->progress.tail_samples > 0) {
+        t->raw_val_loss = probe.mean;
+        HY_TRY(validate(t, true, &probe));
     }
-    HY_TRY(t->backend->copy(t->compute, &t->result->loss_sum, t->buffers.loss_sum, sizeof(double)));
-    HY_TRY(t->backend->stream_sync(t->compute));
-    if (counted == 0) return hy_fail(HY_ERR_INPUT, "no target of the held-out data counts");
-    t->progress.val_loss = t->result->loss_sum / (double)counted;
+    t->progress.val_loss = probe.mean;
     t->progress.val_step = t->progress.step;
-    hy_eval_info result = {.step = t->progress.step,
-                           .loss = t->progress.val_loss,
-                           .tokens = counted,
-                           .seconds = hy_clock() - begin,
-                           .is_final = t->progress.step >= t->steps_total};
-    if (info) *info = result;
+    if (info) {
+        *info = (hy_eval_info){.step = t->progress.step,
+                               .loss = probe.mean,
+                               .tokens = probe.counted,
+                               .seconds = hy_clock() - begin,
+                               .is_final = is_final};
+    }
     return HY_OK;
 }

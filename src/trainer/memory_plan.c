@@ -1,18 +1,29 @@
-/* memory_plan.c: what the run keeps, where, and taking it. See trainer.h.
+/* memory_plan.c: what the run keeps, where, in which phase, and taking it. See trainer.h.
  *
  * The plan is made before anything is taken: batch plans say what passes need, layouts what the state
- * needs. It is written into the ledger, held against the budget, and then taken in two arenas: state
- * (weights, gradients, optimizer) and work (activations, workspace, logits, data). */
+ * needs. It is written into the ledger, held against the budget, and then taken: on the device the state
+ * (weights, gradients, optimizer), the work of passes and the rings of the predictor; on the host what
+ * the predictor keeps. Passes of all sizes and types share the work area in turn. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "trainer/trainer.h"
 
-typedef struct work_bytes {
-    uint64_t activations, workspace, logits, data;
-} work_bytes;
+#define RING_DEPTH 2
+#define CANDIDATE_DEPTH 3       /* a tied head holds two units while the next is made */
+#define LARGEST_EVAL_FACTOR 8   /* evaluation batches grow at most to this many training batches */
+
+typedef struct needs {
+    uint64_t activations, workspace, logits, data; /* of the work area */
+    uint64_t state, host;
+    hy_layout low, full;
+} needs;
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* ---- batch plans ----------------------------------------------------------------------------- */
 
 static int recompute_groups(const char *name) {
     if (strcmp(name, "norm") == 0) return HY_KEEP_CHEAP;
@@ -22,188 +33,390 @@ static int recompute_groups(const char *name) {
     return 0;
 }
 
-static hy_dtype choose_precision(const hy_settings *s) {
-    /* auto on a CPU: its arithmetic is fp32 anyway, so 16 bits would only add conversions */
-    return strcmp(s->train.precision, "bf16") == 0 ? HY_BF16 : HY_F32;
-}
-
-static int32_t sample_seq(const hy_settings *s) {
-    int64_t wanted = s->eval.sample_tokens + (int64_t)strlen(s->eval.prompt) + 1;
-    return (int32_t)(wanted < s->train.seq_len ? wanted : s->train.seq_len);
-}
-
-static hy_status make_plans(hy_trainer *t) {
+static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
     const hy_settings *s = &t->settings;
-    int64_t eval_batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
-    hy_batch_options options = {.batch = (int32_t)s->train.batch_size,
-                                .seq = (int32_t)s->train.seq_len,
-                                .chunks = (int32_t)s->train.loss_chunks,
-                                .dtype = t->precision,
-                                .grad_dtype = HY_F32,
-                                .recompute = recompute_groups(s->train.recompute),
-                                .is_training = true};
-    HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, &t->train_plan));
-    options.is_training = false;
-    options.batch = (int32_t)eval_batch;
-    HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, &t->eval_plan));
+    return (hy_batch_options){.batch = (int32_t)s->train.batch_size,
+                              .seq = (int32_t)s->train.seq_len,
+                              .chunks = (int32_t)s->train.loss_chunks,
+                              .dtype = dtype,
+                              .grad_dtype = HY_F32,
+                              .recompute = recompute_groups(s->train.recompute)};
+}
+
+static hy_status make_train_plans(hy_trainer *t) {
+    for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+        hy_dtype dtype = t->precision.of[phase];
+        hy_batch_plan **plan = &t->train_plan[hy_plan_index(dtype)];
+        if (phase == HY_PREDICT || *plan) continue;
+        hy_batch_options options = base_options(t, dtype);
+        options.is_training = true;
+        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
+        t->train_bytes.activations = larger(t->train_bytes.activations, (*plan)->bytes.activations);
+        t->train_bytes.workspace = larger(t->train_bytes.workspace, (*plan)->bytes.workspace);
+        t->train_bytes.logits = larger(t->train_bytes.logits, (*plan)->bytes.logits);
+    }
+    return HY_OK;
+}
+
+/* Forward-only passes have the room that training has: the largest batch that fits there. */
+static hy_status make_eval_plan(hy_trainer *t, hy_dtype dtype) {
+    hy_batch_plan **plan = &t->eval_plan[hy_plan_index(dtype)];
+    uint64_t room = t->train_bytes.activations + t->train_bytes.workspace;
+    hy_batch_options options = base_options(t, dtype);
+    if (*plan) return HY_OK;
+    if (t->settings.eval.eval_batch_size) {
+        options.batch = (int32_t)t->settings.eval.eval_batch_size;
+        return hy_batch_plan_create(t->model, t->backend, &options, plan);
+    }
+    HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
+    for (int factor = 2; factor <= LARGEST_EVAL_FACTOR; factor *= 2) {
+        hy_batch_plan *wider;
+        options.batch = (int32_t)t->settings.train.batch_size * factor;
+        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, &wider));
+        if (wider->bytes.activations + wider->bytes.workspace > room) {
+            hy_batch_plan_destroy(wider);
+            break;
+        }
+        hy_batch_plan_destroy(*plan);
+        *plan = wider;
+    }
+    return HY_OK;
+}
+
+static uint64_t guard_sequences(const hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    double step = (double)(s->train.batch_size * s->train.grad_accum_steps);
+    double wanted = floor(s->phases.guard_share * step + 0.5);
+    return wanted < 1 ? 1 : (uint64_t)wanted;
+}
+
+static hy_status make_guard_plan(hy_trainer *t, hy_dtype dtype) {
+    hy_batch_plan **plan = &t->guard_plan[hy_plan_index(dtype)];
+    int32_t most = t->eval_plan[hy_plan_index(dtype)]->size.batch;
+    uint64_t wanted = guard_sequences(t);
+    hy_batch_options options = base_options(t, dtype);
+    if (*plan) return HY_OK;
+    options.batch = wanted < (uint64_t)most ? (int32_t)wanted : most;
+    return hy_batch_plan_create(t->model, t->backend, &options, plan);
+}
+
+static hy_status make_sample_plan(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    int64_t wanted = s->eval.sample_tokens + (int64_t)strlen(s->eval.prompt) + 1;
+    hy_batch_options options = base_options(t, t->precision.of[HY_FULL]);
     options.batch = 1;
-    options.chunks = options.seq = sample_seq(s); /* one row of logits at a time */
+    options.seq = (int32_t)(wanted < s->train.seq_len ? wanted : s->train.seq_len);
+    options.chunks = options.seq; /* one row of logits at a time */
     return hy_batch_plan_create(t->model, t->backend, &options, &t->sample_plan);
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-/* Sums over losses and gradients use the same workspace as passes do, in turn with them. */
-static uint64_t reduce_workspace(const hy_trainer *t, uint64_t rows) {
-    hy_op_call sum = {.kind = HY_OP_SUM};
-    sum.t[0] = hy_tensor_1d(NULL, HY_F32, (int64_t)rows);
-    sum.t[1] = hy_tensor_1d(NULL, HY_F64, 1);
-    return larger(t->backend->workspace(t->backend, &sum),
-                  hy_adamw_workspace(&t->model->params, t->backend, HY_F32));
+static hy_status make_plans(hy_trainer *t) {
+    HY_TRY(make_train_plans(t));
+    HY_TRY(make_eval_plan(t, t->precision.of[HY_FULL]));
+    HY_TRY(make_eval_plan(t, t->precision.of[HY_PREDICT]));
+    HY_TRY(make_guard_plan(t, t->precision.of[HY_PREDICT]));
+    return make_sample_plan(t);
 }
 
-static work_bytes work_needed(const hy_trainer *t) {
-    const hy_batch_plan *plans[] = {t->train_plan, t->eval_plan, t->sample_plan};
-    work_bytes need = {0};
+/* ---- counting -------------------------------------------------------------------------------- */
+
+/* Every plan there is, up to eight; NULL where there is none. */
+static void all_plans(const hy_trainer *t, hy_batch_plan *plans[8]) {
+    hy_batch_plan *list[8] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
+                              t->guard_plan[0], t->guard_plan[1], t->sample_plan,  NULL};
+    memcpy(plans, list, sizeof list);
+}
+
+static uint64_t most_rows(const hy_trainer *t) {
+    hy_batch_plan *plans[8];
     uint64_t rows = 0;
-    for (int i = 0; i < 3; i++) {
-        need.activations = larger(need.activations, plans[i]->bytes.activations);
-        need.workspace = larger(need.workspace, plans[i]->bytes.workspace);
-        need.logits = larger(need.logits, plans[i]->bytes.logits);
+    all_plans(t, plans);
+    for (int i = 0; i < 7; i++) {
+        if (!plans[i]) continue;
         rows = larger(rows, (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq);
     }
-    need.workspace = larger(need.workspace, reduce_workspace(t, rows));
-    uint64_t rope = t->model->shape.has_rope ? (uint64_t)t->train_plan->size.seq *
-                                                   (uint64_t)t->model->shape.head_size * 4
-                                             : 0;
-    need.data = 3 * hy_align(rows * 4) + hy_align(rope) + 3 * hy_align(16);
-    return need;
+    return rows;
 }
 
-static void plan_class(hy_trainer *t, hy_class cls, hy_dtype dtype, uint64_t bytes) {
-    for (int phase = HY_WARMUP; phase <= HY_FULL; phase++) {
-        hy_ledger_plan(&t->ledger, cls, (hy_phase)phase, bytes ? HY_DEVICE : HY_NOWHERE, dtype,
-                       bytes);
+/* Sums over losses and tensors use the same workspace as passes do, in turn with them. */
+static uint64_t reduce_workspace(const hy_trainer *t) {
+    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, HY_F32);
+    hy_op_call sum = {.kind = HY_OP_SUM}, dot = {.kind = HY_OP_DIFF_DOT};
+    sum.t[0] = hy_tensor_1d(NULL, HY_F32, (int64_t)most_rows(t));
+    most = larger(most, t->backend->workspace(t->backend, &sum));
+    for (int32_t i = 0; i < t->model->params.count; i++) {
+        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->model->params.list[i].count);
+        most = larger(most, t->backend->workspace(t->backend, &dot));
+    }
+    return most;
+}
+
+static uint64_t rope_bytes(const hy_trainer *t) {
+    if (!t->model->shape.has_rope) return 0;
+    return (uint64_t)t->settings.train.seq_len * (uint64_t)t->model->shape.head_size * sizeof(float);
+}
+
+/* The work area: training's shape, and evaluation may take training's activations and workspace as
+ * one. */
+static void count_work(hy_trainer *t, needs *need) {
+    hy_batch_plan *plans[8];
+    all_plans(t, plans);
+    need->activations = t->train_bytes.activations;
+    need->workspace = larger(t->train_bytes.workspace, reduce_workspace(t));
+    need->logits = t->train_bytes.logits;
+    for (int i = 2; i < 7; i++) {
+        if (!plans[i]) continue;
+        const hy_batch_bytes *b = &plans[i]->bytes;
+        uint64_t room = need->activations + need->workspace;
+        if (b->activations + b->workspace > room) {
+            need->workspace += b->activations + b->workspace - room;
+        }
+        need->logits = larger(need->logits, b->logits);
+        t->eval_bytes.activations = larger(t->eval_bytes.activations, b->activations);
+        t->eval_bytes.workspace = larger(t->eval_bytes.workspace, b->workspace);
+    }
+    need->activations = hy_align(need->activations);
+    need->workspace = hy_align(need->workspace);
+    need->logits = hy_align(need->logits);
+    t->train_bytes.activations = need->activations;
+    t->train_bytes.workspace = need->workspace;
+    t->eval_bytes.activations = hy_align(t->eval_bytes.activations);
+    t->eval_bytes.workspace = hy_align(larger(t->eval_bytes.workspace, reduce_workspace(t)));
+    need->data = 3 * hy_align(most_rows(t) * 4) + hy_align(rope_bytes(t)) + 4 * hy_align(24);
+}
+
+static int host_copies(const hy_trainer *t) {
+    return hy_predictor_slots(t->predictor.kind) + t->has_snapshot + t->has_tail;
+}
+
+static void count_state(hy_trainer *t, needs *need) {
+    uint64_t low = t->precision.has_low ? need->low.bytes : 0;
+    bool needs_candidate = hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
+    need->state = low + 4 * need->full.bytes;
+    need->host = (uint64_t)host_copies(t) * need->full.bytes;
+    t->ring_bytes = (uint64_t)host_copies(t) * hy_store_ring_bytes(&need->full, RING_DEPTH);
+    if (needs_candidate) t->ring_bytes += hy_store_ring_bytes(&need->full, CANDIDATE_DEPTH);
+}
+
+/* ---- the placement table --------------------------------------------------------------------- */
+
+static void plan_true_phases(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype,
+                             uint64_t bytes) {
+    static const hy_phase phases[] = {HY_WARMUP, HY_FULL, HY_CORRECT};
+    for (int i = 0; i < 3; i++) {
+        hy_ledger_plan(&t->ledger, cls, phases[i], bytes ? place : HY_NOWHERE, dtype, bytes);
     }
 }
 
-static hy_status hold_against_budget(const hy_trainer *t, uint64_t bytes) {
-    const hy_settings *s = &t->settings;
-    uint64_t budget = (uint64_t)s->memory.max_gpu_mem;
-    const char *name = "max_gpu_mem";
-    if (!budget) {
-        budget = (uint64_t)s->memory.cpu_mem;
-        name = "cpu_mem";
+static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype, uint64_t bytes) {
+    plan_true_phases(t, cls, place, dtype, bytes);
+    hy_ledger_plan(&t->ledger, cls, HY_PREDICT, bytes ? place : HY_NOWHERE, dtype, bytes);
+}
+
+static void plan_optimizer(hy_trainer *t, uint64_t bytes) {
+    hy_place place = HY_DEVICE;
+    hy_dtype dtype = HY_F32;
+    plan_true_phases(t, HY_OPTIM, HY_DEVICE, HY_F32, bytes);
+    switch (t->offload) {
+    case HY_OFFLOAD_CPU: place = HY_HOST; break;
+    case HY_OFFLOAD_PINNED: place = HY_PINNED; break;
+    case HY_OFFLOAD_DROP: place = HY_NOWHERE; bytes = 0; break;
+    case HY_OFFLOAD_COMPRESS:
+        dtype = HY_U8;
+        bytes = hy_offload_host_bytes(t, bytes);
+        break;
+    case HY_OFFLOAD_NONE: break;
     }
-    if (!budget) {
-        budget = t->backend->facts.memory_free;
-        name = "free memory";
+    hy_ledger_plan(&t->ledger, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
+}
+
+static void write_plan(hy_trainer *t, const needs *need) {
+    uint64_t full = need->full.bytes;
+    bool has_low = t->precision.has_low;
+    hy_dtype work = t->precision.of[HY_FULL];
+    plan_all(t, HY_WEIGHTS, HY_DEVICE, has_low ? t->precision.low : HY_F32,
+             has_low ? need->low.bytes : full);
+    plan_all(t, HY_MASTER, HY_DEVICE, HY_F32, has_low ? full : 0);
+    plan_all(t, HY_PREDICTOR, HY_PINNED, HY_F32,
+             (uint64_t)(hy_predictor_slots(t->predictor.kind) + t->has_tail) * full);
+    plan_all(t, HY_SNAPSHOT, HY_PINNED, HY_F32, t->has_snapshot ? full : 0);
+    plan_all(t, HY_LOGITS, HY_DEVICE, work, need->logits);
+    plan_all(t, HY_DATA, HY_DEVICE, HY_I32, need->data);
+    plan_true_phases(t, HY_GRADS, HY_DEVICE, HY_F32, full);
+    plan_true_phases(t, HY_ACTIVATIONS, HY_DEVICE, work, t->train_bytes.activations);
+    plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work, t->train_bytes.workspace);
+    plan_optimizer(t, 2 * full);
+    work = t->precision.of[HY_PREDICT];
+    hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, work,
+                   t->eval_bytes.activations);
+    hy_ledger_plan(&t->ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, work,
+                   t->eval_bytes.workspace + t->ring_bytes);
+}
+
+void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
+    hy_ledger *l = &t->ledger;
+    uint64_t grads = t->grads.layout.bytes;
+    bool is_predict = phase == HY_PREDICT;
+    if (is_predict && !t->is_in_predict) {
+        hy_ledger_give(l, HY_GRADS, HY_DEVICE, grads);
+        hy_ledger_give(l, HY_ACTIVATIONS, HY_DEVICE, t->train_bytes.activations);
+        hy_ledger_give(l, HY_WORKSPACE, HY_DEVICE, t->train_bytes.workspace);
+        hy_ledger_enter(l, phase);
+        hy_ledger_take(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
+        hy_ledger_take(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
+    } else if (!is_predict && t->is_in_predict) {
+        hy_ledger_give(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
+        hy_ledger_give(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
+        hy_ledger_enter(l, phase);
+        hy_ledger_take(l, HY_GRADS, HY_DEVICE, grads);
+        hy_ledger_take(l, HY_ACTIVATIONS, HY_DEVICE, t->train_bytes.activations);
+        hy_ledger_take(l, HY_WORKSPACE, HY_DEVICE, t->train_bytes.workspace);
     }
+    t->is_in_predict = is_predict;
+    hy_ledger_enter(l, phase);
+}
+
+static hy_status hold_against(const char *what, uint64_t bytes, uint64_t budget, const char *name) {
     if (bytes <= budget) return HY_OK;
-    char need[32], have[32], shorter[32];
+    char need[32], have[32], missing[32];
     return hy_fail(HY_ERR_INPUT,
-                   "this run needs %s and %s is %s: %s short. Smaller batch_size with more "
+                   "this run needs %s of %s and %s is %s: %s short. Smaller batch_size with more "
                    "grad_accum_steps, recompute = all or a smaller model would need less",
-                   hy_format_bytes((double)bytes, need, sizeof need), name,
+                   hy_format_bytes((double)bytes, need, sizeof need), what, name,
                    hy_format_bytes((double)budget, have, sizeof have),
-                   hy_format_bytes((double)(bytes - budget), shorter, sizeof shorter));
+                   hy_format_bytes((double)(bytes - budget), missing, sizeof missing));
 }
 
-static hy_status take_state(hy_trainer *t, const hy_layout *low, const hy_layout *full) {
-    HY_TRY(hy_store_init(&t->weights, &t->state_arena, HY_WEIGHTS, low));
-    if (t->has_master) HY_TRY(hy_store_init(&t->master, &t->state_arena, HY_MASTER, full));
-    HY_TRY(hy_store_init(&t->grads, &t->state_arena, HY_GRADS, full));
-    HY_TRY(hy_store_init(&t->m, &t->state_arena, HY_OPTIM, full));
-    return hy_store_init(&t->v, &t->state_arena, HY_OPTIM, full);
+static hy_status check_budget(const hy_trainer *t, uint64_t device, uint64_t host) {
+    uint64_t gpu = (uint64_t)t->settings.memory.max_gpu_mem;
+    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
+    uint64_t free_now = t->backend->facts.memory_free;
+    if (gpu) HY_TRY(hold_against("device memory", device, gpu, "max_gpu_mem"));
+    /* On a CPU both lie in the same memory. */
+    return hold_against("memory", device + host, cpu ? cpu : free_now,
+                        cpu ? "cpu_mem" : "free memory");
+}
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+static hy_status take_state(hy_trainer *t, const needs *need) {
+    hy_class truth = t->precision.has_low ? HY_MASTER : HY_WEIGHTS;
+    hy_arena *arena = &t->state_arena;
+    HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, need->state,
+                         "weights, gradients and optimizer state"));
+    HY_TRY(hy_store_init(&t->weights, arena, truth, &need->full));
+    if (t->precision.has_low) HY_TRY(hy_store_init(&t->low, arena, HY_WEIGHTS, &need->low));
+    HY_TRY(hy_store_init(&t->grads, arena, HY_GRADS, &need->full));
+    HY_TRY(hy_store_init(&t->m, arena, HY_OPTIM, &need->full));
+    return hy_store_init(&t->v, arena, HY_OPTIM, &need->full);
+}
+
+static hy_status take_host_store(hy_trainer *t, hy_store *store, hy_class cls, const needs *need) {
+    return hy_store_init_streamed(store, &t->host_arena, &t->ring_arena, cls, &need->full,
+                                  RING_DEPTH, t->copies);
+}
+
+static hy_status take_predictor(hy_trainer *t, const needs *need) {
+    static hy_ledger uncounted; /* rings count only while Predict runs: hy_trainer_enter_phase */
+    int slots = hy_predictor_slots(t->predictor.kind);
+    HY_TRY(hy_arena_init(&t->host_arena, t->backend, &t->ledger, HY_PINNED, need->host,
+                         "what the predictor keeps"));
+    HY_TRY(hy_arena_init(&t->ring_arena, t->backend, &uncounted, HY_DEVICE, t->ring_bytes,
+                         "the predictor's rings"));
+    for (int i = 0; i < slots; i++) {
+        HY_TRY(take_host_store(t, &t->slots[i], HY_PREDICTOR, need));
+    }
+    if (t->has_snapshot) HY_TRY(take_host_store(t, &t->snapshot, HY_SNAPSHOT, need));
+    if (t->has_tail) HY_TRY(take_host_store(t, &t->tail, HY_PREDICTOR, need));
+    if (slots == 0 && !t->has_tail) return HY_OK;
+    return hy_store_init_made(&t->candidate, &t->ring_arena, HY_WORKSPACE, &need->full,
+                              CANDIDATE_DEPTH, hy_candidate_maker, t);
 }
 
 static hy_status take_buffers(hy_trainer *t) {
     hy_pass_buffers *b = &t->buffers;
     hy_arena *arena = &t->work_arena;
-    int64_t train_rows = (int64_t)t->train_plan->size.batch * t->train_plan->size.seq;
-    int64_t eval_rows = (int64_t)t->eval_plan->size.batch * t->eval_plan->size.seq;
-    size_t rows = (size_t)larger((uint64_t)train_rows, (uint64_t)eval_rows);
-    size_t rope = (size_t)t->train_plan->size.seq * (size_t)t->model->shape.head_size * sizeof(float);
+    size_t rows = (size_t)most_rows(t);
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->tokens));
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->targets));
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->losses));
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->loss_sum));
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));
+    HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
     HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
-    if (t->model->shape.has_rope) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
-    }
+    if (rope_bytes(t)) HY_TRY(hy_arena_push(arena, HY_DATA, rope_bytes(t), (void **)&b->rope));
     t->host_tokens = malloc(rows * sizeof *t->host_tokens);
     t->host_targets = malloc(rows * sizeof *t->host_targets);
-    if (!t->host_tokens || !t->host_targets) {
+    t->host_losses = malloc(rows * sizeof *t->host_losses);
+    if (!t->host_tokens || !t->host_targets || !t->host_losses) {
         return hy_fail(HY_ERR_MEMORY, "no memory to stage %zu tokens", rows);
     }
     return t->backend->alloc(t->backend, HY_PINNED, sizeof *t->result, (void **)&t->result);
 }
 
 static hy_status fill_rope_table(hy_trainer *t) {
-    if (!t->buffers.rope) return HY_OK;
-    int32_t seq = t->train_plan->size.seq;
-    size_t bytes = (size_t)seq * (size_t)t->model->shape.head_size * sizeof(float);
+    size_t bytes = (size_t)rope_bytes(t);
+    if (!bytes) return HY_OK;
     float *table = malloc(bytes);
     if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
-    hy_shape_rope_table(&t->model->shape, seq, table);
+    hy_shape_rope_table(&t->model->shape, (int32_t)t->settings.train.seq_len, table);
     hy_status status = t->backend->copy(t->compute, t->buffers.rope, table, bytes);
     if (status == HY_OK) status = t->backend->stream_sync(t->compute);
     free(table);
     return status;
 }
 
-static hy_status take_work(hy_trainer *t, const work_bytes *need) {
+static hy_status take_work(hy_trainer *t, const needs *need) {
     void *activations, *workspace, *logits;
     hy_arena *arena = &t->work_arena;
+    hy_batch_plan *plans[8];
+    uint64_t bytes = need->activations + need->workspace + need->logits + need->data;
+    HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, bytes,
+                         "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, need->activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, need->workspace, &workspace));
     HY_TRY(hy_arena_push(arena, HY_LOGITS, need->logits, &logits));
-    hy_batch_plan_place(t->train_plan, activations, workspace, logits);
-    hy_batch_plan_place(t->eval_plan, activations, workspace, logits);
-    hy_batch_plan_place(t->sample_plan, activations, workspace, logits);
+    all_plans(t, plans);
+    for (int i = 0; i < 7; i++) {
+        if (!plans[i]) continue;
+        bool is_training = plans[i]->options.is_training;
+        char *after = (char *)activations + hy_align(plans[i]->bytes.activations);
+        hy_batch_plan_place(plans[i], activations, is_training ? workspace : after, logits);
+    }
     t->buffers.reduce_workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)need->workspace);
     HY_TRY(take_buffers(t));
     return fill_rope_table(t);
 }
 
-static void write_plan(hy_trainer *t, const hy_layout *low, const hy_layout *full,
-                       const work_bytes *need) {
-    plan_class(t, HY_WEIGHTS, t->precision, low->bytes);
-    plan_class(t, HY_MASTER, HY_F32, t->has_master ? full->bytes : 0);
-    plan_class(t, HY_GRADS, HY_F32, full->bytes);
-    plan_class(t, HY_OPTIM, HY_F32, 2 * full->bytes);
-    plan_class(t, HY_ACTIVATIONS, t->precision, hy_align(need->activations));
-    plan_class(t, HY_WORKSPACE, t->precision, hy_align(need->workspace));
-    plan_class(t, HY_LOGITS, t->precision, hy_align(need->logits));
-    plan_class(t, HY_DATA, HY_I32, need->data);
+static hy_status take_offload(hy_trainer *t, const needs *need) {
+    uint64_t bytes = 2 * need->full.bytes;
+    if (t->offload != HY_OFFLOAD_CPU && t->offload != HY_OFFLOAD_PINNED) return HY_OK;
+    hy_place place = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
+    return t->backend->alloc(t->backend, place, bytes, (void **)&t->optim_host);
 }
 
-static hy_status take_planned(hy_trainer *t, const hy_layout *low, const hy_layout *full) {
-    work_bytes need = work_needed(t);
-    write_plan(t, low, full, &need);
-    uint64_t state = low->bytes + (t->has_master ? 4 : 3) * full->bytes;
-    uint64_t work = hy_align(need.activations) + hy_align(need.workspace) +
-                    hy_align(need.logits) + need.data;
-    HY_TRY(hold_against_budget(t, state + work));
-    HY_TRY(hy_arena_init(&t->state_arena, t->backend, &t->ledger, HY_DEVICE, state,
-                         "weights, gradients and optimizer state"));
-    HY_TRY(hy_arena_init(&t->work_arena, t->backend, &t->ledger, HY_DEVICE, work,
-                         "activations and workspace"));
-    HY_TRY(take_state(t, low, full));
-    return take_work(t, &need);
+static hy_status take_all(hy_trainer *t, needs *need) {
+    count_work(t, need);
+    count_state(t, need);
+    write_plan(t, need);
+    uint64_t work = need->activations + need->workspace + need->logits + need->data;
+    uint64_t moved = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED
+                         ? 2 * need->full.bytes
+                         : 0;
+    HY_TRY(check_budget(t, need->state + work + t->ring_bytes, need->host + moved));
+    HY_TRY(take_state(t, need));
+    HY_TRY(take_predictor(t, need));
+    HY_TRY(take_offload(t, need));
+    return take_work(t, need);
 }
 
 hy_status hy_trainer_take_memory(hy_trainer *t) {
-    t->precision = choose_precision(&t->settings);
-    t->has_master = t->precision != HY_F32;
+    needs need = {0};
     HY_TRY(make_plans(t));
-    hy_layout low = {0}, full = {0};
-    hy_status status = hy_params_layout(&t->model->params, t->precision, &low);
-    if (status == HY_OK) status = hy_params_layout(&t->model->params, HY_F32, &full);
-    if (status == HY_OK) status = take_planned(t, &low, &full);
-    hy_layout_fini(&low);
-    hy_layout_fini(&full);
+    hy_status status = hy_params_layout(&t->model->params, t->precision.low, &need.low);
+    if (status == HY_OK) status = hy_params_layout(&t->model->params, HY_F32, &need.full);
+    if (status == HY_OK) status = take_all(t, &need);
+    hy_layout_fini(&need.low);
+    hy_layout_fini(&need.full);
     return status;
 }

@@ -69,6 +69,16 @@ static void put_line(const hy_step_info *i, double val_loss, hy_text *line) {
     hy_json_put_int(&w, "host_pinned_bytes", (int64_t)i->host_pinned_bytes);
     hy_json_put_double(&w, "wait_seconds", i->wait_seconds);
     hy_json_put_int(&w, "bytes_moved", (int64_t)i->bytes_moved);
+    hy_json_put_double(&w, "spent", i->spent);
+    if (i->phase == HY_PREDICT) {
+        hy_json_put_double(&w, "predicted_steps", i->predicted_steps);
+        hy_json_put_bool(&w, "rejected", i->was_rejected);
+    }
+    if (!isnan(i->residual_cosine)) {
+        hy_json_put_double(&w, "residual_cosine", i->residual_cosine);
+        hy_json_put_double(&w, "residual_length", i->residual_length);
+    }
+    if (i->was_rolled_back) hy_json_put_bool(&w, "rolled_back", true);
     if (i->reason[0]) hy_json_put_string(&w, "reason", i->reason);
     if (i->was_skipped) hy_json_put_bool(&w, "skipped", true);
     if (!isnan(val_loss)) hy_json_put_double(&w, "val_loss", val_loss);

@@ -33,6 +33,13 @@ static const integer_field integers[] = {
     {"rejections", offsetof(hy_progress, machine.rejections)},
     {"divergences", offsetof(hy_progress, machine.divergences)},
     {"healthy_steps", offsetof(hy_progress, divergence.count)},
+    {"guard_moves", offsetof(hy_progress, guard.count)},
+    {"forks", offsetof(hy_progress, confidence.forks)},
+    {"scale_good_steps", offsetof(hy_progress, loss_scale.good_steps)},
+    {"line_streak", offsetof(hy_progress, line_streak)},
+    {"tail_samples", offsetof(hy_progress, tail_samples)},
+    {"next_fork", offsetof(hy_progress, next_fork)},
+    {"fork_wait", offsetof(hy_progress, fork_wait)},
 };
 
 static const number_field numbers[] = {
@@ -41,6 +48,11 @@ static const number_field numbers[] = {
     {"loss_mean", offsetof(hy_progress, divergence.loss_mean)},
     {"loss_variance", offsetof(hy_progress, divergence.loss_variance)},
     {"grad_level", offsetof(hy_progress, divergence.grad_level)},
+    {"log_odds", offsetof(hy_progress, confidence.log_odds)},
+    {"fork_gain", offsetof(hy_progress, confidence.gain_sum)},
+    {"fork_spent", offsetof(hy_progress, fork_spent)},
+    {"loss_scale", offsetof(hy_progress, loss_scale.scale)},
+    {"predicted_steps", offsetof(hy_progress, predicted_steps)},
 };
 
 static void write_phases(const hy_progress *p, hy_json_writer *w) {
@@ -54,6 +66,12 @@ static void write_phases(const hy_progress *p, hy_json_writer *w) {
         hy_json_put_int(w, "bytes_moved", p->phase_bytes_moved[i]);
         hy_json_close_object(w);
     }
+    hy_json_close_array(w);
+}
+
+static void write_ring(hy_json_writer *w, const char *key, const double *values, int count) {
+    hy_json_open_array(w, key);
+    for (int i = 0; i < count; i++) hy_json_put_double(w, NULL, values[i]);
     hy_json_close_array(w);
 }
 
@@ -87,9 +105,8 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     }
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_double(&w, "val_loss", p->val_loss);
-    hy_json_open_array(&w, "loss_tail");
-    for (int i = 0; i < HY_LOSS_TAIL; i++) hy_json_put_double(&w, NULL, p->loss_tail[i]);
-    hy_json_close_array(&w);
+    write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
+    write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     write_phases(p, &w);
     write_identity(t, &w);
     hy_json_close_object(&w);
@@ -120,12 +137,17 @@ static hy_status read_phases(const hy_json *json, hy_progress *p) {
     return HY_OK;
 }
 
-static void read_losses(const hy_json *json, hy_progress *p) {
-    const hy_json_node *list = hy_json_get(hy_json_root(json), "loss_tail");
+static void read_ring(const hy_json *json, const char *key, double *values, int count) {
+    const hy_json_node *list = hy_json_get(hy_json_root(json), key);
     const hy_json_node *node = list ? hy_json_first(list) : NULL;
-    for (int i = 0; i < HY_LOSS_TAIL && node; i++, node = hy_json_next(node)) {
-        if (!hy_json_as_double(node, &p->loss_tail[i])) p->loss_tail[i] = NAN;
+    for (int i = 0; i < count && node; i++, node = hy_json_next(node)) {
+        if (!hy_json_as_double(node, &values[i])) values[i] = NAN;
     }
+}
+
+static void read_losses(const hy_json *json, hy_progress *p) {
+    read_ring(json, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
+    read_ring(json, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
     if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
 }

@@ -1,4 +1,4 @@
-/* restore.c: finding and reading a checkpoint. See state_files.h.
+/* restore.c: finding and reading a checkpoint, or its weights alone. See state_files.h.
  *
  * Names, shapes and types are all held against this run's model before the first tensor is loaded. */
 #include <stdio.h>
@@ -18,11 +18,9 @@ static bool is_checkpoint_folder(const char *path) {
            hy_path_exists(manifest);
 }
 
-hy_status hy_trainer_find_checkpoint(hy_trainer *t, char path[HY_PATH_MAX]) {
-    const char *from = t->settings.save.resume;
-    if (strcmp(from, "auto") == 0) from = t->out;
+hy_status hy_trainer_find_checkpoint(hy_trainer *t, const char *from, char path[HY_PATH_MAX]) {
     if (!hy_path_is_dir(from)) {
-        return hy_fail(HY_ERR_INPUT, "cannot resume: %s is not a folder", from);
+        return hy_fail(HY_ERR_INPUT, "no checkpoint: %s is not a folder", from);
     }
     if (is_checkpoint_folder(from)) {
         snprintf(path, HY_PATH_MAX, "%s", from);
@@ -33,7 +31,7 @@ hy_status hy_trainer_find_checkpoint(hy_trainer *t, char path[HY_PATH_MAX]) {
     hy_status status = hy_checkpoint_latest(from, path, HY_PATH_MAX, &step, &notes);
     if (notes.size) hy_say(t, HY_WARNING, "%s", hy_text_string(&notes));
     hy_text_free(&notes);
-    if (status != HY_OK) return hy_fail_context(status, "cannot resume");
+    if (status != HY_OK) return hy_fail_context(status, "no checkpoint to begin from");
     return HY_OK;
 }
 
@@ -121,24 +119,17 @@ static hy_status read_state_file(hy_trainer *t, const hy_state_file *file, const
     return status;
 }
 
-/* The working copy is the rounding of the master. */
-static hy_status round_master(hy_trainer *t) {
-    for (int32_t k = 0; t->has_master && k < t->model->params.count; k++) {
-        int64_t count = t->model->params.list[k].count;
-        hy_op_call cast = {.kind = HY_OP_CAST};
-        cast.t[0] = hy_tensor_1d(hy_store_home(&t->master, k), HY_F32, count);
-        cast.t[1] = hy_tensor_1d(hy_store_home(&t->weights, k), t->precision, count);
-        HY_TRY(t->backend->enqueue(t->compute, &cast));
-    }
-    return t->backend->stream_sync(t->compute);
+hy_status hy_trainer_read_weights(hy_trainer *t, const char *path) {
+    hy_state_file files[HY_STATE_FILES_MAX];
+    hy_state_files(t, files);
+    return read_state_file(t, &files[0], path);
 }
 
 hy_status hy_trainer_read_checkpoint(hy_trainer *t, const char *path) {
-    hy_state_file files[HY_STATE_FILE_COUNT];
-    hy_state_files(t, files);
+    hy_state_file files[HY_STATE_FILES_MAX];
+    int count = hy_state_files(t, files);
     char progress[HY_PATH_MAX];
     HY_TRY(hy_path_join(progress, sizeof progress, path, "trainer.json"));
-    for (int i = 0; i < HY_STATE_FILE_COUNT; i++) HY_TRY(read_state_file(t, &files[i], path));
-    HY_TRY(round_master(t));
+    for (int i = 0; i < count; i++) HY_TRY(read_state_file(t, &files[i], path));
     return hy_progress_read(t, progress);
 }

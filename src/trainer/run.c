@@ -40,18 +40,41 @@ static void write_metrics(hy_trainer *t, const hy_step_info *info, double val_lo
     t->metrics = NULL;
 }
 
+static bool is_over(const hy_trainer *t) {
+    return t->progress.spent >= (double)t->steps_total - 0.5;
+}
+
+/* Validation that falls due is left to the next Predict step, which has the room, if one comes soon. */
+static bool can_wait(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+                           .confidence = hy_confidence_value(&p->confidence)};
+    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->rules, &p->machine, &seen);
+    return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
+}
+
+/* What falls due after a true step. */
+static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
+    if (is_due(t->settings.eval.eval_every, t->progress.step)) t->is_validation_due = true;
+    if (!is_over(t) && (!t->is_validation_due || can_wait(t))) return HY_OK;
+    t->is_validation_due = false;
+    return validate(t, val_loss);
+}
+
 static hy_status one_step(hy_trainer *t) {
     hy_step_info info;
     double val_loss = NAN;
-    HY_TRY(hy_trainer_run_step(t, &info));
-    bool is_last = t->progress.step >= t->steps_total;
+    bool is_move = t->progress.machine.phase == HY_PREDICT;
+    bool was_due = t->is_validation_due;
+    HY_TRY(is_move ? hy_trainer_run_predict(t, &info) : hy_trainer_run_step(t, &info));
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
-    if (is_last || is_due(t->settings.eval.eval_every, t->progress.step)) {
-        HY_TRY(validate(t, &val_loss));
-    }
+    if (is_move && was_due) val_loss = t->progress.val_loss;
+    if (!is_move) HY_TRY(validate_if_due(t, &val_loss));
     write_metrics(t, &info, val_loss);
-    if (!is_last && is_due(t->settings.save.save_every, t->progress.step)) HY_TRY(save_or_warn(t));
-    return HY_OK;
+    if (is_move) return HY_OK;
+    HY_TRY(hy_trainer_consider_fork(t));
+    bool is_due_now = is_due(t->settings.save.save_every, t->progress.step);
+    return is_due_now && !is_over(t) && !t->fork.is_open ? save_or_warn(t) : HY_OK;
 }
 
 /* The baseline that a byte model must beat. */
@@ -82,7 +105,7 @@ static hy_status stop(hy_trainer *t) {
 }
 
 hy_status hy_trainer_run(hy_trainer *t) {
-    while (t->progress.step < t->steps_total) {
+    while (!is_over(t)) {
         if (atomic_load(&t->stop_requested)) return stop(t);
         HY_TRY(one_step(t));
     }

@@ -22,15 +22,23 @@ typedef struct sampler {
     void *raw;        /* (V) in the plan's type */
 } sampler;
 
+static float logit_at(const void *raw, hy_dtype dtype, int64_t i) {
+    if (dtype == HY_F32) return ((const float *)raw)[i];
+    uint16_t half = ((const uint16_t *)raw)[i];
+    return dtype == HY_BF16 ? hy_bf16_to_f32(half) : hy_f16_to_f32(half);
+}
+
 static hy_status next_logits(sampler *s) {
     hy_trainer *t = s->trainer;
     hy_batch_plan *plan = t->sample_plan;
     int64_t vocab = t->model->shape.vocab;
+    hy_store *weights;
     for (int32_t i = s->length; i < s->capacity; i++) s->window[i] = 0; /* not seen: causal */
+    HY_TRY(hy_trainer_weights(t, plan->size.dtype, &weights));
     size_t bytes = (size_t)plan->size.seq * sizeof(int32_t);
     HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, s->window, bytes));
     hy_batch_input input = {.stream = t->compute,
-                            .weights = &t->weights,
+                            .weights = weights,
                             .tokens = t->buffers.tokens,
                             .targets = t->buffers.targets,
                             .rope = t->buffers.rope,
@@ -40,8 +48,7 @@ static hy_status next_logits(sampler *s) {
     HY_TRY(t->backend->copy(t->compute, s->raw, plan->logits, size));
     HY_TRY(t->backend->stream_sync(t->compute));
     for (int64_t i = 0; i < vocab; i++) {
-        s->logits[i] = plan->size.dtype == HY_F32 ? ((float *)s->raw)[i]
-                                                  : hy_bf16_to_f32(((uint16_t *)s->raw)[i]);
+        s->logits[i] = logit_at(s->raw, plan->size.dtype, i);
     }
     return HY_OK;
 }

@@ -12,15 +12,24 @@
 
 #define STAGING_BYTES (8u << 20)
 
-void hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILE_COUNT]) {
-    files[0] = (hy_state_file){.name = "weights.safetensors", .part_count = 1};
-    files[0].part[0].prefix = "";
-    files[0].part[0].store = t->has_master ? &t->master : &t->weights;
-    files[1] = (hy_state_file){.name = "optimizer.safetensors", .part_count = 2};
-    files[1].part[0].prefix = "m.";
-    files[1].part[0].store = &t->m;
-    files[1].part[1].prefix = "v.";
-    files[1].part[1].store = &t->v;
+static void add_part(hy_state_file *file, const char *prefix, hy_store *store) {
+    file->part[file->part_count].prefix = prefix;
+    file->part[file->part_count++].store = store;
+}
+
+int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
+    static const char *const slot_prefixes[HY_PREDICTOR_SLOTS] = {"slot0.", "slot1."};
+    files[0] = (hy_state_file){.name = "weights.safetensors"};
+    files[1] = (hy_state_file){.name = "optimizer.safetensors"};
+    files[2] = (hy_state_file){.name = "predictor.safetensors"};
+    add_part(&files[0], "", &t->weights);
+    add_part(&files[1], "m.", &t->m);
+    add_part(&files[1], "v.", &t->v);
+    for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) {
+        add_part(&files[2], slot_prefixes[i], &t->slots[i]);
+    }
+    if (t->has_tail) add_part(&files[2], "tail.", &t->tail);
+    return files[2].part_count > 0 ? 3 : 2;
 }
 
 static hy_safetensors_entry *list_entries(const hy_trainer *t, const hy_state_file *file,
@@ -96,9 +105,9 @@ static hy_status write_state_file(hy_trainer *t, hy_checkpoint *checkpoint,
 }
 
 static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
-    hy_state_file files[HY_STATE_FILE_COUNT];
-    hy_state_files(t, files);
-    for (int i = 0; i < HY_STATE_FILE_COUNT; i++) {
+    hy_state_file files[HY_STATE_FILES_MAX];
+    int count = hy_state_files(t, files);
+    for (int i = 0; i < count; i++) {
         HY_TRY(write_state_file(t, checkpoint, &files[i]));
     }
     hy_text json = {0};
@@ -110,12 +119,21 @@ static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
     return hy_checkpoint_put(checkpoint, "config.cfg", t->config_text, strlen(t->config_text));
 }
 
+static hy_status settle_state(hy_trainer *t) {
+    HY_TRY(hy_trainer_await_optimizer(t));
+    HY_TRY(t->backend->stream_sync(t->compute));
+    return t->backend->stream_sync(t->copies);
+}
+
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     double begin = hy_clock();
     hy_checkpoint *checkpoint;
     if (!t->out[0]) {
         return hy_fail(HY_ERR_STATE, "this run has no folder (out = none), so nothing can be saved");
     }
+    /* A checkpoint must not outlive the metrics of its steps, and tensors must be at home. */
+    if (t->metrics) HY_TRY(hy_writer_flush(t->metrics));
+    HY_TRY(settle_state(t));
     HY_TRY(hy_checkpoint_begin(t->out, t->progress.step, &checkpoint));
     hy_status status = write_files(t, checkpoint);
     if (status != HY_OK) {
@@ -133,6 +151,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
 }
 
 uint64_t hy_trainer_checkpoint_size(const hy_trainer *t) {
-    /* weights, m and v in fp32; headers and JSON are small beside them */
-    return (uint64_t)t->model->params.elements * 3 * sizeof(float);
+    /* weights, m, v and the predictor's copies in fp32; headers and JSON are small beside them */
+    uint64_t copies = 3 + (uint64_t)hy_predictor_slots(t->predictor.kind) + t->has_tail;
+    return (uint64_t)t->model->params.elements * copies * sizeof(float);
 }

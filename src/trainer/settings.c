@@ -195,8 +195,8 @@ static const hy_setting table[] = {
      HELP("Start anew in a folder that holds an earlier run.")},
 
     {KEY("phases.predictor", "--predictor", phases.predictor),
-     CHOICE("outer, line, lsq, none, frozen, random", "outer"),
-     HELP("How Predict moves the weights; frozen and random are controls for measurements.")},
+     CHOICE("outer, line, lsq, none, frozen, random, paid", "outer"),
+     HELP("How Predict moves the weights; frozen, random and paid are controls for measurements.")},
     {KEY("phases.full_steps", "--full-steps", phases.full_steps), INTEGER(0, 1000000, "15"),
      HELP("Full steps of a window, after its Correct steps.")},
     {KEY("phases.correct_steps", "--correct-steps", phases.correct_steps),

@@ -1,7 +1,8 @@
 /* state_files.h: which store goes into which file of a checkpoint, under which names.
  *
- *   weights.safetensors    every parameter by name, fp32 (the master copy where there is one)
+ *   weights.safetensors    every parameter by name, fp32
  *   optimizer.safetensors  m.<name> and v.<name>
+ *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>: where the predictor has them
  *   trainer.json           progress, cursor, what the run was made of
  *   config.cfg             the configuration as printed */
 #ifndef HY_TRAINER_STATE_FILES_H
@@ -10,7 +11,7 @@
 #include "formats/safetensors.h"
 #include "trainer/trainer.h"
 
-#define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 4)
+#define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 8)
 
 /* One tensor of a state file: parameter `param` of `store`, named prefix + parameter name. */
 typedef struct hy_state_file {
@@ -19,11 +20,12 @@ typedef struct hy_state_file {
     struct {
         const char *prefix;
         hy_store *store;
-    } part[2];
+    } part[3];
 } hy_state_file;
 
-#define HY_STATE_FILE_COUNT 2
-void hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILE_COUNT]);
+#define HY_STATE_FILES_MAX 3
+/* How many of them this run has. */
+int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]);
 
 static inline int32_t hy_state_tensors(const hy_trainer *t, const hy_state_file *file) {
     return file->part_count * t->model->params.count;

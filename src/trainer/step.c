@@ -1,4 +1,4 @@
-/* step.c: one optimizer step. See trainer.h.
+/* step.c: one optimizer step: Warmup, Full or Correct. See trainer.h.
  *
  * All micro-batches of the step are known before its first backward pass, so each token weighs the same
  * whatever the split: gradients are of (sum of losses) / (targets that count in the whole step). The
@@ -11,6 +11,12 @@
 
 /* After this many updates in a row with gradients that are not finite, the run cannot recover. */
 #define MOST_SKIPS_IN_A_ROW 20
+
+/* fp16: the scale of the loss doubles after this many good steps. */
+#define SCALE_GROWS_AFTER 200
+#define LARGEST_SCALE 0x1p24
+
+/* ---- the pieces of a step ---------------------------------------------------------------------- */
 
 static hy_status count_targets(hy_trainer *t, int64_t *out) {
     *out = 0;
@@ -36,41 +42,46 @@ hy_status hy_trainer_sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool a
     return t->backend->enqueue(t->compute, &call);
 }
 
-static hy_status enqueue_micro_batch(hy_trainer *t, int32_t index, int64_t counted_in_step) {
+static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *weights,
+                                     int32_t index, int64_t counted_in_step) {
     hy_batch batch;
     HY_TRY(hy_loader_peek(t->loader, index, &batch));
-    hy_batch_plan *plan = t->train_plan;
     size_t bytes = (size_t)plan->size.batch * (size_t)plan->size.seq * sizeof(int32_t);
     HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, batch.tokens, bytes));
     HY_TRY(t->backend->copy(t->compute, t->buffers.targets, batch.targets, bytes));
     int64_t weight = t->settings.train.normalize ? counted_in_step : batch.counted;
+    double scale = weight ? t->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = t->compute,
-                            .weights = &t->weights,
+                            .weights = weights,
                             .grads = &t->grads,
                             .tokens = t->buffers.tokens,
                             .targets = t->buffers.targets,
                             .rope = t->buffers.rope,
                             .losses = t->buffers.losses,
-                            .loss_scale = weight ? (float)(1.0 / (double)weight) : 0,
+                            .loss_scale = (float)scale,
                             .accumulate = index > 0};
     HY_TRY(hy_batch_train(plan, &input));
     t->progress.backward_passes++;
     return hy_trainer_sum_losses(t, plan, index > 0);
 }
 
-static hy_status enqueue_update(hy_trainer *t, double lr) {
-    hy_adamw_state state = {.weights = &t->weights,
+static hy_status enqueue_update(hy_trainer *t, hy_dtype dtype, double lr) {
+    bool is_low = dtype != HY_F32;
+    hy_adamw_state state = {.weights = is_low ? &t->low : &t->weights,
                             .grads = &t->grads,
                             .m = &t->m,
                             .v = &t->v,
-                            .master = t->has_master ? &t->master : NULL,
+                            .master = is_low ? &t->weights : NULL,
                             .square_sum = t->buffers.square_sum,
                             .clip = t->buffers.clip,
                             .workspace = t->buffers.reduce_workspace};
     const hy_params *params = &t->model->params;
     uint64_t noise = hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING,
                                 (uint64_t)t->progress.step);
-    HY_TRY(hy_adamw_clip(&t->adamw, params, t->backend, t->compute, &state, 1));
+    HY_TRY(hy_adamw_clip(&t->adamw, params, t->backend, t->compute, &state,
+                         1 / t->progress.loss_scale.scale));
+    HY_TRY(hy_trainer_await_optimizer(t));
+    if (!is_low) t->is_low_current = false;
     return hy_adamw_update(&t->adamw, params, t->backend, t->compute, &state, lr,
                            t->progress.updates, noise);
 }
@@ -79,6 +90,18 @@ static hy_status fetch_result(hy_trainer *t) {
     HY_TRY(t->backend->copy(t->compute, &t->result->loss_sum, t->buffers.loss_sum, sizeof(double)));
     HY_TRY(t->backend->copy(t->compute, t->result->clip, t->buffers.clip, sizeof t->result->clip));
     return t->backend->stream_sync(t->compute);
+}
+
+static void adapt_loss_scale(hy_trainer *t, hy_dtype dtype, bool was_skipped) {
+    hy_loss_scale *s = &t->progress.loss_scale;
+    if (dtype != HY_F16) return;
+    if (was_skipped) {
+        s->scale = fmax(1, s->scale / 2);
+        s->good_steps = 0;
+    } else if (++s->good_steps >= SCALE_GROWS_AFTER) {
+        s->scale = fmin(LARGEST_SCALE, s->scale * 2);
+        s->good_steps = 0;
+    }
 }
 
 static hy_status note_skip(hy_trainer *t, bool was_skipped) {
@@ -96,81 +119,167 @@ static hy_status note_skip(hy_trainer *t, bool was_skipped) {
                    t->consecutive_skips, (long long)t->progress.step + 1);
 }
 
-static void advance(hy_trainer *t, hy_phase phase, int64_t counted, double loss, double seconds,
-                    double waited) {
+/* ---- accounts ---------------------------------------------------------------------------------- */
+
+void hy_account_open(hy_trainer *t, hy_account *account) {
+    *account = (hy_account){.begin = hy_clock()};
+    t->stream_waited = t->backend->stream_waited(t->compute);
+    t->loader_waited = t->loader ? hy_loader_waited(t->loader) : 0;
+}
+
+static uint64_t moved_by_stores(const hy_trainer *t) {
+    const hy_store *stores[] = {&t->slots[0], &t->slots[1], &t->snapshot, &t->tail};
+    uint64_t bytes = t->bytes_moved;
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) bytes += stores[i]->bytes_moved;
+    return bytes;
+}
+
+void hy_account_close(hy_trainer *t, hy_account *account) {
+    hy_progress *p = &t->progress;
+    hy_phase phase = t->ledger.phase;
+    double seconds = hy_clock() - account->begin;
+    uint64_t moved = moved_by_stores(t);
+    account->waited = t->backend->stream_waited(t->compute) - t->stream_waited +
+                      hy_loader_waited(t->loader) - t->loader_waited;
+    account->bytes_moved = moved - t->bytes_accounted;
+    t->bytes_accounted = moved;
+    p->seconds += seconds;
+    p->phase_seconds[phase] += seconds;
+    p->phase_wait[phase] += account->waited;
+    p->phase_bytes_moved[phase] += (int64_t)account->bytes_moved;
+}
+
+static void advance(hy_trainer *t, int64_t counted, double loss) {
     hy_progress *p = &t->progress;
     p->loss_tail[p->step % HY_LOSS_TAIL] = loss;
     p->step++;
     p->spent += 1;
     p->sequences += t->settings.train.batch_size * t->settings.train.grad_accum_steps;
     p->tokens += counted;
-    p->seconds += seconds;
-    p->phase_steps[phase]++;
-    p->phase_seconds[phase] += seconds;
-    p->phase_wait[phase] += waited;
-    double rate = (double)counted / seconds;
-    t->recent_rate = t->recent_rate > 0 ? 0.9 * t->recent_rate + 0.1 * rate : rate;
 }
 
-/* The phase of the next step, from what this one showed. */
-static void choose_phase(hy_trainer *t, double loss, double grad_norm) {
+/* ---- what comes next --------------------------------------------------------------------------- */
+
+hy_status hy_trainer_measure_residual(hy_trainer *t) {
+    double d[3];
     hy_progress *p = &t->progress;
-    hy_health health = hy_divergence_observe(&p->divergence, &t->limits, loss, grad_norm);
+    p->residual_cosine = p->residual_length = NAN;
+    if (!p->is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
+    p->is_residual_due = false;
+    if (!t->snapshot_is_valid || hy_predictor_slots(t->predictor.kind) == 0) return HY_OK;
+    if (t->predictor.kind == HY_PREDICTOR_LSQ) return HY_OK; /* its slots do not hold the move's end */
+    HY_TRY(hy_trainer_measure(t, &t->slots[0], &t->snapshot, &t->weights, &t->slots[0], d));
+    p->residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
+    p->residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
+    return HY_OK;
+}
+
+hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict) {
+    hy_progress *p = &t->progress;
+    bool is_move = p->machine.phase == HY_PREDICT;
+    hy_health health = is_move ? HY_HEALTHY
+                               : hy_divergence_observe(&p->divergence, &t->limits, loss, grad_norm);
     hy_observation seen = {.spent = p->spent / (double)t->steps_total,
-                           .has_diverged = health != HY_HEALTHY};
+                           .confidence = hy_confidence_value(&p->confidence),
+                           .has_diverged = health != HY_HEALTHY,
+                           .verdict = verdict};
+    if (t->is_in_fork) seen.confidence = 1; /* the arm with moves moves */
     if (health != HY_HEALTHY) {
         hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
                hy_health_text(health), loss, grad_norm);
     }
     p->machine = hy_phase_next(&t->rules, p->machine, &seen);
+    return p->machine.rolls_back ? hy_trainer_roll_back(t) : HY_OK;
 }
 
-static void describe(const hy_trainer *t, const hy_phase_state *was, double lr, double loss,
-                     double seconds, double waited, hy_step_info *info) {
+static const char *obstacle_text(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    double per_step = p->seconds / (double)p->step;
+    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+                           .confidence = hy_confidence_value(&p->confidence)};
+    return hy_phase_obstacle_text(hy_phase_obstacle_now(&t->rules, &p->machine, &seen));
+}
+
+void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
+                         hy_step_info *info) {
+    const hy_progress *p = &t->progress;
+    double left = fmax(0, (double)t->steps_total - p->spent);
+    double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
     *info = (hy_step_info){.step = p->step,
-                           .steps_total = t->steps_total,
+                           .steps_total = p->step + (int64_t)ceil(left - 0.5),
                            .phase = was->phase,
                            .reason = hy_phase_reason_text(was->reason),
-                           .loss = loss,
-                           .lr = lr,
-                           .grad_norm = t->result->clip[0],
+                           .grad_norm = NAN,
+                           .lr = hy_schedule_rate(&t->schedule, (int64_t)p->spent),
                            .tokens = p->tokens,
                            .tokens_per_second = t->recent_rate,
-                           .seconds = seconds,
+                           .seconds = hy_clock() - account->begin,
                            .elapsed = p->seconds,
-                           .remaining = per_step * (double)(t->steps_total - p->step),
-                           .precision = t->precision,
+                           .remaining = per_unit * left,
+                           .confidence = hy_confidence_value(&p->confidence),
+                           .precision = t->precision.of[was->phase],
                            .batch_size = t->settings.train.batch_size,
                            .grad_accum = t->settings.train.grad_accum_steps,
                            .vram_bytes = t->ledger.live_in[HY_DEVICE],
                            .vram_peak_bytes = t->ledger.peak_in[HY_DEVICE],
                            .host_pinned_bytes = t->ledger.live_in[HY_PINNED],
-                           .wait_seconds = waited,
-                           .was_skipped = t->result->clip[1] == 0};
+                           .bytes_moved = account->bytes_moved,
+                           .wait_seconds = account->waited,
+                           .spent = p->spent,
+                           .was_rolled_back = p->machine.rolls_back && t->has_snapshot,
+                           .residual_cosine = p->residual_cosine,
+                           .residual_length = p->residual_length,
+                           .obstacle = obstacle_text(t)};
+}
+
+/* ---- the step ---------------------------------------------------------------------------------- */
+
+static hy_status run_micro_batches(hy_trainer *t, hy_dtype dtype, int64_t counted) {
+    hy_store *weights;
+    int32_t micro_batches = (int32_t)t->settings.train.grad_accum_steps;
+    HY_TRY(hy_trainer_weights(t, dtype, &weights));
+    for (int32_t i = 0; i < micro_batches; i++) {
+        HY_TRY(enqueue_micro_batch(t, t->train_plan[hy_plan_index(dtype)], weights, i, counted));
+    }
+    return HY_OK;
+}
+
+static void note_rate(hy_trainer *t, double rate) {
+    t->recent_rate = t->recent_rate > 0 ? 0.9 * t->recent_rate + 0.1 * rate : rate;
 }
 
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
-    double begin = hy_clock();
-    int32_t micro_batches = (int32_t)t->settings.train.grad_accum_steps;
+    hy_account account;
     hy_phase_state was = t->progress.machine;
+    hy_dtype dtype = t->precision.of[was.phase];
     double lr = hy_schedule_rate(&t->schedule, (int64_t)t->progress.spent);
     int64_t counted;
-    hy_ledger_enter(&t->ledger, was.phase);
+    hy_account_open(t, &account);
+    hy_trainer_enter_phase(t, was.phase);
+    if (!hy_trainer_restores_ahead(t)) HY_TRY(hy_trainer_await_optimizer(t));
+    HY_TRY(hy_trainer_measure_residual(t));
     HY_TRY(count_targets(t, &counted));
-    for (int32_t i = 0; i < micro_batches; i++) HY_TRY(enqueue_micro_batch(t, i, counted));
-    HY_TRY(enqueue_update(t, lr));
+    HY_TRY(hy_trainer_begin_window(t));
+    HY_TRY(run_micro_batches(t, dtype, counted));
+    HY_TRY(enqueue_update(t, dtype, lr));
     HY_TRY(fetch_result(t));
-    for (int32_t i = 0; i < micro_batches; i++) hy_loader_pop(t->loader);
-    HY_TRY(note_skip(t, t->result->clip[1] == 0));
-    double waited = hy_loader_waited(t->loader) - t->loader_waited;
-    t->loader_waited += waited;
-    double seconds = hy_clock() - begin;
+    for (int32_t i = 0; i < t->settings.train.grad_accum_steps; i++) hy_loader_pop(t->loader);
+    bool was_skipped = t->result->clip[1] == 0;
     double loss = t->result->loss_sum / (double)counted;
-    advance(t, was.phase, counted, loss, seconds, waited);
-    choose_phase(t, loss, t->result->clip[0]);
-    describe(t, &was, lr, loss, seconds, waited, info);
+    double norm = t->result->clip[0] / t->progress.loss_scale.scale;
+    adapt_loss_scale(t, dtype, was_skipped);
+    HY_TRY(note_skip(t, was_skipped));
+    HY_TRY(hy_trainer_watch_step(t));
+    advance(t, counted, loss);
+    HY_TRY(hy_trainer_sample_tail(t));
+    HY_TRY(hy_trainer_observe(t, loss, norm, HY_NO_MOVE));
+    t->progress.phase_steps[was.phase]++;
+    hy_account_close(t, &account);
+    note_rate(t, (double)counted / (hy_clock() - account.begin));
+    hy_trainer_describe(t, &was, &account, info);
+    info->loss = loss;
+    info->lr = lr;
+    info->grad_norm = norm;
+    info->was_skipped = was_skipped;
     return HY_OK;
 }
 

@@ -45,6 +45,14 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_int(w, "correct_steps", s->correct_steps);
     hy_json_put_int(w, "backward_passes", s->backward_passes);
     hy_json_put_int(w, "skipped_steps", s->skipped_steps);
+    hy_json_put_string(w, "predictor", s->predictor);
+    hy_json_put_int(w, "moves", s->moves);
+    hy_json_put_int(w, "rejected_moves", s->rejected_moves);
+    hy_json_put_int(w, "divergences", s->divergences);
+    hy_json_put_int(w, "forks", s->forks);
+    hy_json_put_double(w, "fork_gain", s->fork_gain);
+    hy_json_put_double(w, "confidence", s->confidence);
+    hy_json_put_double(w, "spent", s->spent);
     hy_json_put_int(w, "tokens", s->tokens);
     hy_json_put_int(w, "tokens_per_step", s->tokens_per_step);
     hy_json_put_double(w, "seconds", s->seconds);
@@ -52,6 +60,7 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_double(w, "flops_per_token", s->flops_per_token);
     hy_json_put_double(w, "final_loss", s->final_loss);
     hy_json_put_double(w, "val_loss", s->val_loss);
+    if (!isnan(s->raw_val_loss)) hy_json_put_double(w, "raw_val_loss", s->raw_val_loss);
     if (s->knows_entropy) {
         hy_json_put_double(w, "source_entropy", s->source_entropy);
         hy_json_put_double(w, "val_optimum", s->val_optimum);

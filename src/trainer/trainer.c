@@ -25,7 +25,7 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
     t->settings = *hy_config_settings(config);
     if (observer) t->observer = *observer;
-    t->ngram_loss = NAN;
+    t->ngram_loss = t->raw_val_loss = NAN;
     hy_status status = hy_config_print(config, &t->config_text);
     if (status == HY_OK) status = hy_trainer_build(t);
     if (status != HY_OK) {
@@ -44,12 +44,21 @@ void hy_trainer_destroy(hy_trainer *t) {
 
 hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
     hy_step_info unused;
-    return hy_trainer_run_step(t, info ? info : &unused);
+    if (!info) info = &unused;
+    if (t->progress.machine.phase == HY_PREDICT) return hy_trainer_run_predict(t, info);
+    return hy_trainer_run_step(t, info);
 }
 
 hy_status hy_trainer_save(hy_trainer *t) { return hy_trainer_write_checkpoint(t); }
 
 void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->stop_requested, true); }
+
+/* With lookahead the optimizer's state is on its way back before Predict ends. */
+static uint64_t restored_early(const hy_trainer *t, hy_phase phase) {
+    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    bool is_early = moves && hy_trainer_restores_ahead(t);
+    return phase == HY_PREDICT && is_early ? 2 * t->m.layout.bytes : 0;
+}
 
 static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {
     const hy_progress *p = &t->progress;
@@ -58,7 +67,8 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
         .seconds = p->phase_seconds[phase],
         .wait_seconds = p->phase_wait[phase],
         .bytes_moved = (uint64_t)p->phase_bytes_moved[phase],
-        .vram_planned_bytes = hy_ledger_planned(&t->ledger, phase, HY_DEVICE),
+        .vram_planned_bytes =
+            hy_ledger_planned(&t->ledger, phase, HY_DEVICE) + restored_early(t, phase),
         .vram_peak_bytes = t->ledger.phase_peak[phase],
     };
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
@@ -68,6 +78,14 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
                                             .planned_bytes = cell->planned,
                                             .measured_bytes = cell->measured};
     }
+}
+
+static const char *why_not(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+                           .confidence = hy_confidence_value(&p->confidence)};
+    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->rules, &p->machine, &seen);
+    return obstacle == HY_PREDICT_WINDOW_SHORT ? "" : hy_phase_obstacle_text(obstacle);
 }
 
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
@@ -85,6 +103,16 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .steps = p->step,
         .full_steps = p->phase_steps[HY_WARMUP] + p->phase_steps[HY_FULL],
         .correct_steps = p->phase_steps[HY_CORRECT],
+        .predicted_steps = (int64_t)(p->predicted_steps + 0.5),
+        .moves = p->machine.moves,
+        .rejected_moves = p->machine.rejections,
+        .divergences = p->machine.divergences,
+        .forks = p->confidence.forks,
+        .spent = p->spent,
+        .confidence = hy_confidence_value(&p->confidence),
+        .fork_gain = p->confidence.gain_sum,
+        .predictor = hy_predictor_name(t->predictor.kind),
+        .why_not = why_not(t),
         .backward_passes = p->backward_passes,
         .skipped_steps = p->skipped,
         .tokens = p->tokens,
@@ -95,6 +123,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
             hy_shape_flops_per_token(&t->model->shape, (int32_t)s->train.seq_len),
         .final_loss = hy_trainer_tail_loss(t),
         .val_loss = p->val_loss,
+        .raw_val_loss = t->raw_val_loss,
         .knows_entropy = data->knows_entropy,
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,

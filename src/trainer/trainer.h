@@ -1,8 +1,9 @@
 /* trainer.h: a run in the making: inside the trainer room only.
  *
- * The one struct that sees everything. build.c fills it from the settings before step 0 and takes all
- * memory; step.c, evaluate.c and sample.c work on it; save.c writes and reads it; run.c ties them.
- * Between steps the compute stream is idle and `progress` tells all that a checkpoint must know. */
+ * The one struct that sees everything. build.c fills it from the settings before step 0 and
+ * memory_plan.c takes all memory; step.c, predict.c, evaluate.c and sample.c work on it; save.c writes
+ * and restore.c reads it; run.c ties them. Between steps the compute stream is idle and `progress`
+ * tells all that a checkpoint must know beside the tensors. */
 #ifndef HY_TRAINER_TRAINER_H
 #define HY_TRAINER_TRAINER_H
 
@@ -16,25 +17,45 @@
 #include "model/model.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
+#include "phases/confidence.h"
 #include "phases/divergence.h"
+#include "phases/guard.h"
 #include "phases/machine.h"
+#include "phases/predictor.h"
 #include "trainer/settings.h"
 
 #define HY_PATH_MAX 1024
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
 
-/* How far the run is: exactly what a checkpoint restores, with the weights and the optimizer state. */
+/* Dynamic loss scaling, for fp16. */
+typedef struct hy_loss_scale {
+    double scale;       /* 1 without fp16 */
+    int64_t good_steps; /* since it last changed */
+} hy_loss_scale;
+
+/* How far the run is: exactly what a checkpoint restores, with the tensors. */
 typedef struct hy_progress {
     int64_t step;      /* optimizer steps done */
-    int64_t updates;   /* of them not skipped: the optimizer's own clock */
+    int64_t updates;   /* of them not skipped since m and v began: the optimizer's own clock */
     int64_t skipped;
     int64_t sequences; /* training sequences used: the data cursor */
     int64_t tokens;    /* counted targets trained on */
     int64_t backward_passes;
     double spent;   /* compute in units of a full step; a forward-only pass over as much costs 1/3 */
+    double seconds; /* spent in steps, earlier sittings included */
     hy_phase_state machine;
     hy_divergence divergence;
-    double seconds; /* spent in steps, earlier sittings included */
+    hy_guard guard;
+    hy_confidence confidence;
+    hy_loss_scale loss_scale;
+    double predicted_steps; /* of all accepted moves */
+    int64_t line_streak;    /* line: moves accepted in a row */
+    int64_t tail_samples;   /* weights summed into the tail average */
+    double fork_spent;      /* compute that forks have cost */
+    int64_t next_fork;      /* true step before which no fork is tried */
+    int64_t fork_wait;      /* what the next wait between forks will be */
+    bool is_residual_due;   /* a move was made and its residual is not measured yet */
+    double residual_cosine, residual_length; /* measured in this step; NaN: not */
     double loss_tail[HY_LOSS_TAIL]; /* ring of the last losses */
     double val_loss;                /* NaN: none yet */
     int64_t val_step;
@@ -45,20 +66,47 @@ typedef struct hy_progress {
 
 /* Device buffers that every pass uses. */
 typedef struct hy_pass_buffers {
-    int32_t *tokens, *targets; /* (B,T) of the largest plan */
-    float *losses;             /* (B,T) */
-    float *rope;               /* (T, D/2, 2), NULL without rope */
-    double *loss_sum;          /* (1) f64 */
-    double *square_sum;        /* (1) f64 */
-    float *clip;               /* (2) fp32 */
+    int32_t *tokens, *targets;  /* (B,T) of the largest plan */
+    float *losses;              /* (B,T) */
+    float *rope;                /* (T, D/2, 2), NULL without rope */
+    double *loss_sum;           /* (1) f64 */
+    double *square_sum;         /* (1) f64 */
+    double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
+    float *clip;                /* (2) fp32 */
     hy_tensor reduce_workspace; /* for sums and norms between passes; shared with the passes */
 } hy_pass_buffers;
 
 /* What comes back to the host after a step. */
 typedef struct hy_step_result {
     double loss_sum;
+    double dots[3];
     float clip[2];
 } hy_step_result;
+
+/* Weights in fp32, and a 16-bit working copy when any phase computes in 16 bits. */
+typedef struct hy_precisions {
+    hy_dtype of[HY_PHASE_COUNT];
+    hy_dtype low; /* the 16-bit type of the run */
+    bool has_low;
+} hy_precisions;
+
+typedef enum hy_offload { /* what becomes of m and v in Predict */
+    HY_OFFLOAD_NONE,
+    HY_OFFLOAD_CPU,
+    HY_OFFLOAD_PINNED,
+    HY_OFFLOAD_COMPRESS,
+    HY_OFFLOAD_DROP
+} hy_offload;
+
+/* A fork under way: the arm with moves was tried, the run goes on without; they are compared at a later
+ * step. */
+typedef struct hy_fork {
+    bool is_open;
+    int64_t compare_at; /* true step */
+    int64_t first;      /* held-out sequences of the comparison */
+    double *with;       /* (sequences): mean loss of each, with moves */
+    double *without;
+} hy_fork;
 
 struct hy_trainer {
     hy_settings settings;
@@ -68,30 +116,57 @@ struct hy_trainer {
     hy_dataset *data;
     hy_loader *loader;
     hy_backend *backend;
-    hy_stream *compute;
+    hy_stream *compute, *copies;
+    hy_event *optim_is_back; /* m and v are on the device again */
     hy_model *model;
-    hy_batch_plan *train_plan, *eval_plan, *sample_plan;
-    hy_dtype precision; /* of weights and activations */
+    hy_precisions precision;
+    hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
+    hy_batch_plan *eval_plan[2], *guard_plan[2], *sample_plan;
 
     hy_ledger ledger;
-    hy_arena state_arena, work_arena;
-    hy_store weights, grads, m, v, master;
-    bool has_master;
+    hy_arena state_arena, work_arena, ring_arena, host_arena;
+    hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
+    uint64_t ring_bytes; /* device bytes of the predictor's rings, live in Predict */
+    bool is_in_predict;  /* which of them is live */
+    hy_store weights; /* fp32 */
+    hy_store low;     /* 16-bit copy */
+    bool is_low_current;
+    hy_store grads, m, v;
+    hy_store slots[HY_PREDICTOR_SLOTS], snapshot, tail; /* at home on the host */
+    hy_store candidate; /* proposed weights, made unit by unit */
+    hy_formula candidate_formula;
+    bool candidate_is_tail;
+    bool has_snapshot, has_tail, snapshot_is_valid;
+    char *optim_host;     /* where m and v go, or their 8-bit form */
+    bool is_optim_away, is_restore_begun;
     hy_pass_buffers buffers;
-    hy_step_result *result; /* pinned */
+    hy_step_result *result;              /* pinned */
     int32_t *host_tokens, *host_targets; /* staging for evaluation and sampling */
+    float *host_losses;
 
     hy_adamw adamw;
     hy_schedule schedule;
     hy_phase_rules rules;
     hy_divergence_limits limits;
-    int64_t steps_total;
+    hy_predictor predictor;
+    hy_offload offload;
+    hy_regime regime;
+    hy_fork fork;
+    char *fork_state; /* host copy of weights, m, v and slots, for forks */
+    bool is_in_fork;  /* running the arm with moves */
+    int64_t steps_total; /* budget: compute of this many full steps */
     hy_progress progress;
+    bool is_validation_due;
+    int64_t predict_batches_left; /* forward-only batches still to come in this Predict step */
+    hy_dtype candidate_dtype;
+    uint64_t candidate_seed;
     double started;     /* clock when this sitting began */
     double recent_rate; /* tokens per second, smoothed */
-    double loader_waited;
+    double loader_waited, stream_waited; /* already accounted for */
+    uint64_t bytes_moved;                /* since the start of this sitting */
+    uint64_t bytes_accounted;
     int consecutive_skips;
-    double ngram_loss;
+    double ngram_loss, raw_val_loss;
 
     char out[HY_PATH_MAX]; /* "" when nothing is written */
     hy_writer *metrics;
@@ -106,25 +181,92 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
+hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
+
+/* precision.c */
+hy_status hy_trainer_choose_precision(hy_trainer *t);
+/* The weights that a pass of this type uses; the 16-bit copy is made current first. */
+hy_status hy_trainer_weights(hy_trainer *t, hy_dtype dtype, hy_store **out);
+static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1; }
 
 /* memory_plan.c: batch plans, arenas, stores. */
 hy_status hy_trainer_take_memory(hy_trainer *t);
+/* What is live changes with the phase: gradients and training activations, or the rings. */
+void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);
 
 /* step.c */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
 /* Enqueues the sum of a pass's losses into buffers.loss_sum. */
 hy_status hy_trainer_sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accumulate);
 double hy_trainer_tail_loss(const hy_trainer *t);
+/* Decides the next phase from what was seen, and rolls a move back when it must. */
+/* After the Correct steps of a move: direction and length of the true way against the predicted one.
+ * Measured at the start of the step that follows. */
+hy_status hy_trainer_measure_residual(hy_trainer *t);
+hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
+typedef struct hy_account {
+    double begin, waited;
+    uint64_t bytes_moved;
+} hy_account; /* time, waiting and copies of one step */
+void hy_account_open(hy_trainer *t, hy_account *account);
+void hy_account_close(hy_trainer *t, hy_account *account);
+void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
+                         hy_step_info *info);
+
+/* predict.c */
+hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info);
+hy_status hy_trainer_begin_window(hy_trainer *t);   /* before a true step */
+hy_status hy_trainer_watch_step(hy_trainer *t);     /* after a true step */
+hy_status hy_trainer_roll_back(hy_trainer *t);
+
+/* formulas.c: predictor formulas over stores. */
+hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t seed);
+hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b, const hy_store *c,
+                             const hy_store *d, double out[3]); /* HY_OP_DIFF_DOT over everything */
+hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, char *data);
+hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host);
+
+/* offload.c */
+hy_status hy_offload_parse(const char *name, hy_offload *out);
+hy_status hy_trainer_send_optimizer(hy_trainer *t);     /* Predict begins */
+hy_status hy_trainer_begin_restore(hy_trainer *t);      /* ahead of need, on the copy stream */
+hy_status hy_trainer_await_optimizer(hy_trainer *t);    /* before an update */
+bool hy_trainer_restores_ahead(const hy_trainer *t);    /* beside other work; else it is waited for */
+uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes);
+
+/* tail.c: averaging over the last part of the run. */
+hy_status hy_trainer_sample_tail(hy_trainer *t);
+/* Evaluations between these two use the average; no effect without samples. */
+void hy_trainer_use_tail(hy_trainer *t, bool is_used);
+
+/* fork.c */
+hy_status hy_trainer_consider_fork(hy_trainer *t); /* between steps */
+hy_status hy_fork_take_memory(hy_trainer *t);
+void hy_fork_release(hy_trainer *t);
+
+/* evaluate.c: losses of sequences. */
+typedef struct hy_probe {
+    hy_split split;
+    uint64_t first, count; /* sequences */
+    hy_store *weights;     /* NULL: the current ones in `dtype` */
+    hy_dtype dtype;
+    double *each;          /* (count) mean loss of each, may be NULL */
+    double mean;           /* set: over all counted targets */
+    int64_t counted;       /* set */
+} hy_probe;
+hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
+int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count);
 
 /* outdir.c */
-hy_status hy_trainer_choose_out(hy_trainer *t);  /* decides and checks; writes nothing */
-hy_status hy_trainer_make_out(hy_trainer *t);    /* makes the folder */
+hy_status hy_trainer_choose_out(hy_trainer *t); /* decides and checks; writes nothing */
+hy_status hy_trainer_make_out(hy_trainer *t);   /* makes the folder */
 
 /* save.c, restore.c */
 hy_status hy_trainer_write_checkpoint(hy_trainer *t);
 uint64_t hy_trainer_checkpoint_size(const hy_trainer *t);
-hy_status hy_trainer_find_checkpoint(hy_trainer *t, char path[HY_PATH_MAX]);
+hy_status hy_trainer_find_checkpoint(hy_trainer *t, const char *from, char path[HY_PATH_MAX]);
 hy_status hy_trainer_read_checkpoint(hy_trainer *t, const char *path);
+hy_status hy_trainer_read_weights(hy_trainer *t, const char *path);
 
 /* progress_json.c */
 void hy_progress_write(const hy_trainer *t, hy_text *out);

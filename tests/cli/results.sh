@@ -39,7 +39,8 @@ test_run_says_what_it_is_and_what_it_came_to() {
     for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
         "out       out" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
         "planned" "measured" "weights" "true entropy of the source" "5-gram" \
-        "above the true entropy" "better than the 5-gram" "sample" "everything is in out" "--resume out"; do
+        "above the true entropy" "better than the 5-gram" "sample" "everything is in out" \
+        "--resume out"; do
         expect_out "$words"
     done
 }

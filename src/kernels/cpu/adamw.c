@@ -4,14 +4,11 @@
  * that are kept in 16 bits are rounded stochastically, because rounding to nearest would swallow the
  * small changes they live by; with a master copy the parameter is its rounding to nearest. The noise of
  * logical element i is word i mod 4 of hy_philox(seed, HY_RNG_ROUNDING, i / 4): see kernels.h. */
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-math-errno") /* or sqrtf is a call and the loop stays scalar */
-#endif
-
 #include <math.h>
 
 #include "base/rng.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/vector_math.h"
 
 #define ELEMENTS_PER_TASK (32 * 1024)
 
@@ -35,7 +32,7 @@ HY_CLONES static void adamw_run(float *p, const float *grad, float *m, float *v,
         float second = f.beta2 * v[i] + (1.0f - f.beta2) * g * g;
         m[i] = first;
         v[i] = second;
-        p[i] = p[i] * f.keep - f.step * first / (sqrtf(second) * f.root + f.eps);
+        p[i] = p[i] * f.keep - f.step * first / (hy_sqrt(second) * f.root + f.eps);
     }
 }
 

@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/rows.h"
 
-enum { HY_ATTENTION_TILE = 64, HY_ATTENTION_CHUNK = 512 };
+enum { HY_ATTENTION_TILE = 96, HY_ATTENTION_CHUNK = 512 };
 
 typedef struct hy_heads {
     int64_t B, T, H, K, D;

@@ -30,11 +30,11 @@
 #if defined(_OPENMP)
 #define HY_SIMD HY_PRAGMA(omp simd)
 #define HY_SIMD_SUM(...) HY_PRAGMA(omp simd reduction(+ : __VA_ARGS__))
-#define HY_SIMD_MAX(variable) HY_PRAGMA(omp simd reduction(max : variable))
+#define HY_SIMD_MAX(...) HY_PRAGMA(omp simd reduction(max : __VA_ARGS__))
 #else
 #define HY_SIMD
 #define HY_SIMD_SUM(...)
-#define HY_SIMD_MAX(variable)
+#define HY_SIMD_MAX(...)
 #endif
 
 /* One op being run. */

@@ -8,12 +8,18 @@
 #include "kernels/cpu/rows.h"
 
 /* The larger a tile, the less sgemm packs; the more tiles, the better they share out. The first of
- * these that gives ENOUGH_TILES is taken. Columns are multiples of every kernel's register tile. */
+ * these that gives ENOUGH_TILES is taken; narrow operands start at a smaller one, because their
+ * scratch should stay in a core's cache. Columns are multiples of every kernel's register tile. */
 static const struct {
     int64_t rows, cols;
-} tile_sizes[] = {{256, 384}, {128, 384}, {128, 192}, {64, 192}, {64, 96}};
+} tile_sizes[] = {{384, 768}, {256, 768}, {256, 384}, {128, 384}, {128, 192}, {64, 192}, {64, 96}};
 
-enum { ENOUGH_TILES = 32, MAX_ROWS = 256, MAX_COLS = 384, DEPTH = 512 };
+enum { FIRST_NARROW = 2, NARROW_ROWS = 256, NARROW_COLS = 384 };
+enum { ENOUGH_TILES = 12, MAX_COLS = 768, DEPTH = 512 };
+
+static bool is_narrow(const hy_op_call *call) {
+    return call->t[0].dtype != HY_F32 || call->t[1].dtype != HY_F32 || call->t[2].dtype != HY_F32;
+}
 
 typedef struct shape {
     int64_t M, N, K;
@@ -25,7 +31,8 @@ static shape shape_of(const hy_op_call *call) {
     const hy_tensor *a = &call->t[0], *d = &call->t[2];
     shape s = {.M = hy_tensor_height(d), .N = hy_tensor_width(d)};
     s.K = call->attr.matmul.trans_a ? hy_tensor_height(a) : hy_tensor_width(a);
-    for (size_t i = 0; i < sizeof tile_sizes / sizeof tile_sizes[0]; i++) {
+    for (size_t i = is_narrow(call) ? FIRST_NARROW : 0; i < sizeof tile_sizes / sizeof tile_sizes[0];
+         i++) {
         s.rows = tile_sizes[i].rows;
         s.cols = tile_sizes[i].cols;
         s.across = hy_ceil_div(s.N, s.cols);
@@ -41,9 +48,9 @@ typedef struct scratch {
 
 static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
     return (scratch){
-        .a = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], MAX_ROWS * DEPTH)),
-        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], DEPTH * MAX_COLS)),
-        .d = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], MAX_ROWS * MAX_COLS)),
+        .a = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], NARROW_ROWS * DEPTH)),
+        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], DEPTH * NARROW_COLS)),
+        .d = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], NARROW_ROWS * NARROW_COLS)),
     };
 }
 

@@ -4,11 +4,23 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector_math.h"
 
+/* Four stretches side by side: each comparison waits for the one before it in its own stretch only. */
 HY_CLONES float hy_cpu_max(const float *x, int64_t n) {
-    float largest = x[0];
-    HY_SIMD_MAX(largest)
-    for (int64_t i = 0; i < n; i++) largest = x[i] > largest ? x[i] : largest;
-    return largest;
+    int64_t quarter = n / 4;
+    const float *second = x + quarter, *third = second + quarter, *fourth = third + quarter;
+    float a = x[0], b = a, c = a, d = a;
+    HY_SIMD_MAX(a, b, c, d)
+    for (int64_t i = 0; i < quarter; i++) {
+        a = x[i] > a ? x[i] : a;
+        b = second[i] > b ? second[i] : b;
+        c = third[i] > c ? third[i] : c;
+        d = fourth[i] > d ? fourth[i] : d;
+    }
+    a = a > b ? a : b;
+    c = c > d ? c : d;
+    a = a > c ? a : c;
+    for (int64_t i = 4 * quarter; i < n; i++) a = x[i] > a ? x[i] : a;
+    return a;
 }
 
 /* Sums are taken in fp32 over stretches of SHORT and added up in double, so that long rows lose

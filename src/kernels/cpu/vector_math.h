@@ -19,18 +19,30 @@ static inline float hy_exp(float x) {
     float n = shifted - round;
     float r = x - n * 0x1.62e4p-1f; /* ln 2 in two parts: n times the first is exact */
     r = r - n * 0x1.7f7d1cp-20f;
-    /* exp(r) = 1 + r + r^2 q(r); q minimax for |r| <= ln(2)/2, relative error 3e-9 */
-    float q = 0x1.6a23dp-10f;
-    q = q * r + 0x1.123a2p-7f;
-    q = q * r + 0x1.5558f2p-5f;
-    q = q * r + 0x1.555492p-3f;
-    q = q * r + 0x1.fffffcp-2f;
-    float e = q * (r * r) + r + 1.0f;
+    /* exp(r) = 1 + r + r^2 q(r); q minimax for |r| <= ln(2)/2, relative error 3e-9; its terms are
+     * paired so that the processor can work on several at once */
+    float r2 = r * r;
+    float low = 0x1.fffffcp-2f + r * 0x1.555492p-3f;
+    float high = 0x1.5558f2p-5f + r * 0x1.123a2p-7f + r2 * 0x1.6a23dp-10f;
+    float e = (1.0f + r) + r2 * (low + r2 * high);
     uint32_t power = (hy_float_bits(shifted) - 0x4b400000u + 127u) << 23;
     uint32_t value = hy_float_bits(e * hy_bits_float(power));
     /* from -87.3 down to minus infinity, but not the NaNs behind it */
     uint32_t is_large = bits - too_small > 0xff800000u - too_small;
     return hy_bits_float(value & (0u - is_large));
+}
+
+/* Square root of a number that is not negative, within 1 unit in the last place (numbers below 1e-37
+ * less exactly). The library's sqrtf may set errno, which keeps loops with it scalar. */
+static inline float hy_sqrt(float x) {
+    uint32_t bits = hy_float_bits(x);
+    float r = hy_bits_float(0x5f375a86u - (bits >> 1)); /* 1 / sqrt(x) to 3 %, by halving exponents */
+    float half = 0.5f * x;
+    r = r * (1.5f - half * r * r);
+    r = r * (1.5f - half * r * r);
+    float s = x * r;
+    s = s + 0.5f * r * (x - s * s);
+    return hy_bits_float(hy_pick(bits == 0x7f800000u, bits, hy_float_bits(s)));
 }
 
 /* 1 / (1 + exp(-x)) */

@@ -1,0 +1,166 @@
+/* fork.c: does predicting pay on this run? A paired test. See trainer.h and phases/confidence.h.
+ *
+ * When confidence is below its threshold and a window is complete, the run is copied to the host, a few
+ * windows are trained with moves, losses are taken on sequences neither arm trains on, and the copy is
+ * put back. The run itself then goes through the same data without moves: it is the other arm. When it
+ * gets to the same step the same sequences are measured and confidence moves. The cost is the arm that
+ * is thrown away, charged to the run's compute; a share of it is all that forks may ever cost. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/trainer.h"
+
+#define COMPARED_SEQUENCES 64
+#define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
+
+static uint64_t state_bytes(const hy_trainer *t) {
+    uint64_t full = t->weights.layout.bytes;
+    return (uint64_t)(3 + hy_predictor_slots(t->predictor.kind)) * full;
+}
+
+/* Copies weights, m, v and slots to the host or back. */
+static hy_status copy_state(hy_trainer *t, bool to_host) {
+    hy_store *stores[] = {&t->weights, &t->m, &t->v, &t->slots[0], &t->slots[1]};
+    int count = 3 + hy_predictor_slots(t->predictor.kind);
+    uint64_t bytes = t->weights.layout.bytes;
+    for (int i = 0; i < count; i++) {
+        char *host = t->fork_state + (uint64_t)i * bytes;
+        char *home = stores[i]->data;
+        HY_TRY(hy_store_settle(stores[i]));
+        HY_TRY(t->backend->copy(t->compute, to_host ? host : home, to_host ? home : host, bytes));
+        HY_TRY(t->backend->stream_sync(t->compute));
+        if (!to_host) hy_store_forget(stores[i]);
+    }
+    t->bytes_moved += state_bytes(t);
+    if (!to_host) t->is_low_current = false;
+    return HY_OK;
+}
+
+static int64_t window(const hy_trainer *t) { return t->rules.full_steps + t->rules.correct_steps; }
+
+static double cost(const hy_trainer *t) {
+    return (double)(t->settings.phases.fork_windows * window(t));
+}
+
+/* Low confidence is all that is in the way, and there is compute left for it. */
+static bool is_wanted(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+                           .confidence = hy_confidence_value(&p->confidence)};
+    double allowed = t->settings.phases.fork_budget * (double)t->steps_total;
+    double ends_at = (p->spent + 2 * cost(t)) / (double)t->steps_total;
+    if (!t->fork_state || t->fork.is_open || p->machine.phase != HY_FULL) return false;
+    if (p->machine.window < window(t) || p->step < p->next_fork) return false;
+    if (p->fork_spent + cost(t) > allowed || ends_at > t->rules.predict_until) return false;
+    return hy_phase_obstacle_now(&t->rules, &p->machine, &seen) == HY_PREDICT_LOW_CONFIDENCE;
+}
+
+static hy_status compare_pass(hy_trainer *t, double *each) {
+    hy_dtype dtype = t->precision.of[HY_FULL];
+    hy_probe probe = {.split = HY_TRAIN,
+                      .first = (uint64_t)t->fork.first,
+                      .count = COMPARED_SEQUENCES,
+                      .dtype = dtype,
+                      .each = each};
+    double step = (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
+    HY_TRY(hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe));
+    t->progress.spent += COMPARED_SEQUENCES / step / 3;
+    t->progress.fork_spent += COMPARED_SEQUENCES / step / 3;
+    return HY_OK;
+}
+
+static hy_status run_arm(hy_trainer *t) {
+    int64_t end = t->progress.step + t->settings.phases.fork_windows * window(t);
+    hy_step_info info;
+    t->progress.machine.phase = HY_PREDICT;
+    while (t->progress.step < end) {
+        if (t->progress.machine.phase == HY_PREDICT) {
+            HY_TRY(hy_trainer_run_predict(t, &info));
+        } else {
+            HY_TRY(hy_trainer_run_step(t, &info));
+        }
+    }
+    return hy_trainer_await_optimizer(t);
+}
+
+static hy_status open_fork(hy_trainer *t) {
+    hy_progress before = t->progress;
+    int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
+    int64_t steps = t->settings.phases.fork_windows * window(t);
+    HY_TRY(copy_state(t, true));
+    t->is_in_fork = true;
+    t->fork.first = t->progress.sequences + (steps + 1) * per_step;
+    hy_status status = run_arm(t);
+    if (status == HY_OK) status = compare_pass(t, t->fork.with);
+    t->is_in_fork = false;
+    double spent = t->progress.spent - before.spent;
+    double seconds = t->progress.seconds;
+    int64_t backward_passes = t->progress.backward_passes;
+    HY_TRY(copy_state(t, false));
+    t->progress = before;
+    t->progress.spent += spent;
+    t->progress.fork_spent += spent;
+    t->progress.seconds = seconds;
+    t->progress.backward_passes = backward_passes;
+    t->snapshot_is_valid = false;
+    t->consecutive_skips = 0;
+    HY_TRY(hy_trainer_start_loader(t));
+    if (status == HY_ERR_NUMERIC) { /* the arm with moves broke: that is an answer too */
+        hy_confidence_fork(&t->progress.confidence, NAN, 0);
+        return HY_OK;
+    }
+    HY_TRY(status);
+    t->fork.is_open = true;
+    t->fork.compare_at = before.step + steps;
+    return HY_OK;
+}
+
+static hy_status close_fork(hy_trainer *t) {
+    hy_progress *p = &t->progress;
+    double gain = 0, square = 0, before = hy_confidence_value(&p->confidence);
+    HY_TRY(compare_pass(t, t->fork.without));
+    for (int i = 0; i < COMPARED_SEQUENCES; i++) {
+        gain += (t->fork.without[i] - t->fork.with[i]) / COMPARED_SEQUENCES;
+    }
+    for (int i = 0; i < COMPARED_SEQUENCES; i++) {
+        double off = t->fork.without[i] - t->fork.with[i] - gain;
+        square += off * off / (COMPARED_SEQUENCES - 1);
+    }
+    double error = sqrt(square / COMPARED_SEQUENCES);
+    hy_confidence_fork(&p->confidence, gain, error);
+    t->fork.is_open = false;
+    p->next_fork = p->step + p->fork_wait;
+    p->fork_wait *= 2;
+    hy_say(t, HY_NOTE,
+           "fork at step %lld: with moves the held-out loss is lower by %.4f +- %.4f nats; confidence "
+           "that predicting pays goes from %.2f to %.2f",
+           (long long)p->step, gain, error, before, hy_confidence_value(&p->confidence));
+    return HY_OK;
+}
+
+hy_status hy_trainer_consider_fork(hy_trainer *t) {
+    if (t->fork.is_open && t->progress.step >= t->fork.compare_at) return close_fork(t);
+    if (!is_wanted(t)) return HY_OK;
+    if (t->progress.fork_wait == 0) t->progress.fork_wait = FIRST_WAIT;
+    return open_fork(t);
+}
+
+hy_status hy_fork_take_memory(hy_trainer *t) {
+    bool is_possible = t->rules.has_predictor && t->settings.phases.fork_budget > 0 &&
+                       cost(t) <= t->settings.phases.fork_budget * (double)t->steps_total &&
+                       hy_confidence_value(&t->progress.confidence) < t->rules.confidence_threshold;
+    if (!is_possible) return HY_OK;
+    t->fork.with = calloc(2 * COMPARED_SEQUENCES, sizeof *t->fork.with);
+    if (!t->fork.with) return hy_fail(HY_ERR_MEMORY, "no memory for a fork's losses");
+    t->fork.without = t->fork.with + COMPARED_SEQUENCES;
+    return t->backend->alloc(t->backend, HY_HOST, state_bytes(t), (void **)&t->fork_state);
+}
+
+void hy_fork_release(hy_trainer *t) {
+    free(t->fork.with);
+    if (t->fork_state) {
+        t->backend->release(t->backend, HY_HOST, t->fork_state, state_bytes(t));
+    }
+}

@@ -1,0 +1,190 @@
+/* offload.c: the optimizer's state in Predict. See trainer.h.
+ *
+ * Predict needs no m and v. By strategy they stay (none), move to the host and back (cpu, pinned), are
+ * kept in 8 bits where the gradients were (compress), or are forgotten and begun anew (drop). The way
+ * back may begin while Predict's last forward passes run, on the copy stream; the first update waits for
+ * an event. Bits are the same for none, cpu and pinned. */
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/trainer.h"
+
+#define QUANT_BLOCK 256
+
+static const char *const names[] = {"none", "cpu", "pinned", "compress", "drop"};
+
+hy_status hy_offload_parse(const char *name, hy_offload *out) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (hy_offload)i;
+            return HY_OK;
+        }
+    }
+    return hy_fail(HY_ERR_INPUT, "offload strategy \"%s\" is unknown", name);
+}
+
+/* ---- 8 bits ------------------------------------------------------------------------------------ */
+
+static uint64_t code_bytes(int64_t count) {
+    uint64_t blocks = ((uint64_t)count + QUANT_BLOCK - 1) / QUANT_BLOCK;
+    return hy_align((uint64_t)count) + hy_align(blocks * sizeof(float));
+}
+
+static uint64_t compressed_bytes(const hy_trainer *t) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < t->model->params.count; i++) {
+        bytes += 2 * code_bytes(t->model->params.list[i].count);
+    }
+    return bytes;
+}
+
+uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes) {
+    return t->offload == HY_OFFLOAD_COMPRESS ? compressed_bytes(t) : state_bytes;
+}
+
+/* Quantises or restores m and v of every parameter; the codes lie in the gradients' memory, which is
+ * at least as large: 2 bytes and a little against 4. */
+static hy_status convert(hy_trainer *t, hy_op_kind kind) {
+    char *at = t->grads.data;
+    for (int32_t i = 0; i < t->model->params.count; i++) {
+        int64_t count = t->model->params.list[i].count;
+        int64_t blocks = (count + QUANT_BLOCK - 1) / QUANT_BLOCK;
+        hy_store *stores[] = {&t->m, &t->v};
+        for (int k = 0; k < 2; k++) {
+            hy_tensor x = hy_tensor_1d(hy_store_home(stores[k], i), HY_F32, count);
+            hy_tensor codes = hy_tensor_1d(at, HY_U8, count);
+            hy_tensor scales = hy_tensor_1d(at + hy_align((uint64_t)count), HY_F32, blocks);
+            hy_op_call call = {.kind = kind,
+                               .attr.quantize = {.block = QUANT_BLOCK, .is_signed = k == 0}};
+            bool is_forward = kind == HY_OP_QUANTIZE;
+            call.t[0] = is_forward ? x : codes;
+            call.t[1] = is_forward ? codes : scales;
+            call.t[2] = is_forward ? scales : x;
+            HY_TRY(t->backend->enqueue(t->compute, &call));
+            at += code_bytes(count);
+        }
+    }
+    return HY_OK;
+}
+
+static bool fits_in_gradients(const hy_trainer *t) {
+    return compressed_bytes(t) <= t->grads.layout.bytes;
+}
+
+/* ---- moving ------------------------------------------------------------------------------------ */
+
+static hy_place host_place(const hy_trainer *t) {
+    return t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
+}
+
+/* Copies m and v unit by unit, so that copies of one unit can begin while others still wait. */
+static hy_status move_units(hy_trainer *t, bool to_host) {
+    hy_store *stores[] = {&t->m, &t->v};
+    uint64_t half = t->m.layout.bytes;
+    for (int32_t u = 0; u < t->m.layout.unit_count; u++) {
+        for (int k = 0; k < 2; k++) {
+            uint64_t offset = stores[k]->layout.unit_offset[u];
+            char *device = stores[k]->data + offset;
+            char *host = t->optim_host + (uint64_t)k * half + offset;
+            uint64_t bytes = stores[k]->layout.unit_bytes[u];
+            HY_TRY(t->backend->copy(t->copies, to_host ? host : device, to_host ? device : host,
+                                    bytes));
+            t->bytes_moved += bytes;
+        }
+    }
+    return HY_OK;
+}
+
+static hy_status send_to_host(hy_trainer *t) {
+    uint64_t bytes = 2 * t->m.layout.bytes;
+    HY_TRY(move_units(t, true));
+    HY_TRY(t->backend->stream_sync(t->copies));
+#ifdef HY_POISON
+    memset(t->m.data, 0xff, t->m.layout.bytes); /* whoever reads it now gets NaN */
+    memset(t->v.data, 0xff, t->v.layout.bytes);
+#endif
+    hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+    hy_ledger_take(&t->ledger, HY_OPTIM, host_place(t), bytes);
+    return HY_OK;
+}
+
+static hy_status compress(hy_trainer *t) {
+    uint64_t bytes = 2 * t->m.layout.bytes;
+    if (!fits_in_gradients(t)) {
+        return hy_fail(HY_ERR_INTERNAL, "8-bit state of %llu bytes does not fit the gradients' %llu",
+                       (unsigned long long)compressed_bytes(t),
+                       (unsigned long long)t->grads.layout.bytes);
+    }
+    HY_TRY(convert(t, HY_OP_QUANTIZE));
+    HY_TRY(t->backend->stream_sync(t->compute));
+    hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+    hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, compressed_bytes(t));
+    return HY_OK;
+}
+
+hy_status hy_trainer_send_optimizer(hy_trainer *t) {
+    if (t->offload == HY_OFFLOAD_NONE || t->is_optim_away) return HY_OK;
+    t->is_optim_away = true;
+    t->is_restore_begun = false;
+    if (t->offload == HY_OFFLOAD_COMPRESS) return compress(t);
+    if (t->offload == HY_OFFLOAD_DROP) {
+        hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, 2 * t->m.layout.bytes);
+        return HY_OK;
+    }
+    return send_to_host(t);
+}
+
+/* ---- coming back ------------------------------------------------------------------------------- */
+
+static hy_status zero_state(hy_trainer *t) {
+    hy_store *stores[] = {&t->m, &t->v};
+    for (int k = 0; k < 2; k++) {
+        for (int32_t i = 0; i < t->model->params.count; i++) {
+            hy_op_call fill = {.kind = HY_OP_FILL};
+            fill.t[0] = hy_tensor_1d(hy_store_home(stores[k], i), HY_F32,
+                                     t->model->params.list[i].count);
+            HY_TRY(t->backend->enqueue(t->compute, &fill));
+        }
+    }
+    t->progress.updates = 0; /* Adam's bias correction begins anew with it */
+    return HY_OK;
+}
+
+/* 8-bit state lies where the next gradients go, so it has to be out of there first. */
+bool hy_trainer_restores_ahead(const hy_trainer *t) {
+    bool is_asked = t->settings.memory.async_restore && t->settings.memory.lookahead > 0;
+    return is_asked && t->offload != HY_OFFLOAD_COMPRESS;
+}
+
+hy_status hy_trainer_begin_restore(hy_trainer *t) {
+    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    if (!t->is_optim_away || t->is_restore_begun || !moves) return HY_OK;
+    uint64_t bytes = 2 * t->m.layout.bytes;
+    t->is_restore_begun = true;
+    hy_ledger_give(&t->ledger, HY_OPTIM, host_place(t), bytes);
+    hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+    HY_TRY(move_units(t, false));
+    return t->backend->event_record(t->optim_is_back, t->copies);
+}
+
+static hy_status bring_back(hy_trainer *t) {
+    uint64_t bytes = 2 * t->m.layout.bytes;
+    if (t->offload == HY_OFFLOAD_COMPRESS) {
+        hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, compressed_bytes(t));
+        hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+        return convert(t, HY_OP_DEQUANTIZE);
+    }
+    if (t->offload == HY_OFFLOAD_DROP) {
+        hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+        return zero_state(t);
+    }
+    HY_TRY(hy_trainer_begin_restore(t));
+    return t->backend->stream_wait(t->compute, t->optim_is_back);
+}
+
+hy_status hy_trainer_await_optimizer(hy_trainer *t) {
+    if (!t->is_optim_away) return HY_OK;
+    HY_TRY(bring_back(t));
+    t->is_optim_away = false;
+    return HY_OK;
+}

@@ -1,0 +1,80 @@
+/* precision.c: the type of weights and activations in each phase. See trainer.h.
+ *
+ * The fp32 weights are the truth; a phase in 16 bits computes with a rounded copy, made when it is first
+ * asked for after the truth changed elsewhere, and kept current by the optimizer afterwards. */
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/trainer.h"
+
+static hy_dtype dtype_of(const char *name) {
+    if (strcmp(name, "bf16") == 0) return HY_BF16;
+    if (strcmp(name, "fp16") == 0) return HY_F16;
+    return HY_F32; /* fp32, and auto on a CPU, whose arithmetic is fp32 anyway */
+}
+
+static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32; }
+
+static hy_status check_combination(const hy_precisions *p) {
+    hy_dtype full = p->of[HY_FULL];
+    if (is_finer(full, p->of[HY_CORRECT])) {
+        return hy_fail(HY_ERR_INPUT,
+                       "precision_correct is %s and precision_full %s: Correct measures a prediction "
+                       "by true gradients, so it cannot be coarser than Full",
+                       hy_dtype_name(p->of[HY_CORRECT]), hy_dtype_name(full));
+    }
+    if (is_finer(p->of[HY_PREDICT], full)) {
+        return hy_fail(HY_ERR_INPUT,
+                       "precision_predict is %s and precision_full %s: the guard would judge weights "
+                       "finer than Full ever computes with",
+                       hy_dtype_name(p->of[HY_PREDICT]), hy_dtype_name(full));
+    }
+    if (is_finer(full, p->of[HY_WARMUP])) {
+        return hy_fail(HY_ERR_INPUT,
+                       "precision_warmup is %s and precision_full %s: the most delicate steps of a run "
+                       "cannot be its coarsest",
+                       hy_dtype_name(p->of[HY_WARMUP]), hy_dtype_name(full));
+    }
+    return HY_OK;
+}
+
+hy_status hy_trainer_choose_precision(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    const char *names[HY_PHASE_COUNT] = {
+        [HY_WARMUP] = s->phases.precision_warmup,
+        [HY_FULL] = s->phases.precision_full,
+        [HY_PREDICT] = s->phases.precision_predict,
+        [HY_CORRECT] = s->phases.precision_correct,
+    };
+    hy_precisions *p = &t->precision;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        bool is_same = strcmp(names[i], "same") == 0;
+        p->of[i] = dtype_of(is_same ? s->train.precision : names[i]);
+        if (p->of[i] == HY_F32) continue;
+        if (p->has_low && p->low != p->of[i]) {
+            return hy_fail(HY_ERR_INPUT,
+                           "phases ask for both bf16 and fp16; a run has one 16-bit type");
+        }
+        p->has_low = true;
+        p->low = p->of[i];
+    }
+    return check_combination(p);
+}
+
+static hy_status round_weights(hy_trainer *t) {
+    for (int32_t i = 0; i < t->model->params.count; i++) {
+        int64_t count = t->model->params.list[i].count;
+        hy_op_call cast = {.kind = HY_OP_CAST};
+        cast.t[0] = hy_tensor_1d(hy_store_home(&t->weights, i), HY_F32, count);
+        cast.t[1] = hy_tensor_1d(hy_store_home(&t->low, i), t->precision.low, count);
+        HY_TRY(t->backend->enqueue(t->compute, &cast));
+    }
+    t->is_low_current = true;
+    return HY_OK;
+}
+
+hy_status hy_trainer_weights(hy_trainer *t, hy_dtype dtype, hy_store **out) {
+    *out = dtype == HY_F32 ? &t->weights : &t->low;
+    if (dtype != HY_F32 && !t->is_low_current) HY_TRY(round_weights(t));
+    return HY_OK;
+}

@@ -1,0 +1,282 @@
+/* predict.c: a Predict step: a move is proposed, judged, and kept or dropped. See trainer.h.
+ *
+ * The proposed weights are never written before the guard has spoken: its pass over them makes them unit
+ * by unit in a ring. Only an accepted move writes, after the weights before it went into the snapshot
+ * (where one is kept), so that a later divergence can undo it bit for bit. Gradients and training
+ * activations are not live here; the optimizer's state is where its strategy puts it, and comes back
+ * while the last forward passes run. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "trainer/trainer.h"
+
+#define LINE_STREAK 3 /* so many accepted line moves in a row mean a learning rate that is too low */
+
+typedef struct proposal {
+    double scale, predicted_steps;
+    double length; /* of the move, Euclidean */
+    double before, after, noise;
+    hy_verdict verdict;
+} proposal;
+
+static int64_t window_steps(const hy_trainer *t) { return t->progress.machine.window; }
+
+/* ---- windows ----------------------------------------------------------------------------------- */
+
+/* What the predictor sets when it begins anew, or sees after a true step. */
+hy_status hy_trainer_begin_window(hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    double spent = p->spent / (double)t->steps_total;
+    bool is_open = spent >= t->rules.predict_from && spent < t->rules.predict_until;
+    bool is_new = p->machine.window == 0 && p->machine.phase != HY_CORRECT;
+    if (!t->rules.has_predictor || !is_open || !is_new) return HY_OK;
+    hy_formulas begin = hy_predictor_begin(&t->predictor);
+    return hy_trainer_apply(t, &begin, 0);
+}
+
+hy_status hy_trainer_watch_step(hy_trainer *t) {
+    double spent = t->progress.spent / (double)t->steps_total;
+    bool is_open = spent >= t->rules.predict_from && spent < t->rules.predict_until;
+    if (!t->rules.has_predictor || !is_open) return HY_OK;
+    if (!hy_predictor_watches_steps(t->predictor.kind)) return HY_OK;
+    hy_formulas observe = hy_predictor_observe(&t->predictor, t->progress.machine.window + 1);
+    return hy_trainer_apply(t, &observe, 0);
+}
+
+/* ---- proposing --------------------------------------------------------------------------------- */
+
+static bool is_outer_like(hy_predictor_kind kind) {
+    return kind == HY_PREDICTOR_OUTER || kind == HY_PREDICTOR_RANDOM || kind == HY_PREDICTOR_PAID;
+}
+
+/* Length of the move and how many true steps it stands for. */
+static hy_status measure_move(hy_trainer *t, proposal *p) {
+    const hy_predictor *o = &t->predictor;
+    double d[3];
+    p->scale = 1;
+    p->predicted_steps = (double)o->max_steps;
+    if (!is_outer_like(o->kind)) return HY_OK;
+    /* D = theta - phi and b: the move is x D + y b */
+    HY_TRY(hy_trainer_measure(t, &t->weights, &t->slots[0], &t->slots[1], NULL, d));
+    double x = o->eta * (1 + o->mu) - 1, y = o->eta * o->mu * o->mu;
+    p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
+    p->scale = hy_predictor_cap(o, p->predicted_steps);
+    p->predicted_steps *= p->scale;
+    p->length = p->scale * sqrt(fmax(0, x * x * d[0] + 2 * x * y * d[2] + y * y * d[1]));
+    return HY_OK;
+}
+
+/* The candidate in terms of theta and slots as they are, scaled. */
+static hy_formula candidate_formula(const hy_trainer *t, const proposal *p) {
+    hy_formula f = hy_predictor_candidate(&t->predictor, window_steps(t));
+    if (t->predictor.kind == HY_PREDICTOR_RANDOM) {
+        f = (hy_formula){.target = -1, .theta = 1};
+        f.noise = p->length / sqrt((double)t->model->params.elements);
+        return f;
+    }
+    f.theta = 1 - p->scale + p->scale * f.theta;
+    for (int i = 0; i < HY_PREDICTOR_SLOTS; i++) f.slot[i] *= p->scale;
+    return f;
+}
+
+/* Keys the noise of a random move: the same for the guard and for keeping it. */
+static uint64_t move_seed(const hy_trainer *t) {
+    return hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_PREDICT,
+                      (uint64_t)t->progress.machine.moves);
+}
+
+/* ---- the guard --------------------------------------------------------------------------------- */
+
+static uint64_t guard_sequences(const hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    double wanted = floor(s->phases.guard_share *
+                              (double)(s->train.batch_size * s->train.grad_accum_steps) +
+                          0.5);
+    return wanted < 1 ? 1 : (uint64_t)wanted;
+}
+
+/* One forward pass over the guard's tokens: sequences that training has not reached. */
+static hy_status guard_pass(hy_trainer *t, hy_store *weights, double *each, double *mean) {
+    hy_dtype dtype = t->precision.of[HY_PREDICT];
+    uint64_t count = guard_sequences(t);
+    hy_probe probe = {.split = HY_TRAIN,
+                      .first = (uint64_t)t->progress.sequences,
+                      .count = count,
+                      .weights = weights,
+                      .dtype = dtype,
+                      .each = each};
+    HY_TRY(hy_trainer_probe(t, t->guard_plan[hy_plan_index(dtype)], &probe));
+    double step = (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
+    t->progress.spent += (double)count / step / 3;
+    *mean = probe.mean;
+    return HY_OK;
+}
+
+/* Standard error of the mean change, from sequences that were seen twice. */
+static double change_noise(const double *before, const double *after, uint64_t count) {
+    double mean = 0, square = 0;
+    if (count < 2) return 0;
+    for (uint64_t i = 0; i < count; i++) mean += (after[i] - before[i]) / (double)count;
+    for (uint64_t i = 0; i < count; i++) {
+        double off = after[i] - before[i] - mean;
+        square += off * off;
+    }
+    return sqrt(square / (double)(count - 1) / (double)count);
+}
+
+static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
+    t->candidate_formula = candidate_formula(t, p);
+    t->candidate_seed = move_seed(t);
+    t->candidate_dtype = t->precision.of[HY_PREDICT];
+    t->candidate_is_tail = false;
+    hy_store_forget(&t->candidate);
+    HY_TRY(guard_pass(t, &t->candidate, after, &p->after));
+    p->noise = change_noise(before, after, guard_sequences(t));
+    return HY_OK;
+}
+
+/* line: the length comes from a paired test on unseen tokens; the best of three that is better than
+ * staying by more than its noise, or none. */
+static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, double *after) {
+    static const double scales[] = {0.5, 1, 2};
+    proposal best = *p;
+    double gain = 0;
+    best.verdict = HY_REJECTED;
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        proposal trial = *p;
+        trial.scale = scales[i];
+        trial.predicted_steps = scales[i] * p->predicted_steps;
+        HY_TRY(try_candidate(t, &trial, before, after));
+        double won = trial.before - trial.after;
+        if (!isfinite(won) || won <= trial.noise || won <= gain) continue;
+        gain = won;
+        best = trial;
+        best.verdict = HY_ACCEPTED;
+    }
+    *p = best;
+    t->progress.line_streak = p->verdict == HY_ACCEPTED ? t->progress.line_streak + 1 : 0;
+    if (t->progress.line_streak == LINE_STREAK) {
+        hy_say(t, HY_WARNING,
+               "moves along the line keep being accepted: the learning rate is probably too low");
+    }
+    return HY_OK;
+}
+
+static hy_status judge(hy_trainer *t, proposal *p) {
+    uint64_t count = guard_sequences(t);
+    double *each = malloc(2 * count * sizeof *each);
+    if (!each) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    hy_status status = guard_pass(t, NULL, each, &p->before);
+    if (status == HY_OK && t->predictor.kind == HY_PREDICTOR_LINE) {
+        status = judge_line(t, p, each, each + count);
+    } else if (status == HY_OK) {
+        status = try_candidate(t, p, each, each + count);
+        p->verdict = hy_guard_judge(&t->progress.guard, p->before, p->after, p->noise);
+    }
+    free(each);
+    return status;
+}
+
+/* ---- keeping or dropping ----------------------------------------------------------------------- */
+
+static hy_status commit(hy_trainer *t, const proposal *p) {
+    double noise = p->length / sqrt((double)t->model->params.elements);
+    if (p->verdict != HY_ACCEPTED) {
+        hy_formulas reject = hy_predictor_reject(&t->predictor);
+        return hy_trainer_apply(t, &reject, 0);
+    }
+    if (t->has_snapshot) {
+        HY_TRY(hy_trainer_copy_weights(t, &t->snapshot, true));
+        t->snapshot_is_valid = true;
+    }
+    hy_formulas accept = hy_predictor_accept(&t->predictor, window_steps(t), p->scale, noise);
+    HY_TRY(hy_trainer_apply(t, &accept, move_seed(t)));
+    hy_guard_remember(&t->progress.guard, p->after - p->before);
+    if (t->predictor.kind != HY_PREDICTOR_PAID) t->progress.predicted_steps += p->predicted_steps;
+    return HY_OK;
+}
+
+hy_status hy_trainer_roll_back(hy_trainer *t) {
+    if (!t->has_snapshot || !t->snapshot_is_valid) return HY_OK;
+    HY_TRY(hy_trainer_copy_weights(t, &t->snapshot, false));
+    t->snapshot_is_valid = false;
+    hy_formulas begin = hy_predictor_begin(&t->predictor);
+    HY_TRY(hy_trainer_apply(t, &begin, 0));
+    hy_say(t, HY_WARNING, "the last move was undone: the weights are those before it");
+    return t->backend->stream_sync(t->compute);
+}
+
+/* frozen: the compute of max_predict_steps forward passes is spent on data, and nothing moves. */
+static hy_status spend_frozen(hy_trainer *t, proposal *p) {
+    hy_dtype dtype = t->precision.of[HY_PREDICT];
+    int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
+    int64_t steps = t->predictor.max_steps;
+    hy_probe probe = {.split = HY_TRAIN,
+                      .first = (uint64_t)t->progress.sequences,
+                      .count = (uint64_t)(steps * per_step),
+                      .dtype = dtype};
+    HY_TRY(hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe));
+    t->progress.spent += (double)steps / 3;
+    t->progress.sequences += steps * per_step;
+    *p = (proposal){.before = probe.mean, .after = probe.mean, .verdict = HY_ACCEPTED};
+    return hy_trainer_start_loader(t);
+}
+
+static hy_status propose_and_judge(hy_trainer *t, proposal *p) {
+    if (t->predictor.kind == HY_PREDICTOR_FROZEN) return spend_frozen(t, p);
+    HY_TRY(measure_move(t, p));
+    HY_TRY(judge(t, p));
+    return commit(t, p);
+}
+
+/* Forward-only batches of this step, so that the restore can begin a few before the last. */
+static int64_t planned_batches(const hy_trainer *t) {
+    hy_dtype dtype = t->precision.of[HY_PREDICT];
+    int64_t passes = t->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
+    int64_t batches =
+        passes * hy_probe_batches(t->guard_plan[hy_plan_index(dtype)], guard_sequences(t));
+    if (t->is_validation_due) {
+        const hy_batch_plan *plan = t->eval_plan[hy_plan_index(t->precision.of[HY_FULL])];
+        batches += hy_probe_batches(plan, hy_dataset_describe(t->data)->sequences[HY_VAL]);
+    }
+    return batches;
+}
+
+static void tell(const hy_trainer *t, const proposal *p) {
+    if (p->verdict == HY_ACCEPTED || t->is_in_fork) return;
+    hy_say(t, HY_NOTE, "step %lld: a move of %.1f predicted steps was rejected: the loss would go "
+                       "from %.4f to %.4f",
+           (long long)t->progress.step, p->predicted_steps, p->before, p->after);
+}
+
+hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
+    hy_account account;
+    hy_phase_state was = t->progress.machine;
+    proposal p = {0};
+    hy_account_open(t, &account);
+    HY_TRY(hy_trainer_send_optimizer(t)); /* first, so that its room is free when passes begin */
+    hy_trainer_enter_phase(t, HY_PREDICT);
+    HY_TRY(hy_trainer_measure_residual(t));
+    t->predict_batches_left = planned_batches(t);
+    HY_TRY(propose_and_judge(t, &p));
+    if (t->is_validation_due && !t->is_in_fork) {
+        hy_eval_info eval;
+        t->is_validation_due = false;
+        HY_TRY(hy_trainer_evaluate(t, &eval));
+        if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &eval);
+    }
+    t->predict_batches_left = 0;
+    HY_TRY(t->backend->stream_sync(t->compute));
+    tell(t, &p);
+    HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
+    t->progress.phase_steps[HY_PREDICT]++;
+    hy_account_close(t, &account);
+    hy_trainer_describe(t, &was, &account, info);
+    info->loss = p.verdict == HY_ACCEPTED ? p.after : p.before;
+    info->predicted_steps = p.verdict == HY_ACCEPTED ? p.predicted_steps : 0;
+    info->was_rejected = p.verdict != HY_ACCEPTED;
+    t->progress.is_residual_due = p.verdict == HY_ACCEPTED;
+    return HY_OK;
+}

@@ -1,0 +1,108 @@
+/* own_rig.h: what the tests of the caller's own loops and models share: a configuration for short runs,
+ * and logistic regression on samples drawn by number from a known model. */
+#ifndef HY_TESTS_OWN_RIG_H
+#define HY_TESTS_OWN_RIG_H
+
+#include "harness.h"
+
+#include <math.h>
+
+#include "base/rng.h"
+#include "hybrid.h"
+
+#define FEATURES 12
+#define HELD_OUT_FIRST 1000000
+#define HELD_OUT_COUNT 4000
+
+typedef struct logistic {
+    float weights[FEATURES], bias[1];
+} logistic;
+
+static logistic learned, gradient;
+static const logistic truth = {{3, -2, 1.5f, -1, 0.5f, 2, -3, 1, 0, 0.7f, -0.3f, 1.2f}, {0.4f}};
+static const logistic nothing;
+static hy_parameter parameters[] = {
+    {"weights", learned.weights, gradient.weights, FEATURES, true},
+    {"bias", learned.bias, gradient.bias, 1, false},
+};
+
+static double probability(const logistic *m, const double *x) {
+    double logit = m->bias[0];
+    for (int j = 0; j < FEATURES; j++) logit += m->weights[j] * x[j];
+    return 1 / (1 + exp(-logit));
+}
+
+/* Sum of losses of samples [first, first + count); adds scale times its gradient unless it is NULL. */
+static double loss_sum(const logistic *m, int64_t first, int64_t count, double scale,
+                       logistic *into) {
+    double loss = 0, x[FEATURES];
+    for (int64_t i = first; i < first + count; i++) {
+        uint64_t at = (uint64_t)i * (FEATURES + 1);
+        for (int j = 0; j < FEATURES; j++) {
+            x[j] = 2 * hy_rng_uniform(1, HY_RNG_TEST, at + (uint64_t)j) - 1;
+        }
+        bool label = hy_rng_uniform(1, HY_RNG_TEST, at + FEATURES) < probability(&truth, x);
+        double p = probability(m, x), error = scale * (p - label);
+        loss -= log(label ? p : 1 - p);
+        if (!into) continue;
+        for (int j = 0; j < FEATURES; j++) into->weights[j] += (float)(error * x[j]);
+        into->bias[0] += (float)error;
+    }
+    return loss;
+}
+
+static double held_out_loss(const logistic *m) {
+    return loss_sum(m, HELD_OUT_FIRST, HELD_OUT_COUNT, 1, NULL) / HELD_OUT_COUNT;
+}
+
+/* A configuration for short runs; `pairs` are further keys and values, ended by NULL. */
+static hy_config *config_with(const char *const *pairs) {
+    static const char *const usual[] = {
+        "steps",
+        "200",
+        "lr",
+        "0.05",
+        "lr_warmup_steps",
+        "10",
+        "weight_decay",
+        "0.01",
+        "full_steps",
+        "6",
+        "correct_steps",
+        "2",
+        "predict_from",
+        "0.1",
+        "predict_until",
+        "0.9",
+        "cooldown_steps",
+        "10",
+        "grad_accum_steps",
+        "1",
+        "guard_share",
+        "0.25",
+        "confidence_threshold",
+        "0.75",
+        "regime",
+        "scratch",
+        "max_predict_steps",
+        "30",
+        "correction_interval",
+        "10",
+        "out",
+        "none",
+        NULL,
+    };
+    hy_config *config;
+    must(hy_config_create(&config));
+    for (const char *const *lists[] = {usual, pairs}, *const **list = lists; list < lists + 2;
+         list++) {
+        for (const char *const *p = *list; *p; p += 2) {
+            must(hy_config_set(config, p[0], p[1], HY_FROM_CALLER));
+        }
+    }
+    return config;
+}
+
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+#endif
