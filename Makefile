@@ -1,8 +1,9 @@
 # hybrid-train: `make run` and `make test` do all the set-up there is; `make help` lists the rest.
 #
-# Sources are found by room (src/ROOM/*.c; kernels also cpu/*.c), so a new file needs no line here. What
-# is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and the
-# same under build/asan/ and build/tsan/ for the two sanitizer variants.
+# Sources are found by room (src/ROOM/*.c; kernels also cpu/*.c), so a new file needs no line here.
+# What is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and
+# the same under build/asan/ and build/tsan/ for the two sanitizer variants. BUILD= names another
+# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, install.mk.
 
 # Rooms in order: each may use those before it and none after it.
 ROOMS := base kernels memory formats data model optim phases trainer
@@ -55,21 +56,28 @@ bench: $(BENCHES) ## build and run the measurements in bench/
 
 ##@ Keep it good
 
-FORMATTED = $(wildcard include/*.h $(foreach d,src tests bench examples,$d/*.[ch] $d/*/*.[ch] $d/*/*/*.[ch]))
+FORMATTED = $(wildcard include/*.h \
+    $(foreach d,src tests bench examples,$d/*.[ch] $d/*/*.[ch] $d/*/*/*.[ch]))
 TIDY_SOURCES = $(LIB_SOURCES) $(CLI_SOURCES)
+
+need-tool = @command -v $(1) >/dev/null || \
+    { echo "$(1) is missing: sudo apt-get install $(1)" >&2; exit 1; }
 
 .PHONY: tidy format format-check
 tidy: $(TIDY_SOURCES:%=tidy/%) ## clang-tidy over src/
 
 .PHONY: $(TIDY_SOURCES:%=tidy/%)
 $(TIDY_SOURCES:%=tidy/%): tidy/%:
+	$(call need-tool,clang-tidy)
 	$(call say,TIDY,$*)
 	$(Q)clang-tidy --quiet $* -- $(BASE_CFLAGS) -Wno-unknown-pragmas 2>/dev/null
 
 format: ## clang-format all sources in place
+	$(call need-tool,clang-format)
 	$(Q)clang-format -i $(FORMATTED)
 
 format-check: ## fail when clang-format would change a file
+	$(call need-tool,clang-format)
 	$(Q)clang-format --dry-run -Werror $(FORMATTED)
 
 .PHONY: clean

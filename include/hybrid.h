@@ -235,7 +235,8 @@ typedef struct hy_summary {
     int64_t moves, rejected_moves, divergences, forks;
     double spent;            /* compute in full steps */
     double confidence;
-    double fork_gain;        /* nats, summed over forks: positive where moves won */
+    double fork_gain;        /* nats, summed over forks: positive where moves won, */
+    double fork_gain_steps;  /* and in true steps: how many the run without moves would need for it */
     const char *predictor;   /* its name */
     const char *why_not;     /* why nothing is predicted now, "" when it is */
     int64_t tokens;
@@ -254,6 +255,8 @@ typedef struct hy_summary {
 } hy_summary;
 
 void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);
+/* The same as a JSON object, as it stands in OUT/summary.json. Allocated; free with hy_free. */
+hy_status hy_trainer_summary_json(const hy_trainer *trainer, char **out);
 
 /* What this machine has, for --doctor and for planning. Measuring copies takes about a second. */
 typedef struct hy_machine {

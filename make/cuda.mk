@@ -36,8 +36,8 @@ else ifneq ($(CUDA_SOURCES),)
 BUILD_NOTE := CPU build: nvcc was not found. For a GPU install the CUDA toolkit, 12.8 or newer, \
 and run make again (NVCC=/path/to/nvcc when it is not in PATH).
 else
-BUILD_NOTE := CPU build: this version has no CUDA backend yet, so there is nothing to install for a GPU. \
-The backend will be built with nvcc of the CUDA toolkit, 12.8 or newer \
+BUILD_NOTE := CPU build: this version has no CUDA backend yet, so there is nothing to install for \
+a GPU. The backend will be built with nvcc of the CUDA toolkit, 12.8 or newer \
 ($(if $(NVCC),found: $(NVCC),not found here)).
 endif
 

@@ -18,19 +18,22 @@ SOVERSION := 0
 WARNINGS := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes
 BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Iinclude -Isrc $(WARNINGS)
 
-# One set of objects serves the static and the shared library: position-independent, and calls
-# between our own functions stay direct. The sanitizer variants poison released device memory
-# (HY_POISON, see memory/arena.h); two warnings are off there because the instrumented code raises
-# them where the plain code does not.
-SANITIZED := -O1 -fno-omit-frame-pointer -DHY_POISON -Wno-maybe-uninitialized -Wno-format-truncation
-OPT_release := -O3
-OPT_asan := $(SANITIZED) -fsanitize=address,undefined -fno-sanitize-recover=undefined
-OPT_tsan := $(SANITIZED) -fsanitize=thread
-ifeq ($(OPT_$(VARIANT)),)
+# The sanitizer variants poison released device memory (HY_POISON, see memory/arena.h); two warnings
+# are off there because the instrumented code raises them where the plain code does not.
+SANITIZED := -fno-omit-frame-pointer -DHY_POISON -Wno-maybe-uninitialized -Wno-format-truncation
+VARIANT_release :=
+VARIANT_asan := $(SANITIZED) -fsanitize=address,undefined -fno-sanitize-recover=undefined
+VARIANT_tsan := $(SANITIZED) -fsanitize=thread
+ifeq ($(filter release asan tsan,$(VARIANT)),)
 $(error VARIANT=$(VARIANT): accepted are release, asan and tsan)
 endif
-CFLAGS ?= $(OPT_$(VARIANT)) -g
-ALL_CFLAGS = $(BASE_CFLAGS) -fPIC -fno-semantic-interposition -pthread $(CFLAGS)
+CFLAGS ?= $(if $(filter release,$(VARIANT)),-O3,-O1) -g
+
+# One set of objects serves the static and the shared library: position-independent, and calls
+# between our own functions stay direct.
+ALL_CFLAGS = $(BASE_CFLAGS) -fPIC -fno-semantic-interposition -pthread $(CPPFLAGS) $(CFLAGS) \
+    $(VARIANT_$(VARIANT))
+LINK = $(CC) $(CFLAGS) $(VARIANT_$(VARIANT)) $(LDFLAGS)
 
 # The thread sanitizer does not know libgomp's barriers, so that variant runs without OpenMP.
 OPENMP := $(if $(filter tsan,$(VARIANT)),-Wno-unknown-pragmas,-fopenmp)
@@ -74,7 +77,7 @@ endef
 FLAGS_STAMP := $(OBJ)/flags
 $(eval $(call remember,$(FLAGS_STAMP),$(CC) $(ALL_CFLAGS) $(KERNEL_CFLAGS)))
 LINK_STAMP := $(OBJ)/link-flags
-$(eval $(call remember,$(LINK_STAMP),$(CC) $(CFLAGS) $(LDFLAGS) $(PROGRAM_LIBS)))
+$(eval $(call remember,$(LINK_STAMP),$(LINK) $(PROGRAM_LIBS)))
 
 # $(call need-header,STAMP,HEADER,PACKAGE): a stamp made once the compiler is there and finds the
 # header. What compiles waits for it, so that a missing package is the first and only message.

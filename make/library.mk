@@ -11,14 +11,13 @@ CLI_SHARED := $(filter-out $(CLI_MAINS),$(CLI_SOURCES))
 
 # ---- configuration files carried inside the library ------------------------------------------
 BUILTIN_INPUTS := $(wildcard configs/*.cfg configs/*/*.cfg)
-ifneq ($(and $(wildcard scripts/embed.sh),$(BUILTIN_INPUTS)),)
 BUILTIN_C := $(GEN)/builtin_files.c
 LIB_OBJECTS += $(OBJ)/gen/builtin_files.o
+
 $(eval $(call remember,$(GEN)/builtin-list,$(BUILTIN_INPUTS)))
 $(BUILTIN_C): scripts/embed.sh $(BUILTIN_INPUTS) $(GEN)/builtin-list
 	$(call say,EMBED,$@)
 	$(Q)scripts/embed.sh $@
-endif
 
 # ---- objects ---------------------------------------------------------------------------------
 compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
@@ -54,8 +53,8 @@ $(EXPORTS): include/hybrid.h include/hybrid_types.h | $(GEN)/has-libconfig
 
 $(SHARED_FILE): $(LIB_OBJECTS) $(OBJ)/library-list $(EXPORTS) $(LINK_STAMP)
 	$(call say,LD,$@)
-	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(EXPORTS) \
-	    $(CFLAGS) $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(LIBS)
+	$(Q)mkdir -p $(@D) && $(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(EXPORTS) \
+	    -o $@ $(LIB_OBJECTS) $(LIBS)
 
 $(SHARED_LIB): $(SHARED_FILE)
 	$(Q)ln -sf $(<F) $(@D)/$(SONAME) && ln -sf $(SONAME) $@ && touch $@
@@ -75,7 +74,7 @@ $(CLI_ARCHIVE): $(call objects,$(CLI_SHARED)) $(OBJ)/cli-list
 define program-rule
 $(call program-of,$(1)): $(call objects,$(1)) $(CLI_ARCHIVE) $(STATIC_LIB) $(LINK_STAMP)
 	$$(call say,LD,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(PROGRAM_LIBS)
+	$$(Q)mkdir -p $$(@D) && $$(LINK) -o $$@ $$(filter %.o %.a,$$^) $$(PROGRAM_LIBS)
 endef
 $(foreach m,$(CLI_MAINS),$(eval $(call program-rule,$m)))
 
@@ -84,13 +83,15 @@ $(foreach m,$(CLI_MAINS),$(eval $(call program-rule,$m)))
 EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(wildcard examples/*.c))
 BENCHES := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/*.c))
 
-$(OUT)/examples/%: examples/%.c include/hybrid.h include/hybrid_types.h $(STATIC_LIB) $(FLAGS_STAMP) $(LINK_STAMP)
+$(OUT)/examples/%: examples/%.c include/hybrid.h include/hybrid_types.h $(STATIC_LIB) \
+    $(FLAGS_STAMP) $(LINK_STAMP)
 	$(call say,CC,$<)
-	$(Q)mkdir -p $(@D) && $(CC) $(filter-out -Isrc,$(ALL_CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)
+	$(Q)mkdir -p $(@D) && \
+	    $(CC) $(filter-out -Isrc,$(ALL_CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)
 
 $(OUT)/bench/%: $(OBJ)/bench/%.o $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)
+	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $< $(STATIC_LIB) $(LIBS)
 
 .SECONDARY:
 -include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d $(OBJ)/*/*/*/*.d)

@@ -1,7 +1,8 @@
-# Tests: one Check program per tests/test_*.c, shell suites in tests/*/run.sh, long ones in tests/long.
+# Tests: a Check program per tests/test_*.c, shell suites in tests/*/run.sh, long ones in tests/long.
 
 CHECK_CFLAGS := $(shell $(PKG_CONFIG) --cflags check 2>/dev/null)
-CHECK_LIBS := $(or $(shell $(PKG_CONFIG) --libs --static check 2>/dev/null),-lcheck -lsubunit -lrt -lm -lpthread)
+CHECK_LIBS := $(or $(shell $(PKG_CONFIG) --libs --static check 2>/dev/null),\
+    -lcheck -lsubunit -lrt -lm -lpthread)
 # Where golden files are found, whatever folder a test is started in.
 TEST_CFLAGS := $(CHECK_CFLAGS) -Itests -DHY_SOURCE_DIR='"$(CURDIR)"'
 
@@ -18,7 +19,7 @@ $(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check 
 	$(call say,CC,$<)
 	$(call compile,$<,$(TEST_CFLAGS))
 
-link-test = $(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS) $(CHECK_LIBS)
+link-test = $(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS) $(CHECK_LIBS)
 
 $(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
@@ -58,7 +59,8 @@ tsan: ## build with the thread sanitizer, run the fast tests
 
 # One room: its tests linked with the rooms up to it and nothing else, so that it also shows a room
 # that reaches down the list. FROM="base formats" names the rooms to link instead.
-upto = $(firstword $(2)) $(if $(filter $(1),$(firstword $(2))),,$(if $(2),$(call upto,$(1),$(wordlist 2,99,$(2)))))
+upto = $(firstword $(2)) \
+    $(if $(filter-out $(1),$(firstword $(2))),$(call upto,$(1),$(wordlist 2,99,$(2))))
 ifneq ($(ROOM),)
 FROM ?= $(strip $(call upto,$(ROOM),$(ROOMS)))
 ROOM_OBJECTS := $(foreach r,$(FROM),$(call objects,$(call room-sources,$r)))
@@ -66,7 +68,8 @@ ifneq ($(filter trainer,$(FROM)),)
 ROOM_OBJECTS += $(filter %/builtin_files.o,$(LIB_OBJECTS))
 endif
 ROOM_LIB := $(OBJ)/rooms-to-$(ROOM).a
-ROOM_TESTS := $(patsubst tests/%.c,$(OUT)/tests/rooms/%,$(wildcard tests/test_$(ROOM).c tests/test_$(ROOM)_*.c))
+ROOM_SOURCES := $(wildcard tests/test_$(ROOM).c tests/test_$(ROOM)_*.c)
+ROOM_TESTS := $(patsubst tests/%.c,$(OUT)/tests/rooms/%,$(ROOM_SOURCES))
 $(eval $(call remember,$(OBJ)/list-to-$(ROOM),$(ROOM_OBJECTS)))
 $(ROOM_LIB): $(ROOM_OBJECTS) $(OBJ)/list-to-$(ROOM)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(ROOM_OBJECTS)

@@ -107,6 +107,30 @@ void hy_cli_closing_memory(const hy_cli_terminal *terminal, const hy_summary *su
     hy_cli_table_print(&table, terminal, true);
 }
 
+/* ---- prediction -------------------------------------------------------------------------------- */
+
+void hy_cli_closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary) {
+    FILE *out = terminal->out;
+    if (strcmp(summary->predictor, "none") == 0) return;
+    fputc('\n', out);
+    hy_cli_heading(terminal, "prediction");
+    fprintf(out,
+            "  %s: %lld moves kept, %lld rejected; they stand for %lld predicted steps beside %lld "
+            "true ones\n",
+            summary->predictor, (long long)summary->moves, (long long)summary->rejected_moves,
+            (long long)summary->predicted_steps, (long long)summary->steps);
+    fprintf(out, "  compute spent %.1f of %lld full steps, guard passes and forks included\n",
+            summary->spent, (long long)summary->steps_total);
+    fprintf(out, "  confidence that it pays %.2f, from %s", summary->confidence,
+            summary->forks ? "" : "the prior alone: no fork was run");
+    if (summary->forks) {
+        fprintf(out, "%lld paired forks: %+.4f nats, %+.1f true steps", (long long)summary->forks,
+                summary->fork_gain, summary->fork_gain_steps);
+    }
+    fputc('\n', out);
+    if (summary->moves == 0) fprintf(out, "  no move was made: %s\n", summary->why_not);
+}
+
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 static void add_loss(hy_cli_table *table, const char *what, double nats) {

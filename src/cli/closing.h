@@ -7,6 +7,7 @@
 
 void hy_cli_closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary);
 void hy_cli_closing_memory(const hy_cli_terminal *terminal, const hy_summary *summary);
+void hy_cli_closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary);
 void hy_cli_closing_losses(const hy_cli_terminal *terminal, const hy_summary *summary);
 
 /* Writes and shows a sample as the configuration asks for it; HY_OK when it asks for none. */

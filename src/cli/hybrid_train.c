@@ -14,7 +14,6 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
-#include "cli/summary_json.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -53,11 +52,21 @@ static hy_status close_run(job *it, const hy_summary *summary, hy_status ran) {
     hy_cli_closing_phases(terminal, summary);
     if (!was_stopped) {
         hy_cli_closing_memory(terminal, summary);
+        hy_cli_closing_prediction(terminal, summary);
         hy_cli_closing_losses(terminal, summary);
         status = hy_cli_closing_sample(terminal, it->config, it->trainer);
     }
     hy_cli_closing_files(terminal, summary, it->program, was_stopped);
     return status;
+}
+
+static hy_status print_summary(const hy_trainer *trainer) {
+    char *text;
+    hy_status status = hy_trainer_summary_json(trainer, &text);
+    if (status != HY_OK) return status;
+    fputs(text, stdout);
+    hy_free(text);
+    return HY_OK;
 }
 
 static int run_trainer(job *it) {
@@ -75,7 +84,7 @@ static int run_trainer(job *it) {
 
     hy_trainer_summary(it->trainer, &summary);
     hy_status closed = close_run(it, &summary, ran);
-    if (it->options->wants_json) hy_cli_summary_json(stdout, &summary, ran);
+    if (closed == HY_OK && it->options->wants_json) closed = print_summary(it->trainer);
     if (closed != HY_OK) return fail(closed);
     return exit_code_of(ran);
 }

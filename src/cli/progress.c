@@ -91,11 +91,32 @@ static void end_line(hy_cli_progress *progress) {
     if (progress->terminal->is_tty && progress->has_step) draw_step(progress);
 }
 
+/* A cycle of phases is told once; what goes wrong is told each time. */
+static bool is_news(hy_cli_progress *progress, const hy_step_info *info) {
+    if (info->was_rejected || info->was_rolled_back) return true;
+    for (int i = 0; i < progress->told_count; i++) {
+        if (strcmp(progress->told[i], info->reason) == 0) return false;
+    }
+    if (progress->told_count < HY_CLI_TOLD_MAX) {
+        progress->told[progress->told_count++] = info->reason;
+    }
+    return true;
+}
+
+static void say_move(const hy_cli_progress *progress, const hy_step_info *info) {
+    fprintf(progress->terminal->out, "step %" PRId64 ": a move of %.1f predicted steps was %s; "
+            "confidence %.2f\n",
+            info->step, info->predicted_steps, info->was_rejected ? "rejected" : "kept",
+            info->confidence);
+}
+
 static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
     const hy_cli_terminal *terminal = progress->terminal;
+    if (!is_news(progress, info)) return;
     fprintf(begin_line(progress), "step %" PRId64 ": %s%s%s, %s\n", info->step,
             hy_cli_colour_code(terminal, hy_cli_phase_colour(info->phase)),
             hy_phase_name(info->phase), hy_cli_colour_code(terminal, HY_CLI_PLAIN), info->reason);
+    if (info->phase == HY_PREDICT) say_move(progress, info);
 }
 
 /* Once, for long runs: how long, and what the checkpoints will cost the disk. */
@@ -124,7 +145,7 @@ static void keep_step(hy_cli_progress *progress, const hy_step_info *info) {
     if (!progress->has_step) progress->first_step = info->step;
     progress->has_step = true;
     progress->step = *info;
-    progress->step.reason = "";
+    progress->step.reason = progress->step.obstacle = "";
     progress->work[0] = '\0';
     if (!is_known) return; /* a skipped step has no loss to average */
     progress->smoothed_weight = SMOOTHING * progress->smoothed_weight + (1 - SMOOTHING);

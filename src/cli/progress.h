@@ -9,6 +9,8 @@
 #include "cli/terminal.h"
 #include "hybrid.h"
 
+#define HY_CLI_TOLD_MAX 16
+
 typedef struct hy_cli_progress {
     const hy_cli_terminal *terminal;
     uint64_t checkpoint_bytes; /* for the outlook; 0: nothing is written */
@@ -22,6 +24,8 @@ typedef struct hy_cli_progress {
     int64_t first_step; /* of this sitting */
     double smoothed_loss, smoothed_weight;
     bool told_outlook;
+    const char *told[HY_CLI_TOLD_MAX]; /* reasons for phases that were shown already */
+    int told_count;
 
     int64_t printed_step; /* plain lines: the latest */
     double printed_at;

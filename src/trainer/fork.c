@@ -6,13 +6,10 @@
  * gets to the same step the same sequences are measured and confidence moves. The cost is the arm that
  * is thrown away, charged to the run's compute; a share of it is all that forks may ever cost. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "trainer/trainer.h"
 
-#define COMPARED_SEQUENCES 64
 #define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
 
 static uint64_t state_bytes(const hy_trainer *t) {
@@ -61,13 +58,13 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
     hy_dtype dtype = t->precision.of[HY_FULL];
     hy_probe probe = {.split = HY_TRAIN,
                       .first = (uint64_t)t->fork.first,
-                      .count = COMPARED_SEQUENCES,
+                      .count = HY_FORK_SEQUENCES,
                       .dtype = dtype,
                       .each = each};
     double step = (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
     HY_TRY(hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe));
-    t->progress.spent += COMPARED_SEQUENCES / step / 3;
-    t->progress.fork_spent += COMPARED_SEQUENCES / step / 3;
+    t->progress.spent += HY_FORK_SEQUENCES / step / 3;
+    t->progress.fork_spent += HY_FORK_SEQUENCES / step / 3;
     return HY_OK;
 }
 
@@ -90,9 +87,10 @@ static hy_status open_fork(hy_trainer *t) {
     int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
     int64_t steps = t->settings.phases.fork_windows * window(t);
     HY_TRY(copy_state(t, true));
-    t->is_in_fork = true;
     t->fork.first = t->progress.sequences + (steps + 1) * per_step;
-    hy_status status = run_arm(t);
+    hy_status status = compare_pass(t, t->fork.start);
+    t->is_in_fork = true;
+    if (status == HY_OK) status = run_arm(t);
     if (status == HY_OK) status = compare_pass(t, t->fork.with);
     t->is_in_fork = false;
     double spent = t->progress.spent - before.spent;
@@ -118,25 +116,30 @@ static hy_status open_fork(hy_trainer *t) {
 }
 
 static hy_status close_fork(hy_trainer *t) {
+    double without[HY_FORK_SEQUENCES];
     hy_progress *p = &t->progress;
-    double gain = 0, square = 0, before = hy_confidence_value(&p->confidence);
-    HY_TRY(compare_pass(t, t->fork.without));
-    for (int i = 0; i < COMPARED_SEQUENCES; i++) {
-        gain += (t->fork.without[i] - t->fork.with[i]) / COMPARED_SEQUENCES;
+    double gain = 0, fall = 0, square = 0, before = hy_confidence_value(&p->confidence);
+    HY_TRY(compare_pass(t, without));
+    for (int i = 0; i < HY_FORK_SEQUENCES; i++) {
+        gain += (without[i] - t->fork.with[i]) / HY_FORK_SEQUENCES;
+        fall += (t->fork.start[i] - without[i]) / HY_FORK_SEQUENCES;
     }
-    for (int i = 0; i < COMPARED_SEQUENCES; i++) {
-        double off = t->fork.without[i] - t->fork.with[i] - gain;
-        square += off * off / (COMPARED_SEQUENCES - 1);
+    for (int i = 0; i < HY_FORK_SEQUENCES; i++) {
+        double off = without[i] - t->fork.with[i] - gain;
+        square += off * off / (HY_FORK_SEQUENCES - 1);
     }
-    double error = sqrt(square / COMPARED_SEQUENCES);
+    double error = sqrt(square / HY_FORK_SEQUENCES);
     hy_confidence_fork(&p->confidence, gain, error);
+    /* The run without moves fell by `fall` in these steps: that is what a true step is worth. */
+    double in_steps = fall > error ? gain / fall * cost(t) : 0;
+    p->fork_gain_steps += in_steps;
     t->fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
     hy_say(t, HY_NOTE,
-           "fork at step %lld: with moves the held-out loss is lower by %.4f +- %.4f nats; confidence "
-           "that predicting pays goes from %.2f to %.2f",
-           (long long)p->step, gain, error, before, hy_confidence_value(&p->confidence));
+           "fork at step %lld: with moves the held-out loss is lower by %.4f +- %.4f nats (%.1f true "
+           "steps); confidence that predicting pays goes from %.2f to %.2f",
+           (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }
 
@@ -152,14 +155,10 @@ hy_status hy_fork_take_memory(hy_trainer *t) {
                        cost(t) <= t->settings.phases.fork_budget * (double)t->steps_total &&
                        hy_confidence_value(&t->progress.confidence) < t->rules.confidence_threshold;
     if (!is_possible) return HY_OK;
-    t->fork.with = calloc(2 * COMPARED_SEQUENCES, sizeof *t->fork.with);
-    if (!t->fork.with) return hy_fail(HY_ERR_MEMORY, "no memory for a fork's losses");
-    t->fork.without = t->fork.with + COMPARED_SEQUENCES;
     return t->backend->alloc(t->backend, HY_HOST, state_bytes(t), (void **)&t->fork_state);
 }
 
 void hy_fork_release(hy_trainer *t) {
-    free(t->fork.with);
     if (t->fork_state) {
         t->backend->release(t->backend, HY_HOST, t->fork_state, state_bytes(t));
     }

@@ -12,17 +12,19 @@
 
 #define FLUSH_SECONDS 1.0
 
-/* Whether a line belongs to a step that the checkpoint has seen. Lines cut by a crash do not. */
-static bool is_line_kept(const char *line, size_t size, int64_t last_step) {
+/* Whether a line tells of something the checkpoint has seen. Lines cut by a crash do not. Compute spent
+ * is compared, because a step and the move after it have the same number. */
+static bool is_line_kept(const char *line, size_t size, double last_spent) {
     hy_json *json;
-    int64_t step;
+    double spent;
     if (hy_json_parse(line, size, "metrics.jsonl", &json) != HY_OK) return false;
-    bool is_kept = hy_json_int(json, hy_json_root(json), "step", &step) == HY_OK && step <= last_step;
+    bool is_kept =
+        hy_json_double(json, hy_json_root(json), "spent", &spent) == HY_OK && spent <= last_spent;
     hy_json_free(json);
     return is_kept;
 }
 
-static hy_status drop_later_lines(const char *path, int64_t last_step) {
+static hy_status drop_later_lines(const char *path, double last_spent) {
     char *text;
     size_t size;
     HY_TRY(hy_file_read(path, &text, &size));
@@ -31,7 +33,7 @@ static hy_status drop_later_lines(const char *path, int64_t last_step) {
         const char *newline = memchr(text + at, '\n', size - at);
         if (!newline) break;
         size_t length = (size_t)(newline - (text + at));
-        if (!is_line_kept(text + at, length, last_step)) break;
+        if (!is_line_kept(text + at, length, last_spent)) break;
         at += length + 1;
         kept = at;
     }
@@ -43,7 +45,7 @@ static hy_status drop_later_lines(const char *path, int64_t last_step) {
 hy_status hy_metrics_open(hy_trainer *t) {
     char path[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, t->out, "metrics.jsonl"));
-    if (hy_path_exists(path)) HY_TRY(drop_later_lines(path, t->progress.step));
+    if (hy_path_exists(path)) HY_TRY(drop_later_lines(path, t->progress.spent));
     return hy_writer_append(path, &t->metrics);
 }
 

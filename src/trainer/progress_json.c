@@ -51,6 +51,7 @@ static const number_field numbers[] = {
     {"log_odds", offsetof(hy_progress, confidence.log_odds)},
     {"fork_gain", offsetof(hy_progress, confidence.gain_sum)},
     {"fork_spent", offsetof(hy_progress, fork_spent)},
+    {"fork_gain_steps", offsetof(hy_progress, fork_gain_steps)},
     {"loss_scale", offsetof(hy_progress, loss_scale.scale)},
     {"predicted_steps", offsetof(hy_progress, predicted_steps)},
 };
@@ -73,6 +74,17 @@ static void write_ring(hy_json_writer *w, const char *key, const double *values,
     hy_json_open_array(w, key);
     for (int i = 0; i < count; i++) hy_json_put_double(w, NULL, values[i]);
     hy_json_close_array(w);
+}
+
+/* A fork whose second arm is still running. */
+static void write_fork(const hy_fork *fork, hy_json_writer *w) {
+    if (!fork->is_open) return;
+    hy_json_open_object(w, "fork");
+    hy_json_put_int(w, "compare_at", fork->compare_at);
+    hy_json_put_int(w, "first", fork->first);
+    write_ring(w, "start", fork->start, HY_FORK_SEQUENCES);
+    write_ring(w, "with", fork->with, HY_FORK_SEQUENCES);
+    hy_json_close_object(w);
 }
 
 /* What the order of data depends on. */
@@ -107,6 +119,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_double(&w, "val_loss", p->val_loss);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
+    write_fork(&t->fork, &w);
     write_phases(p, &w);
     write_identity(t, &w);
     hy_json_close_object(&w);
@@ -137,8 +150,8 @@ static hy_status read_phases(const hy_json *json, hy_progress *p) {
     return HY_OK;
 }
 
-static void read_ring(const hy_json *json, const char *key, double *values, int count) {
-    const hy_json_node *list = hy_json_get(hy_json_root(json), key);
+static void read_ring(const hy_json_node *object, const char *key, double *values, int count) {
+    const hy_json_node *list = hy_json_get(object, key);
     const hy_json_node *node = list ? hy_json_first(list) : NULL;
     for (int i = 0; i < count && node; i++, node = hy_json_next(node)) {
         if (!hy_json_as_double(node, &values[i])) values[i] = NAN;
@@ -146,10 +159,21 @@ static void read_ring(const hy_json *json, const char *key, double *values, int 
 }
 
 static void read_losses(const hy_json *json, hy_progress *p) {
-    read_ring(json, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
-    read_ring(json, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
+    read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
+    read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
     if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
+}
+
+static hy_status read_fork(const hy_json *json, hy_fork *fork) {
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "fork");
+    fork->is_open = node != NULL;
+    if (!node) return HY_OK;
+    HY_TRY(hy_json_int(json, node, "compare_at", &fork->compare_at));
+    HY_TRY(hy_json_int(json, node, "first", &fork->first));
+    read_ring(node, "start", fork->start, HY_FORK_SEQUENCES);
+    read_ring(node, "with", fork->with, HY_FORK_SEQUENCES);
+    return HY_OK;
 }
 
 static hy_status check_same(const char *path, const char *key, int64_t theirs, int64_t ours) {
@@ -194,6 +218,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     }
     HY_TRY(read_phase(json, path, &p->machine.phase));
     read_losses(json, p);
+    HY_TRY(read_fork(json, &t->fork));
     return read_phases(json, p);
 }
 

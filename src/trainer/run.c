@@ -74,7 +74,7 @@ static hy_status one_step(hy_trainer *t) {
     if (is_move) return HY_OK;
     HY_TRY(hy_trainer_consider_fork(t));
     bool is_due_now = is_due(t->settings.save.save_every, t->progress.step);
-    return is_due_now && !is_over(t) && !t->fork.is_open ? save_or_warn(t) : HY_OK;
+    return is_due_now && !is_over(t) ? save_or_warn(t) : HY_OK;
 }
 
 /* The baseline that a byte model must beat. */
@@ -93,13 +93,13 @@ static hy_status finish(hy_trainer *t) {
     }
     HY_TRY(count_ngrams(t));
     if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_write_checkpoint(t));
-    HY_TRY(hy_summary_write(t, true));
+    HY_TRY(hy_summary_write(t));
     return hy_metrics_close(t);
 }
 
 static hy_status stop(hy_trainer *t) {
     if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_write_checkpoint(t));
-    HY_TRY(hy_summary_write(t, false));
+    HY_TRY(hy_summary_write(t));
     HY_TRY(hy_metrics_close(t));
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }

@@ -1,5 +1,7 @@
-/* summary_json.c: OUT/summary.json: what the run came to, for people's scripts. Written whole. */
+/* summary_json.c: what the run came to, as JSON: OUT/summary.json, written whole, and for programs. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -51,6 +53,7 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_int(w, "divergences", s->divergences);
     hy_json_put_int(w, "forks", s->forks);
     hy_json_put_double(w, "fork_gain", s->fork_gain);
+    hy_json_put_double(w, "fork_gain_steps", s->fork_gain_steps);
     hy_json_put_double(w, "confidence", s->confidence);
     hy_json_put_double(w, "spent", s->spent);
     hy_json_put_int(w, "tokens", s->tokens);
@@ -68,29 +71,42 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     if (!isnan(s->ngram_loss)) hy_json_put_double(w, "ngram_loss", s->ngram_loss);
 }
 
-hy_status hy_summary_write(const hy_trainer *t, bool is_finished) {
-    if (!t->out[0]) return HY_OK;
+static void put_summary(const hy_trainer *t, hy_text *text) {
     hy_summary s;
-    hy_trainer_summary(t, &s);
-    hy_text text = {0};
     hy_json_writer w;
-    hy_json_begin(&w, &text, true);
+    hy_trainer_summary(t, &s);
+    hy_json_begin(&w, text, true);
     hy_json_open_object(&w, NULL);
     hy_json_put_string(&w, "program", "hybrid-train " HYBRID_VERSION);
-    hy_json_put_bool(&w, "finished", is_finished);
+    hy_json_put_bool(&w, "finished", s.spent >= (double)s.steps_total - 0.5);
     hy_json_put_string(&w, "model", s.model);
     hy_json_put_int(&w, "parameters", s.parameters);
     hy_json_put_string(&w, "device", s.device);
     hy_json_put_string(&w, "matmul", s.matmul);
     hy_json_put_string(&w, "data", s.data);
+    hy_json_put_string(&w, "out", s.out);
     put_results(&s, &w);
+    hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s.checkpoint_bytes);
     put_phases(&s, &w);
     hy_json_close_object(&w);
-    hy_text_add(&text, "\n");
-    char path[HY_PATH_MAX];
+    hy_text_add(text, "\n");
+}
+
+hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
+    hy_text text = {0};
+    put_summary(t, &text);
     hy_status status = hy_text_status(&text);
-    if (status == HY_OK) status = hy_path_join(path, sizeof path, t->out, "summary.json");
-    if (status == HY_OK) status = hy_file_write_atomic(path, text.data, text.size);
-    hy_text_free(&text);
+    if (status != HY_OK) hy_text_free(&text);
+    *out = text.data;
+    return status;
+}
+
+hy_status hy_summary_write(const hy_trainer *t) {
+    char path[HY_PATH_MAX], *text;
+    if (!t->out[0]) return HY_OK;
+    HY_TRY(hy_path_join(path, sizeof path, t->out, "summary.json"));
+    HY_TRY(hy_trainer_summary_json(t, &text));
+    hy_status status = hy_file_write_atomic(path, text, strlen(text));
+    free(text);
     return status;
 }

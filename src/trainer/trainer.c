@@ -111,6 +111,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .spent = p->spent,
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
+        .fork_gain_steps = p->fork_gain_steps,
         .predictor = hy_predictor_name(t->predictor.kind),
         .why_not = why_not(t),
         .backward_passes = p->backward_passes,

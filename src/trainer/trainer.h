@@ -52,6 +52,7 @@ typedef struct hy_progress {
     int64_t line_streak;    /* line: moves accepted in a row */
     int64_t tail_samples;   /* weights summed into the tail average */
     double fork_spent;      /* compute that forks have cost */
+    double fork_gain_steps; /* what moves gained in forks, in true steps */
     int64_t next_fork;      /* true step before which no fork is tried */
     int64_t fork_wait;      /* what the next wait between forks will be */
     bool is_residual_due;   /* a move was made and its residual is not measured yet */
@@ -98,14 +99,16 @@ typedef enum hy_offload { /* what becomes of m and v in Predict */
     HY_OFFLOAD_DROP
 } hy_offload;
 
+#define HY_FORK_SEQUENCES 64
+
 /* A fork under way: the arm with moves was tried, the run goes on without; they are compared at a later
  * step. */
 typedef struct hy_fork {
     bool is_open;
     int64_t compare_at; /* true step */
     int64_t first;      /* held-out sequences of the comparison */
-    double *with;       /* (sequences): mean loss of each, with moves */
-    double *without;
+    double start[HY_FORK_SEQUENCES]; /* mean loss of each before both arms, */
+    double with[HY_FORK_SEQUENCES];  /* and after the one with moves */
 } hy_fork;
 
 struct hy_trainer {
@@ -278,7 +281,7 @@ hy_status hy_metrics_line(hy_trainer *t, const hy_step_info *info, double val_lo
 hy_status hy_metrics_close(hy_trainer *t);
 
 /* summary_json.c */
-hy_status hy_summary_write(const hy_trainer *t, bool is_finished);
+hy_status hy_summary_write(const hy_trainer *t);
 
 /* trainer.c: hands a message to the observer. */
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)

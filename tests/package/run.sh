@@ -15,9 +15,11 @@ prefix="$scratch/usr"
 passed=0
 failed=0
 
-# The same variables as the make that started us, but not its job server.
-build() { # shellcheck disable=SC2086
-    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory ${HYBRID_MAKE_ARGS:-} "$@"
+# The same variables as the make that started us (they come quoted for a shell), but not its jobs.
+variables=()
+eval "variables=(${HYBRID_MAKE_ARGS:-})"
+build() {
+    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory "${variables[@]}" "$@"
 }
 
 check() { # check NAME: the function of that name must succeed
