@@ -2,6 +2,7 @@
 #include "harness.h"
 
 #include "memory/store.h"
+#include "model/model.h"
 
 static hy_backend *backend;
 
@@ -81,6 +82,130 @@ START_TEST(a_store_gives_each_tensor_its_place) {
 }
 END_TEST
 
+/* A model whose weights and gradients live on the host and pass through rings, under random delays. */
+typedef struct streamed_rig {
+    hy_backend *backend;
+    hy_stream *compute, *copies;
+    hy_ledger ledger;
+    hy_arena host, device;
+    hy_model *model;
+    hy_batch_plan *plan;
+    hy_store weights, grads;
+    int32_t *tokens, *targets;
+    float *losses;
+} streamed_rig;
+
+static void take_store(streamed_rig *r, hy_store *store, hy_class cls, const hy_layout *layout,
+                       int32_t depth) {
+    if (depth) {
+        must(hy_store_init_streamed(store, &r->host, &r->device, cls, layout, depth, r->copies));
+    } else {
+        must(hy_store_init(store, &r->device, cls, layout));
+    }
+}
+
+static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
+    hy_shape shape = {.layers = 5, .width = 16, .heads = 2, .vocab = 31, .context = 8,
+                      .has_qkv_bias = true, .has_proj_bias = true, .has_tied_head = true,
+                      .norm_eps = 1e-5, .init_std = 0.1};
+    hy_batch_options options = {.batch = 2, .seq = 8, .chunks = 2, .is_training = true,
+                                .recompute = HY_KEEP_CHEAP};
+    hy_layout layout;
+    void *memory[3];
+    *r = (streamed_rig){0};
+    hy_cpu_options cpu = {.threads = 1, .delay_microseconds = delay, .delay_seed = 9};
+    must(hy_cpu_backend_create(&cpu, &r->backend));
+    must(r->backend->stream_create(r->backend, "compute", &r->compute));
+    must(r->backend->stream_create(r->backend, "copies", &r->copies));
+    must(hy_model_create(&shape, &r->model));
+    must(hy_batch_plan_create(r->model, r->backend, &options, &r->plan));
+    must(hy_params_layout(&r->model->params, HY_F32, &layout));
+    const hy_batch_bytes *b = &r->plan->bytes;
+    uint64_t size = 2 * layout.bytes + 2 * hy_store_ring_bytes(&layout, 4) + b->activations +
+                    b->workspace + b->logits + 8192;
+    must(hy_arena_init(&r->device, r->backend, &r->ledger, HY_DEVICE, size, "a test"));
+    must(hy_arena_init(&r->host, r->backend, &r->ledger, HY_PINNED, 2 * layout.bytes, "a test"));
+    memset(r->device.data, 0xff, size);
+    take_store(r, &r->weights, HY_WEIGHTS, &layout, depth);
+    take_store(r, &r->grads, HY_GRADS, &layout, depth);
+    uint64_t sizes[] = {b->activations, b->workspace, b->logits};
+    for (int i = 0; i < 3; i++) {
+        must(hy_arena_push(&r->device, HY_WORKSPACE, sizes[i], &memory[i]));
+    }
+    hy_batch_plan_place(r->plan, memory[0], memory[1], memory[2]);
+    must(hy_arena_push(&r->device, HY_DATA, 64, (void **)&r->tokens));
+    must(hy_arena_push(&r->device, HY_DATA, 64, (void **)&r->targets));
+    must(hy_arena_push(&r->device, HY_DATA, 64, (void **)&r->losses));
+    for (int i = 0; i < 16; i++) {
+        r->tokens[i] = (i * 7) % 31;
+        r->targets[i] = (i * 5 + 3) % 31;
+    }
+    for (int32_t i = 0; i < r->model->params.count; i++) {
+        const hy_param *p = &r->model->params.list[i];
+        hy_param_initial(p, 3, 0, p->count, hy_store_home(&r->weights, i));
+    }
+    hy_layout_fini(&layout);
+}
+
+static void streamed_train(streamed_rig *r) {
+    for (int micro = 0; micro < 3; micro++) {
+        hy_batch_input input = {.stream = r->compute, .weights = &r->weights, .grads = &r->grads,
+                                .tokens = r->tokens, .targets = r->targets, .losses = r->losses,
+                                .loss_scale = 1.0f / 48, .accumulate = micro > 0};
+        must(hy_batch_train(r->plan, &input));
+    }
+    must(r->backend->stream_sync(r->compute));
+    must(hy_store_settle(&r->grads));
+}
+
+static void streamed_close(streamed_rig *r) {
+    hy_store_fini(&r->weights);
+    hy_store_fini(&r->grads);
+    r->backend->stream_destroy(r->compute);
+    r->backend->stream_destroy(r->copies);
+    hy_batch_plan_destroy(r->plan);
+    hy_model_destroy(r->model);
+    hy_arena_fini(&r->device);
+    hy_arena_fini(&r->host);
+    r->backend->destroy(r->backend);
+}
+
+START_TEST(units_that_pass_through_a_ring_give_the_same_bits) {
+    streamed_rig plain, streamed;
+    streamed_open(&plain, 0, 0);
+    streamed_train(&plain);
+    for (int32_t depth = 3; depth <= 4; depth++) {
+        streamed_open(&streamed, depth, 200);
+        streamed_train(&streamed);
+        ck_assert_mem_eq(plain.losses, streamed.losses, 64);
+        for (int32_t i = 0; i < plain.model->params.count; i++) {
+            const hy_param *p = &plain.model->params.list[i];
+            ck_assert_msg(memcmp(hy_store_home(&plain.grads, i), hy_store_home(&streamed.grads, i),
+                                 (size_t)p->count * sizeof(float)) == 0,
+                          "depth %d changes the gradient of %s", depth, p->name);
+        }
+        ck_assert_uint_gt(streamed.weights.bytes_moved, 0);
+        streamed_close(&streamed);
+    }
+    streamed_close(&plain);
+}
+END_TEST
+
+START_TEST(a_ring_that_is_too_short_says_so) {
+    streamed_rig r;
+    streamed_open(&r, 2, 0);
+    must(hy_store_get(&r.weights, r.compute, 0));
+    must(hy_store_get(&r.weights, r.compute, 1));
+    must_fail(hy_store_get(&r.weights, r.compute, 2), HY_ERR_INTERNAL, "ring buffers");
+    r.weights.held--;
+    must(hy_store_release(&r.weights, r.compute, 0));
+    must(hy_store_get(&r.weights, r.compute, 2));
+    must(hy_store_release(&r.weights, r.compute, 2));
+    must(hy_store_release(&r.weights, r.compute, 1));
+    streamed_close(&r);
+}
+END_TEST
+
 static Suite *memory_suite(void) {
     Suite *suite = suite_create("memory");
     TCase *tests = tcase_create("memory");
@@ -89,6 +214,8 @@ static Suite *memory_suite(void) {
     tcase_add_test(tests, an_arena_counts_what_is_live_and_refuses_what_was_not_planned);
     tcase_add_test(tests, an_arena_that_cannot_be_had_says_what_it_was_for);
     tcase_add_test(tests, a_store_gives_each_tensor_its_place);
+    tcase_add_test(tests, units_that_pass_through_a_ring_give_the_same_bits);
+    tcase_add_test(tests, a_ring_that_is_too_short_says_so);
     suite_add_tcase(suite, tests);
     return suite;
 }

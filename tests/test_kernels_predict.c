@@ -1,0 +1,170 @@
+/* test_kernels_predict.c: the ops of prediction: combinations, products of differences, 8-bit state. */
+#include "harness.h"
+
+#include <math.h>
+
+#include "base/rng.h"
+#include "kernels/half.h"
+#include "kernels/kernels.h"
+
+#define N 150001 /* several tasks and an odd end */
+
+static hy_backend *backend;
+static hy_stream *stream;
+static float *x, *y, *z, *out;
+
+static void set_up(void) {
+    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &backend));
+    must(backend->stream_create(backend, "test", &stream));
+    float **all[] = {&x, &y, &z, &out};
+    for (int k = 0; k < 4; k++) {
+        *all[k] = malloc(N * sizeof(float));
+        ck_assert_ptr_nonnull(*all[k]);
+        for (int i = 0; i < N; i++) {
+            (*all[k])[i] = (float)hy_rng_normal(3, HY_RNG_TEST, (uint64_t)(k * N + i));
+        }
+    }
+}
+
+static void tear_down(void) {
+    backend->stream_destroy(stream);
+    backend->destroy(backend);
+    free(x);
+    free(y);
+    free(z);
+    free(out);
+}
+
+static void run(hy_op_call *call) {
+    uint64_t bytes = backend->workspace(backend, call);
+    void *workspace = malloc(bytes + 1);
+    call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    must(backend->supports(backend, call));
+    must(backend->enqueue(stream, call));
+    must(backend->stream_sync(stream));
+    free(workspace);
+}
+
+START_TEST(a_combination_is_the_sum_of_scaled_inputs) {
+    hy_op_call call = {.kind = HY_OP_COMBINE};
+    float before[3] = {x[0], x[77777], x[N - 1]};
+    call.attr.combine.coefficient[0] = 1.5f;
+    call.attr.combine.coefficient[1] = -0.25f;
+    call.attr.combine.coefficient[2] = 3;
+    call.t[0] = call.t[1] = hy_tensor_1d(x, HY_F32, N); /* in place */
+    call.t[2] = hy_tensor_1d(y, HY_F32, N);
+    call.t[3] = hy_tensor_1d(z, HY_F32, N);
+    run(&call);
+    int at[3] = {0, 77777, N - 1};
+    for (int i = 0; i < 3; i++) {
+        double expected = 1.5 * before[i] - 0.25 * y[at[i]] + 3.0 * z[at[i]];
+        ck_assert_double_eq_tol(x[at[i]], expected, 1e-5);
+    }
+}
+END_TEST
+
+START_TEST(a_combination_rounds_once_into_a_narrow_type) {
+    hy_op_call call = {.kind = HY_OP_COMBINE};
+    uint16_t *narrow = malloc(N * sizeof *narrow);
+    call.attr.combine.coefficient[0] = 0.5f;
+    call.t[0] = hy_tensor_1d(narrow, HY_BF16, N);
+    call.t[1] = hy_tensor_1d(x, HY_F32, N);
+    run(&call);
+    for (int i = 0; i < N; i += 97) ck_assert_uint_eq(narrow[i], hy_f32_to_bf16(0.5f * x[i]));
+    free(narrow);
+}
+END_TEST
+
+START_TEST(noise_belongs_to_the_logical_element) {
+    hy_op_call call = {.kind = HY_OP_COMBINE};
+    call.attr.combine.noise = 2;
+    call.attr.combine.seed = 5;
+    call.attr.combine.first = 1000;
+    call.t[0] = hy_tensor_1d(out, HY_F32, N);
+    run(&call);
+    double square = 0;
+    for (int i = 0; i < N; i++) square += (double)out[i] * out[i];
+    ck_assert_double_eq_tol(sqrt(square / N), 2, 0.02);
+    call.attr.combine.first = 1500;
+    call.t[0] = hy_tensor_1d(z, HY_F32, 100);
+    run(&call);
+    ck_assert_mem_eq(z, out + 500, 100 * sizeof(float));
+}
+END_TEST
+
+START_TEST(products_of_differences_are_sums_in_double) {
+    hy_op_call call = {.kind = HY_OP_DIFF_DOT};
+    double sums[3], expected[3] = {0};
+    for (int i = 0; i < N; i++) {
+        double a = (double)x[i] - y[i], b = z[i];
+        expected[0] += a * a;
+        expected[1] += b * b;
+        expected[2] += a * b;
+    }
+    call.t[0] = hy_tensor_1d(x, HY_F32, N);
+    call.t[1] = hy_tensor_1d(y, HY_F32, N);
+    call.t[2] = hy_tensor_1d(z, HY_F32, N);
+    call.t[4] = hy_tensor_1d(sums, HY_F64, 3);
+    run(&call);
+    for (int k = 0; k < 3; k++) {
+        ck_assert_double_eq_tol(sums[k], expected[k], 1e-6 * (fabs(expected[k]) + 1000));
+    }
+    call.attr.accumulate = true;
+    run(&call);
+    ck_assert_double_eq_tol(sums[0], 2 * expected[0], 1e-6 * expected[0] + 1e-3);
+}
+END_TEST
+
+static void round_trip(float *values, bool is_signed, float *result) {
+    uint8_t *codes = malloc(N);
+    float *scales = malloc((N / 256 + 1) * sizeof *scales);
+    hy_op_call call = {.kind = HY_OP_QUANTIZE};
+    call.attr.quantize.block = 256;
+    call.attr.quantize.is_signed = is_signed;
+    call.t[0] = hy_tensor_1d(values, HY_F32, N);
+    call.t[1] = hy_tensor_1d(codes, HY_U8, N);
+    call.t[2] = hy_tensor_1d(scales, HY_F32, N / 256 + 1);
+    run(&call);
+    call.kind = HY_OP_DEQUANTIZE;
+    hy_tensor source = call.t[1], scale = call.t[2];
+    call.t[0] = source;
+    call.t[1] = scale;
+    call.t[2] = hy_tensor_1d(result, HY_F32, N);
+    run(&call);
+    free(codes);
+    free(scales);
+}
+
+START_TEST(eight_bits_keep_sign_size_and_the_smallest_squares) {
+    round_trip(x, true, out);
+    double error = 0, size = 0;
+    for (int i = 0; i < N; i++) {
+        error += (out[i] - x[i]) * (double)(out[i] - x[i]);
+        size += (double)x[i] * x[i];
+        if (fabsf(x[i]) > 0.1f) ck_assert_int_eq(out[i] > 0, x[i] > 0);
+    }
+    ck_assert_double_lt(sqrt(error / size), 0.02);
+    for (int i = 0; i < N; i++) y[i] = powf(10, -7.0f * fabsf(y[i])); /* like v: many magnitudes */
+    round_trip(y, false, out);
+    for (int i = 0; i < N; i++) {
+        ck_assert(out[i] > 0); /* it is divided by */
+        if (y[i] > 1e-4f) ck_assert_double_lt(fabs(out[i] / y[i] - 1), 0.12);
+    }
+}
+END_TEST
+
+static Suite *predict_ops_suite(void) {
+    Suite *suite = suite_create("kernels: prediction");
+    TCase *tests = tcase_create("prediction");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_combination_is_the_sum_of_scaled_inputs);
+    tcase_add_test(tests, a_combination_rounds_once_into_a_narrow_type);
+    tcase_add_test(tests, noise_belongs_to_the_logical_element);
+    tcase_add_test(tests, products_of_differences_are_sums_in_double);
+    tcase_add_test(tests, eight_bits_keep_sign_size_and_the_smallest_squares);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(predict_ops_suite)
