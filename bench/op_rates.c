@@ -185,7 +185,8 @@ static void attention(bench *b, hy_dtype dtype) {
 static void norms(bench *b) {
     hy_op_call norm = {.kind = HY_OP_NORM}, back = {.kind = HY_OP_NORM_BWD};
     for (int i = 0; i < 6; i++) {
-        norm.t[i] = i == 0 || i == 3 ? numbers(b, HY_F32, N, C) : numbers(b, HY_F32, 1, i < 3 ? C : N);
+        norm.t[i] =
+            i == 0 || i == 3 ? numbers(b, HY_F32, N, C) : numbers(b, HY_F32, 1, i < 3 ? C : N);
     }
     bandwidth(b, "layernorm", &norm, 8.0 * N * C);
     for (int i = 0; i < 9; i++) {
@@ -264,7 +265,8 @@ int main(int argc, char **argv) {
     printf("%s, %d threads\n%s%s%s\n", facts->name, facts->threads, facts->detail,
            facts->warning[0] ? "\nwarning: " : "", facts->warning);
     void *library = dlopen("libopenblas.so.0", RTLD_NOW);
-    void *symbol = library && hy_blas_get()->library ? dlsym(library, "openblas_set_num_threads") : NULL;
+    void *symbol =
+        library && hy_blas_get()->library ? dlsym(library, "openblas_set_num_threads") : NULL;
     memcpy(&b.library_threads, &symbol, sizeof symbol);
     matmuls(&b);
     printf("the rest of a step\n");

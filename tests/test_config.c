@@ -367,7 +367,7 @@ START_TEST(a_file_may_name_model_and_profile_and_a_flag_overrides_them) {
 END_TEST
 
 START_TEST(the_length_given_by_the_strongest_origin_counts) {
-    is_value("steps", "400");
+    is_value("steps", "500");
     set("tokens", "1M", HY_FROM_FLAG);
     is_value("steps", "0");
     is_origin("steps", "yields to train.tokens");

@@ -73,7 +73,7 @@ EACH_MIXTURE(matmul_agrees_with_the_reference, 0, MIXTURES) {
     }
 }
 
-EACH_MIXTURE(matmul_may_add_to_c_in_place, 0, 3) {
+EACH_MIXTURE(matmul_may_add_to_c_in_place, 0, PURE_TYPES) {
     matmul_case m = {70, 210, 65, false, true, true, true, false};
     trial apart = matmul_trial(&m, mixture, 7);
     hy_tensor result = copy_tensor(&apart.call.t[4]);
@@ -112,7 +112,7 @@ EACH_MIXTURE(bias_gradient_sums_the_columns, 0, MIXTURES) {
     }
 }
 
-EACH_MIXTURE(sums_and_square_sums_are_exact_to_double_precision, -1, 3) {
+EACH_MIXTURE(sums_and_square_sums_are_exact_to_double_precision, -1, PURE_TYPES) {
     static const int64_t counts[] = {1, 1023, 65536, 200001};
     for (int i = 0; i < 8; i++) {
         trial t =
@@ -203,7 +203,7 @@ EACH_MIXTURE(norm_backward_agrees_with_the_reference, 0, MIXTURES) {
     }
 }
 
-EACH_MIXTURE(norm_backward_may_write_over_the_residual, 0, 3) {
+EACH_MIXTURE(norm_backward_may_write_over_the_residual, 0, PURE_TYPES) {
     trial t = norm_bwd_trial(2, mixture, false, true, true);
     hy_op_call same = t.call;
     hy_tensor residual = copy_tensor(&t.call.t[5]);
@@ -297,7 +297,7 @@ EACH_MIXTURE(head_norm_backward_agrees_with_the_reference, 0, MIXTURES) {
     }
 }
 
-EACH_MIXTURE(head_norm_backward_may_write_over_its_input, 0, 3) {
+EACH_MIXTURE(head_norm_backward_may_write_over_its_input, 0, PURE_TYPES) {
     trial t = head_norm_bwd_trial(&heads_cases[3], mixture, true);
     hy_op_call same = t.call;
     hy_tensor dout = copy_tensor(&t.call.t[0]);
@@ -327,7 +327,7 @@ static trial rope_trial(const heads_case *h, int mixture) {
     return t;
 }
 
-EACH_MIXTURE(rope_turns_as_the_reference_and_back, 0, 3) {
+EACH_MIXTURE(rope_turns_as_the_reference_and_back, 0, PURE_TYPES) {
     for (int i = 0; i < HEADS_CASES; i++) {
         trial t = rope_trial(&heads_cases[i], mixture);
         hy_tensor before = copy_tensor(&t.exact.t[0]);
@@ -487,7 +487,7 @@ EACH_MIXTURE(swiglu_and_its_backward_agree_with_the_reference, 0, MIXTURES) {
     }
 }
 
-EACH_MIXTURE(activations_backward_work_in_place, 0, 3) {
+EACH_MIXTURE(activations_backward_work_in_place, 0, PURE_TYPES) {
     for (int kind = 0; kind < 2; kind++) {
         int64_t N = 9, F = 1030;
         trial t =

@@ -240,7 +240,8 @@ START_TEST(the_loss_scale_finds_its_level_and_grows_again) {
     must(hy_train_own(config, &model, &observer, &s));
     hy_config_destroy(config);
     /* 65536 is halved six times; after 200 good steps it doubles, overflows once and is halved */
-    ck_assert(work.largest_scale == 65536 && work.smallest_scale == 1024);
+    ck_assert_double_eq(work.largest_scale, 65536);
+    ck_assert_double_eq(work.smallest_scale, 1024);
     ck_assert_int_eq(seen.skipped, 7);
     ck_assert_int_eq(s.skipped_steps, 7);
     ck_assert_int_eq(seen.troubled, 0); /* an overflow is not a divergence */

@@ -36,8 +36,10 @@ typedef struct op_rule {
     tensor_rule tensors[HY_OP_TENSORS];
 } op_rule;
 
-#define GIVEN(name, shape, dtypes) {name, shape, dtypes, false}
-#define MAYBE(name, shape, dtypes) {name, shape, dtypes, true}
+#define GIVEN(name, shape, dtypes)                                                                 \
+    { name, shape, dtypes, false }
+#define MAYBE(name, shape, dtypes)                                                                 \
+    { name, shape, dtypes, true }
 
 static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MATMUL] = {"matmul",
@@ -170,7 +172,8 @@ static bool bind_length(lengths *known, char letter, int64_t length) {
 }
 
 static void print_letter(const lengths *known, char letter, char *out, size_t size) {
-    int64_t length = letter >= '1' && letter <= '9' ? letter - '0' : known->of[(unsigned char)letter];
+    int64_t length =
+        letter >= '1' && letter <= '9' ? letter - '0' : known->of[(unsigned char)letter];
     if (length > 0) {
         snprintf(out, size, "%lld", (long long)length);
     } else {
@@ -209,8 +212,8 @@ static hy_status check_tensor(const hy_op_call *call, int position, const char *
     const hy_tensor *t = &call->t[position];
     if (!hy_tensor_is_given(t)) {
         if (rule->is_optional) return HY_OK;
-        return hy_fail(HY_ERR_INPUT, "%s: %s is absent; it is not optional",
-                       hy_op_name(call->kind), rule->name);
+        return hy_fail(HY_ERR_INPUT, "%s: %s is absent; it is not optional", hy_op_name(call->kind),
+                       rule->name);
     }
     if (t->ndim < 1 || t->ndim > HY_MAX_DIMS) {
         return hy_fail(HY_ERR_INPUT, "%s: %s has %d dimensions, expected 1 to %d",
@@ -233,11 +236,12 @@ static hy_status bind_heads(const hy_op_call *call, lengths *known) {
     int64_t B = call->attr.heads.batch, T = call->attr.heads.seq, H = call->attr.heads.heads;
     int64_t K = call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
     if (B < 1 || T < 1 || H < 1 || K < 1 || D < 1 || D > 1024 || H % K != 0) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: batch %lld, seq %lld, heads %lld, kv_heads %lld, head_dim %lld; expected "
-                       "positive numbers, heads a multiple of kv_heads, head_dim at most 1024",
-                       hy_op_name(call->kind), (long long)B, (long long)T, (long long)H,
-                       (long long)K, (long long)D);
+        return hy_fail(
+            HY_ERR_INPUT,
+            "%s: batch %lld, seq %lld, heads %lld, kv_heads %lld, head_dim %lld; expected "
+            "positive numbers, heads a multiple of kv_heads, head_dim at most 1024",
+            hy_op_name(call->kind), (long long)B, (long long)T, (long long)H, (long long)K,
+            (long long)D);
     }
     known->of['P'] = (H + 2 * K) * D;
     known->of['Q'] = H * D;
@@ -248,7 +252,9 @@ static hy_status bind_heads(const hy_op_call *call, lengths *known) {
     return HY_OK;
 }
 
-static bool has_heads(hy_op_kind kind) { return kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_BWD; }
+static bool has_heads(hy_op_kind kind) {
+    return kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_BWD;
+}
 
 /* A tensor that may share memory with another must then have its type: it is the same memory. */
 static hy_status check_alias(const hy_op_call *call, int one, int other) {
@@ -279,10 +285,12 @@ static hy_status check_rope(const hy_op_call *call) {
     const hy_tensor *table = &call->t[1];
     char expected[96];
     if (D % 2 != 0) {
-        return hy_fail(HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number", (long long)D);
+        return hy_fail(HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number",
+                       (long long)D);
     }
     if (table->shape[0] >= T && hy_tensor_count(table) == table->shape[0] * D) return HY_OK;
-    snprintf(expected, sizeof expected, "(at least %lld, %lld, 2)", (long long)T, (long long)(D / 2));
+    snprintf(expected, sizeof expected, "(at least %lld, %lld, 2)", (long long)T,
+             (long long)(D / 2));
     return wrong_shape(call, 1, expected);
 }
 
@@ -299,8 +307,9 @@ static hy_status check_embed(const hy_op_call *call, int wte, int wpe) {
     char expected[64];
     if (!call->t[wpe].data) return HY_OK;
     (void)wte;
-    if (T < 1) return hy_fail(HY_ERR_INPUT, "%s: seq is %lld, expected at least 1",
-                              hy_op_name(call->kind), (long long)T);
+    if (T < 1)
+        return hy_fail(HY_ERR_INPUT, "%s: seq is %lld, expected at least 1", hy_op_name(call->kind),
+                       (long long)T);
     if (hy_tensor_height(&call->t[wpe]) >= T) return HY_OK;
     snprintf(expected, sizeof expected, "at least %lld rows", (long long)T);
     return wrong_shape(call, wpe, expected);
@@ -309,7 +318,8 @@ static hy_status check_embed(const hy_op_call *call, int wte, int wpe) {
 static hy_status check_loss(const hy_op_call *call) {
     int64_t vocab = call->attr.loss.vocab, V = hy_tensor_width(&call->t[0]);
     if (vocab >= 1 && vocab <= V) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "cross-entropy: vocab is %lld, expected 1 to %lld (columns of logits)",
+    return hy_fail(HY_ERR_INPUT,
+                   "cross-entropy: vocab is %lld, expected 1 to %lld (columns of logits)",
                    (long long)vocab, (long long)V);
 }
 
@@ -322,9 +332,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_GELU: return check_alias(call, 0, 1);
     case HY_OP_GELU_BWD: return check_alias(call, 0, 2);
     case HY_OP_SWIGLU: return check_swiglu(call, 0, 1);
-    case HY_OP_SWIGLU_BWD:
-        HY_TRY(check_alias(call, 1, 2));
-        return check_swiglu(call, 1, 0);
+    case HY_OP_SWIGLU_BWD: HY_TRY(check_alias(call, 1, 2)); return check_swiglu(call, 1, 0);
     case HY_OP_EMBED: return check_embed(call, 1, 2);
     case HY_OP_EMBED_BWD: return check_embed(call, 2, 3);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
@@ -364,15 +372,14 @@ double hy_op_flops(const hy_op_call *call) {
     double elements = (double)hy_tensor_count(&t[0]);
     switch (call->kind) {
     case HY_OP_MATMUL: {
-        double inner = (double)(call->attr.matmul.trans_a ? hy_tensor_height(&t[0])
-                                                          : hy_tensor_width(&t[0]));
+        double inner =
+            (double)(call->attr.matmul.trans_a ? hy_tensor_height(&t[0]) : hy_tensor_width(&t[0]));
         return 2.0 * inner * (double)hy_tensor_count(&t[2]);
     }
-    case HY_OP_ATTENTION: /* q k and p v */
+    case HY_OP_ATTENTION:       /* q k and p v */
     case HY_OP_ATTENTION_BWD: { /* q k again, dp, dq, dk, dv */
         double products = call->kind == HY_OP_ATTENTION ? 2 : 5;
-        double pairs =
-            (double)hy_attention_pairs(call->attr.heads.seq, call->attr.heads.window);
+        double pairs = (double)hy_attention_pairs(call->attr.heads.seq, call->attr.heads.window);
         return products * 2.0 * B * H * D * pairs;
     }
     case HY_OP_NORM: return 8 * elements;

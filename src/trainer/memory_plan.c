@@ -292,6 +292,7 @@ static hy_status check_budget(const hy_trainer *t, uint64_t device, uint64_t hos
     uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
     uint64_t free_now = t->backend->facts.memory_free;
     if (gpu) HY_TRY(hold_against("device memory", device, gpu, "max_gpu_mem"));
+    if (!cpu && !free_now) return HY_OK; /* the system does not say what is free */
     /* On a CPU both lie in the same memory. */
     return hold_against("memory", device + host, cpu ? cpu : free_now,
                         cpu ? "cpu_mem" : "free memory");

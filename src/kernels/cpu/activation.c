@@ -76,8 +76,8 @@ HY_CLONES static void swiglu_run(const float *gate, const float *up, float *y, i
     for (int64_t i = 0; i < n; i++) y[i] = gate[i] * hy_sigmoid(gate[i]) * up[i];
 }
 
-HY_CLONES static void swiglu_bwd_run(const float *dy, const float *gate, const float *up, float *dgate,
-                                     float *dup, int64_t n) {
+HY_CLONES static void swiglu_bwd_run(const float *dy, const float *gate, const float *up,
+                                     float *dgate, float *dup, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) {
         float g = gate[i], u = up[i], s = hy_sigmoid(g);
@@ -98,8 +98,8 @@ static void swiglu_task(const hy_cpu_run *run, int64_t task, int worker) {
         for (int64_t at = 0; at < F; at += HY_CPU_RUN) {
             int64_t n = hy_min64(HY_CPU_RUN, F - at), gate = row * 2 * F + at;
             float *values = hy_target(y, row * F + at, out);
-            swiglu_run(hy_read(gate_up, gate, n, in[0]), hy_read(gate_up, gate + F, n, in[1]), values,
-                       n);
+            swiglu_run(hy_read(gate_up, gate, n, in[0]), hy_read(gate_up, gate + F, n, in[1]),
+                       values, n);
             hy_write(y, row * F + at, n, values);
         }
     }

@@ -15,11 +15,11 @@
 /* ---- the step ---------------------------------------------------------------------------------- */
 
 typedef struct factors {
-    float grad;                   /* on the gradient: clipping and loss scaling */
+    float grad; /* on the gradient: clipping and loss scaling */
     float beta1, beta2;
-    float keep;                   /* 1 - lr weight_decay */
-    float step;                   /* lr / correction1 */
-    float root;                   /* 1 / sqrt(correction2) */
+    float keep; /* 1 - lr weight_decay */
+    float step; /* lr / correction1 */
+    float root; /* 1 / sqrt(correction2) */
     float eps;
 } factors;
 

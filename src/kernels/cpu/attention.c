@@ -16,8 +16,10 @@ enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
 hy_status hy_check_docs(const hy_op_call *call, const hy_heads *a) {
     for (int64_t n = 0; a->docs && n < a->B * a->T; n++) {
         if (a->docs[n] >= 0 && a->docs[n] <= n % a->T) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: token %lld of its sequence has a document that begins at %d, "
-                       "expected 0 to %lld", hy_op_name(call->kind), (long long)(n % a->T), a->docs[n],
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: token %lld of its sequence has a document that begins at %d, "
+                       "expected 0 to %lld",
+                       hy_op_name(call->kind), (long long)(n % a->T), a->docs[n],
                        (long long)(n % a->T));
     }
     return HY_OK;
@@ -25,8 +27,8 @@ hy_status hy_check_docs(const hy_op_call *call, const hy_heads *a) {
 
 /* A worker's scratch: scores of a chunk, the output tile, and operands that are not fp32. */
 typedef struct scratch {
-    float *scores;   /* (TILE, CHUNK) */
-    float *out;      /* (TILE, D) */
+    float *scores; /* (TILE, CHUNK) */
+    float *out;    /* (TILE, D) */
     float *q, *k, *v;
 } scratch;
 
@@ -79,11 +81,21 @@ static void soften_scores(const hy_heads *a, tile *t, int64_t key, int64_t keys,
 static void attend(const hy_cpu_run *run, const hy_heads *a, tile *t, const scratch *own) {
     const hy_tensor *qkv = &run->call->t[0];
     int64_t first_row = t->b * a->T, kv_head = t->h / (a->H / a->K);
-    hy_gemm score = {.m = t->rows, .k = a->D, .c = own->scores, .ldc = CHUNK, .alpha = a->scale,
+    hy_gemm score = {.m = t->rows,
+                     .k = a->D,
+                     .c = own->scores,
+                     .ldc = CHUNK,
+                     .alpha = a->scale,
                      .trans_b = true};
-    hy_gemm weigh = {.m = t->rows, .n = a->D, .a = own->scores, .lda = CHUNK, .c = t->out,
-                     .ldc = t->out_ld, .alpha = 1};
-    score.a = hy_read_block(qkv, first_row + t->query, t->rows, t->h * a->D, a->D, own->q, &score.lda);
+    hy_gemm weigh = {.m = t->rows,
+                     .n = a->D,
+                     .a = own->scores,
+                     .lda = CHUNK,
+                     .c = t->out,
+                     .ldc = t->out_ld,
+                     .alpha = 1};
+    score.a =
+        hy_read_block(qkv, first_row + t->query, t->rows, t->h * a->D, a->D, own->q, &score.lda);
     int64_t end = t->query + t->rows;
     for (int64_t key = hy_first_key_of_tile(a, t->b, t->query, t->rows); key < end; key += CHUNK) {
         int64_t keys = hy_min64(CHUNK, end - key);
@@ -124,7 +136,8 @@ static void attention_task(const hy_cpu_run *run, int64_t task, int worker) {
     tile t = {.b = task % per_tile / a.H, .h = task % a.H, .query = index * TILE};
     t.rows = hy_min64(TILE, a.T - t.query);
     bool is_direct = out->dtype == HY_F32;
-    t.out = is_direct ? (float *)out->data + (t.b * a.T + t.query) * a.H * a.D + t.h * a.D : own.out;
+    t.out =
+        is_direct ? (float *)out->data + (t.b * a.T + t.query) * a.H * a.D + t.h * a.D : own.out;
     t.out_ld = is_direct ? a.H * a.D : a.D;
     for (int64_t r = 0; r < t.rows; r++) t.max[r] = -INFINITY;
     attend(run, &a, &t, &own);

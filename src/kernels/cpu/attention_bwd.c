@@ -117,7 +117,8 @@ HY_CLONES static float dot(const float *x, const float *y, int64_t n) {
 }
 
 /* Scores become weights p, dp becomes ds. */
-HY_CLONES static void weights_row(float *p, float *dp, float lse, float delta, float scale, int64_t n) {
+HY_CLONES static void weights_row(float *p, float *dp, float lse, float delta, float scale,
+                                  int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) {
         float weight = hy_exp(p[i] - lse);
@@ -157,8 +158,19 @@ static matrix read_head(const hy_tensor *t, int64_t row, int64_t rows, int64_t h
 /* c (m,n) = op(a) op(b) alpha + beta c */
 static void multiply(const hy_blas *blas, int64_t m, int64_t n, int64_t k, matrix a, bool trans_a,
                      matrix b, bool trans_b, float alpha, float beta, float *c, int64_t ldc) {
-    hy_gemm g = {.m = m, .n = n, .k = k, .a = a.data, .lda = a.ld, .b = b.data, .ldb = b.ld, .c = c,
-                 .ldc = ldc, .alpha = alpha, .beta = beta, .trans_a = trans_a, .trans_b = trans_b};
+    hy_gemm g = {.m = m,
+                 .n = n,
+                 .k = k,
+                 .a = a.data,
+                 .lda = a.ld,
+                 .b = b.data,
+                 .ldb = b.ld,
+                 .c = c,
+                 .ldc = ldc,
+                 .alpha = alpha,
+                 .beta = beta,
+                 .trans_a = trans_a,
+                 .trans_b = trans_b};
     hy_sgemm(blas, &g);
 }
 
@@ -188,8 +200,10 @@ static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, con
         multiply(blas, t->rows, keys, D, q, false, k, true, a->scale, 0, own->p, CHUNK);
         multiply(blas, t->rows, keys, D, dout, false, v, true, 1, 0, own->dp, CHUNK);
         weigh_chunk(a, t, key, keys, own);
-        multiply(blas, keys, D, t->rows, p, true, dout, false, 1, 1, sum->dv + key * sum->ld, sum->ld);
-        multiply(blas, keys, D, t->rows, dp, true, q, false, 1, 1, sum->dk + key * sum->ld, sum->ld);
+        multiply(blas, keys, D, t->rows, p, true, dout, false, 1, 1, sum->dv + key * sum->ld,
+                 sum->ld);
+        multiply(blas, keys, D, t->rows, dp, true, q, false, 1, 1, sum->dk + key * sum->ld,
+                 sum->ld);
         multiply(blas, t->rows, D, keys, dp, false, k, false, 1, beta, dq, dq_ld);
         beta = 1;
     }

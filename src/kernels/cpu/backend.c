@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "kernels/cpu/cpu.h"
@@ -13,6 +14,7 @@
 #include "kernels/cpu/stream.h"
 
 #define ALIGNMENT 256
+#define LARGE_PAGE ((size_t)2 << 20)
 
 typedef struct hy_cpu {
     hy_backend backend;
@@ -55,15 +57,20 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
 static hy_status cpu_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
     (void)b;
     if (place != HY_DEVICE && place != HY_PINNED && place != HY_HOST) {
-        return hy_fail(HY_ERR_INPUT, "memory cannot be had in place \"%s\"; expected device, pinned or "
-                       "host", hy_place_name(place));
+        return hy_fail(HY_ERR_INPUT,
+                       "memory cannot be had in place \"%s\"; expected device, pinned or "
+                       "host",
+                       hy_place_name(place));
     }
     void *data = NULL;
-    int error = posix_memalign(&data, ALIGNMENT, bytes ? bytes : ALIGNMENT);
+    bool is_large = bytes >= LARGE_PAGE;
+    int error = posix_memalign(&data, is_large ? LARGE_PAGE : ALIGNMENT, bytes ? bytes : 1);
     if (error != 0) {
         return hy_fail(HY_ERR_MEMORY, "%zu bytes of %s memory could not be had: %s", bytes,
                        hy_place_name(place), strerror(error));
     }
+    /* Only a wish: matrices stride over thousands of small pages and would miss in the TLB. */
+    if (is_large) madvise(data, bytes / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
     *out = data;
     return HY_OK;
 }
@@ -90,9 +97,10 @@ static hy_status check_lengths(const hy_op_call *call) {
         bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
                          call->kind == HY_OP_ATTENTION_BWD;
         if (uses_blas && (hy_tensor_height(t) > INT32_MAX || hy_tensor_width(t) > INT32_MAX)) {
-            return hy_fail(HY_ERR_INPUT, "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
-                           hy_op_name(call->kind), hy_op_tensor_name(call->kind, i),
-                           (long long)hy_tensor_height(t), (long long)hy_tensor_width(t), INT32_MAX);
+            return hy_fail(
+                HY_ERR_INPUT, "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
+                hy_op_name(call->kind), hy_op_tensor_name(call->kind, i),
+                (long long)hy_tensor_height(t), (long long)hy_tensor_width(t), INT32_MAX);
         }
     }
     return HY_OK;
@@ -194,8 +202,10 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
     if (!cpu) return hy_fail(HY_ERR_MEMORY, "no memory for the CPU backend");
     if (options) cpu->options = *options;
     if (cpu->options.threads < 0 || cpu->options.threads > 4096) {
-        hy_status status = hy_fail(HY_ERR_INPUT, "%d threads asked for; expected 1 to 4096, or 0 for "
-                                   "all cores", cpu->options.threads);
+        hy_status status = hy_fail(HY_ERR_INPUT,
+                                   "%d threads asked for; expected 1 to 4096, or 0 for "
+                                   "all cores",
+                                   cpu->options.threads);
         free(cpu);
         return status;
     }

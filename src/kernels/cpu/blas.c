@@ -29,9 +29,9 @@ void hy_sgemm(const hy_blas *blas, const hy_gemm *g) {
         hy_own_sgemm(g);
         return;
     }
-    blas->library(ROW_MAJOR, g->trans_a ? TRANS : NO_TRANS, g->trans_b ? TRANS : NO_TRANS, (int)g->m,
-                  (int)g->n, (int)g->k, g->alpha, g->a, (int)g->lda, g->b, (int)g->ldb, g->beta, g->c,
-                  (int)g->ldc);
+    blas->library(ROW_MAJOR, g->trans_a ? TRANS : NO_TRANS, g->trans_b ? TRANS : NO_TRANS,
+                  (int)g->m, (int)g->n, (int)g->k, g->alpha, g->a, (int)g->lda, g->b, (int)g->ldb,
+                  g->beta, g->c, (int)g->ldc);
 }
 
 /* ---- core type --------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static core_choice choose_core(void) {
     unsigned id = main_id(), part = id >> 4 & 0xfff;
     bool is_arm = id >> 24 == 0x41, has_sve = getauxval(AT_HWCAP) & HWCAP_SVE;
     bool is_v_series = part == 0xd4f || part == 0xd83 || part == 0xd84; /* V2, V3AE, V3 */
-    bool is_n_series = part == 0xd8e;                                  /* N3 */
+    bool is_n_series = part == 0xd8e;                                   /* N3 */
     if (!is_arm || (!is_v_series && !is_n_series)) return (core_choice){0};
     if (!has_sve) return (core_choice){"NEOVERSEN1", "the CPU is a newer Neoverse without SVE"};
     return is_v_series ? (core_choice){"NEOVERSEV1", "the CPU is a newer Neoverse V"}
@@ -142,14 +142,24 @@ static void describe(void *handle, core_choice choice, bool is_users, hy_blas *b
                  choice.reason);
         who = ours;
     }
-    snprintf(blas->detail, sizeof blas->detail, "OpenBLAS %s, core type %s (%s)", version, core, who);
+    snprintf(blas->detail, sizeof blas->detail, "OpenBLAS %s, core type %s (%s)", version, core,
+             who);
 }
 
 /* ---- judging ----------------------------------------------------------------------------------- */
 
 double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch) {
-    hy_gemm g = {.m = n, .n = n, .k = n, .a = scratch, .b = scratch + n * n, .c = scratch + 2 * n * n,
-                 .lda = n, .ldb = n, .ldc = n, .alpha = 1, .trans_b = true};
+    hy_gemm g = {.m = n,
+                 .n = n,
+                 .k = n,
+                 .a = scratch,
+                 .b = scratch + n * n,
+                 .c = scratch + 2 * n * n,
+                 .lda = n,
+                 .ldb = n,
+                 .ldc = n,
+                 .alpha = 1,
+                 .trans_b = true};
     double best = 0;
     for (int i = 0; i < calls; i++) {
         double start = hy_clock();
@@ -184,10 +194,11 @@ static void drop_if_slow(hy_blas *blas) {
     if (!is_slow(blas, &library_rate, &own_rate)) return;
     char lost[sizeof blas->detail];
     memcpy(lost, blas->detail, sizeof lost);
-    snprintf(blas->warning, sizeof blas->warning,
-             "%s does %.1f GFLOP/s on one thread and our own matrix product %.1f, so ours is used; try "
-             "the environment variable " CORE_TYPE " (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
-             lost, library_rate * 1e-9, own_rate * 1e-9);
+    snprintf(
+        blas->warning, sizeof blas->warning,
+        "%s does %.1f GFLOP/s on one thread and our own matrix product %.1f, so ours is used; try "
+        "the environment variable " CORE_TYPE " (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
+        lost, library_rate * 1e-9, own_rate * 1e-9);
     snprintf(blas->detail, sizeof blas->detail, "our own matrix product (OpenBLAS was slower)");
     blas->library = NULL;
 }
@@ -204,9 +215,10 @@ static void load_once(void) {
     if (!handle || !find_function(handle, "cblas_sgemm", &blas->library)) {
         blas->library = NULL;
         snprintf(blas->detail, sizeof blas->detail, "our own matrix product (no OpenBLAS found)");
-        snprintf(blas->warning, sizeof blas->warning,
-                 "libopenblas.so.0 was not found: matrix products run on our own code, which is slower; "
-                 "on Debian and Ubuntu install the package libopenblas0");
+        snprintf(
+            blas->warning, sizeof blas->warning,
+            "libopenblas.so.0 was not found: matrix products run on our own code, which is slower; "
+            "on Debian and Ubuntu install the package libopenblas0");
         return;
     }
     void (*set_threads)(int);

@@ -21,9 +21,9 @@ typedef struct hy_gemm {
     bool trans_a, trans_b;
 } hy_gemm;
 
-typedef void (*hy_cblas_sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
-                               const float *a, int lda, const float *b, int ldb, float beta, float *c,
-                               int ldc);
+typedef void (*hy_cblas_sgemm)(int order, int trans_a, int trans_b, int m, int n, int k,
+                               float alpha, const float *a, int lda, const float *b, int ldb,
+                               float beta, float *c, int ldc);
 
 /* What does the products. */
 typedef struct hy_blas {

@@ -9,10 +9,12 @@
 
 /* At most 64 blocks, so partial sums stay small; at least 8 rows each, so folding them is cheap. */
 static inline int64_t hy_block_rows(int64_t rows) { return hy_max64(8, hy_ceil_div(rows, 64)); }
-static inline int64_t hy_block_count(int64_t rows) { return hy_ceil_div(rows, hy_block_rows(rows)); }
+static inline int64_t hy_block_count(int64_t rows) {
+    return hy_ceil_div(rows, hy_block_rows(rows));
+}
 
 /* out (+)= sum over blocks of partial[block * stride + column]. */
-void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride, const hy_tensor *out,
-                         bool accumulate);
+void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
+                         const hy_tensor *out, bool accumulate);
 
 #endif

@@ -14,7 +14,8 @@ static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
     for (int64_t i = 0; i < N; i++) {
         if (tokens[i] >= 0 && tokens[i] < vocabulary) continue;
         return hy_fail(HY_ERR_INPUT, "%s: token %lld is %d, expected 0 to %lld",
-                       hy_op_name(call->kind), (long long)i, tokens[i], (long long)(vocabulary - 1));
+                       hy_op_name(call->kind), (long long)i, tokens[i],
+                       (long long)(vocabulary - 1));
     }
     return HY_OK;
 }
@@ -72,7 +73,8 @@ size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads) {
 }
 
 /* One pass of the radix sort: by 8 bits of the token, stable. */
-static void sort_pass(const int32_t *tokens, int shift, const int32_t *in, int32_t *out, int64_t n) {
+static void sort_pass(const int32_t *tokens, int shift, const int32_t *in, int32_t *out,
+                      int64_t n) {
     int64_t start[257] = {0};
     for (int64_t i = 0; i < n; i++) start[(tokens[in[i]] >> shift & 255) + 1]++;
     for (int d = 0; d < 256; d++) start[d + 1] += start[d];

@@ -42,7 +42,8 @@ static void pass_values(const hy_tensor *src, const hy_tensor *dst, int64_t at, 
     if (src->data == dst->data) return;
     for (int64_t i = 0; i < n; i += MAX_HEAD) {
         int64_t part = hy_min64(MAX_HEAD, n - i);
-        hy_cpu_narrow(dst->dtype, hy_read(src, at + i, part, buffer), hy_element(dst, at + i), part);
+        hy_cpu_narrow(dst->dtype, hy_read(src, at + i, part, buffer), hy_element(dst, at + i),
+                      part);
     }
 }
 
@@ -54,7 +55,8 @@ static void head_norm_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
     const hy_tensor *qkv = &call->t[0], *out = &call->t[3];
-    int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
+    int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
+            D = call->attr.heads.head_dim;
     int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), rows = forward_rows(P);
     float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], in[MAX_HEAD], result[MAX_HEAD];
     const float *wq = hy_read(&call->t[1], 0, D, wq_buffer);
@@ -94,7 +96,8 @@ static void head_norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker)
     (void)worker;
     const hy_op_call *call = run->call;
     const hy_tensor *dout = &call->t[0], *qkv = &call->t[1], *dqkv = &call->t[5];
-    int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
+    int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
+            D = call->attr.heads.head_dim;
     int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), rows = hy_block_rows(N);
     float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], dy_buffer[MAX_HEAD], x_buffer[MAX_HEAD];
     float result[MAX_HEAD];

@@ -53,7 +53,8 @@ static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
 }
 
 /* The row becomes factor * softmax. */
-static void write_softmax(const hy_op_call *call, int64_t first, const row_state *state, double factor) {
+static void write_softmax(const hy_op_call *call, int64_t first, const row_state *state,
+                          double factor) {
     const hy_tensor *logits = &call->t[0];
     float buffer[BLOCK];
     for (int64_t at = 0; at < call->attr.loss.vocab; at += BLOCK) {

@@ -31,8 +31,8 @@ static shape shape_of(const hy_op_call *call) {
     const hy_tensor *a = &call->t[0], *d = &call->t[2];
     shape s = {.M = hy_tensor_height(d), .N = hy_tensor_width(d)};
     s.K = call->attr.matmul.trans_a ? hy_tensor_height(a) : hy_tensor_width(a);
-    for (size_t i = is_narrow(call) ? FIRST_NARROW : 0; i < sizeof tile_sizes / sizeof tile_sizes[0];
-         i++) {
+    for (size_t i = is_narrow(call) ? FIRST_NARROW : 0;
+         i < sizeof tile_sizes / sizeof tile_sizes[0]; i++) {
         s.rows = tile_sizes[i].rows;
         s.cols = tile_sizes[i].cols;
         s.across = hy_ceil_div(s.N, s.cols);
@@ -100,14 +100,20 @@ static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
     int64_t col = task % s.across * s.cols, cols = hy_min64(s.cols, s.N - col);
 
     size_t share = hy_cpu_matmul_workspace(call, 1);
-    hy_cpu_pieces pieces = {.base = share ? (char *)call->workspace.data + share * (size_t)worker : NULL};
+    hy_cpu_pieces pieces = {.base = share ? (char *)call->workspace.data + share * (size_t)worker
+                                          : NULL};
     scratch own = take_scratch(call, &pieces);
     bool is_direct = d->dtype == HY_F32;
     float *tile = is_direct ? (float *)d->data + row * s.N + col : own.d;
     int64_t ld = is_direct ? s.N : cols;
 
-    hy_gemm g = {.m = rows, .n = cols, .c = tile, .ldc = ld, .alpha = call->attr.matmul.alpha,
-                 .trans_a = trans_a, .trans_b = trans_b};
+    hy_gemm g = {.m = rows,
+                 .n = cols,
+                 .c = tile,
+                 .ldc = ld,
+                 .alpha = call->attr.matmul.alpha,
+                 .trans_a = trans_a,
+                 .trans_b = trans_b};
     g.beta = start_tile(call, row, rows, col, cols, tile, ld) ? 1 : 0;
     int64_t depth = a->dtype == HY_F32 && b->dtype == HY_F32 ? s.K : DEPTH;
     for (int64_t k = 0; k < s.K; k += depth) {

@@ -39,8 +39,8 @@ HY_CLONES static float mean_square(const float *x, float shift, int64_t n) {
     return (float)(total / (double)n);
 }
 
-HY_CLONES static void norm_row(const float *x, float mean, float rstd, const float *w, const float *b,
-                               float *y, int64_t n) {
+HY_CLONES static void norm_row(const float *x, float mean, float rstd, const float *w,
+                               const float *b, float *y, int64_t n) {
     if (b) {
         HY_SIMD
         for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * w[i] + b[i];

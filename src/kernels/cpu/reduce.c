@@ -13,8 +13,8 @@ HY_CLONES static void add_to_sums(double *sums, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) sums[i] += (double)x[i];
 }
 
-void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride, const hy_tensor *out,
-                         bool accumulate) {
+void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
+                         const hy_tensor *out, bool accumulate) {
     int64_t C = hy_tensor_count(out);
     for (int64_t at = 0; at < C; at += HY_CPU_RUN) {
         int64_t n = hy_min64(HY_CPU_RUN, C - at);
@@ -57,7 +57,8 @@ static void bias_grad_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_bias_grad(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    int64_t C = hy_tensor_width(&call->t[0]), blocks = hy_block_count(hy_tensor_height(&call->t[0]));
+    int64_t C = hy_tensor_width(&call->t[0]),
+            blocks = hy_block_count(hy_tensor_height(&call->t[0]));
     hy_cpu_for_each(run, blocks * hy_ceil_div(C, STRIPE), bias_grad_task);
     hy_cpu_fold_columns(call->workspace.data, blocks, C, &call->t[1], call->attr.accumulate);
     return HY_OK;

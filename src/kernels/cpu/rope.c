@@ -23,7 +23,8 @@ static void rope_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
     const hy_tensor *qkv = &call->t[0];
-    int64_t heads = call->attr.heads.heads + call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
+    int64_t heads = call->attr.heads.heads + call->attr.heads.kv_heads,
+            D = call->attr.heads.head_dim;
     int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), T = call->attr.heads.seq;
     float direction = call->attr.heads.inverse ? -1 : 1, buffer[MAX_HEAD];
     int64_t rows = rows_per_task(P);

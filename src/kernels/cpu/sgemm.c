@@ -9,10 +9,10 @@
 #include "kernels/cpu/blas.h"
 
 enum {
-    NR = 16,      /* columns of a kernel's piece of c */
-    MR_MAX = 12,  /* rows of it, at most */
-    MC = 96,      /* a multiple of every kernel's MR: 3, 6, 12 */
-    KC = 256,     /* depth of a block: MC * KC * 4 = 96 KB stay in L2 */
+    NR = 16,     /* columns of a kernel's piece of c */
+    MR_MAX = 12, /* rows of it, at most */
+    MC = 96,     /* a multiple of every kernel's MR: 3, 6, 12 */
+    KC = 256,    /* depth of a block: MC * KC * 4 = 96 KB stay in L2 */
     NC = 192
 };
 
@@ -33,16 +33,16 @@ typedef struct kernel {
         memset(sum, 0, sizeof sum);                                                                \
         for (int64_t p = 0; p < k; p++, a += (ROWS), b += NR) {                                    \
             NAME##_vector column[VECTORS];                                                         \
-            _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++)                             \
-                column[v] = *(const NAME##_vector *)(b + v * (LANES));                             \
+            _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++) column[v] =                 \
+                *(const NAME##_vector *)(b + v * (LANES));                                         \
             _Pragma("GCC unroll 16") for (int i = 0; i < (ROWS); i++) {                            \
-                _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++)                         \
-                    sum[i][v] += a[i] * column[v];                                                 \
+                _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++) sum[i][v] +=            \
+                    a[i] * column[v];                                                              \
             }                                                                                      \
         }                                                                                          \
         _Pragma("GCC unroll 16") for (int i = 0; i < (ROWS); i++) {                                \
-            _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++)                             \
-                *(NAME##_vector *)(piece + i * NR + v * (LANES)) = sum[i][v];                      \
+            _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++) *                           \
+                (NAME##_vector *)(piece + i * NR + v * (LANES)) = sum[i][v];                       \
         }                                                                                          \
     }
 

@@ -44,7 +44,8 @@ struct hy_stream {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t has_work, has_room;
-    uint64_t head, tail; /* entries run, entries put; they count on, the ring index is modulo RING */
+    uint64_t head,
+        tail;      /* entries run, entries put; they count on, the ring index is modulo RING */
     double waited; /* seconds spent on ENTRY_WAIT */
     hy_status failure;
     char message[HY_ERROR_MESSAGE_MAX];
@@ -200,8 +201,8 @@ hy_status hy_cpu_stream_create(const hy_stream_options *options, hy_stream **out
     if (!s || !ring) {
         free(s);
         free(ring);
-        return hy_fail(HY_ERR_MEMORY, "stream %s: no memory for its queue of %zu bytes", options->name,
-                       RING * sizeof *ring);
+        return hy_fail(HY_ERR_MEMORY, "stream %s: no memory for its queue of %zu bytes",
+                       options->name, RING * sizeof *ring);
     }
     s->options = *options;
     s->ring = ring;

@@ -10,7 +10,7 @@
 #include "kernels/half.h"
 
 static inline float hy_exp(float x) {
-    const float round = 0x1.8p23f;       /* adding it leaves a whole number in the low bits */
+    const float round = 0x1.8p23f;          /* adding it leaves a whole number in the low bits */
     const uint32_t too_small = 0xc2ae999au; /* -87.3 */
     uint32_t bits = hy_float_bits(x);
     /* 88, for the exponent only: the remainder r then grows with x, and so to infinity */
@@ -36,7 +36,8 @@ static inline float hy_exp(float x) {
  * less exactly). The library's sqrtf may set errno, which keeps loops with it scalar. */
 static inline float hy_sqrt(float x) {
     uint32_t bits = hy_float_bits(x);
-    float r = hy_bits_float(0x5f375a86u - (bits >> 1)); /* 1 / sqrt(x) to 3 %, by halving exponents */
+    float r =
+        hy_bits_float(0x5f375a86u - (bits >> 1)); /* 1 / sqrt(x) to 3 %, by halving exponents */
     float half = 0.5f * x;
     r = r * (1.5f - half * r * r);
     r = r * (1.5f - half * r * r);
