@@ -37,9 +37,26 @@ static hy_status copy_state(hy_trainer *t, bool to_host) {
 
 static int64_t window(const hy_trainer *t) { return t->rules.full_steps + t->rules.correct_steps; }
 
-static double cost(const hy_trainer *t) {
+static double sequences_per_step(const hy_trainer *t) {
+    return (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
+}
+
+/* Enough to see a difference, few enough beside the steps they judge. */
+static int compared_sequences(const hy_trainer *t) {
+    double wanted = 4 * sequences_per_step(t);
+    return wanted < 16 ? 16 : wanted > HY_FORK_SEQUENCES ? HY_FORK_SEQUENCES : (int)wanted;
+}
+
+static double pass_cost(const hy_trainer *t) {
+    return compared_sequences(t) / sequences_per_step(t) / 3;
+}
+
+static double arm_steps(const hy_trainer *t) {
     return (double)(t->settings.phases.fork_windows * window(t));
 }
+
+/* The arm that is thrown away, and three passes over the sequences that are compared. */
+static double cost(const hy_trainer *t) { return arm_steps(t) + 3 * pass_cost(t); }
 
 /* Low confidence is all that is in the way, and there is compute left for it. */
 static bool is_wanted(const hy_trainer *t) {
@@ -47,7 +64,7 @@ static bool is_wanted(const hy_trainer *t) {
     hy_observation seen = {.spent = p->spent / (double)t->steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
     double allowed = t->settings.phases.fork_budget * (double)t->steps_total;
-    double ends_at = (p->spent + 2 * cost(t)) / (double)t->steps_total;
+    double ends_at = (p->spent + cost(t) + arm_steps(t)) / (double)t->steps_total;
     if (!t->fork_state || t->fork.is_open || p->machine.phase != HY_FULL) return false;
     if (p->machine.window < window(t) || p->step < p->next_fork) return false;
     if (p->fork_spent + cost(t) > allowed || ends_at > t->rules.predict_until) return false;
@@ -58,13 +75,12 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
     hy_dtype dtype = t->precision.of[HY_FULL];
     hy_probe probe = {.split = HY_TRAIN,
                       .first = (uint64_t)t->fork.first,
-                      .count = HY_FORK_SEQUENCES,
+                      .count = (uint64_t)compared_sequences(t),
                       .dtype = dtype,
                       .each = each};
-    double step = (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
     HY_TRY(hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe));
-    t->progress.spent += HY_FORK_SEQUENCES / step / 3;
-    t->progress.fork_spent += HY_FORK_SEQUENCES / step / 3;
+    t->progress.spent += pass_cost(t);
+    t->progress.fork_spent += pass_cost(t);
     return HY_OK;
 }
 
@@ -117,21 +133,22 @@ static hy_status open_fork(hy_trainer *t) {
 
 static hy_status close_fork(hy_trainer *t) {
     double without[HY_FORK_SEQUENCES];
+    int count = compared_sequences(t);
     hy_progress *p = &t->progress;
     double gain = 0, fall = 0, square = 0, before = hy_confidence_value(&p->confidence);
     HY_TRY(compare_pass(t, without));
-    for (int i = 0; i < HY_FORK_SEQUENCES; i++) {
-        gain += (without[i] - t->fork.with[i]) / HY_FORK_SEQUENCES;
-        fall += (t->fork.start[i] - without[i]) / HY_FORK_SEQUENCES;
+    for (int i = 0; i < count; i++) {
+        gain += (without[i] - t->fork.with[i]) / count;
+        fall += (t->fork.start[i] - without[i]) / count;
     }
-    for (int i = 0; i < HY_FORK_SEQUENCES; i++) {
+    for (int i = 0; i < count; i++) {
         double off = without[i] - t->fork.with[i] - gain;
-        square += off * off / (HY_FORK_SEQUENCES - 1);
+        square += off * off / (count - 1);
     }
-    double error = sqrt(square / HY_FORK_SEQUENCES);
+    double error = sqrt(square / count);
     hy_confidence_fork(&p->confidence, gain, error);
     /* The run without moves fell by `fall` in these steps: that is what a true step is worth. */
-    double in_steps = fall > error ? gain / fall * cost(t) : 0;
+    double in_steps = fall > error ? gain / fall * arm_steps(t) : 0;
     p->fork_gain_steps += in_steps;
     t->fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;

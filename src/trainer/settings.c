@@ -220,7 +220,7 @@ static const hy_setting table[] = {
      HELP("outer: step length along the velocity.")},
     {KEY("phases.guard_share", "--guard-share", phases.guard_share), NUMBER(0.001, 4, "0.25"),
      HELP("Tokens of a guard pass, as a share of a step's; two passes check a move.")},
-    {KEY("phases.fork_budget", "--fork-budget", phases.fork_budget), NUMBER(0, 0.5, "0.04"),
+    {KEY("phases.fork_budget", "--fork-budget", phases.fork_budget), NUMBER(0, 0.5, "0.05"),
      HELP("Share of the run's compute that paired forks may cost; 0 turns them off.")},
     {KEY("phases.fork_windows", "--fork-windows", phases.fork_windows), INTEGER(1, 8, "2"),
      HELP("Windows that a paired fork compares.")},

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "kernels/cpu/cpu.h"
@@ -14,7 +13,6 @@
 #include "kernels/cpu/stream.h"
 
 #define ALIGNMENT 256
-#define LARGE_PAGE ((size_t)2 << 20)
 
 typedef struct hy_cpu {
     hy_backend backend;
@@ -63,14 +61,11 @@ static hy_status cpu_alloc(hy_backend *b, hy_place place, size_t bytes, void **o
                        hy_place_name(place));
     }
     void *data = NULL;
-    bool is_large = bytes >= LARGE_PAGE;
-    int error = posix_memalign(&data, is_large ? LARGE_PAGE : ALIGNMENT, bytes ? bytes : 1);
+    int error = posix_memalign(&data, ALIGNMENT, bytes ? bytes : ALIGNMENT);
     if (error != 0) {
         return hy_fail(HY_ERR_MEMORY, "%zu bytes of %s memory could not be had: %s", bytes,
                        hy_place_name(place), strerror(error));
     }
-    /* Only a wish: matrices stride over thousands of small pages and would miss in the TLB. */
-    if (is_large) madvise(data, bytes / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
     *out = data;
     return HY_OK;
 }
