@@ -2,9 +2,9 @@
  *
  *   build/bench/op_rates [threads]
  *
- * Matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the same number of
- * threads; ops bound by memory as GB/s of what they must read and write. Each figure is the best of
- * several runs, timed around the queue, on random numbers. */
+ * Matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the same number
+ * of threads; ops bound by memory as GB/s of what they must read and write. Each figure is the best
+ * of several runs, timed around the queue, on random numbers. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void stop(const char *what) {
     exit(EXIT_FAILURE);
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static void *memory(bench *b, size_t bytes) {
     void *data;
@@ -36,7 +36,8 @@ static void *memory(bench *b, size_t bytes) {
     return data;
 }
 
-/* Cheap numbers in [-1, 1): a linear congruence, good enough to keep products from being trivial. */
+/* Cheap numbers in [-1, 1): a linear congruence, good enough to keep products from being
+ * trivial. */
 static hy_tensor numbers(bench *b, hy_dtype dtype, int64_t rows, int64_t cols) {
     hy_tensor t = hy_tensor_2d(NULL, dtype, rows, cols);
     uint32_t state = 1;
@@ -62,7 +63,7 @@ static void release(bench *b, hy_op_call *call) {
     }
 }
 
-/* ---- timing ------------------------------------------------------------------------------------ */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 /* Best seconds of a call over several runs of at least half a second together. */
 static double seconds(bench *b, hy_op_call *call) {
@@ -109,7 +110,7 @@ static double library_seconds(bench *b, const hy_op_call *call) {
     return best;
 }
 
-/* ---- matrix products --------------------------------------------------------------------------- */
+/* ---- matrix products ------------------------------------------------------------------------- */
 
 static void matmul(bench *b, const char *what, hy_dtype dtype, int64_t m, int64_t n, int64_t k,
                    bool trans_a, bool trans_b) {
@@ -145,7 +146,7 @@ static void matmuls(bench *b) {
     matmul(b, "mlp up, gradient of w, bf16", HY_BF16, F, C, N, true, false);
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static void bandwidth(bench *b, const char *what, hy_op_call *call, double bytes) {
     double best = seconds(b, call);

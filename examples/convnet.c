@@ -1,12 +1,11 @@
 /* convnet.c: a small convolutional network of your own, trained by the library.
  *
- * It reads digits drawn into 12 x 12 pixels, at one of nine places, under noise. The network, forward and
- * backward, is plain C below; accumulation, phases, optimizer, guard and metrics are the library's.
- * `convnet none` trains without prediction, for comparison.
+ * It reads digits drawn into 12 x 12 pixels, at one of nine places, under noise. The network,
+ * forward and backward, is plain C below; accumulation, phases, optimizer, guard and metrics are
+ * the library's. `convnet none` trains without prediction, for comparison.
  *   cc convnet.c $(pkg-config --cflags --libs hybrid) -lm -o convnet */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "hybrid.h"
 
@@ -20,7 +19,7 @@
 #define HELD_OUT 2000
 #define FIRST_HELD_OUT (INT64_C(1) << 40) /* numbers of images that training never reaches */
 
-/* ---- images ------------------------------------------------------------------------------------ */
+/* ---- images ---------------------------------------------------------------------------------- */
 
 /* Digits of 5 x 7 dots, a row in five bits. */
 static const unsigned char font[CLASSES][7] = {
@@ -51,7 +50,7 @@ static int draw_image(int64_t number, float pixels[SIZE * SIZE]) {
     return digit;
 }
 
-/* ---- the network ------------------------------------------------------------------------------- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 typedef struct network {
     float conv1[MAPS1 * 9], bias1[MAPS1];
@@ -156,7 +155,7 @@ static void backward_image(const activations *a, int label, double scale) {
                   grads.bias1, NULL);
 }
 
-/* ---- what the library calls -------------------------------------------------------------------- */
+/* ---- what the library calls ------------------------------------------------------------------ */
 
 static int is_right(const activations *a, int label) {
     for (int c = 0; c < CLASSES; c++) {
@@ -200,7 +199,7 @@ static hy_status evaluate(void *user, double *loss_sum, int64_t *counted) {
     return HY_OK;
 }
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static void print_move(void *user, const hy_step_info *info) {
     (void)user;

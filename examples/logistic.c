@@ -1,7 +1,7 @@
 /* logistic.c: logistic regression in a loop of your own, with the library's phases and optimizer.
  *
- * Labels are drawn from a known model, so the program can say how close to the best possible loss it
- * came. `logistic none` trains without prediction, for comparison.
+ * Labels are drawn from a known model, so the program can say how close to the best possible loss
+ * it came. `logistic none` trains without prediction, for comparison.
  *   cc logistic.c $(pkg-config --cflags --libs hybrid) -lm -o logistic */
 #include <math.h>
 #include <stdio.h>

@@ -31,7 +31,7 @@ static inline void rig_destroy(rig *r) {
     r->backend->destroy(r->backend);
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static inline double real_at(const hy_tensor *t, int64_t i) {
     switch (t->dtype) {
@@ -62,7 +62,7 @@ static inline int64_t roll(dice *d, int64_t low, int64_t high) { /* in [low, hig
     return low + (int64_t)hy_rng_below(d->seed, HY_RNG_TEST, d->next++, (uint64_t)(high - low + 1));
 }
 
-/* ---- trials ------------------------------------------------------------------------------------ */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 typedef struct trial {
     hy_op_call call;  /* for the backend */
@@ -156,9 +156,17 @@ static inline hy_status rig_try(rig *r, const hy_op_call *call) {
 
 static inline void rig_run(rig *r, const hy_op_call *call) { must(rig_try(r, call)); }
 
-/* ---- comparing --------------------------------------------------------------------------------- */
+/* Runs a trial on the backend and by the reference. */
+static inline void rig_run_both(rig *r, trial *t) {
+    t->exact.attr = t->call.attr;
+    rig_run(r, &t->call);
+    reference_run(&t->exact);
+}
 
-/* Norm of the difference over norm of what is expected. NaN and infinity count as infinitely wrong. */
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+/* Norm of the difference over norm of what is expected. NaN and infinity count as infinitely
+ * wrong. */
 static inline double distance(const hy_tensor *t, const double *expected) {
     double wrong = 0, size = 0;
     for (int64_t i = 0; i < hy_tensor_count(t); i++) {
@@ -188,8 +196,8 @@ static inline void trial_check(const trial *t, int at, double factor) {
                   hy_dtype_name(t->call.t[at].dtype), found, allowed);
 }
 
-/* The types a test goes through: each alone, then a mixture drawn per tensor. Under the thread sanitizer
- * loops are tens of times slower and ops run on one thread, so one type will do there. */
+/* The types a test goes through: each alone, then a mixture drawn per tensor. Under the thread
+ * sanitizer loops are tens of times slower and ops run on one thread, so one type will do there. */
 #if defined(__SANITIZE_THREAD__)
 enum { MIXTURES = 1, PURE_TYPES = 1 };
 #else
@@ -199,5 +207,15 @@ static inline hy_dtype pick_dtype(int mixture, dice *d) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
     return mixture < 3 ? reals[mixture] : reals[roll(d, 0, 2)];
 }
+
+/* A test that goes through mixtures of types [low, high), in one process: making a backend takes
+ * longer than most of them. */
+#define EACH_MIXTURE(name, low, high)                                                              \
+    static void name##_in(int mixture);                                                            \
+    START_TEST(name) {                                                                             \
+        for (int mixture = (low); mixture < (high); mixture++) name##_in(mixture);                 \
+    }                                                                                              \
+    END_TEST                                                                                       \
+    static void name##_in(int mixture)
 
 #endif

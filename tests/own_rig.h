@@ -1,5 +1,5 @@
-/* own_rig.h: what the tests of the caller's own loops and models share: a configuration for short runs,
- * and logistic regression on samples drawn by number from a known model. */
+/* own_rig.h: what the tests of the caller's own loops and models share: a configuration for short
+ * runs, and logistic regression on samples drawn by number from a known model. */
 #ifndef HY_TESTS_OWN_RIG_H
 #define HY_TESTS_OWN_RIG_H
 
@@ -32,7 +32,7 @@ static double probability(const logistic *m, const double *x) {
     return 1 / (1 + exp(-logit));
 }
 
-/* Sum of losses of samples [first, first + count); adds scale times its gradient unless it is NULL. */
+/* Sum of losses of samples [first, first + count); adds scale times its gradient to `into`. */
 static double loss_sum(const logistic *m, int64_t first, int64_t count, double scale,
                        logistic *into) {
     double loss = 0, x[FEATURES];
@@ -55,8 +55,8 @@ static double held_out_loss(const logistic *m) {
     return loss_sum(m, HELD_OUT_FIRST, HELD_OUT_COUNT, 1, NULL) / HELD_OUT_COUNT;
 }
 
-/* A configuration for short runs that no preset or profile shines through; `pairs` are further keys and
- * values, ended by NULL. */
+/* A configuration for short runs that no preset or profile shines through; `pairs` are further
+ * keys and values, ended by NULL. */
 static hy_config *config_with(const char *const *pairs) {
     static const char *const usual[][2] = {
         {"steps", "200"},

@@ -1,4 +1,5 @@
-/* reference.h: every op once more, in plain loops and double precision, to test the fast ones against.
+/* reference.h: every op once more, in plain loops and double precision, to test the fast ones
+ * against.
  *
  * reference_run takes a call whose real tensors are all double (integers stay int32) and follows
  * kernels.h word for word, as simply as can be. Its backward ops are checked against finite
@@ -20,7 +21,7 @@ static inline void reference_put(const hy_op_call *c, double *out, double value)
     *out = c->attr.accumulate ? *out + value : value;
 }
 
-/* ---- matmul and sums --------------------------------------------------------------------------- */
+/* ---- matmul and sums ------------------------------------------------------------------------- */
 
 static inline void reference_matmul(const hy_op_call *c) {
     const double *a = reference_data(c, 0), *b = reference_data(c, 1), *bias = reference_data(c, 3);
@@ -61,7 +62,7 @@ static inline void reference_reduce(const hy_op_call *c) {
     reference_put(c, reference_data(c, 1), sum);
 }
 
-/* ---- norms ------------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 static inline void reference_norm(const hy_op_call *c) {
     const double *w = reference_data(c, 1), *bias = reference_data(c, 2);
@@ -153,7 +154,7 @@ static inline void reference_head_norm_bwd(const hy_op_call *c) {
     free(sum);
 }
 
-/* ---- positions and attention ------------------------------------------------------------------- */
+/* ---- positions and attention ----------------------------------------------------------------- */
 
 static inline void reference_rope(const hy_op_call *c) {
     int64_t heads = c->attr.heads.heads + c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
@@ -250,7 +251,7 @@ static inline void reference_attention_bwd(const hy_op_call *c) {
     free(p);
 }
 
-/* ---- activations ------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 static inline double reference_gelu(double x) {
     return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
@@ -291,7 +292,7 @@ static inline void reference_swiglu(const hy_op_call *c) {
     }
 }
 
-/* ---- embedding and loss ------------------------------------------------------------------------ */
+/* ---- embedding and loss ---------------------------------------------------------------------- */
 
 static inline void reference_embed(const hy_op_call *c) {
     const int32_t *tokens = c->t[0].data;
@@ -339,7 +340,7 @@ static inline void reference_cross_entropy(const hy_op_call *c) {
     }
 }
 
-/* ---- optimizer --------------------------------------------------------------------------------- */
+/* ---- optimizer ------------------------------------------------------------------------------- */
 
 static inline void reference_clip(const hy_op_call *c) {
     double norm = sqrt(*reference_data(c, 0)), grad_scale = (double)c->attr.clip.grad_scale;
@@ -376,7 +377,7 @@ static inline void reference_cast(const hy_op_call *c) {
     }
 }
 
-/* ---- all of them ------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static inline void reference_run(const hy_op_call *c) {
     static void (*const table[HY_OP_COUNT])(const hy_op_call *) = {

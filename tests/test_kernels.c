@@ -1,9 +1,10 @@
-/* test_kernels.c: the small things under the ops: 16-bit floats, exp, our own sgemm, the check of calls. */
+/* test_kernels.c: the small things under the ops: 16-bit floats, exp, our own sgemm, the check of
+ * calls. */
 #include "kernel_rig.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/vector_math.h"
 
-/* ---- 16-bit floats ----------------------------------------------------------------------------- */
+/* ---- 16-bit floats --------------------------------------------------------------------------- */
 
 START_TEST(every_bf16_and_fp16_pattern_survives_the_way_to_fp32_and_back) {
     for (uint32_t h = 0; h < 65536; h++) {
@@ -37,7 +38,8 @@ START_TEST(fp16_patterns_have_the_value_of_their_parts) {
 }
 END_TEST
 
-/* Between two neighbours: below the middle goes down, above goes up, the middle goes to the even one. */
+/* Between two neighbours: below the middle goes down, above goes up, the middle goes to the even
+ * one. */
 START_TEST(rounding_is_to_nearest_and_ties_go_to_even) {
     for (uint32_t h = 0; h < 0x7bff; h++) { /* up to the largest finite fp16 */
         double low = (double)hy_f16_to_f32((uint16_t)h),
@@ -68,7 +70,7 @@ START_TEST(numbers_too_large_become_infinity) {
 }
 END_TEST
 
-/* ---- exp --------------------------------------------------------------------------------------- */
+/* ---- exp ------------------------------------------------------------------------------------- */
 
 START_TEST(exp_is_within_two_units_in_the_last_place) {
     double worst = 0;
@@ -107,7 +109,7 @@ START_TEST(square_roots_are_within_one_unit_in_the_last_place) {
 }
 END_TEST
 
-/* ---- sgemm ------------------------------------------------------------------------------------- */
+/* ---- sgemm ----------------------------------------------------------------------------------- */
 
 static void check_sgemm(const hy_blas *blas, int variant, int64_t m, int64_t n, int64_t k) {
     trial t = trial_begin(HY_OP_MATMUL, (uint64_t)(m + n + k));
@@ -160,7 +162,7 @@ START_TEST(the_blas_says_what_it_is) {
 }
 END_TEST
 
-/* ---- the check of calls ------------------------------------------------------------------------ */
+/* ---- the check of calls ---------------------------------------------------------------------- */
 
 static float some[64];
 

@@ -1,4 +1,5 @@
-/* test_kernels_adamw.c: the optimizer's ops: clipping, the AdamW step, and its stochastic rounding. */
+/* test_kernels_adamw.c: the optimizer's ops: clipping, the AdamW step, and its stochastic
+ * rounding. */
 #include "kernel_rig.h"
 #include "kernels/cpu/blas.h"
 
@@ -187,7 +188,7 @@ START_TEST(fp16_rounding_covers_subnormals_and_the_largest_numbers) {
 }
 END_TEST
 
-/* ---- clipping ---------------------------------------------------------------------------------- */
+/* ---- clipping -------------------------------------------------------------------------------- */
 
 static void clip(double total, float max_norm, float grad_scale, float result[2]) {
     hy_op_call call = {.kind = HY_OP_CLIP, .attr.clip = {max_norm, grad_scale}};

@@ -1,4 +1,5 @@
-/* test_kernels_reference.c: the reference's backward ops against finite differences of its forward ops.
+/* test_kernels_reference.c: the reference's backward ops against finite differences of its forward
+ * ops.
  *
  * The scalar is L = sum(dy * out) with random dy. Each input element is moved both ways by a small
  * step; in double precision the quotient is good to about nine digits. */
@@ -13,8 +14,8 @@ static double weighted_sum(const hy_tensor *out, const double *dy) {
     return sum;
 }
 
-/* dL/d(tensor `input`) of a forward call by central differences. `out` is the position of the result;
- * what is in place is restored before each run. */
+/* dL/d(tensor `input`) of a forward call by central differences. `out` is the position of the
+ * result; what is in place is restored before each run. */
 static double *differences(hy_op_call *forward, int input, int out, const double *dy) {
     int64_t count = hy_tensor_count(&forward->t[input]);
     double *gradient = malloc((size_t)count * sizeof *gradient);
@@ -44,7 +45,8 @@ static void check_gradient(const hy_op_call *backward, int at, hy_op_call *forwa
     free(expected);
 }
 
-/* The backward call takes over tensors of the forward call: pairs {backward, forward}, ended by -1. */
+/* The backward call takes over tensors of the forward call: pairs {backward, forward}, ended by
+ * -1. */
 static void share(trial *backward, const trial *forward, const int (*pairs)[2]) {
     backward->exact.attr = forward->exact.attr;
     for (; (*pairs)[0] >= 0; pairs++) {

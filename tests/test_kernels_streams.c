@@ -1,4 +1,5 @@
-/* test_kernels_streams.c: streams and events of the CPU backend, its memory, and what it tells of itself.
+/* test_kernels_streams.c: streams and events of the CPU backend, its memory, and what it tells of
+ * itself.
  *
  * Random delays before every queued item make orders that only happen to hold fail; the thread
  * sanitizer watches the same tests. */
@@ -45,7 +46,7 @@ static void put_failure(hy_stream *s) {
     must(cpu->enqueue(s, &call));
 }
 
-/* ---- order ------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 START_TEST(a_stream_runs_its_items_in_order) {
     hy_stream *s = stream("order");
@@ -183,7 +184,7 @@ START_TEST(a_full_queue_makes_the_caller_wait_and_loses_nothing) {
 }
 END_TEST
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 START_TEST(a_failure_stays_on_its_stream_until_sync_reports_it) {
     hy_stream *s = stream("fails"), *other = stream("other");
@@ -223,7 +224,7 @@ START_TEST(the_first_of_two_failures_is_the_one_reported) {
 }
 END_TEST
 
-/* ---- memory and facts -------------------------------------------------------------------------- */
+/* ---- memory and facts ------------------------------------------------------------------------ */
 
 START_TEST(memory_is_aligned_and_apart_in_every_place) {
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_HOST};

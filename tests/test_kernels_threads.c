@@ -170,7 +170,8 @@ START_TEST(every_op_of_a_training_step_gives_the_same_bits_with_any_number_of_th
 }
 END_TEST
 
-/* Shapes where attention backward deals out its tiles in other ways: many units, few, a single one. */
+/* Shapes where attention backward deals out its tiles in other ways: many units, few, a single
+ * one. */
 START_TEST(attention_backward_does_not_depend_on_how_its_tiles_are_dealt_out) {
     static const int32_t shapes[][4] = {{1, 700, 1, 1}, {1, 90, 6, 2}, {17, 20, 4, 2}};
     for (int i = 0; i < 6; i++) {

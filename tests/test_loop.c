@@ -16,7 +16,7 @@ static hy_loop *new_loop(const char *const *pairs) {
     return loop;
 }
 
-/* ---- driving a loop ---------------------------------------------------------------------------- */
+/* ---- driving a loop -------------------------------------------------------------------------- */
 
 typedef struct tally {
     int64_t next; /* sample */
@@ -77,7 +77,7 @@ static hy_loop_step run_until(hy_loop *loop, hy_phase phase, tally *t) {
     }
 }
 
-/* ---- learning ---------------------------------------------------------------------------------- */
+/* ---- learning -------------------------------------------------------------------------------- */
 
 START_TEST(logistic_regression_learns_with_every_predictor) {
     static const char *const kinds[] = {"none", "outer", "line", "lsq"};
@@ -136,13 +136,55 @@ START_TEST(updates_are_adamw_with_clipping_and_decay_on_matrices) {
 }
 END_TEST
 
-/* ---- moves ------------------------------------------------------------------------------------- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 static double length_between(const logistic *a, const logistic *b) {
     double square = 0;
     for (int j = 0; j < FEATURES; j++) square += pow(a->weights[j] - b->weights[j], 2);
     return sqrt(square + pow(a->bias[0] - b->bias[0], 2));
 }
+
+/* predict_from is a tenth of 200: step 20 completes it and is the first of the window. */
+START_TEST(a_window_begins_at_the_weights_before_its_first_step) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    tally t = {0};
+    for (int done = 0; done < 19; done++) {
+        hy_loop_step step = next_step(loop);
+        honest_step(loop, &step, &t);
+    }
+    logistic first = learned;
+    hy_loop_step step = run_until(loop, HY_PREDICT, &t);
+    ck_assert_int_eq(step.step, 19 + 8);
+    ck_assert_mem_eq(loop->slot[0], first.weights, sizeof first.weights);
+    ck_assert_mem_ne(learned.weights, first.weights, sizeof first.weights);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(clearing_a_slot_clears_it_whatever_the_weights_hold) {
+    float theta[2] = {NAN, INFINITY}, slot[2] = {1, 2};
+    hy_formula_block block = {.theta = theta, .slot = {slot, NULL}, .count = 2};
+    hy_formula clear = {.target = 0};
+    hy_formula_run(&clear, &block, (hy_noise_key){0});
+    ck_assert(slot[0] == 0 && slot[1] == 0);
+}
+END_TEST
+
+/* The margin for first moves is 5 % of the loss; with a history the guard knows better. */
+START_TEST(the_guard_learns_what_moves_cost) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    tally t = {0};
+    hy_loop_outcome done;
+    for (int i = 0; i < 7; i++) {
+        run_until(loop, HY_PREDICT, &t);
+        must(hy_loop_propose(loop));
+        double after = i < 6 ? 1 + 0.001 * (i % 3) : 1.03;
+        must(hy_loop_judge(loop, 1, after, &done));
+        ck_assert_int_eq(done.was_accepted, i < 6);
+    }
+    hy_loop_destroy(loop);
+}
+END_TEST
 
 START_TEST(a_rejected_move_restores_the_weights_bit_for_bit) {
     static const double after[] = {100, NAN, INFINITY};
@@ -215,7 +257,7 @@ START_TEST(a_move_is_scaled_to_max_predict_steps) {
 }
 END_TEST
 
-/* Weights are set by hand on a straight line (the learning rate is 0), and read off it further on. */
+/* Weights are set by hand on a straight line (the learning rate is 0) and read off further on. */
 START_TEST(least_squares_reads_a_straight_line_ahead) {
     hy_loop *loop = new_loop(KEYS("predictor", "lsq", "lr", "0", "max_predict_steps", "7"));
     hy_loop_step step;
@@ -288,7 +330,31 @@ START_TEST(a_random_move_is_as_long_as_the_outer_one_and_goes_elsewhere) {
 }
 END_TEST
 
-/* ---- trouble ----------------------------------------------------------------------------------- */
+START_TEST(every_random_move_has_a_direction_of_its_own) {
+    hy_loop *loop = new_loop(KEYS("predictor", "random"));
+    tally t = {0};
+    logistic moves[2];
+    for (int i = 0; i < 2; i++) {
+        run_until(loop, HY_PREDICT, &t);
+        logistic before = learned;
+        must(hy_loop_propose(loop));
+        must(hy_loop_judge(loop, 1, 1, NULL));
+        for (int j = 0; j < FEATURES; j++) {
+            moves[i].weights[j] = learned.weights[j] - before.weights[j];
+        }
+    }
+    double dot = 0, a = 0, b = 0;
+    for (int j = 0; j < FEATURES; j++) {
+        dot += moves[0].weights[j] * moves[1].weights[j];
+        a += moves[0].weights[j] * moves[0].weights[j];
+        b += moves[1].weights[j] * moves[1].weights[j];
+    }
+    ck_assert_double_lt(dot / sqrt(a * b), 0.9);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* ---- trouble --------------------------------------------------------------------------------- */
 
 /* Asserts `steps` Full steps with Predict cooling down; runs them. */
 static void assert_cooling(hy_loop *loop, tally *t, int steps, const char *reason) {
@@ -383,7 +449,7 @@ START_TEST(twenty_skipped_updates_in_a_row_end_the_run) {
 }
 END_TEST
 
-/* ---- order and compute ------------------------------------------------------------------------- */
+/* ---- order and compute ----------------------------------------------------------------------- */
 
 static hy_status call(hy_loop *loop, hy_loop_turn turn) {
     hy_loop_step step;
@@ -522,12 +588,16 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, logistic_regression_learns_with_every_predictor, 0, 4);
     tcase_add_loop_test(tests, two_runs_give_the_same_bits, 0, 2);
     tcase_add_test(tests, updates_are_adamw_with_clipping_and_decay_on_matrices);
+    tcase_add_test(tests, a_window_begins_at_the_weights_before_its_first_step);
+    tcase_add_test(tests, clearing_a_slot_clears_it_whatever_the_weights_hold);
+    tcase_add_test(tests, the_guard_learns_what_moves_cost);
     tcase_add_test(tests, a_rejected_move_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, an_accepted_move_is_the_predictors_formula);
     tcase_add_test(tests, a_move_is_scaled_to_max_predict_steps);
     tcase_add_test(tests, least_squares_reads_a_straight_line_ahead);
     tcase_add_loop_test(tests, frozen_and_paid_move_nothing, 0, 2);
     tcase_add_test(tests, a_random_move_is_as_long_as_the_outer_one_and_goes_elsewhere);
+    tcase_add_test(tests, every_random_move_has_a_direction_of_its_own);
     tcase_add_test(tests, a_rejection_leads_to_full_and_a_cooldown_that_doubles);
     tcase_add_test(tests, numbers_that_are_not_finite_skip_the_update);
     tcase_add_loop_test(tests, a_divergence_in_correct_takes_the_last_move_back, 0, 2);

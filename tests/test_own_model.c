@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "kernels/half.h"
 
-/* ---- the model --------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 typedef struct task {
     int64_t samples; /* in a micro-batch */
@@ -77,7 +77,7 @@ static hy_own_summary train(const char *const *pairs) {
     return summary;
 }
 
-/* ---- learning ---------------------------------------------------------------------------------- */
+/* ---- learning -------------------------------------------------------------------------------- */
 
 START_TEST(an_own_model_learns_with_and_without_prediction) {
     hy_own_summary s = train(KEYS("predictor", _i ? "outer" : "none"));
@@ -116,7 +116,7 @@ START_TEST(guard_passes_look_at_the_same_fresh_data_twice) {
 }
 END_TEST
 
-/* ---- accumulation ------------------------------------------------------------------------------ */
+/* ---- accumulation ---------------------------------------------------------------------------- */
 
 /* Micro-batches of 8, 16, 24 and 32 samples, four to a step of 80. */
 static hy_status uneven_backward(void *user, int64_t batch, double scale, double *sum,
@@ -152,7 +152,7 @@ START_TEST(every_target_weighs_the_same_whatever_the_split) {
 }
 END_TEST
 
-/* Gradients known by hand: micro-batch i gives counted = i + 1 and a sum of gradients of 6 (i + 1)^2. */
+/* Gradients known by hand: a micro-batch that counts c targets has a sum of gradients of 6 c^2. */
 static hy_status known_backward(void *user, int64_t batch, double scale, double *sum,
                                 int64_t *counted) {
     (void)user;
@@ -177,7 +177,7 @@ START_TEST(without_normalize_the_means_of_micro_batches_are_summed) {
 }
 END_TEST
 
-/* ---- precision --------------------------------------------------------------------------------- */
+/* ---- precision ------------------------------------------------------------------------------- */
 
 static bool is_bf16(const logistic *m) {
     for (int j = 0; j < FEATURES; j++) {
@@ -261,7 +261,7 @@ START_TEST(gradients_that_overflow_at_every_scale_end_the_run) {
 }
 END_TEST
 
-/* ---- the optimizer's state in Predict ----------------------------------------------------------- */
+/* ---- the optimizer's state in Predict -------------------------------------------------------- */
 
 #define STATE_BYTES (2 * (FEATURES + 1) * sizeof(float))
 
@@ -295,7 +295,71 @@ START_TEST(lossy_strategies_stay_close) {
 }
 END_TEST
 
-/* ---- stopping and failing ----------------------------------------------------------------------- */
+/* With a first gradient, the optimizer takes a step of the length of the learning rate. */
+static void assert_first_step_length(void *user, const hy_step_info *info) {
+    static bool was_move;
+    float *bias = user;
+    if (was_move) ck_assert_double_eq_tol(fabs(learned.bias[0] - *bias) / info->lr, 1, 1e-3);
+    was_move = info->phase == HY_PREDICT;
+    *bias = learned.bias[0];
+}
+
+START_TEST(drop_restarts_the_bias_correction) {
+    float bias;
+    hy_config *config = config_with(KEYS("predictor", "outer", "offload_strategy", "drop"));
+    hy_observer observer = {.user = &bias, .on_step = assert_first_step_length};
+    hy_own_summary s;
+    must(hy_train_own(config, &model, &observer, &s));
+    ck_assert_int_ge(s.moves, 10);
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* One element swings by 1, its neighbour has a small steady gradient that is missing right after
+ * each move: if its v came back as zero, the step would be m / eps. */
+static hy_status lopsided_backward(void *user, int64_t batch, double scale, double *sum,
+                                   int64_t *counted) {
+    static int64_t forwards_before;
+    const task *t = user;
+    gradient.weights[0] += (float)scale * (batch % 2 ? 1 : -1);
+    gradient.weights[1] += t->forwards == forwards_before ? (float)scale * 0.0015f : 0;
+    forwards_before = t->forwards;
+    *sum = 1;
+    *counted = 1;
+    return HY_OK;
+}
+
+static hy_status constant_forward(void *user, int64_t batch, double *sum, int64_t *counted) {
+    task *t = user;
+    (void)batch;
+    t->forwards++;
+    *sum = 1;
+    *counted = 1;
+    return HY_OK;
+}
+
+static void assert_short_steps(void *user, const hy_step_info *info) {
+    float *before = user;
+    double length = fabs(learned.weights[1] - *before);
+    if (info->phase != HY_PREDICT) ck_assert_double_lt(length, 1.5 * info->lr + 1e-6);
+    *before = learned.weights[1];
+}
+
+START_TEST(compressed_state_never_makes_a_long_step) {
+    float before = 0;
+    hy_config *config = config_with(KEYS("predictor", "outer", "offload_strategy", "compress"));
+    hy_observer observer = {.user = &before, .on_step = assert_short_steps};
+    hy_own_model lopsided = model;
+    hy_own_summary s;
+    lopsided.backward = lopsided_backward;
+    lopsided.forward = constant_forward;
+    must(hy_train_own(config, &lopsided, &observer, &s));
+    ck_assert_int_ge(s.moves, 10);
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* ---- stopping and failing -------------------------------------------------------------------- */
 
 START_TEST(a_callback_that_fails_ends_the_run_with_its_status) {
     hy_config *config = config_with(KEYS("predictor", "outer"));
@@ -341,7 +405,7 @@ START_TEST(wrong_models_are_refused_with_a_reason) {
 }
 END_TEST
 
-/* ---- the record -------------------------------------------------------------------------------- */
+/* ---- the record ------------------------------------------------------------------------------ */
 
 static double number_in(const hy_json *json, const hy_json_node *object, const char *key) {
     double value;
@@ -481,6 +545,8 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, gradients_that_overflow_at_every_scale_end_the_run);
     tcase_add_loop_test(tests, moving_the_optimizer_state_away_changes_no_bit, 0, 2);
     tcase_add_loop_test(tests, lossy_strategies_stay_close, 0, 2);
+    tcase_add_test(tests, drop_restarts_the_bias_correction);
+    tcase_add_test(tests, compressed_state_never_makes_a_long_step);
     tcase_add_test(tests, a_callback_that_fails_ends_the_run_with_its_status);
     tcase_add_test(tests, wrong_models_are_refused_with_a_reason);
     tcase_add_test(tests, a_run_leaves_metrics_and_a_summary);

@@ -1,4 +1,5 @@
-/* half.h: bf16 and fp16 as a GPU rounds them: to nearest, ties to even, subnormals kept, NaN stays NaN. */
+/* half.h: bf16 and fp16 as a GPU rounds them: to nearest, ties to even, subnormals kept, NaN stays
+ * NaN. */
 #ifndef HY_KERNELS_HALF_H
 #define HY_KERNELS_HALF_H
 

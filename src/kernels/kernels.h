@@ -202,7 +202,7 @@ struct hy_backend {
 };
 
 typedef struct hy_cpu_options {
-    int threads;            /* 0: all cores this process may use */
+    int threads;            /* 0: all cores this process may use; 64 at most */
     int delay_microseconds; /* tests: each queued item waits a random time up to this first */
     uint64_t delay_seed;
 } hy_cpu_options;

@@ -1,8 +1,9 @@
 /* ops.c: the op table written down as data, and the check that reads it.
  *
- * Each tensor of each op has a name, the types it may have and its shape in letters. A letter stands
- * for one length; the first tensor that shows it sets it, unless the attributes do. An op's rules
- * that letters cannot say (which tensors must alias nothing, ranges of attributes) follow in code. */
+ * Each tensor of each op has a name, the types it may have and its shape in letters. A letter
+ * stands for one length; the first tensor that shows it sets it, unless the attributes do. An op's
+ * rules that letters cannot say (which tensors must alias nothing, ranges of attributes) follow in
+ * code. */
 #include "kernels/ops.h"
 
 #include <stdio.h>
@@ -21,9 +22,10 @@ enum {
     FILLABLE = ANY_REAL | 1 << HY_F64 | 1 << HY_I32
 };
 
-/* Shapes: one letter, the number of elements; two, rows (all leading dimensions) and columns.
- * "*" takes any shape; "=" the same number of elements as tensor 0. Letters set by attributes:
- * P (H+2K)D, Q H D, D head size, I H+K, L B H T, R B T. G is 2F. X and V are free or at least. */
+/* Shapes: one letter, the number of elements; two, rows (all leading dimensions) and columns. "*"
+ * takes any shape; "=" the same number of elements as tensor 0. Letters set by attributes: P
+ * (H+2K)D, Q H D, D head size, I H+K, L B H T, R B T. Others are as in tensor.h; G is 2F, X the
+ * rows of a table of positions. */
 typedef struct tensor_rule {
     const char *name;
     const char *shape;
@@ -131,7 +133,7 @@ int64_t hy_attention_pairs(int64_t seq, int64_t window) {
     return window * (window + 1) / 2 + (seq - window) * window;
 }
 
-/* ---- the check --------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 /* Lengths that letters stand for; 0: not yet known. */
 typedef struct lengths {
@@ -302,11 +304,10 @@ static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
     return wrong_shape(call, gate_up, expected);
 }
 
-static hy_status check_embed(const hy_op_call *call, int wte, int wpe) {
+static hy_status check_positions(const hy_op_call *call, int wpe) {
     int64_t T = call->attr.embed.seq;
     char expected[64];
     if (!call->t[wpe].data) return HY_OK;
-    (void)wte;
     if (T < 1)
         return hy_fail(HY_ERR_INPUT, "%s: seq is %lld, expected at least 1", hy_op_name(call->kind),
                        (long long)T);
@@ -333,8 +334,8 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_GELU_BWD: return check_alias(call, 0, 2);
     case HY_OP_SWIGLU: return check_swiglu(call, 0, 1);
     case HY_OP_SWIGLU_BWD: HY_TRY(check_alias(call, 1, 2)); return check_swiglu(call, 1, 0);
-    case HY_OP_EMBED: return check_embed(call, 1, 2);
-    case HY_OP_EMBED_BWD: return check_embed(call, 2, 3);
+    case HY_OP_EMBED: return check_positions(call, 2);
+    case HY_OP_EMBED_BWD: return check_positions(call, 3);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
     default: return HY_OK;
     }
@@ -364,7 +365,7 @@ hy_status hy_op_check(const hy_op_call *call) {
     return check_rules_of_kind(call);
 }
 
-/* ---- accounting -------------------------------------------------------------------------------- */
+/* ---- accounting ------------------------------------------------------------------------------ */
 
 double hy_op_flops(const hy_op_call *call) {
     const hy_tensor *t = call->t;

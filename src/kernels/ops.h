@@ -1,7 +1,7 @@
 /* ops.h: what is true of every op whatever backend runs it: names of its tensors, and a check.
  *
- * The check compares kind, shapes, types and attributes of a call with the op table of kernels.h and
- * says in words what is wrong. Backends call it first and add what only they cannot do. Leading
+ * The check compares kind, shapes, types and attributes of a call with the op table of kernels.h
+ * and says in words what is wrong. Backends call it first and add what only they cannot do. Leading
  * dimensions of a tensor may be split: (B,T,C) serves where (N,C) is asked for. */
 #ifndef HY_KERNELS_OPS_H
 #define HY_KERNELS_OPS_H
@@ -24,7 +24,8 @@ static inline int64_t hy_tensor_height(const hy_tensor *t) {
     return n;
 }
 
-/* Query-key pairs that attention looks at in one sequence and one head, document masks not counted. */
+/* Query-key pairs that attention looks at in one sequence and one head, document masks not
+ * counted. */
 int64_t hy_attention_pairs(int64_t seq, int64_t window);
 
 #endif

@@ -1,7 +1,7 @@
 /* loop.c: making a loop, and which step comes next. See loop.h.
  *
- * A step's outcome is taken into the phase machine when the next step is asked for, not before: what
- * hy_loop_spend adds in between then counts, and Predict never begins past predict_until. */
+ * A step's outcome is taken into the phase machine when the next step is asked for, not before:
+ * what hy_loop_spend adds in between then counts, and Predict never begins past predict_until. */
 #include "trainer/loop.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-/* Units of compute are sums of thirds: a budget is spent when nothing but rounding is left of it. */
+/* Compute is a sum of thirds: it is spent when nothing but rounding is left of the budget. */
 #define SPENT_ROUNDING 1e-9
 #define MEMORY_ALIGNMENT 64
 
@@ -37,7 +37,7 @@ hy_status hy_loop_expect(const hy_loop *loop, hy_loop_turn turn) {
 
 bool hy_loop_is_over(const hy_loop *loop) { return loop->spent >= loop->budget - SPENT_ROUNDING; }
 
-/* ---- parameters and memory --------------------------------------------------------------------- */
+/* ---- parameters and memory ------------------------------------------------------------------- */
 
 static hy_status check_parameter(const hy_parameter *p, int32_t index, int64_t *elements) {
     if (!p->name || !p->name[0]) {
@@ -121,7 +121,7 @@ void hy_loop_run(hy_loop *loop, const hy_formulas *formulas) {
     }
 }
 
-/* ---- rules ------------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
     if (s->train.steps < 1) {
@@ -188,7 +188,7 @@ static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
     return HY_OK;
 }
 
-/* ---- the handle -------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
 static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_parameter *parameters,
                         int32_t count) {
@@ -221,7 +221,7 @@ void hy_loop_destroy(hy_loop *loop) {
     free(loop);
 }
 
-/* ---- the next step ----------------------------------------------------------------------------- */
+/* ---- the next step --------------------------------------------------------------------------- */
 
 static void take_news(hy_loop *loop) {
     if (!loop->has_news) return;

@@ -1,9 +1,10 @@
-/* loop.h: phases, optimizer and predictor over arrays that the caller owns: inside the trainer room only.
+/* loop.h: phases, optimizer and predictor over arrays that the caller owns: inside the trainer
+ * room only.
  *
- * The state behind hy_loop_* (hybrid.h, section 5b), and the few calls that hy_train_own needs beyond
- * it. All memory is taken at creation. Always true between calls: `turn` names the only call that may
- * come next; weights hold a candidate only while it is hy_loop_judge's turn, and the snapshot then holds
- * what they were, bit for bit. */
+ * The state behind hy_loop_* (hybrid.h, section 5b), and the few calls that hy_train_own needs
+ * beyond it. All memory is taken at creation. Always true between calls: `turn` names the only
+ * call that may come next; weights hold a candidate only while it is hy_loop_judge's turn, and the
+ * snapshot then holds what they were, bit for bit. */
 #ifndef HY_TRAINER_LOOP_H
 #define HY_TRAINER_LOOP_H
 
@@ -87,7 +88,7 @@ void hy_loop_adamw_step(hy_loop *loop, double grad_scale, double norm);
 void hy_loop_begin_window(hy_loop *loop);   /* where one begins with the step in progress */
 void hy_loop_observe_window(hy_loop *loop); /* after its update */
 void hy_loop_roll_back(hy_loop *loop);      /* to before the last move; m and v are kept */
-/* The way since the last move against the move itself: direction and length. NaN: cannot be told. */
+/* The way since the last move against the move itself: direction and length. NaN: unknown. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length);
 
 #endif

@@ -1,4 +1,4 @@
-/* loop_formula.c: linear combinations of arrays, a short run of elements at a time. See loop_formula.h. */
+/* loop_formula.c: linear combinations of arrays, some elements at a time. See loop_formula.h. */
 #include "trainer/loop_formula.h"
 
 #include "base/rng.h"

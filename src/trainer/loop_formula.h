@@ -1,8 +1,9 @@
 /* loop_formula.h: a predictor's formulas run on arrays in host memory.
  *
- * phases/predictor.h gives rows of coefficients and never sees a pointer; here they meet the weights and
- * the slots. Sums are taken in double and rounded once. A coefficient of zero reads nothing, so clearing
- * a slot clears it whatever the weights hold, and a slot that a predictor does not have may be NULL. */
+ * phases/predictor.h gives rows of coefficients and never sees a pointer; here they meet the
+ * weights and the slots. Sums are taken in double and rounded once. A coefficient of zero reads
+ * nothing, so clearing a slot clears it whatever the weights hold, and a slot that a predictor
+ * does not have may be NULL. */
 #ifndef HY_TRAINER_LOOP_FORMULA_H
 #define HY_TRAINER_LOOP_FORMULA_H
 

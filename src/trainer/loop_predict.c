@@ -1,9 +1,10 @@
 /* loop_predict.c: windows and moves. See loop.h.
  *
- * A window is what a predictor learns from: true steps since the weights that its slots begin at. A move
- * is measured first (its length in steps of the window), then written into the weights as a candidate
- * with the old ones in the snapshot, then kept or taken back. What is kept is computed again from the
- * old weights by the predictor's own formulas, so that weights and slots agree to the last bit. */
+ * A window is what a predictor learns from: true steps since the weights that its slots begin at.
+ * A move is measured first (its length in steps of the window), then written into the weights as a
+ * candidate with the old ones in the snapshot, then kept or taken back. What is kept is computed
+ * again from the old weights by the predictor's own formulas, so that weights and slots agree to
+ * the last bit. */
 #include <math.h>
 #include <string.h>
 
@@ -28,9 +29,9 @@ static void restore_weights(hy_loop *loop) {
     }
 }
 
-/* ---- windows ----------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
-/* After an accepted move the slots are ready and keep their velocity; any other window begins anew. */
+/* After an accepted move the slots are ready and keep their velocity; other windows begin anew. */
 void hy_loop_begin_window(hy_loop *loop) {
     if (loop->state.window > 0 || loop->state.reason == HY_WHY_ACCEPTED) return;
     hy_formulas begin = hy_predictor_begin(&loop->predictor);
@@ -49,10 +50,10 @@ void hy_loop_roll_back(hy_loop *loop) {
     hy_loop_run(loop, &anew);
 }
 
-/* ---- a move ------------------------------------------------------------------------------------ */
+/* ---- a move ---------------------------------------------------------------------------------- */
 
-/* The window's displacement in terms of theta and slots. A least-squares line has no first point: its
- * slope times the window's length stands for it. */
+/* The window's displacement in terms of theta and slots. A least-squares line has no first point:
+ * its slope times the window's length stands for it. */
 static hy_formula displacement(const hy_loop *loop) {
     hy_formula d = {.target = -1, .theta = 1, .slot = {-1, 0}};
     if (loop->predictor.kind == HY_PREDICTOR_LSQ) {
@@ -113,7 +114,7 @@ hy_status hy_loop_propose(hy_loop *loop) {
     return HY_OK;
 }
 
-/* ---- how it did -------------------------------------------------------------------------------- */
+/* ---- how it did ------------------------------------------------------------------------------ */
 
 /* The first slot holds the weights right after the move, the snapshot those before it. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length) {
@@ -138,7 +139,7 @@ void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *lengt
     if (gone > 0) *cosine = dot / sqrt(moved * gone);
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------- */
+/* ---- the verdict ----------------------------------------------------------------------------- */
 
 static void settle(hy_loop *loop, hy_verdict verdict) {
     hy_formulas settled =

@@ -1,4 +1,5 @@
-/* own_build.c: from the caller's parameters and a configuration to a run that can begin. See own_model.h.
+/* own_build.c: from the caller's parameters and a configuration to a run that can begin. See
+ * own_model.h.
  *
  * Everything that can be wrong is checked before anything is written; all memory is taken here. */
 #include <math.h>
@@ -10,7 +11,7 @@
 
 #define FIRST_LOSS_SCALE 0x1p16
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static hy_status check_model(const hy_own_model *model) {
     if (model->forward && model->backward) return HY_OK;
@@ -27,7 +28,7 @@ static hy_status check_settings(const hy_settings *s) {
         s->save.resume);
 }
 
-/* ---- precision --------------------------------------------------------------------------------- */
+/* ---- precision ------------------------------------------------------------------------------- */
 
 static hy_dtype dtype_of(const char *name) {
     if (strcmp(name, "bf16") == 0) return HY_BF16;
@@ -69,7 +70,7 @@ static bool choose_precisions(hy_own_run *run) {
     return is_any_low;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static hy_status take_buffers(hy_own_run *run) {
     size_t elements = (size_t)run->loop->elements;
@@ -102,7 +103,7 @@ static void open_ledger(hy_own_run *run) {
     if (run->exact) hy_ledger_take(&run->ledger, HY_MASTER, HY_DEVICE, copy);
 }
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 hy_status hy_own_build(hy_own_run *run, const hy_config *config) {
     const hy_settings *s = &run->settings;

@@ -1,9 +1,9 @@
-/* own_model.c: hy_train_own: a run with the caller's parameters and callbacks, from the first step to the
- * last. See own_model.h.
+/* own_model.c: hy_train_own: a run with the caller's parameters and callbacks, from the first step
+ * to the last. See own_model.h.
  *
- * Each turn of the loop is a true step or a move; then, in this order: the observer, validation when it
- * is due, the line of metrics. A callback that fails ends the run with its status; the weights are then
- * those of the last step that was done. */
+ * Each turn of the loop is a true step or a move; then, in this order: the observer, validation
+ * when it is due, the line of metrics. A callback that fails ends the run with its status; the
+ * weights are then those of the last step that was done. */
 #include "trainer/own_model.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ void hy_own_say(const hy_own_run *run, hy_message_level level, const char *forma
     run->observer.on_message(run->observer.user, level, text);
 }
 
-/* ---- a true step ------------------------------------------------------------------------------- */
+/* ---- a true step ----------------------------------------------------------------------------- */
 
 static void tell_trouble(const hy_own_run *run, const hy_loop_outcome *done, double loss,
                          bool has_overflowed) {
@@ -77,7 +77,7 @@ static hy_status true_step(hy_own_run *run, hy_step_info *info, hy_own_note *not
     return status;
 }
 
-/* ---- a move ------------------------------------------------------------------------------------ */
+/* ---- a move ---------------------------------------------------------------------------------- */
 
 /* Both guard passes, with the move between them; a callback that fails takes the move back. */
 static hy_status guarded_move(hy_own_run *run, hy_own_note *note, hy_loop_outcome *done) {
@@ -118,7 +118,7 @@ static hy_status predict_step(hy_own_run *run, hy_step_info *info, hy_own_note *
     return HY_OK;
 }
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static bool is_validation_due(const hy_own_run *run, bool was_true_step) {
     int64_t every = run->settings.eval.eval_every, step = run->summary.steps;

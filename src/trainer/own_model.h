@@ -1,9 +1,9 @@
 /* own_model.h: a run of hy_train_own: inside the trainer room only.
  *
- * The model is the caller's: parameters and callbacks. Everything else is here: micro-batches and their
- * accumulation, the precision of each phase, the loss scale, guard passes, where the optimizer's state
- * is in Predict, validation and the record. Always true outside the forward and backward callbacks: the
- * caller's arrays hold the exact fp32 weights. */
+ * The model is the caller's: parameters and callbacks. Everything else is here: micro-batches and
+ * their accumulation, the precision of each phase, the loss scale, guard passes, where the
+ * optimizer's state is in Predict, validation and the record. Always true outside the forward and
+ * backward callbacks: the caller's arrays hold the exact fp32 weights. */
 #ifndef HY_TRAINER_OWN_MODEL_H
 #define HY_TRAINER_OWN_MODEL_H
 
@@ -70,8 +70,8 @@ hy_status hy_own_evaluate(hy_own_run *run, hy_own_losses *out);
 bool hy_own_is_scaled(const hy_own_run *run, hy_phase phase);
 void hy_own_adapt_scale(hy_own_run *run, hy_phase phase, bool was_skipped);
 
-/* own_offload.c: m and v leave when Predict begins and are back before the next true step. Both return
- * how many bytes went from one place to another. */
+/* own_offload.c: m and v leave when Predict begins and are back before the next true step. Both
+ * return how many bytes went from one place to another. */
 hy_status hy_own_offload_init(hy_own_run *run);
 void hy_own_offload_fini(hy_own_offload *offload);
 uint64_t hy_own_offload_leave(hy_own_run *run);

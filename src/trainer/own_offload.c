@@ -1,9 +1,9 @@
 /* own_offload.c: where m and v are while nothing needs them. See own_model.h.
  *
- * cpu and pinned carry them to another allocation and back, bit for bit. compress turns them into 8-bit
- * codes, 256 elements to a scale; drop forgets them and restarts the bias correction. The ledger is told
- * what is live on the compute side. Under HY_POISON that side is filled with NaN while they are away, so
- * that a use in Predict shows. */
+ * cpu and pinned carry them to another allocation and back, bit for bit. compress turns them into
+ * 8-bit codes, 256 elements to a scale; drop forgets them and restarts the bias correction. The
+ * ledger is told what is live on the compute side. Under HY_POISON that side is filled with NaN
+ * while they are away, so that a use in Predict shows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ void hy_own_offload_fini(hy_own_offload *o) {
     free(o->v_scales);
 }
 
-/* ---- 8 bits ------------------------------------------------------------------------------------ */
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
 
 static int8_t m_code(float steps) { return (int8_t)lrintf(fmaxf(-M_CODES, fminf(M_CODES, steps))); }
 
@@ -72,9 +72,9 @@ static float encode_m(const float *m, int64_t n, int8_t *codes) {
     return scale;
 }
 
-/* v: codes 0 .. 255 of equal steps of its root, rounded up. Adam divides by the root: one that came out
- * as zero would make a step of any length. Rounded up it is at least a 255th of the block's largest,
- * about the error that m has, so no step grows beyond the usual. */
+/* v: codes 0 .. 255 of equal steps of its root, rounded up. Adam divides by the root: one that
+ * came out as zero would make a step of any length. Rounded up it is at least a 255th of the
+ * block's largest, about the error that m has, so no step grows beyond the usual. */
 static float encode_v(const float *v, int64_t n, uint8_t *codes) {
     float most = 0;
     for (int64_t i = 0; i < n; i++) most = fmaxf(most, v[i]);
@@ -105,7 +105,7 @@ static void expand(hy_own_run *run) {
     }
 }
 
-/* ---- leaving and coming back ------------------------------------------------------------------- */
+/* ---- leaving and coming back ----------------------------------------------------------------- */
 
 static void poison(hy_loop *loop) {
 #ifdef HY_POISON

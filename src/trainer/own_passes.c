@@ -1,9 +1,10 @@
-/* own_passes.c: the caller's forward and backward over the micro-batches of a step. See own_model.h.
+/* own_passes.c: the caller's forward and backward over the micro-batches of a step. See
+ * own_model.h.
  *
- * How many targets a micro-batch counts is known only after its backward pass. So gradients are taken of
- * loss_scale times the sum of losses, and the division by the step's count comes at the end, in the
- * update. Low precision: the weights lent to forward and backward are rounded to the phase's type; the
- * exact ones wait in a copy and are back, bit for bit, before anyone else looks. */
+ * How many targets a micro-batch counts is known only after its backward pass. So gradients are
+ * taken of loss_scale times the sum of losses, and the division by the step's count comes at the
+ * end, in the update. Low precision: the weights lent to forward and backward are rounded to the
+ * phase's type; the exact ones wait in a copy and are back, bit for bit, before others look. */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #define SMALLEST_SCALE 1.0
 #define GOOD_STEPS_TO_GROW 200
 
-/* ---- precision --------------------------------------------------------------------------------- */
+/* ---- precision ------------------------------------------------------------------------------- */
 
 static void round_to(hy_dtype dtype, float *x, int64_t count) {
     if (dtype == HY_BF16) {
@@ -46,7 +47,7 @@ static void take_back(hy_own_run *run, hy_dtype dtype) {
     }
 }
 
-/* ---- loss scale -------------------------------------------------------------------------------- */
+/* ---- loss scale ------------------------------------------------------------------------------ */
 
 static double scale_of(const hy_own_run *run, hy_phase phase) {
     return run->precision[phase] == HY_F16 ? run->scale.scale : 1;
@@ -68,7 +69,7 @@ void hy_own_adapt_scale(hy_own_run *run, hy_phase phase, bool was_skipped) {
     }
 }
 
-/* ---- gradients --------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static void clear_grads(const hy_own_run *run) {
     for (int32_t i = 0; i < run->loop->count; i++) {
@@ -98,7 +99,7 @@ static void bring_means(const hy_own_run *run) {
     }
 }
 
-/* ---- passes ------------------------------------------------------------------------------------ */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static hy_status check_callback(hy_status status, const char *which, int64_t batch,
                                 int64_t counted) {

@@ -1,8 +1,8 @@
-/* own_report.c: the record of a run with a model of the caller's: OUT/metrics.jsonl, one object a line,
- * one line a step or move, and OUT/summary.json, written whole at the end. See own_model.h.
+/* own_report.c: the record of a run with a model of the caller's: OUT/metrics.jsonl, one object a
+ * line, one line a step or move, and OUT/summary.json, written whole at the end. See own_model.h.
  *
- * Keys are those of the built-in trainer where they apply. A disk that fails ends the record, not the
- * run. */
+ * Keys are those of the built-in trainer where they apply. A disk that fails ends the record, not
+ * the run. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 #define FLUSH_SECONDS 1.0
 
-/* ---- the folder -------------------------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 
 static void choose_folder(hy_own_run *run) {
     char stamp[32];
@@ -51,7 +51,7 @@ hy_status hy_own_record_open(hy_own_run *run) {
     return hy_writer_create(path, &run->metrics);
 }
 
-/* ---- metrics.jsonl ----------------------------------------------------------------------------- */
+/* ---- metrics.jsonl --------------------------------------------------------------------------- */
 
 static void put_step(hy_json_writer *w, const hy_step_info *i) {
     hy_json_put_int(w, "step", i->step);
@@ -117,7 +117,7 @@ void hy_own_record_step(hy_own_run *run, const hy_step_info *info, const hy_own_
     run->metrics = NULL;
 }
 
-/* ---- summary.json ------------------------------------------------------------------------------ */
+/* ---- summary.json ---------------------------------------------------------------------------- */
 
 static void put_results(hy_json_writer *w, const hy_own_run *run) {
     const hy_own_summary *s = &run->summary;

@@ -1,7 +1,8 @@
 /* activation.c: gelu and swiglu, forward and backward.
  *
  * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), so both activations
- * need one exponential and one division per element. Everything is elementwise, hence in place too. */
+ * need one exponential and one division per element. Everything is elementwise, hence in place
+ * too. */
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -69,7 +70,7 @@ hy_status hy_cpu_gelu_bwd(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- swiglu ------------------------------------------------------------------------------------ */
+/* ---- swiglu ---------------------------------------------------------------------------------- */
 
 HY_CLONES static void swiglu_run(const float *gate, const float *up, float *y, int64_t n) {
     HY_SIMD

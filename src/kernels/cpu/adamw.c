@@ -1,9 +1,10 @@
 /* adamw.c: one step of AdamW on a run of parameters.
  *
  * The arithmetic is fp32 in the order PyTorch uses: decay first, then the step. Parameters, m and v
- * that are kept in 16 bits are rounded stochastically, because rounding to nearest would swallow the
- * small changes they live by; with a master copy the parameter is its rounding to nearest. The noise of
- * logical element i is word i mod 4 of hy_philox(seed, HY_RNG_ROUNDING, i / 4): see kernels.h. */
+ * that are kept in 16 bits are rounded stochastically, because rounding to nearest would swallow
+ * the small changes they live by; with a master copy the parameter is its rounding to nearest. The
+ * noise of logical element i is word i mod 4 of hy_philox(seed, HY_RNG_ROUNDING, i / 4): see
+ * kernels.h. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -12,7 +13,7 @@
 
 #define ELEMENTS_PER_TASK (32 * 1024)
 
-/* ---- the step ---------------------------------------------------------------------------------- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 typedef struct factors {
     float grad; /* on the gradient: clipping and loss scaling */
@@ -36,7 +37,7 @@ HY_CLONES static void adamw_run(float *p, const float *grad, float *m, float *v,
     }
 }
 
-/* ---- noise ------------------------------------------------------------------------------------- */
+/* ---- noise ----------------------------------------------------------------------------------- */
 
 /* Words of hy_philox for counters first, first + 1, ...: the same function, a lane per counter. */
 HY_CLONES static void philox_run(uint64_t seed, uint64_t first, uint32_t *restrict out,
@@ -64,8 +65,8 @@ HY_CLONES static void philox_run(uint64_t seed, uint64_t first, uint32_t *restri
     }
 }
 
-/* A word for each of the logical elements [first, first + n), n at most HY_CPU_RUN. `words` has room
- * for the whole counters around them. Returns where the first element's word is. */
+/* A word for each of the logical elements [first, first + n), n at most HY_CPU_RUN. `words` has
+ * room for the whole counters around them. Returns where the first element's word is. */
 #define NOISE_WORDS (HY_CPU_RUN + 8)
 static const uint32_t *noise_of(uint64_t seed, uint64_t first, int64_t n, uint32_t *words) {
     uint64_t skipped = first % 4;
@@ -73,10 +74,10 @@ static const uint32_t *noise_of(uint64_t seed, uint64_t first, int64_t n, uint32
     return words + skipped;
 }
 
-/* ---- stochastic rounding ----------------------------------------------------------------------- */
+/* ---- stochastic rounding --------------------------------------------------------------------- */
 
-/* Rounds up with the probability of the part cut off. bf16 is the upper half of fp32: adding 16 random
- * bits below it and cutting does that. Infinity and NaN stay what they are. */
+/* Rounds up with the probability of the part cut off. bf16 is the upper half of fp32: adding 16
+ * random bits below it and cutting does that. Infinity and NaN stay what they are. */
 static inline uint16_t round_bf16(float x, uint32_t random16) {
     uint32_t u = hy_float_bits(x);
     uint32_t is_finite = (u & 0x7f800000u) != 0x7f800000u;
@@ -111,7 +112,7 @@ DEFINE_ROUND_RUN(round_param_f16, round_f16, param_bits)
 DEFINE_ROUND_RUN(round_m_bf16, round_bf16, m_bits)
 DEFINE_ROUND_RUN(round_v_bf16, round_bf16, v_bits)
 
-/* ---- the op ------------------------------------------------------------------------------------ */
+/* ---- the op ---------------------------------------------------------------------------------- */
 
 static bool needs_noise(const hy_op_call *call) {
     bool has_master = hy_tensor_is_given(&call->t[5]);

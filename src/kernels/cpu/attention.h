@@ -1,8 +1,8 @@
 /* attention.h: what forward and backward attention share: the layout of a call and who sees whom.
  *
- * Work is cut into tiles of TILE queries; a tile looks at its keys in chunks of at most CHUNK. Query i
- * of a sequence sees keys [first_key(i), i]. Only chunks that some query of the tile sees are touched,
- * so sliding windows and document masks save the work they hide. */
+ * Work is cut into tiles of TILE queries; a tile looks at its keys in chunks of at most CHUNK.
+ * Query i of a sequence sees keys [first_key(i), i]. Only chunks that some query of the tile sees
+ * are touched, so sliding windows and document masks save the work they hide. */
 #ifndef HY_KERNELS_CPU_ATTENTION_H
 #define HY_KERNELS_CPU_ATTENTION_H
 

@@ -3,10 +3,10 @@
  * Weights p are computed again from the scores and the log-sum-exp. With delta = sum(dout out) of a
  * row, dp = dout v and ds = p (dp - delta) scale:
  *   dq = ds k,   dk = ds^T q,   dv = p^T dout.
- * dq belongs to one tile of queries; dk and dv are sums over all tiles and all query heads that share
- * the key head. A unit is one (sequence, key head). Where there are few units their tiles are dealt
- * out to several parts, each with sums of its own, which are added in order at the end; how many
- * depends on the shape alone, so the number of threads never shows. */
+ * dq belongs to one tile of queries; dk and dv are sums over all tiles and all query heads that
+ * share the key head. A unit is one (sequence, key head). Where there are few units their tiles are
+ * dealt out to several parts, each with sums of its own, which are added in order at the end; how
+ * many depends on the shape alone, so the number of threads never shows. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
 /* Positions of tensors in the call. */
 enum { DOUT, QKV, DOCS, OUT, LSE, DQKV };
 
-/* ---- how the work is cut ----------------------------------------------------------------------- */
+/* ---- how the work is cut --------------------------------------------------------------------- */
 
 #define ENOUGH_TASKS 32
 
@@ -100,7 +100,7 @@ static sums sums_in_slot(const hy_op_call *call, const layout *l, int64_t slot) 
     return (sums){first, first + l->a.D, 2 * l->a.D};
 }
 
-/* ---- one tile ---------------------------------------------------------------------------------- */
+/* ---- one tile -------------------------------------------------------------------------------- */
 
 typedef struct tile {
     int64_t b, h;
@@ -212,7 +212,7 @@ static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, con
     }
 }
 
-/* ---- parts and units --------------------------------------------------------------------------- */
+/* ---- parts and units ------------------------------------------------------------------------- */
 
 static void clear_sums(const sums *sum, int64_t T, int64_t D) {
     for (int64_t i = 0; i < T; i++) {

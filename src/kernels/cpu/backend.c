@@ -14,6 +14,10 @@
 
 #define ALIGNMENT 256
 
+/* OpenBLAS as distributions build it has memory for 64 threads and ends the program when more
+ * ask. */
+#define MAX_THREADS 64
+
 typedef struct hy_cpu {
     hy_backend backend;
     const hy_blas *blas;
@@ -50,7 +54,7 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_DEQUANTIZE] = {hy_cpu_dequantize, NULL},
 };
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static hy_status cpu_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
     (void)b;
@@ -77,7 +81,7 @@ static void cpu_release(hy_backend *b, hy_place place, void *data, size_t bytes)
     free(data);
 }
 
-/* ---- ops --------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static size_t cpu_workspace(hy_backend *b, const hy_op_call *call) {
     if ((unsigned)call->kind >= HY_OP_COUNT || !ops[call->kind].workspace) return 0;
@@ -140,11 +144,11 @@ static hy_status cpu_stream_create(hy_backend *b, const char *name, hy_stream **
     return hy_cpu_stream_create(&options, out);
 }
 
-/* ---- facts ------------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 /* Rate of the matmul op itself on all threads, as the best of a few products of some 4 ms each. The
- * first one starts the threads and does not count. They run on a stream of their own, so the threads
- * of this measurement end with it. */
+ * first one starts the threads and does not count. They run on a stream of their own, so the
+ * threads of this measurement end with it. */
 static hy_status measure_on(hy_cpu *cpu, hy_stream *stream) {
     enum { M_PER_THREAD = 192, N = 768, K = 768, TRIES = 3 };
     int64_t M = (int64_t)M_PER_THREAD * hy_min64(cpu->backend.facts.threads, 16);
@@ -186,7 +190,7 @@ static void describe(hy_cpu *cpu) {
     hy_machine_memory(&facts->memory_total, &facts->memory_free);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void cpu_destroy(hy_backend *b) {
     if (b) free(b->self);
@@ -226,7 +230,8 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
         .prepare = cpu_prepare,
         .destroy = cpu_destroy,
     };
-    cpu->backend.facts.threads = cpu->options.threads ? cpu->options.threads : hy_machine_threads();
+    int threads = cpu->options.threads ? cpu->options.threads : hy_machine_threads();
+    cpu->backend.facts.threads = threads < MAX_THREADS ? threads : MAX_THREADS;
     describe(cpu);
     hy_status status = measure_matmul(cpu);
     if (status != HY_OK) {

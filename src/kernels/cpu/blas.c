@@ -1,9 +1,10 @@
 /* blas.c: finding, choosing and judging OpenBLAS.
  *
- * OpenBLAS picks its kernels in its constructor, by CPU model; version 0.3.21 (Debian 12) takes models
- * it does not know for a Prescott and is then seven times too slow. So the core type is chosen here,
- * from what the CPU can do, and put into the environment just while the library loads; the user's own
- * OPENBLAS_CORETYPE wins. Then the library is timed against our own sgemm and dropped if it loses. */
+ * OpenBLAS picks its kernels in its constructor, by CPU model; version 0.3.21 (Debian 12) takes
+ * models it does not know for a Prescott and is then seven times too slow. So the core type is
+ * chosen here, from what the CPU can do, and put into the environment just while the library loads;
+ * the user's own OPENBLAS_CORETYPE wins. Then the library is timed against our own sgemm and
+ * dropped if it loses. */
 #include "kernels/cpu/blas.h"
 
 #include <dlfcn.h>
@@ -34,7 +35,7 @@ void hy_sgemm(const hy_blas *blas, const hy_gemm *g) {
                   g->beta, g->c, (int)g->ldc);
 }
 
-/* ---- core type --------------------------------------------------------------------------------- */
+/* ---- core type ------------------------------------------------------------------------------- */
 
 /* A core type to ask for, and why; name NULL: leave it to OpenBLAS. */
 typedef struct core_choice {
@@ -63,8 +64,8 @@ static unsigned main_id(void) {
     return (unsigned)id;
 }
 
-/* OpenBLAS 0.3.21 knows the Neoverse N1, V1 and N2 and takes their successors for a generic core. The
- * V1 and N2 kernels may use SVE; where it is not offered those of N1 are the best there are. */
+/* OpenBLAS 0.3.21 knows the Neoverse N1, V1 and N2 and takes their successors for a generic core.
+ * The V1 and N2 kernels may use SVE; where it is not offered those of N1 are the best there are. */
 static core_choice choose_core(void) {
     unsigned id = main_id(), part = id >> 4 & 0xfff;
     bool is_arm = id >> 24 == 0x41, has_sve = getauxval(AT_HWCAP) & HWCAP_SVE;
@@ -79,7 +80,7 @@ static core_choice choose_core(void) {
 static core_choice choose_core(void) { return (core_choice){0}; }
 #endif
 
-/* ---- loading ----------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Sets a variable and returns what it was, to be put back; NULL: it was not set. */
 static char *swap_environment(const char *name, const char *value) {
@@ -146,7 +147,7 @@ static void describe(void *handle, core_choice choice, bool is_users, hy_blas *b
              who);
 }
 
-/* ---- judging ----------------------------------------------------------------------------------- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch) {
     hy_gemm g = {.m = n,
@@ -203,7 +204,7 @@ static void drop_if_slow(hy_blas *blas) {
     blas->library = NULL;
 }
 
-/* ---- the process's BLAS ------------------------------------------------------------------------ */
+/* ---- the process's BLAS ---------------------------------------------------------------------- */
 
 static hy_blas the_blas;
 

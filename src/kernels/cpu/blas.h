@@ -37,7 +37,8 @@ const hy_blas *hy_blas_get(void);
 
 void hy_sgemm(const hy_blas *blas, const hy_gemm *g);
 
-/* Our own (sgemm.c): blocked, packed, vectorised by the compiler. Uses a few hundred KB of stack. */
+/* Our own (sgemm.c): blocked, packed, vectorised by the compiler. Uses a few hundred KB of
+ * stack. */
 void hy_own_sgemm(const hy_gemm *g);
 
 /* Best rate of `calls` products of n x n matrices by one thread, operations per second. */

@@ -1,7 +1,8 @@
 /* columns.h: sums over the rows of a matrix, one per column, in a fixed order.
  *
- * Rows are cut into blocks by the number of rows alone. A task adds up its block in double precision
- * into the block's own partial sums; afterwards the blocks are added in order (reduce.c). */
+ * Rows are cut into blocks by the number of rows alone. A task adds up its block in double
+ * precision into the block's own partial sums; afterwards the blocks are added in order
+ * (reduce.c). */
 #ifndef HY_KERNELS_CPU_COLUMNS_H
 #define HY_KERNELS_CPU_COLUMNS_H
 

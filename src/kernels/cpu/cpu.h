@@ -12,7 +12,8 @@
 #include "kernels/ops.h"
 
 /* Hot loops are compiled for several levels of x86-64 and the loader picks one. Sanitizers cannot
- * live with that mechanism (ifunc), and other machines need none: their baseline has the vectors. */
+ * live with that mechanism (ifunc), and other machines need none: their baseline has the
+ * vectors. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HY_NO_CLONES)
 #if __GNUC__ >= 12
@@ -93,7 +94,7 @@ size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads);
 size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads);
 size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads);
 
-/* ---- workspace --------------------------------------------------------------------------------- */
+/* ---- workspace ------------------------------------------------------------------------------- */
 
 /* Pieces of a workspace start at multiples of this, so no two threads share a cache line. */
 #define HY_CPU_PIECE 256

@@ -1,9 +1,9 @@
 /* embed.c: token and position embeddings, and their gradients.
  *
- * The gradient of a token's row is the sum over all places where the token stands. Places are sorted
- * by token first (a stable radix sort of N small numbers), so that each row is summed in one go, in
- * the order of the places, in fp32, and rounded once. Tasks are stripes of columns: no two of them
- * touch the same number. */
+ * The gradient of a token's row is the sum over all places where the token stands. Places are
+ * sorted by token first (a stable radix sort of N small numbers), so that each row is summed in one
+ * go, in the order of the places, in fp32, and rounded once. Tasks are stripes of columns: no two
+ * of them touch the same number. */
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
@@ -20,7 +20,7 @@ static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
     return HY_OK;
 }
 
-/* ---- forward ----------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 HY_CLONES static void add_run(const float *a, const float *b, float *out, int64_t n) {
     HY_SIMD
@@ -64,7 +64,7 @@ hy_status hy_cpu_embed(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- places sorted by token -------------------------------------------------------------------- */
+/* ---- places sorted by token ------------------------------------------------------------------ */
 
 /* Two arrays of N places; the sort moves between them. */
 size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads) {
@@ -94,7 +94,7 @@ static int32_t *sorted_places(const hy_op_call *call) {
     return one;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 #define STRIPE 64
 

@@ -2,8 +2,8 @@
  * the stream has come to that record.
  *
  * A wait means the last ticket drawn when the wait was asked for. Records are done in the order of
- * their tickets even when they lie on different streams; since a record or wait only ever looks back
- * at what was queued before it, streams cannot wait for each other in a circle. */
+ * their tickets even when they lie on different streams; since a record or wait only ever looks
+ * back at what was queued before it, streams cannot wait for each other in a circle. */
 #include "kernels/cpu/event.h"
 
 #include <stdlib.h>

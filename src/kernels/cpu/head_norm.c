@@ -1,8 +1,9 @@
 /* head_norm.c: rmsnorm of every query and key head of a packed qkv row (Qwen3), and its backward.
  *
- * A row is H query heads, K key heads and K value heads of D numbers; values pass through unchanged.
- * The weights are shared by all heads of a kind, so their gradients sum over rows and heads: rows in
- * blocks, heads inside a row in order (columns.h). A head is read before it is written. */
+ * A row is H query heads, K key heads and K value heads of D numbers; values pass through
+ * unchanged. The weights are shared by all heads of a kind, so their gradients sum over rows and
+ * heads: rows in blocks, heads inside a row in order (columns.h). A head is read before it is
+ * written. */
 #include <math.h>
 #include <string.h>
 
@@ -47,7 +48,7 @@ static void pass_values(const hy_tensor *src, const hy_tensor *dst, int64_t at, 
     }
 }
 
-/* ---- forward ----------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static int64_t forward_rows(int64_t width) { return hy_max64(1, 16 * 1024 / width); }
 
@@ -83,7 +84,7 @@ hy_status hy_cpu_head_norm(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* Per block of rows: D sums for wq, then D for wk. */
 size_t hy_cpu_head_norm_bwd_workspace(const hy_op_call *call, int threads) {

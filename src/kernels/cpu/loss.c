@@ -1,9 +1,10 @@
 /* loss.c: softmax cross-entropy of rows of logits, and its gradient in their place.
  *
- * A row is read in blocks; each block is reduced to its maximum and its sum of exponentials relative
- * to that maximum, and the blocks are joined in double precision: nothing overflows and the logits
- * are read once. For the gradient an fp32 row keeps its exponentials in place, so that the second
- * pass only scales them; a narrow row computes them again rather than round them twice. */
+ * A row is read in blocks; each block is reduced to its maximum and its sum of exponentials
+ * relative to that maximum, and the blocks are joined in double precision: nothing overflows and
+ * the logits are read once. For the gradient an fp32 row keeps its exponentials in place, so that
+ * the second pass only scales them; a narrow row computes them again rather than round them
+ * twice. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ HY_CLONES static void softmax_run(float *x, float shift, float factor, int64_t n
     for (int64_t i = 0; i < n; i++) x[i] = hy_exp(x[i] - shift) * factor;
 }
 
-/* ---- a row ------------------------------------------------------------------------------------- */
+/* ---- a row ----------------------------------------------------------------------------------- */
 
 /* What the first pass leaves. A row of more than MAX_BLOCKS blocks keeps no exponentials. */
 typedef struct row_state {
@@ -105,7 +106,7 @@ static void loss_row(const hy_op_call *call, int64_t row) {
     if (vocab < V) clear(logits, first + vocab, V - vocab);
 }
 
-/* ---- the op ------------------------------------------------------------------------------------ */
+/* ---- the op ---------------------------------------------------------------------------------- */
 
 static int64_t rows_per_task(int64_t V) { return hy_max64(1, 16 * 1024 / V); }
 

@@ -1,7 +1,7 @@
 /* machine.c: reading /proc and /sys for what the device is. See machine.h.
  *
- * Nothing here fails: what cannot be read is reported as unknown or 0. A container sees the memory of
- * the whole computer in /proc/meminfo, so the limits of its control group are looked up too. */
+ * Nothing here fails: what cannot be read is reported as unknown or 0. A container sees the memory
+ * of the whole computer in /proc/meminfo, so the limits of its control group are looked up too. */
 #include "kernels/cpu/machine.h"
 
 #include <sched.h>
@@ -19,7 +19,7 @@ int hy_machine_threads(void) {
     return count < 1 ? 1 : count;
 }
 
-/* ---- name -------------------------------------------------------------------------------------- */
+/* ---- name ------------------------------------------------------------------------------------ */
 
 /* Value of the first "key : value" line of a file of such lines. */
 static bool read_field(const char *path, const char *key, char *out, size_t size) {
@@ -81,7 +81,7 @@ void hy_machine_cpu_name(char *out, size_t size) {
     if (!read_field("/proc/cpuinfo", "model name", out, size)) name_arm_core(out, size);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static size_t read_kilobytes(const char *key) {
     char text[64];
@@ -99,17 +99,38 @@ static size_t read_number(const char *path) {
     return (size_t)value;
 }
 
+/* A "key value" line of a control group's statistics; 0: not there. */
+static size_t read_statistic(const char *path, const char *key) {
+    FILE *file = fopen(path, "r");
+    char name[64];
+    unsigned long long value, found = 0;
+    if (!file) return 0;
+    while (!found && fscanf(file, "%63s %llu", name, &value) == 2) {
+        if (strcmp(name, key) == 0) found = value;
+    }
+    fclose(file);
+    return (size_t)found;
+}
+
+/* Limit and use of a control group, of version 2 and of version 1. Cached files count as used there
+ * though they give way when memory is wanted. */
+static const struct {
+    const char *limit, *used, *statistics, *cached;
+} groups[] = {
+    {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat",
+     "inactive_file"},
+    {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+     "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"},
+};
+
 void hy_machine_memory(size_t *total, size_t *free) {
-    static const char *const limits[][2] = {
-        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-        {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-         "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
-    };
     *total = read_kilobytes("MemTotal");
     *free = read_kilobytes("MemAvailable");
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        size_t limit = read_number(limits[i][0]), used = read_number(limits[i][1]);
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        size_t limit = read_number(groups[i].limit), used = read_number(groups[i].used);
+        size_t cached = read_statistic(groups[i].statistics, groups[i].cached);
         if (limit == 0 || limit >= *total) continue;
+        used -= cached < used ? cached : used;
         size_t left = limit > used ? limit - used : 0;
         *total = limit;
         if (left < *free) *free = left;

@@ -1,8 +1,9 @@
 /* matmul.c: d = alpha op(a) op(b) + c + bias, cut into tiles of d.
  *
- * Each tile is one task and takes the whole sum over K alone, so the number of threads never shows in
- * the result; tile sizes follow from the shape. fp32 operands go to sgemm where they lie. Narrow ones
- * are widened in blocks of K into the worker's scratch, and a narrow d is rounded once, at the end. */
+ * Each tile is one task and takes the whole sum over K alone, so the number of threads never shows
+ * in the result; tile sizes follow from the shape. fp32 operands go to sgemm where they lie. Narrow
+ * ones are widened in blocks of K into the worker's scratch, and a narrow d is rounded once, at the
+ * end. */
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
@@ -12,9 +13,9 @@
  * scratch should stay in a core's cache. Columns are multiples of every kernel's register tile. */
 static const struct {
     int64_t rows, cols;
-} tile_sizes[] = {{384, 768}, {256, 768}, {256, 384}, {128, 384}, {128, 192}, {64, 192}, {64, 96}};
+} tile_sizes[] = {{256, 768}, {256, 384}, {128, 384}, {128, 192}, {64, 192}, {64, 96}};
 
-enum { FIRST_NARROW = 2, NARROW_ROWS = 256, NARROW_COLS = 384 };
+enum { FIRST_NARROW = 1, NARROW_ROWS = 256, NARROW_COLS = 384 };
 enum { ENOUGH_TILES = 12, MAX_COLS = 768, DEPTH = 512 };
 
 static bool is_narrow(const hy_op_call *call) {

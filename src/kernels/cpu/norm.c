@@ -8,7 +8,7 @@
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/rows.h"
 
-/* ---- rows -------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Sums are taken in fp32 over stretches of SHORT and added up in double, so that long rows lose
  * nothing. */
@@ -102,7 +102,7 @@ HY_CLONES static void add_bias_gradient(const float *dy, double *db, int64_t n) 
     for (int64_t i = 0; i < n; i++) db[i] += (double)dy[i];
 }
 
-/* ---- forward ----------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* Buffers of one worker, for tensors that are not fp32. */
 typedef struct forward_buffers {
@@ -158,7 +158,7 @@ hy_status hy_cpu_norm(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* The blocks' partial sums come first in the workspace, then the workers' buffers. */
 typedef struct partial_sums {

@@ -1,4 +1,5 @@
-/* reduce.c: sums: of columns (bias gradients), of everything (norms), and what clipping makes of them.
+/* reduce.c: sums: of columns (bias gradients), of everything (norms), and what clipping makes of
+ * them.
  *
  * Double precision throughout; blocks are fixed by the shape and added in their order. */
 #include <math.h>
@@ -6,7 +7,7 @@
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/rows.h"
 
-/* ---- columns ----------------------------------------------------------------------------------- */
+/* ---- columns --------------------------------------------------------------------------------- */
 
 HY_CLONES static void add_to_sums(double *sums, const float *x, int64_t n) {
     HY_SIMD
@@ -64,7 +65,7 @@ hy_status hy_cpu_bias_grad(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- everything -------------------------------------------------------------------------------- */
+/* ---- everything ------------------------------------------------------------------------------ */
 
 #define ELEMENTS_PER_TASK (64 * 1024)
 

@@ -1,7 +1,7 @@
 /* rope.c: rotary positions, in place on the query and key heads of packed qkv rows.
  *
- * Each pair (i, i + D/2) of a head is turned by the angle the table holds for the row's position; the
- * backward pass turns by the opposite angle. Row n of the batch stands at position n mod T. */
+ * Each pair (i, i + D/2) of a head is turned by the angle the table holds for the row's position;
+ * the backward pass turns by the opposite angle. Row n of the batch stands at position n mod T. */
 #include "kernels/cpu/rows.h"
 
 #define MAX_HEAD 1024 /* ops.c admits no larger head */

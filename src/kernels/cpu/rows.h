@@ -37,8 +37,8 @@ static inline void hy_write(const hy_tensor *t, int64_t at, int64_t n, const flo
     if (t->dtype != HY_F32) hy_cpu_narrow(t->dtype, values, hy_element(t, at), n);
 }
 
-/* Rows [row, row + rows) and columns [col, col + cols) of a tensor as fp32: in place, or widened into
- * `buffer` of rows * cols floats. *ld is the length from one row to the next. */
+/* Rows [row, row + rows) and columns [col, col + cols) of a tensor as fp32: in place, or widened
+ * into `buffer` of rows * cols floats. *ld is the length from one row to the next. */
 static inline const float *hy_read_block(const hy_tensor *t, int64_t row, int64_t rows, int64_t col,
                                          int64_t cols, float *buffer, int64_t *ld) {
     int64_t width = hy_tensor_width(t);

@@ -1,9 +1,9 @@
 /* sgemm.c: our own sgemm, for machines without a usable OpenBLAS.
  *
  * The classic scheme: a block of b (KC x NC) is packed into panels NR wide, a block of a (MC x KC)
- * into panels of MR rows, and a kernel that keeps an MR x NR piece of c in registers runs over them.
- * The kernel is written once with vector types and compiled for each vector width of the machine.
- * Packing pads with zeros, so the kernel knows no borders. */
+ * into panels of MR rows, and a kernel that keeps an MR x NR piece of c in registers runs over
+ * them. The kernel is written once with vector types and compiled for each vector width of the
+ * machine. Packing pads with zeros, so the kernel knows no borders. */
 #include <string.h>
 
 #include "kernels/cpu/blas.h"

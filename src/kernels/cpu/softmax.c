@@ -4,7 +4,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector_math.h"
 
-/* Four stretches side by side: each comparison waits for the one before it in its own stretch only. */
+/* Four stretches side by side: each comparison waits for the one before it in its own stretch
+ * only. */
 HY_CLONES float hy_cpu_max(const float *x, int64_t n) {
     int64_t quarter = n / 4;
     const float *second = x + quarter, *third = second + quarter, *fourth = third + quarter;

@@ -1,9 +1,10 @@
 /* stream.c: a stream is a worker thread with a ring of queue entries.
  *
  * The ring is allocated with the stream; whoever finds it full waits. The worker runs entries in
- * order, outside the lock. The first failure stays on the stream: ops and copies after it are skipped,
- * events are still waited for and fired so that other streams go on, until sync reports it to its
- * caller and clears it. head, tail and the failure are read and written under the lock only. */
+ * order, outside the lock. The first failure stays on the stream: ops and copies after it are
+ * skipped, events are still waited for and fired so that other streams go on, until sync reports it
+ * to its caller and clears it. head, tail and the failure are read and written under the lock
+ * only. */
 #include "kernels/cpu/stream.h"
 
 #include <pthread.h>
@@ -52,7 +53,7 @@ struct hy_stream {
     entry *ring;
 };
 
-/* ---- the worker -------------------------------------------------------------------------------- */
+/* ---- the worker ------------------------------------------------------------------------------ */
 
 static void delay(const hy_stream *s, uint64_t index) {
     uint64_t limit = (uint64_t)s->options.delay_microseconds;
@@ -107,7 +108,7 @@ static void *worker_main(void *argument) {
     return NULL;
 }
 
-/* ---- the caller's side ------------------------------------------------------------------------- */
+/* ---- the caller's side ----------------------------------------------------------------------- */
 
 /* Waits for room and returns the entry to fill, with the lock held; finish_put lets it go. */
 static entry *begin_put(hy_stream *s) {
@@ -174,7 +175,7 @@ double hy_cpu_stream_waited(hy_stream *s) {
     return waited;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Signals are the main thread's business: the worker, and the threads it starts, block them all. */
 static int start_worker(hy_stream *s) {

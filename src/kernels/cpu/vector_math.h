@@ -1,9 +1,9 @@
 /* vector_math.h: exp and its relatives as straight-line code that compilers turn into vectors.
  *
- * No tables, no library calls, no branches: where a value is to be dropped it is masked out, because a
- * compiler that must mind floating-point traps would otherwise jump around its computation. hy_exp is
- * within 2 units in the last place from -87.3 to 88.3; below it gives 0, above it grows to infinity a
- * little less exactly. NaN in, NaN out. */
+ * No tables, no library calls, no branches: where a value is to be dropped it is masked out,
+ * because a compiler that must mind floating-point traps would otherwise jump around its
+ * computation. hy_exp is within 2 units in the last place from -87.3 to 88.3; below it gives 0,
+ * above it grows to infinity a little less exactly. NaN in, NaN out. */
 #ifndef HY_KERNELS_CPU_VECTOR_MATH_H
 #define HY_KERNELS_CPU_VECTOR_MATH_H
 
@@ -32,8 +32,8 @@ static inline float hy_exp(float x) {
     return hy_bits_float(value & (0u - is_large));
 }
 
-/* Square root of a number that is not negative, within 1 unit in the last place (numbers below 1e-37
- * less exactly). The library's sqrtf may set errno, which keeps loops with it scalar. */
+/* Square root of a number that is not negative, within 1 unit in the last place (numbers below
+ * 1e-37 less exactly). The library's sqrtf may set errno, which keeps loops with it scalar. */
 static inline float hy_sqrt(float x) {
     uint32_t bits = hy_float_bits(x);
     float r =

@@ -1,0 +1,60 @@
+/* results.h: what the runs say: one row per arm, the checks, and how they are shown.
+ *
+ * Every arm is taken at the learning rate with the lowest mean held-out loss of its last weights; the
+ * tail averages are those of the same runs. AdamW is arm 0 and is what the others are compared with. */
+#ifndef PV_RESULTS_H
+#define PV_RESULTS_H
+
+#include "analysis.h"
+#include "runs.h"
+
+/* One of the two losses a run ends with, over the seeds. */
+typedef struct pv_outcome {
+    double losses[PV_LIST_MAX];
+    double gains[PV_LIST_MAX]; /* adamw's loss minus ours, same seed: positive is better */
+    double factors[PV_LIST_MAX];
+    int bounds[PV_LIST_MAX]; /* of factors: -1 at most, 1 at least, 0 measured */
+    pv_spread loss, gain, factor;
+} pv_outcome;
+
+typedef struct pv_row {
+    int best; /* of the learning rates; -1: it diverged with every one */
+    bool is_at_edge; /* the best learning rate is the first or last of several */
+    const pv_run *runs[PV_LIST_MAX]; /* at the best learning rate, by seed */
+    double grid[PV_LIST_MAX];        /* mean loss at each learning rate */
+    pv_outcome last, average;
+    double spent, seconds, true_steps, moves, rejected_moves, predicted_steps; /* means */
+} pv_row;
+
+typedef enum pv_verdict { PV_SKIPPED, PV_PASSED, PV_FAILED } pv_verdict;
+
+typedef struct pv_check {
+    const char *name;
+    pv_verdict verdict;
+    char detail[512];
+} pv_check;
+
+enum { PV_EQUAL_COMPUTE, PV_SAME_BITS, PV_FROZEN_WORSE, PV_RANDOM_WORSE, PV_CHECK_COUNT };
+
+typedef struct pv_results {
+    pv_row rows[PV_LIST_MAX]; /* by arm */
+    pv_check checks[PV_CHECK_COUNT];
+} pv_results;
+
+/* Index of the learning rate at which the arm's mean loss is lowest, -1 when there is none. `grid`
+ * (may be NULL) takes the mean at each. */
+int pv_best_lr(const pv_runs *runs, const pv_options *o, int arm, double *grid);
+/* The budget of adamw run number i of --budgets, in full steps. */
+int64_t pv_budget_steps(const pv_options *o, int i);
+
+/* Everything but PV_SAME_BITS, which needs runs of its own. */
+void pv_results_fill(pv_results *r, const pv_runs *runs, const pv_options *o);
+bool pv_results_passed(const pv_results *r);
+
+/* ---- table.c, results_json.c, svg.c ---- */
+
+void pv_table_print(const pv_results *r, const pv_options *o);
+hy_status pv_results_write(const pv_results *r, const pv_runs *runs, const pv_options *o);
+hy_status pv_svg_write(const pv_results *r, const pv_options *o);
+
+#endif
