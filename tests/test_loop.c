@@ -144,17 +144,17 @@ static double length_between(const logistic *a, const logistic *b) {
     return sqrt(square + pow(a->bias[0] - b->bias[0], 2));
 }
 
-/* predict_from is a tenth of 200: step 20 completes it and is the first of the window. */
+/* predict_from is a tenth of 200: the first step that begins there is the first of the window. */
 START_TEST(a_window_begins_at_the_weights_before_its_first_step) {
     hy_loop *loop = new_loop(KEYS("predictor", "outer"));
     tally t = {0};
-    for (int done = 0; done < 19; done++) {
+    for (int done = 0; done < 20; done++) {
         hy_loop_step step = next_step(loop);
         honest_step(loop, &step, &t);
     }
     logistic first = learned;
     hy_loop_step step = run_until(loop, HY_PREDICT, &t);
-    ck_assert_int_eq(step.step, 19 + 8);
+    ck_assert_int_eq(step.step, 20 + 8);
     ck_assert_mem_eq(loop->slot[0], first.weights, sizeof first.weights);
     ck_assert_mem_ne(learned.weights, first.weights, sizeof first.weights);
     hy_loop_destroy(loop);

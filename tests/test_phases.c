@@ -13,14 +13,14 @@ static const hy_phase_rules rules = {.has_predictor = true, .warmup_steps = 3, .
                                      .correct_steps = 2, .predict_from = 0.1, .predict_until = 0.75,
                                      .confidence_threshold = 0.6, .cooldown_steps = 5};
 
-static const hy_observation fine = {.spent = 0.3, .confidence = 0.8};
+static const hy_observation fine = {.started = 0.3, .spent = 0.3, .confidence = 0.8};
 
 static hy_phase_state after(hy_phase_state s, hy_observation seen, int times) {
     for (int i = 0; i < times; i++) s = hy_phase_next(&rules, s, &seen);
     return s;
 }
 
-static hy_phase_state at_predict(void) { return after(hy_phase_begin(&rules), fine, 6); }
+static hy_phase_state at_predict(void) { return after(hy_phase_begin(&rules), fine, 9); }
 
 START_TEST(warm_up_full_predict_correct_full) {
     hy_phase_state s = hy_phase_begin(&rules);
@@ -31,7 +31,7 @@ START_TEST(warm_up_full_predict_correct_full) {
     s = after(s, fine, 1);
     ck_assert_int_eq(s.phase, HY_FULL);
     ck_assert_int_eq(s.reason, HY_WHY_WARM);
-    s = after(s, fine, 3); /* six true steps: a window */
+    s = after(s, fine, 6); /* a window: warm-up does not count */
     ck_assert_int_eq(s.phase, HY_PREDICT);
     ck_assert_int_eq(s.reason, HY_WHY_WINDOW_FULL);
     hy_observation accepted = fine;
@@ -48,16 +48,16 @@ START_TEST(warm_up_full_predict_correct_full) {
 END_TEST
 
 START_TEST(each_obstacle_keeps_predict_away) {
-    hy_phase_state s = after(hy_phase_begin(&rules), fine, 5);
+    hy_phase_state s = after(hy_phase_begin(&rules), fine, 8);
     struct {
         hy_observation seen;
         hy_phase_obstacle obstacle;
     } cases[] = {
-        {{.spent = 0.05, .confidence = 0.9}, HY_PREDICT_TOO_EARLY},
-        {{.spent = 0.75, .confidence = 0.9}, HY_PREDICT_TOO_LATE},
-        {{.spent = 0.5, .confidence = 0.59}, HY_PREDICT_LOW_CONFIDENCE},
-        {{.spent = 0.5, .confidence = NAN}, HY_PREDICT_LOW_CONFIDENCE},
-        {{.spent = NAN, .confidence = 0.9}, HY_PREDICT_TOO_EARLY},
+        {{.started = 0.3, .spent = 0.05, .confidence = 0.9}, HY_PREDICT_TOO_EARLY},
+        {{.started = 0.3, .spent = 0.75, .confidence = 0.9}, HY_PREDICT_TOO_LATE},
+        {{.started = 0.3, .spent = 0.5, .confidence = 0.59}, HY_PREDICT_LOW_CONFIDENCE},
+        {{.started = 0.3, .spent = 0.5, .confidence = NAN}, HY_PREDICT_LOW_CONFIDENCE},
+        {{.started = 0.3, .spent = NAN, .confidence = 0.9}, HY_PREDICT_TOO_EARLY},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hy_phase_state next = hy_phase_next(&rules, s, &cases[i].seen);
@@ -72,8 +72,11 @@ START_TEST(each_obstacle_keeps_predict_away) {
 END_TEST
 
 START_TEST(windows_begin_where_moves_may) {
-    hy_observation early = {.spent = 0.02, .confidence = 0.9};
+    hy_observation early = {.started = 0.02, .spent = 0.03, .confidence = 0.9};
+    hy_observation crossing = {.started = 0.09, .spent = 0.11, .confidence = 0.9};
     hy_phase_state s = after(hy_phase_begin(&rules), early, 40);
+    ck_assert_int_eq(s.window, 0);
+    s = after(s, crossing, 1); /* it began before predict_from: not of the window */
     ck_assert_int_eq(s.window, 0);
     s = after(s, fine, 5);
     ck_assert_int_eq(s.phase, HY_FULL);
@@ -125,7 +128,8 @@ END_TEST
 /* A random observation: most are healthy, some are absurd. */
 static hy_observation random_observation(uint64_t seed, uint64_t i) {
     uint64_t word = hy_rng_u64(seed, HY_RNG_TEST, i);
-    hy_observation seen = {.spent = (double)(word % 1000) / 1000,
+    hy_observation seen = {.started = (double)(word / 7 % 1000) / 1000,
+                           .spent = (double)(word % 1000) / 1000,
                            .confidence = (double)(word / 1000 % 100) / 100,
                            .has_diverged = word / 100000 % 17 == 0,
                            .verdict = (hy_verdict)(word / 10000000 % 3)};

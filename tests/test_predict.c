@@ -118,6 +118,23 @@ START_TEST(an_accepted_move_is_the_outer_formula) {
 }
 END_TEST
 
+START_TEST(the_first_window_begins_at_the_weights_before_its_first_step) {
+    /* predict_from 0.25 of 48: step 12 is the first of a window, warm-up and all before it are not */
+    hy_trainer *t = open_trainer("none", PAIRS("predict_from", "0.25"), NULL);
+    while (t->progress.step < 12) must(hy_trainer_step(t, NULL));
+    float *first = copy_of_weights(t);
+    while (t->progress.machine.phase != HY_PREDICT) must(hy_trainer_step(t, NULL));
+    ck_assert_int_eq(t->progress.step, 12 + 6);
+    must(hy_store_settle(&t->slots[0]));
+    int32_t item = hy_params_find(&t->model->params, 1, HY_P_QKV);
+    size_t at = (size_t)((float *)hy_store_home(&t->weights, item) - (float *)t->weights.data);
+    ck_assert_mem_eq(hy_store_home(&t->slots[0], item), first + at,
+                     (size_t)t->model->params.list[item].count * sizeof(float));
+    free(first);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 START_TEST(a_rejected_move_writes_nothing) {
     hy_trainer *t = trainer_before_move(NULL);
     float *before = copy_of_weights(t);
@@ -384,7 +401,7 @@ START_TEST(a_fork_decides_and_leaves_the_run_as_it_was) {
     hy_trainer *t = open_trainer("none", pairs, &observer);
     double prior = hy_confidence_value(&t->progress.confidence);
     ck_assert_double_lt(prior, 0.5);
-    for (int i = 0; i < 14; i++) { /* warm-up, a window, the fork's arm without moves */
+    for (int i = 0; i < 24; i++) { /* warm-up, a window, the fork's arm without moves */
         hy_step_info info;
         must(hy_trainer_step(t, &info));
         ck_assert_double_eq(info.loss, plain[i]);
@@ -423,6 +440,7 @@ static Suite *predict_suite(void) {
     tcase_set_timeout(tests, 240);
     tcase_add_test(tests, every_predictor_moves_and_learns);
     tcase_add_test(tests, an_accepted_move_is_the_outer_formula);
+    tcase_add_test(tests, the_first_window_begins_at_the_weights_before_its_first_step);
     tcase_add_test(tests, a_rejected_move_writes_nothing);
     tcase_add_test(tests, a_divergence_in_correct_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, strategies_that_move_state_are_exact);

@@ -74,8 +74,9 @@ static void after_move(const hy_phase_rules *rules, hy_phase_state *state,
 static void after_true_step(const hy_phase_rules *rules, hy_phase_state *state,
                             const hy_observation *seen) {
     hy_phase was = state->phase;
+    bool counts = was != HY_WARMUP && seen->started >= rules->predict_from;
     state->done++;
-    state->window++;
+    state->window = counts ? state->window + 1 : 0;
     if (state->cooldown > 0) state->cooldown--;
     if (seen->has_diverged && was != HY_WARMUP) {
         state->divergences++;
@@ -93,7 +94,6 @@ static void after_true_step(const hy_phase_rules *rules, hy_phase_state *state,
         state->reason = HY_WHY_CORRECTED;
         state->next_cooldown = rules->cooldown_steps; /* a move that went well forgives */
     }
-    if (seen->spent < rules->predict_from) state->window = 0; /* windows begin where moves may */
     if (state->phase == HY_FULL && hy_phase_obstacle_now(rules, state, seen) == HY_PREDICT_OPEN) {
         state->phase = HY_PREDICT;
         state->reason = HY_WHY_WINDOW_FULL;

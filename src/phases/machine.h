@@ -54,7 +54,8 @@ typedef struct hy_phase_state {
     hy_phase_reason reason;
     bool rolls_back;       /* undo the last move before it, where a snapshot is kept */
     int64_t done;          /* true steps in all */
-    int64_t window;        /* true steps since the window began */
+    int64_t window;        /* true steps since the window began; windows begin in Full, from predict_from
+                              on: a step that finds 0 here and may count is the first of its window */
     int64_t correct_left;  /* Correct steps still to do */
     int64_t cooldown;      /* true steps before Predict may be tried */
     int64_t next_cooldown; /* what the next trouble costs */
@@ -63,7 +64,8 @@ typedef struct hy_phase_state {
 
 /* What the step just done told. */
 typedef struct hy_observation {
-    double spent;       /* share of the run's compute, after the step */
+    double started;     /* share of the run's compute before the step, */
+    double spent;       /* and after it */
     double confidence;  /* that predicting pays */
     bool has_diverged;
     hy_verdict verdict; /* of a Predict step */

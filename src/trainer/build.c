@@ -286,6 +286,7 @@ void hy_trainer_tear_down(hy_trainer *t) {
     free(t->host_tokens);
     free(t->host_targets);
     free(t->host_losses);
+    free(t->guard_losses);
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);
     free(t->config_text);

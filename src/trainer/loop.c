@@ -244,6 +244,7 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
     take_news(loop);
     bool is_over = hy_loop_is_over(loop), is_move = loop->state.phase == HY_PREDICT;
     loop->turn = is_over ? HY_TURN_OVER : is_move ? HY_TURN_PROPOSE : HY_TURN_UPDATE;
+    loop->started = loop->spent / loop->budget;
     loop->lr = hy_schedule_rate(&loop->schedule, (int64_t)floor(loop->spent + SPENT_ROUNDING));
     *out = (hy_loop_step){.step = loop->state.done,
                           .phase = loop->state.phase,

@@ -59,6 +59,7 @@ struct hy_loop {
     hy_health health; /* of the last true step */
     hy_guard guard;
     hy_confidence confidence;
+    double started; /* share of the budget that was spent when this step began */
     double spent; /* in full steps */
     double lr;
     int64_t updates; /* the optimizer's clock: sets the bias correction */

@@ -158,7 +158,8 @@ hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outc
     if (verdict == HY_ACCEPTED) hy_guard_remember(&loop->guard, after - before);
     bool is_frozen = loop->predictor.kind == HY_PREDICTOR_FROZEN;
     loop->spent += is_frozen ? loop->frozen_cost : 2 * loop->guard_cost;
-    loop->seen = (hy_observation){.spent = loop->spent / loop->budget,
+    loop->seen = (hy_observation){.started = loop->started,
+                                  .spent = loop->spent / loop->budget,
                                   .confidence = hy_confidence_value(&loop->confidence),
                                   .verdict = verdict};
     loop->has_news = true;

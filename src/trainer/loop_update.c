@@ -38,7 +38,8 @@ static void observe(hy_loop *loop, double loss, double norm, bool is_forgiven) {
     loop->health = is_forgiven
                        ? HY_HEALTHY
                        : hy_divergence_observe(&loop->divergence, &loop->limits, loss, norm);
-    loop->seen = (hy_observation){.spent = loop->spent / loop->budget,
+    loop->seen = (hy_observation){.started = loop->started,
+                                  .spent = loop->spent / loop->budget,
                                   .confidence = hy_confidence_value(&loop->confidence),
                                   .has_diverged = loop->health != HY_HEALTHY};
     loop->has_news = true;

@@ -83,7 +83,7 @@ static hy_status make_eval_plan(hy_trainer *t, hy_dtype dtype) {
     return HY_OK;
 }
 
-static uint64_t guard_sequences(const hy_trainer *t) {
+uint64_t hy_guard_sequences(const hy_trainer *t) {
     const hy_settings *s = &t->settings;
     double step = (double)(s->train.batch_size * s->train.grad_accum_steps);
     double wanted = floor(s->phases.guard_share * step + 0.5);
@@ -93,7 +93,7 @@ static uint64_t guard_sequences(const hy_trainer *t) {
 static hy_status make_guard_plan(hy_trainer *t, hy_dtype dtype) {
     hy_batch_plan **plan = &t->guard_plan[hy_plan_index(dtype)];
     int32_t most = t->eval_plan[hy_plan_index(dtype)]->size.batch;
-    uint64_t wanted = guard_sequences(t);
+    uint64_t wanted = hy_guard_sequences(t);
     hy_batch_options options = base_options(t, dtype);
     if (*plan) return HY_OK;
     options.batch = wanted < (uint64_t)most ? (int32_t)wanted : most;
@@ -349,7 +349,8 @@ static hy_status take_buffers(hy_trainer *t) {
     t->host_tokens = malloc(rows * sizeof *t->host_tokens);
     t->host_targets = malloc(rows * sizeof *t->host_targets);
     t->host_losses = malloc(rows * sizeof *t->host_losses);
-    if (!t->host_tokens || !t->host_targets || !t->host_losses) {
+    t->guard_losses = malloc(2 * (size_t)hy_guard_sequences(t) * sizeof *t->guard_losses);
+    if (!t->host_tokens || !t->host_targets || !t->host_losses || !t->guard_losses) {
         return hy_fail(HY_ERR_MEMORY, "no memory to stage %zu tokens", rows);
     }
     return t->backend->alloc(t->backend, HY_PINNED, sizeof *t->result, (void **)&t->result);

@@ -6,7 +6,6 @@
  * activations are not live here; the optimizer's state is where its strategy puts it, and comes back
  * while the last forward passes run. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -25,22 +24,24 @@ static int64_t window_steps(const hy_trainer *t) { return t->progress.machine.wi
 
 /* ---- windows ----------------------------------------------------------------------------------- */
 
-/* What the predictor sets when it begins anew, or sees after a true step. */
+/* Whether the step about to be made, or just made, belongs to a window: as the phase machine counts. */
+static bool is_window_open(const hy_trainer *t) {
+    double started = t->progress.spent / (double)t->steps_total;
+    return t->rules.has_predictor && t->progress.machine.phase != HY_WARMUP &&
+           started >= t->rules.predict_from && started < t->rules.predict_until;
+}
+
 hy_status hy_trainer_begin_window(hy_trainer *t) {
-    const hy_progress *p = &t->progress;
-    double spent = p->spent / (double)t->steps_total;
-    bool is_open = spent >= t->rules.predict_from && spent < t->rules.predict_until;
-    bool is_new = p->machine.window == 0 && p->machine.phase != HY_CORRECT;
-    if (!t->rules.has_predictor || !is_open || !is_new) return HY_OK;
+    const hy_phase_state *machine = &t->progress.machine;
+    bool is_new = machine->window == 0 && machine->phase != HY_CORRECT;
+    if (!is_window_open(t) || !is_new) return HY_OK;
     hy_formulas begin = hy_predictor_begin(&t->predictor);
     return hy_trainer_apply(t, &begin, 0);
 }
 
+/* Called before the step is counted as spent, so that it is judged by where it started. */
 hy_status hy_trainer_watch_step(hy_trainer *t) {
-    double spent = t->progress.spent / (double)t->steps_total;
-    bool is_open = spent >= t->rules.predict_from && spent < t->rules.predict_until;
-    if (!t->rules.has_predictor || !is_open) return HY_OK;
-    if (!hy_predictor_watches_steps(t->predictor.kind)) return HY_OK;
+    if (!is_window_open(t) || !hy_predictor_watches_steps(t->predictor.kind)) return HY_OK;
     hy_formulas observe = hy_predictor_observe(&t->predictor, t->progress.machine.window + 1);
     return hy_trainer_apply(t, &observe, 0);
 }
@@ -83,24 +84,17 @@ static hy_formula candidate_formula(const hy_trainer *t, const proposal *p) {
 
 /* Keys the noise of a random move: the same for the guard and for keeping it. */
 static uint64_t move_seed(const hy_trainer *t) {
+    const hy_phase_state *machine = &t->progress.machine;
     return hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_PREDICT,
-                      (uint64_t)t->progress.machine.moves);
+                      (uint64_t)(machine->moves + machine->rejections));
 }
 
 /* ---- the guard --------------------------------------------------------------------------------- */
 
-static uint64_t guard_sequences(const hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    double wanted = floor(s->phases.guard_share *
-                              (double)(s->train.batch_size * s->train.grad_accum_steps) +
-                          0.5);
-    return wanted < 1 ? 1 : (uint64_t)wanted;
-}
-
 /* One forward pass over the guard's tokens: sequences that training has not reached. */
 static hy_status guard_pass(hy_trainer *t, hy_store *weights, double *each, double *mean) {
     hy_dtype dtype = t->precision.of[HY_PREDICT];
-    uint64_t count = guard_sequences(t);
+    uint64_t count = hy_guard_sequences(t);
     hy_probe probe = {.split = HY_TRAIN,
                       .first = (uint64_t)t->progress.sequences,
                       .count = count,
@@ -133,7 +127,7 @@ static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before,
     t->candidate_is_tail = false;
     hy_store_forget(&t->candidate);
     HY_TRY(guard_pass(t, &t->candidate, after, &p->after));
-    p->noise = change_noise(before, after, guard_sequences(t));
+    p->noise = change_noise(before, after, hy_guard_sequences(t));
     return HY_OK;
 }
 
@@ -165,18 +159,12 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
 }
 
 static hy_status judge(hy_trainer *t, proposal *p) {
-    uint64_t count = guard_sequences(t);
-    double *each = malloc(2 * count * sizeof *each);
-    if (!each) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
-    hy_status status = guard_pass(t, NULL, each, &p->before);
-    if (status == HY_OK && t->predictor.kind == HY_PREDICTOR_LINE) {
-        status = judge_line(t, p, each, each + count);
-    } else if (status == HY_OK) {
-        status = try_candidate(t, p, each, each + count);
-        p->verdict = hy_guard_judge(&t->progress.guard, p->before, p->after, p->noise);
-    }
-    free(each);
-    return status;
+    double *before = t->guard_losses, *after = before + hy_guard_sequences(t);
+    HY_TRY(guard_pass(t, NULL, before, &p->before));
+    if (t->predictor.kind == HY_PREDICTOR_LINE) return judge_line(t, p, before, after);
+    HY_TRY(try_candidate(t, p, before, after));
+    p->verdict = hy_guard_judge(&t->progress.guard, p->before, p->after, p->noise);
+    return HY_OK;
 }
 
 /* ---- keeping or dropping ----------------------------------------------------------------------- */
@@ -236,7 +224,7 @@ static int64_t planned_batches(const hy_trainer *t) {
     hy_dtype dtype = t->precision.of[HY_PREDICT];
     int64_t passes = t->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
     int64_t batches =
-        passes * hy_probe_batches(t->guard_plan[hy_plan_index(dtype)], guard_sequences(t));
+        passes * hy_probe_batches(t->guard_plan[hy_plan_index(dtype)], hy_guard_sequences(t));
     if (t->is_validation_due) {
         const hy_batch_plan *plan = t->eval_plan[hy_plan_index(t->precision.of[HY_FULL])];
         batches += hy_probe_batches(plan, hy_dataset_describe(t->data)->sequences[HY_VAL]);

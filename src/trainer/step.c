@@ -177,9 +177,14 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict) {
     hy_progress *p = &t->progress;
     bool is_move = p->machine.phase == HY_PREDICT;
-    hy_health health = is_move ? HY_HEALTHY
-                               : hy_divergence_observe(&p->divergence, &t->limits, loss, grad_norm);
-    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+    /* With fp16 a gradient beyond its range means a loss scale too large, not a run gone wrong. */
+    bool is_overflow = t->precision.of[p->machine.phase] == HY_F16 && isfinite(loss) &&
+                       !isfinite(grad_norm);
+    hy_health health = is_move || is_overflow
+                           ? HY_HEALTHY
+                           : hy_divergence_observe(&p->divergence, &t->limits, loss, grad_norm);
+    hy_observation seen = {.started = (p->spent - (is_move ? 0 : 1)) / (double)t->steps_total,
+                           .spent = p->spent / (double)t->steps_total,
                            .confidence = hy_confidence_value(&p->confidence),
                            .has_diverged = health != HY_HEALTHY,
                            .verdict = verdict};

@@ -146,6 +146,7 @@ struct hy_trainer {
     hy_step_result *result;              /* pinned */
     int32_t *host_tokens, *host_targets; /* staging for evaluation and sampling */
     float *host_losses;
+    double *guard_losses; /* of the guard's sequences, before and after */
 
     hy_adamw adamw;
     hy_schedule schedule;
@@ -194,6 +195,7 @@ static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1
 
 /* memory_plan.c: batch plans, arenas, stores. */
 hy_status hy_trainer_take_memory(hy_trainer *t);
+uint64_t hy_guard_sequences(const hy_trainer *t); /* of one guard pass */
 /* What is live changes with the phase: gradients and training activations, or the rings. */
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);
 

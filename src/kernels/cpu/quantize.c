@@ -36,9 +36,9 @@ static void quantize_block(const float *x, int64_t n, bool is_signed, uint8_t *c
     float largest = 0;
     for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
     *scale = largest;
-    float inverse = largest > 0 ? 1 / largest : 0;
+    float divisor = largest > 0 ? largest : 1; /* its inverse could overflow: divide */
     for (int64_t i = 0; i < n; i++) {
-        codes[i] = is_signed ? encode_signed(x[i] * inverse) : encode_unsigned(x[i] * inverse);
+        codes[i] = is_signed ? encode_signed(x[i] / divisor) : encode_unsigned(x[i] / divisor);
     }
 }
 
