@@ -21,9 +21,9 @@ typedef struct work {
     const pv_options *o;
     pv_runs runs;
     uint64_t data_hash;
-    int total;         /* runs in all, those still to be planned included */
-    int done;          /* made now or before */
-    double units_left; /* of those not made yet */
+    int total;                       /* runs in all, those still to be planned included */
+    int done;                        /* made now or before */
+    double units_left;               /* of those not made yet */
     double units_made, seconds_made; /* in this sitting */
 } work;
 
@@ -50,7 +50,8 @@ static hy_status plan_grid(work *w) {
 static hy_status plan_budgets(work *w) {
     const pv_options *o = w->o;
     int best = pv_best_lr(&w->runs, o, 0, NULL);
-    if (best < 0) return hy_fail(HY_ERR_NUMERIC, "AdamW diverged with every learning rate of --lrs");
+    if (best < 0)
+        return hy_fail(HY_ERR_NUMERIC, "AdamW diverged with every learning rate of --lrs");
     for (int s = 0; s < o->seed_count; s++) {
         for (int i = 0; i < o->budget_count; i++) {
             int64_t steps = pv_budget_steps(o, i);
@@ -86,8 +87,9 @@ static void tell(const work *w, const pv_run *run, const char *title) {
 static hy_status make_run(work *w, pv_run *run) {
     char title[256];
     double begin = hy_clock();
-    snprintf(title, sizeof title, "run %d of %d: %s lr %g seed %lld, %lld units", w->done + 1, w->total,
-             w->o->arms[run->arm].label, run->lr, (long long)run->seed, (long long)run->steps);
+    snprintf(title, sizeof title, "run %d of %d: %s lr %g seed %lld, %lld units", w->done + 1,
+             w->total, w->o->arms[run->arm].label, run->lr, (long long)run->seed,
+             (long long)run->steps);
     HY_TRY(pv_run_make(run, w->o, title));
     HY_TRY(pv_journal_add(w->o->out, run, w->o));
     w->done++;
@@ -146,8 +148,9 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
         fprintf(stderr, "%s: %s\n", title, is ? "the same bits" : "OTHER BITS");
         if (is || (size_t)used >= sizeof check->detail) continue;
         check->verdict = PV_FAILED;
-        used += snprintf(check->detail + used, sizeof check->detail - (size_t)used,
-                         "%s gave %.17g, then %.17g; ", w->o->arms[a].label, first->loss, again.loss);
+        used +=
+            snprintf(check->detail + used, sizeof check->detail - (size_t)used,
+                     "%s gave %.17g, then %.17g; ", w->o->arms[a].label, first->loss, again.loss);
     }
     if (check->verdict == PV_PASSED) {
         snprintf(check->detail, sizeof check->detail,

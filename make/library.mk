@@ -1,6 +1,7 @@
 # The library, static and shared, and the programs over it.
 
-room-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c)
+# Some rooms have inner rooms: kernels/cpu, trainer/config, trainer/own.
+room-sources = $(wildcard src/$(1)/*.c $(foreach d,cpu config own,src/$(1)/$d/*.c))
 objects = $(patsubst %.c,$(OBJ)/%.o,$(1))
 
 LIB_SOURCES := $(foreach r,$(ROOMS),$(call room-sources,$r))

@@ -2,7 +2,7 @@
  * */
 #include "base/text.h"
 #include "config_fixture.h"
-#include "trainer/builtin.h"
+#include "trainer/config/builtin.h"
 
 /* ---- the table ---------------------------------------------------------------------------------
  * */

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "config_fixture.h"
-#include "trainer/builtin.h"
+#include "trainer/config/builtin.h"
 
 /* ---- models ------------------------------------------------------------------------------------
  * */

@@ -15,7 +15,8 @@ START_TEST(a_loss_that_adamw_reached_gives_its_budget) {
     static const double budgets[] = {80, 100, 120}, losses[] = {2.0, 1.8, 1.7};
     for (int i = 0; i < 3; i++) {
         int bound = 9;
-        ck_assert_double_eq_tol(budget_for(budgets, losses, 3, losses[i], &bound), budgets[i], 1e-9);
+        ck_assert_double_eq_tol(budget_for(budgets, losses, 3, losses[i], &bound), budgets[i],
+                                1e-9);
         ck_assert_int_eq(bound, 0);
     }
 }
@@ -81,3 +82,18 @@ START_TEST(the_smallest_ignores_what_broke) {
 }
 END_TEST
 
+static Suite *predict_value_suite(void) {
+    Suite *suite = suite_create("predict_value");
+    TCase *tests = tcase_create("analysis");
+    tcase_add_test(tests, a_loss_that_adamw_reached_gives_its_budget);
+    tcase_add_test(tests, between_two_budgets_it_is_their_geometric_mean);
+    tcase_add_test(tests, outside_of_what_was_run_it_is_a_bound);
+    tcase_add_test(tests, noise_that_rises_is_averaged);
+    tcase_add_test(tests, a_run_that_broke_gives_no_factor);
+    tcase_add_test(tests, spread_is_of_a_sample);
+    tcase_add_test(tests, the_smallest_ignores_what_broke);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(predict_value_suite)

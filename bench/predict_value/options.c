@@ -10,28 +10,88 @@
 
 /* Predicting is forced on: this measures what it is worth, not whether it would have been chosen. */
 #define FORCED_ON "confidence_threshold", "0", "fork_budget", "0", "cooldown_steps", "1"
-#define PLAIN                                                                                       \
-    "profile", "balanced", "grad_accum_steps", "1", "precision_correct", "same", "offload_strategy", \
-        "none", "sample_tokens", "0", "schedule", "cosine", "min_lr_ratio", "0.1"
+#define PLAIN                                                                                      \
+    "profile", "balanced", "grad_accum_steps", "1", "precision_correct", "same",                   \
+        "offload_strategy", "none", "sample_tokens", "0", "schedule", "cosine", "min_lr_ratio",    \
+        "0.1"
 /* The model of the lab: GPT of 6 blocks, width 384; with a byte vocabulary 10.7M parameters. */
-#define LAB                                                                                         \
-    "layers", "6", "width", "384", "heads", "6", "mlp_width", "1536", "activation", "gelu",          \
-        "init_std", "0.02", "context", "512", "seq_len", "512", "batch_size", "64",                  \
-        "lr_warmup_steps", "100", "eval_batches", "40", "full_steps", "15", "correct_steps", "5",    \
-        "predict_from", "0.1", "predict_until", "0.75", "max_predict_steps", "1000",                 \
+#define LAB                                                                                        \
+    "layers", "6", "width", "384", "heads", "6", "mlp_width", "1536", "activation", "gelu",        \
+        "init_std", "0.02", "context", "512", "seq_len", "512", "batch_size", "64",                \
+        "lr_warmup_steps", "100", "eval_batches", "40", "full_steps", "15", "correct_steps", "5",  \
+        "predict_from", "0.1", "predict_until", "0.75", "max_predict_steps", "1000",               \
         "correction_interval", "10", "tail_share", "0.05"
 
-static const char *const smoke_pairs[] = {
-    PLAIN, FORCED_ON, "layers", "2", "width", "32", "heads", "2", "mlp_width", "80", "seq_len", "32",
-    "batch_size", "64", "lr_warmup_steps", "20", "builtin_bytes", "1500000", "eval_batches", "8",
-    "full_steps", "8", "correct_steps", "2", "predict_from", "0.3", "predict_until", "0.75",
-    "outer_mu", "0.5", "outer_eta", "0.7", "guard_share", "0.0625", "max_predict_steps", "50",
-    "correction_interval", "10", "tail_share", "0.1", NULL};
-static const char *const cpu_pairs[] = {
-    PLAIN, FORCED_ON, "seq_len", "128", "batch_size", "32", "lr_warmup_steps", "75",
-    "builtin_bytes", "8000000", "eval_batches", "16", "full_steps", "15", "correct_steps", "5",
-    "predict_from", "0.1", "predict_until", "0.75", "guard_share", "0.125", "max_predict_steps",
-    "1000", "correction_interval", "10", "tail_share", "0.05", NULL};
+static const char *const smoke_pairs[] = {PLAIN,
+                                          FORCED_ON,
+                                          "layers",
+                                          "2",
+                                          "width",
+                                          "32",
+                                          "heads",
+                                          "2",
+                                          "mlp_width",
+                                          "80",
+                                          "seq_len",
+                                          "32",
+                                          "batch_size",
+                                          "64",
+                                          "lr_warmup_steps",
+                                          "20",
+                                          "builtin_bytes",
+                                          "1500000",
+                                          "eval_batches",
+                                          "8",
+                                          "full_steps",
+                                          "8",
+                                          "correct_steps",
+                                          "2",
+                                          "predict_from",
+                                          "0.3",
+                                          "predict_until",
+                                          "0.75",
+                                          "outer_mu",
+                                          "0.5",
+                                          "outer_eta",
+                                          "0.7",
+                                          "guard_share",
+                                          "0.0625",
+                                          "max_predict_steps",
+                                          "50",
+                                          "correction_interval",
+                                          "10",
+                                          "tail_share",
+                                          "0.1",
+                                          NULL};
+static const char *const cpu_pairs[] = {PLAIN,
+                                        FORCED_ON,
+                                        "seq_len",
+                                        "128",
+                                        "batch_size",
+                                        "32",
+                                        "lr_warmup_steps",
+                                        "75",
+                                        "builtin_bytes",
+                                        "8000000",
+                                        "eval_batches",
+                                        "16",
+                                        "full_steps",
+                                        "15",
+                                        "correct_steps",
+                                        "5",
+                                        "predict_from",
+                                        "0.1",
+                                        "predict_until",
+                                        "0.75",
+                                        "guard_share",
+                                        "0.125",
+                                        "max_predict_steps",
+                                        "1000",
+                                        "correction_interval",
+                                        "10",
+                                        "tail_share",
+                                        "0.05",
+                                        NULL};
 static const char *const lab_pairs[] = {PLAIN, FORCED_ON, LAB, NULL};
 
 static const pv_size sizes[] = {
@@ -49,14 +109,17 @@ static const pv_size sizes[] = {
 
 static const char *const help_text[] = {
     "predict_value: what is predicting worth, at equal compute?\n\n"
-    "Trains the same model in several arms that may each spend the same compute: a full step costs 1,\n"
-    "a forward-only pass over as many tokens 1/3. Compares held-out losses at the end, and tells how\n"
+    "Trains the same model in several arms that may each spend the same compute: a full step costs "
+    "1,\n"
+    "a forward-only pass over as many tokens 1/3. Compares held-out losses at the end, and tells "
+    "how\n"
     "many AdamW steps reach the same loss: that number over ours is the compute factor.\n\n"
     "  build/bench/predict_value                      smoke size: minutes on two CPU cores\n"
     "  build/bench/predict_value --verify             the same, and repeats a run of each arm\n"
     "  build/bench/predict_value --arms outer,outer:outer_mu=0.7:outer_eta=0.7\n"
     "  build/bench/predict_value --size lab --data books.txt --out lab --seeds 1,2,3,4\n\n",
-    "Ctrl-C stops after the step; the same command goes on where it stopped: each finished run is a\n"
+    "Ctrl-C stops after the step; the same command goes on where it stopped: each finished run is "
+    "a\n"
     "line of OUT/runs.jsonl and is not run again as long as all its settings are the same.\n\n"
     "  --size NAME      see below; smoke\n"
     "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
@@ -72,8 +135,10 @@ static const char *const help_text[] = {
     "  --threads N      CPU threads; all cores\n"
     "  --set KEY=VALUE  any setting of hybrid-train, for all arms\n"
     "  --verify         repeats one run of each arm and demands equal bits\n\n",
-    "Arms: outer jumps ahead; lsq extends a line fitted to each weight; frozen spends the passes of as\n"
-    "many steps as outer claims to save, and moves nothing; random moves as far as outer, in a random\n"
+    "Arms: outer jumps ahead; lsq extends a line fitted to each weight; frozen spends the passes "
+    "of as\n"
+    "many steps as outer claims to save, and moves nothing; random moves as far as outer, in a "
+    "random\n"
     "direction; paid pays for outer's guard and moves nothing.\n\n"
     "Exit code: 0 all checks passed, 1 one failed or a run broke, 2 wrong usage, 75 stopped.\n\n"
     "Sizes:\n"};
@@ -154,7 +219,8 @@ static bool parse_pair(const char *text, pv_pair *out) {
 }
 
 static bool parse_arm(const char *text, pv_arm *arm) {
-    static const char *const names[] = {"adamw", "outer", "lsq", "line", "frozen", "random", "paid"};
+    static const char *const names[] = {"adamw",  "outer",  "lsq", "line",
+                                        "frozen", "random", "paid"};
     char word[2 * PV_WORD_MAX];
     const char *rest = text;
     *arm = (pv_arm){.pair_count = 0};
@@ -165,7 +231,8 @@ static bool parse_arm(const char *text, pv_arm *arm) {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(word, names[i]) == 0) strcpy(arm->predictor, i ? names[i] : "none");
     }
-    if (!arm->predictor[0]) return wrong("--arms", text, "adamw, outer, lsq, line, frozen, random, paid");
+    if (!arm->predictor[0])
+        return wrong("--arms", text, "adamw, outer, lsq, line, frozen, random, paid");
     while (next_word(&rest, word, ':')) {
         if (arm->pair_count == 4) return wrong("--arms", text, "at most four settings in an arm");
         if (!parse_pair(word, &arm->pairs[arm->pair_count++])) return false;
@@ -238,7 +305,8 @@ static bool take_flag(const char *flag, const char *value, pv_options *o) {
     if (strcmp(flag, "--out") == 0) return take_text(flag, value, o->out, sizeof o->out);
     if (strcmp(flag, "--data") == 0) return take_text(flag, value, o->data, sizeof o->data);
     if (strcmp(flag, "--model") == 0) return take_text(flag, value, o->model, sizeof o->model);
-    if (strcmp(flag, "--threads") == 0) return take_text(flag, value, o->threads, sizeof o->threads);
+    if (strcmp(flag, "--threads") == 0)
+        return take_text(flag, value, o->threads, sizeof o->threads);
     if (strcmp(flag, "--arms") == 0) return parse_arms(value, o);
     if (strcmp(flag, "--seeds") == 0) return parse_seeds(value, o);
     if (strcmp(flag, "--lrs") == 0) return parse_numbers(flag, value, o->lrs, &o->lr_count);

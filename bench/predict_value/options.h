@@ -28,7 +28,7 @@ typedef struct pv_size {
     const char *name, *help;
     int64_t steps;
     const char *lrs, *seeds, *budgets;
-    const char *data; /* "builtin", or the name of a file to be found */
+    const char *data;         /* "builtin", or the name of a file to be found */
     const char *const *pairs; /* key, value, ..., NULL */
 } pv_size;
 

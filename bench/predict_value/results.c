@@ -66,8 +66,8 @@ static void fill_outcome(pv_outcome *out, const pv_row *row, const pv_runs *runs
         const pv_run *adamw = pv_runs_find(runs, 0, adamw_lr, o->seeds[s], o->steps);
         out->losses[s] = loss_of(row->runs[s], is_average);
         out->gains[s] = loss_of(adamw, is_average) - out->losses[s];
-        double budget = pv_budget_for(b.budgets, b.losses, b.count, out->losses[s], falling,
-                                      &out->bounds[s]);
+        double budget =
+            pv_budget_for(b.budgets, b.losses, b.count, out->losses[s], falling, &out->bounds[s]);
         out->factors[s] = budget / row->runs[s]->spent;
     }
     out->loss = pv_spread_of(out->losses, o->seed_count);
@@ -75,7 +75,8 @@ static void fill_outcome(pv_outcome *out, const pv_row *row, const pv_runs *runs
     out->factor = pv_spread_of(out->factors, o->seed_count);
 }
 
-static void fill_row(pv_row *row, const pv_runs *runs, const pv_options *o, int arm, double adamw_lr) {
+static void fill_row(pv_row *row, const pv_runs *runs, const pv_options *o, int arm,
+                     double adamw_lr) {
     *row = (pv_row){.spent = 0};
     row->best = pv_best_lr(runs, o, arm, row->grid);
     if (row->best < 0) return;
@@ -112,8 +113,8 @@ static pv_check check_compute(const pv_runs *runs) {
         worst = fmax(worst, off / budget);
     }
     snprintf(check.detail, sizeof check.detail,
-             "%d runs, at most %.2f %% off the budget (allowed: 1 %%, or one step)", runs->count - broken,
-             100 * worst);
+             "%d runs, at most %.2f %% off the budget (allowed: 1 %%, or one step)",
+             runs->count - broken, 100 * worst);
     if (broken) {
         size_t used = strlen(check.detail);
         snprintf(check.detail + used, sizeof check.detail - used, "; %d runs diverged", broken);
@@ -139,7 +140,8 @@ static pv_check check_control(const pv_results *r, const pv_runs *runs, const pv
         return check;
     }
     double lr = o->lrs[r->rows[outer].best];
-    int used = snprintf(check.detail, sizeof check.detail, "at lr %g, %s minus outer:", lr, control);
+    int used =
+        snprintf(check.detail, sizeof check.detail, "at lr %g, %s minus outer:", lr, control);
     for (int s = 0; s < o->seed_count; s++) {
         double ours = pv_runs_find(runs, outer, lr, o->seeds[s], o->steps)->loss;
         double theirs = pv_runs_find(runs, other, lr, o->seeds[s], o->steps)->loss;

@@ -18,8 +18,8 @@ typedef struct pv_outcome {
 } pv_outcome;
 
 typedef struct pv_row {
-    int best; /* of the learning rates; -1: it diverged with every one */
-    bool is_at_edge; /* the best learning rate is the first or last of several */
+    int best;                        /* of the learning rates; -1: it diverged with every one */
+    bool is_at_edge;                 /* the best learning rate is the first or last of several */
     const pv_run *runs[PV_LIST_MAX]; /* at the best learning rate, by seed */
     double grid[PV_LIST_MAX];        /* mean loss at each learning rate */
     pv_outcome last, average;

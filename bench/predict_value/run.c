@@ -62,7 +62,8 @@ static hy_status set_all(hy_config *config, const pv_options *o, const pv_run *r
     const pv_arm *arm = &o->arms[run->arm];
     const char *const *pairs = o->size->pairs;
     HY_TRY(hy_config_set(config, "model", o->model[0] ? o->model : "nano", HY_FROM_FLAG));
-    for (int i = 0; pairs[i]; i += 2) HY_TRY(set(config, arm, pairs[i], pairs[i + 1], HY_FROM_FILE));
+    for (int i = 0; pairs[i]; i += 2)
+        HY_TRY(set(config, arm, pairs[i], pairs[i + 1], HY_FROM_FILE));
     for (int i = 0; i < o->set_count; i++) {
         HY_TRY(set(config, arm, o->sets[i].key, o->sets[i].value, HY_FROM_SET));
     }

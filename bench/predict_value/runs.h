@@ -22,9 +22,9 @@ typedef struct pv_run {
     int64_t steps; /* the budget, in full steps */
     uint64_t key;
     bool is_done;
-    bool has_diverged; /* ended early: its losses are NaN */
-    double loss;       /* held-out, of the last weights */
-    double average;    /* held-out, of the tail average; NaN where there is none */
+    bool has_diverged;     /* ended early: its losses are NaN */
+    double loss;           /* held-out, of the last weights */
+    double average;        /* held-out, of the tail average; NaN where there is none */
     double spent, seconds; /* seconds: of training and moves, validation not counted */
     int64_t true_steps, moves, rejected_moves, predicted_steps;
     char device[128];

@@ -18,10 +18,12 @@ typedef struct frame {
 } frame;
 
 /* Apart from each other also for people who do not tell red from green. */
-static const char *const colours[] = {"#111111", "#0072b2", "#e69f00", "#cc79a7", "#d55e00", "#009e73",
-                                      "#56b4e9", "#7f7f7f"};
+static const char *const colours[] = {"#111111", "#0072b2", "#e69f00", "#cc79a7",
+                                      "#d55e00", "#009e73", "#56b4e9", "#7f7f7f"};
 
-static const char *colour(int arm) { return colours[arm % (int)(sizeof colours / sizeof colours[0])]; }
+static const char *colour(int arm) {
+    return colours[arm % (int)(sizeof colours / sizeof colours[0])];
+}
 
 static double x_of(const frame *f, double spent) {
     return LEFT + spent / f->budget * (WIDTH - LEFT - RIGHT);
@@ -84,15 +86,16 @@ static double tick_step(double range, int wanted) {
 }
 
 static void text_at(hy_text *t, double x, double y, const char *anchor, const char *text) {
-    hy_text_addf(t, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor, text);
+    hy_text_addf(t, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor,
+                 text);
 }
 
 static void draw_axes(hy_text *t, const frame *f) {
     char label[32];
     double x_step = tick_step(f->budget, 5), y_step = tick_step(f->high - f->low, 6);
     for (double y = ceil(f->low / y_step) * y_step; y <= f->high; y += y_step) {
-        hy_text_addf(t, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n", LEFT,
-                     y_of(f, y), WIDTH - RIGHT, y_of(f, y));
+        hy_text_addf(t, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n",
+                     LEFT, y_of(f, y), WIDTH - RIGHT, y_of(f, y));
         snprintf(label, sizeof label, "%.*f", y_step < 0.01 ? 3 : 2, y);
         text_at(t, LEFT - 8, y_of(f, y) + 4, "end", label);
     }
@@ -105,16 +108,19 @@ static void draw_axes(hy_text *t, const frame *f) {
     hy_text_addf(t, "<path d=\"M%d %d V%d H%d\" fill=\"none\" stroke=\"#555555\"/>\n", LEFT, TOP,
                  HEIGHT - BOTTOM, WIDTH - RIGHT);
     text_at(t, 0.5 * (LEFT + WIDTH - RIGHT), HEIGHT - 16, "middle", "compute spent, in full steps");
-    hy_text_addf(t, "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">"
-                    "held-out loss, nats per token</text>\n",
+    hy_text_addf(t,
+                 "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">"
+                 "held-out loss, nats per token</text>\n",
                  (TOP + HEIGHT - BOTTOM) / 2);
 }
 
 static void draw_arm(hy_text *t, const frame *f, const pv_row *row, int arm, int seeds) {
     int points = shortest(row, seeds);
-    hy_text_addf(t, "<polyline clip-path=\"url(#plot)\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\" "
-                    "points=\"",
-                 colour(arm));
+    hy_text_addf(
+        t,
+        "<polyline clip-path=\"url(#plot)\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\" "
+        "points=\"",
+        colour(arm));
     for (int i = 0; i < points; i++) {
         pv_point p = mean_point(row, seeds, i, points);
         double share = (p.loss - f->low) / (f->high - f->low);
@@ -130,23 +136,27 @@ static void draw_arm(hy_text *t, const frame *f, const pv_row *row, int arm, int
 
 static void draw_legend(hy_text *t, const pv_row *row, const pv_options *o, int arm, int line) {
     double y = TOP + 12 + 22 * line;
-    hy_text_addf(t, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"3\"/>\n",
-                 WIDTH - RIGHT + 16, y - 4, WIDTH - RIGHT + 38, y - 4, colour(arm));
-    hy_text_addf(t, "<text x=\"%d\" y=\"%.1f\">%s <tspan fill=\"#777777\">lr %g: %.4f</tspan></text>\n",
-                 WIDTH - RIGHT + 44, y, o->arms[arm].label, o->lrs[row->best], row->last.loss.mean);
+    hy_text_addf(
+        t, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"3\"/>\n",
+        WIDTH - RIGHT + 16, y - 4, WIDTH - RIGHT + 38, y - 4, colour(arm));
+    hy_text_addf(
+        t, "<text x=\"%d\" y=\"%.1f\">%s <tspan fill=\"#777777\">lr %g: %.4f</tspan></text>\n",
+        WIDTH - RIGHT + 44, y, o->arms[arm].label, o->lrs[row->best], row->last.loss.mean);
 }
 
 static void draw(hy_text *t, const pv_results *r, const pv_options *o) {
     frame f = frame_of(r, o);
+    hy_text_addf(
+        t,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
+        "height=\"%d\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
+        "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n"
+        "<clipPath id=\"plot\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n",
+        WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, TOP, WIDTH - LEFT - RIGHT,
+        HEIGHT - TOP - BOTTOM);
     hy_text_addf(t,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
-                 "height=\"%d\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
-                 "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n"
-                 "<clipPath id=\"plot\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n",
-                 WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, TOP, WIDTH - LEFT - RIGHT,
-                 HEIGHT - TOP - BOTTOM);
-    hy_text_addf(t, "<text x=\"%d\" y=\"26\" font-size=\"15\">Equal compute, size %s: each arm at its "
-                    "best learning rate, mean of %d seed%s</text>\n",
+                 "<text x=\"%d\" y=\"26\" font-size=\"15\">Equal compute, size %s: each arm at its "
+                 "best learning rate, mean of %d seed%s</text>\n",
                  LEFT, o->size->name, o->seed_count, o->seed_count == 1 ? "" : "s");
     draw_axes(t, &f);
     for (int a = o->arm_count - 1; a >= 0; a--) { /* adamw on top */

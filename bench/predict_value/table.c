@@ -24,8 +24,8 @@ static void print_factor(const pv_outcome *x, int seeds) {
         if (x->bounds[s] > 0) high = 1;
     }
     const char *mean_mark = low && high ? "~" : bound_mark(low + high);
-    snprintf(text, sizeof text, "%s%.3f / %s%.3f / %s%.3f", bound_mark(low), x->factor.min, mean_mark,
-             x->factor.mean, bound_mark(high), x->factor.max);
+    snprintf(text, sizeof text, "%s%.3f / %s%.3f / %s%.3f", bound_mark(low), x->factor.min,
+             mean_mark, x->factor.mean, bound_mark(high), x->factor.max);
     printf("  %s", text);
 }
 
@@ -70,8 +70,9 @@ static void print_costs(const pv_results *r, const pv_options *o, int width) {
     for (int a = 0; a < o->arm_count; a++) {
         const pv_row *row = &r->rows[a];
         if (row->best < 0) continue;
-        printf("  %-*s  %8.2f %8.2f %11.1f %6.1f %9.1f %15.1f\n", width, o->arms[a].label, row->spent,
-               row->seconds, row->true_steps, row->moves, row->rejected_moves, row->predicted_steps);
+        printf("  %-*s  %8.2f %8.2f %11.1f %6.1f %9.1f %15.1f\n", width, o->arms[a].label,
+               row->spent, row->seconds, row->true_steps, row->moves, row->rejected_moves,
+               row->predicted_steps);
     }
 }
 
@@ -92,12 +93,13 @@ static void print_grid(const pv_results *r, const pv_options *o, int width) {
 }
 
 void pv_table_print(const pv_results *r, const pv_options *o) {
-    static const char *const words[] = {[PV_SKIPPED] = "SKIP", [PV_PASSED] = "PASS",
-                                        [PV_FAILED] = "FAIL"};
+    static const char *const words[] = {
+        [PV_SKIPPED] = "SKIP", [PV_PASSED] = "PASS", [PV_FAILED] = "FAIL"};
     int width = label_width(o);
     const pv_row *adamw = &r->rows[0];
     printf("size %s, budget %lld full steps, %d seeds, data %s; %s\n", o->size->name,
-           (long long)o->steps, o->seed_count, o->data, adamw->best < 0 ? "" : adamw->runs[0]->device);
+           (long long)o->steps, o->seed_count, o->data,
+           adamw->best < 0 ? "" : adamw->runs[0]->device);
     print_block(r, o, width, false);
     if (adamw->best >= 0 && !isnan(adamw->runs[0]->average)) print_block(r, o, width, true);
     print_costs(r, o, width);

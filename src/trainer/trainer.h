@@ -22,7 +22,7 @@
 #include "phases/guard.h"
 #include "phases/machine.h"
 #include "phases/predictor.h"
-#include "trainer/settings.h"
+#include "trainer/config/settings.h"
 
 #define HY_PATH_MAX 1024
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */

@@ -5,7 +5,7 @@
  * the table in docs/configuration.md. Always true: leaves (the part after the dot) and aliases are
  * unique among all names, rows of one group lie together, and every default passes its own check.
  * */
-#include "trainer/settings.h"
+#include "trainer/config/settings.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/loop.h"
+#include "trainer/own/loop.h"
 
 static void save_weights(hy_loop *loop) {
     float *to = loop->snapshot;

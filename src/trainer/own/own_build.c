@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/own_model.h"
+#include "trainer/own/own_model.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
 

@@ -5,7 +5,7 @@
 #define HY_TRAINER_CONFIG_FILE_H
 
 #include "base/text.h"
-#include "trainer/settings.h"
+#include "trainer/config/settings.h"
 
 /* Takes one value: `key` as the file names it ("train.batch_size", "lr", an alias), its value as
  * text and the line it stands on. */

@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "trainer/builtin.h"
-#include "trainer/config_file.h"
-#include "trainer/settings.h"
+#include "trainer/config/builtin.h"
+#include "trainer/config/config_file.h"
+#include "trainer/config/settings.h"
 
 enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
 

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/error.h"
-#include "trainer/loop.h"
+#include "trainer/own/loop.h"
 
 /* After this many updates in a row with numbers that are not finite, the run cannot recover. */
 #define MOST_SKIPS_IN_A_ROW 20

@@ -1,5 +1,5 @@
 /* loop_formula.c: linear combinations of arrays, some elements at a time. See loop_formula.h. */
-#include "trainer/loop_formula.h"
+#include "trainer/own/loop_formula.h"
 
 #include "base/rng.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "trainer/settings.h"
+#include "trainer/config/settings.h"
 
 static void print_string(hy_text *out, const char *text) {
     hy_text_add(out, "\"");

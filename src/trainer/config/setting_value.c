@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "trainer/settings.h"
+#include "trainer/config/settings.h"
 
 enum { MAX_CHOICES = 16, SHOWN_MAX = 80 };
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/config_file.h"
+#include "trainer/config/config_file.h"
 
 static const char digits[] = "0123456789";
 static const char word_letters[] =

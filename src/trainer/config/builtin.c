@@ -1,5 +1,5 @@
 /* builtin.c: lookup in the embedded configuration files. See builtin.h. */
-#include "trainer/builtin.h"
+#include "trainer/config/builtin.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "trainer/own_model.h"
+#include "trainer/own/own_model.h"
 
 #define FLUSH_SECONDS 1.0
 

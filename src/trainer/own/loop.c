@@ -2,7 +2,7 @@
  *
  * A step's outcome is taken into the phase machine when the next step is asked for, not before:
  * what hy_loop_spend adds in between then counts, and Predict never begins past predict_until. */
-#include "trainer/loop.h"
+#include "trainer/own/loop.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "trainer/loop.h"
+#include "trainer/own/loop.h"
 
 #define RUN 1024 /* elements whose squares are summed apart, so that large arrays lose no digits */
 

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "kernels/half.h"
-#include "trainer/own_model.h"
+#include "trainer/own/own_model.h"
 
 #define LARGEST_SCALE 0x1p24
 #define SMALLEST_SCALE 1.0

@@ -4,7 +4,7 @@
  * Each turn of the loop is a true step or a move; then, in this order: the observer, validation
  * when it is due, the line of metrics. A callback that fails ends the run with its status; the
  * weights are then those of the last step that was done. */
-#include "trainer/own_model.h"
+#include "trainer/own/own_model.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 #ifndef HY_TRAINER_OWN_MODEL_H
 #define HY_TRAINER_OWN_MODEL_H
 
-#include "trainer/loop.h"
+#include "trainer/own/loop.h"
 #include "trainer/trainer.h"
 
 typedef struct hy_own_offload {

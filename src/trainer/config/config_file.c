@@ -3,7 +3,7 @@
  * Keys stand at the top or one level down, in the group the table gives them. Values become text
  * and are checked like values from anywhere else; only what text cannot tell apart (a number where
  * words belong, a group or list where one value belongs) is refused here. */
-#include "trainer/config_file.h"
+#include "trainer/config/config_file.h"
 
 #include <libconfig.h>
 #include <stdio.h>

@@ -14,8 +14,8 @@
 #include "phases/divergence.h"
 #include "phases/guard.h"
 #include "phases/machine.h"
-#include "trainer/loop_formula.h"
-#include "trainer/settings.h"
+#include "trainer/own/loop_formula.h"
+#include "trainer/config/settings.h"
 
 /* The call that comes next. */
 typedef enum hy_loop_turn {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/own_model.h"
+#include "trainer/own/own_model.h"
 
 #define BLOCK 256 /* elements that share a scale */
 #define M_CODES 127.0f
