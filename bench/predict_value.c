@@ -1,9 +1,10 @@
 /* predict_value.c: what predicting is worth, measured at equal compute.
  *
- * Trains the same model in several arms that may each spend the same compute, on paired seeds and a grid
- * of learning rates, then AdamW at longer and shorter budgets, and prints how the held-out losses
- * compare. Every finished run is kept, so that the work can be stopped and continued. Training goes
- * through hybrid.h alone. `predict_value --help` teaches it; docs/prediction.md tells what was found.
+ * Trains the same model in several arms that may each spend the same compute, on paired seeds
+ * and a grid of learning rates, then AdamW at longer and shorter budgets, and prints how the
+ * held-out losses compare. Every finished run is kept, so that the work can be stopped and
+ * continued. Training goes through hybrid.h alone. `predict_value --help` teaches it;
+ * docs/prediction.md tells what was found.
  *
  *   build/bench/predict_value [--size smoke|cpu|lab|long] [--out DIR] ... */
 #include <stdio.h>
@@ -27,7 +28,7 @@ typedef struct work {
     double units_made, seconds_made; /* in this sitting */
 } work;
 
-/* ---- the plan ---------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 static hy_status add_run(work *w, int arm, double lr, int64_t seed, int64_t steps) {
     int index;
@@ -62,7 +63,7 @@ static hy_status plan_budgets(work *w) {
     return HY_OK;
 }
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void expect_budgets(work *w) {
     w->units_left = 0;
@@ -117,7 +118,7 @@ static hy_status make_all(work *w, double units_beyond) {
     return HY_OK;
 }
 
-/* ---- the same bits ----------------------------------------------------------------------------- */
+/* ---- the same bits --------------------------------------------------------------------------- */
 
 static bool is_same_double(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
 
@@ -159,7 +160,7 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
     return HY_OK;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static hy_status report(const work *w) {
     static pv_results results; /* large for a stack */

@@ -45,7 +45,7 @@ test-all: ## the above, the long tests, both sanitizers, the commands in the doc
 
 test-programs: $(TESTS)
 
-fast-tests: lib bin examples $(TESTS)
+fast-tests: lib bin examples $(BENCHES) $(TESTS)
 	@$(RUN_TESTS) $(TESTS) $(SUITES)
 
 long-tests: lib bin $(LONG_TESTS)

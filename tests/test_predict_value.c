@@ -1,4 +1,5 @@
-/* test_predict_value.c: the arithmetic behind bench/predict_value: spreads and the compute factor. */
+/* test_predict_value.c: the arithmetic behind bench/predict_value: spreads and the compute
+ * factor. */
 #include "harness.h"
 
 #include <math.h>

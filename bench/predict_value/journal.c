@@ -1,7 +1,7 @@
 /* journal.c: finished runs, one JSON object per line. See runs.h.
  *
- * A line is appended whole and synced, so that a stop at any moment costs the run in progress at most.
- * Lines of other settings stay in the file and are not looked at. */
+ * A line is appended whole and synced, so that a stop at any moment costs the run in progress at
+ * most. Lines of other settings stay in the file and are not looked at. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static hy_status journal_path(const char *out, char path[1024]) {
     return hy_path_join(path, 1024, out, "runs.jsonl");
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_curve(hy_json_writer *w, const pv_run *run) {
     hy_json_open_array(w, "curve");
@@ -73,7 +73,7 @@ hy_status pv_journal_add(const char *out, const pv_run *run, const pv_options *o
     return status;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static double number_of(const hy_json_node *object, const char *key) {
     double value;

@@ -8,7 +8,8 @@
 
 #include "base/number.h"
 
-/* Predicting is forced on: this measures what it is worth, not whether it would have been chosen. */
+/* Predicting is forced on: this measures what it is worth, not whether it would have been
+ * chosen. */
 #define FORCED_ON "confidence_threshold", "0", "fork_budget", "0", "cooldown_steps", "1"
 #define PLAIN                                                                                      \
     "profile", "balanced", "grad_accum_steps", "1", "precision_correct", "same",                   \
@@ -95,7 +96,7 @@ static const char *const cpu_pairs[] = {PLAIN,
 static const char *const lab_pairs[] = {PLAIN, FORCED_ON, LAB, NULL};
 
 static const pv_size sizes[] = {
-    {"smoke", "minutes on two CPU cores: is the machinery right?", 400, "8e-3,1.6e-2,3.2e-2", "1,2",
+    {"smoke", "minutes on two CPU cores: is the machinery right?", 400, "4e-3,8e-3,1.6e-2", "1,2",
      "0.8,0.9,1.1,1.2", "builtin", smoke_pairs},
     {"cpu", "hours on a CPU: the model nano on 6M bytes", 1500, "2e-3,4e-3,8e-3", "1,2,3",
      "0.8,0.9,1.1,1.2,1.4", "builtin", cpu_pairs},
@@ -151,7 +152,7 @@ void pv_help(void) {
     }
 }
 
-/* ---- lists ------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static bool wrong(const char *what, const char *value, const char *expected) {
     fprintf(stderr, "predict_value: %s \"%s\": expected %s\n", what, value, expected);
@@ -224,7 +225,8 @@ static bool parse_arm(const char *text, pv_arm *arm) {
     char word[2 * PV_WORD_MAX];
     const char *rest = text;
     *arm = (pv_arm){.pair_count = 0};
-    if (strlen(text) >= sizeof arm->label || !next_word(&rest, word, ':')) {
+    bool fits = strlen(text) < sizeof arm->label && !strpbrk(text, "<>&\"");
+    if (!fits || !next_word(&rest, word, ':')) {
         return wrong("--arms", text, "the name of an arm");
     }
     strcpy(arm->label, text);
@@ -254,7 +256,7 @@ static bool parse_arms(const char *list, pv_options *o) {
     return true;
 }
 
-/* ---- the command line -------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 static bool find_size(const char *name, const pv_size **out) {
     for (size_t i = 0; i < SIZE_COUNT; i++) {

@@ -1,7 +1,7 @@
 /* options.h: what to measure: a size, the arms, learning rates, seeds and budgets.
  *
- * A size is a row of settings that fit together; every one of them can be replaced by a flag. Settings
- * are pairs of text, as hy_config_set takes them, so nothing here knows the trainer. */
+ * A size is a row of settings that fit together; every one of them can be replaced by a flag.
+ * Settings are pairs of text, as hy_config_set takes them, so nothing here knows the trainer. */
 #ifndef PV_OPTIONS_H
 #define PV_OPTIONS_H
 

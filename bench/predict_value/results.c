@@ -22,7 +22,7 @@ int pv_best_lr(const pv_runs *runs, const pv_options *o, int arm, double *grid) 
     return pv_smallest(means, o->lr_count);
 }
 
-/* ---- the compute factor ------------------------------------------------------------------------ */
+/* ---- the compute factor ---------------------------------------------------------------------- */
 
 /* AdamW's losses at every budget there is, for one seed, by rising budget. */
 typedef struct baseline {
@@ -56,7 +56,7 @@ static baseline baseline_of(const pv_runs *runs, const pv_options *o, double lr,
     return b;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static void fill_outcome(pv_outcome *out, const pv_row *row, const pv_runs *runs,
                          const pv_options *o, double adamw_lr, bool is_average) {
@@ -95,9 +95,10 @@ static void fill_row(pv_row *row, const pv_runs *runs, const pv_options *o, int 
     fill_outcome(&row->average, row, runs, o, adamw_lr, true);
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
-/* A true step is indivisible, so a run may miss its budget by one even where that is more than 1 %. */
+/* A true step is indivisible, so a run may miss its budget by one even where that is more than 1
+ * %. */
 static pv_check check_compute(const pv_runs *runs) {
     pv_check check = {.name = "equal compute", .verdict = PV_PASSED};
     double worst = 0;

@@ -1,7 +1,8 @@
 /* results.h: what the runs say: one row per arm, the checks, and how they are shown.
  *
- * Every arm is taken at the learning rate with the lowest mean held-out loss of its last weights; the
- * tail averages are those of the same runs. AdamW is arm 0 and is what the others are compared with. */
+ * Every arm is taken at the learning rate with the lowest mean held-out loss of its last
+ * weights; the tail averages are those of the same runs. AdamW is arm 0 and is what the others
+ * are compared with. */
 #ifndef PV_RESULTS_H
 #define PV_RESULTS_H
 

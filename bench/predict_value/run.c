@@ -1,7 +1,8 @@
 /* run.c: the settings of a run, its key, and its training. See runs.h.
  *
- * Origins order the settings: a size is the weakest, then --set, then flags, then what makes the run the
- * one it is. AdamW gets none of the settings of prediction, so that its runs serve every variant. */
+ * Origins order the settings: a size is the weakest, then --set, then flags, then what makes the
+ * run the one it is. AdamW gets none of the settings of prediction, so that its runs serve every
+ * variant. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 
 #define CURVE_POINTS 10 /* validations on the way of a run */
 
-/* ---- settings ---------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 /* A setting that only predicting arms have: of group phases, but for averaging and precision. */
 static bool is_of_prediction(const char *key) {
@@ -106,7 +107,7 @@ static hy_status key_of(const hy_config *config, uint64_t data_hash, uint64_t *o
     return status;
 }
 
-/* ---- the list ---------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 hy_status pv_runs_add(pv_runs *runs, const pv_options *o, int arm, double lr, int64_t seed,
                       int64_t steps, uint64_t data_hash, int *index) {
@@ -141,7 +142,7 @@ const pv_run *pv_runs_find(const pv_runs *runs, int arm, double lr, int64_t seed
     return NULL;
 }
 
-/* ---- training ---------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 typedef struct watch {
     pv_run *run;

@@ -1,7 +1,8 @@
 /* runs.h: a run is one training of one arm with one learning rate, seed and budget.
  *
- * A run is known by its key, a hash of every setting, of the data and of the library's version; what it
- * came to is a line of OUT/runs.jsonl. Numbers are written so that they read back to the same bits. */
+ * A run is known by its key, a hash of every setting, of the data and of the library's version;
+ * what it came to is a line of OUT/runs.jsonl. Numbers are written so that they read back to the
+ * same bits. */
 #ifndef PV_RUNS_H
 #define PV_RUNS_H
 

@@ -1,8 +1,8 @@
 /* svg.c: OUT/curves.svg: held-out loss over compute spent, a line per arm. See results.h.
  *
- * Lines are means over seeds at each arm's best learning rate; dots at the end are the single seeds. The
- * loss axis begins where a quarter of the budget is spent: before that all arms are the same and so far
- * above that nothing else could be seen. */
+ * Lines are means over seeds at each arm's best learning rate; dots at the end are the single
+ * seeds. The loss axis begins where a quarter of the budget is spent: before that all arms are
+ * the same and so far above that nothing else could be seen. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static double y_of(const frame *f, double loss) {
     return HEIGHT - BOTTOM - fmin(1.0, share) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* ---- data -------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static int shortest(const pv_row *row, int seeds) {
     int points = row->runs[0]->points;
@@ -77,7 +77,7 @@ static frame frame_of(const pv_results *r, const pv_options *o) {
     return f;
 }
 
-/* ---- drawing ----------------------------------------------------------------------------------- */
+/* ---- drawing --------------------------------------------------------------------------------- */
 
 /* 1, 2 or 5 times a power of ten, so that about `wanted` of them make up the range. */
 static double tick_step(double range, int wanted) {
@@ -135,13 +135,16 @@ static void draw_arm(hy_text *t, const frame *f, const pv_row *row, int arm, int
 }
 
 static void draw_legend(hy_text *t, const pv_row *row, const pv_options *o, int arm, int line) {
-    double y = TOP + 12 + 22 * line;
-    hy_text_addf(
-        t, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"3\"/>\n",
-        WIDTH - RIGHT + 16, y - 4, WIDTH - RIGHT + 38, y - 4, colour(arm));
-    hy_text_addf(
-        t, "<text x=\"%d\" y=\"%.1f\">%s <tspan fill=\"#777777\">lr %g: %.4f</tspan></text>\n",
-        WIDTH - RIGHT + 44, y, o->arms[arm].label, o->lrs[row->best], row->last.loss.mean);
+    double y = TOP + 12 + 36 * line;
+    int x = WIDTH - RIGHT + 16;
+    char figures[64];
+    hy_text_addf(t,
+                 "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\" "
+                 "stroke-width=\"3\"/>\n",
+                 x, y - 4, x + 20, y - 4, colour(arm));
+    text_at(t, x + 26, y, "start", o->arms[arm].label);
+    snprintf(figures, sizeof figures, "lr %g: %.4f", o->lrs[row->best], row->last.loss.mean);
+    text_at(t, x + 26, y + 15, "start", figures);
 }
 
 static void draw(hy_text *t, const pv_results *r, const pv_options *o) {

@@ -15,18 +15,18 @@ static int label_width(const pv_options *o) {
 
 static const char *bound_mark(int bound) { return bound < 0 ? "<" : bound > 0 ? ">" : ""; }
 
-/* min/mean/max; a mark where a seed lies outside of what adamw was run with. */
+/* min / mean / max; a mark where a seed lies outside of what adamw was run with. */
 static void print_factor(const pv_outcome *x, int seeds) {
-    char text[64];
     int low = 0, high = 0;
     for (int s = 0; s < seeds; s++) {
-        if (x->bounds[s] < 0) low = -1;
-        if (x->bounds[s] > 0) high = 1;
+        low += x->bounds[s] < 0;
+        high += x->bounds[s] > 0;
     }
-    const char *mean_mark = low && high ? "~" : bound_mark(low + high);
-    snprintf(text, sizeof text, "%s%.3f / %s%.3f / %s%.3f", bound_mark(low), x->factor.min,
-             mean_mark, x->factor.mean, bound_mark(high), x->factor.max);
-    printf("  %s", text);
+    const char *least = bound_mark(low ? -1 : high == seeds);
+    const char *mean = low && high ? "~" : bound_mark(high ? 1 : -(low > 0));
+    const char *most = bound_mark(high ? 1 : -(low == seeds));
+    printf("  %s%.3f / %s%.3f / %s%.3f", least, x->factor.min, mean, x->factor.mean, most,
+           x->factor.max);
 }
 
 static void print_outcome(const pv_outcome *x, int seeds, bool is_adamw) {
@@ -97,8 +97,8 @@ void pv_table_print(const pv_results *r, const pv_options *o) {
         [PV_SKIPPED] = "SKIP", [PV_PASSED] = "PASS", [PV_FAILED] = "FAIL"};
     int width = label_width(o);
     const pv_row *adamw = &r->rows[0];
-    printf("size %s, budget %lld full steps, %d seeds, data %s; %s\n", o->size->name,
-           (long long)o->steps, o->seed_count, o->data,
+    printf("size %s, budget %lld full steps, %d seed%s, data %s; %s\n", o->size->name,
+           (long long)o->steps, o->seed_count, o->seed_count == 1 ? "" : "s", o->data,
            adamw->best < 0 ? "" : adamw->runs[0]->device);
     print_block(r, o, width, false);
     if (adamw->best >= 0 && !isnan(adamw->runs[0]->average)) print_block(r, o, width, true);
