@@ -25,7 +25,7 @@ compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
 
 $(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libconfig
 	$(call say,CC,$<)
-	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)))
+	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter bench/%,$<),-Ibench))
 
 $(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libconfig
 	$(call say,CC,$<)
@@ -90,9 +90,12 @@ $(OUT)/examples/%: examples/%.c include/hybrid.h include/hybrid_types.h $(STATIC
 	$(Q)mkdir -p $(@D) && \
 	    $(CC) $(filter-out -Isrc,$(ALL_CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)
 
-$(OUT)/bench/%: $(OBJ)/bench/%.o $(STATIC_LIB) $(LINK_STAMP)
+# bench/NAME.c may have a folder bench/NAME of further files.
+bench-parts = $(call objects,$(wildcard bench/$(1)/*.c))
+.SECONDEXPANSION:
+$(OUT)/bench/%: $(OBJ)/bench/%.o $$(call bench-parts,$$*) $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
-	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $< $(STATIC_LIB) $(LIBS)
+	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o,$^) $(STATIC_LIB) $(LIBS)
 
 .SECONDARY:
 -include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d $(OBJ)/*/*/*/*.d)
