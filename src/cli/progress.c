@@ -104,10 +104,9 @@ static bool is_news(hy_cli_progress *progress, const hy_step_info *info) {
 }
 
 static void say_move(const hy_cli_progress *progress, const hy_step_info *info) {
-    fprintf(progress->terminal->out, "step %" PRId64 ": a move of %.1f predicted steps was %s; "
-            "confidence %.2f\n",
-            info->step, info->predicted_steps, info->was_rejected ? "rejected" : "kept",
-            info->confidence);
+    fprintf(progress->terminal->out,
+            "step %" PRId64 ": a move of %.1f predicted steps was kept; confidence %.2f\n",
+            info->step, info->predicted_steps, info->confidence);
 }
 
 static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
@@ -116,7 +115,7 @@ static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
     fprintf(begin_line(progress), "step %" PRId64 ": %s%s%s, %s\n", info->step,
             hy_cli_colour_code(terminal, hy_cli_phase_colour(info->phase)),
             hy_phase_name(info->phase), hy_cli_colour_code(terminal, HY_CLI_PLAIN), info->reason);
-    if (info->phase == HY_PREDICT) say_move(progress, info);
+    if (info->phase == HY_PREDICT && !info->was_rejected) say_move(progress, info);
 }
 
 /* Once, for long runs: how long, and what the checkpoints will cost the disk. */

@@ -5,7 +5,9 @@
 
 #define ENOUGH_HISTORY 5
 #define OUTLIER_SIGMA 6.0
-#define FIRST_MOVES_MARGIN 0.05 /* share of the loss that the first moves may cost */
+/* Share of the loss that the first moves may cost. While a model still learns fast a good move can raise
+ * the loss by a tenth for a few steps; what breaks a model raises it far more. */
+#define FIRST_MOVES_MARGIN 0.2
 
 hy_verdict hy_guard_judge(const hy_guard *guard, double before, double after, double noise) {
     double change = after - before;

@@ -46,6 +46,11 @@ hy_phase_obstacle hy_phase_obstacle_now(const hy_phase_rules *rules, const hy_ph
     return HY_PREDICT_OPEN;
 }
 
+int64_t hy_phase_step_in_window(const hy_phase_rules *rules, const hy_phase_state *state) {
+    bool is_complete = state->window >= rules->full_steps + rules->correct_steps;
+    return state->phase == HY_FULL && is_complete ? 1 : state->window + 1;
+}
+
 /* Trouble: back to Full, a new window, and a cooldown that doubles. */
 static void cool_down(const hy_phase_rules *rules, hy_phase_state *state) {
     int64_t longest = rules->cooldown_steps * LONGEST_COOLDOWN_FACTOR;
@@ -76,7 +81,7 @@ static void after_true_step(const hy_phase_rules *rules, hy_phase_state *state,
     hy_phase was = state->phase;
     bool counts = was != HY_WARMUP && seen->started >= rules->predict_from;
     state->done++;
-    state->window = counts ? state->window + 1 : 0;
+    state->window = counts ? hy_phase_step_in_window(rules, state) : 0;
     if (state->cooldown > 0) state->cooldown--;
     if (seen->has_diverged && was != HY_WARMUP) {
         state->divergences++;

@@ -54,8 +54,7 @@ typedef struct hy_phase_state {
     hy_phase_reason reason;
     bool rolls_back;       /* undo the last move before it, where a snapshot is kept */
     int64_t done;          /* true steps in all */
-    int64_t window;        /* true steps since the window began; windows begin in Full, from predict_from
-                              on: a step that finds 0 here and may count is the first of its window */
+    int64_t window;        /* true steps since the window began: hy_phase_step_in_window() */
     int64_t correct_left;  /* Correct steps still to do */
     int64_t cooldown;      /* true steps before Predict may be tried */
     int64_t next_cooldown; /* what the next trouble costs */
@@ -74,6 +73,11 @@ typedef struct hy_observation {
 hy_phase_state hy_phase_begin(const hy_phase_rules *rules);
 hy_phase_state hy_phase_next(const hy_phase_rules *rules, hy_phase_state state,
                              const hy_observation *seen);
+
+/* Which step of its window the next true step is, from 1; the predictor begins anew before the first.
+ * Windows begin in Full, from predict_from on; one that is complete while Predict is kept away is
+ * dropped and the next begins, so that a move is never built on more than full_steps + correct_steps. */
+int64_t hy_phase_step_in_window(const hy_phase_rules *rules, const hy_phase_state *state);
 
 /* What keeps a Full step from being followed by Predict. */
 hy_phase_obstacle hy_phase_obstacle_now(const hy_phase_rules *rules, const hy_phase_state *state,

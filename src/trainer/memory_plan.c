@@ -87,7 +87,7 @@ uint64_t hy_guard_sequences(const hy_trainer *t) {
     const hy_settings *s = &t->settings;
     double step = (double)(s->train.batch_size * s->train.grad_accum_steps);
     double wanted = floor(s->phases.guard_share * step + 0.5);
-    return wanted < 1 ? 1 : (uint64_t)wanted;
+    return wanted < 2 ? 2 : (uint64_t)wanted; /* two at least, or the noise cannot be seen */
 }
 
 static hy_status make_guard_plan(hy_trainer *t, hy_dtype dtype) {

@@ -33,7 +33,8 @@ static bool is_window_open(const hy_trainer *t) {
 
 hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress.machine;
-    bool is_new = machine->window == 0 && machine->phase != HY_CORRECT;
+    bool is_new =
+        hy_phase_step_in_window(&t->rules, machine) == 1 && machine->phase != HY_CORRECT;
     if (!is_window_open(t) || !is_new) return HY_OK;
     hy_formulas begin = hy_predictor_begin(&t->predictor);
     return hy_trainer_apply(t, &begin, 0);
@@ -42,7 +43,8 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
 /* Called before the step is counted as spent, so that it is judged by where it started. */
 hy_status hy_trainer_watch_step(hy_trainer *t) {
     if (!is_window_open(t) || !hy_predictor_watches_steps(t->predictor.kind)) return HY_OK;
-    hy_formulas observe = hy_predictor_observe(&t->predictor, t->progress.machine.window + 1);
+    hy_formulas observe = hy_predictor_observe(
+        &t->predictor, hy_phase_step_in_window(&t->rules, &t->progress.machine));
     return hy_trainer_apply(t, &observe, 0);
 }
 

@@ -33,14 +33,16 @@ static void restore_weights(hy_loop *loop) {
 
 /* After an accepted move the slots are ready and keep their velocity; other windows begin anew. */
 void hy_loop_begin_window(hy_loop *loop) {
-    if (loop->state.window > 0 || loop->state.reason == HY_WHY_ACCEPTED) return;
+    bool is_first = hy_phase_step_in_window(&loop->rules, &loop->state) == 1;
+    if (!is_first || loop->state.reason == HY_WHY_ACCEPTED) return;
     hy_formulas begin = hy_predictor_begin(&loop->predictor);
     hy_loop_run(loop, &begin);
 }
 
 void hy_loop_observe_window(hy_loop *loop) {
     if (!hy_predictor_watches_steps(loop->predictor.kind)) return;
-    hy_formulas seen = hy_predictor_observe(&loop->predictor, loop->state.window + 1);
+    hy_formulas seen = hy_predictor_observe(
+        &loop->predictor, hy_phase_step_in_window(&loop->rules, &loop->state));
     hy_loop_run(loop, &seen);
 }
 
