@@ -16,8 +16,8 @@
 
 #include "hybrid.h"
 
-typedef void (*sgemm_function)(int, int, int, int, int, int, float, const float *, int, const float *,
-                               int, float, float *, int);
+typedef void (*sgemm_function)(int, int, int, int, int, int, float, const float *, int,
+                               const float *, int, float, float *, int);
 
 static double now(void) {
     struct timespec t;
@@ -78,12 +78,13 @@ static int fail(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *batch = option(argc, argv, "--batch", "1"), *seq = option(argc, argv, "--seq", "1024");
+    const char *batch = option(argc, argv, "--batch", "1"),
+               *seq = option(argc, argv, "--seq", "1024");
     const char *model = option(argc, argv, "--model", "gpt2-124m");
     int steps = atoi(option(argc, argv, "--steps", "3"));
-    const char *settings[][2] = {{"model", model},        {"batch_size", batch}, {"seq_len", seq},
-                                 {"grad_accum_steps", "1"}, {"out", "none"},     {"precision", "fp32"},
-                                 {"steps", "1000"},       {"builtin_bytes", "400000"}};
+    const char *settings[][2] = {
+        {"model", model}, {"batch_size", batch}, {"seq_len", seq},  {"grad_accum_steps", "1"},
+        {"out", "none"},  {"precision", "fp32"}, {"steps", "1000"}, {"builtin_bytes", "400000"}};
     hy_config *config;
     hy_trainer *trainer;
     if (hy_config_create(&config) != HY_OK) return fail();
@@ -109,9 +110,8 @@ int main(int argc, char **argv) {
         double after = sgemm_rate(rows), sgemm = 0.5 * (before + after);
         double rate = summary.flops_per_token * (double)summary.tokens_per_step / info.seconds;
         printf("step %d%s: %.2f s, %.1f tokens/s, %.1f of %.1f GFLOP/s: %.3f\n", i,
-               i ? "" : " (warm-up)", info.seconds,
-               (double)summary.tokens_per_step / info.seconds, rate * 1e-9, sgemm * 1e-9,
-               rate / sgemm);
+               i ? "" : " (warm-up)", info.seconds, (double)summary.tokens_per_step / info.seconds,
+               rate * 1e-9, sgemm * 1e-9, rate / sgemm);
         if (i > 0) ratios[i - 1] = rate / sgemm;
         before = after;
     }

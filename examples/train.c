@@ -28,7 +28,8 @@ int main(void) {
     if (status == HY_OK) status = train(config, &trainer);
     if (status == HY_OK) {
         hy_trainer_summary(trainer, &summary);
-        printf("held-out loss %.3f after %lld tokens\n", summary.val_loss, (long long)summary.tokens);
+        printf("held-out loss %.3f after %lld tokens\n", summary.val_loss,
+               (long long)summary.tokens);
     } else {
         fprintf(stderr, "%s\n", hy_error_message());
     }

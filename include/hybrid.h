@@ -125,8 +125,8 @@ typedef struct hy_step_info {
     const char *reason; /* why this phase, "" when nothing changed */
     double loss;        /* mean over this step's counted tokens, nats */
     double lr;
-    double grad_norm; /* before clipping */
-    int64_t tokens;   /* trained on so far */
+    double grad_norm;         /* before clipping */
+    int64_t tokens;           /* trained on so far */
     double tokens_per_second; /* recent */
     double seconds;           /* this step */
     double elapsed;           /* since the start of the run, earlier sittings included */
@@ -143,14 +143,14 @@ typedef struct hy_step_info {
     double predicted_steps; /* Predict: how many true steps the move stands for; 0 elsewhere */
     bool was_rejected;      /* Predict: the guard refused the move */
     bool was_rolled_back;   /* the step diverged and the last move was undone */
-    double residual_cosine; /* step after Correct: direction of the true way against the predicted one, */
-    double residual_length; /* and its length over the predicted one's; NaN elsewhere */
+    double residual_cosine; /* step after Correct: direction of the true way, */
+    double residual_length; /* and its length, against the predicted one; NaN elsewhere */
     const char *obstacle;   /* why no move comes next, "" when one may */
 } hy_step_info;
 
 typedef struct hy_eval_info {
     int64_t step;
-    double loss;   /* mean nats per token on held-out data */
+    double loss; /* mean nats per token on held-out data */
     int64_t tokens;
     double seconds;
     bool is_final;
@@ -186,10 +186,10 @@ hy_status hy_trainer_step(hy_trainer *trainer, hy_step_info *info);
 hy_status hy_trainer_evaluate(hy_trainer *trainer, hy_eval_info *info);
 
 typedef struct hy_sample_options {
-    const char *prompt;  /* NULL or "": begin freely */
-    int32_t tokens;      /* how many to add */
-    double temperature;  /* 0: always the likeliest */
-    int32_t top_k;       /* 0: all */
+    const char *prompt; /* NULL or "": begin freely */
+    int32_t tokens;     /* how many to add */
+    double temperature; /* 0: always the likeliest */
+    int32_t top_k;      /* 0: all */
     uint64_t seed;
 } hy_sample_options;
 
@@ -226,30 +226,30 @@ typedef struct hy_phase_summary {
 typedef struct hy_summary {
     const char *model;
     const char *device;
-    const char *matmul;      /* how the device multiplies: library, core type */
+    const char *matmul; /* how the device multiplies: library, core type */
     const char *data;
-    const char *out;         /* the run's folder; "" when nothing is written */
+    const char *out; /* the run's folder; "" when nothing is written */
     int64_t parameters;
-    int64_t steps_total;     /* planned */
+    int64_t steps_total; /* planned */
     int64_t steps, full_steps, predicted_steps, correct_steps, backward_passes, skipped_steps;
     int64_t moves, rejected_moves, divergences, forks;
-    double spent;            /* compute in full steps */
+    double spent; /* compute in full steps */
     double confidence;
-    double fork_gain;        /* nats, summed over forks: positive where moves won, */
-    double fork_gain_steps;  /* and in true steps: how many the run without moves would need for it */
-    const char *predictor;   /* its name */
-    const char *why_not;     /* why nothing is predicted now, "" when it is */
+    double fork_gain;       /* nats, summed over forks: positive where moves won, */
+    double fork_gain_steps; /* and in true steps of the run without moves */
+    const char *predictor;  /* its name */
+    const char *why_not;    /* why nothing is predicted now, "" when it is */
     int64_t tokens;
     int64_t tokens_per_step;
     double seconds, tokens_per_second;
-    double flops_per_token;  /* model work, forward and backward */
-    double final_loss;       /* mean of the last steps */
-    double val_loss;         /* NaN before the first validation; of the tail average where there is one */
-    double raw_val_loss;     /* of the raw weights, where val_loss is of the average; else NaN */
+    double flops_per_token; /* model work, forward and backward */
+    double final_loss;      /* mean of the last steps */
+    double val_loss; /* NaN before the first validation; of the tail average where there is one */
+    double raw_val_loss; /* of the raw weights, where val_loss is of the average; else NaN */
     bool knows_entropy;
-    double source_entropy;   /* nats per token, exact */
-    double val_optimum;      /* what the true source scores on the held-out text */
-    double ngram_loss;       /* a 5-gram counted on the training bytes; NaN when not computed */
+    double source_entropy;     /* nats per token, exact */
+    double val_optimum;        /* what the true source scores on the held-out text */
+    double ngram_loss;         /* a 5-gram counted on the training bytes; NaN when not computed */
     uint64_t checkpoint_bytes; /* size of one checkpoint */
     hy_phase_summary phases[HY_PHASE_COUNT];
 } hy_summary;
@@ -261,16 +261,16 @@ hy_status hy_trainer_summary_json(const hy_trainer *trainer, char **out);
 /* What this machine has, for --doctor and for planning. Measuring copies takes about a second. */
 typedef struct hy_machine {
     char cpu[128];
-    int cores;                 /* usable by this process */
-    char blas[256];            /* library, version, core type */
-    char blas_warning[512];    /* "" when all is well */
-    double sgemm_gflops;       /* measured */
+    int cores;              /* usable by this process */
+    char blas[256];         /* library, version, core type */
+    char blas_warning[512]; /* "" when all is well */
+    double sgemm_gflops;    /* measured */
     uint64_t ram_total, ram_available;
     double host_copy_bytes_per_second;
-    uint64_t pin_limit;        /* bytes that may be locked; UINT64_MAX: no limit */
-    uint64_t disk_free;        /* in the folder asked about */
+    uint64_t pin_limit; /* bytes that may be locked; UINT64_MAX: no limit */
+    uint64_t disk_free; /* in the folder asked about */
     bool is_wsl, is_container;
-    char cuda[256];            /* found, or which of driver, device or backend is missing */
+    char cuda[256]; /* found, or which of driver, device or backend is missing */
     bool has_cuda;
 } hy_machine;
 
@@ -285,10 +285,10 @@ hy_status hy_model_parameters(const char *preset, int64_t *parameters);
  * they are as long as the handle lives. */
 typedef struct hy_parameter {
     const char *name;
-    float *weights;  /* (count): read and written by the library */
-    float *grads;    /* (count): written by you, read by the library */
+    float *weights; /* (count): read and written by the library */
+    float *grads;   /* (count): written by you, read by the library */
     int64_t count;
-    bool has_decay;  /* weight decay applies: usually matrices only */
+    bool has_decay; /* weight decay applies: usually matrices only */
 } hy_parameter;
 
 /* (b) Your own loop. The library says which phase a step is in and what it wants, you compute, you tell
@@ -312,24 +312,24 @@ typedef struct hy_parameter {
 typedef struct hy_loop hy_loop;
 
 typedef struct hy_loop_step {
-    int64_t step;        /* true steps done before it */
+    int64_t step; /* true steps done before it */
     hy_phase phase;
-    const char *reason;  /* why this phase; "" when nothing changed */
+    const char *reason;   /* why this phase; "" when nothing changed */
     const char *obstacle; /* why no move can follow yet; "" when one may */
-    bool wants_backward; /* false: a move is to be proposed and judged */
+    bool wants_backward;  /* false: a move is to be proposed and judged */
     double lr;
     double confidence;
-    bool is_over;        /* the compute of `steps` full steps is spent: nothing more to do */
+    bool is_over; /* the compute of `steps` full steps is spent: nothing more to do */
 } hy_loop_step;
 
 typedef struct hy_loop_outcome {
-    bool was_skipped;     /* the loss or the gradient was not finite: nothing was updated */
-    bool was_accepted;    /* Predict: the move was kept */
-    bool was_rolled_back; /* a divergence undid the last move: the weights are those before it */
-    double grad_norm;     /* before clipping */
+    bool was_skipped;       /* the loss or the gradient was not finite: nothing was updated */
+    bool was_accepted;      /* Predict: the move was kept */
+    bool was_rolled_back;   /* a divergence undid the last move: the weights are those before it */
+    double grad_norm;       /* before clipping */
     double predicted_steps; /* length of the move, in true steps along the window's direction */
-    double residual_cosine; /* end of Correct: direction of the true way against the predicted one, */
-    double residual_length; /* and its length over the predicted one's; NaN elsewhere */
+    double residual_cosine; /* end of Correct: direction of the true way, */
+    double residual_length; /* and its length, against the predicted one; NaN elsewhere */
 } hy_loop_outcome;
 
 hy_status hy_loop_create(const hy_config *config, const hy_parameter *parameters, int32_t count,

@@ -23,7 +23,7 @@ typedef enum hy_status {
     HY_ERR_NUMERIC = 5,  /* the numbers went bad: NaN, infinity, divergence */
     HY_ERR_STATE = 6,    /* called in the wrong order */
     HY_ERR_INTERNAL = 7, /* a bug in the library */
-    HY_STOPPED = 8       /* stopped on request, after saving where there is a folder (exit code 75) */
+    HY_STOPPED = 8 /* stopped on request, after saving where there is a folder (exit code 75) */
 } hy_status;
 
 /* The four phases a run cycles through. */
@@ -49,12 +49,12 @@ typedef enum hy_dtype {
 
 /* Classes of bytes that training keeps: the rows of the placement table. */
 typedef enum hy_class {
-    HY_WEIGHTS = 0,     /* the working copy */
-    HY_MASTER = 1,      /* high-precision copy the optimizer writes, when it is another one */
+    HY_WEIGHTS = 0, /* the working copy */
+    HY_MASTER = 1,  /* high-precision copy the optimizer writes, when it is another one */
     HY_GRADS = 2,
-    HY_OPTIM = 3,       /* m and v */
-    HY_PREDICTOR = 4,   /* slow weights and velocity */
-    HY_SNAPSHOT = 5,    /* weights before a jump */
+    HY_OPTIM = 3,     /* m and v */
+    HY_PREDICTOR = 4, /* slow weights and velocity */
+    HY_SNAPSHOT = 5,  /* weights before a jump */
     HY_ACTIVATIONS = 6,
     HY_LOGITS = 7,
     HY_WORKSPACE = 8,

@@ -105,11 +105,18 @@ static void take_store(streamed_rig *r, hy_store *store, hy_class cls, const hy_
 }
 
 static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
-    hy_shape shape = {.layers = 5, .width = 16, .heads = 2, .vocab = 31, .context = 8,
-                      .has_qkv_bias = true, .has_proj_bias = true, .has_tied_head = true,
-                      .norm_eps = 1e-5, .init_std = 0.1};
-    hy_batch_options options = {.batch = 2, .seq = 8, .chunks = 2, .is_training = true,
-                                .recompute = HY_KEEP_CHEAP};
+    hy_shape shape = {.layers = 5,
+                      .width = 16,
+                      .heads = 2,
+                      .vocab = 31,
+                      .context = 8,
+                      .has_qkv_bias = true,
+                      .has_proj_bias = true,
+                      .has_tied_head = true,
+                      .norm_eps = 1e-5,
+                      .init_std = 0.1};
+    hy_batch_options options = {
+        .batch = 2, .seq = 8, .chunks = 2, .is_training = true, .recompute = HY_KEEP_CHEAP};
     hy_layout layout;
     void *memory[3];
     *r = (streamed_rig){0};
@@ -149,9 +156,14 @@ static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
 
 static void streamed_train(streamed_rig *r) {
     for (int micro = 0; micro < 3; micro++) {
-        hy_batch_input input = {.stream = r->compute, .weights = &r->weights, .grads = &r->grads,
-                                .tokens = r->tokens, .targets = r->targets, .losses = r->losses,
-                                .loss_scale = 1.0f / 48, .accumulate = micro > 0};
+        hy_batch_input input = {.stream = r->compute,
+                                .weights = &r->weights,
+                                .grads = &r->grads,
+                                .tokens = r->tokens,
+                                .targets = r->targets,
+                                .losses = r->losses,
+                                .loss_scale = 1.0f / 48,
+                                .accumulate = micro > 0};
         must(hy_batch_train(r->plan, &input));
     }
     must(r->backend->stream_sync(r->compute));

@@ -8,25 +8,51 @@
 #include "kernels/half.h"
 
 static hy_shape gpt2_shape(void) {
-    return (hy_shape){.layers = 3, .width = 32, .heads = 4, .vocab = 61, .context = 24,
-                      .has_qkv_bias = true, .has_proj_bias = true, .has_tied_head = true,
-                      .norm_eps = 1e-5, .init_std = 0.1};
+    return (hy_shape){.layers = 3,
+                      .width = 32,
+                      .heads = 4,
+                      .vocab = 61,
+                      .context = 24,
+                      .has_qkv_bias = true,
+                      .has_proj_bias = true,
+                      .has_tied_head = true,
+                      .norm_eps = 1e-5,
+                      .init_std = 0.1};
 }
 
 /* Everything a block can have at once. */
 static hy_shape rich_shape(void) {
-    return (hy_shape){.layers = 2, .width = 32, .heads = 4, .kv_heads = 2, .head_size = 12,
-                      .mlp_width = 40, .vocab = 61, .context = 24, .is_rms = true,
-                      .has_rope = true, .is_gated = true, .has_qkv_bias = true,
-                      .has_qk_norm = true, .norm_eps = 1e-6, .rope_theta = 10000,
-                      .has_llama3_rope = true, .rope_factor = 8, .rope_low_freq = 1,
-                      .rope_high_freq = 4, .rope_original_context = 16, .sliding_window = 9,
+    return (hy_shape){.layers = 2,
+                      .width = 32,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .head_size = 12,
+                      .mlp_width = 40,
+                      .vocab = 61,
+                      .context = 24,
+                      .is_rms = true,
+                      .has_rope = true,
+                      .is_gated = true,
+                      .has_qkv_bias = true,
+                      .has_qk_norm = true,
+                      .norm_eps = 1e-6,
+                      .rope_theta = 10000,
+                      .has_llama3_rope = true,
+                      .rope_factor = 8,
+                      .rope_low_freq = 1,
+                      .rope_high_freq = 4,
+                      .rope_original_context = 16,
+                      .sliding_window = 9,
                       .init_std = 0.1};
 }
 
 static hy_batch_options options_of(int32_t batch, int32_t seq) {
-    return (hy_batch_options){.batch = batch, .seq = seq, .chunks = 1, .dtype = HY_F32,
-                              .grad_dtype = HY_F32, .is_training = true};
+    return (hy_batch_options){.batch = batch,
+                              .seq = seq,
+                              .chunks = 1,
+                              .dtype = HY_F32,
+                              .grad_dtype = HY_F32,
+                              .is_training = true};
 }
 
 static void fill_tokens(model_rig *rig, uint64_t first) {
@@ -88,7 +114,8 @@ START_TEST(a_tied_head_owns_no_weight_of_its_own) {
     must(hy_params_init(&separate, &s));
     ck_assert_int_eq(separate.elements - tied.elements, 61 * 32);
     ck_assert_int_eq(hy_params_find(&tied, s.layers + 1, HY_P_HEAD), 0);
-    ck_assert_str_eq(tied.list[hy_params_find(&tied, 2, HY_P_QKV)].name, "blocks.1.attn.qkv.weight");
+    ck_assert_str_eq(tied.list[hy_params_find(&tied, 2, HY_P_QKV)].name,
+                     "blocks.1.attn.qkv.weight");
     hy_params_fini(&tied);
     hy_params_fini(&separate);
 }
@@ -113,9 +140,13 @@ END_TEST
 
 /* Gradients and losses of the same batch under other choices of what is kept. */
 static void compare_recompute(hy_shape shape) {
-    static const int groups[] = {HY_KEEP_CHEAP, HY_KEEP_CHEAP | HY_KEEP_ATTENTION,
-                                 HY_KEEP_CHEAP | HY_KEEP_MLP, HY_KEEP_ATTENTION, HY_KEEP_MLP,
-                                 HY_KEEP_STREAM, HY_KEEP_ALL};
+    static const int groups[] = {HY_KEEP_CHEAP,
+                                 HY_KEEP_CHEAP | HY_KEEP_ATTENTION,
+                                 HY_KEEP_CHEAP | HY_KEEP_MLP,
+                                 HY_KEEP_ATTENTION,
+                                 HY_KEEP_MLP,
+                                 HY_KEEP_STREAM,
+                                 HY_KEEP_ALL};
     hy_batch_options options = options_of(2, 17);
     model_rig plain, other;
     rig_open(&plain, &shape, &options, 3);
@@ -149,8 +180,8 @@ START_TEST(recomputing_all_keeps_only_the_stream_and_skips_the_last_matmul) {
     hy_shape shape = gpt2_shape();
     hy_unit_plan plan;
     hy_unit unit;
-    hy_batch_size size = {.batch = 2, .seq = 8, .chunk_rows = 16, .dtype = HY_F32,
-                          .recompute = HY_KEEP_ALL};
+    hy_batch_size size = {
+        .batch = 2, .seq = 8, .chunk_rows = 16, .dtype = HY_F32, .recompute = HY_KEEP_ALL};
     must(hy_shape_complete(&shape));
     hy_unit_block(&unit, &shape);
     hy_unit_plan_init(&plan, &unit, &size);
@@ -207,9 +238,9 @@ START_TEST(chunks_of_the_loss_and_micro_batches_change_only_the_order_of_sums) {
         rig_sync(&split);
     }
     for (int32_t i = 0; i < whole.model->params.count; i++) {
-        double error = relative_difference(hy_store_home(&split.grads, i),
-                                           hy_store_home(&whole.grads, i),
-                                           whole.model->params.list[i].count);
+        double error =
+            relative_difference(hy_store_home(&split.grads, i), hy_store_home(&whole.grads, i),
+                                whole.model->params.list[i].count);
         ck_assert_msg(error < 2e-6, "%s differs by %g", whole.model->params.list[i].name, error);
     }
     rig_close(&whole);
@@ -305,9 +336,9 @@ START_TEST(bf16_stays_near_fp32) {
     double a = rig_loss_sum(&full), b = rig_loss_sum(&half);
     ck_assert_double_eq_tol(b / a, 1, 0.01);
     for (int32_t i = 0; i < full.model->params.count; i++) {
-        double error = relative_difference(hy_store_home(&half.grads, i),
-                                           hy_store_home(&full.grads, i),
-                                           full.model->params.list[i].count);
+        double error =
+            relative_difference(hy_store_home(&half.grads, i), hy_store_home(&full.grads, i),
+                                full.model->params.list[i].count);
         ck_assert_msg(error < 0.06, "%s differs by %g", full.model->params.list[i].name, error);
     }
     rig_close(&full);

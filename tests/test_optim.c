@@ -8,8 +8,8 @@
 #include "optim/schedule.h"
 
 static hy_schedule schedule_of(hy_schedule_kind kind) {
-    return (hy_schedule){.kind = kind, .lr = 2, .min_ratio = 0.1, .cooldown = 0.25, .warmup = 10,
-                         .total = 110};
+    return (hy_schedule){
+        .kind = kind, .lr = 2, .min_ratio = 0.1, .cooldown = 0.25, .warmup = 10, .total = 110};
 }
 
 START_TEST(warm_up_rises_in_equal_steps_to_the_rate) {
@@ -74,10 +74,20 @@ static void rig_open(optim_rig *r) {
     *r = (optim_rig){0};
     must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 1}, &r->backend));
     must(r->backend->stream_create(r->backend, "test", &r->stream));
-    r->list[0] = (hy_param){.unit = 0, .ndim = 2, .shape = {2, 2}, .count = 4,
-                            .is_trainable = true, .has_decay = true, .lr_scale = 1};
-    r->list[1] = (hy_param){.unit = 0, .ndim = 1, .shape = {3}, .count = 3, .first = 4,
-                            .is_trainable = true, .lr_scale = 1};
+    r->list[0] = (hy_param){.unit = 0,
+                            .ndim = 2,
+                            .shape = {2, 2},
+                            .count = 4,
+                            .is_trainable = true,
+                            .has_decay = true,
+                            .lr_scale = 1};
+    r->list[1] = (hy_param){.unit = 0,
+                            .ndim = 1,
+                            .shape = {3},
+                            .count = 3,
+                            .first = 4,
+                            .is_trainable = true,
+                            .lr_scale = 1};
     r->params = (hy_params){.list = r->list, .count = 2, .units = 1, .elements = 7};
     must(hy_params_layout(&r->params, HY_F32, &layout));
     must(hy_arena_init(&r->arena, r->backend, &r->ledger, HY_DEVICE, 4 * layout.bytes + 1024, "x"));
@@ -111,8 +121,8 @@ static void rig_close(optim_rig *r) {
     r->backend->destroy(r->backend);
 }
 
-static const hy_adamw settings = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
-                                  .max_norm = 0.5};
+static const hy_adamw settings = {
+    .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 0.5};
 
 static void step(optim_rig *r, double lr, int64_t count) {
     must(hy_adamw_clip(&settings, &r->params, r->backend, r->stream, &r->state, 1));
@@ -125,7 +135,8 @@ START_TEST(three_steps_follow_the_formula_in_double_precision) {
     double w[2][4], m[2][4] = {{0}}, v[2][4] = {{0}};
     rig_open(&r);
     for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < r.list[i].count; k++) w[i][k] = ((float *)hy_store_home(&r.weights, i))[k];
+        for (int k = 0; k < r.list[i].count; k++)
+            w[i][k] = ((float *)hy_store_home(&r.weights, i))[k];
     }
     for (int t = 1; t <= 3; t++) {
         double square = 0;
@@ -141,8 +152,8 @@ START_TEST(three_steps_follow_the_formula_in_double_precision) {
                 double g = scale * ((float *)hy_store_home(&r.grads, i))[k];
                 m[i][k] = 0.9 * m[i][k] + 0.1 * g;
                 v[i][k] = 0.95 * v[i][k] + 0.05 * g * g;
-                double update = m[i][k] / (1 - pow(0.9, t)) /
-                                (sqrt(v[i][k] / (1 - pow(0.95, t))) + 1e-8);
+                double update =
+                    m[i][k] / (1 - pow(0.9, t)) / (sqrt(v[i][k] / (1 - pow(0.95, t))) + 1e-8);
                 w[i][k] -= 0.01 * (update + (i == 0 ? 0.1 * w[i][k] : 0));
             }
         }

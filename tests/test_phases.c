@@ -9,9 +9,14 @@
 #include "phases/guard.h"
 #include "phases/machine.h"
 
-static const hy_phase_rules rules = {.has_predictor = true, .warmup_steps = 3, .full_steps = 4,
-                                     .correct_steps = 2, .predict_from = 0.1, .predict_until = 0.75,
-                                     .confidence_threshold = 0.6, .cooldown_steps = 5};
+static const hy_phase_rules rules = {.has_predictor = true,
+                                     .warmup_steps = 3,
+                                     .full_steps = 4,
+                                     .correct_steps = 2,
+                                     .predict_from = 0.1,
+                                     .predict_until = 0.75,
+                                     .confidence_threshold = 0.6,
+                                     .cooldown_steps = 5};
 
 static const hy_observation fine = {.started = 0.3, .spent = 0.3, .confidence = 0.8};
 
@@ -182,7 +187,8 @@ START_TEST(a_million_random_observations_break_no_invariant) {
             if (next.rolls_back) ck_assert(s.phase == HY_CORRECT && seen.has_diverged);
             ck_assert(next.window >= 0 && next.cooldown >= 0 && next.correct_left >= 0);
             if (next.phase == HY_PREDICT) {
-                ck_assert_int_le(next.window, r.full_steps + (r.correct_steps ? r.correct_steps : 1));
+                ck_assert_int_le(next.window,
+                                 r.full_steps + (r.correct_steps ? r.correct_steps : 1));
             }
             if (next.phase != s.phase) ck_assert_int_ne(next.reason, HY_WHY_SAME);
             s = next;
@@ -191,8 +197,8 @@ START_TEST(a_million_random_observations_break_no_invariant) {
 }
 END_TEST
 
-static const hy_divergence_limits limits = {.loss_sigma = 6, .grad_explosion = 100,
-                                            .grad_vanishing = 0.01};
+static const hy_divergence_limits limits = {
+    .loss_sigma = 6, .grad_explosion = 100, .grad_vanishing = 0.01};
 
 static hy_divergence learned(void) {
     hy_divergence d = {0};
@@ -228,7 +234,8 @@ START_TEST(the_guard_rejects_outliers_of_its_own_history_and_nothing_less) {
     hy_guard g = {0};
     ck_assert_int_eq(hy_guard_judge(&g, 3, NAN, 0.01), HY_REJECTED);
     ck_assert_int_eq(hy_guard_judge(&g, 3, INFINITY, 0.01), HY_REJECTED);
-    ck_assert_int_eq(hy_guard_judge(&g, 3, 3.4, 0.001), HY_ACCEPTED); /* a little worse is no reason */
+    ck_assert_int_eq(hy_guard_judge(&g, 3, 3.4, 0.001),
+                     HY_ACCEPTED); /* a little worse is no reason */
     ck_assert_int_eq(hy_guard_judge(&g, 3, 4, 0.001), HY_REJECTED);
     for (int i = 0; i < 10; i++) hy_guard_remember(&g, 0.01 + 0.002 * (i % 3));
     ck_assert_int_eq(hy_guard_judge(&g, 3, 3.015, 0.001), HY_ACCEPTED);

@@ -10,12 +10,49 @@
 
 /* Moves every six true steps, from the start to the end. */
 static hy_config *predict_config(const char *out, const char *const *pairs) {
-    static const char *const base[] = {
-        "model", "nano", "layers", "2", "width", "32", "heads", "4", "mlp_width", "48",
-        "seq_len", "32", "batch_size", "4", "steps", "48", "grad_accum_steps", "2", "lr", "3e-3",
-        "builtin_bytes", "60000", "lr_warmup_steps", "3", "eval_batches", "2", "sample_tokens", "4",
-        "threads", "2", "full_steps", "4", "correct_steps", "2", "predict_from", "0",
-        "predict_until", "1", "confidence_threshold", "0.5", "cooldown_steps", "4", NULL};
+    static const char *const base[] = {"model",
+                                       "nano",
+                                       "layers",
+                                       "2",
+                                       "width",
+                                       "32",
+                                       "heads",
+                                       "4",
+                                       "mlp_width",
+                                       "48",
+                                       "seq_len",
+                                       "32",
+                                       "batch_size",
+                                       "4",
+                                       "steps",
+                                       "48",
+                                       "grad_accum_steps",
+                                       "2",
+                                       "lr",
+                                       "3e-3",
+                                       "builtin_bytes",
+                                       "60000",
+                                       "lr_warmup_steps",
+                                       "3",
+                                       "eval_batches",
+                                       "2",
+                                       "sample_tokens",
+                                       "4",
+                                       "threads",
+                                       "2",
+                                       "full_steps",
+                                       "4",
+                                       "correct_steps",
+                                       "2",
+                                       "predict_from",
+                                       "0",
+                                       "predict_until",
+                                       "1",
+                                       "confidence_threshold",
+                                       "0.5",
+                                       "cooldown_steps",
+                                       "4",
+                                       NULL};
     hy_config *config;
     must(hy_config_create(&config));
     for (int i = 0; base[i]; i += 2) must(hy_config_set(config, base[i], base[i + 1], HY_FROM_SET));
@@ -193,8 +230,8 @@ START_TEST(lossy_strategies_stay_close) {
     plain = run_summary(PAIRS("offload_strategy", "none", "steps", "200", "full_steps", "15",
                               "correct_steps", "5", "predict_until", "0.75"))
                 .val_loss;
-    compressed = run_summary(PAIRS("offload_strategy", "compress", "steps", "200", "full_steps", "15",
-                                   "correct_steps", "5", "predict_until", "0.75"))
+    compressed = run_summary(PAIRS("offload_strategy", "compress", "steps", "200", "full_steps",
+                                   "15", "correct_steps", "5", "predict_until", "0.75"))
                      .val_loss;
     dropped = run_summary(PAIRS("offload_strategy", "drop", "steps", "200", "full_steps", "15",
                                 "correct_steps", "5", "predict_until", "0.75"))
@@ -211,8 +248,8 @@ START_TEST(offloaded_state_is_not_live_on_the_device_in_predict) {
         hy_place place;
     } cases[] = {{"cpu", HY_HOST}, {"pinned", HY_PINNED}, {"drop", HY_NOWHERE}};
     for (int i = 0; i < 3; i++) {
-        hy_trainer *t = trainer_before_move(
-            PAIRS("offload_strategy", cases[i].strategy, "lookahead", "0"));
+        hy_trainer *t =
+            trainer_before_move(PAIRS("offload_strategy", cases[i].strategy, "lookahead", "0"));
         uint64_t full = t->ledger.live_in[HY_DEVICE];
         must(hy_trainer_step(t, NULL));
         ck_assert_uint_eq(t->ledger.live[HY_OPTIM][HY_DEVICE], 0);
@@ -236,11 +273,11 @@ START_TEST(lookahead_takes_the_waiting_out_of_correct) {
     double waited[2];
     static const char *const lookaheads[] = {"0", "2"};
     for (int i = 0; i < 2; i++) {
-        hy_trainer *t = open_trainer(
-            "none",
-            PAIRS("width", "256", "heads", "4", "mlp_width", "1024", "layers", "4", "batch_size", "1",
-                  "offload_strategy", "pinned", "lookahead", lookaheads[i]),
-            NULL);
+        hy_trainer *t = open_trainer("none",
+                                     PAIRS("width", "256", "heads", "4", "mlp_width", "1024",
+                                           "layers", "4", "batch_size", "1", "offload_strategy",
+                                           "pinned", "lookahead", lookaheads[i]),
+                                     NULL);
         while (t->progress.machine.moves < 2 || t->progress.machine.phase != HY_FULL) {
             must(hy_trainer_step(t, NULL));
         }
@@ -296,7 +333,8 @@ START_TEST(the_residual_of_a_move_is_measured_after_correct) {
 END_TEST
 
 START_TEST(each_phase_has_its_own_precision) {
-    hy_trainer *t = open_trainer("none", PAIRS("precision", "bf16", "precision_correct", "fp32"), NULL);
+    hy_trainer *t =
+        open_trainer("none", PAIRS("precision", "bf16", "precision_correct", "fp32"), NULL);
     hy_step_info info;
     bool seen[HY_PHASE_COUNT] = {false};
     for (int i = 0; i < 20; i++) {
@@ -308,7 +346,8 @@ START_TEST(each_phase_has_its_own_precision) {
     ck_assert(seen[HY_WARMUP] && seen[HY_FULL] && seen[HY_PREDICT] && seen[HY_CORRECT]);
     hy_trainer_destroy(t);
     double fp32 = run_summary(NULL).val_loss;
-    ck_assert_double_lt(fabs(run_summary(PAIRS("precision_predict", "bf16")).val_loss / fp32 - 1), 0.01);
+    ck_assert_double_lt(fabs(run_summary(PAIRS("precision_predict", "bf16")).val_loss / fp32 - 1),
+                        0.01);
     ck_assert_double_lt(fabs(run_summary(PAIRS("precision", "bf16")).val_loss / fp32 - 1), 0.03);
     ck_assert_double_lt(fabs(run_summary(PAIRS("precision", "fp16")).val_loss / fp32 - 1), 0.03);
 }

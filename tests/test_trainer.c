@@ -10,11 +10,37 @@
 
 /* A run of a second: one small block on the built-in text. Pairs of key and value follow, then NULL. */
 static hy_config *small_config(const char *out, const char *const *pairs) {
-    static const char *const base[] = {
-        "model",  "nano", "layers",     "2",  "width",         "32",    "heads",         "4",
-        "mlp_width", "48", "seq_len",   "32", "batch_size",    "4",     "steps",         "12",
-        "grad_accum_steps", "1", "lr",  "3e-3", "builtin_bytes", "60000", "lr_warmup_steps", "3",
-        "eval_batches", "2", "sample_tokens", "4", "threads", "2", NULL};
+    static const char *const base[] = {"model",
+                                       "nano",
+                                       "layers",
+                                       "2",
+                                       "width",
+                                       "32",
+                                       "heads",
+                                       "4",
+                                       "mlp_width",
+                                       "48",
+                                       "seq_len",
+                                       "32",
+                                       "batch_size",
+                                       "4",
+                                       "steps",
+                                       "12",
+                                       "grad_accum_steps",
+                                       "1",
+                                       "lr",
+                                       "3e-3",
+                                       "builtin_bytes",
+                                       "60000",
+                                       "lr_warmup_steps",
+                                       "3",
+                                       "eval_batches",
+                                       "2",
+                                       "sample_tokens",
+                                       "4",
+                                       "threads",
+                                       "2",
+                                       NULL};
     hy_config *config;
     must(hy_config_create(&config));
     for (int i = 0; base[i]; i += 2) must(hy_config_set(config, base[i], base[i + 1], HY_FROM_SET));
@@ -54,12 +80,10 @@ START_TEST(every_preset_has_its_exact_parameter_count) {
         const char *name;
         int64_t parameters;
     } known[] = {
-        {"gpt2-124m", 124439808},      {"gpt2-350m", 354823168},
-        {"gpt2-774m", 774030080},      {"gpt2-1558m", 1557611200},
-        {"llama-3.2-1b", 1235814400},  {"qwen2.5-0.5b", 494032768},
-        {"qwen2.5-1.5b", 1543714304},  {"qwen2.5-3b", 3085938688},
-        {"qwen2.5-7b", 7615616512},    {"llama-2-7b", 6738415616},
-        {"llama-3.1-8b", 8030261248},  {"qwen3-0.6b", 596049920},
+        {"gpt2-124m", 124439808},     {"gpt2-350m", 354823168},     {"gpt2-774m", 774030080},
+        {"gpt2-1558m", 1557611200},   {"llama-3.2-1b", 1235814400}, {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},   {"qwen2.5-7b", 7615616512},
+        {"llama-2-7b", 6738415616},   {"llama-3.1-8b", 8030261248}, {"qwen3-0.6b", 596049920},
         {"mistral-7b", 7241732096},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -472,9 +496,9 @@ END_TEST
 
 START_TEST(what_cannot_be_is_refused_before_anything_is_written) {
     static const char *const wrong[][3] = {
-        {"heads", "5", "heads"},           {"seq_len", "1024", "context"},
-        {"device", "cuda", "CUDA"},        {"data", "no-such-file.txt", "no-such-file.txt"},
-        {"vocab", "100", "vocab"},         {"resume", "no-such-folder", "no-such-folder"},
+        {"heads", "5", "heads"},    {"seq_len", "1024", "context"},
+        {"device", "cuda", "CUDA"}, {"data", "no-such-file.txt", "no-such-file.txt"},
+        {"vocab", "100", "vocab"},  {"resume", "no-such-folder", "no-such-folder"},
     };
     char folder[256], out[512];
     temp_folder(folder);
@@ -513,7 +537,8 @@ static Suite *trainer_suite(void) {
     tcase_add_test(tests, a_budget_that_is_too_small_says_what_is_short);
     tcase_add_test(tests, planned_memory_is_what_is_measured);
     tcase_add_test(tests, a_gradient_that_is_not_finite_is_skipped_and_the_run_goes_on);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep books of their own */
+#if !defined(__SANITIZE_ADDRESS__) &&                                                              \
+    !defined(__SANITIZE_THREAD__) /* they keep books of their own */
     tcase_add_test(tests, nothing_grows);
 #endif
     tcase_add_test(tests, samples_are_a_function_of_the_seed);

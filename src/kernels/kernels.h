@@ -22,7 +22,7 @@ typedef enum hy_op_kind {
     /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
      * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
      * neither bias nor c. */
-    HY_OP_MATMUL, /* a b d+ bias? c? */
+    HY_OP_MATMUL,    /* a b d+ bias? c? */
     HY_OP_BIAS_GRAD, /* dy (N,C)  db (C)+ : column sums */
 
     /* y = (x - mean) rstd w + b, or with is_rms y = x rstd w. Statistics are fp32, one per row. */

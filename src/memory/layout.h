@@ -19,10 +19,10 @@ typedef struct hy_layout_item {
 
 typedef struct hy_layout {
     int32_t unit_count, item_count;
-    hy_layout_item *items;  /* in the order given */
-    uint64_t *unit_offset;  /* from the start of the class */
+    hy_layout_item *items; /* in the order given */
+    uint64_t *unit_offset; /* from the start of the class */
     uint64_t *unit_bytes;
-    uint64_t bytes;         /* of the whole class */
+    uint64_t bytes; /* of the whole class */
 } hy_layout;
 
 /* `items` gives unit, dtype and count of each tensor, units in rising order. Copied. */

@@ -62,8 +62,9 @@ hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *devi
     return HY_OK;
 }
 
-hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls, const hy_layout *layout,
-                             int32_t depth, hy_store_maker maker, void *context) {
+hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
+                             const hy_layout *layout, int32_t depth, hy_store_maker maker,
+                             void *context) {
     assert(depth >= 2 && depth <= HY_RING_MAX);
     *store = (hy_store){.cls = cls,
                         .backend = device->backend,
@@ -177,7 +178,8 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     if (!is_changed) return HY_OK;
     uint64_t bytes = store->layout.unit_bytes[unit];
     HY_TRY(b->stream_wait(store->copies, slot->is_free));
-    HY_TRY(b->copy(store->copies, store->data + store->layout.unit_offset[unit], slot->data, bytes));
+    HY_TRY(
+        b->copy(store->copies, store->data + store->layout.unit_offset[unit], slot->data, bytes));
     store->bytes_moved += bytes;
     return b->event_record(slot->is_home, store->copies);
 }

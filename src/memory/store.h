@@ -16,12 +16,12 @@
 /* One buffer of the ring. */
 typedef struct hy_ring_slot {
     char *data;
-    int32_t unit;       /* whose bytes it holds, -1: none */
-    int32_t holders;    /* gets not yet released */
-    uint64_t used_at;   /* when it was last asked for: the oldest is taken next */
-    hy_event *is_here;  /* the copy from home is done */
-    hy_event *is_free;  /* compute is done with it */
-    hy_event *is_home;  /* the copy home is done */
+    int32_t unit;      /* whose bytes it holds, -1: none */
+    int32_t holders;   /* gets not yet released */
+    uint64_t used_at;  /* when it was last asked for: the oldest is taken next */
+    hy_event *is_here; /* the copy from home is done */
+    hy_event *is_free; /* compute is done with it */
+    hy_event *is_home; /* the copy home is done */
 } hy_ring_slot;
 
 /* Makes the bytes of a unit at `data` by enqueueing ops on the stream. */
@@ -29,9 +29,9 @@ typedef hy_status (*hy_store_maker)(void *context, hy_stream *stream, int32_t un
 
 typedef struct hy_store {
     hy_class cls;
-    hy_place place;   /* home; HY_NOWHERE when units are made on demand */
+    hy_place place; /* home; HY_NOWHERE when units are made on demand */
     hy_layout layout;
-    char *data;       /* the class, whole, at home */
+    char *data; /* the class, whole, at home */
     hy_backend *backend;
     hy_stream *copies; /* NULL when home is the device */
     hy_ring_slot ring[HY_RING_MAX];
@@ -53,12 +53,14 @@ hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *devi
 
 /* At home nowhere: get makes a unit in the ring, on the stream that asked, and nothing is written back.
  * So weights can be tried that exist only while a pass goes over them. */
-hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls, const hy_layout *layout,
-                             int32_t depth, hy_store_maker maker, void *context);
+hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
+                             const hy_layout *layout, int32_t depth, hy_store_maker maker,
+                             void *context);
 
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth);
 
-void hy_store_fini(hy_store *store); /* the bytes go with their arenas; waits for copies in flight */
+void hy_store_fini(
+    hy_store *store); /* the bytes go with their arenas; waits for copies in flight */
 
 hy_status hy_store_gather(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);

@@ -118,15 +118,14 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
     case HY_OP_EMBED_BWD:
         /* A tied head has already written its share of the token table's gradient. */
         attr->embed.seq = f->plan->size.seq;
-        attr->accumulate = accumulate || (f->plan->model->shape.has_tied_head &&
-                                          op->slot[2] != HY_NO_SLOT);
+        attr->accumulate =
+            accumulate || (f->plan->model->shape.has_tied_head && op->slot[2] != HY_NO_SLOT);
         break;
     case HY_OP_CROSS_ENTROPY:
         if (f->input) attr->loss.scale = f->input->loss_scale;
         break;
     case HY_OP_MATMUL: {
-        bool makes_grad =
-            f->unit->unit->slots[(int)op->slot[2]].role == HY_SLOT_PARAM_GRAD;
+        bool makes_grad = f->unit->unit->slots[(int)op->slot[2]].role == HY_SLOT_PARAM_GRAD;
         attr->accumulate = makes_grad && (accumulate || chunk > 0);
         break;
     }

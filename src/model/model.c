@@ -109,8 +109,8 @@ static void count_bytes(hy_batch_plan *plan) {
     plan->bytes.logits = hy_align((uint64_t)plan->size.chunk_rows * (uint64_t)shape->vocab * item);
 }
 
-hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend, const hy_batch_options *options,
-                               hy_batch_plan **out) {
+hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
+                               const hy_batch_options *options, hy_batch_plan **out) {
     *out = NULL;
     HY_TRY(check_size(options, &model->shape));
     hy_batch_plan *plan = calloc(1, sizeof *plan);

@@ -16,13 +16,14 @@ typedef struct hy_model {
     hy_unit embedding, block, head;
 } hy_model;
 
-hy_status hy_model_create(const hy_shape *shape, hy_model **out); /* shape is completed and checked */
+hy_status hy_model_create(const hy_shape *shape,
+                          hy_model **out); /* shape is completed and checked */
 void hy_model_destroy(hy_model *model);
 
 typedef struct hy_batch_options {
     int32_t batch, seq;
-    int32_t chunks;   /* pieces of the loss; 0: chosen; rounded up to a divisor of B T */
-    hy_dtype dtype;   /* activations and weights */
+    int32_t chunks; /* pieces of the loss; 0: chosen; rounded up to a divisor of B T */
+    hy_dtype dtype; /* activations and weights */
     hy_dtype grad_dtype;
     int recompute;    /* hy_keep_group bits not kept */
     bool is_training; /* false: only evaluation and logits */
@@ -49,8 +50,8 @@ typedef struct hy_batch_plan {
 } hy_batch_plan;
 
 /* Plans and prepares every op; HY_ERR_INPUT when the backend lacks one. */
-hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend, const hy_batch_options *options,
-                               hy_batch_plan **out);
+hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
+                               const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan);
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace, void *logits);
 
@@ -61,11 +62,11 @@ typedef struct hy_batch_input {
     hy_store *grads;       /* training only */
     const int32_t *tokens; /* (B,T) */
     const int32_t *targets;
-    const int32_t *docs;   /* or NULL */
-    const float *rope;     /* (T, D/2, 2), NULL without rope */
-    float *losses;         /* (B,T): each token's loss */
-    float loss_scale;      /* gradients are of loss_scale * sum of losses */
-    bool accumulate;       /* add to the gradients instead of overwriting them */
+    const int32_t *docs; /* or NULL */
+    const float *rope;   /* (T, D/2, 2), NULL without rope */
+    float *losses;       /* (B,T): each token's loss */
+    float loss_scale;    /* gradients are of loss_scale * sum of losses */
+    bool accumulate;     /* add to the gradients instead of overwriting them */
 } hy_batch_input;
 
 /* Forward and backward. */

@@ -125,8 +125,8 @@ hy_status hy_params_layout(const hy_params *p, hy_dtype dtype, hy_layout *out) {
     hy_layout_item *items = calloc((size_t)p->count, sizeof *items);
     if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
     for (int32_t i = 0; i < p->count; i++) {
-        items[i] = (hy_layout_item){
-            .unit = p->list[i].unit, .dtype = dtype, .count = p->list[i].count};
+        items[i] =
+            (hy_layout_item){.unit = p->list[i].unit, .dtype = dtype, .count = p->list[i].count};
     }
     hy_status status = hy_layout_init(out, items, p->count, p->units);
     free(items);

@@ -69,6 +69,7 @@ hy_status hy_params_layout(const hy_params *params, hy_dtype dtype, hy_layout *o
 
 /* Initial values of elements [first, first + count) of a parameter: normal with the deviation of its
  * kind, ones for norms, zeros for biases; a pure function of the seed. */
-void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count, float *out);
+void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count,
+                      float *out);
 
 #endif

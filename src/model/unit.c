@@ -34,10 +34,9 @@ hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bo
 
 /* Positions: a b d bias c. */
 static hy_unit_op matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
-    return (hy_unit_op){
-        .kind = HY_OP_MATMUL,
-        .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
-        .slot = {a, b, d}};
+    return (hy_unit_op){.kind = HY_OP_MATMUL,
+                        .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
+                        .slot = {a, b, d}};
 }
 
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
@@ -52,8 +51,7 @@ void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout
                              int8_t din) {
     hy_unit_add_op(unit, true, matmul(dout, in, linear->weight_grad, true, false));
     if (linear->bias_grad != HY_NO_SLOT) {
-        hy_unit_op bias = {.kind = HY_OP_BIAS_GRAD,
-                           .slot = {dout, linear->bias_grad}};
+        hy_unit_op bias = {.kind = HY_OP_BIAS_GRAD, .slot = {dout, linear->bias_grad}};
         hy_unit_add_op(unit, true, bias);
     }
     hy_unit_add_op(unit, true, matmul(dout, linear->weight, din, false, false));
@@ -76,8 +74,8 @@ hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind k
     return norm;
 }
 
-void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm, int8_t in,
-                          int8_t out, bool is_in_backward) {
+void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
+                          int8_t in, int8_t out, bool is_in_backward) {
     hy_unit_op op = {.kind = HY_OP_NORM,
                      .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
                      .slot = {in, norm->weight, norm->bias, out, norm->mean, norm->rstd}};

@@ -102,8 +102,8 @@ typedef struct hy_norm_slots {
     int8_t weight, bias, weight_grad, bias_grad, mean, rstd;
 } hy_norm_slots;
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind);
-void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm, int8_t in,
-                          int8_t out, bool is_in_backward);
+void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
+                          int8_t in, int8_t out, bool is_in_backward);
 /* stream gradient += d norm, in place; is_first: the stream gradient begins here */
 void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
                            int8_t dout, int8_t in, int8_t stream_grad, bool is_first);

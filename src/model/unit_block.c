@@ -18,15 +18,12 @@ typedef struct block_slots {
 } block_slots;
 
 static int8_t activation(hy_unit *unit, const char *name, int32_t cols, hy_keep_group group) {
-    return hy_unit_add_slot(unit, (hy_slot){.name = name,
-                                            .role = HY_SLOT_ACTIVATION,
-                                            .cols = cols,
-                                            .group = group});
+    return hy_unit_add_slot(
+        unit, (hy_slot){.name = name, .role = HY_SLOT_ACTIVATION, .cols = cols, .group = group});
 }
 
 static int8_t gradient(hy_unit *unit, const char *name, int32_t cols) {
-    return hy_unit_add_slot(unit,
-                            (hy_slot){.name = name, .role = HY_SLOT_GRADIENT, .cols = cols});
+    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = HY_SLOT_GRADIENT, .cols = cols});
 }
 
 static int8_t stream(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols) {
@@ -34,8 +31,7 @@ static int8_t stream(hy_unit *unit, const char *name, hy_slot_role role, int32_t
 }
 
 static int8_t given(hy_unit *unit, const char *name, hy_given which) {
-    return hy_unit_add_slot(unit,
-                            (hy_slot){.name = name, .role = HY_SLOT_GIVEN, .given = which});
+    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = HY_SLOT_GIVEN, .given = which});
 }
 
 static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
@@ -94,10 +90,11 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     hy_unit_norm_forward(unit, s, &b->norm1, b->x, b->n1, false);
     hy_unit_linear_forward(unit, &b->qkv_proj, b->n1, b->raw_qkv, NONE);
     if (s->has_qk_norm) {
-        hy_unit_add_op(unit, false,
-                       (hy_unit_op){.kind = HY_OP_HEAD_NORM,
-                                    .attr = head_attr(s, false),
-                                    .slot = {b->raw_qkv, b->q_norm, b->k_norm, b->qkv, b->head_rstd}});
+        hy_unit_add_op(
+            unit, false,
+            (hy_unit_op){.kind = HY_OP_HEAD_NORM,
+                         .attr = head_attr(s, false),
+                         .slot = {b->raw_qkv, b->q_norm, b->k_norm, b->qkv, b->head_rstd}});
     }
     if (s->has_rope) {
         hy_unit_add_op(unit, false,
@@ -135,10 +132,9 @@ static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block
                                 .attr = head_attr(s, false),
                                 .slot = {dattended, b->qkv, b->docs, b->attended, b->lse, dqkv}});
     if (s->has_rope) {
-        hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_ROPE,
-                                    .attr = head_attr(s, true),
-                                    .slot = {dqkv, b->rope}});
+        hy_unit_add_op(
+            unit, true,
+            (hy_unit_op){.kind = HY_OP_ROPE, .attr = head_attr(s, true), .slot = {dqkv, b->rope}});
     }
     if (s->has_qk_norm) {
         hy_unit_add_op(unit, true,

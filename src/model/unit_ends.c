@@ -7,8 +7,7 @@
 #define NONE HY_NO_SLOT
 
 static int8_t given(hy_unit *unit, const char *name, hy_given which) {
-    return hy_unit_add_slot(unit,
-                            (hy_slot){.name = name, .role = HY_SLOT_GIVEN, .given = which});
+    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = HY_SLOT_GIVEN, .given = which});
 }
 
 void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
@@ -28,9 +27,7 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
         positions.role = HY_SLOT_PARAM_GRAD;
         dwpe = hy_unit_add_slot(unit, positions);
     }
-    hy_unit_add_op(unit, false,
-                   (hy_unit_op){.kind = HY_OP_EMBED,
-                                .slot = {tokens, wte, wpe, out}});
+    hy_unit_add_op(unit, false, (hy_unit_op){.kind = HY_OP_EMBED, .slot = {tokens, wte, wpe, out}});
     /* Two ops, because a tied head has begun the sum of one and not of the other. */
     hy_unit_add_op(unit, true,
                    (hy_unit_op){.kind = HY_OP_EMBED_BWD, .slot = {tokens, dx, dwte, NONE}});
@@ -46,8 +43,8 @@ typedef struct head_slots {
 } head_slots;
 
 static void add_head_slots(hy_unit *unit, const hy_shape *s, head_slots *h) {
-    h->x = hy_unit_add_slot(
-        unit, (hy_slot){.name = "x", .role = HY_SLOT_STREAM_IN, .cols = s->width});
+    h->x =
+        hy_unit_add_slot(unit, (hy_slot){.name = "x", .role = HY_SLOT_STREAM_IN, .cols = s->width});
     h->dx = hy_unit_add_slot(
         unit, (hy_slot){.name = "dx", .role = HY_SLOT_STREAM_GRAD, .cols = s->width});
     h->norm = hy_unit_norm(unit, s, HY_P_FINAL_NORM);

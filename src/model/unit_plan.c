@@ -12,8 +12,7 @@ hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {
     int64_t B = plan->size.batch, T = plan->size.seq;
     switch (s->rows) {
     case HY_ROWS_CHUNK: return hy_tensor_2d(NULL, dtype, plan->size.chunk_rows, s->cols);
-    case HY_ROWS_LSE:
-        return (hy_tensor){.shape = {B, s->cols, T}, .ndim = 3, .dtype = dtype};
+    case HY_ROWS_LSE: return (hy_tensor){.shape = {B, s->cols, T}, .ndim = 3, .dtype = dtype};
     case HY_ROWS_TOKENS: break;
     }
     if (s->cols == 0) return hy_tensor_1d(NULL, dtype, B * T);

@@ -26,9 +26,8 @@ uint64_t hy_adamw_workspace(const hy_params *params, hy_backend *backend, hy_dty
 static hy_status add_square_sum(const hy_params *params, hy_backend *backend, hy_stream *stream,
                                 const hy_adamw_state *state, int32_t index, bool is_first) {
     const hy_param *param = &params->list[index];
-    hy_op_call call = {.kind = HY_OP_SQ_NORM,
-                       .attr.accumulate = !is_first,
-                       .workspace = state->workspace};
+    hy_op_call call = {
+        .kind = HY_OP_SQ_NORM, .attr.accumulate = !is_first, .workspace = state->workspace};
     HY_TRY(hy_store_get(state->grads, stream, param->unit));
     call.t[0] = tensor_of(state->grads, index);
     call.t[1] = hy_tensor_1d(state->square_sum, HY_F64, 1);
@@ -44,9 +43,9 @@ hy_status hy_adamw_clip(const hy_adamw *adamw, const hy_params *params, hy_backe
         HY_TRY(add_square_sum(params, backend, stream, state, i, is_first));
         is_first = false;
     }
-    hy_op_call call = {.kind = HY_OP_CLIP,
-                       .attr.clip = {.max_norm = (float)adamw->max_norm,
-                                     .grad_scale = (float)grad_scale}};
+    hy_op_call call = {
+        .kind = HY_OP_CLIP,
+        .attr.clip = {.max_norm = (float)adamw->max_norm, .grad_scale = (float)grad_scale}};
     call.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
     call.t[1] = hy_tensor_1d(state->clip, HY_F32, 2);
     return backend->enqueue(stream, &call);

@@ -17,8 +17,8 @@ typedef struct hy_adamw {
 /* What a step works on; all on the device. master: NULL when weights are fp32 themselves. */
 typedef struct hy_adamw_state {
     hy_store *weights, *grads, *m, *v, *master;
-    double *square_sum; /* (1) f64: the gradients' sum of squares */
-    float *clip;        /* (2) fp32: {norm, factor} */
+    double *square_sum;  /* (1) f64: the gradients' sum of squares */
+    float *clip;         /* (2) fp32: {norm, factor} */
     hy_tensor workspace; /* at least hy_adamw_workspace() bytes */
 } hy_adamw_state;
 

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#define MEMORY 50.0      /* steps over which the averages forget */
-#define LEARNING_STEPS 20 /* before this many steps only numbers that are not finite count */
+#define MEMORY 50.0             /* steps over which the averages forget */
+#define LEARNING_STEPS 20       /* before this many steps only numbers that are not finite count */
 #define SMALLEST_DEVIATION 0.01 /* share of the mean: a very smooth loss is allowed to wobble */
 
 static const char *const texts[HY_HEALTH_COUNT] = {

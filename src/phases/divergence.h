@@ -11,7 +11,7 @@
 #include "hybrid_types.h"
 
 typedef struct hy_divergence_limits {
-    double loss_sigma;    /* deviations above the mean */
+    double loss_sigma;     /* deviations above the mean */
     double grad_explosion; /* times the usual norm */
     double grad_vanishing; /* share of the usual norm */
 } hy_divergence_limits;

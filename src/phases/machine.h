@@ -15,7 +15,7 @@
 typedef struct hy_phase_rules {
     bool has_predictor; /* false: Warmup and Full only */
     int64_t warmup_steps;
-    int64_t full_steps, correct_steps; /* a window is their sum: true steps between two moves */
+    int64_t full_steps, correct_steps;  /* a window is their sum: true steps between two moves */
     double predict_from, predict_until; /* shares of the run's compute */
     double confidence_threshold;
     int64_t cooldown_steps; /* true steps without Predict after trouble; doubles each time */
@@ -26,14 +26,14 @@ typedef enum hy_verdict { HY_NO_MOVE = 0, HY_ACCEPTED = 1, HY_REJECTED = 2 } hy_
 
 /* Why the phase is what it is; text: hy_phase_reason_text(). */
 typedef enum hy_phase_reason {
-    HY_WHY_SAME = 0,       /* nothing changed */
-    HY_WHY_BEGIN,          /* the learning rate is rising */
-    HY_WHY_WARM,           /* warm-up is over */
-    HY_WHY_WINDOW_FULL,    /* a window of true steps is there and predicting is expected to pay */
-    HY_WHY_ACCEPTED,       /* the guard accepted the move */
-    HY_WHY_REJECTED,       /* the guard rejected the move */
-    HY_WHY_CORRECTED,      /* the move is corrected */
-    HY_WHY_DIVERGED,       /* the loss or the gradient diverged */
+    HY_WHY_SAME = 0,    /* nothing changed */
+    HY_WHY_BEGIN,       /* the learning rate is rising */
+    HY_WHY_WARM,        /* warm-up is over */
+    HY_WHY_WINDOW_FULL, /* a window of true steps is there and predicting is expected to pay */
+    HY_WHY_ACCEPTED,    /* the guard accepted the move */
+    HY_WHY_REJECTED,    /* the guard rejected the move */
+    HY_WHY_CORRECTED,   /* the move is corrected */
+    HY_WHY_DIVERGED,    /* the loss or the gradient diverged */
     HY_WHY_REASON_COUNT
 } hy_phase_reason;
 
@@ -50,7 +50,7 @@ typedef enum hy_phase_obstacle {
 } hy_phase_obstacle;
 
 typedef struct hy_phase_state {
-    hy_phase phase;        /* of the step that comes next */
+    hy_phase phase; /* of the step that comes next */
     hy_phase_reason reason;
     bool rolls_back;       /* undo the last move before it, where a snapshot is kept */
     int64_t done;          /* true steps in all */
@@ -63,9 +63,9 @@ typedef struct hy_phase_state {
 
 /* What the step just done told. */
 typedef struct hy_observation {
-    double started;     /* share of the run's compute before the step, */
-    double spent;       /* and after it */
-    double confidence;  /* that predicting pays */
+    double started;    /* share of the run's compute before the step, */
+    double spent;      /* and after it */
+    double confidence; /* that predicting pays */
     bool has_diverged;
     hy_verdict verdict; /* of a Predict step */
 } hy_observation;

@@ -18,8 +18,8 @@ static const struct {
     int slots;
     bool watches_steps;
 } kinds[HY_PREDICTOR_COUNT] = {
-    [HY_PREDICTOR_NONE] = {"none", 0, false},   [HY_PREDICTOR_OUTER] = {"outer", 2, false},
-    [HY_PREDICTOR_LINE] = {"line", 1, false},   [HY_PREDICTOR_LSQ] = {"lsq", 2, true},
+    [HY_PREDICTOR_NONE] = {"none", 0, false},     [HY_PREDICTOR_OUTER] = {"outer", 2, false},
+    [HY_PREDICTOR_LINE] = {"line", 1, false},     [HY_PREDICTOR_LSQ] = {"lsq", 2, true},
     [HY_PREDICTOR_FROZEN] = {"frozen", 0, false}, [HY_PREDICTOR_RANDOM] = {"random", 2, false},
     [HY_PREDICTOR_PAID] = {"paid", 2, false},
 };
@@ -31,10 +31,11 @@ hy_status hy_predictor_parse(const char *name, hy_predictor_kind *out) {
             return HY_OK;
         }
     }
-    return hy_fail(HY_ERR_INPUT,
-                   "predictor \"%s\" is unknown; accepted are none, outer, line, lsq, frozen, random, "
-                   "paid",
-                   name);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "predictor \"%s\" is unknown; accepted are none, outer, line, lsq, frozen, random, "
+        "paid",
+        name);
 }
 
 const char *hy_predictor_name(hy_predictor_kind kind) { return kinds[kind].name; }
@@ -90,9 +91,8 @@ hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window) {
     case HY_PREDICTOR_OUTER:
     case HY_PREDICTOR_PAID:
     case HY_PREDICTOR_RANDOM: /* its length is the outer move's */
-        return (hy_formula){.target = THETA,
-                            .theta = push,
-                            .slot = {1 - push, p->eta * p->mu * p->mu}};
+        return (hy_formula){
+            .target = THETA, .theta = push, .slot = {1 - push, p->eta * p->mu * p->mu}};
     case HY_PREDICTOR_LINE: {
         double length = (double)p->max_steps / (double)window;
         return (hy_formula){.target = THETA, .theta = 1 + length, .slot = {-length, 0}};

@@ -34,8 +34,8 @@ typedef enum hy_predictor_kind {
 
 typedef struct hy_predictor {
     hy_predictor_kind kind;
-    double mu, eta;       /* outer */
-    int64_t max_steps;    /* a move counts at most this many predicted steps */
+    double mu, eta;    /* outer */
+    int64_t max_steps; /* a move counts at most this many predicted steps */
 } hy_predictor;
 
 hy_status hy_predictor_parse(const char *name, hy_predictor_kind *out);
@@ -45,10 +45,10 @@ bool hy_predictor_watches_steps(hy_predictor_kind kind); /* wants hy_predictor_o
 
 /* target = sum of the coefficients times what was there before. */
 typedef struct hy_formula {
-    int target;                          /* -1: theta; else a slot */
+    int target; /* -1: theta; else a slot */
     double theta;
     double slot[HY_PREDICTOR_SLOTS];
-    double noise;                        /* times a standard normal number per element */
+    double noise; /* times a standard normal number per element */
 } hy_formula;
 
 #define HY_FORMULAS_MAX 4

@@ -84,9 +84,9 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
         HY_TRY(run_batch(t, plan, weights));
         sum += sum_batch(t, plan, probe, first);
         if (t->observer.on_progress && probe->split == HY_VAL) {
-            t->observer.on_progress(t->observer.user, "validating",
-                                    fmin(1, (double)(first + (uint64_t)plan->size.batch) /
-                                                (double)probe->count));
+            t->observer.on_progress(
+                t->observer.user, "validating",
+                fmin(1, (double)(first + (uint64_t)plan->size.batch) / (double)probe->count));
         }
     }
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");

@@ -153,10 +153,11 @@ static hy_status close_fork(hy_trainer *t) {
     t->fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
-    hy_say(t, HY_NOTE,
-           "fork at step %lld: with moves the held-out loss is lower by %.4f +- %.4f nats (%.1f true "
-           "steps); confidence that predicting pays goes from %.2f to %.2f",
-           (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
+    hy_say(
+        t, HY_NOTE,
+        "fork at step %lld: with moves the held-out loss is lower by %.4f +- %.4f nats (%.1f true "
+        "steps); confidence that predicting pays goes from %.2f to %.2f",
+        (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }
 

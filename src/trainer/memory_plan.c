@@ -12,8 +12,8 @@
 #include "trainer/trainer.h"
 
 #define RING_DEPTH 2
-#define CANDIDATE_DEPTH 3       /* a tied head holds two units while the next is made */
-#define LARGEST_EVAL_FACTOR 8   /* evaluation batches grow at most to this many training batches */
+#define CANDIDATE_DEPTH 3     /* a tied head holds two units while the next is made */
+#define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
 
 typedef struct needs {
     uint64_t activations, workspace, logits, data; /* of the work area */
@@ -153,7 +153,8 @@ static uint64_t reduce_workspace(const hy_trainer *t) {
 
 static uint64_t rope_bytes(const hy_trainer *t) {
     if (!t->model->shape.has_rope) return 0;
-    return (uint64_t)t->settings.train.seq_len * (uint64_t)t->model->shape.head_size * sizeof(float);
+    return (uint64_t)t->settings.train.seq_len * (uint64_t)t->model->shape.head_size *
+           sizeof(float);
 }
 
 /* The work area: training's shape, and evaluation may take training's activations and workspace as
@@ -220,7 +221,10 @@ static void plan_optimizer(hy_trainer *t, uint64_t bytes) {
     switch (t->offload) {
     case HY_OFFLOAD_CPU: place = HY_HOST; break;
     case HY_OFFLOAD_PINNED: place = HY_PINNED; break;
-    case HY_OFFLOAD_DROP: place = HY_NOWHERE; bytes = 0; break;
+    case HY_OFFLOAD_DROP:
+        place = HY_NOWHERE;
+        bytes = 0;
+        break;
     case HY_OFFLOAD_COMPRESS:
         dtype = HY_U8;
         bytes = hy_offload_host_bytes(t, bytes);
@@ -402,9 +406,8 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     count_state(t, need);
     write_plan(t, need);
     uint64_t work = need->activations + need->workspace + need->logits + need->data;
-    uint64_t moved = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED
-                         ? 2 * need->full.bytes
-                         : 0;
+    uint64_t moved =
+        t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->full.bytes : 0;
     HY_TRY(check_budget(t, need->state + work + t->ring_bytes, need->host + moved));
     HY_TRY(take_state(t, need));
     HY_TRY(take_predictor(t, need));

@@ -111,9 +111,9 @@ static hy_status send_to_host(hy_trainer *t) {
 static hy_status compress(hy_trainer *t) {
     uint64_t bytes = 2 * t->m.layout.bytes;
     if (!fits_in_gradients(t)) {
-        return hy_fail(HY_ERR_INTERNAL, "8-bit state of %llu bytes does not fit the gradients' %llu",
-                       (unsigned long long)compressed_bytes(t),
-                       (unsigned long long)t->grads.layout.bytes);
+        return hy_fail(
+            HY_ERR_INTERNAL, "8-bit state of %llu bytes does not fit the gradients' %llu",
+            (unsigned long long)compressed_bytes(t), (unsigned long long)t->grads.layout.bytes);
     }
     HY_TRY(convert(t, HY_OP_QUANTIZE));
     HY_TRY(t->backend->stream_sync(t->compute));
@@ -141,8 +141,8 @@ static hy_status zero_state(hy_trainer *t) {
     for (int k = 0; k < 2; k++) {
         for (int32_t i = 0; i < t->model->params.count; i++) {
             hy_op_call fill = {.kind = HY_OP_FILL};
-            fill.t[0] = hy_tensor_1d(hy_store_home(stores[k], i), HY_F32,
-                                     t->model->params.list[i].count);
+            fill.t[0] =
+                hy_tensor_1d(hy_store_home(stores[k], i), HY_F32, t->model->params.list[i].count);
             HY_TRY(t->backend->enqueue(t->compute, &fill));
         }
     }

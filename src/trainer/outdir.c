@@ -139,7 +139,8 @@ hy_status hy_trainer_choose_out(hy_trainer *t) {
     bool is_resumed = s->save.resume[0] != 0;
     bool is_auto = strcmp(s->save.resume, "auto") == 0;
     if (strcmp(s->out, "none") == 0) {
-        if (is_auto) return hy_fail(HY_ERR_INPUT, "resume = auto needs an output folder, out is none");
+        if (is_auto)
+            return hy_fail(HY_ERR_INPUT, "resume = auto needs an output folder, out is none");
         t->out[0] = 0;
         return HY_OK;
     }

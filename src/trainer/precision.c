@@ -18,22 +18,25 @@ static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32
 static hy_status check_combination(const hy_precisions *p) {
     hy_dtype full = p->of[HY_FULL];
     if (is_finer(full, p->of[HY_CORRECT])) {
-        return hy_fail(HY_ERR_INPUT,
-                       "precision_correct is %s and precision_full %s: Correct measures a prediction "
-                       "by true gradients, so it cannot be coarser than Full",
-                       hy_dtype_name(p->of[HY_CORRECT]), hy_dtype_name(full));
+        return hy_fail(
+            HY_ERR_INPUT,
+            "precision_correct is %s and precision_full %s: Correct measures a prediction "
+            "by true gradients, so it cannot be coarser than Full",
+            hy_dtype_name(p->of[HY_CORRECT]), hy_dtype_name(full));
     }
     if (is_finer(p->of[HY_PREDICT], full)) {
-        return hy_fail(HY_ERR_INPUT,
-                       "precision_predict is %s and precision_full %s: the guard would judge weights "
-                       "finer than Full ever computes with",
-                       hy_dtype_name(p->of[HY_PREDICT]), hy_dtype_name(full));
+        return hy_fail(
+            HY_ERR_INPUT,
+            "precision_predict is %s and precision_full %s: the guard would judge weights "
+            "finer than Full ever computes with",
+            hy_dtype_name(p->of[HY_PREDICT]), hy_dtype_name(full));
     }
     if (is_finer(full, p->of[HY_WARMUP])) {
-        return hy_fail(HY_ERR_INPUT,
-                       "precision_warmup is %s and precision_full %s: the most delicate steps of a run "
-                       "cannot be its coarsest",
-                       hy_dtype_name(p->of[HY_WARMUP]), hy_dtype_name(full));
+        return hy_fail(
+            HY_ERR_INPUT,
+            "precision_warmup is %s and precision_full %s: the most delicate steps of a run "
+            "cannot be its coarsest",
+            hy_dtype_name(p->of[HY_WARMUP]), hy_dtype_name(full));
     }
     return HY_OK;
 }

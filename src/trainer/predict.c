@@ -11,7 +11,8 @@
 #include "base/rng.h"
 #include "trainer/trainer.h"
 
-#define LINE_STREAK 3 /* so many accepted line moves in a row mean a learning rate that is too low */
+#define LINE_STREAK                                                                                \
+    3 /* so many accepted line moves in a row mean a learning rate that is too low */
 
 typedef struct proposal {
     double scale, predicted_steps;
@@ -33,8 +34,7 @@ static bool is_window_open(const hy_trainer *t) {
 
 hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress.machine;
-    bool is_new =
-        hy_phase_step_in_window(&t->rules, machine) == 1 && machine->phase != HY_CORRECT;
+    bool is_new = hy_phase_step_in_window(&t->rules, machine) == 1 && machine->phase != HY_CORRECT;
     if (!is_window_open(t) || !is_new) return HY_OK;
     hy_formulas begin = hy_predictor_begin(&t->predictor);
     return hy_trainer_apply(t, &begin, 0);
@@ -236,8 +236,9 @@ static int64_t planned_batches(const hy_trainer *t) {
 
 static void tell(const hy_trainer *t, const proposal *p) {
     if (p->verdict == HY_ACCEPTED || t->is_in_fork) return;
-    hy_say(t, HY_NOTE, "step %lld: a move of %.1f predicted steps was rejected: the loss would go "
-                       "from %.4f to %.4f",
+    hy_say(t, HY_NOTE,
+           "step %lld: a move of %.1f predicted steps was rejected: the loss would go "
+           "from %.4f to %.4f",
            (long long)t->progress.step, p->predicted_steps, p->before, p->after);
 }
 

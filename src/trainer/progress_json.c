@@ -178,10 +178,11 @@ static hy_status read_fork(const hy_json *json, hy_fork *fork) {
 
 static hy_status check_same(const char *path, const char *key, int64_t theirs, int64_t ours) {
     if (theirs == ours) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: %s was %lld when this was saved and is %lld now; the run could not go on in "
-                   "the same order of data",
-                   path, key, (long long)theirs, (long long)ours);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: %s was %lld when this was saved and is %lld now; the run could not go on in "
+        "the same order of data",
+        path, key, (long long)theirs, (long long)ours);
 }
 
 static hy_status check_identity(const hy_trainer *t, const hy_json *json, const char *path) {

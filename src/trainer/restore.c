@@ -36,8 +36,10 @@ hy_status hy_trainer_find_checkpoint(hy_trainer *t, const char *from, char path[
 }
 
 static void describe_shape(const int64_t *shape, int ndim, char *out, size_t size) {
-    if (ndim == 1) snprintf(out, size, "(%lld)", (long long)shape[0]);
-    else snprintf(out, size, "(%lld, %lld)", (long long)shape[0], (long long)shape[1]);
+    if (ndim == 1)
+        snprintf(out, size, "(%lld)", (long long)shape[0]);
+    else
+        snprintf(out, size, "(%lld, %lld)", (long long)shape[0], (long long)shape[1]);
 }
 
 static hy_status check_entry(const char *path, const hy_safetensors *file, const char *name,

@@ -17,9 +17,9 @@ typedef struct sampler {
     const hy_sample_options *options;
     int32_t *window; /* (T): tokens so far, from the first kept one */
     int32_t length, capacity;
-    float *logits;    /* (V) */
-    int32_t *order;   /* (V): candidates, likeliest first */
-    void *raw;        /* (V) in the plan's type */
+    float *logits;  /* (V) */
+    int32_t *order; /* (V): candidates, likeliest first */
+    void *raw;      /* (V) in the plan's type */
 } sampler;
 
 static float logit_at(const void *raw, hy_dtype dtype, int64_t i) {

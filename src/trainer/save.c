@@ -35,8 +35,7 @@ int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
 static hy_safetensors_entry *list_entries(const hy_trainer *t, const hy_state_file *file,
                                           char (*names)[HY_STATE_NAME_MAX]) {
     const hy_params *params = &t->model->params;
-    hy_safetensors_entry *entries =
-        calloc((size_t)hy_state_tensors(t, file), sizeof *entries);
+    hy_safetensors_entry *entries = calloc((size_t)hy_state_tensors(t, file), sizeof *entries);
     for (int32_t p = 0, i = 0; entries && p < file->part_count; p++) {
         for (int32_t k = 0; k < params->count; k++, i++) {
             const hy_param *param = &params->list[k];
@@ -113,7 +112,8 @@ static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
     hy_text json = {0};
     hy_progress_write(t, &json);
     hy_status status = hy_text_status(&json);
-    if (status == HY_OK) status = hy_checkpoint_put(checkpoint, "trainer.json", json.data, json.size);
+    if (status == HY_OK)
+        status = hy_checkpoint_put(checkpoint, "trainer.json", json.data, json.size);
     hy_text_free(&json);
     if (status != HY_OK) return status;
     return hy_checkpoint_put(checkpoint, "config.cfg", t->config_text, strlen(t->config_text));
@@ -129,7 +129,8 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     double begin = hy_clock();
     hy_checkpoint *checkpoint;
     if (!t->out[0]) {
-        return hy_fail(HY_ERR_STATE, "this run has no folder (out = none), so nothing can be saved");
+        return hy_fail(HY_ERR_STATE,
+                       "this run has no folder (out = none), so nothing can be saved");
     }
     /* A checkpoint must not outlive the metrics of its steps, and tensors must be at home. */
     if (t->metrics) HY_TRY(hy_writer_flush(t->metrics));

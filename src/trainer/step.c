@@ -33,11 +33,9 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
 }
 
 hy_status hy_trainer_sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accumulate) {
-    hy_op_call call = {.kind = HY_OP_SUM,
-                       .attr.accumulate = accumulate,
-                       .workspace = t->buffers.reduce_workspace};
-    call.t[0] =
-        hy_tensor_1d(t->buffers.losses, HY_F32, (int64_t)plan->size.batch * plan->size.seq);
+    hy_op_call call = {
+        .kind = HY_OP_SUM, .attr.accumulate = accumulate, .workspace = t->buffers.reduce_workspace};
+    call.t[0] = hy_tensor_1d(t->buffers.losses, HY_F32, (int64_t)plan->size.batch * plan->size.seq);
     call.t[1] = hy_tensor_1d(t->buffers.loss_sum, HY_F64, 1);
     return t->backend->enqueue(t->compute, &call);
 }
@@ -76,8 +74,8 @@ static hy_status enqueue_update(hy_trainer *t, hy_dtype dtype, double lr) {
                             .clip = t->buffers.clip,
                             .workspace = t->buffers.reduce_workspace};
     const hy_params *params = &t->model->params;
-    uint64_t noise = hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING,
-                                (uint64_t)t->progress.step);
+    uint64_t noise =
+        hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING, (uint64_t)t->progress.step);
     HY_TRY(hy_adamw_clip(&t->adamw, params, t->backend, t->compute, &state,
                          1 / t->progress.loss_scale.scale));
     HY_TRY(hy_trainer_await_optimizer(t));
@@ -167,7 +165,8 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     if (!p->is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
     p->is_residual_due = false;
     if (!t->snapshot_is_valid || hy_predictor_slots(t->predictor.kind) == 0) return HY_OK;
-    if (t->predictor.kind == HY_PREDICTOR_LSQ) return HY_OK; /* its slots do not hold the move's end */
+    if (t->predictor.kind == HY_PREDICTOR_LSQ)
+        return HY_OK; /* its slots do not hold the move's end */
     HY_TRY(hy_trainer_measure(t, &t->slots[0], &t->snapshot, &t->weights, &t->slots[0], d));
     p->residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
     p->residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
@@ -178,8 +177,8 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
     hy_progress *p = &t->progress;
     bool is_move = p->machine.phase == HY_PREDICT;
     /* With fp16 a gradient beyond its range means a loss scale too large, not a run gone wrong. */
-    bool is_overflow = t->precision.of[p->machine.phase] == HY_F16 && isfinite(loss) &&
-                       !isfinite(grad_norm);
+    bool is_overflow =
+        t->precision.of[p->machine.phase] == HY_F16 && isfinite(loss) && !isfinite(grad_norm);
     hy_health health = is_move || is_overflow
                            ? HY_HEALTHY
                            : hy_divergence_observe(&p->divergence, &t->limits, loss, grad_norm);

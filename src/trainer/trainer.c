@@ -120,8 +120,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? (double)p->tokens / p->seconds : 0,
-        .flops_per_token =
-            hy_shape_flops_per_token(&t->model->shape, (int32_t)s->train.seq_len),
+        .flops_per_token = hy_shape_flops_per_token(&t->model->shape, (int32_t)s->train.seq_len),
         .final_loss = hy_trainer_tail_loss(t),
         .val_loss = p->val_loss,
         .raw_val_loss = t->raw_val_loss,

@@ -35,13 +35,13 @@ typedef struct hy_loss_scale {
 
 /* How far the run is: exactly what a checkpoint restores, with the tensors. */
 typedef struct hy_progress {
-    int64_t step;      /* optimizer steps done */
-    int64_t updates;   /* of them not skipped since m and v began: the optimizer's own clock */
+    int64_t step;    /* optimizer steps done */
+    int64_t updates; /* of them not skipped since m and v began: the optimizer's own clock */
     int64_t skipped;
     int64_t sequences; /* training sequences used: the data cursor */
     int64_t tokens;    /* counted targets trained on */
     int64_t backward_passes;
-    double spent;   /* compute in units of a full step; a forward-only pass over as much costs 1/3 */
+    double spent; /* compute in units of a full step; a forward-only pass over as much costs 1/3 */
     double seconds; /* spent in steps, earlier sittings included */
     hy_phase_state machine;
     hy_divergence divergence;
@@ -57,8 +57,8 @@ typedef struct hy_progress {
     int64_t fork_wait;      /* what the next wait between forks will be */
     bool is_residual_due;   /* a move was made and its residual is not measured yet */
     double residual_cosine, residual_length; /* measured in this step; NaN: not */
-    double loss_tail[HY_LOSS_TAIL]; /* ring of the last losses */
-    double val_loss;                /* NaN: none yet */
+    double loss_tail[HY_LOSS_TAIL];          /* ring of the last losses */
+    double val_loss;                         /* NaN: none yet */
     int64_t val_step;
     int64_t phase_steps[HY_PHASE_COUNT];
     double phase_seconds[HY_PHASE_COUNT], phase_wait[HY_PHASE_COUNT];
@@ -92,11 +92,11 @@ typedef struct hy_precisions {
 } hy_precisions;
 
 typedef enum hy_offload { /* what becomes of m and v in Predict */
-    HY_OFFLOAD_NONE,
-    HY_OFFLOAD_CPU,
-    HY_OFFLOAD_PINNED,
-    HY_OFFLOAD_COMPRESS,
-    HY_OFFLOAD_DROP
+                          HY_OFFLOAD_NONE,
+                          HY_OFFLOAD_CPU,
+                          HY_OFFLOAD_PINNED,
+                          HY_OFFLOAD_COMPRESS,
+                          HY_OFFLOAD_DROP
 } hy_offload;
 
 #define HY_FORK_SEQUENCES 64
@@ -105,8 +105,8 @@ typedef enum hy_offload { /* what becomes of m and v in Predict */
  * step. */
 typedef struct hy_fork {
     bool is_open;
-    int64_t compare_at; /* true step */
-    int64_t first;      /* held-out sequences of the comparison */
+    int64_t compare_at;              /* true step */
+    int64_t first;                   /* held-out sequences of the comparison */
     double start[HY_FORK_SEQUENCES]; /* mean loss of each before both arms, */
     double with[HY_FORK_SEQUENCES];  /* and after the one with moves */
 } hy_fork;
@@ -131,16 +131,16 @@ struct hy_trainer {
     hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
     uint64_t ring_bytes; /* device bytes of the predictor's rings, live in Predict */
     bool is_in_predict;  /* which of them is live */
-    hy_store weights; /* fp32 */
-    hy_store low;     /* 16-bit copy */
+    hy_store weights;    /* fp32 */
+    hy_store low;        /* 16-bit copy */
     bool is_low_current;
     hy_store grads, m, v;
     hy_store slots[HY_PREDICTOR_SLOTS], snapshot, tail; /* at home on the host */
-    hy_store candidate; /* proposed weights, made unit by unit */
+    hy_store candidate;                                 /* proposed weights, made unit by unit */
     hy_formula candidate_formula;
     bool candidate_is_tail;
     bool has_snapshot, has_tail, snapshot_is_valid;
-    char *optim_host;     /* where m and v go, or their 8-bit form */
+    char *optim_host; /* where m and v go, or their 8-bit form */
     bool is_optim_away, is_restore_begun;
     hy_pass_buffers buffers;
     hy_step_result *result;              /* pinned */
@@ -156,16 +156,16 @@ struct hy_trainer {
     hy_offload offload;
     hy_regime regime;
     hy_fork fork;
-    char *fork_state; /* host copy of weights, m, v and slots, for forks */
-    bool is_in_fork;  /* running the arm with moves */
+    char *fork_state;    /* host copy of weights, m, v and slots, for forks */
+    bool is_in_fork;     /* running the arm with moves */
     int64_t steps_total; /* budget: compute of this many full steps */
     hy_progress progress;
     bool is_validation_due;
     int64_t predict_batches_left; /* forward-only batches still to come in this Predict step */
     hy_dtype candidate_dtype;
     uint64_t candidate_seed;
-    double started;     /* clock when this sitting began */
-    double recent_rate; /* tokens per second, smoothed */
+    double started;                      /* clock when this sitting began */
+    double recent_rate;                  /* tokens per second, smoothed */
     double loader_waited, stream_waited; /* already accounted for */
     uint64_t bytes_moved;                /* since the start of this sitting */
     uint64_t bytes_accounted;
@@ -220,8 +220,8 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
 
 /* predict.c */
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info);
-hy_status hy_trainer_begin_window(hy_trainer *t);   /* before a true step */
-hy_status hy_trainer_watch_step(hy_trainer *t);     /* after a true step */
+hy_status hy_trainer_begin_window(hy_trainer *t); /* before a true step */
+hy_status hy_trainer_watch_step(hy_trainer *t);   /* after a true step */
 hy_status hy_trainer_roll_back(hy_trainer *t);
 
 /* formulas.c: predictor formulas over stores. */
@@ -233,10 +233,10 @@ hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host);
 
 /* offload.c */
 hy_status hy_offload_parse(const char *name, hy_offload *out);
-hy_status hy_trainer_send_optimizer(hy_trainer *t);     /* Predict begins */
-hy_status hy_trainer_begin_restore(hy_trainer *t);      /* ahead of need, on the copy stream */
-hy_status hy_trainer_await_optimizer(hy_trainer *t);    /* before an update */
-bool hy_trainer_restores_ahead(const hy_trainer *t);    /* beside other work; else it is waited for */
+hy_status hy_trainer_send_optimizer(hy_trainer *t);  /* Predict begins */
+hy_status hy_trainer_begin_restore(hy_trainer *t);   /* ahead of need, on the copy stream */
+hy_status hy_trainer_await_optimizer(hy_trainer *t); /* before an update */
+bool hy_trainer_restores_ahead(const hy_trainer *t); /* beside other work; else it is waited for */
 uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes);
 
 /* tail.c: averaging over the last part of the run. */
@@ -255,9 +255,9 @@ typedef struct hy_probe {
     uint64_t first, count; /* sequences */
     hy_store *weights;     /* NULL: the current ones in `dtype` */
     hy_dtype dtype;
-    double *each;          /* (count) mean loss of each, may be NULL */
-    double mean;           /* set: over all counted targets */
-    int64_t counted;       /* set */
+    double *each;    /* (count) mean loss of each, may be NULL */
+    double mean;     /* set: over all counted targets */
+    int64_t counted; /* set */
 } hy_probe;
 hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
 int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count);

@@ -65,8 +65,9 @@ static void quantize_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 static hy_status quantize(const hy_cpu_run *run) {
     int64_t block = run->call->attr.quantize.block;
-    if (block < 1) return hy_fail(HY_ERR_INPUT, "a quantisation block of %lld elements is none",
-                                  (long long)block);
+    if (block < 1)
+        return hy_fail(HY_ERR_INPUT, "a quantisation block of %lld elements is none",
+                       (long long)block);
     int64_t blocks = hy_ceil_div(hy_tensor_count(&run->call->t[0]), block);
     hy_cpu_for_each(run, hy_ceil_div(blocks, BLOCKS_PER_TASK), quantize_task);
     return HY_OK;

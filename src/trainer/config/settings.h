@@ -15,8 +15,9 @@ typedef struct hy_settings {
     /* top level */
     char profile[HY_TEXT_MAX]; /* conservative, balanced (default), aggressive */
     char model[HY_TEXT_MAX];   /* preset or a .cfg file with a shape; default nano */
-    char init_from[HY_TEXT_MAX]; /* "": new weights; else the checkpoint whose weights it starts from */
-    char data[HY_TEXT_MAX];    /* builtin (default), file or folder */
+    char init_from
+        [HY_TEXT_MAX];      /* "": new weights; else the checkpoint whose weights it starts from */
+    char data[HY_TEXT_MAX]; /* builtin (default), file or folder */
     char val_data[HY_TEXT_MAX];
     char out[HY_TEXT_MAX];    /* "" (default): runs/<model>-<date-time>; "none": write nothing */
     char device[HY_TEXT_MAX]; /* auto, cpu, cuda */
@@ -97,11 +98,11 @@ typedef struct hy_settings {
 
     /* phases */
     struct {
-        char predictor[HY_TEXT_MAX]; /* outer, line, lsq, none; frozen and random are control arms */
+        char predictor[HY_TEXT_MAX];       /* outer, line, lsq, none; and the control arms */
         int64_t full_steps, correct_steps; /* a window of true steps is their sum */
         int64_t max_predict_steps, correction_interval;
         double confidence_threshold;
-        char regime[HY_TEXT_MAX]; /* auto, scratch, fine-tuning: sets the prior */
+        char regime[HY_TEXT_MAX];           /* auto, scratch, fine-tuning: sets the prior */
         double predict_from, predict_until; /* shares of the run's compute */
         double outer_mu, outer_eta;
         double guard_share; /* of a step's tokens, for each guard pass */
@@ -111,14 +112,15 @@ typedef struct hy_settings {
         double tail_share; /* last share of the run that is averaged; 0: none */
         double loss_sigma, grad_explosion, grad_vanishing;
         int64_t cooldown_steps;
-        char precision_warmup[HY_TEXT_MAX], precision_full[HY_TEXT_MAX]; /* same, fp32, bf16, fp16 */
+        char precision_warmup[HY_TEXT_MAX],
+            precision_full[HY_TEXT_MAX]; /* same, fp32, bf16, fp16 */
         char precision_predict[HY_TEXT_MAX], precision_correct[HY_TEXT_MAX];
     } phases;
 
     /* memory */
     struct {
-        int64_t max_gpu_mem; /* bytes on the device; 0: what it has */
-        int64_t cpu_mem;     /* bytes of host memory; 0: what is free */
+        int64_t max_gpu_mem;                /* bytes on the device; 0: what it has */
+        int64_t cpu_mem;                    /* bytes of host memory; 0: what is free */
         char offload_strategy[HY_TEXT_MAX]; /* none, cpu, pinned, compress, drop */
         bool async_restore;
         int64_t lookahead; /* forward-only batches before the end of Predict at which it begins */

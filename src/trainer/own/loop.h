@@ -14,8 +14,8 @@
 #include "phases/divergence.h"
 #include "phases/guard.h"
 #include "phases/machine.h"
-#include "trainer/own/loop_formula.h"
 #include "trainer/config/settings.h"
+#include "trainer/own/loop_formula.h"
 
 /* The call that comes next. */
 typedef enum hy_loop_turn {
@@ -60,7 +60,7 @@ struct hy_loop {
     hy_guard guard;
     hy_confidence confidence;
     double started; /* share of the budget that was spent when this step began */
-    double spent; /* in full steps */
+    double spent;   /* in full steps */
     double lr;
     int64_t updates; /* the optimizer's clock: sets the bias correction */
     int skips_in_a_row;

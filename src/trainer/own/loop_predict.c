@@ -41,8 +41,8 @@ void hy_loop_begin_window(hy_loop *loop) {
 
 void hy_loop_observe_window(hy_loop *loop) {
     if (!hy_predictor_watches_steps(loop->predictor.kind)) return;
-    hy_formulas seen = hy_predictor_observe(
-        &loop->predictor, hy_phase_step_in_window(&loop->rules, &loop->state));
+    hy_formulas seen =
+        hy_predictor_observe(&loop->predictor, hy_phase_step_in_window(&loop->rules, &loop->state));
     hy_loop_run(loop, &seen);
 }
 
