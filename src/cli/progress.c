@@ -91,16 +91,27 @@ static void end_line(hy_cli_progress *progress) {
     if (progress->terminal->is_tty && progress->has_step) draw_step(progress);
 }
 
+/* Whether a text was not shown before; from now on it was. */
+static bool is_new_text(hy_cli_progress *progress, const char *text) {
+    for (int i = 0; i < progress->told_count; i++) {
+        if (strcmp(progress->told[i], text) == 0) return false;
+    }
+    if (progress->told_count < HY_CLI_TOLD_MAX) progress->told[progress->told_count++] = text;
+    return true;
+}
+
 /* A cycle of phases is told once; what goes wrong is told each time. */
 static bool is_news(hy_cli_progress *progress, const hy_step_info *info) {
     if (info->was_rejected || info->was_rolled_back) return true;
-    for (int i = 0; i < progress->told_count; i++) {
-        if (strcmp(progress->told[i], info->reason) == 0) return false;
-    }
-    if (progress->told_count < HY_CLI_TOLD_MAX) {
-        progress->told[progress->told_count++] = info->reason;
-    }
-    return true;
+    return is_new_text(progress, info->reason);
+}
+
+/* Why nothing is predicted, each reason once. In Warmup it goes without saying. */
+static void say_obstacle(hy_cli_progress *progress, const hy_step_info *info) {
+    bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];
+    if (is_plain || !is_new_text(progress, info->obstacle)) return;
+    fprintf(begin_line(progress), "step %" PRId64 ": nothing is predicted now: %s (confidence %.2f)\n",
+            info->step, info->obstacle, info->confidence);
 }
 
 static void say_move(const hy_cli_progress *progress, const hy_step_info *info) {
@@ -157,6 +168,7 @@ static void on_step(void *user, const hy_step_info *info) {
     bool is_last = info->step >= info->steps_total;
     keep_step(progress, info);
     if (info->reason != NULL && info->reason[0] != '\0') say_phase(progress, info);
+    say_obstacle(progress, info);
     if (info->was_skipped)
         fprintf(begin_line(progress),
                 "step %" PRId64 ": the gradient was not finite; nothing was updated\n", info->step);
