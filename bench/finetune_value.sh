@@ -29,7 +29,7 @@ echo "pre-training on the built-in text ($(date +%Y-%m-%d), $(uname -m), $(nproc
 tune() { # NAME LR PREDICTOR
     "$program" --model nano --profile aggressive --steps "$steps" --seed "$seed" --data "$data" \
         --init-from "$work/base" --lr "$2" --predictor "$3" --full-steps 8 --correct-steps 2 \
-        --fork-windows 1 --eval-batches 200 --sample-tokens 0 --out "$work/$1" > "$work/$1.log" 2>&1
+        --eval-batches 200 --sample-tokens 0 --out "$work/$1" > "$work/$1.log" 2>&1
 }
 failed=0
 echo "fine-tuning on $(basename "$data"), $steps full steps of compute, seed $seed"

@@ -431,7 +431,7 @@ static void count_forks(void *user, hy_message_level level, const char *text) {
 
 START_TEST(a_fork_decides_and_leaves_the_run_as_it_was) {
     const char *const *pairs =
-        PAIRS("regime", "fine-tuning", "fork_budget", "0.5", "fork_windows", "1", "schedule",
+        PAIRS("regime", "fine-tuning", "fork_budget", "0.5", "fork_steps", "6", "schedule",
               "constant", "steps", "60", "cooldown_steps", "1");
     double plain[30];
     int forks = 0;

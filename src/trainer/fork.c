@@ -51,12 +51,14 @@ static double pass_cost(const hy_trainer *t) {
     return compared_sequences(t) / sequences_per_step(t) / 3;
 }
 
-static double arm_steps(const hy_trainer *t) {
-    return (double)(t->settings.phases.fork_windows * window(t));
+/* True steps of each arm: as configured, or half a window. */
+static int64_t arm_steps(const hy_trainer *t) {
+    int64_t asked = t->settings.phases.fork_steps;
+    return asked ? asked : (window(t) + 1) / 2;
 }
 
-/* The arm that is thrown away, and three passes over the sequences that are compared. */
-static double cost(const hy_trainer *t) { return arm_steps(t) + 3 * pass_cost(t); }
+/* The arm that is thrown away, and two passes over the sequences that are compared. */
+static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass_cost(t); }
 
 /* Low confidence is all that is in the way, and there is compute left for it. */
 static bool is_wanted(const hy_trainer *t) {
@@ -64,7 +66,7 @@ static bool is_wanted(const hy_trainer *t) {
     hy_observation seen = {.spent = p->spent / (double)t->steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
     double allowed = t->settings.phases.fork_budget * (double)t->steps_total;
-    double ends_at = (p->spent + cost(t) + arm_steps(t)) / (double)t->steps_total;
+    double ends_at = (p->spent + cost(t) + (double)arm_steps(t)) / (double)t->steps_total;
     if (!t->fork_state || t->fork.is_open || p->machine.phase != HY_FULL) return false;
     if (p->machine.window < window(t) || p->step < p->next_fork) return false;
     if (p->fork_spent + cost(t) > allowed || ends_at > t->rules.predict_until) return false;
@@ -85,7 +87,7 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
 }
 
 static hy_status run_arm(hy_trainer *t) {
-    int64_t end = t->progress.step + t->settings.phases.fork_windows * window(t);
+    int64_t end = t->progress.step + arm_steps(t);
     hy_step_info info;
     t->progress.machine.phase = HY_PREDICT;
     while (t->progress.step < end) {
@@ -101,12 +103,11 @@ static hy_status run_arm(hy_trainer *t) {
 static hy_status open_fork(hy_trainer *t) {
     hy_progress before = t->progress;
     int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
-    int64_t steps = t->settings.phases.fork_windows * window(t);
+    int64_t steps = arm_steps(t);
     HY_TRY(copy_state(t, true));
     t->fork.first = t->progress.sequences + (steps + 1) * per_step;
-    hy_status status = compare_pass(t, t->fork.start);
     t->is_in_fork = true;
-    if (status == HY_OK) status = run_arm(t);
+    hy_status status = run_arm(t);
     if (status == HY_OK) status = compare_pass(t, t->fork.with);
     t->is_in_fork = false;
     double spent = t->progress.spent - before.spent;
@@ -131,15 +132,26 @@ static hy_status open_fork(hy_trainer *t) {
     return HY_OK;
 }
 
+/* What a true step is worth now: least-squares slope of the last training losses, downwards. */
+static double fall_per_step(const hy_progress *p) {
+    int64_t count = p->step < HY_LOSS_TAIL ? p->step : HY_LOSS_TAIL;
+    double middle = 0.5 * (double)(count - 1), along = 0, spread = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double off = (double)i - middle;
+        along += off * p->loss_tail[(p->step - count + i) % HY_LOSS_TAIL];
+        spread += off * off;
+    }
+    return spread > 0 ? -along / spread : 0;
+}
+
 static hy_status close_fork(hy_trainer *t) {
     double without[HY_FORK_SEQUENCES];
     int count = compared_sequences(t);
     hy_progress *p = &t->progress;
-    double gain = 0, fall = 0, square = 0, before = hy_confidence_value(&p->confidence);
+    double gain = 0, square = 0, before = hy_confidence_value(&p->confidence);
     HY_TRY(compare_pass(t, without));
     for (int i = 0; i < count; i++) {
         gain += (without[i] - t->fork.with[i]) / count;
-        fall += (t->fork.start[i] - without[i]) / count;
     }
     for (int i = 0; i < count; i++) {
         double off = without[i] - t->fork.with[i] - gain;
@@ -147,8 +159,7 @@ static hy_status close_fork(hy_trainer *t) {
     }
     double error = sqrt(square / count);
     hy_confidence_fork(&p->confidence, gain, error);
-    /* The run without moves fell by `fall` in these steps: that is what a true step is worth. */
-    double in_steps = fall > error ? gain / fall * arm_steps(t) : 0;
+    double slope = fall_per_step(p), in_steps = slope > 0 ? gain / slope : 0;
     p->fork_gain_steps += in_steps;
     t->fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;

@@ -82,7 +82,6 @@ static void write_fork(const hy_fork *fork, hy_json_writer *w) {
     hy_json_open_object(w, "fork");
     hy_json_put_int(w, "compare_at", fork->compare_at);
     hy_json_put_int(w, "first", fork->first);
-    write_ring(w, "start", fork->start, HY_FORK_SEQUENCES);
     write_ring(w, "with", fork->with, HY_FORK_SEQUENCES);
     hy_json_close_object(w);
 }
@@ -171,7 +170,6 @@ static hy_status read_fork(const hy_json *json, hy_fork *fork) {
     if (!node) return HY_OK;
     HY_TRY(hy_json_int(json, node, "compare_at", &fork->compare_at));
     HY_TRY(hy_json_int(json, node, "first", &fork->first));
-    read_ring(node, "start", fork->start, HY_FORK_SEQUENCES);
     read_ring(node, "with", fork->with, HY_FORK_SEQUENCES);
     return HY_OK;
 }

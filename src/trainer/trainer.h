@@ -107,8 +107,7 @@ typedef struct hy_fork {
     bool is_open;
     int64_t compare_at;              /* true step */
     int64_t first;                   /* held-out sequences of the comparison */
-    double start[HY_FORK_SEQUENCES]; /* mean loss of each before both arms, */
-    double with[HY_FORK_SEQUENCES];  /* and after the one with moves */
+    double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with moves */
 } hy_fork;
 
 struct hy_trainer {
