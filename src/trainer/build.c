@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/phase_rules.h"
 #include "trainer/trainer.h"
 
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
@@ -115,31 +116,12 @@ static hy_status set_up_optimizer(hy_trainer *t) {
 
 static hy_status set_up_phases(hy_trainer *t) {
     const hy_settings *s = &t->settings;
-    hy_predictor *p = &t->predictor;
-    HY_TRY(hy_predictor_parse(s->phases.predictor, &p->kind));
     HY_TRY(hy_offload_parse(s->memory.offload_strategy, &t->offload));
-    p->mu = s->phases.outer_mu;
-    p->eta = s->phases.outer_eta;
-    p->max_steps = s->phases.max_predict_steps;
-    bool is_stepwise = p->kind == HY_PREDICTOR_LINE || p->kind == HY_PREDICTOR_LSQ;
-    if (is_stepwise && s->phases.correction_interval < p->max_steps) {
-        p->max_steps = s->phases.correction_interval; /* a Correct step follows every move */
-    }
-    t->rules = (hy_phase_rules){.has_predictor = p->kind != HY_PREDICTOR_NONE,
-                                .warmup_steps = t->schedule.warmup,
-                                .full_steps = s->phases.full_steps,
-                                .correct_steps = s->phases.correct_steps,
-                                .predict_from = s->phases.predict_from,
-                                .predict_until = s->phases.predict_until,
-                                .confidence_threshold = s->phases.confidence_threshold,
-                                .cooldown_steps = s->phases.cooldown_steps};
-    t->limits = (hy_divergence_limits){.loss_sigma = s->phases.loss_sigma,
-                                       .grad_explosion = s->phases.grad_explosion,
-                                       .grad_vanishing = s->phases.grad_vanishing};
+    HY_TRY(hy_rules_from_settings(s, t->schedule.warmup, &t->predictor, &t->rules, &t->limits));
     bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0 ||
                      (strcmp(s->phases.regime, "auto") == 0 && s->init_from[0]);
     t->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
-    t->has_snapshot = s->phases.snapshot && hy_predictor_slots(p->kind) > 0;
+    t->has_snapshot = s->phases.snapshot && hy_predictor_slots(t->predictor.kind) > 0;
     t->has_tail = s->phases.tail_share > 0;
     return HY_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/phase_rules.h"
 
 /* Compute is a sum of thirds: it is spent when nothing but rounding is left of the budget. */
 #define SPENT_ROUNDING 1e-9
@@ -140,46 +141,16 @@ static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
     return hy_schedule_parse(s->optimizer.schedule, &loop->schedule.kind);
 }
 
-static hy_status set_predictor(hy_loop *loop, const hy_settings *s) {
-    hy_predictor *p = &loop->predictor;
-    HY_TRY(hy_predictor_parse(s->phases.predictor, &p->kind));
-    p->mu = s->phases.outer_mu;
-    p->eta = s->phases.outer_eta;
-    p->max_steps = s->phases.max_predict_steps;
-    bool moves_in_steps = p->kind == HY_PREDICTOR_LINE || p->kind == HY_PREDICTOR_LSQ;
-    if (moves_in_steps && s->phases.correction_interval < p->max_steps) {
-        p->max_steps = s->phases.correction_interval;
-    }
-    int64_t window = s->phases.full_steps + s->phases.correct_steps;
-    if (p->kind == HY_PREDICTOR_LSQ && window < 2) {
-        return hy_fail(HY_ERR_INPUT,
-                       "full_steps + correct_steps is %lld; predictor lsq fits a line, "
-                       "so its window has at least 2 steps",
-                       (long long)window);
-    }
-    if (p->kind == HY_PREDICTOR_FROZEN) loop->frozen_cost = (double)p->max_steps / 3;
-    return HY_OK;
-}
-
 static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
+    hy_predictor *p = &loop->predictor;
     HY_TRY(set_schedule(loop, s));
-    HY_TRY(set_predictor(loop, s));
+    HY_TRY(hy_rules_from_settings(s, loop->schedule.warmup, p, &loop->rules, &loop->limits));
+    if (p->kind == HY_PREDICTOR_FROZEN) loop->frozen_cost = (double)p->max_steps / 3;
     loop->adamw = (hy_loop_adamw){.beta1 = s->optimizer.beta1,
                                   .beta2 = s->optimizer.beta2,
                                   .eps = s->optimizer.adam_eps,
                                   .weight_decay = s->optimizer.weight_decay,
                                   .max_norm = s->train.grad_clip};
-    loop->rules = (hy_phase_rules){.has_predictor = loop->predictor.kind != HY_PREDICTOR_NONE,
-                                   .warmup_steps = loop->schedule.warmup,
-                                   .full_steps = s->phases.full_steps,
-                                   .correct_steps = s->phases.correct_steps,
-                                   .predict_from = s->phases.predict_from,
-                                   .predict_until = s->phases.predict_until,
-                                   .confidence_threshold = s->phases.confidence_threshold,
-                                   .cooldown_steps = s->phases.cooldown_steps};
-    loop->limits = (hy_divergence_limits){.loss_sigma = s->phases.loss_sigma,
-                                          .grad_explosion = s->phases.grad_explosion,
-                                          .grad_vanishing = s->phases.grad_vanishing};
     loop->guard_cost = s->phases.guard_share / 3;
     loop->seed = (uint64_t)s->seed;
     bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0;

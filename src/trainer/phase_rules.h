@@ -1,0 +1,14 @@
+/* phase_rules.h: what the settings say about phases, for the built-in trainer and for own loops. */
+#ifndef HY_TRAINER_PHASE_RULES_H
+#define HY_TRAINER_PHASE_RULES_H
+
+#include "phases/divergence.h"
+#include "phases/machine.h"
+#include "phases/predictor.h"
+#include "trainer/config/settings.h"
+
+/* `warmup` is the length of Warmup in steps. HY_ERR_INPUT where the predictor cannot work so. */
+hy_status hy_rules_from_settings(const hy_settings *settings, int64_t warmup, hy_predictor *predictor,
+                                 hy_phase_rules *rules, hy_divergence_limits *limits);
+
+#endif
