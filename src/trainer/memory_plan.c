@@ -322,11 +322,10 @@ static hy_status take_host_store(hy_trainer *t, hy_store *store, hy_class cls, c
 }
 
 static hy_status take_predictor(hy_trainer *t, const needs *need) {
-    static hy_ledger uncounted; /* rings count only while Predict runs: hy_trainer_enter_phase */
     int slots = hy_predictor_slots(t->predictor.kind);
     HY_TRY(hy_arena_init(&t->host_arena, t->backend, &t->ledger, HY_PINNED, need->host,
                          "what the predictor keeps"));
-    HY_TRY(hy_arena_init(&t->ring_arena, t->backend, &uncounted, HY_DEVICE, t->ring_bytes,
+    HY_TRY(hy_arena_init(&t->ring_arena, t->backend, &t->ring_ledger, HY_DEVICE, t->ring_bytes,
                          "the predictor's rings"));
     for (int i = 0; i < slots; i++) {
         HY_TRY(take_host_store(t, &t->slots[i], HY_PREDICTOR, need));

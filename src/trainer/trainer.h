@@ -126,6 +126,7 @@ struct hy_trainer {
     hy_batch_plan *eval_plan[2], *guard_plan[2], *sample_plan;
 
     hy_ledger ledger;
+    hy_ledger ring_ledger; /* of ring_arena alone: rings count only while Predict runs */
     hy_arena state_arena, work_arena, ring_arena, host_arena;
     hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
     uint64_t ring_bytes; /* device bytes of the predictor's rings, live in Predict */
