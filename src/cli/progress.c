@@ -110,8 +110,9 @@ static bool is_news(hy_cli_progress *progress, const hy_step_info *info) {
 static void say_obstacle(hy_cli_progress *progress, const hy_step_info *info) {
     bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];
     if (is_plain || !is_new_text(progress, info->obstacle)) return;
-    fprintf(begin_line(progress), "step %" PRId64 ": nothing is predicted now: %s (confidence %.2f)\n",
-            info->step, info->obstacle, info->confidence);
+    fprintf(begin_line(progress),
+            "step %" PRId64 ": nothing is predicted now: %s (confidence %.2f)\n", info->step,
+            info->obstacle, info->confidence);
 }
 
 static void say_move(const hy_cli_progress *progress, const hy_step_info *info) {

@@ -280,26 +280,47 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
     hy_ledger_enter(l, phase);
 }
 
-static hy_status hold_against(const char *what, uint64_t bytes, uint64_t budget, const char *name) {
-    if (bytes <= budget) return HY_OK;
-    char need[32], have[32], missing[32];
-    return hy_fail(HY_ERR_INPUT,
-                   "this run needs %s of %s and %s is %s: %s short. Smaller batch_size with more "
-                   "grad_accum_steps, recompute = all or a smaller model would need less",
-                   hy_format_bytes((double)bytes, need, sizeof need), what, name,
-                   hy_format_bytes((double)budget, have, sizeof have),
-                   hy_format_bytes((double)(bytes - budget), missing, sizeof missing));
+/* What could be done without, and what that would save. */
+static void add_savings(const hy_trainer *t, uint64_t host, uint64_t moved, hy_text *out) {
+    char bytes[32];
+    if (moved) {
+        hy_text_addf(out, " offload_strategy = none would save %s;",
+                     hy_format_bytes((double)moved, bytes, sizeof bytes));
+    }
+    if (host + t->ring_bytes) {
+        hy_text_addf(out, " predictor = none would save %s;",
+                     hy_format_bytes((double)(host + t->ring_bytes), bytes, sizeof bytes));
+    }
 }
 
-static hy_status check_budget(const hy_trainer *t, uint64_t device, uint64_t host) {
+static hy_status is_short(const char *what, uint64_t bytes, uint64_t budget, const char *name,
+                          const char *savings) {
+    char need[32], have[32], missing[32];
+    return hy_fail(
+        HY_ERR_INPUT,
+        "this run needs %s of %s and %s is %s: %s short;%s a smaller batch_size with more "
+        "grad_accum_steps, recompute = all or a smaller model would need less",
+        hy_format_bytes((double)bytes, need, sizeof need), what, name,
+        hy_format_bytes((double)budget, have, sizeof have),
+        hy_format_bytes((double)(bytes - budget), missing, sizeof missing), savings);
+}
+
+static hy_status check_budget(const hy_trainer *t, uint64_t device, uint64_t host, uint64_t moved) {
     uint64_t gpu = (uint64_t)t->settings.memory.max_gpu_mem;
     uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
-    uint64_t free_now = t->backend->facts.memory_free;
-    if (gpu) HY_TRY(hold_against("device memory", device, gpu, "max_gpu_mem"));
-    if (!cpu && !free_now) return HY_OK; /* the system does not say what is free */
-    /* On a CPU both lie in the same memory. */
-    return hold_against("memory", device + host, cpu ? cpu : free_now,
-                        cpu ? "cpu_mem" : "free memory");
+    uint64_t all = device + host + moved; /* on a CPU everything lies in the same memory */
+    uint64_t budget = cpu ? cpu : t->backend->facts.memory_free; /* 0: the system does not say */
+    hy_text savings = {0};
+    hy_status status = HY_OK;
+    add_savings(t, host, moved, &savings);
+    if (gpu && device > gpu) {
+        status = is_short("device memory", device, gpu, "max_gpu_mem", "");
+    } else if (budget && all > budget) {
+        status = is_short("memory", all, budget, cpu ? "cpu_mem" : "free memory",
+                          hy_text_string(&savings));
+    }
+    hy_text_free(&savings);
+    return status;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
@@ -407,7 +428,7 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     uint64_t work = need->activations + need->workspace + need->logits + need->data;
     uint64_t moved =
         t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->full.bytes : 0;
-    HY_TRY(check_budget(t, need->state + work + t->ring_bytes, need->host + moved));
+    HY_TRY(check_budget(t, need->state + work + t->ring_bytes, need->host, moved));
     HY_TRY(take_state(t, need));
     HY_TRY(take_predictor(t, need));
     HY_TRY(take_offload(t, need));

@@ -105,8 +105,8 @@ typedef enum hy_offload { /* what becomes of m and v in Predict */
  * step. */
 typedef struct hy_fork {
     bool is_open;
-    int64_t compare_at;              /* true step */
-    int64_t first;                   /* held-out sequences of the comparison */
+    int64_t compare_at;             /* true step */
+    int64_t first;                  /* held-out sequences of the comparison */
     double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with moves */
 } hy_fork;
 

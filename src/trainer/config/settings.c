@@ -112,7 +112,8 @@ static const hy_setting table[] = {
      HELP("Standard deviation of initial weights.")},
 
     {KEY("train.steps", "--steps", train.steps), INTEGER(0, 1000000000, "0"),
-     HELP("Optimizer steps of the run; 0 means: from tokens or epochs.")},
+     HELP("Compute of the run in full steps, guard passes and forks included; 0: from tokens or "
+          "epochs.")},
     {KEY("train.tokens", "--tokens", train.tokens), INTEGER(0, 1000000000000000, "0"),
      HELP("Length of the run in training tokens, instead of steps; 0 means not used.")},
     {KEY("train.epochs", "--epochs", train.epochs), NUMBER(0, 1000000, "0"),

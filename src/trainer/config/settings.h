@@ -108,8 +108,8 @@ typedef struct hy_settings {
         double guard_share; /* of a step's tokens, for each guard pass */
         double fork_budget; /* share of the run's compute that paired forks may cost */
         int64_t fork_steps; /* true steps of each arm; 0: half a window */
-        bool snapshot;     /* keep the weights before a move, for late rejection */
-        double tail_share; /* last share of the run that is averaged; 0: none */
+        bool snapshot;      /* keep the weights before a move, for late rejection */
+        double tail_share;  /* last share of the run that is averaged; 0: none */
         double loss_sigma, grad_explosion, grad_vanishing;
         int64_t cooldown_steps;
         char precision_warmup[HY_TEXT_MAX],
