@@ -2,6 +2,8 @@
  *
  * The predictor's slots live on the host and pass through their rings; the weights are on the device.
  * Each unit is visited once: its slots are brought, all formulas run on it, what they changed goes back. */
+#include <assert.h>
+
 #include "base/error.h"
 #include "base/rng.h"
 #include "trainer/trainer.h"
@@ -89,6 +91,7 @@ hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, cha
     const hy_params *params = &t->model->params;
     hy_store *sources[HY_PREDICTOR_SLOTS] = {&t->slots[0], &t->slots[1]};
     int count = hy_predictor_slots(t->predictor.kind);
+    assert(count <= HY_PREDICTOR_SLOTS);
     if (t->candidate_is_tail) {
         sources[0] = &t->tail;
         count = 1;

@@ -1,6 +1,7 @@
 /* save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
  * whole or nothing. Tensors leave the device one by one through a staging block, so saving needs no
  * second copy of anything. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
     add_part(&files[0], "", &t->weights);
     add_part(&files[1], "m.", &t->m);
     add_part(&files[1], "v.", &t->v);
+    assert(hy_predictor_slots(t->predictor.kind) <= HY_PREDICTOR_SLOTS);
     for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) {
         add_part(&files[2], slot_prefixes[i], &t->slots[i]);
     }
