@@ -1,7 +1,6 @@
 /* save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
  * whole or nothing. Tensors leave the device one by one through a staging block, so saving needs no
  * second copy of anything. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +25,8 @@ int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
     add_part(&files[0], "", &t->weights);
     add_part(&files[1], "m.", &t->m);
     add_part(&files[1], "v.", &t->v);
-    assert(hy_predictor_slots(t->predictor.kind) <= HY_PREDICTOR_SLOTS);
-    for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) {
+    int slots = hy_predictor_slots(t->predictor.kind);
+    for (int i = 0; i < HY_PREDICTOR_SLOTS && i < slots; i++) {
         add_part(&files[2], slot_prefixes[i], &t->slots[i]);
     }
     if (t->has_tail) add_part(&files[2], "tail.", &t->tail);
