@@ -1,66 +1,18 @@
 /* test_predict.c: Predict in the built-in trainer: moves, guard, rollback, offload, precision, forks. */
-#include "harness.h"
+#include "small_run.h"
 
 #include <math.h>
 
 #include "trainer/trainer.h"
 
-#define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define STEPS 48
 
 /* Moves every six true steps, from the start to the end. */
 static hy_config *predict_config(const char *out, const char *const *pairs) {
-    static const char *const base[] = {"model",
-                                       "nano",
-                                       "layers",
-                                       "2",
-                                       "width",
-                                       "32",
-                                       "heads",
-                                       "4",
-                                       "mlp_width",
-                                       "48",
-                                       "seq_len",
-                                       "32",
-                                       "batch_size",
-                                       "4",
-                                       "steps",
-                                       "48",
-                                       "grad_accum_steps",
-                                       "2",
-                                       "lr",
-                                       "3e-3",
-                                       "builtin_bytes",
-                                       "60000",
-                                       "lr_warmup_steps",
-                                       "3",
-                                       "eval_batches",
-                                       "2",
-                                       "sample_tokens",
-                                       "4",
-                                       "threads",
-                                       "2",
-                                       "full_steps",
-                                       "4",
-                                       "correct_steps",
-                                       "2",
-                                       "predict_from",
-                                       "0",
-                                       "predict_until",
-                                       "1",
-                                       "confidence_threshold",
-                                       "0.5",
-                                       "cooldown_steps",
-                                       "4",
-                                       NULL};
-    hy_config *config;
-    must(hy_config_create(&config));
-    for (int i = 0; base[i]; i += 2) must(hy_config_set(config, base[i], base[i + 1], HY_FROM_SET));
-    must(hy_config_set(config, "out", out, HY_FROM_SET));
-    for (int i = 0; pairs && pairs[i]; i += 2) {
-        must(hy_config_set(config, pairs[i], pairs[i + 1], HY_FROM_CALLER));
-    }
-    return config;
+    return small_run(SMALL_RUN "steps 48 grad_accum_steps 2 full_steps 4 correct_steps 2 "
+                               "predict_from 0 predict_until 1 confidence_threshold 0.5 "
+                               "cooldown_steps 4",
+                     out, pairs);
 }
 
 static hy_trainer *open_trainer(const char *out, const char *const *pairs,

@@ -1,5 +1,5 @@
 /* test_trainer.c: whole runs through hybrid.h: sameness, resuming, stopping, failing. */
-#include "harness.h"
+#include "small_run.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,50 +8,9 @@
 #include "formats/checkpoint.h"
 #include "trainer/trainer.h"
 
-/* A run of a second: one small block on the built-in text. Pairs of key and value follow, then NULL. */
 static hy_config *small_config(const char *out, const char *const *pairs) {
-    static const char *const base[] = {"model",
-                                       "nano",
-                                       "layers",
-                                       "2",
-                                       "width",
-                                       "32",
-                                       "heads",
-                                       "4",
-                                       "mlp_width",
-                                       "48",
-                                       "seq_len",
-                                       "32",
-                                       "batch_size",
-                                       "4",
-                                       "steps",
-                                       "12",
-                                       "grad_accum_steps",
-                                       "1",
-                                       "lr",
-                                       "3e-3",
-                                       "builtin_bytes",
-                                       "60000",
-                                       "lr_warmup_steps",
-                                       "3",
-                                       "eval_batches",
-                                       "2",
-                                       "sample_tokens",
-                                       "4",
-                                       "threads",
-                                       "2",
-                                       NULL};
-    hy_config *config;
-    must(hy_config_create(&config));
-    for (int i = 0; base[i]; i += 2) must(hy_config_set(config, base[i], base[i + 1], HY_FROM_SET));
-    must(hy_config_set(config, "out", out, HY_FROM_SET));
-    for (int i = 0; pairs && pairs[i]; i += 2) {
-        must(hy_config_set(config, pairs[i], pairs[i + 1], HY_FROM_CALLER));
-    }
-    return config;
+    return small_run(SMALL_RUN, out, pairs);
 }
-
-#define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static hy_trainer *open_trainer(const char *out, const char *const *pairs) {
     hy_config *config = small_config(out, pairs);

@@ -3,7 +3,7 @@
  * The ring's order of events, for one buffer:
  *   copies:  wait is_free | copy home -> buffer | record is_here
  *   compute: wait is_here | ... | record is_free
- *   copies (when changed): wait is_free | copy buffer -> home | record is_home
+ *   copies (when changed): wait is_free | copy buffer -> home
  * A unit is never fetched while its last changes are still on their way home, because both go through
  * the one copy stream, in order. */
 #include "memory/store.h"
@@ -42,8 +42,7 @@ static hy_status make_slot(hy_store *store, hy_arena *device, hy_ring_slot *slot
     HY_TRY(hy_arena_push(device, store->cls, largest_unit(&store->layout), &data));
     slot->data = data;
     HY_TRY(b->event_create(b, &slot->is_here));
-    HY_TRY(b->event_create(b, &slot->is_free));
-    return b->event_create(b, &slot->is_home);
+    return b->event_create(b, &slot->is_free);
 }
 
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
@@ -87,9 +86,8 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 void hy_store_fini(hy_store *store) {
     if (store->copies) store->backend->stream_sync(store->copies);
     for (int32_t i = 0; i < store->ring_depth; i++) {
-        hy_event *events[] = {store->ring[i].is_here, store->ring[i].is_free,
-                              store->ring[i].is_home};
-        for (int e = 0; e < 3; e++) {
+        hy_event *events[] = {store->ring[i].is_here, store->ring[i].is_free};
+        for (int e = 0; e < 2; e++) {
             if (events[e]) store->backend->event_destroy(events[e]);
         }
     }
@@ -181,7 +179,8 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     HY_TRY(
         b->copy(store->copies, store->data + store->layout.unit_offset[unit], slot->data, bytes));
     store->bytes_moved += bytes;
-    return b->event_record(slot->is_home, store->copies);
+    /* The next fetch into this buffer goes through the same stream, so it comes after. */
+    return HY_OK;
 }
 
 hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit) {

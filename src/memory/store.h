@@ -21,7 +21,6 @@ typedef struct hy_ring_slot {
     uint64_t used_at;  /* when it was last asked for: the oldest is taken next */
     hy_event *is_here; /* the copy from home is done */
     hy_event *is_free; /* compute is done with it */
-    hy_event *is_home; /* the copy home is done */
 } hy_ring_slot;
 
 /* Makes the bytes of a unit at `data` by enqueueing ops on the stream. */

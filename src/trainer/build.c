@@ -222,9 +222,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_fork_take_memory(t));
     HY_TRY(hy_trainer_start_loader(t));
     t->checkpoint_bytes = hy_trainer_checkpoint_size(t);
-    HY_TRY(hy_trainer_make_out(t));
-    t->started = hy_clock();
-    return HY_OK;
+    return hy_trainer_make_out(t);
 }
 
 static void release_memory(hy_trainer *t) {

@@ -164,7 +164,6 @@ struct hy_trainer {
     int64_t predict_batches_left; /* forward-only batches still to come in this Predict step */
     hy_dtype candidate_dtype;
     uint64_t candidate_seed;
-    double started;                      /* clock when this sitting began */
     double recent_rate;                  /* tokens per second, smoothed */
     double loader_waited, stream_waited; /* already accounted for */
     uint64_t bytes_moved;                /* since the start of this sitting */
