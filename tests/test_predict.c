@@ -272,6 +272,30 @@ START_TEST(a_run_with_moves_resumes_bit_for_bit) {
 }
 END_TEST
 
+START_TEST(a_move_can_still_be_undone_after_resuming_in_correct) {
+    char folder[256];
+    temp_folder(folder);
+    hy_trainer *t = open_trainer(folder, NULL, NULL);
+    while (t->progress.machine.phase != HY_PREDICT) must(hy_trainer_step(t, NULL));
+    float *before = copy_of_weights(t);
+    must(hy_trainer_step(t, NULL));
+    must(hy_trainer_step(t, NULL));
+    ck_assert_int_eq(t->progress.machine.phase, HY_CORRECT);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    t = open_trainer(folder, PAIRS("resume", "auto"), NULL);
+    ck_assert(!weights_equal(t, before));
+    t->progress.divergence = (hy_divergence){.count = 100, .loss_mean = 0.001, .grad_level = 0};
+    hy_step_info info;
+    must(hy_trainer_step(t, &info));
+    ck_assert(info.was_rolled_back);
+    ck_assert(weights_equal(t, before));
+    free(before);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
 START_TEST(the_residual_of_a_move_is_measured_after_correct) {
     hy_trainer *t = trainer_before_move(NULL);
     hy_step_info info;
@@ -439,6 +463,7 @@ static Suite *predict_suite(void) {
     tcase_add_test(tests, offloaded_state_is_not_live_on_the_device_in_predict);
     tcase_add_test(tests, lookahead_takes_the_waiting_out_of_correct);
     tcase_add_test(tests, a_run_with_moves_resumes_bit_for_bit);
+    tcase_add_test(tests, a_move_can_still_be_undone_after_resuming_in_correct);
     tcase_add_test(tests, the_residual_of_a_move_is_measured_after_correct);
     tcase_add_test(tests, each_phase_has_its_own_precision);
     tcase_add_test(tests, precisions_that_make_no_sense_are_refused_with_the_reason);

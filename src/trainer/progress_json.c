@@ -115,6 +115,8 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
         hy_json_put_double(&w, numbers[i].key, value);
     }
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
+    hy_json_put_bool(&w, "residual_due", p->is_residual_due);
+    hy_json_put_bool(&w, "has_snapshot", t->snapshot_is_valid);
     hy_json_put_double(&w, "val_loss", p->val_loss);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
@@ -216,6 +218,13 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
         HY_TRY(hy_json_double(json, root, numbers[i].key, value));
     }
     HY_TRY(read_phase(json, path, &p->machine.phase));
+    HY_TRY(hy_json_bool(json, root, "residual_due", &p->is_residual_due));
+    HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->snapshot_is_valid));
+    if (t->snapshot_is_valid && !t->has_snapshot) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s was saved in Correct with a snapshot; resume with snapshot = true",
+                       path);
+    }
     read_losses(json, p);
     HY_TRY(read_fork(json, &t->fork));
     return read_phases(json, p);

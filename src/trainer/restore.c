@@ -129,9 +129,10 @@ hy_status hy_trainer_read_weights(hy_trainer *t, const char *path) {
 
 hy_status hy_trainer_read_checkpoint(hy_trainer *t, const char *path) {
     hy_state_file files[HY_STATE_FILES_MAX];
-    int count = hy_state_files(t, files);
     char progress[HY_PATH_MAX];
     HY_TRY(hy_path_join(progress, sizeof progress, path, "trainer.json"));
+    HY_TRY(hy_progress_read(t, progress)); /* first: it says which tensors there are */
+    int count = hy_state_files(t, files);
     for (int i = 0; i < count; i++) HY_TRY(read_state_file(t, &files[i], path));
-    return hy_progress_read(t, progress);
+    return HY_OK;
 }

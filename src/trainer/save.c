@@ -30,6 +30,7 @@ int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
         add_part(&files[2], slot_prefixes[i], &t->slots[i]);
     }
     if (t->has_tail) add_part(&files[2], "tail.", &t->tail);
+    if (t->snapshot_is_valid) add_part(&files[2], "snapshot.", &t->snapshot); /* until corrected */
     return files[2].part_count > 0 ? 3 : 2;
 }
 

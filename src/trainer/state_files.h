@@ -2,7 +2,7 @@
  *
  *   weights.safetensors    every parameter by name, fp32
  *   optimizer.safetensors  m.<name> and v.<name>
- *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>: where the predictor has them
+ *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
  *   trainer.json           progress, cursor, what the run was made of
  *   config.cfg             the configuration as printed */
 #ifndef HY_TRAINER_STATE_FILES_H
@@ -20,7 +20,7 @@ typedef struct hy_state_file {
     struct {
         const char *prefix;
         hy_store *store;
-    } part[3];
+    } part[4];
 } hy_state_file;
 
 #define HY_STATE_FILES_MAX 3

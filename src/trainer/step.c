@@ -170,6 +170,7 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     HY_TRY(hy_trainer_measure(t, &t->slots[0], &t->snapshot, &t->weights, &t->slots[0], d));
     p->residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
     p->residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
+    t->snapshot_is_valid = false; /* the move is corrected: nothing will undo it now */
     return HY_OK;
 }
 
