@@ -3,7 +3,7 @@
 # Sources are found by room (src/ROOM/*.c; kernels also cpu/*.c), so a new file needs no line here.
 # What is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and
 # the same under build/asan/ and build/tsan/ for the two sanitizer variants. BUILD= names another
-# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, install.mk.
+# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, gpu.mk, install.mk.
 
 # Rooms in order: each may use those before it and none after it.
 ROOMS := base kernels memory formats data model optim phases trainer
@@ -26,6 +26,7 @@ include make/flags.mk
 include make/library.mk
 include make/cuda.mk
 include make/tests.mk
+include make/gpu.mk
 include make/install.mk
 
 ##@ Build and use

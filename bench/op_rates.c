@@ -1,10 +1,12 @@
-/* op_rates.c: how fast each op of the CPU backend runs at the sizes of a GPT-2 124M training step.
+/* op_rates.c: how fast each op runs at the sizes of a training step.
  *
- *   build/bench/op_rates [threads]
+ *   build/bench/op_rates [threads]                       the CPU backend, GPT-2 124M, 4 x 1024
+ *   build/bench/op_rates --device cuda [gpt2|qwen]       the CUDA backend, whole steps in bf16
  *
- * Matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the same number
- * of threads; ops bound by memory as GB/s of what they must read and write. Each figure is the best
- * of several runs, timed around the queue, on random numbers. */
+ * On the CPU, matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the same
+ * number of threads; ops bound by memory as GB/s of what they must read and write. Each figure is the
+ * best of several runs, timed around the queue, on random numbers. On a card, every op of a step of
+ * GPT-2 124M (64 x 1024) and of Qwen2.5-1.5B (8 x 1024) with its share (op_rates/step_ops.h). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include "base/error.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/ops.h"
+#include "op_rates/step_ops.h"
 
 enum { B = 4, T = 1024, N = B * T, C = 768, H = 12, D = 64, F = 3072, V = 50257, LOSS_ROWS = 1024 };
 
@@ -257,7 +260,71 @@ static void optimizer(bench *b) {
     bandwidth(b, "squared norm", &norm, 4.0 * (double)count);
 }
 
+/* ---- a card ---------------------------------------------------------------------------------- */
+
+static const step_work steps[] = {
+    {"gpt2-124m",
+     {.layers = 12,
+      .width = 768,
+      .heads = 12,
+      .kv_heads = 12,
+      .head_size = 64,
+      .mlp_width = 3072,
+      .vocab = 50257,
+      .context = 1024,
+      .has_qkv_bias = true,
+      .has_proj_bias = true,
+      .has_tied_head = true,
+      .norm_eps = 1e-5,
+      .init_std = 0.02},
+     64,
+     1024,
+     8},
+    {"qwen2.5-1.5b",
+     {.layers = 28,
+      .width = 1536,
+      .heads = 12,
+      .kv_heads = 2,
+      .head_size = 128,
+      .mlp_width = 8960,
+      .vocab = 151936,
+      .context = 1024,
+      .is_rms = true,
+      .has_rope = true,
+      .is_gated = true,
+      .has_qkv_bias = true,
+      .has_tied_head = true,
+      .norm_eps = 1e-6,
+      .rope_theta = 1e6,
+      .init_std = 0.02},
+     8,
+     1024,
+     16},
+};
+
+static void show_tuning(void *user, const char *what, int done, int total) {
+    (void)user;
+    fprintf(stderr, "\rtuning %d of %d: %-60.60s", done, total, what);
+    if (done == total) fprintf(stderr, "\n");
+}
+
+static int rates_of_a_card(const char *which) {
+    hy_cuda_options options = {.tune = HY_TUNE_FAST, .on_tuning = show_tuning};
+    hy_backend *backend;
+    if (hy_cuda_backend_create(&options, &backend) != HY_OK) stop("cuda");
+    printf("%s; %s\n", backend->facts.name, backend->facts.detail);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        if (which && strncmp(steps[i].name, which, strlen(which)) != 0) continue;
+        if (step_ops_print(&steps[i], backend) != HY_OK) stop(steps[i].name);
+    }
+    backend->destroy(backend);
+    return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "--device") == 0 && strcmp(argv[2], "cuda") == 0) {
+        return rates_of_a_card(argc > 3 ? argv[3] : NULL);
+    }
     hy_cpu_options options = {.threads = argc > 1 ? atoi(argv[1]) : 0};
     bench b = {0};
     if (hy_cpu_backend_create(&options, &b.backend) != HY_OK) stop("backend");

@@ -117,6 +117,13 @@ void hy_free(void *allocated_by_the_library);
 
 typedef struct hy_trainer hy_trainer;
 
+/* A GPU as the driver's library sees it, at most a second ago; NaN where the card does not tell. */
+typedef struct hy_gpu_state {
+    bool is_known; /* false on a CPU and where the library is missing */
+    double power_watts, temperature_c, sm_clock_mhz;
+    double utilization; /* share of the time in which something ran, 0 to 1 */
+} hy_gpu_state;
+
 /* One optimizer step, or one move in Predict. */
 typedef struct hy_step_info {
     int64_t step;        /* from 1 */
@@ -146,6 +153,10 @@ typedef struct hy_step_info {
     double residual_cosine; /* step after Correct: direction of the true way, */
     double residual_length; /* and its length, against the predicted one; NaN elsewhere */
     const char *obstacle;   /* why no move comes next, "" when one may */
+    /* GPU, else 0: the model's own operations per second (recomputation not counted) as a share of */
+    double mfu; /* the card's dense bf16 rate by its data sheet; 0: not known */
+    double sol; /* the rate of a large bf16 product timed at the start */
+    hy_gpu_state gpu;
 } hy_step_info;
 
 typedef struct hy_eval_info {
@@ -243,7 +254,12 @@ typedef struct hy_summary {
     int64_t tokens_per_step;
     double seconds, tokens_per_second;
     double flops_per_token; /* model work, forward and backward */
-    double final_loss;      /* mean of the last steps */
+    bool is_gpu;
+    int capability;      /* GPU: 90 for sm_90 */
+    double peak_flops;   /* GPU: dense bf16 rate by the data sheet; 0: not known */
+    double matmul_flops; /* timed at the start: fp32, on a GPU bf16 */
+    double mfu, sol;     /* GPU: as in hy_step_info, over the whole run */
+    double final_loss;   /* mean of the last steps */
     double val_loss; /* NaN before the first validation; of the tail average where there is one */
     double raw_val_loss; /* of the raw weights, where val_loss is of the average; else NaN */
     bool knows_entropy;
@@ -270,8 +286,15 @@ typedef struct hy_machine {
     uint64_t pin_limit; /* bytes that may be locked; UINT64_MAX: no limit */
     uint64_t disk_free; /* in the folder asked about */
     bool is_wsl, is_container;
-    char cuda[256]; /* found, or which of driver, device or backend is missing */
-    bool has_cuda;
+    char cuda[1024]; /* found, or which of driver, device or backend is missing */
+    bool has_cuda;   /* the rest is set when it is true, but for the driver */
+    char driver[128];
+    char gpu[128], gpu_detail[256];
+    int gpu_capability; /* 90 for sm_90 */
+    uint64_t vram_total, vram_free;
+    double gpu_peak_flops, gpu_matmul_flops; /* bf16: by the data sheet (0: not known), measured */
+    double upload_bytes_per_second,
+        download_bytes_per_second; /* pinned memory, one way at a time */
 } hy_machine;
 
 hy_status hy_machine_probe(const char *folder, hy_machine *out);

@@ -14,7 +14,9 @@ endif
 endif
 endif
 
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Iinclude -Isrc -Xcompiler -fPIC,-Wall,-Wextra \
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Iinclude -Isrc \
+    -Xcompiler -fPIC,-Wall,-Wextra,-Wno-missing-field-initializers \
+    -Xcompiler -fvisibility=hidden $(NVCC_EXTRA) \
     $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
     -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(OBJ)/%.cu.o)
@@ -25,9 +27,10 @@ $(OBJ)/%.cu.o: %.cu $(OBJ)/cuda-flags
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
-$(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS)
+# Names and sizes of types are the one thing it takes from the library.
+$(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS) $(OBJ)/src/base/names.o
 	$(call say,NVCC,$@)
-	$(Q)mkdir -p $(@D) && $(NVCC) -shared -o $@ $^ -lcublasLt
+	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_EXTRA) -shared -o $@ $^ $(CUDA_LINK_EXTRA) -lcublasLt
 
 # What kind of build this is, told once: again only when the answer changes.
 ifneq ($(CUDA_LIB),)

@@ -24,7 +24,7 @@ static void close_data(void) { hy_dataset_close(data); }
 
 static hy_loader *create(int32_t batch, int32_t depth, uint64_t first) {
     hy_loader *loader;
-    must(hy_loader_create(data, batch, depth, first, &loader));
+    must(hy_loader_create(data, batch, depth, first, NULL, &loader));
     return loader;
 }
 
@@ -140,10 +140,11 @@ END_TEST
 
 START_TEST(wrong_sizes_are_refused) {
     hy_loader *loader;
-    must_fail(hy_loader_create(data, 0, 1, 0, &loader), HY_ERR_INPUT, "batch size is 0");
+    must_fail(hy_loader_create(data, 0, 1, 0, NULL, &loader), HY_ERR_INPUT, "batch size is 0");
     ck_assert_ptr_null(loader);
-    must_fail(hy_loader_create(data, 1, 0, 0, &loader), HY_ERR_INPUT, "ahead 0");
-    must_fail(hy_loader_create(data, INT32_MAX, INT32_MAX, 0, &loader), HY_ERR_MEMORY, "no memory");
+    must_fail(hy_loader_create(data, 1, 0, 0, NULL, &loader), HY_ERR_INPUT, "ahead 0");
+    must_fail(hy_loader_create(data, INT32_MAX, INT32_MAX, 0, NULL, &loader), HY_ERR_MEMORY,
+              "no memory");
     loader = create(1, 2, 0);
     hy_batch batch;
     must_fail(hy_loader_peek(loader, 2, &batch), HY_ERR_STATE, "only 2 are read ahead");

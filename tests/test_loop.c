@@ -576,6 +576,9 @@ START_TEST(wrong_parameters_are_refused) {
     must(hy_config_set(config, "steps", "0", HY_FROM_CALLER));
     must_fail(hy_loop_create(config, parameters, 2, &loop), HY_ERR_INPUT, "train.steps is 0");
     hy_config_destroy(config);
+    config = config_with(KEYS("device", "cuda:1"));
+    must_fail(hy_loop_create(config, parameters, 2, &loop), HY_ERR_INPUT, "device is cuda:1");
+    hy_config_destroy(config);
     config = config_with(KEYS("predictor", "lsq", "full_steps", "0", "correct_steps", "1"));
     must_fail(hy_loop_create(config, parameters, 2, &loop), HY_ERR_INPUT, "at least 2 steps");
     hy_config_destroy(config);

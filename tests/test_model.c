@@ -380,6 +380,41 @@ START_TEST(a_sequence_beyond_the_context_is_refused) {
 }
 END_TEST
 
+/* A large vocabulary is rounded up in memory. The rows beyond it are nobody's: whatever stands in them
+ * changes no loss and no gradient, and their own gradient is zero. */
+START_TEST(the_padding_of_a_vocabulary_means_nothing) {
+    hy_shape shape = gpt2_shape();
+    hy_batch_options options = options_of(2, 8);
+    model_rig plain, spoilt;
+    shape.vocab = 1030;
+    rig_open(&plain, &shape, &options, 3);
+    rig_open(&spoilt, &shape, &options, 3);
+    const hy_params *params = &plain.model->params;
+    int32_t item = hy_params_find(params, 0, HY_P_TOKENS);
+    const hy_param *tokens = &params->list[item];
+    ck_assert_int_eq(tokens->shape[0], 1088);
+    ck_assert_int_eq(tokens->stored, 1030 * 32);
+    ck_assert_int_eq(hy_param_stored_rows(tokens), 1030);
+    ck_assert_int_eq(params->list[item + 1].first, 1030 * 32);
+    float *table = hy_store_home(&plain.weights, item);
+    float *other = hy_store_home(&spoilt.weights, item);
+    for (int64_t i = tokens->stored; i < tokens->count; i++) {
+        ck_assert_float_eq(table[i], 0);
+        other[i] = 7;
+    }
+    fill_tokens(&plain, 0);
+    fill_tokens(&spoilt, 0);
+    train_once(&plain, 1);
+    train_once(&spoilt, 1);
+    ck_assert_mem_eq(plain.losses, spoilt.losses, 16 * sizeof(float));
+    ck_assert_mem_eq(plain.grads.data, spoilt.grads.data, plain.grads.layout.bytes);
+    const float *grad = hy_store_home(&plain.grads, item);
+    for (int64_t i = tokens->stored; i < tokens->count; i++) ck_assert_float_eq(grad[i], 0);
+    rig_close(&plain);
+    rig_close(&spoilt);
+}
+END_TEST
+
 static Suite *model_suite(void) {
     Suite *suite = suite_create("model");
     TCase *tests = tcase_create("model");
@@ -397,6 +432,7 @@ static Suite *model_suite(void) {
     tcase_add_test(tests, bf16_stays_near_fp32);
     tcase_add_test(tests, logits_of_one_row_are_those_of_the_whole);
     tcase_add_test(tests, a_sequence_beyond_the_context_is_refused);
+    tcase_add_test(tests, the_padding_of_a_vocabulary_means_nothing);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -456,7 +456,7 @@ END_TEST
 START_TEST(what_cannot_be_is_refused_before_anything_is_written) {
     static const char *const wrong[][3] = {
         {"heads", "5", "heads"},    {"seq_len", "1024", "context"},
-        {"device", "cuda", "CUDA"}, {"data", "no-such-file.txt", "no-such-file.txt"},
+        {"device", "cuda:99", "CUDA"}, {"data", "no-such-file.txt", "no-such-file.txt"},
         {"vocab", "100", "vocab"},  {"resume", "no-such-folder", "no-such-folder"},
     };
     char folder[256], out[512];

@@ -115,6 +115,10 @@ int hy_cli_bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info
     add_field(&fields, colour, "%-7s", hy_phase_name(info->phase));
     add_field(&fields, HY_CLI_PLAIN, "loss %s", hy_cli_loss(loss).text);
     add_field(&fields, HY_CLI_PLAIN, "%5s tok/s", hy_cli_short_count(info->tokens_per_second).text);
+    if (info->mfu > 0)
+        add_field(&fields, HY_CLI_PLAIN, "mfu %2.0f %%", 100 * info->mfu);
+    else if (info->sol > 0)
+        add_field(&fields, HY_CLI_PLAIN, "sol %2.0f %%", 100 * info->sol);
     add_field(&fields, HY_CLI_PLAIN, "%8s", hy_cli_bytes(info->vram_bytes).text);
     if (info->step < info->steps_total)
         add_field(&fields, HY_CLI_PLAIN, "%6s left", hy_cli_duration(info->remaining).text);

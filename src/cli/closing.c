@@ -22,6 +22,17 @@ static double phase_speed(const hy_summary *summary, hy_phase phase) {
     return (double)it->steps * (double)summary->tokens_per_step / it->seconds;
 }
 
+/* Against what the card promises, and against what it was seen to do. */
+static void show_utilisation(FILE *out, const hy_summary *summary) {
+    if (summary->mfu > 0)
+        fprintf(out, "  model FLOP utilisation %.1f %% of the card's %.0f TFLOP/s (data sheet)\n",
+                100 * summary->mfu, 1e-12 * summary->peak_flops);
+    if (summary->sol > 0)
+        fprintf(out,
+                "  speed of light %.1f %% of the %.0f TFLOP/s of a product timed at the start\n",
+                100 * summary->sol, 1e-12 * summary->matmul_flops);
+}
+
 void hy_cli_closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary) {
     hy_cli_table table;
     hy_cli_table_begin(&table, "lrrrrrr");
@@ -43,6 +54,7 @@ void hy_cli_closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
     fputc('\n', terminal->out);
     hy_cli_heading(terminal, "phases");
     hy_cli_table_print(&table, terminal, true);
+    show_utilisation(terminal->out, summary);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -17,12 +17,20 @@ static void write_builtin_names(FILE *out, const char *kind) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", name);
 }
 
+/* A choice like cuda:N is a pattern, not a word to offer; it comes last in its list. */
+static void write_choices(FILE *out, const char *accepted) {
+    const char *pattern = strstr(accepted, ":N");
+    size_t length = strlen(accepted);
+    while (pattern && length > 0 && accepted[length] != ',') length--;
+    fprintf(out, "%.*s", (int)length, accepted);
+}
+
 static void write_flag(FILE *out, const hy_cli_flag *flag) {
     fprintf(out, "%s\t%s\t", flag->flag, flag->type);
     if (flag->builtin != NULL)
         write_builtin_names(out, flag->builtin);
     else
-        fputs(flag->accepted != NULL ? flag->accepted : "", out);
+        write_choices(out, flag->accepted != NULL ? flag->accepted : "");
     fprintf(out, "\t%s\n", flag->help);
 }
 

@@ -11,8 +11,9 @@
 #include "cli/table.h"
 #include "hybrid.h"
 
-#define STATE_BYTES_PER_PARAMETER 16 /* weights, gradients, m and v, fp32 each */
-#define LOW_PIN_LIMIT (8ull << 30)   /* below this, streaming from host memory suffers */
+#define CPU_STATE_BYTES 16         /* per parameter: weights, gradients, m and v, fp32 each */
+#define GPU_STATE_BYTES 18         /* and weights in 16 bits to compute with */
+#define LOW_PIN_LIMIT (8ull << 30) /* below this, streaming from host memory suffers */
 #define LOW_DISK (4ull << 30)
 #define ROOMY 0.9 /* a state beyond this part of memory leaves little for anything else */
 
@@ -35,12 +36,36 @@ static void show_compute(const hy_cli_terminal *terminal, const hy_machine *mach
              machine->sgemm_gflops);
     say(terminal, "matmul", line);
     if (machine->blas_warning[0] != '\0') hint(terminal, machine->blas_warning);
+}
+
+static void show_card_speed(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[256], peak[64] = "";
+    if (machine->gpu_peak_flops > 0)
+        snprintf(peak, sizeof peak, " of %.1f by the data sheet", 1e-12 * machine->gpu_peak_flops);
+    snprintf(line, sizeof line, "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops,
+             peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
+    say(terminal, "", line);
+    if (!(machine->download_bytes_per_second > 0)) return;
+    snprintf(line, sizeof line, "copies at %.1f GB/s up, %.1f GB/s down (pinned memory)",
+             1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second);
+    say(terminal, "", line);
+}
+
+static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[640];
+    if (machine->driver[0] != '\0') say(terminal, "driver", machine->driver);
     say(terminal, "CUDA", machine->cuda);
-    if (machine->has_cuda) return;
-    hint(terminal,
-         "a GPU needs the NVIDIA driver and a version of this program with the CUDA backend");
-    if (machine->is_wsl)
-        hint(terminal, "under WSL the driver is that of Windows: install none in Linux");
+    if (!machine->has_cuda) {
+        hint(terminal, "a GPU needs the NVIDIA driver and libhybrid_cuda.so beside this program");
+        if (machine->is_wsl)
+            hint(terminal, "under WSL the driver is that of Windows: install none in Linux");
+        return;
+    }
+    snprintf(line, sizeof line, "%s, %s of %s free, %s", machine->gpu,
+             hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
+             machine->gpu_detail);
+    say(terminal, "GPU", line);
+    show_card_speed(terminal, machine);
 }
 
 static void show_memory(const hy_cli_terminal *terminal, const hy_machine *machine) {
@@ -76,22 +101,28 @@ static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machin
     hy_cli_table table;
     hy_cli_model models[HY_CLI_MODELS_MAX];
     size_t count;
+    bool is_gpu = machine->has_cuda;
+    uint64_t per_parameter = is_gpu ? GPU_STATE_BYTES : CPU_STATE_BYTES;
     hy_status status = hy_cli_models_by_size(models, &count);
     if (status != HY_OK) return status;
     hy_cli_table_begin(&table, "lrrl");
     hy_cli_table_row(&table, "model", "parameters", "state", "fits", NULL);
     for (size_t i = 0; i < count; i++) {
-        uint64_t state = (uint64_t)models[i].parameters * STATE_BYTES_PER_PARAMETER;
+        uint64_t state = (uint64_t)models[i].parameters * per_parameter;
         hy_cli_table_row(&table, models[i].name,
                          hy_cli_short_count((double)models[i].parameters).text,
-                         hy_cli_bytes(state).text, fits(state, machine->ram_available), NULL);
+                         hy_cli_bytes(state).text,
+                         fits(state, is_gpu ? machine->vram_free : machine->ram_available), NULL);
     }
     fputc('\n', terminal->out);
-    hy_cli_heading(terminal, "what fits: full-parameter training in fp32 on this CPU");
+    hy_cli_heading(terminal, is_gpu ? "what fits: full-parameter training in 16 bits on this GPU"
+                                    : "what fits: full-parameter training in fp32 on this CPU");
     hy_cli_table_print(&table, terminal, true);
-    fputs("  An estimate: weights, gradients and the optimizer's m and v (16 bytes per parameter)\n"
-          "  against available memory. Activations come on top and grow with batch and length.\n",
-          terminal->out);
+    fprintf(
+        terminal->out,
+        "  An estimate: weights, gradients and the optimizer's m and v (%d bytes per parameter)\n"
+        "  against %s memory. Activations come on top and grow with batch and length.\n",
+        (int)per_parameter, is_gpu ? "the card's free" : "available");
     return HY_OK;
 }
 
@@ -106,6 +137,7 @@ int hy_cli_doctor(const hy_cli_terminal *terminal) {
     if (status != HY_OK) return failed();
     hy_cli_heading(terminal, "this machine");
     show_compute(terminal, &machine);
+    show_card(terminal, &machine);
     show_memory(terminal, &machine);
     show_surroundings(terminal, &machine);
     status = show_what_fits(terminal, &machine);

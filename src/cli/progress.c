@@ -56,13 +56,22 @@ static void draw_step(hy_cli_progress *progress) {
 
 /* ---- plain lines ----------------------------------------------------------------------------- */
 
+/* How much of the card is used, and at what price. */
+static void print_gpu(FILE *out, const hy_step_info *info) {
+    if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
+    if (info->sol > 0) fprintf(out, "  sol %.1f %%", 100 * info->sol);
+    if (info->gpu.is_known && !isnan(info->gpu.power_watts))
+        fprintf(out, "  %.0f W", info->gpu.power_watts);
+}
+
 static void print_step(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
-    fprintf(progress->terminal->out,
-            "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s  mem %s  %s left\n",
+    fprintf(progress->terminal->out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s",
             info->step, info->steps_total, hy_phase_name(info->phase),
             hy_cli_loss(progress->smoothed_loss).text, hy_cli_learning_rate(info->lr).text,
-            hy_cli_short_count(info->tokens_per_second).text, hy_cli_bytes(info->vram_bytes).text,
+            hy_cli_short_count(info->tokens_per_second).text);
+    print_gpu(progress->terminal->out, info);
+    fprintf(progress->terminal->out, "  mem %s  %s left\n", hy_cli_bytes(info->vram_bytes).text,
             hy_cli_duration(info->remaining).text);
     fflush(progress->terminal->out);
     progress->printed_step = info->step;

@@ -16,6 +16,7 @@
 
 struct hy_loader {
     const hy_dataset *data;
+    hy_backend *backend; /* whose pinned memory the batches are; NULL: plain memory */
     int32_t batch, depth, seq;
     uint64_t first;
     int32_t *tokens;  /* (depth,B,T) */
@@ -67,13 +68,27 @@ static void *run(void *argument) {
     return NULL;
 }
 
+static int32_t *take(hy_loader *l, size_t bytes) {
+    void *data = NULL;
+    if (!l->backend) return malloc(bytes);
+    return l->backend->alloc(l->backend, HY_PINNED, bytes, &data) == HY_OK ? data : NULL;
+}
+
+static void give(hy_loader *l, int32_t *data, size_t bytes) {
+    if (!l->backend) {
+        free(data);
+    } else if (data) {
+        l->backend->release(l->backend, HY_PINNED, data, bytes);
+    }
+}
+
 static hy_status take_memory(hy_loader *l) {
     size_t slots = (size_t)l->depth, count, ints;
     bool is_too_large = __builtin_mul_overflow((size_t)l->batch * (size_t)l->seq, slots, &count) ||
                         __builtin_mul_overflow(count, 2 * sizeof(int32_t), &ints);
     if (!is_too_large) {
-        l->tokens = malloc(count * sizeof *l->tokens);
-        l->targets = malloc(count * sizeof *l->targets);
+        l->tokens = take(l, count * sizeof *l->tokens);
+        l->targets = take(l, count * sizeof *l->targets);
         l->counted = malloc(slots * sizeof *l->counted);
         l->bytes = ints + slots * sizeof *l->counted;
     }
@@ -94,17 +109,18 @@ static hy_status start_thread(hy_loader *l) {
 }
 
 static void free_memory(hy_loader *l) {
+    size_t bytes = (size_t)l->batch * (size_t)l->seq * (size_t)l->depth * sizeof *l->tokens;
     pthread_cond_destroy(&l->is_popped);
     pthread_cond_destroy(&l->is_filled);
     pthread_mutex_destroy(&l->lock);
-    free(l->tokens);
-    free(l->targets);
+    give(l, l->tokens, bytes);
+    give(l, l->targets, bytes);
     free(l->counted);
     free(l);
 }
 
 hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
-                           hy_loader **out) {
+                           hy_backend *backend, hy_loader **out) {
     *out = NULL;
     if (batch < 1 || depth < 1) {
         return hy_fail(HY_ERR_INPUT, "batch size is %d, batches read ahead %d; expected 1 or more",
@@ -113,6 +129,7 @@ hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth,
     hy_loader *l = calloc(1, sizeof *l);
     if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for a loader");
     l->data = data;
+    l->backend = backend;
     l->batch = batch;
     l->depth = depth;
     l->seq = hy_dataset_describe(data)->seq;

@@ -7,6 +7,7 @@
 #define HY_DATA_LOADER_H
 
 #include "data/dataset.h"
+#include "kernels/kernels.h"
 
 typedef struct hy_loader hy_loader;
 
@@ -17,9 +18,10 @@ typedef struct hy_batch {
     int64_t counted;        /* targets that count */
 } hy_batch;
 
-/* depth: batches read ahead, at least 1. Bytes taken: hy_loader_bytes(). */
+/* depth: batches read ahead, at least 1. Bytes taken: hy_loader_bytes(). With a backend (NULL: without)
+ * they are its pinned memory, so that copies to its device run beside everything else. */
 hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
-                           hy_loader **out);
+                           hy_backend *backend, hy_loader **out);
 void hy_loader_destroy(hy_loader *loader);
 size_t hy_loader_bytes(const hy_loader *loader);
 /* Waits for the batch that is `ahead` (0 .. depth - 1) after the oldest and shows it without taking

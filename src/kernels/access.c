@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char *const access_letters[HY_OP_COUNT] = {
-    [HY_OP_MATMUL] = "rrwrr",
+    [HY_OP_MATMUL] = "rrwrrwr",
     [HY_OP_BIAS_GRAD] = "rw",
     [HY_OP_NORM] = "rrrwww",
     [HY_OP_NORM_BWD] = "rrrrrrwww",

@@ -14,6 +14,10 @@
 
 #include "kernels/tensor.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- ops ------------------------------------------------------------------------------------- */
 
 /* Positions of tensors are given after each kind; `?` marks one that may be absent, `+` one that is
@@ -21,8 +25,10 @@
 typedef enum hy_op_kind {
     /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
      * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
-     * neither bias nor c. */
-    HY_OP_MATMUL,    /* a b d+ bias? c? */
+     * neither bias nor c.
+     * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
+     * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), the way back; alone, without accumulate. */
+    HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
     HY_OP_BIAS_GRAD, /* dy (N,C)  db (C)+ : column sums */
 
     /* y = (x - mean) rstd w + b, or with is_rms y = x rstd w. Statistics are fp32, one per row. */
@@ -63,7 +69,10 @@ typedef enum hy_op_kind {
      * parameter itself is updated; with it, master is updated and the parameter is its rounding.
      * 16-bit parameters without master, and 16-bit m and v, are rounded stochastically. The noise of
      * logical element i = first + position is word w = hy_philox(seed, HY_RNG_ROUNDING, i / 4)[i % 4]:
-     * 16 bits each, w & 0xffff for the parameter, w >> 16 for m, w * 0x9E3779B1 >> 16 for v. */
+     * 16 bits each, w & 0xffff for the parameter, w >> 16 for m, w * 0x9E3779B1 >> 16 for v.
+     * m and v may be u8: codes as HY_OP_QUANTIZE has them (m signed, v unsigned) with scales at
+     * quant.scale, fp32, one per quant.block elements: a power of two, 8 to 256. The step is then
+     * dequantise, update, quantise with each block's new largest number. */
     HY_OP_ADAMW, /* param*  grad  m*  v*  clip (2) fp32: {norm, scale}  master? fp32* */
 
     HY_OP_CAST, /* src  dst : same count, another type, round to nearest even */
@@ -89,6 +98,7 @@ typedef struct hy_op_attr {
     union {
         struct {
             bool trans_a, trans_b;
+            bool is_gelu; /* d = gelu of the result, and what went into it is not kept */
             float alpha;
         } matmul;
         struct {
@@ -160,9 +170,12 @@ typedef struct hy_device_facts {
     char detail[256];    /* how its matmul is done: library, core type */
     char warning[512];   /* something the user should know, "" when all is well */
     int threads;         /* worker threads of one op; 0 on a GPU */
+    bool is_gpu;
+    int capability;      /* GPU: 90 for sm_90 */
     size_t memory_total; /* bytes the device has */
     size_t memory_free;
-    double matmul_flops; /* fp32 rate measured at creation, operations per second */
+    double matmul_flops; /* rate measured at creation, operations per second: fp32, on a GPU bf16 */
+    double peak_flops;   /* GPU: dense bf16 rate by its data sheet; 0: not known */
 } hy_device_facts;
 
 struct hy_backend {
@@ -198,6 +211,12 @@ struct hy_backend {
     size_t (*workspace)(hy_backend *b, const hy_op_call *call);
     hy_status (*prepare)(hy_backend *b, hy_op_call *call);
 
+    /* The algorithms that prepare chose for products, as text (allocated with malloc), and choosing
+     * the same again: another algorithm means other bits. NULL where there is no choice. Lines of
+     * another card are passed over. */
+    hy_status (*matmul_table)(hy_backend *b, char **text);
+    hy_status (*load_matmul_table)(hy_backend *b, const char *text);
+
     void (*destroy)(hy_backend *b);
 };
 
@@ -209,4 +228,25 @@ typedef struct hy_cpu_options {
 
 hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out);
 
+/* How matmul algorithms are found: as the library guesses, by timing a few, or by timing many. */
+typedef enum hy_tune { HY_TUNE_OFF = 0, HY_TUNE_FAST = 1, HY_TUNE_MAX = 2 } hy_tune;
+
+typedef struct hy_cuda_options {
+    int device;        /* number of the card, 0 the first */
+    hy_tune tune;
+    bool allow_tf32;   /* fp32 products on tensor cores, with 10 bits of mantissa */
+    const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
+    bool is_measuring; /* time a large product at creation: facts.matmul_flops */
+    /* Told while tuning goes on; may be NULL. */
+    void (*on_tuning)(void *user, const char *what, int done, int total);
+    void *user;
+} hy_cuda_options;
+
+/* Opens the CUDA backend (cuda_open.c). HY_ERR_DEVICE says which is missing: backend file, driver,
+ * device or compute capability. */
+hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **out);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -18,7 +18,7 @@ enum {
     ONLY_F64 = 1 << HY_F64,
     ONLY_I32 = 1 << HY_I32,
     ONLY_U8 = 1 << HY_U8,
-    F32_OR_BF16 = 1 << HY_F32 | 1 << HY_BF16,
+    OPTIMIZER_STATE = 1 << HY_F32 | 1 << HY_BF16 | 1 << HY_U8,
     FILLABLE = ANY_REAL | 1 << HY_F64 | 1 << HY_I32
 };
 
@@ -47,7 +47,8 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MATMUL] = {"matmul",
                       {GIVEN("a", "MK", ANY_REAL), GIVEN("b", "KN", ANY_REAL),
                        GIVEN("d", "MN", ANY_REAL), MAYBE("bias", "N", ANY_REAL),
-                       MAYBE("c", "MN", ANY_REAL)}},
+                       MAYBE("c", "MN", ANY_REAL), MAYBE("act", "MN", ANY_REAL),
+                       MAYBE("pre", "MN", ANY_REAL)}},
     [HY_OP_BIAS_GRAD] = {"bias gradient",
                          {GIVEN("dy", "NC", ANY_REAL), GIVEN("db", "C", ANY_REAL)}},
     [HY_OP_NORM] = {"norm",
@@ -99,7 +100,7 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_CLIP] = {"clip", {GIVEN("total", "1", ONLY_F64), GIVEN("result", "2", ONLY_F32)}},
     [HY_OP_ADAMW] = {"adamw",
                      {GIVEN("param", "*", ANY_REAL), GIVEN("grad", "=", ANY_REAL),
-                      GIVEN("m", "=", F32_OR_BF16), GIVEN("v", "=", F32_OR_BF16),
+                      GIVEN("m", "=", OPTIMIZER_STATE), GIVEN("v", "=", OPTIMIZER_STATE),
                       GIVEN("clip", "2", ONLY_F32), MAYBE("master", "=", ONLY_F32)}},
     [HY_OP_CAST] = {"cast", {GIVEN("src", "*", ANY_REAL), GIVEN("dst", "=", ANY_REAL)}},
     [HY_OP_FILL] = {"fill", {GIVEN("dst", "*", FILLABLE)}},
@@ -272,6 +273,16 @@ static hy_status check_matmul(const hy_op_call *call) {
     if (call->attr.accumulate && (call->t[3].data || call->t[4].data)) {
         return hy_fail(HY_ERR_INPUT, "matmul: accumulate goes with neither bias nor c");
     }
+    bool has_gelu = call->t[5].data || call->attr.matmul.is_gelu;
+    if (has_gelu && (call->attr.accumulate || call->t[4].data || call->t[6].data)) {
+        return hy_fail(HY_ERR_INPUT, "matmul: gelu goes with neither accumulate, c nor pre");
+    }
+    if (call->t[5].data && call->attr.matmul.is_gelu) {
+        return hy_fail(HY_ERR_INPUT, "matmul: is_gelu and act exclude each other");
+    }
+    if (call->t[6].data && (call->attr.accumulate || call->t[3].data || call->t[4].data)) {
+        return hy_fail(HY_ERR_INPUT, "matmul: pre goes with neither accumulate, bias nor c");
+    }
     return check_alias(call, 4, 2);
 }
 
@@ -324,6 +335,21 @@ static hy_status check_loss(const hy_op_call *call) {
                    (long long)vocab, (long long)V);
 }
 
+/* 8-bit m and v need scales; a block is what a warp of a GPU holds, or less. */
+static hy_status check_codes(const hy_op_call *call, int position) {
+    const hy_tensor *t = &call->t[position];
+    int32_t block = t->quant.block;
+    if (t->dtype != HY_U8) return HY_OK;
+    if (!t->quant.scale) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s is u8 but has no scales", hy_op_name(call->kind),
+                       hy_op_tensor_name(call->kind, position));
+    }
+    if (block >= 8 && block <= 256 && (block & (block - 1)) == 0) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: %s has blocks of %d elements, expected a power of two from 8 to 256",
+                   hy_op_name(call->kind), hy_op_tensor_name(call->kind, position), block);
+}
+
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     switch (call->kind) {
     case HY_OP_MATMUL: return check_matmul(call);
@@ -337,6 +363,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_EMBED: return check_positions(call, 2);
     case HY_OP_EMBED_BWD: return check_positions(call, 3);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
+    case HY_OP_ADAMW: HY_TRY(check_codes(call, 2)); return check_codes(call, 3);
     default: return HY_OK;
     }
 }

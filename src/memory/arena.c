@@ -45,7 +45,9 @@ void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes) {
     assert(arena->used >= bytes);
     arena->used -= bytes;
 #ifdef HY_POISON
-    memset(arena->data + arena->used, 0xff, bytes);
+    /* A card's memory cannot be written from here. */
+    bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;
+    if (is_ours) memset(arena->data + arena->used, 0xff, bytes);
 #endif
     hy_ledger_give(arena->ledger, cls, arena->place, bytes);
 }

@@ -7,8 +7,16 @@
 #include "model/bind.h"
 
 /* The logits of a chunk stay near this many bytes when the user leaves the number of chunks open: large
- * enough for full matmul speed, small enough not to matter. */
+ * enough for full matmul speed, small enough not to matter. A GPU wants some thousand rows, and each
+ * chunk reads and writes the whole gradient of the head: a sixty-fourth of its memory. */
 #define CHUNK_TARGET_BYTES (64u << 20)
+#define CHUNK_TARGET_MOST (1u << 30)
+
+static uint64_t chunk_target(const hy_backend *backend) {
+    uint64_t share = backend->facts.memory_total / 64;
+    if (!backend->facts.is_gpu || share < CHUNK_TARGET_BYTES) return CHUNK_TARGET_BYTES;
+    return share < CHUNK_TARGET_MOST ? share : CHUNK_TARGET_MOST;
+}
 
 hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     *out = NULL;
@@ -41,12 +49,15 @@ static int64_t divisor_from(int64_t rows, int64_t wanted) {
     return wanted;
 }
 
-static int64_t choose_chunks(const hy_batch_options *o, const hy_shape *shape) {
+static int64_t choose_chunks(const hy_batch_options *o, const hy_shape *shape,
+                             const hy_backend *backend) {
     int64_t rows = (int64_t)o->batch * o->seq;
     int64_t wanted = o->chunks;
     if (wanted == 0) {
-        uint64_t all = (uint64_t)rows * (uint64_t)shape->vocab * hy_dtype_size(o->dtype);
-        wanted = (int64_t)((all + CHUNK_TARGET_BYTES - 1) / CHUNK_TARGET_BYTES);
+        uint64_t all = (uint64_t)rows * (uint64_t)hy_shape_vocab_rows(shape) *
+                       hy_dtype_size(o->dtype);
+        uint64_t target = chunk_target(backend);
+        wanted = (int64_t)((all + target - 1) / target);
     }
     return divisor_from(rows, wanted < 1 ? 1 : wanted);
 }
@@ -106,7 +117,28 @@ static void count_bytes(hy_batch_plan *plan) {
                                         plan->block.kept_bytes * layers + plan->head.kept_bytes
                                   : plan->stream_bytes * 2;
     plan->bytes.workspace = hy_align(plan->scratch_bytes) + hy_align(plan->op_workspace_bytes);
-    plan->bytes.logits = hy_align((uint64_t)plan->size.chunk_rows * (uint64_t)shape->vocab * item);
+    uint64_t logits = (uint64_t)plan->size.chunk_rows * (uint64_t)hy_shape_vocab_rows(shape);
+    plan->bytes.logits = hy_align(logits * item);
+}
+
+/* Would the backend take gelu and its way back into the mlp's products? */
+static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_batch_options *o) {
+    void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
+    int64_t N = (int64_t)o->batch * o->seq, C = shape->width, F = shape->mlp_width;
+    if (shape->is_gated) return false;
+    hy_op_call up = {.kind = HY_OP_MATMUL,
+                     .attr.matmul = {.trans_b = true, .is_gelu = true, .alpha = 1},
+                     .t = {hy_tensor_2d(somewhere, o->dtype, N, C),
+                           hy_tensor_2d(somewhere, o->dtype, F, C),
+                           hy_tensor_2d(somewhere, o->dtype, N, F)}};
+    if (shape->has_proj_bias) up.t[3] = hy_tensor_1d(somewhere, o->dtype, F);
+    hy_op_call back = {.kind = HY_OP_MATMUL,
+                       .attr.matmul = {.alpha = 1},
+                       .t = {hy_tensor_2d(somewhere, o->dtype, N, C),
+                             hy_tensor_2d(somewhere, o->dtype, C, F),
+                             hy_tensor_2d(somewhere, o->dtype, N, F)}};
+    back.t[6] = back.t[2];
+    return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
@@ -115,7 +147,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     HY_TRY(check_size(options, &model->shape));
     hy_batch_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return hy_fail(HY_ERR_MEMORY, "no memory for a batch plan");
-    int64_t chunks = choose_chunks(options, &model->shape);
+    int64_t chunks = choose_chunks(options, &model->shape, backend);
     plan->model = model;
     plan->backend = backend;
     plan->options = *options;
@@ -126,6 +158,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
         .chunk_rows = (int32_t)((int64_t)options->batch * options->seq / chunks),
         .dtype = options->dtype,
         .recompute = options->recompute,
+        .fuses_gelu = can_fuse_gelu(&model->shape, backend, options),
     };
     hy_unit_plan_init(&plan->embedding, &model->embedding, &plan->size);
     hy_unit_plan_init(&plan->block, &model->block, &plan->size);

@@ -39,15 +39,20 @@ static bool is_norm_weight(hy_param_kind kind) {
            kind == HY_P_Q_NORM || kind == HY_P_K_NORM;
 }
 
+static bool is_by_token(hy_param_kind kind) { return kind == HY_P_TOKENS || kind == HY_P_HEAD; }
+
 /* Adds a parameter of `rows` x `cols`; cols 0 makes it a vector. */
 static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind, int64_t rows,
                 int64_t cols) {
     hy_param *param = &p->list[p->count];
+    int64_t stored = cols ? rows * cols : rows;
+    if (is_by_token(kind)) rows = hy_shape_vocab_rows(s);
     *param = (hy_param){.kind = kind,
                         .unit = unit,
                         .ndim = cols ? 2 : 1,
                         .shape = {rows, cols},
                         .count = cols ? rows * cols : rows,
+                        .stored = stored,
                         .first = p->elements,
                         .is_trainable = true,
                         .has_decay = cols > 0,
@@ -61,7 +66,7 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
     } else {
         snprintf(param->name, sizeof param->name, "%s", name_of(s, kind));
     }
-    p->elements += param->count;
+    p->elements += param->stored;
     p->at[unit * HY_P_KIND_COUNT + kind] = p->count++;
 }
 
@@ -137,7 +142,7 @@ void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64
                       float *out) {
     for (int64_t i = 0; i < count; i++) {
         double value = param->init_mean;
-        if (param->init_std > 0) {
+        if (param->init_std > 0 && first + i < param->stored) {
             uint64_t index = (uint64_t)(param->first + first + i);
             value += param->init_std * hy_rng_normal(seed, HY_RNG_INIT, index);
         }

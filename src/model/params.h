@@ -41,6 +41,8 @@ typedef struct hy_param {
     int32_t ndim;
     int64_t shape[2];
     int64_t count;
+    int64_t stored;    /* elements that mean something: a vocabulary's last rows may be padding, which
+                          is zero, stays zero, and is not written to files */
     int64_t first;     /* logical index of element 0 among all parameters: keys random numbers */
     bool is_trainable; /* backward computes gradients only for these */
     bool has_decay;    /* weight decay: matrices */
@@ -66,6 +68,11 @@ static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_
 
 /* The layout of a class in which every parameter has one tensor of this type. */
 hy_status hy_params_layout(const hy_params *params, hy_dtype dtype, hy_layout *out);
+
+/* Rows that files hold. */
+static inline int64_t hy_param_stored_rows(const hy_param *p) {
+    return p->ndim == 2 ? p->stored / p->shape[1] : p->stored;
+}
 
 /* Initial values of elements [first, first + count) of a parameter: normal with the deviation of its
  * kind, ones for norms, zeros for biases; a pure function of the seed. */

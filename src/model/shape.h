@@ -41,6 +41,12 @@ static inline int32_t hy_shape_qkv(const hy_shape *s) {
     return (s->heads + 2 * s->kv_heads) * s->head_size;
 }
 
+/* Rows of the token table and the head in memory: a large vocabulary is rounded up, because tensor
+ * cores want rows of logits to begin at round addresses (GPT-2's 50,257 becomes 50,304). */
+static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
+    return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
+}
+
 /* Floating-point operations of one training token at sequence length `seq`: 6 per block and head
  * weight, and causal attention. Recomputation is not counted. */
 double hy_shape_flops_per_token(const hy_shape *shape, int32_t seq);

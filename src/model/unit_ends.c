@@ -55,7 +55,7 @@ static void add_head_slots(hy_unit *unit, const hy_shape *s, head_slots *h) {
     h->logits = hy_unit_add_slot(unit, (hy_slot){.name = "logits",
                                                  .role = HY_SLOT_GRADIENT,
                                                  .rows = HY_ROWS_CHUNK,
-                                                 .cols = s->vocab});
+                                                 .cols = hy_shape_vocab_rows(s)});
     h->targets = given(unit, "targets", HY_GIVEN_TARGETS);
     h->losses = given(unit, "losses", HY_GIVEN_LOSSES);
     hy_slot table = {.name = "head", .role = HY_SLOT_PARAM, .param = HY_P_HEAD};

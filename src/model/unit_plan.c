@@ -85,6 +85,41 @@ static void add_recomputation(hy_unit_plan *plan) {
     }
 }
 
+/* What a product and the op behind it make together; false when they are not such a pair. */
+static bool fuse_pair(hy_pass pass, const hy_unit_op *product, const hy_unit_op *next,
+                      hy_unit_op *out) {
+    bool is_pair = product->kind == HY_OP_MATMUL && next->slot[0] == product->slot[2];
+    *out = *product;
+    if (is_pair && next->kind == HY_OP_GELU && pass == HY_PASS_EVAL) {
+        out->attr.matmul.is_gelu = true;
+        out->slot[2] = next->slot[1];
+        return true;
+    }
+    if (is_pair && next->kind == HY_OP_GELU_BWD && next->slot[2] == product->slot[2]) {
+        out->slot[6] = next->slot[1];
+        return true;
+    }
+    return false;
+}
+
+static void fuse_ops(hy_unit_plan *plan, hy_pass pass_index) {
+    hy_pass_plan *pass = &plan->pass[pass_index];
+    int kept = 0;
+    for (int i = 0; i < pass->op_count; i++) {
+        hy_unit_op fused;
+        bool is_fused = plan->fused_count < HY_FUSED_OPS && i + 1 < pass->op_count &&
+                        fuse_pair(pass_index, pass->ops[i], pass->ops[i + 1], &fused);
+        pass->ops[kept] = pass->ops[i];
+        if (is_fused) {
+            plan->fused[plan->fused_count] = fused;
+            pass->ops[kept] = &plan->fused[plan->fused_count++];
+            i++;
+        }
+        kept++;
+    }
+    pass->op_count = kept;
+}
+
 typedef struct interval {
     int slot, first, last; /* ops during which it is live; slot 0: none */
     uint64_t offset, bytes;
@@ -167,5 +202,8 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
     for (int i = 0; i < unit->backward_count; i++) {
         add_op(&plan->pass[HY_PASS_BACKWARD], &unit->backward[i]);
     }
-    for (int pass = 0; pass < HY_PASS_COUNT; pass++) pack_scratch(plan, (hy_pass)pass);
+    for (int pass = 0; pass < HY_PASS_COUNT; pass++) {
+        if (size->fuses_gelu) fuse_ops(plan, (hy_pass)pass);
+        pack_scratch(plan, (hy_pass)pass);
+    }
 }

@@ -3,7 +3,9 @@
  * For each pass: which ops run, and where every slot lies. Slots that backward reads are kept, one copy
  * per block, unless their group is to be recomputed; then backward begins with the forward ops that make
  * them again, and no others. All other slots share scratch memory, packed by the time they are live.
- * Recomputed values have the same bits, so what is kept never changes a result. */
+ * Recomputed values have the same bits, so what is kept never changes a result. Where the backend can
+ * take an activation function into the product beside it, two ops become one; not in the forward pass of
+ * training, whose activations could then not be made again with the same bits. */
 #ifndef HY_MODEL_UNIT_PLAN_H
 #define HY_MODEL_UNIT_PLAN_H
 
@@ -22,6 +24,7 @@ typedef struct hy_batch_size {
     int32_t chunk_rows; /* rows of a loss chunk; divides B T */
     hy_dtype dtype;     /* of activations and weights */
     int recompute;      /* hy_keep_group bits that are not kept */
+    bool fuses_gelu;    /* the backend takes gelu, and its way back, into a product */
 } hy_batch_size;
 
 typedef struct hy_pass_plan {
@@ -32,6 +35,8 @@ typedef struct hy_pass_plan {
     uint64_t scratch_bytes;
 } hy_pass_plan;
 
+#define HY_FUSED_OPS 2
+
 typedef struct hy_unit_plan {
     const hy_unit *unit;
     hy_batch_size size;
@@ -39,6 +44,8 @@ typedef struct hy_unit_plan {
     uint64_t kept_offset[HY_UNIT_SLOTS];
     uint64_t kept_bytes;
     hy_pass_plan pass[HY_PASS_COUNT];
+    hy_unit_op fused[HY_FUSED_OPS]; /* ops that stand for two of the unit's lists */
+    int32_t fused_count;
 } hy_unit_plan;
 
 void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_size *size);

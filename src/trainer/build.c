@@ -10,6 +10,9 @@
 #include "trainer/phase_rules.h"
 #include "trainer/trainer.h"
 
+#define FIRST_LOSS_SCALE 0x1p16
+#define MOST_AHEAD 64
+
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     bool is_rope = strcmp(s->shape.positions, "rope") == 0;
     *out = (hy_shape){
@@ -54,20 +57,6 @@ static hy_status open_data(hy_trainer *t) {
         .shuffle = s->input.shuffle,
     };
     return hy_dataset_open(&options, &t->data);
-}
-
-static hy_status open_device(hy_trainer *t) {
-    if (strcmp(t->settings.device, "cuda") == 0) {
-        return hy_fail(HY_ERR_INPUT,
-                       "device cuda was asked for, but this version has no CUDA backend; accepted "
-                       "are auto and cpu");
-    }
-    hy_cpu_options options = {.threads = (int)t->settings.threads};
-    HY_TRY(hy_cpu_backend_create(&options, &t->backend));
-    if (t->backend->facts.warning[0]) hy_say(t, HY_WARNING, "%s", t->backend->facts.warning);
-    HY_TRY(t->backend->stream_create(t->backend, "compute", &t->compute));
-    HY_TRY(t->backend->stream_create(t->backend, "copies", &t->copies));
-    return t->backend->event_create(t->backend, &t->optim_is_back);
 }
 
 static int64_t tokens_per_step(const hy_settings *s) {
@@ -118,6 +107,7 @@ static hy_status set_up_phases(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     HY_TRY(hy_offload_parse(s->memory.offload_strategy, &t->offload));
     HY_TRY(hy_rules_from_settings(s, t->schedule.warmup, &t->predictor, &t->rules, &t->limits));
+    if (!t->rules.has_predictor) t->offload = HY_OFFLOAD_NONE; /* there will be no Predict */
     bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0 ||
                      (strcmp(s->phases.regime, "auto") == 0 && s->init_from[0]);
     t->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
@@ -126,39 +116,17 @@ static hy_status set_up_phases(hy_trainer *t) {
     return HY_OK;
 }
 
+static bool uses_half(const hy_trainer *t) {
+    return t->precision.has_low && t->precision.low == HY_F16;
+}
+
 static void begin_progress(hy_trainer *t) {
-    bool is_half = t->precision.has_low && t->precision.low == HY_F16;
     t->progress = (hy_progress){.machine = hy_phase_begin(&t->rules),
                                 .confidence = hy_confidence_prior(t->regime),
-                                .loss_scale.scale = is_half ? 0x1p16 : 1,
+                                .loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1,
                                 .residual_cosine = NAN,
                                 .residual_length = NAN,
                                 .val_loss = NAN};
-}
-
-static hy_status initialise_weights(hy_trainer *t) {
-    const hy_params *params = &t->model->params;
-    int64_t largest = 0;
-    for (int32_t i = 0; i < params->count; i++) {
-        if (params->list[i].count > largest) largest = params->list[i].count;
-    }
-    float *staging = malloc((size_t)largest * sizeof *staging);
-    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
-    hy_status status = HY_OK;
-    for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
-        const hy_param *param = &params->list[i];
-        hy_param_initial(param, (uint64_t)t->settings.seed, 0, param->count, staging);
-        status = t->backend->copy(t->compute, hy_store_home(&t->weights, i), staging,
-                                  (size_t)param->count * sizeof *staging);
-        if (status == HY_OK) status = t->backend->stream_sync(t->compute);
-        if (t->observer.on_progress && params->elements > 50000000) {
-            t->observer.on_progress(t->observer.user, "initialising weights",
-                                    (double)(param->first + param->count) /
-                                        (double)params->elements);
-        }
-    }
-    free(staging);
-    return status;
 }
 
 static hy_status clear_store(hy_trainer *t, hy_store *store) {
@@ -171,37 +139,62 @@ static hy_status clear_store(hy_trainer *t, hy_store *store) {
     return t->backend->stream_sync(t->compute);
 }
 
+/* Micro-batches read ahead beyond one step. A step's own are given back at its end, so on a GPU the next
+ * step's lie ready beside them: it should not stand still while they are read. */
+static int64_t batches_ahead(const hy_trainer *t) {
+    int64_t asked = t->settings.input.prefetch, step = t->settings.train.grad_accum_steps;
+    if (step > MOST_AHEAD) step = MOST_AHEAD;
+    return t->backend->facts.is_gpu && step > asked ? step : asked;
+}
+
 hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     hy_loader_destroy(t->loader);
     t->loader = NULL;
-    int64_t depth = s->train.grad_accum_steps + s->input.prefetch;
+    int64_t depth = s->train.grad_accum_steps + batches_ahead(t);
     return hy_loader_create(t->data, (int32_t)s->train.batch_size, (int32_t)depth,
-                            (uint64_t)t->progress.sequences, &t->loader);
+                            (uint64_t)t->progress.sequences, t->backend, &t->loader);
 }
 
 static hy_status new_weights(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
-    if (!t->settings.init_from[0]) return initialise_weights(t);
+    if (!t->settings.init_from[0]) return hy_trainer_initialise_weights(t);
     HY_TRY(hy_trainer_find_checkpoint(t, t->settings.init_from, checkpoint));
     HY_TRY(hy_trainer_read_weights(t, checkpoint));
     hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
     return HY_OK;
 }
 
-static hy_status begin_or_resume(hy_trainer *t) {
-    char checkpoint[HY_PATH_MAX];
+/* The checkpoint that is gone on with, before any plan is made: it says which algorithms to take. */
+static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings.save.resume;
+    if (!from[0]) return HY_OK;
+    HY_TRY(hy_trainer_find_checkpoint(t, strcmp(from, "auto") == 0 ? t->out : from, t->resumed));
+    return hy_trainer_read_algorithms(t, t->resumed);
+}
+
+/* A checkpoint may come from a device with another 16-bit type: only fp16 scales the loss. */
+static void fit_loss_scale(hy_trainer *t) {
+    hy_loss_scale *s = &t->progress.loss_scale;
+    bool was_without = s->scale == 1 && s->good_steps == 0 && t->progress.skipped == 0;
+    if (!uses_half(t)) {
+        *s = (hy_loss_scale){.scale = 1};
+    } else if (was_without) {
+        s->scale = FIRST_LOSS_SCALE;
+    }
+}
+
+static hy_status begin_or_resume(hy_trainer *t) {
     begin_progress(t);
     t->saved_step = -1;
-    if (!from[0]) {
+    if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
         HY_TRY(clear_store(t, &t->m));
         return clear_store(t, &t->v);
     }
-    HY_TRY(hy_trainer_find_checkpoint(t, strcmp(from, "auto") == 0 ? t->out : from, checkpoint));
-    HY_TRY(hy_trainer_read_checkpoint(t, checkpoint));
-    hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", checkpoint,
+    HY_TRY(hy_trainer_read_checkpoint(t, t->resumed));
+    fit_loss_scale(t);
+    hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
            (long long)t->progress.step, (long long)t->steps_total);
     return HY_OK;
 }
@@ -214,9 +207,10 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(choose_length(t));
     HY_TRY(set_up_optimizer(t));
     HY_TRY(set_up_phases(t));
-    HY_TRY(hy_trainer_choose_precision(t));
     HY_TRY(hy_trainer_choose_out(t));
-    HY_TRY(open_device(t));
+    HY_TRY(hy_trainer_open_device(t));
+    HY_TRY(hy_trainer_choose_precision(t)); /* what the device is good at */
+    HY_TRY(find_resumed(t));
     HY_TRY(hy_trainer_take_memory(t));
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_fork_take_memory(t));
@@ -234,7 +228,7 @@ static void release_memory(hy_trainer *t) {
         hy_place place = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
         t->backend->release(t->backend, place, t->optim_host, 0);
     }
-    if (t->result) t->backend->release(t->backend, HY_PINNED, t->result, sizeof *t->result);
+    hy_staging_release(t);
     hy_arena_fini(&t->state_arena);
     hy_arena_fini(&t->work_arena);
     hy_arena_fini(&t->ring_arena);
@@ -247,11 +241,13 @@ static void close_device(hy_trainer *t) {
     for (int i = 0; i < 2; i++) {
         if (streams[i]) t->backend->stream_sync(streams[i]);
     }
+    hy_loader_destroy(t->loader); /* its batches may have been on their way until here */
     release_memory(t);
     if (t->optim_is_back) t->backend->event_destroy(t->optim_is_back);
     for (int i = 0; i < 2; i++) {
         if (streams[i]) t->backend->stream_destroy(streams[i]);
     }
+    hy_nvml_watch_destroy(t->watch);
     t->backend->destroy(t->backend);
 }
 
@@ -260,12 +256,8 @@ void hy_trainer_tear_down(hy_trainer *t) {
                               t->guard_plan[0], t->guard_plan[1], t->sample_plan};
     hy_writer_close(t->metrics, false);
     hy_text_free(&t->line);
-    hy_loader_destroy(t->loader);
     close_device(t);
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) hy_batch_plan_destroy(plans[i]);
-    free(t->host_tokens);
-    free(t->host_targets);
-    free(t->host_losses);
     free(t->guard_losses);
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);

@@ -2,7 +2,8 @@
  *
  * A probe is a row of sequences of one split under some weights: the guard's tokens under proposed ones,
  * the held-out data under the current ones or their average. The last batch is filled up with sequences
- * whose targets do not count. Losses come back to the host and are summed there in order. */
+ * whose targets do not count. Losses come back to the host and are summed there in order, while the next
+ * batch is under way. */
 #include <math.h>
 #include <string.h>
 
@@ -14,12 +15,12 @@ int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count) {
     return (int64_t)((count + batch - 1) / batch);
 }
 
-static void fill_batch(hy_trainer *t, const hy_batch_plan *plan, const hy_probe *probe,
-                       uint64_t first) {
+static void fill_batch(const hy_trainer *t, const hy_batch_plan *plan, const hy_probe *probe,
+                       uint64_t first, const hy_staging *staging) {
     int32_t seq = plan->size.seq;
     for (int32_t row = 0; row < plan->size.batch; row++) {
-        int32_t *tokens = t->host_tokens + (int64_t)row * seq;
-        int32_t *targets = t->host_targets + (int64_t)row * seq;
+        int32_t *tokens = staging->tokens + (int64_t)row * seq;
+        int32_t *targets = staging->targets + (int64_t)row * seq;
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
         hy_dataset_fill(t->data, probe->split, probe->first + (is_filler ? first : number), tokens,
@@ -28,10 +29,11 @@ static void fill_batch(hy_trainer *t, const hy_batch_plan *plan, const hy_probe 
     }
 }
 
-static hy_status run_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *weights) {
+static hy_status enqueue_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *weights,
+                               const hy_staging *staging) {
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
-    HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, t->host_tokens, rows * 4));
-    HY_TRY(t->backend->copy(t->compute, t->buffers.targets, t->host_targets, rows * 4));
+    HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, staging->tokens, rows * 4));
+    HY_TRY(t->backend->copy(t->compute, t->buffers.targets, staging->targets, rows * 4));
     hy_batch_input input = {.stream = t->compute,
                             .weights = weights,
                             .tokens = t->buffers.tokens,
@@ -40,12 +42,12 @@ static hy_status run_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *weights
                             .losses = t->buffers.losses,
                             .loss_scale = 1};
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(t->backend->copy(t->compute, t->host_losses, t->buffers.losses, rows * sizeof(float)));
-    return t->backend->stream_sync(t->compute); /* the staging memory is filled again next */
+    HY_TRY(t->backend->copy(t->compute, staging->losses, t->buffers.losses, rows * sizeof(float)));
+    return t->backend->event_record(staging->is_done, t->compute);
 }
 
-static double sum_batch(const hy_trainer *t, const hy_batch_plan *plan, hy_probe *probe,
-                        uint64_t first) {
+static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t first,
+                        const hy_staging *staging) {
     int32_t seq = plan->size.seq;
     double sum = 0;
     for (int32_t row = 0; row < plan->size.batch && first + (uint64_t)row < probe->count; row++) {
@@ -53,8 +55,8 @@ static double sum_batch(const hy_trainer *t, const hy_batch_plan *plan, hy_probe
         int64_t counted = 0;
         for (int32_t i = 0; i < seq; i++) {
             int64_t at = (int64_t)row * seq + i;
-            if (t->host_targets[at] < 0) continue;
-            of_sequence += (double)t->host_losses[at];
+            if (staging->targets[at] < 0) continue;
+            of_sequence += (double)staging->losses[at];
             counted++;
         }
         if (probe->each) probe->each[first + (uint64_t)row] = of_sequence / (double)counted;
@@ -73,22 +75,42 @@ static hy_status count_down(hy_trainer *t) {
     return t->settings.memory.lookahead > 0 ? hy_trainer_begin_restore(t) : HY_OK;
 }
 
+/* Waits for a batch and adds its losses. */
+static hy_status collect_batch(hy_trainer *t, const hy_batch_plan *plan, hy_probe *probe,
+                               uint64_t first, double *sum) {
+    uint64_t batch = (uint64_t)plan->size.batch;
+    const hy_staging *staging = &t->staging[first / batch % 2];
+    HY_TRY(t->backend->event_sync(staging->is_done));
+    *sum += sum_batch(plan, probe, first, staging);
+    if (t->observer.on_progress && probe->split == HY_VAL) {
+        t->observer.on_progress(t->observer.user, "validating",
+                                fmin(1, (double)(first + batch) / (double)probe->count));
+    }
+    return HY_OK;
+}
+
+/* The device works on one batch while the host fills the next. */
+static hy_status run_batches(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
+                             double *sum) {
+    uint64_t batch = (uint64_t)plan->size.batch, first = 0;
+    for (; first < probe->count; first += batch) {
+        const hy_staging *staging = &t->staging[first / batch % 2];
+        fill_batch(t, plan, probe, first, staging);
+        HY_TRY(count_down(t));
+        HY_TRY(enqueue_batch(t, plan, weights, staging));
+        if (first > 0) HY_TRY(collect_batch(t, plan, probe, first - batch, sum));
+    }
+    if (first > 0) HY_TRY(collect_batch(t, plan, probe, first - batch, sum));
+    return HY_OK;
+}
+
 hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
     hy_store *weights = probe->weights;
     double sum = 0;
     probe->counted = 0;
     if (!weights) HY_TRY(hy_trainer_weights(t, probe->dtype, &weights));
-    for (uint64_t first = 0; first < probe->count; first += (uint64_t)plan->size.batch) {
-        fill_batch(t, plan, probe, first);
-        HY_TRY(count_down(t));
-        HY_TRY(run_batch(t, plan, weights));
-        sum += sum_batch(t, plan, probe, first);
-        if (t->observer.on_progress && probe->split == HY_VAL) {
-            t->observer.on_progress(
-                t->observer.user, "validating",
-                fmin(1, (double)(first + (uint64_t)plan->size.batch) / (double)probe->count));
-        }
-    }
+    HY_TRY(run_batches(t, plan, probe, weights, &sum));
+    HY_TRY(t->backend->stream_sync(t->compute)); /* tells of an op that failed */
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;

@@ -1,4 +1,4 @@
-/* machine.c: what this machine has, for --doctor. See hybrid.h. */
+/* machine.c: what this machine has, for --doctor. See hybrid.h; the GPU is in machine_card.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"
+#include "trainer/machine_card.h"
 
 #define COPY_BYTES (64u << 20)
 
@@ -60,16 +61,6 @@ static uint64_t pin_limit(void) {
     return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)limit.rlim_cur;
 }
 
-static void describe_cuda(hy_machine *m) {
-    bool has_driver = hy_path_exists("/proc/driver/nvidia/version");
-    bool has_device = hy_path_exists("/dev/nvidia0") || hy_path_exists("/dev/dxg");
-    m->has_cuda = false;
-    snprintf(m->cuda, sizeof m->cuda, "%s; this version has no CUDA backend: it trains on the CPU",
-             has_driver && has_device ? "an NVIDIA driver and a device are there"
-             : has_driver             ? "an NVIDIA driver is there, but no device"
-                                      : "no NVIDIA driver found");
-}
-
 hy_status hy_machine_probe(const char *folder, hy_machine *out) {
     hy_backend *cpu;
     struct statvfs disk;
@@ -91,6 +82,6 @@ hy_status hy_machine_probe(const char *folder, hy_machine *out) {
     out->is_wsl = file_holds("/proc/version", "icrosoft");
     out->is_container = hy_path_exists("/.dockerenv") || hy_path_exists("/run/.containerenv") ||
                         file_holds("/proc/1/cgroup", "docker");
-    describe_cuda(out);
+    hy_machine_probe_card(out);
     return HY_OK;
 }

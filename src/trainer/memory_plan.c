@@ -9,11 +9,16 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/cpu/machine.h"
 #include "trainer/trainer.h"
 
 #define RING_DEPTH 2
 #define CANDIDATE_DEPTH 3     /* a tied head holds two units while the next is made */
 #define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
+#define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
+/* Of a card's free memory this much is left alone: code that is loaded when it first runs, and what other
+ * programs ask for later. */
+#define CARD_RESERVE (256u << 20)
 
 typedef struct needs {
     uint64_t activations, workspace, logits, data; /* of the work area */
@@ -58,6 +63,16 @@ static hy_status make_train_plans(hy_trainer *t) {
     return HY_OK;
 }
 
+/* How many training batches an evaluation batch may hold. A GPU is busy with enough rows, and larger
+ * plans would only make it time more products. */
+static int largest_eval_factor(const hy_trainer *t) {
+    int64_t rows = t->settings.train.batch_size * t->settings.train.seq_len;
+    int64_t most = t->backend->facts.is_gpu ? BUSY_ROWS : INT32_MAX;
+    int factor = LARGEST_EVAL_FACTOR;
+    while (factor > 1 && factor * rows > most) factor /= 2;
+    return factor;
+}
+
 /* Forward-only passes have the room that training has: the largest batch that fits there. */
 static hy_status make_eval_plan(hy_trainer *t, hy_dtype dtype) {
     hy_batch_plan **plan = &t->eval_plan[hy_plan_index(dtype)];
@@ -68,17 +83,12 @@ static hy_status make_eval_plan(hy_trainer *t, hy_dtype dtype) {
         options.batch = (int32_t)t->settings.eval.eval_batch_size;
         return hy_batch_plan_create(t->model, t->backend, &options, plan);
     }
-    HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
-    for (int factor = 2; factor <= LARGEST_EVAL_FACTOR; factor *= 2) {
-        hy_batch_plan *wider;
+    for (int factor = largest_eval_factor(t);; factor /= 2) {
         options.batch = (int32_t)t->settings.train.batch_size * factor;
-        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, &wider));
-        if (wider->bytes.activations + wider->bytes.workspace > room) {
-            hy_batch_plan_destroy(wider);
-            break;
-        }
+        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
+        if (factor == 1 || (*plan)->bytes.activations + (*plan)->bytes.workspace <= room) break;
         hy_batch_plan_destroy(*plan);
-        *plan = wider;
+        *plan = NULL;
     }
     return HY_OK;
 }
@@ -293,32 +303,70 @@ static void add_savings(const hy_trainer *t, uint64_t host, uint64_t moved, hy_t
     }
 }
 
-static hy_status is_short(const char *what, uint64_t bytes, uint64_t budget, const char *name,
-                          const char *savings) {
+/* One kind of memory: what is asked of it, and how much there may be. */
+typedef struct budget {
+    const char *what; /* "device memory" */
+    uint64_t needed;
+    uint64_t limit;   /* 0: the system does not say */
+    const char *name; /* of the limit */
+    const char *savings, *advice;
+} budget;
+
+static const char batch_advice[] = " a smaller batch_size with more grad_accum_steps, recompute = "
+                                   "all or a smaller model would need less";
+
+static hy_status check_one(const budget *b) {
     char need[32], have[32], missing[32];
-    return hy_fail(
-        HY_ERR_INPUT,
-        "this run needs %s of %s and %s is %s: %s short;%s a smaller batch_size with more "
-        "grad_accum_steps, recompute = all or a smaller model would need less",
-        hy_format_bytes((double)bytes, need, sizeof need), what, name,
-        hy_format_bytes((double)budget, have, sizeof have),
-        hy_format_bytes((double)(bytes - budget), missing, sizeof missing), savings);
+    if (!b->limit || b->needed <= b->limit) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short;%s%s",
+                   hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name,
+                   hy_format_bytes((double)b->limit, have, sizeof have),
+                   hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing),
+                   b->savings, b->advice);
+}
+
+/* What a card can give now. */
+static uint64_t card_limit(const hy_trainer *t) {
+    uint64_t free_bytes = t->backend->facts.memory_free;
+    return free_bytes > CARD_RESERVE ? free_bytes - CARD_RESERVE : 1;
+}
+
+/* A card has memory of its own; beside it, the host holds what the predictor keeps and what is moved
+ * there. */
+static hy_status check_card(const hy_trainer *t, const budget *device, uint64_t host,
+                            const char *savings) {
+    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
+    size_t total, available;
+    hy_machine_memory(&total, &available);
+    budget card = {"device memory", device->needed, card_limit(t), "what is free on the card", "",
+                   batch_advice};
+    budget ram = {"host memory",
+                  host,
+                  cpu ? cpu : available,
+                  cpu ? "cpu_mem" : "free memory",
+                  savings,
+                  " a smaller model would need less"};
+    HY_TRY(check_one(device));
+    HY_TRY(check_one(&card));
+    return check_one(&ram);
 }
 
 static hy_status check_budget(const hy_trainer *t, uint64_t device, uint64_t host, uint64_t moved) {
-    uint64_t gpu = (uint64_t)t->settings.memory.max_gpu_mem;
     uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
-    uint64_t all = device + host + moved; /* on a CPU everything lies in the same memory */
-    uint64_t budget = cpu ? cpu : t->backend->facts.memory_free; /* 0: the system does not say */
     hy_text savings = {0};
-    hy_status status = HY_OK;
     add_savings(t, host, moved, &savings);
-    if (gpu && device > gpu) {
-        status = is_short("device memory", device, gpu, "max_gpu_mem", "");
-    } else if (budget && all > budget) {
-        status = is_short("memory", all, budget, cpu ? "cpu_mem" : "free memory",
-                          hy_text_string(&savings));
-    }
+    const char *text = hy_text_string(&savings);
+    budget asked = {"device memory", device, (uint64_t)t->settings.memory.max_gpu_mem,
+                    "max_gpu_mem",   "",     batch_advice};
+    budget all = {"memory",
+                  device + host + moved, /* on a CPU everything lies in the same memory */
+                  cpu ? cpu : t->backend->facts.memory_free,
+                  cpu ? "cpu_mem" : "free memory",
+                  text,
+                  batch_advice};
+    bool is_gpu = t->backend->facts.is_gpu;
+    hy_status status = is_gpu ? check_card(t, &asked, host + moved, text) : check_one(&asked);
+    if (status == HY_OK && !is_gpu) status = check_one(&all);
     hy_text_free(&savings);
     return status;
 }
@@ -358,6 +406,35 @@ static hy_status take_predictor(hy_trainer *t, const needs *need) {
                               CANDIDATE_DEPTH, hy_candidate_maker, t);
 }
 
+static hy_status take_staging(hy_trainer *t, size_t rows) {
+    hy_backend *b = t->backend;
+    t->staging_rows = rows;
+    for (int i = 0; i < 2; i++) {
+        hy_staging *s = &t->staging[i];
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
+        HY_TRY(b->event_create(b, &s->is_done));
+    }
+    t->guard_losses = malloc(2 * (size_t)hy_guard_sequences(t) * sizeof *t->guard_losses);
+    if (!t->guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    return b->alloc(b, HY_PINNED, sizeof *t->result, (void **)&t->result);
+}
+
+void hy_staging_release(hy_trainer *t) {
+    hy_backend *b = t->backend;
+    size_t bytes = t->staging_rows * sizeof(int32_t);
+    for (int i = 0; i < 2; i++) {
+        hy_staging *s = &t->staging[i];
+        void *parts[] = {s->tokens, s->targets, s->losses};
+        for (int k = 0; k < 3; k++) {
+            if (parts[k]) b->release(b, HY_PINNED, parts[k], bytes);
+        }
+        if (s->is_done) b->event_destroy(s->is_done);
+    }
+    if (t->result) b->release(b, HY_PINNED, t->result, sizeof *t->result);
+}
+
 static hy_status take_buffers(hy_trainer *t) {
     hy_pass_buffers *b = &t->buffers;
     hy_arena *arena = &t->work_arena;
@@ -370,14 +447,7 @@ static hy_status take_buffers(hy_trainer *t) {
     HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
     HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
     if (rope_bytes(t)) HY_TRY(hy_arena_push(arena, HY_DATA, rope_bytes(t), (void **)&b->rope));
-    t->host_tokens = malloc(rows * sizeof *t->host_tokens);
-    t->host_targets = malloc(rows * sizeof *t->host_targets);
-    t->host_losses = malloc(rows * sizeof *t->host_losses);
-    t->guard_losses = malloc(2 * (size_t)hy_guard_sequences(t) * sizeof *t->guard_losses);
-    if (!t->host_tokens || !t->host_targets || !t->host_losses || !t->guard_losses) {
-        return hy_fail(HY_ERR_MEMORY, "no memory to stage %zu tokens", rows);
-    }
-    return t->backend->alloc(t->backend, HY_PINNED, sizeof *t->result, (void **)&t->result);
+    return take_staging(t, rows);
 }
 
 static hy_status fill_rope_table(hy_trainer *t) {

@@ -49,6 +49,20 @@ hy_status hy_metrics_open(hy_trainer *t) {
     return hy_writer_append(path, &t->metrics);
 }
 
+static void put_known(hy_json_writer *w, const char *key, double value) {
+    if (!isnan(value)) hy_json_put_double(w, key, value);
+}
+
+static void put_gpu(const hy_step_info *i, hy_json_writer *w) {
+    if (i->mfu > 0) hy_json_put_double(w, "mfu", i->mfu);
+    if (i->sol > 0) hy_json_put_double(w, "sol", i->sol);
+    if (!i->gpu.is_known) return;
+    put_known(w, "gpu_power_watts", i->gpu.power_watts);
+    put_known(w, "gpu_temperature_c", i->gpu.temperature_c);
+    put_known(w, "gpu_sm_clock_mhz", i->gpu.sm_clock_mhz);
+    put_known(w, "gpu_utilization", i->gpu.utilization);
+}
+
 static void put_line(const hy_step_info *i, double val_loss, hy_text *line) {
     hy_json_writer w;
     hy_json_begin(&w, line, false);
@@ -72,6 +86,7 @@ static void put_line(const hy_step_info *i, double val_loss, hy_text *line) {
     hy_json_put_double(&w, "wait_seconds", i->wait_seconds);
     hy_json_put_int(&w, "bytes_moved", (int64_t)i->bytes_moved);
     hy_json_put_double(&w, "spent", i->spent);
+    put_gpu(i, &w);
     if (i->phase == HY_PREDICT) {
         hy_json_put_double(&w, "predicted_steps", i->predicted_steps);
         hy_json_put_bool(&w, "rejected", i->was_rejected);

@@ -100,8 +100,10 @@ static hy_status send_to_host(hy_trainer *t) {
     HY_TRY(move_units(t, true));
     HY_TRY(t->backend->stream_sync(t->copies));
 #ifdef HY_POISON
-    memset(t->m.data, 0xff, t->m.layout.bytes); /* whoever reads it now gets NaN */
-    memset(t->v.data, 0xff, t->v.layout.bytes);
+    if (!t->backend->facts.is_gpu) {
+        memset(t->m.data, 0xff, t->m.layout.bytes); /* whoever reads it now gets NaN */
+        memset(t->v.data, 0xff, t->v.layout.bytes);
+    }
 #endif
     hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
     hy_ledger_take(&t->ledger, HY_OPTIM, host_place(t), bytes);

@@ -7,10 +7,18 @@
 #include "base/error.h"
 #include "trainer/trainer.h"
 
-static hy_dtype dtype_of(const char *name) {
+#define FIRST_WITH_BF16 80 /* compute capability from which tensor cores take bf16 */
+
+static bool has_bf16(const hy_device_facts *facts) {
+    return !facts->is_gpu || facts->capability >= FIRST_WITH_BF16;
+}
+
+/* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
+static hy_dtype dtype_of(const char *name, const hy_device_facts *facts) {
+    bool is_low = strcmp(name, "16bit") == 0 || (strcmp(name, "auto") == 0 && facts->is_gpu);
     if (strcmp(name, "bf16") == 0) return HY_BF16;
     if (strcmp(name, "fp16") == 0) return HY_F16;
-    return HY_F32; /* fp32, and auto on a CPU, whose arithmetic is fp32 anyway */
+    return !is_low ? HY_F32 : has_bf16(facts) ? HY_BF16 : HY_F16;
 }
 
 static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32; }
@@ -41,6 +49,19 @@ static hy_status check_combination(const hy_precisions *p) {
     return HY_OK;
 }
 
+/* Without a predictor there is neither Predict nor Correct: no plan and no copy is made for them. */
+static void forget_unused_phases(hy_precisions *p) {
+    p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
+    p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
+}
+
+static hy_status lacks_bf16(const hy_device_facts *facts) {
+    return hy_fail(HY_ERR_INPUT,
+                   "bf16 was asked for, but %s (sm_%d) has none; accepted here are fp16, fp32 and "
+                   "auto",
+                   facts->name, facts->capability);
+}
+
 hy_status hy_trainer_choose_precision(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     const char *names[HY_PHASE_COUNT] = {
@@ -50,10 +71,12 @@ hy_status hy_trainer_choose_precision(hy_trainer *t) {
         [HY_CORRECT] = s->phases.precision_correct,
     };
     hy_precisions *p = &t->precision;
+    const hy_device_facts *facts = &t->backend->facts;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         bool is_same = strcmp(names[i], "same") == 0;
-        p->of[i] = dtype_of(is_same ? s->train.precision : names[i]);
+        p->of[i] = dtype_of(is_same ? s->train.precision : names[i], facts);
         if (p->of[i] == HY_F32) continue;
+        if (p->of[i] == HY_BF16 && !has_bf16(facts)) return lacks_bf16(facts);
         if (p->has_low && p->low != p->of[i]) {
             return hy_fail(HY_ERR_INPUT,
                            "phases ask for both bf16 and fp16; a run has one 16-bit type");
@@ -61,7 +84,9 @@ hy_status hy_trainer_choose_precision(hy_trainer *t) {
         p->has_low = true;
         p->low = p->of[i];
     }
-    return check_combination(p);
+    HY_TRY(check_combination(p));
+    if (!t->rules.has_predictor) forget_unused_phases(p);
+    return HY_OK;
 }
 
 static hy_status round_weights(hy_trainer *t) {

@@ -51,7 +51,8 @@ static hy_status check_entry(const char *path, const hy_safetensors *file, const
                        path, name);
     }
     describe_shape(entry->shape, entry->ndim, theirs, sizeof theirs);
-    describe_shape(param->shape, param->ndim, ours, sizeof ours);
+    int64_t shape[2] = {hy_param_stored_rows(param), param->shape[1]};
+    describe_shape(shape, param->ndim, ours, sizeof ours);
     if (strcmp(theirs, ours) != 0 || entry->ndim != param->ndim) {
         return hy_fail(HY_ERR_INPUT,
                        "%s is a checkpoint of another model: %s is %s there and %s here", path,
@@ -81,6 +82,22 @@ static hy_status check_file(const hy_trainer *t, const hy_state_file *file, cons
                    hy_safetensors_count(st), expected);
 }
 
+/* What files do not hold is zero. */
+static hy_status clear_padding(hy_trainer *t, const hy_store *store, int32_t item, uint64_t from,
+                               char *staging) {
+    const hy_layout_item *entry = &store->layout.items[item];
+    uint64_t bytes = (uint64_t)entry->count * hy_dtype_size(entry->dtype);
+    if (from >= bytes) return HY_OK;
+    memset(staging, 0, STAGING_BYTES);
+    for (uint64_t at = from; at < bytes; at += STAGING_BYTES) {
+        uint64_t size = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
+        HY_TRY(
+            t->backend->copy(t->compute, (char *)hy_store_home(store, item) + at, staging, size));
+        HY_TRY(t->backend->stream_sync(t->compute));
+    }
+    return HY_OK;
+}
+
 static hy_status load_tensor(hy_trainer *t, const hy_safetensors *st, const char *name,
                              const hy_store *store, int32_t item, char *staging) {
     const hy_safetensors_entry *entry = hy_safetensors_find(st, name);
@@ -91,7 +108,7 @@ static hy_status load_tensor(hy_trainer *t, const hy_safetensors *st, const char
         HY_TRY(t->backend->copy(t->compute, home + at, staging, size));
         HY_TRY(t->backend->stream_sync(t->compute));
     }
-    return HY_OK;
+    return clear_padding(t, store, item, entry->bytes, staging);
 }
 
 static hy_status load_tensors(hy_trainer *t, const hy_state_file *file, const hy_safetensors *st) {
@@ -135,4 +152,15 @@ hy_status hy_trainer_read_checkpoint(hy_trainer *t, const char *path) {
     int count = hy_state_files(t, files);
     for (int i = 0; i < count; i++) HY_TRY(read_state_file(t, &files[i], path));
     return HY_OK;
+}
+
+hy_status hy_trainer_read_algorithms(hy_trainer *t, const char *path) {
+    char file[HY_PATH_MAX], *text;
+    size_t size;
+    HY_TRY(hy_path_join(file, sizeof file, path, HY_ALGORITHMS_FILE));
+    if (!t->backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
+    HY_TRY(hy_file_read(file, &text, &size));
+    hy_status status = t->backend->load_matmul_table(t->backend, text);
+    free(text);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", file);
 }

@@ -46,7 +46,7 @@ static hy_safetensors_entry *list_entries(const hy_trainer *t, const hy_state_fi
                 .name = names[i],
                 .dtype = file->part[p].store->layout.items[k].dtype,
                 .ndim = param->ndim,
-                .shape = {param->shape[0], param->shape[1]},
+                .shape = {hy_param_stored_rows(param), param->shape[1]},
             };
         }
     }
@@ -57,7 +57,8 @@ static hy_status put_tensor(hy_trainer *t, hy_safetensors_writer *writer, const 
                             int32_t item, char *staging) {
     const hy_layout_item *entry = &store->layout.items[item];
     const char *home = hy_store_home(store, item);
-    uint64_t bytes = (uint64_t)entry->count * hy_dtype_size(entry->dtype);
+    uint64_t stored = (uint64_t)t->model->params.list[item].stored;
+    uint64_t bytes = stored * hy_dtype_size(entry->dtype);
     for (uint64_t at = 0; at < bytes; at += STAGING_BYTES) {
         uint64_t size = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
         HY_TRY(t->backend->copy(t->compute, staging, home + at, size));
@@ -105,12 +106,24 @@ static hy_status write_state_file(hy_trainer *t, hy_checkpoint *checkpoint,
     return status;
 }
 
+/* Another algorithm means other bits: with the table a resumed run goes on exactly. */
+static hy_status write_algorithms(hy_trainer *t, hy_checkpoint *checkpoint) {
+    char *text = NULL;
+    if (!t->backend->matmul_table) return HY_OK;
+    HY_TRY(t->backend->matmul_table(t->backend, &text));
+    hy_status status =
+        text ? hy_checkpoint_put(checkpoint, HY_ALGORITHMS_FILE, text, strlen(text)) : HY_OK;
+    free(text);
+    return status;
+}
+
 static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
     hy_state_file files[HY_STATE_FILES_MAX];
     int count = hy_state_files(t, files);
     for (int i = 0; i < count; i++) {
         HY_TRY(write_state_file(t, checkpoint, &files[i]));
     }
+    HY_TRY(write_algorithms(t, checkpoint));
     hy_text json = {0};
     hy_progress_write(t, &json);
     hy_status status = hy_text_status(&json);

@@ -4,13 +4,15 @@
  *   optimizer.safetensors  m.<name> and v.<name>
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
  *   trainer.json           progress, cursor, what the run was made of
- *   config.cfg             the configuration as printed */
+ *   config.cfg             the configuration as printed
+ *   matmul-algorithms      on a GPU: which algorithm each product runs, as the backend writes it */
 #ifndef HY_TRAINER_STATE_FILES_H
 #define HY_TRAINER_STATE_FILES_H
 
 #include "formats/safetensors.h"
 #include "trainer/trainer.h"
 
+#define HY_ALGORITHMS_FILE "matmul-algorithms"
 #define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 8)
 
 /* One tensor of a state file: parameter `param` of `store`, named prefix + parameter name. */

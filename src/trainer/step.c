@@ -234,6 +234,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
                            .residual_cosine = p->residual_cosine,
                            .residual_length = p->residual_length,
                            .obstacle = obstacle_text(t)};
+    hy_trainer_describe_gpu(t, info);
 }
 
 /* ---- the step ---------------------------------------------------------------------------------- */
@@ -246,10 +247,6 @@ static hy_status run_micro_batches(hy_trainer *t, hy_dtype dtype, int64_t counte
         HY_TRY(enqueue_micro_batch(t, t->train_plan[hy_plan_index(dtype)], weights, i, counted));
     }
     return HY_OK;
-}
-
-static void note_rate(hy_trainer *t, double rate) {
-    t->recent_rate = t->recent_rate > 0 ? 0.9 * t->recent_rate + 0.1 * rate : rate;
 }
 
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
@@ -279,7 +276,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     HY_TRY(hy_trainer_observe(t, loss, norm, HY_NO_MOVE));
     t->progress.phase_steps[was.phase]++;
     hy_account_close(t, &account);
-    note_rate(t, (double)counted / (hy_clock() - account.begin));
+    hy_trainer_note_rate(t, (double)counted / (hy_clock() - account.begin));
     hy_trainer_describe(t, &was, &account, info);
     info->loss = loss;
     info->lr = lr;

@@ -71,6 +71,15 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     if (!isnan(s->ngram_loss)) hy_json_put_double(w, "ngram_loss", s->ngram_loss);
 }
 
+static void put_gpu(const hy_summary *s, hy_json_writer *w) {
+    if (!s->is_gpu) return;
+    hy_json_put_int(w, "compute_capability", s->capability);
+    if (s->peak_flops > 0) hy_json_put_double(w, "peak_flops", s->peak_flops);
+    if (s->matmul_flops > 0) hy_json_put_double(w, "matmul_flops", s->matmul_flops);
+    if (s->mfu > 0) hy_json_put_double(w, "mfu", s->mfu);
+    if (s->sol > 0) hy_json_put_double(w, "sol", s->sol);
+}
+
 static void put_summary(const hy_trainer *t, hy_text *text) {
     hy_summary s;
     hy_json_writer w;
@@ -83,6 +92,7 @@ static void put_summary(const hy_trainer *t, hy_text *text) {
     hy_json_put_int(&w, "parameters", s.parameters);
     hy_json_put_string(&w, "device", s.device);
     hy_json_put_string(&w, "matmul", s.matmul);
+    put_gpu(&s, &w);
     hy_json_put_string(&w, "data", s.data);
     hy_json_put_string(&w, "out", s.out);
     put_results(&s, &w);

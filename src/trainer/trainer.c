@@ -121,6 +121,10 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? (double)p->tokens / p->seconds : 0,
         .flops_per_token = hy_shape_flops_per_token(&t->model->shape, (int32_t)s->train.seq_len),
+        .is_gpu = t->backend->facts.is_gpu,
+        .capability = t->backend->facts.capability,
+        .peak_flops = t->backend->facts.peak_flops,
+        .matmul_flops = t->backend->facts.matmul_flops,
         .final_loss = hy_trainer_tail_loss(t),
         .val_loss = p->val_loss,
         .raw_val_loss = t->raw_val_loss,
@@ -130,6 +134,8 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .ngram_loss = t->ngram_loss,
         .checkpoint_bytes = t->checkpoint_bytes,
     };
+    out->mfu = hy_trainer_mfu(t, out->tokens_per_second);
+    out->sol = hy_trainer_sol(t, out->tokens_per_second);
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         summarise_phase(t, (hy_phase)i, &out->phases[i]);
     }

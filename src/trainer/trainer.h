@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "data/loader.h"
 #include "hybrid.h"
+#include "kernels/nvml.h"
 #include "model/model.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
@@ -77,6 +78,13 @@ typedef struct hy_pass_buffers {
     hy_tensor reduce_workspace; /* for sums and norms between passes; shared with the passes */
 } hy_pass_buffers;
 
+/* A forward-only batch on the host: pinned, so that copies run beside everything else. */
+typedef struct hy_staging {
+    int32_t *tokens, *targets; /* (B,T) of the largest plan */
+    float *losses;             /* (B,T) */
+    hy_event *is_done;         /* its losses are back */
+} hy_staging;
+
 /* What comes back to the host after a step. */
 typedef struct hy_step_result {
     double loss_sum;
@@ -115,11 +123,14 @@ struct hy_trainer {
     hy_observer observer;
     char *config_text; /* the configuration as printed, for the run's folder */
 
+    char tune_cache[HY_PATH_MAX]; /* file of tuned matmul algorithms; "": none */
+    char resumed[HY_PATH_MAX];    /* the checkpoint that is gone on with; "": none */
     hy_dataset *data;
     hy_loader *loader;
     hy_backend *backend;
     hy_stream *compute, *copies;
     hy_event *optim_is_back; /* m and v are on the device again */
+    hy_nvml_watch *watch;    /* GPU: its power and temperature; NULL: nobody tells */
     hy_model *model;
     hy_precisions precision;
     hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
@@ -143,9 +154,9 @@ struct hy_trainer {
     char *optim_host; /* where m and v go, or their 8-bit form */
     bool is_optim_away, is_restore_begun;
     hy_pass_buffers buffers;
-    hy_step_result *result;              /* pinned */
-    int32_t *host_tokens, *host_targets; /* staging for evaluation and sampling */
-    float *host_losses;
+    hy_step_result *result; /* pinned */
+    hy_staging staging[2];  /* one is filled while the other is computed */
+    size_t staging_rows;
     double *guard_losses; /* of the guard's sequences, before and after */
 
     hy_adamw adamw;
@@ -165,6 +176,7 @@ struct hy_trainer {
     hy_dtype candidate_dtype;
     uint64_t candidate_seed;
     double recent_rate;                  /* tokens per second, smoothed */
+    int64_t rated_steps;                 /* that it was smoothed over */
     double loader_waited, stream_waited; /* already accounted for */
     uint64_t bytes_moved;                /* since the start of this sitting */
     uint64_t bytes_accounted;
@@ -186,6 +198,14 @@ void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
 
+/* initial.c */
+hy_status hy_trainer_initialise_weights(hy_trainer *t);
+
+/* device.c */
+hy_status hy_trainer_open_device(hy_trainer *t);
+bool hy_device_is_cuda(const char *name); /* a value of the key `device` */
+bool hy_device_has_driver(void);          /* NVIDIA's */
+
 /* precision.c */
 hy_status hy_trainer_choose_precision(hy_trainer *t);
 /* The weights that a pass of this type uses; the 16-bit copy is made current first. */
@@ -194,6 +214,7 @@ static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1
 
 /* memory_plan.c: batch plans, arenas, stores. */
 hy_status hy_trainer_take_memory(hy_trainer *t);
+void hy_staging_release(hy_trainer *t);
 uint64_t hy_guard_sequences(const hy_trainer *t); /* of one guard pass */
 /* What is live changes with the phase: gradients and training activations, or the rings. */
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);
@@ -216,6 +237,13 @@ void hy_account_open(hy_trainer *t, hy_account *account);
 void hy_account_close(hy_trainer *t, hy_account *account);
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info);
+
+/* speed.c: how much of what the device can do is used. */
+void hy_trainer_note_rate(hy_trainer *t, double rate); /* tokens per second of a step */
+/* The model's operations at this many tokens per second, as shares; 0 where not known or on a CPU. */
+double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second);
+double hy_trainer_sol(const hy_trainer *t, double tokens_per_second);
+void hy_trainer_describe_gpu(const hy_trainer *t, hy_step_info *info);
 
 /* predict.c */
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info);
@@ -271,6 +299,8 @@ uint64_t hy_trainer_checkpoint_size(const hy_trainer *t);
 hy_status hy_trainer_find_checkpoint(hy_trainer *t, const char *from, char path[HY_PATH_MAX]);
 hy_status hy_trainer_read_checkpoint(hy_trainer *t, const char *path);
 hy_status hy_trainer_read_weights(hy_trainer *t, const char *path);
+/* The matmul algorithms a checkpoint was made with, where there are any: before plans are made. */
+hy_status hy_trainer_read_algorithms(hy_trainer *t, const char *path);
 
 /* progress_json.c */
 void hy_progress_write(const hy_trainer *t, hy_text *out);

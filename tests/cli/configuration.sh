@@ -54,7 +54,11 @@ test_wrong_value_from_a_flag() {
     run --batch-size many
     expect_refusal "--batch-size" "many" "1 to 65536"
     run --device gpu
-    expect_refusal "--device" "auto, cpu, cuda"
+    expect_refusal "--device" "auto, cpu, cuda, cuda:N"
+    run --device cuda:first
+    expect_refusal "--device" "cuda:first" "cuda:N"
+    run --tune much
+    expect_refusal "--tune" "off, fast, max"
     run --profile agressive
     expect_refusal "agressive" "aggressive"
 }

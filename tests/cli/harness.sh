@@ -35,7 +35,7 @@ skip() {
 
 # The run of every test that needs one: a model of one small block on a short built-in text.
 tiny="--model nano --layers 1 --width 32 --heads 2 --seq-len 32 --batch-size 2 --steps 6
-      --grad-accum-steps 1 --builtin-bytes 60000 --sample-tokens 20 --threads 1"
+      --grad-accum-steps 1 --builtin-bytes 60000 --sample-tokens 20 --threads 1 --device cpu"
 
 run() {
     find . | sort > "$before"

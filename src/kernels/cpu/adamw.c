@@ -4,10 +4,13 @@
  * that are kept in 16 bits are rounded stochastically, because rounding to nearest would swallow
  * the small changes they live by; with a master copy the parameter is its rounding to nearest. The
  * noise of logical element i is word i mod 4 of hy_philox(seed, HY_RNG_ROUNDING, i / 4): see
- * kernels.h. */
+ * kernels.h. m and v in 8 bits go to the nearest code: there the scale moves with its block's
+ * largest number and shakes the others loose, while noise of the size of a step would outweigh what
+ * it keeps. */
 #include <math.h>
 
 #include "base/rng.h"
+#include "kernels/cpu/codes.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -112,12 +115,37 @@ DEFINE_ROUND_RUN(round_param_f16, round_f16, param_bits)
 DEFINE_ROUND_RUN(round_m_bf16, round_bf16, m_bits)
 DEFINE_ROUND_RUN(round_v_bf16, round_bf16, v_bits)
 
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
+
+/* m or v of elements [at, at + n) from codes; runs begin with a block: 1024 is a multiple of all
+ * block sizes. */
+static void decode_run(const hy_tensor *t, bool is_signed, int64_t at, int64_t n, float *out) {
+    const uint8_t *codes = (const uint8_t *)t->data + at;
+    for (int64_t i = 0; i < n; i++) {
+        float share = is_signed ? hy_decode_signed(codes[i]) : hy_decode_unsigned(codes[i]);
+        out[i] = t->quant.scale[(at + i) / t->quant.block] * share;
+    }
+}
+
+static void encode_run(const hy_tensor *t, bool is_signed, int64_t at, int64_t n, const float *x) {
+    uint8_t *codes = (uint8_t *)t->data + at;
+    for (int64_t first = 0; first < n; first += t->quant.block) {
+        int64_t end = hy_min64(first + t->quant.block, n);
+        float largest = hy_largest(x + first, end - first), divisor = largest > 0 ? largest : 1;
+        for (int64_t i = first; i < end; i++) {
+            float share = x[i] / divisor;
+            codes[i] = is_signed ? hy_encode_signed(share) : hy_encode_unsigned(share);
+        }
+        t->quant.scale[(at + first) / t->quant.block] = largest;
+    }
+}
+
 /* ---- the op ---------------------------------------------------------------------------------- */
 
 static bool needs_noise(const hy_op_call *call) {
     bool has_master = hy_tensor_is_given(&call->t[5]);
-    return (!has_master && call->t[0].dtype != HY_F32) || call->t[2].dtype != HY_F32 ||
-           call->t[3].dtype != HY_F32;
+    return (!has_master && call->t[0].dtype != HY_F32) || call->t[2].dtype == HY_BF16 ||
+           call->t[3].dtype == HY_BF16;
 }
 
 static void store_param(const hy_op_call *call, int64_t at, int64_t n, const float *values,
@@ -130,6 +158,25 @@ static void store_param(const hy_op_call *call, int64_t at, int64_t n, const flo
         round_param_bf16(values, words, out, n);
     } else if (param->dtype == HY_F16) {
         round_param_f16(values, words, out, n);
+    }
+}
+
+static void read_state(const hy_tensor *t, bool is_m, int64_t at, int64_t n, float *out) {
+    if (t->dtype == HY_U8) {
+        decode_run(t, is_m, at, n, out);
+    } else {
+        hy_read(t, at, n, out);
+    }
+}
+
+static void write_state(const hy_tensor *t, bool is_m, int64_t at, int64_t n, const float *values,
+                        const uint32_t *words) {
+    if (t->dtype == HY_U8) {
+        encode_run(t, is_m, at, n, values);
+    } else if (t->dtype == HY_BF16 && is_m) {
+        round_m_bf16(values, words, hy_element(t, at), n);
+    } else if (t->dtype == HY_BF16) {
+        round_v_bf16(values, words, hy_element(t, at), n);
     }
 }
 
@@ -146,11 +193,11 @@ static void adamw_elements(const hy_op_call *call, factors f, int64_t at, int64_
     float *p = hy_target(exact, at, p_buffer);
     float *first = hy_target(m, at, m_buffer), *second = hy_target(v, at, v_buffer);
     hy_read(exact, at, n, p_buffer);
-    hy_read(m, at, n, m_buffer);
-    hy_read(v, at, n, v_buffer);
+    read_state(m, true, at, n, first);
+    read_state(v, false, at, n, second);
     adamw_run(p, hy_read(&call->t[1], at, n, g_buffer), first, second, f, n);
-    if (m->dtype == HY_BF16) round_m_bf16(first, words, hy_element(m, at), n);
-    if (v->dtype == HY_BF16) round_v_bf16(second, words, hy_element(v, at), n);
+    write_state(m, true, at, n, first, words);
+    write_state(v, false, at, n, second, words);
     store_param(call, at, n, p, words);
 }
 

@@ -108,6 +108,10 @@ static hy_status check_lengths(const hy_op_call *call) {
 static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
     (void)b;
     HY_TRY(hy_op_check(call));
+    if (call->kind == HY_OP_MATMUL &&
+        (call->t[5].data || call->t[6].data || call->attr.matmul.is_gelu)) {
+        return hy_fail(HY_ERR_INPUT, "matmul: the CPU takes gelu as an op of its own");
+    }
     return check_lengths(call);
 }
 

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -100,6 +101,7 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
     /* Words of three letters are all near each other: "gpu" is no slip for "cpu". */
     if (setting->type == HY_VALUE_CHOICE && strlen(text) > 3) {
         near = hy_nearest_word(text, choices, split_choices(setting->info.accepted, copy, choices));
+        if (near && strstr(near, ":N")) near = NULL; /* a pattern is no word to write */
     }
     bool is_long = strlen(text) > SHOWN_MAX;
     return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted; accepted: %s%s%s%s%s", origin,
@@ -138,12 +140,24 @@ static bool check_switch(const char *text, char *canonical) {
     return true;
 }
 
+/* "cuda:1" for the choice "cuda:N"; the number is kept as a plain one. */
+static bool is_numbered_choice(const char *text, const char *choice, char *canonical) {
+    size_t stem = strlen(choice) - 1;
+    size_t digits = strlen(text) > stem ? strspn(text + stem, "0123456789") : 0;
+    bool is_numbered = stem > 1 && choice[stem - 1] == ':' && choice[stem] == 'N';
+    if (!is_numbered || digits < 1 || digits > 3 || text[stem + digits]) return false;
+    if (strncasecmp(text, choice, stem)) return false;
+    snprintf(canonical, HY_TEXT_MAX, "%.*s%d", (int)stem, choice, atoi(text + stem));
+    return true;
+}
+
 static bool check_choice(const hy_setting *setting, const char *text, char *canonical) {
     char copy[HY_TEXT_MAX];
     const char *choices[MAX_CHOICES];
     size_t count = split_choices(setting->info.accepted, copy, choices);
     for (size_t i = 0; i < count; i++) {
-        if (strcasecmp(text, choices[i])) continue;
+        if (is_numbered_choice(text, choices[i], canonical)) return true;
+        if (strcasecmp(text, choices[i]) || strstr(choices[i], ":N")) continue;
         snprintf(canonical, HY_TEXT_MAX, "%s", choices[i]);
         return true;
     }

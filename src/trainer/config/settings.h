@@ -20,9 +20,12 @@ typedef struct hy_settings {
     char data[HY_TEXT_MAX]; /* builtin (default), file or folder */
     char val_data[HY_TEXT_MAX];
     char out[HY_TEXT_MAX];    /* "" (default): runs/<model>-<date-time>; "none": write nothing */
-    char device[HY_TEXT_MAX]; /* auto, cpu, cuda */
-    int64_t seed;             /* 1 */
-    int64_t threads;          /* 0: all cores */
+    char device[HY_TEXT_MAX]; /* auto, cpu, cuda, cuda:1 */
+    char tune[HY_TEXT_MAX];   /* off, fast, max */
+    char tune_cache[HY_TEXT_MAX]; /* auto, none, or a file */
+    char tf32[HY_TEXT_MAX];       /* auto, on, off */
+    int64_t seed;                 /* 1 */
+    int64_t threads;              /* 0: all cores */
 
     /* shape: what the model is; 0 means "follow from the rest" where noted */
     struct {
@@ -113,7 +116,7 @@ typedef struct hy_settings {
         double loss_sigma, grad_explosion, grad_vanishing;
         int64_t cooldown_steps;
         char precision_warmup[HY_TEXT_MAX],
-            precision_full[HY_TEXT_MAX]; /* same, fp32, bf16, fp16 */
+            precision_full[HY_TEXT_MAX]; /* same, fp32, 16bit, bf16, fp16 */
         char precision_predict[HY_TEXT_MAX], precision_correct[HY_TEXT_MAX];
     } phases;
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "trainer/phase_rules.h"
+#include "trainer/trainer.h"
 
 /* Compute is a sum of thirds: it is spent when nothing but rounding is left of the budget. */
 #define SPENT_ROUNDING 1e-9
@@ -161,8 +162,17 @@ static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
+static hy_status check_device(const hy_settings *settings) {
+    if (!hy_device_is_cuda(settings->device)) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "device is %s, but parameters of your own are arrays in host memory and their "
+                   "updates run there; accepted are auto and cpu",
+                   settings->device);
+}
+
 static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_parameter *parameters,
                         int32_t count) {
+    HY_TRY(check_device(settings));
     HY_TRY(copy_parameters(loop, parameters, count));
     HY_TRY(set_rules(loop, settings));
     return take_memory(loop);

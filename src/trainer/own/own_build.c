@@ -31,7 +31,7 @@ static hy_status check_settings(const hy_settings *s) {
 /* ---- precision ------------------------------------------------------------------------------- */
 
 static hy_dtype dtype_of(const char *name) {
-    if (strcmp(name, "bf16") == 0) return HY_BF16;
+    if (strcmp(name, "bf16") == 0 || strcmp(name, "16bit") == 0) return HY_BF16;
     return strcmp(name, "fp16") == 0 ? HY_F16 : HY_F32; /* auto: fp32 on a CPU */
 }
 

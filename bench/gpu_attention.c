@@ -1,0 +1,212 @@
+/* gpu_attention.c: our causal attention alone: time of forward and backward, and their results.
+ *
+ * Times one shape on packed bf16 rows of q, k and v. Each figure is the median over several rounds of
+ * the mean of many calls enqueued between two waits, as CUDA events around them would give it. Inputs
+ * are random, or files that another program wrote; results can be written, so that another program
+ * checks them: bench/peers/torch_attention.py does both and times PyTorch in the same run.
+ *
+ *   build/bench/gpu_attention [--batch 8] [--seq 2048] [--heads 16] [--kv-heads N] [--head-dim 128]
+ *       [--device cuda] [--rounds 7] [--calls 20] [--qkv FILE --dout FILE] [--out FILE --dqkv FILE]
+ *       [--json] */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "gpu_heading.h"
+#include "kernels/half.h"
+
+#define ROUNDS_MAX 101
+
+typedef struct bench {
+    int argc;
+    char **argv;
+    hy_backend *backend;
+    hy_stream *stream;
+    int64_t batch, seq, heads, kv_heads, head_dim;
+    hy_op_call forward, backward;
+} bench;
+
+static int64_t number(const bench *b, const char *name, int64_t fallback) {
+    const char *text = gpu_option(b->argc, b->argv, name, NULL);
+    return text ? strtoll(text, NULL, 10) : fallback;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------- */
+
+static hy_status device_tensor(bench *b, hy_tensor shape, hy_tensor *out) {
+    *out = shape;
+    return b->backend->alloc(b->backend, HY_DEVICE, hy_tensor_bytes(&shape), &out->data);
+}
+
+/* Normal numbers: scores then spread as a trained model's do. */
+static void draw(uint16_t *values, int64_t count, uint64_t first) {
+    for (int64_t i = 0; i < count; i++) {
+        double x = hy_rng_normal(1, HY_RNG_TEST, first + (uint64_t)i);
+        values[i] = hy_f32_to_bf16((float)x);
+    }
+}
+
+static hy_status read_raw(const char *path, void *data, size_t bytes) {
+    hy_file_map map;
+    HY_TRY(hy_file_map_open(path, &map));
+    bool is_whole = map.size == bytes;
+    if (is_whole) memcpy(data, map.data, bytes);
+    hy_file_map_close(&map);
+    if (is_whole) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: expected %zu bytes", path, bytes);
+}
+
+/* Fills a device tensor from the file that `name` gives, or with random numbers. */
+static hy_status fill(bench *b, const char *name, uint64_t first, const hy_tensor *t) {
+    const char *path = gpu_option(b->argc, b->argv, name, NULL);
+    size_t bytes = hy_tensor_bytes(t);
+    uint16_t *host = malloc(bytes);
+    if (!host) return hy_fail(HY_ERR_MEMORY, "no memory for %zu bytes", bytes);
+    hy_status status = HY_OK;
+    if (path) {
+        status = read_raw(path, host, bytes);
+    } else {
+        draw(host, hy_tensor_count(t), first);
+    }
+    if (status == HY_OK) status = b->backend->copy(b->stream, t->data, host, bytes);
+    if (status == HY_OK) status = b->backend->stream_sync(b->stream);
+    free(host);
+    return status;
+}
+
+static hy_status write_raw(bench *b, const char *name, const hy_tensor *t) {
+    const char *path = gpu_option(b->argc, b->argv, name, NULL);
+    size_t bytes = hy_tensor_bytes(t);
+    if (!path) return HY_OK;
+    void *host = malloc(bytes);
+    FILE *file = host ? fopen(path, "wb") : NULL;
+    hy_status status = file ? HY_OK : hy_fail(HY_ERR_IO, "%s cannot be written", path);
+    if (status == HY_OK) status = b->backend->copy(b->stream, host, t->data, bytes);
+    if (status == HY_OK) status = b->backend->stream_sync(b->stream);
+    if (status == HY_OK && fwrite(host, 1, bytes, file) != bytes) {
+        status = hy_fail(HY_ERR_IO, "%s could not be written whole", path);
+    }
+    if (file && fclose(file) != 0 && status == HY_OK) {
+        status = hy_fail(HY_ERR_IO, "%s could not be written whole", path);
+    }
+    free(host);
+    return status;
+}
+
+/* ---- the two ops ------------------------------------------------------------------------------- */
+
+static hy_status ready(bench *b, hy_op_call *call) {
+    size_t bytes = b->backend->workspace(b->backend, call);
+    HY_TRY(b->backend->supports(b->backend, call));
+    HY_TRY(b->backend->prepare(b->backend, call));
+    void *workspace = NULL;
+    if (bytes) HY_TRY(b->backend->alloc(b->backend, HY_DEVICE, bytes, &workspace));
+    call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    return HY_OK;
+}
+
+static hy_status make_calls(bench *b) {
+    int64_t rows = b->batch * b->seq, wide = b->heads * b->head_dim;
+    int64_t packed = wide + 2 * b->kv_heads * b->head_dim;
+    hy_tensor qkv, dout, out, lse, dqkv;
+    hy_op_attr attr = {.heads = {.batch = (int32_t)b->batch,
+                                 .seq = (int32_t)b->seq,
+                                 .heads = (int32_t)b->heads,
+                                 .kv_heads = (int32_t)b->kv_heads,
+                                 .head_dim = (int32_t)b->head_dim,
+                                 .scale = (float)(1 / sqrt((double)b->head_dim))}};
+    hy_tensor lse_shape = {.shape = {b->batch, b->heads, b->seq}, .ndim = 3, .dtype = HY_F32};
+    HY_TRY(device_tensor(b, hy_tensor_2d(NULL, HY_BF16, rows, packed), &qkv));
+    HY_TRY(device_tensor(b, hy_tensor_2d(NULL, HY_BF16, rows, packed), &dqkv));
+    HY_TRY(device_tensor(b, hy_tensor_2d(NULL, HY_BF16, rows, wide), &dout));
+    HY_TRY(device_tensor(b, hy_tensor_2d(NULL, HY_BF16, rows, wide), &out));
+    HY_TRY(device_tensor(b, lse_shape, &lse));
+    HY_TRY(fill(b, "--qkv", 0, &qkv));
+    HY_TRY(fill(b, "--dout", (uint64_t)(rows * packed), &dout));
+    b->forward = (hy_op_call){.kind = HY_OP_ATTENTION, .attr = attr, .t = {qkv, {0}, out, lse}};
+    b->backward = (hy_op_call){
+        .kind = HY_OP_ATTENTION_BWD, .attr = attr, .t = {dout, qkv, {0}, out, lse, dqkv}};
+    HY_TRY(ready(b, &b->forward));
+    return ready(b, &b->backward);
+}
+
+/* ---- timing ------------------------------------------------------------------------------------ */
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static hy_status run_calls(bench *b, const hy_op_call *call, int64_t calls) {
+    for (int64_t i = 0; i < calls; i++) HY_TRY(b->backend->enqueue(b->stream, call));
+    return b->backend->stream_sync(b->stream);
+}
+
+static hy_status time_call(bench *b, const hy_op_call *call, double *median) {
+    double seconds[ROUNDS_MAX];
+    int64_t rounds = number(b, "--rounds", 7), calls = number(b, "--calls", 20);
+    if (rounds < 1 || rounds > ROUNDS_MAX || calls < 1) {
+        return hy_fail(HY_ERR_INPUT, "1 to %d rounds of 1 call or more", ROUNDS_MAX);
+    }
+    HY_TRY(run_calls(b, call, calls));
+    for (int64_t i = 0; i < rounds; i++) {
+        double begin = hy_clock();
+        HY_TRY(run_calls(b, call, calls));
+        seconds[i] = (hy_clock() - begin) / (double)calls;
+    }
+    qsort(seconds, (size_t)rounds, sizeof seconds[0], by_size);
+    *median = seconds[rounds / 2];
+    return HY_OK;
+}
+
+static void print(const bench *b, double forward, double backward) {
+    double there = hy_op_flops(&b->forward) * 1e-12, back = hy_op_flops(&b->backward) * 1e-12;
+    if (gpu_flag(b->argc, b->argv, "--json")) {
+        printf("{\"card\": \"%s\", \"forward_ms\": %.6f, \"backward_ms\": %.6f}\n",
+               b->backend->facts.name, forward * 1e3, backward * 1e3);
+        return;
+    }
+    gpu_heading(b->argc, b->argv, &b->backend->facts);
+    printf("%lld x %lld tokens, %lld heads (%lld for k and v) x %lld, causal, bf16\n",
+           (long long)b->batch, (long long)b->seq, (long long)b->heads, (long long)b->kv_heads,
+           (long long)b->head_dim);
+    printf("  forward  %9.3f ms  %7.1f TFLOP/s\n", forward * 1e3, there / forward);
+    printf("  backward %9.3f ms  %7.1f TFLOP/s\n", backward * 1e3, back / backward);
+}
+
+static hy_status measure(bench *b) {
+    double forward, backward;
+    HY_TRY(b->backend->stream_create(b->backend, "attention", &b->stream));
+    HY_TRY(make_calls(b));
+    HY_TRY(time_call(b, &b->forward, &forward));
+    HY_TRY(time_call(b, &b->backward, &backward));
+    HY_TRY(write_raw(b, "--out", &b->forward.t[2]));
+    HY_TRY(write_raw(b, "--dqkv", &b->backward.t[5]));
+    print(b, forward, backward);
+    return HY_OK;
+}
+
+static hy_status open_backend(bench *b, const char *device) {
+    hy_cuda_options cuda = {.tune = HY_TUNE_OFF};
+    hy_cpu_options cpu = {0};
+    return hy_device_is_cuda(device) ? hy_cuda_backend_create(&cuda, &b->backend)
+                                     : hy_cpu_backend_create(&cpu, &b->backend);
+}
+
+/* Memory is left to the end of the process: it measures one shape and is done. */
+int main(int argc, char **argv) {
+    bench b = {.argc = argc, .argv = argv};
+    const char *device = gpu_option(argc, argv, "--device", "cuda");
+    b.batch = number(&b, "--batch", 8);
+    b.seq = number(&b, "--seq", 2048);
+    b.heads = number(&b, "--heads", 16);
+    b.kv_heads = number(&b, "--kv-heads", b.heads);
+    b.head_dim = number(&b, "--head-dim", 128);
+    if (gpu_is_absent("gpu_attention", device)) return 0;
+    if (open_backend(&b, device) == HY_OK && measure(&b) == HY_OK) return 0;
+    fprintf(stderr, "gpu_attention: %s\n", hy_error_message());
+    return 1;
+}

@@ -1,0 +1,46 @@
+/* gpu_heading.h: what every measurement on a GPU prints first: command line, card and date.
+ *
+ * A figure without them cannot be repeated. Also where a measurement ends at once, and why, on a machine
+ * without NVIDIA's driver: so that running all measurements works anywhere. */
+#ifndef BENCH_GPU_HEADING_H
+#define BENCH_GPU_HEADING_H
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "trainer/trainer.h"
+
+/* The value after the last `name` on the command line, or `fallback`. */
+static inline const char *gpu_option(int argc, char **argv, const char *name,
+                                     const char *fallback) {
+    for (int i = 1; i + 1 < argc; i++) {
+        if (strcmp(argv[i], name) == 0) fallback = argv[i + 1];
+    }
+    return fallback;
+}
+
+static inline bool gpu_flag(int argc, char **argv, const char *name) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], name) == 0) return true;
+    }
+    return false;
+}
+
+/* True, after a line that says so, where there can be no card. */
+static inline bool gpu_is_absent(const char *program, const char *device) {
+    if (!hy_device_is_cuda(device) || hy_device_has_driver()) return false;
+    printf("%s: skipped, there is no NVIDIA driver here\n", program);
+    return true;
+}
+
+static inline void gpu_heading(int argc, char **argv, const hy_device_facts *facts) {
+    char date[32];
+    time_t now = time(NULL);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
+    printf("$");
+    for (int i = 0; i < argc; i++) printf(" %s", argv[i]);
+    printf("\n%s; %s; %s\n", facts->name, facts->detail, date);
+}
+
+#endif

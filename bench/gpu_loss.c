@@ -1,0 +1,130 @@
+/* gpu_loss.c: trains with some settings and prints the held-out loss at the end.
+ *
+ * What bench/gpu_loss.sh and bench/gpu_profiles.sh are made of. Nothing is written but, with --dump, what
+ * another program needs to train the very same run (gpu_loss/dump.h). The result is one JSON object on
+ * standard output; what happens on the way goes to standard error.
+ *
+ *   build/bench/gpu_loss [--dump FOLDER] [--points N] KEY=VALUE ...
+ *
+ * KEY=VALUE is any setting of hybrid-train: model=gpt2-124m data=train.bin val_data=val.bin steps=300 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "gpu_heading.h"
+#include "gpu_loss/dump.h"
+
+#define POINTS_MAX 1000
+
+typedef struct point {
+    int64_t step;
+    double loss;
+} point;
+
+/* Means of the training loss over equal parts of the run. */
+typedef struct curve {
+    int64_t every;
+    int count, in_sum;
+    double sum;
+    point points[POINTS_MAX];
+} curve;
+
+static void on_step(void *user, const hy_step_info *info) {
+    curve *c = user;
+    if (info->phase == HY_PREDICT) return;
+    c->sum += info->loss;
+    c->in_sum++;
+    if (info->step % c->every != 0 || c->count == POINTS_MAX) return;
+    c->points[c->count++] = (point){info->step, c->sum / c->in_sum};
+    c->sum = 0;
+    c->in_sum = 0;
+    fprintf(stderr, "  step %lld of %lld: loss %.4f, %.0f tokens/s\n", (long long)info->step,
+            (long long)info->steps_total, c->points[c->count - 1].loss, info->tokens_per_second);
+}
+
+static void on_message(void *user, hy_message_level level, const char *text) {
+    (void)user;
+    fprintf(stderr, "  %s%s\n", level == HY_WARNING ? "warning: " : "", text);
+}
+
+/* ---- settings ---------------------------------------------------------------------------------- */
+
+static hy_status set(hy_config *config, const char *pair) {
+    char key[128];
+    const char *equals = strchr(pair, '=');
+    if (!equals || (size_t)(equals - pair) >= sizeof key) {
+        return hy_fail(HY_ERR_INPUT, "\"%s\" is no setting; expected KEY=VALUE", pair);
+    }
+    snprintf(key, sizeof key, "%.*s", (int)(equals - pair), pair);
+    return hy_config_set(config, key, equals + 1, HY_FROM_FLAG);
+}
+
+static hy_status configure(hy_config *config, int argc, char **argv) {
+    HY_TRY(hy_config_set(config, "out", "none", HY_FROM_CALLER));
+    HY_TRY(hy_config_set(config, "sample_tokens", "0", HY_FROM_CALLER));
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) == 0) {
+            i++; /* options have a value */
+        } else {
+            HY_TRY(set(config, argv[i]));
+        }
+    }
+    return HY_OK;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------- */
+
+static void print(const hy_trainer *t, const curve *c, double created, double seconds) {
+    hy_summary s;
+    hy_trainer_summary(t, &s);
+    printf("{\"device\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", \"tf32\": \"%s\",\n",
+           t->backend->facts.name, s.model, hy_dtype_name(t->precision.of[HY_FULL]),
+           t->settings.tf32);
+    printf(" \"val_loss\": %.6f, \"train_loss\": %.6f, \"steps\": %lld, \"spent\": %.2f,\n",
+           s.val_loss, s.final_loss, (long long)s.steps, s.spent);
+    printf(
+        " \"moves\": %lld, \"rejected_moves\": %lld, \"predictor\": \"%s\", \"why_not\": \"%s\",\n",
+        (long long)s.moves, (long long)s.rejected_moves, s.predictor, s.why_not);
+    printf(" \"tokens_per_step\": %lld, \"tokens_per_second\": %.0f, \"created_s\": %.1f, "
+           "\"run_s\": %.1f,\n \"curve\": [",
+           (long long)s.tokens_per_step, s.tokens_per_second, created, seconds);
+    for (int i = 0; i < c->count; i++) {
+        printf("%s[%lld, %.6f]", i ? ", " : "", (long long)c->points[i].step, c->points[i].loss);
+    }
+    printf("]}\n");
+}
+
+static hy_status train(const hy_config *config, const char *dump, int points) {
+    static curve course;
+    hy_trainer *t;
+    hy_observer observer = {.user = &course, .on_step = on_step, .on_message = on_message};
+    double begin = hy_clock();
+    HY_TRY(hy_trainer_create(config, &observer, &t));
+    double created = hy_clock() - begin;
+    course.every = t->steps_total / points > 0 ? t->steps_total / points : 1;
+    hy_status status = dump ? gl_dump(t, dump) : HY_OK;
+    begin = hy_clock();
+    if (status == HY_OK) status = hy_trainer_run(t);
+    if (status == HY_OK) print(t, &course, created, hy_clock() - begin);
+    hy_trainer_destroy(t);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    hy_config *config;
+    int points = atoi(gpu_option(argc, argv, "--points", "10"));
+    hy_status status = hy_config_create(&config);
+    if (status == HY_OK) status = configure(config, argc, argv);
+    if (status == HY_OK && argc == 1) {
+        puts("gpu_loss: nothing to do without settings; bench/gpu_loss.sh runs it");
+        hy_config_destroy(config);
+        return 0;
+    }
+    if (status == HY_OK) {
+        status = train(config, gpu_option(argc, argv, "--dump", NULL), points > 0 ? points : 10);
+    }
+    hy_config_destroy(config);
+    if (status != HY_OK) fprintf(stderr, "gpu_loss: %s\n", hy_error_message());
+    return status == HY_OK ? 0 : status == HY_ERR_INPUT ? 2 : 1;
+}

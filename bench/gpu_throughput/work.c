@@ -1,0 +1,179 @@
+/* work.c: making a run, and timing it. See work.h.
+ *
+ * Tokens are drawn so that id i has a share near 1/i, as words have, because the embedding's backward
+ * pass depends on how often a token repeats. Weights are drawn on the device with the usual deviation:
+ * zeros would cost less power and run faster than a real model does. */
+#include "gpu_throughput/work.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "formats/shard.h"
+
+#define SHARD_SEQUENCES 2050 /* in the file; a run that needs more reads it again */
+#define DEVIATION 0.02
+
+/* ---- tokens ------------------------------------------------------------------------------------ */
+
+static hy_status write_tokens(const char *path, uint64_t count, int64_t vocab) {
+    int32_t *tokens = malloc(count * sizeof *tokens);
+    if (!tokens)
+        return hy_fail(HY_ERR_MEMORY, "no memory for %llu tokens", (unsigned long long)count);
+    for (uint64_t i = 0; i < count; i++) {
+        double u = hy_rng_uniform(1, HY_RNG_TEST, i);
+        int64_t id = (int64_t)exp(u * log((double)vocab)) - 1;
+        tokens[i] = (int32_t)(id < vocab ? id : vocab - 1);
+    }
+    hy_status status = hy_shard_write(path, tokens, count, (uint32_t)vocab, vocab > 65536 ? 4 : 2);
+    free(tokens);
+    return status;
+}
+
+static hy_status make_data(gt_work *w, int64_t vocab, char path[96]) {
+    const char *base = getenv("TMPDIR");
+    snprintf(w->folder, sizeof w->folder, "%.40s/gpu_throughput-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(w->folder)) return hy_fail(HY_ERR_IO, "no temporary folder %s", w->folder);
+    snprintf(path, 96, "%s/tokens.bin", w->folder);
+    return write_tokens(path, (uint64_t)(SHARD_SEQUENCES * w->options.seq + 1), vocab);
+}
+
+/* ---- the run ----------------------------------------------------------------------------------- */
+
+static hy_status set_number(hy_config *config, const char *key, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return hy_config_set(config, key, text, HY_FROM_CALLER);
+}
+
+static hy_status configure(const gt_options *o, hy_config *config) {
+    const char *settings[][2] = {{"model", o->model},
+                                 {"device", o->device},
+                                 {"precision", o->precision},
+                                 {"recompute", o->recompute},
+                                 {"loss_chunks", o->loss_chunks},
+                                 {"tune", o->tune},
+                                 {"tune_cache", o->tune_cache},
+                                 {"out", "none"},
+                                 {"predictor", "none"},
+                                 {"precision_correct", "same"},
+                                 {"offload_strategy", "none"},
+                                 {"steps", "100000"}};
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        HY_TRY(hy_config_set(config, settings[i][0], settings[i][1], HY_FROM_CALLER));
+    }
+    if (!o->has_host_init) HY_TRY(hy_config_set(config, "init_std", "0", HY_FROM_CALLER));
+    HY_TRY(set_number(config, "batch_size", o->batch));
+    HY_TRY(set_number(config, "seq_len", o->seq));
+    return set_number(config, "grad_accum_steps", o->tokens / (o->batch * o->seq));
+}
+
+/* Matrices become normal numbers, made where they lie. */
+static hy_status draw_weights(hy_trainer *t) {
+    const hy_params *params = &t->model->params;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        if (p->ndim < 2) continue;
+        hy_op_call call = {.kind = HY_OP_COMBINE};
+        call.t[0] = hy_tensor_1d(hy_store_home(&t->weights, i), HY_F32, p->stored);
+        call.attr.combine.noise = DEVIATION;
+        call.attr.combine.seed = 1;
+        call.attr.combine.first = (uint64_t)p->first;
+        HY_TRY(t->backend->enqueue(t->compute, &call));
+    }
+    t->is_low_current = false;
+    return t->backend->stream_sync(t->compute);
+}
+
+static hy_status check_split(const gt_options *o) {
+    if (o->batch > 0 && o->seq > 0 && o->tokens > 0 && o->tokens % (o->batch * o->seq) == 0) {
+        return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT, "%lld tokens per step are not a multiple of %lld x %lld",
+                   (long long)o->tokens, (long long)o->batch, (long long)o->seq);
+}
+
+static hy_status create(gt_work *w, hy_config *config) {
+    char path[96];
+    const char *vocab;
+    double begin = hy_clock();
+    HY_TRY(configure(&w->options, config));
+    HY_TRY(hy_config_get(config, "vocab", &vocab, NULL));
+    HY_TRY(make_data(w, strtoll(vocab, NULL, 10), path));
+    HY_TRY(hy_config_set(config, "data", path, HY_FROM_CALLER));
+    HY_TRY(hy_trainer_create(config, NULL, &w->trainer));
+    if (!w->options.has_host_init) HY_TRY(draw_weights(w->trainer));
+    w->seconds_to_open = hy_clock() - begin;
+    hy_trainer_summary(w->trainer, &w->summary);
+    return HY_OK;
+}
+
+hy_status gt_work_open(gt_work *w, const gt_options *options) {
+    hy_config *config;
+    *w = (gt_work){.options = *options};
+    HY_TRY(check_split(options));
+    HY_TRY(hy_config_create(&config));
+    hy_status status = create(w, config);
+    hy_config_destroy(config);
+    return status;
+}
+
+void gt_work_close(gt_work *w) {
+    hy_trainer_destroy(w->trainer);
+    if (w->folder[0]) (void)hy_dir_remove(w->folder);
+    *w = (gt_work){0};
+}
+
+/* ---- timing ------------------------------------------------------------------------------------ */
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+gt_seconds gt_describe(double *seconds, int count) {
+    qsort(seconds, (size_t)count, sizeof *seconds, by_size);
+    return (gt_seconds){seconds[count / 2], seconds[0], seconds[count - 1]};
+}
+
+static hy_status one_step(gt_work *w) { return hy_trainer_step(w->trainer, NULL); }
+
+static hy_status one_forward(gt_work *w) {
+    hy_trainer *t = w->trainer;
+    hy_dtype dtype = t->precision.of[HY_FULL];
+    hy_probe probe = {
+        .split = HY_TRAIN, .count = (uint64_t)(w->options.tokens / w->options.seq), .dtype = dtype};
+    return hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe);
+}
+
+static hy_status time_work(gt_work *w, hy_status (*work)(gt_work *), gt_seconds *out) {
+    double seconds[GT_STEPS_MAX];
+    for (int i = -w->options.warmup; i < w->options.steps; i++) {
+        double begin = hy_clock();
+        HY_TRY(work(w)); /* waits for the device at its end */
+        if (i >= 0) seconds[i] = hy_clock() - begin;
+    }
+    *out = gt_describe(seconds, w->options.steps);
+    return HY_OK;
+}
+
+hy_status gt_time_steps(gt_work *w, gt_seconds *out) { return time_work(w, one_step, out); }
+
+hy_status gt_time_forward(gt_work *w, gt_seconds *out) { return time_work(w, one_forward, out); }
+
+/* ---- the card ---------------------------------------------------------------------------------- */
+
+uint64_t gt_card_bytes(void) {
+    size_t free_bytes = 0, total = 0;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver) return 0;
+    int (*mem_info)(size_t *, size_t *) =
+        (int (*)(size_t *, size_t *))dlsym(driver, "cuMemGetInfo_v2");
+    bool is_told = mem_info && mem_info(&free_bytes, &total) == 0; /* of this thread's context */
+    dlclose(driver);
+    return is_told ? total - free_bytes : 0;
+}

@@ -1,0 +1,40 @@
+# What needs a card, and what can be said about one without having it.
+#
+# `make test-gpu` runs the Check programs tests/gpu/test_*.c and the shell suites tests/gpu/run-*.sh on
+# the first CUDA device. `make gpu-test-programs` builds the programs alone, for a machine that has a
+# card but no Check. `make check-kernels` compiles the sm_120 pass, whose limits are the tightest, and
+# reads the resource report; `make test` does so where nvcc is found.
+
+GPU_TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/gpu/test_*.c))
+GPU_SUITES := $(wildcard tests/gpu/run-*.sh)
+
+.PHONY: test-gpu gpu-test-programs check-kernels
+test-gpu: lib bin $(GPU_TESTS) ## everything that needs a card: ops, backend, training, errors
+	@[ -n "$(CUDA_LIB)" ] || { echo "test-gpu: there is no CUDA backend to test: nvcc was not found" \
+	    "(NVCC=/path/to/nvcc names it)" >&2; exit 1; }
+	@$(OUT)/tests/gpu/test_gpu_backend --probe || exit 1
+	@HYBRID_TEST_LIMIT=$${HYBRID_TEST_LIMIT:-1200} $(RUN_TESTS) $(GPU_TESTS) $(GPU_SUITES)
+
+gpu-test-programs: $(GPU_TESTS)
+
+# One object per source, for sm_120 alone, beside the log that ptxas wrote about it.
+KERNEL_REPORTS := $(CUDA_SOURCES:%.cu=$(OBJ)/sm_120/%.log)
+KERNEL_CHECK := $(OBJ)/sm_120/checked
+
+$(OBJ)/sm_120/%.log: %.cu $(OBJ)/cuda-flags
+	$(call say,PTXAS,$<)
+	$(Q)mkdir -p $(@D) && $(NVCC) $(filter-out -gencode arch=%,$(NVCC_FLAGS)) \
+	    -gencode arch=compute_120,code=sm_120 -Xptxas -v -MMD -MP -MF $(@:.log=.d) -MT $@ \
+	    -c $< -o $(@:.log=.o) > $@ 2>&1 || { cat $@ >&2; rm -f $@; exit 1; }
+
+$(KERNEL_CHECK): scripts/check-kernels.sh $(KERNEL_REPORTS)
+	$(Q)scripts/check-kernels.sh $(KERNEL_REPORTS) && touch $@
+
+check-kernels: $(if $(and $(NVCC),$(CUDA_SOURCES)),$(KERNEL_CHECK)) ## sm_120: no spills, 99 KB
+ifneq ($(and $(NVCC),$(CUDA_SOURCES)),)
+ifeq ($(VARIANT),release)
+fast-tests: check-kernels
+endif
+endif
+
+-include $(wildcard $(OBJ)/sm_120/src/kernels/cuda/*.d)

@@ -1,0 +1,43 @@
+/* codes.h: numbers in 8 bits: the code maps of HY_OP_QUANTIZE, for one element.
+ *
+ * A code stands for (k / steps)^p of its block's largest number: signed with p 3 and 127 steps
+ * around code 128, unsigned with p 4 and 255 steps. Spacing by a power keeps the relative size of
+ * small values: the smallest step is 1/127^3 or 1/255^4 of the largest. `share` is a number over
+ * the largest of its block. */
+#ifndef HY_KERNELS_CPU_CODES_H
+#define HY_KERNELS_CPU_CODES_H
+
+#include <math.h>
+#include <stdint.h>
+
+#define HY_SIGNED_STEPS 127
+#define HY_UNSIGNED_STEPS 255
+
+static inline float hy_largest(const float *x, int64_t n) {
+    float largest = 0;
+    for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+    return largest;
+}
+
+static inline float hy_decode_signed(uint8_t code) {
+    float root = (float)((int)code - 128) / HY_SIGNED_STEPS;
+    return root * root * root;
+}
+
+static inline float hy_decode_unsigned(uint8_t code) {
+    float root = (float)code / HY_UNSIGNED_STEPS;
+    return root * root * root * root;
+}
+
+static inline uint8_t hy_encode_signed(float share) {
+    int code = (int)lrintf(cbrtf(share) * HY_SIGNED_STEPS);
+    return (uint8_t)(code + 128);
+}
+
+static inline uint8_t hy_encode_unsigned(float share) {
+    if (!(share > 0)) return 0; /* only what is zero: the optimizer divides by the others */
+    int code = (int)lrintf(sqrtf(sqrtf(share)) * HY_UNSIGNED_STEPS);
+    return (uint8_t)(code < 1 ? 1 : code > HY_UNSIGNED_STEPS ? HY_UNSIGNED_STEPS : code);
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* activation.cu: gelu and swiglu, forward and backward.
+ *
+ * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), as on the CPU.
+ * Everything is elementwise: a thread fetches its pieces before it stores any, so results may
+ * lie where the inputs lay. For 16-bit tensors the exponential and the quotient are the
+ * hardware's: their relative error, below 2^-15 wherever the result is a normal number,
+ * disappears in the rounding. */
+#include "kernels/cuda/pieces.cuh"
+
+/* 2 u = x (A + B x^2) with u = sqrt(2/pi) (x + 0.044715 x^3) */
+#define GELU_A 1.5957691216f
+#define GELU_B 0.0713548162726f
+
+template <bool is_fast> static __device__ __forceinline__ float sigmoid(float x) {
+    return is_fast ? __fdividef(1.0f, 1.0f + __expf(-x)) : 1.0f / (1.0f + expf(-x));
+}
+
+/* Packs of 16-bit elements: 8 of them. Singles may be fp32. */
+template <typename A> static constexpr bool is_fast = A::width == 8;
+
+/* ---- gelu ------------------------------------------------------------------------------------ */
+
+template <typename A>
+static __global__ void __launch_bounds__(HY_STEP_THREADS) gelu(A x, A y, int64_t pieces) {
+    int64_t first = hy_step_first();
+    typename A::piece in[HY_STEPS];
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        int64_t i = first + k * HY_STEP_THREADS;
+        if (i < pieces) in[k] = x.fetch(i * A::width);
+    }
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        int64_t i = first + k * HY_STEP_THREADS;
+        float v[A::width];
+        if (i >= pieces) return;
+        x.open(in[k], v);
+#pragma unroll
+        for (int j = 0; j < A::width; j++) {
+            v[j] *= sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * v[j] * v[j]));
+        }
+        y.store(i * A::width, v);
+    }
+}
+
+template <typename A>
+static __global__ void __launch_bounds__(HY_STEP_THREADS)
+    gelu_bwd(A dy, A x, A dx, int64_t pieces) {
+    int64_t first = hy_step_first();
+    typename A::piece slope[HY_STEPS], in[HY_STEPS];
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        int64_t i = first + k * HY_STEP_THREADS;
+        if (i >= pieces) break;
+        slope[k] = dy.fetch(i * A::width);
+        in[k] = x.fetch(i * A::width);
+    }
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        int64_t i = first + k * HY_STEP_THREADS;
+        float d[A::width], v[A::width];
+        if (i >= pieces) return;
+        dy.open(slope[k], d);
+        x.open(in[k], v);
+#pragma unroll
+        for (int j = 0; j < A::width; j++) {
+            float square = v[j] * v[j];
+            float s = sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * square));
+            d[j] *= s + v[j] * s * (1.0f - s) * (GELU_A + 3.0f * GELU_B * square);
+        }
+        dx.store(i * A::width, d);
+    }
+}
+
+hy_status hy_cuda_gelu(const hy_cuda_run *run) {
+    const hy_tensor *x = &run->call->t[0], *y = &run->call->t[1];
+    int64_t count = hy_tensor_count(x);
+    hy_by_pieces(count, {x, y}, [&](auto access) {
+        using A = decltype(access);
+        int64_t pieces = count / A::width;
+        gelu<<<hy_step_blocks(pieces), HY_STEP_THREADS, 0, run->stream>>>(A::of(x), A::of(y),
+                                                                          pieces);
+    });
+    return hy_cuda_launched(run);
+}
+
+hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
+    const hy_tensor *dy = &run->call->t[0], *x = &run->call->t[1], *dx = &run->call->t[2];
+    int64_t count = hy_tensor_count(x);
+    hy_by_pieces(count, {dy, x, dx}, [&](auto access) {
+        using A = decltype(access);
+        int64_t pieces = count / A::width;
+        gelu_bwd<<<hy_step_blocks(pieces), HY_STEP_THREADS, 0, run->stream>>>(A::of(dy), A::of(x),
+                                                                              A::of(dx), pieces);
+    });
+    return hy_cuda_launched(run);
+}
+
+/* ---- swiglu ---------------------------------------------------------------------------------- */
+
+/* Rows of gate_up are twice as long as those of y: gate first, then up. per_row: pieces of a row
+ * of y. */
+template <typename A>
+static __global__ void __launch_bounds__(HY_STEP_THREADS)
+    swiglu(A gate_up, A y, int64_t pieces, int64_t per_row) {
+    int64_t first = hy_step_first(), F = per_row * A::width;
+    typename A::piece gate[HY_STEPS], up[HY_STEPS];
+    hy_walk at(first, per_row);
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        if (first + k * HY_STEP_THREADS >= pieces) break;
+        int64_t i = at.row * 2 * F + at.piece * A::width;
+        gate[k] = gate_up.fetch(i);
+        up[k] = gate_up.fetch(i + F);
+        at.move(HY_STEP_THREADS, per_row);
+    }
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        int64_t i = first + k * HY_STEP_THREADS;
+        float g[A::width], u[A::width];
+        if (i >= pieces) return;
+        gate_up.open(gate[k], g);
+        gate_up.open(up[k], u);
+#pragma unroll
+        for (int j = 0; j < A::width; j++) g[j] *= sigmoid<is_fast<A>>(g[j]) * u[j];
+        y.store(i * A::width, g);
+    }
+}
+
+/* dgate = dy up s (1 + gate (1 - s)), dup = dy gate s, s = sigmoid(gate): in place of d, g, u. */
+template <bool is_fast, int width>
+static __device__ __forceinline__ void swiglu_gradient(const float *d, float *g, float *u) {
+#pragma unroll
+    for (int j = 0; j < width; j++) {
+        float s = sigmoid<is_fast>(g[j]), dup = d[j] * g[j] * s;
+        g[j] = d[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
+        u[j] = dup;
+    }
+}
+
+/* Two pieces a step come and go besides dy: half as many steps keep the registers few. */
+#define BWD_STEPS (HY_STEPS / 2)
+
+template <typename A>
+static __global__ void __launch_bounds__(HY_STEP_THREADS)
+    swiglu_bwd(A dy, A gate_up, A dgate_up, int64_t pieces, int64_t per_row) {
+    int64_t first = (int64_t)blockIdx.x * (BWD_STEPS * HY_STEP_THREADS) + threadIdx.x;
+    int64_t F = per_row * A::width, place[BWD_STEPS];
+    typename A::piece slope[BWD_STEPS], gate[BWD_STEPS], up[BWD_STEPS];
+    hy_walk at(first, per_row);
+#pragma unroll
+    for (int k = 0; k < BWD_STEPS; k++) {
+        int64_t i = first + k * HY_STEP_THREADS;
+        if (i >= pieces) break;
+        place[k] = at.row * 2 * F + at.piece * A::width;
+        slope[k] = dy.fetch(i * A::width);
+        gate[k] = gate_up.fetch(place[k]);
+        up[k] = gate_up.fetch(place[k] + F);
+        at.move(HY_STEP_THREADS, per_row);
+    }
+#pragma unroll
+    for (int k = 0; k < BWD_STEPS; k++) {
+        float d[A::width], g[A::width], u[A::width];
+        if (first + k * HY_STEP_THREADS >= pieces) return;
+        dy.open(slope[k], d);
+        gate_up.open(gate[k], g);
+        gate_up.open(up[k], u);
+        swiglu_gradient<is_fast<A>, A::width>(d, g, u);
+        dgate_up.store(place[k], g);
+        dgate_up.store(place[k] + F, u);
+    }
+}
+
+hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
+    const hy_tensor *gate_up = &run->call->t[0], *y = &run->call->t[1];
+    hy_by_pieces(hy_width(y), {y, gate_up}, [&](auto access) {
+        using A = decltype(access);
+        int64_t per_row = hy_width(y) / A::width, pieces = hy_height(y) * per_row;
+        swiglu<<<hy_step_blocks(pieces), HY_STEP_THREADS, 0, run->stream>>>(
+            A::of(gate_up), A::of(y), pieces, per_row);
+    });
+    return hy_cuda_launched(run);
+}
+
+hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
+    const hy_tensor *dy = &run->call->t[0], *gate_up = &run->call->t[1],
+                    *dgate_up = &run->call->t[2];
+    hy_by_pieces(hy_width(dy), {dy, gate_up, dgate_up}, [&](auto access) {
+        using A = decltype(access);
+        int64_t per_row = hy_width(dy) / A::width, pieces = hy_height(dy) * per_row;
+        unsigned blocks = (unsigned)hy_ceil_div(pieces, BWD_STEPS * HY_STEP_THREADS);
+        swiglu_bwd<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(A::of(dy), A::of(gate_up),
+                                                                A::of(dgate_up), pieces, per_row);
+    });
+    return hy_cuda_launched(run);
+}

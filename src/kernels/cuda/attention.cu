@@ -1,0 +1,109 @@
+/* attention.cu: attention's entries: which kernels serve a call, and the launch of the forward tiles.
+ *
+ * Types of 16 bits with the usual head sizes go through tensor cores (attention_tiles.cuh forward,
+ * attention_bwd.cu backward); fp32, other head sizes, mixed types and old cards through the plain kernels
+ * of attention_generic.cu. Both directions choose alike. Head sizes over 256 are refused. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
+
+enum { HY_ATTENTION_HEAD_LIMIT = 256 };
+
+/* Positions of tensors in a forward call. */
+enum { QKV, DOCS, OUT, LSE };
+
+/* ---- which kernels serve a call ------------------------------------------------------------------ */
+
+static bool has_tiles(int head_dim) {
+    return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+}
+
+/* All of qkv, out and their gradients have one type of 16 bits. */
+static bool is_one_narrow_type(const hy_op_call *call) {
+    static const int forward[] = {0, 2}, backward[] = {0, 1, 3, 5};
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    const int *large = is_forward ? forward : backward;
+    hy_dtype dtype = call->t[0].dtype;
+    for (int i = 1; i < (is_forward ? 2 : 4); i++) {
+        if (call->t[large[i]].dtype != dtype) return false;
+    }
+    return dtype == HY_BF16 || dtype == HY_F16;
+}
+
+bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call) {
+    /* The tiles' maxima are taken before scaling, so the scale must not turn signs round. */
+    return cuda->card.capability >= 80 && has_tiles(call->attr.heads.head_dim) &&
+           is_one_narrow_type(call) && call->attr.heads.scale > 0;
+}
+
+hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call) {
+    if (call->attr.heads.head_dim <= HY_ATTENTION_HEAD_LIMIT) return HY_OK;
+    return hy_cuda_fail(cuda, HY_ERR_INPUT, "%s: head_dim is %d, expected at most %d on a GPU",
+                        cuda->host.op_name(call->kind), (int)call->attr.heads.head_dim,
+                        (int)HY_ATTENTION_HEAD_LIMIT);
+}
+
+/* ---- forward on tiles ------------------------------------------------------------------------------ */
+
+/* Heads that run side by side: as many as have keys and values in half of the L2 cache. */
+static int heads_in_cache(const hy_cuda *cuda, const hy_cuda_heads *a) {
+    int64_t bytes = (int64_t)a->T * a->D * 2 * 2 * a->K / a->H; /* k and v, shared by H / K heads */
+    int64_t fit = (int64_t)(cuda->card.l2_bytes / 2) / (bytes > 0 ? bytes : 1);
+    int64_t heads = (int64_t)a->B * a->H;
+    if (fit < a->H / a->K) fit = a->H / a->K;
+    return (int)(fit < heads ? fit : heads);
+}
+
+template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_run *run) {
+    const hy_tensor *t = run->call->t;
+    hy_cuda_heads a = hy_cuda_heads_of(run->call, &t[DOCS]);
+    int64_t width = (int64_t)(a.H + 2 * a.K) * S::D;
+    hy_attention_grid grid = {};
+    grid.tiles = (int)hy_ceil_div(a.T, S::BM);
+    grid.group = heads_in_cache(run->cuda, &a);
+    grid.apart = S::ROWS_APART * width;
+    grid.to_values = (int64_t)a.K * S::D;
+    grid.to_tile = S::BN * width;
+    grid.scale = a.scale * 1.4426950408889634f; /* log2(e) */
+    cudaError_t error = cudaFuncSetAttribute(
+        hy_attention_kernel<S, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES);
+    HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "attention: shared memory"));
+    hy_attention_kernel<S, T>
+        <<<(unsigned)((int64_t)grid.tiles * a.B * a.H), S::THREADS, S::SHARED_BYTES, run->stream>>>(
+            (const T *)t[QKV].data, (T *)t[OUT].data, (float *)t[LSE].data, a, grid);
+    return hy_cuda_launched(run);
+}
+
+/* Shapes that measured best on an H200: head size, BM, BN, SN, warps, stages, blocks, steps of q kept. */
+template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) {
+    switch (run->call->attr.heads.head_dim) {
+    case 64: return launch_tiles<hy_attention_shape<64, 128, 64, 64, 4, 2, 2, 16>, T>(run);
+    case 80: return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 16>, T>(run);
+    case 96: return launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 16>, T>(run);
+    case 128: return launch_tiles<hy_attention_shape<128, 128, 32, 32, 4, 3, 2, 16>, T>(run);
+    default: return launch_tiles<hy_attention_shape<256, 64, 32, 32, 4, 2, 2, 0>, T>(run);
+    }
+}
+
+/* ---- entries ------------------------------------------------------------------------------------- */
+
+hy_status hy_cuda_attention(const hy_cuda_run *run) {
+    if (!hy_cuda_attention_is_fast(run->cuda, run->call)) return hy_cuda_attention_generic(run);
+    if (run->call->t[QKV].dtype == HY_BF16) return launch_head_size<__nv_bfloat16>(run);
+    return launch_head_size<__half>(run);
+}
+
+size_t hy_cuda_attention_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    (void)cuda, (void)call;
+    return 0;
+}
+
+hy_status hy_cuda_attention_bwd(const hy_cuda_run *run) {
+    return hy_cuda_attention_is_fast(run->cuda, run->call) ? hy_cuda_attention_bwd_tiles(run)
+                                                           : hy_cuda_attention_bwd_generic(run);
+}
+
+size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    return hy_cuda_attention_is_fast(cuda, call)
+               ? hy_cuda_attention_bwd_tiles_workspace(cuda, call)
+               : hy_cuda_attention_bwd_generic_workspace(cuda, call);
+}

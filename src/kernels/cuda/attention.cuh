@@ -1,0 +1,50 @@
+/* attention.cuh: the parts attention is made of, and who sees whom.
+ *
+ * attention.cu chooses for each call: tiles on tensor cores (attention_tiles.cuh, attention_bwd.cu)
+ * where type, head size and card allow them, and plain kernels (attention_generic.cu) for everything
+ * else. Query i of a sequence sees keys [hy_first_key(i), i], and always at least itself. */
+#ifndef HY_KERNELS_CUDA_ATTENTION_CUH
+#define HY_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+/* How a call's rows are laid out: qkv (B T, (H + 2 K) D), out (B T, H D), lse (B, H, T). */
+typedef struct hy_cuda_heads {
+    int B, T, H, K, D;
+    int window;          /* tokens seen, itself included; 0: all before */
+    float scale;
+    const int32_t *docs; /* (B T), or NULL */
+} hy_cuda_heads;
+
+static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call, const hy_tensor *docs) {
+    hy_cuda_heads a = {};
+    a.B = call->attr.heads.batch;
+    a.T = call->attr.heads.seq;
+    a.H = call->attr.heads.heads;
+    a.K = call->attr.heads.kv_heads;
+    a.D = call->attr.heads.head_dim;
+    a.window = call->attr.heads.window;
+    a.scale = call->attr.heads.scale;
+    a.docs = (const int32_t *)docs->data;
+    return a;
+}
+
+/* First key that query i of sequence b sees. A document said to begin after i begins at i. */
+__device__ __forceinline__ int hy_first_key(const hy_cuda_heads &a, int b, int i) {
+    int first = a.window > 0 ? max(0, i - a.window + 1) : 0;
+    return a.docs ? max(first, min(a.docs[(int64_t)b * a.T + i], i)) : first;
+}
+
+/* True when tiles serve the call: bf16 or fp16 throughout, head size 64, 80, 96, 128 or 256,
+ * capability 80 or more. */
+bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call);
+
+hy_status hy_cuda_attention_bwd_tiles(const hy_cuda_run *run);
+size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_call *call);
+
+/* Any real type, any head size up to 256. */
+hy_status hy_cuda_attention_generic(const hy_cuda_run *run);
+hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run);
+size_t hy_cuda_attention_bwd_generic_workspace(const hy_cuda *cuda, const hy_op_call *call);
+
+#endif

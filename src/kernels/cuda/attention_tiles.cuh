@@ -1,0 +1,446 @@
+/* attention_tiles.cuh: causal attention forward on tensor cores, for 16-bit types.
+ *
+ * A block takes BM queries of one head and walks its keys from the diagonal down, BN at a time; a warp
+ * owns 16 * M_TILES whole rows, so that nothing of the softmax crosses warps. Keys and values arrive by
+ * cp.async, STAGES tiles deep, with one barrier a tile. Scores of SN keys, the output tile and, where
+ * they fit, the queries stay in registers: on an H200 shared memory is as busy as the tensor cores, and
+ * each operand kept in registers is traffic saved.
+ *
+ * Weights are exp2(score * scale * log2(e) - m). m need not be the exact maximum, only close enough that
+ * nothing overflows: it moves (and the output is rescaled) when a score passes it by 2^SLACK, which after
+ * the first tiles hardly ever happens. */
+#ifndef HY_KERNELS_CUDA_ATTENTION_TILES_CUH
+#define HY_KERNELS_CUDA_ATTENTION_TILES_CUH
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/tile.cuh"
+
+/* How one instantiation is cut. */
+template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_>
+struct hy_attention_shape {
+    static constexpr int D = D_;           /* head size */
+    static constexpr int BM = BM_;         /* queries of a block */
+    static constexpr int BN = BN_;         /* keys of a stage */
+    static constexpr int SN = SN_;         /* keys whose scores are held at once */
+    static constexpr int WARPS = WARPS_;
+    static constexpr int STAGES = STAGES_;
+    static constexpr int BLOCKS = BLOCKS_; /* blocks wanted on a multiprocessor */
+
+    static constexpr int THREADS = 32 * WARPS;
+    static constexpr int M_TILES = BM / WARPS / 16;
+    static constexpr int K_STEPS = D / 16;
+    static constexpr int KEPT = KEPT_ < K_STEPS ? KEPT_ : K_STEPS; /* steps of q in registers */
+    static constexpr bool KEEPS_Q = KEPT == K_STEPS;
+    static constexpr int CHUNKS = D / 8; /* pieces of 16 bytes in a row */
+    static constexpr int ROWS_APART = THREADS / CHUNKS; /* rows copied at a time */
+    /* Rows of 2^n chunks are swizzled; others are padded to an odd number of chunks. Either way the
+     * eight rows that ldmatrix reads at once lie in different banks. */
+    static constexpr bool IS_SWIZZLED = CHUNKS % 8 == 0 && (CHUNKS & (CHUNKS - 1)) == 0;
+    static constexpr int ROW_BYTES = 16 * (IS_SWIZZLED ? CHUNKS : CHUNKS | 1);
+    static constexpr int TILE_BYTES = BN * ROW_BYTES; /* of keys, or of values */
+    static constexpr int STAGE_BYTES = 2 * TILE_BYTES;
+    static constexpr int Q_BYTES = BM * ROW_BYTES;
+    /* Queries that go on to registers pass through the stages that are filled last. */
+    static constexpr int Q_OFFSET = KEEPS_Q ? STAGE_BYTES : STAGES * STAGE_BYTES;
+    static constexpr int STAGES_END = STAGES * STAGE_BYTES;
+    static constexpr int Q_END = Q_OFFSET + Q_BYTES;
+    static constexpr int FIRST_OFFSET = STAGES_END > Q_END ? STAGES_END : Q_END; /* first keys */
+    static constexpr int SHARED_BYTES = FIRST_OFFSET + 4 * BM + 8 * WARPS;
+
+    static_assert(BM == 16 * M_TILES * WARPS && D % 16 == 0 && BN % SN == 0 && SN % 16 == 0, "");
+    static_assert(SHARED_BYTES <= 99 * 1024, "the limit of sm_120");
+};
+
+/* What a block needs besides the call's layout. */
+typedef struct hy_attention_grid {
+    int tiles; /* of queries in a sequence */
+    int group; /* heads whose keys and values should share the L2 cache */
+    int64_t apart, to_values, to_tile; /* elements to the next row copied, to v, between tiles */
+    float scale; /* on scores, for powers of two: scale log2(e) */
+} hy_attention_grid;
+
+#if HY_HAS_TILES
+
+/* threadIdx.x, read here and now: what is computed from it is not kept in registers over the loop. */
+__device__ __forceinline__ int hy_thread_here() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+/* blockIdx.x, likewise. */
+__device__ __forceinline__ int hy_block_here() {
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
+
+/* Which queries a block takes. Within a group of heads the tiles that see most keys go first, so that
+ * the last ones to run are short. */
+typedef struct hy_attention_place {
+    int b, h, query;
+} hy_attention_place;
+
+template <typename S>
+__device__ __forceinline__ hy_attention_place hy_attention_place_of(const hy_cuda_heads &a,
+                                                                    const hy_attention_grid &grid) {
+    int block = hy_block_here(), in_group = block % (grid.group * grid.tiles);
+    int head = block / (grid.group * grid.tiles) * grid.group;
+    int heads = min(grid.group, a.B * a.H - head);
+    head += in_group % heads;
+    return {head / a.H, head % a.H, (grid.tiles - 1 - in_group / heads) * S::BM};
+}
+
+/* Byte offset of a chunk within rows of a tile. */
+template <typename S> __device__ __forceinline__ uint32_t hy_chunk_at(int row, int chunk) {
+    return row * S::ROW_BYTES + 16 * (S::IS_SWIZZLED ? chunk ^ (row & 7) : chunk);
+}
+/* From the address of chunk 0 or 1 of a row to that of chunk 2 n or 2 n + 1. Tiles are aligned to their
+ * rows, so a swizzled address takes the step by exclusive or. */
+template <typename S> __device__ __forceinline__ uint32_t hy_steps_on(uint32_t address, int n) {
+    return S::IS_SWIZZLED ? address ^ (32 * n) : address + 32 * n;
+}
+
+/* Copies rows of a head to shared memory: thread by thread one chunk of every ROWS_APART-th row. `from`
+ * points to the thread's chunk of its first row, `apart` is the way to its next, in elements. Rows from
+ * `there` on become zeros, unless all ARE_THERE. */
+template <typename S, int ROWS, bool ARE_THERE, typename T>
+__device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const T *from, int64_t apart,
+                                              const T *safe, int there) {
+    constexpr int ROWS_APART = S::ROWS_APART;
+    int row = threadIdx.x / S::CHUNKS, chunk = threadIdx.x % S::CHUNKS;
+    if (ROWS_APART * S::CHUNKS < S::THREADS && row >= ROWS_APART) return;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += ROWS_APART) {
+        if (ROWS % ROWS_APART != 0 && i + row >= ROWS) break;
+        bool is_there = ARE_THERE || i + row < there;
+        hy_copy_async(shared + hy_chunk_at<S>(i + row, chunk), is_there ? from : safe, is_there);
+        from += apart;
+    }
+}
+
+__device__ __forceinline__ float hy_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* One warp's rows: queries, output so far, and the softmax of each row. A thread holds rows
+ * lane / 4 + 8 r of each m tile, r = 0, 1, and of those the columns 2 (lane % 4) + {0, 1} of each 8. */
+template <typename S> struct hy_attention_rows {
+    uint32_t q[S::KEPT > 0 ? S::KEPT : 1][S::M_TILES][4]; /* the first KEPT steps */
+    float out[S::M_TILES][S::D / 8][4];
+    float m[S::M_TILES][2]; /* in units of log2 */
+    float sum[S::M_TILES][2];
+};
+
+template <typename S>
+__device__ __forceinline__ void hy_load_queries(uint32_t q[S::M_TILES][4], uint32_t shared,
+                                                int step) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t offset = hy_chunk_at<S>(warp * 16 * S::M_TILES + lane % 16, lane / 16);
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+        hy_load_tiles(q[mt], hy_steps_on<S>(shared + offset, step) + mt * 16 * S::ROW_BYTES);
+    }
+}
+
+/* score = q k^T for SN keys. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8][4],
+                                              hy_attention_rows<S> &rows, uint32_t q_shared,
+                                              uint32_t keys) {
+    int lane = threadIdx.x % 32;
+    keys += hy_chunk_at<S>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+#pragma unroll
+        for (int n = 0; n < S::SN / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) score[mt][n][e] = 0;
+        }
+    }
+#pragma unroll
+    for (int step = 0; step < S::K_STEPS; step++) {
+        uint32_t passing[S::M_TILES][4];
+        uint32_t(*q)[4] = step < S::KEPT ? rows.q[step] : passing;
+        if (step >= S::KEPT) hy_load_queries<S>(q, q_shared, step);
+        uint32_t at = hy_steps_on<S>(keys, step);
+#pragma unroll
+        for (int n = 0; n < S::SN / 16; n++) {
+            uint32_t k[4];
+            hy_load_tiles(k, at + n * 16 * S::ROW_BYTES);
+#pragma unroll
+            for (int mt = 0; mt < S::M_TILES; mt++) {
+                hy_mma<T>(score[mt][2 * n], q[mt], k[0], k[1]);
+                hy_mma<T>(score[mt][2 * n + 1], q[mt], k[2], k[3]);
+            }
+        }
+    }
+}
+
+/* What documents and windows hide from below: the first key of each row, and the smallest and largest of
+ * each warp's rows. In shared memory, because most calls hide nothing and registers are short. */
+template <typename S> struct hy_first_keys {
+    int of_row[S::BM];
+    int2 of_warp[S::WARPS];
+};
+
+/* Hides keys after a query and keys before the first it sees. */
+template <typename S>
+__device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][4],
+                                             const hy_first_keys<S> *first, int own, int key) {
+    int thread = hy_thread_here(), lane = thread % 32, before = thread / 32 * 16 * S::M_TILES;
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int row = mt * 16 + r * 8 + lane / 4; /* sees columns low to high */
+            int low = first ? first->of_row[before + row] - key : 0, high = own + row - key;
+#pragma unroll
+            for (int n = 0; n < S::SN / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    int column = n * 8 + lane % 4 * 2 + e;
+                    if (column < low || column > high) score[mt][n][2 * r + e] = -INFINITY;
+                }
+            }
+        }
+    }
+}
+
+/* Moves m of rows whose scores pass it too far, and rescales what they have summed. */
+template <typename S>
+__device__ __forceinline__ void hy_move_maximum(hy_attention_rows<S> &rows, int mt, float high[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top = fmaxf(high[r], __shfl_xor_sync(0xffffffffu, high[r], 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        top = fmaxf(top, rows.m[mt][r]);
+        float shrink = hy_exp2(rows.m[mt][r] - top);
+        rows.m[mt][r] = top;
+        rows.sum[mt][r] *= shrink;
+#pragma unroll
+        for (int n = 0; n < S::D / 8; n++) {
+            rows.out[mt][n][2 * r] *= shrink;
+            rows.out[mt][n][2 * r + 1] *= shrink;
+        }
+    }
+}
+
+/* Scores become weights. */
+template <typename S>
+__device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
+                                          hy_attention_rows<S> &rows, float scale) {
+    constexpr float SLACK = 8; /* weights up to 2^8, far inside fp16's range */
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+        float high[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            high[r] = fmaxf(score[mt][0][2 * r], score[mt][0][2 * r + 1]);
+#pragma unroll
+            for (int n = 1; n < S::SN / 8; n++) {
+                high[r] = fmaxf(high[r], fmaxf(score[mt][n][2 * r], score[mt][n][2 * r + 1]));
+            }
+            high[r] *= scale;
+        }
+        bool is_far = high[0] > rows.m[mt][0] + SLACK || high[1] > rows.m[mt][1] + SLACK;
+        if (__any_sync(0xffffffffu, is_far)) hy_move_maximum<S>(rows, mt, high);
+#pragma unroll
+        for (int n = 0; n < S::SN / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float weight = hy_exp2(score[mt][n][e] * scale - rows.m[mt][e / 2]);
+                score[mt][n][e] = weight;
+                rows.sum[mt][e / 2] += weight;
+            }
+        }
+    }
+}
+
+/* out += weights v, SN keys. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S::SN / 8][4],
+                                                hy_attention_rows<S> &rows, uint32_t values) {
+    int lane = threadIdx.x % 32;
+    values += hy_chunk_at<S>(lane % 16, lane / 16);
+#pragma unroll
+    for (int step = 0; step < S::SN / 16; step++) {
+        uint32_t p[S::M_TILES][4];
+#pragma unroll
+        for (int mt = 0; mt < S::M_TILES; mt++) {
+            const float(*w)[4] = &weight[mt][2 * step];
+            p[mt][0] = hy_pair<T>(w[0][0], w[0][1]);
+            p[mt][1] = hy_pair<T>(w[0][2], w[0][3]);
+            p[mt][2] = hy_pair<T>(w[1][0], w[1][1]);
+            p[mt][3] = hy_pair<T>(w[1][2], w[1][3]);
+        }
+#pragma unroll
+        for (int n = 0; n < S::K_STEPS; n++) {
+            uint32_t v[4];
+            hy_load_tiles_transposed(v, hy_steps_on<S>(values, n) + step * 16 * S::ROW_BYTES);
+#pragma unroll
+            for (int mt = 0; mt < S::M_TILES; mt++) {
+                hy_mma<T>(rows.out[mt][2 * n], p[mt], v[0], v[1]);
+                hy_mma<T>(rows.out[mt][2 * n + 1], p[mt], v[2], v[3]);
+            }
+        }
+    }
+}
+
+/* Divides by the sums and writes output and lse. The output passes through shared memory, each warp its
+ * own rows, so that it leaves in pieces of 16 bytes. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared, T *out,
+                                              float *lse, int64_t width, int query, int end) {
+    int lane = threadIdx.x % 32, own = threadIdx.x / 32 * 16 * S::M_TILES;
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int row = own + mt * 16 + r * 8 + lane / 4;
+            float sum = rows.sum[mt][r];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            float inverse = 1.0f / sum;
+            if (lane % 4 == 0 && query + row < end) {
+                lse[query + row] = (rows.m[mt][r] + log2f(sum)) * 0.693147180559945309f;
+            }
+#pragma unroll
+            for (int n = 0; n < S::D / 8; n++) {
+                uint32_t at = hy_chunk_at<S>(row, n) + lane % 4 * 4;
+                *(uint32_t *)(shared + at) = hy_pair<T>(rows.out[mt][n][2 * r] * inverse,
+                                                        rows.out[mt][n][2 * r + 1] * inverse);
+            }
+        }
+    }
+    __syncwarp();
+#pragma unroll 4
+    for (int i = lane; i < 16 * S::M_TILES * S::CHUNKS; i += 32) {
+        int row = own + i / S::CHUNKS, chunk = i % S::CHUNKS;
+        if (query + row >= end) break;
+        *(int4 *)(out + (query + row) * width + 8 * chunk) =
+            *(const int4 *)(shared + hy_chunk_at<S>(row, chunk));
+    }
+}
+
+/* Fills it and returns the smallest of all. */
+template <typename S>
+__device__ __forceinline__ int hy_find_first_keys(hy_first_keys<S> *first, const hy_cuda_heads &a,
+                                                  int b, int query) {
+    constexpr int ROWS = 16 * S::M_TILES;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = warp * ROWS;
+    int low = a.T, high = 0;
+    for (int row = own + lane; row < own + ROWS; row += 32) {
+        int key = hy_first_key(a, b, min(query + row, a.T - 1));
+        first->of_row[row] = key;
+        low = min(low, key);
+        high = max(high, key);
+    }
+    low = __reduce_min_sync(0xffffffffu, low);
+    high = __reduce_max_sync(0xffffffffu, high);
+    if (lane == 0) first->of_warp[warp] = make_int2(low, high);
+    __syncthreads();
+    for (int w = 0; w < S::WARPS; w++) low = min(low, first->of_warp[w].x);
+    return low;
+}
+
+#endif
+
+template <typename S, typename T>
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    hy_attention_kernel(const T *qkv, T *out, float *lse, hy_cuda_heads a, hy_attention_grid grid) {
+#if HY_HAS_TILES
+    extern __shared__ __align__(1024) char shared[];
+    hy_first_keys<S> *first = (hy_first_keys<S> *)(shared + S::FIRST_OFFSET);
+    uint32_t base = hy_shared_address(shared);
+
+    hy_attention_place at = hy_attention_place_of<S>(a, grid);
+    int query = at.query;
+    int64_t width = (int64_t)(a.H + 2 * a.K) * S::D, row = (int64_t)at.b * a.T;
+    int end = min(query + S::BM, a.T), tile = (end - 1) / S::BN;
+    /* Where this thread copies from: its chunk of its first row, of query and key tile. */
+    int own_row = threadIdx.x / S::CHUNKS, chunk = threadIdx.x % S::CHUNKS;
+    const T *from = qkv + (row + own_row) * width + 8 * chunk;
+    const T *q = from + query * width + (int64_t)at.h * S::D;
+    const T *k = from + (int64_t)tile * S::BN * width + (int64_t)(a.H + at.h / (a.H / a.K)) * S::D;
+
+    hy_fetch_rows<S, S::BM, false>(base + S::Q_OFFSET, q, grid.apart, qkv, end - query);
+    hy_copy_commit();
+    hy_fetch_rows<S, S::BN, false>(base, k, grid.apart, qkv, end - tile * S::BN);
+    hy_fetch_rows<S, S::BN, false>(base + S::TILE_BYTES, k + grid.to_values, grid.apart, qkv,
+                                   end - tile * S::BN);
+    hy_copy_commit();
+    /* Tiles after the first are whole. */
+    auto fetch_next = [&](uint32_t to) {
+        k -= grid.to_tile;
+        hy_fetch_rows<S, S::BN, true>(to, k, grid.apart, qkv, 0);
+        hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, k + grid.to_values, grid.apart, qkv, 0);
+    };
+    bool hides_before = a.docs || a.window > 0;
+    int low = hides_before ? hy_find_first_keys<S>(first, a, at.b, query) / S::BN : 0;
+
+    hy_attention_rows<S> rows;
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) rows.m[mt][r] = -1e30f, rows.sum[mt][r] = 0;
+#pragma unroll
+        for (int n = 0; n < S::D / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) rows.out[mt][n][e] = 0;
+        }
+    }
+    if (S::KEPT > 0) {
+        hy_copy_wait<1>();
+        __syncthreads();
+#pragma unroll
+        for (int step = 0; step < S::KEPT; step++) {
+            hy_load_queries<S>(rows.q[step], base + S::Q_OFFSET, step);
+        }
+        if (S::KEEPS_Q) __syncthreads();
+    }
+#pragma unroll
+    for (int ahead = 1; ahead < S::STAGES - 1; ahead++) {
+        if (tile - ahead >= low) fetch_next(base + ahead * S::STAGE_BYTES);
+        hy_copy_commit();
+    }
+
+    int own = __reduce_min_sync(0xffffffffu, query + threadIdx.x / 32 * 16 * S::M_TILES);
+    uint32_t keys = base; /* the stage at hand */
+    for (; tile >= low; tile--) {
+        hy_copy_wait<S::STAGES - 2>();
+        __syncthreads();
+        if (tile - (S::STAGES - 1) >= low) {
+            fetch_next(keys == base ? base + S::STAGES_END - S::STAGE_BYTES : keys - S::STAGE_BYTES);
+        }
+        hy_copy_commit();
+#pragma unroll
+        for (int part = S::BN / S::SN - 1; part >= 0; part--) {
+            int key = tile * S::BN + part * S::SN;
+            if (key >= own + 16 * S::M_TILES) continue; /* after every row of the warp */
+            bool is_edge = key + S::SN > own + 1;
+            if (hides_before) {
+                int2 low_high = first->of_warp[hy_thread_here() / 32];
+                if (key + S::SN <= low_high.x) continue;
+                is_edge |= key < low_high.y;
+            }
+            float score[S::M_TILES][S::SN / 8][4];
+            hy_score_keys<S, T>(score, rows, base + S::Q_OFFSET,
+                                keys + part * S::SN * S::ROW_BYTES);
+            if (is_edge) hy_hide_keys<S>(score, hides_before ? first : NULL, own, key);
+            hy_soften<S>(score, rows, grid.scale);
+            hy_weigh_values<S, T>(score, rows, keys + S::TILE_BYTES + part * S::SN * S::ROW_BYTES);
+        }
+        keys = keys == base + S::STAGES_END - S::STAGE_BYTES ? base : keys + S::STAGE_BYTES;
+    }
+    hy_copy_wait<0>();
+    __syncthreads();
+    at = hy_attention_place_of<S>(a, grid);
+    hy_store_rows<S, T>(rows, shared, out + ((int64_t)at.b * a.T * a.H + at.h) * S::D,
+                        lse + ((int64_t)at.b * a.H + at.h) * a.T, (int64_t)a.H * S::D, at.query,
+                        min(at.query + S::BM, a.T));
+#endif
+}
+
+#endif

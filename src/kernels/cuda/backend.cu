@@ -1,0 +1,300 @@
+/* backend.cu: the card as a device: its op table, its memory, and what it tells about itself.
+ *
+ * The one entry of the shared object. Streams, events and copies are in stream.cu. Enqueueing checks
+ * nothing that planning has checked already; a launch that fails is reported at once, a kernel that
+ * fails later at the next sync. */
+#include "kernels/cuda/backend.cuh"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/matmul.cuh"
+
+static hy_cuda_op op_of(hy_op_kind kind) {
+    switch (kind) {
+    case HY_OP_MATMUL: return {hy_cuda_matmul, hy_cuda_matmul_workspace, hy_cuda_matmul_supports};
+    case HY_OP_BIAS_GRAD: return {hy_cuda_bias_grad, hy_cuda_bias_grad_workspace, NULL};
+    case HY_OP_NORM: return {hy_cuda_norm, NULL, NULL};
+    case HY_OP_NORM_BWD: return {hy_cuda_norm_bwd, hy_cuda_norm_bwd_workspace, NULL};
+    case HY_OP_HEAD_NORM: return {hy_cuda_head_norm, NULL, NULL};
+    case HY_OP_HEAD_NORM_BWD: return {hy_cuda_head_norm_bwd, hy_cuda_head_norm_bwd_workspace, NULL};
+    case HY_OP_ROPE: return {hy_cuda_rope, NULL, NULL};
+    case HY_OP_ATTENTION:
+        return {hy_cuda_attention, hy_cuda_attention_workspace, hy_cuda_attention_supports};
+    case HY_OP_ATTENTION_BWD:
+        return {hy_cuda_attention_bwd, hy_cuda_attention_bwd_workspace, hy_cuda_attention_supports};
+    case HY_OP_GELU: return {hy_cuda_gelu, NULL, NULL};
+    case HY_OP_GELU_BWD: return {hy_cuda_gelu_bwd, NULL, NULL};
+    case HY_OP_SWIGLU: return {hy_cuda_swiglu, NULL, NULL};
+    case HY_OP_SWIGLU_BWD: return {hy_cuda_swiglu_bwd, NULL, NULL};
+    case HY_OP_EMBED: return {hy_cuda_embed, NULL, NULL};
+    case HY_OP_EMBED_BWD: return {hy_cuda_embed_bwd, hy_cuda_embed_bwd_workspace, NULL};
+    case HY_OP_CROSS_ENTROPY: return {hy_cuda_cross_entropy, NULL, NULL};
+    case HY_OP_SUM: return {hy_cuda_sum, hy_cuda_reduce_workspace, NULL};
+    case HY_OP_SQ_NORM: return {hy_cuda_sq_norm, hy_cuda_reduce_workspace, NULL};
+    case HY_OP_CLIP: return {hy_cuda_clip, NULL, NULL};
+    case HY_OP_ADAMW: return {hy_cuda_adamw, NULL, NULL};
+    case HY_OP_CAST: return {hy_cuda_cast, NULL, NULL};
+    case HY_OP_FILL: return {hy_cuda_fill, NULL, NULL};
+    case HY_OP_COMBINE: return {hy_cuda_combine, NULL, NULL};
+    case HY_OP_DIFF_DOT: return {hy_cuda_diff_dot, hy_cuda_diff_dot_workspace, NULL};
+    case HY_OP_QUANTIZE: return {hy_cuda_quantize, NULL, NULL};
+    case HY_OP_DEQUANTIZE: return {hy_cuda_dequantize, NULL, NULL};
+    default: return {NULL, NULL, NULL};
+    }
+}
+
+static hy_cuda *self_of(hy_backend *b) { return (hy_cuda *)b->self; }
+
+/* ---- failing ---------------------------------------------------------------------------------- */
+
+hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    cuda->host.fail(status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+hy_status hy_cuda_check(const hy_cuda *cuda, cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return HY_OK;
+    hy_status status = error == cudaErrorMemoryAllocation ? HY_ERR_MEMORY : HY_ERR_DEVICE;
+    return hy_cuda_fail(cuda, status, "%s: %s (%s)", what, cudaGetErrorString(error),
+                        cudaGetErrorName(error));
+}
+
+hy_status hy_cuda_launched(const hy_cuda_run *run) {
+    return hy_cuda_check(run->cuda, cudaGetLastError(), run->cuda->host.op_name(run->call->kind));
+}
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+static hy_status out_of_memory(const hy_cuda *cuda, hy_place place, size_t bytes,
+                               cudaError_t error) {
+    size_t free_bytes = 0, total = 0;
+    cudaGetLastError(); /* the failure is told here; it must not be seen again after a launch */
+    if (place == HY_DEVICE && cudaMemGetInfo(&free_bytes, &total) == cudaSuccess) {
+        return hy_cuda_fail(cuda, HY_ERR_MEMORY,
+                            "%.1f MiB of device memory could not be had: %.1f MiB of %.1f are free",
+                            (double)bytes / 0x1p20, (double)free_bytes / 0x1p20,
+                            (double)total / 0x1p20);
+    }
+    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "%.1f MiB of %s memory could not be had: %s",
+                        (double)bytes / 0x1p20, place == HY_PINNED ? "pinned host" : "host",
+                        cudaGetErrorString(error));
+}
+
+static hy_status cuda_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
+    hy_cuda *cuda = self_of(b);
+    cudaError_t error = cudaSuccess;
+    *out = NULL;
+    if (bytes == 0) bytes = 256;
+    if (place == HY_DEVICE) {
+        error = cudaMalloc(out, bytes);
+    } else if (place == HY_PINNED) {
+        error = cudaMallocHost(out, bytes);
+    } else if (place == HY_HOST) {
+        if (posix_memalign(out, 256, bytes) != 0) error = cudaErrorMemoryAllocation;
+    } else {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "memory can be had on device, pinned and host only, not in place %d",
+                            (int)place);
+    }
+    return error == cudaSuccess ? HY_OK : out_of_memory(cuda, place, bytes, error);
+}
+
+static void cuda_release(hy_backend *b, hy_place place, void *data, size_t bytes) {
+    (void)b;
+    (void)bytes;
+    if (!data) return;
+    if (place == HY_DEVICE) {
+        cudaFree(data);
+    } else if (place == HY_PINNED) {
+        cudaFreeHost(data);
+    } else {
+        free(data);
+    }
+}
+
+/* ---- ops -------------------------------------------------------------------------------------- */
+
+static hy_status cuda_supports(hy_backend *b, const hy_op_call *call) {
+    hy_cuda *cuda = self_of(b);
+    HY_CUDA_TRY(cuda->host.op_check(call));
+    hy_cuda_op op = op_of(call->kind);
+    return op.supports ? op.supports(cuda, call) : HY_OK;
+}
+
+static size_t cuda_workspace(hy_backend *b, const hy_op_call *call) {
+    hy_cuda_op op = op_of(call->kind);
+    return op.workspace ? op.workspace(self_of(b), call) : 0;
+}
+
+static hy_status cuda_prepare(hy_backend *b, hy_op_call *call) {
+    call->plan = NULL;
+    HY_CUDA_TRY(cuda_supports(b, call));
+    return call->kind == HY_OP_MATMUL ? hy_cuda_matmul_prepare(self_of(b), call) : HY_OK;
+}
+
+static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
+    hy_cuda *cuda = hy_cuda_stream_owner(s);
+    hy_cuda_op op = op_of(call->kind);
+    if (!op.run) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT, "op kind %d does not exist", (int)call->kind);
+    }
+    size_t needed = op.workspace ? op.workspace(cuda, call) : 0;
+    size_t given = call->workspace.data ? hy_tensor_bytes(&call->workspace) : 0;
+    if (given < needed) {
+        return hy_cuda_fail(cuda, HY_ERR_INTERNAL,
+                            "%s: the workspace has %zu bytes, expected %zu",
+                            cuda->host.op_name(call->kind), given, needed);
+    }
+    hy_cuda_run run = {call, cuda, hy_cuda_stream_handle(s)};
+    return op.run(&run);
+}
+
+static hy_status cuda_matmul_table(hy_backend *b, char **text) {
+    return hy_cuda_matmul_table(self_of(b), text);
+}
+
+static hy_status cuda_load_matmul_table(hy_backend *b, const char *text) {
+    return hy_cuda_matmul_load_table(self_of(b), text);
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+static hy_status choose_device(hy_cuda *cuda) {
+    int count = 0, driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorInsufficientDriver) {
+        return hy_cuda_fail(cuda, HY_ERR_DEVICE,
+                            "the NVIDIA driver serves CUDA %d.%d at most and this program was built "
+                            "with %d.%d: update the driver, or build with an older toolkit",
+                            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    }
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+        return hy_cuda_fail(cuda, HY_ERR_DEVICE,
+                            "an NVIDIA driver is here, but no device that it shows to this process");
+    }
+    HY_CUDA_TRY(hy_cuda_check(cuda, error, "looking for CUDA devices"));
+    if (cuda->options.device < 0 || cuda->options.device >= count) {
+        return hy_cuda_fail(cuda, HY_ERR_DEVICE, "there is no CUDA device %d; accepted are 0 to %d",
+                            cuda->options.device, count - 1);
+    }
+    return hy_cuda_check(cuda, cudaSetDevice(cuda->options.device), "choosing the CUDA device");
+}
+
+/* Is there code for this card in the file? Any kernel of ours tells. */
+__global__ void hy_cuda_probe_kernel(int *out) { *out = 1; }
+
+static hy_status check_capability(hy_cuda *cuda, const char *name) {
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, hy_cuda_probe_kernel);
+    if (error == cudaSuccess) return HY_OK;
+    cudaGetLastError();
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {
+        return hy_cuda_check(cuda, error, "looking for code for the card");
+    }
+    return hy_cuda_fail(cuda, HY_ERR_DEVICE,
+                        "%s has compute capability %d.%d, and the CUDA backend was not built for it: "
+                        "build again with CUDA_ARCHS=%d (75 at least)",
+                        name, cuda->card.capability / 10, cuda->card.capability % 10,
+                        cuda->card.capability);
+}
+
+static int attribute(int device, cudaDeviceAttr which) {
+    int value = 0;
+    cudaDeviceGetAttribute(&value, which, device);
+    return value;
+}
+
+static hy_status describe(hy_cuda *cuda) {
+    hy_device_facts *facts = &cuda->backend.facts;
+    int device = cuda->options.device;
+    cudaDeviceProp properties;
+    HY_CUDA_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&properties, device),
+                              "asking the CUDA device what it is"));
+    cuda->card.device = device;
+    cuda->card.capability = properties.major * 10 + properties.minor;
+    cuda->card.multiprocessors = attribute(device, cudaDevAttrMultiProcessorCount);
+    cuda->card.shared_bytes = (size_t)attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    cuda->card.l2_bytes = (size_t)attribute(device, cudaDevAttrL2CacheSize);
+    HY_CUDA_TRY(check_capability(cuda, properties.name));
+    size_t free_bytes = 0, total = 0;
+    HY_CUDA_TRY(hy_cuda_check(cuda, cudaMemGetInfo(&free_bytes, &total),
+                              "asking for the card's free memory"));
+    snprintf(facts->name, sizeof facts->name, "%.127s", properties.name);
+    facts->is_gpu = true;
+    facts->capability = cuda->card.capability;
+    facts->memory_total = total;
+    facts->memory_free = free_bytes;
+    return HY_OK;
+}
+
+static void cuda_destroy(hy_backend *b) {
+    if (!b) return;
+    hy_cuda *cuda = self_of(b);
+    hy_cuda_matmul_fini(cuda);
+    free(cuda);
+}
+
+static hy_status set_up(hy_cuda *cuda) {
+    HY_CUDA_TRY(choose_device(cuda));
+    HY_CUDA_TRY(describe(cuda));
+    HY_CUDA_TRY(hy_cuda_matmul_init(cuda));
+    hy_device_facts *facts = &cuda->backend.facts;
+    snprintf(facts->detail, sizeof facts->detail, "sm_%d, %d multiprocessors, %s",
+             facts->capability, cuda->card.multiprocessors, hy_cuda_matmul_library(cuda));
+    if (!cuda->options.is_measuring) return HY_OK;
+    return hy_cuda_matmul_measure(cuda, &facts->matmul_flops);
+}
+
+static hy_backend function_table(hy_cuda *cuda) {
+    hy_backend b = {};
+    b.self = cuda;
+    b.alloc = cuda_alloc;
+    b.release = cuda_release;
+    b.stream_create = hy_cuda_stream_create;
+    b.stream_destroy = hy_cuda_stream_destroy;
+    b.stream_sync = hy_cuda_stream_sync;
+    b.stream_waited = hy_cuda_stream_waited;
+    b.event_create = hy_cuda_event_create;
+    b.event_destroy = hy_cuda_event_destroy;
+    b.event_record = hy_cuda_event_record;
+    b.stream_wait = hy_cuda_stream_wait;
+    b.event_sync = hy_cuda_event_sync;
+    b.event_is_done = hy_cuda_event_is_done;
+    b.copy = hy_cuda_stream_copy;
+    b.enqueue = cuda_enqueue;
+    b.supports = cuda_supports;
+    b.workspace = cuda_workspace;
+    b.prepare = cuda_prepare;
+    b.matmul_table = cuda_matmul_table;
+    b.load_matmul_table = cuda_load_matmul_table;
+    b.destroy = cuda_destroy;
+    return b;
+}
+
+extern "C" __attribute__((visibility("default"))) hy_status
+hy_cuda_entry(const hy_cuda_host *host, const hy_cuda_options *options, hy_backend **out) {
+    *out = NULL;
+    if (host->version != HY_CUDA_LINK_VERSION || host->call_bytes != sizeof(hy_op_call)) {
+        return HY_ERR_INTERNAL; /* nothing of the host may be called: it is another build */
+    }
+    hy_cuda *cuda = (hy_cuda *)calloc(1, sizeof *cuda);
+    if (!cuda) return HY_ERR_MEMORY;
+    cuda->host = *host;
+    if (options) cuda->options = *options;
+    cuda->backend = function_table(cuda);
+    hy_status status = set_up(cuda);
+    if (status != HY_OK) {
+        cuda_destroy(&cuda->backend);
+        return status;
+    }
+    *out = &cuda->backend;
+    return HY_OK;
+}

@@ -1,0 +1,22 @@
+/* backend.cuh: streams and events of the CUDA backend, as its function table sees them (stream.cu). */
+#ifndef HY_KERNELS_CUDA_BACKEND_CUH
+#define HY_KERNELS_CUDA_BACKEND_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out);
+void hy_cuda_stream_destroy(hy_stream *s);
+hy_status hy_cuda_stream_sync(hy_stream *s);
+double hy_cuda_stream_waited(hy_stream *s);
+hy_status hy_cuda_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
+hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e);
+cudaStream_t hy_cuda_stream_handle(hy_stream *s);
+hy_cuda *hy_cuda_stream_owner(hy_stream *s);
+
+hy_status hy_cuda_event_create(hy_backend *b, hy_event **out);
+void hy_cuda_event_destroy(hy_event *e);
+hy_status hy_cuda_event_record(hy_event *e, hy_stream *s);
+hy_status hy_cuda_event_sync(hy_event *e);
+bool hy_cuda_event_is_done(hy_event *e);
+
+#endif

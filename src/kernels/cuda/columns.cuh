@@ -1,0 +1,171 @@
+/* columns.cuh: sums over the rows of a matrix, one per column, in a fixed order.
+ *
+ * Two stages. First each block adds up its share of the rows into partial sums of its own, in
+ * the workspace: either inside a kernel that has other work on those rows (norm_bwd,
+ * head_norm_bwd), or here (hy_column_sums). Then hy_fold_columns adds the partial sums in order.
+ * How rows are shared out depends on the shapes and on the card's number of multiprocessors
+ * alone. */
+#ifndef HY_KERNELS_CUDA_COLUMNS_CUH
+#define HY_KERNELS_CUDA_COLUMNS_CUH
+
+#include "kernels/cuda/pieces.cuh"
+
+/* ---- folding --------------------------------------------------------------------------------- */
+
+/* Columns [first, first + count) of the partial sums go to `out`, or are added to it. */
+typedef struct hy_fold_target {
+    void *out; /* NULL: nothing to do */
+    hy_dtype dtype;
+    int64_t first, count;
+} hy_fold_target;
+
+typedef struct hy_fold {
+    const float *partial; /* (blocks, stride) */
+    int64_t blocks, stride;
+    hy_fold_target target[2];
+    bool accumulate;
+} hy_fold;
+
+#define HY_FOLD_COLUMNS 32
+#define HY_FOLD_SHARES 32
+
+/* A warp reads a line of 32 columns; 32 warps share the blocks out and meet in shared memory. */
+static __global__ void __launch_bounds__(HY_FOLD_COLUMNS *HY_FOLD_SHARES)
+    hy_fold_partial(hy_fold f) {
+    __shared__ float sums[HY_FOLD_SHARES][HY_FOLD_COLUMNS];
+    hy_fold_target target = f.target[blockIdx.y];
+    int64_t column = (int64_t)blockIdx.x * HY_FOLD_COLUMNS + threadIdx.x;
+    bool is_there = target.out && column < target.count;
+    float sum = 0;
+    if (is_there) {
+        const float *from = f.partial + target.first + column;
+#pragma unroll 4
+        for (int64_t i = threadIdx.y; i < f.blocks; i += HY_FOLD_SHARES) sum += from[i * f.stride];
+    }
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || !is_there) return;
+    for (int i = 1; i < HY_FOLD_SHARES; i++) sum += sums[i][threadIdx.x];
+    if (f.accumulate) sum += hy_load_any(target.out, column, target.dtype);
+    hy_store_any(target.out, column, target.dtype, sum);
+}
+
+static inline hy_fold_target hy_fold_into(const hy_tensor *t, int64_t first) {
+    return {t->data, t->dtype, first, hy_has(t) ? hy_tensor_count(t) : 0};
+}
+
+static inline void hy_fold_columns(const hy_fold &f, cudaStream_t stream) {
+    int64_t columns = f.target[0].count > f.target[1].count ? f.target[0].count : f.target[1].count;
+    dim3 grid((unsigned)hy_ceil_div(columns, HY_FOLD_COLUMNS), f.target[1].out ? 2 : 1);
+    hy_fold_partial<<<grid, dim3(HY_FOLD_COLUMNS, HY_FOLD_SHARES), 0, stream>>>(f);
+}
+
+/* ---- the first stage, alone ------------------------------------------------------------------ */
+
+#define HY_COLUMN_THREADS 256
+
+/* How a matrix of `rows` x `pieces` is cut: tiles of columns across, shares of the rows down. A
+ * block reads `lines` rows of its tile at once. */
+typedef struct hy_column_cut {
+    int64_t rows, pieces;
+    int tiles, tile_pieces, lines, shares;
+} hy_column_cut;
+
+/* Tiles of at most 64 pieces are equally wide; shares fill the card with six blocks a
+ * multiprocessor, unless that leaves a thread fewer than eight rows. */
+static inline hy_column_cut hy_cut_columns(const hy_cuda *cuda, int64_t rows, int64_t pieces) {
+    hy_column_cut cut = {};
+    cut.rows = rows;
+    cut.pieces = pieces;
+    cut.tiles = (int)hy_ceil_div(pieces, 64);
+    cut.tile_pieces = (int)hy_ceil_div(pieces, cut.tiles);
+    cut.lines = HY_COLUMN_THREADS / cut.tile_pieces;
+    int64_t wanted = hy_ceil_div((int64_t)cuda->card.multiprocessors * 6, cut.tiles);
+    int64_t most = hy_ceil_div(rows, (int64_t)cut.lines * 8);
+    cut.shares = (int)(wanted < most ? wanted : most);
+    return cut;
+}
+
+static inline size_t hy_column_bytes(const hy_cuda *cuda, int64_t rows, int64_t pieces, int width) {
+    return (size_t)hy_cut_columns(cuda, rows, pieces).shares * (size_t)(pieces * width) *
+           sizeof(float);
+}
+
+/* Rows a thread has on their way at once. */
+#define HY_COLUMN_BATCH 8
+
+/* Source: `width`; `piece`; fetch(row, column) brings what is needed for `width` numbers of a row;
+ * add(piece, sum) adds them. */
+template <typename Source>
+static __device__ __forceinline__ void hy_add_rows(const Source &source, int64_t row, int64_t end,
+                                                   int64_t step, int64_t column, float *sum) {
+    for (; row + (HY_COLUMN_BATCH - 1) * step < end; row += HY_COLUMN_BATCH * step) {
+        typename Source::piece batch[HY_COLUMN_BATCH];
+#pragma unroll
+        for (int k = 0; k < HY_COLUMN_BATCH; k++) batch[k] = source.fetch(row + k * step, column);
+#pragma unroll
+        for (int k = 0; k < HY_COLUMN_BATCH; k++) source.add(batch[k], sum);
+    }
+    for (; row < end; row += step) source.add(source.fetch(row, column), sum);
+}
+
+template <typename Source>
+static __global__ void __launch_bounds__(HY_COLUMN_THREADS)
+    hy_column_partial(Source source, hy_column_cut cut, float *partial) {
+    constexpr int width = Source::width;
+    __shared__ float sums[HY_COLUMN_THREADS * width];
+    int piece = threadIdx.x % cut.tile_pieces, line = threadIdx.x / cut.tile_pieces;
+    int64_t column = (int64_t)blockIdx.x * cut.tile_pieces + piece, C = cut.pieces * width;
+    int64_t first = (int64_t)blockIdx.y * cut.lines + line, step = (int64_t)cut.shares * cut.lines;
+    float sum[width] = {0};
+    if (line < cut.lines && column < cut.pieces) {
+        hy_add_rows(source, first, cut.rows, step, column * width, sum);
+    }
+#pragma unroll
+    for (int j = 0; j < width; j++) sums[threadIdx.x * width + j] = sum[j];
+    __syncthreads();
+    int tile_width = cut.tile_pieces * width;
+    for (int c = threadIdx.x; c < tile_width; c += HY_COLUMN_THREADS) {
+        int64_t at = (int64_t)blockIdx.x * tile_width + c;
+        float total = 0;
+        for (int i = 0; i < cut.lines; i++) total += sums[i * tile_width + c];
+        if (at < C) partial[blockIdx.y * C + at] = total;
+    }
+}
+
+/* out (+)= column sums of what source gives. `partial` has hy_column_bytes. */
+template <typename Source>
+static void hy_column_sums(const hy_cuda_run *run, const Source &source, int64_t rows,
+                           const hy_tensor *out, float *partial) {
+    int64_t C = hy_tensor_count(out);
+    hy_column_cut cut = hy_cut_columns(run->cuda, rows, C / Source::width);
+    dim3 grid((unsigned)cut.tiles, (unsigned)cut.shares);
+    hy_column_partial<<<grid, HY_COLUMN_THREADS, 0, run->stream>>>(source, cut, partial);
+    hy_fold fold = {};
+    fold.partial = partial;
+    fold.blocks = cut.shares;
+    fold.stride = C;
+    fold.target[0] = hy_fold_into(out, 0);
+    fold.accumulate = run->call->attr.accumulate;
+    hy_fold_columns(fold, run->stream);
+}
+
+/* The matrix itself. */
+template <typename A> struct hy_matrix_source {
+    static constexpr int width = A::width;
+    typedef typename A::piece piece;
+    A matrix;
+    int64_t C;
+
+    __device__ __forceinline__ piece fetch(int64_t row, int64_t column) const {
+        return matrix.fetch(row * C + column);
+    }
+    __device__ __forceinline__ void add(const piece &p, float *sum) const {
+        float v[width];
+        matrix.open(p, v);
+#pragma unroll
+        for (int j = 0; j < width; j++) sum[j] += v[j];
+    }
+};
+
+#endif

@@ -1,0 +1,66 @@
+/* combine.cu: linear combinations of tensors with noise: what the formulas of predictors come down
+ * to.
+ *
+ * Elementwise: a thread per octet (octet.cuh); terms are added in the order of their positions. The
+ * noise is a function of the logical element, made in double precision as on the CPU. */
+#include "kernels/cuda/noise.cuh"
+#include "kernels/cuda/octet.cuh"
+
+#define THREADS 256
+#define INPUTS 3
+
+typedef struct combine_args {
+    hy_view out, x[INPUTS];
+    float coefficient[INPUTS], noise;
+    uint64_t seed, first;
+    int64_t count;
+} combine_args;
+
+template <bool has_noise>
+__global__ void __launch_bounds__(THREADS) combine_kernel(combine_args a) {
+    int64_t at = HY_OCTET * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    int n = hy_octet_length(at, a.count);
+    if (n == 0) return;
+    hy_octet_bits bits[INPUTS];
+#pragma unroll
+    for (int k = 0; k < INPUTS; k++) {
+        if (a.x[k].data) bits[k] = hy_fetch(a.x[k], at, n);
+    }
+    float sum[HY_OCTET] = {};
+#pragma unroll
+    for (int k = 0; k < INPUTS; k++) {
+        float x[HY_OCTET];
+        if (!a.x[k].data) continue;
+        hy_widen(bits[k], a.x[k].dtype, x);
+#pragma unroll
+        for (int i = 0; i < HY_OCTET; i++) sum[i] += a.coefficient[k] * x[i];
+    }
+    if (has_noise) {
+        uint64_t first = a.first + (uint64_t)at;
+#pragma unroll
+        for (int i = 0; i < HY_OCTET; i++) {
+            sum[i] += a.noise * (float)hy_device_normal(a.seed, HY_RNG_PREDICT, first + i);
+        }
+    }
+    hy_store(a.out, at, n, hy_narrow(sum, a.out.dtype));
+}
+
+hy_status hy_cuda_combine(const hy_cuda_run *run) {
+    const hy_op_call *call = run->call;
+    combine_args a = {};
+    a.out = hy_view_of(&call->t[0]);
+    for (int k = 0; k < INPUTS; k++) {
+        a.x[k] = hy_view_of(&call->t[1 + k]);
+        a.coefficient[k] = call->attr.combine.coefficient[k];
+    }
+    a.noise = call->attr.combine.noise;
+    a.seed = call->attr.combine.seed;
+    a.first = call->attr.combine.first;
+    a.count = hy_tensor_count(&call->t[0]);
+    unsigned blocks = (unsigned)hy_ceil_div(a.count, HY_OCTET * THREADS);
+    if (a.noise != 0)
+        combine_kernel<true><<<blocks, THREADS, 0, run->stream>>>(a);
+    else
+        combine_kernel<false><<<blocks, THREADS, 0, run->stream>>>(a);
+    return hy_cuda_launched(run);
+}

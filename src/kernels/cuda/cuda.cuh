@@ -1,0 +1,179 @@
+/* cuda.cuh: what the files of the CUDA backend share.
+ *
+ * An op is one function over a hy_cuda_run: it looks at shapes and types and launches kernels on the
+ * run's stream. It allocates nothing and waits for nothing: scratch comes from the call's workspace,
+ * whose size the op's workspace function told. No atomics on floating-point numbers anywhere: each sum
+ * is taken in an order that shapes alone decide, so that two runs give the same bits. */
+#ifndef HY_KERNELS_CUDA_CUDA_CUH
+#define HY_KERNELS_CUDA_CUDA_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda_link.h"
+
+/* The device and what it can do. */
+typedef struct hy_cuda_card {
+    int device;
+    int capability;      /* 90 for sm_90 */
+    int multiprocessors;
+    size_t shared_bytes; /* most shared memory a block may ask for */
+    size_t l2_bytes;
+} hy_cuda_card;
+
+typedef struct hy_cuda {
+    hy_backend backend;
+    hy_cuda_host host;
+    hy_cuda_options options;
+    hy_cuda_card card;
+    struct hy_matmul_plans *plans; /* matmul.cu */
+} hy_cuda;
+
+/* One op being launched. */
+typedef struct hy_cuda_run {
+    const hy_op_call *call;
+    hy_cuda *cuda;
+    cudaStream_t stream;
+} hy_cuda_run;
+
+/* An op of the table. */
+typedef struct hy_cuda_op {
+    hy_status (*run)(const hy_cuda_run *run);
+    size_t (*workspace)(const hy_cuda *cuda, const hy_op_call *call);   /* NULL: none */
+    hy_status (*supports)(const hy_cuda *cuda, const hy_op_call *call); /* NULL: all the table allows */
+} hy_cuda_op;
+
+hy_status hy_cuda_matmul(const hy_cuda_run *run);
+hy_status hy_cuda_bias_grad(const hy_cuda_run *run);
+hy_status hy_cuda_norm(const hy_cuda_run *run);
+hy_status hy_cuda_norm_bwd(const hy_cuda_run *run);
+hy_status hy_cuda_head_norm(const hy_cuda_run *run);
+hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run);
+hy_status hy_cuda_rope(const hy_cuda_run *run);
+hy_status hy_cuda_attention(const hy_cuda_run *run);
+hy_status hy_cuda_attention_bwd(const hy_cuda_run *run);
+hy_status hy_cuda_gelu(const hy_cuda_run *run);
+hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run);
+hy_status hy_cuda_swiglu(const hy_cuda_run *run);
+hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run);
+hy_status hy_cuda_embed(const hy_cuda_run *run);
+hy_status hy_cuda_embed_bwd(const hy_cuda_run *run);
+hy_status hy_cuda_cross_entropy(const hy_cuda_run *run);
+hy_status hy_cuda_sum(const hy_cuda_run *run);
+hy_status hy_cuda_sq_norm(const hy_cuda_run *run);
+hy_status hy_cuda_clip(const hy_cuda_run *run);
+hy_status hy_cuda_adamw(const hy_cuda_run *run);
+hy_status hy_cuda_cast(const hy_cuda_run *run);
+hy_status hy_cuda_fill(const hy_cuda_run *run);
+hy_status hy_cuda_combine(const hy_cuda_run *run);
+hy_status hy_cuda_diff_dot(const hy_cuda_run *run);
+hy_status hy_cuda_quantize(const hy_cuda_run *run);
+hy_status hy_cuda_dequantize(const hy_cuda_run *run);
+
+size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_bias_grad_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_attention_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_reduce_workspace(const hy_cuda *cuda, const hy_op_call *call); /* sum, sq_norm */
+size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call);
+
+hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *call);
+hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call); /* both ways */
+
+/* Matmul plans (matmul.cu): descriptors and algorithm, made once per shape, living as long as the
+ * backend. prepare sets call->plan. measure times a large bf16 product. */
+hy_status hy_cuda_matmul_init(hy_cuda *cuda);
+void hy_cuda_matmul_fini(hy_cuda *cuda);
+hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call);
+hy_status hy_cuda_matmul_measure(hy_cuda *cuda, double *flops);
+
+/* ---- failing ---------------------------------------------------------------------------------- */
+
+/* Leaves a message with the program and returns status. */
+hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* HY_OK, or the error's words after `what`; out of memory is HY_ERR_MEMORY, others HY_ERR_DEVICE. */
+hy_status hy_cuda_check(const hy_cuda *cuda, cudaError_t error, const char *what);
+/* After a launch: did it start? */
+hy_status hy_cuda_launched(const hy_cuda_run *run);
+
+#define HY_CUDA_TRY(expression)                                                                    \
+    do {                                                                                           \
+        hy_status hy_try_status_ = (expression);                                                   \
+        if (hy_try_status_ != HY_OK) return hy_try_status_;                                        \
+    } while (0)
+
+/* ---- shapes ----------------------------------------------------------------------------------- */
+
+static inline int64_t hy_width(const hy_tensor *t) { return t->ndim > 0 ? t->shape[t->ndim - 1] : 1; }
+static inline int64_t hy_height(const hy_tensor *t) { return hy_tensor_count(t) / hy_width(t); }
+static inline int64_t hy_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline bool hy_has(const hy_tensor *t) { return t->data != NULL; }
+
+/* ---- elements --------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ float hy_to_float(float x) { return x; }
+__device__ __forceinline__ float hy_to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float hy_to_float(__half x) { return __half2float(x); }
+
+template <typename T> __device__ __forceinline__ T hy_from_float(float x);
+template <> __device__ __forceinline__ float hy_from_float<float>(float x) { return x; }
+template <> __device__ __forceinline__ __nv_bfloat16 hy_from_float<__nv_bfloat16>(float x) {
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ __half hy_from_float<__half>(float x) {
+    return __float2half_rn(x);
+}
+
+/* Element i of a tensor whose type is known only at run time: for small tensors (weights of norms,
+ * biases, their gradients), where the switch costs nothing. */
+__device__ __forceinline__ float hy_load_any(const void *data, int64_t i, hy_dtype dtype) {
+    if (dtype == HY_F32) return ((const float *)data)[i];
+    if (dtype == HY_BF16) return __bfloat162float(((const __nv_bfloat16 *)data)[i]);
+    return __half2float(((const __half *)data)[i]);
+}
+__device__ __forceinline__ void hy_store_any(void *data, int64_t i, hy_dtype dtype, float x) {
+    if (dtype == HY_F32) ((float *)data)[i] = x;
+    else if (dtype == HY_BF16) ((__nv_bfloat16 *)data)[i] = __float2bfloat16_rn(x);
+    else ((__half *)data)[i] = __float2half_rn(x);
+}
+
+/* 16 bytes of elements at once: hy_pack<__nv_bfloat16> holds 8, hy_pack<float> 4. Pointers of tensors
+ * are aligned to 256 bytes, rows only as their width allows: check before using packs on rows. */
+template <typename T> struct alignas(16) hy_pack {
+    static constexpr int count = 16 / sizeof(T);
+    T v[count];
+};
+template <typename T> __device__ __forceinline__ hy_pack<T> hy_load_pack(const T *p) {
+    hy_pack<T> r;
+    *(int4 *)&r = *(const int4 *)p;
+    return r;
+}
+template <typename T> __device__ __forceinline__ void hy_store_pack(T *p, const hy_pack<T> &r) {
+    *(int4 *)p = *(const int4 *)&r;
+}
+
+/* Calls f(T{}) with the C type of a real dtype: hy_by_type(t->dtype, [&](auto zero) { using T =
+ * decltype(zero); kernel<T><<<...>>>(...); }) */
+template <typename F> static inline void hy_by_type(hy_dtype dtype, F f) {
+    if (dtype == HY_F32) f(float{});
+    else if (dtype == HY_BF16) f(__nv_bfloat16{});
+    else f(__half{});
+}
+
+/* ---- sums over a warp and a block: the order is fixed --------------------------------------------- */
+
+__device__ __forceinline__ float hy_warp_sum(float x) {
+    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+__device__ __forceinline__ float hy_warp_max(float x) {
+    for (int d = 16; d > 0; d >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+#endif

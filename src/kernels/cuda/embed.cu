@@ -1,0 +1,59 @@
+/* embed.cu: token and position embeddings.
+ *
+ * x[n] = wte[token n] + wpe[n mod T]. A token outside the vocabulary has no row: its x becomes
+ * NaN, so that the loss shows it, since a kernel cannot refuse. */
+#include "kernels/cuda/pieces.cuh"
+
+template <typename A> struct embed_call {
+    const int32_t *tokens;
+    A wte, wpe, x;
+    int64_t vocabulary, pieces, per_row; /* pieces of x, and of one of its rows */
+    int seq;                             /* T; 0: no position table */
+};
+
+template <typename A>
+static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e) {
+    int64_t first = hy_step_first();
+    typename A::piece word[HY_STEPS], place[HY_STEPS];
+    bool is_known[HY_STEPS];
+    hy_walk at(first, e.per_row);
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        if (first + k * HY_STEP_THREADS >= e.pieces) break;
+        int64_t C = e.per_row * A::width, column = at.piece * A::width, token = e.tokens[at.row];
+        is_known[k] = token >= 0 && token < e.vocabulary;
+        word[k] = e.wte.fetch((is_known[k] ? token : 0) * C + column);
+        if (e.seq) place[k] = e.wpe.fetch((uint32_t)at.row % (uint32_t)e.seq * C + column);
+        at.move(HY_STEP_THREADS, e.per_row);
+    }
+#pragma unroll
+    for (int k = 0; k < HY_STEPS; k++) {
+        int64_t i = first + k * HY_STEP_THREADS;
+        float v[A::width], shift[A::width];
+        if (i >= e.pieces) return;
+        e.wte.open(word[k], v);
+        if (e.seq) e.wpe.open(place[k], shift);
+#pragma unroll
+        for (int j = 0; j < A::width; j++) {
+            v[j] = is_known[k] ? v[j] + (e.seq ? shift[j] : 0.0f) : __int_as_float(0x7fc00000);
+        }
+        e.x.store(i * A::width, v);
+    }
+}
+
+hy_status hy_cuda_embed(const hy_cuda_run *run) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *wte = &call->t[1], *wpe = &call->t[2], *x = &call->t[3];
+    hy_by_pieces(hy_width(x), {x, wte, wpe}, [&](auto access) {
+        using A = decltype(access);
+        embed_call<A> e = {};
+        e.tokens = (const int32_t *)call->t[0].data;
+        e.wte = A::of(wte), e.wpe = A::of(wpe), e.x = A::of(x);
+        e.vocabulary = hy_height(wte);
+        e.per_row = hy_width(x) / A::width;
+        e.pieces = hy_height(x) * e.per_row;
+        e.seq = hy_has(wpe) ? call->attr.embed.seq : 0;
+        embed<<<hy_step_blocks(e.pieces), HY_STEP_THREADS, 0, run->stream>>>(e);
+    });
+    return hy_cuda_launched(run);
+}

@@ -1,0 +1,353 @@
+/* head_norm.cu: rmsnorm of every query and key head of a packed qkv row (Qwen3), and its backward.
+ *
+ * A row is H query heads, K key heads and K value heads of D numbers; values pass through
+ * unchanged. A head belongs to a group of lanes inside a warp, a power of two of them, each with
+ * one or two packs; a group walks over heads of the whole matrix. The weights are shared by all
+ * heads of a kind: a lane keeps its columns of both sums in registers, and blocks' sums are
+ * folded at the end (columns.cuh). A head is read before it is written: dqkv may be dout. */
+#include "kernels/cuda/columns.cuh"
+
+#define THREADS 256
+#define BLOCKS 4 /* per multiprocessor */
+
+/* Forward: from qkv to out, w, rstd written. Backward: from dout to dqkv, x is qkv, rstd read. */
+typedef struct head_call {
+    const void *from, *x, *wq, *wk;
+    void *to;
+    float *rstd, *partial; /* (blocks, 2, D): dwq, dwk */
+    int64_t N;
+    int H, K, D;
+    int lanes; /* of a group */
+    float eps;
+    hy_dtype from_type, x_type, wq_type, wk_type, to_type;
+} head_call;
+
+static head_call head_call_of(const hy_op_call *call, bool is_bwd) {
+    const hy_tensor *t = call->t, *x = &t[is_bwd ? 1 : 0], *wq = &t[is_bwd ? 2 : 1];
+    const hy_tensor *wk = &t[is_bwd ? 3 : 2], *to = &t[is_bwd ? 5 : 3];
+    head_call n = {};
+    n.from = t[0].data, n.x = x->data, n.wq = wq->data, n.wk = wk->data, n.to = to->data;
+    n.from_type = t[0].dtype, n.x_type = x->dtype, n.to_type = to->dtype;
+    n.wq_type = wq->dtype, n.wk_type = wk->dtype;
+    n.rstd = (float *)t[4].data;
+    n.partial = is_bwd ? (float *)call->workspace.data : NULL;
+    n.N = hy_height(x);
+    n.H = call->attr.heads.heads;
+    n.K = call->attr.heads.kv_heads;
+    n.D = call->attr.heads.head_dim;
+    n.eps = call->attr.heads.eps;
+    return n;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* Where a group stands: a row and one of its heads, moved on without divisions. */
+struct head_walk {
+    int64_t row, row_step;
+    int head, head_step, heads;
+
+    __device__ __forceinline__ head_walk(const head_call &n) {
+        int64_t group = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / n.lanes;
+        int64_t groups = (int64_t)gridDim.x * THREADS / n.lanes;
+        heads = n.H + 2 * n.K;
+        row = group / heads;
+        head = (int)(group % heads);
+        row_step = groups / heads;
+        head_step = (int)(groups % heads);
+    }
+    __device__ __forceinline__ void move() {
+        row += row_step;
+        head += head_step;
+        if (head >= heads) head -= heads, row++;
+    }
+};
+
+/* Groups of a warp may be past the last head while others are not: all lanes take part. */
+static __device__ __forceinline__ float group_sum(float x, int lanes) {
+    for (int d = lanes / 2; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+/* Both weights as fp32 in shared memory: wq, then wk. */
+static __device__ __forceinline__ void keep_weights(const head_call &n, float *shared) {
+    for (int i = threadIdx.x; i < n.D; i += THREADS) {
+        shared[i] = hy_load_any(n.wq, i, n.wq_type);
+        shared[n.D + i] = hy_load_any(n.wk, i, n.wk_type);
+    }
+    __syncthreads();
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+template <typename T, int pieces>
+static __global__ void __launch_bounds__(THREADS, BLOCKS) head_norm_rows(head_call n) {
+    constexpr int width = hy_pack<T>::count;
+    extern __shared__ float4 shared[];
+    float *weights = (float *)shared;
+    int lane = threadIdx.x % n.lanes;
+    keep_weights(n, weights);
+    head_walk at(n);
+    for (; __any_sync(0xffffffffu, at.row < n.N); at.move()) {
+        bool is_there = at.row < n.N;
+        int64_t base = (at.row * at.heads + at.head) * n.D;
+        hy_pack<T> x[pieces];
+        float square = 0;
+#pragma unroll
+        for (int p = 0; p < pieces; p++) {
+            int column = (lane + p * n.lanes) * width;
+            float v[width];
+            x[p] = hy_zero_pack<T>();
+            if (is_there && column < n.D) x[p] = hy_load_pack((const T *)n.x + base + column);
+            hy_unpack(x[p], v);
+#pragma unroll
+            for (int j = 0; j < width; j++) square += v[j] * v[j];
+        }
+        float rstd = 1.0f / sqrtf(group_sum(square, n.lanes) / (float)n.D + n.eps);
+        bool is_value = at.head >= n.H + n.K;
+        const float *w = weights + (at.head < n.H ? 0 : n.D);
+#pragma unroll
+        for (int p = 0; p < pieces; p++) {
+            int column = (lane + p * n.lanes) * width;
+            float v[width];
+            if (!is_there || column >= n.D) break;
+            hy_unpack(x[p], v);
+#pragma unroll
+            for (int j = 0; j < width; j++) v[j] = is_value ? v[j] : v[j] * rstd * w[column + j];
+            hy_store_pack((T *)n.to + base + column, hy_packed<T>(v));
+        }
+        if (lane == 0 && is_there && !is_value) n.rstd[at.row * (n.H + n.K) + at.head] = rstd;
+    }
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* A lane's columns of dwq and dwk. */
+template <int pieces, int width> struct own_sums { float q[pieces][width], k[pieces][width]; };
+
+/* All groups of a block put their sums side by side; each column is then added up in order. */
+template <int pieces, int width>
+static __device__ __forceinline__ void
+write_sums(const head_call &n, const own_sums<pieces, width> &own, float *shared) {
+    int lane = threadIdx.x % n.lanes, groups = THREADS / n.lanes;
+    float *mine = shared + threadIdx.x / n.lanes * 2 * n.D;
+    __syncthreads();
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+        int column = (lane + p * n.lanes) * width;
+        if (column >= n.D) break;
+#pragma unroll
+        for (int j = 0; j < width; j++) {
+            mine[column + j] = own.q[p][j];
+            mine[n.D + column + j] = own.k[p][j];
+        }
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < 2 * n.D; c += THREADS) {
+        float sum = 0;
+        for (int g = 0; g < groups; g++) sum += shared[g * 2 * n.D + c];
+        n.partial[(int64_t)blockIdx.x * 2 * n.D + c] = sum;
+    }
+}
+
+/* dx = rstd (g - xhat mean(g xhat)), g = dy w; dy xhat is added to the sums of the head's kind. */
+template <typename T, int pieces>
+static __global__ void __launch_bounds__(THREADS, BLOCKS / pieces) head_norm_bwd_rows(head_call n) {
+    constexpr int width = hy_pack<T>::count;
+    extern __shared__ float4 shared[];
+    float *weights = (float *)shared;
+    int lane = threadIdx.x % n.lanes;
+    own_sums<pieces, width> own = {};
+    keep_weights(n, weights);
+    head_walk at(n);
+    for (; __any_sync(0xffffffffu, at.row < n.N); at.move()) {
+        bool is_there = at.row < n.N, is_query = at.head < n.H, is_value = at.head >= n.H + n.K;
+        int64_t base = (at.row * at.heads + at.head) * n.D;
+        const float *w = weights + (is_query ? 0 : n.D);
+        float rstd = is_there && !is_value ? n.rstd[at.row * (n.H + n.K) + at.head] : 0.0f;
+        hy_pack<T> dy[pieces], x[pieces];
+        float sum = 0;
+#pragma unroll
+        for (int p = 0; p < pieces; p++) {
+            int column = (lane + p * n.lanes) * width;
+            dy[p] = x[p] = hy_zero_pack<T>();
+            if (!is_there || column >= n.D) continue;
+            dy[p] = hy_load_pack((const T *)n.from + base + column);
+            if (!is_value) x[p] = hy_load_pack((const T *)n.x + base + column);
+        }
+#pragma unroll
+        for (int p = 0; p < pieces; p++) {
+            int column = (lane + p * n.lanes) * width;
+            float d[width], v[width];
+            if (column >= n.D) break;
+            hy_unpack(dy[p], d);
+            hy_unpack(x[p], v);
+#pragma unroll
+            for (int j = 0; j < width; j++) {
+                float product = is_value ? 0.0f : d[j] * (v[j] * rstd);
+                sum += product * w[column + j];
+                own.q[p][j] += is_query ? product : 0.0f;
+                own.k[p][j] += is_query ? 0.0f : product;
+            }
+        }
+        float mean = group_sum(sum, n.lanes) / (float)n.D;
+#pragma unroll
+        for (int p = 0; p < pieces; p++) {
+            int column = (lane + p * n.lanes) * width;
+            float d[width], v[width];
+            if (!is_there || column >= n.D) break;
+            hy_unpack(dy[p], d);
+            hy_unpack(x[p], v);
+#pragma unroll
+            for (int j = 0; j < width; j++) {
+                float dx = rstd * (d[j] * w[column + j] - v[j] * rstd * mean);
+                d[j] = is_value ? d[j] : dx;
+            }
+            hy_store_pack((T *)n.to + base + column, hy_packed<T>(d));
+        }
+    }
+    if (n.partial) write_sums(n, own, weights);
+}
+
+/* ---- any heads ------------------------------------------------------------------------------- */
+
+/* A warp per head, one element a lane at a time. */
+static __global__ void __launch_bounds__(THREADS) head_norm_any(head_call n, bool is_bwd) {
+    int64_t index = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32, heads = n.H + 2 * n.K;
+    int64_t row = index / heads, base = index * n.D;
+    int head = (int)(index % heads), lane = threadIdx.x % 32;
+    const void *w = head < n.H ? n.wq : n.wk;
+    hy_dtype w_type = head < n.H ? n.wq_type : n.wk_type;
+    if (row >= n.N) return;
+    float *rstd_at = n.rstd + row * (n.H + n.K) + head, rstd = 0, mean = 0, sum = 0;
+    bool is_value = head >= n.H + n.K;
+    if (is_bwd && !is_value) rstd = *rstd_at;
+    for (int i = lane; i < n.D && !is_value; i += 32) {
+        float x = hy_load_any(n.x, base + i, n.x_type),
+              d = hy_load_any(n.from, base + i, n.from_type);
+        sum += is_bwd ? d * hy_load_any(w, i, w_type) * (x * rstd) : x * x;
+    }
+    sum = hy_warp_sum(sum) / (float)n.D;
+    if (is_bwd)
+        mean = sum;
+    else
+        rstd = 1.0f / sqrtf(sum + n.eps);
+    for (int i = lane; i < n.D; i += 32) {
+        float d = hy_load_any(n.from, base + i, n.from_type);
+        if (!is_value) {
+            float xhat = hy_load_any(n.x, base + i, n.x_type) * rstd,
+                  weight = hy_load_any(w, i, w_type);
+            d = is_bwd ? rstd * (d * weight - xhat * mean) : xhat * weight;
+        }
+        hy_store_any(n.to, base + i, n.to_type, d);
+    }
+    if (!is_bwd && !is_value && lane == 0) *rstd_at = rstd;
+}
+
+static void launch_any(const hy_cuda_run *run, const head_call &n, bool is_bwd) {
+    int64_t heads = n.N * (n.H + 2 * n.K);
+    unsigned blocks = (unsigned)hy_ceil_div(heads, THREADS / 32);
+    head_norm_any<<<blocks, THREADS, 0, run->stream>>>(n, is_bwd);
+}
+
+/* Columns of dy xhat over the heads of one kind: `count` of them from head `first` on. */
+struct head_source {
+    static constexpr int width = 1;
+    typedef float piece;
+    head_call n;
+    int first, count;
+
+    __device__ __forceinline__ piece fetch(int64_t line, int64_t column) const {
+        int64_t row = line / count, head = first + line % count;
+        int64_t at = (row * (n.H + 2 * n.K) + head) * n.D + column;
+        return hy_load_any(n.from, at, n.from_type) *
+               (hy_load_any(n.x, at, n.x_type) * n.rstd[row * (n.H + n.K) + head]);
+    }
+    __device__ __forceinline__ void add(piece p, float *sum) const { sum[0] += p; }
+};
+
+/* The sums come first: dqkv may take the place of dout. */
+static hy_status head_norm_bwd_loose(const hy_cuda_run *run, const head_call &n) {
+    const hy_tensor *dwq = &run->call->t[6], *dwk = &run->call->t[7];
+    if (hy_has(dwq)) hy_column_sums(run, head_source{n, 0, n.H}, n.N * n.H, dwq, n.partial);
+    if (hy_has(dwk)) hy_column_sums(run, head_source{n, n.H, n.K}, n.N * n.K, dwk, n.partial);
+    launch_any(run, n, true);
+    return hy_cuda_launched(run);
+}
+
+/* ---- the ops --------------------------------------------------------------------------------- */
+
+/* Packs of a head; a group is the next power of two of lanes, a warp at most, with two packs a
+ * lane at most. */
+static int64_t head_packs(const head_call &n) { return n.D / (n.x_type == HY_F32 ? 4 : 8); }
+static bool fits_group(const head_call &n) { return head_packs(n) <= 64; }
+
+static int group_lanes(const head_call &n) {
+    int lanes = 1;
+    while (lanes < head_packs(n) && lanes < 32) lanes *= 2;
+    return lanes;
+}
+
+static int64_t block_count(const hy_cuda *cuda, const head_call &n) {
+    int64_t groups = n.N * (n.H + 2 * n.K), most = (int64_t)cuda->card.multiprocessors * BLOCKS;
+    int64_t wanted = hy_ceil_div(groups, THREADS / group_lanes(n));
+    return wanted < most ? wanted : most;
+}
+
+hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
+    const hy_tensor *qkv = &run->call->t[0], *out = &run->call->t[3];
+    head_call n = head_call_of(run->call, false);
+    if (!fits_group(n) || !hy_fit_packs(n.D, {qkv, out})) {
+        launch_any(run, n, false);
+        return hy_cuda_launched(run);
+    }
+    n.lanes = group_lanes(n);
+    unsigned blocks = (unsigned)block_count(run->cuda, n);
+    size_t bytes = 2 * (size_t)n.D * sizeof(float);
+    hy_by_type(n.x_type, [&](auto zero) {
+        using T = decltype(zero);
+        if (head_packs(n) <= 32)
+            head_norm_rows<T, 1><<<blocks, THREADS, bytes, run->stream>>>(n);
+        else
+            head_norm_rows<T, 2><<<blocks, THREADS, bytes, run->stream>>>(n);
+    });
+    return hy_cuda_launched(run);
+}
+
+/* Room for either way: which one is taken depends on the tensors' addresses too. */
+size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    head_call n = head_call_of(call, true);
+    if (!hy_has(&call->t[6]) && !hy_has(&call->t[7])) return 0;
+    size_t packed = (size_t)(block_count(cuda, n) * 2 * n.D) * sizeof(float);
+    size_t single = hy_column_bytes(cuda, n.N * n.H, n.D, 1);
+    return packed > single ? packed : single;
+}
+
+hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
+    const hy_tensor *t = run->call->t;
+    head_call n = head_call_of(run->call, true);
+    if (!hy_has(&t[6]) && !hy_has(&t[7])) n.partial = NULL;
+    if (!fits_group(n) || !hy_fit_packs(n.D, {&t[1], &t[0], &t[5]})) {
+        return head_norm_bwd_loose(run, n);
+    }
+    n.lanes = group_lanes(n);
+    unsigned blocks = (unsigned)block_count(run->cuda, n);
+    size_t bytes = (size_t)(THREADS / n.lanes) * 2 * (size_t)n.D * sizeof(float);
+    hy_by_type(n.x_type, [&](auto zero) {
+        using T = decltype(zero);
+        if (head_packs(n) <= 32) {
+            head_norm_bwd_rows<T, 1><<<blocks, THREADS, bytes, run->stream>>>(n);
+        } else {
+            head_norm_bwd_rows<T, 2><<<blocks, THREADS, bytes, run->stream>>>(n);
+        }
+    });
+    if (!n.partial) return hy_cuda_launched(run);
+    hy_fold fold = {};
+    fold.partial = n.partial;
+    fold.blocks = blocks;
+    fold.stride = 2 * n.D;
+    fold.target[0] = hy_fold_into(&t[6], 0);
+    fold.target[1] = hy_fold_into(&t[7], n.D);
+    fold.accumulate = run->call->attr.accumulate;
+    hy_fold_columns(fold, run->stream);
+    return hy_cuda_launched(run);
+}

@@ -1,0 +1,183 @@
+/* matmul.cu: the op itself: d = alpha op(a) op(b) + c + bias, with gelu where it is fused.
+ *
+ * Each call finds its plan, from prepare or by its key. A call without a plan gets the library's first
+ * guess; prepare times algorithms when tuning is on. What prepare sees are pointers "somewhere": a call
+ * that comes with pointers less aligned, or with less workspace than its plan needs, gets a plan of its
+ * own, so every shape runs. a and b share one type, and d has it too or is fp32. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/matmul.cuh"
+
+/* ---- what is served --------------------------------------------------------------------------------- */
+
+static const char *dtype_name(hy_dtype dtype) {
+    return dtype == HY_F32 ? "fp32" : dtype == HY_BF16 ? "bf16" : dtype == HY_F16 ? "fp16" : "?";
+}
+
+static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int position) {
+    const hy_tensor *t = &call->t[position], *d = &call->t[MATMUL_D];
+    if (!hy_has(t) || t->dtype == d->dtype) return HY_OK;
+    return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: %s is %s, expected %s like d",
+                        cuda->host.tensor_name(HY_OP_MATMUL, position), dtype_name(t->dtype),
+                        dtype_name(d->dtype));
+}
+
+static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    hy_dtype in = t[MATMUL_A].dtype, out = t[MATMUL_D].dtype;
+    if (t[MATMUL_B].dtype != in) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: a is %s and b is %s, expected one type",
+                            dtype_name(in), dtype_name(t[MATMUL_B].dtype));
+    }
+    if (out != in && out != HY_F32) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: d is %s, expected %s like a, or fp32",
+                            dtype_name(out), dtype_name(in));
+    }
+    HY_CUDA_TRY(check_like_d(cuda, call, MATMUL_C));
+    HY_CUDA_TRY(check_like_d(cuda, call, MATMUL_ACT));
+    return check_like_d(cuda, call, MATMUL_PRE);
+}
+
+/* gelu is fused only where the library does it; the caller has ops of their own for the rest. */
+static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
+    hy_matmul_plan *plan;
+    if (key->gelu == HY_GELU_NONE) return HY_OK;
+    if (key->in == HY_F32 || key->out == HY_F32) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: gelu is fused into bf16 and fp16 products, not into %s -> %s",
+                            dtype_name(key->in), dtype_name(key->out));
+    }
+    HY_CUDA_TRY(hy_matmul_plan_find(cuda, key, &plan));
+    if (!plan->is_plain) return HY_OK;
+    return hy_cuda_fail(
+        cuda, HY_ERR_INPUT,
+        "matmul: cuBLASLt cannot fuse gelu into %lld x %lld x %lld in %s (rows of a "
+        "multiple of 8 are needed)",
+        (long long)key->M, (long long)key->N, (long long)key->K, dtype_name(key->in));
+}
+
+hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *call) {
+    HY_CUDA_TRY(check_types(cuda, call));
+    hy_matmul_key key = hy_matmul_key_of(cuda, call);
+    return check_gelu(cuda, &key);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------- */
+
+/* Card and library version in one word: what an algorithm is valid for. */
+static hy_status name_scope(hy_cuda *cuda, char *out, size_t size) {
+    cudaDeviceProp card;
+    HY_CUDA_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&card, cuda->card.device),
+                              "asking for the card's name"));
+    snprintf(out, size, "%.56s/sm_%d/%d/cublasLt-%zu", card.name, cuda->card.capability,
+             cuda->card.multiprocessors, cublasLtGetVersion());
+    for (char *c = out; *c; c++) {
+        if (*c == ' ' || *c == '\t') *c = '_';
+    }
+    return HY_OK;
+}
+
+hy_status hy_cuda_matmul_init(hy_cuda *cuda) {
+    hy_matmul_plans *plans = (hy_matmul_plans *)calloc(1, sizeof *plans);
+    if (!plans) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the list of plans");
+    cuda->plans = plans;
+    hy_status status =
+        hy_matmul_check(cuda, cublasLtCreate(&plans->handle), "starting the library");
+    if (status == HY_OK) status = name_scope(cuda, plans->scope, sizeof plans->scope);
+    if (status != HY_OK) {
+        hy_cuda_matmul_fini(cuda);
+        return status;
+    }
+    size_t version = cublasLtGetVersion();
+    snprintf(plans->library, sizeof plans->library, "cuBLASLt %zu.%zu.%zu", version / 10000,
+             version / 100 % 100, version % 100);
+    hy_matmul_cache_read(cuda);
+    return HY_OK;
+}
+
+void hy_cuda_matmul_fini(hy_cuda *cuda) {
+    hy_matmul_plans *plans = cuda->plans;
+    if (!plans) return;
+    hy_matmul_cache_write(cuda);
+    hy_matmul_cache_free(cuda);
+    for (int i = 0; i < plans->count; i++) free(plans->items[i]);
+    free(plans->items);
+    if (plans->handle) cublasLtDestroy(plans->handle);
+    free(plans);
+    cuda->plans = NULL;
+}
+
+const char *hy_cuda_matmul_library(const hy_cuda *cuda) { return cuda->plans->library; }
+
+void hy_cuda_matmul_settle(hy_cuda *cuda) { hy_matmul_cache_write(cuda); }
+
+/* ---- planning ---------------------------------------------------------------------------------------- */
+
+hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
+    hy_matmul_plan *plan;
+    hy_matmul_key key = hy_matmul_key_of(cuda, call);
+    HY_CUDA_TRY(check_types(cuda, call));
+    HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
+    bool is_better_known = plan->level >= (hy_matmul_level)cuda->options.tune;
+    if (!plan->is_prepared && !plan->is_plain && !is_better_known) {
+        HY_CUDA_TRY(hy_matmul_tune(cuda, plan, cuda->options.tune));
+        hy_matmul_cache_add(cuda, plan);
+    }
+    plan->is_prepared = true;
+    call->plan = plan;
+    return HY_OK;
+}
+
+/* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for. A call
+ * with a plan for another shape (a short last chunk) makes do with what it brings. */
+size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    const hy_matmul_plan *given = (const hy_matmul_plan *)call->plan;
+    hy_matmul_key key = hy_matmul_key_of(cuda, call);
+    if (given) return hy_matmul_key_equal(&given->key, &key) ? hy_matmul_plan_bytes(given) : 0;
+    for (int i = 0; i < cuda->plans->count; i++) {
+        const hy_matmul_plan *plan = cuda->plans->items[i];
+        if (plan->is_prepared && hy_matmul_key_equal(&plan->key, &key)) {
+            return hy_matmul_plan_bytes(plan);
+        }
+    }
+    size_t bias_bytes = key.has_bias ? (size_t)(key.N * 4 + 255) / 256 * 256 : 0;
+    return hy_matmul_most_bytes(cuda) + bias_bytes;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------ */
+
+static hy_status find_plan(const hy_cuda_run *run, size_t workspace_bytes, hy_matmul_plan **out) {
+    const hy_cuda *cuda = run->cuda;
+    hy_matmul_key key = hy_matmul_key_of(cuda, run->call);
+    hy_matmul_plan *plan = (hy_matmul_plan *)run->call->plan;
+    if (!plan || !hy_matmul_key_equal(&plan->key, &key)) {
+        HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
+    }
+    if (hy_matmul_plan_bytes(plan) > workspace_bytes) {
+        key.is_lean = true;
+        HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
+    }
+    plan->is_prepared = true;
+    *out = plan;
+    return HY_OK;
+}
+
+hy_status hy_cuda_matmul(const hy_cuda_run *run) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *t = call->t;
+    hy_matmul_plan *plan;
+    hy_matmul_args args = {};
+    HY_CUDA_TRY(check_types(run->cuda, call));
+    args.a = t[MATMUL_A].data, args.b = t[MATMUL_B].data, args.d = t[MATMUL_D].data;
+    args.bias = t[MATMUL_BIAS].data;
+    args.c = call->attr.accumulate ? t[MATMUL_D].data : t[MATMUL_C].data;
+    args.act = t[MATMUL_ACT].data, args.pre = t[MATMUL_PRE].data;
+    args.workspace = call->workspace.data;
+    args.workspace_bytes = args.workspace ? (size_t)hy_tensor_count(&call->workspace) : 0;
+    args.alpha = call->attr.matmul.alpha;
+    args.beta = args.c ? 1.0f : 0.0f;
+    HY_CUDA_TRY(find_plan(run, args.workspace_bytes, &plan));
+    HY_CUDA_TRY(hy_matmul_launch(run->cuda, plan, &args, run->stream));
+    return hy_cuda_launched(run);
+}

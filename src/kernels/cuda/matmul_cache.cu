@@ -1,0 +1,221 @@
+/* matmul_cache.cu: algorithms as text: the cache file and the table that checkpoints carry.
+ *
+ * A header line, then one algorithm a line:
+ *   <card and library> <key of the product> <level> <microseconds> <the algorithm, 128 hex digits>
+ * An algorithm means something only to the card and the version of the library in front of it; lines of
+ * others are kept and not used. A damaged line is passed over. The file is replaced as a whole, after
+ * reading it again so that what another run added stays; a file that is not ours is never touched.
+ * Nothing here fails a run: without a cache, products are timed again. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cuda/matmul.cuh"
+
+#define HEADER "hybrid-train matmul algorithms"
+#define HEADER_LINE HEADER " 1\n"
+enum { HEX = 2 * sizeof(cublasLtMatmulAlgo_t), LINE = 512 };
+
+static const char *const level_names[] = {"guess", "fast", "max", "table"};
+enum { LEVELS = sizeof level_names / sizeof level_names[0] };
+
+/* ---- one line ------------------------------------------------------------------------------------------ */
+
+void hy_matmul_key_text(const hy_matmul_key *key, char *out, size_t size) {
+    static const char *const types[] = {"fp32", "bf16", "fp16"};
+    static const char *const gelu[] = {"", "/gelu", "/gelu-keep", "/gelu-back"};
+    snprintf(out, size, "%lldx%lldx%lld/%c%c/%s-%s%s%s%s%s/%d%s%s", (long long)key->M,
+             (long long)key->N, (long long)key->K, key->trans_a ? 't' : 'n',
+             key->trans_b ? 't' : 'n', types[key->in], types[key->out],
+             key->has_bias ? "/bias-" : "", key->has_bias ? types[key->bias] : "",
+             key->has_c ? "/c" : "", gelu[key->gelu], key->alignment, key->is_tf32 ? "/tf32" : "",
+             key->is_lean ? "/lean" : "");
+}
+
+static int print_entry(const hy_matmul_entry *entry, char *out, size_t size) {
+    char hex[HEX + 1];
+    const unsigned char *bytes = (const unsigned char *)&entry->algorithm;
+    for (int i = 0; i < HEX / 2; i++) snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    return snprintf(out, size, "%s %s %s %.1f %s\n", entry->scope, entry->key,
+                    level_names[entry->level], entry->microseconds, hex);
+}
+
+static bool read_hex(const char *hex, cublasLtMatmulAlgo_t *out) {
+    unsigned char *bytes = (unsigned char *)out;
+    if (strlen(hex) != HEX || strspn(hex, "0123456789abcdef") != HEX) return false;
+    for (int i = 0; i < HEX / 2; i++) {
+        unsigned byte;
+        if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return false;
+        bytes[i] = (unsigned char)byte;
+    }
+    return true;
+}
+
+static bool read_entry(const char *line, hy_matmul_entry *out) {
+    char level[8], hex[HEX + 2];
+    *out = (hy_matmul_entry){};
+    if (sscanf(line, "%95s %95s %7s %f %129s", out->scope, out->key, level, &out->microseconds,
+               hex) != 5) {
+        return false;
+    }
+    int l = 0;
+    while (l < LEVELS && strcmp(level, level_names[l]) != 0) l++;
+    out->level = (hy_matmul_level)l;
+    return l < LEVELS && out->microseconds >= 0 && read_hex(hex, &out->algorithm);
+}
+
+/* ---- lists --------------------------------------------------------------------------------------------- */
+
+static hy_matmul_entry *look_up(const hy_matmul_entries *entries, const char *scope,
+                                const char *key) {
+    for (int i = 0; i < entries->count; i++) {
+        hy_matmul_entry *entry = &entries->items[i];
+        if (strcmp(entry->key, key) == 0 && strcmp(entry->scope, scope) == 0) return entry;
+    }
+    return NULL;
+}
+
+/* Adds an entry, or puts it in the place of one that counts no more. False: no memory. */
+static bool put(hy_matmul_entries *entries, const hy_matmul_entry *entry) {
+    hy_matmul_entry *old = look_up(entries, entry->scope, entry->key);
+    if (old) {
+        if (entry->level >= old->level) *old = *entry;
+        return true;
+    }
+    if (entries->count == entries->capacity) {
+        int capacity = entries->capacity ? 2 * entries->capacity : 32;
+        void *items = realloc(entries->items, (size_t)capacity * sizeof *entries->items);
+        if (!items) return false;
+        entries->items = (hy_matmul_entry *)items;
+        entries->capacity = capacity;
+    }
+    entries->items[entries->count++] = *entry;
+    return true;
+}
+
+static void clear(hy_matmul_entries *entries) {
+    free(entries->items);
+    *entries = (hy_matmul_entries){};
+}
+
+static hy_matmul_entry entry_of(const hy_cuda *cuda, const hy_matmul_plan *plan) {
+    hy_matmul_entry entry = {};
+    snprintf(entry.scope, sizeof entry.scope, "%s", cuda->plans->scope);
+    hy_matmul_key_text(&plan->key, entry.key, sizeof entry.key);
+    entry.level = plan->level;
+    entry.microseconds = plan->microseconds;
+    entry.algorithm = plan->algorithm;
+    return entry;
+}
+
+const hy_matmul_entry *hy_matmul_recall(const hy_cuda *cuda, const hy_matmul_key *key) {
+    const hy_matmul_plans *plans = cuda->plans;
+    char text[96];
+    hy_matmul_key_text(key, text, sizeof text);
+    const hy_matmul_entry *entry = look_up(&plans->table, plans->scope, text);
+    if (entry) return entry;
+    entry = look_up(&plans->cache, plans->scope, text);
+    return entry && entry->level >= (hy_matmul_level)cuda->options.tune ? entry : NULL;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+/* Reads all entries. False: there is something at this path that is not ours. */
+static bool read_file(const char *path, hy_matmul_entries *out) {
+    char line[LINE];
+    FILE *file = fopen(path, "r");
+    if (!file) return true;
+    bool is_ours = !fgets(line, sizeof line, file) || strncmp(line, HEADER, strlen(HEADER)) == 0;
+    bool is_version = is_ours && strcmp(line, HEADER_LINE) == 0;
+    while (is_version && fgets(line, sizeof line, file)) {
+        hy_matmul_entry entry;
+        bool is_timed = read_entry(line, &entry) &&
+                        (entry.level == HY_LEVEL_FAST || entry.level == HY_LEVEL_MAX);
+        if (is_timed && !put(out, &entry)) break;
+    }
+    fclose(file);
+    return is_ours;
+}
+
+static bool write_file(const char *path, const hy_matmul_entries *entries) {
+    char line[LINE];
+    FILE *file = fopen(path, "w");
+    if (!file) return false;
+    bool is_good = fputs(HEADER_LINE, file) >= 0;
+    for (int i = 0; i < entries->count && is_good; i++) {
+        print_entry(&entries->items[i], line, sizeof line);
+        is_good = fputs(line, file) >= 0;
+    }
+    return fclose(file) == 0 && is_good;
+}
+
+static bool has_file(const hy_cuda *cuda) { return cuda->options.cache && cuda->options.cache[0]; }
+
+void hy_matmul_cache_read(hy_cuda *cuda) {
+    if (has_file(cuda)) read_file(cuda->options.cache, &cuda->plans->cache);
+}
+
+void hy_matmul_cache_write(hy_cuda *cuda) {
+    hy_matmul_plans *plans = cuda->plans;
+    const char *path = cuda->options.cache;
+    hy_matmul_entries merged = {};
+    char temporary[4096];
+    if (!plans || !has_file(cuda) || !plans->is_cache_old) return;
+    plans->is_cache_old = false;
+    int length = snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
+    bool is_good = length < (int)sizeof temporary && read_file(path, &merged);
+    for (int i = 0; i < plans->cache.count && is_good; i++) {
+        is_good = put(&merged, &plans->cache.items[i]);
+    }
+    if (is_good && (!write_file(temporary, &merged) || rename(temporary, path) != 0)) {
+        remove(temporary);
+    }
+    clear(&merged);
+}
+
+void hy_matmul_cache_add(hy_cuda *cuda, const hy_matmul_plan *plan) {
+    bool is_timed = plan->level == HY_LEVEL_FAST || plan->level == HY_LEVEL_MAX;
+    if (!has_file(cuda) || !is_timed) return;
+    hy_matmul_entry entry = entry_of(cuda, plan);
+    if (put(&cuda->plans->cache, &entry)) cuda->plans->is_cache_old = true;
+}
+
+void hy_matmul_cache_free(hy_cuda *cuda) {
+    clear(&cuda->plans->cache);
+    clear(&cuda->plans->table);
+}
+
+/* ---- the table of a checkpoint --------------------------------------------------------------------------- */
+
+hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text) {
+    const hy_matmul_plans *plans = cuda->plans;
+    size_t size = (size_t)plans->count * LINE + 1, used = 0;
+    *text = (char *)malloc(size);
+    if (!*text) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the table");
+    (*text)[0] = 0;
+    for (int i = 0; i < plans->count; i++) {
+        const hy_matmul_plan *plan = plans->items[i];
+        if (plan->is_plain || !plan->is_prepared) continue;
+        hy_matmul_entry entry = entry_of(cuda, plan);
+        used += (size_t)print_entry(&entry, *text + used, size - used);
+    }
+    return HY_OK;
+}
+
+hy_status hy_cuda_matmul_load_table(hy_cuda *cuda, const char *text) {
+    hy_matmul_plans *plans = cuda->plans;
+    for (const char *line = text; line && *line;) {
+        hy_matmul_entry entry;
+        const char *end = strchr(line, '\n');
+        char buffer[LINE];
+        size_t length = end ? (size_t)(end - line) : strlen(line);
+        snprintf(buffer, sizeof buffer, "%.*s", (int)(length < LINE ? length : LINE - 1), line);
+        line = end ? end + 1 : NULL;
+        if (!read_entry(buffer, &entry) || strcmp(entry.scope, plans->scope) != 0) continue;
+        entry.level = HY_LEVEL_TABLE;
+        if (!put(&plans->table, &entry)) {
+            return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the table");
+        }
+    }
+    return HY_OK;
+}

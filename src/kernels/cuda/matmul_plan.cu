@@ -1,0 +1,313 @@
+/* matmul_plan.cu: plans of the matrix product: key, descriptors of cuBLASLt, algorithm, launch.
+ *
+ * The library thinks in columns. A row-major (rows, cols) is a column-major (cols, rows), so d = op(a)
+ * op(b) is asked for as d' = op(b)' op(a)': b goes left, a goes right, and the bias along N runs along
+ * the columns of the result, as the library wants it. Alpha and beta are given at launch, so one plan
+ * serves overwriting and accumulating.
+ *
+ * Bits: a run of one algorithm with a workspace of its own always sums in one order. Split-K
+ * algorithms may reduce in fp32 only: "in place" and, for 16-bit results, "output type" round each
+ * partial sum to the type of d. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/matmul.cuh"
+
+enum { ALIGNMENT = 16 }; /* bytes; what vector loads and TMA need, more never helps */
+
+hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char *what) {
+    if (status == CUBLAS_STATUS_SUCCESS) return HY_OK;
+    hy_status as = status == CUBLAS_STATUS_ALLOC_FAILED ? HY_ERR_MEMORY : HY_ERR_DEVICE;
+    return hy_cuda_fail(cuda, as, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
+}
+
+/* ---- keys ------------------------------------------------------------------------------------------ */
+
+static int alignment_of(const hy_op_call *call) {
+    uintptr_t bits = ALIGNMENT;
+    for (int i = 0; i <= MATMUL_PRE; i++) bits |= (uintptr_t)call->t[i].data;
+    return (int)(bits & (~bits + 1)); /* the lowest bit set */
+}
+
+hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    hy_matmul_key key = {};
+    key.M = hy_height(&t[MATMUL_D]), key.N = hy_width(&t[MATMUL_D]);
+    key.trans_a = call->attr.matmul.trans_a, key.trans_b = call->attr.matmul.trans_b;
+    key.K = key.trans_a ? hy_height(&t[MATMUL_A]) : hy_width(&t[MATMUL_A]);
+    key.in = t[MATMUL_A].dtype, key.out = t[MATMUL_D].dtype;
+    key.has_bias = hy_has(&t[MATMUL_BIAS]), key.has_c = hy_has(&t[MATMUL_C]);
+    key.bias = key.has_bias ? t[MATMUL_BIAS].dtype : key.out;
+    key.gelu = hy_has(&t[MATMUL_ACT])      ? HY_GELU_KEEP
+               : hy_has(&t[MATMUL_PRE])    ? HY_GELU_BACK
+               : call->attr.matmul.is_gelu ? HY_GELU_ONLY
+                                           : HY_GELU_NONE;
+    key.alignment = alignment_of(call);
+    key.is_tf32 = key.in == HY_F32 && cuda->options.allow_tf32;
+    return key;
+}
+
+bool hy_matmul_key_equal(const hy_matmul_key *a, const hy_matmul_key *b) {
+    return a->M == b->M && a->N == b->N && a->K == b->K && a->trans_a == b->trans_a &&
+           a->trans_b == b->trans_b && a->in == b->in && a->out == b->out &&
+           a->has_bias == b->has_bias && a->has_c == b->has_c && a->bias == b->bias &&
+           a->gelu == b->gelu && a->alignment == b->alignment && a->is_tf32 == b->is_tf32 &&
+           a->is_lean == b->is_lean;
+}
+
+/* ---- descriptors ------------------------------------------------------------------------------------- */
+
+static cudaDataType_t cuda_type(hy_dtype dtype) {
+    return dtype == HY_F32 ? CUDA_R_32F : dtype == HY_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static bool has_aux(const hy_matmul_key *key) {
+    return key->gelu == HY_GELU_KEEP || key->gelu == HY_GELU_BACK;
+}
+
+static cublasLtEpilogue_t epilogue_of(const hy_matmul_key *key) {
+    switch (key->gelu) {
+    case HY_GELU_ONLY: return key->has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case HY_GELU_KEEP:
+        return key->has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case HY_GELU_BACK: return CUBLASLT_EPILOGUE_DGELU;
+    default: return key->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    }
+}
+
+template <typename T>
+static cublasStatus_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                          T value) {
+    return cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value);
+}
+
+static hy_status describe_operation(const hy_cuda *cuda, hy_matmul_plan *plan) {
+    const hy_matmul_key *key = &plan->key;
+    /* Only where it lies matters to the search of algorithms; launch puts the real one in. */
+    const void *somewhere = (const void *)(uintptr_t)256;
+    cublasLtMatmulDesc_t operation = &plan->operation;
+    cublasStatus_t s = cublasLtMatmulDescInit(
+        operation, key->is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasOperation_t left = key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t right = key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_TRANSA, left);
+    if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_TRANSB, right);
+    if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key));
+    if (!s && key->has_bias) {
+        s = set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)cuda_type(key->out));
+        if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, somewhere);
+    }
+    if (!s && has_aux(key)) {
+        s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)key->N);
+        if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, somewhere);
+    }
+    return hy_matmul_check(cuda, s, "describing a product");
+}
+
+static hy_status describe_matrix(const hy_cuda *cuda, cublasLtMatrixLayoutOpaque_t *out,
+                                 hy_dtype dtype, int64_t rows, int64_t cols) {
+    return hy_matmul_check(
+        cuda, cublasLtMatrixLayoutInit(out, cuda_type(dtype), (uint64_t)cols, (uint64_t)rows, cols),
+        "describing a matrix");
+}
+
+static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
+    const hy_matmul_key *k = &plan->key;
+    HY_CUDA_TRY(describe_operation(cuda, plan));
+    HY_CUDA_TRY(describe_matrix(cuda, &plan->left, k->in, k->trans_b ? k->N : k->K,
+                                k->trans_b ? k->K : k->N));
+    HY_CUDA_TRY(describe_matrix(cuda, &plan->right, k->in, k->trans_a ? k->K : k->M,
+                                k->trans_a ? k->M : k->K));
+    return describe_matrix(cuda, &plan->result, k->out, k->M, k->N);
+}
+
+/* ---- algorithms ---------------------------------------------------------------------------------------- */
+
+/* Hopper's and later kernels use it for split-K of long sums; earlier ones want little. */
+size_t hy_matmul_most_bytes(const hy_cuda *cuda) {
+    return cuda->card.capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20;
+}
+
+static uint32_t reductions_of(const hy_matmul_key *key) {
+    uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    return key->out == HY_F32 ? in_fp32 | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE : in_fp32;
+}
+
+/* The preference filters already; an algorithm from a file has passed no filter. */
+static bool is_allowed(const hy_matmul_key *key, const cublasLtMatmulAlgo_t *algorithm) {
+    uint32_t reduction = 0;
+    size_t written;
+    if (cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                             &reduction, sizeof reduction, &written)) {
+        return false;
+    }
+    if (reduction & ~reductions_of(key)) return false;
+    if (!key->has_c) return true;
+    int32_t takes_other_c = 1;
+    cublasLtMatmulAlgoCapGetAttribute(algorithm, CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT,
+                                      &takes_other_c, sizeof takes_other_c, &written);
+    return takes_other_c;
+}
+
+template <typename T>
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
+                             cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+    return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
+}
+
+static cublasStatus_t state_preference(const hy_cuda *cuda, const hy_matmul_key *key,
+                                       cublasLtMatmulPreference_t preference) {
+    uint32_t alignment = (uint32_t)key->alignment;
+    uint64_t bytes = key->is_lean ? 0 : hy_matmul_most_bytes(cuda);
+    cublasStatus_t s = cublasLtMatmulPreferenceInit(preference);
+    if (!s) s = prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes);
+    if (!s) s = prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions_of(key));
+    if (!s) s = prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+    if (!s) s = prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+    if (!s) s = prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
+    if (!s) s = prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
+    return s;
+}
+
+int hy_matmul_guess(const hy_cuda *cuda, const hy_matmul_plan *plan,
+                    cublasLtMatmulHeuristicResult_t *out, int most) {
+    hy_matmul_plan p = *plan; /* the library takes its descriptors without const */
+    cublasLtMatmulPreferenceOpaque_t preference;
+    int found = 0, kept = 0;
+    if (state_preference(cuda, &p.key, &preference) ||
+        cublasLtMatmulAlgoGetHeuristic(cuda->plans->handle, &p.operation, &p.left, &p.right,
+                                       &p.result, &p.result, &preference, most, out, &found)) {
+        return 0;
+    }
+    for (int i = 0; i < found; i++) {
+        if (out[i].state == CUBLAS_STATUS_SUCCESS && is_allowed(&p.key, &out[i].algo)) {
+            out[kept++] = out[i];
+        }
+    }
+    return kept;
+}
+
+/* An algorithm that was kept as text: is it one, and does it fit? */
+static bool take_recalled(const hy_cuda *cuda, hy_matmul_plan *plan) {
+    const hy_matmul_entry *entry = hy_matmul_recall(cuda, &plan->key);
+    cublasLtMatmulHeuristicResult_t result;
+    if (!entry) return false;
+    if (cublasLtMatmulAlgoCheck(cuda->plans->handle, &plan->operation, &plan->left, &plan->right,
+                                &plan->result, &plan->result, &entry->algorithm, &result)) {
+        return false;
+    }
+    if (!is_allowed(&plan->key, &entry->algorithm) ||
+        result.workspaceSize > (plan->key.is_lean ? 0 : hy_matmul_most_bytes(cuda))) {
+        return false;
+    }
+    plan->algorithm = entry->algorithm;
+    plan->algorithm_bytes = result.workspaceSize;
+    plan->level = entry->level;
+    plan->microseconds = entry->microseconds;
+    return true;
+}
+
+/* The library wants a bias of d's type and aligned; any other is first copied into workspace. */
+static size_t bias_bytes_of(const hy_matmul_key *key) {
+    if (!key->has_bias || (key->bias == key->out && key->alignment == ALIGNMENT)) return 0;
+    return ((size_t)key->N * hy_matmul_element(key->out) + 255) / 256 * 256;
+}
+
+/* What goes to our own product without asking: the library's gelu wants aligned rows beside the
+ * result, and a bias that needs workspace has none in a lean plan. */
+static bool is_beyond_library(const hy_matmul_plan *plan) {
+    const hy_matmul_key *key = &plan->key;
+    if (has_aux(key) && (key->N % 8 != 0 || key->alignment < ALIGNMENT)) return true;
+    return key->is_lean && plan->bias_bytes > 0;
+}
+
+hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan *plan) {
+    cublasLtMatmulHeuristicResult_t guess;
+    memset(plan, 0, sizeof *plan);
+    plan->key = *key;
+    plan->bias_bytes = bias_bytes_of(key);
+    plan->is_plain = is_beyond_library(plan);
+    if (!plan->is_plain) HY_CUDA_TRY(describe(cuda, plan));
+    if (!plan->is_plain && !take_recalled(cuda, plan)) {
+        plan->is_plain = hy_matmul_guess(cuda, plan, &guess, 1) == 0;
+        if (!plan->is_plain) {
+            plan->algorithm = guess.algo;
+            plan->algorithm_bytes = guess.workspaceSize;
+        }
+    }
+    if (plan->is_plain) plan->bias_bytes = 0;
+    return HY_OK;
+}
+
+size_t hy_matmul_plan_bytes(const hy_matmul_plan *plan) {
+    return plan->bias_bytes + plan->algorithm_bytes;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------- */
+
+static hy_status make_room(const hy_cuda *cuda, hy_matmul_plans *plans) {
+    if (plans->count < plans->capacity) return HY_OK;
+    int capacity = plans->capacity ? 2 * plans->capacity : 32;
+    void *items = realloc(plans->items, (size_t)capacity * sizeof *plans->items);
+    if (!items)
+        return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for %d plans", capacity);
+    plans->items = (hy_matmul_plan **)items;
+    plans->capacity = capacity;
+    return HY_OK;
+}
+
+hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan **out) {
+    hy_matmul_plans *plans = cuda->plans;
+    for (int i = 0; i < plans->count; i++) {
+        if (hy_matmul_key_equal(&plans->items[i]->key, key)) {
+            *out = plans->items[i];
+            return HY_OK;
+        }
+    }
+    HY_CUDA_TRY(make_room(cuda, plans));
+    hy_matmul_plan *plan = (hy_matmul_plan *)malloc(sizeof *plan);
+    if (!plan) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for a plan");
+    hy_status status = hy_matmul_plan_make(cuda, key, plan);
+    if (status != HY_OK) {
+        free(plan);
+        return status;
+    }
+    plans->items[plans->count++] = plan;
+    *out = plan;
+    return HY_OK;
+}
+
+/* ---- launch --------------------------------------------------------------------------------------------- */
+
+/* With act, the library's result is act, and what went into it is the auxiliary output: d. */
+hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
+                           const hy_matmul_args *args, cudaStream_t stream) {
+    const hy_matmul_key *key = &plan->key;
+    if (plan->is_plain) {
+        hy_matmul_plain(key, args, stream);
+        return HY_OK;
+    }
+    hy_matmul_plan p = *plan; /* a copy of the descriptors, to put pointers into */
+    char *workspace = (char *)args->workspace;
+    const void *bias = args->bias;
+    if (plan->bias_bytes > 0) {
+        hy_matmul_convert_bias(bias, key->bias, workspace, key->out, key->N, stream);
+        bias = workspace;
+        workspace += plan->bias_bytes;
+    }
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    if (bias) s = set(&p.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (!s && has_aux(key)) {
+        const void *aux = key->gelu == HY_GELU_KEEP ? args->d : args->pre;
+        s = set(&p.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    }
+    void *result = key->gelu == HY_GELU_KEEP ? args->act : args->d;
+    const void *c = args->beta != 0 ? args->c : result;
+    if (!s) {
+        s = cublasLtMatmul(cuda->plans->handle, &p.operation, &args->alpha, args->b, &p.left,
+                           args->a, &p.right, &args->beta, c, &p.result, result, &p.result,
+                           &p.algorithm, plan->algorithm_bytes ? workspace : NULL,
+                           plan->algorithm_bytes, stream);
+    }
+    return hy_matmul_check(cuda, s, "running a product");
+}

@@ -1,0 +1,82 @@
+/* noise.cuh: random numbers on the device: the functions of base/rng.h, and stochastic rounding.
+ *
+ * A number is a pure function of (seed, stream, index), and the words are those of the CPU bit for
+ * bit: a run may go from one to the other. Rounding to 16 bits takes 16 random bits and goes up
+ * with the probability of the part cut off; which bits of an element's word each of its numbers
+ * takes is told at HY_OP_ADAMW in kernels.h. */
+#ifndef HY_KERNELS_CUDA_NOISE_CUH
+#define HY_KERNELS_CUDA_NOISE_CUH
+
+#include "base/rng.h"
+#include "kernels/cuda/cuda.cuh"
+
+/* Philox4x32-10: hy_philox of base/rng.h. */
+__device__ __forceinline__ uint4 hy_device_philox(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
+    uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return make_uint4(c0, c1, c2, c3);
+}
+
+/* hy_rng_normal, in double precision: rounded to fp32 it is the CPU's but for the rarest. cospi(2
+ * v) is cos(2 pi v) without the reduction of large angles. */
+__device__ __forceinline__ double hy_device_normal(uint64_t seed, uint64_t stream, uint64_t index) {
+    uint4 word = hy_device_philox(seed, stream, index);
+    uint64_t a = (uint64_t)word.y << 32 | word.x, b = (uint64_t)word.w << 32 | word.z;
+    double u = ((double)(a >> 11) + 1.0) * 0x1p-53, v = (double)(b >> 11) * 0x1p-53;
+    return sqrt(-2.0 * log(u)) * cospi(2.0 * v);
+}
+
+/* The rounding words of logical elements first to first + 7: two counters, or three where first is
+ * no multiple of 4. `first` has the same remainder in all threads, so no warp splits here. */
+__device__ __forceinline__ void hy_rounding_words(uint64_t seed, uint64_t first,
+                                                  uint32_t words[8]) {
+    int skipped = (int)(first & 3);
+    uint4 a = hy_device_philox(seed, HY_RNG_ROUNDING, first >> 2);
+    uint4 b = hy_device_philox(seed, HY_RNG_ROUNDING, (first >> 2) + 1);
+    uint32_t w[12] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, 0, 0, 0, 0};
+    if (skipped != 0) {
+        uint4 c = hy_device_philox(seed, HY_RNG_ROUNDING, (first >> 2) + 2);
+        w[8] = c.x, w[9] = c.y, w[10] = c.z, w[11] = c.w;
+    }
+    /* A shift by 0 to 3 in two selects each: an index known only at run time would go to memory. */
+#pragma unroll
+    for (int i = 0; i < 10; i++) w[i] = skipped & 2 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 8; i++) words[i] = skipped & 1 ? w[i + 1] : w[i];
+}
+
+__device__ __forceinline__ uint32_t hy_param_bits(uint32_t word) { return word & 0xffffu; }
+__device__ __forceinline__ uint32_t hy_m_bits(uint32_t word) { return word >> 16; }
+__device__ __forceinline__ uint32_t hy_v_bits(uint32_t word) { return word * 0x9E3779B1u >> 16; }
+
+/* bf16 is the upper half of fp32: add 16 random bits below it and cut. Infinity and NaN stay. */
+__device__ __forceinline__ uint32_t hy_round_bf16(float x, uint32_t random16) {
+    uint32_t u = __float_as_uint(x);
+    bool is_finite = (u & 0x7f800000u) != 0x7f800000u;
+    uint32_t quiet = (u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u : u >> 16;
+    return is_finite ? (u + random16) >> 16 : quiet;
+}
+
+/* fp16: the same on 13 cut bits, or in units of 2^-24 where the result is subnormal. */
+__device__ __forceinline__ uint32_t hy_round_f16(float x, uint32_t random16) {
+    uint32_t u = __float_as_uint(x), magnitude = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
+    if (magnitude >= 0x477fe000u) return __half_as_ushort(__float2half_rn(x)); /* from 65504 on */
+    if (magnitude >= 0x38800000u) {
+        return sign | (magnitude - 0x38000000u + (random16 >> 3)) >> 13;
+    }
+    float units = __uint_as_float(magnitude) * 0x1p24f;
+    return sign | (uint32_t)__fadd_rn(units, (float)random16 * 0x1p-16f);
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* quantize.cu: 8 bits an element with a scale per block, and back. See HY_OP_QUANTIZE in kernels.h.
+ *
+ * Quantising takes a warp per block, of any length: once over it for the largest, once for the
+ * codes. */
+#include "kernels/cuda/codes.cuh"
+
+#define THREADS 256
+#define WARPS (THREADS / 32)
+
+template <bool is_signed>
+__global__ void __launch_bounds__(THREADS)
+    quantize_kernel(const float *x, uint8_t *codes, float *scales, int64_t count, int64_t block) {
+    int64_t b = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    int64_t begin = b * block, end = min(begin + block, count);
+    if (begin >= count) return;
+    float largest = 0;
+#pragma unroll 8
+    for (int64_t i = begin + threadIdx.x % 32; i < end; i += 32)
+        largest = fmaxf(largest, fabsf(x[i]));
+    largest = hy_warp_max(largest);
+    if (threadIdx.x % 32 == 0) scales[b] = largest;
+    float divisor = largest > 0 ? largest : 1; /* its inverse could overflow: divide */
+#pragma unroll 4
+    for (int64_t i = begin + threadIdx.x % 32; i < end; i += 32) {
+        float share = x[i] / divisor;
+        codes[i] = (uint8_t)(is_signed ? hy_encode_signed(share) : hy_encode_unsigned(share));
+    }
+}
+
+/* Four elements a thread: their codes are one word where the tensor's address allows. */
+template <bool is_signed>
+__global__ void __launch_bounds__(THREADS)
+    dequantize_kernel(const uint8_t *codes, const float *scales, float *x, int64_t count,
+                      int64_t block, bool is_packed) {
+    int64_t at = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    auto value = [&](int64_t i, uint32_t code) {
+        return scales[i / block] * (is_signed ? hy_decode_signed(code) : hy_decode_unsigned(code));
+    };
+    if (!is_packed || at + 4 > count) {
+        for (int64_t i = at; i < min(at + 4, count); i++) x[i] = value(i, codes[i]);
+        return;
+    }
+    uchar4 four = *(const uchar4 *)(codes + at);
+    *(float4 *)(x + at) = make_float4(value(at, four.x), value(at + 1, four.y),
+                                      value(at + 2, four.z), value(at + 3, four.w));
+}
+
+static hy_status check_block(const hy_cuda_run *run) {
+    int block = run->call->attr.quantize.block;
+    if (block >= 1) return HY_OK;
+    return hy_cuda_fail(run->cuda, HY_ERR_INPUT, "a quantisation block of %d elements is none",
+                        block);
+}
+
+hy_status hy_cuda_quantize(const hy_cuda_run *run) {
+    const hy_op_call *call = run->call;
+    HY_CUDA_TRY(check_block(run));
+    int64_t count = hy_tensor_count(&call->t[0]), block = call->attr.quantize.block;
+    unsigned blocks = (unsigned)hy_ceil_div(hy_ceil_div(count, block), WARPS);
+    auto kernel = call->attr.quantize.is_signed ? quantize_kernel<true> : quantize_kernel<false>;
+    kernel<<<blocks, THREADS, 0, run->stream>>>((const float *)call->t[0].data,
+                                                (uint8_t *)call->t[1].data,
+                                                (float *)call->t[2].data, count, block);
+    return hy_cuda_launched(run);
+}
+
+hy_status hy_cuda_dequantize(const hy_cuda_run *run) {
+    const hy_op_call *call = run->call;
+    HY_CUDA_TRY(check_block(run));
+    int64_t count = hy_tensor_count(&call->t[0]), block = call->attr.quantize.block;
+    bool is_packed = (uintptr_t)call->t[0].data % 4 == 0 && (uintptr_t)call->t[2].data % 16 == 0;
+    unsigned blocks = (unsigned)hy_ceil_div(count, 4 * THREADS);
+    auto kernel =
+        call->attr.quantize.is_signed ? dequantize_kernel<true> : dequantize_kernel<false>;
+    kernel<<<blocks, THREADS, 0, run->stream>>>((const uint8_t *)call->t[0].data,
+                                                (const float *)call->t[1].data,
+                                                (float *)call->t[2].data, count, block, is_packed);
+    return hy_cuda_launched(run);
+}

@@ -1,0 +1,197 @@
+/* reduce.cu: sums over whole tensors: of elements, of squares, of products of differences, and what
+ * clipping makes of them.
+ *
+ * Double precision from the first addition. A small tensor is one block and one launch; a large one
+ * gives each block a stripe and a partial sum in the workspace, which a second launch folds. How
+ * many blocks there are depends on the count and the card, so the order of additions is fixed. */
+#include "kernels/cuda/octet.cuh"
+
+#define THREADS 256
+#define OCTETS_IN_FLIGHT 2 /* loads of this many octets are under way in a thread */
+
+/* ---- what is summed -------------------------------------------------------------------------- */
+
+/* Each kind says how many sums it takes and adds the octet at `at` to them. Octets behind the end
+ * have length 0 and read as zeros. */
+typedef struct reduce_args {
+    hy_view x[4]; /* sum, squared norm: x[0]; product of differences: a, b?, c, d? */
+    bool is_squared;
+    bool accumulate;
+    int64_t count;
+    double *partial; /* one per sum and block; NULL: a single block writes out itself */
+    double *out;
+} reduce_args;
+
+/* Elements, or their squares. */
+struct plain_sum {
+    static constexpr int sums = 1;
+    hy_octet_bits bits;
+
+    __device__ __forceinline__ void fetch(const reduce_args &a, int64_t at) {
+        bits = hy_fetch(a.x[0], at, hy_octet_length(at, a.count));
+    }
+    __device__ __forceinline__ void add(const reduce_args &a, double sum[1]) const {
+        float x[HY_OCTET];
+        hy_widen(bits, a.x[0].dtype, x);
+#pragma unroll
+        for (int i = 0; i < HY_OCTET; i++) {
+            double value = (double)x[i];
+            sum[0] += a.is_squared ? value * value : value;
+        }
+    }
+};
+
+/* {|a - b|^2, |c - d|^2, <a - b, c - d>}; the differences are fp32. */
+struct difference_products {
+    static constexpr int sums = 3;
+    hy_octet_bits bits[4];
+
+    __device__ __forceinline__ void fetch(const reduce_args &a, int64_t at) {
+        int n = hy_octet_length(at, a.count);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (a.x[k].data) bits[k] = hy_fetch(a.x[k], at, n);
+        }
+    }
+    __device__ __forceinline__ void difference(const reduce_args &a, int k,
+                                               float out[HY_OCTET]) const {
+        float minus[HY_OCTET];
+        hy_widen(bits[k], a.x[k].dtype, out);
+        if (!a.x[k + 1].data) return;
+        hy_widen(bits[k + 1], a.x[k + 1].dtype, minus);
+#pragma unroll
+        for (int i = 0; i < HY_OCTET; i++) out[i] -= minus[i];
+    }
+    __device__ __forceinline__ void add(const reduce_args &a, double sum[3]) const {
+        float x[HY_OCTET], y[HY_OCTET];
+        difference(a, 0, x);
+        difference(a, 2, y);
+#pragma unroll
+        for (int i = 0; i < HY_OCTET; i++) {
+            double dx = (double)x[i], dy = (double)y[i];
+            sum[0] += dx * dx;
+            sum[1] += dy * dy;
+            sum[2] += dx * dy;
+        }
+    }
+};
+
+/* ---- how ------------------------------------------------------------------------------------- */
+
+/* The sum of x over a block, in thread 0. */
+__device__ __forceinline__ double block_sum(double x) {
+    __shared__ double of_warp[THREADS / 32];
+    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
+    __syncthreads(); /* of_warp may still be read from the sum before */
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    double sum = 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < THREADS / 32; i++) sum += of_warp[i];
+    }
+    return sum;
+}
+
+__device__ __forceinline__ void put_sum(const reduce_args &a, int k, double sum) {
+    a.out[k] = a.accumulate ? a.out[k] + sum : sum;
+}
+
+template <typename K, int in_flight>
+__global__ void __launch_bounds__(THREADS) reduce_kernel(reduce_args a) {
+    double sum[K::sums] = {};
+    int64_t step = (int64_t)gridDim.x * THREADS * HY_OCTET;
+    int64_t at = HY_OCTET * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    for (; at < a.count; at += in_flight * step) {
+        K kind[in_flight];
+#pragma unroll
+        for (int i = 0; i < in_flight; i++) kind[i].fetch(a, at + i * step);
+#pragma unroll
+        for (int i = 0; i < in_flight; i++) kind[i].add(a, sum);
+    }
+#pragma unroll
+    for (int k = 0; k < K::sums; k++) {
+        double total = block_sum(sum[k]);
+        if (threadIdx.x != 0) continue;
+        if (a.partial)
+            a.partial[k * (int64_t)gridDim.x + blockIdx.x] = total;
+        else
+            put_sum(a, k, total);
+    }
+}
+
+/* A block per sum. */
+__global__ void __launch_bounds__(THREADS) fold_kernel(reduce_args a, int blocks) {
+    const double *partial = a.partial + (int64_t)blockIdx.x * blocks;
+    double sum = 0;
+    for (int i = threadIdx.x; i < blocks; i += THREADS) sum += partial[i];
+    double total = block_sum(sum);
+    if (threadIdx.x == 0) put_sum(a, blockIdx.x, total);
+}
+
+/* Up to 16 K elements a single block is as quick as two launches; more blocks than fill the card
+ * only make more to fold. */
+static int64_t blocks_of(const hy_cuda *cuda, int64_t count) {
+    if (count <= 16 * 1024) return 1;
+    int64_t wanted = hy_ceil_div(count, THREADS * HY_OCTET * OCTETS_IN_FLIGHT);
+    int64_t full = 8 * (int64_t)cuda->card.multiprocessors;
+    return wanted < full ? wanted : full;
+}
+
+static size_t workspace_of(const hy_cuda *cuda, const hy_op_call *call, int sums) {
+    int64_t blocks = blocks_of(cuda, hy_tensor_count(&call->t[0]));
+    return blocks == 1 ? 0 : (size_t)(blocks * sums) * sizeof(double);
+}
+
+template <typename K, int in_flight>
+static hy_status reduce(const hy_cuda_run *run, reduce_args a) {
+    a.count = hy_tensor_count(&run->call->t[0]);
+    a.accumulate = run->call->attr.accumulate;
+    int64_t blocks = blocks_of(run->cuda, a.count);
+    a.partial = blocks > 1 ? (double *)run->call->workspace.data : NULL;
+    reduce_kernel<K, in_flight><<<(unsigned)blocks, THREADS, 0, run->stream>>>(a);
+    if (blocks > 1) fold_kernel<<<K::sums, THREADS, 0, run->stream>>>(a, (int)blocks);
+    return hy_cuda_launched(run);
+}
+
+/* ---- the ops --------------------------------------------------------------------------------- */
+
+size_t hy_cuda_reduce_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    return workspace_of(cuda, call, plain_sum::sums);
+}
+
+size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    return workspace_of(cuda, call, difference_products::sums);
+}
+
+static hy_status sum(const hy_cuda_run *run, bool is_squared) {
+    reduce_args a = {};
+    a.x[0] = hy_view_of(&run->call->t[0]);
+    a.is_squared = is_squared;
+    a.out = (double *)run->call->t[1].data;
+    return reduce<plain_sum, OCTETS_IN_FLIGHT>(run, a);
+}
+
+hy_status hy_cuda_sum(const hy_cuda_run *run) { return sum(run, false); }
+hy_status hy_cuda_sq_norm(const hy_cuda_run *run) { return sum(run, true); }
+
+hy_status hy_cuda_diff_dot(const hy_cuda_run *run) {
+    reduce_args a = {};
+    for (int k = 0; k < 4; k++) a.x[k] = hy_view_of(&run->call->t[k]);
+    a.out = (double *)run->call->t[4].data;
+    return reduce<difference_products, 1>(run, a); /* four tensors: enough loads in one octet */
+}
+
+__global__ void clip_kernel(const double *total, float *result, double max_norm, double scale) {
+    double norm = sqrt(*total), true_norm = norm * fabs(scale);
+    if (max_norm > 0 && true_norm > max_norm) scale *= max_norm / true_norm;
+    result[0] = (float)norm;
+    result[1] = isfinite(norm) ? (float)scale : 0.0f;
+}
+
+hy_status hy_cuda_clip(const hy_cuda_run *run) {
+    const hy_op_call *call = run->call;
+    clip_kernel<<<1, 1, 0, run->stream>>>((const double *)call->t[0].data, (float *)call->t[1].data,
+                                          (double)call->attr.clip.max_norm,
+                                          (double)call->attr.clip.grad_scale);
+    return hy_cuda_launched(run);
+}

@@ -1,0 +1,102 @@
+/* rope.cu: rotary positions, in place on the query and key heads of packed qkv rows.
+ *
+ * Each pair (i, i + D/2) of a head is turned by the angle the table holds for the row's
+ * position, back by the opposite angle; row n stands at position n mod T. A thread reads its
+ * stretch of the table once and turns it on several heads of the row, whose values are all
+ * fetched before any is stored. */
+#include "kernels/cuda/pieces.cuh"
+
+#define THREADS 256
+#define HEADS 4 /* heads a thread turns */
+
+typedef struct rope_shape {
+    int64_t rows, row_width; /* N, (H+2K)D */
+    int seq, heads;          /* T, H+K: values are not turned */
+    int half;                /* D/2 */
+    int pieces, groups;      /* of half a head; of HEADS heads */
+    int rows_per_block;
+    float direction; /* 1, or -1 to turn back */
+} rope_shape;
+
+/* cos and sin of `width` pairs from pair `first` on. */
+template <int width>
+static __device__ __forceinline__ void read_angles(const float *table, int first, float direction,
+                                                   float *cosine, float *sine) {
+    const float2 *pairs = (const float2 *)table + first;
+#pragma unroll
+    for (int j = 0; j < width; j++) {
+        float2 pair = pairs[j];
+        cosine[j] = pair.x;
+        sine[j] = pair.y * direction;
+    }
+}
+
+template <int width>
+static __device__ __forceinline__ void turn(const float *cosine, const float *sine, float *a,
+                                            float *b) {
+#pragma unroll
+    for (int j = 0; j < width; j++) {
+        float first = a[j], second = b[j];
+        a[j] = first * cosine[j] - second * sine[j];
+        b[j] = first * sine[j] + second * cosine[j];
+    }
+}
+
+/* Piece `piece` of half a head, on heads [head, head + HEADS) of a row. */
+template <typename A>
+static __device__ __forceinline__ void rope_heads(A qkv, const float *table, const rope_shape &s,
+                                                  int64_t row, int head, int piece) {
+    float cosine[A::width], sine[A::width];
+    typename A::piece low[HEADS], high[HEADS];
+    int64_t at = row * s.row_width + piece * A::width, D = 2 * s.half;
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        if (head + h >= s.heads) break;
+        low[h] = qkv.fetch(at + (head + h) * D);
+        high[h] = qkv.fetch(at + (head + h) * D + s.half);
+    }
+    read_angles<A::width>(table + (uint32_t)row % (uint32_t)s.seq * D, piece * A::width,
+                          s.direction, cosine, sine);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        float a[A::width], b[A::width];
+        if (head + h >= s.heads) return;
+        qkv.open(low[h], a);
+        qkv.open(high[h], b);
+        turn<A::width>(cosine, sine, a, b);
+        qkv.store(at + (head + h) * D, a);
+        qkv.store(at + (head + h) * D + s.half, b);
+    }
+}
+
+template <typename A>
+static __global__ void __launch_bounds__(THREADS) rope(A qkv, const float *table, rope_shape s) {
+    int per_row = s.pieces * s.groups;
+    for (int i = threadIdx.x; i < s.rows_per_block * per_row; i += THREADS) {
+        int64_t row = (int64_t)blockIdx.x * s.rows_per_block + i / per_row;
+        int rest = i % per_row;
+        if (row >= s.rows) return;
+        rope_heads(qkv, table, s, row, rest / s.pieces * HEADS, rest % s.pieces);
+    }
+}
+
+hy_status hy_cuda_rope(const hy_cuda_run *run) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *qkv = &call->t[0];
+    rope_shape s = {};
+    s.rows = hy_height(qkv);
+    s.row_width = hy_width(qkv);
+    s.seq = call->attr.heads.seq;
+    s.heads = call->attr.heads.heads + call->attr.heads.kv_heads;
+    s.half = call->attr.heads.head_dim / 2;
+    s.groups = (int)hy_ceil_div(s.heads, HEADS);
+    s.direction = call->attr.heads.inverse ? -1.0f : 1.0f;
+    hy_by_pieces(s.half, {qkv}, [&](auto access) {
+        using A = decltype(access);
+        s.pieces = s.half / A::width;
+        s.rows_per_block = max(1, THREADS / (s.pieces * s.groups));
+        unsigned blocks = (unsigned)hy_ceil_div(s.rows, s.rows_per_block);
+        rope<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv), (const float *)call->t[1].data, s);
+    });
+    return hy_cuda_launched(run);
+}

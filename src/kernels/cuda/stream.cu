@@ -1,0 +1,152 @@
+/* stream.cu: streams and events over CUDA's own.
+ *
+ * How long a stream stood still for an event is measured on the card: a pair of timed events around
+ * each wait, read once both have passed. A wait whose event is already done costs no pair. Pairs come
+ * from a small ring; when it is full, the oldest is read first, waiting for it if it must. */
+#include "kernels/cuda/backend.cuh"
+
+#include <stdlib.h>
+
+#define WAIT_PAIRS 64
+
+typedef struct wait_pair {
+    cudaEvent_t before, after;
+} wait_pair;
+
+struct hy_stream {
+    hy_cuda *cuda;
+    cudaStream_t handle;
+    wait_pair pairs[WAIT_PAIRS];
+    int first, count; /* of the pairs under way */
+    double waited;
+};
+
+struct hy_event {
+    hy_cuda *cuda;
+    cudaEvent_t handle;
+    bool was_recorded;
+};
+
+cudaStream_t hy_cuda_stream_handle(hy_stream *s) { return s->handle; }
+hy_cuda *hy_cuda_stream_owner(hy_stream *s) { return s->cuda; }
+
+/* ---- streams ----------------------------------------------------------------------------------- */
+
+static hy_status make_pairs(hy_stream *s) {
+    for (int i = 0; i < WAIT_PAIRS; i++) {
+        HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].before), "making events"));
+        HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].after), "making events"));
+    }
+    return HY_OK;
+}
+
+hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out) {
+    (void)name;
+    hy_cuda *cuda = (hy_cuda *)b->self;
+    *out = NULL;
+    hy_stream *s = (hy_stream *)calloc(1, sizeof *s);
+    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for a stream");
+    s->cuda = cuda;
+    hy_status status = hy_cuda_check(
+        cuda, cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), "making a stream");
+    if (status == HY_OK) status = make_pairs(s);
+    if (status != HY_OK) {
+        hy_cuda_stream_destroy(s);
+        return status;
+    }
+    *out = s;
+    return HY_OK;
+}
+
+void hy_cuda_stream_destroy(hy_stream *s) {
+    if (!s) return;
+    if (s->handle) cudaStreamSynchronize(s->handle);
+    for (int i = 0; i < WAIT_PAIRS; i++) {
+        if (s->pairs[i].before) cudaEventDestroy(s->pairs[i].before);
+        if (s->pairs[i].after) cudaEventDestroy(s->pairs[i].after);
+    }
+    if (s->handle) cudaStreamDestroy(s->handle);
+    free(s);
+}
+
+static void read_oldest_wait(hy_stream *s) {
+    wait_pair *pair = &s->pairs[s->first];
+    float milliseconds = 0;
+    cudaEventSynchronize(pair->after);
+    if (cudaEventElapsedTime(&milliseconds, pair->before, pair->after) == cudaSuccess) {
+        s->waited += (double)milliseconds * 1e-3;
+    }
+    s->first = (s->first + 1) % WAIT_PAIRS;
+    s->count--;
+}
+
+hy_status hy_cuda_stream_sync(hy_stream *s) {
+    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaStreamSynchronize(s->handle), "waiting for the card"));
+    while (s->count > 0) read_oldest_wait(s);
+    return HY_OK;
+}
+
+double hy_cuda_stream_waited(hy_stream *s) {
+    while (s->count > 0 && cudaEventQuery(s->pairs[s->first].after) == cudaSuccess) {
+        read_oldest_wait(s);
+    }
+    return s->waited;
+}
+
+hy_status hy_cuda_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
+    if (bytes == 0 || dst == src) return HY_OK;
+    return hy_cuda_check(s->cuda, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, s->handle),
+                         "copying");
+}
+
+hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
+    if (!e->was_recorded || hy_cuda_event_is_done(e)) return HY_OK;
+    if (s->count == WAIT_PAIRS) read_oldest_wait(s);
+    wait_pair *pair = &s->pairs[(s->first + s->count) % WAIT_PAIRS];
+    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->before, s->handle), "timing a wait"));
+    HY_CUDA_TRY(
+        hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0), "waiting for an event"));
+    s->count++;
+    return hy_cuda_check(s->cuda, cudaEventRecord(pair->after, s->handle), "timing a wait");
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+hy_status hy_cuda_event_create(hy_backend *b, hy_event **out) {
+    hy_cuda *cuda = (hy_cuda *)b->self;
+    *out = NULL;
+    hy_event *e = (hy_event *)calloc(1, sizeof *e);
+    if (!e) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for an event");
+    e->cuda = cuda;
+    hy_status status = hy_cuda_check(
+        cuda, cudaEventCreateWithFlags(&e->handle, cudaEventDisableTiming), "making an event");
+    if (status != HY_OK) {
+        free(e);
+        return status;
+    }
+    *out = e;
+    return HY_OK;
+}
+
+void hy_cuda_event_destroy(hy_event *e) {
+    if (!e) return;
+    cudaEventDestroy(e->handle);
+    free(e);
+}
+
+hy_status hy_cuda_event_record(hy_event *e, hy_stream *s) {
+    e->was_recorded = true;
+    return hy_cuda_check(e->cuda, cudaEventRecord(e->handle, s->handle), "recording an event");
+}
+
+hy_status hy_cuda_event_sync(hy_event *e) {
+    if (!e->was_recorded) return HY_OK;
+    return hy_cuda_check(e->cuda, cudaEventSynchronize(e->handle), "waiting for an event");
+}
+
+bool hy_cuda_event_is_done(hy_event *e) {
+    if (!e->was_recorded) return true;
+    cudaError_t state = cudaEventQuery(e->handle);
+    if (state == cudaErrorNotReady) cudaGetLastError();
+    return state == cudaSuccess;
+}

@@ -1,0 +1,78 @@
+/* tile.cuh: tensor-core products and copies into shared memory, as attention uses them.
+ *
+ * Thin names over the instructions that sm_80 to sm_120 share: cp.async, ldmatrix, mma.sync of 16x8x16.
+ * On sm_75 these do not exist for bf16; kernels built on them compile to nothing there (HY_HAS_TILES)
+ * and the generic ones run instead. */
+#ifndef HY_KERNELS_CUDA_TILE_CUH
+#define HY_KERNELS_CUDA_TILE_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define HY_HAS_TILES 1
+#else
+#define HY_HAS_TILES 0
+#endif
+
+__device__ __forceinline__ uint32_t hy_shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+#if HY_HAS_TILES
+
+/* 16 bytes from global to shared memory, past the L1 cache; with is_there false, zeros. */
+__device__ __forceinline__ void hy_copy_async(uint32_t shared, const void *global, bool is_there) {
+    int bytes = is_there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global),
+                 "r"(bytes));
+}
+__device__ __forceinline__ void hy_copy_commit() { asm volatile("cp.async.commit_group;\n" ::); }
+template <int pending> __device__ __forceinline__ void hy_copy_wait() {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(pending));
+}
+
+/* Four 8x8 matrices of 16-bit elements; lane i gives the address of a row of matrix i / 8. */
+__device__ __forceinline__ void hy_load_tiles(uint32_t r[4], uint32_t shared) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared));
+}
+__device__ __forceinline__ void hy_load_tiles_transposed(uint32_t r[4], uint32_t shared) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared));
+}
+
+/* d (16x8 fp32) += a (16x16) b (16x8). */
+template <typename T>
+__device__ __forceinline__ void hy_mma(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void hy_mma<__nv_bfloat16>(float d[4], const uint32_t a[4], uint32_t b0,
+                                                      uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void hy_mma<__half>(float d[4], const uint32_t a[4], uint32_t b0,
+                                               uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Two fp32 numbers as a pair of 16-bit ones, the first in the low half. */
+template <typename T> __device__ __forceinline__ uint32_t hy_pair(float low, float high);
+template <> __device__ __forceinline__ uint32_t hy_pair<__nv_bfloat16>(float low, float high) {
+    __nv_bfloat162 p = __floats2bfloat162_rn(low, high);
+    return *(uint32_t *)&p;
+}
+template <> __device__ __forceinline__ uint32_t hy_pair<__half>(float low, float high) {
+    __half2 p = __floats2half2_rn(low, high);
+    return *(uint32_t *)&p;
+}
+
+#endif
+#endif

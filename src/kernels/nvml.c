@@ -1,0 +1,211 @@
+/* nvml.c: asking the driver's management library, which is opened at run time. See nvml.h.
+ *
+ * Only calls that every version since 2013 has are used, through the few declarations below. The
+ * library's numbers and CUDA's need not agree, so the card is found by its name; among several of one
+ * name, by CUDA_VISIBLE_DEVICES and the number. */
+#include "kernels/nvml.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PERIOD_SECONDS 1
+#define NAME_BYTES 96
+#define SUCCESS 0
+#define TEMPERATURE_OF_GPU 0
+#define CLOCK_OF_SM 1
+
+typedef void *card_handle;
+typedef struct utilization {
+    unsigned gpu, memory; /* per cent */
+} utilization;
+
+/* The library's functions, all of them there or none. */
+typedef struct nvml {
+    void *library;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*driver_version)(char *out, unsigned size);
+    int (*count)(unsigned *out);
+    int (*card)(unsigned index, card_handle *out);
+    int (*name)(card_handle card, char *out, unsigned size);
+    int (*power)(card_handle card, unsigned *milliwatts);
+    int (*temperature)(card_handle card, int sensor, unsigned *degrees);
+    int (*clock)(card_handle card, int domain, unsigned *megahertz);
+    int (*load)(card_handle card, utilization *out);
+} nvml;
+
+struct hy_nvml_watch {
+    nvml api;
+    card_handle card;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t is_changed;
+    bool is_stopping;
+    hy_nvml_sample latest;
+};
+
+/* ---- the library ------------------------------------------------------------------------------- */
+
+static bool find_all(nvml *api) {
+    const struct {
+        const char *name;
+        void *slot;
+    } wanted[] = {{"nvmlInit_v2", &api->init},
+                  {"nvmlShutdown", &api->shutdown},
+                  {"nvmlSystemGetDriverVersion", &api->driver_version},
+                  {"nvmlDeviceGetCount_v2", &api->count},
+                  {"nvmlDeviceGetHandleByIndex_v2", &api->card},
+                  {"nvmlDeviceGetName", &api->name},
+                  {"nvmlDeviceGetPowerUsage", &api->power},
+                  {"nvmlDeviceGetTemperature", &api->temperature},
+                  {"nvmlDeviceGetClockInfo", &api->clock},
+                  {"nvmlDeviceGetUtilizationRates", &api->load}};
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        void *found = dlsym(api->library, wanted[i].name);
+        if (!found) return false;
+        memcpy(wanted[i].slot, &found, sizeof found);
+    }
+    return true;
+}
+
+static bool open_library(nvml *api) {
+    *api = (nvml){.library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)};
+    if (!api->library) return false;
+    if (find_all(api) && api->init() == SUCCESS) return true;
+    dlclose(api->library);
+    return false;
+}
+
+static void close_library(nvml *api) {
+    api->shutdown();
+    dlclose(api->library);
+}
+
+bool hy_nvml_driver_version(char *out, size_t size) {
+    nvml api;
+    if (!open_library(&api)) return false;
+    bool is_told = api.driver_version(out, (unsigned)size) == SUCCESS;
+    close_library(&api);
+    return is_told;
+}
+
+/* ---- the card ---------------------------------------------------------------------------------- */
+
+/* What CUDA calls `device` in the driver's order: the device-th number of CUDA_VISIBLE_DEVICES. */
+static unsigned physical_number(int device) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; list && *list; i++) {
+        char *end;
+        long number = strtol(list, &end, 10);
+        if (end == list || number < 0) break; /* a list of ids, not of numbers */
+        if (i == device) return (unsigned)number;
+        list = *end == ',' ? end + 1 : end;
+    }
+    return (unsigned)device;
+}
+
+static bool is_named(const nvml *api, unsigned index, const char *name, card_handle *card) {
+    char theirs[NAME_BYTES];
+    return api->card(index, card) == SUCCESS &&
+           api->name(*card, theirs, sizeof theirs) == SUCCESS && strcmp(theirs, name) == 0;
+}
+
+static bool find_card(const nvml *api, const char *name, int device, card_handle *out) {
+    unsigned count = 0;
+    if (api->count(&count) != SUCCESS) return false;
+    if (is_named(api, physical_number(device), name, out)) return true;
+    for (unsigned i = 0; i < count; i++) {
+        if (is_named(api, i, name, out)) return true;
+    }
+    return false;
+}
+
+static double told(int status, double value) { return status == SUCCESS ? value : NAN; }
+
+static hy_nvml_sample ask(const nvml *api, card_handle card) {
+    unsigned milliwatts = 0, degrees = 0, megahertz = 0;
+    utilization load = {0};
+    int has_power = api->power(card, &milliwatts);
+    int has_temperature = api->temperature(card, TEMPERATURE_OF_GPU, &degrees);
+    int has_clock = api->clock(card, CLOCK_OF_SM, &megahertz);
+    int has_load = api->load(card, &load);
+    return (hy_nvml_sample){.is_known = true,
+                            .power_watts = told(has_power, 1e-3 * milliwatts),
+                            .temperature_c = told(has_temperature, degrees),
+                            .sm_clock_mhz = told(has_clock, megahertz),
+                            .utilization = told(has_load, 0.01 * load.gpu)};
+}
+
+/* ---- the watch --------------------------------------------------------------------------------- */
+
+static void *run(void *argument) {
+    hy_nvml_watch *w = argument;
+    pthread_mutex_lock(&w->lock);
+    while (!w->is_stopping) {
+        struct timespec until;
+        pthread_mutex_unlock(&w->lock);
+        hy_nvml_sample sample = ask(&w->api, w->card);
+        pthread_mutex_lock(&w->lock);
+        w->latest = sample;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += PERIOD_SECONDS;
+        if (!w->is_stopping) pthread_cond_timedwait(&w->is_changed, &w->lock, &until);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Signals are the main thread's business. */
+static bool start_thread(hy_nvml_watch *w) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->thread, NULL, run, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+static void free_watch(hy_nvml_watch *w) {
+    close_library(&w->api);
+    pthread_cond_destroy(&w->is_changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+hy_nvml_watch *hy_nvml_watch_create(const char *name, int device) {
+    hy_nvml_watch *w = calloc(1, sizeof *w);
+    if (!w || !open_library(&w->api)) {
+        free(w);
+        return NULL;
+    }
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->is_changed, NULL);
+    if (!find_card(&w->api, name, device, &w->card) || !start_thread(w)) {
+        free_watch(w);
+        return NULL;
+    }
+    return w;
+}
+
+void hy_nvml_watch_destroy(hy_nvml_watch *w) {
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->is_stopping = true;
+    pthread_cond_signal(&w->is_changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    free_watch(w);
+}
+
+hy_nvml_sample hy_nvml_latest(hy_nvml_watch *w) {
+    if (!w) return (hy_nvml_sample){0};
+    pthread_mutex_lock(&w->lock);
+    hy_nvml_sample sample = w->latest;
+    pthread_mutex_unlock(&w->lock);
+    return sample;
+}

@@ -1,0 +1,29 @@
+/* nvml.h: a card's power, temperature, clock and load, by the driver's own library.
+ *
+ * The library is opened at run time; where it is missing, or does not know the card, there is simply
+ * nothing to tell. A watch asks once a second in a thread of its own, so that whoever reads it never
+ * waits for the driver. */
+#ifndef HY_KERNELS_NVML_H
+#define HY_KERNELS_NVML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct hy_nvml_sample {
+    bool is_known;
+    double power_watts, temperature_c, sm_clock_mhz; /* NaN: the card does not tell */
+    double utilization; /* share of time with a kernel running, 0 to 1 */
+} hy_nvml_sample;
+
+typedef struct hy_nvml_watch hy_nvml_watch;
+
+/* Begins to watch card number `device` of that name; NULL when it cannot. */
+hy_nvml_watch *hy_nvml_watch_create(const char *name, int device);
+void hy_nvml_watch_destroy(hy_nvml_watch *watch); /* NULL is accepted */
+/* The newest sample; is_known is false before the first and without a watch. */
+hy_nvml_sample hy_nvml_latest(hy_nvml_watch *watch);
+
+/* Version of the driver ("580.65.06"); false when it cannot be had. */
+bool hy_nvml_driver_version(char *out, size_t size);
+
+#endif

@@ -1,0 +1,137 @@
+/* device.c: which device a run computes on, and opening it. See trainer.h.
+ *
+ * auto takes the first CUDA card that can be used and the CPU otherwise; it says why only where there is
+ * a driver, because then a card was probably meant. A card that was asked for by name and cannot be had
+ * is wrong input: the message says what is missing. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/card_peaks.h"
+#include "trainer/trainer.h"
+
+#define CACHE_FILE "matmul-algorithms"
+
+/* ---- names ------------------------------------------------------------------------------------- */
+
+bool hy_device_is_cuda(const char *name) { return strncmp(name, "cuda", 4) == 0; }
+
+/* "cuda" is the first card, "cuda:1" the second; the table of settings admits digits alone. */
+static int card_number(const char *name) {
+    const char *colon = strchr(name, ':');
+    return colon ? (int)strtol(colon + 1, NULL, 10) : 0;
+}
+
+static hy_tune tune_of(const char *name) {
+    if (strcmp(name, "off") == 0) return HY_TUNE_OFF;
+    return strcmp(name, "max") == 0 ? HY_TUNE_MAX : HY_TUNE_FAST;
+}
+
+/* Whoever asks for fp32 gets fp32. Where Full computes in 16 bits, fp32 is there to be finer than that
+ * (Correct, in some profiles), and tf32 is: 10 bits of mantissa against 7, at a speed that does not undo
+ * what 16 bits gained. */
+static bool allows_tf32(const hy_settings *s) {
+    bool is_same = strcmp(s->phases.precision_full, "same") == 0;
+    const char *full = is_same ? s->train.precision : s->phases.precision_full;
+    if (strcmp(s->tf32, "auto") == 0) return strcmp(full, "fp32") != 0;
+    return strcmp(s->tf32, "on") == 0;
+}
+
+/* ---- the file of tuned algorithms -------------------------------------------------------------- */
+
+/* $XDG_CACHE_HOME/hybrid-train/..., or below ~/.cache; "" where neither is known. */
+static void default_cache(char out[HY_PATH_MAX]) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool has_cache = cache && cache[0] == '/';
+    int length = 0;
+    out[0] = 0;
+    if (!has_cache && !(home && home[0] == '/')) return;
+    length = snprintf(out, HY_PATH_MAX, "%s%s/hybrid-train/" CACHE_FILE, has_cache ? cache : home,
+                      has_cache ? "" : "/.cache");
+    if (length >= HY_PATH_MAX) out[0] = 0;
+}
+
+static void choose_cache(hy_trainer *t) {
+    const char *asked = t->settings.tune_cache;
+    t->tune_cache[0] = 0;
+    if (strcmp(asked, "auto") == 0) {
+        default_cache(t->tune_cache);
+    } else if (strcmp(asked, "none") != 0) {
+        snprintf(t->tune_cache, sizeof t->tune_cache, "%s", asked);
+    }
+}
+
+/* A folder that cannot be made only means that the next run times its products again. */
+static void make_cache_folder(const hy_trainer *t) {
+    char folder[HY_PATH_MAX];
+    if (!t->tune_cache[0]) return;
+    if (hy_path_parent(folder, sizeof folder, t->tune_cache) == HY_OK) (void)hy_dir_make(folder);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+bool hy_device_has_driver(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver != NULL;
+}
+
+static void on_tuning(void *user, const char *what, int done, int total) {
+    const hy_trainer *t = user;
+    (void)what;
+    if (!t->observer.on_progress || total < 1) return;
+    t->observer.on_progress(t->observer.user, "timing matrix products", (double)done / total);
+}
+
+static hy_status open_card(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    choose_cache(t);
+    hy_cuda_options options = {.device = card_number(s->device),
+                               .tune = tune_of(s->tune),
+                               .allow_tf32 = allows_tf32(s),
+                               .cache = t->tune_cache,
+                               .is_measuring = true,
+                               .on_tuning = on_tuning,
+                               .user = t};
+    HY_TRY(hy_cuda_backend_create(&options, &t->backend));
+    t->backend->facts.peak_flops = hy_card_peak(t->backend->facts.name);
+    t->watch = hy_nvml_watch_create(t->backend->facts.name, options.device);
+    make_cache_folder(t);
+    return HY_OK;
+}
+
+static hy_status open_cpu(hy_trainer *t) {
+    hy_cpu_options options = {.threads = (int)t->settings.threads};
+    return hy_cpu_backend_create(&options, &t->backend);
+}
+
+static hy_status open_asked_card(hy_trainer *t) {
+    char why[HY_ERROR_MESSAGE_MAX];
+    hy_status status = open_card(t);
+    if (status != HY_ERR_DEVICE) return status;
+    snprintf(why, sizeof why, "%s", hy_error_message());
+    return hy_fail(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used: %s",
+                   t->settings.device, why);
+}
+
+static hy_status open_any(hy_trainer *t) {
+    if (!hy_device_has_driver()) return open_cpu(t);
+    if (open_card(t) == HY_OK) return HY_OK;
+    hy_say(t, HY_NOTE, "computing on the CPU, because CUDA cannot be used: %s", hy_error_message());
+    return open_cpu(t);
+}
+
+static hy_status open_backend(hy_trainer *t) {
+    if (strcmp(t->settings.device, "cpu") == 0) return open_cpu(t);
+    return hy_device_is_cuda(t->settings.device) ? open_asked_card(t) : open_any(t);
+}
+
+hy_status hy_trainer_open_device(hy_trainer *t) {
+    HY_TRY(open_backend(t));
+    if (t->backend->facts.warning[0]) hy_say(t, HY_WARNING, "%s", t->backend->facts.warning);
+    HY_TRY(t->backend->stream_create(t->backend, "compute", &t->compute));
+    HY_TRY(t->backend->stream_create(t->backend, "copies", &t->copies));
+    return t->backend->event_create(t->backend, &t->optim_is_back);
+}

@@ -1,0 +1,10 @@
+/* machine_card.h: fills the GPU's part of hy_machine; what is missing stays zero, with the reason in
+ * `cuda`. */
+#ifndef HY_TRAINER_MACHINE_CARD_H
+#define HY_TRAINER_MACHINE_CARD_H
+
+#include "hybrid.h"
+
+void hy_machine_probe_card(hy_machine *m);
+
+#endif

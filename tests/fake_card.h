@@ -1,0 +1,135 @@
+/* fake_card.h: a card without a card: the CPU backend behind a device memory that the host cannot touch.
+ *
+ * A device pointer lies in pages that nobody may read or write; ops and copies are handed over with the
+ * address of the true bytes. Whoever follows a device pointer on the host dies on the spot, as with a
+ * real card. A test program that includes this is linked with this hy_cuda_backend_create instead of the
+ * library's. */
+#ifndef HY_TESTS_FAKE_CARD_H
+#define HY_TESTS_FAKE_CARD_H
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "harness.h"
+#include "kernels/kernels.h"
+
+#define CARD_BYTES ((size_t)1 << 30)
+#define CARD_TABLE "one line of a fake card\n"
+
+static struct {
+    hy_backend cpu;      /* its functions, as they were */
+    char *shown, *truth; /* device addresses, and where the bytes are */
+    size_t used;
+    /* what a test may choose and see */
+    int capability;
+    size_t memory_free;
+    hy_cuda_options options;
+    char loaded[256]; /* text of the last load_matmul_table */
+    int64_t prepared_before_load;
+} card = {.capability = 90, .memory_free = CARD_BYTES};
+
+static void *card_true(const void *p) {
+    const char *at = p;
+    bool is_ours = at >= card.shown && at < card.shown + CARD_BYTES;
+    return is_ours ? card.truth + (at - card.shown) : (void *)p;
+}
+
+static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
+    if (place != HY_DEVICE) return card.cpu.alloc(b, place, bytes, out);
+    bytes = (bytes + 255) / 256 * 256;
+    if (bytes > CARD_BYTES - card.used) {
+        return hy_fail(HY_ERR_MEMORY, "%zu bytes of device memory could not be had", bytes);
+    }
+    *out = card.shown + card.used;
+    card.used += bytes;
+    return HY_OK;
+}
+
+static void card_release(hy_backend *b, hy_place place, void *data, size_t bytes) {
+    if (place != HY_DEVICE) card.cpu.release(b, place, data, bytes);
+}
+
+static hy_status card_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
+    return card.cpu.copy(s, card_true(dst), card_true(src), bytes);
+}
+
+static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
+    hy_op_call true_call = *call;
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        true_call.t[i].data = card_true(call->t[i].data);
+        true_call.t[i].quant.scale = card_true(call->t[i].quant.scale);
+    }
+    true_call.workspace.data = card_true(call->workspace.data);
+    return card.cpu.enqueue(s, &true_call);
+}
+
+static hy_status card_prepare(hy_backend *b, hy_op_call *call) {
+    if (!card.loaded[0]) card.prepared_before_load++;
+    return card.cpu.prepare(b, call);
+}
+
+static hy_status card_table(hy_backend *b, char **text) {
+    (void)b;
+    *text = strdup(CARD_TABLE);
+    return HY_OK;
+}
+
+static hy_status card_load_table(hy_backend *b, const char *text) {
+    (void)b;
+    snprintf(card.loaded, sizeof card.loaded, "%s", text);
+    return HY_OK;
+}
+
+static void card_destroy(hy_backend *b) {
+    card.cpu.destroy(b);
+    munmap(card.shown, CARD_BYTES);
+    munmap(card.truth, CARD_BYTES);
+    free(b);
+}
+
+static char *card_map(int protection) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *data = mmap(NULL, CARD_BYTES, protection, flags, -1, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    return data;
+}
+
+static void card_describe(hy_device_facts *facts) {
+    snprintf(facts->name, sizeof facts->name, "NVIDIA H200");
+    facts->is_gpu = true;
+    facts->capability = card.capability;
+    facts->memory_total = CARD_BYTES;
+    facts->memory_free = card.memory_free;
+    facts->matmul_flops = 1e12;
+    facts->warning[0] = 0;
+}
+
+hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **out) {
+    hy_backend *cpu, *b = malloc(sizeof *b);
+    *out = NULL;
+    card.options = *options;
+    if (options->device > 0) {
+        free(b);
+        return hy_fail(HY_ERR_DEVICE, "there is no CUDA device %d; accepted is 0", options->device);
+    }
+    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &cpu));
+    card.cpu = *b = *cpu;
+    card.used = card.prepared_before_load = 0;
+    card.loaded[0] = 0;
+    card.shown = card_map(PROT_NONE);
+    card.truth = card_map(PROT_READ | PROT_WRITE);
+    card_describe(&b->facts);
+    b->alloc = card_alloc;
+    b->release = card_release;
+    b->copy = card_copy;
+    b->enqueue = card_enqueue;
+    b->prepare = card_prepare;
+    b->matmul_table = card_table;
+    b->load_matmul_table = card_load_table;
+    b->destroy = card_destroy;
+    *out = b;
+    return HY_OK;
+}
+
+#endif

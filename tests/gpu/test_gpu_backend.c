@@ -1,0 +1,372 @@
+/* test_gpu_backend.c: the CUDA backend as a device: streams, events, memory, copies, refusals.
+ *
+ * Work that takes milliseconds (fills of a large block) holds a stream up, so that an order that only
+ * happens to hold fails. A kernel that faults ends the process's CUDA context; that is looked at in a
+ * process of its own, this program started with --fault. */
+#include "gpu_rig.h"
+
+#include <sys/wait.h>
+
+enum { LARGE = 64 << 20 }; /* floats of the block that takes time to fill */
+
+static hy_backend *cuda;
+static float *device, *large; /* a page of floats, and the large block */
+static float *host;           /* pinned */
+static const char *program;
+
+static void set_up(void) {
+    cuda = gpu.backend;
+    must(cuda->alloc(cuda, HY_DEVICE, 4096 * sizeof(float), (void **)&device));
+    must(cuda->alloc(cuda, HY_DEVICE, (size_t)LARGE * sizeof(float), (void **)&large));
+    must(cuda->alloc(cuda, HY_PINNED, 4096 * sizeof(float), (void **)&host));
+}
+
+static void tear_down(void) {
+    cuda->release(cuda, HY_DEVICE, device, 4096 * sizeof(float));
+    cuda->release(cuda, HY_DEVICE, large, (size_t)LARGE * sizeof(float));
+    cuda->release(cuda, HY_PINNED, host, 4096 * sizeof(float));
+}
+
+static hy_stream *stream(const char *name) {
+    hy_stream *s;
+    must(cuda->stream_create(cuda, name, &s));
+    return s;
+}
+
+static hy_event *event(void) {
+    hy_event *e;
+    must(cuda->event_create(cuda, &e));
+    return e;
+}
+
+static void fill(hy_stream *s, float *where, int64_t count, float value) {
+    hy_op_call call = {.kind = HY_OP_FILL, .attr.fill.value = value};
+    call.t[0] = hy_tensor_1d(where, HY_F32, count);
+    must(cuda->enqueue(s, &call));
+}
+
+/* Keeps a stream busy for some milliseconds. */
+static void hold_up(hy_stream *s) {
+    for (int i = 0; i < 50; i++) fill(s, large, LARGE, (float)i);
+}
+
+/* ---- order ------------------------------------------------------------------------------------- */
+
+START_TEST(a_stream_runs_its_items_in_order) {
+    hy_stream *s = stream("order");
+    hold_up(s);
+    for (int i = 0; i < 500; i++) {
+        fill(s, device, 1, (float)i);
+        must(cuda->copy(s, &host[i], device, sizeof(float)));
+    }
+    must(cuda->stream_sync(s));
+    for (int i = 0; i < 500; i++) ck_assert_float_eq(host[i], (float)i);
+    cuda->stream_destroy(s);
+}
+END_TEST
+
+START_TEST(a_stream_waits_for_an_event_of_another) {
+    hy_stream *producer = stream("producer"), *consumer = stream("consumer");
+    hy_event *full = event(), *empty = event();
+    for (int i = 0; i < 40; i++) {
+        must(cuda->stream_wait(producer, empty)); /* never recorded at first: goes on at once */
+        if (i % 8 == 0) hold_up(producer);
+        fill(producer, device, 1, (float)(i + 1));
+        must(cuda->event_record(full, producer));
+        must(cuda->stream_wait(consumer, full));
+        must(cuda->copy(consumer, &host[i], device, sizeof(float)));
+        must(cuda->event_record(empty, consumer));
+    }
+    must(cuda->stream_sync(consumer));
+    must(cuda->stream_sync(producer));
+    for (int i = 0; i < 40; i++) ck_assert_float_eq(host[i], (float)(i + 1));
+    cuda->event_destroy(full);
+    cuda->event_destroy(empty);
+    cuda->stream_destroy(producer);
+    cuda->stream_destroy(consumer);
+}
+END_TEST
+
+START_TEST(an_event_is_done_when_the_work_before_it_is) {
+    hy_stream *s = stream("events");
+    hy_event *e = event();
+    ck_assert(cuda->event_is_done(e));
+    must(cuda->event_sync(e)); /* never recorded: returns at once */
+    hold_up(s);
+    must(cuda->event_record(e, s));
+    ck_assert(!cuda->event_is_done(e));
+    must(cuda->event_sync(e));
+    ck_assert(cuda->event_is_done(e));
+    for (int i = 1; i <= 20; i++) {
+        fill(s, device, 1, (float)i);
+        must(cuda->copy(s, host, device, sizeof(float)));
+        must(cuda->event_record(e, s));
+        must(cuda->event_sync(e));
+        ck_assert_float_eq(host[0], (float)i);
+    }
+    cuda->event_destroy(e);
+    cuda->stream_destroy(s);
+}
+END_TEST
+
+/* Records of one event on two streams: a wait means the last record before it, on either. */
+START_TEST(an_event_may_be_recorded_on_different_streams) {
+    hy_stream *streams[2] = {stream("a"), stream("b")}, *reader = stream("reader");
+    hy_event *e = event();
+    for (int i = 0; i < 30; i++) {
+        if (i % 10 == 0) hold_up(streams[i % 2]);
+        fill(streams[i % 2], device + i % 2, 1, (float)(i + 1));
+        must(cuda->event_record(e, streams[i % 2]));
+        must(cuda->stream_wait(reader, e));
+        must(cuda->copy(reader, host, device, 2 * sizeof(float)));
+        must(cuda->stream_sync(reader));
+        ck_assert_float_eq(host[i % 2], (float)(i + 1));
+    }
+    for (int i = 0; i < 2; i++) cuda->stream_destroy(streams[i]);
+    cuda->stream_destroy(reader);
+    cuda->event_destroy(e);
+}
+END_TEST
+
+START_TEST(destroying_a_stream_runs_what_is_queued) {
+    hy_stream *s = stream("last");
+    hold_up(s);
+    fill(s, device, 1, 19);
+    cuda->stream_destroy(s);
+    must(cuda->copy(gpu.stream, host, device, sizeof(float)));
+    must(cuda->stream_sync(gpu.stream));
+    ck_assert_float_eq(host[0], 19);
+}
+END_TEST
+
+START_TEST(seconds_waited_for_events_are_counted) {
+    hy_stream *busy = stream("busy"), *waiter = stream("waiter");
+    hy_event *e = event();
+    ck_assert_double_eq(cuda->stream_waited(waiter), 0);
+    hold_up(busy);
+    must(cuda->event_record(e, busy));
+    must(cuda->stream_wait(waiter, e));
+    fill(waiter, device, 1, 1);
+    must(cuda->stream_sync(waiter));
+    double waited = cuda->stream_waited(waiter);
+    ck_assert_double_gt(waited, 1e-3);
+    ck_assert_double_lt(waited, 5);
+    must(cuda->stream_wait(waiter, e)); /* done long ago */
+    must(cuda->stream_sync(waiter));
+    ck_assert_double_lt(cuda->stream_waited(waiter), waited + 1e-3);
+    for (int i = 0; i < 300; i++) { /* more waits under way than any ring of timers holds */
+        if (i % 50 == 0) hold_up(busy);
+        must(cuda->event_record(e, busy));
+        must(cuda->stream_wait(waiter, e));
+    }
+    must(cuda->stream_sync(waiter));
+    ck_assert_double_gt(cuda->stream_waited(waiter), waited);
+    cuda->event_destroy(e);
+    cuda->stream_destroy(busy);
+    cuda->stream_destroy(waiter);
+}
+END_TEST
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+START_TEST(memory_is_aligned_and_apart_in_every_place) {
+    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_HOST};
+    unsigned char *blocks[9], *page = (unsigned char *)host;
+    for (int i = 0; i < 9; i++) {
+        void *data;
+        must(cuda->alloc(cuda, places[i % 3], 1000, &data));
+        ck_assert_uint_eq((uintptr_t)data % 256, 0);
+        memset(page, i, 1000);
+        must(cuda->copy(gpu.stream, data, page, 1000));
+        must(cuda->stream_sync(gpu.stream));
+        blocks[i] = data;
+    }
+    for (int i = 0; i < 9; i++) {
+        must(cuda->copy(gpu.stream, page, blocks[i], 1000));
+        must(cuda->stream_sync(gpu.stream));
+        for (int k = 0; k < 1000; k++) {
+            if (page[k] != i) ck_abort_msg("block %d, byte %d", i, k);
+        }
+        cuda->release(cuda, places[i % 3], blocks[i], 1000);
+    }
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_had_is_named_and_nothing_breaks) {
+    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_HOST};
+    void *data = &data;
+    for (int i = 0; i < 3; i++) {
+        must_fail(cuda->alloc(cuda, places[i], SIZE_MAX / 4, &data), HY_ERR_MEMORY,
+                  hy_place_name(places[i]));
+        ck_assert_ptr_null(data);
+    }
+    must_fail(cuda->alloc(cuda, HY_DEVICE, cuda->facts.memory_total + 1, &data), HY_ERR_MEMORY,
+              "free");
+    must_fail(cuda->alloc(cuda, HY_DISK, 10, &data), HY_ERR_INPUT, "place");
+    fill(gpu.stream, device, 1, 5);
+    must(cuda->copy(gpu.stream, host, device, sizeof(float)));
+    must(cuda->stream_sync(gpu.stream));
+    ck_assert_float_eq(host[0], 5);
+}
+END_TEST
+
+START_TEST(what_is_released_can_be_had_again) {
+    size_t bytes = cuda->facts.memory_free / 3;
+    for (int i = 0; i < 8; i++) {
+        void *data;
+        must(cuda->alloc(cuda, HY_DEVICE, bytes, &data));
+        cuda->release(cuda, HY_DEVICE, data, bytes);
+    }
+}
+END_TEST
+
+/* ---- copies ------------------------------------------------------------------------------------ */
+
+START_TEST(copies_go_every_way) {
+    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_HOST};
+    static const size_t sizes[] = {1, 3, 4097, 1 << 20, (5 << 20) + 7};
+    for (int i = 0; i < 45; i++) {
+        size_t bytes = sizes[i / 9];
+        void *from, *to;
+        unsigned char *made = malloc(bytes), *found = calloc(1, bytes);
+        for (size_t k = 0; k < bytes; k++) made[k] = (unsigned char)(k * 31 + (size_t)i);
+        must(cuda->alloc(cuda, places[i % 3], bytes, &from));
+        must(cuda->alloc(cuda, places[i / 3 % 3], bytes, &to));
+        must(cuda->copy(gpu.stream, from, made, bytes));
+        must(cuda->copy(gpu.stream, to, from, bytes));
+        must(cuda->copy(gpu.stream, found, to, bytes));
+        must(cuda->stream_sync(gpu.stream));
+        ck_assert_mem_eq(made, found, bytes);
+        cuda->release(cuda, places[i % 3], from, bytes);
+        cuda->release(cuda, places[i / 3 % 3], to, bytes);
+        free(made);
+        free(found);
+    }
+}
+END_TEST
+
+/* ---- what is refused --------------------------------------------------------------------------- */
+
+START_TEST(wrong_calls_are_refused_in_words) {
+    hy_op_call matmul = {.kind = HY_OP_MATMUL, .attr.matmul = {.alpha = 1}};
+    matmul.t[0] = hy_tensor_2d(device, HY_F32, 4, 5);
+    matmul.t[1] = hy_tensor_2d(device, HY_F32, 6, 7);
+    matmul.t[2] = hy_tensor_2d(device, HY_F32, 4, 7);
+    must_fail(cuda->supports(cuda, &matmul), HY_ERR_INPUT, "matmul: b has shape (6, 7)");
+    matmul.t[1] = hy_tensor_2d(device, HY_I32, 5, 7);
+    must_fail(cuda->supports(cuda, &matmul), HY_ERR_INPUT, "b is i32");
+    must_fail(cuda->prepare(cuda, &matmul), HY_ERR_INPUT, "b is i32");
+    hy_op_call norm = {.kind = HY_OP_NORM};
+    norm.t[0] = hy_tensor_2d(device, HY_F32, 4, 5);
+    must_fail(cuda->supports(cuda, &norm), HY_ERR_INPUT, "norm: w is absent");
+    hy_op_call attention = {.kind = HY_OP_ATTENTION};
+    must_fail(cuda->supports(cuda, &attention), HY_ERR_INPUT, "attention");
+    hy_op_call unknown = {.kind = HY_OP_COUNT};
+    must_fail(cuda->supports(cuda, &unknown), HY_ERR_INPUT, "op kind");
+}
+END_TEST
+
+/* At the latest at the sync, and the stream is usable afterwards. */
+START_TEST(an_op_without_its_workspace_is_an_error_and_not_a_crash) {
+    hy_op_call sum = {.kind = HY_OP_SUM};
+    sum.t[0] = hy_tensor_1d(large, HY_F32, LARGE);
+    sum.t[1] = hy_tensor_1d(device, HY_F64, 1);
+    ck_assert_uint_gt(cuda->workspace(cuda, &sum), 0);
+    hy_status status = cuda->enqueue(gpu.stream, &sum);
+    if (status == HY_OK) status = cuda->stream_sync(gpu.stream);
+    ck_assert_int_eq(status, HY_ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "workspace"));
+    fill(gpu.stream, device, 1, 6);
+    must(cuda->copy(gpu.stream, host, device, sizeof(float)));
+    must(cuda->stream_sync(gpu.stream));
+    ck_assert_float_eq(host[0], 6);
+}
+END_TEST
+
+/* Started with --fault: a kernel writes where there is no memory. 0 when it was reported in words. */
+static int fault(void) {
+    hy_backend *b = gpu_backend();
+    hy_stream *s;
+    if (!b || b->stream_create(b, "fault", &s) != HY_OK) return 1;
+    hy_op_call call = {.kind = HY_OP_FILL};
+    call.t[0] = hy_tensor_1d((void *)(uintptr_t)4096, HY_F32, 1000);
+    hy_status status = b->enqueue(s, &call);
+    if (status == HY_OK) status = b->stream_sync(s);
+    return status == HY_ERR_DEVICE && strlen(hy_error_message()) > 20 ? 0 : 1;
+}
+
+START_TEST(a_kernel_that_faults_is_reported_at_the_sync) {
+    char command[1200];
+    snprintf(command, sizeof command, "'%s' --fault", program);
+    int status = system(command);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
+/* ---- facts ------------------------------------------------------------------------------------- */
+
+START_TEST(the_backend_tells_what_it_is) {
+    const hy_device_facts *facts = &cuda->facts;
+    ck_assert(facts->is_gpu && facts->name[0] && facts->detail[0]);
+    ck_assert_int_eq(facts->threads, 0);
+    ck_assert_int_ge(facts->capability, 75);
+    ck_assert_uint_gt(facts->memory_total, (size_t)1 << 30);
+    ck_assert_uint_le(facts->memory_free, facts->memory_total);
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_there_is_named) {
+    hy_cuda_options options = {.device = 99};
+    hy_backend *none = NULL;
+    must_fail(hy_cuda_backend_create(&options, &none), HY_ERR_DEVICE, "99");
+    ck_assert_ptr_null(none);
+}
+END_TEST
+
+START_TEST(a_large_product_is_timed_when_asked_for) {
+    hy_cuda_options options = {.is_measuring = true};
+    hy_backend *other;
+    must(hy_cuda_backend_create(&options, &other));
+    ck_assert_double_gt(other->facts.matmul_flops, 1e12);
+    if (other->facts.peak_flops > 0) {
+        ck_assert_double_lt(other->facts.matmul_flops, 1.1 * other->facts.peak_flops);
+    }
+    other->destroy(other);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("cuda: backend");
+    TCase *all = tcase_create("backend");
+    tcase_add_unchecked_fixture(all, set_up, tear_down);
+    tcase_add_test(all, a_stream_runs_its_items_in_order);
+    tcase_add_test(all, a_stream_waits_for_an_event_of_another);
+    tcase_add_test(all, an_event_is_done_when_the_work_before_it_is);
+    tcase_add_test(all, an_event_may_be_recorded_on_different_streams);
+    tcase_add_test(all, destroying_a_stream_runs_what_is_queued);
+    tcase_add_test(all, seconds_waited_for_events_are_counted);
+    tcase_add_test(all, memory_is_aligned_and_apart_in_every_place);
+    tcase_add_test(all, memory_that_cannot_be_had_is_named_and_nothing_breaks);
+    tcase_add_test(all, what_is_released_can_be_had_again);
+    tcase_add_test(all, copies_go_every_way);
+    tcase_add_test(all, wrong_calls_are_refused_in_words);
+    tcase_add_test(all, an_op_without_its_workspace_is_an_error_and_not_a_crash);
+    tcase_add_test(all, a_kernel_that_faults_is_reported_at_the_sync);
+    tcase_add_test(all, the_backend_tells_what_it_is);
+    tcase_add_test(all, a_device_that_is_not_there_is_named);
+    tcase_add_test(all, a_large_product_is_timed_when_asked_for);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "--fault") == 0) return fault();
+    if (argc > 1 && strcmp(argv[1], "--probe") == 0) { /* is there anything to test? */
+        if (gpu_backend()) return EXIT_SUCCESS;
+        fprintf(stderr, "test-gpu needs a CUDA device: %s\n", hy_error_message());
+        return EXIT_FAILURE;
+    }
+    program = argv[0];
+    return gpu_main(make_suite(), argv[0]);
+}

@@ -1,0 +1,212 @@
+/* test_gpu_matmul.c: matrix products on CUDA against the double-precision reference.
+ *
+ * All transposes, with bias, with an added matrix, adding to what is there; sizes that no tile divides,
+ * single rows and columns, the forms that a training step is made of, and views that begin at any row
+ * of a matrix. fp32 products are to be fp32 products: TF32 is off here and would fail these bounds. */
+#include "gpu_rig.h"
+
+typedef struct matmul_case {
+    int64_t M, N, K;
+    bool trans_a, trans_b, has_bias, has_c, accumulate;
+} matmul_case;
+
+static trial matmul_trial(const matmul_case *m, int mixture, uint64_t seed) {
+    trial t = trial_begin(HY_OP_MATMUL, seed);
+    double size = 1 / sqrt((double)m->K);
+    t.call.attr.matmul.alpha = mixture == 0 || mixture == GPU_TRAINING ? 1.0f : -0.5f;
+    t.call.attr.matmul.trans_a = m->trans_a;
+    t.call.attr.matmul.trans_b = m->trans_b;
+    t.call.attr.accumulate = m->accumulate;
+    trial_normal(&t, 0, gpu_dtype(mixture, &t.dice), m->trans_a ? m->K : m->M,
+                 m->trans_a ? m->M : m->K, 0, 1);
+    trial_normal(&t, 1, gpu_dtype(mixture, &t.dice), m->trans_b ? m->N : m->K,
+                 m->trans_b ? m->K : m->N, 0, size);
+    /* what is added to is a gradient of parameters */
+    hy_dtype d = m->accumulate ? gpu_grad_dtype(mixture, &t.dice) : gpu_dtype(mixture, &t.dice);
+    trial_normal(&t, 2, d, m->M, m->N, 0, 1);
+    if (m->has_bias) trial_normal(&t, 3, gpu_dtype(mixture, &t.dice), 0, m->N, 0, 1);
+    if (m->has_c) trial_normal(&t, 4, gpu_dtype(mixture, &t.dice), m->M, m->N, 0, 1);
+    return t;
+}
+
+static const matmul_case cases[] = {
+    {1, 1, 1, false, false, false, false, false},
+    {1, 777, 130, false, true, true, false, false},
+    {3, 5, 700, true, false, false, true, false},
+    {129, 67, 33, false, true, true, true, false},
+    {300, 515, 70, false, true, false, false, true},
+    {70, 200, 1030, true, false, false, false, true},
+    {257, 385, 19, true, true, true, false, false},
+    {64, 96, 513, false, false, false, false, false},
+    {777, 1, 64, false, true, false, false, false},
+    {128, 256, 64, false, true, true, false, false},   /* forward with bias */
+    {128, 64, 256, false, true, true, true, false},    /* projection onto the residual */
+    {128, 256, 64, false, false, false, false, false}, /* gradient of x */
+    {256, 64, 128, true, false, false, false, false},  /* gradient of w */
+    {256, 64, 128, true, false, false, false, true},   /* gradient of w, added */
+    {40, 264, 48, false, true, false, false, false},   /* logits of a chunk */
+    {264, 48, 40, true, false, false, false, true},
+    {12, 36, 5, false, true, true, false, false}, /* nothing a multiple of eight */
+    {36, 12, 5, true, false, false, false, true},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static int64_t work_of(const matmul_case *m) { return m->M * m->N * m->K / 64; }
+
+static void check_case(const matmul_case *m, int mixture, uint64_t seed) {
+    if (gpu_leaves_out(work_of(m))) return;
+    trial t = matmul_trial(m, mixture, seed);
+    if (gpu_run_both(&t, mixture)) gpu_check(&t, 2, 1);
+    trial_end(&t);
+}
+
+EACH_TYPE(matmul_agrees_with_the_reference, GPU_MIXTURES) {
+    for (int i = 0; i < CASES; i++) check_case(&cases[i], mixture, (uint64_t)(100 * i + mixture));
+}
+
+EACH_TYPE(matmul_of_any_shape_agrees_with_the_reference, GPU_MIXTURES) {
+    dice d = {.seed = 77 + (uint64_t)mixture};
+    for (int i = 0; i < 24; i++) {
+        matmul_case m = {.M = roll(&d, 1, 300), .N = roll(&d, 1, 300), .K = roll(&d, 1, 300)};
+        if (i % 2)
+            m = (matmul_case){
+                .M = (m.M + 7) / 8 * 8, .N = (m.N + 7) / 8 * 8, .K = (m.K + 7) / 8 * 8};
+        m.trans_a = roll(&d, 0, 1);
+        m.trans_b = roll(&d, 0, 1);
+        m.accumulate = roll(&d, 0, 2) == 0;
+        m.has_bias = !m.accumulate && roll(&d, 0, 1);
+        m.has_c = !m.accumulate && roll(&d, 0, 1);
+        check_case(&m, mixture, 1000 + (uint64_t)(100 * i + mixture));
+    }
+}
+
+EACH_TYPE(matmul_may_add_to_c_in_place, PURE_TYPES) {
+    static const matmul_case forms[] = {{70, 210, 65, false, true, true, true, false},
+                                        {64, 128, 64, false, true, true, true, false},
+                                        {64, 128, 64, false, true, false, true, false}};
+    for (int i = 0; i < 3; i++) {
+        trial t = matmul_trial(&forms[i], mixture, 7);
+        hy_tensor result = copy_tensor(&t.call.t[4]);
+        hy_op_call same = t.call;
+        same.t[2] = same.t[4] = result;
+        gpu_must_run(&same);
+        t.exact.attr = t.call.attr;
+        reference_run(&t.exact);
+        memcpy(t.call.t[2].data, result.data, hy_tensor_bytes(&result));
+        gpu_check(&t, 2, 1);
+        free(result.data);
+        trial_end(&t);
+    }
+}
+
+/* ---- gelu taken into a product ----------------------------------------------------------------- */
+
+typedef enum gelu_form { GELU_ALONE, GELU_BESIDE, GELU_BACK } gelu_form;
+
+static trial gelu_trial(const matmul_case *m, gelu_form form, int mixture) {
+    trial t = matmul_trial(m, mixture, 21);
+    hy_dtype dtype = t.call.t[2].dtype;
+    t.call.attr.matmul.is_gelu = form == GELU_ALONE;
+    if (form == GELU_BESIDE) trial_tensor(&t, 5, dtype, m->M, m->N);
+    if (form == GELU_BACK) trial_normal(&t, 6, dtype, m->M, m->N, 0, 1);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+static void reference_gelu_product(trial *t) {
+    double *d = t->exact.t[2].data, *act = t->exact.t[5].data, *pre = t->exact.t[6].data;
+    reference_run(&t->exact); /* knows nothing of gelu */
+    for (int64_t i = 0; i < hy_tensor_count(&t->exact.t[2]); i++) {
+        if (act) act[i] = reference_gelu(d[i]);
+        if (pre) d[i] *= reference_gelu_slope(pre[i]);
+        if (t->call.attr.matmul.is_gelu) d[i] = reference_gelu(d[i]);
+    }
+}
+
+/* Whatever is served must be right; bf16 in round shapes must be served: training counts on it. */
+EACH_TYPE(gelu_beside_a_product_agrees_with_the_reference, PURE_TYPES) {
+    static const matmul_case forms[] = {{128, 256, 64, false, true, true, false, false},
+                                        {256, 1024, 128, false, true, false, false, false},
+                                        {40, 72, 24, false, true, true, false, false},
+                                        {37, 51, 19, false, true, true, false, false}};
+    for (int i = 0; i < 12; i++) {
+        gelu_form form = (gelu_form)(i % 3);
+        matmul_case m = forms[i / 3];
+        if (gpu_leaves_out(work_of(&m))) continue;
+        m.has_bias = m.has_bias && form != GELU_BACK;
+        m.trans_b = form != GELU_BACK;
+        trial t = gelu_trial(&m, form, mixture);
+        bool is_served = gpu_run(&t.call);
+        ck_assert_msg(is_served || mixture != 1 || i >= 6, "%s", hy_error_message());
+        if (is_served) {
+            reference_gelu_product(&t);
+            gpu_check(&t, 2, 1.5);
+            if (form == GELU_BESIDE) gpu_check(&t, 5, 2);
+        }
+        trial_end(&t);
+    }
+}
+
+/* ---- views and plans --------------------------------------------------------------------------- */
+
+/* The head works on chunks of rows: x and its gradient are views into larger matrices. */
+EACH_TYPE(rows_of_a_matrix_may_begin_anywhere, PURE_TYPES) {
+    static const matmul_case forms[] = {{33, 71, 13, false, true, false, false, false},
+                                        {40, 264, 48, false, true, false, false, false},
+                                        {40, 48, 264, false, false, false, false, false},
+                                        {264, 48, 40, true, false, false, false, true}};
+    for (int i = 0; i < 4; i++) {
+        for (unsigned shifted = 1; shifted < 8; shifted++) {
+            gpu.shifted = shifted;
+            trial t = matmul_trial(&forms[i], mixture, 9);
+            ck_assert(gpu_run_both(&t, mixture));
+            gpu_check(&t, 2, 1);
+            trial_end(&t);
+        }
+    }
+    gpu.shifted = 0;
+}
+
+/* A plan is made once for a shape; many calls with other memory may use it in turn. */
+START_TEST(one_plan_serves_calls_of_its_shape) {
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        trial a = matmul_trial(&cases[9], 1, seed), b = matmul_trial(&cases[13], 1, seed);
+        ck_assert(gpu_run_both(&a, 1) && gpu_run_both(&b, 1));
+        gpu_check(&a, 2, 1);
+        gpu_check(&b, 2, 1);
+        trial_end(&a);
+        trial_end(&b);
+    }
+}
+END_TEST
+
+/* Elements far apart in size: a product in fp32 with a mantissa of 10 bits would lose the small. */
+START_TEST(fp32_products_keep_fp32) {
+    matmul_case m = {96, 128, 256, false, true, false, false, false};
+    trial t = matmul_trial(&m, 0, 5);
+    for (int at = 0; at < 2; at++) {
+        for (int64_t i = 0; i < hy_tensor_count(&t.call.t[at]); i++) {
+            trial_put(&t, at, i, real_at(&t.call.t[at], i) + 1 + 0x1p-13);
+        }
+    }
+    ck_assert(gpu_run_both(&t, 0));
+    gpu_check(&t, 2, 0.25);
+    trial_end(&t);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("cuda: matmul");
+    TCase *all = tcase_create("matmul");
+    tcase_add_test(all, matmul_agrees_with_the_reference);
+    tcase_add_test(all, matmul_of_any_shape_agrees_with_the_reference);
+    tcase_add_test(all, matmul_may_add_to_c_in_place);
+    tcase_add_test(all, gelu_beside_a_product_agrees_with_the_reference);
+    tcase_add_test(all, rows_of_a_matrix_may_begin_anywhere);
+    tcase_add_test(all, one_plan_serves_calls_of_its_shape);
+    tcase_add_test(all, fp32_products_keep_fp32);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+GPU_TEST_MAIN(make_suite)

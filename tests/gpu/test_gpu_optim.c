@@ -1,0 +1,433 @@
+/* test_gpu_optim.c: the optimizer's ops and those of prediction on CUDA.
+ *
+ * Clipping and AdamW against the double-precision reference, its stochastic rounding bit by bit;
+ * combinations, products of differences and 8-bit state against the CPU backend, whose own tests tie
+ * them to their definitions. */
+#include "gpu_rig.h"
+
+enum { PARAM, GRAD, M, V, CLIP, MASTER };
+
+static const int64_t counts[] = {1, 7, 1000, 40011};
+enum { COUNTS = sizeof counts / sizeof counts[0] };
+
+static trial adamw_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                         int64_t count) {
+    trial t = trial_begin(HY_OP_ADAMW, (uint64_t)(param * 100 + grad * 10 + state));
+    t.call.attr.adamw.lr = 0.03f;
+    t.call.attr.adamw.beta1 = 0.9f;
+    t.call.attr.adamw.beta2 = 0.95f;
+    t.call.attr.adamw.eps = 1e-6f;
+    t.call.attr.adamw.weight_decay = 0.1f;
+    t.call.attr.adamw.correction1 = 0.271f;
+    t.call.attr.adamw.correction2 = 0.142625f;
+    t.call.attr.adamw.seed = 42;
+    t.call.attr.adamw.first = 1000001;
+    trial_normal(&t, PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, V, state, 0, count);
+    for (int64_t i = 0; i < count; i++) trial_put(&t, V, i, fabs(roll_normal(&t.dice)) * 0.1);
+    trial_tensor(&t, CLIP, HY_F32, 0, 2);
+    trial_put(&t, CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, MASTER, HY_F32, 0, count, 0, 1);
+    return t;
+}
+
+/* ---- adamw ------------------------------------------------------------------------------------- */
+
+START_TEST(adamw_agrees_with_the_reference) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; i < 36 * COUNTS; i++) {
+        hy_dtype state = i / 9 % 2 ? HY_BF16 : HY_F32;
+        bool has_master = i / 18 % 2;
+        if (gpu_leaves_out(counts[i / 36])) continue;
+        trial t = adamw_trial(reals[i % 3], reals[i / 3 % 3], state, has_master, counts[i / 36]);
+        ck_assert(gpu_run_both(&t, 0));
+        /* one stochastic rounding is up to twice as far off as one to nearest */
+        gpu_check(&t, PARAM, 2);
+        gpu_check(&t, M, 2);
+        gpu_check(&t, V, 2);
+        if (has_master) gpu_check(&t, MASTER, 1);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+START_TEST(a_scale_of_zero_leaves_everything_as_it_was) {
+    trial t = adamw_trial(HY_BF16, HY_F32, HY_BF16, true, 3000);
+    hy_op_call before = t.call;
+    trial_put(&t, CLIP, 1, 0);
+    ((float *)t.call.t[GRAD].data)[5] = NAN;
+    for (int i = 0; i < 6; i++) before.t[i] = copy_tensor(&t.call.t[i]);
+    gpu_must_run(&t.call);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_mem_eq(t.call.t[i].data, before.t[i].data, hy_tensor_bytes(&before.t[i]));
+        free(before.t[i].data);
+    }
+    trial_end(&t);
+}
+END_TEST
+
+START_TEST(with_a_master_the_parameter_is_its_rounding_to_nearest) {
+    trial t = adamw_trial(HY_BF16, HY_BF16, HY_F32, true, 5000);
+    gpu_must_run(&t.call);
+    for (int64_t i = 0; i < 5000; i++) {
+        uint16_t expected = hy_f32_to_bf16(((float *)t.call.t[MASTER].data)[i]);
+        if (((uint16_t *)t.call.t[PARAM].data)[i] != expected) ck_abort_msg("%lld", (long long)i);
+    }
+    trial_end(&t);
+}
+END_TEST
+
+/* The same step in fp32 gives the unrounded numbers; the noise is then applied by hand. */
+START_TEST(stochastic_rounding_takes_its_noise_from_the_logical_index) {
+    enum { COUNT = 2503 };
+    trial wide = adamw_trial(HY_F32, HY_F32, HY_F32, false, COUNT);
+    trial narrow = adamw_trial(HY_BF16, HY_F32, HY_BF16, false, COUNT);
+    for (int i = 0; i < 4; i++) {
+        for (int64_t k = 0; k < COUNT; k++) {
+            put_real(&wide.call.t[i], k, real_at(&narrow.call.t[i], k));
+        }
+    }
+    gpu_must_run(&wide.call);
+    gpu_must_run(&narrow.call);
+    for (int64_t k = 0; k < COUNT; k++) {
+        uint64_t index = narrow.call.attr.adamw.first + (uint64_t)k;
+        uint32_t words[4];
+        hy_philox(narrow.call.attr.adamw.seed, HY_RNG_ROUNDING, index / 4, words);
+        uint32_t word = words[index % 4];
+        uint32_t noise[4] = {word & 0xffff, 0, word >> 16, word * 0x9E3779B1u >> 16};
+        for (int i = 0; i < 4; i++) {
+            if (i == GRAD) continue;
+            uint32_t bits = hy_float_bits(((float *)wide.call.t[i].data)[k]);
+            ck_assert_uint_eq(((uint16_t *)narrow.call.t[i].data)[k], (bits + noise[i]) >> 16);
+        }
+    }
+    trial_end(&wide);
+    trial_end(&narrow);
+}
+END_TEST
+
+/* Pieces begin where a unit's tensors do: at any logical index, in memory of their own. */
+START_TEST(a_step_cut_in_pieces_gives_the_same_bits) {
+    enum { COUNT = 4100, CUT = 1333 };
+    trial whole = adamw_trial(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
+    trial cut = adamw_trial(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
+    gpu_must_run(&whole.call);
+    for (int piece = 0; piece < 2; piece++) {
+        hy_op_call call = cut.call;
+        for (int i = 0; i < 4; i++) {
+            call.t[i] = hy_tensor_rows(&cut.call.t[i], piece * CUT, piece ? COUNT - CUT : CUT);
+        }
+        call.attr.adamw.first += (uint64_t)piece * CUT;
+        gpu_must_run(&call);
+    }
+    for (int i = 0; i < 4; i++) {
+        ck_assert_mem_eq(cut.call.t[i].data, whole.call.t[i].data,
+                         hy_tensor_bytes(&whole.call.t[i]));
+    }
+    trial_end(&whole);
+    trial_end(&cut);
+}
+END_TEST
+
+/* A step far below the spacing of the type moves the mean all the same; nearest would move nothing. */
+START_TEST(stochastic_rounding_keeps_small_steps_on_average) {
+    static const hy_dtype narrow[] = {HY_BF16, HY_F16};
+    enum { COUNT = 100000 };
+    for (int k = 0; k < 2; k++) {
+        trial t = adamw_trial(narrow[k], HY_F32, HY_F32, false, COUNT);
+        double step = narrow[k] == HY_BF16 ? 1e-3 : 1e-4, sum = 0;
+        t.call.attr.adamw.lr = (float)step;
+        t.call.attr.adamw.weight_decay = 0;
+        t.call.attr.adamw.beta1 = t.call.attr.adamw.beta2 = 0;
+        t.call.attr.adamw.correction1 = t.call.attr.adamw.correction2 = 1;
+        t.call.attr.adamw.eps = 0;
+        for (int64_t i = 0; i < COUNT; i++) {
+            trial_put(&t, PARAM, i, 1.5);
+            trial_put(&t, GRAD, i, -1);
+        }
+        gpu_must_run(&t.call);
+        for (int64_t i = 0; i < COUNT; i++) sum += real_at(&t.call.t[PARAM], i) - 1.5;
+        ck_assert_double_eq_tol(sum / COUNT, step, 0.05 * step);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+/* ---- clipping ---------------------------------------------------------------------------------- */
+
+START_TEST(clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite) {
+    static const double totals[] = {9, 0.25, 0, 64, 1e-30, 1e30, NAN, INFINITY};
+    static const float limits[] = {1, 0, 0.5f}, scales[] = {1, 0.25f};
+    for (int i = 0; i < 48; i++) {
+        double total = totals[i % 8];
+        float result[2] = {7, 7};
+        hy_op_call call = {.kind = HY_OP_CLIP, .attr.clip = {limits[i / 8 % 3], scales[i / 24]}};
+        call.t[0] = hy_tensor_1d(&total, HY_F64, 1);
+        call.t[1] = hy_tensor_1d(result, HY_F32, 2);
+        gpu_must_run(&call);
+        if (!isfinite(total)) {
+            ck_assert_float_eq(result[1], 0);
+            continue;
+        }
+        double exact[2];
+        call.t[1] = hy_tensor_1d(exact, HY_F64, 2);
+        reference_run(&call);
+        for (int k = 0; k < 2; k++) {
+            ck_assert_double_eq_tol((double)result[k], exact[k], 2e-7 * fabs(exact[k]) + 1e-44);
+        }
+    }
+}
+END_TEST
+
+/* ---- prediction -------------------------------------------------------------------------------- */
+
+static rig cpu;
+static void open_cpu(void) { cpu = rig_create(2); }
+static void close_cpu(void) { rig_destroy(&cpu); }
+
+/* The call on the device and on the CPU; the CPU's result of tensor `at`, to be freed. */
+static hy_tensor run_here_and_there(const hy_op_call *call, int at) {
+    hy_op_call there = *call;
+    there.t[at] = copy_tensor(&call->t[at]);
+    for (int i = 0; i < HY_OP_TENSORS; i++) { /* what shares memory goes on sharing it */
+        if (i != at && call->t[i].data == call->t[at].data) there.t[i].data = there.t[at].data;
+    }
+    rig_run(&cpu, &there);
+    gpu_must_run(call);
+    return there.t[at];
+}
+
+static trial combine_trial(int64_t count, int variant, hy_dtype out) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    trial t = trial_begin(HY_OP_COMBINE, (uint64_t)variant);
+    t.call.attr.combine.coefficient[0] = 1.5f;
+    t.call.attr.combine.coefficient[1] = -0.25f;
+    t.call.attr.combine.coefficient[2] = 3;
+    t.call.attr.combine.noise = variant & 8 ? 0.5f : 0;
+    t.call.attr.combine.seed = 5;
+    t.call.attr.combine.first = 1000003;
+    trial_normal(&t, 0, out, 0, count, 0, 1);
+    for (int k = 0; k < 3; k++) {
+        if (variant >> k & 1) trial_normal(&t, 1 + k, reals[(variant + k) % 3], 0, count, 0, 1);
+    }
+    return t;
+}
+
+/* The fp32 sum may be fused or not, and the normal numbers come from other functions: differences of a
+ * few units in fp32 may turn a rounding to 16 bits by one step. */
+START_TEST(a_combination_is_that_of_the_cpu) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; i < 3 * 16 * COUNTS; i++) {
+        int64_t count = counts[i / 48];
+        int variant = i % 16;
+        if (variant == 0) continue; /* no input and no noise is a fill with zero */
+        trial t = combine_trial(count, variant, reals[i / 16 % 3]);
+        hy_tensor expected = run_here_and_there(&t.call, 0);
+        for (int64_t k = 0; k < count; k++) {
+            double a = real_at(&t.call.t[0], k), b = real_at(&expected, k);
+            double allowed = expected.dtype == HY_F32 ? 2e-6 : 2.01 * half_spacing(expected.dtype);
+            if (fabs(a - b) > allowed * (fabs(b) + 1)) {
+                ck_abort_msg("variant %d: element %lld of %lld is %.9g, on the CPU %.9g", variant,
+                             (long long)k, (long long)count, a, b);
+            }
+        }
+        free(expected.data);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+START_TEST(a_combination_may_write_over_an_input) {
+    for (int at = 1; at < 4; at++) {
+        trial t = combine_trial(5001, 7, HY_F32);
+        hy_op_call call = t.call;
+        free(t.call.t[at].data);
+        t.call.t[at] = call.t[at] = call.t[0];
+        hy_tensor expected = run_here_and_there(&call, 0);
+        for (int64_t k = 0; k < 5001; k++) {
+            double a = real_at(&call.t[0], k), b = real_at(&expected, k);
+            if (fabs(a - b) > 2e-6 * (fabs(b) + 1))
+                ck_abort_msg("input %d, %lld", at, (long long)k);
+        }
+        free(expected.data);
+        t.call.t[at].data = NULL; /* freed as tensor 0 */
+        trial_end(&t);
+    }
+}
+END_TEST
+
+START_TEST(noise_belongs_to_the_logical_element) {
+    trial whole = combine_trial(4000, 8, HY_F32), part = combine_trial(100, 8, HY_F32);
+    part.call.attr.combine.first += 1501;
+    gpu_must_run(&whole.call);
+    gpu_must_run(&part.call);
+    ck_assert_mem_eq((float *)whole.call.t[0].data + 1501, part.call.t[0].data,
+                     100 * sizeof(float));
+    trial_end(&whole);
+    trial_end(&part);
+}
+END_TEST
+
+START_TEST(products_of_differences_are_sums_in_double) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; i < 24 * COUNTS; i++) {
+        int64_t count = counts[i / 24];
+        trial t = trial_begin(HY_OP_DIFF_DOT, (uint64_t)i);
+        t.call.attr.accumulate = i & 1;
+        for (int k = 0; k < 4; k++) {
+            bool is_there = k % 2 == 0 || (i >> (1 + k / 2) & 1);
+            if (is_there) trial_normal(&t, k, reals[(i / 8 + k) % 3], 0, count, 0.1 * k, 1);
+        }
+        trial_normal(&t, 4, HY_F64, 0, 3, 10, 1);
+        hy_tensor expected = run_here_and_there(&t.call, 4);
+        const double *a = t.call.t[4].data, *b = expected.data;
+        for (int k = 0; k < 3; k++) {
+            ck_assert_double_eq_tol(a[k], b[k], 1e-6 * (fabs(b[0]) + fabs(b[1]) + fabs(b[k])));
+        }
+        free(expected.data);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+/* ---- 8 bits ------------------------------------------------------------------------------------ */
+
+static trial quantize_trial(int64_t count, int32_t block, bool is_signed) {
+    trial t = trial_begin(HY_OP_QUANTIZE, (uint64_t)(count + block));
+    t.call.attr.quantize.block = block;
+    t.call.attr.quantize.is_signed = is_signed;
+    trial_tensor(&t, 0, HY_F32, 0, count);
+    for (int64_t i = 0; i < count; i++) {
+        double x = roll_normal(&t.dice);
+        trial_put(&t, 0, i, is_signed ? x : pow(10, -7 * fabs(x))); /* like m, like v */
+    }
+    if (count > 10) trial_put(&t, 0, 3, 0);
+    t.call.t[1] = hy_tensor_1d(calloc(1, (size_t)count), HY_U8, count);
+    t.call.t[2] = hy_tensor_1d(NULL, HY_F32, (count + block - 1) / block);
+    t.call.t[2].data = calloc(1, hy_tensor_bytes(&t.call.t[2]));
+    return t;
+}
+
+/* Codes within one step of the CPU's: roots are rounded by each in its own way. */
+static void check_codes(const hy_tensor *found, const hy_tensor *expected) {
+    const uint8_t *a = found->data, *b = expected->data;
+    int64_t others = 0, count = hy_tensor_count(found);
+    for (int64_t i = 0; i < count; i++) {
+        int apart = abs((int)a[i] - (int)b[i]);
+        if (apart > 1) ck_abort_msg("code %lld is %d, on the CPU %d", (long long)i, a[i], b[i]);
+        others += apart;
+    }
+    ck_assert_int_le(others, count / 1000 + 1);
+}
+
+/* m or v of a trial as codes of the quantiser, and their scales. */
+static void make_codes(trial *t, int at, bool is_signed, int32_t block) {
+    hy_tensor *x = &t->call.t[at];
+    int64_t count = hy_tensor_count(x), blocks = (count + block - 1) / block;
+    hy_op_call call = {.kind = HY_OP_QUANTIZE,
+                       .attr.quantize = {.block = block, .is_signed = is_signed}};
+    call.t[0] = *x;
+    call.t[1] = hy_tensor_1d(calloc(1, (size_t)count), HY_U8, count);
+    call.t[2] = hy_tensor_1d(calloc(sizeof(float), (size_t)blocks), HY_F32, blocks);
+    rig_run(&cpu, &call);
+    free(x->data);
+    *x = call.t[1];
+    x->quant.scale = call.t[2].data;
+    x->quant.block = block;
+}
+
+/* A largest number that differs in its last bit moves every code of its block a little, and one that
+ * lies on the border between two codes goes the other way. */
+START_TEST(adamw_with_eight_bit_state_is_that_of_the_cpu) {
+    static const int32_t blocks[] = {256, 64, 8};
+    for (int i = 0; i < 2 * 3 * COUNTS; i++) {
+        int64_t count = counts[i / 6];
+        trial t = adamw_trial(HY_BF16, HY_BF16, HY_F32, i % 2, count);
+        make_codes(&t, M, true, blocks[i / 2 % 3]);
+        make_codes(&t, V, false, blocks[i / 2 % 3]);
+        hy_op_call there = t.call;
+        for (int k = 0; k < 6; k++) there.t[k] = copy_tensor(&t.call.t[k]);
+        for (int k = M; k <= V; k++) {
+            size_t bytes = gpu_scale_bytes(&t.call.t[k]);
+            there.t[k].quant.scale = malloc(bytes);
+            memcpy(there.t[k].quant.scale, t.call.t[k].quant.scale, bytes);
+        }
+        rig_run(&cpu, &there);
+        gpu_must_run(&t.call);
+        for (int k = M; k <= V; k++) {
+            const float *a = t.call.t[k].quant.scale, *b = there.t[k].quant.scale;
+            for (int64_t n = 0; n * blocks[i / 2 % 3] < count; n++) {
+                if (fabsf(a[n] - b[n]) > 1e-6f * b[n]) ck_abort_msg("scale %lld", (long long)n);
+            }
+            check_codes(&t.call.t[k], &there.t[k]);
+            free(t.call.t[k].quant.scale);
+            free(there.t[k].quant.scale);
+        }
+        for (int64_t n = 0; n < count; n++) {
+            double a = real_at(&t.call.t[PARAM], n), b = real_at(&there.t[PARAM], n);
+            if (fabs(a - b) > 0x1p-7 * fabs(b) + 1e-6) ck_abort_msg("parameter %lld", (long long)n);
+        }
+        for (int k = 0; k < 6; k++) free(there.t[k].data);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+START_TEST(eight_bit_state_is_that_of_the_cpu) {
+    static const int32_t blocks[] = {256, 64, 100, 1, 2048};
+    for (int i = 0; i < 2 * 5 * COUNTS; i++) {
+        trial t = quantize_trial(counts[i / 10], blocks[i / 2 % 5], i % 2);
+        hy_op_call back = {.kind = HY_OP_DEQUANTIZE, .attr = t.call.attr};
+        hy_tensor codes = run_here_and_there(&t.call, 1);
+        check_codes(&t.call.t[1], &codes);
+        const float *x = t.call.t[0].data, *scales = t.call.t[2].data;
+        int64_t count = counts[i / 10], block = blocks[i / 2 % 5];
+        for (int64_t b = 0; b * block < count; b++) {
+            float largest = 0;
+            for (int64_t k = b * block; k < count && k < (b + 1) * block; k++) {
+                largest = fmaxf(largest, fabsf(x[k]));
+                bool is_lost = x[k] > 0 && ((uint8_t *)t.call.t[1].data)[k] == 0;
+                if (is_lost && !(i % 2)) ck_abort_msg("%lld became zero", (long long)k);
+            }
+            ck_assert_float_eq(scales[b], largest);
+        }
+        back.t[0] = t.call.t[1];
+        back.t[1] = t.call.t[2];
+        back.t[2] = hy_tensor_1d(calloc(1, (size_t)count * sizeof(float)), HY_F32, count);
+        hy_tensor values = run_here_and_there(&back, 2);
+        for (int64_t k = 0; k < count; k++) {
+            double a = real_at(&back.t[2], k), b = real_at(&values, k);
+            if (fabs(a - b) > 5e-7 * fabs(b)) ck_abort_msg("value %lld", (long long)k);
+        }
+        free(back.t[2].data);
+        free(values.data);
+        free(codes.data);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("cuda: optimizer and prediction");
+    TCase *all = tcase_create("optimizer");
+    tcase_add_unchecked_fixture(all, open_cpu, close_cpu);
+    tcase_add_test(all, adamw_agrees_with_the_reference);
+    tcase_add_test(all, a_scale_of_zero_leaves_everything_as_it_was);
+    tcase_add_test(all, with_a_master_the_parameter_is_its_rounding_to_nearest);
+    tcase_add_test(all, stochastic_rounding_takes_its_noise_from_the_logical_index);
+    tcase_add_test(all, a_step_cut_in_pieces_gives_the_same_bits);
+    tcase_add_test(all, stochastic_rounding_keeps_small_steps_on_average);
+    tcase_add_test(all, clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite);
+    tcase_add_test(all, a_combination_is_that_of_the_cpu);
+    tcase_add_test(all, a_combination_may_write_over_an_input);
+    tcase_add_test(all, noise_belongs_to_the_logical_element);
+    tcase_add_test(all, products_of_differences_are_sums_in_double);
+    tcase_add_test(all, eight_bit_state_is_that_of_the_cpu);
+    tcase_add_test(all, adamw_with_eight_bit_state_is_that_of_the_cpu);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+GPU_TEST_MAIN(make_suite)

@@ -1,0 +1,266 @@
+/* test_trainer_card.c: whole runs on a device whose memory the host cannot touch. See fake_card.h.
+ *
+ * In fp32 such a run gives the bits of the CPU, so everything that moves between host and device is held
+ * against it: weights, batches, losses, predictor state, optimizer, checkpoints, samples. */
+#include "fake_card.h"
+#include "small_run.h"
+
+#include <math.h>
+
+#include "trainer/trainer.h"
+
+#define STEPS 18
+
+static hy_config *config_on(const char *device, const char *out, const char *const *pairs) {
+    hy_config *config =
+        small_run(SMALL_RUN "steps 48 grad_accum_steps 2 full_steps 4 correct_steps 2 "
+                            "predict_from 0 predict_until 1 confidence_threshold 0.5 "
+                            "cooldown_steps 4 tune_cache none",
+                  out, PAIRS("device", device, "precision", "fp32", "precision_correct", "same"));
+    for (int i = 0; pairs && pairs[i]; i += 2) {
+        must(hy_config_set(config, pairs[i], pairs[i + 1], HY_FROM_CALLER));
+    }
+    return config;
+}
+
+static hy_trainer *trainer_on(const char *device, const char *out, const char *const *pairs) {
+    hy_trainer *t;
+    hy_config *config = config_on(device, out, pairs);
+    must(hy_trainer_create(config, NULL, &t));
+    hy_config_destroy(config);
+    return t;
+}
+
+static void take_losses(hy_trainer *t, int count, double *losses) {
+    for (int i = 0; i < count; i++) {
+        hy_step_info info;
+        must(hy_trainer_step(t, &info));
+        losses[i] = info.loss;
+    }
+}
+
+/* Steps, moves, validation and a sample give the same on both. */
+static void same_on_both(const char *const *pairs) {
+    double losses[2][STEPS], held_out[2];
+    char *text[2];
+    static const char *const devices[] = {"cpu", "cuda"};
+    for (int d = 0; d < 2; d++) {
+        hy_trainer *t = trainer_on(devices[d], "none", pairs);
+        hy_eval_info eval;
+        hy_sample_options sample = {.prompt = "a", .tokens = 20, .temperature = 0.9, .seed = 3};
+        ck_assert_int_eq(t->backend->facts.is_gpu, d);
+        take_losses(t, STEPS, losses[d]);
+        must(hy_trainer_evaluate(t, &eval));
+        held_out[d] = eval.loss;
+        must(hy_trainer_sample(t, &sample, &text[d], NULL));
+        hy_trainer_destroy(t);
+    }
+    ck_assert_mem_eq(losses[0], losses[1], sizeof losses[0]);
+    ck_assert(held_out[0] == held_out[1]);
+    ck_assert_mem_eq(text[0], text[1], 20);
+    hy_free(text[0]);
+    hy_free(text[1]);
+}
+
+START_TEST(a_run_gives_the_bits_of_the_cpu_with_every_strategy) {
+    static const char *const strategies[] = {"none", "cpu", "pinned", "compress", "drop"};
+    for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
+        same_on_both(PAIRS("offload_strategy", strategies[i], "tail_share", "0.6"));
+    }
+}
+END_TEST
+
+START_TEST(a_run_gives_the_bits_of_the_cpu_with_every_predictor) {
+    static const char *const kinds[] = {"outer", "lsq", "line", "random", "frozen", "none"};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        same_on_both(PAIRS("predictor", kinds[i], "max_predict_steps", "4"));
+    }
+}
+END_TEST
+
+START_TEST(a_run_gives_the_bits_of_the_cpu_in_16_bits_and_in_other_shapes) {
+    same_on_both(PAIRS("precision", "bf16", "precision_correct", "fp32"));
+    same_on_both(PAIRS("precision", "fp16"));
+    same_on_both(PAIRS("positions", "learned", "norm", "layernorm", "activation", "gelu",
+                       "qkv_bias", "true", "proj_bias", "true", "tied_head", "false"));
+    same_on_both(PAIRS("recompute", "all", "loss_chunks", "4"));
+}
+END_TEST
+
+START_TEST(a_fork_runs_to_its_end) {
+    double summary_loss[2];
+    static const char *const devices[] = {"cpu", "cuda"};
+    for (int d = 0; d < 2; d++) {
+        hy_summary s;
+        hy_trainer *t = trainer_on(devices[d], "none",
+                                   PAIRS("confidence_threshold", "0.99", "fork_budget", "0.5",
+                                         "fork_steps", "3", "steps", "60"));
+        must(hy_trainer_run(t));
+        hy_trainer_summary(t, &s);
+        ck_assert_int_gt(s.forks, 0);
+        summary_loss[d] = s.val_loss;
+        hy_trainer_destroy(t);
+    }
+    ck_assert(summary_loss[0] == summary_loss[1]);
+}
+END_TEST
+
+/* Saves on one device and goes on with the other. */
+static void moves_from_to(const char *from, const char *to) {
+    char folder[256];
+    double straight[20], resumed[20];
+    temp_folder(folder);
+    hy_trainer *t = trainer_on(from, folder, PAIRS("tail_share", "0.5"));
+    for (int i = 0; i < 10; i++) must(hy_trainer_step(t, NULL));
+    must(hy_trainer_save(t));
+    take_losses(t, 20, straight);
+    hy_trainer_destroy(t);
+    t = trainer_on(to, folder, PAIRS("tail_share", "0.5", "resume", "auto"));
+    take_losses(t, 20, resumed);
+    hy_trainer_destroy(t);
+    ck_assert_mem_eq(straight, resumed, sizeof straight);
+    remove_folder(folder);
+}
+
+START_TEST(a_checkpoint_moves_between_devices_bit_for_bit) {
+    moves_from_to("cuda", "cuda");
+    moves_from_to("cuda", "cpu");
+    moves_from_to("cpu", "cuda");
+}
+END_TEST
+
+START_TEST(the_table_of_algorithms_is_kept_and_comes_back_before_any_plan) {
+    char folder[256], path[512], *text;
+    size_t size;
+    temp_folder(folder);
+    hy_trainer *t = trainer_on("cuda", folder, NULL);
+    must(hy_trainer_step(t, NULL));
+    must(hy_trainer_save(t));
+    ck_assert_str_eq(card.loaded, "");
+    hy_trainer_destroy(t);
+    snprintf(path, sizeof path, "%s/checkpoint-1/matmul-algorithms", folder);
+    must(hy_file_read(path, &text, &size));
+    ck_assert_str_eq(text, CARD_TABLE);
+    free(text);
+    t = trainer_on("cuda", folder, PAIRS("resume", "auto"));
+    ck_assert_str_eq(card.loaded, CARD_TABLE);
+    ck_assert_int_eq(card.prepared_before_load, 0);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(auto_precision_follows_the_card) {
+    static const struct {
+        int capability;
+        hy_dtype full;
+    } cases[] = {{75, HY_F16}, {80, HY_BF16}, {90, HY_BF16}, {120, HY_BF16}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        card.capability = cases[i].capability;
+        hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision", "auto"));
+        ck_assert_int_eq(t->precision.of[HY_FULL], cases[i].full);
+        bool is_scaled = t->progress.loss_scale.scale > 1;
+        ck_assert_int_eq(is_scaled, cases[i].full == HY_F16);
+        hy_trainer_destroy(t);
+    }
+    card.capability = 75;
+    hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision_predict", "16bit"));
+    ck_assert_int_eq(t->precision.of[HY_PREDICT], HY_F16);
+    hy_trainer_destroy(t);
+    hy_config *config = config_on("cuda", "none", PAIRS("precision", "bf16"));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "sm_75");
+    hy_config_destroy(config);
+    card.capability = 90;
+}
+END_TEST
+
+START_TEST(what_does_not_fit_the_card_is_refused_in_words) {
+    static const struct {
+        size_t memory_free;
+        const char *pairs[5], *said;
+    } cases[] = {
+        {CARD_BYTES, {"max_gpu_mem", "1MiB"}, "max_gpu_mem is 1.0 MiB"},
+        {(size_t)257 << 20, {"layers", "4", "width", "128"}, "what is free on the card is 1.0 MiB"},
+        {CARD_BYTES, {"cpu_mem", "1000", "snapshot", "true"}, "host memory and cpu_mem is"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hy_trainer *t;
+        hy_config *config = config_on("cuda", "none", cases[i].pairs);
+        card.memory_free = cases[i].memory_free;
+        must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, cases[i].said);
+        hy_config_destroy(config);
+    }
+    card.memory_free = CARD_BYTES;
+}
+END_TEST
+
+START_TEST(options_reach_the_backend) {
+    char folder[256], cache[300], inside[512];
+    temp_folder(folder);
+    snprintf(cache, sizeof cache, "%s/deep/er/table", folder);
+    snprintf(inside, sizeof inside, "%s/deep/er", folder);
+    hy_trainer *t =
+        trainer_on("cuda:0", "none", PAIRS("tune", "max", "tf32", "on", "tune_cache", cache));
+    ck_assert_int_eq(card.options.device, 0);
+    ck_assert_int_eq(card.options.tune, HY_TUNE_MAX);
+    ck_assert(card.options.allow_tf32);
+    ck_assert_str_eq(card.options.cache, cache);
+    ck_assert(hy_path_is_dir(inside));
+    hy_trainer_destroy(t);
+
+    setenv("XDG_CACHE_HOME", folder, 1);
+    t = trainer_on("cuda", "none", PAIRS("tune_cache", "auto", "tune", "off"));
+    snprintf(cache, sizeof cache, "%s/hybrid-train/matmul-algorithms", folder);
+    ck_assert_str_eq(card.options.cache, cache);
+    ck_assert_int_eq(card.options.tune, HY_TUNE_OFF);
+    ck_assert(!card.options.allow_tf32);
+    hy_trainer_destroy(t);
+    t = trainer_on("cuda", "none", PAIRS("precision", "bf16", "precision_correct", "fp32"));
+    ck_assert(card.options.allow_tf32);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+
+    hy_config *config = config_on("cuda:3", "none", NULL);
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "there is no CUDA device 3");
+    hy_config_destroy(config);
+}
+END_TEST
+
+START_TEST(utilisation_is_told_against_the_data_sheet_and_the_timed_product) {
+    hy_trainer *t = trainer_on("cuda", "none", NULL);
+    hy_step_info info;
+    hy_summary s;
+    must(hy_trainer_step(t, &info));
+    hy_trainer_summary(t, &s);
+    double flops = info.tokens_per_second * s.flops_per_token;
+    ck_assert_double_eq_tol(info.mfu, flops / 989.4e12, 1e-9 * info.mfu);
+    ck_assert_double_eq_tol(info.sol, flops / 1e12, 1e-9 * info.sol);
+    ck_assert_int_eq(s.capability, 90);
+    ck_assert_double_eq(s.peak_flops, 989.4e12);
+    hy_trainer_destroy(t);
+    t = trainer_on("cpu", "none", NULL);
+    must(hy_trainer_step(t, &info));
+    ck_assert(info.mfu == 0 && info.sol == 0);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+static Suite *card_suite(void) {
+    Suite *suite = suite_create("trainer: card");
+    TCase *tests = tcase_create("card");
+    tcase_set_timeout(tests, 240);
+    tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_with_every_strategy);
+    tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_with_every_predictor);
+    tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_in_16_bits_and_in_other_shapes);
+    tcase_add_test(tests, a_fork_runs_to_its_end);
+    tcase_add_test(tests, a_checkpoint_moves_between_devices_bit_for_bit);
+    tcase_add_test(tests, the_table_of_algorithms_is_kept_and_comes_back_before_any_plan);
+    tcase_add_test(tests, auto_precision_follows_the_card);
+    tcase_add_test(tests, what_does_not_fit_the_card_is_refused_in_words);
+    tcase_add_test(tests, options_reach_the_backend);
+    tcase_add_test(tests, utilisation_is_told_against_the_data_sheet_and_the_timed_product);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(card_suite)
