@@ -302,6 +302,44 @@ hy_status hy_machine_probe(const char *folder, hy_machine *out);
 /* Parameters of a built-in model, by name. */
 hy_status hy_model_parameters(const char *preset, int64_t *parameters);
 
+/* Does the device compute what it should, and how fast? Every op on a GPU against the CPU at small
+ * shapes, in fp32, bf16 and fp16; on a CPU a few ops against answers known beforehand. Then rates of
+ * matrix products, attention and copies. Takes some seconds. */
+typedef struct hy_selftest_op {
+    const char *name;    /* "attention backward" */
+    const char *dtype;   /* "bf16" */
+    const char *tensor;  /* the worst of its outputs */
+    double error;        /* norm of the difference over norm of what is expected */
+    double allowed;      /* what rounding to the type may cost */
+    bool is_ok;          /* error within it, two runs with equal bits, nothing refused */
+    const char *message; /* what was wrong, "" when nothing was */
+} hy_selftest_op;
+
+typedef struct hy_selftest_rate {
+    const char *name; /* "matrix product, bf16, 4096 x 4096 x 4096" */
+    double value;
+    const char *unit; /* "TFLOP/s", "GB/s" */
+} hy_selftest_rate;
+
+/* What a self-test tells while it goes on; strings live during the call. Either may be NULL. */
+typedef struct hy_selftest_observer {
+    void *user;
+    void (*on_op)(void *user, const hy_selftest_op *op);
+    void (*on_rate)(void *user, const hy_selftest_rate *rate);
+} hy_selftest_observer;
+
+typedef struct hy_selftest_result {
+    char device[128], detail[256];
+    bool is_gpu;
+    int capability; /* GPU: 90 for sm_90 */
+    int ops, failures;
+} hy_selftest_result;
+
+/* device is "auto", "cpu", "cuda" or "cuda:N", as the key of that name. HY_OK when the test could be
+ * made: failures are counted in the result. */
+hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
+                      hy_selftest_result *out);
+
 /* ---- 5. Your own model, your own loop ----------------------------------------------------------- */
 
 /* Parameters that are not a transformer's: named arrays of fp32 in your memory. They must stay where

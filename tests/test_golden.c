@@ -6,12 +6,13 @@
  * chunks. The last test turns one weight at a time and demands that the comparison fails. */
 #include <math.h>
 
-#include "golden/golden.h"
+#include "golden/compare.h"
 
 /* Norm of the difference over norm of PyTorch's, for tensors; relative, for numbers. */
 #define TENSOR_BOUND 1e-5
 #define LOSS_BOUND 1e-5
 #define NORM_BOUND 1e-4
+#define CURVE_BOUND 1e-4
 #define RECOMPUTE_SETTINGS (HY_KEEP_ALL + 1)
 
 static const char *const cases[] = {"gpt2", "llama", "llama3-rope", "qwen2", "qwen3", "mistral"};
@@ -19,75 +20,7 @@ static const int case_count = sizeof cases / sizeof cases[0];
 static const int32_t chunkings[] = {1, 2, 5};
 static const int chunking_count = sizeof chunkings / sizeof chunkings[0];
 
-/* ---- distances ------------------------------------------------------------------------------- */
-
-/* |a - b| / |b|; infinity when a has a NaN, so that no comparison lets it pass. */
-static double distance(const float *a, const float *b, int64_t count) {
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < count; i++) {
-        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-        norm += (double)b[i] * b[i];
-    }
-    double far = sqrt(difference / norm);
-    return isnan(far) ? INFINITY : far;
-}
-
-static double relative(double a, double b) {
-    double far = fabs(a - b) / fabs(b);
-    return isnan(far) ? INFINITY : far;
-}
-
-/* How far a tensor of a store is from the one the file keeps under prefix.name. */
-static double store_distance(const golden *g, const hy_store *store, int32_t index,
-                             const char *prefix) {
-    const hy_safetensors_entry *entry = entry_of(g, "%s.%s", prefix, param_at(g, index)->name);
-    float *expected = bytes_of(g, entry);
-    float *ours = from_device(g, hy_store_home(store, index), entry->bytes);
-    double far = distance(ours, expected, param_at(g, index)->count);
-    free(expected);
-    free(ours);
-    return far;
-}
-
-static double worst_gradient(const golden *g, const char **name) {
-    double worst = 0;
-    for (int32_t i = 0; i < g->model->params.count; i++) {
-        double far = store_distance(g, &g->grads, i, "grad");
-        if (far < worst) continue;
-        worst = far;
-        *name = param_at(g, i)->name;
-    }
-    return worst;
-}
-
-static double loss_distance(const golden *g) {
-    float *expected = bytes_of(g, entry_of(g, "loss"));
-    double far = relative(mean_loss(g), *expected);
-    free(expected);
-    return far;
-}
-
-static double logits_distance(trial *t) {
-    golden *g = t->g;
-    const hy_safetensors_entry *entry = entry_of(g, "logits");
-    int64_t rows = (int64_t)g->batch * g->seq, vocab = g->model->shape.vocab;
-    ck_assert_uint_eq(entry->bytes, (uint64_t)(rows * vocab) * sizeof(float));
-    float *ours = malloc(entry->bytes);
-    ck_assert_ptr_nonnull(ours);
-    hy_batch_input input = input_of(g, 1, false);
-    for (int64_t first = 0; first < rows; first += t->plan->size.chunk_rows) {
-        int64_t count = t->plan->size.chunk_rows;
-        must(hy_batch_logits(t->plan, &input, first, count));
-        float *piece = from_device(g, t->plan->logits, (size_t)(count * vocab) * sizeof(float));
-        memcpy(ours + first * vocab, piece, (size_t)(count * vocab) * sizeof(float));
-        free(piece);
-    }
-    float *expected = bytes_of(g, entry);
-    double far = distance(ours, expected, rows * vocab);
-    free(expected);
-    free(ours);
-    return far;
-}
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 static void check_loss_and_gradients(const golden *g, int recompute, int32_t chunks) {
     const char *name = "";
@@ -195,27 +128,6 @@ START_TEST(two_half_passes_accumulate_to_the_gradients_of_pytorch) {
 }
 END_TEST
 
-/* One step; returns the gradient's norm. */
-static double adamw_step(trial *t, const hy_adamw *adamw, double lr, int64_t step) {
-    golden *g = t->g;
-    hy_adamw_state state = {.weights = &g->weights,
-                            .grads = &g->grads,
-                            .m = &g->m,
-                            .v = &g->v,
-                            .square_sum = g->square_sum,
-                            .clip = g->clip,
-                            .workspace = g->workspace};
-    const hy_params *params = &g->model->params;
-    train(t);
-    must(hy_adamw_clip(adamw, params, g->backend, g->stream, &state, 1));
-    must(hy_adamw_update(adamw, params, g->backend, g->stream, &state, lr, step, 0));
-    must(g->backend->stream_sync(g->stream));
-    float *clip = from_device(g, g->clip, 2 * sizeof(float));
-    double norm = clip[0];
-    free(clip);
-    return norm;
-}
-
 static void check_final_params(const golden *g) {
     int compared = 0;
     for (int32_t i = 0; i < g->model->params.count; i++) {
@@ -235,18 +147,11 @@ START_TEST(ten_adamw_steps_follow_pytorch) {
     trial t;
     open_golden(&g, cases[_i]);
     open_trial(&t, &g, 0, 1, true);
-    hy_adamw adamw = {.beta1 = double_of(&g, "beta1"),
-                      .beta2 = double_of(&g, "beta2"),
-                      .eps = double_of(&g, "eps"),
-                      .weight_decay = double_of(&g, "weight_decay"),
-                      .max_norm = double_of(&g, "grad_clip")};
+    hy_adamw adamw = adamw_of(&g);
     int32_t steps = int_of(&g, "steps");
     float *losses = bytes_of(&g, entry_of(&g, "losses"));
     float *norms = bytes_of(&g, entry_of(&g, "norms"));
-    void *zeros = calloc(1, g.m.layout.bytes);
-    ck_assert_ptr_nonnull(zeros);
-    to_device(&g, g.m.data, zeros, g.m.layout.bytes);
-    to_device(&g, g.v.data, zeros, g.v.layout.bytes);
+    clear_moments(&g);
     ck_assert_int_eq(steps, 10);
     for (int32_t step = 0; step < steps; step++) {
         double norm = adamw_step(&t, &adamw, double_of(&g, "lr"), step), loss = mean_loss(&g);
@@ -258,9 +163,21 @@ START_TEST(ten_adamw_steps_follow_pytorch) {
                       norms[step]);
     }
     check_final_params(&g);
-    free(zeros);
     free(losses);
     free(norms);
+    close_trial(&t);
+    close_golden(&g);
+}
+END_TEST
+
+START_TEST(fifty_adamw_steps_follow_pytorch) {
+    static const char *const curves[] = {"gpt2", "llama", "qwen2", "qwen3"};
+    golden g;
+    trial t;
+    open_golden(&g, curves[_i]);
+    open_trial(&t, &g, 0, 2, true);
+    double far = curve_distance(&t);
+    ck_assert_msg(far <= CURVE_BOUND, "%s: a loss of fifty is off by %.2e", g.name, far);
     close_trial(&t);
     close_golden(&g);
 }
@@ -315,6 +232,7 @@ static Suite *golden_suite(void) {
     tcase_add_loop_test(tc, recomputing_changes_no_bit_of_loss_or_gradient, 0, case_count);
     tcase_add_loop_test(tc, two_half_passes_accumulate_to_the_gradients_of_pytorch, 0, case_count);
     tcase_add_loop_test(tc, ten_adamw_steps_follow_pytorch, 0, case_count);
+    tcase_add_loop_test(tc, fifty_adamw_steps_follow_pytorch, 0, 4);
     tcase_add_loop_test(tc, one_wrong_weight_is_seen, 0, case_count);
     suite_add_tcase(suite, tc);
     return suite;

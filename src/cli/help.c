@@ -60,6 +60,7 @@ static const char *const most_used[] = {
     "*Looking",
     "--print-config",
     "--doctor",
+    "--selftest",
     "--list-models",
     "--json",
     "--quiet",

@@ -114,11 +114,22 @@ static int print_config(const hy_config *config) {
     return EXIT_DONE;
 }
 
+static int selftest(job *it) {
+    const char *device;
+    hy_status status = hy_config_get(it->config, "device", &device, NULL);
+    if (status != HY_OK) return fail(status);
+    return hy_cli_selftest(&it->terminal, device);
+}
+
 static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, &it->config);
     if (status != HY_OK) return exit_code_of(status);
-    bool is_shown = it->options->action == HY_CLI_IS_PRINT_CONFIG;
-    int code = is_shown ? print_config(it->config) : train(it);
+    int code = EXIT_DONE;
+    switch (it->options->action) {
+    case HY_CLI_IS_PRINT_CONFIG: code = print_config(it->config); break;
+    case HY_CLI_IS_SELFTEST: code = selftest(it); break;
+    default: code = train(it); break;
+    }
     hy_config_destroy(it->config);
     return code;
 }

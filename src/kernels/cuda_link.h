@@ -24,6 +24,7 @@ typedef struct hy_cuda_host {
     const char *(*tensor_name)(hy_op_kind kind, int position);
 } hy_cuda_host;
 
+/* HY_ERR_STATE, without a message, when the two are not of one build. */
 typedef hy_status (*hy_cuda_entry_function)(const hy_cuda_host *host,
                                             const hy_cuda_options *options, hy_backend **out);
 

@@ -102,5 +102,9 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
         return hy_fail(HY_ERR_DEVICE, LIBRARY " is not a CUDA backend: it has no " HY_CUDA_ENTRY);
     }
     /* The library stays open: CUDA does not survive being unloaded. */
-    return entry(&host, options, out);
+    hy_status status = entry(&host, options, out);
+    if (status != HY_ERR_STATE) return status;
+    return hy_fail(HY_ERR_DEVICE,
+                   LIBRARY " is of another build than this program: build both again, or set "
+                           "HYBRID_CUDA_LIBRARY to the one that belongs to it");
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/bind.h"
+#include "model/recorded.h"
 
 /* The logits of a chunk stay near this many bytes when the user leaves the number of chunks open: large
  * enough for full matmul speed, small enough not to matter. A GPU wants some thousand rows, and each
@@ -175,9 +176,14 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     return HY_OK;
 }
 
-void hy_batch_plan_destroy(hy_batch_plan *plan) { free(plan); }
+void hy_batch_plan_destroy(hy_batch_plan *plan) {
+    if (!plan) return;
+    hy_forget_recordings(plan);
+    free(plan);
+}
 
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace, void *logits) {
+    hy_forget_recordings(plan);
     plan->activations = activations;
     plan->workspace = workspace;
     plan->logits = logits;

@@ -37,24 +37,6 @@ typedef struct hy_batch_bytes {
     uint64_t logits;
 } hy_batch_bytes;
 
-typedef struct hy_batch_plan {
-    hy_model *model;
-    hy_backend *backend;
-    hy_batch_options options;
-    hy_batch_size size;
-    int32_t chunk_count;
-    hy_unit_plan embedding, block, head;
-    hy_batch_bytes bytes;
-    uint64_t stream_bytes, scratch_bytes, op_workspace_bytes;
-    char *activations, *workspace, *logits; /* where the bytes lie */
-} hy_batch_plan;
-
-/* Plans and prepares every op; HY_ERR_INPUT when the backend lacks one. */
-hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
-                               const hy_batch_options *options, hy_batch_plan **out);
-void hy_batch_plan_destroy(hy_batch_plan *plan);
-void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace, void *logits);
-
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */
 typedef struct hy_batch_input {
     hy_stream *stream;
@@ -68,6 +50,36 @@ typedef struct hy_batch_input {
     float loss_scale;    /* gradients are of loss_scale * sum of losses */
     bool accumulate;     /* add to the gradients instead of overwriting them */
 } hy_batch_input;
+
+#define HY_RECORDINGS 4
+
+/* A pass that came before with the same input, and its recording once it came often enough. */
+typedef struct hy_recorded_pass {
+    hy_batch_input input;
+    hy_recording *recording;
+    int32_t seen;
+} hy_recorded_pass;
+
+typedef struct hy_batch_plan {
+    hy_model *model;
+    hy_backend *backend;
+    hy_batch_options options;
+    hy_batch_size size;
+    int32_t chunk_count;
+    hy_unit_plan embedding, block, head;
+    hy_batch_bytes bytes;
+    uint64_t stream_bytes, scratch_bytes, op_workspace_bytes;
+    char *activations, *workspace, *logits; /* where the bytes lie */
+    hy_recorded_pass recorded[HY_RECORDINGS];
+    int32_t recorded_next; /* which is given up for a new one */
+    bool is_unrecordable;  /* it was tried and failed, or inputs keep changing */
+} hy_batch_plan;
+
+/* Plans and prepares every op; HY_ERR_INPUT when the backend lacks one. */
+hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
+                               const hy_batch_options *options, hy_batch_plan **out);
+void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
+void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace, void *logits);
 
 /* Forward and backward. */
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input);

@@ -4,6 +4,7 @@
  * same order whatever lies where; the host only enqueues, it never waits here. */
 #include "base/error.h"
 #include "model/bind.h"
+#include "model/recorded.h"
 
 /* The unit after `unit` in walking direction, or -1. */
 static int32_t next_unit(const hy_batch_plan *plan, int32_t unit, int direction) {
@@ -123,12 +124,16 @@ static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) 
     return run_unit(&f, 0, -1);
 }
 
+static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
+    HY_TRY(run_forward(plan, input));
+    return run_backward(plan, input);
+}
+
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
     if (!plan->options.is_training) {
         return hy_fail(HY_ERR_STATE, "this batch plan was made for evaluation only");
     }
-    HY_TRY(run_forward(plan, input));
-    return run_backward(plan, input);
+    return hy_run_recorded(plan, input, train_pass);
 }
 
 /* Forward through embedding and blocks with two stream buffers; returns the one that holds the end. */
@@ -150,10 +155,14 @@ static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_
     return HY_OK;
 }
 
-hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
+static hy_status evaluate_pass(hy_batch_plan *plan, const hy_batch_input *input) {
     hy_frame f;
     HY_TRY(run_stack(plan, input, &f));
     return run_unit(&f, plan->model->params.units - 1, +1);
+}
+
+hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
+    return hy_run_recorded(plan, input, evaluate_pass);
 }
 
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,

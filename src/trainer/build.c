@@ -236,11 +236,14 @@ static void release_memory(hy_trainer *t) {
 }
 
 static void close_device(hy_trainer *t) {
+    hy_batch_plan *plans[] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
+                              t->guard_plan[0], t->guard_plan[1], t->sample_plan};
     hy_stream *streams[] = {t->compute, t->copies};
     if (!t->backend) return;
     for (int i = 0; i < 2; i++) {
         if (streams[i]) t->backend->stream_sync(streams[i]);
     }
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) hy_batch_plan_destroy(plans[i]);
     hy_loader_destroy(t->loader); /* its batches may have been on their way until here */
     release_memory(t);
     if (t->optim_is_back) t->backend->event_destroy(t->optim_is_back);
@@ -252,12 +255,9 @@ static void close_device(hy_trainer *t) {
 }
 
 void hy_trainer_tear_down(hy_trainer *t) {
-    hy_batch_plan *plans[] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
-                              t->guard_plan[0], t->guard_plan[1], t->sample_plan};
     hy_writer_close(t->metrics, false);
     hy_text_free(&t->line);
     close_device(t);
-    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) hy_batch_plan_destroy(plans[i]);
     free(t->guard_losses);
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);

@@ -9,16 +9,12 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/cpu/machine.h"
 #include "trainer/trainer.h"
 
 #define RING_DEPTH 2
 #define CANDIDATE_DEPTH 3     /* a tied head holds two units while the next is made */
 #define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
 #define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
-/* Of a card's free memory this much is left alone: code that is loaded when it first runs, and what other
- * programs ask for later. */
-#define CARD_RESERVE (256u << 20)
 
 typedef struct needs {
     uint64_t activations, workspace, logits, data; /* of the work area */
@@ -290,87 +286,6 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
     hy_ledger_enter(l, phase);
 }
 
-/* What could be done without, and what that would save. */
-static void add_savings(const hy_trainer *t, uint64_t host, uint64_t moved, hy_text *out) {
-    char bytes[32];
-    if (moved) {
-        hy_text_addf(out, " offload_strategy = none would save %s;",
-                     hy_format_bytes((double)moved, bytes, sizeof bytes));
-    }
-    if (host + t->ring_bytes) {
-        hy_text_addf(out, " predictor = none would save %s;",
-                     hy_format_bytes((double)(host + t->ring_bytes), bytes, sizeof bytes));
-    }
-}
-
-/* One kind of memory: what is asked of it, and how much there may be. */
-typedef struct budget {
-    const char *what; /* "device memory" */
-    uint64_t needed;
-    uint64_t limit;   /* 0: the system does not say */
-    const char *name; /* of the limit */
-    const char *savings, *advice;
-} budget;
-
-static const char batch_advice[] = " a smaller batch_size with more grad_accum_steps, recompute = "
-                                   "all or a smaller model would need less";
-
-static hy_status check_one(const budget *b) {
-    char need[32], have[32], missing[32];
-    if (!b->limit || b->needed <= b->limit) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short;%s%s",
-                   hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name,
-                   hy_format_bytes((double)b->limit, have, sizeof have),
-                   hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing),
-                   b->savings, b->advice);
-}
-
-/* What a card can give now. */
-static uint64_t card_limit(const hy_trainer *t) {
-    uint64_t free_bytes = t->backend->facts.memory_free;
-    return free_bytes > CARD_RESERVE ? free_bytes - CARD_RESERVE : 1;
-}
-
-/* A card has memory of its own; beside it, the host holds what the predictor keeps and what is moved
- * there. */
-static hy_status check_card(const hy_trainer *t, const budget *device, uint64_t host,
-                            const char *savings) {
-    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
-    size_t total, available;
-    hy_machine_memory(&total, &available);
-    budget card = {"device memory", device->needed, card_limit(t), "what is free on the card", "",
-                   batch_advice};
-    budget ram = {"host memory",
-                  host,
-                  cpu ? cpu : available,
-                  cpu ? "cpu_mem" : "free memory",
-                  savings,
-                  " a smaller model would need less"};
-    HY_TRY(check_one(device));
-    HY_TRY(check_one(&card));
-    return check_one(&ram);
-}
-
-static hy_status check_budget(const hy_trainer *t, uint64_t device, uint64_t host, uint64_t moved) {
-    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
-    hy_text savings = {0};
-    add_savings(t, host, moved, &savings);
-    const char *text = hy_text_string(&savings);
-    budget asked = {"device memory", device, (uint64_t)t->settings.memory.max_gpu_mem,
-                    "max_gpu_mem",   "",     batch_advice};
-    budget all = {"memory",
-                  device + host + moved, /* on a CPU everything lies in the same memory */
-                  cpu ? cpu : t->backend->facts.memory_free,
-                  cpu ? "cpu_mem" : "free memory",
-                  text,
-                  batch_advice};
-    bool is_gpu = t->backend->facts.is_gpu;
-    hy_status status = is_gpu ? check_card(t, &asked, host + moved, text) : check_one(&asked);
-    if (status == HY_OK && !is_gpu) status = check_one(&all);
-    hy_text_free(&savings);
-    return status;
-}
-
 /* ---- taking ---------------------------------------------------------------------------------- */
 
 static hy_status take_state(hy_trainer *t, const needs *need) {
@@ -498,7 +413,7 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     uint64_t work = need->activations + need->workspace + need->logits + need->data;
     uint64_t moved =
         t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->full.bytes : 0;
-    HY_TRY(check_budget(t, need->state + work + t->ring_bytes, need->host, moved));
+    HY_TRY(hy_trainer_check_budget(t, need->state + work + t->ring_bytes, need->host, moved));
     HY_TRY(take_state(t, need));
     HY_TRY(take_predictor(t, need));
     HY_TRY(take_offload(t, need));

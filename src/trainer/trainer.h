@@ -219,6 +219,11 @@ uint64_t hy_guard_sequences(const hy_trainer *t); /* of one guard pass */
 /* What is live changes with the phase: gradients and training activations, or the rings. */
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);
 
+/* memory_budget.c: refuses what does not fit; bytes on the device, on the host, and moved to the host in
+ * Predict. */
+hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t host,
+                                  uint64_t moved);
+
 /* step.c */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
 /* Enqueues the sum of a pass's losses into buffers.loss_sum. */

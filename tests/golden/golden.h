@@ -10,6 +10,7 @@
 
 #include "formats/safetensors.h"
 #include "harness.h"
+#include "kernels/half.h"
 #include "model/model.h"
 #include "optim/adamw.h"
 
@@ -23,11 +24,14 @@ typedef struct golden {
     const char *name;
     hy_safetensors *file;
     hy_backend *backend;
+    bool owns_backend;
+    hy_dtype dtype; /* of weights and activations */
     hy_stream *stream;
     hy_model *model;
     hy_ledger ledger;
     hy_arena arena;
     hy_store weights, grads, m, v;
+    hy_store master; /* fp32, where weights are not */
     int32_t batch, seq;
     int64_t counted; /* targets that are not -1 */
     /* on the device */
@@ -146,11 +150,28 @@ static inline void check_params(const golden *g) {
     }
 }
 
+/* Rounds to the type of weights on the way. */
+static inline void to_device_narrow(const golden *g, void *device, const float *values,
+                                    int64_t count) {
+    uint16_t *narrow = malloc((size_t)count * sizeof *narrow);
+    ck_assert_ptr_nonnull(narrow);
+    for (int64_t i = 0; i < count; i++) {
+        narrow[i] = g->dtype == HY_BF16 ? hy_f32_to_bf16(values[i]) : hy_f32_to_f16(values[i]);
+    }
+    to_device(g, device, narrow, (size_t)count * sizeof *narrow);
+    free(narrow);
+}
+
 static inline void load_params(golden *g) {
     for (int32_t i = 0; i < g->model->params.count; i++) {
         const hy_safetensors_entry *entry = entry_of(g, "param.%s", param_at(g, i)->name);
-        void *values = bytes_of(g, entry);
-        to_device(g, hy_store_home(&g->weights, i), values, entry->bytes);
+        float *values = bytes_of(g, entry);
+        if (g->dtype == HY_F32) {
+            to_device(g, hy_store_home(&g->weights, i), values, entry->bytes);
+        } else {
+            to_device(g, hy_store_home(&g->master, i), values, entry->bytes);
+            to_device_narrow(g, hy_store_home(&g->weights, i), values, param_at(g, i)->count);
+        }
         free(values);
     }
 }
@@ -162,19 +183,22 @@ static inline void *push(golden *g, hy_class cls, uint64_t bytes) {
 }
 
 static inline void take_memory(golden *g) {
-    hy_layout layout;
+    hy_layout layout, weights;
     size_t rows = (size_t)g->batch * (size_t)g->seq;
     size_t rope = (size_t)g->seq * (size_t)g->model->shape.head_size * sizeof(float);
     must(hy_params_layout(&g->model->params, HY_F32, &layout));
+    must(hy_params_layout(&g->model->params, g->dtype, &weights));
     uint64_t adamw = hy_adamw_workspace(&g->model->params, g->backend, HY_F32);
-    uint64_t bytes = 4 * hy_align(layout.bytes) + 3 * hy_align(4 * rows) + hy_align(rope) +
+    uint64_t bytes = 5 * hy_align(layout.bytes) + 3 * hy_align(4 * rows) + hy_align(rope) +
                      2 * HY_ALIGNMENT + hy_align(adamw);
     must(hy_arena_init(&g->arena, g->backend, &g->ledger, HY_DEVICE, bytes, "a golden model"));
-    must(hy_store_init(&g->weights, &g->arena, HY_WEIGHTS, &layout));
+    must(hy_store_init(&g->weights, &g->arena, HY_WEIGHTS, &weights));
+    if (g->dtype != HY_F32) must(hy_store_init(&g->master, &g->arena, HY_MASTER, &layout));
     must(hy_store_init(&g->grads, &g->arena, HY_GRADS, &layout));
     must(hy_store_init(&g->m, &g->arena, HY_OPTIM, &layout));
     must(hy_store_init(&g->v, &g->arena, HY_OPTIM, &layout));
     hy_layout_fini(&layout);
+    hy_layout_fini(&weights);
     g->tokens = push(g, HY_DATA, 4 * rows);
     g->targets = push(g, HY_DATA, 4 * rows);
     g->losses = push(g, HY_WORKSPACE, 4 * rows);
@@ -203,12 +227,18 @@ static inline void load_batch(golden *g) {
     free(table);
 }
 
-static inline void open_golden(golden *g, const char *name) {
+/* Where the files are: in the sources, or below the folder a program was started in. */
+static inline void golden_path(char path[1024], const char *name) {
+    snprintf(path, 1024, "%s/tests/golden/%s.safetensors", HY_SOURCE_DIR, name);
+    if (!hy_path_exists(path)) snprintf(path, 1024, "tests/golden/%s.safetensors", name);
+}
+
+static inline void open_golden_on(golden *g, const char *name, hy_backend *backend,
+                                  hy_dtype dtype) {
     char path[1024];
-    *g = (golden){.name = name};
-    snprintf(path, sizeof path, "%s/tests/golden/%s.safetensors", HY_SOURCE_DIR, name);
+    *g = (golden){.name = name, .backend = backend, .dtype = dtype};
+    golden_path(path, name);
     must(hy_safetensors_open(path, &g->file));
-    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &g->backend));
     must(g->backend->stream_create(g->backend, "golden", &g->stream));
     hy_shape shape = shape_of(g);
     must(hy_model_create(&shape, &g->model));
@@ -221,15 +251,23 @@ static inline void open_golden(golden *g, const char *name) {
     load_params(g);
 }
 
+static inline void open_golden(golden *g, const char *name) {
+    hy_backend *backend;
+    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &backend));
+    open_golden_on(g, name, backend, HY_F32);
+    g->owns_backend = true;
+}
+
 static inline void close_golden(golden *g) {
     hy_store_fini(&g->weights);
     hy_store_fini(&g->grads);
     hy_store_fini(&g->m);
     hy_store_fini(&g->v);
+    hy_store_fini(&g->master);
     hy_arena_fini(&g->arena);
     hy_model_destroy(g->model);
     g->backend->stream_destroy(g->stream);
-    g->backend->destroy(g->backend);
+    if (g->owns_backend) g->backend->destroy(g->backend);
     hy_safetensors_close(g->file);
 }
 
@@ -247,7 +285,7 @@ static inline void open_trial(trial *t, golden *g, int recompute, int32_t chunks
     hy_batch_options options = {.batch = g->batch,
                                 .seq = g->seq,
                                 .chunks = chunks,
-                                .dtype = HY_F32,
+                                .dtype = g->dtype,
                                 .grad_dtype = HY_F32,
                                 .recompute = recompute,
                                 .is_training = is_training};

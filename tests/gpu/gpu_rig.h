@@ -1,75 +1,17 @@
-/* gpu_rig.h: what tests of the CUDA backend need: one backend for the program, and calls run on it.
+/* gpu_rig.h: what tests of ops on CUDA need: calls run on the device.
  *
  * A call is made of host tensors, as in kernel_rig.h. gpu_run lays them out in one block of device
  * memory with bands of a known byte between them, so that a write beside a tensor shows; outputs and
  * workspace come as NaN, so that what is not written shows; inputs must come back as they were. Each
- * call runs twice, and both times must give the same bits. Programs do not fork: a CUDA context does
- * not live on in a child. HYBRID_GPU_TESTS=small leaves out what is slow under compute-sanitizer. */
+ * call runs twice, and both times must give the same bits. */
 #ifndef HY_TESTS_GPU_RIG_H
 #define HY_TESTS_GPU_RIG_H
 
+#include "gpu/gpu_harness.h"
 #include "kernel_rig.h"
 #include "kernels/access.h"
 
 enum { GPU_BAND = 1024, GPU_ALIGNMENT = 256, GPU_BAND_BYTE = 0xa5, GPU_NAN_BYTE = 0xff };
-
-typedef struct gpu_rig {
-    hy_backend *backend;
-    hy_stream *stream;
-    char *device; /* the block that calls are laid out in */
-    size_t capacity;
-    unsigned shifted; /* bit i: tensor i begins one element after an aligned address */
-    bool is_small;
-} gpu_rig;
-
-static gpu_rig gpu;
-
-/* ---- opening ----------------------------------------------------------------------------------- */
-
-/* HYBRID_GPU_TESTS_DEVICE=cpu runs the tests of ops on the CPU backend: to try the tests themselves. */
-static inline hy_backend *gpu_backend(void) {
-    hy_cuda_options options = {.tune = HY_TUNE_OFF};
-    hy_cpu_options cpu = {.threads = 2};
-    hy_backend *backend = NULL;
-    const char *device = getenv("HYBRID_GPU_TESTS_DEVICE");
-    if (device && strcmp(device, "cpu") == 0) {
-        return hy_cpu_backend_create(&cpu, &backend) == HY_OK ? backend : NULL;
-    }
-    return hy_cuda_backend_create(&options, &backend) == HY_OK ? backend : NULL;
-}
-
-/* HYBRID_GPU_TESTS=small and more than a few thousand elements: not this one. */
-static inline bool gpu_leaves_out(int64_t elements) { return gpu.is_small && elements > 20000; }
-
-static inline int gpu_main(Suite *suite, const char *program) {
-    const char *amount = getenv("HYBRID_GPU_TESTS");
-    gpu.is_small = amount && strcmp(amount, "small") == 0;
-    gpu.backend = gpu_backend();
-    if (!gpu.backend) {
-        fprintf(stderr, "%s needs a CUDA device: %s\n", program, hy_error_message());
-        return 2;
-    }
-    if (gpu.backend->stream_create(gpu.backend, "test", &gpu.stream) != HY_OK) {
-        fprintf(stderr, "%s: %s\n", program, hy_error_message());
-        return 2;
-    }
-    printf("%s on %s\n", program, gpu.backend->facts.name);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    gpu.backend->release(gpu.backend, HY_DEVICE, gpu.device, gpu.capacity);
-    gpu.backend->stream_destroy(gpu.stream);
-    gpu.backend->destroy(gpu.backend);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-#define GPU_TEST_MAIN(make_suite)                                                                  \
-    int main(int argc, char **argv) {                                                              \
-        (void)argc;                                                                                \
-        return gpu_main(make_suite(), argv[0]);                                                    \
-    }
 
 /* ---- laying a call out ------------------------------------------------------------------------- */
 

@@ -175,17 +175,19 @@ static trial attention_trial(const heads_case *h, int mixture) {
 }
 
 /* What attention in 16 bits may cost: the weights are rounded to the type before they meet v, and the
- * result once more; both are one rounding in size. lse is fp32, from exact products. */
-static double forward_factor(hy_dtype dtype) { return dtype == HY_F32 ? 1 : 1.5; }
+ * result once more; both are one rounding in size. Tokens that see few keys have larger results than
+ * most, and an error to match. lse is fp32, from exact products. */
+static void check_forward(const trial *t) {
+    bool is_fp32 = t->call.t[0].dtype == HY_F32;
+    gpu_check_to(t, 2, is_fp32 ? 1 : 1.5, is_fp32 ? 1 : 4);
+    gpu_check(t, 3, 1);
+}
 
 EACH_TYPE(attention_agrees_with_the_reference, 5) {
     for (int i = 0; i < CASES; i++) {
         if (leaves_out(&cases[i])) continue;
         trial t = attention_trial(&cases[i], mixture);
-        if (gpu_run_both(&t, mixture)) {
-            gpu_check(&t, 2, forward_factor(t.call.t[0].dtype));
-            gpu_check(&t, 3, 1);
-        }
+        if (gpu_run_both(&t, mixture)) check_forward(&t);
         trial_end(&t);
     }
 }
@@ -203,8 +205,7 @@ EACH_TYPE(attention_of_any_shape_agrees_with_the_reference, PURE_TYPES) {
         if (leaves_out(&h)) continue;
         trial t = attention_trial(&h, mixture);
         ck_assert(gpu_run_both(&t, mixture));
-        gpu_check(&t, 2, forward_factor(t.call.t[0].dtype));
-        gpu_check(&t, 3, 1);
+        check_forward(&t);
         trial_end(&t);
     }
 }

@@ -53,10 +53,17 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 static int64_t work_of(const matmul_case *m) { return m->M * m->N * m->K / 64; }
 
+/* Rows of round addresses are rounded once, whatever is added. For others the library may add bias and c
+ * in passes of their own, each over numbers that are rounded already. */
+static double roundings(const matmul_case *m) {
+    bool is_round = m->M % 8 == 0 && m->N % 8 == 0 && m->K % 8 == 0;
+    return is_round ? 1 : 1 + m->has_bias + m->has_c;
+}
+
 static void check_case(const matmul_case *m, int mixture, uint64_t seed) {
     if (gpu_leaves_out(work_of(m))) return;
     trial t = matmul_trial(m, mixture, seed);
-    if (gpu_run_both(&t, mixture)) gpu_check(&t, 2, 1);
+    if (gpu_run_both(&t, mixture)) gpu_check(&t, 2, roundings(m));
     trial_end(&t);
 }
 
@@ -93,7 +100,7 @@ EACH_TYPE(matmul_may_add_to_c_in_place, PURE_TYPES) {
         t.exact.attr = t.call.attr;
         reference_run(&t.exact);
         memcpy(t.call.t[2].data, result.data, hy_tensor_bytes(&result));
-        gpu_check(&t, 2, 1);
+        gpu_check(&t, 2, roundings(&forms[i]));
         free(result.data);
         trial_end(&t);
     }

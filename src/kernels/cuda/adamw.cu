@@ -1,16 +1,15 @@
 /* adamw.cu: one step of AdamW on a run of parameters.
  *
- * A thread per octet (octet.cuh): it fetches parameter, gradient, m and v in whatever types they
- * have, steps in fp32 in the CPU's order (decay first, then the step), and stores. 16-bit
- * parameters without master, and 16-bit m and v, are rounded stochastically with the noise that
- * HY_OP_ADAMW in kernels.h defines. In 8 bits a quantisation block of 8 to 256 elements belongs to
- * 1 to 32 neighbouring lanes, which find its largest by shuffles: codes are read, changed and
- * written in one pass. */
+ * In quads (quad.cuh): a thread fetches parameter, gradient, m and v in whatever types they have,
+ * steps in fp32 in the CPU's order (decay first, then the step), and stores. 16-bit parameters
+ * without master, and 16-bit m and v, are rounded stochastically with the noise that HY_OP_ADAMW in
+ * kernels.h defines. m and v in 8 bits are read, changed and written in one pass: a quantisation
+ * block, of 8 to 256 elements, belongs to lanes of one warp, which find its largest by shuffles. */
 #include <math.h>
 
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/noise.cuh"
-#include "kernels/cuda/octet.cuh"
+#include "kernels/cuda/quad.cuh"
 
 #define THREADS 256
 
@@ -35,160 +34,195 @@ typedef struct adamw_args {
     int64_t count;
 } adamw_args;
 
-/* ---- m and v --------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
-/* Eight codes are two words. */
-__device__ __forceinline__ hy_octet_bits fetch_codes(const hy_view &t, int64_t at, int n) {
-    hy_octet_bits bits = {};
+/* Four codes are a word. Those behind the end stand for zero: 128 where codes have a sign. */
+template <bool is_signed>
+__device__ __forceinline__ uint32_t fetch_codes(const hy_view &t, int64_t at, int n) {
     const uint8_t *codes = (const uint8_t *)t.data + at;
-    if (n == HY_OCTET && t.is_packed) {
-        uint2 two = *(const uint2 *)codes;
-        bits.w[0] = two.x, bits.w[1] = two.y;
-        return bits;
-    }
+    if (n == HY_QUAD && t.is_packed) return *(const uint32_t *)codes;
+    uint32_t word = 0;
 #pragma unroll
-    for (int i = 0; i < HY_OCTET; i++) {
-        if (i < n) bits.w[i / 4] |= (uint32_t)codes[i] << i % 4 * 8;
+    for (int i = 0; i < HY_QUAD; i++) {
+        word |= (uint32_t)(i < n ? codes[i] : is_signed ? 128 : 0) << 8 * i;
     }
-    return bits;
+    return word;
 }
 
-__device__ __forceinline__ void store_codes(const hy_view &t, int64_t at, int n,
-                                            const uint32_t w[2]) {
+__device__ __forceinline__ void store_codes(const hy_view &t, int64_t at, int n, uint32_t word) {
     uint8_t *codes = (uint8_t *)t.data + at;
-    if (n == HY_OCTET && t.is_packed) {
-        *(uint2 *)codes = make_uint2(w[0], w[1]);
+    if (n == HY_QUAD && t.is_packed) {
+        *(uint32_t *)codes = word;
         return;
     }
 #pragma unroll
-    for (int i = 0; i < HY_OCTET; i++) {
-        if (i < n) codes[i] = (uint8_t)(w[i / 4] >> i % 4 * 8);
+    for (int i = 0; i < HY_QUAD; i++) {
+        if (i < n) codes[i] = (uint8_t)(word >> 8 * i);
     }
 }
 
-template <bool has_codes>
-__device__ __forceinline__ hy_octet_bits fetch_state(const state_view &s, int64_t at, int n) {
-    return has_codes && s.scale ? fetch_codes(s.t, at, n) : hy_fetch(s.t, at, n);
-}
-
-template <bool has_codes, bool is_signed>
-__device__ __forceinline__ void widen_state(const state_view &s, float scale,
-                                            const hy_octet_bits &bits, float x[HY_OCTET]) {
-    if (has_codes && s.scale) {
+/* The largest magnitude in the block of each of this thread's quads. All lanes take part; elements
+ * behind the end are zero. Blocks of 256 have both quads of every lane. */
+__device__ __forceinline__ void largest_of_blocks(const float x[HY_QUADS][HY_QUAD], int shift,
+                                                  float largest[HY_QUADS]) {
 #pragma unroll
-        for (int i = 0; i < HY_OCTET; i++) {
-            uint32_t code = bits.w[i / 4] >> i % 4 * 8 & 0xffu;
-            x[i] = scale * (is_signed ? hy_decode_signed(code) : hy_decode_unsigned(code));
+    for (int k = 0; k < HY_QUADS; k++) {
+        largest[k] =
+            fmaxf(fmaxf(fabsf(x[k][0]), fabsf(x[k][1])), fmaxf(fabsf(x[k][2]), fabsf(x[k][3])));
+        for (int d = min(16, 1 << shift >> 3); d > 0; d >>= 1) {
+            largest[k] = fmaxf(largest[k], __shfl_xor_sync(0xffffffffu, largest[k], d));
         }
-    } else {
-        hy_widen(bits, s.t.dtype, x);
     }
-}
-
-/* The largest magnitude of the block that this thread's octet is part of. All lanes take part;
- * elements behind the end are zero. */
-__device__ __forceinline__ float largest_of_block(const float x[HY_OCTET], int shift) {
-    float largest = 0;
-#pragma unroll
-    for (int i = 0; i < HY_OCTET; i++) largest = fmaxf(largest, fabsf(x[i]));
-    for (int d = 1 << shift >> 4; d > 0; d >>= 1) {
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, d));
-    }
-    return largest;
+    if (1 << shift == HY_WARP_ELEMENTS) largest[0] = largest[1] = fmaxf(largest[0], largest[1]);
 }
 
 /* Where the largest is so small that its inverse would overflow, both sides are lifted first. */
 template <bool is_signed>
 __device__ __forceinline__ void store_as_codes(const state_view &s, int64_t at, int n,
-                                               const float x[HY_OCTET]) {
-    float largest = largest_of_block(x, s.shift);
+                                               const float x[HY_QUAD], float largest) {
     float lift = largest < 0x1p-60f ? 0x1p60f : 1.0f;
     float inverse = largest > 0 ? 1.0f / (largest * lift) : 0.0f;
-    uint32_t w[2] = {0, 0};
+    uint32_t word = 0;
 #pragma unroll
-    for (int i = 0; i < HY_OCTET; i++) {
+    for (int i = 0; i < HY_QUAD; i++) {
         float share = x[i] * lift * inverse;
-        uint32_t code = is_signed ? hy_encode_signed(share) : hy_encode_unsigned(share);
-        w[i / 4] |= code << i % 4 * 8;
+        uint32_t code = is_signed ? hy_encode_signed_fast(share) : hy_encode_unsigned_fast(share);
+        word |= code << 8 * i;
     }
     if (n == 0) return;
-    store_codes(s.t, at, n, w);
+    store_codes(s.t, at, n, word);
     if ((at & ((1 << s.shift) - 1)) == 0) s.scale[at >> s.shift] = largest;
 }
+
+/* ---- what a thread has ----------------------------------------------------------------------- */
 
 /* Two elements rounded to 16 bits, in a word. */
 #define PAIR(ROUND, BITS, i)                                                                       \
     (ROUND(x[2 * (i)], BITS(words[2 * (i)])) | ROUND(x[2 * (i) + 1], BITS(words[2 * (i) + 1]))     \
                                                    << 16)
 
-template <bool has_codes, bool is_signed>
-__device__ __forceinline__ void store_state(const state_view &s, int64_t at, int n,
-                                            const float x[HY_OCTET],
-                                            const uint32_t words[HY_OCTET]) {
-    if (has_codes && s.scale) return store_as_codes<is_signed>(s, at, n, x);
-    if (n == 0) return;
-    if (s.t.dtype == HY_F32) return hy_store(s.t, at, n, hy_narrow(x, HY_F32));
-    hy_octet_bits bits;
-#pragma unroll
-    for (int i = 0; i < HY_OCTET / 2; i++) {
-        bits.w[i] =
-            is_signed ? PAIR(hy_round_bf16, hy_m_bits, i) : PAIR(hy_round_bf16, hy_v_bits, i);
-    }
-    hy_store(s.t, at, n, bits);
-}
+/* m or v of both quads; is_m says which. */
+template <bool has_codes, bool is_m> struct state_quads {
+    hy_quad_bits bits[HY_QUADS];
+    float scale[HY_QUADS];
+    float x[HY_QUADS][HY_QUAD];
 
-/* ---- parameters ------------------------------------------------------------------------------ */
+    __device__ __forceinline__ void fetch(const state_view &s, int k, int64_t at, int n) {
+        if (has_codes && s.scale) {
+            bits[k].w[0] = fetch_codes<is_m>(s.t, at, n);
+            scale[k] = n > 0 ? s.scale[at >> s.shift] : 0;
+        } else {
+            bits[k] = hy_fetch(s.t, at, n);
+        }
+    }
+    __device__ __forceinline__ void widen(const state_view &s, int k) {
+        if (has_codes && s.scale) {
+#pragma unroll
+            for (int i = 0; i < HY_QUAD; i++) {
+                uint32_t code = bits[k].w[0] >> 8 * i & 0xffu;
+                x[k][i] = scale[k] * (is_m ? hy_decode_signed(code) : hy_decode_unsigned(code));
+            }
+        } else {
+            hy_widen(bits[k], s.t.dtype, x[k]);
+        }
+    }
+    /* Before stores of codes: their scales. */
+    __device__ __forceinline__ void rescale(const state_view &s) {
+        if (has_codes && s.scale) largest_of_blocks(x, s.shift, scale);
+    }
+    __device__ __forceinline__ void store(const state_view &s, int k, int64_t at, int n,
+                                          const uint32_t words[HY_QUAD]) const {
+        if (has_codes && s.scale)
+            store_as_codes<is_m>(s, at, n, x[k], scale[k]);
+        else if (s.t.dtype == HY_F32)
+            hy_store(s.t, at, n, hy_narrow(x[k], HY_F32));
+        else
+            store_bf16(s.t, at, n, x[k], words);
+    }
+    static __device__ __forceinline__ void store_bf16(const hy_view &t, int64_t at, int n,
+                                                      const float x[HY_QUAD],
+                                                      const uint32_t words[HY_QUAD]) {
+        hy_quad_bits rounded;
+#pragma unroll
+        for (int i = 0; i < HY_QUAD / 2; i++) {
+            rounded.w[i] =
+                is_m ? PAIR(hy_round_bf16, hy_m_bits, i) : PAIR(hy_round_bf16, hy_v_bits, i);
+        }
+        hy_store(t, at, n, rounded);
+    }
+};
 
 __device__ __forceinline__ void store_param(const adamw_args &a, int64_t at, int n,
-                                            const float x[HY_OCTET],
-                                            const uint32_t words[HY_OCTET]) {
-    hy_octet_bits bits;
-    if (n == 0) return;
+                                            const float x[HY_QUAD], const uint32_t words[HY_QUAD]) {
+    hy_quad_bits bits;
     if (a.master.data) hy_store(a.master, at, n, hy_narrow(x, HY_F32));
     if (a.master.data || a.param.dtype == HY_F32) {
         bits = hy_narrow(x, a.param.dtype);
     } else if (a.param.dtype == HY_BF16) {
 #pragma unroll
-        for (int i = 0; i < HY_OCTET / 2; i++) bits.w[i] = PAIR(hy_round_bf16, hy_param_bits, i);
+        for (int i = 0; i < HY_QUAD / 2; i++) bits.w[i] = PAIR(hy_round_bf16, hy_param_bits, i);
     } else {
 #pragma unroll
-        for (int i = 0; i < HY_OCTET / 2; i++) bits.w[i] = PAIR(hy_round_f16, hy_param_bits, i);
+        for (int i = 0; i < HY_QUAD / 2; i++) bits.w[i] = PAIR(hy_round_f16, hy_param_bits, i);
     }
     hy_store(a.param, at, n, bits);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
+/* Square root and quotient are the hardware's, within two units in the last place. */
+__device__ __forceinline__ void step_element(const adamw_args &a, float gradient, float *p,
+                                             float *m, float *v) {
+    *m = a.beta1 * *m + (1.0f - a.beta1) * gradient;
+    *v = a.beta2 * *v + (1.0f - a.beta2) * gradient * gradient;
+    *p = *p * a.keep - __fdividef(a.step * *m, hy_fast_sqrt(*v) * a.root + a.eps);
+}
+
 /* Threads behind the end go along with zeros: their lanes take part in the shuffles. */
 template <bool has_codes> __global__ void __launch_bounds__(THREADS) adamw_kernel(adamw_args a) {
-    int64_t at = HY_OCTET * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
-    int n = hy_octet_length(at, a.count);
-    float grad_scale = a.clip[1], m_scale = 0, v_scale = 0;
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const hy_view &exact = a.master.data ? a.master : a.param;
-    hy_octet_bits p_bits = hy_fetch(exact, at, n), g_bits = hy_fetch(a.grad, at, n);
-    hy_octet_bits m_bits = fetch_state<has_codes>(a.m, at, n);
-    hy_octet_bits v_bits = fetch_state<has_codes>(a.v, at, n);
-    if (has_codes && a.m.scale && n > 0) m_scale = a.m.scale[at >> a.m.shift];
-    if (has_codes && a.v.scale && n > 0) v_scale = a.v.scale[at >> a.v.shift];
-    if (grad_scale == 0) return;
-    float p[HY_OCTET], g[HY_OCTET], m[HY_OCTET], v[HY_OCTET];
-    uint32_t words[HY_OCTET] = {};
-    if (a.needs_noise) hy_rounding_words(a.seed, a.first + (uint64_t)at, words);
-    hy_widen(p_bits, exact.dtype, p);
-    hy_widen(g_bits, a.grad.dtype, g);
-    widen_state<has_codes, true>(a.m, m_scale, m_bits, m);
-    widen_state<has_codes, false>(a.v, v_scale, v_bits, v);
+    float grad_scale = a.clip[1], p[HY_QUADS][HY_QUAD];
+    hy_quad_bits p_bits[HY_QUADS], g_bits[HY_QUADS];
+    state_quads<has_codes, true> m;
+    state_quads<has_codes, false> v;
 #pragma unroll
-    for (int i = 0; i < HY_OCTET; i++) {
-        float gradient = g[i] * grad_scale;
-        m[i] = a.beta1 * m[i] + (1.0f - a.beta1) * gradient;
-        v[i] = a.beta2 * v[i] + (1.0f - a.beta2) * gradient * gradient;
-        p[i] = p[i] * a.keep - a.step * m[i] / (sqrtf(v[i]) * a.root + a.eps);
+    for (int k = 0; k < HY_QUADS; k++) {
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, a.count);
+        p_bits[k] = hy_fetch(exact, at, n);
+        g_bits[k] = hy_fetch(a.grad, at, n);
+        m.fetch(a.m, k, at, n);
+        v.fetch(a.v, k, at, n);
     }
-    store_param(a, at, n, p, words);
-    store_state<has_codes, true>(a.m, at, n, m, words);
-    store_state<has_codes, false>(a.v, at, n, v, words);
+    if (grad_scale == 0) return;
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        float g[HY_QUAD];
+        hy_widen(p_bits[k], exact.dtype, p[k]);
+        hy_widen(g_bits[k], a.grad.dtype, g);
+        m.widen(a.m, k);
+        v.widen(a.v, k);
+#pragma unroll
+        for (int i = 0; i < HY_QUAD; i++) {
+            step_element(a, g[i] * grad_scale, &p[k][i], &m.x[k][i], &v.x[k][i]);
+        }
+    }
+    m.rescale(a.m);
+    v.rescale(a.v);
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, a.count);
+        uint32_t words[HY_QUAD] = {};
+        if (a.needs_noise) hy_rounding_words(a.seed, a.first + (uint64_t)at, words);
+        store_param(a, at, n, p[k], words);
+        m.store(a.m, k, at, n, words);
+        v.store(a.v, k, at, n, words);
+    }
 }
+
+/* ---- the op ---------------------------------------------------------------------------------- */
 
 static state_view state_of(const hy_tensor *t) {
     state_view s = {hy_view_of(t), NULL, 0};
@@ -196,6 +230,11 @@ static state_view state_of(const hy_tensor *t) {
     s.scale = t->quant.scale;
     while (1 << s.shift < t->quant.block) s.shift++;
     return s;
+}
+
+static bool needs_noise(const hy_tensor *t) {
+    return (!hy_has(&t[5]) && t[0].dtype != HY_F32) || t[2].dtype == HY_BF16 ||
+           t[3].dtype == HY_BF16;
 }
 
 hy_status hy_cuda_adamw(const hy_cuda_run *run) {
@@ -208,8 +247,7 @@ hy_status hy_cuda_adamw(const hy_cuda_run *run) {
     a.v = state_of(&t[3]);
     a.clip = (const float *)t[4].data;
     a.master = hy_view_of(&t[5]);
-    a.needs_noise =
-        (!hy_has(&t[5]) && t[0].dtype != HY_F32) || t[2].dtype == HY_BF16 || t[3].dtype == HY_BF16;
+    a.needs_noise = needs_noise(t);
     a.beta1 = call->attr.adamw.beta1;
     a.beta2 = call->attr.adamw.beta2;
     a.keep = 1.0f - call->attr.adamw.lr * call->attr.adamw.weight_decay;
@@ -219,7 +257,7 @@ hy_status hy_cuda_adamw(const hy_cuda_run *run) {
     a.seed = call->attr.adamw.seed;
     a.first = call->attr.adamw.first;
     a.count = hy_tensor_count(&t[0]);
-    unsigned blocks = (unsigned)hy_ceil_div(a.count, HY_OCTET * THREADS);
+    unsigned blocks = hy_quad_blocks(a.count, THREADS);
     auto kernel = a.m.scale || a.v.scale ? adamw_kernel<true> : adamw_kernel<false>;
     kernel<<<blocks, THREADS, 0, run->stream>>>(a);
     return hy_cuda_launched(run);

@@ -44,24 +44,24 @@ hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call
 
 /* ---- forward on tiles ------------------------------------------------------------------------------ */
 
-/* Heads that run side by side: as many as have keys and values in half of the L2 cache. */
-static int heads_in_cache(const hy_cuda *cuda, const hy_cuda_heads *a) {
-    int64_t bytes = (int64_t)a->T * a->D * 2 * 2 * a->K / a->H; /* k and v, shared by H / K heads */
-    int64_t fit = (int64_t)(cuda->card.l2_bytes / 2) / (bytes > 0 ? bytes : 1);
-    int64_t heads = (int64_t)a->B * a->H;
-    if (fit < a->H / a->K) fit = a->H / a->K;
-    return (int)(fit < heads ? fit : heads);
+/* Heads that run side by side: enough to keep every multiprocessor busy many times over, because the
+ * last group ends in short tiles only if its long ones began well before; not more, because those that
+ * run together share keys and values in the L2 cache. */
+static int heads_together(const hy_cuda *cuda, const hy_cuda_heads *a, int tiles, int blocks) {
+    int64_t heads = (int64_t)a->B * a->H, wanted = (int64_t)cuda->card.multiprocessors * blocks * 8;
+    int64_t groups = heads * tiles / (wanted > 0 ? wanted : 1);
+    return (int)hy_ceil_div(heads, groups > 0 ? groups : 1);
 }
 
 template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     hy_cuda_heads a = hy_cuda_heads_of(run->call, &t[DOCS]);
-    int64_t width = (int64_t)(a.H + 2 * a.K) * S::D;
+    uint32_t width = (uint32_t)(a.H + 2 * a.K) * S::CHUNKS;
     hy_attention_grid grid = {};
     grid.tiles = (int)hy_ceil_div(a.T, S::BM);
-    grid.group = heads_in_cache(run->cuda, &a);
+    grid.group = heads_together(run->cuda, &a, grid.tiles, S::BLOCKS);
     grid.apart = S::ROWS_APART * width;
-    grid.to_values = (int64_t)a.K * S::D;
+    grid.to_values = (uint32_t)a.K * S::CHUNKS;
     grid.to_tile = S::BN * width;
     grid.scale = a.scale * 1.4426950408889634f; /* log2(e) */
     cudaError_t error = cudaFuncSetAttribute(
@@ -79,7 +79,7 @@ template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) 
     case 64: return launch_tiles<hy_attention_shape<64, 128, 64, 64, 4, 2, 2, 16>, T>(run);
     case 80: return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 16>, T>(run);
     case 96: return launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 16>, T>(run);
-    case 128: return launch_tiles<hy_attention_shape<128, 128, 32, 32, 4, 3, 2, 16>, T>(run);
+    case 128: return launch_tiles<hy_attention_shape<128, 128, 64, 64, 4, 2, 2, 0>, T>(run);
     default: return launch_tiles<hy_attention_shape<256, 64, 32, 32, 4, 2, 2, 0>, T>(run);
     }
 }

@@ -16,7 +16,7 @@
 #include "kernels/cuda/tile.cuh"
 
 /* How one instantiation is cut. */
-template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_>
+template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_, int MODE_ = 3>
 struct hy_attention_shape {
     static constexpr int D = D_;           /* head size */
     static constexpr int BM = BM_;         /* queries of a block */
@@ -26,6 +26,7 @@ struct hy_attention_shape {
     static constexpr int STAGES = STAGES_;
     static constexpr int BLOCKS = BLOCKS_; /* blocks wanted on a multiprocessor */
 
+    static constexpr int MODE = MODE_;
     static constexpr int THREADS = 32 * WARPS;
     static constexpr int M_TILES = BM / WARPS / 16;
     static constexpr int K_STEPS = D / 16;
@@ -55,7 +56,7 @@ struct hy_attention_shape {
 typedef struct hy_attention_grid {
     int tiles; /* of queries in a sequence */
     int group; /* heads whose keys and values should share the L2 cache */
-    int64_t apart, to_values, to_tile; /* elements to the next row copied, to v, between tiles */
+    uint32_t apart, to_values, to_tile; /* chunks to the next row copied, to v, between tiles */
     float scale; /* on scores, for powers of two: scale log2(e) */
 } hy_attention_grid;
 
@@ -72,6 +73,13 @@ __device__ __forceinline__ int hy_block_here() {
     int block;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     return block;
+}
+
+/* The rows of a warp within its block. A warp with later rows has more to do; warp w always runs on the
+ * same quarter of a multiprocessor, so blocks deal their rows out in turn. */
+template <typename S> __device__ __forceinline__ int hy_own_rows(int thread, int block) {
+    int turn = S::MODE & 2 ? block + block / 4 : 0;
+    return (thread / 32 + turn) % S::WARPS * 16 * S::M_TILES;
 }
 
 /* Which queries a block takes. Within a group of heads the tiles that see most keys go first, so that
@@ -100,12 +108,12 @@ template <typename S> __device__ __forceinline__ uint32_t hy_steps_on(uint32_t a
     return S::IS_SWIZZLED ? address ^ (32 * n) : address + 32 * n;
 }
 
-/* Copies rows of a head to shared memory: thread by thread one chunk of every ROWS_APART-th row. `from`
- * points to the thread's chunk of its first row, `apart` is the way to its next, in elements. Rows from
- * `there` on become zeros, unless all ARE_THERE. */
-template <typename S, int ROWS, bool ARE_THERE, typename T>
-__device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const T *from, int64_t apart,
-                                              const T *safe, int there) {
+/* Copies rows of a head to shared memory: thread by thread one chunk of every ROWS_APART-th row. `from` is
+ * the thread's chunk of its first row, `apart` the way to its next, counted in chunks of qkv: 32 bits are
+ * enough for that, and a register less. Rows from `there` on become zeros, unless all ARE_THERE. */
+template <typename S, int ROWS, bool ARE_THERE>
+__device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const int4 *qkv, uint32_t from,
+                                              uint32_t apart, int there) {
     constexpr int ROWS_APART = S::ROWS_APART;
     int row = threadIdx.x / S::CHUNKS, chunk = threadIdx.x % S::CHUNKS;
     if (ROWS_APART * S::CHUNKS < S::THREADS && row >= ROWS_APART) return;
@@ -113,7 +121,7 @@ __device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const T *from, in
     for (int i = 0; i < ROWS; i += ROWS_APART) {
         if (ROWS % ROWS_APART != 0 && i + row >= ROWS) break;
         bool is_there = ARE_THERE || i + row < there;
-        hy_copy_async(shared + hy_chunk_at<S>(i + row, chunk), is_there ? from : safe, is_there);
+        hy_copy_async(shared + hy_chunk_at<S>(i + row, chunk), qkv + (is_there ? from : 0), is_there);
         from += apart;
     }
 }
@@ -135,9 +143,9 @@ template <typename S> struct hy_attention_rows {
 
 template <typename S>
 __device__ __forceinline__ void hy_load_queries(uint32_t q[S::M_TILES][4], uint32_t shared,
-                                                int step) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint32_t offset = hy_chunk_at<S>(warp * 16 * S::M_TILES + lane % 16, lane / 16);
+                                                int own, int step) {
+    int lane = (S::MODE & 4 ? hy_thread_here() : threadIdx.x) % 32;
+    uint32_t offset = hy_chunk_at<S>(own + lane % 16, lane / 16);
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
         hy_load_tiles(q[mt], hy_steps_on<S>(shared + offset, step) + mt * 16 * S::ROW_BYTES);
@@ -149,7 +157,7 @@ template <typename S, typename T>
 __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8][4],
                                               hy_attention_rows<S> &rows, uint32_t q_shared,
                                               uint32_t keys) {
-    int lane = threadIdx.x % 32;
+    int lane = (S::MODE & 4 ? hy_thread_here() : threadIdx.x) % 32;
     keys += hy_chunk_at<S>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
@@ -163,7 +171,7 @@ __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8]
     for (int step = 0; step < S::K_STEPS; step++) {
         uint32_t passing[S::M_TILES][4];
         uint32_t(*q)[4] = step < S::KEPT ? rows.q[step] : passing;
-        if (step >= S::KEPT) hy_load_queries<S>(q, q_shared, step);
+        if (step >= S::KEPT) hy_load_queries<S>(q, q_shared, hy_own_rows<S>(threadIdx.x, blockIdx.x), step);
         uint32_t at = hy_steps_on<S>(keys, step);
 #pragma unroll
         for (int n = 0; n < S::SN / 16; n++) {
@@ -189,7 +197,8 @@ template <typename S> struct hy_first_keys {
 template <typename S>
 __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][4],
                                              const hy_first_keys<S> *first, int own, int key) {
-    int thread = hy_thread_here(), lane = thread % 32, before = thread / 32 * 16 * S::M_TILES;
+    int thread = hy_thread_here(), lane = thread % 32;
+    int before = hy_own_rows<S>(thread, hy_block_here());
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
 #pragma unroll
@@ -210,66 +219,84 @@ __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][
 
 /* Moves m of rows whose scores pass it too far, and rescales what they have summed. */
 template <typename S>
-__device__ __forceinline__ void hy_move_maximum(hy_attention_rows<S> &rows, int mt, float high[2]) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float top = fmaxf(high[r], __shfl_xor_sync(0xffffffffu, high[r], 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        top = fmaxf(top, rows.m[mt][r]);
-        float shrink = hy_exp2(rows.m[mt][r] - top);
-        rows.m[mt][r] = top;
-        rows.sum[mt][r] *= shrink;
-#pragma unroll
-        for (int n = 0; n < S::D / 8; n++) {
-            rows.out[mt][n][2 * r] *= shrink;
-            rows.out[mt][n][2 * r + 1] *= shrink;
-        }
-    }
-}
-
-/* Scores become weights. */
-template <typename S>
-__device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
-                                          hy_attention_rows<S> &rows, float scale) {
-    constexpr float SLACK = 8; /* weights up to 2^8, far inside fp16's range */
+__device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
+                                               const float high[S::M_TILES][2]) {
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
-        float high[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            high[r] = fmaxf(score[mt][0][2 * r], score[mt][0][2 * r + 1]);
+            float top = fmaxf(high[mt][r], __shfl_xor_sync(0xffffffffu, high[mt][r], 1));
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+            top = fmaxf(top, rows.m[mt][r]);
+            float shrink = hy_exp2(rows.m[mt][r] - top);
+            rows.m[mt][r] = top;
+            rows.sum[mt][r] *= shrink;
 #pragma unroll
-            for (int n = 1; n < S::SN / 8; n++) {
-                high[r] = fmaxf(high[r], fmaxf(score[mt][n][2 * r], score[mt][n][2 * r + 1]));
-            }
-            high[r] *= scale;
-        }
-        bool is_far = high[0] > rows.m[mt][0] + SLACK || high[1] > rows.m[mt][1] + SLACK;
-        if (__any_sync(0xffffffffu, is_far)) hy_move_maximum<S>(rows, mt, high);
-#pragma unroll
-        for (int n = 0; n < S::SN / 8; n++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float weight = hy_exp2(score[mt][n][e] * scale - rows.m[mt][e / 2]);
-                score[mt][n][e] = weight;
-                rows.sum[mt][e / 2] += weight;
+            for (int n = 0; n < S::D / 8; n++) {
+                rows.out[mt][n][2 * r] *= shrink;
+                rows.out[mt][n][2 * r + 1] *= shrink;
             }
         }
     }
 }
 
-/* out += weights v, SN keys. */
+/* Sees to it that m is close enough to these scores. */
+template <typename S>
+__device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::SN / 8][4],
+                                               hy_attention_rows<S> &rows, float scale) {
+    constexpr float SLACK = 8; /* weights up to 2^8, far inside fp16's range */
+    float high[S::M_TILES][2];
+    bool is_far = false;
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float top = fmaxf(score[mt][0][2 * r], score[mt][0][2 * r + 1]);
+#pragma unroll
+            for (int n = 1; n < S::SN / 8; n++) {
+                top = fmaxf(top, fmaxf(score[mt][n][2 * r], score[mt][n][2 * r + 1]));
+            }
+            high[mt][r] = top * scale;
+            is_far |= high[mt][r] > rows.m[mt][r] + SLACK;
+        }
+    }
+    if (__any_sync(0xffffffffu, is_far)) hy_move_maxima<S>(rows, high);
+}
+
+/* Scores of keys [16 step, 16 step + 16) become weights: share `part` of `parts`. */
+template <typename S>
+__device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
+                                          hy_attention_rows<S> &rows, float scale, int step,
+                                          int part, int parts) {
+    constexpr int COUNT = 8 * S::M_TILES;
+#pragma unroll
+    for (int i = COUNT * part / parts; i < COUNT * (part + 1) / parts; i++) {
+        int mt = i / 8, n = 2 * step + i % 8 / 4, e = i % 4;
+        float weight = hy_exp2(score[mt][n][e] * scale - rows.m[mt][e / 2]);
+        score[mt][n][e] = weight;
+        rows.sum[mt][e / 2] += weight;
+    }
+}
+
+/* out += weights v, SN keys. While the tensor cores work on 16 keys, the weights of the next 16 are
+ * computed. */
 template <typename S, typename T>
-__device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S::SN / 8][4],
-                                                hy_attention_rows<S> &rows, uint32_t values) {
-    int lane = threadIdx.x % 32;
+__device__ __forceinline__ void hy_weigh_values(float score[S::M_TILES][S::SN / 8][4],
+                                                hy_attention_rows<S> &rows, uint32_t values,
+                                                float scale) {
+    constexpr int STEPS = S::SN / 16;
+    int lane = (S::MODE & 4 ? hy_thread_here() : threadIdx.x) % 32;
     values += hy_chunk_at<S>(lane % 16, lane / 16);
 #pragma unroll
-    for (int step = 0; step < S::SN / 16; step++) {
+    for (int step = 0; step < (S::MODE & 1 ? 1 : STEPS); step++) {
+        hy_soften<S>(score, rows, scale, step, 0, 1);
+    }
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
         uint32_t p[S::M_TILES][4];
 #pragma unroll
         for (int mt = 0; mt < S::M_TILES; mt++) {
-            const float(*w)[4] = &weight[mt][2 * step];
+            const float(*w)[4] = &score[mt][2 * step];
             p[mt][0] = hy_pair<T>(w[0][0], w[0][1]);
             p[mt][1] = hy_pair<T>(w[0][2], w[0][3]);
             p[mt][2] = hy_pair<T>(w[1][0], w[1][1]);
@@ -284,6 +311,9 @@ __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S
                 hy_mma<T>(rows.out[mt][2 * n], p[mt], v[0], v[1]);
                 hy_mma<T>(rows.out[mt][2 * n + 1], p[mt], v[2], v[3]);
             }
+            if ((S::MODE & 1) && step + 1 < STEPS) {
+                hy_soften<S>(score, rows, scale, step + 1, n, S::K_STEPS);
+            }
         }
     }
 }
@@ -293,7 +323,7 @@ __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S
 template <typename S, typename T>
 __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared, T *out,
                                               float *lse, int64_t width, int query, int end) {
-    int lane = threadIdx.x % 32, own = threadIdx.x / 32 * 16 * S::M_TILES;
+    int lane = threadIdx.x % 32, own = hy_own_rows<S>(threadIdx.x, hy_block_here());
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
 #pragma unroll
@@ -329,7 +359,8 @@ template <typename S>
 __device__ __forceinline__ int hy_find_first_keys(hy_first_keys<S> *first, const hy_cuda_heads &a,
                                                   int b, int query) {
     constexpr int ROWS = 16 * S::M_TILES;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = warp * ROWS;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int own = hy_own_rows<S>(threadIdx.x, blockIdx.x);
     int low = a.T, high = 0;
     for (int row = own + lane; row < own + ROWS; row += 32) {
         int key = hy_first_key(a, b, min(query + row, a.T - 1));
@@ -357,25 +388,25 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
 
     hy_attention_place at = hy_attention_place_of<S>(a, grid);
     int query = at.query;
-    int64_t width = (int64_t)(a.H + 2 * a.K) * S::D, row = (int64_t)at.b * a.T;
     int end = min(query + S::BM, a.T), tile = (end - 1) / S::BN;
     /* Where this thread copies from: its chunk of its first row, of query and key tile. */
-    int own_row = threadIdx.x / S::CHUNKS, chunk = threadIdx.x % S::CHUNKS;
-    const T *from = qkv + (row + own_row) * width + 8 * chunk;
-    const T *q = from + query * width + (int64_t)at.h * S::D;
-    const T *k = from + (int64_t)tile * S::BN * width + (int64_t)(a.H + at.h / (a.H / a.K)) * S::D;
+    const int4 *chunks = (const int4 *)qkv;
+    uint32_t width = (a.H + 2 * a.K) * S::CHUNKS, kv_head = a.H + at.h / (a.H / a.K);
+    uint32_t row = (uint32_t)at.b * a.T + threadIdx.x / S::CHUNKS, chunk = threadIdx.x % S::CHUNKS;
+    uint32_t q = (row + query) * width + at.h * S::CHUNKS + chunk;
+    uint32_t k = (row + tile * S::BN) * width + kv_head * S::CHUNKS + chunk;
 
-    hy_fetch_rows<S, S::BM, false>(base + S::Q_OFFSET, q, grid.apart, qkv, end - query);
+    hy_fetch_rows<S, S::BM, false>(base + S::Q_OFFSET, chunks, q, grid.apart, end - query);
     hy_copy_commit();
-    hy_fetch_rows<S, S::BN, false>(base, k, grid.apart, qkv, end - tile * S::BN);
-    hy_fetch_rows<S, S::BN, false>(base + S::TILE_BYTES, k + grid.to_values, grid.apart, qkv,
+    hy_fetch_rows<S, S::BN, false>(base, chunks, k, grid.apart, end - tile * S::BN);
+    hy_fetch_rows<S, S::BN, false>(base + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart,
                                    end - tile * S::BN);
     hy_copy_commit();
     /* Tiles after the first are whole. */
     auto fetch_next = [&](uint32_t to) {
         k -= grid.to_tile;
-        hy_fetch_rows<S, S::BN, true>(to, k, grid.apart, qkv, 0);
-        hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, k + grid.to_values, grid.apart, qkv, 0);
+        hy_fetch_rows<S, S::BN, true>(to, chunks, k, grid.apart, 0);
+        hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart, 0);
     };
     bool hides_before = a.docs || a.window > 0;
     int low = hides_before ? hy_find_first_keys<S>(first, a, at.b, query) / S::BN : 0;
@@ -391,12 +422,13 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
             for (int e = 0; e < 4; e++) rows.out[mt][n][e] = 0;
         }
     }
+    int own_rows = hy_own_rows<S>(threadIdx.x, blockIdx.x);
     if (S::KEPT > 0) {
         hy_copy_wait<1>();
         __syncthreads();
 #pragma unroll
         for (int step = 0; step < S::KEPT; step++) {
-            hy_load_queries<S>(rows.q[step], base + S::Q_OFFSET, step);
+            hy_load_queries<S>(rows.q[step], base + S::Q_OFFSET, own_rows, step);
         }
         if (S::KEEPS_Q) __syncthreads();
     }
@@ -406,7 +438,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         hy_copy_commit();
     }
 
-    int own = __reduce_min_sync(0xffffffffu, query + threadIdx.x / 32 * 16 * S::M_TILES);
+    int own = __reduce_min_sync(0xffffffffu, query + own_rows);
     uint32_t keys = base; /* the stage at hand */
     for (; tile >= low; tile--) {
         hy_copy_wait<S::STAGES - 2>();
@@ -429,8 +461,9 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
             hy_score_keys<S, T>(score, rows, base + S::Q_OFFSET,
                                 keys + part * S::SN * S::ROW_BYTES);
             if (is_edge) hy_hide_keys<S>(score, hides_before ? first : NULL, own, key);
-            hy_soften<S>(score, rows, grid.scale);
-            hy_weigh_values<S, T>(score, rows, keys + S::TILE_BYTES + part * S::SN * S::ROW_BYTES);
+            hy_meet_scores<S>(score, rows, grid.scale);
+            hy_weigh_values<S, T>(score, rows, keys + S::TILE_BYTES + part * S::SN * S::ROW_BYTES,
+                                  grid.scale);
         }
         keys = keys == base + S::STAGES_END - S::STAGE_BYTES ? base : keys + S::STAGE_BYTES;
     }

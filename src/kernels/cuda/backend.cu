@@ -270,6 +270,10 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.event_is_done = hy_cuda_event_is_done;
     b.copy = hy_cuda_stream_copy;
     b.enqueue = cuda_enqueue;
+    b.record_begin = hy_cuda_record_begin;
+    b.record_end = hy_cuda_record_end;
+    b.play = hy_cuda_play;
+    b.recording_destroy = hy_cuda_recording_destroy;
     b.supports = cuda_supports;
     b.workspace = cuda_workspace;
     b.prepare = cuda_prepare;
@@ -283,7 +287,7 @@ extern "C" __attribute__((visibility("default"))) hy_status
 hy_cuda_entry(const hy_cuda_host *host, const hy_cuda_options *options, hy_backend **out) {
     *out = NULL;
     if (host->version != HY_CUDA_LINK_VERSION || host->call_bytes != sizeof(hy_op_call)) {
-        return HY_ERR_INTERNAL; /* nothing of the host may be called: it is another build */
+        return HY_ERR_STATE; /* nothing of the host may be called: it is another build */
     }
     hy_cuda *cuda = (hy_cuda *)calloc(1, sizeof *cuda);
     if (!cuda) return HY_ERR_MEMORY;

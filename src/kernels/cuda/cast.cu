@@ -1,30 +1,37 @@
 /* cast.cu: conversions between fp32, bf16 and fp16, and filling with a number.
  *
- * Elementwise: a thread per octet (octet.cuh). Rounding is to nearest, ties to even; between equal
+ * Elementwise, in quads (quad.cuh). Rounding is to nearest, ties to even; between equal
  * types bits are copied as they are. */
-#include "kernels/cuda/octet.cuh"
+#include "kernels/cuda/quad.cuh"
 
 #define THREADS 256
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
 __global__ void __launch_bounds__(THREADS) cast_kernel(hy_view src, hy_view dst, int64_t count) {
-    int64_t at = HY_OCTET * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
-    int n = hy_octet_length(at, count);
-    if (n == 0) return;
-    hy_octet_bits bits = hy_fetch(src, at, n);
-    if (src.dtype != dst.dtype) {
-        float x[HY_OCTET];
-        hy_widen(bits, src.dtype, x);
-        bits = hy_narrow(x, dst.dtype);
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    hy_quad_bits bits[HY_QUADS];
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        int64_t at = hy_quad_at(thread, k);
+        bits[k] = hy_fetch(src, at, hy_quad_length(at, count));
     }
-    hy_store(dst, at, n, bits);
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        int64_t at = hy_quad_at(thread, k);
+        if (src.dtype != dst.dtype) {
+            float x[HY_QUAD];
+            hy_widen(bits[k], src.dtype, x);
+            bits[k] = hy_narrow(x, dst.dtype);
+        }
+        hy_store(dst, at, hy_quad_length(at, count), bits[k]);
+    }
 }
 
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[0], *dst = &run->call->t[1];
     int64_t count = hy_tensor_count(src);
-    unsigned blocks = (unsigned)hy_ceil_div(count, HY_OCTET * THREADS);
+    unsigned blocks = hy_quad_blocks(count, THREADS);
     cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
     return hy_cuda_launched(run);
 }

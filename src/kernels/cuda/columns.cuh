@@ -71,18 +71,33 @@ typedef struct hy_column_cut {
     int tiles, tile_pieces, lines, shares;
 } hy_column_cut;
 
-/* Tiles of at most 64 pieces are equally wide; shares fill the card with six blocks a
- * multiprocessor, unless that leaves a thread fewer than eight rows. */
+#define HY_COLUMN_BLOCKS 4 /* of a multiprocessor at once */
+
+/* Pieces across a tile: a multiple of 8, so that lines begin at 128 bytes, that leaves the fewest
+ * threads idle beside the last tile and below the last line; the widest such. */
+static inline int hy_tile_pieces(int64_t pieces) {
+    int best = 0;
+    double most = 0;
+    for (int across = 64; across >= 32; across -= 8) {
+        double tiles = (double)hy_ceil_div(pieces, across), lines = HY_COLUMN_THREADS / across;
+        double used = (double)pieces / (tiles * across) * (lines * across / HY_COLUMN_THREADS);
+        if (used > most) most = used, best = across;
+    }
+    return pieces < 32 ? (int)pieces : best;
+}
+
+/* Shares fill the card with blocks, once, unless that leaves a thread fewer than eight rows. */
 static inline hy_column_cut hy_cut_columns(const hy_cuda *cuda, int64_t rows, int64_t pieces) {
     hy_column_cut cut = {};
     cut.rows = rows;
     cut.pieces = pieces;
-    cut.tiles = (int)hy_ceil_div(pieces, 64);
-    cut.tile_pieces = (int)hy_ceil_div(pieces, cut.tiles);
+    cut.tile_pieces = hy_tile_pieces(pieces);
+    cut.tiles = (int)hy_ceil_div(pieces, cut.tile_pieces);
     cut.lines = HY_COLUMN_THREADS / cut.tile_pieces;
-    int64_t wanted = hy_ceil_div((int64_t)cuda->card.multiprocessors * 6, cut.tiles);
+    int64_t wanted = (int64_t)cuda->card.multiprocessors * HY_COLUMN_BLOCKS / cut.tiles;
     int64_t most = hy_ceil_div(rows, (int64_t)cut.lines * 8);
-    cut.shares = (int)(wanted < most ? wanted : most);
+    if (wanted > most) wanted = most;
+    cut.shares = wanted < 1 ? 1 : (int)wanted;
     return cut;
 }
 
@@ -110,7 +125,7 @@ static __device__ __forceinline__ void hy_add_rows(const Source &source, int64_t
 }
 
 template <typename Source>
-static __global__ void __launch_bounds__(HY_COLUMN_THREADS)
+static __global__ void __launch_bounds__(HY_COLUMN_THREADS, HY_COLUMN_BLOCKS)
     hy_column_partial(Source source, hy_column_cut cut, float *partial) {
     constexpr int width = Source::width;
     __shared__ float sums[HY_COLUMN_THREADS * width];

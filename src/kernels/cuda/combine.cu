@@ -1,10 +1,10 @@
 /* combine.cu: linear combinations of tensors with noise: what the formulas of predictors come down
  * to.
  *
- * Elementwise: a thread per octet (octet.cuh); terms are added in the order of their positions. The
+ * Elementwise, in quads (quad.cuh); terms are added in the order of their positions. The
  * noise is a function of the logical element, made in double precision as on the CPU. */
 #include "kernels/cuda/noise.cuh"
-#include "kernels/cuda/octet.cuh"
+#include "kernels/cuda/quad.cuh"
 
 #define THREADS 256
 #define INPUTS 3
@@ -17,32 +17,41 @@ typedef struct combine_args {
 } combine_args;
 
 template <bool has_noise>
-__global__ void __launch_bounds__(THREADS) combine_kernel(combine_args a) {
-    int64_t at = HY_OCTET * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
-    int n = hy_octet_length(at, a.count);
-    if (n == 0) return;
-    hy_octet_bits bits[INPUTS];
+__device__ __forceinline__ void combine_quad(const combine_args &a, const hy_quad_bits bits[INPUTS],
+                                             int64_t at) {
+    float sum[HY_QUAD] = {};
 #pragma unroll
     for (int k = 0; k < INPUTS; k++) {
-        if (a.x[k].data) bits[k] = hy_fetch(a.x[k], at, n);
-    }
-    float sum[HY_OCTET] = {};
-#pragma unroll
-    for (int k = 0; k < INPUTS; k++) {
-        float x[HY_OCTET];
+        float x[HY_QUAD];
         if (!a.x[k].data) continue;
         hy_widen(bits[k], a.x[k].dtype, x);
 #pragma unroll
-        for (int i = 0; i < HY_OCTET; i++) sum[i] += a.coefficient[k] * x[i];
+        for (int i = 0; i < HY_QUAD; i++) sum[i] += a.coefficient[k] * x[i];
     }
     if (has_noise) {
         uint64_t first = a.first + (uint64_t)at;
 #pragma unroll
-        for (int i = 0; i < HY_OCTET; i++) {
+        for (int i = 0; i < HY_QUAD; i++) {
             sum[i] += a.noise * (float)hy_device_normal(a.seed, HY_RNG_PREDICT, first + i);
         }
     }
-    hy_store(a.out, at, n, hy_narrow(sum, a.out.dtype));
+    hy_store(a.out, at, hy_quad_length(at, a.count), hy_narrow(sum, a.out.dtype));
+}
+
+template <bool has_noise>
+__global__ void __launch_bounds__(THREADS) combine_kernel(combine_args a) {
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    hy_quad_bits bits[HY_QUADS][INPUTS];
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        int64_t at = hy_quad_at(thread, k);
+#pragma unroll
+        for (int i = 0; i < INPUTS; i++) {
+            if (a.x[i].data) bits[k][i] = hy_fetch(a.x[i], at, hy_quad_length(at, a.count));
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) combine_quad<has_noise>(a, bits[k], hy_quad_at(thread, k));
 }
 
 hy_status hy_cuda_combine(const hy_cuda_run *run) {
@@ -57,7 +66,7 @@ hy_status hy_cuda_combine(const hy_cuda_run *run) {
     a.seed = call->attr.combine.seed;
     a.first = call->attr.combine.first;
     a.count = hy_tensor_count(&call->t[0]);
-    unsigned blocks = (unsigned)hy_ceil_div(a.count, HY_OCTET * THREADS);
+    unsigned blocks = hy_quad_blocks(a.count, THREADS);
     if (a.noise != 0)
         combine_kernel<true><<<blocks, THREADS, 0, run->stream>>>(a);
     else

@@ -9,7 +9,7 @@
 #include "kernels/cuda/pieces.cuh"
 #include "kernels/cuda/places.cuh"
 
-#define WINDOW 64
+#define WINDOW 32
 #define BATCH 8 /* rows a thread has on their way at once */
 
 /* ---- numbers of the gradient ----------------------------------------------------------------- */
@@ -137,8 +137,24 @@ static __device__ __forceinline__ int windows_reached(const embed_bwd_call &c, i
     }
 }
 
+template <int width>
+static __device__ __forceinline__ void add_part(const float *part, float *sum) {
+    if (width % 4 == 0) {
+#pragma unroll
+        for (int q = 0; q < width / 4; q++) {
+            hy_pack<float> four = hy_load_pack(part + 4 * q);
+#pragma unroll
+            for (int j = 0; j < 4; j++) sum[4 * q + j] += four.v[j];
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < width; j++) sum[j] += part[j];
+    }
+}
+
 /* Joins the parts of the run that begins in this window and goes on after it. */
-template <int width> static __global__ void join_windows(embed_bwd_call c) {
+template <int width>
+static __global__ void __launch_bounds__(128, 4) join_windows(embed_bwd_call c) {
     int window = blockIdx.x, last = (window + 1) * WINDOW - 1, first = window * WINDOW;
     int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * width;
     if (last + 1 >= c.N) return;
@@ -149,15 +165,11 @@ template <int width> static __global__ void join_windows(embed_bwd_call c) {
     int reached = windows_reached(c, window);
     if (column >= c.C) return;
     const float *part = c.parts + ((int64_t)window * 2 + 1) * c.C + column;
-    float sum[width];
-#pragma unroll
-    for (int j = 0; j < width; j++) sum[j] = part[j];
+    float sum[width] = {0};
+    add_part<width>(part, sum);
     part += c.C; /* the head of the next window */
 #pragma unroll 8
-    for (int i = 0; i < reached; i++) {
-#pragma unroll
-        for (int j = 0; j < width; j++) sum[j] += part[(int64_t)i * 2 * c.C + j];
-    }
+    for (int i = 0; i < reached; i++) add_part<width>(part + (int64_t)i * 2 * c.C, sum);
     put<width>(c.dwte, c.dtype, key * c.C + column, sum, c.accumulate);
 }
 

@@ -8,7 +8,9 @@
 #include "kernels/cuda/columns.cuh"
 
 #define THREADS 256
-#define BLOCKS 4 /* per multiprocessor */
+/* Blocks of a multiprocessor at once: as registers allow, with one or two packs a lane. */
+#define FORWARD_BLOCKS 3
+#define BACKWARD_BLOCKS(pieces) ((pieces) == 1 ? 3 : 2)
 
 /* Forward: from qkv to out, w, rstd written. Backward: from dout to dqkv, x is qkv, rstd read. */
 typedef struct head_call {
@@ -62,10 +64,31 @@ struct head_walk {
     }
 };
 
-/* Groups of a warp may be past the last head while others are not: all lanes take part. */
-static __device__ __forceinline__ float group_sum(float x, int lanes) {
-    for (int d = lanes / 2; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
-    return x;
+/* A head a group has taken from its walk. */
+typedef struct head_spot {
+    int64_t base, rstd; /* index of its first number, and of its statistic */
+    bool is_there, is_query, is_value;
+} head_spot;
+
+static __device__ __forceinline__ head_spot take_head(const head_call &n, head_walk &at) {
+    head_spot spot;
+    spot.base = (at.row * at.heads + at.head) * n.D;
+    spot.rstd = at.row * (n.H + n.K) + at.head;
+    spot.is_there = at.row < n.N;
+    spot.is_query = at.head < n.H;
+    spot.is_value = at.head >= n.H + n.K;
+    at.move();
+    return spot;
+}
+
+/* Sums over a group, several at once. Groups of a warp may be past the last head while others are
+ * not: all lanes take part. */
+template <int count>
+static __device__ __forceinline__ void group_sums(float (&x)[count], int lanes) {
+    for (int d = lanes / 2; d > 0; d >>= 1) {
+#pragma unroll
+        for (int i = 0; i < count; i++) x[i] += __shfl_xor_sync(0xffffffffu, x[i], d);
+    }
 }
 
 /* Both weights as fp32 in shared memory: wq, then wk. */
@@ -80,42 +103,65 @@ static __device__ __forceinline__ void keep_weights(const head_call &n, float *s
 /* ---- forward --------------------------------------------------------------------------------- */
 
 template <typename T, int pieces>
-static __global__ void __launch_bounds__(THREADS, BLOCKS) head_norm_rows(head_call n) {
+static __device__ __forceinline__ void write_head(const head_call &n, const head_spot &spot,
+                                                  const hy_pack<T> *x, float rstd,
+                                                  const float *weights, int lane) {
     constexpr int width = hy_pack<T>::count;
+    const float *w = weights + (spot.is_query ? 0 : n.D);
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+        int column = (lane + p * n.lanes) * width;
+        float v[width];
+        if (!spot.is_there || column >= n.D) break;
+        hy_unpack(x[p], v);
+#pragma unroll
+        for (int j = 0; j < width; j++) v[j] = spot.is_value ? v[j] : v[j] * rstd * w[column + j];
+        hy_store_pack((T *)n.to + spot.base + column, hy_packed<T>(v));
+    }
+    if (lane == 0 && spot.is_there && !spot.is_value) n.rstd[spot.rstd] = rstd;
+}
+
+template <typename T, int pieces>
+static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows(head_call n) {
+    /* Heads a group works on at once, so that enough is on its way. */
+    constexpr int width = hy_pack<T>::count, heads = 4 / pieces;
     extern __shared__ float4 shared[];
     float *weights = (float *)shared;
     int lane = threadIdx.x % n.lanes;
     keep_weights(n, weights);
     head_walk at(n);
-    for (; __any_sync(0xffffffffu, at.row < n.N); at.move()) {
-        bool is_there = at.row < n.N;
-        int64_t base = (at.row * at.heads + at.head) * n.D;
-        hy_pack<T> x[pieces];
-        float square = 0;
+    while (__any_sync(0xffffffffu, at.row < n.N)) {
+        hy_pack<T> x[heads][pieces];
+        head_spot spot[heads];
+        float square[heads];
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
-            int column = (lane + p * n.lanes) * width;
-            float v[width];
-            x[p] = hy_zero_pack<T>();
-            if (is_there && column < n.D) x[p] = hy_load_pack((const T *)n.x + base + column);
-            hy_unpack(x[p], v);
+        for (int h = 0; h < heads; h++) {
+            spot[h] = take_head(n, at);
 #pragma unroll
-            for (int j = 0; j < width; j++) square += v[j] * v[j];
+            for (int p = 0; p < pieces; p++) {
+                int column = (lane + p * n.lanes) * width;
+                bool is_there = spot[h].is_there && column < n.D;
+                x[h][p] = is_there ? hy_load_pack((const T *)n.x + spot[h].base + column)
+                                   : hy_zero_pack<T>();
+            }
         }
-        float rstd = 1.0f / sqrtf(group_sum(square, n.lanes) / (float)n.D + n.eps);
-        bool is_value = at.head >= n.H + n.K;
-        const float *w = weights + (at.head < n.H ? 0 : n.D);
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
-            int column = (lane + p * n.lanes) * width;
-            float v[width];
-            if (!is_there || column >= n.D) break;
-            hy_unpack(x[p], v);
+        for (int h = 0; h < heads; h++) {
+            square[h] = 0;
 #pragma unroll
-            for (int j = 0; j < width; j++) v[j] = is_value ? v[j] : v[j] * rstd * w[column + j];
-            hy_store_pack((T *)n.to + base + column, hy_packed<T>(v));
+            for (int p = 0; p < pieces; p++) {
+                float v[width];
+                hy_unpack(x[h][p], v);
+#pragma unroll
+                for (int j = 0; j < width; j++) square[h] += v[j] * v[j];
+            }
         }
-        if (lane == 0 && is_there && !is_value) n.rstd[at.row * (n.H + n.K) + at.head] = rstd;
+        group_sums(square, n.lanes);
+#pragma unroll
+        for (int h = 0; h < heads; h++) {
+            float rstd = 1.0f / sqrtf(square[h] / (float)n.D + n.eps);
+            write_head<T, pieces>(n, spot[h], x[h], rstd, weights, lane);
+        }
     }
 }
 
@@ -149,9 +195,60 @@ write_sums(const head_call &n, const own_sums<pieces, width> &own, float *shared
     }
 }
 
-/* dx = rstd (g - xhat mean(g xhat)), g = dy w; dy xhat is added to the sums of the head's kind. */
+/* Adds dy xhat of a head to the sums of its kind; returns this lane's part of sum(g xhat). */
 template <typename T, int pieces>
-static __global__ void __launch_bounds__(THREADS, BLOCKS / pieces) head_norm_bwd_rows(head_call n) {
+static __device__ __forceinline__ float
+add_head(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const hy_pack<T> *x,
+         float rstd, const float *weights, int lane, own_sums<pieces, hy_pack<T>::count> &own) {
+    constexpr int width = hy_pack<T>::count;
+    const float *w = weights + (spot.is_query ? 0 : n.D);
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+        int column = (lane + p * n.lanes) * width;
+        float d[width], v[width];
+        if (!spot.is_there || spot.is_value || column >= n.D) break;
+        hy_unpack(dy[p], d);
+        hy_unpack(x[p], v);
+#pragma unroll
+        for (int j = 0; j < width; j++) {
+            float product = d[j] * (v[j] * rstd);
+            sum += product * w[column + j];
+            own.q[p][j] += spot.is_query ? product : 0.0f;
+            own.k[p][j] += spot.is_query ? 0.0f : product;
+        }
+    }
+    return sum;
+}
+
+/* dx = rstd (g - xhat mean(g xhat)), g = dy w; values pass. */
+template <typename T, int pieces>
+static __device__ __forceinline__ void
+write_gradient(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const hy_pack<T> *x,
+               float rstd, float mean, const float *weights, int lane) {
+    constexpr int width = hy_pack<T>::count;
+    const float *w = weights + (spot.is_query ? 0 : n.D);
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+        int column = (lane + p * n.lanes) * width;
+        float d[width], v[width];
+        if (!spot.is_there || column >= n.D) break;
+        hy_unpack(dy[p], d);
+        hy_unpack(x[p], v);
+#pragma unroll
+        for (int j = 0; j < width; j++) {
+            float dx = rstd * (d[j] * w[column + j] - v[j] * rstd * mean);
+            d[j] = spot.is_value ? d[j] : dx;
+        }
+        hy_store_pack((T *)n.to + spot.base + column, hy_packed<T>(d));
+    }
+}
+
+#define BWD_HEADS 2 /* at once */
+
+template <typename T, int pieces>
+static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(pieces))
+    head_norm_bwd_rows(head_call n) {
     constexpr int width = hy_pack<T>::count;
     extern __shared__ float4 shared[];
     float *weights = (float *)shared;
@@ -159,50 +256,33 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS / pieces) head_norm_bwd
     own_sums<pieces, width> own = {};
     keep_weights(n, weights);
     head_walk at(n);
-    for (; __any_sync(0xffffffffu, at.row < n.N); at.move()) {
-        bool is_there = at.row < n.N, is_query = at.head < n.H, is_value = at.head >= n.H + n.K;
-        int64_t base = (at.row * at.heads + at.head) * n.D;
-        const float *w = weights + (is_query ? 0 : n.D);
-        float rstd = is_there && !is_value ? n.rstd[at.row * (n.H + n.K) + at.head] : 0.0f;
-        hy_pack<T> dy[pieces], x[pieces];
-        float sum = 0;
+    while (__any_sync(0xffffffffu, at.row < n.N)) {
+        hy_pack<T> dy[BWD_HEADS][pieces], x[BWD_HEADS][pieces];
+        head_spot spot[BWD_HEADS];
+        float rstd[BWD_HEADS], sum[BWD_HEADS];
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
-            int column = (lane + p * n.lanes) * width;
-            dy[p] = x[p] = hy_zero_pack<T>();
-            if (!is_there || column >= n.D) continue;
-            dy[p] = hy_load_pack((const T *)n.from + base + column);
-            if (!is_value) x[p] = hy_load_pack((const T *)n.x + base + column);
-        }
+        for (int h = 0; h < BWD_HEADS; h++) {
+            spot[h] = take_head(n, at);
+            bool is_normed = spot[h].is_there && !spot[h].is_value;
+            rstd[h] = is_normed ? n.rstd[spot[h].rstd] : 0.0f;
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
-            int column = (lane + p * n.lanes) * width;
-            float d[width], v[width];
-            if (column >= n.D) break;
-            hy_unpack(dy[p], d);
-            hy_unpack(x[p], v);
-#pragma unroll
-            for (int j = 0; j < width; j++) {
-                float product = is_value ? 0.0f : d[j] * (v[j] * rstd);
-                sum += product * w[column + j];
-                own.q[p][j] += is_query ? product : 0.0f;
-                own.k[p][j] += is_query ? 0.0f : product;
+            for (int p = 0; p < pieces; p++) {
+                int column = (lane + p * n.lanes) * width;
+                dy[h][p] = x[h][p] = hy_zero_pack<T>();
+                if (!spot[h].is_there || column >= n.D) continue;
+                dy[h][p] = hy_load_pack((const T *)n.from + spot[h].base + column);
+                if (is_normed) x[h][p] = hy_load_pack((const T *)n.x + spot[h].base + column);
             }
         }
-        float mean = group_sum(sum, n.lanes) / (float)n.D;
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
-            int column = (lane + p * n.lanes) * width;
-            float d[width], v[width];
-            if (!is_there || column >= n.D) break;
-            hy_unpack(dy[p], d);
-            hy_unpack(x[p], v);
+        for (int h = 0; h < BWD_HEADS; h++) {
+            sum[h] = add_head<T, pieces>(n, spot[h], dy[h], x[h], rstd[h], weights, lane, own);
+        }
+        group_sums(sum, n.lanes);
 #pragma unroll
-            for (int j = 0; j < width; j++) {
-                float dx = rstd * (d[j] * w[column + j] - v[j] * rstd * mean);
-                d[j] = is_value ? d[j] : dx;
-            }
-            hy_store_pack((T *)n.to + base + column, hy_packed<T>(d));
+        for (int h = 0; h < BWD_HEADS; h++) {
+            write_gradient<T, pieces>(n, spot[h], dy[h], x[h], rstd[h], sum[h] / (float)n.D,
+                                      weights, lane);
         }
     }
     if (n.partial) write_sums(n, own, weights);
@@ -279,6 +359,7 @@ static hy_status head_norm_bwd_loose(const hy_cuda_run *run, const head_call &n)
 /* Packs of a head; a group is the next power of two of lanes, a warp at most, with two packs a
  * lane at most. */
 static int64_t head_packs(const head_call &n) { return n.D / (n.x_type == HY_F32 ? 4 : 8); }
+static int lane_packs(const head_call &n) { return head_packs(n) <= 32 ? 1 : 2; }
 static bool fits_group(const head_call &n) { return head_packs(n) <= 64; }
 
 static int group_lanes(const head_call &n) {
@@ -287,8 +368,9 @@ static int group_lanes(const head_call &n) {
     return lanes;
 }
 
-static int64_t block_count(const hy_cuda *cuda, const head_call &n) {
-    int64_t groups = n.N * (n.H + 2 * n.K), most = (int64_t)cuda->card.multiprocessors * BLOCKS;
+static int64_t block_count(const hy_cuda *cuda, const head_call &n, int per_processor) {
+    int64_t groups = n.N * (n.H + 2 * n.K),
+            most = (int64_t)cuda->card.multiprocessors * per_processor;
     int64_t wanted = hy_ceil_div(groups, THREADS / group_lanes(n));
     return wanted < most ? wanted : most;
 }
@@ -301,7 +383,7 @@ hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
         return hy_cuda_launched(run);
     }
     n.lanes = group_lanes(n);
-    unsigned blocks = (unsigned)block_count(run->cuda, n);
+    unsigned blocks = (unsigned)block_count(run->cuda, n, FORWARD_BLOCKS);
     size_t bytes = 2 * (size_t)n.D * sizeof(float);
     hy_by_type(n.x_type, [&](auto zero) {
         using T = decltype(zero);
@@ -317,7 +399,8 @@ hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
 size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     head_call n = head_call_of(call, true);
     if (!hy_has(&call->t[6]) && !hy_has(&call->t[7])) return 0;
-    size_t packed = (size_t)(block_count(cuda, n) * 2 * n.D) * sizeof(float);
+    size_t packed =
+        (size_t)(block_count(cuda, n, BACKWARD_BLOCKS(lane_packs(n))) * 2 * n.D) * sizeof(float);
     size_t single = hy_column_bytes(cuda, n.N * n.H, n.D, 1);
     return packed > single ? packed : single;
 }
@@ -330,11 +413,11 @@ hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
         return head_norm_bwd_loose(run, n);
     }
     n.lanes = group_lanes(n);
-    unsigned blocks = (unsigned)block_count(run->cuda, n);
+    unsigned blocks = (unsigned)block_count(run->cuda, n, BACKWARD_BLOCKS(lane_packs(n)));
     size_t bytes = (size_t)(THREADS / n.lanes) * 2 * (size_t)n.D * sizeof(float);
     hy_by_type(n.x_type, [&](auto zero) {
         using T = decltype(zero);
-        if (head_packs(n) <= 32) {
+        if (lane_packs(n) == 1) {
             head_norm_bwd_rows<T, 1><<<blocks, THREADS, bytes, run->stream>>>(n);
         } else {
             head_norm_bwd_rows<T, 2><<<blocks, THREADS, bytes, run->stream>>>(n);

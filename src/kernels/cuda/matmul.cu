@@ -169,6 +169,11 @@ hy_status hy_cuda_matmul(const hy_cuda_run *run) {
     hy_matmul_plan *plan;
     hy_matmul_args args = {};
     HY_CUDA_TRY(check_types(run->cuda, call));
+    if (hy_has(&t[MATMUL_PRE]) && t[MATMUL_PRE].data == t[MATMUL_D].data) {
+        return hy_cuda_fail(
+            run->cuda, HY_ERR_INPUT,
+            "matmul: pre and d share memory; the library reads pre after writing d");
+    }
     args.a = t[MATMUL_A].data, args.b = t[MATMUL_B].data, args.d = t[MATMUL_D].data;
     args.bias = t[MATMUL_BIAS].data;
     args.c = call->attr.accumulate ? t[MATMUL_D].data : t[MATMUL_C].data;

@@ -3,7 +3,7 @@
  * A product is known by its key: shape, types, what is fused into it and how well its pointers are
  * aligned. Each key has one plan: descriptors of cuBLASLt and an algorithm, made once and kept as long
  * as the backend. matmul.cu runs plans, matmul_plan.cu makes them, matmul_tune.cu times algorithms,
- * matmul_cache.cu keeps them as text, matmul_plain.cu is a product of our own for what the library does
+ * matmul_search.cu finds more of them, matmul_cache.cu keeps them as text, matmul_plain.cu is a product of our own for what the library does
  * not serve. A plan that has run keeps its algorithm: another one would give other bits. */
 #ifndef HY_KERNELS_CUDA_MATMUL_CUH
 #define HY_KERNELS_CUDA_MATMUL_CUH
@@ -103,6 +103,9 @@ hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_
 /* The library's guesses, best first: at most `most`; returns how many. */
 int hy_matmul_guess(const hy_cuda *cuda, const hy_matmul_plan *plan,
                     cublasLtMatmulHeuristicResult_t *out, int most);
+/* Is this an algorithm of the library that can serve the plan, and with how much workspace? */
+bool hy_matmul_fits(const hy_cuda *cuda, const hy_matmul_plan *plan,
+                    const cublasLtMatmulAlgo_t *algorithm, size_t *bytes);
 size_t hy_matmul_plan_bytes(const hy_matmul_plan *plan);
 size_t hy_matmul_most_bytes(const hy_cuda *cuda); /* workspace an algorithm may take */
 hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char *what);
@@ -115,6 +118,14 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
 /* Times the library's guesses on random numbers and leaves the fastest in the plan. Where scratch
  * memory cannot be had the plan stays as it is. */
 hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune);
+
+/* ---- matmul_search.cu ----------------------------------------------------------------------------- */
+
+/* Another algorithm, a step or two away from `from`; false: none that fits came up. The state of the
+ * random numbers is the caller's. */
+bool hy_matmul_vary(const hy_cuda *cuda, const hy_matmul_plan *plan,
+                    const cublasLtMatmulAlgo_t *from, uint32_t *state,
+                    cublasLtMatmulHeuristicResult_t *out);
 
 /* ---- matmul_cache.cu ------------------------------------------------------------------------------ */
 
@@ -133,6 +144,9 @@ void hy_matmul_plain(const hy_matmul_key *key, const hy_matmul_args *args, cudaS
 /* out = bias in another type, N elements. */
 void hy_matmul_convert_bias(const void *bias, hy_dtype from, void *out, hy_dtype to, int64_t N,
                             cudaStream_t stream);
+/* Adds to *differing the number of elements of x and y further apart than 1 % of both and `slack`. */
+void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t count, float slack,
+                       unsigned *differing, cudaStream_t stream);
 /* Random numbers in [-1, 1). */
 void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cudaStream_t stream);
 

@@ -116,6 +116,31 @@ void hy_matmul_convert_bias(const void *bias, hy_dtype from, void *out, hy_dtype
     convert_bias_kernel<<<(unsigned)hy_ceil_div(N, 256), 256, 0, stream>>>(bias, from, out, to, N);
 }
 
+template <typename T>
+static __global__ void compare_kernel(const T *x, const T *y, int64_t count, float slack,
+                                      unsigned *differing) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    unsigned found = 0;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        float a = hy_to_float(x[i]), b = hy_to_float(y[i]);
+        found += !(fabsf(a - b) <= slack + 0.01f * (fabsf(a) + fabsf(b))); /* NaN differs */
+    }
+    if (found) atomicAdd(differing, found);
+}
+
+static unsigned blocks_for(int64_t count) {
+    return (unsigned)(count < 256 * 4096 ? hy_ceil_div(count, 256) : 4096);
+}
+
+void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t count, float slack,
+                       unsigned *differing, cudaStream_t stream) {
+    hy_by_type(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        compare_kernel<<<blocks_for(count), 256, 0, stream>>>((const T *)x, (const T *)y, count,
+                                                              slack, differing);
+    });
+}
+
 /* A multiplicative hash of the position: enough for timing, where only zeros would flatter. */
 template <typename T> static __global__ void fill_kernel(T *out, int64_t count, uint32_t seed) {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -128,9 +153,8 @@ template <typename T> static __global__ void fill_kernel(T *out, int64_t count, 
 }
 
 void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cudaStream_t stream) {
-    unsigned blocks = (unsigned)(count < 256 * 4096 ? hy_ceil_div(count, 256) : 4096);
     hy_by_type(dtype, [&](auto zero) {
         using T = decltype(zero);
-        fill_kernel<<<blocks, 256, 0, stream>>>((T *)out, count, seed);
+        fill_kernel<<<blocks_for(count), 256, 0, stream>>>((T *)out, count, seed);
     });
 }

@@ -5,9 +5,10 @@
  * the columns of the result, as the library wants it. Alpha and beta are given at launch, so one plan
  * serves overwriting and accumulating.
  *
- * Bits: a run of one algorithm with a workspace of its own always sums in one order. Split-K
- * algorithms may reduce in fp32 only: "in place" and, for 16-bit results, "output type" round each
- * partial sum to the type of d. */
+ * Bits: one algorithm with a workspace of its own always sums in one order. Split-K algorithms may
+ * reduce in fp32 only: "in place" and, for 16-bit results, "output type" round each partial sum to the
+ * type of d. One rounding more than ours stays, in 16-bit results only: the library may round the
+ * product before it adds a c that is d itself, and in odd shapes before it adds both c and bias. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,9 +129,13 @@ size_t hy_matmul_most_bytes(const hy_cuda *cuda) {
     return cuda->card.capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20;
 }
 
+/* Split-K leaves bias and gelu to a step of their own, after the sum has been rounded to d's type. */
 static uint32_t reductions_of(const hy_matmul_key *key) {
-    uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    return key->out == HY_F32 ? in_fp32 | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE : in_fp32;
+    if (key->out == HY_F32) {
+        return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    }
+    bool has_more_to_do = key->has_bias || key->gelu != HY_GELU_NONE;
+    return has_more_to_do ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
 /* The preference filters already; an algorithm from a file has passed no filter. */
@@ -187,21 +192,27 @@ int hy_matmul_guess(const hy_cuda *cuda, const hy_matmul_plan *plan,
     return kept;
 }
 
+bool hy_matmul_fits(const hy_cuda *cuda, const hy_matmul_plan *plan,
+                    const cublasLtMatmulAlgo_t *algorithm, size_t *bytes) {
+    hy_matmul_plan p = *plan;
+    cublasLtMatmulHeuristicResult_t result = {};
+    if (cublasLtMatmulAlgoCheck(cuda->plans->handle, &p.operation, &p.left, &p.right, &p.result,
+                                &p.result, algorithm, &result)) {
+        return false;
+    }
+    *bytes = result.workspaceSize;
+    return is_allowed(&p.key, algorithm) &&
+           *bytes <= (p.key.is_lean ? 0 : hy_matmul_most_bytes(cuda));
+}
+
 /* An algorithm that was kept as text: is it one, and does it fit? */
 static bool take_recalled(const hy_cuda *cuda, hy_matmul_plan *plan) {
     const hy_matmul_entry *entry = hy_matmul_recall(cuda, &plan->key);
-    cublasLtMatmulHeuristicResult_t result;
-    if (!entry) return false;
-    if (cublasLtMatmulAlgoCheck(cuda->plans->handle, &plan->operation, &plan->left, &plan->right,
-                                &plan->result, &plan->result, &entry->algorithm, &result)) {
-        return false;
-    }
-    if (!is_allowed(&plan->key, &entry->algorithm) ||
-        result.workspaceSize > (plan->key.is_lean ? 0 : hy_matmul_most_bytes(cuda))) {
+    if (!entry || !hy_matmul_fits(cuda, plan, &entry->algorithm, &plan->algorithm_bytes)) {
+        plan->algorithm_bytes = 0;
         return false;
     }
     plan->algorithm = entry->algorithm;
-    plan->algorithm_bytes = result.workspaceSize;
     plan->level = entry->level;
     plan->microseconds = entry->microseconds;
     return true;

@@ -1,28 +1,39 @@
 /* matmul_tune.cu: times algorithms of a product and keeps the fastest; measures the card.
  *
  * Operands are random numbers in scratch memory that lives for one tuning only, so the memory is free
- * again when the arenas are allocated. All guesses are screened first, slow ones after one run; the
- * best few are then timed again in turns, which evens out the drift of clocks, and the earlier guess
- * wins unless a later one is clearly faster. */
+ * again when the arenas are allocated. The library's guesses are screened first, slow ones after one
+ * run. The thorough level then wanders among neighbours of the best (matmul_search.cu) and demands of
+ * each that it gives the first guess's numbers. The best few are timed again in turns, which evens out
+ * the drift of clocks, and the earlier one wins unless a later one is clearly faster. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "kernels/cuda/matmul.cuh"
 
-enum { MOST_GUESSES = 64, FAST_GUESSES = 8, FINALISTS = 3, MOST_SAMPLES = 5, LEAST_SAMPLES = 3 };
+enum { MOST_GUESSES = 32, FAST_GUESSES = 8, FINALISTS = 3, MOST_SAMPLES = 5 };
+enum { MOST_TRIED = 1024, PARENTS = 4 };
 
 /* A sample repeats short products to this length, against the grain of the clock. */
 #define SAMPLE_MICROSECONDS 100.0f
-/* Time for one algorithm in the first round, if that allows the least number of samples. */
-#define SCREEN_MICROSECONDS 5000.0f
+/* Time for one algorithm in the first round, and in the last; a long product is run once and twice. */
+#define SCREEN_MICROSECONDS 3000.0f
+#define FINAL_MICROSECONDS 6000.0f
 /* An algorithm slower than this times the best so far gets no second run. */
 #define HOPELESS 1.25f
 /* A later guess must be faster than this times an earlier one to beat it. */
 #define CLEARLY 0.995f
 
+/* How long the thorough level looks for more. */
+#define SEARCH_SECONDS 1.5
+
 typedef struct bench {
     hy_cuda *cuda;
     hy_matmul_plan plan; /* with the algorithm being timed */
     hy_matmul_args args;
+    void *expected;      /* what the first guess gives; null where nothing is searched */
+    unsigned *differing; /* elements that differ from it */
     void *memory;
     cudaStream_t stream;
     cudaEvent_t begin, end;
@@ -40,7 +51,7 @@ static void *take(const bench *b, size_t *used, hy_dtype dtype, int64_t count) {
 }
 
 /* Lays the operands out; returns the bytes. c is d itself: the same traffic, no copy. */
-static size_t lay_out(bench *b) {
+static size_t lay_out(bench *b, bool is_searching) {
     const hy_matmul_key *k = &b->plan.key;
     hy_matmul_args *args = &b->args;
     size_t used = 0;
@@ -52,6 +63,8 @@ static size_t lay_out(bench *b) {
     if (k->gelu == HY_GELU_BACK) args->pre = take(b, &used, k->out, k->M * k->N);
     args->workspace_bytes = hy_matmul_most_bytes(b->cuda) + b->plan.bias_bytes;
     args->workspace = take(b, &used, HY_BF16, (int64_t)(args->workspace_bytes + 1) / 2);
+    b->differing = (unsigned *)take(b, &used, HY_F32, 1);
+    if (is_searching) b->expected = take(b, &used, k->out, k->M * k->N);
     args->c = args->d;
     args->alpha = 1.0f;
     args->beta = k->has_c ? 1.0f : 0.0f;
@@ -77,18 +90,18 @@ static void close_bench(bench *b) {
 }
 
 /* False: the scratch cannot be had. */
-static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan) {
+static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan, hy_tune tune) {
     *b = (bench){};
     b->cuda = cuda;
     b->plan = *plan;
-    size_t bytes = lay_out(b);
+    size_t bytes = lay_out(b, tune == HY_TUNE_MAX);
     if (cudaMalloc(&b->memory, bytes) != cudaSuccess) b->memory = NULL;
     if (!b->memory || cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
         cudaEventCreate(&b->begin) != cudaSuccess || cudaEventCreate(&b->end) != cudaSuccess) {
         close_bench(b);
         return false;
     }
-    lay_out(b);
+    lay_out(b, tune == HY_TUNE_MAX);
     fill(b);
     return true;
 }
@@ -118,7 +131,7 @@ static float median(float *x, int n) {
             x[j - 1] = other;
         }
     }
-    return x[n / 2];
+    return x[(n - 1) / 2];
 }
 
 static int clamp(float x, int least, int most) {
@@ -146,8 +159,9 @@ static float screen(bench *b, const cublasLtMatmulHeuristicResult_t *guess, floa
     float first = time_once(b, 1); /* loads the kernel */
     if (first < 0) return first;
     float once = time_once(b, 1);
-    if (once < 0 || (best > 0 && once > HOPELESS * best)) return once;
-    return time_samples(b, once, clamp(SCREEN_MICROSECONDS / once, LEAST_SAMPLES, MOST_SAMPLES));
+    int samples = clamp(SCREEN_MICROSECONDS / once, 1, MOST_SAMPLES);
+    if (once < 0 || samples == 1 || (best > 0 && once > HOPELESS * best)) return once;
+    return time_samples(b, once, samples);
 }
 
 /* The fastest few, in the order of the guesses. */
@@ -168,15 +182,16 @@ static int final_of(bench *b, const cublasLtMatmulHeuristicResult_t *guesses, co
                     const int *finalists, int count, float *time) {
     float times[FINALISTS][MOST_SAMPLES];
     int winner = 0;
-    for (int round = 0; round < MOST_SAMPLES; round++) {
+    int rounds = clamp(FINAL_MICROSECONDS / screened[finalists[0]], 2, MOST_SAMPLES);
+    for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < count; i++) {
             choose(b, &guesses[finalists[i]]);
             times[i][round] = time_samples(b, screened[finalists[i]], 1);
         }
     }
-    *time = median(times[0], MOST_SAMPLES);
+    *time = median(times[0], rounds);
     for (int i = 1; i < count; i++) {
-        float t = median(times[i], MOST_SAMPLES);
+        float t = median(times[i], rounds);
         if (t < CLEARLY * *time) {
             *time = t;
             winner = i;
@@ -185,21 +200,126 @@ static int final_of(bench *b, const cublasLtMatmulHeuristicResult_t *guesses, co
     return finalists[winner];
 }
 
-static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
-    cublasLtMatmulHeuristicResult_t guesses[MOST_GUESSES];
-    float times[MOST_GUESSES], best = 0;
-    int finalists[FINALISTS];
-    int most = tune == HY_TUNE_MAX ? MOST_GUESSES : FAST_GUESSES;
-    int count = hy_matmul_guess(b->cuda, plan, guesses, most);
-    for (int i = 0; i < count; i++) {
-        times[i] = screen(b, &guesses[i], best);
-        if (times[i] > 0 && (best == 0 || times[i] < best)) best = times[i];
+/* ---- wandering ---------------------------------------------------------------------------------------- */
+
+/* The best algorithms so far, with their times. */
+typedef struct ranking {
+    cublasLtMatmulHeuristicResult_t items[MOST_GUESSES];
+    float times[MOST_GUESSES];
+    int count;
+} ranking;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int fastest(const ranking *r, int after) {
+    int order[PARENTS] = {0};
+    for (int place = 0; place <= after; place++) {
+        int best = -1;
+        for (int i = 0; i < r->count; i++) {
+            bool is_taken = r->times[i] <= 0;
+            for (int j = 0; j < place; j++) is_taken |= order[j] == i;
+            if (!is_taken && (best < 0 || r->times[i] < r->times[best])) best = i;
+        }
+        if (best < 0) return order[0];
+        order[place] = best;
     }
-    int picked = pick_finalists(times, count, finalists);
+    return order[after];
+}
+
+/* Puts an algorithm at the end, or in the place of the slowest. */
+static void enter(ranking *r, const cublasLtMatmulHeuristicResult_t *item, float time) {
+    int at = r->count;
+    if (r->count < MOST_GUESSES) {
+        r->count++;
+    } else {
+        for (int i = at = 0; i < r->count; i++) {
+            if (r->times[i] <= 0 || r->times[i] > r->times[at]) at = i;
+        }
+        if (r->times[at] > 0 && r->times[at] < time) return;
+    }
+    r->items[at] = *item;
+    r->times[at] = time;
+}
+
+static const void *result_of(const bench *b) { return b->args.act ? b->args.act : b->args.d; }
+
+/* Runs the chosen algorithm on fresh operands. */
+static bool run_afresh(bench *b) {
+    const hy_matmul_key *k = &b->plan.key;
+    if (k->has_c) hy_matmul_fill(b->args.d, k->out, k->M * k->N, 3, b->stream);
+    return hy_matmul_launch(b->cuda, &b->plan, &b->args, b->stream) == HY_OK;
+}
+
+static bool keep_expected(bench *b) {
+    const hy_matmul_key *k = &b->plan.key;
+    size_t bytes = (size_t)(k->M * k->N) * hy_matmul_element(k->out);
+    return run_afresh(b) && cudaMemcpyAsync(b->expected, result_of(b), bytes,
+                                            cudaMemcpyDeviceToDevice, b->stream) == cudaSuccess;
+}
+
+/* The sums of K products of numbers below one, in another order and rounded elsewhere. */
+static bool gives_expected(bench *b) {
+    const hy_matmul_key *k = &b->plan.key;
+    unsigned differing = 1;
+    float slack = 2e-3f * sqrtf((float)k->K);
+    cudaMemsetAsync(b->differing, 0, sizeof differing, b->stream);
+    if (!run_afresh(b)) return false;
+    hy_matmul_compare(result_of(b), b->expected, k->out, k->M * k->N, slack, b->differing,
+                      b->stream);
+    cudaMemcpyAsync(&differing, b->differing, sizeof differing, cudaMemcpyDeviceToHost, b->stream);
+    return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;
+}
+
+static bool is_known(const cublasLtMatmulAlgo_t *tried, int count,
+                     const cublasLtMatmulAlgo_t *one) {
+    for (int i = 0; i < count; i++) {
+        if (memcmp(&tried[i], one, sizeof *one) == 0) return true;
+    }
+    return false;
+}
+
+/* Looks around the best few until time is up; half of the steps start from the best. */
+static void wander(bench *b, ranking *r) {
+    cublasLtMatmulAlgo_t *tried = (cublasLtMatmulAlgo_t *)malloc(MOST_TRIED * sizeof *tried);
+    double end = now() + SEARCH_SECONDS;
+    uint32_t state = 0x2545F491u;
+    int count = 0;
+    choose(b, &r->items[0]);
+    if (!tried || !keep_expected(b)) end = 0;
+    while (now() < end && count < MOST_TRIED) {
+        cublasLtMatmulHeuristicResult_t next = {};
+        int parent = count % 2 == 0 ? 0 : count / 2 % PARENTS;
+        if (!hy_matmul_vary(b->cuda, &b->plan, &r->items[fastest(r, parent)].algo, &state, &next)) {
+            break;
+        }
+        bool is_new = !is_known(tried, count, &next.algo);
+        tried[count++] = next.algo;
+        if (!is_new) continue;
+        float best = r->times[fastest(r, 0)], time = screen(b, &next, best);
+        if (time > 0 && time < HOPELESS * best && gives_expected(b)) enter(r, &next, time);
+    }
+    free(tried);
+}
+
+static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
+    ranking r = {};
+    int finalists[FINALISTS];
+    float best = 0;
+    r.count = hy_matmul_guess(b->cuda, plan, r.items, FAST_GUESSES);
+    for (int i = 0; i < r.count; i++) {
+        r.times[i] = screen(b, &r.items[i], best);
+        if (r.times[i] > 0 && (best == 0 || r.times[i] < best)) best = r.times[i];
+    }
+    if (tune == HY_TUNE_MAX && best > 0) wander(b, &r);
+    int picked = pick_finalists(r.times, r.count, finalists);
     if (picked == 0) return;
-    int winner = final_of(b, guesses, times, finalists, picked, &plan->microseconds);
-    plan->algorithm = guesses[winner].algo;
-    plan->algorithm_bytes = guesses[winner].workspaceSize;
+    int winner = final_of(b, r.items, r.times, finalists, picked, &plan->microseconds);
+    plan->algorithm = r.items[winner].algo;
+    plan->algorithm_bytes = r.items[winner].workspaceSize;
     plan->level = (hy_matmul_level)tune;
 }
 
@@ -219,7 +339,7 @@ static void tell(const hy_cuda *cuda, const hy_matmul_key *key) {
 
 hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
     bench b;
-    if (plan->is_plain || !open_bench(&b, cuda, plan)) return HY_OK;
+    if (plan->is_plain || !open_bench(&b, cuda, plan, tune)) return HY_OK;
     tell(cuda, &plan->key);
     find_fastest(&b, plan, tune);
     cudaError_t error = cudaStreamSynchronize(b.stream);
@@ -246,16 +366,17 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
     *flops = 0;
     hy_matmul_key key = square_key(cuda, side);
     HY_CUDA_TRY(hy_matmul_plan_make(cuda, &key, &plan));
-    if (plan.is_plain || !open_bench(&b, cuda, &plan)) return HY_OK;
-    if (tune != HY_TUNE_OFF) {
-        find_fastest(&b, &plan, tune);
-    } else if (time_once(&b, 1) > 0) {
-        plan.microseconds = time_samples(&b, SAMPLE_MICROSECONDS, LEAST_SAMPLES);
+    if (plan.is_plain || !open_bench(&b, cuda, &plan, tune)) return HY_OK;
+    if (tune != HY_TUNE_OFF) find_fastest(&b, &plan, tune);
+    b.plan = plan;
+    float best = 0;
+    for (int i = 0; i <= MOST_SAMPLES; i++) {
+        float time = time_once(&b, 1);
+        if (i > 0 && time > 0 && (best == 0 || time < best)) best = time; /* the first warms up */
     }
     cudaError_t error = cudaStreamSynchronize(b.stream);
     close_bench(&b);
-    if (plan.microseconds > 0)
-        *flops = 2.0 * (double)(side * side * side) / (plan.microseconds * 1e-6);
+    if (best > 0) *flops = 2.0 * (double)(side * side * side) / ((double)best * 1e-6);
     return hy_cuda_check(cuda, error, "measuring the rate of products");
 }
 

@@ -37,23 +37,21 @@ __device__ __forceinline__ double hy_device_normal(uint64_t seed, uint64_t strea
     return sqrt(-2.0 * log(u)) * cospi(2.0 * v);
 }
 
-/* The rounding words of logical elements first to first + 7: two counters, or three where first is
- * no multiple of 4. `first` has the same remainder in all threads, so no warp splits here. */
+/* The rounding words of logical elements first to first + 3: one counter, or two where first is no
+ * multiple of 4. `first` has the same remainder in all threads, so no warp splits here. */
 __device__ __forceinline__ void hy_rounding_words(uint64_t seed, uint64_t first,
-                                                  uint32_t words[8]) {
+                                                  uint32_t words[4]) {
     int skipped = (int)(first & 3);
     uint4 a = hy_device_philox(seed, HY_RNG_ROUNDING, first >> 2);
+    words[0] = a.x, words[1] = a.y, words[2] = a.z, words[3] = a.w;
+    if (skipped == 0) return;
     uint4 b = hy_device_philox(seed, HY_RNG_ROUNDING, (first >> 2) + 1);
-    uint32_t w[12] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, 0, 0, 0, 0};
-    if (skipped != 0) {
-        uint4 c = hy_device_philox(seed, HY_RNG_ROUNDING, (first >> 2) + 2);
-        w[8] = c.x, w[9] = c.y, w[10] = c.z, w[11] = c.w;
-    }
-    /* A shift by 0 to 3 in two selects each: an index known only at run time would go to memory. */
+    uint32_t w[7] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
+    /* A shift by 1 to 3 in two selects: an index known only at run time would go to memory. */
 #pragma unroll
-    for (int i = 0; i < 10; i++) w[i] = skipped & 2 ? w[i + 2] : w[i];
+    for (int i = 0; i < 5; i++) w[i] = skipped & 2 ? w[i + 2] : w[i];
 #pragma unroll
-    for (int i = 0; i < 8; i++) words[i] = skipped & 1 ? w[i + 1] : w[i];
+    for (int i = 0; i < 4; i++) words[i] = skipped & 1 ? w[i + 1] : w[i];
 }
 
 __device__ __forceinline__ uint32_t hy_param_bits(uint32_t word) { return word & 0xffffu; }

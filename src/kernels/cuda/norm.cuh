@@ -1,14 +1,14 @@
 /* norm.cuh: what the forward and the backward pass of norms share.
  *
  * A row belongs to a team: a warp (narrow rows, several teams in a block) or a whole block (wide
- * rows). Each thread of the team keeps the same packs of columns on every row, so a row is read
- * once into registers and sums over rows can stay there too. Blocks are as many as the card
- * holds at once and walk over the rows. Weights wait in shared memory as fp32, whatever their
- * type. */
+ * rows). Each thread of the team has the same packs of columns on every row, so sums over rows stay
+ * in registers. Blocks are as many as the card holds at once and walk over the rows; rows to come
+ * are on their way into shared memory while one is worked on. Weights wait there too, as fp32. */
 #ifndef HY_KERNELS_CUDA_NORM_CUH
 #define HY_KERNELS_CUDA_NORM_CUH
 
 #include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/tile.cuh"
 
 /* ---- teams ----------------------------------------------------------------------------------- */
 
@@ -78,7 +78,89 @@ __device__ __forceinline__ void hy_read_weights(const float *shared, int pack, i
     }
 }
 
+/* ---- rows ahead ------------------------------------------------------------------------------ */
+
+#define HY_MOST_STAGES 4
+
+/* A thread's packs of the next rows: `count` of each row, for `stages` rows at once. No other
+ * thread reads them, so no barrier is needed: the thread waits for its own copies. */
+template <typename T, int count> struct hy_ahead {
+    hy_pack<T> *own;
+    int stages, stage; /* rows on their way at once; the one to be worked on next */
+
+    __device__ __forceinline__ hy_ahead(void *shared, int stages_given) {
+        own = (hy_pack<T> *)shared + threadIdx.x;
+        stages = stages_given;
+        stage = 0;
+    }
+    __device__ __forceinline__ hy_pack<T> *slot(int of_stage, int i) const {
+        return own + (of_stage * count + i) * (int)blockDim.x;
+    }
+    __device__ __forceinline__ void bring(int of_stage, int i, const T *from) const {
+#if HY_HAS_TILES
+        hy_copy_async(hy_shared_address(slot(of_stage, i)), from, true);
+#else
+        *slot(of_stage, i) = hy_load_pack(from);
+#endif
+    }
+    /* Ends the packs of one row; rows past the end are ended too, so that waiting can count. The
+     * compiler does not see what copies read and write: it must not move reads of packs past this
+     * and past wait. */
+    __device__ __forceinline__ void end_row() const {
+#if HY_HAS_TILES
+        asm volatile("" ::: "memory");
+        hy_copy_commit();
+#endif
+    }
+    /* Waits until all but the last stages - 1 rows have come. */
+    __device__ __forceinline__ void wait() const {
+#if HY_HAS_TILES
+        if (stages == 1)
+            hy_copy_wait<0>();
+        else if (stages == 2)
+            hy_copy_wait<1>();
+        else if (stages == 3)
+            hy_copy_wait<2>();
+        else
+            hy_copy_wait<3>();
+        asm volatile("" ::: "memory");
+#endif
+    }
+    __device__ __forceinline__ int last_stage() const {
+        return stage == 0 ? stages - 1 : stage - 1;
+    }
+    __device__ __forceinline__ void move() { stage = stage + 1 == stages ? 0 : stage + 1; }
+};
+
 /* ---- launching ------------------------------------------------------------------------------- */
+
+/* How a kernel over teams is started. */
+typedef struct hy_team_launch {
+    int64_t blocks;
+    int threads, stages;
+    size_t bytes; /* of shared memory; 0: rows do not fit */
+} hy_team_launch;
+
+/* `resident` threads of a multiprocessor at once share its memory: `fixed` bytes a block and as
+ * many stages as fit. No block takes more than 99 KB, which every card from sm_86 on has. */
+static inline hy_team_launch hy_plan_teams(const hy_cuda *cuda, int64_t N, bool is_wide,
+                                           int threads, int resident, size_t fixed,
+                                           size_t stage_bytes) {
+    hy_team_launch plan = {};
+    size_t most = cuda->card.shared_bytes < 99 * 1024 ? cuda->card.shared_bytes : 99 * 1024;
+    int per_processor = resident / threads;
+    size_t share = cuda->card.shared_bytes / (size_t)per_processor - 1024;
+    int64_t blocks = (int64_t)cuda->card.multiprocessors * per_processor;
+    int64_t teams = is_wide ? N : hy_ceil_div(N, threads / 32);
+    if (share > most) share = most;
+    plan.blocks = blocks < teams ? blocks : teams;
+    plan.threads = threads;
+    if (fixed + stage_bytes > most) return plan;
+    plan.stages = share < fixed + stage_bytes ? 1 : (int)((share - fixed) / stage_bytes);
+    if (plan.stages > HY_MOST_STAGES) plan.stages = HY_MOST_STAGES;
+    plan.bytes = fixed + (size_t)plan.stages * stage_bytes;
+    return plan;
+}
 
 /* Lets a kernel have `bytes` of shared memory; what every kernel may have needs no asking. */
 static inline hy_status hy_want_shared(const hy_cuda *cuda, const void *kernel, size_t bytes) {

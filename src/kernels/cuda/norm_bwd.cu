@@ -16,6 +16,7 @@ typedef struct norm_bwd_call {
     const float *mean, *rstd;          /* mean is NULL for rmsnorm */
     void *dx;
     float *partial; /* (blocks, 2, C): dw, then db; NULL: no gradients of weights wanted */
+    bool wants_db;
     int64_t N;
     int C;
     hy_dtype dy_type, x_type, w_type, residual_type, dx_type;
@@ -30,6 +31,7 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
     n.mean = call->attr.norm.is_rms ? NULL : (const float *)t[3].data;
     n.rstd = (const float *)t[4].data;
     n.partial = hy_has(&t[7]) || hy_has(&t[8]) ? (float *)call->workspace.data : NULL;
+    n.wants_db = hy_has(&t[8]);
     n.N = hy_height(&t[1]);
     n.C = (int)hy_width(&t[1]);
     return n;
@@ -37,62 +39,75 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
 
 /* ---- how rows are shared out ----------------------------------------------------------------- */
 
-/* Threads of a multiprocessor at once, by the packs a thread holds: sums take 16 registers a
- * pack, and what is on its way 12 more. */
-static constexpr int resident(int pieces) { return pieces == 1 ? 1024 : 512; }
+/* Threads of a multiprocessor at once, by the packs a thread holds: its sums take 16 registers a
+ * pack. */
+static constexpr int resident(int pieces, bool is_wide) {
+    return pieces > 1 ? 512 : is_wide ? 1024 : 768;
+}
 #define NARROW_THREADS 256
 #define WIDE_THREADS 512 /* at most */
+#define MOST_PIECES 3    /* packs a thread */
 
-typedef struct bwd_shape {
+typedef struct bwd_plan {
     bool is_wide;
-    int pieces, threads;
-    int64_t blocks;
-} bwd_shape;
+    int pieces; /* 0: too wide to hold */
+    hy_team_launch launch;
+} bwd_plan;
 
-/* A warp, else a block of up to 512 threads, with up to three packs each. pieces 0: too wide to
- * hold. */
-static bwd_shape shape_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtype) {
+/* Shared memory of a block: weights, sums of its teams, and packs of three tensors on their way. */
+static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtype) {
     int64_t packs = C / (dtype == HY_F32 ? 4 : 8);
-    bwd_shape s = {};
-    s.is_wide = packs > 96;
-    if (s.is_wide) {
-        if (packs > 3 * WIDE_THREADS) return s;
-        s.pieces = (int)hy_ceil_div(packs, WIDE_THREADS);
-        s.threads = hy_wide_threads(packs, s.pieces);
-    } else {
-        s.pieces = (int)hy_ceil_div(packs, 32);
-        s.threads = NARROW_THREADS;
-    }
-    int64_t most = (int64_t)cuda->card.multiprocessors * (resident(s.pieces) / s.threads);
-    int64_t teams = s.is_wide ? N : hy_ceil_div(N, NARROW_THREADS / 32);
-    s.blocks = most < teams ? most : teams;
-    return s;
+    bwd_plan p = {};
+    p.is_wide = packs > 32 * MOST_PIECES;
+    p.pieces = (int)hy_ceil_div(packs, p.is_wide ? WIDE_THREADS : 32);
+    int threads = p.is_wide ? hy_wide_threads(packs, p.pieces) : NARROW_THREADS;
+    size_t fixed = (HY_TEAM_FLOATS + (p.is_wide ? 1 : 3) * (size_t)C) * sizeof(float);
+    if (p.pieces > MOST_PIECES || p.pieces == 0) return bwd_plan{};
+    p.launch = hy_plan_teams(cuda, N, p.is_wide, threads, resident(p.pieces, p.is_wide), fixed,
+                             (size_t)threads * (size_t)p.pieces * 3 * 16);
+    return p.launch.bytes ? p : bwd_plan{};
 }
 
-/* ---- rows in registers ----------------------------------------------------------------------- */
+/* ---- rows in shared memory ------------------------------------------------------------------- */
 
-/* A thread's columns of dw and db, and its packs of the row at hand. */
+/* A thread's columns of dw and db, and what it needs to find its packs of a row. */
 template <typename T, int pieces> struct own_columns {
     static constexpr int width = hy_pack<T>::count;
     float dw[pieces][width], db[pieces][width];
-    hy_pack<T> dy[pieces], x[pieces], residual[pieces];
+    hy_ahead<T, 3 * pieces> ahead; /* dy, x, residual */
+    const float *w;
+    int rank, size, packs;
 };
 
-/* {sum of g, sum of g xhat} over this thread's columns; adds dy xhat and dy to its sums over
- * rows. */
 template <typename T, int pieces>
-static __device__ __forceinline__ void add_row(own_columns<T, pieces> &own, const float *w,
-                                               int rank, int size, int packs, float mean,
-                                               float rstd, float (&sums)[2]) {
+static __device__ __forceinline__ void bring_row(const own_columns<T, pieces> &own, int stage,
+                                                 const norm_bwd_call &n, int64_t row) {
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+        int at = own.rank + p * own.size;
+        int64_t i = row * n.C + at * hy_pack<T>::count;
+        if (row >= n.N || at >= own.packs) break;
+        own.ahead.bring(stage, 3 * p, (const T *)n.dy + i);
+        own.ahead.bring(stage, 3 * p + 1, (const T *)n.x + i);
+        if (n.residual) own.ahead.bring(stage, 3 * p + 2, (const T *)n.residual + i);
+    }
+    own.ahead.end_row();
+}
+
+/* {sum of g, sum of g xhat} over this thread's columns; adds dy xhat and dy to its sums. */
+template <typename T, int pieces>
+static __device__ __forceinline__ void add_row(own_columns<T, pieces> &own, float mean, float rstd,
+                                               float (&sums)[2]) {
     constexpr int width = hy_pack<T>::count;
     sums[0] = sums[1] = 0;
 #pragma unroll
     for (int p = 0; p < pieces; p++) {
         float dy[width], x[width], weight[width];
-        if (rank + p * size >= packs) break;
-        hy_unpack(own.dy[p], dy);
-        hy_unpack(own.x[p], x);
-        hy_read_weights<width>(w, rank + p * size, packs, weight);
+        int at = own.rank + p * own.size;
+        if (at >= own.packs) break;
+        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p), dy);
+        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p + 1), x);
+        hy_read_weights<width>(own.w, at, own.packs, weight);
 #pragma unroll
         for (int j = 0; j < width; j++) {
             float xhat = (x[j] - mean) * rstd, g = dy[j] * weight[j];
@@ -101,26 +116,24 @@ static __device__ __forceinline__ void add_row(own_columns<T, pieces> &own, cons
             own.dw[p][j] += dy[j] * xhat;
             own.db[p][j] += dy[j];
         }
-        hy_stay_packed(own.dy[p]);
-        hy_stay_packed(own.x[p]);
     }
 }
 
-/* dx = residual + rstd (g - mean_g - xhat mean_gx); residual holds zeros where there is none. */
+/* dx = residual + rstd (g - mean_g - xhat mean_gx), means = {mean_g, mean_gx}. */
 template <typename T, int pieces>
-static __device__ __forceinline__ void write_row(const own_columns<T, pieces> &own, const float *w,
-                                                 int rank, int size, int packs, float mean,
-                                                 float rstd, const float (&means)[2], T *dx) {
+static __device__ __forceinline__ void write_row(const own_columns<T, pieces> &own, float mean,
+                                                 float rstd, const float (&means)[2],
+                                                 bool has_residual, T *dx) {
     constexpr int width = hy_pack<T>::count;
 #pragma unroll
     for (int p = 0; p < pieces; p++) {
-        float dy[width], x[width], weight[width], out[width];
-        int at = rank + p * size;
-        if (at >= packs) break;
-        hy_unpack(own.dy[p], dy);
-        hy_unpack(own.x[p], x);
-        hy_unpack(own.residual[p], out);
-        hy_read_weights<width>(w, at, packs, weight);
+        float dy[width], x[width], weight[width], out[width] = {0};
+        int at = own.rank + p * own.size;
+        if (at >= own.packs) break;
+        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p), dy);
+        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p + 1), x);
+        if (has_residual) hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p + 2), out);
+        hy_read_weights<width>(own.w, at, own.packs, weight);
 #pragma unroll
         for (int j = 0; j < width; j++) {
             float xhat = (x[j] - mean) * rstd;
@@ -134,20 +147,20 @@ static __device__ __forceinline__ void write_row(const own_columns<T, pieces> &o
  * block's. A wide block has one team. */
 template <typename T, int pieces, bool is_wide>
 static __device__ __forceinline__ void write_sums(const own_columns<T, pieces> &own, float *total,
-                                                  float *out, int rank, int size, int C) {
+                                                  float *out, int C, bool wants_db) {
     constexpr int width = hy_pack<T>::count;
     int teams = is_wide ? 1 : NARROW_THREADS / 32, mine = is_wide ? 0 : threadIdx.x / 32;
     for (int team = 0; team < teams; team++) {
 #pragma unroll
         for (int p = 0; p < pieces; p++) {
-            int column = (rank + p * size) * width;
+            int column = (own.rank + p * own.size) * width;
             if (team != mine || column >= C) continue;
             float *to = team == teams - 1 ? out : total;
 #pragma unroll
             for (int j = 0; j < width; j++) {
-                float dw = team ? total[column + j] : 0, db = team ? total[C + column + j] : 0;
-                to[column + j] = dw + own.dw[p][j];
-                to[C + column + j] = db + own.db[p][j];
+                to[column + j] = (team ? total[column + j] : 0.0f) + own.dw[p][j];
+                if (!wants_db) continue;
+                to[C + column + j] = (team ? total[C + column + j] : 0.0f) + own.db[p][j];
             }
         }
         __syncthreads();
@@ -156,66 +169,56 @@ static __device__ __forceinline__ void write_sums(const own_columns<T, pieces> &
 
 template <typename T, int pieces, bool is_wide>
 static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS,
-                                         resident(pieces) /
+                                         resident(pieces, is_wide) /
                                              (is_wide ? WIDE_THREADS : NARROW_THREADS))
-    norm_bwd_rows(norm_bwd_call n) {
+    norm_bwd_rows(norm_bwd_call n, int stages) {
     constexpr int width = hy_pack<T>::count;
     extern __shared__ float4 shared[];
     float *buffer = (float *)shared, *w = buffer + HY_TEAM_FLOATS, *total = w + n.C;
-    int packs = n.C / width, turn = 0;
-    own_columns<T, pieces> own;
+    int turn = 0;
+    hy_team<is_wide> team;
+    own_columns<T, pieces> own = {
+        {}, {}, {total + (is_wide ? 0 : 2 * n.C), stages}, w, team.rank, team.size, n.C / width};
+    for (int s = 0; s < stages - 1; s++) bring_row(own, s, n, team.first + s * team.step);
     hy_keep_weights<width>(w, n.w, n.w_type, 1, n.C);
-#pragma unroll
-    for (int p = 0; p < pieces; p++) {
-#pragma unroll
-        for (int j = 0; j < width; j++) own.dw[p][j] = own.db[p][j] = 0;
-        own.residual[p] = hy_zero_pack<T>();
-    }
     __syncthreads();
 
-    hy_team<is_wide> team;
     for (int64_t row = team.first; row < n.N; row += team.step) {
-        int64_t base = row * n.C;
-#pragma unroll
-        for (int p = 0; p < pieces; p++) {
-            int at = team.rank + p * team.size;
-            if (at >= packs) break;
-            own.dy[p] = hy_load_pack((const T *)n.dy + base + at * width);
-            own.x[p] = hy_load_pack((const T *)n.x + base + at * width);
-            if (n.residual) {
-                own.residual[p] = hy_load_pack((const T *)n.residual + base + at * width);
-            }
-        }
+        bring_row(own, own.ahead.last_stage(), n, row + (stages - 1) * team.step);
         float mean = n.mean ? n.mean[row] : 0.0f, rstd = n.rstd[row], means[2];
-        add_row(own, w, team.rank, team.size, packs, mean, rstd, means);
+        own.ahead.wait();
+        add_row(own, mean, rstd, means);
         hy_team_sums<is_wide>(means, buffer, &turn);
         means[0] = n.mean ? means[0] / (float)n.C : 0.0f;
         means[1] /= (float)n.C;
-        write_row(own, w, team.rank, team.size, packs, mean, rstd, means, (T *)n.dx + base);
+        write_row(own, mean, rstd, means, n.residual != NULL, (T *)n.dx + row * n.C);
+        own.ahead.move();
     }
     if (n.partial) {
         float *out = n.partial + (int64_t)blockIdx.x * 2 * n.C;
-        write_sums<T, pieces, is_wide>(own, total, out, team.rank, team.size, n.C);
+        write_sums<T, pieces, is_wide>(own, total, out, n.C, n.wants_db);
     }
 }
 
 template <typename T, int pieces, bool is_wide>
-static hy_status launch_rows(const hy_cuda_run *run, const norm_bwd_call &n, const bwd_shape &s) {
-    size_t bytes = (HY_TEAM_FLOATS + (is_wide ? 1 : 3) * (size_t)n.C) * sizeof(float);
-    HY_CUDA_TRY(hy_want_shared(run->cuda, (const void *)norm_bwd_rows<T, pieces, is_wide>, bytes));
-    norm_bwd_rows<T, pieces, is_wide><<<(unsigned)s.blocks, s.threads, bytes, run->stream>>>(n);
+static hy_status launch_rows(const hy_cuda_run *run, const norm_bwd_call &n,
+                             const hy_team_launch &plan) {
+    HY_CUDA_TRY(
+        hy_want_shared(run->cuda, (const void *)norm_bwd_rows<T, pieces, is_wide>, plan.bytes));
+    norm_bwd_rows<T, pieces, is_wide>
+        <<<(unsigned)plan.blocks, plan.threads, plan.bytes, run->stream>>>(n, plan.stages);
     return hy_cuda_launched(run);
 }
 
 template <typename T>
 static hy_status norm_bwd_packed(const hy_cuda_run *run, const norm_bwd_call &n,
-                                 const bwd_shape &s) {
-    if (s.pieces == 1 && s.is_wide) return launch_rows<T, 1, true>(run, n, s);
-    if (s.pieces == 2 && s.is_wide) return launch_rows<T, 2, true>(run, n, s);
-    if (s.pieces == 3 && s.is_wide) return launch_rows<T, 3, true>(run, n, s);
-    if (s.pieces == 1) return launch_rows<T, 1, false>(run, n, s);
-    if (s.pieces == 2) return launch_rows<T, 2, false>(run, n, s);
-    return launch_rows<T, 3, false>(run, n, s);
+                                 const bwd_plan &p) {
+    if (p.pieces == 1 && p.is_wide) return launch_rows<T, 1, true>(run, n, p.launch);
+    if (p.pieces == 2 && p.is_wide) return launch_rows<T, 2, true>(run, n, p.launch);
+    if (p.pieces == 3 && p.is_wide) return launch_rows<T, 3, true>(run, n, p.launch);
+    if (p.pieces == 1) return launch_rows<T, 1, false>(run, n, p.launch);
+    if (p.pieces == 2) return launch_rows<T, 2, false>(run, n, p.launch);
+    return launch_rows<T, 3, false>(run, n, p.launch);
 }
 
 /* ---- any rows -------------------------------------------------------------------------------- */
@@ -276,7 +279,7 @@ size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *x = &call->t[1];
     int64_t N = hy_height(x), C = hy_width(x);
     if (!hy_has(&call->t[7]) && !hy_has(&call->t[8])) return 0;
-    size_t packed = (size_t)(shape_of(cuda, N, C, x->dtype).blocks * 2 * C) * sizeof(float);
+    size_t packed = (size_t)(plan_of(cuda, N, C, x->dtype).launch.blocks * 2 * C) * sizeof(float);
     size_t single = hy_column_bytes(cuda, N, C, 1);
     return packed > single ? packed : single;
 }
@@ -284,16 +287,16 @@ size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
 hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     norm_bwd_call n = norm_bwd_call_of(run->call);
-    bwd_shape s = shape_of(run->cuda, n.N, n.C, n.x_type);
-    if (s.pieces == 0 || !hy_fit_packs(n.C, {&t[1], &t[0], &t[5], &t[6]})) {
+    bwd_plan p = plan_of(run->cuda, n.N, n.C, n.x_type);
+    if (p.pieces == 0 || !hy_fit_packs(n.C, {&t[1], &t[0], &t[5], &t[6]})) {
         return norm_bwd_loose(run, n);
     }
     hy_status status = HY_OK;
-    hy_by_type(n.x_type, [&](auto zero) { status = norm_bwd_packed<decltype(zero)>(run, n, s); });
+    hy_by_type(n.x_type, [&](auto zero) { status = norm_bwd_packed<decltype(zero)>(run, n, p); });
     if (status != HY_OK || !n.partial) return status;
     hy_fold fold = {};
     fold.partial = n.partial;
-    fold.blocks = s.blocks;
+    fold.blocks = p.launch.blocks;
     fold.stride = 2 * n.C;
     fold.target[0] = hy_fold_into(&t[7], 0);
     fold.target[1] = hy_fold_into(&t[8], n.C);

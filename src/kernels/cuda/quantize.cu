@@ -27,22 +27,26 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Four elements a thread: their codes are one word where the tensor's address allows. */
+/* Four elements a thread: their codes are one word where the tensors' addresses allow it and blocks
+ * do not cut it. */
 template <bool is_signed>
 __global__ void __launch_bounds__(THREADS)
     dequantize_kernel(const uint8_t *codes, const float *scales, float *x, int64_t count,
                       int64_t block, bool is_packed) {
     int64_t at = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
-    auto value = [&](int64_t i, uint32_t code) {
-        return scales[i / block] * (is_signed ? hy_decode_signed(code) : hy_decode_unsigned(code));
+    auto decode = [](uint32_t code) {
+        return is_signed ? hy_decode_signed(code) : hy_decode_unsigned(code);
     };
     if (!is_packed || at + 4 > count) {
-        for (int64_t i = at; i < min(at + 4, count); i++) x[i] = value(i, codes[i]);
+        for (int64_t i = at; i < min(at + 4, count); i++) {
+            x[i] = scales[i / block] * decode(codes[i]);
+        }
         return;
     }
     uchar4 four = *(const uchar4 *)(codes + at);
-    *(float4 *)(x + at) = make_float4(value(at, four.x), value(at + 1, four.y),
-                                      value(at + 2, four.z), value(at + 3, four.w));
+    float scale = scales[at / block];
+    *(float4 *)(x + at) = make_float4(scale * decode(four.x), scale * decode(four.y),
+                                      scale * decode(four.z), scale * decode(four.w));
 }
 
 static hy_status check_block(const hy_cuda_run *run) {
@@ -68,7 +72,8 @@ hy_status hy_cuda_dequantize(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     HY_CUDA_TRY(check_block(run));
     int64_t count = hy_tensor_count(&call->t[0]), block = call->attr.quantize.block;
-    bool is_packed = (uintptr_t)call->t[0].data % 4 == 0 && (uintptr_t)call->t[2].data % 16 == 0;
+    bool is_packed = block % 4 == 0 && (uintptr_t)call->t[0].data % 4 == 0 &&
+                     (uintptr_t)call->t[2].data % 16 == 0;
     unsigned blocks = (unsigned)hy_ceil_div(count, 4 * THREADS);
     auto kernel =
         call->attr.quantize.is_signed ? dequantize_kernel<true> : dequantize_kernel<false>;

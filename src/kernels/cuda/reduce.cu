@@ -4,14 +4,14 @@
  * Double precision from the first addition. A small tensor is one block and one launch; a large one
  * gives each block a stripe and a partial sum in the workspace, which a second launch folds. How
  * many blocks there are depends on the count and the card, so the order of additions is fixed. */
-#include "kernels/cuda/octet.cuh"
+#include "kernels/cuda/quad.cuh"
 
 #define THREADS 256
-#define OCTETS_IN_FLIGHT 2 /* loads of this many octets are under way in a thread */
+#define QUADS_IN_FLIGHT 4 /* loads of this many quads are under way in a thread */
 
 /* ---- what is summed -------------------------------------------------------------------------- */
 
-/* Each kind says how many sums it takes and adds the octet at `at` to them. Octets behind the end
+/* Each kind says how many sums it takes and adds the quad at `at` to them. Quads behind the end
  * have length 0 and read as zeros. */
 typedef struct reduce_args {
     hy_view x[4]; /* sum, squared norm: x[0]; product of differences: a, b?, c, d? */
@@ -25,16 +25,16 @@ typedef struct reduce_args {
 /* Elements, or their squares. */
 struct plain_sum {
     static constexpr int sums = 1;
-    hy_octet_bits bits;
+    hy_quad_bits bits;
 
     __device__ __forceinline__ void fetch(const reduce_args &a, int64_t at) {
-        bits = hy_fetch(a.x[0], at, hy_octet_length(at, a.count));
+        bits = hy_fetch(a.x[0], at, hy_quad_length(at, a.count));
     }
     __device__ __forceinline__ void add(const reduce_args &a, double sum[1]) const {
-        float x[HY_OCTET];
+        float x[HY_QUAD];
         hy_widen(bits, a.x[0].dtype, x);
 #pragma unroll
-        for (int i = 0; i < HY_OCTET; i++) {
+        for (int i = 0; i < HY_QUAD; i++) {
             double value = (double)x[i];
             sum[0] += a.is_squared ? value * value : value;
         }
@@ -44,30 +44,30 @@ struct plain_sum {
 /* {|a - b|^2, |c - d|^2, <a - b, c - d>}; the differences are fp32. */
 struct difference_products {
     static constexpr int sums = 3;
-    hy_octet_bits bits[4];
+    hy_quad_bits bits[4];
 
     __device__ __forceinline__ void fetch(const reduce_args &a, int64_t at) {
-        int n = hy_octet_length(at, a.count);
+        int n = hy_quad_length(at, a.count);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             if (a.x[k].data) bits[k] = hy_fetch(a.x[k], at, n);
         }
     }
     __device__ __forceinline__ void difference(const reduce_args &a, int k,
-                                               float out[HY_OCTET]) const {
-        float minus[HY_OCTET];
+                                               float out[HY_QUAD]) const {
+        float minus[HY_QUAD];
         hy_widen(bits[k], a.x[k].dtype, out);
         if (!a.x[k + 1].data) return;
         hy_widen(bits[k + 1], a.x[k + 1].dtype, minus);
 #pragma unroll
-        for (int i = 0; i < HY_OCTET; i++) out[i] -= minus[i];
+        for (int i = 0; i < HY_QUAD; i++) out[i] -= minus[i];
     }
     __device__ __forceinline__ void add(const reduce_args &a, double sum[3]) const {
-        float x[HY_OCTET], y[HY_OCTET];
+        float x[HY_QUAD], y[HY_QUAD];
         difference(a, 0, x);
         difference(a, 2, y);
 #pragma unroll
-        for (int i = 0; i < HY_OCTET; i++) {
+        for (int i = 0; i < HY_QUAD; i++) {
             double dx = (double)x[i], dy = (double)y[i];
             sum[0] += dx * dx;
             sum[1] += dy * dy;
@@ -99,8 +99,8 @@ __device__ __forceinline__ void put_sum(const reduce_args &a, int k, double sum)
 template <typename K, int in_flight>
 __global__ void __launch_bounds__(THREADS) reduce_kernel(reduce_args a) {
     double sum[K::sums] = {};
-    int64_t step = (int64_t)gridDim.x * THREADS * HY_OCTET;
-    int64_t at = HY_OCTET * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    int64_t step = (int64_t)gridDim.x * THREADS * HY_QUAD;
+    int64_t at = HY_QUAD * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     for (; at < a.count; at += in_flight * step) {
         K kind[in_flight];
 #pragma unroll
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(THREADS) fold_kernel(reduce_args a, int blocks
  * only make more to fold. */
 static int64_t blocks_of(const hy_cuda *cuda, int64_t count) {
     if (count <= 16 * 1024) return 1;
-    int64_t wanted = hy_ceil_div(count, THREADS * HY_OCTET * OCTETS_IN_FLIGHT);
+    int64_t wanted = hy_ceil_div(count, THREADS * HY_QUAD * QUADS_IN_FLIGHT);
     int64_t full = 8 * (int64_t)cuda->card.multiprocessors;
     return wanted < full ? wanted : full;
 }
@@ -168,7 +168,7 @@ static hy_status sum(const hy_cuda_run *run, bool is_squared) {
     a.x[0] = hy_view_of(&run->call->t[0]);
     a.is_squared = is_squared;
     a.out = (double *)run->call->t[1].data;
-    return reduce<plain_sum, OCTETS_IN_FLIGHT>(run, a);
+    return reduce<plain_sum, QUADS_IN_FLIGHT>(run, a);
 }
 
 hy_status hy_cuda_sum(const hy_cuda_run *run) { return sum(run, false); }
@@ -178,7 +178,7 @@ hy_status hy_cuda_diff_dot(const hy_cuda_run *run) {
     reduce_args a = {};
     for (int k = 0; k < 4; k++) a.x[k] = hy_view_of(&run->call->t[k]);
     a.out = (double *)run->call->t[4].data;
-    return reduce<difference_products, 1>(run, a); /* four tensors: enough loads in one octet */
+    return reduce<difference_products, 2>(run, a); /* of four tensors */
 }
 
 __global__ void clip_kernel(const double *total, float *result, double max_norm, double scale) {

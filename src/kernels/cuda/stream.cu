@@ -110,6 +110,46 @@ hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
     return hy_cuda_check(s->cuda, cudaEventRecord(pair->after, s->handle), "timing a wait");
 }
 
+/* ---- recordings: CUDA graphs ------------------------------------------------------------------- */
+
+struct hy_recording {
+    cudaGraphExec_t graph;
+};
+
+hy_status hy_cuda_record_begin(hy_stream *s) {
+    return hy_cuda_check(s->cuda,
+                         cudaStreamBeginCapture(s->handle, cudaStreamCaptureModeThreadLocal),
+                         "beginning to record");
+}
+
+/* Ends the recording whatever became of it, so that the stream can be used again. */
+hy_status hy_cuda_record_end(hy_stream *s, hy_recording **out) {
+    cudaGraph_t graph = NULL;
+    *out = NULL;
+    hy_recording *r = (hy_recording *)calloc(1, sizeof *r);
+    cudaError_t error = cudaStreamEndCapture(s->handle, &graph);
+    if (error == cudaSuccess && r) error = cudaGraphInstantiate(&r->graph, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    if (!r) return hy_cuda_fail(s->cuda, HY_ERR_MEMORY, "no memory for a recording");
+    if (error != cudaSuccess) {
+        free(r);
+        cudaGetLastError();
+        return hy_cuda_check(s->cuda, error, "recording");
+    }
+    *out = r;
+    return HY_OK;
+}
+
+hy_status hy_cuda_play(hy_stream *s, hy_recording *r) {
+    return hy_cuda_check(s->cuda, cudaGraphLaunch(r->graph, s->handle), "playing a recording");
+}
+
+void hy_cuda_recording_destroy(hy_recording *r) {
+    if (!r) return;
+    cudaGraphExecDestroy(r->graph);
+    free(r);
+}
+
 /* ---- events ------------------------------------------------------------------------------------ */
 
 hy_status hy_cuda_event_create(hy_backend *b, hy_event **out) {

@@ -1,0 +1,65 @@
+#!/bin/sh
+# check-kernels.sh LOG ...: do all kernels fit the card that has the least room?
+#
+# A block of sm_120 (RTX 50) may have 99 KB of shared memory, 128 KB less than an H200. The logs are what
+# `ptxas -v` said while compiling for sm_120. Fails when a kernel spills registers or declares more shared
+# memory than that; and when a source that asks for more than 48 KB at launch neither asserts the limit
+# at compile time (static_assert with "99 * 1024") nor fits its size to the card (card.shared_bytes).
+# Prints how many kernels there are and the one with most registers and with most shared memory.
+set -u
+limit=101376
+logs=0
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+[ $# -gt 0 ] || { echo "usage: check-kernels.sh LOG ..." >&2; exit 2; }
+
+awk -v limit="$limit" '
+    /Compiling entry function/ {
+        kernel = ""
+        if ($0 !~ /sm_120/) next
+        split($0, quoted, "\047"); kernel = quoted[2]; count++
+    }
+    /bytes stack frame/ && kernel != "" {
+        spilled = 0
+        for (i = 2; i <= NF; i++) {
+            if ($i == "bytes" && $(i + 1) == "spill") spilled += $(i - 1)
+        }
+        if (spilled > 0) {
+            printf "%s: %s spills: %s\n", FILENAME, kernel, $0
+            bad = 1
+        }
+    }
+    /Used [0-9]+ registers/ && kernel != "" {
+        registers = shared = 0
+        for (i = 1; i <= NF; i++) {
+            if ($i == "Used") registers = $(i + 1)
+            if ($i == "bytes" && $(i + 1) ~ /^smem/) shared = $(i - 1)
+        }
+        if (registers > most_registers) { most_registers = registers; by_registers = kernel }
+        if (shared > most_shared) { most_shared = shared; by_shared = kernel }
+        if (shared > limit) {
+            printf "%s: %s has %d bytes of shared memory, %d are allowed\n", FILENAME, kernel, shared, limit
+            bad = 1
+        }
+    }
+    END {
+        if (count == 0) { print "no kernel was compiled for sm_120"; exit 1 }
+        printf "sm_120: %d kernels, none may spill; most registers %d (%s), most static shared memory %d bytes%s\n",
+            count, most_registers, by_registers, most_shared, by_shared == "" ? "" : " (" by_shared ")"
+        exit bad
+    }' "$@" || logs=1
+
+# What is asked for at launch cannot be seen in the logs. A source answers for the headers it includes.
+status=$logs
+for source in "$root"/src/kernels/cuda/*.cu; do
+    sources=$source
+    for header in $(sed -n 's|^#include "\(kernels/cuda/[a-z_]*\.cuh\)"|\1|p' "$source"); do
+        sources="$sources $root/src/$header"
+    done
+    grep -qE 'MaxDynamicSharedMemorySize|hy_want_shared\(' "$source" || continue
+    # shellcheck disable=SC2086 # names without blanks
+    grep -qE 'static_assert\(.*<= *99 \* 1024|card[.>-]+shared_bytes' $sources && continue
+    echo "${source#"$root"/}: asks for dynamic shared memory without a limit (99 * 1024, or the card's)"
+    status=1
+done
+exit $status

@@ -1,0 +1,101 @@
+/* matmul_search.cu: algorithms beyond the few that the library guesses.
+ *
+ * An algorithm is a family (its id) and settings: tile, stages, cluster shape, swizzle, custom option.
+ * The library tells which a family takes and whether a combination is valid; thousands are. Tuning
+ * walks among them from the best it knows, changing one or two settings at a time. Split-K settings
+ * stay as guessed. */
+#include "kernels/cuda/matmul.cuh"
+
+enum { MOST_CHOICES = 1024, ATTEMPTS = 64, NEAR = 4 };
+
+static uint32_t next_random(uint32_t *state) { /* xorshift: good enough to wander */
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    return *state;
+}
+
+/* Numbers that an algorithm's family takes for a setting; returns how many. */
+static int choices(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoCapAttributes_t which,
+                   uint32_t *out) {
+    size_t written = 0;
+    if (cublasLtMatmulAlgoCapGetAttribute(algorithm, which, out, MOST_CHOICES * sizeof *out,
+                                          &written)) {
+        return 0;
+    }
+    return (int)(written / sizeof *out);
+}
+
+static uint32_t highest(const cublasLtMatmulAlgo_t *algorithm,
+                        cublasLtMatmulAlgoCapAttributes_t which) {
+    uint32_t value = 0;
+    size_t written;
+    cublasLtMatmulAlgoCapGetAttribute(algorithm, which, &value, sizeof value, &written);
+    return value;
+}
+
+static void put(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttributes_t which,
+                uint32_t value) {
+    cublasLtMatmulAlgoConfigSetAttribute(algorithm, which, &value, sizeof value);
+}
+
+/* Tiles come sorted by shape: half of the steps go to one nearby, half anywhere. */
+static void vary_from_list(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoCapAttributes_t list,
+                           cublasLtMatmulAlgoConfigAttributes_t which, uint32_t *state) {
+    uint32_t values[MOST_CHOICES], now = 0;
+    size_t written;
+    int count = choices(algorithm, list, values), at = 0;
+    if (count == 0) return;
+    cublasLtMatmulAlgoConfigGetAttribute(algorithm, which, &now, sizeof now, &written);
+    while (at < count && values[at] != now) at++;
+    int to = (int)(next_random(state) % (uint32_t)count);
+    if (at < count && next_random(state) % 2 == 0) {
+        to = (at + (int)(next_random(state) % (2 * NEAR + 1)) - NEAR + count) % count;
+    }
+    put(algorithm, which, values[to]);
+}
+
+static void vary_cluster(cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
+    uint16_t shape = (uint16_t)(CUBLASLT_CLUSTER_SHAPE_1x1x1 +
+                                next_random(state) % (CUBLASLT_CLUSTER_SHAPE_4x4x1 -
+                                                      CUBLASLT_CLUSTER_SHAPE_1x1x1 + 1));
+    cublasLtMatmulAlgoConfigSetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape,
+                                         sizeof shape);
+}
+
+static void vary_one(const hy_cuda *cuda, cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
+    switch (next_random(state) % 6) {
+    case 0:
+        put(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
+            next_random(state) % (highest(algorithm, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX) + 1));
+        break;
+    case 1:
+        if (cuda->card.capability >= 90) vary_cluster(algorithm, state);
+        break;
+    case 2:
+        put(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+            next_random(state) % (highest(algorithm, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT) + 1));
+        break;
+    case 3:
+        vary_from_list(algorithm, CUBLASLT_ALGO_CAP_STAGES_IDS, CUBLASLT_ALGO_CONFIG_STAGES_ID,
+                       state);
+        break;
+    default:
+        vary_from_list(algorithm, CUBLASLT_ALGO_CAP_TILE_IDS, CUBLASLT_ALGO_CONFIG_TILE_ID, state);
+    }
+}
+
+bool hy_matmul_vary(const hy_cuda *cuda, const hy_matmul_plan *plan,
+                    const cublasLtMatmulAlgo_t *from, uint32_t *state,
+                    cublasLtMatmulHeuristicResult_t *out) {
+    for (int i = 0; i < ATTEMPTS; i++) {
+        cublasLtMatmulAlgo_t algorithm = *from;
+        int steps = 1 + (int)(next_random(state) % 2);
+        for (int step = 0; step < steps; step++) vary_one(cuda, &algorithm, state);
+        if (hy_matmul_fits(cuda, plan, &algorithm, &out->workspaceSize)) {
+            out->algo = algorithm;
+            return true;
+        }
+    }
+    return false;
+}

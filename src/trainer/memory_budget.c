@@ -1,0 +1,101 @@
+/* memory_budget.c: whether a plan fits: limits the user gave, and what is free. See trainer.h.
+ *
+ * On a CPU everything lies in one memory. A card has its own, and beside it the host holds what the
+ * predictor keeps and what is moved there. What is short is said with the amount, the limit's name and
+ * what could be done without. */
+#include "base/error.h"
+#include "kernels/cpu/machine.h"
+#include "trainer/trainer.h"
+
+/* Of a card's free memory this much is left alone: code that is loaded when it first runs, and what other
+ * programs ask for later. */
+#define CARD_RESERVE (256u << 20)
+
+/* What could be done without, and what that would save. */
+static void add_savings(const hy_trainer *t, uint64_t host, uint64_t moved, hy_text *out) {
+    char bytes[32];
+    /* A card's host memory has no part in the rings. */
+    uint64_t kept = host + (t->backend->facts.is_gpu ? 0 : t->ring_bytes);
+    if (moved) {
+        hy_text_addf(out, " offload_strategy = none would save %s;",
+                     hy_format_bytes((double)moved, bytes, sizeof bytes));
+    }
+    if (kept) {
+        hy_text_addf(out, " predictor = none would save %s;",
+                     hy_format_bytes((double)kept, bytes, sizeof bytes));
+    }
+}
+
+/* One kind of memory: what is asked of it, and how much there may be. */
+typedef struct budget {
+    const char *what; /* "device memory" */
+    uint64_t needed;
+    uint64_t limit;   /* 0: the system does not say */
+    const char *name; /* of the limit */
+    const char *savings, *advice;
+} budget;
+
+static const char batch_advice[] = " a smaller batch_size with more grad_accum_steps, recompute = "
+                                   "all or a smaller model would need less";
+
+static hy_status check_one(const budget *b) {
+    char need[32], have[32], missing[32];
+    if (!b->limit || b->needed <= b->limit) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short;%s%s",
+                   hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name,
+                   hy_format_bytes((double)b->limit, have, sizeof have),
+                   hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing),
+                   b->savings, b->advice);
+}
+
+/* What a card can give now. */
+static uint64_t card_limit(const hy_trainer *t) {
+    uint64_t free_bytes = t->backend->facts.memory_free;
+    return free_bytes > CARD_RESERVE ? free_bytes - CARD_RESERVE : 1;
+}
+
+static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
+                            const char *savings) {
+    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
+    size_t total, available;
+    hy_machine_memory(&total, &available);
+    HY_TRY(check_one(&(budget){.what = "device memory",
+                               .needed = device,
+                               .limit = card_limit(t),
+                               .name = "what is free on the card",
+                               .savings = "",
+                               .advice = batch_advice}));
+    return check_one(&(budget){.what = "host memory",
+                               .needed = host,
+                               .limit = cpu ? cpu : available,
+                               .name = cpu ? "cpu_mem" : "free memory",
+                               .savings = savings,
+                               .advice = " a smaller model would need less"});
+}
+
+static hy_status check_cpu(const hy_trainer *t, uint64_t all, const char *savings) {
+    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
+    return check_one(&(budget){.what = "memory",
+                               .needed = all,
+                               .limit = cpu ? cpu : t->backend->facts.memory_free,
+                               .name = cpu ? "cpu_mem" : "free memory",
+                               .savings = savings,
+                               .advice = batch_advice});
+}
+
+hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t host,
+                                  uint64_t moved) {
+    HY_TRY(check_one(&(budget){.what = "device memory",
+                               .needed = device,
+                               .limit = (uint64_t)t->settings.memory.max_gpu_mem,
+                               .name = "max_gpu_mem",
+                               .savings = "",
+                               .advice = batch_advice}));
+    hy_text savings = {0};
+    add_savings(t, host, moved, &savings);
+    const char *text = hy_text_string(&savings);
+    hy_status status = t->backend->facts.is_gpu ? check_card(t, device, host + moved, text)
+                                                : check_cpu(t, device + host + moved, text);
+    hy_text_free(&savings);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* selftest.h: the parts of the self-test: calls to try, known answers, rates. See hybrid.h.
+ *
+ * A call is made on the host from a table, so that the CPU can run it as it is and a GPU on a copy. */
+#ifndef HY_TRAINER_SELFTEST_H
+#define HY_TRAINER_SELFTEST_H
+
+#include "hybrid.h"
+#include "kernels/kernels.h"
+
+/* A device being tested. */
+typedef struct hy_selftest_device {
+    hy_backend *backend;
+    hy_stream *stream;
+} hy_selftest_device;
+
+typedef struct hy_selftest_run {
+    hy_selftest_device cpu, gpu; /* gpu.backend NULL: the CPU itself is tested */
+    const hy_selftest_observer *observer;
+    hy_selftest_result *result;
+} hy_selftest_run;
+
+/* Makes call number i, its activations of type `dtype`, of random numbers in host memory. False when i
+ * is past the last, or the op does not come in this type. */
+bool hy_selftest_call_make(int i, hy_dtype dtype, hy_op_call *call);
+/* Whether number i exists in any type. */
+bool hy_selftest_call_exists(int i);
+void hy_selftest_call_free(hy_op_call *call);
+
+/* How far an op's output may be off in this type. */
+double hy_selftest_allowed(hy_op_kind kind, hy_dtype dtype);
+
+void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op);
+void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit);
+
+hy_status hy_selftest_parity(hy_selftest_run *run);  /* selftest_parity.c: GPU against CPU */
+hy_status hy_selftest_answers(hy_selftest_run *run); /* selftest_answers.c: CPU, known answers */
+hy_status hy_selftest_rates(hy_selftest_run *run);   /* selftest_rates.c */
+
+#endif

@@ -1,0 +1,50 @@
+#!/bin/sh
+# sanitize.sh [BUILD]: the tests of ops under compute-sanitizer, on the first CUDA card.
+#
+# memcheck finds accesses outside of memory, racecheck races in shared memory, initcheck reads of memory
+# nobody wrote. The programs run their small sets (HYBRID_GPU_TESTS=small), so that each takes less than a
+# minute. One line per tool and program; exit code 1 when anything was found. initcheck leaves cuBLASLt
+# out: it looks at our kernels.
+build=${1:-${HYBRID_BUILD:-build}}
+tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+tests=${HYBRID_SANITIZE_TESTS:-"ops matmul heads optim"}
+tools=${HYBRID_SANITIZE_TOOLS:-"memcheck racecheck initcheck"}
+limit=${HYBRID_SANITIZE_LIMIT:-120}
+log=$(mktemp "${TMPDIR:-/tmp}/hybrid-sanitize-XXXXXX")
+trap 'rm -f "$log"' EXIT
+failed=0
+
+if [ ! -x "$tool" ]; then
+    echo "compute-sanitizer is missing: it comes with the CUDA toolkit" >&2
+    exit 2
+fi
+export HYBRID_GPU_TESTS=small CK_VERBOSITY=minimal
+
+# Kernels of ours have hy_ or no library's name in front; the library's own are not ours to judge.
+options_of() {
+    case $1 in
+    initcheck) echo "--kernel-regex-exclude kns=cublas" ;;
+    *) echo "" ;;
+    esac
+}
+
+for check in $tools; do
+    for name in $tests; do
+        program=$build/tests/gpu/test_gpu_$name
+        [ -x "$program" ] || { echo "$program is missing: make gpu-test-programs" >&2; exit 2; }
+        began=$(date +%s)
+        # shellcheck disable=SC2046 # options are words
+        timeout "$limit" "$tool" --tool "$check" --error-exitcode 9 $(options_of "$check") \
+            "$program" > "$log" 2>&1
+        code=$?
+        case $code in
+        0) verdict=clean ;;
+        9) verdict="ERRORS FOUND" failed=1 ;;
+        124) verdict="took longer than $limit s" failed=1 ;;
+        *) verdict="test failed (exit code $code)" failed=1 ;;
+        esac
+        printf '%-10s %-8s %-28s %4d s\n' "$check" "$name" "$verdict" $(($(date +%s) - began))
+        [ "$code" = 0 ] || grep -E '=========|Failures|:[0-9]+:[FE]:' "$log" | head -n 12
+    done
+done
+exit $failed
