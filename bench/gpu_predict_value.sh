@@ -3,10 +3,11 @@
 #
 # Runs bench/predict_value with the model of size lab (6 blocks of width 384, 32,768 tokens per step,
 # 8,192-entry vocabulary: 13.8M parameters) on books. The whole of it, 2,000 units, three learning
-# rates and four seeds, takes an hour; this one measures the speed first and chooses the number of
-# units that SECONDS_MAX seconds have room for, with one learning rate and two seeds: a first look,
-# and its output says so. Token shards are looked for in $HYBRID_TOKENS/lab
-# (bench/peers/make_shards.py --bpe 8192 makes them).
+# rates and four seeds, takes half an hour; this one measures the speed first and chooses the number
+# of units that SECONDS_MAX seconds have room for, with one learning rate and two seeds: a first look,
+# and its output says so. The longest run stays within one epoch: where text repeats, this model learns
+# it by heart, more compute makes it worse, and nothing can be said about prediction. Token shards are
+# looked for in $HYBRID_TOKENS/lab (bench/peers/make_shards.py --bpe 8192 makes them).
 #
 #   SECONDS_MAX=150 UNITS=N SEEDS=1,2 LRS=2e-3 ARMS=outer,random BUDGETS=1.1,1.2 \
 #       bench/gpu_predict_value.sh
@@ -44,21 +45,23 @@ if [ -z "$units" ]; then
         predictor=none eval_batches=1 ${SETTINGS:-})
     units=$(awk -v rate="$(value tokens_per_second "$probe")" \
         -v size="$(value tokens_per_step "$probe")" -v start="$(value created_s "$probe")" \
-        -v limit="$seconds" -v seeds="$(count "$seeds")" \
+        -v limit="$seconds" -v seeds="$(count "$seeds")" -v bytes="$(wc -c < "$tokens/train.bin")" \
         -v lrs="$(count "$lrs")" -v arms="$(count "$arms")" -v budgets="$budgets" 'BEGIN {
-            n = split(budgets, b, ","); longer = 0
-            for (i = 1; i <= n; i++) longer += b[i]
+            n = split(budgets, b, ","); longer = 0; most = 1
+            for (i = 1; i <= n; i++) { longer += b[i]; if (b[i] > most) most = b[i] }
             runs = seeds * (lrs * (arms + 1) + n)
             # validation and prediction cost about an eighth on top of steps
             share = seeds * (lrs * (arms + 1) + longer)
             steps = (limit - runs * start) * rate / size / 1.125 / share
+            epoch = (bytes - 1024) / 2 / size / most
+            if (steps > epoch) steps = epoch
             if (steps > 2000) steps = 2000
             steps = int(steps / 50) * 50
             print steps < 100 ? 100 : steps
         }')
     echo "measured: $(value tokens_per_second "$probe") tokens/s," \
         "$(value created_s "$probe") s to start; chosen: $units units," \
-        "so that all runs take about $seconds s"
+        "so that all runs take about $seconds s at most and none sees a text twice"
 fi
 set -- --size lab --steps "$units" --seeds "$seeds" --lrs "$lrs" --arms "$arms" \
     --budgets "$budgets" --data "$tokens/train.bin" --out "$out" --set vocab=8192

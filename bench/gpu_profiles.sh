@@ -42,7 +42,7 @@ printf '%-10s %-24s %-8s %-10s %-7s %-9s %-6s %-9s %s\n' model run "tokens" loss
     rejected 'tokens/s'
 for model in ${MODELS:-gpt2-124m gpt2-350m}; do
     # Half the batch for the larger model: the four runs together stay near three minutes.
-    case $model in *124m) batch=${BATCH:-8} ;; *) batch=${BATCH:-4} ;; esac
+    case $model in *124m) batch=${BATCH:-4} ;; *) batch=${BATCH:-2} ;; esac
     run plain "$model" "$batch" predictor=none precision=fp32 tf32="$tf32"
     run aggressive "$model" "$batch" profile=aggressive
     ratio=$(awk "BEGIN { printf \"%.4f\", $(value val_loss aggressive) / $(value val_loss plain) }")

@@ -30,7 +30,7 @@ $(OBJ)/%.cu.o: %.cu $(OBJ)/cuda-flags
 # Names and sizes of types are the one thing it takes from the library.
 $(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS) $(OBJ)/src/base/names.o
 	$(call say,NVCC,$@)
-	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_EXTRA) -shared -o $@ $^ $(CUDA_LINK_EXTRA) -lcublasLt
+	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_EXTRA) -shared -o $@ $^ $(CUDA_LINK_EXTRA) -lcublasLt -ldl
 
 # What kind of build this is, told once: again only when the answer changes.
 ifneq ($(CUDA_LIB),)

@@ -200,10 +200,11 @@ START_TEST(options_reach_the_backend) {
     snprintf(cache, sizeof cache, "%s/deep/er/table", folder);
     snprintf(inside, sizeof inside, "%s/deep/er", folder);
     hy_trainer *t =
-        trainer_on("cuda:0", "none", PAIRS("tune", "max", "tf32", "on", "tune_cache", cache));
+        trainer_on("cuda:0", "none",
+                   PAIRS("tune", "max", "tf32", "on", "tune_cache", cache, "attention", "cudnn"));
     ck_assert_int_eq(card.options.device, 0);
     ck_assert_int_eq(card.options.tune, HY_TUNE_MAX);
-    ck_assert(card.options.allow_tf32);
+    ck_assert(card.options.allow_tf32 && card.options.use_cudnn);
     ck_assert_str_eq(card.options.cache, cache);
     ck_assert(hy_path_is_dir(inside));
     hy_trainer_destroy(t);
@@ -213,7 +214,7 @@ START_TEST(options_reach_the_backend) {
     snprintf(cache, sizeof cache, "%s/hybrid-train/matmul-algorithms", folder);
     ck_assert_str_eq(card.options.cache, cache);
     ck_assert_int_eq(card.options.tune, HY_TUNE_OFF);
-    ck_assert(!card.options.allow_tf32);
+    ck_assert(!card.options.allow_tf32 && !card.options.use_cudnn);
     hy_trainer_destroy(t);
     t = trainer_on("cuda", "none", PAIRS("precision", "bf16", "precision_correct", "fp32"));
     ck_assert(card.options.allow_tf32);

@@ -120,7 +120,10 @@ static hy_status watch_step(hy_trainer *t) {
     watch.backend = t->backend;
     watch.enqueue = t->backend->enqueue;
     t->backend->enqueue = watched_enqueue;
+    hy_status (*record_begin)(hy_stream *) = t->backend->record_begin;
+    t->backend->record_begin = NULL; /* a recorded pass would be played past the watch */
     hy_status status = hy_trainer_step(t, NULL);
+    t->backend->record_begin = record_begin;
     t->backend->enqueue = watch.enqueue;
     return status;
 }

@@ -4,7 +4,7 @@
     make_shards.py --train books_train.txt.xz --val books_val.txt.xz --tokenizer tokenizer.json \\
         --train-tokens 10500000 --val-tokens 500000 --out tokens/books
     make_shards.py --train books_train.txt.xz --val books_val.txt.xz --bpe 8192 \\
-        --train-tokens 5500000 --val-tokens 500000 --out tokens/lab
+        --val-tokens 500000 --out tokens/lab
 
 Needs the package `tokenizers`. The first form uses a tokenizer.json as it is, the second trains a
 byte-level BPE on the beginning of the training text. Documents end with <|endoftext|>. Leaves train.bin

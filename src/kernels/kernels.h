@@ -244,6 +244,7 @@ typedef struct hy_cuda_options {
     int device;        /* number of the card, 0 the first */
     hy_tune tune;
     bool allow_tf32;   /* fp32 products on tensor cores, with 10 bits of mantissa */
+    bool use_cudnn;    /* attention by cuDNN where it is found and serves it; else a warning */
     const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
     bool is_measuring; /* time a large product at creation: facts.matmul_flops */
     /* Told while tuning goes on; may be NULL. */

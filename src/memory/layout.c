@@ -23,8 +23,7 @@ hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t
         assert(item->unit >= 0 && item->unit < unit_count);
         assert(i == 0 || items[i - 1].unit <= item->unit);
         item->offset = layout->unit_bytes[item->unit];
-        layout->unit_bytes[item->unit] +=
-            hy_align((uint64_t)item->count * hy_dtype_size(item->dtype));
+        layout->unit_bytes[item->unit] += hy_layout_item_bytes(item);
     }
     for (int32_t u = 0; u < unit_count; u++) {
         layout->unit_offset[u] = layout->bytes;

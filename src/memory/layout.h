@@ -13,8 +13,10 @@
 typedef struct hy_layout_item {
     int32_t unit;
     hy_dtype dtype;
-    int64_t count;   /* elements */
-    uint64_t offset; /* from the start of its unit; set by hy_layout_create */
+    int64_t count; /* elements */
+    int32_t
+        block; /* 8-bit codes: elements that share a scale; their scales, fp32, lie behind them */
+    uint64_t offset; /* from the start of its unit; set by hy_layout_init */
 } hy_layout_item;
 
 typedef struct hy_layout {
@@ -25,13 +27,26 @@ typedef struct hy_layout {
     uint64_t bytes; /* of the whole class */
 } hy_layout;
 
-/* `items` gives unit, dtype and count of each tensor, units in rising order. Copied. */
+/* `items` gives unit, dtype, count and block of each tensor, units in rising order. Copied. */
 hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
                          int32_t unit_count);
 void hy_layout_fini(hy_layout *layout);
 
 static inline uint64_t hy_align(uint64_t bytes) {
     return (bytes + HY_ALIGNMENT - 1) & ~(uint64_t)(HY_ALIGNMENT - 1);
+}
+
+/* Where a tensor's scales begin, from its own start, and how many `count` elements have. */
+static inline uint64_t hy_layout_scales_at(const hy_layout_item *item) {
+    return hy_align((uint64_t)item->count * hy_dtype_size(item->dtype));
+}
+static inline int64_t hy_layout_scales(const hy_layout_item *item, int64_t count) {
+    return item->block ? (count + item->block - 1) / item->block : 0;
+}
+/* All bytes of a tensor. */
+static inline uint64_t hy_layout_item_bytes(const hy_layout_item *item) {
+    uint64_t scales = (uint64_t)hy_layout_scales(item, item->count) * sizeof(float);
+    return hy_layout_scales_at(item) + hy_align(scales);
 }
 
 #endif

@@ -214,3 +214,12 @@ void *hy_store_home(const hy_store *store, int32_t item) {
     const hy_layout_item *entry = &store->layout.items[item];
     return store->data + store->layout.unit_offset[entry->unit] + entry->offset;
 }
+
+hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at) {
+    const hy_layout_item *entry = &store->layout.items[item];
+    hy_tensor tensor = hy_tensor_1d(at, entry->dtype, entry->count);
+    if (!entry->block) return tensor;
+    tensor.quant.block = entry->block;
+    tensor.quant.scale = (float *)(void *)((char *)at + hy_layout_scales_at(entry));
+    return tensor;
+}

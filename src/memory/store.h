@@ -77,4 +77,7 @@ void *hy_store_device(const hy_store *store, int32_t item);
 /* Where it is at home, between steps. */
 void *hy_store_home(const hy_store *store, int32_t item);
 
+/* The whole tensor at one of these two addresses, in one dimension; with its scales where it has. */
+hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at);
+
 #endif

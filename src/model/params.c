@@ -8,6 +8,9 @@
 #include "base/error.h"
 #include "base/rng.h"
 
+#define SMALL_TENSOR 4096
+#define QUANT_BLOCK 256
+
 static const char *const kind_names[HY_P_KIND_COUNT] = {
     [HY_P_TOKENS] = "embed.tokens.weight",
     [HY_P_POSITIONS] = "embed.positions.weight",
@@ -132,6 +135,10 @@ hy_status hy_params_layout(const hy_params *p, hy_dtype dtype, hy_layout *out) {
     for (int32_t i = 0; i < p->count; i++) {
         items[i] =
             (hy_layout_item){.unit = p->list[i].unit, .dtype = dtype, .count = p->list[i].count};
+        if (dtype != HY_U8) continue;
+        bool is_small = p->list[i].count < SMALL_TENSOR;
+        items[i].dtype = is_small ? HY_F32 : HY_U8;
+        items[i].block = is_small ? 0 : QUANT_BLOCK;
     }
     hy_status status = hy_layout_init(out, items, p->count, p->units);
     free(items);

@@ -41,9 +41,9 @@ typedef struct hy_param {
     int32_t ndim;
     int64_t shape[2];
     int64_t count;
-    int64_t stored;    /* elements that mean something: a vocabulary's last rows may be padding, which
+    int64_t stored; /* elements that mean something: a vocabulary's last rows may be padding, which
                           is zero, stays zero, and is not written to files */
-    int64_t first;     /* logical index of element 0 among all parameters: keys random numbers */
+    int64_t first;  /* logical index of element 0 among all parameters: keys random numbers */
     bool is_trainable; /* backward computes gradients only for these */
     bool has_decay;    /* weight decay: matrices */
     double lr_scale;
@@ -66,7 +66,8 @@ static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_
     return p->at[unit * HY_P_KIND_COUNT + kind];
 }
 
-/* The layout of a class in which every parameter has one tensor of this type. */
+/* The layout of a class in which every parameter has one tensor of this type. 8-bit codes come with a
+ * scale for 256 elements; what is small, and often delicate (biases, norms), stays fp32 then. */
 hy_status hy_params_layout(const hy_params *params, hy_dtype dtype, hy_layout *out);
 
 /* Rows that files hold. */

@@ -7,8 +7,7 @@
 
 static hy_tensor tensor_of(const hy_store *store, int32_t item) {
     if (!store) return (hy_tensor){0};
-    const hy_layout_item *entry = &store->layout.items[item];
-    return hy_tensor_1d(hy_store_device(store, item), entry->dtype, entry->count);
+    return hy_store_tensor(store, item, hy_store_device(store, item));
 }
 
 uint64_t hy_adamw_workspace(const hy_params *params, hy_backend *backend, hy_dtype grad_dtype) {

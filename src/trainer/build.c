@@ -129,14 +129,15 @@ static void begin_progress(hy_trainer *t) {
                                 .val_loss = NAN};
 }
 
-static hy_status clear_store(hy_trainer *t, hy_store *store) {
+/* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
+hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
     for (int32_t i = 0; i < store->layout.item_count; i++) {
+        uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
         hy_op_call fill = {.kind = HY_OP_FILL};
-        fill.t[0] = hy_tensor_1d(hy_store_home(store, i), store->layout.items[i].dtype,
-                                 store->layout.items[i].count);
+        fill.t[0] = hy_tensor_1d(hy_store_home(store, i), HY_I32, (int64_t)(bytes / 4));
         HY_TRY(t->backend->enqueue(t->compute, &fill));
     }
-    return t->backend->stream_sync(t->compute);
+    return HY_OK;
 }
 
 /* Micro-batches read ahead beyond one step. A step's own are given back at its end, so on a GPU the next
@@ -189,8 +190,9 @@ static hy_status begin_or_resume(hy_trainer *t) {
     t->saved_step = -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
-        HY_TRY(clear_store(t, &t->m));
-        return clear_store(t, &t->v);
+        HY_TRY(hy_trainer_zero(t, &t->m));
+        HY_TRY(hy_trainer_zero(t, &t->v));
+        return t->backend->stream_sync(t->compute);
     }
     HY_TRY(hy_trainer_read_checkpoint(t, t->resumed));
     fit_loss_scale(t);
@@ -212,6 +214,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_trainer_choose_precision(t)); /* what the device is good at */
     HY_TRY(find_resumed(t));
     HY_TRY(hy_trainer_take_memory(t));
+    hy_trainer_tell_warning(t); /* of what was prepared */
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_fork_take_memory(t));
     HY_TRY(hy_trainer_start_loader(t));

@@ -91,6 +91,7 @@ static hy_status open_card(hy_trainer *t) {
     hy_cuda_options options = {.device = card_number(s->device),
                                .tune = tune_of(s->tune),
                                .allow_tf32 = allows_tf32(s),
+                               .use_cudnn = strcmp(s->attention, "cudnn") == 0,
                                .cache = t->tune_cache,
                                .is_measuring = true,
                                .on_tuning = on_tuning,
@@ -128,9 +129,15 @@ static hy_status open_backend(hy_trainer *t) {
     return hy_device_is_cuda(t->settings.device) ? open_asked_card(t) : open_any(t);
 }
 
+void hy_trainer_tell_warning(hy_trainer *t) {
+    char *warning = t->backend->facts.warning;
+    if (warning[0]) hy_say(t, HY_WARNING, "%s", warning);
+    warning[0] = 0;
+}
+
 hy_status hy_trainer_open_device(hy_trainer *t) {
     HY_TRY(open_backend(t));
-    if (t->backend->facts.warning[0]) hy_say(t, HY_WARNING, "%s", t->backend->facts.warning);
+    hy_trainer_tell_warning(t);
     HY_TRY(t->backend->stream_create(t->backend, "compute", &t->compute));
     HY_TRY(t->backend->stream_create(t->backend, "copies", &t->copies));
     return t->backend->event_create(t->backend, &t->optim_is_back);

@@ -13,21 +13,22 @@
 #define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
 
 static uint64_t state_bytes(const hy_trainer *t) {
-    uint64_t full = t->weights.layout.bytes;
-    return (uint64_t)(3 + hy_predictor_slots(t->predictor.kind)) * full;
+    uint64_t slots = (uint64_t)hy_predictor_slots(t->predictor.kind);
+    return (1 + slots) * t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
 }
 
 /* Copies weights, m, v and slots to the host or back. */
 static hy_status copy_state(hy_trainer *t, bool to_host) {
     hy_store *stores[] = {&t->weights, &t->m, &t->v, &t->slots[0], &t->slots[1]};
     int count = 3 + hy_predictor_slots(t->predictor.kind);
-    uint64_t bytes = t->weights.layout.bytes;
+    char *host = t->fork_state;
     for (int i = 0; i < count; i++) {
-        char *host = t->fork_state + (uint64_t)i * bytes;
+        uint64_t bytes = stores[i]->layout.bytes;
         char *home = stores[i]->data;
         HY_TRY(hy_store_settle(stores[i]));
         HY_TRY(t->backend->copy(t->compute, to_host ? host : home, to_host ? home : host, bytes));
         HY_TRY(t->backend->stream_sync(t->compute));
+        host += bytes;
         if (!to_host) hy_store_forget(stores[i]);
     }
     t->bytes_moved += state_bytes(t);

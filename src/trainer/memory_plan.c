@@ -19,7 +19,8 @@
 typedef struct needs {
     uint64_t activations, workspace, logits, data; /* of the work area */
     uint64_t state, host;
-    hy_layout low, full;
+    hy_layout low, full;    /* weights: 16 bits, fp32 */
+    hy_layout grads, optim; /* gradients; m, and v is like it */
 } needs;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -34,13 +35,25 @@ static int recompute_groups(const char *name) {
     return 0;
 }
 
+static hy_dtype grad_dtype(const hy_trainer *t) {
+    return strcmp(t->settings.train.grad_dtype, "bf16") == 0 ? HY_BF16 : HY_F32;
+}
+
+static hy_dtype optim_dtype(const hy_trainer *t) {
+    const char *name = t->settings.optimizer.optim_dtype;
+    bool is_8bit = strcmp(t->settings.optimizer.optimizer, "adamw8bit") == 0;
+    if (strcmp(name, "bf16") == 0) return HY_BF16;
+    if (strcmp(name, "8bit") == 0) return HY_U8;
+    return strcmp(name, "auto") == 0 && is_8bit ? HY_U8 : HY_F32;
+}
+
 static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
     const hy_settings *s = &t->settings;
     return (hy_batch_options){.batch = (int32_t)s->train.batch_size,
                               .seq = (int32_t)s->train.seq_len,
                               .chunks = (int32_t)s->train.loss_chunks,
                               .dtype = dtype,
-                              .grad_dtype = HY_F32,
+                              .grad_dtype = grad_dtype(t),
                               .recompute = recompute_groups(s->train.recompute)};
 }
 
@@ -146,7 +159,7 @@ static uint64_t most_rows(const hy_trainer *t) {
 
 /* Sums over losses and tensors use the same workspace as passes do, in turn with them. */
 static uint64_t reduce_workspace(const hy_trainer *t) {
-    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, HY_F32);
+    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, grad_dtype(t));
     hy_op_call sum = {.kind = HY_OP_SUM}, dot = {.kind = HY_OP_DIFF_DOT};
     sum.t[0] = hy_tensor_1d(NULL, HY_F32, (int64_t)most_rows(t));
     most = larger(most, t->backend->workspace(t->backend, &sum));
@@ -199,7 +212,7 @@ static int host_copies(const hy_trainer *t) {
 static void count_state(hy_trainer *t, needs *need) {
     uint64_t low = t->precision.has_low ? need->low.bytes : 0;
     bool needs_candidate = hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
-    need->state = low + 4 * need->full.bytes;
+    need->state = low + need->full.bytes + need->grads.bytes + 2 * need->optim.bytes;
     need->host = (uint64_t)host_copies(t) * need->full.bytes;
     t->ring_bytes = (uint64_t)host_copies(t) * hy_store_ring_bytes(&need->full, RING_DEPTH);
     if (needs_candidate) t->ring_bytes += hy_store_ring_bytes(&need->full, CANDIDATE_DEPTH);
@@ -222,8 +235,8 @@ static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype
 
 static void plan_optimizer(hy_trainer *t, uint64_t bytes) {
     hy_place place = HY_DEVICE;
-    hy_dtype dtype = HY_F32;
-    plan_true_phases(t, HY_OPTIM, HY_DEVICE, HY_F32, bytes);
+    hy_dtype dtype = optim_dtype(t);
+    plan_true_phases(t, HY_OPTIM, HY_DEVICE, dtype, bytes);
     switch (t->offload) {
     case HY_OFFLOAD_CPU: place = HY_HOST; break;
     case HY_OFFLOAD_PINNED: place = HY_PINNED; break;
@@ -252,10 +265,10 @@ static void write_plan(hy_trainer *t, const needs *need) {
     plan_all(t, HY_SNAPSHOT, HY_PINNED, HY_F32, t->has_snapshot ? full : 0);
     plan_all(t, HY_LOGITS, HY_DEVICE, work, need->logits);
     plan_all(t, HY_DATA, HY_DEVICE, HY_I32, need->data);
-    plan_true_phases(t, HY_GRADS, HY_DEVICE, HY_F32, full);
+    plan_true_phases(t, HY_GRADS, HY_DEVICE, grad_dtype(t), need->grads.bytes);
     plan_true_phases(t, HY_ACTIVATIONS, HY_DEVICE, work, t->train_bytes.activations);
     plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work, t->train_bytes.workspace);
-    plan_optimizer(t, 2 * full);
+    plan_optimizer(t, 2 * need->optim.bytes);
     work = t->precision.of[HY_PREDICT];
     hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, work,
                    t->eval_bytes.activations);
@@ -295,9 +308,9 @@ static hy_status take_state(hy_trainer *t, const needs *need) {
                          "weights, gradients and optimizer state"));
     HY_TRY(hy_store_init(&t->weights, arena, truth, &need->full));
     if (t->precision.has_low) HY_TRY(hy_store_init(&t->low, arena, HY_WEIGHTS, &need->low));
-    HY_TRY(hy_store_init(&t->grads, arena, HY_GRADS, &need->full));
-    HY_TRY(hy_store_init(&t->m, arena, HY_OPTIM, &need->full));
-    return hy_store_init(&t->v, arena, HY_OPTIM, &need->full);
+    HY_TRY(hy_store_init(&t->grads, arena, HY_GRADS, &need->grads));
+    HY_TRY(hy_store_init(&t->m, arena, HY_OPTIM, &need->optim));
+    return hy_store_init(&t->v, arena, HY_OPTIM, &need->optim);
 }
 
 static hy_status take_host_store(hy_trainer *t, hy_store *store, hy_class cls, const needs *need) {
@@ -400,7 +413,7 @@ static hy_status take_work(hy_trainer *t, const needs *need) {
 }
 
 static hy_status take_offload(hy_trainer *t, const needs *need) {
-    uint64_t bytes = 2 * need->full.bytes;
+    uint64_t bytes = 2 * need->optim.bytes;
     if (t->offload != HY_OFFLOAD_CPU && t->offload != HY_OFFLOAD_PINNED) return HY_OK;
     hy_place place = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
     return t->backend->alloc(t->backend, place, bytes, (void **)&t->optim_host);
@@ -412,7 +425,7 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     write_plan(t, need);
     uint64_t work = need->activations + need->workspace + need->logits + need->data;
     uint64_t moved =
-        t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->full.bytes : 0;
+        t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->optim.bytes : 0;
     HY_TRY(hy_trainer_check_budget(t, need->state + work + t->ring_bytes, need->host, moved));
     HY_TRY(take_state(t, need));
     HY_TRY(take_predictor(t, need));
@@ -420,13 +433,23 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     return take_work(t, need);
 }
 
+static hy_status lay_out(const hy_trainer *t, needs *need) {
+    const hy_params *params = &t->model->params;
+    HY_TRY(hy_params_layout(params, t->precision.low, &need->low));
+    HY_TRY(hy_params_layout(params, HY_F32, &need->full));
+    HY_TRY(hy_params_layout(params, grad_dtype(t), &need->grads));
+    return hy_params_layout(params, optim_dtype(t), &need->optim);
+}
+
 hy_status hy_trainer_take_memory(hy_trainer *t) {
     needs need = {0};
     HY_TRY(make_plans(t));
-    hy_status status = hy_params_layout(&t->model->params, t->precision.low, &need.low);
-    if (status == HY_OK) status = hy_params_layout(&t->model->params, HY_F32, &need.full);
+    hy_status status = lay_out(t, &need);
+    if (status == HY_OK) status = hy_offload_check(t, &need.grads, &need.optim);
     if (status == HY_OK) status = take_all(t, &need);
     hy_layout_fini(&need.low);
     hy_layout_fini(&need.full);
+    hy_layout_fini(&need.grads);
+    hy_layout_fini(&need.optim);
     return status;
 }

@@ -42,6 +42,25 @@ uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes) {
     return t->offload == HY_OFFLOAD_COMPRESS ? compressed_bytes(t) : state_bytes;
 }
 
+/* compress halves and quarters what is wider, and puts it where the gradients were. State that has 8
+ * bits anyway stays where it is. */
+hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layout *optim) {
+    if (t->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
+    hy_dtype dtype = HY_F32;
+    for (int32_t i = 0; i < optim->item_count; i++) {
+        if (optim->items[i].dtype != HY_F32) dtype = optim->items[i].dtype;
+    }
+    if (dtype == HY_U8) {
+        t->offload = HY_OFFLOAD_NONE;
+        return HY_OK;
+    }
+    if (dtype == HY_F32 && compressed_bytes(t) <= grads->bytes) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "offload_strategy compress keeps m and v in 8 bits where the gradients were: it "
+                   "needs optim_dtype fp32 and grad_dtype fp32; optim_dtype 8bit needs no "
+                   "compressing, and none, cpu, pinned and drop go with any");
+}
+
 /* Quantises or restores m and v of every parameter; the codes lie in the gradients' memory, which is
  * at least as large: 2 bytes and a little against 4. */
 static hy_status convert(hy_trainer *t, hy_op_kind kind) {
@@ -139,15 +158,8 @@ hy_status hy_trainer_send_optimizer(hy_trainer *t) {
 /* ---- coming back ------------------------------------------------------------------------------- */
 
 static hy_status zero_state(hy_trainer *t) {
-    hy_store *stores[] = {&t->m, &t->v};
-    for (int k = 0; k < 2; k++) {
-        for (int32_t i = 0; i < t->model->params.count; i++) {
-            hy_op_call fill = {.kind = HY_OP_FILL};
-            fill.t[0] =
-                hy_tensor_1d(hy_store_home(stores[k], i), HY_F32, t->model->params.list[i].count);
-            HY_TRY(t->backend->enqueue(t->compute, &fill));
-        }
-    }
+    HY_TRY(hy_trainer_zero(t, &t->m));
+    HY_TRY(hy_trainer_zero(t, &t->v));
     t->progress.updates = 0; /* Adam's bias correction begins anew with it */
     return HY_OK;
 }

@@ -10,8 +10,6 @@
 #include "formats/checkpoint.h"
 #include "trainer/state_files.h"
 
-#define STAGING_BYTES (8u << 20)
-
 static bool is_checkpoint_folder(const char *path) {
     char manifest[HY_PATH_MAX];
     return hy_path_join(manifest, sizeof manifest, path, "manifest.json") == HY_OK &&
@@ -42,39 +40,35 @@ static void describe_shape(const int64_t *shape, int ndim, char *out, size_t siz
         snprintf(out, size, "(%lld, %lld)", (long long)shape[0], (long long)shape[1]);
 }
 
-static hy_status check_entry(const char *path, const hy_safetensors *file, const char *name,
-                             const hy_param *param, hy_dtype dtype) {
-    const hy_safetensors_entry *entry = hy_safetensors_find(file, name);
+static hy_status check_piece(const char *path, const hy_safetensors *file,
+                             const hy_state_piece *piece) {
+    const hy_safetensors_entry *entry = hy_safetensors_find(file, piece->name);
     char theirs[64], ours[64];
     if (!entry) {
         return hy_fail(HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
-                       path, name);
+                       path, piece->name);
     }
     describe_shape(entry->shape, entry->ndim, theirs, sizeof theirs);
-    int64_t shape[2] = {hy_param_stored_rows(param), param->shape[1]};
-    describe_shape(shape, param->ndim, ours, sizeof ours);
-    if (strcmp(theirs, ours) != 0 || entry->ndim != param->ndim) {
+    describe_shape(piece->shape, piece->ndim, ours, sizeof ours);
+    if (strcmp(theirs, ours) != 0 || entry->ndim != piece->ndim) {
         return hy_fail(HY_ERR_INPUT,
                        "%s is a checkpoint of another model: %s is %s there and %s here", path,
-                       name, theirs, ours);
+                       piece->name, theirs, ours);
     }
-    if (entry->dtype != dtype) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s is %s, expected %s", path, name,
-                       hy_dtype_name(entry->dtype), hy_dtype_name(dtype));
+    if (entry->dtype != piece->dtype) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s is %s, expected %s", path, piece->name,
+                       hy_dtype_name(entry->dtype), hy_dtype_name(piece->dtype));
     }
     return HY_OK;
 }
 
 static hy_status check_file(const hy_trainer *t, const hy_state_file *file, const char *path,
                             const hy_safetensors *st) {
-    size_t expected = (size_t)hy_state_tensors(t, file);
-    for (int32_t p = 0; p < file->part_count; p++) {
-        for (int32_t k = 0; k < t->model->params.count; k++) {
-            char name[HY_STATE_NAME_MAX];
-            const hy_param *param = &t->model->params.list[k];
-            snprintf(name, sizeof name, "%s%s", file->part[p].prefix, param->name);
-            HY_TRY(check_entry(path, st, name, param, file->part[p].store->layout.items[k].dtype));
-        }
+    size_t expected = 0;
+    hy_state_cursor cursor = {0};
+    hy_state_piece piece;
+    for (; hy_state_next(t, file, &cursor, &piece); expected++) {
+        HY_TRY(check_piece(path, st, &piece));
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
@@ -82,46 +76,36 @@ static hy_status check_file(const hy_trainer *t, const hy_state_file *file, cons
                    hy_safetensors_count(st), expected);
 }
 
-/* What files do not hold is zero. */
-static hy_status clear_padding(hy_trainer *t, const hy_store *store, int32_t item, uint64_t from,
-                               char *staging) {
-    const hy_layout_item *entry = &store->layout.items[item];
-    uint64_t bytes = (uint64_t)entry->count * hy_dtype_size(entry->dtype);
-    if (from >= bytes) return HY_OK;
-    memset(staging, 0, STAGING_BYTES);
-    for (uint64_t at = from; at < bytes; at += STAGING_BYTES) {
-        uint64_t size = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
-        HY_TRY(
-            t->backend->copy(t->compute, (char *)hy_store_home(store, item) + at, staging, size));
+/* Reads bytes [at, at + size) of a piece; what the file does not hold is zero. */
+static hy_status read_part(const hy_safetensors *st, const hy_state_piece *piece, uint64_t at,
+                           uint64_t size, char *out) {
+    uint64_t held = at < piece->bytes ? piece->bytes - at : 0;
+    if (held > size) held = size;
+    memset(out + held, 0, size - held);
+    if (held == 0) return HY_OK;
+    return hy_safetensors_read(st, hy_safetensors_find(st, piece->name), at, out, held);
+}
+
+static hy_status load_piece(hy_trainer *t, const hy_safetensors *st, const hy_state_piece *piece,
+                            char *staging) {
+    for (uint64_t at = 0; at < piece->in_memory; at += HY_STATE_STAGING) {
+        uint64_t left = piece->in_memory - at;
+        uint64_t size = left < HY_STATE_STAGING ? left : HY_STATE_STAGING;
+        HY_TRY(read_part(st, piece, at, size, staging));
+        HY_TRY(t->backend->copy(t->compute, piece->home + at, staging, size));
         HY_TRY(t->backend->stream_sync(t->compute));
     }
     return HY_OK;
 }
 
-static hy_status load_tensor(hy_trainer *t, const hy_safetensors *st, const char *name,
-                             const hy_store *store, int32_t item, char *staging) {
-    const hy_safetensors_entry *entry = hy_safetensors_find(st, name);
-    char *home = hy_store_home(store, item);
-    for (uint64_t at = 0; at < entry->bytes; at += STAGING_BYTES) {
-        uint64_t size = entry->bytes - at < STAGING_BYTES ? entry->bytes - at : STAGING_BYTES;
-        HY_TRY(hy_safetensors_read(st, entry, at, staging, size));
-        HY_TRY(t->backend->copy(t->compute, home + at, staging, size));
-        HY_TRY(t->backend->stream_sync(t->compute));
-    }
-    return clear_padding(t, store, item, entry->bytes, staging);
-}
-
-static hy_status load_tensors(hy_trainer *t, const hy_state_file *file, const hy_safetensors *st) {
-    char *staging = malloc(STAGING_BYTES);
+static hy_status load_pieces(hy_trainer *t, const hy_state_file *file, const hy_safetensors *st) {
+    char *staging = malloc(HY_STATE_STAGING);
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
+    hy_state_cursor cursor = {0};
+    hy_state_piece piece;
     hy_status status = HY_OK;
-    for (int32_t p = 0; p < file->part_count && status == HY_OK; p++) {
-        for (int32_t k = 0; k < t->model->params.count && status == HY_OK; k++) {
-            char name[HY_STATE_NAME_MAX];
-            snprintf(name, sizeof name, "%s%s", file->part[p].prefix,
-                     t->model->params.list[k].name);
-            status = load_tensor(t, st, name, file->part[p].store, k, staging);
-        }
+    while (status == HY_OK && hy_state_next(t, file, &cursor, &piece)) {
+        status = load_piece(t, st, &piece, staging);
     }
     free(staging);
     return status;
@@ -133,7 +117,7 @@ static hy_status read_state_file(hy_trainer *t, const hy_state_file *file, const
     HY_TRY(hy_path_join(path, sizeof path, folder, file->name));
     HY_TRY(hy_safetensors_open(path, &st));
     hy_status status = check_file(t, file, path, st);
-    if (status == HY_OK) status = load_tensors(t, file, st);
+    if (status == HY_OK) status = load_pieces(t, file, st);
     hy_safetensors_close(st);
     return status;
 }

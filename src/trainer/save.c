@@ -10,73 +10,42 @@
 #include "formats/checkpoint.h"
 #include "trainer/state_files.h"
 
-#define STAGING_BYTES (8u << 20)
-
-static void add_part(hy_state_file *file, const char *prefix, hy_store *store) {
-    file->part[file->part_count].prefix = prefix;
-    file->part[file->part_count++].store = store;
-}
-
-int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
-    static const char *const slot_prefixes[HY_PREDICTOR_SLOTS] = {"slot0.", "slot1."};
-    files[0] = (hy_state_file){.name = "weights.safetensors"};
-    files[1] = (hy_state_file){.name = "optimizer.safetensors"};
-    files[2] = (hy_state_file){.name = "predictor.safetensors"};
-    add_part(&files[0], "", &t->weights);
-    add_part(&files[1], "m.", &t->m);
-    add_part(&files[1], "v.", &t->v);
-    int slots = hy_predictor_slots(t->predictor.kind);
-    for (int i = 0; i < HY_PREDICTOR_SLOTS && i < slots; i++) {
-        add_part(&files[2], slot_prefixes[i], &t->slots[i]);
-    }
-    if (t->has_tail) add_part(&files[2], "tail.", &t->tail);
-    if (t->snapshot_is_valid) add_part(&files[2], "snapshot.", &t->snapshot); /* until corrected */
-    return files[2].part_count > 0 ? 3 : 2;
-}
-
 static hy_safetensors_entry *list_entries(const hy_trainer *t, const hy_state_file *file,
                                           char (*names)[HY_STATE_NAME_MAX]) {
-    const hy_params *params = &t->model->params;
-    hy_safetensors_entry *entries = calloc((size_t)hy_state_tensors(t, file), sizeof *entries);
-    for (int32_t p = 0, i = 0; entries && p < file->part_count; p++) {
-        for (int32_t k = 0; k < params->count; k++, i++) {
-            const hy_param *param = &params->list[k];
-            snprintf(names[i], HY_STATE_NAME_MAX, "%s%s", file->part[p].prefix, param->name);
-            entries[i] = (hy_safetensors_entry){
-                .name = names[i],
-                .dtype = file->part[p].store->layout.items[k].dtype,
-                .ndim = param->ndim,
-                .shape = {hy_param_stored_rows(param), param->shape[1]},
-            };
-        }
+    hy_safetensors_entry *entries = calloc((size_t)hy_state_pieces(t, file), sizeof *entries);
+    hy_state_cursor cursor = {0};
+    hy_state_piece piece;
+    for (int32_t i = 0; entries && hy_state_next(t, file, &cursor, &piece); i++) {
+        memcpy(names[i], piece.name, sizeof piece.name);
+        entries[i] = (hy_safetensors_entry){.name = names[i],
+                                            .dtype = piece.dtype,
+                                            .ndim = piece.ndim,
+                                            .shape = {piece.shape[0], piece.shape[1]}};
     }
     return entries;
 }
 
-static hy_status put_tensor(hy_trainer *t, hy_safetensors_writer *writer, const hy_store *store,
-                            int32_t item, char *staging) {
-    const hy_layout_item *entry = &store->layout.items[item];
-    const char *home = hy_store_home(store, item);
-    uint64_t stored = (uint64_t)t->model->params.list[item].stored;
-    uint64_t bytes = stored * hy_dtype_size(entry->dtype);
-    for (uint64_t at = 0; at < bytes; at += STAGING_BYTES) {
-        uint64_t size = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
-        HY_TRY(t->backend->copy(t->compute, staging, home + at, size));
+static hy_status put_piece(hy_trainer *t, hy_safetensors_writer *writer,
+                           const hy_state_piece *piece, char *staging) {
+    for (uint64_t at = 0; at < piece->bytes; at += HY_STATE_STAGING) {
+        uint64_t left = piece->bytes - at;
+        uint64_t size = left < HY_STATE_STAGING ? left : HY_STATE_STAGING;
+        HY_TRY(t->backend->copy(t->compute, staging, piece->home + at, size));
         HY_TRY(t->backend->stream_sync(t->compute));
         HY_TRY(hy_safetensors_put(writer, staging, size));
     }
     return HY_OK;
 }
 
-static hy_status put_tensors(hy_trainer *t, const hy_state_file *file,
-                             hy_safetensors_writer *writer) {
-    char *staging = malloc(STAGING_BYTES);
+static hy_status put_pieces(hy_trainer *t, const hy_state_file *file,
+                            hy_safetensors_writer *writer) {
+    char *staging = malloc(HY_STATE_STAGING);
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
+    hy_state_cursor cursor = {0};
+    hy_state_piece piece;
     hy_status status = HY_OK;
-    for (int32_t p = 0; p < file->part_count && status == HY_OK; p++) {
-        for (int32_t k = 0; k < t->model->params.count && status == HY_OK; k++) {
-            status = put_tensor(t, writer, file->part[p].store, k, staging);
-        }
+    while (status == HY_OK && hy_state_next(t, file, &cursor, &piece)) {
+        status = put_piece(t, writer, &piece, staging);
     }
     free(staging);
     return status;
@@ -84,7 +53,7 @@ static hy_status put_tensors(hy_trainer *t, const hy_state_file *file,
 
 static hy_status write_state_file(hy_trainer *t, hy_checkpoint *checkpoint,
                                   const hy_state_file *file) {
-    size_t count = (size_t)hy_state_tensors(t, file);
+    size_t count = (size_t)hy_state_pieces(t, file);
     char(*names)[HY_STATE_NAME_MAX] = calloc(count, sizeof *names);
     hy_safetensors_entry *entries = names ? list_entries(t, file, names) : NULL;
     hy_safetensors_writer *writer = NULL;
@@ -96,7 +65,7 @@ static hy_status write_state_file(hy_trainer *t, hy_checkpoint *checkpoint,
                                        metadata, &writer);
     }
     if (status == HY_OK) {
-        status = put_tensors(t, file, writer);
+        status = put_pieces(t, file, writer);
         if (status != HY_OK) hy_safetensors_abandon(writer);
     }
     if (status == HY_OK) status = hy_safetensors_finish(writer, &hash, &size);
@@ -166,8 +135,8 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     return hy_checkpoint_prune(t->out, (int)t->settings.save.keep);
 }
 
+/* Headers and JSON are small beside the tensors. A snapshot is there only now and then. */
 uint64_t hy_trainer_checkpoint_size(const hy_trainer *t) {
-    /* weights, m, v and the predictor's copies in fp32; headers and JSON are small beside them */
-    uint64_t copies = 3 + (uint64_t)hy_predictor_slots(t->predictor.kind) + t->has_tail;
-    return (uint64_t)t->model->params.elements * copies * sizeof(float);
+    uint64_t copies = (uint64_t)hy_predictor_slots(t->predictor.kind) + t->has_tail;
+    return (1 + copies) * t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
 }

@@ -34,12 +34,12 @@ static void tell(hy_selftest_run *run, const answer *a) {
 static hy_status run_call(hy_selftest_run *run, hy_op_call *call) {
     hy_backend *b = run->cpu.backend;
     HY_TRY(b->supports(b, call));
+    HY_TRY(b->prepare(b, call));
     size_t bytes = b->workspace(b, call);
     void *workspace = malloc(bytes ? bytes : 1);
     if (!workspace) return hy_fail(HY_ERR_MEMORY, "no memory for the self-test");
     call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
-    hy_status status = b->prepare(b, call);
-    if (status == HY_OK) status = b->enqueue(run->cpu.stream, call);
+    hy_status status = b->enqueue(run->cpu.stream, call);
     if (status == HY_OK) status = b->stream_sync(run->cpu.stream);
     free(workspace);
     return status;

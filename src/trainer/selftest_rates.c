@@ -57,10 +57,10 @@ static hy_status seconds_of(const hy_selftest_device *device, bench_memory *m, h
     hy_backend *b = device->backend;
     void *workspace = NULL;
     HY_TRY(b->supports(b, call));
+    HY_TRY(b->prepare(b, call));
     size_t bytes = b->workspace(b, call);
     if (bytes > 0) HY_TRY(take(m, HY_DEVICE, bytes, &workspace));
     call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
-    HY_TRY(b->prepare(b, call));
     HY_TRY(enqueue_times(device, call, 1, seconds));
     HY_TRY(enqueue_times(device, call, 1, seconds));
     int times = (int)(ENOUGH_SECONDS / (*seconds + 1e-6));

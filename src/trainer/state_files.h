@@ -1,11 +1,13 @@
 /* state_files.h: which store goes into which file of a checkpoint, under which names.
  *
  *   weights.safetensors    every parameter by name, fp32
- *   optimizer.safetensors  m.<name> and v.<name>
+ *   optimizer.safetensors  m.<name> and v.<name>; where they have 8 bits, their scales m.<name>.scale
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
  *   trainer.json           progress, cursor, what the run was made of
  *   config.cfg             the configuration as printed
- *   matmul-algorithms      on a GPU: which algorithm each product runs, as the backend writes it */
+ *   matmul-algorithms      on a GPU: which algorithm each product runs, as the backend writes it
+ *
+ * Saving and restoring walk a file's pieces in the same order; a piece is one tensor of the file. */
 #ifndef HY_TRAINER_STATE_FILES_H
 #define HY_TRAINER_STATE_FILES_H
 
@@ -13,9 +15,10 @@
 #include "trainer/trainer.h"
 
 #define HY_ALGORITHMS_FILE "matmul-algorithms"
-#define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 8)
+#define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 16)
+#define HY_STATE_STAGING (8u << 20) /* bytes that pass between file and device at a time */
 
-/* One tensor of a state file: parameter `param` of `store`, named prefix + parameter name. */
+/* Stores of a state file; a tensor is named prefix + parameter name. */
 typedef struct hy_state_file {
     const char *name;
     int32_t part_count;
@@ -29,8 +32,26 @@ typedef struct hy_state_file {
 /* How many of them this run has. */
 int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]);
 
-static inline int32_t hy_state_tensors(const hy_trainer *t, const hy_state_file *file) {
-    return file->part_count * t->model->params.count;
-}
+/* One tensor of a file: the elements that mean something, and where they are at home. */
+typedef struct hy_state_piece {
+    char name[HY_STATE_NAME_MAX];
+    hy_dtype dtype;
+    int32_t ndim;
+    int64_t shape[2];
+    char *home;
+    uint64_t bytes;     /* in the file */
+    uint64_t in_memory; /* with the padding behind them, which is zero */
+} hy_state_piece;
+
+/* Begin with {0}. */
+typedef struct hy_state_cursor {
+    int32_t part, item;
+    bool is_at_scales;
+} hy_state_cursor;
+
+/* The next piece; false after the last. */
+bool hy_state_next(const hy_trainer *t, const hy_state_file *file, hy_state_cursor *cursor,
+                   hy_state_piece *out);
+int32_t hy_state_pieces(const hy_trainer *t, const hy_state_file *file);
 
 #endif

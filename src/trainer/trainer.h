@@ -196,6 +196,7 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
+hy_status hy_trainer_zero(hy_trainer *t, hy_store *store); /* enqueued; the store is on the device */
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
 
 /* initial.c */
@@ -203,6 +204,7 @@ hy_status hy_trainer_initialise_weights(hy_trainer *t);
 
 /* device.c */
 hy_status hy_trainer_open_device(hy_trainer *t);
+void hy_trainer_tell_warning(hy_trainer *t); /* the device's, if it has one: once */
 bool hy_device_is_cuda(const char *name); /* a value of the key `device` */
 bool hy_device_has_driver(void);          /* NVIDIA's */
 
@@ -269,6 +271,8 @@ hy_status hy_trainer_send_optimizer(hy_trainer *t);  /* Predict begins */
 hy_status hy_trainer_begin_restore(hy_trainer *t);   /* ahead of need, on the copy stream */
 hy_status hy_trainer_await_optimizer(hy_trainer *t); /* before an update */
 bool hy_trainer_restores_ahead(const hy_trainer *t); /* beside other work; else it is waited for */
+/* Whether the strategy goes with these layouts; a strategy that would do nothing becomes none. */
+hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layout *optim);
 uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes);
 
 /* tail.c: averaging over the last part of the run. */

@@ -14,12 +14,12 @@ test_no_device_that_the_process_may_see() {
     expect_refusal "no device"
 }
 
-test_auto_without_a_device_warns_and_computes_on_the_cpu() {
+test_auto_without_a_device_says_so_and_computes_on_the_cpu() {
     CUDA_VISIBLE_DEVICES=
     export CUDA_VISIBLE_DEVICES
     run_tiny --device auto --steps 2 --out out
     expect_code 0
-    expect_err "computing on the CPU"
+    expect_out "computing on the CPU"
 }
 
 test_a_card_that_is_not_there() {

@@ -53,17 +53,17 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 static int64_t work_of(const matmul_case *m) { return m->M * m->N * m->K / 64; }
 
-/* Rows of round addresses are rounded once, whatever is added. For others the library may add bias and c
- * in passes of their own, each over numbers that are rounded already. */
-static double roundings(const matmul_case *m) {
+/* How often a 16-bit result is rounded: once; the library rounds the product before it adds to what d
+ * holds, and once more where both bias and c are added and rows do not begin at round addresses. */
+static double roundings(const matmul_case *m, bool is_in_place) {
     bool is_round = m->M % 8 == 0 && m->N % 8 == 0 && m->K % 8 == 0;
-    return is_round ? 1 : 1 + m->has_bias + m->has_c;
+    return 1 + (m->accumulate || is_in_place) + (!is_round && m->has_bias && m->has_c);
 }
 
 static void check_case(const matmul_case *m, int mixture, uint64_t seed) {
     if (gpu_leaves_out(work_of(m))) return;
     trial t = matmul_trial(m, mixture, seed);
-    if (gpu_run_both(&t, mixture)) gpu_check(&t, 2, roundings(m));
+    if (gpu_run_both(&t, mixture)) gpu_check(&t, 2, roundings(m, false));
     trial_end(&t);
 }
 
@@ -100,7 +100,7 @@ EACH_TYPE(matmul_may_add_to_c_in_place, PURE_TYPES) {
         t.exact.attr = t.call.attr;
         reference_run(&t.exact);
         memcpy(t.call.t[2].data, result.data, hy_tensor_bytes(&result));
-        gpu_check(&t, 2, roundings(&forms[i]));
+        gpu_check(&t, 2, roundings(&forms[i], true));
         free(result.data);
         trial_end(&t);
     }
@@ -144,7 +144,8 @@ EACH_TYPE(gelu_beside_a_product_agrees_with_the_reference, PURE_TYPES) {
         m.trans_b = form != GELU_BACK;
         trial t = gelu_trial(&m, form, mixture);
         bool is_served = gpu_run(&t.call);
-        ck_assert_msg(is_served || mixture != 1 || i >= 6, "%s", hy_error_message());
+        bool may_refuse = mixture != 1 || i >= 6 || !gpu.backend->facts.is_gpu;
+        ck_assert_msg(is_served || may_refuse, "%s", hy_error_message());
         if (is_served) {
             reference_gelu_product(&t);
             gpu_check(&t, 2, 1.5);
@@ -167,7 +168,7 @@ EACH_TYPE(rows_of_a_matrix_may_begin_anywhere, PURE_TYPES) {
             gpu.shifted = shifted;
             trial t = matmul_trial(&forms[i], mixture, 9);
             ck_assert(gpu_run_both(&t, mixture));
-            gpu_check(&t, 2, 1);
+            gpu_check(&t, 2, roundings(&forms[i], false));
             trial_end(&t);
         }
     }
@@ -179,8 +180,8 @@ START_TEST(one_plan_serves_calls_of_its_shape) {
     for (uint64_t seed = 0; seed < 3; seed++) {
         trial a = matmul_trial(&cases[9], 1, seed), b = matmul_trial(&cases[13], 1, seed);
         ck_assert(gpu_run_both(&a, 1) && gpu_run_both(&b, 1));
-        gpu_check(&a, 2, 1);
-        gpu_check(&b, 2, 1);
+        gpu_check(&a, 2, roundings(&cases[9], false));
+        gpu_check(&b, 2, roundings(&cases[13], false));
         trial_end(&a);
         trial_end(&b);
     }

@@ -401,6 +401,40 @@ START_TEST(nan_logits_give_a_nan_loss) {
 }
 END_TEST
 
+/* Nobody waits for a card to look at its tokens: what has no row becomes NaN, which the loss shows and
+ * the gradient's norm refuses; nothing outside of the table is read or written. */
+START_TEST(tokens_and_targets_outside_the_vocabulary_become_nan) {
+    static const int32_t wrong[] = {-1, 10, INT32_MAX, INT32_MIN};
+    if (!gpu.backend->facts.is_gpu) return; /* the CPU refuses them */
+    for (int k = 0; k < 4; k++) {
+        trial t = trial_begin(HY_OP_EMBED, 1), back = embed_bwd_trial(0, 0, 1, 4, 10, 8);
+        t.call.attr.embed.seq = 4;
+        trial_ints(&t, 0, 4, 0, 9);
+        trial_normal(&t, 1, HY_F32, 10, 8, 0, 1);
+        trial_tensor(&t, 3, HY_F32, 4, 8);
+        ((int32_t *)t.call.t[0].data)[2] = ((int32_t *)back.call.t[0].data)[2] = wrong[k];
+        gpu_must_run(&t.call);
+        for (int i = 0; i < 32; i++) {
+            ck_assert_int_eq(isnan(((float *)t.call.t[3].data)[i]) != 0, i / 8 == 2);
+        }
+        gpu_must_run(&back.call);
+        for (int i = 0; i < 80; i++) ck_assert(isfinite(((float *)back.call.t[2].data)[i]));
+        trial_end(&t);
+        trial_end(&back);
+    }
+    for (int k = 1; k < 3; k++) { /* below 0 means that a target does not count */
+        trial t = loss_trial(3, 10, 12, true, 0);
+        ((int32_t *)t.call.t[1].data)[1] = 3;
+        ((int32_t *)t.call.t[1].data)[2] = wrong[k];
+        gpu_must_run(&t.call);
+        for (int i = 0; i < 3; i++) {
+            ck_assert_int_eq(isnan(((float *)t.call.t[2].data)[i]) != 0, i == 2);
+        }
+        trial_end(&t);
+    }
+}
+END_TEST
+
 /* ---- casts and fills --------------------------------------------------------------------------- */
 
 START_TEST(casts_round_once_to_nearest) {
@@ -464,6 +498,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, losses_and_targets_of_a_chunk_begin_anywhere);
     tcase_add_test(all, cross_entropy_of_huge_and_missing_logits_is_finite);
     tcase_add_test(all, nan_logits_give_a_nan_loss);
+    tcase_add_test(all, tokens_and_targets_outside_the_vocabulary_become_nan);
     tcase_add_test(all, casts_round_once_to_nearest);
     tcase_add_test(all, fill_writes_every_element_of_every_type);
     suite_add_tcase(suite, all);

@@ -61,45 +61,27 @@ __device__ __forceinline__ void store_codes(const hy_view &t, int64_t at, int n,
     }
 }
 
-/* The largest magnitude in the block of each of this thread's quads. All lanes take part; elements
- * behind the end are zero. Blocks of 256 have both quads of every lane. */
-__device__ __forceinline__ void largest_of_blocks(const float x[HY_QUADS][HY_QUAD], int shift,
-                                                  float largest[HY_QUADS]) {
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) {
-        largest[k] =
-            fmaxf(fmaxf(fabsf(x[k][0]), fabsf(x[k][1])), fmaxf(fabsf(x[k][2]), fabsf(x[k][3])));
-        for (int d = min(16, 1 << shift >> 3); d > 0; d >>= 1) {
-            largest[k] = fmaxf(largest[k], __shfl_xor_sync(0xffffffffu, largest[k], d));
-        }
-    }
-    if (1 << shift == HY_WARP_ELEMENTS) largest[0] = largest[1] = fmaxf(largest[0], largest[1]);
-}
-
-/* Where the largest is so small that its inverse would overflow, both sides are lifted first. */
-template <bool is_signed>
-__device__ __forceinline__ void store_as_codes(const state_view &s, int64_t at, int n,
-                                               const float x[HY_QUAD], float largest) {
-    float lift = largest < 0x1p-60f ? 0x1p60f : 1.0f;
-    float inverse = largest > 0 ? 1.0f / (largest * lift) : 0.0f;
-    uint32_t word = 0;
-#pragma unroll
-    for (int i = 0; i < HY_QUAD; i++) {
-        float share = x[i] * lift * inverse;
-        uint32_t code = is_signed ? hy_encode_signed_fast(share) : hy_encode_unsigned_fast(share);
-        word |= code << 8 * i;
-    }
-    if (n == 0) return;
-    store_codes(s.t, at, n, word);
-    if ((at & ((1 << s.shift) - 1)) == 0) s.scale[at >> s.shift] = largest;
-}
-
 /* ---- what a thread has ----------------------------------------------------------------------- */
 
-/* Two elements rounded to 16 bits, in a word. */
-#define PAIR(ROUND, BITS, i)                                                                       \
-    (ROUND(x[2 * (i)], BITS(words[2 * (i)])) | ROUND(x[2 * (i) + 1], BITS(words[2 * (i) + 1]))     \
-                                                   << 16)
+/* Which bits of an element's word are meant: see HY_OP_ADAMW. */
+enum noise_use { PARAM_BITS, M_BITS, V_BITS };
+
+/* Stochastically, to bf16. */
+template <noise_use use>
+__device__ __forceinline__ hy_quad_bits rounded(const float x[HY_QUAD],
+                                                const uint32_t words[HY_QUAD]) {
+    hy_quad_bits bits;
+    uint32_t u[HY_QUAD];
+#pragma unroll
+    for (int i = 0; i < HY_QUAD; i++) {
+        u[i] = hy_dithered(x[i], use == PARAM_BITS ? hy_param_bits(words[i])
+                                 : use == M_BITS   ? hy_m_bits(words[i])
+                                                   : hy_v_bits(words[i]));
+    }
+    bits.w[0] = hy_upper_halves(u[0], u[1]);
+    bits.w[1] = hy_upper_halves(u[2], u[3]);
+    return bits;
+}
 
 /* m or v of both quads; is_m says which. */
 template <bool has_codes, bool is_m> struct state_quads {
@@ -126,29 +108,34 @@ template <bool has_codes, bool is_m> struct state_quads {
             hy_widen(bits[k], s.t.dtype, x[k]);
         }
     }
-    /* Before stores of codes: their scales. */
-    __device__ __forceinline__ void rescale(const state_view &s) {
-        if (has_codes && s.scale) largest_of_blocks(x, s.shift, scale);
+    /* The largest magnitude of each quad, on the way to that of its block. */
+    __device__ __forceinline__ void begin_largest(const state_view &s) {
+#pragma unroll
+        for (int k = 0; k < HY_QUADS; k++) {
+            scale[k] =
+                fmaxf(fmaxf(fabsf(x[k][0]), fabsf(x[k][1])), fmaxf(fabsf(x[k][2]), fabsf(x[k][3])));
+        }
+        if (1 << s.shift == HY_WARP_ELEMENTS) scale[0] = scale[1] = fmaxf(scale[0], scale[1]);
+    }
+    /* Joins lanes that are `apart`, where they belong to one block. */
+    __device__ __forceinline__ void join_largest(const state_view &s, int apart) {
+        if (apart * 2 * HY_QUAD > 1 << s.shift) return;
+#pragma unroll
+        for (int k = 0; k < HY_QUADS; k++) {
+            scale[k] = fmaxf(scale[k], __shfl_xor_sync(0xffffffffu, scale[k], apart));
+        }
     }
     __device__ __forceinline__ void store(const state_view &s, int k, int64_t at, int n,
                                           const uint32_t words[HY_QUAD]) const {
-        if (has_codes && s.scale)
-            store_as_codes<is_m>(s, at, n, x[k], scale[k]);
-        else if (s.t.dtype == HY_F32)
+        if (has_codes && s.scale) {
+            uint32_t codes = hy_encode_four<is_m>(x[k], scale[k]);
+            store_codes(s.t, at, n, codes);
+            if (n > 0 && (at & ((1 << s.shift) - 1)) == 0) s.scale[at >> s.shift] = scale[k];
+        } else if (s.t.dtype == HY_F32) {
             hy_store(s.t, at, n, hy_narrow(x[k], HY_F32));
-        else
-            store_bf16(s.t, at, n, x[k], words);
-    }
-    static __device__ __forceinline__ void store_bf16(const hy_view &t, int64_t at, int n,
-                                                      const float x[HY_QUAD],
-                                                      const uint32_t words[HY_QUAD]) {
-        hy_quad_bits rounded;
-#pragma unroll
-        for (int i = 0; i < HY_QUAD / 2; i++) {
-            rounded.w[i] =
-                is_m ? PAIR(hy_round_bf16, hy_m_bits, i) : PAIR(hy_round_bf16, hy_v_bits, i);
+        } else {
+            hy_store(s.t, at, n, rounded < is_m ? M_BITS : V_BITS > (x[k], words));
         }
-        hy_store(t, at, n, rounded);
     }
 };
 
@@ -159,11 +146,13 @@ __device__ __forceinline__ void store_param(const adamw_args &a, int64_t at, int
     if (a.master.data || a.param.dtype == HY_F32) {
         bits = hy_narrow(x, a.param.dtype);
     } else if (a.param.dtype == HY_BF16) {
-#pragma unroll
-        for (int i = 0; i < HY_QUAD / 2; i++) bits.w[i] = PAIR(hy_round_bf16, hy_param_bits, i);
+        bits = rounded<PARAM_BITS>(x, words);
     } else {
 #pragma unroll
-        for (int i = 0; i < HY_QUAD / 2; i++) bits.w[i] = PAIR(hy_round_f16, hy_param_bits, i);
+        for (int i = 0; i < HY_QUAD / 2; i++) {
+            bits.w[i] = hy_round_f16(x[2 * i], hy_param_bits(words[2 * i])) |
+                        hy_round_f16(x[2 * i + 1], hy_param_bits(words[2 * i + 1])) << 16;
+        }
     }
     hy_store(a.param, at, n, bits);
 }
@@ -173,17 +162,32 @@ __device__ __forceinline__ void store_param(const adamw_args &a, int64_t at, int
 /* Square root and quotient are the hardware's, within two units in the last place. */
 __device__ __forceinline__ void step_element(const adamw_args &a, float gradient, float *p,
                                              float *m, float *v) {
+    float root;
     *m = a.beta1 * *m + (1.0f - a.beta1) * gradient;
     *v = a.beta2 * *v + (1.0f - a.beta2) * gradient * gradient;
-    *p = *p * a.keep - __fdividef(a.step * *m, hy_fast_sqrt(*v) * a.root + a.eps);
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(*v));
+    *p = *p * a.keep - __fdividef(a.step * *m, root * a.root + a.eps);
 }
 
-/* Threads behind the end go along with zeros: their lanes take part in the shuffles. */
+/* All lanes of a warp take part, those behind the end with zeros. m and v side by side: each
+ * shuffle waits for the one before. */
+template <typename M, typename V>
+__device__ __forceinline__ void find_scales(const adamw_args &a, M *m, V *v) {
+    if (a.m.scale) m->begin_largest(a.m);
+    if (a.v.scale) v->begin_largest(a.v);
+#pragma unroll
+    for (int apart = 16; apart > 0; apart >>= 1) {
+        if (a.m.scale) m->join_largest(a.m, apart);
+        if (a.v.scale) v->join_largest(a.v, apart);
+    }
+}
+
 template <bool has_codes> __global__ void __launch_bounds__(THREADS) adamw_kernel(adamw_args a) {
     int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const hy_view &exact = a.master.data ? a.master : a.param;
     float grad_scale = a.clip[1], p[HY_QUADS][HY_QUAD];
     hy_quad_bits p_bits[HY_QUADS], g_bits[HY_QUADS];
+    uint32_t words[HY_QUADS][HY_QUAD] = {};
     state_quads<has_codes, true> m;
     state_quads<has_codes, false> v;
 #pragma unroll
@@ -194,6 +198,12 @@ template <bool has_codes> __global__ void __launch_bounds__(THREADS) adamw_kerne
         g_bits[k] = hy_fetch(a.grad, at, n);
         m.fetch(a.m, k, at, n);
         v.fetch(a.v, k, at, n);
+    }
+    if (a.needs_noise) { /* made while the loads are under way */
+#pragma unroll
+        for (int k = 0; k < HY_QUADS; k++) {
+            hy_rounding_words(a.seed, a.first + (uint64_t)hy_quad_at(thread, k), words[k]);
+        }
     }
     if (grad_scale == 0) return;
 #pragma unroll
@@ -208,17 +218,14 @@ template <bool has_codes> __global__ void __launch_bounds__(THREADS) adamw_kerne
             step_element(a, g[i] * grad_scale, &p[k][i], &m.x[k][i], &v.x[k][i]);
         }
     }
-    m.rescale(a.m);
-    v.rescale(a.v);
+    if (has_codes) find_scales(a, &m, &v);
 #pragma unroll
     for (int k = 0; k < HY_QUADS; k++) {
         int64_t at = hy_quad_at(thread, k);
         int n = hy_quad_length(at, a.count);
-        uint32_t words[HY_QUAD] = {};
-        if (a.needs_noise) hy_rounding_words(a.seed, a.first + (uint64_t)at, words);
-        store_param(a, at, n, p[k], words);
-        m.store(a.m, k, at, n, words);
-        v.store(a.v, k, at, n, words);
+        store_param(a, at, n, p[k], words[k]);
+        m.store(a.m, k, at, n, words[k]);
+        v.store(a.v, k, at, n, words[k]);
     }
 }
 

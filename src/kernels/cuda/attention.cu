@@ -4,6 +4,7 @@
  * attention_bwd.cu backward); fp32, other head sizes, mixed types and old cards through the plain kernels
  * of attention_generic.cu. Both directions choose alike. Head sizes over 256 are refused. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_cudnn.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 
 enum { HY_ATTENTION_HEAD_LIMIT = 256 };
@@ -87,23 +88,28 @@ template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) 
 /* ---- entries ------------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_attention(const hy_cuda_run *run) {
+    hy_status status = HY_OK;
     if (!hy_cuda_attention_is_fast(run->cuda, run->call)) return hy_cuda_attention_generic(run);
+    if (hy_cudnn_attention_runs(run, &status)) return status;
     if (run->call->t[QKV].dtype == HY_BF16) return launch_head_size<__nv_bfloat16>(run);
     return launch_head_size<__half>(run);
 }
 
 size_t hy_cuda_attention_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    (void)cuda, (void)call;
-    return 0;
+    return hy_cudnn_attention_workspace(cuda, call);
 }
 
 hy_status hy_cuda_attention_bwd(const hy_cuda_run *run) {
-    return hy_cuda_attention_is_fast(run->cuda, run->call) ? hy_cuda_attention_bwd_tiles(run)
-                                                           : hy_cuda_attention_bwd_generic(run);
+    hy_status status = HY_OK;
+    if (!hy_cuda_attention_is_fast(run->cuda, run->call)) return hy_cuda_attention_bwd_generic(run);
+    return hy_cudnn_attention_runs(run, &status) ? status : hy_cuda_attention_bwd_tiles(run);
 }
 
 size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    return hy_cuda_attention_is_fast(cuda, call)
-               ? hy_cuda_attention_bwd_tiles_workspace(cuda, call)
-               : hy_cuda_attention_bwd_generic_workspace(cuda, call);
+    if (!hy_cuda_attention_is_fast(cuda, call)) {
+        return hy_cuda_attention_bwd_generic_workspace(cuda, call);
+    }
+    size_t own = hy_cuda_attention_bwd_tiles_workspace(cuda, call);
+    size_t other = hy_cudnn_attention_workspace(cuda, call);
+    return own > other ? own : other; /* data at odd addresses is our own even with cuDNN */
 }

@@ -27,18 +27,25 @@ typedef struct rows_of {
     int64_t first, apart; /* elements: of row 0, and from row to row */
 } rows_of;
 
-/* Rows [row, row + ROWS) to shared memory; from row `end` on zeros. Columns from D on are left alone. */
+/* Rows [row, row + ROWS) to shared memory; from row `end` on zeros. Columns from D on are left alone. A
+ * warp has four of its rows on their way at once. */
 template <typename S, int ROWS, typename T>
 __device__ void load_rows_as(float *to, const T *from, int64_t apart, int row, int end, int D) {
+    constexpr int COLUMNS = S::D / 32, TURN = ROWS / WARPS < 4 ? ROWS / WARPS : 4;
     int lane = threadIdx.x % 32;
-#pragma unroll 2
-    for (int r = threadIdx.x / 32; r < ROWS; r += WARPS) {
+#pragma unroll 1
+    for (int r = threadIdx.x / 32; r < ROWS; r += WARPS * TURN) {
+        float held[TURN][COLUMNS];
 #pragma unroll
-        for (int c = 0; c < S::D; c += 32) {
-            if (c + lane >= D) continue;
-            bool is_there = row + r < end;
-            to[r * S::LD + c + lane] =
-                is_there ? hy_to_float(from[(row + r) * apart + c + lane]) : 0.0f;
+        for (int i = 0; i < TURN * COLUMNS; i++) {
+            int at = row + r + i / COLUMNS * WARPS, c = i % COLUMNS * 32 + lane;
+            held[i / COLUMNS][i % COLUMNS] =
+                at < end && c < D ? hy_to_float(from[at * apart + c]) : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < TURN * COLUMNS; i++) {
+            int c = i % COLUMNS * 32 + lane;
+            if (c < D) to[(r + i / COLUMNS * WARPS) * S::LD + c] = held[i / COLUMNS][i % COLUMNS];
         }
     }
 }
@@ -79,7 +86,10 @@ __device__ __forceinline__ void multiply(float product[S::R][S::J], const float 
             float4 x = *(const float4 *)&mine[(ty + TY * r) * S::LD + d];
 #pragma unroll
             for (int j = 0; j < S::J; j++) {
-                product[r][j] += x.x * y[j].x + x.y * y[j].y + x.z * y[j].z + x.w * y[j].w;
+                product[r][j] = fmaf(x.x, y[j].x, product[r][j]);
+                product[r][j] = fmaf(x.y, y[j].y, product[r][j]);
+                product[r][j] = fmaf(x.z, y[j].z, product[r][j]);
+                product[r][j] = fmaf(x.w, y[j].w, product[r][j]);
             }
         }
     }

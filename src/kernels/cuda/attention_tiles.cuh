@@ -16,7 +16,7 @@
 #include "kernels/cuda/tile.cuh"
 
 /* How one instantiation is cut. */
-template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_, int MODE_ = 3>
+template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_, int MODE_ = 1>
 struct hy_attention_shape {
     static constexpr int D = D_;           /* head size */
     static constexpr int BM = BM_;         /* queries of a block */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/attention_cudnn.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 static hy_cuda_op op_of(hy_op_kind kind) {
@@ -135,7 +136,10 @@ static size_t cuda_workspace(hy_backend *b, const hy_op_call *call) {
 static hy_status cuda_prepare(hy_backend *b, hy_op_call *call) {
     call->plan = NULL;
     HY_CUDA_TRY(cuda_supports(b, call));
-    return call->kind == HY_OP_MATMUL ? hy_cuda_matmul_prepare(self_of(b), call) : HY_OK;
+    if (call->kind == HY_OP_MATMUL) return hy_cuda_matmul_prepare(self_of(b), call);
+    bool is_attention = call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD;
+    if (is_attention) hy_cudnn_attention_prepare(self_of(b), call);
+    return HY_OK;
 }
 
 static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
@@ -238,6 +242,7 @@ static hy_status describe(hy_cuda *cuda) {
 static void cuda_destroy(hy_backend *b) {
     if (!b) return;
     hy_cuda *cuda = self_of(b);
+    hy_cudnn_attention_fini(cuda);
     hy_cuda_matmul_fini(cuda);
     free(cuda);
 }
@@ -249,6 +254,7 @@ static hy_status set_up(hy_cuda *cuda) {
     hy_device_facts *facts = &cuda->backend.facts;
     snprintf(facts->detail, sizeof facts->detail, "sm_%d, %d multiprocessors, %s",
              facts->capability, cuda->card.multiprocessors, hy_cuda_matmul_library(cuda));
+    hy_cudnn_attention_init(cuda);
     if (!cuda->options.is_measuring) return HY_OK;
     return hy_cuda_matmul_measure(cuda, &facts->matmul_flops);
 }

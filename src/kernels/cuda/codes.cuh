@@ -40,29 +40,50 @@ __device__ __forceinline__ uint32_t hy_encode_unsigned(float share) {
     return (uint32_t)min(max(code, 1), HY_UNSIGNED_STEPS);
 }
 
-/* ---- as the optimizer encodes ---------------------------------------------------------------- */
+/* ---- four at a time, as the optimizer does --------------------------------------------------- */
 
-/* The same with the hardware's roots: about one code in ten thousand, where a root lies in the
- * middle between two, is the neighbour. */
+/* The same maps with the hardware's roots and inverse: about one code in ten thousand, where a root
+ * lies in the middle between two, is the neighbour. */
 __device__ __forceinline__ float hy_fast_sqrt(float x) {
     float root;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(x));
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
     return root;
 }
 
-/* Adding 1.5 * 2^23 leaves the nearest whole number in the low bits of the sum. */
-#define HY_ROUNDER 12582912.0f
-
-__device__ __forceinline__ uint32_t hy_encode_signed_fast(float share) {
-    float root = exp2f(__log2f(fabsf(share)) * (1.0f / 3));
-    float steps = copysignf(fminf(root, 1.0f), share) * HY_SIGNED_STEPS;
-    return (__float_as_uint(steps + HY_ROUNDER) + 128) & 0xffu;
+__device__ __forceinline__ float hy_fast_cbrt(float x) {
+    float power, root;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(power * (1.0f / 3)));
+    return root;
 }
 
-__device__ __forceinline__ uint32_t hy_encode_unsigned_fast(float share) {
-    float steps = fminf(hy_fast_sqrt(hy_fast_sqrt(share)), 1.0f) * HY_UNSIGNED_STEPS;
-    if (share > 0) steps = fmaxf(steps, 1.0f);
-    return __float_as_uint(steps + HY_ROUNDER) & 0xffu;
+/* Signed or unsigned steps of a share, not yet whole. */
+template <bool is_signed> __device__ __forceinline__ float hy_steps_of(float share) {
+    if (is_signed) {
+        float steps = hy_fast_cbrt(fabsf(share)) * HY_SIGNED_STEPS;
+        return copysignf(fminf(steps, HY_SIGNED_STEPS), share);
+    }
+    float steps = hy_fast_sqrt(hy_fast_sqrt(share)) * HY_UNSIGNED_STEPS;
+    return share > 0 ? fminf(fmaxf(steps, 1), HY_UNSIGNED_STEPS) : 0;
+}
+
+/* The codes of four numbers in a word. Adding 1.5 * 2^23 to a number of steps leaves the nearest
+ * whole number in the low bits of the sum, above constant bits; all four constants, and the 128 of
+ * signed codes, go out in one subtraction modulo 2^32. Where the largest is so small that its
+ * inverse would overflow, both sides are lifted first. */
+template <bool is_signed>
+__device__ __forceinline__ uint32_t hy_encode_four(const float x[4], float largest) {
+    const float rounder = 12582912.0f;
+    const uint32_t constant = 0x4b400000u - (is_signed ? 128 : 0);
+    float lift = largest < 0x1p-60f ? 0x1p60f : 1.0f;
+    float inverse = largest > 0 ? __fdividef(1.0f, largest * lift) : 0.0f;
+    uint32_t word = 0u - constant * 0x01010101u;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float steps = hy_steps_of<is_signed>(x[i] * lift * inverse);
+        word += __float_as_uint(steps + rounder) * (1u << 8 * i);
+    }
+    return word;
 }
 
 #endif

@@ -28,6 +28,7 @@ typedef struct hy_cuda {
     hy_cuda_options options;
     hy_cuda_card card;
     struct hy_matmul_plans *plans; /* matmul.cu */
+    struct hy_cudnn *cudnn;        /* NULL: attention is our own */
 } hy_cuda;
 
 /* One op being launched. */

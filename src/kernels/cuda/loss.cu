@@ -1,18 +1,17 @@
 /* loss.cu: softmax cross-entropy of rows of logits, and its gradient in their place.
  *
- * A block per row. Copies of as much of the row as shared memory holds are set under way at once;
- * the first pass takes maximum and sum of exponentials together, rescaling the sum when the maximum
- * grows, over the rest and then over what has arrived. The second pass turns logits into gradients,
- * reading the rest from the L2 cache, last read first: memory itself is read once and written once.
- * A target that is not below the vocabulary cannot be refused here, where nobody waits for the
- * answer: its loss and its gradients are NaN, and an update with such a norm is left out. */
+ * A block per row. The first pass streams the row through a ring in shared memory, taking maximum
+ * and sum of exponentials together and rescaling the sum when the maximum grows. The second turns
+ * logits into gradients from the end on: first what the ring still holds, often all of the row,
+ * then the rest out of the L2 cache. Memory itself is read once and written once. A target that is
+ * not below the vocabulary cannot be refused here, where nobody waits for the answer: its loss and
+ * its gradients are NaN, and an update with such a norm is left out. */
 #include <math.h>
 
 #include "kernels/cuda/tile.cuh"
 
-#define MAX_THREADS 1024
-#define UNROLL 4 /* packs of 16 bytes a thread has under way in registers */
-#define STAGES 8 /* copies are waited for in this many parts */
+#define MAX_THREADS 512
+#define UNROLL 4 /* packs a thread has under way when it reads the rest again */
 
 typedef struct loss_args {
     void *logits;
@@ -22,7 +21,6 @@ typedef struct loss_args {
     int vocab;
     float scale;
     bool wants_grad;
-    int room; /* packs that shared memory holds */
 } loss_args;
 
 /* A row cut where 16-byte accesses may begin and end: head elements, packs, tail elements. */
@@ -59,48 +57,56 @@ __device__ __forceinline__ float exp_of(float x) {
     return y;
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- the ring -------------------------------------------------------------------------------- */
 
-/* The first packs of a row, in shared memory. Each thread copies, waits for and reads its own, so
- * that no barrier is needed; they come in STAGES groups of `rounds` packs a thread. */
-struct kept_packs {
-    uint4 *at;
-    int count, rounds;
+/* A thread has the packs `thread + r * threads` of a row and its own places in the ring, so that it
+ * waits for its own copies only and no barrier is needed: round r lies in place r mod `depth`. */
+template <int depth> struct pack_ring {
+    uint4 *places;
+    const uint4 *body;
+    int packs, rounds; /* of the row; rounds this thread has packs in */
 
-    __device__ __forceinline__ kept_packs(uint4 *shared, int count_kept) {
-        at = shared;
-        count = count_kept;
-        int all = (count + (int)blockDim.x - 1) / (int)blockDim.x;
-        rounds = (all + STAGES - 1) / STAGES;
+    __device__ __forceinline__ pack_ring(uint4 *shared, const uint4 *row_body, int count) {
+        places = shared + threadIdx.x;
+        body = row_body + threadIdx.x;
+        packs = count;
+        rounds = (packs - (int)threadIdx.x + (int)blockDim.x - 1) / (int)blockDim.x;
     }
-    __device__ __forceinline__ int index(int stage, int round) const {
-        return (stage * rounds + round) * (int)blockDim.x + (int)threadIdx.x;
+    __device__ __forceinline__ uint4 *place(int round) const {
+        return places + round % depth * (int)blockDim.x;
     }
-    __device__ __forceinline__ void copy(const uint4 *body) const {
-        for (int stage = 0; stage < STAGES; stage++) {
-            for (int round = 0; round < rounds; round++) {
-                int i = index(stage, round);
-                if (i < count) copy_pack(at + i, body + i);
-            }
+    /* Sets the copy of a round under way. A round behind the end counts as a copy too, so that the
+     * number of copies behind the one taken is always the same. */
+    __device__ __forceinline__ void copy(int round) const {
+        const uint4 *from = body + (int64_t)round * blockDim.x;
 #if HY_HAS_TILES
-            hy_copy_commit();
-#endif
-        }
-    }
-    static __device__ __forceinline__ void copy_pack(uint4 *to, const uint4 *from) {
-#if HY_HAS_TILES
-        hy_copy_async(hy_shared_address(to), from, true);
+        if (round < rounds) hy_copy_async(hy_shared_address(place(round)), from, true);
+        hy_copy_commit();
 #else
-        *to = __ldcg(from);
+        if (round < rounds) *place(round) = __ldcg(from);
 #endif
     }
-    /* Until this thread's packs of a stage are there, `behind` stages having been begun after
-     * it. */
-    template <int behind> static __device__ __forceinline__ void wait() {
+    __device__ __forceinline__ void begin() const {
+        for (int round = 0; round < depth; round++) copy(round);
+    }
+    /* What lies in a round's place. Volatile, as copies are: the compiler, which does not see what
+     * copies write, keeps their order. */
+    __device__ __forceinline__ uint4 read(int round) const {
+        uint4 v;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(hy_shared_address(place(round)))
+                     : "memory");
+        return v;
+    }
+    /* The oldest copy not yet taken: that of `round`. */
+    __device__ __forceinline__ uint4 take(int round) const {
 #if HY_HAS_TILES
-        hy_copy_wait<behind>();
+        hy_copy_wait<depth - 1>();
 #endif
+        return read(round);
     }
+    __device__ __forceinline__ int first_held() const { return max(0, rounds - depth); }
 };
 
 /* ---- first pass ------------------------------------------------------------------------------ */
@@ -137,37 +143,6 @@ template <typename T> __device__ __forceinline__ void take_pack(running *r, uint
     take<hy_pack<T>::count>(r, x);
 }
 
-/* The packs of stages `stage` and on, as they arrive. */
-template <typename T, int stage>
-__device__ __forceinline__ void take_kept(running *r, const kept_packs &kept) {
-    if constexpr (stage < STAGES) {
-        kept.wait<STAGES - 1 - stage>();
-        for (int round = 0; round < kept.rounds; round++) {
-            int i = kept.index(stage, round);
-            if (i < kept.count) take_pack<T>(r, kept.at[i]);
-        }
-        take_kept<T, stage + 1>(r, kept);
-    }
-}
-
-/* The packs that shared memory has no room for. */
-template <typename T>
-__device__ __forceinline__ void take_rest(running *r, const row_cut<T> &cut, int kept) {
-    const uint4 *body = cut.body();
-    for (int first = kept + threadIdx.x; first < cut.packs; first += UNROLL * blockDim.x) {
-        uint4 bits[UNROLL];
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            int i = first + u * blockDim.x;
-            if (i < cut.packs) bits[u] = __ldcg(body + i);
-        }
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            if (first + u * (int)blockDim.x < cut.packs) take_pack<T>(r, bits[u]);
-        }
-    }
-}
-
 /* The running sums of all threads joined; every thread gets the result. */
 __device__ __forceinline__ running join(running mine) {
     __shared__ float maxima[32], sums[32];
@@ -184,16 +159,18 @@ __device__ __forceinline__ running join(running mine) {
     return running{shift, hy_warp_sum(sum)};
 }
 
-template <typename T>
-__device__ __forceinline__ running read_row(const row_cut<T> &cut, const kept_packs &kept) {
+template <typename T, int depth>
+__device__ __forceinline__ running read_row(const row_cut<T> &cut, const pack_ring<depth> &ring) {
     running r = {-INFINITY, 0};
-    kept.copy(cut.body());
-    take_rest<T>(&r, cut, kept.count);
+    ring.begin();
     for (int i = threadIdx.x; i < cut.head + cut.tail; i += blockDim.x) {
         float x = hy_to_float(*cut.loose(i));
         take<1>(&r, &x);
     }
-    take_kept<T, 0>(&r, kept);
+    for (int round = 0; round < ring.rounds; round++) {
+        take_pack<T>(&r, ring.take(round));
+        ring.copy(round + depth);
+    }
     return join(r);
 }
 
@@ -215,32 +192,30 @@ template <typename T> __device__ __forceinline__ uint4 softmax_pack(uint4 bits, 
     return *(const uint4 *)&out;
 }
 
-template <typename T>
-__device__ __forceinline__ void write_rest(const row_cut<T> &cut, int kept, softmax s) {
-    uint4 *body = cut.body() + kept;
-    int packs = cut.packs - kept, rounds = (packs + (int)blockDim.x - 1) / (int)blockDim.x;
-    for (int round = rounds - 1; round >= 0; round -= UNROLL) {
+/* Rounds below `end`, which the ring has lost: last read first. */
+template <typename T> __device__ __forceinline__ void write_rest(uint4 *body, int end, softmax s) {
+    for (int round = end - 1; round >= 0; round -= UNROLL) {
         uint4 bits[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            int i = (round - u) * (int)blockDim.x + (int)threadIdx.x;
-            if (i >= 0 && i < packs) bits[u] = __ldcg(body + i);
+            if (round >= u) bits[u] = __ldcg(body + (int64_t)(round - u) * blockDim.x);
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            int i = (round - u) * (int)blockDim.x + (int)threadIdx.x;
-            if (i >= 0 && i < packs) __stcs(body + i, softmax_pack<T>(bits[u], s));
+            if (round < u) continue;
+            __stcs(body + (int64_t)(round - u) * blockDim.x, softmax_pack<T>(bits[u], s));
         }
     }
 }
 
-template <typename T>
-__device__ __forceinline__ void write_row(const row_cut<T> &cut, const kept_packs &kept,
+template <typename T, int depth>
+__device__ __forceinline__ void write_row(const row_cut<T> &cut, const pack_ring<depth> &ring,
                                           softmax s) {
-    write_rest<T>(cut, kept.count, s);
-    for (int i = threadIdx.x; i < kept.count; i += blockDim.x) {
-        __stcs(cut.body() + i, softmax_pack<T>(kept.at[i], s));
+    uint4 *body = cut.body() + threadIdx.x;
+    for (int round = ring.rounds - 1; round >= ring.first_held(); round--) {
+        __stcs(body + (int64_t)round * blockDim.x, softmax_pack<T>(ring.read(round), s));
     }
+    write_rest<T>(body, ring.first_held(), s);
     for (int i = threadIdx.x; i < cut.head + cut.tail; i += blockDim.x) {
         T *element = cut.loose(i);
         *element = hy_from_float<T>(exp_of(hy_to_float(*element) - s.shift) * s.factor);
@@ -263,7 +238,8 @@ __device__ __forceinline__ void give_row(const loss_args &a, T *row, float value
     if (a.wants_grad) fill_columns(row, 0, a.width, value);
 }
 
-template <typename T> __global__ void __launch_bounds__(MAX_THREADS) loss_kernel(loss_args a) {
+template <typename T, int depth>
+__global__ void __launch_bounds__(MAX_THREADS, 2) loss_kernel(loss_args a) {
     extern __shared__ uint4 shared[];
     T *row = (T *)a.logits + (int64_t)blockIdx.x * a.width;
     int target = a.targets[blockIdx.x];
@@ -271,12 +247,12 @@ template <typename T> __global__ void __launch_bounds__(MAX_THREADS) loss_kernel
     if (target >= a.vocab) return give_row(a, row, NAN);
     row_cut<T> cut(row, a.vocab);
     float logit = hy_to_float(row[target]);
-    kept_packs kept(shared, min(a.room, cut.packs));
-    running r = read_row<T>(cut, kept);
+    pack_ring<depth> ring(shared, cut.body(), cut.packs);
+    running r = read_row<T, depth>(cut, ring);
     float log_probability = logit - r.max - logf(r.sum);
     if (threadIdx.x == 0) a.losses[blockIdx.x] = -log_probability;
     if (!a.wants_grad) return;
-    write_row<T>(cut, kept, softmax{r.max, a.scale / r.sum});
+    write_row<T, depth>(cut, ring, softmax{r.max, a.scale / r.sum});
     fill_columns(row, a.vocab, a.width, 0.0f);
     __syncthreads();
     /* The target's own gradient, p - 1, from the logit itself: exact also where p is almost 1. */
@@ -285,24 +261,20 @@ template <typename T> __global__ void __launch_bounds__(MAX_THREADS) loss_kernel
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-/* Two blocks share a multiprocessor, so that one reads while the other writes: each may keep half
- * of the shared memory, and no more than a block may have on every card. */
-static size_t shared_room(const hy_cuda_card *card) {
-    size_t half = (card->shared_bytes - 2048) / 2, most = 98 * 1024;
-    return (half < most ? half : most) / 1024 * 1024;
-}
+/* Rings of 512 threads: 104 KB hold a row of 53 thousand 16-bit logits, where two blocks of that
+ * size fit on a multiprocessor; 48 KB elsewhere. Two, so that one reads while the other writes. */
+#define DEEP 13
+#define SHALLOW 6
 
-template <typename T> static hy_status launch(const hy_cuda_run *run, loss_args a, unsigned rows) {
-    size_t row = (size_t)a.vocab * sizeof(T), room = shared_room(&run->cuda->card);
-    size_t bytes = row < room ? row / 16 * 16 : room;
-    unsigned threads = row >= 16 * 1024 ? 512 : 128;
-    a.room = (int)(bytes / 16);
-    HY_CUDA_TRY(
-        hy_cuda_check(run->cuda,
-                      cudaFuncSetAttribute(loss_kernel<T>,
-                                           cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                      "shared memory for cross-entropy"));
-    loss_kernel<T><<<rows, threads, bytes, run->stream>>>(a);
+template <typename T, int depth>
+static hy_status launch(const hy_cuda_run *run, const loss_args &a, unsigned rows) {
+    unsigned packs = (unsigned)hy_ceil_div((int64_t)a.vocab * (int64_t)sizeof(T), 16);
+    unsigned threads = packs >= 4 * MAX_THREADS ? MAX_THREADS : packs >= 512 ? 128 : 64;
+    int bytes = (int)(depth * threads * sizeof(uint4));
+    cudaError_t error = cudaFuncSetAttribute(loss_kernel<T, depth>,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "shared memory for cross-entropy"));
+    loss_kernel<T, depth><<<rows, threads, (size_t)bytes, run->stream>>>(a);
     return hy_cuda_launched(run);
 }
 
@@ -316,8 +288,12 @@ hy_status hy_cuda_cross_entropy(const hy_cuda_run *run) {
     a.vocab = call->attr.loss.vocab;
     a.scale = call->attr.loss.scale;
     a.wants_grad = call->attr.loss.wants_grad;
-    hy_status status = HY_OK;
     unsigned rows = (unsigned)hy_height(&call->t[0]);
-    hy_by_type(call->t[0].dtype, [&](auto zero) { status = launch<decltype(zero)>(run, a, rows); });
+    bool is_deep = run->cuda->card.shared_bytes >= 2 * DEEP * MAX_THREADS * sizeof(uint4);
+    hy_status status = HY_OK;
+    hy_by_type(call->t[0].dtype, [&](auto zero) {
+        using T = decltype(zero);
+        status = is_deep ? launch<T, DEEP>(run, a, rows) : launch<T, SHALLOW>(run, a, rows);
+    });
     return status;
 }

@@ -129,12 +129,15 @@ hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     return HY_OK;
 }
 
-/* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for. A call
- * with a plan for another shape (a short last chunk) makes do with what it brings. */
+/* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for. Where the
+ * memory lies does not matter: less aligned calls do without. So does a call with a plan for another
+ * shape (a short last chunk), if it brings too little. */
 size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_matmul_plan *given = (const hy_matmul_plan *)call->plan;
     hy_matmul_key key = hy_matmul_key_of(cuda, call);
     if (given) return hy_matmul_key_equal(&given->key, &key) ? hy_matmul_plan_bytes(given) : 0;
+    key.alignment = 16;
+    key.is_lean = false;
     for (int i = 0; i < cuda->plans->count; i++) {
         const hy_matmul_plan *plan = cuda->plans->items[i];
         if (plan->is_prepared && hy_matmul_key_equal(&plan->key, &key)) {

@@ -30,9 +30,9 @@ typedef struct hy_matmul_key {
     bool has_bias, has_c;
     hy_dtype bias; /* its type; out when there is none */
     hy_matmul_gelu gelu;
-    int32_t alignment; /* bytes that all pointers are multiples of: 16, 8, 4 or 2 */
+    int32_t alignment; /* bytes that all pointers are multiples of: 16, 8, 4, 2; 1: bias is odd */
     bool is_tf32;
-    bool is_lean; /* made to do without workspace, for a call that brings too little */
+    bool is_lean; /* does without workspace: less aligned, or the call brings too little */
 } hy_matmul_key;
 
 /* Where an algorithm came from; the higher, the more it counts. */

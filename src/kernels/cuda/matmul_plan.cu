@@ -24,8 +24,10 @@ hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char
 
 /* ---- keys ------------------------------------------------------------------------------------------ */
 
+/* The library wants the bias aligned in any case: 1, which is none, when it is not. */
 static int alignment_of(const hy_op_call *call) {
     uintptr_t bits = ALIGNMENT;
+    if ((uintptr_t)call->t[MATMUL_BIAS].data % ALIGNMENT != 0) return 1;
     for (int i = 0; i <= MATMUL_PRE; i++) bits |= (uintptr_t)call->t[i].data;
     return (int)(bits & (~bits + 1)); /* the lowest bit set */
 }
@@ -44,6 +46,7 @@ hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
                : call->attr.matmul.is_gelu ? HY_GELU_ONLY
                                            : HY_GELU_NONE;
     key.alignment = alignment_of(call);
+    key.is_lean = key.alignment < ALIGNMENT; /* workspace is asked for before pointers are known */
     key.is_tf32 = key.in == HY_F32 && cuda->options.allow_tf32;
     return key;
 }
@@ -218,16 +221,17 @@ static bool take_recalled(const hy_cuda *cuda, hy_matmul_plan *plan) {
     return true;
 }
 
-/* The library wants a bias of d's type and aligned; any other is first copied into workspace. */
+/* The library wants a bias of d's type; another is first converted into workspace. */
 static size_t bias_bytes_of(const hy_matmul_key *key) {
-    if (!key->has_bias || (key->bias == key->out && key->alignment == ALIGNMENT)) return 0;
+    if (!key->has_bias || key->bias == key->out) return 0;
     return ((size_t)key->N * hy_matmul_element(key->out) + 255) / 256 * 256;
 }
 
 /* What goes to our own product without asking: the library's gelu wants aligned rows beside the
- * result, and a bias that needs workspace has none in a lean plan. */
+ * result, and a bias of another type needs workspace, which a lean plan has not. */
 static bool is_beyond_library(const hy_matmul_plan *plan) {
     const hy_matmul_key *key = &plan->key;
+    if (key->alignment == 1) return true;
     if (has_aux(key) && (key->N % 8 != 0 || key->alignment < ALIGNMENT)) return true;
     return key->is_lean && plan->bias_bytes > 0;
 }

@@ -1,12 +1,11 @@
 /* matmul_search.cu: algorithms beyond the few that the library guesses.
  *
- * An algorithm is a family (its id) and settings: tile, stages, cluster shape, swizzle, custom option.
+ * An algorithm is a family (its id) and settings: tile, stages, cluster, swizzle, split-K, custom option.
  * The library tells which a family takes and whether a combination is valid; thousands are. Tuning
- * walks among them from the best it knows, changing one or two settings at a time. Split-K settings
- * stay as guessed. */
+ * walks among them from the best it knows, changing one or two settings at a time. */
 #include "kernels/cuda/matmul.cuh"
 
-enum { MOST_CHOICES = 1024, ATTEMPTS = 64, NEAR = 4 };
+enum { MOST_CHOICES = 1024, ATTEMPTS = 64, NEAR = 4, MOST_PARTS = 12 };
 
 static uint32_t next_random(uint32_t *state) { /* xorshift: good enough to wander */
     *state ^= *state << 13;
@@ -63,8 +62,17 @@ static void vary_cluster(cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
                                          sizeof shape);
 }
 
+/* More parts of K fill the card where tiles of d are few. Partial sums stay in fp32. */
+static void vary_split(cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
+    if (!highest(algorithm, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT)) return;
+    uint32_t parts = 1 + next_random(state) % MOST_PARTS;
+    put(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts);
+    put(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+        parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE);
+}
+
 static void vary_one(const hy_cuda *cuda, cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
-    switch (next_random(state) % 6) {
+    switch (next_random(state) % 7) {
     case 0:
         put(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
             next_random(state) % (highest(algorithm, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX) + 1));
@@ -80,6 +88,7 @@ static void vary_one(const hy_cuda *cuda, cublasLtMatmulAlgo_t *algorithm, uint3
         vary_from_list(algorithm, CUBLASLT_ALGO_CAP_STAGES_IDS, CUBLASLT_ALGO_CONFIG_STAGES_ID,
                        state);
         break;
+    case 4: vary_split(algorithm, state); break;
     default:
         vary_from_list(algorithm, CUBLASLT_ALGO_CAP_TILE_IDS, CUBLASLT_ALGO_CONFIG_TILE_ID, state);
     }

@@ -339,7 +339,13 @@ static void tell(const hy_cuda *cuda, const hy_matmul_key *key) {
 
 hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
     bench b;
-    if (plan->is_plain || !open_bench(&b, cuda, plan, tune)) return HY_OK;
+    if (plan->is_plain) return HY_OK;
+    bool is_open = open_bench(&b, cuda, plan, tune);
+    if (!is_open && tune == HY_TUNE_MAX) { /* what is searched needs more scratch */
+        tune = HY_TUNE_FAST;
+        is_open = open_bench(&b, cuda, plan, tune);
+    }
+    if (!is_open) return HY_OK;
     tell(cuda, &plan->key);
     find_fastest(&b, plan, tune);
     cudaError_t error = cudaStreamSynchronize(b.stream);

@@ -58,12 +58,15 @@ __device__ __forceinline__ uint32_t hy_param_bits(uint32_t word) { return word &
 __device__ __forceinline__ uint32_t hy_m_bits(uint32_t word) { return word >> 16; }
 __device__ __forceinline__ uint32_t hy_v_bits(uint32_t word) { return word * 0x9E3779B1u >> 16; }
 
-/* bf16 is the upper half of fp32: add 16 random bits below it and cut. Infinity and NaN stay. */
-__device__ __forceinline__ uint32_t hy_round_bf16(float x, uint32_t random16) {
-    uint32_t u = __float_as_uint(x);
-    bool is_finite = (u & 0x7f800000u) != 0x7f800000u;
-    uint32_t quiet = (u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u : u >> 16;
-    return is_finite ? (u + random16) >> 16 : quiet;
+/* fp32 bits whose upper half is x rounded to bf16: 16 random bits added below it, to be cut off.
+ * Infinity has no lower half to carry from; a NaN, which the hardware makes of ones, takes none. */
+__device__ __forceinline__ uint32_t hy_dithered(float x, uint32_t random16) {
+    return __float_as_uint(x) + (x == x ? random16 : 0);
+}
+
+/* The upper halves of two words. */
+__device__ __forceinline__ uint32_t hy_upper_halves(uint32_t first, uint32_t second) {
+    return __byte_perm(first, second, 0x7632);
 }
 
 /* fp16: the same on 13 cut bits, or in units of 2^-24 where the result is subnormal. */

@@ -14,7 +14,7 @@ typedef struct norm_call {
     int64_t N;
     int C;
     float eps;
-    bool is_rms;
+    bool is_rms, is_w_packed, is_b_packed; /* weights can be read in packs of x's type */
     hy_dtype x_type, w_type, b_type, y_type;
 } norm_call;
 
@@ -38,15 +38,12 @@ static __device__ __forceinline__ void keep_statistics(const norm_call &n, int64
     n.rstd[row] = rstd;
 }
 
-/* ---- rows in shared memory ------------------------------------------------------------------- */
+/* ---- rows in registers ----------------------------------------------------------------------- */
 
-/* Threads of a multiprocessor at once: fewer where a lane holds much, for registers are shared. */
-static constexpr int resident(int pieces, bool is_wide) {
-    return is_wide || pieces <= 4 ? 1024 : 512;
-}
-#define NARROW_THREADS 256
-#define WIDE_THREADS 512 /* at most */
-#define NARROW_PIECES 8  /* packs a lane takes at most: wider rows are a block's */
+#define NARROW_THREADS 128
+#define WIDE_THREADS 256                                         /* at most */
+#define MOST_PIECES 8                                            /* packs a thread */
+#define ROWS(pieces) ((pieces) == 1 ? 4 : (pieces) == 2 ? 2 : 1) /* a team takes at a time */
 
 /* Sum over this thread's packs: of x, or of (x - mean)^2. */
 template <typename T, int pieces, bool is_square>
@@ -66,113 +63,108 @@ static __device__ __forceinline__ float own_sum(const hy_pack<T> *x, float mean,
     return sum;
 }
 
-/* y = (x - mean) rstd w + b on this thread's packs. */
-template <typename T, int pieces>
-static __device__ __forceinline__ void write_row(const hy_pack<T> *x, float mean, float rstd,
-                                                 const float *w, const float *b, int rank, int size,
-                                                 int packs, T *y) {
-    constexpr int width = hy_pack<T>::count;
-#pragma unroll
-    for (int p = 0; p < pieces; p++) {
-        int at = rank + p * size;
-        float v[width], scale[width], shift[width];
-        if (at >= packs) break;
-        hy_unpack(x[p], v);
-        hy_read_weights<width>(w, at, packs, scale);
-        hy_read_weights<width>(b, at, packs, shift);
-#pragma unroll
-        for (int j = 0; j < width; j++) v[j] = (v[j] - mean) * rstd * scale[j] + shift[j];
-        hy_store_pack(y + at * width, hy_packed<T>(v));
-    }
-}
-
-template <typename T, int pieces>
-static __device__ __forceinline__ void bring_row(const hy_ahead<T, pieces> &ahead, int stage,
-                                                 const norm_call &n, int64_t row, int rank,
-                                                 int size, int packs) {
-    const T *x = (const T *)n.x + row * n.C;
-#pragma unroll
-    for (int p = 0; p < pieces; p++) {
-        int at = rank + p * size;
-        if (row < n.N && at < packs) ahead.bring(stage, p, x + at * hy_pack<T>::count);
-    }
-    ahead.end_row();
-}
-
-template <typename T, int pieces, bool is_wide>
-static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS,
-                                         resident(pieces, is_wide) /
-                                             (is_wide ? WIDE_THREADS : NARROW_THREADS))
-    norm_rows(norm_call n, int stages) {
-    constexpr int width = hy_pack<T>::count;
-    extern __shared__ float4 shared[];
-    float *buffer = (float *)shared, *w = buffer + HY_TEAM_FLOATS, *b = w + n.C;
-    int packs = n.C / width, turn = 0;
-    hy_team<is_wide> team;
-    hy_ahead<T, pieces> ahead(b + n.C, stages);
-    for (int s = 0; s < stages - 1; s++) {
-        bring_row(ahead, s, n, team.first + s * team.step, team.rank, team.size, packs);
-    }
-    hy_keep_weights<width>(w, n.w, n.w_type, 1, n.C);
-    hy_keep_weights<width>(b, n.b, n.b_type, 0, n.C);
-    __syncthreads();
-
-    for (int64_t row = team.first; row < n.N; row += team.step) {
-        bring_row(ahead, ahead.last_stage(), n, row + (stages - 1) * team.step, team.rank,
-                  team.size, packs);
-        ahead.wait();
-        hy_pack<T> x[pieces];
-#pragma unroll
-        for (int p = 0; p < pieces; p++) x[p] = *ahead.slot(ahead.stage, p);
-        float mean[1] = {0}, square[1];
-        if (!n.is_rms) {
-            mean[0] = own_sum<T, pieces, false>(x, 0, team.rank, team.size, packs);
-            hy_team_sums<is_wide>(mean, buffer, &turn);
-            mean[0] /= (float)n.C;
-        }
-        square[0] = own_sum<T, pieces, true>(x, mean[0], team.rank, team.size, packs);
-        hy_team_sums<is_wide>(square, buffer, &turn);
-        float rstd = 1.0f / sqrtf(square[0] / (float)n.C + n.eps);
-        write_row<T, pieces>(x, mean[0], rstd, w, b, team.rank, team.size, packs,
-                             (T *)n.y + row * n.C);
-        if (team.rank == 0) keep_statistics(n, row, mean[0], rstd);
-        ahead.move();
-    }
-}
-
-/* Statistics, both weights and the stages of one thread block. */
-template <typename T, int pieces, bool is_wide>
-static hy_status launch_rows(const hy_cuda_run *run, const norm_call &n, bool *is_done) {
-    int threads = is_wide ? hy_wide_threads(n.C / hy_pack<T>::count, pieces) : NARROW_THREADS;
-    size_t fixed = (HY_TEAM_FLOATS + 2 * (size_t)n.C) * sizeof(float);
-    hy_team_launch plan = hy_plan_teams(run->cuda, n.N, is_wide, threads, resident(pieces, is_wide),
-                                        fixed, (size_t)threads * pieces * 16);
-    if (plan.bytes == 0) return HY_OK;
-    HY_CUDA_TRY(hy_want_shared(run->cuda, (const void *)norm_rows<T, pieces, is_wide>, plan.bytes));
-    norm_rows<T, pieces, is_wide>
-        <<<(unsigned)plan.blocks, plan.threads, plan.bytes, run->stream>>>(n, plan.stages);
-    *is_done = true;
-    return hy_cuda_launched(run);
-}
-
-/* The fewest packs a lane that hold the row. */
-template <typename T, int pieces>
-static hy_status norm_narrow(const hy_cuda_run *run, const norm_call &n, bool *is_done) {
-    if constexpr (pieces < NARROW_PIECES) {
-        if (n.C / hy_pack<T>::count > 32 * pieces)
-            return norm_narrow<T, pieces + 1>(run, n, is_done);
-    }
-    return launch_rows<T, pieces, false>(run, n, is_done);
-}
-
-/* is_done stays false when rows are too wide. */
+/* A pack of weights as fp32. They mostly have the rows' type; all blocks read them, so they stay in
+ * the caches. */
 template <typename T>
-static hy_status norm_packed(const hy_cuda_run *run, const norm_call &n, bool *is_done) {
-    int packs = n.C / hy_pack<T>::count;
-    if (packs <= 32 * NARROW_PIECES) return norm_narrow<T, 1>(run, n, is_done);
-    if (packs <= 2 * WIDE_THREADS) return launch_rows<T, 2, true>(run, n, is_done);
-    if (packs <= 4 * WIDE_THREADS) return launch_rows<T, 4, true>(run, n, is_done);
-    return HY_OK;
+static __device__ __forceinline__ void read_weights(const void *data, hy_dtype dtype,
+                                                    bool is_packed, int first, float *v) {
+    constexpr int width = hy_pack<T>::count;
+    if (is_packed) {
+        hy_unpack(hy_load_pack((const T *)data + first), v);
+    } else {
+#pragma unroll
+        for (int j = 0; j < width; j++) v[j] = hy_load_any(data, first + j, dtype);
+    }
+}
+
+/* y = (x - mean) rstd w + b on this thread's packs of several rows. */
+template <typename T, int pieces, int rows>
+static __device__ __forceinline__ void write_rows(const norm_call &n, const hy_pack<T> (*x)[pieces],
+                                                  const float *mean, const float *rstd, int64_t row,
+                                                  int rank, int size) {
+    constexpr int width = hy_pack<T>::count;
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+        int first = (rank + p * size) * width;
+        float scale[width], shift[width] = {0};
+        if (first >= n.C) break;
+        read_weights<T>(n.w, n.w_type, n.is_w_packed, first, scale);
+        if (n.b) read_weights<T>(n.b, n.b_type, n.is_b_packed, first, shift);
+#pragma unroll
+        for (int r = 0; r < rows; r++) {
+            float v[width];
+            if (row + r >= n.N) break;
+            hy_unpack(x[r][p], v);
+#pragma unroll
+            for (int j = 0; j < width; j++) v[j] = (v[j] - mean[r]) * rstd[r] * scale[j] + shift[j];
+            hy_store_pack((T *)n.y + (row + r) * n.C + first, hy_packed<T>(v));
+        }
+    }
+}
+
+template <typename T, int pieces, bool is_wide>
+static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS)
+    norm_rows(norm_call n) {
+    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces);
+    __shared__ float buffer[is_wide ? HY_TEAM_FLOATS : 1];
+    hy_team<is_wide> team;
+    int packs = n.C / width, turn = 0;
+    int64_t row = team.index * rows;
+    hy_pack<T> x[rows][pieces];
+    float mean[rows] = {0}, rstd[rows];
+    if (row >= n.N) return;
+#pragma unroll
+    for (int r = 0; r < rows; r++) {
+#pragma unroll
+        for (int p = 0; p < pieces; p++) {
+            int at = team.rank + p * team.size;
+            if (row + r >= n.N || at >= packs) break;
+            x[r][p] = hy_load_pack((const T *)n.x + (row + r) * n.C + at * width);
+        }
+    }
+    if (!n.is_rms) {
+#pragma unroll
+        for (int r = 0; r < rows; r++) {
+            mean[r] = own_sum<T, pieces, false>(x[r], 0, team.rank, team.size, packs);
+        }
+        hy_team_sums<is_wide>(mean, buffer, &turn);
+#pragma unroll
+        for (int r = 0; r < rows; r++) mean[r] /= (float)n.C;
+    }
+#pragma unroll
+    for (int r = 0; r < rows; r++) {
+        rstd[r] = own_sum<T, pieces, true>(x[r], mean[r], team.rank, team.size, packs);
+    }
+    hy_team_sums<is_wide>(rstd, buffer, &turn);
+#pragma unroll
+    for (int r = 0; r < rows; r++) {
+        rstd[r] = 1.0f / sqrtf(rstd[r] / (float)n.C + n.eps);
+        if (team.rank == 0 && row + r < n.N) keep_statistics(n, row + r, mean[r], rstd[r]);
+    }
+    write_rows<T, pieces, rows>(n, x, mean, rstd, row, team.rank, team.size);
+}
+
+/* One team for each few rows: the card hands blocks to whichever multiprocessor is free. */
+template <typename T, int pieces, bool is_wide>
+static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads) {
+    int64_t teams = hy_ceil_div(n.N, ROWS(pieces));
+    unsigned blocks = (unsigned)(is_wide ? teams : hy_ceil_div(teams, NARROW_THREADS / 32));
+    norm_rows<T, pieces, is_wide><<<blocks, threads, 0, run->stream>>>(n);
+}
+
+/* The fewest packs a thread that hold the row. */
+template <typename T, int pieces>
+static void norm_packed(const hy_cuda_run *run, const norm_call &n, int warps) {
+    if constexpr (pieces < MOST_PIECES) {
+        if (n.C / hy_pack<T>::count > 32 * warps * pieces) {
+            norm_packed<T, pieces + 1>(run, n, warps);
+            return;
+        }
+    }
+    if (warps == 1)
+        launch_rows<T, pieces, false>(run, n, NARROW_THREADS);
+    else
+        launch_rows<T, pieces, true>(run, n, 32 * warps);
 }
 
 /* ---- any rows -------------------------------------------------------------------------------- */
@@ -206,15 +198,16 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
 }
 
 hy_status hy_cuda_norm(const hy_cuda_run *run) {
-    const hy_tensor *x = &run->call->t[0], *y = &run->call->t[3];
+    const hy_tensor *x = &run->call->t[0], *w = &run->call->t[1], *b = &run->call->t[2];
     norm_call n = norm_call_of(run->call);
-    bool is_done = false;
-    if (hy_fit_packs(n.C, {x, y})) {
-        hy_status status = HY_OK;
-        hy_by_type(x->dtype,
-                   [&](auto zero) { status = norm_packed<decltype(zero)>(run, n, &is_done); });
-        if (status != HY_OK || is_done) return status;
+    int64_t packs = n.C / (x->dtype == HY_F32 ? 4 : 8);
+    int warps = (int)hy_ceil_div(packs, 32 * MOST_PIECES);
+    n.is_w_packed = hy_fit_packs(n.C, {x, w});
+    n.is_b_packed = hy_fit_packs(n.C, {x, b});
+    if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C, {x, &run->call->t[3]})) {
+        hy_by_type(x->dtype, [&](auto zero) { norm_packed<decltype(zero), 1>(run, n, warps); });
+    } else {
+        norm_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
     }
-    norm_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
     return hy_cuda_launched(run);
 }

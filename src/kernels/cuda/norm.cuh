@@ -1,50 +1,77 @@
 /* norm.cuh: what the forward and the backward pass of norms share.
  *
  * A row belongs to a team: a warp (narrow rows, several teams in a block) or a whole block (wide
- * rows). Each thread of the team has the same packs of columns on every row, so sums over rows stay
- * in registers. Blocks are as many as the card holds at once and walk over the rows; rows to come
- * are on their way into shared memory while one is worked on. Weights wait there too, as fp32. */
+ * rows). Each thread of the team has the same packs of columns on every row. A team takes a few
+ * neighbouring rows at a time, all of them fetched before any is worked on: that keeps enough on
+ * its way, and their sums are taken together, which needs fewer shuffles and barriers. */
 #ifndef HY_KERNELS_CUDA_NORM_CUH
 #define HY_KERNELS_CUDA_NORM_CUH
 
 #include "kernels/cuda/pieces.cuh"
-#include "kernels/cuda/tile.cuh"
 
 /* ---- teams ----------------------------------------------------------------------------------- */
 
 /* A team's place in the grid. */
 template <bool is_wide> struct hy_team {
-    int rank, size;      /* of the thread in its team; threads of a team */
-    int64_t first, step; /* rows of this team: first, first + step, ... */
+    int rank, size;       /* of the thread in its team; threads of a team */
+    int64_t index, count; /* of the team in the grid; teams of the grid */
 
     __device__ __forceinline__ hy_team() {
         int per_block = is_wide ? 1 : (int)blockDim.x / 32;
         rank = is_wide ? (int)threadIdx.x : (int)threadIdx.x % 32;
         size = is_wide ? (int)blockDim.x : 32;
-        first = (int64_t)blockIdx.x * per_block + (is_wide ? 0 : threadIdx.x / 32);
-        step = (int64_t)gridDim.x * per_block;
+        index = (int64_t)blockIdx.x * per_block + (is_wide ? 0 : threadIdx.x / 32);
+        count = (int64_t)gridDim.x * per_block;
     }
 };
 
-/* Floats of shared memory that the sums of a wide team need: two turns of two numbers per warp. */
-#define HY_TEAM_FLOATS 128
+/* Sums of `count` numbers (1, 2, 4 or 8) over a warp: lane i has the sum of number i count / 32.
+ * While there are several numbers, half of the lanes pass on one half of them and the other half
+ * the other: count - 1 shuffles bring `count` numbers down to one. */
+template <int count> __device__ __forceinline__ float hy_warp_sums(const float *v, int lane) {
+    float rest[count];
+    int distance = 16;
+#pragma unroll
+    for (int i = 0; i < count; i++) rest[i] = v[i];
+#pragma unroll
+    for (int n = count / 2; n > 0; n /= 2) {
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            bool is_upper = lane & distance;
+            float passed = is_upper ? rest[i] : rest[i + n];
+            float kept = is_upper ? rest[i + n] : rest[i];
+            rest[i] = kept + __shfl_xor_sync(0xffffffffu, passed, distance);
+        }
+        distance /= 2;
+    }
+    for (; distance > 0; distance /= 2) {
+        rest[0] += __shfl_xor_sync(0xffffffffu, rest[0], distance);
+    }
+    return rest[0];
+}
 
-/* Sums of `count` (1 or 2) numbers over the team, known to all of it. A wide team writes to one
- * half of `buffer` while slow threads may still read the other: one barrier per sum is enough. */
+/* Floats of shared memory that the sums of a wide team need: two turns of 8 numbers per warp. */
+#define HY_TEAM_FLOATS 512
+
+/* Sums of `count` numbers over the team, known to all of it. A wide team writes to one half of
+ * `buffer` while slow threads may still read the other: one barrier per sum is enough. */
 template <bool is_wide, int count>
 __device__ __forceinline__ void hy_team_sums(float (&v)[count], float *buffer, int *turn) {
+    constexpr int lanes = 32 / count; /* that share a number */
+    int lane = threadIdx.x % 32;
+    float sum = hy_warp_sums<count>(v, lane);
+    if (is_wide) {
+        int warps = blockDim.x / 32;
+        float *half = buffer + (*turn ^= 1) * (HY_TEAM_FLOATS / 2) + lane / lanes * 32;
+        if (lane % lanes == 0) half[threadIdx.x / 32] = sum;
+        __syncthreads();
+        sum = 0;
+        for (int w = lane % lanes; w < warps; w += lanes) sum += half[w];
 #pragma unroll
-    for (int i = 0; i < count; i++) v[i] = hy_warp_sum(v[i]);
-    if (!is_wide) return;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    float *half = buffer + (*turn ^= 1) * (HY_TEAM_FLOATS / 2);
-#pragma unroll
-    for (int i = 0; i < count; i++) {
-        if (lane == 0) half[i * 32 + warp] = v[i];
+        for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
     }
-    __syncthreads();
 #pragma unroll
-    for (int i = 0; i < count; i++) v[i] = hy_warp_sum(lane < warps ? half[i * 32 + lane] : 0.0f);
+    for (int i = 0; i < count; i++) v[i] = __shfl_sync(0xffffffffu, sum, i * lanes);
 }
 
 /* ---- weights in shared memory ---------------------------------------------------------------- */
@@ -78,97 +105,7 @@ __device__ __forceinline__ void hy_read_weights(const float *shared, int pack, i
     }
 }
 
-/* ---- rows ahead ------------------------------------------------------------------------------ */
-
-#define HY_MOST_STAGES 4
-
-/* A thread's packs of the next rows: `count` of each row, for `stages` rows at once. No other
- * thread reads them, so no barrier is needed: the thread waits for its own copies. */
-template <typename T, int count> struct hy_ahead {
-    hy_pack<T> *own;
-    int stages, stage; /* rows on their way at once; the one to be worked on next */
-
-    __device__ __forceinline__ hy_ahead(void *shared, int stages_given) {
-        own = (hy_pack<T> *)shared + threadIdx.x;
-        stages = stages_given;
-        stage = 0;
-    }
-    __device__ __forceinline__ hy_pack<T> *slot(int of_stage, int i) const {
-        return own + (of_stage * count + i) * (int)blockDim.x;
-    }
-    __device__ __forceinline__ void bring(int of_stage, int i, const T *from) const {
-#if HY_HAS_TILES
-        hy_copy_async(hy_shared_address(slot(of_stage, i)), from, true);
-#else
-        *slot(of_stage, i) = hy_load_pack(from);
-#endif
-    }
-    /* Ends the packs of one row; rows past the end are ended too, so that waiting can count. The
-     * compiler does not see what copies read and write: it must not move reads of packs past this
-     * and past wait. */
-    __device__ __forceinline__ void end_row() const {
-#if HY_HAS_TILES
-        asm volatile("" ::: "memory");
-        hy_copy_commit();
-#endif
-    }
-    /* Waits until all but the last stages - 1 rows have come. */
-    __device__ __forceinline__ void wait() const {
-#if HY_HAS_TILES
-        if (stages == 1)
-            hy_copy_wait<0>();
-        else if (stages == 2)
-            hy_copy_wait<1>();
-        else if (stages == 3)
-            hy_copy_wait<2>();
-        else
-            hy_copy_wait<3>();
-        asm volatile("" ::: "memory");
-#endif
-    }
-    __device__ __forceinline__ int last_stage() const {
-        return stage == 0 ? stages - 1 : stage - 1;
-    }
-    __device__ __forceinline__ void move() { stage = stage + 1 == stages ? 0 : stage + 1; }
-};
-
 /* ---- launching ------------------------------------------------------------------------------- */
-
-/* How a kernel over teams is started. */
-typedef struct hy_team_launch {
-    int64_t blocks;
-    int threads, stages;
-    size_t bytes; /* of shared memory; 0: rows do not fit */
-} hy_team_launch;
-
-/* `resident` threads of a multiprocessor at once share its memory: `fixed` bytes a block and as
- * many stages as fit. No block takes more than 99 KB, which every card from sm_86 on has. */
-static inline hy_team_launch hy_plan_teams(const hy_cuda *cuda, int64_t N, bool is_wide,
-                                           int threads, int resident, size_t fixed,
-                                           size_t stage_bytes) {
-    hy_team_launch plan = {};
-    size_t most = cuda->card.shared_bytes < 99 * 1024 ? cuda->card.shared_bytes : 99 * 1024;
-    int per_processor = resident / threads;
-    size_t share = cuda->card.shared_bytes / (size_t)per_processor - 1024;
-    int64_t blocks = (int64_t)cuda->card.multiprocessors * per_processor;
-    int64_t teams = is_wide ? N : hy_ceil_div(N, threads / 32);
-    if (share > most) share = most;
-    plan.blocks = blocks < teams ? blocks : teams;
-    plan.threads = threads;
-    if (fixed + stage_bytes > most) return plan;
-    plan.stages = share < fixed + stage_bytes ? 1 : (int)((share - fixed) / stage_bytes);
-    if (plan.stages > HY_MOST_STAGES) plan.stages = HY_MOST_STAGES;
-    plan.bytes = fixed + (size_t)plan.stages * stage_bytes;
-    return plan;
-}
-
-/* Lets a kernel have `bytes` of shared memory; what every kernel may have needs no asking. */
-static inline hy_status hy_want_shared(const hy_cuda *cuda, const void *kernel, size_t bytes) {
-    if (bytes <= 48 * 1024) return HY_OK;
-    return hy_cuda_check(
-        cuda, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-        "shared memory of a norm");
-}
 
 /* Threads of a wide team whose members hold `pieces` packs each. */
 static inline int hy_wide_threads(int64_t packs, int pieces) {

@@ -39,186 +39,224 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
 
 /* ---- how rows are shared out ----------------------------------------------------------------- */
 
-/* Threads of a multiprocessor at once, by the packs a thread holds: its sums take 16 registers a
- * pack. */
-static constexpr int resident(int pieces, bool is_wide) {
-    return pieces > 1 ? 512 : is_wide ? 1024 : 768;
-}
+/* A thread's sums take 16 registers a pack, its packs of the rows at hand 36 to 48: 128 in all. */
+#define RESIDENT 512 /* threads of a multiprocessor at once */
 #define NARROW_THREADS 256
 #define WIDE_THREADS 512 /* at most */
 #define MOST_PIECES 3    /* packs a thread */
+/* Rows a team takes at a time. */
+#define ROWS(pieces, is_wide) ((pieces) == 3 ? 1 : (is_wide) ? 4 / (pieces) : 2 / (pieces))
+#ifndef WAVES
+#define WAVES 1
+#endif
 
 typedef struct bwd_plan {
     bool is_wide;
     int pieces; /* 0: too wide to hold */
-    hy_team_launch launch;
+    int threads;
+    int64_t blocks;
+    size_t bytes; /* of shared memory: weights, and for narrow rows the sums of the block */
 } bwd_plan;
 
-/* Shared memory of a block: weights, sums of its teams, and packs of three tensors on their way. */
+/* Blocks are as many as the card holds at once and walk over the rows. Wide rows get up to 256
+ * threads, more only when three packs a thread do not suffice. */
 static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtype) {
     int64_t packs = C / (dtype == HY_F32 ? 4 : 8);
     bwd_plan p = {};
     p.is_wide = packs > 32 * MOST_PIECES;
-    p.pieces = (int)hy_ceil_div(packs, p.is_wide ? WIDE_THREADS : 32);
-    int threads = p.is_wide ? hy_wide_threads(packs, p.pieces) : NARROW_THREADS;
-    size_t fixed = (HY_TEAM_FLOATS + (p.is_wide ? 1 : 3) * (size_t)C) * sizeof(float);
-    if (p.pieces > MOST_PIECES || p.pieces == 0) return bwd_plan{};
-    p.launch = hy_plan_teams(cuda, N, p.is_wide, threads, resident(p.pieces, p.is_wide), fixed,
-                             (size_t)threads * (size_t)p.pieces * 3 * 16);
-    return p.launch.bytes ? p : bwd_plan{};
+    p.pieces = (int)hy_ceil_div(packs, p.is_wide ? 256 : 32);
+    if (p.pieces > MOST_PIECES) p.pieces = MOST_PIECES;
+    p.threads = p.is_wide ? hy_wide_threads(packs, MOST_PIECES) : NARROW_THREADS;
+    if (packs == 0 || p.threads > WIDE_THREADS) return bwd_plan{};
+    if (p.is_wide) p.threads = hy_wide_threads(packs, p.pieces);
+    p.bytes = (HY_TEAM_FLOATS + (p.is_wide ? 1 : 3) * (size_t)C) * sizeof(float);
+    if (p.bytes > 48 * 1024) return bwd_plan{}; /* what every card gives without asking */
+    int64_t most = (int64_t)cuda->card.multiprocessors * (RESIDENT / p.threads) * WAVES;
+    int64_t teams = hy_ceil_div(N, ROWS(p.pieces, p.is_wide));
+    if (!p.is_wide) teams = hy_ceil_div(teams, NARROW_THREADS / 32);
+    p.blocks = most < teams ? most : teams;
+    return p;
 }
 
-/* ---- rows in shared memory ------------------------------------------------------------------- */
+/* ---- rows in registers ----------------------------------------------------------------------- */
 
-/* A thread's columns of dw and db, and what it needs to find its packs of a row. */
-template <typename T, int pieces> struct own_columns {
-    static constexpr int width = hy_pack<T>::count;
+/* A thread's columns of dw and db, and its packs of the rows at hand. */
+template <typename T, int pieces, bool is_wide> struct own_columns {
+    static constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
     float dw[pieces][width], db[pieces][width];
-    hy_ahead<T, 3 * pieces> ahead; /* dy, x, residual */
+    hy_pack<T> dy[rows][pieces], x[rows][pieces], residual[rows][pieces];
     const float *w;
     int rank, size, packs;
 };
 
-template <typename T, int pieces>
-static __device__ __forceinline__ void bring_row(const own_columns<T, pieces> &own, int stage,
-                                                 const norm_bwd_call &n, int64_t row) {
+template <typename T, int pieces, bool is_wide>
+static __device__ __forceinline__ void fetch_rows(own_columns<T, pieces, is_wide> &own,
+                                                  const norm_bwd_call &n, int64_t row) {
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
-        int at = own.rank + p * own.size;
-        int64_t i = row * n.C + at * hy_pack<T>::count;
-        if (row >= n.N || at >= own.packs) break;
-        own.ahead.bring(stage, 3 * p, (const T *)n.dy + i);
-        own.ahead.bring(stage, 3 * p + 1, (const T *)n.x + i);
-        if (n.residual) own.ahead.bring(stage, 3 * p + 2, (const T *)n.residual + i);
-    }
-    own.ahead.end_row();
-}
-
-/* {sum of g, sum of g xhat} over this thread's columns; adds dy xhat and dy to its sums. */
-template <typename T, int pieces>
-static __device__ __forceinline__ void add_row(own_columns<T, pieces> &own, float mean, float rstd,
-                                               float (&sums)[2]) {
-    constexpr int width = hy_pack<T>::count;
-    sums[0] = sums[1] = 0;
+    for (int r = 0; r < own.rows; r++) {
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
-        float dy[width], x[width], weight[width];
-        int at = own.rank + p * own.size;
-        if (at >= own.packs) break;
-        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p), dy);
-        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p + 1), x);
-        hy_read_weights<width>(own.w, at, own.packs, weight);
-#pragma unroll
-        for (int j = 0; j < width; j++) {
-            float xhat = (x[j] - mean) * rstd, g = dy[j] * weight[j];
-            sums[0] += g;
-            sums[1] += g * xhat;
-            own.dw[p][j] += dy[j] * xhat;
-            own.db[p][j] += dy[j];
+        for (int p = 0; p < pieces; p++) {
+            int at = own.rank + p * own.size;
+            int64_t i = (row + r) * n.C + at * own.width;
+            if (row + r >= n.N || at >= own.packs) break;
+            own.dy[r][p] = hy_load_pack((const T *)n.dy + i);
+            own.x[r][p] = hy_load_pack((const T *)n.x + i);
+            if (n.residual) own.residual[r][p] = hy_load_pack((const T *)n.residual + i);
         }
     }
 }
 
-/* dx = residual + rstd (g - mean_g - xhat mean_gx), means = {mean_g, mean_gx}. */
-template <typename T, int pieces>
-static __device__ __forceinline__ void write_row(const own_columns<T, pieces> &own, float mean,
-                                                 float rstd, const float (&means)[2],
-                                                 bool has_residual, T *dx) {
-    constexpr int width = hy_pack<T>::count;
+/* Statistics of the rows at hand; past the last row zeros. */
+template <int rows>
+static __device__ __forceinline__ void read_statistics(const norm_bwd_call &n, int64_t row,
+                                                       float *mean, float *rstd) {
+#pragma unroll
+    for (int r = 0; r < rows; r++) {
+        bool is_there = row + r < n.N;
+        mean[r] = is_there && n.mean ? n.mean[row + r] : 0.0f;
+        rstd[r] = is_there ? n.rstd[row + r] : 0.0f;
+    }
+}
+
+/* {sum of g, sum of g xhat} of each row over this thread's columns; adds dy xhat and dy to its sums
+ * over rows. */
+template <typename T, int pieces, bool is_wide>
+static __device__ __forceinline__ void add_rows(own_columns<T, pieces, is_wide> &own,
+                                                const norm_bwd_call &n, int64_t row,
+                                                const float *mean, const float *rstd, float *sums) {
+    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
+#pragma unroll
+    for (int r = 0; r < 2 * rows; r++) sums[r] = 0;
 #pragma unroll
     for (int p = 0; p < pieces; p++) {
-        float dy[width], x[width], weight[width], out[width] = {0};
+        float weight[width];
         int at = own.rank + p * own.size;
         if (at >= own.packs) break;
-        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p), dy);
-        hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p + 1), x);
-        if (has_residual) hy_unpack(*own.ahead.slot(own.ahead.stage, 3 * p + 2), out);
         hy_read_weights<width>(own.w, at, own.packs, weight);
 #pragma unroll
-        for (int j = 0; j < width; j++) {
-            float xhat = (x[j] - mean) * rstd;
-            out[j] += rstd * (dy[j] * weight[j] - means[0] - xhat * means[1]);
+        for (int r = 0; r < rows; r++) {
+            float dy[width], x[width];
+            if (row + r >= n.N) break;
+            hy_unpack(own.dy[r][p], dy);
+            hy_unpack(own.x[r][p], x);
+#pragma unroll
+            for (int j = 0; j < width; j++) {
+                float xhat = (x[j] - mean[r]) * rstd[r], g = dy[j] * weight[j];
+                sums[2 * r] += g;
+                sums[2 * r + 1] += g * xhat;
+                own.dw[p][j] += dy[j] * xhat;
+                own.db[p][j] += dy[j];
+            }
+            hy_stay_packed(own.dy[r][p]);
+            hy_stay_packed(own.x[r][p]);
         }
-        hy_store_pack(dx + at * width, hy_packed<T>(out));
     }
+}
+
+/* dx = residual + rstd (g - mean_g - xhat mean_gx), means = {mean_g, mean_gx} of each row. */
+template <typename T, int pieces, bool is_wide>
+static __device__ __forceinline__ void
+write_rows(const own_columns<T, pieces, is_wide> &own, const norm_bwd_call &n, int64_t row,
+           const float *mean, const float *rstd, const float *means) {
+    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
+#pragma unroll
+    for (int p = 0; p < pieces; p++) {
+        float weight[width];
+        int at = own.rank + p * own.size;
+        if (at >= own.packs) break;
+        hy_read_weights<width>(own.w, at, own.packs, weight);
+#pragma unroll
+        for (int r = 0; r < rows; r++) {
+            float dy[width], x[width], out[width] = {0};
+            if (row + r >= n.N) break;
+            hy_unpack(own.dy[r][p], dy);
+            hy_unpack(own.x[r][p], x);
+            if (n.residual) hy_unpack(own.residual[r][p], out);
+#pragma unroll
+            for (int j = 0; j < width; j++) {
+                float xhat = (x[j] - mean[r]) * rstd[r];
+                out[j] += rstd[r] * (dy[j] * weight[j] - means[2 * r] - xhat * means[2 * r + 1]);
+            }
+            hy_store_pack((T *)n.dx + (row + r) * n.C + at * width, hy_packed<T>(out));
+        }
+    }
+}
+
+/* Adds four of a thread's sums to those of the teams before it, and puts them at `to`. */
+static __device__ __forceinline__ void put_four(float4 *to, const float4 *before,
+                                                const float *own) {
+    float4 sum = before ? *before : make_float4(0, 0, 0, 0);
+    *to = make_float4(sum.x + own[0], sum.y + own[1], sum.z + own[2], sum.w + own[3]);
 }
 
 /* The teams of a block, one after the other, add their sums to `total` (2, C); the last one has the
  * block's. A wide block has one team. */
 template <typename T, int pieces, bool is_wide>
-static __device__ __forceinline__ void write_sums(const own_columns<T, pieces> &own, float *total,
-                                                  float *out, int C, bool wants_db) {
+static __device__ __forceinline__ void write_sums(const own_columns<T, pieces, is_wide> &own,
+                                                  float *total, float *out, int C, bool wants_db) {
     constexpr int width = hy_pack<T>::count;
     int teams = is_wide ? 1 : NARROW_THREADS / 32, mine = is_wide ? 0 : threadIdx.x / 32;
     for (int team = 0; team < teams; team++) {
+        float *to = team == teams - 1 ? out : total;
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
-            int column = (own.rank + p * own.size) * width;
+        for (int i = 0; i < pieces * width / 4; i++) {
+            int p = i * 4 / width, j = i * 4 % width;
+            int column = (own.rank + p * own.size) * width + j;
             if (team != mine || column >= C) continue;
-            float *to = team == teams - 1 ? out : total;
-#pragma unroll
-            for (int j = 0; j < width; j++) {
-                to[column + j] = (team ? total[column + j] : 0.0f) + own.dw[p][j];
-                if (!wants_db) continue;
-                to[C + column + j] = (team ? total[C + column + j] : 0.0f) + own.db[p][j];
-            }
+            float4 *dw = (float4 *)(total + column), *db = (float4 *)(total + C + column);
+            put_four((float4 *)(to + column), team ? dw : NULL, &own.dw[p][j]);
+            if (wants_db) put_four((float4 *)(to + C + column), team ? db : NULL, &own.db[p][j]);
         }
         __syncthreads();
     }
 }
 
 template <typename T, int pieces, bool is_wide>
-static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS,
-                                         resident(pieces, is_wide) /
-                                             (is_wide ? WIDE_THREADS : NARROW_THREADS))
-    norm_bwd_rows(norm_bwd_call n, int stages) {
-    constexpr int width = hy_pack<T>::count;
+static __global__ void __launch_bounds__(is_wide &&pieces == MOST_PIECES ? WIDE_THREADS : 256,
+                                         is_wide &&pieces == MOST_PIECES ? 1 : RESIDENT / 256)
+    norm_bwd_rows(norm_bwd_call n) {
+    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
     extern __shared__ float4 shared[];
     float *buffer = (float *)shared, *w = buffer + HY_TEAM_FLOATS, *total = w + n.C;
     int turn = 0;
     hy_team<is_wide> team;
-    own_columns<T, pieces> own = {
-        {}, {}, {total + (is_wide ? 0 : 2 * n.C), stages}, w, team.rank, team.size, n.C / width};
-    for (int s = 0; s < stages - 1; s++) bring_row(own, s, n, team.first + s * team.step);
+    own_columns<T, pieces, is_wide> own;
+    own.w = w, own.rank = team.rank, own.size = team.size, own.packs = n.C / width;
+#pragma unroll
+    for (int i = 0; i < pieces * width; i++) own.dw[i / width][i % width] = 0;
+#pragma unroll
+    for (int i = 0; i < pieces * width; i++) own.db[i / width][i % width] = 0;
     hy_keep_weights<width>(w, n.w, n.w_type, 1, n.C);
     __syncthreads();
 
-    for (int64_t row = team.first; row < n.N; row += team.step) {
-        bring_row(own, own.ahead.last_stage(), n, row + (stages - 1) * team.step);
-        float mean = n.mean ? n.mean[row] : 0.0f, rstd = n.rstd[row], means[2];
-        own.ahead.wait();
-        add_row(own, mean, rstd, means);
+    for (int64_t row = team.index * rows; row < n.N; row += team.count * rows) {
+        float mean[rows], rstd[rows], means[2 * rows];
+        fetch_rows(own, n, row);
+        read_statistics<rows>(n, row, mean, rstd);
+        add_rows(own, n, row, mean, rstd, means);
         hy_team_sums<is_wide>(means, buffer, &turn);
-        means[0] = n.mean ? means[0] / (float)n.C : 0.0f;
-        means[1] /= (float)n.C;
-        write_row(own, mean, rstd, means, n.residual != NULL, (T *)n.dx + row * n.C);
-        own.ahead.move();
+#pragma unroll
+        for (int r = 0; r < rows; r++) {
+            means[2 * r] = n.mean ? means[2 * r] / (float)n.C : 0.0f;
+            means[2 * r + 1] /= (float)n.C;
+        }
+        write_rows(own, n, row, mean, rstd, means);
     }
     if (n.partial) {
         float *out = n.partial + (int64_t)blockIdx.x * 2 * n.C;
-        write_sums<T, pieces, is_wide>(own, total, out, n.C, n.wants_db);
+        write_sums(own, total, out, n.C, n.wants_db);
     }
 }
 
-template <typename T, int pieces, bool is_wide>
-static hy_status launch_rows(const hy_cuda_run *run, const norm_bwd_call &n,
-                             const hy_team_launch &plan) {
-    HY_CUDA_TRY(
-        hy_want_shared(run->cuda, (const void *)norm_bwd_rows<T, pieces, is_wide>, plan.bytes));
-    norm_bwd_rows<T, pieces, is_wide>
-        <<<(unsigned)plan.blocks, plan.threads, plan.bytes, run->stream>>>(n, plan.stages);
-    return hy_cuda_launched(run);
-}
-
 template <typename T>
-static hy_status norm_bwd_packed(const hy_cuda_run *run, const norm_bwd_call &n,
-                                 const bwd_plan &p) {
-    if (p.pieces == 1 && p.is_wide) return launch_rows<T, 1, true>(run, n, p.launch);
-    if (p.pieces == 2 && p.is_wide) return launch_rows<T, 2, true>(run, n, p.launch);
-    if (p.pieces == 3 && p.is_wide) return launch_rows<T, 3, true>(run, n, p.launch);
-    if (p.pieces == 1) return launch_rows<T, 1, false>(run, n, p.launch);
-    if (p.pieces == 2) return launch_rows<T, 2, false>(run, n, p.launch);
-    return launch_rows<T, 3, false>(run, n, p.launch);
+static void norm_bwd_packed(const hy_cuda_run *run, const norm_bwd_call &n, const bwd_plan &p) {
+    void (*kernel)(norm_bwd_call) = p.is_wide ? (p.pieces == 1   ? norm_bwd_rows<T, 1, true>
+                                                 : p.pieces == 2 ? norm_bwd_rows<T, 2, true>
+                                                                 : norm_bwd_rows<T, 3, true>)
+                                              : (p.pieces == 1   ? norm_bwd_rows<T, 1, false>
+                                                 : p.pieces == 2 ? norm_bwd_rows<T, 2, false>
+                                                                 : norm_bwd_rows<T, 3, false>);
+    kernel<<<(unsigned)p.blocks, p.threads, p.bytes, run->stream>>>(n);
 }
 
 /* ---- any rows -------------------------------------------------------------------------------- */
@@ -279,7 +317,7 @@ size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *x = &call->t[1];
     int64_t N = hy_height(x), C = hy_width(x);
     if (!hy_has(&call->t[7]) && !hy_has(&call->t[8])) return 0;
-    size_t packed = (size_t)(plan_of(cuda, N, C, x->dtype).launch.blocks * 2 * C) * sizeof(float);
+    size_t packed = (size_t)(plan_of(cuda, N, C, x->dtype).blocks * 2 * C) * sizeof(float);
     size_t single = hy_column_bytes(cuda, N, C, 1);
     return packed > single ? packed : single;
 }
@@ -291,12 +329,11 @@ hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
     if (p.pieces == 0 || !hy_fit_packs(n.C, {&t[1], &t[0], &t[5], &t[6]})) {
         return norm_bwd_loose(run, n);
     }
-    hy_status status = HY_OK;
-    hy_by_type(n.x_type, [&](auto zero) { status = norm_bwd_packed<decltype(zero)>(run, n, p); });
-    if (status != HY_OK || !n.partial) return status;
+    hy_by_type(n.x_type, [&](auto zero) { norm_bwd_packed<decltype(zero)>(run, n, p); });
+    if (!n.partial) return hy_cuda_launched(run);
     hy_fold fold = {};
     fold.partial = n.partial;
-    fold.blocks = p.launch.blocks;
+    fold.blocks = p.blocks;
     fold.stride = 2 * n.C;
     fold.target[0] = hy_fold_into(&t[7], 0);
     fold.target[1] = hy_fold_into(&t[8], n.C);

@@ -63,6 +63,8 @@ static const hy_setting table[] = {
     {KEY("tf32", "--tf32", tf32), CHOICE("auto, on, off", "auto"),
      HELP("GPU: products of fp32 on tensor cores, 10 bits of mantissa; auto: where Full has 16 "
           "bits.")},
+    {KEY("attention", "--attention", attention), CHOICE("own, cudnn", "own"),
+     HELP("GPU: attention in 16 bits by our own kernels, or by NVIDIA's cuDNN where it is found.")},
     {KEY("seed", "--seed", seed), INTEGER(0, 9007199254740991, "1"),
      HELP("Seed of initial weights, data order, the built-in text and samples.")},
     {KEY("threads", "--threads", threads), INTEGER(0, 1024, "0"),
@@ -145,12 +147,18 @@ static const hy_setting table[] = {
      CHOICE("auto, fp32, bf16, fp16", "auto"),
      HELP("Storage of weights and activations; auto is bf16 on a GPU (fp16 before sm_80), fp32 on "
           "a CPU.")},
+    {KEY("train.grad_dtype", "--grad-dtype", train.grad_dtype), CHOICE("fp32, bf16", "fp32"),
+     HELP("Storage of gradients; micro-batches are added up in it.")},
     {KEY("train.recompute", "--recompute", train.recompute),
      CHOICE("auto, none, norm, attention, mlp, all", "auto"),
      HELP("What the backward pass computes again instead of keeping it in memory.")},
 
-    {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer), CHOICE("adamw", "adamw"),
-     HELP("The update rule.")},
+    {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer), CHOICE("adamw, adamw8bit", "adamw"),
+     HELP("The update rule; adamw8bit is adamw with optim_dtype 8bit.")},
+    {KEY("optimizer.optim_dtype", "--optim-dtype", optimizer.optim_dtype),
+     CHOICE("auto, fp32, bf16, 8bit", "auto"),
+     HELP("Storage of m and v; bf16 is rounded stochastically, 8bit has a scale for 256 elements; "
+          "auto is fp32, or 8bit with adamw8bit.")},
     {KEY("optimizer.lr", "--lr", optimizer.lr), NUMBER(0, 10, "0.001"),
      HELP("Highest learning rate of the schedule.")},
     {KEY("optimizer.beta1", "--beta1", optimizer.beta1), NUMBER_BELOW(0, 1, "0.9"),

@@ -24,6 +24,7 @@ typedef struct hy_settings {
     char tune[HY_TEXT_MAX];   /* off, fast, max */
     char tune_cache[HY_TEXT_MAX]; /* auto, none, or a file */
     char tf32[HY_TEXT_MAX];       /* auto, on, off */
+    char attention[HY_TEXT_MAX];  /* own, cudnn */
     int64_t seed;                 /* 1 */
     int64_t threads;              /* 0: all cores */
 
@@ -59,12 +60,14 @@ typedef struct hy_settings {
         double grad_clip;    /* 0: off */
         int64_t loss_chunks; /* logits are made in this many pieces; 0: chosen */
         char precision[HY_TEXT_MAX]; /* auto, fp32, bf16, fp16 */
+        char grad_dtype[HY_TEXT_MAX]; /* fp32, bf16 */
         char recompute[HY_TEXT_MAX]; /* auto, none, norm, attention, mlp, all */
     } train;
 
     /* optimizer */
     struct {
-        char optimizer[HY_TEXT_MAX]; /* adamw */
+        char optimizer[HY_TEXT_MAX];   /* adamw, adamw8bit */
+        char optim_dtype[HY_TEXT_MAX]; /* auto, fp32, bf16, 8bit */
         double lr, beta1, beta2, adam_eps, weight_decay;
         char schedule[HY_TEXT_MAX]; /* constant, linear, cosine, wsd */
         int64_t lr_warmup_steps;

@@ -1,0 +1,331 @@
+/* attention_cudnn.cu: attention by cuDNN, an alternative to our own tiles. See attention_cudnn.cuh.
+ *
+ * cuDNN takes attention as a graph of small operations and runs the whole graph as one kernel, or a
+ * few. The graphs are written here, one per direction. A plan is made once per shape and kept, also
+ * the answer that there is none. Backward, dq is asked for as one product over kept dS, whose sums
+ * have a fixed order; cuDNN's other form adds to dq as results come, and two runs would differ. */
+#include "kernels/cuda/attention_cudnn.cuh"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a plan's tensors and numbers are called. */
+enum { Q = 1, K, V, OUT, LSE, DOUT, DQ, DK, DV, DELTA, SCALE, HIDDEN, ONE };
+
+struct hy_cudnn_attention {
+    struct hy_cudnn_attention *next;
+    hy_op_kind kind;
+    hy_dtype dtype;
+    int B, T, H, K, D;
+    hy_cudnn_graph graph;
+    hy_cudnn_descriptor plan;            /* NULL: not served */
+    size_t delta_bytes, workspace_bytes; /* row sums of the backward pass, and all of it */
+};
+
+/* ---- graphs --------------------------------------------------------------------------------- */
+
+/* The queries', keys' or values' heads of packed qkv rows. */
+static hy_cudnn_shape packed_heads(const hy_cuda_heads *a, int heads) {
+    int64_t width = (int64_t)(a->H + 2 * a->K) * a->D;
+    return {{a->B, heads, a->T, a->D}, {a->T * width, a->D, width, 1}};
+}
+
+/* out and its gradient: (B, T, H, D). */
+static hy_cudnn_shape out_heads(const hy_cuda_heads *a) {
+    int64_t width = (int64_t)a->H * a->D;
+    return {{a->B, a->H, a->T, a->D}, {a->T * width, a->D, width, 1}};
+}
+
+/* P = softmax(mask(scale q k)), O = P v, lse = max + log(sum). */
+static void write_forward(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_type type) {
+    hy_cudnn_shape scores = hy_cudnn_packed(a->B, a->H, a->T, a->T);
+    hy_cudnn_shape row = hy_cudnn_packed(a->B, a->H, a->T, 1), key = packed_heads(a, a->K);
+    hy_cudnn_descriptor q = hy_cudnn_tensor(g, Q, type, packed_heads(a, a->H));
+    hy_cudnn_descriptor k = hy_cudnn_tensor(g, K, type, hy_cudnn_transposed(key));
+    hy_cudnn_descriptor v = hy_cudnn_tensor(g, V, type, key);
+    hy_cudnn_descriptor out = hy_cudnn_tensor(g, OUT, type, out_heads(a));
+    hy_cudnn_descriptor lse = hy_cudnn_tensor(g, LSE, HY_CUDNN_FLOAT, row);
+    hy_cudnn_descriptor scale = hy_cudnn_number(g, SCALE), hidden = hy_cudnn_number(g, HIDDEN);
+    hy_cudnn_descriptor s[5], r[3];
+    for (int i = 0; i < 5; i++) s[i] = hy_cudnn_inside(g, HY_CUDNN_FLOAT, scores);
+    for (int i = 0; i < 3; i++) r[i] = hy_cudnn_inside(g, HY_CUDNN_FLOAT, row);
+    hy_cudnn_descriptor p = hy_cudnn_inside(g, type, scores);
+    hy_cudnn_matmul(g, q, k, s[0]);
+    hy_cudnn_pointwise(g, HY_CUDNN_MUL, s[0], scale, s[1]);
+    hy_cudnn_causal(g, scores, s[1], hidden, s[2]);
+    hy_cudnn_reduce(g, HY_CUDNN_MAX, s[2], r[0]);
+    hy_cudnn_pointwise(g, HY_CUDNN_SUB, s[2], r[0], s[3]);
+    hy_cudnn_pointwise(g, HY_CUDNN_EXP, s[3], NULL, s[4]);
+    hy_cudnn_reduce(g, HY_CUDNN_SUM, s[4], r[1]);
+    hy_cudnn_pointwise(g, HY_CUDNN_LOG, r[1], NULL, r[2]);
+    hy_cudnn_pointwise(g, HY_CUDNN_ADD, r[0], r[2], lse);
+    hy_cudnn_pointwise(g, HY_CUDNN_DIV, s[4], r[1], p);
+    hy_cudnn_matmul(g, p, v, out);
+}
+
+/* What the backward pass writes for keys or values: with grouped heads the sum over a group. */
+static void write_key_gradient(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_type type,
+                               hy_cudnn_descriptor scores, hy_cudnn_descriptor rows, int64_t id) {
+    hy_cudnn_shape transposed = hy_cudnn_transposed(hy_cudnn_packed(a->B, a->H, a->T, a->T));
+    hy_cudnn_descriptor turned = hy_cudnn_inside(g, type, transposed);
+    hy_cudnn_descriptor out = hy_cudnn_tensor(g, id, type, packed_heads(a, a->K));
+    hy_cudnn_reshape(g, scores, turned);
+    if (a->H == a->K) {
+        hy_cudnn_matmul(g, turned, rows, out);
+        return;
+    }
+    hy_cudnn_descriptor each = hy_cudnn_inside(g, type, hy_cudnn_packed(a->B, a->H, a->T, a->D));
+    hy_cudnn_matmul(g, turned, rows, each);
+    hy_cudnn_reduce(g, HY_CUDNN_SUM, each, out);
+}
+
+/* delta = sum over columns of dout out; P = exp(mask(scale q k - lse)); dv = P^T dout;
+ * dS = scale P (dout v^T - delta); dk = dS^T q; dq = dS k. */
+static void write_backward(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_type type) {
+    hy_cudnn_shape scores = hy_cudnn_packed(a->B, a->H, a->T, a->T);
+    hy_cudnn_shape row = hy_cudnn_packed(a->B, a->H, a->T, 1), key = packed_heads(a, a->K);
+    hy_cudnn_descriptor q = hy_cudnn_tensor(g, Q, type, packed_heads(a, a->H));
+    hy_cudnn_descriptor k = hy_cudnn_tensor(g, K, type, hy_cudnn_transposed(key));
+    hy_cudnn_descriptor v = hy_cudnn_tensor(g, V, type, hy_cudnn_transposed(key));
+    hy_cudnn_descriptor out = hy_cudnn_tensor(g, OUT, type, out_heads(a));
+    hy_cudnn_descriptor dout = hy_cudnn_tensor(g, DOUT, type, out_heads(a));
+    hy_cudnn_descriptor lse = hy_cudnn_tensor(g, LSE, HY_CUDNN_FLOAT, row);
+    hy_cudnn_descriptor delta = hy_cudnn_tensor(g, DELTA, HY_CUDNN_FLOAT, row);
+    hy_cudnn_descriptor dq = hy_cudnn_tensor(g, DQ, type, packed_heads(a, a->H));
+    hy_cudnn_descriptor scale = hy_cudnn_number(g, SCALE), hidden = hy_cudnn_number(g, HIDDEN);
+    hy_cudnn_descriptor one = hy_cudnn_number(g, ONE);
+    hy_cudnn_descriptor product =
+        hy_cudnn_inside(g, HY_CUDNN_FLOAT, hy_cudnn_packed(a->B, a->H, a->T, a->D));
+    hy_cudnn_descriptor sum = hy_cudnn_inside(g, HY_CUDNN_FLOAT, row), s[9];
+    for (int i = 0; i < 9; i++) s[i] = hy_cudnn_inside(g, HY_CUDNN_FLOAT, scores);
+    hy_cudnn_descriptor k_back = hy_cudnn_inside(g, type, key);
+
+    hy_cudnn_pointwise(g, HY_CUDNN_MUL, dout, out, product);
+    hy_cudnn_reduce(g, HY_CUDNN_SUM, product, sum);
+    hy_cudnn_pointwise(g, HY_CUDNN_MUL, sum, one, delta);
+
+    hy_cudnn_matmul(g, q, k, s[0]);
+    hy_cudnn_pointwise(g, HY_CUDNN_MUL, s[0], scale, s[1]);
+    hy_cudnn_pointwise(g, HY_CUDNN_SUB, s[1], lse, s[2]);
+    hy_cudnn_causal(g, scores, s[2], hidden, s[3]);
+    hy_cudnn_pointwise(g, HY_CUDNN_EXP, s[3], NULL, s[4]);
+    write_key_gradient(g, a, type, s[4], dout, DV);
+
+    hy_cudnn_matmul(g, dout, v, s[5]);
+    hy_cudnn_pointwise(g, HY_CUDNN_SUB, s[5], delta, s[6]);
+    hy_cudnn_pointwise(g, HY_CUDNN_MUL, s[6], s[4], s[7]);
+    hy_cudnn_pointwise(g, HY_CUDNN_MUL, s[7], scale, s[8]);
+    write_key_gradient(g, a, type, s[8], q, DK);
+
+    hy_cudnn_reshape(g, k, k_back);
+    hy_cudnn_matmul(g, s[8], k_back, dq);
+}
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+static bool is_same(const hy_cudnn_attention *p, const hy_op_call *call) {
+    return p->kind == call->kind && p->dtype == call->t[0].dtype &&
+           p->B == call->attr.heads.batch && p->T == call->attr.heads.seq &&
+           p->H == call->attr.heads.heads && p->K == call->attr.heads.kv_heads &&
+           p->D == call->attr.heads.head_dim;
+}
+
+static hy_cudnn_attention *build(hy_cudnn *cudnn, const hy_op_call *call) {
+    hy_cudnn_attention *p = (hy_cudnn_attention *)calloc(1, sizeof *p);
+    if (!p) return NULL;
+    hy_cuda_heads a = hy_cuda_heads_of(call, &call->t[0]);
+    hy_cudnn_type type = call->t[0].dtype == HY_BF16 ? HY_CUDNN_BFLOAT16 : HY_CUDNN_HALF;
+    p->kind = call->kind;
+    p->dtype = call->t[0].dtype;
+    p->B = a.B, p->T = a.T, p->H = a.H, p->K = a.K, p->D = a.D;
+    hy_cudnn_graph_init(&p->graph, cudnn);
+    if (p->kind == HY_OP_ATTENTION) {
+        write_forward(&p->graph, &a, type);
+    } else {
+        write_backward(&p->graph, &a, type);
+        p->delta_bytes = ((size_t)a.B * a.H * a.T * sizeof(float) + 255) / 256 * 256;
+    }
+    p->plan = hy_cudnn_plan(&p->graph, &p->workspace_bytes);
+    p->workspace_bytes += p->delta_bytes;
+    return p;
+}
+
+static const hy_cudnn_attention *find_or_build(hy_cudnn *cudnn, const hy_op_call *call) {
+    pthread_mutex_lock(&cudnn->lock);
+    hy_cudnn_attention *p = cudnn->plans;
+    while (p && !is_same(p, call)) p = p->next;
+    if (!p && (p = build(cudnn, call)) != NULL) {
+        p->next = cudnn->plans;
+        cudnn->plans = p;
+    }
+    pthread_mutex_unlock(&cudnn->lock);
+    return p;
+}
+
+/* ---- who serves a call ---------------------------------------------------------------------- */
+
+/* Backward, dS is kept: two bytes for each pair of tokens and head. More than this share of the
+ * card's memory is not worth it. */
+enum { SHARE_OF_MEMORY = 16 };
+
+/* Until 9.15, cuDNN's own callers do not trust its backward pass with a last tile that is not full.
+ * */
+static bool has_sure_ends(const hy_cudnn *cudnn, const hy_op_call *call) {
+    enum { WHOLE = 128, SURE_SINCE = 91600 };
+    return call->kind == HY_OP_ATTENTION || call->attr.heads.seq % WHOLE == 0 ||
+           cudnn->version >= SURE_SINCE;
+}
+
+/* The plan, or NULL and why not. */
+static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *call, char *why,
+                                         size_t why_bytes) {
+    int docs = call->kind == HY_OP_ATTENTION ? 1 : 2;
+    int32_t window = call->attr.heads.window;
+    const hy_cudnn_attention *p = NULL;
+    if (!hy_cuda_attention_is_fast(cuda, call)) {
+        snprintf(why, why_bytes,
+                 "it wants one type of 16 bits and heads of 64, 80, 96, 128 or 256");
+    } else if (hy_has(&call->t[docs])) {
+        snprintf(why, why_bytes, "tokens see their own document alone");
+    } else if (window > 0 && window < call->attr.heads.seq) {
+        snprintf(why, why_bytes, "tokens see a window of %d", (int)window);
+    } else if (!has_sure_ends(cuda->cudnn, call)) {
+        snprintf(why, why_bytes, "sequences of %d tokens need cuDNN 9.16",
+                 (int)call->attr.heads.seq);
+    } else if ((p = find_or_build(cuda->cudnn, call)) == NULL) {
+        snprintf(why, why_bytes, "no memory for a plan");
+    } else if (!p->plan) {
+        snprintf(why, why_bytes, "it does not take %s", p->graph.failed);
+    } else if (p->workspace_bytes > cuda->backend.facts.memory_total / SHARE_OF_MEMORY) {
+        snprintf(why, why_bytes, "it would need %.1f GiB of workspace",
+                 (double)p->workspace_bytes / 0x1p30);
+    } else {
+        return p;
+    }
+    return NULL;
+}
+
+const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op_call *call) {
+    char why[128];
+    if (!cuda->cudnn) return NULL;
+    const hy_cudnn_attention *prepared = (const hy_cudnn_attention *)call->plan;
+    if (prepared && is_same(prepared, call)) return prepared;
+    return serving(cuda, call, why, sizeof why);
+}
+
+void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call) {
+    hy_device_facts *facts = &cuda->backend.facts;
+    char why[128];
+    if (!cuda->cudnn || call->t[0].dtype == HY_F32) return;
+    call->plan = serving(cuda, call, why, sizeof why);
+    if (call->plan || facts->warning[0]) return;
+    snprintf(facts->warning, sizeof facts->warning,
+             "%s with heads of %d is our own, not cuDNN's: %s", cuda->host.op_name(call->kind),
+             (int)call->attr.heads.head_dim, why);
+}
+
+size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    const hy_cudnn_attention *p = hy_cudnn_attention_of(cuda, call);
+    return p ? p->workspace_bytes : 0;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+/* Tensors and numbers bound to a plan. */
+typedef struct bindings {
+    int64_t id[ONE];
+    void *data[ONE];
+    int count;
+    bool is_aligned;
+} bindings;
+
+static void bind(bindings *b, int64_t id, const void *data) {
+    b->id[b->count] = id;
+    b->data[b->count++] = (void *)data;
+}
+
+static void bind_tensor(bindings *b, int64_t id, const void *data) {
+    if ((uintptr_t)data % 16 != 0) b->is_aligned = false;
+    bind(b, id, data);
+}
+
+/* The three parts of packed rows of 16 bits an element. */
+static void bind_packed(bindings *b, int64_t first, const hy_cudnn_attention *p, const void *rows) {
+    const uint16_t *data = (const uint16_t *)rows;
+    bind_tensor(b, first, data);
+    bind_tensor(b, first + 1, data + (int64_t)p->H * p->D);
+    bind_tensor(b, first + 2, data + (int64_t)(p->H + p->K) * p->D);
+}
+
+static void bind_forward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
+    bind_packed(b, Q, p, call->t[0].data);
+    bind_tensor(b, OUT, call->t[2].data);
+    bind_tensor(b, LSE, call->t[3].data);
+}
+
+static void bind_backward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
+    bind_tensor(b, DOUT, call->t[0].data);
+    bind_packed(b, Q, p, call->t[1].data);
+    bind_tensor(b, OUT, call->t[3].data);
+    bind_tensor(b, LSE, call->t[4].data);
+    bind_packed(b, DQ, p, call->t[5].data);
+    bind_tensor(b, DELTA, call->workspace.data);
+}
+
+bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
+    static const float hidden = -INFINITY, one = 1;
+    const hy_op_call *call = run->call;
+    const hy_cudnn_attention *p = hy_cudnn_attention_of(run->cuda, call);
+    if (!p) return false;
+    bindings b = {};
+    b.is_aligned = true;
+    bind(&b, SCALE, &call->attr.heads.scale);
+    bind(&b, HIDDEN, &hidden);
+    if (p->kind == HY_OP_ATTENTION) {
+        bind_forward(&b, p, call);
+    } else {
+        bind_backward(&b, p, call);
+        bind(&b, ONE, &one);
+    }
+    if (!b.is_aligned) return false;
+    hy_cudnn *cudnn = run->cuda->cudnn;
+    void *workspace = (char *)call->workspace.data + p->delta_bytes;
+    pthread_mutex_lock(&cudnn->lock);
+    int code = hy_cudnn_run(cudnn, p->plan, b.count, b.id, b.data, workspace, run->stream);
+    pthread_mutex_unlock(&cudnn->lock);
+    *status = code == 0 ? HY_OK
+                        : hy_cuda_fail(run->cuda, HY_ERR_DEVICE, "%s: cuDNN: %s",
+                                       run->cuda->host.op_name(call->kind),
+                                       cudnn->call.error_string(code));
+    return true;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+void hy_cudnn_attention_init(hy_cuda *cuda) {
+    hy_device_facts *facts = &cuda->backend.facts;
+    size_t end = strlen(facts->detail);
+    char why[256] = "no memory";
+    if (!cuda->options.use_cudnn) return;
+    if (hy_cudnn_create(&cuda->cudnn, why, sizeof why) != HY_OK) {
+        snprintf(facts->warning, sizeof facts->warning,
+                 "cuDNN was asked for and cannot be used, so attention is our own: %s", why);
+        return;
+    }
+    int version = cuda->cudnn->version;
+    snprintf(facts->detail + end, sizeof facts->detail - end, ", attention by cuDNN %d.%d.%d",
+             version / 10000, version / 100 % 100, version % 100);
+}
+
+void hy_cudnn_attention_fini(hy_cuda *cuda) {
+    while (cuda->cudnn && cuda->cudnn->plans) {
+        hy_cudnn_attention *p = cuda->cudnn->plans;
+        cuda->cudnn->plans = p->next;
+        hy_cudnn_graph_fini(&p->graph);
+        free(p);
+    }
+    hy_cudnn_destroy(cuda->cudnn);
+    cuda->cudnn = NULL;
+}

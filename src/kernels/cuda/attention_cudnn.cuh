@@ -1,0 +1,31 @@
+/* attention_cudnn.cuh: attention by cuDNN where a user asks for it, in place of our own tiles.
+ *
+ * cuDNN is found at run time and never needed. It serves what tiles serve, less documents and
+ * windows; for what it does not serve there is no plan, and our own kernels run. Its results are
+ * the same each time, and other bits than ours. */
+#ifndef HY_KERNELS_CUDA_ATTENTION_CUDNN_CUH
+#define HY_KERNELS_CUDA_ATTENTION_CUDNN_CUH
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cudnn.cuh"
+
+typedef struct hy_cudnn_attention hy_cudnn_attention;
+
+/* Opens cuDNN when the options ask for it; adds it to the backend's detail, or what is missing
+ * becomes its warning. */
+void hy_cudnn_attention_init(hy_cuda *cuda);
+void hy_cudnn_attention_fini(hy_cuda *cuda);
+
+/* Sets call->plan. The first call in 16 bits that cuDNN does not serve becomes the backend's
+ * warning. */
+void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call);
+
+/* The plan of a call; NULL: our own kernels run. A call that was not prepared finds the plan of its
+ * shape, which is made when it is the first. */
+const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op_call *call);
+/* 0 when cuDNN does not serve it. */
+size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call);
+/* False when it does not serve it, or not at these addresses; otherwise *status is how it went. */
+bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status);
+
+#endif

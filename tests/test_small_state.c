@@ -1,0 +1,159 @@
+/* test_small_state.c: runs that keep m and v in 16 or 8 bits, or gradients in 16: what they cost, that
+ * they resume to the same bits, and what they do not go together with. */
+#include "small_run.h"
+
+#include <math.h>
+
+#include "trainer/trainer.h"
+
+/* Wide enough that matrices are quantised and only biases and norms stay fp32. */
+#define WIDE_RUN SMALL_RUN "width 64 mlp_width 128 steps 60 "
+
+static hy_trainer *open_run(const char *out, const char *const *pairs) {
+    hy_config *config = small_run(WIDE_RUN, out, pairs);
+    hy_trainer *trainer;
+    must(hy_trainer_create(config, NULL, &trainer));
+    hy_config_destroy(config);
+    return trainer;
+}
+
+static hy_status try_run(const char *const *pairs) {
+    hy_config *config = small_run(WIDE_RUN, "none", pairs);
+    hy_trainer *trainer = NULL;
+    hy_status status = hy_trainer_create(config, NULL, &trainer);
+    hy_trainer_destroy(trainer);
+    hy_config_destroy(config);
+    return status;
+}
+
+static void take_losses(hy_trainer *trainer, int count, double *losses) {
+    for (int i = 0; i < count; i++) {
+        hy_step_info info;
+        must(hy_trainer_step(trainer, &info));
+        losses[i] = info.loss;
+    }
+}
+
+static double held_out(const char *const *pairs) {
+    hy_trainer *trainer = open_run("none", pairs);
+    hy_summary summary;
+    must(hy_trainer_run(trainer));
+    hy_trainer_summary(trainer, &summary);
+    double loss = summary.val_loss;
+    hy_trainer_destroy(trainer);
+    return loss;
+}
+
+START_TEST(small_state_ends_where_fp32_ends) {
+    static const char *const small[][2] = {
+        {"optim_dtype", "bf16"}, {"optimizer", "adamw8bit"}, {"grad_dtype", "bf16"}};
+    double plain = held_out(PAIRS("predictor", "none"));
+    for (int i = 0; i < 3; i++) {
+        double loss = held_out(PAIRS("predictor", "none", small[i][0], small[i][1]));
+        ck_assert_msg(fabs(loss / plain - 1) < 0.01, "%s %s: %g, fp32 %g", small[i][0], small[i][1],
+                      loss, plain);
+        ck_assert(loss != plain); /* it was used */
+    }
+}
+END_TEST
+
+static uint64_t planned(hy_trainer *trainer, hy_class cls) {
+    hy_summary summary;
+    hy_trainer_summary(trainer, &summary);
+    return summary.phases[HY_FULL].memory[cls].planned_bytes;
+}
+
+START_TEST(small_state_takes_the_bytes_that_it_says) {
+    hy_trainer *plain = open_run("none", NULL);
+    hy_trainer *half = open_run("none", PAIRS("optim_dtype", "bf16", "grad_dtype", "bf16"));
+    hy_trainer *quarter = open_run("none", PAIRS("optim_dtype", "8bit"));
+    double full = (double)planned(plain, HY_OPTIM);
+    ck_assert_double_lt((double)planned(half, HY_OPTIM) / full, 0.53);
+    ck_assert_double_lt((double)planned(quarter, HY_OPTIM) / full, 0.29);
+    ck_assert_double_lt((double)planned(half, HY_GRADS) / (double)planned(plain, HY_GRADS), 0.53);
+    hy_trainer_destroy(plain);
+    hy_trainer_destroy(half);
+    hy_trainer_destroy(quarter);
+}
+END_TEST
+
+START_TEST(small_tensors_keep_fp32_state) {
+    hy_trainer *t = open_run("none", PAIRS("optimizer", "adamw8bit"));
+    for (int32_t i = 0; i < t->model->params.count; i++) {
+        const hy_layout_item *item = &t->m.layout.items[i];
+        bool is_small = t->model->params.list[i].count < 4096;
+        ck_assert_int_eq(item->dtype, is_small ? HY_F32 : HY_U8);
+        ck_assert_int_eq(item->block, is_small ? 0 : 256);
+    }
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(small_state_resumes_to_the_same_bits) {
+    static const char *const dtypes[] = {"bf16", "8bit"};
+    for (int i = 0; i < 2; i++) {
+        char folder[256];
+        double whole[10], part[10];
+        temp_folder(folder);
+        const char *const *pairs = PAIRS("optim_dtype", dtypes[i], "grad_dtype", "bf16",
+                                         "predictor", "none", "overwrite", "true");
+        hy_trainer *trainer = open_run(folder, pairs);
+        take_losses(trainer, 4, whole);
+        must(hy_trainer_save(trainer));
+        take_losses(trainer, 6, whole + 4);
+        hy_trainer_destroy(trainer);
+        trainer = open_run(folder, PAIRS("optim_dtype", dtypes[i], "grad_dtype", "bf16",
+                                         "predictor", "none", "resume", "auto"));
+        take_losses(trainer, 6, part + 4);
+        ck_assert_mem_eq(whole + 4, part + 4, 6 * sizeof(double));
+        hy_trainer_destroy(trainer);
+        remove_folder(folder);
+    }
+}
+END_TEST
+
+START_TEST(where_small_state_waits_in_predict_changes_no_bit) {
+    static const char *const strategies[] = {"cpu", "pinned", "compress"};
+    double plain[40], moved[40];
+    const char *phases[] = {
+        "optimizer", "adamw8bit", "full_steps",   "4", "correct_steps",    "2",
+        "predictor", "outer",     "predict_from", "0", "offload_strategy", "none",
+        NULL};
+    hy_trainer *trainer = open_run("none", phases);
+    take_losses(trainer, 40, plain);
+    hy_trainer_destroy(trainer);
+    for (int i = 0; i < 3; i++) {
+        phases[11] = strategies[i];
+        trainer = open_run("none", phases);
+        take_losses(trainer, 40, moved);
+        ck_assert_msg(memcmp(plain, moved, sizeof plain) == 0, "%s changed a loss", strategies[i]);
+        hy_trainer_destroy(trainer);
+    }
+}
+END_TEST
+
+START_TEST(compressing_what_is_narrow_already_is_refused_in_words) {
+    must_fail(
+        try_run(PAIRS("offload_strategy", "compress", "optim_dtype", "bf16", "predictor", "outer")),
+        HY_ERR_INPUT, "optim_dtype fp32");
+    must_fail(
+        try_run(PAIRS("offload_strategy", "compress", "grad_dtype", "bf16", "predictor", "outer")),
+        HY_ERR_INPUT, "grad_dtype fp32");
+}
+END_TEST
+
+static Suite *small_state_suite(void) {
+    Suite *suite = suite_create("small state");
+    TCase *tests = tcase_create("small state");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, small_state_ends_where_fp32_ends);
+    tcase_add_test(tests, small_state_takes_the_bytes_that_it_says);
+    tcase_add_test(tests, small_tensors_keep_fp32_state);
+    tcase_add_test(tests, small_state_resumes_to_the_same_bits);
+    tcase_add_test(tests, where_small_state_waits_in_predict_changes_no_bit);
+    tcase_add_test(tests, compressing_what_is_narrow_already_is_refused_in_words);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(small_state_suite)
