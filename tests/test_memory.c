@@ -85,7 +85,7 @@ END_TEST
 /* A model whose weights and gradients live on the host and pass through rings, under random delays. */
 typedef struct streamed_rig {
     hy_backend *backend;
-    hy_stream *compute, *copies;
+    hy_stream *compute, *copies, *returns;
     hy_ledger ledger;
     hy_arena host, device;
     hy_model *model;
@@ -98,7 +98,8 @@ typedef struct streamed_rig {
 static void take_store(streamed_rig *r, hy_store *store, hy_class cls, const hy_layout *layout,
                        int32_t depth) {
     if (depth) {
-        must(hy_store_init_streamed(store, &r->host, &r->device, cls, layout, depth, r->copies));
+        must(hy_store_init_streamed(store, &r->host, &r->device, cls, layout, depth,
+                                    &(hy_copies){r->copies, r->returns}));
     } else {
         must(hy_store_init(store, &r->device, cls, layout));
     }
@@ -124,6 +125,7 @@ static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
     must(hy_cpu_backend_create(&cpu, &r->backend));
     must(r->backend->stream_create(r->backend, "compute", &r->compute));
     must(r->backend->stream_create(r->backend, "copies", &r->copies));
+    must(r->backend->stream_create(r->backend, "returns", &r->returns));
     must(hy_model_create(&shape, &r->model));
     must(hy_batch_plan_create(r->model, r->backend, &options, &r->plan));
     must(hy_params_layout(&r->model->params, HY_F32, &layout));
@@ -175,6 +177,7 @@ static void streamed_close(streamed_rig *r) {
     hy_store_fini(&r->grads);
     r->backend->stream_destroy(r->compute);
     r->backend->stream_destroy(r->copies);
+    r->backend->stream_destroy(r->returns);
     hy_batch_plan_destroy(r->plan);
     hy_model_destroy(r->model);
     hy_arena_fini(&r->device);

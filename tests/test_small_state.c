@@ -132,6 +132,62 @@ START_TEST(where_small_state_waits_in_predict_changes_no_bit) {
 }
 END_TEST
 
+START_TEST(where_the_state_lives_changes_no_bit) {
+    static const char *const dtypes[] = {"fp32", "bf16", "8bit"};
+    for (int i = 0; i < 3; i++) {
+        double here[30], there[30];
+        hy_trainer *device = open_run("none", PAIRS("optim_dtype", dtypes[i]));
+        hy_trainer *pinned =
+            open_run("none", PAIRS("optim_dtype", dtypes[i], "optim_place", "pinned"));
+        take_losses(device, 30, here);
+        take_losses(pinned, 30, there);
+        ck_assert_mem_eq(here, there, sizeof here);
+        hy_trainer_destroy(device);
+        hy_trainer_destroy(pinned);
+    }
+}
+END_TEST
+
+START_TEST(state_on_the_host_leaves_only_rings_on_the_device) {
+    hy_trainer *device = open_run("none", PAIRS("layers", "8", "predictor", "none"));
+    hy_trainer *pinned =
+        open_run("none", PAIRS("layers", "8", "predictor", "none", "optim_place", "pinned"));
+    hy_summary a, b;
+    double losses[4];
+    take_losses(device, 4, losses);
+    take_losses(pinned, 4, losses);
+    hy_trainer_summary(device, &a);
+    hy_trainer_summary(pinned, &b);
+    const hy_memory_cell *cell = &b.phases[HY_WARMUP].memory[HY_OPTIM];
+    ck_assert_int_eq(cell->place, HY_PINNED);
+    ck_assert_uint_eq(cell->planned_bytes, cell->measured_bytes);
+    ck_assert_uint_eq(cell->planned_bytes, planned(device, HY_OPTIM));
+    uint64_t rings = 6 * device->m.layout.unit_bytes[1];
+    uint64_t saved = a.phases[HY_WARMUP].vram_peak_bytes - b.phases[HY_WARMUP].vram_peak_bytes;
+    ck_assert_uint_eq(saved, cell->planned_bytes - rings);
+    ck_assert_uint_eq(b.phases[HY_WARMUP].vram_peak_bytes, b.phases[HY_WARMUP].vram_planned_bytes);
+    hy_trainer_destroy(device);
+    hy_trainer_destroy(pinned);
+}
+END_TEST
+
+START_TEST(state_may_move_when_a_run_is_resumed) {
+    char folder[256];
+    double whole[8], part[8];
+    temp_folder(folder);
+    hy_trainer *trainer = open_run(folder, PAIRS("optim_place", "pinned", "overwrite", "true"));
+    take_losses(trainer, 4, whole);
+    must(hy_trainer_save(trainer));
+    take_losses(trainer, 4, whole + 4);
+    hy_trainer_destroy(trainer);
+    trainer = open_run(folder, PAIRS("resume", "auto"));
+    take_losses(trainer, 4, part + 4);
+    ck_assert_mem_eq(whole + 4, part + 4, 4 * sizeof(double));
+    hy_trainer_destroy(trainer);
+    remove_folder(folder);
+}
+END_TEST
+
 START_TEST(compressing_what_is_narrow_already_is_refused_in_words) {
     must_fail(
         try_run(PAIRS("offload_strategy", "compress", "optim_dtype", "bf16", "predictor", "outer")),
@@ -139,6 +195,9 @@ START_TEST(compressing_what_is_narrow_already_is_refused_in_words) {
     must_fail(
         try_run(PAIRS("offload_strategy", "compress", "grad_dtype", "bf16", "predictor", "outer")),
         HY_ERR_INPUT, "grad_dtype fp32");
+    must_fail(
+        try_run(PAIRS("offload_strategy", "drop", "optim_place", "pinned", "predictor", "outer")),
+        HY_ERR_INPUT, "optim_place device");
 }
 END_TEST
 
@@ -151,6 +210,9 @@ static Suite *small_state_suite(void) {
     tcase_add_test(tests, small_tensors_keep_fp32_state);
     tcase_add_test(tests, small_state_resumes_to_the_same_bits);
     tcase_add_test(tests, where_small_state_waits_in_predict_changes_no_bit);
+    tcase_add_test(tests, where_the_state_lives_changes_no_bit);
+    tcase_add_test(tests, state_on_the_host_leaves_only_rings_on_the_device);
+    tcase_add_test(tests, state_may_move_when_a_run_is_resumed);
     tcase_add_test(tests, compressing_what_is_narrow_already_is_refused_in_words);
     suite_add_tcase(suite, tests);
     return suite;

@@ -67,6 +67,8 @@ START_TEST(a_run_gives_the_bits_of_the_cpu_with_every_strategy) {
     for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
         same_on_both(PAIRS("offload_strategy", strategies[i], "tail_share", "0.6"));
     }
+    same_on_both(PAIRS("optim_place", "pinned", "tail_share", "0.6"));
+    same_on_both(PAIRS("optim_place", "pinned", "optimizer", "adamw8bit"));
 }
 END_TEST
 

@@ -1,11 +1,11 @@
 /* store.c: per-unit tensors at home on the device, or passing through a ring. See store.h.
  *
  * The ring's order of events, for one buffer:
- *   copies:  wait is_free | copy home -> buffer | record is_here
+ *   up:      wait is_free, and is_home if its content was changed | copy home -> buffer | record is_here
  *   compute: wait is_here | ... | record is_free
- *   copies (when changed): wait is_free | copy buffer -> home
- * A unit is never fetched while its last changes are still on their way home, because both go through
- * the one copy stream, in order. */
+ *   down (when changed): wait is_free | copy buffer -> home | record is_home
+ * A unit is not fetched while its last changes are still on their way home: up waits for is_home of the
+ * buffer they left from. Once that buffer holds another unit, up has waited for it already. */
 #include "memory/store.h"
 
 #include <assert.h>
@@ -38,18 +38,19 @@ uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth) {
 static hy_status make_slot(hy_store *store, hy_arena *device, hy_ring_slot *slot) {
     hy_backend *b = store->backend;
     void *data;
-    slot->unit = -1;
+    slot->unit = slot->returning = -1;
     HY_TRY(hy_arena_push(device, store->cls, largest_unit(&store->layout), &data));
     slot->data = data;
     HY_TRY(b->event_create(b, &slot->is_here));
-    return b->event_create(b, &slot->is_free);
+    HY_TRY(b->event_create(b, &slot->is_free));
+    return b->event_create(b, &slot->is_home);
 }
 
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
-                                 const hy_layout *layout, int32_t depth, hy_stream *copies) {
+                                 const hy_layout *layout, int32_t depth, const hy_copies *copies) {
     assert(depth >= 2 && depth <= HY_RING_MAX && home->place != HY_DEVICE);
     HY_TRY(hy_store_init(store, home, cls, layout));
-    store->copies = copies;
+    store->copies = *copies;
     store->ring_depth = depth;
     for (int32_t i = 0; i < depth; i++) {
         hy_status status = make_slot(store, device, &store->ring[i]);
@@ -78,16 +79,17 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
             hy_store_fini(store);
             return status;
         }
-        store->ring[i] = (hy_ring_slot){.data = data, .unit = -1};
+        store->ring[i] = (hy_ring_slot){.data = data, .unit = -1, .returning = -1};
     }
     return HY_OK;
 }
 
 void hy_store_fini(hy_store *store) {
-    if (store->copies) store->backend->stream_sync(store->copies);
+    (void)hy_store_settle(store); /* a failed copy was told, or will be, to whoever waits for it */
     for (int32_t i = 0; i < store->ring_depth; i++) {
-        hy_event *events[] = {store->ring[i].is_here, store->ring[i].is_free};
-        for (int e = 0; e < 2; e++) {
+        hy_event *events[] = {store->ring[i].is_here, store->ring[i].is_free,
+                              store->ring[i].is_home};
+        for (int e = 0; e < 3; e++) {
             if (events[e]) store->backend->event_destroy(events[e]);
         }
     }
@@ -112,21 +114,38 @@ static hy_ring_slot *oldest_free_slot(hy_store *store) {
     return oldest;
 }
 
+/* Before `unit` is copied into `slot`: what was changed there, and the unit's own changes, are home. */
+static hy_status await_returns(hy_store *store, const hy_ring_slot *slot, int32_t unit) {
+    for (int32_t i = 0; i < store->ring_depth; i++) {
+        const hy_ring_slot *other = &store->ring[i];
+        bool matters = other->returning == unit || (other == slot && other->returning >= 0);
+        if (matters) HY_TRY(store->backend->stream_wait(store->copies.up, other->is_home));
+    }
+    return HY_OK;
+}
+
+static hy_status fetch(hy_store *store, hy_ring_slot *slot, int32_t unit) {
+    hy_backend *b = store->backend;
+    uint64_t bytes = store->layout.unit_bytes[unit];
+    char *home = store->data + store->layout.unit_offset[unit];
+    HY_TRY(b->stream_wait(store->copies.up, slot->is_free));
+    HY_TRY(await_returns(store, slot, unit));
+    HY_TRY(b->copy(store->copies.up, slot->data, home, bytes));
+    HY_TRY(b->event_record(slot->is_here, store->copies.up));
+    slot->unit = unit;
+    slot->returning = -1;
+    store->bytes_moved += bytes;
+    return HY_OK;
+}
+
 hy_status hy_store_gather(hy_store *store, int32_t unit) {
     assert(unit >= 0 && unit < store->layout.unit_count);
-    if (!store->copies) return HY_OK;
+    if (!store->copies.up) return HY_OK;
     hy_ring_slot *slot = slot_of(store, unit);
     if (!slot) {
         slot = oldest_free_slot(store);
         if (!slot) return HY_OK; /* all are in use: get will bring it */
-        hy_backend *b = store->backend;
-        uint64_t bytes = store->layout.unit_bytes[unit];
-        HY_TRY(b->stream_wait(store->copies, slot->is_free));
-        HY_TRY(b->copy(store->copies, slot->data, store->data + store->layout.unit_offset[unit],
-                       bytes));
-        HY_TRY(b->event_record(slot->is_here, store->copies));
-        slot->unit = unit;
-        store->bytes_moved += bytes;
+        HY_TRY(fetch(store, slot, unit));
     }
     slot->used_at = ++store->clock;
     return HY_OK;
@@ -155,7 +174,7 @@ hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
     if (store->maker) return get_made(store, stream, unit);
-    if (!store->copies) return HY_OK;
+    if (!store->copies.up) return HY_OK;
     HY_TRY(hy_store_gather(store, unit));
     hy_ring_slot *slot = slot_of(store, unit);
     if (!slot) return no_slot(store, unit);
@@ -166,7 +185,7 @@ hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
 static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool is_changed) {
     assert(store->held > 0 && unit >= 0 && unit < store->layout.unit_count);
     store->held--;
-    if (!store->copies && !store->maker) return HY_OK;
+    if (!store->copies.up && !store->maker) return HY_OK;
     hy_backend *b = store->backend;
     hy_ring_slot *slot = slot_of(store, unit);
     assert(slot && slot->holders > 0);
@@ -175,12 +194,12 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     HY_TRY(b->event_record(slot->is_free, stream));
     if (!is_changed) return HY_OK;
     uint64_t bytes = store->layout.unit_bytes[unit];
-    HY_TRY(b->stream_wait(store->copies, slot->is_free));
-    HY_TRY(
-        b->copy(store->copies, store->data + store->layout.unit_offset[unit], slot->data, bytes));
+    char *home = store->data + store->layout.unit_offset[unit];
+    HY_TRY(b->stream_wait(store->copies.down, slot->is_free));
+    HY_TRY(b->copy(store->copies.down, home, slot->data, bytes));
     store->bytes_moved += bytes;
-    /* The next fetch into this buffer goes through the same stream, so it comes after. */
-    return HY_OK;
+    slot->returning = unit;
+    return b->event_record(slot->is_home, store->copies.down);
 }
 
 hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit) {
@@ -192,7 +211,9 @@ hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t u
 }
 
 hy_status hy_store_settle(hy_store *store) {
-    return store->copies ? store->backend->stream_sync(store->copies) : HY_OK;
+    if (!store->copies.up) return HY_OK;
+    HY_TRY(store->backend->stream_sync(store->copies.up));
+    return store->backend->stream_sync(store->copies.down);
 }
 
 void hy_store_forget(hy_store *store) {

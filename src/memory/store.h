@@ -19,9 +19,16 @@ typedef struct hy_ring_slot {
     int32_t unit;      /* whose bytes it holds, -1: none */
     int32_t holders;   /* gets not yet released */
     uint64_t used_at;  /* when it was last asked for: the oldest is taken next */
+    int32_t returning; /* unit whose changes went home from here last; -1: none */
     hy_event *is_here; /* the copy from home is done */
     hy_event *is_free; /* compute is done with it */
+    hy_event *is_home; /* the copy home is done */
 } hy_ring_slot;
+
+/* The two ways between home and device: they run beside each other and beside compute. */
+typedef struct hy_copies {
+    hy_stream *up, *down;
+} hy_copies;
 
 /* Makes the bytes of a unit at `data` by enqueueing ops on the stream. */
 typedef hy_status (*hy_store_maker)(void *context, hy_stream *stream, int32_t unit, char *data);
@@ -32,7 +39,7 @@ typedef struct hy_store {
     hy_layout layout;
     char *data; /* the class, whole, at home */
     hy_backend *backend;
-    hy_stream *copies; /* NULL when home is the device */
+    hy_copies copies; /* NULL streams when home is the device */
     hy_ring_slot ring[HY_RING_MAX];
     int32_t ring_depth;
     hy_store_maker maker; /* NULL unless units are made on demand */
@@ -46,9 +53,9 @@ typedef struct hy_store {
 hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy_layout *layout);
 
 /* At home in `home` (pinned or host), with `depth` ring buffers (2 .. HY_RING_MAX) of the largest unit's
- * size from `device`. The copy stream belongs to the caller; several stores may share it. */
+ * size from `device`. The copy streams belong to the caller; several stores may share them. */
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
-                                 const hy_layout *layout, int32_t depth, hy_stream *copies);
+                                 const hy_layout *layout, int32_t depth, const hy_copies *copies);
 
 /* At home nowhere: get makes a unit in the ring, on the stream that asked, and nothing is written back.
  * So weights can be tried that exist only while a pass goes over them. */

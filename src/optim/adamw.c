@@ -2,6 +2,7 @@
 #include "optim/adamw.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -50,20 +51,37 @@ hy_status hy_adamw_clip(const hy_adamw *adamw, const hy_params *params, hy_backe
     return backend->enqueue(stream, &call);
 }
 
-static hy_status get_all(const hy_adamw_state *state, hy_stream *stream, int32_t unit) {
-    hy_store *stores[] = {state->weights, state->grads, state->m, state->v, state->master};
-    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
-        if (stores[i]) HY_TRY(hy_store_get(stores[i], stream, unit));
+/* Stores of a step: weights, m, v and master are changed, gradients only read. */
+#define STORES 5
+
+static void list_stores(const hy_adamw_state *state, hy_store *out[STORES]) {
+    hy_store *stores[STORES] = {state->weights, state->m, state->v, state->master, state->grads};
+    memcpy(out, stores, sizeof stores);
+}
+
+/* Brings the unit, and has the next one come while this one is updated. */
+static hy_status get_unit(const hy_adamw_state *state, hy_stream *stream, int32_t unit,
+                          int32_t next) {
+    hy_store *stores[STORES];
+    list_stores(state, stores);
+    for (int i = 0; i < STORES; i++) {
+        if (!stores[i]) continue;
+        HY_TRY(hy_store_get(stores[i], stream, unit));
+        if (next >= 0) HY_TRY(hy_store_gather(stores[i], next));
     }
     return HY_OK;
 }
 
-static hy_status release_all(const hy_adamw_state *state, hy_stream *stream, int32_t unit) {
-    hy_store *changed[] = {state->weights, state->m, state->v, state->master};
-    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) {
-        if (changed[i]) HY_TRY(hy_store_release_changed(changed[i], stream, unit));
+static hy_status release_unit(const hy_adamw_state *state, hy_stream *stream, int32_t unit) {
+    hy_store *stores[STORES];
+    list_stores(state, stores);
+    for (int i = 0; i < STORES; i++) {
+        if (!stores[i]) continue;
+        bool is_changed = stores[i] != state->grads;
+        HY_TRY(is_changed ? hy_store_release_changed(stores[i], stream, unit)
+                          : hy_store_release(stores[i], stream, unit));
     }
-    return hy_store_release(state->grads, stream, unit);
+    return HY_OK;
 }
 
 static hy_status update_param(const hy_adamw *adamw, const hy_param *param, int32_t index,
@@ -73,15 +91,22 @@ static hy_status update_param(const hy_adamw *adamw, const hy_param *param, int3
     call.attr.adamw.lr *= (float)param->lr_scale;
     call.attr.adamw.weight_decay = param->has_decay ? (float)adamw->weight_decay : 0;
     call.attr.adamw.first = (uint64_t)param->first;
-    HY_TRY(get_all(state, stream, param->unit));
     call.t[0] = tensor_of(state->weights, index);
     call.t[1] = tensor_of(state->grads, index);
     call.t[2] = tensor_of(state->m, index);
     call.t[3] = tensor_of(state->v, index);
     call.t[4] = hy_tensor_1d(state->clip, HY_F32, 2);
     call.t[5] = tensor_of(state->master, index);
-    HY_TRY(backend->enqueue(stream, &call));
-    return release_all(state, stream, param->unit);
+    return backend->enqueue(stream, &call);
+}
+
+/* The first trainable parameter of a unit after `unit`: the unit, or -1. */
+static int32_t next_trainable_unit(const hy_params *params, int32_t index, int32_t unit) {
+    for (; index < params->count; index++) {
+        const hy_param *param = &params->list[index];
+        if (param->unit > unit && param->is_trainable) return param->unit;
+    }
+    return -1;
 }
 
 hy_status hy_adamw_update(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
@@ -95,9 +120,16 @@ hy_status hy_adamw_update(const hy_adamw *adamw, const hy_params *params, hy_bac
                                  .correction1 = (float)(1 - pow(adamw->beta1, t)),
                                  .correction2 = (float)(1 - pow(adamw->beta2, t)),
                                  .seed = seed}};
-    for (int32_t i = 0; i < params->count; i++) {
-        if (!params->list[i].is_trainable) continue;
-        HY_TRY(update_param(adamw, &params->list[i], i, backend, stream, state, attr));
+    int32_t unit = next_trainable_unit(params, 0, -1);
+    for (int32_t i = 0; unit >= 0;) {
+        int32_t next = next_trainable_unit(params, i, unit);
+        HY_TRY(get_unit(state, stream, unit, next));
+        for (; i < params->count && params->list[i].unit <= unit; i++) {
+            if (params->list[i].unit != unit || !params->list[i].is_trainable) continue;
+            HY_TRY(update_param(adamw, &params->list[i], i, backend, stream, state, attr));
+        }
+        HY_TRY(release_unit(state, stream, unit));
+        unit = next;
     }
     return HY_OK;
 }

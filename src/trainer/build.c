@@ -131,6 +131,12 @@ static void begin_progress(hy_trainer *t) {
 
 /* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
 hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
+    if (store->place != HY_DEVICE) {
+        HY_TRY(hy_store_settle(store));
+        memset(store->data, 0, store->layout.bytes);
+        hy_store_forget(store);
+        return HY_OK;
+    }
     for (int32_t i = 0; i < store->layout.item_count; i++) {
         uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
         hy_op_call fill = {.kind = HY_OP_FILL};
@@ -235,22 +241,24 @@ static void release_memory(hy_trainer *t) {
     hy_arena_fini(&t->state_arena);
     hy_arena_fini(&t->work_arena);
     hy_arena_fini(&t->ring_arena);
+    hy_arena_fini(&t->optim_arena);
+    hy_arena_fini(&t->optim_ring_arena);
     hy_arena_fini(&t->host_arena);
 }
 
 static void close_device(hy_trainer *t) {
     hy_batch_plan *plans[] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
                               t->guard_plan[0], t->guard_plan[1], t->sample_plan};
-    hy_stream *streams[] = {t->compute, t->copies};
+    hy_stream *streams[] = {t->compute, t->copies, t->returns};
     if (!t->backend) return;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (streams[i]) t->backend->stream_sync(streams[i]);
     }
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) hy_batch_plan_destroy(plans[i]);
     hy_loader_destroy(t->loader); /* its batches may have been on their way until here */
     release_memory(t);
     if (t->optim_is_back) t->backend->event_destroy(t->optim_is_back);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (streams[i]) t->backend->stream_destroy(streams[i]);
     }
     hy_nvml_watch_destroy(t->watch);

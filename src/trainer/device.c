@@ -140,5 +140,6 @@ hy_status hy_trainer_open_device(hy_trainer *t) {
     hy_trainer_tell_warning(t);
     HY_TRY(t->backend->stream_create(t->backend, "compute", &t->compute));
     HY_TRY(t->backend->stream_create(t->backend, "copies", &t->copies));
+    HY_TRY(t->backend->stream_create(t->backend, "returns", &t->returns));
     return t->backend->event_create(t->backend, &t->optim_is_back);
 }

@@ -12,6 +12,7 @@
 #include "trainer/trainer.h"
 
 #define RING_DEPTH 2
+#define OPTIM_RING_DEPTH 3    /* one comes, one is updated, one goes home */
 #define CANDIDATE_DEPTH 3     /* a tied head holds two units while the next is made */
 #define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
 #define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
@@ -212,7 +213,11 @@ static int host_copies(const hy_trainer *t) {
 static void count_state(hy_trainer *t, needs *need) {
     uint64_t low = t->precision.has_low ? need->low.bytes : 0;
     bool needs_candidate = hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
-    need->state = low + need->full.bytes + need->grads.bytes + 2 * need->optim.bytes;
+    bool is_optim_here = t->optim_place == HY_DEVICE;
+    need->state = low + need->full.bytes + need->grads.bytes;
+    need->state += is_optim_here ? 2 * need->optim.bytes : 0;
+    t->optim_ring_bytes =
+        is_optim_here ? 0 : 2 * hy_store_ring_bytes(&need->optim, OPTIM_RING_DEPTH);
     need->host = (uint64_t)host_copies(t) * need->full.bytes;
     t->ring_bytes = (uint64_t)host_copies(t) * hy_store_ring_bytes(&need->full, RING_DEPTH);
     if (needs_candidate) t->ring_bytes += hy_store_ring_bytes(&need->full, CANDIDATE_DEPTH);
@@ -236,6 +241,10 @@ static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype
 static void plan_optimizer(hy_trainer *t, uint64_t bytes) {
     hy_place place = HY_DEVICE;
     hy_dtype dtype = optim_dtype(t);
+    if (t->optim_place != HY_DEVICE) {
+        plan_all(t, HY_OPTIM, t->optim_place, dtype, bytes);
+        return;
+    }
     plan_true_phases(t, HY_OPTIM, HY_DEVICE, dtype, bytes);
     switch (t->offload) {
     case HY_OFFLOAD_CPU: place = HY_HOST; break;
@@ -267,13 +276,14 @@ static void write_plan(hy_trainer *t, const needs *need) {
     plan_all(t, HY_DATA, HY_DEVICE, HY_I32, need->data);
     plan_true_phases(t, HY_GRADS, HY_DEVICE, grad_dtype(t), need->grads.bytes);
     plan_true_phases(t, HY_ACTIVATIONS, HY_DEVICE, work, t->train_bytes.activations);
-    plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work, t->train_bytes.workspace);
+    plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work,
+                     t->train_bytes.workspace + t->optim_ring_bytes);
     plan_optimizer(t, 2 * need->optim.bytes);
     work = t->precision.of[HY_PREDICT];
     hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, work,
                    t->eval_bytes.activations);
     hy_ledger_plan(&t->ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, work,
-                   t->eval_bytes.workspace + t->ring_bytes);
+                   t->eval_bytes.workspace + t->ring_bytes + t->optim_ring_bytes);
 }
 
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
@@ -301,6 +311,22 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
+/* m and v at home on the host. Their rings count as workspace: a class has one place. */
+static hy_status take_streamed_optimizer(hy_trainer *t, const needs *need) {
+    hy_copies copies = {t->copies, t->returns};
+    HY_TRY(hy_arena_init(&t->optim_arena, t->backend, &t->ledger, t->optim_place,
+                         2 * need->optim.bytes, "the optimizer's state on the host"));
+    HY_TRY(hy_arena_init(&t->optim_ring_arena, t->backend, &t->ring_ledger, HY_DEVICE,
+                         t->optim_ring_bytes, "the optimizer's rings"));
+    hy_ledger_take(&t->ledger, HY_WORKSPACE, HY_DEVICE, t->optim_ring_bytes);
+    hy_store *stores[] = {&t->m, &t->v};
+    for (int i = 0; i < 2; i++) {
+        HY_TRY(hy_store_init_streamed(stores[i], &t->optim_arena, &t->optim_ring_arena, HY_OPTIM,
+                                      &need->optim, OPTIM_RING_DEPTH, &copies));
+    }
+    return HY_OK;
+}
+
 static hy_status take_state(hy_trainer *t, const needs *need) {
     hy_class truth = t->precision.has_low ? HY_MASTER : HY_WEIGHTS;
     hy_arena *arena = &t->state_arena;
@@ -309,13 +335,14 @@ static hy_status take_state(hy_trainer *t, const needs *need) {
     HY_TRY(hy_store_init(&t->weights, arena, truth, &need->full));
     if (t->precision.has_low) HY_TRY(hy_store_init(&t->low, arena, HY_WEIGHTS, &need->low));
     HY_TRY(hy_store_init(&t->grads, arena, HY_GRADS, &need->grads));
+    if (t->optim_place != HY_DEVICE) return take_streamed_optimizer(t, need);
     HY_TRY(hy_store_init(&t->m, arena, HY_OPTIM, &need->optim));
     return hy_store_init(&t->v, arena, HY_OPTIM, &need->optim);
 }
 
 static hy_status take_host_store(hy_trainer *t, hy_store *store, hy_class cls, const needs *need) {
     return hy_store_init_streamed(store, &t->host_arena, &t->ring_arena, cls, &need->full,
-                                  RING_DEPTH, t->copies);
+                                  RING_DEPTH, &(hy_copies){t->copies, t->returns});
 }
 
 static hy_status take_predictor(hy_trainer *t, const needs *need) {
@@ -426,7 +453,9 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     uint64_t work = need->activations + need->workspace + need->logits + need->data;
     uint64_t moved =
         t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->optim.bytes : 0;
-    HY_TRY(hy_trainer_check_budget(t, need->state + work + t->ring_bytes, need->host, moved));
+    uint64_t device = need->state + work + t->ring_bytes + t->optim_ring_bytes;
+    uint64_t kept = t->optim_place == HY_DEVICE ? 0 : 2 * need->optim.bytes;
+    HY_TRY(hy_trainer_check_budget(t, device, need->host + kept, moved));
     HY_TRY(take_state(t, need));
     HY_TRY(take_predictor(t, need));
     HY_TRY(take_offload(t, need));
@@ -443,6 +472,7 @@ static hy_status lay_out(const hy_trainer *t, needs *need) {
 
 hy_status hy_trainer_take_memory(hy_trainer *t) {
     needs need = {0};
+    t->optim_place = strcmp(t->settings.memory.optim_place, "pinned") == 0 ? HY_PINNED : HY_DEVICE;
     HY_TRY(make_plans(t));
     hy_status status = lay_out(t, &need);
     if (status == HY_OK) status = hy_offload_check(t, &need.grads, &need.optim);

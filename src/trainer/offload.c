@@ -42,9 +42,21 @@ uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes) {
     return t->offload == HY_OFFLOAD_COMPRESS ? compressed_bytes(t) : state_bytes;
 }
 
+/* m and v are at home on the host: nothing to send there, and nothing on the device to give up. */
+static hy_status check_without_state(hy_trainer *t) {
+    if (t->offload != HY_OFFLOAD_DROP) {
+        t->offload = HY_OFFLOAD_NONE;
+        return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT,
+                   "offload_strategy drop gives up m and v to free the device; with optim_place "
+                   "pinned they are not there: choose none, or optim_place device");
+}
+
 /* compress halves and quarters what is wider, and puts it where the gradients were. State that has 8
  * bits anyway stays where it is. */
 hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layout *optim) {
+    if (t->optim_place != HY_DEVICE) return check_without_state(t);
     if (t->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     hy_dtype dtype = HY_F32;
     for (int32_t i = 0; i < optim->item_count; i++) {

@@ -106,7 +106,8 @@ static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
 static hy_status settle_state(hy_trainer *t) {
     HY_TRY(hy_trainer_await_optimizer(t));
     HY_TRY(t->backend->stream_sync(t->compute));
-    return t->backend->stream_sync(t->copies);
+    HY_TRY(t->backend->stream_sync(t->copies));
+    return t->backend->stream_sync(t->returns);
 }
 
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {

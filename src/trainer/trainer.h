@@ -128,9 +128,9 @@ struct hy_trainer {
     hy_dataset *data;
     hy_loader *loader;
     hy_backend *backend;
-    hy_stream *compute, *copies;
-    hy_event *optim_is_back; /* m and v are on the device again */
-    hy_nvml_watch *watch;    /* GPU: its power and temperature; NULL: nobody tells */
+    hy_stream *compute, *copies, *returns; /* copies come up, returns go down to the host */
+    hy_event *optim_is_back;               /* m and v are on the device again */
+    hy_nvml_watch *watch;                  /* GPU: its power and temperature; NULL: nobody tells */
     hy_model *model;
     hy_precisions precision;
     hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
@@ -140,10 +140,14 @@ struct hy_trainer {
     hy_ledger ring_ledger; /* of ring_arena alone: rings count only while Predict runs */
     hy_arena state_arena, work_arena, ring_arena, host_arena;
     hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
-    uint64_t ring_bytes; /* device bytes of the predictor's rings, live in Predict */
-    bool is_in_predict;  /* which of them is live */
-    hy_store weights;    /* fp32 */
-    hy_store low;        /* 16-bit copy */
+    uint64_t ring_bytes;  /* device bytes of the predictor's rings, live in Predict */
+    hy_place optim_place; /* home of m and v */
+    hy_arena optim_arena,
+        optim_ring_arena;      /* where they are at home on the host, and their rings */
+    uint64_t optim_ring_bytes; /* live always */
+    bool is_in_predict;        /* which of them is live */
+    hy_store weights;          /* fp32 */
+    hy_store low;              /* 16-bit copy */
     bool is_low_current;
     hy_store grads, m, v;
     hy_store slots[HY_PREDICTOR_SLOTS], snapshot, tail; /* at home on the host */
@@ -196,8 +200,8 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
-hy_status hy_trainer_zero(hy_trainer *t, hy_store *store); /* enqueued; the store is on the device */
-hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
+hy_status hy_trainer_zero(hy_trainer *t, hy_store *store); /* on the device: enqueued */
+hy_status hy_trainer_start_loader(hy_trainer *t);          /* anew, at the data cursor */
 
 /* initial.c */
 hy_status hy_trainer_initialise_weights(hy_trainer *t);
@@ -205,8 +209,8 @@ hy_status hy_trainer_initialise_weights(hy_trainer *t);
 /* device.c */
 hy_status hy_trainer_open_device(hy_trainer *t);
 void hy_trainer_tell_warning(hy_trainer *t); /* the device's, if it has one: once */
-bool hy_device_is_cuda(const char *name); /* a value of the key `device` */
-bool hy_device_has_driver(void);          /* NVIDIA's */
+bool hy_device_is_cuda(const char *name);    /* a value of the key `device` */
+bool hy_device_has_driver(void);             /* NVIDIA's */
 
 /* precision.c */
 hy_status hy_trainer_choose_precision(hy_trainer *t);

@@ -228,18 +228,6 @@ START_TEST(what_cudnn_does_not_serve_is_our_own) {
 }
 END_TEST
 
-/* cuDNN wants addresses that are multiples of 16. */
-START_TEST(data_at_odd_addresses_is_our_own) {
-    trial t = forward_trial(&served[0], HY_BF16);
-    gpu.shifted = 1;
-    use(&other);
-    gpu_must_run(&t.call);
-    check_same_bits(&t, 2);
-    gpu.shifted = 0;
-    trial_end(&t);
-}
-END_TEST
-
 /* Runs the call as a recording that is played twice; its output must be what gpu_run left there. */
 static void check_recorded(const trial *t, int at) {
     hy_backend *b = other.backend;
@@ -286,7 +274,6 @@ static Suite *make_suite(void) {
     tcase_add_test(all, backward_agrees_with_the_reference_and_with_our_own);
     tcase_add_test(all, backward_of_many_tiles_gives_the_same_bits_each_time);
     tcase_add_test(all, what_cudnn_does_not_serve_is_our_own);
-    tcase_add_test(all, data_at_odd_addresses_is_our_own);
     tcase_add_test(all, a_recording_gives_the_bits_of_the_calls_themselves);
     suite_add_tcase(suite, all);
     return suite;

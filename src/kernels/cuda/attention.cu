@@ -109,7 +109,6 @@ size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *ca
     if (!hy_cuda_attention_is_fast(cuda, call)) {
         return hy_cuda_attention_bwd_generic_workspace(cuda, call);
     }
-    size_t own = hy_cuda_attention_bwd_tiles_workspace(cuda, call);
-    size_t other = hy_cudnn_attention_workspace(cuda, call);
-    return own > other ? own : other; /* data at odd addresses is our own even with cuDNN */
+    size_t by_cudnn = hy_cudnn_attention_workspace(cuda, call);
+    return by_cudnn > 0 ? by_cudnn : hy_cuda_attention_bwd_tiles_workspace(cuda, call);
 }

@@ -238,7 +238,6 @@ typedef struct bindings {
     int64_t id[ONE];
     void *data[ONE];
     int count;
-    bool is_aligned;
 } bindings;
 
 static void bind(bindings *b, int64_t id, const void *data) {
@@ -246,32 +245,27 @@ static void bind(bindings *b, int64_t id, const void *data) {
     b->data[b->count++] = (void *)data;
 }
 
-static void bind_tensor(bindings *b, int64_t id, const void *data) {
-    if ((uintptr_t)data % 16 != 0) b->is_aligned = false;
-    bind(b, id, data);
-}
-
 /* The three parts of packed rows of 16 bits an element. */
 static void bind_packed(bindings *b, int64_t first, const hy_cudnn_attention *p, const void *rows) {
     const uint16_t *data = (const uint16_t *)rows;
-    bind_tensor(b, first, data);
-    bind_tensor(b, first + 1, data + (int64_t)p->H * p->D);
-    bind_tensor(b, first + 2, data + (int64_t)(p->H + p->K) * p->D);
+    bind(b, first, data);
+    bind(b, first + 1, data + (int64_t)p->H * p->D);
+    bind(b, first + 2, data + (int64_t)(p->H + p->K) * p->D);
 }
 
 static void bind_forward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
     bind_packed(b, Q, p, call->t[0].data);
-    bind_tensor(b, OUT, call->t[2].data);
-    bind_tensor(b, LSE, call->t[3].data);
+    bind(b, OUT, call->t[2].data);
+    bind(b, LSE, call->t[3].data);
 }
 
 static void bind_backward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
-    bind_tensor(b, DOUT, call->t[0].data);
+    bind(b, DOUT, call->t[0].data);
     bind_packed(b, Q, p, call->t[1].data);
-    bind_tensor(b, OUT, call->t[3].data);
-    bind_tensor(b, LSE, call->t[4].data);
+    bind(b, OUT, call->t[3].data);
+    bind(b, LSE, call->t[4].data);
     bind_packed(b, DQ, p, call->t[5].data);
-    bind_tensor(b, DELTA, call->workspace.data);
+    bind(b, DELTA, call->workspace.data);
 }
 
 bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
@@ -280,7 +274,6 @@ bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
     const hy_cudnn_attention *p = hy_cudnn_attention_of(run->cuda, call);
     if (!p) return false;
     bindings b = {};
-    b.is_aligned = true;
     bind(&b, SCALE, &call->attr.heads.scale);
     bind(&b, HIDDEN, &hidden);
     if (p->kind == HY_OP_ATTENTION) {
@@ -289,7 +282,6 @@ bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
         bind_backward(&b, p, call);
         bind(&b, ONE, &one);
     }
-    if (!b.is_aligned) return false;
     hy_cudnn *cudnn = run->cuda->cudnn;
     void *workspace = (char *)call->workspace.data + p->delta_bytes;
     pthread_mutex_lock(&cudnn->lock);

@@ -23,9 +23,9 @@ void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call);
 /* The plan of a call; NULL: our own kernels run. A call that was not prepared finds the plan of its
  * shape, which is made when it is the first. */
 const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op_call *call);
-/* 0 when cuDNN does not serve it. */
+/* 0 when cuDNN does not serve it; backward never 0 when it does. */
 size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call);
-/* False when it does not serve it, or not at these addresses; otherwise *status is how it went. */
+/* False when it does not serve it; otherwise *status is how it went. */
 bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status);
 
 #endif

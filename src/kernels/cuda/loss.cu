@@ -10,7 +10,6 @@
 
 #include "kernels/cuda/tile.cuh"
 
-#define MAX_THREADS 512
 #define UNROLL 4 /* packs a thread has under way when it reads the rest again */
 
 typedef struct loss_args {
@@ -238,8 +237,8 @@ __device__ __forceinline__ void give_row(const loss_args &a, T *row, float value
     if (a.wants_grad) fill_columns(row, 0, a.width, value);
 }
 
-template <typename T, int depth>
-__global__ void __launch_bounds__(MAX_THREADS, 2) loss_kernel(loss_args a) {
+template <typename T, int depth, int threads>
+__global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(loss_args a) {
     extern __shared__ uint4 shared[];
     T *row = (T *)a.logits + (int64_t)blockIdx.x * a.width;
     int target = a.targets[blockIdx.x];
@@ -261,21 +260,30 @@ __global__ void __launch_bounds__(MAX_THREADS, 2) loss_kernel(loss_args a) {
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-/* Rings of 512 threads: 104 KB hold a row of 53 thousand 16-bit logits, where two blocks of that
- * size fit on a multiprocessor; 48 KB elsewhere. Two, so that one reads while the other writes. */
-#define DEEP 13
-#define SHALLOW 6
-
-template <typename T, int depth>
+template <typename T, int depth, int threads>
 static hy_status launch(const hy_cuda_run *run, const loss_args &a, unsigned rows) {
-    unsigned packs = (unsigned)hy_ceil_div((int64_t)a.vocab * (int64_t)sizeof(T), 16);
-    unsigned threads = packs >= 4 * MAX_THREADS ? MAX_THREADS : packs >= 512 ? 128 : 64;
-    int bytes = (int)(depth * threads * sizeof(uint4));
-    cudaError_t error = cudaFuncSetAttribute(loss_kernel<T, depth>,
-                                             cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    int bytes = depth * threads * (int)sizeof(uint4);
+    auto kernel = loss_kernel<T, depth, threads>;
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "shared memory for cross-entropy"));
-    loss_kernel<T, depth><<<rows, threads, (size_t)bytes, run->stream>>>(a);
+    kernel<<<rows, threads, (size_t)bytes, run->stream>>>(a);
     return hy_cuda_launched(run);
+}
+
+/* Blocks and rings by the bytes of a row and what the card has. Two blocks of 512 threads share a
+ * multiprocessor, so that one reads while the other writes: 104 KB each hold a row of 53 thousand
+ * 16-bit logits, 48 KB fit on every card. Of much longer rows so much would have to come back from
+ * the L2 cache that it does not hold it: there one block has 192 KB. Short rows take small
+ * blocks. */
+template <typename T>
+static hy_status launch_row(const hy_cuda_run *run, const loss_args &a, unsigned rows) {
+    size_t row = (size_t)a.vocab * sizeof(T), room = run->cuda->card.shared_bytes;
+    if (row < 8 * 1024) return launch<T, 6, 64>(run, a, rows);
+    if (row < 32 * 1024) return launch<T, 6, 128>(run, a, rows);
+    if (room < 208 * 1024) return launch<T, 6, 512>(run, a, rows);
+    if (row < 192 * 1024) return launch<T, 13, 512>(run, a, rows);
+    return launch<T, 12, 1024>(run, a, rows);
 }
 
 hy_status hy_cuda_cross_entropy(const hy_cuda_run *run) {
@@ -289,11 +297,8 @@ hy_status hy_cuda_cross_entropy(const hy_cuda_run *run) {
     a.scale = call->attr.loss.scale;
     a.wants_grad = call->attr.loss.wants_grad;
     unsigned rows = (unsigned)hy_height(&call->t[0]);
-    bool is_deep = run->cuda->card.shared_bytes >= 2 * DEEP * MAX_THREADS * sizeof(uint4);
     hy_status status = HY_OK;
-    hy_by_type(call->t[0].dtype, [&](auto zero) {
-        using T = decltype(zero);
-        status = is_deep ? launch<T, DEEP>(run, a, rows) : launch<T, SHALLOW>(run, a, rows);
-    });
+    hy_by_type(call->t[0].dtype,
+               [&](auto zero) { status = launch_row<decltype(zero)>(run, a, rows); });
     return status;
 }

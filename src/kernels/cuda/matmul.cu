@@ -1,15 +1,16 @@
 /* matmul.cu: the op itself: d = alpha op(a) op(b) + c + bias, with gelu where it is fused.
  *
- * Each call finds its plan, from prepare or by its key. A call without a plan gets the library's first
- * guess; prepare times algorithms when tuning is on. What prepare sees are pointers "somewhere": a call
- * that comes with pointers less aligned, or with less workspace than its plan needs, gets a plan of its
- * own, so every shape runs. a and b share one type, and d has it too or is fp32. */
+ * Each call finds its plan, from prepare or by its key. A call without a plan gets the library's
+ * first guess; prepare times algorithms when tuning is on. What prepare sees are pointers
+ * "somewhere": a call that comes with pointers less aligned, or with less workspace than its
+ * plan needs, gets a plan of its own, so every shape runs. a and b share one type, and d has it
+ * too or is fp32. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/matmul.cuh"
 
-/* ---- what is served --------------------------------------------------------------------------------- */
+/* ---- what is served -------------------------------------------------------------------------- */
 
 static const char *dtype_name(hy_dtype dtype) {
     return dtype == HY_F32 ? "fp32" : dtype == HY_BF16 ? "bf16" : dtype == HY_F16 ? "fp16" : "?";
@@ -63,7 +64,7 @@ hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *call) {
     return check_gelu(cuda, &key);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Card and library version in one word: what an algorithm is valid for. */
 static hy_status name_scope(hy_cuda *cuda, char *out, size_t size) {
@@ -112,7 +113,7 @@ const char *hy_cuda_matmul_library(const hy_cuda *cuda) { return cuda->plans->li
 
 void hy_cuda_matmul_settle(hy_cuda *cuda) { hy_matmul_cache_write(cuda); }
 
-/* ---- planning ---------------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_matmul_plan *plan;
@@ -129,9 +130,9 @@ hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     return HY_OK;
 }
 
-/* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for. Where the
- * memory lies does not matter: less aligned calls do without. So does a call with a plan for another
- * shape (a short last chunk), if it brings too little. */
+/* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for.
+ * Where the memory lies does not matter: less aligned calls do without. So does a call with a
+ * plan for another shape (a short last chunk), if it brings too little. */
 size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_matmul_plan *given = (const hy_matmul_plan *)call->plan;
     hy_matmul_key key = hy_matmul_key_of(cuda, call);
@@ -148,7 +149,7 @@ size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     return hy_matmul_most_bytes(cuda) + bias_bytes;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------ */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static hy_status find_plan(const hy_cuda_run *run, size_t workspace_bytes, hy_matmul_plan **out) {
     const hy_cuda *cuda = run->cuda;

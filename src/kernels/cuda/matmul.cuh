@@ -1,10 +1,11 @@
 /* matmul.cuh: what the files of the matrix product share.
  *
- * A product is known by its key: shape, types, what is fused into it and how well its pointers are
- * aligned. Each key has one plan: descriptors of cuBLASLt and an algorithm, made once and kept as long
- * as the backend. matmul.cu runs plans, matmul_plan.cu makes them, matmul_tune.cu times algorithms,
- * matmul_search.cu finds more of them, matmul_cache.cu keeps them as text, matmul_plain.cu is a product of our own for what the library does
- * not serve. A plan that has run keeps its algorithm: another one would give other bits. */
+ * A product is known by its key: shape, types, what is fused into it and how well its pointers
+ * are aligned. Each key has one plan: descriptors of cuBLASLt and an algorithm, made once and
+ * kept as long as the backend. matmul.cu runs plans, matmul_plan.cu makes them, matmul_tune.cu
+ * times algorithms, matmul_search.cu finds more of them, matmul_cache.cu keeps them as text,
+ * matmul_plain.cu is a product of our own for what the library does not serve. A plan that has
+ * run keeps its algorithm: another one would give other bits. */
 #ifndef HY_KERNELS_CUDA_MATMUL_CUH
 #define HY_KERNELS_CUDA_MATMUL_CUH
 
@@ -91,7 +92,7 @@ typedef struct hy_matmul_args {
     float alpha, beta;
 } hy_matmul_args;
 
-/* ---- matmul_plan.cu ------------------------------------------------------------------------------ */
+/* ---- matmul_plan.cu -------------------------------------------------------------------------- */
 
 hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call);
 bool hy_matmul_key_equal(const hy_matmul_key *a, const hy_matmul_key *b);
@@ -113,21 +114,21 @@ hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char
 hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
                            const hy_matmul_args *args, cudaStream_t stream);
 
-/* ---- matmul_tune.cu ------------------------------------------------------------------------------- */
+/* ---- matmul_tune.cu -------------------------------------------------------------------------- */
 
 /* Times the library's guesses on random numbers and leaves the fastest in the plan. Where scratch
  * memory cannot be had the plan stays as it is. */
 hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune);
 
-/* ---- matmul_search.cu ----------------------------------------------------------------------------- */
+/* ---- matmul_search.cu ------------------------------------------------------------------------ */
 
-/* Another algorithm, a step or two away from `from`; false: none that fits came up. The state of the
- * random numbers is the caller's. */
+/* Another algorithm, a step or two away from `from`; false: none that fits came up. The state of
+ * the random numbers is the caller's. */
 bool hy_matmul_vary(const hy_cuda *cuda, const hy_matmul_plan *plan,
                     const cublasLtMatmulAlgo_t *from, uint32_t *state,
                     cublasLtMatmulHeuristicResult_t *out);
 
-/* ---- matmul_cache.cu ------------------------------------------------------------------------------ */
+/* ---- matmul_cache.cu ------------------------------------------------------------------------- */
 
 void hy_matmul_cache_read(hy_cuda *cuda);
 void hy_matmul_cache_write(hy_cuda *cuda); /* where something was added; failing is no error */
@@ -138,19 +139,20 @@ void hy_matmul_cache_free(hy_cuda *cuda);
 const hy_matmul_entry *hy_matmul_recall(const hy_cuda *cuda, const hy_matmul_key *key);
 void hy_matmul_key_text(const hy_matmul_key *key, char *out, size_t size);
 
-/* ---- matmul_plain.cu ------------------------------------------------------------------------------ */
+/* ---- matmul_plain.cu ------------------------------------------------------------------------- */
 
 void hy_matmul_plain(const hy_matmul_key *key, const hy_matmul_args *args, cudaStream_t stream);
 /* out = bias in another type, N elements. */
 void hy_matmul_convert_bias(const void *bias, hy_dtype from, void *out, hy_dtype to, int64_t N,
                             cudaStream_t stream);
-/* Adds to *differing the number of elements of x and y further apart than 1 % of both and `slack`. */
+/* Adds to *differing the number of elements of x and y further apart than 1 % of both and
+ * `slack`. */
 void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t count, float slack,
                        unsigned *differing, cudaStream_t stream);
 /* Random numbers in [-1, 1). */
 void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cudaStream_t stream);
 
-/* ---- for backend.cu ------------------------------------------------------------------------------- */
+/* ---- for backend.cu -------------------------------------------------------------------------- */
 
 /* "cuBLASLt 13.1.0" */
 const char *hy_cuda_matmul_library(const hy_cuda *cuda);
@@ -158,8 +160,8 @@ const char *hy_cuda_matmul_library(const hy_cuda *cuda);
 void hy_cuda_matmul_settle(hy_cuda *cuda);
 /* The algorithms in use, as text, allocated with malloc. */
 hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text);
-/* Such a text's algorithms win over cache and tuning in all plans made from now on; lines of another
- * card or library, and damaged ones, are passed over. */
+/* Such a text's algorithms win over cache and tuning in all plans made from now on; lines of
+ * another card or library, and damaged ones, are passed over. */
 hy_status hy_cuda_matmul_load_table(hy_cuda *cuda, const char *text);
 
 static inline size_t hy_matmul_element(hy_dtype dtype) { return dtype == HY_F32 ? 4 : 2; }

@@ -2,10 +2,10 @@
  *
  * A header line, then one algorithm a line:
  *   <card and library> <key of the product> <level> <microseconds> <the algorithm, 128 hex digits>
- * An algorithm means something only to the card and the version of the library in front of it; lines of
- * others are kept and not used. A damaged line is passed over. The file is replaced as a whole, after
- * reading it again so that what another run added stays; a file that is not ours is never touched.
- * Nothing here fails a run: without a cache, products are timed again. */
+ * An algorithm means something only to the card and the version of the library in front of it;
+ * lines of others are kept and not used. A damaged line is passed over. The file is replaced as
+ * a whole, after reading it again so that what another run added stays; a file that is not ours
+ * is never touched. Nothing here fails a run: without a cache, products are timed again. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ enum { HEX = 2 * sizeof(cublasLtMatmulAlgo_t), LINE = 512 };
 static const char *const level_names[] = {"guess", "fast", "max", "table"};
 enum { LEVELS = sizeof level_names / sizeof level_names[0] };
 
-/* ---- one line ------------------------------------------------------------------------------------------ */
+/* ---- one line -------------------------------------------------------------------------------- */
 
 void hy_matmul_key_text(const hy_matmul_key *key, char *out, size_t size) {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
@@ -64,7 +64,7 @@ static bool read_entry(const char *line, hy_matmul_entry *out) {
     return l < LEVELS && out->microseconds >= 0 && read_hex(hex, &out->algorithm);
 }
 
-/* ---- lists --------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static hy_matmul_entry *look_up(const hy_matmul_entries *entries, const char *scope,
                                 const char *key) {
@@ -118,7 +118,7 @@ const hy_matmul_entry *hy_matmul_recall(const hy_cuda *cuda, const hy_matmul_key
     return entry && entry->level >= (hy_matmul_level)cuda->options.tune ? entry : NULL;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* Reads all entries. False: there is something at this path that is not ours. */
 static bool read_file(const char *path, hy_matmul_entries *out) {
@@ -185,7 +185,7 @@ void hy_matmul_cache_free(hy_cuda *cuda) {
     clear(&cuda->plans->table);
 }
 
-/* ---- the table of a checkpoint --------------------------------------------------------------------------- */
+/* ---- the table of a checkpoint --------------------------------------------------------------- */
 
 hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text) {
     const hy_matmul_plans *plans = cuda->plans;

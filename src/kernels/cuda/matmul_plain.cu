@@ -1,8 +1,9 @@
-/* matmul_plain.cu: a product of our own for what cuBLASLt does not serve, and small helpers of plans.
+/* matmul_plain.cu: a product of our own for what cuBLASLt does not serve, and small helpers of
+ * plans.
  *
- * Any shape, alignment and mixture of types: tiles of 64 x 64 in shared memory, 4 x 4 results a thread,
- * fp32 sums over K in order. It is the way out for odd 16-bit shapes and for bf16 on cards before
- * sm_80, not a fast path. */
+ * Any shape, alignment and mixture of types: tiles of 64 x 64 in shared memory, 4 x 4 results a
+ * thread, fp32 sums over K in order. It is the way out for odd 16-bit shapes and for bf16 on
+ * cards before sm_80, not a fast path. */
 #include "kernels/cuda/matmul.cuh"
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256 };
@@ -103,7 +104,7 @@ void hy_matmul_plain(const hy_matmul_key *key, const hy_matmul_args *args, cudaS
     });
 }
 
-/* ---- helpers of plans ------------------------------------------------------------------------------ */
+/* ---- helpers of plans ------------------------------------------------------------------------ */
 
 static __global__ void convert_bias_kernel(const void *bias, hy_dtype from, void *out, hy_dtype to,
                                            int64_t N) {

@@ -1,14 +1,15 @@
 /* matmul_plan.cu: plans of the matrix product: key, descriptors of cuBLASLt, algorithm, launch.
  *
- * The library thinks in columns. A row-major (rows, cols) is a column-major (cols, rows), so d = op(a)
- * op(b) is asked for as d' = op(b)' op(a)': b goes left, a goes right, and the bias along N runs along
- * the columns of the result, as the library wants it. Alpha and beta are given at launch, so one plan
- * serves overwriting and accumulating.
+ * The library thinks in columns. A row-major (rows, cols) is a column-major (cols, rows), so d =
+ * op(a) op(b) is asked for as d' = op(b)' op(a)': b goes left, a goes right, and the bias along
+ * N runs along the columns of the result, as the library wants it. Alpha and beta are given at
+ * launch, so one plan serves overwriting and accumulating.
  *
- * Bits: one algorithm with a workspace of its own always sums in one order. Split-K algorithms may
- * reduce in fp32 only: "in place" and, for 16-bit results, "output type" round each partial sum to the
- * type of d. One rounding more than ours stays, in 16-bit results only: the library may round the
- * product before it adds a c that is d itself, and in odd shapes before it adds both c and bias. */
+ * Bits: one algorithm with a workspace of its own always sums in one order. Split-K algorithms
+ * may reduce in fp32 only: "in place" and, for 16-bit results, "output type" round each partial
+ * sum to the type of d. One rounding more than ours stays, in 16-bit results only: the library
+ * may round the product before it adds a c that is d itself, and in odd shapes before it adds
+ * both c and bias. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char
     return hy_cuda_fail(cuda, as, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
 }
 
-/* ---- keys ------------------------------------------------------------------------------------------ */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 /* The library wants the bias aligned in any case: 1, which is none, when it is not. */
 static int alignment_of(const hy_op_call *call) {
@@ -59,7 +60,7 @@ bool hy_matmul_key_equal(const hy_matmul_key *a, const hy_matmul_key *b) {
            a->is_lean == b->is_lean;
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------------- */
+/* ---- descriptors ----------------------------------------------------------------------------- */
 
 static cudaDataType_t cuda_type(hy_dtype dtype) {
     return dtype == HY_F32 ? CUDA_R_32F : dtype == HY_BF16 ? CUDA_R_16BF : CUDA_R_16F;
@@ -125,14 +126,15 @@ static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
     return describe_matrix(cuda, &plan->result, k->out, k->M, k->N);
 }
 
-/* ---- algorithms ---------------------------------------------------------------------------------------- */
+/* ---- algorithms ------------------------------------------------------------------------------ */
 
 /* Hopper's and later kernels use it for split-K of long sums; earlier ones want little. */
 size_t hy_matmul_most_bytes(const hy_cuda *cuda) {
     return cuda->card.capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20;
 }
 
-/* Split-K leaves bias and gelu to a step of their own, after the sum has been rounded to d's type. */
+/* Split-K leaves bias and gelu to a step of their own, after the sum has been rounded to d's
+ * type. */
 static uint32_t reductions_of(const hy_matmul_key *key) {
     if (key->out == HY_F32) {
         return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
@@ -258,7 +260,7 @@ size_t hy_matmul_plan_bytes(const hy_matmul_plan *plan) {
     return plan->bias_bytes + plan->algorithm_bytes;
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static hy_status make_room(const hy_cuda *cuda, hy_matmul_plans *plans) {
     if (plans->count < plans->capacity) return HY_OK;
@@ -292,7 +294,7 @@ hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_
     return HY_OK;
 }
 
-/* ---- launch --------------------------------------------------------------------------------------------- */
+/* ---- launch ---------------------------------------------------------------------------------- */
 
 /* With act, the library's result is act, and what went into it is the auxiliary output: d. */
 hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,

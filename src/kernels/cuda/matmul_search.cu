@@ -1,8 +1,9 @@
 /* matmul_search.cu: algorithms beyond the few that the library guesses.
  *
- * An algorithm is a family (its id) and settings: tile, stages, cluster, swizzle, split-K, custom option.
- * The library tells which a family takes and whether a combination is valid; thousands are. Tuning
- * walks among them from the best it knows, changing one or two settings at a time. */
+ * An algorithm is a family (its id) and settings: tile, stages, cluster, swizzle, split-K,
+ * custom option. The library tells which a family takes and whether a combination is valid;
+ * thousands are. Tuning walks among them from the best it knows, changing one or two settings at
+ * a time. */
 #include "kernels/cuda/matmul.cuh"
 
 enum { MOST_CHOICES = 1024, ATTEMPTS = 64, NEAR = 4, MOST_PARTS = 12 };

@@ -1,10 +1,11 @@
 /* matmul_tune.cu: times algorithms of a product and keeps the fastest; measures the card.
  *
- * Operands are random numbers in scratch memory that lives for one tuning only, so the memory is free
- * again when the arenas are allocated. The library's guesses are screened first, slow ones after one
- * run. The thorough level then wanders among neighbours of the best (matmul_search.cu) and demands of
- * each that it gives the first guess's numbers. The best few are timed again in turns, which evens out
- * the drift of clocks, and the earlier one wins unless a later one is clearly faster. */
+ * Operands are random numbers in scratch memory that lives for one tuning only, so the memory is
+ * free again when the arenas are allocated. The library's guesses are screened first, slow ones
+ * after one run. The thorough level then wanders among neighbours of the best (matmul_search.cu)
+ * and demands of each that it gives the first guess's numbers. The best few are timed again in
+ * turns, which evens out the drift of clocks, and the earlier one wins unless a later one is
+ * clearly faster. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ enum { MOST_TRIED = 1024, PARENTS = 4 };
 
 /* A sample repeats short products to this length, against the grain of the clock. */
 #define SAMPLE_MICROSECONDS 100.0f
-/* Time for one algorithm in the first round, and in the last; a long product is run once and twice. */
+/* Time for one algorithm in the first round, and in the last; a long product is run once and
+ * twice. */
 #define SCREEN_MICROSECONDS 3000.0f
 #define FINAL_MICROSECONDS 6000.0f
 /* An algorithm slower than this times the best so far gets no second run. */
@@ -39,7 +41,7 @@ typedef struct bench {
     cudaEvent_t begin, end;
 } bench;
 
-/* ---- scratch ------------------------------------------------------------------------------------------ */
+/* ---- scratch --------------------------------------------------------------------------------- */
 
 static size_t round_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -106,7 +108,7 @@ static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan, hy_t
     return true;
 }
 
-/* ---- timing ------------------------------------------------------------------------------------------- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 /* Microseconds of one product, averaged over `repeats`; negative: it does not run. */
 static float time_once(bench *b, int repeats) {
@@ -200,7 +202,7 @@ static int final_of(bench *b, const cublasLtMatmulHeuristicResult_t *guesses, co
     return finalists[winner];
 }
 
-/* ---- wandering ---------------------------------------------------------------------------------------- */
+/* ---- wandering ------------------------------------------------------------------------------- */
 
 /* The best algorithms so far, with their times. */
 typedef struct ranking {
@@ -323,7 +325,7 @@ static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
     plan->level = (hy_matmul_level)tune;
 }
 
-/* ---- tuning ------------------------------------------------------------------------------------------- */
+/* ---- tuning ---------------------------------------------------------------------------------- */
 
 static void tell(const hy_cuda *cuda, const hy_matmul_key *key) {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
@@ -354,7 +356,7 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
     return hy_cuda_check(cuda, error, "timing products");
 }
 
-/* ---- the card's rate ---------------------------------------------------------------------------------- */
+/* ---- the card's rate ------------------------------------------------------------------------- */
 
 static hy_matmul_key square_key(const hy_cuda *cuda, int64_t side) {
     hy_matmul_key key = {};

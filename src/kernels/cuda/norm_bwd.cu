@@ -46,9 +46,6 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
 #define MOST_PIECES 3    /* packs a thread */
 /* Rows a team takes at a time. */
 #define ROWS(pieces, is_wide) ((pieces) == 3 ? 1 : (is_wide) ? 4 / (pieces) : 2 / (pieces))
-#ifndef WAVES
-#define WAVES 1
-#endif
 
 typedef struct bwd_plan {
     bool is_wide;
@@ -71,7 +68,7 @@ static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtyp
     if (p.is_wide) p.threads = hy_wide_threads(packs, p.pieces);
     p.bytes = (HY_TEAM_FLOATS + (p.is_wide ? 1 : 3) * (size_t)C) * sizeof(float);
     if (p.bytes > 48 * 1024) return bwd_plan{}; /* what every card gives without asking */
-    int64_t most = (int64_t)cuda->card.multiprocessors * (RESIDENT / p.threads) * WAVES;
+    int64_t most = (int64_t)cuda->card.multiprocessors * (RESIDENT / p.threads);
     int64_t teams = hy_ceil_div(N, ROWS(p.pieces, p.is_wide));
     if (!p.is_wide) teams = hy_ceil_div(teams, NARROW_THREADS / 32);
     p.blocks = most < teams ? most : teams;

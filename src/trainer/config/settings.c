@@ -277,9 +277,13 @@ static const hy_setting table[] = {
      HELP("Most bytes to use on the device; 0 means what it has.")},
     {KEY("memory.cpu_mem", "--cpu-mem", memory.cpu_mem), BYTES("0 to 1024TiB", 0, 0x1p50, "0"),
      HELP("Most bytes to use of host memory; 0 means what is free.")},
+    {KEY("memory.optim_place", "--optim-place", memory.optim_place),
+     CHOICE("device, pinned", "device"),
+     HELP("Where m and v live; pinned: in host memory, passing through the device unit by unit when "
+          "weights are updated. Changes no bit.")},
     {KEY("memory.offload_strategy", "--offload-strategy", memory.offload_strategy),
      CHOICE("none, cpu, pinned, compress, drop", "none"),
-     HELP("Where the optimizer's state is during Predict: stays, moves to the host, 8 bits, "
+     HELP("What becomes of m and v on the device during Predict: stay, move to the host, 8 bits, "
           "forgotten.")},
     {KEY("memory.async_restore", "--async-restore", memory.async_restore), SWITCH("true"),
      HELP("Bring the optimizer's state back on a stream of its own, beside the last passes.")},

@@ -127,6 +127,7 @@ typedef struct hy_settings {
     struct {
         int64_t max_gpu_mem;                /* bytes on the device; 0: what it has */
         int64_t cpu_mem;                    /* bytes of host memory; 0: what is free */
+        char optim_place[HY_TEXT_MAX];      /* device, pinned */
         char offload_strategy[HY_TEXT_MAX]; /* none, cpu, pinned, compress, drop */
         bool async_restore;
         int64_t lookahead; /* forward-only batches before the end of Predict at which it begins */
