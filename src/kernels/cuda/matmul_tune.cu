@@ -3,7 +3,7 @@
  * Operands are random numbers in scratch memory that lives for one tuning only, so the memory is
  * free again when the arenas are allocated. The library's guesses are screened first, slow ones
  * after one run. The thorough level then wanders among neighbours of the best (matmul_search.cu)
- * and demands of each that it gives the first guess's numbers. The best few are timed again in
+ * and demands of each that it gives the best guess's numbers. The best few are timed again in
  * turns, which evens out the drift of clocks, and the earlier one wins unless a later one is
  * clearly faster. */
 #include <math.h>
@@ -34,7 +34,7 @@ typedef struct bench {
     hy_cuda *cuda;
     hy_matmul_plan plan; /* with the algorithm being timed */
     hy_matmul_args args;
-    void *expected;      /* what the first guess gives; null where nothing is searched */
+    void *expected;      /* what the best guess gives; null where nothing is searched */
     unsigned *differing; /* elements that differ from it */
     void *memory;
     cudaStream_t stream;
@@ -188,7 +188,8 @@ static int final_of(bench *b, const cublasLtMatmulHeuristicResult_t *guesses, co
     for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < count; i++) {
             choose(b, &guesses[finalists[i]]);
-            times[i][round] = time_samples(b, screened[finalists[i]], 1);
+            float time_now = time_samples(b, screened[finalists[i]], 1);
+            times[i][round] = time_now > 0 ? time_now : INFINITY;
         }
     }
     *time = median(times[0], rounds);
@@ -290,7 +291,7 @@ static void wander(bench *b, ranking *r) {
     double end = now() + SEARCH_SECONDS;
     uint32_t state = 0x2545F491u;
     int count = 0;
-    choose(b, &r->items[0]);
+    choose(b, &r->items[fastest(r, 0)]);
     if (!tried || !keep_expected(b)) end = 0;
     while (now() < end && count < MOST_TRIED) {
         cublasLtMatmulHeuristicResult_t next = {};
