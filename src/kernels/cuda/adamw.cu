@@ -11,7 +11,7 @@
 #include "kernels/cuda/noise.cuh"
 #include "kernels/cuda/quad.cuh"
 
-#define THREADS 128
+#define THREADS 256
 
 /* m or v: with scale, codes. */
 typedef struct state_view {
@@ -25,7 +25,6 @@ typedef struct adamw_args {
     state_view m, v;
     const float *clip;
     bool needs_noise;
-    bool is_packed; /* all of them */
     float beta1, beta2;
     float keep; /* 1 - lr weight_decay */
     float step; /* lr / correction1 */
@@ -35,55 +34,32 @@ typedef struct adamw_args {
     int64_t count;
 } adamw_args;
 
-/* ---- accesses -------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
-/* A place in the tensors: a quad and how much of it there is. Whole quads of packed tensors need no
- * looking at either. */
-template <bool is_whole> struct quad_place {
-    int64_t at;
-    int n;
+/* Four codes are a word. Those behind the end stand for zero: 128 where codes have a sign. */
+template <bool is_signed>
+__device__ __forceinline__ uint32_t fetch_codes(const hy_view &t, int64_t at, int n) {
+    const uint8_t *codes = (const uint8_t *)t.data + at;
+    if (n == HY_QUAD && t.is_packed) return *(const uint32_t *)codes;
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < HY_QUAD; i++) {
+        word |= (uint32_t)(i < n ? codes[i] : is_signed ? 128 : 0) << 8 * i;
+    }
+    return word;
+}
 
-    __device__ __forceinline__ hy_quad_bits fetch(const hy_view &t) const {
-        return is_whole ? hy_fetch_whole(t, at) : hy_fetch(t, at, n);
+__device__ __forceinline__ void store_codes(const hy_view &t, int64_t at, int n, uint32_t word) {
+    uint8_t *codes = (uint8_t *)t.data + at;
+    if (n == HY_QUAD && t.is_packed) {
+        *(uint32_t *)codes = word;
+        return;
     }
-    __device__ __forceinline__ void store(const hy_view &t, const hy_quad_bits &bits) const {
-        if (is_whole)
-            hy_store_whole(t, at, bits);
-        else
-            hy_store(t, at, n, bits);
-    }
-    /* Four codes are a word. Those behind the end are `zero`, the code of 0. */
-    __device__ __forceinline__ uint32_t fetch_codes(const hy_view &t, uint32_t zero) const {
-        const uint8_t *codes = (const uint8_t *)t.data + at;
-        if constexpr (is_whole) {
-            return *(const uint32_t *)codes;
-        } else {
-            uint32_t word = 0;
 #pragma unroll
-            for (int i = 0; i < HY_QUAD; i++) word |= (i < n ? codes[i] : zero) << 8 * i;
-            return word;
-        }
+    for (int i = 0; i < HY_QUAD; i++) {
+        if (i < n) codes[i] = (uint8_t)(word >> 8 * i);
     }
-    __device__ __forceinline__ void store_codes(const hy_view &t, uint32_t word) const {
-        uint8_t *codes = (uint8_t *)t.data + at;
-        if constexpr (is_whole) {
-            *(uint32_t *)codes = word;
-        } else {
-#pragma unroll
-            for (int i = 0; i < HY_QUAD; i++) {
-                if (i < n) codes[i] = (uint8_t)(word >> 8 * i);
-            }
-        }
-    }
-    __device__ __forceinline__ float fetch_scale(const state_view &s) const {
-        return is_whole || n > 0 ? s.scale[at >> s.shift] : 0;
-    }
-    /* By the thread that has the block's first element. */
-    __device__ __forceinline__ void store_scale(const state_view &s, float scale) const {
-        bool is_first = (at & ((1 << s.shift) - 1)) == 0;
-        if (is_first && (is_whole || n > 0)) s.scale[at >> s.shift] = scale;
-    }
-};
+}
 
 /* ---- what a thread has ----------------------------------------------------------------------- */
 
@@ -114,13 +90,12 @@ template <bool has_codes, bool is_m> struct state_quads {
     float scale[HY_QUADS];
     float x[HY_QUADS][HY_QUAD];
 
-    template <typename P>
-    __device__ __forceinline__ void fetch(const state_view &s, int k, const P &place) {
+    __device__ __forceinline__ void fetch(const state_view &s, int k, int64_t at, int n) {
         if (has_codes && s.scale) {
-            bits[k].w[0] = place.fetch_codes(s.t, is_m ? 128 : 0);
-            scale[k] = place.fetch_scale(s);
+            bits[k].w[0] = fetch_codes<is_m>(s.t, at, n);
+            scale[k] = n > 0 ? s.scale[at >> s.shift] : 0;
         } else {
-            bits[k] = place.fetch(s.t);
+            bits[k] = hy_fetch(s.t, at, n);
         }
     }
     __device__ __forceinline__ void widen(const state_view &s, int k) {
@@ -151,28 +126,24 @@ template <bool has_codes, bool is_m> struct state_quads {
             scale[k] = fmaxf(scale[k], __shfl_xor_sync(0xffffffffu, scale[k], apart));
         }
     }
-    /* `root`: square roots of v. */
-    template <typename P>
-    __device__ __forceinline__ void store(const state_view &s, int k, const P &place,
-                                          const float root[HY_QUAD],
+    __device__ __forceinline__ void store(const state_view &s, int k, int64_t at, int n,
                                           const uint32_t words[HY_QUAD]) const {
         if (has_codes && s.scale) {
-            place.store_codes(s.t, is_m ? hy_encode_four_signed(x[k], scale[k])
-                                        : hy_encode_four_roots(root, hy_fast_sqrt(scale[k])));
-            place.store_scale(s, scale[k]);
+            uint32_t codes = hy_encode_four<is_m>(x[k], scale[k]);
+            store_codes(s.t, at, n, codes);
+            if (n > 0 && (at & ((1 << s.shift) - 1)) == 0) s.scale[at >> s.shift] = scale[k];
         } else if (s.t.dtype == HY_F32) {
-            place.store(s.t, hy_narrow(x[k], HY_F32));
+            hy_store(s.t, at, n, hy_narrow(x[k], HY_F32));
         } else {
-            place.store(s.t, rounded<noise>(x[k], words));
+            hy_store(s.t, at, n, rounded<noise>(x[k], words));
         }
     }
 };
 
-template <typename P>
-__device__ __forceinline__ void store_param(const adamw_args &a, const P &place,
+__device__ __forceinline__ void store_param(const adamw_args &a, int64_t at, int n,
                                             const float x[HY_QUAD], const uint32_t words[HY_QUAD]) {
     hy_quad_bits bits;
-    if (a.master.data) place.store(a.master, hy_narrow(x, HY_F32));
+    if (a.master.data) hy_store(a.master, at, n, hy_narrow(x, HY_F32));
     if (a.master.data || a.param.dtype == HY_F32) {
         bits = hy_narrow(x, a.param.dtype);
     } else if (a.param.dtype == HY_BF16) {
@@ -184,18 +155,19 @@ __device__ __forceinline__ void store_param(const adamw_args &a, const P &place,
                         hy_round_f16(x[2 * i + 1], hy_param_bits(words[2 * i + 1])) << 16;
         }
     }
-    place.store(a.param, bits);
+    hy_store(a.param, at, n, bits);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
 /* Square root and quotient are the hardware's, within two units in the last place. */
 __device__ __forceinline__ void step_element(const adamw_args &a, float gradient, float *p,
-                                             float *m, float *v, float *root) {
+                                             float *m, float *v) {
+    float root;
     *m = a.beta1 * *m + (1.0f - a.beta1) * gradient;
     *v = a.beta2 * *v + (1.0f - a.beta2) * gradient * gradient;
-    *root = hy_fast_sqrt(*v);
-    *p = *p * a.keep - __fdividef(a.step * *m, *root * a.root + a.eps);
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(*v));
+    *p = *p * a.keep - __fdividef(a.step * *m, root * a.root + a.eps);
 }
 
 /* All lanes of a warp take part, those behind the end with zeros. m and v side by side: each
@@ -211,31 +183,27 @@ __device__ __forceinline__ void find_scales(const adamw_args &a, M *m, V *v) {
     }
 }
 
-/* Threads from first_thread on. */
-template <bool has_codes, bool is_whole>
-__global__ void __launch_bounds__(THREADS, has_codes ? 5 : 6)
-    adamw_kernel(adamw_args a, int64_t first_thread) {
-    int64_t thread = first_thread + (int64_t)blockIdx.x * THREADS + threadIdx.x;
+template <bool has_codes> __global__ void __launch_bounds__(THREADS) adamw_kernel(adamw_args a) {
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const hy_view &exact = a.master.data ? a.master : a.param;
-    float grad_scale = a.clip[1], p[HY_QUADS][HY_QUAD], root[HY_QUADS][HY_QUAD];
-    quad_place<is_whole> place[HY_QUADS];
+    float grad_scale = a.clip[1], p[HY_QUADS][HY_QUAD];
     hy_quad_bits p_bits[HY_QUADS], g_bits[HY_QUADS];
     uint32_t words[HY_QUADS][HY_QUAD] = {};
     state_quads<has_codes, true> m;
     state_quads<has_codes, false> v;
 #pragma unroll
     for (int k = 0; k < HY_QUADS; k++) {
-        place[k].at = hy_quad_at(thread, k);
-        place[k].n = hy_quad_length(place[k].at, a.count);
-        p_bits[k] = place[k].fetch(exact);
-        g_bits[k] = place[k].fetch(a.grad);
-        m.fetch(a.m, k, place[k]);
-        v.fetch(a.v, k, place[k]);
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, a.count);
+        p_bits[k] = hy_fetch(exact, at, n);
+        g_bits[k] = hy_fetch(a.grad, at, n);
+        m.fetch(a.m, k, at, n);
+        v.fetch(a.v, k, at, n);
     }
     if (a.needs_noise) { /* made while the loads are under way */
 #pragma unroll
         for (int k = 0; k < HY_QUADS; k++) {
-            hy_rounding_words(a.seed, a.first + (uint64_t)place[k].at, words[k]);
+            hy_rounding_words(a.seed, a.first + (uint64_t)hy_quad_at(thread, k), words[k]);
         }
     }
     if (grad_scale == 0) return;
@@ -248,15 +216,17 @@ __global__ void __launch_bounds__(THREADS, has_codes ? 5 : 6)
         v.widen(a.v, k);
 #pragma unroll
         for (int i = 0; i < HY_QUAD; i++) {
-            step_element(a, g[i] * grad_scale, &p[k][i], &m.x[k][i], &v.x[k][i], &root[k][i]);
+            step_element(a, g[i] * grad_scale, &p[k][i], &m.x[k][i], &v.x[k][i]);
         }
     }
     if (has_codes) find_scales(a, &m, &v);
 #pragma unroll
     for (int k = 0; k < HY_QUADS; k++) {
-        store_param(a, place[k], p[k], words[k]);
-        m.store(a.m, k, place[k], root[k], words[k]);
-        v.store(a.v, k, place[k], root[k], words[k]);
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, a.count);
+        store_param(a, at, n, p[k], words[k]);
+        m.store(a.m, k, at, n, words[k]);
+        v.store(a.v, k, at, n, words[k]);
     }
 }
 
@@ -275,20 +245,6 @@ static bool needs_noise(const hy_tensor *t) {
            t[3].dtype == HY_BF16;
 }
 
-/* Blocks whose elements are all there go without looking; what is left, or a tensor that is not
- * aligned, takes a second launch. */
-template <bool has_codes> static void launch(const hy_cuda_run *run, const adamw_args &a) {
-    const int64_t elements = THREADS * HY_QUAD * HY_QUADS;
-    int64_t whole = a.is_packed ? a.count / elements : 0, left = a.count - whole * elements;
-    if (whole > 0) {
-        adamw_kernel<has_codes, true><<<(unsigned)whole, THREADS, 0, run->stream>>>(a, 0);
-    }
-    if (left > 0) {
-        unsigned blocks = hy_quad_blocks(left, THREADS);
-        adamw_kernel<has_codes, false><<<blocks, THREADS, 0, run->stream>>>(a, whole * THREADS);
-    }
-}
-
 hy_status hy_cuda_adamw(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *t = call->t;
@@ -300,8 +256,6 @@ hy_status hy_cuda_adamw(const hy_cuda_run *run) {
     a.clip = (const float *)t[4].data;
     a.master = hy_view_of(&t[5]);
     a.needs_noise = needs_noise(t);
-    a.is_packed = a.param.is_packed && a.grad.is_packed && a.master.is_packed && a.m.t.is_packed &&
-                  a.v.t.is_packed;
     a.beta1 = call->attr.adamw.beta1;
     a.beta2 = call->attr.adamw.beta2;
     a.keep = 1.0f - call->attr.adamw.lr * call->attr.adamw.weight_decay;
@@ -311,9 +265,8 @@ hy_status hy_cuda_adamw(const hy_cuda_run *run) {
     a.seed = call->attr.adamw.seed;
     a.first = call->attr.adamw.first;
     a.count = hy_tensor_count(&t[0]);
-    if (a.m.scale || a.v.scale)
-        launch<true>(run, a);
-    else
-        launch<false>(run, a);
+    unsigned blocks = hy_quad_blocks(a.count, THREADS);
+    auto kernel = a.m.scale || a.v.scale ? adamw_kernel<true> : adamw_kernel<false>;
+    kernel<<<blocks, THREADS, 0, run->stream>>>(a);
     return hy_cuda_launched(run);
 }

@@ -21,7 +21,7 @@ template <int steps> __device__ __forceinline__ float hy_share_of_steps(float k)
 }
 
 __device__ __forceinline__ float hy_decode_signed(uint32_t code) {
-    float root = hy_share_of_steps<HY_SIGNED_STEPS>((float)code - 128);
+    float root = hy_share_of_steps<HY_SIGNED_STEPS>((float)((int)code - 128));
     return root * root * root;
 }
 
@@ -42,11 +42,11 @@ __device__ __forceinline__ uint32_t hy_encode_unsigned(float share) {
 
 /* ---- four at a time, as the optimizer does --------------------------------------------------- */
 
-/* The same maps with the hardware's roots: about one code in ten thousand, where a root lies in the
- * middle between two, is the neighbour. */
+/* The same maps with the hardware's roots and inverse: about one code in ten thousand, where a root
+ * lies in the middle between two, is the neighbour. */
 __device__ __forceinline__ float hy_fast_sqrt(float x) {
     float root;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(x));
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
     return root;
 }
 
@@ -57,41 +57,33 @@ __device__ __forceinline__ float hy_fast_cbrt(float x) {
     return root;
 }
 
-/* Four numbers of steps, not yet whole, as codes in a word. Adding 1.5 * 2^23 leaves the nearest
- * whole number in the low bits of the sum, above constant bits; all four constants, and `zero`, the
- * code of 0, are settled in one number modulo 2^32. */
-__device__ __forceinline__ uint32_t hy_pack_steps(const float steps[4], uint32_t zero) {
-    uint32_t word = (zero - 0x4b400000u) * 0x01010101u;
+/* Signed or unsigned steps of a share, not yet whole. */
+template <bool is_signed> __device__ __forceinline__ float hy_steps_of(float share) {
+    if (is_signed) {
+        float steps = hy_fast_cbrt(fabsf(share)) * HY_SIGNED_STEPS;
+        return copysignf(fminf(steps, HY_SIGNED_STEPS), share);
+    }
+    float steps = hy_fast_sqrt(hy_fast_sqrt(share)) * HY_UNSIGNED_STEPS;
+    return share > 0 ? fminf(fmaxf(steps, 1), HY_UNSIGNED_STEPS) : 0;
+}
+
+/* The codes of four numbers in a word. Adding 1.5 * 2^23 to a number of steps leaves the nearest
+ * whole number in the low bits of the sum, above constant bits; all four constants, and the 128 of
+ * signed codes, go out in one subtraction modulo 2^32. Where the largest is so small that its
+ * inverse would overflow, both sides are lifted first. */
+template <bool is_signed>
+__device__ __forceinline__ uint32_t hy_encode_four(const float x[4], float largest) {
+    const float rounder = 12582912.0f;
+    const uint32_t constant = 0x4b400000u - (is_signed ? 128 : 0);
+    float lift = largest < 0x1p-60f ? 0x1p60f : 1.0f;
+    float inverse = largest > 0 ? __fdividef(1.0f, largest * lift) : 0.0f;
+    uint32_t word = 0u - constant * 0x01010101u;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        word += __float_as_uint(steps[i] + 12582912.0f) * (1u << 8 * i);
+        float steps = hy_steps_of<is_signed>(x[i] * lift * inverse);
+        word += __float_as_uint(steps + rounder) * (1u << 8 * i);
     }
     return word;
-}
-
-/* Where the largest is so small that its inverse would overflow, both sides are lifted first. */
-__device__ __forceinline__ uint32_t hy_encode_four_signed(const float x[4], float largest) {
-    float lift = largest < 0x1p-60f ? 0x1p60f : 1.0f, steps[4];
-    float inverse = largest > 0 ? __fdividef(1.0f, largest * lift) : 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float root = hy_fast_cbrt(fabsf(x[i]) * lift * inverse);
-        steps[i] = copysignf(root * HY_SIGNED_STEPS, x[i]);
-    }
-    return hy_pack_steps(steps, 128);
-}
-
-/* From the square roots of four numbers and of their block's largest: the optimizer has the former
- * anyway. What is not zero saturates to 1 and never gets the code of zero. */
-__device__ __forceinline__ uint32_t hy_encode_four_roots(const float root[4], float largest) {
-    float inverse = largest > 0 ? __fdividef(1.0f, largest) : 0.0f, steps[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float share = root[i] * inverse;
-        float smallest = __saturatef(share * 0x1p120f);
-        steps[i] = fmaxf(hy_fast_sqrt(share) * HY_UNSIGNED_STEPS, smallest);
-    }
-    return hy_pack_steps(steps, 0);
 }
 
 #endif

@@ -60,8 +60,9 @@ __device__ __forceinline__ hy_quad_bits hy_fetch_slowly(const hy_view &t, int64_
     return bits;
 }
 
-/* Elements [at, at + 4) of a packed tensor. */
-__device__ __forceinline__ hy_quad_bits hy_fetch_whole(const hy_view &t, int64_t at) {
+/* Elements [at, at + n) of t, n at most 4; at is a multiple of 4. */
+__device__ __forceinline__ hy_quad_bits hy_fetch(const hy_view &t, int64_t at, int n) {
+    if (n < HY_QUAD || !t.is_packed) return hy_fetch_slowly(t, at, n);
     hy_quad_bits bits;
     if (t.dtype == HY_F32) {
         uint4 four = *(const uint4 *)((const float *)t.data + at);
@@ -71,11 +72,6 @@ __device__ __forceinline__ hy_quad_bits hy_fetch_whole(const hy_view &t, int64_t
         bits.w[0] = two.x, bits.w[1] = two.y;
     }
     return bits;
-}
-
-/* Elements [at, at + n) of t, n at most 4; at is a multiple of 4. */
-__device__ __forceinline__ hy_quad_bits hy_fetch(const hy_view &t, int64_t at, int n) {
-    return n == HY_QUAD && t.is_packed ? hy_fetch_whole(t, at) : hy_fetch_slowly(t, at, n);
 }
 
 __device__ __forceinline__ void hy_store_slowly(const hy_view &t, int64_t at, int n,
@@ -90,22 +86,15 @@ __device__ __forceinline__ void hy_store_slowly(const hy_view &t, int64_t at, in
     }
 }
 
-__device__ __forceinline__ void hy_store_whole(const hy_view &t, int64_t at,
-                                               const hy_quad_bits &bits) {
+__device__ __forceinline__ void hy_store(const hy_view &t, int64_t at, int n,
+                                         const hy_quad_bits &bits) {
+    if (n < HY_QUAD || !t.is_packed) return hy_store_slowly(t, at, n, bits);
     if (t.dtype == HY_F32) {
         uint4 four = make_uint4(bits.w[0], bits.w[1], bits.w[2], bits.w[3]);
         *(uint4 *)((float *)t.data + at) = four;
     } else {
         *(uint2 *)((uint16_t *)t.data + at) = make_uint2(bits.w[0], bits.w[1]);
     }
-}
-
-__device__ __forceinline__ void hy_store(const hy_view &t, int64_t at, int n,
-                                         const hy_quad_bits &bits) {
-    if (n == HY_QUAD && t.is_packed)
-        hy_store_whole(t, at, bits);
-    else
-        hy_store_slowly(t, at, n, bits);
 }
 
 __device__ __forceinline__ void hy_widen(const hy_quad_bits &bits, hy_dtype dtype,
