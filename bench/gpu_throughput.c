@@ -9,7 +9,7 @@
  *   build/bench/gpu_throughput [--row a|b|c|d|all] [--steps N] [--warmup N] [--breakdown]
  *       [--batch-size N] [--seq-len N] [--tokens N] [--model NAME] [--device cuda|cpu]
  *       [--precision bf16] [--recompute none] [--loss-chunks N] [--tune off|fast|max]
- *       [--tune-cache FILE] [--host-init] */
+ *       [--tune-cache FILE] [--attention own|cudnn] [--host-init] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +103,7 @@ static gt_options options_of(bench *b, const row *r) {
                     .recompute = option(b, "--recompute", "none"),
                     .tune = option(b, "--tune", "fast"),
                     .tune_cache = option(b, "--tune-cache", "auto"),
+                    .attention = option(b, "--attention", "own"),
                     .loss_chunks = option(b, "--loss-chunks", "0"),
                     .batch = number(b, "--batch-size", r->batch),
                     .seq = number(b, "--seq-len", r->seq),

@@ -148,6 +148,80 @@ START_TEST(where_the_state_lives_changes_no_bit) {
 }
 END_TEST
 
+/* Each class alone, pairs, and all of them: with moves of the predictor, their rollback, the tail and
+ * 16-bit phases in between. */
+START_TEST(any_class_may_live_on_the_host) {
+    static const char *const places[][8] = {
+        {"weights_place", "pinned"},
+        {"master_place", "pinned"},
+        {"grads_place", "pinned"},
+        {"weights_place", "pinned", "grads_place", "pinned"},
+        {"master_place", "pinned", "optim_place", "pinned"},
+        {"weights_place", "pinned", "master_place", "pinned", "grads_place", "pinned",
+         "optim_place", "pinned"},
+    };
+    static const char *const precisions[] = {"fp32", "bf16"};
+    for (int p = 0; p < 2; p++) {
+        const char *pairs[32] = {"precision",
+                                 precisions[p],
+                                 "full_steps",
+                                 "4",
+                                 "correct_steps",
+                                 "2",
+                                 "predict_from",
+                                 "0",
+                                 "grad_accum_steps",
+                                 "2",
+                                 "predictor",
+                                 "outer",
+                                 "tail_share",
+                                 "0.9",
+                                 "steps",
+                                 "30",
+                                 "snapshot",
+                                 "true",
+                                 NULL};
+        double here[30], there[30];
+        hy_trainer *trainer = open_run("none", pairs);
+        take_losses(trainer, 30, here);
+        hy_trainer_destroy(trainer);
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            memcpy(pairs + 18, places[i], sizeof places[i]);
+            pairs[26] = NULL;
+            trainer = open_run("none", pairs);
+            take_losses(trainer, 30, there);
+            ck_assert_msg(memcmp(here, there, sizeof here) == 0,
+                          "%s and others changed a loss in %s", places[i][0], precisions[p]);
+            hy_trainer_destroy(trainer);
+        }
+    }
+}
+END_TEST
+
+START_TEST(with_everything_on_the_host_the_device_holds_rings) {
+    const char *const *pairs = PAIRS("layers", "12", "predictor", "none", "weights_place", "pinned",
+                                     "grads_place", "pinned", "optim_place", "pinned");
+    hy_trainer *trainer = open_run("none", pairs);
+    hy_summary summary;
+    double losses[3];
+    take_losses(trainer, 3, losses);
+    hy_trainer_summary(trainer, &summary);
+    const hy_phase_summary *warmup = &summary.phases[HY_WARMUP];
+    static const hy_class classes[] = {HY_WEIGHTS, HY_GRADS, HY_OPTIM};
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(warmup->memory[classes[i]].place, HY_PINNED);
+        ck_assert_uint_eq(warmup->memory[classes[i]].measured_bytes,
+                          warmup->memory[classes[i]].planned_bytes);
+    }
+    ck_assert_uint_eq(warmup->vram_peak_bytes, warmup->vram_planned_bytes);
+    /* A step brings the weights twice and gradients three times; all but the norm's go back. */
+    ck_assert_uint_gt(warmup->bytes_moved, 3 * 5 * trainer->weights.layout.bytes);
+    ck_assert_uint_eq(trainer->state_arena.size, 0);
+    ck_assert_uint_eq(trainer->state_ring_arena.used, trainer->state_ring_arena.size);
+    hy_trainer_destroy(trainer);
+}
+END_TEST
+
 START_TEST(state_on_the_host_leaves_only_rings_on_the_device) {
     hy_trainer *device = open_run("none", PAIRS("layers", "8", "predictor", "none"));
     hy_trainer *pinned =
@@ -211,6 +285,8 @@ static Suite *small_state_suite(void) {
     tcase_add_test(tests, small_state_resumes_to_the_same_bits);
     tcase_add_test(tests, where_small_state_waits_in_predict_changes_no_bit);
     tcase_add_test(tests, where_the_state_lives_changes_no_bit);
+    tcase_add_test(tests, any_class_may_live_on_the_host);
+    tcase_add_test(tests, with_everything_on_the_host_the_device_holds_rings);
     tcase_add_test(tests, state_on_the_host_leaves_only_rings_on_the_device);
     tcase_add_test(tests, state_may_move_when_a_run_is_resumed);
     tcase_add_test(tests, compressing_what_is_narrow_already_is_refused_in_words);

@@ -69,6 +69,8 @@ START_TEST(a_run_gives_the_bits_of_the_cpu_with_every_strategy) {
     }
     same_on_both(PAIRS("optim_place", "pinned", "tail_share", "0.6"));
     same_on_both(PAIRS("optim_place", "pinned", "optimizer", "adamw8bit"));
+    same_on_both(PAIRS("weights_place", "pinned", "master_place", "pinned", "grads_place", "pinned",
+                       "optim_place", "pinned", "tail_share", "0.6"));
 }
 END_TEST
 

@@ -58,6 +58,7 @@ static hy_status configure(const gt_options *o, hy_config *config) {
                                  {"loss_chunks", o->loss_chunks},
                                  {"tune", o->tune},
                                  {"tune_cache", o->tune_cache},
+                                 {"attention", o->attention},
                                  {"out", "none"},
                                  {"predictor", "none"},
                                  {"precision_correct", "same"},

@@ -7,7 +7,8 @@
 #define GT_STEPS_MAX 256
 
 typedef struct gt_options {
-    const char *device, *model, *precision, *recompute, *tune, *tune_cache, *loss_chunks;
+    const char *device, *model, *precision, *recompute, *tune, *tune_cache, *attention,
+        *loss_chunks;
     int64_t batch, seq, tokens; /* tokens: of an optimizer step */
     int warmup, steps;
     bool

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "results.h"
+#include "save_text.h"
 
 static void put_numbers(hy_json_writer *w, const char *key, const double *values, int count) {
     hy_json_open_array(w, key);
@@ -107,8 +108,5 @@ hy_status pv_results_write(const pv_results *r, const pv_runs *runs, const pv_op
     hy_json_close_array(&w);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
-    hy_status status = hy_text_status(&text);
-    if (status == HY_OK) status = hy_file_write_atomic(path, text.data, text.size);
-    hy_text_free(&text);
-    return status;
+    return save_text(path, &text);
 }

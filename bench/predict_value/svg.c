@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "results.h"
+#include "save_text.h"
+#include "svg.h"
 
 enum { WIDTH = 860, HEIGHT = 520, LEFT = 74, RIGHT = 210, TOP = 48, BOTTOM = 60 };
 
@@ -79,35 +81,25 @@ static frame frame_of(const pv_results *r, const pv_options *o) {
 
 /* ---- drawing --------------------------------------------------------------------------------- */
 
-/* 1, 2 or 5 times a power of ten, so that about `wanted` of them make up the range. */
-static double tick_step(double range, int wanted) {
-    double rough = range / wanted, power = pow(10, floor(log10(rough))), share = rough / power;
-    return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
-}
-
-static void text_at(hy_text *t, double x, double y, const char *anchor, const char *text) {
-    hy_text_addf(t, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor,
-                 text);
-}
-
 static void draw_axes(hy_text *t, const frame *f) {
     char label[32];
-    double x_step = tick_step(f->budget, 5), y_step = tick_step(f->high - f->low, 6);
+    double x_step = svg_tick_step(f->budget, 5), y_step = svg_tick_step(f->high - f->low, 6);
     for (double y = ceil(f->low / y_step) * y_step; y <= f->high; y += y_step) {
         hy_text_addf(t, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#e3e3e3\"/>\n",
                      LEFT, y_of(f, y), WIDTH - RIGHT, y_of(f, y));
         snprintf(label, sizeof label, "%.*f", y_step < 0.01 ? 3 : 2, y);
-        text_at(t, LEFT - 8, y_of(f, y) + 4, "end", label);
+        svg_text(t, LEFT - 8, y_of(f, y) + 4, "end", label);
     }
     for (double x = 0; x <= f->budget * 1.0001; x += x_step) {
         hy_text_addf(t, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#555555\"/>\n",
                      x_of(f, x), HEIGHT - BOTTOM, x_of(f, x), HEIGHT - BOTTOM + 5);
         snprintf(label, sizeof label, "%g", x);
-        text_at(t, x_of(f, x), HEIGHT - BOTTOM + 20, "middle", label);
+        svg_text(t, x_of(f, x), HEIGHT - BOTTOM + 20, "middle", label);
     }
     hy_text_addf(t, "<path d=\"M%d %d V%d H%d\" fill=\"none\" stroke=\"#555555\"/>\n", LEFT, TOP,
                  HEIGHT - BOTTOM, WIDTH - RIGHT);
-    text_at(t, 0.5 * (LEFT + WIDTH - RIGHT), HEIGHT - 16, "middle", "compute spent, in full steps");
+    svg_text(t, 0.5 * (LEFT + WIDTH - RIGHT), HEIGHT - 16, "middle",
+             "compute spent, in full steps");
     hy_text_addf(t,
                  "<text transform=\"translate(20 %d) rotate(-90)\" text-anchor=\"middle\">"
                  "held-out loss, nats per token</text>\n",
@@ -142,21 +134,18 @@ static void draw_legend(hy_text *t, const pv_row *row, const pv_options *o, int 
                  "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"%s\" "
                  "stroke-width=\"3\"/>\n",
                  x, y - 4, x + 20, y - 4, colour(arm));
-    text_at(t, x + 26, y, "start", o->arms[arm].label);
+    svg_text(t, x + 26, y, "start", o->arms[arm].label);
     snprintf(figures, sizeof figures, "lr %g: %.4f", o->lrs[row->best], row->last.loss.mean);
-    text_at(t, x + 26, y + 15, "start", figures);
+    svg_text(t, x + 26, y + 15, "start", figures);
 }
 
 static void draw(hy_text *t, const pv_results *r, const pv_options *o) {
     frame f = frame_of(r, o);
+    svg_open(t, WIDTH, HEIGHT);
     hy_text_addf(
         t,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
-        "height=\"%d\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
-        "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n"
         "<clipPath id=\"plot\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n",
-        WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, TOP, WIDTH - LEFT - RIGHT,
-        HEIGHT - TOP - BOTTOM);
+        LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
     hy_text_addf(t,
                  "<text x=\"%d\" y=\"26\" font-size=\"15\">Equal compute, size %s: each arm at its "
                  "best learning rate, mean of %d seed%s</text>\n",
@@ -176,8 +165,5 @@ hy_status pv_svg_write(const pv_results *r, const pv_options *o) {
     hy_text text = {0};
     HY_TRY(hy_path_join(path, sizeof path, o->out, "curves.svg"));
     draw(&text, r, o);
-    hy_status status = hy_text_status(&text);
-    if (status == HY_OK) status = hy_file_write_atomic(path, text.data, text.size);
-    hy_text_free(&text);
-    return status;
+    return save_text(path, &text);
 }

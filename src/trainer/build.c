@@ -241,8 +241,8 @@ static void release_memory(hy_trainer *t) {
     hy_arena_fini(&t->state_arena);
     hy_arena_fini(&t->work_arena);
     hy_arena_fini(&t->ring_arena);
-    hy_arena_fini(&t->optim_arena);
-    hy_arena_fini(&t->optim_ring_arena);
+    hy_arena_fini(&t->home_arena);
+    hy_arena_fini(&t->state_ring_arena);
     hy_arena_fini(&t->host_arena);
 }
 

@@ -1,7 +1,7 @@
 /* formulas.c: predictor formulas run over stores, unit by unit. See trainer.h and phases/predictor.h.
  *
- * The predictor's slots live on the host and pass through their rings; the weights are on the device.
- * Each unit is visited once: its slots are brought, all formulas run on it, what they changed goes back. */
+ * The predictor's slots live on the host and pass through their rings; so may the weights. Each unit is
+ * visited once: weights and slots are brought, all formulas run on it, what they changed goes back. */
 #include <assert.h>
 
 #include "base/error.h"
@@ -49,26 +49,39 @@ static hy_status gather_next(hy_store *store, int32_t unit, int32_t units) {
     return unit + 1 < units ? hy_store_gather(store, unit + 1) : HY_OK;
 }
 
+static hy_status enter_unit(hy_trainer *t, int32_t unit) {
+    hy_store *stores[] = {&t->weights, &t->slots[0], &t->slots[1]};
+    int count = 1 + hy_predictor_slots(t->predictor.kind);
+    for (int i = 0; i < count; i++) {
+        HY_TRY(hy_store_get(stores[i], t->compute, unit));
+        HY_TRY(gather_next(stores[i], unit, t->model->params.units));
+    }
+    return HY_OK;
+}
+
+static hy_status leave_unit(hy_trainer *t, int32_t unit, bool changes_weights) {
+    int slots = hy_predictor_slots(t->predictor.kind);
+    for (int s = 0; s < slots; s++) {
+        HY_TRY(hy_store_release_changed(&t->slots[s], t->compute, unit));
+    }
+    return changes_weights ? hy_store_release_changed(&t->weights, t->compute, unit)
+                           : hy_store_release(&t->weights, t->compute, unit);
+}
+
 hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t seed) {
     const hy_params *params = &t->model->params;
-    int slots = hy_predictor_slots(t->predictor.kind);
+    bool changes_weights = false;
     int32_t item = 0;
     if (formulas->count == 0) return HY_OK;
+    for (int i = 0; i < formulas->count; i++) changes_weights |= formulas->list[i].target < 0;
     for (int32_t unit = 0; unit < params->units; unit++) {
-        for (int s = 0; s < slots; s++) {
-            HY_TRY(hy_store_get(&t->slots[s], t->compute, unit));
-            HY_TRY(gather_next(&t->slots[s], unit, params->units));
-        }
+        HY_TRY(enter_unit(t, unit));
         for (; item < params->count && params->list[item].unit == unit; item++) {
             HY_TRY(apply_to_param(t, formulas, item, seed));
         }
-        for (int s = 0; s < slots; s++) {
-            HY_TRY(hy_store_release_changed(&t->slots[s], t->compute, unit));
-        }
+        HY_TRY(leave_unit(t, unit, changes_weights));
     }
-    for (int i = 0; i < formulas->count; i++) {
-        if (formulas->list[i].target < 0) t->is_low_current = false;
-    }
+    if (changes_weights) t->is_low_current = false;
     return HY_OK;
 }
 
@@ -89,9 +102,9 @@ static hy_status make_param(hy_trainer *t, int32_t item, hy_tensor out) {
 hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, char *data) {
     hy_trainer *t = context;
     const hy_params *params = &t->model->params;
-    hy_store *sources[HY_PREDICTOR_SLOTS] = {&t->slots[0], &t->slots[1]};
-    int count = hy_predictor_slots(t->predictor.kind);
-    assert(count <= HY_PREDICTOR_SLOTS);
+    hy_store *sources[1 + HY_PREDICTOR_SLOTS] = {&t->weights, &t->slots[0], &t->slots[1]};
+    int count = 1 + hy_predictor_slots(t->predictor.kind);
+    assert(count <= 1 + HY_PREDICTOR_SLOTS);
     if (t->candidate_is_tail) {
         sources[0] = &t->tail;
         count = 1;
@@ -155,12 +168,15 @@ hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host) {
     char *from = to_host ? t->weights.data : host->data;
     char *to = to_host ? host->data : t->weights.data;
     HY_TRY(hy_store_settle(host));
+    HY_TRY(t->backend->stream_sync(t->compute));
+    HY_TRY(hy_store_settle(&t->weights));
     HY_TRY(t->backend->copy(t->compute, to, from, bytes));
     HY_TRY(t->backend->stream_sync(t->compute));
     t->bytes_moved += bytes;
     if (to_host) {
         hy_store_forget(host);
     } else {
+        hy_store_forget(&t->weights);
         t->is_low_current = false;
     }
     return HY_OK;

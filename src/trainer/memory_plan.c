@@ -12,16 +12,26 @@
 #include "trainer/trainer.h"
 
 #define RING_DEPTH 2
-#define OPTIM_RING_DEPTH 3    /* one comes, one is updated, one goes home */
+#define STATE_RING_DEPTH 3    /* one comes, one is used, one goes home; a tied head uses two */
 #define CANDIDATE_DEPTH 3     /* a tied head holds two units while the next is made */
 #define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
 #define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
 
+/* A class of the run's state: weights, master, gradients, m, v. */
+typedef struct state_class {
+    hy_store *store;
+    hy_class cls;
+    hy_place place;
+    const hy_layout *layout;
+} state_class;
+
+#define STATE_CLASSES 5
+
 typedef struct needs {
     uint64_t activations, workspace, logits, data; /* of the work area */
-    uint64_t state, host;
-    hy_layout low, full;    /* weights: 16 bits, fp32 */
-    hy_layout grads, optim; /* gradients; m, and v is like it */
+    uint64_t state, home, host; /* of the run on the device and pinned; of the predictor */
+    hy_layout low, full;        /* weights: 16 bits, fp32 */
+    hy_layout grads, optim;     /* gradients; m, and v is like it */
 } needs;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -210,16 +220,40 @@ static int host_copies(const hy_trainer *t) {
     return hy_predictor_slots(t->predictor.kind) + t->has_snapshot + t->has_tail;
 }
 
+static hy_place place_of(const char *name) {
+    return strcmp(name, "pinned") == 0 ? HY_PINNED : HY_DEVICE;
+}
+
+/* The weights that passes use come last among the two, so a plan reads master, weights, gradients. */
+static int list_state(hy_trainer *t, const needs *need, state_class out[STATE_CLASSES]) {
+    bool has_low = t->precision.has_low;
+    const hy_settings *s = &t->settings;
+    hy_place weights = place_of(s->memory.weights_place), master = place_of(s->memory.master_place);
+    hy_place optim = place_of(s->memory.optim_place);
+    int count = 0;
+    out[count++] = (state_class){&t->weights, has_low ? HY_MASTER : HY_WEIGHTS,
+                                 has_low ? master : weights, &need->full};
+    if (has_low) out[count++] = (state_class){&t->low, HY_WEIGHTS, weights, &need->low};
+    out[count++] =
+        (state_class){&t->grads, HY_GRADS, place_of(s->memory.grads_place), &need->grads};
+    out[count++] = (state_class){&t->m, HY_OPTIM, optim, &need->optim};
+    out[count++] = (state_class){&t->v, HY_OPTIM, optim, &need->optim};
+    return count;
+}
+
 static void count_state(hy_trainer *t, needs *need) {
-    uint64_t low = t->precision.has_low ? need->low.bytes : 0;
-    bool needs_candidate = hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
-    bool is_optim_here = t->optim_place == HY_DEVICE;
-    need->state = low + need->full.bytes + need->grads.bytes;
-    need->state += is_optim_here ? 2 * need->optim.bytes : 0;
-    t->optim_ring_bytes =
-        is_optim_here ? 0 : 2 * hy_store_ring_bytes(&need->optim, OPTIM_RING_DEPTH);
+    state_class classes[STATE_CLASSES];
+    int count = list_state(t, need, classes);
+    for (int i = 0; i < count; i++) {
+        const state_class *c = &classes[i];
+        bool is_here = c->place == HY_DEVICE;
+        need->state += is_here ? c->layout->bytes : 0;
+        need->home += is_here ? 0 : c->layout->bytes;
+        t->state_ring_bytes += is_here ? 0 : hy_store_ring_bytes(c->layout, STATE_RING_DEPTH);
+    }
     need->host = (uint64_t)host_copies(t) * need->full.bytes;
     t->ring_bytes = (uint64_t)host_copies(t) * hy_store_ring_bytes(&need->full, RING_DEPTH);
+    bool needs_candidate = hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
     if (needs_candidate) t->ring_bytes += hy_store_ring_bytes(&need->full, CANDIDATE_DEPTH);
 }
 
@@ -241,8 +275,8 @@ static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype
 static void plan_optimizer(hy_trainer *t, uint64_t bytes) {
     hy_place place = HY_DEVICE;
     hy_dtype dtype = optim_dtype(t);
-    if (t->optim_place != HY_DEVICE) {
-        plan_all(t, HY_OPTIM, t->optim_place, dtype, bytes);
+    if (place_of(t->settings.memory.optim_place) != HY_DEVICE) {
+        plan_all(t, HY_OPTIM, HY_PINNED, dtype, bytes);
         return;
     }
     plan_true_phases(t, HY_OPTIM, HY_DEVICE, dtype, bytes);
@@ -266,24 +300,26 @@ static void write_plan(hy_trainer *t, const needs *need) {
     uint64_t full = need->full.bytes;
     bool has_low = t->precision.has_low;
     hy_dtype work = t->precision.of[HY_FULL];
-    plan_all(t, HY_WEIGHTS, HY_DEVICE, has_low ? t->precision.low : HY_F32,
+    const hy_settings *s = &t->settings;
+    plan_all(t, HY_WEIGHTS, place_of(s->memory.weights_place), has_low ? t->precision.low : HY_F32,
              has_low ? need->low.bytes : full);
-    plan_all(t, HY_MASTER, HY_DEVICE, HY_F32, has_low ? full : 0);
+    plan_all(t, HY_MASTER, place_of(s->memory.master_place), HY_F32, has_low ? full : 0);
     plan_all(t, HY_PREDICTOR, HY_PINNED, HY_F32,
              (uint64_t)(hy_predictor_slots(t->predictor.kind) + t->has_tail) * full);
     plan_all(t, HY_SNAPSHOT, HY_PINNED, HY_F32, t->has_snapshot ? full : 0);
     plan_all(t, HY_LOGITS, HY_DEVICE, work, need->logits);
     plan_all(t, HY_DATA, HY_DEVICE, HY_I32, need->data);
-    plan_true_phases(t, HY_GRADS, HY_DEVICE, grad_dtype(t), need->grads.bytes);
+    plan_true_phases(t, HY_GRADS, place_of(s->memory.grads_place), grad_dtype(t),
+                     need->grads.bytes);
     plan_true_phases(t, HY_ACTIVATIONS, HY_DEVICE, work, t->train_bytes.activations);
     plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work,
-                     t->train_bytes.workspace + t->optim_ring_bytes);
+                     t->train_bytes.workspace + t->state_ring_bytes);
     plan_optimizer(t, 2 * need->optim.bytes);
     work = t->precision.of[HY_PREDICT];
     hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, work,
                    t->eval_bytes.activations);
     hy_ledger_plan(&t->ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, work,
-                   t->eval_bytes.workspace + t->ring_bytes + t->optim_ring_bytes);
+                   t->eval_bytes.workspace + t->ring_bytes + t->state_ring_bytes);
 }
 
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
@@ -291,7 +327,7 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
     uint64_t grads = t->grads.layout.bytes;
     bool is_predict = phase == HY_PREDICT;
     if (is_predict && !t->is_in_predict) {
-        hy_ledger_give(l, HY_GRADS, HY_DEVICE, grads);
+        hy_ledger_give(l, HY_GRADS, t->grads.place, grads);
         hy_ledger_give(l, HY_ACTIVATIONS, HY_DEVICE, t->train_bytes.activations);
         hy_ledger_give(l, HY_WORKSPACE, HY_DEVICE, t->train_bytes.workspace);
         hy_ledger_enter(l, phase);
@@ -301,7 +337,7 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
         hy_ledger_give(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
         hy_ledger_give(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
         hy_ledger_enter(l, phase);
-        hy_ledger_take(l, HY_GRADS, HY_DEVICE, grads);
+        hy_ledger_take(l, HY_GRADS, t->grads.place, grads);
         hy_ledger_take(l, HY_ACTIVATIONS, HY_DEVICE, t->train_bytes.activations);
         hy_ledger_take(l, HY_WORKSPACE, HY_DEVICE, t->train_bytes.workspace);
     }
@@ -311,33 +347,26 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* m and v at home on the host. Their rings count as workspace: a class has one place. */
-static hy_status take_streamed_optimizer(hy_trainer *t, const needs *need) {
+/* Rings count as workspace: a class has one place. */
+static hy_status take_state(hy_trainer *t, const needs *need) {
+    state_class classes[STATE_CLASSES];
+    int count = list_state(t, need, classes);
     hy_copies copies = {t->copies, t->returns};
-    HY_TRY(hy_arena_init(&t->optim_arena, t->backend, &t->ledger, t->optim_place,
-                         2 * need->optim.bytes, "the optimizer's state on the host"));
-    HY_TRY(hy_arena_init(&t->optim_ring_arena, t->backend, &t->ring_ledger, HY_DEVICE,
-                         t->optim_ring_bytes, "the optimizer's rings"));
-    hy_ledger_take(&t->ledger, HY_WORKSPACE, HY_DEVICE, t->optim_ring_bytes);
-    hy_store *stores[] = {&t->m, &t->v};
-    for (int i = 0; i < 2; i++) {
-        HY_TRY(hy_store_init_streamed(stores[i], &t->optim_arena, &t->optim_ring_arena, HY_OPTIM,
-                                      &need->optim, OPTIM_RING_DEPTH, &copies));
+    HY_TRY(hy_arena_init(&t->state_arena, t->backend, &t->ledger, HY_DEVICE, need->state,
+                         "weights, gradients and optimizer state"));
+    HY_TRY(hy_arena_init(&t->home_arena, t->backend, &t->ledger, HY_PINNED, need->home,
+                         "weights, gradients and optimizer state on the host"));
+    HY_TRY(hy_arena_init(&t->state_ring_arena, t->backend, &t->ring_ledger, HY_DEVICE,
+                         t->state_ring_bytes, "the rings that they pass through"));
+    hy_ledger_take(&t->ledger, HY_WORKSPACE, HY_DEVICE, t->state_ring_bytes);
+    for (int i = 0; i < count; i++) {
+        const state_class *c = &classes[i];
+        HY_TRY(c->place == HY_DEVICE
+                   ? hy_store_init(c->store, &t->state_arena, c->cls, c->layout)
+                   : hy_store_init_streamed(c->store, &t->home_arena, &t->state_ring_arena, c->cls,
+                                            c->layout, STATE_RING_DEPTH, &copies));
     }
     return HY_OK;
-}
-
-static hy_status take_state(hy_trainer *t, const needs *need) {
-    hy_class truth = t->precision.has_low ? HY_MASTER : HY_WEIGHTS;
-    hy_arena *arena = &t->state_arena;
-    HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, need->state,
-                         "weights, gradients and optimizer state"));
-    HY_TRY(hy_store_init(&t->weights, arena, truth, &need->full));
-    if (t->precision.has_low) HY_TRY(hy_store_init(&t->low, arena, HY_WEIGHTS, &need->low));
-    HY_TRY(hy_store_init(&t->grads, arena, HY_GRADS, &need->grads));
-    if (t->optim_place != HY_DEVICE) return take_streamed_optimizer(t, need);
-    HY_TRY(hy_store_init(&t->m, arena, HY_OPTIM, &need->optim));
-    return hy_store_init(&t->v, arena, HY_OPTIM, &need->optim);
 }
 
 static hy_status take_host_store(hy_trainer *t, hy_store *store, hy_class cls, const needs *need) {
@@ -453,9 +482,8 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     uint64_t work = need->activations + need->workspace + need->logits + need->data;
     uint64_t moved =
         t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->optim.bytes : 0;
-    uint64_t device = need->state + work + t->ring_bytes + t->optim_ring_bytes;
-    uint64_t kept = t->optim_place == HY_DEVICE ? 0 : 2 * need->optim.bytes;
-    HY_TRY(hy_trainer_check_budget(t, device, need->host + kept, moved));
+    uint64_t device = need->state + work + t->ring_bytes + t->state_ring_bytes;
+    HY_TRY(hy_trainer_check_budget(t, device, need->host + need->home, moved));
     HY_TRY(take_state(t, need));
     HY_TRY(take_predictor(t, need));
     HY_TRY(take_offload(t, need));
@@ -472,7 +500,6 @@ static hy_status lay_out(const hy_trainer *t, needs *need) {
 
 hy_status hy_trainer_take_memory(hy_trainer *t) {
     needs need = {0};
-    t->optim_place = strcmp(t->settings.memory.optim_place, "pinned") == 0 ? HY_PINNED : HY_DEVICE;
     HY_TRY(make_plans(t));
     hy_status status = lay_out(t, &need);
     if (status == HY_OK) status = hy_offload_check(t, &need.grads, &need.optim);

@@ -56,7 +56,8 @@ static hy_status check_without_state(hy_trainer *t) {
 /* compress halves and quarters what is wider, and puts it where the gradients were. State that has 8
  * bits anyway stays where it is. */
 hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layout *optim) {
-    if (t->optim_place != HY_DEVICE) return check_without_state(t);
+    const hy_settings *s = &t->settings;
+    if (strcmp(s->memory.optim_place, "device") != 0) return check_without_state(t);
     if (t->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     hy_dtype dtype = HY_F32;
     for (int32_t i = 0; i < optim->item_count; i++) {
@@ -66,11 +67,14 @@ hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layou
         t->offload = HY_OFFLOAD_NONE;
         return HY_OK;
     }
-    if (dtype == HY_F32 && compressed_bytes(t) <= grads->bytes) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "offload_strategy compress keeps m and v in 8 bits where the gradients were: it "
-                   "needs optim_dtype fp32 and grad_dtype fp32; optim_dtype 8bit needs no "
-                   "compressing, and none, cpu, pinned and drop go with any");
+    bool has_room = compressed_bytes(t) <= grads->bytes;
+    bool is_room_here = strcmp(s->memory.grads_place, "device") == 0;
+    if (dtype == HY_F32 && has_room && is_room_here) return HY_OK;
+    return hy_fail(
+        HY_ERR_INPUT,
+        "offload_strategy compress keeps m and v in 8 bits where the gradients were: it "
+        "needs optim_dtype fp32, grad_dtype fp32 and grads_place device; optim_dtype 8bit "
+        "needs no compressing, and none, cpu, pinned and drop go with any");
 }
 
 /* Quantises or restores m and v of every parameter; the codes lie in the gradients' memory, which is

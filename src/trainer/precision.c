@@ -89,13 +89,24 @@ hy_status hy_trainer_choose_precision(hy_trainer *t) {
     return HY_OK;
 }
 
-static hy_status round_weights(hy_trainer *t) {
-    for (int32_t i = 0; i < t->model->params.count; i++) {
-        int64_t count = t->model->params.list[i].count;
+static hy_status round_unit(hy_trainer *t, int32_t unit, int32_t *item) {
+    const hy_params *params = &t->model->params;
+    HY_TRY(hy_store_get(&t->weights, t->compute, unit));
+    HY_TRY(hy_store_get(&t->low, t->compute, unit));
+    for (; *item < params->count && params->list[*item].unit == unit; ++*item) {
         hy_op_call cast = {.kind = HY_OP_CAST};
-        cast.t[0] = hy_tensor_1d(hy_store_home(&t->weights, i), HY_F32, count);
-        cast.t[1] = hy_tensor_1d(hy_store_home(&t->low, i), t->precision.low, count);
+        cast.t[0] = hy_store_tensor(&t->weights, *item, hy_store_device(&t->weights, *item));
+        cast.t[1] = hy_store_tensor(&t->low, *item, hy_store_device(&t->low, *item));
         HY_TRY(t->backend->enqueue(t->compute, &cast));
+    }
+    HY_TRY(hy_store_release(&t->weights, t->compute, unit));
+    return hy_store_release_changed(&t->low, t->compute, unit);
+}
+
+static hy_status round_weights(hy_trainer *t) {
+    int32_t item = 0;
+    for (int32_t unit = 0; unit < t->model->params.units; unit++) {
+        HY_TRY(round_unit(t, unit, &item));
     }
     t->is_low_current = true;
     return HY_OK;

@@ -126,7 +126,8 @@ void hy_account_open(hy_trainer *t, hy_account *account) {
 }
 
 static uint64_t moved_by_stores(const hy_trainer *t) {
-    const hy_store *stores[] = {&t->slots[0], &t->slots[1], &t->snapshot, &t->tail};
+    const hy_store *stores[] = {&t->weights,  &t->low,      &t->grads,    &t->m,   &t->v,
+                                &t->slots[0], &t->slots[1], &t->snapshot, &t->tail};
     uint64_t bytes = t->bytes_moved;
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) bytes += stores[i]->bytes_moved;
     return bytes;

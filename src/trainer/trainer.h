@@ -140,11 +140,10 @@ struct hy_trainer {
     hy_ledger ring_ledger; /* of ring_arena alone: rings count only while Predict runs */
     hy_arena state_arena, work_arena, ring_arena, host_arena;
     hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
-    uint64_t ring_bytes;  /* device bytes of the predictor's rings, live in Predict */
-    hy_place optim_place; /* home of m and v */
-    hy_arena optim_arena,
-        optim_ring_arena;      /* where they are at home on the host, and their rings */
-    uint64_t optim_ring_bytes; /* live always */
+    uint64_t ring_bytes;       /* device bytes of the predictor's rings, live in Predict */
+    hy_arena home_arena;       /* pinned: state that does not live on the device */
+    hy_arena state_ring_arena; /* device: what it passes through */
+    uint64_t state_ring_bytes; /* live always */
     bool is_in_predict;        /* which of them is live */
     hy_store weights;          /* fp32 */
     hy_store low;              /* 16-bit copy */

@@ -1,8 +1,10 @@
-/* attention.cu: attention's entries: which kernels serve a call, and the launch of the forward tiles.
+/* attention.cu: attention's entries: which kernels serve a call, and the launch of the forward
+ * tiles.
  *
- * Types of 16 bits with the usual head sizes go through tensor cores (attention_tiles.cuh forward,
- * attention_bwd.cu backward); fp32, other head sizes, mixed types and old cards through the plain kernels
- * of attention_generic.cu. Both directions choose alike. Head sizes over 256 are refused. */
+ * Types of 16 bits with the usual head sizes go through tensor cores (attention_tiles.cuh
+ * forward, attention_bwd.cu backward); fp32, other head sizes, mixed types and old cards through
+ * the plain kernels of attention_generic.cu. Both directions choose alike. Head sizes over 256
+ * are refused. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_cudnn.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
@@ -12,7 +14,7 @@ enum { HY_ATTENTION_HEAD_LIMIT = 256 };
 /* Positions of tensors in a forward call. */
 enum { QKV, DOCS, OUT, LSE };
 
-/* ---- which kernels serve a call ------------------------------------------------------------------ */
+/* ---- which kernels serve a call -------------------------------------------------------------- */
 
 static bool has_tiles(int head_dim) {
     return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
@@ -30,10 +32,17 @@ static bool is_one_narrow_type(const hy_op_call *call) {
     return dtype == HY_BF16 || dtype == HY_F16;
 }
 
+/* Tiles find rows of qkv by 32-bit numbers of 16-byte chunks. */
+static bool has_countable_chunks(const hy_op_call *call) {
+    int64_t rows = (int64_t)call->attr.heads.batch * call->attr.heads.seq;
+    int64_t heads = call->attr.heads.heads + 2 * (int64_t)call->attr.heads.kv_heads;
+    return rows * heads * call->attr.heads.head_dim / 8 <= UINT32_MAX;
+}
+
 bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call) {
     /* The tiles' maxima are taken before scaling, so the scale must not turn signs round. */
     return cuda->card.capability >= 80 && has_tiles(call->attr.heads.head_dim) &&
-           is_one_narrow_type(call) && call->attr.heads.scale > 0;
+           is_one_narrow_type(call) && has_countable_chunks(call) && call->attr.heads.scale > 0;
 }
 
 hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call) {
@@ -43,11 +52,11 @@ hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call
                         (int)HY_ATTENTION_HEAD_LIMIT);
 }
 
-/* ---- forward on tiles ------------------------------------------------------------------------------ */
+/* ---- forward on tiles ------------------------------------------------------------------------ */
 
-/* Heads that run side by side: enough to keep every multiprocessor busy many times over, because the
- * last group ends in short tiles only if its long ones began well before; not more, because those that
- * run together share keys and values in the L2 cache. */
+/* Heads that run side by side: enough to keep every multiprocessor busy many times over, because
+ * the last group ends in short tiles only if its long ones began well before; not more, because
+ * those that run together share keys and values in the L2 cache. */
 static int heads_together(const hy_cuda *cuda, const hy_cuda_heads *a, int tiles, int blocks) {
     int64_t heads = (int64_t)a->B * a->H, wanted = (int64_t)cuda->card.multiprocessors * blocks * 8;
     int64_t groups = heads * tiles / (wanted > 0 ? wanted : 1);
@@ -74,18 +83,26 @@ template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_ru
     return hy_cuda_launched(run);
 }
 
-/* Shapes that measured best on an H200: head size, BM, BN, SN, warps, stages, blocks, steps of q kept. */
+/* Shapes: head size, BM, BN, SN, warps, stages, blocks, steps of q kept. The first of two measured
+ * best on an H200; the second lets several blocks share the 100 KB of a smaller multiprocessor. */
 template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) {
+    bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
     switch (run->call->attr.heads.head_dim) {
-    case 64: return launch_tiles<hy_attention_shape<64, 128, 64, 64, 4, 2, 2, 16>, T>(run);
-    case 80: return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 16>, T>(run);
-    case 96: return launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 16>, T>(run);
-    case 128: return launch_tiles<hy_attention_shape<128, 128, 64, 64, 4, 2, 2, 0>, T>(run);
-    default: return launch_tiles<hy_attention_shape<256, 64, 32, 32, 4, 2, 2, 0>, T>(run);
+    case 64: return launch_tiles<hy_attention_shape<64, 128, 64, 32, 4, 2, 3, 4>, T>(run);
+    case 80: return launch_tiles<hy_attention_shape<80, 128, 64, 64, 4, 2, 2, 5>, T>(run);
+    case 96:
+        return is_roomy ? launch_tiles<hy_attention_shape<96, 128, 64, 64, 4, 2, 2, 6>, T>(run)
+                        : launch_tiles<hy_attention_shape<96, 128, 32, 32, 4, 3, 2, 6>, T>(run);
+    case 128:
+        return is_roomy ? launch_tiles<hy_attention_shape<128, 128, 64, 64, 4, 2, 2, 0>, T>(run)
+                        : launch_tiles<hy_attention_shape<128, 64, 32, 32, 4, 2, 3, 8>, T>(run);
+    default:
+        return is_roomy ? launch_tiles<hy_attention_shape<256, 64, 32, 32, 4, 2, 2, 0>, T>(run)
+                        : launch_tiles<hy_attention_shape<256, 64, 16, 16, 4, 3, 2, 16>, T>(run);
     }
 }
 
-/* ---- entries ------------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_attention(const hy_cuda_run *run) {
     hy_status status = HY_OK;

@@ -1,8 +1,9 @@
 /* attention.cuh: the parts attention is made of, and who sees whom.
  *
- * attention.cu chooses for each call: tiles on tensor cores (attention_tiles.cuh, attention_bwd.cu)
- * where type, head size and card allow them, and plain kernels (attention_generic.cu) for everything
- * else. Query i of a sequence sees keys [hy_first_key(i), i], and always at least itself. */
+ * attention.cu chooses for each call: tiles on tensor cores (attention_tiles.cuh,
+ * attention_bwd.cu) where type, head size and card allow them, and plain kernels
+ * (attention_generic.cu) for everything else. Query i of a sequence sees keys [hy_first_key(i),
+ * i], and always at least itself. */
 #ifndef HY_KERNELS_CUDA_ATTENTION_CUH
 #define HY_KERNELS_CUDA_ATTENTION_CUH
 
@@ -11,7 +12,7 @@
 /* How a call's rows are laid out: qkv (B T, (H + 2 K) D), out (B T, H D), lse (B, H, T). */
 typedef struct hy_cuda_heads {
     int B, T, H, K, D;
-    int window;          /* tokens seen, itself included; 0: all before */
+    int window; /* tokens seen, itself included; 0: all before */
     float scale;
     const int32_t *docs; /* (B T), or NULL */
 } hy_cuda_heads;

@@ -1,10 +1,10 @@
 /* attention_bwd_tiles.cuh: what the two kernels of the attention backward are built from.
  *
- * Both kernels give 16 or 32 rows (keys in one, queries in the other) to a pair of warps that share the
- * work by product, not by rows: warp 0 of the pair makes the weights p from q and k, warp 1 makes dp from
- * dout and v; p and ds cross between them in shared memory, packed as the next product reads them. So
- * each warp keeps one operand and one sum in registers for all its rows, which halves what it reads from
- * shared memory: on an H200 that, not the tensor cores, is what runs out first. */
+ * A block owns some rows of a head (queries in one kernel, keys in the other) and walks over
+ * tiles of the rows on the other side, two tiles in shared memory at a time: one in use, one on
+ * its way. Products are of 16x8x16. Owned rows and the sums over the walk stay in registers,
+ * because on an H200 shared memory is as busy as the tensor cores and each operand kept in
+ * registers is traffic saved. */
 #ifndef HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
 #define HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
 
@@ -12,18 +12,40 @@
 #include "kernels/cuda/tile.cuh"
 
 /* How rows of head size D are cut. */
-template <int D_> struct hy_bwd_shape {
+template <int D_, int OWN_, int ROWS_, int WARPS_, int TILE_, int CHUNK_, int KEPT_, int BLOCKS_>
+struct hy_bwd_shape {
     static constexpr int D = D_;
-    static constexpr int ROWS = D > 128 ? 16 : 32; /* of a pair of warps, kept in registers */
-    static constexpr int TILE = 2 * ROWS;          /* of a block; and of what it walks over */
-    static constexpr int M = ROWS / 16;
+    static constexpr int OWN = OWN_;       /* rows of a block */
+    static constexpr int ROWS = ROWS_;     /* of those, rows of a warp or of a pair of warps */
+    static constexpr int TILE = TILE_;     /* rows of a step of the walk */
+    static constexpr int CHUNK = CHUNK_;   /* of those, rows whose scores a warp holds at once */
+    static constexpr int KEPT = KEPT_;     /* sixteens of columns of owned rows kept in registers */
+    static constexpr int BLOCKS = BLOCKS_; /* blocks wanted on a multiprocessor */
+
+    static constexpr int THREADS = 32 * WARPS_;
+    static constexpr int M = ROWS / 16, N = CHUNK / 16;
     static constexpr int STEPS = D / 16;
-    static constexpr int CHUNKS = D / 8; /* pieces of 16 bytes in a row */
-    /* An odd number of chunks: the eight rows that ldmatrix reads at once lie in different banks. */
-    static constexpr int ROW_BYTES = 16 * (CHUNKS | 1);
+    static constexpr int PARTS = TILE / CHUNK;
+    static constexpr int PIECES = D / 8; /* of 16 bytes in a row */
+    /* An odd number of pieces: the eight rows that ldmatrix reads at once lie in different
+     * banks. */
+    static constexpr int ROW_BYTES = 16 * (PIECES | 1);
     static constexpr int TILE_BYTES = TILE * ROW_BYTES;
-    static constexpr int THREADS = 128;
+    static constexpr int STAGE_BYTES = 2 * TILE_BYTES; /* k and v, or q and dout */
+    static constexpr int OWN_BYTES = OWN * ROW_BYTES;
+    /* Owned rows that go to registers whole pass through stage 1 while the first tile comes to
+     * stage 0, if they fit; others have a place of their own. */
+    static constexpr bool IS_PASSING = OWN <= TILE && KEPT == STEPS;
+    static constexpr int OWN_AT = IS_PASSING ? STAGE_BYTES : 2 * STAGE_BYTES;
+    static constexpr int TILES_END = 2 * STAGE_BYTES + (IS_PASSING ? 0 : 2 * OWN_BYTES);
+
+    static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
+
+#define HY_LOG2E 1.4426950408889634f
+
+/* First keys are summed up for so many queries. */
+#define HY_BWD_SPAN 32
 
 /* What both kernels are told. */
 template <typename T> struct hy_bwd_args {
@@ -32,23 +54,12 @@ template <typename T> struct hy_bwd_args {
     T *dqkv;
     const float *lse;
     float *lse2, *delta; /* (B, H, padded): lse in units of log2, sum(dout out); past T inf and 0 */
-    int2 *first_keys;    /* (B, tiles): least and greatest first key of a tile's queries; with docs */
-    float *partial;      /* (parts, 2, B T, K D): dk and dv before parts are summed */
-    int tiles, padded;   /* tiles of a sequence, and its rows in whole tiles */
-    int parts;           /* a key head's query heads are dealt out to so many blocks */
-    int band;            /* units whose rows should share the L2 cache */
+    int2 *first_keys;  /* (B, spans): least and greatest first key of a span's queries; with docs */
+    float *partial;    /* (parts, 2, B T, K D): dk and dv before parts are summed */
+    int spans, padded; /* of a sequence, and its rows in whole tiles */
+    int parts;         /* a key head's query heads are dealt out to so many blocks */
+    float scale2;      /* of scores, in units of log2 */
 };
-
-/* A block's unit (a head of a sequence, or a part of one) and its rank among the unit's tiles. Within a
- * band of units the tiles with most work go first, so that the last ones are short. */
-struct hy_bwd_place {
-    int unit, rank;
-};
-__device__ __forceinline__ hy_bwd_place hy_bwd_place_of(int units, int tiles, int band) {
-    int of_band = band * tiles, first = (int)(blockIdx.x / of_band) * band;
-    int in_band = blockIdx.x % of_band, wide = min(band, units - first);
-    return {first + in_band % wide, in_band / wide};
-}
 
 #if HY_HAS_TILES
 
@@ -58,41 +69,47 @@ __device__ __forceinline__ float hy_bwd_exp2(float x) {
     return y;
 }
 
-/* Named barriers of a pair of warps: one arrives after writing, the other waits before reading. */
-__device__ __forceinline__ void hy_pair_arrive(int barrier) {
-    asm volatile("bar.arrive %0, 64;" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void hy_pair_wait(int barrier) {
-    asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory");
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* An index that the compiler takes for a new one: what follows from it is computed again here,
+ * and not kept in registers over the loop. */
+__device__ __forceinline__ int hy_bwd_anew(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
-/* threadIdx.x, read here and now: what is computed from it is not kept in registers over the loop. */
-__device__ __forceinline__ int hy_bwd_thread() {
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
-}
-
-/* Starts the copy of one tile of rows; rows from `there` on become zeros. */
-template <typename S, typename T>
-__device__ __forceinline__ void hy_bwd_fetch(uint32_t shared, const T *rows, int64_t width, int there) {
-    constexpr int APART = S::THREADS / S::CHUNKS; /* rows copied at a time */
-    int thread = hy_bwd_thread(), row = thread / S::CHUNKS, chunk = thread % S::CHUNKS;
-    if (APART * S::CHUNKS < S::THREADS && row >= APART) return;
-    const T *from = rows + row * width + chunk * 8;
-    uint32_t to = shared + row * S::ROW_BYTES + chunk * 16;
+/* Starts the copy of COUNT rows, a piece a thread; those from `there` on become zeros. */
+template <typename S, int COUNT, bool ARE_THERE, typename T>
+__device__ __forceinline__ void hy_bwd_copy(uint32_t to, const T *from, const T *safe,
+                                            int64_t apart, int row, int there) {
+    constexpr int APART = S::THREADS / S::PIECES; /* rows copied at a time */
 #pragma unroll
-    for (int i = 0; i < S::TILE; i += APART) {
-        if (S::TILE % APART != 0 && i + row >= S::TILE) break;
-        bool is_there = i + row < there;
-        hy_copy_async(to + i * S::ROW_BYTES, is_there ? from : rows, is_there);
-        from += APART * width;
+    for (int i = 0; i < COUNT; i += APART) {
+        if (COUNT % APART != 0 && i + row >= COUNT) break;
+        bool is_there = ARE_THERE || i + row < there;
+        hy_copy_async(to + i * S::ROW_BYTES, is_there ? from : safe, is_there);
+        from += apart;
     }
 }
+template <typename S, int COUNT, typename T>
+__device__ __forceinline__ void hy_bwd_fetch(uint32_t shared, const T *rows, int64_t width,
+                                             int there) {
+    constexpr int APART = S::THREADS / S::PIECES;
+    int thread = hy_bwd_anew(threadIdx.x), row = thread / S::PIECES, piece = thread % S::PIECES;
+    if (APART * S::PIECES < S::THREADS && row >= APART) return;
+    const T *from = rows + row * width + piece * 8;
+    uint32_t to = shared + row * S::ROW_BYTES + piece * 16;
+    if (there >= COUNT)
+        hy_bwd_copy<S, COUNT, true>(to, from, rows, APART * width, row, there);
+    else
+        hy_bwd_copy<S, COUNT, false>(to, from, rows, APART * width, row, there);
+}
 
-/* Where a lane reads its row of the four 8x8 matrices that ldmatrix brings. `by_row`: an operand that
- * is multiplied row by row, two matrices down, then two across; also what is read transposed.
- * `by_column`: the second operand where its rows are the columns of the product. */
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Where a lane reads its row of the four 8x8 matrices that ldmatrix brings. by_row: a first
+ * operand, two matrices down, then two across; also what is read transposed. by_column: a second
+ * operand whose rows are the columns of the product. */
 template <typename S> __device__ __forceinline__ uint32_t hy_bwd_by_row() {
     int lane = threadIdx.x % 32;
     return lane % 16 * S::ROW_BYTES + lane / 16 * 16;
@@ -102,52 +119,63 @@ template <typename S> __device__ __forceinline__ uint32_t hy_bwd_by_column() {
     return (lane % 8 + lane / 16 * 8) * S::ROW_BYTES + lane / 8 % 2 * 16;
 }
 
+/* The rows a warp owns as a first operand: in registers as far as KEPT says, else in shared
+ * memory. */
 template <typename S> struct hy_bwd_operand {
-    uint32_t r[S::STEPS][S::M][4];
+    uint32_t kept[S::KEPT > 0 ? S::KEPT : 1][S::M][4];
+    uint32_t at;
 };
 
 template <typename S>
-__device__ __forceinline__ void hy_bwd_load(hy_bwd_operand<S> &operand, uint32_t rows) {
-    rows += hy_bwd_by_row<S>();
+__device__ __forceinline__ void hy_bwd_load(uint32_t to[S::M][4], uint32_t at, int step) {
 #pragma unroll
-    for (int step = 0; step < S::STEPS; step++) {
+    for (int m = 0; m < S::M; m++) hy_load_tiles(to[m], at + m * 16 * S::ROW_BYTES + step * 32);
+}
+
+template <typename S>
+__device__ __forceinline__ void hy_bwd_keep(hy_bwd_operand<S> &operand, uint32_t rows) {
+    operand.at = rows + hy_bwd_by_row<S>();
 #pragma unroll
-        for (int m = 0; m < S::M; m++) {
-            hy_load_tiles(operand.r[step][m], rows + m * 16 * S::ROW_BYTES + step * 32);
-        }
+    for (int step = 0; step < S::KEPT; step++) {
+        hy_bwd_load<S>(operand.kept[step], operand.at, step);
     }
 }
 
-/* s (ROWS, 16 N) = operand (ROWS, D) times rows (16 N, D) transposed; `at` is the lane's by_column. */
-template <typename S, typename T, int N>
-__device__ __forceinline__ void hy_bwd_dot(float s[S::M][2 * N][4], const hy_bwd_operand<S> &operand,
-                                           uint32_t at) {
+/* s (ROWS, CHUNK) = operand (ROWS, D) times rows (CHUNK, D) transposed; `at` is the lane's
+ * by_column. A thread holds rows lane / 4 + 8 r of each m tile, r = 0, 1, and of those the
+ * columns 2 (lane % 4) + {0, 1} of each 8: element 2 r + {0, 1}. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_bwd_dot(float s[S::M][2 * S::N][4],
+                                           const hy_bwd_operand<S> &operand, uint32_t at) {
 #pragma unroll
     for (int m = 0; m < S::M; m++) {
 #pragma unroll
-        for (int n = 0; n < 2 * N; n++) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
+        for (int n = 0; n < 2 * S::N; n++) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
     }
 #pragma unroll
     for (int step = 0; step < S::STEPS; step++) {
+        uint32_t loaded[S::M][4];
+        if (step >= S::KEPT) hy_bwd_load<S>(loaded, operand.at, step);
+        const uint32_t(*a)[4] = step < S::KEPT ? operand.kept[step] : loaded;
 #pragma unroll
-        for (int n = 0; n < N; n++) {
+        for (int n = 0; n < S::N; n++) {
             uint32_t b[4];
             hy_load_tiles(b, at + n * 16 * S::ROW_BYTES + step * 32);
 #pragma unroll
             for (int m = 0; m < S::M; m++) {
-                hy_mma<T>(s[m][2 * n], operand.r[step][m], b[0], b[1]);
-                hy_mma<T>(s[m][2 * n + 1], operand.r[step][m], b[2], b[3]);
+                hy_mma<T>(s[m][2 * n], a[m], b[0], b[1]);
+                hy_mma<T>(s[m][2 * n + 1], a[m], b[2], b[3]);
             }
         }
     }
 }
 
-/* sum (ROWS, 16 W) += p (ROWS, 16 N) times rows (16 N, 16 W); `at` is the lane's by_row. */
-template <typename S, typename T, int N, int W>
-__device__ __forceinline__ void hy_bwd_add(float (*sum)[S::M][4], const uint32_t p[S::M][N][4],
+/* sum (ROWS, 16 W) += p (ROWS, CHUNK) times rows (CHUNK, 16 W); `at` is the lane's by_row. */
+template <typename S, typename T, int W>
+__device__ __forceinline__ void hy_bwd_add(float (*sum)[S::M][4], const uint32_t p[S::M][S::N][4],
                                            uint32_t at) {
 #pragma unroll
-    for (int k = 0; k < N; k++) {
+    for (int k = 0; k < S::N; k++) {
 #pragma unroll
         for (int n = 0; n < W; n++) {
             uint32_t b[4];
@@ -162,12 +190,13 @@ __device__ __forceinline__ void hy_bwd_add(float (*sum)[S::M][4], const uint32_t
 }
 
 /* A product's result as the first operand of the next. */
-template <typename S, typename T, int N>
-__device__ __forceinline__ void hy_bwd_pack(uint32_t p[S::M][N][4], const float s[S::M][2 * N][4]) {
+template <typename S, typename T>
+__device__ __forceinline__ void hy_bwd_pack(uint32_t p[S::M][S::N][4],
+                                            const float s[S::M][2 * S::N][4]) {
 #pragma unroll
     for (int m = 0; m < S::M; m++) {
 #pragma unroll
-        for (int n = 0; n < N; n++) {
+        for (int n = 0; n < S::N; n++) {
 #pragma unroll
             for (int r = 0; r < 4; r++) {
                 const float *two = &s[m][2 * n + r / 2][r % 2 * 2];
@@ -186,36 +215,18 @@ template <> __device__ __forceinline__ float2 hy_bwd_unpair<__half>(uint32_t pai
     return __half22float2(*(__half2 *)&pair);
 }
 
-/* Packed rows through shared memory, from one warp of a pair to the other: a lane reads what the same
- * lane wrote. */
-template <typename S, int N>
-__device__ __forceinline__ void hy_bwd_send(char *slot, const uint32_t p[S::M][N][4]) {
-    uint4 *to = (uint4 *)slot + threadIdx.x % 32;
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
-#pragma unroll
-        for (int n = 0; n < N; n++) to[(m * N + n) * 32] = *(const uint4 *)p[m][n];
-    }
-}
-template <typename S, int N>
-__device__ __forceinline__ void hy_bwd_receive(uint32_t p[S::M][N][4], const char *slot) {
-    const uint4 *from = (const uint4 *)slot + threadIdx.x % 32;
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
-#pragma unroll
-        for (int n = 0; n < N; n++) *(uint4 *)p[m][n] = from[(m * N + n) * 32];
-    }
-}
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* Writes W times 16 columns of a pair's rows, times scale; rows from `there` on are left out. O is T, or
- * float for partial sums. */
 template <typename O> __device__ __forceinline__ void hy_bwd_store_two(O *to, float x, float y) {
     *(uint32_t *)to = hy_pair<O>(x, y);
 }
 template <> __device__ __forceinline__ void hy_bwd_store_two<float>(float *to, float x, float y) {
     *(float2 *)to = make_float2(x, y);
 }
-template <typename S, int W, typename O>
+
+/* Writes a warp's rows of a sum, times scale; rows from `there` on are left out. O is the type
+ * of dqkv, or float for partial sums. */
+template <typename S, typename O>
 __device__ __forceinline__ void hy_bwd_store(O *to, int64_t width, const float (*sum)[S::M][4],
                                              float scale, int there) {
     int lane = threadIdx.x % 32;
@@ -227,11 +238,20 @@ __device__ __forceinline__ void hy_bwd_store(O *to, int64_t width, const float (
             if (row >= there) continue;
             O *at = to + row * width + lane % 4 * 2;
 #pragma unroll
-            for (int n = 0; n < 2 * W; n++) {
+            for (int n = 0; n < 2 * S::STEPS; n++) {
                 hy_bwd_store_two<O>(at + n * 8, sum[n][m][2 * r] * scale,
                                     sum[n][m][2 * r + 1] * scale);
             }
         }
+    }
+}
+
+template <typename S> __device__ __forceinline__ void hy_bwd_clear(float (*sum)[S::M][4]) {
+#pragma unroll
+    for (int n = 0; n < 2 * S::STEPS; n++) {
+#pragma unroll
+        for (int m = 0; m < S::M; m++)
+            sum[n][m][0] = sum[n][m][1] = sum[n][m][2] = sum[n][m][3] = 0;
     }
 }
 

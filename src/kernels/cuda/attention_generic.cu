@@ -1,11 +1,12 @@
-/* attention_generic.cu: attention for whatever the tensor-core tiles do not serve: fp32, mixed types, odd
- * head sizes up to 256, cards before sm_80.
+/* attention_generic.cu: attention for whatever the tensor-core tiles do not serve: fp32, mixed
+ * types, odd head sizes up to 256, cards before sm_80.
  *
- * Plain fp32 multiply-adds on tiles in shared memory. A block owns MINE rows of one head ("mine") and
- * walks the other side's rows THEIRS at a time ("theirs"): queries walk over keys for the output and dq,
- * keys walk over queries for dk and dv, so every sum has one owner and one order. 128 threads stand as 16
- * by 8: thread (ty, tx) computes products of rows ty + 16 r of mine with rows tx + 8 j of theirs, and
- * holds columns 4 tx + 32 c of what its own rows add up to. A tile fits in the 64 KB of sm_75. */
+ * Plain fp32 multiply-adds on tiles in shared memory. A block owns MINE rows of one head
+ * ("mine") and walks the other side's rows THEIRS at a time ("theirs"): queries walk over keys
+ * for the output and dq, keys walk over queries for dk and dv, so every sum has one owner and
+ * one order. 128 threads stand as 16 by 8: thread (ty, tx) computes products of rows ty + 16 r
+ * of mine with rows tx + 8 j of theirs, and holds columns 4 tx + 32 c of what its own rows add
+ * up to. A tile fits in the 64 KB of sm_75. */
 #include "kernels/cuda/attention.cuh"
 
 enum { TX = 8, TY = 16, THREADS = TX * TY, WARPS = THREADS / 32 };
@@ -13,12 +14,12 @@ enum { TX = 8, TY = 16, THREADS = TX * TY, WARPS = THREADS / 32 };
 /* How a head of up to D elements is cut. */
 template <int D_, int MINE_, int THEIRS_> struct shape {
     static constexpr int D = D_, MINE = MINE_, THEIRS = THEIRS_;
-    static constexpr int R = MINE / TY, J = THEIRS / TX;  /* rows of a thread */
-    static constexpr int C = D / (4 * TX);                /* its columns, in fours */
+    static constexpr int R = MINE / TY, J = THEIRS / TX;     /* rows of a thread */
+    static constexpr int C = D / (4 * TX);                   /* its columns, in fours */
     static constexpr int LD = D + 4, WEIGHT_LD = THEIRS + 4; /* rows apart, in different banks */
 };
 
-/* ---- tiles --------------------------------------------------------------------------------------- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Where rows of a head lie in a tensor. */
 typedef struct rows_of {
@@ -27,8 +28,8 @@ typedef struct rows_of {
     int64_t first, apart; /* elements: of row 0, and from row to row */
 } rows_of;
 
-/* Rows [row, row + ROWS) to shared memory; from row `end` on zeros. Columns from D on are left alone. A
- * warp has four of its rows on their way at once. */
+/* Rows [row, row + ROWS) to shared memory; from row `end` on zeros. Columns from D on are left
+ * alone. A warp has four of its rows on their way at once. */
 template <typename S, int ROWS, typename T>
 __device__ void load_rows_as(float *to, const T *from, int64_t apart, int row, int end, int D) {
     constexpr int COLUMNS = S::D / 32, TURN = ROWS / WARPS < 4 ? ROWS / WARPS : 4;
@@ -95,8 +96,8 @@ __device__ __forceinline__ void multiply(float product[S::R][S::J], const float 
     }
 }
 
-/* sum[r] += weights[ty + 16 r] theirs. A row of weights is written and read by the eight threads of one
- * ty, which are of one warp: `weights` needs no barrier. */
+/* sum[r] += weights[ty + 16 r] theirs. A row of weights is written and read by the eight threads
+ * of one ty, which are of one warp: `weights` needs no barrier. */
 template <typename S>
 __device__ __forceinline__ void weigh(float sum[S::R][S::C][4], const float value[S::R][S::J],
                                       float *weights, const float *theirs) {
@@ -144,7 +145,7 @@ __device__ __forceinline__ void store_row(const float sum[S::C][4], float factor
     }
 }
 
-/* ---- forward --------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 typedef struct forward_call {
     hy_cuda_heads a;
@@ -188,7 +189,8 @@ __device__ __forceinline__ void soften(float score[S::R][S::J], float m[S::R], f
 }
 
 /* Smallest first key of queries [query, end): where a block's walk begins. */
-__device__ __forceinline__ int first_key_of_rows(const hy_cuda_heads &a, int b, int query, int end) {
+__device__ __forceinline__ int first_key_of_rows(const hy_cuda_heads &a, int b, int query,
+                                                 int end) {
     int low = query;
     for (int i = query + threadIdx.x % 32; i < end; i += 32) low = min(low, hy_first_key(a, b, i));
     for (int d = 16; d > 0; d >>= 1) low = min(low, __shfl_xor_sync(0xffffffffu, low, d));
@@ -237,12 +239,12 @@ static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const forwar
         for (int d = 1; d < TX; d <<= 1) total[r] += __shfl_xor_sync(0xffffffffu, total[r], d);
         if (i >= end) continue;
         if (tx == 0) call.lse[(int64_t)head * a.T + i] = m[r] + logf(total[r]);
-        store_row<S>(sum[r], 1 / total[r], call.out.data, call.out.dtype,
-                     ((row + i) * a.H + h) * D, D);
+        store_row<S>(sum[r], 1 / total[r], call.out.data, call.out.dtype, ((row + i) * a.H + h) * D,
+                     D);
     }
 }
 
-/* ---- backward -------------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 typedef struct backward_call {
     hy_cuda_heads a;
@@ -398,7 +400,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const backward_c
     }
 }
 
-/* ---- launches -------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 /* `sides` tiles of each side: q and k, or q, dout, k and v. */
 template <typename S> static int shared_bytes(int sides) {
@@ -438,8 +440,9 @@ template <typename S> static hy_status backward(const hy_cuda_run *run, const ba
 
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    backward_call call = {hy_cuda_heads_of(run->call, &t[2]), t[0], t[1], t[3], t[5],
-                          (const float *)t[4].data, (float *)run->call->workspace.data};
+    backward_call call = {
+        hy_cuda_heads_of(run->call, &t[2]), t[0], t[1], t[3], t[5], (const float *)t[4].data,
+        (float *)run->call->workspace.data};
     int64_t rows = (int64_t)call.a.B * call.a.T * call.a.H;
     HY_CUDA_TRY(launch(run, delta_kernel, hy_ceil_div(rows, WARPS), 0, call));
     if (call.a.D <= 64) return backward<shape<64, 64, 32>>(run, call);

@@ -1,14 +1,14 @@
 /* attention_tiles.cuh: causal attention forward on tensor cores, for 16-bit types.
  *
- * A block takes BM queries of one head and walks its keys from the diagonal down, BN at a time; a warp
- * owns 16 * M_TILES whole rows, so that nothing of the softmax crosses warps. Keys and values arrive by
- * cp.async, STAGES tiles deep, with one barrier a tile. Scores of SN keys, the output tile and, where
- * they fit, the queries stay in registers: on an H200 shared memory is as busy as the tensor cores, and
- * each operand kept in registers is traffic saved.
+ * A block takes BM queries of one head and walks its keys from the diagonal down, BN at a time; a
+ * warp owns 16 * M_TILES whole rows, so that nothing of the softmax crosses warps. Keys and values
+ * arrive by cp.async, STAGES tiles deep, with one barrier a tile. Scores of SN keys, the output
+ * tile and, where they fit, the queries stay in registers: on an H200 shared memory is nearly as
+ * busy as the tensor cores, and each operand kept in registers is traffic saved.
  *
- * Weights are exp2(score * scale * log2(e) - m). m need not be the exact maximum, only close enough that
- * nothing overflows: it moves (and the output is rescaled) when a score passes it by 2^SLACK, which after
- * the first tiles hardly ever happens. */
+ * Weights are exp2(score * scale * log2(e) - m). m need not be the exact maximum, only close
+ * enough that nothing overflows: it moves (and the output is rescaled) when a score passes it by
+ * 2^SLACK, which after the first tiles hardly ever happens. */
 #ifndef HY_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define HY_KERNELS_CUDA_ATTENTION_TILES_CUH
 
@@ -16,23 +16,22 @@
 #include "kernels/cuda/tile.cuh"
 
 /* How one instantiation is cut. */
-template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_, int MODE_ = 1>
+template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_>
 struct hy_attention_shape {
-    static constexpr int D = D_;           /* head size */
-    static constexpr int BM = BM_;         /* queries of a block */
-    static constexpr int BN = BN_;         /* keys of a stage */
-    static constexpr int SN = SN_;         /* keys whose scores are held at once */
+    static constexpr int D = D_;   /* head size */
+    static constexpr int BM = BM_; /* queries of a block */
+    static constexpr int BN = BN_; /* keys of a stage */
+    static constexpr int SN = SN_; /* keys whose scores are held at once */
     static constexpr int WARPS = WARPS_;
     static constexpr int STAGES = STAGES_;
     static constexpr int BLOCKS = BLOCKS_; /* blocks wanted on a multiprocessor */
 
-    static constexpr int MODE = MODE_;
     static constexpr int THREADS = 32 * WARPS;
     static constexpr int M_TILES = BM / WARPS / 16;
     static constexpr int K_STEPS = D / 16;
     static constexpr int KEPT = KEPT_ < K_STEPS ? KEPT_ : K_STEPS; /* steps of q in registers */
     static constexpr bool KEEPS_Q = KEPT == K_STEPS;
-    static constexpr int CHUNKS = D / 8; /* pieces of 16 bytes in a row */
+    static constexpr int CHUNKS = D / 8;                /* pieces of 16 bytes in a row */
     static constexpr int ROWS_APART = THREADS / CHUNKS; /* rows copied at a time */
     /* Rows of 2^n chunks are swizzled; others are padded to an odd number of chunks. Either way the
      * eight rows that ldmatrix reads at once lie in different banks. */
@@ -54,15 +53,16 @@ struct hy_attention_shape {
 
 /* What a block needs besides the call's layout. */
 typedef struct hy_attention_grid {
-    int tiles; /* of queries in a sequence */
-    int group; /* heads whose keys and values should share the L2 cache */
+    int tiles;                          /* of queries in a sequence */
+    int group;                          /* heads whose keys and values should share the L2 cache */
     uint32_t apart, to_values, to_tile; /* chunks to the next row copied, to v, between tiles */
-    float scale; /* on scores, for powers of two: scale log2(e) */
+    float scale;                        /* on scores, for powers of two: scale log2(e) */
 } hy_attention_grid;
 
 #if HY_HAS_TILES
 
-/* threadIdx.x, read here and now: what is computed from it is not kept in registers over the loop. */
+/* threadIdx.x, read here and now: what is computed from it is not kept in registers over the
+ * loop. */
 __device__ __forceinline__ int hy_thread_here() {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -75,15 +75,13 @@ __device__ __forceinline__ int hy_block_here() {
     return block;
 }
 
-/* The rows of a warp within its block. A warp with later rows has more to do; warp w always runs on the
- * same quarter of a multiprocessor, so blocks deal their rows out in turn. */
-template <typename S> __device__ __forceinline__ int hy_own_rows(int thread, int block) {
-    int turn = S::MODE & 2 ? block + block / 4 : 0;
-    return (thread / 32 + turn) % S::WARPS * 16 * S::M_TILES;
+/* A warp's first row within its block. */
+template <typename S> __device__ __forceinline__ int hy_own_rows(int thread) {
+    return thread / 32 * 16 * S::M_TILES;
 }
 
-/* Which queries a block takes. Within a group of heads the tiles that see most keys go first, so that
- * the last ones to run are short. */
+/* Which queries a block takes. Within a group of heads the tiles that see most keys go first, so
+ * that the last ones to run are short. */
 typedef struct hy_attention_place {
     int b, h, query;
 } hy_attention_place;
@@ -102,15 +100,16 @@ __device__ __forceinline__ hy_attention_place hy_attention_place_of(const hy_cud
 template <typename S> __device__ __forceinline__ uint32_t hy_chunk_at(int row, int chunk) {
     return row * S::ROW_BYTES + 16 * (S::IS_SWIZZLED ? chunk ^ (row & 7) : chunk);
 }
-/* From the address of chunk 0 or 1 of a row to that of chunk 2 n or 2 n + 1. Tiles are aligned to their
- * rows, so a swizzled address takes the step by exclusive or. */
+/* From the address of chunk 0 or 1 of a row to that of chunk 2 n or 2 n + 1. Tiles are aligned to
+ * their rows, so a swizzled address takes the step by exclusive or. */
 template <typename S> __device__ __forceinline__ uint32_t hy_steps_on(uint32_t address, int n) {
     return S::IS_SWIZZLED ? address ^ (32 * n) : address + 32 * n;
 }
 
-/* Copies rows of a head to shared memory: thread by thread one chunk of every ROWS_APART-th row. `from` is
- * the thread's chunk of its first row, `apart` the way to its next, counted in chunks of qkv: 32 bits are
- * enough for that, and a register less. Rows from `there` on become zeros, unless all ARE_THERE. */
+/* Copies rows of a head to shared memory: thread by thread one chunk of every ROWS_APART-th row.
+ * `from` is the thread's chunk of its first row, `apart` the way to its next, counted in chunks of
+ * qkv: 32 bits are enough for that, and a register less. Rows from `there` on become zeros, unless
+ * all ARE_THERE. */
 template <typename S, int ROWS, bool ARE_THERE>
 __device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const int4 *qkv, uint32_t from,
                                               uint32_t apart, int there) {
@@ -121,7 +120,8 @@ __device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const int4 *qkv, 
     for (int i = 0; i < ROWS; i += ROWS_APART) {
         if (ROWS % ROWS_APART != 0 && i + row >= ROWS) break;
         bool is_there = ARE_THERE || i + row < there;
-        hy_copy_async(shared + hy_chunk_at<S>(i + row, chunk), qkv + (is_there ? from : 0), is_there);
+        hy_copy_async(shared + hy_chunk_at<S>(i + row, chunk), qkv + (is_there ? from : 0),
+                      is_there);
         from += apart;
     }
 }
@@ -132,8 +132,8 @@ __device__ __forceinline__ float hy_exp2(float x) {
     return y;
 }
 
-/* One warp's rows: queries, output so far, and the softmax of each row. A thread holds rows
- * lane / 4 + 8 r of each m tile, r = 0, 1, and of those the columns 2 (lane % 4) + {0, 1} of each 8. */
+/* One warp's rows: queries, output so far, and the softmax of each row. A thread holds rows lane /
+ * 4 + 8 r of each m tile, r = 0, 1, and of those the columns 2 (lane % 4) + {0, 1} of each 8. */
 template <typename S> struct hy_attention_rows {
     uint32_t q[S::KEPT > 0 ? S::KEPT : 1][S::M_TILES][4]; /* the first KEPT steps */
     float out[S::M_TILES][S::D / 8][4];
@@ -142,9 +142,9 @@ template <typename S> struct hy_attention_rows {
 };
 
 template <typename S>
-__device__ __forceinline__ void hy_load_queries(uint32_t q[S::M_TILES][4], uint32_t shared,
-                                                int own, int step) {
-    int lane = (S::MODE & 4 ? hy_thread_here() : threadIdx.x) % 32;
+__device__ __forceinline__ void hy_load_queries(uint32_t q[S::M_TILES][4], uint32_t shared, int own,
+                                                int step) {
+    int lane = threadIdx.x % 32;
     uint32_t offset = hy_chunk_at<S>(own + lane % 16, lane / 16);
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
@@ -157,7 +157,7 @@ template <typename S, typename T>
 __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8][4],
                                               hy_attention_rows<S> &rows, uint32_t q_shared,
                                               uint32_t keys) {
-    int lane = (S::MODE & 4 ? hy_thread_here() : threadIdx.x) % 32;
+    int lane = threadIdx.x % 32;
     keys += hy_chunk_at<S>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
@@ -171,7 +171,7 @@ __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8]
     for (int step = 0; step < S::K_STEPS; step++) {
         uint32_t passing[S::M_TILES][4];
         uint32_t(*q)[4] = step < S::KEPT ? rows.q[step] : passing;
-        if (step >= S::KEPT) hy_load_queries<S>(q, q_shared, hy_own_rows<S>(threadIdx.x, blockIdx.x), step);
+        if (step >= S::KEPT) hy_load_queries<S>(q, q_shared, hy_own_rows<S>(threadIdx.x), step);
         uint32_t at = hy_steps_on<S>(keys, step);
 #pragma unroll
         for (int n = 0; n < S::SN / 16; n++) {
@@ -186,8 +186,9 @@ __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8]
     }
 }
 
-/* What documents and windows hide from below: the first key of each row, and the smallest and largest of
- * each warp's rows. In shared memory, because most calls hide nothing and registers are short. */
+/* What documents and windows hide from below: the first key of each row, and the smallest and
+ * largest of each warp's rows. In shared memory, because most calls hide nothing and registers are
+ * short. */
 template <typename S> struct hy_first_keys {
     int of_row[S::BM];
     int2 of_warp[S::WARPS];
@@ -198,19 +199,18 @@ template <typename S>
 __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][4],
                                              const hy_first_keys<S> *first, int own, int key) {
     int thread = hy_thread_here(), lane = thread % 32;
-    int before = hy_own_rows<S>(thread, hy_block_here());
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            int row = mt * 16 + r * 8 + lane / 4; /* sees columns low to high */
-            int low = first ? first->of_row[before + row] - key : 0, high = own + row - key;
+            int row = mt * 16 + r * 8 + lane / 4, begin = key + lane % 4 * 2;
+            int low = first->of_row[hy_own_rows<S>(thread) + row] - begin, high = own + row - begin;
 #pragma unroll
             for (int n = 0; n < S::SN / 8; n++) {
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
-                    int column = n * 8 + lane % 4 * 2 + e;
-                    if (column < low || column > high) score[mt][n][2 * r + e] = -INFINITY;
+                    bool is_seen = n * 8 + e >= low && n * 8 + e <= high;
+                    if (!is_seen) score[mt][n][2 * r + e] = -INFINITY;
                 }
             }
         }
@@ -263,40 +263,36 @@ __device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::
     if (__any_sync(0xffffffffu, is_far)) hy_move_maxima<S>(rows, high);
 }
 
-/* Scores of keys [16 step, 16 step + 16) become weights: share `part` of `parts`. */
+/* Scores become weights. */
 template <typename S>
 __device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
-                                          hy_attention_rows<S> &rows, float scale, int step,
-                                          int part, int parts) {
-    constexpr int COUNT = 8 * S::M_TILES;
+                                          hy_attention_rows<S> &rows, float scale) {
 #pragma unroll
-    for (int i = COUNT * part / parts; i < COUNT * (part + 1) / parts; i++) {
-        int mt = i / 8, n = 2 * step + i % 8 / 4, e = i % 4;
-        float weight = hy_exp2(score[mt][n][e] * scale - rows.m[mt][e / 2]);
-        score[mt][n][e] = weight;
-        rows.sum[mt][e / 2] += weight;
+    for (int i = 0; i < S::M_TILES * S::SN / 4; i++) {
+        int mt = i / (S::SN / 4), n = i % (S::SN / 4) / 2, r = i % 2;
+        float *pair = &score[mt][n][2 * r], m = rows.m[mt][r];
+        pair[0] = hy_exp2(pair[0] * scale - m);
+        pair[1] = hy_exp2(pair[1] * scale - m);
+        rows.sum[mt][r] += pair[0] + pair[1];
     }
 }
 
-/* out += weights v, SN keys. While the tensor cores work on 16 keys, the weights of the next 16 are
- * computed. */
+/* out += weights v, SN keys. */
 template <typename S, typename T>
-__device__ __forceinline__ void hy_weigh_values(float score[S::M_TILES][S::SN / 8][4],
-                                                hy_attention_rows<S> &rows, uint32_t values,
-                                                float scale) {
-    constexpr int STEPS = S::SN / 16;
-    int lane = (S::MODE & 4 ? hy_thread_here() : threadIdx.x) % 32;
-    values += hy_chunk_at<S>(lane % 16, lane / 16);
+__device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S::SN / 8][4],
+                                                hy_attention_rows<S> &rows, uint32_t values) {
+#if __CUDA_ARCH__ >= 1000 /* where the compiler is a register or two short */
+    uint32_t thread = hy_thread_here();
+#else
+    uint32_t thread = threadIdx.x;
+#endif
+    values += hy_chunk_at<S>(thread % 16, thread % 32 / 16);
 #pragma unroll
-    for (int step = 0; step < (S::MODE & 1 ? 1 : STEPS); step++) {
-        hy_soften<S>(score, rows, scale, step, 0, 1);
-    }
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < S::SN / 16; step++) {
         uint32_t p[S::M_TILES][4];
 #pragma unroll
         for (int mt = 0; mt < S::M_TILES; mt++) {
-            const float(*w)[4] = &score[mt][2 * step];
+            const float(*w)[4] = &weight[mt][2 * step];
             p[mt][0] = hy_pair<T>(w[0][0], w[0][1]);
             p[mt][1] = hy_pair<T>(w[0][2], w[0][3]);
             p[mt][2] = hy_pair<T>(w[1][0], w[1][1]);
@@ -311,19 +307,16 @@ __device__ __forceinline__ void hy_weigh_values(float score[S::M_TILES][S::SN / 
                 hy_mma<T>(rows.out[mt][2 * n], p[mt], v[0], v[1]);
                 hy_mma<T>(rows.out[mt][2 * n + 1], p[mt], v[2], v[3]);
             }
-            if ((S::MODE & 1) && step + 1 < STEPS) {
-                hy_soften<S>(score, rows, scale, step + 1, n, S::K_STEPS);
-            }
         }
     }
 }
 
-/* Divides by the sums and writes output and lse. The output passes through shared memory, each warp its
- * own rows, so that it leaves in pieces of 16 bytes. */
+/* Divides by the sums and writes output and lse. The output passes through shared memory, each
+ * warp its own rows, so that it leaves in pieces of 16 bytes. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared, T *out,
                                               float *lse, int64_t width, int query, int end) {
-    int lane = threadIdx.x % 32, own = hy_own_rows<S>(threadIdx.x, hy_block_here());
+    int lane = threadIdx.x % 32, own = hy_own_rows<S>(threadIdx.x);
 #pragma unroll
     for (int mt = 0; mt < S::M_TILES; mt++) {
 #pragma unroll
@@ -332,7 +325,7 @@ __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *
             float sum = rows.sum[mt][r];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            float inverse = 1.0f / sum;
+            float inverse = __fdividef(1.0f, sum);
             if (lane % 4 == 0 && query + row < end) {
                 lse[query + row] = (rows.m[mt][r] + log2f(sum)) * 0.693147180559945309f;
             }
@@ -359,8 +352,7 @@ template <typename S>
 __device__ __forceinline__ int hy_find_first_keys(hy_first_keys<S> *first, const hy_cuda_heads &a,
                                                   int b, int query) {
     constexpr int ROWS = 16 * S::M_TILES;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int own = hy_own_rows<S>(threadIdx.x, blockIdx.x);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = hy_own_rows<S>(threadIdx.x);
     int low = a.T, high = 0;
     for (int row = own + lane; row < own + ROWS; row += 32) {
         int key = hy_first_key(a, b, min(query + row, a.T - 1));
@@ -368,12 +360,50 @@ __device__ __forceinline__ int hy_find_first_keys(hy_first_keys<S> *first, const
         low = min(low, key);
         high = max(high, key);
     }
+    if (!a.docs && a.window <= 0)
+        return 0; /* each warp reads its own rows, after the next barrier */
     low = __reduce_min_sync(0xffffffffu, low);
     high = __reduce_max_sync(0xffffffffu, high);
     if (lane == 0) first->of_warp[warp] = make_int2(low, high);
     __syncthreads();
     for (int w = 0; w < S::WARPS; w++) low = min(low, first->of_warp[w].x);
     return low;
+}
+
+template <typename S> __device__ __forceinline__ void hy_clear_rows(hy_attention_rows<S> &rows) {
+#pragma unroll
+    for (int mt = 0; mt < S::M_TILES; mt++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            rows.m[mt][r] = -1e30f; /* finite: a row may see nothing of its first tiles */
+            rows.sum[mt][r] = 0;
+        }
+#pragma unroll
+        for (int n = 0; n < S::D / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) rows.out[mt][n][e] = 0;
+        }
+    }
+}
+
+/* The warp's rows attend to SN keys from `key` on, if any of them is seen. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_first_keys<S> *first,
+                                          bool hides_before, float scale, uint32_t queries,
+                                          uint32_t keys, int own, int key) {
+    if (key >= own + 16 * S::M_TILES) return; /* after every row of the warp */
+    bool is_edge = key + S::SN > own + 1;
+    if (hides_before) {
+        int2 low_high = first->of_warp[hy_thread_here() / 32];
+        if (key + S::SN <= low_high.x) return;
+        is_edge |= key < low_high.y;
+    }
+    float score[S::M_TILES][S::SN / 8][4];
+    hy_score_keys<S, T>(score, rows, queries, keys);
+    if (is_edge) hy_hide_keys<S>(score, first, own, key);
+    hy_meet_scores<S>(score, rows, scale);
+    hy_soften<S>(score, rows, scale);
+    hy_weigh_values<S, T>(score, rows, keys + S::TILE_BYTES);
 }
 
 #endif
@@ -406,23 +436,15 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     auto fetch_next = [&](uint32_t to) {
         k -= grid.to_tile;
         hy_fetch_rows<S, S::BN, true>(to, chunks, k, grid.apart, 0);
-        hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart, 0);
+        hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart,
+                                      0);
     };
     bool hides_before = a.docs || a.window > 0;
-    int low = hides_before ? hy_find_first_keys<S>(first, a, at.b, query) / S::BN : 0;
+    int low = hy_find_first_keys<S>(first, a, at.b, query) / S::BN;
 
     hy_attention_rows<S> rows;
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) rows.m[mt][r] = -1e30f, rows.sum[mt][r] = 0;
-#pragma unroll
-        for (int n = 0; n < S::D / 8; n++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) rows.out[mt][n][e] = 0;
-        }
-    }
-    int own_rows = hy_own_rows<S>(threadIdx.x, blockIdx.x);
+    hy_clear_rows<S>(rows);
+    int own_rows = hy_own_rows<S>(threadIdx.x);
     if (S::KEPT > 0) {
         hy_copy_wait<1>();
         __syncthreads();
@@ -444,26 +466,14 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         hy_copy_wait<S::STAGES - 2>();
         __syncthreads();
         if (tile - (S::STAGES - 1) >= low) {
-            fetch_next(keys == base ? base + S::STAGES_END - S::STAGE_BYTES : keys - S::STAGE_BYTES);
+            fetch_next(keys == base ? base + S::STAGES_END - S::STAGE_BYTES
+                                    : keys - S::STAGE_BYTES);
         }
         hy_copy_commit();
 #pragma unroll
         for (int part = S::BN / S::SN - 1; part >= 0; part--) {
-            int key = tile * S::BN + part * S::SN;
-            if (key >= own + 16 * S::M_TILES) continue; /* after every row of the warp */
-            bool is_edge = key + S::SN > own + 1;
-            if (hides_before) {
-                int2 low_high = first->of_warp[hy_thread_here() / 32];
-                if (key + S::SN <= low_high.x) continue;
-                is_edge |= key < low_high.y;
-            }
-            float score[S::M_TILES][S::SN / 8][4];
-            hy_score_keys<S, T>(score, rows, base + S::Q_OFFSET,
-                                keys + part * S::SN * S::ROW_BYTES);
-            if (is_edge) hy_hide_keys<S>(score, hides_before ? first : NULL, own, key);
-            hy_meet_scores<S>(score, rows, grid.scale);
-            hy_weigh_values<S, T>(score, rows, keys + S::TILE_BYTES + part * S::SN * S::ROW_BYTES,
-                                  grid.scale);
+            hy_attend<S, T>(rows, first, hides_before, grid.scale, base + S::Q_OFFSET,
+                            keys + part * S::SN * S::ROW_BYTES, own, tile * S::BN + part * S::SN);
         }
         keys = keys == base + S::STAGES_END - S::STAGE_BYTES ? base : keys + S::STAGE_BYTES;
     }

@@ -153,7 +153,8 @@ static const hy_setting table[] = {
      CHOICE("auto, none, norm, attention, mlp, all", "auto"),
      HELP("What the backward pass computes again instead of keeping it in memory.")},
 
-    {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer), CHOICE("adamw, adamw8bit", "adamw"),
+    {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer),
+     CHOICE("adamw, adamw8bit", "adamw"),
      HELP("The update rule; adamw8bit is adamw with optim_dtype 8bit.")},
     {KEY("optimizer.optim_dtype", "--optim-dtype", optimizer.optim_dtype),
      CHOICE("auto, fp32, bf16, 8bit", "auto"),
@@ -277,10 +278,18 @@ static const hy_setting table[] = {
      HELP("Most bytes to use on the device; 0 means what it has.")},
     {KEY("memory.cpu_mem", "--cpu-mem", memory.cpu_mem), BYTES("0 to 1024TiB", 0, 0x1p50, "0"),
      HELP("Most bytes to use of host memory; 0 means what is free.")},
-    {KEY("memory.optim_place", "--optim-place", memory.optim_place),
+    {KEY("memory.weights_place", "--weights-place", memory.weights_place),
      CHOICE("device, pinned", "device"),
-     HELP("Where m and v live; pinned: in host memory, passing through the device unit by unit when "
-          "weights are updated. Changes no bit.")},
+     HELP("Where the weights that passes use live; pinned: in host memory, passing through the "
+          "device "
+          "unit by unit. No place changes a bit.")},
+    {KEY("memory.master_place", "--master-place", memory.master_place),
+     CHOICE("device, pinned", "device"), HELP("Where the fp32 weights of a 16-bit run live.")},
+    {KEY("memory.grads_place", "--grads-place", memory.grads_place),
+     CHOICE("device, pinned", "device"),
+     HELP("Where gradients live; sums come and go with units.")},
+    {KEY("memory.optim_place", "--optim-place", memory.optim_place),
+     CHOICE("device, pinned", "device"), HELP("Where m and v live.")},
     {KEY("memory.offload_strategy", "--offload-strategy", memory.offload_strategy),
      CHOICE("none, cpu, pinned, compress, drop", "none"),
      HELP("What becomes of m and v on the device during Predict: stay, move to the host, 8 bits, "

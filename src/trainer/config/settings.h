@@ -59,9 +59,9 @@ typedef struct hy_settings {
         bool scale_lr;       /* learning rate times grad_accum_steps */
         double grad_clip;    /* 0: off */
         int64_t loss_chunks; /* logits are made in this many pieces; 0: chosen */
-        char precision[HY_TEXT_MAX]; /* auto, fp32, bf16, fp16 */
+        char precision[HY_TEXT_MAX];  /* auto, fp32, bf16, fp16 */
         char grad_dtype[HY_TEXT_MAX]; /* fp32, bf16 */
-        char recompute[HY_TEXT_MAX]; /* auto, none, norm, attention, mlp, all */
+        char recompute[HY_TEXT_MAX];  /* auto, none, norm, attention, mlp, all */
     } train;
 
     /* optimizer */
@@ -125,9 +125,10 @@ typedef struct hy_settings {
 
     /* memory */
     struct {
-        int64_t max_gpu_mem;                /* bytes on the device; 0: what it has */
-        int64_t cpu_mem;                    /* bytes of host memory; 0: what is free */
-        char optim_place[HY_TEXT_MAX];      /* device, pinned */
+        int64_t max_gpu_mem; /* bytes on the device; 0: what it has */
+        int64_t cpu_mem;     /* bytes of host memory; 0: what is free */
+        char weights_place[HY_TEXT_MAX], master_place[HY_TEXT_MAX]; /* device, pinned */
+        char grads_place[HY_TEXT_MAX], optim_place[HY_TEXT_MAX];
         char offload_strategy[HY_TEXT_MAX]; /* none, cpu, pinned, compress, drop */
         bool async_restore;
         int64_t lookahead; /* forward-only batches before the end of Predict at which it begins */

@@ -1,0 +1,88 @@
+/* ladder.c: what each way to save memory saves, and what it costs.
+ *
+ * Trains one model again and again, each time with one more optimisation switched on, through hybrid.h
+ * alone and from the same seed: fp32, bf16, recomputation, smaller gradients and state, state in pinned
+ * memory, strategies for Predict. Prints device bytes in Full and Predict, pinned bytes, speed and
+ * held-out loss of each rung, and the change against the rung it stands on. Exit code 1 when a plan is
+ * beyond its bar, or when a rung that may change no bit changed the loss.
+ *
+ *   build/bench/ladder [--model NAME] [--device cpu|cuda] [--steps N] [--batch-size N] [--json FILE] */
+#include "ladder/rungs.h"
+
+static bench_flag flags[] = {
+    {"--model", "nano", "preset or .cfg file"},        {"--device", "cpu", "cpu, cuda or cuda:N"},
+    {"--steps", "12", "of each rung, moves included"}, {"--batch-size", "4", "sequences in a step"},
+    {"--seq-len", "128", "tokens in a sequence"},      {"--json", "", "file for all of it"},
+};
+
+static hy_status climb(const bench_command *command, ladder *l, int i) {
+    hy_config *config;
+    climbed *c = &l->rungs[i];
+    *c = (climbed){.rung = rung_at(i), .on = rung_below(i)};
+    HY_TRY(hy_config_create(&config));
+    hy_status status = hy_config_set(config, "model", l->model, HY_FROM_FLAG);
+    if (status == HY_OK) status = phase_run_configure(config, command);
+    if (status == HY_OK) status = rung_configure(config, i);
+    if (status == HY_OK) status = phase_run_make(config, &c->run);
+    hy_config_destroy(config);
+    return status;
+}
+
+static hy_status climb_all(const bench_command *command, void *context) {
+    ladder *l = context;
+    l->model = bench_value(command, "--model");
+    for (int i = 0; rung_at(i); i++) {
+        hy_status status = climb(command, l, i);
+        if (status != HY_OK) {
+            fprintf(stderr, "ladder: rung \"%s\"\n", rung_at(i)->name);
+            return status;
+        }
+        l->count = i + 1;
+        if (i == 0) ladder_print_heading(l);
+        ladder_print_rung(l, i);
+    }
+    const char *json = bench_value(command, "--json");
+    return json[0] ? ladder_json_write(l, json) : HY_OK;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------ */
+
+static const char *complaint(const ladder *l, const climbed *c) {
+    const hy_phase_summary *phases = c->run.summary.phases;
+    if (phases[HY_FULL].steps == 0 || phases[HY_PREDICT].steps == 0) {
+        return "Full or Predict did not occur: more --steps";
+    }
+    if (!climbed_is_planned(c)) return "memory was off its plan by more than 3 % and 128 MiB";
+    if (c->rung->is_exact && !climbed_has_same_loss(l, c)) {
+        return "the loss is not that of the rung below, to the bit";
+    }
+    return NULL;
+}
+
+static int check(const void *context) {
+    const ladder *l = context;
+    int failures = 0, exact = 0;
+    printf("\n");
+    for (int i = 0; i < l->count; i++) {
+        const char *wrong = complaint(l, &l->rungs[i]);
+        exact += l->rungs[i].rung->is_exact;
+        if (!wrong) continue;
+        printf("FAIL  %s: %s\n", l->rungs[i].rung->name, wrong);
+        failures++;
+    }
+    if (failures == 0) {
+        printf("PASS  %d rungs kept to their plans; %d that may change no bit changed none\n",
+               l->count, exact);
+    }
+    return failures;
+}
+
+int main(int argc, char **argv) {
+    static ladder l; /* large for a stack */
+    bench_command command = {.program = "ladder",
+                             .about = "what each way to save memory saves, and what it costs",
+                             .flags = flags,
+                             .flag_count = sizeof flags / sizeof flags[0]};
+    bench_work work = {climb_all, check, &l};
+    return bench_main(&command, argc, argv, &work);
+}

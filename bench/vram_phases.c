@@ -1,0 +1,80 @@
+/* vram_phases.c: what each phase keeps where, planned and measured.
+ *
+ * For models x profiles: a short run through all four phases, by hybrid.h alone, and the placement table
+ * it planned and measured: bytes per class and phase, the peak on the device, the error of the plan,
+ * tokens per second, bytes moved and time waited. On a CPU the arenas play the device, so the same table
+ * comes out on any machine, and --set max_gpu_mem=BYTES emulates a smaller one. Exit code 1 when a plan
+ * is off by more than 3 % and 128 MiB, or when a phase did not occur.
+ *
+ *   build/bench/vram_phases [--models LIST] [--profiles LIST] [--device cpu|cuda] [--json FILE] ... */
+#include "vram_phases/results.h"
+
+static bench_flag flags[] = {
+    {"--models", "nano,tiny-gpt2", "presets or .cfg files with commas between"},
+    {"--profiles", "conservative,balanced,aggressive", "with commas between"},
+    {"--device", "cpu", "cpu, cuda or cuda:N"},
+    {"--steps", "12", "of each run, moves included"},
+    {"--batch-size", "1", "sequences in a micro-batch"},
+    {"--seq-len", "128", "tokens in a sequence"},
+    {"--json", "", "file for all of it"},
+    {"--svg", "", "file for a picture: bars of device bytes per phase"},
+};
+
+static hy_status configure(hy_config *config, const bench_command *command, const vp_run *r) {
+    const char *const given[][2] = {{"profile", r->profile}, {"model", r->model}};
+    HY_TRY(phase_run_set(config, given, 2, HY_FROM_FLAG));
+    return phase_run_configure(config, command);
+}
+
+static hy_status make_run(const bench_command *command, vp_run *r) {
+    hy_config *config;
+    HY_TRY(hy_config_create(&config));
+    hy_status status = configure(config, command, r);
+    if (status == HY_OK) status = phase_run_make(config, &r->run);
+    hy_config_destroy(config);
+    return status;
+}
+
+static hy_status make_model(const bench_command *command, const char *model, vp_results *results) {
+    const char *profiles = bench_value(command, "--profiles");
+    char profile[BENCH_WORD_MAX];
+    while (bench_next_word(&profiles, profile)) {
+        if (results->count == VP_RUNS_MAX) {
+            return hy_fail(HY_ERR_INPUT, "more than %d runs: fewer --models or --profiles",
+                           VP_RUNS_MAX);
+        }
+        vp_run *r = &results->runs[results->count];
+        snprintf(r->model, sizeof r->model, "%s", model);
+        snprintf(r->profile, sizeof r->profile, "%s", profile);
+        HY_TRY(make_run(command, r));
+        if (results->count++ == 0) printf("%s; %s\n\n", r->run.device, r->run.matmul);
+        vp_table_print(r);
+        fflush(stdout);
+    }
+    return HY_OK;
+}
+
+static hy_status write_files(const bench_command *command, const vp_results *results) {
+    const char *json = bench_value(command, "--json"), *svg = bench_value(command, "--svg");
+    if (json[0]) HY_TRY(vp_json_write(results, json));
+    return svg[0] ? vp_svg_write(results, svg) : HY_OK;
+}
+
+static hy_status measure(const bench_command *command, void *context) {
+    vp_results *results = context;
+    const char *models = bench_value(command, "--models");
+    char model[BENCH_WORD_MAX];
+    while (bench_next_word(&models, model)) HY_TRY(make_model(command, model, results));
+    if (results->count == 0) return hy_fail(HY_ERR_INPUT, "no model or no profile is named");
+    return write_files(command, results);
+}
+
+int main(int argc, char **argv) {
+    static vp_results results; /* large for a stack */
+    bench_command command = {.program = "vram_phases",
+                             .about = "what each phase keeps where, planned and measured",
+                             .flags = flags,
+                             .flag_count = sizeof flags / sizeof flags[0]};
+    bench_work work = {measure, vp_check, &results};
+    return bench_main(&command, argc, argv, &work);
+}

@@ -1,0 +1,44 @@
+/* results.h: the runs of vram_phases, models x profiles, and how they are shown.
+ *
+ * A run is shown as the placement table that it planned and measured: a row per class, a column per
+ * phase. Device bytes of a phase are those of its classes and, in Predict with lookahead, the
+ * optimizer's state on its way back, which is planned at home on the host. */
+#ifndef VP_RESULTS_H
+#define VP_RESULTS_H
+
+#include "phase_run.h"
+
+#define VP_RUNS_MAX 48
+
+typedef struct vp_run {
+    char model[BENCH_WORD_MAX], profile[BENCH_WORD_MAX];
+    phase_run run;
+} vp_run;
+
+typedef struct vp_results {
+    vp_run runs[VP_RUNS_MAX]; /* model by model */
+    int count;
+} vp_results;
+
+/* Device bytes of a phase beyond those of its classes. */
+int64_t vp_returning_planned(const hy_phase_summary *phase);
+int64_t vp_returning_measured(const hy_phase_summary *phase);
+
+/* Of the plan against what was measured. */
+plan_error vp_device_error(const hy_phase_summary *phase);
+plan_error vp_place_error(const hy_phase_summary *phase, hy_place place); /* pinned, host */
+
+/* Nothing planned or measured in any phase: the row says nothing. */
+bool vp_is_class_used(const phase_run *run, hy_class cls);
+
+/* Prints what is wrong with a vp_results: phases that did not occur, plans beyond the bar. Returns how
+ * many. */
+int vp_check(const void *results);
+
+/* ---- table.c, results_json.c, svg.c ---- */
+
+void vp_table_print(const vp_run *run);
+hy_status vp_json_write(const vp_results *results, const char *path);
+hy_status vp_svg_write(const vp_results *results, const char *path);
+
+#endif

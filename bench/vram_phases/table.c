@@ -1,0 +1,147 @@
+/* table.c: a run on standard output: the placement table, and below it what each phase came to.
+ *
+ * A cell of the upper part is place, planned and measured bytes. */
+#include "base/text.h"
+#include "vram_phases/results.h"
+
+#define CELL "  %-6s %9s %9s"
+
+typedef const char *(*phase_text)(const phase_run *run, hy_phase phase, char text[32]);
+
+static const char *bytes_text(uint64_t bytes, char text[32]) {
+    return hy_format_bytes((double)bytes, text, 32);
+}
+
+/* ---- the placement table ----------------------------------------------------------------------- */
+
+static void print_cell(const char *place, int64_t planned, int64_t measured) {
+    char a[32], b[32];
+    if (planned == 0 && measured == 0) {
+        printf(CELL, "-", "", "");
+        return;
+    }
+    printf(CELL, place, bytes_text((uint64_t)planned, a), bytes_text((uint64_t)measured, b));
+}
+
+static void print_class(const phase_run *run, hy_class cls) {
+    printf("  %-11s", hy_class_name(cls));
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        const hy_memory_cell *cell = &run->summary.phases[p].memory[cls];
+        print_cell(hy_place_name(cell->place), (int64_t)cell->planned_bytes,
+                   (int64_t)cell->measured_bytes);
+    }
+    printf("\n");
+}
+
+static void print_returning(const phase_run *run) {
+    bool is_there = false;
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        const hy_phase_summary *phase = &run->summary.phases[p];
+        is_there |= vp_returning_planned(phase) != 0 || vp_returning_measured(phase) != 0;
+    }
+    if (!is_there) return;
+    printf("  %-11s", "coming back");
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        const hy_phase_summary *phase = &run->summary.phases[p];
+        print_cell("device", vp_returning_planned(phase), vp_returning_measured(phase));
+    }
+    printf("\n");
+}
+
+static void print_place(const phase_run *run, hy_place place) {
+    printf("  all %-7s", hy_place_name(place));
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        const hy_phase_summary *phase = &run->summary.phases[p];
+        bool is_device = place == HY_DEVICE;
+        print_cell(is_device ? "peak" : "",
+                   (int64_t)(is_device ? phase->vram_planned_bytes : phase_planned(phase, place)),
+                   (int64_t)(is_device ? phase->vram_peak_bytes : phase_measured(phase, place)));
+    }
+    printf("\n");
+}
+
+/* ---- what each phase came to ------------------------------------------------------------------- */
+
+static const char *error_text(const phase_run *run, hy_phase phase, char text[32]) {
+    plan_error error = vp_device_error(&run->summary.phases[phase]);
+    snprintf(text, 32, "%.0f B, %.2f %%", error.bytes, error.percent);
+    return text;
+}
+
+static const char *steps_text(const phase_run *run, hy_phase phase, char text[32]) {
+    snprintf(text, 32, "%lld", (long long)run->summary.phases[phase].steps);
+    return text;
+}
+
+static const char *seconds_text(const phase_run *run, hy_phase phase, char text[32]) {
+    snprintf(text, 32, "%.1f", 1e3 * run->step_seconds[phase]);
+    return run->summary.phases[phase].steps ? text : "-";
+}
+
+static const char *rate_text(const phase_run *run, hy_phase phase, char text[32]) {
+    double rate = phase_run_rate(run, phase);
+    snprintf(text, 32, "%.0f", rate);
+    return isnan(rate) ? "-" : text;
+}
+
+static const char *moved_text(const phase_run *run, hy_phase phase, char text[32]) {
+    return bytes_text(run->summary.phases[phase].bytes_moved, text);
+}
+
+static const char *waited_text(const phase_run *run, hy_phase phase, char text[32]) {
+    const hy_phase_summary *p = &run->summary.phases[phase];
+    double share = p->seconds > 0 ? 100 * p->wait_seconds / p->seconds : 0;
+    snprintf(text, 32, "%.4f s, %.1f %%", p->wait_seconds, share);
+    return text;
+}
+
+static void print_figures(const phase_run *run) {
+    static const struct {
+        const char *name;
+        phase_text text;
+    } rows[] = {{"plan's error", error_text}, {"steps", steps_text}, {"ms a step", seconds_text},
+                {"tokens/s", rate_text},      {"moved", moved_text}, {"waited", waited_text}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        printf("  %-12s", rows[i].name);
+        for (int p = 0; p < HY_PHASE_COUNT; p++) {
+            char text[32];
+            printf("%*s%26s", p ? 2 : 1, "", rows[i].text(run, (hy_phase)p, text));
+        }
+        printf("\n");
+    }
+}
+
+/* ---- the run ----------------------------------------------------------------------------------- */
+
+static void print_heading(const vp_run *r) {
+    const phase_run *run = &r->run;
+    printf(
+        "%s, profile %s: %lld parameters, %lld x %lld tokens x %lld; %.0f tokens/s over the run, "
+        "held-out loss %.4f\n",
+        r->model, r->profile, (long long)run->summary.parameters, (long long)run->batch_size,
+        (long long)run->seq_len, (long long)run->grad_accum, run->summary.tokens_per_second,
+        run->val_loss);
+    if (run->card_bytes) {
+        char with[32], without[32];
+        printf("  the card says: %s in use with the run, %s after it\n",
+               bytes_text(run->card_bytes, with), bytes_text(run->card_bytes_after, without));
+    }
+    printf("  %-11s", "class");
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        printf("  %-6s %9s %9s", hy_phase_name((hy_phase)p), "planned", "measured");
+    }
+    printf("\n");
+}
+
+void vp_table_print(const vp_run *r) {
+    print_heading(r);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        if (vp_is_class_used(&r->run, (hy_class)cls)) print_class(&r->run, (hy_class)cls);
+    }
+    print_returning(&r->run);
+    print_place(&r->run, HY_DEVICE);
+    print_place(&r->run, HY_PINNED);
+    print_place(&r->run, HY_HOST);
+    print_figures(&r->run);
+    printf("\n");
+}

@@ -1,0 +1,333 @@
+/* attention_bwd_dkv.cuh: dk and dv, by a walk over the queries that see some keys.
+ *
+ * The sums dk and dv of 32 keys would take all registers of a warp. So two warps share their
+ * rows and divide the work by product: warp 0 makes the weights p from k and q and sums dv, warp
+ * 1 makes dp from v and dout, ds from it and p, and sums dk. The weights cross between them in
+ * shared memory, packed as the next product reads them, one slot and one named barrier for each
+ * chunk of a tile. */
+#ifndef HY_KERNELS_CUDA_ATTENTION_BWD_DKV_CUH
+#define HY_KERNELS_CUDA_ATTENTION_BWD_DKV_CUH
+
+#include "kernels/cuda/attention_bwd_tiles.cuh"
+
+template <typename S> struct hy_dkv_shape : S {
+    static constexpr int PAIRS = S::THREADS / 64;
+    static constexpr int SLOT = S::ROWS * S::CHUNK * 2; /* weights of a chunk */
+    static constexpr int SLOTS_AT = S::TILES_END;
+    static constexpr int ROWS_AT = SLOTS_AT + PAIRS * S::PARTS * SLOT;
+    static constexpr int ROWS_STAGE = 2 * S::TILE * 4; /* lse2, then delta of a tile's queries */
+    static constexpr int SHARED = ROWS_AT + 2 * ROWS_STAGE;
+    static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
+    static_assert(S::OWN == PAIRS * S::ROWS, "each pair has rows of its own");
+    static_assert(PAIRS * S::PARTS < 16, "a barrier for each slot, and one for the block");
+};
+
+#if HY_HAS_TILES
+
+/* Named barriers of a pair of warps: one arrives after writing, the other waits before reading. */
+__device__ __forceinline__ void hy_pair_arrive(int barrier) {
+    asm volatile("bar.arrive %0, 64;" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void hy_pair_wait(int barrier) {
+    asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory");
+}
+
+/* What a warp of a pair works with. */
+struct hy_dkv_warp {
+    uint32_t dot_at, add_at; /* where the lane reads the rows of either product, in stage 0 */
+    const float *values;     /* lse2 or delta of the queries, in stage 0 */
+    char *slots;             /* of the pair; a lane reads what the same lane wrote */
+    int barrier;             /* of the pair's first slot */
+    int own;                 /* first key */
+};
+
+/* Scores s (keys, queries) become weights. */
+template <typename S>
+__device__ __forceinline__ void hy_dkv_weigh(float s[S::M][2 * S::N][4], const float *lse2,
+                                             float scale) {
+#pragma unroll
+    for (int n = 0; n < 2 * S::N; n++) {
+        float2 lse = *(const float2 *)&lse2[n * 8 + threadIdx.x % 4 * 2];
+#pragma unroll
+        for (int m = 0; m < S::M; m++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                s[m][n][2 * r] = hy_bwd_exp2(s[m][n][2 * r] * scale - lse.x);
+                s[m][n][2 * r + 1] = hy_bwd_exp2(s[m][n][2 * r + 1] * scale - lse.y);
+            }
+        }
+    }
+}
+
+/* Zeroes the weights of keys that a query does not see. */
+template <typename S>
+__device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy_cuda_heads &a,
+                                            int b, int query, int key) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < 2 * S::N; n++) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            int i = query + n * 8 + lane % 4 * 2 + e;
+            int low = hy_first_key(a, b, min(i, a.T - 1)) - key, high = i - key;
+#pragma unroll
+            for (int m = 0; m < S::M; m++) {
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    int row = m * 16 + r * 8 + lane / 4;
+                    if (row < low || row > high) p[m][n][2 * r + e] = 0;
+                }
+            }
+        }
+    }
+}
+
+/* s = dp becomes ds, with weights p. */
+template <typename S, typename T>
+__device__ __forceinline__ void
+hy_dkv_subtract(float s[S::M][2 * S::N][4], const uint32_t p[S::M][S::N][4], const float *delta) {
+#pragma unroll
+    for (int n = 0; n < 2 * S::N; n++) {
+        float2 d = *(const float2 *)&delta[n * 8 + threadIdx.x % 4 * 2];
+#pragma unroll
+        for (int m = 0; m < S::M; m++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float2 weight = hy_bwd_unpair<T>(p[m][n / 2][n % 2 * 2 + r]);
+                s[m][n][2 * r] = weight.x * (s[m][n][2 * r] - d.x);
+                s[m][n][2 * r + 1] = weight.y * (s[m][n][2 * r + 1] - d.y);
+            }
+        }
+    }
+}
+
+/* Dot products s of chunk c become ds, packed. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_dkv_receive(uint32_t ds[S::M][S::N][4],
+                                               float s[S::M][2 * S::N][4], const hy_dkv_warp &w,
+                                               const float *delta, int c) {
+    const uint4 *slot = (const uint4 *)(w.slots + c * S::SLOT) + threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < S::M * S::N; i++) *(uint4 *)ds[i / S::N][i % S::N] = slot[i * 32];
+    hy_dkv_subtract<S, T>(s, ds, delta);
+    hy_bwd_pack<S, T>(ds, s);
+}
+
+template <typename S>
+__device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t p[S::M][S::N][4],
+                                            int c) {
+    uint4 *slot = (uint4 *)(w.slots + c * S::SLOT) + threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < S::M * S::N; i++) slot[i * 32] = *(const uint4 *)p[i / S::N][i % S::N];
+    hy_pair_arrive(w.barrier + c);
+}
+
+/* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp
+ * 1. While p or ds of one chunk are made, the product of the chunk before keeps the tensor cores
+ * busy; half of it comes before the weights are sent, half after. */
+template <typename S, typename T, int ROLE>
+__device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand,
+                                            const hy_dkv_warp &w, float scale2, int stage, int from,
+                                            int to) {
+    constexpr int HALF = S::STEPS / 2;
+    float s[S::M][2 * S::N][4];
+    uint32_t p[S::M][S::N][4], next[S::M][S::N][4];
+    auto soften = [&](uint32_t result[S::M][S::N][4], int c) {
+        const float *of_chunk = w.values + stage * 2 * S::TILE + c * S::CHUNK;
+        if (ROLE == 1) {
+            hy_dkv_receive<S, T>(result, s, w, of_chunk, c);
+        } else {
+            hy_dkv_weigh<S>(s, of_chunk, scale2);
+            hy_bwd_pack<S, T>(result, s);
+        }
+    };
+    uint32_t skip = stage * S::STAGE_BYTES + from * S::CHUNK * S::ROW_BYTES;
+    hy_bwd_dot<S, T>(s, operand, w.dot_at + skip);
+    if (ROLE == 1) hy_pair_wait(w.barrier + from);
+    soften(p, from);
+    if (ROLE == 0) hy_dkv_send<S>(w, p, from);
+#pragma unroll 1
+    for (from++; from < to; from++) {
+        int c = hy_bwd_anew(from);
+        uint32_t at = w.add_at + skip;
+        skip += S::CHUNK * S::ROW_BYTES;
+        hy_bwd_dot<S, T>(s, operand, w.dot_at + skip);
+        if (ROLE == 1) hy_pair_wait(w.barrier + c);
+        soften(next, c);
+        hy_bwd_add<S, T, HALF>(sum, p, at);
+        if (ROLE == 0) hy_dkv_send<S>(w, next, c);
+        hy_bwd_add<S, T, S::STEPS - HALF>(sum + 2 * HALF, p, at + HALF * 32);
+#pragma unroll
+        for (int i = 0; i < S::M * S::N * 4; i++) {
+            p[i / 4 / S::N][i / 4 % S::N][i % 4] = next[i / 4 / S::N][i / 4 % S::N][i % 4];
+        }
+    }
+    hy_bwd_add<S, T, S::STEPS>(sum, p, w.add_at + skip);
+}
+
+/* The same in warp 0 where some queries do not see some keys. */
+template <typename S, typename T>
+__device__ __forceinline__ void
+hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const hy_dkv_warp &w,
+                 const hy_bwd_args<T> &g, int stage, int b, int query, int from, int to) {
+#pragma unroll 1
+    for (int c = from; c < to; c++) {
+        float s[S::M][2 * S::N][4];
+        uint32_t p[S::M][S::N][4];
+        uint32_t skip = stage * S::STAGE_BYTES + c * S::CHUNK * S::ROW_BYTES;
+        hy_bwd_dot<S, T>(s, operand, w.dot_at + skip);
+        hy_dkv_weigh<S>(s, w.values + stage * 2 * S::TILE + c * S::CHUNK, g.scale2);
+        hy_dkv_hide<S>(s, g.a, b, query + c * S::CHUNK, w.own);
+        hy_bwd_pack<S, T>(p, s);
+        hy_dkv_send<S>(w, p, c);
+        hy_bwd_add<S, T, S::STEPS>(sum, p, w.add_at + skip);
+    }
+}
+
+/* The last tile of queries that sees a key up to `key`. With docs the spans are looked through. */
+template <typename S, typename T>
+__device__ __forceinline__ int hy_dkv_last_tile(const hy_bwd_args<T> &g, int b, int key,
+                                                int *found) {
+    int last = g.a.T - 1;
+    if (g.a.window > 0) last = (int)min((int64_t)last, (int64_t)key + g.a.window - 1);
+    if (!g.a.docs) return last / S::TILE;
+    if (threadIdx.x == 0) *found = key / HY_BWD_SPAN;
+    __syncthreads();
+    for (int span = key / HY_BWD_SPAN + 1 + threadIdx.x; span <= last / HY_BWD_SPAN;
+         span += S::THREADS) {
+        if (g.first_keys[b * g.spans + span].x <= key) atomicMax(found, span);
+    }
+    __syncthreads();
+    return *found * HY_BWD_SPAN / S::TILE;
+}
+
+/* The greatest first key of a tile of queries. */
+template <typename S, typename T>
+__device__ __forceinline__ int hy_dkv_highest(const hy_bwd_args<T> &g, int b, int tile) {
+    if (!g.a.docs) return g.a.window > 0 ? tile * S::TILE + S::TILE - g.a.window : 0;
+    int high = 0;
+    for (int span = 0; span < S::TILE / HY_BWD_SPAN; span++) {
+        high = max(high, g.first_keys[b * g.spans + tile * (S::TILE / HY_BWD_SPAN) + span].y);
+    }
+    return high;
+}
+
+/* Which keys a block owns, and which query heads it sums over. */
+struct hy_dkv_place {
+    int b, kv_head, key;
+    int part, h, heads; /* heads from h on */
+};
+template <typename S, typename T>
+__device__ __forceinline__ hy_dkv_place hy_dkv_place_of(const hy_bwd_args<T> &g, int block) {
+    int units = g.a.B * g.a.K * g.parts, unit = block % units, group = g.a.H / g.a.K;
+    hy_dkv_place at;
+    at.key = block / units * S::OWN;
+    at.part = unit % g.parts;
+    at.kv_head = unit / g.parts % g.a.K;
+    at.b = unit / g.parts / g.a.K;
+    at.heads = group / g.parts;
+    at.h = at.kv_head * group + at.part * at.heads;
+    return at;
+}
+
+/* Writes a warp's sum, dv or dk, to dqkv or to the partial sums. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_dkv_store(const hy_bwd_args<T> &g, const float (*sum)[S::M][4]) {
+    hy_dkv_place at = hy_dkv_place_of<S>(g, hy_bwd_anew(blockIdx.x));
+    int warp = hy_bwd_anew(threadIdx.x) / 32;
+    int pair = warp % S::PAIRS, is_dv = warp < S::PAIRS, own = at.key + pair * S::ROWS;
+    int64_t row = (int64_t)at.b * g.a.T + own, wide = (int64_t)g.a.K * S::D;
+    int64_t column = (int64_t)at.kv_head * S::D;
+    float scale = is_dv ? 1 : g.a.scale;
+    if (g.parts > 1) {
+        float *to = g.partial + (at.part * 2 + is_dv) * ((int64_t)g.a.B * g.a.T * wide);
+        hy_bwd_store<S>(to + row * wide + column, wide, sum, scale, g.a.T - own);
+    } else {
+        int64_t width = (int64_t)g.a.H * S::D + 2 * wide;
+        T *to = g.dqkv + row * width + (int64_t)g.a.H * S::D + is_dv * wide + column;
+        hy_bwd_store<S>(to, width, sum, scale, g.a.T - own);
+    }
+}
+
+/* Starts the copy of a tile of queries, dout, lse2 and delta. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_dkv_fetch(const hy_bwd_args<T> &g, uint32_t shared, int stage,
+                                             int b, int h, int query) {
+    uint32_t to = shared + stage * S::STAGE_BYTES;
+    int heads = hy_bwd_anew(g.a.H), there = g.a.T - query, thread = hy_bwd_anew(threadIdx.x);
+    int64_t width = (int64_t)(heads + 2 * g.a.K) * S::D, row = (int64_t)b * g.a.T + query;
+    hy_bwd_fetch<S, S::TILE>(to, g.qkv + row * width + (int64_t)h * S::D, width, there);
+    hy_bwd_fetch<S, S::TILE>(to + S::TILE_BYTES, g.dout + (row * heads + h) * S::D,
+                             (int64_t)heads * S::D, there);
+    if (thread < S::TILE / 2) { /* four numbers each: first lse2, then delta */
+        const float *from = thread < S::TILE / 4 ? g.lse2 : g.delta;
+        from += ((int64_t)b * heads + h) * g.padded + query + thread % (S::TILE / 4) * 4;
+        hy_copy_async(shared + S::ROWS_AT + stage * S::ROWS_STAGE + thread * 16, from, true);
+    }
+}
+
+#endif
+
+/* Blocks of the first keys, which most queries see, go first. A block takes the query heads of
+ * its part one after the other. */
+template <typename S, typename T>
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    hy_attention_dkv_kernel(const __grid_constant__ hy_bwd_args<T> g) {
+#if HY_HAS_TILES
+    extern __shared__ __align__(128) char shared[];
+    __shared__ int found, walk[3]; /* sequence, first and last tile: read again in each step */
+    uint32_t base = hy_shared_address(shared), own_at = base + S::OWN_AT;
+    const hy_cuda_heads &a = g.a;
+
+    hy_dkv_place place = hy_dkv_place_of<S>(g, blockIdx.x);
+    int b = place.b, h = place.h, key = place.key, first = key / S::TILE;
+    int64_t width = (int64_t)(a.H + 2 * a.K) * S::D, row = (int64_t)b * a.T + key;
+    const T *keys = g.qkv + row * width + (int64_t)(a.H + place.kv_head) * S::D;
+    hy_bwd_fetch<S, S::OWN>(own_at, keys, width, a.T - key);
+    hy_bwd_fetch<S, S::OWN>(own_at + S::OWN_BYTES, keys + (int64_t)a.K * S::D, width, a.T - key);
+    hy_dkv_fetch<S>(g, base, 0, b, h, first * S::TILE);
+    hy_copy_commit();
+    int last = hy_dkv_last_tile<S>(g, b, min(key + S::OWN, a.T) - 1, &found);
+    if (threadIdx.x == 0) walk[0] = b, walk[1] = first, walk[2] = last;
+    hy_copy_wait<0>();
+    __syncthreads();
+
+    int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
+    int pair = warp % S::PAIRS, role = warp / S::PAIRS;
+    hy_bwd_operand<S> operand;
+    hy_bwd_keep<S>(operand, own_at + role * S::OWN_BYTES + pair * S::ROWS * S::ROW_BYTES);
+    hy_dkv_warp w;
+    w.own = key + pair * S::ROWS;
+    w.barrier = 1 + pair * S::PARTS;
+    w.slots = shared + S::SLOTS_AT + pair * S::PARTS * S::SLOT;
+    w.dot_at = base + role * S::TILE_BYTES + hy_bwd_by_column<S>();
+    w.add_at = base + (1 - role) * S::TILE_BYTES + hy_bwd_by_row<S>();
+    w.values = (const float *)(shared + S::ROWS_AT) + role * S::TILE;
+    float sum[2 * S::STEPS][S::M][4];
+    hy_bwd_clear<S>(sum);
+    int left = (last - first + 1) * place.heads, tile = first;
+    for (int stage = 0; left > 0; left--, stage ^= 1) {
+        hy_copy_wait<0>();
+        __syncthreads();
+        int sequence = walk[0], query = tile * S::TILE, high = hy_dkv_highest<S>(g, sequence, tile);
+        if (++tile > walk[2]) tile = walk[1], h++;
+        if (left > 1) hy_dkv_fetch<S>(g, base, stage ^ 1, sequence, h, tile * S::TILE);
+        hy_copy_commit();
+        /* Queries before the pair's first key see none of its keys. */
+        int from = max(0, w.own - query) / S::CHUNK;
+        int to = min(S::PARTS, (a.T - query + S::CHUNK - 1) / S::CHUNK);
+        bool is_edge = w.own + S::ROWS - 1 > query || w.own < high;
+        if (from >= to) continue;
+        if (role == 1) {
+            hy_dkv_tile<S, T, 1>(sum, operand, w, g.scale2, stage, from, to);
+        } else if (is_edge) {
+            hy_dkv_edge_tile<S, T>(sum, operand, w, g, stage, sequence, query, from, to);
+        } else {
+            hy_dkv_tile<S, T, 0>(sum, operand, w, g.scale2, stage, from, to);
+        }
+    }
+    hy_dkv_store<S>(g, sum);
+#endif
+}
+
+#endif

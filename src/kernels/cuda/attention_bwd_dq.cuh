@@ -1,0 +1,214 @@
+/* attention_bwd_dq.cuh: dq, by a walk over the keys that some queries see.
+ *
+ * Each warp has queries of its own, with their q and dout as operands and dq as a sum in
+ * registers; nothing crosses warps. The kernel runs before that of dk and dv and leaves for it
+ * what it finds on the way: delta of each row, lse in units of log2, and, with docs, the least
+ * and greatest first key of each span. */
+#ifndef HY_KERNELS_CUDA_ATTENTION_BWD_DQ_CUH
+#define HY_KERNELS_CUDA_ATTENTION_BWD_DQ_CUH
+
+#include "kernels/cuda/attention_bwd_tiles.cuh"
+
+template <typename S> struct hy_dq_shape : S {
+    static constexpr int ROWS_AT = S::TILES_END; /* lse2, delta and first key of each query */
+    static constexpr int SHARED = ROWS_AT + 3 * S::OWN * 4;
+    static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
+    static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "each warp has rows of its own");
+};
+
+#if HY_HAS_TILES
+
+/* The first key of each query into `first`, and least and greatest of them; those of each span
+ * go to `spans`, where given. */
+template <typename S>
+__device__ __forceinline__ int2 hy_dq_find_first_keys(const hy_cuda_heads &a, int b, int query,
+                                                      int *first, int2 *spans) {
+    for (int row = threadIdx.x; row < S::OWN; row += S::THREADS) {
+        first[row] = hy_first_key(a, b, min(query + row, a.T - 1));
+    }
+    if (!a.docs && a.window <= 0) return make_int2(0, 0);
+    __syncthreads();
+    int2 both = make_int2(a.T, 0);
+    for (int span = 0; span < S::OWN / HY_BWD_SPAN; span++) {
+        int key = first[span * HY_BWD_SPAN + threadIdx.x % HY_BWD_SPAN];
+        int low = __reduce_min_sync(0xffffffffu, key), high = __reduce_max_sync(0xffffffffu, key);
+        if (spans && threadIdx.x == 0) spans[span] = make_int2(low, high);
+        both = make_int2(min(both.x, low), max(both.y, high));
+    }
+    return both;
+}
+
+/* delta of the block's rows, from dout in shared memory and out; and lse in units of log2. Both
+ * go to shared memory, and to the workspace for the other kernel. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int unit, int query,
+                                                 const T *out, const char *dout, float *lse2,
+                                                 float *delta) {
+    constexpr int SHARE = S::THREADS / S::OWN; /* threads of a row */
+    int row = threadIdx.x / SHARE, own = threadIdx.x % SHARE;
+    int64_t at = (int64_t)unit * g.padded + query + row;
+    bool is_there = query + row < g.a.T;
+    float sum = 0;
+    if (is_there) {
+        out += row * (int64_t)g.a.H * S::D;
+#pragma unroll
+        for (int piece = 0; piece < S::PIECES; piece += SHARE) {
+            hy_pack<T> x = hy_load_pack(out + (piece + own) * 8);
+            hy_pack<T> y = hy_load_pack((const T *)(dout + row * S::ROW_BYTES) + (piece + own) * 8);
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum += hy_to_float(x.v[i]) * hy_to_float(y.v[i]);
+        }
+    }
+    for (int d = SHARE / 2; d > 0; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (own != 0) return;
+    float log = is_there ? g.lse[(int64_t)unit * g.a.T + query + row] * HY_LOG2E : INFINITY;
+    lse2[row] = g.lse2[at] = log;
+    delta[row] = g.delta[at] = sum;
+}
+
+/* Zeroes the weights of keys that a query does not see. `first` are the warp's first keys, `own`
+ * its first query. */
+template <typename S>
+__device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int *first, int own,
+                                           int key) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < S::M; m++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int row = m * 16 + e / 2 * 8 + lane / 4, low = first[row] - key, high = own + row - key;
+#pragma unroll
+            for (int n = 0; n < 2 * S::N; n++) {
+                int column = n * 8 + lane % 4 * 2 + e % 2;
+                if (column < low || column > high) p[m][n][e] = 0;
+            }
+        }
+    }
+}
+
+/* What a warp knows of its queries. */
+template <typename S> struct hy_dq_warp {
+    int own;  /* the first of them */
+    int high; /* the greatest first key of the block's queries */
+    const int *first;
+    float lse2[S::M][2], delta[S::M][2];
+};
+
+/* One chunk of keys: ds from scores and dp, and its share of dq. `keys` and `values` are where
+ * the chunk begins in shared memory. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_operand<S> &q,
+                                            const hy_bwd_operand<S> &dout, const hy_dq_warp<S> &w,
+                                            float scale2, uint32_t keys, uint32_t values, int key) {
+    float p[S::M][2 * S::N][4], dp[S::M][2 * S::N][4];
+    uint32_t ds[S::M][S::N][4];
+    hy_bwd_dot<S, T>(p, q, keys + hy_bwd_by_column<S>());
+    hy_bwd_dot<S, T>(dp, dout, values + hy_bwd_by_column<S>());
+#pragma unroll
+    for (int m = 0; m < S::M; m++) {
+#pragma unroll
+        for (int n = 0; n < 2 * S::N; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                p[m][n][e] = hy_bwd_exp2(p[m][n][e] * scale2 - w.lse2[m][e / 2]);
+            }
+        }
+    }
+    if (key + S::CHUNK - 1 > w.own || key < w.high) hy_dq_hide<S>(p, w.first, w.own, key);
+#pragma unroll
+    for (int m = 0; m < S::M; m++) {
+#pragma unroll
+        for (int n = 0; n < 2 * S::N; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) p[m][n][e] *= dp[m][n][e] - w.delta[m][e / 2];
+        }
+    }
+    hy_bwd_pack<S, T>(ds, p);
+    hy_bwd_add<S, T, S::STEPS>(sum, ds, keys + hy_bwd_by_row<S>());
+}
+
+#endif
+
+/* Blocks of the last queries, which see most keys, go first, so that the last ones are short. */
+template <typename S, typename T>
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    hy_attention_dq_kernel(const __grid_constant__ hy_bwd_args<T> g) {
+#if HY_HAS_TILES
+    extern __shared__ __align__(128) char shared[];
+    float *lse2 = (float *)(shared + S::ROWS_AT), *delta = lse2 + S::OWN;
+    int *first = (int *)(delta + S::OWN);
+    uint32_t base = hy_shared_address(shared), own_at = base + S::OWN_AT;
+    const hy_cuda_heads &a = g.a;
+
+    int units = a.B * a.H, unit = blockIdx.x % units, rank = blockIdx.x / units;
+    int b = unit / a.H, h = unit % a.H, kv_head = h / (a.H / a.K);
+    int query = ((a.T - 1) / S::OWN - rank) * S::OWN;
+    int64_t width = (int64_t)(a.H + 2 * a.K) * S::D, row = (int64_t)b * a.T + query;
+    int64_t out_at = (row * a.H + h) * S::D;
+    T *dq = g.dqkv + row * width + (int64_t)h * S::D;
+
+    hy_bwd_fetch<S, S::OWN>(own_at, g.qkv + row * width + (int64_t)h * S::D, width, a.T - query);
+    hy_bwd_fetch<S, S::OWN>(own_at + S::OWN_BYTES, g.dout + out_at, (int64_t)a.H * S::D,
+                            a.T - query);
+    hy_copy_commit();
+    int2 *spans = a.docs && h == 0 ? g.first_keys + b * g.spans + query / HY_BWD_SPAN : NULL;
+    int2 span = hy_dq_find_first_keys<S>(a, b, query, first, spans);
+    int tile = span.x / S::TILE, last = (min(query + S::OWN, a.T) - 1) / S::TILE;
+    auto fetch = [&](int next, int stage) {
+        if (next <= last) {
+            uint32_t to = base + stage * S::STAGE_BYTES;
+            int key = next * S::TILE, heads = hy_bwd_anew(a.H);
+            int64_t wide = (int64_t)(heads + 2 * a.K) * S::D;
+            const T *from = g.qkv + ((int64_t)hy_bwd_anew(b) * a.T + key) * wide +
+                            (int64_t)(heads + kv_head) * S::D;
+            hy_bwd_fetch<S, S::TILE>(to, from, wide, a.T - key);
+            hy_bwd_fetch<S, S::TILE>(to + S::TILE_BYTES, from + (int64_t)a.K * S::D, wide,
+                                     a.T - key);
+        }
+        hy_copy_commit();
+    };
+    fetch(tile, 0);
+    hy_copy_wait<1>();
+    __syncthreads();
+    hy_dq_find_delta<S, T>(g, unit, query, g.out + out_at, shared + S::OWN_AT + S::OWN_BYTES, lse2,
+                           delta);
+    __syncthreads();
+
+    /* Rows of the warps before this one. */
+    int skipped = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) * S::ROWS;
+    hy_bwd_operand<S> q, dout;
+    hy_bwd_keep<S>(q, own_at + skipped * S::ROW_BYTES);
+    hy_bwd_keep<S>(dout, own_at + S::OWN_BYTES + skipped * S::ROW_BYTES);
+    hy_dq_warp<S> w;
+    w.own = query + skipped;
+    w.high = span.y;
+    w.first = first + skipped;
+#pragma unroll
+    for (int m = 0; m < S::M; m++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int at = skipped + m * 16 + r * 8 + threadIdx.x % 32 / 4;
+            w.lse2[m][r] = lse2[at];
+            w.delta[m][r] = delta[at];
+        }
+    }
+    float sum[2 * S::STEPS][S::M][4];
+    hy_bwd_clear<S>(sum);
+    for (int stage = 0; tile <= last; tile++, stage ^= 1) {
+        hy_copy_wait<0>();
+        __syncthreads();
+        fetch(tile + 1, stage ^ 1);
+        /* Keys after the warp's last query are seen by none of its queries. */
+        int key = tile * S::TILE, end = min(key + S::TILE, w.own + S::ROWS);
+        uint32_t keys = base + stage * S::STAGE_BYTES;
+#pragma unroll 1
+        for (; key < end; key += S::CHUNK) {
+            hy_dq_chunk<S, T>(sum, q, dout, w, g.scale2, keys, keys + S::TILE_BYTES, key);
+            keys += S::CHUNK * S::ROW_BYTES;
+        }
+    }
+    hy_bwd_store<S>(dq + skipped * width, width, sum, a.scale, a.T - w.own);
+#endif
+}
+
+#endif
