@@ -23,9 +23,13 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(OBJ)/%.cu.o)
 
 $(eval $(call remember,$(OBJ)/cuda-flags,$(NVCC) $(NVCC_FLAGS) $(CUDA_SOURCES)))
 
+# What ptxas says of registers and spills is kept beside the object, for check-kernels; warnings are
+# shown.
 $(OBJ)/%.cu.o: %.cu $(OBJ)/cuda-flags
 	$(call say,NVCC,$<)
-	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_FLAGS) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c $< -o $@ \
+	    > $(@:.o=.log) 2>&1 || { cat $(@:.o=.log) >&2; exit 1; }
+	$(Q)grep -A3 -i 'warning' $(@:.o=.log) >&2 || true
 
 # Names and sizes of types are the one thing it takes from the library.
 $(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS) $(OBJ)/src/base/names.o

@@ -17,15 +17,21 @@ test-gpu: lib bin $(GPU_TESTS) ## everything that needs a card: ops, backend, tr
 
 gpu-test-programs: $(GPU_TESTS)
 
-# One object per source, for sm_120 alone, beside the log that ptxas wrote about it.
+# The build for sm_120 leaves its logs beside the objects. A build for other cards alone makes objects
+# for sm_120 apart.
+ifneq ($(filter 120,$(CUDA_ARCHS)),)
+KERNEL_REPORTS := $(CUDA_SOURCES:%.cu=$(OBJ)/%.cu.log)
+$(KERNEL_REPORTS): %.log: %.o
+	@touch $@
+else
 KERNEL_REPORTS := $(CUDA_SOURCES:%.cu=$(OBJ)/sm_120/%.log)
-KERNEL_CHECK := $(OBJ)/sm_120/checked
-
 $(OBJ)/sm_120/%.log: %.cu $(OBJ)/cuda-flags
 	$(call say,PTXAS,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) $(filter-out -gencode arch=%,$(NVCC_FLAGS)) \
 	    -gencode arch=compute_120,code=sm_120 -Xptxas -v -MMD -MP -MF $(@:.log=.d) -MT $@ \
 	    -c $< -o $(@:.log=.o) > $@ 2>&1 || { cat $@ >&2; rm -f $@; exit 1; }
+endif
+KERNEL_CHECK := $(OBJ)/kernels-checked
 
 $(KERNEL_CHECK): scripts/check-kernels.sh $(KERNEL_REPORTS)
 	$(Q)scripts/check-kernels.sh $(KERNEL_REPORTS) && touch $@

@@ -203,10 +203,22 @@ enum { MIXTURES = 1, PURE_TYPES = 1 };
 #else
 enum { MIXTURES = 5, PURE_TYPES = 3 };
 #endif
+/* After the mixtures that are drawn: that of training, bf16 but for the gradients of parameters. */
+enum { TRAINING_TYPES = 5 };
+
 static inline hy_dtype pick_dtype(int mixture, dice *d) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    if (mixture == TRAINING_TYPES) return HY_BF16;
     return mixture < 3 ? reals[mixture] : reals[roll(d, 0, 2)];
 }
+/* Of a gradient of parameters. */
+static inline hy_dtype pick_grad_dtype(int mixture, dice *d) {
+    return mixture == TRAINING_TYPES ? HY_F32 : pick_dtype(mixture, d);
+}
+
+/* Runs a call of host tensors on the backend under test; what must hold on every backend is written
+ * over such a function. */
+typedef void (*call_runner)(const hy_op_call *call);
 
 /* A test that goes through mixtures of types [low, high), in one process: making a backend takes
  * longer than most of them. */

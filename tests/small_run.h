@@ -30,4 +30,46 @@ static inline hy_config *small_run(const char *words, const char *out, const cha
     return config;
 }
 
+/* Losses of the next `count` steps; none may be skipped. */
+static inline void next_losses(hy_trainer *trainer, int count, double *losses) {
+    for (int i = 0; i < count; i++) {
+        hy_step_info info;
+        must(hy_trainer_step(trainer, &info));
+        ck_assert(!info.was_skipped);
+        losses[i] = info.loss;
+    }
+}
+
+/* As small_run, a trainer; on this device unless it is NULL. */
+static inline hy_trainer *small_trainer(const char *words, const char *out, const char *device,
+                                        const char *const *pairs) {
+    hy_config *config = small_run(words, out, pairs);
+    hy_trainer *trainer;
+    if (device) must(hy_config_set(config, "device", device, HY_FROM_CALLER));
+    must(hy_trainer_create(config, NULL, &trainer));
+    hy_config_destroy(config);
+    return trainer;
+}
+
+/* Losses after a save, going on and starting afresh from it: the same bits. */
+static inline void check_resume(const char *words, const char *device, const char *const *pairs,
+                                int before, int after) {
+    char folder[256];
+    char again[1100];
+    double straight[32], resumed[32];
+    ck_assert(before <= 32 && after <= 32);
+    temp_folder(folder);
+    hy_trainer *t = small_trainer(words, folder, device, pairs);
+    next_losses(t, before, straight);
+    must(hy_trainer_save(t));
+    next_losses(t, after, straight);
+    hy_trainer_destroy(t);
+    snprintf(again, sizeof again, "%s resume auto", words);
+    t = small_trainer(again, folder, device, pairs);
+    next_losses(t, after, resumed);
+    ck_assert_mem_eq(straight, resumed, (size_t)after * sizeof(double));
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+
 #endif

@@ -13,24 +13,12 @@ static hy_config *small_config(const char *out, const char *const *pairs) {
 }
 
 static hy_trainer *open_trainer(const char *out, const char *const *pairs) {
-    hy_config *config = small_config(out, pairs);
-    hy_trainer *trainer;
-    must(hy_trainer_create(config, NULL, &trainer));
-    hy_config_destroy(config);
-    return trainer;
-}
-
-static void take_losses(hy_trainer *trainer, int count, double *losses) {
-    for (int i = 0; i < count; i++) {
-        hy_step_info info;
-        must(hy_trainer_step(trainer, &info));
-        losses[i] = info.loss;
-    }
+    return small_trainer(SMALL_RUN, out, NULL, pairs);
 }
 
 static void losses_of(const char *const *pairs, int count, double *losses) {
     hy_trainer *trainer = open_trainer("none", pairs);
-    take_losses(trainer, count, losses);
+    next_losses(trainer, count, losses);
     hy_trainer_destroy(trainer);
 }
 
@@ -58,7 +46,7 @@ START_TEST(training_lowers_the_loss) {
     hy_trainer *trainer = open_trainer("none", PAIRS("steps", "40"));
     hy_summary summary;
     double first;
-    take_losses(trainer, 1, &first);
+    next_losses(trainer, 1, &first);
     must(hy_trainer_run(trainer));
     hy_trainer_summary(trainer, &summary);
     ck_assert_double_gt(first, 5);
@@ -125,36 +113,17 @@ START_TEST(scale_lr_multiplies_the_rate_by_the_accumulation) {
 }
 END_TEST
 
-/* Steps before a save, then all losses after it, with and without a fresh start in between. */
-static void compare_resume(const char *const *pairs, int before, int after) {
-    char folder[256];
-    double straight[32], resumed[32];
-    temp_folder(folder);
-    hy_trainer *t = open_trainer(folder, pairs);
-    take_losses(t, before, straight);
-    must(hy_trainer_save(t));
-    take_losses(t, after, straight);
-    hy_trainer_destroy(t);
-    hy_config *config = small_config(folder, pairs);
-    must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
-    must(hy_trainer_create(config, NULL, &t));
-    take_losses(t, after, resumed);
-    ck_assert_mem_eq(straight, resumed, (size_t)after * sizeof(double));
-    hy_trainer_destroy(t);
-    hy_config_destroy(config);
-    remove_folder(folder);
-}
-
 START_TEST(resume_gives_the_same_losses_bit_for_bit) {
-    compare_resume(NULL, 5, 7);
-    compare_resume(PAIRS("grad_accum_steps", "3", "builtin_bytes", "30000"), 7, 5);
-    compare_resume(PAIRS("precision", "bf16"), 4, 4);
+    check_resume(SMALL_RUN, NULL, NULL, 5, 7);
+    check_resume(SMALL_RUN, NULL, PAIRS("grad_accum_steps", "3", "builtin_bytes", "30000"), 7, 5);
+    check_resume(SMALL_RUN, NULL, PAIRS("precision", "bf16"), 4, 4);
 }
 END_TEST
 
 START_TEST(resume_goes_on_in_the_middle_of_an_epoch_and_across_its_end) {
     /* 30000 bytes: about 840 windows of 32; 7 sequences a step do not divide an epoch */
-    compare_resume(PAIRS("builtin_bytes", "4100", "batch_size", "7", "val_fraction", "0.1"), 9, 20);
+    check_resume(SMALL_RUN, NULL,
+                 PAIRS("builtin_bytes", "4100", "batch_size", "7", "val_fraction", "0.1"), 9, 20);
 }
 END_TEST
 
@@ -261,7 +230,7 @@ START_TEST(a_checkpoint_of_another_model_is_refused_by_name) {
     hy_trainer *t;
     temp_folder(folder);
     t = open_trainer(folder, NULL);
-    take_losses(t, 1, (double[1]){0});
+    next_losses(t, 1, (double[1]){0});
     must(hy_trainer_save(t));
     hy_trainer_destroy(t);
     hy_config *config = small_config(folder, PAIRS("width", "48", "resume", folder));
@@ -455,9 +424,9 @@ END_TEST
 
 START_TEST(what_cannot_be_is_refused_before_anything_is_written) {
     static const char *const wrong[][3] = {
-        {"heads", "5", "heads"},    {"seq_len", "1024", "context"},
+        {"heads", "5", "heads"},       {"seq_len", "1024", "context"},
         {"device", "cuda:99", "CUDA"}, {"data", "no-such-file.txt", "no-such-file.txt"},
-        {"vocab", "100", "vocab"},  {"resume", "no-such-folder", "no-such-folder"},
+        {"vocab", "100", "vocab"},     {"resume", "no-such-folder", "no-such-folder"},
     };
     char folder[256], out[512];
     temp_folder(folder);

@@ -122,15 +122,8 @@ static inline hy_op_call gpu_bound(const hy_op_call *call, const gpu_layout *l) 
 
 /* Types a test goes through here: fp32, bf16, fp16, two mixtures drawn per tensor, and the mixture of
  * training (bf16 activations and weights, fp32 gradients), which must be served. */
-enum { GPU_TRAINING = 5, GPU_MIXTURES = 6 };
+enum { GPU_MIXTURES = TRAINING_TYPES + 1 };
 
-static inline hy_dtype gpu_dtype(int mixture, dice *d) {
-    return mixture == GPU_TRAINING ? HY_BF16 : pick_dtype(mixture, d);
-}
-/* Of a gradient of parameters. */
-static inline hy_dtype gpu_grad_dtype(int mixture, dice *d) {
-    return mixture == GPU_TRAINING ? HY_F32 : pick_dtype(mixture, d);
-}
 /* May the backend refuse this mixture? */
 static inline bool gpu_may_refuse(int mixture) { return mixture == 3 || mixture == 4; }
 

@@ -4,6 +4,11 @@
 # memcheck finds accesses outside of memory, racecheck races in shared memory, initcheck reads of memory
 # nobody wrote. The programs run their small sets (HYBRID_GPU_TESTS=small), each op in fresh memory, so that
 # each takes less than a minute. One line per tool and program; exit code 1 when anything was found.
+#
+# initcheck does not see what cuBLASLt writes by bulk copies (TMA) and takes the results of its products
+# for memory nobody wrote, when they are copied to the host. So the program of matrix products is left
+# out there. Our own product for odd shapes is still under memcheck and racecheck, and runs with outputs
+# and workspace full of NaN in `make test-gpu`.
 build=${1:-${HYBRID_BUILD:-build}}
 tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
 tests=${HYBRID_SANITIZE_TESTS:-"ops matmul heads optim"}
@@ -21,6 +26,10 @@ export HYBRID_GPU_TESTS=small CK_VERBOSITY=minimal
 
 for check in $tools; do
     for name in $tests; do
+        if [ "$check $name" = "initcheck matmul" ]; then
+            echo "initcheck  matmul   left out: it does not see what cuBLASLt's bulk copies write"
+            continue
+        fi
         program=$build/tests/gpu/test_gpu_$name
         [ -x "$program" ] || { echo "$program is missing: make gpu-test-programs" >&2; exit 2; }
         began=$(date +%s)

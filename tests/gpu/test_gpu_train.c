@@ -37,29 +37,10 @@ static const char *card(void) {
     return device ? device : "cuda";
 }
 
-static hy_trainer *open_run(const char *words, const char *out, const char *device,
-                            const char *const *pairs) {
-    hy_config *config = small_run(words, out, pairs);
-    hy_trainer *trainer;
-    must(hy_config_set(config, "device", device, HY_FROM_CALLER));
-    must(hy_trainer_create(config, NULL, &trainer));
-    hy_config_destroy(config);
-    return trainer;
-}
-
-static void take_losses(hy_trainer *trainer, int count, double *losses) {
-    for (int i = 0; i < count; i++) {
-        hy_step_info info;
-        must(hy_trainer_step(trainer, &info));
-        ck_assert(!info.was_skipped);
-        losses[i] = info.loss;
-    }
-}
-
 static void losses_on(const char *device, const char *words, const char *const *pairs, int count,
                       double *losses) {
-    hy_trainer *trainer = open_run(words, "none", device, pairs);
-    take_losses(trainer, count, losses);
+    hy_trainer *trainer = small_trainer(words, "none", device, pairs);
+    next_losses(trainer, count, losses);
     hy_trainer_destroy(trainer);
 }
 
@@ -123,8 +104,8 @@ END_TEST
 
 START_TEST(held_out_loss_is_that_of_the_cpu) {
     for (int m = 0; m < models_here(); m++) {
-        hy_trainer *here = open_run(models[m], "none", card(), NULL);
-        hy_trainer *there = open_run(models[m], "none", "cpu", NULL);
+        hy_trainer *here = small_trainer(models[m], "none", card(), NULL);
+        hy_trainer *there = small_trainer(models[m], "none", "cpu", NULL);
         hy_eval_info a, b;
         must(hy_trainer_step(here, NULL));
         must(hy_trainer_step(there, NULL));
@@ -169,35 +150,14 @@ START_TEST(recomputation_changes_no_bit) {
 }
 END_TEST
 
-/* Losses after a save, going on and starting afresh from it. */
-static void compare_resume(const char *words, const char *const *pairs, int before, int after) {
-    char folder[256];
-    double straight[32], resumed[32];
-    temp_folder(folder);
-    hy_trainer *t = open_run(words, folder, card(), pairs);
-    take_losses(t, before, straight);
-    must(hy_trainer_save(t));
-    take_losses(t, after, straight);
-    hy_trainer_destroy(t);
-    hy_config *config = small_run(words, folder, pairs);
-    must(hy_config_set(config, "device", card(), HY_FROM_CALLER));
-    must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
-    must(hy_trainer_create(config, NULL, &t));
-    take_losses(t, after, resumed);
-    ck_assert_mem_eq(straight, resumed, (size_t)after * sizeof(double));
-    hy_trainer_destroy(t);
-    hy_config_destroy(config);
-    remove_folder(folder);
-}
-
 START_TEST(resume_gives_the_same_losses_bit_for_bit) {
     for (int m = 0; m < models_here(); m++) {
-        compare_resume(models[m], NULL, 5, 7);
-        compare_resume(models[m], PAIRS("precision", "bf16"), 4, 4);
-        compare_resume(models[m], PAIRS("precision", "bf16", "grad_accum_steps", "3"), 3, 9);
+        check_resume(models[m], card(), NULL, 5, 7);
+        check_resume(models[m], card(), PAIRS("precision", "bf16"), 4, 4);
+        check_resume(models[m], card(), PAIRS("precision", "bf16", "grad_accum_steps", "3"), 3, 9);
     }
     /* with algorithms that were timed, and so may be others the next time */
-    compare_resume(models[0], PAIRS("precision", "bf16", "tune", "fast"), 4, 6);
+    check_resume(models[0], card(), PAIRS("precision", "bf16", "tune", "fast"), 4, 6);
 }
 END_TEST
 
@@ -206,8 +166,8 @@ START_TEST(a_stopped_run_resumes_from_its_folder_alone) {
     temp_folder(folder);
     double straight[20], resumed[20];
     losses_on(card(), models[0], NULL, 20, straight);
-    hy_trainer *t = open_run(models[0], folder, card(), NULL);
-    take_losses(t, 10, resumed);
+    hy_trainer *t = small_trainer(models[0], folder, card(), NULL);
+    next_losses(t, 10, resumed);
     must(hy_trainer_save(t));
     hy_trainer_destroy(t);
     hy_config *config;
@@ -215,7 +175,7 @@ START_TEST(a_stopped_run_resumes_from_its_folder_alone) {
     must(hy_config_load_run(config, folder));
     must(hy_config_set(config, "resume", folder, HY_FROM_CALLER));
     must(hy_trainer_create(config, NULL, &t));
-    take_losses(t, 10, resumed + 10);
+    next_losses(t, 10, resumed + 10);
     ck_assert_mem_eq(straight, resumed, sizeof straight);
     hy_trainer_destroy(t);
     hy_config_destroy(config);
@@ -232,9 +192,9 @@ START_TEST(a_checkpoint_moves_between_card_and_cpu) {
         temp_folder(folder);
         losses_on("cpu", models[m], NULL, 30, straight);
         for (int leg = 0; leg < 3; leg++) {
-            hy_trainer *t =
-                open_run(models[m], folder, devices[leg], leg ? PAIRS("resume", "auto") : NULL);
-            take_losses(t, 10, moved + 10 * leg);
+            hy_trainer *t = small_trainer(models[m], folder, devices[leg],
+                                          leg ? PAIRS("resume", "auto") : NULL);
+            next_losses(t, 10, moved + 10 * leg);
             must(hy_trainer_save(t));
             hy_trainer_destroy(t);
         }
@@ -250,12 +210,12 @@ START_TEST(a_bf16_checkpoint_moves_between_card_and_cpu) {
     const char *const *bf16 = PAIRS("precision", "bf16");
     temp_folder(folder);
     losses_on("cpu", models[1], bf16, 20, straight);
-    hy_trainer *t = open_run(models[1], folder, card(), bf16);
-    take_losses(t, 10, moved);
+    hy_trainer *t = small_trainer(models[1], folder, card(), bf16);
+    next_losses(t, 10, moved);
     must(hy_trainer_save(t));
     hy_trainer_destroy(t);
-    t = open_run(models[1], folder, "cpu", PAIRS("precision", "bf16", "resume", "auto"));
-    take_losses(t, 10, moved + 10);
+    t = small_trainer(models[1], folder, "cpu", PAIRS("precision", "bf16", "resume", "auto"));
+    next_losses(t, 10, moved + 10);
     hy_trainer_destroy(t);
     check_close("llama", moved, straight, 20, 0.01);
     remove_folder(folder);
@@ -277,7 +237,7 @@ START_TEST(small_optimizer_state_repeats_resumes_and_stays_close) {
         ck_assert_msg(memcmp(a, b, sizeof a) == 0, "state in %s", kinds[i % 2]);
         check_close(kinds[i % 2], a, exact, 20, 0.02);
         check_close(kinds[i % 2], a, cpu, 20, 0.01);
-        compare_resume(models[0], pairs, 4, 6);
+        check_resume(models[0], card(), pairs, 4, 6);
     }
 }
 END_TEST
@@ -311,7 +271,7 @@ END_TEST
 
 static hy_summary summary_of(const char *words, const char *const *pairs) {
     hy_summary summary; /* its strings are not used after the trainer is gone */
-    hy_trainer *t = open_run(words, "none", card(), pairs);
+    hy_trainer *t = small_trainer(words, "none", card(), pairs);
     must(hy_trainer_run(t));
     hy_trainer_summary(t, &summary);
     hy_trainer_destroy(t);
@@ -378,10 +338,9 @@ END_TEST
 
 START_TEST(a_run_with_moves_resumes_bit_for_bit) {
     for (int before = 8; before <= 11; before++) { /* in Full, at a move, in Correct */
-        compare_resume(
-            RUN LLAMA PREDICT,
-            PAIRS("offload_strategy", "pinned", "tail_share", "0.5", "precision", "bf16"), before,
-            20);
+        check_resume(RUN LLAMA PREDICT, card(),
+                     PAIRS("offload_strategy", "pinned", "tail_share", "0.5", "precision", "bf16"),
+                     before, 20);
     }
 }
 END_TEST
@@ -426,7 +385,7 @@ END_TEST
 /* ---- the rest ---------------------------------------------------------------------------------- */
 
 START_TEST(samples_are_a_function_of_the_seed) {
-    hy_trainer *t = open_run(models[1], "none", card(), PAIRS("steps", "5"));
+    hy_trainer *t = small_trainer(models[1], "none", card(), PAIRS("steps", "5"));
     hy_sample_options o = {.prompt = "a", .tokens = 40, .temperature = 0.8, .top_k = 20, .seed = 5};
     char *a, *b;
     size_t size;
@@ -454,9 +413,10 @@ END_TEST
 START_TEST(a_trainer_gives_back_what_it_took) {
     if (gpu.is_small || strcmp(card(), "cuda") != 0) return;
     for (int i = 0; i < 12; i++) {
-        hy_trainer *t = open_run(models[0], "none", card(),
-                                 PAIRS("width", "1024", "heads", "16", "kv_heads", "16", "layers",
-                                       "12", "mlp_width", "4096", "batch_size", "8"));
+        hy_trainer *t =
+            small_trainer(models[0], "none", card(),
+                          PAIRS("width", "1024", "heads", "16", "kv_heads", "16", "layers", "12",
+                                "mlp_width", "4096", "batch_size", "8"));
         must(hy_trainer_step(t, NULL));
         hy_trainer_destroy(t);
     }

@@ -403,7 +403,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const backward_c
 /* ---- launches -------------------------------------------------------------------------------- */
 
 /* `sides` tiles of each side: q and k, or q, dout, k and v. */
-template <typename S> static int shared_bytes(int sides) {
+template <typename S> static constexpr int shared_bytes(int sides) {
     int floats = sides * (S::MINE + S::THEIRS) * S::LD + S::MINE * S::WEIGHT_LD;
     return floats * (int)sizeof(float);
 }
@@ -419,6 +419,7 @@ static hy_status launch(const hy_cuda_run *run, void (*kernel)(Call), int64_t bl
 }
 
 template <typename S> static hy_status forward(const hy_cuda_run *run, const forward_call &call) {
+    static_assert(shared_bytes<S>(1) <= 99 * 1024, "the limit of sm_120");
     int64_t blocks = hy_ceil_div(call.a.T, S::MINE) * call.a.B * call.a.H;
     return launch(run, forward_kernel<S>, blocks, shared_bytes<S>(1), call);
 }
@@ -432,6 +433,7 @@ hy_status hy_cuda_attention_generic(const hy_cuda_run *run) {
 }
 
 template <typename S> static hy_status backward(const hy_cuda_run *run, const backward_call &call) {
+    static_assert(shared_bytes<S>(2) <= 99 * 1024, "the limit of sm_120");
     int64_t tiles = hy_ceil_div(call.a.T, S::MINE) * call.a.B;
     int shared = shared_bytes<S>(2);
     HY_CUDA_TRY(launch(run, dq_kernel<S>, tiles * call.a.H, shared, call));

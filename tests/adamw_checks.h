@@ -1,0 +1,139 @@
+/* adamw_checks.h: an AdamW step of random numbers, and what must hold of it on every backend. */
+#ifndef HY_TESTS_ADAMW_CHECKS_H
+#define HY_TESTS_ADAMW_CHECKS_H
+
+#include "kernel_rig.h"
+
+enum { PARAM, GRAD, M, V, CLIP, MASTER };
+
+static inline trial adamw_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                                int64_t count) {
+    trial t = trial_begin(HY_OP_ADAMW, (uint64_t)(param * 100 + grad * 10 + state));
+    t.call.attr.adamw.lr = 0.03f;
+    t.call.attr.adamw.beta1 = 0.9f;
+    t.call.attr.adamw.beta2 = 0.95f;
+    t.call.attr.adamw.eps = 1e-6f;
+    t.call.attr.adamw.weight_decay = 0.1f;
+    t.call.attr.adamw.correction1 = 0.271f;
+    t.call.attr.adamw.correction2 = 0.142625f;
+    t.call.attr.adamw.seed = 42;
+    t.call.attr.adamw.first = 1000001;
+    trial_normal(&t, PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, V, state, 0, count);
+    for (int64_t i = 0; i < count; i++) trial_put(&t, V, i, fabs(roll_normal(&t.dice)) * 0.1);
+    trial_tensor(&t, CLIP, HY_F32, 0, 2);
+    trial_put(&t, CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, MASTER, HY_F32, 0, count, 0, 1);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+static inline void check_zero_scale(call_runner run) {
+    trial t = adamw_trial(HY_BF16, HY_F32, HY_BF16, true, 3000);
+    hy_op_call before = t.call;
+    trial_put(&t, CLIP, 1, 0);
+    ((float *)t.call.t[GRAD].data)[5] = NAN;
+    for (int i = 0; i < 6; i++) before.t[i] = copy_tensor(&t.call.t[i]);
+    run(&t.call);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_mem_eq(t.call.t[i].data, before.t[i].data, hy_tensor_bytes(&before.t[i]));
+        free(before.t[i].data);
+    }
+    trial_end(&t);
+}
+
+static inline void check_master_rounding(call_runner run) {
+    trial t = adamw_trial(HY_BF16, HY_BF16, HY_F32, true, 5000);
+    run(&t.call);
+    for (int64_t i = 0; i < 5000; i++) {
+        uint16_t expected = hy_f32_to_bf16(((float *)t.call.t[MASTER].data)[i]);
+        if (((uint16_t *)t.call.t[PARAM].data)[i] != expected) ck_abort_msg("%lld", (long long)i);
+    }
+    trial_end(&t);
+}
+
+/* The same step in fp32 gives the unrounded numbers; the noise is then applied by hand. */
+static inline void check_rounding_noise(call_runner run) {
+    enum { COUNT = 2503 };
+    trial wide = adamw_trial(HY_F32, HY_F32, HY_F32, false, COUNT);
+    trial narrow = adamw_trial(HY_BF16, HY_F32, HY_BF16, false, COUNT);
+    for (int i = 0; i < 4; i++) {
+        for (int64_t k = 0; k < COUNT; k++) {
+            put_real(&wide.call.t[i], k, real_at(&narrow.call.t[i], k));
+        }
+    }
+    run(&wide.call);
+    run(&narrow.call);
+    for (int64_t k = 0; k < COUNT; k++) {
+        uint64_t index = narrow.call.attr.adamw.first + (uint64_t)k;
+        uint32_t words[4];
+        hy_philox(narrow.call.attr.adamw.seed, HY_RNG_ROUNDING, index / 4, words);
+        uint32_t word = words[index % 4];
+        uint32_t noise[4] = {word & 0xffff, 0, word >> 16, word * 0x9E3779B1u >> 16};
+        for (int i = 0; i < 4; i++) {
+            if (i == GRAD) continue;
+            uint32_t bits = hy_float_bits(((float *)wide.call.t[i].data)[k]);
+            ck_assert_uint_eq(((uint16_t *)narrow.call.t[i].data)[k], (bits + noise[i]) >> 16);
+        }
+    }
+    trial_end(&wide);
+    trial_end(&narrow);
+}
+
+/* Pieces begin where a unit's tensors do: at any logical index. */
+static inline void check_cut_step(call_runner run) {
+    enum { COUNT = 4100, CUT = 1333 };
+    trial whole = adamw_trial(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
+    trial cut = adamw_trial(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
+    run(&whole.call);
+    for (int piece = 0; piece < 2; piece++) {
+        hy_op_call call = cut.call;
+        for (int i = 0; i < 4; i++) {
+            call.t[i] = hy_tensor_rows(&cut.call.t[i], piece * CUT, piece ? COUNT - CUT : CUT);
+        }
+        call.attr.adamw.first += (uint64_t)piece * CUT;
+        run(&call);
+    }
+    for (int i = 0; i < 4; i++) {
+        ck_assert_mem_eq(cut.call.t[i].data, whole.call.t[i].data,
+                         hy_tensor_bytes(&whole.call.t[i]));
+    }
+    trial_end(&whole);
+    trial_end(&cut);
+}
+
+/* A step far below the spacing of the type moves the mean all the same; nearest would move nothing. */
+static inline void check_small_steps(call_runner run) {
+    static const hy_dtype narrow[] = {HY_BF16, HY_F16};
+    enum { COUNT = 100000 };
+    for (int k = 0; k < 2; k++) {
+        trial t = adamw_trial(narrow[k], HY_F32, HY_F32, false, COUNT);
+        double step = narrow[k] == HY_BF16 ? 1e-3 : 1e-4, sum = 0;
+        t.call.attr.adamw.lr = (float)step;
+        t.call.attr.adamw.weight_decay = 0;
+        t.call.attr.adamw.beta1 = t.call.attr.adamw.beta2 = 0;
+        t.call.attr.adamw.correction1 = t.call.attr.adamw.correction2 = 1;
+        t.call.attr.adamw.eps = 0;
+        for (int64_t i = 0; i < COUNT; i++) {
+            trial_put(&t, PARAM, i, 1.5);
+            trial_put(&t, GRAD, i, -1);
+        }
+        run(&t.call);
+        for (int64_t i = 0; i < COUNT; i++) sum += real_at(&t.call.t[PARAM], i) - 1.5;
+        ck_assert_double_eq_tol(sum / COUNT, step, 0.05 * step);
+        trial_end(&t);
+    }
+}
+
+/* All types of parameter, gradient and state, with and without a master; i from 0 to 35. */
+enum { ADAMW_MIXTURES = 36 };
+
+static inline trial adamw_mixture(int i, int64_t count) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    hy_dtype state = i / 9 % 2 ? HY_BF16 : HY_F32;
+    return adamw_trial(reals[i % 3], reals[i / 3 % 3], state, i >= 18, count);
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* head_calls.h: calls of ops that work on heads, of random numbers: head norm, rope, attention.
+ *
+ * A backward call takes what the reference's forward call wrote, rounded to its types. */
+#ifndef HY_TESTS_HEAD_CALLS_H
+#define HY_TESTS_HEAD_CALLS_H
+
+#include "kernel_rig.h"
+
+typedef struct heads_case {
+    int32_t B, T, H, K, D, window;
+    bool has_docs;
+} heads_case;
+
+static inline int64_t packed_width(const heads_case *h) {
+    return (int64_t)(h->H + 2 * h->K) * h->D;
+}
+static inline int64_t rows_of(const heads_case *h) { return (int64_t)h->B * h->T; }
+static inline void set_heads(trial *t, const heads_case *h) {
+    t->call.attr.heads.batch = h->B;
+    t->call.attr.heads.seq = h->T;
+    t->call.attr.heads.heads = h->H;
+    t->call.attr.heads.kv_heads = h->K;
+    t->call.attr.heads.head_dim = h->D;
+    t->call.attr.heads.window = h->window;
+    t->call.attr.heads.scale = (float)(1 / sqrt((double)h->D));
+    t->call.attr.heads.eps = 1e-6f;
+}
+
+static inline trial head_norm_trial(const heads_case *h, int mixture) {
+    trial t = trial_begin(HY_OP_HEAD_NORM, (uint64_t)(h->T * 10 + mixture));
+    set_heads(&t, h);
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h), 0.2, 2);
+    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
+    trial_normal(&t, 2, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
+    trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h));
+    trial_tensor(&t, 4, HY_F32, rows_of(h), h->H + h->K);
+    return t;
+}
+
+static inline trial head_norm_bwd_trial(const heads_case *h, int mixture, bool wants_weights) {
+    trial f = head_norm_trial(h, mixture);
+    trial t = trial_begin(HY_OP_HEAD_NORM_BWD, f.dice.seed + 5);
+    int64_t N = rows_of(h), P = packed_width(h);
+    f.exact.attr = t.call.attr = f.call.attr;
+    reference_run(&f.exact);
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, P, 0, 1);
+    for (int i = 0; i < 3; i++) {
+        trial_tensor(&t, 1 + i, f.call.t[i].dtype, i == 0 ? N : 0, i == 0 ? P : h->D);
+        trial_adopt(&t, 1 + i, f.exact.t[i].data);
+    }
+    trial_tensor(&t, 4, HY_F32, N, h->H + h->K);
+    trial_adopt(&t, 4, f.exact.t[4].data);
+    trial_tensor(&t, 5, t.call.t[0].dtype, N, P);
+    for (int i = 6; wants_weights && i < 8; i++) {
+        trial_normal(&t, i, pick_grad_dtype(mixture, &t.dice), 0, h->D, 0, 1);
+    }
+    trial_end(&f);
+    return t;
+}
+
+/* The gradient may be written over what it is made of. */
+static inline void check_head_norm_in_place(const heads_case *h, int mixture, call_runner run) {
+    trial t = head_norm_bwd_trial(h, mixture, true);
+    hy_op_call same = t.call;
+    hy_tensor dout = copy_tensor(&t.call.t[0]);
+    same.t[0] = same.t[5] = dout;
+    run(&same);
+    run(&t.call);
+    ck_assert_mem_eq(dout.data, t.call.t[5].data, hy_tensor_bytes(&dout));
+    free(dout.data);
+    trial_end(&t);
+}
+
+static inline trial rope_trial(const heads_case *h, int mixture) {
+    trial t = trial_begin(HY_OP_ROPE, (uint64_t)(h->T * 10 + mixture));
+    int64_t half = h->D / 2, longest = h->T + 3;
+    set_heads(&t, h);
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h), 0, 1);
+    trial_tensor(&t, 1, HY_F32, longest, 2 * half);
+    for (int64_t i = 0; i < longest * half; i++) {
+        double angle = (double)(i / half) * pow(100, -(double)(i % half) / (double)half);
+        trial_put(&t, 1, 2 * i, cos(angle));
+        trial_put(&t, 1, 2 * i + 1, sin(angle));
+    }
+    hy_tensor *table = &t.call.t[1];
+    table->ndim = 3;
+    table->shape[1] = half;
+    table->shape[2] = 2;
+    return t;
+}
+
+/* Turns as the reference does, and back to where it was. */
+static inline void check_rope_back(trial *t, const double *before, call_runner run) {
+    t->call.attr.heads.inverse = true;
+    run(&t->call);
+    ck_assert_double_le(distance(&t->call.t[0], before), 2 * tolerance_of(t->call.t[0].dtype));
+}
+
+/* Documents of 1 to some 60 tokens. */
+static inline void put_docs(trial *t, int at, const heads_case *h) {
+    if (!h->has_docs) return;
+    trial_tensor(t, at, HY_I32, 0, rows_of(h));
+    for (int32_t b = 0; b < h->B; b++) {
+        int32_t start = 0;
+        for (int32_t i = 0; i < h->T; i++) {
+            if (roll(&t->dice, 0, 20) == 0) start = i;
+            trial_put(t, at, (int64_t)b * h->T + i, start);
+        }
+    }
+}
+
+static inline trial attention_trial(const heads_case *h, int mixture) {
+    trial t = trial_begin(HY_OP_ATTENTION, (uint64_t)(h->T * 10 + mixture));
+    int64_t N = rows_of(h);
+    set_heads(&t, h);
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, packed_width(h), 0, 1.5);
+    put_docs(&t, 1, h);
+    trial_tensor(&t, 2, pick_dtype(mixture, &t.dice), N, (int64_t)h->H * h->D);
+    trial_tensor(&t, 3, HY_F32, 0, N * h->H);
+    return t;
+}
+
+static inline trial attention_bwd_trial(const heads_case *h, int mixture) {
+    trial f = attention_trial(h, mixture);
+    trial t = trial_begin(HY_OP_ATTENTION_BWD, f.dice.seed + 5);
+    int64_t N = rows_of(h), width = (int64_t)h->H * h->D;
+    f.exact.attr = t.call.attr = f.call.attr;
+    reference_run(&f.exact);
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, width, 0, 1);
+    trial_tensor(&t, 1, f.call.t[0].dtype, N, packed_width(h));
+    trial_adopt(&t, 1, f.exact.t[0].data);
+    if (h->has_docs) {
+        trial_tensor(&t, 2, HY_I32, 0, N);
+        for (int64_t i = 0; i < N; i++) trial_put(&t, 2, i, real_at(&f.call.t[1], i));
+    }
+    trial_tensor(&t, 3, f.call.t[2].dtype, N, width);
+    trial_adopt(&t, 3, f.exact.t[2].data);
+    trial_tensor(&t, 4, HY_F32, 0, N * h->H);
+    trial_adopt(&t, 4, f.exact.t[3].data);
+    trial_tensor(&t, 5, pick_dtype(mixture, &t.dice), N, packed_width(h));
+    trial_end(&f);
+    return t;
+}
+
+#endif

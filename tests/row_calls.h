@@ -1,0 +1,249 @@
+/* row_calls.h: calls of ops over rows, of random numbers, and what must hold of them on every backend:
+ * matrix products, norms, activations, embedding, loss, casts. */
+#ifndef HY_TESTS_ROW_CALLS_H
+#define HY_TESTS_ROW_CALLS_H
+
+#include "kernel_rig.h"
+
+/* ---- matmul ------------------------------------------------------------------------------------ */
+
+typedef struct matmul_case {
+    int64_t M, N, K;
+    bool trans_a, trans_b, has_bias, has_c, accumulate;
+} matmul_case;
+
+/* Single rows, sizes that no tile divides, every transpose, each thing that may be added. */
+static const matmul_case matmul_cases[] = {
+    {1, 1, 1, false, false, false, false, false},
+    {1, 777, 130, false, true, true, false, false},
+    {3, 5, 700, true, false, false, true, false},
+    {129, 67, 33, false, true, true, true, false},
+    {300, 515, 70, false, true, false, false, true},
+    {70, 200, 1030, true, false, false, false, true},
+    {257, 385, 19, true, true, true, false, false},
+    {64, 96, 513, false, false, false, false, false},
+};
+enum { MATMUL_CASES = sizeof matmul_cases / sizeof matmul_cases[0] };
+
+static inline trial matmul_trial(const matmul_case *m, int mixture, uint64_t seed) {
+    trial t = trial_begin(HY_OP_MATMUL, seed);
+    double size = 1 / sqrt((double)m->K);
+    t.call.attr.matmul.alpha = mixture == 0 || mixture == TRAINING_TYPES ? 1.0f : -0.5f;
+    t.call.attr.matmul.trans_a = m->trans_a;
+    t.call.attr.matmul.trans_b = m->trans_b;
+    t.call.attr.accumulate = m->accumulate;
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), m->trans_a ? m->K : m->M,
+                 m->trans_a ? m->M : m->K, 0, 1);
+    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), m->trans_b ? m->N : m->K,
+                 m->trans_b ? m->K : m->N, 0, size);
+    /* what is added to is a gradient of parameters */
+    hy_dtype d = m->accumulate ? pick_grad_dtype(mixture, &t.dice) : pick_dtype(mixture, &t.dice);
+    trial_normal(&t, 2, d, m->M, m->N, 0, 1);
+    if (m->has_bias) trial_normal(&t, 3, pick_dtype(mixture, &t.dice), 0, m->N, 0, 1);
+    if (m->has_c) trial_normal(&t, 4, pick_dtype(mixture, &t.dice), m->M, m->N, 0, 1);
+    return t;
+}
+
+/* ---- norms ------------------------------------------------------------------------------------- */
+
+typedef struct norm_case {
+    int64_t N, C;
+    uint64_t seed;
+    bool is_rms, has_bias, has_residual, wants_dw, wants_db;
+} norm_case;
+
+static inline trial norm_trial(const norm_case *n, int mixture) {
+    trial t = trial_begin(HY_OP_NORM, n->seed);
+    t.call.attr.norm.eps = 1e-5f;
+    t.call.attr.norm.is_rms = n->is_rms;
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), n->N, n->C, 0.7, 1);
+    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), 0, n->C, 1, 0.5);
+    if (n->has_bias) trial_normal(&t, 2, pick_dtype(mixture, &t.dice), 0, n->C, 0, 0.5);
+    trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), n->N, n->C);
+    if (!n->is_rms) trial_tensor(&t, 4, HY_F32, 0, n->N);
+    trial_tensor(&t, 5, HY_F32, 0, n->N);
+    return t;
+}
+
+/* Backward of a forward trial: statistics from the reference, the rest random. */
+static inline trial norm_bwd_trial(const norm_case *n, int mixture) {
+    trial f = norm_trial(n, mixture), t = trial_begin(HY_OP_NORM_BWD, n->seed + 77);
+    f.exact.attr = t.call.attr = f.call.attr;
+    reference_run(&f.exact);
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), n->N, n->C, 0, 1);
+    for (int i = 0; i < 2; i++) {
+        trial_tensor(&t, 1 + i, f.call.t[i].dtype, i == 0 ? n->N : 0, n->C);
+        trial_adopt(&t, 1 + i, f.exact.t[i].data);
+    }
+    if (!n->is_rms) {
+        trial_tensor(&t, 3, HY_F32, 0, n->N);
+        trial_adopt(&t, 3, f.exact.t[4].data);
+    }
+    trial_tensor(&t, 4, HY_F32, 0, n->N);
+    trial_adopt(&t, 4, f.exact.t[5].data);
+    if (n->has_residual) trial_normal(&t, 5, pick_dtype(mixture, &t.dice), n->N, n->C, 0, 1);
+    hy_dtype dx = n->has_residual ? t.call.t[5].dtype : pick_dtype(mixture, &t.dice);
+    trial_tensor(&t, 6, dx, n->N, n->C);
+    if (n->wants_dw) trial_normal(&t, 7, pick_grad_dtype(mixture, &t.dice), 0, n->C, 0, 1);
+    if (n->wants_db) trial_normal(&t, 8, pick_grad_dtype(mixture, &t.dice), 0, n->C, 0, 1);
+    trial_end(&f);
+    return t;
+}
+
+/* The gradient may be written over the residual it is added to. */
+static inline void check_norm_over_residual(const norm_case *n, int mixture, call_runner run) {
+    trial t = norm_bwd_trial(n, mixture);
+    hy_op_call same = t.call;
+    hy_tensor residual = copy_tensor(&t.call.t[5]);
+    same.t[5] = same.t[6] = residual;
+    run(&same);
+    run(&t.call);
+    ck_assert_mem_eq(residual.data, t.call.t[6].data, hy_tensor_bytes(&residual));
+    free(residual.data);
+    trial_end(&t);
+}
+
+/* ---- activations ------------------------------------------------------------------------------- */
+
+/* gelu backward over dy, swiglu backward over gate_up. */
+static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t F, int mixture,
+                                             call_runner run) {
+    int over = is_swiglu ? 1 : 0;
+    trial t = trial_begin(is_swiglu ? HY_OP_SWIGLU_BWD : HY_OP_GELU_BWD, (uint64_t)(F + mixture));
+    hy_dtype dtype = pick_dtype(mixture, &t.dice);
+    trial_normal(&t, 0, dtype, N, F, 0, 1);
+    trial_normal(&t, 1, dtype, N, is_swiglu ? 2 * F : F, 0, 2);
+    trial_tensor(&t, 2, dtype, N, is_swiglu ? 2 * F : F);
+    hy_op_call same = t.call;
+    hy_tensor both = copy_tensor(&t.call.t[over]);
+    same.t[over] = same.t[2] = both;
+    run(&same);
+    run(&t.call);
+    ck_assert_mem_eq(both.data, t.call.t[2].data, hy_tensor_bytes(&both));
+    free(both.data);
+    trial_end(&t);
+}
+
+static inline void check_gelu_ends(call_runner run) {
+    float ends[] = {-1e30f, -300, -20, -0.0f, 0, 20, 300, 1e30f}, out[8], ones[8], slope[8];
+    hy_op_call call = {.kind = HY_OP_GELU}, back = {.kind = HY_OP_GELU_BWD};
+    for (int i = 0; i < 8; i++) ones[i] = 1;
+    call.t[0] = back.t[1] = hy_tensor_2d(ends, HY_F32, 1, 8);
+    call.t[1] = hy_tensor_2d(out, HY_F32, 1, 8);
+    back.t[0] = hy_tensor_2d(ones, HY_F32, 1, 8);
+    back.t[2] = hy_tensor_2d(slope, HY_F32, 1, 8);
+    run(&call);
+    run(&back);
+    for (int i = 0; i < 8; i++) {
+        ck_assert_float_eq(out[i], ends[i] > 0 ? ends[i] : 0);
+        if (fabsf(ends[i]) > 1e6f)
+            continue; /* the slope's cube overflows there, on a CPU as well */
+        ck_assert_float_eq_tol(slope[i], i < 3 ? 0.0f : i < 5 ? 0.5f : 1.0f, 1e-6f);
+    }
+}
+
+/* ---- embedding and loss ------------------------------------------------------------------------ */
+
+/* One token in every third place, so that sums are long. variant: 2 adds; 4 alone wants positions and
+ * not tokens, with other bits both. */
+static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t T, int64_t V,
+                                    int64_t C) {
+    trial t = trial_begin(HY_OP_EMBED_BWD, (uint64_t)(10000 * variant + 100 * mixture + C % 97));
+    t.call.attr.embed.seq = (int32_t)T;
+    t.call.attr.accumulate = variant & 2;
+    trial_ints(&t, 0, B * T, 0, V - 1);
+    for (int64_t i = 0; 3 * i < B * T; i++) trial_put(&t, 0, 3 * i, V > 7 ? 7 : 0);
+    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), B * T, C, 0, 1);
+    if (variant != 4) trial_normal(&t, 2, pick_grad_dtype(mixture, &t.dice), V, C, 0, 1);
+    if (variant & 4) trial_normal(&t, 3, pick_grad_dtype(mixture, &t.dice), T + 3, C, 0, 1);
+    return t;
+}
+
+static inline trial loss_trial(int64_t N, int64_t vocab, int64_t V, bool wants_grad, int mixture) {
+    trial t = trial_begin(HY_OP_CROSS_ENTROPY, (uint64_t)(vocab * 10 + mixture));
+    t.call.attr.loss.vocab = (int32_t)vocab;
+    t.call.attr.loss.scale = 0.25f;
+    t.call.attr.loss.wants_grad = wants_grad;
+    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, V, 30, 4);
+    trial_ints(&t, 1, N, 0, vocab - 1);
+    if (N > 1) trial_put(&t, 1, 1, -1);
+    trial_tensor(&t, 2, HY_F32, 0, N);
+    return t;
+}
+
+static inline void check_huge_logits(call_runner run) {
+    enum { V = 5000 };
+    trial t = trial_begin(HY_OP_CROSS_ENTROPY, 1);
+    t.call.attr.loss.vocab = V;
+    t.call.attr.loss.scale = 1;
+    t.call.attr.loss.wants_grad = true;
+    trial_tensor(&t, 0, HY_F32, 2, V);
+    trial_tensor(&t, 1, HY_I32, 0, 2);
+    trial_tensor(&t, 2, HY_F32, 0, 2);
+    for (int64_t i = 0; i < V; i++) {
+        trial_put(&t, 0, i, i == 3000 ? 1e30 : -1e30);
+        trial_put(&t, 0, V + i, i < 4500 ? -INFINITY : 1); /* whole blocks of minus infinity */
+    }
+    trial_put(&t, 1, 0, 3000);
+    trial_put(&t, 1, 1, 4600);
+    run(&t.call);
+    const float *losses = t.call.t[2].data, *gradient = t.call.t[0].data;
+    ck_assert_float_eq(losses[0], 0);
+    ck_assert_float_eq_tol(losses[1], logf(500), 1e-5f);
+    for (int64_t i = 0; i < 2 * V; i++) {
+        if (!isfinite(gradient[i])) ck_abort_msg("gradient %lld", (long long)i);
+    }
+    ck_assert_float_eq(gradient[V], 0);
+    ck_assert_float_eq_tol(gradient[V + 4600], 1.0f / 500 - 1, 1e-6f);
+    trial_end(&t);
+}
+
+static inline void check_nan_logits(call_runner run) {
+    float logits[6] = {1, 2, NAN, 4, 5, 6}, loss;
+    int32_t target = 0;
+    hy_op_call call = {.kind = HY_OP_CROSS_ENTROPY, .attr.loss = {.vocab = 6, .scale = 1}};
+    call.t[0] = hy_tensor_2d(logits, HY_F32, 1, 6);
+    call.t[1] = hy_tensor_1d(&target, HY_I32, 1);
+    call.t[2] = hy_tensor_1d(&loss, HY_F32, 1);
+    run(&call);
+    ck_assert(isnan(loss));
+}
+
+/* ---- casts and fills --------------------------------------------------------------------------- */
+
+static inline void check_casts(int64_t count, call_runner run) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int pair = 0; pair < 9; pair++) {
+        trial t = trial_begin(HY_OP_CAST, (uint64_t)pair);
+        trial_normal(&t, 0, reals[pair / 3], 0, count, 0, 1);
+        trial_tensor(&t, 1, reals[pair % 3], 0, count);
+        if (count > 3) { /* a tie, a subnormal of fp16, one that is too large for it */
+            trial_put(&t, 0, 0, 1 + 0x1p-8);
+            trial_put(&t, 0, 1, 3e-7);
+            trial_put(&t, 0, 2, 7e4);
+        }
+        run(&t.call);
+        for (int64_t i = 0; i < count; i++) {
+            double found = real_at(&t.call.t[1], i);
+            trial_put(&t, 1, i, real_at(&t.call.t[0], i)); /* rounds one number, by half.h */
+            if (found != real_at(&t.call.t[1], i)) ck_abort_msg("element %lld", (long long)i);
+        }
+        trial_end(&t);
+    }
+}
+
+static inline void check_fill(int64_t count, call_runner run) {
+    static const hy_dtype all[] = {HY_F32, HY_BF16, HY_F16, HY_F64, HY_I32};
+    for (int i = 0; i < 5; i++) {
+        trial t = trial_begin(HY_OP_FILL, 0);
+        t.call.attr.fill.value = -3;
+        trial_tensor(&t, 0, all[i], 0, count);
+        run(&t.call);
+        for (int64_t k = 0; k < count; k++) {
+            if (real_at(&t.call.t[0], k) != -3) ck_abort_msg("element %lld", (long long)k);
+        }
+        trial_end(&t);
+    }
+}
+
+#endif
