@@ -1,4 +1,4 @@
-/* test_memory.c: layouts, arenas, the ledger and stores. */
+/* test_model_memory.c: layouts, arenas, the ledger and stores. */
 #include "harness.h"
 
 #include "memory/store.h"

@@ -1,0 +1,197 @@
+/* disk_file.c: the offload file itself: made, reserved, tried, removed. See disk_engine.h.
+ *
+ * A file without a name (O_TMPFILE) is the first choice, one that is unlinked at once the
+ * second, and one that is removed at close the last. Room is reserved before anything relies on
+ * it, so that a full disk is found here. O_DIRECT is set after opening (opening with it can fail
+ * and still leave a file) and believed only after a block was written and read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "memory/disk_engine.h"
+
+void *hy_spill_alloc(uint64_t bytes) {
+    return aligned_alloc(HY_SPILL_BLOCK, (size_t)hy_spill_room(bytes));
+}
+
+uint64_t hy_spill_room(uint64_t bytes) {
+    return (bytes + HY_SPILL_BLOCK - 1) / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
+}
+
+/* ---- a name or none -------------------------------------------------------------------------- */
+
+static void remove_name(hy_spill_file *file) {
+    if (!file->name[0]) return;
+    int folder = open(file->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return;
+    if (hy_disk_unlink_at(folder, file->name, 0) == 0) file->name[0] = '\0';
+    close(folder);
+}
+
+static int open_named(hy_spill_file *file) {
+    size_t size = strlen(file->folder) + sizeof file->name + 2;
+    char *path = malloc(size);
+    if (!path) {
+        errno = ENOMEM;
+        return -1;
+    }
+    int fd = -1;
+    for (int i = 0; i < 1000 && fd < 0; i++) {
+        snprintf(file->name, sizeof file->name, ".hybrid-offload-%ld-%d", (long)getpid(), i);
+        snprintf(path, size, "%s/%s", file->folder, file->name);
+        fd = hy_disk_open(path, O_RDWR | O_CREAT | O_EXCL);
+        if (fd < 0 && errno != EEXIST) break;
+    }
+    int error = errno;
+    free(path);
+    if (fd < 0) file->name[0] = '\0'; /* nothing of ours */
+    remove_name(file);                /* where this fails, close tries again */
+    errno = error;
+    return fd;
+}
+
+static int open_anyhow(hy_spill_file *file, unsigned lacks) {
+    if (!(lacks & HY_SPILL_LACKS_NAMELESS)) {
+        int fd = hy_disk_open(file->folder, O_RDWR | O_TMPFILE);
+        /* How systems say that they have no such files. */
+        bool is_unknown =
+            errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT;
+        if (fd >= 0 || !is_unknown) return fd;
+    }
+    return open_named(file);
+}
+
+static hy_status check_folder(const char *folder) {
+    struct stat about;
+    if (stat(folder, &about) != 0) return hy_fail_errno("cannot use the offload folder", folder);
+    if (S_ISDIR(about.st_mode)) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "the offload folder %s is not a folder", folder);
+}
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+static hy_status fail_room(const hy_spill_file *file, int error) {
+    char needed[32], free_now[32], reason[128];
+    struct statvfs about;
+    bool is_known = fstatvfs(file->fd, &about) == 0;
+    double left = is_known ? (double)about.f_bavail * (double)about.f_frsize : 0;
+    return hy_fail(HY_ERR_IO, "the offload folder %s needs %s, %s are free there: %s", file->folder,
+                   hy_format_bytes((double)file->bytes, needed, sizeof needed),
+                   is_known ? hy_format_bytes(left, free_now, sizeof free_now)
+                            : "an unknown number of bytes",
+                   strerror_r(error, reason, sizeof reason));
+}
+
+/* Going past the limit would end the process with a signal. */
+static hy_status check_limit(const hy_spill_file *file) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= file->bytes) return HY_OK;
+    char needed[32], allowed[32];
+    return hy_fail(HY_ERR_IO,
+                   "the offload folder %s needs a file of %s, the limit on the size of a file "
+                   "(ulimit -f) is %s",
+                   file->folder, hy_format_bytes((double)file->bytes, needed, sizeof needed),
+                   hy_format_bytes((double)limit.rlim_cur, allowed, sizeof allowed));
+}
+
+static int reserve(const hy_spill_file *file, unsigned lacks) {
+    if (lacks & HY_SPILL_LACKS_RESERVE) return EOPNOTSUPP;
+    int result;
+    do result = fallocate(file->fd, 0, 0, (off_t)file->bytes);
+    while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+/* Where space cannot be reserved, free space is looked at and the file stays hollow. */
+static hy_status take_room(hy_spill_file *file, unsigned lacks) {
+    HY_TRY(check_limit(file));
+    /* Asked first: reserving until it fails would fill the disk of others for a moment. */
+    struct statvfs about;
+    if (fstatvfs(file->fd, &about) == 0 && about.f_blocks > 0 &&
+        (double)about.f_bavail * (double)about.f_frsize < (double)file->bytes) {
+        return fail_room(file, ENOSPC);
+    }
+    int error = reserve(file, lacks);
+    file->is_reserved = error == 0;
+    if (error == EOPNOTSUPP || error == ENOSYS) {
+        error = ftruncate(file->fd, (off_t)file->bytes) == 0 ? 0 : errno;
+    }
+    return error == 0 ? HY_OK : fail_room(file, error);
+}
+
+/* ---- past the page cache --------------------------------------------------------------------- */
+
+static bool set_direct(const hy_spill_file *file, bool is_on) {
+    int flags = fcntl(file->fd, F_GETFL);
+    return flags >= 0 &&
+           fcntl(file->fd, F_SETFL, is_on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+static bool moves_a_block(const hy_spill_file *file) {
+    void *block = hy_spill_alloc(HY_SPILL_BLOCK);
+    if (!block) return false;
+    memset(block, 0, HY_SPILL_BLOCK);
+    bool moves = pwrite(file->fd, block, HY_SPILL_BLOCK, 0) == HY_SPILL_BLOCK &&
+                 pread(file->fd, block, HY_SPILL_BLOCK, 0) == HY_SPILL_BLOCK;
+    free(block);
+    return moves;
+}
+
+static hy_status choose_direct(hy_spill_file *file, unsigned lacks) {
+    file->is_direct = !(lacks & HY_SPILL_LACKS_DIRECT) && set_direct(file, true);
+    if (file->is_direct && moves_a_block(file)) return HY_OK;
+    if (file->is_direct) set_direct(file, false);
+    file->is_direct = false;
+    if (moves_a_block(file)) return HY_OK;
+    return hy_fail_errno("cannot write to a new file in the offload folder", file->folder);
+}
+
+/* A failure to start writing is told by the disk that fails; a file system that does not know the
+ * call is no failure. */
+int hy_spill_file_drop(const hy_spill_file *file, bool is_write, uint64_t offset, uint64_t bytes) {
+    unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    if (is_write && sync_file_range(file->fd, (off_t)offset, (off_t)bytes, all) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
+        return errno;
+    }
+    posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+    return 0;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+hy_status hy_spill_file_open(hy_spill_file *file, const char *folder, uint64_t bytes,
+                             unsigned lacks) {
+    *file = (hy_spill_file){.fd = -1};
+    if (bytes == 0 || bytes > (uint64_t)INT64_MAX - HY_SPILL_BLOCK) {
+        return hy_fail(HY_ERR_INTERNAL, "an offload file of %llu bytes was asked for",
+                       (unsigned long long)bytes);
+    }
+    HY_TRY(check_folder(folder));
+    file->bytes = hy_spill_room(bytes);
+    file->folder = strdup(folder);
+    if (!file->folder) return hy_fail(HY_ERR_MEMORY, "no memory for the name of a folder");
+    file->fd = open_anyhow(file, lacks);
+    hy_status status = HY_OK;
+    if (file->fd < 0) status = hy_fail_errno("cannot make a file in the offload folder", folder);
+    if (status == HY_OK) status = take_room(file, lacks);
+    if (status == HY_OK) status = choose_direct(file, lacks);
+    if (status != HY_OK) hy_spill_file_close(file);
+    return status;
+}
+
+void hy_spill_file_close(hy_spill_file *file) {
+    if (file->fd >= 0) hy_disk_close(file->fd);
+    if (file->folder) remove_name(file);
+    free(file->folder);
+    *file = (hy_spill_file){.fd = -1};
+}

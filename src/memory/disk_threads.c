@@ -1,0 +1,106 @@
+/* disk_threads.c: the disk tier by worker threads with pread and pwrite. See disk_engine.h.
+ *
+ * Works on every system. Each thread has one request at a time, so a few of them keep a disk busy
+ * with as many chunks. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "memory/disk_engine.h"
+
+typedef struct pool pool;
+
+typedef struct worker {
+    pool *pool;
+    pthread_t thread;
+    hy_spill_request request;
+} worker;
+
+struct pool {
+    hy_spill *spill;
+    pthread_cond_t has_work;
+    int count; /* threads that run */
+    worker worker[HY_SPILL_THREADS_MAX];
+    char *bounces; /* a block for each */
+};
+
+static int64_t make_call(const hy_spill *s, const hy_spill_request *r, const hy_spill_call *call) {
+    ssize_t moved = r->is_write
+                        ? pwrite(s->file.fd, call->data, (size_t)call->bytes, (off_t)call->offset)
+                        : pread(s->file.fd, call->data, (size_t)call->bytes, (off_t)call->offset);
+    return moved < 0 ? -(int64_t)errno : (int64_t)moved;
+}
+
+static void serve(hy_spill *s, hy_spill_request *r) {
+    for (bool is_finished = false; !is_finished;) {
+        hy_spill_call call = hy_spill_next_call(s, r);
+        is_finished = hy_spill_accept(s, r, r->doomed ? 0 : make_call(s, r, &call));
+    }
+}
+
+static void *worker_main(void *argument) {
+    worker *w = argument;
+    hy_spill *s = w->pool->spill;
+    pthread_mutex_lock(&s->lock);
+    while (true) {
+        if (hy_spill_take(s, &w->request)) {
+            pthread_mutex_unlock(&s->lock);
+            serve(s, &w->request);
+            pthread_mutex_lock(&s->lock);
+            hy_spill_end(s, &w->request);
+        } else if (s->is_stopping) {
+            break;
+        } else {
+            pthread_cond_wait(&w->pool->has_work, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* A transfer may have chunks for all of them. */
+static void wake(void *state) {
+    pool *p = state;
+    pthread_cond_broadcast(&p->has_work);
+}
+
+static void stop(void *state) {
+    pool *p = state;
+    for (int i = 0; i < p->count; i++) pthread_join(p->worker[i].thread, NULL);
+    pthread_cond_destroy(&p->has_work);
+    free(p->bounces);
+    free(p);
+}
+
+/* Fewer threads than wanted will do; none will not. */
+static hy_status start(hy_spill *s, void **state) {
+    int wanted = s->options.depth; /* at most HY_SPILL_THREADS_MAX */
+    pool *p = calloc(1, sizeof *p);
+    char *bounces = hy_spill_alloc((uint64_t)wanted * HY_SPILL_BLOCK);
+    if (!p || !bounces) {
+        free(p);
+        free(bounces);
+        return hy_fail(HY_ERR_MEMORY, "no memory for %d disk threads", wanted);
+    }
+    p->spill = s;
+    p->bounces = bounces;
+    pthread_cond_init(&p->has_work, NULL);
+    int error = 0;
+    while (p->count < wanted && error == 0) {
+        worker *w = &p->worker[p->count];
+        w->pool = p;
+        w->request.bounce = bounces + (size_t)p->count * HY_SPILL_BLOCK;
+        error = hy_spill_thread_start(&w->thread, "hybrid-disk", worker_main, w);
+        if (error == 0) p->count++;
+    }
+    if (p->count == 0) {
+        stop(p);
+        return hy_fail(HY_ERR_MEMORY, "a disk thread could not be started: %s", strerror(error));
+    }
+    *state = p;
+    return HY_OK;
+}
+
+const hy_spill_engine hy_spill_threads = {"threads", start, stop, wake};
