@@ -167,10 +167,10 @@ typedef struct hy_backend hy_backend;
 
 /* What the device is, for people and for the planner. */
 typedef struct hy_device_facts {
-    char name[128];      /* "CPU: Neoverse-V1" */
-    char detail[256];    /* how its matmul is done: library, core type */
-    char warning[512];   /* something the user should know, "" when all is well */
-    int threads;         /* worker threads of one op; 0 on a GPU */
+    char name[128];    /* "CPU: Neoverse-V1" */
+    char detail[256];  /* how its matmul is done: library, core type */
+    char warning[512]; /* something the user should know, "" when all is well */
+    int threads;       /* worker threads of one op; 0 on a GPU */
     bool is_gpu;
     int capability;      /* GPU: 90 for sm_90 */
     size_t memory_total; /* bytes the device has */
@@ -241,10 +241,12 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
 typedef enum hy_tune { HY_TUNE_OFF = 0, HY_TUNE_FAST = 1, HY_TUNE_MAX = 2 } hy_tune;
 
 typedef struct hy_cuda_options {
-    int device;        /* number of the card, 0 the first */
+    int device; /* number of the card, 0 the first */
     hy_tune tune;
-    bool allow_tf32;   /* fp32 products on tensor cores, with 10 bits of mantissa */
-    bool use_cudnn;    /* attention by cuDNN where it is found and serves it; else a warning */
+    bool allow_tf32; /* fp32 products on tensor cores, with 10 bits of mantissa */
+    size_t
+        shared_limit; /* tests: as on a card whose blocks have this much shared memory; 0: its own */
+    bool use_cudnn;   /* attention by cuDNN where it is found and serves it; else a warning */
     const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
     bool is_measuring; /* time a large product at creation: facts.matmul_flops */
     /* Told while tuning goes on; may be NULL. */

@@ -225,7 +225,9 @@ static hy_status describe(hy_cuda *cuda) {
     cuda->card.device = device;
     cuda->card.capability = properties.major * 10 + properties.minor;
     cuda->card.multiprocessors = attribute(device, cudaDevAttrMultiProcessorCount);
-    cuda->card.shared_bytes = (size_t)attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    size_t shared = (size_t)attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    size_t limit = cuda->options.shared_limit;
+    cuda->card.shared_bytes = limit && limit < shared ? limit : shared;
     cuda->card.l2_bytes = (size_t)attribute(device, cudaDevAttrL2CacheSize);
     HY_CUDA_TRY(check_capability(cuda, properties.name));
     size_t free_bytes = 0, total = 0;
