@@ -1,7 +1,7 @@
 # The library, static and shared, and the programs over it.
 
-# Some rooms have inner rooms: kernels/cpu, trainer/config, trainer/own.
-room-sources = $(wildcard src/$(1)/*.c $(foreach d,cpu config own,src/$(1)/$d/*.c))
+# Some rooms have inner rooms: kernels/cpu, trainer/config, trainer/own, trainer/selftest.
+room-sources = $(wildcard src/$(1)/*.c $(foreach d,cpu config own selftest,src/$(1)/$d/*.c))
 objects = $(patsubst %.c,$(OBJ)/%.o,$(1))
 
 LIB_SOURCES := $(foreach r,$(ROOMS),$(call room-sources,$r))

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "kernels/ops.h"
-#include "trainer/selftest.h"
+#include "trainer/selftest/selftest.h"
 
 typedef struct seen {
     int ops, failed, rates;

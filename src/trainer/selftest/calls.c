@@ -1,4 +1,4 @@
-/* selftest_calls.c: one call of every op, as a table. See selftest.h.
+/* calls.c: one call of every op, as a table. See selftest.h.
  *
  * Shapes are small and odd: 130 rows (two sequences of 65), widths that no pack of 16 bytes divides
  * beside some that it does. Numbers come from a counter, so that every machine tests the same. */
@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "kernels/half.h"
-#include "trainer/selftest.h"
+#include "trainer/selftest/selftest.h"
 
 enum {
     B = 2,

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/selftest.h"
+#include "trainer/selftest/selftest.h"
 #include "trainer/trainer.h"
 
 void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op) {

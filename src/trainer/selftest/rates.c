@@ -1,4 +1,4 @@
-/* selftest_rates.c: how fast the device is at what training is made of. See selftest.h.
+/* rates.c: how fast the device is at what training is made of. See selftest.h.
  *
  * Several enqueues between two waits, after one to warm up, until a fifth of a second is full. Sizes are
  * chosen so that a card with 4 GB can do them, and a CPU in some seconds. */
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "trainer/selftest.h"
+#include "trainer/selftest/selftest.h"
 
 #define ENOUGH_SECONDS 0.2
 #define COPY_BYTES ((size_t)128 << 20)

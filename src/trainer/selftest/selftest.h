@@ -32,8 +32,8 @@ double hy_selftest_allowed(hy_op_kind kind, hy_dtype dtype);
 void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op);
 void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit);
 
-hy_status hy_selftest_parity(hy_selftest_run *run);  /* selftest_parity.c: GPU against CPU */
-hy_status hy_selftest_answers(hy_selftest_run *run); /* selftest_answers.c: CPU, known answers */
-hy_status hy_selftest_rates(hy_selftest_run *run);   /* selftest_rates.c */
+hy_status hy_selftest_parity(hy_selftest_run *run);  /* parity.c: GPU against CPU */
+hy_status hy_selftest_answers(hy_selftest_run *run); /* answers.c: CPU, known answers */
+hy_status hy_selftest_rates(hy_selftest_run *run);   /* rates.c */
 
 #endif

@@ -1,4 +1,4 @@
-/* selftest_answers.c: the CPU backend against answers known beforehand. See selftest.h.
+/* answers.c: the CPU backend against answers known beforehand. See selftest.h.
  *
  * Where there is no second device to compare with, a few ops are given numbers whose result is known on
  * paper. They touch what differs between machines: the matrix library and its core type, vector code
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/kernels.h"
-#include "trainer/selftest.h"
+#include "trainer/selftest/selftest.h"
 
 #define SIZE 300 /* larger than a tile of any matrix library */
 

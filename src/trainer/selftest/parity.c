@@ -1,4 +1,4 @@
-/* selftest_parity.c: every op on a GPU against the CPU. See selftest.h.
+/* parity.c: every op on a GPU against the CPU. See selftest.h.
  *
  * A call runs on the CPU on its own memory, and twice on the GPU on copies of it; what it writes is then
  * compared: GPU with CPU within rounding, GPU with GPU bit by bit. */
@@ -11,7 +11,7 @@
 #include "kernels/access.h"
 #include "kernels/half.h"
 #include "kernels/ops.h"
-#include "trainer/selftest.h"
+#include "trainer/selftest/selftest.h"
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
