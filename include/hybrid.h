@@ -185,6 +185,22 @@ typedef struct hy_observer {
 hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 void hy_trainer_destroy(hy_trainer *trainer);
 
+/* The same up to where memory would be taken: everything is checked and planned, nothing is allocated for
+ * the run and nothing is written. What comes back answers hy_trainer_summary (the placement table, with
+ * planned bytes), hy_trainer_plan_facts and hy_trainer_plan_json, and is destroyed as usual; to ask it to
+ * run is HY_ERR_STATE. A plan that does not fit is no failure here: the facts say so. */
+hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
+
+typedef struct hy_plan_facts {
+    bool fits;
+    const char *problem; /* what is short, by how much and what would help; "" when it fits */
+    uint64_t vram_bytes; /* taken on the device before step 0 */
+    uint64_t host_pinned_bytes; /* taken on the host, page-locked */
+} hy_plan_facts;
+void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
+/* As a JSON object. Allocated; free with hy_free. */
+hy_status hy_trainer_plan_json(const hy_trainer *trainer, char **out);
+
 /* Runs to the end: steps, validation, checkpoints, metrics, summary. HY_STOPPED when a stop was asked
  * for: the step in progress was finished and a checkpoint was saved. */
 hy_status hy_trainer_run(hy_trainer *trainer);

@@ -345,6 +345,42 @@ START_TEST(planned_memory_is_what_is_measured) {
 }
 END_TEST
 
+START_TEST(a_plan_is_what_the_run_takes_and_takes_nothing) {
+    static const char *const runs[][4] = {
+        {"predictor", "none", NULL},
+        {"optim_place", "pinned", NULL},
+        {"offload_strategy", "pinned", NULL},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        hy_config *config = small_config("none", runs[i]);
+        hy_trainer *plan, *run;
+        hy_plan_facts facts;
+        hy_summary planned, taken;
+        must(hy_trainer_plan(config, NULL, &plan));
+        must(hy_trainer_create(config, NULL, &run));
+        hy_trainer_plan_facts(plan, &facts);
+        hy_trainer_summary(plan, &planned);
+        hy_trainer_summary(run, &taken);
+        ck_assert(facts.fits);
+        ck_assert_uint_eq(facts.vram_bytes, run->state_arena.size + run->work_arena.size +
+                                                run->ring_arena.size + run->state_ring_arena.size);
+        for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+            ck_assert_uint_eq(planned.phases[phase].vram_planned_bytes,
+                              taken.phases[phase].vram_planned_bytes);
+        }
+        ck_assert_uint_eq(planned.checkpoint_bytes, taken.checkpoint_bytes);
+        ck_assert_uint_eq(plan->ledger.peak_in[HY_DEVICE], 0);
+        must_fail(hy_trainer_step(plan, NULL), HY_ERR_STATE, "a plan");
+        must_fail(hy_trainer_run(plan), HY_ERR_STATE, "a plan");
+        must_fail(hy_trainer_save(plan), HY_ERR_STATE, "a plan");
+        must(hy_trainer_step(run, NULL));
+        hy_trainer_destroy(plan);
+        hy_trainer_destroy(run);
+        hy_config_destroy(config);
+    }
+}
+END_TEST
+
 START_TEST(a_gradient_that_is_not_finite_is_skipped_and_the_run_goes_on) {
     hy_trainer *t = open_trainer("none", NULL);
     hy_step_info info;
@@ -464,6 +500,7 @@ static Suite *trainer_suite(void) {
     tcase_add_test(tests, a_folder_with_a_run_in_it_is_not_touched_unasked);
     tcase_add_test(tests, a_budget_that_is_too_small_says_what_is_short);
     tcase_add_test(tests, planned_memory_is_what_is_measured);
+    tcase_add_test(tests, a_plan_is_what_the_run_takes_and_takes_nothing);
     tcase_add_test(tests, a_gradient_that_is_not_finite_is_skipped_and_the_run_goes_on);
 #if !defined(__SANITIZE_ADDRESS__) &&                                                              \
     !defined(__SANITIZE_THREAD__) /* they keep books of their own */

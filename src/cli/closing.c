@@ -74,49 +74,69 @@ static bool has_same_memory(const hy_phase_summary *a, const hy_phase_summary *b
     return true;
 }
 
-/* The first phase that ran with the same table as this one; itself when it is the first. */
-static int memory_shown_by(const hy_summary *summary, int phase) {
+/* Which phases a table shows: those that ran, or all of a plan. */
+typedef struct memory_view {
+    const hy_summary *summary;
+    bool is_plan;
+} memory_view;
+
+static bool is_shown(const memory_view *view, int phase) {
+    return view->is_plan || view->summary->phases[phase].steps > 0;
+}
+
+/* The first phase shown with the same table as this one; itself when it is the first. */
+static int memory_shown_by(const memory_view *view, int phase) {
+    const hy_phase_summary *phases = view->summary->phases;
     for (int p = 0; p < phase; p++)
-        if (summary->phases[p].steps > 0 &&
-            has_same_memory(&summary->phases[p], &summary->phases[phase]))
-            return p;
+        if (is_shown(view, p) && has_same_memory(&phases[p], &phases[phase])) return p;
     return phase;
 }
 
-static void name_sharing_phases(const hy_summary *summary, int phase, char *names, size_t size) {
+static void name_sharing_phases(const memory_view *view, int phase, char *names, size_t size) {
     snprintf(names, size, "%s", hy_phase_name((hy_phase)phase));
     for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
         size_t length = strlen(names);
-        if (summary->phases[p].steps > 0 && memory_shown_by(summary, p) == phase)
+        if (is_shown(view, p) && memory_shown_by(view, p) == phase)
             snprintf(names + length, size - length, ", %s", hy_phase_name((hy_phase)p));
     }
 }
 
-static void add_memory_rows(hy_cli_table *table, const hy_summary *summary, int phase) {
+static void add_memory_rows(hy_cli_table *table, const memory_view *view, int phase) {
     char names[64];
     const char *label = names;
-    name_sharing_phases(summary, phase, names, sizeof names);
+    name_sharing_phases(view, phase, names, sizeof names);
     for (int c = 0; c < HY_CLASS_COUNT; c++) {
-        const hy_memory_cell *cell = &summary->phases[phase].memory[c];
+        const hy_memory_cell *cell = &view->summary->phases[phase].memory[c];
         if (is_empty_cell(cell)) continue;
         hy_cli_table_row(table, label, hy_class_name((hy_class)c), hy_place_name(cell->place),
                          hy_dtype_name(cell->dtype), hy_cli_bytes(cell->planned_bytes).text,
-                         hy_cli_bytes(cell->measured_bytes).text, NULL);
+                         view->is_plan ? NULL : hy_cli_bytes(cell->measured_bytes).text, NULL);
         label = "";
     }
+    if (!view->is_plan) return;
+    uint64_t device = view->summary->phases[phase].vram_planned_bytes;
+    hy_cli_table_row(table, "", "in all", "device", "", hy_cli_bytes(device).text, NULL);
 }
 
-void hy_cli_closing_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
+static void show_memory(const hy_cli_terminal *terminal, const memory_view *view) {
     hy_cli_table table;
-    hy_cli_table_begin(&table, "llllrr");
-    hy_cli_table_row(&table, "phase", "class", "place", "type", "planned", "measured", NULL);
+    hy_cli_table_begin(&table, view->is_plan ? "llllr" : "llllrr");
+    hy_cli_table_row(&table, "phase", "class", "place", "type", "planned",
+                     view->is_plan ? NULL : "measured", NULL);
     for (int p = 0; p < HY_PHASE_COUNT; p++)
-        if (summary->phases[p].steps > 0 && memory_shown_by(summary, p) == p)
-            add_memory_rows(&table, summary, p);
+        if (is_shown(view, p) && memory_shown_by(view, p) == p) add_memory_rows(&table, view, p);
     if (table.rows == 1) return;
     fputc('\n', terminal->out);
     hy_cli_heading(terminal, "memory");
     hy_cli_table_print(&table, terminal, true);
+}
+
+void hy_cli_closing_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
+    show_memory(terminal, &(memory_view){summary, false});
+}
+
+void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
+    show_memory(terminal, &(memory_view){summary, true});
 }
 
 /* ---- prediction -------------------------------------------------------------------------------- */

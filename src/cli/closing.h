@@ -7,6 +7,8 @@
 
 void hy_cli_closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary);
 void hy_cli_closing_memory(const hy_cli_terminal *terminal, const hy_summary *summary);
+/* The planned table alone, of phases that may come. */
+void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary);
 void hy_cli_closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary);
 void hy_cli_closing_losses(const hy_cli_terminal *terminal, const hy_summary *summary);
 

@@ -40,6 +40,11 @@ static const hy_cli_flag own_flags[] = {
      .meaning = HY_CLI_IS_PRINT_CONFIG,
      .type = "action",
      .help = "Print every setting with where it came from, and stop."},
+    {.flag = "--plan",
+     .meaning = HY_CLI_IS_PLAN,
+     .type = "action",
+     .help = "Show what the run would keep where in each phase and whether it fits, and stop; with "
+             "--json for programs."},
     {.flag = "--doctor",
      .meaning = HY_CLI_IS_DOCTOR,
      .type = "action",

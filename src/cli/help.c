@@ -29,6 +29,8 @@ static const struct {
      "hybrid-train --config my.cfg --batch-size 8"},
     {"Start from the settings for a card or for a CPU",
      "hybrid-train --config rtx5080 --data corpus/"},
+    {"What would it keep where, and does it fit?",
+     "hybrid-train --model gpt2-124m --batch-size 16 --plan"},
     {"What can this machine do?", "hybrid-train --doctor"},
 };
 
@@ -59,6 +61,7 @@ static const char *const most_used[] = {
     "--no-checkpointing",
     "*Looking",
     "--print-config",
+    "--plan",
     "--doctor",
     "--selftest",
     "--list-models",

@@ -84,7 +84,8 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
     char why[512];
     *out = NULL;
     if (!has_driver()) {
-        return hy_fail(HY_ERR_DEVICE, "there is no NVIDIA driver here (libcuda.so.1 was not found)");
+        return hy_fail(HY_ERR_DEVICE,
+                       "there is no NVIDIA driver here (libcuda.so.1 was not found)");
     }
     void *library = open_library(why, sizeof why);
     if (!library && why[0]) {

@@ -55,8 +55,8 @@ static int64_t choose_chunks(const hy_batch_options *o, const hy_shape *shape,
     int64_t rows = (int64_t)o->batch * o->seq;
     int64_t wanted = o->chunks;
     if (wanted == 0) {
-        uint64_t all = (uint64_t)rows * (uint64_t)hy_shape_vocab_rows(shape) *
-                       hy_dtype_size(o->dtype);
+        uint64_t all =
+            (uint64_t)rows * (uint64_t)hy_shape_vocab_rows(shape) * hy_dtype_size(o->dtype);
         uint64_t target = chunk_target(backend);
         wanted = (int64_t)((all + target - 1) / target);
     }

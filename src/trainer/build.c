@@ -215,9 +215,13 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(choose_length(t));
     HY_TRY(set_up_optimizer(t));
     HY_TRY(set_up_phases(t));
-    HY_TRY(hy_trainer_choose_out(t));
+    if (!t->is_plan) HY_TRY(hy_trainer_choose_out(t));
     HY_TRY(hy_trainer_open_device(t));
     HY_TRY(hy_trainer_choose_precision(t)); /* what the device is good at */
+    if (t->is_plan) {
+        begin_progress(t);
+        return hy_trainer_take_memory(t); /* which plans, and stops there */
+    }
     HY_TRY(find_resumed(t));
     HY_TRY(hy_trainer_take_memory(t));
     hy_trainer_tell_warning(t); /* of what was prepared */

@@ -89,7 +89,8 @@ static hy_status open_card(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     choose_cache(t);
     hy_cuda_options options = {.device = card_number(s->device),
-                               .tune = tune_of(s->tune),
+                               .tune = t->is_plan ? HY_TUNE_OFF
+                                                  : tune_of(s->tune), /* a plan runs no product */
                                .allow_tf32 = allows_tf32(s),
                                .use_cudnn = strcmp(s->attention, "cudnn") == 0,
                                .cache = t->tune_cache,

@@ -136,6 +136,7 @@ static hy_status validate(hy_trainer *t, bool uses_tail, hy_probe *probe) {
 }
 
 hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
+    HY_TRY(hy_trainer_must_run(t));
     double begin = hy_clock();
     bool is_final = t->progress.spent >= (double)t->steps_total - 0.5;
     hy_probe probe;

@@ -5,6 +5,7 @@
  * (weights, gradients, optimizer), the work of passes and the rings of the predictor; on the host what
  * the predictor keeps. Passes of all sizes and types share the work area in turn. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -475,6 +476,10 @@ static hy_status take_offload(hy_trainer *t, const needs *need) {
     return t->backend->alloc(t->backend, place, bytes, (void **)&t->optim_host);
 }
 
+static uint64_t pinned_part(const hy_trainer *t, uint64_t moved) {
+    return t->offload == HY_OFFLOAD_PINNED ? moved : 0;
+}
+
 static hy_status take_all(hy_trainer *t, needs *need) {
     count_work(t, need);
     count_state(t, need);
@@ -483,7 +488,19 @@ static hy_status take_all(hy_trainer *t, needs *need) {
     uint64_t moved =
         t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->optim.bytes : 0;
     uint64_t device = need->state + work + t->ring_bytes + t->state_ring_bytes;
-    HY_TRY(hy_trainer_check_budget(t, device, need->host + need->home, moved));
+    hy_status status = hy_trainer_check_budget(t, device, need->host + need->home, moved);
+    t->optim_bytes = 2 * need->optim.bytes;
+    t->plan = (hy_plan_facts){.fits = status == HY_OK,
+                              .vram_bytes = device,
+                              .host_pinned_bytes = need->host + need->home + pinned_part(t, moved)};
+    if (t->is_plan) {
+        if (status != HY_OK)
+            snprintf(t->plan_problem, sizeof t->plan_problem, "%s", hy_error_message());
+        t->checkpoint_bytes =
+            need->full.bytes * (1 + (uint64_t)(host_copies(t) - t->has_snapshot)) + t->optim_bytes;
+        return HY_OK;
+    }
+    HY_TRY(status);
     HY_TRY(take_state(t, need));
     HY_TRY(take_predictor(t, need));
     HY_TRY(take_offload(t, need));

@@ -105,6 +105,7 @@ static hy_status stop(hy_trainer *t) {
 }
 
 hy_status hy_trainer_run(hy_trainer *t) {
+    HY_TRY(hy_trainer_must_run(t));
     while (!is_over(t)) {
         if (atomic_load(&t->stop_requested)) return stop(t);
         HY_TRY(one_step(t));

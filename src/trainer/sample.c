@@ -110,6 +110,7 @@ static hy_status continue_text(sampler *s, hy_text *out) {
 hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, char **text,
                             size_t *size) {
     *text = NULL;
+    HY_TRY(hy_trainer_must_run(t));
     if (t->model->shape.vocab < 256) {
         return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
                        t->model->shape.vocab);

@@ -18,13 +18,14 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
     t->observer.on_message(t->observer.user, level, text);
 }
 
-hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
-                            hy_trainer **out) {
+static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
+                      hy_trainer **out) {
     *out = NULL;
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
     t->settings = *hy_config_settings(config);
     if (observer) t->observer = *observer;
+    t->is_plan = is_plan;
     t->ngram_loss = t->raw_val_loss = NAN;
     hy_status status = hy_config_print(config, &t->config_text);
     if (status == HY_OK) status = hy_trainer_build(t);
@@ -36,6 +37,26 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
     return HY_OK;
 }
 
+hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
+                            hy_trainer **out) {
+    return make(config, observer, false, out);
+}
+
+hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
+    return make(config, observer, true, out);
+}
+
+void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
+    *out = t->plan;
+    out->problem = t->plan_problem;
+}
+
+hy_status hy_trainer_must_run(const hy_trainer *t) {
+    if (!t->is_plan) return HY_OK;
+    return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; hy_trainer_create "
+                                 "makes a trainer that runs");
+}
+
 void hy_trainer_destroy(hy_trainer *t) {
     if (!t) return;
     hy_trainer_tear_down(t);
@@ -44,12 +65,16 @@ void hy_trainer_destroy(hy_trainer *t) {
 
 hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
     hy_step_info unused;
+    HY_TRY(hy_trainer_must_run(t));
     if (!info) info = &unused;
     if (t->progress.machine.phase == HY_PREDICT) return hy_trainer_run_predict(t, info);
     return hy_trainer_run_step(t, info);
 }
 
-hy_status hy_trainer_save(hy_trainer *t) { return hy_trainer_write_checkpoint(t); }
+hy_status hy_trainer_save(hy_trainer *t) {
+    HY_TRY(hy_trainer_must_run(t));
+    return hy_trainer_write_checkpoint(t);
+}
 
 void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->stop_requested, true); }
 
@@ -57,7 +82,7 @@ void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->stop_requested, t
 static uint64_t restored_early(const hy_trainer *t, hy_phase phase) {
     bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
     bool is_early = moves && hy_trainer_restores_ahead(t);
-    return phase == HY_PREDICT && is_early ? 2 * t->m.layout.bytes : 0;
+    return phase == HY_PREDICT && is_early ? t->optim_bytes : 0;
 }
 
 static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "data/loader.h"
@@ -136,6 +137,10 @@ struct hy_trainer {
     hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
     hy_batch_plan *eval_plan[2], *guard_plan[2], *sample_plan;
 
+    bool is_plan; /* made by hy_trainer_plan: nothing is taken */
+    hy_plan_facts plan;
+    char plan_problem[HY_ERROR_MESSAGE_MAX];
+
     hy_ledger ledger;
     hy_ledger ring_ledger; /* of ring_arena alone: rings count only while Predict runs */
     hy_arena state_arena, work_arena, ring_arena, host_arena;
@@ -143,6 +148,7 @@ struct hy_trainer {
     uint64_t ring_bytes;       /* device bytes of the predictor's rings, live in Predict */
     hy_arena home_arena;       /* pinned: state that does not live on the device */
     hy_arena state_ring_arena; /* device: what it passes through */
+    uint64_t optim_bytes;      /* of m and v together */
     uint64_t state_ring_bytes; /* live always */
     bool is_in_predict;        /* which of them is live */
     hy_store weights;          /* fp32 */
@@ -228,6 +234,9 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);
  * Predict. */
 hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t host,
                                   uint64_t moved);
+
+/* trainer.c: a plan cannot run. */
+hy_status hy_trainer_must_run(const hy_trainer *t);
 
 /* step.c */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);

@@ -127,3 +127,31 @@ test_printed_command_resumes_the_run() {
     expect_code 0
     expect_same "$(wc -l < "a folder's name/metrics.jsonl")" 12 "lines"
 }
+
+test_plan_shows_the_table_and_stops() {
+    run_tiny --plan --optim-place pinned
+    expect_code 0
+    for words in "weights" "optim" "pinned" "in all" "taken before step 0" "a checkpoint has" \
+        "it fits"; do
+        expect_out "$words"
+    done
+    expect_nothing_written
+}
+
+test_plan_that_does_not_fit_says_what_is_short() {
+    run_tiny --plan --max-gpu-mem 4K
+    expect_code 0
+    expect_out "it does not fit"
+    expect_out "max_gpu_mem"
+}
+
+test_plan_is_json_for_programs() {
+    run_tiny --plan --json
+    expect_code 0
+    values=$(json_values "$stdout") || exit 1
+    expect_keys "$values" "" fits vram_peak_bytes host_pinned_bytes disk_bytes checkpoint_bytes
+    for phase in warmup full predict correct; do
+        expect_keys "$values" ".phases.$phase" vram_bytes
+        expect_keys "$values" ".phases.$phase.classes.weights" place dtype bytes
+    done
+}
