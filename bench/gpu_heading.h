@@ -29,7 +29,7 @@ static inline bool gpu_flag(int argc, char **argv, const char *name) {
 
 /* True, after a line that says so, where there can be no card. */
 static inline bool gpu_is_absent(const char *program, const char *device) {
-    if (!hy_device_is_cuda(device) || hy_device_has_driver()) return false;
+    if (!hy_device_is_cuda(device) || hy_cuda_has_driver()) return false;
     printf("%s: skipped, there is no NVIDIA driver here\n", program);
     return true;
 }

@@ -29,14 +29,6 @@ static const hy_cuda_host host = {.version = HY_CUDA_LINK_VERSION,
                                   .op_name = hy_op_name,
                                   .tensor_name = hy_op_tensor_name};
 
-/* The driver is a library of its own: without it no CUDA program runs, with or without a card. */
-static bool has_driver(void) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!driver) return false;
-    dlclose(driver);
-    return true;
-}
-
 /* The folder of the file that holds this function: bin/ of a program, lib/ of the shared library. */
 static bool own_folder(char *out, size_t size) {
     Dl_info info;
@@ -83,7 +75,7 @@ static void *open_library(char *why, size_t size) {
 hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **out) {
     char why[512];
     *out = NULL;
-    if (!has_driver()) {
+    if (!hy_cuda_has_driver()) {
         return hy_fail(HY_ERR_DEVICE,
                        "there is no NVIDIA driver here (libcuda.so.1 was not found)");
     }

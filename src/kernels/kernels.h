@@ -258,6 +258,9 @@ typedef struct hy_cuda_options {
  * device or compute capability. */
 hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **out);
 
+/* Is NVIDIA's driver here? Without it no CUDA program runs, with or without a card. */
+bool hy_cuda_has_driver(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,7 +3,6 @@
  * auto takes the first CUDA card that can be used and the CPU otherwise; it says why only where there is
  * a driver, because then a card was probably meant. A card that was asked for by name and cannot be had
  * is wrong input: the message says what is missing. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,12 +71,6 @@ static void make_cache_folder(const hy_trainer *t) {
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-bool hy_device_has_driver(void) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver) dlclose(driver);
-    return driver != NULL;
-}
-
 static void on_tuning(void *user, const char *what, int done, int total) {
     const hy_trainer *t = user;
     (void)what;
@@ -119,7 +112,7 @@ static hy_status open_asked_card(hy_trainer *t) {
 }
 
 static hy_status open_any(hy_trainer *t) {
-    if (!hy_device_has_driver()) return open_cpu(t);
+    if (!hy_cuda_has_driver()) return open_cpu(t);
     if (open_card(t) == HY_OK) return HY_OK;
     hy_say(t, HY_NOTE, "computing on the CPU, because CUDA cannot be used: %s", hy_error_message());
     return open_cpu(t);

@@ -215,7 +215,6 @@ hy_status hy_trainer_initialise_weights(hy_trainer *t);
 hy_status hy_trainer_open_device(hy_trainer *t);
 void hy_trainer_tell_warning(hy_trainer *t); /* the device's, if it has one: once */
 bool hy_device_is_cuda(const char *name);    /* a value of the key `device` */
-bool hy_device_has_driver(void);             /* NVIDIA's */
 
 /* precision.c */
 hy_status hy_trainer_choose_precision(hy_trainer *t);

@@ -1,44 +1,19 @@
 /* quantize.c: 8 bits an element with a scale per block. See HY_OP_QUANTIZE in kernels.h.
  *
- * Codes are spaced by a power, so that small values keep their relative size: with p = 3 the smallest
- * signed step is 1/127^3 of the block's largest, with p = 4 the smallest unsigned one 1/255^4. */
-#include <math.h>
-
+ * The maps from numbers to codes are in codes.h; here are the loops over blocks. */
+#include "kernels/cpu/codes.h"
 #include "kernels/cpu/rows.h"
 
 #define BLOCKS_PER_TASK 64
-#define SIGNED_STEPS 127
-#define UNSIGNED_STEPS 255
-
-static uint8_t encode_signed(float share) {
-    int code = (int)lrintf(cbrtf(share) * SIGNED_STEPS);
-    return (uint8_t)(code + 128);
-}
-
-static uint8_t encode_unsigned(float share) {
-    if (!(share > 0)) return 0;
-    int code = (int)lrintf(sqrtf(sqrtf(share)) * UNSIGNED_STEPS);
-    return (uint8_t)(code < 1 ? 1 : code > UNSIGNED_STEPS ? UNSIGNED_STEPS : code);
-}
-
-static float decode_signed(uint8_t code) {
-    float root = (float)((int)code - 128) / SIGNED_STEPS;
-    return root * root * root;
-}
-
-static float decode_unsigned(uint8_t code) {
-    float root = (float)code / UNSIGNED_STEPS;
-    return root * root * root * root;
-}
 
 static void quantize_block(const float *x, int64_t n, bool is_signed, uint8_t *codes,
                            float *scale) {
-    float largest = 0;
-    for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+    float largest = hy_largest(x, n);
     *scale = largest;
     float divisor = largest > 0 ? largest : 1; /* its inverse could overflow: divide */
     for (int64_t i = 0; i < n; i++) {
-        codes[i] = is_signed ? encode_signed(x[i] / divisor) : encode_unsigned(x[i] / divisor);
+        float share = x[i] / divisor;
+        codes[i] = is_signed ? hy_encode_signed(share) : hy_encode_unsigned(share);
     }
 }
 
@@ -58,7 +33,8 @@ static void quantize_task(const hy_cpu_run *run, int64_t task, int worker) {
             continue;
         }
         for (int64_t i = at; i < at + n; i++) {
-            x[i] = scales[b] * (is_signed ? decode_signed(codes[i]) : decode_unsigned(codes[i]));
+            float share = is_signed ? hy_decode_signed(codes[i]) : hy_decode_unsigned(codes[i]);
+            x[i] = scales[b] * share;
         }
     }
 }

@@ -111,8 +111,6 @@ void hy_cuda_matmul_fini(hy_cuda *cuda) {
 
 const char *hy_cuda_matmul_library(const hy_cuda *cuda) { return cuda->plans->library; }
 
-void hy_cuda_matmul_settle(hy_cuda *cuda) { hy_matmul_cache_write(cuda); }
-
 /* ---- planning -------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {

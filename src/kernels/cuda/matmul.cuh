@@ -156,8 +156,6 @@ void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cud
 
 /* "cuBLASLt 13.1.0" */
 const char *hy_cuda_matmul_library(const hy_cuda *cuda);
-/* Planning is over: writes the cache file. */
-void hy_cuda_matmul_settle(hy_cuda *cuda);
 /* The algorithms in use, as text, allocated with malloc. */
 hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text);
 /* Such a text's algorithms win over cache and tuning in all plans made from now on; lines of
