@@ -69,6 +69,8 @@ static const hy_setting table[] = {
      HELP("Seed of initial weights, data order, the built-in text and samples.")},
     {KEY("threads", "--threads", threads), INTEGER(0, 1024, "0"),
      HELP("CPU threads; 0 takes all cores this process may use.")},
+    {KEY("card", "--card", card), TEXT("a card's name such as rtx5080, or nothing", ""),
+     HELP("With --plan: plan for this card, which need not be here.")},
 
     {KEY("shape.layers", "--layers", shape.layers), INTEGER(1, 1024, "4"),
      HELP("Transformer blocks.")},
@@ -152,6 +154,12 @@ static const hy_setting table[] = {
     {KEY("train.recompute", "--recompute", train.recompute),
      CHOICE("auto, none, norm, attention, mlp, all", "auto"),
      HELP("What the backward pass computes again instead of keeping it in memory.")},
+    {KEY("train.recompute_layers", "--recompute-layers", train.recompute_layers),
+     INTEGER(0, 1024, "0"), HELP("Layers that recompute, spread evenly; 0 means all of them.")},
+    {KEY("train.step_tokens", "--step-tokens", train.step_tokens), INTEGER(0, 1000000000000, "0"),
+     HELP(
+         "Tokens of one optimizer step, instead of batch_size and grad_accum_steps, which are then "
+         "chosen; 0 means not used.")},
 
     {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer),
      CHOICE("adamw, adamw8bit", "adamw"),
@@ -160,6 +168,10 @@ static const hy_setting table[] = {
      CHOICE("auto, fp32, bf16, 8bit", "auto"),
      HELP("Storage of m and v; bf16 is rounded stochastically, 8bit has a scale for 256 elements; "
           "auto is fp32, or 8bit with adamw8bit.")},
+    {KEY("optimizer.master_dtype", "--master-dtype", optimizer.master_dtype),
+     CHOICE("auto, fp32, bf16", "auto"),
+     HELP("Storage of the weights that the optimizer updates; bf16 is rounded stochastically and "
+          "is the only copy; auto is fp32.")},
     {KEY("optimizer.lr", "--lr", optimizer.lr), NUMBER(0, 10, "0.001"),
      HELP("Highest learning rate of the schedule.")},
     {KEY("optimizer.beta1", "--beta1", optimizer.beta1), NUMBER_BELOW(0, 1, "0.9"),
@@ -272,24 +284,48 @@ static const hy_setting table[] = {
     {KEY("phases.precision_correct", "--precision-correct", phases.precision_correct),
      CHOICE("same, fp32, 16bit, bf16, fp16", "same"),
      HELP("Precision of Correct; same: train.precision.")},
+    {KEY("phases.predictor_dtype", "--predictor-dtype", phases.predictor_dtype),
+     CHOICE("auto, fp32, bf16", "auto"),
+     HELP("Storage of what the predictor keeps; auto is as the weights that are updated.")},
 
     {KEY("memory.max_gpu_mem", "--max-gpu-mem", memory.max_gpu_mem),
      BYTES("0 to 1024TiB", 0, 0x1p50, "0"),
      HELP("Most bytes to use on the device; 0 means what it has.")},
     {KEY("memory.cpu_mem", "--cpu-mem", memory.cpu_mem), BYTES("0 to 1024TiB", 0, 0x1p50, "0"),
      HELP("Most bytes to use of host memory; 0 means what is free.")},
+    {KEY("memory.offload_folder", "--offload-folder", memory.offload_folder),
+     TEXT("a folder, or nothing", ""),
+     HELP("Folder on a fast disk for state that has room nowhere else.")},
+    {KEY("memory.offload_size", "--offload-size", memory.offload_size),
+     BYTES("0 to 1024TiB", 0, 0x1p50, "0"),
+     HELP("Most bytes to use in offload_folder; 0 means what is free there.")},
     {KEY("memory.weights_place", "--weights-place", memory.weights_place),
-     CHOICE("device, pinned", "device"),
-     HELP("Where the weights that passes use live; pinned: in host memory, passing through the "
-          "device "
-          "unit by unit. No place changes a bit.")},
+     CHOICE("auto, device, pinned, disk", "auto"),
+     HELP("Where the weights that passes use live; from pinned host memory or disk they pass "
+          "through the device unit by unit. No place changes a bit.")},
     {KEY("memory.master_place", "--master-place", memory.master_place),
-     CHOICE("device, pinned", "device"), HELP("Where the fp32 weights of a 16-bit run live.")},
+     CHOICE("auto, device, pinned, disk", "auto"),
+     HELP("Where the fp32 weights of a 16-bit run live.")},
     {KEY("memory.grads_place", "--grads-place", memory.grads_place),
-     CHOICE("device, pinned", "device"),
+     CHOICE("auto, device, pinned, disk", "auto"),
      HELP("Where gradients live; sums come and go with units.")},
     {KEY("memory.optim_place", "--optim-place", memory.optim_place),
-     CHOICE("device, pinned", "device"), HELP("Where m and v live.")},
+     CHOICE("auto, device, pinned, disk", "auto"), HELP("Where m and v live.")},
+    {KEY("memory.activations_place", "--activations-place", memory.activations_place),
+     CHOICE("auto, device, pinned", "auto"),
+     HELP("Where what a layer keeps for the backward pass waits for it.")},
+    {KEY("memory.predictor_place", "--predictor-place", memory.predictor_place),
+     CHOICE("auto, pinned, disk", "auto"), HELP("Where what the predictor keeps lives.")},
+    {KEY("memory.update", "--update", memory.update), CHOICE("auto, now, gather", "auto"),
+     HELP("When weights are updated: at the end of a step, or each unit when the next step brings "
+          "it; auto: the latter where anything passes through. The result is the same.")},
+    {KEY("memory.ring_depth", "--ring-depth", memory.ring_depth), INTEGER(0, 8, "0"),
+     HELP("Units of a class on the device at a time where it passes through, 2 at least; 0 means "
+          "chosen.")},
+    {KEY("memory.resident_units", "--resident-units", memory.resident_units),
+     INTEGER(-1, 1024, "-1"),
+     HELP("Layers whose state stays on the device although its class lives elsewhere; -1 means "
+          "chosen.")},
     {KEY("memory.offload_strategy", "--offload-strategy", memory.offload_strategy),
      CHOICE("none, cpu, pinned, compress, drop", "none"),
      HELP("What becomes of m and v on the device during Predict: stay, move to the host, 8 bits, "

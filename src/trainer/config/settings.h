@@ -27,6 +27,7 @@ typedef struct hy_settings {
     char attention[HY_TEXT_MAX];  /* own, cudnn */
     int64_t seed;                 /* 1 */
     int64_t threads;              /* 0: all cores */
+    char card[HY_TEXT_MAX];       /* "": the one that is here; else plan for this card */
 
     /* shape: what the model is; 0 means "follow from the rest" where noted */
     struct {
@@ -62,12 +63,15 @@ typedef struct hy_settings {
         char precision[HY_TEXT_MAX];  /* auto, fp32, bf16, fp16 */
         char grad_dtype[HY_TEXT_MAX]; /* fp32, bf16 */
         char recompute[HY_TEXT_MAX];  /* auto, none, norm, attention, mlp, all */
+        int64_t recompute_layers;     /* layers that recompute, spread evenly; 0: all */
+        int64_t step_tokens;          /* 0: batch_size and grad_accum_steps say it */
     } train;
 
     /* optimizer */
     struct {
-        char optimizer[HY_TEXT_MAX];   /* adamw, adamw8bit */
-        char optim_dtype[HY_TEXT_MAX]; /* auto, fp32, bf16, 8bit */
+        char optimizer[HY_TEXT_MAX];    /* adamw, adamw8bit */
+        char optim_dtype[HY_TEXT_MAX];  /* auto, fp32, bf16, 8bit */
+        char master_dtype[HY_TEXT_MAX]; /* auto, fp32, bf16 */
         double lr, beta1, beta2, adam_eps, weight_decay;
         char schedule[HY_TEXT_MAX]; /* constant, linear, cosine, wsd */
         int64_t lr_warmup_steps;
@@ -121,14 +125,21 @@ typedef struct hy_settings {
         char precision_warmup[HY_TEXT_MAX],
             precision_full[HY_TEXT_MAX]; /* same, fp32, 16bit, bf16, fp16 */
         char precision_predict[HY_TEXT_MAX], precision_correct[HY_TEXT_MAX];
+        char predictor_dtype[HY_TEXT_MAX]; /* auto, fp32, bf16 */
     } phases;
 
     /* memory */
     struct {
         int64_t max_gpu_mem; /* bytes on the device; 0: what it has */
         int64_t cpu_mem;     /* bytes of host memory; 0: what is free */
-        char weights_place[HY_TEXT_MAX], master_place[HY_TEXT_MAX]; /* device, pinned */
+        char offload_folder[HY_TEXT_MAX];
+        int64_t offload_size; /* bytes there; 0: what is free */
+        char weights_place[HY_TEXT_MAX], master_place[HY_TEXT_MAX]; /* auto, device, pinned, disk */
         char grads_place[HY_TEXT_MAX], optim_place[HY_TEXT_MAX];
+        char activations_place[HY_TEXT_MAX], predictor_place[HY_TEXT_MAX];
+        char update[HY_TEXT_MAX];           /* auto, now, gather */
+        int64_t ring_depth;                 /* 0: chosen */
+        int64_t resident_units;             /* -1: chosen */
         char offload_strategy[HY_TEXT_MAX]; /* none, cpu, pinned, compress, drop */
         bool async_restore;
         int64_t lookahead; /* forward-only batches before the end of Predict at which it begins */
