@@ -191,11 +191,23 @@ void hy_trainer_destroy(hy_trainer *trainer);
  * run is HY_ERR_STATE. A plan that does not fit is no failure here: the facts say so. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
+#define HY_PLAN_REASONS 12
+#define HY_PLAN_CHANGES 6
+#define HY_PLAN_TEXT 200
+
 typedef struct hy_plan_facts {
     bool fits;
     const char *problem; /* what is short, by how much and what would help; "" when it fits */
     uint64_t vram_bytes; /* taken on the device before step 0 */
-    uint64_t host_pinned_bytes; /* taken on the host, page-locked */
+    uint64_t host_pinned_bytes;         /* taken on the host, page-locked */
+    uint64_t disk_bytes;                /* in offload_folder */
+    double tokens_per_second;           /* predicted, of a true step */
+    double step_seconds, wait_seconds;  /* of a true step; of them, waiting for copies */
+    uint64_t bytes_up, bytes_down;      /* between host and device in a step */
+    uint64_t disk_written;              /* in a step */
+    int32_t reason_count, change_count; /* of the next two */
+    char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why it was chosen so, a sentence each */
+    char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* that would make it fit, each tried */
 } hy_plan_facts;
 void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 /* As a JSON object. Allocated; free with hy_free. */
@@ -290,7 +302,8 @@ void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);
 /* The same as a JSON object, as it stands in OUT/summary.json. Allocated; free with hy_free. */
 hy_status hy_trainer_summary_json(const hy_trainer *trainer, char **out);
 
-/* What this machine has, for --doctor and for planning. Measuring copies takes about a second. */
+/* What this machine has, for --doctor and for planning; `folder` is the one whose disk is asked about.
+ * Measuring takes about a second; 64 MiB are written to the folder and nothing stays there. */
 typedef struct hy_machine {
     char cpu[128];
     int cores;              /* usable by this process */
@@ -298,9 +311,12 @@ typedef struct hy_machine {
     char blas_warning[512]; /* "" when all is well */
     double sgemm_gflops;    /* measured */
     uint64_t ram_total, ram_available;
-    double host_copy_bytes_per_second;
-    uint64_t pin_limit; /* bytes that may be locked; UINT64_MAX: no limit */
-    uint64_t disk_free; /* in the folder asked about */
+    double host_copy_bytes_per_second; /* all cores copying: bytes read plus bytes written */
+    uint64_t pin_limit;                /* bytes that can be pinned now; UINT64_MAX: all */
+    char pin_reason[160];              /* where that limit comes from */
+    uint64_t disk_free;                /* in the folder asked about */
+    double disk_read_bytes_per_second, disk_write_bytes_per_second;
+    char disk_problem[512]; /* why the disk could not be measured, "" when it was */
     bool is_wsl, is_container;
     char cuda[1024]; /* found, or which of driver, device or backend is missing */
     bool has_cuda;   /* the rest is set when it is true, but for the driver */
@@ -309,8 +325,10 @@ typedef struct hy_machine {
     int gpu_capability; /* 90 for sm_90 */
     uint64_t vram_total, vram_free;
     double gpu_peak_flops, gpu_matmul_flops; /* bf16: by the data sheet (0: not known), measured */
-    double upload_bytes_per_second,
-        download_bytes_per_second; /* pinned memory, one way at a time */
+    double gpu_memory_bytes_per_second;      /* bytes read plus bytes written */
+    double upload_bytes_per_second;          /* from pinned memory, alone */
+    double download_bytes_per_second;        /* to it, alone */
+    double both_ways_bytes_per_second;       /* each way, when both run */
 } hy_machine;
 
 hy_status hy_machine_probe(const char *folder, hy_machine *out);

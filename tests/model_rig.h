@@ -21,7 +21,7 @@ typedef struct model_rig {
 static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batch_options *options,
                             uint64_t seed) {
     hy_layout weights, grads;
-    void *activations, *workspace, *logits;
+    void *activations, *workspace;
     *rig = (model_rig){0};
     must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &rig->backend));
     must(rig->backend->stream_create(rig->backend, "test", &rig->stream));
@@ -32,20 +32,19 @@ static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batc
     const hy_batch_bytes *b = &rig->plan->bytes;
     uint64_t rows = (uint64_t)options->batch * (uint64_t)options->seq;
     uint64_t rope = (uint64_t)options->seq * (uint64_t)rig->model->shape.head_size * 4;
-    uint64_t total = weights.bytes + grads.bytes + b->activations + b->workspace + b->logits +
-                     16 * rows + rope + 4096;
+    uint64_t total =
+        weights.bytes + grads.bytes + b->activations + b->workspace + 16 * rows + rope + 4096;
     must(hy_arena_init(&rig->arena, rig->backend, &rig->ledger, HY_DEVICE, total, "a test"));
     memset(rig->arena.data, 0xff, total); /* NaN everywhere: what is read must have been written */
     must(hy_store_init(&rig->weights, &rig->arena, HY_WEIGHTS, &weights));
     must(hy_store_init(&rig->grads, &rig->arena, HY_GRADS, &grads));
     must(hy_arena_push(&rig->arena, HY_ACTIVATIONS, b->activations, &activations));
     must(hy_arena_push(&rig->arena, HY_WORKSPACE, b->workspace, &workspace));
-    must(hy_arena_push(&rig->arena, HY_LOGITS, b->logits, &logits));
     must(hy_arena_push(&rig->arena, HY_DATA, rows * 4, (void **)&rig->tokens));
     must(hy_arena_push(&rig->arena, HY_DATA, rows * 4, (void **)&rig->targets));
     must(hy_arena_push(&rig->arena, HY_DATA, rows * 4, (void **)&rig->losses));
     must(hy_arena_push(&rig->arena, HY_DATA, rope, (void **)&rig->rope));
-    hy_batch_plan_place(rig->plan, activations, workspace, logits);
+    hy_batch_plan_place(rig->plan, activations, workspace);
     hy_shape_rope_table(&rig->model->shape, options->seq, rig->rope);
     for (int32_t i = 0; i < rig->model->params.count; i++) {
         const hy_param *p = &rig->model->params.list[i];

@@ -119,7 +119,7 @@ static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
     hy_batch_options options = {
         .batch = 2, .seq = 8, .chunks = 2, .is_training = true, .recompute = HY_KEEP_CHEAP};
     hy_layout layout;
-    void *memory[3];
+    void *memory[2];
     *r = (streamed_rig){0};
     hy_cpu_options cpu = {.threads = 1, .delay_microseconds = delay, .delay_seed = 9};
     must(hy_cpu_backend_create(&cpu, &r->backend));
@@ -131,17 +131,17 @@ static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
     must(hy_params_layout(&r->model->params, HY_F32, &layout));
     const hy_batch_bytes *b = &r->plan->bytes;
     uint64_t size = 2 * layout.bytes + 2 * hy_store_ring_bytes(&layout, 4) + b->activations +
-                    b->workspace + b->logits + 8192;
+                    b->workspace + 8192;
     must(hy_arena_init(&r->device, r->backend, &r->ledger, HY_DEVICE, size, "a test"));
     must(hy_arena_init(&r->host, r->backend, &r->ledger, HY_PINNED, 2 * layout.bytes, "a test"));
     memset(r->device.data, 0xff, size);
     take_store(r, &r->weights, HY_WEIGHTS, &layout, depth);
     take_store(r, &r->grads, HY_GRADS, &layout, depth);
-    uint64_t sizes[] = {b->activations, b->workspace, b->logits};
-    for (int i = 0; i < 3; i++) {
+    uint64_t sizes[] = {b->activations, b->workspace};
+    for (int i = 0; i < 2; i++) {
         must(hy_arena_push(&r->device, HY_WORKSPACE, sizes[i], &memory[i]));
     }
-    hy_batch_plan_place(r->plan, memory[0], memory[1], memory[2]);
+    hy_batch_plan_place(r->plan, memory[0], memory[1]);
     must(hy_arena_push(&r->device, HY_DATA, 64, (void **)&r->tokens));
     must(hy_arena_push(&r->device, HY_DATA, 64, (void **)&r->targets));
     must(hy_arena_push(&r->device, HY_DATA, 64, (void **)&r->losses));

@@ -157,12 +157,30 @@ START_TEST(a_backend_that_refuses_to_record_runs_op_by_op) {
 }
 END_TEST
 
+START_TEST(a_pass_that_somebody_watches_is_not_recorded) {
+    model_rig rig;
+    hy_unit_watch watch = {0};
+    open_rig(&rig);
+    put_recorder_before(rig.backend);
+    hy_batch_input input = rig_input(&rig, 0.5f, false);
+    input.watch = &watch;
+    new_tokens(&rig, 1);
+    for (int i = 0; i < 5; i++) must(hy_batch_train(rig.plan, &input));
+    rig_sync(&rig);
+    ck_assert_int_eq(recorder.played, 0);
+    for (int i = 0; i < 5; i++) train(&rig, 1, 0.5f);
+    ck_assert_int_eq(recorder.played, 3);
+    rig_close(&rig);
+}
+END_TEST
+
 static Suite *recorded_suite(void) {
     Suite *suite = suite_create("recorded passes");
     TCase *tests = tcase_create("recorded");
     tcase_add_test(tests, a_pass_that_comes_again_is_played_and_gives_the_same_bits);
     tcase_add_test(tests, another_input_is_another_recording);
     tcase_add_test(tests, inputs_that_keep_changing_are_no_longer_recorded);
+    tcase_add_test(tests, a_pass_that_somebody_watches_is_not_recorded);
     tcase_add_test(tests, a_backend_that_refuses_to_record_runs_op_by_op);
     suite_add_tcase(suite, tests);
     return suite;

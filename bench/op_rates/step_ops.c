@@ -78,9 +78,9 @@ typedef struct step_memory {
 static uint64_t bytes_needed(const hy_batch_plan *plan, const hy_layout *narrow,
                              const hy_layout *wide, uint64_t rows, uint64_t rope, uint64_t adamw) {
     const hy_batch_bytes *b = &plan->bytes;
-    return hy_align(b->activations) + hy_align(b->workspace) + hy_align(b->logits) +
-           hy_align(narrow->bytes) + 4 * hy_align(wide->bytes) + 3 * hy_align(4 * rows) +
-           hy_align(rope) + 2 * HY_ALIGNMENT + hy_align(adamw);
+    return hy_align(b->activations) + hy_align(b->workspace) + hy_align(narrow->bytes) +
+           4 * hy_align(wide->bytes) + 3 * hy_align(4 * rows) + hy_align(rope) + 2 * HY_ALIGNMENT +
+           hy_align(adamw);
 }
 
 static hy_status push(step_memory *s, hy_class cls, uint64_t bytes, void *out) {
@@ -100,7 +100,7 @@ static hy_status take_memory(step_memory *s, hy_model *model, hy_backend *backen
     uint64_t rows = (uint64_t)s->plan->options.batch * (uint64_t)s->plan->options.seq;
     uint64_t rope = (uint64_t)s->plan->options.seq * (uint64_t)model->shape.head_size * 4;
     uint64_t adamw = hy_adamw_workspace(&model->params, backend, HY_F32);
-    void *activations, *workspace, *logits, *optimizer;
+    void *activations, *workspace, *optimizer;
     HY_TRY(hy_params_layout(&model->params, HY_BF16, &narrow));
     HY_TRY(hy_params_layout(&model->params, HY_F32, &wide));
     HY_TRY(hy_arena_init(&s->arena, backend, &s->ledger, HY_DEVICE,
@@ -108,8 +108,7 @@ static hy_status take_memory(step_memory *s, hy_model *model, hy_backend *backen
     HY_TRY(take_stores(s, &narrow, &wide));
     HY_TRY(push(s, HY_ACTIVATIONS, s->plan->bytes.activations, &activations));
     HY_TRY(push(s, HY_WORKSPACE, s->plan->bytes.workspace, &workspace));
-    HY_TRY(push(s, HY_LOGITS, s->plan->bytes.logits, &logits));
-    hy_batch_plan_place(s->plan, activations, workspace, logits);
+    hy_batch_plan_place(s->plan, activations, workspace);
     HY_TRY(push(s, HY_DATA, 4 * rows, &s->input.tokens));
     HY_TRY(push(s, HY_DATA, 4 * rows, &s->input.targets));
     HY_TRY(push(s, HY_WORKSPACE, 4 * rows, &s->input.losses));
@@ -271,7 +270,8 @@ static hy_status write_step_down(const step_work *work, step_memory *s, hy_backe
     HY_TRY(hy_batch_train(s->plan, &s->input));
     record.weight = 1;
     HY_TRY(hy_adamw_clip(&adamw, params, backend, stream, &s->adamw, 1));
-    return hy_adamw_update(&adamw, params, backend, stream, &s->adamw, 1e-4, 0, 1);
+    return hy_adamw_update(&adamw, params, backend, stream, &s->adamw,
+                           &(hy_adamw_step){.lr = 1e-4, .seed = 1}, 0);
 }
 
 static hy_status measure(const step_work *work, step_memory *s, hy_model *model,

@@ -13,7 +13,7 @@
 
 #define CPU_STATE_BYTES 16         /* per parameter: weights, gradients, m and v, fp32 each */
 #define GPU_STATE_BYTES 18         /* and weights in 16 bits to compute with */
-#define LOW_PIN_LIMIT (8ull << 30) /* below this, streaming from host memory suffers */
+#define LOW_PIN_LIMIT (8ull << 30) /* below this, little can live beside the card */
 #define LOW_DISK (4ull << 30)
 #define ROOMY 0.9 /* a state beyond this part of memory leaves little for anything else */
 
@@ -46,8 +46,13 @@ static void show_card_speed(const hy_cli_terminal *terminal, const hy_machine *m
              peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
     say(terminal, "", line);
     if (!(machine->download_bytes_per_second > 0)) return;
-    snprintf(line, sizeof line, "copies at %.1f GB/s up, %.1f GB/s down (pinned memory)",
-             1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second);
+    snprintf(line, sizeof line, "its own memory at %.0f GB/s",
+             1e-9 * machine->gpu_memory_bytes_per_second);
+    say(terminal, "", line);
+    snprintf(line, sizeof line,
+             "copies at %.1f GB/s up, %.1f GB/s down, %.1f GB/s each way together (pinned memory)",
+             1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
+             1e-9 * machine->both_ways_bytes_per_second);
     say(terminal, "", line);
 }
 
@@ -70,23 +75,42 @@ static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine
 
 static void show_memory(const hy_cli_terminal *terminal, const hy_machine *machine) {
     char line[256];
-    snprintf(line, sizeof line, "%s of %s available, copies at %.1f GB/s",
+    bool is_unlimited = machine->pin_limit == UINT64_MAX;
+    snprintf(line, sizeof line, "%s of %s available, %.1f GB/s (all cores)",
              hy_cli_bytes(machine->ram_available).text, hy_cli_bytes(machine->ram_total).text,
              1e-9 * machine->host_copy_bytes_per_second);
     say(terminal, "memory", line);
-    bool is_unlimited = machine->pin_limit == UINT64_MAX;
-    say(terminal, "pinnable", is_unlimited ? "no limit" : hy_cli_bytes(machine->pin_limit).text);
-    if (machine->pin_limit < LOW_PIN_LIMIT)
-        hint(terminal, "low: raise with \"ulimit -l unlimited\", or memlock in "
-                       "/etc/security/limits.conf");
-    snprintf(line, sizeof line, "%s free here", hy_cli_bytes(machine->disk_free).text);
+    snprintf(line, sizeof line, "%s: %s",
+             is_unlimited ? "as much as there is" : hy_cli_bytes(machine->pin_limit).text,
+             machine->pin_reason);
+    say(terminal, "pinnable", line);
+    if (machine->has_cuda && machine->pin_limit < LOW_PIN_LIMIT)
+        hint(terminal, "low: state that does not fit the card has little room beside it");
+}
+
+static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine,
+                      const char *folder) {
+    char line[1200];
+    bool is_here = strcmp(folder, ".") == 0;
+    if (machine->disk_problem[0] != '\0') {
+        say(terminal, "disk", machine->disk_problem);
+        return;
+    }
+    snprintf(line, sizeof line, "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
+             hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ", is_here ? "" : folder,
+             1e-9 * machine->disk_read_bytes_per_second,
+             1e-9 * machine->disk_write_bytes_per_second);
     say(terminal, "disk", line);
     if (machine->disk_free < LOW_DISK)
         hint(terminal, "little room for checkpoints: give --out a folder on another disk");
 }
 
 static void show_surroundings(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
+    if (machine->is_wsl) {
+        say(terminal, "system", "WSL: Linux inside Windows");
+        hint(terminal, "Windows decides how much may be pinned, often less than shown; more memory "
+                       "for WSL: memory= in .wslconfig");
+    }
     if (machine->is_container)
         say(terminal, "system", "a container: its limits are the ones shown here");
 }
@@ -131,14 +155,15 @@ static int failed(void) {
     return 1;
 }
 
-int hy_cli_doctor(const hy_cli_terminal *terminal) {
+int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
     hy_machine machine;
-    hy_status status = hy_machine_probe(".", &machine);
+    hy_status status = hy_machine_probe(folder, &machine);
     if (status != HY_OK) return failed();
     hy_cli_heading(terminal, "this machine");
     show_compute(terminal, &machine);
     show_card(terminal, &machine);
     show_memory(terminal, &machine);
+    show_disk(terminal, &machine, folder);
     show_surroundings(terminal, &machine);
     status = show_what_fits(terminal, &machine);
     return status == HY_OK ? 0 : failed();

@@ -157,6 +157,11 @@ static int selftest(job *it) {
     return hy_cli_selftest(&it->terminal, device);
 }
 
+static int doctor(job *it) {
+    const char *folder = hy_cli_value(it->config, "memory.offload_folder");
+    return hy_cli_doctor(&it->terminal, folder[0] != '\0' ? folder : ".");
+}
+
 static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, &it->config);
     if (status != HY_OK) return exit_code_of(status);
@@ -164,6 +169,7 @@ static int with_config(job *it) {
     switch (it->options->action) {
     case HY_CLI_IS_PRINT_CONFIG: code = print_config(it->config); break;
     case HY_CLI_IS_SELFTEST: code = selftest(it); break;
+    case HY_CLI_IS_DOCTOR: code = doctor(it); break;
     case HY_CLI_IS_PLAN: code = plan(it); break;
     default: code = train(it); break;
     }
@@ -175,7 +181,6 @@ static int act(job *it) {
     switch (it->options->action) {
     case HY_CLI_IS_HELP: return hy_cli_help(&it->terminal, it->options->topic);
     case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return EXIT_DONE;
-    case HY_CLI_IS_DOCTOR: return hy_cli_doctor(&it->terminal);
     case HY_CLI_IS_LIST_MODELS: return hy_cli_list_models(&it->terminal);
     case HY_CLI_IS_COMPLETE: return hy_cli_complete(stdout);
     default: return with_config(it);

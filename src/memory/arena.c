@@ -6,13 +6,15 @@
 
 #include "base/error.h"
 #include "memory/layout.h"
+#include "memory/pinned.h"
 
 hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger, hy_place place,
                         uint64_t size, const char *purpose) {
     *arena = (hy_arena){.backend = backend, .ledger = ledger, .place = place, .size = size};
     if (size == 0) return HY_OK;
     void *data = NULL;
-    hy_status status = backend->alloc(backend, place, size, &data);
+    hy_status status = place == HY_PINNED ? hy_pin_take(backend, size, &data)
+                                          : backend->alloc(backend, place, size, &data);
     if (status != HY_OK) return hy_fail_context(status, "memory for %s", purpose);
     arena->data = data;
     return HY_OK;

@@ -32,6 +32,12 @@ hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t
     return HY_OK;
 }
 
+hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from) {
+    HY_TRY(hy_layout_init(layout, from->items, from->item_count, from->unit_count));
+    layout->is_even = from->is_even;
+    return HY_OK;
+}
+
 void hy_layout_fini(hy_layout *layout) {
     free(layout->items);
     free(layout->unit_offset);

@@ -6,6 +6,8 @@
 #ifndef HY_MEMORY_LAYOUT_H
 #define HY_MEMORY_LAYOUT_H
 
+#include <stdbool.h>
+
 #include "hybrid_types.h"
 
 #define HY_ALIGNMENT 256
@@ -25,11 +27,13 @@ typedef struct hy_layout {
     uint64_t *unit_offset; /* from the start of the class */
     uint64_t *unit_bytes;
     uint64_t bytes; /* of the whole class */
+    bool is_even;   /* rings have one size of buffer: no unit counts as large */
 } hy_layout;
 
 /* `items` gives unit, dtype, count and block of each tensor, units in rising order. Copied. */
 hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
                          int32_t unit_count);
+hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
 void hy_layout_fini(hy_layout *layout);
 
 static inline uint64_t hy_align(uint64_t bytes) {

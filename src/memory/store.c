@@ -1,21 +1,37 @@
 /* store.c: per-unit tensors at home on the device, or passing through a ring. See store.h.
  *
- * The ring's order of events, for one buffer:
- *   up:      wait is_free, and is_home if its content was changed | copy home -> buffer | record is_here
- *   compute: wait is_here | ... | record is_free
- *   down (when changed): wait is_free | copy buffer -> home | record is_home
- * A unit is not fetched while its last changes are still on their way home: up waits for is_home of the
- * buffer they left from. Once that buffer holds another unit, up has waited for it already. */
+ * The order of events, for one buffer and one unit:
+ *   up:      wait buffer is_free, and the home event of what left it | copy home -> buffer | is_here
+ *   compute: wait is_here, and the unit's own is_home (it may be changed again) | ... | is_free
+ *   down (when changed): wait is_free | copy buffer -> home | record the unit's is_home
+ * A unit is not fetched while its last changes are on their way: up waits for its is_home, once. A unit
+ * that is got new skips up: compute waits for the buffer instead. Waits look back only, at what was
+ * enqueued before, so they cannot run in a circle whatever the sizes of buffers.
+ *
+ * Which depth. The host enqueues far ahead, so copies begin as soon as their buffer allows.
+ *   Unchanged units: with 2, unit l+1 comes while l computes, in the buffer that l-1 left: full overlap
+ *   when every copy is shorter than the compute before it. With 3, copies run one unit ahead and only the
+ *   sums count. At the turn of a walk the last `depth` units are still here.
+ *   Changed units: l-1 goes home while l computes, so with 2 both copies must fit into the time of l. With
+ *   3, one comes, one is used, one goes: full overlap when each copy alone is shorter; 4 runs one ahead.
+ * Up is one queue: a store that waits there holds up those behind it. So stores that are changed in a walk
+ * want one buffer more than those that are only read in it. */
 #include "memory/store.h"
 
 #include <assert.h>
-#include <stdlib.h>
+#include <math.h>
 
 #include "base/error.h"
+#include "memory/store_disk.h"
+#include "memory/store_ring.h"
+
+#define PIECES_PER_BUFFER 4 /* of an ordinary buffer's size: what gather_piece brings at a time */
+
+/* ---- life -------------------------------------------------------------------------------------- */
 
 hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy_layout *layout) {
     *store = (hy_store){.cls = cls, .place = arena->place, .backend = arena->backend};
-    HY_TRY(hy_layout_init(&store->layout, layout->items, layout->item_count, layout->unit_count));
+    HY_TRY(hy_layout_copy(&store->layout, layout));
     void *data = NULL;
     hy_status status = hy_arena_push(arena, cls, layout->bytes, &data);
     if (status != HY_OK) hy_layout_fini(&store->layout);
@@ -23,183 +39,260 @@ hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy
     return status;
 }
 
-static uint64_t largest_unit(const hy_layout *layout) {
-    uint64_t largest = 0;
-    for (int32_t u = 0; u < layout->unit_count; u++) {
-        if (layout->unit_bytes[u] > largest) largest = layout->unit_bytes[u];
-    }
-    return largest;
+static hy_status add_ring(hy_store *store, hy_arena *device, int32_t depth, int32_t resident) {
+    hy_status status = hy_ring_init(store, device, depth, resident);
+    if (status != HY_OK) hy_store_fini(store);
+    return status;
 }
 
-uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth) {
-    return (uint64_t)depth * hy_align(largest_unit(layout));
-}
-
-static hy_status make_slot(hy_store *store, hy_arena *device, hy_ring_slot *slot) {
-    hy_backend *b = store->backend;
-    void *data;
-    slot->unit = slot->returning = -1;
-    HY_TRY(hy_arena_push(device, store->cls, largest_unit(&store->layout), &data));
-    slot->data = data;
-    HY_TRY(b->event_create(b, &slot->is_here));
-    HY_TRY(b->event_create(b, &slot->is_free));
-    return b->event_create(b, &slot->is_home);
+hy_status hy_store_init_ring(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
+                             const hy_layout *layout, const hy_ring_options *ring) {
+    assert(home->place != HY_DEVICE && ring->copies.up && ring->copies.down);
+    HY_TRY(hy_store_init(store, home, cls, layout));
+    store->copies = ring->copies;
+    return add_ring(store, device, ring->depth, ring->resident);
 }
 
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, const hy_copies *copies) {
-    assert(depth >= 2 && depth <= HY_RING_MAX && home->place != HY_DEVICE);
-    HY_TRY(hy_store_init(store, home, cls, layout));
-    store->copies = *copies;
-    store->ring_depth = depth;
-    for (int32_t i = 0; i < depth; i++) {
-        hy_status status = make_slot(store, device, &store->ring[i]);
-        if (status != HY_OK) {
-            hy_store_fini(store);
-            return status;
-        }
-    }
+    hy_ring_options ring = {.depth = depth, .copies = *copies};
+    return hy_store_init_ring(store, home, device, cls, layout, &ring);
+}
+
+static hy_status init_on_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
+                              const hy_ring_options *ring) {
+    HY_TRY(hy_ring_init(store, device, ring->depth, ring->resident));
+    HY_TRY(hy_stages_create(store, home));
+    hy_ledger_take(home->staging->ledger, store->cls, HY_DISK, store->layout.bytes);
     return HY_OK;
+}
+
+hy_status hy_store_init_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
+                             hy_class cls, const hy_layout *layout, const hy_ring_options *ring) {
+    assert(home->staging->place != HY_DEVICE && ring->copies.up && ring->copies.down);
+    *store = (hy_store){
+        .cls = cls, .place = HY_DISK, .backend = device->backend, .copies = ring->copies};
+    HY_TRY(hy_layout_copy(&store->layout, layout));
+    hy_status status = init_on_disk(store, home, device, ring);
+    if (status != HY_OK) hy_store_fini(store);
+    return status;
 }
 
 hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
                              const hy_layout *layout, int32_t depth, hy_store_maker maker,
                              void *context) {
-    assert(depth >= 2 && depth <= HY_RING_MAX);
-    *store = (hy_store){.cls = cls,
-                        .backend = device->backend,
-                        .ring_depth = depth,
-                        .maker = maker,
-                        .maker_context = context};
-    HY_TRY(hy_layout_init(&store->layout, layout->items, layout->item_count, layout->unit_count));
-    for (int32_t i = 0; i < depth; i++) {
-        void *data;
-        hy_status status = hy_arena_push(device, cls, largest_unit(layout), &data);
-        if (status != HY_OK) {
-            hy_store_fini(store);
-            return status;
-        }
-        store->ring[i] = (hy_ring_slot){.data = data, .unit = -1, .returning = -1};
-    }
-    return HY_OK;
+    *store = (hy_store){
+        .cls = cls, .backend = device->backend, .maker = maker, .maker_context = context};
+    HY_TRY(hy_layout_copy(&store->layout, layout));
+    return add_ring(store, device, depth, 0);
 }
 
 void hy_store_fini(hy_store *store) {
     (void)hy_store_settle(store); /* a failed copy was told, or will be, to whoever waits for it */
-    for (int32_t i = 0; i < store->ring_depth; i++) {
-        hy_event *events[] = {store->ring[i].is_here, store->ring[i].is_free,
-                              store->ring[i].is_home};
-        for (int e = 0; e < 3; e++) {
-            if (events[e]) store->backend->event_destroy(events[e]);
-        }
-    }
+    hy_stages_destroy(store);
+    hy_ring_fini(store);
     hy_layout_fini(&store->layout);
     *store = (hy_store){0};
 }
 
-static hy_ring_slot *slot_of(const hy_store *store, int32_t unit) {
-    for (int32_t i = 0; i < store->ring_depth; i++) {
-        if (store->ring[i].unit == unit) return (hy_ring_slot *)&store->ring[i];
-    }
-    return NULL;
+/* ---- coming ------------------------------------------------------------------------------------ */
+
+static char *home_of(const hy_store *store, int32_t unit) {
+    return store->data + store->layout.unit_offset[unit];
 }
 
-/* The buffer that was asked for longest ago and is not held. */
-static hy_ring_slot *oldest_free_slot(hy_store *store) {
-    hy_ring_slot *oldest = NULL;
-    for (int32_t i = 0; i < store->ring_depth; i++) {
-        hy_ring_slot *slot = &store->ring[i];
-        if (slot->holders == 0 && (!oldest || slot->used_at < oldest->used_at)) oldest = slot;
-    }
-    return oldest;
-}
+static bool is_on_device(const hy_store *store) { return store->ring_depth == 0; }
 
-/* Before `unit` is copied into `slot`: what was changed there, and the unit's own changes, are home. */
-static hy_status await_returns(hy_store *store, const hy_ring_slot *slot, int32_t unit) {
-    for (int32_t i = 0; i < store->ring_depth; i++) {
-        const hy_ring_slot *other = &store->ring[i];
-        bool matters = other->returning == unit || (other == slot && other->returning >= 0);
-        if (matters) HY_TRY(store->backend->stream_wait(store->copies.up, other->is_home));
-    }
-    return HY_OK;
-}
-
-static hy_status fetch(hy_store *store, hy_ring_slot *slot, int32_t unit) {
+/* The stream goes on once nobody computes with what the buffer holds, and its changes are home. */
+static hy_status await_buffer(hy_store *store, hy_stream *stream, const hy_ring_slot *slot) {
     hy_backend *b = store->backend;
-    uint64_t bytes = store->layout.unit_bytes[unit];
-    char *home = store->data + store->layout.unit_offset[unit];
-    HY_TRY(b->stream_wait(store->copies.up, slot->is_free));
-    HY_TRY(await_returns(store, slot, unit));
-    HY_TRY(b->copy(store->copies.up, slot->data, home, bytes));
+    HY_TRY(b->stream_wait(stream, slot->is_free));
+    if (slot->leaving < 0) return HY_OK;
+    hy_ring_unit *left = &store->units[slot->leaving];
+    if (stream == store->copies.up) left->is_returning = false;
+    return b->stream_wait(stream, left->is_home);
+}
+
+static hy_status await_return(hy_store *store, int32_t unit) {
+    hy_ring_unit *known = &store->units[unit];
+    if (!known->is_returning) return HY_OK;
+    known->is_returning = false;
+    return store->backend->stream_wait(store->copies.up, known->is_home);
+}
+
+/* Enqueues copies until `upto` bytes of the unit are on their way. */
+static hy_status bring(hy_store *store, hy_ring_slot *slot, uint64_t upto) {
+    hy_backend *b = store->backend;
+    if (slot->brought >= upto) return HY_OK;
+    uint64_t bytes = upto - slot->brought;
+    const char *home =
+        store->stages ? hy_stages_source(store, slot->unit) : home_of(store, slot->unit);
+    HY_TRY(b->copy(store->copies.up, slot->data + slot->brought, home + slot->brought, bytes));
     HY_TRY(b->event_record(slot->is_here, store->copies.up));
-    slot->unit = unit;
-    slot->returning = -1;
+    if (store->stages) HY_TRY(hy_stages_note_copy(store, slot->unit));
+    slot->brought = upto;
+    store->units[slot->unit].brought_to = (int32_t)(slot - store->slots);
+    store->bytes_up += bytes;
     store->bytes_moved += bytes;
     return HY_OK;
 }
 
-hy_status hy_store_gather(hy_store *store, int32_t unit) {
-    assert(unit >= 0 && unit < store->layout.unit_count);
-    if (!store->copies.up) return HY_OK;
-    hy_ring_slot *slot = slot_of(store, unit);
-    if (!slot) {
-        slot = oldest_free_slot(store);
-        if (!slot) return HY_OK; /* all are in use: get will bring it */
-        HY_TRY(fetch(store, slot, unit));
-    }
-    slot->used_at = ++store->clock;
-    return HY_OK;
+/* Whether copies up may be enqueued: on disk the unit has to be read first; `waits`: until it is. */
+static hy_status prepare_home(hy_store *store, int32_t unit, bool waits, bool *is_there) {
+    const hy_ring_slot *slot = hy_ring_slot_of(store, unit);
+    uint64_t bytes = store->layout.unit_bytes[unit];
+    if (store->stages) HY_TRY(hy_stages_failure(store));
+    *is_there = !store->stages || bytes == 0 || (slot && slot->brought == bytes);
+    return *is_there ? HY_OK : hy_stages_fetch(store, unit, waits, is_there);
 }
+
+/* Brings the unit, up to `bytes` more of it with this call. */
+static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool waits) {
+    assert(unit >= 0 && unit < store->layout.unit_count);
+    bool is_there;
+    if (!store->copies.up) return HY_OK;
+    HY_TRY(prepare_home(store, unit, waits, &is_there));
+    if (!is_there) return HY_OK;
+    hy_ring_slot *slot = hy_ring_slot_of(store, unit);
+    if (!slot) {
+        slot = hy_ring_choose(store, unit);
+        if (!slot) return HY_OK; /* all are in use: get will bring it */
+        HY_TRY(await_buffer(store, store->copies.up, slot));
+        HY_TRY(await_return(store, unit));
+        hy_ring_assign(store, slot, unit);
+    }
+    hy_ring_touch(store, slot);
+    uint64_t left = store->layout.unit_bytes[unit] - slot->brought;
+    return bring(store, slot, slot->brought + (left < bytes ? left : bytes));
+}
+
+hy_status hy_store_gather(hy_store *store, int32_t unit) {
+    return gather(store, unit, UINT64_MAX, false);
+}
+
+hy_status hy_store_gather_piece(hy_store *store, int32_t unit) {
+    bool comes_whole =
+        !store->copies.up || store->stages || store->units[unit].kind != HY_BUFFER_LARGE;
+    if (comes_whole) return hy_store_gather(store, unit);
+    return gather(store, unit, hy_align(store->buffer_bytes / PIECES_PER_BUFFER), false);
+}
+
+bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {
+    return is_on_device(store) || store->units[unit].kind != HY_BUFFER_ORDINARY;
+}
+
+/* ---- use --------------------------------------------------------------------------------------- */
 
 static hy_status no_slot(const hy_store *store, int32_t unit) {
     return hy_fail(HY_ERR_INTERNAL, "all %d ring buffers of %s are in use, unit %d has none",
-                   store->ring_depth, hy_class_name(store->cls), unit);
+                   store->slot_count, hy_class_name(store->cls), unit);
 }
 
 /* All users of a made store are on one stream, so its order is all the order there need be. */
 static hy_status get_made(hy_store *store, hy_stream *stream, int32_t unit) {
-    hy_ring_slot *slot = slot_of(store, unit);
+    hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) {
-        slot = oldest_free_slot(store);
+        slot = hy_ring_choose(store, unit);
         if (!slot) return no_slot(store, unit);
         HY_TRY(store->maker(store->maker_context, stream, unit, slot->data));
-        slot->unit = unit;
+        hy_ring_assign(store, slot, unit);
     }
-    slot->used_at = ++store->clock;
+    hy_ring_touch(store, slot);
     slot->holders++;
     return HY_OK;
+}
+
+/* The stream may use what the buffer holds, and change it: copies out of it are done too. */
+static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
+    hy_backend *b = store->backend;
+    slot->holders++;
+    store->units[slot->unit].brought_to = -1;
+    HY_TRY(b->stream_wait(stream, slot->is_here));
+    return slot->leaving < 0 ? HY_OK : b->stream_wait(stream, store->units[slot->leaving].is_home);
 }
 
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
     if (store->maker) return get_made(store, stream, unit);
-    if (!store->copies.up) return HY_OK;
-    HY_TRY(hy_store_gather(store, unit));
-    hy_ring_slot *slot = slot_of(store, unit);
+    if (is_on_device(store)) return HY_OK;
+    HY_TRY(gather(store, unit, UINT64_MAX, true));
+    hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) return no_slot(store, unit);
-    slot->holders++;
-    return store->backend->stream_wait(stream, slot->is_here);
+    return hold(store, stream, slot);
+}
+
+/* Debug builds: who reads what was to be overwritten reads NaN. */
+static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
+#ifdef HY_POISON
+    hy_op_call fill = {.kind = HY_OP_FILL, .attr.fill.value = NAN};
+    int64_t count = (int64_t)(store->layout.unit_bytes[slot->unit] / sizeof(float));
+    fill.t[0] = hy_tensor_1d(slot->data, HY_F32, count);
+    if (count && !store->backend->facts.is_gpu) return store->backend->enqueue(stream, &fill);
+#endif
+    (void)store, (void)stream, (void)slot;
+    return HY_OK;
+}
+
+/* A copy that nobody waited for may still read the unit at home: it must not see changes come there. */
+static hy_status await_reading(hy_store *store, hy_stream *stream, int32_t unit) {
+    int32_t slot = store->units[unit].brought_to;
+    return slot < 0 ? HY_OK : store->backend->stream_wait(stream, store->slots[slot].is_here);
+}
+
+hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
+    assert(unit >= 0 && unit < store->layout.unit_count && !store->maker);
+    store->held++;
+    if (is_on_device(store)) return HY_OK;
+    hy_ring_slot *slot = hy_ring_slot_of(store, unit);
+    if (!slot) {
+        slot = hy_ring_choose(store, unit);
+        if (!slot) return no_slot(store, unit);
+        HY_TRY(await_buffer(store, stream, slot));
+        HY_TRY(await_reading(store, stream, unit));
+        hy_ring_assign(store, slot, unit);
+    }
+    slot->brought = store->layout.unit_bytes[unit];
+    slot->is_new = true;
+    hy_ring_touch(store, slot);
+    HY_TRY(hold(store, stream, slot)); /* a copy of another unit may still be coming in */
+    return spoil(store, stream, slot);
+}
+
+/* ---- going ------------------------------------------------------------------------------------- */
+
+static hy_status send_home(hy_store *store, hy_ring_slot *slot) {
+    hy_backend *b = store->backend;
+    hy_ring_unit *known = &store->units[slot->unit];
+    uint64_t bytes = store->layout.unit_bytes[slot->unit];
+    char *home = store->stages ? NULL : home_of(store, slot->unit);
+    slot->is_dirty = false;
+    if (bytes == 0) return HY_OK;
+    if (store->stages) HY_TRY(hy_stages_return(store, slot->unit, &home));
+    HY_TRY(b->stream_wait(store->copies.down, slot->is_free));
+    HY_TRY(b->copy(store->copies.down, home, slot->data, bytes));
+    HY_TRY(b->event_record(known->is_home, store->copies.down));
+    known->is_returning = true;
+    slot->leaving = slot->unit;
+    store->bytes_down += bytes;
+    store->bytes_moved += bytes;
+    return HY_OK;
 }
 
 static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool is_changed) {
     assert(store->held > 0 && unit >= 0 && unit < store->layout.unit_count);
     store->held--;
-    if (!store->copies.up && !store->maker) return HY_OK;
-    hy_backend *b = store->backend;
-    hy_ring_slot *slot = slot_of(store, unit);
+    if (is_on_device(store)) return HY_OK;
+    hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     assert(slot && slot->holders > 0);
     slot->holders--;
     if (store->maker) return HY_OK;
-    HY_TRY(b->event_record(slot->is_free, stream));
+    if (is_changed) slot->is_new = false;
+    assert(slot->holders > 0 || !slot->is_new); /* the last to leave says that it was written */
+    HY_TRY(store->backend->event_record(slot->is_free, stream));
     if (!is_changed) return HY_OK;
-    uint64_t bytes = store->layout.unit_bytes[unit];
-    char *home = store->data + store->layout.unit_offset[unit];
-    HY_TRY(b->stream_wait(store->copies.down, slot->is_free));
-    HY_TRY(b->copy(store->copies.down, home, slot->data, bytes));
-    store->bytes_moved += bytes;
-    slot->returning = unit;
-    return b->event_record(slot->is_home, store->copies.down);
+    slot->is_dirty = true;
+    return slot->kind == HY_BUFFER_OWN ? HY_OK : send_home(store, slot);
 }
 
 hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit) {
@@ -210,30 +303,43 @@ hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t u
     return release(store, stream, unit, true);
 }
 
-hy_status hy_store_settle(hy_store *store) {
-    if (!store->copies.up) return HY_OK;
+hy_status hy_ring_settle(hy_store *store) {
+    if (!store->copies.up || !store->slots || !store->units) return HY_OK;
+    for (int32_t i = 0; i < store->slot_count; i++) {
+        if (store->slots[i].is_dirty) HY_TRY(send_home(store, &store->slots[i]));
+    }
     HY_TRY(store->backend->stream_sync(store->copies.up));
-    return store->backend->stream_sync(store->copies.down);
+    HY_TRY(store->backend->stream_sync(store->copies.down));
+    for (int32_t i = 0; i < store->slot_count; i++) store->slots[i].leaving = -1;
+    for (int32_t u = 0; u < store->layout.unit_count; u++) store->units[u].is_returning = false;
+    return HY_OK;
+}
+
+hy_status hy_store_settle(hy_store *store) {
+    HY_TRY(hy_ring_settle(store));
+    return store->stages ? hy_stages_settle(store) : HY_OK;
 }
 
 void hy_store_forget(hy_store *store) {
-    for (int32_t i = 0; i < store->ring_depth; i++) {
-        assert(store->ring[i].holders == 0);
-        store->ring[i].unit = -1;
+    for (int32_t i = 0; i < store->slot_count; i++) {
+        if (store->slots[i].unit >= 0) hy_ring_drop(store, store->slots[i].unit);
     }
 }
 
+/* ---- addresses --------------------------------------------------------------------------------- */
+
 void *hy_store_device(const hy_store *store, int32_t item) {
-    if (!store->ring_depth) return hy_store_home(store, item);
+    if (is_on_device(store)) return hy_store_home(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
-    const hy_ring_slot *slot = slot_of(store, entry->unit);
+    const hy_ring_slot *slot = hy_ring_slot_of(store, entry->unit);
     assert(slot && slot->holders > 0);
     return slot->data + entry->offset;
 }
 
 void *hy_store_home(const hy_store *store, int32_t item) {
     const hy_layout_item *entry = &store->layout.items[item];
-    return store->data + store->layout.unit_offset[entry->unit] + entry->offset;
+    assert(!store->stages);
+    return home_of(store, entry->unit) + entry->offset;
 }
 
 hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at) {

@@ -3,59 +3,123 @@
  * Whoever computes with a unit says so in three calls: gather (begin to bring it to the device, ahead
  * of need), get (from here on the stream may use it), release (the stream's use ends here). A store
  * whose home is the device answers at once. A store at home elsewhere passes its units through a ring
- * of device buffers on a copy stream of its own, with events; a unit that was changed is copied home
- * when it is released. The calls are the same whatever the place, and so are the results. */
+ * of device buffers on copy streams, with events; a unit that was changed is copied home when it is
+ * released. The calls are the same whatever the place, and so are the results. All users of a store
+ * compute on one stream. */
 #ifndef HY_MEMORY_STORE_H
 #define HY_MEMORY_STORE_H
 
 #include "memory/arena.h"
+#include "memory/disk.h"
 #include "memory/layout.h"
 
 #define HY_RING_MAX 8
 
-/* One buffer of the ring. */
+/* Which buffer a unit may take. */
+typedef enum hy_buffer_kind {
+    HY_BUFFER_ORDINARY, /* any of the ring's */
+    HY_BUFFER_LARGE,    /* the one that all large units share */
+    HY_BUFFER_OWN       /* its own, for ever: a resident unit */
+} hy_buffer_kind;
+
+/* One device buffer that units pass through. */
 typedef struct hy_ring_slot {
     char *data;
+    hy_buffer_kind kind;
     int32_t unit;      /* whose bytes it holds, -1: none */
     int32_t holders;   /* gets not yet released */
+    int32_t leaving;   /* unit whose changes went home from here last, -1: none */
+    bool is_new;       /* got without its bytes: it has to be released as changed */
+    bool is_dirty;     /* resident: changed since it was home */
+    uint64_t brought;  /* bytes of the unit whose copies are enqueued */
     uint64_t used_at;  /* when it was last asked for: the oldest is taken next */
-    int32_t returning; /* unit whose changes went home from here last; -1: none */
     hy_event *is_here; /* the copy from home is done */
     hy_event *is_free; /* compute is done with it */
-    hy_event *is_home; /* the copy home is done */
 } hy_ring_slot;
+
+/* What the ring knows of a unit. */
+typedef struct hy_ring_unit {
+    hy_buffer_kind kind;
+    int32_t brought_to; /* slot of a copy up that compute has not waited for yet, -1: none */
+    int32_t own;        /* resident: its buffer */
+    int32_t slot;       /* that holds it, -1: none */
+    bool
+        is_returning; /* its changes were sent home, and the way up has not waited for them since */
+    hy_event *is_home; /* they are there */
+} hy_ring_unit;
 
 /* The two ways between home and device: they run beside each other and beside compute. */
 typedef struct hy_copies {
     hy_stream *up, *down;
 } hy_copies;
 
+/* How the units of a store at home elsewhere pass through the device. */
+typedef struct hy_ring_options {
+    int32_t
+        depth; /* ordinary buffers, 2 .. HY_RING_MAX; see the top of store.c for which is enough */
+    int32_t resident; /* this many ordinary units stay on the device */
+    hy_copies copies; /* belong to the caller; several stores may share them */
+} hy_ring_options;
+
+/* Where a class lives on disk, and the pinned buffers that it passes through. */
+typedef struct hy_disk_home {
+    hy_spill *spill;   /* belongs to the caller; several stores may share it */
+    uint64_t offset;   /* where the class begins in its file: a multiple of HY_SPILL_BLOCK */
+    hy_arena *staging; /* pinned: hy_store_staging_bytes are taken from it */
+    int32_t buffers; /* 2 at least: units that can be on their way at a time, both ways together */
+} hy_disk_home;
+
+/* What a ring takes from the device: exactly. */
+typedef struct hy_ring_plan {
+    int32_t resident;        /* units that stay: no more than there are to choose from */
+    uint64_t buffer_bytes;   /* of one ordinary buffer: the largest ordinary unit that travels */
+    uint64_t large_bytes;    /* of the buffer that large units share; 0: there are none */
+    uint64_t resident_bytes; /* of all resident units */
+    uint64_t bytes;          /* all together */
+} hy_ring_plan;
+
 /* Makes the bytes of a unit at `data` by enqueueing ops on the stream. */
 typedef hy_status (*hy_store_maker)(void *context, hy_stream *stream, int32_t unit, char *data);
+
+typedef struct hy_stages hy_stages; /* store_disk.c */
 
 typedef struct hy_store {
     hy_class cls;
     hy_place place; /* home; HY_NOWHERE when units are made on demand */
     hy_layout layout;
-    char *data; /* the class, whole, at home */
+    char *data;        /* the class, whole, at home; NULL on disk */
+    hy_stages *stages; /* on disk: the way there */
     hy_backend *backend;
-    hy_copies copies; /* NULL streams when home is the device */
-    hy_ring_slot ring[HY_RING_MAX];
-    int32_t ring_depth;
-    hy_store_maker maker; /* NULL unless units are made on demand */
+    hy_copies copies;    /* NULL streams when home is the device */
+    hy_ring_slot *slots; /* ordinary ones, the large one, those of resident units */
+    int32_t slot_count;
+    hy_ring_unit *units;   /* (layout.unit_count) */
+    int32_t ring_depth;    /* 0 when home is the device */
+    uint64_t buffer_bytes; /* of an ordinary buffer */
+    hy_store_maker maker;  /* NULL unless units are made on demand */
     void *maker_context;
     uint64_t clock;
-    uint64_t bytes_moved; /* both ways, since the start */
-    int32_t held;         /* units got and not released: misuse of the protocol is an assert */
+    uint64_t bytes_up, bytes_down, bytes_moved; /* since the start; moved is the sum */
+    int32_t held; /* units got and not released: misuse of the protocol is an assert */
 } hy_store;
 
 /* Lays the class out and takes its bytes from the arena, which lies on the device. */
 hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy_layout *layout);
 
-/* At home in `home` (pinned or host), with `depth` ring buffers (2 .. HY_RING_MAX) of the largest unit's
- * size from `device`. The copy streams belong to the caller; several stores may share them. */
+/* At home in `home` (pinned or host), with the ring's buffers from `device`. */
+hy_status hy_store_init_ring(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
+                             const hy_layout *layout, const hy_ring_options *ring);
+/* The same without resident units. */
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, const hy_copies *copies);
+
+/* At home on disk: a unit is read ahead when it is gathered, and written once its changes have left the
+ * device. get waits on the host for the disk. A read or write that fails is told by the next calls, with
+ * the folder: the run has to end. What was never written is zero. */
+hy_status hy_store_init_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
+                             hy_class cls, const hy_layout *layout, const hy_ring_options *ring);
+uint64_t hy_store_disk_bytes(const hy_layout *layout); /* of the file */
+uint64_t hy_store_staging_bytes(const hy_layout *layout, int32_t buffers);
 
 /* At home nowhere: get makes a unit in the ring, on the stream that asked, and nothing is written back.
  * So weights can be tried that exist only while a pass goes over them. */
@@ -63,25 +127,59 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
                              const hy_layout *layout, int32_t depth, hy_store_maker maker,
                              void *context);
 
-uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth);
+/* What each of these takes from the device. */
+hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
+uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth); /* none resident */
 
-void hy_store_fini(
-    hy_store *store); /* the bytes go with their arenas; waits for copies in flight */
+/* The bytes go with their arenas; what was changed goes home first, and copies in flight end. */
+void hy_store_fini(hy_store *store);
 
+/* Begins to bring a unit, in the order asked for: up is one queue for all stores that share it. */
 hy_status hy_store_gather(hy_store *store, int32_t unit);
+/* The same for a large unit, a piece with each call, so that the units of a walk are not held up: called
+ * along the way, it is here in time. Get brings what is missing. Other units are brought whole. */
+hy_status hy_store_gather_piece(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
+/* Get of a unit that the caller will overwrite, all of it: its bytes are not brought. It has to be
+ * released as changed. */
+hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit);
 hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit);
 /* Release of a unit that the stream has changed. */
 hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t unit);
+
+/* Whether the unit takes no buffer away from ordinary ones, so that it may be gathered long before it is
+ * needed: large and resident units, and all units of a store on the device. */
+bool hy_store_has_own_buffer(const hy_store *store, int32_t unit);
 
 /* Waits until everything that was changed is home. */
 hy_status hy_store_settle(hy_store *store);
 /* What the ring holds is no longer true: home, or what units are made of, was changed by others. */
 void hy_store_forget(hy_store *store);
 
+/* ---- home, for the host between steps: nobody holds a unit, compute is idle ---- */
+
+/* The bytes of a unit, one unit of a store at a time; is_new: all will be overwritten, so they need not be
+ * brought. They can be touched where hy_store_is_host, else reached by the backend's copy. What was changed
+ * in a class on disk is written by and by; settle waits for it. */
+hy_status hy_store_open_home(hy_store *store, int32_t unit, bool is_new, char **bytes);
+void hy_store_close_home(hy_store *store, int32_t unit, bool is_changed);
+bool hy_store_is_host(const hy_store *store);
+
+/* Bytes [offset, offset + bytes) of the class, as its layout has them, to and from host memory. The stream
+ * is for copies from a card; it is idle again afterwards. */
+hy_status hy_store_read_home(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
+                             uint64_t bytes);
+hy_status hy_store_write_home(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
+                              uint64_t bytes);
+uint64_t hy_store_offset(const hy_store *store,
+                         int32_t item);        /* where an item begins in its class */
+hy_status hy_store_zero_home(hy_store *store); /* of a class that is not on a card */
+
+/* ---- addresses ---- */
+
 /* Where tensor `item` is for the device, between get and release of its unit. */
 void *hy_store_device(const hy_store *store, int32_t item);
-/* Where it is at home, between steps. */
+/* Where it is at home, between steps: of a class that is not on disk. */
 void *hy_store_home(const hy_store *store, int32_t item);
 
 /* The whole tensor at one of these two addresses, in one dimension; with its scales where it has. */

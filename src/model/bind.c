@@ -8,7 +8,7 @@
 
 static int32_t planning_unit(const hy_batch_plan *plan, const hy_unit_plan *unit) {
     if (unit == &plan->embedding) return 0;
-    return unit == &plan->block ? 1 : plan->model->shape.layers + 1;
+    return unit == &plan->head ? plan->model->shape.layers + 1 : 1;
 }
 
 hy_frame hy_frame_for_planning(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass) {
@@ -62,8 +62,6 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
 }
 
 static void *local_data(const hy_frame *f, int index) {
-    const hy_slot *slot = &f->unit->unit->slots[index];
-    if (slot->rows == HY_ROWS_CHUNK) return f->input ? f->plan->logits : SOMEWHERE;
     if (f->unit->is_kept[index] && f->pass != HY_PASS_EVAL) {
         return (char *)f->kept + f->unit->kept_offset[index];
     }
@@ -151,7 +149,7 @@ bool hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *
     }
     bind_attr(f, op, chunk, &call->attr);
     uint64_t bytes = f->plan->op_workspace_bytes;
-    void *workspace = f->input ? f->plan->workspace + hy_align(f->plan->scratch_bytes) : NULL;
+    void *workspace = f->input ? f->plan->workspace + f->plan->scratch_bytes : NULL;
     call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
     return !makes_only_unwanted(f, op, call);
 }

@@ -4,17 +4,20 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "model/batch_memory.h"
 #include "model/bind.h"
 #include "model/recorded.h"
 
-/* The logits of a chunk stay near this many bytes when the user leaves the number of chunks open: large
+/* The logits of a chunk stay below this many bytes when the user leaves the number of chunks open: large
  * enough for full matmul speed, small enough not to matter. A GPU wants some thousand rows, and each
- * chunk reads and writes the whole gradient of the head: a sixty-fourth of its memory. */
+ * chunk reads and writes the whole gradient of the head, and rounds it: a sixteenth of the budget, most
+ * often less than a layer's backward takes of the same memory. */
 #define CHUNK_TARGET_BYTES (64u << 20)
 #define CHUNK_TARGET_MOST (1u << 30)
+#define CHUNK_SHARE 16
 
-static uint64_t chunk_target(const hy_backend *backend) {
-    uint64_t share = backend->facts.memory_total / 64;
+static uint64_t chunk_target(const hy_backend *backend, const hy_batch_options *o) {
+    uint64_t share = (o->budget ? o->budget : backend->facts.memory_total) / CHUNK_SHARE;
     if (!backend->facts.is_gpu || share < CHUNK_TARGET_BYTES) return CHUNK_TARGET_BYTES;
     return share < CHUNK_TARGET_MOST ? share : CHUNK_TARGET_MOST;
 }
@@ -50,20 +53,25 @@ static int64_t divisor_from(int64_t rows, int64_t wanted) {
     return wanted;
 }
 
-static int64_t choose_chunks(const hy_batch_options *o, const hy_shape *shape,
-                             const hy_backend *backend) {
+int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
+                        const hy_batch_options *o) {
+    const hy_shape *shape = &model->shape;
     int64_t rows = (int64_t)o->batch * o->seq;
     int64_t wanted = o->chunks;
     if (wanted == 0) {
         uint64_t all =
             (uint64_t)rows * (uint64_t)hy_shape_vocab_rows(shape) * hy_dtype_size(o->dtype);
-        uint64_t target = chunk_target(backend);
+        uint64_t target = chunk_target(backend, o);
         wanted = (int64_t)((all + target - 1) / target);
     }
-    return divisor_from(rows, wanted < 1 ? 1 : wanted);
+    return (int32_t)divisor_from(rows, wanted < 1 ? 1 : wanted);
 }
 
-static hy_status check_size(const hy_batch_options *o, const hy_shape *shape) {
+static hy_status check_options(const hy_batch_options *o, const hy_shape *shape) {
+    if (o->recompute_layers < 0 || o->recompute_layers > shape->layers) {
+        return hy_fail(HY_ERR_INPUT, "%d layers cannot recompute: accepted are 0 (all) to %d",
+                       o->recompute_layers, shape->layers);
+    }
     if (o->batch < 1 || o->seq < 1) {
         return hy_fail(HY_ERR_INPUT, "a micro-batch of %d x %d tokens is empty", o->batch, o->seq);
     }
@@ -88,13 +96,13 @@ static hy_status prepare_pass(hy_batch_plan *plan, hy_unit_plan *unit, hy_pass p
         hy_op_call call;
         hy_frame_bind(&frame, i, 0, &call);
         hy_status status = plan->backend->supports(plan->backend, &call);
-        if (status == HY_OK) status = plan->backend->prepare(plan->backend, &call);
+        bool runs = !plan->options.is_sizing;
+        if (status == HY_OK && runs) status = plan->backend->prepare(plan->backend, &call);
         if (status != HY_OK) return hy_fail_context(status, "the model's %s", unit->unit->name);
         list->prepared[i] = call.plan;
         uint64_t workspace = plan->backend->workspace(plan->backend, &call);
         if (workspace > plan->op_workspace_bytes) plan->op_workspace_bytes = workspace;
     }
-    if (list->scratch_bytes > plan->scratch_bytes) plan->scratch_bytes = list->scratch_bytes;
     return HY_OK;
 }
 
@@ -103,23 +111,6 @@ static hy_status prepare_unit(hy_batch_plan *plan, hy_unit_plan *unit) {
     if (!plan->options.is_training) return HY_OK;
     HY_TRY(prepare_pass(plan, unit, HY_PASS_FORWARD));
     return prepare_pass(plan, unit, HY_PASS_BACKWARD);
-}
-
-static void count_bytes(hy_batch_plan *plan) {
-    const hy_shape *shape = &plan->model->shape;
-    uint64_t rows = (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
-    uint64_t item = hy_dtype_size(plan->size.dtype);
-    uint64_t layers = (uint64_t)shape->layers;
-    plan->stream_bytes = hy_align(rows * (uint64_t)shape->width * item);
-    /* Training: the stream entering each block and the head, its gradient, and what blocks keep.
-     * Evaluation: the stream before and after the block at work. */
-    plan->bytes.activations = plan->options.is_training
-                                  ? plan->stream_bytes * (layers + 2) +
-                                        plan->block.kept_bytes * layers + plan->head.kept_bytes
-                                  : plan->stream_bytes * 2;
-    plan->bytes.workspace = hy_align(plan->scratch_bytes) + hy_align(plan->op_workspace_bytes);
-    uint64_t logits = (uint64_t)plan->size.chunk_rows * (uint64_t)hy_shape_vocab_rows(shape);
-    plan->bytes.logits = hy_align(logits * item);
 }
 
 /* Would the backend take gelu and its way back into the mlp's products? */
@@ -142,36 +133,50 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
+static void plan_units(hy_batch_plan *plan) {
+    const hy_model *model = plan->model;
+    hy_batch_size eager = plan->size;
+    eager.recompute = 0;
+    hy_unit_plan_init(&plan->embedding, &model->embedding, &plan->size);
+    hy_unit_plan_init(&plan->block, &model->block, &plan->size);
+    hy_unit_plan_init(&plan->eager_block, &model->block, &eager);
+    hy_unit_plan_init(&plan->head, &model->head, &plan->size);
+}
+
+/* The two kinds of layer run the same products, which the backend prepares once. */
+static hy_status prepare_units(hy_batch_plan *plan) {
+    bool has_eager = plan->options.recompute_layers % plan->model->shape.layers != 0;
+    HY_TRY(prepare_unit(plan, &plan->embedding));
+    HY_TRY(prepare_unit(plan, &plan->block));
+    if (has_eager) HY_TRY(prepare_unit(plan, &plan->eager_block));
+    return prepare_unit(plan, &plan->head);
+}
+
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out) {
     *out = NULL;
-    HY_TRY(check_size(options, &model->shape));
+    HY_TRY(check_options(options, &model->shape));
     hy_batch_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return hy_fail(HY_ERR_MEMORY, "no memory for a batch plan");
-    int64_t chunks = choose_chunks(options, &model->shape, backend);
     plan->model = model;
     plan->backend = backend;
     plan->options = *options;
-    plan->chunk_count = (int32_t)chunks;
+    plan->chunk_count = hy_batch_chunks(model, backend, options);
     plan->size = (hy_batch_size){
         .batch = options->batch,
         .seq = options->seq,
-        .chunk_rows = (int32_t)((int64_t)options->batch * options->seq / chunks),
+        .chunk_rows = (int32_t)((int64_t)options->batch * options->seq / plan->chunk_count),
         .dtype = options->dtype,
         .recompute = options->recompute,
         .fuses_gelu = can_fuse_gelu(&model->shape, backend, options),
     };
-    hy_unit_plan_init(&plan->embedding, &model->embedding, &plan->size);
-    hy_unit_plan_init(&plan->block, &model->block, &plan->size);
-    hy_unit_plan_init(&plan->head, &model->head, &plan->size);
-    hy_status status = prepare_unit(plan, &plan->embedding);
-    if (status == HY_OK) status = prepare_unit(plan, &plan->block);
-    if (status == HY_OK) status = prepare_unit(plan, &plan->head);
+    plan_units(plan);
+    hy_status status = prepare_units(plan);
+    if (status == HY_OK) status = hy_batch_count_bytes(plan);
     if (status != HY_OK) {
         free(plan);
         return status;
     }
-    count_bytes(plan);
     *out = plan;
     return HY_OK;
 }
@@ -180,11 +185,4 @@ void hy_batch_plan_destroy(hy_batch_plan *plan) {
     if (!plan) return;
     hy_forget_recordings(plan);
     free(plan);
-}
-
-void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace, void *logits) {
-    hy_forget_recordings(plan);
-    plan->activations = activations;
-    plan->workspace = workspace;
-    plan->logits = logits;
 }

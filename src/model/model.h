@@ -20,22 +20,47 @@ hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
 void hy_model_destroy(hy_model *model);
 
+#define HY_OFFLOAD_DEPTH 3 /* one layer's goes home, one is read, one is written */
+
 typedef struct hy_batch_options {
     int32_t batch, seq;
     int32_t chunks; /* pieces of the loss; 0: chosen; rounded up to a divisor of B T */
     hy_dtype dtype; /* activations and weights */
     hy_dtype grad_dtype;
-    int recompute;    /* hy_keep_group bits not kept */
-    bool is_training; /* false: only evaluation and logits */
-    bool has_docs;    /* document masks will be given */
+    int recompute;            /* hy_keep_group bits not kept */
+    int32_t recompute_layers; /* that do so, spread evenly; the others keep all; 0: all do */
+    bool offloads;            /* what layers keep passes through a ring: hy_batch_plan_offload */
+    int32_t ring_depth;       /* of that ring; 0: HY_OFFLOAD_DEPTH */
+    bool is_training;         /* false: only evaluation and logits */
+    bool has_docs;            /* document masks will be given */
+    bool is_sizing;           /* for bytes and op lists: nothing is prepared, it cannot run */
+    uint64_t budget;          /* device bytes at hand; 0: all: chunks follow it */
 } hy_batch_options;
 
 /* Bytes a plan needs, by class. The same block may serve several plans in turn. */
 typedef struct hy_batch_bytes {
-    uint64_t activations; /* stream and kept activations */
-    uint64_t workspace;   /* scratch inside a unit, and the ops' own */
-    uint64_t logits;
+    uint64_t activations; /* stream and kept activations on the device, ring included */
+    uint64_t ring;        /* of these, what the offload store takes for its ring */
+    uint64_t host;        /* what is offloaded */
+    uint64_t workspace;   /* scratch inside a unit, logits among it, and the ops' own */
 } hy_batch_bytes;
+
+/* Who is told as a training pass goes over the units; any of the three may be NULL. So an update can be
+ * applied to a unit when the first pass after it comes there, and a norm taken while gradients are at
+ * hand. */
+typedef struct hy_unit_watch {
+    void *context;
+    /* Before anything of the unit is used first in this micro-batch, and before its weights are held:
+     * embedding and blocks in forward, the head in backward. Here the weights' store may be got, changed
+     * and released; the pass gets the unit after that. */
+    hy_status (*before)(void *context, hy_stream *stream, int32_t unit);
+    /* The unit that `before` will be told of next is one unit ahead: what `before` needs may be
+     * gathered. */
+    hy_status (*ahead)(void *context, int32_t unit);
+    /* The unit's gradients are as this micro-batch leaves them and still held. With a tied head unit 0
+     * is told once, at the embedding, where its sum ends. */
+    hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
+} hy_unit_watch;
 
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */
 typedef struct hy_batch_input {
@@ -44,11 +69,12 @@ typedef struct hy_batch_input {
     hy_store *grads;       /* training only */
     const int32_t *tokens; /* (B,T) */
     const int32_t *targets;
-    const int32_t *docs; /* or NULL */
-    const float *rope;   /* (T, D/2, 2), NULL without rope */
-    float *losses;       /* (B,T): each token's loss */
-    float loss_scale;    /* gradients are of loss_scale * sum of losses */
-    bool accumulate;     /* add to the gradients instead of overwriting them */
+    const int32_t *docs;        /* or NULL */
+    const float *rope;          /* (T, D/2, 2), NULL without rope */
+    float *losses;              /* (B,T): each token's loss */
+    float loss_scale;           /* gradients are of loss_scale * sum of losses */
+    bool accumulate;            /* add to the gradients; else what they were is not even read */
+    const hy_unit_watch *watch; /* or NULL */
 } hy_batch_input;
 
 #define HY_RECORDINGS 4
@@ -66,24 +92,39 @@ typedef struct hy_batch_plan {
     hy_batch_options options;
     hy_batch_size size;
     int32_t chunk_count;
-    hy_unit_plan embedding, block, head;
+    hy_unit_plan embedding, head;
+    hy_unit_plan block;       /* of layers that recompute */
+    hy_unit_plan eager_block; /* of layers that keep all that backward reads */
     hy_batch_bytes bytes;
     uint64_t stream_bytes, scratch_bytes, op_workspace_bytes;
-    char *activations, *workspace, *logits; /* where the bytes lie */
+    char *activations, *workspace; /* where the bytes lie */
+    char *logits;                  /* of the last evaluated chunk, inside the workspace */
+    hy_store *offload;             /* NULL unless it offloads */
     hy_recorded_pass recorded[HY_RECORDINGS];
     int32_t recorded_next; /* which is given up for a new one */
     bool is_unrecordable;  /* it was tried and failed, or inputs keep changing */
 } hy_batch_plan;
 
+/* How many pieces of the loss a plan with these options has. */
+int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
+                        const hy_batch_options *options);
+
 /* Plans and prepares every op; HY_ERR_INPUT when the backend lacks one. */
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
-void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace, void *logits);
+/* Where it works: activations (without the ring), workspace. */
+void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);
+
+/* A plan that offloads wants a streamed store of class HY_ACTIVATIONS: a unit for each layer, the stream
+ * that enters it and what it keeps. The layout is the caller's to end; the store must live as long as the
+ * plan runs. Plans that work in turn may share one whose units are large enough for each. */
+hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out);
+void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store);
 
 /* Forward and backward. */
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input);
-/* Forward only; losses. */
+/* Forward only; losses. Not with a plan that offloads: it has no room for it. */
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
 /* Forward only; the logits of rows [first, first + rows) stay in the plan's logits memory, (rows, V) in
  * the plan's type; rows at most a chunk's. */

@@ -1,39 +1,11 @@
 /* passes.c: enqueueing a micro-batch, unit after unit. See model.h.
  *
- * Every unit is announced to the stores one ahead (gather), taken (get) and given back (release) in the
- * same order whatever lies where; the host only enqueues, it never waits here. */
+ * Every unit is come to, run and left in the same order whatever lies where; the host only enqueues, it
+ * never waits here. */
 #include "base/error.h"
-#include "model/bind.h"
+#include "model/batch_memory.h"
 #include "model/recorded.h"
-
-/* The unit after `unit` in walking direction, or -1. */
-static int32_t next_unit(const hy_batch_plan *plan, int32_t unit, int direction) {
-    int32_t next = unit + direction;
-    return next >= 0 && next < plan->model->params.units ? next : -1;
-}
-
-/* A tied head works with the embedding's weights too. */
-static bool borrows_embedding(const hy_batch_plan *plan, int32_t unit) {
-    return plan->model->shape.has_tied_head && unit == plan->model->params.units - 1;
-}
-
-static hy_status enter_store(hy_store *store, const hy_batch_plan *plan, hy_stream *stream,
-                             int32_t unit, int direction) {
-    if (!store) return HY_OK;
-    int32_t next = next_unit(plan, unit, direction);
-    if (next >= 0) HY_TRY(hy_store_gather(store, next));
-    if (borrows_embedding(plan, unit)) HY_TRY(hy_store_get(store, stream, 0));
-    return hy_store_get(store, stream, unit);
-}
-
-typedef hy_status (*release_function)(hy_store *, hy_stream *, int32_t);
-
-static hy_status leave_store(hy_store *store, const hy_batch_plan *plan, hy_stream *stream,
-                             int32_t unit, release_function release) {
-    if (!store) return HY_OK;
-    if (borrows_embedding(plan, unit)) HY_TRY(release(store, stream, 0));
-    return release(store, stream, unit);
-}
+#include "model/visit.h"
 
 static hy_status enqueue_op(const hy_frame *f, int32_t index, int32_t chunk) {
     hy_op_call call;
@@ -60,47 +32,60 @@ static hy_status run_ops(const hy_frame *f) {
     return HY_OK;
 }
 
+/* Comes to a unit of the model, runs it and leaves. */
 static hy_status run_unit(hy_frame *f, int32_t unit, int direction) {
-    bool is_backward = f->pass == HY_PASS_BACKWARD;
-    hy_store *grads = is_backward ? f->input->grads : NULL;
-    hy_stream *stream = f->input->stream;
+    f->unit = hy_batch_unit(f->plan, unit);
     f->unit_index = unit;
-    HY_TRY(enter_store(f->input->weights, f->plan, stream, unit, direction));
-    HY_TRY(enter_store(grads, f->plan, stream, unit, direction));
+    HY_TRY(hy_visit_enter(f, direction));
     HY_TRY(run_ops(f));
-    HY_TRY(leave_store(grads, f->plan, stream, unit, hy_store_release_changed));
-    return leave_store(f->input->weights, f->plan, stream, unit, hy_store_release);
-}
-
-/* Training memory: stream entering block 0 .. L-1 and the head, its gradient, then what each block
- * keeps and what the head keeps. */
-static char *stream_at(const hy_batch_plan *plan, int32_t layer) {
-    return plan->activations + (uint64_t)layer * plan->stream_bytes;
-}
-
-static char *kept_at(const hy_batch_plan *plan, int32_t layer) {
-    uint64_t streams = (uint64_t)plan->model->shape.layers + 2;
-    return plan->activations + streams * plan->stream_bytes +
-           (uint64_t)layer * plan->block.kept_bytes;
+    return hy_visit_leave(f);
 }
 
 static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input, hy_pass pass) {
-    return (hy_frame){.plan = plan, .input = input, .pass = pass, .scratch = plan->workspace};
+    return (hy_frame){
+        .plan = plan, .input = input, .pass = pass, .scratch = hy_batch_scratch(plan, pass)};
+}
+
+/* ---- training ---------------------------------------------------------------------------------- */
+
+/* Where layers offload, the stream leaving one is written into the unit of the next: that is held before
+ * the first runs, and a layer's own goes home after it has run. */
+static hy_status open_layer(const hy_frame *f, int32_t layer) {
+    bool is_head = layer == f->plan->model->shape.layers;
+    if (!f->plan->offload || is_head) return HY_OK;
+    return hy_store_get_new(f->plan->offload, f->input->stream, layer);
+}
+
+static hy_status close_layer(const hy_frame *f, int32_t layer) {
+    if (!f->plan->offload) return HY_OK;
+    return hy_store_release_changed(f->plan->offload, f->input->stream, layer);
+}
+
+static hy_status reopen_layer(const hy_frame *f, int32_t layer) {
+    if (!f->plan->offload) return HY_OK;
+    HY_TRY(hy_store_get(f->plan->offload, f->input->stream, layer));
+    return layer > 0 ? hy_store_gather(f->plan->offload, layer - 1) : HY_OK;
+}
+
+static hy_status drop_layer(const hy_frame *f, int32_t layer) {
+    if (!f->plan->offload) return HY_OK;
+    return hy_store_release(f->plan->offload, f->input->stream, layer);
 }
 
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers;
     hy_frame f = new_frame(plan, input, HY_PASS_FORWARD);
-    HY_TRY(hy_store_gather(input->weights, 0));
-    f.unit = &plan->embedding;
-    f.stream_out = stream_at(plan, 0);
+    HY_TRY(hy_visit_begin(&f, 0));
+    HY_TRY(open_layer(&f, 0));
+    f.stream_out = hy_batch_stream(plan, 0);
     HY_TRY(run_unit(&f, 0, +1));
-    f.unit = &plan->block;
     for (int32_t layer = 0; layer < layers; layer++) {
-        f.stream_in = stream_at(plan, layer);
-        f.stream_out = stream_at(plan, layer + 1);
-        f.kept = kept_at(plan, layer);
+        HY_TRY(open_layer(&f, layer + 1));
+        f.stream_in = hy_batch_stream(plan, layer);
+        f.stream_out = hy_batch_stream(plan, layer + 1);
+        f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, +1));
+        HY_TRY(close_layer(&f, layer));
     }
     return HY_OK;
 }
@@ -108,19 +93,18 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
 static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers;
     hy_frame f = new_frame(plan, input, HY_PASS_BACKWARD);
-    f.stream_grad = stream_at(plan, layers + 1);
-    HY_TRY(hy_store_gather(input->grads, layers + 1));
-    f.unit = &plan->head;
-    f.stream_in = stream_at(plan, layers);
-    f.kept = kept_at(plan, layers);
+    f.stream_grad = hy_batch_stream_grad(plan);
+    HY_TRY(hy_visit_begin(&f, layers + 1));
+    f.stream_in = hy_batch_stream(plan, layers);
+    f.kept = hy_batch_kept(plan, layers);
     HY_TRY(run_unit(&f, layers + 1, -1));
-    f.unit = &plan->block;
     for (int32_t layer = layers - 1; layer >= 0; layer--) {
-        f.stream_in = stream_at(plan, layer);
-        f.kept = kept_at(plan, layer);
+        HY_TRY(reopen_layer(&f, layer));
+        f.stream_in = hy_batch_stream(plan, layer);
+        f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, -1));
+        HY_TRY(drop_layer(&f, layer));
     }
-    f.unit = &plan->embedding;
     return run_unit(&f, 0, -1);
 }
 
@@ -130,28 +114,38 @@ static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
 }
 
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
-    if (!plan->options.is_training) {
-        return hy_fail(HY_ERR_STATE, "this batch plan was made for evaluation only");
+    if (!plan->options.is_training || plan->options.is_sizing) {
+        return hy_fail(HY_ERR_STATE, "this batch plan was made for %s only",
+                       plan->options.is_sizing ? "its figures" : "evaluation");
+    }
+    if (plan->options.offloads && !plan->offload) {
+        return hy_fail(HY_ERR_STATE,
+                       "this batch plan has no store for the activations it offloads");
     }
     return hy_run_recorded(plan, input, train_pass);
 }
 
-/* Forward through embedding and blocks with two stream buffers; returns the one that holds the end. */
+/* ---- evaluation -------------------------------------------------------------------------------- */
+
+static hy_status check_evaluates(const hy_batch_plan *plan) {
+    if (!plan->options.offloads && !plan->options.is_sizing) return HY_OK;
+    return hy_fail(HY_ERR_STATE, "this batch plan was made for %s only",
+                   plan->options.is_sizing ? "its figures" : "training with offloaded activations");
+}
+
+/* Forward through embedding and blocks with two stream buffers; the frame is left before the head. */
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
     int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);
-    HY_TRY(hy_store_gather(input->weights, 0));
-    f->unit = &plan->embedding;
-    f->stream_out = stream_at(plan, 0);
+    HY_TRY(hy_visit_begin(f, 0));
+    f->stream_out = hy_batch_eval_stream(plan, 0);
     HY_TRY(run_unit(f, 0, +1));
-    f->unit = &plan->block;
     for (int32_t layer = 0; layer < layers; layer++) {
-        f->stream_in = stream_at(plan, layer % 2);
-        f->stream_out = stream_at(plan, (layer + 1) % 2);
+        f->stream_in = hy_batch_eval_stream(plan, layer % 2);
+        f->stream_out = hy_batch_eval_stream(plan, (layer + 1) % 2);
         HY_TRY(run_unit(f, layer + 1, +1));
     }
-    f->unit = &plan->head;
-    f->stream_in = stream_at(plan, layers % 2);
+    f->stream_in = hy_batch_eval_stream(plan, layers % 2);
     return HY_OK;
 }
 
@@ -162,20 +156,22 @@ static hy_status evaluate_pass(hy_batch_plan *plan, const hy_batch_input *input)
 }
 
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
+    HY_TRY(check_evaluates(plan));
     return hy_run_recorded(plan, input, evaluate_pass);
 }
 
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,
                           int64_t rows) {
+    HY_TRY(check_evaluates(plan));
     if (rows > plan->size.chunk_rows) {
         return hy_fail(HY_ERR_STATE, "logits of %lld rows were asked for; a chunk has %d",
                        (long long)rows, plan->size.chunk_rows);
     }
     hy_frame f;
-    int32_t unit = plan->model->params.units - 1;
     HY_TRY(run_stack(plan, input, &f));
-    f.unit_index = unit;
-    HY_TRY(enter_store(input->weights, plan, input->stream, unit, +1));
+    f.unit = &plan->head;
+    f.unit_index = plan->model->params.units - 1;
+    HY_TRY(hy_visit_enter(&f, +1));
     hy_op_call norm, matmul;
     hy_frame_bind(&f, 0, 0, &norm); /* the head's list begins with its norm and the logits matmul */
     hy_frame_bind(&f, 1, 0, &matmul);
@@ -185,5 +181,5 @@ hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int6
     if (rows != plan->size.chunk_rows) matmul.plan = NULL; /* prepared for a whole chunk */
     HY_TRY(plan->backend->enqueue(input->stream, &norm));
     HY_TRY(plan->backend->enqueue(input->stream, &matmul));
-    return leave_store(input->weights, plan, input->stream, unit, hy_store_release);
+    return hy_visit_leave(&f);
 }

@@ -13,7 +13,8 @@
 /* Inputs thrown out unplayed: after so many they are taken to change all the time. */
 #define MOST_CHANGES 64
 
-/* Only what lies on the device whole: rings move their units by events and copies. */
+/* Only what lies on the device whole: rings move their units by events and copies. And only what nobody
+ * watches: a watcher has work of its own to do, each time another. */
 static bool is_resident(const hy_store *store) {
     return !store || (store->place == HY_DEVICE && store->ring_depth == 0 && !store->maker);
 }
@@ -21,7 +22,8 @@ static bool is_resident(const hy_store *store) {
 static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) {
     int64_t stream = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
     return plan->backend->record_begin && !plan->is_unrecordable && stream <= SMALL_STREAM &&
-           is_resident(input->weights) && is_resident(input->grads);
+           is_resident(input->weights) && is_resident(input->grads) && is_resident(plan->offload) &&
+           !input->watch;
 }
 
 static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {

@@ -26,11 +26,9 @@ static bool uses(const hy_unit_op *op, int slot, int access) {
     return false;
 }
 
-/* Memory of a slot is planned here when it is made inside the unit; the logits have a place of their
- * own. */
+/* Memory of a slot is planned here when it is made inside the unit. */
 static bool is_local(const hy_slot *slot) {
-    return (slot->role == HY_SLOT_ACTIVATION || slot->role == HY_SLOT_GRADIENT) &&
-           slot->rows != HY_ROWS_CHUNK;
+    return slot->role == HY_SLOT_ACTIVATION || slot->role == HY_SLOT_GRADIENT;
 }
 
 /* Activations that forward made and backward reads before it writes them itself. */
@@ -60,28 +58,69 @@ static void add_op(hy_pass_plan *pass, const hy_unit_op *op) {
     pass->ops[pass->op_count++] = op;
 }
 
-/* The forward ops that make the wanted slots that were not kept: walks forward from its end and takes
- * every op that writes something missing, whose own inputs then are wanted too. */
-static void add_recomputation(hy_unit_plan *plan) {
+/* ---- what backward runs ------------------------------------------------------------------------ */
+
+/* Which activations are in memory at a point of the backward pass, while its list is written. */
+typedef struct presence {
+    bool is_here[HY_UNIT_SLOTS];
+    bool is_spoilt[HY_UNIT_SLOTS]; /* backward has put a gradient in its place */
+} presence;
+
+/* The output of a norm costs less to make than to hold: each reader has it made for itself. */
+static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
+    if (plan->is_kept[slot] || !is_wanted(plan->unit, slot)) return false;
+    for (int i = 0; i < plan->unit->forward_count; i++) {
+        const hy_unit_op *op = &plan->unit->forward[i];
+        if (op->kind == HY_OP_NORM && op->slot[3] == slot) return true;
+    }
+    return false;
+}
+
+static void note_op(const hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
+    for (int s = 1; s < plan->unit->slot_count; s++) {
+        if (plan->unit->slots[s].role != HY_SLOT_ACTIVATION) continue;
+        if (uses(op, s, HY_ACCESS_READ) && is_made_for_one(plan, s)) now->is_here[s] = false;
+        if (uses(op, s, HY_ACCESS_WRITE)) now->is_here[s] = true;
+    }
+}
+
+static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op);
+
+/* Before `op`: the forward ops that make what it reads and is not there, and no others. */
+static void make_inputs(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     const hy_unit *unit = plan->unit;
-    bool is_missing[HY_UNIT_SLOTS] = {false}, is_taken[HY_UNIT_OPS] = {false};
     for (int s = 1; s < unit->slot_count; s++) {
-        is_missing[s] = is_wanted(unit, s) && !plan->is_kept[s];
+        bool is_missing = unit->slots[s].role == HY_SLOT_ACTIVATION && !now->is_here[s];
+        if (!is_missing || !uses(op, s, HY_ACCESS_READ)) continue;
+        for (int i = 0; i < unit->forward_count; i++) {
+            if (uses(&unit->forward[i], s, HY_ACCESS_WRITE))
+                run_again(plan, now, &unit->forward[i]);
+        }
     }
-    for (int i = unit->forward_count - 1; i >= 0; i--) {
-        const hy_unit_op *op = &unit->forward[i];
+}
+
+static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
+    make_inputs(plan, now, op);
+    for (int s = 1; s < plan->unit->slot_count; s++) {
+        assert(!now->is_spoilt[s] || !uses(op, s, HY_ACCESS_BOTH));
+    }
+    add_op(&plan->pass[HY_PASS_BACKWARD], op);
+    note_op(plan, now, op);
+}
+
+static void add_backward(hy_unit_plan *plan) {
+    const hy_unit *unit = plan->unit;
+    presence now = {0};
+    for (int s = 1; s < unit->slot_count; s++) now.is_here[s] = plan->is_kept[s];
+    for (int i = 0; i < unit->backward_count; i++) {
+        const hy_unit_op *op = &unit->backward[i];
+        make_inputs(plan, &now, op);
+        add_op(&plan->pass[HY_PASS_BACKWARD], op);
+        note_op(plan, &now, op);
         for (int s = 1; s < unit->slot_count; s++) {
-            if (is_missing[s] && uses(op, s, HY_ACCESS_WRITE)) is_taken[i] = true;
+            bool is_activation = unit->slots[s].role == HY_SLOT_ACTIVATION;
+            if (is_activation && uses(op, s, HY_ACCESS_WRITE)) now.is_spoilt[s] = true;
         }
-        for (int s = 1; is_taken[i] && s < unit->slot_count; s++) {
-            bool is_made_here = unit->slots[s].role == HY_SLOT_ACTIVATION;
-            if (is_made_here && !plan->is_kept[s] && uses(op, s, HY_ACCESS_READ)) {
-                is_missing[s] = true;
-            }
-        }
-    }
-    for (int i = 0; i < unit->forward_count; i++) {
-        if (is_taken[i]) add_op(&plan->pass[HY_PASS_BACKWARD], &unit->forward[i]);
     }
 }
 
@@ -120,29 +159,45 @@ static void fuse_ops(hy_unit_plan *plan, hy_pass pass_index) {
     pass->op_count = kept;
 }
 
+static bool uses_params(const hy_unit *unit, const hy_pass_plan *pass) {
+    for (int s = 1; s < unit->slot_count; s++) {
+        if (unit->slots[s].role != HY_SLOT_PARAM) continue;
+        for (int i = 0; i < pass->op_count; i++) {
+            if (uses(pass->ops[i], s, HY_ACCESS_READ)) return true;
+        }
+    }
+    return false;
+}
+
+/* ---- scratch memory ---------------------------------------------------------------------------- */
+
+/* A slot and the ops during which its memory is its own, a bit for each. */
 typedef struct interval {
-    int slot, first, last; /* ops during which it is live; slot 0: none */
+    int slot; /* 0: none */
+    uint64_t ops;
     uint64_t offset, bytes;
 } interval;
 
-static interval live_interval(const hy_unit_plan *plan, const hy_pass_plan *pass, int slot) {
-    interval live = {.first = -1};
+_Static_assert(2 * HY_UNIT_OPS <= 64, "a pass has a bit for each op");
+
+static uint64_t bits_between(int first, int last) {
+    return (UINT64_MAX << first) & (UINT64_MAX >> (63 - last));
+}
+
+/* From each op that makes the slot anew to the last that uses it before it is made anew again. */
+static uint64_t live_ops(const hy_pass_plan *pass, int slot) {
+    uint64_t live = 0, chunked = 0;
+    bool is_in_turns = false;
+    int from = -1;
     for (int i = 0; i < pass->op_count; i++) {
+        if (pass->ops[i]->is_chunked) chunked |= bits_between(i, i);
         if (!uses(pass->ops[i], slot, HY_ACCESS_BOTH)) continue;
-        if (live.first < 0) live.first = i;
-        live.last = i;
+        if (from < 0 || !uses(pass->ops[i], slot, HY_ACCESS_READ)) from = i;
+        live |= bits_between(from, i);
+        is_in_turns |= pass->ops[i]->is_chunked;
     }
     /* Chunked ops run in turns, so what one of them touches lives through all of them. */
-    for (int i = 0; live.first >= 0 && i < pass->op_count; i++) {
-        if (!pass->ops[i]->is_chunked) continue;
-        bool touches = (pass->ops[live.first]->is_chunked || pass->ops[live.last]->is_chunked);
-        if (touches && i < live.first && pass->ops[live.first]->is_chunked) live.first = i;
-        if (touches && i > live.last && pass->ops[live.last]->is_chunked) live.last = i;
-    }
-    hy_tensor t = hy_unit_slot_tensor(plan, slot);
-    live.slot = live.first >= 0 ? slot : 0;
-    live.bytes = hy_align(hy_tensor_bytes(&t));
-    return live;
+    return is_in_turns ? live | chunked : live;
 }
 
 /* The lowest offset at which `live` meets none of the placed intervals it shares time with. */
@@ -151,7 +206,7 @@ static uint64_t lowest_fit(const interval *placed, int count, const interval *li
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < count; i++) {
-            bool in_time = placed[i].first <= live->last && live->first <= placed[i].last;
+            bool in_time = (placed[i].ops & live->ops) != 0;
             bool in_space = placed[i].offset < offset + live->bytes &&
                             offset < placed[i].offset + placed[i].bytes;
             if (in_time && in_space) {
@@ -163,20 +218,28 @@ static uint64_t lowest_fit(const interval *placed, int count, const interval *li
     return offset;
 }
 
+static int list_intervals(const hy_unit_plan *plan, hy_pass pass, interval *out) {
+    int count = 0;
+    for (int s = 1; s < plan->unit->slot_count; s++) {
+        bool is_kept = plan->is_kept[s] && pass != HY_PASS_EVAL;
+        if (is_kept || !is_local(&plan->unit->slots[s])) continue;
+        hy_tensor t = hy_unit_slot_tensor(plan, s);
+        interval live = {.slot = s,
+                         .ops = live_ops(&plan->pass[pass], s),
+                         .bytes = hy_align(hy_tensor_bytes(&t))};
+        if (live.ops) out[count++] = live;
+    }
+    return count;
+}
+
 /* Packs the slots of a pass that are not kept into scratch memory, largest first. */
 static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
     hy_pass_plan *pass = &plan->pass[pass_index];
     interval waiting[HY_UNIT_SLOTS], placed[HY_UNIT_SLOTS];
-    int waiting_count = 0, placed_count = 0;
-    for (int s = 1; s < plan->unit->slot_count; s++) {
-        bool is_kept = plan->is_kept[s] && pass_index != HY_PASS_EVAL;
-        if (is_kept || !is_local(&plan->unit->slots[s])) continue;
-        interval live = live_interval(plan, pass, s);
-        if (live.slot) waiting[waiting_count++] = live;
-    }
-    while (placed_count < waiting_count) {
+    int placed_count = 0, count = list_intervals(plan, pass_index, waiting);
+    while (placed_count < count) {
         int largest = -1;
-        for (int i = 0; i < waiting_count; i++) {
+        for (int i = 0; i < count; i++) {
             if (!waiting[i].slot) continue;
             if (largest < 0 || waiting[i].bytes > waiting[largest].bytes) largest = i;
         }
@@ -198,12 +261,10 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
         add_op(&plan->pass[HY_PASS_FORWARD], &unit->forward[i]);
         add_op(&plan->pass[HY_PASS_EVAL], &unit->forward[i]);
     }
-    add_recomputation(plan);
-    for (int i = 0; i < unit->backward_count; i++) {
-        add_op(&plan->pass[HY_PASS_BACKWARD], &unit->backward[i]);
-    }
+    add_backward(plan);
     for (int pass = 0; pass < HY_PASS_COUNT; pass++) {
         if (size->fuses_gelu) fuse_ops(plan, (hy_pass)pass);
         pack_scratch(plan, (hy_pass)pass);
+        plan->pass[pass].uses_params = uses_params(unit, &plan->pass[pass]);
     }
 }

@@ -1,8 +1,8 @@
 /* unit_plan.h: what follows from a unit's lists for one size of micro-batch.
  *
  * For each pass: which ops run, and where every slot lies. Slots that backward reads are kept, one copy
- * per block, unless their group is to be recomputed; then backward begins with the forward ops that make
- * them again, and no others. All other slots share scratch memory, packed by the time they are live.
+ * per block, unless their group is to be recomputed; then the forward ops that make them again, and no
+ * others, run as late as they can. All other slots share scratch memory, packed by the time they live.
  * Recomputed values have the same bits, so what is kept never changes a result. Where the backend can
  * take an activation function into the product beside it, two ops become one; not in the forward pass of
  * training, whose activations could then not be made again with the same bits. */
@@ -31,6 +31,7 @@ typedef struct hy_pass_plan {
     const hy_unit_op *ops[2 * HY_UNIT_OPS];
     const void *prepared[2 * HY_UNIT_OPS]; /* the backend's plan of each op */
     int32_t op_count;
+    bool uses_params;               /* an op reads weights of the unit */
     uint64_t offset[HY_UNIT_SLOTS]; /* in scratch, of slots that are not kept */
     uint64_t scratch_bytes;
 } hy_pass_plan;

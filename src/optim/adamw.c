@@ -23,32 +23,65 @@ uint64_t hy_adamw_workspace(const hy_params *params, hy_backend *backend, hy_dty
     return most;
 }
 
-static hy_status add_square_sum(const hy_params *params, hy_backend *backend, hy_stream *stream,
-                                const hy_adamw_state *state, int32_t index, bool is_first) {
-    const hy_param *param = &params->list[index];
-    hy_op_call call = {
-        .kind = HY_OP_SQ_NORM, .attr.accumulate = !is_first, .workspace = state->workspace};
-    HY_TRY(hy_store_get(state->grads, stream, param->unit));
-    call.t[0] = tensor_of(state->grads, index);
-    call.t[1] = hy_tensor_1d(state->square_sum, HY_F64, 1);
-    HY_TRY(backend->enqueue(stream, &call));
-    return hy_store_release(state->grads, stream, param->unit);
+/* Parameters [*first, *end) of a unit. */
+static void unit_range(const hy_params *params, int32_t unit, int32_t *first, int32_t *end) {
+    int32_t i = 0;
+    while (i < params->count && params->list[i].unit < unit) i++;
+    *first = i;
+    while (i < params->count && params->list[i].unit == unit) i++;
+    *end = i;
 }
 
-hy_status hy_adamw_clip(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
-                        hy_stream *stream, const hy_adamw_state *state, double grad_scale) {
-    bool is_first = true;
-    for (int32_t i = 0; i < params->count; i++) {
-        if (!params->list[i].is_trainable) continue;
-        HY_TRY(add_square_sum(params, backend, stream, state, i, is_first));
-        is_first = false;
+static bool is_trainable(const hy_params *params, int32_t unit) {
+    int32_t first, end;
+    unit_range(params, unit, &first, &end);
+    for (int32_t i = first; i < end; i++) {
+        if (params->list[i].is_trainable) return true;
     }
+    return false;
+}
+
+hy_status hy_adamw_norm_begin(hy_backend *backend, hy_stream *stream, const hy_adamw_state *state) {
+    hy_op_call zero = {.kind = HY_OP_FILL};
+    zero.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+    return backend->enqueue(stream, &zero);
+}
+
+hy_status hy_adamw_norm_add(const hy_params *params, hy_backend *backend, hy_stream *stream,
+                            const hy_adamw_state *state, int32_t unit) {
+    int32_t first, end;
+    if (!is_trainable(params, unit)) return HY_OK;
+    unit_range(params, unit, &first, &end);
+    HY_TRY(hy_store_get(state->grads, stream, unit));
+    for (int32_t i = first; i < end; i++) {
+        if (!params->list[i].is_trainable) continue;
+        hy_op_call call = {
+            .kind = HY_OP_SQ_NORM, .attr.accumulate = true, .workspace = state->workspace};
+        call.t[0] = tensor_of(state->grads, i);
+        call.t[1] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+        HY_TRY(backend->enqueue(stream, &call));
+    }
+    return hy_store_release(state->grads, stream, unit);
+}
+
+hy_status hy_adamw_norm_end(const hy_adamw *adamw, hy_backend *backend, hy_stream *stream,
+                            const hy_adamw_state *state, double grad_scale) {
     hy_op_call call = {
         .kind = HY_OP_CLIP,
         .attr.clip = {.max_norm = (float)adamw->max_norm, .grad_scale = (float)grad_scale}};
     call.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
     call.t[1] = hy_tensor_1d(state->clip, HY_F32, 2);
     return backend->enqueue(stream, &call);
+}
+
+hy_status hy_adamw_clip(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
+                        hy_stream *stream, const hy_adamw_state *state, double grad_scale) {
+    HY_TRY(hy_adamw_norm_begin(backend, stream, state));
+    for (int32_t unit = params->units - 1; unit >= 0; unit--) {
+        if (unit > 0) HY_TRY(hy_store_gather(state->grads, unit - 1));
+        HY_TRY(hy_adamw_norm_add(params, backend, stream, state, unit));
+    }
+    return hy_adamw_norm_end(adamw, backend, stream, state, grad_scale);
 }
 
 /* Stores of a step: weights, m, v and master are changed, gradients only read. */
@@ -59,15 +92,20 @@ static void list_stores(const hy_adamw_state *state, hy_store *out[STORES]) {
     memcpy(out, stores, sizeof stores);
 }
 
-/* Brings the unit, and has the next one come while this one is updated. */
-static hy_status get_unit(const hy_adamw_state *state, hy_stream *stream, int32_t unit,
-                          int32_t next) {
+hy_status hy_adamw_gather(const hy_adamw_state *state, int32_t unit) {
     hy_store *stores[STORES];
     list_stores(state, stores);
     for (int i = 0; i < STORES; i++) {
-        if (!stores[i]) continue;
-        HY_TRY(hy_store_get(stores[i], stream, unit));
-        if (next >= 0) HY_TRY(hy_store_gather(stores[i], next));
+        if (stores[i]) HY_TRY(hy_store_gather(stores[i], unit));
+    }
+    return HY_OK;
+}
+
+static hy_status get_unit(const hy_adamw_state *state, hy_stream *stream, int32_t unit) {
+    hy_store *stores[STORES];
+    list_stores(state, stores);
+    for (int i = 0; i < STORES; i++) {
+        if (stores[i]) HY_TRY(hy_store_get(stores[i], stream, unit));
     }
     return HY_OK;
 }
@@ -100,36 +138,35 @@ static hy_status update_param(const hy_adamw *adamw, const hy_param *param, int3
     return backend->enqueue(stream, &call);
 }
 
-/* The first trainable parameter of a unit after `unit`: the unit, or -1. */
-static int32_t next_trainable_unit(const hy_params *params, int32_t index, int32_t unit) {
-    for (; index < params->count; index++) {
-        const hy_param *param = &params->list[index];
-        if (param->unit > unit && param->is_trainable) return param->unit;
-    }
-    return -1;
-}
-
-hy_status hy_adamw_update(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
-                          hy_stream *stream, const hy_adamw_state *state, double lr, int64_t count,
-                          uint64_t seed) {
-    double t = (double)(count + 1);
-    hy_op_attr attr = {.adamw = {.lr = (float)lr,
+hy_status hy_adamw_update_unit(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
+                               hy_stream *stream, const hy_adamw_state *state,
+                               const hy_adamw_step *step, int32_t unit) {
+    double t = (double)(step->count + 1);
+    hy_op_attr attr = {.adamw = {.lr = (float)step->lr,
                                  .beta1 = (float)adamw->beta1,
                                  .beta2 = (float)adamw->beta2,
                                  .eps = (float)adamw->eps,
                                  .correction1 = (float)(1 - pow(adamw->beta1, t)),
                                  .correction2 = (float)(1 - pow(adamw->beta2, t)),
-                                 .seed = seed}};
-    int32_t unit = next_trainable_unit(params, 0, -1);
-    for (int32_t i = 0; unit >= 0;) {
-        int32_t next = next_trainable_unit(params, i, unit);
-        HY_TRY(get_unit(state, stream, unit, next));
-        for (; i < params->count && params->list[i].unit <= unit; i++) {
-            if (params->list[i].unit != unit || !params->list[i].is_trainable) continue;
-            HY_TRY(update_param(adamw, &params->list[i], i, backend, stream, state, attr));
-        }
-        HY_TRY(release_unit(state, stream, unit));
-        unit = next;
+                                 .seed = step->seed}};
+    int32_t first, end;
+    if (!is_trainable(params, unit)) return HY_OK;
+    unit_range(params, unit, &first, &end);
+    HY_TRY(get_unit(state, stream, unit));
+    for (int32_t i = first; i < end; i++) {
+        if (!params->list[i].is_trainable) continue;
+        HY_TRY(update_param(adamw, &params->list[i], i, backend, stream, state, attr));
+    }
+    return release_unit(state, stream, unit);
+}
+
+hy_status hy_adamw_update(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
+                          hy_stream *stream, const hy_adamw_state *state, const hy_adamw_step *step,
+                          int32_t first) {
+    for (int32_t unit = first; unit < params->units; unit++) {
+        if (unit == first) HY_TRY(hy_adamw_gather(state, unit));
+        if (unit + 1 < params->units) HY_TRY(hy_adamw_gather(state, unit + 1));
+        HY_TRY(hy_adamw_update_unit(adamw, params, backend, stream, state, step, unit));
     }
     return HY_OK;
 }

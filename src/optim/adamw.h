@@ -25,14 +25,35 @@ typedef struct hy_adamw_state {
 /* Bytes of workspace that the ops of a step need, gradients being of type `grad_dtype`. */
 uint64_t hy_adamw_workspace(const hy_params *params, hy_backend *backend, hy_dtype grad_dtype);
 
-/* Enqueues norm and clip factor of the gradients; they are multiplied by grad_scale first. */
+/* The global norm is summed unit by unit, from the last to the first, as backward leaves them: begin,
+ * add each unit while its gradients are on the device, end. Summing later, over gradients that passes
+ * have left behind, goes through the units in the same order and gives the same bits. */
+hy_status hy_adamw_norm_begin(hy_backend *backend, hy_stream *stream, const hy_adamw_state *state);
+hy_status hy_adamw_norm_add(const hy_params *params, hy_backend *backend, hy_stream *stream,
+                            const hy_adamw_state *state, int32_t unit);
+/* Norm and clip factor; gradients are multiplied by grad_scale first. */
+hy_status hy_adamw_norm_end(const hy_adamw *adamw, hy_backend *backend, hy_stream *stream,
+                            const hy_adamw_state *state, double grad_scale);
+/* All of it at once. */
 hy_status hy_adamw_clip(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
                         hy_stream *stream, const hy_adamw_state *state, double grad_scale);
 
-/* Enqueues the update. `count` is how many updates were made before (0 at first): it sets the bias
- * correction. `seed` keys stochastic rounding. */
+/* One update. */
+typedef struct hy_adamw_step {
+    double lr;
+    int64_t count; /* updates made before, 0 at first: sets the bias correction */
+    uint64_t seed; /* keys stochastic rounding */
+} hy_adamw_step;
+
+/* Brings what the update of a unit needs, ahead of it. */
+hy_status hy_adamw_gather(const hy_adamw_state *state, int32_t unit);
+/* Enqueues the update of one unit: in any order, each once. */
+hy_status hy_adamw_update_unit(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
+                               hy_stream *stream, const hy_adamw_state *state,
+                               const hy_adamw_step *step, int32_t unit);
+/* All units from `first` on, in rising order. */
 hy_status hy_adamw_update(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
-                          hy_stream *stream, const hy_adamw_state *state, double lr, int64_t count,
-                          uint64_t seed);
+                          hy_stream *stream, const hy_adamw_state *state, const hy_adamw_step *step,
+                          int32_t first);
 
 #endif

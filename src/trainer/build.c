@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/memory_plan.h"
 #include "trainer/phase_rules.h"
-#include "trainer/trainer.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
 #define MOST_AHEAD 64
@@ -59,8 +59,10 @@ static hy_status open_data(hy_trainer *t) {
     return hy_dataset_open(&options, &t->data);
 }
 
-static int64_t tokens_per_step(const hy_settings *s) {
-    return s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps;
+static int64_t sequences_per_step(const hy_settings *s) {
+    if (s->train.step_tokens == 0) return s->train.batch_size * s->train.grad_accum_steps;
+    int64_t sequences = s->train.step_tokens / s->train.seq_len;
+    return sequences < 1 ? 1 : sequences;
 }
 
 /* How long the run is: steps, or tokens, or epochs, in this order. */
@@ -68,13 +70,13 @@ static hy_status choose_length(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     double steps = (double)s->train.steps;
     double sequences = (double)hy_dataset_describe(t->data)->sequences[HY_TRAIN];
-    double sequences_per_step = (double)(s->train.batch_size * s->train.grad_accum_steps);
+    double per_step = (double)sequences_per_step(s);
     if (steps == 0 && s->train.tokens > 0) {
-        steps = ceil((double)s->train.tokens / (double)tokens_per_step(s));
+        steps = ceil((double)s->train.tokens / (per_step * (double)s->train.seq_len));
     }
     if (steps == 0) {
         double epochs = s->train.epochs > 0 ? s->train.epochs : 1;
-        steps = ceil(epochs * sequences / sequences_per_step);
+        steps = ceil(epochs * sequences / per_step);
     }
     if (steps < 1 || steps > 1e12) {
         return hy_fail(HY_ERR_INPUT, "the run would have %g steps; check steps, tokens and epochs",
@@ -233,8 +235,9 @@ hy_status hy_trainer_build(hy_trainer *t) {
 }
 
 static void release_memory(hy_trainer *t) {
-    hy_store *stores[] = {&t->weights,  &t->low,      &t->grads,    &t->m,    &t->v,
-                          &t->slots[0], &t->slots[1], &t->snapshot, &t->tail, &t->candidate};
+    hy_store *stores[] = {&t->weights, &t->low,       &t->grads,      &t->m,
+                          &t->v,       &t->slots[0],  &t->slots[1],   &t->snapshot,
+                          &t->tail,    &t->candidate, &t->activations};
     hy_fork_release(t);
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
     if (t->optim_host) {
@@ -244,10 +247,11 @@ static void release_memory(hy_trainer *t) {
     hy_staging_release(t);
     hy_arena_fini(&t->state_arena);
     hy_arena_fini(&t->work_arena);
-    hy_arena_fini(&t->ring_arena);
     hy_arena_fini(&t->home_arena);
+    hy_arena_fini(&t->activation_arena);
     hy_arena_fini(&t->state_ring_arena);
     hy_arena_fini(&t->host_arena);
+    hy_state_forget_layouts(t);
 }
 
 static void close_device(hy_trainer *t) {

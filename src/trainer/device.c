@@ -2,12 +2,13 @@
  *
  * auto takes the first CUDA card that can be used and the CPU otherwise; it says why only where there is
  * a driver, because then a card was probably meant. A card that was asked for by name and cannot be had
- * is wrong input: the message says what is missing. */
+ * is wrong input: the message says what is missing. A plan may be for a card that is not here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/card_backend.h"
 #include "kernels/card_peaks.h"
 #include "trainer/trainer.h"
 
@@ -118,7 +119,17 @@ static hy_status open_any(hy_trainer *t) {
     return open_cpu(t);
 }
 
+/* A card by name stands in for the one that a plan is for. */
+static hy_status open_named_card(hy_trainer *t) {
+    if (t->is_plan) return hy_card_backend_create(t->settings.card, &t->backend);
+    return hy_fail(HY_ERR_INPUT,
+                   "card = \"%s\" is for plans (--plan): a run takes the card that is here, by "
+                   "device",
+                   t->settings.card);
+}
+
 static hy_status open_backend(hy_trainer *t) {
+    if (t->settings.card[0]) return open_named_card(t);
     if (strcmp(t->settings.device, "cpu") == 0) return open_cpu(t);
     return hy_device_is_cuda(t->settings.device) ? open_asked_card(t) : open_any(t);
 }

@@ -22,6 +22,7 @@ static hy_status copy_state(hy_trainer *t, bool to_host) {
     hy_store *stores[] = {&t->weights, &t->m, &t->v, &t->slots[0], &t->slots[1]};
     int count = 3 + hy_predictor_slots(t->predictor.kind);
     char *host = t->fork_state;
+    HY_TRY(hy_trainer_finish_update(t));
     for (int i = 0; i < count; i++) {
         uint64_t bytes = stores[i]->layout.bytes;
         char *home = stores[i]->data;

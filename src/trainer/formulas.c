@@ -1,172 +1,264 @@
-/* formulas.c: predictor formulas run over stores, unit by unit. See trainer.h and phases/predictor.h.
+/* formulas.c: predictor formulas run over weights and what predictors keep. See phases/predictor.h.
  *
- * The predictor's slots live on the host and pass through their rings; so may the weights. Each unit is
- * visited once: weights and slots are brought, all formulas run on it, what they changed goes back. */
+ * A walk goes over the units of the weights; inside a unit it goes over the tiles of slots, snapshot and
+ * tail, which pass through small rings of their own (tiles.h). Each tile is visited once: what a formula
+ * reads is brought, all formulas run on it, what they changed goes back. */
 #include <assert.h>
 
 #include "base/error.h"
-#include "base/rng.h"
 #include "trainer/trainer.h"
 
-static hy_tensor param_tensor(const hy_store *store, int32_t item, int64_t count) {
-    return hy_tensor_1d(hy_store_device(store, item), HY_F32, count);
+#define SOURCES 4 /* stores of a walk besides the weights, at most */
+
+/* Where a walk is: a tile of a parameter. */
+typedef struct spot {
+    int32_t param, item;  /* item of tiled stores */
+    int64_t begin, count; /* elements of the parameter */
+} spot;
+
+typedef struct walk {
+    hy_trainer *t;
+    hy_stream *stream;
+    hy_store *tiled[SOURCES]; /* NULL: none */
+    bool is_changed[SOURCES];
+    bool uses_weights, changes_weights;
+    hy_status (*visit)(const struct walk *w, const spot *at);
+    const void *context;
+} walk;
+
+/* ---- walking ----------------------------------------------------------------------------------- */
+
+/* A store's numbers at a spot. */
+static hy_tensor tensor_at(const hy_trainer *t, const hy_store *store, const spot *at) {
+    bool is_tiled = store != &t->weights;
+    int32_t item = is_tiled ? at->item : at->param;
+    hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
+    return is_tiled ? all : hy_tensor_rows(&all, at->begin, at->count);
 }
 
-/* The op of one formula on one parameter; `out` is where the result goes. */
-static hy_op_call formula_call(const hy_trainer *t, const hy_formula *f, int32_t item,
+/* Small tensors share a unit of a tiled store: it is held from its first item to its last. */
+static bool is_edge(const hy_store *store, int32_t item, int step) {
+    const hy_layout *l = &store->layout;
+    int32_t next = item + step;
+    return next < 0 || next >= l->item_count || l->items[next].unit != l->items[item].unit;
+}
+
+static hy_status enter_tile(const walk *w, int32_t item) {
+    for (int i = 0; i < SOURCES; i++) {
+        hy_store *store = w->tiled[i];
+        if (!store || !is_edge(store, item, -1)) continue;
+        int32_t unit = store->layout.items[item].unit;
+        HY_TRY(hy_store_get(store, w->stream, unit));
+        if (unit + 1 < store->layout.unit_count) HY_TRY(hy_store_gather(store, unit + 1));
+    }
+    return HY_OK;
+}
+
+static hy_status leave_tile(const walk *w, int32_t item) {
+    for (int i = 0; i < SOURCES; i++) {
+        hy_store *store = w->tiled[i];
+        if (!store || !is_edge(store, item, +1)) continue;
+        int32_t unit = store->layout.items[item].unit;
+        HY_TRY(w->is_changed[i] ? hy_store_release_changed(store, w->stream, unit)
+                                : hy_store_release(store, w->stream, unit));
+    }
+    return HY_OK;
+}
+
+static hy_status walk_param(const walk *w, int32_t param) {
+    const hy_tiles *tiles = &w->t->tiles;
+    int64_t all = w->t->model->params.list[param].count;
+    for (int32_t item = tiles->first[param]; item < tiles->first[param + 1]; item++) {
+        int64_t begin = hy_tile_begin(tiles, param, item), left = all - begin;
+        spot at = {param, item, begin, left < HY_TILE_ELEMENTS ? left : HY_TILE_ELEMENTS};
+        HY_TRY(enter_tile(w, item));
+        HY_TRY(w->visit(w, &at));
+        HY_TRY(leave_tile(w, item));
+    }
+    return HY_OK;
+}
+
+static hy_status walk_unit(const walk *w, int32_t unit) {
+    const hy_params *params = &w->t->model->params;
+    hy_store *weights = &w->t->weights;
+    if (w->uses_weights) {
+        HY_TRY(hy_store_get(weights, w->stream, unit));
+        if (unit + 1 < params->units) HY_TRY(hy_store_gather(weights, unit + 1));
+    }
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].unit == unit) HY_TRY(walk_param(w, i));
+    }
+    if (!w->uses_weights) return HY_OK;
+    return w->changes_weights ? hy_store_release_changed(weights, w->stream, unit)
+                              : hy_store_release(weights, w->stream, unit);
+}
+
+/* All units. What is pending is finished first; the rings lie where training's activations were. */
+static hy_status walk_all(const walk *w) {
+    HY_TRY(hy_trainer_finish_update(w->t));
+    w->t->rings_are_used = true;
+    for (int32_t unit = 0; unit < w->t->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
+    if (w->changes_weights) w->t->is_low_current = false;
+    return HY_OK;
+}
+
+/* ---- formulas ---------------------------------------------------------------------------------- */
+
+typedef struct formula_list {
+    const hy_formulas *formulas;
+    uint64_t seed;
+} formula_list;
+
+/* The op of one formula at one spot; `out` is where the result goes. */
+static hy_op_call formula_call(const hy_trainer *t, const hy_formula *f, const spot *at,
                                hy_tensor out, uint64_t seed) {
-    const hy_param *param = &t->model->params.list[item];
     hy_op_call call = {.kind = HY_OP_COMBINE};
     call.t[0] = out;
     call.attr.combine.noise = (float)f->noise;
     call.attr.combine.seed = seed;
-    call.attr.combine.first = (uint64_t)param->first;
+    call.attr.combine.first = (uint64_t)(t->model->params.list[at->param].first + at->begin);
     if (f->theta != 0) {
-        call.t[1] = param_tensor(&t->weights, item, param->count);
+        call.t[1] = tensor_at(t, &t->weights, at);
         call.attr.combine.coefficient[0] = (float)f->theta;
     }
     for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
         if (f->slot[s] == 0) continue;
-        call.t[2 + s] = param_tensor(&t->slots[s], item, param->count);
+        call.t[2 + s] = tensor_at(t, &t->slots[s], at);
         call.attr.combine.coefficient[1 + s] = (float)f->slot[s];
     }
     return call;
 }
 
-static hy_status apply_to_param(hy_trainer *t, const hy_formulas *formulas, int32_t item,
-                                uint64_t seed) {
-    int64_t count = t->model->params.list[item].count;
-    for (int i = 0; i < formulas->count; i++) {
-        const hy_formula *f = &formulas->list[i];
+static hy_status apply_at(const walk *w, const spot *at) {
+    const formula_list *list = w->context;
+    hy_trainer *t = w->t;
+    for (int i = 0; i < list->formulas->count; i++) {
+        const hy_formula *f = &list->formulas->list[i];
         const hy_store *target = f->target < 0 ? &t->weights : &t->slots[f->target];
-        hy_op_call call = formula_call(t, f, item, param_tensor(target, item, count), seed);
-        HY_TRY(t->backend->enqueue(t->compute, &call));
+        hy_op_call call = formula_call(t, f, at, tensor_at(t, target, at), list->seed);
+        HY_TRY(t->backend->enqueue(w->stream, &call));
     }
     return HY_OK;
 }
 
-static hy_status gather_next(hy_store *store, int32_t unit, int32_t units) {
-    return unit + 1 < units ? hy_store_gather(store, unit + 1) : HY_OK;
-}
-
-static hy_status enter_unit(hy_trainer *t, int32_t unit) {
-    hy_store *stores[] = {&t->weights, &t->slots[0], &t->slots[1]};
-    int count = 1 + hy_predictor_slots(t->predictor.kind);
-    for (int i = 0; i < count; i++) {
-        HY_TRY(hy_store_get(stores[i], t->compute, unit));
-        HY_TRY(gather_next(stores[i], unit, t->model->params.units));
+static void use_slots(walk *w, bool is_changed) {
+    for (int s = 0; s < hy_predictor_slots(w->t->predictor.kind); s++) {
+        w->tiled[s] = &w->t->slots[s];
+        w->is_changed[s] = is_changed;
     }
-    return HY_OK;
-}
-
-static hy_status leave_unit(hy_trainer *t, int32_t unit, bool changes_weights) {
-    int slots = hy_predictor_slots(t->predictor.kind);
-    for (int s = 0; s < slots; s++) {
-        HY_TRY(hy_store_release_changed(&t->slots[s], t->compute, unit));
-    }
-    return changes_weights ? hy_store_release_changed(&t->weights, t->compute, unit)
-                           : hy_store_release(&t->weights, t->compute, unit);
 }
 
 hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t seed) {
-    const hy_params *params = &t->model->params;
-    bool changes_weights = false;
-    int32_t item = 0;
+    formula_list list = {formulas, seed};
+    walk w = {.t = t, .stream = t->compute, .uses_weights = true, .visit = apply_at};
     if (formulas->count == 0) return HY_OK;
-    for (int i = 0; i < formulas->count; i++) changes_weights |= formulas->list[i].target < 0;
-    for (int32_t unit = 0; unit < params->units; unit++) {
-        HY_TRY(enter_unit(t, unit));
-        for (; item < params->count && params->list[item].unit == unit; item++) {
-            HY_TRY(apply_to_param(t, formulas, item, seed));
-        }
-        HY_TRY(leave_unit(t, unit, changes_weights));
-    }
-    if (changes_weights) t->is_low_current = false;
-    return HY_OK;
+    for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
+    use_slots(&w, true);
+    w.context = &list;
+    return walk_all(&w);
 }
 
-/* ---- the proposed weights, one unit at a time ------------------------------------------------- */
+/* ---- the tail's sum ---------------------------------------------------------------------------- */
 
-static hy_status make_param(hy_trainer *t, int32_t item, hy_tensor out) {
+static hy_status add_at(const walk *w, const spot *at) {
+    const bool *is_first = w->context;
+    hy_op_call add = {.kind = HY_OP_COMBINE};
+    add.t[0] = tensor_at(w->t, &w->t->tail, at);
+    add.t[1] = tensor_at(w->t, &w->t->weights, at);
+    if (!*is_first) add.t[2] = add.t[0];
+    add.attr.combine.coefficient[0] = add.attr.combine.coefficient[1] = 1;
+    return w->t->backend->enqueue(w->stream, &add);
+}
+
+hy_status hy_trainer_add_to_tail(hy_trainer *t, bool is_first) {
+    walk w = {.t = t,
+              .stream = t->compute,
+              .tiled = {&t->tail},
+              .is_changed = {true},
+              .uses_weights = true,
+              .visit = add_at,
+              .context = &is_first};
+    return walk_all(&w);
+}
+
+/* ---- the proposed weights, one unit at a time --------------------------------------------------- */
+
+static hy_status make_at(const walk *w, const spot *at) {
+    hy_trainer *t = w->t;
+    const hy_layout_item *item = &t->candidate.layout.items[at->param];
+    hy_tensor all =
+        hy_tensor_1d((char *)w->context + item->offset, t->candidate_dtype, item->count);
+    hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
     if (!t->candidate_is_tail) {
-        hy_op_call call = formula_call(t, &t->candidate_formula, item, out, t->candidate_seed);
-        return t->backend->enqueue(t->compute, &call);
+        hy_op_call call = formula_call(t, &t->candidate_formula, at, out, t->candidate_seed);
+        return t->backend->enqueue(w->stream, &call);
     }
     hy_op_call mean = {.kind = HY_OP_COMBINE};
     mean.t[0] = out;
-    mean.t[1] = param_tensor(&t->tail, item, t->model->params.list[item].count);
+    mean.t[1] = tensor_at(t, &t->tail, at);
     mean.attr.combine.coefficient[0] = (float)(1.0 / (double)t->progress.tail_samples);
-    return t->backend->enqueue(t->compute, &mean);
+    return t->backend->enqueue(w->stream, &mean);
 }
 
 hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, char *data) {
     hy_trainer *t = context;
-    const hy_params *params = &t->model->params;
-    hy_store *sources[1 + HY_PREDICTOR_SLOTS] = {&t->weights, &t->slots[0], &t->slots[1]};
-    int count = 1 + hy_predictor_slots(t->predictor.kind);
-    assert(count <= 1 + HY_PREDICTOR_SLOTS);
+    walk w = {.t = t, .stream = stream, .visit = make_at, .context = data};
+    t->rings_are_used = true;
     if (t->candidate_is_tail) {
-        sources[0] = &t->tail;
-        count = 1;
+        w.tiled[0] = &t->tail;
+    } else {
+        w.uses_weights = true;
+        use_slots(&w, false);
     }
-    for (int s = 0; s < count; s++) {
-        HY_TRY(hy_store_get(sources[s], stream, unit));
-        HY_TRY(gather_next(sources[s], unit, params->units));
-    }
-    for (int32_t i = 0; i < params->count; i++) {
-        if (params->list[i].unit != unit) continue;
-        hy_tensor out = hy_tensor_1d(data + t->candidate.layout.items[i].offset, t->candidate_dtype,
-                                     params->list[i].count);
-        HY_TRY(make_param(t, i, out));
-    }
-    for (int s = 0; s < count; s++) HY_TRY(hy_store_release(sources[s], stream, unit));
-    return HY_OK;
+    return walk_unit(&w, unit);
 }
 
-/* ---- lengths and directions ------------------------------------------------------------------- */
+/* ---- lengths and directions --------------------------------------------------------------------- */
 
-static hy_status get_given(const hy_store *const stores[4], hy_stream *stream, int32_t unit) {
-    for (int i = 0; i < 4; i++) {
-        if (stores[i]) HY_TRY(hy_store_get((hy_store *)stores[i], stream, unit));
-    }
-    return HY_OK;
-}
+typedef struct four_stores {
+    const hy_store *of[4];
+} four_stores;
 
-static hy_status release_given(const hy_store *const stores[4], hy_stream *stream, int32_t unit) {
-    for (int i = 0; i < 4; i++) {
-        if (stores[i]) HY_TRY(hy_store_release((hy_store *)stores[i], stream, unit));
+static hy_status measure_at(const walk *w, const spot *at) {
+    const four_stores *stores = w->context;
+    hy_trainer *t = w->t;
+    bool is_first = at->param == 0 && at->begin == 0;
+    hy_op_call call = {.kind = HY_OP_DIFF_DOT,
+                       .attr.accumulate = !is_first,
+                       .workspace = t->buffers.reduce_workspace};
+    for (int k = 0; k < 4; k++) {
+        if (stores->of[k]) call.t[k] = tensor_at(t, stores->of[k], at);
     }
-    return HY_OK;
+    call.t[4] = hy_tensor_1d(t->buffers.dots, HY_F64, 3);
+    return t->backend->enqueue(w->stream, &call);
 }
 
 hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b, const hy_store *c,
                              const hy_store *d, double out[3]) {
-    const hy_store *const stores[4] = {a, b, c, d};
-    const hy_params *params = &t->model->params;
-    for (int32_t i = 0; i < params->count; i++) {
-        hy_op_call call = {.kind = HY_OP_DIFF_DOT,
-                           .attr.accumulate = i > 0,
-                           .workspace = t->buffers.reduce_workspace};
-        HY_TRY(get_given(stores, t->compute, params->list[i].unit));
-        for (int k = 0; k < 4; k++) {
-            if (stores[k]) call.t[k] = param_tensor(stores[k], i, params->list[i].count);
-        }
-        call.t[4] = hy_tensor_1d(t->buffers.dots, HY_F64, 3);
-        HY_TRY(t->backend->enqueue(t->compute, &call));
-        HY_TRY(release_given(stores, t->compute, params->list[i].unit));
+    four_stores stores = {{a, b, c, d}};
+    walk w = {.t = t, .stream = t->compute, .visit = measure_at, .context = &stores};
+    for (int k = 0; k < 4; k++) {
+        bool is_new = stores.of[k] != NULL;
+        for (int j = 0; j < k; j++) is_new &= stores.of[j] != stores.of[k];
+        if (stores.of[k] == &t->weights) w.uses_weights = true;
+        if (is_new && stores.of[k] != &t->weights) w.tiled[k] = (hy_store *)stores.of[k];
     }
+    HY_TRY(walk_all(&w));
     HY_TRY(t->backend->copy(t->compute, t->result->dots, t->buffers.dots, sizeof t->result->dots));
     HY_TRY(t->backend->stream_sync(t->compute));
     for (int k = 0; k < 3; k++) out[k] = t->result->dots[k];
     return HY_OK;
 }
 
-/* ---- whole copies ------------------------------------------------------------------------------ */
+/* ---- whole copies ------------------------------------------------------------------------------- */
 
+/* The snapshot has the weights' type, so both lie the same way: tiles back to back are parameters. */
 hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host) {
     uint64_t bytes = t->weights.layout.bytes;
     char *from = to_host ? t->weights.data : host->data;
     char *to = to_host ? host->data : t->weights.data;
+    assert(host->layout.bytes == bytes);
+    HY_TRY(hy_trainer_finish_update(t));
     HY_TRY(hy_store_settle(host));
     HY_TRY(t->backend->stream_sync(t->compute));
     HY_TRY(hy_store_settle(&t->weights));

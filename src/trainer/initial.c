@@ -4,25 +4,45 @@
  * pieces they take change a bit. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "kernels/cpu/machine.h"
+#include "kernels/half.h"
 #include "trainer/trainer.h"
 
-#define PIECE (4 << 20)    /* elements made and sent at a time */
-#define MOST_THREADS 16    /* more than this many only wait for memory */
+#define PIECE (16 << 20) /* elements made at a time, and sent where home is on the device */
+#define BATCH 4096       /* elements a thread makes before it rounds them */
+#define MOST_THREADS 64
 #define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */
 
 typedef struct share {
     const hy_param *param;
     uint64_t seed;
     int64_t first, count;
-    float *out;
+    hy_dtype dtype;
+    char *out;
 } share;
+
+static void round_batch(const float *from, int64_t count, hy_dtype dtype, char *out) {
+    if (dtype == HY_F32) {
+        memcpy(out, from, (size_t)count * sizeof *from);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t bits = hy_f32_to_bf16(from[i]);
+        memcpy(out + 2 * i, &bits, sizeof bits);
+    }
+}
 
 static void *make_share(void *argument) {
     const share *s = argument;
-    hy_param_initial(s->param, s->seed, s->first, s->count, s->out);
+    float batch[BATCH];
+    for (int64_t at = 0; at < s->count; at += BATCH) {
+        int64_t count = s->count - at < BATCH ? s->count - at : BATCH;
+        hy_param_initial(s->param, s->seed, s->first + at, count, batch);
+        round_batch(batch, count, s->dtype, s->out + (size_t)at * hy_dtype_size(s->dtype));
+    }
     return NULL;
 }
 
@@ -37,7 +57,7 @@ static void make_piece(const share *whole, int threads) {
         part[i] = *whole;
         part[i].first += begin;
         part[i].count = end - begin;
-        part[i].out += begin;
+        part[i].out += (size_t)begin * hy_dtype_size(whole->dtype);
         if (i > 0) runs[i] = pthread_create(&thread[i], NULL, make_share, &part[i]) == 0;
     }
     for (int i = 0; i < threads; i++) {
@@ -59,24 +79,29 @@ static void tell(const hy_trainer *t, int64_t done) {
     t->observer.on_progress(t->observer.user, "initialising weights", (double)done / elements);
 }
 
-static hy_status initialise(hy_trainer *t, int32_t item, float *staging) {
+/* Where the host reaches home the numbers are made in place; else they are made in `staging` and sent. */
+static hy_status initialise(hy_trainer *t, int32_t item, char *staging) {
     const hy_param *param = &t->model->params.list[item];
+    hy_dtype dtype = t->weights.layout.items[item].dtype;
     char *home = hy_store_home(&t->weights, item);
     for (int64_t first = 0; first < param->count; first += PIECE) {
         int64_t count = param->count - first < PIECE ? param->count - first : PIECE;
-        share whole = {param, (uint64_t)t->settings.seed, first, count, staging};
-        make_piece(&whole, count < PIECE / 16 ? 1 : thread_count(t));
-        HY_TRY(t->backend->copy(t->compute, home + (size_t)first * sizeof *staging, staging,
-                                (size_t)count * sizeof *staging));
-        HY_TRY(t->backend->stream_sync(t->compute));
+        char *target = home + (size_t)first * hy_dtype_size(dtype);
+        share whole = {param, (uint64_t)t->settings.seed, first, count,
+                       dtype, staging ? staging : target};
+        make_piece(&whole, count < PIECE / 64 ? 1 : thread_count(t));
         tell(t, param->first + first + count);
+        if (!staging) continue;
+        HY_TRY(t->backend->copy(t->compute, target, staging, (size_t)count * hy_dtype_size(dtype)));
+        HY_TRY(t->backend->stream_sync(t->compute));
     }
     return HY_OK;
 }
 
 hy_status hy_trainer_initialise_weights(hy_trainer *t) {
-    float *staging = malloc(PIECE * sizeof *staging);
-    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
+    bool is_reachable = t->weights.place == HY_PINNED || t->weights.place == HY_HOST;
+    char *staging = is_reachable ? NULL : malloc(PIECE * sizeof(float));
+    if (!is_reachable && !staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;
     for (int32_t i = 0; i < t->model->params.count && status == HY_OK; i++) {
         status = initialise(t, i, staging);

@@ -6,14 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "kernels/card_peaks.h"
 #include "kernels/kernels.h"
 #include "kernels/nvml.h"
-
-#define COPY_BYTES ((size_t)256 << 20)
-#define COPIES 3
+#include "memory/rates.h"
 
 /* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ..." */
 static void driver_from_proc(char *out, size_t size) {
@@ -29,34 +26,14 @@ static void driver_from_proc(char *out, size_t size) {
     fclose(file);
 }
 
-static hy_status time_copy(hy_backend *b, hy_stream *s, void *to, const void *from, double *best) {
-    for (int i = 0; i < COPIES + 1; i++) { /* the first one warms up */
-        double begin = hy_clock();
-        HY_TRY(b->copy(s, to, from, COPY_BYTES));
-        HY_TRY(b->stream_sync(s));
-        double rate = (double)COPY_BYTES / (hy_clock() - begin);
-        if (i > 0 && rate > *best) *best = rate;
-    }
+static hy_status measure(hy_backend *backend, hy_machine *m) {
+    hy_rates rates;
+    HY_TRY(hy_rates_measure(backend, &rates));
+    m->upload_bytes_per_second = rates.copy_up;
+    m->download_bytes_per_second = rates.copy_down;
+    m->both_ways_bytes_per_second = rates.copy_both;
+    m->gpu_memory_bytes_per_second = rates.device_bandwidth;
     return HY_OK;
-}
-
-static hy_status time_both_ways(hy_backend *b, hy_machine *m) {
-    void *device = NULL, *host = NULL;
-    hy_stream *stream = NULL;
-    hy_status status = b->stream_create(b, "copies", &stream);
-    if (status == HY_OK) status = b->alloc(b, HY_DEVICE, COPY_BYTES, &device);
-    if (status == HY_OK) status = b->alloc(b, HY_PINNED, COPY_BYTES, &host);
-    if (status == HY_OK) {
-        memset(host, 1, COPY_BYTES);
-        status = time_copy(b, stream, device, host, &m->upload_bytes_per_second);
-    }
-    if (status == HY_OK) {
-        status = time_copy(b, stream, host, device, &m->download_bytes_per_second);
-    }
-    if (host) b->release(b, HY_PINNED, host, COPY_BYTES);
-    if (device) b->release(b, HY_DEVICE, device, COPY_BYTES);
-    if (stream) b->stream_destroy(stream);
-    return status;
 }
 
 static void describe(const hy_device_facts *facts, hy_machine *m) {
@@ -82,7 +59,7 @@ void hy_machine_probe_card(hy_machine *m) {
         return;
     }
     describe(&backend->facts, m);
-    if (time_both_ways(backend, m) != HY_OK) { /* a card that is full to the brim, for example */
+    if (measure(backend, m) != HY_OK) { /* a card that is full to the brim, for example */
         snprintf(m->cuda, sizeof m->cuda, "copies could not be timed: %s", hy_error_message());
     }
     backend->destroy(backend);

@@ -54,11 +54,21 @@ static uint64_t card_limit(const hy_trainer *t) {
     return free_bytes > CARD_RESERVE ? free_bytes - CARD_RESERVE : 1;
 }
 
-static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
-                            const char *savings) {
-    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
+uint64_t hy_trainer_device_limit(const hy_trainer *t) {
+    uint64_t asked = (uint64_t)t->settings.memory.max_gpu_mem;
+    uint64_t card = t->backend->facts.is_gpu ? card_limit(t) : 0;
+    return !asked ? card : !card || asked < card ? asked : card;
+}
+
+uint64_t hy_trainer_host_limit(const hy_trainer *t) {
+    uint64_t asked = (uint64_t)t->settings.memory.cpu_mem;
     size_t total, available;
     hy_machine_memory(&total, &available);
+    return asked ? asked : t->backend->facts.is_gpu ? available : t->backend->facts.memory_free;
+}
+
+static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
+                            const char *savings) {
     HY_TRY(check_one(&(budget){.what = "device memory",
                                .needed = device,
                                .limit = card_limit(t),
@@ -67,18 +77,17 @@ static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
                                .advice = batch_advice}));
     return check_one(&(budget){.what = "host memory",
                                .needed = host,
-                               .limit = cpu ? cpu : available,
-                               .name = cpu ? "cpu_mem" : "free memory",
+                               .limit = hy_trainer_host_limit(t),
+                               .name = t->settings.memory.cpu_mem ? "cpu_mem" : "free memory",
                                .savings = savings,
                                .advice = " a smaller model would need less"});
 }
 
 static hy_status check_cpu(const hy_trainer *t, uint64_t all, const char *savings) {
-    uint64_t cpu = (uint64_t)t->settings.memory.cpu_mem;
     return check_one(&(budget){.what = "memory",
                                .needed = all,
-                               .limit = cpu ? cpu : t->backend->facts.memory_free,
-                               .name = cpu ? "cpu_mem" : "free memory",
+                               .limit = hy_trainer_host_limit(t),
+                               .name = t->settings.memory.cpu_mem ? "cpu_mem" : "free memory",
                                .savings = savings,
                                .advice = batch_advice});
 }

@@ -1,179 +1,38 @@
-/* memory_plan.c: what the run keeps, where, in which phase, and taking it. See trainer.h.
+/* memory_plan.c: what the run keeps, where, in which phase, and taking it. See memory_plan.h.
  *
  * The plan is made before anything is taken: batch plans say what passes need, layouts what the state
  * needs. It is written into the ledger, held against the budget, and then taken: on the device the state
- * (weights, gradients, optimizer), the work of passes and the rings of the predictor; on the host what
- * the predictor keeps. Passes of all sizes and types share the work area in turn. */
-#include <math.h>
+ * or the rings it passes through, and the work area of passes; on the host what lives there. Passes of
+ * all sizes and types share the work area in turn, and so do the predictor's rings, which lie where
+ * training's activations are: who trains has to be done with them (hy_trainer_return_rings). */
+#include "trainer/memory_plan.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/trainer.h"
 
-#define RING_DEPTH 2
-#define STATE_RING_DEPTH 3    /* one comes, one is used, one goes home; a tied head uses two */
-#define CANDIDATE_DEPTH 3     /* a tied head holds two units while the next is made */
-#define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
-#define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
-
-/* A class of the run's state: weights, master, gradients, m, v. */
-typedef struct state_class {
-    hy_store *store;
-    hy_class cls;
-    hy_place place;
-    const hy_layout *layout;
-} state_class;
-
-#define STATE_CLASSES 5
+#define TILE_RING_DEPTH 3 /* one comes, one is used, one goes home */
+#define CANDIDATE_DEPTH 3 /* a tied head holds two units while the next is made */
 
 typedef struct needs {
-    uint64_t activations, workspace, logits, data; /* of the work area */
-    uint64_t state, home, host; /* of the run on the device and pinned; of the predictor */
-    hy_layout low, full;        /* weights: 16 bits, fp32 */
-    hy_layout grads, optim;     /* gradients; m, and v is like it */
+    uint64_t activations, workspace, data; /* of the work area */
+    uint64_t eval;                         /* of it, the most that evaluation uses */
+    uint64_t host;                         /* pinned: what the predictor keeps */
+    hy_state_choice choice;
+    hy_state_need state;
 } needs;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* ---- batch plans ----------------------------------------------------------------------------- */
-
-static int recompute_groups(const char *name) {
-    if (strcmp(name, "norm") == 0) return HY_KEEP_CHEAP;
-    if (strcmp(name, "attention") == 0) return HY_KEEP_CHEAP | HY_KEEP_ATTENTION;
-    if (strcmp(name, "mlp") == 0) return HY_KEEP_CHEAP | HY_KEEP_MLP;
-    if (strcmp(name, "all") == 0) return HY_KEEP_ALL;
-    return 0;
-}
-
-static hy_dtype grad_dtype(const hy_trainer *t) {
-    return strcmp(t->settings.train.grad_dtype, "bf16") == 0 ? HY_BF16 : HY_F32;
-}
-
-static hy_dtype optim_dtype(const hy_trainer *t) {
-    const char *name = t->settings.optimizer.optim_dtype;
-    bool is_8bit = strcmp(t->settings.optimizer.optimizer, "adamw8bit") == 0;
-    if (strcmp(name, "bf16") == 0) return HY_BF16;
-    if (strcmp(name, "8bit") == 0) return HY_U8;
-    return strcmp(name, "auto") == 0 && is_8bit ? HY_U8 : HY_F32;
-}
-
-static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
-    const hy_settings *s = &t->settings;
-    return (hy_batch_options){.batch = (int32_t)s->train.batch_size,
-                              .seq = (int32_t)s->train.seq_len,
-                              .chunks = (int32_t)s->train.loss_chunks,
-                              .dtype = dtype,
-                              .grad_dtype = grad_dtype(t),
-                              .recompute = recompute_groups(s->train.recompute)};
-}
-
-static hy_status make_train_plans(hy_trainer *t) {
-    for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
-        hy_dtype dtype = t->precision.of[phase];
-        hy_batch_plan **plan = &t->train_plan[hy_plan_index(dtype)];
-        if (phase == HY_PREDICT || *plan) continue;
-        hy_batch_options options = base_options(t, dtype);
-        options.is_training = true;
-        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
-        t->train_bytes.activations = larger(t->train_bytes.activations, (*plan)->bytes.activations);
-        t->train_bytes.workspace = larger(t->train_bytes.workspace, (*plan)->bytes.workspace);
-        t->train_bytes.logits = larger(t->train_bytes.logits, (*plan)->bytes.logits);
-    }
-    return HY_OK;
-}
-
-/* How many training batches an evaluation batch may hold. A GPU is busy with enough rows, and larger
- * plans would only make it time more products. */
-static int largest_eval_factor(const hy_trainer *t) {
-    int64_t rows = t->settings.train.batch_size * t->settings.train.seq_len;
-    int64_t most = t->backend->facts.is_gpu ? BUSY_ROWS : INT32_MAX;
-    int factor = LARGEST_EVAL_FACTOR;
-    while (factor > 1 && factor * rows > most) factor /= 2;
-    return factor;
-}
-
-/* Forward-only passes have the room that training has: the largest batch that fits there. */
-static hy_status make_eval_plan(hy_trainer *t, hy_dtype dtype) {
-    hy_batch_plan **plan = &t->eval_plan[hy_plan_index(dtype)];
-    uint64_t room = t->train_bytes.activations + t->train_bytes.workspace;
-    hy_batch_options options = base_options(t, dtype);
-    if (*plan) return HY_OK;
-    if (t->settings.eval.eval_batch_size) {
-        options.batch = (int32_t)t->settings.eval.eval_batch_size;
-        return hy_batch_plan_create(t->model, t->backend, &options, plan);
-    }
-    for (int factor = largest_eval_factor(t);; factor /= 2) {
-        options.batch = (int32_t)t->settings.train.batch_size * factor;
-        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
-        if (factor == 1 || (*plan)->bytes.activations + (*plan)->bytes.workspace <= room) break;
-        hy_batch_plan_destroy(*plan);
-        *plan = NULL;
-    }
-    return HY_OK;
-}
-
-uint64_t hy_guard_sequences(const hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    double step = (double)(s->train.batch_size * s->train.grad_accum_steps);
-    double wanted = floor(s->phases.guard_share * step + 0.5);
-    return wanted < 2 ? 2 : (uint64_t)wanted; /* two at least, or the noise cannot be seen */
-}
-
-static hy_status make_guard_plan(hy_trainer *t, hy_dtype dtype) {
-    hy_batch_plan **plan = &t->guard_plan[hy_plan_index(dtype)];
-    int32_t most = t->eval_plan[hy_plan_index(dtype)]->size.batch;
-    uint64_t wanted = hy_guard_sequences(t);
-    hy_batch_options options = base_options(t, dtype);
-    if (*plan) return HY_OK;
-    options.batch = wanted < (uint64_t)most ? (int32_t)wanted : most;
-    return hy_batch_plan_create(t->model, t->backend, &options, plan);
-}
-
-static hy_status make_sample_plan(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    int64_t wanted = s->eval.sample_tokens + (int64_t)strlen(s->eval.prompt) + 1;
-    hy_batch_options options = base_options(t, t->precision.of[HY_FULL]);
-    options.batch = 1;
-    options.seq = (int32_t)(wanted < s->train.seq_len ? wanted : s->train.seq_len);
-    options.chunks = options.seq; /* one row of logits at a time */
-    return hy_batch_plan_create(t->model, t->backend, &options, &t->sample_plan);
-}
-
-static hy_status make_plans(hy_trainer *t) {
-    HY_TRY(make_train_plans(t));
-    HY_TRY(make_eval_plan(t, t->precision.of[HY_FULL]));
-    HY_TRY(make_eval_plan(t, t->precision.of[HY_PREDICT]));
-    HY_TRY(make_guard_plan(t, t->precision.of[HY_PREDICT]));
-    return make_sample_plan(t);
-}
-
 /* ---- counting -------------------------------------------------------------------------------- */
-
-/* Every plan there is, up to eight; NULL where there is none. */
-static void all_plans(const hy_trainer *t, hy_batch_plan *plans[8]) {
-    hy_batch_plan *list[8] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
-                              t->guard_plan[0], t->guard_plan[1], t->sample_plan,  NULL};
-    memcpy(plans, list, sizeof list);
-}
-
-static uint64_t most_rows(const hy_trainer *t) {
-    hy_batch_plan *plans[8];
-    uint64_t rows = 0;
-    all_plans(t, plans);
-    for (int i = 0; i < 7; i++) {
-        if (!plans[i]) continue;
-        rows = larger(rows, (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq);
-    }
-    return rows;
-}
 
 /* Sums over losses and tensors use the same workspace as passes do, in turn with them. */
 static uint64_t reduce_workspace(const hy_trainer *t) {
-    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, grad_dtype(t));
+    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, hy_grad_dtype(t));
     hy_op_call sum = {.kind = HY_OP_SUM}, dot = {.kind = HY_OP_DIFF_DOT};
-    sum.t[0] = hy_tensor_1d(NULL, HY_F32, (int64_t)most_rows(t));
+    sum.t[0] = hy_tensor_1d(NULL, HY_F32, (int64_t)hy_most_rows(t));
     most = larger(most, t->backend->workspace(t->backend, &sum));
     for (int32_t i = 0; i < t->model->params.count; i++) {
         dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->model->params.list[i].count);
@@ -188,74 +47,55 @@ static uint64_t rope_bytes(const hy_trainer *t) {
            sizeof(float);
 }
 
-/* The work area: training's shape, and evaluation may take training's activations and workspace as
- * one. */
+/* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind
+ * it. */
 static void count_work(hy_trainer *t, needs *need) {
     hy_batch_plan *plans[8];
-    all_plans(t, plans);
-    need->activations = t->train_bytes.activations;
-    need->workspace = larger(t->train_bytes.workspace, reduce_workspace(t));
-    need->logits = t->train_bytes.logits;
+    hy_all_batch_plans(t, plans);
+    need->activations = hy_align(t->train_bytes.activations);
+    need->workspace = t->train_bytes.workspace;
     for (int i = 2; i < 7; i++) {
         if (!plans[i]) continue;
         const hy_batch_bytes *b = &plans[i]->bytes;
-        uint64_t room = need->activations + need->workspace;
-        if (b->activations + b->workspace > room) {
-            need->workspace += b->activations + b->workspace - room;
-        }
-        need->logits = larger(need->logits, b->logits);
-        t->eval_bytes.activations = larger(t->eval_bytes.activations, b->activations);
-        t->eval_bytes.workspace = larger(t->eval_bytes.workspace, b->workspace);
+        need->eval = larger(need->eval, hy_align(b->activations) + hy_align(b->workspace));
+        t->eval_bytes.activations = larger(t->eval_bytes.activations, hy_align(b->activations));
+        t->eval_bytes.workspace = larger(t->eval_bytes.workspace, hy_align(b->workspace));
     }
-    need->activations = hy_align(need->activations);
+    if (need->eval + t->ring_bytes > need->activations + need->workspace) {
+        need->workspace = need->eval + t->ring_bytes - need->activations;
+    }
     need->workspace = hy_align(need->workspace);
-    need->logits = hy_align(need->logits);
     t->train_bytes.activations = need->activations;
     t->train_bytes.workspace = need->workspace;
-    t->eval_bytes.activations = hy_align(t->eval_bytes.activations);
-    t->eval_bytes.workspace = hy_align(larger(t->eval_bytes.workspace, reduce_workspace(t)));
-    need->data = 3 * hy_align(most_rows(t) * 4) + hy_align(rope_bytes(t)) + 4 * hy_align(24);
+    need->data = 3 * hy_align(hy_most_rows(t) * 4) + hy_align(rope_bytes(t)) + 4 * hy_align(24) +
+                 hy_align(reduce_workspace(t));
 }
 
-static int host_copies(const hy_trainer *t) {
-    return hy_predictor_slots(t->predictor.kind) + t->has_snapshot + t->has_tail;
+/* What is live in true steps and not in Predict. A class has one place: where layers keep their
+ * activations on the host, what is left of them on the device counts as workspace. */
+static void set_step_column(hy_trainer *t, const needs *need) {
+    bool is_offloaded = t->train_bytes.host > 0;
+    t->step_column =
+        (hy_step_column){.place = is_offloaded ? HY_PINNED : HY_DEVICE,
+                         .activations = is_offloaded ? t->train_bytes.host : need->activations,
+                         .workspace = need->workspace + need->state.step_rings +
+                                      (is_offloaded ? need->activations : 0)};
 }
 
-static hy_place place_of(const char *name) {
-    return strcmp(name, "pinned") == 0 ? HY_PINNED : HY_DEVICE;
+static bool needs_candidate(const hy_trainer *t) {
+    return hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
 }
 
-/* The weights that passes use come last among the two, so a plan reads master, weights, gradients. */
-static int list_state(hy_trainer *t, const needs *need, state_class out[STATE_CLASSES]) {
-    bool has_low = t->precision.has_low;
-    const hy_settings *s = &t->settings;
-    hy_place weights = place_of(s->memory.weights_place), master = place_of(s->memory.master_place);
-    hy_place optim = place_of(s->memory.optim_place);
-    int count = 0;
-    out[count++] = (state_class){&t->weights, has_low ? HY_MASTER : HY_WEIGHTS,
-                                 has_low ? master : weights, &need->full};
-    if (has_low) out[count++] = (state_class){&t->low, HY_WEIGHTS, weights, &need->low};
-    out[count++] =
-        (state_class){&t->grads, HY_GRADS, place_of(s->memory.grads_place), &need->grads};
-    out[count++] = (state_class){&t->m, HY_OPTIM, optim, &need->optim};
-    out[count++] = (state_class){&t->v, HY_OPTIM, optim, &need->optim};
-    return count;
-}
-
-static void count_state(hy_trainer *t, needs *need) {
-    state_class classes[STATE_CLASSES];
-    int count = list_state(t, need, classes);
-    for (int i = 0; i < count; i++) {
-        const state_class *c = &classes[i];
-        bool is_here = c->place == HY_DEVICE;
-        need->state += is_here ? c->layout->bytes : 0;
-        need->home += is_here ? 0 : c->layout->bytes;
-        t->state_ring_bytes += is_here ? 0 : hy_store_ring_bytes(c->layout, STATE_RING_DEPTH);
-    }
-    need->host = (uint64_t)host_copies(t) * need->full.bytes;
-    t->ring_bytes = (uint64_t)host_copies(t) * hy_store_ring_bytes(&need->full, RING_DEPTH);
-    bool needs_candidate = hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
-    if (needs_candidate) t->ring_bytes += hy_store_ring_bytes(&need->full, CANDIDATE_DEPTH);
+/* What the predictor keeps on the host, and the rings it passes through. */
+static void count_predictor(hy_trainer *t, needs *need) {
+    const hy_state_layouts *l = &t->layouts;
+    uint64_t slots = (uint64_t)hy_predictor_slots(t->predictor.kind);
+    need->host =
+        slots * l->slot.bytes + t->has_snapshot * l->snapshot.bytes + t->has_tail * l->tail.bytes;
+    t->ring_bytes = slots * hy_store_ring_bytes(&l->slot, TILE_RING_DEPTH) +
+                    t->has_snapshot * hy_store_ring_bytes(&l->snapshot, TILE_RING_DEPTH) +
+                    t->has_tail * hy_store_ring_bytes(&l->tail, TILE_RING_DEPTH);
+    if (needs_candidate(t)) t->ring_bytes += hy_store_ring_bytes(&l->candidate, CANDIDATE_DEPTH);
 }
 
 /* ---- the placement table --------------------------------------------------------------------- */
@@ -273,11 +113,11 @@ static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype
     hy_ledger_plan(&t->ledger, cls, HY_PREDICT, bytes ? place : HY_NOWHERE, dtype, bytes);
 }
 
-static void plan_optimizer(hy_trainer *t, uint64_t bytes) {
+static void plan_optimizer(hy_trainer *t, hy_place home, uint64_t bytes) {
     hy_place place = HY_DEVICE;
-    hy_dtype dtype = optim_dtype(t);
-    if (place_of(t->settings.memory.optim_place) != HY_DEVICE) {
-        plan_all(t, HY_OPTIM, HY_PINNED, dtype, bytes);
+    hy_dtype dtype = hy_optim_dtype(t);
+    if (home != HY_DEVICE) {
+        plan_all(t, HY_OPTIM, home, dtype, bytes);
         return;
     }
     plan_true_phases(t, HY_OPTIM, HY_DEVICE, dtype, bytes);
@@ -297,98 +137,100 @@ static void plan_optimizer(hy_trainer *t, uint64_t bytes) {
     hy_ledger_plan(&t->ledger, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
 }
 
+static void plan_state(hy_trainer *t, const needs *need) {
+    const hy_state_layouts *l = &t->layouts;
+    const hy_precisions *p = &t->precision;
+    const hy_state_choice *c = &need->choice;
+    plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
+             p->has_low ? l->low.bytes : l->master.bytes);
+    plan_all(t, HY_MASTER, c->master, p->master, p->has_low ? l->master.bytes : 0);
+    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), l->grads.bytes);
+    plan_optimizer(t, c->optim, 2 * l->optim.bytes);
+    plan_all(t, HY_PREDICTOR, HY_PINNED, p->slots,
+             (uint64_t)hy_predictor_slots(t->predictor.kind) * l->slot.bytes +
+                 t->has_tail * l->tail.bytes);
+    plan_all(t, HY_SNAPSHOT, HY_PINNED, p->master, t->has_snapshot ? l->snapshot.bytes : 0);
+}
+
 static void write_plan(hy_trainer *t, const needs *need) {
-    uint64_t full = need->full.bytes;
-    bool has_low = t->precision.has_low;
-    hy_dtype work = t->precision.of[HY_FULL];
-    const hy_settings *s = &t->settings;
-    plan_all(t, HY_WEIGHTS, place_of(s->memory.weights_place), has_low ? t->precision.low : HY_F32,
-             has_low ? need->low.bytes : full);
-    plan_all(t, HY_MASTER, place_of(s->memory.master_place), HY_F32, has_low ? full : 0);
-    plan_all(t, HY_PREDICTOR, HY_PINNED, HY_F32,
-             (uint64_t)(hy_predictor_slots(t->predictor.kind) + t->has_tail) * full);
-    plan_all(t, HY_SNAPSHOT, HY_PINNED, HY_F32, t->has_snapshot ? full : 0);
-    plan_all(t, HY_LOGITS, HY_DEVICE, work, need->logits);
+    hy_dtype work = t->precision.of[HY_FULL], predict = t->precision.of[HY_PREDICT];
+    const hy_state_need *state = &need->state;
+    plan_state(t, need);
     plan_all(t, HY_DATA, HY_DEVICE, HY_I32, need->data);
-    plan_true_phases(t, HY_GRADS, place_of(s->memory.grads_place), grad_dtype(t),
-                     need->grads.bytes);
-    plan_true_phases(t, HY_ACTIVATIONS, HY_DEVICE, work, t->train_bytes.activations);
+    plan_true_phases(t, HY_ACTIVATIONS, t->step_column.place, work, t->step_column.activations);
     plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work,
-                     t->train_bytes.workspace + t->state_ring_bytes);
-    plan_optimizer(t, 2 * need->optim.bytes);
-    work = t->precision.of[HY_PREDICT];
-    hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, work,
+                     t->step_column.workspace + state->rings - state->step_rings);
+    hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, predict,
                    t->eval_bytes.activations);
-    hy_ledger_plan(&t->ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, work,
-                   t->eval_bytes.workspace + t->ring_bytes + t->state_ring_bytes);
+    hy_ledger_plan(&t->ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, predict,
+                   t->eval_bytes.workspace + t->ring_bytes + state->rings - state->step_rings);
+}
+
+/* Predict: no gradients, none of the rings that only steps need; evaluation's activations instead of
+ * training's, and the predictor's rings. */
+static void change_columns(hy_trainer *t, hy_phase phase) {
+    typedef void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t);
+    bool is_predict = phase == HY_PREDICT;
+    mark of_steps = is_predict ? hy_ledger_give : hy_ledger_take;
+    mark of_predict = is_predict ? hy_ledger_take : hy_ledger_give;
+    hy_ledger *l = &t->ledger;
+    for (int turn = 0; turn < 2; turn++) { /* first give, then enter, then take */
+        bool is_steps_turn = (turn == 0) == is_predict;
+        if (turn == 1) hy_ledger_enter(l, phase);
+        if (is_steps_turn) {
+            of_steps(l, HY_GRADS, t->grads.place, t->grads.layout.bytes);
+            of_steps(l, HY_ACTIVATIONS, t->step_column.place, t->step_column.activations);
+            of_steps(l, HY_WORKSPACE, HY_DEVICE, t->step_column.workspace);
+        } else {
+            of_predict(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
+            of_predict(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
+        }
+    }
 }
 
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
-    hy_ledger *l = &t->ledger;
-    uint64_t grads = t->grads.layout.bytes;
     bool is_predict = phase == HY_PREDICT;
-    if (is_predict && !t->is_in_predict) {
-        hy_ledger_give(l, HY_GRADS, t->grads.place, grads);
-        hy_ledger_give(l, HY_ACTIVATIONS, HY_DEVICE, t->train_bytes.activations);
-        hy_ledger_give(l, HY_WORKSPACE, HY_DEVICE, t->train_bytes.workspace);
-        hy_ledger_enter(l, phase);
-        hy_ledger_take(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
-        hy_ledger_take(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
-    } else if (!is_predict && t->is_in_predict) {
-        hy_ledger_give(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
-        hy_ledger_give(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
-        hy_ledger_enter(l, phase);
-        hy_ledger_take(l, HY_GRADS, t->grads.place, grads);
-        hy_ledger_take(l, HY_ACTIVATIONS, HY_DEVICE, t->train_bytes.activations);
-        hy_ledger_take(l, HY_WORKSPACE, HY_DEVICE, t->train_bytes.workspace);
-    }
+    if (is_predict != t->is_in_predict) change_columns(t, phase);
     t->is_in_predict = is_predict;
-    hy_ledger_enter(l, phase);
+    hy_ledger_enter(&t->ledger, phase);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Rings count as workspace: a class has one place. */
-static hy_status take_state(hy_trainer *t, const needs *need) {
-    state_class classes[STATE_CLASSES];
-    int count = list_state(t, need, classes);
-    hy_copies copies = {t->copies, t->returns};
-    HY_TRY(hy_arena_init(&t->state_arena, t->backend, &t->ledger, HY_DEVICE, need->state,
-                         "weights, gradients and optimizer state"));
-    HY_TRY(hy_arena_init(&t->home_arena, t->backend, &t->ledger, HY_PINNED, need->home,
-                         "weights, gradients and optimizer state on the host"));
-    HY_TRY(hy_arena_init(&t->state_ring_arena, t->backend, &t->ring_ledger, HY_DEVICE,
-                         t->state_ring_bytes, "the rings that they pass through"));
-    hy_ledger_take(&t->ledger, HY_WORKSPACE, HY_DEVICE, t->state_ring_bytes);
-    for (int i = 0; i < count; i++) {
-        const state_class *c = &classes[i];
-        HY_TRY(c->place == HY_DEVICE
-                   ? hy_store_init(c->store, &t->state_arena, c->cls, c->layout)
-                   : hy_store_init_streamed(c->store, &t->home_arena, &t->state_ring_arena, c->cls,
-                                            c->layout, STATE_RING_DEPTH, &copies));
-    }
-    return HY_OK;
+static hy_status take_tiled(hy_trainer *t, hy_store *store, hy_class cls, const hy_layout *layout) {
+    return hy_store_init_streamed(store, &t->host_arena, &t->ring_arena, cls, layout,
+                                  TILE_RING_DEPTH, &(hy_copies){t->copies, t->returns});
 }
 
-static hy_status take_host_store(hy_trainer *t, hy_store *store, hy_class cls, const needs *need) {
-    return hy_store_init_streamed(store, &t->host_arena, &t->ring_arena, cls, &need->full,
-                                  RING_DEPTH, &(hy_copies){t->copies, t->returns});
-}
-
+/* The rings lie behind what evaluation uses of the work area. */
 static hy_status take_predictor(hy_trainer *t, const needs *need) {
+    const hy_state_layouts *l = &t->layouts;
     int slots = hy_predictor_slots(t->predictor.kind);
     HY_TRY(hy_arena_init(&t->host_arena, t->backend, &t->ledger, HY_PINNED, need->host,
                          "what the predictor keeps"));
-    HY_TRY(hy_arena_init(&t->ring_arena, t->backend, &t->ring_ledger, HY_DEVICE, t->ring_bytes,
-                         "the predictor's rings"));
-    for (int i = 0; i < slots; i++) {
-        HY_TRY(take_host_store(t, &t->slots[i], HY_PREDICTOR, need));
-    }
-    if (t->has_snapshot) HY_TRY(take_host_store(t, &t->snapshot, HY_SNAPSHOT, need));
-    if (t->has_tail) HY_TRY(take_host_store(t, &t->tail, HY_PREDICTOR, need));
-    if (slots == 0 && !t->has_tail) return HY_OK;
-    return hy_store_init_made(&t->candidate, &t->ring_arena, HY_WORKSPACE, &need->full,
+    t->ring_arena = (hy_arena){.backend = t->backend,
+                               .ledger = &t->ring_ledger,
+                               .place = HY_DEVICE,
+                               .data = t->work_arena.data + need->eval,
+                               .size = t->ring_bytes};
+    for (int i = 0; i < slots; i++) HY_TRY(take_tiled(t, &t->slots[i], HY_PREDICTOR, &l->slot));
+    if (t->has_snapshot) HY_TRY(take_tiled(t, &t->snapshot, HY_SNAPSHOT, &l->snapshot));
+    if (t->has_tail) HY_TRY(take_tiled(t, &t->tail, HY_PREDICTOR, &l->tail));
+    if (!needs_candidate(t)) return HY_OK;
+    return hy_store_init_made(&t->candidate, &t->ring_arena, HY_WORKSPACE, &l->candidate,
                               CANDIDATE_DEPTH, hy_candidate_maker, t);
+}
+
+hy_status hy_trainer_return_rings(hy_trainer *t) {
+    hy_store *stores[] = {&t->slots[0], &t->slots[1], &t->snapshot, &t->tail, &t->candidate};
+    if (!t->rings_are_used) return HY_OK;
+    t->rings_are_used = false;
+    HY_TRY(t->backend->stream_sync(t->compute));
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+        HY_TRY(hy_store_settle(stores[i]));
+        hy_store_forget(stores[i]);
+    }
+    return HY_OK;
 }
 
 static hy_status take_staging(hy_trainer *t, size_t rows) {
@@ -423,7 +265,7 @@ void hy_staging_release(hy_trainer *t) {
 static hy_status take_buffers(hy_trainer *t) {
     hy_pass_buffers *b = &t->buffers;
     hy_arena *arena = &t->work_arena;
-    size_t rows = (size_t)most_rows(t);
+    size_t rows = (size_t)hy_most_rows(t);
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->tokens));
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->targets));
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->losses));
@@ -432,6 +274,10 @@ static hy_status take_buffers(hy_trainer *t) {
     HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
     HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
     if (rope_bytes(t)) HY_TRY(hy_arena_push(arena, HY_DATA, rope_bytes(t), (void **)&b->rope));
+    void *reduce;
+    uint64_t bytes = reduce_workspace(t);
+    HY_TRY(hy_arena_push(arena, HY_DATA, bytes, &reduce));
+    b->reduce_workspace = hy_tensor_1d(reduce, HY_U8, (int64_t)bytes);
     return take_staging(t, rows);
 }
 
@@ -447,83 +293,124 @@ static hy_status fill_rope_table(hy_trainer *t) {
     return status;
 }
 
+static const hy_batch_plan *widest_train_plan(const hy_trainer *t) {
+    const hy_batch_plan *a = t->train_plan[0], *b = t->train_plan[1];
+    return !a ? b : !b ? a : a->bytes.host >= b->bytes.host ? a : b;
+}
+
+/* What layers keep on the host, and the ring it passes through: behind the other activations. Plans of
+ * both types use it in turn. */
+static hy_status take_activations(hy_trainer *t, char *ring) {
+    const hy_batch_plan *widest = widest_train_plan(t);
+    hy_layout layout = {0};
+    if (!widest->options.offloads) return HY_OK;
+    hy_arena place = {.backend = t->backend,
+                      .ledger = &t->ring_ledger,
+                      .place = HY_DEVICE,
+                      .data = ring,
+                      .size = t->train_bytes.ring};
+    HY_TRY(hy_batch_offload_layout(widest, &layout));
+    hy_status status = hy_arena_init(&t->activation_arena, t->backend, &t->ledger, HY_PINNED,
+                                     layout.bytes, "activations");
+    if (status == HY_OK) {
+        int32_t depth = widest->options.ring_depth ? widest->options.ring_depth : HY_OFFLOAD_DEPTH;
+        status =
+            hy_store_init_streamed(&t->activations, &t->activation_arena, &place, HY_ACTIVATIONS,
+                                   &layout, depth, &(hy_copies){t->copies, t->returns});
+    }
+    hy_layout_fini(&layout);
+    for (int i = 0; i < 2 && status == HY_OK; i++) {
+        if (t->train_plan[i]) hy_batch_plan_offload(t->train_plan[i], &t->activations);
+    }
+    return status;
+}
+
 static hy_status take_work(hy_trainer *t, const needs *need) {
-    void *activations, *workspace, *logits;
+    void *activations, *workspace;
     hy_arena *arena = &t->work_arena;
     hy_batch_plan *plans[8];
-    uint64_t bytes = need->activations + need->workspace + need->logits + need->data;
+    uint64_t bytes = need->activations + need->workspace + need->data;
     HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, bytes,
                          "activations and workspace"));
-    HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, need->activations, &activations));
+    bool is_offloaded = t->train_bytes.host > 0;
+    HY_TRY(hy_arena_push(arena, is_offloaded ? HY_WORKSPACE : HY_ACTIVATIONS, need->activations,
+                         &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, need->workspace, &workspace));
-    HY_TRY(hy_arena_push(arena, HY_LOGITS, need->logits, &logits));
-    all_plans(t, plans);
+    hy_all_batch_plans(t, plans);
     for (int i = 0; i < 7; i++) {
         if (!plans[i]) continue;
         bool is_training = plans[i]->options.is_training;
         char *after = (char *)activations + hy_align(plans[i]->bytes.activations);
-        hy_batch_plan_place(plans[i], activations, is_training ? workspace : after, logits);
+        hy_batch_plan_place(plans[i], activations, is_training ? workspace : after);
     }
-    t->buffers.reduce_workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)need->workspace);
+    HY_TRY(take_activations(t, (char *)activations + need->activations - t->train_bytes.ring));
     HY_TRY(take_buffers(t));
     return fill_rope_table(t);
 }
 
-static hy_status take_offload(hy_trainer *t, const needs *need) {
-    uint64_t bytes = 2 * need->optim.bytes;
+static hy_status take_offload(hy_trainer *t) {
+    uint64_t bytes = 2 * t->layouts.optim.bytes;
     if (t->offload != HY_OFFLOAD_CPU && t->offload != HY_OFFLOAD_PINNED) return HY_OK;
     hy_place place = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
     return t->backend->alloc(t->backend, place, bytes, (void **)&t->optim_host);
 }
 
-static uint64_t pinned_part(const hy_trainer *t, uint64_t moved) {
-    return t->offload == HY_OFFLOAD_PINNED ? moved : 0;
-}
-
-static hy_status take_all(hy_trainer *t, needs *need) {
-    count_work(t, need);
-    count_state(t, need);
-    write_plan(t, need);
-    uint64_t work = need->activations + need->workspace + need->logits + need->data;
-    uint64_t moved =
-        t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED ? 2 * need->optim.bytes : 0;
-    uint64_t device = need->state + work + t->ring_bytes + t->state_ring_bytes;
-    hy_status status = hy_trainer_check_budget(t, device, need->host + need->home, moved);
-    t->optim_bytes = 2 * need->optim.bytes;
-    t->plan = (hy_plan_facts){.fits = status == HY_OK,
-                              .vram_bytes = device,
-                              .host_pinned_bytes = need->host + need->home + pinned_part(t, moved)};
-    if (t->is_plan) {
-        if (status != HY_OK)
-            snprintf(t->plan_problem, sizeof t->plan_problem, "%s", hy_error_message());
-        t->checkpoint_bytes =
-            need->full.bytes * (1 + (uint64_t)(host_copies(t) - t->has_snapshot)) + t->optim_bytes;
-        return HY_OK;
-    }
-    HY_TRY(status);
-    HY_TRY(take_state(t, need));
+static hy_status take_all(hy_trainer *t, const needs *need) {
+    HY_TRY(hy_state_take(t, &need->choice, &need->state));
+    HY_TRY(take_work(t, need));
     HY_TRY(take_predictor(t, need));
-    HY_TRY(take_offload(t, need));
-    return take_work(t, need);
+    return take_offload(t);
 }
 
-static hy_status lay_out(const hy_trainer *t, needs *need) {
-    const hy_params *params = &t->model->params;
-    HY_TRY(hy_params_layout(params, t->precision.low, &need->low));
-    HY_TRY(hy_params_layout(params, HY_F32, &need->full));
-    HY_TRY(hy_params_layout(params, grad_dtype(t), &need->grads));
-    return hy_params_layout(params, optim_dtype(t), &need->optim);
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static uint64_t checkpoint_bytes(const hy_trainer *t) {
+    const hy_state_layouts *l = &t->layouts;
+    return l->master.bytes + 2 * l->optim.bytes + t->has_tail * l->tail.bytes +
+           (uint64_t)hy_predictor_slots(t->predictor.kind) * l->slot.bytes;
+}
+
+static hy_status check_and_take(hy_trainer *t, const needs *need) {
+    uint64_t work = need->activations + need->workspace + need->data;
+    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    uint64_t moved = moves ? 2 * t->layouts.optim.bytes : 0;
+    uint64_t device = need->state.device + need->state.rings + work;
+    uint64_t host = need->host + need->state.pinned + t->train_bytes.host;
+    hy_status status = hy_trainer_check_budget(t, device, host, moved);
+    t->plan.fits = status == HY_OK;
+    t->plan.vram_bytes = device;
+    t->plan.host_pinned_bytes = host + (t->offload == HY_OFFLOAD_PINNED ? moved : 0);
+    if (!t->is_plan) {
+        HY_TRY(status);
+        return take_all(t, need);
+    }
+    if (status != HY_OK)
+        snprintf(t->plan_problem, sizeof t->plan_problem, "%s", hy_error_message());
+    t->checkpoint_bytes = checkpoint_bytes(t);
+    return HY_OK;
+}
+
+/* Updates wait for the next step where something has to be brought for them. */
+static bool chooses_gather(const hy_trainer *t, const hy_state_choice *c) {
+    const char *asked = t->settings.memory.update;
+    if (strcmp(asked, "auto") != 0) return strcmp(asked, "gather") == 0;
+    bool has_low = t->precision.has_low;
+    return c->weights != HY_DEVICE || c->grads != HY_DEVICE || c->optim != HY_DEVICE ||
+           (has_low && c->master != HY_DEVICE);
 }
 
 hy_status hy_trainer_take_memory(hy_trainer *t) {
     needs need = {0};
-    HY_TRY(make_plans(t));
-    hy_status status = lay_out(t, &need);
-    if (status == HY_OK) status = hy_offload_check(t, &need.grads, &need.optim);
-    if (status == HY_OK) status = take_all(t, &need);
-    hy_layout_fini(&need.low);
-    hy_layout_fini(&need.full);
-    hy_layout_fini(&need.grads);
-    hy_layout_fini(&need.optim);
-    return status;
+    HY_TRY(hy_state_lay_out(t));
+    HY_TRY(hy_make_batch_plans(t));
+    HY_TRY(hy_offload_check(t, &t->layouts.grads, &t->layouts.optim));
+    need.choice = hy_state_choice_of(&t->settings);
+    t->updates_on_gather = chooses_gather(t, &need.choice);
+    t->optim_bytes = 2 * t->layouts.optim.bytes;
+    hy_state_count(t, &need.choice, &need.state);
+    count_predictor(t, &need);
+    count_work(t, &need);
+    set_step_column(t, &need);
+    write_plan(t, &need);
+    return check_and_take(t, &need);
 }

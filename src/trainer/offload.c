@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/trainer.h"
+#include "trainer/memory_plan.h"
 
 #define QUANT_BLOCK 256
 
@@ -57,7 +57,7 @@ static hy_status check_without_state(hy_trainer *t) {
  * bits anyway stays where it is. */
 hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layout *optim) {
     const hy_settings *s = &t->settings;
-    if (strcmp(s->memory.optim_place, "device") != 0) return check_without_state(t);
+    if (hy_place_setting(s->memory.optim_place) != HY_DEVICE) return check_without_state(t);
     if (t->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     hy_dtype dtype = HY_F32;
     for (int32_t i = 0; i < optim->item_count; i++) {
@@ -68,7 +68,7 @@ hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layou
         return HY_OK;
     }
     bool has_room = compressed_bytes(t) <= grads->bytes;
-    bool is_room_here = strcmp(s->memory.grads_place, "device") == 0;
+    bool is_room_here = hy_place_setting(s->memory.grads_place) == HY_DEVICE;
     if (dtype == HY_F32 && has_room && is_room_here) return HY_OK;
     return hy_fail(
         HY_ERR_INPUT,
@@ -160,7 +160,9 @@ static hy_status compress(hy_trainer *t) {
 }
 
 hy_status hy_trainer_send_optimizer(hy_trainer *t) {
+    HY_TRY(hy_trainer_finish_update(t));
     if (t->offload == HY_OFFLOAD_NONE || t->is_optim_away) return HY_OK;
+    HY_TRY(t->backend->stream_sync(t->compute)); /* m and v leave on another stream */
     t->is_optim_away = true;
     t->is_restore_begun = false;
     if (t->offload == HY_OFFLOAD_COMPRESS) return compress(t);

@@ -17,6 +17,42 @@ static void put_classes(const hy_phase_summary *phase, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
+static void put_speed(const hy_summary *s, const hy_plan_facts *facts, hy_json_writer *w) {
+    hy_json_put_double(w, "tokens_per_second", facts->tokens_per_second);
+    hy_json_put_double(w, "step_seconds", facts->step_seconds);
+    hy_json_put_double(w, "wait_seconds", facts->wait_seconds);
+    hy_json_put_double(w, "run_seconds", facts->step_seconds * (double)s->steps_total);
+    hy_json_put_int(w, "step_bytes_up", (int64_t)facts->bytes_up);
+    hy_json_put_int(w, "step_bytes_down", (int64_t)facts->bytes_down);
+    hy_json_put_int(w, "step_bytes_to_disk", (int64_t)facts->disk_written);
+}
+
+/* The values of everything that can be left open, under the names of their keys. */
+static void put_choices(const hy_settings *s, hy_json_writer *w) {
+    hy_json_open_object(w, "choices");
+    hy_json_put_int(w, "batch_size", s->train.batch_size);
+    hy_json_put_int(w, "grad_accum_steps", s->train.grad_accum_steps);
+    hy_json_put_string(w, "recompute", s->train.recompute);
+    hy_json_put_int(w, "recompute_layers", s->train.recompute_layers);
+    hy_json_put_int(w, "loss_chunks", s->train.loss_chunks);
+    hy_json_put_string(w, "weights_place", s->memory.weights_place);
+    hy_json_put_string(w, "master_place", s->memory.master_place);
+    hy_json_put_string(w, "grads_place", s->memory.grads_place);
+    hy_json_put_string(w, "optim_place", s->memory.optim_place);
+    hy_json_put_string(w, "activations_place", s->memory.activations_place);
+    hy_json_put_string(w, "update", s->memory.update);
+    hy_json_put_int(w, "ring_depth", s->memory.ring_depth);
+    hy_json_put_int(w, "resident_units", s->memory.resident_units);
+    hy_json_close_object(w);
+}
+
+static void put_sentences(const char *key, const char list[][HY_PLAN_TEXT], int32_t count,
+                          hy_json_writer *w) {
+    hy_json_open_array(w, key);
+    for (int32_t i = 0; i < count; i++) hy_json_put_string(w, NULL, list[i]);
+    hy_json_close_array(w);
+}
+
 static void put_plan(const hy_trainer *t, hy_json_writer *w) {
     hy_summary s;
     hy_plan_facts facts;
@@ -29,8 +65,12 @@ static void put_plan(const hy_trainer *t, hy_json_writer *w) {
     hy_json_put_string(w, "device", s.device);
     hy_json_put_int(w, "vram_peak_bytes", (int64_t)facts.vram_bytes);
     hy_json_put_int(w, "host_pinned_bytes", (int64_t)facts.host_pinned_bytes);
-    hy_json_put_int(w, "disk_bytes", 0);
+    hy_json_put_int(w, "disk_bytes", (int64_t)facts.disk_bytes);
     hy_json_put_int(w, "checkpoint_bytes", (int64_t)s.checkpoint_bytes);
+    put_speed(&s, &facts, w);
+    put_choices(&t->settings, w);
+    put_sentences("reasons", facts.reasons, facts.reason_count, w);
+    put_sentences("changes", facts.changes, facts.change_count, w);
     hy_json_open_object(w, "phases");
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         hy_json_open_object(w, hy_phase_name((hy_phase)i));

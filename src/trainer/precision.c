@@ -1,7 +1,8 @@
 /* precision.c: the type of weights and activations in each phase. See trainer.h.
  *
- * The fp32 weights are the truth; a phase in 16 bits computes with a rounded copy, made when it is first
- * asked for after the truth changed elsewhere, and kept current by the optimizer afterwards. */
+ * The weights that are updated are the truth: fp32, or bf16 rounded stochastically. A phase in another
+ * type computes with a rounded copy, made when it is first asked for after the truth changed elsewhere,
+ * and kept current by the optimizer afterwards. */
 #include <string.h>
 
 #include "base/error.h"
@@ -62,6 +63,27 @@ static hy_status lacks_bf16(const hy_device_facts *facts) {
                    facts->name, facts->capability);
 }
 
+/* bf16 weights are the only copy there is, so every phase computes with them. */
+static hy_status choose_master(hy_trainer *t) {
+    hy_precisions *p = &t->precision;
+    const char *predictor = t->settings.phases.predictor_dtype;
+    bool is_bf16 = strcmp(t->settings.optimizer.master_dtype, "bf16") == 0;
+    p->master = is_bf16 ? HY_BF16 : HY_F32;
+    p->slots = strcmp(predictor, "auto") == 0   ? p->master
+               : strcmp(predictor, "bf16") == 0 ? HY_BF16
+                                                : HY_F32;
+    if (!is_bf16) return HY_OK;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        if (p->of[i] == HY_BF16) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "master_dtype is bf16 and the precision of %s is %s: bf16 weights are the "
+                       "only copy, so every phase must be bf16 (precision = bf16)",
+                       hy_phase_name((hy_phase)i), hy_dtype_name(p->of[i]));
+    }
+    p->has_low = false;
+    return HY_OK;
+}
+
 hy_status hy_trainer_choose_precision(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     const char *names[HY_PHASE_COUNT] = {
@@ -86,7 +108,7 @@ hy_status hy_trainer_choose_precision(hy_trainer *t) {
     }
     HY_TRY(check_combination(p));
     if (!t->rules.has_predictor) forget_unused_phases(p);
-    return HY_OK;
+    return choose_master(t);
 }
 
 static hy_status round_unit(hy_trainer *t, int32_t unit, int32_t *item) {
@@ -112,8 +134,14 @@ static hy_status round_weights(hy_trainer *t) {
     return HY_OK;
 }
 
-hy_status hy_trainer_weights(hy_trainer *t, hy_dtype dtype, hy_store **out) {
-    *out = dtype == HY_F32 ? &t->weights : &t->low;
-    if (dtype != HY_F32 && !t->is_low_current) HY_TRY(round_weights(t));
+hy_status hy_trainer_weights_raw(hy_trainer *t, hy_dtype dtype, hy_store **out) {
+    bool has_copy = dtype != t->precision.master;
+    *out = has_copy ? &t->low : &t->weights;
+    if (has_copy && !t->is_low_current) HY_TRY(round_weights(t));
     return HY_OK;
+}
+
+hy_status hy_trainer_weights(hy_trainer *t, hy_dtype dtype, hy_store **out) {
+    HY_TRY(hy_trainer_finish_update(t));
+    return hy_trainer_weights_raw(t, dtype, out);
 }

@@ -104,6 +104,7 @@ static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
 }
 
 static hy_status settle_state(hy_trainer *t) {
+    HY_TRY(hy_trainer_finish_update(t));
     HY_TRY(hy_trainer_await_optimizer(t));
     HY_TRY(t->backend->stream_sync(t->compute));
     HY_TRY(t->backend->stream_sync(t->copies));

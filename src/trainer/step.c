@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "base/error.h"
-#include "base/rng.h"
 #include "trainer/trainer.h"
 
 /* After this many updates in a row with gradients that are not finite, the run cannot recover. */
@@ -57,31 +56,11 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
                             .rope = t->buffers.rope,
                             .losses = t->buffers.losses,
                             .loss_scale = (float)scale,
-                            .accumulate = index > 0};
+                            .accumulate = index > 0,
+                            .watch = hy_trainer_watch_units(t, index)};
     HY_TRY(hy_batch_train(plan, &input));
     t->progress.backward_passes++;
     return hy_trainer_sum_losses(t, plan, index > 0);
-}
-
-static hy_status enqueue_update(hy_trainer *t, hy_dtype dtype, double lr) {
-    bool is_low = dtype != HY_F32;
-    hy_adamw_state state = {.weights = is_low ? &t->low : &t->weights,
-                            .grads = &t->grads,
-                            .m = &t->m,
-                            .v = &t->v,
-                            .master = is_low ? &t->weights : NULL,
-                            .square_sum = t->buffers.square_sum,
-                            .clip = t->buffers.clip,
-                            .workspace = t->buffers.reduce_workspace};
-    const hy_params *params = &t->model->params;
-    uint64_t noise =
-        hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING, (uint64_t)t->progress.step);
-    HY_TRY(hy_adamw_clip(&t->adamw, params, t->backend, t->compute, &state,
-                         1 / t->progress.loss_scale.scale));
-    HY_TRY(hy_trainer_await_optimizer(t));
-    if (!is_low) t->is_low_current = false;
-    return hy_adamw_update(&t->adamw, params, t->backend, t->compute, &state, lr,
-                           t->progress.updates, noise);
 }
 
 static hy_status fetch_result(hy_trainer *t) {
@@ -126,8 +105,9 @@ void hy_account_open(hy_trainer *t, hy_account *account) {
 }
 
 static uint64_t moved_by_stores(const hy_trainer *t) {
-    const hy_store *stores[] = {&t->weights,  &t->low,      &t->grads,    &t->m,   &t->v,
-                                &t->slots[0], &t->slots[1], &t->snapshot, &t->tail};
+    const hy_store *stores[] = {&t->weights, &t->low,        &t->grads,    &t->m,
+                                &t->v,       &t->slots[0],   &t->slots[1], &t->snapshot,
+                                &t->tail,    &t->activations};
     uint64_t bytes = t->bytes_moved;
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) bytes += stores[i]->bytes_moved;
     return bytes;
@@ -243,7 +223,8 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
 static hy_status run_micro_batches(hy_trainer *t, hy_dtype dtype, int64_t counted) {
     hy_store *weights;
     int32_t micro_batches = (int32_t)t->settings.train.grad_accum_steps;
-    HY_TRY(hy_trainer_weights(t, dtype, &weights));
+    HY_TRY(hy_trainer_begin_update(t, dtype));
+    HY_TRY(hy_trainer_weights_raw(t, dtype, &weights));
     for (int32_t i = 0; i < micro_batches; i++) {
         HY_TRY(enqueue_micro_batch(t, t->train_plan[hy_plan_index(dtype)], weights, i, counted));
     }
@@ -263,7 +244,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     HY_TRY(count_targets(t, &counted));
     HY_TRY(hy_trainer_begin_window(t));
     HY_TRY(run_micro_batches(t, dtype, counted));
-    HY_TRY(enqueue_update(t, dtype, lr));
+    HY_TRY(hy_trainer_enqueue_update(t, lr));
     HY_TRY(fetch_result(t));
     for (int32_t i = 0; i < t->settings.train.grad_accum_steps; i++) hy_loader_pop(t->loader);
     bool was_skipped = t->result->clip[1] == 0;

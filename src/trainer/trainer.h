@@ -25,6 +25,7 @@
 #include "phases/machine.h"
 #include "phases/predictor.h"
 #include "trainer/config/settings.h"
+#include "trainer/tiles.h"
 
 #define HY_PATH_MAX 1024
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
@@ -76,7 +77,7 @@ typedef struct hy_pass_buffers {
     double *square_sum;         /* (1) f64 */
     double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
     float *clip;                /* (2) fp32 */
-    hy_tensor reduce_workspace; /* for sums and norms between passes; shared with the passes */
+    hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
 
 /* A forward-only batch on the host: pinned, so that copies run beside everything else. */
@@ -93,12 +94,38 @@ typedef struct hy_step_result {
     float clip[2];
 } hy_step_result;
 
-/* Weights in fp32, and a 16-bit working copy when any phase computes in 16 bits. */
+/* The weights that are updated, and a 16-bit working copy when a phase computes in another type. */
 typedef struct hy_precisions {
     hy_dtype of[HY_PHASE_COUNT];
-    hy_dtype low; /* the 16-bit type of the run */
-    bool has_low;
+    hy_dtype master; /* of the weights that are updated */
+    hy_dtype slots;  /* of what the predictor keeps */
+    hy_dtype low;    /* the 16-bit type of the run */
+    bool has_low;    /* there is a working copy */
 } hy_precisions;
+
+/* How the classes of a run lie; the predictor's in tiles. */
+typedef struct hy_state_layouts {
+    hy_layout master, low, grads;
+    hy_layout optim; /* m, and v is like it */
+    hy_layout candidate, slot, snapshot, tail;
+} hy_state_layouts;
+
+/* Bytes that are live in true steps and not in Predict, gradients apart. */
+typedef struct hy_step_column {
+    hy_place place; /* of activations */
+    uint64_t activations;
+    uint64_t workspace; /* on the device, with the rings of gradients, m and v */
+} hy_step_column;
+
+/* An update that is not applied to all units yet: kept until the next step comes to them. */
+typedef struct hy_pending_update {
+    bool is_pending;
+    hy_adamw_step step;
+    hy_dtype pending_dtype; /* what the step computed with */
+    int32_t next_unit;      /* units before it are updated */
+    hy_dtype dtype;         /* what the present step computes with */
+    hy_unit_watch watch;
+} hy_pending_update;
 
 typedef enum hy_offload { /* what becomes of m and v in Predict */
                           HY_OFFLOAD_NONE,
@@ -141,18 +168,23 @@ struct hy_trainer {
     hy_plan_facts plan;
     char plan_problem[HY_ERROR_MESSAGE_MAX];
 
+    hy_state_layouts layouts;
+    hy_tiles tiles;
     hy_ledger ledger;
     hy_ledger ring_ledger; /* of ring_arena alone: rings count only while Predict runs */
     hy_arena state_arena, work_arena, ring_arena, host_arena;
     hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
     uint64_t ring_bytes;       /* device bytes of the predictor's rings, live in Predict */
+    bool rings_are_used;       /* since training last had their room */
     hy_arena home_arena;       /* pinned: state that does not live on the device */
     hy_arena state_ring_arena; /* device: what it passes through */
     uint64_t optim_bytes;      /* of m and v together */
-    uint64_t state_ring_bytes; /* live always */
-    bool is_in_predict;        /* which of them is live */
-    hy_store weights;          /* fp32 */
-    hy_store low;              /* 16-bit copy */
+    hy_step_column step_column;
+    hy_arena activation_arena; /* pinned: what layers keep, where it waits there */
+    hy_store activations;
+    bool is_in_predict; /* which of them is live */
+    hy_store weights;   /* fp32 */
+    hy_store low;       /* 16-bit copy */
     bool is_low_current;
     hy_store grads, m, v;
     hy_store slots[HY_PREDICTOR_SLOTS], snapshot, tail; /* at home on the host */
@@ -169,6 +201,8 @@ struct hy_trainer {
     double *guard_losses; /* of the guard's sequences, before and after */
 
     hy_adamw adamw;
+    bool updates_on_gather;
+    hy_pending_update update;
     hy_schedule schedule;
     hy_phase_rules rules;
     hy_divergence_limits limits;
@@ -220,19 +254,27 @@ bool hy_device_is_cuda(const char *name);    /* a value of the key `device` */
 hy_status hy_trainer_choose_precision(hy_trainer *t);
 /* The weights that a pass of this type uses; the 16-bit copy is made current first. */
 hy_status hy_trainer_weights(hy_trainer *t, hy_dtype dtype, hy_store **out);
+/* The same while an update may be pending: for the pass that applies it. */
+hy_status hy_trainer_weights_raw(hy_trainer *t, hy_dtype dtype, hy_store **out);
 static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1; }
 
-/* memory_plan.c: batch plans, arenas, stores. */
+/* memory_plan.c: batch plans, arenas, stores. See memory_plan.h. */
 hy_status hy_trainer_take_memory(hy_trainer *t);
 void hy_staging_release(hy_trainer *t);
 uint64_t hy_guard_sequences(const hy_trainer *t); /* of one guard pass */
 /* What is live changes with the phase: gradients and training activations, or the rings. */
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);
+/* Before training uses the work area, where the predictor's rings lie: what they changed goes home. */
+hy_status hy_trainer_return_rings(hy_trainer *t);
 
 /* memory_budget.c: refuses what does not fit; bytes on the device, on the host, and moved to the host in
  * Predict. */
 hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t host,
                                   uint64_t moved);
+
+/* How much may be used: what the user allows, or what is free less a reserve; 0: not known. */
+uint64_t hy_trainer_device_limit(const hy_trainer *t);
+uint64_t hy_trainer_host_limit(const hy_trainer *t);
 
 /* trainer.c: a plan cannot run. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
@@ -256,6 +298,13 @@ void hy_account_close(hy_trainer *t, hy_account *account);
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info);
 
+/* update.c: a step begins (an update that it cannot carry is finished), its passes, its end. */
+hy_status hy_trainer_begin_update(hy_trainer *t, hy_dtype dtype);
+const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch); /* or NULL */
+hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr);
+/* Applies what is pending: before anyone but a training pass looks at weights, m, v or gradients. */
+hy_status hy_trainer_finish_update(hy_trainer *t);
+
 /* speed.c: how much of what the device can do is used. */
 void hy_trainer_note_rate(hy_trainer *t, double rate); /* tokens per second of a step */
 /* The model's operations at this many tokens per second, as shares; 0 where not known or on a CPU. */
@@ -273,6 +322,7 @@ hy_status hy_trainer_roll_back(hy_trainer *t);
 hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t seed);
 hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b, const hy_store *c,
                              const hy_store *d, double out[3]); /* HY_OP_DIFF_DOT over everything */
+hy_status hy_trainer_add_to_tail(hy_trainer *t, bool is_first);
 hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, char *data);
 hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host);
 

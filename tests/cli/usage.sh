@@ -107,9 +107,25 @@ test_doctor_fits_one_screen_and_writes_nothing() {
     for word in CPU GFLOP/s memory pinnable disk CUDA "what fits" "An estimate"; do
         expect_out "$word"
     done
+    grep -qE '^ *memory +.* available, [0-9.]+ GB/s' "$stdout" || fail "$(cat "$stdout")"
+    grep -qE '^ *pinnable +[0-9.]+ [KMGT]iB: .*(free memory|control group|WSL2)' "$stdout" ||
+        fail "$(cat "$stdout")"
+    grep -qE '^ *disk +.* free here, reads [0-9.]+ GB/s, writes [0-9.]+ GB/s$' "$stdout" ||
+        fail "$(cat "$stdout")"
     grep -qE '^ *gpt2-124m +124.4M +(1.85|2.09) GiB +(yes|barely|no)$' "$stdout" || fail "$(cat "$stdout")"
     [ "$(wc -l < "$stdout")" -le 45 ] || fail "$(wc -l < "$stdout") lines"
     expect_nothing_written
+}
+
+test_doctor_measures_the_offload_folder() {
+    mkdir spill
+    run --doctor --offload-folder spill
+    expect_code 0
+    expect_out "free in spill, reads"
+    [ -z "$(ls -A spill)" ] || fail "left in the folder: $(ls -A spill)"
+    run --doctor --offload-folder nowhere
+    expect_code 0
+    grep -qE '^ *disk +.*nowhere' "$stdout" || fail "$(cat "$stdout")"
 }
 
 test_list_models_shows_sizes_and_shapes() {

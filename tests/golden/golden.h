@@ -291,15 +291,13 @@ static inline void open_trial(trial *t, golden *g, int recompute, int32_t chunks
                                 .is_training = is_training};
     must(hy_batch_plan_create(g->model, g->backend, &options, &t->plan));
     const hy_batch_bytes *need = &t->plan->bytes;
-    uint64_t bytes =
-        hy_align(need->activations) + hy_align(need->workspace) + hy_align(need->logits);
+    uint64_t bytes = hy_align(need->activations) + hy_align(need->workspace);
     must(hy_arena_init(&t->arena, g->backend, &g->ledger, HY_DEVICE, bytes, "a golden pass"));
-    void *activations, *workspace, *logits;
+    void *activations, *workspace;
     must(hy_arena_push(&t->arena, HY_ACTIVATIONS, need->activations, &activations));
     must(hy_arena_push(&t->arena, HY_WORKSPACE, need->workspace, &workspace));
-    must(hy_arena_push(&t->arena, HY_LOGITS, need->logits, &logits));
     spoil(g, t->arena.data, bytes);
-    hy_batch_plan_place(t->plan, activations, workspace, logits);
+    hy_batch_plan_place(t->plan, activations, workspace);
 }
 
 static inline void close_trial(trial *t) {

@@ -7,6 +7,9 @@
 
 #include <sys/wait.h>
 
+#include "base/clock.h"
+#include "memory/rates.h"
+
 enum { LARGE = 64 << 20 }; /* floats of the block that takes time to fill */
 
 static hy_backend *cuda;
@@ -167,6 +170,63 @@ START_TEST(seconds_waited_for_events_are_counted) {
 }
 END_TEST
 
+static void copy_up(hy_stream *s, const void *from) {
+    for (int i = 0; i < 4; i++) must(cuda->copy(s, large, from, (size_t)LARGE * sizeof(float)));
+}
+
+/* Compute that waits for copies and has nothing else to do waits as long as they take. */
+START_TEST(waiting_for_a_copy_is_as_long_as_the_copy) {
+    size_t bytes = (size_t)LARGE * sizeof(float);
+    hy_stream *copies = stream("copies"), *compute = stream("compute");
+    hy_event *is_here = event();
+    void *pinned;
+    must(cuda->alloc(cuda, HY_PINNED, bytes, &pinned));
+    copy_up(copies, pinned);
+    must(cuda->stream_sync(copies));
+    double began = hy_clock();
+    copy_up(copies, pinned);
+    must(cuda->stream_sync(copies));
+    double seconds = hy_clock() - began, before = cuda->stream_waited(compute);
+    copy_up(copies, pinned);
+    must(cuda->event_record(is_here, copies));
+    must(cuda->stream_wait(compute, is_here));
+    fill(compute, device, 1, 1);
+    must(cuda->stream_sync(compute));
+    double waited = cuda->stream_waited(compute) - before;
+    ck_assert_double_gt(waited, 0.6 * seconds);
+    ck_assert_double_lt(waited, 1.5 * seconds + 2e-3);
+    cuda->release(cuda, HY_PINNED, pinned, bytes);
+    cuda->event_destroy(is_here);
+    cuda->stream_destroy(copies);
+    cuda->stream_destroy(compute);
+}
+END_TEST
+
+/* A copy that is done before compute gets to it costs nothing, though it was under way when the wait
+ * was enqueued. */
+START_TEST(a_copy_that_compute_covers_is_not_waited_for) {
+    size_t bytes = (size_t)128 << 20;
+    hy_stream *copies = stream("copies"), *compute = stream("compute");
+    hy_event *is_here = event();
+    void *pinned, *there;
+    must(cuda->alloc(cuda, HY_PINNED, bytes, &pinned));
+    must(cuda->alloc(cuda, HY_DEVICE, bytes, &there));
+    for (int i = 0; i < 10; i++) hold_up(compute);
+    must(cuda->copy(copies, there, pinned, bytes));
+    must(cuda->event_record(is_here, copies));
+    must(cuda->stream_wait(compute, is_here));
+    ck_assert(!cuda->event_is_done(is_here));
+    fill(compute, device, 1, 1);
+    must(cuda->stream_sync(compute));
+    ck_assert_double_lt(cuda->stream_waited(compute), 1e-3);
+    cuda->event_destroy(is_here);
+    cuda->stream_destroy(copies);
+    cuda->stream_destroy(compute);
+    cuda->release(cuda, HY_PINNED, pinned, bytes);
+    cuda->release(cuda, HY_DEVICE, there, bytes);
+}
+END_TEST
+
 /* ---- memory ------------------------------------------------------------------------------------ */
 
 START_TEST(memory_is_aligned_and_apart_in_every_place) {
@@ -189,6 +249,59 @@ START_TEST(memory_is_aligned_and_apart_in_every_place) {
         }
         cuda->release(cuda, places[i % 3], blocks[i], 1000);
     }
+}
+END_TEST
+
+static size_t resident_bytes(void) {
+    unsigned long total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%lu %lu", &total, &resident) != 2) resident = 0;
+    if (file) fclose(file);
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Large blocks are taken another way than small ones: on a page, whole, and given back. */
+START_TEST(large_pinned_memory_holds_every_byte_and_is_given_back) {
+    size_t bytes = ((size_t)200 << 20) + 7, before = resident_bytes();
+    for (int round = 0; round < 4; round++) {
+        unsigned char *data;
+        must(cuda->alloc(cuda, HY_PINNED, bytes, (void **)&data));
+        ck_assert_uint_eq((uintptr_t)data % 4096, 0);
+        for (size_t k = 0; k < bytes; k += 4095) data[k] = (unsigned char)(k * 31 + (size_t)round);
+        data[bytes - 1] = 77;
+        must(cuda->copy(gpu.stream, large, data, bytes));
+        must(cuda->stream_sync(gpu.stream));
+        memset(data, 0, bytes);
+        must(cuda->copy(gpu.stream, data, large, bytes));
+        must(cuda->stream_sync(gpu.stream));
+        ck_assert_int_eq(data[bytes - 1], 77);
+        for (size_t k = 0; k < bytes - 4095; k += 4095) {
+            if (data[k] != (unsigned char)(k * 31 + (size_t)round)) ck_abort_msg("byte %zu", k);
+        }
+        cuda->release(cuda, HY_PINNED, data, bytes);
+    }
+    ck_assert_uint_lt(resident_bytes(), before + ((size_t)100 << 20));
+}
+END_TEST
+
+/* Pageable memory would hold the caller up until the copy is done. */
+START_TEST(copies_of_pinned_memory_do_not_hold_the_caller_up) {
+    static const size_t sizes[] = {1 << 20, (size_t)128 << 20}; /* the driver's, and ours */
+    hy_stream *s = stream("copies");
+    hy_event *is_done = event();
+    for (int i = 0; i < 4; i++) {
+        void *data;
+        must(cuda->alloc(cuda, HY_PINNED, sizes[i / 2], &data));
+        hold_up(s);
+        must(i % 2 ? cuda->copy(s, data, large, sizes[i / 2])
+                   : cuda->copy(s, large, data, sizes[i / 2]));
+        must(cuda->event_record(is_done, s));
+        ck_assert(!cuda->event_is_done(is_done));
+        must(cuda->stream_sync(s));
+        cuda->release(cuda, HY_PINNED, data, sizes[i / 2]);
+    }
+    cuda->event_destroy(is_done);
+    cuda->stream_destroy(s);
 }
 END_TEST
 
@@ -336,6 +449,20 @@ START_TEST(a_large_product_is_timed_when_asked_for) {
 }
 END_TEST
 
+/* No card that trains copies or reads its memory more slowly than this. */
+START_TEST(how_fast_bytes_move_is_measured) {
+    hy_rates r;
+    must(hy_rates_measure(cuda, &r));
+    ck_assert_double_gt(r.copy_up, 5e8);
+    ck_assert_double_gt(r.copy_down, 5e8);
+    ck_assert_double_gt(r.copy_both, 3e8);
+    ck_assert_double_lt(r.copy_both, 1.2 * (r.copy_up > r.copy_down ? r.copy_up : r.copy_down));
+    ck_assert_double_gt(r.device_bandwidth, 5e10);
+    ck_assert_double_lt(r.device_bandwidth, 5e13);
+    ck_assert_double_gt(r.host_bandwidth, 1e9);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("cuda: backend");
     TCase *all = tcase_create("backend");
@@ -346,7 +473,11 @@ static Suite *make_suite(void) {
     tcase_add_test(all, an_event_may_be_recorded_on_different_streams);
     tcase_add_test(all, destroying_a_stream_runs_what_is_queued);
     tcase_add_test(all, seconds_waited_for_events_are_counted);
+    tcase_add_test(all, waiting_for_a_copy_is_as_long_as_the_copy);
+    tcase_add_test(all, a_copy_that_compute_covers_is_not_waited_for);
     tcase_add_test(all, memory_is_aligned_and_apart_in_every_place);
+    tcase_add_test(all, large_pinned_memory_holds_every_byte_and_is_given_back);
+    tcase_add_test(all, copies_of_pinned_memory_do_not_hold_the_caller_up);
     tcase_add_test(all, memory_that_cannot_be_had_is_named_and_nothing_breaks);
     tcase_add_test(all, what_is_released_can_be_had_again);
     tcase_add_test(all, copies_go_every_way);
@@ -356,6 +487,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, the_backend_tells_what_it_is);
     tcase_add_test(all, a_device_that_is_not_there_is_named);
     tcase_add_test(all, a_large_product_is_timed_when_asked_for);
+    tcase_add_test(all, how_fast_bytes_move_is_measured);
     suite_add_tcase(suite, all);
     return suite;
 }

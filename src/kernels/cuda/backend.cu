@@ -1,8 +1,8 @@
 /* backend.cu: the card as a device: its op table, its memory, and what it tells about itself.
  *
- * The one entry of the shared object. Streams, events and copies are in stream.cu. Enqueueing checks
- * nothing that planning has checked already; a launch that fails is reported at once, a kernel that
- * fails later at the next sync. */
+ * The one entry of the shared object. Streams, events and copies are in stream.cu, pinned memory is in
+ * pinned.cu. Enqueueing checks nothing that planning has checked already; a launch that fails is
+ * reported at once, a kernel that fails later at the next sync. */
 #include "kernels/cuda/backend.cuh"
 
 #include <stdarg.h>
@@ -83,8 +83,7 @@ static hy_status out_of_memory(const hy_cuda *cuda, hy_place place, size_t bytes
                             (double)total / 0x1p20);
     }
     return hy_cuda_fail(cuda, HY_ERR_MEMORY, "%.1f MiB of %s memory could not be had: %s",
-                        (double)bytes / 0x1p20, place == HY_PINNED ? "pinned host" : "host",
-                        cudaGetErrorString(error));
+                        (double)bytes / 0x1p20, hy_place_name(place), cudaGetErrorString(error));
 }
 
 static hy_status cuda_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
@@ -95,7 +94,7 @@ static hy_status cuda_alloc(hy_backend *b, hy_place place, size_t bytes, void **
     if (place == HY_DEVICE) {
         error = cudaMalloc(out, bytes);
     } else if (place == HY_PINNED) {
-        error = cudaMallocHost(out, bytes);
+        return hy_cuda_pin(cuda, bytes, out);
     } else if (place == HY_HOST) {
         if (posix_memalign(out, 256, bytes) != 0) error = cudaErrorMemoryAllocation;
     } else {
@@ -113,7 +112,7 @@ static void cuda_release(hy_backend *b, hy_place place, void *data, size_t bytes
     if (place == HY_DEVICE) {
         cudaFree(data);
     } else if (place == HY_PINNED) {
-        cudaFreeHost(data);
+        hy_cuda_unpin(data);
     } else {
         free(data);
     }

@@ -1,4 +1,5 @@
-/* backend.cuh: streams and events of the CUDA backend, as its function table sees them (stream.cu). */
+/* backend.cuh: streams and events of the CUDA backend (stream.cu) and its pinned memory (pinned.cu), as
+ * the function table sees them. */
 #ifndef HY_KERNELS_CUDA_BACKEND_CUH
 #define HY_KERNELS_CUDA_BACKEND_CUH
 
@@ -22,5 +23,9 @@ void hy_cuda_event_destroy(hy_event *e);
 hy_status hy_cuda_event_record(hy_event *e, hy_stream *s);
 hy_status hy_cuda_event_sync(hy_event *e);
 bool hy_cuda_event_is_done(hy_event *e);
+
+/* Pinned host memory; unpin takes what pin gave. */
+hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out);
+void hy_cuda_unpin(void *data);
 
 #endif

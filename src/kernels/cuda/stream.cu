@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define WAIT_PAIRS 64
+#define WAIT_PAIRS 256 /* a streamed step of a large model waits about 200 times */
 
 typedef struct wait_pair {
     cudaEvent_t before, after;

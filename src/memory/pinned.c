@@ -1,0 +1,260 @@
+/* pinned.c: reading the limits, and saying them. See pinned.h.
+ *
+ * A control group's limit may stand on the process's own group or on any above it, and in a container
+ * the names that /proc gives may not exist under /sys: every folder from the group up to the root is
+ * looked at, and those that are not there say nothing. */
+#include "memory/pinned.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+#define PATH_BYTES 1024
+#define LINE_BYTES 1024
+
+/* Left for the system: a twentieth of all memory, and no more than this. */
+#define MARGIN_MOST ((uint64_t)3 << 29)
+#define MARGIN_PART 20
+/* Version 1 of control groups says "no limit" with a number near 2^63. */
+#define ABSURD ((uint64_t)1 << 60)
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+/* Finds the line that begins with `key` and copies what follows. */
+static bool find_line(const char *path, const char *key, char out[LINE_BYTES]) {
+    FILE *file = fopen(path, "r");
+    char line[LINE_BYTES];
+    bool is_found = false;
+    if (!file) return false;
+    while (!is_found && fgets(line, sizeof line, file)) {
+        is_found = strncmp(line, key, strlen(key)) == 0;
+    }
+    fclose(file);
+    if (!is_found) return false;
+    line[strcspn(line, "\n")] = '\0';
+    snprintf(out, LINE_BYTES, "%s", line + strlen(key));
+    return true;
+}
+
+/* A number alone in its file; `missing` when there is none, or a word ("max"). */
+static uint64_t read_number(const char *path, uint64_t missing) {
+    char text[LINE_BYTES], *end;
+    if (!find_line(path, "", text)) return missing;
+    unsigned long long value = strtoull(text, &end, 10);
+    return end == text ? missing : (uint64_t)value;
+}
+
+static uint64_t read_kilobytes(const char *path, const char *key) {
+    char text[LINE_BYTES];
+    return find_line(path, key, text) ? (uint64_t)strtoull(text, NULL, 10) << 10 : 0;
+}
+
+/* "Max locked memory         8388608              8388608              bytes" */
+static uint64_t read_memlock(const char *path) {
+    char text[LINE_BYTES], *end;
+    if (!find_line(path, "Max locked memory", text)) return HY_PIN_NO_LIMIT;
+    unsigned long long value = strtoull(text, &end, 10);
+    return end == text ? HY_PIN_NO_LIMIT : (uint64_t)value;
+}
+
+/* WSL 1 has no card; of both, version 2 alone calls its kernel "microsoft" in small letters. */
+static bool is_wsl2(const char *path) {
+    char text[LINE_BYTES];
+    return find_line(path, "", text) && strstr(text, "microsoft") != NULL;
+}
+
+/* ---- control groups ---------------------------------------------------------------------------- */
+
+/* How the two versions name things. */
+typedef struct group_names {
+    const char *mount; /* under /sys */
+    const char *limit, *used, *cached;
+} group_names;
+
+static const group_names version_2 = {"fs/cgroup", "memory.max", "memory.current",
+                                      "inactive_file "};
+static const group_names version_1 = {"fs/cgroup/memory", "memory.limit_in_bytes",
+                                      "memory.usage_in_bytes", "total_inactive_file "};
+
+/* Files in cache count as used there, though they give way when memory is wanted. */
+static uint64_t group_use(const char *folder, const group_names *names) {
+    char path[PATH_BYTES + 64], text[LINE_BYTES];
+    snprintf(path, sizeof path, "%s/%s", folder, names->used);
+    uint64_t used = read_number(path, 0), cached = 0;
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    if (find_line(path, names->cached, text)) cached = strtoull(text, NULL, 10);
+    return used - (cached < used ? cached : used);
+}
+
+static void look_at_group(const char *folder, const group_names *names, hy_pin_limits *out) {
+    char path[PATH_BYTES + 64];
+    snprintf(path, sizeof path, "%s/%s", folder, names->limit);
+    uint64_t limit = read_number(path, HY_PIN_NO_LIMIT);
+    if (limit >= ABSURD) return;
+    uint64_t used = group_use(folder, names), left = limit > used ? limit - used : 0;
+    if (left >= out->cgroup_left) return;
+    out->cgroup_left = left;
+    out->cgroup_limit = limit;
+}
+
+/* The group's folder and all above it, up to where groups begin. */
+static void walk_groups(const char *sys, const char *group, const group_names *names,
+                        hy_pin_limits *out) {
+    char folder[PATH_BYTES];
+    int root = snprintf(folder, sizeof folder, "%s/%s", sys, names->mount);
+    int length = snprintf(folder, sizeof folder, "%s/%s%s", sys, names->mount, group);
+    if (length >= (int)sizeof folder) folder[root] = '\0'; /* a name too long to follow */
+    while (true) {
+        look_at_group(folder, names, out);
+        char *slash = strrchr(folder, '/');
+        if (slash < folder + root) return;
+        *slash = '\0';
+    }
+}
+
+/* Lines are "0::/user.slice/..." in version 2 and "9:memory:/docker/..." in version 1. */
+static void read_groups(const char *proc, const char *sys, hy_pin_limits *out) {
+    char path[PATH_BYTES], line[LINE_BYTES], group_2[LINE_BYTES] = "", group_1[LINE_BYTES] = "";
+    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *memory = strstr(line, ":memory:");
+        if (strncmp(line, "0::", 3) == 0) snprintf(group_2, sizeof group_2, "%s", line + 3);
+        if (memory) snprintf(group_1, sizeof group_1, "%s", memory + strlen(":memory:"));
+    }
+    if (file) fclose(file);
+    walk_groups(sys, group_2, &version_2, out);
+    walk_groups(sys, group_1, &version_1, out);
+}
+
+/* ---- the limit --------------------------------------------------------------------------------- */
+
+static uint64_t margin_of(uint64_t total) {
+    uint64_t part = total / MARGIN_PART;
+    return part < MARGIN_MOST ? part : MARGIN_MOST;
+}
+
+static uint64_t less(uint64_t bytes, uint64_t margin) {
+    return bytes > margin ? bytes - margin : 0;
+}
+
+static void lower(hy_pin_limits *out, uint64_t limit, hy_pin_cause cause) {
+    if (limit >= out->likely_limit) return;
+    out->likely_limit = limit;
+    out->which = cause;
+}
+
+static void find_limit(hy_pin_limits *out) {
+    out->likely_limit = HY_PIN_NO_LIMIT;
+    out->which = HY_PIN_UNKNOWN;
+    if (out->ram_available) {
+        lower(out, less(out->ram_available, margin_of(out->ram_total)), HY_PIN_RAM);
+    }
+    if (out->cgroup_limit != HY_PIN_NO_LIMIT) {
+        lower(out, less(out->cgroup_left, margin_of(out->cgroup_limit)), HY_PIN_CGROUP);
+    }
+    if (out->is_wsl2 && out->ram_total) lower(out, out->ram_total / 2, HY_PIN_WSL2);
+}
+
+void hy_pin_probe(const char *proc, const char *sys, hy_pin_limits *out) {
+    char path[PATH_BYTES];
+    *out = (hy_pin_limits){.cgroup_limit = HY_PIN_NO_LIMIT, .cgroup_left = HY_PIN_NO_LIMIT};
+    snprintf(path, sizeof path, "%s/meminfo", proc);
+    out->ram_total = read_kilobytes(path, "MemTotal:");
+    out->ram_available = read_kilobytes(path, "MemAvailable:");
+    snprintf(path, sizeof path, "%s/self/limits", proc);
+    out->memlock = read_memlock(path);
+    snprintf(path, sizeof path, "%s/version", proc);
+    out->is_wsl2 = is_wsl2(path);
+    read_groups(proc, sys, out);
+    find_limit(out);
+}
+
+/* ---- words ------------------------------------------------------------------------------------- */
+
+char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size) {
+    char a[32], b[32];
+    switch (limits->which) {
+    case HY_PIN_RAM:
+        snprintf(buffer, size, "free memory less %s for the system",
+                 hy_format_bytes((double)margin_of(limits->ram_total), a, sizeof a));
+        break;
+    case HY_PIN_CGROUP:
+        snprintf(buffer, size, "what is left of the control group's limit of %s, less %s",
+                 hy_format_bytes((double)limits->cgroup_limit, a, sizeof a),
+                 hy_format_bytes((double)margin_of(limits->cgroup_limit), b, sizeof b));
+        break;
+    case HY_PIN_WSL2:
+        snprintf(buffer, size, "WSL2 lets about half of its memory of %s be pinned",
+                 hy_format_bytes((double)limits->ram_total, a, sizeof a));
+        break;
+    default: snprintf(buffer, size, "no limit that the system tells of"); break;
+    }
+    return buffer;
+}
+
+/* What would make room, for each cause. */
+static const char *remedy(hy_pin_cause cause) {
+    switch (cause) {
+    case HY_PIN_RAM: return "end other programs, keep less in pinned memory or add memory";
+    case HY_PIN_CGROUP:
+        return "give the container or job more memory (docker run --memory, systemd MemoryMax)";
+    case HY_PIN_WSL2:
+        return "raise memory= under [wsl2] in .wslconfig, keep less in pinned memory or run Linux "
+               "itself";
+    default: return "keep less in pinned memory";
+    }
+}
+
+hy_status hy_pin_allows(const hy_pin_limits *limits, uint64_t bytes) {
+    char need[32], have[32], reason[160];
+    if (bytes <= limits->likely_limit) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "%s of memory cannot be pinned here, %s at most (%s): %s",
+                   hy_format_bytes((double)bytes, need, sizeof need),
+                   hy_format_bytes((double)limits->likely_limit, have, sizeof have),
+                   hy_pin_reason(limits, reason, sizeof reason), remedy(limits->which));
+}
+
+hy_status hy_pin_check(uint64_t bytes) {
+    hy_pin_limits limits;
+    hy_pin_probe("/proc", "/sys", &limits);
+    return hy_pin_allows(&limits, bytes);
+}
+
+hy_status hy_pin_refused(const hy_pin_limits *limits, hy_status status, uint64_t bytes) {
+    char told[HY_ERROR_MESSAGE_MAX], lock[32], likely[HY_ERROR_MESSAGE_MAX];
+    snprintf(told, sizeof told, "%s", hy_error_message());
+    if (hy_pin_allows(limits, bytes) != HY_OK) {
+        snprintf(likely, sizeof likely, "%s", hy_error_message());
+        return hy_fail(status, "%.400s; %.500s", told, likely);
+    }
+    if (limits->is_wsl2) {
+        return hy_fail(status, "%.500s; under WSL2 Windows decides how much may be pinned: %s",
+                       told, remedy(HY_PIN_WSL2));
+    }
+    if (bytes > limits->memlock) {
+        return hy_fail(status,
+                       "%.500s; the limit on locked memory is %s: if the driver heeds it, raise it "
+                       "with \"ulimit -l unlimited\" or memlock in /etc/security/limits.conf",
+                       told, hy_format_bytes((double)limits->memlock, lock, sizeof lock));
+    }
+    return hy_fail(status,
+                   "%.500s; the system would allow it, the driver does not: keep less in "
+                   "pinned memory, or look for its reason with dmesg",
+                   told);
+}
+
+/* A CPU's pinned memory is ordinary memory, which the budget looks after. */
+hy_status hy_pin_take(hy_backend *b, uint64_t bytes, void **out) {
+    hy_pin_limits limits;
+    *out = NULL;
+    if (!b->facts.is_gpu) return b->alloc(b, HY_PINNED, bytes, out);
+    hy_pin_probe("/proc", "/sys", &limits);
+    HY_TRY(hy_pin_allows(&limits, bytes));
+    hy_status status = b->alloc(b, HY_PINNED, bytes, out);
+    return status == HY_OK ? HY_OK : hy_pin_refused(&limits, status, bytes);
+}

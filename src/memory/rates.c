@@ -1,0 +1,231 @@
+/* rates.c: copies up, down and both ways together, host memory and device memory. See rates.h.
+ *
+ * Each measurement runs once unseen, so that nothing is paid for the first time while the clock runs,
+ * and then again and again for a twentieth of a second: a fast link makes many rounds, a slow one a
+ * round or two. A rate is all bytes over all seconds, because a plan is about what lasts. */
+#include "memory/rates.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "kernels/cpu/machine.h"
+#include "memory/disk.h"
+
+#define PIECE ((size_t)64 << 20)          /* what is copied at once */
+#define DEVICE_BUFFER ((size_t)128 << 20) /* two of them outgrow the cache of any card */
+#define HOST_BYTES ((size_t)256 << 20)    /* of all threads together */
+#define PER_ROUND 2                       /* copies each way that go without a stop between them */
+#define SECONDS 0.05
+#define THREADS_MAX 16
+
+/* ---- the device -------------------------------------------------------------------------------- */
+
+typedef struct probe {
+    hy_backend *backend;
+    hy_stream *up, *down;
+    char *device[2]; /* DEVICE_BUFFER each */
+    char *pinned[2]; /* PIECE each */
+} probe;
+
+typedef hy_status (*round_function)(probe *p);
+
+static hy_status enqueue_up(probe *p) {
+    for (int i = 0; i < PER_ROUND; i++) {
+        HY_TRY(p->backend->copy(p->up, p->device[0], p->pinned[0], PIECE));
+    }
+    return HY_OK;
+}
+
+static hy_status enqueue_down(probe *p) {
+    for (int i = 0; i < PER_ROUND; i++) {
+        HY_TRY(p->backend->copy(p->down, p->pinned[1], p->device[1], PIECE));
+    }
+    return HY_OK;
+}
+
+static hy_status round_up(probe *p) {
+    HY_TRY(enqueue_up(p));
+    return p->backend->stream_sync(p->up);
+}
+
+static hy_status round_down(probe *p) {
+    HY_TRY(enqueue_down(p));
+    return p->backend->stream_sync(p->down);
+}
+
+static hy_status round_both(probe *p) {
+    HY_TRY(enqueue_up(p));
+    HY_TRY(enqueue_down(p));
+    HY_TRY(p->backend->stream_sync(p->up));
+    return p->backend->stream_sync(p->down);
+}
+
+/* One buffer of the device becomes the other: each element is read once and written once. */
+static hy_status round_device(probe *p) {
+    int64_t count = (int64_t)(DEVICE_BUFFER / sizeof(float));
+    hy_op_call call = {.kind = HY_OP_COMBINE, .attr.combine.coefficient = {1}};
+    call.t[0] = hy_tensor_1d(p->device[1], HY_F32, count);
+    call.t[1] = hy_tensor_1d(p->device[0], HY_F32, count);
+    for (int i = 0; i < PER_ROUND; i++) HY_TRY(p->backend->enqueue(p->up, &call));
+    return p->backend->stream_sync(p->up);
+}
+
+/* Bytes per second of rounds that move `bytes` each. */
+static hy_status time_rounds(probe *p, round_function one_round, size_t bytes, double *rate) {
+    HY_TRY(one_round(p));
+    double began = hy_clock(), seconds;
+    int rounds = 0;
+    do {
+        HY_TRY(one_round(p));
+        rounds++;
+        seconds = hy_clock() - began;
+    } while (seconds < SECONDS);
+    *rate = (double)rounds * (double)bytes / seconds;
+    return HY_OK;
+}
+
+static hy_status take(probe *p) {
+    hy_backend *b = p->backend;
+    HY_TRY(b->stream_create(b, "rates up", &p->up));
+    HY_TRY(b->stream_create(b, "rates down", &p->down));
+    for (int i = 0; i < 2; i++) {
+        HY_TRY(b->alloc(b, HY_DEVICE, DEVICE_BUFFER, (void **)&p->device[i]));
+        HY_TRY(b->alloc(b, HY_PINNED, PIECE, (void **)&p->pinned[i]));
+        memset(p->pinned[i], 0, PIECE);
+        /* Both pieces of the buffer, so that the op over it meets numbers and no stray bits. */
+        HY_TRY(b->copy(p->up, p->device[i], p->pinned[i], PIECE));
+        HY_TRY(b->copy(p->up, p->device[i] + PIECE, p->pinned[i], PIECE));
+    }
+    return b->stream_sync(p->up);
+}
+
+static void give_back(probe *p) {
+    hy_backend *b = p->backend;
+    if (p->up) b->stream_destroy(p->up); /* runs what is queued before the memory goes */
+    if (p->down) b->stream_destroy(p->down);
+    for (int i = 0; i < 2; i++) {
+        if (p->device[i]) b->release(b, HY_DEVICE, p->device[i], DEVICE_BUFFER);
+        if (p->pinned[i]) b->release(b, HY_PINNED, p->pinned[i], PIECE);
+    }
+}
+
+static hy_status measure_device(probe *p, hy_rates *out) {
+    HY_TRY(take(p));
+    HY_TRY(time_rounds(p, round_up, PER_ROUND * PIECE, &out->copy_up));
+    HY_TRY(time_rounds(p, round_down, PER_ROUND * PIECE, &out->copy_down));
+    HY_TRY(time_rounds(p, round_both, PER_ROUND * PIECE, &out->copy_both));
+    if (!p->backend->facts.is_gpu) return HY_OK;
+    return time_rounds(p, round_device, PER_ROUND * 2 * DEVICE_BUFFER, &out->device_bandwidth);
+}
+
+/* ---- host memory ------------------------------------------------------------------------------- */
+
+/* Threads begin to copy together, once each of them has touched its memory. */
+typedef struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int ready;
+    bool is_open;
+} gate;
+
+typedef struct copier {
+    pthread_t thread;
+    gate *gate;
+    char *from, *to;
+    size_t bytes;
+    double rate; /* bytes read plus bytes written, per second */
+} copier;
+
+static void wait_at(gate *g) {
+    pthread_mutex_lock(&g->lock);
+    g->ready++;
+    pthread_cond_broadcast(&g->changed);
+    while (!g->is_open) pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void open_when_ready(gate *g, int count) {
+    pthread_mutex_lock(&g->lock);
+    while (g->ready < count) pthread_cond_wait(&g->changed, &g->lock);
+    g->is_open = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void *copy_for_a_while(void *argument) {
+    copier *c = argument;
+    memset(c->from, 1, c->bytes);
+    memset(c->to, 2, c->bytes);
+    wait_at(c->gate);
+    double began = hy_clock(), seconds;
+    size_t rounds = 0;
+    do {
+        memcpy(c->to, c->from, c->bytes);
+        c->from[rounds] = c->to[c->bytes - 1 - rounds]; /* a reader, so the copy is made */
+        rounds++;
+        seconds = hy_clock() - began;
+    } while (seconds < SECONDS && rounds < c->bytes);
+    c->rate = 2.0 * (double)rounds * (double)c->bytes / seconds;
+    return NULL;
+}
+
+/* Fewer threads than cores will do; none will not. */
+static hy_status run_copiers(char *memory, size_t bytes, int wanted, double *rate) {
+    gate start = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    copier copiers[THREADS_MAX];
+    size_t share = bytes / 2 / (size_t)wanted;
+    int count = 0, error = 0;
+    while (count < wanted && error == 0) {
+        char *mine = memory + (size_t)count * 2 * share;
+        copiers[count] = (copier){.gate = &start, .from = mine, .to = mine + share, .bytes = share};
+        error = pthread_create(&copiers[count].thread, NULL, copy_for_a_while, &copiers[count]);
+        if (error == 0) count++;
+    }
+    open_when_ready(&start, count);
+    *rate = 0;
+    for (int i = 0; i < count; i++) {
+        pthread_join(copiers[i].thread, NULL);
+        *rate += copiers[i].rate;
+    }
+    if (count > 0) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "no thread to measure host memory with: %s", strerror(error));
+}
+
+/* A measurement must not be what brings a small machine down. */
+static size_t bytes_to_copy(void) {
+    size_t total, available;
+    hy_machine_memory(&total, &available);
+    return available && available / 4 < HOST_BYTES ? available / 4 : HOST_BYTES;
+}
+
+hy_status hy_rates_host(double *bandwidth) {
+    int threads = hy_machine_threads();
+    size_t bytes = bytes_to_copy();
+    if (threads > THREADS_MAX) threads = THREADS_MAX;
+    char *memory = malloc(bytes);
+    if (!memory) return hy_fail(HY_ERR_MEMORY, "no memory to measure host memory with");
+    hy_status status = run_copiers(memory, bytes, threads, bandwidth);
+    free(memory);
+    return status;
+}
+
+/* ---- all --------------------------------------------------------------------------------------- */
+
+hy_status hy_rates_measure(hy_backend *b, hy_rates *out) {
+    probe p = {.backend = b};
+    *out = (hy_rates){.gemm_flops = b->facts.matmul_flops};
+    hy_status status = measure_device(&p, out);
+    give_back(&p);
+    if (status != HY_OK) return hy_fail_context(status, "measuring copies");
+    HY_TRY(hy_rates_host(&out->host_bandwidth));
+    if (!b->facts.is_gpu) out->device_bandwidth = out->host_bandwidth;
+    return HY_OK;
+}
+
+hy_status hy_rates_disk(const char *folder, hy_rates *rates) {
+    return hy_spill_measure(folder, &rates->disk_read, &rates->disk_write);
+}

@@ -1,0 +1,319 @@
+/* store_disk.c: units at home on the disk, and the pinned buffers they pass through. See store_disk.h.
+ *
+ * A stage goes through these states:
+ *   EMPTY -> READING -> CLEAN                 a unit comes; CLEAN: as the file has it
+ *   CLEAN -> FILLING -> WRITING -> CLEAN      the way down copies changes in, then they are written
+ *   CLEAN -> CHANGED -> WRITING -> CLEAN      the host has changed it
+ * There is no thread of our own: every call looks which stages can go on. A unit has at most one stage, and
+ * while its changes are on their way it is taken from there, never from the file: so a unit is not read
+ * while it is written, nor written twice at a time. A stage is used for another unit only when copies out
+ * of it are done. A transfer that failed is told by that call and every later one: the state on the disk
+ * is no longer whole, and the run has to end. */
+#include "memory/store_disk.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+typedef enum stage_state {
+    STAGE_EMPTY,
+    STAGE_READING,
+    STAGE_CLEAN,
+    STAGE_FILLING,
+    STAGE_CHANGED,
+    STAGE_WRITING
+} stage_state;
+
+typedef struct stage {
+    char *data;
+    bool is_large;
+    stage_state state;
+    int32_t unit;    /* -1: none */
+    bool is_awaited; /* read ahead and not brought to the device yet */
+    bool is_open;    /* the host works with it */
+    uint64_t used_at;
+    hy_spill_ticket ticket;
+    hy_event *is_copied; /* copies out of it are done */
+} stage;
+
+struct hy_stages {
+    hy_spill *spill;
+    uint64_t *place; /* (units) in the file */
+    stage *list;
+    int32_t count;
+    uint64_t clock;
+    hy_status failure; /* the first one */
+    char message[HY_ERROR_MESSAGE_MAX];
+};
+
+/* ---- sizes and life ---------------------------------------------------------------------------- */
+
+uint64_t hy_store_disk_bytes(const hy_layout *layout) {
+    uint64_t bytes = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) bytes += hy_spill_room(layout->unit_bytes[u]);
+    return bytes;
+}
+
+/* Arenas give smaller borders than the disk wants: a block more, to begin on one. */
+uint64_t hy_store_staging_bytes(const hy_layout *layout, int32_t buffers) {
+    hy_ring_plan plan = hy_store_plan_ring(layout, 1, 0);
+    return (uint64_t)buffers * hy_spill_room(plan.buffer_bytes) + hy_spill_room(plan.large_bytes) +
+           HY_SPILL_BLOCK;
+}
+
+static hy_status add_stage(hy_store *store, char **at, bool is_large, uint64_t bytes) {
+    hy_stages *s = store->stages;
+    stage *added = &s->list[s->count];
+    *added = (stage){.data = *at, .is_large = is_large, .unit = -1};
+    *at += hy_spill_room(bytes);
+    HY_TRY(store->backend->event_create(store->backend, &added->is_copied));
+    s->count++;
+    return HY_OK;
+}
+
+static hy_status take_buffers(hy_store *store, const hy_disk_home *home) {
+    hy_ring_plan plan = hy_store_plan_ring(&store->layout, 1, 0);
+    uint64_t bytes = hy_store_staging_bytes(&store->layout, home->buffers);
+    void *data;
+    HY_TRY(hy_arena_push(home->staging, store->cls, bytes, &data));
+    uintptr_t border = ((uintptr_t)data + HY_SPILL_BLOCK - 1) / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
+    char *at = (char *)data + (border - (uintptr_t)data);
+    for (int32_t i = 0; i < home->buffers; i++) {
+        HY_TRY(add_stage(store, &at, false, plan.buffer_bytes));
+    }
+    return plan.large_bytes ? add_stage(store, &at, true, plan.large_bytes) : HY_OK;
+}
+
+hy_status hy_stages_create(hy_store *store, const hy_disk_home *home) {
+    assert(home->buffers >= 2 && home->offset % HY_SPILL_BLOCK == 0);
+    int32_t units = store->layout.unit_count;
+    hy_stages *s = calloc(1, sizeof *s);
+    store->stages = s;
+    if (s) {
+        s->spill = home->spill;
+        s->place = calloc((size_t)units, sizeof *s->place);
+        s->list = calloc((size_t)home->buffers + 1, sizeof *s->list);
+    }
+    if (!s || !s->place || !s->list) {
+        return hy_fail(HY_ERR_MEMORY, "no memory for %s on disk", hy_class_name(store->cls));
+    }
+    uint64_t at = home->offset;
+    for (int32_t u = 0; u < units; u++) {
+        s->place[u] = at;
+        at += hy_spill_room(store->layout.unit_bytes[u]);
+    }
+    return take_buffers(store, home);
+}
+
+void hy_stages_destroy(hy_store *store) {
+    hy_stages *s = store->stages;
+    if (!s) return;
+    for (int32_t i = 0; i < s->count; i++) {
+        (void)hy_spill_wait(s->spill, s->list[i].ticket); /* was told, or the run ends anyway */
+        store->backend->event_destroy(s->list[i].is_copied);
+    }
+    free(s->place);
+    free(s->list);
+    free(s);
+    store->stages = NULL;
+}
+
+/* ---- going on ---------------------------------------------------------------------------------- */
+
+static hy_status told_failure(const hy_stages *s) {
+    return s->failure == HY_OK ? HY_OK : hy_fail(s->failure, "%s", s->message);
+}
+
+hy_status hy_stages_failure(const hy_store *store) { return told_failure(store->stages); }
+
+/* The stage's transfer failed; what it held cannot be trusted. */
+static hy_status note_failure(const hy_store *store, stage *at, hy_status status) {
+    hy_stages *s = store->stages;
+    bool was_reading = at->state == STAGE_READING;
+    if (s->failure == HY_OK) {
+        s->failure = status;
+        snprintf(s->message, sizeof s->message, "%s of unit %d could not be %s: %s",
+                 hy_class_name(store->cls), at->unit, was_reading ? "read" : "written",
+                 hy_error_message());
+    }
+    at->state = STAGE_EMPTY;
+    at->unit = -1;
+    at->ticket = 0;
+    at->is_awaited = false;
+    return told_failure(s);
+}
+
+static hy_status begin_read(hy_store *store, stage *at) {
+    hy_stages *s = store->stages;
+    at->state = STAGE_READING;
+    hy_status status = hy_spill_read(s->spill, s->place[at->unit],
+                                     store->layout.unit_bytes[at->unit], at->data, &at->ticket);
+    return status == HY_OK ? HY_OK : note_failure(store, at, status);
+}
+
+static hy_status begin_write(hy_store *store, stage *at) {
+    hy_stages *s = store->stages;
+    at->state = STAGE_WRITING;
+    hy_status status = hy_spill_write(s->spill, s->place[at->unit],
+                                      store->layout.unit_bytes[at->unit], at->data, &at->ticket);
+    return status == HY_OK ? HY_OK : note_failure(store, at, status);
+}
+
+/* Takes the stage as far as it can go, with `waits` until it is clean. */
+static hy_status go_on(hy_store *store, stage *at, bool waits) {
+    hy_stages *s = store->stages;
+    hy_backend *b = store->backend;
+    if (at->state == STAGE_FILLING) {
+        hy_event *is_home = store->units[at->unit].is_home;
+        if (waits) HY_TRY(b->event_sync(is_home));
+        if (!waits && !b->event_is_done(is_home)) return HY_OK;
+        HY_TRY(begin_write(store, at));
+    }
+    if (at->state == STAGE_CHANGED) HY_TRY(begin_write(store, at));
+    if (at->state != STAGE_READING && at->state != STAGE_WRITING) return HY_OK;
+    if (!waits && !hy_spill_is_done(s->spill, at->ticket)) return HY_OK;
+    hy_status status = hy_spill_wait(s->spill, at->ticket);
+    if (status != HY_OK) return note_failure(store, at, status);
+    at->state = STAGE_CLEAN;
+    at->ticket = 0;
+    return HY_OK;
+}
+
+/* All stages but that of `unit`, which is in use. */
+static hy_status go_on_all(hy_store *store, int32_t unit) {
+    hy_stages *s = store->stages;
+    HY_TRY(told_failure(s));
+    for (int32_t i = 0; i < s->count; i++) {
+        stage *at = &s->list[i];
+        bool is_busy = at->state != STAGE_EMPTY && at->state != STAGE_CLEAN;
+        if (is_busy && at->unit != unit) HY_TRY(go_on(store, at, false));
+    }
+    return HY_OK;
+}
+
+/* ---- who takes which --------------------------------------------------------------------------- */
+
+static stage *stage_of(const hy_store *store, int32_t unit) {
+    hy_stages *s = store->stages;
+    for (int32_t i = 0; i < s->count; i++) {
+        if (s->list[i].unit == unit) return &s->list[i];
+    }
+    return NULL;
+}
+
+/* What must be given up for a stage to take another unit: nothing, a wait for a write, a read ahead. */
+static int price_of(const stage *at) {
+    if (at->is_awaited) return 2;
+    return at->state == STAGE_EMPTY || at->state == STAGE_CLEAN ? 0 : 1;
+}
+
+/* The cheapest stage of the unit's size, the oldest of these. */
+static stage *choose(const hy_store *store, int32_t unit) {
+    hy_stages *s = store->stages;
+    bool is_large = store->units[unit].kind == HY_BUFFER_LARGE;
+    stage *best = NULL;
+    for (int32_t i = 0; i < s->count; i++) {
+        stage *at = &s->list[i];
+        if (at->is_large != is_large || at->is_open) continue;
+        bool is_better = !best || price_of(at) < price_of(best) ||
+                         (price_of(at) == price_of(best) && at->used_at < best->used_at);
+        if (is_better) best = at;
+    }
+    return best;
+}
+
+static void claim(hy_store *store, stage *at, int32_t unit) {
+    at->unit = unit;
+    at->state = STAGE_EMPTY;
+    at->is_awaited = false;
+    at->used_at = ++store->stages->clock;
+}
+
+/* A stage for a unit that has none; NULL without `waits` when that would take waiting for the disk. */
+static hy_status take(hy_store *store, int32_t unit, bool waits, stage **out) {
+    stage *at = choose(store, unit);
+    *out = NULL;
+    assert(
+        at); /* the host opens one unit at a time, and there are two stages at least, or a large one */
+    if (!waits && price_of(at) > 0) return HY_OK;
+    HY_TRY(go_on(store, at, true));
+    claim(store, at, unit);
+    *out = at;
+    return HY_OK;
+}
+
+/* ---- coming and going -------------------------------------------------------------------------- */
+
+hy_status hy_stages_fetch(hy_store *store, int32_t unit, bool waits, bool *is_there) {
+    *is_there = false;
+    HY_TRY(go_on_all(store, unit));
+    stage *at = stage_of(store, unit);
+    if (!at) {
+        HY_TRY(take(store, unit, waits, &at));
+        if (!at) return HY_OK;
+        HY_TRY(store->backend->event_sync(at->is_copied));
+        HY_TRY(begin_read(store, at));
+        at->is_awaited = true;
+    }
+    if (at->state == STAGE_READING) HY_TRY(go_on(store, at, waits));
+    *is_there = at->state != STAGE_READING;
+    return HY_OK;
+}
+
+const char *hy_stages_source(const hy_store *store, int32_t unit) {
+    return stage_of(store, unit)->data;
+}
+
+hy_status hy_stages_note_copy(hy_store *store, int32_t unit) {
+    stage *at = stage_of(store, unit);
+    at->is_awaited = false;
+    at->used_at = ++store->stages->clock;
+    return store->backend->event_record(at->is_copied, store->copies.up);
+}
+
+hy_status hy_stages_return(hy_store *store, int32_t unit, char **out) {
+    HY_TRY(go_on_all(store, unit));
+    stage *at = stage_of(store, unit);
+    bool is_in_transfer = at && (at->state == STAGE_READING || at->state == STAGE_WRITING);
+    if (is_in_transfer) HY_TRY(go_on(store, at, true));
+    if (!at) HY_TRY(take(store, unit, true, &at));
+    at->state = STAGE_FILLING;
+    at->is_awaited = false;
+    at->used_at = ++store->stages->clock;
+    *out = at->data;
+    return store->backend->stream_wait(store->copies.down, at->is_copied);
+}
+
+hy_status hy_stages_settle(hy_store *store) {
+    hy_stages *s = store->stages;
+    for (int32_t i = 0; i < s->count; i++) (void)go_on(store, &s->list[i], true);
+    return told_failure(s);
+}
+
+/* ---- for the host ------------------------------------------------------------------------------ */
+
+hy_status hy_stages_open(hy_store *store, int32_t unit, bool is_new, char **out) {
+    HY_TRY(go_on_all(store, unit));
+    stage *at = stage_of(store, unit);
+    if (!at) {
+        HY_TRY(take(store, unit, true, &at));
+        HY_TRY(store->backend->event_sync(at->is_copied));
+        if (!is_new) HY_TRY(begin_read(store, at));
+    }
+    if (at->state != STAGE_CHANGED) HY_TRY(go_on(store, at, true));
+    at->is_awaited = false;
+    at->is_open = true;
+    at->used_at = ++store->stages->clock;
+    *out = at->data;
+    return HY_OK;
+}
+
+void hy_stages_close(hy_store *store, int32_t unit, bool is_changed) {
+    stage *at = stage_of(store, unit);
+    assert(at && at->is_open);
+    at->is_open = false;
+    if (is_changed) at->state = STAGE_CHANGED;
+    if (at->state == STAGE_EMPTY) at->unit = -1; /* opened as new and left alone */
+}

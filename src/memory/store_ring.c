@@ -1,0 +1,212 @@
+/* store_ring.c: how many device buffers a store needs, of which sizes, and which unit takes which.
+ *
+ * An embedding or a head can be more than twice a block. Were every buffer as large, a ring would waste
+ * half of its memory; so units clearly larger than the others share one large buffer: the walk over the
+ * units has one at each end and never holds both. Small units use ordinary buffers.
+ *
+ * Resident units are spread evenly over the blocks. A pass goes over all blocks forward and backward, so
+ * each that stays saves the same traffic, save the few at the two turning points, which the ring still
+ * holds when the walk comes back; and spread out, each gives the copies of its neighbours the time that
+ * its own would have taken, all along the walk. In one place they would leave the copy streams idle
+ * there and compute waiting elsewhere. */
+#include "memory/store_ring.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* Clearly larger, clearly smaller: by a quarter. */
+static bool is_above(uint64_t bytes, uint64_t middle) { return bytes * 4 > middle * 5; }
+static bool is_below(uint64_t bytes, uint64_t middle) { return bytes * 5 < middle * 4; }
+
+/* The lower median of the sizes of units that have any bytes. */
+static uint64_t middle_size(const hy_layout *layout) {
+    const uint64_t *size = layout->unit_bytes;
+    int32_t count = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) count += size[u] > 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        int32_t less = 0, equal = 0;
+        for (int32_t o = 0; o < layout->unit_count; o++) {
+            less += size[o] > 0 && size[o] < size[u];
+            equal += size[o] == size[u];
+        }
+        if (size[u] > 0 && less <= (count - 1) / 2 && less + equal > (count - 1) / 2) {
+            return size[u];
+        }
+    }
+    return 0;
+}
+
+/* Neighbours are on the device at the same time, so they cannot share a buffer: where two large units
+ * lie side by side, none counts as large. */
+static bool has_large_neighbours(const hy_layout *layout, uint64_t middle) {
+    for (int32_t u = 1; u < layout->unit_count; u++) {
+        if (is_above(layout->unit_bytes[u - 1], middle) && is_above(layout->unit_bytes[u], middle))
+            return true;
+    }
+    return false;
+}
+
+/* The rules above for one layout, unit by unit in rising order. */
+typedef struct sorter {
+    const hy_layout *layout;
+    uint64_t middle;
+    bool has_large;
+    int64_t resident, candidates; /* how many stay, of how many that could */
+    int64_t seen;                 /* candidates so far */
+} sorter;
+
+static bool could_stay(const sorter *s, int32_t unit) {
+    uint64_t bytes = s->layout->unit_bytes[unit];
+    return bytes > 0 && !is_above(bytes, s->middle) && !is_below(bytes, s->middle);
+}
+
+static sorter begin_sorting(const hy_layout *layout, int32_t resident) {
+    sorter s = {.layout = layout};
+    if (layout->is_even && resident == 0) return s; /* all ordinary: sizes need not be compared */
+    s.middle = middle_size(layout);
+    s.has_large = !layout->is_even && !has_large_neighbours(layout, s.middle);
+    for (int32_t u = 0; u < layout->unit_count; u++) s.candidates += could_stay(&s, u);
+    s.resident = resident < s.candidates ? resident : s.candidates;
+    return s;
+}
+
+/* Of the candidates, those stay at which the even share of residents passes the next half. */
+static bool stays(sorter *s) {
+    int64_t half = s->candidates / 2;
+    int64_t before = (s->seen * s->resident + half) / s->candidates;
+    s->seen++;
+    return (s->seen * s->resident + half) / s->candidates > before;
+}
+
+static hy_buffer_kind next_kind(sorter *s, int32_t unit) {
+    if (could_stay(s, unit)) return stays(s) ? HY_BUFFER_OWN : HY_BUFFER_ORDINARY;
+    bool is_large = s->has_large && is_above(s->layout->unit_bytes[unit], s->middle);
+    return is_large ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY;
+}
+
+hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident) {
+    sorter s = begin_sorting(layout, resident);
+    hy_ring_plan plan = {.resident = (int32_t)s.resident};
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        uint64_t bytes = hy_align(layout->unit_bytes[u]);
+        hy_buffer_kind kind = next_kind(&s, u);
+        uint64_t *largest = kind == HY_BUFFER_LARGE ? &plan.large_bytes : &plan.buffer_bytes;
+        if (kind == HY_BUFFER_OWN) {
+            plan.resident_bytes += bytes;
+        } else if (bytes > *largest) {
+            *largest = bytes;
+        }
+    }
+    plan.bytes = (uint64_t)depth * plan.buffer_bytes + plan.large_bytes + plan.resident_bytes;
+    return plan;
+}
+
+uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth) {
+    return hy_store_plan_ring(layout, depth, 0).bytes;
+}
+
+/* ---- taking ------------------------------------------------------------------------------------ */
+
+static hy_status add_slot(hy_store *store, hy_arena *device, hy_buffer_kind kind, uint64_t bytes) {
+    hy_backend *b = store->backend;
+    hy_ring_slot *slot = &store->slots[store->slot_count];
+    void *data;
+    HY_TRY(hy_arena_push(device, store->cls, bytes, &data));
+    *slot = (hy_ring_slot){.data = data, .kind = kind, .unit = -1, .leaving = -1};
+    store->slot_count++;
+    if (store->maker) return HY_OK; /* made on the stream that uses it: needs no events */
+    HY_TRY(b->event_create(b, &slot->is_here));
+    return b->event_create(b, &slot->is_free);
+}
+
+static hy_status set_up_unit(hy_store *store, hy_arena *device, int32_t unit, hy_buffer_kind kind) {
+    hy_backend *b = store->backend;
+    hy_ring_unit *known = &store->units[unit];
+    *known = (hy_ring_unit){.kind = kind, .brought_to = -1, .slot = -1};
+    if (kind == HY_BUFFER_OWN) {
+        HY_TRY(add_slot(store, device, kind, store->layout.unit_bytes[unit]));
+        known->own = store->slot_count - 1;
+    }
+    return store->maker ? HY_OK : b->event_create(b, &known->is_home);
+}
+
+hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t resident) {
+    assert(depth >= 2 && depth <= HY_RING_MAX);
+    const hy_layout *layout = &store->layout;
+    hy_ring_plan plan = hy_store_plan_ring(layout, depth, resident);
+    sorter s = begin_sorting(layout, resident);
+    store->ring_depth = depth;
+    store->buffer_bytes = plan.buffer_bytes;
+    store->slots = calloc((size_t)(depth + 1 + plan.resident), sizeof *store->slots);
+    store->units = calloc((size_t)layout->unit_count, sizeof *store->units);
+    if (!store->slots || !store->units) {
+        return hy_fail(HY_ERR_MEMORY, "no memory for the ring of %s", hy_class_name(store->cls));
+    }
+    for (int32_t i = 0; i < depth; i++) {
+        HY_TRY(add_slot(store, device, HY_BUFFER_ORDINARY, plan.buffer_bytes));
+    }
+    if (plan.large_bytes) HY_TRY(add_slot(store, device, HY_BUFFER_LARGE, plan.large_bytes));
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        HY_TRY(set_up_unit(store, device, u, next_kind(&s, u)));
+    }
+    return HY_OK;
+}
+
+static void drop_event(const hy_store *store, hy_event *event) {
+    if (event) store->backend->event_destroy(event);
+}
+
+void hy_ring_fini(hy_store *store) {
+    for (int32_t i = 0; i < store->slot_count; i++) {
+        drop_event(store, store->slots[i].is_here);
+        drop_event(store, store->slots[i].is_free);
+    }
+    for (int32_t u = 0; store->units && u < store->layout.unit_count; u++) {
+        drop_event(store, store->units[u].is_home);
+    }
+    free(store->slots);
+    free(store->units);
+    store->slots = NULL;
+    store->units = NULL;
+    store->slot_count = 0;
+}
+
+/* ---- who takes which --------------------------------------------------------------------------- */
+
+hy_ring_slot *hy_ring_slot_of(const hy_store *store, int32_t unit) {
+    int32_t slot = store->units[unit].slot;
+    return slot < 0 ? NULL : &store->slots[slot];
+}
+
+hy_ring_slot *hy_ring_choose(hy_store *store, int32_t unit) {
+    const hy_ring_unit *wanted = &store->units[unit];
+    hy_ring_slot *oldest = NULL;
+    if (wanted->kind == HY_BUFFER_OWN) return &store->slots[wanted->own];
+    for (int32_t i = 0; i < store->slot_count; i++) {
+        hy_ring_slot *slot = &store->slots[i];
+        if (slot->kind != wanted->kind || slot->holders > 0) continue;
+        if (!oldest || slot->used_at < oldest->used_at) oldest = slot;
+    }
+    return oldest;
+}
+
+void hy_ring_assign(hy_store *store, hy_ring_slot *slot, int32_t unit) {
+    if (slot->unit >= 0) store->units[slot->unit].slot = -1;
+    slot->unit = unit;
+    slot->leaving = -1;
+    slot->brought = 0;
+    store->units[unit].slot = (int32_t)(slot - store->slots);
+}
+
+void hy_ring_drop(hy_store *store, int32_t unit) {
+    hy_ring_slot *slot = store->units ? hy_ring_slot_of(store, unit) : NULL;
+    if (!slot) return;
+    assert(slot->holders == 0);
+    store->units[unit].slot = -1;
+    slot->unit = -1;
+    slot->is_dirty = false;
+}
+
+void hy_ring_touch(hy_store *store, hy_ring_slot *slot) { slot->used_at = ++store->clock; }

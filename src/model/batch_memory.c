@@ -1,0 +1,167 @@
+/* batch_memory.c: bytes and addresses of a micro-batch's activations. See batch_memory.h. */
+#include "model/batch_memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "model/recorded.h"
+
+static int32_t layers_of(const hy_batch_plan *plan) { return plan->model->shape.layers; }
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* How many of the first `count` layers recompute. */
+static int32_t recomputing_before(const hy_batch_plan *plan, int32_t count) {
+    int64_t wanted = plan->options.recompute_layers;
+    if (wanted == 0 || wanted > layers_of(plan)) wanted = layers_of(plan);
+    return (int32_t)(count * wanted / layers_of(plan));
+}
+
+bool hy_batch_recomputes(const hy_batch_plan *plan, int32_t layer) {
+    return recomputing_before(plan, layer + 1) > recomputing_before(plan, layer);
+}
+
+const hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit) {
+    if (unit == 0) return &plan->embedding;
+    if (unit == plan->model->params.units - 1) return &plan->head;
+    return hy_batch_recomputes(plan, unit - 1) ? &plan->block : &plan->eager_block;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------- */
+
+/* What all layers before this one keep. */
+static uint64_t kept_before(const hy_batch_plan *plan, int32_t layer) {
+    int32_t lazy = recomputing_before(plan, layer);
+    return (uint64_t)lazy * plan->block.kept_bytes +
+           (uint64_t)(layer - lazy) * plan->eager_block.kept_bytes;
+}
+
+static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {
+    uint64_t most = 0;
+    for (int32_t unit = 0; unit < plan->model->params.units; unit++) {
+        most = larger(most, hy_batch_unit(plan, unit)->pass[pass].scratch_bytes);
+    }
+    return most;
+}
+
+/* The end of it holds the stream on its way from the last layer to the head. */
+static uint64_t training_scratch(const hy_batch_plan *plan) {
+    const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
+    uint64_t bytes = larger(scratch_of(plan, HY_PASS_FORWARD), scratch_of(plan, HY_PASS_BACKWARD));
+    uint64_t turn = larger(last->pass[HY_PASS_FORWARD].scratch_bytes,
+                           plan->head.pass[HY_PASS_BACKWARD].scratch_bytes);
+    return larger(bytes, turn + plan->stream_bytes);
+}
+
+/* What is placed as activations, without the ring. */
+static uint64_t resident_bytes(const hy_batch_plan *plan) {
+    if (!plan->options.is_training) return 2 * plan->stream_bytes;
+    uint64_t ends = plan->stream_bytes + plan->head.kept_bytes;
+    if (plan->options.offloads) return ends;
+    return ends + (uint64_t)layers_of(plan) * plan->stream_bytes +
+           kept_before(plan, layers_of(plan));
+}
+
+/* Evaluation with a plan made for training: most often there is room for its scratch behind its two
+ * streams, where training keeps what it keeps. */
+static bool evaluates_in_activations(const hy_batch_plan *plan) {
+    return plan->options.is_training &&
+           2 * plan->stream_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
+}
+
+static uint64_t all_scratch(const hy_batch_plan *plan) {
+    uint64_t training = plan->options.is_training ? training_scratch(plan) : 0;
+    bool evaluates = !plan->options.offloads && !evaluates_in_activations(plan);
+    return hy_align(evaluates ? larger(training, scratch_of(plan, HY_PASS_EVAL)) : training);
+}
+
+static int32_t ring_depth(const hy_batch_plan *plan) {
+    return plan->options.ring_depth ? plan->options.ring_depth : HY_OFFLOAD_DEPTH;
+}
+
+hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
+    int32_t layers = layers_of(plan);
+    hy_layout_item *items = calloc((size_t)layers * 2, sizeof *items);
+    if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    for (int32_t i = 0; i < 2 * layers; i++) {
+        uint64_t kept = hy_batch_unit(plan, i / 2 + 1)->kept_bytes;
+        items[i] = (hy_layout_item){
+            .unit = i / 2, .dtype = HY_U8, .count = (int64_t)(i % 2 ? kept : plan->stream_bytes)};
+    }
+    hy_status status = hy_layout_init(out, items, 2 * layers, layers);
+    free(items);
+    return status;
+}
+
+static hy_status count_offload(hy_batch_plan *plan) {
+    hy_layout layout;
+    HY_TRY(hy_batch_offload_layout(plan, &layout));
+    plan->bytes.host = layout.bytes;
+    plan->bytes.ring = hy_store_ring_bytes(&layout, ring_depth(plan));
+    hy_layout_fini(&layout);
+    return HY_OK;
+}
+
+hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
+    uint64_t rows = (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
+    uint64_t width = (uint64_t)plan->model->shape.width;
+    plan->stream_bytes = hy_align(rows * width * hy_dtype_size(plan->size.dtype));
+    plan->scratch_bytes = all_scratch(plan);
+    plan->bytes.workspace = plan->scratch_bytes + hy_align(plan->op_workspace_bytes);
+    if (plan->options.offloads) HY_TRY(count_offload(plan));
+    plan->bytes.activations = resident_bytes(plan) + plan->bytes.ring;
+    return HY_OK;
+}
+
+/* ---- addresses --------------------------------------------------------------------------------- */
+
+static char *behind_streams(const hy_batch_plan *plan) {
+    uint64_t streams = plan->options.offloads ? 0 : (uint64_t)layers_of(plan);
+    return plan->activations + (streams + 1) * plan->stream_bytes;
+}
+
+char *hy_batch_stream(const hy_batch_plan *plan, int32_t layer) {
+    if (layer == layers_of(plan)) return plan->workspace + plan->scratch_bytes - plan->stream_bytes;
+    if (plan->options.offloads) return hy_store_device(plan->offload, 2 * layer);
+    return plan->activations + (uint64_t)layer * plan->stream_bytes;
+}
+
+char *hy_batch_stream_grad(const hy_batch_plan *plan) {
+    return behind_streams(plan) - plan->stream_bytes;
+}
+
+char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer) {
+    bool is_head = layer == layers_of(plan);
+    if (!plan->options.offloads) return behind_streams(plan) + kept_before(plan, layer);
+    return is_head ? behind_streams(plan) : hy_store_device(plan->offload, 2 * layer + 1);
+}
+
+char *hy_batch_eval_stream(const hy_batch_plan *plan, int32_t index) {
+    return plan->activations + (uint64_t)index * plan->stream_bytes;
+}
+
+char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass) {
+    bool is_behind = pass == HY_PASS_EVAL && evaluates_in_activations(plan);
+    return is_behind ? hy_batch_eval_stream(plan, 2) : plan->workspace;
+}
+
+static int logits_slot(const hy_unit *head) {
+    int slot = 1;
+    while (head->slots[slot].rows != HY_ROWS_CHUNK) slot++;
+    return slot;
+}
+
+void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace) {
+    hy_forget_recordings(plan);
+    plan->activations = activations;
+    plan->workspace = workspace;
+    plan->logits = hy_batch_scratch(plan, HY_PASS_EVAL) +
+                   plan->head.pass[HY_PASS_EVAL].offset[logits_slot(plan->head.unit)];
+}
+
+void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store) {
+    assert(plan->options.offloads && store->layout.unit_count == layers_of(plan));
+    hy_forget_recordings(plan);
+    plan->offload = store;
+}

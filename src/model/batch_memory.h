@@ -1,0 +1,30 @@
+/* batch_memory.h: where the activations of a micro-batch lie: inside the model room only.
+ *
+ * Training, in the block of activations: the stream entering each layer, its gradient, then what each
+ * layer and the head keep. The stream entering the head is needed from the last layer's forward to the
+ * head alone: it lies at the end of scratch memory, which is widest in the layers' backward. A plan that
+ * offloads has of all this only the gradient; stream and kept slots of a layer are a unit of a store.
+ * Evaluation has two streams, before and after the layer at work. */
+#ifndef HY_MODEL_BATCH_MEMORY_H
+#define HY_MODEL_BATCH_MEMORY_H
+
+#include "model/model.h"
+
+/* Does this layer make again what it did not keep? Those that do are spread evenly. */
+bool hy_batch_recomputes(const hy_batch_plan *plan, int32_t layer);
+/* The plan of a unit of the model. */
+const hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit);
+
+/* Fills bytes and what they follow from; the units are planned. */
+hy_status hy_batch_count_bytes(hy_batch_plan *plan);
+
+/* Training: the stream entering a layer (L: the head), its gradient, and what a layer keeps. */
+char *hy_batch_stream(const hy_batch_plan *plan, int32_t layer);
+char *hy_batch_stream_grad(const hy_batch_plan *plan);
+char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer);
+/* Evaluation: the stream, index 0 or 1. */
+char *hy_batch_eval_stream(const hy_batch_plan *plan, int32_t index);
+
+char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass);
+
+#endif

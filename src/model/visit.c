@@ -1,0 +1,153 @@
+/* visit.c: reaching a unit's weights and gradients through their stores. See visit.h.
+ *
+ * Two units may be large, embedding and head, and travel for longer than a block computes. Stores give
+ * them a buffer apart from the ring, so they are fetched a piece at a time half a pass ahead of need: the
+ * head while the blocks go forward, the embedding while they go backward, for the sum of its gradients
+ * and for the pass that comes next. */
+#include "model/visit.h"
+
+#include "base/error.h"
+
+static int32_t last_unit(const hy_frame *f) { return f->plan->model->params.units - 1; }
+
+/* The unit after this one in walking direction, or -1. */
+static int32_t next_unit(const hy_frame *f, int direction) {
+    int32_t next = f->unit_index + direction;
+    return next >= 0 && next <= last_unit(f) ? next : -1;
+}
+
+static bool has_tied_head(const hy_frame *f) { return f->plan->model->shape.has_tied_head; }
+
+/* A tied head works with the embedding's weights too. */
+static bool borrows_embedding(const hy_frame *f, int32_t unit) {
+    return has_tied_head(f) && unit == last_unit(f);
+}
+
+/* Is there a sum to go on with when the pass comes to this unit? A tied head has begun that of the token
+ * table by the time the pass comes to the embedding. */
+static bool goes_on(const hy_frame *f, int32_t unit) {
+    return f->input->accumulate || (has_tied_head(f) && unit == 0);
+}
+
+/* ---- large units ------------------------------------------------------------------------------- */
+
+/* The large unit at the far end of the walk travels in pieces, one with each block. */
+static hy_status gather_far_end(const hy_frame *f) {
+    int32_t end = f->pass == HY_PASS_BACKWARD ? 0 : last_unit(f);
+    bool is_block = f->unit_index > 0 && f->unit_index < last_unit(f);
+    hy_store *weights = f->input->weights, *grads = f->input->grads;
+    if (!is_block) return HY_OK;
+    if (hy_store_has_own_buffer(weights, end)) HY_TRY(hy_store_gather_piece(weights, end));
+    bool wants_grads = f->pass != HY_PASS_EVAL && goes_on(f, end);
+    if (!wants_grads || !hy_store_has_own_buffer(grads, end)) return HY_OK;
+    return hy_store_gather_piece(grads, end);
+}
+
+/* ---- whoever watches --------------------------------------------------------------------------- */
+
+static hy_status tell_ahead(const hy_frame *f, int32_t unit) {
+    const hy_unit_watch *watch = f->input->watch;
+    if (!watch || !watch->ahead || f->pass != HY_PASS_FORWARD) return HY_OK;
+    return watch->ahead(watch->context, unit);
+}
+
+/* A unit is used first in the forward pass; the head has no other than backward. */
+static hy_status tell_before(const hy_frame *f) {
+    const hy_unit_watch *watch = f->input->watch;
+    hy_pass first = f->unit_index == last_unit(f) ? HY_PASS_BACKWARD : HY_PASS_FORWARD;
+    if (!watch || !watch->before || f->pass != first) return HY_OK;
+    return watch->before(watch->context, f->input->stream, f->unit_index);
+}
+
+static hy_status tell_after(const hy_frame *f) {
+    const hy_unit_watch *watch = f->input->watch;
+    if (!watch || !watch->after || f->pass != HY_PASS_BACKWARD) return HY_OK;
+    return watch->after(watch->context, f->input->stream, f->unit_index);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------- */
+
+static bool uses_weights(const hy_frame *f) { return f->unit->pass[f->pass].uses_params; }
+
+static hy_status gather_weights(const hy_frame *f, int32_t unit) {
+    HY_TRY(hy_store_gather(f->input->weights, unit));
+    return borrows_embedding(f, unit) ? hy_store_gather(f->input->weights, 0) : HY_OK;
+}
+
+static hy_status get_weights(const hy_frame *f) {
+    hy_store *weights = f->input->weights;
+    if (!uses_weights(f)) return HY_OK;
+    if (borrows_embedding(f, f->unit_index)) HY_TRY(hy_store_get(weights, f->input->stream, 0));
+    return hy_store_get(weights, f->input->stream, f->unit_index);
+}
+
+static hy_status release_weights(const hy_frame *f) {
+    hy_store *weights = f->input->weights;
+    if (!uses_weights(f)) return HY_OK;
+    if (borrows_embedding(f, f->unit_index)) HY_TRY(hy_store_release(weights, f->input->stream, 0));
+    return hy_store_release(weights, f->input->stream, f->unit_index);
+}
+
+/* ---- gradients --------------------------------------------------------------------------------- */
+
+/* Sums that begin here are not fetched. What such a buffer holds apart from them is nobody's: backward
+ * writes every trainable parameter whole, the norm and the update read trainable parameters only, and
+ * what lies between tensors is read by no op. */
+static hy_status get_sum(const hy_frame *f, int32_t unit, bool is_begun) {
+    hy_store *grads = f->input->grads;
+    return is_begun ? hy_store_get(grads, f->input->stream, unit)
+                    : hy_store_get_new(grads, f->input->stream, unit);
+}
+
+static hy_status gather_grads(const hy_frame *f, int32_t unit) {
+    if (goes_on(f, unit)) HY_TRY(hy_store_gather(f->input->grads, unit));
+    bool has_begun = f->input->accumulate && borrows_embedding(f, unit);
+    return has_begun ? hy_store_gather(f->input->grads, 0) : HY_OK;
+}
+
+static hy_status get_grads(const hy_frame *f) {
+    if (borrows_embedding(f, f->unit_index)) HY_TRY(get_sum(f, 0, f->input->accumulate));
+    return get_sum(f, f->unit_index, goes_on(f, f->unit_index));
+}
+
+static hy_status release_grads(const hy_frame *f) {
+    hy_store *grads = f->input->grads;
+    if (borrows_embedding(f, f->unit_index)) {
+        HY_TRY(hy_store_release_changed(grads, f->input->stream, 0));
+    }
+    return hy_store_release_changed(grads, f->input->stream, f->unit_index);
+}
+
+/* ---- a visit ----------------------------------------------------------------------------------- */
+
+hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
+    HY_TRY(gather_weights(f, first));
+    if (f->pass == HY_PASS_BACKWARD) HY_TRY(gather_grads(f, first));
+    return f->pass == HY_PASS_FORWARD ? tell_ahead(f, first) : HY_OK;
+}
+
+static hy_status gather_next(const hy_frame *f, int32_t next) {
+    if (next < 0) return HY_OK;
+    HY_TRY(gather_weights(f, next));
+    /* The head's gradients come first in backward: they travel during the last block's forward. */
+    bool wants_grads =
+        f->pass == HY_PASS_BACKWARD || (f->pass == HY_PASS_FORWARD && next == last_unit(f));
+    if (wants_grads) HY_TRY(gather_grads(f, next));
+    return tell_ahead(f, next);
+}
+
+hy_status hy_visit_enter(const hy_frame *f, int direction) {
+    HY_TRY(gather_next(f, next_unit(f, direction)));
+    HY_TRY(gather_far_end(f));
+    HY_TRY(tell_before(f));
+    HY_TRY(get_weights(f));
+    return f->pass == HY_PASS_BACKWARD ? get_grads(f) : HY_OK;
+}
+
+hy_status hy_visit_leave(const hy_frame *f) {
+    if (f->pass == HY_PASS_BACKWARD) {
+        HY_TRY(tell_after(f));
+        HY_TRY(release_grads(f));
+    }
+    return release_weights(f);
+}

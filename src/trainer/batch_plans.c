@@ -1,0 +1,136 @@
+/* batch_plans.c: the sizes and types of micro-batch that the run will use. See memory_plan.h.
+ *
+ * Training in one or two types, evaluation in as large a batch as training's room allows, the guard's
+ * few sequences, and the closing sample. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+
+#define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
+#define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+int hy_recompute_groups(const char *name) {
+    if (strcmp(name, "norm") == 0) return HY_KEEP_CHEAP;
+    if (strcmp(name, "attention") == 0) return HY_KEEP_CHEAP | HY_KEEP_ATTENTION;
+    if (strcmp(name, "mlp") == 0) return HY_KEEP_CHEAP | HY_KEEP_MLP;
+    if (strcmp(name, "all") == 0) return HY_KEEP_ALL;
+    return 0;
+}
+
+static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
+    const hy_settings *s = &t->settings;
+    return (hy_batch_options){.batch = (int32_t)s->train.batch_size,
+                              .seq = (int32_t)s->train.seq_len,
+                              .chunks = (int32_t)s->train.loss_chunks,
+                              .dtype = dtype,
+                              .grad_dtype = hy_grad_dtype(t),
+                              .recompute = hy_recompute_groups(s->train.recompute),
+                              .recompute_layers = (int32_t)s->train.recompute_layers,
+                              .ring_depth = (int32_t)s->memory.ring_depth,
+                              .budget = hy_trainer_device_limit(t)};
+}
+
+static hy_status make_train_plans(hy_trainer *t) {
+    for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+        hy_dtype dtype = t->precision.of[phase];
+        hy_batch_plan **plan = &t->train_plan[hy_plan_index(dtype)];
+        if (phase == HY_PREDICT || *plan) continue;
+        hy_batch_options options = base_options(t, dtype);
+        options.is_training = true;
+        options.offloads = hy_place_setting(t->settings.memory.activations_place) != HY_DEVICE;
+        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
+        hy_batch_bytes *most = &t->train_bytes, *b = &(*plan)->bytes;
+        most->activations = larger(most->activations, b->activations);
+        most->ring = larger(most->ring, b->ring);
+        most->host = larger(most->host, b->host);
+        most->workspace = larger(most->workspace, b->workspace);
+    }
+    return HY_OK;
+}
+
+/* How many training batches an evaluation batch may hold. A GPU is busy with enough rows, and larger
+ * plans would only make it time more products. */
+static int largest_eval_factor(const hy_trainer *t) {
+    int64_t rows = t->settings.train.batch_size * t->settings.train.seq_len;
+    int64_t most = t->backend->facts.is_gpu ? BUSY_ROWS : INT32_MAX;
+    int factor = LARGEST_EVAL_FACTOR;
+    while (factor > 1 && factor * rows > most) factor /= 2;
+    return factor;
+}
+
+/* Forward-only passes have the room that training has: the largest batch that fits there. */
+static hy_status make_eval_plan(hy_trainer *t, hy_dtype dtype) {
+    hy_batch_plan **plan = &t->eval_plan[hy_plan_index(dtype)];
+    uint64_t room = t->train_bytes.activations + t->train_bytes.workspace;
+    hy_batch_options options = base_options(t, dtype);
+    if (*plan) return HY_OK;
+    if (t->settings.eval.eval_batch_size) {
+        options.batch = (int32_t)t->settings.eval.eval_batch_size;
+        return hy_batch_plan_create(t->model, t->backend, &options, plan);
+    }
+    for (int factor = largest_eval_factor(t);; factor /= 2) {
+        options.batch = (int32_t)t->settings.train.batch_size * factor;
+        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));
+        if (factor == 1 || (*plan)->bytes.activations + (*plan)->bytes.workspace <= room) break;
+        hy_batch_plan_destroy(*plan);
+        *plan = NULL;
+    }
+    return HY_OK;
+}
+
+uint64_t hy_guard_sequences(const hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    double step = (double)(s->train.batch_size * s->train.grad_accum_steps);
+    double wanted = floor(s->phases.guard_share * step + 0.5);
+    return wanted < 2 ? 2 : (uint64_t)wanted; /* two at least, or the noise cannot be seen */
+}
+
+static hy_status make_guard_plan(hy_trainer *t, hy_dtype dtype) {
+    hy_batch_plan **plan = &t->guard_plan[hy_plan_index(dtype)];
+    int32_t most = t->eval_plan[hy_plan_index(dtype)]->size.batch;
+    uint64_t wanted = hy_guard_sequences(t);
+    hy_batch_options options = base_options(t, dtype);
+    if (*plan) return HY_OK;
+    options.batch = wanted < (uint64_t)most ? (int32_t)wanted : most;
+    return hy_batch_plan_create(t->model, t->backend, &options, plan);
+}
+
+static hy_status make_sample_plan(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    int64_t wanted = s->eval.sample_tokens + (int64_t)strlen(s->eval.prompt) + 1;
+    hy_batch_options options = base_options(t, t->precision.of[HY_FULL]);
+    options.batch = 1;
+    options.seq = (int32_t)(wanted < s->train.seq_len ? wanted : s->train.seq_len);
+    options.chunks = options.seq; /* one row of logits at a time */
+    return hy_batch_plan_create(t->model, t->backend, &options, &t->sample_plan);
+}
+
+hy_status hy_make_batch_plans(hy_trainer *t) {
+    HY_TRY(make_train_plans(t));
+    HY_TRY(make_eval_plan(t, t->precision.of[HY_FULL]));
+    HY_TRY(make_eval_plan(t, t->precision.of[HY_PREDICT]));
+    HY_TRY(make_guard_plan(t, t->precision.of[HY_PREDICT]));
+    return make_sample_plan(t);
+}
+
+/* Every plan there is, up to eight; NULL where there is none. */
+void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[8]) {
+    hy_batch_plan *list[8] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
+                              t->guard_plan[0], t->guard_plan[1], t->sample_plan,  NULL};
+    memcpy(plans, list, sizeof list);
+}
+
+uint64_t hy_most_rows(const hy_trainer *t) {
+    hy_batch_plan *plans[8];
+    uint64_t rows = 0;
+    hy_all_batch_plans(t, plans);
+    for (int i = 0; i < 7; i++) {
+        if (!plans[i]) continue;
+        rows = larger(rows, (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq);
+    }
+    return rows;
+}

@@ -1,0 +1,49 @@
+/* memory_plan.h: what the files that plan and take a run's memory share: inside the trainer room only.
+ *
+ * batch_plans.c makes the micro-batches of the run, state_plan.c says where its state lives and what it
+ * passes through, memory_plan.c writes the placement table and takes everything. */
+#ifndef HY_TRAINER_MEMORY_PLAN_H
+#define HY_TRAINER_MEMORY_PLAN_H
+
+#include "trainer/trainer.h"
+
+/* ---- batch_plans.c ----------------------------------------------------------------------------- */
+
+hy_status hy_make_batch_plans(hy_trainer *t);
+/* Every plan there is, up to eight; NULL where there is none. The first two train. */
+void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[8]);
+uint64_t hy_most_rows(const hy_trainer *t); /* tokens of the largest */
+int hy_recompute_groups(const char *name);  /* hy_keep_group bits of train.recompute */
+
+/* ---- state_plan.c ------------------------------------------------------------------------------ */
+
+#define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one goes home */
+
+/* Where the classes of the state live and how they pass through the device. */
+typedef struct hy_state_choice {
+    hy_place weights; /* that passes use */
+    hy_place master;  /* where passes use a rounded copy */
+    hy_place grads, optim;
+    int32_t ring_depth, resident;
+} hy_state_choice;
+
+/* Bytes of a choice. */
+typedef struct hy_state_need {
+    uint64_t device;     /* classes that live there */
+    uint64_t rings;      /* what the others pass through */
+    uint64_t step_rings; /* of these, what Predict does not need: gradients, m and v */
+    uint64_t pinned, disk;
+    uint64_t staging; /* pinned: between disk and device */
+} hy_state_need;
+
+hy_dtype hy_grad_dtype(const hy_trainer *t);
+hy_dtype hy_optim_dtype(const hy_trainer *t);
+hy_place hy_place_setting(const char *name); /* auto: the device */
+hy_state_choice hy_state_choice_of(const hy_settings *settings);
+
+hy_status hy_state_lay_out(hy_trainer *t); /* t->layouts, t->tiles */
+void hy_state_forget_layouts(hy_trainer *t);
+void hy_state_count(const hy_trainer *t, const hy_state_choice *choice, hy_state_need *out);
+hy_status hy_state_take(hy_trainer *t, const hy_state_choice *choice, const hy_state_need *need);
+
+#endif

@@ -1,0 +1,69 @@
+/* planner_size.h: what a choice needs, asked of the model, the layouts and the backend.
+ *
+ * A sizer stands for one model, one set of types and one device. Batch plans are made for sizing alone:
+ * the backend is asked what ops need, and prepares none. What was asked once is kept. */
+#ifndef HY_TRAINER_PLANNER_SIZE_H
+#define HY_TRAINER_PLANNER_SIZE_H
+
+#include "model/model.h"
+#include "trainer/planner.h"
+
+/* One class of the state. */
+typedef struct hy_sized_class {
+    bool is_there;
+    int copies;       /* stores of this layout: m and v are two */
+    hy_layout layout; /* of one of them */
+} hy_sized_class;
+
+#define HY_SIZED_TYPES 2
+#define HY_SIZED_PASSES 1024
+
+/* A batch plan that was asked for. */
+typedef struct hy_sized_pass {
+    int32_t batch, chunks, recompute_layers; /* as asked for */
+    hy_plan_recompute recompute;
+    bool offloads, is_eval;
+    hy_dtype dtype;
+    hy_batch_bytes bytes;
+    double forward, backward; /* seconds of embedding and layers */
+    double head;
+} hy_sized_pass;
+
+typedef struct hy_sizer {
+    hy_model *model;
+    hy_backend *backend;
+    hy_rates rates;
+    int32_t seq;
+    uint64_t budget;                /* of the device; 0: all it has */
+    hy_dtype types[HY_SIZED_TYPES]; /* that training computes in; the first is Full's */
+    int type_count;
+    hy_dtype eval_types[HY_SIZED_TYPES]; /* that evaluation computes in */
+    int eval_type_count;
+    int32_t eval_batch; /* 0: as many training batches as there is room for */
+    hy_dtype grad_dtype;
+    uint64_t sums;  /* workspace of sums over the state */
+    uint64_t rings; /* of the predictor: behind what evaluation uses of the work area */
+    hy_sized_class state[HY_PLAN_STATES];
+    uint64_t fixed_pinned, fixed_disk; /* what the predictor keeps */
+    uint64_t moved_optim; /* host bytes for m and v in Predict, while they live on the device */
+    hy_sized_pass *passes;
+    int32_t pass_count;
+} hy_sizer;
+
+/* What is not state is set by the caller before. The
+ * three functions are those of a problem whose user is the sizer. */
+hy_status hy_sizer_begin(hy_sizer *sizer);
+hy_status hy_sizer_add_class(hy_sizer *sizer, int cls, hy_dtype dtype, int copies);
+void hy_sizer_end(hy_sizer *sizer);
+hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out);
+void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out);
+int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);
+
+/* hy_keep_group bits of a choice. */
+int hy_plan_keep_groups(hy_plan_recompute recompute);
+
+/* planner_ops.c: seconds that the ops of a pass compute, the head's chunked ops as often as they run. */
+double hy_plan_pass_seconds(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass,
+                            const hy_rates *rates, bool is_gpu);
+
+#endif

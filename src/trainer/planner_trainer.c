@@ -1,0 +1,338 @@
+/* planner_trainer.c: from a run's settings to a problem, and back. See planner_run.h.
+ *
+ * A setting that says "auto" (or 0, or -1, where that means "chosen") is open; everything else stays. On
+ * a CPU without a device budget there is one memory and nothing to stream: places stay on the device.
+ * What was chosen is written into the run's settings, so that all later code finds plain values. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+#include "trainer/planner_run.h"
+
+#define RING_DEPTH 3      /* where it is left open and nothing depends on it */
+#define TILE_RING_DEPTH 3 /* of what predictors keep, as in memory_plan.c */
+#define CANDIDATE_DEPTH 3
+
+static bool is_auto(const char *value) { return strcmp(value, "auto") == 0; }
+
+/* ---- what a run is made of ---------------------------------------------------------------------------- */
+
+/* Types, by the settings at hand, which may not be the run's own. */
+typedef struct run_types {
+    hy_dtype master, low, grads, optim, slots;
+    bool has_low, has_predictor;
+    int slot_count;
+} run_types;
+
+static run_types types_of(const hy_trainer *t, const hy_settings *s) {
+    hy_trainer asked = {.settings = *s}; /* for the rules that state_plan.c has */
+    bool has_predictor = t->rules.has_predictor && strcmp(s->phases.predictor, "none") != 0;
+    bool is_bf16 = strcmp(s->optimizer.master_dtype, "bf16") == 0;
+    run_types types = {.master = is_bf16 ? HY_BF16 : HY_F32,
+                       .low = t->precision.low,
+                       .grads = hy_grad_dtype(&asked),
+                       .optim = hy_optim_dtype(&asked),
+                       .has_low = t->precision.has_low && !is_bf16,
+                       .has_predictor = has_predictor};
+    types.slots = is_auto(s->phases.predictor_dtype)               ? types.master
+                  : strcmp(s->phases.predictor_dtype, "bf16") == 0 ? HY_BF16
+                                                                   : HY_F32;
+    types.slot_count = has_predictor ? hy_predictor_slots(t->predictor.kind) : 0;
+    return types;
+}
+
+static void add_type(hy_dtype types[HY_SIZED_TYPES], int *count, hy_dtype dtype) {
+    for (int i = 0; i < *count; i++) {
+        if (types[i] == dtype) return;
+    }
+    if (*count < HY_SIZED_TYPES) types[(*count)++] = dtype;
+}
+
+static void list_types(const hy_trainer *t, const run_types *types, hy_sizer *z) {
+    const hy_dtype *of = t->precision.of;
+    add_type(z->types, &z->type_count, of[HY_FULL]);
+    add_type(z->types, &z->type_count, of[HY_WARMUP]);
+    add_type(z->eval_types, &z->eval_type_count, of[HY_FULL]);
+    if (!types->has_predictor) return;
+    add_type(z->types, &z->type_count, of[HY_CORRECT]);
+    add_type(z->eval_types, &z->eval_type_count, of[HY_PREDICT]);
+}
+
+static uint64_t sums_workspace(const hy_trainer *t, hy_dtype grad_dtype) {
+    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, grad_dtype);
+    for (int32_t i = 0; i < t->model->params.count; i++) {
+        hy_op_call dot = {.kind = HY_OP_DIFF_DOT};
+        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->model->params.list[i].count);
+        uint64_t bytes = t->backend->workspace(t->backend, &dot);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Copies of the weights in tiles: bytes at home and of their ring. */
+static hy_status add_tiled(const hy_tiles *tiles, const hy_trainer *t, hy_dtype dtype, int copies,
+                           hy_sizer *z) {
+    hy_layout layout;
+    if (copies == 0) return HY_OK;
+    HY_TRY(hy_tiles_layout(tiles, &t->model->params, dtype, &layout));
+    bool is_on_disk = strcmp(t->settings.memory.predictor_place, "disk") == 0;
+    *(is_on_disk ? &z->fixed_disk : &z->fixed_pinned) += (uint64_t)copies * layout.bytes;
+    z->rings += (uint64_t)copies * hy_store_ring_bytes(&layout, TILE_RING_DEPTH);
+    hy_layout_fini(&layout);
+    return HY_OK;
+}
+
+static hy_status add_candidate(const hy_trainer *t, const run_types *types, hy_sizer *z) {
+    const hy_dtype *of = t->precision.of;
+    bool is_low = of[HY_PREDICT] != HY_F32 && of[HY_FULL] != HY_F32;
+    hy_layout layout;
+    if (types->slot_count == 0 && !t->has_tail) return HY_OK;
+    HY_TRY(hy_params_layout(&t->model->params, is_low ? types->low : HY_F32, &layout));
+    z->rings += hy_store_ring_bytes(&layout, CANDIDATE_DEPTH);
+    hy_layout_fini(&layout);
+    return HY_OK;
+}
+
+static hy_status add_predictor(const hy_trainer *t, const run_types *types, hy_sizer *z) {
+    hy_tiles tiles = {0};
+    bool has_snapshot = t->has_snapshot && types->slot_count > 0;
+    HY_TRY(hy_tiles_init(&tiles, &t->model->params));
+    hy_status status = add_tiled(&tiles, t, types->slots, types->slot_count, z);
+    if (status == HY_OK) status = add_tiled(&tiles, t, types->master, has_snapshot, z);
+    if (status == HY_OK) status = add_tiled(&tiles, t, HY_F32, t->has_tail, z);
+    if (status == HY_OK) status = add_candidate(t, types, z);
+    hy_tiles_fini(&tiles);
+    return status;
+}
+
+static hy_status add_state(const hy_trainer *t, const run_types *types, hy_sizer *z) {
+    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    hy_dtype weights = types->has_low ? types->low : types->master;
+    HY_TRY(hy_sizer_add_class(z, HY_PLAN_WEIGHTS, weights, 1));
+    if (types->has_low) HY_TRY(hy_sizer_add_class(z, HY_PLAN_MASTER, types->master, 1));
+    HY_TRY(hy_sizer_add_class(z, HY_PLAN_GRADS, types->grads, 1));
+    HY_TRY(hy_sizer_add_class(z, HY_PLAN_OPTIM, types->optim, 2));
+    if (moves && types->has_predictor) z->moved_optim = 2 * z->state[HY_PLAN_OPTIM].layout.bytes;
+    return HY_OK;
+}
+
+/* ---- the problem --------------------------------------------------------------------------------------- */
+
+static hy_plan_recompute recompute_of(const char *name) {
+    for (int i = 0; i < HY_RECOMPUTE_COUNT; i++) {
+        if (strcmp(name, hy_plan_recompute_name((hy_plan_recompute)i)) == 0) {
+            return (hy_plan_recompute)i;
+        }
+    }
+    return HY_RECOMPUTE_NONE;
+}
+
+static void list_places(const hy_settings *s, const char *places[HY_PLAN_STATES]) {
+    places[HY_PLAN_WEIGHTS] = s->memory.weights_place;
+    places[HY_PLAN_MASTER] = s->memory.master_place;
+    places[HY_PLAN_GRADS] = s->memory.grads_place;
+    places[HY_PLAN_OPTIM] = s->memory.optim_place;
+}
+
+static void set_places(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
+    const char *places[HY_PLAN_STATES];
+    list_places(s, places);
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        bool is_there = i != HY_PLAN_MASTER || p->has_master;
+        p->base.state[i] = is_there ? hy_place_setting(places[i]) : HY_NOWHERE;
+        p->open.state[i] = is_there && may_stream && is_auto(places[i]);
+    }
+    p->base.activations = hy_place_setting(s->memory.activations_place);
+    p->open.activations = may_stream && is_auto(s->memory.activations_place);
+}
+
+static bool streams(const hy_plan_choice *c) {
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        if (c->state[i] == HY_PINNED || c->state[i] == HY_DISK) return true;
+    }
+    return false;
+}
+
+/* Who asks for a place by name wants the class to be there: layers stay on the device by themselves only
+ * where all places were left open. */
+static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
+    int64_t depth = s->memory.ring_depth, resident = s->memory.resident_units;
+    p->base.ring_depth = depth == 0 ? RING_DEPTH : depth < 2 ? 2 : (int32_t)depth;
+    p->base.resident_units = resident < 0 ? 0 : (int32_t)resident;
+    p->open.ring_depth = may_stream && depth == 0;
+    p->open.resident_units = may_stream && resident < 0 && !streams(&p->base);
+    p->open.update = is_auto(s->memory.update);
+    p->base.updates_on_gather =
+        p->open.update ? streams(&p->base) : strcmp(s->memory.update, "gather") == 0;
+}
+
+static void set_passes(const hy_settings *s, hy_plan_problem *p) {
+    p->open.recompute = is_auto(s->train.recompute);
+    p->base.recompute = p->open.recompute ? HY_RECOMPUTE_NONE : recompute_of(s->train.recompute);
+    p->open.recompute_layers = p->open.recompute && s->train.recompute_layers == 0;
+    p->base.recompute_layers = (int32_t)s->train.recompute_layers;
+    p->open.loss_chunks = s->train.loss_chunks == 0;
+    p->base.loss_chunks = (int32_t)s->train.loss_chunks;
+}
+
+/* The largest micro-batch up to `most` that divides a step. */
+static int64_t divisor_up_to(int64_t step, int64_t most) {
+    int64_t batch = most < step ? most : step;
+    while (step % batch != 0) batch--;
+    return batch;
+}
+
+/* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits. On a CPU
+ * larger ones gain nothing. */
+static hy_status set_batch(const hy_trainer *t, const hy_settings *s, hy_plan_problem *p) {
+    int64_t asked = s->train.step_tokens, seq = s->train.seq_len, batch = s->train.batch_size;
+    p->open.batch = true;
+    p->keeps_batch = asked == 0 || !t->backend->facts.is_gpu;
+    p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
+    if (asked && (asked % seq != 0 || asked < seq)) {
+        return hy_fail(HY_ERR_INPUT,
+                       "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
+                       "accepted are multiples of %lld",
+                       (long long)asked, (long long)seq, (long long)seq);
+    }
+    if (asked) batch = divisor_up_to(p->step_sequences, batch);
+    if (p->step_sequences / batch > INT32_MAX) {
+        return hy_fail(HY_ERR_INPUT, "a step of %lld sequences is too large",
+                       (long long)p->step_sequences);
+    }
+    p->base.batch = (int32_t)batch;
+    p->base.accum = (int32_t)(p->step_sequences / batch);
+    return HY_OK;
+}
+
+static hy_status fill_problem(hy_plan_setup *setup, const hy_trainer *t, const hy_settings *s,
+                              const run_types *types, const hy_rates *rates) {
+    bool is_gpu = t->backend->facts.is_gpu, may_stream = is_gpu || s->memory.max_gpu_mem > 0;
+    hy_plan_budgets budgets = hy_plan_budgets_of(t, s);
+    setup->problem = (hy_plan_problem){.seq = (int32_t)s->train.seq_len,
+                                       .layers = t->model->shape.layers,
+                                       .has_master = types->has_low,
+                                       .has_folder = may_stream && s->memory.offload_folder[0],
+                                       .is_unified = !is_gpu,
+                                       .device = budgets.device,
+                                       .host = budgets.host,
+                                       .disk = budgets.disk,
+                                       .rates = *rates,
+                                       .user = &setup->sizer,
+                                       .work = hy_sizer_work,
+                                       .state = hy_sizer_state,
+                                       .chunks = hy_sizer_chunks};
+    set_places(s, may_stream, &setup->problem);
+    set_passing(s, may_stream, &setup->problem);
+    set_passes(s, &setup->problem);
+    return set_batch(t, s, &setup->problem);
+}
+
+hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_trainer *t, const hy_settings *s,
+                              const hy_rates *rates) {
+    run_types types = types_of(t, s);
+    *setup = (hy_plan_setup){.sizer = {.model = t->model,
+                                       .backend = t->backend,
+                                       .rates = *rates,
+                                       .seq = (int32_t)s->train.seq_len,
+                                       .grad_dtype = types.grads,
+                                       .eval_batch = (int32_t)s->eval.eval_batch_size}};
+    hy_sizer *z = &setup->sizer;
+    list_types(t, &types, z);
+    hy_status status = hy_sizer_begin(z);
+    z->sums = sums_workspace(t, types.grads);
+    if (status == HY_OK) status = add_state(t, &types, z);
+    if (status == HY_OK) status = add_predictor(t, &types, z);
+    if (status == HY_OK) status = fill_problem(setup, t, s, &types, rates);
+    if (status != HY_OK) hy_sizer_end(z);
+    return status;
+}
+
+void hy_plan_setup_end(hy_plan_setup *setup) { hy_sizer_end(&setup->sizer); }
+
+/* ---- the answer ---------------------------------------------------------------------------------------- */
+
+static void put(char out[HY_TEXT_MAX], const char *value) {
+    snprintf(out, HY_TEXT_MAX, "%s", value);
+}
+
+/* Only what was open: a place that was asked for is left as it is written. */
+static void apply(const hy_plan_problem *p, const hy_plan_choice *c, hy_settings *s) {
+    char *places[HY_PLAN_STATES] = {s->memory.weights_place, s->memory.master_place,
+                                    s->memory.grads_place, s->memory.optim_place};
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        if (is_auto(places[i])) {
+            put(places[i], hy_place_name(c->state[i] == HY_NOWHERE ? HY_DEVICE : c->state[i]));
+        }
+    }
+    if (is_auto(s->memory.activations_place)) {
+        put(s->memory.activations_place, hy_place_name(c->activations));
+    }
+    if (is_auto(s->train.recompute)) put(s->train.recompute, hy_plan_recompute_name(c->recompute));
+    if (is_auto(s->memory.update)) put(s->memory.update, c->updates_on_gather ? "gather" : "now");
+    if (p->open.recompute_layers) s->train.recompute_layers = c->recompute_layers;
+    if (p->open.loss_chunks) s->train.loss_chunks = c->loss_chunks;
+    if (s->memory.ring_depth == 0) s->memory.ring_depth = c->ring_depth;
+    if (s->memory.resident_units < 0) s->memory.resident_units = c->resident_units;
+    s->train.batch_size = c->batch;
+    s->train.grad_accum_steps = c->accum;
+}
+
+static void tell(const hy_plan *plan, const hy_plan_reasons *reasons, hy_plan_facts *facts) {
+    const hy_plan_cost *cost = &plan->cost;
+    facts->tokens_per_second = cost->tokens_per_second;
+    facts->step_seconds = cost->seconds;
+    facts->wait_seconds = cost->wait;
+    facts->bytes_up = cost->up;
+    facts->bytes_down = cost->down;
+    facts->disk_bytes = plan->disk;
+    facts->disk_written = cost->disk_written;
+    facts->reason_count = reasons->count;
+    for (int i = 0; i < reasons->count; i++) {
+        snprintf(facts->reasons[i], sizeof facts->reasons[i], "%s", reasons->text[i]);
+    }
+}
+
+static void say_what_changed(const hy_trainer *t, const hy_plan_problem *p, const hy_plan *plan) {
+    const hy_plan_choice *c = &plan->choice;
+    if (t->is_plan || !p->keeps_batch || c->batch == t->settings.train.batch_size) return;
+    hy_say(t, HY_NOTE, "micro-batches of %d sequences, %d in a step: the same tokens per step",
+           c->batch, c->accum);
+}
+
+static hy_status choose(hy_trainer *t, const hy_plan_problem *p, const hy_rates *rates) {
+    hy_plan plan;
+    hy_plan_reasons reasons;
+    HY_TRY(hy_plan_choose(p, &plan));
+    HY_TRY(hy_plan_explain(p, &plan, &reasons));
+    tell(&plan, &reasons, &t->plan);
+    if (!plan.fits) HY_TRY(hy_plan_find_changes(t, rates, &t->plan));
+    say_what_changed(t, p, &plan);
+    apply(p, &plan.choice, &t->settings);
+    return HY_OK;
+}
+
+/* Where all fits as it is, nothing has to be measured, unless somebody asks how fast it would be. */
+static hy_status is_settled(const hy_trainer *t, const hy_plan_problem *p, bool *out) {
+    hy_plan plan;
+    HY_TRY(hy_plan_evaluate(p, &p->base, &plan));
+    *out = plan.fits && p->keeps_batch && !t->is_plan;
+    return HY_OK;
+}
+
+hy_status hy_trainer_choose_plan(hy_trainer *t) {
+    hy_plan_setup setup;
+    bool is_settled_now = false;
+    hy_rates rates = hy_plan_nominal_rates(t->backend);
+    HY_TRY(hy_plan_setup_begin(&setup, t, &t->settings, &rates));
+    hy_status status = is_settled(t, &setup.problem, &is_settled_now);
+    if (status == HY_OK && !is_settled_now) {
+        rates = hy_plan_measured_rates(t);
+        hy_plan_setup_end(&setup); /* what it knows of seconds was by other rates */
+        HY_TRY(hy_plan_setup_begin(&setup, t, &t->settings, &rates));
+    }
+    if (status == HY_OK) status = choose(t, &setup.problem, &rates);
+    hy_plan_setup_end(&setup);
+    return status;
+}

@@ -1,0 +1,136 @@
+/* state_plan.c: weights, master, gradients, m and v: types, places, rings. See memory_plan.h.
+ *
+ * A class lives on the device, or elsewhere and passes through a ring there. Which, is a choice; what a
+ * choice needs is counted here by the same rules by which it is taken. */
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+
+/* A class of the run's state. */
+typedef struct state_class {
+    hy_store *store;
+    hy_class cls;
+    hy_place place;
+    const hy_layout *layout;
+    bool is_for_steps; /* Predict does without */
+} state_class;
+
+#define STATE_CLASSES 5
+
+hy_dtype hy_grad_dtype(const hy_trainer *t) {
+    return strcmp(t->settings.train.grad_dtype, "bf16") == 0 ? HY_BF16 : HY_F32;
+}
+
+hy_dtype hy_optim_dtype(const hy_trainer *t) {
+    const char *name = t->settings.optimizer.optim_dtype;
+    bool is_8bit = strcmp(t->settings.optimizer.optimizer, "adamw8bit") == 0;
+    if (strcmp(name, "bf16") == 0) return HY_BF16;
+    if (strcmp(name, "8bit") == 0) return HY_U8;
+    return strcmp(name, "auto") == 0 && is_8bit ? HY_U8 : HY_F32;
+}
+
+hy_place hy_place_setting(const char *name) {
+    if (strcmp(name, "pinned") == 0) return HY_PINNED;
+    return strcmp(name, "disk") == 0 ? HY_DISK : HY_DEVICE;
+}
+
+hy_state_choice hy_state_choice_of(const hy_settings *s) {
+    int64_t depth = s->memory.ring_depth, resident = s->memory.resident_units;
+    return (hy_state_choice){
+        .weights = hy_place_setting(s->memory.weights_place),
+        .master = hy_place_setting(s->memory.master_place),
+        .grads = hy_place_setting(s->memory.grads_place),
+        .optim = hy_place_setting(s->memory.optim_place),
+        .ring_depth = depth == 0  ? HY_STATE_RING_DEPTH
+                      : depth < 2 ? 2
+                                  : (int32_t)depth,
+        .resident = resident < 0 ? 0 : (int32_t)resident,
+    };
+}
+
+/* ---- layouts ----------------------------------------------------------------------------------- */
+
+hy_status hy_state_lay_out(hy_trainer *t) {
+    const hy_params *params = &t->model->params;
+    const hy_precisions *p = &t->precision;
+    hy_state_layouts *l = &t->layouts;
+    bool is_low = p->of[HY_PREDICT] != HY_F32 && p->of[HY_FULL] != HY_F32;
+    HY_TRY(hy_params_layout(params, p->master, &l->master));
+    HY_TRY(hy_params_layout(params, p->low, &l->low));
+    HY_TRY(hy_params_layout(params, hy_grad_dtype(t), &l->grads));
+    HY_TRY(hy_params_layout(params, hy_optim_dtype(t), &l->optim));
+    HY_TRY(hy_params_layout(params, is_low ? p->low : HY_F32, &l->candidate));
+    HY_TRY(hy_tiles_init(&t->tiles, params));
+    HY_TRY(hy_tiles_layout(&t->tiles, params, p->slots, &l->slot));
+    HY_TRY(hy_tiles_layout(&t->tiles, params, p->master, &l->snapshot));
+    return hy_tiles_layout(&t->tiles, params, HY_F32, &l->tail);
+}
+
+void hy_state_forget_layouts(hy_trainer *t) {
+    hy_state_layouts *l = &t->layouts;
+    hy_layout *all[] = {&l->master,    &l->low,  &l->grads,    &l->optim,
+                        &l->candidate, &l->slot, &l->snapshot, &l->tail};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hy_layout_fini(all[i]);
+    hy_tiles_fini(&t->tiles);
+}
+
+/* ---- counting and taking ----------------------------------------------------------------------- */
+
+static int list_classes(const hy_trainer *trainer, const hy_state_choice *choice,
+                        state_class out[STATE_CLASSES]) {
+    hy_trainer *t = (hy_trainer *)trainer; /* only take writes to the stores */
+    const hy_state_layouts *l = &t->layouts;
+    bool has_low = t->precision.has_low;
+    int count = 0;
+    out[count++] = (state_class){&t->weights, has_low ? HY_MASTER : HY_WEIGHTS,
+                                 has_low ? choice->master : choice->weights, &l->master, false};
+    if (has_low) {
+        out[count++] = (state_class){&t->low, HY_WEIGHTS, choice->weights, &l->low, false};
+    }
+    out[count++] = (state_class){&t->grads, HY_GRADS, choice->grads, &l->grads, true};
+    out[count++] = (state_class){&t->m, HY_OPTIM, choice->optim, &l->optim, true};
+    out[count++] = (state_class){&t->v, HY_OPTIM, choice->optim, &l->optim, true};
+    return count;
+}
+
+void hy_state_count(const hy_trainer *t, const hy_state_choice *choice, hy_state_need *out) {
+    state_class classes[STATE_CLASSES];
+    int count = list_classes(t, choice, classes);
+    *out = (hy_state_need){0};
+    for (int i = 0; i < count; i++) {
+        const state_class *c = &classes[i];
+        if (c->place == HY_DEVICE) {
+            out->device += c->layout->bytes;
+            continue;
+        }
+        uint64_t ring = hy_store_plan_ring(c->layout, choice->ring_depth, choice->resident).bytes;
+        out->rings += ring;
+        out->step_rings += c->is_for_steps ? ring : 0;
+        out->pinned += c->layout->bytes;
+    }
+}
+
+/* Rings count as workspace: a class has one place. */
+hy_status hy_state_take(hy_trainer *t, const hy_state_choice *choice, const hy_state_need *need) {
+    state_class classes[STATE_CLASSES];
+    int count = list_classes(t, choice, classes);
+    hy_ring_options ring = {.depth = choice->ring_depth,
+                            .resident = choice->resident,
+                            .copies = {t->copies, t->returns}};
+    HY_TRY(hy_arena_init(&t->state_arena, t->backend, &t->ledger, HY_DEVICE, need->device,
+                         "weights, gradients and optimizer state"));
+    HY_TRY(hy_arena_init(&t->home_arena, t->backend, &t->ledger, HY_PINNED, need->pinned,
+                         "weights, gradients and optimizer state on the host"));
+    HY_TRY(hy_arena_init(&t->state_ring_arena, t->backend, &t->ring_ledger, HY_DEVICE, need->rings,
+                         "the rings that they pass through"));
+    hy_ledger_take(&t->ledger, HY_WORKSPACE, HY_DEVICE, need->rings);
+    for (int i = 0; i < count; i++) {
+        const state_class *c = &classes[i];
+        HY_TRY(c->place == HY_DEVICE
+                   ? hy_store_init(c->store, &t->state_arena, c->cls, c->layout)
+                   : hy_store_init_ring(c->store, &t->home_arena, &t->state_ring_arena, c->cls,
+                                        c->layout, &ring));
+    }
+    return HY_OK;
+}

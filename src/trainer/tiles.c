@@ -1,0 +1,51 @@
+/* tiles.c: cutting parameters into tiles. See tiles.h. */
+#include "trainer/tiles.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+static int32_t tiles_of(const hy_param *param) {
+    return (int32_t)((param->count + HY_TILE_ELEMENTS - 1) / HY_TILE_ELEMENTS);
+}
+
+hy_status hy_tiles_init(hy_tiles *tiles, const hy_params *params) {
+    tiles->count = 0;
+    tiles->first = malloc(((size_t)params->count + 1) * sizeof *tiles->first);
+    if (!tiles->first) return hy_fail(HY_ERR_MEMORY, "no memory for a list of tiles");
+    for (int32_t i = 0; i < params->count; i++) {
+        tiles->first[i] = tiles->count;
+        tiles->count += tiles_of(&params->list[i]);
+    }
+    tiles->first[params->count] = tiles->count;
+    return HY_OK;
+}
+
+void hy_tiles_fini(hy_tiles *tiles) {
+    free(tiles->first);
+    *tiles = (hy_tiles){0};
+}
+
+hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dtype dtype,
+                          hy_layout *out) {
+    hy_layout_item *items = calloc((size_t)tiles->count, sizeof *items);
+    if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout of tiles");
+    int32_t unit = 0;
+    int64_t in_unit = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        for (int32_t tile = tiles->first[i]; tile < tiles->first[i + 1]; tile++) {
+            int64_t left = params->list[i].count - hy_tile_begin(tiles, i, tile);
+            int64_t count = left < HY_TILE_ELEMENTS ? left : HY_TILE_ELEMENTS;
+            bool is_new = i > 0 && params->list[i].unit != params->list[i - 1].unit;
+            bool is_full = (is_new && tile == tiles->first[i]) ||
+                           (in_unit > 0 && in_unit + count > HY_TILE_ELEMENTS);
+            unit += is_full;
+            in_unit = (is_full ? 0 : in_unit) + count;
+            items[tile] = (hy_layout_item){.unit = unit, .dtype = dtype, .count = count};
+        }
+    }
+    hy_status status = hy_layout_init(out, items, tiles->count, unit + 1);
+    out->is_even = true;
+    free(items);
+    return status;
+}

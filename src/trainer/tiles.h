@@ -1,0 +1,36 @@
+/* tiles.h: what predictors keep, in pieces of equal size.
+ *
+ * Formulas go element by element, so what they read and write besides the weights need not move with
+ * blocks: slots, snapshot and tail are stores whose items are tiles of parameters, and whose units are
+ * as many items of one block as make about one tile. A ring of them is small whatever the model. The
+ * tiles of a parameter lie back to back at home. */
+#ifndef HY_TRAINER_TILES_H
+#define HY_TRAINER_TILES_H
+
+#include "memory/store.h"
+#include "model/params.h"
+
+#define HY_TILE_ELEMENTS (1 << 24) /* the copy of a tile takes a millisecond or two */
+
+typedef struct hy_tiles {
+    int32_t *first; /* (parameters + 1): item of a parameter's first tile */
+    int32_t count;
+} hy_tiles;
+
+hy_status hy_tiles_init(hy_tiles *tiles, const hy_params *params);
+void hy_tiles_fini(hy_tiles *tiles);
+
+/* The layout of a class in tiles of this type. */
+hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dtype dtype,
+                          hy_layout *out);
+
+static inline int64_t hy_tile_begin(const hy_tiles *tiles, int32_t param, int32_t tile) {
+    return (int64_t)(tile - tiles->first[param]) * HY_TILE_ELEMENTS;
+}
+
+/* The item of a parameter, or of its first tile, in a store of either kind. */
+static inline int32_t hy_tiles_item(const hy_tiles *tiles, const hy_store *store, int32_t param) {
+    return store->layout.item_count == tiles->count ? tiles->first[param] : param;
+}
+
+#endif

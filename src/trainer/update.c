@@ -1,0 +1,106 @@
+/* update.c: the optimizer's update: at the end of a step, or pending until the next one. See trainer.h.
+ *
+ * Clipping needs the norm of all gradients, so an update can only follow the last backward pass, and
+ * where state passes through the device its copies would then be all there is to wait for. A pending
+ * update is applied to each unit as the next step first comes to it, while other units compute: the same
+ * ops on the same numbers, so the same bits. Whoever else looks at weights, m or v finishes it first. */
+#include "base/error.h"
+#include "base/rng.h"
+#include "trainer/trainer.h"
+
+static hy_adamw_state update_state(hy_trainer *t, hy_dtype dtype) {
+    bool has_copy = dtype != t->precision.master;
+    return (hy_adamw_state){.weights = has_copy ? &t->low : &t->weights,
+                            .grads = &t->grads,
+                            .m = &t->m,
+                            .v = &t->v,
+                            .master = has_copy ? &t->weights : NULL,
+                            .square_sum = t->buffers.square_sum,
+                            .clip = t->buffers.clip,
+                            .workspace = t->buffers.reduce_workspace};
+}
+
+/* ---- the norm, while gradients are on the device ------------------------------------------------- */
+
+static bool sums_norm_in_passes(const hy_trainer *t) { return t->grads.place != HY_DEVICE; }
+
+static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
+    hy_trainer *t = context;
+    hy_adamw_state state = update_state(t, t->update.dtype);
+    if (unit == t->model->params.units - 1) {
+        HY_TRY(hy_adamw_norm_begin(t->backend, stream, &state));
+    }
+    return hy_adamw_norm_add(&t->model->params, t->backend, stream, &state, unit);
+}
+
+/* ---- the pending update, as units come ----------------------------------------------------------- */
+
+static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
+    hy_trainer *t = context;
+    hy_pending_update *u = &t->update;
+    hy_adamw_state state = update_state(t, u->pending_dtype);
+    if (unit != u->next_unit) {
+        return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
+                       u->next_unit);
+    }
+    u->next_unit++;
+    u->is_pending = u->next_unit < t->model->params.units;
+    return hy_adamw_update_unit(&t->adamw, &t->model->params, t->backend, stream, &state, &u->step,
+                                unit);
+}
+
+static hy_status gather_next(void *context, int32_t unit) {
+    hy_trainer *t = context;
+    hy_adamw_state state = update_state(t, t->update.pending_dtype);
+    return hy_adamw_gather(&state, unit);
+}
+
+const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch) {
+    hy_pending_update *u = &t->update;
+    bool is_last = micro_batch == (int32_t)t->settings.train.grad_accum_steps - 1;
+    u->watch = (hy_unit_watch){.context = t};
+    if (u->is_pending) {
+        u->watch.before = update_next;
+        u->watch.ahead = gather_next;
+    }
+    if (is_last && sums_norm_in_passes(t)) u->watch.after = add_norm;
+    return u->watch.before || u->watch.after ? &u->watch : NULL;
+}
+
+/* ---- a step's update ----------------------------------------------------------------------------- */
+
+hy_status hy_trainer_begin_update(hy_trainer *t, hy_dtype dtype) {
+    bool is_carried = t->update.is_pending && t->update.pending_dtype == dtype;
+    t->update.dtype = dtype;
+    HY_TRY(hy_trainer_return_rings(t));
+    return is_carried ? HY_OK : hy_trainer_finish_update(t);
+}
+
+hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr) {
+    hy_pending_update *u = &t->update;
+    hy_adamw_state state = update_state(t, u->dtype);
+    double grad_scale = 1 / t->progress.loss_scale.scale;
+    const hy_params *params = &t->model->params;
+    HY_TRY(sums_norm_in_passes(t)
+               ? hy_adamw_norm_end(&t->adamw, t->backend, t->compute, &state, grad_scale)
+               : hy_adamw_clip(&t->adamw, params, t->backend, t->compute, &state, grad_scale));
+    HY_TRY(hy_trainer_await_optimizer(t));
+    if (t->precision.has_low && u->dtype == t->precision.master) t->is_low_current = false;
+    u->step = (hy_adamw_step){.lr = lr,
+                              .count = t->progress.updates,
+                              .seed = hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING,
+                                                 (uint64_t)t->progress.step)};
+    u->pending_dtype = u->dtype;
+    u->next_unit = 0;
+    u->is_pending = true;
+    return t->updates_on_gather ? HY_OK : hy_trainer_finish_update(t);
+}
+
+hy_status hy_trainer_finish_update(hy_trainer *t) {
+    hy_pending_update *u = &t->update;
+    if (!u->is_pending) return HY_OK;
+    hy_adamw_state state = update_state(t, u->pending_dtype);
+    u->is_pending = false;
+    return hy_adamw_update(&t->adamw, &t->model->params, t->backend, t->compute, &state, &u->step,
+                           u->next_unit);
+}

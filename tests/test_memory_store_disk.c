@@ -1,0 +1,272 @@
+/* test_memory_store_disk.c: stores at home on disk: the same numbers, bounded memory, failing disks. */
+#include "store_walks.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static const int64_t untied[] = {3000, 900, 1000, 1000, 950, 1000, 1000, 3100};
+static const int64_t tied[] = {3000, 1000, 1000, 1000, 1000, 1000, 1000, 40};
+#define UNITS 8
+
+static char folder[256];
+static rig_machine machine;
+static hy_spill *spill;
+static hy_arena staging;
+
+static void make_folder(void) { temp_folder(folder); }
+static void drop_folder(void) { remove_folder(folder); }
+
+typedef struct setup {
+    const int64_t *sizes;
+    int32_t depth, resident, buffers;
+    int delay;
+    hy_spill_options spill;
+} setup;
+
+static void open_disks(store_rig *rigs, int count, const setup *s) {
+    hy_layout layout;
+    rig_layout(&layout, s->sizes, UNITS);
+    uint64_t device = hy_store_plan_ring(&layout, s->depth, s->resident).bytes;
+    uint64_t pinned = hy_store_staging_bytes(&layout, s->buffers);
+    uint64_t disk = hy_store_disk_bytes(&layout);
+    hy_layout_fini(&layout);
+    rig_machine_open(&machine, s->delay, 7, 0, (uint64_t)count * device);
+    must(hy_arena_init(&staging, machine.backend, &machine.ledger, HY_PINNED,
+                       (uint64_t)count * hy_align(pinned), "a test"));
+    memset(staging.data, 0xff, staging.size);
+    must(hy_spill_open(folder, (uint64_t)count * disk, &s->spill, &spill));
+    for (int i = 0; i < count; i++) {
+        hy_ring_options ring = {
+            .depth = s->depth, .resident = s->resident, .copies = {machine.up, machine.down}};
+        hy_disk_home home = {.spill = spill,
+                             .offset = (uint64_t)i * disk,
+                             .staging = &staging,
+                             .buffers = s->buffers};
+        rig_layout(&rigs[i].layout, s->sizes, UNITS);
+        must(hy_store_init_disk(&rigs[i].store, &home, &machine.device, HY_OPTIM, &rigs[i].layout,
+                                &ring));
+        rig_begin(&rigs[i], &machine, i * RIG_READS / count, RIG_READS / count);
+    }
+    ck_assert_uint_eq(machine.device.used, machine.device.size);
+    ck_assert_uint_eq(staging.used, staging.size);
+}
+
+static void close_disks(store_rig *rigs, int count) {
+    for (int i = 0; i < count; i++) rig_end(&rigs[i]);
+    (void)hy_spill_close(spill); /* tests of failures leave some behind */
+    hy_arena_fini(&staging);
+    rig_machine_close(&machine);
+}
+
+START_TEST(training_walks_over_disk_give_the_same_numbers) {
+    for (int32_t depth = 2; depth <= 4; depth++) {
+        for (int32_t buffers = 2; buffers <= 4; buffers++) {
+            store_rig r[2];
+            bool is_tied = (depth + buffers) % 2 == 0;
+            setup s = {.sizes = is_tied ? tied : untied,
+                       .depth = depth,
+                       .resident = buffers - 2,
+                       .buffers = buffers,
+                       .delay = 60};
+            open_disks(r, 2, &s);
+            walk_steps(&r[0], &r[1], is_tied);
+            close_disks(r, 2);
+        }
+    }
+}
+END_TEST
+
+START_TEST(any_walk_over_disk_ends_with_what_a_plain_store_would_hold) {
+    static const hy_spill_path paths[] = {HY_SPILL_AUTO, HY_SPILL_THREADS};
+    for (int i = 0; i < 6; i++) {
+        store_rig r[2];
+        setup s = {.sizes = i % 2 ? tied : untied,
+                   .depth = 2 + i % 3,
+                   .resident = i,
+                   .buffers = 2 + i % 2,
+                   .delay = 40,
+                   .spill = {.path = paths[i % 2], .fault = {.short_every = 3}}};
+        open_disks(r, 2, &s);
+        rig_fill(&r[0]);
+        rig_fill(&r[1]);
+        for (int part = 0; part < 3; part++) {
+            stray(&r[0], (uint64_t)(i * 10 + part), 60);
+            stray(&r[1], (uint64_t)(500 + i * 10 + part), 60);
+        }
+        close_disks(r, 2);
+    }
+}
+END_TEST
+
+START_TEST(what_was_never_written_is_zero) {
+    store_rig r;
+    open_disks(&r, 1, &(setup){.sizes = untied, .depth = 2, .buffers = 2});
+    for (int32_t u = 0; u < UNITS; u++) rig_visit(&r, u);
+    rig_check_home(&r);
+    close_disks(&r, 1);
+}
+END_TEST
+
+START_TEST(a_unit_that_is_still_staged_is_not_read_again) {
+    store_rig r;
+    hy_spill_stats before, after;
+    open_disks(&r, 1, &(setup){.sizes = tied, .depth = 2, .buffers = 3});
+    rig_fill(&r);
+    rig_check_home(&r);
+    rig_change(&r, 3, 1);
+    rig_visit(&r, 4);
+    rig_visit(&r, 5);
+    must(hy_store_settle(&r.store));
+    hy_spill_get_stats(spill, &before);
+    hy_store_forget(&r.store);
+    rig_visit(&r, 5);
+    hy_spill_get_stats(spill, &after);
+    ck_assert_uint_eq(before.bytes_read, after.bytes_read);
+    rig_check_reads(&r);
+    close_disks(&r, 1);
+}
+END_TEST
+
+START_TEST(reading_ahead_begins_with_gather) {
+    store_rig r;
+    hy_spill_stats before, after;
+    open_disks(&r, 1, &(setup){.sizes = tied, .depth = 2, .buffers = 3});
+    rig_fill(&r);
+    rig_check_home(&r);
+    hy_spill_get_stats(spill, &before);
+    must(hy_store_gather(&r.store, 2));
+    must(hy_store_gather(&r.store, 1));
+    hy_spill_settle(spill);
+    hy_spill_get_stats(spill, &after);
+    ck_assert_uint_gt(after.bytes_read, before.bytes_read);
+    rig_visit(&r, 2);
+    rig_visit(&r, 1);
+    hy_spill_get_stats(spill, &before);
+    ck_assert_uint_eq(before.bytes_read, after.bytes_read); /* both were there */
+    rig_check_home(&r);
+    close_disks(&r, 1);
+}
+END_TEST
+
+START_TEST(parts_of_a_class_are_read_and_written_across_units) {
+    store_rig r;
+    char *all, *copy;
+    open_disks(&r, 1, &(setup){.sizes = untied, .depth = 2, .buffers = 2});
+    size_t bytes = r.layout.bytes;
+    all = malloc(bytes);
+    copy = malloc(bytes);
+    for (size_t i = 0; i < bytes; i++) all[i] = (char)(i * 7 + i / 1000);
+    for (size_t at = 0; at < bytes; at += 5000) {
+        size_t part = bytes - at < 5000 ? bytes - at : 5000;
+        must(hy_store_write_home(&r.store, machine.compute, at, all + at, part));
+    }
+    hy_spill_stats stats;
+    must(hy_store_settle(&r.store));
+    hy_spill_get_stats(spill, &stats);
+    ck_assert_uint_eq(stats.bytes_written, bytes); /* each unit once, not once for each part */
+    must(hy_store_read_home(&r.store, machine.compute, 0, copy, bytes));
+    ck_assert_mem_eq(all, copy, bytes);
+    must(hy_store_read_home(&r.store, machine.compute, 3333, copy, bytes - 3333));
+    ck_assert_mem_eq(all + 3333, copy, bytes - 3333);
+    must(hy_store_zero_home(&r.store));
+    must(hy_store_read_home(&r.store, machine.compute, 0, copy, bytes));
+    for (size_t i = 0; i < bytes; i++) ck_assert_int_eq(copy[i], 0);
+    free(all);
+    free(copy);
+    close_disks(&r, 1);
+}
+END_TEST
+
+/* ---- failing disks ----------------------------------------------------------------------------- */
+
+/* Goes on until a call fails; which one it is depends on when the disk answers. */
+static hy_status walk_until_failure(store_rig *r) {
+    hy_stream *stream = machine.compute;
+    for (int round = 0; round < 4; round++) {
+        for (int32_t u = 0; u < UNITS; u++) {
+            if (u + 1 < UNITS) HY_TRY(hy_store_gather(&r->store, u + 1));
+            HY_TRY(hy_store_get(&r->store, stream, u));
+            HY_TRY(hy_store_release_changed(&r->store, stream, u));
+        }
+        HY_TRY(hy_store_settle(&r->store));
+    }
+    return HY_OK;
+}
+
+static void expect_failure(setup s, const char *words) {
+    store_rig r;
+    open_disks(&r, 1, &s);
+    must_fail(walk_until_failure(&r), HY_ERR_IO, folder);
+    ck_assert_msg(strstr(hy_error_message(), words) != NULL, "the message lacks \"%s\": %s", words,
+                  hy_error_message());
+    must_fail(hy_store_settle(&r.store), HY_ERR_IO, folder); /* and again: the run has to end */
+    r.store.held++;
+    must_fail(hy_store_get(&r.store, machine.compute, 3), HY_ERR_IO, "could not be");
+    close_disks(&r, 1);
+}
+
+START_TEST(a_failing_disk_is_told_with_its_folder_and_nothing_hangs) {
+    static const hy_spill_path paths[] = {HY_SPILL_AUTO, HY_SPILL_THREADS};
+    for (int i = 0; i < 2; i++) {
+        for (int64_t at = 1; at <= 40; at += 3) {
+            setup s = {.sizes = untied,
+                       .depth = 2,
+                       .buffers = 2,
+                       .delay = 10,
+                       .spill = {.path = paths[i], .fault = {.at = at, .error = EIO}}};
+            s.spill.fault.is_lasting = at % 2;
+            expect_failure(s, "could not be");
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_disk_that_is_full_is_told) {
+    setup s = {.sizes = tied,
+               .depth = 3,
+               .buffers = 2,
+               .spill = {.fault = {.at = 12, .error = ENOSPC, .is_lasting = true}}};
+    expect_failure(s, strerror(ENOSPC));
+}
+END_TEST
+
+START_TEST(a_killed_process_leaves_nothing_in_the_folder) {
+    pid_t child = fork();
+    if (child == 0) {
+        store_rig r;
+        open_disks(&r, 1, &(setup){.sizes = untied, .depth = 2, .buffers = 2});
+        rig_fill(&r);
+        kill(getpid(), SIGKILL);
+    }
+    int state;
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert(WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL);
+    char **names;
+    size_t count;
+    must(hy_dir_list(folder, &names, &count));
+    hy_dir_list_free(names, count);
+    ck_assert_uint_eq(count, 0);
+}
+END_TEST
+
+static Suite *disk_suite(void) {
+    Suite *suite = suite_create("memory store on disk");
+    TCase *tests = tcase_create("disk");
+    tcase_set_timeout(tests, 180);
+    tcase_add_checked_fixture(tests, make_folder, drop_folder);
+    tcase_add_test(tests, training_walks_over_disk_give_the_same_numbers);
+    tcase_add_test(tests, any_walk_over_disk_ends_with_what_a_plain_store_would_hold);
+    tcase_add_test(tests, what_was_never_written_is_zero);
+    tcase_add_test(tests, a_unit_that_is_still_staged_is_not_read_again);
+    tcase_add_test(tests, reading_ahead_begins_with_gather);
+    tcase_add_test(tests, parts_of_a_class_are_read_and_written_across_units);
+    tcase_add_test(tests, a_failing_disk_is_told_with_its_folder_and_nothing_hangs);
+    tcase_add_test(tests, a_disk_that_is_full_is_told);
+    tcase_add_test(tests, a_killed_process_leaves_nothing_in_the_folder);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(disk_suite)

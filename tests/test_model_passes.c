@@ -1,0 +1,362 @@
+/* test_model_passes.c: what layers keep, recompute and offload, and rings of every depth, change no bit;
+ * bytes are as planned; whoever watches a pass is told in order. */
+#include "pass_rig.h"
+
+#include "model/batch_memory.h"
+
+static const int groups[] = {0,
+                             HY_KEEP_CHEAP,
+                             HY_KEEP_CHEAP | HY_KEEP_ATTENTION,
+                             HY_KEEP_CHEAP | HY_KEEP_MLP,
+                             HY_KEEP_STREAM,
+                             HY_KEEP_ALL};
+#define GROUPS ((int)(sizeof groups / sizeof groups[0]))
+
+static void compare_with_plain(const pass_rig *plain, const pass_choice *c) {
+    pass_rig other;
+    char what[160];
+    snprintf(what, sizeof what,
+             "recompute %d in %d layers, offload %d with %d buffers, rings of %d", c->recompute,
+             c->recompute_layers, c->offloads, c->offload_depth, c->state_depth);
+    pass_open(&other, c);
+    pass_step(&other, 0, NULL);
+    pass_settle(&other);
+    pass_compare(plain, &other, what);
+    pass_close(&other);
+}
+
+static void open_plain(pass_rig *r, bool is_tied, bool is_rich) {
+    pass_open(r, &(pass_choice){.is_tied = is_tied, .is_rich = is_rich});
+    pass_step(r, 0, NULL);
+    pass_settle(r);
+}
+
+/* The four models: _i is tied + 2 rich. */
+START_TEST(recomputing_in_some_layers_changes_no_bit) {
+    pass_rig plain;
+    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2};
+    open_plain(&plain, c.is_tied, c.is_rich);
+    for (int g = 0; g < GROUPS; g++) {
+        for (int32_t layers = 0; layers <= 5; layers++) {
+            c.recompute = groups[g];
+            c.recompute_layers = layers;
+            compare_with_plain(&plain, &c);
+        }
+    }
+    pass_close(&plain);
+}
+END_TEST
+
+START_TEST(offloading_what_layers_keep_changes_no_bit) {
+    pass_rig plain;
+    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2, .offloads = true, .delay = 60};
+    open_plain(&plain, c.is_tied, c.is_rich);
+    for (int g = 0; g < GROUPS; g++) {
+        c.recompute = groups[g];
+        c.offload_depth = 2 + g % 3;
+        for (int32_t layers = 0; layers <= 4; layers += 2) {
+            c.recompute_layers = layers;
+            compare_with_plain(&plain, &c);
+        }
+    }
+    pass_close(&plain);
+}
+END_TEST
+
+START_TEST(weights_gradients_and_activations_in_rings_change_no_bit) {
+    pass_rig plain;
+    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2, .delay = 60};
+    open_plain(&plain, c.is_tied, c.is_rich);
+    for (int32_t depth = 2; depth <= 4; depth++) {
+        c.state_depth = depth;
+        c.resident = depth - 2;
+        c.recompute = groups[(depth + _i) % GROUPS];
+        c.recompute_layers = depth;
+        c.offloads = false;
+        compare_with_plain(&plain, &c);
+        c.offloads = true;
+        compare_with_plain(&plain, &c);
+    }
+    pass_close(&plain);
+}
+END_TEST
+
+/* ---- bytes ------------------------------------------------------------------------------------- */
+
+static void sizes_of(const pass_choice *c, hy_batch_plan **plan, hy_model **model) {
+    hy_shape shape = pass_shape(c);
+    hy_batch_options options = pass_options(c);
+    static hy_backend *backend;
+    if (!backend) must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 1}, &backend));
+    options.is_sizing = true;
+    must(hy_model_create(&shape, model));
+    must(hy_batch_plan_create(*model, backend, &options, plan));
+}
+
+static hy_batch_bytes bytes_of(pass_choice c) {
+    hy_batch_plan *plan;
+    hy_model *model;
+    sizes_of(&c, &plan, &model);
+    hy_batch_bytes bytes = plan->bytes;
+    hy_batch_plan_destroy(plan);
+    hy_model_destroy(model);
+    return bytes;
+}
+
+START_TEST(bytes_grow_with_the_layers_that_keep_all) {
+    for (int g = 1; g < GROUPS; g++) {
+        pass_choice c = {.is_rich = true, .recompute = groups[g]};
+        uint64_t all = bytes_of(c).activations, before = all;
+        uint64_t none = bytes_of((pass_choice){.is_rich = true}).activations;
+        for (int32_t layers = 5; layers >= 1; layers--) {
+            c.recompute_layers = layers;
+            uint64_t bytes = bytes_of(c).activations;
+            ck_assert_uint_eq(bytes - before, layers == 5 ? 0 : (none - all) / 5);
+            before = bytes;
+        }
+    }
+}
+END_TEST
+
+START_TEST(what_is_offloaded_leaves_the_device) {
+    pass_choice c = {.is_rich = true, .recompute = HY_KEEP_CHEAP};
+    hy_batch_bytes here = bytes_of(c);
+    c.offloads = true;
+    hy_batch_bytes away = bytes_of(c);
+    uint64_t grad = PASS_ROWS * 16 * 4; /* the stream's gradient stays */
+    ck_assert_uint_eq(here.host + here.ring, 0);
+    ck_assert_uint_eq(away.host, here.activations - grad);
+    ck_assert_uint_eq(away.ring, away.host / 5 * HY_OFFLOAD_DEPTH);
+    ck_assert_uint_eq(away.activations, grad + away.ring);
+    ck_assert_uint_eq(away.workspace, here.workspace);
+}
+END_TEST
+
+START_TEST(layers_that_recompute_are_spread_evenly) {
+    static const char *const expected[] = {"rrrrr", "....r", "..r.r", ".r.rr", ".rrrr", "rrrrr"};
+    for (int32_t n = 0; n <= 5; n++) {
+        hy_batch_plan *plan;
+        hy_model *model;
+        char seen[6] = "";
+        sizes_of(&(pass_choice){.recompute = HY_KEEP_ALL, .recompute_layers = n}, &plan, &model);
+        for (int32_t l = 0; l < 5; l++) seen[l] = hy_batch_recomputes(plan, l) ? 'r' : '.';
+        ck_assert_str_eq(seen, expected[n]);
+        hy_batch_plan_destroy(plan);
+        hy_model_destroy(model);
+    }
+}
+END_TEST
+
+START_TEST(more_layers_than_there_are_cannot_recompute) {
+    pass_choice c = {.recompute_layers = 6};
+    hy_shape shape = pass_shape(&c);
+    hy_batch_options options = pass_options(&c);
+    hy_backend *backend;
+    hy_model *model;
+    hy_batch_plan *plan;
+    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 1}, &backend));
+    must(hy_model_create(&shape, &model));
+    must_fail(hy_batch_plan_create(model, backend, &options, &plan), HY_ERR_INPUT, "0 (all) to 5");
+    hy_model_destroy(model);
+    backend->destroy(backend);
+}
+END_TEST
+
+START_TEST(a_plan_for_figures_cannot_run_and_one_that_offloads_cannot_evaluate) {
+    hy_batch_plan *plan;
+    hy_model *model;
+    hy_batch_input input = {0};
+    sizes_of(&(pass_choice){0}, &plan, &model);
+    must_fail(hy_batch_train(plan, &input), HY_ERR_STATE, "its figures");
+    must_fail(hy_batch_evaluate(plan, &input), HY_ERR_STATE, "its figures");
+    hy_batch_plan_destroy(plan);
+    hy_model_destroy(model);
+    pass_rig r;
+    pass_open(&r, &(pass_choice){.offloads = true});
+    must_fail(hy_batch_evaluate(r.plan, &input), HY_ERR_STATE, "offloaded activations");
+    pass_close(&r);
+}
+END_TEST
+
+/* ---- traffic ----------------------------------------------------------------------------------- */
+
+static uint64_t unit_bytes(const hy_store *store, int32_t unit) {
+    return store->layout.unit_bytes[unit];
+}
+
+START_TEST(gradients_that_begin_anew_are_not_fetched) {
+    for (int is_tied = 0; is_tied < 2; is_tied++) {
+        pass_rig r;
+        pass_open(&r, &(pass_choice){.is_tied = is_tied, .state_depth = 3});
+        pass_new_tokens(&r, 0);
+        hy_batch_input input = {.stream = r.compute,
+                                .weights = &r.weights,
+                                .grads = &r.grads,
+                                .tokens = r.tokens,
+                                .targets = r.targets,
+                                .losses = r.losses,
+                                .loss_scale = 1};
+        must(hy_batch_train(r.plan, &input));
+        pass_settle(&r);
+        ck_assert_uint_eq(r.grads.bytes_up, 0); /* a tied head's sum is still on the device */
+        uint64_t twice = is_tied ? unit_bytes(&r.grads, 0) : 0;
+        ck_assert_uint_eq(r.grads.bytes_down, r.grads.layout.bytes + twice);
+        input.accumulate = true;
+        must(hy_batch_train(r.plan, &input));
+        pass_settle(&r);
+        ck_assert_uint_gt(r.grads.bytes_up, 0);
+        pass_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(the_embeddings_backward_wants_no_weights) {
+    hy_batch_plan *plan;
+    hy_model *model;
+    sizes_of(&(pass_choice){.is_rich = true}, &plan, &model);
+    ck_assert(plan->embedding.pass[HY_PASS_FORWARD].uses_params);
+    ck_assert(!plan->embedding.pass[HY_PASS_BACKWARD].uses_params);
+    ck_assert(plan->block.pass[HY_PASS_BACKWARD].uses_params);
+    ck_assert(plan->head.pass[HY_PASS_BACKWARD].uses_params);
+    hy_batch_plan_destroy(plan);
+    hy_model_destroy(model);
+}
+END_TEST
+
+/* ---- watching ---------------------------------------------------------------------------------- */
+
+typedef struct teller {
+    pass_rig *rig;
+    char told[256];
+    bool has_update; /* a step's gradients wait to be applied */
+    int32_t units_told;
+} teller;
+
+static void note(teller *t, char what, int32_t unit) {
+    size_t length = strlen(t->told);
+    snprintf(t->told + length, sizeof t->told - length, "%c%d ", what, unit);
+}
+
+/* weight -= gradient / 8, for all parameters of a unit. */
+static hy_status apply(pass_rig *r, hy_stream *stream, int32_t unit) {
+    HY_TRY(hy_store_get(&r->weights, stream, unit));
+    HY_TRY(hy_store_get(&r->grads, stream, unit));
+    for (int32_t i = 0; i < r->model->params.count; i++) {
+        const hy_param *p = &r->model->params.list[i];
+        if (p->unit != unit) continue;
+        hy_tensor w = hy_tensor_1d(hy_store_device(&r->weights, i), HY_F32, p->count);
+        hy_tensor g = hy_tensor_1d(hy_store_device(&r->grads, i), HY_F32, p->count);
+        hy_op_call call = {
+            .kind = HY_OP_COMBINE, .attr.combine = {.coefficient = {1, -0.125f}}, .t = {w, w, g}};
+        HY_TRY(r->backend->enqueue(stream, &call));
+    }
+    HY_TRY(hy_store_release(&r->grads, stream, unit));
+    return hy_store_release_changed(&r->weights, stream, unit);
+}
+
+static hy_status before(void *context, hy_stream *stream, int32_t unit) {
+    teller *t = context;
+    note(t, 'b', unit);
+    if (!t->has_update) return HY_OK;
+    if (++t->units_told == t->rig->model->params.units) t->has_update = false;
+    return apply(t->rig, stream, unit);
+}
+
+static hy_status ahead(void *context, int32_t unit) {
+    teller *t = context;
+    note(t, 'g', unit);
+    return t->has_update ? hy_store_gather(&t->rig->grads, unit) : HY_OK;
+}
+
+static hy_status after(void *context, hy_stream *stream, int32_t unit) {
+    teller *t = context;
+    (void)stream;
+    note(t, 'a', unit);
+    for (int32_t i = 0; i < t->rig->model->params.count; i++) { /* still held: this asserts it */
+        if (t->rig->model->params.list[i].unit == unit) {
+            ck_assert_ptr_nonnull(hy_store_device(&t->rig->grads, i));
+        }
+    }
+    return HY_OK;
+}
+
+START_TEST(a_watcher_is_told_in_order) {
+    pass_rig r;
+    pass_open(&r, &(pass_choice){.is_tied = _i, .state_depth = 3});
+    teller t = {.rig = &r};
+    hy_unit_watch watch = {.context = &t, .before = before, .ahead = ahead, .after = after};
+    pass_new_tokens(&r, 0);
+    hy_batch_input input = {.stream = r.compute,
+                            .weights = &r.weights,
+                            .grads = &r.grads,
+                            .tokens = r.tokens,
+                            .targets = r.targets,
+                            .losses = r.losses,
+                            .loss_scale = 1,
+                            .watch = &watch};
+    must(hy_batch_train(r.plan, &input));
+    ck_assert_str_eq(t.told, "g0 g1 b0 g2 b1 g3 b2 g4 b3 g5 b4 g6 b5 b6 a6 a5 a4 a3 a2 a1 a0 ");
+    t.told[0] = 0;
+    hy_unit_watch deaf = {.context = &t};
+    input.watch = &deaf;
+    must(hy_batch_train(r.plan, &input));
+    input.watch = &watch;
+    must(hy_batch_evaluate(r.plan, &input));
+    ck_assert_str_eq(t.told, "");
+    must(r.backend->stream_sync(r.compute));
+    pass_close(&r);
+}
+END_TEST
+
+/* An update that is applied as the next step's forward comes to each unit gives the bits of one that is
+ * applied at once. */
+START_TEST(updates_on_gather_change_no_bit) {
+    pass_rig plain, other;
+    pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2};
+    pass_open(&plain, &c);
+    c.delay = 60;
+    c.state_depth = 3;
+    c.offloads = true;
+    c.recompute = HY_KEEP_ALL;
+    c.recompute_layers = 3;
+    pass_open(&other, &c);
+    teller t = {.rig = &other};
+    hy_unit_watch watch = {.context = &t, .before = before, .ahead = ahead, .after = after};
+    for (uint64_t step = 0; step < 3; step++) {
+        pass_step(&plain, step, NULL);
+        pass_step(&other, step, &watch);
+        t = (teller){.rig = &other, .has_update = true};
+        if (step == 2) break; /* the last stays pending: both compare before it */
+        for (int32_t unit = 0; unit < plain.model->params.units; unit++) {
+            must(apply(&plain, plain.compute, unit));
+        }
+    }
+    pass_settle(&plain);
+    pass_settle(&other);
+    pass_compare(&plain, &other, "updates on gather");
+    pass_close(&plain);
+    pass_close(&other);
+}
+END_TEST
+
+static Suite *passes_suite(void) {
+    Suite *suite = suite_create("passes");
+    TCase *tests = tcase_create("passes");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, recomputing_in_some_layers_changes_no_bit, 0, 4);
+    tcase_add_loop_test(tests, offloading_what_layers_keep_changes_no_bit, 0, 4);
+    tcase_add_loop_test(tests, weights_gradients_and_activations_in_rings_change_no_bit, 0, 4);
+    tcase_add_test(tests, bytes_grow_with_the_layers_that_keep_all);
+    tcase_add_test(tests, what_is_offloaded_leaves_the_device);
+    tcase_add_test(tests, layers_that_recompute_are_spread_evenly);
+    tcase_add_test(tests, more_layers_than_there_are_cannot_recompute);
+    tcase_add_test(tests, a_plan_for_figures_cannot_run_and_one_that_offloads_cannot_evaluate);
+    tcase_add_test(tests, gradients_that_begin_anew_are_not_fetched);
+    tcase_add_test(tests, the_embeddings_backward_wants_no_weights);
+    tcase_add_loop_test(tests, a_watcher_is_told_in_order, 0, 2);
+    tcase_add_loop_test(tests, updates_on_gather_change_no_bit, 0, 4);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(passes_suite)
