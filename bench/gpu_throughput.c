@@ -3,13 +3,15 @@
  * Trains a preset for a few optimizer steps on made-up tokens, with nothing else going on (no
  * validation, no checkpoints, no prediction), and prints the median step, model FLOP/s (6 operations per
  * block and head weight and token, plus causal attention; recomputation is not counted), its share of
- * the card's nominal peak and of a large bf16 product timed at start. Rows a to d are those of the table
- * in docs/performance.md; d is a forward-only pass over as many tokens, as Predict makes it.
+ * the card's nominal peak and of a large bf16 product timed at start. Rows a to g are those of the tables
+ * in docs/performance.md; d is a forward-only pass over as many tokens, as Predict makes it; e to g are
+ * for a card of which others hold all but 16,303 MiB (bench/gpu_capped.sh), and also print what compute
+ * waited for copies and what is pinned on the host. --set gives settings as a run knows them.
  *
- *   build/bench/gpu_throughput [--row a|b|c|d|all] [--steps N] [--warmup N] [--breakdown]
+ *   build/bench/gpu_throughput [--row a..g|all] [--steps N] [--warmup N] [--breakdown]
  *       [--batch-size N] [--seq-len N] [--tokens N] [--model NAME] [--device cuda|cpu]
  *       [--precision bf16] [--recompute none] [--loss-chunks N] [--tune off|fast|max]
- *       [--tune-cache FILE] [--attention own|cudnn] [--host-init] */
+ *       [--tune-cache FILE] [--attention own|cudnn] [--host-init] [--set "key=value key=value"] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +35,13 @@ typedef struct row {
     measure measure;
     double bar, goal;
     peer peers[3];
+    const char *settings; /* beyond those of all rows; NULL: none */
 } row;
+
+/* A model that passes through: bf16 weights that are their own master, bf16 gradients, 8-bit m and v. */
+#define STREAMED                                                                                   \
+    "master_dtype=bf16 grad_dtype=bf16 optimizer=adamw8bit weights_place=pinned "                  \
+    "grads_place=pinned optim_place=pinned"
 
 static const row rows[] = {
     {'a',
@@ -47,7 +55,8 @@ static const row rows[] = {
      620000,
      {{"llm.c, H200", 388000},
       {"llm.c with cuDNN, H200", 572800},
-      {"PyTorch compiled, H200", 464400}}},
+      {"PyTorch compiled, H200", 464400}},
+     NULL},
     {'b',
      "GPT-2 1558M, 16 x 1024, 131,072 tokens per step",
      "gpt2-1558m",
@@ -57,7 +66,8 @@ static const row rows[] = {
      SHARE_OF_GEMM,
      0.55,
      0.65,
-     {{0}}},
+     {{0}},
+     NULL},
     {'c',
      "Qwen2.5-1.5B, 8 x 1024, 131,072 tokens per step",
      "qwen2.5-1.5b",
@@ -67,7 +77,8 @@ static const row rows[] = {
      TOKENS_PER_SECOND,
      57000,
      62000,
-     {{"LLMQ, as published, H100", 59000}}},
+     {{"LLMQ, as published, H100", 59000}},
+     NULL},
     {'d',
      "forward-only pass over a full step, GPT-2 124M, 524,288 tokens each",
      "gpt2-124m",
@@ -77,7 +88,41 @@ static const row rows[] = {
      FORWARD_OVER_STEP,
      0.33,
      0.30,
-     {{0}}},
+     {{0}},
+     NULL},
+    {'e',
+     "Qwen2.5-7B in 16,303 MiB, 262,144 tokens per step",
+     "qwen2.5-7b",
+     16,
+     1024,
+     262144,
+     TOKENS_PER_SECOND,
+     11000,
+     12000,
+     {{"LLMQ in 62.3 GiB pinned, H200", 10070}},
+     STREAMED " recompute=all"},
+    {'f',
+     "Qwen2.5-7B in 16,303 MiB, 16,384 tokens per step",
+     "qwen2.5-7b",
+     16,
+     1024,
+     16384,
+     TOKENS_PER_SECOND,
+     7600,
+     8800,
+     {{0}},
+     STREAMED " recompute=all"},
+    {'g',
+     "Qwen2.5-1.5B in 16,303 MiB, 131,072 tokens per step",
+     "qwen2.5-1.5b",
+     4,
+     1024,
+     131072,
+     TOKENS_PER_SECOND,
+     52000,
+     56000,
+     {{"LLMQ, H200", 50300}},
+     "master_dtype=bf16 grad_dtype=bf16 optimizer=adamw8bit recompute=norm"},
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
@@ -100,11 +145,12 @@ static gt_options options_of(bench *b, const row *r) {
     gt_options o = {.device = option(b, "--device", "cuda"),
                     .model = option(b, "--model", r->model),
                     .precision = option(b, "--precision", "bf16"),
-                    .recompute = option(b, "--recompute", "none"),
+                    .recompute = option(b, "--recompute", r->settings ? NULL : "none"),
                     .tune = option(b, "--tune", "fast"),
                     .tune_cache = option(b, "--tune-cache", "auto"),
                     .attention = option(b, "--attention", "own"),
                     .loss_chunks = option(b, "--loss-chunks", "0"),
+                    .settings = {r->settings, option(b, "--set", NULL)},
                     .batch = number(b, "--batch-size", r->batch),
                     .seq = number(b, "--seq-len", r->seq),
                     .tokens = number(b, "--tokens", r->tokens),
@@ -164,6 +210,14 @@ static void print_memory(const gt_work *w) {
     printf("  memory: planned %.2f GiB, most live %.2f GiB, in use on the card %.2f GiB\n",
            (double)full->vram_planned_bytes * gib, (double)peak * gib,
            (double)gt_card_bytes() * gib);
+    uint64_t pinned = w->trainer->ledger.peak_in[HY_PINNED];
+    if (pinned) printf("  pinned on the host: %.2f GiB\n", (double)pinned * gib);
+}
+
+static void print_waiting(const gt_work *w) {
+    if (w->bytes_moved == 0) return;
+    printf("  copies of a step: %.2f GB, compute waited %.1f ms for them: %.1f %%\n",
+           (double)w->bytes_moved * 1e-9, w->waited * 1e3, 100 * w->waited / w->seconds);
 }
 
 static const char *verdict(const row *r, double value) {
@@ -199,8 +253,13 @@ static void print_opening(bench *b, const row *r, const gt_work *w) {
     printf(
         "  %s, %lld parameters, %s, recompute %s, %lld x %lld tokens x %lld micro-batches; ready "
         "after %.1f s\n",
-        o->model, (long long)w->summary.parameters, o->precision, o->recompute, (long long)o->batch,
-        (long long)o->seq, (long long)(o->tokens / (o->batch * o->seq)), w->seconds_to_open);
+        o->model, (long long)w->summary.parameters, o->precision,
+        w->trainer->settings.train.recompute, (long long)w->trainer->settings.train.batch_size,
+        (long long)o->seq, (long long)w->trainer->settings.train.grad_accum_steps,
+        w->seconds_to_open);
+    for (int i = 0; i < 2; i++) {
+        if (o->settings[i]) printf("  %s\n", o->settings[i]);
+    }
 }
 
 /* ---- measuring --------------------------------------------------------------------------------- */
@@ -212,6 +271,7 @@ static hy_status measure_work(bench *b, const row *r, gt_work *w) {
     print_seconds("optimizer step", &w->options, &step);
     print_rates(w, step.median);
     print_memory(w);
+    print_waiting(w);
     double rate = (double)w->options.tokens / step.median;
     if (r->measure == TOKENS_PER_SECOND) print_verdict(b, r, rate);
     if (r->measure == SHARE_OF_GEMM && facts->matmul_flops > 0) {
@@ -244,7 +304,9 @@ int main(int argc, char **argv) {
     bool is_known = strcmp(wanted, "all") == 0;
     if (gpu_is_absent("gpu_throughput", option(&b, "--device", "cuda"))) return 0;
     for (size_t i = 0; i < ROWS; i++) {
-        if (strcmp(wanted, "all") != 0 && strchr(wanted, rows[i].name) == NULL) continue;
+        bool is_wanted =
+            strcmp(wanted, "all") == 0 ? !rows[i].settings : strchr(wanted, rows[i].name) != NULL;
+        if (!is_wanted) continue; /* all: those of a card that is free */
         is_known = true;
         if (measure_row(&b, &rows[i]) != HY_OK) {
             fprintf(stderr, "gpu_throughput: row %c: %s\n", rows[i].name, hy_error_message());
@@ -252,6 +314,6 @@ int main(int argc, char **argv) {
         }
     }
     if (!is_known)
-        fprintf(stderr, "gpu_throughput: row \"%s\"; accepted are a to d and all\n", wanted);
+        fprintf(stderr, "gpu_throughput: row \"%s\"; accepted are a to g and all\n", wanted);
     return is_known ? 0 : 2;
 }

@@ -199,13 +199,14 @@ typedef struct hy_plan_facts {
     bool fits;
     const char *problem; /* what is short, by how much and what would help; "" when it fits */
     uint64_t vram_bytes; /* taken on the device before step 0 */
-    uint64_t host_pinned_bytes;         /* taken on the host, page-locked */
-    uint64_t disk_bytes;                /* in offload_folder */
-    double tokens_per_second;           /* predicted, of a true step */
-    double step_seconds, wait_seconds;  /* of a true step; of them, waiting for copies */
-    uint64_t bytes_up, bytes_down;      /* between host and device in a step */
-    uint64_t disk_written;              /* in a step */
-    int32_t reason_count, change_count; /* of the next two */
+    uint64_t host_pinned_bytes;                  /* taken on the host, page-locked */
+    uint64_t disk_bytes;                         /* in offload_folder */
+    int64_t batch_size, grad_accum_steps;        /* as given or chosen */
+    double tokens_per_second;                    /* predicted, of a true step */
+    double step_seconds, wait_seconds;           /* of a true step; of them, waiting for copies */
+    uint64_t bytes_up, bytes_down;               /* between host and device in a step */
+    uint64_t disk_written;                       /* in a step */
+    int32_t reason_count, change_count;          /* of the next two */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why it was chosen so, a sentence each */
     char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* that would make it fit, each tried */
 } hy_plan_facts;

@@ -150,6 +150,37 @@ START_TEST(reading_ahead_begins_with_gather) {
 }
 END_TEST
 
+/* The stage of a unit whose copy to the device is held back is given to one that goes home. */
+START_TEST(a_stage_is_not_filled_while_it_is_copied_from) {
+    store_rig r;
+    hy_stream *brake;
+    hy_event *event;
+    static float room[4];
+    open_disks(&r, 1, &(setup){.sizes = tied, .depth = 3, .buffers = 2, .delay = 100});
+    must(machine.backend->stream_create(machine.backend, "brake", &brake));
+    must(machine.backend->event_create(machine.backend, &event));
+    rig_fill(&r);
+    for (int round = 0; round < 4; round++) {
+        rig_check_home(&r);
+        hy_store_forget(&r.store);
+        hy_op_call fill = {.kind = HY_OP_FILL};
+        fill.t[0] = hy_tensor_1d(room, HY_F32, 4);
+        for (int i = 0; i < 60; i++) must(machine.backend->enqueue(brake, &fill));
+        must(machine.backend->event_record(event, brake));
+        must(machine.backend->stream_wait(machine.up, event));
+        uint64_t before = r.store.bytes_up;
+        while (r.store.bytes_up == before) must(hy_store_gather(&r.store, 1));
+        rig_renew(&r, 2, 2);
+        rig_renew(&r, 3, 3);
+        rig_visit(&r, 1);
+    }
+    rig_check_home(&r);
+    machine.backend->stream_destroy(brake);
+    machine.backend->event_destroy(event);
+    close_disks(&r, 1);
+}
+END_TEST
+
 START_TEST(parts_of_a_class_are_read_and_written_across_units) {
     store_rig r;
     char *all, *copy;
@@ -261,6 +292,7 @@ static Suite *disk_suite(void) {
     tcase_add_test(tests, what_was_never_written_is_zero);
     tcase_add_test(tests, a_unit_that_is_still_staged_is_not_read_again);
     tcase_add_test(tests, reading_ahead_begins_with_gather);
+    tcase_add_test(tests, a_stage_is_not_filled_while_it_is_copied_from);
     tcase_add_test(tests, parts_of_a_class_are_read_and_written_across_units);
     tcase_add_test(tests, a_failing_disk_is_told_with_its_folder_and_nothing_hangs);
     tcase_add_test(tests, a_disk_that_is_full_is_told);

@@ -81,6 +81,37 @@ START_TEST(weights_gradients_and_activations_in_rings_change_no_bit) {
 }
 END_TEST
 
+/* The store of the plan that keeps most serves one that keeps less, in turn with it. */
+START_TEST(plans_may_share_what_they_offload_to) {
+    pass_rig plain, other;
+    pass_choice c = {.is_rich = true, .offloads = true, .delay = 60};
+    hy_batch_options lean = pass_options(&c);
+    hy_batch_plan *plans[2];
+    open_plain(&plain, false, true);
+    pass_open(&other, &c);
+    lean.recompute = HY_KEEP_ALL;
+    plans[0] = other.plan;
+    must(hy_batch_plan_create(other.model, other.backend, &lean, &plans[1]));
+    ck_assert_uint_lt(plans[1]->bytes.host, plans[0]->bytes.host);
+    void *workspace; /* its own: recomputation needs more of it */
+    must(other.backend->alloc(other.backend, HY_DEVICE, plans[1]->bytes.workspace, &workspace));
+    hy_batch_plan_place(plans[1], plans[0]->activations, workspace);
+    must_fail(hy_batch_train(plans[1], &(hy_batch_input){0}), HY_ERR_STATE, "no store");
+    hy_batch_plan_offload(plans[1], &other.activations);
+    for (int turn = 0; turn < 4; turn++) {
+        other.plan = plans[turn % 2];
+        pass_step(&other, 0, NULL);
+        pass_settle(&other);
+        pass_compare(&plain, &other, turn % 2 ? "the lean plan" : "the plan that keeps all");
+    }
+    other.backend->release(other.backend, HY_DEVICE, workspace, plans[1]->bytes.workspace);
+    hy_batch_plan_destroy(plans[1]);
+    other.plan = plans[0];
+    pass_close(&plain);
+    pass_close(&other);
+}
+END_TEST
+
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
 static void sizes_of(const pass_choice *c, hy_batch_plan **plan, hy_model **model) {
@@ -129,6 +160,29 @@ START_TEST(what_is_offloaded_leaves_the_device) {
     ck_assert_uint_eq(away.ring, away.host / 5 * HY_OFFLOAD_DEPTH);
     ck_assert_uint_eq(away.activations, grad + away.ring);
     ck_assert_uint_eq(away.workspace, here.workspace);
+}
+END_TEST
+
+/* A card that is shared, or held to a part of its memory, cuts the loss into more pieces. */
+START_TEST(pieces_of_the_loss_follow_the_budget) {
+    hy_shape shape = {.layers = 1, .width = 64, .heads = 1, .vocab = 152064, .context = 1024};
+    hy_batch_options o = {.batch = 16, .seq = 1024, .dtype = HY_BF16};
+    hy_backend *cpu;
+    hy_model *model;
+    shape.norm_eps = 1e-5;
+    must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 1}, &cpu));
+    must(hy_model_create(&shape, &model));
+    hy_backend card = *cpu;
+    card.facts.is_gpu = true;
+    card.facts.memory_total = (uint64_t)140 << 30;
+    ck_assert_int_eq(hy_batch_chunks(model, cpu, &o), 128); /* 64 MiB on a CPU */
+    ck_assert_int_eq(hy_batch_chunks(model, &card, &o), 8); /* at most 1 GiB */
+    o.budget = (uint64_t)8 << 30;
+    ck_assert_int_eq(hy_batch_chunks(model, &card, &o), 16); /* at most 512 MiB */
+    o.chunks = 3;
+    ck_assert_int_eq(hy_batch_chunks(model, &card, &o), 4);
+    hy_model_destroy(model);
+    cpu->destroy(cpu);
 }
 END_TEST
 
@@ -346,6 +400,8 @@ static Suite *passes_suite(void) {
     tcase_add_loop_test(tests, recomputing_in_some_layers_changes_no_bit, 0, 4);
     tcase_add_loop_test(tests, offloading_what_layers_keep_changes_no_bit, 0, 4);
     tcase_add_loop_test(tests, weights_gradients_and_activations_in_rings_change_no_bit, 0, 4);
+    tcase_add_test(tests, plans_may_share_what_they_offload_to);
+    tcase_add_test(tests, pieces_of_the_loss_follow_the_budget);
     tcase_add_test(tests, bytes_grow_with_the_layers_that_keep_all);
     tcase_add_test(tests, what_is_offloaded_leaves_the_device);
     tcase_add_test(tests, layers_that_recompute_are_spread_evenly);

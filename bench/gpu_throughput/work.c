@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -50,11 +51,30 @@ static hy_status set_number(hy_config *config, const char *key, int64_t value) {
     return hy_config_set(config, key, text, HY_FROM_CALLER);
 }
 
+/* "key=value key=value" */
+static hy_status set_pairs(hy_config *config, const char *text) {
+    char pair[128], *equals;
+    while (text && *text) {
+        size_t length = strcspn(text, " ");
+        if (length == 0 || length >= sizeof pair) {
+            text += length + (length == 0);
+            continue;
+        }
+        memcpy(pair, text, length);
+        pair[length] = 0;
+        text += length;
+        equals = strchr(pair, '=');
+        if (!equals) return hy_fail(HY_ERR_INPUT, "\"%s\" is no key=value", pair);
+        *equals = 0;
+        HY_TRY(hy_config_set(config, pair, equals + 1, HY_FROM_CALLER));
+    }
+    return HY_OK;
+}
+
 static hy_status configure(const gt_options *o, hy_config *config) {
     const char *settings[][2] = {{"model", o->model},
                                  {"device", o->device},
                                  {"precision", o->precision},
-                                 {"recompute", o->recompute},
                                  {"loss_chunks", o->loss_chunks},
                                  {"tune", o->tune},
                                  {"tune_cache", o->tune_cache},
@@ -67,25 +87,35 @@ static hy_status configure(const gt_options *o, hy_config *config) {
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         HY_TRY(hy_config_set(config, settings[i][0], settings[i][1], HY_FROM_CALLER));
     }
+    if (o->recompute) HY_TRY(hy_config_set(config, "recompute", o->recompute, HY_FROM_CALLER));
     if (!o->has_host_init) HY_TRY(hy_config_set(config, "init_std", "0", HY_FROM_CALLER));
     HY_TRY(set_number(config, "batch_size", o->batch));
     HY_TRY(set_number(config, "seq_len", o->seq));
-    return set_number(config, "grad_accum_steps", o->tokens / (o->batch * o->seq));
+    HY_TRY(set_number(config, "grad_accum_steps", o->tokens / (o->batch * o->seq)));
+    for (int i = 0; i < 2; i++) HY_TRY(set_pairs(config, o->settings[i]));
+    return HY_OK;
 }
 
-/* Matrices become normal numbers, made where they lie. */
-static hy_status draw_weights(hy_trainer *t) {
+/* Matrices become normal numbers, made on the device unit by unit. */
+static hy_status draw_unit(hy_trainer *t, int32_t unit) {
     const hy_params *params = &t->model->params;
+    HY_TRY(hy_store_get(&t->weights, t->compute, unit));
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
-        if (p->ndim < 2) continue;
+        if (p->unit != unit || p->ndim < 2) continue;
         hy_op_call call = {.kind = HY_OP_COMBINE};
-        call.t[0] = hy_tensor_1d(hy_store_home(&t->weights, i), HY_F32, p->stored);
+        call.t[0] = hy_store_tensor(&t->weights, i, hy_store_device(&t->weights, i));
+        call.t[0] = hy_tensor_rows(&call.t[0], 0, p->stored);
         call.attr.combine.noise = DEVIATION;
         call.attr.combine.seed = 1;
         call.attr.combine.first = (uint64_t)p->first;
         HY_TRY(t->backend->enqueue(t->compute, &call));
     }
+    return hy_store_release_changed(&t->weights, t->compute, unit);
+}
+
+static hy_status draw_weights(hy_trainer *t) {
+    for (int32_t unit = 0; unit < t->model->params.units; unit++) HY_TRY(draw_unit(t, unit));
     t->is_low_current = false;
     return t->backend->stream_sync(t->compute);
 }
@@ -141,7 +171,14 @@ gt_seconds gt_describe(double *seconds, int count) {
     return (gt_seconds){seconds[count / 2], seconds[0], seconds[count - 1]};
 }
 
-static hy_status one_step(gt_work *w) { return hy_trainer_step(w->trainer, NULL); }
+static hy_status one_step(gt_work *w) {
+    hy_step_info info;
+    HY_TRY(hy_trainer_step(w->trainer, &info));
+    w->seconds = info.seconds;
+    w->waited = info.wait_seconds;
+    w->bytes_moved = info.bytes_moved;
+    return HY_OK;
+}
 
 static hy_status one_forward(gt_work *w) {
     hy_trainer *t = w->trainer;

@@ -8,7 +8,8 @@
 
 typedef struct gt_options {
     const char *device, *model, *precision, *recompute, *tune, *tune_cache, *attention,
-        *loss_chunks;
+        *loss_chunks;           /* recompute NULL: as settings say */
+    const char *settings[2];    /* "key=value key=value", may be NULL */
     int64_t batch, seq, tokens; /* tokens: of an optimizer step */
     int warmup, steps;
     bool
@@ -28,6 +29,9 @@ typedef struct gt_work {
     hy_trainer *trainer;
     hy_summary summary;     /* as it was at the beginning */
     double seconds_to_open; /* data, device, tuning, memory, weights */
+    /* Of one timed step, the last: */
+    double seconds, waited;
+    uint64_t bytes_moved;
 } gt_work;
 
 hy_status gt_work_open(gt_work *work, const gt_options *options);

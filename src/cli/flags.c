@@ -43,8 +43,9 @@ static const hy_cli_flag own_flags[] = {
     {.flag = "--plan",
      .meaning = HY_CLI_IS_PLAN,
      .type = "action",
-     .help = "Show what the run would keep where in each phase and whether it fits, and stop; with "
-             "--json for programs."},
+     .help =
+         "Show what the run would keep where in each phase, how fast it would be and whether it "
+         "fits, and stop; without a model: what fits this machine. With --json for programs."},
     {.flag = "--doctor",
      .meaning = HY_CLI_IS_DOCTOR,
      .type = "action",

@@ -31,6 +31,8 @@ static const struct {
      "hybrid-train --config rtx5080 --data corpus/"},
     {"What would it keep where, and does it fit?",
      "hybrid-train --model gpt2-124m --batch-size 16 --plan"},
+    {"Would a model fit a card that is not here?",
+     "hybrid-train --model qwen2.5-7b --card rtx5080 --cpu-mem 64GB --plan"},
     {"What can this machine do?", "hybrid-train --doctor"},
 };
 

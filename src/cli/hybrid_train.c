@@ -9,10 +9,10 @@
 
 #include "cli/closing.h"
 #include "cli/configure.h"
-#include "cli/figures.h"
 #include "cli/inspect.h"
 #include "cli/opening.h"
 #include "cli/options.h"
+#include "cli/plan.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
@@ -115,38 +115,13 @@ static int print_config(const hy_config *config) {
     return EXIT_DONE;
 }
 
-static void show_plan(const job *it) {
-    FILE *out = it->terminal.out;
-    hy_summary summary;
-    hy_plan_facts facts;
-    hy_trainer_summary(it->trainer, &summary);
-    hy_trainer_plan_facts(it->trainer, &facts);
-    hy_cli_opening(&it->terminal, &summary);
-    hy_cli_planned_memory(&it->terminal, &summary);
-    fprintf(out, "\ntaken before step 0: %s on the device, %s pinned on the host\n",
-            hy_cli_bytes(facts.vram_bytes).text, hy_cli_bytes(facts.host_pinned_bytes).text);
-    fprintf(out, "a checkpoint has %s\n", hy_cli_bytes(summary.checkpoint_bytes).text);
-    fprintf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
-}
-
-static hy_status print_plan(const hy_trainer *trainer) {
-    char *text;
-    hy_status status = hy_trainer_plan_json(trainer, &text);
-    if (status != HY_OK) return status;
-    fputs(text, stdout);
-    hy_free(text);
-    return HY_OK;
-}
-
-/* A plan that does not fit is an answer, not a failure; a program reads "fits". */
+/* Without a model: what fits. A plan that does not fit is an answer, not a failure; a program reads
+ * "fits". */
 static int plan(job *it) {
-    hy_status status = hy_trainer_plan(it->config, NULL, &it->trainer);
-    if (status == HY_OK && it->options->wants_json) {
-        status = print_plan(it->trainer);
-    } else if (status == HY_OK) {
-        show_plan(it);
-    }
-    hy_trainer_destroy(it->trainer);
+    bool wants_json = it->options->wants_json;
+    hy_status status = hy_cli_names_model(it->config) || wants_json
+                           ? hy_cli_plan(&it->terminal, it->config, wants_json)
+                           : hy_cli_plan_list(&it->terminal, it->config);
     return status == HY_OK ? EXIT_DONE : fail(status);
 }
 

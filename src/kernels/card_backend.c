@@ -22,7 +22,7 @@
 #define FREE_SHARE 0.958
 /* Of the data sheet's rate, what a large product reaches; large cards throttle or wait more. */
 #define SHARE_OF_PEAK 0.90
-#define SHARE_OF_PEAK_SM90 0.74
+#define SHARE_OF_PEAK_SM90 0.81
 
 typedef struct card_backend {
     hy_backend backend;

@@ -62,9 +62,7 @@ hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *devi
 static hy_status init_on_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
                               const hy_ring_options *ring) {
     HY_TRY(hy_ring_init(store, device, ring->depth, ring->resident));
-    HY_TRY(hy_stages_create(store, home));
-    hy_ledger_take(home->staging->ledger, store->cls, HY_DISK, store->layout.bytes);
-    return HY_OK;
+    return hy_stages_create(store, home);
 }
 
 hy_status hy_store_init_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
@@ -88,7 +86,12 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 }
 
 void hy_store_fini(hy_store *store) {
-    (void)hy_store_settle(store); /* a failed copy was told, or will be, to whoever waits for it */
+    bool is_settled =
+        hy_store_settle(store) == HY_OK; /* a failure was told, or will be: sync does */
+    if (!is_settled && store->copies.up) {
+        (void)store->backend->stream_sync(store->copies.up);
+        (void)store->backend->stream_sync(store->copies.down);
+    }
     hy_stages_destroy(store);
     hy_ring_fini(store);
     hy_layout_fini(&store->layout);

@@ -115,7 +115,8 @@ hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *devi
 
 /* At home on disk: a unit is read ahead when it is gathered, and written once its changes have left the
  * device. get waits on the host for the disk. A read or write that fails is told by the next calls, with
- * the folder: the run has to end. What was never written is zero. */
+ * the folder: the run has to end. What was never written is zero. Bytes on disk are in no arena: whoever
+ * made the file counts them. */
 hy_status hy_store_init_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
                              hy_class cls, const hy_layout *layout, const hy_ring_options *ring);
 uint64_t hy_store_disk_bytes(const hy_layout *layout); /* of the file */
@@ -174,6 +175,8 @@ hy_status hy_store_write_home(hy_store *store, hy_stream *stream, uint64_t offse
 uint64_t hy_store_offset(const hy_store *store,
                          int32_t item);        /* where an item begins in its class */
 hy_status hy_store_zero_home(hy_store *store); /* of a class that is not on a card */
+/* All of a class from another of the same size: their layouts may cut it differently. */
+hy_status hy_store_copy_home(hy_store *to, hy_store *from, hy_stream *stream);
 
 /* ---- addresses ---- */
 

@@ -14,7 +14,11 @@ bool hy_store_is_host(const hy_store *store) {
 }
 
 hy_status hy_store_open_home(hy_store *store, int32_t unit, bool is_new, char **bytes) {
-    assert(store->held == 0 && !store->maker && unit >= 0 && unit < store->layout.unit_count);
+    assert(!store->maker && unit >= 0 && unit < store->layout.unit_count);
+    if (store->held > 0) { /* a pass that failed may have left some */
+        return hy_fail(HY_ERR_INTERNAL, "%d units of %s are still in use", store->held,
+                       hy_class_name(store->cls));
+    }
     HY_TRY(hy_ring_settle(store));
     if (store->stages) return hy_stages_open(store, unit, is_new, bytes);
     *bytes = store->data + store->layout.unit_offset[unit];
@@ -28,39 +32,54 @@ void hy_store_close_home(hy_store *store, int32_t unit, bool is_changed) {
 
 /* ---- by place in the class --------------------------------------------------------------------- */
 
-/* Some bytes of an open unit, to or from `host`. */
-static hy_status copy_some(hy_store *store, hy_stream *stream, char *home, char *host,
-                           uint64_t bytes, bool is_in) {
+/* The other side of a copy: out of the class, or into it. */
+typedef struct other_side {
+    hy_stream *stream;
+    char *bytes;
+    bool is_source;
+    bool is_host; /* its bytes, too, can be touched */
+} other_side;
+
+static hy_status copy_some(hy_store *store, char *home, const other_side *other, uint64_t bytes) {
     hy_backend *b = store->backend;
-    if (hy_store_is_host(store)) {
-        memcpy(is_in ? home : host, is_in ? host : home, bytes);
+    char *to = other->is_source ? home : other->bytes;
+    const char *from = other->is_source ? other->bytes : home;
+    if (hy_store_is_host(store) && other->is_host) {
+        memcpy(to, from, bytes);
         return HY_OK;
     }
-    HY_TRY(b->copy(stream, is_in ? home : host, is_in ? host : home, bytes));
-    return b->stream_sync(stream);
+    HY_TRY(b->copy(other->stream, to, from, bytes));
+    return b->stream_sync(other->stream);
 }
 
-static hy_status copy_part(hy_store *store, hy_stream *stream, int32_t unit, uint64_t first,
-                           char *host, uint64_t bytes, bool is_in) {
+/* Whoever reads a unit goes on with the next one. */
+static hy_status read_ahead(hy_store *store, int32_t unit) {
+    bool is_there, is_last = unit + 1 == store->layout.unit_count;
+    if (!store->stages || is_last || store->layout.unit_bytes[unit + 1] == 0) return HY_OK;
+    return hy_stages_fetch(store, unit + 1, false, &is_there);
+}
+
+static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const other_side *other,
+                           uint64_t bytes) {
     char *home;
-    bool is_whole = bytes == store->layout.unit_bytes[unit];
+    bool is_in = other->is_source, is_whole = bytes == store->layout.unit_bytes[unit];
     HY_TRY(hy_store_open_home(store, unit, is_in && is_whole, &home));
-    hy_status status = copy_some(store, stream, home + first, host, bytes, is_in);
+    hy_status status = is_in ? HY_OK : read_ahead(store, unit);
+    if (status == HY_OK) status = copy_some(store, home + first, other, bytes);
     hy_store_close_home(store, unit, is_in);
     return status;
 }
 
-static hy_status copy_range(hy_store *store, hy_stream *stream, uint64_t offset, char *host,
-                            uint64_t bytes, bool is_in) {
+static hy_status copy_range(hy_store *store, uint64_t offset, other_side other, uint64_t bytes) {
     const hy_layout *layout = &store->layout;
     assert(offset <= layout->bytes && bytes <= layout->bytes - offset);
     for (int32_t u = 0; u < layout->unit_count && bytes > 0; u++) {
         uint64_t begin = layout->unit_offset[u], end = begin + layout->unit_bytes[u];
         if (end <= offset) continue;
         uint64_t part = end - offset < bytes ? end - offset : bytes;
-        HY_TRY(copy_part(store, stream, u, offset - begin, host, part, is_in));
+        HY_TRY(copy_part(store, u, offset - begin, &other, part));
         offset += part;
-        host += part;
+        other.bytes += part;
         bytes -= part;
     }
     return HY_OK;
@@ -73,12 +92,28 @@ uint64_t hy_store_offset(const hy_store *store, int32_t item) {
 
 hy_status hy_store_read_home(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
                              uint64_t bytes) {
-    return copy_range(store, stream, offset, out, bytes, false);
+    return copy_range(store, offset, (other_side){stream, out, false, true}, bytes);
 }
 
 hy_status hy_store_write_home(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
                               uint64_t bytes) {
-    return copy_range(store, stream, offset, (char *)in, bytes, true);
+    return copy_range(store, offset, (other_side){stream, (char *)in, true, true}, bytes);
+}
+
+hy_status hy_store_copy_home(hy_store *to, hy_store *from, hy_stream *stream) {
+    const hy_layout *layout = &to->layout;
+    assert(layout->bytes == from->layout.bytes);
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        char *home;
+        uint64_t bytes = layout->unit_bytes[u];
+        if (bytes == 0) continue;
+        HY_TRY(hy_store_open_home(to, u, true, &home));
+        other_side target = {stream, home, false, hy_store_is_host(to)};
+        hy_status status = copy_range(from, layout->unit_offset[u], target, bytes);
+        hy_store_close_home(to, u, true);
+        HY_TRY(status);
+    }
+    return hy_store_settle(to);
 }
 
 /* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */

@@ -133,12 +133,7 @@ static void begin_progress(hy_trainer *t) {
 
 /* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
 hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
-    if (store->place != HY_DEVICE) {
-        HY_TRY(hy_store_settle(store));
-        memset(store->data, 0, store->layout.bytes);
-        hy_store_forget(store);
-        return HY_OK;
-    }
+    if (store->place != HY_DEVICE) return hy_store_zero_home(store);
     for (int32_t i = 0; i < store->layout.item_count; i++) {
         uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
         hy_op_call fill = {.kind = HY_OP_FILL};
@@ -249,6 +244,8 @@ static void release_memory(hy_trainer *t) {
     hy_arena_fini(&t->work_arena);
     hy_arena_fini(&t->home_arena);
     hy_arena_fini(&t->activation_arena);
+    hy_arena_fini(&t->staging_arena);
+    (void)hy_spill_close(t->spill); /* a failure there was told when it mattered */
     hy_arena_fini(&t->state_ring_arena);
     hy_arena_fini(&t->host_arena);
     hy_state_forget_layouts(t);

@@ -13,8 +13,11 @@
 #define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
 
 static uint64_t state_bytes(const hy_trainer *t) {
-    uint64_t slots = (uint64_t)hy_predictor_slots(t->predictor.kind);
-    return (1 + slots) * t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
+    uint64_t bytes = t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
+    for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) {
+        bytes += t->slots[i].layout.bytes;
+    }
+    return bytes;
 }
 
 /* Copies weights, m, v and slots to the host or back. */
@@ -23,14 +26,13 @@ static hy_status copy_state(hy_trainer *t, bool to_host) {
     int count = 3 + hy_predictor_slots(t->predictor.kind);
     char *host = t->fork_state;
     HY_TRY(hy_trainer_finish_update(t));
+    HY_TRY(t->backend->stream_sync(t->compute));
     for (int i = 0; i < count; i++) {
         uint64_t bytes = stores[i]->layout.bytes;
-        char *home = stores[i]->data;
+        HY_TRY(to_host ? hy_store_read_home(stores[i], t->compute, 0, host, bytes)
+                       : hy_store_write_home(stores[i], t->compute, 0, host, bytes));
         HY_TRY(hy_store_settle(stores[i]));
-        HY_TRY(t->backend->copy(t->compute, to_host ? host : home, to_host ? home : host, bytes));
-        HY_TRY(t->backend->stream_sync(t->compute));
         host += bytes;
-        if (!to_host) hy_store_forget(stores[i]);
     }
     t->bytes_moved += state_bytes(t);
     if (!to_host) t->is_low_current = false;

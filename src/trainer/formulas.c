@@ -3,8 +3,6 @@
  * A walk goes over the units of the weights; inside a unit it goes over the tiles of slots, snapshot and
  * tail, which pass through small rings of their own (tiles.h). Each tile is visited once: what a formula
  * reads is brought, all formulas run on it, what they changed goes back. */
-#include <assert.h>
-
 #include "base/error.h"
 #include "trainer/trainer.h"
 
@@ -254,22 +252,11 @@ hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b
 
 /* The snapshot has the weights' type, so both lie the same way: tiles back to back are parameters. */
 hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host) {
-    uint64_t bytes = t->weights.layout.bytes;
-    char *from = to_host ? t->weights.data : host->data;
-    char *to = to_host ? host->data : t->weights.data;
-    assert(host->layout.bytes == bytes);
     HY_TRY(hy_trainer_finish_update(t));
-    HY_TRY(hy_store_settle(host));
     HY_TRY(t->backend->stream_sync(t->compute));
-    HY_TRY(hy_store_settle(&t->weights));
-    HY_TRY(t->backend->copy(t->compute, to, from, bytes));
-    HY_TRY(t->backend->stream_sync(t->compute));
-    t->bytes_moved += bytes;
-    if (to_host) {
-        hy_store_forget(host);
-    } else {
-        hy_store_forget(&t->weights);
-        t->is_low_current = false;
-    }
+    HY_TRY(to_host ? hy_store_copy_home(host, &t->weights, t->compute)
+                   : hy_store_copy_home(&t->weights, host, t->compute));
+    t->bytes_moved += t->weights.layout.bytes;
+    if (!to_host) t->is_low_current = false;
     return HY_OK;
 }

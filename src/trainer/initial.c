@@ -83,17 +83,18 @@ static void tell(const hy_trainer *t, int64_t done) {
 static hy_status initialise(hy_trainer *t, int32_t item, char *staging) {
     const hy_param *param = &t->model->params.list[item];
     hy_dtype dtype = t->weights.layout.items[item].dtype;
-    char *home = hy_store_home(&t->weights, item);
+    uint64_t home = hy_store_offset(&t->weights, item);
     for (int64_t first = 0; first < param->count; first += PIECE) {
         int64_t count = param->count - first < PIECE ? param->count - first : PIECE;
-        char *target = home + (size_t)first * hy_dtype_size(dtype);
-        share whole = {param, (uint64_t)t->settings.seed, first, count,
-                       dtype, staging ? staging : target};
+        uint64_t at = home + (uint64_t)first * hy_dtype_size(dtype);
+        share whole = {param, (uint64_t)t->settings.seed,
+                       first, count,
+                       dtype, staging ? staging : t->weights.data + at};
         make_piece(&whole, count < PIECE / 64 ? 1 : thread_count(t));
         tell(t, param->first + first + count);
         if (!staging) continue;
-        HY_TRY(t->backend->copy(t->compute, target, staging, (size_t)count * hy_dtype_size(dtype)));
-        HY_TRY(t->backend->stream_sync(t->compute));
+        HY_TRY(hy_store_write_home(&t->weights, t->compute, at, staging,
+                                   (uint64_t)count * hy_dtype_size(dtype)));
     }
     return HY_OK;
 }

@@ -5,7 +5,8 @@
  * what could be done without. */
 #include "base/error.h"
 #include "kernels/cpu/machine.h"
-#include "trainer/trainer.h"
+#include "memory/pinned.h"
+#include "trainer/planner_run.h"
 
 /* Of a card's free memory this much is left alone: code that is loaded when it first runs, and what other
  * programs ask for later. */
@@ -75,6 +76,7 @@ static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
                                .name = "what is free on the card",
                                .savings = "",
                                .advice = batch_advice}));
+    HY_TRY(hy_pin_check(host));
     return check_one(&(budget){.what = "host memory",
                                .needed = host,
                                .limit = hy_trainer_host_limit(t),
@@ -107,4 +109,20 @@ hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t
                                                 : check_cpu(t, device + host + moved, text);
     hy_text_free(&savings);
     return status;
+}
+
+hy_status hy_trainer_check_disk(const hy_trainer *t, uint64_t bytes) {
+    const char *folder = t->settings.memory.offload_folder;
+    uint64_t limit = hy_plan_budgets_of(t, &t->settings).disk;
+    if (bytes == 0) return HY_OK;
+    if (!folder[0]) {
+        return hy_fail(HY_ERR_INPUT,
+                       "a place is disk and offload_folder is empty: name a folder on a fast disk");
+    }
+    return check_one(&(budget){.what = "disk",
+                               .needed = bytes,
+                               .limit = limit == UINT64_MAX ? 0 : limit,
+                               .name = "what may be used in offload_folder",
+                               .savings = "",
+                               .advice = " less state on disk or a smaller model would need less"});
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/planner_run.h"
 
 #define TILE_RING_DEPTH 3 /* one comes, one is used, one goes home */
 #define CANDIDATE_DEPTH 3 /* a tied head holds two units while the next is made */
@@ -19,7 +20,9 @@
 typedef struct needs {
     uint64_t activations, workspace, data; /* of the work area */
     uint64_t eval;                         /* of it, the most that evaluation uses */
-    uint64_t host;                         /* pinned: what the predictor keeps */
+    uint64_t kept;                         /* what the predictor keeps */
+    hy_place kept_place;
+    uint64_t host, disk, staging; /* all that is pinned, on disk, and pinned between the two */
     hy_state_choice choice;
     hy_state_need state;
 } needs;
@@ -86,15 +89,25 @@ static bool needs_candidate(const hy_trainer *t) {
     return hy_predictor_slots(t->predictor.kind) > 0 || t->has_tail;
 }
 
-/* What the predictor keeps on the host, and the rings it passes through. */
+/* One store of what the predictor keeps. */
+static void count_tiled(hy_trainer *t, needs *need, const hy_layout *layout) {
+    bool is_disk = need->kept_place == HY_DISK;
+    need->kept += layout->bytes;
+    need->disk += is_disk ? hy_store_disk_bytes(layout) : 0;
+    need->staging += is_disk ? hy_store_staging_bytes(layout, HY_DISK_BUFFERS) : 0;
+    need->host += is_disk ? 0 : layout->bytes;
+    t->ring_bytes += hy_store_ring_bytes(layout, TILE_RING_DEPTH);
+}
+
+/* What the predictor keeps, and the rings it passes through. */
 static void count_predictor(hy_trainer *t, needs *need) {
     const hy_state_layouts *l = &t->layouts;
-    uint64_t slots = (uint64_t)hy_predictor_slots(t->predictor.kind);
-    need->host =
-        slots * l->slot.bytes + t->has_snapshot * l->snapshot.bytes + t->has_tail * l->tail.bytes;
-    t->ring_bytes = slots * hy_store_ring_bytes(&l->slot, TILE_RING_DEPTH) +
-                    t->has_snapshot * hy_store_ring_bytes(&l->snapshot, TILE_RING_DEPTH) +
-                    t->has_tail * hy_store_ring_bytes(&l->tail, TILE_RING_DEPTH);
+    bool is_disk = strcmp(t->settings.memory.predictor_place, "disk") == 0;
+    need->kept_place = is_disk ? HY_DISK : HY_PINNED;
+    t->ring_bytes = 0;
+    for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) count_tiled(t, need, &l->slot);
+    if (t->has_snapshot) count_tiled(t, need, &l->snapshot);
+    if (t->has_tail) count_tiled(t, need, &l->tail);
     if (needs_candidate(t)) t->ring_bytes += hy_store_ring_bytes(&l->candidate, CANDIDATE_DEPTH);
 }
 
@@ -146,10 +159,10 @@ static void plan_state(hy_trainer *t, const needs *need) {
     plan_all(t, HY_MASTER, c->master, p->master, p->has_low ? l->master.bytes : 0);
     plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), l->grads.bytes);
     plan_optimizer(t, c->optim, 2 * l->optim.bytes);
-    plan_all(t, HY_PREDICTOR, HY_PINNED, p->slots,
+    plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
              (uint64_t)hy_predictor_slots(t->predictor.kind) * l->slot.bytes +
                  t->has_tail * l->tail.bytes);
-    plan_all(t, HY_SNAPSHOT, HY_PINNED, p->master, t->has_snapshot ? l->snapshot.bytes : 0);
+    plan_all(t, HY_SNAPSHOT, need->kept_place, p->master, t->has_snapshot ? l->snapshot.bytes : 0);
 }
 
 static void write_plan(hy_trainer *t, const needs *need) {
@@ -197,28 +210,44 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-static hy_status take_tiled(hy_trainer *t, hy_store *store, hy_class cls, const hy_layout *layout) {
-    return hy_store_init_streamed(store, &t->host_arena, &t->ring_arena, cls, layout,
-                                  TILE_RING_DEPTH, &(hy_copies){t->copies, t->returns});
+static hy_status take_tiled(hy_trainer *t, const needs *need, hy_store *store, hy_class cls,
+                            const hy_layout *layout) {
+    hy_ring_options ring = {.depth = TILE_RING_DEPTH, .copies = {t->copies, t->returns}};
+    return hy_state_take_class(t, store, cls, need->kept_place, layout, &t->host_arena,
+                               &t->ring_arena, &ring);
 }
 
 /* The rings lie behind what evaluation uses of the work area. */
 static hy_status take_predictor(hy_trainer *t, const needs *need) {
     const hy_state_layouts *l = &t->layouts;
     int slots = hy_predictor_slots(t->predictor.kind);
-    HY_TRY(hy_arena_init(&t->host_arena, t->backend, &t->ledger, HY_PINNED, need->host,
+    uint64_t host = need->kept_place == HY_DISK ? 0 : need->kept;
+    HY_TRY(hy_arena_init(&t->host_arena, t->backend, &t->ledger, HY_PINNED, host,
                          "what the predictor keeps"));
     t->ring_arena = (hy_arena){.backend = t->backend,
                                .ledger = &t->ring_ledger,
                                .place = HY_DEVICE,
                                .data = t->work_arena.data + need->eval,
                                .size = t->ring_bytes};
-    for (int i = 0; i < slots; i++) HY_TRY(take_tiled(t, &t->slots[i], HY_PREDICTOR, &l->slot));
-    if (t->has_snapshot) HY_TRY(take_tiled(t, &t->snapshot, HY_SNAPSHOT, &l->snapshot));
-    if (t->has_tail) HY_TRY(take_tiled(t, &t->tail, HY_PREDICTOR, &l->tail));
+    for (int i = 0; i < slots; i++) {
+        HY_TRY(take_tiled(t, need, &t->slots[i], HY_PREDICTOR, &l->slot));
+    }
+    if (t->has_snapshot) HY_TRY(take_tiled(t, need, &t->snapshot, HY_SNAPSHOT, &l->snapshot));
+    if (t->has_tail) HY_TRY(take_tiled(t, need, &t->tail, HY_PREDICTOR, &l->tail));
     if (!needs_candidate(t)) return HY_OK;
     return hy_store_init_made(&t->candidate, &t->ring_arena, HY_WORKSPACE, &l->candidate,
                               CANDIDATE_DEPTH, hy_candidate_maker, t);
+}
+
+/* One file for everything on disk, and the pinned buffers on the way there. */
+static hy_status take_disk(hy_trainer *t, const needs *need) {
+    const char *folder = t->settings.memory.offload_folder;
+    if (need->disk == 0) return HY_OK;
+    HY_TRY(hy_arena_init(&t->staging_arena, t->backend, &t->ledger, HY_PINNED, need->staging,
+                         "what comes from disk"));
+    HY_TRY(hy_spill_open(folder, need->disk, NULL, &t->spill));
+    hy_say(t, HY_NOTE, "%s", hy_spill_describe(t->spill));
+    return HY_OK;
 }
 
 hy_status hy_trainer_return_rings(hy_trainer *t) {
@@ -356,6 +385,7 @@ static hy_status take_offload(hy_trainer *t) {
 }
 
 static hy_status take_all(hy_trainer *t, const needs *need) {
+    HY_TRY(take_disk(t, need));
     HY_TRY(hy_state_take(t, &need->choice, &need->state));
     HY_TRY(take_work(t, need));
     HY_TRY(take_predictor(t, need));
@@ -375,10 +405,12 @@ static hy_status check_and_take(hy_trainer *t, const needs *need) {
     bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
     uint64_t moved = moves ? 2 * t->layouts.optim.bytes : 0;
     uint64_t device = need->state.device + need->state.rings + work;
-    uint64_t host = need->host + need->state.pinned + t->train_bytes.host;
+    uint64_t host = need->host + need->staging;
     hy_status status = hy_trainer_check_budget(t, device, host, moved);
+    if (status == HY_OK) status = hy_trainer_check_disk(t, need->disk);
     t->plan.fits = status == HY_OK;
     t->plan.vram_bytes = device;
+    t->plan.disk_bytes = need->disk;
     t->plan.host_pinned_bytes = host + (t->offload == HY_OFFLOAD_PINNED ? moved : 0);
     if (!t->is_plan) {
         HY_TRY(status);
@@ -402,12 +434,16 @@ static bool chooses_gather(const hy_trainer *t, const hy_state_choice *c) {
 hy_status hy_trainer_take_memory(hy_trainer *t) {
     needs need = {0};
     HY_TRY(hy_state_lay_out(t));
+    HY_TRY(hy_trainer_choose_plan(t));
     HY_TRY(hy_make_batch_plans(t));
     HY_TRY(hy_offload_check(t, &t->layouts.grads, &t->layouts.optim));
     need.choice = hy_state_choice_of(&t->settings);
     t->updates_on_gather = chooses_gather(t, &need.choice);
     t->optim_bytes = 2 * t->layouts.optim.bytes;
     hy_state_count(t, &need.choice, &need.state);
+    need.disk = need.state.disk;
+    need.staging = need.state.staging;
+    need.host = need.state.pinned + t->train_bytes.host;
     count_predictor(t, &need);
     count_work(t, &need);
     set_step_column(t, &need);

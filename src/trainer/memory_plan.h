@@ -17,6 +17,7 @@ int hy_recompute_groups(const char *name);  /* hy_keep_group bits of train.recom
 
 /* ---- state_plan.c ------------------------------------------------------------------------------ */
 
+#define HY_DISK_BUFFERS 4     /* pinned buffers of a class on disk: two come, two go */
 #define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one goes home */
 
 /* Where the classes of the state live and how they pass through the device. */
@@ -45,5 +46,9 @@ hy_status hy_state_lay_out(hy_trainer *t); /* t->layouts, t->tiles */
 void hy_state_forget_layouts(hy_trainer *t);
 void hy_state_count(const hy_trainer *t, const hy_state_choice *choice, hy_state_need *out);
 hy_status hy_state_take(hy_trainer *t, const hy_state_choice *choice, const hy_state_need *need);
+/* A class at home in t->home or, for HY_DISK, behind what is taken of the run's file already. */
+hy_status hy_state_take_class(hy_trainer *t, hy_store *store, hy_class cls, hy_place place,
+                              const hy_layout *layout, hy_arena *home, hy_arena *device,
+                              const hy_ring_options *ring);
 
 #endif

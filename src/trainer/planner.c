@@ -15,7 +15,8 @@
     (1 << 16)         /* tokens that keep any device busy: larger micro-batches gain nothing */
 #define LAYER_STEPS 4 /* a quarter of the layers, half of them, ... recompute */
 
-static const int32_t ring_depths[] = {3, 2, 4};
+#define RING_DEPTHS 3
+static const int32_t ring_depths[RING_DEPTHS] = {3, 2, 4};
 static const uint64_t logit_sizes[] = {1u << 30, 1u << 29, 1u << 28, 1u << 27, 1u << 26};
 #define LOGIT_SIZES (sizeof logit_sizes / sizeof logit_sizes[0])
 #define LEAST_RING 2
@@ -56,15 +57,17 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
     return HY_OK;
 }
 
-static uint64_t all_short(const hy_plan *plan) {
-    return plan->device_short + plan->host_short + plan->disk_short;
+/* The device is what cannot be bought by the module: it comes first. */
+static bool is_less_short(const hy_plan *a, const hy_plan *b) {
+    if (a->device_short != b->device_short) return a->device_short < b->device_short;
+    return a->host_short + a->disk_short < b->host_short + b->disk_short;
 }
 
 /* Fitting before not fitting; then the faster, of equals the one with less on the host; or the one that
  * is least short. */
 static bool is_better(const search *s, const hy_plan *a, const hy_plan *b) {
     if (a->fits != b->fits) return a->fits;
-    if (!a->fits) return all_short(a) < all_short(b);
+    if (!a->fits) return is_less_short(a, b);
     if (s->is_lean) return s->is_about_device ? a->device < b->device : a->host < b->host;
     if (a->cost.seconds != b->cost.seconds) return a->cost.seconds < b->cost.seconds;
     return a->host < b->host;
@@ -123,16 +126,26 @@ static void try_update(search *s, hy_plan *plan) {
     consider(s, plan);
 }
 
+/* Which depths are looked at: offloaded activations pass through a ring of the same depth, so there it was
+ * chosen before. */
+static size_t list_depths(const search *s, const hy_plan_choice *c, int32_t out[RING_DEPTHS]) {
+    bool is_open = s->problem->open.ring_depth && c->activations == HY_DEVICE;
+    out[0] = c->ring_depth;
+    if (!is_open || !streams_state(c)) return 1;
+    memcpy(out, ring_depths, sizeof ring_depths);
+    if (s->is_lean) out[0] = LEAST_RING;
+    return s->is_lean ? 1 : RING_DEPTHS;
+}
+
 static void try_rings(search *s, hy_plan *plan) {
-    bool is_open = s->problem->open.ring_depth && streams_state(&plan->choice);
-    size_t count = is_open && !s->is_lean ? sizeof ring_depths / sizeof ring_depths[0] : 1;
+    int32_t depths[RING_DEPTHS], before = plan->choice.ring_depth;
+    size_t count = list_depths(s, &plan->choice, depths);
     for (size_t i = 0; i < count; i++) {
-        plan->choice.ring_depth = !is_open     ? s->problem->base.ring_depth
-                                  : s->is_lean ? LEAST_RING
-                                               : ring_depths[i];
+        plan->choice.ring_depth = depths[i];
         fill_with_layers(s, plan);
         try_update(s, plan);
     }
+    plan->choice.ring_depth = before;
 }
 
 /* Every place of every class that is open, one class after the other. */
@@ -185,12 +198,25 @@ static hy_status try_chunks(search *s, hy_plan_choice *choice) {
     return HY_OK;
 }
 
+/* What all layers keep may wait on the host; not in some of them only. */
+static hy_status try_offload(search *s, hy_plan_choice *choice) {
+    const hy_plan_problem *p = s->problem;
+    bool is_for_all = choice->recompute_layers == 0 || !p->open.recompute_layers;
+    if (!p->open.activations || !is_for_all) return HY_OK;
+    choice->activations = HY_PINNED;
+    for (size_t i = 0; i < RING_DEPTHS; i++) {
+        choice->ring_depth = p->open.ring_depth ? ring_depths[i] : p->base.ring_depth;
+        HY_TRY(try_chunks(s, choice));
+        if (!p->open.ring_depth) break;
+    }
+    return HY_OK;
+}
+
 static hy_status try_activations(search *s, hy_plan_choice *choice) {
     choice->activations = s->problem->base.activations;
+    choice->ring_depth = s->problem->base.ring_depth;
     HY_TRY(try_chunks(s, choice));
-    if (!s->problem->open.activations) return HY_OK;
-    choice->activations = HY_PINNED;
-    return try_chunks(s, choice);
+    return try_offload(s, choice);
 }
 
 static hy_status try_layers(search *s, hy_plan_choice *choice) {

@@ -75,11 +75,13 @@ static const struct {
     const char *words;
 } changes[] = {
     {open_places, "places left to auto"},     {open_recompute, "recompute = all"},
+    {without_predictor, "predictor = none"}, /* before those that ask which phases there are */
     {use_8bit, "optim_dtype = 8bit"},         {use_bf16_grads, "grad_dtype = bf16"},
-    {use_bf16_master, "master_dtype = bf16"}, {without_predictor, "predictor = none"},
-    {use_folder, "an offload_folder"},        {halve_sequence, "half the seq_len"},
+    {use_bf16_master, "master_dtype = bf16"}, {use_folder, "an offload_folder"},
+    {halve_sequence, "half the seq_len"},
 };
 #define CHANGES ((int)(sizeof changes / sizeof changes[0]))
+#define FOLDER (1u << 6) /* a disk is slower than anything else: not the first thing to suggest */
 #define MOST_TOGETHER 4
 
 /* The settings with a set of changes, given as bits; false when one of them changes nothing. */
@@ -123,7 +125,8 @@ static hy_status ask_for_memory(const hy_trainer *t, const hy_rates *rates, hy_p
     if (with_host.fits) {
         snprintf(out, HY_PLAN_TEXT, "%s of host memory", host);
     } else {
-        snprintf(out, HY_PLAN_TEXT, "%s of device memory", device);
+        hy_format_bytes((double)with_both.host, host, sizeof host);
+        snprintf(out, HY_PLAN_TEXT, "%s of device memory and %s of host memory", device, host);
     }
     return HY_OK;
 }
@@ -144,14 +147,26 @@ static int bits_of(unsigned set) {
     return count;
 }
 
-hy_status hy_plan_find_changes(const hy_trainer *t, const hy_rates *rates, hy_plan_facts *facts) {
-    for (int together = 1; together <= MOST_TOGETHER && !facts->change_count; together++) {
-        for (unsigned set = 1; set < 1u << CHANGES; set++) {
+/* The smallest sets `among` these changes with those that are `wanted`, `most` of them at the most. */
+static hy_status find_smallest(const hy_trainer *t, const hy_rates *rates, unsigned among,
+                               unsigned wanted, int most, hy_plan_facts *facts) {
+    int32_t before = facts->change_count;
+    for (int together = 1; together <= MOST_TOGETHER && facts->change_count == before; together++) {
+        for (unsigned set = 1; set <= among && facts->change_count < before + most; set++) {
             bool fits;
-            if (bits_of(set) != together || facts->change_count == HY_PLAN_CHANGES - 1) continue;
+            bool is_in = (set & ~among) == 0 && (set & wanted) == wanted;
+            if (!is_in || bits_of(set) != together) continue;
             HY_TRY(try_changes(t, rates, set, &fits));
             if (fits) write_change(set, facts);
         }
     }
+    return HY_OK;
+}
+
+hy_status hy_plan_find_changes(const hy_trainer *t, const hy_rates *rates, hy_plan_facts *facts) {
+    unsigned all = (1u << CHANGES) - 1;
+    facts->change_count = 0;
+    HY_TRY(find_smallest(t, rates, all & ~FOLDER, 0, 3, facts));
+    HY_TRY(find_smallest(t, rates, all, FOLDER, 1, facts));
     return ask_for_memory(t, rates, facts);
 }

@@ -12,6 +12,9 @@
 static const double bare_share[] = {
     [2] = 0.25, [3] = 0.06, [4] = 0.03, [5] = 0.02, [6] = 0.02, [7] = 0.02, [8] = 0.02};
 
+/* Of computing, what streaming costs even where every copy is hidden: units are waited for by events, and
+ * passes cannot be played from a recording. */
+#define STREAMING_SHARE 0.01
 #define LATE_SHARE 0.1 /* of copying activations, what is bare */
 #define UPDATE_EFFICIENCY                                                                          \
     0.8 /* of the device's bandwidth, for kernels that read and write in turn */
@@ -134,6 +137,7 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     double norm = norm_seconds(p, state);
     out->seconds += norm;
     out->compute += norm;
+    if (out->up + out->down > 0) out->seconds += STREAMING_SHARE * out->compute;
     out->wait = out->seconds - out->compute;
     out->tokens_per_second =
         (double)c->batch * c->accum * p->seq / (out->seconds > 0 ? out->seconds : 1e-12);

@@ -1,20 +1,33 @@
 /* planner_ops.c: how long the ops of a pass compute, by the machine's rates. See planner_size.h.
  *
  * Products take their operations at the rate of a large product, less what real shapes lose, and no less
- * than their bytes take to pass; everything else takes its bytes. The shares are measured: Qwen2.5-1.5B
- * on an H200, 8 x 1024 tokens, nothing recomputed and nothing streamed, where a product of 8192^3 runs
- * at 700 TFLOP/s and training at 56,300 tokens/s. */
+ * than their bytes take to pass; everything else takes its bytes. The shares are from op-by-op times of
+ * GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large product runs at 800
+ * TFLOP/s: products at 660 to 690, attention of 1024 tokens at 230 forward and 130 backward, and the
+ * whole at 558,000 and 56,300 tokens/s. */
 #include "kernels/access.h"
+#include "kernels/card_list.h"
 #include "model/bind.h"
 #include "trainer/planner_size.h"
 
-#define PRODUCT_EFFICIENCY 0.92   /* of a model's shapes against one large product */
-#define ATTENTION_EFFICIENCY 0.50 /* causal, with its softmax */
-#define ATTENTION_BWD_EFFICIENCY 0.40
+#define PRODUCT_EFFICIENCY 0.86   /* of a model's shapes against one large product */
+#define ATTENTION_EFFICIENCY 0.50 /* of long sequences */
+#define ATTENTION_BWD_EFFICIENCY 0.29
+#define ATTENTION_HALF_SEQ 750    /* tokens at which it is half of that: tiles at the diagonal */
 #define BANDWIDTH_EFFICIENCY 0.80 /* of kernels that read and write rows */
 #define GPU_OP_SECONDS 3e-6       /* one after the other, from a recording */
 #define CPU_OP_SECONDS 5e-6
-#define FEW_TILES 24 /* of 128 x 128 results: at as many, half the rate */
+#define FEW_TILES 0.18      /* of results per multiprocessor: with as many, half the rate */
+#define MULTIPROCESSORS 132 /* of a card that is not in the list */
+
+hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
+    const hy_card *card = hy_card_find(b->facts.name);
+    int32_t multiprocessors = card ? card->multiprocessors : MULTIPROCESSORS;
+    bool is_gpu = b->facts.is_gpu;
+    return (hy_plan_speed){.rates = *rates,
+                           .few_tiles = is_gpu ? FEW_TILES * multiprocessors : 0,
+                           .op_seconds = is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS};
+}
 
 static double tensor_bytes(const hy_op_call *call, int i) {
     const hy_tensor *t = &call->t[i];
@@ -34,34 +47,40 @@ static double all_bytes(const hy_op_call *call) {
     return bytes;
 }
 
-/* Few results leave multiprocessors idle. */
-static double product_share(const hy_op_call *call, bool is_gpu) {
+/* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
+static double product_share(const hy_op_call *call, double few_tiles) {
     double tiles = (double)hy_tensor_count(&call->t[2]) / (128.0 * 128.0);
-    return is_gpu ? PRODUCT_EFFICIENCY * tiles / (tiles + FEW_TILES) : PRODUCT_EFFICIENCY;
+    return PRODUCT_EFFICIENCY * tiles / (tiles + few_tiles);
 }
 
-static double op_seconds(const hy_op_call *call, const hy_rates *rates, bool is_gpu) {
+static double sequence_share(const hy_op_call *call) {
+    double seq = call->attr.heads.seq;
+    return seq / (seq + ATTENTION_HALF_SEQ);
+}
+
+static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
+    const hy_rates *rates = &speed->rates;
     double share = 0;
     switch (call->kind) {
-    case HY_OP_MATMUL: share = product_share(call, is_gpu); break;
-    case HY_OP_ATTENTION: share = ATTENTION_EFFICIENCY; break;
-    case HY_OP_ATTENTION_BWD: share = ATTENTION_BWD_EFFICIENCY; break;
+    case HY_OP_MATMUL: share = product_share(call, speed->few_tiles); break;
+    case HY_OP_ATTENTION: share = ATTENTION_EFFICIENCY * sequence_share(call); break;
+    case HY_OP_ATTENTION_BWD: share = ATTENTION_BWD_EFFICIENCY * sequence_share(call); break;
     default: break;
     }
     double moving = all_bytes(call) / (BANDWIDTH_EFFICIENCY * rates->device_bandwidth);
     double computing = share > 0 ? hy_op_flops(call) / (share * rates->gemm_flops) : 0;
-    return (computing > moving ? computing : moving) + (is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS);
+    return (computing > moving ? computing : moving) + speed->op_seconds;
 }
 
 double hy_plan_pass_seconds(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass,
-                            const hy_rates *rates, bool is_gpu) {
+                            const hy_plan_speed *speed) {
     hy_frame frame = hy_frame_for_planning(plan, unit, pass);
     double seconds = 0;
     for (int i = 0; i < unit->pass[pass].op_count; i++) {
         hy_op_call call;
         if (!hy_frame_bind(&frame, i, 0, &call)) continue;
         bool is_chunked = unit->pass[pass].ops[i]->is_chunked;
-        seconds += (is_chunked ? plan->chunk_count : 1) * op_seconds(&call, rates, is_gpu);
+        seconds += (is_chunked ? plan->chunk_count : 1) * op_seconds(&call, speed);
     }
     return seconds;
 }

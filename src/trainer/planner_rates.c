@@ -2,12 +2,9 @@
 #include <sys/statvfs.h>
 
 #include "kernels/card_list.h"
-#include "kernels/cpu/machine.h"
 #include "memory/pinned.h"
 #include "trainer/planner_run.h"
 
-/* Of a card's free memory this much is left alone, as in memory_budget.c. */
-#define CARD_RESERVE (256u << 20)
 #define CPU_BANDWIDTH 20e9
 #define DESKTOP_BANDWIDTH 70e9 /* two channels of DDR5, read and written together */
 #define SERVER_BANDWIDTH 200e9
@@ -70,24 +67,14 @@ hy_rates hy_plan_measured_rates(const hy_trainer *t) {
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static uint64_t device_budget(const hy_trainer *t, const hy_settings *s) {
-    uint64_t limit = s->memory.max_gpu_mem ? (uint64_t)s->memory.max_gpu_mem : UINT64_MAX;
-    uint64_t free_bytes = t->backend->facts.memory_free;
-    if (!t->backend->facts.is_gpu) return limit;
-    return smaller(limit, free_bytes > CARD_RESERVE ? free_bytes - CARD_RESERVE : 1);
-}
-
-static uint64_t host_budget(const hy_trainer *t, const hy_settings *s) {
-    size_t total, available;
+/* What the run's check allows, and on a card no more than can be pinned. */
+static uint64_t host_budget(const hy_trainer *t) {
+    uint64_t limit = hy_trainer_host_limit(t);
     hy_pin_limits pins;
-    if (s->memory.cpu_mem) return (uint64_t)s->memory.cpu_mem;
-    if (!t->backend->facts.is_gpu) {
-        return t->backend->facts.memory_free ? t->backend->facts.memory_free : UINT64_MAX;
-    }
-    hy_machine_memory(&total, &available);
-    if (s->card[0]) return available;
+    if (!limit) limit = UINT64_MAX;
+    if (!t->backend->facts.is_gpu || t->settings.card[0]) return limit;
     hy_pin_probe("/proc", "/sys", &pins);
-    return smaller(available, pins.likely_limit);
+    return smaller(limit, pins.likely_limit);
 }
 
 static uint64_t disk_budget(const hy_settings *s) {
@@ -100,6 +87,7 @@ static uint64_t disk_budget(const hy_settings *s) {
 }
 
 hy_plan_budgets hy_plan_budgets_of(const hy_trainer *t, const hy_settings *s) {
+    uint64_t device = hy_trainer_device_limit(t);
     return (hy_plan_budgets){
-        .device = device_budget(t, s), .host = host_budget(t, s), .disk = disk_budget(s)};
+        .device = device ? device : UINT64_MAX, .host = host_budget(t), .disk = disk_budget(s)};
 }

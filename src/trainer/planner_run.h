@@ -13,7 +13,7 @@ hy_rates hy_plan_nominal_rates(const hy_backend *backend);
 /* Measured where the device is here; takes part of a second. */
 hy_rates hy_plan_measured_rates(const hy_trainer *t);
 
-/* Bytes that a run with these settings may use. */
+/* Bytes that the run may use; of disk by these settings. */
 typedef struct hy_plan_budgets {
     uint64_t device, host, disk; /* UINT64_MAX: no limit */
 } hy_plan_budgets;

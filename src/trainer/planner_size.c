@@ -33,7 +33,8 @@ static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *ke
         const hy_sized_pass *a = &z->passes[i];
         if (a->batch == key->batch && a->chunks == key->chunks && a->recompute == key->recompute &&
             a->recompute_layers == key->recompute_layers && a->offloads == key->offloads &&
-            a->is_eval == key->is_eval && a->dtype == key->dtype) {
+            a->ring_depth == key->ring_depth && a->is_eval == key->is_eval &&
+            a->dtype == key->dtype) {
             return a;
         }
     }
@@ -42,7 +43,7 @@ static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *ke
 
 static double seconds_of(const hy_sizer *z, const hy_batch_plan *plan, const hy_unit_plan *unit,
                          hy_pass pass) {
-    return hy_plan_pass_seconds(plan, unit, pass, &z->rates, z->backend->facts.is_gpu);
+    return hy_plan_pass_seconds(plan, unit, pass, &z->speed);
 }
 
 static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pass *out) {
@@ -70,6 +71,7 @@ static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
                                 .recompute = hy_plan_keep_groups(out->recompute),
                                 .recompute_layers = out->recompute_layers,
                                 .offloads = out->offloads,
+                                .ring_depth = out->ring_depth,
                                 .is_training = !out->is_eval,
                                 .is_sizing = true,
                                 .budget = z->budget};
@@ -96,6 +98,7 @@ static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                            .recompute = c->recompute,
                            .recompute_layers = c->recompute_layers,
                            .offloads = c->activations != HY_DEVICE,
+                           .ring_depth = c->activations != HY_DEVICE ? c->ring_depth : 0,
                            .dtype = dtype};
     HY_TRY(size_pass(z, out));
     HY_TRY(size_pass(z, &head));

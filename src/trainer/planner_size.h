@@ -20,7 +20,7 @@ typedef struct hy_sized_class {
 
 /* A batch plan that was asked for. */
 typedef struct hy_sized_pass {
-    int32_t batch, chunks, recompute_layers; /* as asked for */
+    int32_t batch, chunks, recompute_layers, ring_depth; /* as asked for */
     hy_plan_recompute recompute;
     bool offloads, is_eval;
     hy_dtype dtype;
@@ -29,10 +29,17 @@ typedef struct hy_sized_pass {
     double head;
 } hy_sized_pass;
 
+/* How fast ops are. */
+typedef struct hy_plan_speed {
+    hy_rates rates;
+    double few_tiles;  /* of results: a product with so many runs at half its rate */
+    double op_seconds; /* that every op costs */
+} hy_plan_speed;
+
 typedef struct hy_sizer {
     hy_model *model;
     hy_backend *backend;
-    hy_rates rates;
+    hy_plan_speed speed;
     int32_t seq;
     uint64_t budget;                /* of the device; 0: all it has */
     hy_dtype types[HY_SIZED_TYPES]; /* that training computes in; the first is Full's */
@@ -63,7 +70,8 @@ int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);
 int hy_plan_keep_groups(hy_plan_recompute recompute);
 
 /* planner_ops.c: seconds that the ops of a pass compute, the head's chunked ops as often as they run. */
+hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);
 double hy_plan_pass_seconds(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass,
-                            const hy_rates *rates, bool is_gpu);
+                            const hy_plan_speed *speed);
 
 #endif

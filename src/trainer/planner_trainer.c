@@ -234,8 +234,9 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_trainer *t, const h
     run_types types = types_of(t, s);
     *setup = (hy_plan_setup){.sizer = {.model = t->model,
                                        .backend = t->backend,
-                                       .rates = *rates,
+                                       .speed = hy_plan_speed_of(t->backend, rates),
                                        .seq = (int32_t)s->train.seq_len,
+                                       .budget = hy_trainer_device_limit(t),
                                        .grad_dtype = types.grads,
                                        .eval_batch = (int32_t)s->eval.eval_batch_size}};
     hy_sizer *z = &setup->sizer;
@@ -281,6 +282,8 @@ static void apply(const hy_plan_problem *p, const hy_plan_choice *c, hy_settings
 
 static void tell(const hy_plan *plan, const hy_plan_reasons *reasons, hy_plan_facts *facts) {
     const hy_plan_cost *cost = &plan->cost;
+    facts->batch_size = plan->choice.batch;
+    facts->grad_accum_steps = plan->choice.accum;
     facts->tokens_per_second = cost->tokens_per_second;
     facts->step_seconds = cost->seconds;
     facts->wait_seconds = cost->wait;

@@ -1,6 +1,7 @@
 /* restore.c: finding and reading a checkpoint, or its weights alone. See state_files.h.
  *
- * Names, shapes and types are all held against this run's model before the first tensor is loaded. */
+ * Names, shapes and types are all held against this run's model before the first tensor is loaded. A
+ * checkpoint in fp32 can be gone on with in bf16 and the other way round: numbers are converted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/checkpoint.h"
+#include "kernels/half.h"
 #include "trainer/state_files.h"
 
 static bool is_checkpoint_folder(const char *path) {
@@ -40,6 +42,10 @@ static void describe_shape(const int64_t *shape, int ndim, char *out, size_t siz
         snprintf(out, size, "(%lld, %lld)", (long long)shape[0], (long long)shape[1]);
 }
 
+static bool is_convertible(hy_dtype from, hy_dtype to) {
+    return from == to || (from == HY_F32 && to == HY_BF16) || (from == HY_BF16 && to == HY_F32);
+}
+
 static hy_status check_piece(const char *path, const hy_safetensors *file,
                              const hy_state_piece *piece) {
     const hy_safetensors_entry *entry = hy_safetensors_find(file, piece->name);
@@ -55,7 +61,7 @@ static hy_status check_piece(const char *path, const hy_safetensors *file,
                        "%s is a checkpoint of another model: %s is %s there and %s here", path,
                        piece->name, theirs, ours);
     }
-    if (entry->dtype != piece->dtype) {
+    if (!is_convertible(entry->dtype, piece->dtype)) {
         return hy_fail(HY_ERR_INPUT, "%s: %s is %s, expected %s", path, piece->name,
                        hy_dtype_name(entry->dtype), hy_dtype_name(piece->dtype));
     }
@@ -76,24 +82,51 @@ static hy_status check_file(const hy_trainer *t, const hy_state_file *file, cons
                    hy_safetensors_count(st), expected);
 }
 
-/* Reads bytes [at, at + size) of a piece; what the file does not hold is zero. */
-static hy_status read_part(const hy_safetensors *st, const hy_state_piece *piece, uint64_t at,
-                           uint64_t size, char *out) {
-    uint64_t held = at < piece->bytes ? piece->bytes - at : 0;
-    if (held > size) held = size;
-    memset(out + held, 0, size - held);
+/* ---- loading ----------------------------------------------------------------------------------- */
+
+#define PIECE_ELEMENTS (HY_STATE_STAGING / sizeof(float)) /* read and converted at a time */
+
+/* Elements [first, first + count) as the file has them; what it does not hold is zero. */
+static hy_status read_part(const hy_safetensors *st, const hy_state_piece *piece, int64_t first,
+                           int64_t count, char *out) {
+    const hy_safetensors_entry *entry = hy_safetensors_find(st, piece->name);
+    uint64_t element = hy_dtype_size(entry->dtype);
+    int64_t held = first < piece->count ? piece->count - first : 0;
+    if (held > count) held = count;
+    memset(out + (uint64_t)held * element, 0, (uint64_t)(count - held) * element);
     if (held == 0) return HY_OK;
-    return hy_safetensors_read(st, hy_safetensors_find(st, piece->name), at, out, held);
+    return hy_safetensors_read(st, entry, (uint64_t)first * element, out, (uint64_t)held * element);
+}
+
+/* In place: to fewer bytes from the front, to more from the back. */
+static void convert(void *data, int64_t count, hy_dtype from, hy_dtype to) {
+    char *bytes = data;
+    for (int64_t i = 0; from == HY_F32 && to == HY_BF16 && i < count; i++) {
+        float x;
+        memcpy(&x, bytes + 4 * i, sizeof x);
+        uint16_t h = hy_f32_to_bf16(x);
+        memcpy(bytes + 2 * i, &h, sizeof h);
+    }
+    for (int64_t i = count - 1; from == HY_BF16 && to == HY_F32 && i >= 0; i--) {
+        uint16_t h;
+        memcpy(&h, bytes + 2 * i, sizeof h);
+        float x = hy_bf16_to_f32(h);
+        memcpy(bytes + 4 * i, &x, sizeof x);
+    }
 }
 
 static hy_status load_piece(hy_trainer *t, const hy_safetensors *st, const hy_state_piece *piece,
                             char *staging) {
-    for (uint64_t at = 0; at < piece->in_memory; at += HY_STATE_STAGING) {
-        uint64_t left = piece->in_memory - at;
-        uint64_t size = left < HY_STATE_STAGING ? left : HY_STATE_STAGING;
-        HY_TRY(read_part(st, piece, at, size, staging));
-        HY_TRY(t->backend->copy(t->compute, piece->home + at, staging, size));
-        HY_TRY(t->backend->stream_sync(t->compute));
+    hy_dtype theirs = hy_safetensors_find(st, piece->name)->dtype;
+    uint64_t element = hy_dtype_size(piece->dtype);
+    for (int64_t first = 0; first < piece->in_memory; first += PIECE_ELEMENTS) {
+        int64_t left = piece->in_memory - first;
+        int64_t count = left < (int64_t)PIECE_ELEMENTS ? left : (int64_t)PIECE_ELEMENTS;
+        HY_TRY(read_part(st, piece, first, count, staging));
+        convert(staging, count, theirs, piece->dtype);
+        HY_TRY(hy_store_write_home(piece->store, t->compute,
+                                   piece->offset + (uint64_t)first * element, staging,
+                                   (uint64_t)count * element));
     }
     return HY_OK;
 }
@@ -108,6 +141,9 @@ static hy_status load_pieces(hy_trainer *t, const hy_state_file *file, const hy_
         status = load_piece(t, st, &piece, staging);
     }
     free(staging);
+    for (int i = 0; i < file->part_count && status == HY_OK; i++) {
+        status = hy_store_settle(file->part[i].store); /* what is at home on disk is there */
+    }
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
- * whole or nothing. Tensors leave the device one by one through a staging block, so saving needs no
+ * whole or nothing. Tensors leave their home one by one through a staging block, so saving needs no
  * second copy of anything. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +27,10 @@ static hy_safetensors_entry *list_entries(const hy_trainer *t, const hy_state_fi
 
 static hy_status put_piece(hy_trainer *t, hy_safetensors_writer *writer,
                            const hy_state_piece *piece, char *staging) {
-    for (uint64_t at = 0; at < piece->bytes; at += HY_STATE_STAGING) {
-        uint64_t left = piece->bytes - at;
-        uint64_t size = left < HY_STATE_STAGING ? left : HY_STATE_STAGING;
-        HY_TRY(t->backend->copy(t->compute, staging, piece->home + at, size));
-        HY_TRY(t->backend->stream_sync(t->compute));
+    uint64_t bytes = (uint64_t)piece->count * hy_dtype_size(piece->dtype);
+    for (uint64_t at = 0; at < bytes; at += HY_STATE_STAGING) {
+        uint64_t size = bytes - at < HY_STATE_STAGING ? bytes - at : HY_STATE_STAGING;
+        HY_TRY(hy_store_read_home(piece->store, t->compute, piece->offset + at, staging, size));
         HY_TRY(hy_safetensors_put(writer, staging, size));
     }
     return HY_OK;
@@ -139,6 +138,9 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
 
 /* Headers and JSON are small beside the tensors. A snapshot is there only now and then. */
 uint64_t hy_trainer_checkpoint_size(const hy_trainer *t) {
-    uint64_t copies = (uint64_t)hy_predictor_slots(t->predictor.kind) + t->has_tail;
-    return (1 + copies) * t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
+    uint64_t bytes = t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
+    for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) {
+        bytes += t->slots[i].layout.bytes;
+    }
+    return bytes + (t->has_tail ? t->tail.layout.bytes : 0);
 }

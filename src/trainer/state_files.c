@@ -30,13 +30,12 @@ int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
 
 static void describe_values(const hy_param *param, const hy_layout_item *item,
                             hy_state_piece *out) {
-    uint64_t element = hy_dtype_size(item->dtype);
     out->dtype = item->dtype;
     out->ndim = param->ndim;
     out->shape[0] = hy_param_stored_rows(param);
     out->shape[1] = param->shape[1];
-    out->bytes = (uint64_t)param->stored * element;
-    out->in_memory = (uint64_t)item->count * element;
+    out->count = param->stored;
+    out->in_memory = param->count;
 }
 
 /* Scales of blocks that are all padding are zero like their codes. */
@@ -47,9 +46,9 @@ static void describe_scales(const hy_param *param, const hy_layout_item *item,
     out->ndim = 1;
     out->shape[0] = hy_layout_scales(item, param->stored);
     out->shape[1] = 0;
-    out->bytes = (uint64_t)out->shape[0] * sizeof(float);
-    out->in_memory = (uint64_t)hy_layout_scales(item, item->count) * sizeof(float);
-    out->home += hy_layout_scales_at(item);
+    out->count = out->shape[0];
+    out->in_memory = hy_layout_scales(item, item->count);
+    out->offset += hy_layout_scales_at(item);
 }
 
 bool hy_state_next(const hy_trainer *t, const hy_state_file *file, hy_state_cursor *cursor,
@@ -58,8 +57,9 @@ bool hy_state_next(const hy_trainer *t, const hy_state_file *file, hy_state_curs
     if (cursor->part >= file->part_count) return false;
     hy_store *store = file->part[cursor->part].store;
     const hy_param *param = &params->list[cursor->item];
-    const hy_layout_item *item = &store->layout.items[cursor->item];
-    *out = (hy_state_piece){.home = hy_store_home(store, cursor->item)};
+    int32_t index = hy_tiles_item(&t->tiles, store, cursor->item);
+    const hy_layout_item *item = &store->layout.items[index];
+    *out = (hy_state_piece){.store = store, .offset = hy_store_offset(store, index)};
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 8, "%s%s", file->part[cursor->part].prefix,
              param->name);

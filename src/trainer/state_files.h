@@ -1,13 +1,15 @@
 /* state_files.h: which store goes into which file of a checkpoint, under which names.
  *
- *   weights.safetensors    every parameter by name, fp32
+ *   weights.safetensors    every parameter by name: fp32, or bf16 where these are their own master
  *   optimizer.safetensors  m.<name> and v.<name>; where they have 8 bits, their scales m.<name>.scale
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
  *   trainer.json           progress, cursor, what the run was made of
  *   config.cfg             the configuration as printed
  *   matmul-algorithms      on a GPU: which algorithm each product runs, as the backend writes it
  *
- * Saving and restoring walk a file's pieces in the same order; a piece is one tensor of the file. */
+ * Saving and restoring walk a file's pieces in the same order; a piece is one tensor of the file. Pieces
+ * pass through a staging block of the host, wherever their class is at home. fp32 and bf16 are converted
+ * into each other when a run keeps the other one. */
 #ifndef HY_TRAINER_STATE_FILES_H
 #define HY_TRAINER_STATE_FILES_H
 
@@ -32,15 +34,16 @@ typedef struct hy_state_file {
 /* How many of them this run has. */
 int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]);
 
-/* One tensor of a file: the elements that mean something, and where they are at home. */
+/* One tensor of a file: the elements that mean something, and where they are in their class. */
 typedef struct hy_state_piece {
     char name[HY_STATE_NAME_MAX];
     hy_dtype dtype;
     int32_t ndim;
     int64_t shape[2];
-    char *home;
-    uint64_t bytes;     /* in the file */
-    uint64_t in_memory; /* with the padding behind them, which is zero */
+    hy_store *store;
+    uint64_t offset;   /* from the start of the class */
+    int64_t count;     /* elements in the file */
+    int64_t in_memory; /* with the padding behind them, which is zero */
 } hy_state_piece;
 
 /* Begin with {0}. */

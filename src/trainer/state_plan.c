@@ -107,8 +107,27 @@ void hy_state_count(const hy_trainer *t, const hy_state_choice *choice, hy_state
         uint64_t ring = hy_store_plan_ring(c->layout, choice->ring_depth, choice->resident).bytes;
         out->rings += ring;
         out->step_rings += c->is_for_steps ? ring : 0;
-        out->pinned += c->layout->bytes;
+        if (c->place == HY_DISK) {
+            out->disk += hy_store_disk_bytes(c->layout);
+            out->staging += hy_store_staging_bytes(c->layout, HY_DISK_BUFFERS);
+        } else {
+            out->pinned += c->layout->bytes;
+        }
     }
+}
+
+hy_status hy_state_take_class(hy_trainer *t, hy_store *store, hy_class cls, hy_place place,
+                              const hy_layout *layout, hy_arena *home, hy_arena *device,
+                              const hy_ring_options *ring) {
+    if (place != HY_DISK) return hy_store_init_ring(store, home, device, cls, layout, ring);
+    hy_disk_home disk = {.spill = t->spill,
+                         .offset = t->spill_used,
+                         .staging = &t->staging_arena,
+                         .buffers = HY_DISK_BUFFERS};
+    HY_TRY(hy_store_init_disk(store, &disk, device, cls, layout, ring));
+    t->spill_used += hy_store_disk_bytes(layout);
+    hy_ledger_take(&t->ledger, cls, HY_DISK, hy_store_disk_bytes(layout));
+    return HY_OK;
 }
 
 /* Rings count as workspace: a class has one place. */
@@ -129,8 +148,8 @@ hy_status hy_state_take(hy_trainer *t, const hy_state_choice *choice, const hy_s
         const state_class *c = &classes[i];
         HY_TRY(c->place == HY_DEVICE
                    ? hy_store_init(c->store, &t->state_arena, c->cls, c->layout)
-                   : hy_store_init_ring(c->store, &t->home_arena, &t->state_ring_arena, c->cls,
-                                        c->layout, &ring));
+                   : hy_state_take_class(t, c->store, c->cls, c->place, c->layout, &t->home_arena,
+                                         &t->state_ring_arena, &ring));
     }
     return HY_OK;
 }

@@ -179,6 +179,9 @@ struct hy_trainer {
     hy_arena home_arena;       /* pinned: state that does not live on the device */
     hy_arena state_ring_arena; /* device: what it passes through */
     uint64_t optim_bytes;      /* of m and v together */
+    hy_arena staging_arena;    /* pinned: between disk and device */
+    hy_spill *spill;           /* the file of what lives on disk; NULL: nothing does */
+    uint64_t spill_used;
     hy_step_column step_column;
     hy_arena activation_arena; /* pinned: what layers keep, where it waits there */
     hy_store activations;
@@ -271,6 +274,9 @@ hy_status hy_trainer_return_rings(hy_trainer *t);
  * Predict. */
 hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t host,
                                   uint64_t moved);
+
+/* What would lie in offload_folder: is there one, and room for it? */
+hy_status hy_trainer_check_disk(const hy_trainer *t, uint64_t bytes);
 
 /* How much may be used: what the user allows, or what is free less a reserve; 0: not known. */
 uint64_t hy_trainer_device_limit(const hy_trainer *t);

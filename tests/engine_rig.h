@@ -1,0 +1,101 @@
+/* engine_rig.h: small runs under every choice of the memory engine, and what must be the same after them.
+ *
+ * A run makes moves, rolls its guard, averages a tail, validates in between and saves at its end. What it
+ * leaves is compared bit for bit: losses of steps and validations, and every tensor of the checkpoint. */
+#ifndef HY_TESTS_ENGINE_RIG_H
+#define HY_TESTS_ENGINE_RIG_H
+
+#include "small_run.h"
+
+#include "kernels/cpu/stream.h"
+#include "trainer/trainer.h"
+
+enum { ENGINE_STEPS = 14, ENGINE_HALF = 7, ENGINE_PAIRS = 64 };
+
+#define ENGINE_RUN                                                                                 \
+    "model nano layers 3 seq_len 16 context 16 batch_size 2 steps 14 lr 3e-3 vocab 256 "           \
+    "builtin_bytes 30000 lr_warmup_steps 3 eval_batches 1 sample_tokens 0 threads 1 device cpu "   \
+    "loss_chunks 2 overwrite true "
+/* Moves every third true step from the start to the end. */
+#define ENGINE_MOVES                                                                               \
+    "predictor outer full_steps 2 correct_steps 1 predict_from 0 predict_until 1 "                 \
+    "confidence_threshold 0.5 snapshot true tail_share 0.5 fork_budget 0 "
+#define ENGINE_LLAMA                                                                               \
+    "width 32 heads 4 kv_heads 2 mlp_width 48 norm rmsnorm positions rope activation swiglu "      \
+    "tied_head true "
+#define ENGINE_GPT2                                                                                \
+    "width 24 heads 2 mlp_width 96 norm layernorm positions learned activation gelu "              \
+    "qkv_bias true proj_bias true tied_head false "
+
+/* What is left of a run: losses of its steps, and of the validations half-way and at the end. */
+typedef struct engine_losses {
+    double steps[ENGINE_STEPS], held_out[2];
+} engine_losses;
+
+/* Each item of the run's streams waits up to so many microseconds from here on. A stream begins with its
+ * options (stream.c), and is idle between steps. */
+static inline void engine_delay(hy_trainer *t, int microseconds) {
+    hy_stream *streams[] = {t->compute, t->copies, t->returns};
+    for (int i = 0; i < 3; i++) {
+        hy_stream_options *options = (hy_stream_options *)streams[i];
+        ck_assert_ptr_nonnull(options->execute);
+        options->delay_microseconds = microseconds;
+        options->delay_seed = 5 + (uint64_t)i;
+    }
+}
+
+static inline void engine_half(hy_trainer *t, int half, engine_losses *out) {
+    hy_eval_info info;
+    int first = half == 0 ? 0 : ENGINE_HALF;
+    next_losses(t, half == 0 ? ENGINE_HALF : ENGINE_STEPS - ENGINE_HALF, out->steps + first);
+    must(hy_trainer_evaluate(t, &info));
+    out->held_out[half] = info.loss;
+}
+
+/* Half-way the run may be stopped and go on as `later` says; NULL: it is not. */
+static inline void engine_run(const char *words, const char *out, const char *const *pairs,
+                              const char *const *later, int delay, engine_losses *losses) {
+    char resumed[1024];
+    hy_trainer *t = small_trainer(words, out, NULL, pairs);
+    engine_delay(t, delay);
+    engine_half(t, 0, losses);
+    if (later) {
+        must(hy_trainer_save(t));
+        hy_trainer_destroy(t);
+        snprintf(resumed, sizeof resumed, "%s resume auto overwrite false ", words);
+        t = small_trainer(resumed, out, NULL, later);
+        engine_delay(t, delay);
+    }
+    engine_half(t, 1, losses);
+    if (strcmp(out, "none") != 0) must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+}
+
+/* ---- what it left in files --------------------------------------------------------------------- */
+
+/* The whole file of a run's last checkpoint; NULL where there is none. */
+static inline char *engine_file(const char *out, const char *name, size_t *size) {
+    char path[512], *data = NULL;
+    *size = 0;
+    snprintf(path, sizeof path, "%s/checkpoint-%d/%s", out, ENGINE_STEPS, name);
+    if (hy_path_exists(path)) must(hy_file_read(path, &data, size));
+    return data;
+}
+
+/* The first file in which the checkpoints of two runs differ; NULL: all bytes are the same. */
+static inline const char *engine_difference(const char *out, const char *other) {
+    static const char *const names[] = {"weights.safetensors", "optimizer.safetensors",
+                                        "predictor.safetensors"};
+    const char *found = NULL;
+    for (int i = 0; i < 3 && !found; i++) {
+        size_t size, other_size;
+        char *a = engine_file(out, names[i], &size), *b = engine_file(other, names[i], &other_size);
+        ck_assert(i > 1 || size > 0);
+        if (size != other_size || (size && memcmp(a, b, size) != 0)) found = names[i];
+        free(a);
+        free(b);
+    }
+    return found;
+}
+
+#endif

@@ -1,0 +1,260 @@
+/* test_planner_run.c: the planner inside a run: what it resolves, that its figures are those of the run,
+ * and what it suggests when nothing fits. */
+#include "small_run.h"
+
+#include "kernels/card_list.h"
+#include "trainer/planner_run.h"
+
+/* A preset as it is, for a card; its data is small. */
+#define CARD_RUN "builtin_bytes 60000 steps 4 seq_len 1024 "
+
+static hy_trainer *plan_words(const char *words, const char *const *pairs) {
+    hy_config *config = small_run(words, "none", pairs);
+    hy_trainer *t;
+    must(hy_trainer_plan(config, NULL, &t));
+    hy_config_destroy(config);
+    return t;
+}
+
+static hy_trainer *plan_of(const char *const *pairs) { return plan_words(SMALL_RUN, pairs); }
+
+static hy_plan_facts facts_of(const hy_trainer *t) {
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(t, &facts);
+    return facts;
+}
+
+/* ---- defaults ------------------------------------------------------------------------------------ */
+
+START_TEST(a_run_that_fits_is_left_as_it_was) {
+    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, NULL);
+    const hy_settings *s = &t->settings;
+    ck_assert_str_eq(s->train.recompute, "none");
+    ck_assert_str_eq(s->memory.weights_place, "device");
+    ck_assert_str_eq(s->memory.master_place, "device");
+    ck_assert_str_eq(s->memory.grads_place, "device");
+    ck_assert_str_eq(s->memory.optim_place, "device");
+    ck_assert_str_eq(s->memory.activations_place, "device");
+    ck_assert_str_eq(s->memory.update, "now");
+    ck_assert_int_eq(s->memory.resident_units, 0);
+    ck_assert_int_eq(s->train.loss_chunks, 0);
+    ck_assert_int_eq(s->train.batch_size, 4);
+    ck_assert_int_eq(s->train.grad_accum_steps, 1);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(a_place_that_was_asked_for_is_kept) {
+    hy_trainer *t = plan_of(PAIRS("optim_place", "pinned"));
+    ck_assert_str_eq(t->settings.memory.optim_place, "pinned");
+    ck_assert_str_eq(t->settings.memory.weights_place, "device");
+    ck_assert_str_eq(t->settings.memory.update, "gather");
+    ck_assert_int_eq(t->settings.memory.resident_units, 0);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* ---- figures ------------------------------------------------------------------------------------- */
+
+/* What the planner counts for the resolved settings is what the run would take. */
+static void check_figures(const char *words, const char *const *pairs) {
+    hy_trainer *t = plan_words(words, pairs);
+    hy_plan_facts facts = facts_of(t);
+    hy_rates rates = hy_plan_nominal_rates(t->backend);
+    hy_plan_setup setup;
+    hy_plan plan;
+    must(hy_plan_setup_begin(&setup, t, &t->settings, &rates));
+    must(hy_plan_evaluate(&setup.problem, &setup.problem.base, &plan));
+    uint64_t host = plan.host - (setup.problem.is_unified ? plan.device : 0);
+    ck_assert_msg(plan.device == facts.vram_bytes, "%s %s: device %llu planned, %llu taken",
+                  pairs[0], pairs[1], (unsigned long long)plan.device,
+                  (unsigned long long)facts.vram_bytes);
+    ck_assert_msg(host == facts.host_pinned_bytes, "%s %s: host %llu planned, %llu taken", pairs[0],
+                  pairs[1], (unsigned long long)host, (unsigned long long)facts.host_pinned_bytes);
+    hy_plan_setup_end(&setup);
+    hy_trainer_destroy(t);
+}
+
+START_TEST(the_planner_counts_what_the_run_takes) {
+    check_figures(SMALL_RUN, PAIRS("seed", "1"));
+    check_figures(SMALL_RUN, PAIRS("recompute", "all"));
+    check_figures(SMALL_RUN, PAIRS("recompute", "mlp", "recompute_layers", "1"));
+    check_figures(SMALL_RUN, PAIRS("precision", "bf16"));
+    check_figures(SMALL_RUN,
+                  PAIRS("precision", "bf16", "master_dtype", "bf16", "precision_correct", "bf16"));
+    check_figures(SMALL_RUN, PAIRS("grad_dtype", "bf16", "optim_dtype", "8bit"));
+    check_figures(SMALL_RUN, PAIRS("predictor", "none"));
+    check_figures(SMALL_RUN, PAIRS("batch_size", "16", "loss_chunks", "8"));
+    check_figures(SMALL_RUN, PAIRS("eval_batch_size", "3"));
+    check_figures(SMALL_RUN, PAIRS("model", "tiny-llama", "layers", "3", "seq_len", "64"));
+    check_figures(SMALL_RUN, PAIRS("optim_place", "pinned", "grads_place", "pinned"));
+    check_figures(SMALL_RUN,
+                  PAIRS("weights_place", "pinned", "ring_depth", "4", "resident_units", "1"));
+    check_figures(SMALL_RUN, PAIRS("activations_place", "pinned"));
+    check_figures(SMALL_RUN, PAIRS("tail_share", "0.2", "predictor", "none"));
+}
+END_TEST
+
+START_TEST(plans_for_a_named_card_count_alike) {
+    check_figures(CARD_RUN, PAIRS("card", "rtx5080", "model", "gpt2-124m"));
+    check_figures(CARD_RUN, PAIRS("card", "rtx5080", "model", "qwen2.5-1.5b", "cpu_mem", "100GiB"));
+    check_figures(CARD_RUN, PAIRS("card", "h200", "model", "qwen3-0.6b", "max_gpu_mem", "8GiB",
+                                  "cpu_mem", "100GiB"));
+}
+END_TEST
+
+/* ---- a device budget, emulated ------------------------------------------------------------------- */
+
+/* The smaller the budget, the more leaves the device; a run with that plan has the losses of any other. */
+START_TEST(a_budget_is_met_and_changes_no_bit) {
+    double plain[4], planned[4];
+    char limit[32];
+    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, NULL);
+    uint64_t all = facts_of(t).vram_bytes;
+    next_losses(t, 4, plain);
+    hy_trainer_destroy(t);
+    for (int share = 90; share >= 60; share -= 10) {
+        snprintf(limit, sizeof limit, "%llu", (unsigned long long)(all * (uint64_t)share / 100));
+        hy_trainer *plan = plan_of(PAIRS("max_gpu_mem", limit, "loss_chunks", "1"));
+        bool fits = facts_of(plan).fits && plan->settings.train.batch_size == 4;
+        if (fits) ck_assert_uint_le(facts_of(plan).vram_bytes, all * (uint64_t)share / 100);
+        hy_trainer_destroy(plan);
+        if (!fits) break;
+        t = small_trainer(SMALL_RUN, "none", NULL, PAIRS("max_gpu_mem", limit));
+        next_losses(t, 4, planned);
+        for (int i = 0; i < 4; i++) ck_assert_double_eq(planned[i], plain[i]);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
+START_TEST(step_tokens_decide_the_micro_batch) {
+    hy_trainer *t = plan_of(PAIRS("step_tokens", "256"));
+    ck_assert_int_eq(t->settings.train.batch_size * t->settings.train.grad_accum_steps * 32, 256);
+    hy_trainer_destroy(t);
+    t = plan_of(PAIRS("step_tokens", "2048", "card", "rtx5080"));
+    ck_assert_int_eq(t->settings.train.batch_size * t->settings.train.grad_accum_steps * 32, 2048);
+    ck_assert_int_eq(t->settings.train.batch_size, 64);
+    hy_trainer_destroy(t);
+    hy_config *config = small_run(SMALL_RUN, "none", PAIRS("step_tokens", "100"));
+    must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "multiples of 32");
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* ---- nothing fits -------------------------------------------------------------------------------- */
+
+/* Makes a suggested change in the configuration: "key = value and key = value". Those that name no key (a
+ * folder, more memory) are left to the reader: false. */
+static bool apply_change(hy_config *config, const char *words) {
+    char text[HY_PLAN_TEXT], *rest = text, *part;
+    snprintf(text, sizeof text, "%s", words);
+    while ((part = rest) != NULL) {
+        rest = strstr(part, " and ");
+        if (rest) {
+            *rest = 0;
+            rest += strlen(" and ");
+        }
+        char *equals = strstr(part, " = ");
+        if (!equals) return false;
+        *equals = 0;
+        must(hy_config_set(config, part, equals + strlen(" = "), HY_FROM_CALLER));
+    }
+    return true;
+}
+
+static int check_changes(const char *const *tight) {
+    hy_trainer *t = plan_words(CARD_RUN, tight);
+    hy_plan_facts facts = facts_of(t), changed;
+    int tried = 0;
+    ck_assert(!facts.fits);
+    for (int i = 0; i < facts.change_count; i++) {
+        hy_config *config = small_run(CARD_RUN, "none", tight);
+        hy_trainer *again;
+        if (apply_change(config, facts.changes[i])) {
+            must(hy_trainer_plan(config, NULL, &again));
+            changed = facts_of(again);
+            ck_assert_msg(changed.fits, "%s: %s", facts.changes[i], changed.problem);
+            ck_assert_double_gt(changed.tokens_per_second, 0);
+            hy_trainer_destroy(again);
+            tried++;
+        }
+        hy_config_destroy(config);
+    }
+    hy_trainer_destroy(t);
+    return tried;
+}
+
+START_TEST(changes_that_are_suggested_do_fit) {
+    ck_assert_int_gt(check_changes(PAIRS("card", "rtx5080", "model", "qwen2.5-7b", "cpu_mem",
+                                         "60GiB", "precision", "bf16")),
+                     0);
+    ck_assert_int_gt(check_changes(PAIRS("card", "rtx5080", "model", "qwen2.5-7b", "cpu_mem",
+                                         "48GiB", "precision", "bf16")),
+                     0);
+    ck_assert_int_gt(
+        check_changes(PAIRS("card", "rtx4060", "model", "qwen2.5-1.5b", "cpu_mem", "16GiB")), 0);
+    ck_assert_int_gt(check_changes(PAIRS("card", "rtx3060", "model", "gpt2-774m", "cpu_mem",
+                                         "12GiB", "optim_place", "device")),
+                     0);
+}
+END_TEST
+
+START_TEST(a_budget_below_the_minimum_says_what_would_do) {
+    hy_trainer *t = plan_of(PAIRS("max_gpu_mem", "4KiB"));
+    hy_plan_facts facts = facts_of(t);
+    ck_assert(!facts.fits);
+    ck_assert_ptr_nonnull(strstr(facts.problem, "max_gpu_mem"));
+    ck_assert_int_gt(facts.change_count, 0);
+    ck_assert_ptr_nonnull(strstr(facts.changes[facts.change_count - 1], "of device memory"));
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* ---- cards --------------------------------------------------------------------------------------- */
+
+START_TEST(a_card_by_name_is_for_plans_and_must_be_known) {
+    hy_trainer *t;
+    hy_config *config = small_run(SMALL_RUN, "none", PAIRS("card", "rtx5080"));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "--plan");
+    hy_config_destroy(config);
+    config = small_run(SMALL_RUN, "none", PAIRS("card", "voodoo2"));
+    must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "RTX 5080");
+    hy_config_destroy(config);
+}
+END_TEST
+
+START_TEST(cards_are_found_however_they_are_written) {
+    static const char *const names[] = {"rtx5080", "RTX 5080", "NVIDIA GeForce RTX 5080",
+                                        "rtx-5080"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const hy_card *card = hy_card_find(names[i]);
+        ck_assert_msg(card && strcmp(card->name, "RTX 5080") == 0, "%s", names[i]);
+    }
+    ck_assert_str_eq(hy_card_find("NVIDIA H100 80GB HBM3")->name, "H100");
+    ck_assert_str_eq(hy_card_find("rtx 5070 ti")->name, "RTX 5070 Ti");
+    ck_assert_ptr_null(hy_card_find("NVIDIA GeForce RTX 4090 Laptop GPU"));
+    ck_assert_ptr_null(hy_card_find("rtx50800"));
+    ck_assert_ptr_null(hy_card_find(""));
+}
+END_TEST
+
+static Suite *planner_run_suite(void) {
+    Suite *suite = suite_create("trainer: planner in a run");
+    TCase *tests = tcase_create("runs");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, a_run_that_fits_is_left_as_it_was);
+    tcase_add_test(tests, a_place_that_was_asked_for_is_kept);
+    tcase_add_test(tests, the_planner_counts_what_the_run_takes);
+    tcase_add_test(tests, plans_for_a_named_card_count_alike);
+    tcase_add_test(tests, a_budget_is_met_and_changes_no_bit);
+    tcase_add_test(tests, step_tokens_decide_the_micro_batch);
+    tcase_add_test(tests, changes_that_are_suggested_do_fit);
+    tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);
+    tcase_add_test(tests, a_card_by_name_is_for_plans_and_must_be_known);
+    tcase_add_test(tests, cards_are_found_however_they_are_written);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(planner_run_suite)

@@ -1,0 +1,104 @@
+/* test_trainer_disk.c: runs whose state lives on disk: the same losses, and what a bad folder says. */
+#include "small_run.h"
+
+#include "trainer/trainer.h"
+
+static char folder[256];
+static void make_folder(void) { temp_folder(folder); }
+static void drop_folder(void) { remove_folder(folder); }
+
+#define DISK "offload_folder", folder
+
+static void losses_of(const char *const *pairs, int count, double *losses) {
+    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, pairs);
+    for (int i = 0; i < count; i++) {
+        hy_step_info info;
+        must(hy_trainer_step(t, &info));
+        losses[i] = info.loss;
+    }
+    hy_trainer_destroy(t);
+}
+
+static size_t names_in_folder(void) {
+    char **names;
+    size_t count;
+    must(hy_dir_list(folder, &names, &count));
+    hy_dir_list_free(names, count);
+    return count;
+}
+
+START_TEST(state_on_disk_changes_no_bit) {
+    static const char *const classes[] = {"weights_place", "grads_place", "optim_place",
+                                          "master_place"};
+    double plain[12], moved[12];
+    losses_of(PAIRS("precision", "bf16", "predictor", "none"), 12, plain);
+    for (int i = 0; i < 4; i++) {
+        losses_of(PAIRS("precision", "bf16", "predictor", "none", classes[i], "disk", DISK), 12,
+                  moved);
+        ck_assert_mem_eq(plain, moved, sizeof plain);
+    }
+    losses_of(PAIRS("precision", "bf16", "predictor", "none", "weights_place", "disk",
+                    "master_place", "disk", "grads_place", "disk", "optim_place", "disk",
+                    "resident_units", "1", "ring_depth", "2", DISK),
+              12, moved);
+    ck_assert_mem_eq(plain, moved, sizeof plain);
+    ck_assert_uint_eq(names_in_folder(), 0);
+}
+END_TEST
+
+START_TEST(a_predicting_run_with_all_state_on_disk_changes_no_bit) {
+    double plain[16], moved[16];
+    const char *common[] = {"predictor", "outer",        "full_steps", "3",     "correct_steps",
+                            "1",         "predict_from", "0",          "steps", "30"};
+    const char *pairs[32];
+    int n = 0;
+    for (int i = 0; i < 10; i++) pairs[n++] = common[i];
+    pairs[n] = NULL;
+    losses_of(pairs, 16, plain);
+    const char *places[] = {"weights_place", "disk", "grads_place", "disk",
+                            "optim_place",   "disk", DISK};
+    for (int i = 0; i < 8; i++) pairs[n++] = places[i];
+    pairs[n] = NULL;
+    losses_of(pairs, 16, moved);
+    ck_assert_mem_eq(plain, moved, sizeof plain);
+}
+END_TEST
+
+START_TEST(state_on_disk_resumes_to_the_same_bits) {
+    check_resume(SMALL_RUN, NULL,
+                 PAIRS("predictor", "none", "optimizer", "adamw8bit", "weights_place", "disk",
+                       "optim_place", "disk", "grads_place", "disk", DISK),
+                 3, 5);
+}
+END_TEST
+
+START_TEST(a_folder_that_cannot_be_used_is_told_before_anything_is_trained) {
+    hy_trainer *t;
+    hy_config *config = small_run(SMALL_RUN, "none", PAIRS("optim_place", "disk"));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "offload_folder");
+    hy_config_destroy(config);
+    config = small_run(SMALL_RUN, "none",
+                       PAIRS("optim_place", "disk", "offload_folder", "/nonexistent/folder"));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "/nonexistent/folder");
+    hy_config_destroy(config);
+    config =
+        small_run(SMALL_RUN, "none", PAIRS("optim_place", "disk", "offload_size", "1000", DISK));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "offload_size");
+    hy_config_destroy(config);
+}
+END_TEST
+
+static Suite *disk_suite(void) {
+    Suite *suite = suite_create("trainer disk");
+    TCase *tests = tcase_create("disk");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, make_folder, drop_folder);
+    tcase_add_test(tests, state_on_disk_changes_no_bit);
+    tcase_add_test(tests, a_predicting_run_with_all_state_on_disk_changes_no_bit);
+    tcase_add_test(tests, state_on_disk_resumes_to_the_same_bits);
+    tcase_add_test(tests, a_folder_that_cannot_be_used_is_told_before_anything_is_trained);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(disk_suite)
