@@ -89,9 +89,13 @@ static hy_status configure(const gt_options *o, hy_config *config) {
     }
     if (o->recompute) HY_TRY(hy_config_set(config, "recompute", o->recompute, HY_FROM_CALLER));
     if (!o->has_host_init) HY_TRY(hy_config_set(config, "init_std", "0", HY_FROM_CALLER));
-    HY_TRY(set_number(config, "batch_size", o->batch));
     HY_TRY(set_number(config, "seq_len", o->seq));
-    HY_TRY(set_number(config, "grad_accum_steps", o->tokens / (o->batch * o->seq)));
+    if (o->batch > 0) {
+        HY_TRY(set_number(config, "batch_size", o->batch));
+        HY_TRY(set_number(config, "grad_accum_steps", o->tokens / (o->batch * o->seq)));
+    } else {
+        HY_TRY(set_number(config, "step_tokens", o->tokens));
+    }
     for (int i = 0; i < 2; i++) HY_TRY(set_pairs(config, o->settings[i]));
     return HY_OK;
 }
@@ -121,11 +125,10 @@ static hy_status draw_weights(hy_trainer *t) {
 }
 
 static hy_status check_split(const gt_options *o) {
-    if (o->batch > 0 && o->seq > 0 && o->tokens > 0 && o->tokens % (o->batch * o->seq) == 0) {
-        return HY_OK;
-    }
+    int64_t batch = o->batch > 0 ? o->batch : 1; /* 0: chosen */
+    if (o->seq > 0 && o->tokens > 0 && o->tokens % (batch * o->seq) == 0) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "%lld tokens per step are not a multiple of %lld x %lld",
-                   (long long)o->tokens, (long long)o->batch, (long long)o->seq);
+                   (long long)o->tokens, (long long)batch, (long long)o->seq);
 }
 
 static hy_status create(gt_work *w, hy_config *config) {

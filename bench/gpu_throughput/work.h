@@ -10,7 +10,7 @@ typedef struct gt_options {
     const char *device, *model, *precision, *recompute, *tune, *tune_cache, *attention,
         *loss_chunks;           /* recompute NULL: as settings say */
     const char *settings[2];    /* "key=value key=value", may be NULL */
-    int64_t batch, seq, tokens; /* tokens: of an optimizer step */
+    int64_t batch, seq, tokens; /* tokens: of an optimizer step; batch 0: chosen by the planner */
     int warmup, steps;
     bool
         has_host_init; /* initial weights drawn as a run does it, on the host: slow for large models */

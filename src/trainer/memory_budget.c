@@ -76,7 +76,7 @@ static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
                                .name = "what is free on the card",
                                .savings = "",
                                .advice = batch_advice}));
-    HY_TRY(hy_pin_check(host));
+    if (!t->settings.card[0]) HY_TRY(hy_pin_check(host)); /* another machine's limit is not known */
     return check_one(&(budget){.what = "host memory",
                                .needed = host,
                                .limit = hy_trainer_host_limit(t),
@@ -119,10 +119,11 @@ hy_status hy_trainer_check_disk(const hy_trainer *t, uint64_t bytes) {
         return hy_fail(HY_ERR_INPUT,
                        "a place is disk and offload_folder is empty: name a folder on a fast disk");
     }
-    return check_one(&(budget){.what = "disk",
-                               .needed = bytes,
-                               .limit = limit == UINT64_MAX ? 0 : limit,
-                               .name = "what may be used in offload_folder",
-                               .savings = "",
-                               .advice = " less state on disk or a smaller model would need less"});
+    return check_one(&(budget){
+        .what = "disk",
+        .needed = bytes,
+        .limit = limit == UINT64_MAX ? 0 : limit,
+        .name = t->settings.memory.offload_size ? "offload_size" : "what is free in offload_folder",
+        .savings = "",
+        .advice = " less state on disk or a smaller model would need less"});
 }
