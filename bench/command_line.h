@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define BENCH_SETS_MAX 32
 #define BENCH_WORD_MAX 128
@@ -68,6 +69,16 @@ static inline bool bench_command_parse(bench_command *c, int argc, char **argv) 
         if (!bench_take_flag(c, argv[i], argv[i + 1])) return false;
     }
     return true;
+}
+
+/* Command line and date, so that figures can be repeated. */
+static inline void bench_print_command(int argc, char **argv) {
+    char date[32];
+    time_t now = time(NULL);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
+    printf("$");
+    for (int i = 0; i < argc; i++) printf(strchr(argv[i], ' ') ? " \"%s\"" : " %s", argv[i]);
+    printf("\n%s\n", date);
 }
 
 /* The value of a flag of the table; "" for a name that is not there. */

@@ -23,7 +23,7 @@ static hy_status climb(const bench_command *command, ladder *l, int i) {
     hy_status status = hy_config_set(config, "model", l->model, HY_FROM_FLAG);
     if (status == HY_OK) status = phase_run_configure(config, command);
     if (status == HY_OK) status = rung_configure(config, i);
-    if (status == HY_OK) status = phase_run_make(config, &c->run);
+    if (status == HY_OK) status = phase_run_make(config, NULL, &c->run);
     hy_config_destroy(config);
     return status;
 }

@@ -1,20 +1,25 @@
 /* phase_run.h: a short run that passes through all four phases, and what it kept in memory.
  *
- * Trains through hybrid.h alone. Settings make Warmup, Full, Predict and Correct follow each other
- * within a few steps: they are as strong as a file's, so --set and flags win over them. Bytes are the
- * library's own account: planned before anything was taken, measured as the most that was live. */
+ * Trains through hybrid.h; on a GPU data and weights are drawn (drawn_run.h), so that it begins at once.
+ * Settings make Warmup, Full, Predict and Correct follow each other within a few steps: they are as
+ * strong as a file's, so --set and flags win over them. Bytes of a phase are the library's own account:
+ * planned before anything was taken, measured as the most that was live. What the driver and the system
+ * count is noted beside it. */
 #ifndef BENCH_PHASE_RUN_H
 #define BENCH_PHASE_RUN_H
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "command_line.h"
 #include "cuda_driver.h"
+#include "drawn_run.h"
 #include "hybrid.h"
 
 #define PHASE_RUN_STEPS_MAX 1024
+#define PHASE_RUN_SEQUENCES 2050 /* in a drawn file; a run that needs more reads it again */
 
 /* The plan's bar: within this share of what was measured, or within this many bytes. */
 #define PLAN_BAR_PERCENT 3.0
@@ -22,12 +27,20 @@
 
 typedef struct phase_run {
     hy_summary summary;                    /* its strings went with the trainer: all are "" */
+    hy_plan_facts plan;                    /* the same */
     char device[128], matmul[256];         /* as in the summary */
+    char choices[384];                     /* what was asked for or chosen, in words */
     double step_seconds[HY_PHASE_COUNT];   /* median; NaN where the phase did not occur */
     double val_loss;                       /* held out, after the last step */
+    double seconds_to_open;                /* data, device, memory, weights */
+    uint64_t pinned_bytes;                 /* the most that was pinned and live */
+    uint64_t resident_bytes;               /* of the process, beyond what it had before the run */
     uint64_t card_bytes, card_bytes_after; /* GPU: in use with the run, and without it; else 0 */
     int64_t batch_size, seq_len, grad_accum;
 } phase_run;
+
+/* Who looks on; may be NULL. */
+typedef void (*phase_run_watch)(const hy_step_info *info);
 
 /* ---- settings ---------------------------------------------------------------------------------- */
 
@@ -39,38 +52,55 @@ static inline hy_status phase_run_set(hy_config *config, const char *const pairs
     return HY_OK;
 }
 
-static inline hy_status phase_run_set_given(hy_config *config, const bench_command *command) {
-    for (int i = 0; i < command->set_count; i++) {
-        char key[BENCH_WORD_MAX];
-        const char *equals = strchr(command->sets[i], '=');
-        snprintf(key, sizeof key, "%.*s", (int)(equals - command->sets[i]), command->sets[i]);
-        HY_TRY(hy_config_set(config, key, equals + 1, HY_FROM_SET));
+/* "key=value key=value" */
+static inline hy_status phase_run_set_text(hy_config *config, const char *text, hy_origin origin) {
+    for (size_t length; *text; text += length) {
+        char pair[2 * BENCH_WORD_MAX];
+        length = strcspn(text, " ");
+        if (length == 0) length = 1; /* a space */
+        if (*text == ' ') continue;
+        snprintf(pair, sizeof pair, "%.*s", (int)length, text);
+        char *equals = strchr(pair, '=');
+        if (!equals) return hy_fail(HY_ERR_INPUT, "\"%s\" is no KEY=VALUE", pair);
+        *equals = 0;
+        HY_TRY(hy_config_set(config, pair, equals + 1, origin));
     }
     return HY_OK;
 }
 
 /* Moves are made as soon as a window of true steps is there, whether they would pay or not. Nothing is
  * written, and the text is short: it is made anew for every run. */
-static inline hy_status phase_run_configure(hy_config *config, const bench_command *command) {
+static inline hy_status phase_run_make_short(hy_config *config) {
     static const char *const often[][2] = {
         {"lr_warmup_steps", "2"}, {"full_steps", "2"},     {"correct_steps", "2"},
         {"predict_from", "0"},    {"predict_until", "1"},  {"confidence_threshold", "0"},
         {"fork_budget", "0"},     {"cooldown_steps", "1"}, {"builtin_bytes", "1M"},
-        {"eval_batches", "4"},    {"sample_tokens", "0"}};
-    const char *const given[][2] = {{"device", bench_value(command, "--device")},
-                                    {"steps", bench_value(command, "--steps")},
-                                    {"batch_size", bench_value(command, "--batch-size")},
-                                    {"seq_len", bench_value(command, "--seq-len")},
-                                    {"out", "none"}};
-    HY_TRY(phase_run_set(config, often, sizeof often / sizeof often[0], HY_FROM_FILE));
-    HY_TRY(phase_run_set_given(config, command));
-    return phase_run_set(config, given, sizeof given / sizeof given[0], HY_FROM_FLAG);
+        {"eval_batches", "4"},    {"sample_tokens", "0"},  {"out", "none"}};
+    return phase_run_set(config, often, sizeof often / sizeof often[0], HY_FROM_FILE);
 }
 
-static inline int64_t phase_run_number(const hy_config *config, const char *key) {
+/* Flags of the same name as a key; "" leaves it alone. */
+static inline hy_status phase_run_configure(hy_config *config, const bench_command *command) {
+    static const char *const flags[][2] = {{"device", "--device"},
+                                           {"steps", "--steps"},
+                                           {"batch_size", "--batch-size"},
+                                           {"seq_len", "--seq-len"},
+                                           {"max_gpu_mem", "--max-gpu-mem"}};
+    HY_TRY(phase_run_make_short(config));
+    for (int i = 0; i < command->set_count; i++) {
+        HY_TRY(phase_run_set_text(config, command->sets[i], HY_FROM_SET));
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        const char *value = bench_value(command, flags[i][1]);
+        if (value[0]) HY_TRY(hy_config_set(config, flags[i][0], value, HY_FROM_FLAG));
+    }
+    return HY_OK;
+}
+
+static inline const char *phase_run_text(const hy_config *config, const char *key) {
     const char *text = "0";
     (void)hy_config_get(config, key, &text, NULL);
-    return strtoll(text, NULL, 10);
+    return text;
 }
 
 /* ---- running ----------------------------------------------------------------------------------- */
@@ -86,7 +116,8 @@ static inline double phase_run_median(double *values, int count) {
     return values[count / 2];
 }
 
-static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase_run *out) {
+static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase_run_watch watch,
+                                       phase_run *out) {
     double seconds[HY_PHASE_COUNT][PHASE_RUN_STEPS_MAX];
     int counts[HY_PHASE_COUNT] = {0};
     hy_eval_info eval;
@@ -94,6 +125,7 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
         hy_step_info info;
         HY_TRY(hy_trainer_step(trainer, &info));
         seconds[info.phase][counts[info.phase]++] = info.seconds;
+        if (watch) watch(&info);
     }
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         out->step_seconds[p] = phase_run_median(seconds[p], counts[p]);
@@ -103,30 +135,96 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
     return HY_OK;
 }
 
+/* What the plan came to, whoever decided it. */
+static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
+    const hy_settings *s = &t->settings;
+    char master[32] = "", layers[48] = "";
+    if (t->precision.has_low) {
+        snprintf(master, sizeof master, "master %.12s, ", s->memory.master_place);
+    }
+    if (s->train.recompute_layers > 0) {
+        snprintf(layers, sizeof layers, " in %lld layers", (long long)s->train.recompute_layers);
+    }
+    snprintf(out->choices, sizeof out->choices,
+             "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
+             "%.12s%s; loss in %d pieces; rings of %lld, %lld layers stay; updates %s",
+             s->memory.weights_place, master, s->memory.grads_place, s->memory.optim_place,
+             s->memory.activations_place, s->train.recompute, layers,
+             t->train_plan[hy_plan_index(t->precision.of[HY_FULL])]->chunk_count,
+             (long long)s->memory.ring_depth, (long long)s->memory.resident_units,
+             t->updates_on_gather ? "on gather" : "at once");
+}
+
+/* As the system counts it: with pinned memory that was mapped before it was pinned. */
+static inline uint64_t phase_run_resident(void) {
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "VmRSS: %llu", &kib) == 1) break;
+    }
+    if (file) fclose(file);
+    return kib << 10;
+}
+
 static inline void phase_run_note(const hy_trainer *trainer, phase_run *out) {
     hy_summary *s = &out->summary;
+    uint64_t before = out->resident_bytes, now = phase_run_resident();
     hy_trainer_summary(trainer, s);
+    hy_trainer_plan_facts(trainer, &out->plan);
     snprintf(out->device, sizeof out->device, "%s", s->device);
     snprintf(out->matmul, sizeof out->matmul, "%s", s->matmul);
     s->model = s->device = s->matmul = s->data = s->out = s->predictor = s->why_not = "";
+    out->plan.problem = "";
+    out->batch_size = trainer->settings.train.batch_size;
+    out->seq_len = trainer->settings.train.seq_len;
+    out->grad_accum = trainer->settings.train.grad_accum_steps;
+    out->pinned_bytes = trainer->ledger.peak_in[HY_PINNED];
+    out->resident_bytes = now > before ? now - before : 0;
+    phase_run_describe(trainer, out);
+    if (s->is_gpu) out->card_bytes = cuda_driver_in_use();
 }
 
-static inline hy_status phase_run_make(const hy_config *config, phase_run *out) {
+static inline hy_status phase_run_go(const hy_config *config, bool is_drawn, phase_run_watch watch,
+                                     phase_run *out) {
     hy_trainer *trainer;
-    int64_t steps = phase_run_number(config, "steps");
-    *out = (phase_run){.batch_size = phase_run_number(config, "batch_size"),
-                       .seq_len = phase_run_number(config, "seq_len"),
-                       .grad_accum = phase_run_number(config, "grad_accum_steps")};
+    double begin = hy_clock();
+    int64_t steps = strtoll(phase_run_text(config, "steps"), NULL, 10);
+    *out = (phase_run){.resident_bytes = phase_run_resident()};
     if (steps < 1 || steps > PHASE_RUN_STEPS_MAX) {
         return hy_fail(HY_ERR_INPUT, "--steps is %lld; accepted are 1 to %d", (long long)steps,
                        PHASE_RUN_STEPS_MAX);
     }
     HY_TRY(hy_trainer_create(config, NULL, &trainer));
-    hy_status status = phase_run_step(trainer, steps, out);
+    hy_status status = is_drawn ? drawn_weights(trainer) : HY_OK;
+    out->seconds_to_open = hy_clock() - begin;
+    if (status == HY_OK) status = phase_run_step(trainer, steps, watch, out);
     phase_run_note(trainer, out);
-    if (out->summary.is_gpu) out->card_bytes = cuda_driver_in_use();
     hy_trainer_destroy(trainer);
     if (out->summary.is_gpu) out->card_bytes_after = cuda_driver_in_use();
+    return status;
+}
+
+/* Tokens for a run on a GPU, in a folder of their own. */
+static inline hy_status phase_run_draw(hy_config *config, char folder[64]) {
+    char path[96];
+    const char *base = getenv("TMPDIR");
+    int64_t seq = strtoll(phase_run_text(config, "seq_len"), NULL, 10);
+    int64_t vocab = strtoll(phase_run_text(config, "vocab"), NULL, 10);
+    snprintf(folder, 64, "%.40s/phase_run-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(folder)) return hy_fail(HY_ERR_IO, "no temporary folder %s", folder);
+    snprintf(path, sizeof path, "%s/tokens.bin", folder);
+    HY_TRY(drawn_tokens(path, (uint64_t)(PHASE_RUN_SEQUENCES * seq + 1), vocab));
+    HY_TRY(hy_config_set(config, "init_std", "0", HY_FROM_FILE));
+    return hy_config_set(config, "data", path, HY_FROM_FILE);
+}
+
+static inline hy_status phase_run_make(hy_config *config, phase_run_watch watch, phase_run *out) {
+    char folder[64] = "";
+    bool is_drawn = hy_device_is_cuda(phase_run_text(config, "device"));
+    hy_status status = is_drawn ? phase_run_draw(config, folder) : HY_OK;
+    if (status == HY_OK) status = phase_run_go(config, is_drawn, watch, out);
+    if (folder[0]) (void)hy_dir_remove(folder);
     return status;
 }
 
@@ -147,6 +245,7 @@ static inline int bench_main(bench_command *command, int argc, char **argv,
         bench_help(command);
         return 0;
     }
+    bench_print_command(argc, argv);
     hy_status status = work->measure(command, work->results);
     if (status != HY_OK) {
         fprintf(stderr, "%s: %s\n", command->program, hy_error_message());
@@ -161,6 +260,21 @@ static inline int bench_main(bench_command *command, int argc, char **argv,
 static inline double phase_run_rate(const phase_run *run, hy_phase phase) {
     if (phase == HY_PREDICT) return NAN;
     return (double)run->summary.tokens_per_step / run->step_seconds[phase];
+}
+
+/* What the driver says that the run took, its context and loaded code apart; 0 on a CPU. */
+static inline uint64_t phase_run_taken(const phase_run *run) {
+    return run->card_bytes > run->card_bytes_after ? run->card_bytes - run->card_bytes_after : 0;
+}
+
+/* The most that any phase had on the device. */
+static inline uint64_t phase_run_peak(const phase_run *run) {
+    uint64_t most = 0;
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        uint64_t peak = run->summary.phases[p].vram_peak_bytes;
+        if (peak > most) most = peak;
+    }
+    return most;
 }
 
 /* Sums over classes in one place. */

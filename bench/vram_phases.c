@@ -1,21 +1,24 @@
 /* vram_phases.c: what each phase keeps where, planned and measured.
  *
- * For models x profiles: a short run through all four phases, by hybrid.h alone, and the placement table
- * it planned and measured: bytes per class and phase, the peak on the device, the error of the plan,
- * tokens per second, bytes moved and time waited. On a CPU the arenas play the device, so the same table
- * comes out on any machine, and --set max_gpu_mem=BYTES emulates a smaller one. Exit code 1 when a plan
- * is off by more than 3 % and 128 MiB, or when a phase did not occur.
+ * For models x profiles: a short run through all four phases and the placement table it planned and
+ * measured: bytes per class and phase, the peak on the device, what is pinned, the error of the plan,
+ * what the planner chose and how fast it thought that would be, tokens per second, bytes moved and time
+ * waited. On a CPU the arenas play the device, so the same table comes out on any machine, and
+ * --max-gpu-mem gives that device a size. Exit code 1 when a plan is off by more than 3 % and 128 MiB, or
+ * when a phase did not occur.
  *
- *   build/bench/vram_phases [--models LIST] [--profiles LIST] [--device cpu|cuda] [--json FILE] ... */
+ *   build/bench/vram_phases [--model LIST] [--profiles LIST] [--device cpu|cuda] [--json FILE] ... */
+#include "gpu_heading.h"
 #include "vram_phases/results.h"
 
 static bench_flag flags[] = {
-    {"--models", "nano,tiny-gpt2", "presets or .cfg files with commas between"},
+    {"--model", "nano,tiny-gpt2", "presets or .cfg files with commas between"},
     {"--profiles", "conservative,balanced,aggressive", "with commas between"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
     {"--steps", "12", "of each run, moves included"},
     {"--batch-size", "1", "sequences in a micro-batch"},
     {"--seq-len", "128", "tokens in a sequence"},
+    {"--max-gpu-mem", "", "bytes of the device that may be used (8GiB)"},
     {"--json", "", "file for all of it"},
     {"--svg", "", "file for a picture: bars of device bytes per phase"},
 };
@@ -30,7 +33,7 @@ static hy_status make_run(const bench_command *command, vp_run *r) {
     hy_config *config;
     HY_TRY(hy_config_create(&config));
     hy_status status = configure(config, command, r);
-    if (status == HY_OK) status = phase_run_make(config, &r->run);
+    if (status == HY_OK) status = phase_run_make(config, NULL, &r->run);
     hy_config_destroy(config);
     return status;
 }
@@ -40,7 +43,7 @@ static hy_status make_model(const bench_command *command, const char *model, vp_
     char profile[BENCH_WORD_MAX];
     while (bench_next_word(&profiles, profile)) {
         if (results->count == VP_RUNS_MAX) {
-            return hy_fail(HY_ERR_INPUT, "more than %d runs: fewer --models or --profiles",
+            return hy_fail(HY_ERR_INPUT, "more than %d runs: fewer --model or --profiles",
                            VP_RUNS_MAX);
         }
         vp_run *r = &results->runs[results->count];
@@ -62,7 +65,8 @@ static hy_status write_files(const bench_command *command, const vp_results *res
 
 static hy_status measure(const bench_command *command, void *context) {
     vp_results *results = context;
-    const char *models = bench_value(command, "--models");
+    if (gpu_is_absent("vram_phases", bench_value(command, "--device"))) return HY_OK;
+    const char *models = bench_value(command, "--model");
     char model[BENCH_WORD_MAX];
     while (bench_next_word(&models, model)) HY_TRY(make_model(command, model, results));
     if (results->count == 0) return hy_fail(HY_ERR_INPUT, "no model or no profile is named");

@@ -124,6 +124,39 @@ static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t 
     trial_end(&t);
 }
 
+/* swiglu backward gives swiglu's own bits again, beside dy and in place of it, and the gradient does
+ * not change by it. */
+static inline void check_swiglu_again(int64_t N, int64_t F, int mixture, call_runner run) {
+    trial f = trial_begin(HY_OP_SWIGLU, (uint64_t)(F + mixture));
+    trial b = trial_begin(HY_OP_SWIGLU_BWD, (uint64_t)(F + mixture));
+    hy_dtype dtype = pick_dtype(mixture, &b.dice);
+    trial_normal(&b, 0, dtype, N, F, 0, 1);
+    trial_normal(&b, 1, dtype, N, 2 * F, 0, 2);
+    trial_tensor(&b, 2, dtype, N, 2 * F);
+    trial_normal(&f, 1, dtype, N, F, 0, 1);
+    f.call.t[0] = b.call.t[1];
+    run(&f.call);
+    run(&b.call);
+    for (int is_in_place = 0; is_in_place < 2; is_in_place++) {
+        hy_op_call call = b.call;
+        hy_tensor both = copy_tensor(&b.call.t[1]), dy = copy_tensor(&b.call.t[0]),
+                  active = copy_tensor(&b.call.t[0]);
+        call.t[0] = dy;
+        call.t[3] = is_in_place ? dy : active;
+        call.t[2] = both;
+        if (is_in_place) call.t[1] = both;
+        run(&call);
+        ck_assert_mem_eq(call.t[3].data, f.call.t[1].data, hy_tensor_bytes(&dy));
+        ck_assert_mem_eq(call.t[2].data, b.call.t[2].data, hy_tensor_bytes(&both));
+        free(both.data);
+        free(dy.data);
+        free(active.data);
+    }
+    f.call.t[0] = (hy_tensor){0};
+    trial_end(&f);
+    trial_end(&b);
+}
+
 static inline void check_gelu_ends(call_runner run) {
     float ends[] = {-1e30f, -300, -20, -0.0f, 0, 20, 300, 1e30f}, out[8], ones[8], slope[8];
     hy_op_call call = {.kind = HY_OP_GELU}, back = {.kind = HY_OP_GELU_BWD};

@@ -134,7 +134,7 @@ static inline void rig_write(store_rig *r, int32_t unit, float keep, float times
 
 /* Whole visits. */
 static inline void rig_visit(store_rig *r, int32_t unit) {
-    must(hy_store_get(&r->store, r->machine->compute, unit));
+    must(hy_store_get_read(&r->store, r->machine->compute, unit));
     rig_read(r, unit);
     must(hy_store_release(&r->store, r->machine->compute, unit));
 }

@@ -54,12 +54,13 @@ static inline void walk_update(store_rig *weights, store_rig *grads) {
     int32_t units = weights->layout.unit_count;
     for (int32_t u = 0; u < units; u++) {
         must(hy_store_get(&weights->store, stream, u));
-        must(hy_store_get(&grads->store, stream, u));
+        must(hy_store_get_read(&grads->store, stream, u));
         if (u + 1 < units) must(hy_store_gather(&weights->store, u + 1));
         rig_read(grads, u);
         rig_write(weights, u, 1, 3);
         must(hy_store_release(&grads->store, stream, u));
         must(hy_store_release_changed(&weights->store, stream, u));
+        rig_visit(weights, u); /* as the pass does that an update rides on */
     }
 }
 

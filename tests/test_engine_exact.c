@@ -85,7 +85,8 @@ static row best_row(cover *c, uint64_t seed, uint64_t *counter) {
     for (int attempt = 0; attempt < 40; attempt++) {
         row r;
         for (int i = 0; i < CHOICES; i++) {
-            r.value[i] = (int)hy_rng_below(seed, HY_RNG_TEST, (*counter)++, (uint64_t)value_count(i));
+            r.value[i] =
+                (int)hy_rng_below(seed, HY_RNG_TEST, (*counter)++, (uint64_t)value_count(i));
         }
         for (int i = 0; i < CHOICES; i++) {
             int kept = r.value[i], gain = cover_new(c, &r, false);
@@ -138,20 +139,20 @@ END_TEST
 
 /* The models, types and splits that every list is tried with: all of them together have each choice in
  * 16 and 32 bits, with tied and untied heads, with one and three micro-batches. */
+#define ALL_BF16 "precision bf16 precision_correct bf16 "
 static const struct {
     const char *name, *words;
 } models[] = {
     {"llama, bf16, three micro-batches",
-     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 grad_accum_steps 3 "},
+     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16 "grad_accum_steps 3 "},
     {"gpt2, fp32", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision fp32 grad_accum_steps 1 "},
     {"llama, bf16 with Correct in fp32",
      ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 precision_correct fp32 "},
     {"gpt2, weights, gradients, m and v in bf16, three micro-batches",
-     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2
-     "precision bf16 master_dtype bf16 grad_dtype bf16 optim_dtype bf16 grad_accum_steps 3 "},
-    {"llama, 8-bit m and v, bf16 master",
-     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
-     "width 64 mlp_width 96 precision bf16 master_dtype bf16 optimizer adamw8bit "},
+     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
+     "master_dtype bf16 grad_dtype bf16 optim_dtype bf16 grad_accum_steps 3 "},
+    {"llama, 8-bit m and v, bf16 master", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16
+     "width 64 mlp_width 96 master_dtype bf16 optimizer adamw8bit "},
     {"gpt2, fp32, no moves, three micro-batches",
      ENGINE_RUN ENGINE_GPT2 "predictor none tail_share 0.5 precision fp32 grad_accum_steps 3 "},
 };
@@ -243,6 +244,29 @@ START_TEST(a_run_makes_moves_and_repeats_itself) {
 }
 END_TEST
 
+/* A choice that is not heeded changes no bit either. */
+START_TEST(choices_are_heeded) {
+    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
+    const char *pairs[ENGINE_WORDS];
+    for (int v = 0; v < 3; v++) {
+        row r = {{v, v, v, v, v > 0, v == 2, v, v, v > 0, 4, v, v > 0, 0, 0, 0}};
+        words_of(&r, pairs);
+        hy_trainer *t = small_trainer(models[2].words, "none", NULL, pairs);
+        const hy_store *stores[] = {&t->low, &t->weights, &t->grads, &t->m, &t->v};
+        for (int i = 0; i < 5; i++) ck_assert_int_eq(stores[i]->place, places[v]);
+        for (int i = 0; i < 2; i++) {
+            ck_assert_int_eq(t->slots[i].place, v == 2 ? HY_DISK : HY_PINNED);
+            ck_assert(t->train_plan[i]->options.recompute != 0);
+            ck_assert_int_eq(t->train_plan[i]->options.recompute_layers, v);
+            ck_assert_int_eq(t->train_plan[i]->options.offloads, v > 0);
+        }
+        ck_assert_int_eq(t->updates_on_gather, v > 0);
+        ck_assert_int_eq(t->settings.memory.resident_units, v);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
 START_TEST(each_choice_alone_changes_no_bit) {
     run_plain(_i);
     for (int i = 0; i < CHOICES; i++) {
@@ -271,6 +295,7 @@ static Suite *exact_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, the_list_of_rows_has_every_pair_of_values);
     tcase_add_loop_test(tests, a_run_makes_moves_and_repeats_itself, 0, MODELS);
+    tcase_add_test(tests, choices_are_heeded);
     tcase_add_loop_test(tests, each_choice_alone_changes_no_bit, 0, 2);
     tcase_add_loop_test(tests, pairs_of_choices_change_no_bit, 0, MODELS);
     suite_add_tcase(suite, tests);

@@ -276,6 +276,7 @@ START_TEST(every_op_has_a_name_and_names_for_its_tensors) {
     ck_assert_str_eq(hy_op_name(HY_OP_COUNT), "?");
     ck_assert_str_eq(hy_op_tensor_name(HY_OP_MATMUL, 7), "");
     ck_assert_str_eq(hy_op_tensor_name(HY_OP_SWIGLU_BWD, 2), "dgate_up");
+    ck_assert_str_eq(hy_op_tensor_name(HY_OP_SWIGLU_BWD, 3), "active");
 }
 END_TEST
 

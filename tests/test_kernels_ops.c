@@ -180,6 +180,10 @@ EACH_MIXTURE(activations_backward_work_in_place, 0, PURE_TYPES) {
         check_activation_in_place(kind, 9, 1030, mixture, run_call);
 }
 
+EACH_MIXTURE(swiglu_backward_gives_swiglu_again, 0, PURE_TYPES) {
+    check_swiglu_again(9, 1030, mixture, run_call);
+}
+
 /* ---- embedding and loss ---------------------------------------------------------------------- */
 
 EACH_MIXTURE(embedding_agrees_with_the_reference, 0, MIXTURES) {
@@ -274,6 +278,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, gelu_is_quiet_at_the_ends);
     tcase_add_test(all, swiglu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, activations_backward_work_in_place);
+    tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
     tcase_add_test(all, embedding_backward_sums_tokens_that_repeat);
     tcase_add_test(all, tokens_and_targets_outside_the_vocabulary_are_named);

@@ -107,7 +107,9 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
     case HY_OP_GELU: NUMBERS(0, N, C), NUMBERS(1, N, C); break;
     case HY_OP_GELU_BWD: NUMBERS(0, N, C), NUMBERS(1, N, C), NUMBERS(2, N, C); break;
     case HY_OP_SWIGLU: NUMBERS(0, N, 2 * C), NUMBERS(1, N, C); break;
-    case HY_OP_SWIGLU_BWD: NUMBERS(0, N, C), NUMBERS(1, N, 2 * C), NUMBERS(2, N, 2 * C); break;
+    case HY_OP_SWIGLU_BWD:
+        NUMBERS(0, N, C), NUMBERS(1, N, 2 * C), NUMBERS(2, N, 2 * C), NUMBERS(3, N, C);
+        break;
     case HY_OP_EMBED:
         attr->embed.seq = T;
         trial_ints(&t, 0, N, 0, 40);

@@ -3,6 +3,14 @@
 
 #include "base/rng.h"
 
+#ifdef HY_POISON /* a sanitizer's build is slower */
+#define ROUNDS 10
+#define DEVICE_STEP 8
+#else
+#define ROUNDS 24
+#define DEVICE_STEP 2
+#endif
+
 /* ---- known answers ------------------------------------------------------------------------------ */
 
 /* Every class that is there lives at `place`. */
@@ -122,7 +130,7 @@ START_TEST(more_memory_is_never_slower) {
         rig_begin(&r, &(rig_options){cases[i].model, "rtx5080", 8 * GIB, 60 * GIB,
                                      cases[i].step_tokens, SMALL_STATE});
         r.sizer.budget = 0; /* the pieces of the loss by themselves */
-        for (uint64_t device = 2; device <= 160; device += device < 32 ? 2 : 32) {
+        for (uint64_t device = 2; device <= 160; device += device < 32 ? DEVICE_STEP : 32) {
             hy_plan plan;
             r.problem.device = device * GIB;
             must(hy_plan_choose(&r.problem, &plan));
@@ -301,7 +309,7 @@ START_TEST(of_random_problems_no_choice_that_fits_is_faster) {
     static const char *const cards[] = {"rtx5080", "h200", "rtx4060", "rtx3090"};
     dice d = {.seed = 17};
     int fitting = 0, compared = 0;
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         rig r;
         hy_plan plan, other;
         bool is_small = throw(&d, 2);
@@ -331,8 +339,8 @@ START_TEST(of_random_problems_no_choice_that_fits_is_faster) {
         }
         rig_end(&r);
     }
-    ck_assert_int_gt(fitting, 8);
-    ck_assert_int_gt(compared, 50);
+    ck_assert_int_gt(fitting, ROUNDS / 3);
+    ck_assert_int_gt(compared, 2 * ROUNDS);
 }
 END_TEST
 
@@ -358,13 +366,13 @@ END_TEST
 static Suite *planner_suite(void) {
     Suite *suite = suite_create("trainer: planner");
     TCase *answers = tcase_create("answers");
-    tcase_set_timeout(answers, 60);
+    tcase_set_timeout(answers, 300);
     tcase_add_test(answers, what_is_chosen_for_known_machines);
     tcase_add_test(answers, seven_billion_fit_into_fifty_gibibytes_of_host_memory);
     tcase_add_test(answers, every_choice_has_a_reason);
     suite_add_tcase(suite, answers);
     TCase *rules = tcase_create("rules");
-    tcase_set_timeout(rules, 120);
+    tcase_set_timeout(rules, 300);
     tcase_add_test(rules, more_memory_is_never_slower);
     tcase_add_test(rules, more_host_memory_is_never_slower);
     tcase_add_test(rules, what_the_user_fixed_stays);

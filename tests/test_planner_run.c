@@ -71,6 +71,7 @@ static void check_figures(const char *words, const char *const *pairs) {
                   (unsigned long long)facts.vram_bytes);
     ck_assert_msg(host == facts.host_pinned_bytes, "%s %s: host %llu planned, %llu taken", pairs[0],
                   pairs[1], (unsigned long long)host, (unsigned long long)facts.host_pinned_bytes);
+    ck_assert_uint_eq(plan.disk, facts.disk_bytes);
     hy_plan_setup_end(&setup);
     hy_trainer_destroy(t);
 }
@@ -91,6 +92,8 @@ START_TEST(the_planner_counts_what_the_run_takes) {
     check_figures(SMALL_RUN,
                   PAIRS("weights_place", "pinned", "ring_depth", "4", "resident_units", "1"));
     check_figures(SMALL_RUN, PAIRS("activations_place", "pinned"));
+    check_figures(SMALL_RUN, PAIRS("optim_place", "disk", "offload_folder", "."));
+    check_figures(SMALL_RUN, PAIRS("predictor_place", "disk", "offload_folder", "."));
     check_figures(SMALL_RUN, PAIRS("tail_share", "0.2", "predictor", "none"));
 }
 END_TEST
@@ -139,6 +142,28 @@ START_TEST(step_tokens_decide_the_micro_batch) {
     hy_config *config = small_run(SMALL_RUN, "none", PAIRS("step_tokens", "100"));
     must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "multiples of 32");
     hy_config_destroy(config);
+}
+END_TEST
+
+#define NOTHING_OPEN "layers", "24", "batch_size", "1", "recompute", "none", "loss_chunks", "1"
+
+/* A host too small for what the predictor keeps, and a folder. */
+START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
+    hy_trainer *t = plan_of(PAIRS(NOTHING_OPEN));
+    hy_plan_facts facts = facts_of(t);
+    char limit[32];
+    hy_trainer_destroy(t);
+    snprintf(limit, sizeof limit, "%llu",
+             (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes * 9 / 10));
+    t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit));
+    ck_assert(!facts_of(t).fits);
+    hy_trainer_destroy(t);
+    t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "offload_folder", "."));
+    facts = facts_of(t);
+    ck_assert_msg(facts.fits, "%s", facts.problem);
+    ck_assert_str_eq(t->settings.memory.predictor_place, "disk");
+    ck_assert_uint_gt(facts.disk_bytes, 0);
+    hy_trainer_destroy(t);
 }
 END_TEST
 
@@ -249,6 +274,7 @@ static Suite *planner_run_suite(void) {
     tcase_add_test(tests, plans_for_a_named_card_count_alike);
     tcase_add_test(tests, a_budget_is_met_and_changes_no_bit);
     tcase_add_test(tests, step_tokens_decide_the_micro_batch);
+    tcase_add_test(tests, the_predictor_goes_to_disk_where_the_host_is_short);
     tcase_add_test(tests, changes_that_are_suggested_do_fit);
     tcase_add_test(tests, a_budget_below_the_minimum_says_what_would_do);
     tcase_add_test(tests, a_card_by_name_is_for_plans_and_must_be_known);

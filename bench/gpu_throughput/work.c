@@ -1,46 +1,27 @@
 /* work.c: making a run, and timing it. See work.h.
  *
- * Tokens are drawn so that id i has a share near 1/i, as words have, because the embedding's backward
- * pass depends on how often a token repeats. Weights are drawn on the device with the usual deviation:
- * zeros would cost less power and run faster than a real model does. */
+ * Tokens and, unless the host is asked to do it, weights are drawn: see drawn_run.h. */
 #include "gpu_throughput/work.h"
 
 #include <dlfcn.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/rng.h"
-#include "formats/shard.h"
+#include "drawn_run.h"
 
 #define SHARD_SEQUENCES 2050 /* in the file; a run that needs more reads it again */
-#define DEVIATION 0.02
 
 /* ---- tokens ------------------------------------------------------------------------------------ */
-
-static hy_status write_tokens(const char *path, uint64_t count, int64_t vocab) {
-    int32_t *tokens = malloc(count * sizeof *tokens);
-    if (!tokens)
-        return hy_fail(HY_ERR_MEMORY, "no memory for %llu tokens", (unsigned long long)count);
-    for (uint64_t i = 0; i < count; i++) {
-        double u = hy_rng_uniform(1, HY_RNG_TEST, i);
-        int64_t id = (int64_t)exp(u * log((double)vocab)) - 1;
-        tokens[i] = (int32_t)(id < vocab ? id : vocab - 1);
-    }
-    hy_status status = hy_shard_write(path, tokens, count, (uint32_t)vocab, vocab > 65536 ? 4 : 2);
-    free(tokens);
-    return status;
-}
 
 static hy_status make_data(gt_work *w, int64_t vocab, char path[96]) {
     const char *base = getenv("TMPDIR");
     snprintf(w->folder, sizeof w->folder, "%.40s/gpu_throughput-XXXXXX", base ? base : "/tmp");
     if (!mkdtemp(w->folder)) return hy_fail(HY_ERR_IO, "no temporary folder %s", w->folder);
     snprintf(path, 96, "%s/tokens.bin", w->folder);
-    return write_tokens(path, (uint64_t)(SHARD_SEQUENCES * w->options.seq + 1), vocab);
+    return drawn_tokens(path, (uint64_t)(SHARD_SEQUENCES * w->options.seq + 1), vocab);
 }
 
 /* ---- the run ----------------------------------------------------------------------------------- */
@@ -100,30 +81,6 @@ static hy_status configure(const gt_options *o, hy_config *config) {
     return HY_OK;
 }
 
-/* Matrices become normal numbers, made on the device unit by unit. */
-static hy_status draw_unit(hy_trainer *t, int32_t unit) {
-    const hy_params *params = &t->model->params;
-    HY_TRY(hy_store_get(&t->weights, t->compute, unit));
-    for (int32_t i = 0; i < params->count; i++) {
-        const hy_param *p = &params->list[i];
-        if (p->unit != unit || p->ndim < 2) continue;
-        hy_op_call call = {.kind = HY_OP_COMBINE};
-        call.t[0] = hy_store_tensor(&t->weights, i, hy_store_device(&t->weights, i));
-        call.t[0] = hy_tensor_rows(&call.t[0], 0, p->stored);
-        call.attr.combine.noise = DEVIATION;
-        call.attr.combine.seed = 1;
-        call.attr.combine.first = (uint64_t)p->first;
-        HY_TRY(t->backend->enqueue(t->compute, &call));
-    }
-    return hy_store_release_changed(&t->weights, t->compute, unit);
-}
-
-static hy_status draw_weights(hy_trainer *t) {
-    for (int32_t unit = 0; unit < t->model->params.units; unit++) HY_TRY(draw_unit(t, unit));
-    t->is_low_current = false;
-    return t->backend->stream_sync(t->compute);
-}
-
 static hy_status check_split(const gt_options *o) {
     int64_t batch = o->batch > 0 ? o->batch : 1; /* 0: chosen */
     if (o->seq > 0 && o->tokens > 0 && o->tokens % (batch * o->seq) == 0) return HY_OK;
@@ -140,7 +97,7 @@ static hy_status create(gt_work *w, hy_config *config) {
     HY_TRY(make_data(w, strtoll(vocab, NULL, 10), path));
     HY_TRY(hy_config_set(config, "data", path, HY_FROM_CALLER));
     HY_TRY(hy_trainer_create(config, NULL, &w->trainer));
-    if (!w->options.has_host_init) HY_TRY(draw_weights(w->trainer));
+    if (!w->options.has_host_init) HY_TRY(drawn_weights(w->trainer));
     w->seconds_to_open = hy_clock() - begin;
     hy_trainer_summary(w->trainer, &w->summary);
     return HY_OK;

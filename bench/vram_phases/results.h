@@ -24,12 +24,15 @@ typedef struct vp_results {
 int64_t vp_returning_planned(const hy_phase_summary *phase);
 int64_t vp_returning_measured(const hy_phase_summary *phase);
 
-/* Of the plan against what was measured. */
+/* Of the plan against what was measured: of a phase, and of the run. */
 plan_error vp_device_error(const hy_phase_summary *phase);
-plan_error vp_place_error(const hy_phase_summary *phase, hy_place place); /* pinned, host */
+plan_error vp_place_error(const hy_phase_summary *phase, hy_place place); /* pinned, host, disk */
+plan_error vp_pinned_error(const phase_run *run);
+plan_error vp_card_error(const phase_run *run); /* as the driver says; nothing on a CPU */
 
 /* Nothing planned or measured in any phase: the row says nothing. */
 bool vp_is_class_used(const phase_run *run, hy_class cls);
+bool vp_is_place_used(const phase_run *run, hy_place place);
 
 /* Prints what is wrong with a vp_results: phases that did not occur, plans beyond the bar. Returns how
  * many. */

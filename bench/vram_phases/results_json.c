@@ -41,11 +41,28 @@ static void put_phase(hy_json_writer *w, const phase_run *run, hy_phase phase) {
     put_place(w, "device", p->vram_planned_bytes, p->vram_peak_bytes);
     put_place(w, "pinned", phase_planned(p, HY_PINNED), phase_measured(p, HY_PINNED));
     put_place(w, "host", phase_planned(p, HY_HOST), phase_measured(p, HY_HOST));
+    put_place(w, "disk", phase_planned(p, HY_DISK), phase_measured(p, HY_DISK));
     hy_json_open_object(w, "coming_back"); /* device bytes beyond those of the classes */
     hy_json_put_int(w, "planned_bytes", vp_returning_planned(p));
     hy_json_put_int(w, "measured_bytes", vp_returning_measured(p));
     hy_json_close_object(w);
     put_classes(w, p);
+    hy_json_close_object(w);
+}
+
+/* What the planner said and chose, and what became of it. */
+static void put_plan(hy_json_writer *w, const phase_run *run) {
+    const hy_plan_facts *plan = &run->plan;
+    hy_json_open_object(w, "plan");
+    hy_json_put_string(w, "choices", run->choices);
+    hy_json_put_double(w, "tokens_per_second", plan->tokens_per_second);
+    hy_json_put_double(w, "wait_seconds", plan->wait_seconds);
+    put_place(w, "pinned", plan->host_pinned_bytes, run->pinned_bytes);
+    put_place(w, "card", plan->vram_bytes,
+              run->summary.is_gpu ? phase_run_taken(run) : plan->vram_bytes);
+    hy_json_open_array(w, "reasons");
+    for (int i = 0; i < plan->reason_count; i++) hy_json_put_string(w, NULL, plan->reasons[i]);
+    hy_json_close_array(w);
     hy_json_close_object(w);
 }
 
@@ -65,6 +82,8 @@ static void put_run(hy_json_writer *w, const vp_run *r) {
         hy_json_put_int(w, "card_bytes", (int64_t)run->card_bytes);
         hy_json_put_int(w, "card_bytes_after", (int64_t)run->card_bytes_after);
     }
+    hy_json_put_int(w, "resident_bytes", (int64_t)run->resident_bytes);
+    put_plan(w, run);
     hy_json_open_object(w, "phases");
     for (int p = 0; p < HY_PHASE_COUNT; p++) put_phase(w, run, (hy_phase)p);
     hy_json_close_object(w);

@@ -113,19 +113,49 @@ static void print_figures(const phase_run *run) {
 
 /* ---- the run ----------------------------------------------------------------------------------- */
 
+static void print_line(const char *what, uint64_t planned, uint64_t measured) {
+    char a[32], b[32];
+    plan_error error = plan_error_of(planned, measured);
+    printf("  %s: planned %s, measured %s: %.0f B, %.2f %% off\n", what, bytes_text(planned, a),
+           bytes_text(measured, b), error.bytes, error.percent);
+}
+
+/* What was taken before the first step, and what others than the library say of it. */
+static void print_taken(const phase_run *run) {
+    char with[32], without[32], resident[32];
+    if (run->plan.host_pinned_bytes) {
+        print_line("pinned on the host", run->plan.host_pinned_bytes, run->pinned_bytes);
+    }
+    if (run->card_bytes) {
+        print_line("on the card, by the driver's count", run->plan.vram_bytes,
+                   phase_run_taken(run));
+        printf("  the card says: %s in use with the run, %s after it\n",
+               bytes_text(run->card_bytes, with), bytes_text(run->card_bytes_after, without));
+    }
+    printf("  the system says: %s more resident memory than before the run\n",
+           bytes_text(run->resident_bytes, resident));
+}
+
+static void print_choices(const phase_run *run) {
+    double rate = phase_run_rate(run, HY_FULL);
+    printf("  plan: %s\n", run->choices);
+    for (int i = 0; i < run->plan.reason_count; i++) printf("    %s\n", run->plan.reasons[i]);
+    if (run->plan.tokens_per_second > 0) {
+        printf("  predicted %.0f tokens/s in Full, measured %.0f: ratio %.2f\n",
+               run->plan.tokens_per_second, rate, rate / run->plan.tokens_per_second);
+    }
+}
+
 static void print_heading(const vp_run *r) {
     const phase_run *run = &r->run;
     printf(
         "%s, profile %s: %lld parameters, %lld x %lld tokens x %lld; %.0f tokens/s over the run, "
-        "held-out loss %.4f\n",
+        "held-out loss %.4f; ready after %.1f s\n",
         r->model, r->profile, (long long)run->summary.parameters, (long long)run->batch_size,
         (long long)run->seq_len, (long long)run->grad_accum, run->summary.tokens_per_second,
-        run->val_loss);
-    if (run->card_bytes) {
-        char with[32], without[32];
-        printf("  the card says: %s in use with the run, %s after it\n",
-               bytes_text(run->card_bytes, with), bytes_text(run->card_bytes_after, without));
-    }
+        run->val_loss, run->seconds_to_open);
+    print_choices(run);
+    print_taken(run);
     printf("  %-11s", "class");
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         printf("  %-6s %9s %9s", hy_phase_name((hy_phase)p), "planned", "measured");
@@ -134,14 +164,16 @@ static void print_heading(const vp_run *r) {
 }
 
 void vp_table_print(const vp_run *r) {
+    static const hy_place elsewhere[] = {HY_PINNED, HY_HOST, HY_DISK};
     print_heading(r);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         if (vp_is_class_used(&r->run, (hy_class)cls)) print_class(&r->run, (hy_class)cls);
     }
     print_returning(&r->run);
     print_place(&r->run, HY_DEVICE);
-    print_place(&r->run, HY_PINNED);
-    print_place(&r->run, HY_HOST);
+    for (int i = 0; i < 3; i++) {
+        if (vp_is_place_used(&r->run, elsewhere[i])) print_place(&r->run, elsewhere[i]);
+    }
     print_figures(&r->run);
     printf("\n");
 }

@@ -31,7 +31,8 @@ static void describe_places(const hy_summary *summary, char *out, size_t size) {
     }
     if (away == 0) snprintf(out, size, "on the device");
     if (away > 0 && away == count) snprintf(out, size, "on the host");
-    if (away > 0 && away < count && length + 13 < size) strcat(out, " on the host");
+    if (away > 0 && away < count && length < size)
+        snprintf(out + length, size - length, " on the host");
 }
 
 static void add_row(hy_cli_table *table, const hy_cli_model *model, const hy_summary *summary,

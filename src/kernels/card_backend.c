@@ -58,7 +58,8 @@ static int64_t parts_of(const hy_card *card, const hy_op_call *call) {
     double tiles = (double)ceil_div(T, 64);
     double share = (double)(B * H) * tiles * (tiles + 1) / 2 / (2.0 * card->multiprocessors);
     for (int64_t parts = 1; parts < group; parts++) {
-        if (group % parts == 0 && (double)(group / parts) * tiles <= 0.75 * share) return parts;
+        double heads = (double)group / (double)parts;
+        if (group % parts == 0 && heads * tiles <= 0.75 * share) return parts;
     }
     return group;
 }

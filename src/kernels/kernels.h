@@ -51,7 +51,8 @@ typedef enum hy_op_kind {
     HY_OP_GELU,       /* x (N,F)  y (N,F) : tanh form */
     HY_OP_GELU_BWD,   /* dy  x  dx (may be dy) */
     HY_OP_SWIGLU,     /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up */
-    HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up) */
+    HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?
+                         active: y again, for who did not keep it; may be dy */
 
     HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C) */
     HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+ */

@@ -85,7 +85,7 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_SWIGLU] = {"swiglu", {GIVEN("gate_up", "NG", ANY_REAL), GIVEN("y", "NF", ANY_REAL)}},
     [HY_OP_SWIGLU_BWD] = {"swiglu backward",
                           {GIVEN("dy", "NF", ANY_REAL), GIVEN("gate_up", "NG", ANY_REAL),
-                           GIVEN("dgate_up", "NG", ANY_REAL)}},
+                           GIVEN("dgate_up", "NG", ANY_REAL), MAYBE("active", "NF", ANY_REAL)}},
     [HY_OP_EMBED] = {"embedding",
                      {GIVEN("tokens", "N", ONLY_I32), GIVEN("wte", "VC", ANY_REAL),
                       MAYBE("wpe", "XC", ANY_REAL), GIVEN("x", "NC", ANY_REAL)}},
@@ -359,7 +359,10 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_GELU: return check_alias(call, 0, 1);
     case HY_OP_GELU_BWD: return check_alias(call, 0, 2);
     case HY_OP_SWIGLU: return check_swiglu(call, 0, 1);
-    case HY_OP_SWIGLU_BWD: HY_TRY(check_alias(call, 1, 2)); return check_swiglu(call, 1, 0);
+    case HY_OP_SWIGLU_BWD:
+        HY_TRY(check_alias(call, 1, 2));
+        HY_TRY(check_alias(call, 0, 3));
+        return check_swiglu(call, 1, 0);
     case HY_OP_EMBED: return check_positions(call, 2);
     case HY_OP_EMBED_BWD: return check_positions(call, 3);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);

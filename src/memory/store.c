@@ -2,7 +2,7 @@
  *
  * The order of events, for one buffer and one unit:
  *   up:      wait buffer is_free, and the home event of what left it | copy home -> buffer | is_here
- *   compute: wait is_here, and the unit's own is_home (it may be changed again) | ... | is_free
+ *   compute: wait is_here, and the unit's own is_home unless it is only read | ... | is_free
  *   down (when changed): wait is_free | copy buffer -> home | record the unit's is_home
  * A unit is not fetched while its last changes are on their way: up waits for its is_home, once. A unit
  * that is got new skips up: compute waits for the buffer instead. Waits look back only, at what was
@@ -86,9 +86,8 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 }
 
 void hy_store_fini(hy_store *store) {
-    bool is_settled =
-        hy_store_settle(store) == HY_OK; /* a failure was told, or will be: sync does */
-    if (!is_settled && store->copies.up) {
+    bool is_settled = hy_store_settle(store) == HY_OK;
+    if (!is_settled && store->copies.up) { /* the failure was told, or is by whoever waits next */
         (void)store->backend->stream_sync(store->copies.up);
         (void)store->backend->stream_sync(store->copies.down);
     }
@@ -205,16 +204,17 @@ static hy_status get_made(hy_store *store, hy_stream *stream, int32_t unit) {
     return HY_OK;
 }
 
-/* The stream may use what the buffer holds, and change it: copies out of it are done too. */
-static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
+/* The stream may use what the buffer holds; to change it, copies out of it must be done too. */
+static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot, bool is_read_only) {
     hy_backend *b = store->backend;
     slot->holders++;
     store->units[slot->unit].brought_to = -1;
     HY_TRY(b->stream_wait(stream, slot->is_here));
-    return slot->leaving < 0 ? HY_OK : b->stream_wait(stream, store->units[slot->leaving].is_home);
+    if (is_read_only || slot->leaving < 0) return HY_OK;
+    return b->stream_wait(stream, store->units[slot->leaving].is_home);
 }
 
-hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
+static hy_status get(hy_store *store, hy_stream *stream, int32_t unit, bool is_read_only) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
     if (store->maker) return get_made(store, stream, unit);
@@ -222,7 +222,15 @@ hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
     HY_TRY(gather(store, unit, UINT64_MAX, true));
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) return no_slot(store, unit);
-    return hold(store, stream, slot);
+    return hold(store, stream, slot, is_read_only);
+}
+
+hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit) {
+    return get(store, stream, unit, false);
+}
+
+hy_status hy_store_get_read(hy_store *store, hy_stream *stream, int32_t unit) {
+    return get(store, stream, unit, true);
 }
 
 /* Debug builds: who reads what was to be overwritten reads NaN. */
@@ -258,7 +266,7 @@ hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
     slot->brought = store->layout.unit_bytes[unit];
     slot->is_new = true;
     hy_ring_touch(store, slot);
-    HY_TRY(hold(store, stream, slot)); /* a copy of another unit may still be coming in */
+    HY_TRY(hold(store, stream, slot, false)); /* a copy of another unit may still be coming in */
     return spoil(store, stream, slot);
 }
 

@@ -141,6 +141,9 @@ hy_status hy_store_gather(hy_store *store, int32_t unit);
  * along the way, it is here in time. Get brings what is missing. Other units are brought whole. */
 hy_status hy_store_gather_piece(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
+/* Get of a unit that is only read and released unchanged: get also waits for a copy home that is still
+ * going on, because the unit may be changed again; this one does not. */
+hy_status hy_store_get_read(hy_store *store, hy_stream *stream, int32_t unit);
 /* Get of a unit that the caller will overwrite, all of it: its bytes are not brought. It has to be
  * released as changed. */
 hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit);

@@ -95,7 +95,7 @@ hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
 }
 
 static hy_status count_offload(hy_batch_plan *plan) {
-    hy_layout layout;
+    hy_layout layout = {0};
     HY_TRY(hy_batch_offload_layout(plan, &layout));
     plan->bytes.host = layout.bytes;
     plan->bytes.ring = hy_store_ring_bytes(&layout, ring_depth(plan));

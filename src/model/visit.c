@@ -31,12 +31,20 @@ static bool goes_on(const hy_frame *f, int32_t unit) {
 
 /* ---- large units ------------------------------------------------------------------------------- */
 
+/* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still be on its
+ * way home from the buffer, and the way up is one queue: what waits there holds up the blocks. */
+static bool is_on_its_way(const hy_frame *f) {
+    int32_t layers = f->plan->model->shape.layers;
+    bool is_block = f->unit_index > 0 && f->unit_index <= layers;
+    int32_t done = f->pass == HY_PASS_BACKWARD ? layers - f->unit_index : f->unit_index - 1;
+    return is_block && done >= layers / 4;
+}
+
 /* The large unit at the far end of the walk travels in pieces, one with each block. */
 static hy_status gather_far_end(const hy_frame *f) {
     int32_t end = f->pass == HY_PASS_BACKWARD ? 0 : last_unit(f);
-    bool is_block = f->unit_index > 0 && f->unit_index < last_unit(f);
     hy_store *weights = f->input->weights, *grads = f->input->grads;
-    if (!is_block) return HY_OK;
+    if (!is_on_its_way(f)) return HY_OK;
     if (hy_store_has_own_buffer(weights, end)) HY_TRY(hy_store_gather_piece(weights, end));
     bool wants_grads = f->pass != HY_PASS_EVAL && goes_on(f, end);
     if (!wants_grads || !hy_store_has_own_buffer(grads, end)) return HY_OK;
@@ -123,7 +131,7 @@ static hy_status release_grads(const hy_frame *f) {
 hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
     HY_TRY(gather_weights(f, first));
     if (f->pass == HY_PASS_BACKWARD) HY_TRY(gather_grads(f, first));
-    return f->pass == HY_PASS_FORWARD ? tell_ahead(f, first) : HY_OK;
+    return tell_ahead(f, first);
 }
 
 static hy_status gather_next(const hy_frame *f, int32_t next) {

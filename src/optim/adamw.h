@@ -47,6 +47,8 @@ typedef struct hy_adamw_step {
 
 /* Brings what the update of a unit needs, ahead of it. */
 hy_status hy_adamw_gather(const hy_adamw_state *state, int32_t unit);
+/* The same long before, by and by: a large unit comes a piece with each call. */
+hy_status hy_adamw_gather_piece(const hy_adamw_state *state, int32_t unit);
 /* Enqueues the update of one unit: in any order, each once. */
 hy_status hy_adamw_update_unit(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
                                hy_stream *stream, const hy_adamw_state *state,

@@ -169,11 +169,15 @@ static hy_status new_weights(hy_trainer *t) {
     return HY_OK;
 }
 
-/* The checkpoint that is gone on with, before any plan is made: it says which algorithms to take. */
+/* The checkpoint that is gone on with, before any plan is made: it says how steps are split and which
+ * algorithms to take. */
 static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings.save.resume;
     if (!from[0]) return HY_OK;
+    char file[HY_PATH_MAX];
     HY_TRY(hy_trainer_find_checkpoint(t, strcmp(from, "auto") == 0 ? t->out : from, t->resumed));
+    HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
+    HY_TRY(hy_progress_read_split(t, file));
     return hy_trainer_read_algorithms(t, t->resumed);
 }
 

@@ -40,6 +40,7 @@ static void put_choices(const hy_settings *s, hy_json_writer *w) {
     hy_json_put_string(w, "grads_place", s->memory.grads_place);
     hy_json_put_string(w, "optim_place", s->memory.optim_place);
     hy_json_put_string(w, "activations_place", s->memory.activations_place);
+    hy_json_put_string(w, "predictor_place", s->memory.predictor_place);
     hy_json_put_string(w, "update", s->memory.update);
     hy_json_put_int(w, "ring_depth", s->memory.ring_depth);
     hy_json_put_int(w, "resident_units", s->memory.resident_units);

@@ -6,6 +6,7 @@
  * when nothing fits without it, and a micro-batch that was given is split only then too. */
 #include "trainer/planner.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -178,7 +179,11 @@ static bool cannot_win(const search *s, const hy_plan *plan) {
 static hy_status try_work(search *s, const hy_plan_choice *choice) {
     hy_plan plan = {.choice = *choice};
     HY_TRY(s->problem->work(s->problem->user, choice, &plan.work));
-    if (!cannot_win(s, &plan)) try_places(s, &plan, 0);
+    if (cannot_win(s, &plan)) return HY_OK;
+    try_places(s, &plan, 0);
+    if (!s->may_use_disk || !s->problem->open.predictor) return HY_OK;
+    plan.choice.predictor = HY_DISK;
+    try_places(s, &plan, 0);
     return HY_OK;
 }
 
@@ -256,6 +261,7 @@ static int list_batches(const hy_plan_problem *p, int64_t most, int32_t out[MOST
 }
 
 static hy_status try_batch(search *s, int32_t batch) {
+    assert(batch > 0);
     hy_plan_choice choice = s->problem->base;
     choice.batch = batch;
     choice.accum = (int32_t)(s->problem->step_sequences / batch);

@@ -34,6 +34,7 @@ typedef struct hy_plan_choice {
     int32_t loss_chunks;      /* 0: as the model has it */
     hy_place state[HY_PLAN_STATES];
     hy_place activations;
+    hy_place predictor; /* of what it keeps: pinned or disk */
     bool updates_on_gather;
     int32_t ring_depth, resident_units;
 } hy_plan_choice;
@@ -42,7 +43,7 @@ typedef struct hy_plan_choice {
 typedef struct hy_plan_open {
     bool batch, recompute, recompute_layers, loss_chunks;
     bool state[HY_PLAN_STATES];
-    bool activations, update, ring_depth, resident_units;
+    bool activations, predictor, update, ring_depth, resident_units;
 } hy_plan_open;
 
 /* What the passes of a micro-batch need and take. */
@@ -57,12 +58,13 @@ typedef struct hy_plan_state {
     uint64_t device, pinned, disk;
     uint64_t bytes[HY_PLAN_STATES];    /* all of a class, wherever it is */
     uint64_t streamed[HY_PLAN_STATES]; /* comes from the host or from disk */
-    uint64_t largest_unit; /* bytes of the largest streamed unit, its classes together */
+    uint64_t kept;                     /* by the predictor */
 } hy_plan_state;
 
 typedef struct hy_plan_problem {
     int32_t seq, layers;
     int64_t step_sequences; /* of an optimizer step */
+    int64_t window_steps;   /* true steps between two moves of the predictor; 0: none are made */
     bool has_master;
     hy_plan_choice base; /* today's defaults, and what the user fixed */
     hy_plan_open open;

@@ -15,7 +15,7 @@ static const double bare_share[] = {
 /* Of computing, what streaming costs even where every copy is hidden: units are waited for by events, and
  * passes cannot be played from a recording. */
 #define STREAMING_SHARE 0.01
-#define LATE_SHARE 0.1 /* of copying activations, what is bare */
+#define LATE_SHARE 0.35 /* of copying activations, what is bare: not measured, on the safe side */
 #define UPDATE_EFFICIENCY                                                                          \
     0.8 /* of the device's bandwidth, for kernels that read and write in turn */
 
@@ -103,6 +103,16 @@ static double norm_seconds(const hy_plan_problem *p, const hy_plan_state *s) {
     return (double)s->bytes[HY_PLAN_GRADS] / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
 
+/* What the predictor keeps comes and goes once with every move. On disk that is time of its own. */
+static void add_predictor(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_state *s,
+                          hy_plan_cost *cost) {
+    if (c->predictor != HY_DISK || p->window_steps < 1 || s->kept == 0) return;
+    double bytes = (double)s->kept / (double)p->window_steps;
+    cost->seconds += disk_seconds(&p->rates, bytes, bytes);
+    cost->disk_read += (uint64_t)bytes;
+    cost->disk_written += (uint64_t)bytes;
+}
+
 static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w, double times,
                      hy_plan_cost *cost) {
     cost->seconds += times * walk_seconds(p, c, w);
@@ -134,6 +144,7 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     add_walk(p, c, &forward, c->accum - 1, out);
     add_walk(p, c, &first, 1, out);
     add_walk(p, c, &rest, c->accum - 1, out);
+    add_predictor(p, c, state, out);
     double norm = norm_seconds(p, state);
     out->seconds += norm;
     out->compute += norm;

@@ -90,8 +90,10 @@ static hy_status explain_recompute(const hy_plan_problem *p, const hy_plan *plan
     kept.recompute = HY_RECOMPUTE_NONE;
     kept.recompute_layers = 0;
     HY_TRY(hy_plan_evaluate(p, &kept, &without));
-    add(out, "recompute %s in %d of %d layers: keeping it would take %s more; costs %.1f %%", name,
-        layers, p->layers, in_bytes(beyond(&without, plan)).text, cost_over(plan, &without));
+    double cost = cost_over(plan, &without);
+    add(out, "recompute %s in %d of %d layers: keeping it would take %s more%s%.0f %% of a step",
+        name, layers, p->layers, in_bytes(beyond(&without, plan)).text,
+        cost < 0 ? " and cost " : "; costs ", cost < 0 ? -cost : cost);
     return HY_OK;
 }
 
@@ -105,6 +107,12 @@ static hy_status explain_activations(const hy_plan_problem *p, const hy_plan *pl
     add(out, "activations wait in pinned memory (%s): on the device they would take %s more",
         in_bytes(plan->work.pinned).text, in_bytes(beyond(&without, plan)).text);
     return HY_OK;
+}
+
+static void explain_predictor(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
+    if (plan->choice.predictor != HY_DISK || plan->state.kept == 0) return;
+    add(out, "what the predictor keeps (%s) on disk: %s", in_bytes(plan->state.kept).text,
+        p->open.predictor ? "the host has no room for it" : "as asked for");
 }
 
 static bool streams(const hy_plan_choice *c) {
@@ -152,6 +160,7 @@ hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
     *out = (hy_plan_reasons){0};
     HY_TRY(explain_batch(problem, plan, out));
     for (int cls = 0; cls < HY_PLAN_STATES; cls++) HY_TRY(explain_state(problem, plan, cls, out));
+    explain_predictor(problem, plan, out);
     HY_TRY(explain_recompute(problem, plan, out));
     HY_TRY(explain_activations(problem, plan, out));
     HY_TRY(explain_chunks(problem, plan, out));

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "trainer/memory_plan.h"
 
 /* As in batch_plans.c. */
 #define HY_EVAL_FACTOR 8
@@ -182,7 +183,10 @@ int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits) {
 
 void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out) {
     const hy_sizer *z = sizer;
-    *out = (hy_plan_state){.pinned = z->fixed_pinned, .disk = z->fixed_disk};
+    bool keeps_on_disk = choice->predictor == HY_DISK;
+    *out = (hy_plan_state){.pinned = keeps_on_disk ? z->kept_staging : z->kept,
+                           .disk = keeps_on_disk ? z->kept_on_disk : 0,
+                           .kept = z->kept};
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         const hy_sized_class *c = &z->state[i];
         if (!c->is_there) continue;
@@ -197,7 +201,8 @@ void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *ou
         out->device += copies * ring.bytes;
         out->streamed[i] = out->bytes[i] - copies * ring.resident_bytes;
         if (choice->state[i] == HY_DISK) {
-            out->disk += out->bytes[i];
+            out->disk += copies * c->on_disk;
+            out->pinned += copies * c->staging;
         } else {
             out->pinned += out->bytes[i];
         }
@@ -213,8 +218,13 @@ hy_status hy_sizer_begin(hy_sizer *z) {
 }
 
 hy_status hy_sizer_add_class(hy_sizer *z, int cls, hy_dtype dtype, int copies) {
-    z->state[cls] = (hy_sized_class){.is_there = true, .copies = copies};
-    return hy_params_layout(&z->model->params, dtype, &z->state[cls].layout);
+    hy_sized_class *c = &z->state[cls];
+    *c = (hy_sized_class){.copies = copies};
+    HY_TRY(hy_params_layout(&z->model->params, dtype, &c->layout));
+    c->is_there = true;
+    c->on_disk = hy_store_disk_bytes(&c->layout);
+    c->staging = hy_store_staging_bytes(&c->layout, HY_DISK_BUFFERS);
+    return HY_OK;
 }
 
 void hy_sizer_end(hy_sizer *z) {

@@ -13,6 +13,8 @@ typedef struct hy_sized_class {
     bool is_there;
     int copies;       /* stores of this layout: m and v are two */
     hy_layout layout; /* of one of them */
+    uint64_t on_disk,
+        staging; /* of one of them, were it there: in the file, and pinned beside it */
 } hy_sized_class;
 
 #define HY_SIZED_TYPES 2
@@ -51,7 +53,7 @@ typedef struct hy_sizer {
     uint64_t sums;  /* workspace of sums over the state */
     uint64_t rings; /* of the predictor: behind what evaluation uses of the work area */
     hy_sized_class state[HY_PLAN_STATES];
-    uint64_t fixed_pinned, fixed_disk; /* what the predictor keeps */
+    uint64_t kept, kept_on_disk, kept_staging; /* by the predictor: pinned, or on disk */
     uint64_t moved_optim; /* host bytes for m and v in Predict, while they live on the device */
     hy_sized_pass *passes;
     int32_t pass_count;
@@ -59,9 +61,9 @@ typedef struct hy_sizer {
 
 /* What is not state is set by the caller before. The
  * three functions are those of a problem whose user is the sizer. */
-hy_status hy_sizer_begin(hy_sizer *sizer);
-hy_status hy_sizer_add_class(hy_sizer *sizer, int cls, hy_dtype dtype, int copies);
-void hy_sizer_end(hy_sizer *sizer);
+hy_status hy_sizer_begin(hy_sizer *z);
+hy_status hy_sizer_add_class(hy_sizer *z, int cls, hy_dtype dtype, int copies);
+void hy_sizer_end(hy_sizer *z);
 hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out);
 void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out);
 int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);

@@ -76,8 +76,9 @@ static hy_status add_tiled(const hy_tiles *tiles, const hy_trainer *t, hy_dtype 
     hy_layout layout;
     if (copies == 0) return HY_OK;
     HY_TRY(hy_tiles_layout(tiles, &t->model->params, dtype, &layout));
-    bool is_on_disk = strcmp(t->settings.memory.predictor_place, "disk") == 0;
-    *(is_on_disk ? &z->fixed_disk : &z->fixed_pinned) += (uint64_t)copies * layout.bytes;
+    z->kept += (uint64_t)copies * layout.bytes;
+    z->kept_on_disk += (uint64_t)copies * hy_store_disk_bytes(&layout);
+    z->kept_staging += (uint64_t)copies * hy_store_staging_bytes(&layout, HY_DISK_BUFFERS);
     z->rings += (uint64_t)copies * hy_store_ring_bytes(&layout, TILE_RING_DEPTH);
     hy_layout_fini(&layout);
     return HY_OK;
@@ -143,6 +144,9 @@ static void set_places(const hy_settings *s, bool may_stream, hy_plan_problem *p
         p->base.state[i] = is_there ? hy_place_setting(places[i]) : HY_NOWHERE;
         p->open.state[i] = is_there && may_stream && is_auto(places[i]);
     }
+    bool is_on_disk = strcmp(s->memory.predictor_place, "disk") == 0;
+    p->base.predictor = is_on_disk ? HY_DISK : HY_PINNED;
+    p->open.predictor = is_auto(s->memory.predictor_place);
     p->base.activations = hy_place_setting(s->memory.activations_place);
     p->open.activations = may_stream && is_auto(s->memory.activations_place);
 }
@@ -210,10 +214,12 @@ static hy_status fill_problem(hy_plan_setup *setup, const hy_trainer *t, const h
                               const run_types *types, const hy_rates *rates) {
     bool is_gpu = t->backend->facts.is_gpu, may_stream = is_gpu || s->memory.max_gpu_mem > 0;
     hy_plan_budgets budgets = hy_plan_budgets_of(t, s);
+    int64_t window = s->phases.full_steps + s->phases.correct_steps;
     setup->problem = (hy_plan_problem){.seq = (int32_t)s->train.seq_len,
                                        .layers = t->model->shape.layers,
+                                       .window_steps = types->has_predictor ? window : 0,
                                        .has_master = types->has_low,
-                                       .has_folder = may_stream && s->memory.offload_folder[0],
+                                       .has_folder = s->memory.offload_folder[0] != 0,
                                        .is_unified = !is_gpu,
                                        .device = budgets.device,
                                        .host = budgets.host,
@@ -269,6 +275,9 @@ static void apply(const hy_plan_problem *p, const hy_plan_choice *c, hy_settings
     }
     if (is_auto(s->memory.activations_place)) {
         put(s->memory.activations_place, hy_place_name(c->activations));
+    }
+    if (is_auto(s->memory.predictor_place)) {
+        put(s->memory.predictor_place, hy_place_name(c->predictor));
     }
     if (is_auto(s->train.recompute)) put(s->train.recompute, hy_plan_recompute_name(c->recompute));
     if (is_auto(s->memory.update)) put(s->memory.update, c->updates_on_gather ? "gather" : "now");

@@ -97,6 +97,20 @@ static void write_identity(const hy_trainer *t, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
+static int64_t chunks_of_training(const hy_trainer *t) {
+    const hy_batch_plan *plan = t->train_plan[hy_plan_index(t->precision.of[HY_FULL])];
+    return plan ? plan->chunk_count : 0;
+}
+
+/* How a step's sums are split: another split gives other bits. */
+static void write_split(const hy_trainer *t, hy_json_writer *w) {
+    hy_json_open_object(w, "split");
+    hy_json_put_int(w, "batch_size", t->settings.train.batch_size);
+    hy_json_put_int(w, "grad_accum_steps", t->settings.train.grad_accum_steps);
+    hy_json_put_int(w, "loss_chunks", chunks_of_training(t));
+    hy_json_close_object(w);
+}
+
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
     const hy_progress *p = &t->progress;
     hy_json_writer w;
@@ -123,6 +137,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     write_fork(&t->fork, &w);
     write_phases(p, &w);
     write_identity(t, &w);
+    write_split(t, &w);
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
 }
@@ -234,6 +249,32 @@ hy_status hy_progress_read(hy_trainer *t, const char *path) {
     hy_json *json;
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = read_progress(t, json, path);
+    hy_json_free(json);
+    return status;
+}
+
+static hy_status read_split(hy_trainer *t, const hy_json *json) {
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "split");
+    hy_settings *s = &t->settings;
+    int64_t batch, accum, chunks;
+    if (!node) return HY_OK; /* it was saved before there was a choice */
+    HY_TRY(hy_json_int(json, node, "batch_size", &batch));
+    HY_TRY(hy_json_int(json, node, "grad_accum_steps", &accum));
+    HY_TRY(hy_json_int(json, node, "loss_chunks", &chunks));
+    int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
+                                         : s->train.batch_size * s->train.grad_accum_steps;
+    if (batch < 1 || accum < 1 || batch * accum != asked) return HY_OK;
+    s->train.batch_size = batch;
+    s->train.grad_accum_steps = accum;
+    s->train.step_tokens = 0;
+    if (s->train.loss_chunks == 0) s->train.loss_chunks = chunks;
+    return HY_OK;
+}
+
+hy_status hy_progress_read_split(hy_trainer *t, const char *path) {
+    hy_json *json;
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = read_split(t, json);
     hy_json_free(json);
     return status;
 }

@@ -381,6 +381,8 @@ hy_status hy_trainer_read_algorithms(hy_trainer *t, const char *path);
 /* progress_json.c */
 void hy_progress_write(const hy_trainer *t, hy_text *out);
 hy_status hy_progress_read(hy_trainer *t, const char *path);
+/* Where the step has as many sequences as before, it is split as before: so that the bits go on. */
+hy_status hy_progress_read_split(hy_trainer *t, const char *path);
 
 /* metrics.c */
 hy_status hy_metrics_open(hy_trainer *t);

@@ -49,10 +49,14 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
                                 unit);
 }
 
+/* The head is large: what its update needs comes along with the blocks, once the embedding's has had time
+ * to leave the buffers they share. */
 static hy_status gather_next(void *context, int32_t unit) {
     hy_trainer *t = context;
     hy_adamw_state state = update_state(t, t->update.pending_dtype);
-    return hy_adamw_gather(&state, unit);
+    int32_t last = t->model->params.units - 1;
+    HY_TRY(hy_adamw_gather(&state, unit));
+    return unit > last / 4 && unit < last ? hy_adamw_gather_piece(&state, last) : HY_OK;
 }
 
 const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch) {

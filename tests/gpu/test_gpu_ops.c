@@ -207,6 +207,11 @@ EACH_TYPE(activations_backward_work_in_place, PURE_TYPES) {
     }
 }
 
+EACH_TYPE(swiglu_backward_gives_swiglu_again, PURE_TYPES) {
+    static const int64_t widths[] = {1030, 1024, 77};
+    for (int i = 0; i < 3; i++) check_swiglu_again(9, widths[i], mixture, gpu_must_run);
+}
+
 /* ---- embedding --------------------------------------------------------------------------------- */
 
 EACH_TYPE(embedding_agrees_with_the_reference, 5) {
@@ -343,6 +348,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, gelu_is_quiet_at_the_ends);
     tcase_add_test(all, swiglu_and_its_backward_agree_with_the_reference);
     tcase_add_test(all, activations_backward_work_in_place);
+    tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
     tcase_add_test(all, embedding_backward_sums_tokens_that_repeat);
     tcase_add_test(all, cross_entropy_agrees_with_the_reference);

@@ -3,6 +3,8 @@
  * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), so both activations
  * need one exponential and one division per element. Everything is elementwise, hence in place
  * too. */
+#include <string.h>
+
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -87,6 +89,12 @@ HY_CLONES static void swiglu_bwd_run(const float *dy, const float *gate, const f
     }
 }
 
+/* What was made in a buffer of its own goes to a tensor of any type. */
+static void put(const hy_tensor *t, int64_t at, int64_t n, const float *values) {
+    if (t->dtype == HY_F32) memcpy(hy_element(t, at), values, (size_t)n * sizeof *values);
+    hy_write(t, at, n, values);
+}
+
 /* Rows of a task: about as many elements as gelu's. */
 static int64_t swiglu_rows(int64_t F) { return hy_max64(1, ELEMENTS_PER_TASK / F); }
 
@@ -106,19 +114,24 @@ static void swiglu_task(const hy_cpu_run *run, int64_t task, int worker) {
     }
 }
 
+/* y again: made before gate, up and dy are written over, put in its place after. */
 static void swiglu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *dy = &run->call->t[0], *gate_up = &run->call->t[1], *dx = &run->call->t[2];
+    const hy_tensor *dy = &run->call->t[0], *gate_up = &run->call->t[1], *dx = &run->call->t[2],
+                    *active = &run->call->t[3];
     int64_t N = hy_tensor_height(dy), F = hy_tensor_width(dy), rows = swiglu_rows(F);
-    float in[3][HY_CPU_RUN], out[2][HY_CPU_RUN];
+    float in[3][HY_CPU_RUN], out[2][HY_CPU_RUN], again[HY_CPU_RUN];
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
         for (int64_t at = 0; at < F; at += HY_CPU_RUN) {
             int64_t n = hy_min64(HY_CPU_RUN, F - at), gate = row * 2 * F + at;
             float *dgate = hy_target(dx, gate, out[0]), *dup = hy_target(dx, gate + F, out[1]);
-            swiglu_bwd_run(hy_read(dy, row * F + at, n, in[0]), hy_read(gate_up, gate, n, in[1]),
-                           hy_read(gate_up, gate + F, n, in[2]), dgate, dup, n);
+            const float *g = hy_read(gate_up, gate, n, in[1]),
+                        *u = hy_read(gate_up, gate + F, n, in[2]);
+            if (active->data) swiglu_run(g, u, again, n);
+            swiglu_bwd_run(hy_read(dy, row * F + at, n, in[0]), g, u, dgate, dup, n);
             hy_write(dx, gate, n, dgate);
             hy_write(dx, gate + F, n, dup);
+            if (active->data) put(active, row * F + at, n, again);
         }
     }
 }

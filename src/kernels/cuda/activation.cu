@@ -127,23 +127,25 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     }
 }
 
-/* dgate = dy up s (1 + gate (1 - s)), dup = dy gate s, s = sigmoid(gate): in place of d, g, u. */
+/* dgate = dy up s (1 + gate (1 - s)), dup = dy gate s, s = sigmoid(gate), in place of g and u;
+ * and y, as the forward pass rounds it, in place of d. */
 template <bool is_fast, int width>
-static __device__ __forceinline__ void swiglu_gradient(const float *d, float *g, float *u) {
+static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float *u) {
 #pragma unroll
     for (int j = 0; j < width; j++) {
-        float s = sigmoid<is_fast>(g[j]), dup = d[j] * g[j] * s;
+        float s = sigmoid<is_fast>(g[j]), dup = d[j] * g[j] * s, y = g[j] * (s * u[j]);
         g[j] = d[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
         u[j] = dup;
+        d[j] = y;
     }
 }
 
 /* Two pieces a step come and go besides dy: half as many steps keep the registers few. */
 #define BWD_STEPS (HY_STEPS / 2)
 
-template <typename A>
+template <typename A, bool has_active>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    swiglu_bwd(A dy, A gate_up, A dgate_up, int64_t pieces, int64_t per_row) {
+    swiglu_bwd(A dy, A gate_up, A dgate_up, A active, int64_t pieces, int64_t per_row) {
     int64_t first = (int64_t)blockIdx.x * (BWD_STEPS * HY_STEP_THREADS) + threadIdx.x;
     int64_t F = per_row * A::width, place[BWD_STEPS];
     typename A::piece slope[BWD_STEPS], gate[BWD_STEPS], up[BWD_STEPS];
@@ -168,6 +170,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         swiglu_gradient<is_fast<A>, A::width>(d, g, u);
         dgate_up.store(place[k], g);
         dgate_up.store(place[k] + F, u);
+        if (has_active) active.store((first + k * HY_STEP_THREADS) * A::width, d);
     }
 }
 
@@ -184,13 +187,14 @@ hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
 
 hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
     const hy_tensor *dy = &run->call->t[0], *gate_up = &run->call->t[1],
-                    *dgate_up = &run->call->t[2];
-    hy_by_pieces(hy_width(dy), {dy, gate_up, dgate_up}, [&](auto access) {
+                    *dgate_up = &run->call->t[2], *active = &run->call->t[3];
+    hy_by_pieces(hy_width(dy), {dy, gate_up, dgate_up, active}, [&](auto access) {
         using A = decltype(access);
         int64_t per_row = hy_width(dy) / A::width, pieces = hy_height(dy) * per_row;
         unsigned blocks = (unsigned)hy_ceil_div(pieces, BWD_STEPS * HY_STEP_THREADS);
-        swiglu_bwd<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(A::of(dy), A::of(gate_up),
-                                                                A::of(dgate_up), pieces, per_row);
+        auto kernel = hy_has(active) ? swiglu_bwd<A, true> : swiglu_bwd<A, false>;
+        kernel<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
+            A::of(dy), A::of(gate_up), A::of(dgate_up), A::of(active), pieces, per_row);
     });
     return hy_cuda_launched(run);
 }

@@ -1,0 +1,254 @@
+/* gpu_phases.c: what phases keep, move and wait for on a GPU, beside what they have to reach.
+ *
+ * Short runs through Warmup, Full, Predict and Correct; the planner chooses what the settings of a row
+ * leave open. Row a: a small model in 8 GiB against the same with all of the card; b: waiting in Correct
+ * with and without lookahead; c: what Predict keeps on the device against what Full keeps; d: cycles of a
+ * 7B model with everything offloaded, on a card of which others hold all but 16,303 MiB
+ * (bench/gpu_phases.sh does that). Each row prints its settings, its figures, its bar and a verdict; exit
+ * code 1 when one is missed. With --set the settings of a row are changed, and nothing is judged.
+ *
+ *   build/bench/gpu_phases [--row abcd] [--device cuda|cpu] [--model NAME] [--set "key=value ..."] */
+#include "gpu_heading.h"
+#include "phase_run.h"
+
+/* Weights that are their own master, gradients in 16 bits, m and v in 8. */
+#define SMALL_STATE                                                                                \
+    "precision=bf16 precision_correct=same master_dtype=bf16 grad_dtype=bf16 optimizer=adamw8bit " \
+    "predictor_dtype=bf16"
+
+typedef struct row row;
+typedef bool (*row_judge)(const phase_run runs[2]);
+
+struct row {
+    char name;
+    const char *title, *model, *settings;
+    const char *variants[2]; /* what each of its runs has beside; the second NULL: it has one run */
+    row_judge judge;         /* prints figures; true: the bar is reached */
+};
+
+static const double gib = 0x1p-30;
+
+/* ---- figures ----------------------------------------------------------------------------------- */
+
+static double rate_of(const phase_run *run) { return phase_run_rate(run, HY_FULL); }
+
+static double waited_a_step(const phase_run *run, hy_phase phase) {
+    const hy_phase_summary *p = &run->summary.phases[phase];
+    return p->steps ? p->wait_seconds / (double)p->steps : NAN;
+}
+
+static void print_run(const phase_run *run) {
+    uint64_t taken = phase_run_taken(run);
+    printf("  %lld x %lld tokens x %lld; %s; ready after %.1f s\n", (long long)run->batch_size,
+           (long long)run->seq_len, (long long)run->grad_accum, run->choices, run->seconds_to_open);
+    printf("  %.0f tokens/s in Full (planned %.0f)", rate_of(run), run->plan.tokens_per_second);
+    printf("; device: planned %.2f GiB, most live %.2f", (double)run->plan.vram_bytes * gib,
+           (double)phase_run_peak(run) * gib);
+    if (taken) printf(", taken as the driver says %.2f", (double)taken * gib);
+    printf("; pinned: planned %.2f GiB, most live %.2f\n",
+           (double)run->plan.host_pinned_bytes * gib, (double)run->pinned_bytes * gib);
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        const hy_phase_summary *s = &run->summary.phases[p];
+        printf(
+            "  %-8s %3lld steps, %8.1f ms each, %7.3f s waited (%.1f ms a step), moved %7.2f GB, "
+            "live %6.2f GiB of %6.2f planned\n",
+            hy_phase_name((hy_phase)p), (long long)s->steps, 1e3 * run->step_seconds[p],
+            s->wait_seconds, 1e3 * waited_a_step(run, (hy_phase)p), (double)s->bytes_moved * 1e-9,
+            (double)s->vram_peak_bytes * gib, (double)s->vram_planned_bytes * gib);
+    }
+    fflush(stdout);
+}
+
+static bool has_all_phases(const phase_run *run) {
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        if (run->summary.phases[p].steps == 0) return false;
+    }
+    return true;
+}
+
+/* ---- judging ----------------------------------------------------------------------------------- */
+
+#define ROOM (8.0 * 0x1p30)
+#define SPEED_BAR 0.9
+
+static bool judge_room(const phase_run runs[2]) {
+    const phase_run *small = &runs[1];
+    double taken = (double)phase_run_taken(small), planned = (double)small->plan.vram_bytes;
+    double ratio = rate_of(small) / rate_of(&runs[0]);
+    printf("  peak %.3f GiB planned, %.3f GiB as the driver says: bar below 8; speed %.0f of %.0f "
+           "tokens/s, %.3f: bar %.1f\n",
+           planned * gib, taken * gib, rate_of(small), rate_of(&runs[0]), ratio, SPEED_BAR);
+    return planned < ROOM && taken < ROOM && (double)phase_run_peak(small) < ROOM &&
+           ratio >= SPEED_BAR;
+}
+
+#define WAIT_BAR 0.1
+
+static bool judge_waiting(const phase_run runs[2]) {
+    double at_once = waited_a_step(&runs[0], HY_CORRECT);
+    double ahead = waited_a_step(&runs[1], HY_CORRECT);
+    printf(
+        "  waiting in Correct: %.2f ms a step with lookahead, %.2f without, ratio %.3f: bar %.1f\n",
+        1e3 * ahead, 1e3 * at_once, ahead / at_once, WAIT_BAR);
+    printf("  Predict took %.1f ms with lookahead, %.1f without; Correct %.1f and %.1f\n",
+           1e3 * runs[1].step_seconds[HY_PREDICT], 1e3 * runs[0].step_seconds[HY_PREDICT],
+           1e3 * runs[1].step_seconds[HY_CORRECT], 1e3 * runs[0].step_seconds[HY_CORRECT]);
+    return at_once > 0 && ahead <= WAIT_BAR * at_once;
+}
+
+#define PREDICT_BAR 0.6
+
+static bool judge_predict(const phase_run runs[2]) {
+    const hy_phase_summary *phases = runs[0].summary.phases;
+    double predict = (double)phases[HY_PREDICT].vram_peak_bytes;
+    double full = (double)phases[HY_FULL].vram_peak_bytes;
+    printf("  live on the device: Predict %.2f GiB, Full %.2f, ratio %.3f: bar %.1f\n",
+           predict * gib, full * gib, predict / full, PREDICT_BAR);
+    return full > 0 && predict <= PREDICT_BAR * full;
+}
+
+#define CYCLES_BAR 3
+
+/* Losses of true steps as they came. */
+static double losses[PHASE_RUN_STEPS_MAX];
+static int loss_count;
+
+static bool judge_cycles(const phase_run runs[2]) {
+    const hy_summary *s = &runs[0].summary;
+    double first = losses[0], last = loss_count ? losses[loss_count - 1] : NAN;
+    bool falls = isfinite(last) && last < first;
+    int64_t cycles = s->phases[HY_PREDICT].steps;
+    bool has_come_back = s->phases[HY_CORRECT].steps >= CYCLES_BAR || s->rejected_moves > 0;
+    printf("  %lld moves kept and %lld refused in %lld cycles: bar %d; loss %.4f to %.4f, held out "
+           "%.4f: bar falling\n",
+           (long long)s->moves, (long long)s->rejected_moves, (long long)cycles, CYCLES_BAR, first,
+           last, runs[0].val_loss);
+    return judge_predict(runs) && cycles >= CYCLES_BAR && has_come_back && falls;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------- */
+
+/* m and v come back before Predict ends where lookahead asks for it: that is measured in b, and kept out
+ * of c. */
+static const row rows[] = {
+    {'a',
+     "Llama-3.2-1B, profile aggressive, 131,072 tokens per step: all of the card, and 8 GiB",
+     "llama-3.2-1b",
+     "profile=aggressive " SMALL_STATE " seq_len=1024 step_tokens=131072 steps=8 correct_steps=1",
+     {"max_gpu_mem=0", "max_gpu_mem=8GiB"},
+     judge_room},
+    {'b',
+     "Qwen2.5-1.5B, m and v on the device in Full and pinned in Predict",
+     "qwen2.5-1.5b",
+     "precision=bf16 precision_correct=same seq_len=1024 batch_size=8 grad_accum_steps=2 steps=12 "
+     "optim_place=device offload_strategy=pinned",
+     {"lookahead=0", "lookahead=5"},
+     judge_waiting},
+    {'c',
+     "Qwen2.5-1.5B, what Predict keeps on the device, micro-batches of 4 x 1024",
+     "qwen2.5-1.5b",
+     SMALL_STATE " seq_len=1024 batch_size=4 eval_batch_size=4 recompute=norm steps=8 "
+                 "offload_strategy=pinned",
+     {"lookahead=0", NULL},
+     judge_predict},
+    {'d',
+     "Qwen2.5-7B, cycles with everything offloaded, 16,384 tokens per step",
+     "qwen2.5-7b",
+     SMALL_STATE " seq_len=1024 batch_size=16 eval_batch_size=16 grad_accum_steps=1 recompute=all "
+                 "weights_place=pinned grads_place=pinned optim_place=pinned steps=16 "
+                 "correct_steps=1 eval_batches=1 data=builtin",
+     {"lr=1e-4", NULL},
+     judge_cycles},
+};
+#define ROWS (sizeof rows / sizeof rows[0])
+
+/* ---- measuring --------------------------------------------------------------------------------- */
+
+static const char *given_device, *given_model, *given_settings;
+
+static void show_step(const hy_step_info *info) {
+    printf("  step %3lld %-8s loss %8.4f  %7.2f s, waited %6.3f s, moved %6.1f GB",
+           (long long)info->step, hy_phase_name(info->phase), info->loss, info->seconds,
+           info->wait_seconds, (double)info->bytes_moved * 1e-9);
+    if (info->phase == HY_PREDICT) {
+        printf(info->was_rejected ? ", refused" : ", %.1f steps predicted", info->predicted_steps);
+    } else {
+        losses[loss_count++] = info->loss;
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static hy_status configure(hy_config *config, const row *r, int variant) {
+    HY_TRY(hy_config_set(config, "model", given_model ? given_model : r->model, HY_FROM_FLAG));
+    HY_TRY(phase_run_make_short(config));
+    HY_TRY(hy_config_set(config, "device", given_device, HY_FROM_FLAG));
+    HY_TRY(phase_run_set_text(config, r->settings, HY_FROM_SET));
+    HY_TRY(phase_run_set_text(config, r->variants[variant], HY_FROM_SET));
+    return given_settings ? phase_run_set_text(config, given_settings, HY_FROM_FLAG) : HY_OK;
+}
+
+static hy_status make_run(const row *r, int variant, phase_run *out) {
+    hy_config *config;
+    HY_TRY(hy_config_create(&config));
+    loss_count = 0;
+    printf("  %s\n", r->variants[variant]);
+    fflush(stdout);
+    hy_status status = configure(config, r, variant);
+    if (status == HY_OK) {
+        status = phase_run_make(config, r->judge == judge_cycles ? show_step : NULL, out);
+    }
+    hy_config_destroy(config);
+    if (status == HY_OK) print_run(out);
+    return status;
+}
+
+static hy_status measure_row(const row *r, bool *is_reached) {
+    static phase_run runs[2]; /* large for a stack */
+    bool is_changed = given_model || given_settings || !hy_device_is_cuda(given_device);
+    int count = r->variants[1] ? 2 : 1;
+    printf("row %c: %s\n  %s\n", r->name, r->title, r->settings);
+    if (given_settings) printf("  %s\n", given_settings);
+    for (int i = 0; i < count; i++) HY_TRY(make_run(r, i, &runs[i]));
+    bool is_good = r->judge(runs) && has_all_phases(&runs[count - 1]);
+    *is_reached = is_changed || is_good;
+    printf("  %s; %s\n", runs[0].device, runs[0].matmul);
+    printf("  row %c: %s\n\n", r->name,
+           is_changed ? "not judged: its settings were changed"
+           : is_good  ? "bar reached"
+                      : "BELOW THE BAR");
+    fflush(stdout);
+    return HY_OK;
+}
+
+/* ---- the program ------------------------------------------------------------------------------- */
+
+static bool are_rows(const char *wanted) {
+    size_t known = 0;
+    for (size_t i = 0; i < ROWS; i++) known += strchr(wanted, rows[i].name) != NULL;
+    return known > 0 && known == strlen(wanted);
+}
+
+int main(int argc, char **argv) {
+    const char *wanted = gpu_option(argc, argv, "--row", "abcd");
+    int missed = 0;
+    given_device = gpu_option(argc, argv, "--device", "cuda");
+    given_model = gpu_option(argc, argv, "--model", NULL);
+    given_settings = gpu_option(argc, argv, "--set", NULL);
+    if (!are_rows(wanted)) {
+        fprintf(stderr, "gpu_phases: rows \"%s\"; accepted are a to d\n", wanted);
+        return 2;
+    }
+    if (gpu_is_absent("gpu_phases", given_device)) return 0;
+    bench_print_command(argc, argv);
+    for (size_t i = 0; i < ROWS; i++) {
+        bool is_reached = true;
+        if (!strchr(wanted, rows[i].name)) continue;
+        if (measure_row(&rows[i], &is_reached) != HY_OK) {
+            fprintf(stderr, "gpu_phases: row %c: %s\n", rows[i].name, hy_error_message());
+            return 1;
+        }
+        missed += !is_reached;
+    }
+    return missed ? 1 : 0;
+}

@@ -1,0 +1,65 @@
+/* engine_growth.h: a long streamed run whose process must not grow: the short test and the long one share
+ * it. Everything lives on the host, m and v on disk; moves, validations and checkpoints come again and
+ * again, so that whatever is taken and not given back would show. */
+#ifndef HY_TESTS_ENGINE_GROWTH_H
+#define HY_TESTS_ENGINE_GROWTH_H
+
+#include "engine_rig.h"
+#include "process_figures.h"
+
+/* A period holds moves, a validation and a checkpoint; figures are taken where one ends. */
+enum { GROWTH_PERIOD = 50 };
+
+/* From here on everything that was taken at the start has been touched; the tail begins at a tenth of
+ * the run. */
+static inline int growth_settled(int steps) { return steps < 800 ? 100 : steps / 8; }
+
+/* Allocators keep what they were given back in other places each time; a leak of one small block for
+ * each step would be more than this in 2,000 steps. */
+#define GROWTH_SLACK (64 << 10)
+
+static inline void growth_period(hy_trainer *t) {
+    hy_eval_info info;
+    double losses[GROWTH_PERIOD];
+    next_losses(t, GROWTH_PERIOD, losses);
+    must(hy_trainer_evaluate(t, &info));
+    must(hy_trainer_save(t));
+}
+
+static inline void check_growth(int steps) {
+    char out[256], disk[256], length[32];
+    hy_ledger before = {0};
+    process_figures settled = {0};
+    temp_folder(out);
+    temp_folder(disk);
+    snprintf(length, sizeof length, "%d", steps);
+    hy_trainer *t =
+        small_trainer(ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA, out, NULL,
+                      PAIRS("steps", length, "tail_share", "0.9", "precision", "bf16",
+                            "grad_accum_steps", "2", "weights_place", "pinned", "master_place",
+                            "pinned", "grads_place", "pinned", "activations_place", "pinned",
+                            "optim_place", "disk", "update", "gather", "offload_folder", disk));
+    for (int done = 0; done < steps; done += GROWTH_PERIOD) {
+        if (done == growth_settled(steps)) {
+            settled = process_now();
+            before = t->ledger;
+        }
+        growth_period(t);
+    }
+    process_figures end = process_now();
+    ck_assert_int_eq(t->is_in_predict, false);
+    ck_assert_mem_eq(t->ledger.live, before.live, sizeof before.live);
+    ck_assert_mem_eq(t->ledger.peak_in, before.peak_in, sizeof before.peak_in);
+    ck_assert_int_eq(end.files, settled.files);
+    printf("steps %d: rss %+ld bytes, files %+d, mappings %+d\n", steps, end.rss - settled.rss,
+           end.files - settled.files, end.mappings - settled.mappings);
+#ifndef HY_POISON /* sanitizers keep what was freed, on purpose */
+    ck_assert_int_le(end.mappings, settled.mappings + 2);
+    ck_assert_int_le(end.rss - settled.rss, GROWTH_SLACK);
+#endif
+    hy_trainer_destroy(t);
+    remove_folder(out);
+    remove_folder(disk);
+}
+
+#endif
