@@ -7,7 +7,7 @@
  * (bench/gpu_phases.sh does that). Each row prints its settings, its figures, its bar and a verdict; exit
  * code 1 when one is missed. With --set the settings of a row are changed, and nothing is judged.
  *
- *   build/bench/gpu_phases [--row abcd] [--device cuda|cpu] [--model NAME] [--set "key=value ..."] */
+ *   build/bench/gpu_phases [--row abc] [--device cuda|cpu] [--model NAME] [--set "key=value ..."] */
 #include "gpu_heading.h"
 #include "phase_run.h"
 
@@ -230,7 +230,7 @@ static bool are_rows(const char *wanted) {
 }
 
 int main(int argc, char **argv) {
-    const char *wanted = gpu_option(argc, argv, "--row", "abcd");
+    const char *wanted = gpu_option(argc, argv, "--row", "abc");
     int missed = 0;
     given_device = gpu_option(argc, argv, "--device", "cuda");
     given_model = gpu_option(argc, argv, "--model", NULL);

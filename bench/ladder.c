@@ -1,18 +1,20 @@
 /* ladder.c: what each way to save memory saves, and what it costs.
  *
- * Trains one model again and again, each time with one more optimisation switched on, through hybrid.h
- * alone and from the same seed: fp32, bf16, recomputation, smaller gradients and state, state in pinned
- * memory, strategies for Predict. Prints device bytes in Full and Predict, pinned bytes, speed and
+ * Trains one model again and again, each time with one more optimisation switched on and from the same
+ * seed: fp32, bf16, recomputation, smaller gradients, state and master; then m and v, gradients, weights
+ * and activations leave the device one after the other, and updates wait for the next step; then
+ * strategies for Predict. Prints device bytes in Full and Predict, pinned bytes, speed, waiting and
  * held-out loss of each rung, and the change against the rung it stands on. Exit code 1 when a plan is
  * beyond its bar, or when a rung that may change no bit changed the loss.
  *
  *   build/bench/ladder [--model NAME] [--device cpu|cuda] [--steps N] [--batch-size N] [--json FILE] */
+#include "gpu_heading.h"
 #include "ladder/rungs.h"
 
 static bench_flag flags[] = {
-    {"--model", "nano", "preset or .cfg file"},        {"--device", "cpu", "cpu, cuda or cuda:N"},
-    {"--steps", "12", "of each rung, moves included"}, {"--batch-size", "4", "sequences in a step"},
-    {"--seq-len", "128", "tokens in a sequence"},      {"--json", "", "file for all of it"},
+    {"--model", "nano", "preset or .cfg file"},       {"--device", "cpu", "cpu, cuda or cuda:N"},
+    {"--steps", "9", "of each rung, moves included"}, {"--batch-size", "8", "sequences in a step"},
+    {"--seq-len", "128", "tokens in a sequence"},     {"--json", "", "file for all of it"},
 };
 
 static hy_status climb(const bench_command *command, ladder *l, int i) {
@@ -30,6 +32,7 @@ static hy_status climb(const bench_command *command, ladder *l, int i) {
 
 static hy_status climb_all(const bench_command *command, void *context) {
     ladder *l = context;
+    if (gpu_is_absent("ladder", bench_value(command, "--device"))) return HY_OK;
     l->model = bench_value(command, "--model");
     for (int i = 0; rung_at(i); i++) {
         hy_status status = climb(command, l, i);
@@ -70,7 +73,7 @@ static int check(const void *context) {
         printf("FAIL  %s: %s\n", l->rungs[i].rung->name, wrong);
         failures++;
     }
-    if (failures == 0) {
+    if (failures == 0 && l->count > 0) {
         printf("PASS  %d rungs kept to their plans; %d that may change no bit changed none\n",
                l->count, exact);
     }

@@ -216,6 +216,7 @@ static inline hy_status phase_run_draw(hy_config *config, char folder[64]) {
     snprintf(path, sizeof path, "%s/tokens.bin", folder);
     HY_TRY(drawn_tokens(path, (uint64_t)(PHASE_RUN_SEQUENCES * seq + 1), vocab));
     HY_TRY(hy_config_set(config, "init_std", "0", HY_FROM_FILE));
+    HY_TRY(hy_config_set(config, "lr", "1e-4", HY_FROM_FILE)); /* few steps: nothing may diverge */
     return hy_config_set(config, "data", path, HY_FROM_FILE);
 }
 

@@ -16,7 +16,7 @@ enum { ENGINE_STEPS = 14, ENGINE_HALF = 7, ENGINE_WORDS = 48 };
 #define ENGINE_RUN                                                                                 \
     "model nano layers 3 seq_len 16 context 16 batch_size 2 steps 14 lr 3e-3 vocab 256 "           \
     "builtin_bytes 30000 lr_warmup_steps 3 eval_batches 1 sample_tokens 0 threads 1 device cpu "   \
-    "loss_chunks 2 overwrite true "
+    "loss_chunks 2 overwrite true tune off tune_cache none "
 /* Moves every third true step from the start to the end. */
 #define ENGINE_MOVES                                                                               \
     "predictor outer full_steps 2 correct_steps 1 predict_from 0 predict_until 1 "                 \
@@ -33,11 +33,11 @@ typedef struct engine_losses {
     double steps[ENGINE_STEPS], held_out[2];
 } engine_losses;
 
-/* Each item of the run's streams waits up to so many microseconds from here on. A stream begins with its
- * options (stream.c), and is idle between steps. */
+/* Each item of the run's streams waits up to so many microseconds from here on. A stream of the CPU begins
+ * with its options (stream.c), and is idle between steps. Cards have delays of their own. */
 static inline void engine_delay(hy_trainer *t, int microseconds) {
     hy_stream *streams[] = {t->compute, t->copies, t->returns};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 && !t->backend->facts.is_gpu; i++) {
         hy_stream_options *options = (hy_stream_options *)streams[i];
         ck_assert_ptr_nonnull(options->execute);
         options->delay_microseconds = microseconds;

@@ -44,6 +44,17 @@ START_TEST(a_run_that_fits_is_left_as_it_was) {
 }
 END_TEST
 
+/* Profile conservative asks for recompute = all: that alone opens nothing else. */
+START_TEST(a_choice_of_the_user_leaves_the_rest_as_it_was) {
+    hy_trainer *t = plan_of(PAIRS("recompute", "all"));
+    ck_assert_str_eq(t->settings.train.recompute, "all");
+    ck_assert_int_eq(t->settings.train.recompute_layers, 0);
+    ck_assert_int_eq(t->settings.train.loss_chunks, 0);
+    ck_assert_str_eq(t->settings.memory.optim_place, "device");
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 START_TEST(a_place_that_was_asked_for_is_kept) {
     hy_trainer *t = plan_of(PAIRS("optim_place", "pinned"));
     ck_assert_str_eq(t->settings.memory.optim_place, "pinned");
@@ -106,27 +117,38 @@ START_TEST(plans_for_a_named_card_count_alike) {
 }
 END_TEST
 
+/* More layers than rings hold, and what changes sums is fixed. */
+#define DEEP "layers", "12", "loss_chunks", "1", "step_tokens", "0"
+
 /* ---- a device budget, emulated ------------------------------------------------------------------- */
 
-/* The smaller the budget, the more leaves the device; a run with that plan has the losses of any other. */
-START_TEST(a_budget_is_met_and_changes_no_bit) {
-    double plain[4], planned[4];
+/* A run within a budget: the plan's bytes are within it, and its losses are those of the run without. */
+static void check_budget(uint64_t budget, const double *plain) {
     char limit[32];
-    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, NULL);
+    double losses[4];
+    snprintf(limit, sizeof limit, "%llu", (unsigned long long)budget);
+    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(DEEP, "max_gpu_mem", limit));
+    ck_assert_uint_le(facts_of(t).vram_bytes, budget);
+    next_losses(t, 4, losses);
+    for (int i = 0; i < 4; i++) ck_assert_double_eq(losses[i], plain[i]);
+    bool is_plain = strcmp(t->settings.train.recompute, "none") == 0 &&
+                    strcmp(t->settings.memory.optim_place, "device") == 0 &&
+                    strcmp(t->settings.memory.grads_place, "device") == 0 &&
+                    strcmp(t->settings.memory.weights_place, "device") == 0 &&
+                    strcmp(t->settings.memory.activations_place, "device") == 0;
+    ck_assert(!is_plain);
+    hy_trainer_destroy(t);
+}
+
+/* The smaller the budget, the more leaves the device. */
+START_TEST(a_budget_is_met_and_changes_no_bit) {
+    double plain[4];
+    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(DEEP));
     uint64_t all = facts_of(t).vram_bytes;
     next_losses(t, 4, plain);
     hy_trainer_destroy(t);
-    for (int share = 90; share >= 60; share -= 10) {
-        snprintf(limit, sizeof limit, "%llu", (unsigned long long)(all * (uint64_t)share / 100));
-        hy_trainer *plan = plan_of(PAIRS("max_gpu_mem", limit, "loss_chunks", "1"));
-        bool fits = facts_of(plan).fits && plan->settings.train.batch_size == 4;
-        if (fits) ck_assert_uint_le(facts_of(plan).vram_bytes, all * (uint64_t)share / 100);
-        hy_trainer_destroy(plan);
-        if (!fits) break;
-        t = small_trainer(SMALL_RUN, "none", NULL, PAIRS("max_gpu_mem", limit));
-        next_losses(t, 4, planned);
-        for (int i = 0; i < 4; i++) ck_assert_double_eq(planned[i], plain[i]);
-        hy_trainer_destroy(t);
+    for (uint64_t percent = 90; percent >= 60; percent -= 10) {
+        check_budget(all * percent / 100, plain);
     }
 }
 END_TEST
@@ -269,6 +291,7 @@ static Suite *planner_run_suite(void) {
     TCase *tests = tcase_create("runs");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, a_run_that_fits_is_left_as_it_was);
+    tcase_add_test(tests, a_choice_of_the_user_leaves_the_rest_as_it_was);
     tcase_add_test(tests, a_place_that_was_asked_for_is_kept);
     tcase_add_test(tests, the_planner_counts_what_the_run_takes);
     tcase_add_test(tests, plans_for_a_named_card_count_alike);

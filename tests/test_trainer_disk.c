@@ -1,6 +1,10 @@
 /* test_trainer_disk.c: runs whose state lives on disk: the same losses, and what a bad folder says. */
 #include "small_run.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "trainer/trainer.h"
 
 static char folder[256];
@@ -88,6 +92,79 @@ START_TEST(a_folder_that_cannot_be_used_is_told_before_anything_is_trained) {
 }
 END_TEST
 
+/* ---- what goes wrong in the middle ------------------------------------------------------------- */
+
+#define ALL_ON_DISK                                                                                \
+    "predictor", "none", "weights_place", "disk", "grads_place", "disk", "optim_place", "disk",    \
+        "offload_folder", folder
+
+/* What the run's file was becomes one that cannot be written: the disk is gone. */
+static void break_disk(void) {
+    int broken = 0, nowhere = open("/dev/null", O_RDONLY);
+    ck_assert_int_ge(nowhere, 0);
+    for (int fd = 3; fd < 256; fd++) {
+        char link[64], target[512];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, target, sizeof target - 1);
+        if (length <= 0) continue;
+        target[length] = 0;
+        if (strncmp(target, folder, strlen(folder)) != 0) continue;
+        ck_assert_int_eq(dup2(nowhere, fd), fd);
+        broken++;
+    }
+    close(nowhere);
+    ck_assert_int_gt(broken, 0);
+}
+
+/* Three steps, a checkpoint, and what `after` does; then the run goes on from the checkpoint. */
+static void go_on_after(void (*after)(hy_trainer *)) {
+    char out[256];
+    double plain[6], resumed[3];
+    temp_folder(out);
+    losses_of(PAIRS("predictor", "none"), 6, plain);
+    pid_t child = fork();
+    if (child == 0) {
+        double losses[3];
+        hy_trainer *t = small_trainer(SMALL_RUN, out, NULL, PAIRS(ALL_ON_DISK));
+        next_losses(t, 3, losses);
+        must(hy_trainer_save(t));
+        after(t);
+        _exit(0);
+    }
+    int state;
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert(WIFSIGNALED(state) ? WTERMSIG(state) == SIGKILL : WEXITSTATUS(state) == 0);
+    ck_assert_uint_eq(names_in_folder(), 0);
+    hy_trainer *t = small_trainer(SMALL_RUN "resume auto ", out, NULL, PAIRS(ALL_ON_DISK));
+    next_losses(t, 3, resumed);
+    ck_assert_mem_eq(plain + 3, resumed, sizeof resumed);
+    hy_trainer_destroy(t);
+    remove_folder(out);
+}
+
+static void be_killed(hy_trainer *t) {
+    hy_step_info info;
+    must(hy_trainer_step(t, &info));
+    kill(getpid(), SIGKILL);
+}
+
+static void lose_disk(hy_trainer *t) {
+    hy_step_info info;
+    hy_status status = HY_OK;
+    break_disk();
+    for (int i = 0; i < 3 && status == HY_OK; i++) status = hy_trainer_step(t, &info);
+    ck_assert_int_eq(status, HY_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), folder));
+    ck_assert_int_ne(hy_trainer_save(t), HY_OK); /* a step that broke off is not saved */
+    hy_trainer_destroy(t);
+}
+
+START_TEST(a_killed_run_goes_on_from_its_checkpoint) { go_on_after(be_killed); }
+END_TEST
+
+START_TEST(a_disk_that_is_lost_ends_the_run_and_harms_no_checkpoint) { go_on_after(lose_disk); }
+END_TEST
+
 static Suite *disk_suite(void) {
     Suite *suite = suite_create("trainer disk");
     TCase *tests = tcase_create("disk");
@@ -97,6 +174,8 @@ static Suite *disk_suite(void) {
     tcase_add_test(tests, a_predicting_run_with_all_state_on_disk_changes_no_bit);
     tcase_add_test(tests, state_on_disk_resumes_to_the_same_bits);
     tcase_add_test(tests, a_folder_that_cannot_be_used_is_told_before_anything_is_trained);
+    tcase_add_test(tests, a_killed_run_goes_on_from_its_checkpoint);
+    tcase_add_test(tests, a_disk_that_is_lost_ends_the_run_and_harms_no_checkpoint);
     suite_add_tcase(suite, tests);
     return suite;
 }

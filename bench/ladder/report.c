@@ -34,8 +34,8 @@ void ladder_print_heading(const ladder *l) {
         "measured\n\n",
         run->device, run->matmul, l->model, (long long)run->summary.parameters,
         (long long)run->batch_size, (long long)run->seq_len);
-    printf("%-20s %19s %19s %9s %9s %9s   %s\n", "", "Full", "Predict", "pinned", "tokens/s",
-           "loss", "change: Full, Predict, speed, loss");
+    printf("%-20s %19s %19s %9s %9s %7s %9s   %s\n", "", "Full", "Predict", "pinned", "tokens/s",
+           "waited", "loss", "change: Full, Predict, speed, loss");
 }
 
 static void print_change(const ladder *l, const climbed *c) {
@@ -53,11 +53,12 @@ void ladder_print_rung(const ladder *l, int i) {
     const climbed *c = &l->rungs[i];
     const hy_phase_summary *full = &c->run.summary.phases[HY_FULL];
     const hy_phase_summary *predict = &c->run.summary.phases[HY_PREDICT];
-    printf("%-20s %9.2f %9.2f %9.2f %9.2f %9.2f %9.0f %9.5f", c->rung->name,
+    printf("%-20s %9.2f %9.2f %9.2f %9.2f %9.2f %9.0f %5.1f %% %9.5f", c->rung->name,
            (double)full->vram_planned_bytes * 0x1p-20, (double)full->vram_peak_bytes * 0x1p-20,
            (double)predict->vram_planned_bytes * 0x1p-20,
            (double)predict->vram_peak_bytes * 0x1p-20, (double)climbed_most(c, HY_PINNED) * 0x1p-20,
-           phase_run_rate(&c->run, HY_FULL), c->run.val_loss);
+           phase_run_rate(&c->run, HY_FULL),
+           full->seconds > 0 ? 100 * full->wait_seconds / full->seconds : 0, c->run.val_loss);
     if (c->on >= 0) print_change(l, c);
     printf("\n");
     fflush(stdout);

@@ -1,25 +1,21 @@
 /* rungs.c: the table of rungs, and looking at one that was climbed. See rungs.h. */
 #include "ladder/rungs.h"
 
-/* The first rung says everything that a later one changes, so that no profile or preset has a part in
- * it. Validation batches have a fixed size: the library would make them larger where there is room, and
+/* The first rung says everything that a later one changes, so that no profile, preset or planner has a
+ * part in it. Attention keeps no matrix of scores on any rung. Validation batches have a fixed size: the library would make them larger where there is room, and
  * sums in another order have other bits. */
 static const rung rungs[] = {
-    {"fp32",
-     NULL,
-     false,
-     {{"precision", "fp32"},
-      {"precision_correct", "same"},
-      {"precision_predict", "same"},
-      {"recompute", "none"},
-      {"grad_accum_steps", "1"},
-      {"grad_dtype", "fp32"},
-      {"optimizer", "adamw"},
-      {"optim_dtype", "fp32"},
-      {"optim_place", "device"},
-      {"offload_strategy", "none"},
-      {"lookahead", "0"},
-      {"eval_batch_size", "1"}}},
+    {"fp32", NULL, false, {{"precision", "fp32"},           {"precision_correct", "same"},
+                           {"precision_predict", "same"},   {"recompute", "none"},
+                           {"grad_accum_steps", "1"},       {"grad_dtype", "fp32"},
+                           {"optimizer", "adamw"},          {"optim_dtype", "fp32"},
+                           {"master_dtype", "fp32"},        {"predictor_dtype", "fp32"},
+                           {"weights_place", "device"},     {"master_place", "device"},
+                           {"grads_place", "device"},       {"optim_place", "device"},
+                           {"activations_place", "device"}, {"update", "now"},
+                           {"recompute_layers", "0"},       {"resident_units", "0"},
+                           {"offload_strategy", "none"},    {"lookahead", "0"},
+                           {"eval_batch_size", "1"}}},
     {"bf16", NULL, false, {{"precision", "bf16"}}},
     {"recompute norm", NULL, true, {{"recompute", "norm"}}},
     {"recompute attention", NULL, true, {{"recompute", "attention"}}},
@@ -28,7 +24,12 @@ static const rung rungs[] = {
     {"bf16 gradients", NULL, false, {{"grad_dtype", "bf16"}}},
     {"bf16 m and v", NULL, false, {{"optim_dtype", "bf16"}}},
     {"8-bit m and v", NULL, false, {{"optimizer", "adamw8bit"}, {"optim_dtype", "auto"}}},
+    {"bf16 master", NULL, false, {{"master_dtype", "bf16"}}},
     {"m and v pinned", NULL, true, {{"optim_place", "pinned"}}},
+    {"gradients pinned", NULL, true, {{"grads_place", "pinned"}}},
+    {"weights streamed", NULL, true, {{"weights_place", "pinned"}}},
+    {"activations pinned", NULL, true, {{"activations_place", "pinned"}}},
+    {"update on gather", NULL, true, {{"update", "gather"}}},
     {"Predict: cpu", "recompute all", true, {{"offload_strategy", "cpu"}}},
     {"Predict: pinned", "recompute all", true, {{"offload_strategy", "pinned"}}},
     {"Predict: lookahead", "Predict: pinned", true, {{"lookahead", "2"}}},

@@ -7,8 +7,8 @@
 
 #include "phase_run.h"
 
-#define RUNG_PAIRS_MAX 12
-#define RUNGS_MAX 24
+#define RUNG_PAIRS_MAX 24
+#define RUNGS_MAX 32
 
 typedef struct rung {
     const char *name;

@@ -25,7 +25,10 @@
 #include "memory/store_disk.h"
 #include "memory/store_ring.h"
 
-#define PIECES_PER_BUFFER 4 /* of an ordinary buffer's size: what gather_piece brings at a time */
+/* What gather_piece brings at a time: a part of an ordinary buffer, so that the next block is not held up
+ * for long; where all blocks are resident and buffers small, a part of the unit. */
+#define PIECES_PER_BUFFER 4
+#define MOST_PIECES 16
 
 /* ---- life -------------------------------------------------------------------------------------- */
 
@@ -176,7 +179,9 @@ hy_status hy_store_gather_piece(hy_store *store, int32_t unit) {
     bool comes_whole =
         !store->copies.up || store->stages || store->units[unit].kind != HY_BUFFER_LARGE;
     if (comes_whole) return hy_store_gather(store, unit);
-    return gather(store, unit, hy_align(store->buffer_bytes / PIECES_PER_BUFFER), false);
+    uint64_t piece = store->buffer_bytes / PIECES_PER_BUFFER;
+    uint64_t least = store->layout.unit_bytes[unit] / MOST_PIECES;
+    return gather(store, unit, hy_align(piece > least ? piece : least), false);
 }
 
 bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {

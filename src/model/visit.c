@@ -85,8 +85,9 @@ static hy_status gather_weights(const hy_frame *f, int32_t unit) {
 static hy_status get_weights(const hy_frame *f) {
     hy_store *weights = f->input->weights;
     if (!uses_weights(f)) return HY_OK;
-    if (borrows_embedding(f, f->unit_index)) HY_TRY(hy_store_get(weights, f->input->stream, 0));
-    return hy_store_get(weights, f->input->stream, f->unit_index);
+    if (borrows_embedding(f, f->unit_index))
+        HY_TRY(hy_store_get_read(weights, f->input->stream, 0));
+    return hy_store_get_read(weights, f->input->stream, f->unit_index);
 }
 
 static hy_status release_weights(const hy_frame *f) {

@@ -52,7 +52,7 @@ hy_status hy_adamw_norm_add(const hy_params *params, hy_backend *backend, hy_str
     int32_t first, end;
     if (!is_trainable(params, unit)) return HY_OK;
     unit_range(params, unit, &first, &end);
-    HY_TRY(hy_store_get(state->grads, stream, unit));
+    HY_TRY(hy_store_get_read(state->grads, stream, unit));
     for (int32_t i = first; i < end; i++) {
         if (!params->list[i].is_trainable) continue;
         hy_op_call call = {
@@ -115,7 +115,10 @@ static hy_status get_unit(const hy_adamw_state *state, hy_stream *stream, int32_
     hy_store *stores[STORES];
     list_stores(state, stores);
     for (int i = 0; i < STORES; i++) {
-        if (stores[i]) HY_TRY(hy_store_get(stores[i], stream, unit));
+        if (!stores[i]) continue;
+        bool is_read = stores[i] == state->grads;
+        HY_TRY(is_read ? hy_store_get_read(stores[i], stream, unit)
+                       : hy_store_get(stores[i], stream, unit));
     }
     return HY_OK;
 }

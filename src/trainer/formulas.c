@@ -46,7 +46,8 @@ static hy_status enter_tile(const walk *w, int32_t item) {
         hy_store *store = w->tiled[i];
         if (!store || !is_edge(store, item, -1)) continue;
         int32_t unit = store->layout.items[item].unit;
-        HY_TRY(hy_store_get(store, w->stream, unit));
+        HY_TRY(w->is_changed[i] ? hy_store_get(store, w->stream, unit)
+                                : hy_store_get_read(store, w->stream, unit));
         if (unit + 1 < store->layout.unit_count) HY_TRY(hy_store_gather(store, unit + 1));
     }
     return HY_OK;
@@ -80,7 +81,8 @@ static hy_status walk_unit(const walk *w, int32_t unit) {
     const hy_params *params = &w->t->model->params;
     hy_store *weights = &w->t->weights;
     if (w->uses_weights) {
-        HY_TRY(hy_store_get(weights, w->stream, unit));
+        HY_TRY(w->changes_weights ? hy_store_get(weights, w->stream, unit)
+                                  : hy_store_get_read(weights, w->stream, unit));
         if (unit + 1 < params->units) HY_TRY(hy_store_gather(weights, unit + 1));
     }
     for (int32_t i = 0; i < params->count; i++) {

@@ -111,6 +111,11 @@ static void count_predictor(hy_trainer *t, needs *need) {
     if (needs_candidate(t)) t->ring_bytes += hy_store_ring_bytes(&l->candidate, CANDIDATE_DEPTH);
 }
 
+/* What a class takes at home. */
+static uint64_t at_home(hy_place place, const hy_layout *layout) {
+    return place == HY_DISK ? hy_store_disk_bytes(layout) : layout->bytes;
+}
+
 /* ---- the placement table --------------------------------------------------------------------- */
 
 static void plan_true_phases(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype,
@@ -155,14 +160,15 @@ static void plan_state(hy_trainer *t, const needs *need) {
     const hy_precisions *p = &t->precision;
     const hy_state_choice *c = &need->choice;
     plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
-             p->has_low ? l->low.bytes : l->master.bytes);
-    plan_all(t, HY_MASTER, c->master, p->master, p->has_low ? l->master.bytes : 0);
-    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), l->grads.bytes);
-    plan_optimizer(t, c->optim, 2 * l->optim.bytes);
+             at_home(c->weights, p->has_low ? &l->low : &l->master));
+    plan_all(t, HY_MASTER, c->master, p->master, p->has_low ? at_home(c->master, &l->master) : 0);
+    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), at_home(c->grads, &l->grads));
+    plan_optimizer(t, c->optim, 2 * at_home(c->optim, &l->optim));
     plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
-             (uint64_t)hy_predictor_slots(t->predictor.kind) * l->slot.bytes +
-                 t->has_tail * l->tail.bytes);
-    plan_all(t, HY_SNAPSHOT, need->kept_place, p->master, t->has_snapshot ? l->snapshot.bytes : 0);
+             (uint64_t)hy_predictor_slots(t->predictor.kind) * at_home(need->kept_place, &l->slot) +
+                 (t->has_tail ? at_home(need->kept_place, &l->tail) : 0));
+    plan_all(t, HY_SNAPSHOT, need->kept_place, p->master,
+             t->has_snapshot ? at_home(need->kept_place, &l->snapshot) : 0);
 }
 
 static void write_plan(hy_trainer *t, const needs *need) {
@@ -191,7 +197,7 @@ static void change_columns(hy_trainer *t, hy_phase phase) {
         bool is_steps_turn = (turn == 0) == is_predict;
         if (turn == 1) hy_ledger_enter(l, phase);
         if (is_steps_turn) {
-            of_steps(l, HY_GRADS, t->grads.place, t->grads.layout.bytes);
+            of_steps(l, HY_GRADS, t->grads.place, at_home(t->grads.place, &t->grads.layout));
             of_steps(l, HY_ACTIVATIONS, t->step_column.place, t->step_column.activations);
             of_steps(l, HY_WORKSPACE, HY_DEVICE, t->step_column.workspace);
         } else {

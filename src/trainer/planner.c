@@ -292,20 +292,28 @@ static hy_status search_all(search *s) {
     return HY_OK;
 }
 
-/* Nothing streamed, nothing made again: no plan of this micro-batch is faster. */
-static bool is_plain(const hy_plan_choice *c) {
-    return !streams_state(c) && c->recompute == HY_RECOMPUTE_NONE && c->activations == HY_DEVICE;
+/* Everything that is open has the value that is fastest where it fits: nothing made again, nothing
+ * streamed but what was asked for. */
+static bool is_at_best(const hy_plan_problem *p) {
+    const hy_plan_choice *c = &p->base;
+    bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&
+                   (c->activations == HY_DEVICE || !p->open.activations) &&
+                   (p->keeps_batch || !p->open.batch);
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        is_best &= c->state[i] == HY_DEVICE || !p->open.state[i];
+    }
+    return is_best;
 }
 
+/* What fits as it was asked for is not looked at further, but for rings and what goes with them. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     search s = {.problem = problem};
     HY_TRY(hy_plan_evaluate(problem, &problem->base, out));
-    bool keeps_batch = problem->keeps_batch || !problem->open.batch;
-    if (out->fits && keeps_batch && is_plain(&problem->base)) {
-        out->looked_at = 1;
-        return HY_OK;
+    if (out->fits && is_at_best(problem)) {
+        try_rings(&s, out);
+    } else {
+        HY_TRY(search_all(&s));
     }
-    HY_TRY(search_all(&s));
     *out = s.best;
     out->looked_at = s.looked_at;
     return HY_OK;

@@ -5,6 +5,7 @@
  * put together. State is counted by the stores' own rules. */
 #include "trainer/planner_size.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -181,6 +182,18 @@ int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits) {
 
 /* ---- state ------------------------------------------------------------------------------------------ */
 
+static int32_t most_resident(const hy_sized_class *c) { return c->layout.unit_count; }
+
+/* The stores' own plan of a ring, kept: the same ones are asked for again and again. */
+static hy_ring_plan ring_of(const hy_sized_class *c, const hy_plan_choice *choice) {
+    int32_t depth = choice->ring_depth, resident = choice->resident_units;
+    if (resident > most_resident(c)) resident = most_resident(c);
+    assert(depth >= 0 && depth <= HY_RING_MAX && resident >= 0);
+    hy_ring_plan *known = &c->rings[depth * (most_resident(c) + 1) + resident];
+    if (known->bytes == 0) *known = hy_store_plan_ring(&c->layout, depth, resident);
+    return *known;
+}
+
 void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out) {
     const hy_sizer *z = sizer;
     bool keeps_on_disk = choice->predictor == HY_DISK;
@@ -196,8 +209,7 @@ void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *ou
             out->device += out->bytes[i];
             continue;
         }
-        hy_ring_plan ring =
-            hy_store_plan_ring(&c->layout, choice->ring_depth, choice->resident_units);
+        hy_ring_plan ring = ring_of(c, choice);
         out->device += copies * ring.bytes;
         out->streamed[i] = out->bytes[i] - copies * ring.resident_bytes;
         if (choice->state[i] == HY_DISK) {
@@ -222,6 +234,8 @@ hy_status hy_sizer_add_class(hy_sizer *z, int cls, hy_dtype dtype, int copies) {
     *c = (hy_sized_class){.copies = copies};
     HY_TRY(hy_params_layout(&z->model->params, dtype, &c->layout));
     c->is_there = true;
+    c->rings = calloc((HY_RING_MAX + 1) * ((size_t)most_resident(c) + 1), sizeof *c->rings);
+    if (!c->rings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
     c->on_disk = hy_store_disk_bytes(&c->layout);
     c->staging = hy_store_staging_bytes(&c->layout, HY_DISK_BUFFERS);
     return HY_OK;
@@ -230,6 +244,7 @@ hy_status hy_sizer_add_class(hy_sizer *z, int cls, hy_dtype dtype, int copies) {
 void hy_sizer_end(hy_sizer *z) {
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         if (z->state[i].is_there) hy_layout_fini(&z->state[i].layout);
+        free(z->state[i].rings);
     }
     free(z->passes);
     *z = (hy_sizer){0};

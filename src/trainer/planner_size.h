@@ -11,8 +11,9 @@
 /* One class of the state. */
 typedef struct hy_sized_class {
     bool is_there;
-    int copies;       /* stores of this layout: m and v are two */
-    hy_layout layout; /* of one of them */
+    int copies;          /* stores of this layout: m and v are two */
+    hy_layout layout;    /* of one of them */
+    hy_ring_plan *rings; /* by depth and layers that stay; not asked for yet: no bytes */
     uint64_t on_disk,
         staging; /* of one of them, were it there: in the file, and pinned beside it */
 } hy_sized_class;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bench/vram_phases, bench/ladder and bench/hold_memory end to end, on a model of small blocks.
+# bench/vram_phases, ladder, gpu_phases and hold_memory end to end, on a model of small blocks.
 #
-# The programs are in $HYBRID_BUILD/bench. What the two measurements write as JSON is read with
+# The programs are in $HYBRID_BUILD/bench. What the first two write as JSON is read with
 # tests/cli/json.awk and held against itself. Ends with the line "N passed, N failed".
 set -uo pipefail
 
@@ -13,7 +13,7 @@ export LC_ALL=C
 passed=0
 failed=0
 
-for program in vram_phases ladder hold_memory; do
+for program in vram_phases ladder gpu_phases hold_memory; do
     if [ ! -x "$bench/$program" ]; then
         echo "$bench/$program is missing: build it first"
         echo "0 passed, 1 failed"
@@ -29,14 +29,16 @@ tiny=(--device cpu --batch-size 2 --seq-len 16 --set threads=1 --set layers=8 --
 phases() { # phases NAME [OPTION ...]: files NAME.out .err .json .svg
     local name="$scratch/$1"
     shift
-    timeout -k 5 200 "$bench/vram_phases" "${tiny[@]}" --models nano --json "$name.json" \
+    timeout -k 5 200 "$bench/vram_phases" "${tiny[@]}" --model nano --json "$name.json" \
         --svg "$name.svg" "$@" > "$name.out" 2> "$name.err"
 }
 
+# More layers and tokens: what training keeps has to be more than the rings that Predict has there.
 climb() { # climb NAME [OPTION ...]: files NAME.out .err .json
     local name="$scratch/$1"
     shift
-    timeout -k 5 200 "$bench/ladder" "${tiny[@]}" --json "$name.json" "$@" \
+    timeout -k 5 200 "$bench/ladder" "${tiny[@]}" --batch-size 4 --seq-len 64 --set layers=16 \
+        --steps 9 --json "$name.json" "$@" \
         > "$name.out" 2> "$name.err"
 }
 
@@ -78,12 +80,14 @@ vram_phases --bogus:1 --bogus
 vram_phases --steps --steps
 vram_phases --steps:2000 1024
 vram_phases --profiles:reckless reckless
-vram_phases --models:no-such no-such
-vram_phases --models:, no.model
+vram_phases --model:no-such no-such
+vram_phases --model:, no.model
+vram_phases --max-gpu-mem:much max_gpu_mem
 vram_phases --set:steps KEY=VALUE
 vram_phases --set:no_such_key=1 no_such_key
 ladder --rungs:3 --rungs
 ladder --batch-size:0 batch_size
+gpu_phases --row:ax accepted
 hold_memory --leave:much usage
 hold_memory --leave usage
 hold_memory --keep:1 usage
@@ -128,6 +132,7 @@ sums_of_classes_are_the_totals() {
                 if (sum["device", kind[k]] + back != v[at ".device." kind[k] "_bytes"]) wrong(at " device")
                 if (sum["pinned", kind[k]] + 0 != v[at ".pinned." kind[k] "_bytes"]) wrong(at " pinned")
                 if (sum["host", kind[k]] + 0 != v[at ".host." kind[k] "_bytes"]) wrong(at " host")
+                if (sum["disk", kind[k]] + 0 != v[at ".disk." kind[k] "_bytes"]) wrong(at " disk")
             }
             seen++
         }
@@ -148,7 +153,7 @@ plans_hold_within_three_percent() {
             }
             seen++
         }
-        if (seen != 12 * (3 + 1 + 11)) wrong(seen " cells")'
+        if (seen != 12 * (4 + 1 + 11) + 3 * 2) wrong(seen " cells")'
 }
 
 predict_gives_up_gradients_and_moves_the_optimizer() {
@@ -184,8 +189,39 @@ a_phase_that_did_not_occur_fails() {
     [ $? -eq 1 ] && grep -q '^FAIL  nano, balanced: phase predict did not occur' "$scratch/b.out"
 }
 
+# The same run as the third of a, on a device of 5 MiB: what does not fit passes through, to the bit.
+a_smaller_device_changes_places_and_no_bit() {
+    phases s --profiles aggressive --max-gpu-mem 5MiB || { cat "$scratch/s.out" "$scratch/s.err"; return 1; }
+    grep -q '^  plan: .*m and v pinned.*updates on gather' "$scratch/s.out" || return 1
+    values a | sed -n 's/^\.runs\.2\.val_loss\t//p' > "$scratch/large"
+    values s | sed -n 's/^\.runs\.0\.val_loss\t//p' | diff "$scratch/large" - || return 1
+    over s '
+        split("warmup full predict correct", phase, " ")
+        for (p in phase) {
+            at = ".runs.0.phases." phase[p]
+            if (v[at ".device.measured_bytes"] > 5 * 1048576) wrong(at " has more than 5 MiB")
+            if (v[at ".classes.optim.place"] != "pinned") wrong(at ": m and v are elsewhere")
+            if (!(v[at ".bytes_moved"] > v[at ".classes.optim.measured_bytes"])) wrong(at " moved little")
+        }
+        if (!(v[".runs.0.plan.tokens_per_second"] > 0)) wrong("no speed was predicted")
+        if (v[".runs.0.plan.pinned.measured_bytes"] < v[".runs.0.phases.full.pinned.measured_bytes"])
+            wrong("less is pinned in all than in Full")'
+}
+
+what_lives_on_disk_is_found_there() {
+    mkdir -p "$scratch/spill"
+    phases d --profiles aggressive --set "optim_place=disk offload_folder=$scratch/spill" ||
+        { cat "$scratch/d.out" "$scratch/d.err"; return 1; }
+    values a | sed -n 's/^\.runs\.2\.val_loss\t//p' > "$scratch/large"
+    values d | sed -n 's/^\.runs\.0\.val_loss\t//p' | diff "$scratch/large" - || return 1
+    over d '
+        at = ".runs.0.phases.full."
+        if (v[at "classes.optim.place"] != "disk") wrong("m and v are elsewhere")
+        if (v[at "disk.measured_bytes"] < v[at "classes.optim.planned_bytes"]) wrong("too little on disk")'
+}
+
 a_device_budget_that_is_too_small_is_told() {
-    phases c --profiles balanced --set max_gpu_mem=100k
+    phases c --profiles balanced --max-gpu-mem 100k
     [ $? -eq 2 ] && grep -q 'max_gpu_mem' "$scratch/c.err" && [ ! -e "$scratch/c.json" ]
 }
 
@@ -203,7 +239,12 @@ recompute all
 bf16 gradients
 bf16 m and v
 8-bit m and v
+bf16 master
 m and v pinned
+gradients pinned
+weights streamed
+activations pinned
+update on gather
 Predict: cpu
 Predict: pinned
 Predict: lookahead
@@ -211,8 +252,8 @@ Predict: compress
 Predict: drop
 END
     values l | sed -n 's/^\.rungs\.[0-9]*\.name\t//p' | diff "$scratch/expected" - || return 1
-    # the table has a row for each, below three lines of heading
-    sed -n '5,19p' "$scratch/l.out" | cut -c 1-20 | sed 's/ *$//' | diff "$scratch/expected" -
+    # the table has a row for each, below six lines of heading
+    sed -n '7,26p' "$scratch/l.out" | cut -c 1-20 | sed 's/ *$//' | diff "$scratch/expected" -
 }
 
 # What is asked of rungs is said by name: i["bf16"] is the path of that rung.
@@ -228,7 +269,8 @@ memory_falls_where_it_must() {
                   "recompute mlp<recompute norm|recompute all<recompute attention|" \
                   "recompute all<recompute mlp|bf16 gradients<recompute all|" \
                   "bf16 m and v<bf16 gradients|8-bit m and v<bf16 m and v|" \
-                  "m and v pinned<8-bit m and v", full, "|")
+                  "bf16 master<8-bit m and v|m and v pinned<bf16 master|" \
+                  "gradients pinned<m and v pinned|weights streamed<gradients pinned", full, "|")
         for (k = 1; k <= n; k++) {
             split(full[k], side, "<")
             if (v[i[side[1]] ".full.measured_bytes"] >= v[i[side[2]] ".full.measured_bytes"])
@@ -250,7 +292,11 @@ what_leaves_the_device_is_found_elsewhere() {
         if (v[p ".change.pinned_bytes"] == 0) wrong("nothing left")
         if (v[i["Predict: cpu"] ".host_bytes"] != v[p ".change.pinned_bytes"]) wrong("host is not what left")
         if (v[i["Predict: drop"] ".change.pinned_bytes"] != 0) wrong("what was dropped is pinned")
-        if (!(v[i["m and v pinned"] ".change.pinned_bytes"] > 0)) wrong("m and v are not pinned")'
+        n = split("m and v pinned|gradients pinned|weights streamed|activations pinned", left, "|")
+        for (k = 1; k <= n; k++) {
+            if (!(v[i[left[k]] ".change.pinned_bytes"] > 0)) wrong(left[k] ": nothing is")
+            if (!(v[i[left[k]] ".full.bytes_moved"] > 0)) wrong(left[k] ": nothing moved")
+        }'
 }
 
 changes_are_against_the_rung_below() {
@@ -273,7 +319,7 @@ exact_rungs_keep_the_loss_and_lossy_ones_do_not() {
     over_rungs '
         for (name in i) {
             if (name == "fp32") continue
-            is_exact = name ~ /^recompute|pinned$|cpu$|lookahead$/
+            is_exact = name ~ /^recompute|pinned$|cpu$|lookahead$|streamed$|gather$/
             same = v[i[name] ".val_loss"] == v[i[v[i[name] ".stands_on"]] ".val_loss"]
             if (same != is_exact) wrong(name (same ? " changed nothing" : " changed the loss"))
             if ((v[i[name] ".has_same_loss"] == "true") != same) wrong(name " says otherwise")
@@ -283,6 +329,25 @@ exact_rungs_keep_the_loss_and_lossy_ones_do_not() {
 a_ladder_without_predict_fails() {
     climb m --steps 3
     [ $? -eq 1 ] && grep -q '^FAIL  fp32: Full or Predict did not occur' "$scratch/m.out"
+}
+
+# ---- gpu_phases ------------------------------------------------------------------------------------
+
+# On a CPU and with another model: rows are made and shown, and not judged.
+rows_of_gpu_phases_pass_through_all_phases() {
+    local row phase
+    for row in a b c d; do
+        timeout -k 5 100 "$bench/gpu_phases" --row $row --device cpu --model nano \
+            --set "threads=1 layers=4 seq_len=16 batch_size=2 step_tokens=64 builtin_bytes=60000" \
+            > "$scratch/rows.out" 2>&1 || { cat "$scratch/rows.out"; return 1; }
+        grep -q "^  row $row: not judged" "$scratch/rows.out" || { cat "$scratch/rows.out"; return 1; }
+        for phase in warmup full predict correct; do
+            grep -q "^  $phase  *[1-9][0-9]* steps" "$scratch/rows.out" || { echo "$row: no $phase"; return 1; }
+        done
+    done
+    [ "$(grep -c '^  step .* predict .* steps predicted\|^  step .* predict .* refused' "$scratch/rows.out")" -ge 3 ] ||
+        { cat "$scratch/rows.out"; return 1; }
+    grep -q 'weights pinned, gradients pinned, m and v pinned' "$scratch/rows.out"
 }
 
 # ---- hold_memory -----------------------------------------------------------------------------------
@@ -347,6 +412,8 @@ check plans_hold_within_three_percent
 check predict_gives_up_gradients_and_moves_the_optimizer
 check the_picture_has_a_piece_for_every_cell
 check a_phase_that_did_not_occur_fails
+check a_smaller_device_changes_places_and_no_bit
+check what_lives_on_disk_is_found_there
 check a_device_budget_that_is_too_small_is_told
 check rungs_come_in_order
 check memory_falls_where_it_must
@@ -354,6 +421,7 @@ check what_leaves_the_device_is_found_elsewhere
 check changes_are_against_the_rung_below
 check exact_rungs_keep_the_loss_and_lossy_ones_do_not
 check a_ladder_without_predict_fails
+check rows_of_gpu_phases_pass_through_all_phases
 check hold_memory_takes_nothing_unless_told
 check all_but_the_rest_is_held_until_sigterm
 check a_pipe_that_is_closed_ends_it
