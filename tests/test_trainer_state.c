@@ -131,6 +131,34 @@ START_TEST(a_checkpoint_moves_between_places) {
 }
 END_TEST
 
+START_TEST(new_weights_are_the_same_in_every_place_and_rounded_in_bf16) {
+    char folder[256];
+    temp_folder(folder);
+    const char *const *pairs[] = {PAIRS(IN_BF16),
+                                  PAIRS(IN_BF16, "weights_place", "pinned", "threads", "1"),
+                                  PAIRS(IN_BF16, "weights_place", "disk", "offload_folder", folder),
+                                  PAIRS(IN_FP32, "master_place", "disk", "offload_folder", folder)};
+    hy_trainer *plain = small_trainer(SMALL_RUN, "none", NULL, PAIRS(IN_FP32));
+    for (int p = 0; p < 4; p++) {
+        hy_trainer *other = small_trainer(SMALL_RUN, "none", NULL, pairs[p]);
+        for (int32_t i = 0; i < plain->model->params.count; i++) {
+            float *a = values_of(plain, i), *b = values_of(other, i);
+            for (int64_t k = 0; k < plain->model->params.list[i].count; k++) {
+                float expected = p < 3 ? hy_bf16_to_f32(hy_f32_to_bf16(a[k])) : a[k];
+                ck_assert_msg(b[k] == expected, "run %d: %s[%lld] is %g, expected %g", p,
+                              plain->model->params.list[i].name, (long long)k, (double)b[k],
+                              (double)expected);
+            }
+            free(a);
+            free(b);
+        }
+        hy_trainer_destroy(other);
+    }
+    hy_trainer_destroy(plain);
+    remove_folder(folder);
+}
+END_TEST
+
 static Suite *state_suite(void) {
     Suite *suite = suite_create("trainer state");
     TCase *tests = tcase_create("state");
@@ -139,6 +167,7 @@ static Suite *state_suite(void) {
     tcase_add_test(tests, a_checkpoint_moves_between_fp32_and_bf16);
     tcase_add_test(tests, eight_bit_state_is_not_taken_for_another_type);
     tcase_add_test(tests, a_checkpoint_moves_between_places);
+    tcase_add_test(tests, new_weights_are_the_same_in_every_place_and_rounded_in_bf16);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -61,7 +61,7 @@ static hy_status read_ahead(hy_store *store, int32_t unit) {
 
 static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const other_side *other,
                            uint64_t bytes) {
-    char *home;
+    char *home = NULL;
     bool is_in = other->is_source, is_whole = bytes == store->layout.unit_bytes[unit];
     HY_TRY(hy_store_open_home(store, unit, is_in && is_whole, &home));
     hy_status status = is_in ? HY_OK : read_ahead(store, unit);
@@ -104,7 +104,7 @@ hy_status hy_store_copy_home(hy_store *to, hy_store *from, hy_stream *stream) {
     const hy_layout *layout = &to->layout;
     assert(layout->bytes == from->layout.bytes);
     for (int32_t u = 0; u < layout->unit_count; u++) {
-        char *home;
+        char *home = NULL;
         uint64_t bytes = layout->unit_bytes[u];
         if (bytes == 0) continue;
         HY_TRY(hy_store_open_home(to, u, true, &home));
@@ -120,9 +120,10 @@ hy_status hy_store_copy_home(hy_store *to, hy_store *from, hy_stream *stream) {
 hy_status hy_store_zero_home(hy_store *store) {
     assert(hy_store_is_host(store));
     for (int32_t u = 0; u < store->layout.unit_count; u++) {
-        char *home;
+        char *home = NULL;
         if (store->layout.unit_bytes[u] == 0) continue;
         HY_TRY(hy_store_open_home(store, u, true, &home));
+        assert(home);
         memset(home, 0, store->layout.unit_bytes[u]);
         hy_store_close_home(store, u, true);
     }

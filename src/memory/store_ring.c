@@ -74,6 +74,7 @@ static sorter begin_sorting(const hy_layout *layout, int32_t resident) {
 
 /* Of the candidates, those stay at which the even share of residents passes the next half. */
 static bool stays(sorter *s) {
+    assert(s->candidates > 0); /* this one is */
     int64_t half = s->candidates / 2;
     int64_t before = (s->seen * s->resident + half) / s->candidates;
     s->seen++;

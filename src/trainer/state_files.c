@@ -41,7 +41,7 @@ static void describe_values(const hy_param *param, const hy_layout_item *item,
 /* Scales of blocks that are all padding are zero like their codes. */
 static void describe_scales(const hy_param *param, const hy_layout_item *item,
                             hy_state_piece *out) {
-    strcat(out->name, ".scale");
+    memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
     out->dtype = HY_F32;
     out->ndim = 1;
     out->shape[0] = hy_layout_scales(item, param->stored);
