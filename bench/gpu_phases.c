@@ -41,7 +41,9 @@ static void print_run(const phase_run *run) {
     uint64_t taken = phase_run_taken(run);
     printf("  %lld x %lld tokens x %lld; %s; ready after %.1f s\n", (long long)run->batch_size,
            (long long)run->seq_len, (long long)run->grad_accum, run->choices, run->seconds_to_open);
-    printf("  %.0f tokens/s in Full (planned %.0f)", rate_of(run), run->plan.tokens_per_second);
+    printf("  %.0f tokens/s in Full (planned %.0f), %.0f where a window begins, %.0f over the run",
+           rate_of(run), run->plan.tokens_per_second, phase_run_window_rate(run),
+           run->summary.tokens_per_second);
     printf("; device: planned %.2f GiB, most live %.2f", (double)run->plan.vram_bytes * gib,
            (double)phase_run_peak(run) * gib);
     if (taken) printf(", taken as the driver says %.2f", (double)taken * gib);
@@ -71,15 +73,22 @@ static bool has_all_phases(const phase_run *run) {
 #define ROOM (8.0 * 0x1p30)
 #define SPEED_BAR 0.9
 
+/* The slowest of three ways to look at speed counts: windows are shorter here than in a long run. */
 static bool judge_room(const phase_run runs[2]) {
-    const phase_run *small = &runs[1];
+    const phase_run *large = &runs[0], *small = &runs[1];
     double taken = (double)phase_run_taken(small), planned = (double)small->plan.vram_bytes;
-    double ratio = rate_of(small) / rate_of(&runs[0]);
-    printf("  peak %.3f GiB planned, %.3f GiB as the driver says: bar below 8; speed %.0f of %.0f "
-           "tokens/s, %.3f: bar %.1f\n",
-           planned * gib, taken * gib, rate_of(small), rate_of(&runs[0]), ratio, SPEED_BAR);
+    double plain = rate_of(small) / rate_of(large);
+    double window = phase_run_window_rate(small) / phase_run_window_rate(large);
+    double whole = small->summary.tokens_per_second / large->summary.tokens_per_second;
+    double worst = fmin(plain, fmin(window, whole));
+    printf("  peak %.3f GiB planned, %.3f GiB as the driver says: bar below 8\n", planned * gib,
+           taken * gib);
+    printf(
+        "  speed against all of the card: %.3f in Full, %.3f where a window begins, %.3f over the "
+        "run: bar %.1f for each\n",
+        plain, window, whole, SPEED_BAR);
     return planned < ROOM && taken < ROOM && (double)phase_run_peak(small) < ROOM &&
-           ratio >= SPEED_BAR;
+           worst >= SPEED_BAR;
 }
 
 #define WAIT_BAR 0.1
@@ -90,9 +99,13 @@ static bool judge_waiting(const phase_run runs[2]) {
     printf(
         "  waiting in Correct: %.2f ms a step with lookahead, %.2f without, ratio %.3f: bar %.1f\n",
         1e3 * ahead, 1e3 * at_once, ahead / at_once, WAIT_BAR);
-    printf("  Predict took %.1f ms with lookahead, %.1f without; Correct %.1f and %.1f\n",
-           1e3 * runs[1].step_seconds[HY_PREDICT], 1e3 * runs[0].step_seconds[HY_PREDICT],
-           1e3 * runs[1].step_seconds[HY_CORRECT], 1e3 * runs[0].step_seconds[HY_CORRECT]);
+    double with = runs[1].step_seconds[HY_PREDICT] + runs[1].step_seconds[HY_CORRECT];
+    double without = runs[0].step_seconds[HY_PREDICT] + runs[0].step_seconds[HY_CORRECT];
+    printf(
+        "  but a Predict and a Correct step together: %.1f ms with, %.1f without: %.1f ms gained; "
+        "Predict alone %.1f and %.1f\n",
+        1e3 * with, 1e3 * without, 1e3 * (without - with), 1e3 * runs[1].step_seconds[HY_PREDICT],
+        1e3 * runs[0].step_seconds[HY_PREDICT]);
     return at_once > 0 && ahead <= WAIT_BAR * at_once;
 }
 
@@ -113,17 +126,27 @@ static bool judge_predict(const phase_run runs[2]) {
 static double losses[PHASE_RUN_STEPS_MAX];
 static int loss_count;
 
+#define LOSS_STEPS 3
+
+static double mean_loss(int from) {
+    double sum = 0;
+    for (int i = from; i < from + LOSS_STEPS; i++) sum += losses[i] / LOSS_STEPS;
+    return sum;
+}
+
 static bool judge_cycles(const phase_run runs[2]) {
     const hy_summary *s = &runs[0].summary;
-    double first = losses[0], last = loss_count ? losses[loss_count - 1] : NAN;
-    bool falls = isfinite(last) && last < first;
+    bool has_losses = loss_count >= 2 * LOSS_STEPS;
+    double first = has_losses ? mean_loss(0) : NAN;
+    double last = has_losses ? mean_loss(loss_count - LOSS_STEPS) : NAN;
     int64_t cycles = s->phases[HY_PREDICT].steps;
     bool has_come_back = s->phases[HY_CORRECT].steps >= CYCLES_BAR || s->rejected_moves > 0;
-    printf("  %lld moves kept and %lld refused in %lld cycles: bar %d; loss %.4f to %.4f, held out "
-           "%.4f: bar falling\n",
-           (long long)s->moves, (long long)s->rejected_moves, (long long)cycles, CYCLES_BAR, first,
-           last, runs[0].val_loss);
-    return judge_predict(runs) && cycles >= CYCLES_BAR && has_come_back && falls;
+    printf(
+        "  %lld moves kept and %lld refused in %lld cycles: bar %d; mean loss of the first %d true "
+        "steps %.4f, of the last %.4f, held out %.4f: bar falling\n",
+        (long long)s->moves, (long long)s->rejected_moves, (long long)cycles, CYCLES_BAR,
+        LOSS_STEPS, first, last, runs[0].val_loss);
+    return judge_predict(runs) && cycles >= CYCLES_BAR && has_come_back && last < first;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------- */
@@ -134,7 +157,8 @@ static const row rows[] = {
     {'a',
      "Llama-3.2-1B, profile aggressive, 131,072 tokens per step: all of the card, and 8 GiB",
      "llama-3.2-1b",
-     "profile=aggressive " SMALL_STATE " seq_len=1024 step_tokens=131072 steps=8 correct_steps=1",
+     "profile=aggressive " SMALL_STATE
+     " seq_len=1024 step_tokens=131072 steps=14 full_steps=4 correct_steps=1",
      {"max_gpu_mem=0", "max_gpu_mem=8GiB"},
      judge_room},
     {'b',

@@ -31,11 +31,12 @@ typedef struct phase_run {
     char device[128], matmul[256];         /* as in the summary */
     char choices[384];                     /* what was asked for or chosen, in words */
     double step_seconds[HY_PHASE_COUNT];   /* median; NaN where the phase did not occur */
+    double window_seconds;                 /* the same of Full steps that begin a window */
     double val_loss;                       /* held out, after the last step */
     double seconds_to_open;                /* data, device, memory, weights */
     uint64_t pinned_bytes;                 /* the most that was pinned and live */
     uint64_t resident_bytes;               /* of the process, beyond what it had before the run */
-    uint64_t card_bytes, card_bytes_after; /* GPU: in use with the run, and without it; else 0 */
+    uint64_t card_bytes, card_bytes_after; /* GPU: most in use with the run, and after it; else 0 */
     int64_t batch_size, seq_len, grad_accum;
 } phase_run;
 
@@ -116,20 +117,47 @@ static inline double phase_run_median(double *values, int count) {
     return values[count / 2];
 }
 
+/* The most that was in use on the card, asked after every step. */
+static inline void phase_run_look(const hy_trainer *trainer, phase_run *out) {
+    if (!trainer->backend->facts.is_gpu) return;
+    uint64_t now = cuda_driver_in_use();
+    if (now > out->card_bytes) out->card_bytes = now;
+}
+
+/* Seconds of steps by kind. A Full step that begins a window also writes what the predictor keeps: with
+ * windows as short as here such steps are many, so they are a kind of their own. */
+typedef struct phase_times {
+    double seconds[HY_PHASE_COUNT + 1][PHASE_RUN_STEPS_MAX];
+    int counts[HY_PHASE_COUNT + 1];
+} phase_times;
+
+static inline void phase_times_add(phase_times *times, hy_phase before, const hy_step_info *info) {
+    bool begins_window = info->phase == HY_FULL && before != HY_FULL;
+    int kind = begins_window ? HY_PHASE_COUNT : (int)info->phase;
+    times->seconds[kind][times->counts[kind]++] = info->seconds;
+}
+
+static inline double phase_times_median(phase_times *times, int kind) {
+    return phase_run_median(times->seconds[kind], times->counts[kind]);
+}
+
 static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase_run_watch watch,
                                        phase_run *out) {
-    double seconds[HY_PHASE_COUNT][PHASE_RUN_STEPS_MAX];
-    int counts[HY_PHASE_COUNT] = {0};
+    static phase_times times; /* large for a stack */
+    hy_phase before = HY_WARMUP;
     hy_eval_info eval;
+    times = (phase_times){0};
     for (int64_t i = 0; i < steps; i++) {
         hy_step_info info;
         HY_TRY(hy_trainer_step(trainer, &info));
-        seconds[info.phase][counts[info.phase]++] = info.seconds;
+        phase_times_add(&times, before, &info);
+        before = info.phase;
+        phase_run_look(trainer, out);
         if (watch) watch(&info);
     }
-    for (int p = 0; p < HY_PHASE_COUNT; p++) {
-        out->step_seconds[p] = phase_run_median(seconds[p], counts[p]);
-    }
+    for (int p = 0; p < HY_PHASE_COUNT; p++) out->step_seconds[p] = phase_times_median(&times, p);
+    out->window_seconds = phase_times_median(&times, HY_PHASE_COUNT);
+    if (isnan(out->step_seconds[HY_FULL])) out->step_seconds[HY_FULL] = out->window_seconds;
     HY_TRY(hy_trainer_evaluate(trainer, &eval));
     out->val_loss = eval.loss;
     return HY_OK;
@@ -182,7 +210,7 @@ static inline void phase_run_note(const hy_trainer *trainer, phase_run *out) {
     out->pinned_bytes = trainer->ledger.peak_in[HY_PINNED];
     out->resident_bytes = now > before ? now - before : 0;
     phase_run_describe(trainer, out);
-    if (s->is_gpu) out->card_bytes = cuda_driver_in_use();
+    phase_run_look(trainer, out);
 }
 
 static inline hy_status phase_run_go(const hy_config *config, bool is_drawn, phase_run_watch watch,
@@ -257,7 +285,12 @@ static inline int bench_main(bench_command *command, int argc, char **argv,
 
 /* ---- looking ----------------------------------------------------------------------------------- */
 
-/* Tokens that a second of this phase trains on; NaN for Predict, which trains on none. */
+/* Of Full steps that begin a window. */
+static inline double phase_run_window_rate(const phase_run *run) {
+    return (double)run->summary.tokens_per_step / run->window_seconds;
+}
+
+/* Tokens that a second of this phase trains on; of Full without steps that begin a window; NaN for Predict, which trains on none. */
 static inline double phase_run_rate(const phase_run *run, hy_phase phase) {
     if (phase == HY_PREDICT) return NAN;
     return (double)run->summary.tokens_per_step / run->step_seconds[phase];

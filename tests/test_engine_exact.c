@@ -5,6 +5,8 @@
  * half-way and go on with the choices of another run. See engine_rows.h. */
 #include "engine_rows.h"
 
+#include <math.h>
+
 START_TEST(the_list_of_rows_has_every_pair_of_values) {
     row rows[MOST_ROWS];
     int count = make_rows(1, rows);
@@ -81,17 +83,103 @@ START_TEST(pairs_of_choices_change_no_bit) {
 }
 END_TEST
 
+/* ---- what rarely happens --------------------------------------------------------------------------- */
+
+/* Called before each step; true when what it is about has happened. */
+typedef bool (*trouble)(hy_trainer *t, int step);
+
+/* A Correct step whose loss is taken for a divergence: the move is undone. */
+static bool diverge(hy_trainer *t, int step) {
+    if (step > 6 && t->progress.machine.phase == HY_CORRECT) {
+        t->progress.divergence = (hy_divergence){.count = 100, .loss_mean = 0.001, .grad_level = 0};
+    }
+    return t->progress.machine.divergences > 0;
+}
+
+/* An arm with moves is tried and thrown away. */
+static bool fork_off(hy_trainer *t, int step) {
+    (void)step;
+    must(hy_trainer_consider_fork(t));
+    return t->progress.fork_spent > 0;
+}
+
+/* Gradients that are not finite: nothing is updated. */
+static bool overflow(hy_trainer *t, int step) {
+    if (step == 6 || step == 7) t->progress.loss_scale.scale = INFINITY;
+    if (step == 8) t->progress.loss_scale.scale = 1;
+    return t->progress.skipped > 0;
+}
+
+static bool wait_for_moves(hy_trainer *t, int step) {
+    (void)step;
+    return t->progress.machine.moves + t->progress.machine.rejections > 0;
+}
+
+static const struct {
+    const char *name, *words;
+    trouble trouble;
+} rare[] = {
+    {"a divergence", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", diverge},
+    {"a fork",
+     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision fp32 regime fine-tuning fork_budget 0.5 "
+                                         "fork_steps 3 schedule constant steps 40 ",
+     fork_off},
+    {"skipped steps", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", overflow},
+    {"lsq", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 predictor lsq ", wait_for_moves},
+    {"line", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision bf16 predictor line ", wait_for_moves},
+};
+enum { RARE = sizeof rare / sizeof rare[0], RARE_STEPS = 20 };
+
+static void rare_losses(int kind, const row *r, const char *out, double losses[RARE_STEPS]) {
+    const char *pairs[ENGINE_WORDS];
+    bool has_happened = false;
+    words_of(r, pairs);
+    hy_trainer *t = small_trainer(rare[kind].words, out, NULL, pairs);
+    engine_delay(t, atoi(choices[DELAYS].values[r->value[DELAYS]]));
+    for (int i = 0; i < RARE_STEPS; i++) {
+        hy_step_info info;
+        has_happened |= rare[kind].trouble(t, i);
+        must(hy_trainer_step(t, &info));
+        losses[i] = info.loss;
+    }
+    ck_assert_msg(has_happened, "%s", rare[kind].name);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+}
+
+START_TEST(what_rarely_happens_is_the_same_everywhere) {
+    row rows[MOST_ROWS];
+    const row first = {{0}};
+    double expected[RARE_STEPS], losses[RARE_STEPS];
+    int count = make_rows((uint64_t)_i + 50, rows);
+    rare_losses(_i, &first, plain_folder, expected);
+    for (int i = 0; i < count; i += 3) {
+        char text[512] = "";
+        rare_losses(_i, &rows[i], folder, losses);
+        describe(&rows[i], text, sizeof text);
+        ck_assert_msg(memcmp(losses, expected, sizeof losses) == 0, "%s:%s changed a loss",
+                      rare[_i].name, text);
+        ck_assert_msg(!engine_difference(plain_folder, folder), "%s:%s changed a tensor",
+                      rare[_i].name, text);
+    }
+}
+END_TEST
+
 static Suite *exact_suite(void) {
     Suite *suite = suite_create("memory engine: exact");
-    TCase *tests = tcase_create("exact");
+    TCase *tests = tcase_create("exact"), *last = tcase_create("rare");
     tcase_set_timeout(tests, 300);
+    tcase_set_timeout(last, 300);
     tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_checked_fixture(last, set_up, tear_down);
     tcase_add_test(tests, the_list_of_rows_has_every_pair_of_values);
     tcase_add_loop_test(tests, a_run_makes_moves_and_repeats_itself, 0, MODELS);
     tcase_add_test(tests, choices_are_heeded);
     tcase_add_loop_test(tests, each_choice_alone_changes_no_bit, 0, 2);
     tcase_add_loop_test(tests, pairs_of_choices_change_no_bit, 0, MODELS);
+    tcase_add_loop_test(last, what_rarely_happens_is_the_same_everywhere, 0, RARE);
     suite_add_tcase(suite, tests);
+    suite_add_tcase(suite, last);
     return suite;
 }
 

@@ -89,7 +89,8 @@ static void print_worst(const vp_results *results) {
             keep_worse(&device, vp_device_error(&run->summary.phases[p]));
         }
     }
-    printf("PASS  plans of %d run%s: a phase's device memory at most %.0f bytes (%.2f %%) off, "
+    printf("PASS  plans of %d run%s: by our own account a phase's device memory at most %.0f bytes "
+           "(%.2f %%) off, "
            "pinned memory %.0f bytes (%.2f %%)",
            results->count, results->count == 1 ? "" : "s", fabs(device.bytes), fabs(device.percent),
            fabs(pinned.bytes), fabs(pinned.percent));

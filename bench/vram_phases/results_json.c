@@ -77,6 +77,7 @@ static void put_run(hy_json_writer *w, const vp_run *r) {
     hy_json_put_int(w, "grad_accum_steps", run->grad_accum);
     hy_json_put_double(w, "seconds", run->summary.seconds);
     hy_json_put_double(w, "tokens_per_second", run->summary.tokens_per_second);
+    hy_json_put_double(w, "window_tokens_per_second", phase_run_window_rate(run));
     hy_json_put_double(w, "val_loss", run->val_loss);
     if (run->card_bytes) {
         hy_json_put_int(w, "card_bytes", (int64_t)run->card_bytes);

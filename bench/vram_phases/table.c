@@ -141,8 +141,10 @@ static void print_choices(const phase_run *run) {
     printf("  plan: %s\n", run->choices);
     for (int i = 0; i < run->plan.reason_count; i++) printf("    %s\n", run->plan.reasons[i]);
     if (run->plan.tokens_per_second > 0) {
-        printf("  predicted %.0f tokens/s in Full, measured %.0f: ratio %.2f\n",
-               run->plan.tokens_per_second, rate, rate / run->plan.tokens_per_second);
+        printf("  predicted %.0f tokens/s in Full, measured %.0f: ratio %.2f; %.0f where a window "
+               "begins\n",
+               run->plan.tokens_per_second, rate, rate / run->plan.tokens_per_second,
+               phase_run_window_rate(run));
     }
 }
 

@@ -108,22 +108,6 @@ static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     note_op(plan, now, op);
 }
 
-static void add_backward(hy_unit_plan *plan) {
-    const hy_unit *unit = plan->unit;
-    presence now = {0};
-    for (int s = 1; s < unit->slot_count; s++) now.is_here[s] = plan->is_kept[s];
-    for (int i = 0; i < unit->backward_count; i++) {
-        const hy_unit_op *op = &unit->backward[i];
-        make_inputs(plan, &now, op);
-        add_op(&plan->pass[HY_PASS_BACKWARD], op);
-        note_op(plan, &now, op);
-        for (int s = 1; s < unit->slot_count; s++) {
-            bool is_activation = unit->slots[s].role == HY_SLOT_ACTIVATION;
-            if (is_activation && uses(op, s, HY_ACCESS_WRITE)) now.is_spoilt[s] = true;
-        }
-    }
-}
-
 /* What a product and the op behind it make together; false when they are not such a pair. */
 static bool fuse_pair(hy_pass pass, const hy_unit_op *product, const hy_unit_op *next,
                       hy_unit_op *out) {
@@ -139,6 +123,31 @@ static bool fuse_pair(hy_pass pass, const hy_unit_op *product, const hy_unit_op 
         return true;
     }
     return false;
+}
+
+/* Whether this op and the next will be one: what both read has to be there before the first. */
+static bool begins_pair(const hy_unit_plan *plan, int i) {
+    const hy_unit *unit = plan->unit;
+    hy_unit_op fused;
+    return plan->size.fuses_gelu && i + 1 < unit->backward_count &&
+           fuse_pair(HY_PASS_BACKWARD, &unit->backward[i], &unit->backward[i + 1], &fused);
+}
+
+static void add_backward(hy_unit_plan *plan) {
+    const hy_unit *unit = plan->unit;
+    presence now = {0};
+    for (int s = 1; s < unit->slot_count; s++) now.is_here[s] = plan->is_kept[s];
+    for (int i = 0; i < unit->backward_count; i++) {
+        const hy_unit_op *op = &unit->backward[i];
+        make_inputs(plan, &now, op);
+        if (begins_pair(plan, i)) make_inputs(plan, &now, op + 1);
+        add_op(&plan->pass[HY_PASS_BACKWARD], op);
+        note_op(plan, &now, op);
+        for (int s = 1; s < unit->slot_count; s++) {
+            bool is_activation = unit->slots[s].role == HY_SLOT_ACTIVATION;
+            if (is_activation && uses(op, s, HY_ACCESS_WRITE)) now.is_spoilt[s] = true;
+        }
+    }
 }
 
 static void fuse_ops(hy_unit_plan *plan, hy_pass pass_index) {

@@ -66,7 +66,7 @@ static hy_status one_step(hy_trainer *t) {
     double val_loss = NAN;
     bool is_move = t->progress.machine.phase == HY_PREDICT;
     bool was_due = t->is_validation_due;
-    HY_TRY(is_move ? hy_trainer_run_predict(t, &info) : hy_trainer_run_step(t, &info));
+    HY_TRY(hy_trainer_advance(t, &info));
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_move && was_due) val_loss = t->progress.val_loss;
     if (!is_move) HY_TRY(validate_if_due(t, &val_loss));

@@ -52,9 +52,16 @@ void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
 }
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
-    if (!t->is_plan) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; hy_trainer_create "
-                                 "makes a trainer that runs");
+    if (t->is_plan) {
+        return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; "
+                                     "hy_trainer_create makes a trainer that runs");
+    }
+    if (!t->failure[0]) return HY_OK;
+    return hy_fail(
+        HY_ERR_STATE,
+        "step %lld failed, and what it left is the state of no step; go on from the last "
+        "checkpoint (%s)",
+        (long long)t->progress.step + 1, t->failure);
 }
 
 void hy_trainer_destroy(hy_trainer *t) {
@@ -63,12 +70,17 @@ void hy_trainer_destroy(hy_trainer *t) {
     free(t);
 }
 
+hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
+    bool is_move = t->progress.machine.phase == HY_PREDICT;
+    hy_status status = is_move ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
+    if (status != HY_OK) snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
+    return status;
+}
+
 hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
     hy_step_info unused;
     HY_TRY(hy_trainer_must_run(t));
-    if (!info) info = &unused;
-    if (t->progress.machine.phase == HY_PREDICT) return hy_trainer_run_predict(t, info);
-    return hy_trainer_run_step(t, info);
+    return hy_trainer_advance(t, info ? info : &unused);
 }
 
 hy_status hy_trainer_save(hy_trainer *t) {

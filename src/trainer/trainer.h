@@ -164,7 +164,8 @@ struct hy_trainer {
     hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
     hy_batch_plan *eval_plan[2], *guard_plan[2], *sample_plan;
 
-    bool is_plan; /* made by hy_trainer_plan: nothing is taken */
+    bool is_plan;                       /* made by hy_trainer_plan: nothing is taken */
+    char failure[HY_ERROR_MESSAGE_MAX]; /* of a step: its state is that of no step; "": none */
     hy_plan_facts plan;
     char plan_problem[HY_ERROR_MESSAGE_MAX];
 
@@ -282,8 +283,11 @@ hy_status hy_trainer_check_disk(const hy_trainer *t, uint64_t bytes);
 uint64_t hy_trainer_device_limit(const hy_trainer *t);
 uint64_t hy_trainer_host_limit(const hy_trainer *t);
 
-/* trainer.c: a plan cannot run. */
+/* trainer.c: a plan cannot run, and a step that failed half-way leaves nothing to go on from. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
+
+/* trainer.c: the next step or move, by the phase that is due. */
+hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
 
 /* step.c */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);

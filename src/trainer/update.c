@@ -24,12 +24,28 @@ static hy_adamw_state update_state(hy_trainer *t, hy_dtype dtype) {
 
 static bool sums_norm_in_passes(const hy_trainer *t) { return t->grads.place != HY_DEVICE; }
 
+/* m and v are idle while passes go backward, and so, mostly, is the way up: those of the first units come
+ * while the last ones are left, so that the next step can begin at once. */
+static hy_status gather_first(hy_trainer *t, int32_t unit) {
+    hy_store *stores[] = {&t->m, &t->v};
+    int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1;
+    bool is_late = unit <= t->model->params.units / 2;
+    if (!t->updates_on_gather || ahead >= t->model->params.units) return HY_OK;
+    for (int i = 0; i < 2; i++) {
+        bool is_apart = hy_store_has_own_buffer(stores[i], 0);
+        if (is_late && is_apart) HY_TRY(hy_store_gather_piece(stores[i], 0));
+        if (ahead > 0) HY_TRY(hy_store_gather(stores[i], ahead));
+    }
+    return HY_OK;
+}
+
 static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
     hy_trainer *t = context;
     hy_adamw_state state = update_state(t, t->update.dtype);
     if (unit == t->model->params.units - 1) {
         HY_TRY(hy_adamw_norm_begin(t->backend, stream, &state));
     }
+    HY_TRY(gather_first(t, unit));
     return hy_adamw_norm_add(&t->model->params, t->backend, stream, &state, unit);
 }
 

@@ -41,11 +41,13 @@ END_TEST
 
 /* ---- larger shapes --------------------------------------------------------------------------------- */
 
-/* Copies that take longer than a kernel's launch: units of 3 MiB in bf16, a head of 2 MiB. */
-#define WIDE                                                                                       \
-    ENGINE_RUN ENGINE_LLAMA                                                                        \
-        "layers 6 width 512 heads 8 kv_heads 4 mlp_width 1408 vocab 2048 seq_len 256 context 256 " \
-        "batch_size 4 grad_accum_steps 2 predictor none precision bf16 "
+/* Copies that take longer than a kernel's launch: layers of 6 MB in bf16, a head of 2 MB. The small ones
+ * are for slow machines. */
+#define WIDE ENGINE_RUN ENGINE_LLAMA "layers 6 grad_accum_steps 2 predictor none precision bf16 "
+#define WIDE_SHAPE                                                                                 \
+    "width 512 heads 8 kv_heads 4 mlp_width 1408 vocab 2048 seq_len 256 context 256 batch_size 4 "
+#define NARROW_SHAPE "width 64 heads 4 kv_heads 2 mlp_width 128 vocab 300 "
+#define SMALL_STATE "master_dtype bf16 optimizer adamw8bit grad_dtype bf16 tied_head false "
 #define ALL_PINNED                                                                                 \
     "weights_place", "pinned", "master_place", "pinned", "grads_place", "pinned", "optim_place",   \
         "pinned"
@@ -64,8 +66,9 @@ static void check_wide(const char *words, const double expected[10], const char 
 }
 
 START_TEST(ten_streamed_steps_of_wider_layers_change_no_bit) {
-    static const char *const words[] = {
-        WIDE, WIDE "master_dtype bf16 optimizer adamw8bit grad_dtype bf16 tied_head false "};
+    const char *words[] = {gpu.is_small ? WIDE NARROW_SHAPE : WIDE WIDE_SHAPE,
+                           gpu.is_small ? WIDE NARROW_SHAPE SMALL_STATE
+                                        : WIDE WIDE_SHAPE SMALL_STATE};
     double here[10];
     wide_losses(words[_i], NULL, here);
     check_wide(words[_i], here, "all pinned", PAIRS(ALL_PINNED, "update", "gather"));
@@ -89,7 +92,8 @@ START_TEST(budgets_are_kept_and_change_no_bit) {
     double here[10], there[10];
     char limit[32];
     int streamed = 0;
-    hy_trainer *t = small_trainer(WIDE, "none", engine_device, NULL);
+    const char *words = gpu.is_small ? WIDE NARROW_SHAPE : WIDE WIDE_SHAPE;
+    hy_trainer *t = small_trainer(words, "none", engine_device, NULL);
     hy_trainer_plan_facts(t, &facts);
     next_losses(t, 10, here);
     hy_trainer_destroy(t);
@@ -97,7 +101,7 @@ START_TEST(budgets_are_kept_and_change_no_bit) {
         uint64_t allowed = facts.vram_bytes * share / 100;
         hy_plan_facts tight;
         snprintf(limit, sizeof limit, "%llu", (unsigned long long)allowed);
-        t = small_trainer(WIDE, "none", engine_device, PAIRS("max_gpu_mem", limit));
+        t = small_trainer(words, "none", engine_device, PAIRS("max_gpu_mem", limit));
         hy_trainer_plan_facts(t, &tight);
         ck_assert_uint_le(tight.vram_bytes, allowed);
         next_losses(t, 10, there);
