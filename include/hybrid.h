@@ -201,6 +201,7 @@ typedef struct hy_plan_facts {
     uint64_t vram_bytes; /* taken on the device before step 0 */
     uint64_t host_pinned_bytes;                  /* taken on the host, page-locked */
     uint64_t disk_bytes;                         /* in offload_folder */
+    uint64_t host_fork_bytes;                    /* host memory of paired forks, if it has room */
     int64_t batch_size, grad_accum_steps;        /* as given or chosen */
     double tokens_per_second;                    /* predicted, of a true step */
     double step_seconds, wait_seconds;           /* of a true step; of them, waiting for copies */

@@ -71,6 +71,10 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
             hy_cli_bytes(facts.vram_bytes).text, hy_cli_bytes(facts.host_pinned_bytes).text);
     if (facts.disk_bytes > 0) fprintf(out, ", %s on disk", hy_cli_bytes(facts.disk_bytes).text);
     fputc('\n', out);
+    if (facts.host_fork_bytes > 0) {
+        fprintf(out, "paired forks take %s more of host memory, where it has room\n",
+                hy_cli_bytes(facts.host_fork_bytes).text);
+    }
     show_speed(out, &summary, &facts);
     show_disk(out, config, &summary, &facts);
     fprintf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);

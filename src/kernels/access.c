@@ -17,6 +17,7 @@ static const char *const access_letters[HY_OP_COUNT] = {
     [HY_OP_ROPE] = "br",
     [HY_OP_ATTENTION] = "rrww",
     [HY_OP_ATTENTION_BWD] = "rrrrrw",
+    [HY_OP_ATTENTION_CACHED] = "rbw",
     [HY_OP_GELU] = "rw",
     [HY_OP_GELU_BWD] = "rrw",
     [HY_OP_SWIGLU] = "rw",

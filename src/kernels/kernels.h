@@ -47,6 +47,10 @@ typedef enum hy_op_kind {
      * in its sequence where its document begins; it sees nothing before that. */
     HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  docs (N) i32?  out (N,H D)  lse (B,H,T) fp32 */
     HY_OP_ATTENTION_BWD, /* dout  qkv  docs?  out  lse  dqkv (N,(H+2K)D) */
+    /* The same for the next T tokens of sequences whose keys and values are kept: k and v of the rows are
+     * put into the cache from position attr.heads.first on, and each row sees what lies there up to
+     * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T. */
+    HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)*  out (B T,H D) */
 
     HY_OP_GELU,       /* x (N,F)  y (N,F) : tanh form */
     HY_OP_GELU_BWD,   /* dy  x  dx (may be dy) */
@@ -109,6 +113,7 @@ typedef struct hy_op_attr {
         struct { /* rope, attention, head norm: how a row of qkv is laid out */
             int32_t batch, seq, heads, kv_heads, head_dim;
             int32_t window; /* attention: tokens seen, itself included; 0: all before */
+            int32_t first;  /* cached attention: position of a sequence's first row */
             float scale;    /* attention: on q k, usually 1/sqrt(D) */
             float eps;      /* head norm */
             bool inverse;   /* rope: rotate back */

@@ -78,6 +78,9 @@ static const op_rule rules[HY_OP_COUNT] = {
                              {GIVEN("dout", "RQ", ANY_REAL), GIVEN("qkv", "RP", ANY_REAL),
                               MAYBE("docs", "R", ONLY_I32), GIVEN("out", "RQ", ANY_REAL),
                               GIVEN("lse", "L", ONLY_F32), GIVEN("dqkv", "RP", ANY_REAL)}},
+    [HY_OP_ATTENTION_CACHED] = {"cached attention",
+                                {GIVEN("qkv", "RP", ANY_REAL), GIVEN("cache", "*", ANY_REAL),
+                                 GIVEN("out", "RQ", ANY_REAL)}},
     [HY_OP_GELU] = {"gelu", {GIVEN("x", "NF", ANY_REAL), GIVEN("y", "NF", ANY_REAL)}},
     [HY_OP_GELU_BWD] = {"gelu backward",
                         {GIVEN("dy", "NF", ANY_REAL), GIVEN("x", "NF", ANY_REAL),
@@ -256,7 +259,7 @@ static hy_status bind_heads(const hy_op_call *call, lengths *known) {
 }
 
 static bool has_heads(hy_op_kind kind) {
-    return kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_BWD;
+    return kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_CACHED;
 }
 
 /* A tensor that may share memory with another must then have its type: it is the same memory. */
@@ -304,6 +307,23 @@ static hy_status check_rope(const hy_op_call *call) {
     if (table->shape[0] >= T && hy_tensor_count(table) == table->shape[0] * D) return HY_OK;
     snprintf(expected, sizeof expected, "(at least %lld, %lld, 2)", (long long)T,
              (long long)(D / 2));
+    return wrong_shape(call, 1, expected);
+}
+
+static hy_status check_cache(const hy_op_call *call) {
+    int64_t width = 2 * (int64_t)call->attr.heads.kv_heads * call->attr.heads.head_dim;
+    int64_t first = call->attr.heads.first, end = first + call->attr.heads.seq;
+    const hy_tensor *cache = &call->t[1];
+    char expected[96];
+    if (first < 0) {
+        return hy_fail(HY_ERR_INPUT, "cached attention: first is %lld, expected 0 or more",
+                       (long long)first);
+    }
+    if (cache->ndim == 3 && cache->shape[0] == call->attr.heads.batch && cache->shape[1] >= end &&
+        cache->shape[2] == width)
+        return HY_OK;
+    snprintf(expected, sizeof expected, "(%d, at least %lld, %lld)", (int)call->attr.heads.batch,
+             (long long)end, (long long)width);
     return wrong_shape(call, 1, expected);
 }
 
@@ -356,6 +376,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_NORM_BWD: return check_norm_backward(call);
     case HY_OP_HEAD_NORM_BWD: return check_alias(call, 0, 5);
     case HY_OP_ROPE: return check_rope(call);
+    case HY_OP_ATTENTION_CACHED: return check_cache(call);
     case HY_OP_GELU: return check_alias(call, 0, 1);
     case HY_OP_GELU_BWD: return check_alias(call, 0, 2);
     case HY_OP_SWIGLU: return check_swiglu(call, 0, 1);
@@ -412,6 +433,12 @@ double hy_op_flops(const hy_op_call *call) {
         double products = call->kind == HY_OP_ATTENTION ? 2 : 5;
         double pairs = (double)hy_attention_pairs(call->attr.heads.seq, call->attr.heads.window);
         return products * 2.0 * B * H * D * pairs;
+    }
+    case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions, less those of the ones before */
+        int64_t first = call->attr.heads.first, window = call->attr.heads.window;
+        int64_t pairs = hy_attention_pairs(first + call->attr.heads.seq, window) -
+                        hy_attention_pairs(first, window);
+        return 4.0 * B * H * D * (double)pairs;
     }
     case HY_OP_NORM: return 8 * elements;
     case HY_OP_NORM_BWD: return 14 * elements;

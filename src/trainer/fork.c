@@ -183,12 +183,36 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
     return open_fork(t);
 }
 
+static bool is_possible(const hy_trainer *t, double confidence) {
+    return t->rules.has_predictor && t->settings.phases.fork_budget > 0 &&
+           cost(t) <= t->settings.phases.fork_budget * (double)t->steps_total &&
+           confidence < t->rules.confidence_threshold;
+}
+
+uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
+    const hy_state_layouts *l = &t->layouts;
+    hy_confidence prior = hy_confidence_prior(t->regime);
+    if (!is_possible(t, hy_confidence_value(&prior))) return 0;
+    return l->master.bytes + 2 * l->optim.bytes +
+           (uint64_t)hy_predictor_slots(t->predictor.kind) * l->slot.bytes;
+}
+
+/* Forks are worth having, not worth failing for: where host memory has no room for the copy there are
+ * none. */
 hy_status hy_fork_take_memory(hy_trainer *t) {
-    bool is_possible = t->rules.has_predictor && t->settings.phases.fork_budget > 0 &&
-                       cost(t) <= t->settings.phases.fork_budget * (double)t->steps_total &&
-                       hy_confidence_value(&t->progress.confidence) < t->rules.confidence_threshold;
-    if (!is_possible) return HY_OK;
-    return t->backend->alloc(t->backend, HY_HOST, state_bytes(t), (void **)&t->fork_state);
+    char bytes[32];
+    uint64_t limit = hy_trainer_host_limit(t);
+    if (!is_possible(t, hy_confidence_value(&t->progress.confidence))) return HY_OK;
+    if (limit && t->host_bytes + state_bytes(t) > limit) {
+        hy_say(t, HY_NOTE,
+               "there is no host memory for the copy of %s that a paired fork needs: whether "
+               "predicting pays will not be asked, and it stays off",
+               hy_format_bytes((double)state_bytes(t), bytes, sizeof bytes));
+        return HY_OK;
+    }
+    HY_TRY(t->backend->alloc(t->backend, HY_HOST, state_bytes(t), (void **)&t->fork_state));
+    hy_ledger_take(&t->ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
+    return HY_OK;
 }
 
 void hy_fork_release(hy_trainer *t) {

@@ -256,8 +256,10 @@ hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b
 hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host) {
     HY_TRY(hy_trainer_finish_update(t));
     HY_TRY(t->backend->stream_sync(t->compute));
+    double begin = hy_clock();
     HY_TRY(to_host ? hy_store_copy_home(host, &t->weights, t->compute)
                    : hy_store_copy_home(&t->weights, host, t->compute));
+    t->host_waited += hy_clock() - begin;
     t->bytes_moved += t->weights.layout.bytes;
     if (!to_host) t->is_low_current = false;
     return HY_OK;

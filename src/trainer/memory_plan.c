@@ -261,10 +261,12 @@ hy_status hy_trainer_return_rings(hy_trainer *t) {
     if (!t->rings_are_used) return HY_OK;
     t->rings_are_used = false;
     HY_TRY(t->backend->stream_sync(t->compute));
+    double begin = hy_clock();
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
         HY_TRY(hy_store_settle(stores[i]));
         hy_store_forget(stores[i]);
     }
+    t->host_waited += hy_clock() - begin;
     return HY_OK;
 }
 
@@ -414,9 +416,11 @@ static hy_status check_and_take(hy_trainer *t, const needs *need) {
     uint64_t host = need->host + need->staging;
     hy_status status = hy_trainer_check_budget(t, device, host, moved);
     if (status == HY_OK) status = hy_trainer_check_disk(t, need->disk);
+    t->host_bytes = host + moved;
     t->plan.fits = status == HY_OK;
     t->plan.vram_bytes = device;
     t->plan.disk_bytes = need->disk;
+    t->plan.host_fork_bytes = hy_fork_plan_bytes(t);
     t->plan.host_pinned_bytes = host + (t->offload == HY_OFFLOAD_PINNED ? moved : 0);
     if (!t->is_plan) {
         HY_TRY(status);

@@ -132,8 +132,10 @@ static hy_status move_units(hy_trainer *t, bool to_host) {
 
 static hy_status send_to_host(hy_trainer *t) {
     uint64_t bytes = 2 * t->m.layout.bytes;
+    double begin = hy_clock();
     HY_TRY(move_units(t, true));
     HY_TRY(t->backend->stream_sync(t->copies));
+    t->host_waited += hy_clock() - begin;
 #ifdef HY_POISON
     if (!t->backend->facts.is_gpu) {
         memset(t->m.data, 0xff, t->m.layout.bytes); /* whoever reads it now gets NaN */

@@ -260,6 +260,7 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     }
     t->predict_batches_left = 0;
     HY_TRY(t->backend->stream_sync(t->compute));
+    HY_TRY(hy_trainer_return_rings(t)); /* its waiting is Predict's */
     tell(t, &p);
     HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
     t->progress.phase_steps[HY_PREDICT]++;

@@ -100,6 +100,7 @@ static hy_status note_skip(hy_trainer *t, bool was_skipped) {
 
 void hy_account_open(hy_trainer *t, hy_account *account) {
     *account = (hy_account){.begin = hy_clock()};
+    t->host_waited = 0;
     t->stream_waited = t->backend->stream_waited(t->compute);
     t->loader_waited = t->loader ? hy_loader_waited(t->loader) : 0;
 }
@@ -118,7 +119,7 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
     hy_phase phase = t->ledger.phase;
     double seconds = hy_clock() - account->begin;
     uint64_t moved = moved_by_stores(t);
-    account->waited = t->backend->stream_waited(t->compute) - t->stream_waited +
+    account->waited = t->host_waited + t->backend->stream_waited(t->compute) - t->stream_waited +
                       hy_loader_waited(t->loader) - t->loader_waited;
     account->bytes_moved = moved - t->bytes_accounted;
     t->bytes_accounted = moved;

@@ -180,6 +180,8 @@ struct hy_trainer {
     hy_arena home_arena;       /* pinned: state that does not live on the device */
     hy_arena state_ring_arena; /* device: what it passes through */
     uint64_t optim_bytes;      /* of m and v together */
+    uint64_t host_bytes;       /* all host memory that was planned; forks have what is left */
+    double host_waited;        /* seconds this thread stood still for copies, compute idle */
     hy_arena staging_arena;    /* pinned: between disk and device */
     hy_spill *spill;           /* the file of what lives on disk; NULL: nothing does */
     uint64_t spill_used;
@@ -353,6 +355,7 @@ void hy_trainer_use_tail(hy_trainer *t, bool is_used);
 
 /* fork.c */
 hy_status hy_trainer_consider_fork(hy_trainer *t); /* between steps */
+uint64_t hy_fork_plan_bytes(const hy_trainer *t);  /* host memory, if there is room; 0: no forks */
 hy_status hy_fork_take_memory(hy_trainer *t);
 void hy_fork_release(hy_trainer *t);
 

@@ -35,6 +35,7 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_ROPE] = {hy_cpu_rope, NULL},
     [HY_OP_ATTENTION] = {hy_cpu_attention, hy_cpu_attention_workspace},
     [HY_OP_ATTENTION_BWD] = {hy_cpu_attention_bwd, hy_cpu_attention_bwd_workspace},
+    [HY_OP_ATTENTION_CACHED] = {hy_cpu_attention_cached, hy_cpu_attention_cached_workspace},
     [HY_OP_GELU] = {hy_cpu_gelu, NULL},
     [HY_OP_GELU_BWD] = {hy_cpu_gelu_bwd, NULL},
     [HY_OP_SWIGLU] = {hy_cpu_swiglu, NULL},

@@ -26,6 +26,9 @@ static hy_cuda_op op_of(hy_op_kind kind) {
         return {hy_cuda_attention, hy_cuda_attention_workspace, hy_cuda_attention_supports};
     case HY_OP_ATTENTION_BWD:
         return {hy_cuda_attention_bwd, hy_cuda_attention_bwd_workspace, hy_cuda_attention_supports};
+    case HY_OP_ATTENTION_CACHED:
+        return {hy_cuda_attention_cached, hy_cuda_attention_cached_workspace,
+                hy_cuda_attention_supports};
     case HY_OP_GELU: return {hy_cuda_gelu, NULL, NULL};
     case HY_OP_GELU_BWD: return {hy_cuda_gelu_bwd, NULL, NULL};
     case HY_OP_SWIGLU: return {hy_cuda_swiglu, NULL, NULL};

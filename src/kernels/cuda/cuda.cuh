@@ -54,6 +54,7 @@ hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run);
 hy_status hy_cuda_rope(const hy_cuda_run *run);
 hy_status hy_cuda_attention(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd(const hy_cuda_run *run);
+hy_status hy_cuda_attention_cached(const hy_cuda_run *run);
 hy_status hy_cuda_gelu(const hy_cuda_run *run);
 hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run);
 hy_status hy_cuda_swiglu(const hy_cuda_run *run);
@@ -78,6 +79,7 @@ size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
 size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
 size_t hy_cuda_attention_workspace(const hy_cuda *cuda, const hy_op_call *call);
 size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
+size_t hy_cuda_attention_cached_workspace(const hy_cuda *cuda, const hy_op_call *call);
 size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
 size_t hy_cuda_reduce_workspace(const hy_cuda *cuda, const hy_op_call *call); /* sum, sq_norm */
 size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call);

@@ -1,0 +1,228 @@
+/* attention_cached.cu: attention of new tokens to everything before them, out of a cache.
+ *
+ * Three kernels in a row: keys and values of the new rows go to their places in the cache; partial
+ * sums over stretches of keys; the stretches of each row joined. What counts is how fast the cache is
+ * read, so a block works for several queries at a time that share a head of keys: those of one group of
+ * heads and of neighbouring rows, numbered row * group + head ("queries" below). A warp takes every
+ * WARPS-th key of the block's stretch; its lanes hold a head's columns. Each sum has one owner and one
+ * order. */
+#include "kernels/cuda/attention.cuh"
+
+enum { WARPS = 4, THREADS = 32 * WARPS, STRETCH = 128 /* keys a block should have at least */ };
+
+/* Positions of tensors in a call. */
+enum { QKV, CACHE, OUT };
+
+typedef struct cached_call {
+    hy_cuda_heads a;
+    int first;          /* position of row 0 */
+    int group, queries; /* heads that share keys; T * group */
+    int stretch;        /* keys of a block */
+    int stretches;      /* blocks side by side over the keys */
+    int64_t room;       /* rows of the cache per sequence */
+    hy_tensor qkv, cache, out;
+    float *partial; /* (B K, queries, stretches, D + 2): sums, then maximum and total */
+} cached_call;
+
+/* ---- appending --------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS) append_rows(cached_call c, int64_t count) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t width = 2 * (int64_t)c.a.K * c.a.D, packed = width + (int64_t)c.a.H * c.a.D;
+    if (i >= count) return;
+    int64_t row = i / width, column = i % width;
+    int64_t to = (row / c.a.T * c.room + c.first + row % c.a.T) * width + column;
+    float x = hy_load_any(c.qkv.data, row * packed + (int64_t)c.a.H * c.a.D + column, c.qkv.dtype);
+    hy_store_any(c.cache.data, to, c.cache.dtype, x);
+}
+
+/* ---- partial sums ------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ int first_seen(const cached_call &c, int position) {
+    return c.a.window > 0 ? max(0, position - c.a.window + 1) : 0;
+}
+
+/* What one warp or one block found for a query. */
+template <int COLUMNS> struct finding {
+    float sum[COLUMNS];
+    float high, total;
+};
+
+/* Takes a key into what is known of a query. `score` is the same in all lanes. */
+template <int C>
+__device__ __forceinline__ void take_key(float score, const float value[C], float sum[C],
+                                         float &high, float &total) {
+    float now = fmaxf(high, score), shrink = expf(high - now), weight = expf(score - now);
+    high = now;
+    total = total * shrink + weight;
+#pragma unroll
+    for (int i = 0; i < C; i++) sum[i] = sum[i] * shrink + weight * value[i];
+}
+
+/* Queries [query, query + R) of a group against every WARPS-th key of [from, to). */
+template <typename T, int C, int R>
+__device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, int query, int from,
+                                     int to, finding<32 * C> *found) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, D = c.a.D;
+    int64_t packed = ((int64_t)c.a.H + 2 * c.a.K) * D, width = 2 * (int64_t)c.a.K * D;
+    const T *keys = (const T *)c.cache.data + b * c.room * width + (int64_t)kv_head * D;
+    const T *values = keys + (int64_t)c.a.K * D;
+    float q[R][C], sum[R][C], high[R], total[R];
+    int position[R];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int at = min(query + r, c.queries - 1);
+        int64_t head = (int64_t)kv_head * c.group + at % c.group;
+        int64_t begin = ((int64_t)b * c.a.T + at / c.group) * packed + head * D;
+        position[r] = c.first + at / c.group;
+        high[r] = -INFINITY;
+        total[r] = 0;
+#pragma unroll
+        for (int i = 0; i < C; i++) {
+            int column = lane + 32 * i;
+            sum[r][i] = 0;
+            q[r][i] = column < D
+                          ? hy_load_any(c.qkv.data, begin + column, c.qkv.dtype) * c.a.scale
+                          : 0.0f;
+        }
+    }
+    for (int key = from + warp; key < to; key += WARPS) {
+        float k[C], v[C];
+#pragma unroll
+        for (int i = 0; i < C; i++) {
+            int column = lane + 32 * i;
+            k[i] = column < D ? hy_to_float(keys[key * width + column]) : 0.0f;
+            v[i] = column < D ? hy_to_float(values[key * width + column]) : 0.0f;
+        }
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            if (key > position[r] || key < first_seen(c, position[r])) continue;
+            float score = 0;
+#pragma unroll
+            for (int i = 0; i < C; i++) score = fmaf(q[r][i], k[i], score);
+            take_key<C>(hy_warp_sum(score), v, sum[r], high[r], total[r]);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        finding<32 * C> *mine = &found[warp * R + r];
+#pragma unroll
+        for (int i = 0; i < C; i++) mine->sum[lane + 32 * i] = sum[r][i];
+        if (lane == 0) mine->high = high[r], mine->total = total[r];
+    }
+}
+
+template <typename T, int C, int R>
+static __global__ void __launch_bounds__(THREADS) attend(cached_call c) {
+    __shared__ finding<32 * C> found[WARPS * R];
+    int b = blockIdx.y / c.a.K, kv_head = blockIdx.y % c.a.K, query = blockIdx.x * R;
+    int last = c.first + min(query + R - 1, c.queries - 1) / c.group;
+    int from = max((int)blockIdx.z * c.stretch, first_seen(c, c.first + query / c.group));
+    int to = min(((int)blockIdx.z + 1) * c.stretch, last + 1);
+    walk<T, C, R>(c, b, kv_head, query, from, to, found);
+    __syncthreads();
+    for (int i = threadIdx.x; i < R * 32 * C; i += THREADS) {
+        int r = i / (32 * C), column = i % (32 * C);
+        if (query + r >= c.queries || column >= c.a.D) continue;
+        float high = -INFINITY, total = 0, sum = 0;
+        for (int w = 0; w < WARPS; w++) high = fmaxf(high, found[w * R + r].high);
+        for (int w = 0; w < WARPS; w++) {
+            const finding<32 * C> *one = &found[w * R + r];
+            float share = one->total > 0 ? expf(one->high - high) : 0.0f;
+            total += one->total * share;
+            sum += one->sum[column] * share;
+        }
+        int64_t row = ((int64_t)blockIdx.y * c.queries + query + r) * c.stretches + blockIdx.z;
+        float *to_row = c.partial + row * (c.a.D + 2);
+        to_row[column] = sum;
+        if (column == 0) to_row[c.a.D] = high, to_row[c.a.D + 1] = total;
+    }
+}
+
+/* ---- joining ----------------------------------------------------------------------------------- */
+
+/* A block for each query of each head of keys. */
+static __global__ void __launch_bounds__(THREADS) join(cached_call c) {
+    int b = blockIdx.y / c.a.K, kv_head = blockIdx.y % c.a.K, query = blockIdx.x, D = c.a.D;
+    const float *rows =
+        c.partial + ((int64_t)blockIdx.y * c.queries + query) * c.stretches * (D + 2);
+    float high = -INFINITY;
+    for (int s = 0; s < c.stretches; s++) high = fmaxf(high, rows[s * (D + 2) + D]);
+    int64_t head = (int64_t)kv_head * c.group + query % c.group;
+    int64_t to = (((int64_t)b * c.a.T + query / c.group) * c.a.H + head) * D;
+    for (int column = threadIdx.x; column < D; column += THREADS) {
+        float total = 0, sum = 0;
+        for (int s = 0; s < c.stretches; s++) {
+            const float *row = rows + s * (D + 2);
+            float share = row[D + 1] > 0 ? expf(row[D] - high) : 0.0f;
+            total += row[D + 1] * share;
+            sum += row[column] * share;
+        }
+        hy_store_any(c.out.data, to + column, c.out.dtype, sum / total);
+    }
+}
+
+/* ---- launching --------------------------------------------------------------------------------- */
+
+/* Queries of a block: more of them read the cache less often, as long as their sums stay in registers. */
+static int queries_of_block(int queries, int head_dim) {
+    if (queries == 1) return 1;
+    return head_dim <= 128 ? 8 : 4;
+}
+
+/* As many stretches as keep the card busy, and none so short that a block has nothing to do. */
+static int stretches_of(const hy_cuda *cuda, const hy_cuda_heads *a, int group, int keys) {
+    int queries = a->T * group;
+    int64_t blocks =
+        hy_ceil_div(queries, queries_of_block(queries, a->D)) * (int64_t)a->B * a->K;
+    int64_t wanted = hy_ceil_div(4 * (int64_t)cuda->card.multiprocessors, blocks);
+    int64_t most = hy_ceil_div(keys, STRETCH);
+    return (int)(wanted < most ? wanted : most);
+}
+
+static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
+    hy_tensor none = {};
+    cached_call c = {};
+    c.a = hy_cuda_heads_of(call, &none);
+    c.first = call->attr.heads.first;
+    c.group = c.a.H / c.a.K;
+    c.queries = c.a.T * c.group;
+    c.stretches = stretches_of(cuda, &c.a, c.group, c.first + c.a.T);
+    c.stretch = (int)hy_ceil_div(c.first + c.a.T, c.stretches);
+    c.room = call->t[CACHE].shape[1];
+    c.qkv = call->t[QKV], c.cache = call->t[CACHE], c.out = call->t[OUT];
+    c.partial = (float *)call->workspace.data;
+    return c;
+}
+
+/* It grows with the position of the first row: whoever plans asks for the last one there will be. */
+size_t hy_cuda_attention_cached_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    cached_call c = describe(cuda, call);
+    return (size_t)c.a.B * c.a.K * c.queries * c.stretches * (size_t)(c.a.D + 2) * sizeof(float);
+}
+
+template <typename T, int C, int R>
+static void launch(const hy_cuda_run *run, const cached_call &c) {
+    dim3 grid((unsigned)hy_ceil_div(c.queries, R), (unsigned)(c.a.B * c.a.K),
+              (unsigned)c.stretches);
+    attend<T, C, R><<<grid, THREADS, 0, run->stream>>>(c);
+}
+
+template <typename T> static void launch_head_size(const hy_cuda_run *run, const cached_call &c) {
+    bool is_single = c.queries == 1;
+    if (c.a.D <= 32) is_single ? launch<T, 1, 1>(run, c) : launch<T, 1, 8>(run, c);
+    else if (c.a.D <= 64) is_single ? launch<T, 2, 1>(run, c) : launch<T, 2, 8>(run, c);
+    else if (c.a.D <= 128) is_single ? launch<T, 4, 1>(run, c) : launch<T, 4, 8>(run, c);
+    else is_single ? launch<T, 8, 1>(run, c) : launch<T, 8, 4>(run, c);
+}
+
+hy_status hy_cuda_attention_cached(const hy_cuda_run *run) {
+    cached_call c = describe(run->cuda, run->call);
+    int64_t count = (int64_t)c.a.B * c.a.T * 2 * c.a.K * c.a.D;
+    append_rows<<<(unsigned)hy_ceil_div(count, THREADS), THREADS, 0, run->stream>>>(c, count);
+    HY_CUDA_TRY(hy_cuda_launched(run));
+    hy_by_type(c.cache.dtype, [&](auto zero) { launch_head_size<decltype(zero)>(run, c); });
+    HY_CUDA_TRY(hy_cuda_launched(run));
+    join<<<dim3((unsigned)c.queries, (unsigned)(c.a.B * c.a.K)), THREADS, 0, run->stream>>>(c);
+    return hy_cuda_launched(run);
+}

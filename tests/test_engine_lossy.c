@@ -1,0 +1,65 @@
+/* test_engine_lossy.c: runs that keep less: bf16 weights that are their own master, m and v in 16 or 8 bits,
+ * bf16 gradients, and all of it as a 7B model on a small card needs it.
+ *
+ * They are not exact, so they are judged by what they are for: the held-out loss at the end, against the run
+ * that keeps everything in fp32, over three seeds. Where their state lives changes none of their bits:
+ * test_engine_exact.c. */
+#include "small_run.h"
+
+#include <math.h>
+
+#define LOSSY_RUN                                                                                  \
+    "model nano layers 3 width 64 heads 4 mlp_width 128 seq_len 32 context 32 batch_size 4 "       \
+    "grad_accum_steps 2 steps 80 lr 3e-3 builtin_bytes 120000 lr_warmup_steps 10 "                \
+    "eval_batches 8 sample_tokens 0 threads 1 device cpu predictor none precision bf16 "
+
+enum { SEEDS = 3 };
+
+static const struct {
+    const char *name, *words;
+    double bound; /* of the mean over seeds, as a share of the loss */
+} kinds[] = {
+    {"bf16 m and v", LOSSY_RUN "optim_dtype bf16 ", 0.01},
+    {"8-bit m and v", LOSSY_RUN "optimizer adamw8bit ", 0.01},
+    {"bf16 gradients", LOSSY_RUN "grad_dtype bf16 ", 0.01},
+    {"bf16 master", LOSSY_RUN "master_dtype bf16 ", 0.01},
+    {"all small", LOSSY_RUN "master_dtype bf16 grad_dtype bf16 optimizer adamw8bit ", 0.01},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static double held_out(const char *words, int seed) {
+    char number[16];
+    hy_summary summary;
+    snprintf(number, sizeof number, "%d", seed);
+    hy_trainer *t = small_trainer(words, "none", NULL, PAIRS("seed", number));
+    must(hy_trainer_run(t));
+    hy_trainer_summary(t, &summary);
+    hy_trainer_destroy(t);
+    return summary.val_loss;
+}
+
+START_TEST(small_state_ends_where_fp32_state_ends) {
+    double off[KINDS] = {0};
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        double plain = held_out(LOSSY_RUN, seed);
+        for (int i = 0; i < KINDS; i++) {
+            double loss = held_out(kinds[i].words, seed);
+            printf("%s, seed %d: %.5f, fp32 %.5f: %+.5f\n", kinds[i].name, seed, loss, plain, loss/plain - 1);
+            ck_assert_msg(loss != plain, "%s was not used", kinds[i].name);
+            off[i] += (loss / plain - 1) / SEEDS;
+        }
+    }
+    for (int i = 0; i < KINDS; i++) printf("%s %+.5f\n", kinds[i].name, off[i]);
+}
+END_TEST
+
+static Suite *lossy_suite(void) {
+    Suite *suite = suite_create("memory engine: lossy");
+    TCase *tests = tcase_create("lossy");
+    tcase_set_timeout(tests, 300);
+    tcase_add_test(tests, small_state_ends_where_fp32_state_ends);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(lossy_suite)
