@@ -5,8 +5,9 @@
  *   1. Errors          every call returns hy_status; hy_error_message() says what was wrong.
  *   2. Configuration   a set of named values with defaults, profiles, files and overrides.
  *   3. Trainer         made from a configuration; runs to the end, or step by step.
- *   4. Looking         what the run came to, what it keeps in memory, what this machine is.
- *   5. Your own        your model with our loop, or your loop with our phases and optimizer.
+ *   4. Using a model   what it writes, talking to it, and its loss on any data.
+ *   5. Looking         what the run came to, what it keeps in memory, what this machine is.
+ *   6. Your own        your model with our loop, or your loop with our phases and optimizer.
  *
  * A complete program:
  *
@@ -25,7 +26,8 @@
  * live as long as the handle they came from, unless a comment says less.
  *
  * Threads: a handle belongs to one thread at a time. Two trainers may live side by side. Only
- * hy_trainer_request_stop() may be called from anywhere, a signal handler included.
+ * hy_trainer_request_stop() and hy_inference_request_stop() may be called from anywhere, a signal handler
+ * included.
  *
  * The library never prints and never exits. */
 #ifndef HYBRID_H
@@ -245,7 +247,124 @@ hy_status hy_trainer_save(hy_trainer *trainer);
 /* Asks hy_trainer_run to stop after the step in progress. Safe in a signal handler. */
 void hy_trainer_request_stop(hy_trainer *trainer);
 
-/* ---- 4. Looking -------------------------------------------------------------------------------- */
+/* ---- 4. Using a model ---------------------------------------------------------------------------- */
+
+/* Names the model by what there is of it: the folder of a run or one of its checkpoints, whose
+ * configuration and weights are then taken, or whatever the key "model" accepts. */
+hy_status hy_config_use_model(hy_config *config, const char *name);
+
+/* A model that is there to be used: its weights, its tokenizer, and the text it knows so far, whose keys
+ * and values are kept, so that only what is new is computed.
+ *
+ *     hy_config_use_model(config, "runs/mine");
+ *     if (hy_inference_open(config, NULL, NULL, &model) != HY_OK) ...
+ *     hy_inference_say(model, "Hello!", &(hy_generate_options){.temperature = 0.8}, print, NULL, NULL);
+ */
+typedef struct hy_inference hy_inference;
+
+typedef struct hy_inference_options {
+    int32_t context;       /* tokens it can know at a time; 0: as many as the model can, or fit */
+    const char *tokenizer; /* tokenizer.json or its folder; "none": tokens are bytes; NULL: the one
+                                  in the model's folder, else bytes */
+    const char
+        *chat_template; /* chatml, llama2, llama3, mistral, alpaca; "plain": texts simply follow
+                                  each other; NULL or "auto": as the model's folder says, else plain */
+} hy_inference_options;
+
+/* Opens device and model as the configuration says (model, device, threads, precision, max_gpu_mem).
+ * Weights that do not fit the device pass through it block by block, for each token. Options and observer
+ * may be NULL; messages and the progress of loading go to the observer. A preset alone is HY_ERR_INPUT:
+ * it has no weights. */
+hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,
+                            const hy_observer *observer, hy_inference **out);
+void hy_inference_close(hy_inference *model);
+
+typedef struct hy_inference_facts {
+    const char *model;         /* as it was named */
+    const char *weights;       /* the folder they came from */
+    const char *device;        /* its name */
+    const char *tokenizer;     /* its path; "bytes" */
+    const char *chat_template; /* its name; "plain" */
+    int64_t parameters;
+    int32_t vocab, context; /* tokens */
+    hy_dtype dtype;         /* it computes with */
+    hy_place weights_place;
+    uint64_t weights_bytes, cache_bytes; /* cache: keys and values of a full context */
+} hy_inference_facts;
+void hy_inference_describe(const hy_inference *model, hy_inference_facts *out);
+
+/* Text to token ids and back. Allocated; free with hy_free. Special tokens that are written out in the text
+ * count as such. The text of ids may end in half a character. size may be NULL. */
+hy_status hy_inference_encode(const hy_inference *model, const char *text, size_t size,
+                              int32_t **ids, size_t *count);
+hy_status hy_inference_decode(const hy_inference *model, const int32_t *ids, size_t count,
+                              char **text, size_t *size);
+
+typedef struct hy_generate_options {
+    int32_t max_tokens; /* 0: until the model ends, or the context does */
+    double temperature; /* 0: always the likeliest */
+    int32_t top_k;      /* of the k likeliest; 0: of all */
+    double top_p;       /* of the likeliest that make up this share; 0 or 1: of all */
+    uint64_t seed;      /* the same seed, model and text before give the same text */
+} hy_generate_options;
+
+typedef enum hy_end {
+    HY_END_MODEL = 0,      /* the model ended its text */
+    HY_END_MAX_TOKENS = 1, /* as many as were asked for */
+    HY_END_CONTEXT = 2,    /* the context is full */
+    HY_END_STOPPED = 3     /* hy_inference_request_stop() */
+} hy_end;
+
+typedef struct hy_generated {
+    hy_end end;
+    int32_t prompt_tokens; /* all that lay before the answer, */
+    int32_t reused_tokens; /* and of them those that were known already */
+    int32_t tokens;        /* of the answer */
+    double prompt_seconds, seconds;
+} hy_generated;
+
+/* Called with each piece of text as it comes: whole characters, never half of one. */
+typedef void (*hy_text_callback)(void *user, const char *text, size_t size);
+
+/* Continues a text; `prompt` is not repeated, and NULL or "" begins freely. What the prompt shares with the
+ * text that is known already is not computed again. on_text and info may be NULL. */
+hy_status hy_inference_complete(hy_inference *model, const char *prompt,
+                                const hy_generate_options *options, hy_text_callback on_text,
+                                void *user, hy_generated *info);
+
+/* The next turn of a conversation: a message, written as the chat template has it, and the answer. What
+ * was said before is remembered; when the context gets too small, the oldest turns are let go. A model
+ * without a template goes on with all the text so far. */
+hy_status hy_inference_say(hy_inference *model, const char *message,
+                           const hy_generate_options *options, hy_text_callback on_text, void *user,
+                           hy_generated *info);
+/* Begins a new conversation; `system` is what the model is told before it, may be NULL. */
+hy_status hy_inference_reset(hy_inference *model, const char *system);
+
+/* Ends the answer in progress after its present token, or the next one at once. Safe in a signal
+ * handler. */
+void hy_inference_request_stop(hy_inference *model);
+
+/* What a model makes of data. */
+typedef struct hy_evaluation {
+    double loss;          /* mean nats per counted token */
+    double perplexity;    /* its exponential */
+    double bits_per_byte; /* NaN where the data's bytes are not known: shards */
+    int64_t tokens;       /* counted */
+    int64_t sequences;
+    double seconds, tokens_per_second;
+    char data[256];  /* in words */
+    char model[512]; /* where its weights came from */
+    char device[128];
+} hy_evaluation;
+
+/* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and
+ * micro-batches of eval_batch_size (0: batch_size). Nothing is written. */
+hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out);
+/* As a JSON object. Allocated; free with hy_free. */
+hy_status hy_evaluation_json(const hy_evaluation *evaluation, char **out);
+
+/* ---- 5. Looking -------------------------------------------------------------------------------- */
 
 /* A cell of the placement table. */
 typedef struct hy_memory_cell {
@@ -376,7 +495,7 @@ typedef struct hy_selftest_result {
 hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
                       hy_selftest_result *out);
 
-/* ---- 5. Your own model, your own loop ----------------------------------------------------------- */
+/* ---- 6. Your own model, your own loop ----------------------------------------------------------- */
 
 /* Parameters that are not a transformer's: named arrays of fp32 in your memory. They must stay where
  * they are as long as the handle lives. */

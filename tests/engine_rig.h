@@ -53,6 +53,21 @@ static inline void engine_half(hy_trainer *t, int half, engine_losses *out) {
     out->held_out[half] = info.loss;
 }
 
+/* What was live in each phase is what was planned for it, on the device and in its classes. */
+static inline void engine_check_plan(const hy_trainer *t) {
+    hy_summary summary;
+    hy_trainer_summary(t, &summary);
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        const hy_phase_summary *phase = &summary.phases[i];
+        if (t->ledger.phase_peak[i] == 0) continue; /* not in this sitting */
+        ck_assert_msg(phase->vram_peak_bytes == phase->vram_planned_bytes,
+                      "%s: %llu bytes of the device planned, %llu measured",
+                      hy_phase_name((hy_phase)i), (unsigned long long)phase->vram_planned_bytes,
+                      (unsigned long long)phase->vram_peak_bytes);
+    }
+    ck_assert_uint_le(t->ledger.peak_in[HY_DEVICE], t->plan.vram_bytes);
+}
+
 /* Half-way the run may be stopped and go on as `later` says; NULL: it is not. */
 static inline void engine_run(const char *words, const char *out, const char *const *pairs,
                               const char *const *later, int delay, engine_losses *losses) {
@@ -68,6 +83,7 @@ static inline void engine_run(const char *words, const char *out, const char *co
         engine_delay(t, delay);
     }
     engine_half(t, 1, losses);
+    engine_check_plan(t);
     if (strcmp(out, "none") != 0) must(hy_trainer_save(t));
     hy_trainer_destroy(t);
 }

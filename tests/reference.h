@@ -218,6 +218,39 @@ static inline void reference_attention(const hy_op_call *c) {
     free(p);
 }
 
+/* Row n of sequence b stands at position first + n and sees the cache up to there. */
+static inline void reference_attention_cached(const hy_op_call *c) {
+    int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
+    int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
+    int64_t X = c->t[1].shape[1], W = 2 * K * D, first = c->attr.heads.first;
+    int64_t window = c->attr.heads.window;
+    const double *qkv = reference_data(c, 0);
+    double *cache = reference_data(c, 1), *p = malloc((size_t)X * sizeof *p);
+    for (int64_t n = 0; n < B * T; n++) {
+        double *row = cache + (n / T * X + first + n % T) * W;
+        for (int64_t i = 0; i < W; i++) row[i] = qkv[n * P + H * D + i];
+    }
+    for (int64_t n = 0; n < B * T * H; n++) {
+        int64_t row = n / H, h = n % H, kv = h / (H / K), end = first + row % T + 1;
+        int64_t begin = window > 0 && end > window ? end - window : 0;
+        const double *q = qkv + row * P + h * D, *mine = cache + row / T * X * W;
+        double *out = reference_data(c, 2) + n * D, highest = -INFINITY, sum = 0;
+        for (int64_t j = begin; j < end; j++) {
+            p[j] = 0;
+            for (int64_t d = 0; d < D; d++) p[j] += q[d] * mine[j * W + kv * D + d];
+            p[j] *= (double)c->attr.heads.scale;
+            highest = fmax(highest, p[j]);
+        }
+        for (int64_t j = begin; j < end; j++) sum += p[j] = exp(p[j] - highest);
+        for (int64_t d = 0; d < D; d++) out[d] = 0;
+        for (int64_t j = begin; j < end; j++) {
+            const double *v = mine + j * W + (K + kv) * D;
+            for (int64_t d = 0; d < D; d++) out[d] += p[j] / sum * v[d];
+        }
+    }
+    free(p);
+}
+
 static inline void reference_attention_bwd(const hy_op_call *c) {
     int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
@@ -390,6 +423,7 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_ROPE] = reference_rope,
         [HY_OP_ATTENTION] = reference_attention,
         [HY_OP_ATTENTION_BWD] = reference_attention_bwd,
+        [HY_OP_ATTENTION_CACHED] = reference_attention_cached,
         [HY_OP_GELU] = reference_gelu_op,
         [HY_OP_GELU_BWD] = reference_gelu_op,
         [HY_OP_SWIGLU] = reference_swiglu,

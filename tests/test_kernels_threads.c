@@ -65,7 +65,7 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
     trial t = trial_begin(kind, (uint64_t)kind);
     hy_op_attr *attr = &t.call.attr;
     enum { H = 6, K = 2, D = 20, P = (H + 2 * K) * D };
-    if (kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_BWD) {
+    if (kind >= HY_OP_HEAD_NORM && kind <= HY_OP_ATTENTION_CACHED) {
         attr->heads.batch = B;
         attr->heads.seq = T;
         attr->heads.heads = H;
@@ -103,6 +103,12 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
     case HY_OP_ATTENTION_BWD:
         NUMBERS(0, N, H * D), NUMBERS(1, N, P), NUMBERS(3, N, H * D), FLOATS(4, 0, N * H);
         NUMBERS(5, N, P);
+        break;
+    case HY_OP_ATTENTION_CACHED:
+        attr->heads.first = 40;
+        NUMBERS(0, N, P), NUMBERS(1, B * 200, 2 * K * D), NUMBERS(2, N, H * D);
+        t.call.t[1].ndim = 3;
+        t.call.t[1].shape[0] = B, t.call.t[1].shape[1] = 200, t.call.t[1].shape[2] = 2 * K * D;
         break;
     case HY_OP_GELU: NUMBERS(0, N, C), NUMBERS(1, N, C); break;
     case HY_OP_GELU_BWD: NUMBERS(0, N, C), NUMBERS(1, N, C), NUMBERS(2, N, C); break;

@@ -50,6 +50,7 @@ hy_status hy_json_string(const hy_json *json, const hy_json_node *object, const 
  * 1e3 or 5.0 is a whole one too. */
 bool hy_json_as_int(const hy_json_node *node, int64_t *out);
 bool hy_json_as_double(const hy_json_node *node, double *out);
+bool hy_json_as_bool(const hy_json_node *node, bool *out);
 bool hy_json_as_string(const hy_json_node *node, const char **out, size_t *size);
 
 /* Writing: a text with commas and quotes put in. Nesting (below 64) is the caller's; misuse is an

@@ -131,6 +131,12 @@ hy_status hy_json_double(const hy_json *json, const hy_json_node *object, const 
     return hy_json_as_double(node, out) ? HY_OK : fail_member(json, node, key, "a number");
 }
 
+bool hy_json_as_bool(const hy_json_node *node, bool *out) {
+    if (!node || node->type != HY_JSON_BOOL) return false;
+    *out = node->value.integer != 0;
+    return true;
+}
+
 hy_status hy_json_bool(const hy_json *json, const hy_json_node *object, const char *key,
                        bool *out) {
     const hy_json_node *node = hy_json_get(object, key);

@@ -123,7 +123,7 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
                      .t = {hy_tensor_2d(somewhere, o->dtype, N, C),
                            hy_tensor_2d(somewhere, o->dtype, F, C),
                            hy_tensor_2d(somewhere, o->dtype, N, F)}};
-    if (shape->has_proj_bias) up.t[3] = hy_tensor_1d(somewhere, o->dtype, F);
+    if (hy_shape_mlp_bias(shape)) up.t[3] = hy_tensor_1d(somewhere, o->dtype, F);
     hy_op_call back = {.kind = HY_OP_MATMUL,
                        .attr.matmul = {.alpha = 1},
                        .t = {hy_tensor_2d(somewhere, o->dtype, N, C),
@@ -168,7 +168,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
         .chunk_rows = (int32_t)((int64_t)options->batch * options->seq / plan->chunk_count),
         .dtype = options->dtype,
         .recompute = options->recompute,
-        .fuses_gelu = can_fuse_gelu(&model->shape, backend, options),
+        .fuses_gelu = !options->has_any_rows && can_fuse_gelu(&model->shape, backend, options),
     };
     plan_units(plan);
     hy_status status = prepare_units(plan);

@@ -34,6 +34,7 @@ typedef struct hy_batch_options {
     bool is_training;         /* false: only evaluation and logits */
     bool has_docs;            /* document masks will be given */
     bool is_sizing;           /* for bytes and op lists: nothing is prepared, it cannot run */
+    bool has_any_rows;        /* passes may have fewer rows: no op that wants a round number */
     uint64_t budget;          /* device bytes at hand; 0: all: chunks follow it */
 } hy_batch_options;
 

@@ -92,11 +92,11 @@ static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
         add(p, s, unit, HY_P_Q_NORM, s->head_size, 0);
         add(p, s, unit, HY_P_K_NORM, s->head_size, 0);
     }
-    add_linear(p, s, unit, HY_P_OUT, s->width, attention, s->has_proj_bias);
+    add_linear(p, s, unit, HY_P_OUT, s->width, attention, hy_shape_out_bias(s));
     add_norm(p, s, unit, HY_P_NORM2);
     int64_t up = (int64_t)s->mlp_width * (s->is_gated ? 2 : 1);
-    add_linear(p, s, unit, HY_P_UP, up, s->width, s->has_proj_bias);
-    add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, s->has_proj_bias);
+    add_linear(p, s, unit, HY_P_UP, up, s->width, hy_shape_mlp_bias(s));
+    add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, hy_shape_mlp_bias(s));
 }
 
 hy_status hy_params_init(hy_params *p, const hy_shape *s) {

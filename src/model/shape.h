@@ -23,6 +23,8 @@ typedef struct hy_shape {
     bool has_rope;     /* else learned positions */
     bool is_gated;     /* swiglu; else gelu */
     bool has_qkv_bias, has_proj_bias, has_qk_norm, has_tied_head;
+    bool lacks_out_bias,
+        lacks_mlp_bias; /* has_proj_bias does not reach the attention output, the MLP */
     double norm_eps;
     double rope_theta;
     bool has_llama3_rope;
@@ -35,6 +37,14 @@ typedef struct hy_shape {
 /* Fills what follows from the rest and checks that it is a model: HY_ERR_INPUT names the key that is
  * wrong, its value and what is accepted. */
 hy_status hy_shape_complete(hy_shape *shape);
+
+static inline bool hy_shape_out_bias(const hy_shape *s) {
+    return s->has_proj_bias && !s->lacks_out_bias;
+}
+
+static inline bool hy_shape_mlp_bias(const hy_shape *s) {
+    return s->has_proj_bias && !s->lacks_mlp_bias;
+}
 
 /* Width of a packed qkv row: (H + 2K) D. */
 static inline int32_t hy_shape_qkv(const hy_shape *s) {

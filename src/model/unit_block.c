@@ -65,10 +65,10 @@ static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     b->dx = stream(unit, "dx", HY_SLOT_STREAM_GRAD, s->width);
     b->norm1 = hy_unit_norm(unit, s, HY_P_NORM1);
     b->qkv_proj = hy_unit_linear(unit, HY_P_QKV, "qkv", s->has_qkv_bias);
-    b->out_proj = hy_unit_linear(unit, HY_P_OUT, "out", s->has_proj_bias);
+    b->out_proj = hy_unit_linear(unit, HY_P_OUT, "out", hy_shape_out_bias(s));
     b->norm2 = hy_unit_norm(unit, s, HY_P_NORM2);
-    b->up = hy_unit_linear(unit, HY_P_UP, "up", s->has_proj_bias);
-    b->down = hy_unit_linear(unit, HY_P_DOWN, "down", s->has_proj_bias);
+    b->up = hy_unit_linear(unit, HY_P_UP, "up", hy_shape_mlp_bias(s));
+    b->down = hy_unit_linear(unit, HY_P_DOWN, "down", hy_shape_mlp_bias(s));
     add_attention_slots(unit, s, b);
     b->mid = activation(unit, "mid", s->width, HY_KEEP_STREAM);
     b->n2 = activation(unit, "n2", s->width, HY_KEEP_CHEAP);

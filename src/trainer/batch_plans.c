@@ -62,16 +62,38 @@ static int largest_eval_factor(const hy_trainer *t) {
     return factor;
 }
 
+/* The least room that training in these types can have: with everything recomputed. What is evaluated
+ * together must not depend on what training recomputes or where it keeps it, or validation would give
+ * other bits. */
+static hy_status least_training_room(hy_trainer *t, uint64_t *room) {
+    hy_batch_bytes most = {0};
+    for (int i = 0; i < 2; i++) {
+        hy_batch_plan *plan;
+        if (!t->train_plan[i]) continue;
+        hy_batch_options options = base_options(t, t->train_plan[i]->options.dtype);
+        options.is_training = options.is_sizing = true;
+        options.recompute = HY_KEEP_ALL;
+        options.recompute_layers = 0;
+        HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, &plan));
+        most.activations = larger(most.activations, plan->bytes.activations);
+        most.workspace = larger(most.workspace, plan->bytes.workspace);
+        hy_batch_plan_destroy(plan);
+    }
+    *room = most.activations + most.workspace;
+    return HY_OK;
+}
+
 /* Forward-only passes have the room that training has: the largest batch that fits there. */
 static hy_status make_eval_plan(hy_trainer *t, hy_dtype dtype) {
     hy_batch_plan **plan = &t->eval_plan[hy_plan_index(dtype)];
-    uint64_t room = t->train_bytes.activations + t->train_bytes.workspace;
+    uint64_t room;
     hy_batch_options options = base_options(t, dtype);
     if (*plan) return HY_OK;
     if (t->settings.eval.eval_batch_size) {
         options.batch = (int32_t)t->settings.eval.eval_batch_size;
         return hy_batch_plan_create(t->model, t->backend, &options, plan);
     }
+    HY_TRY(least_training_room(t, &room));
     for (int factor = largest_eval_factor(t);; factor /= 2) {
         options.batch = (int32_t)t->settings.train.batch_size * factor;
         HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, plan));

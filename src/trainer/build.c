@@ -29,6 +29,8 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
         .is_gated = strcmp(s->shape.activation, "swiglu") == 0,
         .has_qkv_bias = s->shape.qkv_bias,
         .has_proj_bias = s->shape.proj_bias,
+        .lacks_out_bias = strcmp(s->shape.proj_bias_in, "mlp") == 0,
+        .lacks_mlp_bias = strcmp(s->shape.proj_bias_in, "attention") == 0,
         .has_qk_norm = s->shape.qk_norm,
         .has_tied_head = s->shape.tied_head,
         .norm_eps = s->shape.norm_eps,
@@ -111,7 +113,7 @@ static hy_status set_up_phases(hy_trainer *t) {
     HY_TRY(hy_rules_from_settings(s, t->schedule.warmup, &t->predictor, &t->rules, &t->limits));
     if (!t->rules.has_predictor) t->offload = HY_OFFLOAD_NONE; /* there will be no Predict */
     bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0 ||
-                     (strcmp(s->phases.regime, "auto") == 0 && s->init_from[0]);
+                     (strcmp(s->phases.regime, "auto") == 0 && hy_settings_bring_weights(s));
     t->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
     t->has_snapshot = s->phases.snapshot && hy_predictor_slots(t->predictor.kind) > 0;
     t->has_tail = s->phases.tail_share > 0;
@@ -162,7 +164,13 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
 
 static hy_status new_weights(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
-    if (!t->settings.init_from[0]) return hy_trainer_initialise_weights(t);
+    if (!t->settings.init_from[0]) {
+        hy_model_files kind;
+        char model[HY_HF_PATH_MAX];
+        HY_TRY(hy_settings_model_files(&t->settings, &kind, model));
+        return kind == HY_FILES_NONE ? hy_trainer_initialise_weights(t)
+                                     : hy_trainer_load_model(t, kind, model);
+    }
     HY_TRY(hy_trainer_find_checkpoint(t, t->settings.init_from, checkpoint));
     HY_TRY(hy_trainer_read_weights(t, checkpoint));
     hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);

@@ -120,6 +120,23 @@ static int32_t largest_eval_factor(const hy_sizer *z, int32_t batch) {
     return factor;
 }
 
+/* The room that training has with everything recomputed, as batch_plans.c takes it for evaluation. */
+static hy_status least_room(hy_sizer *z, const hy_plan_choice *choice, uint64_t *room) {
+    hy_plan_choice least = *choice;
+    hy_batch_bytes most = {0};
+    least.recompute = HY_RECOMPUTE_ALL;
+    least.recompute_layers = 0;
+    least.activations = HY_DEVICE;
+    for (int i = 0; i < z->type_count; i++) {
+        hy_sized_pass sized;
+        HY_TRY(size_type(z, &least, z->types[i], &sized));
+        most.activations = larger(most.activations, sized.bytes.activations);
+        most.workspace = larger(most.workspace, sized.bytes.workspace);
+    }
+    *room = most.activations + most.workspace;
+    return HY_OK;
+}
+
 static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype, uint64_t room,
                            hy_sized_pass *out) {
     int32_t factor = z->eval_batch ? 1 : largest_eval_factor(z, c->batch);
@@ -158,7 +175,8 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
         out->forward = sized.forward; /* the first type's stays */
         out->backward = sized.backward + sized.head;
     }
-    uint64_t room = most.activations + most.workspace;
+    uint64_t room;
+    HY_TRY(least_room(z, choice, &room));
     for (int i = 0; i < z->eval_type_count; i++) {
         hy_sized_pass sized;
         HY_TRY(size_eval(z, choice, z->eval_types[i], room, &sized));

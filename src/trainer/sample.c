@@ -1,110 +1,107 @@
-/* sample.c: text continued by the model. See hybrid.h.
+/* sample.c: text continued by the model in training. See hybrid.h.
  *
- * Tokens are bytes. Each new one costs a forward pass over the window before it; past the window's length
- * the oldest half is let go. The choice is a pure function of the seed and the position. */
-#include <math.h>
+ * Tokens are bytes. A decoder works in the memory that is idle between steps, with as long a context as
+ * fits there, so a token costs one pass over the weights; when the context is full the oldest half is let
+ * go. Nothing is timed or taken on the device for it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/rng.h"
 #include "base/text.h"
-#include "kernels/half.h"
+#include "model/decode.h"
+#include "trainer/choose.h"
 #include "trainer/trainer.h"
+
+#define SHORTEST_CONTEXT 8
+#define PROMPT_ROWS 64 /* tokens of a prompt at a time */
 
 typedef struct sampler {
     hy_trainer *trainer;
     const hy_sample_options *options;
-    int32_t *window; /* (T): tokens so far, from the first kept one */
-    int32_t length, capacity;
+    hy_decoder *decoder;
+    int32_t *window; /* (context): tokens so far, from the first kept one */
+    int32_t length;
     float *logits;  /* (V) */
-    int32_t *order; /* (V): candidates, likeliest first */
-    void *raw;      /* (V) in the plan's type */
+    int32_t *order; /* (V) */
 } sampler;
 
-static float logit_at(const void *raw, hy_dtype dtype, int64_t i) {
-    if (dtype == HY_F32) return ((const float *)raw)[i];
-    uint16_t half = ((const uint16_t *)raw)[i];
-    return dtype == HY_BF16 ? hy_bf16_to_f32(half) : hy_f16_to_f32(half);
+/* ---- the decoder ------------------------------------------------------------------------------- */
+
+/* What activations and workspace of a step take lies in front of the buffers. */
+static uint64_t idle_bytes(const hy_trainer *t) {
+    return (uint64_t)((char *)t->buffers.tokens - t->work_arena.data);
 }
 
-static hy_status next_logits(sampler *s) {
+static hy_status open_decoder(sampler *s) {
     hy_trainer *t = s->trainer;
-    hy_batch_plan *plan = t->sample_plan;
-    int64_t vocab = t->model->shape.vocab;
-    hy_store *weights;
-    for (int32_t i = s->length; i < s->capacity; i++) s->window[i] = 0; /* not seen: causal */
-    HY_TRY(hy_trainer_weights(t, plan->size.dtype, &weights));
-    size_t bytes = (size_t)plan->size.seq * sizeof(int32_t);
-    HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, s->window, bytes));
-    hy_batch_input input = {.stream = t->compute,
-                            .weights = weights,
-                            .tokens = t->buffers.tokens,
-                            .targets = t->buffers.targets,
-                            .rope = t->buffers.rope,
-                            .losses = t->buffers.losses};
-    HY_TRY(hy_batch_logits(plan, &input, s->length - 1, 1));
-    size_t size = (size_t)vocab * hy_dtype_size(plan->size.dtype);
-    HY_TRY(t->backend->copy(t->compute, s->raw, plan->logits, size));
-    HY_TRY(t->backend->stream_sync(t->compute));
-    for (int64_t i = 0; i < vocab; i++) {
-        s->logits[i] = logit_at(s->raw, plan->size.dtype, i);
-    }
-    return HY_OK;
-}
-
-/* Puts the `count` likeliest tokens in front, in order. */
-static void rank_candidates(sampler *s, int32_t vocab, int32_t count) {
-    for (int32_t i = 0; i < vocab; i++) s->order[i] = i;
-    for (int32_t i = 0; i < count; i++) {
-        int32_t best = i;
-        for (int32_t j = i + 1; j < vocab; j++) {
-            if (s->logits[s->order[j]] > s->logits[s->order[best]]) best = j;
+    hy_decoder_options options = {.context = (int32_t)t->settings.train.seq_len,
+                                  .rows = PROMPT_ROWS,
+                                  .dtype = t->precision.of[HY_FULL],
+                                  .is_unprepared = true};
+    if (options.context > t->model->shape.context) options.context = t->model->shape.context;
+    HY_TRY(hy_trainer_return_rings(t)); /* they lie there, too */
+    for (;; options.context /= 2) {
+        HY_TRY(hy_decoder_create(t->model, t->backend, &options, &s->decoder));
+        if (s->decoder->bytes <= idle_bytes(t)) break;
+        hy_decoder_destroy(s->decoder);
+        s->decoder = NULL;
+        if (options.context <= SHORTEST_CONTEXT) {
+            return hy_fail(HY_ERR_MEMORY, "no room to sample text: %.1f MiB are idle between steps",
+                           (double)idle_bytes(t) / 0x1p20);
         }
-        int32_t swap = s->order[i];
-        s->order[i] = s->order[best];
-        s->order[best] = swap;
     }
+    return hy_decoder_place(s->decoder, t->compute, t->work_arena.data);
 }
 
-static int32_t choose(sampler *s, int64_t position) {
-    int32_t vocab = s->trainer->model->shape.vocab;
-    const hy_sample_options *o = s->options;
-    int32_t count = o->temperature <= 0 ? 1 : o->top_k > 0 && o->top_k < vocab ? o->top_k : vocab;
-    rank_candidates(s, vocab, count < vocab ? count : 1);
-    if (count == 1) return s->order[0];
-    double top = s->logits[s->order[0]], sum = 0;
-    for (int32_t i = 0; i < count; i++) {
-        sum += exp((s->logits[s->order[i]] - top) / o->temperature);
-    }
-    double point = sum * hy_rng_uniform(o->seed, HY_RNG_SAMPLE, (uint64_t)position);
-    for (int32_t i = 0; i < count; i++) {
-        point -= exp((s->logits[s->order[i]] - top) / o->temperature);
-        if (point < 0) return s->order[i];
-    }
-    return s->order[count - 1];
-}
+/* ---- text -------------------------------------------------------------------------------------- */
 
 static void append(sampler *s, int32_t token) {
-    if (s->length == s->capacity) {
-        int32_t kept = s->capacity / 2;
+    int32_t room = s->decoder->options.context;
+    if (s->length == room) {
+        int32_t kept = room / 2;
         memmove(s->window, s->window + s->length - kept, (size_t)kept * sizeof *s->window);
         s->length = kept;
+        hy_decoder_rewind(s->decoder, 0);
     }
     s->window[s->length++] = token;
 }
 
+static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32_t *token) {
+    const hy_sample_options *o = s->options;
+    hy_choice choice = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
+    int32_t known = s->decoder->length;
+    HY_TRY(hy_decoder_take(s->decoder, s->trainer->compute, weights, s->window + known,
+                           s->length - known, s->logits));
+    *token = hy_choose_token(&choice, s->logits, s->trainer->model->shape.vocab, (uint64_t)number,
+                             s->order);
+    return HY_OK;
+}
+
 static hy_status continue_text(sampler *s, hy_text *out) {
     const char *prompt = s->options->prompt && s->options->prompt[0] ? s->options->prompt : "\n";
+    hy_store *weights;
+    HY_TRY(hy_trainer_weights(s->trainer, s->decoder->options.dtype, &weights));
     for (const char *c = prompt; *c; c++) append(s, (unsigned char)*c);
     for (int32_t i = 0; i < s->options->tokens; i++) {
-        HY_TRY(next_logits(s));
-        int32_t token = choose(s, i);
+        int32_t token;
+        HY_TRY(next_token(s, weights, i, &token));
         char byte = token < 256 ? (char)token : '?';
         hy_text_add_bytes(out, &byte, 1);
         append(s, token);
     }
     return hy_text_status(out);
+}
+
+static hy_status sample(sampler *s, hy_text *out) {
+    size_t vocab = (size_t)s->trainer->model->shape.vocab;
+    HY_TRY(open_decoder(s));
+    s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
+    s->logits = malloc(vocab * sizeof *s->logits);
+    s->order = malloc(vocab * sizeof *s->order);
+    if (!s->window || !s->logits || !s->order) {
+        return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+    }
+    return continue_text(s, out);
 }
 
 hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, char **text,
@@ -115,20 +112,13 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
         return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
                        t->model->shape.vocab);
     }
-    size_t vocab = (size_t)t->model->shape.vocab;
-    sampler s = {.trainer = t, .options = options, .capacity = t->sample_plan->size.seq};
-    s.window = malloc((size_t)s.capacity * sizeof *s.window);
-    s.logits = malloc(vocab * sizeof *s.logits);
-    s.order = malloc(vocab * sizeof *s.order);
-    s.raw = malloc(vocab * sizeof(float));
+    sampler s = {.trainer = t, .options = options};
     hy_text out = {0};
-    hy_status status = s.window && s.logits && s.order && s.raw
-                           ? continue_text(&s, &out)
-                           : hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+    hy_status status = sample(&s, &out);
+    hy_decoder_destroy(s.decoder);
     free(s.window);
     free(s.logits);
     free(s.order);
-    free(s.raw);
     if (status != HY_OK) {
         hy_text_free(&out);
         return status;

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "formats/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "model/model.h"
@@ -250,6 +251,12 @@ hy_status hy_trainer_start_loader(hy_trainer *t);          /* anew, at the data 
 
 /* initial.c */
 hy_status hy_trainer_initialise_weights(hy_trainer *t);
+
+/* hf_trainer.c: a model's files as the beginning of a run. */
+hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *kind,
+                                  char path[HY_HF_PATH_MAX]); /* HY_FILES_NONE: a preset or .cfg */
+bool hy_settings_bring_weights(const hy_settings *settings);  /* files, or init_from */
+hy_status hy_trainer_load_model(hy_trainer *t, hy_model_files kind, const char *path);
 
 /* device.c */
 hy_status hy_trainer_open_device(hy_trainer *t);

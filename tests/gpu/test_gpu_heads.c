@@ -161,6 +161,23 @@ START_TEST(attention_backward_of_single_tokens_passes_dout_to_v) {
 }
 END_TEST
 
+/* ---- cached attention -------------------------------------------------------------------------- */
+
+/* Products are in fp32 whatever the types: only the result is rounded. */
+EACH_TYPE(cached_attention_agrees_with_the_reference, PURE_TYPES) {
+    static const int32_t firsts[] = {0, 1, 130, 900};
+    for (int i = 0; i < CASES * 4; i++) {
+        heads_case h = cases[i / 4];
+        h.T = i % 4 == 1 ? 1 : h.T > 100 ? 100 : h.T;
+        if (leaves_out(&h)) continue;
+        trial t = attention_cached_trial(&h, firsts[i % 4], mixture);
+        ck_assert(gpu_run_both(&t, mixture));
+        gpu_check(&t, 2, 1);
+        check_appended(&t, &h, firsts[i % 4]);
+        trial_end(&t);
+    }
+}
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("cuda: heads");
     TCase *all = tcase_create("heads");
@@ -173,6 +190,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_survives_scores_that_would_overflow);
     tcase_add_test(all, attention_backward_agrees_with_the_reference);
     tcase_add_test(all, attention_backward_of_single_tokens_passes_dout_to_v);
+    tcase_add_test(all, cached_attention_agrees_with_the_reference);
     suite_add_tcase(suite, all);
     return suite;
 }

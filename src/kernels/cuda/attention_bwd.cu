@@ -121,13 +121,13 @@ static hy_status launch_all(const hy_cuda_run *run) {
     return hy_cuda_launched(run);
 }
 
-/* The fastest without spills of those tried on an H200: D, OWN, ROWS, WARPS, TILE, CHUNK, KEPT and
- * BLOCKS. */
+/* The fastest without spills of those tried on an H200: D, OWN, ROWS, WARPS, TILE, CHUNK, KEPT,
+ * BLOCKS and IS_FLAT. */
 typedef hy_bwd_shape<64, 128, 32, 4, 64, 32, 4, 2> dq_64;
-typedef hy_bwd_shape<80, 64, 16, 4, 64, 32, 5, 3> dq_80;
-typedef hy_bwd_shape<96, 64, 16, 4, 64, 32, 6, 3> dq_96;
-typedef hy_bwd_shape<128, 64, 16, 4, 64, 32, 8, 2> dq_128;
-typedef hy_bwd_shape<256, 32, 16, 2, 16, 16, 0, 3> dq_256;
+typedef hy_bwd_shape<80, 128, 32, 4, 32, 32, 0, 2> dq_80;
+typedef hy_bwd_shape<96, 128, 32, 4, 32, 32, 0, 2> dq_96;
+typedef hy_bwd_shape<128, 128, 32, 4, 32, 32, 0, 2, true> dq_128;
+typedef hy_bwd_shape<256, 32, 16, 2, 16, 16, 8, 2> dq_256;
 
 typedef hy_bwd_shape<64, 64, 32, 4, 64, 16, 4, 3> dkv_64;
 typedef hy_bwd_shape<80, 64, 32, 4, 64, 16, 5, 2> dkv_80;

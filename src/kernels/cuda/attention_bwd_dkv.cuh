@@ -123,14 +123,14 @@ __device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t
 }
 
 /* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp
- * 1. While p or ds of one chunk are made, the product of the chunk before keeps the tensor cores
- * busy; half of it comes before the weights are sent, half after. */
+ * 1. The sum of the chunk before goes along with the dot products of a chunk, so that the tensor
+ * cores always have two products to choose from. */
 template <typename S, typename T, int ROLE>
 __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand,
                                             const hy_dkv_warp &w, float scale2, int stage, int from,
                                             int to) {
-    constexpr int HALF = S::STEPS / 2;
     float s[S::M][2 * S::N][4];
+    constexpr int ALONG = S::STEPS < 8 ? S::STEPS : 8; /* more would take too many registers */
     uint32_t p[S::M][S::N][4], next[S::M][S::N][4];
     auto soften = [&](uint32_t result[S::M][S::N][4], int c) {
         const float *of_chunk = w.values + stage * 2 * S::TILE + c * S::CHUNK;
@@ -151,18 +151,17 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
         int c = hy_bwd_anew(from);
         uint32_t at = w.add_at + skip;
         skip += S::CHUNK * S::ROW_BYTES;
-        hy_bwd_dot<S, T>(s, operand, w.dot_at + skip);
+        hy_bwd_dot_and_add<S, T, ALONG>(s, operand, w.dot_at + skip, sum, p, at);
         if (ROLE == 1) hy_pair_wait(w.barrier + c);
         soften(next, c);
-        hy_bwd_add<S, T, HALF>(sum, p, at);
         if (ROLE == 0) hy_dkv_send<S>(w, next, c);
-        hy_bwd_add<S, T, S::STEPS - HALF>(sum + 2 * HALF, p, at + HALF * 32);
+        hy_bwd_add<S, T, ALONG>(sum, p, at);
 #pragma unroll
         for (int i = 0; i < S::M * S::N * 4; i++) {
             p[i / 4 / S::N][i / 4 % S::N][i % 4] = next[i / 4 / S::N][i / 4 % S::N][i % 4];
         }
     }
-    hy_bwd_add<S, T, S::STEPS>(sum, p, w.add_at + skip);
+    hy_bwd_add<S, T>(sum, p, w.add_at + skip);
 }
 
 /* The same in warp 0 where some queries do not see some keys. */
@@ -180,7 +179,7 @@ hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const 
         hy_dkv_hide<S>(s, g.a, b, query + c * S::CHUNK, w.own);
         hy_bwd_pack<S, T>(p, s);
         hy_dkv_send<S>(w, p, c);
-        hy_bwd_add<S, T, S::STEPS>(sum, p, w.add_at + skip);
+        hy_bwd_add<S, T>(sum, p, w.add_at + skip);
     }
 }
 
@@ -274,7 +273,7 @@ template <typename S, typename T>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dkv_kernel(const __grid_constant__ hy_bwd_args<T> g) {
 #if HY_HAS_TILES
-    extern __shared__ __align__(128) char shared[];
+    extern __shared__ __align__(256) char shared[];
     __shared__ int found, walk[3]; /* sequence, first and last tile: read again in each step */
     uint32_t base = hy_shared_address(shared), own_at = base + S::OWN_AT;
     const hy_cuda_heads &a = g.a;

@@ -11,7 +11,7 @@
 
 template <typename S> struct hy_dq_shape : S {
     static constexpr int ROWS_AT = S::TILES_END; /* lse2, delta and first key of each query */
-    static constexpr int SHARED = ROWS_AT + 3 * S::OWN * 4;
+    static constexpr int SHARED = ROWS_AT + 3 * S::OWN * 4 + 16; /* and of the walk four numbers */
     static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
     static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "each warp has rows of its own");
 };
@@ -54,7 +54,8 @@ __device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int un
 #pragma unroll
         for (int piece = 0; piece < S::PIECES; piece += SHARE) {
             hy_pack<T> x = hy_load_pack(out + (piece + own) * 8);
-            hy_pack<T> y = hy_load_pack((const T *)(dout + row * S::ROW_BYTES) + (piece + own) * 8);
+            int place = hy_bwd_place<S>(row, piece + own);
+            hy_pack<T> y = hy_load_pack((const T *)(dout + row * S::ROW_BYTES) + place * 8);
 #pragma unroll
             for (int i = 0; i < 8; i++) sum += hy_to_float(x.v[i]) * hy_to_float(y.v[i]);
         }
@@ -66,8 +67,8 @@ __device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int un
     delta[row] = g.delta[at] = sum;
 }
 
-/* Zeroes the weights of keys that a query does not see. `first` are the warp's first keys, `own`
- * its first query. */
+/* Zeroes the weights of keys that a query does not see. `first` are the first keys of the lane's
+ * rows, `own` the warp's first query. */
 template <typename S>
 __device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int *first, int own,
                                            int key) {
@@ -76,7 +77,7 @@ __device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int
     for (int m = 0; m < S::M; m++) {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            int row = m * 16 + e / 2 * 8 + lane / 4, low = first[row] - key, high = own + row - key;
+            int row = m * 16 + e / 2 * 8, low = first[row] - key, high = own + row + lane / 4 - key;
 #pragma unroll
             for (int n = 0; n < 2 * S::N; n++) {
                 int column = n * 8 + lane % 4 * 2 + e % 2;
@@ -88,10 +89,9 @@ __device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int
 
 /* What a warp knows of its queries. */
 template <typename S> struct hy_dq_warp {
-    int own;  /* the first of them */
-    int high; /* the greatest first key of the block's queries */
-    const int *first;
-    float lse2[S::M][2], delta[S::M][2];
+    int own;           /* the first of them */
+    int high;          /* the greatest first key of the block's queries */
+    const float *rows; /* lse2 of the lane's rows; delta and first keys follow, OWN apart */
 };
 
 /* One chunk of keys: ds from scores and dp, and its share of dq. `keys` and `values` are where
@@ -105,26 +105,41 @@ __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_
     hy_bwd_dot<S, T>(p, q, keys + hy_bwd_by_column<S>());
     hy_bwd_dot<S, T>(dp, dout, values + hy_bwd_by_column<S>());
 #pragma unroll
-    for (int m = 0; m < S::M; m++) {
+    for (int i = 0; i < 2 * S::M; i++) { /* rows of the lane */
+        float lse2 = w.rows[i * 8];
 #pragma unroll
         for (int n = 0; n < 2 * S::N; n++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                p[m][n][e] = hy_bwd_exp2(p[m][n][e] * scale2 - w.lse2[m][e / 2]);
-            }
+            float *two = &p[i / 2][n][i % 2 * 2];
+            two[0] = hy_bwd_exp2(two[0] * scale2 - lse2);
+            two[1] = hy_bwd_exp2(two[1] * scale2 - lse2);
         }
     }
-    if (key + S::CHUNK - 1 > w.own || key < w.high) hy_dq_hide<S>(p, w.first, w.own, key);
+    if (key + S::CHUNK - 1 > w.own || key < w.high) {
+        hy_dq_hide<S>(p, (const int *)(w.rows + 2 * S::OWN), w.own, key);
+    }
 #pragma unroll
-    for (int m = 0; m < S::M; m++) {
+    for (int i = 0; i < 2 * S::M; i++) {
+        float delta = w.rows[S::OWN + i * 8];
 #pragma unroll
         for (int n = 0; n < 2 * S::N; n++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) p[m][n][e] *= dp[m][n][e] - w.delta[m][e / 2];
+            float *two = &p[i / 2][n][i % 2 * 2];
+            two[0] *= dp[i / 2][n][i % 2 * 2] - delta;
+            two[1] *= dp[i / 2][n][i % 2 * 2 + 1] - delta;
         }
     }
     hy_bwd_pack<S, T>(ds, p);
-    hy_bwd_add<S, T, S::STEPS>(sum, ds, keys + hy_bwd_by_row<S>());
+    hy_bwd_add<S, T>(sum, ds, keys + hy_bwd_by_row<S>());
+}
+
+/* Starts the copy of a tile of keys and values. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_dq_fetch(const hy_bwd_args<T> &g, uint32_t to, int b,
+                                            int kv_head, int key) {
+    int heads = hy_bwd_anew(g.a.H), there = g.a.T - key;
+    int64_t width = (int64_t)(heads + 2 * g.a.K) * S::D;
+    const T *from = g.qkv + ((int64_t)b * g.a.T + key) * width + (int64_t)(heads + kv_head) * S::D;
+    hy_bwd_fetch<S, S::TILE>(to, from, width, there);
+    hy_bwd_fetch<S, S::TILE>(to + S::TILE_BYTES, from + (int64_t)g.a.K * S::D, width, there);
 }
 
 #endif
@@ -134,9 +149,11 @@ template <typename S, typename T>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dq_kernel(const __grid_constant__ hy_bwd_args<T> g) {
 #if HY_HAS_TILES
-    extern __shared__ __align__(128) char shared[];
+    extern __shared__ __align__(256) char shared[]; /* a flat row is 256 bytes */
     float *lse2 = (float *)(shared + S::ROWS_AT), *delta = lse2 + S::OWN;
     int *first = (int *)(delta + S::OWN);
+    /* Sequence, key head, last tile, greatest first key: read again in each step. */
+    int *walk = first + S::OWN;
     uint32_t base = hy_shared_address(shared), own_at = base + S::OWN_AT;
     const hy_cuda_heads &a = g.a;
 
@@ -145,7 +162,6 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     int query = ((a.T - 1) / S::OWN - rank) * S::OWN;
     int64_t width = (int64_t)(a.H + 2 * a.K) * S::D, row = (int64_t)b * a.T + query;
     int64_t out_at = (row * a.H + h) * S::D;
-    T *dq = g.dqkv + row * width + (int64_t)h * S::D;
 
     hy_bwd_fetch<S, S::OWN>(own_at, g.qkv + row * width + (int64_t)h * S::D, width, a.T - query);
     hy_bwd_fetch<S, S::OWN>(own_at + S::OWN_BYTES, g.dout + out_at, (int64_t)a.H * S::D,
@@ -154,20 +170,9 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     int2 *spans = a.docs && h == 0 ? g.first_keys + b * g.spans + query / HY_BWD_SPAN : NULL;
     int2 span = hy_dq_find_first_keys<S>(a, b, query, first, spans);
     int tile = span.x / S::TILE, last = (min(query + S::OWN, a.T) - 1) / S::TILE;
-    auto fetch = [&](int next, int stage) {
-        if (next <= last) {
-            uint32_t to = base + stage * S::STAGE_BYTES;
-            int key = next * S::TILE, heads = hy_bwd_anew(a.H);
-            int64_t wide = (int64_t)(heads + 2 * a.K) * S::D;
-            const T *from = g.qkv + ((int64_t)hy_bwd_anew(b) * a.T + key) * wide +
-                            (int64_t)(heads + kv_head) * S::D;
-            hy_bwd_fetch<S, S::TILE>(to, from, wide, a.T - key);
-            hy_bwd_fetch<S, S::TILE>(to + S::TILE_BYTES, from + (int64_t)a.K * S::D, wide,
-                                     a.T - key);
-        }
-        hy_copy_commit();
-    };
-    fetch(tile, 0);
+    if (threadIdx.x == 0) walk[0] = b, walk[1] = kv_head, walk[2] = last, walk[3] = span.y;
+    hy_dq_fetch<S>(g, base, b, kv_head, tile * S::TILE);
+    hy_copy_commit();
     hy_copy_wait<1>();
     __syncthreads();
     hy_dq_find_delta<S, T>(g, unit, query, g.out + out_at, shared + S::OWN_AT + S::OWN_BYTES, lse2,
@@ -181,23 +186,18 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_bwd_keep<S>(dout, own_at + S::OWN_BYTES + skipped * S::ROW_BYTES);
     hy_dq_warp<S> w;
     w.own = query + skipped;
-    w.high = span.y;
-    w.first = first + skipped;
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            int at = skipped + m * 16 + r * 8 + threadIdx.x % 32 / 4;
-            w.lse2[m][r] = lse2[at];
-            w.delta[m][r] = delta[at];
-        }
-    }
+    w.rows = lse2 + skipped + threadIdx.x % 32 / 4;
     float sum[2 * S::STEPS][S::M][4];
     hy_bwd_clear<S>(sum);
-    for (int stage = 0; tile <= last; tile++, stage ^= 1) {
+    for (int stage = 0; tile <= walk[2]; tile++, stage ^= 1) {
         hy_copy_wait<0>();
         __syncthreads();
-        fetch(tile + 1, stage ^ 1);
+        if (tile < walk[2]) {
+            uint32_t next = base + (stage ^ 1) * S::STAGE_BYTES;
+            hy_dq_fetch<S>(g, next, walk[0], walk[1], (tile + 1) * S::TILE);
+        }
+        hy_copy_commit();
+        w.high = walk[3];
         /* Keys after the warp's last query are seen by none of its queries. */
         int key = tile * S::TILE, end = min(key + S::TILE, w.own + S::ROWS);
         uint32_t keys = base + stage * S::STAGE_BYTES;
@@ -207,7 +207,10 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
             keys += S::CHUNK * S::ROW_BYTES;
         }
     }
-    hy_bwd_store<S>(dq + skipped * width, width, sum, a.scale, a.T - w.own);
+    unit = hy_bwd_anew(blockIdx.x) % units;
+    row = (int64_t)(unit / a.H) * a.T + w.own;
+    T *dq = g.dqkv + row * width + (int64_t)(unit % a.H) * S::D;
+    hy_bwd_store<S>(dq, width, sum, a.scale, a.T - w.own);
 #endif
 }
 

@@ -2,9 +2,10 @@
  *
  * A block owns some rows of a head (queries in one kernel, keys in the other) and walks over
  * tiles of the rows on the other side, two tiles in shared memory at a time: one in use, one on
- * its way. Products are of 16x8x16. Owned rows and the sums over the walk stay in registers,
- * because on an H200 shared memory is as busy as the tensor cores and each operand kept in
- * registers is traffic saved. */
+ * its way. Products are of 16x8x16. On an H200 shared memory is as busy as the tensor cores, and
+ * what it moves costs power, hence clock: the sums over the walk stay in registers, a warp has 32
+ * rows where it can, so that what it loads serves twice, and owned rows are kept in registers as
+ * far as there are any left. */
 #ifndef HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
 #define HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
 
@@ -12,7 +13,8 @@
 #include "kernels/cuda/tile.cuh"
 
 /* How rows of head size D are cut. */
-template <int D_, int OWN_, int ROWS_, int WARPS_, int TILE_, int CHUNK_, int KEPT_, int BLOCKS_>
+template <int D_, int OWN_, int ROWS_, int WARPS_, int TILE_, int CHUNK_, int KEPT_, int BLOCKS_,
+          bool IS_FLAT_ = false>
 struct hy_bwd_shape {
     static constexpr int D = D_;
     static constexpr int OWN = OWN_;       /* rows of a block */
@@ -21,15 +23,16 @@ struct hy_bwd_shape {
     static constexpr int CHUNK = CHUNK_;   /* of those, rows whose scores a warp holds at once */
     static constexpr int KEPT = KEPT_;     /* sixteens of columns of owned rows kept in registers */
     static constexpr int BLOCKS = BLOCKS_; /* blocks wanted on a multiprocessor */
+    static constexpr bool IS_FLAT = IS_FLAT_; /* rows without a gap, where each byte counts */
 
     static constexpr int THREADS = 32 * WARPS_;
     static constexpr int M = ROWS / 16, N = CHUNK / 16;
     static constexpr int STEPS = D / 16;
     static constexpr int PARTS = TILE / CHUNK;
     static constexpr int PIECES = D / 8; /* of 16 bytes in a row */
-    /* An odd number of pieces: the eight rows that ldmatrix reads at once lie in different
-     * banks. */
-    static constexpr int ROW_BYTES = 16 * (PIECES | 1);
+    /* The eight rows that ldmatrix reads at once lie in different banks: either a row has an odd
+     * number of pieces, or piece i of row r lies at i ^ r % 8. */
+    static constexpr int ROW_BYTES = 16 * (IS_FLAT ? PIECES : PIECES | 1);
     static constexpr int TILE_BYTES = TILE * ROW_BYTES;
     static constexpr int STAGE_BYTES = 2 * TILE_BYTES; /* k and v, or q and dout */
     static constexpr int OWN_BYTES = OWN * ROW_BYTES;
@@ -39,6 +42,7 @@ struct hy_bwd_shape {
     static constexpr int OWN_AT = IS_PASSING ? STAGE_BYTES : 2 * STAGE_BYTES;
     static constexpr int TILES_END = 2 * STAGE_BYTES + (IS_PASSING ? 0 : 2 * OWN_BYTES);
 
+    static_assert(!IS_FLAT || PIECES == 16, "steps are told apart by three bits of an address");
     static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
 
@@ -78,6 +82,11 @@ __device__ __forceinline__ int hy_bwd_anew(int x) {
     return x;
 }
 
+/* Where a piece of a row lies among the row's pieces. */
+template <typename S> __device__ __forceinline__ int hy_bwd_place(int row, int piece) {
+    return S::IS_FLAT ? piece ^ row % 8 : piece;
+}
+
 /* Starts the copy of COUNT rows, a piece a thread; those from `there` on become zeros. */
 template <typename S, int COUNT, bool ARE_THERE, typename T>
 __device__ __forceinline__ void hy_bwd_copy(uint32_t to, const T *from, const T *safe,
@@ -98,7 +107,7 @@ __device__ __forceinline__ void hy_bwd_fetch(uint32_t shared, const T *rows, int
     int thread = hy_bwd_anew(threadIdx.x), row = thread / S::PIECES, piece = thread % S::PIECES;
     if (APART * S::PIECES < S::THREADS && row >= APART) return;
     const T *from = rows + row * width + piece * 8;
-    uint32_t to = shared + row * S::ROW_BYTES + piece * 16;
+    uint32_t to = shared + row * S::ROW_BYTES + hy_bwd_place<S>(row, piece) * 16;
     if (there >= COUNT)
         hy_bwd_copy<S, COUNT, true>(to, from, rows, APART * width, row, there);
     else
@@ -112,11 +121,16 @@ __device__ __forceinline__ void hy_bwd_fetch(uint32_t shared, const T *rows, int
  * operand whose rows are the columns of the product. */
 template <typename S> __device__ __forceinline__ uint32_t hy_bwd_by_row() {
     int lane = threadIdx.x % 32;
-    return lane % 16 * S::ROW_BYTES + lane / 16 * 16;
+    return lane % 16 * S::ROW_BYTES + hy_bwd_place<S>(lane, lane / 16) * 16;
 }
 template <typename S> __device__ __forceinline__ uint32_t hy_bwd_by_column() {
     int lane = threadIdx.x % 32;
-    return (lane % 8 + lane / 16 * 8) * S::ROW_BYTES + lane / 8 % 2 * 16;
+    return (lane % 8 + lane / 16 * 8) * S::ROW_BYTES + hy_bwd_place<S>(lane, lane / 8 % 2) * 16;
+}
+
+/* The same, `step` sixteens of columns further on. */
+template <typename S> __device__ __forceinline__ uint32_t hy_bwd_across(uint32_t at, int step) {
+    return S::IS_FLAT ? at ^ step * 32 : at + step * 32;
 }
 
 /* The rows a warp owns as a first operand: in registers as far as KEPT says, else in shared
@@ -129,7 +143,9 @@ template <typename S> struct hy_bwd_operand {
 template <typename S>
 __device__ __forceinline__ void hy_bwd_load(uint32_t to[S::M][4], uint32_t at, int step) {
 #pragma unroll
-    for (int m = 0; m < S::M; m++) hy_load_tiles(to[m], at + m * 16 * S::ROW_BYTES + step * 32);
+    for (int m = 0; m < S::M; m++) {
+        hy_load_tiles(to[m], hy_bwd_across<S>(at + m * 16 * S::ROW_BYTES, step));
+    }
 }
 
 template <typename S>
@@ -141,50 +157,80 @@ __device__ __forceinline__ void hy_bwd_keep(hy_bwd_operand<S> &operand, uint32_t
     }
 }
 
-/* s (ROWS, CHUNK) = operand (ROWS, D) times rows (CHUNK, D) transposed; `at` is the lane's
- * by_column. A thread holds rows lane / 4 + 8 r of each m tile, r = 0, 1, and of those the
- * columns 2 (lane % 4) + {0, 1} of each 8: element 2 r + {0, 1}. */
-template <typename S, typename T>
-__device__ __forceinline__ void hy_bwd_dot(float s[S::M][2 * S::N][4],
-                                           const hy_bwd_operand<S> &operand, uint32_t at) {
+template <typename S> __device__ __forceinline__ void hy_bwd_zero(float s[S::M][2 * S::N][4]) {
 #pragma unroll
     for (int m = 0; m < S::M; m++) {
 #pragma unroll
         for (int n = 0; n < 2 * S::N; n++) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
     }
+}
+
+/* s (ROWS, CHUNK) = operand (ROWS, D) times rows (CHUNK, D) transposed; `at` is the lane's
+ * by_column. A thread holds rows lane / 4 + 8 r of each m tile, r = 0, 1, and of those the
+ * columns 2 (lane % 4) + {0, 1} of each 8: element 2 r + {0, 1}. One step: its share of 16
+ * columns. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_bwd_dot_step(float s[S::M][2 * S::N][4],
+                                                const hy_bwd_operand<S> &operand, uint32_t at,
+                                                int step) {
+    uint32_t loaded[S::M][4];
+    if (step >= S::KEPT) hy_bwd_load<S>(loaded, hy_bwd_anew(operand.at), step);
+    const uint32_t(*a)[4] = step < S::KEPT ? operand.kept[step] : loaded;
 #pragma unroll
-    for (int step = 0; step < S::STEPS; step++) {
-        uint32_t loaded[S::M][4];
-        if (step >= S::KEPT) hy_bwd_load<S>(loaded, operand.at, step);
-        const uint32_t(*a)[4] = step < S::KEPT ? operand.kept[step] : loaded;
+    for (int n = 0; n < S::N; n++) {
+        uint32_t b[4];
+        hy_load_tiles(b, hy_bwd_across<S>(at + n * 16 * S::ROW_BYTES, step));
 #pragma unroll
-        for (int n = 0; n < S::N; n++) {
-            uint32_t b[4];
-            hy_load_tiles(b, at + n * 16 * S::ROW_BYTES + step * 32);
-#pragma unroll
-            for (int m = 0; m < S::M; m++) {
-                hy_mma<T>(s[m][2 * n], a[m], b[0], b[1]);
-                hy_mma<T>(s[m][2 * n + 1], a[m], b[2], b[3]);
-            }
+        for (int m = 0; m < S::M; m++) {
+            hy_mma<T>(s[m][2 * n], a[m], b[0], b[1]);
+            hy_mma<T>(s[m][2 * n + 1], a[m], b[2], b[3]);
         }
     }
 }
+template <typename S, typename T>
+__device__ __forceinline__ void hy_bwd_dot(float s[S::M][2 * S::N][4],
+                                           const hy_bwd_operand<S> &operand, uint32_t at) {
+    hy_bwd_zero<S>(s);
+#pragma unroll
+    for (int step = 0; step < S::STEPS; step++) hy_bwd_dot_step<S, T>(s, operand, at, step);
+}
 
-/* sum (ROWS, 16 W) += p (ROWS, CHUNK) times rows (CHUNK, 16 W); `at` is the lane's by_row. */
-template <typename S, typename T, int W>
+/* sum (ROWS, D) += p (ROWS, CHUNK) times rows (CHUNK, D); `at` is the lane's by_row. One step: 16
+ * columns of it, with 16 rows. */
+template <typename S, typename T>
+__device__ __forceinline__ void hy_bwd_add_step(float (*sum)[S::M][4],
+                                                const uint32_t p[S::M][S::N][4], uint32_t at, int k,
+                                                int step) {
+    uint32_t b[4];
+    hy_load_tiles_transposed(b, hy_bwd_across<S>(at + k * 16 * S::ROW_BYTES, step));
+#pragma unroll
+    for (int m = 0; m < S::M; m++) {
+        hy_mma<T>(sum[2 * step][m], p[m][k], b[0], b[1]);
+        hy_mma<T>(sum[2 * step + 1][m], p[m][k], b[2], b[3]);
+    }
+}
+template <typename S, typename T, int FROM = 0>
 __device__ __forceinline__ void hy_bwd_add(float (*sum)[S::M][4], const uint32_t p[S::M][S::N][4],
                                            uint32_t at) {
 #pragma unroll
     for (int k = 0; k < S::N; k++) {
 #pragma unroll
-        for (int n = 0; n < W; n++) {
-            uint32_t b[4];
-            hy_load_tiles_transposed(b, at + k * 16 * S::ROW_BYTES + n * 32);
+        for (int step = FROM; step < S::STEPS; step++) hy_bwd_add_step<S, T>(sum, p, at, k, step);
+    }
+}
+
+/* Both at once, of the sum the first ALONG steps: two products that do not wait for each other. */
+template <typename S, typename T, int ALONG>
+__device__ __forceinline__ void
+hy_bwd_dot_and_add(float s[S::M][2 * S::N][4], const hy_bwd_operand<S> &operand, uint32_t dot_at,
+                   float (*sum)[S::M][4], const uint32_t p[S::M][S::N][4], uint32_t add_at) {
+    hy_bwd_zero<S>(s);
 #pragma unroll
-            for (int m = 0; m < S::M; m++) {
-                hy_mma<T>(sum[2 * n][m], p[m][k], b[0], b[1]);
-                hy_mma<T>(sum[2 * n + 1][m], p[m][k], b[2], b[3]);
-            }
+    for (int step = 0; step < S::STEPS; step++) {
+        hy_bwd_dot_step<S, T>(s, operand, dot_at, step);
+#pragma unroll
+        for (int k = 0; k < S::N; k++) {
+            if (step < ALONG) hy_bwd_add_step<S, T>(sum, p, add_at, k, step);
         }
     }
 }

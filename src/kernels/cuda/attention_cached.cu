@@ -81,9 +81,8 @@ __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, i
         for (int i = 0; i < C; i++) {
             int column = lane + 32 * i;
             sum[r][i] = 0;
-            q[r][i] = column < D
-                          ? hy_load_any(c.qkv.data, begin + column, c.qkv.dtype) * c.a.scale
-                          : 0.0f;
+            q[r][i] = column < D ? hy_load_any(c.qkv.data, begin + column, c.qkv.dtype) * c.a.scale
+                                 : 0.0f;
         }
     }
     for (int key = from + warp; key < to; key += WARPS) {
@@ -105,7 +104,7 @@ __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, i
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        finding<32 * C> *mine = &found[warp * R + r];
+        finding<32 *C> *mine = &found[warp * R + r];
 #pragma unroll
         for (int i = 0; i < C; i++) mine->sum[lane + 32 * i] = sum[r][i];
         if (lane == 0) mine->high = high[r], mine->total = total[r];
@@ -127,7 +126,7 @@ static __global__ void __launch_bounds__(THREADS) attend(cached_call c) {
         float high = -INFINITY, total = 0, sum = 0;
         for (int w = 0; w < WARPS; w++) high = fmaxf(high, found[w * R + r].high);
         for (int w = 0; w < WARPS; w++) {
-            const finding<32 * C> *one = &found[w * R + r];
+            const finding<32 *C> *one = &found[w * R + r];
             float share = one->total > 0 ? expf(one->high - high) : 0.0f;
             total += one->total * share;
             sum += one->sum[column] * share;
@@ -173,8 +172,7 @@ static int queries_of_block(int queries, int head_dim) {
 /* As many stretches as keep the card busy, and none so short that a block has nothing to do. */
 static int stretches_of(const hy_cuda *cuda, const hy_cuda_heads *a, int group, int keys) {
     int queries = a->T * group;
-    int64_t blocks =
-        hy_ceil_div(queries, queries_of_block(queries, a->D)) * (int64_t)a->B * a->K;
+    int64_t blocks = hy_ceil_div(queries, queries_of_block(queries, a->D)) * (int64_t)a->B * a->K;
     int64_t wanted = hy_ceil_div(4 * (int64_t)cuda->card.multiprocessors, blocks);
     int64_t most = hy_ceil_div(keys, STRETCH);
     return (int)(wanted < most ? wanted : most);
@@ -210,10 +208,14 @@ static void launch(const hy_cuda_run *run, const cached_call &c) {
 
 template <typename T> static void launch_head_size(const hy_cuda_run *run, const cached_call &c) {
     bool is_single = c.queries == 1;
-    if (c.a.D <= 32) is_single ? launch<T, 1, 1>(run, c) : launch<T, 1, 8>(run, c);
-    else if (c.a.D <= 64) is_single ? launch<T, 2, 1>(run, c) : launch<T, 2, 8>(run, c);
-    else if (c.a.D <= 128) is_single ? launch<T, 4, 1>(run, c) : launch<T, 4, 8>(run, c);
-    else is_single ? launch<T, 8, 1>(run, c) : launch<T, 8, 4>(run, c);
+    if (c.a.D <= 32)
+        is_single ? launch<T, 1, 1>(run, c) : launch<T, 1, 8>(run, c);
+    else if (c.a.D <= 64)
+        is_single ? launch<T, 2, 1>(run, c) : launch<T, 2, 8>(run, c);
+    else if (c.a.D <= 128)
+        is_single ? launch<T, 4, 1>(run, c) : launch<T, 4, 8>(run, c);
+    else
+        is_single ? launch<T, 8, 1>(run, c) : launch<T, 8, 4>(run, c);
 }
 
 hy_status hy_cuda_attention_cached(const hy_cuda_run *run) {

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "trainer/config/builtin.h"
 #include "trainer/config/config_file.h"
+#include "trainer/config/config_model.h"
 #include "trainer/config/settings.h"
 
 enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
@@ -123,20 +124,20 @@ static void resolve(hy_config *config) {
 
 static hy_status check_model(const char *model, const char *where) {
     if (hy_builtin_text("model", model)) return HY_OK;
-    if (hy_path_is_dir(model)) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: model = %s is a folder; accepted: a preset's name, or a .cfg "
-                       "file with a shape group",
-                       where, model);
-    }
-    if (*model && hy_path_exists(model)) return HY_OK;
+    hy_model_files kind = HY_FILES_NONE;
+    char path[HY_HF_PATH_MAX];
+    hy_status found = *model ? hy_hf_find(model, &kind, path) : HY_OK;
+    if (found != HY_OK) return hy_fail_context(found, "%s: model = %s", where, model);
+    if (kind != HY_FILES_NONE || (*model && hy_path_exists(model))) return HY_OK;
     const char *near = hy_builtin_nearest("model", model);
     hy_text names = {0};
     hy_builtin_list("model", &names);
-    hy_status status = hy_fail(
-        HY_ERR_INPUT, "%s: unknown model %s; accepted: %s, or a .cfg file with a shape group%s%s%s",
-        where, *model ? model : "\"\"", hy_text_string(&names), near ? "; did you mean " : "",
-        near ? near : "", near ? "?" : "");
+    hy_status status = hy_fail(HY_ERR_INPUT,
+                               "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
+                               "group, or a model's folder or "
+                               "name in the hub's cache%s%s%s",
+                               where, *model ? model : "\"\"", hy_text_string(&names),
+                               near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     hy_text_free(&names);
     return status;
 }
@@ -215,10 +216,14 @@ static hy_status load_preset(hy_config *config, const char *model) {
     snprintf(origin, sizeof origin, "preset %s", model);
     clear_rank(config, HY_FROM_PRESET);
     filling f = {.config = config, .rank = HY_FROM_PRESET, .name = model, .origin = origin};
+    hy_model_files kind = HY_FILES_NONE;
+    char path[HY_HF_PATH_MAX];
     if (hy_builtin_text("model", model)) {
         HY_TRY(fill_from_builtin(&f, "model", model));
     } else {
-        HY_TRY(fill_from_path(&f, model));
+        HY_TRY(hy_hf_find(model, &kind, path));
+        HY_TRY(kind == HY_FILES_NONE ? fill_from_path(&f, model)
+                                     : hy_config_model_read(kind, path, fill, &f));
     }
     if (!has_shape(config)) {
         return hy_fail(HY_ERR_INPUT,

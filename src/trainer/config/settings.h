@@ -14,7 +14,7 @@
 typedef struct hy_settings {
     /* top level */
     char profile[HY_TEXT_MAX]; /* conservative, balanced (default), aggressive */
-    char model[HY_TEXT_MAX];   /* preset or a .cfg file with a shape; default nano */
+    char model[HY_TEXT_MAX]; /* preset, .cfg file with a shape, or a model's files; default nano */
     char init_from
         [HY_TEXT_MAX];      /* "": new weights; else the checkpoint whose weights it starts from */
     char data[HY_TEXT_MAX]; /* builtin (default), file or folder */
@@ -36,11 +36,12 @@ typedef struct hy_settings {
         int64_t head_size; /* 0: width / heads */
         int64_t mlp_width; /* 0: 4 * width */
         int64_t vocab;
-        int64_t context;              /* longest sequence; rows of the position table */
-        char norm[HY_TEXT_MAX];       /* layernorm, rmsnorm */
-        char positions[HY_TEXT_MAX];  /* learned, rope */
-        char activation[HY_TEXT_MAX]; /* gelu, swiglu */
-        bool qkv_bias, proj_bias;     /* proj_bias: attention output and mlp */
+        int64_t context;                /* longest sequence; rows of the position table */
+        char norm[HY_TEXT_MAX];         /* layernorm, rmsnorm */
+        char positions[HY_TEXT_MAX];    /* learned, rope */
+        char activation[HY_TEXT_MAX];   /* gelu, swiglu */
+        bool qkv_bias, proj_bias;       /* proj_bias: attention output and mlp */
+        char proj_bias_in[HY_TEXT_MAX]; /* all, attention, mlp: what proj_bias reaches */
         bool qk_norm, tied_head;
         double norm_eps, rope_theta;
         char rope_scaling[HY_TEXT_MAX]; /* none, llama3 */

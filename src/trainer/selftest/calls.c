@@ -23,6 +23,8 @@ enum {
     D = 64,
     P = (H + 2 * K) * D,
     Q = H * D,
+    ROOM = 400, /* rows of the cache per sequence, of which OLD are there already */
+    OLD = 300,
     COUNT = 5001,
     BLOCK = 256,
     BLOCKS = (COUNT + BLOCK - 1) / BLOCK,
@@ -105,6 +107,10 @@ static const call_row rows[] = {
       {3, 'a', 0, N, Q},
       {4, 'f', 0, 0, N *H},
       {5, 'a', 0, N, P}}},
+    {HY_OP_ATTENTION_CACHED,
+     false,
+     false,
+     {{0, 'a', 'n', N, P}, {1, 'a', 'n', B *ROOM, 2 * K *D}, {2, 'a', 0, N, Q}}},
     {HY_OP_GELU, false, false, {{0, 'a', 'n', N, C}, {1, 'a', 0, N, C}}},
     {HY_OP_GELU_BWD, false, false, {{0, 'a', 'n', N, C}, {1, 'a', 'n', N, C}, {2, 'a', 0, N, C}}},
     {HY_OP_SWIGLU, false, false, {{0, 'a', 'n', N, 2 * F}, {1, 'a', 0, N, F}}},
@@ -174,6 +180,8 @@ static hy_op_attr attr_of(const call_row *row, int number) {
     case HY_OP_ROPE:
     case HY_OP_ATTENTION:
     case HY_OP_ATTENTION_BWD:
+    case HY_OP_ATTENTION_CACHED:
+        attr.heads.first = row->kind == HY_OP_ATTENTION_CACHED ? OLD : 0;
         attr.heads.batch = B;
         attr.heads.seq = T;
         attr.heads.heads = H;
@@ -288,6 +296,12 @@ bool hy_selftest_call_make(int i, hy_dtype dtype, hy_op_call *call) {
         call->t[1].ndim = 3;
         call->t[1].shape[1] = D / 2;
         call->t[1].shape[2] = 2;
+    }
+    if (row->kind == HY_OP_ATTENTION_CACHED) { /* (B, ROOM, 2 K D) */
+        call->t[1].ndim = 3;
+        call->t[1].shape[0] = B;
+        call->t[1].shape[1] = ROOM;
+        call->t[1].shape[2] = 2 * K * D;
     }
     return true;
 }

@@ -1,0 +1,273 @@
+/* chat_render.c: conversations written as their templates want them. See chat_template.h.
+ *
+ * Each template is a function over the turns that adds pieces. The strings are those the models were
+ * trained with, blank for blank; the sources are the templates published with the models. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "data/chat_template.h"
+
+#define ALPACA_PLAIN                                                                               \
+    "Below is an instruction that describes a task. Write a response that appropriately "          \
+    "completes the request."
+#define ALPACA_INPUT                                                                               \
+    "Below is an instruction that describes a task, paired with an input that provides further "   \
+    "context. Write a response that appropriately completes the request."
+#define LLAMA31_DATES "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+
+void hy_rendered_free(hy_rendered *r) {
+    hy_text_free(&r->text);
+    free(r->pieces);
+    *r = (hy_rendered){0};
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static void add_piece(hy_rendered *r, hy_piece piece) {
+    if (r->count == r->room) {
+        size_t room = r->room ? 2 * r->room : 32;
+        hy_piece *pieces = realloc(r->pieces, room * sizeof *pieces);
+        if (!pieces) {
+            r->has_failed = true;
+            return;
+        }
+        r->pieces = pieces;
+        r->room = room;
+    }
+    r->pieces[r->count++] = piece;
+}
+
+static void add_token(hy_rendered *r, int32_t token, bool is_answer) {
+    if (token >= 0) add_piece(r, (hy_piece){.token = token, .is_answer = is_answer});
+}
+
+static void add_bytes(hy_rendered *r, const char *text, size_t size, bool is_answer) {
+    if (size == 0) return;
+    add_piece(r,
+              (hy_piece){.token = -1, .begin = r->text.size, .size = size, .is_answer = is_answer});
+    hy_text_add_bytes(&r->text, text, size);
+}
+
+static void add_string(hy_rendered *r, const char *text) {
+    add_bytes(r, text, strlen(text), false);
+}
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/* Blanks at both ends left out, where the template does so. */
+static hy_turn trimmed(hy_turn turn) {
+    while (turn.size > 0 && is_space(turn.text[turn.size - 1])) turn.size--;
+    while (turn.size > 0 && is_space(turn.text[0])) turn.text++, turn.size--;
+    return turn;
+}
+
+static void add_turn(hy_rendered *r, hy_turn turn) {
+    add_bytes(r, turn.text, turn.size, turn.role == HY_ROLE_ASSISTANT);
+}
+
+static void add_opening(hy_rendered *r, const hy_chat_template *chat) {
+    for (int32_t i = 0; i < chat->tokens.opening_count; i++) {
+        add_token(r, chat->tokens.opening[i], false);
+    }
+}
+
+/* A user's turn with what it is about, as templates without a place for that write it. */
+static size_t add_user(hy_rendered *r, const hy_turn *turns, size_t i, size_t count, bool trims) {
+    add_turn(r, trims ? trimmed(turns[i]) : turns[i]);
+    if (i + 1 == count || turns[i + 1].role != HY_ROLE_INPUT) return i;
+    add_string(r, "\n");
+    add_turn(r, trims ? trimmed(turns[i + 1]) : turns[i + 1]);
+    return i + 1;
+}
+
+/* ---- templates that mark every turn ---------------------------------------------------------- */
+
+static const char *role_name(hy_role role) {
+    return role == HY_ROLE_SYSTEM ? "system" : role == HY_ROLE_ASSISTANT ? "assistant" : "user";
+}
+
+static void chatml_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
+    add_token(r, chat->tokens.im_start, false);
+    add_string(r, role_name(role));
+    add_string(r, "\n");
+}
+
+static void chatml_tail(const hy_chat_template *chat, hy_rendered *r, bool is_answer) {
+    add_token(r, chat->tokens.im_end, is_answer);
+    add_string(r, "\n");
+}
+
+static void render_chatml(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                          bool asks, hy_rendered *r) {
+    bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
+    if (!has_system && chat->default_system[0]) {
+        chatml_head(chat, r, HY_ROLE_SYSTEM);
+        add_string(r, chat->default_system);
+        chatml_tail(chat, r, false);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
+        chatml_head(chat, r, turns[i].role);
+        i = add_user(r, turns, i, count, false);
+        chatml_tail(chat, r, is_answer);
+    }
+    if (asks) chatml_head(chat, r, HY_ROLE_ASSISTANT);
+}
+
+static void llama3_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
+    add_token(r, chat->tokens.header_start, false);
+    add_string(r, role_name(role));
+    add_token(r, chat->tokens.header_end, false);
+    add_string(r, "\n\n");
+}
+
+static void render_llama3(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                          bool asks, hy_rendered *r) {
+    bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
+    add_token(r, chat->tokens.bos, false);
+    if (!has_system && chat->has_dates) {
+        llama3_head(chat, r, HY_ROLE_SYSTEM);
+        add_string(r, LLAMA31_DATES);
+        add_token(r, chat->tokens.turn_end, false);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
+        llama3_head(chat, r, turns[i].role);
+        if (i == 0 && has_system && chat->has_dates) add_string(r, LLAMA31_DATES);
+        i = add_user(r, turns, i, count, true);
+        add_token(r, chat->tokens.turn_end, is_answer);
+    }
+    if (asks) llama3_head(chat, r, HY_ROLE_ASSISTANT);
+}
+
+/* ---- templates of question and answer -------------------------------------------------------- */
+
+/* A system turn first if at all, then questions and answers in turn. */
+static hy_status check_order(const hy_chat_template *chat, const hy_turn *turns, size_t count) {
+    hy_role expected = HY_ROLE_USER;
+    for (size_t i = count > 0 && turns[0].role == HY_ROLE_SYSTEM; i < count; i++) {
+        if (turns[i].role == HY_ROLE_INPUT) continue;
+        if (turns[i].role != expected) {
+            return hy_fail(HY_ERR_INPUT, "turn %zu is %s, where the chat template %s expects %s",
+                           i + 1, role_name(turns[i].role), hy_chat_kind_name(chat->kind),
+                           role_name(expected));
+        }
+        expected = expected == HY_ROLE_USER ? HY_ROLE_ASSISTANT : HY_ROLE_USER;
+    }
+    return HY_OK;
+}
+
+static void render_llama2(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                          hy_rendered *r) {
+    for (size_t i = 0; i < count; i++) {
+        if (turns[i].role == HY_ROLE_ASSISTANT) {
+            add_string(r, " ");
+            add_turn(r, trimmed(turns[i]));
+            add_bytes(r, " ", 1, true);
+            add_token(r, chat->tokens.eos, true);
+            continue;
+        }
+        add_token(r, chat->tokens.bos, false);
+        add_string(r, "[INST] ");
+        if (turns[i].role == HY_ROLE_SYSTEM) {
+            add_string(r, "<<SYS>>\n");
+            add_turn(r, turns[i]);
+            add_string(r, "\n<</SYS>>\n\n");
+            if (++i == count) return;
+        }
+        i = add_user(r, turns, i, count, true);
+        add_string(r, " [/INST]");
+    }
+}
+
+/* From version 3 of its tokenizer on, [INST] and [/INST] are tokens of their own. */
+static void mistral_question(const hy_chat_template *chat, hy_rendered *r, bool opens) {
+    const hy_chat_tokens *t = &chat->tokens;
+    bool has_tokens = t->inst >= 0 && t->inst_end >= 0;
+    if (has_tokens) {
+        add_token(r, opens ? t->inst : t->inst_end, false);
+        if (opens) add_string(r, " ");
+    } else {
+        add_string(r, opens ? "[INST] " : " [/INST]");
+    }
+}
+
+static void render_mistral(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                           hy_rendered *r) {
+    add_token(r, chat->tokens.bos, false);
+    for (size_t i = 0; i < count; i++) {
+        if (turns[i].role == HY_ROLE_ASSISTANT) {
+            add_string(r, " ");
+            add_turn(r, turns[i]);
+            add_token(r, chat->tokens.eos, true);
+            continue;
+        }
+        mistral_question(chat, r, true);
+        if (turns[i].role == HY_ROLE_SYSTEM) {
+            add_turn(r, turns[i]);
+            add_string(r, "\n\n");
+            if (++i == count) return;
+        }
+        i = add_user(r, turns, i, count, false);
+        mistral_question(chat, r, false);
+    }
+}
+
+static void render_alpaca(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                          hy_rendered *r) {
+    size_t i = 0;
+    bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
+    size_t first = has_system;
+    bool has_input = first + 1 < count && turns[first + 1].role == HY_ROLE_INPUT;
+    add_opening(r, chat);
+    if (has_system)
+        add_turn(r, turns[i++]);
+    else
+        add_string(r, has_input ? ALPACA_INPUT : ALPACA_PLAIN);
+    add_string(r, "\n\n");
+    for (; i < count; i++) {
+        if (turns[i].role == HY_ROLE_ASSISTANT) {
+            add_turn(r, turns[i]);
+            add_token(r, chat->tokens.eos, true);
+            continue;
+        }
+        add_string(r, "### Instruction:\n");
+        add_turn(r, turns[i]);
+        if (i + 1 < count && turns[i + 1].role == HY_ROLE_INPUT) {
+            add_string(r, "\n\n### Input:\n");
+            add_turn(r, turns[++i]);
+        }
+        add_string(r, "\n\n### Response:\n");
+    }
+}
+
+static void render_plain(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                         hy_rendered *r) {
+    add_opening(r, chat);
+    for (size_t i = 0; i < count; i++) {
+        bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
+        i = add_user(r, turns, i, count, false);
+        if (is_answer) add_token(r, chat->tokens.eos, true);
+    }
+}
+
+hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                         bool asks_for_answer, hy_rendered *r) {
+    hy_text_clear(&r->text);
+    r->count = 0;
+    r->has_failed = false;
+    bool marks_turns = chat->kind == HY_CHAT_CHATML || chat->kind == HY_CHAT_LLAMA3;
+    HY_TRY(hy_chat_template_check(chat));
+    if (!marks_turns) HY_TRY(check_order(chat, turns, count));
+    switch (chat->kind) {
+    case HY_CHAT_CHATML: render_chatml(chat, turns, count, asks_for_answer, r); break;
+    case HY_CHAT_LLAMA3: render_llama3(chat, turns, count, asks_for_answer, r); break;
+    case HY_CHAT_LLAMA2: render_llama2(chat, turns, count, r); break;
+    case HY_CHAT_MISTRAL: render_mistral(chat, turns, count, r); break;
+    case HY_CHAT_ALPACA: render_alpaca(chat, turns, count, r); break;
+    default: render_plain(chat, turns, count, r); break;
+    }
+    if (r->has_failed) return hy_fail(HY_ERR_MEMORY, "no memory for a conversation");
+    return hy_text_status(&r->text);
+}

@@ -1,0 +1,216 @@
+/* examples.c: files of rows, encoded by several threads into one row of examples. See examples.h.
+ *
+ * The file is mapped and cut into batches of rows by whoever is free; a batch is encoded by one thread
+ * (examples_batch.c) and written when its turn comes. The order of examples is that of the rows. */
+#include "data/examples.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "data/examples_batch.h"
+#include "data/in_order.h"
+
+#define WARNINGS_SHOWN 5
+#define ROWS_LOOKED_AT 1000 /* at most, to find one that says which kind of rows they are */
+
+typedef struct reading {
+    hy_examples *examples;
+    const hy_encoding *encoding;
+    const char *path;
+    hy_row_scan scan;
+    const char *begin;
+    size_t size, batch_bytes;
+    hy_row_kind kind;
+    hy_chat_template chat; /* as this kind of rows uses it */
+    uint64_t used;         /* rows of this file that gave an example */
+    char first_reason[HY_REASON_MAX + 64];
+} reading;
+
+/* ---- the kind of rows ------------------------------------------------------------------------ */
+
+/* The first row that can be read says it. */
+static hy_status find_kind(reading *r) {
+    hy_row row;
+    hy_status status = hy_fail(HY_ERR_INPUT, "%s holds no rows", r->path);
+    for (int i = 0; i < ROWS_LOOKED_AT && hy_rows_next(&r->scan, &row); i++) {
+        hy_json *json;
+        status = hy_row_parse(&row, &json);
+        if (status == HY_OK) {
+            status = hy_row_recognise(hy_json_root(json), &r->kind);
+            hy_json_free(json);
+        }
+        if (status == HY_OK) break;
+        status = hy_fail_context(status, "%s:%llu", r->path, (unsigned long long)row.line);
+        if (status == HY_ERR_MEMORY || r->encoding->stops_at_bad) break;
+    }
+    return status;
+}
+
+/* Documents have no turns; a prompt is written as it is unless a template was asked for by name. */
+static hy_status choose_template(reading *r) {
+    const hy_encoding *e = r->encoding;
+    r->chat = e->chat;
+    bool is_pair = r->kind == HY_ROWS_PROMPT || r->kind == HY_ROWS_QUESTION;
+    if (r->kind == HY_ROWS_TEXT || (is_pair && !e->names_template)) r->chat.kind = HY_CHAT_PLAIN;
+    if (r->kind == HY_ROWS_ALPACA && r->chat.kind >= HY_CHAT_UNKNOWN) r->chat.kind = HY_CHAT_ALPACA;
+    hy_status status = hy_chat_template_check(&r->chat);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->path);
+}
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+static bool next_batch(void *context, void *slot) {
+    reading *r = context;
+    hy_batch_of_rows *b = slot;
+    hy_row row;
+    size_t bytes = 0;
+    b->row_count = 0;
+    while (b->row_count < HY_ROWS_OF_BATCH && bytes < r->batch_bytes) {
+        if (!hy_rows_next(&r->scan, &row)) break;
+        b->rows[b->row_count++] = row;
+        bytes += row.size;
+    }
+    b->share = r->size ? (double)(r->scan.at - r->begin) / (double)r->size : 1;
+    return b->row_count > 0;
+}
+
+static hy_status encode_batch(void *context, void *slot) {
+    reading *r = context;
+    hy_status status = hy_batch_encode(slot, r->encoding, &r->chat, r->kind);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->path);
+}
+
+static void warn(const hy_encoding *e, const char *text) {
+    if (e->on_warning) e->on_warning(e->user, text);
+}
+
+static hy_status tell_bad_rows(reading *r, const hy_batch_of_rows *b) {
+    hy_examples *x = r->examples;
+    for (size_t i = 0; i < b->bad_count && i < HY_REASONS_KEPT; i++) {
+        char text[HY_REASON_MAX + 4200];
+        snprintf(text, sizeof text, "%.4000s:%llu: %s", r->path, (unsigned long long)b->bad[i].line,
+                 b->bad[i].reason);
+        if (r->encoding->stops_at_bad) {
+            return hy_fail(HY_ERR_INPUT, "%s (bad_rows = skip would go on without it)", text);
+        }
+        if (!r->first_reason[0]) {
+            snprintf(r->first_reason, sizeof r->first_reason, "line %llu: %s",
+                     (unsigned long long)b->bad[i].line, b->bad[i].reason);
+        }
+        if (x->bad_rows + i < WARNINGS_SHOWN) warn(r->encoding, text);
+    }
+    x->bad_rows += b->bad_count;
+    return HY_OK;
+}
+
+static hy_status write_batch(void *context, void *slot, bool is_caller) {
+    reading *r = context;
+    hy_batch_of_rows *b = slot;
+    hy_examples *x = r->examples;
+    const hy_encoding *e = r->encoding;
+    HY_TRY(tell_bad_rows(r, b));
+    HY_TRY(hy_spool_put(&x->tokens, b->tokens.data, b->tokens.count * sizeof *b->tokens.data));
+    for (size_t i = 0; i < b->lengths.count; i++) {
+        x->token_count += (uint64_t)b->lengths.data[i];
+        HY_TRY(hy_spool_put(&x->ends, &x->token_count, sizeof x->token_count));
+    }
+    x->count += b->lengths.count;
+    x->rows += b->row_count;
+    x->cut += b->cut;
+    x->dropped += b->dropped;
+    r->used += b->lengths.count;
+    if (is_caller && e->on_progress) e->on_progress(e->user, "reading rows", b->share);
+    return HY_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static hy_status run_workers(reading *r) {
+    int32_t workers = r->encoding->workers;
+    void *slots[HY_MOST_WORKERS] = {0};
+    hy_status status = HY_OK;
+    for (int32_t i = 0; i < workers && status == HY_OK; i++) {
+        slots[i] = hy_batch_of_rows_create();
+        if (!slots[i]) status = hy_fail(HY_ERR_MEMORY, "no memory to read %s", r->path);
+    }
+    hy_in_order job = {.context = r,
+                       .next = next_batch,
+                       .work = encode_batch,
+                       .done = write_batch,
+                       .slots = slots,
+                       .workers = workers};
+    if (status == HY_OK) status = hy_in_order_run(&job);
+    for (int32_t i = 0; i < workers; i++) hy_batch_of_rows_destroy(slots[i]);
+    return status;
+}
+
+static hy_status read_mapped(reading *r, const hy_file_map *map) {
+    r->begin = (const char *)map->data;
+    r->size = map->size;
+    r->batch_bytes = r->encoding->buffer / (size_t)r->encoding->workers;
+    hy_rows_begin(&r->scan, r->begin, r->size);
+    HY_TRY(find_kind(r));
+    HY_TRY(choose_template(r));
+    hy_rows_begin(&r->scan, r->begin, r->size);
+    HY_TRY(run_workers(r));
+    if (r->used > 0) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "no row of %s could be used%s%s", r->path,
+                   r->first_reason[0] ? ": " : "", r->first_reason);
+}
+
+static hy_status read_file(hy_examples *x, const hy_encoding *e, const char *path) {
+    hy_file_map map;
+    HY_TRY(hy_file_map_open(path, &map));
+    reading r = {.examples = x, .encoding = e, .path = path};
+    hy_status status = read_mapped(&r, &map);
+    hy_file_map_close(&map);
+    return status;
+}
+
+/* What a user should know of rows that were not taken whole. */
+static void tell_counts(const hy_examples *x, const hy_encoding *e) {
+    char text[256];
+    if (x->bad_rows) {
+        snprintf(text, sizeof text, "%llu of %llu rows were malformed and skipped",
+                 (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
+        warn(e, text);
+    }
+    if (!x->cut) return;
+    snprintf(text, sizeof text,
+             "%llu of %llu rows are longer than the sequence of %d tokens and were cut%s",
+             (unsigned long long)x->cut, (unsigned long long)x->rows, e->seq,
+             x->dropped ? "; some have no answer left and were dropped" : "");
+    warn(e, text);
+}
+
+hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_examples *x) {
+    *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
+    hy_status status = hy_spool_open(&x->tokens);
+    if (status == HY_OK) status = hy_spool_open(&x->ends);
+    for (size_t i = 0; status == HY_OK && i < files->count; i++) {
+        status = read_file(x, e, files->paths[i]);
+    }
+    if (status == HY_OK) status = hy_spool_map(&x->tokens);
+    if (status == HY_OK) status = hy_spool_map(&x->ends);
+    if (status == HY_OK) {
+        tell_counts(x, e);
+    } else {
+        hy_examples_close(x);
+    }
+    return status;
+}
+
+void hy_examples_close(hy_examples *x) {
+    hy_spool_close(&x->tokens);
+    hy_spool_close(&x->ends);
+    *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
+}
+
+const int32_t *hy_examples_get(const hy_examples *x, uint64_t i, uint32_t *count) {
+    const uint64_t *ends = x->ends.data;
+    uint64_t begin = i ? ends[i - 1] : 0;
+    *count = (uint32_t)(ends[i] - begin);
+    return (const int32_t *)x->tokens.data + begin;
+}

@@ -1,0 +1,90 @@
+/* in_order.c: threads that take turns at both ends of their work. See in_order.h.
+ *
+ * Work is numbered as it is given out. Whoever has finished number n waits until n numbers were handed in:
+ * nobody waits for a later one, so it cannot lock up. Messages of failures belong to threads; the first
+ * is carried over to the caller. */
+#include "data/in_order.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+typedef struct shared {
+    const hy_in_order *job;
+    pthread_mutex_t lock;
+    pthread_cond_t handed_in;
+    uint64_t given, finished;
+    hy_status status;
+    char message[HY_ERROR_MESSAGE_MAX];
+} shared;
+
+typedef struct worker {
+    shared *all;
+    void *slot;
+    bool is_caller;
+} worker;
+
+static void note(shared *s, hy_status status) {
+    if (status == HY_OK || s->status != HY_OK) return;
+    s->status = status;
+    snprintf(s->message, sizeof s->message, "%s", hy_error_message());
+}
+
+/* Waits for those before it, then hands in. The lock is held. */
+static void hand_in(shared *s, const worker *w, uint64_t number, hy_status worked) {
+    while (s->finished != number) pthread_cond_wait(&s->handed_in, &s->lock);
+    if (worked == HY_OK && s->status == HY_OK) {
+        worked = s->job->done(s->job->context, w->slot, w->is_caller);
+    }
+    note(s, worked);
+    s->finished++;
+    pthread_cond_broadcast(&s->handed_in);
+}
+
+static void *run(void *argument) {
+    const worker *w = argument;
+    shared *s = w->all;
+    pthread_mutex_lock(&s->lock);
+    while (s->status == HY_OK && s->job->next(s->job->context, w->slot)) {
+        uint64_t number = s->given++;
+        pthread_mutex_unlock(&s->lock);
+        hy_status worked = s->job->work(s->job->context, w->slot);
+        pthread_mutex_lock(&s->lock);
+        hand_in(s, w, number, worked);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Threads that cannot be had are done without. Signals are the caller's business. */
+static int32_t start(worker *workers, pthread_t *threads, int32_t count) {
+    sigset_t all, before;
+    int32_t started = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (started < count &&
+           pthread_create(&threads[started], NULL, run, &workers[started]) == 0) {
+        started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+hy_status hy_in_order_run(const hy_in_order *job) {
+    shared s = {.job = job, .status = HY_OK};
+    pthread_t threads[HY_MOST_WORKERS];
+    worker workers[HY_MOST_WORKERS];
+    int32_t others = job->workers - 1;
+    pthread_mutex_init(&s.lock, NULL);
+    pthread_cond_init(&s.handed_in, NULL);
+    for (int32_t i = 0; i < others; i++)
+        workers[i] = (worker){.all = &s, .slot = job->slots[i + 1]};
+    int32_t started = start(workers, threads, others);
+    run(&(worker){.all = &s, .slot = job->slots[0], .is_caller = true});
+    for (int32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    pthread_cond_destroy(&s.handed_in);
+    pthread_mutex_destroy(&s.lock);
+    return s.status == HY_OK ? HY_OK : hy_fail(s.status, "%s", s.message);
+}

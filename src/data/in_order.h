@@ -1,0 +1,28 @@
+/* in_order.h: work given to several threads and taken back in the order it was given.
+ *
+ * So tokens lie in the file in the order of their rows, however many threads made them. The calling
+ * thread is one of the workers. Each worker has a slot of its own; memory is bounded by the slots. */
+#ifndef HY_DATA_IN_ORDER_H
+#define HY_DATA_IN_ORDER_H
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+#define HY_MOST_WORKERS 256
+
+typedef struct hy_in_order {
+    void *context;
+    bool (*next)(void *context,
+                 void *slot); /* one at a time: fills a slot; false: nothing is left */
+    hy_status (*work)(void *context, void *slot); /* many at a time */
+    /* One at a time, in order. is_caller: on the thread that called hy_in_order_run. */
+    hy_status (*done)(void *context, void *slot, bool is_caller);
+    void *const *slots; /* one for each worker */
+    int32_t workers;    /* 1 to HY_MOST_WORKERS */
+} hy_in_order;
+
+/* Runs until nothing is left or something fails; then the first failure in order is returned. */
+hy_status hy_in_order_run(const hy_in_order *job);
+
+#endif

@@ -1,0 +1,112 @@
+/* json_rows.c: cutting a JSON file into rows. See json_rows.h.
+ *
+ * `line` is always that of `at`. After a row that breaks an array nothing follows: where the next
+ * element would begin cannot be known. */
+#include "data/json_rows.h"
+
+#include <string.h>
+#include <strings.h>
+
+bool hy_rows_are_promised(const char *path) {
+    static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
+    size_t size = strlen(path);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t ending = strlen(endings[i]);
+        if (size > ending && strcasecmp(path + size - ending, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+static void skip_space(hy_row_scan *s) {
+    for (; s->at < s->end && is_space(*s->at); s->at++) s->line += *s->at == '\n';
+}
+
+void hy_rows_begin(hy_row_scan *s, const char *data, size_t size) {
+    *s = (hy_row_scan){.at = data, .end = data ? data + size : data, .line = 1};
+    if (size >= 3 && memcmp(data, "\xEF\xBB\xBF", 3) == 0) s->at += 3; /* a byte order mark */
+    skip_space(s);
+    s->is_array = s->at < s->end && *s->at == '[';
+    if (s->is_array) s->at++;
+}
+
+static bool break_off(hy_row_scan *s, hy_row *row, const char *reason) {
+    row->broken = reason;
+    row->size = 0;
+    s->is_over = true;
+    return true;
+}
+
+static bool next_line(hy_row_scan *s, hy_row *row) {
+    skip_space(s);
+    if (s->at == s->end) return false;
+    size_t left = (size_t)(s->end - s->at);
+    const char *newline = memchr(s->at, '\n', left);
+    *row = (hy_row){.data = s->at, .line = s->line};
+    row->size = newline ? (size_t)(newline - s->at) : left;
+    s->at += row->size; /* the newline is blank space before the next */
+    while (row->size > 0 && is_space(row->data[row->size - 1])) row->size--;
+    return true;
+}
+
+/* Past the string whose opening quote is at `at`; false when it does not end. */
+static bool skip_string(hy_row_scan *s) {
+    for (s->at++; s->at < s->end; s->at++) {
+        if (*s->at == '"') {
+            s->at++;
+            return true;
+        }
+        s->line += *s->at == '\n';
+        if (*s->at == '\\' && s->end - s->at > 1) s->at++;
+    }
+    return false;
+}
+
+/* Moves to the comma or bracket that ends the element at `at`; false when nothing does. */
+static bool skip_element(hy_row_scan *s) {
+    uint64_t depth = 0;
+    while (s->at < s->end) {
+        char c = *s->at;
+        if (depth == 0 && (c == ',' || c == ']')) return true;
+        if (c == '"') {
+            if (!skip_string(s)) return false;
+            continue;
+        }
+        if (c == '{' || c == '[') depth++;
+        if ((c == '}' || c == ']') && depth > 0) depth--;
+        s->line += c == '\n';
+        s->at++;
+    }
+    return false;
+}
+
+/* After the closing bracket only blank space may follow. */
+static bool end_array(hy_row_scan *s, hy_row *row) {
+    s->at++;
+    skip_space(s);
+    s->is_over = true;
+    if (s->at == s->end) return false;
+    *row = (hy_row){.data = s->at, .line = s->line};
+    return break_off(s, row, "text after the end of the array");
+}
+
+static bool next_element(hy_row_scan *s, hy_row *row) {
+    skip_space(s);
+    *row = (hy_row){.data = s->at, .line = s->line};
+    if (s->at == s->end) return break_off(s, row, "the array has no closing bracket");
+    if (*s->at == ']') return end_array(s, row);
+    if (!skip_element(s)) return break_off(s, row, "the array ends inside this row");
+    row->size = (size_t)(s->at - row->data);
+    while (row->size > 0 && is_space(row->data[row->size - 1])) row->size--;
+    if (row->size == 0) row->broken = "no value before the comma";
+    if (*s->at == ',') s->at++;
+    return true;
+}
+
+bool hy_rows_next(hy_row_scan *s, hy_row *row) {
+    if (s->is_over) return false;
+    if (!(s->is_array ? next_element(s, row) : next_line(s, row))) return false;
+    if (row->size > HY_ROW_MOST) row->broken = "larger than 64 MiB";
+    return true;
+}

@@ -1,0 +1,103 @@
+/* mixture.c: splitting a list of paths, and the order in which parts take turns. See mixture.h.
+ *
+ * The cycle is made like this: at each turn every part gains its share, the one that has gained most
+ * takes the turn and pays for it. So shares hold over any stretch to within one turn. */
+#include "data/mixture.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/number.h"
+
+#define LARGEST_WEIGHT 1e6
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+void hy_mixture_free(hy_mixture *m) {
+    for (size_t i = 0; i < m->count; i++) free(m->parts[i].path);
+    *m = (hy_mixture){0};
+}
+
+/* Cuts ":2.5" off the end of a path; *weight stays as it is where there is none. */
+static hy_status take_weight(char *path, double *weight, bool *was_written) {
+    char *colon = strrchr(path, ':');
+    double value;
+    if (!colon || hy_path_exists(path)) return HY_OK;
+    if (!hy_number_parse(colon + 1, strlen(colon + 1), &value)) return HY_OK;
+    if (!(value > 0 && value <= LARGEST_WEIGHT)) {
+        return hy_fail(HY_ERR_INPUT, "the weight of %s is %s; expected above 0 and at most 1000000",
+                       path, colon + 1);
+    }
+    *colon = '\0';
+    *weight = value;
+    *was_written = true;
+    return HY_OK;
+}
+
+static hy_status add_part(hy_mixture *m, const char *text, size_t size) {
+    if (m->count == HY_MOST_PARTS) {
+        return hy_fail(HY_ERR_INPUT, "data names more than %d paths", HY_MOST_PARTS);
+    }
+    char *path = strndup(text, size);
+    if (!path) return hy_fail(HY_ERR_MEMORY, "no memory for a path");
+    m->parts[m->count++] = (hy_mixture_part){.path = path, .weight = 1};
+    HY_TRY(take_weight(path, &m->parts[m->count - 1].weight, &m->has_weights));
+    return path[0] ? HY_OK : hy_fail(HY_ERR_INPUT, "data has an empty path between its commas");
+}
+
+static hy_status split(const char *text, hy_mixture *m) {
+    if (hy_path_exists(text) || !strchr(text, ',')) return add_part(m, text, strlen(text));
+    for (;;) {
+        size_t size = strcspn(text, ",");
+        HY_TRY(add_part(m, text, size));
+        if (text[size] == '\0') return HY_OK;
+        text += size + 1;
+    }
+}
+
+hy_status hy_mixture_parse(const char *text, hy_mixture *out) {
+    *out = (hy_mixture){0};
+    hy_status status = split(text, out);
+    if (status != HY_OK) hy_mixture_free(out);
+    return status;
+}
+
+/* ---- taking turns ---------------------------------------------------------------------------- */
+
+static double sum_of(const double *weights, size_t count) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) sum += weights[i];
+    return sum;
+}
+
+static bool are_whole(const double *weights, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (weights[i] != floor(weights[i])) return false;
+    }
+    return sum_of(weights, count) <= HY_MOST_TURNS_OF_CYCLE;
+}
+
+void hy_cycle_make(const double *weights, size_t count, hy_cycle *out) {
+    double gained[HY_MOST_PARTS] = {0}, sum = sum_of(weights, count);
+    *out = (hy_cycle){.length = HY_MOST_TURNS_OF_CYCLE};
+    if (are_whole(weights, count)) out->length = (uint32_t)sum;
+    for (uint32_t turn = 0; turn < out->length; turn++) {
+        size_t best = 0;
+        for (size_t i = 0; i < count; i++) {
+            gained[i] += weights[i] / sum;
+            if (gained[i] > gained[best] + 1e-9) best = i;
+        }
+        gained[best] -= 1;
+        out->part[turn] = (uint8_t)best;
+        out->nth[turn] = (uint16_t)out->per_cycle[best]++;
+    }
+}
+
+void hy_cycle_find(const hy_cycle *cycle, uint64_t p, size_t *part, uint64_t *n) {
+    uint64_t turn = p % cycle->length, round = p / cycle->length;
+    *part = cycle->part[turn];
+    *n = round * cycle->per_cycle[*part] + cycle->nth[turn];
+}

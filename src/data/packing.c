@@ -1,0 +1,142 @@
+/* packing.c: first-fit packing, and sequences filled from it. See packing.h.
+ *
+ * Open sequences stand in a ring in the order they were opened. A full one is closed at once, the oldest
+ * when a new one needs its place, the rest at the end, oldest first. The same examples, order and length
+ * give the same sequences on every machine. */
+#include "data/packing.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+/* One that is being filled. */
+typedef struct open_sequence {
+    uint64_t *members;
+    size_t count, capacity;
+    int32_t room;
+} open_sequence;
+
+typedef struct packer {
+    hy_packing *out;
+    const hy_packing_options *options;
+    open_sequence open[HY_OPEN_SEQUENCES];
+    size_t count; /* open ones: the first `count`, oldest first */
+} packer;
+
+static void count_targets(hy_packing *p, uint64_t example) {
+    uint32_t count;
+    const int32_t *tokens = hy_examples_get(p->examples, example, &count);
+    for (uint32_t i = 1; i < count; i++) p->targets += tokens[i] < 0;
+    p->places += count - 1;
+}
+
+/* Writes sequence `at` and takes it out of the row; its memory goes to the end for the next. */
+static hy_status close_sequence(packer *p, size_t at) {
+    open_sequence s = p->open[at];
+    hy_packing *out = p->out;
+    HY_TRY(hy_spool_put(&out->members, s.members, s.count * sizeof *s.members));
+    uint64_t end = out->members.size / sizeof *s.members;
+    HY_TRY(hy_spool_put(&out->ends, &end, sizeof end));
+    out->sequences++;
+    memmove(&p->open[at], &p->open[at + 1], (p->count - at - 1) * sizeof s);
+    p->count--;
+    s.count = 0;
+    p->open[p->count] = s;
+    return HY_OK;
+}
+
+static hy_status add_member(open_sequence *s, uint64_t example, int32_t places) {
+    if (s->count == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 16;
+        uint64_t *members = realloc(s->members, capacity * sizeof *members);
+        if (!members) return hy_fail(HY_ERR_MEMORY, "no memory to pack examples");
+        s->members = members;
+        s->capacity = capacity;
+    }
+    s->members[s->count++] = example;
+    s->room -= places;
+    return HY_OK;
+}
+
+static size_t first_fit(const packer *p, int32_t places) {
+    size_t at = 0;
+    while (at < p->count && p->open[at].room < places) at++;
+    return at;
+}
+
+static hy_status place(packer *p, uint64_t example) {
+    uint32_t count;
+    hy_examples_get(p->out->examples, example, &count);
+    int32_t places = (int32_t)count - 1;
+    assert(places >= 1 && places <= p->options->seq);
+    size_t at = p->options->packs ? first_fit(p, places) : p->count;
+    if (at == p->count) {
+        if (p->count == HY_OPEN_SEQUENCES) HY_TRY(close_sequence(p, 0));
+        at = p->count++;
+        p->open[at].room = p->options->seq;
+    }
+    HY_TRY(add_member(&p->open[at], example, places));
+    count_targets(p->out, example);
+    bool is_full = p->open[at].room == 0 || !p->options->packs;
+    return is_full ? close_sequence(p, at) : HY_OK;
+}
+
+static hy_status place_all(packer *p) {
+    const hy_packing_options *o = p->options;
+    for (uint64_t i = 0; i < o->count; i++) {
+        uint64_t at = o->shuffles ? hy_rng_permute(o->seed, HY_RNG_SHUFFLE, o->count, i) : i;
+        HY_TRY(place(p, o->first + at));
+    }
+    while (p->count > 0) HY_TRY(close_sequence(p, 0));
+    return HY_OK;
+}
+
+hy_status hy_packing_make(const hy_examples *examples, const hy_packing_options *options,
+                          hy_packing *out) {
+    *out = (hy_packing){.examples = examples, .members.fd = -1, .ends.fd = -1};
+    packer p = {.out = out, .options = options};
+    hy_status status = hy_spool_open(&out->members);
+    if (status == HY_OK) status = hy_spool_open(&out->ends);
+    if (status == HY_OK) status = place_all(&p);
+    if (status == HY_OK) status = hy_spool_map(&out->members);
+    if (status == HY_OK) status = hy_spool_map(&out->ends);
+    for (size_t i = 0; i < HY_OPEN_SEQUENCES; i++) free(p.open[i].members);
+    if (status != HY_OK) hy_packing_close(out);
+    return status;
+}
+
+void hy_packing_close(hy_packing *p) {
+    hy_spool_close(&p->members);
+    hy_spool_close(&p->ends);
+    *p = (hy_packing){.members.fd = -1, .ends.fd = -1};
+}
+
+/* ---- filling --------------------------------------------------------------------------------- */
+
+int64_t hy_packing_fill(const hy_packing *p, uint64_t i, int32_t seq, int32_t *tokens,
+                        int32_t *targets, int32_t *docs) {
+    const uint64_t *ends = p->ends.data, *members = p->members.data;
+    int64_t counted = 0;
+    int32_t at = 0;
+    for (uint64_t m = i ? ends[i - 1] : 0; m < ends[i]; m++) {
+        uint32_t count;
+        const int32_t *stored = hy_examples_get(p->examples, members[m], &count);
+        int32_t begin = at;
+        for (uint32_t k = 0; k + 1 < count; k++, at++) {
+            bool counts = stored[k + 1] < 0;
+            tokens[at] = stored[k] & INT32_MAX;
+            targets[at] = counts ? stored[k + 1] & INT32_MAX : -1;
+            if (docs) docs[at] = begin;
+            counted += counts;
+        }
+    }
+    for (int32_t begin = at; at < seq; at++) {
+        tokens[at] = 0;
+        targets[at] = -1;
+        if (docs) docs[at] = begin;
+    }
+    return counted;
+}

@@ -1,0 +1,28 @@
+/* hf_folder.h: where the files of a model are.
+ *
+ * A model is named by a folder (config.json, safetensors, tokenizer), by its name on the hub when the
+ * hub's cache has it ("Qwen/Qwen2.5-0.5B"), or by a llama2.c file. Finding reads names only. */
+#ifndef HY_FORMATS_HF_FOLDER_H
+#define HY_FORMATS_HF_FOLDER_H
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+#define HY_HF_PATH_MAX 1024
+
+typedef enum hy_model_files {
+    HY_FILES_NONE,   /* nothing of that name */
+    HY_FILES_HF,     /* a folder with config.json */
+    HY_FILES_LLAMA2C /* a llama2.c file */
+} hy_model_files;
+
+/* What `name` stands for, and the folder or file that it is. A folder without config.json that holds
+ * one llama2.c file is that file. Not found is no failure: *kind is HY_FILES_NONE. HY_ERR_INPUT when
+ * something is there but cannot be used: several revisions, a folder without a model. */
+hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PATH_MAX]);
+
+/* A file of the folder that is no weight: copied along when a model is written. */
+bool hy_hf_is_side_file(const char *name);
+
+#endif

@@ -1,0 +1,24 @@
+/* hf_tensors.h: the weights of a model's folder as one set of named tensors.
+ *
+ * model.safetensors, or the shards that model.safetensors.index.json lists. Opening checks every header
+ * and that index and shards say the same: each tensor in one file, in the file the index names. */
+#ifndef HY_FORMATS_HF_TENSORS_H
+#define HY_FORMATS_HF_TENSORS_H
+
+#include "formats/safetensors.h"
+
+/* A tensor and the file that has it. */
+typedef struct hy_hf_found {
+    const hy_safetensors *file;
+    const hy_safetensors_entry *entry;
+} hy_hf_found;
+
+typedef struct hy_hf_tensors hy_hf_tensors;
+
+hy_status hy_hf_tensors_open(const char *folder, hy_hf_tensors **out);
+void hy_hf_tensors_close(hy_hf_tensors *tensors);
+size_t hy_hf_tensors_count(const hy_hf_tensors *tensors);
+hy_hf_found hy_hf_tensors_at(const hy_hf_tensors *tensors, size_t i);           /* by name */
+hy_hf_found hy_hf_tensors_find(const hy_hf_tensors *tensors, const char *name); /* {0}: none */
+
+#endif

@@ -1,0 +1,282 @@
+/* decode.c: the units' lists run on new tokens only. See decode.h.
+ *
+ * Two batch plans serve: one for a single token, whose products are prepared for it, and one for many.
+ * The latter is used for any number of rows up to its own: its slots stay where they are, only shorter;
+ * products of another size than prepared are looked up by the backend. Positions come in by advancing
+ * the tables of positions, and attention becomes cached attention when it is bound. */
+#include "model/decode.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "kernels/half.h"
+#include "kernels/ops.h"
+#include "model/batch_memory.h"
+#include "model/visit.h"
+
+/* ---- planning ---------------------------------------------------------------------------------- */
+
+static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
+    hy_batch_options options = {.batch = 1,
+                                .seq = rows,
+                                .chunks = rows, /* one row of logits */
+                                .dtype = d->options.dtype,
+                                .grad_dtype = d->options.dtype,
+                                .has_any_rows = true,
+                                .is_sizing = d->options.is_unprepared,
+                                .budget = d->options.budget};
+    return hy_batch_plan_create(d->model, d->backend, &options, out);
+}
+
+/* From here on the plan is for this many rows. */
+static void set_rows(hy_batch_plan *plan, int32_t rows) {
+    plan->size.seq = plan->embedding.size.seq = plan->block.size.seq = rows;
+}
+
+/* Attention of a layer as its op list has it, as cached attention at position `first`. */
+static void make_cached(const hy_decoder *d, int32_t layer, int32_t first, hy_op_call *call) {
+    int64_t width = 2 * (int64_t)d->model->shape.kv_heads * d->model->shape.head_size;
+    hy_op_call cached = {.kind = HY_OP_ATTENTION_CACHED, .attr = call->attr};
+    cached.attr.heads.first = first;
+    cached.t[0] = call->t[0];
+    cached.t[1] = (hy_tensor){.data = d->cache + (uint64_t)layer * d->layer_bytes,
+                              .shape = {1, d->options.context, width},
+                              .ndim = 3,
+                              .dtype = d->options.dtype};
+    cached.t[2] = call->t[2];
+    cached.workspace = hy_tensor_1d(d->workspace, HY_U8, (int64_t)d->workspace_bytes);
+    *call = cached;
+}
+
+static void raise_to(uint64_t *most, uint64_t bytes) {
+    if (bytes > *most) *most = bytes;
+}
+
+/* Workspace of the block's ops for this many rows, as late in the context as they can stand. */
+static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t rows) {
+    hy_backend *b = d->backend;
+    hy_frame frame = hy_frame_for_planning(plan, &plan->block, HY_PASS_EVAL);
+    set_rows(plan, rows);
+    for (int32_t i = 0; i < plan->block.pass[HY_PASS_EVAL].op_count; i++) {
+        hy_op_call call;
+        hy_frame_bind(&frame, i, 0, &call);
+        bool is_attention = call.kind == HY_OP_ATTENTION;
+        if (is_attention) {
+            make_cached(d, 0, d->options.context - rows, &call);
+            call.t[1].data = call.t[0].data; /* somewhere */
+            HY_TRY(b->supports(b, &call));
+        }
+        if (plan->size.seq != plan->options.seq) call.plan = NULL;
+        raise_to(is_attention ? &d->workspace_bytes : &plan->op_workspace_bytes,
+                 b->workspace(b, &call));
+    }
+    return HY_OK;
+}
+
+static uint64_t rope_bytes(const hy_decoder *d) {
+    const hy_shape *s = &d->model->shape;
+    return s->has_rope ? hy_align((uint64_t)d->options.context * (uint64_t)s->head_size * 4) : 0;
+}
+
+static uint64_t token_bytes(const hy_decoder *d) {
+    return hy_align((uint64_t)d->options.rows * sizeof(int32_t));
+}
+
+static void count_bytes(hy_decoder *d) {
+    const hy_shape *s = &d->model->shape;
+    hy_batch_plan *plans[] = {d->many, d->one};
+    uint64_t width = 2 * (uint64_t)s->kv_heads * (uint64_t)s->head_size;
+    d->layer_bytes =
+        hy_align((uint64_t)d->options.context * width * hy_dtype_size(d->options.dtype));
+    for (int i = 0; i < 2; i++) {
+        plans[i]->bytes.workspace =
+            plans[i]->scratch_bytes + hy_align(plans[i]->op_workspace_bytes);
+        raise_to(&d->activation_bytes, hy_align(plans[i]->bytes.activations));
+        raise_to(&d->plan_workspace_bytes, hy_align(plans[i]->bytes.workspace));
+    }
+    d->bytes = (uint64_t)s->layers * d->layer_bytes + rope_bytes(d) + token_bytes(d) +
+               d->activation_bytes + d->plan_workspace_bytes + hy_align(d->workspace_bytes);
+}
+
+static hy_status plan_decoder(hy_decoder *d) {
+    HY_TRY(make_plan(d, d->options.rows, &d->many));
+    HY_TRY(make_plan(d, 1, &d->one));
+    for (int32_t rows = 1; rows <= d->options.rows; rows++) {
+        HY_TRY(count_workspace(d, rows == 1 ? d->one : d->many, rows));
+    }
+    count_bytes(d);
+    d->staged = malloc((size_t)hy_shape_vocab_rows(&d->model->shape) * sizeof(float));
+    return d->staged ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for logits");
+}
+
+hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decoder_options *options,
+                            hy_decoder **out) {
+    int32_t most = model->shape.context;
+    *out = NULL;
+    if (options->context < 1 || options->context > most) {
+        return hy_fail(HY_ERR_INPUT, "a context of %d tokens cannot be kept: accepted are 1 to %d",
+                       options->context, most);
+    }
+    hy_decoder *d = calloc(1, sizeof *d);
+    if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a decoder");
+    d->model = model;
+    d->backend = backend;
+    d->options = *options;
+    if (d->options.rows < 1) d->options.rows = HY_DECODE_ROWS;
+    if (d->options.rows > options->context) d->options.rows = options->context;
+    hy_status status = plan_decoder(d);
+    if (status != HY_OK) {
+        hy_decoder_destroy(d);
+        return status;
+    }
+    *out = d;
+    return HY_OK;
+}
+
+void hy_decoder_destroy(hy_decoder *d) {
+    if (!d) return;
+    hy_batch_plan_destroy(d->many);
+    hy_batch_plan_destroy(d->one);
+    free(d->staged);
+    free(d);
+}
+
+/* ---- placing ----------------------------------------------------------------------------------- */
+
+static hy_status fill_rope_table(hy_decoder *d, hy_stream *stream) {
+    if (!d->rope) return HY_OK;
+    float *table = malloc((size_t)rope_bytes(d));
+    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
+    hy_shape_rope_table(&d->model->shape, d->options.context, table);
+    size_t bytes = (size_t)d->options.context * (size_t)d->model->shape.head_size * sizeof(float);
+    hy_status status = d->backend->copy(stream, d->rope, table, bytes);
+    if (status == HY_OK) status = d->backend->stream_sync(stream);
+    free(table);
+    return status;
+}
+
+static void *cut(char **at, uint64_t bytes) {
+    char *piece = *at;
+    *at += bytes;
+    return bytes ? piece : NULL;
+}
+
+hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
+    char *at = memory;
+    d->cache = cut(&at, (uint64_t)d->model->shape.layers * d->layer_bytes);
+    d->rope = cut(&at, rope_bytes(d));
+    d->tokens = cut(&at, token_bytes(d));
+    char *activations = cut(&at, d->activation_bytes);
+    char *workspace = cut(&at, d->plan_workspace_bytes);
+    d->workspace = cut(&at, hy_align(d->workspace_bytes));
+    hy_batch_plan_place(d->many, activations, workspace);
+    hy_batch_plan_place(d->one, activations, workspace);
+    d->logits = d->one->logits;
+    d->length = 0;
+    return fill_rope_table(d, stream);
+}
+
+/* ---- running ----------------------------------------------------------------------------------- */
+
+static hy_status enqueue_op(const hy_decoder *d, const hy_frame *f, int32_t index) {
+    hy_op_call call;
+    hy_frame_bind(f, index, 0, &call);
+    if (f->plan->size.seq != f->plan->options.seq) call.plan = NULL; /* prepared for more rows */
+    if (call.kind == HY_OP_ATTENTION) make_cached(d, f->unit_index - 1, d->length, &call);
+    if (call.kind == HY_OP_EMBED && call.t[2].data) {
+        int64_t left = hy_tensor_height(&call.t[2]) - d->length;
+        call.t[2] = hy_tensor_rows(&call.t[2], d->length, left);
+    }
+    return d->backend->enqueue(f->input->stream, &call);
+}
+
+static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit, int32_t ops) {
+    f->unit_index = unit;
+    HY_TRY(hy_visit_enter(f, +1));
+    for (int32_t i = 0; i < ops; i++) HY_TRY(enqueue_op(d, f, i));
+    return hy_visit_leave(f);
+}
+
+/* The head's list begins with its norm and the product that makes logits; the loss is left out. */
+enum { HEAD_OPS = 2 };
+
+/* `rows` tokens that lie on the device, and the logits of the last. */
+static hy_status run_rows(hy_decoder *d, hy_stream *stream, hy_store *weights, int32_t rows) {
+    const hy_shape *s = &d->model->shape;
+    hy_batch_plan *plan = rows == 1 ? d->one : d->many;
+    hy_batch_input input = {.stream = stream,
+                            .weights = weights,
+                            .tokens = d->tokens,
+                            .rope = d->rope ? d->rope + (int64_t)d->length * s->head_size : NULL};
+    set_rows(plan, rows);
+    hy_frame f = {.plan = plan,
+                  .unit = &plan->embedding,
+                  .pass = HY_PASS_EVAL,
+                  .input = &input,
+                  .stream_out = hy_batch_eval_stream(plan, 0),
+                  .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
+    HY_TRY(hy_visit_begin(&f, 0));
+    HY_TRY(run_unit(d, &f, 0, plan->embedding.pass[HY_PASS_EVAL].op_count));
+    f.unit = &plan->block;
+    for (int32_t layer = 0; layer < s->layers; layer++) {
+        f.stream_in = hy_batch_eval_stream(plan, layer % 2);
+        f.stream_out = hy_batch_eval_stream(plan, (layer + 1) % 2);
+        HY_TRY(run_unit(d, &f, layer + 1, plan->block.pass[HY_PASS_EVAL].op_count));
+    }
+    uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
+    f.stream_in = hy_batch_eval_stream(plan, s->layers % 2) + (uint64_t)(rows - 1) * row_bytes;
+    f.plan = d->one;
+    f.unit = &d->one->head;
+    f.scratch = hy_batch_scratch(d->one, HY_PASS_EVAL);
+    return run_unit(d, &f, s->layers + 1, HEAD_OPS);
+}
+
+/* ---- taking tokens ----------------------------------------------------------------------------- */
+
+static hy_status check_tokens(const hy_decoder *d, const int32_t *tokens, int32_t count) {
+    int32_t left = d->options.context - d->length, vocab = d->model->shape.vocab;
+    if (count < 1 || count > left) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%d tokens do not fit behind the %d that are kept: accepted are 1 to %d",
+                       count, d->length, left);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (tokens[i] >= 0 && tokens[i] < vocab) continue;
+        return hy_fail(HY_ERR_INPUT, "token %d is %d, expected 0 to %d", i, tokens[i], vocab - 1);
+    }
+    return HY_OK;
+}
+
+static void widen(const hy_decoder *d, float *logits) {
+    int32_t vocab = d->model->shape.vocab;
+    const uint16_t *narrow = d->staged;
+    for (int32_t i = 0; i < vocab; i++) {
+        logits[i] = d->options.dtype == HY_F32    ? ((const float *)d->staged)[i]
+                    : d->options.dtype == HY_BF16 ? hy_bf16_to_f32(narrow[i])
+                                                  : hy_f16_to_f32(narrow[i]);
+    }
+}
+
+hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights,
+                          const int32_t *tokens, int32_t count, float *logits) {
+    HY_TRY(check_tokens(d, tokens, count));
+    int32_t before = d->length;
+    hy_status status = HY_OK;
+    for (int32_t at = 0, rows; at < count && status == HY_OK; at += rows) {
+        rows = count - at < d->options.rows ? count - at : d->options.rows;
+        size_t bytes = (size_t)rows * sizeof *tokens;
+        status = d->backend->copy(stream, d->tokens, tokens + at, bytes);
+        if (status == HY_OK) status = run_rows(d, stream, weights, rows);
+        d->length += rows;
+    }
+    size_t bytes = (size_t)d->model->shape.vocab * hy_dtype_size(d->options.dtype);
+    if (status == HY_OK) status = d->backend->copy(stream, d->staged, d->logits, bytes);
+    if (status == HY_OK) status = d->backend->stream_sync(stream);
+    if (status != HY_OK) d->length = before;
+    if (status == HY_OK) widen(d, logits);
+    return status;
+}
+
+void hy_decoder_rewind(hy_decoder *d, int32_t length) {
+    if (length >= 0 && length < d->length) d->length = length;
+}

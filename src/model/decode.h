@@ -1,0 +1,57 @@
+/* decode.h: a sequence continued token by token, with keys and values of what came before kept.
+ *
+ * A decoder is over a model and its weights, wherever their store has its home. It runs the same op
+ * lists as evaluation, on the new tokens alone: each layer's attention looks into a cache of keys and
+ * values instead of going over the whole sequence. So a token costs one pass over the weights, however
+ * long the text is, and the logits are those of a pass over everything. Like a batch plan it says how
+ * many bytes it needs and is told where they lie. */
+#ifndef HY_MODEL_DECODE_H
+#define HY_MODEL_DECODE_H
+
+#include "model/model.h"
+
+#define HY_DECODE_ROWS 256 /* tokens of a prompt taken at a time, when it is left open */
+
+typedef struct hy_decoder_options {
+    int32_t context;    /* tokens that can be kept; at most the model's context */
+    int32_t rows;       /* tokens of a prompt taken at a time; 0: HY_DECODE_ROWS */
+    hy_dtype dtype;     /* activations, weights and cache */
+    bool is_unprepared; /* products are not timed: no memory is taken on the device for that */
+    uint64_t budget;    /* device bytes at hand; 0: all */
+} hy_decoder_options;
+
+typedef struct hy_decoder {
+    hy_model *model;
+    hy_backend *backend;
+    hy_decoder_options options;
+    hy_batch_plan *many, *one; /* many: made for options.rows, used for 2 .. options.rows */
+    uint64_t bytes;            /* that it needs on the device, all together */
+    int32_t length;            /* tokens it knows */
+    /* where they lie: */
+    char *cache; /* (L, context, 2K D) */
+    float *rope; /* (context, D/2, 2), NULL without rope */
+    int32_t *tokens;
+    char *workspace; /* of cached attention */
+    uint64_t layer_bytes, activation_bytes, plan_workspace_bytes, workspace_bytes;
+    char *logits; /* (V) of the last token, in options.dtype */
+    void *staged; /* (V) on the host */
+} hy_decoder;
+
+/* Plans and prepares every op; HY_ERR_INPUT when the backend lacks one. */
+hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decoder_options *options,
+                            hy_decoder **out);
+void hy_decoder_destroy(hy_decoder *decoder); /* before its backend */
+
+/* Where it works: `bytes` of device memory on a 256-byte border. It knows no token afterwards. */
+hy_status hy_decoder_place(hy_decoder *decoder, hy_stream *stream, void *memory);
+
+/* Takes `count` further tokens, at least one, from host memory and gives the logits of the last of them
+ * (V floats on the host). Waits for them. More than fit into what is left of the context are
+ * HY_ERR_INPUT, and so is an id outside the vocabulary; the decoder is then as before. */
+hy_status hy_decoder_take(hy_decoder *decoder, hy_stream *stream, hy_store *weights,
+                          const int32_t *tokens, int32_t count, float *logits);
+
+/* Forgets all tokens from position `length` on; 0: everything. */
+void hy_decoder_rewind(hy_decoder *decoder, int32_t length);
+
+#endif

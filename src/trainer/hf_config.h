@@ -1,0 +1,54 @@
+/* hf_config.h: config.json of a model's folder, read into a shape and written from one.
+ *
+ * Every field that changes what the model computes is used or refused by name; what transformers does not
+ * compute with is ignored, and a field that is not known is named in a note. Defaults are those of
+ * transformers' own classes. */
+#ifndef HY_TRAINER_HF_CONFIG_H
+#define HY_TRAINER_HF_CONFIG_H
+
+#include "base/json.h"
+#include "base/text.h"
+#include "model/shape.h"
+
+typedef enum hy_hf_arch {
+    HY_HF_GPT2,
+    HY_HF_LLAMA,
+    HY_HF_MISTRAL,
+    HY_HF_QWEN2,
+    HY_HF_QWEN3,
+    HY_HF_ARCH_COUNT
+} hy_hf_arch;
+
+const char *hy_hf_class_name(hy_hf_arch arch); /* "LlamaForCausalLM" */
+const char *hy_hf_type_name(hy_hf_arch arch);  /* "llama" */
+
+typedef struct hy_hf_config {
+    hy_hf_arch arch;
+    hy_shape shape;
+    bool has_dtype; /* of the weights in the files, as far as it says */
+    hy_dtype dtype;
+    hy_text notes; /* what the user should know: a line each */
+} hy_hf_config;
+
+/* `name` is what errors call the text. *out is to be freed where HY_OK is returned. */
+hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy_hf_config *out);
+hy_status hy_hf_config_read(const char *folder, hy_hf_config *out);
+void hy_hf_config_free(hy_hf_config *config);
+
+/* The architecture that computes exactly what this shape does; HY_ERR_INPUT where none does. */
+hy_status hy_hf_arch_of(const hy_shape *shape, hy_hf_arch *out);
+
+/* A config.json for weights of this type. `source` (may be NULL) is the one the model came with: its
+ * fields are kept, those that follow from shape and dtype are as these say. */
+hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
+                             const hy_json_node *source, hy_text *out);
+
+/* The source as it is, but for the type of the weights. */
+hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, hy_text *out);
+
+/* hf_config_fields.c: what else is known about the fields of config.json. Refuses a field with a value
+ * that would change the result; adds a note for each that is not known. */
+hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const char *name,
+                             hy_text *notes);
+
+#endif

@@ -1,0 +1,29 @@
+/* hf_export.h: a model written as a folder that transformers loads.
+ *
+ * Weights come from whoever has them, a store or a checkpoint's file, some elements at a time; the folder
+ * is whole or not there. What lay beside the weights the model began with (tokenizer, chat template,
+ * generation settings) is copied along. */
+#ifndef HY_TRAINER_HF_EXPORT_H
+#define HY_TRAINER_HF_EXPORT_H
+
+#include "model/model.h"
+
+/* Elements [first, first + count) of a parameter, as fp32. */
+typedef hy_status (*hy_weight_reader)(void *context, int32_t param, int64_t first, int64_t count,
+                                      float *out);
+
+typedef struct hy_hf_writing {
+    const char *folder; /* to be made; one that is there is replaced */
+    const char *source; /* folder of the model it began as; NULL or "": none */
+    const hy_shape *shape;
+    const hy_params *params;
+    hy_dtype dtype;      /* fp32, bf16 or fp16 */
+    uint64_t shard_size; /* most bytes of tensors in a file; a larger tensor has one of its own */
+    hy_weight_reader read;
+    void *context;
+} hy_hf_writing;
+
+/* HY_ERR_INPUT where no architecture of transformers computes what the shape says. */
+hy_status hy_hf_write(const hy_hf_writing *writing);
+
+#endif

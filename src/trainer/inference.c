@@ -1,0 +1,158 @@
+/* inference.c: the handle of a model in use: made, looked at, closed. See hybrid.h. */
+#include "trainer/inference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
+#define SHORTEST_CONTEXT 64
+
+/* ---- tokenizer --------------------------------------------------------------------------------- */
+
+static bool has_tokenizer(const char *folder) {
+    char path[HY_PATH_MAX];
+    return folder[0] && hy_path_join(path, sizeof path, folder, "tokenizer.json") == HY_OK &&
+           hy_path_exists(path);
+}
+
+static hy_status use_bytes(hy_inference *in) {
+    snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
+    if (in->trainer->model->shape.vocab >= 256) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "no tokenizer was found, and a vocabulary of %d tokens does not hold all bytes; "
+                   "name a tokenizer.json",
+                   in->trainer->model->shape.vocab);
+}
+
+static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
+    const char *path = asked && strcmp(asked, "auto") != 0 ? asked : folder;
+    if (path == folder && !has_tokenizer(folder)) return use_bytes(in);
+    if (strcmp(path, "none") == 0) return use_bytes(in);
+    snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "%s", path);
+    HY_TRY(hy_tokenizer_open(path, &in->tokenizer));
+    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->trainer->model->shape.vocab;
+    if (ids <= vocab) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s has %d tokens and the model %d: it is the tokenizer of another model", path,
+                   ids, vocab);
+}
+
+static hy_status open_template(hy_inference *in, const char *asked, const char *folder) {
+    const char *name = asked ? asked : "auto";
+    if (strcmp(name, "plain") == 0) return HY_OK;
+    HY_TRY(hy_chat_template_open(name, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
+    in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
+                       in->chat.kind != HY_CHAT_NONE;
+    if (in->chat.kind == HY_CHAT_UNKNOWN) {
+        hy_say(in->trainer, HY_WARNING,
+               "the chat template in %s is none that is known (" HY_CHAT_NAMES
+               "): texts simply follow each other; name one if it is like one of these",
+               folder);
+    }
+    return HY_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static int32_t longest_context(const hy_inference *in, int32_t asked) {
+    int32_t model = in->trainer->model->shape.context;
+    if (asked > 0) return asked;
+    return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
+}
+
+/* A context that was left open is halved until keys and values take no more than half of the device. */
+static hy_status make_decoder(hy_inference *in, int32_t asked) {
+    hy_trainer *t = in->trainer;
+    uint64_t limit = hy_trainer_device_limit(t);
+    hy_decoder_options options = {.context = longest_context(in, asked),
+                                  .dtype = t->precision.of[HY_FULL],
+                                  .is_unprepared = !t->backend->facts.is_gpu,
+                                  .budget = limit};
+    for (;; options.context /= 2) {
+        HY_TRY(hy_decoder_create(t->model, t->backend, &options, &in->decoder));
+        bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
+        if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
+        hy_decoder_destroy(in->decoder);
+        in->decoder = NULL;
+    }
+}
+
+static hy_status place_decoder(hy_inference *in) {
+    hy_trainer *t = in->trainer;
+    size_t vocab = (size_t)t->model->shape.vocab;
+    HY_TRY(hy_arena_init(&t->work_arena, t->backend, &t->ledger, HY_DEVICE, in->decoder->bytes,
+                         "keys and values"));
+    in->logits = malloc(vocab * sizeof *in->logits);
+    in->order = malloc(vocab * sizeof *in->order);
+    if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
+    return hy_decoder_place(in->decoder, t->compute, t->work_arena.data);
+}
+
+/* ---- the handle -------------------------------------------------------------------------------- */
+
+static hy_status open_all(hy_inference *in, const hy_config *config,
+                          const hy_inference_options *options, const hy_observer *observer) {
+    char folder[HY_PATH_MAX];
+    HY_TRY(hy_model_open(config, observer, &in->trainer));
+    HY_TRY(hy_model_folder(in->trainer, folder));
+    HY_TRY(open_tokenizer(in, options->tokenizer, folder));
+    HY_TRY(open_template(in, options->chat_template, folder));
+    HY_TRY(make_decoder(in, options->context));
+    HY_TRY(hy_model_load(in->trainer, in->decoder->bytes, in->weights_from));
+    return place_decoder(in);
+}
+
+hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,
+                            const hy_observer *observer, hy_inference **out) {
+    *out = NULL;
+    hy_inference *in = calloc(1, sizeof *in);
+    if (!in) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    hy_status status =
+        open_all(in, config, options ? options : &(hy_inference_options){0}, observer);
+    if (status != HY_OK) {
+        hy_inference_close(in);
+        return status;
+    }
+    *out = in;
+    return HY_OK;
+}
+
+void hy_inference_close(hy_inference *in) {
+    if (!in) return;
+    if (in->trainer && in->trainer->compute) {
+        (void)in->trainer->backend->stream_sync(in->trainer->compute); /* a failure was told */
+    }
+    hy_inference_forget(in);
+    hy_ids_free(&in->known);
+    hy_decoder_destroy(in->decoder);
+    hy_trainer_destroy(in->trainer);
+    hy_tokenizer_close(in->tokenizer);
+    free(in->said.turns);
+    free(in->logits);
+    free(in->order);
+    free(in);
+}
+
+void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
+    const hy_trainer *t = in->trainer;
+    const hy_decoder *d = in->decoder;
+    *out = (hy_inference_facts){
+        .model = t->settings.model,
+        .weights = in->weights_from,
+        .device = t->backend->facts.name,
+        .tokenizer = in->tokenizer_path,
+        .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
+        .parameters = t->model->params.elements,
+        .vocab = t->model->shape.vocab,
+        .context = d->options.context,
+        .dtype = d->options.dtype,
+        .weights_place = t->weights.place,
+        .weights_bytes = t->weights.layout.bytes,
+        .cache_bytes = (uint64_t)t->model->shape.layers * d->layer_bytes,
+    };
+}
+
+void hy_inference_request_stop(hy_inference *in) { atomic_store(&in->stop_requested, true); }

@@ -1,0 +1,68 @@
+/* inference.h: a model that is used, not trained: inside the trainer room only.
+ *
+ * It stands on a hy_trainer of which only settings, device, model and weights are filled in: what a run
+ * and the use of its result have in common. inference_model.c opens that part, also for evaluation;
+ * inference.c is the handle of hybrid.h; inference_text.c makes text; inference_talk.c keeps a
+ * conversation. What the decoder knows is always `known`, token for token. */
+#ifndef HY_TRAINER_INFERENCE_H
+#define HY_TRAINER_INFERENCE_H
+
+#include <stdatomic.h>
+
+#include "data/chat_template.h"
+#include "data/tokenizer.h"
+#include "model/decode.h"
+#include "trainer/trainer.h"
+
+/* ---- inference_model.c ------------------------------------------------------------------------- */
+
+/* A trainer with settings, model, device and the type to compute in; nothing is taken yet. */
+hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_trainer **out);
+/* Takes memory for the weights and reads them; `beside` bytes of the device will be needed for other
+ * things. t->weights is then in t->precision.of[HY_FULL]; `from` tells where they came from. */
+hy_status hy_model_load(hy_trainer *t, uint64_t beside, char from[HY_PATH_MAX]);
+/* The model's folder, "" where it has none: where its tokenizer and template lie. */
+hy_status hy_model_folder(const hy_trainer *t, char folder[HY_PATH_MAX]);
+
+/* ---- the handle -------------------------------------------------------------------------------- */
+
+/* What was said, in order; text is allocated. */
+typedef struct hy_said {
+    hy_turn *turns;
+    size_t count, room;
+} hy_said;
+
+struct hy_inference {
+    hy_trainer *trainer;
+    hy_decoder *decoder;
+    hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
+    hy_chat_template chat;
+    bool has_template;
+    hy_ids known;   /* tokens that the decoder has taken */
+    float *logits;  /* (V) behind the last of them */
+    int32_t *order; /* (V) for choosing */
+    hy_said said;
+    atomic_bool stop_requested;
+    char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];
+};
+
+/* ---- inference_text.c -------------------------------------------------------------------------- */
+
+/* An answer in the making: what is wanted, who is told, and what became of it. */
+typedef struct hy_answer {
+    const hy_generate_options *options;
+    hy_text_callback on_text; /* or NULL */
+    void *user;
+    hy_generated *info;
+    hy_text text; /* all of it; the caller frees it */
+} hy_answer;
+
+/* Continues after exactly these tokens, of which what is known already is not computed again. */
+hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
+                                hy_answer *answer);
+
+/* ---- inference_talk.c -------------------------------------------------------------------------- */
+
+void hy_inference_forget(hy_inference *in); /* everything said */
+
+#endif

@@ -1,0 +1,75 @@
+/* hf_rig.h: a model read from files, with all it needs to compute logits; for tests of hf_*. */
+#ifndef HY_TESTS_HF_RIG_H
+#define HY_TESTS_HF_RIG_H
+
+#include <math.h>
+
+#include "formats/safetensors.h"
+#include "model_rig.h"
+#include "trainer/hf_load.h"
+
+static const char *const hf_cases[] = {
+    "gpt2",        "gpt2-untied", "llama", "llama-tied-bias", "llama-attention-bias",
+    "llama3-rope", "mistral",     "qwen2", "qwen2-window",    "qwen3",
+    "qwen3-bias"};
+#define HF_CASES ((int)(sizeof hf_cases / sizeof hf_cases[0]))
+#define HF_TOKENS 10
+
+static inline const char *golden_folder(const char *name) {
+    static char path[512];
+    snprintf(path, sizeof path, "%s/tests/golden/hf/%s", HY_SOURCE_DIR, name);
+    return path;
+}
+
+typedef struct hf_rig {
+    model_rig m;
+    hy_shape shape;
+} hf_rig;
+
+/* A model of `seq` tokens whose memory is full of NaN until its files fill it. */
+static inline void open_hf_seq(hf_rig *rig, const char *name, hy_dtype dtype, int32_t seq) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    must(hy_hf_find(name, &kind, path));
+    must(hy_model_files_shape(kind, path, &rig->shape));
+    hy_batch_options options = {
+        .batch = 1, .seq = seq, .chunks = 1, .dtype = dtype, .grad_dtype = dtype};
+    rig_open(&rig->m, &rig->shape, &options, 1);
+    hy_store *w = &rig->m.weights;
+    memset(w->data, 0xff, w->layout.bytes);
+    must(hy_hf_load_weights(name, rig->m.model, w, rig->m.stream, NULL));
+}
+
+static inline void open_hf(hf_rig *rig, const char *name, hy_dtype dtype) {
+    open_hf_seq(rig, name, dtype, HF_TOKENS);
+}
+
+static inline void close_hf(hf_rig *rig) { rig_close(&rig->m); }
+
+/* Norm of the difference to the logits in expected.safetensors over their norm. */
+static inline double logits_distance(hf_rig *rig, const char *folder) {
+    char path[600];
+    static float expected[HF_TOKENS * 96];
+    hy_safetensors *file;
+    snprintf(path, sizeof path, "%s/expected.safetensors", folder);
+    must(hy_safetensors_open(path, &file));
+    const hy_safetensors_entry *tokens = hy_safetensors_find(file, "tokens");
+    const hy_safetensors_entry *logits = hy_safetensors_find(file, "logits");
+    ck_assert_uint_eq(logits->bytes, sizeof expected);
+    must(hy_safetensors_read(file, tokens, 0, rig->m.tokens, tokens->bytes));
+    must(hy_safetensors_read(file, logits, 0, expected, sizeof expected));
+    hy_safetensors_close(file);
+    memset(rig->m.targets, 0, HF_TOKENS * sizeof(int32_t));
+    hy_batch_input input = rig_input(&rig->m, 1, false);
+    must(hy_batch_logits(rig->m.plan, &input, 0, HF_TOKENS));
+    rig_sync(&rig->m);
+    const float *got = (const float *)(void *)rig->m.plan->logits;
+    double difference = 0, norm = 0;
+    for (int i = 0; i < HF_TOKENS * 96; i++) {
+        difference += pow((double)got[i] - expected[i], 2);
+        norm += pow(expected[i], 2);
+    }
+    return isnan(difference) ? INFINITY : sqrt(difference / norm);
+}
+
+#endif
