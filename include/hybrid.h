@@ -247,6 +247,20 @@ hy_status hy_trainer_save(hy_trainer *trainer);
 /* Asks hy_trainer_run to stop after the step in progress. Safe in a signal handler. */
 void hy_trainer_request_stop(hy_trainer *trainer);
 
+/* Writes the weights of a checkpoint, or of the newest one of a run's folder, as a folder that transformers
+ * loads: config.json, safetensors in one file or in shards with an index, and what lay beside the weights
+ * that the model began with. Where the run averaged its last part, the average is written. The folder is
+ * whole or not there. HY_ERR_INPUT where no architecture of transformers is that model. */
+typedef struct hy_export_options {
+    const char *out;         /* folder to make */
+    const char *dtype;       /* "fp32", "bf16", "fp16"; NULL or "auto": as in the folder the model came
+                                from, or as in the checkpoint */
+    uint64_t max_shard_size; /* most bytes of weights in a file; 0: 5,000,000,000 */
+    bool overwrite;          /* replace a folder that is there */
+} hy_export_options;
+hy_status hy_export(const char *checkpoint, const hy_export_options *options,
+                    const hy_observer *observer);
+
 /* ---- 4. Using a model ---------------------------------------------------------------------------- */
 
 /* Names the model by what there is of it: the folder of a run or one of its checkpoints, whose

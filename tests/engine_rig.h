@@ -45,12 +45,10 @@ static inline void engine_delay(hy_trainer *t, int microseconds) {
     }
 }
 
-static inline void engine_half(hy_trainer *t, int half, engine_losses *out) {
+static inline void engine_validate(hy_trainer *t, double *loss) {
     hy_eval_info info;
-    int first = half == 0 ? 0 : ENGINE_HALF;
-    next_losses(t, half == 0 ? ENGINE_HALF : ENGINE_STEPS - ENGINE_HALF, out->steps + first);
     must(hy_trainer_evaluate(t, &info));
-    out->held_out[half] = info.loss;
+    *loss = info.loss;
 }
 
 /* What was live in each phase is what was planned for it, on the device and in its classes. */
@@ -68,13 +66,14 @@ static inline void engine_check_plan(const hy_trainer *t) {
     ck_assert_uint_le(t->ledger.peak_in[HY_DEVICE], t->plan.vram_bytes);
 }
 
-/* Half-way the run may be stopped and go on as `later` says; NULL: it is not. */
+/* Half-way the run may be stopped and go on as `later` says; NULL: it is not. Validations come after what
+ * may be saved, so that an update that is still pending is there when a checkpoint is written. */
 static inline void engine_run(const char *words, const char *out, const char *const *pairs,
                               const char *const *later, int delay, engine_losses *losses) {
     char resumed[1024];
     hy_trainer *t = small_trainer(words, out, NULL, pairs);
     engine_delay(t, delay);
-    engine_half(t, 0, losses);
+    next_losses(t, ENGINE_HALF, losses->steps);
     if (later) {
         must(hy_trainer_save(t));
         hy_trainer_destroy(t);
@@ -82,9 +81,11 @@ static inline void engine_run(const char *words, const char *out, const char *co
         t = small_trainer(resumed, out, NULL, later);
         engine_delay(t, delay);
     }
-    engine_half(t, 1, losses);
+    engine_validate(t, &losses->held_out[0]);
+    next_losses(t, ENGINE_STEPS - ENGINE_HALF, losses->steps + ENGINE_HALF);
+    must(hy_trainer_save(t));
+    engine_validate(t, &losses->held_out[1]);
     engine_check_plan(t);
-    if (strcmp(out, "none") != 0) must(hy_trainer_save(t));
     hy_trainer_destroy(t);
 }
 

@@ -97,7 +97,7 @@ static int32_t *read_split(hy_dataset *data, hy_split split, uint64_t *count) {
     for (uint64_t w = 0; w < windows; w++) {
         int32_t *tokens = all + w * seq;
         int32_t expected = tokens[0];
-        ck_assert_int_eq(hy_dataset_fill(data, split, w, tokens, targets), facts->seq);
+        ck_assert_int_eq(hy_dataset_fill(data, split, w, tokens, targets, NULL), facts->seq);
         if (w > 0) ck_assert_int_eq(tokens[0], expected);
         ck_assert_mem_eq(targets, tokens + 1, (seq - 1) * sizeof *all);
         tokens[seq] = targets[seq - 1];
@@ -115,7 +115,7 @@ START_TEST(windows_of_a_text_are_its_bytes_and_the_targets_follow_by_one) {
     options.shuffle = false;
     hy_dataset *data = open_data(options);
     int32_t tokens[5], targets[5];
-    ck_assert_int_eq(hy_dataset_fill(data, HY_TRAIN, 1, tokens, targets), 5);
+    ck_assert_int_eq(hy_dataset_fill(data, HY_TRAIN, 1, tokens, targets, NULL), 5);
     for (int i = 0; i < 5; i++) ck_assert_int_eq(tokens[i], "uick "[i]);
     for (int i = 0; i < 5; i++) ck_assert_int_eq(targets[i], "ick b"[i]);
     hy_dataset_close(data);
@@ -132,7 +132,7 @@ START_TEST(each_split_has_at_least_one_window) {
     ck_assert_uint_eq(facts->sequences[HY_TRAIN], 3);
     ck_assert_uint_eq(facts->sequences[HY_VAL], 1);
     int32_t tokens[10], targets[10];
-    hy_dataset_fill(data, HY_VAL, 0, tokens, targets);
+    hy_dataset_fill(data, HY_VAL, 0, tokens, targets, NULL);
     for (int i = 0; i < 10; i++) ck_assert_int_eq(tokens[i], "e lazy dog."[i]);
     for (int i = 0; i < 10; i++) ck_assert_int_eq(targets[i], " lazy dog."[i]);
     hy_dataset_close(data);
@@ -142,7 +142,7 @@ END_TEST
 /* Which window of the text a sequence is: texts of write_run say so themselves. */
 static uint64_t window_at(hy_dataset *data, uint64_t p, int32_t seq) {
     int32_t tokens[64], targets[64];
-    hy_dataset_fill(data, HY_TRAIN, p, tokens, targets);
+    hy_dataset_fill(data, HY_TRAIN, p, tokens, targets, NULL);
     return (uint64_t)(tokens[0] / seq);
 }
 
@@ -206,11 +206,11 @@ START_TEST(held_out_tokens_are_not_trained_on) {
     ck_assert_uint_eq(facts->tokens[HY_VAL], 750);
     int32_t tokens[16], targets[16];
     for (uint64_t p = 0; p < facts->sequences[HY_TRAIN]; p++) {
-        hy_dataset_fill(data, HY_TRAIN, p, tokens, targets);
+        hy_dataset_fill(data, HY_TRAIN, p, tokens, targets, NULL);
         ck_assert_int_lt(targets[15], 2250);
     }
     for (uint64_t p = 0; p < facts->sequences[HY_VAL]; p++) {
-        hy_dataset_fill(data, HY_VAL, p, tokens, targets);
+        hy_dataset_fill(data, HY_VAL, p, tokens, targets, NULL);
         ck_assert_int_eq(tokens[0], 2250 + 16 * (int32_t)p);
         ck_assert_int_eq(targets[15], 2250 + 16 * (int32_t)p + 16);
     }
@@ -385,7 +385,7 @@ START_TEST(held_out_data_can_be_a_path_of_its_own) {
     ck_assert_uint_eq(facts->tokens[HY_VAL], 40);
     ck_assert_uint_eq(facts->sequences[HY_VAL], 1);
     int32_t tokens[20], targets[20];
-    hy_dataset_fill(data, HY_VAL, 0, tokens, targets);
+    hy_dataset_fill(data, HY_VAL, 0, tokens, targets, NULL);
     ck_assert_int_eq(tokens[0], 101);
     hy_dataset_close(data);
 

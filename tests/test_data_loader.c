@@ -34,7 +34,7 @@ static void check_batch(const hy_batch *batch, uint64_t first, int32_t size) {
     ck_assert_uint_eq(batch->first, first);
     ck_assert_int_eq(batch->counted, size * SEQ);
     for (int32_t row = 0; row < size; row++) {
-        hy_dataset_fill(data, HY_TRAIN, first + (uint64_t)row, tokens, targets);
+        hy_dataset_fill(data, HY_TRAIN, first + (uint64_t)row, tokens, targets, NULL);
         ck_assert_mem_eq(batch->tokens + row * SEQ, tokens, sizeof tokens);
         ck_assert_mem_eq(batch->targets + row * SEQ, targets, sizeof targets);
     }

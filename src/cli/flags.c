@@ -46,6 +46,11 @@ static const hy_cli_flag own_flags[] = {
      .help =
          "Show what the run would keep where in each phase, how fast it would be and whether it "
          "fits, and stop; without a model: what fits this machine. With --json for programs."},
+    {.flag = "--eval-only",
+     .meaning = HY_CLI_IS_EVAL_ONLY,
+     .type = "action",
+     .help = "Show the loss of --model (a model's folder, a run or a checkpoint) on all of --data, "
+             "and stop; nothing is written. With --json for programs."},
     {.flag = "--doctor",
      .meaning = HY_CLI_IS_DOCTOR,
      .type = "action",

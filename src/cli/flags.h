@@ -18,6 +18,7 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_PRINT_CONFIG,
     HY_CLI_IS_PLAN,
     HY_CLI_IS_DOCTOR,
+    HY_CLI_IS_EVAL_ONLY,
     HY_CLI_IS_SELFTEST,
     HY_CLI_IS_LIST_MODELS,
     HY_CLI_IS_COMPLETE,

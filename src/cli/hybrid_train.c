@@ -9,6 +9,7 @@
 
 #include "cli/closing.h"
 #include "cli/configure.h"
+#include "cli/eval_only.h"
 #include "cli/inspect.h"
 #include "cli/opening.h"
 #include "cli/options.h"
@@ -137,6 +138,8 @@ static int doctor(job *it) {
     return hy_cli_doctor(&it->terminal, folder[0] != '\0' ? folder : ".");
 }
 
+static int eval_only(job *it) { return exit_code_of(hy_cli_eval_only(&it->terminal, it->options)); }
+
 static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, &it->config);
     if (status != HY_OK) return exit_code_of(status);
@@ -158,6 +161,7 @@ static int act(job *it) {
     case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return EXIT_DONE;
     case HY_CLI_IS_LIST_MODELS: return hy_cli_list_models(&it->terminal);
     case HY_CLI_IS_COMPLETE: return hy_cli_complete(stdout);
+    case HY_CLI_IS_EVAL_ONLY: return eval_only(it);
     default: return with_config(it);
     }
 }
@@ -176,7 +180,7 @@ int main(int argc, char **argv) {
     int code = EXIT_USAGE;
     if (hy_cli_options_parse(argc, argv, &options)) {
         job it = {.program = argc > 0 ? argv[0] : "hybrid-train", .options = &options};
-        bool is_run = options.action == HY_CLI_IS_KEY;
+        bool is_run = options.action == HY_CLI_IS_KEY || options.action == HY_CLI_IS_EVAL_ONLY;
         hy_cli_terminal_init(&it.terminal, options.wants_json && is_run ? stderr : stdout,
                              options.is_quiet, options.without_colour);
         code = flushed(act(&it));

@@ -60,8 +60,12 @@ void hy_cli_heading(const hy_cli_terminal *terminal, const char *text) {
             hy_cli_colour_code(terminal, HY_CLI_PLAIN));
 }
 
+static const char *program = "hybrid-train";
+
+void hy_cli_name_program(const char *name) { program = name; }
+
 static void complain(const char *kind, const char *format, va_list arguments) {
-    fprintf(stderr, "hybrid-train: %s: ", kind);
+    fprintf(stderr, "%s: %s: ", program, kind);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
 }

@@ -125,7 +125,7 @@ static void llama3_head(const hy_chat_template *chat, hy_rendered *r, hy_role ro
 static void render_llama3(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           bool asks, hy_rendered *r) {
     bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
-    add_token(r, chat->tokens.bos, false);
+    add_token(r, chat->tokens.text_begin, false);
     if (!has_system && chat->has_dates) {
         llama3_head(chat, r, HY_ROLE_SYSTEM);
         add_string(r, LLAMA31_DATES);
@@ -165,10 +165,10 @@ static void render_llama2(const hy_chat_template *chat, const hy_turn *turns, si
             add_string(r, " ");
             add_turn(r, trimmed(turns[i]));
             add_bytes(r, " ", 1, true);
-            add_token(r, chat->tokens.eos, true);
+            add_token(r, chat->tokens.end, true);
             continue;
         }
-        add_token(r, chat->tokens.bos, false);
+        add_token(r, chat->tokens.begin, false);
         add_string(r, "[INST] ");
         if (turns[i].role == HY_ROLE_SYSTEM) {
             add_string(r, "<<SYS>>\n");
@@ -195,12 +195,12 @@ static void mistral_question(const hy_chat_template *chat, hy_rendered *r, bool 
 
 static void render_mistral(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                            hy_rendered *r) {
-    add_token(r, chat->tokens.bos, false);
+    add_token(r, chat->tokens.begin, false);
     for (size_t i = 0; i < count; i++) {
         if (turns[i].role == HY_ROLE_ASSISTANT) {
             add_string(r, " ");
             add_turn(r, turns[i]);
-            add_token(r, chat->tokens.eos, true);
+            add_token(r, chat->tokens.end, true);
             continue;
         }
         mistral_question(chat, r, true);

@@ -43,8 +43,10 @@ static hy_status find_opening(const hy_tokenizer *tokenizer, hy_chat_tokens *t) 
 static int32_t first_of(int32_t a, int32_t b) { return a >= 0 ? a : b; }
 
 static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
-    *t = (hy_chat_tokens){.bos = -1,
-                          .eos = 0,
+    *t = (hy_chat_tokens){.eos = 0,
+                          .begin = -1,
+                          .end = -1,
+                          .text_begin = -1,
                           .im_start = -1,
                           .im_end = -1,
                           .header_start = -1,
@@ -53,11 +55,13 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
                           .inst = -1,
                           .inst_end = -1};
     if (!tokenizer) return HY_OK;
-    t->bos = first_of(hy_tokenizer_bos(tokenizer), hy_tokenizer_find(tokenizer, "<s>"));
-    t->bos = first_of(t->bos, hy_tokenizer_find(tokenizer, "<|begin_of_text|>"));
-    t->eos = first_of(hy_tokenizer_eos(tokenizer), hy_tokenizer_find(tokenizer, "</s>"));
+    int32_t bos = hy_tokenizer_bos(tokenizer), eos = hy_tokenizer_eos(tokenizer);
+    t->begin = first_of(hy_tokenizer_find(tokenizer, "<s>"), bos);
+    t->end = first_of(hy_tokenizer_find(tokenizer, "</s>"), eos);
+    t->text_begin = first_of(hy_tokenizer_find(tokenizer, "<|begin_of_text|>"), bos);
+    t->eos = first_of(eos, hy_tokenizer_find(tokenizer, "<|endoftext|>"));
     t->eos = first_of(t->eos, hy_tokenizer_find(tokenizer, "<|end_of_text|>"));
-    t->eos = first_of(t->eos, hy_tokenizer_find(tokenizer, "<|endoftext|>"));
+    t->eos = first_of(t->eos, hy_tokenizer_find(tokenizer, "</s>"));
     t->im_start = hy_tokenizer_find(tokenizer, "<|im_start|>");
     t->im_end = hy_tokenizer_find(tokenizer, "<|im_end|>");
     t->header_start = hy_tokenizer_find(tokenizer, "<|start_header_id|>");
@@ -83,12 +87,12 @@ hy_status hy_chat_template_check(const hy_chat_template *chat) {
         HY_TRY(need(chat, t->im_start, "<|im_start|>"));
         return need(chat, t->im_end, "<|im_end|>");
     case HY_CHAT_LLAMA3:
-        HY_TRY(need(chat, t->bos, "<|begin_of_text|>"));
+        HY_TRY(need(chat, t->text_begin, "<|begin_of_text|>"));
         HY_TRY(need(chat, t->header_start, "<|start_header_id|>"));
         HY_TRY(need(chat, t->header_end, "<|end_header_id|>"));
         return need(chat, t->turn_end, "<|eot_id|>");
     case HY_CHAT_LLAMA2:
-    case HY_CHAT_MISTRAL: HY_TRY(need(chat, t->bos, "<s>")); return need(chat, t->eos, "</s>");
+    case HY_CHAT_MISTRAL: HY_TRY(need(chat, t->begin, "<s>")); return need(chat, t->end, "</s>");
     case HY_CHAT_UNKNOWN:
         return hy_fail(HY_ERR_INPUT,
                        "the chat template in the model's folder is none of those known here; say "
@@ -104,8 +108,13 @@ hy_status hy_chat_template_check(const hy_chat_template *chat) {
 }
 
 int32_t hy_chat_template_end(const hy_chat_template *chat) {
-    if (chat->kind == HY_CHAT_CHATML) return chat->tokens.im_end;
-    return chat->kind == HY_CHAT_LLAMA3 ? chat->tokens.turn_end : chat->tokens.eos;
+    switch (chat->kind) {
+    case HY_CHAT_CHATML: return chat->tokens.im_end;
+    case HY_CHAT_LLAMA3: return chat->tokens.turn_end;
+    case HY_CHAT_LLAMA2:
+    case HY_CHAT_MISTRAL: return chat->tokens.end;
+    default: return chat->tokens.eos;
+    }
 }
 
 /* ---- recognising ----------------------------------------------------------------------------- */

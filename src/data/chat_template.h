@@ -44,7 +44,9 @@ typedef struct hy_turn {
 typedef struct hy_chat_tokens {
     int32_t opening[4]; /* what the tokenizer itself puts in front of a text */
     int32_t opening_count;
-    int32_t bos, eos;
+    int32_t eos;        /* ends a text */
+    int32_t begin, end; /* llama2, mistral: <s> and </s> */
+    int32_t text_begin; /* llama3: <|begin_of_text|> */
     int32_t im_start, im_end;
     int32_t header_start, header_end, turn_end;
     int32_t inst, inst_end;

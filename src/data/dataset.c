@@ -1,33 +1,38 @@
-/* dataset.c: windows of tokens, cut from a source and shuffled by number.
+/* dataset.c: parts, their mixture, and sequences by number.
  *
- * A split is a range of a source. Its window w holds tokens w T .. w T + T, the last one only as a
- * target, so windows of a split share no target and splits share no token. The grammar's held-out
- * text is drawn with a seed of its own; other data gives its last part, or a second path. Nothing
- * changes after opening. */
+ * Parts without weights are one row of sequences, shuffled as a whole; with weights they take turns
+ * (mixture.c) and each is shuffled for itself. An epoch has as many sequences as all parts together.
+ * Held-out parts follow one another in order, weights or not. Nothing changes after opening. */
 #include "data/dataset.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "data/grammar.h"
-#include "data/source.h"
+#include "data/in_order.h"
+#include "data/mixture.h"
+#include "data/part.h"
 
-typedef unsigned long long ull; /* what %llu prints */
+#define BUFFER_BYTES ((int64_t)16 << 20)
 
-typedef struct token_range {
-    const hy_source *source;
-    uint64_t first, count; /* its tokens in the source */
-} token_range;
+/* Parts that make up a split, one after the other. */
+typedef struct part_list {
+    hy_part *parts;
+    size_t count;
+} part_list;
 
 struct hy_dataset {
-    hy_source main, held_out; /* held_out is empty when the data itself is divided */
-    token_range splits[2];
-    int32_t seq;
+    hy_tokenizer *tokenizer;
+    hy_encoding encoding;
+    part_list main, held_out; /* held_out is empty when the data itself is divided */
+    const part_list *splits[2];
+    hy_cycle cycle;
+    bool has_weights;
     uint64_t seed;
     bool shuffle;
     hy_dataset_facts facts;
@@ -37,7 +42,7 @@ static bool is_builtin(const char *path) {
     return !path || path[0] == '\0' || strcmp(path, "builtin") == 0;
 }
 
-static bool has_val_path(const hy_dataset_options *o) { return o->val_path && o->val_path[0]; }
+static bool is_given(const char *text) { return text && text[0]; }
 
 static hy_status check_options(const hy_dataset_options *o) {
     if (o->seq < 1)
@@ -45,121 +50,108 @@ static hy_status check_options(const hy_dataset_options *o) {
     if (o->vocab < 1)
         return hy_fail(HY_ERR_INPUT, "vocabulary of %d; expected 1 or more", o->vocab);
     bool is_fraction = o->val_fraction > 0 && o->val_fraction <= 0.5; /* false for NaN too */
-    if (!has_val_path(o) && !is_fraction) {
+    if (!is_given(o->val_path) && !is_fraction) {
         return hy_fail(HY_ERR_INPUT, "held-out fraction is %g; expected above 0 and at most 0.5",
                        o->val_fraction);
     }
     return HY_OK;
 }
 
-/* ---- dividing -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
-/* Tokens that the smallest split needs: one window and the target after it. */
-static uint64_t window_tokens(const hy_dataset_options *o) { return (uint64_t)o->seq + 1; }
+static int32_t choose_workers(int32_t asked) {
+    long cores = asked > 0 ? asked : sysconf(_SC_NPROCESSORS_ONLN);
+    if (cores < 1) cores = 1;
+    return cores > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)cores;
+}
 
-/* How many of `tokens` are held out: the fraction, but at least a window, and one left to train. */
-static hy_status choose_held_out(const hy_dataset_options *o, const char *name, uint64_t tokens,
-                                 uint64_t *held_out) {
-    uint64_t window = window_tokens(o);
-    if (tokens < 2 * window) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "%s holds %llu tokens; a sequence needs %llu, and training and held-out data "
-            "one each: %llu in all. A shorter sequence or more data would do",
-            name, (ull)tokens, (ull)window, (ull)(2 * window));
+static hy_status set_up_encoding(hy_dataset *d, const hy_dataset_options *o) {
+    const char *name = is_given(o->chat_template) ? o->chat_template : "auto";
+    if (is_given(o->tokenizer)) HY_TRY(hy_tokenizer_open(o->tokenizer, &d->tokenizer));
+    d->encoding = (hy_encoding){
+        .tokenizer = d->tokenizer,
+        .names_template = strcmp(name, "auto") != 0,
+        .counts_all = o->counts_all,
+        .stops_at_bad = o->stops_at_bad_row,
+        .seq = o->seq,
+        .vocab = o->vocab,
+        .workers = choose_workers(o->workers),
+        .buffer = (size_t)(o->buffer_bytes > 0 ? o->buffer_bytes : BUFFER_BYTES),
+        .user = o->user,
+        .on_progress = o->on_progress,
+        .on_warning = o->on_warning,
+    };
+    return hy_chat_template_open(name, d->tokenizer, o->model_folder, &d->encoding.chat);
+}
+
+static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_part_use use) {
+    if (d->tokenizer) {
+        return hy_fail(HY_ERR_INPUT,
+                       "the built-in text is bytes and takes no tokenizer; give data, or leave the "
+                       "tokenizer out");
     }
-    uint64_t count = (uint64_t)llround((double)tokens * o->val_fraction);
-    if (count < window) count = window;
-    if (count > tokens - window) count = tokens - window;
-    *held_out = count;
+    d->main.parts = calloc(1, sizeof *d->main.parts);
+    if (!d->main.parts) return hy_fail(HY_ERR_MEMORY, "no memory for data");
+    HY_TRY(hy_part_open_grammar(use, o, d->main.parts));
+    d->main.count = 1;
+    if (use != HY_PART_DOES_BOTH) return HY_OK;
+    d->facts.knows_entropy = true;
+    d->facts.entropy = hy_grammar_entropy();
+    d->facts.val_optimum = d->main.parts[0].val_optimum;
     return HY_OK;
 }
 
-static hy_status check_window(const hy_dataset_options *o, const char *name, uint64_t tokens) {
-    uint64_t window = window_tokens(o);
-    if (tokens >= window) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s holds %llu tokens; a sequence needs %llu. A shorter sequence or more data "
-                   "would do",
-                   name, (ull)tokens, (ull)window);
+static hy_status open_parts(hy_dataset *d, const hy_dataset_options *o, const hy_mixture *mixture,
+                            hy_part_use use, part_list *out) {
+    out->parts = calloc(mixture->count, sizeof *out->parts);
+    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for data");
+    for (size_t i = 0; i < mixture->count; i++) {
+        hy_part *part = &out->parts[i];
+        HY_TRY(hy_part_open(mixture->parts[i].path, use, o, &d->encoding, part));
+        out->count++;
+        part->weight = mixture->parts[i].weight;
+        if (part->is_bytes == out->parts[0].is_bytes) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "%s is %s, but %s is %s; a tokenizer would make tokens of both",
+                       out->parts[0].name, out->parts[0].is_bytes ? "text" : "tokens", part->name,
+                       part->is_bytes ? "text" : "tokens");
+    }
+    return HY_OK;
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_t size) {
-    uint8_t *text = malloc(size);
-    if (!text) return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of grammar text", (ull)size);
-    hy_grammar_generate(seed, text, nats, size);
-    *source = (hy_source){.is_bytes = true, .file_count = 1};
-    return hy_source_add_block(source, text, size);
+static void make_cycle(hy_dataset *d, const hy_mixture *mixture) {
+    double weights[HY_MOST_PARTS];
+    d->has_weights = mixture->has_weights && mixture->count > 1;
+    for (size_t i = 0; i < mixture->count; i++) weights[i] = mixture->parts[i].weight;
+    if (d->has_weights) hy_cycle_make(weights, mixture->count, &d->cycle);
 }
 
-/* The held-out text, and what the true source itself loses on the targets in it. */
-static hy_status generate_held_out(hy_dataset *d, uint64_t size) {
-    assert(size > (uint64_t)d->seq); /* choose_held_out leaves a window */
-    float *nats = calloc(size, sizeof *nats);
-    if (!nats)
-        return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of held-out text", (ull)size);
-    /* The last index of the stream: the text itself counts from the first. */
-    uint64_t seed = hy_rng_u64(d->seed, HY_RNG_GRAMMAR, UINT64_MAX);
-    hy_status status = generate(&d->held_out, seed, nats, size);
-    uint64_t targets = (size - 1) / (uint64_t)d->seq * (uint64_t)d->seq;
-    double sum = 0;
-    for (uint64_t i = 1; status == HY_OK && i <= targets; i++) sum += (double)nats[i];
-    free(nats);
-    d->facts.knows_entropy = true;
-    d->facts.entropy = hy_grammar_entropy();
-    d->facts.val_optimum = sum / (double)targets;
+static hy_status open_path(hy_dataset *d, const hy_dataset_options *o, const char *path,
+                           hy_part_use use, part_list *out) {
+    hy_mixture mixture;
+    HY_TRY(hy_mixture_parse(path, &mixture));
+    hy_status status = open_parts(d, o, &mixture, use, out);
+    if (out == &d->main) make_cycle(d, &mixture);
+    hy_mixture_free(&mixture);
     return status;
 }
 
-static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o) {
-    const uint64_t most = (uint64_t)1 << 40;
-    if (o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most) {
-        return hy_fail(HY_ERR_INPUT, "built-in text of %lld bytes; expected 1 to %llu",
-                       (long long)o->builtin_bytes, (ull)most);
-    }
-    if (o->vocab < 256) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "the built-in text is bytes 0 to 255, but the model's vocabulary has only %d "
-            "ids",
-            o->vocab);
-    }
-    uint64_t size = (uint64_t)o->builtin_bytes, held_out = 0;
-    if (!has_val_path(o)) {
-        HY_TRY(choose_held_out(o, "the built-in text", size, &held_out));
-        HY_TRY(generate_held_out(d, held_out));
-    }
-    return generate(&d->main, o->seed, NULL, size - held_out);
-}
-
 static hy_status open_held_out(hy_dataset *d, const hy_dataset_options *o) {
-    HY_TRY(hy_source_open(o->val_path, o->vocab, &d->held_out));
-    if (d->main.is_bytes != d->held_out.is_bytes) {
-        return hy_fail(HY_ERR_INPUT, "training data is %s, but held-out data %s is %s",
-                       d->main.is_bytes ? "text" : "token shards", o->val_path,
-                       d->held_out.is_bytes ? "text" : "token shards");
-    }
-    return check_window(o, o->val_path, d->held_out.tokens);
+    HY_TRY(open_path(d, o, o->val_path, HY_PART_HOLDS_OUT, &d->held_out));
+    bool is_bytes = d->main.parts[0].is_bytes;
+    if (is_bytes == d->held_out.parts[0].is_bytes) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "training data is %s, but held-out data %s is %s",
+                   is_bytes ? "text" : "token shards", o->val_path,
+                   is_bytes ? "token shards" : "text");
 }
 
-static hy_status open_sources(hy_dataset *d, const hy_dataset_options *o) {
-    if (is_builtin(o->path))
-        HY_TRY(open_grammar(d, o));
-    else
-        HY_TRY(hy_source_open(o->path, o->vocab, &d->main));
-    if (has_val_path(o)) HY_TRY(open_held_out(d, o));
-
-    d->splits[HY_TRAIN] = (token_range){&d->main, 0, d->main.tokens};
-    d->splits[HY_VAL] = (token_range){&d->held_out, 0, d->held_out.tokens};
-    const char *name = is_builtin(o->path) ? "the built-in text" : o->path;
-    if (d->held_out.tokens > 0) return check_window(o, name, d->main.tokens);
-
-    uint64_t held_out = 0;
-    HY_TRY(choose_held_out(o, name, d->main.tokens, &held_out));
-    d->splits[HY_TRAIN].count -= held_out;
-    d->splits[HY_VAL] = (token_range){&d->main, d->splits[HY_TRAIN].count, held_out};
+static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
+    hy_part_use use = is_given(o->val_path) ? HY_PART_TRAINS : HY_PART_DOES_BOTH;
+    HY_TRY(set_up_encoding(d, o));
+    HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o, o->path, use, &d->main));
+    if (is_given(o->val_path)) HY_TRY(open_held_out(d, o));
+    d->splits[HY_TRAIN] = &d->main;
+    d->splits[HY_VAL] = d->held_out.count ? &d->held_out : &d->main;
     return HY_OK;
 }
 
@@ -175,35 +167,76 @@ static void format_size(double count, bool is_bytes, char *out, size_t size) {
              is_bytes ? "B" : "tokens");
 }
 
-/* What the main source is, without its size: "built-in grammar", "notes.txt", "3 shards". */
-static void name_source(const hy_source *source, const char *path, char *out, size_t size) {
-    if (is_builtin(path)) {
-        snprintf(out, size, "built-in grammar");
-    } else if (source->file_count == 1) {
-        const char *slash = strrchr(path, '/');
-        snprintf(out, size, "%.100s", slash && slash[1] ? slash + 1 : path);
-    } else {
-        snprintf(out, size, "%zu %s", source->file_count,
-                 source->is_bytes ? "text files" : "shards");
+static void count_part(hy_dataset_facts *facts, const hy_part *part, hy_split split) {
+    facts->tokens[split] += part->tokens[split];
+    facts->sequences[split] += part->sequences[split];
+    facts->targets[split] +=
+        part->examples ? part->packs[split].targets : part->sequences[split] * (uint64_t)facts->seq;
+}
+
+/* What a list of parts holds beside its splits. */
+static void count_rows(hy_dataset_facts *facts, const part_list *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        const hy_part *part = &list->parts[i];
+        for (size_t k = 0; k < part->source.piece_count; k++) {
+            facts->disk_bytes += part->source.pieces[k].spool.size;
+        }
+        if (!part->examples) continue;
+        facts->rows += part->examples->rows;
+        facts->bad_rows += part->examples->bad_rows;
+        facts->cut_rows += part->examples->cut;
+        facts->disk_bytes += part->examples->tokens.size + part->examples->ends.size;
+        for (int s = 0; s < 2; s++) {
+            facts->disk_bytes += part->packs[s].members.size + part->packs[s].ends.size;
+        }
     }
+}
+
+/* Places of a part's sequences that hold tokens. */
+static uint64_t places_of(const hy_part *part, hy_split split, uint64_t seq) {
+    return part->examples ? part->packs[split].places : part->sequences[split] * seq;
+}
+
+/* "; packed into 912 sequences, 97.1 % full" */
+static void describe_rows(const hy_dataset *d, bool packs, char *out, size_t size) {
+    const hy_dataset_facts *f = &d->facts;
+    uint64_t seq = (uint64_t)f->seq, sequences = 0, places = 0;
+    out[0] = '\0';
+    if (!f->rows) return;
+    for (size_t i = 0; i < d->main.count; i++) {
+        for (int s = 0; s < 2; s++) {
+            places += places_of(&d->main.parts[i], (hy_split)s, seq);
+            sequences += d->main.parts[i].sequences[s];
+        }
+    }
+    snprintf(out, size, "; %s %llu sequences, %.1f %% full", packs ? "packed into" : "in",
+             (unsigned long long)sequences, 100.0 * (double)places / (double)(sequences * seq));
 }
 
 static void describe(hy_dataset *d, const hy_dataset_options *o) {
     hy_dataset_facts *facts = &d->facts;
-    facts->seq = d->seq;
-    facts->is_bytes = d->main.is_bytes;
+    facts->seq = o->seq;
+    facts->is_bytes = d->main.parts[0].is_bytes;
     for (int s = 0; s < 2; s++) {
-        facts->tokens[s] = d->splits[s].count;
-        facts->sequences[s] = (d->splits[s].count - 1) / (uint64_t)d->seq;
+        for (size_t i = 0; i < d->splits[s]->count; i++) {
+            count_part(facts, &d->splits[s]->parts[i], (hy_split)s);
+        }
     }
-    char name[128], count[32], skipped[64] = "";
-    name_source(&d->main, o->path, name, sizeof name);
-    uint64_t all = is_builtin(o->path) ? d->main.tokens + d->held_out.tokens : d->main.tokens;
+    count_rows(facts, &d->main);
+    count_rows(facts, &d->held_out);
+    facts->has_docs = facts->rows > 0 && o->packs;
+    uint64_t all = facts->tokens[HY_TRAIN] + (d->held_out.count ? 0 : facts->tokens[HY_VAL]);
+    char count[32], skipped[64] = "", rows[96], name[160];
+    snprintf(name, sizeof name, "%s", d->main.parts[0].name);
+    if (d->main.count > 1) snprintf(name, sizeof name, "%zu paths", d->main.count);
     format_size((double)all, facts->is_bytes, count, sizeof count);
-    if (d->main.skipped) {
-        snprintf(skipped, sizeof skipped, " (%zu other files skipped)", d->main.skipped);
+    describe_rows(d, o->packs, rows, sizeof rows);
+    if (d->main.parts[0].source.skipped) {
+        snprintf(skipped, sizeof skipped, " (%zu other files skipped)",
+                 d->main.parts[0].source.skipped);
     }
-    snprintf(facts->description, sizeof facts->description, "%s, %s%s", name, count, skipped);
+    snprintf(facts->description, sizeof facts->description, "%s, %s%s%s", name, count, skipped,
+             rows);
 }
 
 hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
@@ -211,10 +244,9 @@ hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
     HY_TRY(check_options(options));
     hy_dataset *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a dataset");
-    d->seq = options->seq;
     d->seed = options->seed;
     d->shuffle = options->shuffle;
-    hy_status status = open_sources(d, options);
+    hy_status status = open_all(d, options);
     if (status != HY_OK) {
         hy_dataset_close(d);
         return status;
@@ -224,39 +256,68 @@ hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
     return HY_OK;
 }
 
+static void close_parts(part_list *list) {
+    for (size_t i = 0; i < list->count; i++) hy_part_close(&list->parts[i]);
+    free(list->parts);
+}
+
 void hy_dataset_close(hy_dataset *d) {
     if (!d) return;
-    hy_source_close(&d->main);
-    hy_source_close(&d->held_out);
+    close_parts(&d->main);
+    close_parts(&d->held_out);
+    hy_tokenizer_close(d->tokenizer);
     free(d);
 }
 
 const hy_dataset_facts *hy_dataset_describe(const hy_dataset *d) { return &d->facts; }
 
+const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *d) { return d->tokenizer; }
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Which window is sequence number p of the endless row. */
-static uint64_t window_of(const hy_dataset *d, uint64_t p) {
-    uint64_t windows = d->facts.sequences[HY_TRAIN];
-    if (!d->shuffle) return p % windows;
-    uint64_t epoch_seed = hy_rng_u64(d->seed, HY_RNG_SHUFFLE, p / windows);
-    return hy_rng_permute(epoch_seed, HY_RNG_SHUFFLE, windows, p % windows);
+/* Where number p of an endless row of `count` sequences stands among them. */
+static uint64_t shuffled(const hy_dataset *d, uint64_t p, uint64_t count, uint64_t salt) {
+    if (!d->shuffle) return p % count;
+    uint64_t epoch_seed = hy_rng_u64(d->seed + salt, HY_RNG_SHUFFLE, p / count);
+    return hy_rng_permute(epoch_seed, HY_RNG_SHUFFLE, count, p % count);
+}
+
+/* Sequence number i of a split is number *at of the returned part. */
+static const hy_part *find_part(const part_list *list, hy_split split, uint64_t i, uint64_t *at) {
+    const hy_part *part = list->parts;
+    for (; i >= part->sequences[split]; part++) i -= part->sequences[split];
+    *at = i;
+    return part;
+}
+
+/* Each part has an order of its own: its number is in the seed. */
+static const hy_part *take_turn(const hy_dataset *d, uint64_t p, uint64_t *at) {
+    size_t which;
+    uint64_t n;
+    hy_cycle_find(&d->cycle, p, &which, &n);
+    const hy_part *part = &d->main.parts[which];
+    *at = shuffled(d, n, part->sequences[HY_TRAIN], (uint64_t)which << 32);
+    return part;
 }
 
 int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t *tokens,
-                        int32_t *targets) {
+                        int32_t *targets, int32_t *docs) {
     assert(split == HY_TRAIN || p < d->facts.sequences[HY_VAL]);
-    const token_range *s = &d->splits[split];
-    uint64_t seq = (uint64_t)d->seq;
-    uint64_t first = s->first + seq * (split == HY_TRAIN ? window_of(d, p) : p);
-    hy_source_read(s->source, first, seq, tokens);
-    memcpy(targets, tokens + 1, (seq - 1) * sizeof *targets);
-    hy_source_read(s->source, first + seq, 1, targets + seq - 1);
-    return d->seq;
+    uint64_t at;
+    const hy_part *part;
+    if (split == HY_TRAIN && d->has_weights) {
+        part = take_turn(d, p, &at);
+    } else {
+        uint64_t i = split == HY_VAL ? p : shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
+        part = find_part(d->splits[split], split, i, &at);
+    }
+    return hy_part_fill(part, split, at, d->facts.seq, tokens, targets, docs);
 }
 
 const uint8_t *hy_dataset_bytes(const hy_dataset *d, hy_split split, uint64_t *size) {
-    const token_range *s = &d->splits[split];
-    *size = s->count;
-    return hy_source_bytes(s->source, s->first, s->count);
+    const part_list *list = d->splits[split];
+    const hy_token_range *range = &list->parts[0].ranges[split];
+    *size = range->count;
+    if (list->count != 1 || !range->source) return NULL;
+    return hy_source_bytes(range->source, range->first, range->count);
 }

@@ -1,12 +1,14 @@
-/* source.c: opening a path as a row of tokens, and reading across the borders of its pieces.
+/* source.c: opening files as a row of tokens, and reading across the borders of its pieces.
  *
  * Pieces lie in order without gaps: piece i + 1 begins where piece i ends, and none is empty. */
 #include "data/source.h"
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "data/json_rows.h"
 
 hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece) {
     assert(piece.count > 0);
@@ -35,44 +37,48 @@ void hy_source_close(hy_source *source) {
         hy_source_piece *piece = &source->pieces[i];
         hy_file_map_close(&piece->map);
         hy_shard_close(piece->shard);
+        if (piece->ids) hy_spool_close(&piece->spool);
         free(piece->block);
     }
     free(source->pieces);
     *source = (hy_source){0};
 }
 
-/* All files must be of one kind. */
-static hy_status find_kind(const char *path, const hy_file_list *list, bool *are_shards) {
-    *are_shards = hy_source_is_shard(list->paths[0]);
+static hy_file_kind kind_of(const char *path) {
+    if (hy_source_is_shard(path)) return HY_DATA_SHARDS;
+    return hy_rows_are_promised(path) ? HY_DATA_ROWS : HY_DATA_TEXT;
+}
+
+hy_status hy_file_list_kind(const char *path, const hy_file_list *list, hy_file_kind *out) {
+    static const char *const names[] = {"text", "token shards", "rows of JSON"};
+    *out = kind_of(list->paths[0]);
     for (size_t i = 1; i < list->count; i++) {
-        if (hy_source_is_shard(list->paths[i]) == *are_shards) continue;
-        size_t shard = *are_shards ? 0 : i, text = *are_shards ? i : 0;
-        return hy_fail(HY_ERR_INPUT,
-                       "%s holds both token shards (%s) and text (%s); expected one kind", path,
-                       list->paths[shard], list->paths[text]);
+        hy_file_kind other = kind_of(list->paths[i]);
+        if (other == *out) continue;
+        bool is_first = *out == HY_DATA_SHARDS || other == HY_DATA_TEXT; /* text is named last */
+        size_t a = is_first ? 0 : i, b = is_first ? i : 0;
+        return hy_fail(HY_ERR_INPUT, "%s holds both %s (%s) and %s (%s); expected one kind", path,
+                       names[is_first ? *out : other], list->paths[a],
+                       names[is_first ? other : *out], list->paths[b]);
     }
     return HY_OK;
 }
 
-static hy_status add_files(hy_source *source, const char *path, const hy_file_list *list,
-                           int32_t vocab) {
-    bool are_shards;
-    HY_TRY(find_kind(path, list, &are_shards));
-    source->file_count = list->count;
-    source->skipped = list->skipped;
-    source->is_bytes = !are_shards;
-    HY_TRY(are_shards ? hy_source_add_shards(source, list, vocab)
-                      : hy_source_add_texts(source, list, vocab));
-    if (source->tokens == 0) return hy_fail(HY_ERR_INPUT, "%s is empty; expected tokens", path);
-    return HY_OK;
+static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_kind kind,
+                           const hy_encoding *encoding) {
+    if (kind == HY_DATA_SHARDS) return hy_source_add_shards(source, list, encoding->vocab);
+    if (encoding->tokenizer) return hy_source_add_encoded(source, list, encoding);
+    return hy_source_add_texts(source, list, encoding->vocab);
 }
 
-hy_status hy_source_open(const char *path, int32_t vocab, hy_source *source) {
-    *source = (hy_source){0};
-    hy_file_list list;
-    HY_TRY(hy_file_list_find(path, &list));
-    hy_status status = add_files(source, path, &list, vocab);
-    hy_file_list_free(&list);
+hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kind kind,
+                         const hy_encoding *encoding, hy_source *source) {
+    *source = (hy_source){.file_count = list->count, .skipped = list->skipped};
+    source->is_bytes = kind == HY_DATA_TEXT && !encoding->tokenizer;
+    hy_status status = add_files(source, list, kind, encoding);
+    if (status == HY_OK && source->tokens == 0) {
+        status = hy_fail(HY_ERR_INPUT, "%s is empty; expected tokens", path);
+    }
     if (status != HY_OK) hy_source_close(source);
     return status;
 }
@@ -94,6 +100,10 @@ static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
 static void read_piece(const hy_source_piece *piece, uint64_t first, uint64_t count, int32_t *out) {
     if (piece->shard) {
         hy_shard_read(piece->shard, first, count, out);
+        return;
+    }
+    if (piece->ids) {
+        memcpy(out, piece->ids + first, count * sizeof *out);
         return;
     }
     for (uint64_t i = 0; i < count; i++) out[i] = piece->bytes[first + i];

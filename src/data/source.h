@@ -8,6 +8,8 @@
 #include <stdbool.h>
 
 #include "base/file.h"
+#include "data/encoding.h"
+#include "data/spool.h"
 #include "formats/shard.h"
 
 typedef struct hy_source_piece {
@@ -16,6 +18,8 @@ typedef struct hy_source_piece {
     hy_file_map map;       /* where bytes are, when they are a mapped file */
     uint8_t *block;        /* where bytes are, when they are in memory: freed on closing */
     hy_shard *shard;
+    const int32_t *ids; /* text that was encoded; NULL otherwise */
+    hy_spool spool;     /* where ids are */
 } hy_source_piece;
 
 typedef struct hy_source {
@@ -41,17 +45,26 @@ void hy_file_list_free(hy_file_list *list);
 /* Begins like a token shard, or has a name that promises one (.bin). */
 bool hy_source_is_shard(const char *path);
 
-/* Opens what `path` names: all token shards or all text. Ids must lie below `vocab`. */
-hy_status hy_source_open(const char *path, int32_t vocab, hy_source *source);
+/* What the files of a list are. */
+typedef enum hy_file_kind { HY_DATA_TEXT, HY_DATA_SHARDS, HY_DATA_ROWS } hy_file_kind;
+/* All must be of one kind; HY_ERR_INPUT names two that are not. */
+hy_status hy_file_list_kind(const char *path, const hy_file_list *list, hy_file_kind *out);
+
+/* Opens a list of text or shards that `path` stands for. Ids must lie below the encoding's vocab. Text is
+ * encoded where there is a tokenizer, else its bytes are the tokens. */
+hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kind kind,
+                         const hy_encoding *encoding, hy_source *source);
 void hy_source_close(hy_source *source);
 
 /* Takes over `block`, also when it fails. */
 hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size);
 hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece);
 
-/* How the two kinds of files are added (source_text.c, source_shard.c). */
+/* How files are added (source_text.c, source_shard.c, source_tokens.c). */
 hy_status hy_source_add_texts(hy_source *source, const hy_file_list *list, int32_t vocab);
 hy_status hy_source_add_shards(hy_source *source, const hy_file_list *list, int32_t vocab);
+hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
+                                const hy_encoding *encoding);
 
 /* Tokens first .. first + count - 1, which must exist. */
 void hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out);

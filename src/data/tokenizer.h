@@ -43,6 +43,10 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *tokenizer, const char *text, s
 hy_status hy_tokenizer_decode(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count,
                               int flags, hy_text *out);
 
+/* The next place at or after `from` where the text may be cut so that the ids of the two parts are
+ * those of the whole; `size` when there is none. */
+size_t hy_tokenizer_cut(const hy_tokenizer *tokenizer, const char *text, size_t size, size_t from);
+
 int32_t hy_tokenizer_vocab(const hy_tokenizer *tokenizer); /* ids lie below this */
 /* The id of a token by its text as the file spells it, -1: there is none. */
 int32_t hy_tokenizer_find(const hy_tokenizer *tokenizer, const char *token);

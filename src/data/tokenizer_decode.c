@@ -47,11 +47,12 @@ static void add_spelled(hy_text *out, const char *text, size_t size) {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static void add_replaced(hy_text *out, const char *text, size_t size, const hy_decoder *d) {
+static void add_replaced(hy_text *out, const char *text, size_t size, const hy_decoder *d,
+                         size_t to_size) {
     const char *end = text + size, *hit;
     while ((hit = memmem(text, (size_t)(end - text), d->from, d->from_size))) {
         hy_text_add_bytes(out, text, (size_t)(hit - text));
-        hy_text_add_bytes(out, d->to, d->to_size);
+        hy_text_add_bytes(out, d->to, to_size);
         text = hit + d->from_size;
     }
     hy_text_add_bytes(out, text, (size_t)(end - text));
@@ -85,14 +86,8 @@ static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, siz
         hy_text_add_bytes(out, &c, 1);
         return;
     }
-    bool strips = is_first && d->strips_first && size >= d->from_size &&
-                  memcmp(text, d->from, d->from_size) == 0;
-    if (strips) {
-        text += d->from_size;
-        size -= d->from_size;
-    }
     if (d->from) {
-        add_replaced(out, text, size, d);
+        add_replaced(out, text, size, d, is_first && d->strips_first ? 0 : d->to_size);
     } else {
         hy_text_add_bytes(out, text, size);
     }

@@ -207,7 +207,7 @@ typedef struct hy_decoder {
     size_t from_size, to_size;
     bool has_byte_fallback;
     int strip_start;   /* blanks taken off the whole text's beginning */
-    bool strips_first; /* Metaspace: `from` is dropped at the first token's beginning */
+    bool strips_first; /* Metaspace: in the first token `from` is dropped */
 } hy_decoder;
 
 /* ---- the whole ------------------------------------------------------------------------------- */

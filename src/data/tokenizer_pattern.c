@@ -23,6 +23,27 @@ static hy_status fail_pattern(const char *name, const char *doing, int error) {
     return hy_fail(HY_ERR_INPUT, "%s: %s: %s", name, doing, (const char *)reason);
 }
 
+/* PCRE2 counts U+180E among the blanks, the tokenizers' patterns do not: \s and \S are written out.
+ * \S inside brackets, which no known pattern has, is left as it is. */
+static void spell_blanks(const char *pattern, hy_text *out) {
+    static const char blanks[] = "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}"
+                                 "\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
+    bool is_inside = false;
+    for (const char *p = pattern; *p; p++) {
+        bool is_escape = p[0] == '\\' && p[1];
+        if (is_escape && p[1] == 's') {
+            hy_text_addf(out, is_inside ? "%s" : "[%s]", blanks);
+        } else if (is_escape && p[1] == 'S' && !is_inside) {
+            hy_text_addf(out, "[^%s]", blanks);
+        } else {
+            hy_text_add_bytes(out, p, is_escape ? 2 : 1);
+        }
+        if (*p == '[') is_inside = true;
+        if (*p == ']') is_inside = false;
+        if (is_escape) p++;
+    }
+}
+
 hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern **out) {
     int error;
     PCRE2_SIZE where;
@@ -33,8 +54,11 @@ hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern *
         return hy_fail(HY_ERR_MEMORY, "out of memory for a split pattern");
     }
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
-    p->code =
-        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error, &where, NULL);
+    hy_text spelled = {0};
+    spell_blanks(pattern, &spelled);
+    PCRE2_SPTR text = (PCRE2_SPTR)hy_text_string(&spelled);
+    p->code = pcre2_compile(text, spelled.size, options, &error, &where, NULL);
+    hy_text_free(&spelled);
     if (!p->code) {
         hy_status status = fail_pattern(name, "the pattern of pre_tokenizer", error);
         hy_pattern_free(p);

@@ -263,8 +263,7 @@ static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
     }
     if (status == HY_OK) status = look_up_batch(&r);
     free(r.joined);
-    bool knows_blank = hy_vocab_find(&t->vocab, "\xE2\x96\x81", 3) >= 0;
-    t->cuts_blanks = !t->is_byte_level && !t->ignores_merges && knows_blank && !r.crosses_blanks;
+    t->cuts_blanks = !t->is_byte_level && !r.crosses_blanks;
     return status;
 }
 
@@ -277,6 +276,15 @@ static void find_bytes(hy_tokenizer *t) {
         if (t->is_byte_level) size = hy_utf8_encode(hy_byte_spelling((uint8_t)byte), text);
         t->byte_id[byte] = hy_vocab_find(&t->vocab, text, (size_t)size);
     }
+}
+
+/* Whether a blank is always a symbol of its own, and so is what stands before it: a character that
+ * vanishes would make neighbours of two blanks. */
+static bool keeps_blanks_apart(const hy_tokenizer *t) {
+    bool has_all_bytes = t->has_byte_fallback;
+    for (int byte = 0; byte < 256; byte++) has_all_bytes = has_all_bytes && t->byte_id[byte] >= 0;
+    bool knows_blank = hy_vocab_find(&t->vocab, "\xE2\x96\x81", 3) >= 0;
+    return knows_blank && !t->ignores_merges && (t->unknown >= 0 || has_all_bytes);
 }
 
 hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
@@ -298,5 +306,6 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
                            t->name, unknown);
         }
     }
+    t->cuts_blanks = t->cuts_blanks && keeps_blanks_apart(t);
     return add_added(t, added);
 }

@@ -8,6 +8,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "kernels/card_peaks.h"
+
 #define GEN5 55e9
 #define GEN4 26e9
 #define GEN3 12.5e9
@@ -66,16 +68,6 @@ static void squeeze(const char *name, char out[NAME_BYTES]) {
     }
 }
 
-/* Whole words only, as the driver writes them: "NVIDIA H100 80GB HBM3" is an H100. */
-static bool has_words(const char *text, const char *words) {
-    size_t length = strlen(words);
-    for (const char *at = strstr(text, words); at; at = strstr(at + 1, words)) {
-        bool begins = at == text || !isalnum((unsigned char)at[-1]);
-        if (begins && !isalnum((unsigned char)at[length])) return true;
-    }
-    return false;
-}
-
 const hy_card *hy_card_find(const char *name) {
     char asked[NAME_BYTES], known[NAME_BYTES];
     squeeze(name, asked);
@@ -83,8 +75,8 @@ const hy_card *hy_card_find(const char *name) {
         squeeze(cards[i].name, known);
         if (strcmp(asked, known) == 0) return &cards[i];
     }
-    for (size_t i = 0; i < COUNT && !has_words(name, "Laptop"); i++) {
-        if (has_words(name, cards[i].name)) return &cards[i];
+    for (size_t i = 0; i < COUNT && !hy_card_has_words(name, "Laptop"); i++) {
+        if (hy_card_has_words(name, cards[i].name)) return &cards[i];
     }
     return NULL;
 }

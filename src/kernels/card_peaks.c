@@ -8,7 +8,6 @@
 #include "kernels/card_peaks.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -75,8 +74,7 @@ static const card cards[] = {
     {"RTX 2080 Ti", 53.8}, /* 68 x 512 x 1.545 */
 };
 
-/* Whole words only: an A100 is no A10, an L40 no L4. */
-static bool has_words(const char *text, const char *words) {
+bool hy_card_has_words(const char *text, const char *words) {
     size_t length = strlen(words);
     for (const char *at = strstr(text, words); at; at = strstr(at + 1, words)) {
         bool begins = at == text || !isalnum((unsigned char)at[-1]);
@@ -86,9 +84,9 @@ static bool has_words(const char *text, const char *words) {
 }
 
 double hy_card_peak(const char *name) {
-    if (has_words(name, "Laptop")) return 0;
+    if (hy_card_has_words(name, "Laptop")) return 0;
     for (size_t i = 0; i < sizeof cards / sizeof cards[0]; i++) {
-        if (has_words(name, cards[i].name)) return 1e12 * cards[i].teraflops;
+        if (hy_card_has_words(name, cards[i].name)) return 1e12 * cards[i].teraflops;
     }
     return 0;
 }

@@ -47,14 +47,23 @@ void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, i
     hy_unit_add_op(unit, false, op);
 }
 
+void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
+                                    int8_t in) {
+    hy_unit_add_op(unit, true, matmul(dout, in, linear->weight_grad, true, false));
+    if (linear->bias_grad == HY_NO_SLOT) return;
+    hy_unit_op bias = {.kind = HY_OP_BIAS_GRAD, .slot = {dout, linear->bias_grad}};
+    hy_unit_add_op(unit, true, bias);
+}
+
+void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout,
+                                   int8_t din) {
+    hy_unit_add_op(unit, true, matmul(dout, linear->weight, din, false, false));
+}
+
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din) {
-    hy_unit_add_op(unit, true, matmul(dout, in, linear->weight_grad, true, false));
-    if (linear->bias_grad != HY_NO_SLOT) {
-        hy_unit_op bias = {.kind = HY_OP_BIAS_GRAD, .slot = {dout, linear->bias_grad}};
-        hy_unit_add_op(unit, true, bias);
-    }
-    hy_unit_add_op(unit, true, matmul(dout, linear->weight, din, false, false));
+    hy_unit_linear_backward_params(unit, linear, dout, in);
+    hy_unit_linear_backward_input(unit, linear, dout, din);
 }
 
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind) {

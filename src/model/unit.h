@@ -94,7 +94,11 @@ hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bo
 /* out = in W^T + bias + residual */
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                             int8_t residual);
-/* dW = dout^T in; db; then din = dout W */
+/* dW = dout^T in; db */
+void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in);
+/* din = dout W */
+void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t din);
+/* One after the other. */
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din);
 

@@ -115,14 +115,23 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     hy_unit_linear_forward(unit, &b->down, b->active, b->out, b->mid);
 }
 
-/* The gradient of the wide tensor: in place of what it needs no longer. */
-static int8_t add_activation_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
-                                      int8_t dactive) {
-    int8_t dwide = s->is_gated ? b->wide : dactive;
-    hy_unit_add_op(unit, true,
-                   (hy_unit_op){.kind = s->is_gated ? HY_OP_SWIGLU_BWD : HY_OP_GELU_BWD,
-                                .slot = {dactive, b->wide, dwide}});
-    return dwide;
+/* Back through the product that ends the mlp and its activation function; returns the gradient of the
+ * wide tensor, in place of what is needed no longer. A gated function reads both halves anyway on its way
+ * back and gives its result again, over dactive: so it is neither kept nor recomputed. */
+static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
+                                   int8_t dactive) {
+    if (!s->is_gated) {
+        hy_unit_linear_backward(unit, &b->down, b->dx, b->active, dactive);
+        hy_unit_add_op(unit, true,
+                       (hy_unit_op){.kind = HY_OP_GELU_BWD, .slot = {dactive, b->wide, dactive}});
+        return dactive;
+    }
+    hy_unit_linear_backward_input(unit, &b->down, b->dx, dactive);
+    hy_unit_add_op(
+        unit, true,
+        (hy_unit_op){.kind = HY_OP_SWIGLU_BWD, .slot = {dactive, b->wide, b->wide, dactive}});
+    hy_unit_linear_backward_params(unit, &b->down, b->dx, dactive);
+    return b->wide;
 }
 
 static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
@@ -151,8 +160,7 @@ static void add_backward(hy_unit *unit, const hy_shape *s, const block_slots *b)
     int8_t dattended = gradient(unit, "dattended", s->heads * s->head_size);
     int8_t dqkv = gradient(unit, "dqkv", hy_shape_qkv(s));
     int8_t dn1 = gradient(unit, "dn1", s->width);
-    hy_unit_linear_backward(unit, &b->down, b->dx, b->active, dactive);
-    int8_t dwide = add_activation_backward(unit, s, b, dactive);
+    int8_t dwide = add_mlp_end_backward(unit, s, b, dactive);
     hy_unit_linear_backward(unit, &b->up, dwide, b->n2, dn2);
     hy_unit_norm_backward(unit, s, &b->norm2, dn2, b->mid, b->dx, false);
     hy_unit_linear_backward(unit, &b->out_proj, b->dx, b->attended, dattended);

@@ -31,6 +31,7 @@ static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
                               .recompute = hy_recompute_groups(s->train.recompute),
                               .recompute_layers = (int32_t)s->train.recompute_layers,
                               .ring_depth = (int32_t)s->memory.ring_depth,
+                              .has_docs = hy_trainer_has_docs(t),
                               .budget = hy_trainer_device_limit(t)};
 }
 
@@ -128,6 +129,7 @@ static hy_status make_sample_plan(hy_trainer *t) {
     options.batch = 1;
     options.seq = (int32_t)(wanted < s->train.seq_len ? wanted : s->train.seq_len);
     options.chunks = options.seq; /* one row of logits at a time */
+    options.has_docs = false;     /* one text */
     return hy_batch_plan_create(t->model, t->backend, &options, &t->sample_plan);
 }
 

@@ -46,21 +46,6 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     return hy_shape_complete(out);
 }
 
-static hy_status open_data(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    hy_dataset_options options = {
-        .path = s->data,
-        .val_path = s->val_data[0] ? s->val_data : NULL,
-        .val_fraction = s->input.val_fraction,
-        .builtin_bytes = s->input.builtin_bytes,
-        .seq = (int32_t)s->train.seq_len,
-        .vocab = t->model->shape.vocab,
-        .seed = (uint64_t)s->seed,
-        .shuffle = s->input.shuffle,
-    };
-    return hy_dataset_open(&options, &t->data);
-}
-
 static int64_t sequences_per_step(const hy_settings *s) {
     if (s->train.step_tokens == 0) return s->train.batch_size * s->train.grad_accum_steps;
     int64_t sequences = s->train.step_tokens / s->train.seq_len;
@@ -220,7 +205,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(&t->settings, &shape));
     HY_TRY(hy_model_create(&shape, &t->model));
-    HY_TRY(open_data(t));
+    HY_TRY(hy_trainer_open_data(t));
     HY_TRY(choose_length(t));
     HY_TRY(set_up_optimizer(t));
     HY_TRY(set_up_phases(t));

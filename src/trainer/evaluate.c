@@ -21,10 +21,11 @@ static void fill_batch(const hy_trainer *t, const hy_batch_plan *plan, const hy_
     for (int32_t row = 0; row < plan->size.batch; row++) {
         int32_t *tokens = staging->tokens + (int64_t)row * seq;
         int32_t *targets = staging->targets + (int64_t)row * seq;
+        int32_t *docs = staging->docs ? staging->docs + (int64_t)row * seq : NULL;
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
         hy_dataset_fill(t->data, probe->split, probe->first + (is_filler ? first : number), tokens,
-                        targets);
+                        targets, docs);
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
 }
@@ -34,10 +35,14 @@ static hy_status enqueue_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *wei
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
     HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, staging->tokens, rows * 4));
     HY_TRY(t->backend->copy(t->compute, t->buffers.targets, staging->targets, rows * 4));
+    if (staging->docs) {
+        HY_TRY(t->backend->copy(t->compute, t->buffers.docs, staging->docs, rows * 4));
+    }
     hy_batch_input input = {.stream = t->compute,
                             .weights = weights,
                             .tokens = t->buffers.tokens,
                             .targets = t->buffers.targets,
+                            .docs = t->buffers.docs,
                             .rope = t->buffers.rope,
                             .losses = t->buffers.losses,
                             .loss_scale = 1};

@@ -204,6 +204,10 @@ hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dt
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         put_node(&w, hy_json_key(m), m);
     }
+    if (!source) { /* else transformers has its own idea of them */
+        hy_json_put_null(&w, "bos_token_id");
+        hy_json_put_null(&w, "eos_token_id");
+    }
     for (const hy_json_node *m = source ? hy_json_first(source) : NULL; m; m = hy_json_next(m)) {
         if (hy_json_get(root, hy_json_key(m)) || is_left_out(m) || depth_of(m) > DEEPEST) continue;
         put_node(&w, hy_json_key(m), m);

@@ -57,6 +57,9 @@ typedef struct hy_answer {
     hy_text text; /* all of it; the caller frees it */
 } hy_answer;
 
+/* Appends the tokens of a text that is to be continued, opened as the tokenizer opens texts. */
+hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
+                                   hy_ids *out);
 /* Continues after exactly these tokens, of which what is known already is not computed again. */
 hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
                                 hy_answer *answer);

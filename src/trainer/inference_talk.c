@@ -56,8 +56,7 @@ static hy_status encode_plain(const hy_inference *in, hy_ids *out) {
     }
     hy_status status = hy_text_status(&all);
     if (status == HY_OK) {
-        status =
-            hy_encode_text(in->tokenizer, hy_text_string(&all), all.size, HY_TOKENS_SPECIAL, out);
+        status = hy_inference_encode_open(in, hy_text_string(&all), all.size, out);
     }
     hy_text_free(&all);
     return status;

@@ -173,7 +173,7 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
     const hy_generate_options *o = a->options;
     hy_choice choice = {
         .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = o->seed};
-    shown s = {.first = in->known.count, .next = in->known.count};
+    shown s = {.first = in->known.count - 1, .next = in->known.count};
     int32_t vocab =
         in->tokenizer ? hy_tokenizer_vocab(in->tokenizer) : in->trainer->model->shape.vocab;
     while (!must_end(in, a)) {
@@ -205,13 +205,18 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
     return status;
 }
 
+/* A post-processor may close a text as well as open it: what is to be continued is not closed. */
+hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
+                                   hy_ids *out) {
+    HY_TRY(hy_encode_text(in->tokenizer, text, size, HY_TOKENS_SPECIAL, out));
+    int32_t eos = in->tokenizer ? hy_tokenizer_eos(in->tokenizer) : -1;
+    if (eos >= 0 && out->count > 1 && out->data[out->count - 1] == eos) out->count--;
+    return HY_OK;
+}
+
 /* A text that begins freely begins behind the token that opens texts, or a new line. */
 static hy_status encode_prompt(const hy_inference *in, const char *prompt, hy_ids *out) {
-    HY_TRY(hy_encode_text(in->tokenizer, prompt, strlen(prompt), HY_TOKENS_SPECIAL, out));
-    /* a post-processor may close the text as well: what is to be continued is not closed */
-    while (in->tokenizer && out->count > 1 &&
-           out->data[out->count - 1] == hy_tokenizer_eos(in->tokenizer))
-        out->count--;
+    HY_TRY(hy_inference_encode_open(in, prompt, strlen(prompt), out));
     if (out->count > 0) return HY_OK;
     int32_t bos = in->tokenizer ? hy_tokenizer_bos(in->tokenizer) : -1;
     if (bos >= 0) return hy_ids_push(out, bos) ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory");

@@ -70,8 +70,9 @@ static void count_work(hy_trainer *t, needs *need) {
     need->workspace = hy_align(need->workspace);
     t->train_bytes.activations = need->activations;
     t->train_bytes.workspace = need->workspace;
-    need->data = 3 * hy_align(hy_most_rows(t) * 4) + hy_align(rope_bytes(t)) + 4 * hy_align(24) +
-                 hy_align(reduce_workspace(t));
+    int arrays = hy_trainer_has_docs(t) ? 4 : 3; /* of a value for each token */
+    need->data = (uint64_t)arrays * hy_align(hy_most_rows(t) * 4) + hy_align(rope_bytes(t)) +
+                 4 * hy_align(24) + hy_align(reduce_workspace(t));
 }
 
 /* What is live in true steps and not in Predict. A class has one place: where layers keep their
@@ -277,6 +278,9 @@ static hy_status take_staging(hy_trainer *t, size_t rows) {
         hy_staging *s = &t->staging[i];
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
+        if (t->buffers.docs) {
+            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->docs, (void **)&s->docs));
+        }
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
         HY_TRY(b->event_create(b, &s->is_done));
     }
@@ -290,8 +294,8 @@ void hy_staging_release(hy_trainer *t) {
     size_t bytes = t->staging_rows * sizeof(int32_t);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &t->staging[i];
-        void *parts[] = {s->tokens, s->targets, s->losses};
-        for (int k = 0; k < 3; k++) {
+        void *parts[] = {s->tokens, s->targets, s->docs, s->losses};
+        for (int k = 0; k < 4; k++) {
             if (parts[k]) b->release(b, HY_PINNED, parts[k], bytes);
         }
         if (s->is_done) b->event_destroy(s->is_done);
@@ -305,6 +309,9 @@ static hy_status take_buffers(hy_trainer *t) {
     size_t rows = (size_t)hy_most_rows(t);
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->tokens));
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->targets));
+    if (hy_trainer_has_docs(t)) {
+        HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->docs));
+    }
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->losses));
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->loss_sum));
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));

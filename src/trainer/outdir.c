@@ -12,6 +12,7 @@
 #include "trainer/trainer.h"
 
 static const char *const run_files[] = {"metrics.jsonl", "summary.json", "config.cfg"};
+#define MODEL_FOLDER "model" /* what a run writes at its end */
 
 static bool is_checkpoint_name(const char *name) {
     return strncmp(name, "checkpoint-", 11) == 0 || strncmp(name, ".checkpoint-", 12) == 0;
@@ -170,7 +171,7 @@ static hy_status clear_run(const char *path) {
     HY_TRY(hy_dir_list(path, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_ours = is_checkpoint_name(names[i]);
+        bool is_ours = is_checkpoint_name(names[i]) || strcmp(names[i], MODEL_FOLDER) == 0;
         for (size_t j = 0; j < sizeof run_files / sizeof run_files[0]; j++) {
             is_ours |= strcmp(names[i], run_files[j]) == 0;
         }

@@ -75,6 +75,7 @@ static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
                                 .offloads = out->offloads,
                                 .ring_depth = out->ring_depth,
                                 .is_training = !out->is_eval,
+                                .has_docs = z->has_docs,
                                 .is_sizing = true,
                                 .budget = z->budget};
     hy_batch_plan *plan;
@@ -150,14 +151,15 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     }
 }
 
-/* Tokens, targets and losses; the table of rotations; small results; sums. */
+/* Tokens, targets, losses and document masks; the table of rotations; small results; sums. */
 static uint64_t data_bytes(const hy_sizer *z, int32_t batch) {
     const hy_shape *shape = &z->model->shape;
     uint64_t rows = (uint64_t)batch * (uint64_t)z->seq;
     uint64_t rope = shape->has_rope ? (uint64_t)z->seq * (uint64_t)shape->head_size * 4 : 0;
     hy_op_call sum = {.kind = HY_OP_SUM, .t = {hy_tensor_1d(NULL, HY_F32, (int64_t)rows)}};
     uint64_t sums = larger(z->sums, z->backend->workspace(z->backend, &sum));
-    return 3 * hy_align(rows * 4) + hy_align(rope) + 4 * hy_align(24) + hy_align(sums);
+    uint64_t arrays = z->has_docs ? 4 : 3;
+    return arrays * hy_align(rows * 4) + hy_align(rope) + 4 * hy_align(24) + hy_align(sums);
 }
 
 hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {

@@ -86,6 +86,19 @@ static hy_status count_ngrams(hy_trainer *t) {
     return hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
 }
 
+/* A model that transformers does not know is told of; the checkpoint has its weights. */
+static hy_status write_model(hy_trainer *t) {
+    char folder[HY_PATH_MAX];
+    if (!t->out[0] || !t->settings.save.save_model) return HY_OK;
+    hy_status status = hy_trainer_write_model(t, folder);
+    if (status == HY_ERR_INPUT) {
+        hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
+        return HY_OK;
+    }
+    if (status == HY_OK) hy_say(t, HY_NOTE, "the model is in %s, as transformers loads it", folder);
+    return status;
+}
+
 static hy_status finish(hy_trainer *t) {
     double val_loss;
     if (t->progress.val_step != t->progress.step || isnan(t->progress.val_loss)) {
@@ -93,6 +106,7 @@ static hy_status finish(hy_trainer *t) {
     }
     HY_TRY(count_ngrams(t));
     if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_write_checkpoint(t));
+    HY_TRY(write_model(t));
     HY_TRY(hy_summary_write(t));
     return hy_metrics_close(t);
 }

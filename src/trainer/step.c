@@ -46,6 +46,7 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
     size_t bytes = (size_t)plan->size.batch * (size_t)plan->size.seq * sizeof(int32_t);
     HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, batch.tokens, bytes));
     HY_TRY(t->backend->copy(t->compute, t->buffers.targets, batch.targets, bytes));
+    if (batch.docs) HY_TRY(t->backend->copy(t->compute, t->buffers.docs, batch.docs, bytes));
     int64_t weight = t->settings.train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? t->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = t->compute,
@@ -53,6 +54,7 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
                             .grads = &t->grads,
                             .tokens = t->buffers.tokens,
                             .targets = t->buffers.targets,
+                            .docs = t->buffers.docs,
                             .rope = t->buffers.rope,
                             .losses = t->buffers.losses,
                             .loss_scale = (float)scale,

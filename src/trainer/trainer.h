@@ -72,6 +72,7 @@ typedef struct hy_progress {
 /* Device buffers that every pass uses. */
 typedef struct hy_pass_buffers {
     int32_t *tokens, *targets;  /* (B,T) of the largest plan */
+    int32_t *docs;              /* (B,T), NULL when the data has no documents to keep apart */
     float *losses;              /* (B,T) */
     float *rope;                /* (T, D/2, 2), NULL without rope */
     double *loss_sum;           /* (1) f64 */
@@ -84,6 +85,7 @@ typedef struct hy_pass_buffers {
 /* A forward-only batch on the host: pinned, so that copies run beside everything else. */
 typedef struct hy_staging {
     int32_t *tokens, *targets; /* (B,T) of the largest plan */
+    int32_t *docs;             /* (B,T) or NULL */
     float *losses;             /* (B,T) */
     hy_event *is_done;         /* its losses are back */
 } hy_staging;
@@ -242,6 +244,10 @@ struct hy_trainer {
     atomic_bool stop_requested;
 };
 
+/* data.c */
+hy_status hy_trainer_open_data(hy_trainer *t);
+bool hy_trainer_has_docs(const hy_trainer *t); /* sequences hold documents that are kept apart */
+
 /* build.c */
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
@@ -391,6 +397,9 @@ hy_status hy_trainer_read_checkpoint(hy_trainer *t, const char *path);
 hy_status hy_trainer_read_weights(hy_trainer *t, const char *path);
 /* The matmul algorithms a checkpoint was made with, where there are any: before plans are made. */
 hy_status hy_trainer_read_algorithms(hy_trainer *t, const char *path);
+
+/* export.c: OUT/model; `folder` is where it is then. */
+hy_status hy_trainer_write_model(hy_trainer *t, char folder[HY_PATH_MAX]);
 
 /* progress_json.c */
 void hy_progress_write(const hy_trainer *t, hy_text *out);

@@ -12,6 +12,8 @@
 
 template <typename S> struct hy_dkv_shape : S {
     static constexpr int PAIRS = S::THREADS / 64;
+    /* Steps of a sum that go along with the dot products: more would take too many registers. */
+    static constexpr int ALONG = S::STEPS == 4 ? 3 : S::STEPS < 8 ? S::STEPS : 8;
     static constexpr int SLOT = S::ROWS * S::CHUNK * 2; /* weights of a chunk */
     static constexpr int SLOTS_AT = S::TILES_END;
     static constexpr int ROWS_AT = SLOTS_AT + PAIRS * S::PARTS * SLOT;
@@ -123,14 +125,13 @@ __device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t
 }
 
 /* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp
- * 1. The sum of the chunk before goes along with the dot products of a chunk, so that the tensor
- * cores always have two products to choose from. */
+ * 1. The sum of the chunk before goes along with the dot products of a chunk, as far as registers
+ * allow, so that the tensor cores always have two products to choose from. */
 template <typename S, typename T, int ROLE>
 __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand,
                                             const hy_dkv_warp &w, float scale2, int stage, int from,
                                             int to) {
     float s[S::M][2 * S::N][4];
-    constexpr int ALONG = S::STEPS < 8 ? S::STEPS : 8; /* more would take too many registers */
     uint32_t p[S::M][S::N][4], next[S::M][S::N][4];
     auto soften = [&](uint32_t result[S::M][S::N][4], int c) {
         const float *of_chunk = w.values + stage * 2 * S::TILE + c * S::CHUNK;
@@ -151,11 +152,11 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
         int c = hy_bwd_anew(from);
         uint32_t at = w.add_at + skip;
         skip += S::CHUNK * S::ROW_BYTES;
-        hy_bwd_dot_and_add<S, T, ALONG>(s, operand, w.dot_at + skip, sum, p, at);
+        hy_bwd_dot_and_add<S, T, S::ALONG>(s, operand, w.dot_at + skip, sum, p, at);
         if (ROLE == 1) hy_pair_wait(w.barrier + c);
         soften(next, c);
         if (ROLE == 0) hy_dkv_send<S>(w, next, c);
-        hy_bwd_add<S, T, ALONG>(sum, p, at);
+        hy_bwd_add<S, T, S::ALONG>(sum, p, at);
 #pragma unroll
         for (int i = 0; i < S::M * S::N * 4; i++) {
             p[i / 4 / S::N][i / 4 % S::N][i % 4] = next[i / 4 / S::N][i / 4 % S::N][i % 4];

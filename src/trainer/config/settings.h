@@ -85,7 +85,14 @@ typedef struct hy_settings {
         double val_fraction;
         int64_t builtin_bytes;
         bool shuffle;
-        int64_t prefetch; /* micro-batches read ahead beyond one step */
+        int64_t prefetch;                /* micro-batches read ahead beyond one step */
+        char tokenizer[HY_TEXT_MAX];     /* auto, none, or a tokenizer.json or its folder */
+        char chat_template[HY_TEXT_MAX]; /* auto, chatml, llama2, llama3, mistral, alpaca */
+        char loss_on[HY_TEXT_MAX];       /* answers, all */
+        char packing[HY_TEXT_MAX];       /* auto, on, off */
+        char bad_rows[HY_TEXT_MAX];      /* skip, stop */
+        int64_t num_workers; /* threads that encode data when it is opened; 0: all cores */
+        int64_t buffer_size; /* bytes of data they have in work at a time */
     } input;
 
     /* eval */
@@ -105,6 +112,9 @@ typedef struct hy_settings {
         int64_t keep;             /* newest checkpoints kept; 0: all */
         char resume[HY_TEXT_MAX]; /* "": no; "auto": newest of out; else a checkpoint or run */
         bool overwrite;
+        bool save_model;               /* write OUT/model at the end of a run */
+        char model_dtype[HY_TEXT_MAX]; /* auto, fp32, bf16, fp16 */
+        int64_t max_shard_size;        /* bytes of a file of weights there */
     } save;
 
     /* phases */

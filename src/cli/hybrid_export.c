@@ -1,0 +1,153 @@
+/* hybrid_export.c: hybrid-export: a checkpoint becomes a folder that transformers loads.
+ *
+ * Exit codes: 0 done, 1 it failed, 2 wrong usage or input. Everything the program knows of models it has
+ * from hybrid.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hybrid.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+static const char help[] =
+    "Usage: hybrid-export CHECKPOINT --out DIR [options]\n"
+    "\n"
+    "Writes the weights of a checkpoint as a folder that transformers and every tool that\n"
+    "reads its format load: config.json, model.safetensors (or shards with an index), and\n"
+    "the tokenizer files that lay beside the weights the model began with.\n"
+    "\n"
+    "  CHECKPOINT             a folder OUT/checkpoint-N, or OUT: its newest checkpoint\n"
+    "  --out DIR              folder to write; it appears when it is complete\n"
+    "  --dtype TYPE           fp32, bf16, fp16; auto (default): as in the folder the model\n"
+    "                         came from, or as in the checkpoint\n"
+    "  --max-shard-size SIZE  most bytes of a file of weights: 5GB (default), 2GiB, 500M\n"
+    "  --overwrite            replace DIR where it exists\n"
+    "  --quiet                say nothing but errors\n"
+    "  --help, --version\n"
+    "\n"
+    "Example: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
+    "\n"
+    "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
+    "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
+
+typedef struct options {
+    const char *checkpoint;
+    hy_export_options export;
+    bool is_quiet;
+} options;
+
+static int complain(const char *what, const char *value) {
+    fprintf(stderr, "hybrid-export: error: %s%s; \"hybrid-export --help\" tells more\n", what,
+            value);
+    return EXIT_USAGE;
+}
+
+/* "5GB", "2GiB", "500M"; 0 when it is none of that. */
+static uint64_t parse_size(const char *text) {
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},     {"k", 1e3},      {"kb", 1e3},    {"kib", 0x1p10}, {"m", 1e6},
+                 {"mb", 1e6}, {"mib", 0x1p20}, {"g", 1e9},     {"gb", 1e9},     {"gib", 0x1p30},
+                 {"t", 1e12}, {"tb", 1e12},    {"tib", 0x1p40}};
+    char *end;
+    char unit[8] = "";
+    if (text[0] < '0' || text[0] > '9') return 0;
+    double number = strtod(text, &end);
+    if (strlen(end) >= sizeof unit) return 0;
+    for (size_t i = 0; end[i] != '\0'; i++) {
+        unit[i] = (char)(end[i] >= 'A' && end[i] <= 'Z' ? end[i] - 'A' + 'a' : end[i]);
+    }
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        double bytes = number * units[i].bytes;
+        if (strcmp(unit, units[i].name) == 0)
+            return bytes >= 1 && bytes < 1e18 ? (uint64_t)bytes : 0;
+    }
+    return 0;
+}
+
+/* The value of "--name value" or "--name=value"; NULL when the argument is another one. *i goes on over
+ * it; "" where the value is missing. */
+static const char *value_of(const char *name, int argc, char **argv, int *i) {
+    size_t length = strlen(name);
+    const char *argument = argv[*i];
+    if (strncmp(argument, name, length) != 0) return NULL;
+    if (argument[length] == '=') return argument + length + 1;
+    if (argument[length] != '\0') return NULL;
+    return *i + 1 < argc ? argv[++*i] : "";
+}
+
+static int take_value(int argc, char **argv, int *i, options *out, bool *is_taken) {
+    const char *value;
+    *is_taken = true;
+    if ((value = value_of("--out", argc, argv, i)) != NULL) {
+        out->export.out = value;
+        return *value != '\0' ? EXIT_DONE : complain("--out needs a folder", "");
+    }
+    if ((value = value_of("--dtype", argc, argv, i)) != NULL) {
+        out->export.dtype = value;
+        return *value != '\0' ? EXIT_DONE : complain("--dtype needs fp32, bf16, fp16 or auto", "");
+    }
+    if ((value = value_of("--max-shard-size", argc, argv, i)) != NULL) {
+        out->export.max_shard_size = parse_size(value);
+        if (out->export.max_shard_size > 0) return EXIT_DONE;
+        return complain("--max-shard-size needs bytes such as 5GB or 500M, but got ", value);
+    }
+    *is_taken = false;
+    return EXIT_DONE;
+}
+
+static int take_argument(int argc, char **argv, int *i, options *out) {
+    const char *argument = argv[*i];
+    bool is_taken;
+    int code = take_value(argc, argv, i, out, &is_taken);
+    if (is_taken) return code;
+    if (strcmp(argument, "--overwrite") == 0) {
+        out->export.overwrite = true;
+    } else if (strcmp(argument, "--quiet") == 0 || strcmp(argument, "-q") == 0) {
+        out->is_quiet = true;
+    } else if (argument[0] == '-') {
+        return complain("unknown flag ", argument);
+    } else if (out->checkpoint != NULL) {
+        return complain("only one checkpoint at a time; unexpected argument ", argument);
+    } else {
+        out->checkpoint = argument;
+    }
+    return EXIT_DONE;
+}
+
+static void tell(void *user, hy_message_level level, const char *text) {
+    (void)user;
+    fprintf(stderr, "hybrid-export: %s: %s\n", level == HY_WARNING ? "warning" : "note", text);
+}
+
+static int export_checkpoint(const options *o) {
+    hy_observer observer = {.on_message = tell};
+    hy_status status = hy_export(o->checkpoint, &o->export, &observer);
+    if (status != HY_OK) {
+        fprintf(stderr, "hybrid-export: error: %s\n", hy_error_message());
+        return status == HY_ERR_INPUT ? EXIT_USAGE : EXIT_FAILED;
+    }
+    if (!o->is_quiet) printf("wrote %s\n", o->export.out);
+    return EXIT_DONE;
+}
+
+int main(int argc, char **argv) {
+    options o = {0};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            return EXIT_DONE;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            puts("hybrid-export " HYBRID_VERSION);
+            return EXIT_DONE;
+        }
+        int code = take_argument(argc, argv, &i, &o);
+        if (code != EXIT_DONE) return code;
+    }
+    if (o.checkpoint == NULL) return complain("a checkpoint is missing", "");
+    if (o.export.out == NULL) return complain("--out DIR is missing", "");
+    return export_checkpoint(&o);
+}

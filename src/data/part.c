@@ -1,0 +1,245 @@
+/* part.c: opening a path as sequences, and dividing it. See part.h.
+ *
+ * Splits share no token and no example. Of windows the last part is held out, of rows the last rows. The
+ * grammar's held-out text is drawn with a seed of its own. */
+#include "data/part.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "data/grammar.h"
+
+typedef unsigned long long ull; /* what %llu prints */
+
+/* ---- dividing -------------------------------------------------------------------------------- */
+
+/* Tokens that the smallest split needs: one window and the target after it. */
+static uint64_t window_tokens(const hy_dataset_options *o) { return (uint64_t)o->seq + 1; }
+
+/* How many of `tokens` are held out: the fraction, but at least a window, and one left to train. */
+static hy_status choose_held_out(const hy_dataset_options *o, const char *name, uint64_t tokens,
+                                 uint64_t *held_out) {
+    uint64_t window = window_tokens(o);
+    if (tokens < 2 * window) {
+        return hy_fail(
+            HY_ERR_INPUT,
+            "%s holds %llu tokens; a sequence needs %llu, and training and held-out data "
+            "one each: %llu in all. A shorter sequence or more data would do",
+            name, (ull)tokens, (ull)window, (ull)(2 * window));
+    }
+    uint64_t count = (uint64_t)llround((double)tokens * o->val_fraction);
+    if (count < window) count = window;
+    if (count > tokens - window) count = tokens - window;
+    *held_out = count;
+    return HY_OK;
+}
+
+static hy_status check_window(const hy_dataset_options *o, const char *name, uint64_t tokens) {
+    uint64_t window = window_tokens(o);
+    if (tokens >= window) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s holds %llu tokens; a sequence needs %llu. A shorter sequence or more data "
+                   "would do",
+                   name, (ull)tokens, (ull)window);
+}
+
+static void set_range(hy_part *part, hy_split split, hy_token_range range, int32_t seq) {
+    part->ranges[split] = range;
+    part->tokens[split] = range.count;
+    part->sequences[split] = range.count ? (range.count - 1) / (uint64_t)seq : 0;
+}
+
+/* Cuts the source into windows, for one split or for both. */
+static hy_status divide_source(hy_part *part, const char *path, hy_part_use use,
+                               const hy_dataset_options *o) {
+    uint64_t tokens = part->source.tokens, held_out = 0;
+    if (use == HY_PART_DOES_BOTH)
+        HY_TRY(choose_held_out(o, path, tokens, &held_out));
+    else
+        HY_TRY(check_window(o, path, tokens));
+    if (use == HY_PART_HOLDS_OUT) held_out = tokens;
+    uint64_t train = tokens - held_out;
+    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, train}, o->seq);
+    set_range(part, HY_VAL, (hy_token_range){&part->source, train, held_out}, o->seq);
+    return HY_OK;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint64_t count,
+                            const hy_dataset_options *o) {
+    hy_packing_options options = {.first = first,
+                                  .count = count,
+                                  .seq = o->seq,
+                                  .packs = o->packs,
+                                  .shuffles = split == HY_TRAIN && o->shuffle,
+                                  .seed = o->seed};
+    if (count == 0) return HY_OK;
+    HY_TRY(hy_packing_make(part->examples, &options, &part->packs[split]));
+    part->sequences[split] = part->packs[split].sequences;
+    part->tokens[split] = part->packs[split].places + count;
+    return HY_OK;
+}
+
+static hy_status divide_examples(hy_part *part, const char *path, hy_part_use use,
+                                 const hy_dataset_options *o) {
+    uint64_t count = part->examples->count, held_out = use == HY_PART_HOLDS_OUT ? count : 0;
+    if (use == HY_PART_DOES_BOTH) {
+        if (count < 2) {
+            return hy_fail(HY_ERR_INPUT,
+                           "%s holds one example; training and held-out data need one each", path);
+        }
+        held_out = (uint64_t)llround((double)count * o->val_fraction);
+        if (held_out < 1) held_out = 1;
+    }
+    HY_TRY(pack_split(part, HY_TRAIN, 0, count - held_out, o));
+    return pack_split(part, HY_VAL, count - held_out, held_out, o);
+}
+
+static hy_status open_rows(hy_part *part, const char *path, const hy_file_list *list,
+                           hy_part_use use, const hy_dataset_options *o,
+                           const hy_encoding *encoding) {
+    hy_examples *examples = calloc(1, sizeof *examples);
+    if (!examples) return hy_fail(HY_ERR_MEMORY, "no memory for examples");
+    hy_status status = hy_examples_open(list, encoding, examples);
+    if (status != HY_OK) {
+        free(examples);
+        return status;
+    }
+    part->examples = examples;
+    part->is_bytes = !encoding->tokenizer;
+    return divide_examples(part, path, use, o);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* What the part is, without its size: "notes.txt", "3 shards". */
+static void name_part(hy_part *part, const char *path, const hy_file_list *list,
+                      hy_file_kind kind) {
+    static const char *const plurals[] = {"text files", "shards", "files of rows"};
+    const char *slash = strrchr(path, '/');
+    if (list->count == 1)
+        snprintf(part->name, sizeof part->name, "%.100s", slash && slash[1] ? slash + 1 : path);
+    else
+        snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
+}
+
+static hy_status open_files(hy_part *part, const char *path, const hy_file_list *list,
+                            hy_part_use use, const hy_dataset_options *o,
+                            const hy_encoding *encoding) {
+    hy_file_kind kind;
+    HY_TRY(hy_file_list_kind(path, list, &kind));
+    name_part(part, path, list, kind);
+    if (kind == HY_DATA_ROWS) return open_rows(part, path, list, use, o, encoding);
+    HY_TRY(hy_source_open(path, list, kind, encoding, &part->source));
+    part->is_bytes = part->source.is_bytes;
+    return divide_source(part, path, use, o);
+}
+
+hy_status hy_part_open(const char *path, hy_part_use use, const hy_dataset_options *o,
+                       const hy_encoding *encoding, hy_part *part) {
+    hy_file_list list;
+    HY_TRY(hy_file_list_find(path, &list));
+    hy_status status = open_files(part, path, &list, use, o, encoding);
+    hy_file_list_free(&list);
+    if (status != HY_OK) hy_part_close(part);
+    return status;
+}
+
+void hy_part_close(hy_part *part) {
+    for (int s = 0; s < 2; s++) {
+        if (part->packs[s].examples) hy_packing_close(&part->packs[s]);
+    }
+    if (part->examples) hy_examples_close(part->examples);
+    free(part->examples);
+    hy_source_close(&part->source);
+    hy_source_close(&part->held_out);
+    *part = (hy_part){0};
+}
+
+/* ---- the grammar ----------------------------------------------------------------------------- */
+
+static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_t size) {
+    uint8_t *text = malloc(size);
+    if (!text) return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of grammar text", (ull)size);
+    hy_grammar_generate(seed, text, nats, size);
+    *source = (hy_source){.is_bytes = true, .file_count = 1};
+    return hy_source_add_block(source, text, size);
+}
+
+/* The held-out text, and what the true source itself loses on the targets in it. */
+static hy_status generate_held_out(hy_part *part, const hy_dataset_options *o, uint64_t size) {
+    assert(size > (uint64_t)o->seq); /* choose_held_out leaves a window */
+    float *nats = calloc(size, sizeof *nats);
+    if (!nats)
+        return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of held-out text", (ull)size);
+    /* The last index of the stream: the text itself counts from the first. */
+    uint64_t seed = hy_rng_u64(o->seed, HY_RNG_GRAMMAR, UINT64_MAX);
+    hy_status status = generate(&part->held_out, seed, nats, size);
+    uint64_t targets = (size - 1) / (uint64_t)o->seq * (uint64_t)o->seq;
+    double sum = 0;
+    for (uint64_t i = 1; status == HY_OK && i <= targets; i++) sum += (double)nats[i];
+    free(nats);
+    part->val_optimum = sum / (double)targets;
+    return status;
+}
+
+static hy_status check_grammar(const hy_dataset_options *o) {
+    const uint64_t most = (uint64_t)1 << 40;
+    if (o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most) {
+        return hy_fail(HY_ERR_INPUT, "built-in text of %lld bytes; expected 1 to %llu",
+                       (long long)o->builtin_bytes, (ull)most);
+    }
+    if (o->vocab >= 256) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "the built-in text is bytes 0 to 255, but the model's vocabulary has only %d "
+                   "ids",
+                   o->vocab);
+}
+
+static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_part *part) {
+    static const char name[] = "the built-in text";
+    uint64_t size = (uint64_t)o->builtin_bytes, held_out = 0;
+    if (use == HY_PART_DOES_BOTH) {
+        HY_TRY(choose_held_out(o, name, size, &held_out));
+        HY_TRY(generate_held_out(part, o, held_out));
+    }
+    HY_TRY(generate(&part->source, o->seed, NULL, size - held_out));
+    HY_TRY(check_window(o, name, part->source.tokens));
+    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, size - held_out}, o->seq);
+    set_range(part, HY_VAL, (hy_token_range){&part->held_out, 0, held_out}, o->seq);
+    return HY_OK;
+}
+
+hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_part *part) {
+    HY_TRY(check_grammar(o));
+    snprintf(part->name, sizeof part->name, "built-in grammar");
+    part->is_bytes = true;
+    hy_status status = make_grammar(use, o, part);
+    if (status != HY_OK) hy_part_close(part);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int64_t fill_window(const hy_token_range *range, uint64_t i, int32_t seq, int32_t *tokens,
+                           int32_t *targets, int32_t *docs) {
+    uint64_t size = (uint64_t)seq, first = range->first + size * i;
+    hy_source_read(range->source, first, size, tokens);
+    memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
+    hy_source_read(range->source, first + size, 1, targets + size - 1);
+    if (docs) memset(docs, 0, size * sizeof *docs);
+    return seq;
+}
+
+int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
+                     int32_t *targets, int32_t *docs) {
+    assert(i < part->sequences[split]);
+    if (!part->examples) return fill_window(&part->ranges[split], i, seq, tokens, targets, docs);
+    return hy_packing_fill(&part->packs[split], i, seq, tokens, targets, docs);
+}

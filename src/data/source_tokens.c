@@ -1,0 +1,145 @@
+/* source_tokens.c: text files as tokens of a tokenizer.
+ *
+ * The text is encoded once, when it is opened, by several threads into a file without a name, and from
+ * then on read like a shard. Special tokens written out in the text ("<|endoftext|>") become those tokens.
+ * The threads need the text in pieces: it is cut where a line begins with a letter or sign, which no
+ * tokenizer that splits text into words looks across. One that puts a mark in front of every text (as
+ * Llama 2's does) gets pieces as large as the buffer allows, so that the mark is rare. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "data/chat_template.h"
+#include "data/in_order.h"
+#include "data/source.h"
+
+#define PIECE_BYTES ((size_t)1 << 20)
+
+typedef struct reading {
+    const hy_encoding *encoding;
+    hy_spool *spool;
+    const char *path;
+    const char *begin, *at, *end;
+    size_t piece;
+} reading;
+
+typedef struct slot {
+    const char *text;
+    size_t size;
+    double share;
+    hy_ids ids;
+} slot;
+
+/* Where a piece that begins at `at` ends: a line end with no blank after it. */
+static const char *find_cut(const reading *r, const char *at) {
+    if ((size_t)(r->end - at) <= r->piece) return r->end;
+    for (const char *p = at + r->piece; p < r->end; p++) {
+        if (p[-1] == '\n' && !isspace((unsigned char)*p)) return p;
+    }
+    return r->end;
+}
+
+static bool next_piece(void *context, void *place) {
+    reading *r = context;
+    slot *s = place;
+    if (r->at == r->end) return false;
+    s->text = r->at;
+    r->at = find_cut(r, r->at);
+    s->size = (size_t)(r->at - s->text);
+    s->share = (double)(r->at - r->begin) / (double)(r->end - r->begin);
+    return true;
+}
+
+static hy_status encode_piece(void *context, void *place) {
+    const reading *r = context;
+    slot *s = place;
+    s->ids.count = 0;
+    HY_TRY(hy_tokenizer_encode(r->encoding->tokenizer, s->text, s->size, 0, &s->ids));
+    for (size_t i = 0; i < s->ids.count; i++) {
+        int32_t id = s->ids.data[i];
+        if (id < r->encoding->vocab) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "%s has the token %d, but the model's vocabulary has ids 0 to %d; is this "
+                       "its tokenizer?",
+                       r->path, id, r->encoding->vocab - 1);
+    }
+    return HY_OK;
+}
+
+static hy_status write_piece(void *context, void *place, bool is_caller) {
+    const reading *r = context;
+    const slot *s = place;
+    const hy_encoding *e = r->encoding;
+    HY_TRY(hy_spool_put(r->spool, s->ids.data, s->ids.count * sizeof *s->ids.data));
+    if (is_caller && e->on_progress) e->on_progress(e->user, "reading text", s->share);
+    return HY_OK;
+}
+
+/* Whether two lines encoded one by one give what they give together. */
+static hy_status find_piece_size(reading *r) {
+    const hy_tokenizer *t = r->encoding->tokenizer;
+    hy_ids whole = {0}, parts = {0};
+    hy_status status = hy_tokenizer_encode(t, "a\nb", 3, 0, &whole);
+    if (status == HY_OK) status = hy_tokenizer_encode(t, "a\n", 2, 0, &parts);
+    if (status == HY_OK) status = hy_tokenizer_encode(t, "b", 1, 0, &parts);
+    bool is_same = whole.count == parts.count &&
+                   memcmp(whole.data, parts.data, whole.count * sizeof *whole.data) == 0;
+    r->piece = is_same ? PIECE_BYTES : r->encoding->buffer;
+    hy_ids_free(&whole);
+    hy_ids_free(&parts);
+    return status;
+}
+
+static hy_status run_workers(reading *r) {
+    slot slots[HY_MOST_WORKERS] = {0};
+    void *places[HY_MOST_WORKERS];
+    for (int i = 0; i < HY_MOST_WORKERS; i++) places[i] = &slots[i];
+    hy_in_order job = {.context = r,
+                       .next = next_piece,
+                       .work = encode_piece,
+                       .done = write_piece,
+                       .slots = places,
+                       .workers = r->encoding->workers};
+    hy_status status = hy_in_order_run(&job);
+    for (int i = 0; i < HY_MOST_WORKERS; i++) hy_ids_free(&slots[i].ids);
+    return status;
+}
+
+static hy_status encode_file(const hy_encoding *e, const char *path, hy_spool *spool) {
+    hy_file_map map;
+    HY_TRY(hy_file_map_open(path, &map));
+    const char *text = (const char *)map.data;
+    reading r = {.encoding = e, .spool = spool, .path = path, .begin = text, .at = text};
+    r.end = text ? text + map.size : text;
+    hy_status status = find_piece_size(&r);
+    if (status == HY_OK && map.size > 0) status = run_workers(&r);
+    hy_file_map_close(&map);
+    return status;
+}
+
+/* A file is a document: where the tokenizer has a token for an end, it stands between two. */
+static hy_status end_document(const hy_encoding *e, hy_spool *spool) {
+    int32_t eos = e->chat.tokens.eos;
+    return eos >= 0 && eos < e->vocab ? hy_spool_put(spool, &eos, sizeof eos) : HY_OK;
+}
+
+hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
+                                const hy_encoding *encoding) {
+    hy_spool spool;
+    HY_TRY(hy_spool_open(&spool));
+    hy_status status = HY_OK;
+    for (size_t i = 0; status == HY_OK && i < list->count; i++) {
+        if (i > 0) status = end_document(encoding, &spool);
+        if (status == HY_OK) status = encode_file(encoding, list->paths[i], &spool);
+    }
+    if (status == HY_OK) status = hy_spool_map(&spool);
+    if (status == HY_OK && spool.size > 0) {
+        hy_source_piece piece = {
+            .count = spool.size / sizeof(int32_t), .ids = spool.data, .spool = spool};
+        status = hy_source_add_piece(source, piece);
+        if (status == HY_OK) return HY_OK; /* the source owns it now */
+    }
+    hy_spool_close(&spool);
+    return status;
+}

@@ -1,0 +1,205 @@
+/* evaluation.c: a model's loss on data, without a run. See hybrid.h.
+ *
+ * Model and weights are opened as for talking, data as for training, and the probe of evaluate.c goes over
+ * all of it: the data is opened as the held-out split, whose sequences come in order and only once. The
+ * text built into the program keeps its own held-out part. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "trainer/inference.h"
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static uint64_t rope_bytes(const hy_trainer *t) {
+    const hy_shape *s = &t->model->shape;
+    uint64_t rows = (uint64_t)t->settings.train.seq_len;
+    return s->has_rope ? hy_align(rows * (uint64_t)s->head_size * sizeof(float)) : 0;
+}
+
+static hy_status make_plan(hy_trainer *t, hy_batch_plan **plan) {
+    const hy_settings *s = &t->settings;
+    int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
+    hy_batch_options options = {.batch = (int32_t)batch,
+                                .seq = (int32_t)s->train.seq_len,
+                                .chunks = (int32_t)s->train.loss_chunks,
+                                .dtype = t->precision.of[HY_FULL],
+                                .grad_dtype = t->precision.of[HY_FULL],
+                                .has_docs = hy_trainer_has_docs(t),
+                                .budget = hy_trainer_device_limit(t)};
+    return hy_batch_plan_create(t->model, t->backend, &options, plan);
+}
+
+static uint64_t rows_of(const hy_batch_plan *plan) {
+    return (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
+}
+
+static uint64_t work_bytes(const hy_trainer *t, const hy_batch_plan *plan) {
+    return hy_align(plan->bytes.activations) + hy_align(plan->bytes.workspace) + rope_bytes(t) +
+           4 * hy_align(rows_of(plan) * sizeof(int32_t));
+}
+
+static hy_status fill_rope_table(hy_trainer *t) {
+    if (!t->buffers.rope) return HY_OK;
+    size_t bytes = (size_t)rope_bytes(t);
+    float *table = calloc(1, bytes);
+    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
+    hy_shape_rope_table(&t->model->shape, (int32_t)t->settings.train.seq_len, table);
+    hy_status status = t->backend->copy(t->compute, t->buffers.rope, table, bytes);
+    if (status == HY_OK) status = t->backend->stream_sync(t->compute);
+    free(table);
+    return status;
+}
+
+/* What a probe puts its batches through on the host. */
+static hy_status take_staging(hy_trainer *t, size_t rows) {
+    hy_backend *b = t->backend;
+    t->staging_rows = rows;
+    for (int i = 0; i < 2; i++) {
+        hy_staging *s = &t->staging[i];
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
+        if (t->buffers.docs) {
+            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->docs, (void **)&s->docs));
+        }
+        HY_TRY(b->event_create(b, &s->is_done));
+    }
+    return HY_OK;
+}
+
+static hy_status take_work(hy_trainer *t, hy_batch_plan *plan) {
+    hy_arena *arena = &t->work_arena;
+    uint64_t row_bytes = rows_of(plan) * sizeof(int32_t);
+    void *activations, *workspace;
+    HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, work_bytes(t, plan),
+                         "activations and workspace"));
+    HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
+    HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.tokens));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.targets));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.losses));
+    if (hy_trainer_has_docs(t)) {
+        HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.docs));
+    }
+    if (rope_bytes(t)) {
+        HY_TRY(hy_arena_push(arena, HY_DATA, rope_bytes(t), (void **)&t->buffers.rope));
+    }
+    hy_batch_plan_place(plan, activations, workspace);
+    HY_TRY(take_staging(t, (size_t)rows_of(plan)));
+    return fill_rope_table(t);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------- */
+
+/* Bytes of the text that the targets [from, to) of a sequence stand for, found with the token before. */
+static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
+                           const int32_t *targets, int32_t from, int32_t to, double *bytes) {
+    int32_t count = to - from + 1;
+    int32_t *ids = malloc((size_t)count * sizeof *ids);
+    hy_text before = {0}, all = {0};
+    if (!ids) return hy_fail(HY_ERR_MEMORY, "no memory to count bytes");
+    ids[0] = tokens[from];
+    memcpy(ids + 1, targets + from, (size_t)(count - 1) * sizeof *ids);
+    hy_status status = hy_tokenizer_decode(tokenizer, ids, 1, HY_TOKENS_SKIP_SPECIAL, &before);
+    if (status == HY_OK) {
+        status = hy_tokenizer_decode(tokenizer, ids, (size_t)count, HY_TOKENS_SKIP_SPECIAL, &all);
+    }
+    *bytes += (double)all.size - (double)before.size;
+    hy_text_free(&before);
+    hy_text_free(&all);
+    free(ids);
+    return status;
+}
+
+static hy_status count_sequence(const hy_tokenizer *tokenizer, const int32_t *tokens,
+                                const int32_t *targets, int32_t seq, double *bytes) {
+    for (int32_t from = 0, to; from < seq; from = to + 1) {
+        for (to = from; to < seq && targets[to] >= 0;) to++;
+        if (to > from) HY_TRY(count_run(tokenizer, tokens, targets, from, to, bytes));
+    }
+    return HY_OK;
+}
+
+/* Bytes of text behind all counted targets; NaN where nobody knows. */
+static hy_status count_bytes(const hy_trainer *t, const hy_probe *probe, double *bytes) {
+    const hy_dataset_facts *facts = hy_dataset_describe(t->data);
+    const hy_tokenizer *tokenizer = hy_dataset_tokenizer(t->data);
+    int32_t *row = t->staging[0].tokens, *targets = t->staging[0].targets;
+    *bytes = facts->is_bytes ? (double)probe->counted : NAN;
+    if (facts->is_bytes || !tokenizer) return HY_OK;
+    *bytes = 0;
+    for (uint64_t i = 0; i < probe->count; i++) {
+        hy_dataset_fill(t->data, HY_VAL, i, row, targets, NULL);
+        HY_TRY(count_sequence(tokenizer, row, targets, facts->seq, bytes));
+    }
+    return HY_OK;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static void use_all_data(hy_settings *s) {
+    bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
+    if (!is_builtin) memcpy(s->val_data, s->data, sizeof s->val_data);
+}
+
+static hy_status evaluate(hy_trainer *t, hy_evaluation *out) {
+    hy_probe probe = {.split = HY_VAL, .weights = &t->weights, .dtype = t->precision.of[HY_FULL]};
+    hy_batch_plan **plan = &t->eval_plan[hy_plan_index(probe.dtype)];
+    char from[HY_PATH_MAX];
+    double bytes;
+    use_all_data(&t->settings);
+    HY_TRY(hy_trainer_open_data(t));
+    HY_TRY(make_plan(t, plan));
+    HY_TRY(hy_model_load(t, work_bytes(t, *plan), from));
+    HY_TRY(take_work(t, *plan));
+    probe.count = hy_dataset_describe(t->data)->sequences[HY_VAL];
+    double begin = hy_clock();
+    HY_TRY(hy_trainer_probe(t, *plan, &probe));
+    double seconds = hy_clock() - begin;
+    HY_TRY(count_bytes(t, &probe, &bytes));
+    *out = (hy_evaluation){.loss = probe.mean,
+                           .perplexity = exp(probe.mean),
+                           .bits_per_byte = probe.mean * (double)probe.counted / bytes / log(2),
+                           .tokens = probe.counted,
+                           .sequences = (int64_t)probe.count,
+                           .seconds = seconds,
+                           .tokens_per_second = (double)probe.counted / seconds};
+    snprintf(out->data, sizeof out->data, "%s", hy_dataset_describe(t->data)->description);
+    snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
+    snprintf(out->device, sizeof out->device, "%s", t->backend->facts.name);
+    return HY_OK;
+}
+
+hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out) {
+    hy_trainer *t;
+    HY_TRY(hy_model_open(config, observer, &t));
+    hy_status status = evaluate(t, out);
+    hy_trainer_destroy(t);
+    return status;
+}
+
+hy_status hy_evaluation_json(const hy_evaluation *e, char **out) {
+    hy_text text = {0};
+    hy_json_writer w;
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_string(&w, "model", e->model);
+    hy_json_put_string(&w, "data", e->data);
+    hy_json_put_string(&w, "device", e->device);
+    hy_json_put_double(&w, "loss", e->loss);
+    hy_json_put_double(&w, "perplexity", e->perplexity);
+    hy_json_put_double(&w, "bits_per_byte", e->bits_per_byte);
+    hy_json_put_int(&w, "tokens", e->tokens);
+    hy_json_put_int(&w, "sequences", e->sequences);
+    hy_json_put_double(&w, "seconds", e->seconds);
+    hy_json_put_double(&w, "tokens_per_second", e->tokens_per_second);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    hy_status status = hy_text_status(&text);
+    if (status != HY_OK) hy_text_free(&text);
+    *out = text.data;
+    return status;
+}

@@ -1,0 +1,99 @@
+/* export.c: OUT/model at the end of a run. See export.h.
+ *
+ * Weights leave their home piece by piece, wherever that is; where the run averages its last part, the
+ * average is what is written. */
+#include "trainer/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/hf_config.h"
+#include "trainer/hf_load.h"
+
+static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
+    hy_hf_config config;
+    HY_TRY(hy_hf_config_read(folder, &config));
+    if (config.has_dtype) *out = config.dtype;
+    hy_hf_config_free(&config);
+    return HY_OK;
+}
+
+hy_status hy_export_prepare(const hy_settings *settings, const char *asked, hy_dtype held,
+                            hy_export_plan *out) {
+    static const hy_dtype types[] = {HY_F32, HY_BF16, HY_F16};
+    hy_model_files kind;
+    *out = (hy_export_plan){.dtype = held};
+    HY_TRY(hy_settings_model_files(settings, &kind, out->source));
+    if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(asked, hy_dtype_name(types[i])) != 0) continue;
+        out->dtype = types[i];
+        return HY_OK;
+    }
+    if (strcmp(asked, "auto") != 0) {
+        return hy_fail(HY_ERR_INPUT,
+                       "dtype %.40s is not accepted; accepted: auto, fp32, bf16, fp16", asked);
+    }
+    return out->source[0] ? dtype_of_source(out->source, &out->dtype) : HY_OK;
+}
+
+/* ---- out of a run ------------------------------------------------------------------------------ */
+
+typedef struct run_reader {
+    hy_trainer *t;
+    hy_store *store; /* the weights, or their sum */
+    double scale;    /* 1, or one over how many were added */
+    char *raw;       /* bytes as the store has them */
+    int64_t room;    /* elements that fit there */
+} run_reader;
+
+static hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
+                            float *out) {
+    run_reader *r = context;
+    int32_t item = hy_tiles_item(&r->t->tiles, r->store, param);
+    hy_dtype dtype = r->store->layout.items[item].dtype;
+    uint64_t size = hy_dtype_size(dtype), home = hy_store_offset(r->store, item);
+    for (int64_t at = 0; at < count; at += r->room) {
+        int64_t some = count - at < r->room ? count - at : r->room;
+        HY_TRY(hy_store_read_home(r->store, r->t->compute, home + (uint64_t)(first + at) * size,
+                                  r->raw, (uint64_t)some * size));
+        hy_convert(r->raw, dtype, some, out + at, HY_F32);
+    }
+    for (int64_t i = 0; r->scale != 1 && i < count; i++) out[i] = (float)(out[i] * r->scale);
+    return HY_OK;
+}
+
+static hy_status settle(hy_trainer *t) {
+    HY_TRY(hy_trainer_finish_update(t));
+    HY_TRY(t->backend->stream_sync(t->compute));
+    HY_TRY(t->backend->stream_sync(t->copies));
+    return t->backend->stream_sync(t->returns);
+}
+
+hy_status hy_trainer_write_model(hy_trainer *t, char folder[HY_PATH_MAX]) {
+    bool is_average = t->has_tail && t->progress.tail_samples > 0;
+    hy_export_plan plan;
+    HY_TRY(hy_path_join(folder, HY_PATH_MAX, t->out, "model"));
+    HY_TRY(hy_export_prepare(&t->settings, t->settings.save.model_dtype,
+                             t->weights.layout.items[0].dtype, &plan));
+    HY_TRY(settle(t));
+    run_reader reader = {.t = t,
+                         .store = is_average ? &t->tail : &t->weights,
+                         .scale = is_average ? 1.0 / (double)t->progress.tail_samples : 1,
+                         .room = 1 << 20};
+    reader.raw = malloc((size_t)reader.room * sizeof(float));
+    if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
+    hy_status status = hy_hf_write(&(hy_hf_writing){
+        .folder = folder,
+        .source = plan.source,
+        .shape = &t->model->shape,
+        .params = &t->model->params,
+        .dtype = plan.dtype,
+        .shard_size = (uint64_t)t->settings.save.max_shard_size,
+        .read = read_store,
+        .context = &reader,
+    });
+    free(reader.raw);
+    return status;
+}

@@ -1,0 +1,301 @@
+/* test_data_chat.c: conversations as tokens, against Hugging Face's tokenizers.
+ *
+ * tests/golden/rows was made by make_rows.py: a small tokenizer, conversations, and for each template the
+ * ids and which of them are answers. Real tokenizers are used too where the data folder is at hand. */
+#include "base/json.h"
+#include "data/conversation.h"
+#include "data/json_rows.h"
+#include "harness.h"
+
+#define GOLDEN HY_SOURCE_DIR "/tests/golden/rows/"
+#define MOST_CHATS 16
+
+static hy_tokenizer *tokenizer;
+static hy_json *chats[MOST_CHATS];
+static size_t chat_count;
+
+static void open_files(void) {
+    hy_row_scan scan;
+    hy_row row;
+    char *text;
+    size_t size;
+    must(hy_tokenizer_open(GOLDEN "tokenizer.json", &tokenizer));
+    must(hy_file_read(GOLDEN "chats.jsonl", &text, &size));
+    hy_rows_begin(&scan, text, size);
+    for (chat_count = 0; hy_rows_next(&scan, &row); chat_count++) {
+        ck_assert_uint_lt(chat_count, MOST_CHATS);
+        must(hy_json_parse(row.data, row.size, "chats.jsonl", &chats[chat_count]));
+    }
+    free(text);
+}
+
+static void close_files(void) {
+    for (size_t i = 0; i < chat_count; i++) hy_json_free(chats[i]);
+    hy_tokenizer_close(tokenizer);
+}
+
+/* ---- against the reference ------------------------------------------------------------------- */
+
+static void compare(const hy_json_node *line, const char *key, const hy_ids *ids,
+                    const hy_flags *flags, const char *what) {
+    const hy_json_node *list = hy_json_get(line, key);
+    size_t i = 0;
+    ck_assert_ptr_nonnull(list);
+    ck_assert_msg(hy_json_size(list) == ids->count, "%s: %zu tokens, expected %zu", what,
+                  ids->count, hy_json_size(list));
+    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n), i++) {
+        int64_t expected;
+        ck_assert(hy_json_as_int(n, &expected));
+        int64_t ours = flags ? flags->data[i] : ids->data[i];
+        ck_assert_msg(ours == expected, "%s: %s of token %zu is %lld, expected %lld", what, key, i,
+                      (long long)ours, (long long)expected);
+    }
+}
+
+static void check_line(const hy_json_node *line, const hy_tokenizer *with) {
+    const char *name;
+    int64_t number;
+    hy_chat_template chat;
+    hy_conversation conversation = {0};
+    hy_rendered rendered = {0};
+    hy_ids ids = {0};
+    hy_flags answers = {0};
+    char what[64];
+    ck_assert(hy_json_as_string(hy_json_get(line, "template"), &name, NULL));
+    ck_assert(hy_json_as_int(hy_json_get(line, "chat"), &number));
+    snprintf(what, sizeof what, "%s, chat %d", name, (int)number);
+    must(hy_chat_template_open(name, with, NULL, &chat));
+    must(hy_conversation_read(hy_json_root(chats[number]), HY_ROWS_MESSAGES, &conversation));
+    must(hy_chat_render(&chat, conversation.turns, conversation.count, false, &rendered));
+    must(hy_rendered_encode(&rendered, with, &ids, &answers));
+    ck_assert_uint_eq(ids.count, answers.count);
+    compare(line, "ids", &ids, NULL, what);
+    compare(line, "answers", &ids, &answers, what);
+    hy_conversation_free(&conversation);
+    hy_rendered_free(&rendered);
+    hy_ids_free(&ids);
+    hy_flags_free(&answers);
+}
+
+static size_t check_file(const char *path, const char *only, const hy_tokenizer *with) {
+    hy_row_scan scan;
+    hy_row row;
+    char *text;
+    size_t size, checked = 0;
+    must(hy_file_read(path, &text, &size));
+    hy_rows_begin(&scan, text, size);
+    while (hy_rows_next(&scan, &row)) {
+        hy_json *json;
+        const char *name = NULL;
+        must(hy_json_parse(row.data, row.size, path, &json));
+        (void)hy_json_as_string(hy_json_get(hy_json_root(json), "tokenizer"), &name, NULL);
+        if (!only || strcmp(name, only) == 0) {
+            check_line(hy_json_root(json), with);
+            checked++;
+        }
+        hy_json_free(json);
+    }
+    free(text);
+    return checked;
+}
+
+START_TEST(every_template_gives_the_tokens_and_answers_of_the_reference) {
+    ck_assert_uint_eq(check_file(GOLDEN "expected.jsonl", NULL, tokenizer), 5 * chat_count);
+}
+END_TEST
+
+START_TEST(real_tokenizers_give_the_tokens_and_answers_of_the_reference) {
+    static const char *const names[] = {"llama2", "llama3", "gpt2"};
+    const char *folder = getenv("HYBRID_DATA");
+    for (int i = 0; i < 3; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/tokenizers/%s",
+                 folder && folder[0] ? folder : HY_SOURCE_DIR "/../shared/data", names[i]);
+        if (!hy_path_is_dir(path)) {
+            printf("skipped: there is no %s\n", path);
+            continue;
+        }
+        hy_tokenizer *real;
+        must(hy_tokenizer_open(path, &real));
+        ck_assert_uint_ge(check_file(GOLDEN "expected_real.jsonl", names[i], real), chat_count);
+        hy_tokenizer_close(real);
+    }
+}
+END_TEST
+
+/* ---- what templates promise ------------------------------------------------------------------ */
+
+/* The text of a rendered conversation, special tokens spelt out. */
+static const char *spell(const char *name, const hy_turn *turns, size_t count, bool asks) {
+    static hy_text out;
+    hy_chat_template chat;
+    hy_rendered rendered = {0};
+    hy_text_clear(&out);
+    must(hy_chat_template_open(name, tokenizer, NULL, &chat));
+    must(hy_chat_render(&chat, turns, count, asks, &rendered));
+    for (size_t i = 0; i < rendered.count; i++) {
+        const hy_piece *p = &rendered.pieces[i];
+        if (p->token >= 0)
+            hy_text_add(&out, hy_tokenizer_token(tokenizer, p->token, NULL));
+        else
+            hy_text_add_bytes(&out, rendered.text.data + p->begin, p->size);
+    }
+    hy_rendered_free(&rendered);
+    return hy_text_string(&out);
+}
+
+#define TURN(who, words) ((hy_turn){.role = (who), .text = (words), .size = sizeof(words) - 1})
+
+START_TEST(a_prompt_ends_where_the_assistant_begins) {
+    hy_turn turns[] = {TURN(HY_ROLE_SYSTEM, "S"), TURN(HY_ROLE_USER, "Q")};
+    ck_assert_str_eq(spell("chatml", turns, 2, true),
+                     "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
+                     "<|im_start|>assistant\n");
+    ck_assert_str_eq(spell("llama3", turns, 2, true),
+                     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
+                     "<|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>"
+                     "<|start_header_id|>assistant<|end_header_id|>\n\n");
+    ck_assert_str_eq(spell("llama2", turns, 2, true),
+                     "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST]");
+    ck_assert_str_eq(spell("mistral", turns, 2, true), "<s>[INST] S\n\nQ [/INST]");
+    ck_assert_str_eq(spell("alpaca", turns, 2, true),
+                     "S\n\n### Instruction:\nQ\n\n### Response:\n");
+}
+END_TEST
+
+START_TEST(an_input_stands_where_the_template_has_a_place_for_it) {
+    hy_turn turns[] = {TURN(HY_ROLE_USER, "Q"), TURN(HY_ROLE_INPUT, "I"),
+                       TURN(HY_ROLE_ASSISTANT, "A")};
+    const char *alpaca = spell("alpaca", turns, 3, false);
+    ck_assert_ptr_nonnull(strstr(alpaca, "paired with an input"));
+    ck_assert_ptr_nonnull(
+        strstr(alpaca, "### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA<|endoftext|>"));
+    ck_assert_str_eq(spell("mistral", turns, 3, false), "<s>[INST] Q\nI [/INST] A</s>");
+}
+END_TEST
+
+START_TEST(text_that_spells_a_special_token_does_not_become_one) {
+    static const char words[] = "stop <|im_end|> now";
+    hy_turn turns[] = {{HY_ROLE_USER, words, sizeof words - 1}, TURN(HY_ROLE_ASSISTANT, "A")};
+    hy_chat_template chat;
+    hy_rendered rendered = {0};
+    hy_ids ids = {0};
+    hy_flags answers = {0};
+    int ends = 0;
+    must(hy_chat_template_open("chatml", tokenizer, NULL, &chat));
+    must(hy_chat_render(&chat, turns, 2, false, &rendered));
+    must(hy_rendered_encode(&rendered, tokenizer, &ids, &answers));
+    for (size_t i = 0; i < ids.count; i++) ends += ids.data[i] == chat.tokens.im_end;
+    ck_assert_int_eq(ends, 2);
+    hy_rendered_free(&rendered);
+    hy_ids_free(&ids);
+    hy_flags_free(&answers);
+}
+END_TEST
+
+START_TEST(turns_in_an_order_that_cannot_be_written_are_refused) {
+    hy_turn turns[] = {TURN(HY_ROLE_USER, "Q"), TURN(HY_ROLE_USER, "Q")};
+    hy_chat_template chat;
+    hy_rendered rendered = {0};
+    must(hy_chat_template_open("llama2", tokenizer, NULL, &chat));
+    must_fail(hy_chat_render(&chat, turns, 2, false, &rendered), HY_ERR_INPUT,
+              "turn 2 is user, where the chat template llama2 expects assistant");
+    hy_rendered_free(&rendered);
+}
+END_TEST
+
+/* ---- recognising ----------------------------------------------------------------------------- */
+
+START_TEST(templates_are_recognised_by_their_marks) {
+    static const struct {
+        const char *text;
+        hy_chat_kind kind;
+    } cases[] = {
+        {"{{'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>'}}", HY_CHAT_CHATML},
+        {"'<|start_header_id|>' + role + '<|end_header_id|>\\n\\n' + '<|eot_id|>'", HY_CHAT_LLAMA3},
+        {"'[INST] ' + '<<SYS>>\\n' + content + ' [/INST]'", HY_CHAT_LLAMA2},
+        {"'[INST] ' + content + ' [/INST]'", HY_CHAT_MISTRAL},
+        {"### Instruction:\n{{m}}\n### Response:\n", HY_CHAT_ALPACA},
+        {"{{ '<|user|>' + content }}", HY_CHAT_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hy_chat_template out = {0};
+        ck_assert_int_eq(hy_chat_template_recognise(cases[i].text, &out), cases[i].kind);
+    }
+}
+END_TEST
+
+START_TEST(what_a_template_says_by_itself_is_found) {
+    hy_chat_template out = {0};
+    hy_chat_template_recognise("{{- '<|im_start|>system\\n' }}{{- '<|im_start|>system\\nBe kind."
+                               "<|im_end|>\\n' }}",
+                               &out);
+    ck_assert_str_eq(out.default_system, "Be kind.");
+    hy_chat_template_recognise("'<|im_start|>system\\n' + m + '<|im_end|>\\n'", &out);
+    ck_assert_str_eq(out.default_system, "");
+    hy_chat_template_recognise("'<|start_header_id|>' '<|eot_id|>' Cutting Knowledge Date: "
+                               "December 2023",
+                               &out);
+    ck_assert(out.has_dates);
+}
+END_TEST
+
+static void write_config(const char *folder, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    must(hy_file_write_atomic(path, text, strlen(text)));
+}
+
+START_TEST(a_folder_says_its_template) {
+    char folder[256];
+    hy_chat_template out;
+    temp_folder(folder);
+    must(hy_chat_template_open("auto", NULL, folder, &out));
+    ck_assert_int_eq(out.kind, HY_CHAT_NONE);
+    write_config(folder, "{\"chat_template\": \"[INST] x [/INST]\"}");
+    must(hy_chat_template_open("auto", tokenizer, folder, &out));
+    ck_assert_int_eq(out.kind, HY_CHAT_MISTRAL);
+    write_config(folder, "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"[INST] "
+                         "[/INST]\"}, {\"name\": \"default\", \"template\": \"<|im_start|> "
+                         "<|im_end|>\"}]}");
+    must(hy_chat_template_open("auto", tokenizer, folder, &out));
+    ck_assert_int_eq(out.kind, HY_CHAT_CHATML);
+    write_config(folder, "{\"chat_template\": \"something else\"}");
+    must(hy_chat_template_open("auto", tokenizer, folder, &out));
+    must_fail(hy_chat_template_check(&out), HY_ERR_INPUT,
+              "chatml, llama2, llama3, mistral, alpaca");
+    write_config(folder, "{\"chat_template\": ");
+    must_fail(hy_chat_template_open("auto", tokenizer, folder, &out), HY_ERR_INPUT,
+              "tokenizer_config.json");
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(a_template_whose_tokens_are_missing_is_refused) {
+    hy_chat_template out;
+    must_fail(hy_chat_template_open("chatml", NULL, NULL, &out), HY_ERR_INPUT, "<|im_start|>");
+    must_fail(hy_chat_template_open("llama3", NULL, NULL, &out), HY_ERR_INPUT, "<|begin_of_text|>");
+    must_fail(hy_chat_template_open("vicuna", tokenizer, NULL, &out), HY_ERR_INPUT,
+              "chat template \"vicuna\"; expected auto, chatml");
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("data: chat");
+    TCase *cases = tcase_create("chat");
+    tcase_add_checked_fixture(cases, open_files, close_files);
+    tcase_add_test(cases, every_template_gives_the_tokens_and_answers_of_the_reference);
+    tcase_add_test(cases, real_tokenizers_give_the_tokens_and_answers_of_the_reference);
+    tcase_add_test(cases, a_prompt_ends_where_the_assistant_begins);
+    tcase_add_test(cases, an_input_stands_where_the_template_has_a_place_for_it);
+    tcase_add_test(cases, text_that_spells_a_special_token_does_not_become_one);
+    tcase_add_test(cases, turns_in_an_order_that_cannot_be_written_are_refused);
+    tcase_add_test(cases, templates_are_recognised_by_their_marks);
+    tcase_add_test(cases, what_a_template_says_by_itself_is_found);
+    tcase_add_test(cases, a_folder_says_its_template);
+    tcase_add_test(cases, a_template_whose_tokens_are_missing_is_refused);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
