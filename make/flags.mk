@@ -54,9 +54,8 @@ LIBCONFIG_CFLAGS := $(shell $(PKG_CONFIG) --cflags libconfig 2>/dev/null)
 LIBCONFIG_LIBS := $(or $(shell $(PKG_CONFIG) --libs libconfig 2>/dev/null),-lconfig)
 ALL_CFLAGS += $(LIBCONFIG_CFLAGS)
 # PCRE2 serves split patterns of tokenizers that are not built in; without it those are refused.
-PCRE2_LIBS := $(shell printf '\#define PCRE2_CODE_UNIT_WIDTH 8\n\#include <pcre2.h>\nint main(void) { \
-    return pcre2_config(PCRE2_CONFIG_UNICODE, 0) < 0; }' | $(CC) -x c - -o /dev/null -lpcre2-8 \
-    2>/dev/null && echo -lpcre2-8)
+PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 \
+    -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && echo -lpcre2-8)
 ALL_CFLAGS += $(if $(PCRE2_LIBS),-DHY_HAS_PCRE2)
 SYSTEM_LIBS := -lm -lpthread -ldl
 LIBS := $(LIBCONFIG_LIBS) $(PCRE2_LIBS) $(filter -fopenmp,$(OPENMP)) $(SYSTEM_LIBS)

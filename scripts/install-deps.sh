@@ -38,6 +38,20 @@ has_library libopenblas || missing+=(libopenblas0)
 if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
 fi
+# PCRE2 is wanted but not needed: without it the tokenizers whose split pattern is not built in are
+# refused by name. What cannot be had is done without.
+has_pcre2() {
+    printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' |
+        "${CC:-gcc}" -E -x c - > /dev/null 2>&1
+}
+if ! has_pcre2; then
+    if [ ${#missing[@]} -gt 0 ]; then
+        missing+=(libpcre2-dev)
+    elif has_command apt-get && [ "$(id -u)" -eq 0 ]; then
+        DEBIAN_FRONTEND=noninteractive timeout 60 \
+            apt-get -qq install -y --no-install-recommends libpcre2-dev > /dev/null 2>&1 || true
+    fi
+fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if ! has_command apt-get; then

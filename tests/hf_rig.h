@@ -6,6 +6,7 @@
 
 #include "formats/safetensors.h"
 #include "model_rig.h"
+#include "trainer/hf_export.h"
 #include "trainer/hf_load.h"
 
 static const char *const hf_cases[] = {
@@ -45,6 +46,46 @@ static inline void open_hf(hf_rig *rig, const char *name, hy_dtype dtype) {
 }
 
 static inline void close_hf(hf_rig *rig) { rig_close(&rig->m); }
+
+static inline hy_status read_rig(void *context, int32_t param, int64_t first, int64_t count,
+                                 float *out) {
+    const hf_rig *rig = context;
+    const float *weights = hy_store_home(&rig->m.weights, param);
+    memcpy(out, weights + first, (size_t)count * sizeof *out);
+    return HY_OK;
+}
+
+/* Writing the rig's fp32 weights to a folder, in one file. */
+static inline hy_hf_writing writing_of(hf_rig *rig, const char *folder, hy_dtype dtype) {
+    return (hy_hf_writing){.folder = folder,
+                           .shape = &rig->m.model->shape,
+                           .params = &rig->m.model->params,
+                           .dtype = dtype,
+                           .shard_size = 1u << 30,
+                           .read = read_rig,
+                           .context = rig};
+}
+
+static inline void put_file(const char *folder, const char *name, const void *data, size_t size) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    must(hy_file_write_atomic(path, data, size));
+}
+
+/* A copy of a golden folder that a test may spoil. */
+static inline void copy_golden(const char *name, const char *folder) {
+    char **names, path[700], *data;
+    size_t count, size;
+    must(hy_dir_make(folder));
+    must(hy_dir_list(golden_folder(name), &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "%s/%s", golden_folder(name), names[i]);
+        must(hy_file_read(path, &data, &size));
+        put_file(folder, names[i], data, size);
+        free(data);
+    }
+    hy_dir_list_free(names, count);
+}
 
 /* Norm of the difference to the logits in expected.safetensors over their norm. */
 static inline double logits_distance(hf_rig *rig, const char *folder) {

@@ -118,8 +118,8 @@ void hy_cli_chat_help(void) {
         "Answer every line of a file\n  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
         stdout);
     for (int i = 0; i < FLAGS; i++) write_flag(&flags[i]);
-    fputs("\nWhile talking: /reset begins anew, /help shows what can be typed, /exit (or Ctrl-D)\n"
-          "ends; Ctrl-C stops an answer; a line that ends in \\ goes on in the next.\n"
+    fputs("\nWhile talking: /reset begins anew, /help shows what can be typed, /exit (or\n"
+          "Ctrl-D) ends; Ctrl-C stops an answer; a line that ends in \\ goes on in the next.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
           stdout);
 }

@@ -175,7 +175,7 @@ static int talk_about(chat *it, const char *message) {
 
 /* Ctrl-C while a line is awaited: say how to leave, and go on. */
 static bool goes_on_waiting(const chat *it) {
-    if (!atomic_exchange(&was_interrupted, false) || feof(stdin) || !it->is_talking) return false;
+    if (!it->is_talking || feof(stdin) || !atomic_exchange(&was_interrupted, false)) return false;
     clearerr(stdin);
     fputs("\n(Ctrl-D or /exit ends)\n", it->terminal.out);
     return true;

@@ -146,6 +146,16 @@ static hy_status run_workers(reading *r) {
     return status;
 }
 
+static hy_status fail_unused(const reading *r) {
+    if (r->first_reason[0]) {
+        return hy_fail(HY_ERR_INPUT, "no row of %s could be used: %s", r->path, r->first_reason);
+    }
+    return hy_fail(HY_ERR_INPUT,
+                   "no row of %s could be used: all are longer than the sequence of %d tokens, and "
+                   "no answer is left",
+                   r->path, r->encoding->seq);
+}
+
 static hy_status read_mapped(reading *r, const hy_file_map *map) {
     r->begin = (const char *)map->data;
     r->size = map->size;
@@ -155,9 +165,7 @@ static hy_status read_mapped(reading *r, const hy_file_map *map) {
     HY_TRY(choose_template(r));
     hy_rows_begin(&r->scan, r->begin, r->size);
     HY_TRY(run_workers(r));
-    if (r->used > 0) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "no row of %s could be used%s%s", r->path,
-                   r->first_reason[0] ? ": " : "", r->first_reason);
+    return r->used > 0 ? HY_OK : fail_unused(r);
 }
 
 static hy_status read_file(hy_examples *x, const hy_encoding *e, const char *path) {

@@ -217,7 +217,7 @@ static hy_status size_of(const char *path, uint64_t *size) {
 
 static hy_status add_list(job *j, const hy_file_list *list, uint64_t *place) {
     for (size_t i = 0; i < list->count; i++) {
-        uint64_t size;
+        uint64_t size = 0;
         HY_TRY(size_of(list->paths[i], &size));
         HY_TRY(add_file(j, list->paths[i], *place));
         *place += size;
@@ -234,7 +234,7 @@ static hy_status measure(const hy_tokenize_options *o, hy_file_list *lists, uint
     for (size_t p = 0; p < o->path_count; p++) {
         HY_TRY(hy_file_list_find(o->paths[p], &lists[p]));
         for (size_t i = 0; i < lists[p].count; i++) {
-            uint64_t size;
+            uint64_t size = 0;
             HY_TRY(size_of(lists[p].paths[i], &size));
             *bytes += size;
         }

@@ -28,7 +28,7 @@ static hy_status use_bytes(hy_inference *in) {
 }
 
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
-    const char *path = asked && strcmp(asked, "auto") != 0 ? asked : folder;
+    const char *path = strcmp(asked, "auto") != 0 ? asked : folder;
     if (path == folder && !has_tokenizer(folder)) return use_bytes(in);
     if (strcmp(path, "none") == 0) return use_bytes(in);
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "%s", path);
@@ -40,8 +40,7 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
                    ids, vocab);
 }
 
-static hy_status open_template(hy_inference *in, const char *asked, const char *folder) {
-    const char *name = asked ? asked : "auto";
+static hy_status open_template(hy_inference *in, const char *name, const char *folder) {
     if (strcmp(name, "plain") == 0) return HY_OK;
     HY_TRY(hy_chat_template_open(name, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
     in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
@@ -98,8 +97,11 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     char folder[HY_PATH_MAX];
     HY_TRY(hy_model_open(config, observer, &in->trainer));
     HY_TRY(hy_model_folder(in->trainer, folder));
-    HY_TRY(open_tokenizer(in, options->tokenizer, folder));
-    HY_TRY(open_template(in, options->chat_template, folder));
+    const hy_settings *s = &in->trainer->settings; /* what its data was made with */
+    HY_TRY(
+        open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
+    HY_TRY(open_template(
+        in, options->chat_template ? options->chat_template : s->input.chat_template, folder));
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->trainer, in->decoder->bytes, in->weights_from));
     return place_decoder(in);

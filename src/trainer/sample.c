@@ -1,13 +1,14 @@
 /* sample.c: text continued by the model in training. See hybrid.h.
  *
- * Tokens are bytes. A decoder works in the memory that is idle between steps, with as long a context as
- * fits there, so a token costs one pass over the weights; when the context is full the oldest half is let
- * go. Nothing is timed or taken on the device for it. */
+ * Tokens are those of the run's data: its tokenizer's, or bytes. A decoder works in the memory that is
+ * idle between steps, with as long a context as fits there, so a token costs one pass over the weights;
+ * when the context is full the oldest half is let go. Nothing is timed or taken on the device for it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/chat_template.h"
 #include "model/decode.h"
 #include "trainer/choose.h"
 #include "trainer/trainer.h"
@@ -18,6 +19,8 @@
 typedef struct sampler {
     hy_trainer *trainer;
     const hy_sample_options *options;
+    const hy_tokenizer *tokenizer; /* NULL: bytes */
+    int32_t vocab;                 /* ids that are drawn lie below this */
     hy_decoder *decoder;
     int32_t *window; /* (context): tokens so far, from the first kept one */
     int32_t length;
@@ -72,24 +75,50 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
     int32_t known = s->decoder->length;
     HY_TRY(hy_decoder_take(s->decoder, s->trainer->compute, weights, s->window + known,
                            s->length - known, s->logits));
-    *token = hy_choose_token(&choice, s->logits, s->trainer->model->shape.vocab, (uint64_t)number,
-                             s->order);
+    *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
+    return HY_OK;
+}
+
+/* A text that begins freely begins after the end of another, or a line. */
+static hy_status encode_prompt(const sampler *s, hy_ids *out) {
+    const char *prompt = s->options->prompt ? s->options->prompt : "";
+    int32_t eos = s->tokenizer ? hy_tokenizer_eos(s->tokenizer) : -1;
+    HY_TRY(hy_encode_text(s->tokenizer, prompt, strlen(prompt), 0, out));
+    if (out->count > 0) return HY_OK;
+    if (eos < 0) return hy_encode_text(s->tokenizer, "\n", 1, 0, out);
+    return hy_ids_push(out, eos) ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+}
+
+static hy_status write_text(const sampler *s, const hy_ids *ids, hy_text *out) {
+    if (s->tokenizer) return hy_tokenizer_decode(s->tokenizer, ids->data, ids->count, 0, out);
+    for (size_t i = 0; i < ids->count; i++) {
+        char byte = ids->data[i] < 256 ? (char)ids->data[i] : '?';
+        hy_text_add_bytes(out, &byte, 1);
+    }
+    return hy_text_status(out);
+}
+
+static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) {
+    hy_store *weights;
+    HY_TRY(hy_trainer_weights(s->trainer, s->decoder->options.dtype, &weights));
+    for (size_t i = 0; i < prompt->count; i++) append(s, prompt->data[i]);
+    for (int32_t i = 0; i < s->options->tokens; i++) {
+        int32_t token;
+        HY_TRY(next_token(s, weights, i, &token));
+        if (!hy_ids_push(out, token)) return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+        append(s, token);
+    }
     return HY_OK;
 }
 
 static hy_status continue_text(sampler *s, hy_text *out) {
-    const char *prompt = s->options->prompt && s->options->prompt[0] ? s->options->prompt : "\n";
-    hy_store *weights;
-    HY_TRY(hy_trainer_weights(s->trainer, s->decoder->options.dtype, &weights));
-    for (const char *c = prompt; *c; c++) append(s, (unsigned char)*c);
-    for (int32_t i = 0; i < s->options->tokens; i++) {
-        int32_t token;
-        HY_TRY(next_token(s, weights, i, &token));
-        char byte = token < 256 ? (char)token : '?';
-        hy_text_add_bytes(out, &byte, 1);
-        append(s, token);
-    }
-    return hy_text_status(out);
+    hy_ids prompt = {0}, ids = {0};
+    hy_status status = encode_prompt(s, &prompt);
+    if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
+    if (status == HY_OK) status = write_text(s, &ids, out);
+    hy_ids_free(&prompt);
+    hy_ids_free(&ids);
+    return status;
 }
 
 static hy_status sample(sampler *s, hy_text *out) {
@@ -108,11 +137,12 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
                             size_t *size) {
     *text = NULL;
     HY_TRY(hy_trainer_must_run(t));
-    if (t->model->shape.vocab < 256) {
+    sampler s = {.trainer = t, .options = options, .tokenizer = hy_dataset_tokenizer(t->data)};
+    s.vocab = s.tokenizer ? hy_tokenizer_vocab(s.tokenizer) : t->model->shape.vocab;
+    if (!s.tokenizer && s.vocab < 256) {
         return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
-                       t->model->shape.vocab);
+                       s.vocab);
     }
-    sampler s = {.trainer = t, .options = options};
     hy_text out = {0};
     hy_status status = sample(&s, &out);
     hy_decoder_destroy(s.decoder);

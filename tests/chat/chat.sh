@@ -1,0 +1,132 @@
+# chat.sh: what hybrid-chat says and how it ends.
+
+expect_chat_error() {
+    expect_code 2
+    expect_empty "$stdout"
+    expect_same "$(wc -l < "$stderr")" 1 "lines on standard error"
+    expect_err "hybrid-chat: error: "
+    for fragment in "$@"; do expect_err "$fragment"; done
+    expect_nothing_written
+}
+
+test_prompt_answers_once() {
+    make_model
+    run_chat --model model --prompt "the " --max-tokens 20
+    expect_code 0
+    expect_same "$(wc -c < "$stdout" | tr -d ' ')" 21 "bytes: 20 and a new line"
+    expect_empty "$stderr"
+    expect_nothing_written
+}
+
+test_same_seed_same_text() {
+    make_model
+    for seed in 5 5 6; do
+        run_chat --model model --prompt "the " --max-tokens 24 --seed $seed
+        cp "$stdout" "../text-$seed-$((count = ${count:-0} + 1))"
+    done
+    cmp -s ../text-5-1 ../text-5-2 || fail "the same seed gave two texts"
+    ! cmp -s ../text-5-1 ../text-6-3 || fail "two seeds gave the same text"
+}
+
+test_a_checkpoint_is_a_model_too() {
+    make_model
+    run_chat --model model --prompt ab --max-tokens 10
+    cp "$stdout" ../of-run
+    run_chat --model model/checkpoint-30 --prompt ab --max-tokens 10
+    expect_code 0
+    cmp -s "$stdout" ../of-run || fail "run and checkpoint answer differently"
+}
+
+test_temperature_0_does_not_draw() {
+    make_model
+    run_chat --model model --prompt ab --max-tokens 10 --temperature 0 --seed 1
+    cp "$stdout" ../one
+    run_chat --model model --prompt ab --max-tokens 10 --temperature 0 --seed 2
+    cmp -s "$stdout" ../one || fail "it depends on the seed"
+    run_chat --model model --prompt ab --max-tokens 10 --top-k 1 --seed 3
+    cmp -s "$stdout" ../one || fail "top-k 1 is not the likeliest"
+}
+
+test_every_line_is_answered() {
+    make_model
+    run_chat_with 'ab\ncd\n' --model model --max-tokens 4 --quiet
+    expect_code 0
+    expect_empty "$stderr"
+    expect_same "$(wc -c < "$stdout" | tr -d ' ')" 10 "bytes: two answers of 4"
+}
+
+test_reset_forgets_what_was_said() {
+    make_model
+    run_chat_with 'ab\n/reset\nab\n' --model model --max-tokens 8 --temperature 0
+    expect_code 0
+    expect_same "$(head -c 9 "$stdout")" "$(tail -c 9 "$stdout")" "answers"
+}
+
+test_commands_are_obeyed() {
+    make_model
+    run_chat_with '/help\n/nonsense\n/exit\nab\n' --model model
+    expect_code 0
+    expect_out "/reset"
+    expect_err "unknown command /nonsense; known are /reset, /help and /exit"
+    expect_same "$(grep -c 'tokens' "$stdout")" 0 "answers after /exit"
+}
+
+test_a_long_message_is_told() {
+    make_model
+    run_chat --model model --context 32 --prompt "$(printf '%064d' 0)"
+    expect_chat_error "64 tokens" "context of 32"
+}
+
+test_an_interrupt_ends_waiting() {
+    make_model
+    (sleep 20 & wait) | "$chat" --model model --device cpu --quiet > "$stdout" 2> "$stderr" &
+    sleep 3
+    kill -INT $! 2> ../kill
+    wait $!
+    expect_same "$?" 75 "exit code"
+}
+
+test_wrong_usage() {
+    run_chat
+    expect_chat_error "which model? --model FOLDER"
+    run_chat --modle x
+    expect_chat_error "unknown flag --modle; did you mean --model?"
+    run_chat x
+    expect_chat_error 'unexpected argument "x"'
+    run_chat --model
+    expect_chat_error "--model needs a value"
+    run_chat --model m --top-p 1.5
+    expect_chat_error '--top-p is "1.5"; accepted are numbers from 0 to 1'
+    run_chat --model m --max-tokens few
+    expect_chat_error '--max-tokens is "few"; accepted are whole numbers'
+    run_chat --model nowhere
+    expect_chat_error "nowhere"
+    run_chat --model nano --prompt x
+    expect_chat_error "nano is a shape without weights"
+    run_chat --quiet=yes
+    expect_chat_error "--quiet takes no value"
+}
+
+test_wrong_settings_are_named() {
+    make_model
+    run_chat --model model --context 100000 --prompt x
+    expect_chat_error "accepted are 1 to 512"
+    run_chat --model model --chat-template jinja --prompt x
+    expect_chat_error "jinja" "chatml"
+    run_chat --model model --tokenizer nofile.json --prompt x
+    expect_chat_error "nofile.json"
+    run_chat --model model --device gpu --prompt x
+    expect_chat_error "device"
+}
+
+test_help_and_version() {
+    run_chat --help
+    expect_code 0
+    for words in "hybrid-chat --model" "--prompt" "--temperature" "/reset" "Exit codes"; do
+        expect_out "$words"
+    done
+    expect_same "$(awk 'length > 80' "$stdout" | wc -l | tr -d ' ')" 0 "lines longer than 80"
+    run_chat --version
+    expect_code 0
+    expect_out "hybrid-chat "
+}

@@ -1,0 +1,101 @@
+/* fuzz_rows.c: rows of JSON, chat templates and lists of paths from any bytes.
+ *
+ * Whatever comes in is cut into rows, parsed, read as every kind, written with every template and encoded
+ * as bytes and with a tokenizer; it is a template's text and a list of paths, too. Nothing may crash, run
+ * past its input or disagree with itself: there is an answer flag for each token. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/conversation.h"
+#include "data/examples_batch.h"
+#include "data/json_rows.h"
+#include "data/mixture.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char *const templates[] = {"plain", "chatml", "llama2", "llama3", "mistral", "alpaca"};
+
+/* Bytes as tokens, and a few special ones. */
+static const char tokenizer_text[] =
+    "{\"version\": \"1.0\", \"added_tokens\": ["
+    "{\"id\": 3, \"content\": \"<s>\", \"special\": true, \"normalized\": false}, "
+    "{\"id\": 4, \"content\": \"</s>\", \"special\": true, \"normalized\": false}, "
+    "{\"id\": 5, \"content\": \"<|im_start|>\", \"special\": true, \"normalized\": false}, "
+    "{\"id\": 6, \"content\": \"<|im_end|>\", \"special\": true, \"normalized\": false}], "
+    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": "
+    "true}, "
+    "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
+    "\"merges\": [\"a b\"]}}";
+
+static void require(int holds, const char *what) {
+    if (holds) return;
+    fprintf(stderr, "fuzz_rows: %s\n", what);
+    abort();
+}
+
+static void encode(const hy_conversation *c, const hy_tokenizer *tokenizer) {
+    hy_rendered rendered = {0};
+    for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
+        hy_chat_template chat;
+        hy_ids ids = {0};
+        hy_flags answers = {0};
+        if (hy_chat_template_open(templates[i], tokenizer, NULL, &chat) == HY_OK &&
+            hy_chat_render(&chat, c->turns, c->count, i % 2, &rendered) == HY_OK &&
+            hy_rendered_encode(&rendered, tokenizer, &ids, &answers) == HY_OK) {
+            require(ids.count == answers.count, "tokens and answers differ in number");
+        }
+        hy_ids_free(&ids);
+        hy_flags_free(&answers);
+    }
+    hy_rendered_free(&rendered);
+}
+
+static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
+    hy_json *json;
+    hy_row_kind kind;
+    hy_conversation conversation = {0};
+    if (hy_row_parse(row, &json) != HY_OK) return;
+    const hy_json_node *root = hy_json_root(json);
+    if (hy_row_recognise(root, &kind) == HY_OK) {
+        require(hy_row_kind_name(kind)[0] != '?', "a kind without a name");
+    }
+    for (int k = HY_ROWS_TEXT; k <= HY_ROWS_MESSAGES; k++) {
+        if (hy_conversation_read(root, (hy_row_kind)k, &conversation) != HY_OK) continue;
+        encode(&conversation, NULL);
+        encode(&conversation, tokenizer);
+    }
+    hy_conversation_free(&conversation);
+    hy_json_free(json);
+}
+
+static void read_rows(const uint8_t *data, size_t size) {
+    static hy_tokenizer *tokenizer; /* made once: it never changes */
+    hy_row_scan scan;
+    hy_row row;
+    if (!tokenizer) {
+        hy_status status =
+            hy_tokenizer_parse(tokenizer_text, sizeof tokenizer_text - 1, "small", &tokenizer);
+        require(status == HY_OK, "the small tokenizer does not open");
+    }
+    hy_rows_begin(&scan, (const char *)data, size);
+    while (hy_rows_next(&scan, &row)) {
+        const char *begin = (const char *)data;
+        require(row.data >= begin && row.data + row.size <= begin + size, "a row lies outside");
+        read_row(&row, tokenizer);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    hy_chat_template chat = {0};
+    hy_mixture mixture;
+    char *text = malloc(size + 1);
+    if (!text) return 0;
+    if (size > 0) memcpy(text, data, size);
+    text[size] = '\0';
+    read_rows((const uint8_t *)text, size);
+    hy_chat_template_recognise(text, &chat);
+    if (hy_mixture_parse(text, &mixture) == HY_OK) hy_mixture_free(&mixture);
+    free(text);
+    return 0;
+}

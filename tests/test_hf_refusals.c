@@ -1,0 +1,413 @@
+/* test_hf_refusals.c: configurations and files of models that must be refused, and the words it is done
+ * with. Every message names the file and the field or tensor. test_hf.c has what works. */
+#include "hf_rig.h"
+#include "mutate.h"
+
+/* ---- config.json ------------------------------------------------------------------------------- */
+
+#define LLAMA_SIZES                                                                                \
+    "\"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                  \
+    "\"intermediate_size\": 20, \"vocab_size\": 96, \"max_position_embeddings\": 24"
+#define LLAMA(more)                                                                                \
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", " LLAMA_SIZES more "}"
+#define QWEN2(more)                                                                                \
+    "{\"architectures\": [\"Qwen2ForCausalLM\"], \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
+#define MISTRAL(more)                                                                              \
+    "{\"model_type\": \"mistral\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
+#define QWEN3(more) "{\"model_type\": \"qwen3\", \"num_key_value_heads\": 2, " LLAMA_SIZES more "}"
+#define GPT2(more)                                                                                 \
+    "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, "                   \
+    "\"n_positions\": 16, \"vocab_size\": 96" more "}"
+
+static const struct {
+    const char *text, *fragment;
+} refused[] = {
+    {"", "config.json"},
+    {"[]", "is not an object"},
+    {"{}", "\"architectures\" is missing"},
+    {"{\"architectures\": []}", "a list of one name"},
+    {"{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\"}", "BertModel"},
+    {"{\"architectures\": [\"LlamaForSequenceClassification\"], \"model_type\": \"llama\"}",
+     "LlamaForSequenceClassification"},
+    {"{\"model_type\": \"mixtral\"}", "mixtral"},
+    {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"gpt2\"}", "does not go with"},
+    {"{\"model_type\": \"llama\"}", "\"vocab_size\" is missing"},
+    {LLAMA(", \"hidden_size\": 32"), "hidden_size"}, /* twice */
+    {LLAMA(", \"num_key_value_heads\": 3"), "kv_heads is 3"},
+    {LLAMA(", \"num_key_value_heads\": 0"), "num_key_value_heads"},
+    {LLAMA(", \"num_key_value_heads\": 1e30"), "num_key_value_heads"},
+    {LLAMA(", \"head_dim\": \"8\""), "\"head_dim\" is not a whole number"},
+    {LLAMA(", \"head_dim\": 7"), "even"},
+    {LLAMA(", \"rms_norm_eps\": 0"), "norm_eps"},
+    {LLAMA(", \"rms_norm_eps\": true"), "\"rms_norm_eps\" is not a number"},
+    {LLAMA(", \"hidden_act\": \"gelu\""), "\"hidden_act\" gelu"},
+    {LLAMA(", \"tie_word_embeddings\": 1"), "true or false"},
+    {LLAMA(", \"attention_bias\": \"yes\""), "attention_bias"},
+    {LLAMA(", \"rope_scaling\": \"llama3\""), "\"rope_scaling\" is not an object"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}"), "linear"},
+    {LLAMA(", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}"), "yarn"},
+    {LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 4}"),
+     "rope_scaling.low_freq_factor"},
+    {LLAMA(", \"rope_scaling\": {\"rope_type\": \"default\"}, \"rope_parameters\": "
+           "{\"rope_type\": \"default\"}"),
+     "both"},
+    {LLAMA(", \"rope_parameters\": {\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5}"),
+     "rope_parameters.partial_rotary_factor"},
+    {LLAMA(", \"partial_rotary_factor\": 0.5"), "partial_rotary_factor"},
+    {LLAMA(", \"rope_theta\": 0.5"), "rope_theta"},
+    {LLAMA(", \"rope_theta\": \"big\""), "rope_theta"},
+    {LLAMA(", \"quantization_config\": {\"bits\": 4}"), "quantization_config"},
+    {LLAMA(", \"logits_scaling\": 8"), "logits_scaling"},
+    {LLAMA(", \"is_encoder_decoder\": true"), "is_encoder_decoder"},
+    {QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1"),
+     "1 of 2 layers"},
+    {QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 8, "
+           "\"layer_types\": [\"full_attention\", \"sliding_attention\"]"),
+     "layer_types"},
+    {QWEN2(", \"layer_types\": [\"full_attention\"]"), "layer_types"},
+    {QWEN2(", \"layer_types\": [\"full_attention\", \"linear_attention\"]"), "linear_attention"},
+    {QWEN2(", \"use_sliding_window\": true, \"max_window_layers\": -1"), "max_window_layers"},
+    {MISTRAL(", \"sliding_window\": -5"), "sliding_window"},
+    {QWEN3(""), "\"head_dim\" is missing"},
+    {GPT2(", \"n_inner\": -1"), "n_inner"},
+    {GPT2(", \"activation_function\": \"relu\""), "relu"},
+    {GPT2(", \"activation_function\": \"gelu\""), "gelu"},
+    {GPT2(", \"scale_attn_weights\": false"), "scale_attn_weights"},
+    {GPT2(", \"scale_attn_by_inverse_layer_idx\": true"), "scale_attn_by_inverse_layer_idx"},
+    {GPT2(", \"add_cross_attention\": true"), "add_cross_attention"},
+};
+#define REFUSED ((int)(sizeof refused / sizeof refused[0]))
+
+START_TEST(a_config_that_means_another_computation_is_refused_by_name) {
+    hy_hf_config config;
+    const char *text = refused[_i].text;
+    must_fail(hy_hf_config_parse(text, strlen(text), "config.json", &config), HY_ERR_INPUT,
+              refused[_i].fragment);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "config.json"));
+}
+END_TEST
+
+static hy_hf_config parsed(const char *text) {
+    hy_hf_config config;
+    must(hy_hf_config_parse(text, strlen(text), "config.json", &config));
+    return config;
+}
+
+START_TEST(fields_are_what_transformers_takes_them_for) {
+    hy_hf_config c = parsed(LLAMA(", \"attention_bias\": true, \"rope_scaling\": null"));
+    ck_assert(c.shape.has_qkv_bias && hy_shape_out_bias(&c.shape) && !hy_shape_mlp_bias(&c.shape));
+    ck_assert(!c.shape.has_tied_head && c.shape.kv_heads == 4 && c.shape.head_size == 8);
+    ck_assert_double_eq(c.shape.norm_eps, 1e-6);
+    ck_assert_uint_eq(c.notes.size, 0);
+    hy_hf_config_free(&c);
+    c = parsed(LLAMA(", \"mlp_bias\": true, \"rope_theta\": 5e5, \"sliding_window\": 7"));
+    ck_assert(!c.shape.has_qkv_bias && !hy_shape_out_bias(&c.shape) && hy_shape_mlp_bias(&c.shape));
+    ck_assert_double_eq(c.shape.rope_theta, 5e5);
+    ck_assert_int_eq(c.shape.sliding_window, 0); /* a Llama has none */
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "\"sliding_window\" is not known"));
+    hy_hf_config_free(&c);
+    c = parsed(MISTRAL(""));
+    ck_assert_int_eq(c.shape.sliding_window, 4096);
+    hy_hf_config_free(&c);
+    c = parsed(MISTRAL(", \"sliding_window\": null"));
+    ck_assert_int_eq(c.shape.sliding_window, 0);
+    hy_hf_config_free(&c);
+    c = parsed(QWEN2(", \"sliding_window\": 8, \"use_sliding_window\": false"));
+    ck_assert(c.shape.sliding_window == 0 && c.shape.has_qkv_bias && !c.shape.has_proj_bias);
+    hy_hf_config_free(&c);
+    /* A window as long as the context is none, wherever it is. */
+    c = parsed(QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 24, "
+                     "\"max_window_layers\": 1"));
+    ck_assert_int_eq(c.shape.sliding_window, 0);
+    hy_hf_config_free(&c);
+    c = parsed(QWEN3(", \"head_dim\": 16, \"attention_dropout\": 0.1, \"what\": [1]"));
+    ck_assert(c.shape.has_qk_norm && c.shape.head_size == 16 && !c.shape.has_qkv_bias);
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "no dropout"));
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "\"what\" is not known"));
+    hy_hf_config_free(&c);
+    c = parsed(GPT2(", \"torch_dtype\": \"float16\""));
+    ck_assert(c.shape.has_tied_head && c.shape.mlp_width == 128 && c.has_dtype);
+    ck_assert_int_eq(c.dtype, HY_F16);
+    hy_hf_config_free(&c);
+}
+END_TEST
+
+/* config.json files of well-known models: shapes that the presets of the same name have. */
+START_TEST(a_written_config_reads_back_to_the_same_shape) {
+    hy_hf_config config, again;
+    hy_text text = {0};
+    must(hy_hf_config_read(golden_folder(hf_cases[_i]), &config));
+    hy_hf_arch arch;
+    must(hy_hf_arch_of(&config.shape, &arch));
+    ck_assert_int_eq(arch, config.arch);
+    must(hy_hf_config_write(arch, &config.shape, HY_F16, NULL, &text));
+    must(hy_hf_config_parse(text.data, text.size, "config.json", &again));
+    ck_assert_int_eq(again.arch, config.arch);
+    ck_assert_int_eq(again.dtype, HY_F16);
+    ck_assert_mem_eq(&again.shape, &config.shape, sizeof again.shape);
+    ck_assert_uint_eq(again.notes.size, 0);
+    hy_text_free(&text);
+    hy_hf_config_free(&config);
+    hy_hf_config_free(&again);
+}
+END_TEST
+
+/* ---- tensors ----------------------------------------------------------------------------------- */
+
+static char folder[256];
+
+static void make_folder(void) { temp_folder(folder); }
+static void drop_folder(void) { remove_folder(folder); }
+
+/* Writes the tensors of the golden llama again, one of them changed: left out (to NULL), renamed, of
+ * another shape or type; or one more. */
+typedef struct change {
+    const char *tensor;
+    const char *to;
+    int64_t rows; /* 0: as it is */
+    hy_dtype dtype;
+} change;
+
+static void write_changed(const char *path, const change *c, bool is_extra) {
+    hy_hf_tensors *from;
+    hy_safetensors_entry entries[64];
+    hy_safetensors_writer *out;
+    size_t count = 0;
+    must(hy_hf_tensors_open(golden_folder("llama"), &from));
+    for (size_t i = 0; i < hy_hf_tensors_count(from); i++) {
+        hy_safetensors_entry e = *hy_hf_tensors_at(from, i).entry;
+        bool is_it = strcmp(e.name, c->tensor) == 0;
+        if (is_it && !is_extra) {
+            if (!c->to) continue;
+            e.name = c->to;
+            if (c->rows) e.shape[0] = c->rows;
+            e.dtype = c->dtype;
+        }
+        entries[count++] = e;
+        if (is_it && is_extra) {
+            e.name = c->to;
+            entries[count++] = e;
+        }
+    }
+    must(hy_safetensors_create(path, entries, count, NULL, &out));
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = hy_dtype_size(entries[i].dtype);
+        for (int d = 0; d < entries[i].ndim; d++) bytes *= (uint64_t)entries[i].shape[d];
+        char *zeros = calloc(1, bytes);
+        must(hy_safetensors_put(out, zeros, bytes));
+        free(zeros);
+    }
+    must(hy_safetensors_finish(out, NULL, NULL));
+    hy_hf_tensors_close(from);
+}
+
+static hy_status load_folder(void) {
+    hy_model *model;
+    hy_hf_config config;
+    hy_weight_files files;
+    HY_TRY(hy_hf_config_read(folder, &config));
+    hy_shape shape = config.shape;
+    hy_hf_config_free(&config);
+    HY_TRY(hy_model_create(&shape, &model));
+    hy_status status = hy_weight_files_open(folder, model, &files);
+    if (status == HY_OK) hy_weight_files_close(&files);
+    hy_model_destroy(model);
+    return status;
+}
+
+#define Q0 "model.layers.0.self_attn.q_proj.weight"
+
+START_TEST(tensors_that_are_missing_more_or_of_another_shape_are_named) {
+    char path[400];
+    static const struct {
+        change change;
+        bool is_extra;
+        const char *fragment, *second;
+    } cases[] = {
+        {{Q0, NULL, 0, HY_F32}, false, Q0, "missing"},
+        {{Q0, "model.layers.0.self_attn.q.weight", 0, HY_F32}, false, Q0, "missing"},
+        {{Q0, Q0, 17, HY_F32}, false, Q0 "\" is (17, 32)", "(16, 32)"},
+        {{Q0, Q0, 0, HY_I32}, false, Q0, "supported: fp32"},
+        {{Q0, "model.layers.0.self_attn.q_proj.weight2", 0, HY_F32},
+         true,
+         "q_proj.weight2",
+         "no place"},
+        {{Q0, "model.layers.2.self_attn.q_proj.weight", 0, HY_F32}, true, "layers.2", "no place"},
+        {{"lm_head.weight", NULL, 0, HY_F32}, false, "lm_head.weight", "missing"},
+    };
+    copy_golden("llama", folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    must(load_folder());
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_changed(path, &cases[i].change, cases[i].is_extra);
+        must_fail(load_folder(), HY_ERR_INPUT, cases[i].fragment);
+        ck_assert_ptr_nonnull(strstr(hy_error_message(), cases[i].second));
+    }
+    /* What is known to mean nothing is no reason. */
+    change frequencies = {"model.norm.weight", "model.layers.0.self_attn.rotary_emb.inv_freq", 0,
+                          HY_F32};
+    write_changed(path, &frequencies, true);
+    must(load_folder());
+}
+END_TEST
+
+static void put_index(const char *text) {
+    put_file(folder, "model.safetensors.index.json", text, strlen(text));
+}
+
+/* The index of the golden mistral with one word for another. */
+static char *index_with(const char *word, const char *instead) {
+    char path[600], *text;
+    size_t size;
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", golden_folder("mistral"));
+    must(hy_file_read(path, &text, &size));
+    char *at = strstr(text, word), *out = malloc(size + strlen(instead) + 1);
+    ck_assert_ptr_nonnull(at);
+    sprintf(out, "%.*s%s%s", (int)(at - text), text, instead, at + strlen(word));
+    free(text);
+    return out;
+}
+
+START_TEST(an_index_and_its_shards_must_agree) {
+    static const struct {
+        const char *word, *instead, *fragment;
+    } cases[] = {
+        {"\"weight_map\"", "\"weights\"", "weight_map"},
+        {"model-00002-of-00003.safetensors", "../model.safetensors", "not the name of a file"},
+        {"model-00002-of-00003.safetensors", "model-00009-of-00003.safetensors", "00009"},
+        {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors", "is not in"},
+        {"\"lm_head.weight\"", "\"no.such\"", "no.such"},
+        {"\"lm_head.weight\": \"", "\"lm_head.weight\": [1], \"x\": \"", "not a string"},
+    };
+    copy_golden("mistral", folder);
+    must(load_folder());
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text = index_with(cases[i].word, cases[i].instead);
+        put_index(text);
+        free(text);
+        hy_status status = load_folder();
+        ck_assert_int_ne(status, HY_OK);
+        ck_assert_msg(strstr(hy_error_message(), cases[i].fragment) != NULL, "%s: %s",
+                      cases[i].fragment, hy_error_message());
+    }
+    put_index("{");
+    must_fail(load_folder(), HY_ERR_INPUT, "index.json");
+}
+END_TEST
+
+START_TEST(a_tensor_in_two_shards_is_named) {
+    char path[400], *data;
+    size_t size;
+    copy_golden("mistral", folder);
+    snprintf(path, sizeof path, "%s/model-00001-of-00003.safetensors", folder);
+    must(hy_file_read(path, &data, &size));
+    put_file(folder, "model-00003-of-00003.safetensors", data, size);
+    free(data);
+    ck_assert_int_ne(load_folder(), HY_OK);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "model-00003"));
+}
+END_TEST
+
+START_TEST(a_folder_without_weights_says_what_is_missing) {
+    char path[400];
+    copy_golden("llama", folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    ck_assert_int_eq(unlink(path), 0);
+    must_fail(load_folder(), HY_ERR_INPUT, "model.safetensors.index.json");
+    hy_model_files kind;
+    char found[HY_HF_PATH_MAX];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    ck_assert_int_eq(unlink(path), 0);
+    must_fail(hy_hf_find(folder, &kind, found), HY_ERR_INPUT, "without config.json");
+}
+END_TEST
+
+/* ---- damage ------------------------------------------------------------------------------------ */
+
+/* Whatever the bytes: HY_OK or a message, and never a crash (the sanitizers look on). */
+START_TEST(damaged_configs_and_headers_never_crash) {
+    char path[600], *data;
+    size_t size;
+    snprintf(path, sizeof path, "%s/config.json", golden_folder("llama3-rope"));
+    must(hy_file_read(path, &data, &size));
+    uint8_t *damaged = malloc(size + MUTATION_GROWTH);
+    int refusals = 0;
+    for (uint64_t i = 0; i < 3000; i++) {
+        hy_hf_config config;
+        size_t length = mutate(data, size, damaged, i);
+        if (hy_hf_config_parse((char *)damaged, length, "config.json", &config) == HY_OK) {
+            hy_hf_config_free(&config);
+        } else {
+            refusals++;
+        }
+    }
+    ck_assert_int_gt(refusals, 1000);
+    free(damaged);
+    free(data);
+
+    copy_golden("mistral", folder);
+    snprintf(path, sizeof path, "%s/model-00002-of-00003.safetensors", golden_folder("mistral"));
+    must(hy_file_read(path, &data, &size));
+    damaged = malloc(size + MUTATION_GROWTH);
+    refusals = 0;
+    for (uint64_t i = 0; i < 300; i++) {
+        size_t length = mutate(data, size, damaged, i);
+        put_file(folder, "model-00002-of-00003.safetensors", damaged, length);
+        if (load_folder() != HY_OK) refusals++;
+    }
+    ck_assert_int_gt(refusals, 100);
+    free(damaged);
+    free(data);
+}
+END_TEST
+
+START_TEST(a_llama2c_file_must_have_the_length_its_sizes_make) {
+    int32_t header[7] = {8, 16, 1, 2, 1, 12, 4};
+    size_t elements = 12 * 8 + 8 + 64 + 32 + 32 + 64 + 8 + 3 * 128 + 8 + 2 * 4 * 2;
+    char path[400], *data = calloc(1, 28 + elements * 4 + 4);
+    hy_llama2c file;
+    memcpy(data, header, sizeof header);
+    put_file(folder, "m.bin", data, 28 + elements * 4);
+    snprintf(path, sizeof path, "%s/m.bin", folder);
+    must(hy_llama2c_open(path, &file));
+    ck_assert(file.kv_heads == 1 && file.context == 4 && !file.has_own_head);
+    hy_llama2c_close(&file);
+    put_file(folder, "m.bin", data, 28 + elements * 4 + 4);
+    must_fail(hy_llama2c_open(path, &file), HY_ERR_INPUT, "expected");
+    put_file(folder, "m.bin", data, 28 + elements * 4 - 4);
+    must_fail(hy_llama2c_open(path, &file), HY_ERR_INPUT, "too few");
+    put_file(folder, "m.bin", data, 20);
+    must_fail(hy_llama2c_open(path, &file), HY_ERR_INPUT, "too short");
+    for (int i = 0; i < 7; i++) { /* sizes that no memory holds */
+        int32_t absurd[7];
+        memcpy(absurd, header, sizeof absurd);
+        absurd[i] = i % 2 ? INT32_MIN : 1 << 24;
+        memcpy(data, absurd, sizeof absurd);
+        put_file(folder, "m.bin", data, 28 + elements * 4);
+        ck_assert_int_eq(hy_llama2c_open(path, &file), HY_ERR_INPUT);
+    }
+    free(data);
+}
+END_TEST
+
+static Suite *refusals_suite(void) {
+    Suite *suite = suite_create("hf refusals");
+    TCase *configs = tcase_create("configs"), *files = tcase_create("files");
+    tcase_add_loop_test(configs, a_config_that_means_another_computation_is_refused_by_name, 0,
+                        REFUSED);
+    tcase_add_test(configs, fields_are_what_transformers_takes_them_for);
+    tcase_add_loop_test(configs, a_written_config_reads_back_to_the_same_shape, 0, HF_CASES);
+    suite_add_tcase(suite, configs);
+    tcase_set_timeout(files, 120);
+    tcase_add_checked_fixture(files, make_folder, drop_folder);
+    tcase_add_test(files, tensors_that_are_missing_more_or_of_another_shape_are_named);
+    tcase_add_test(files, an_index_and_its_shards_must_agree);
+    tcase_add_test(files, a_tensor_in_two_shards_is_named);
+    tcase_add_test(files, a_folder_without_weights_says_what_is_missing);
+    tcase_add_test(files, damaged_configs_and_headers_never_crash);
+    tcase_add_test(files, a_llama2c_file_must_have_the_length_its_sizes_make);
+    suite_add_tcase(suite, files);
+    return suite;
+}
+
+HY_TEST_MAIN(refusals_suite)
