@@ -130,8 +130,8 @@ static const struct {
     {"llama, bf16, three micro-batches",
      ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16 "grad_accum_steps 3 "},
     {"gpt2, fp32", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision fp32 grad_accum_steps 1 "},
-    {"llama, bf16 with Correct in fp32",
-     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 precision_correct fp32 "},
+    {"llama, bf16 with Warmup and Correct in fp32", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
+     "precision bf16 precision_warmup fp32 precision_correct fp32 "},
     {"gpt2, weights, gradients, m and v in bf16, three micro-batches",
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
      "master_dtype bf16 grad_dtype bf16 optim_dtype bf16 grad_accum_steps 3 "},

@@ -20,6 +20,7 @@ static bool has_tokenizer(const char *folder) {
 
 static hy_status use_bytes(hy_inference *in) {
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
+    in->vocab = in->trainer->model->shape.vocab;
     if (in->trainer->model->shape.vocab >= 256) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "no tokenizer was found, and a vocabulary of %d tokens does not hold all bytes; "
@@ -34,10 +35,13 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "%s", path);
     HY_TRY(hy_tokenizer_open(path, &in->tokenizer));
     int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->trainer->model->shape.vocab;
-    if (ids <= vocab) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s has %d tokens and the model %d: it is the tokenizer of another model", path,
-                   ids, vocab);
+    if (ids > vocab) { /* often a padding token that was added later and is never written */
+        hy_say(in->trainer, HY_WARNING,
+               "%s has %d tokens and the model %d: those beyond are never chosen", path, ids,
+               vocab);
+    }
+    in->vocab = ids < vocab ? ids : vocab;
+    return HY_OK;
 }
 
 static hy_status open_template(hy_inference *in, const char *name, const char *folder) {

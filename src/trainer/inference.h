@@ -38,6 +38,7 @@ struct hy_inference {
     hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
     hy_chat_template chat;
     bool has_template;
+    int32_t vocab;  /* tokens that are chosen lie below this */
     hy_ids known;   /* tokens that the decoder has taken */
     float *logits;  /* (V) behind the last of them */
     int32_t *order; /* (V) for choosing */

@@ -174,11 +174,9 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
     hy_choice choice = {
         .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = o->seed};
     shown s = {.first = in->known.count - 1, .next = in->known.count};
-    int32_t vocab =
-        in->tokenizer ? hy_tokenizer_vocab(in->tokenizer) : in->trainer->model->shape.vocab;
     while (!must_end(in, a)) {
         int32_t token =
-            hy_choose_token(&choice, in->logits, vocab, (uint64_t)in->known.count, in->order);
+            hy_choose_token(&choice, in->logits, in->vocab, (uint64_t)in->known.count, in->order);
         if (is_end(in, token)) {
             a->info->end = HY_END_MODEL;
             break;

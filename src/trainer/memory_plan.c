@@ -450,6 +450,7 @@ static bool chooses_gather(const hy_trainer *t, const hy_state_choice *c) {
 
 hy_status hy_trainer_take_memory(hy_trainer *t) {
     needs need = {0};
+    hy_state_resolve_paging(&t->settings);
     HY_TRY(hy_state_lay_out(t));
     HY_TRY(hy_trainer_choose_plan(t));
     HY_TRY(hy_make_batch_plans(t));

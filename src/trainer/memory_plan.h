@@ -39,7 +39,8 @@ typedef struct hy_state_need {
 
 hy_dtype hy_grad_dtype(const hy_trainer *t);
 hy_dtype hy_optim_dtype(const hy_trainer *t);
-hy_place hy_place_setting(const char *name); /* auto: the device */
+hy_place hy_place_setting(const char *name);         /* auto: the device */
+void hy_state_resolve_paging(hy_settings *settings); /* before the plan is chosen */
 hy_state_choice hy_state_choice_of(const hy_settings *settings);
 
 hy_status hy_state_lay_out(hy_trainer *t); /* t->layouts, t->tiles */

@@ -35,7 +35,7 @@ static bool open_places(const hy_trainer *t, hy_settings *s) {
 
 static bool use_8bit(const hy_trainer *t, hy_settings *s) {
     (void)t;
-    if (strcmp(s->optimizer.optimizer, "adamw8bit") == 0) return false;
+    if (strstr(s->optimizer.optimizer, "8bit")) return false;
     return set_text(s->optimizer.optim_dtype, "8bit");
 }
 

@@ -138,7 +138,10 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
     *text = NULL;
     HY_TRY(hy_trainer_must_run(t));
     sampler s = {.trainer = t, .options = options, .tokenizer = hy_dataset_tokenizer(t->data)};
-    s.vocab = s.tokenizer ? hy_tokenizer_vocab(s.tokenizer) : t->model->shape.vocab;
+    s.vocab = t->model->shape.vocab;
+    if (s.tokenizer && hy_tokenizer_vocab(s.tokenizer) < s.vocab) {
+        s.vocab = hy_tokenizer_vocab(s.tokenizer);
+    }
     if (!s.tokenizer && s.vocab < 256) {
         return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
                        s.vocab);

@@ -2,6 +2,7 @@
  *
  * A class lives on the device, or elsewhere and passes through a ring there. Which, is a choice; what a
  * choice needs is counted here by the same rules by which it is taken. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -24,7 +25,7 @@ hy_dtype hy_grad_dtype(const hy_trainer *t) {
 
 hy_dtype hy_optim_dtype(const hy_trainer *t) {
     const char *name = t->settings.optimizer.optim_dtype;
-    bool is_8bit = strcmp(t->settings.optimizer.optimizer, "adamw8bit") == 0;
+    bool is_8bit = strstr(t->settings.optimizer.optimizer, "8bit") != NULL;
     if (strcmp(name, "bf16") == 0) return HY_BF16;
     if (strcmp(name, "8bit") == 0) return HY_U8;
     return strcmp(name, "auto") == 0 && is_8bit ? HY_U8 : HY_F32;
@@ -33,6 +34,13 @@ hy_dtype hy_optim_dtype(const hy_trainer *t) {
 hy_place hy_place_setting(const char *name) {
     if (strcmp(name, "pinned") == 0) return HY_PINNED;
     return strcmp(name, "disk") == 0 ? HY_DISK : HY_DEVICE;
+}
+
+/* A paged optimizer's state lives on the host unless someone says where. */
+void hy_state_resolve_paging(hy_settings *s) {
+    bool is_paged = strncmp(s->optimizer.optimizer, "paged_", 6) == 0;
+    bool is_open = strcmp(s->memory.optim_place, "auto") == 0;
+    if (is_paged && is_open) snprintf(s->memory.optim_place, HY_TEXT_MAX, "pinned");
 }
 
 hy_state_choice hy_state_choice_of(const hy_settings *s) {

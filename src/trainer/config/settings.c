@@ -172,8 +172,9 @@ static const hy_setting table[] = {
          "chosen; 0 means not used.")},
 
     {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer),
-     CHOICE("adamw, adamw8bit", "adamw"),
-     HELP("The update rule; adamw8bit is adamw with optim_dtype 8bit.")},
+     CHOICE("adamw, adamw8bit, paged_adamw, paged_adamw8bit", "adamw"),
+     HELP("The update rule; adamw8bit is adamw with optim_dtype 8bit, paged_ keeps m and v in pinned "
+          "host memory unless optim_place says otherwise.")},
     {KEY("optimizer.optim_dtype", "--optim-dtype", optimizer.optim_dtype),
      CHOICE("auto, fp32, bf16, 8bit", "auto"),
      HELP("Storage of m and v; bf16 is rounded stochastically, 8bit has a scale for 256 elements; "

@@ -70,7 +70,7 @@ typedef struct hy_settings {
 
     /* optimizer */
     struct {
-        char optimizer[HY_TEXT_MAX];    /* adamw, adamw8bit */
+        char optimizer[HY_TEXT_MAX];    /* adamw, adamw8bit, paged_... */
         char optim_dtype[HY_TEXT_MAX];  /* auto, fp32, bf16, 8bit */
         char master_dtype[HY_TEXT_MAX]; /* auto, fp32, bf16 */
         double lr, beta1, beta2, adam_eps, weight_decay;
