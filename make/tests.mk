@@ -25,12 +25,27 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(link-test)
 
+# ---- fuzz targets ----------------------------------------------------------------------------
+# tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
+# built with the address sanitizer, and linked with the rooms that parse: FUZZ_ROOMS.
+FUZZ_ROOMS := base kernels memory formats data
+FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
+ifeq ($(VARIANT),asan)
+FUZZ_LIB := $(OBJ)/fuzz-rooms.a
+$(FUZZ_LIB): $(foreach r,$(FUZZ_ROOMS),$(call objects,$(call room-sources,$r)))
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o $(FUZZ_LIB) $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
+endif
+
 RUN_TESTS = VARIANT=$(VARIANT) HYBRID_BUILD="$(abspath $(OUT))" HYBRID_MAKE_ARGS="$(MAKEOVERRIDES)" \
     tests/run.sh
 
 ##@ Test
 
-.PHONY: test test-all test-programs fast-tests long-tests asan tsan
+.PHONY: test test-all test-programs fast-tests long-tests asan tsan fuzz-programs fuzz
 test: ## install what is missing, build, run the fast tests
 	@scripts/install-deps.sh --tests
 	@$(MAKE) --no-print-directory fast-tests
@@ -45,11 +60,21 @@ test-all: ## the above, the long tests, both sanitizers, the commands in the doc
 
 test-programs: $(TESTS)
 
-fast-tests: lib bin examples $(BENCHES) $(TESTS)
-	@$(RUN_TESTS) $(TESTS) $(SUITES)
+# The targets are part of the plain run alone: it builds them with their sanitizer itself.
+FUZZED := $(if $(filter release,$(VARIANT)),$(FUZZ_TARGETS))
+fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
+	@$(RUN_TESTS) $(TESTS) $(SUITES) $(FUZZED)
 
 long-tests: lib bin $(LONG_TESTS)
 	@$(RUN_TESTS) $(LONG_TESTS) $(LONG_SUITES)
+	@$(MAKE) --no-print-directory fuzz SECONDS=600
+
+fuzz-programs:
+	@$(MAKE) --no-print-directory VARIANT=asan $(FUZZ_TARGETS)
+
+SECONDS ?= 60
+fuzz: fuzz-programs ## every parser on damaged files for SECONDS (60) each, under a sanitizer
+	@HYBRID_FUZZ_SECONDS=$(SECONDS) HYBRID_TEST_LIMIT=$$(($(SECONDS) + 300)) $(RUN_TESTS) $(FUZZ_TARGETS)
 
 asan: ## build with address and undefined-behaviour sanitizers, run the fast tests
 	@$(MAKE) --no-print-directory VARIANT=asan fast-tests

@@ -16,19 +16,11 @@ static char run[64];
 static hy_eval_info run_loss;
 
 static hy_config *tiny_config(void) {
-    static const char *const values[][2] = {{"model", "nano"},
-                                            {"layers", "2"},
-                                            {"width", "32"},
-                                            {"heads", "4"},
-                                            {"kv_heads", "2"},
-                                            {"seq_len", "64"},
-                                            {"context", "64"},
-                                            {"batch_size", "2"},
-                                            {"steps", "4"},
-                                            {"threads", "2"},
-                                            {"builtin_bytes", "60000"},
-                                            {"device", "cpu"},
-                                            {"eval_batches", "0"}};
+    static const char *const values[][2] = {
+        {"model", "nano"}, {"layers", "2"},      {"width", "32"},   {"heads", "4"},
+        {"kv_heads", "2"}, {"seq_len", "64"},    {"context", "64"}, {"batch_size", "2"},
+        {"steps", "4"},    {"vocab", "258"},     {"threads", "2"},  {"builtin_bytes", "60000"},
+        {"device", "cpu"}, {"eval_batches", "0"}};
     hy_config *config;
     must(hy_config_create(&config));
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -212,6 +204,72 @@ START_TEST(a_conversation_remembers_what_was_said) {
 }
 END_TEST
 
+/* A tokenizer of the 256 bytes and the two tokens of ChatML, as tokenizer.json has them. */
+static void write_tokenizer(char path[96]) {
+    hy_text json = {0};
+    int next = 256;
+    hy_text_add(&json, "{\"added_tokens\": [{\"id\": 256, \"content\": \"<|im_start|>\", "
+                       "\"special\": true}, {\"id\": 257, \"content\": \"<|im_end|>\", "
+                       "\"special\": true}], \"normalizer\": null, \"pre_tokenizer\": {\"type\": "
+                       "\"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}, "
+                       "\"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
+                       "\"merges\": [], \"vocab\": {");
+    for (int byte = 0; byte < 256;
+         byte++) { /* those that cannot be seen have letters from 256 on */
+        bool is_seen = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+        char letter[5] = "", escaped[8];
+        letter[hy_utf8_encode((uint32_t)(is_seen ? byte : next++), letter)] = 0;
+        snprintf(escaped, sizeof escaped, "%s%s", strchr("\"\\", letter[0]) ? "\\" : "", letter);
+        hy_text_addf(&json, "%s\"%s\": %d", byte ? ", " : "", escaped, byte);
+    }
+    hy_text_add(&json, "}}}");
+    snprintf(path, 96, "%s/tokenizer.json", folder);
+    must(hy_file_write_atomic(path, json.data, json.size));
+    hy_text_free(&json);
+}
+
+static hy_inference *open_chatml(const char *tokenizer) {
+    hy_config *config;
+    hy_inference *model;
+    hy_inference_options options = {.tokenizer = tokenizer, .chat_template = "chatml"};
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, run));
+    must(hy_inference_open(config, &options, NULL, &model));
+    hy_config_destroy(config);
+    return model;
+}
+
+/* <|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n: 23 tokens; of the second turn's prompt all
+ * before the end of the first answer is known. */
+START_TEST(turns_are_written_as_the_template_has_them) {
+    char path[96];
+    write_tokenizer(path);
+    hy_inference *model = open_chatml(path), *fresh = open_chatml(path);
+    hy_generate_options options = {.max_tokens = 4};
+    hy_inference_facts facts;
+    hy_generated info;
+    heard first = {0}, second = {0}, again = {0};
+    hy_inference_describe(model, &facts);
+    ck_assert_str_eq(facts.chat_template, "chatml");
+    must(hy_inference_say(model, "hello", &options, hear, &first, &info));
+    int32_t opening = info.prompt_tokens;
+    ck_assert_int_ge(opening, 1 + 5 + 5 + 1 + 1 + 1 + 10);
+    must(hy_inference_say(model, "<|im_end|>", &options, hear, &second, &info));
+    /* the answer, its end, a message whose ten letters are no token, and what is around it */
+    ck_assert_int_eq(info.prompt_tokens, opening + 4 + 2 + (1 + 5 + 10 + 1 + 1 + 1 + 10));
+    ck_assert_int_eq(info.reused_tokens, opening + 4);
+    must(hy_inference_say(fresh, "hello", &options, NULL, NULL, NULL));
+    must(hy_inference_reset(fresh, NULL));
+    must(hy_inference_say(fresh, "hello", &options, hear, &again, NULL));
+    ck_assert_str_eq(hy_text_string(&first.text), hy_text_string(&again.text));
+    hy_text_free(&first.text);
+    hy_text_free(&second.text);
+    hy_text_free(&again.text);
+    hy_inference_close(model);
+    hy_inference_close(fresh);
+}
+END_TEST
+
 START_TEST(old_turns_go_when_the_context_is_small) {
     hy_inference *model = open_run(48);
     hy_generate_options options = {.max_tokens = 6};
@@ -237,10 +295,10 @@ START_TEST(text_becomes_tokens_and_text_again) {
     must(hy_inference_decode(model, ids, count, &text, &size));
     ck_assert_str_eq(text, "h\xc3\xa9");
     ck_assert_uint_eq(size, 3);
-    ids[1] = 256;
+    ids[1] = 258;
     hy_free(text);
     must_fail(hy_inference_decode(model, ids, count, &text, NULL), HY_ERR_INPUT,
-              "token 1 is 256, expected 0 to 255");
+              "token 1 is 258, expected 0 to 255");
     hy_free(ids);
     hy_inference_close(model);
 }
@@ -292,6 +350,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, pieces_are_whole_characters);
     tcase_add_test(all, answers_end_when_asked_to_or_when_the_context_does);
     tcase_add_test(all, a_conversation_remembers_what_was_said);
+    tcase_add_test(all, turns_are_written_as_the_template_has_them);
     tcase_add_test(all, old_turns_go_when_the_context_is_small);
     tcase_add_test(all, text_becomes_tokens_and_text_again);
     tcase_add_test(all, a_shape_alone_cannot_be_used);

@@ -86,7 +86,7 @@ def main():
         torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
         optimizer.step()
     print(json.dumps({"before": before, "after": held_out(model, val, a.seq), "examples": len(train),
-                      "val_examples": len(val), "last_loss": float(loss) / count}))
+                      "val_examples": len(val), "last_loss": loss.item() / count}))
 
 
 main()

@@ -218,6 +218,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     }
     HY_TRY(find_resumed(t));
     HY_TRY(hy_trainer_take_memory(t));
+    hy_trainer_tell_plan(t);
     hy_trainer_tell_warning(t); /* of what was prepared */
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_fork_take_memory(t));

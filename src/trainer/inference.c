@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/llama2c_tokenizer.h"
 
 #define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
 #define SHORTEST_CONTEXT 64
@@ -28,17 +29,27 @@ static hy_status use_bytes(hy_inference *in) {
                    in->trainer->model->shape.vocab);
 }
 
+/* What was asked for, or what lies in the model's folder: tokenizer.json, or llama2.c's own file. */
+static hy_status find_tokenizer(hy_inference *in, const char *asked, const char *folder) {
+    char *path = in->tokenizer_path;
+    bool is_auto = strcmp(asked, "auto") == 0;
+    if (strcmp(asked, "none") == 0 || (is_auto && !folder[0])) return HY_OK;
+    if (!is_auto || has_tokenizer(folder)) {
+        snprintf(path, sizeof in->tokenizer_path, "%s", is_auto ? folder : asked);
+        return hy_tokenizer_open(path, &in->tokenizer);
+    }
+    return hy_llama2c_tokenizer_find(folder, in->trainer->model->shape.vocab, path,
+                                     sizeof in->tokenizer_path, &in->tokenizer);
+}
+
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
-    const char *path = strcmp(asked, "auto") != 0 ? asked : folder;
-    if (path == folder && !has_tokenizer(folder)) return use_bytes(in);
-    if (strcmp(path, "none") == 0) return use_bytes(in);
-    snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "%s", path);
-    HY_TRY(hy_tokenizer_open(path, &in->tokenizer));
+    HY_TRY(find_tokenizer(in, asked, folder));
+    if (!in->tokenizer) return use_bytes(in);
     int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->trainer->model->shape.vocab;
     if (ids > vocab) { /* often a padding token that was added later and is never written */
         hy_say(in->trainer, HY_WARNING,
-               "%s has %d tokens and the model %d: those beyond are never chosen", path, ids,
-               vocab);
+               "%s has %d tokens and the model %d: those beyond are never chosen",
+               in->tokenizer_path, ids, vocab);
     }
     in->vocab = ids < vocab ? ids : vocab;
     return HY_OK;

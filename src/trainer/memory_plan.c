@@ -468,3 +468,20 @@ hy_status hy_trainer_take_memory(hy_trainer *t) {
     write_plan(t, &need);
     return check_and_take(t, &need);
 }
+
+/* One line where something does not simply lie on the device; --plan has the reasons. */
+void hy_trainer_tell_plan(const hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    hy_state_choice c = hy_state_choice_of(s);
+    bool is_plain = c.weights == HY_DEVICE && c.grads == HY_DEVICE && c.optim == HY_DEVICE &&
+                    (!t->precision.has_low || c.master == HY_DEVICE) && t->train_bytes.host == 0;
+    if (is_plain) return;
+    hy_say(
+        t, HY_NOTE,
+        "plan: weights on %s, gradients on %s, m and v on %s, activations on %s; micro-batches of "
+        "%lld x %lld, %lld in a step; recompute %s; about %.0f tokens/s (--plan says why)",
+        hy_place_name(c.weights), hy_place_name(c.grads), hy_place_name(c.optim),
+        hy_place_name(t->step_column.place), (long long)s->train.batch_size,
+        (long long)s->train.seq_len, (long long)s->train.grad_accum_steps, s->train.recompute,
+        t->plan.tokens_per_second);
+}

@@ -279,6 +279,7 @@ static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1
 
 /* memory_plan.c: batch plans, arenas, stores. See memory_plan.h. */
 hy_status hy_trainer_take_memory(hy_trainer *t);
+void hy_trainer_tell_plan(const hy_trainer *t);
 void hy_staging_release(hy_trainer *t);
 uint64_t hy_guard_sequences(const hy_trainer *t); /* of one guard pass */
 /* What is live changes with the phase: gradients and training activations, or the rings. */

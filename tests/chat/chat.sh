@@ -86,6 +86,15 @@ test_an_interrupt_ends_waiting() {
     expect_same "$?" 75 "exit code"
 }
 
+test_a_model_of_another_tool_tells_its_story() {
+    stories=${HYBRID_DATA:-$here/../../../shared/data}/weights/stories260K
+    [ -d "$stories" ] || skip "no weights/stories260K in HYBRID_DATA or ../shared/data"
+    run_chat --model "$stories" --prompt "" --temperature 0 --max-tokens 40
+    expect_code 0
+    expect_out "Once upon a time, there was a little girl named Lily"
+    expect_empty "$stderr"
+}
+
 test_wrong_usage() {
     run_chat
     expect_chat_error "which model? --model FOLDER"
