@@ -27,13 +27,14 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
 
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
-# built with the address sanitizer, and linked with the rooms that parse: FUZZ_ROOMS.
+# built with the address sanitizer, and linked with what parses: FUZZ_ROOMS and FUZZ_SOURCES.
 FUZZ_ROOMS := base kernels memory formats data
+FUZZ_SOURCES := src/model/shape.c $(wildcard src/trainer/hf_config*.c src/trainer/hf_shape*.c)
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
 ifeq ($(VARIANT),asan)
 FUZZ_LIB := $(OBJ)/fuzz-rooms.a
-$(FUZZ_LIB): $(foreach r,$(FUZZ_ROOMS),$(call objects,$(call room-sources,$r)))
+$(FUZZ_LIB): $(call objects,$(foreach r,$(FUZZ_ROOMS),$(call room-sources,$r)) $(FUZZ_SOURCES))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 $(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o $(FUZZ_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)

@@ -196,7 +196,7 @@ START_TEST(long_conversations_are_cut_and_counted) {
     hy_dataset_options options = options_of(write_file("long.jsonl", rows), 50);
     options.val_path = options.path;
     hy_dataset *data = open_data(options);
-    ck_assert_uint_eq(hy_dataset_describe(data)->cut_rows, 4); /* two, in both splits */
+    ck_assert_uint_eq(hy_dataset_describe(data)->cut_rows, 2);
     ck_assert_ptr_nonnull(strstr(last_warning, "2 of 3 rows are longer than the sequence of 50"));
     ck_assert_ptr_nonnull(strstr(last_warning, "dropped"));
     /* The first is cut to 51 tokens: 49 targets after "ab"; the last has two. */
@@ -358,6 +358,23 @@ START_TEST(held_out_rows_are_the_last_ones) {
 }
 END_TEST
 
+START_TEST(data_that_is_its_own_held_out_data_is_read_once) {
+    hy_dataset_options options = options_of(write_examples("x.jsonl", 100), 48);
+    options.val_path = options.path;
+    options.packs = false;
+    hy_dataset *data = open_data(options);
+    ck_assert_uint_eq(hy_dataset_describe(data)->rows, 100);
+    int32_t tokens[2][48], targets[2][48];
+    for (uint64_t i = 0; i < 100; i++) {
+        hy_dataset_fill(data, HY_TRAIN, i, tokens[0], targets[0], NULL);
+        hy_dataset_fill(data, HY_VAL, i, tokens[1], targets[1], NULL);
+        ck_assert_mem_eq(tokens[0], tokens[1], sizeof tokens[0]);
+        ck_assert_mem_eq(targets[0], targets[1], sizeof targets[0]);
+    }
+    hy_dataset_close(data);
+}
+END_TEST
+
 START_TEST(loss_on_all_counts_every_token_but_the_first) {
     hy_dataset_options options =
         options_of(write_file("a.jsonl", "{\"prompt\": \"abc\", \"completion\": \"de\"}\n"), 32);
@@ -481,6 +498,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, every_example_is_in_one_sequence_and_sees_itself_alone);
     tcase_add_test(cases, sequences_depend_on_their_number_and_the_seed_alone);
     tcase_add_test(cases, held_out_rows_are_the_last_ones);
+    tcase_add_test(cases, data_that_is_its_own_held_out_data_is_read_once);
     tcase_add_test(cases, loss_on_all_counts_every_token_but_the_first);
     tcase_add_test(cases, paths_and_weights_are_told_apart);
     tcase_add_test(cases, parts_take_turns_as_their_weights_say);

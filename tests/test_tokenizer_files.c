@@ -60,7 +60,7 @@ START_TEST(text_is_normalised_before_normalised_tokens_are_sought) {
         .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"},{\"type\":"
                       "\"Replace\",\"pattern\":{\"String\":\"xx\"},\"content\":\"y\"}]}",
         .pre_tokenizer = BYTE_LEVEL,
-        .added = TOKEN(256, "AXX", ",\"normalized\":true") "," TOKEN(257, "B",
+        .added = TOKEN(256, "AXX", ",\"normalized\":true") "," TOKEN(257, "B!",
                                                                      ",\"normalized\":"
                                                                      "false")});
     must_encode(t, "axX", "256");

@@ -146,10 +146,12 @@ static hy_status open_held_out(hy_dataset *d, const hy_dataset_options *o) {
 }
 
 static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
+    bool is_same = is_given(o->val_path) && !is_builtin(o->path) && !strcmp(o->path, o->val_path);
     hy_part_use use = is_given(o->val_path) ? HY_PART_TRAINS : HY_PART_DOES_BOTH;
+    if (is_same) use = HY_PART_IS_BOTH;
     HY_TRY(set_up_encoding(d, o));
     HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o, o->path, use, &d->main));
-    if (is_given(o->val_path)) HY_TRY(open_held_out(d, o));
+    if (is_given(o->val_path) && !is_same) HY_TRY(open_held_out(d, o));
     d->splits[HY_TRAIN] = &d->main;
     d->splits[HY_VAL] = d->held_out.count ? &d->held_out : &d->main;
     return HY_OK;
@@ -198,13 +200,14 @@ static uint64_t places_of(const hy_part *part, hy_split split, uint64_t seq) {
 }
 
 /* "; packed into 912 sequences, 97.1 % full" */
-static void describe_rows(const hy_dataset *d, bool packs, char *out, size_t size) {
+static void describe_rows(const hy_dataset *d, bool packs, bool is_divided, char *out,
+                          size_t size) {
     const hy_dataset_facts *f = &d->facts;
     uint64_t seq = (uint64_t)f->seq, sequences = 0, places = 0;
     out[0] = '\0';
     if (!f->rows) return;
     for (size_t i = 0; i < d->main.count; i++) {
-        for (int s = 0; s < 2; s++) {
+        for (int s = 0; s < (is_divided ? 2 : 1); s++) {
             places += places_of(&d->main.parts[i], (hy_split)s, seq);
             sequences += d->main.parts[i].sequences[s];
         }
@@ -225,12 +228,13 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
     count_rows(facts, &d->main);
     count_rows(facts, &d->held_out);
     facts->has_docs = facts->rows > 0 && o->packs;
-    uint64_t all = facts->tokens[HY_TRAIN] + (d->held_out.count ? 0 : facts->tokens[HY_VAL]);
+    bool is_divided = !is_given(o->val_path);
+    uint64_t all = facts->tokens[HY_TRAIN] + (is_divided ? facts->tokens[HY_VAL] : 0);
     char count[32], skipped[64] = "", rows[96], name[160];
     snprintf(name, sizeof name, "%s", d->main.parts[0].name);
     if (d->main.count > 1) snprintf(name, sizeof name, "%zu paths", d->main.count);
     format_size((double)all, facts->is_bytes, count, sizeof count);
-    describe_rows(d, o->packs, rows, sizeof rows);
+    describe_rows(d, o->packs, is_divided, rows, sizeof rows);
     if (d->main.parts[0].source.skipped) {
         snprintf(skipped, sizeof skipped, " (%zu other files skipped)",
                  d->main.parts[0].source.skipped);

@@ -62,10 +62,11 @@ static hy_status divide_source(hy_part *part, const char *path, hy_part_use use,
         HY_TRY(choose_held_out(o, path, tokens, &held_out));
     else
         HY_TRY(check_window(o, path, tokens));
-    if (use == HY_PART_HOLDS_OUT) held_out = tokens;
-    uint64_t train = tokens - held_out;
+    bool is_all_held_out = use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH;
+    if (is_all_held_out) held_out = tokens;
+    uint64_t train = use == HY_PART_IS_BOTH ? tokens : tokens - held_out;
     set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, train}, o->seq);
-    set_range(part, HY_VAL, (hy_token_range){&part->source, train, held_out}, o->seq);
+    set_range(part, HY_VAL, (hy_token_range){&part->source, tokens - held_out, held_out}, o->seq);
     return HY_OK;
 }
 
@@ -88,7 +89,8 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
 
 static hy_status divide_examples(hy_part *part, const char *path, hy_part_use use,
                                  const hy_dataset_options *o) {
-    uint64_t count = part->examples->count, held_out = use == HY_PART_HOLDS_OUT ? count : 0;
+    uint64_t count = part->examples->count, held_out = 0;
+    if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
     if (use == HY_PART_DOES_BOTH) {
         if (count < 2) {
             return hy_fail(HY_ERR_INPUT,
@@ -97,7 +99,7 @@ static hy_status divide_examples(hy_part *part, const char *path, hy_part_use us
         held_out = (uint64_t)llround((double)count * o->val_fraction);
         if (held_out < 1) held_out = 1;
     }
-    HY_TRY(pack_split(part, HY_TRAIN, 0, count - held_out, o));
+    HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
     return pack_split(part, HY_VAL, count - held_out, held_out, o);
 }
 

@@ -30,7 +30,12 @@ typedef struct hy_part {
 } hy_part;
 
 /* Which splits a part serves. */
-typedef enum hy_part_use { HY_PART_TRAINS, HY_PART_HOLDS_OUT, HY_PART_DOES_BOTH } hy_part_use;
+typedef enum hy_part_use {
+    HY_PART_TRAINS,
+    HY_PART_HOLDS_OUT,
+    HY_PART_DOES_BOTH, /* divided */
+    HY_PART_IS_BOTH    /* all of it is in both: someone wants to see how well it was learnt */
+} hy_part_use;
 
 hy_status hy_part_open(const char *path, hy_part_use use, const hy_dataset_options *options,
                        const hy_encoding *encoding, hy_part *out);

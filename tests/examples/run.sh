@@ -60,6 +60,14 @@ an_example_prints_what_is_wrong_and_fails() {
     done
 }
 
+ask_answers_every_question() {
+    "$(dirname "$examples")/bin/hybrid-train" --model nano --layers 1 --width 32 --heads 2 --steps 3 \
+        --device cpu --quiet --out run --sample-tokens 0 || return 1
+    "$examples/ask" run "hello" "and again" > out || return 1
+    cat out
+    [ "$(grep -c 'tokens)$' out)" = 2 ] && ! "$examples/ask" nowhere "hello" 2> err && grep -q nowhere err
+}
+
 an_example_writes_nothing() {
     "$examples/convnet" > /dev/null && [ -z "$(ls -A)" ]
 }
@@ -93,7 +101,7 @@ the_guide_shows_the_examples_as_they_are() {
 
 for name in logistic_learns_with_prediction logistic_learns_without_prediction \
     convnet_learns_with_prediction convnet_learns_without_prediction \
-    an_example_prints_what_is_wrong_and_fails an_example_writes_nothing \
+    an_example_prints_what_is_wrong_and_fails ask_answers_every_question an_example_writes_nothing \
     the_guide_shows_the_examples_as_they_are; do
     check "$name"
 done

@@ -28,8 +28,9 @@ static void encode(const hy_tokenizer *t, const char *text, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char text[] = "The caf\xC3\xA9 isn't   open,\n1234 \xE6\x97\xA5\xE6\x9C\xAC e\xCC\x81 "
-                               "</s> <|end|> \xFF\xE2\x96\x81x";
+    static const char text[] =
+        "The caf\xC3\xA9 isn't   open,\n1234 \xE6\x97\xA5\xE6\x9C\xAC e\xCC\x81 "
+        "</s> <|end|> \xFF\xE2\x96\x81x";
     const uint8_t *zero = size ? memchr(data, 0, size) : NULL;
     size_t json = zero ? (size_t)(zero - data) : size;
     hy_tokenizer *t;

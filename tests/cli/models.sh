@@ -1,0 +1,141 @@
+# models.sh: --model FOLDER, OUT/model and hybrid-export: folders in Hugging Face's format, in and out.
+
+golden=$here/../golden/hf
+export_program=$(dirname "$program")/hybrid-export
+
+# A shard of 2000 tokens below 96, as llm.c writes it.
+make_tokens() {
+    {
+        printf '\210\330\064\001\001\000\000\000\320\007\000\000'
+        head -c 1012 /dev/zero
+    } > shard.bin
+    i=0
+    while [ $i -lt 2000 ]; do
+        printf "\\$(printf %o $((33 + (i * i + 7 * i) % 60)))\\000"
+        i=$((i + 1))
+    done >> shard.bin
+}
+
+run_model() { # MODEL further flags
+    model=$1
+    shift
+    run --model "$model" --data shard.bin --seq-len 8 --batch-size 2 --steps 2 --predictor none \
+        --sample-tokens 0 --threads 1 --device cpu --lr 0 "$@"
+}
+
+run_export() {
+    find . | sort > "$before"
+    "$export_program" "$@" > "$stdout" 2> "$stderr" < /dev/null
+    code=$?
+    find . | sort > "$after"
+}
+
+expect_export_refusal() {
+    expect_code 2
+    expect_same "$(grep -c '^hybrid-export: error: ' "$stderr")" 1 "lines of error"
+    for fragment in "$@"; do expect_err "$fragment"; done
+    expect_nothing_written
+}
+
+# Weights that did not change leave as they came, tensor for tensor: the data behind the headers.
+weights_of() { # FILE
+    length=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+    tail -c +$((9 + length)) "$1" | cksum
+}
+
+test_a_folder_is_trained_and_written_again() {
+    make_tokens
+    run_model "$golden/llama" --out out
+    expect_code 0
+    expect_out "the weights begin as those of"
+    expect_file out/model/config.json
+    expect_file out/model/model.safetensors
+    run_model out/model --out again
+    expect_code 0
+    expect_same "$(cksum < again/model/model.safetensors)" "$(cksum < out/model/model.safetensors)" \
+        "weights after a second way through"
+}
+
+test_a_folder_brings_shape_and_regime() {
+    run --model "$golden/qwen3" --print-config
+    expect_code 0
+    expect_out "head_size = 4;"
+    expect_out "qk_norm = true;"
+    expect_out "vocab = 96;"
+    expect_out "lr = 2e-05;"
+}
+
+test_a_checkpoint_is_exported() {
+    make_tokens
+    run_model "$golden/mistral" --out out
+    expect_code 0
+    run_export out --out exported --max-shard-size 12KB
+    expect_code 0
+    expect_out "wrote exported"
+    expect_file exported/model.safetensors.index.json
+    run_export out/checkpoint-2 --out one --dtype fp32
+    expect_code 0
+    expect_file one/model.safetensors
+    grep -q '"dtype": "float32"' one/config.json || fail "config.json does not say float32"
+    run_export out --out one
+    expect_export_refusal "one" "already"
+    run_export out --out one --overwrite --dtype bf16
+    expect_code 0
+    expect_same "$(weights_of one/model.safetensors)" "$(weights_of out/model/model.safetensors)" \
+        "weights of the run and of its checkpoint"
+}
+
+test_a_preset_becomes_a_folder() {
+    run_tiny --out out
+    expect_code 0
+    expect_file out/model/config.json
+    grep -q LlamaForCausalLM out/model/config.json || fail "no architecture in config.json"
+    run_tiny --out without --no-save-model
+    expect_code 0
+    [ ! -e without/model ] || fail "without/model was written"
+}
+
+test_a_shape_that_transformers_lacks_is_told() {
+    run_tiny --out out --norm layernorm
+    expect_code 0
+    expect_err "out/model is not written"
+    expect_file out/summary.json
+    run_export out --out exported
+    expect_export_refusal "no architecture"
+}
+
+test_wrong_use_of_export() {
+    run_export
+    expect_export_refusal "a checkpoint is missing"
+    run_export somewhere
+    expect_export_refusal "--out DIR is missing"
+    run_export nowhere --out x
+    expect_export_refusal "nowhere"
+    run_export . --out x
+    expect_export_refusal "checkpoint"
+    run_export . --out x --dtype
+    expect_export_refusal "--dtype"
+    run_export . --out x --max-shard-size many
+    expect_export_refusal "many"
+    run_export --wrong
+    expect_export_refusal "--wrong"
+    run_export --help
+    expect_code 0
+    expect_out "Usage: hybrid-export"
+}
+
+test_wrong_models() {
+    mkdir empty
+    run --model empty --out out
+    expect_refusal "empty" "config.json"
+    run --model Nobody/no-such-model --out out
+    expect_refusal "Nobody/no-such-model" "hub"
+    mkdir bad
+    echo '{"architectures": ["BertModel"]}' > bad/config.json
+    run --model bad --out out
+    expect_refusal "bad/config.json" "BertModel" "LlamaForCausalLM"
+    cp "$golden/llama/config.json" bad/config.json
+    make_tokens
+    run_model bad --out out
+    expect_refusal "bad" "model.safetensors"
+}
