@@ -204,6 +204,9 @@ typedef struct hy_plan_facts {
     uint64_t host_pinned_bytes;                  /* taken on the host, page-locked */
     uint64_t disk_bytes;                         /* in offload_folder */
     uint64_t host_fork_bytes;                    /* host memory of paired forks, if it has room */
+    uint64_t data_host_bytes;                    /* pinned beside that: micro-batches read ahead */
+    uint64_t data_buffer_bytes;                  /* host memory while data is turned into tokens */
+    uint64_t data_disk_bytes;                    /* temporary file of data turned into tokens */
     int64_t batch_size, grad_accum_steps;        /* as given or chosen */
     double tokens_per_second;                    /* predicted, of a true step */
     double step_seconds, wait_seconds;           /* of a true step; of them, waiting for copies */
@@ -252,8 +255,8 @@ void hy_trainer_request_stop(hy_trainer *trainer);
  * that the model began with. Where the run averaged its last part, the average is written. The folder is
  * whole or not there. HY_ERR_INPUT where no architecture of transformers is that model. */
 typedef struct hy_export_options {
-    const char *out;         /* folder to make */
-    const char *dtype;       /* "fp32", "bf16", "fp16"; NULL or "auto": as in the folder the model came
+    const char *out;   /* folder to make */
+    const char *dtype; /* "fp32", "bf16", "fp16"; NULL or "auto": as in the folder the model came
                                 from, or as in the checkpoint */
     uint64_t max_shard_size; /* most bytes of weights in a file; 0: 5,000,000,000 */
     bool overwrite;          /* replace a folder that is there */

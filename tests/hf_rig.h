@@ -25,6 +25,7 @@ static inline const char *golden_folder(const char *name) {
 typedef struct hf_rig {
     model_rig m;
     hy_shape shape;
+    int64_t piece; /* of loading; set before opening */
 } hf_rig;
 
 /* A model of `seq` tokens whose memory is full of NaN until its files fill it. */
@@ -38,7 +39,8 @@ static inline void open_hf_seq(hf_rig *rig, const char *name, hy_dtype dtype, in
     rig_open(&rig->m, &rig->shape, &options, 1);
     hy_store *w = &rig->m.weights;
     memset(w->data, 0xff, w->layout.bytes);
-    must(hy_hf_load_weights(name, rig->m.model, w, rig->m.stream, NULL));
+    hy_load_options load = {.piece = rig->piece};
+    must(hy_hf_load_weights(name, rig->m.model, w, rig->m.stream, &load));
 }
 
 static inline void open_hf(hf_rig *rig, const char *name, hy_dtype dtype) {
@@ -64,6 +66,16 @@ static inline hy_hf_writing writing_of(hf_rig *rig, const char *folder, hy_dtype
                            .shard_size = 1u << 30,
                            .read = read_rig,
                            .context = rig};
+}
+
+/* Told by what is written of them. */
+static inline void shapes_are_the_same(hy_hf_arch arch, const hy_shape *a, const hy_shape *b) {
+    hy_text one = {0}, other = {0};
+    must(hy_hf_config_write(arch, a, HY_F32, NULL, &one));
+    must(hy_hf_config_write(arch, b, HY_F32, NULL, &other));
+    ck_assert_str_eq(one.data, other.data);
+    hy_text_free(&one);
+    hy_text_free(&other);
 }
 
 static inline void put_file(const char *folder, const char *name, const void *data, size_t size) {

@@ -263,6 +263,19 @@ START_TEST(files_without_a_usable_row_are_refused) {
 }
 END_TEST
 
+START_TEST(a_folder_of_rows_may_hold_a_readme_but_no_other_text) {
+    write_file("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    write_file("b.json", "[{\"prompt\": \"c\", \"completion\": \"d\"}]");
+    write_file("README.md", "About this data.");
+    hy_dataset *data = open_data(options_of(folder, 32));
+    ck_assert_uint_eq(hy_dataset_describe(data)->rows, 2);
+    hy_dataset_close(data);
+    write_file("c.txt", "text");
+    must_refuse(options_of(folder, 32), "holds both rows of JSON");
+    must_refuse(options_of(folder, 32), "c.txt");
+}
+END_TEST
+
 /* ---- packing --------------------------------------------------------------------------------- */
 
 /* Rows whose lengths differ; their first byte tells which is which. */
@@ -477,6 +490,14 @@ START_TEST(text_with_a_tokenizer_is_tokens) {
     ck_assert_uint_gt(back.size, text.size * 8 / 10);
     ck_assert_mem_eq(back.data, text.data, back.size);
     hy_dataset_close(data);
+    /* However it is cut for the threads. */
+    options.shuffle = true;
+    hy_dataset *whole = open_data(options);
+    options.buffer_bytes = 300;
+    hy_dataset *cut = open_data(options);
+    ck_assert_uint_eq(digest(whole, 0, 100), digest(cut, 0, 100));
+    hy_dataset_close(whole);
+    hy_dataset_close(cut);
     options.vocab = 300;
     must_refuse(options, "is this its tokenizer?");
     hy_text_free(&text);
@@ -495,6 +516,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, long_conversations_are_cut_and_counted);
     tcase_add_test(cases, malformed_rows_are_named_and_skipped_or_fatal);
     tcase_add_test(cases, files_without_a_usable_row_are_refused);
+    tcase_add_test(cases, a_folder_of_rows_may_hold_a_readme_but_no_other_text);
     tcase_add_test(cases, every_example_is_in_one_sequence_and_sees_itself_alone);
     tcase_add_test(cases, sequences_depend_on_their_number_and_the_seed_alone);
     tcase_add_test(cases, held_out_rows_are_the_last_ones);

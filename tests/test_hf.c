@@ -8,11 +8,12 @@
 
 #include "hf_rig.h"
 #include "kernels/half.h"
+#include "trainer/trainer.h"
 
 /* ---- against transformers ---------------------------------------------------------------------- */
 
 START_TEST(logits_are_those_of_transformers) {
-    hf_rig rig;
+    hf_rig rig = {0};
     open_hf(&rig, golden_folder(hf_cases[_i]), HY_F32);
     double far = logits_distance(&rig, golden_folder(hf_cases[_i]));
     ck_assert_msg(far <= 1e-5, "%s: the logits are off by %.2e", hf_cases[_i], far);
@@ -24,7 +25,7 @@ END_TEST
 static float change_of(int64_t k) { return 0.05f * (float)((uint32_t)k * 2654435761u >> 30); }
 
 START_TEST(one_wrong_tensor_is_seen) {
-    hf_rig rig;
+    hf_rig rig = {0};
     open_hf(&rig, golden_folder(hf_cases[_i]), HY_F32);
     for (int32_t i = 0; i < rig.m.model->params.count; i++) {
         float *weight = hy_store_home(&rig.m.weights, i);
@@ -40,7 +41,7 @@ START_TEST(one_wrong_tensor_is_seen) {
 END_TEST
 
 START_TEST(weights_in_bf16_are_those_in_fp32_rounded) {
-    hf_rig exact, rounded;
+    hf_rig exact = {0}, rounded = {0};
     open_hf(&exact, golden_folder(hf_cases[_i]), HY_F32);
     open_hf(&rounded, golden_folder(hf_cases[_i]), HY_BF16);
     for (int32_t i = 0; i < exact.m.model->params.count; i++) {
@@ -52,6 +53,20 @@ START_TEST(weights_in_bf16_are_those_in_fp32_rounded) {
     }
     close_hf(&exact);
     close_hf(&rounded);
+}
+END_TEST
+
+START_TEST(pieces_of_any_size_make_the_same_weights) {
+    static const int64_t pieces[] = {1, 33, 257};
+    hf_rig whole = {0};
+    open_hf(&whole, golden_folder(hf_cases[_i]), HY_F32);
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        hf_rig cut = {.piece = pieces[i]};
+        open_hf(&cut, golden_folder(hf_cases[_i]), HY_F32);
+        ck_assert_mem_eq(cut.m.weights.data, whole.m.weights.data, whole.m.weights.layout.bytes);
+        close_hf(&cut);
+    }
+    close_hf(&whole);
 }
 END_TEST
 
@@ -81,7 +96,7 @@ static void tensors_are_the_same(const char *folder, const char *other) {
 
 static void write_and_read_again(const char *name, uint64_t shard_size, bool has_source) {
     char folder[256], out[300], golden[512];
-    hf_rig rig, again;
+    hf_rig rig = {0}, again = {0};
     hy_hf_config config;
     snprintf(golden, sizeof golden, "%s", golden_folder(name));
     snprintf(out, sizeof out, "%s/model", temp_folder(folder));
@@ -122,7 +137,7 @@ START_TEST(rows_behind_the_vocabulary_are_zero_and_not_written) {
                             .norm_eps = 1e-5,
                             .rope_theta = 10000,
                             .init_std = 1}};
-    hf_rig again;
+    hf_rig again = {0};
     hy_batch_options options = {.batch = 1, .seq = 8, .chunks = 1};
     snprintf(out, sizeof out, "%s/model", temp_folder(folder));
     rig_open(&rig.m, &rig.shape, &options, 3);
@@ -157,7 +172,7 @@ START_TEST(files_beside_the_weights_are_copied) {
         {"README.md", true},      {"merges.txt", true},          {"pytorch_model.bin", false},
         {"model.gguf", false},    {".gitattributes", false}};
     char folder[256], source[300], out[300];
-    hf_rig rig;
+    hf_rig rig = {0};
     snprintf(source, sizeof source, "%s/source", temp_folder(folder));
     snprintf(out, sizeof out, "%s/out", folder);
     copy_golden("qwen2", source);
@@ -191,7 +206,7 @@ END_TEST
 /* Whatever write fails, the folder that was there is whole, and nothing lies beside it. */
 START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
     char folder[256], out[300];
-    hf_rig rig;
+    hf_rig rig = {0};
     snprintf(out, sizeof out, "%s/model", temp_folder(folder));
     open_hf(&rig, golden_folder("mistral"), HY_F32);
     hy_hf_writing writing = writing_of(&rig, out, HY_BF16);
@@ -282,7 +297,7 @@ static int32_t likeliest(hf_rig *rig, int32_t at) {
 
 START_TEST(a_trained_llama2c_model_tells_its_story) {
     char path[512], tokenizer[600];
-    hf_rig rig;
+    hf_rig rig = {0};
     hy_llama2c_pieces pieces;
     hy_text story = {0};
     if (!data_folder(path)) {
@@ -316,6 +331,50 @@ START_TEST(a_trained_llama2c_model_tells_its_story) {
 }
 END_TEST
 
+START_TEST(a_llama2c_model_is_the_same_in_pieces) {
+    char path[512];
+    hf_rig whole = {0}, cut = {.piece = 100};
+    if (!data_folder(path)) return;
+    open_hf_seq(&whole, path, HY_F32, 8);
+    open_hf_seq(&cut, path, HY_F32, 8);
+    ck_assert_mem_eq(cut.m.weights.data, whole.m.weights.data, whole.m.weights.layout.bytes);
+    close_hf(&whole);
+    close_hf(&cut);
+}
+END_TEST
+
+START_TEST(configs_of_well_known_models_have_the_shapes_of_the_presets) {
+    static const char *const pairs[][2] = {{"gpt2", "gpt2-124m"},
+                                           {"llama-2-7b-hf", "llama-2-7b"},
+                                           {"llama-3.1-8b-instruct", "llama-3.1-8b"},
+                                           {"qwen2.5-0.5b-instruct", "qwen2.5-0.5b"},
+                                           {"qwen2.5-1.5b-instruct", "qwen2.5-1.5b"},
+                                           {"qwen2.5-7b-instruct", "qwen2.5-7b"}};
+    const char *base = getenv("HYBRID_DATA");
+    char path[600], *text;
+    size_t size;
+    snprintf(path, sizeof path, "%s/configs/%s.config.json",
+             base ? base : HY_SOURCE_DIR "/../shared/data", pairs[_i][0]);
+    if (!hy_path_exists(path)) {
+        printf("skipped: no configs in HYBRID_DATA or ../shared/data\n");
+        return;
+    }
+    hy_hf_config file;
+    hy_config *config;
+    hy_shape preset;
+    must(hy_file_read(path, &text, &size));
+    must(hy_hf_config_parse(text, size, path, &file));
+    free(text);
+    must(hy_config_create(&config));
+    must(hy_config_set(config, "model", pairs[_i][1], HY_FROM_CALLER));
+    must(hy_shape_from_settings(hy_config_settings(config), &preset));
+    file.shape.context = preset.context; /* some presets take less */
+    shapes_are_the_same(file.arch, &file.shape, &preset);
+    hy_config_destroy(config);
+    hy_hf_config_free(&file);
+}
+END_TEST
+
 static Suite *hf_suite(void) {
     Suite *suite = suite_create("hf");
     TCase *tc = tcase_create("hf");
@@ -323,12 +382,15 @@ static Suite *hf_suite(void) {
     tcase_add_loop_test(tc, logits_are_those_of_transformers, 0, HF_CASES);
     tcase_add_loop_test(tc, one_wrong_tensor_is_seen, 0, HF_CASES);
     tcase_add_loop_test(tc, weights_in_bf16_are_those_in_fp32_rounded, 0, HF_CASES);
+    tcase_add_loop_test(tc, pieces_of_any_size_make_the_same_weights, 0, HF_CASES);
     tcase_add_loop_test(tc, what_is_written_is_byte_identical, 0, HF_CASES);
     tcase_add_test(tc, rows_behind_the_vocabulary_are_zero_and_not_written);
     tcase_add_test(tc, files_beside_the_weights_are_copied);
     tcase_add_test(tc, a_failed_write_leaves_the_folder_as_it_was);
     tcase_add_test(tc, a_model_is_found_by_its_name_in_the_hubs_cache);
     tcase_add_test(tc, a_trained_llama2c_model_tells_its_story);
+    tcase_add_test(tc, a_llama2c_model_is_the_same_in_pieces);
+    tcase_add_loop_test(tc, configs_of_well_known_models_have_the_shapes_of_the_presets, 0, 6);
     suite_add_tcase(suite, tc);
     return suite;
 }

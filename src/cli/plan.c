@@ -75,6 +75,13 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
         fprintf(out, "paired forks take %s more of host memory, where it has room\n",
                 hy_cli_bytes(facts.host_fork_bytes).text);
     }
+    fprintf(out, "data read ahead takes %s, pinned", hy_cli_bytes(facts.data_host_bytes).text);
+    if (facts.data_disk_bytes > 0) {
+        fprintf(out, "; making tokens of it %s of host memory, and %s in a temporary file",
+                hy_cli_bytes(facts.data_buffer_bytes).text,
+                hy_cli_bytes(facts.data_disk_bytes).text);
+    }
+    fputc('\n', out);
     show_speed(out, &summary, &facts);
     show_disk(out, config, &summary, &facts);
     fprintf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);

@@ -107,6 +107,6 @@ static bool next_element(hy_row_scan *s, hy_row *row) {
 bool hy_rows_next(hy_row_scan *s, hy_row *row) {
     if (s->is_over) return false;
     if (!(s->is_array ? next_element(s, row) : next_line(s, row))) return false;
-    if (row->size > HY_ROW_MOST) row->broken = "larger than 64 MiB";
+    if (row->size > HY_ROW_MOST) row->broken = "larger than 16 MiB";
     return true;
 }

@@ -10,7 +10,7 @@
 
 #include "hybrid_types.h"
 
-#define HY_ROW_MOST ((size_t)64 << 20) /* bytes; a larger row is a broken file */
+#define HY_ROW_MOST ((size_t)16 << 20) /* bytes; a larger row is a broken file */
 
 typedef struct hy_row {
     const char *data;

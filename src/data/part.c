@@ -131,9 +131,8 @@ static void name_part(hy_part *part, const char *path, const hy_file_list *list,
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
 }
 
-static hy_status open_files(hy_part *part, const char *path, const hy_file_list *list,
-                            hy_part_use use, const hy_dataset_options *o,
-                            const hy_encoding *encoding) {
+static hy_status open_files(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
+                            const hy_dataset_options *o, const hy_encoding *encoding) {
     hy_file_kind kind;
     HY_TRY(hy_file_list_kind(path, list, &kind));
     name_part(part, path, list, kind);

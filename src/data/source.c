@@ -49,8 +49,32 @@ static hy_file_kind kind_of(const char *path) {
     return hy_rows_are_promised(path) ? HY_DATA_ROWS : HY_DATA_TEXT;
 }
 
-hy_status hy_file_list_kind(const char *path, const hy_file_list *list, hy_file_kind *out) {
+/* For people, not for training: data sets that are published come with such files. */
+static bool is_note(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t size = strlen(name);
+    return strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
+           (size > 3 && strcmp(name + size - 3, ".md") == 0);
+}
+
+static void drop_notes(hy_file_list *list) {
+    size_t kept = 0, rows = 0;
+    for (size_t i = 0; i < list->count; i++) rows += kind_of(list->paths[i]) == HY_DATA_ROWS;
+    for (size_t i = 0; rows > 0 && i < list->count; i++) {
+        char *path = list->paths[i];
+        if (kind_of(path) == HY_DATA_TEXT && is_note(path)) {
+            free(path);
+            list->skipped++;
+        } else {
+            list->paths[kept++] = path;
+        }
+    }
+    if (rows > 0) list->count = kept;
+}
+
+hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *out) {
     static const char *const names[] = {"text", "token shards", "rows of JSON"};
+    drop_notes(list);
     *out = kind_of(list->paths[0]);
     for (size_t i = 1; i < list->count; i++) {
         hy_file_kind other = kind_of(list->paths[i]);

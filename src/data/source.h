@@ -47,8 +47,9 @@ bool hy_source_is_shard(const char *path);
 
 /* What the files of a list are. */
 typedef enum hy_file_kind { HY_DATA_TEXT, HY_DATA_SHARDS, HY_DATA_ROWS } hy_file_kind;
-/* All must be of one kind; HY_ERR_INPUT names two that are not. */
-hy_status hy_file_list_kind(const char *path, const hy_file_list *list, hy_file_kind *out);
+/* All must be of one kind; HY_ERR_INPUT names two that are not. What lies beside rows to be read by people
+ * (README, LICENSE, .md) is taken off the list and counted as skipped. */
+hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *out);
 
 /* Opens a list of text or shards that `path` stands for. Ids must lie below the encoding's vocab. Text is
  * encoded where there is a tokenizer, else its bytes are the tokens. */

@@ -4,7 +4,8 @@
  * then on read like a shard. Special tokens written out in the text ("<|endoftext|>") become those tokens.
  * The threads need the text in pieces: it is cut where a line begins with a letter or sign, which no
  * tokenizer that splits text into words looks across. One that puts a mark in front of every text (as
- * Llama 2's does) gets pieces as large as the buffer allows, so that the mark is rare. */
+ * Llama 2's does) shows every cut: its pieces are large and of one size whatever the threads, so that the
+ * mark is rare and the tokens are the same on every machine. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "data/source.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)
+#define LARGE_PIECE_BYTES ((size_t)4 << 20)
 
 typedef struct reading {
     const hy_encoding *encoding;
@@ -85,7 +87,8 @@ static hy_status find_piece_size(reading *r) {
     if (status == HY_OK) status = hy_tokenizer_encode(t, "b", 1, 0, &parts);
     bool is_same = whole.count == parts.count &&
                    memcmp(whole.data, parts.data, whole.count * sizeof *whole.data) == 0;
-    r->piece = is_same ? PIECE_BYTES : r->encoding->buffer;
+    size_t share = r->encoding->buffer / (size_t)r->encoding->workers;
+    r->piece = is_same ? (share < PIECE_BYTES ? share + 1 : PIECE_BYTES) : LARGE_PIECE_BYTES;
     hy_ids_free(&whole);
     hy_ids_free(&parts);
     return status;

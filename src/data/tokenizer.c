@@ -174,9 +174,9 @@ int32_t hy_tokenizer_find(const hy_tokenizer *t, const char *token) {
 }
 
 const char *hy_tokenizer_token(const hy_tokenizer *t, int32_t id, size_t *size) {
-    bool is_token = id >= 0 && id < t->vocab.ids && t->vocab.start[id] != UINT32_MAX;
-    if (size) *size = is_token ? t->vocab.size[id] : 0;
-    return is_token ? t->vocab.bytes + t->vocab.start[id] : NULL;
+    bool is_token = id >= 0 && id < t->vocab.ids && t->vocab.places[id].start != UINT32_MAX;
+    if (size) *size = is_token ? t->vocab.places[id].size : 0;
+    return is_token ? t->vocab.bytes + t->vocab.places[id].start : NULL;
 }
 
 bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {

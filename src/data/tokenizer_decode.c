@@ -113,9 +113,10 @@ hy_status hy_tokenizer_decode(const hy_tokenizer *t, const int32_t *ids, size_t 
             return hy_fail(HY_ERR_INPUT, "%s: token id %d at place %zu: ids are 0 to %d", t->name,
                            (int)id, i, (int)t->vocab.ids - 1);
         }
-        if (t->vocab.start[id] == UINT32_MAX) continue;
+        if (t->vocab.places[id].start == UINT32_MAX) continue;
         if ((flags & HY_TOKENS_SKIP_SPECIAL) && t->is_special[id]) continue;
-        add_token(t, out, t->vocab.bytes + t->vocab.start[id], t->vocab.size[id], is_first);
+        add_token(t, out, t->vocab.bytes + t->vocab.places[id].start, t->vocab.places[id].size,
+                  is_first);
         is_first = false;
     }
     HY_TRY(hy_text_status(out));

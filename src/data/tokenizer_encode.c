@@ -149,6 +149,7 @@ static hy_status work_out(const encode_call *call, const char *word, size_t size
 }
 
 static hy_status append(hy_ids *ids, const int32_t *more, size_t count) {
+    if (count == 0) return HY_OK;
     HY_TRY(hy_ids_reserve(ids, count));
     memcpy(ids->data + ids->count, more, count * sizeof *more);
     ids->count += count;
@@ -159,7 +160,7 @@ static void remember(hy_word *slot, const char *word, size_t size, const symbols
     slot->size = (uint8_t)size;
     slot->count = (uint8_t)s->count;
     memcpy(slot->key, word, size);
-    memcpy(slot->ids, s->ids, s->count * sizeof *s->ids);
+    if (s->count) memcpy(slot->ids, s->ids, s->count * sizeof *s->ids);
 }
 
 static inline bool is_word(const hy_word *slot, const char *word, size_t size) {

@@ -15,14 +15,18 @@
 
 /* ---- tokens by text (tokenizer_vocab.c) ------------------------------------------------------ */
 
+typedef struct hy_token_place {
+    uint32_t start; /* where its text begins; UINT32_MAX: no token has this id */
+    uint32_t size;
+} hy_token_place;
+
 typedef struct hy_vocab {
-    char *bytes;     /* all texts, each ended by a zero */
-    uint32_t *start; /* per id: where its text begins; UINT32_MAX: no token */
-    uint32_t *size;  /* per id: bytes of its text */
-    int32_t ids;     /* ids lie below this */
-    uint64_t *slots; /* high half of the hash and id + 1; 0: empty */
-    uint32_t mask;   /* slots - 1 */
-    size_t used;     /* of bytes */
+    char *bytes;            /* all texts, each ended by a zero */
+    hy_token_place *places; /* (ids) */
+    int32_t ids;            /* ids lie below this */
+    uint64_t *slots;        /* high half of the hash and id + 1; 0: empty */
+    uint32_t mask;          /* slots - 1 */
+    size_t used;            /* of bytes */
 } hy_vocab;
 
 static inline uint64_t hy_vocab_mix(uint64_t a, uint64_t b) {
@@ -67,6 +71,18 @@ int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size); /* 
 int32_t hy_vocab_find_hashed(const hy_vocab *vocab, uint64_t hash, const char *text, size_t size);
 static inline void hy_vocab_touch(const hy_vocab *vocab, uint64_t hash) {
     __builtin_prefetch(&vocab->slots[hash & vocab->mask]);
+}
+/* Which id a text with this hash probably has, -1: surely none; hy_vocab_is tells. */
+static inline int32_t hy_vocab_guess(const hy_vocab *vocab, uint64_t hash) {
+    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
+        uint64_t slot = vocab->slots[i];
+        if (!slot) return -1;
+        if (slot >> 32 == hash >> 32) return (int32_t)((uint32_t)slot - 1);
+    }
+}
+static inline bool hy_vocab_is(const hy_vocab *vocab, int32_t id, const char *text, size_t size) {
+    const hy_token_place *place = &vocab->places[id];
+    return place->size == size && memcmp(vocab->bytes + place->start, text, size) == 0;
 }
 
 /* ---- byte-pair merges (tokenizer_merges.c) --------------------------------------------------- */

@@ -171,28 +171,50 @@ static bool crosses_blank(const char *text, size_t size) {
     return false;
 }
 
-static hy_status look_up_batch(merge_reader *r) {
-    hy_tokenizer *t = r->tokenizer;
-    struct {
-        int32_t id[3];
-    } found[BATCH];
+/* The ids of a batch's texts. Each text is some way off in memory, by two hops: all first hops are made,
+ * then all second ones, and only then are texts compared. */
+static void find_batch(const merge_reader *r, int32_t found[BATCH][3]) {
+    const hy_vocab *vocab = &r->tokenizer->vocab;
+    for (int i = 0; i < r->count; i++) {
+        for (int k = 0; k < 3; k++) {
+            found[i][k] = hy_vocab_guess(vocab, r->batch[i].hash[k]);
+            if (found[i][k] >= 0) __builtin_prefetch(&vocab->places[found[i][k]]);
+        }
+    }
+    for (int i = 0; i < r->count; i++) {
+        for (int k = 0; k < 3; k++) {
+            int32_t id = found[i][k];
+            if (id >= 0) __builtin_prefetch(vocab->bytes + vocab->places[id].start);
+        }
+    }
     for (int i = 0; i < r->count; i++) {
         const waiting *w = &r->batch[i];
         for (int k = 0; k < 3; k++) {
-            found[i].id[k] = hy_vocab_find_hashed(&t->vocab, w->hash[k], w->text[k], w->size[k]);
+            int32_t id = found[i][k];
+            if (id < 0 || hy_vocab_is(vocab, id, w->text[k], w->size[k])) continue;
+            found[i][k] = hy_vocab_find_hashed(vocab, w->hash[k], w->text[k], w->size[k]);
         }
-        if (found[i].id[0] < 0 || found[i].id[1] < 0 || found[i].id[2] < 0) {
+    }
+}
+
+static hy_status look_up_batch(merge_reader *r) {
+    hy_tokenizer *t = r->tokenizer;
+    int32_t found[BATCH][3];
+    find_batch(r, found);
+    for (int i = 0; i < r->count; i++) {
+        const waiting *w = &r->batch[i];
+        const int32_t *id = found[i];
+        if (id[0] < 0 || id[1] < 0 || id[2] < 0) {
             return fail_merge(r, r->rank + (uint32_t)i,
                               "its two parts and what they make must be in the vocabulary");
         }
-        __builtin_prefetch(
-            &t->merges.slots[hy_merges_slot(&t->merges, found[i].id[0], found[i].id[1])]);
+        __builtin_prefetch(&t->merges.slots[hy_merges_slot(&t->merges, id[0], id[1])]);
         if (!t->is_byte_level && !r->crosses_blanks) {
             r->crosses_blanks = crosses_blank(w->text[2], w->size[2]);
         }
     }
     for (int i = 0; i < r->count; i++) {
-        const int32_t *id = found[i].id;
+        const int32_t *id = found[i];
         hy_merges_put(&t->merges, id[0], id[1], r->rank + (uint32_t)i, id[2]);
     }
     r->rank += (uint32_t)r->count;

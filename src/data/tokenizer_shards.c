@@ -6,6 +6,7 @@
  * shard. */
 #include "data/tokenizer_shards.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -291,7 +292,7 @@ hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_resu
     HY_TRY_TO(done, status, measure(options, lists, &j->progress.bytes_total));
     result->bytes = j->progress.bytes_total;
     double kept = (1 - options->val_fraction) * (double)result->bytes;
-    j->val_from = options->val_fraction > 0 ? (uint64_t)kept : UINT64_MAX;
+    j->val_from = options->val_fraction > 0 ? (uint64_t)ceil(kept) : UINT64_MAX;
     HY_TRY_TO(done, status, run(j, lists));
 done:
     for (size_t p = 0; lists && p < options->path_count; p++) hy_file_list_free(&lists[p]);

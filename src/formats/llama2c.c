@@ -119,12 +119,12 @@ hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
     size_t most = size / 8; /* each piece has at least that many bytes */
     out->begin = calloc(most + 1, sizeof *out->begin);
     out->scores = calloc(most + 1, sizeof *out->scores);
-    hy_status status = HY_OK;
     if (!out->begin || !out->scores) {
-        status = hy_fail(HY_ERR_MEMORY, "no memory for %zu pieces", most);
-    } else if (size < 4) {
-        status = hy_fail(HY_ERR_INPUT, "%zu bytes are too few", size);
+        free(data);
+        hy_llama2c_pieces_free(out);
+        return hy_fail(HY_ERR_MEMORY, "%s: no memory for %zu pieces", path, most);
     }
+    hy_status status = size >= 4 ? HY_OK : hy_fail(HY_ERR_INPUT, "%zu bytes are too few", size);
     while (status == HY_OK && at < size) status = add_piece(out, (uint8_t *)data, size, &at);
     if (status == HY_OK) status = hy_text_status(&out->bytes);
     free(data);

@@ -138,11 +138,15 @@ static int64_t batches_ahead(const hy_trainer *t) {
     return t->backend->facts.is_gpu && step > asked ? step : asked;
 }
 
+int64_t hy_trainer_loader_depth(const hy_trainer *t) {
+    return t->settings.train.grad_accum_steps + batches_ahead(t);
+}
+
 hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     hy_loader_destroy(t->loader);
     t->loader = NULL;
-    int64_t depth = s->train.grad_accum_steps + batches_ahead(t);
+    int64_t depth = hy_trainer_loader_depth(t);
     return hy_loader_create(t->data, (int32_t)s->train.batch_size, (int32_t)depth,
                             (uint64_t)t->progress.sequences, t->backend, &t->loader);
 }

@@ -13,6 +13,16 @@ bool hy_trainer_has_docs(const hy_trainer *t) {
     return t->data && hy_dataset_describe(t->data)->has_docs;
 }
 
+void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out) {
+    const hy_settings *s = &t->settings;
+    uint64_t rows = (uint64_t)s->train.batch_size * (uint64_t)s->train.seq_len;
+    uint64_t values = hy_trainer_has_docs(t) ? 3 : 2; /* tokens, targets, documents */
+    uint64_t disk = t->data ? hy_dataset_describe(t->data)->disk_bytes : 0;
+    out->data_host_bytes = (uint64_t)hy_trainer_loader_depth(t) * rows * values * sizeof(int32_t);
+    out->data_buffer_bytes = disk ? (uint64_t)s->input.buffer_size : 0;
+    out->data_disk_bytes = disk;
+}
+
 static void tell_progress(void *user, const char *what, double share) {
     const hy_trainer *t = user;
     if (t->observer.on_progress) t->observer.on_progress(t->observer.user, what, share);

@@ -11,6 +11,8 @@
 #include "trainer/hf_config.h"
 #include "trainer/hf_load.h"
 
+enum { WIDEST = 4 }; /* bytes of an element, at most */
+
 static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
     hy_hf_config config;
     HY_TRY(hy_hf_config_read(folder, &config));
@@ -82,7 +84,7 @@ hy_status hy_trainer_write_model(hy_trainer *t, char folder[HY_PATH_MAX]) {
                          .store = is_average ? &t->tail : &t->weights,
                          .scale = is_average ? 1.0 / (double)t->progress.tail_samples : 1,
                          .room = 1 << 20};
-    reader.raw = malloc((size_t)reader.room * sizeof(float));
+    reader.raw = malloc((size_t)reader.room * WIDEST);
     if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = folder,

@@ -11,12 +11,14 @@
 #include "base/json.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
+#include "trainer/config/config_file.h"
 #include "trainer/export.h"
 #include "trainer/hf_load.h"
 
 typedef struct saved {
     char path[HY_PATH_MAX]; /* of the checkpoint */
-    hy_config *config;
+    hy_config *config;      /* but for the model's name: its files may be gone */
+    char name[HY_TEXT_MAX];
     hy_model *model;
     hy_safetensors *file; /* the weights, or their sum */
     const char *prefix;   /* of names in it */
@@ -24,7 +26,7 @@ typedef struct saved {
     char *raw;
 } saved;
 
-enum { RAW_ELEMENTS = 1 << 20 };
+enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
 
 /* ---- finding it -------------------------------------------------------------------------------- */
 
@@ -71,12 +73,25 @@ static hy_status open_weights(saved *s) {
     return hy_safetensors_open(path, &s->file);
 }
 
+static hy_status take_value(void *user, const char *key, const char *value, unsigned line) {
+    saved *s = user;
+    (void)line;
+    if (strcmp(key, "model") != 0) return hy_config_set(s->config, key, value, HY_FROM_FILE);
+    snprintf(s->name, sizeof s->name, "%s", value);
+    return HY_OK;
+}
+
+/* Every value of the run is written there, so its preset or its files are not needed. */
 static hy_status open_model(saved *s) {
-    char path[HY_PATH_MAX];
+    char path[HY_PATH_MAX], *text;
+    size_t size;
     hy_shape shape;
     HY_TRY(hy_config_create(&s->config));
     HY_TRY(hy_path_join(path, sizeof path, s->path, "config.cfg"));
-    HY_TRY(hy_config_load(s->config, path));
+    HY_TRY(hy_file_read(path, &text, &size));
+    hy_status status = hy_config_file_read(text, size, path, take_value, s);
+    free(text);
+    if (status != HY_OK) return status;
     HY_TRY(hy_shape_from_settings(hy_config_settings(s->config), &shape));
     return hy_model_create(&shape, &s->model);
 }
@@ -127,12 +142,25 @@ static hy_status read_saved(void *context, int32_t param, int64_t first, int64_t
 
 /* ---- all together ------------------------------------------------------------------------------ */
 
-static hy_status write_model(saved *s, const hy_export_options *options) {
+/* Without the files it began as a model is written all the same, but nothing lies beside it. */
+static void tell_lost_source(const saved *s, const hy_observer *observer) {
+    char text[HY_TEXT_MAX + 128];
+    if (hy_builtin_text("model", s->name) || hy_path_exists(s->name)) return;
+    snprintf(text, sizeof text,
+             "%s, which the model began as, is not there any more: no tokenizer is copied",
+             s->name);
+    if (observer && observer->on_message) observer->on_message(observer->user, HY_WARNING, text);
+}
+
+static hy_status write_model(saved *s, const hy_export_options *options,
+                             const hy_observer *observer) {
+    hy_settings settings = *hy_config_settings(s->config);
     hy_export_plan plan;
-    HY_TRY(hy_export_prepare(hy_config_settings(s->config),
-                             options->dtype ? options->dtype : "auto", entry_of(s, 0)->dtype,
-                             &plan));
-    s->raw = malloc(RAW_ELEMENTS * sizeof(float));
+    memcpy(settings.model, s->name, sizeof s->name);
+    HY_TRY(hy_export_prepare(&settings, options->dtype ? options->dtype : "auto",
+                             entry_of(s, 0)->dtype, &plan));
+    if (!plan.source[0]) tell_lost_source(s, observer);
+    s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
     return hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
@@ -164,7 +192,7 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     if (status == HY_OK) status = open_model(&s);
     if (status == HY_OK) status = open_weights(&s);
     if (status == HY_OK) status = check_tensors(&s);
-    if (status == HY_OK) status = write_model(&s, options);
+    if (status == HY_OK) status = write_model(&s, options, observer);
     free(s.raw);
     hy_safetensors_close(s.file);
     hy_model_destroy(s.model);

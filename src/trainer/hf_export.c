@@ -15,6 +15,7 @@
 #include "trainer/hf_names.h"
 
 #define PIECE (1 << 20) /* elements at a time */
+#define WIDEST 4        /* bytes of an element, at most */
 #define SHARD_NAME_MAX 48
 #define COPY_BLOCK (1 << 20)
 
@@ -123,7 +124,7 @@ static hy_status put_transposed(const export_job *e, const hy_hf_name *name,
 
 static hy_status put_tensors(const export_job *e, const shard *s, hy_safetensors_writer *out) {
     float *piece = malloc(PIECE * sizeof *piece);
-    char *made = malloc(PIECE * sizeof *piece);
+    char *made = malloc((size_t)PIECE * WIDEST);
     hy_status status = piece && made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to write weights");
     for (int32_t i = s->first; i < s->first + s->count && status == HY_OK; i++) {
         const hy_hf_name *name = &e->names[i];

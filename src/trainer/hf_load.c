@@ -15,6 +15,7 @@
 
 #define JOB_ELEMENTS (2 << 20)
 #define MOST_THREADS 8
+#define WIDEST 4 /* bytes of an element, at most */
 
 typedef struct job {
     const hy_weight_part *part;
@@ -45,8 +46,9 @@ typedef struct buffers {
 /* ---- cutting ----------------------------------------------------------------------------------- */
 
 /* Heads stay whole where their rows change places. */
-static int64_t rows_of_job(const hy_weight_part *part) {
-    int64_t rows = JOB_ELEMENTS / part->cols, unit = 1;
+static int64_t rows_of_job(const loading *l, const hy_weight_part *part) {
+    bool is_chosen = !l->options || l->options->piece == 0;
+    int64_t rows = (is_chosen ? JOB_ELEMENTS : l->options->piece) / part->cols, unit = 1;
     if (part->order == HY_PART_PAIRED) unit = part->head_size;
     rows -= rows % unit;
     if (rows < unit) rows = unit;
@@ -56,14 +58,14 @@ static int64_t rows_of_job(const hy_weight_part *part) {
 static hy_status cut(loading *l, const hy_weight_files *files) {
     int64_t count = 0;
     for (int32_t i = 0; i < files->count; i++) {
-        int64_t rows = rows_of_job(&files->parts[i]);
+        int64_t rows = rows_of_job(l, &files->parts[i]);
         count += (files->parts[i].rows + rows - 1) / rows;
     }
     l->jobs = calloc((size_t)count + 1, sizeof *l->jobs);
     if (!l->jobs) return hy_fail(HY_ERR_MEMORY, "no memory to read weights");
     for (int32_t i = 0; i < files->count; i++) {
         const hy_weight_part *part = &files->parts[i];
-        int64_t most = rows_of_job(part);
+        int64_t most = rows_of_job(l, part);
         for (int64_t first = 0; first < part->rows; first += most) {
             int64_t rows = part->rows - first < most ? part->rows - first : most;
             l->jobs[l->count++] = (job){part, first, rows};
@@ -158,8 +160,8 @@ static void keep_failure(loading *l, hy_status status) {
 }
 
 static void work(loading *l, bool tells) {
-    buffers b = {.raw = malloc((size_t)l->largest * sizeof(float)),
-                 .made = malloc((size_t)l->largest * sizeof(float))};
+    buffers b = {.raw = malloc((size_t)l->largest * WIDEST),
+                 .made = malloc((size_t)l->largest * WIDEST)};
     hy_status status =
         b.raw && b.made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read weights");
     while (status == HY_OK && !atomic_load(&l->has_failed)) {

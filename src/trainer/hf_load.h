@@ -49,6 +49,7 @@ typedef struct hy_load_options {
     int threads;                                   /* 0: all cores */
     void (*on_progress)(void *user, double share); /* may be NULL; told by the calling thread */
     void *user;
+    int64_t piece; /* elements read at a time; 0: chosen */
 } hy_load_options;
 
 /* Fills the weights of `store` (fp32, bf16 or fp16) from a model's files; padding becomes zero. The stream

@@ -37,7 +37,9 @@ static void drop_turns(hy_said *s, size_t first, size_t count) {
     s->count -= count;
 }
 
-void hy_inference_forget(hy_inference *in) { drop_turns(&in->said, 0, in->said.count); }
+void hy_inference_forget(hy_inference *in) {
+    if (in->said.count > 0) drop_turns(&in->said, 0, in->said.count);
+}
 
 hy_status hy_inference_reset(hy_inference *in, const char *system) {
     hy_inference_forget(in);

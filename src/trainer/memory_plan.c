@@ -428,6 +428,7 @@ static hy_status check_and_take(hy_trainer *t, const needs *need) {
     t->plan.vram_bytes = device;
     t->plan.disk_bytes = need->disk;
     t->plan.host_fork_bytes = hy_fork_plan_bytes(t);
+    hy_trainer_plan_data(t, &t->plan);
     t->plan.host_pinned_bytes = host + (t->offload == HY_OFFLOAD_PINNED ? moved : 0);
     if (!t->is_plan) {
         HY_TRY(status);

@@ -58,10 +58,13 @@ static hy_status check_writable(const char *path) {
     return HY_OK;
 }
 
-/* Last part of a model's name: presets are plain, files are paths. */
+/* Last part of a model's name: presets are plain, files and folders are paths. */
 static void short_model_name(const char *model, char *out, size_t size) {
-    const char *slash = strrchr(model, '/');
-    snprintf(out, size, "%.100s", slash ? slash + 1 : model);
+    size_t end = strlen(model);
+    while (end > 1 && model[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && model[begin - 1] != '/') begin--;
+    snprintf(out, size, "%.*s", end - begin > 100 ? 100 : (int)(end - begin), model + begin);
     char *dot = strstr(out, ".cfg");
     if (dot) *dot = 0;
 }

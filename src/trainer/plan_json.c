@@ -68,6 +68,9 @@ static void put_plan(const hy_trainer *t, hy_json_writer *w) {
     hy_json_put_int(w, "host_pinned_bytes", (int64_t)facts.host_pinned_bytes);
     hy_json_put_int(w, "disk_bytes", (int64_t)facts.disk_bytes);
     hy_json_put_int(w, "host_fork_bytes", (int64_t)facts.host_fork_bytes);
+    hy_json_put_int(w, "data_host_bytes", (int64_t)facts.data_host_bytes);
+    hy_json_put_int(w, "data_buffer_bytes", (int64_t)facts.data_buffer_bytes);
+    hy_json_put_int(w, "data_disk_bytes", (int64_t)facts.data_disk_bytes);
     hy_json_put_int(w, "checkpoint_bytes", (int64_t)s.checkpoint_bytes);
     put_speed(&s, &facts, w);
     put_choices(&t->settings, w);

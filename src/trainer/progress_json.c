@@ -93,6 +93,8 @@ static void write_identity(const hy_trainer *t, hy_json_writer *w) {
     hy_json_put_int(w, "seed", t->settings.seed);
     hy_json_put_int(w, "seq_len", t->settings.train.seq_len);
     hy_json_put_int(w, "train_tokens", (int64_t)facts->tokens[HY_TRAIN]);
+    hy_json_put_int(w, "train_sequences", (int64_t)facts->sequences[HY_TRAIN]);
+    hy_json_put_int(w, "train_targets", (int64_t)facts->targets[HY_TRAIN]);
     hy_json_put_string(w, "description", facts->description);
     hy_json_close_object(w);
 }
@@ -200,8 +202,17 @@ static hy_status check_same(const char *path, const char *key, int64_t theirs, i
         path, key, (long long)theirs, (long long)ours);
 }
 
+/* Older checkpoints do not say it. How rows are packed and what counts in them changes both. */
+static hy_status check_if_there(const hy_json_node *data, const char *path, const char *key,
+                                int64_t ours) {
+    int64_t theirs;
+    if (!hy_json_as_int(hy_json_get(data, key), &theirs)) return HY_OK;
+    return check_same(path, key, theirs, ours);
+}
+
 static hy_status check_identity(const hy_trainer *t, const hy_json *json, const char *path) {
     const hy_json_node *data = hy_json_get(hy_json_root(json), "data");
+    const hy_dataset_facts *facts = hy_dataset_describe(t->data);
     int64_t seed, seq_len, tokens;
     if (!data) return hy_fail(HY_ERR_INPUT, "%s: \"data\" is missing", path);
     HY_TRY(hy_json_int(json, data, "seed", &seed));
@@ -209,8 +220,10 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
     HY_TRY(hy_json_int(json, data, "train_tokens", &tokens));
     HY_TRY(check_same(path, "seq_len", seq_len, t->settings.train.seq_len));
     HY_TRY(check_same(path, "seed", seed, t->settings.seed));
-    return check_same(path, "the number of training tokens", tokens,
-                      (int64_t)hy_dataset_describe(t->data)->tokens[HY_TRAIN]);
+    HY_TRY(check_same(path, "the number of training tokens", tokens,
+                      (int64_t)facts->tokens[HY_TRAIN]));
+    HY_TRY(check_if_there(data, path, "train_sequences", (int64_t)facts->sequences[HY_TRAIN]));
+    return check_if_there(data, path, "train_targets", (int64_t)facts->targets[HY_TRAIN]);
 }
 
 static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *path) {

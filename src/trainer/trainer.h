@@ -247,6 +247,7 @@ struct hy_trainer {
 /* data.c */
 hy_status hy_trainer_open_data(hy_trainer *t);
 bool hy_trainer_has_docs(const hy_trainer *t); /* sequences hold documents that are kept apart */
+void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out); /* the bytes data takes */
 
 /* build.c */
 hy_status hy_trainer_build(hy_trainer *t);
@@ -254,6 +255,7 @@ void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 hy_status hy_trainer_zero(hy_trainer *t, hy_store *store); /* on the device: enqueued */
 hy_status hy_trainer_start_loader(hy_trainer *t);          /* anew, at the data cursor */
+int64_t hy_trainer_loader_depth(const hy_trainer *t);      /* micro-batches it holds */
 
 /* initial.c */
 hy_status hy_trainer_initialise_weights(hy_trainer *t);

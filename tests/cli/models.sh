@@ -85,6 +85,19 @@ test_a_checkpoint_is_exported() {
         "weights of the run and of its checkpoint"
 }
 
+test_a_checkpoint_is_exported_without_the_folder_it_came_from() {
+    make_tokens
+    cp -r "$golden/qwen2" source
+    run_model source --out out
+    expect_code 0
+    rm -r source
+    run_export out --out exported --dtype bf16
+    expect_code 0
+    expect_err "source, which the model began as, is not there"
+    expect_same "$(weights_of exported/model.safetensors)" \
+        "$(weights_of out/model/model.safetensors)" "weights"
+}
+
 test_a_preset_becomes_a_folder() {
     run_tiny --out out
     expect_code 0

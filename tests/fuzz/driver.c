@@ -40,7 +40,7 @@ static void keep_input(void) {
     char path[4096];
     const char *folder = getenv("TMPDIR");
     snprintf(path, sizeof path, "%s/%s.crash", folder && *folder ? folder : "/tmp", run.name);
-    FILE *file = fopen(path, "wb");
+    FILE *file = run.input ? fopen(path, "wb") : NULL;
     if (!file) return;
     fwrite(run.input, 1, run.size, file);
     fclose(file);
@@ -95,6 +95,7 @@ static int fuzz(double seconds) {
     double began = hy_clock(), slowest = 0;
     if (!input || !read_seeds()) {
         printf("%s: no seeds: %s\n0 passed, 1 failed\n", run.name, hy_error_message());
+        free(input);
         return EXIT_FAILURE;
     }
     for (double now = began; now - began < seconds; number++) {

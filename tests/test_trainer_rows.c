@@ -1,0 +1,117 @@
+/* test_trainer_rows.c: fine-tuning runs on rows: masks and document masks on their way through a step,
+ * exact resume, and what a run refuses. */
+#include "base/text.h"
+#include "small_run.h"
+
+#define ROWS_RUN                                                                                   \
+    "model nano layers 2 width 32 heads 4 mlp_width 48 seq_len 64 batch_size 2 steps 40 "          \
+    "grad_accum_steps 2 lr 3e-3 lr_warmup_steps 3 sample_tokens 0 threads 2 device cpu "           \
+    "predictor none "
+
+static char folder[256], rows[512];
+
+/* Sums of small numbers: a model of a few thousand weights learns how they are written. */
+static void write_rows(void) {
+    hy_text text = {0};
+    temp_folder(folder);
+    for (int i = 0; i < 120; i++) {
+        hy_text_addf(&text, "{\"question\": \"%d+%d?\", \"answer\": \"it is %d\"}\n", i % 10, i % 7,
+                     i % 10 + i % 7);
+    }
+    snprintf(rows, sizeof rows, "%s/rows.jsonl", folder);
+    must(hy_file_write_atomic(rows, text.data, text.size));
+    hy_text_free(&text);
+}
+
+static void drop_rows(void) { remove_folder(folder); }
+
+START_TEST(a_run_on_packed_rows_resumes_bit_for_bit) {
+    check_resume(ROWS_RUN, NULL, PAIRS("data", rows, "packing", "on"), 7, 9);
+    check_resume(ROWS_RUN, NULL, PAIRS("data", rows, "packing", "off", "loss_on", "all"), 3, 5);
+}
+END_TEST
+
+START_TEST(packing_leaves_the_held_out_loss_as_it_is) {
+    double losses[2];
+    for (int i = 0; i < 2; i++) {
+        hy_eval_info info;
+        hy_trainer *t =
+            small_trainer(ROWS_RUN, "none", NULL, PAIRS("data", rows, "packing", i ? "on" : "off"));
+        must(hy_trainer_evaluate(t, &info));
+        losses[i] = info.loss;
+        hy_trainer_destroy(t);
+    }
+    ck_assert_double_eq_tol(losses[0], losses[1], 1e-5 * losses[0]);
+}
+END_TEST
+
+START_TEST(places_and_recompute_change_no_bit_of_a_packed_run) {
+    double plain[4], other[4];
+    hy_trainer *t = small_trainer(ROWS_RUN, "none", NULL, PAIRS("data", rows));
+    next_losses(t, 4, plain);
+    hy_trainer_destroy(t);
+    t = small_trainer(ROWS_RUN, "none", NULL,
+                      PAIRS("data", rows, "recompute", "all", "weights_place", "pinned",
+                            "optim_place", "pinned", "grads_place", "pinned"));
+    next_losses(t, 4, other);
+    hy_trainer_destroy(t);
+    ck_assert_mem_eq(plain, other, sizeof plain);
+}
+END_TEST
+
+START_TEST(a_run_on_rows_learns_the_answers) {
+    double losses[40];
+    hy_trainer *t = small_trainer(ROWS_RUN, "none", NULL, PAIRS("data", rows));
+    next_losses(t, 40, losses);
+    hy_trainer_destroy(t);
+    ck_assert_double_lt(losses[39], 0.6 * losses[0]);
+}
+END_TEST
+
+START_TEST(another_way_of_reading_rows_cannot_be_resumed) {
+    char out[600];
+    double loss;
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_trainer *t = small_trainer(ROWS_RUN, out, NULL, PAIRS("data", rows, "packing", "on"));
+    next_losses(t, 1, &loss);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    static const char *const others[][2] = {{"packing", "off"}, {"loss_on", "all"}};
+    for (int i = 0; i < 2; i++) {
+        hy_config *config = small_run(
+            ROWS_RUN, out, PAIRS("data", rows, "resume", "auto", others[i][0], others[i][1]));
+        must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT,
+                  i ? "train_targets" : "train_sequences");
+        hy_config_destroy(config);
+    }
+}
+END_TEST
+
+START_TEST(packing_is_refused_where_positions_are_learned) {
+    hy_trainer *t;
+    hy_config *config =
+        small_run(ROWS_RUN, "none", PAIRS("data", rows, "positions", "learned", "packing", "on"));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "packing = on");
+    must(hy_config_set(config, "packing", "auto", HY_FROM_CALLER));
+    must(hy_trainer_create(config, NULL, &t));
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("trainer: rows");
+    TCase *cases = tcase_create("rows");
+    tcase_set_timeout(cases, 120);
+    tcase_add_checked_fixture(cases, write_rows, drop_rows);
+    tcase_add_test(cases, a_run_on_packed_rows_resumes_bit_for_bit);
+    tcase_add_test(cases, packing_leaves_the_held_out_loss_as_it_is);
+    tcase_add_test(cases, places_and_recompute_change_no_bit_of_a_packed_run);
+    tcase_add_test(cases, a_run_on_rows_learns_the_answers);
+    tcase_add_test(cases, another_way_of_reading_rows_cannot_be_resumed);
+    tcase_add_test(cases, packing_is_refused_where_positions_are_learned);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
