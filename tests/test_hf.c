@@ -12,38 +12,46 @@
 
 /* ---- against transformers ---------------------------------------------------------------------- */
 
-START_TEST(logits_are_those_of_transformers) {
+static void check_logits(const char *name) {
     hf_rig rig = {0};
-    open_hf(&rig, golden_folder(hf_cases[_i]), HY_F32);
-    double far = logits_distance(&rig, golden_folder(hf_cases[_i]));
-    ck_assert_msg(far <= 1e-5, "%s: the logits are off by %.2e", hf_cases[_i], far);
+    open_hf(&rig, golden_folder(name), HY_F32);
+    double far = logits_distance(&rig, golden_folder(name));
+    ck_assert_msg(far <= 1e-5, "%s: the logits are off by %.2e", name, far);
     close_hf(&rig);
+}
+
+START_TEST(logits_are_those_of_transformers) {
+    for (int i = 0; i < HF_CASES; i++) check_logits(hf_cases[i]);
 }
 END_TEST
 
 /* Irregular: a norm takes away what is the same everywhere. */
 static float change_of(int64_t k) { return 0.05f * (float)((uint32_t)k * 2654435761u >> 30); }
 
-START_TEST(one_wrong_tensor_is_seen) {
+static void feels_every_tensor(const char *name) {
     hf_rig rig = {0};
-    open_hf(&rig, golden_folder(hf_cases[_i]), HY_F32);
+    open_hf(&rig, golden_folder(name), HY_F32);
     for (int32_t i = 0; i < rig.m.model->params.count; i++) {
         float *weight = hy_store_home(&rig.m.weights, i);
         int64_t count = rig.m.model->params.list[i].stored;
         for (int64_t k = 0; k < count; k++) weight[k] += change_of(k);
-        double far = logits_distance(&rig, golden_folder(hf_cases[_i]));
-        ck_assert_msg(far > 1e-3, "%s: the logits do not feel %s", hf_cases[_i],
+        double far = logits_distance(&rig, golden_folder(name));
+        ck_assert_msg(far > 1e-3, "%s: the logits do not feel %s", name,
                       rig.m.model->params.list[i].name);
         for (int64_t k = 0; k < count; k++) weight[k] -= change_of(k);
     }
     close_hf(&rig);
 }
+
+START_TEST(one_wrong_tensor_is_seen) {
+    for (int i = 0; i < HF_CASES; i++) feels_every_tensor(hf_cases[i]);
+}
 END_TEST
 
-START_TEST(weights_in_bf16_are_those_in_fp32_rounded) {
+static void check_bf16(const char *name) {
     hf_rig exact = {0}, rounded = {0};
-    open_hf(&exact, golden_folder(hf_cases[_i]), HY_F32);
-    open_hf(&rounded, golden_folder(hf_cases[_i]), HY_BF16);
+    open_hf(&exact, golden_folder(name), HY_F32);
+    open_hf(&rounded, golden_folder(name), HY_BF16);
     for (int32_t i = 0; i < exact.m.model->params.count; i++) {
         const float *a = hy_store_home(&exact.m.weights, i);
         const uint16_t *b = hy_store_home(&rounded.m.weights, i);
@@ -54,19 +62,27 @@ START_TEST(weights_in_bf16_are_those_in_fp32_rounded) {
     close_hf(&exact);
     close_hf(&rounded);
 }
+
+START_TEST(weights_in_bf16_are_those_in_fp32_rounded) {
+    for (int i = 0; i < HF_CASES; i++) check_bf16(hf_cases[i]);
+}
 END_TEST
 
-START_TEST(pieces_of_any_size_make_the_same_weights) {
+static void check_pieces(const char *name) {
     static const int64_t pieces[] = {1, 33, 257};
     hf_rig whole = {0};
-    open_hf(&whole, golden_folder(hf_cases[_i]), HY_F32);
+    open_hf(&whole, golden_folder(name), HY_F32);
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         hf_rig cut = {.piece = pieces[i]};
-        open_hf(&cut, golden_folder(hf_cases[_i]), HY_F32);
+        open_hf(&cut, golden_folder(name), HY_F32);
         ck_assert_mem_eq(cut.m.weights.data, whole.m.weights.data, whole.m.weights.layout.bytes);
         close_hf(&cut);
     }
     close_hf(&whole);
+}
+
+START_TEST(pieces_of_any_size_make_the_same_weights) {
+    for (int i = 0; i < HF_CASES; i++) check_pieces(hf_cases[i]);
 }
 END_TEST
 
@@ -117,10 +133,14 @@ static void write_and_read_again(const char *name, uint64_t shard_size, bool has
     remove_folder(folder);
 }
 
+static void check_written(const char *name) {
+    write_and_read_again(name, 1u << 30, true);
+    write_and_read_again(name, 4000, true); /* some tensors are larger */
+    write_and_read_again(name, 1u << 30, false);
+}
+
 START_TEST(what_is_written_is_byte_identical) {
-    write_and_read_again(hf_cases[_i], 1u << 30, true);
-    write_and_read_again(hf_cases[_i], 4000, true); /* some tensors are larger */
-    write_and_read_again(hf_cases[_i], 1u << 30, false);
+    for (int i = 0; i < HF_CASES; i++) check_written(hf_cases[i]);
 }
 END_TEST
 
@@ -379,11 +399,11 @@ static Suite *hf_suite(void) {
     Suite *suite = suite_create("hf");
     TCase *tc = tcase_create("hf");
     tcase_set_timeout(tc, 120);
-    tcase_add_loop_test(tc, logits_are_those_of_transformers, 0, HF_CASES);
-    tcase_add_loop_test(tc, one_wrong_tensor_is_seen, 0, HF_CASES);
-    tcase_add_loop_test(tc, weights_in_bf16_are_those_in_fp32_rounded, 0, HF_CASES);
-    tcase_add_loop_test(tc, pieces_of_any_size_make_the_same_weights, 0, HF_CASES);
-    tcase_add_loop_test(tc, what_is_written_is_byte_identical, 0, HF_CASES);
+    tcase_add_test(tc, logits_are_those_of_transformers);
+    tcase_add_test(tc, one_wrong_tensor_is_seen);
+    tcase_add_test(tc, weights_in_bf16_are_those_in_fp32_rounded);
+    tcase_add_test(tc, pieces_of_any_size_make_the_same_weights);
+    tcase_add_test(tc, what_is_written_is_byte_identical);
     tcase_add_test(tc, rows_behind_the_vocabulary_are_zero_and_not_written);
     tcase_add_test(tc, files_beside_the_weights_are_copied);
     tcase_add_test(tc, a_failed_write_leaves_the_folder_as_it_was);

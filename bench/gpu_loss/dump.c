@@ -57,7 +57,7 @@ static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count,
     FILE *file = tokens && targets ? fopen(path, "wb") : NULL;
     bool is_written = file != NULL;
     for (uint64_t i = 0; i < count && is_written; i++) {
-        hy_dataset_fill(t->data, split, i, tokens, targets);
+        hy_dataset_fill(t->data, split, i, tokens, targets, NULL);
         tokens[seq] = targets[seq - 1];
         is_written = fwrite(tokens, sizeof *tokens, seq + 1, file) == seq + 1;
     }

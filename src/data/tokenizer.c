@@ -15,19 +15,18 @@
 
 /* ---- making and ending ----------------------------------------------------------------------- */
 
-static hy_status create(const char *name, hy_tokenizer **out) {
+static hy_tokenizer *create(const char *name) {
     hy_tokenizer *t = calloc(1, sizeof *t);
     if (t) t->name = strdup(name);
     if (t) t->workspaces = calloc(1, sizeof *t->workspaces);
     if (!t || !t->name || !t->workspaces) {
         if (t) free(t->name);
         free(t);
-        return hy_fail(HY_ERR_MEMORY, "out of memory for a tokenizer");
+        return NULL;
     }
     pthread_mutex_init(&t->workspaces->lock, NULL);
     t->bos = t->eos = t->pad = -1;
-    *out = t;
-    return HY_OK;
+    return t;
 }
 
 static void free_workspace(hy_workspace *space) {
@@ -121,21 +120,24 @@ static hy_status read_roles(hy_tokenizer *t, const char *folder) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy_tokenizer **out) {
+static hy_status fill(hy_tokenizer *t, const char *text, size_t size) {
     hy_json *json;
-    hy_tokenizer *t = NULL;
-    HY_TRY(hy_json_parse(text, size, name, &json));
-    hy_status status = create(name, &t);
-    if (status == HY_OK) {
-        status = hy_tokenizer_fill(t, json);
-        if (status == HY_OK) {
-            guess_roles(t);
-            *out = t;
-        } else {
-            hy_tokenizer_close(t);
-        }
-    }
+    HY_TRY(hy_json_parse(text, size, t->name, &json));
+    hy_status status = hy_tokenizer_fill(t, json);
     hy_json_free(json);
+    return status;
+}
+
+hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy_tokenizer **out) {
+    hy_tokenizer *t = create(name);
+    if (!t) return hy_fail(HY_ERR_MEMORY, "out of memory for a tokenizer");
+    hy_status status = fill(t, text, size);
+    if (status == HY_OK) {
+        guess_roles(t);
+        *out = t;
+    } else {
+        hy_tokenizer_close(t);
+    }
     return status;
 }
 

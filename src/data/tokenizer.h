@@ -32,7 +32,7 @@ void hy_ids_free(hy_ids *ids); /* leaves it empty */
  * pad. Errors are HY_ERR_INPUT and name the file and the thing in it. */
 hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out);
 /* The same from memory, without a file beside it; `name` is what errors call it. */
-hy_status hy_tokenizer_parse(const char *json, size_t size, const char *name, hy_tokenizer **out);
+hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy_tokenizer **out);
 void hy_tokenizer_close(hy_tokenizer *tokenizer); /* may be NULL */
 
 /* Appends the ids of `size` bytes of text. When it fails, `out` may hold a part of them. */

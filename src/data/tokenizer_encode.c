@@ -30,21 +30,19 @@ hy_status hy_ids_reserve(hy_ids *ids, size_t more) {
 
 /* ---- workspaces ------------------------------------------------------------------------------ */
 
-static hy_status borrow(const hy_tokenizer *t, hy_workspace **out) {
+/* NULL: no memory. */
+static hy_workspace *borrow(const hy_tokenizer *t) {
     pthread_mutex_lock(&t->workspaces->lock);
     hy_workspace *space = t->workspaces->idle;
     if (space) t->workspaces->idle = space->next;
     pthread_mutex_unlock(&t->workspaces->lock);
-    if (!space) {
-        space = calloc(1, sizeof *space);
-        if (space) space->words = calloc(HY_WORD_SLOTS, sizeof *space->words);
-        if (!space || !space->words) {
-            free(space);
-            return hy_fail(HY_ERR_MEMORY, "out of memory for encoding text");
-        }
-    }
-    *out = space;
-    return HY_OK;
+    if (space) return space;
+    space = calloc(1, sizeof *space);
+    if (!space) return NULL;
+    space->words = calloc(HY_WORD_SLOTS, sizeof *space->words);
+    if (space->words) return space;
+    free(space);
+    return NULL;
 }
 
 static void give_back(const hy_tokenizer *t, hy_workspace *space) {
@@ -244,7 +242,8 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     encode_call call = {.tokenizer = t, .ids = out, .without_special = flags & HY_TOKENS_PLAIN};
     const hy_template *around = &t->template;
     bool has_template = flags & HY_TOKENS_SPECIAL;
-    HY_TRY(borrow(t, &call.space));
+    call.space = borrow(t);
+    if (!call.space) return hy_fail(HY_ERR_MEMORY, "out of memory for encoding text");
     hy_status status = HY_OK;
     if (has_template) status = append(out, around->before, around->before_count);
     if (status == HY_OK) status = encode_text(&call, text, size);

@@ -130,21 +130,21 @@ static void merge_at(const hy_merges *merges, symbol *symbols, uint32_t at, heap
 
 /* Each merge puts in at most two candidates and there are fewer merges than symbols, so three times
  * as many candidates as symbols always fit. */
-static hy_status reserve(hy_merge_memory *memory, size_t count) {
-    if (memory->room >= count) return HY_OK;
+static bool reserve(hy_merge_memory *memory, size_t count) {
+    if (memory->room >= count) return memory->data != NULL;
     free(memory->data);
     *memory = (hy_merge_memory){0};
     memory->data = malloc(count * (sizeof(symbol) + 3 * sizeof(uint64_t)));
-    if (!memory->data) {
-        return hy_fail(HY_ERR_MEMORY, "out of memory for a word of %zu symbols", count);
-    }
+    if (!memory->data) return false;
     memory->room = count;
-    return HY_OK;
+    return true;
 }
 
 static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count,
                             hy_merge_memory *memory) {
-    HY_TRY(reserve(memory, *count));
+    if (!reserve(memory, *count)) {
+        return hy_fail(HY_ERR_MEMORY, "out of memory for a word of %zu symbols", *count);
+    }
     heap h = {.items = memory->data};
     symbol *symbols = (symbol *)(h.items + 3 * memory->room);
     uint32_t last = (uint32_t)(*count - 1);

@@ -141,6 +141,7 @@ static hy_status add_added(hy_tokenizer *t, const hy_json_node *added) {
 /* ---- merges ---------------------------------------------------------------------------------- */
 
 #define BATCH 32
+#define JOINED_BYTES 4096
 
 typedef struct waiting {
     const char *text[3]; /* left, right, joined */
@@ -230,12 +231,11 @@ static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, 
     if (left_size == 0 || right_size == 0) return fail_merge(r, number, "a part of it is empty");
     if (r->used + size > r->room) {
         if (r->count) HY_TRY(look_up_batch(r)); /* its texts lie in the block that moves */
-        size_t room = size > 4096 ? size : 4096;
-        if (room > r->room) {
-            char *grown = realloc(r->joined, room);
+        if (size > r->room) {
+            char *grown = realloc(r->joined, size);
             if (!grown) return hy_fail(HY_ERR_MEMORY, "out of memory for merges");
             r->joined = grown;
-            r->room = room;
+            r->room = size;
         }
     }
     waiting *w = &r->batch[r->count++];
@@ -278,7 +278,8 @@ static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
         return hy_fail(HY_ERR_INPUT, "%s: model.merges must be an array", t->name);
     }
     HY_TRY(hy_merges_init(&t->merges, hy_json_size(merges)));
-    merge_reader r = {.tokenizer = t};
+    merge_reader r = {.tokenizer = t, .joined = malloc(JOINED_BYTES), .room = JOINED_BYTES};
+    if (!r.joined) return hy_fail(HY_ERR_MEMORY, "out of memory for merges");
     hy_status status = HY_OK;
     for (const hy_json_node *m = hy_json_first(merges); m && status == HY_OK; m = hy_json_next(m)) {
         status = read_merge(&r, m);

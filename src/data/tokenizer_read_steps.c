@@ -26,6 +26,7 @@ static hy_status refuse(const hy_tokenizer *t, const char *part, const char *typ
 static hy_status copy_text(const hy_tokenizer *t, const char *part, const hy_json_node *node,
                            const char *key, char **out, size_t *size) {
     const char *text;
+    *size = 0;
     if (!hy_json_as_string(hy_json_get(node, key), &text, size)) {
         return hy_fail(HY_ERR_INPUT, "%s: %s %s needs the text \"%s\"", t->name, part,
                        type_of(node), key);
@@ -36,15 +37,17 @@ static hy_status copy_text(const hy_tokenizer *t, const char *part, const hy_jso
     return HY_OK;
 }
 
-/* Adds a step; what it owns is freed with the steps from now on. */
-static hy_status add_step(const hy_tokenizer *t, hy_steps *steps, const char *part,
-                          hy_step_kind kind, hy_step **out) {
-    if (steps->count == HY_STEPS_MAX) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s has more than %d steps", t->name, part, HY_STEPS_MAX);
-    }
-    *out = &steps->step[steps->count++];
-    **out = (hy_step){.kind = kind};
-    return HY_OK;
+/* Room for what one entry of the file can become, which is two steps at most. */
+static hy_status check_room(const hy_tokenizer *t, const hy_steps *steps, const char *part) {
+    if (steps->count + 2 <= HY_STEPS_MAX) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: %s has more than %d steps", t->name, part, HY_STEPS_MAX - 1);
+}
+
+/* Adds a step, for which there is room; what it owns is freed with the steps from now on. */
+static hy_step *add_step(hy_steps *steps, hy_step_kind kind) {
+    hy_step *step = &steps->step[steps->count++];
+    *step = (hy_step){.kind = kind};
+    return step;
 }
 
 /* {"String": ...} of a pattern, which is not empty. */
@@ -79,20 +82,25 @@ static hy_status add_each(hy_tokenizer *t, const hy_json_node *list, int depth,
 static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int depth) {
     static const char part[] = "normalizer";
     const char *type = type_of(node);
-    hy_step *step = NULL;
+    hy_step *step;
     if (strcmp(type, "Sequence") == 0) {
         return add_each(t, hy_json_get(node, "normalizers"), depth, add_normalizer);
     }
-    if (strcmp(type, "NFC") == 0) return add_step(t, &t->normalizer, part, HY_STEP_NFC, &step);
+    HY_TRY(check_room(t, &t->normalizer, part));
+    if (strcmp(type, "NFC") == 0) {
+        add_step(&t->normalizer, HY_STEP_NFC);
+        return HY_OK;
+    }
     if (strcmp(type, "Lowercase") == 0) {
-        return add_step(t, &t->normalizer, part, HY_STEP_LOWER, &step);
+        add_step(&t->normalizer, HY_STEP_LOWER);
+        return HY_OK;
     }
     if (strcmp(type, "Prepend") == 0) {
-        HY_TRY(add_step(t, &t->normalizer, part, HY_STEP_PREPEND, &step));
+        step = add_step(&t->normalizer, HY_STEP_PREPEND);
         return copy_text(t, part, node, "prepend", &step->to, &step->to_size);
     }
     if (strcmp(type, "Replace") == 0) {
-        HY_TRY(add_step(t, &t->normalizer, part, HY_STEP_REPLACE, &step));
+        step = add_step(&t->normalizer, HY_STEP_REPLACE);
         HY_TRY(read_literal(t, part, node, &step->from, &step->from_size));
         return copy_text(t, part, node, "content", &step->to, &step->to_size);
     }
@@ -140,8 +148,7 @@ static hy_status read_behavior(const hy_tokenizer *t, const hy_json_node *node, 
 }
 
 static hy_status add_split(hy_tokenizer *t, const hy_json_node *node) {
-    hy_step *step = NULL;
-    HY_TRY(add_step(t, &t->splitting, pre, HY_STEP_SPLIT, &step));
+    hy_step *step = add_step(&t->splitting, HY_STEP_SPLIT);
     HY_TRY(read_pattern(t, node, step));
     HY_TRY(read_behavior(t, node, step));
     return hy_tokenizer_read_bool(t, node, "invert", false, &step->is_inverted);
@@ -149,13 +156,13 @@ static hy_status add_split(hy_tokenizer *t, const hy_json_node *node) {
 
 static hy_status add_byte_level(hy_tokenizer *t, const hy_json_node *node) {
     bool adds_space = true, splits = true;
-    hy_step *step = NULL;
+    hy_step *step;
     HY_TRY(hy_tokenizer_read_bool(t, node, "add_prefix_space", true, &adds_space));
     HY_TRY(hy_tokenizer_read_bool(t, node, "use_regex", true, &splits));
     t->is_byte_level = true;
-    if (adds_space) HY_TRY(add_step(t, &t->splitting, pre, HY_STEP_PREFIX_SPACE, &step));
+    if (adds_space) add_step(&t->splitting, HY_STEP_PREFIX_SPACE);
     if (!splits) return HY_OK;
-    HY_TRY(add_step(t, &t->splitting, pre, HY_STEP_SPLIT, &step));
+    step = add_step(&t->splitting, HY_STEP_SPLIT);
     step->splitter = hy_splitter_of(hy_pattern_gpt2);
     step->behavior = HY_ISOLATED;
     return HY_OK;
@@ -163,8 +170,7 @@ static hy_status add_byte_level(hy_tokenizer *t, const hy_json_node *node) {
 
 static hy_status add_digits(hy_tokenizer *t, const hy_json_node *node) {
     bool is_single = false;
-    hy_step *step = NULL;
-    HY_TRY(add_step(t, &t->splitting, pre, HY_STEP_DIGITS, &step));
+    hy_step *step = add_step(&t->splitting, HY_STEP_DIGITS);
     HY_TRY(hy_tokenizer_read_bool(t, node, "individual_digits", false, &is_single));
     step->behavior = is_single ? HY_ISOLATED : HY_CONTIGUOUS;
     return HY_OK;
@@ -190,8 +196,7 @@ static hy_status read_scheme(const hy_tokenizer *t, const hy_json_node *node, hy
 }
 
 static hy_status add_metaspace(hy_tokenizer *t, const hy_json_node *node) {
-    hy_step *step = NULL;
-    HY_TRY(add_step(t, &t->splitting, pre, HY_STEP_METASPACE, &step));
+    hy_step *step = add_step(&t->splitting, HY_STEP_METASPACE);
     HY_TRY(copy_text(t, pre, node, "replacement", &step->to, &step->to_size));
     HY_TRY(copy_text(t, pre, node, "replacement", &step->from, &step->from_size));
     HY_TRY(read_scheme(t, node, &step->prepend));
@@ -210,6 +215,7 @@ static hy_status add_pre_tokenizer(hy_tokenizer *t, const hy_json_node *node, in
     if (strcmp(type, "Sequence") == 0) {
         return add_each(t, hy_json_get(node, "pretokenizers"), depth, add_pre_tokenizer);
     }
+    HY_TRY(check_room(t, &t->splitting, pre));
     if (strcmp(type, "ByteLevel") == 0) return add_byte_level(t, node);
     if (strcmp(type, "Split") == 0) return add_split(t, node);
     if (strcmp(type, "Digits") == 0) return add_digits(t, node);

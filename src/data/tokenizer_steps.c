@@ -90,7 +90,7 @@ typedef struct joiner {
     size_t begin, end;
 } joiner;
 
-static hy_status split_on(const split_call *call, int step, const char *text, size_t size,
+static hy_status split_on(const split_call *call, int number, const char *text, size_t size,
                           bool is_first);
 
 static hy_status flush(joiner *j) {

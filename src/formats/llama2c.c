@@ -140,13 +140,17 @@ void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces) {
     *pieces = (hy_llama2c_pieces){0};
 }
 
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 /* "<0x0A>": one byte. */
 static bool byte_piece(const char *piece, size_t size, char *out) {
-    static const char digits[] = "0123456789ABCDEF";
     if (size != 6 || memcmp(piece, "<0x", 3) != 0 || piece[5] != '>') return false;
-    const char *high = memchr(digits, piece[3], 16), *low = memchr(digits, piece[4], 16);
-    if (!high || !low) return false;
-    *out = (char)((high - digits) * 16 + (low - digits));
+    int high = hex_digit(piece[3]), low = hex_digit(piece[4]);
+    if (high < 0 || low < 0) return false;
+    *out = (char)(high * 16 + low);
     return true;
 }
 

@@ -17,7 +17,7 @@ static void describe_shape(const int64_t *shape, int ndim, char out[64]) {
 }
 
 static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_found found) {
-    int64_t expected[2] = {name->rows, name->cols};
+    int64_t expected[HY_SAFETENSORS_DIMS] = {name->rows, name->cols};
     char theirs[64], ours[64];
     if (name->is_transposed) {
         expected[0] = name->cols;
