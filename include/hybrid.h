@@ -35,6 +35,7 @@
 
 #include <stdbool.h>
 
+#include "hybrid_tokenizer.h"
 #include "hybrid_types.h"
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@ INSTALL ?= install
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 CONFIGS := $(wildcard configs/*.cfg configs/*/*.cfg)
-HEADERS := include/hybrid.h include/hybrid_types.h
+HEADERS := include/hybrid.h include/hybrid_types.h include/hybrid_tokenizer.h
 
 ##@ Install
 

@@ -2,7 +2,7 @@
  * text files. */
 #include "tokenizer_rig.h"
 
-#include "data/tokenizer_shards.h"
+#include "data/tokenizer.h"
 #include "data/unicode.h"
 #include "formats/shard.h"
 #include "mutate.h"

@@ -8,11 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/error.h"
 #include "cli/bar.h"
+#include "cli/figures.h"
 #include "cli/terminal.h"
-#include "data/tokenizer_shards.h"
 #include "hybrid.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -73,6 +71,11 @@ static int fail(hy_status status) {
     return status == HY_ERR_INPUT ? EXIT_USAGE : EXIT_FAILED;
 }
 
+static int fail_on(const char *what) {
+    hy_cli_error("%s: %s", what, strerror(errno));
+    return EXIT_FAILED;
+}
+
 /* ---- command line ---------------------------------------------------------------------------- */
 
 static bool complain(const char *what, const char *value, const char *expected) {
@@ -100,7 +103,11 @@ static bool parse_fraction(const char *value, double *out) {
 
 static bool parse_number(const char *flag, const char *value, int64_t least, int64_t most,
                          int64_t *out) {
-    if (hy_parse_count(value, out) && *out >= least && *out <= most) return true;
+    char *end;
+    errno = 0;
+    *out = strtoll(value, &end, 10);
+    bool is_number = errno == 0 && end != value && *end == 0;
+    if (is_number && *out >= least && *out <= most) return true;
     char expected[96];
     snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)least,
              (long long)most);
@@ -181,75 +188,86 @@ static bool parse(options *o, int argc, char **argv) {
 
 /* ---- ids and text ---------------------------------------------------------------------------- */
 
-static hy_status read_input(hy_text *text) {
-    char buffer[65536];
-    size_t got;
-    while ((got = fread(buffer, 1, sizeof buffer, stdin)) > 0) hy_text_add_bytes(text, buffer, got);
-    if (ferror(stdin)) return hy_fail(HY_ERR_IO, "cannot read standard input: %s", strerror(errno));
-    return hy_text_status(text);
+/* All of standard input with a zero behind it; NULL when it cannot be had. */
+static char *read_input(size_t *size) {
+    size_t room = 1 << 16, got;
+    char *text = malloc(room);
+    *size = 0;
+    while (text && (got = fread(text + *size, 1, room - *size - 1, stdin)) > 0) {
+        *size += got;
+        if (room - *size > 1) continue;
+        char *larger = realloc(text, room *= 2);
+        if (!larger) free(text);
+        text = larger;
+    }
+    if (!text || ferror(stdin)) {
+        free(text);
+        return NULL;
+    }
+    text[*size] = 0;
+    return text;
 }
 
-static hy_status write_output(const char *data, size_t size) {
-    bool is_done = fwrite(data, 1, size, stdout) == size && fflush(stdout) == 0;
-    if (is_done) return HY_OK;
-    return hy_fail(HY_ERR_IO, "cannot write standard output: %s", strerror(errno));
-}
-
-static hy_status print_ids(const options *o, const hy_tokenizer *t) {
-    hy_text text = {0}, line = {0};
-    hy_ids ids = {0};
+static int print_ids(const options *o, const hy_tokenizer *t) {
     int flags = (o->wants_special ? HY_TOKENS_SPECIAL : 0) | (o->is_plain ? HY_TOKENS_PLAIN : 0);
-    hy_status status = read_input(&text);
-    if (status == HY_OK) {
-        status = hy_tokenizer_encode(t, hy_text_string(&text), text.size, flags, &ids);
-    }
-    for (size_t i = 0; status == HY_OK && i < ids.count; i++) {
-        hy_text_addf(&line, "%s%d", i ? " " : "", (int)ids.data[i]);
-    }
-    hy_text_add(&line, "\n");
-    if (status == HY_OK) status = hy_text_status(&line);
-    if (status == HY_OK) status = write_output(line.data, line.size);
-    hy_text_free(&text);
-    hy_text_free(&line);
-    hy_ids_free(&ids);
-    return status;
+    size_t size, count;
+    int32_t *ids;
+    char *text = read_input(&size);
+    if (!text) return fail_on("standard input");
+    hy_status status = hy_tokenize(t, text, size, flags, &ids, &count);
+    free(text);
+    if (status != HY_OK) return fail(status);
+    for (size_t i = 0; i < count; i++) printf("%s%d", i ? " " : "", (int)ids[i]);
+    putchar('\n');
+    hy_free(ids);
+    return fflush(stdout) == 0 && !ferror(stdout) ? EXIT_DONE : fail_on("standard output");
 }
 
-/* Numbers apart by blanks, commas or brackets, as they are printed by others. */
-static hy_status parse_ids(const char *text, hy_ids *ids) {
+/* Numbers apart by blanks, commas or brackets, as they are printed by others. There is room for as many
+ * ids as the text has characters. False: it has said what is wrong. */
+static bool parse_ids(const char *text, int32_t *ids, size_t *count) {
     static const char between[] = " \t\r\n,[]";
+    *count = 0;
     for (text += strspn(text, between); *text; text += strspn(text, between)) {
         char *end;
         errno = 0;
         long id = strtol(text, &end, 10);
         if (end == text || errno || id < 0 || id > INT_MAX || (*end && !strchr(between, *end))) {
-            return hy_fail(HY_ERR_INPUT, "standard input: \"%.20s\" is no token id", text);
+            hy_cli_error("standard input: \"%.20s\" is no token id", text);
+            return false;
         }
-        if (ids->count == ids->room) {
-            size_t room = ids->room ? 2 * ids->room : 1024;
-            int32_t *data = realloc(ids->data, room * sizeof *data);
-            if (!data) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu ids", room);
-            ids->data = data;
-            ids->room = room;
-        }
-        ids->data[ids->count++] = (int32_t)id;
+        ids[(*count)++] = (int32_t)id;
         text = end;
     }
-    return HY_OK;
+    return true;
 }
 
-static hy_status print_text(const options *o, const hy_tokenizer *t) {
-    hy_text input = {0}, text = {0};
-    hy_ids ids = {0};
-    int flags = o->wants_special ? HY_TOKENS_SKIP_SPECIAL : 0;
-    hy_status status = read_input(&input);
-    if (status == HY_OK) status = parse_ids(hy_text_string(&input), &ids);
-    if (status == HY_OK) status = hy_tokenizer_decode(t, ids.data, ids.count, flags, &text);
-    if (status == HY_OK) status = write_output(hy_text_string(&text), text.size);
-    hy_text_free(&input);
-    hy_text_free(&text);
-    hy_ids_free(&ids);
-    return status;
+static int write_text(const options *o, const hy_tokenizer *t, const int32_t *ids, size_t count) {
+    char *text;
+    size_t size;
+    hy_status status =
+        hy_untokenize(t, ids, count, o->wants_special ? HY_TOKENS_SKIP_SPECIAL : 0, &text, &size);
+    if (status != HY_OK) return fail(status);
+    bool is_done = fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0;
+    hy_free(text);
+    return is_done ? EXIT_DONE : fail_on("standard output");
+}
+
+static int print_text(const options *o, const hy_tokenizer *t) {
+    size_t size, count;
+    char *input = read_input(&size);
+    int32_t *ids = input ? malloc((size + 1) * sizeof *ids) : NULL;
+    int code = EXIT_FAILED;
+    if (!ids) {
+        fail_on("standard input");
+    } else if (!parse_ids(input, ids, &count)) {
+        code = EXIT_USAGE;
+    } else {
+        code = write_text(o, t, ids, count);
+    }
+    free(input);
+    free(ids);
+    return code;
 }
 
 /* ---- shards ---------------------------------------------------------------------------------- */
@@ -274,19 +292,17 @@ static bool tell(void *user, const hy_tokenize_progress *p) {
     return true;
 }
 
-static void sum_up(const drawing *d, const options *o, const hy_tokenize_result *r,
-                   double seconds) {
+static void sum_up(const drawing *d, const options *o, const hy_tokenize_result *r) {
     static const char *const names[] = {"train", "val"};
     FILE *out = d->terminal.out;
-    char bytes[32];
     if (d->terminal.is_quiet) return;
     if (d->columns) fprintf(out, "\r%*s\r", d->columns, "");
     uint64_t tokens = r->tokens[0] + r->tokens[1];
     fprintf(out, "%s in %llu files, %llu documents: %llu tokens, %.2f bytes each, %.1f MB/s\n",
-            hy_format_bytes((double)r->bytes, bytes, sizeof bytes), (unsigned long long)r->files,
+            hy_cli_bytes(r->bytes).text, (unsigned long long)r->files,
             (unsigned long long)r->documents, (unsigned long long)tokens,
             tokens ? (double)r->bytes / (double)tokens : 0.0,
-            seconds > 0 ? (double)r->bytes / seconds / 1e6 : 0.0);
+            r->seconds > 0 ? (double)r->bytes / r->seconds / 1e6 : 0.0);
     if (r->skipped)
         fprintf(out, "%llu files were left out: hidden, empty or not text\n",
                 (unsigned long long)r->skipped);
@@ -300,10 +316,9 @@ static void sum_up(const drawing *d, const options *o, const hy_tokenize_result 
     }
 }
 
-static hy_status write_shards(const options *o, const hy_tokenizer *t) {
+static int write_shards(const options *o, const hy_tokenizer *t) {
     drawing d = {.columns = 0};
     hy_tokenize_result result;
-    double began = hy_clock();
     hy_cli_terminal_init(&d.terminal, stderr, o->is_quiet, false);
     hy_tokenize_options job = {.tokenizer = t,
                                .paths = o->paths,
@@ -319,8 +334,9 @@ static hy_status write_shards(const options *o, const hy_tokenizer *t) {
         hy_cli_warning("%s names no eos token: nothing will stand between documents", o->tokenizer);
     }
     hy_status status = hy_tokenize_files(&job, &result);
-    if (status == HY_OK) sum_up(&d, o, &result, hy_clock() - began);
-    return status;
+    if (status != HY_OK) return fail(status);
+    sum_up(&d, o, &result);
+    return EXIT_DONE;
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */
@@ -328,14 +344,15 @@ static hy_status write_shards(const options *o, const hy_tokenizer *t) {
 static int act(const options *o) {
     hy_tokenizer *t = NULL;
     hy_status status = hy_tokenizer_open(o->tokenizer, &t);
+    int code;
     if (status != HY_OK) return fail(status);
     switch (o->action) {
-    case IDS: status = print_ids(o, t); break;
-    case DECODE: status = print_text(o, t); break;
-    default: status = write_shards(o, t); break;
+    case IDS: code = print_ids(o, t); break;
+    case DECODE: code = print_text(o, t); break;
+    default: code = write_shards(o, t); break;
     }
     hy_tokenizer_close(t);
-    return status == HY_OK ? EXIT_DONE : fail(status);
+    return code;
 }
 
 int main(int argc, char **argv) {

@@ -188,3 +188,27 @@ bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {
 int32_t hy_tokenizer_bos(const hy_tokenizer *t) { return t->bos; }
 int32_t hy_tokenizer_eos(const hy_tokenizer *t) { return t->eos; }
 int32_t hy_tokenizer_pad(const hy_tokenizer *t) { return t->pad; }
+
+/* ---- for programs ------------------------------------------------------------------------------ */
+
+hy_status hy_tokenize(const hy_tokenizer *t, const char *text, size_t size, int flags,
+                      int32_t **ids, size_t *count) {
+    hy_ids row = {0};
+    hy_status status = hy_tokenizer_encode(t, text, size, flags, &row);
+    if (status != HY_OK) hy_ids_free(&row);
+    *ids = row.data;
+    *count = row.count;
+    return status;
+}
+
+hy_status hy_untokenize(const hy_tokenizer *t, const int32_t *ids, size_t count, int flags,
+                        char **text, size_t *size) {
+    hy_text out = {0};
+    hy_status status = hy_tokenizer_decode(t, ids, count, flags, &out);
+    hy_text_add(&out, ""); /* a string even when empty */
+    if (status == HY_OK) status = hy_text_status(&out);
+    if (status != HY_OK) hy_text_free(&out);
+    *text = out.data;
+    *size = out.size;
+    return status;
+}

@@ -1,10 +1,10 @@
-/* tokenizer_shards.c: see tokenizer_shards.h.
+/* tokenizer_shards.c: text files become shards of token ids, on all cores. See hybrid_tokenizer.h.
  *
  * The text is cut into units at documents' ends and at places where a cut changes nothing. Threads
  * encode a round of units, each into its own row of ids; then the rows are put into the shards in
  * order, so the result does not depend on the number of threads. Memory is a round's ids and one
  * shard. */
-#include "data/tokenizer_shards.h"
+#include "data/tokenizer.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "data/source.h"
@@ -276,6 +277,7 @@ static hy_status run(job *j, const hy_file_list *lists) {
 }
 
 hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_result *result) {
+    double began = hy_clock();
     *result = (hy_tokenize_result){0};
     hy_file_list *lists = calloc(options->path_count + 1, sizeof *lists);
     job *j = calloc(1, sizeof *j);
@@ -295,6 +297,7 @@ hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_resu
     j->val_from = options->val_fraction > 0 ? (uint64_t)ceil(kept) : UINT64_MAX;
     HY_TRY_TO(done, status, run(j, lists));
 done:
+    result->seconds = hy_clock() - began;
     for (size_t p = 0; lists && p < options->path_count; p++) hy_file_list_free(&lists[p]);
     for (int i = 0; j && i < ROUND_UNITS; i++) hy_ids_free(&j->round.units[i].ids);
     for (int i = 0; j && i < 2; i++) hy_ids_free(&j->rows[i].ids);
