@@ -1,7 +1,7 @@
 /* batch_plans.c: the sizes and types of micro-batch that the run will use. See memory_plan.h.
  *
- * Training in one or two types, evaluation in as large a batch as training's room allows, the guard's
- * few sequences, and the closing sample. */
+ * Training in one or two types, evaluation in as large a batch as training's room allows, and the
+ * guard's few sequences. */
 #include <math.h>
 #include <string.h>
 
@@ -122,37 +122,24 @@ static hy_status make_guard_plan(hy_trainer *t, hy_dtype dtype) {
     return hy_batch_plan_create(t->model, t->backend, &options, plan);
 }
 
-static hy_status make_sample_plan(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    int64_t wanted = s->eval.sample_tokens + (int64_t)strlen(s->eval.prompt) + 1;
-    hy_batch_options options = base_options(t, t->precision.of[HY_FULL]);
-    options.batch = 1;
-    options.seq = (int32_t)(wanted < s->train.seq_len ? wanted : s->train.seq_len);
-    options.chunks = options.seq; /* one row of logits at a time */
-    options.has_docs = false;     /* one text */
-    return hy_batch_plan_create(t->model, t->backend, &options, &t->sample_plan);
-}
-
 hy_status hy_make_batch_plans(hy_trainer *t) {
     HY_TRY(make_train_plans(t));
     HY_TRY(make_eval_plan(t, t->precision.of[HY_FULL]));
     HY_TRY(make_eval_plan(t, t->precision.of[HY_PREDICT]));
-    HY_TRY(make_guard_plan(t, t->precision.of[HY_PREDICT]));
-    return make_sample_plan(t);
+    return make_guard_plan(t, t->precision.of[HY_PREDICT]);
 }
 
-/* Every plan there is, up to eight; NULL where there is none. */
-void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[8]) {
-    hy_batch_plan *list[8] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
-                              t->guard_plan[0], t->guard_plan[1], t->sample_plan,  NULL};
+void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[HY_BATCH_PLANS]) {
+    hy_batch_plan *list[HY_BATCH_PLANS] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0],
+                                           t->eval_plan[1],  t->guard_plan[0], t->guard_plan[1]};
     memcpy(plans, list, sizeof list);
 }
 
 uint64_t hy_most_rows(const hy_trainer *t) {
-    hy_batch_plan *plans[8];
+    hy_batch_plan *plans[HY_BATCH_PLANS];
     uint64_t rows = 0;
     hy_all_batch_plans(t, plans);
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < HY_BATCH_PLANS; i++) {
         if (!plans[i]) continue;
         rows = larger(rows, (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq);
     }

@@ -254,14 +254,14 @@ static void release_memory(hy_trainer *t) {
 }
 
 static void close_device(hy_trainer *t) {
-    hy_batch_plan *plans[] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0], t->eval_plan[1],
-                              t->guard_plan[0], t->guard_plan[1], t->sample_plan};
+    hy_batch_plan *plans[HY_BATCH_PLANS];
     hy_stream *streams[] = {t->compute, t->copies, t->returns};
     if (!t->backend) return;
     for (int i = 0; i < 3; i++) {
         if (streams[i]) t->backend->stream_sync(streams[i]);
     }
-    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) hy_batch_plan_destroy(plans[i]);
+    hy_all_batch_plans(t, plans);
+    for (int i = 0; i < HY_BATCH_PLANS; i++) hy_batch_plan_destroy(plans[i]);
     hy_loader_destroy(t->loader); /* its batches may have been on their way until here */
     release_memory(t);
     if (t->optim_is_back) t->backend->event_destroy(t->optim_is_back);

@@ -53,11 +53,11 @@ static uint64_t rope_bytes(const hy_trainer *t) {
 /* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind
  * it. */
 static void count_work(hy_trainer *t, needs *need) {
-    hy_batch_plan *plans[8];
+    hy_batch_plan *plans[HY_BATCH_PLANS];
     hy_all_batch_plans(t, plans);
     need->activations = hy_align(t->train_bytes.activations);
     need->workspace = t->train_bytes.workspace;
-    for (int i = 2; i < 7; i++) {
+    for (int i = 2; i < HY_BATCH_PLANS; i++) {
         if (!plans[i]) continue;
         const hy_batch_bytes *b = &plans[i]->bytes;
         need->eval = larger(need->eval, hy_align(b->activations) + hy_align(b->workspace));
@@ -372,7 +372,7 @@ static hy_status take_activations(hy_trainer *t, char *ring) {
 static hy_status take_work(hy_trainer *t, const needs *need) {
     void *activations, *workspace;
     hy_arena *arena = &t->work_arena;
-    hy_batch_plan *plans[8];
+    hy_batch_plan *plans[HY_BATCH_PLANS];
     uint64_t bytes = need->activations + need->workspace + need->data;
     HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, bytes,
                          "activations and workspace"));
@@ -381,7 +381,7 @@ static hy_status take_work(hy_trainer *t, const needs *need) {
                          &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, need->workspace, &workspace));
     hy_all_batch_plans(t, plans);
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < HY_BATCH_PLANS; i++) {
         if (!plans[i]) continue;
         bool is_training = plans[i]->options.is_training;
         char *after = (char *)activations + hy_align(plans[i]->bytes.activations);

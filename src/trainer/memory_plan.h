@@ -10,8 +10,9 @@
 /* ---- batch_plans.c ----------------------------------------------------------------------------- */
 
 hy_status hy_make_batch_plans(hy_trainer *t);
-/* Every plan there is, up to eight; NULL where there is none. The first two train. */
-void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[8]);
+#define HY_BATCH_PLANS 6
+/* Every plan there is, NULL where there is none. The first two train. */
+void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[HY_BATCH_PLANS]);
 uint64_t hy_most_rows(const hy_trainer *t); /* tokens of the largest */
 int hy_recompute_groups(const char *name);  /* hy_keep_group bits of train.recompute */
 

@@ -165,7 +165,7 @@ struct hy_trainer {
     hy_model *model;
     hy_precisions precision;
     hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
-    hy_batch_plan *eval_plan[2], *guard_plan[2], *sample_plan;
+    hy_batch_plan *eval_plan[2], *guard_plan[2];
 
     bool is_plan;                       /* made by hy_trainer_plan: nothing is taken */
     char failure[HY_ERROR_MESSAGE_MAX]; /* of a step: its state is that of no step; "": none */
