@@ -195,8 +195,8 @@ void hy_cli_closing_losses(const hy_cli_terminal *terminal, const hy_summary *su
 
 /* ---- sample ---------------------------------------------------------------------------------- */
 
-hy_status hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
-                                hy_trainer *trainer) {
+void hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
+                           hy_trainer *trainer) {
     hy_sample_options options = {
         .prompt = hy_cli_value(config, "prompt"),
         .tokens = (int32_t)strtol(hy_cli_value(config, "sample_tokens"), NULL, 10),
@@ -206,9 +206,12 @@ hy_status hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config
     };
     char *text = NULL;
     size_t size = 0;
-    if (options.tokens <= 0) return HY_OK;
+    if (options.tokens <= 0) return;
     hy_status status = hy_trainer_sample(trainer, &options, &text, &size);
-    if (status != HY_OK) return status;
+    if (status != HY_OK) { /* the run is done and saved: a sample is no reason to fail it */
+        hy_cli_warning("there is no sample: %s", hy_error_message());
+        return;
+    }
     fputc('\n', terminal->out);
     hy_cli_heading(terminal, "sample");
     if (options.prompt[0] != '\0') {
@@ -220,7 +223,6 @@ hy_status hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config
     hy_cli_write_safely(terminal->out, text, size, terminal->is_utf8);
     if (size == 0 || text[size - 1] != '\n') fputc('\n', terminal->out);
     hy_free(text);
-    return HY_OK;
 }
 
 /* ---- files and how to go on ------------------------------------------------------------------ */

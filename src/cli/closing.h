@@ -12,9 +12,9 @@ void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *su
 void hy_cli_closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary);
 void hy_cli_closing_losses(const hy_cli_terminal *terminal, const hy_summary *summary);
 
-/* Writes and shows a sample as the configuration asks for it; HY_OK when it asks for none. */
-hy_status hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
-                                hy_trainer *trainer);
+/* Writes and shows a sample, if the configuration asks for one; a warning where none can be had. */
+void hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
+                           hy_trainer *trainer);
 
 /* Where the files are and the command that goes on from here; program is argv[0]. */
 void hy_cli_closing_files(const hy_cli_terminal *terminal, const hy_summary *summary,

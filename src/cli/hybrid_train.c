@@ -46,20 +46,18 @@ static int fail(hy_status status) {
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-static hy_status close_run(job *it, const hy_summary *summary, hy_status ran) {
+static void close_run(job *it, const hy_summary *summary, hy_status ran) {
     const hy_cli_terminal *terminal = &it->terminal;
     bool was_stopped = ran == HY_STOPPED;
-    hy_status status = HY_OK;
-    if (terminal->is_quiet) return HY_OK;
+    if (terminal->is_quiet) return;
     hy_cli_closing_phases(terminal, summary);
     if (!was_stopped) {
         hy_cli_closing_memory(terminal, summary);
         hy_cli_closing_prediction(terminal, summary);
         hy_cli_closing_losses(terminal, summary);
-        status = hy_cli_closing_sample(terminal, it->config, it->trainer);
+        hy_cli_closing_sample(terminal, it->config, it->trainer);
     }
     hy_cli_closing_files(terminal, summary, it->program, was_stopped);
-    return status;
 }
 
 static hy_status print_summary(const hy_trainer *trainer) {
@@ -85,9 +83,9 @@ static int run_trainer(job *it) {
     if (ran != HY_OK && ran != HY_STOPPED) return fail(ran);
 
     hy_trainer_summary(it->trainer, &summary);
-    hy_status closed = close_run(it, &summary, ran);
-    if (closed == HY_OK && it->options->wants_json) closed = print_summary(it->trainer);
-    if (closed != HY_OK) return fail(closed);
+    close_run(it, &summary, ran);
+    hy_status printed = it->options->wants_json ? print_summary(it->trainer) : HY_OK;
+    if (printed != HY_OK) return fail(printed);
     return exit_code_of(ran);
 }
 
