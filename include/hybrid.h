@@ -114,6 +114,9 @@ hy_status hy_config_print(const hy_config *config, char **out);
 const char *hy_builtin_name(const char *kind, size_t i);
 const char *hy_builtin_text(const char *kind, const char *name);
 
+/* The command line that the run was started with, for its records; "" by default. */
+hy_status hy_config_set_command(hy_config *config, const char *command);
+
 void hy_free(void *allocated_by_the_library);
 
 /* ---- 3. Trainer -------------------------------------------------------------------------------- */

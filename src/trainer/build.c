@@ -280,4 +280,5 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);
     free(t->config_text);
+    free(t->command);
 }

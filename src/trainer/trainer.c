@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -28,7 +29,11 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     t->is_plan = is_plan;
     t->ngram_loss = t->raw_val_loss = NAN;
     hy_status status = hy_config_print(config, &t->config_text);
-    if (status == HY_OK) status = hy_trainer_build(t);
+    if (status == HY_OK) {
+        t->command = strdup(hy_config_command(config));
+        status = t->command ? hy_trainer_build(t)
+                            : hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
+    }
     if (status != HY_OK) {
         hy_trainer_destroy(t);
         return status;

@@ -153,6 +153,7 @@ struct hy_trainer {
     hy_settings settings;
     hy_observer observer;
     char *config_text; /* the configuration as printed, for the run's folder */
+    char *command;     /* that started the run; "": not told */
 
     char tune_cache[HY_PATH_MAX]; /* file of tuned matmul algorithms; "": none */
     char resumed[HY_PATH_MAX];    /* the checkpoint that is gone on with; "": none */

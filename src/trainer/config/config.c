@@ -27,6 +27,7 @@ typedef struct value {
 struct hy_config {
     value *values; /* [setting][rank] */
     char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX];
+    char *command; /* for the run's records; NULL: not told */
     hy_settings settings;
 };
 
@@ -306,7 +307,20 @@ void hy_config_destroy(hy_config *config) {
     if (!config) return;
     for (int rank = 0; rank < RANKS; rank++) clear_rank(config, rank);
     free(config->values);
+    free(config->command);
     free(config);
+}
+
+hy_status hy_config_set_command(hy_config *config, const char *command) {
+    char *copy = strdup(command);
+    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
+    free(config->command);
+    config->command = copy;
+    return HY_OK;
+}
+
+const char *hy_config_command(const hy_config *config) {
+    return config->command ? config->command : "";
 }
 
 static hy_status put_defaults(hy_config *config) {

@@ -170,6 +170,17 @@ static const hy_setting table[] = {
      HELP(
          "Tokens of one optimizer step, instead of batch_size and grad_accum_steps, which are then "
          "chosen; 0 means not used.")},
+    {KEY("train.dynamic_batch", "--dynamic-batch", train.dynamic_batch),
+     CHOICE("off, on, auto", "auto"),
+     HELP("Smaller micro-batches and more of them when memory gets short, and back; auto: also find "
+          "the fastest at the start where step_tokens leaves it open.")},
+    {KEY("train.min_batch_size", "--min-batch-size", train.min_batch_size), INTEGER(1, 65536, "1"),
+     HELP("Micro-batches never shrink below this many sequences.")},
+    {KEY("train.max_batch_size", "--max-batch-size", train.max_batch_size), INTEGER(0, 65536, "0"),
+     HELP("Micro-batches never grow beyond this many sequences; 0: beyond what they began with.")},
+    {KEY("train.batch_check_every", "--batch-check-every", train.batch_check_every),
+     INTEGER(1, 1000000, "10"),
+     HELP("Steps between two looks at whether the micro-batch should change.")},
 
     {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer),
      CHOICE("adamw, adamw8bit, paged_adamw, paged_adamw8bit", "adamw"),
@@ -265,6 +276,10 @@ static const hy_setting table[] = {
     {KEY("save.max_shard_size", "--max-shard-size", save.max_shard_size),
      BYTES("1M to 1024TiB", 1000000, 0x1p50, "5G"),
      HELP("Weights there are split into files of at most this size.")},
+    {KEY("save.tensorboard", "--tensorboard", save.tensorboard), SWITCH("true"),
+     HELP("Write event files for TensorBoard into OUT/tensorboard.")},
+    {KEY("save.report", "--report", save.report), SWITCH("true"),
+     HELP("Write OUT/report.html when the run ends or is stopped.")},
 
     {KEY("phases.predictor", "--predictor", phases.predictor),
      CHOICE("outer, line, lsq, none, frozen, random, paid", "outer"),
@@ -373,6 +388,25 @@ static const hy_setting table[] = {
      HELP("Bring the optimizer's state back on a stream of its own, beside the last passes.")},
     {KEY("memory.lookahead", "--lookahead", memory.lookahead), INTEGER(0, 1000, "2"),
      HELP("Forward-only batches before the end of Predict at which the restore begins.")},
+    {KEY("memory.target_usage", "--target-usage", memory.target_usage), NUMBER(0.01, 1, "0.90"),
+     HELP("Share of the memory budget that micro-batches may grow back into.")},
+    {KEY("memory.warning_usage", "--warning-usage", memory.warning_usage), NUMBER(0.01, 1, "0.92"),
+     HELP("Share of the budget from which the monitor warns.")},
+    {KEY("memory.critical_usage", "--critical-usage", memory.critical_usage),
+     NUMBER(0.01, 1, "0.95"), HELP("Share of the budget from which micro-batches shrink.")},
+    {KEY("memory.emergency_usage", "--emergency-usage", memory.emergency_usage),
+     NUMBER(0.01, 1, "0.97"), HELP("Share of the budget from which a cheaper plan is taken.")},
+    {KEY("memory.monitor", "--monitor", memory.monitor), CHOICE("on, silent, off", "on"),
+     HELP("Watch memory while the run goes on; silent: in the metrics only.")},
+    {KEY("memory.monitor_every", "--monitor-every", memory.monitor_every),
+     INTEGER(0, 1000000000, "100"),
+     HELP("Steps between two lines of the monitor; 0: only when its status changes.")},
+    {KEY("memory.recovery_tries", "--recovery-tries", memory.recovery_tries), INTEGER(0, 100, "3"),
+     HELP("How often in a row a step that ran out of memory is repeated with less, before the run "
+          "saves and stops.")},
+    {KEY("memory.host_reserve", "--host-reserve", memory.host_reserve),
+     BYTES("0 to 1024TiB", 0, 0x1p50, "0"),
+     HELP("Host memory left to the rest of the machine; 0: a sixteenth of it, at most 2 GiB.")},
 };
 
 #define SWITCH_ALIAS(alias, option, target, on, off, sentence)                                     \

@@ -66,6 +66,9 @@ typedef struct hy_settings {
         char recompute[HY_TEXT_MAX];  /* auto, none, norm, attention, mlp, all */
         int64_t recompute_layers;     /* layers that recompute, spread evenly; 0: all */
         int64_t step_tokens;          /* 0: batch_size and grad_accum_steps say it */
+        char dynamic_batch[HY_TEXT_MAX];        /* off, on, auto */
+        int64_t min_batch_size, max_batch_size; /* the latter 0: as given */
+        int64_t batch_check_every;              /* steps */
     } train;
 
     /* optimizer */
@@ -115,6 +118,7 @@ typedef struct hy_settings {
         bool save_model;               /* write OUT/model at the end of a run */
         char model_dtype[HY_TEXT_MAX]; /* auto, fp32, bf16, fp16 */
         int64_t max_shard_size;        /* bytes of a file of weights there */
+        bool tensorboard, report;      /* event files; OUT/report.html */
     } save;
 
     /* phases */
@@ -154,11 +158,17 @@ typedef struct hy_settings {
         char offload_strategy[HY_TEXT_MAX]; /* none, cpu, pinned, compress, drop */
         bool async_restore;
         int64_t lookahead; /* forward-only batches before the end of Predict at which it begins */
+        double target_usage, warning_usage, critical_usage, emergency_usage; /* of the budget */
+        char monitor[HY_TEXT_MAX]; /* on, silent, off */
+        int64_t monitor_every;     /* steps between lines; 0: only changes */
+        int64_t recovery_tries;    /* in a row, before the run saves and stops */
+        int64_t host_reserve;      /* bytes the rest of the machine keeps; 0: chosen */
     } memory;
 } hy_settings;
 
 /* The resolved values; valid until the config changes. */
 const hy_settings *hy_config_settings(const hy_config *config);
+const char *hy_config_command(const hy_config *config); /* "" when nobody told */
 
 /* ---- the table: settings.c ---- */
 
