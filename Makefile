@@ -6,7 +6,7 @@
 # folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, gpu.mk, install.mk.
 
 # Rooms in order: each may use those before it and none after it.
-ROOMS := base kernels memory formats data model optim phases trainer
+ROOMS := base kernels memory formats data model optim phases report trainer
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:

@@ -149,6 +149,12 @@ typedef struct hy_step_info {
     int64_t batch_size, grad_accum;
     uint64_t vram_bytes, vram_peak_bytes; /* live on the device now; the most so far */
     uint64_t host_pinned_bytes;
+    /* By the monitor's latest look, at most a second old; 0: not known, or memory.monitor is off. */
+    uint64_t vram_planned_bytes;  /* of this phase */
+    uint64_t vram_reserved_bytes; /* taken from the driver */
+    uint64_t vram_free_bytes;     /* by the driver */
+    uint64_t host_resident_bytes; /* of this process, by the system */
+    hy_memory_status memory_status;
     uint64_t bytes_moved;   /* between places, in this step */
     double wait_seconds;    /* compute waited for copies or data */
     bool was_skipped;       /* the gradient was not finite: nothing was updated */
@@ -175,6 +181,8 @@ typedef struct hy_eval_info {
 
 typedef enum hy_message_level { HY_NOTE = 0, HY_WARNING = 1 } hy_message_level;
 
+struct hy_memory_state; /* section 5 */
+
 /* What a run tells while it goes on. Any callback may be NULL. Structs live during the call. */
 typedef struct hy_observer {
     void *user;
@@ -183,6 +191,8 @@ typedef struct hy_observer {
     void (*on_eval)(void *user, const hy_eval_info *info);
     void (*on_progress)(void *user, const char *what, double fraction); /* long work beside steps */
     void (*on_save)(void *user, const char *path, double seconds, uint64_t bytes);
+    /* Between steps, when the status of memory has changed. */
+    void (*on_memory)(void *user, const struct hy_memory_state *state);
 } hy_observer;
 
 /* Builds everything a run needs: checks the configuration, opens the data, plans and takes all memory,
@@ -443,6 +453,94 @@ typedef struct hy_summary {
 void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);
 /* The same as a JSON object, as it stands in OUT/summary.json. Allocated; free with hy_free. */
 hy_status hy_trainer_summary_json(const hy_trainer *trainer, char **out);
+
+/* What a run keeps in memory now, beside what was planned.
+ *
+ * Utilisation is of the budget, not of the card: what the user allows, or what was free, and less when
+ * other programs take of it. A status rises at once when its threshold is reached and falls when the
+ * share stays clearly below for some steps; Predict needs less and lowers none. On a CPU device and host
+ * are one memory: its places count together, against the host's budget. */
+typedef struct hy_memory_pool {
+    uint64_t used;        /* live bytes of the run's classes */
+    uint64_t reserved;    /* taken from the driver or the system for them */
+    uint64_t peak;        /* the most that was live so far */
+    uint64_t planned;     /* of this phase */
+    uint64_t free, total; /* by the driver or the system, now; 0: not known */
+    uint64_t budget;      /* that the run may use now; 0: no limit is known */
+    double utilization;   /* of the budget; 0 where there is none */
+    hy_memory_status status;
+} hy_memory_pool;
+
+typedef struct hy_memory_class {
+    hy_place place; /* by the plan of this phase */
+    hy_dtype dtype;
+    uint64_t planned;              /* bytes there in this phase */
+    uint64_t live[HY_PLACE_COUNT]; /* now, by place */
+} hy_memory_class;
+
+/* Something that would need less, tried on the plans of this run: with the key set to the value and all
+ * else as it is, so much less would be taken. Negative: it costs there. */
+#define HY_MEMORY_ADVICE 6
+typedef struct hy_memory_advice {
+    char key[32], value[32];
+    int64_t device_bytes, host_bytes; /* freed */
+    char text[HY_PLAN_TEXT];          /* "micro-batch 8 to 6 frees 1.9 GiB" */
+} hy_memory_advice;
+
+typedef struct hy_memory_state {
+    int64_t step;
+    hy_phase phase;
+    bool is_unified; /* device and host are one memory */
+    hy_memory_pool device, host;
+    hy_memory_status status;                     /* the worse of the two */
+    double target, warning, critical, emergency; /* thresholds, shares of a budget */
+    uint64_t host_pinned;                        /* page-locked, live; part of host.used */
+    uint64_t host_resident;                      /* of this process, by the system */
+    uint64_t process_device; /* of this process on the card, by the driver; 0: not known */
+    double stalled;          /* share of the last ten seconds lost waiting for memory */
+    double fragmentation;    /* share of what is reserved on the device that no phase used */
+    hy_memory_class classes[HY_CLASS_COUNT];
+    int32_t advice_count; /* best first */
+    hy_memory_advice advice[HY_MEMORY_ADVICE];
+} hy_memory_state;
+
+/* Asks driver and system anew. Advice comes from plans made on the spot: some milliseconds. */
+hy_status hy_trainer_memory(const hy_trainer *trainer, hy_memory_state *out);
+
+/* What saves memory on this run, and what would. */
+#define HY_SAVINGS 16
+typedef struct hy_saving {
+    const char *name; /* "recompute" */
+    const char *key;  /* the setting that turns it on or off */
+    char now[48];     /* its value on this run: "all, in 12 of 28 layers" */
+    bool is_on;
+    bool is_measured;                 /* by what was live; else by plans with and without it */
+    int64_t device_bytes, host_bytes; /* saved, or what it would save; negative: it costs there */
+    double seconds; /* of a step that it saves, as the planner reckons; negative: it costs them */
+    hy_phase phase; /* in which it saves the bytes; HY_PHASE_COUNT: in all */
+} hy_saving;
+
+typedef struct hy_savings {
+    int32_t count;
+    hy_saving
+        list[HY_SAVINGS]; /* each beside the run as it is: where two touch the same bytes, their
+                                    sum is not what both together save */
+} hy_savings;
+hy_status hy_trainer_savings(const hy_trainer *trainer, hy_savings *out);
+
+/* Memory of one micro-batch's passes, forward and backward, for any shape; nothing is taken for it. */
+typedef struct hy_activation_estimate {
+    const char *recompute;   /* "none", "norm", "attention", "mlp", "all" */
+    uint64_t activations;    /* kept from forward to backward */
+    uint64_t workspace;      /* scratch of one unit and its logits */
+    uint64_t offloaded;      /* with activations_place pinned: on the host, */
+    uint64_t offload_device; /* and what is left of `activations` on the device */
+} hy_activation_estimate;
+
+#define HY_RECOMPUTE_LEVELS 5
+/* Of the configured model on the configured device, or card; 0 for batch or seq: as configured. */
+hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_t seq,
+                                  hy_activation_estimate out[HY_RECOMPUTE_LEVELS]);
 
 /* What this machine has, for --doctor and for planning; `folder` is the one whose disk is asked about.
  * Measuring takes about a second; 64 MiB are written to the folder and nothing stays there. */

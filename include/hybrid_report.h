@@ -36,34 +36,39 @@ typedef struct hy_run_point {
     int64_t vram_bytes, vram_peak_bytes, vram_reserved_bytes, vram_free_bytes, vram_planned_bytes;
     int64_t host_pinned_bytes, host_resident_bytes;
     int64_t device[HY_CLASS_COUNT], pinned[HY_CLASS_COUNT]; /* live bytes by class; 0: none */
-    int memory_status; /* 0 normal, 1 warning, 2 critical, 3 emergency; -1: not told */
+    int memory_status;  /* 0 normal, 1 warning, 2 critical, 3 emergency; -1: not told */
+    const char *reason; /* why this phase began here; "" where it only went on */
     double gpu_power_watts, gpu_temperature_c, gpu_utilization;
 } hy_run_point;
 
 /* A line of anything else. */
 typedef struct hy_run_event {
-    const char *kind; /* "start", "batch", "memory", "recovery", "plan" */
-    const char *text; /* one sentence */
+    const char *kind; /* "start", "batch", "memory", "recovery", "plan"; later ones may follow */
+    const char *text; /* one sentence; of a start: its command */
     int64_t step;
     double elapsed;
+    size_t points_before; /* how many steps' lines stand above it */
 } hy_run_event;
 
 /* What is known of the run as a whole; "" and NaN, -1 or 0 where it is not. */
 typedef struct hy_run_facts {
     const char *folder, *name; /* name: the folder's last part */
     const char *model, *device, *data, *predictor, *command, *config, *version;
-    int64_t parameters, steps_total, tokens_per_step;
+    int64_t parameters, steps_total, tokens_per_step, seq_len;
     double thresholds[4]; /* target, warning, critical, emergency */
     int64_t vram_budget_bytes, host_budget_bytes;
     double began;            /* unix seconds of the first start */
     double changed;          /* unix seconds of the newest line */
-    bool is_finished;        /* summary.json is there and as new as the lines */
+    bool is_finished;        /* nobody works on it: summary.json tells of the newest line */
+    bool is_complete;        /* finished, and not stopped before its last step */
     size_t lines_unreadable; /* skipped */
 } hy_run_facts;
 
-/* `folder` is a run's folder or its metrics.jsonl. */
+/* `folder` is a run's folder or its metrics.jsonl. HY_ERR_INPUT where no run lies there. */
 hy_status hy_run_open(const char *folder, hy_run **out);
-void hy_run_close(hy_run *run);
+void hy_run_close(hy_run *run); /* may be NULL */
+/* Reads what was added. *has_changed (may be NULL): anything is new. After a failure the run is as far
+ * as it came, and may be refreshed again. */
 hy_status hy_run_refresh(hy_run *run, bool *has_changed);
 
 const hy_run_facts *hy_run_describe(const hy_run *run);

@@ -73,12 +73,21 @@ typedef enum hy_place {
     HY_PLACE_COUNT = 5
 } hy_place;
 
+/* How near a memory is to its budget. */
+typedef enum hy_memory_status {
+    HY_MEMORY_NORMAL = 0,
+    HY_MEMORY_WARNING = 1,
+    HY_MEMORY_CRITICAL = 2, /* the micro-batch should shrink */
+    HY_MEMORY_EMERGENCY = 3 /* a cheaper plan is needed */
+} hy_memory_status;
+
 const char *hy_status_name(hy_status status);
 const char *hy_phase_name(hy_phase phase); /* "warmup", "full", "predict", "correct" */
 const char *hy_dtype_name(hy_dtype dtype); /* "fp32", "bf16", "fp16", "fp64", "i32", "u16", "u8" */
 const char *hy_class_name(hy_class cls);   /* "weights", "master", ... */
 const char *hy_place_name(hy_place place); /* "none", "device", "pinned", "host", "disk" */
-size_t hy_dtype_size(hy_dtype dtype);      /* bytes of one element */
+const char *hy_memory_status_name(hy_memory_status status); /* "normal", "warning", ... */
+size_t hy_dtype_size(hy_dtype dtype);                       /* bytes of one element */
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,6 @@ INSTALL ?= install
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 CONFIGS := $(wildcard configs/*.cfg configs/*/*.cfg)
-HEADERS := include/hybrid.h include/hybrid_types.h include/hybrid_tokenizer.h
 
 ##@ Install
 
@@ -21,7 +20,7 @@ INSTALLED = \
     $(STATIC_LIB)>$(LIBDIR)/libhybrid.a \
     $(SHARED_FILE)>$(LIBDIR)/$(notdir $(SHARED_FILE)) \
     $(foreach f,$(CUDA_LIB),$f>$(LIBDIR)/$(notdir $f)) \
-    $(foreach f,$(HEADERS),$f>$(INCLUDEDIR)/$(notdir $f)) \
+    $(foreach f,$(PUBLIC_HEADERS),$f>$(INCLUDEDIR)/$(notdir $f)) \
     $(GEN)/hybrid.pc>$(LIBDIR)/pkgconfig/hybrid.pc \
     $(foreach f,$(PROGRAMS),$f>$(BINDIR)/$(notdir $f)) \
     $(foreach f,$(MAN_PAGES),$f>$(DATADIR)/man/man1/$(notdir $f)) \

@@ -45,11 +45,13 @@ $(STATIC_LIB): $(LIB_OBJECTS) $(OBJ)/library-list
 
 # The shared library exports what the public headers declare, and nothing else. The list is made
 # from the headers; the static library keeps every name, so that tests reach into the rooms.
+PUBLIC_HEADERS := $(wildcard include/*.h)
 EXPORTS := $(GEN)/libhybrid.map
-$(EXPORTS): include/hybrid.h include/hybrid_types.h include/hybrid_tokenizer.h | $(GEN)/has-libconfig
+$(EXPORTS): $(PUBLIC_HEADERS) | $(GEN)/has-libconfig
 	$(Q)mkdir -p $(@D)
 	$(Q){ echo '{ global:'; \
-	      $(CC) -E -P -Iinclude include/hybrid.h | grep -o '\bhy_[a-z0-9_]*(' | tr '(' ';' | sort -u; \
+	      cat $(PUBLIC_HEADERS) | $(CC) -E -P -Iinclude -x c - | \
+	          grep -o '\bhy_[a-z0-9_]*(' | tr '(' ';' | sort -u; \
 	      echo 'local: *; };'; } > $@
 
 $(SHARED_FILE): $(LIB_OBJECTS) $(OBJ)/library-list $(EXPORTS) $(LINK_STAMP)
@@ -84,8 +86,7 @@ $(foreach m,$(CLI_MAINS),$(eval $(call program-rule,$m)))
 EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(wildcard examples/*.c))
 BENCHES := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/*.c))
 
-$(OUT)/examples/%: examples/%.c include/hybrid.h include/hybrid_types.h include/hybrid_tokenizer.h $(STATIC_LIB) \
-    $(FLAGS_STAMP) $(LINK_STAMP)
+$(OUT)/examples/%: examples/%.c $(PUBLIC_HEADERS) $(STATIC_LIB) $(FLAGS_STAMP) $(LINK_STAMP)
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D) && \
 	    $(CC) $(filter-out -Isrc,$(ALL_CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)

@@ -327,13 +327,19 @@ static inline void reference_swiglu(const hy_op_call *c) {
 
 /* ---- embedding and loss ---------------------------------------------------------------------- */
 
+/* The row of the position table for place n: its number in its sequence, or in its document. */
+static inline int64_t reference_position(const hy_op_call *c, int64_t n) {
+    const int32_t *docs = c->t[4].data;
+    return n % c->attr.embed.seq - (docs ? docs[n] : 0);
+}
+
 static inline void reference_embed(const hy_op_call *c) {
     const int32_t *tokens = c->t[0].data;
     int64_t N = hy_tensor_count(&c->t[0]), C = hy_tensor_width(&c->t[3]);
     for (int64_t n = 0; n < N; n++) {
         for (int64_t i = 0; i < C; i++) {
             double value = reference_data(c, 1)[tokens[n] * C + i];
-            if (c->t[2].data) value += reference_data(c, 2)[n % c->attr.embed.seq * C + i];
+            if (c->t[2].data) value += reference_data(c, 2)[reference_position(c, n) * C + i];
             reference_data(c, 3)[n * C + i] = value;
         }
     }
@@ -351,7 +357,7 @@ static inline void reference_embed_bwd(const hy_op_call *c) {
         for (int64_t i = 0; i < C; i++) {
             double value = reference_data(c, 1)[n * C + i];
             if (c->t[2].data) reference_data(c, 2)[tokens[n] * C + i] += value;
-            if (c->t[3].data) reference_data(c, 3)[n % c->attr.embed.seq * C + i] += value;
+            if (c->t[3].data) reference_data(c, 3)[reference_position(c, n) * C + i] += value;
         }
     }
 }

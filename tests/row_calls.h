@@ -177,8 +177,22 @@ static inline void check_gelu_ends(call_runner run) {
 
 /* ---- embedding and loss ------------------------------------------------------------------------ */
 
+/* Documents of 1 to 9 tokens: many begin in a sequence, so that early positions are frequent. */
+static inline void embed_docs(trial *t, int64_t B, int64_t T) {
+    trial_tensor(t, 4, HY_I32, 0, B * T);
+    for (int64_t n = 0, begin = 0, next = 0; n < B * T; n++) {
+        if (n % T == 0 || n == next) {
+            begin = n % T;
+            next = n + 1 + (7 * n + B) % 9;
+        }
+        trial_put(t, 4, n, (double)begin);
+    }
+}
+
 /* One token in every third place, so that sums are long. variant: 2 adds; 4 alone wants positions and
- * not tokens, with other bits both. */
+ * not tokens, with bit 2 both; 8: positions begin anew with each document. */
+enum { EMBED_VARIANTS = 16 };
+static inline bool embed_wants_tokens(int variant) { return (variant & 7) != 4; }
 static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t T, int64_t V,
                                     int64_t C) {
     trial t = trial_begin(HY_OP_EMBED_BWD, (uint64_t)(10000 * variant + 100 * mixture + C % 97));
@@ -187,8 +201,11 @@ static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t
     trial_ints(&t, 0, B * T, 0, V - 1);
     for (int64_t i = 0; 3 * i < B * T; i++) trial_put(&t, 0, 3 * i, V > 7 ? 7 : 0);
     trial_normal(&t, 1, pick_dtype(mixture, &t.dice), B * T, C, 0, 1);
-    if (variant != 4) trial_normal(&t, 2, pick_grad_dtype(mixture, &t.dice), V, C, 0, 1);
+    if (embed_wants_tokens(variant)) {
+        trial_normal(&t, 2, pick_grad_dtype(mixture, &t.dice), V, C, 0, 1);
+    }
     if (variant & 4) trial_normal(&t, 3, pick_grad_dtype(mixture, &t.dice), T + 3, C, 0, 1);
+    if (variant & 8) embed_docs(&t, B, T);
     return t;
 }
 

@@ -187,14 +187,16 @@ EACH_MIXTURE(swiglu_backward_gives_swiglu_again, 0, PURE_TYPES) {
 /* ---- embedding and loss ---------------------------------------------------------------------- */
 
 EACH_MIXTURE(embedding_agrees_with_the_reference, 0, MIXTURES) {
-    for (int has_positions = 0; has_positions < 2; has_positions++) {
-        trial t = trial_begin(HY_OP_EMBED, (uint64_t)(has_positions + 2 * mixture));
+    for (int kind = 0; kind < 3; kind++) { /* tokens alone, with positions, of documents */
+        bool has_positions = kind > 0;
+        trial t = trial_begin(HY_OP_EMBED, (uint64_t)(kind + 3 * mixture));
         int64_t B = 3, T = 11, V = 50, C = 1027;
         t.call.attr.embed.seq = (int32_t)T;
         trial_ints(&t, 0, B * T, 0, V - 1);
         trial_normal(&t, 1, pick_dtype(mixture, &t.dice), V, C, 0, 1);
         if (has_positions) trial_normal(&t, 2, pick_dtype(mixture, &t.dice), T + 2, C, 0, 1);
         trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), B * T, C);
+        if (kind == 2) embed_docs(&t, B, T);
         run_both(&t);
         trial_check(&t, 3, 1);
         trial_end(&t);
@@ -202,15 +204,24 @@ EACH_MIXTURE(embedding_agrees_with_the_reference, 0, MIXTURES) {
 }
 
 EACH_MIXTURE(embedding_backward_sums_tokens_that_repeat, 0, MIXTURES) {
-    for (int variant = 0; variant < 8; variant++) {
+    for (int variant = 0; variant < EMBED_VARIANTS; variant++) {
         int64_t V = variant & 1 ? 70000 : 30, C = variant & 1 ? 3 : 131;
         trial t = embed_bwd_trial(variant, mixture, 4, 50, V, C);
         run_both(&t);
-        if (variant != 4) trial_check(&t, 2, 1);
+        if (embed_wants_tokens(variant)) trial_check(&t, 2, 1);
         if (variant & 4) trial_check(&t, 3, 1);
         trial_end(&t);
     }
 }
+
+START_TEST(a_document_that_begins_after_its_token_is_named) {
+    trial t = embed_bwd_trial(12, 0, 2, 6, 10, 8);
+    ((int32_t *)t.call.t[4].data)[8] = 3;
+    must_fail(rig_try(&cpu, &t.call), HY_ERR_INPUT,
+              "token 2 of its sequence has a document that begins at 3, expected 0 to 2");
+    trial_end(&t);
+}
+END_TEST
 
 START_TEST(tokens_and_targets_outside_the_vocabulary_are_named) {
     trial t = trial_begin(HY_OP_EMBED, 1);
@@ -281,6 +292,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, swiglu_backward_gives_swiglu_again);
     tcase_add_test(all, embedding_agrees_with_the_reference);
     tcase_add_test(all, embedding_backward_sums_tokens_that_repeat);
+    tcase_add_test(all, a_document_that_begins_after_its_token_is_named);
     tcase_add_test(all, tokens_and_targets_outside_the_vocabulary_are_named);
     tcase_add_test(all, cross_entropy_agrees_with_the_reference);
     tcase_add_test(all, cross_entropy_of_huge_and_missing_logits_is_finite);

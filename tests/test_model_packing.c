@@ -1,7 +1,8 @@
 /* test_model_packing.c: packed examples lose what they lose alone.
  *
- * The same rows are read with and without packing and put through one model with rotary positions: each
- * example's loss, and the gradient of all of them, must agree. Without the document mask they do not. */
+ * The same rows are read with and without packing and put through a model with rotary positions and one
+ * that learns them: each example's loss, and the gradient of all of them, must agree. Without the document
+ * mask they do not. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -28,6 +29,21 @@ static hy_shape rope_shape(void) {
                       .is_gated = true,
                       .norm_eps = 1e-5,
                       .rope_theta = 10000,
+                      .init_std = 0.2};
+}
+
+static hy_shape learned_shape(void) {
+    return (hy_shape){.layers = 2,
+                      .width = 32,
+                      .heads = 4,
+                      .kv_heads = 4,
+                      .mlp_width = 64,
+                      .vocab = VOCAB,
+                      .context = SEQ,
+                      .has_qkv_bias = true,
+                      .has_proj_bias = true,
+                      .has_tied_head = true,
+                      .norm_eps = 1e-5,
                       .init_std = 0.2};
 }
 
@@ -83,8 +99,8 @@ static void collect(const model_rig *rig, const int32_t *docs, int row, outcome 
     }
 }
 
-static void run_all(const char *path, bool packs, bool masks, outcome *out) {
-    hy_shape shape = rope_shape();
+static void run_all(const char *path, bool is_learned, bool packs, bool masks, outcome *out) {
+    hy_shape shape = is_learned ? learned_shape() : rope_shape();
     hy_batch_options options = {.batch = BATCH,
                                 .seq = SEQ,
                                 .dtype = HY_F32,
@@ -128,8 +144,8 @@ static double largest_difference(const outcome *a, const outcome *b) {
 START_TEST(packed_examples_lose_what_they_lose_alone) {
     const char *path = write_examples();
     outcome alone, packed;
-    run_all(path, false, false, &alone);
-    run_all(path, true, true, &packed);
+    run_all(path, _i, false, false, &alone);
+    run_all(path, _i, true, true, &packed);
     ck_assert_double_le(largest_difference(&alone, &packed), 1e-5);
     double square = 0, apart = 0;
     ck_assert_uint_eq(alone.grad_count, packed.grad_count);
@@ -149,8 +165,8 @@ END_TEST
 START_TEST(without_the_mask_they_would_not) {
     const char *path = write_examples();
     outcome alone, packed;
-    run_all(path, false, false, &alone);
-    run_all(path, true, false, &packed);
+    run_all(path, _i, false, false, &alone);
+    run_all(path, _i, true, false, &packed);
     ck_assert_double_gt(largest_difference(&alone, &packed), 1e-3);
     free(alone.grads);
     free(packed.grads);
@@ -161,8 +177,8 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("model: packing");
     TCase *cases = tcase_create("packing");
     tcase_add_checked_fixture(cases, make_folder, drop_folder);
-    tcase_add_test(cases, packed_examples_lose_what_they_lose_alone);
-    tcase_add_test(cases, without_the_mask_they_would_not);
+    tcase_add_loop_test(cases, packed_examples_lose_what_they_lose_alone, 0, 2);
+    tcase_add_loop_test(cases, without_the_mask_they_would_not, 0, 2);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -438,6 +438,13 @@ static void read_line(const char *text, size_t size, lines *l) {
     const char *phase;
     must(hy_json_parse(text, size, "line", &json));
     const hy_json_node *root = hy_json_root(json);
+    if (hy_json_get(root, "event")) {
+        ck_assert_int_eq(l->true_steps, 0); /* it begins once */
+        ck_assert_double_eq(number_in(json, root, "parameters"), FEATURES + 1);
+        l->starts++;
+        hy_json_free(json);
+        return;
+    }
     for (size_t i = 0; i < sizeof always / sizeof always[0]; i++) number_in(json, root, always[i]);
     must(hy_json_string(json, root, "phase", &phase, NULL));
     bool is_move = strcmp(phase, "predict") == 0;
@@ -471,6 +478,7 @@ START_TEST(a_run_leaves_metrics_and_a_summary) {
     hy_own_summary s = train(KEYS("predictor", "outer", "out", folder, "eval_every", "50",
                                   "offload_strategy", "pinned"));
     lines l = read_metrics(folder);
+    ck_assert_int_eq(l.starts, 1);
     ck_assert_int_eq(l.true_steps, s.steps);
     ck_assert_int_eq(l.moves, s.moves + s.rejected_moves);
     ck_assert_int_eq(l.validated, work.evaluations);

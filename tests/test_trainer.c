@@ -141,8 +141,10 @@ static int64_t steps_in_metrics(const char *folder, bool *each_once) {
         double loss;
         must(hy_json_parse(line, strlen(line), "line", &json));
         must(hy_json_int(json, hy_json_root(json), "step", &step));
-        must(hy_json_double(json, hy_json_root(json), "loss", &loss));
-        *each_once &= step == expected++;
+        if (!hy_json_get(hy_json_root(json), "event")) {
+            must(hy_json_double(json, hy_json_root(json), "loss", &loss));
+            *each_once &= step == expected++;
+        }
         hy_json_free(json);
     }
     free(text);

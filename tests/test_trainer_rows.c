@@ -2,6 +2,7 @@
  * exact resume, and what a run refuses. */
 #include "base/text.h"
 #include "small_run.h"
+#include "trainer/trainer.h"
 
 #define ROWS_RUN                                                                                   \
     "model nano layers 2 width 32 heads 4 mlp_width 48 seq_len 64 batch_size 2 steps 40 "          \
@@ -35,8 +36,9 @@ START_TEST(packing_leaves_the_held_out_loss_as_it_is) {
     double losses[2];
     for (int i = 0; i < 2; i++) {
         hy_eval_info info;
-        hy_trainer *t =
-            small_trainer(ROWS_RUN, "none", NULL, PAIRS("data", rows, "packing", i ? "on" : "off"));
+        hy_trainer *t = small_trainer(
+            ROWS_RUN, "none", NULL,
+            PAIRS("data", rows, "positions", _i ? "learned" : "rope", "packing", i ? "on" : "off"));
         must(hy_trainer_evaluate(t, &info));
         losses[i] = info.loss;
         hy_trainer_destroy(t);
@@ -87,15 +89,14 @@ START_TEST(another_way_of_reading_rows_cannot_be_resumed) {
 }
 END_TEST
 
-START_TEST(packing_is_refused_where_positions_are_learned) {
-    hy_trainer *t;
-    hy_config *config =
-        small_run(ROWS_RUN, "none", PAIRS("data", rows, "positions", "learned", "packing", "on"));
-    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "packing = on");
-    must(hy_config_set(config, "packing", "auto", HY_FROM_CALLER));
-    must(hy_trainer_create(config, NULL, &t));
-    hy_trainer_destroy(t);
-    hy_config_destroy(config);
+START_TEST(packing_is_left_on_unless_it_is_switched_off) {
+    static const char *const positions[] = {"rope", "learned"};
+    for (int i = 0; i < 2; i++) {
+        hy_trainer *t =
+            small_trainer(ROWS_RUN, "none", NULL, PAIRS("data", rows, "positions", positions[i]));
+        ck_assert(hy_trainer_has_docs(t));
+        hy_trainer_destroy(t);
+    }
 }
 END_TEST
 
@@ -105,11 +106,11 @@ static Suite *make_suite(void) {
     tcase_set_timeout(cases, 120);
     tcase_add_checked_fixture(cases, write_rows, drop_rows);
     tcase_add_test(cases, a_run_on_packed_rows_resumes_bit_for_bit);
-    tcase_add_test(cases, packing_leaves_the_held_out_loss_as_it_is);
+    tcase_add_loop_test(cases, packing_leaves_the_held_out_loss_as_it_is, 0, 2);
     tcase_add_test(cases, places_and_recompute_change_no_bit_of_a_packed_run);
     tcase_add_test(cases, a_run_on_rows_learns_the_answers);
     tcase_add_test(cases, another_way_of_reading_rows_cannot_be_resumed);
-    tcase_add_test(cases, packing_is_refused_where_positions_are_learned);
+    tcase_add_test(cases, packing_is_left_on_unless_it_is_switched_off);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-double hy_clock(void); /* monotonic seconds from an arbitrary origin */
+double hy_clock(void);      /* monotonic seconds from an arbitrary origin */
+double hy_clock_unix(void); /* seconds since 1970, as the machine believes */
 
 /* Local time as "20260131-235959". */
 void hy_clock_stamp(char *buffer, size_t size);

@@ -14,12 +14,14 @@ static const char *const class_names[] = {"weights",   "master",   "grads",     
                                           "predictor", "snapshot", "activations", "logits",
                                           "workspace", "quants",   "data"};
 static const char *const place_names[] = {"none", "device", "pinned", "host", "disk"};
+static const char *const memory_names[] = {"normal", "warning", "critical", "emergency"};
 
 const char *hy_status_name(hy_status status) { return NAME_OF(status_names, status); }
 const char *hy_phase_name(hy_phase phase) { return NAME_OF(phase_names, phase); }
 const char *hy_dtype_name(hy_dtype dtype) { return NAME_OF(dtype_names, dtype); }
 const char *hy_class_name(hy_class cls) { return NAME_OF(class_names, cls); }
 const char *hy_place_name(hy_place place) { return NAME_OF(place_names, place); }
+const char *hy_memory_status_name(hy_memory_status status) { return NAME_OF(memory_names, status); }
 
 size_t hy_dtype_size(hy_dtype dtype) {
     return (size_t)dtype < HY_DTYPE_COUNT ? dtype_sizes[(size_t)dtype] : 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/closing.h"
+#include "cli/command.h"
 #include "cli/configure.h"
 #include "cli/eval_only.h"
 #include "cli/inspect.h"
@@ -23,6 +24,7 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 75 };
 
 typedef struct job {
     const char *program; /* as it was called */
+    const char *command; /* with all its words, for the run's records */
     const hy_cli_options *options;
     hy_cli_terminal terminal;
     hy_config *config;
@@ -93,7 +95,8 @@ static int train(job *it) {
     hy_cli_progress_init(&it->progress, &it->terminal);
     hy_observer observer = hy_cli_progress_observer(&it->progress);
     hy_cli_signals_install(it->terminal.is_quiet);
-    hy_status status = hy_trainer_create(it->config, &observer, &it->trainer);
+    hy_status status = hy_config_set_command(it->config, it->command);
+    if (status == HY_OK) status = hy_trainer_create(it->config, &observer, &it->trainer);
     if (status != HY_OK) {
         hy_cli_progress_finish(&it->progress);
         return fail(status);
@@ -177,11 +180,15 @@ int main(int argc, char **argv) {
     hy_cli_options options;
     int code = EXIT_USAGE;
     if (hy_cli_options_parse(argc, argv, &options)) {
-        job it = {.program = argc > 0 ? argv[0] : "hybrid-train", .options = &options};
+        char *command = hy_cli_command_line(argc, argv);
+        job it = {.program = argc > 0 ? argv[0] : "hybrid-train",
+                  .command = command ? command : "",
+                  .options = &options};
         bool is_run = options.action == HY_CLI_IS_KEY || options.action == HY_CLI_IS_EVAL_ONLY;
         hy_cli_terminal_init(&it.terminal, options.wants_json && is_run ? stderr : stdout,
                              options.is_quiet, options.without_colour);
         code = flushed(act(&it));
+        free(command);
     }
     hy_cli_options_fini(&options);
     return code;

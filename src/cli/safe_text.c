@@ -6,6 +6,7 @@
 #include "cli/safe_text.h"
 
 #include <stdint.h>
+#include <string.h>
 
 typedef struct character {
     size_t length; /* bytes; 0: not well-formed here */
@@ -44,21 +45,50 @@ static bool is_control(uint32_t value) {
            (value >= 0x202A && value <= 0x202E) || (value >= 0x2066 && value <= 0x2069);
 }
 
+/* What is shown for the character at `at`, and how many bytes it took. */
+static size_t show(const unsigned char *at, size_t size, bool is_utf8, char shown[8]) {
+    character next = decode(at, size);
+    size_t taken = next.length > 0 ? next.length : 1;
+    if (next.length == 0)
+        snprintf(shown, 8, "%s", is_utf8 ? "\xEF\xBF\xBD" : "?");
+    else if (next.value == '\n' || next.value == '\t')
+        snprintf(shown, 8, "%c", (int)next.value);
+    else if (is_control(next.value))
+        snprintf(shown, 8, next.value < 0x100 ? "\\x%02x" : "\\u%04x",
+                 (unsigned)next.value & 0xFFFF);
+    else if (next.length > 1 && !is_utf8)
+        snprintf(shown, 8, "?");
+    else
+        snprintf(shown, 8, "%.*s", (int)taken, (const char *)at);
+    return taken;
+}
+
 void hy_cli_write_safely(FILE *out, const char *bytes, size_t size, bool is_utf8) {
     const unsigned char *at = (const unsigned char *)bytes, *end = at + size;
+    char shown[8];
     while (at < end) {
-        character next = decode(at, (size_t)(end - at));
-        size_t taken = next.length > 0 ? next.length : 1;
-        if (next.length == 0)
-            fputs(is_utf8 ? "\xEF\xBF\xBD" : "?", out);
-        else if (next.value == '\n' || next.value == '\t')
-            fputc((int)next.value, out);
-        else if (is_control(next.value))
-            fprintf(out, next.value < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)next.value);
-        else if (next.length > 1 && !is_utf8)
-            fputc('?', out);
-        else
-            fwrite(at, 1, taken, out);
-        at += taken;
+        at += show(at, (size_t)(end - at), is_utf8, shown);
+        fputs(shown, out);
     }
+}
+
+size_t hy_cli_copy_safely(char *to, size_t size, const char *text, bool is_utf8) {
+    const unsigned char *at = (const unsigned char *)text, *end = at + strlen(text);
+    size_t written = 0;
+    char shown[8];
+    while (at < end) {
+        at += show(at, (size_t)(end - at), is_utf8, shown);
+        if (shown[0] == '\n' || shown[0] == '\t') shown[0] = ' ';
+        if (written + strlen(shown) >= size) break;
+        memcpy(to + written, shown, strlen(shown));
+        written += strlen(shown);
+    }
+    to[written] = '\0';
+    return written;
+}
+
+size_t hy_cli_decode(const char *bytes, size_t size, uint32_t *value) {
+    character next = decode((const unsigned char *)bytes, size);
+    *value = next.value;
+    return next.length;
 }

@@ -98,8 +98,46 @@ static void chatml_tail(const hy_chat_template *chat, hy_rendered *r, bool is_an
     add_string(r, "\n");
 }
 
+static void add_slice(hy_rendered *r, hy_slice slice) {
+    add_bytes(r, slice.text, slice.size, true);
+}
+
+/* An answer of a template with a place for thoughts: written where it follows the last question, and
+ * is the last turn or was thought about. */
+static void add_thoughtful(hy_rendered *r, const hy_turn *turn, bool follows, bool is_last) {
+    hy_slice thought, answer;
+    hy_turn_split_thought(turn, &thought, &answer);
+    if (!follows || (!is_last && thought.size == 0)) {
+        add_slice(r, answer);
+        return;
+    }
+    add_slice(r, (hy_slice){"<think>\n", 8});
+    add_slice(r, thought);
+    add_slice(r, (hy_slice){"\n</think>\n\n", 11});
+    add_slice(r, hy_slice_from_text(answer));
+}
+
+/* Where the last question stands; the end where there is none. */
+static size_t last_question(const hy_turn *turns, size_t count) {
+    for (size_t i = count; i-- > 0;) {
+        if (turns[i].role == HY_ROLE_USER) return i;
+    }
+    return count;
+}
+
+/* How the model is asked for an answer, behind the head of its turn. */
+static void ask_to_think(const hy_chat_template *chat, hy_rendered *r) {
+    bool has_place = chat->has_thinking || chat->opens_thinking;
+    if (has_place && chat->skips_thinking) {
+        add_string(r, "<think>\n\n</think>\n\n");
+    } else if (chat->opens_thinking) {
+        add_string(r, "<think>\n");
+    }
+}
+
 static void render_chatml(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           bool asks, hy_rendered *r) {
+    size_t question = last_question(turns, count);
     bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
     if (!has_system && chat->default_system[0]) {
         chatml_head(chat, r, HY_ROLE_SYSTEM);
@@ -109,10 +147,16 @@ static void render_chatml(const hy_chat_template *chat, const hy_turn *turns, si
     for (size_t i = 0; i < count; i++) {
         bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
         chatml_head(chat, r, turns[i].role);
-        i = add_user(r, turns, i, count, false);
+        if (is_answer && chat->has_thinking) {
+            add_thoughtful(r, &turns[i], i > question, i + 1 == count);
+        } else {
+            i = add_user(r, turns, i, count, false);
+        }
         chatml_tail(chat, r, is_answer);
     }
-    if (asks) chatml_head(chat, r, HY_ROLE_ASSISTANT);
+    if (!asks) return;
+    chatml_head(chat, r, HY_ROLE_ASSISTANT);
+    ask_to_think(chat, r);
 }
 
 static void llama3_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {

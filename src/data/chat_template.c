@@ -145,11 +145,21 @@ static void find_default_system(const char *text, hy_chat_template *out) {
     }
 }
 
+/* Qwen3 writes thoughts behind the last query; models that only think begin every answer for them. */
+static void find_thinking(const char *text, hy_chat_template *out) {
+    static const char *const openings[] = {"assistant\\n<think>\\n' }}",
+                                           "assistant\n<think>\n' }}"};
+    out->has_thinking = strstr(text, "<think>") && strstr(text, "last_query_index");
+    out->opens_thinking = false;
+    for (int i = 0; i < 2; i++) out->opens_thinking |= strstr(text, openings[i]) != NULL;
+}
+
 hy_chat_kind hy_chat_template_recognise(const char *text, hy_chat_template *out) {
     out->kind = HY_CHAT_UNKNOWN;
     if (strstr(text, "<|im_start|>") && strstr(text, "<|im_end|>")) {
         out->kind = HY_CHAT_CHATML;
         find_default_system(text, out);
+        find_thinking(text, out);
     } else if (strstr(text, "<|start_header_id|>") && strstr(text, "<|eot_id|>")) {
         out->kind = HY_CHAT_LLAMA3;
         out->has_dates = strstr(text, "Cutting Knowledge Date: December 2023") != NULL;
@@ -224,7 +234,7 @@ hy_status hy_chat_template_open(const char *name, const hy_tokenizer *tokenizer,
     }
     for (int kind = HY_CHAT_PLAIN; kind <= HY_CHAT_ALPACA; kind++) {
         if (strcmp(name, names[kind]) != 0) continue;
-        if ((int)out->kind != kind) out->default_system[0] = '\0', out->has_dates = false;
+        if ((int)out->kind != kind) *out = (hy_chat_template){.tokens = out->tokens};
         out->kind = (hy_chat_kind)kind;
         return hy_chat_template_check(out);
     }

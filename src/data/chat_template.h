@@ -6,6 +6,8 @@
  *   llama2   <s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s>
  *   mistral  <s>[INST] Q [/INST] A</s>, or with [INST] and [/INST] as tokens where the tokenizer has them
  *   alpaca   a sentence, ### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA and the end token
+ * Qwen3's chatml has a place for what was thought: an answer behind the last question is written
+ * <think>\nR\n</think>\n\nA, with nothing for R where nothing was thought, and earlier ones without.
  * "auto" reads the template that lies in the model's folder and recognises these by their marks. A
  * rendered conversation is a row of pieces, text or special tokens by id, so that a user's text can never
  * turn into a special token. Pieces say whether they are an answer: its text and the token that ends it. */
@@ -37,7 +39,18 @@ typedef struct hy_turn {
     hy_role role;
     const char *text;
     size_t size;
+    const char *thought; /* of an answer, where data has it apart; NULL: it may be in the text */
+    size_t thought_size;
 } hy_turn;
+
+typedef struct hy_slice {
+    const char *text;
+    size_t size;
+} hy_slice;
+
+/* What an answer was thought from and what it says (chat_thinking.c). */
+void hy_turn_split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *answer);
+hy_slice hy_slice_from_text(hy_slice slice); /* less the line ends it begins with */
 
 /* The special tokens that templates use; -1: the tokenizer has none. Without a tokenizer text is bytes
  * and the byte 0 ends an example. */
@@ -58,6 +71,9 @@ typedef struct hy_chat_template {
     char
         default_system[512]; /* chatml: put in front when a conversation has none; "": nothing is */
     bool has_dates;          /* llama3: the system turn begins with the two dates of Llama 3.1 */
+    bool has_thinking;       /* chatml: answers have a place for what was thought */
+    bool opens_thinking;     /* the model is always made to think first */
+    bool skips_thinking;     /* it is told that it has thought nothing; who renders sets it */
 } hy_chat_template;
 
 typedef struct hy_piece {

@@ -114,6 +114,14 @@ static hy_status find_role(const char *name, hy_role *out) {
                    name);
 }
 
+/* What an answer was thought from may stand beside it. */
+static hy_status take_thought(hy_turn *turn, const hy_json_node *message) {
+    const hy_json_node *node = hy_json_get(message, "reasoning_content");
+    if (!node || hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
+    if (hy_json_as_string(node, &turn->thought, &turn->thought_size)) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "\"reasoning_content\" is no string");
+}
+
 static hy_status read_message(hy_conversation *c, const hy_json_node *message, const char *who,
                               const char *what) {
     const char *name;
@@ -125,7 +133,8 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, c
         return hy_fail(HY_ERR_INPUT, "turn %zu has no \"%s\" that is a string", c->count + 1, who);
     }
     HY_TRY(find_role(name, &role));
-    return add_key(c, message, what, role, false);
+    HY_TRY(add_key(c, message, what, role, false));
+    return role == HY_ROLE_ASSISTANT ? take_thought(&c->turns[c->count - 1], message) : HY_OK;
 }
 
 static hy_status read_messages(hy_conversation *c, const hy_json_node *row, const char *key,

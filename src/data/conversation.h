@@ -5,7 +5,7 @@
  *   prompt, completion       a question and its answer; also question, answer (a line end between them)
  *   instruction, output      Alpaca, with or without "input" and "system"
  *   conversations            ShareGPT: a list of {"from", "value"}
- *   messages                 a list of {"role", "content"}
+ *   messages                 a list of {"role", "content"}, and "reasoning_content" of an answer
  * The first row of a file says its kind; a later row without those keys is malformed. Turns point into
  * the parsed row and live as long as it does. */
 #ifndef HY_DATA_CONVERSATION_H

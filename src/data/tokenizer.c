@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/tokenizer_llama2c.h"
 #include "data/tokenizer_parts.h"
 
 #define PATH_MAX_BYTES 4096
@@ -150,6 +151,7 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
         }
         path = file;
     }
+    if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
     hy_file_map map;
     hy_tokenizer *t = NULL;
     HY_TRY(hy_path_parent(folder, sizeof folder, path));

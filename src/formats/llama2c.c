@@ -8,6 +8,7 @@
 #include "base/error.h"
 
 enum { HEADER_BYTES = 28, LARGEST = 1 << 24, PIECE_MAX = 1 << 16, BOS = 1 };
+enum { PIECES_BYTES_MAX = 64 << 20 };
 
 static int32_t int32_at(const uint8_t *bytes) {
     uint32_t u = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
@@ -111,10 +112,22 @@ static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t siz
     return HY_OK;
 }
 
+/* Weights of other programs end in .bin, too: they are not read in to be refused. */
+static hy_status check_length(const char *path) {
+    hy_reader *reader;
+    HY_TRY(hy_reader_open(path, &reader));
+    uint64_t size = hy_reader_size(reader);
+    hy_reader_close(reader);
+    if (size <= PIECES_BYTES_MAX) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: %llu bytes are too many for the pieces of a tokenizer", path,
+                   (unsigned long long)size);
+}
+
 hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
     char *data;
     size_t size, at = 4;
     *out = (hy_llama2c_pieces){0};
+    HY_TRY(check_length(path));
     HY_TRY(hy_file_read(path, &data, &size));
     size_t most = size / 8; /* each piece has at least that many bytes */
     out->begin = calloc(most + 1, sizeof *out->begin);

@@ -77,7 +77,7 @@ static size_t attention_bwd_workspace(const hy_card *card, const hy_op_call *cal
 static size_t embed_bwd_workspace(const hy_op_call *call) {
     int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
     int64_t windows = ceil_div(N, EMBED_WINDOW);
-    if (!call->t[2].data) return 0;
+    if (!call->t[2].data && !call->t[4].data) return 0; /* nothing is sorted */
     return 2 * rounded(N * 4) + rounded(ceil_div(N, SORT_TILE) * 1024) + rounded(windows * 4) +
            rounded(windows * 2 * C * 4);
 }

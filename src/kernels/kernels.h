@@ -58,8 +58,9 @@ typedef enum hy_op_kind {
     HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?
                          active: y again, for who did not keep it; may be dy */
 
-    HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C) */
-    HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+ */
+    /* With docs, as attention has them, the positions of a document begin anew at 0. */
+    HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  docs (N) i32? */
+    HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+  docs (N) i32? */
 
     /* Softmax cross-entropy over the first attr.loss.vocab columns. Target < 0: ignored, loss 0.
      * Writes each row's loss; with wants_grad turns logits into d(scale * sum of losses)/dlogits. */
@@ -119,7 +120,7 @@ typedef struct hy_op_attr {
             bool inverse;   /* rope: rotate back */
         } heads;
         struct {
-            int32_t seq; /* T: position of row n is n mod T */
+            int32_t seq; /* T: row n stands at n mod T of its sequence */
         } embed;
         struct {
             int32_t vocab;
@@ -192,6 +193,8 @@ struct hy_backend {
     /* Memory. Alignment is at least 256 bytes. Allocation happens before step 0 only. */
     hy_status (*alloc)(hy_backend *b, hy_place place, size_t bytes, void **out);
     void (*release)(hy_backend *b, hy_place place, void *data, size_t bytes);
+    /* What the device has left now, by its driver or the system; NULL where facts are all there is. */
+    hy_status (*memory_now)(hy_backend *b, size_t *free, size_t *total);
 
     /* Streams run what is enqueued in order. sync waits and reports the first failure since then. */
     hy_status (*stream_create)(hy_backend *b, const char *name, hy_stream **out);

@@ -1,7 +1,7 @@
 /* nvml.c: asking the driver's management library, which is opened at run time. See nvml.h.
  *
- * Only calls that every version since 2013 has are used, through the few declarations below. The
- * library's numbers and CUDA's need not agree, so the card is found by its name; among several of one
+ * Only calls that every version since 2013 has are used, through the few declarations below; what a
+ * process holds is told by newer ones alone. The library's numbers and CUDA's need not agree, so the card is found by its name; among several of one
  * name, by CUDA_VISIBLE_DEVICES and the number. */
 #include "kernels/nvml.h"
 
@@ -12,19 +12,31 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PERIOD_SECONDS 1
 #define NAME_BYTES 96
 #define SUCCESS 0
 #define TEMPERATURE_OF_GPU 0
 #define CLOCK_OF_SM 1
+#define MOST_PROCESSES 64
 
 typedef void *card_handle;
 typedef struct utilization {
     unsigned gpu, memory; /* per cent */
 } utilization;
 
-/* The library's functions, all of them there or none. */
+typedef struct memory_info {
+    unsigned long long total, free, used; /* bytes */
+} memory_info;
+
+typedef struct process_info {
+    unsigned pid;
+    unsigned long long memory; /* all bits set: not told */
+    unsigned gpu_instance, compute_instance;
+} process_info;
+
+/* The library's functions, all of them there or none, but for the last. */
 typedef struct nvml {
     void *library;
     int (*init)(void);
@@ -37,6 +49,8 @@ typedef struct nvml {
     int (*temperature)(card_handle card, int sensor, unsigned *degrees);
     int (*clock)(card_handle card, int domain, unsigned *megahertz);
     int (*load)(card_handle card, utilization *out);
+    int (*memory)(card_handle card, memory_info *out);
+    int (*processes)(card_handle card, unsigned *count, process_info *out); /* or NULL */
 } nvml;
 
 struct hy_nvml_watch {
@@ -64,12 +78,15 @@ static bool find_all(nvml *api) {
                   {"nvmlDeviceGetPowerUsage", &api->power},
                   {"nvmlDeviceGetTemperature", &api->temperature},
                   {"nvmlDeviceGetClockInfo", &api->clock},
-                  {"nvmlDeviceGetUtilizationRates", &api->load}};
+                  {"nvmlDeviceGetUtilizationRates", &api->load},
+                  {"nvmlDeviceGetMemoryInfo", &api->memory}};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         void *found = dlsym(api->library, wanted[i].name);
         if (!found) return false;
         memcpy(wanted[i].slot, &found, sizeof found);
     }
+    void *processes = dlsym(api->library, "nvmlDeviceGetComputeRunningProcesses_v3");
+    memcpy(&api->processes, &processes, sizeof processes);
     return true;
 }
 
@@ -127,9 +144,23 @@ static bool find_card(const nvml *api, const char *name, int device, card_handle
 
 static double told(int status, double value) { return status == SUCCESS ? value : NAN; }
 
+/* The driver counts processes by the numbers they have outside of containers. */
+static uint64_t own_memory(const nvml *api, card_handle card) {
+    process_info list[MOST_PROCESSES];
+    unsigned count = MOST_PROCESSES;
+    if (!api->processes || api->processes(card, &count, list) != SUCCESS) return 0;
+    for (unsigned i = 0; i < count && i < MOST_PROCESSES; i++) {
+        bool is_ours = list[i].pid == (unsigned)getpid();
+        if (is_ours && list[i].memory != ~0ULL) return list[i].memory;
+    }
+    return 0;
+}
+
 static hy_nvml_sample ask(const nvml *api, card_handle card) {
     unsigned milliwatts = 0, degrees = 0, megahertz = 0;
     utilization load = {0};
+    memory_info memory = {0};
+    if (api->memory(card, &memory) != SUCCESS) memory = (memory_info){0};
     int has_power = api->power(card, &milliwatts);
     int has_temperature = api->temperature(card, TEMPERATURE_OF_GPU, &degrees);
     int has_clock = api->clock(card, CLOCK_OF_SM, &megahertz);
@@ -138,7 +169,11 @@ static hy_nvml_sample ask(const nvml *api, card_handle card) {
                             .power_watts = told(has_power, 1e-3 * milliwatts),
                             .temperature_c = told(has_temperature, degrees),
                             .sm_clock_mhz = told(has_clock, megahertz),
-                            .utilization = told(has_load, 0.01 * load.gpu)};
+                            .utilization = told(has_load, 0.01 * load.gpu),
+                            .memory_total = memory.total,
+                            .memory_free = memory.free,
+                            .memory_used = memory.used,
+                            .process_memory = own_memory(api, card)};
 }
 
 /* ---- the watch --------------------------------------------------------------------------------- */
@@ -200,6 +235,15 @@ void hy_nvml_watch_destroy(hy_nvml_watch *w) {
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     free_watch(w);
+}
+
+hy_nvml_sample hy_nvml_ask(hy_nvml_watch *w) {
+    if (!w) return (hy_nvml_sample){0};
+    hy_nvml_sample sample = ask(&w->api, w->card);
+    pthread_mutex_lock(&w->lock);
+    w->latest = sample;
+    pthread_mutex_unlock(&w->lock);
+    return sample;
 }
 
 hy_nvml_sample hy_nvml_latest(hy_nvml_watch *w) {

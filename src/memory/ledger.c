@@ -2,6 +2,7 @@
 #include "memory/ledger.h"
 
 #include <assert.h>
+#include <string.h>
 
 static void note_peaks(hy_ledger *ledger) {
     for (int place = 0; place < HY_PLACE_COUNT; place++) {
@@ -38,6 +39,9 @@ uint64_t hy_ledger_planned(const hy_ledger *ledger, hy_phase phase, hy_place pla
 void hy_ledger_take(hy_ledger *ledger, hy_class cls, hy_place place, uint64_t bytes) {
     ledger->live[cls][place] += bytes;
     ledger->live_in[place] += bytes;
+    if (ledger->live[cls][place] > ledger->most[cls][place]) {
+        ledger->most[cls][place] = ledger->live[cls][place];
+    }
     note_peaks(ledger);
 }
 
@@ -49,5 +53,6 @@ void hy_ledger_give(hy_ledger *ledger, hy_class cls, hy_place place, uint64_t by
 
 void hy_ledger_enter(hy_ledger *ledger, hy_phase phase) {
     ledger->phase = phase;
+    memcpy(ledger->most, ledger->live, sizeof ledger->most);
     note_peaks(ledger);
 }

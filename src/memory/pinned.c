@@ -1,8 +1,4 @@
-/* pinned.c: reading the limits, and saying them. See pinned.h.
- *
- * A control group's limit may stand on the process's own group or on any above it, and in a container
- * the names that /proc gives may not exist under /sys: every folder from the group up to the root is
- * looked at, and those that are not there say nothing. */
+/* pinned.c: from what the machine has left to what may be pinned, and saying it. See pinned.h. */
 #include "memory/pinned.h"
 
 #include <stdio.h>
@@ -11,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "memory/host_memory.h"
 
 #define PATH_BYTES 1024
 #define LINE_BYTES 1024
@@ -18,8 +15,6 @@
 /* Left for the system: a twentieth of all memory, and no more than this. */
 #define MARGIN_MOST ((uint64_t)3 << 29)
 #define MARGIN_PART 20
-/* Version 1 of control groups says "no limit" with a number near 2^63. */
-#define ABSURD ((uint64_t)1 << 60)
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
@@ -39,19 +34,6 @@ static bool find_line(const char *path, const char *key, char out[LINE_BYTES]) {
     return true;
 }
 
-/* A number alone in its file; `missing` when there is none, or a word ("max"). */
-static uint64_t read_number(const char *path, uint64_t missing) {
-    char text[LINE_BYTES], *end;
-    if (!find_line(path, "", text)) return missing;
-    unsigned long long value = strtoull(text, &end, 10);
-    return end == text ? missing : (uint64_t)value;
-}
-
-static uint64_t read_kilobytes(const char *path, const char *key) {
-    char text[LINE_BYTES];
-    return find_line(path, key, text) ? (uint64_t)strtoull(text, NULL, 10) << 10 : 0;
-}
-
 /* "Max locked memory         8388608              8388608              bytes" */
 static uint64_t read_memlock(const char *path) {
     char text[LINE_BYTES], *end;
@@ -64,71 +46,6 @@ static uint64_t read_memlock(const char *path) {
 static bool is_wsl2(const char *path) {
     char text[LINE_BYTES];
     return find_line(path, "", text) && strstr(text, "microsoft") != NULL;
-}
-
-/* ---- control groups ---------------------------------------------------------------------------- */
-
-/* How the two versions name things. */
-typedef struct group_names {
-    const char *mount; /* under /sys */
-    const char *limit, *used, *cached;
-} group_names;
-
-static const group_names version_2 = {"fs/cgroup", "memory.max", "memory.current",
-                                      "inactive_file "};
-static const group_names version_1 = {"fs/cgroup/memory", "memory.limit_in_bytes",
-                                      "memory.usage_in_bytes", "total_inactive_file "};
-
-/* Files in cache count as used there, though they give way when memory is wanted. */
-static uint64_t group_use(const char *folder, const group_names *names) {
-    char path[PATH_BYTES + 64], text[LINE_BYTES];
-    snprintf(path, sizeof path, "%s/%s", folder, names->used);
-    uint64_t used = read_number(path, 0), cached = 0;
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
-    if (find_line(path, names->cached, text)) cached = strtoull(text, NULL, 10);
-    return used - (cached < used ? cached : used);
-}
-
-static void look_at_group(const char *folder, const group_names *names, hy_pin_limits *out) {
-    char path[PATH_BYTES + 64];
-    snprintf(path, sizeof path, "%s/%s", folder, names->limit);
-    uint64_t limit = read_number(path, HY_PIN_NO_LIMIT);
-    if (limit >= ABSURD) return;
-    uint64_t used = group_use(folder, names), left = limit > used ? limit - used : 0;
-    if (left >= out->cgroup_left) return;
-    out->cgroup_left = left;
-    out->cgroup_limit = limit;
-}
-
-/* The group's folder and all above it, up to where groups begin. */
-static void walk_groups(const char *sys, const char *group, const group_names *names,
-                        hy_pin_limits *out) {
-    char folder[PATH_BYTES];
-    int root = snprintf(folder, sizeof folder, "%s/%s", sys, names->mount);
-    int length = snprintf(folder, sizeof folder, "%s/%s%s", sys, names->mount, group);
-    if (length >= (int)sizeof folder) folder[root] = '\0'; /* a name too long to follow */
-    while (true) {
-        look_at_group(folder, names, out);
-        char *slash = strrchr(folder, '/');
-        if (slash < folder + root) return;
-        *slash = '\0';
-    }
-}
-
-/* Lines are "0::/user.slice/..." in version 2 and "9:memory:/docker/..." in version 1. */
-static void read_groups(const char *proc, const char *sys, hy_pin_limits *out) {
-    char path[PATH_BYTES], line[LINE_BYTES], group_2[LINE_BYTES] = "", group_1[LINE_BYTES] = "";
-    snprintf(path, sizeof path, "%s/self/cgroup", proc);
-    FILE *file = fopen(path, "r");
-    while (file && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *memory = strstr(line, ":memory:");
-        if (strncmp(line, "0::", 3) == 0) snprintf(group_2, sizeof group_2, "%s", line + 3);
-        if (memory) snprintf(group_1, sizeof group_1, "%s", memory + strlen(":memory:"));
-    }
-    if (file) fclose(file);
-    walk_groups(sys, group_2, &version_2, out);
-    walk_groups(sys, group_1, &version_1, out);
 }
 
 /* ---- the limit --------------------------------------------------------------------------------- */
@@ -162,15 +79,16 @@ static void find_limit(hy_pin_limits *out) {
 
 void hy_pin_probe(const char *proc, const char *sys, hy_pin_limits *out) {
     char path[PATH_BYTES];
-    *out = (hy_pin_limits){.cgroup_limit = HY_PIN_NO_LIMIT, .cgroup_left = HY_PIN_NO_LIMIT};
-    snprintf(path, sizeof path, "%s/meminfo", proc);
-    out->ram_total = read_kilobytes(path, "MemTotal:");
-    out->ram_available = read_kilobytes(path, "MemAvailable:");
+    hy_host_memory host;
+    hy_host_memory_read(proc, sys, &host);
+    *out = (hy_pin_limits){.ram_total = host.ram_total,
+                           .ram_available = host.ram_available,
+                           .cgroup_limit = host.group_limit,
+                           .cgroup_left = host.group_left};
     snprintf(path, sizeof path, "%s/self/limits", proc);
     out->memlock = read_memlock(path);
     snprintf(path, sizeof path, "%s/version", proc);
     out->is_wsl2 = is_wsl2(path);
-    read_groups(proc, sys, out);
     find_limit(out);
 }
 

@@ -18,7 +18,7 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
     int8_t dx = hy_unit_add_slot(
         unit, (hy_slot){.name = "dx", .role = HY_SLOT_STREAM_GRAD, .cols = s->width});
     hy_slot table = {.name = "tokens", .role = HY_SLOT_PARAM, .param = HY_P_TOKENS};
-    int8_t wte = hy_unit_add_slot(unit, table), wpe = NONE, dwpe = NONE;
+    int8_t wte = hy_unit_add_slot(unit, table), wpe = NONE, dwpe = NONE, docs = NONE;
     table.role = HY_SLOT_PARAM_GRAD;
     int8_t dwte = hy_unit_add_slot(unit, table);
     if (!s->has_rope) {
@@ -26,14 +26,17 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
         wpe = hy_unit_add_slot(unit, positions);
         positions.role = HY_SLOT_PARAM_GRAD;
         dwpe = hy_unit_add_slot(unit, positions);
+        docs = given(unit, "docs", HY_GIVEN_DOCS);
     }
-    hy_unit_add_op(unit, false, (hy_unit_op){.kind = HY_OP_EMBED, .slot = {tokens, wte, wpe, out}});
+    hy_unit_add_op(unit, false,
+                   (hy_unit_op){.kind = HY_OP_EMBED, .slot = {tokens, wte, wpe, out, docs}});
     /* Two ops, because a tied head has begun the sum of one and not of the other. */
     hy_unit_add_op(unit, true,
-                   (hy_unit_op){.kind = HY_OP_EMBED_BWD, .slot = {tokens, dx, dwte, NONE}});
+                   (hy_unit_op){.kind = HY_OP_EMBED_BWD, .slot = {tokens, dx, dwte, NONE, NONE}});
     if (dwpe != NONE) {
-        hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_EMBED_BWD, .slot = {tokens, dx, NONE, dwpe}});
+        hy_unit_add_op(
+            unit, true,
+            (hy_unit_op){.kind = HY_OP_EMBED_BWD, .slot = {tokens, dx, NONE, dwpe, docs}});
     }
 }
 

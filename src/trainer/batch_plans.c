@@ -129,6 +129,17 @@ hy_status hy_make_batch_plans(hy_trainer *t) {
     return make_guard_plan(t, t->precision.of[HY_PREDICT]);
 }
 
+void hy_drop_batch_plans(hy_trainer *t) {
+    hy_batch_plan **plans[] = {t->train_plan, t->eval_plan, t->guard_plan};
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 2; k++) {
+            hy_batch_plan_destroy(plans[i][k]);
+            plans[i][k] = NULL;
+        }
+    }
+    t->train_bytes = (hy_batch_bytes){0};
+}
+
 void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[HY_BATCH_PLANS]) {
     hy_batch_plan *list[HY_BATCH_PLANS] = {t->train_plan[0], t->train_plan[1], t->eval_plan[0],
                                            t->eval_plan[1],  t->guard_plan[0], t->guard_plan[1]};

@@ -234,18 +234,16 @@ hy_status hy_trainer_build(hy_trainer *t) {
 static void release_memory(hy_trainer *t) {
     hy_store *stores[] = {&t->weights, &t->low,       &t->grads,      &t->m,
                           &t->v,       &t->slots[0],  &t->slots[1],   &t->snapshot,
-                          &t->tail,    &t->candidate, &t->activations};
+                          &t->tail,    &t->candidate};
     hy_fork_release(t);
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
     if (t->optim_host) {
         hy_place place = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
         t->backend->release(t->backend, place, t->optim_host, 0);
     }
-    hy_staging_release(t);
+    hy_release_work(t);
     hy_arena_fini(&t->state_arena);
-    hy_arena_fini(&t->work_arena);
     hy_arena_fini(&t->home_arena);
-    hy_arena_fini(&t->activation_arena);
     hy_arena_fini(&t->staging_arena);
     (void)hy_spill_close(t->spill); /* a failure there was told when it mattered */
     hy_arena_fini(&t->state_ring_arena);
@@ -254,14 +252,12 @@ static void release_memory(hy_trainer *t) {
 }
 
 static void close_device(hy_trainer *t) {
-    hy_batch_plan *plans[HY_BATCH_PLANS];
     hy_stream *streams[] = {t->compute, t->copies, t->returns};
     if (!t->backend) return;
     for (int i = 0; i < 3; i++) {
         if (streams[i]) t->backend->stream_sync(streams[i]);
     }
-    hy_all_batch_plans(t, plans);
-    for (int i = 0; i < HY_BATCH_PLANS; i++) hy_batch_plan_destroy(plans[i]);
+    hy_drop_batch_plans(t);
     hy_loader_destroy(t->loader); /* its batches may have been on their way until here */
     release_memory(t);
     if (t->optim_is_back) t->backend->event_destroy(t->optim_is_back);
@@ -276,7 +272,6 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_writer_close(t->metrics, false);
     hy_text_free(&t->line);
     close_device(t);
-    free(t->guard_losses);
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);
     free(t->config_text);

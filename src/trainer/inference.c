@@ -6,18 +6,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/llama2c_tokenizer.h"
 
 #define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
 #define SHORTEST_CONTEXT 64
 
 /* ---- tokenizer --------------------------------------------------------------------------------- */
-
-static bool has_tokenizer(const char *folder) {
-    char path[HY_PATH_MAX];
-    return folder[0] && hy_path_join(path, sizeof path, folder, "tokenizer.json") == HY_OK &&
-           hy_path_exists(path);
-}
 
 static hy_status use_bytes(hy_inference *in) {
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
@@ -29,22 +22,10 @@ static hy_status use_bytes(hy_inference *in) {
                    in->trainer->model->shape.vocab);
 }
 
-/* What was asked for, or what lies in the model's folder: tokenizer.json, or llama2.c's own file. */
-static hy_status find_tokenizer(hy_inference *in, const char *asked, const char *folder) {
-    char *path = in->tokenizer_path;
-    bool is_auto = strcmp(asked, "auto") == 0;
-    if (strcmp(asked, "none") == 0 || (is_auto && !folder[0])) return HY_OK;
-    if (!is_auto || has_tokenizer(folder)) {
-        snprintf(path, sizeof in->tokenizer_path, "%s", is_auto ? folder : asked);
-        return hy_tokenizer_open(path, &in->tokenizer);
-    }
-    return hy_llama2c_tokenizer_find(folder, in->trainer->model->shape.vocab, path,
-                                     sizeof in->tokenizer_path, &in->tokenizer);
-}
-
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
-    HY_TRY(find_tokenizer(in, asked, folder));
-    if (!in->tokenizer) return use_bytes(in);
+    HY_TRY(hy_model_tokenizer(in->trainer, asked, folder, in->tokenizer_path));
+    if (!in->tokenizer_path[0]) return use_bytes(in);
+    HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
     int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->trainer->model->shape.vocab;
     if (ids > vocab) { /* often a padding token that was added later and is never written */
         hy_say(in->trainer, HY_WARNING,
@@ -117,6 +98,7 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
         open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
     HY_TRY(open_template(
         in, options->chat_template ? options->chat_template : s->input.chat_template, folder));
+    HY_TRY(hy_end_tokens_read(folder, &in->ends));
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->trainer, in->decoder->bytes, in->weights_from));
     return place_decoder(in);

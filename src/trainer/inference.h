@@ -12,6 +12,7 @@
 #include "data/chat_template.h"
 #include "data/tokenizer.h"
 #include "model/decode.h"
+#include "trainer/end_tokens.h"
 #include "trainer/trainer.h"
 
 /* ---- inference_model.c ------------------------------------------------------------------------- */
@@ -23,6 +24,10 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
 hy_status hy_model_load(hy_trainer *t, uint64_t beside, char from[HY_PATH_MAX]);
 /* The model's folder, "" where it has none: where its tokenizer and template lie. */
 hy_status hy_model_folder(const hy_trainer *t, char folder[HY_PATH_MAX]);
+/* The tokenizer that was asked for, or with "auto" the one in the folder: tokenizer.json, or llama2.c's own
+ * file; "": tokens are bytes. */
+hy_status hy_model_tokenizer(const hy_trainer *t, const char *asked, const char *folder,
+                             char path[HY_PATH_MAX]);
 
 /* ---- the handle -------------------------------------------------------------------------------- */
 
@@ -38,10 +43,11 @@ struct hy_inference {
     hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
     hy_chat_template chat;
     bool has_template;
-    int32_t vocab;  /* tokens that are chosen lie below this */
-    hy_ids known;   /* tokens that the decoder has taken */
-    float *logits;  /* (V) behind the last of them */
-    int32_t *order; /* (V) for choosing */
+    hy_end_tokens ends; /* as the model's folder says */
+    int32_t vocab;      /* tokens that are chosen lie below this */
+    hy_ids known;       /* tokens that the decoder has taken */
+    float *logits;      /* (V) behind the last of them */
+    int32_t *order;     /* (V) for choosing */
     hy_said said;
     atomic_bool stop_requested;
     char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "data/tokenizer_llama2c.h"
 #include "trainer/hf_load.h"
 #include "trainer/inference.h"
 
@@ -133,4 +134,19 @@ hy_status hy_model_folder(const hy_trainer *t, char folder[HY_PATH_MAX]) {
     HY_TRY(hy_settings_model_files(&t->settings, &kind, path));
     if (kind == HY_FILES_HF) snprintf(folder, HY_PATH_MAX, "%s", path);
     return kind == HY_FILES_LLAMA2C ? hy_path_parent(folder, HY_PATH_MAX, path) : HY_OK;
+}
+
+hy_status hy_model_tokenizer(const hy_trainer *t, const char *asked, const char *folder,
+                             char path[HY_PATH_MAX]) {
+    bool is_auto = strcmp(asked, "auto") == 0;
+    path[0] = 0;
+    if (strcmp(asked, "none") == 0 || (is_auto && !folder[0])) return HY_OK;
+    if (!is_auto) {
+        snprintf(path, HY_PATH_MAX, "%s", asked);
+        return HY_OK;
+    }
+    if (holds(folder, "tokenizer.json")) {
+        return hy_path_join(path, HY_PATH_MAX, folder, "tokenizer.json");
+    }
+    return hy_llama2c_tokenizer_find(folder, t->model->shape.vocab, path, HY_PATH_MAX);
 }

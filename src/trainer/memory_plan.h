@@ -1,7 +1,8 @@
 /* memory_plan.h: what the files that plan and take a run's memory share: inside the trainer room only.
  *
  * batch_plans.c makes the micro-batches of the run, state_plan.c says where its state lives and what it
- * passes through, memory_plan.c writes the placement table and takes everything. */
+ * passes through, work_memory.c where passes work, placement.c writes the placement table, memory_plan.c
+ * makes a whole of them and takes it. */
 #ifndef HY_TRAINER_MEMORY_PLAN_H
 #define HY_TRAINER_MEMORY_PLAN_H
 
@@ -10,33 +11,32 @@
 /* ---- batch_plans.c ----------------------------------------------------------------------------- */
 
 hy_status hy_make_batch_plans(hy_trainer *t);
+void hy_drop_batch_plans(hy_trainer *t);
 #define HY_BATCH_PLANS 6
 /* Every plan there is, NULL where there is none. The first two train. */
 void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[HY_BATCH_PLANS]);
 uint64_t hy_most_rows(const hy_trainer *t); /* tokens of the largest */
 int hy_recompute_groups(const char *name);  /* hy_keep_group bits of train.recompute */
 
+/* ---- placement.c: the placement table ------------------------------------------------------------ */
+
+void hy_write_placement(hy_trainer *t); /* of t->needs, into the ledger */
+uint64_t hy_bytes_at_home(hy_place place, const hy_layout *layout);
+
+/* ---- work_memory.c: where passes work -------------------------------------------------------------- */
+
+/* Into t->needs, from the batch plans and what the predictor's rings take. */
+void hy_count_work(hy_trainer *t);
+/* The arena, and in it activations, workspace and buffers; plans find theirs. */
+hy_status hy_take_work(hy_trainer *t);
+void hy_release_work(hy_trainer *t);           /* nobody uses it any more */
+void hy_give_work(hy_trainer *t);              /* before that, in a run that goes on: tells the ledger */
+char *hy_predictor_rings(const hy_trainer *t); /* where they lie in it */
+
 /* ---- state_plan.c ------------------------------------------------------------------------------ */
 
 #define HY_DISK_BUFFERS 4     /* pinned buffers of a class on disk: two come, two go */
 #define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one goes home */
-
-/* Where the classes of the state live and how they pass through the device. */
-typedef struct hy_state_choice {
-    hy_place weights; /* that passes use */
-    hy_place master;  /* where passes use a rounded copy */
-    hy_place grads, optim;
-    int32_t ring_depth, resident;
-} hy_state_choice;
-
-/* Bytes of a choice. */
-typedef struct hy_state_need {
-    uint64_t device;     /* classes that live there */
-    uint64_t rings;      /* what the others pass through */
-    uint64_t step_rings; /* of these, what Predict does not need: gradients, m and v */
-    uint64_t pinned, disk;
-    uint64_t staging; /* pinned: between disk and device */
-} hy_state_need;
 
 hy_dtype hy_grad_dtype(const hy_trainer *t);
 hy_dtype hy_optim_dtype(const hy_trainer *t);

@@ -1,19 +1,24 @@
-/* metrics.c: OUT/metrics.jsonl, one object a line, one line a step.
+/* metrics.c: OUT/metrics.jsonl, one object a line: a line a step, and lines of
+ * what happens between them.
  *
- * The file only grows while a run goes on and is flushed about once a second. A resumed run first drops
- * the lines past its checkpoint, so that every step stands there once. */
+ * The file only grows while a run goes on and is flushed about once a second. A
+ * resumed run first drops the lines past its checkpoint, so that every step
+ * stands there once; then each sitting begins with a line of its own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "formats/tfevents.h"
+#include "trainer/record.h"
 #include "trainer/trainer.h"
 
 #define FLUSH_SECONDS 1.0
 
-/* Whether a line tells of something the checkpoint has seen. Lines cut by a crash do not. Compute spent
- * is compared, because a step and the move after it have the same number. */
+/* Whether a line tells of something the checkpoint has seen. Lines cut by a
+ * crash do not. Compute spent is compared, because a step and the move after it
+ * have the same number. */
 static bool is_line_kept(const char *line, size_t size, double last_spent) {
     hy_json *json;
     double spent;
@@ -42,12 +47,57 @@ static hy_status drop_later_lines(const char *path, double last_spent) {
     return status;
 }
 
+/* Writes the line that is ready. */
+static hy_status put_ready_line(hy_trainer *t) {
+    HY_TRY(hy_text_status(&t->line));
+    return hy_writer_put(t->metrics, t->line.data, t->line.size);
+}
+
+static hy_status flush(hy_trainer *t) {
+    t->metrics_flushed = hy_clock();
+    hy_tensorboard_flush(t);
+    return hy_writer_flush(t->metrics);
+}
+
+static hy_record_moment moment(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    return (hy_record_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
+}
+
+static hy_status put_start(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    hy_record_moment now = moment(t);
+    hy_record_start start = {
+        .settings = s,
+        .command = t->command,
+        .model = s->model,
+        .device = t->backend->facts.name,
+        .data = hy_dataset_describe(t->data)->description,
+        .predictor = hy_predictor_name(t->predictor.kind),
+        .resumed = t->resumed[0] ? t->resumed : NULL,
+        .parameters = t->model->params.elements,
+        .steps_total = t->steps_total,
+        .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
+        .vram_budget_bytes = hy_trainer_device_limit(t),
+        .host_budget_bytes = hy_trainer_host_limit(t),
+    };
+    hy_text_clear(&t->line);
+    hy_record_put_start(&start, &now, &t->line);
+    HY_TRY(put_ready_line(t));
+    return flush(t);
+}
+
 hy_status hy_metrics_open(hy_trainer *t) {
     char path[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, t->out, "metrics.jsonl"));
     if (hy_path_exists(path)) HY_TRY(drop_later_lines(path, t->progress.spent));
-    return hy_writer_append(path, &t->metrics);
+    HY_TRY(hy_writer_append(path, &t->metrics));
+    return put_start(t);
 }
+
+/* ---- steps
+ * -------------------------------------------------------------------------------------
+ */
 
 static void put_known(hy_json_writer *w, const char *key, double value) {
     if (!isnan(value)) hy_json_put_double(w, key, value);
@@ -63,7 +113,25 @@ static void put_gpu(const hy_step_info *i, hy_json_writer *w) {
     put_known(w, "gpu_utilization", i->gpu.utilization);
 }
 
-static void put_line(const hy_step_info *i, double val_loss, hy_text *line) {
+static void put_bytes(hy_json_writer *w, const char *key, uint64_t bytes) {
+    if (bytes) hy_json_put_int(w, key, (int64_t)bytes);
+}
+
+static void put_memory(const hy_trainer *t, const hy_step_info *i, hy_json_writer *w) {
+    hy_json_put_int(w, "vram_bytes", (int64_t)i->vram_bytes);
+    hy_json_put_int(w, "vram_peak_bytes", (int64_t)i->vram_peak_bytes);
+    put_bytes(w, "vram_planned_bytes", i->vram_planned_bytes);
+    put_bytes(w, "vram_reserved_bytes", i->vram_reserved_bytes);
+    put_bytes(w, "vram_free_bytes", i->vram_free_bytes);
+    hy_json_put_int(w, "host_pinned_bytes", (int64_t)i->host_pinned_bytes);
+    put_bytes(w, "host_resident_bytes", i->host_resident_bytes);
+    if (strcmp(t->settings.memory.monitor, "off") != 0) {
+        hy_json_put_string(w, "memory_status", hy_memory_status_name(i->memory_status));
+    }
+    hy_record_put_memory(&t->ledger, w);
+}
+
+static void put_line(const hy_trainer *t, const hy_step_info *i, double val_loss, hy_text *line) {
     hy_json_writer w;
     hy_json_begin(&w, line, false);
     hy_json_open_object(&w, NULL);
@@ -80,9 +148,7 @@ static void put_line(const hy_step_info *i, double val_loss, hy_text *line) {
     hy_json_put_string(&w, "precision", hy_dtype_name(i->precision));
     hy_json_put_int(&w, "batch_size", i->batch_size);
     hy_json_put_int(&w, "grad_accum", i->grad_accum);
-    hy_json_put_int(&w, "vram_bytes", (int64_t)i->vram_bytes);
-    hy_json_put_int(&w, "vram_peak_bytes", (int64_t)i->vram_peak_bytes);
-    hy_json_put_int(&w, "host_pinned_bytes", (int64_t)i->host_pinned_bytes);
+    put_memory(t, i, &w);
     hy_json_put_double(&w, "wait_seconds", i->wait_seconds);
     hy_json_put_int(&w, "bytes_moved", (int64_t)i->bytes_moved);
     hy_json_put_double(&w, "spent", i->spent);
@@ -104,19 +170,47 @@ static void put_line(const hy_step_info *i, double val_loss, hy_text *line) {
 }
 
 hy_status hy_metrics_line(hy_trainer *t, const hy_step_info *info, double val_loss) {
+    hy_tensorboard_step(t, info, val_loss);
     if (!t->metrics) return HY_OK;
     hy_text_clear(&t->line);
-    put_line(info, val_loss, &t->line);
-    HY_TRY(hy_text_status(&t->line));
-    HY_TRY(hy_writer_put(t->metrics, t->line.data, t->line.size));
-    double now = hy_clock();
-    if (now - t->metrics_flushed < FLUSH_SECONDS) return HY_OK;
-    t->metrics_flushed = now;
-    return hy_writer_flush(t->metrics);
+    put_line(t, info, val_loss, &t->line);
+    HY_TRY(put_ready_line(t));
+    return hy_clock() - t->metrics_flushed < FLUSH_SECONDS ? HY_OK : flush(t);
 }
 
+/* ---- what happens between them
+ * ----------------------------------------------------------------- */
+
+static hy_status put_event(hy_trainer *t, const hy_record_event *event) {
+    hy_record_moment now = moment(t);
+    hy_text_clear(&t->line);
+    hy_record_put_event(event, &now, &t->line);
+    HY_TRY(put_ready_line(t));
+    return flush(t);
+}
+
+void hy_metrics_event(hy_trainer *t, const hy_record_event *event) {
+    if (!t->metrics || put_event(t, event) == HY_OK) return;
+    hy_say(t, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
+    hy_writer_abandon(t->metrics);
+    t->metrics = NULL;
+}
+
+/* ---- the end
+ * -----------------------------------------------------------------------------------
+ */
+
 hy_status hy_metrics_close(hy_trainer *t) {
+    hy_tensorboard_close(t);
     hy_status status = hy_writer_close(t->metrics, true);
     t->metrics = NULL;
     return status;
+}
+
+void hy_metrics_release(hy_trainer *t) {
+    hy_tfevents_close(t->tensorboard, false);
+    t->tensorboard = NULL;
+    hy_writer_close(t->metrics, false);
+    t->metrics = NULL;
+    hy_text_free(&t->line);
 }

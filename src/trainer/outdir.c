@@ -1,7 +1,8 @@
 /* outdir.c: the run's folder. See trainer.h.
  *
- * Chosen and checked before anything is written: a folder that holds a run already is an error unless it
- * is resumed or overwritten; the folder that would hold it must be writable. */
+ * Chosen and checked before anything is written: a folder that holds a run
+ * already is an error unless it is resumed or overwritten; the folder that
+ * would hold it must be writable. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,10 +10,22 @@
 
 #include "base/error.h"
 #include "formats/checkpoint.h"
+#include "trainer/record.h"
 #include "trainer/trainer.h"
 
-static const char *const run_files[] = {"metrics.jsonl", "summary.json", "config.cfg"};
-#define MODEL_FOLDER "model" /* what a run writes at its end */
+/* By these a folder is known to hold a run. */
+static const char *const run_marks[] = {"metrics.jsonl", "summary.json", "config.cfg"};
+/* These a run writes too, but others may have files of such names. */
+static const char *const run_extras[] = {"plan.json", "report.html", "tensorboard", "model"};
+
+static bool is_listed(const char *name, const char *const *list, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, list[i]) == 0) return true;
+    }
+    return false;
+}
+
+#define IS_LISTED(name, list) is_listed(name, list, sizeof(list) / sizeof((list)[0]))
 
 static bool is_checkpoint_name(const char *name) {
     return strncmp(name, "checkpoint-", 11) == 0 || strncmp(name, ".checkpoint-", 12) == 0;
@@ -25,10 +38,7 @@ static hy_status holds_run(const char *path, bool *out) {
     if (!hy_path_is_dir(path)) return HY_OK;
     HY_TRY(hy_dir_list(path, &names, &count));
     for (size_t i = 0; i < count; i++) {
-        *out |= is_checkpoint_name(names[i]);
-        for (size_t j = 0; j < sizeof run_files / sizeof run_files[0]; j++) {
-            *out |= strcmp(names[i], run_files[j]) == 0;
-        }
+        *out |= is_checkpoint_name(names[i]) || IS_LISTED(names[i], run_marks);
     }
     hy_dir_list_free(names, count);
     return HY_OK;
@@ -58,7 +68,8 @@ static hy_status check_writable(const char *path) {
     return HY_OK;
 }
 
-/* Last part of a model's name: presets are plain, files and folders are paths. */
+/* Last part of a model's name: presets are plain, files and folders are paths.
+ */
 static void short_model_name(const char *model, char *out, size_t size) {
     size_t end = strlen(model);
     while (end > 1 && model[end - 1] == '/') end--;
@@ -94,8 +105,8 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     }
 }
 
-/* The newest run below runs/ that has a checkpoint: names end in the date, but models differ, so the
- * date is compared. */
+/* The newest run below runs/ that has a checkpoint: names end in the date, but
+ * models differ, so the date is compared. */
 static hy_status newest_run(char out[HY_PATH_MAX]) {
     char **names;
     size_t count;
@@ -174,12 +185,11 @@ static hy_status clear_run(const char *path) {
     HY_TRY(hy_dir_list(path, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        bool is_ours = is_checkpoint_name(names[i]) || strcmp(names[i], MODEL_FOLDER) == 0;
-        for (size_t j = 0; j < sizeof run_files / sizeof run_files[0]; j++) {
-            is_ours |= strcmp(names[i], run_files[j]) == 0;
-        }
         char inside[HY_PATH_MAX];
-        if (!is_ours) continue;
+        if (!is_checkpoint_name(names[i]) && !IS_LISTED(names[i], run_marks) &&
+            !IS_LISTED(names[i], run_extras)) {
+            continue;
+        }
         status = hy_path_join(inside, sizeof inside, path, names[i]);
         if (status == HY_OK && hy_path_is_dir(inside)) {
             status = hy_dir_remove(inside);
@@ -195,9 +205,14 @@ hy_status hy_trainer_make_out(hy_trainer *t) {
     if (!t->out[0]) return HY_OK;
     HY_TRY(hy_dir_make(t->out));
     bool is_resumed = t->settings.save.resume[0] != 0;
-    if (!is_resumed && t->settings.save.overwrite) HY_TRY(clear_run(t->out));
+    bool has_run;
+    HY_TRY(holds_run(t->out, &has_run));
+    if (has_run && !is_resumed && t->settings.save.overwrite) HY_TRY(clear_run(t->out));
     char path[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, t->out, "config.cfg"));
     HY_TRY(hy_file_write_atomic(path, t->config_text, strlen(t->config_text)));
-    return hy_metrics_open(t);
+    hy_plan_write(t);
+    HY_TRY(hy_metrics_open(t));
+    hy_tensorboard_open(t);
+    return HY_OK;
 }

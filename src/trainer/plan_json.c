@@ -1,6 +1,12 @@
-/* plan_json.c: a plan as JSON, for --plan --json. See hybrid.h. */
+/* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See hybrid.h and record.h.
+ *
+ * In a run it is what was planned: bytes that were taken before step 0, and places as chosen. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/json.h"
 #include "base/text.h"
+#include "trainer/record.h"
 #include "trainer/trainer.h"
 
 static void put_classes(const hy_phase_summary *phase, hy_json_writer *w) {
@@ -98,4 +104,18 @@ hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
     if (status != HY_OK) hy_text_free(&text);
     *out = text.data;
     return status;
+}
+
+static hy_status write_plan(const hy_trainer *t) {
+    char path[HY_PATH_MAX], *text;
+    HY_TRY(hy_path_join(path, sizeof path, t->out, "plan.json"));
+    HY_TRY(hy_trainer_plan_json(t, &text));
+    hy_status status = hy_file_write_atomic(path, text, strlen(text));
+    free(text);
+    return status;
+}
+
+void hy_plan_write(hy_trainer *t) {
+    if (!t->out[0] || write_plan(t) == HY_OK) return;
+    hy_say(t, HY_WARNING, "%s; the run goes on without a record of its plan", hy_error_message());
 }

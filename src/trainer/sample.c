@@ -11,7 +11,7 @@
 #include "data/chat_template.h"
 #include "model/decode.h"
 #include "trainer/choose.h"
-#include "trainer/trainer.h"
+#include "trainer/inference.h"
 
 #define SHORTEST_CONTEXT 8
 #define PROMPT_ROWS 64 /* tokens of a prompt at a time */
@@ -21,6 +21,7 @@ typedef struct sampler {
     const hy_sample_options *options;
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     int32_t vocab;                 /* ids that are drawn lie below this */
+    hy_end_tokens ends;            /* of a model that came with a folder: a sample ends with it */
     hy_decoder *decoder;
     int32_t *window; /* (context): tokens so far, from the first kept one */
     int32_t length;
@@ -105,6 +106,7 @@ static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) 
     for (int32_t i = 0; i < s->options->tokens; i++) {
         int32_t token;
         HY_TRY(next_token(s, weights, i, &token));
+        if (hy_end_tokens_has(&s->ends, token)) break;
         if (!hy_ids_push(out, token)) return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
         append(s, token);
     }
@@ -146,6 +148,9 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
         return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
                        s.vocab);
     }
+    char folder[HY_PATH_MAX];
+    HY_TRY(hy_model_folder(t, folder));
+    HY_TRY(hy_end_tokens_read(folder, &s.ends));
     hy_text out = {0};
     hy_status status = sample(&s, &out);
     hy_decoder_destroy(s.decoder);

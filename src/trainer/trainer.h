@@ -26,6 +26,7 @@
 #include "phases/machine.h"
 #include "phases/predictor.h"
 #include "trainer/config/settings.h"
+#include "trainer/memory_needs.h"
 #include "trainer/tiles.h"
 
 #define HY_PATH_MAX 1024
@@ -177,6 +178,7 @@ struct hy_trainer {
     hy_tiles tiles;
     hy_ledger ledger;
     hy_ledger ring_ledger; /* of ring_arena alone: rings count only while Predict runs */
+    hy_memory_needs needs;
     hy_arena state_arena, work_arena, ring_arena, host_arena;
     hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
     uint64_t ring_bytes;       /* device bytes of the predictor's rings, live in Predict */
@@ -238,6 +240,8 @@ struct hy_trainer {
 
     char out[HY_PATH_MAX]; /* "" when nothing is written */
     hy_writer *metrics;
+    struct hy_tfevents *tensorboard; /* NULL: not written */
+    struct hy_monitor *monitor;      /* NULL: memory.monitor is off */
     hy_text line; /* the metrics line in the making; keeps its memory from step to step */
     double metrics_flushed;
     uint64_t checkpoint_bytes;
@@ -283,7 +287,6 @@ static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1
 /* memory_plan.c: batch plans, arenas, stores. See memory_plan.h. */
 hy_status hy_trainer_take_memory(hy_trainer *t);
 void hy_trainer_tell_plan(const hy_trainer *t);
-void hy_staging_release(hy_trainer *t);
 uint64_t hy_guard_sequences(const hy_trainer *t); /* of one guard pass */
 /* What is live changes with the phase: gradients and training activations, or the rings. */
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);

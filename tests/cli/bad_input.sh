@@ -118,7 +118,7 @@ test_existing_run_needs_resume_or_overwrite() {
     expect_same "$(cat out/metrics.jsonl out/summary.json | cksum)" "$sum" "the first run's files"
     run_tiny --out out --steps 2 --overwrite
     expect_code 0
-    expect_same "$(wc -l < out/metrics.jsonl)" 2 "lines after --overwrite"
+    expect_same "$(steps_of out)" 2 "lines after --overwrite"
 }
 
 test_nothing_to_resume() {

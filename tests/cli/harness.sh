@@ -85,9 +85,13 @@ expect_keys() {
     done
 }
 
+# How many lines of a run's metrics are steps; the others tell of what happened between them.
+steps_of() { grep -vc '^{"event":' "$1/metrics.jsonl"; }
+
 # "step loss" of every step of a run, as written.
 losses() {
-    awk '{ match($0, /"step":[0-9]+/); s = substr($0, RSTART, RLENGTH)
+    awk '/^{"event"/ { next }
+         { match($0, /"step":[0-9]+/); s = substr($0, RSTART, RLENGTH)
            match($0, /"loss":[^,}]+/); print s, substr($0, RSTART, RLENGTH) }' "$1/metrics.jsonl"
 }
 

@@ -11,15 +11,43 @@ test_short_run_writes_metrics_summary_and_checkpoint() {
 
 test_metrics_are_one_json_object_per_step() {
     run_tiny --out out
-    expect_same "$(wc -l < out/metrics.jsonl)" 6 "lines"
-    values=$(json_lines out/metrics.jsonl) || exit 1
+    expect_same "$(steps_of out)" 6 "lines"
+    json_lines out/metrics.jsonl > /dev/null || exit 1
+    tail -n 6 out/metrics.jsonl > steps
+    values=$(json_lines steps) || exit 1
     for line in 1 2 3 4 5 6; do
         expect_keys "$values" $line step phase loss lr grad_norm tokens tokens_per_second seconds \
             confidence precision batch_size grad_accum vram_bytes vram_peak_bytes \
-            host_pinned_bytes wait_seconds bytes_moved
+            host_pinned_bytes wait_seconds bytes_moved memory.weights memory.activations
         printf '%s\n' "$values" | grep -q "^$line.step$tab$line\$" || fail "step of line $line"
     done
     printf '%s\n' "$values" | grep -q "^6.tokens${tab}384\$" || fail "6 steps of 64 tokens are 384"
+}
+
+test_metrics_begin_with_the_command_and_what_it_makes() {
+    run_tiny --out "a folder's name" --max-gpu-mem 1G
+    expect_code 0
+    head -n 1 "a folder's name/metrics.jsonl" > first
+    values=$(json_values first) || exit 1
+    expect_keys "$values" "" event step spent elapsed time version command model parameters device \
+        data predictor steps_total tokens_per_step seq_len vram_budget_bytes host_budget_bytes \
+        thresholds.target thresholds.warning thresholds.critical thresholds.emergency
+    command=$(printf '%s\n' "$values" | sed -n "s/^\.command$tab//p")
+    rm -r "a folder's name"
+    eval "$command" > "$stdout" 2> "$stderr"
+    code=$?
+    expect_code 0
+    expect_same "$(steps_of "a folder's name")" 6 "steps of the command that was recorded"
+}
+
+test_plan_of_the_run_is_written() {
+    run_tiny --out out
+    values=$(json_values out/plan.json) || exit 1
+    expect_keys "$values" "" fits model parameters device vram_peak_bytes choices.batch_size \
+        phases.full.vram_bytes phases.full.classes.weights.bytes phases.predict.vram_bytes
+    run_tiny --plan --json
+    expect_same "$(printf '%s\n' "$values" | grep phases | cksum)" \
+        "$(json_values "$stdout" | grep phases | cksum)" "bytes by phase"
 }
 
 test_summary_has_the_promised_keys() {
@@ -114,7 +142,8 @@ test_finished_run_goes_on_to_more_steps() {
     run_tiny --out out
     run --resume out --steps 8
     expect_code 0
-    expect_same "$(wc -l < out/metrics.jsonl)" 8 "lines"
+    expect_same "$(steps_of out)" 8 "lines"
+    expect_same "$(grep -c '^{"event":"start"' out/metrics.jsonl)" 2 "beginnings"
     expect_file out/checkpoint-8
 }
 
@@ -125,7 +154,7 @@ test_printed_command_resumes_the_run() {
     eval "$command" > "$stdout" 2> "$stderr"
     code=$?
     expect_code 0
-    expect_same "$(wc -l < "a folder's name/metrics.jsonl")" 12 "lines"
+    expect_same "$(steps_of "a folder's name")" 12 "lines"
 }
 
 test_plan_shows_the_table_and_stops() {

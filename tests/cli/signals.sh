@@ -44,7 +44,7 @@ test_interrupt_saves_and_resume_ends_with_the_same_losses() {
     expect_err "stopping after this step; again to end at once"
     expect_out "stopped after step"
     expect_out "--resume out"
-    [ "$(wc -l < out/metrics.jsonl)" -lt 600 ] || fail "it was not stopped"
+    [ "$(steps_of out)" -lt 600 ] || fail "it was not stopped"
     run --resume out
     expect_code 0
     expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
@@ -76,7 +76,7 @@ test_signal_while_the_run_is_being_made_stops_it_in_order_too() {
     expect_out "stopped after step"
     run --resume out
     expect_code 0
-    expect_same "$(wc -l < out/metrics.jsonl)" 600 "lines"
+    expect_same "$(steps_of out)" 600 "lines"
 }
 
 test_second_signal_ends_at_once() {

@@ -216,15 +216,16 @@ EACH_TYPE(swiglu_backward_gives_swiglu_again, PURE_TYPES) {
 
 EACH_TYPE(embedding_agrees_with_the_reference, 5) {
     static const int64_t widths[] = {1, 8, 33, 768, 1027};
-    for (int i = 0; i < 10; i++) {
-        bool has_positions = i % 2;
+    for (int i = 0; i < 15; i++) {
+        bool has_positions = i % 3 > 0, has_docs = i % 3 == 2;
         trial t = trial_begin(HY_OP_EMBED, seed_of(i, mixture, 0));
-        int64_t B = 3, T = i < 5 ? 11 : 129, V = 50, C = widths[i / 2];
+        int64_t B = 3, T = i < 8 ? 11 : 129, V = 50, C = widths[i / 3];
         t.call.attr.embed.seq = (int32_t)T;
         trial_ints(&t, 0, B * T, 0, V - 1);
         trial_normal(&t, 1, pick_dtype(mixture, &t.dice), V, C, 0, 1);
         if (has_positions) trial_normal(&t, 2, pick_dtype(mixture, &t.dice), T + 2, C, 0, 1);
         trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), B * T, C);
+        if (has_docs) embed_docs(&t, B, T);
         if (gpu_run_both(&t, mixture)) gpu_check(&t, 3, 1);
         trial_end(&t);
     }
@@ -235,12 +236,12 @@ EACH_TYPE(embedding_backward_sums_tokens_that_repeat, GPU_MIXTURES) {
                                         {4, 50, 30, 131},  {4, 50, 70000, 3}, {1, 1, 1, 1},
                                         {2, 700, 257, 64}, {8, 129, 13, 768}, {3, 33, 5000, 40}};
     for (int i = 0; i < 6; i++) {
-        for (int variant = 0; variant < 8; variant++) {
+        for (int variant = 0; variant < EMBED_VARIANTS; variant++) {
             const int64_t *s = shapes[i];
             if (gpu_leaves_out(s[0] * s[1] * s[3] + s[2] * s[3])) continue;
             trial t = embed_bwd_trial(variant, mixture, s[0], s[1], s[2], s[3]);
             if (gpu_run_both(&t, mixture)) {
-                if (variant != 4) gpu_check(&t, 2, 1);
+                if (embed_wants_tokens(variant)) gpu_check(&t, 2, 1);
                 if (variant & 4) gpu_check(&t, 3, 1);
             }
             trial_end(&t);

@@ -8,7 +8,7 @@ set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 out="${HYBRID_BUILD:-$root/build}"
-rooms=(base kernels memory formats data model optim phases trainer)
+rooms=(base kernels memory formats data model optim phases report trainer)
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-package-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 prefix="$scratch/usr"
@@ -34,7 +34,7 @@ check() { # check NAME: the function of that name must succeed
 }
 
 declared_functions() {
-    "${CC:-gcc}" -E -P -I"$root/include" "$root/include/hybrid.h" |
+    cat "$root"/include/*.h | "${CC:-gcc}" -E -P -I"$root/include" -x c - |
         grep -o '\bhy_[a-z0-9_]*(' | tr -d '(' | sort -u
 }
 
@@ -74,7 +74,7 @@ a_room_includes_only_rooms_before_it() {
 the_programs_include_the_public_header_alone() {
     local others
     others="$(grep -rnE --include='*.[ch]' '^#include "' "$root/src/cli" "$root/examples" |
-        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer)\.h"')"
+        grep -vE '"(cli/[a-z_]+|hybrid|hybrid_types|hybrid_tokenizer|hybrid_report)\.h"')"
     echo "$others"
     [ -z "$others" ]
 }
@@ -94,7 +94,7 @@ install_puts_everything_under_the_prefix() {
     local file
     for file in bin/hybrid-train lib/libhybrid.a lib/libhybrid.so lib/libhybrid.so.0 \
         lib/pkgconfig/hybrid.pc include/hybrid.h include/hybrid_types.h \
-        include/hybrid_tokenizer.h; do
+        include/hybrid_tokenizer.h include/hybrid_report.h; do
         [ -e "$prefix/$file" ] || { echo "$file is missing"; return 1; }
     done
     "$prefix/bin/hybrid-train" --version

@@ -43,7 +43,4 @@ static inline int64_t hy_first_key_of_tile(const hy_heads *a, int64_t b, int64_t
     return first;
 }
 
-/* Every document must begin at or before the token that belongs to it (attention.c). */
-hy_status hy_check_docs(const hy_op_call *call, const hy_heads *a);
-
 #endif

@@ -82,6 +82,12 @@ static void cpu_release(hy_backend *b, hy_place place, void *data, size_t bytes)
     free(data);
 }
 
+static hy_status cpu_memory_now(hy_backend *b, size_t *free, size_t *total) {
+    (void)b;
+    hy_machine_memory(total, free);
+    return HY_OK;
+}
+
 /* ---- ops ------------------------------------------------------------------------------------- */
 
 static size_t cpu_workspace(hy_backend *b, const hy_op_call *call) {
@@ -218,6 +224,7 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
         .self = cpu,
         .alloc = cpu_alloc,
         .release = cpu_release,
+        .memory_now = cpu_memory_now,
         .stream_create = cpu_stream_create,
         .stream_destroy = hy_cpu_stream_destroy,
         .stream_sync = hy_cpu_stream_sync,

@@ -56,6 +56,9 @@ typedef struct hy_cpu_op {
     size_t (*workspace)(const hy_op_call *call, int threads); /* NULL: none */
 } hy_cpu_op;
 
+/* Every document must begin at or before the token that belongs to it; docs may be NULL (attention.c). */
+hy_status hy_check_docs(const hy_op_call *call, const int32_t *docs, int64_t rows, int64_t seq);
+
 hy_status hy_cpu_matmul(const hy_cpu_run *run);
 hy_status hy_cpu_bias_grad(const hy_cpu_run *run);
 hy_status hy_cpu_norm(const hy_cpu_run *run);

@@ -3,7 +3,8 @@
  * The gradient of a token's row is the sum over all places where the token stands. Places are
  * sorted by token first (a stable radix sort of N small numbers), so that each row is summed in one
  * go, in the order of the places, in fp32, and rounded once. Tasks are stripes of columns: no two
- * of them touch the same number. */
+ * of them touch the same number. Positions that begin anew with each document are summed the same way;
+ * else the places of a position are known without a sort. */
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
@@ -18,6 +19,16 @@ static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
                        (long long)(vocabulary - 1));
     }
     return HY_OK;
+}
+
+static hy_status check_docs(const hy_op_call *call) {
+    return hy_check_docs(call, call->t[4].data, hy_tensor_count(&call->t[0]), call->attr.embed.seq);
+}
+
+/* The row of the position table that a place sees. */
+static int64_t position_of(const hy_op_call *call, int64_t place) {
+    const int32_t *docs = call->t[4].data;
+    return place % call->attr.embed.seq - (docs ? docs[place] : 0);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -37,7 +48,7 @@ static void embed_row(const hy_op_call *call, int64_t row) {
         int64_t n = hy_min64(HY_CPU_RUN, C - at);
         const float *values = hy_read(wte, token * C + at, n, a);
         if (hy_tensor_is_given(wpe)) {
-            int64_t position = row % call->attr.embed.seq;
+            int64_t position = position_of(call, row);
             float *sum = hy_target(x, row * C + at, out);
             add_run(values, hy_read(wpe, position * C + at, n, b), sum, n);
             hy_write(x, row * C + at, n, sum);
@@ -60,38 +71,50 @@ hy_status hy_cpu_embed(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     int64_t rows = rows_per_task(hy_tensor_width(&call->t[3]));
     HY_TRY(check_tokens(call, hy_tensor_height(&call->t[1])));
+    if (hy_tensor_is_given(&call->t[2])) HY_TRY(check_docs(call));
     hy_cpu_for_each(run, hy_ceil_div(hy_tensor_count(&call->t[0]), rows), embed_task);
     return HY_OK;
 }
 
-/* ---- places sorted by token ------------------------------------------------------------------ */
+/* ---- places sorted by token, or by position ------------------------------------------------- */
 
-/* Two arrays of N places; the sort moves between them. */
-size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads) {
-    (void)threads;
-    return 2 * hy_cpu_piece((size_t)hy_tensor_count(&call->t[0]) * sizeof(int32_t));
+/* Arrays of N numbers: places, which the sort moves between two of them, and positions as keys. */
+enum { PLACES, OTHER_PLACES, POSITIONS };
+
+static bool has_documents(const hy_op_call *call) {
+    return hy_tensor_is_given(&call->t[3]) && hy_tensor_is_given(&call->t[4]);
 }
 
-/* One pass of the radix sort: by 8 bits of the token, stable. */
-static void sort_pass(const int32_t *tokens, int shift, const int32_t *in, int32_t *out,
-                      int64_t n) {
+static size_t array_bytes(const hy_op_call *call) {
+    return hy_cpu_piece((size_t)hy_tensor_count(&call->t[0]) * sizeof(int32_t));
+}
+
+static int32_t *array_of(const hy_op_call *call, int which) {
+    return (int32_t *)((char *)call->workspace.data + (size_t)which * array_bytes(call));
+}
+
+size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads) {
+    (void)threads;
+    return (has_documents(call) ? 3 : 2) * array_bytes(call);
+}
+
+/* One pass of the radix sort: by 8 bits of the key, stable. */
+static void sort_pass(const int32_t *keys, int shift, const int32_t *in, int32_t *out, int64_t n) {
     int64_t start[257] = {0};
-    for (int64_t i = 0; i < n; i++) start[(tokens[in[i]] >> shift & 255) + 1]++;
+    for (int64_t i = 0; i < n; i++) start[(keys[in[i]] >> shift & 255) + 1]++;
     for (int d = 0; d < 256; d++) start[d + 1] += start[d];
-    for (int64_t i = 0; i < n; i++) out[start[tokens[in[i]] >> shift & 255]++] = in[i];
+    for (int64_t i = 0; i < n; i++) out[start[keys[in[i]] >> shift & 255]++] = in[i];
 }
 
 /* Four passes end where they began: in the first array. */
-static int32_t *sorted_places(const hy_op_call *call) {
+static void sort_places(const hy_op_call *call, const int32_t *keys) {
     int64_t N = hy_tensor_count(&call->t[0]);
-    int32_t *one = call->workspace.data;
-    int32_t *other = (int32_t *)((char *)one + hy_cpu_piece((size_t)N * sizeof *one));
+    int32_t *one = array_of(call, PLACES), *other = array_of(call, OTHER_PLACES);
     for (int64_t i = 0; i < N; i++) one[i] = (int32_t)i;
     for (int shift = 0; shift < 32; shift += 16) {
-        sort_pass(call->t[0].data, shift, one, other, N);
-        sort_pass(call->t[0].data, shift + 8, other, one, N);
+        sort_pass(keys, shift, one, other, N);
+        sort_pass(keys, shift + 8, other, one, N);
     }
-    return one;
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -117,17 +140,27 @@ static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row
     hy_cpu_narrow(out->dtype, sum, hy_element(out, row * C + col), n);
 }
 
+/* One stripe of a table: the places of each key are summed into its row. */
+static void sum_stripe(const hy_op_call *call, const int32_t *keys, const hy_tensor *out,
+                       int64_t stripe) {
+    const int32_t *places = array_of(call, PLACES);
+    int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
+    int64_t col = stripe * STRIPE, n = hy_min64(STRIPE, C - col);
+    for (int64_t i = 0, end; i < N; i = end) {
+        int32_t key = keys[places[i]];
+        for (end = i + 1; end < N && keys[places[end]] == key;) end++;
+        sum_places(call, out, key, places + i, end - i, 0, col, n);
+    }
+}
+
 static void token_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_op_call *call = run->call;
-    const int32_t *tokens = call->t[0].data, *places = call->workspace.data;
-    int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
-    int64_t col = task * STRIPE, n = hy_min64(STRIPE, C - col);
-    for (int64_t i = 0, end; i < N; i = end) {
-        int32_t token = tokens[places[i]];
-        for (end = i + 1; end < N && tokens[places[end]] == token;) end++;
-        sum_places(call, &call->t[2], token, places + i, end - i, 0, col, n);
-    }
+    sum_stripe(run->call, run->call->t[0].data, &run->call->t[2], task);
+}
+
+static void document_position_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    sum_stripe(run->call, array_of(run->call, POSITIONS), &run->call->t[3], task);
 }
 
 /* Row t of the position table is seen by places t, t + T, t + 2 T, ... */
@@ -143,6 +176,7 @@ static void position_task(const hy_cpu_run *run, int64_t t, int worker) {
 
 #define BYTES_PER_TASK (1 << 20)
 
+/* The rows of a table from first_row on, a task's share of their bytes. */
 static void clear_bytes(const hy_tensor *t, int64_t task, int64_t first_row) {
     size_t skipped = (size_t)(first_row * hy_tensor_width(t)) * hy_dtype_size(t->dtype);
     size_t begin = skipped + (size_t)task * BYTES_PER_TASK, all = hy_tensor_bytes(t);
@@ -155,26 +189,44 @@ static void clear_tokens_task(const hy_cpu_run *run, int64_t task, int worker) {
     clear_bytes(&run->call->t[2], task, 0);
 }
 
+/* Without documents the first T rows are all written. */
 static void clear_positions_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    clear_bytes(&run->call->t[3], task, run->call->attr.embed.seq);
+    clear_bytes(&run->call->t[3], task, has_documents(run->call) ? 0 : run->call->attr.embed.seq);
+}
+
+static int64_t clearing_tasks(const hy_tensor *t) {
+    return hy_ceil_div((int64_t)hy_tensor_bytes(t), BYTES_PER_TASK);
+}
+
+static hy_status token_gradient(const hy_cpu_run *run) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *dwte = &call->t[2];
+    HY_TRY(check_tokens(call, hy_tensor_height(dwte)));
+    sort_places(call, call->t[0].data);
+    if (!call->attr.accumulate) hy_cpu_for_each(run, clearing_tasks(dwte), clear_tokens_task);
+    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwte), STRIPE), token_task);
+    return HY_OK;
+}
+
+static hy_status position_gradient(const hy_cpu_run *run) {
+    const hy_op_call *call = run->call;
+    const hy_tensor *dwpe = &call->t[3];
+    HY_TRY(check_docs(call));
+    if (!call->attr.accumulate) hy_cpu_for_each(run, clearing_tasks(dwpe), clear_positions_task);
+    if (!has_documents(call)) {
+        hy_cpu_for_each(run, call->attr.embed.seq, position_task);
+        return HY_OK;
+    }
+    int32_t *positions = array_of(call, POSITIONS);
+    int64_t N = hy_tensor_count(&call->t[0]);
+    for (int64_t n = 0; n < N; n++) positions[n] = (int32_t)position_of(call, n);
+    sort_places(call, positions);
+    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwpe), STRIPE), document_position_task);
+    return HY_OK;
 }
 
 hy_status hy_cpu_embed_bwd(const hy_cpu_run *run) {
-    const hy_op_call *call = run->call;
-    const hy_tensor *dwte = &call->t[2], *dwpe = &call->t[3];
-    bool adds = call->attr.accumulate;
-    if (hy_tensor_is_given(dwte)) {
-        HY_TRY(check_tokens(call, hy_tensor_height(dwte)));
-        sorted_places(call);
-        int64_t pieces = hy_ceil_div((int64_t)hy_tensor_bytes(dwte), BYTES_PER_TASK);
-        if (!adds) hy_cpu_for_each(run, pieces, clear_tokens_task);
-        hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwte), STRIPE), token_task);
-    }
-    if (hy_tensor_is_given(dwpe)) {
-        int64_t pieces = hy_ceil_div((int64_t)hy_tensor_bytes(dwpe), BYTES_PER_TASK);
-        if (!adds) hy_cpu_for_each(run, pieces, clear_positions_task);
-        hy_cpu_for_each(run, call->attr.embed.seq, position_task);
-    }
-    return HY_OK;
+    if (hy_tensor_is_given(&run->call->t[2])) HY_TRY(token_gradient(run));
+    return hy_tensor_is_given(&run->call->t[3]) ? position_gradient(run) : HY_OK;
 }

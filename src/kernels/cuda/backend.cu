@@ -121,6 +121,11 @@ static void cuda_release(hy_backend *b, hy_place place, void *data, size_t bytes
     }
 }
 
+static hy_status cuda_memory_now(hy_backend *b, size_t *free_bytes, size_t *total) {
+    return hy_cuda_check(self_of(b), cudaMemGetInfo(free_bytes, total),
+                         "asking for the card's free memory");
+}
+
 /* ---- ops -------------------------------------------------------------------------------------- */
 
 static hy_status cuda_supports(hy_backend *b, const hy_op_call *call) {
@@ -233,8 +238,7 @@ static hy_status describe(hy_cuda *cuda) {
     cuda->card.l2_bytes = (size_t)attribute(device, cudaDevAttrL2CacheSize);
     HY_CUDA_TRY(check_capability(cuda, properties.name));
     size_t free_bytes = 0, total = 0;
-    HY_CUDA_TRY(hy_cuda_check(cuda, cudaMemGetInfo(&free_bytes, &total),
-                              "asking for the card's free memory"));
+    HY_CUDA_TRY(cuda_memory_now(&cuda->backend, &free_bytes, &total));
     snprintf(facts->name, sizeof facts->name, "%.127s", properties.name);
     facts->is_gpu = true;
     facts->capability = cuda->card.capability;
@@ -268,6 +272,7 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.self = cuda;
     b.alloc = cuda_alloc;
     b.release = cuda_release;
+    b.memory_now = cuda_memory_now;
     b.stream_create = hy_cuda_stream_create;
     b.stream_destroy = hy_cuda_stream_destroy;
     b.stream_sync = hy_cuda_stream_sync;

@@ -5,7 +5,8 @@
  * WINDOW; a block sums the runs of equal tokens in its window. A run inside a window is done.
  * One that crosses a boundary leaves its part in the workspace, `head` in windows it comes into,
  * `tail` in the one where it begins; the block of that window joins them. So no block has more
- * than WINDOW rows to sum, however frequent a token is, and no number is added by two. */
+ * than WINDOW rows to sum, however frequent a token is, and no number is added by two. Positions that
+ * begin anew with each document are rows found by such a sort too; others stand T places apart. */
 #include "kernels/cuda/pieces.cuh"
 #include "kernels/cuda/places.cuh"
 
@@ -55,7 +56,7 @@ typedef struct embed_bwd_call {
     const int32_t *places; /* (N) sorted by token */
     int32_t *is_through;   /* (windows): one run fills the window and goes on after it */
     float *parts;          /* (windows, 2, C): head, tail */
-    void *dwte;
+    void *table;           /* the gradient: of tokens or of positions */
     hy_dtype dtype;
     bool accumulate;
     int N, windows;
@@ -89,7 +90,7 @@ static __device__ __forceinline__ void put_run(const embed_bwd_call &c, const wi
         float *part = c.parts + ((int64_t)blockIdx.x * 2 + (comes_in ? 0 : 1)) * c.C + column;
         put_typed<float, width>(part, sum, false);
     } else {
-        put<width>(c.dwte, c.dtype, key * c.C + column, sum, c.accumulate);
+        put<width>(c.table, c.dtype, key * c.C + column, sum, c.accumulate);
     }
 }
 
@@ -170,7 +171,7 @@ static __global__ void __launch_bounds__(128, 4) join_windows(embed_bwd_call c) 
     part += c.C; /* the head of the next window */
 #pragma unroll 8
     for (int i = 0; i < reached; i++) add_part<width>(part + (int64_t)i * 2 * c.C, sum);
-    put<width>(c.dwte, c.dtype, key * c.C + column, sum, c.accumulate);
+    put<width>(c.table, c.dtype, key * c.C + column, sum, c.accumulate);
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */
@@ -228,7 +229,7 @@ static scratch cut_scratch(char *base, int64_t N, int64_t C) {
 
 size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     (void)cuda;
-    if (!hy_has(&call->t[2])) return 0;
+    if (!hy_has(&call->t[2]) && !hy_has(&call->t[4])) return 0;
     return cut_scratch(NULL, hy_tensor_count(&call->t[0]), hy_width(&call->t[1])).bytes;
 }
 
@@ -255,23 +256,24 @@ static hy_status clear_rows(const hy_cuda_run *run, const hy_tensor *t, int64_t 
                          "clearing the gradient of an embedding");
 }
 
-static hy_status token_gradient(const hy_cuda_run *run) {
+/* Sums dx into the rows of a table that the keys name. */
+static hy_status sum_by_keys(const hy_cuda_run *run, hy_token_keys keys, const hy_tensor *table) {
     const hy_op_call *call = run->call;
-    const hy_tensor *dx = &call->t[1], *dwte = &call->t[2];
+    const hy_tensor *dx = &call->t[1];
     int64_t N = hy_tensor_count(&call->t[0]), C = hy_width(dx);
     scratch s = cut_scratch((char *)call->workspace.data, N, C);
     embed_bwd_call c = {};
-    c.keys = {(const int32_t *)call->t[0].data, (int32_t)hy_height(dwte)};
+    c.keys = keys;
     c.places = hy_sort_places(c.keys, (int)N, s.room, s.counts, run->stream);
     c.is_through = s.is_through;
     c.parts = s.parts;
-    c.dwte = dwte->data;
-    c.dtype = dwte->dtype;
+    c.table = table->data;
+    c.dtype = table->dtype;
     c.accumulate = call->attr.accumulate;
     c.N = (int)N;
     c.windows = (int)hy_ceil_div(N, WINDOW);
     c.C = C;
-    if (!c.accumulate) HY_CUDA_TRY(clear_rows(run, dwte, 0));
+    if (!c.accumulate) HY_CUDA_TRY(clear_rows(run, table, 0));
     hy_by_pieces(C, {dx}, [&](auto access) {
         using A = decltype(access);
         column_grid g = grid_of(C / A::width);
@@ -282,11 +284,21 @@ static hy_status token_gradient(const hy_cuda_run *run) {
     return hy_cuda_launched(run);
 }
 
+static hy_status token_gradient(const hy_cuda_run *run) {
+    const hy_tensor *tokens = &run->call->t[0], *dwte = &run->call->t[2];
+    hy_token_keys keys = {(const int32_t *)tokens->data, (int32_t)hy_height(dwte), 0};
+    return sum_by_keys(run, keys, dwte);
+}
+
 static hy_status position_gradient(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *dx = &call->t[1], *dwpe = &call->t[3];
     int64_t N = hy_tensor_count(&call->t[0]), C = hy_width(dx);
     int T = call->attr.embed.seq;
+    if (hy_has(&call->t[4])) {
+        hy_token_keys keys = {(const int32_t *)call->t[4].data, (int32_t)hy_height(dwpe), T};
+        return sum_by_keys(run, keys, dwpe);
+    }
     if (!call->attr.accumulate) HY_CUDA_TRY(clear_rows(run, dwpe, T));
     hy_by_pieces(C, {dx}, [&](auto access) {
         using A = decltype(access);

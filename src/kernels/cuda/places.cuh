@@ -1,4 +1,4 @@
-/* places.cuh: the places 0 .. N-1 of a batch sorted by the token that stands there.
+/* places.cuh: the places 0 .. N-1 of a batch sorted by the token that stands there, or by position.
  *
  * A stable radix sort, so that the places of a token come out in increasing order whatever the
  * timing. Each pass takes up to 8 bits: one kernel counts the digits of each tile of 2048
@@ -9,20 +9,22 @@
 #define HY_KERNELS_CUDA_PLACES_CUH
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/positions.cuh"
 
 #define HY_SORT_THREADS 256 /* one per digit */
 #define HY_SORT_WARPS (HY_SORT_THREADS / 32)
 #define HY_SORT_ROUNDS 8 /* places a thread moves */
 #define HY_SORT_TILE (HY_SORT_THREADS * HY_SORT_ROUNDS)
 
-/* Tokens as sort keys. */
+/* Rows of a table as sort keys: tokens, or, with seq, positions in documents. */
 typedef struct hy_token_keys {
-    const int32_t *tokens;
+    const int32_t *tokens; /* or docs */
     int32_t vocabulary;
+    int32_t seq; /* 0: tokens */
 
     __device__ __forceinline__ int operator[](int place) const {
-        int token = tokens[place];
-        return token >= 0 && token < vocabulary ? token : vocabulary;
+        int row = seq ? hy_position_of(place, seq, tokens) : tokens[place];
+        return row >= 0 && row < vocabulary ? row : vocabulary;
     }
 } hy_token_keys;
 

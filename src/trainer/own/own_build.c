@@ -118,7 +118,7 @@ hy_status hy_own_build(hy_own_run *run, const hy_config *config) {
     run->summary.val_loss = run->summary.final_loss = NAN;
     HY_TRY(take_buffers(run));
     open_ledger(run);
-    return hy_own_record_open(run);
+    return hy_own_record_open(run, hy_config_command(config));
 }
 
 void hy_own_tear_down(hy_own_run *run) {

@@ -78,7 +78,7 @@ uint64_t hy_own_offload_leave(hy_own_run *run);
 uint64_t hy_own_offload_return(hy_own_run *run);
 
 /* own_report.c: OUT/metrics.jsonl and OUT/summary.json. */
-hy_status hy_own_record_open(hy_own_run *run);
+hy_status hy_own_record_open(hy_own_run *run, const char *command);
 void hy_own_record_step(hy_own_run *run, const hy_step_info *info, const hy_own_note *note);
 hy_status hy_own_record_close(hy_own_run *run, bool is_finished);
 

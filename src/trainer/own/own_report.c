@@ -1,5 +1,6 @@
 /* own_report.c: the record of a run with a model of the caller's: OUT/metrics.jsonl, one object a
- * line, one line a step or move, and OUT/summary.json, written whole at the end. See own_model.h.
+ * line: how it began, then a line a step or move; and OUT/summary.json, written whole at the end. See
+ * own_model.h.
  *
  * Keys are those of the built-in trainer where they apply. A disk that fails ends the record, not
  * the run. */
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "trainer/own/own_model.h"
+#include "trainer/record.h"
 
 #define FLUSH_SECONDS 1.0
 
@@ -40,7 +42,21 @@ static hy_status check_unused(const hy_own_run *run, const char *name) {
         run->out, name);
 }
 
-hy_status hy_own_record_open(hy_own_run *run) {
+static hy_status put_start(hy_own_run *run, const char *command) {
+    hy_record_start start = {.settings = &run->settings,
+                             .command = command,
+                             .model = "own",
+                             .device = "cpu",
+                             .predictor = hy_predictor_name(run->loop->predictor.kind),
+                             .parameters = run->loop->elements,
+                             .steps_total = run->settings.train.steps};
+    hy_record_put_start(&start, &(hy_record_moment){0}, &run->line);
+    HY_TRY(hy_text_status(&run->line));
+    HY_TRY(hy_writer_put(run->metrics, run->line.data, run->line.size));
+    return hy_writer_flush(run->metrics);
+}
+
+hy_status hy_own_record_open(hy_own_run *run, const char *command) {
     char path[HY_PATH_MAX];
     if (strcmp(run->settings.out, "none") == 0) return HY_OK;
     choose_folder(run);
@@ -48,7 +64,8 @@ hy_status hy_own_record_open(hy_own_run *run) {
     HY_TRY(check_unused(run, "summary.json"));
     HY_TRY(hy_dir_make(run->out));
     HY_TRY(hy_path_join(path, sizeof path, run->out, "metrics.jsonl"));
-    return hy_writer_create(path, &run->metrics);
+    HY_TRY(hy_writer_create(path, &run->metrics));
+    return put_start(run, command);
 }
 
 /* ---- metrics.jsonl --------------------------------------------------------------------------- */
@@ -99,6 +116,7 @@ static hy_status write_line(hy_own_run *run, const hy_step_info *info, const hy_
     hy_json_begin(&w, &run->line, false);
     hy_json_open_object(&w, NULL);
     put_step(&w, info);
+    hy_record_put_memory(&run->ledger, &w);
     put_phase(&w, info, note);
     hy_json_close_object(&w);
     hy_text_add(&run->line, "\n");

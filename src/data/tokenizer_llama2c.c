@@ -1,5 +1,5 @@
-/* llama2c_tokenizer.c: see llama2c_tokenizer.h. */
-#include "trainer/llama2c_tokenizer.h"
+/* tokenizer_llama2c.c: see tokenizer_llama2c.h. */
+#include "data/tokenizer_llama2c.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -184,7 +184,7 @@ static hy_status write_json(const piece_list *list, hy_text *out) {
     return status;
 }
 
-/* ---- finding ----------------------------------------------------------------------------------- */
+/* ---- opening and finding ----------------------------------------------------------------------- */
 
 static hy_status open_pieces(const hy_llama2c_pieces *pieces, const char *path,
                              hy_tokenizer **out) {
@@ -198,33 +198,43 @@ static hy_status open_pieces(const hy_llama2c_pieces *pieces, const char *path,
     return status;
 }
 
-static bool is_bin(const char *name) {
-    size_t length = strlen(name);
-    return length > 4 && strcmp(name + length - 4, ".bin") == 0;
+bool hy_llama2c_tokenizer_is_named(const char *path) {
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-static hy_status try_file(const char *path, int32_t vocab, hy_tokenizer **out) {
-    hy_llama2c_pieces pieces = {0};
-    if (hy_llama2c_is_file(path) || hy_llama2c_pieces_read(path, &pieces) != HY_OK) return HY_OK;
-    hy_status status =
-        pieces.count == vocab && vocab > SPECIALS ? open_pieces(&pieces, path, out) : HY_OK;
+hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
+    hy_llama2c_pieces pieces;
+    *out = NULL;
+    HY_TRY(hy_llama2c_pieces_read(path, &pieces));
+    hy_status status = pieces.count > SPECIALS
+                           ? open_pieces(&pieces, path, out)
+                           : hy_fail(HY_ERR_INPUT, "%s: %d pieces are too few for a tokenizer",
+                                     path, pieces.count);
     hy_llama2c_pieces_free(&pieces);
     return status;
 }
 
-hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size,
-                                    hy_tokenizer **out) {
+static bool has_pieces(const char *path, int32_t vocab) {
+    hy_llama2c_pieces pieces;
+    if (hy_llama2c_is_file(path) || hy_llama2c_pieces_read(path, &pieces) != HY_OK) return false;
+    bool is_right = pieces.count == vocab && vocab > SPECIALS;
+    hy_llama2c_pieces_free(&pieces);
+    return is_right;
+}
+
+hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size) {
     char **names;
     size_t count;
+    bool is_found = false;
     hy_status status = HY_OK;
-    *out = NULL;
     HY_TRY(hy_dir_list(folder, &names, &count));
-    for (size_t i = 0; i < count && status == HY_OK && !*out; i++) {
-        if (!is_bin(names[i])) continue;
+    for (size_t i = 0; i < count && status == HY_OK && !is_found; i++) {
+        if (!hy_llama2c_tokenizer_is_named(names[i])) continue;
         status = hy_path_join(path, size, folder, names[i]);
-        if (status == HY_OK) status = try_file(path, vocab, out);
+        if (status == HY_OK) is_found = has_pieces(path, vocab);
     }
     hy_dir_list_free(names, count);
-    if (!*out) path[0] = 0;
+    if (!is_found) path[0] = 0;
     return status;
 }

@@ -1,0 +1,69 @@
+/* top_canvas.h: a page of character cells, drawn into by rectangles and sent to a terminal.
+ *
+ * Everything that is drawn is cut to its rectangle, so no line can be longer than the page, whatever
+ * a file holds: widths are counted in columns, not in bytes. Colours are names here; they become
+ * escape codes, or nothing, on the way out. */
+#ifndef HY_CLI_TOP_CANVAS_H
+#define HY_CLI_TOP_CANVAS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "cli/terminal.h"
+
+#define HY_TOP_COLUMNS_MAX 500
+#define HY_TOP_ROWS_MAX 300
+
+typedef struct hy_top_cell {
+    char text[5];         /* one character; "": the right half of a wide one */
+    unsigned char colour; /* hy_cli_colour */
+} hy_top_cell;
+
+typedef struct hy_top_canvas {
+    int columns, rows;
+    bool is_utf8;
+    hy_top_cell *cells; /* (rows, columns) */
+} hy_top_canvas;
+
+/* A rectangle of a canvas. Its rows and columns count from 0. */
+typedef struct hy_top_box {
+    hy_top_canvas *canvas;
+    int row, column, rows, columns;
+} hy_top_box;
+
+/* An empty page of this size (cut to the limits above); also makes an earlier one empty or of
+ * another size. Start from a canvas of zeros. False: no memory. */
+bool hy_top_canvas_init(hy_top_canvas *canvas, int columns, int rows, bool is_utf8);
+void hy_top_canvas_fini(hy_top_canvas *canvas);
+
+hy_top_box hy_top_whole(hy_top_canvas *canvas);
+/* A rectangle inside another, cut to it. */
+hy_top_box hy_top_part(const hy_top_box *box, int row, int column, int rows, int columns);
+
+/* Writes text into a row from a column on; what lies outside the box is cut off. Returns the column
+ * after the text, where it is cut: the box's width. */
+int hy_top_text(const hy_top_box *box, int row, int column, hy_cli_colour colour, const char *text);
+int hy_top_print(const hy_top_box *box, int row, int column, hy_cli_colour colour,
+                 const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The same, ending at the box's right edge. Returns the column it begins at. */
+int hy_top_print_right(const hy_top_box *box, int row, hy_cli_colour colour, const char *format,
+                       ...) __attribute__((format(printf, 4, 5)));
+/* The same for text that may be long: where it is cut, it ends in an ellipsis. */
+int hy_top_sentence(const hy_top_box *box, int row, int column, hy_cli_colour colour,
+                    const char *text);
+/* Columns of a text. */
+int hy_top_width(const char *text);
+
+/* Rows that hold something, counted from the top. */
+int hy_top_used_rows(const hy_top_canvas *canvas);
+
+/* As lines of text, `rows` of them. */
+void hy_top_write_lines(const hy_top_canvas *canvas, int rows, const hy_cli_terminal *terminal,
+                        FILE *out);
+/* For a screen that shows `shown` (NULL: nothing known): only rows that differ, each put to its
+ * place. */
+void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *shown,
+                          const hy_cli_terminal *terminal, FILE *out);
+
+#endif

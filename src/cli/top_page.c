@@ -1,0 +1,251 @@
+/* top_page.c: gives rows to the parts of a page by importance, then draws them in their order.
+ *
+ * A small screen shows the first rows of the most important parts; a larger one adds parts, then
+ * rows to them, as the table below says. The line of keys is always the last row. */
+#include "cli/top_page.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "cli/bar.h"
+#include "cli/figures.h"
+#include "cli/top_charts.h"
+#include "cli/top_panels.h"
+
+/* In the order they stand on the page. Gaps are empty rows. */
+typedef enum part {
+    TITLE,
+    OVERVIEW,
+    FACTS,
+    GAP_STEP,
+    STEP,
+    PHASE,
+    GAP_LOSS,
+    LOSS,
+    SPEED,
+    RATE,
+    GPU,
+    GAP_MEMORY,
+    MEMORY,
+    GAP_EVENTS,
+    EVENTS,
+    KEYS,
+    PARTS
+} part;
+
+#define ALL HY_TOP_ROWS_MAX
+
+/* Who grows to how many rows, the most important first. A part never takes more than it has use for;
+ * one that has use for several takes what is there. */
+static const struct {
+    part part;
+    int rows;
+} growth[] = {
+    {TITLE, 1},    {STEP, 1},     {PHASE, 1},      {LOSS, 1},       {SPEED, 1},    {MEMORY, 1},
+    {OVERVIEW, 3}, {MEMORY, 2},   {RATE, 1},       {EVENTS, 1},     {KEYS, 1},     {STEP, 2},
+    {PHASE, 2},    {GPU, 1},      {LOSS, 2},       {SPEED, 2},      {FACTS, 1},    {MEMORY, 5},
+    {EVENTS, 3},   {OVERVIEW, 9}, {MEMORY, ALL},   {GAP_MEMORY, 1}, {GAP_STEP, 1}, {GAP_LOSS, 1},
+    {LOSS, 3},     {SPEED, 3},    {GAP_EVENTS, 1}, {EVENTS, 5},     {LOSS, 5},     {SPEED, 4},
+    {EVENTS, 10},  {LOSS, 8},     {SPEED, 6},      {OVERVIEW, ALL}, {EVENTS, 40},
+};
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *word;
+    hy_cli_colour colour;
+} states[HY_TOP_STATES] = {
+    [HY_TOP_WAITING] = {"waiting", HY_CLI_YELLOW}, [HY_TOP_RUNNING] = {"running", HY_CLI_GREEN},
+    [HY_TOP_LATE] = {"quiet", HY_CLI_YELLOW},      [HY_TOP_STALLED] = {"stalled", HY_CLI_RED},
+    [HY_TOP_STOPPED] = {"stopped", HY_CLI_YELLOW}, [HY_TOP_FINISHED] = {"finished", HY_CLI_BLUE},
+};
+
+static void draw_title(const hy_top_box *box, const hy_top_view *view) {
+    char text[HY_TOP_TEXT];
+    hy_cli_colour colour = states[view->state].colour;
+    hy_top_state_text(view, text, sizeof text);
+    if (hy_top_width(text) + hy_top_width(view->folder) + 5 > box->columns)
+        snprintf(text, sizeof text, "%s", states[view->state].word);
+    const char *dot = box->canvas->is_utf8 ? "\u25cf" : "*";
+    int end = hy_top_print_right(box, 0, colour, "%s %s", dot, text);
+    hy_top_box left = hy_top_part(box, 0, 0, 1, end - 2);
+    bool has_room = hy_top_width(view->folder) <= left.columns;
+    hy_top_sentence(&left, 0, 0, HY_CLI_BOLD, has_room ? view->folder : view->name);
+}
+
+static bool has_facts(const hy_top_view *view) {
+    return view->model[0] != '\0' || view->device[0] != '\0' || view->data[0] != '\0';
+}
+
+static void draw_facts(const hy_top_box *box, const hy_top_view *view) {
+    char text[4 * HY_TOP_TEXT] = "";
+    const char *between = box->canvas->is_utf8 ? " \u00b7 " : " | ";
+    size_t length = (size_t)snprintf(text, sizeof text, "%s", view->model);
+    if (view->facts->parameters > 0)
+        length += (size_t)snprintf(text + length, sizeof text - length, ", %s parameters",
+                                   hy_cli_short_count((double)view->facts->parameters).text);
+    const char *const more[] = {view->device, view->data};
+    for (int i = 0; i < 2; i++) {
+        if (more[i][0] == '\0') continue;
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+                                   length > 0 ? between : "", more[i]);
+    }
+    hy_top_sentence(box, 0, 0, HY_CLI_DIM, text);
+}
+
+static void draw_keys(const hy_top_box *box, const hy_top_page *page) {
+    int column = 0;
+    if (page->is_paused) column = hy_top_text(box, 0, column, HY_CLI_YELLOW, "paused   ");
+    column =
+        hy_top_print(box, 0, column, HY_CLI_DIM, "q quit   p %s   +/- every %s   ? help",
+                     page->is_paused ? "go on" : "pause", hy_cli_duration(page->interval).text);
+    if (page->count > 1) hy_top_print(box, 0, column, HY_CLI_DIM, "   arrows or 1-9: another run");
+}
+
+/* ---- several runs ---------------------------------------------------------------------------- */
+
+#define OVERVIEW_FIELDS 7
+
+/* The fields of a run's line, in order of importance. */
+static void describe_run(const hy_top_view *view, char fields[OVERVIEW_FIELDS][32]) {
+    memset(fields, 0, OVERVIEW_FIELDS * sizeof fields[0]);
+    snprintf(fields[0], 32, "%s", states[view->state].word);
+    if (view->last == NULL) return;
+    if (isnan(view->share))
+        snprintf(fields[1], 32, "%s", hy_cli_count(view->last->step).text);
+    else
+        snprintf(fields[1], 32, "%5.1f %%", floor(1000 * view->share) / 10);
+    snprintf(fields[2], 32, "%s", hy_phase_name(view->last->phase));
+    snprintf(fields[3], 32, "%s", hy_cli_loss(view->loss).text);
+    snprintf(fields[4], 32, "%s tok/s", hy_cli_short_count(view->last->tokens_per_second).text);
+    if (view->last->vram_bytes >= 0)
+        snprintf(fields[5], 32, "%s", hy_cli_bytes((uint64_t)view->last->vram_bytes).text);
+    if (view->state <= HY_TOP_STALLED && !isnan(view->remaining))
+        snprintf(fields[6], 32, "%s left", hy_cli_duration(view->remaining).text);
+}
+
+static void draw_overview_line(const hy_top_box *box, int row, const hy_top_view *view, int number,
+                               bool is_chosen) {
+    static const int widths[OVERVIEW_FIELDS] = {8, 10, 7, 8, 12, 10, 12};
+    char fields[OVERVIEW_FIELDS][32];
+    int taken = 0, shown = 0;
+    /* The name keeps a third of the line. */
+    while (shown < OVERVIEW_FIELDS && taken + widths[shown] + 1 <= box->columns * 2 / 3 - 3)
+        taken += widths[shown++] + 1;
+    hy_top_box name = hy_top_part(box, row, 0, 1, box->columns - taken);
+    hy_cli_colour colour = is_chosen ? HY_CLI_BOLD : HY_CLI_PLAIN;
+    int column = hy_top_print(&name, 0, 0, colour, "%s%d ", is_chosen ? ">" : " ", number);
+    hy_top_sentence(&name, 0, column, colour, view->name);
+    describe_run(view, fields);
+    column = box->columns - taken;
+    for (int i = 0; i < shown; i++) {
+        bool is_word = i == 0 || i == 2;
+        hy_top_box field = hy_top_part(box, row, column + 1, 1, widths[i]);
+        colour = i == 0                         ? states[view->state].colour
+                 : i == 2 && view->last != NULL ? hy_cli_phase_colour(view->last->phase)
+                                                : HY_CLI_PLAIN;
+        if (is_word)
+            hy_top_text(&field, 0, 0, colour, fields[i]);
+        else
+            hy_top_print_right(&field, 0, colour, "%s", fields[i]);
+        column += widths[i] + 1;
+    }
+}
+
+/* Where not all fit, those around the chosen one. */
+static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
+    int first = page->chosen - box->rows / 2;
+    if (first > page->count - box->rows) first = page->count - box->rows;
+    if (first < 0) first = 0;
+    for (int row = 0; row < box->rows && first + row < page->count; row++)
+        draw_overview_line(box, row, &page->views[first + row], first + row + 1,
+                           first + row == page->chosen);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void find_use(const hy_top_page *page, const hy_top_view *view, int use[PARTS]) {
+    for (int i = 0; i < PARTS; i++) use[i] = 1;
+    use[OVERVIEW] = page->count > 1 ? page->count : 0;
+    use[FACTS] = has_facts(view);
+    use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
+    use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
+    use[GPU] = hy_top_knows_gpu(view);
+    use[MEMORY] = hy_top_memory_rows(view);
+    use[EVENTS] = ALL;
+    use[KEYS] = page->is_live;
+}
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+static void share_rows(int rows, const int use[PARTS], int given[PARTS]) {
+    int left = rows;
+    for (int i = 0; i < PARTS; i++) given[i] = 0;
+    for (size_t i = 0; i < sizeof growth / sizeof growth[0]; i++) {
+        part who = growth[i].part;
+        int more = smaller(smaller(growth[i].rows, use[who]) - given[who], left);
+        if (more <= 0) continue;
+        given[who] += more;
+        left -= more;
+    }
+}
+
+static void draw_part(part which, const hy_top_box *box, const hy_top_page *page,
+                      const hy_top_view *view) {
+    switch (which) {
+    case TITLE: draw_title(box, view); break;
+    case OVERVIEW: draw_overview(box, page); break;
+    case FACTS: draw_facts(box, view); break;
+    case STEP: hy_top_panel_step(box, view); break;
+    case PHASE: hy_top_panel_phase(box, view, page->has_colour); break;
+    case LOSS: hy_top_panel_loss(box, view); break;
+    case SPEED: hy_top_panel_speed(box, view); break;
+    case RATE: hy_top_panel_rate(box, view); break;
+    case GPU: hy_top_panel_gpu(box, view); break;
+    case MEMORY: hy_top_panel_memory(box, view); break;
+    case EVENTS: hy_top_panel_events(box, view); break;
+    default: break; /* a gap; the line of keys has its own place */
+    }
+}
+
+void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
+    const hy_top_view *view = &page->views[page->chosen];
+    hy_top_box whole = hy_top_whole(canvas);
+    int use[PARTS], given[PARTS], row = 0;
+    find_use(page, view, use);
+    share_rows(canvas->rows, use, given);
+    for (int i = 0; i < PARTS; i++) {
+        hy_top_box box = hy_top_part(&whole, row, 0, given[i], canvas->columns);
+        if (given[i] > 0) draw_part((part)i, &box, page, view);
+        row += given[i];
+    }
+    hy_top_box last = hy_top_part(&whole, canvas->rows - 1, 0, given[KEYS], canvas->columns);
+    if (given[KEYS] > 0) draw_keys(&last, page);
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
+    static const char *const lines[] = {
+        "q  Ctrl-C        quit; the run goes on",
+        "p  space         pause the view, not the run",
+        "+  -             look less often, more often",
+        "arrows  Tab  1-9 another run, where several are watched",
+        "?                this page, and back",
+        "",
+        "Phase     w warmup, f full, P predict, c correct; x a rejected move",
+        "Loss      the whole run; training losses are smoothed as hybrid-train shows them",
+        "Speed     the latest steps, one each; waiting: for copies or data",
+        "Memory    filled: there now; shaded: planned; marks: target, warning,",
+        "          critical and emergency, as shares of the budget",
+        "quiet     the next line is overdue: a validation, a checkpoint, or trouble",
+        "stalled   no line for far longer than its steps take: look at the job",
+    };
+    hy_top_box whole = hy_top_whole(canvas);
+    hy_top_text(&whole, 0, 0, HY_CLI_BOLD, "hybrid-top: keys and signs");
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        hy_top_sentence(&whole, (int)i + 2, 2, HY_CLI_PLAIN, lines[i]);
+    hy_top_box last = hy_top_part(&whole, canvas->rows - 1, 0, 1, canvas->columns);
+    if (canvas->rows > 1) draw_keys(&last, page);
+}

@@ -1,0 +1,34 @@
+/* top_panels.h: the parts of a page, each drawn into a box of as many rows as it was given.
+ *
+ * The first row of a part always holds what matters most, so a part that was given one row is still
+ * worth having. Fields that do not fit into a row are left out whole, from the right. */
+#ifndef HY_CLI_TOP_PANELS_H
+#define HY_CLI_TOP_PANELS_H
+
+#include "cli/top_canvas.h"
+#include "cli/top_view.h"
+
+#define HY_TOP_LABEL 12 /* columns of the names at the left */
+
+void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view);
+void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour);
+void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view);
+void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view);
+void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view);
+void hy_top_panel_gpu(const hy_top_box *box, const hy_top_view *view);
+void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view);
+void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view);
+
+bool hy_top_knows_gpu(const hy_top_view *view);
+/* Rows that would show every class. */
+int hy_top_memory_rows(const hy_top_view *view);
+
+/* A name at the left of a row. */
+void hy_top_label(const hy_top_box *box, int row, const char *text);
+
+/* Adds a field to a row, apart from the one before, where all of it fits; false: it does not, and the
+ * row is closed to further ones. *column goes on. */
+bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
+                  const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+#endif

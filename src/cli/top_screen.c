@@ -1,0 +1,231 @@
+/* top_screen.c: raw keys, the alternate screen, and signals.
+ *
+ * Handlers use only what POSIX allows there: write(), tcsetattr(), lock-free atomics and raise(). A
+ * signal that asks for something sets its flag and writes a byte into a pipe that the wait listens
+ * to, so none is lost between looking and waiting. A second request to end ends at once. */
+#include "cli/top_screen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ENTER "\033[?1049h\033[?25l\033[?7l\033[2J\033[H"
+#define LEAVE "\033[0m\033[?7h\033[?25h\033[?1049l"
+#define ESCAPE_MILLISECONDS 50 /* the rest of a key's sequence comes within this */
+
+static struct termios as_found;
+static atomic_bool has_keys; /* standard input is a terminal and was set */
+static atomic_bool is_entered;
+static atomic_bool wants_end, wants_suspend, wants_redraw;
+static int wake[2] = {-1, -1};
+static char typed[64]; /* read and not yet taken */
+static size_t typed_count;
+
+/* ---- giving the terminal back ---------------------------------------------------------------- */
+
+/* Also in handlers. */
+static void give_back(void) {
+    if (!atomic_exchange(&is_entered, false)) return;
+    ssize_t ignored = write(STDOUT_FILENO, LEAVE, sizeof LEAVE - 1);
+    (void)ignored; /* nobody is there to be told */
+    if (!atomic_load(&has_keys)) return;
+    tcflush(STDIN_FILENO, TCIFLUSH);
+    tcsetattr(STDIN_FILENO, TCSANOW, &as_found); /* at once: output may be halted */
+}
+
+static bool take(void) {
+    if (atomic_load(&has_keys)) {
+        struct termios raw = as_found;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        raw.c_cc[VMIN] = 1;
+        raw.c_cc[VTIME] = 0;
+        if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw) != 0) return false;
+    }
+    atomic_store(&is_entered, true);
+    return hy_top_screen_write(ENTER, sizeof ENTER - 1);
+}
+
+void hy_top_screen_leave(void) { give_back(); }
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static void wake_up(void) {
+    ssize_t ignored = write(wake[1], "!", 1);
+    (void)ignored; /* a full pipe wakes just as well */
+}
+
+static void on_end(int number) {
+    int saved_errno = errno;
+    if (atomic_exchange(&wants_end, true)) {
+        give_back();
+        _exit(128 + number);
+    }
+    wake_up();
+    errno = saved_errno;
+}
+
+static void on_request(int number) {
+    int saved_errno = errno;
+    atomic_store(number == SIGTSTP ? &wants_suspend : &wants_redraw, true);
+    wake_up();
+    errno = saved_errno;
+}
+
+/* The handler was taken off before it was called: raising it again ends the program as usual. */
+static void on_crash(int number) {
+    give_back();
+    raise(number);
+}
+
+static void handle(int number, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_flags = flags};
+    action.sa_handler = handler;
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+static void handle_signals(void) {
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int requests[] = {SIGWINCH, SIGCONT, SIGTSTP};
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) handle(ends[i], on_end, 0);
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        handle(requests[i], on_request, 0);
+    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++)
+        handle(crashes[i], on_crash, (int)(SA_RESETHAND | SA_NODEFER));
+    handle(SIGPIPE, SIG_IGN, 0);
+}
+
+/* Ctrl-Z: the terminal goes back first; the shell's fg brings SIGCONT and the screen again. */
+static void suspend(void) {
+    give_back();
+    raise(SIGSTOP);
+}
+
+/* ---- the screen ------------------------------------------------------------------------------ */
+
+bool hy_top_screen_enter(void) {
+    if (pipe2(wake, O_NONBLOCK | O_CLOEXEC) != 0) return false;
+    atomic_store(&has_keys, isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &as_found) == 0);
+    atexit(hy_top_screen_leave);
+    handle_signals();
+    return take();
+}
+
+void hy_top_screen_size(int *columns, int *rows) {
+    struct winsize size;
+    *columns = 80;
+    *rows = 24;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return;
+    if (size.ws_col > 0) *columns = size.ws_col;
+    if (size.ws_row > 0) *rows = size.ws_row;
+}
+
+/* A terminal that was halted holds the write back; a signal ends the waiting. */
+bool hy_top_screen_write(const char *bytes, size_t size) {
+    while (size > 0) {
+        ssize_t written = write(STDOUT_FILENO, bytes, size);
+        if (written < 0 && errno == EINTR && !atomic_load(&wants_end)) continue;
+        if (written <= 0) return false;
+        bytes += written;
+        size -= (size_t)written;
+    }
+    return true;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* Whether input is there within the time. */
+static bool has_input(int milliseconds) {
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+    return poll(&input, 1, milliseconds) > 0;
+}
+
+/* Appends what was typed; false: nobody is there any more. */
+static bool read_keys(void) {
+    ssize_t got = read(STDIN_FILENO, typed + typed_count, sizeof typed - typed_count);
+    if (got < 0) return errno == EINTR || errno == EAGAIN;
+    typed_count += (size_t)got;
+    return got > 0;
+}
+
+static void drop_typed(size_t count) {
+    typed_count -= count;
+    memmove(typed, typed + count, typed_count);
+}
+
+static int key_of_letter(char letter) {
+    switch (letter) {
+    case 'A':
+    case 'D': return HY_TOP_PREVIOUS;
+    case 'B':
+    case 'C': return HY_TOP_NEXT;
+    default: return HY_TOP_OTHER;
+    }
+}
+
+/* Sequences are ESC [ parameters letter, or ESC O letter. A lone ESC is the key itself. */
+static int take_sequence(void) {
+    if (typed_count == 1 && has_input(ESCAPE_MILLISECONDS)) read_keys();
+    if (typed_count < 2 || (typed[1] != '[' && typed[1] != 'O')) {
+        drop_typed(1);
+        return HY_TOP_ESCAPE;
+    }
+    size_t end = 2;
+    while (end < typed_count && typed[1] == '[' && typed[end] >= 0x20 && typed[end] < 0x40) end++;
+    int key = end < typed_count ? key_of_letter(typed[end]) : HY_TOP_OTHER;
+    drop_typed(end < typed_count ? end + 1 : typed_count);
+    return key;
+}
+
+static int take_key(void) {
+    char first = typed[0];
+    if (first == '\033') return take_sequence();
+    drop_typed(1);
+    if (first == '\t') return HY_TOP_NEXT;
+    if (first == '\f') return HY_TOP_RESIZED; /* Ctrl-L */
+    return first >= ' ' && first < 0x7F ? first : HY_TOP_OTHER;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* What signals have asked for since the last look. */
+static int take_request(void) {
+    char bytes[64];
+    while (read(wake[0], bytes, sizeof bytes) > 0) continue;
+    if (atomic_load(&wants_end)) return HY_TOP_END;
+    if (atomic_exchange(&wants_suspend, false)) {
+        suspend();
+        atomic_store(&wants_redraw, true);
+    }
+    if (!atomic_exchange(&wants_redraw, false)) return HY_TOP_NO_KEY;
+    if (!atomic_load(&is_entered) && !take()) return HY_TOP_END;
+    return HY_TOP_RESIZED;
+}
+
+static int milliseconds_of(double seconds) {
+    return seconds > 0 ? (int)fmin(ceil(seconds * 1000), 1e9) : 0;
+}
+
+int hy_top_screen_wait(double seconds) {
+    bool listens = atomic_load(&has_keys);
+    struct pollfd sources[2] = {{wake[0], POLLIN, 0}, {listens ? STDIN_FILENO : -1, POLLIN, 0}};
+    int request = take_request();
+    if (request != HY_TOP_NO_KEY) return request;
+    if (typed_count > 0) return take_key();
+    if (poll(sources, 2, milliseconds_of(seconds)) < 0 && errno != EINTR) return HY_TOP_END;
+    request = take_request();
+    if (request != HY_TOP_NO_KEY) return request;
+    if (sources[1].revents == 0) return HY_TOP_NO_KEY;
+    if (!read_keys()) return HY_TOP_END;
+    return typed_count > 0 ? take_key() : HY_TOP_NO_KEY;
+}

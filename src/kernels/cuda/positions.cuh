@@ -1,0 +1,15 @@
+/* positions.cuh: which row of a position table a place of the batch sees.
+ *
+ * Its number in its sequence, or, with documents, in its document. A document said to begin after the
+ * place begins at it, and one before its sequence with it, as in attention: no row is outside the table. */
+#ifndef HY_KERNELS_CUDA_POSITIONS_CUH
+#define HY_KERNELS_CUDA_POSITIONS_CUH
+
+#include <stdint.h>
+
+static __device__ __forceinline__ int hy_position_of(int64_t place, int seq, const int32_t *docs) {
+    int t = (int)((uint32_t)place % (uint32_t)seq);
+    return docs ? t - min(max(docs[place], 0), t) : t;
+}
+
+#endif

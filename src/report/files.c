@@ -1,0 +1,115 @@
+/* files.c: what lies beside the metrics: summary.json, plan.json, config.cfg. See run.h.
+ *
+ * Each is read whole when its time or size has changed. None of them must be there, and one that cannot be
+ * understood counts as absent: a report of a damaged run is better than none. Facts of the newest start
+ * win over those of the summary, which runs of older versions have alone. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "report/run.h"
+
+#define PATH_MAX_BYTES 4096
+
+void hy_run_free_files(hy_run *run) {
+    hy_json_free(run->summary);
+    hy_json_free(run->plan);
+    free(run->config);
+    run->summary = run->plan = NULL;
+    run->config = NULL;
+}
+
+/* Whether the file is another one than last time; `path` is filled. */
+static bool is_new(const hy_run *run, const char *name, hy_run_file *seen, char *path) {
+    struct stat info;
+    hy_run_file now = {0};
+    if (hy_path_join(path, PATH_MAX_BYTES, run->folder, name) != HY_OK) return false;
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+        now.changed = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
+        now.size = (int64_t)info.st_size;
+    }
+    bool differs = now.changed != seen->changed || now.size != seen->size;
+    *seen = now;
+    return differs;
+}
+
+static hy_status read_json(hy_run *run, const char *name, hy_run_file *seen, hy_json **json,
+                           bool *has_changed) {
+    char path[PATH_MAX_BYTES];
+    if (!is_new(run, name, seen, path)) return HY_OK;
+    *has_changed = true;
+    hy_json_free(*json);
+    *json = NULL;
+    if (seen->changed == 0) return HY_OK;
+    hy_status status = hy_json_read_file(path, json);
+    return status == HY_ERR_MEMORY ? status : HY_OK;
+}
+
+static hy_status read_config(hy_run *run, bool *has_changed) {
+    char path[PATH_MAX_BYTES];
+    size_t size;
+    if (!is_new(run, "config.cfg", &run->config_file, path)) return HY_OK;
+    *has_changed = true;
+    free(run->config);
+    run->config = NULL;
+    if (run->config_file.changed == 0) return HY_OK;
+    hy_status status = hy_file_read(path, &run->config, &size);
+    return status == HY_ERR_MEMORY ? status : HY_OK;
+}
+
+hy_status hy_run_read_files(hy_run *run, bool *has_changed) {
+    HY_TRY(read_json(run, "summary.json", &run->summary_file, &run->summary, has_changed));
+    HY_TRY(read_json(run, "plan.json", &run->plan_file, &run->plan, has_changed));
+    return read_config(run, has_changed);
+}
+
+/* ---- facts --------------------------------------------------------------------------------------- */
+
+static void fill_text(const char **fact, const hy_json_node *summary, const char *key) {
+    if (!(*fact)[0]) hy_json_as_string(hy_json_get(summary, key), fact, NULL);
+}
+
+static void fill_count(int64_t *fact, const hy_json_node *summary, const char *key) {
+    if (*fact < 0) hy_json_as_int(hy_json_get(summary, key), fact);
+}
+
+/* The summary is of the newest line when it counts the same steps and no more compute was spent since.
+ * Where a sitting has just begun, the summary must have been written after that. */
+static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
+    int64_t steps = -1;
+    double spent = NAN;
+    hy_json_as_int(hy_json_get(summary, "steps"), &steps);
+    hy_json_as_double(hy_json_get(summary, "spent"), &spent);
+    if (run->point_count == 0) return false;
+    const hy_run_point *last = &run->points[run->point_count - 1];
+    if (last->step != steps || last->spent > spent + 1e-6) return false;
+    return !run->is_start_last || run->summary_file.changed >= run->lines.changed;
+}
+
+void hy_run_gather_facts(hy_run *run) {
+    hy_run_facts facts = run->started;
+    facts.lines_unreadable = run->facts.lines_unreadable;
+    facts.folder = run->folder;
+    facts.name = run->name;
+    facts.config = run->config ? run->config : "";
+    facts.changed = run->lines.changed;
+    if (run->summary && hy_json_type_of(hy_json_root(run->summary)) == HY_JSON_OBJECT) {
+        const hy_json_node *summary = hy_json_root(run->summary);
+        fill_text(&facts.model, summary, "model");
+        fill_text(&facts.device, summary, "device");
+        fill_text(&facts.data, summary, "data");
+        fill_text(&facts.predictor, summary, "predictor");
+        fill_text(&facts.version, summary, "program");
+        fill_count(&facts.parameters, summary, "parameters");
+        fill_count(&facts.steps_total, summary, "steps_total");
+        fill_count(&facts.tokens_per_step, summary, "tokens_per_step");
+        facts.is_finished = is_summary_newest(run, summary);
+        hy_json_as_bool(hy_json_get(summary, "finished"), &facts.is_complete);
+        facts.is_complete &= facts.is_finished;
+    }
+    run->facts = facts;
+}

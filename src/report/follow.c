@@ -1,0 +1,134 @@
+/* follow.c: reading a file as it grows. See follow.h.
+ *
+ * Replacing is seen by the inode: the old file stays open here, so its number cannot be given to the new
+ * one. Writing anew in place is seen by the size, or by the last bytes read, which are compared again. */
+#include "report/follow.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+#include "base/error.h"
+
+#define CHUNK ((size_t)1 << 20)
+#define LINE_MAX_BYTES ((size_t)1 << 26) /* a file without newlines is not held whole */
+
+hy_status hy_follow_init(hy_follow *it, const char *path) {
+    *it = (hy_follow){.fd = -1, .capacity = CHUNK};
+    it->path = strdup(path);
+    it->buffer = malloc(it->capacity);
+    if (it->path && it->buffer) return HY_OK;
+    hy_follow_fini(it);
+    return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
+}
+
+void hy_follow_fini(hy_follow *it) {
+    if (it->fd >= 0) close(it->fd);
+    free(it->path);
+    free(it->buffer);
+    *it = (hy_follow){.fd = -1};
+}
+
+/* ---- is it still the same file ----------------------------------------------------------------- */
+
+static ssize_t read_at(int fd, char *dst, size_t size, int64_t offset) {
+    for (;;) {
+        ssize_t got = pread(fd, dst, size, offset);
+        if (got >= 0 || errno != EINTR) return got;
+    }
+}
+
+static bool has_same_tail(const hy_follow *it) {
+    char now[HY_FOLLOW_TAIL];
+    ssize_t got = read_at(it->fd, now, it->tail_size, it->offset - (int64_t)it->tail_size);
+    return got == (ssize_t)it->tail_size && memcmp(now, it->tail, it->tail_size) == 0;
+}
+
+static bool is_continued(const hy_follow *it, const struct stat *named) {
+    struct stat held;
+    if (it->fd < 0 || fstat(it->fd, &held) != 0) return false;
+    if (held.st_dev != named->st_dev || held.st_ino != named->st_ino) return false;
+    return held.st_size >= it->offset && has_same_tail(it);
+}
+
+static hy_status open_anew(hy_follow *it) {
+    int fd = open(it->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return hy_fail_path("cannot open", it->path);
+    if (it->fd >= 0) close(it->fd);
+    it->fd = fd;
+    it->offset = 0;
+    it->tail_size = 0;
+    return HY_OK;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------- */
+
+static void keep_tail(hy_follow *it, const char *end, size_t available) {
+    it->tail_size = available < HY_FOLLOW_TAIL ? available : HY_FOLLOW_TAIL;
+    memcpy(it->tail, end - it->tail_size, it->tail_size);
+}
+
+/* Hands out the whole lines among `size` bytes; *used counts their bytes. A line counts as handed out
+ * whatever came of it. */
+static hy_status hand_out(hy_follow *it, size_t size, const hy_follow_sink *sink, size_t *used) {
+    hy_status status = HY_OK;
+    *used = 0;
+    while (status == HY_OK) {
+        const char *line = it->buffer + *used;
+        const char *newline = memchr(line, '\n', size - *used);
+        if (!newline) break;
+        status = sink->line(sink->user, line, (size_t)(newline - line));
+        *used += (size_t)(newline - line) + 1;
+    }
+    if (*used > 0) keep_tail(it, it->buffer + *used, *used);
+    it->offset += (int64_t)*used;
+    return status;
+}
+
+/* Makes room for a line longer than the buffer. */
+static hy_status grow(hy_follow *it) {
+    if (it->capacity >= LINE_MAX_BYTES) {
+        return hy_fail(HY_ERR_INPUT, "%s has a line of more than %zu MiB: it is no metrics file",
+                       it->path, LINE_MAX_BYTES >> 20);
+    }
+    char *buffer = realloc(it->buffer, it->capacity * 2);
+    if (!buffer) return hy_fail(HY_ERR_MEMORY, "out of memory reading %s", it->path);
+    it->buffer = buffer;
+    it->capacity *= 2;
+    return HY_OK;
+}
+
+static hy_status read_on(hy_follow *it, const hy_follow_sink *sink) {
+    size_t held = 0; /* bytes of a line that is not whole yet, at the buffer's beginning */
+    for (;;) {
+        if (held == it->capacity) HY_TRY(grow(it));
+        ssize_t got =
+            read_at(it->fd, it->buffer + held, it->capacity - held, it->offset + (int64_t)held);
+        if (got < 0) return hy_fail_path("cannot read", it->path);
+        if (got == 0) return HY_OK;
+        size_t size = held + (size_t)got, used;
+        HY_TRY(hand_out(it, size, sink, &used));
+        held = size - used;
+        memmove(it->buffer, it->buffer + used, held);
+    }
+}
+
+hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
+    struct stat named;
+    if (stat(it->path, &named) != 0) {
+        return errno == ENOENT && it->fd >= 0 ? HY_OK : hy_fail_path("cannot open", it->path);
+    }
+    if (!S_ISREG(named.st_mode)) {
+        return hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", it->path);
+    }
+    it->changed = (double)named.st_mtim.tv_sec + 1e-9 * (double)named.st_mtim.tv_nsec;
+    if (!is_continued(it, &named)) {
+        HY_TRY(open_anew(it));
+        HY_TRY(sink->restart(sink->user));
+    }
+    return read_on(it, sink);
+}

@@ -1,0 +1,119 @@
+/* run.c: opening, refreshing and asking a run. See hybrid_report.h and run.h. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "report/run.h"
+
+/* ---- names --------------------------------------------------------------------------------------- */
+
+/* The last part of a path, slashes at its end left out; of ".", ".." and "/" that of the real path. */
+static char *name_of(const char *path) {
+    char real[PATH_MAX];
+    size_t end = strlen(path);
+    while (end > 0 && path[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    bool is_plain = end > begin && strspn(path + begin, ".") < end - begin;
+    if (is_plain) return strndup(path + begin, end - begin);
+    if (!realpath(path, real)) return strdup(path);
+    const char *slash = strrchr(real, '/');
+    return strdup(slash && slash[1] ? slash + 1 : real);
+}
+
+/* A run is named by its folder or by its metrics file. */
+static hy_status find_run(hy_run *run, const char *where) {
+    char folder[PATH_MAX], lines[PATH_MAX];
+    if (!hy_path_exists(where)) {
+        return hy_fail(HY_ERR_INPUT, "there is no run at %s: it does not exist", where);
+    }
+    bool is_folder = hy_path_is_dir(where);
+    if (!is_folder) HY_TRY(hy_path_parent(folder, sizeof folder, where));
+    HY_TRY(is_folder ? hy_path_join(lines, sizeof lines, where, "metrics.jsonl")
+                     : hy_path_join(lines, sizeof lines, "", where));
+    if (!hy_path_exists(lines)) {
+        return hy_fail(HY_ERR_INPUT, "%s is not the folder of a run: it has no metrics.jsonl",
+                       where);
+    }
+    run->folder = strdup(is_folder ? where : folder);
+    run->name = name_of(run->folder ? run->folder : where);
+    if (!run->folder || !run->name) {
+        return hy_fail(HY_ERR_MEMORY, "out of memory opening the run %s", where);
+    }
+    return hy_follow_init(&run->lines, lines);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------- */
+
+static void forget_lines(hy_run *run) {
+    run->point_count = run->event_count = run->line_count = 0;
+    run->is_start_last = false;
+    run->facts.lines_unreadable = 0;
+    hy_words_free(&run->words);
+    hy_words_free(&run->reasons);
+    hy_run_facts_unknown(&run->started);
+}
+
+static hy_status restart(void *user) {
+    hy_run *run = user;
+    forget_lines(run);
+    run->was_restarted = true;
+    return HY_OK;
+}
+
+static hy_status take_line(void *user, const char *line, size_t size) {
+    return hy_run_take_line(user, line, size);
+}
+
+hy_status hy_run_refresh(hy_run *run, bool *has_changed) {
+    hy_follow_sink sink = {.restart = restart, .line = take_line, .user = run};
+    size_t lines_before = run->line_count;
+    bool are_files_new = false;
+    run->was_restarted = false;
+    hy_status status = hy_follow_read(&run->lines, &sink);
+    if (status == HY_OK) status = hy_run_read_files(run, &are_files_new);
+    hy_run_gather_facts(run);
+    if (has_changed) {
+        *has_changed = run->was_restarted || are_files_new || run->line_count != lines_before;
+    }
+    return status;
+}
+
+hy_status hy_run_open(const char *folder, hy_run **out) {
+    *out = NULL;
+    hy_run *run = calloc(1, sizeof *run);
+    if (!run) return hy_fail(HY_ERR_MEMORY, "out of memory opening the run %s", folder);
+    run->lines.fd = -1;
+    hy_run_facts_unknown(&run->started);
+    hy_status status = find_run(run, folder);
+    if (status == HY_OK) status = hy_run_refresh(run, NULL);
+    if (status != HY_OK) {
+        hy_run_close(run);
+        return status;
+    }
+    *out = run;
+    return HY_OK;
+}
+
+void hy_run_close(hy_run *run) {
+    if (!run) return;
+    hy_follow_fini(&run->lines);
+    hy_run_free_files(run);
+    hy_words_free(&run->words);
+    hy_words_free(&run->reasons);
+    free(run->points);
+    free(run->events);
+    free(run->folder);
+    free(run->name);
+    free(run);
+}
+
+/* ---- asking -------------------------------------------------------------------------------------- */
+
+const hy_run_facts *hy_run_describe(const hy_run *run) { return &run->facts; }
+size_t hy_run_points(const hy_run *run) { return run->point_count; }
+const hy_run_point *hy_run_point_at(const hy_run *run, size_t i) { return &run->points[i]; }
+size_t hy_run_events(const hy_run *run) { return run->event_count; }
+const hy_run_event *hy_run_event_at(const hy_run *run, size_t i) { return &run->events[i]; }

@@ -1,0 +1,62 @@
+/* run.h: what is known of one run. Inside this room; others see hybrid_report.h.
+ *
+ * run.c owns it; line.c turns a line of metrics.jsonl into a point or an event; files.c reads what lies
+ * beside it. Strings of points and events are held by the run's word list and live as long as the points. */
+#ifndef HY_REPORT_RUN_H
+#define HY_REPORT_RUN_H
+
+#include "base/json.h"
+#include "hybrid_report.h"
+#include "report/follow.h"
+
+/* Strings held until the run is read anew. */
+typedef struct hy_run_words {
+    char **word;
+    size_t count, capacity;
+} hy_run_words;
+
+/* A small file beside the metrics, read again when it was replaced. */
+typedef struct hy_run_file {
+    double changed; /* unix seconds; 0: not there */
+    int64_t size;
+} hy_run_file;
+
+struct hy_run {
+    hy_follow lines;
+    hy_run_point *points;
+    hy_run_event *events;
+    size_t point_count, point_capacity;
+    size_t event_count, event_capacity;
+    hy_run_words words;   /* of events and starts */
+    hy_run_words reasons; /* of points, each once */
+    bool is_start_last;   /* the newest line says that a sitting began */
+    size_t line_count;    /* read so far, understood or not */
+    bool was_restarted;   /* by the refresh that is going on */
+
+    char *folder, *name;
+    hy_run_file summary_file, plan_file, config_file;
+    hy_json *summary, *plan; /* NULL: not there, or not to be read */
+    char *config;
+    hy_run_facts facts;
+    hy_run_facts started; /* what the newest start says */
+};
+
+/* ---- line.c ---- */
+hy_status hy_run_take_line(hy_run *run, const char *line, size_t size);
+void hy_run_facts_unknown(hy_run_facts *facts);
+
+/* ---- files.c ---- */
+/* Reads summary.json, plan.json and config.cfg where they are new; *has_changed is set then. */
+hy_status hy_run_read_files(hy_run *run, bool *has_changed);
+void hy_run_free_files(hy_run *run);
+/* Puts together the facts from the newest start and from the summary. */
+void hy_run_gather_facts(hy_run *run);
+
+/* ---- words.c ---- */
+/* A copy that the list holds; NULL when memory is out. */
+const char *hy_words_keep(hy_run_words *words, const char *text);
+/* The same, but equal texts share one; "" when the list is full of others. */
+const char *hy_words_share(hy_run_words *words, const char *text);
+void hy_words_free(hy_run_words *words);
+
+#endif

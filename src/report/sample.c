@@ -1,0 +1,117 @@
+/* sample.c: thinning columns and writing them. See sample.h. */
+#include "report/sample.h"
+
+#include <math.h>
+
+#include "base/number.h"
+
+void hy_column_look(const double *column, size_t rows, hy_column_facts *out) {
+    *out = (hy_column_facts){.min = NAN, .max = NAN, .last = NAN};
+    for (size_t i = 0; i < rows; i++) {
+        double value = column[i];
+        if (!isfinite(value)) continue;
+        if (out->count == 0 || value < out->min) out->min = value;
+        if (out->count == 0 || value > out->max) out->max = value;
+        out->last = value;
+        out->count++;
+    }
+}
+
+/* ---- thinning ------------------------------------------------------------------------------------ */
+
+static size_t keep_all(const double *column, size_t rows, size_t *kept) {
+    size_t count = 0;
+    for (size_t i = 0; i < rows; i++) {
+        if (isfinite(column[i])) kept[count++] = i;
+    }
+    return count;
+}
+
+/* Leaves of the rows kept[begin .. end) those of the least and the greatest value; returns how many stand
+ * at kept[to ..] then. */
+static size_t keep_extremes(const double *column, size_t *kept, size_t begin, size_t end,
+                            size_t to) {
+    size_t low = kept[begin], high = kept[begin];
+    for (size_t k = begin; k < end; k++) {
+        if (column[kept[k]] < column[low]) low = kept[k];
+        if (column[kept[k]] > column[high]) high = kept[k];
+    }
+    kept[to] = low < high ? low : high;
+    if (low == high) return 1;
+    kept[to + 1] = low < high ? high : low;
+    return 2;
+}
+
+size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *kept) {
+    size_t count = keep_all(column, rows, kept);
+    if (limit < 4) limit = 4;
+    if (count <= limit) return count;
+    size_t last = kept[count - 1], inner = count - 2, buckets = (limit - 2) / 2, to = 1;
+    for (size_t b = 0; b < buckets; b++) {
+        size_t begin = 1 + b * inner / buckets, end = 1 + (b + 1) * inner / buckets;
+        if (begin < end) to += keep_extremes(column, kept, begin, end, to);
+    }
+    kept[to++] = last;
+    return to;
+}
+
+/* ---- smoothing ----------------------------------------------------------------------------------- */
+
+static double mean_around(const double *column, size_t at, size_t reach) {
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = at - reach; i <= at + reach; i++) {
+        if (!isfinite(column[i])) continue;
+        sum += column[i];
+        count++;
+    }
+    return count > 0 ? sum / (double)count : NAN;
+}
+
+void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t places, double *out) {
+    size_t stride = rows / places > 0 ? rows / places : 1;
+    for (size_t i = 0; i < rows; i++) {
+        size_t room = i < rows - 1 - i ? i : rows - 1 - i;
+        bool is_place = i % stride == 0 || i == rows - 1;
+        out[i] = is_place ? mean_around(column, i, reach < room ? reach : room) : NAN;
+    }
+}
+
+/* ---- writing ------------------------------------------------------------------------------------- */
+
+/* To seven significant digits; whole numbers keep all of theirs. */
+static double rounded(double value) {
+    if (value == 0 || value == floor(value)) return value;
+    double scale = pow(10, 6 - floor(log10(fabs(value))));
+    double result = round(value * scale) / scale;
+    return isfinite(result) ? result : value;
+}
+
+void hy_put_number(hy_text *out, double value) {
+    char digits[HY_NUMBER_MAX];
+    if (!isfinite(value)) {
+        hy_text_add(out, "null");
+    } else if (value == floor(value) && fabs(value) < 0x1p53) {
+        hy_text_addf(out, "%lld", (long long)value);
+    } else {
+        hy_text_add(out, hy_number_format(rounded(value), digits));
+    }
+}
+
+void hy_put_rows(hy_text *out, const size_t *kept, size_t count) {
+    size_t before = 0, difference = SIZE_MAX;
+    for (size_t k = 0; k < count; k++) {
+        if (k > 0) hy_text_add(out, ",");
+        if (kept[k] - before != difference) hy_text_addf(out, "%zu", kept[k] - before);
+        difference = kept[k] - before;
+        before = kept[k];
+    }
+}
+
+void hy_put_values(hy_text *out, const double *column, const size_t *kept, size_t count) {
+    for (size_t k = 0; k < count; k++) {
+        if (k > 0) hy_text_add(out, ",");
+        if (k > 0 && column[kept[k]] == column[kept[k - 1]]) continue;
+        hy_put_number(out, column[kept[k]]);
+    }
+}

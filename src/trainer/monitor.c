@@ -1,0 +1,205 @@
+/* monitor.c: looks at memory once a step, and says what changed. See monitor.h.
+ *
+ * A status belongs to a memory, the device's or the host's, and changes by the rules of memory/monitor.h.
+ * A change is told to the observer, to the record and in a sentence with what would help; beside that
+ * there is a line every so many steps. silent says nothing and records all. */
+#include "trainer/monitor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "trainer/record.h"
+
+#define LINE_BYTES 512
+#define LINE_ADVICE 2 /* pieces of advice in a line */
+
+typedef struct bytes_text {
+    char text[32];
+} bytes_text;
+
+static bytes_text in_bytes(uint64_t bytes) {
+    bytes_text out;
+    hy_format_bytes((double)bytes, out.text, sizeof out.text);
+    return out;
+}
+
+static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a > b ? a : b; }
+
+/* ---- begin and end ----------------------------------------------------------------------------- */
+
+/* The most that any phase of the plan needs on the device. */
+static uint64_t most_planned(const hy_trainer *t) {
+    uint64_t most = 0;
+    for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+        uint64_t planned = hy_monitor_planned(t, (hy_phase)phase);
+        if (planned > most) most = planned;
+    }
+    return most;
+}
+
+/* What was planned, as shares of what there is at the start. */
+static void note_plan(hy_trainer *t) {
+    hy_monitor *m = t->monitor;
+    hy_memory_look look = hy_monitor_look(t, true);
+    uint64_t ours = look.host.reserved > look.resident ? look.host.reserved : look.resident;
+    uint64_t limit = hy_trainer_device_limit(t);
+    m->device_planned = hy_memory_share(most_planned(t), limit);
+    m->host_planned = hy_memory_share(ours, look.host.budget);
+}
+
+hy_status hy_monitor_open(hy_trainer *t) {
+    const char *asked = t->settings.memory.monitor;
+    if (strcmp(asked, "off") == 0) return HY_OK;
+    hy_monitor *m = calloc(1, sizeof *m);
+    if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for the memory monitor");
+    m->watch = hy_host_watch_open("/proc", "/sys");
+    m->is_silent = strcmp(asked, "silent") == 0;
+    m->said_step = t->progress.step;
+    m->thresholds = (hy_memory_thresholds){.target = t->settings.memory.target_usage,
+                                           .warning = t->settings.memory.warning_usage,
+                                           .critical = t->settings.memory.critical_usage,
+                                           .emergency = t->settings.memory.emergency_usage};
+    t->monitor = m;
+    note_plan(t);
+    return HY_OK;
+}
+
+void hy_monitor_close(hy_trainer *t) {
+    if (!t->monitor) return;
+    hy_host_watch_close(t->monitor->watch);
+    free(t->monitor);
+    t->monitor = NULL;
+}
+
+void hy_monitor_reset(hy_trainer *t) {
+    if (!t->monitor) return;
+    t->monitor->device.calm = t->monitor->host.calm = 0;
+    (void)hy_monitor_look(t, true);
+}
+
+/* ---- words ------------------------------------------------------------------------------------- */
+
+static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *p) {
+    hy_text_addf(out, "%s %s", name, in_bytes(p->used).text);
+    if (p->budget) {
+        hy_text_addf(out, " of %s (%.0f %%)", in_bytes(p->budget).text, 100 * p->utilization);
+    }
+    if (p->planned != p->used) hy_text_addf(out, ", planned %s", in_bytes(p->planned).text);
+}
+
+/* One sentence: how much is live of which budget, and what the process holds beside it. */
+static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_text *out) {
+    bool is_gpu = t->backend->facts.is_gpu;
+    if (is_gpu || look->device.budget) {
+        describe_pool(out, "device", &look->device);
+        if (look->device.free) hy_text_addf(out, ", %s free", in_bytes(look->device.free).text);
+        hy_text_add(out, "; ");
+    }
+    if (is_gpu) {
+        hy_text_addf(out, "host %s pinned", in_bytes(look->pinned).text);
+    } else {
+        hy_text_addf(out, "%s live", in_bytes(look->host.used).text);
+    }
+    if (look->resident) {
+        hy_text_addf(out, ", %s resident of %s (%.0f %%)", in_bytes(look->resident).text,
+                     in_bytes(look->host.budget).text, 100 * look->host.utilization);
+    }
+}
+
+static void add_advice(const hy_memory_state *state, hy_text *out) {
+    for (int i = 0; i < state->advice_count && i < LINE_ADVICE; i++) {
+        hy_text_addf(out, "; %s", state->advice[i].text);
+    }
+}
+
+/* ---- a step ------------------------------------------------------------------------------------ */
+
+static bool is_line_due(const hy_trainer *t, const hy_step_info *info) {
+    int64_t every = t->settings.memory.monitor_every;
+    if (t->monitor->is_silent || every == 0 || info->step == t->monitor->said_step) return false;
+    return info->step % every == 0;
+}
+
+static void say(hy_trainer *t, hy_message_level level, const char *text) {
+    t->monitor->said_step = t->progress.step;
+    if (!t->monitor->is_silent) hy_say(t, level, "%s", text);
+}
+
+static void tell_change(hy_trainer *t, const hy_memory_look *look, hy_memory_status was) {
+    const hy_monitor *m = t->monitor;
+    hy_memory_state state;
+    hy_text line = {0};
+    hy_memory_status now = worse(m->device.status, m->host.status);
+    bool is_host = m->host.status >= m->device.status;
+    const hy_memory_pool *pool = is_host ? &look->host : &look->device;
+    if (hy_trainer_memory(t, &state) != HY_OK) state.advice_count = 0;
+    hy_text_addf(&line, "memory %s (was %s): ", hy_memory_status_name(now),
+                 hy_memory_status_name(was));
+    describe_look(t, look, &line);
+    if (now > HY_MEMORY_NORMAL) add_advice(&state, &line);
+    say(t, now > was ? HY_WARNING : HY_NOTE, hy_text_string(&line));
+    hy_metrics_event(t, &(hy_record_event){.event = "memory",
+                                           .status = hy_memory_status_name(now),
+                                           .old_status = hy_memory_status_name(was),
+                                           .utilization = pool->utilization,
+                                           .text = hy_text_string(&line)});
+    if (t->observer.on_memory) t->observer.on_memory(t->observer.user, &state);
+    hy_text_free(&line);
+}
+
+static void tell_figures(hy_trainer *t, const hy_memory_look *look) {
+    hy_text line = {0};
+    hy_memory_status status = worse(t->monitor->device.status, t->monitor->host.status);
+    hy_text_addf(&line, "step %lld: memory %s: ", (long long)t->progress.step,
+                 hy_memory_status_name(status));
+    describe_look(t, look, &line);
+    say(t, HY_NOTE, hy_text_string(&line));
+    hy_text_free(&line);
+}
+
+static void fill_info(const hy_monitor *m, const hy_memory_look *look, hy_step_info *info) {
+    info->vram_planned_bytes = look->device.planned;
+    info->vram_reserved_bytes = look->device.reserved;
+    info->vram_free_bytes = look->device.free;
+    info->host_resident_bytes = look->resident;
+    info->memory_status = worse(m->device.status, m->host.status);
+}
+
+void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
+    hy_monitor *m = t->monitor;
+    if (!m) return;
+    double begin = hy_clock();
+    hy_memory_status was = worse(m->device.status, m->host.status);
+    hy_memory_look look = hy_monitor_look(t, false);
+    bool may_fall = info->phase != HY_PREDICT; /* the next true step needs more again */
+    hy_gauge_look(&m->device, &m->thresholds, look.device.utilization, m->device_planned, may_fall);
+    hy_gauge_look(&m->host, &m->thresholds, look.host.utilization, m->host_planned, true);
+    fill_info(m, &look, info);
+    if (info->memory_status != was) {
+        tell_change(t, &look, was);
+    } else if (is_line_due(t, info)) {
+        tell_figures(t, &look);
+    }
+    m->seconds += hy_clock() - begin;
+}
+
+/* ---- for who steers ---------------------------------------------------------------------------- */
+
+hy_memory_status hy_monitor_device_status(const hy_trainer *t) {
+    return t->monitor ? t->monitor->device.status : HY_MEMORY_NORMAL;
+}
+
+hy_memory_status hy_monitor_host_status(const hy_trainer *t) {
+    return t->monitor ? t->monitor->host.status : HY_MEMORY_NORMAL;
+}
+
+uint64_t hy_monitor_device_budget(const hy_trainer *t) {
+    return hy_monitor_look(t, false).device.budget;
+}
+
+double hy_monitor_host_pressure(const hy_trainer *t) {
+    return hy_monitor_look(t, false).host.utilization;
+}

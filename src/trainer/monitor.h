@@ -1,0 +1,58 @@
+/* monitor.h: watching the placement table while a run goes on: inside the trainer room only.
+ *
+ * monitor_look.c gathers figures: the ledger's, the driver's, the system's; monitor.c looks once a step
+ * and says what changed; monitor_state.c makes the whole table for hybrid.h; monitor_plans.c finds by dry
+ * plans what would need less, monitor_savings.c what the run saves. A step never waits for the driver. */
+#ifndef HY_TRAINER_MONITOR_H
+#define HY_TRAINER_MONITOR_H
+
+#include "memory/host_memory.h"
+#include "memory/monitor.h"
+#include "trainer/trainer.h"
+
+/* What one look sees. */
+typedef struct hy_memory_look {
+    hy_memory_pool device, host; /* but for their status */
+    uint64_t pinned, resident, process_device;
+    double stalled;
+} hy_memory_look;
+
+typedef struct hy_monitor {
+    hy_host_watch *watch;
+    hy_memory_thresholds thresholds;
+    hy_memory_gauge device, host;
+    double device_planned, host_planned; /* shares of the budgets as they were at the start */
+    bool is_silent;
+    int64_t said_step; /* of the latest line */
+    size_t card_free;  /* asked of the backend where the driver's library does not tell, */
+    double asked_at;   /* at this time */
+    double seconds;    /* spent here so far */
+} hy_monitor;
+
+/* After memory was taken, and at the end; t->monitor is NULL with memory.monitor = off. */
+hy_status hy_monitor_open(hy_trainer *t);
+void hy_monitor_close(hy_trainer *t);
+
+/* After each step or move, before its metrics line is written: looks, fills the memory fields of `info`,
+ * tells on_memory and the record of a change, and says a line when one is due. */
+void hy_monitor_step(hy_trainer *t, hy_step_info *info);
+
+/* For who steers, after hy_monitor_step. */
+hy_memory_status hy_monitor_device_status(const hy_trainer *t);
+hy_memory_status hy_monitor_host_status(const hy_trainer *t);
+/* Device bytes the run may use now; 0: no limit is known. */
+uint64_t hy_monitor_device_budget(const hy_trainer *t);
+/* How near the machine is to trouble, 1: it is there. Reads again if the last look is long ago. */
+double hy_monitor_host_pressure(const hy_trainer *t);
+/* After memory was taken anew (another micro-batch, another plan): the old status means nothing. */
+void hy_monitor_reset(hy_trainer *t);
+
+/* monitor_look.c: newest figures; asks driver and system anew when they must be fresh. */
+hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh);
+/* Device bytes that a phase was planned to need, what comes back early included. */
+uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase);
+
+/* monitor_plans.c: what would need less, best first; at most HY_MEMORY_ADVICE. */
+hy_status hy_monitor_advise(const hy_trainer *t, hy_memory_state *state);
+
+#endif

@@ -1,0 +1,139 @@
+/* monitor_look.c: one look at the memory of a run: ledger, driver, system. See monitor.h.
+ *
+ * In a step the driver's figures are those that its own thread has left, and the system's are read again
+ * only when the last look is long enough ago. Budgets are what may be used now: a card's shrinks when
+ * other programs take of it, the machine's with what is available. */
+#include "trainer/monitor.h"
+
+#include <math.h>
+
+#include "base/error.h"
+
+#define CARD_SLACK (256u << 20) /* as the budget of the plan leaves it: memory_budget.c */
+#define CARD_PERIOD 1.0         /* seconds between two questions to the backend */
+#define SAME_CARD 0.05          /* totals of driver and backend differ by less */
+
+/* ---- what the run has taken -------------------------------------------------------------------- */
+
+static uint64_t reserved_in(const hy_trainer *t, hy_place place) {
+    const hy_arena *arenas[] = {&t->state_arena,   &t->work_arena,       &t->state_ring_arena,
+                                &t->home_arena,    &t->activation_arena, &t->staging_arena,
+                                &t->host_arena};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
+        if (arenas[i]->data && arenas[i]->place == place) bytes += arenas[i]->size;
+    }
+    hy_place moved_to = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
+    return bytes + (t->optim_host && place == moved_to ? t->optim_bytes : 0);
+}
+
+/* With lookahead the optimizer's state is on its way back before Predict ends. */
+uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
+    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    bool is_early = phase == HY_PREDICT && moves && hy_trainer_restores_ahead(t);
+    return hy_ledger_planned(&t->ledger, phase, HY_DEVICE) + (is_early ? t->optim_bytes : 0);
+}
+
+/* ---- the device -------------------------------------------------------------------------------- */
+
+/* The driver's library may see another card of that name, or the whole of one that is divided. */
+static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
+    double total = (double)t->backend->facts.memory_total;
+    return s->memory_total > 0 && fabs((double)s->memory_total - total) <= SAME_CARD * total;
+}
+
+static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
+    hy_backend *b = t->backend;
+    hy_monitor *m = t->monitor;
+    size_t free_bytes = 0, total = 0;
+    double now = hy_clock();
+    bool is_known = m && m->asked_at > 0 && now - m->asked_at < CARD_PERIOD;
+    if (is_known && !is_fresh) return m->card_free;
+    if (!b->memory_now || b->memory_now(b, &free_bytes, &total) != HY_OK) return 0;
+    if (m) {
+        m->card_free = free_bytes;
+        m->asked_at = now;
+    }
+    return free_bytes;
+}
+
+static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
+    const hy_device_facts *facts = &t->backend->facts;
+    hy_nvml_sample sample = is_fresh ? hy_nvml_ask(t->watch) : hy_nvml_latest(t->watch);
+    bool is_told = is_this_card(t, &sample);
+    hy_memory_pool *pool = &out->device;
+    pool->total = facts->memory_total;
+    pool->free = is_told && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
+    out->process_device = is_told ? sample.process_memory : 0;
+    pool->budget = hy_trainer_device_limit(t);
+    if (!pool->free) return;
+    uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, CARD_SLACK);
+    if (card < pool->budget) pool->budget = card;
+}
+
+static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
+    const hy_ledger *l = &t->ledger;
+    out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
+                                   .reserved = reserved_in(t, HY_DEVICE),
+                                   .peak = l->peak_in[HY_DEVICE],
+                                   .planned = hy_monitor_planned(t, l->phase)};
+    if (t->backend->facts.is_gpu) {
+        look_at_card(t, is_fresh, out);
+    } else {
+        out->device.budget = hy_trainer_device_limit(t);
+    }
+    out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
+}
+
+/* ---- the host ---------------------------------------------------------------------------------- */
+
+/* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
+static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
+    return in[HY_PINNED] + in[HY_HOST] + (t->backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
+}
+
+static hy_memory_pool host_pool(const hy_trainer *t) {
+    const hy_ledger *l = &t->ledger;
+    uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
+    for (int place = 0; place < HY_PLACE_COUNT; place++) {
+        reserved[place] = reserved_in(t, (hy_place)place);
+        planned[place] = hy_ledger_planned(l, l->phase, (hy_place)place);
+    }
+    return (hy_memory_pool){.used = on_host(t, l->live_in),
+                            .reserved = on_host(t, reserved),
+                            .peak = on_host(t, l->peak_in),
+                            .planned = on_host(t, planned)};
+}
+
+/* The user's limit is for what the run plans; the machine's room is for all that the process holds. */
+static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
+    uint64_t limit = (uint64_t)t->settings.memory.cpu_mem;
+    uint64_t reserve = hy_host_reserve(host->total, t->settings.memory.host_reserve);
+    uint64_t ours = host->resident > out->pinned ? host->resident : out->pinned;
+    hy_memory_pool *pool = &out->host;
+    *pool = host_pool(t);
+    pool->free = host->available;
+    pool->total = host->total;
+    pool->budget = hy_host_budget(host, ours, 0, reserve);
+    pool->utilization = hy_host_pressure(host, ours, 0, reserve);
+    double of_limit = hy_memory_share(pool->used, limit);
+    if (of_limit <= pool->utilization) return;
+    pool->utilization = of_limit;
+    pool->budget = limit;
+}
+
+hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh) {
+    hy_monitor *m = t->monitor;
+    hy_host_memory host;
+    hy_memory_look look = {.pinned = t->ledger.live_in[HY_PINNED]};
+    if (m && m->watch) {
+        host = *(is_fresh ? hy_host_watch_read(m->watch) : hy_host_watch_look(m->watch));
+    } else {
+        hy_host_memory_read("/proc", "/sys", &host);
+    }
+    look.resident = host.resident;
+    look.stalled = host.stalled;
+    look_at_device(t, is_fresh, &look);
+    look_at_host(t, &host, &look);
+    return look;
+}

@@ -1,0 +1,126 @@
+/* monitor_plans.c: what would need less memory, found by planning it. See monitor.h.
+ *
+ * Each piece of advice is one setting changed, and the difference between the plan of the run with and
+ * without it, both made by the code that takes the memory of a run. Cheap changes come first: those that
+ * change no bit of the result or cost little time; what frees less than a hundredth is left out. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+#include "trainer/monitor.h"
+#include "trainer/planner_run.h"
+
+#define LEAST_SHARE 0.01
+
+/* Makes a change and writes the key, the value before and the value after; false: nothing to change. */
+typedef struct change {
+    char key[32], from[32], to[32];
+} change;
+typedef bool (*change_maker)(const hy_trainer *t, hy_settings *s, change *out);
+
+static bool set_text(char value[HY_TEXT_MAX], const char *to, const char *key, change *out) {
+    if (strcmp(value, to) == 0) return false;
+    snprintf(out->key, sizeof out->key, "%s", key);
+    snprintf(out->from, sizeof out->from, "%.31s", value);
+    snprintf(out->to, sizeof out->to, "%s", to);
+    snprintf(value, HY_TEXT_MAX, "%s", to);
+    return true;
+}
+
+static bool set_number(int64_t *value, int64_t to, const char *key, change *out) {
+    if (*value == to) return false;
+    snprintf(out->key, sizeof out->key, "%s", key);
+    snprintf(out->from, sizeof out->from, "%lld", (long long)*value);
+    snprintf(out->to, sizeof out->to, "%lld", (long long)to);
+    *value = to;
+    return true;
+}
+
+/* ---- the changes ------------------------------------------------------------------------------- */
+
+/* The largest smaller micro-batch that divides a step: its tokens stay the same. */
+static bool shrink_to(hy_settings *s, int64_t most, change *out) {
+    int64_t step = s->train.batch_size * s->train.grad_accum_steps, batch = most;
+    while (batch > 1 && step % batch != 0) batch--;
+    if (batch < 1 || batch >= s->train.batch_size) return false;
+    s->train.grad_accum_steps = step / batch;
+    return set_number(&s->train.batch_size, batch, "batch_size", out);
+}
+
+static bool shrink_batch(const hy_trainer *t, hy_settings *s, change *out) {
+    (void)t;
+    return shrink_to(s, s->train.batch_size - 1, out);
+}
+
+static bool halve_batch(const hy_trainer *t, hy_settings *s, change *out) {
+    (void)t;
+    return shrink_to(s, s->train.batch_size / 2, out);
+}
+
+static bool shrink_evaluation(const hy_trainer *t, hy_settings *s, change *out) {
+    (void)t;
+    return s->eval.eval_batch_size > s->train.batch_size &&
+           set_number(&s->eval.eval_batch_size, s->train.batch_size, "eval_batch_size", out);
+}
+
+static bool recompute_norms(const hy_trainer *t, hy_settings *s, change *out) {
+    (void)t;
+    return strcmp(s->train.recompute, "none") == 0 &&
+           set_text(s->train.recompute, "norm", "recompute", out);
+}
+
+static bool recompute_all(const hy_trainer *t, hy_settings *s, change *out) {
+    (void)t;
+    bool is_part = s->train.recompute_layers != 0 && strcmp(s->train.recompute, "all") == 0;
+    if (is_part) return set_number(&s->train.recompute_layers, 0, "recompute_layers", out);
+    s->train.recompute_layers = 0;
+    return set_text(s->train.recompute, "all", "recompute", out);
+}
+
+static bool split_loss(const hy_trainer *t, hy_settings *s, change *out) {
+    const hy_batch_plan *plan = t->train_plan[0] ? t->train_plan[0] : t->train_plan[1];
+    int64_t rows = s->train.batch_size * s->train.seq_len;
+    if (!plan || 2 * plan->chunk_count > rows) return false;
+    s->train.loss_chunks = plan->chunk_count;
+    return set_number(&s->train.loss_chunks, 2 * plan->chunk_count, "loss_chunks", out);
+}
+
+static bool may_stream(const hy_trainer *t) {
+    return t->backend->facts.is_gpu || t->settings.memory.max_gpu_mem > 0;
+}
+
+static bool offload_activations(const hy_trainer *t, hy_settings *s, change *out) {
+    return may_stream(t) &&
+           set_text(s->memory.activations_place, "pinned", "activations_place", out);
+}
+
+static bool offload_optimizer(const hy_trainer *t, hy_settings *s, change *out) {
+    return may_stream(t) && hy_place_setting(s->memory.optim_place) == HY_DEVICE &&
+           set_text(s->memory.optim_place, "pinned", "optim_place", out);
+}
+
+static bool keep_optimizer(const hy_trainer *t, hy_settings *s, change *out) {
+    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    return moves && set_text(s->memory.offload_strategy, "none", "offload_strategy", out);
+}
+
+static bool use_8bit(const hy_trainer *t, hy_settings *s, change *out) {
+    return hy_optim_dtype(t) != HY_U8 &&
+           set_text(s->optimizer.optim_dtype, "8bit", "optim_dtype", out);
+}
+
+static bool without_predictor(const hy_trainer *t, hy_settings *s, change *out) {
+    return t->rules.has_predictor && set_text(s->phases.predictor, "none", "predictor", out);
+}
+
+static const change_maker changes[] = {
+    shrink_batch,   halve_batch,         shrink_evaluation, recompute_norms, recompute_all,
+    split_loss,     offload_activations, offload_optimizer, keep_optimizer,  use_8bit,
+    without_predictor,
+};
+#define CHANGES (sizeof changes / sizeof changes[0])
+
+/* ---- planning them ----------------------------------------------------------------------------- */
+

@@ -1,0 +1,110 @@
+/* placement.c: the placement table: which class lies where in which phase, and what is live now. See
+ * memory_plan.h.
+ *
+ * Written from what was counted, before anything is taken. When a phase begins, what only the other kind
+ * of phase needs is given and what this one needs is taken: gradients and training's activations, or
+ * evaluation's and the predictor's rings, which share their memory. */
+#include "trainer/memory_plan.h"
+
+uint64_t hy_bytes_at_home(hy_place place, const hy_layout *layout) {
+    return place == HY_DISK ? hy_store_disk_bytes(layout) : layout->bytes;
+}
+
+static void plan_true_phases(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype,
+                             uint64_t bytes) {
+    static const hy_phase phases[] = {HY_WARMUP, HY_FULL, HY_CORRECT};
+    for (int i = 0; i < 3; i++) {
+        hy_ledger_plan(&t->ledger, cls, phases[i], bytes ? place : HY_NOWHERE, dtype, bytes);
+    }
+}
+
+static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype, uint64_t bytes) {
+    plan_true_phases(t, cls, place, dtype, bytes);
+    hy_ledger_plan(&t->ledger, cls, HY_PREDICT, bytes ? place : HY_NOWHERE, dtype, bytes);
+}
+
+static void plan_optimizer(hy_trainer *t, hy_place home, uint64_t bytes) {
+    hy_place place = HY_DEVICE;
+    hy_dtype dtype = hy_optim_dtype(t);
+    if (home != HY_DEVICE) {
+        plan_all(t, HY_OPTIM, home, dtype, bytes);
+        return;
+    }
+    plan_true_phases(t, HY_OPTIM, HY_DEVICE, dtype, bytes);
+    switch (t->offload) {
+    case HY_OFFLOAD_CPU: place = HY_HOST; break;
+    case HY_OFFLOAD_PINNED: place = HY_PINNED; break;
+    case HY_OFFLOAD_DROP:
+        place = HY_NOWHERE;
+        bytes = 0;
+        break;
+    case HY_OFFLOAD_COMPRESS:
+        dtype = HY_U8;
+        bytes = hy_offload_host_bytes(t, bytes);
+        break;
+    case HY_OFFLOAD_NONE: break;
+    }
+    hy_ledger_plan(&t->ledger, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
+}
+
+static void plan_state(hy_trainer *t) {
+    const hy_memory_needs *need = &t->needs;
+    const hy_state_layouts *l = &t->layouts;
+    const hy_precisions *p = &t->precision;
+    const hy_state_choice *c = &need->choice;
+    plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
+             hy_bytes_at_home(c->weights, p->has_low ? &l->low : &l->master));
+    plan_all(t, HY_MASTER, c->master, p->master, p->has_low ? hy_bytes_at_home(c->master, &l->master) : 0);
+    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), hy_bytes_at_home(c->grads, &l->grads));
+    plan_optimizer(t, c->optim, 2 * hy_bytes_at_home(c->optim, &l->optim));
+    plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
+             (uint64_t)hy_predictor_slots(t->predictor.kind) * hy_bytes_at_home(need->kept_place, &l->slot) +
+                 (t->has_tail ? hy_bytes_at_home(need->kept_place, &l->tail) : 0));
+    plan_all(t, HY_SNAPSHOT, need->kept_place, p->master,
+             t->has_snapshot ? hy_bytes_at_home(need->kept_place, &l->snapshot) : 0);
+}
+
+void hy_write_placement(hy_trainer *t) {
+    const hy_memory_needs *need = &t->needs;
+    hy_dtype work = t->precision.of[HY_FULL], predict = t->precision.of[HY_PREDICT];
+    const hy_state_need *state = &need->state;
+    plan_state(t);
+    plan_all(t, HY_DATA, HY_DEVICE, HY_I32, need->data);
+    plan_true_phases(t, HY_ACTIVATIONS, t->step_column.place, work, t->step_column.activations);
+    plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work,
+                     t->step_column.workspace + state->rings - state->step_rings);
+    hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, predict,
+                   t->eval_bytes.activations);
+    hy_ledger_plan(&t->ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, predict,
+                   t->eval_bytes.workspace + t->ring_bytes + state->rings - state->step_rings);
+}
+
+/* Predict: no gradients, none of the rings that only steps need; evaluation's activations instead of
+ * training's, and the predictor's rings. */
+static void change_columns(hy_trainer *t, hy_phase phase) {
+    typedef void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t);
+    bool is_predict = phase == HY_PREDICT;
+    mark of_steps = is_predict ? hy_ledger_give : hy_ledger_take;
+    mark of_predict = is_predict ? hy_ledger_take : hy_ledger_give;
+    hy_ledger *l = &t->ledger;
+    for (int turn = 0; turn < 2; turn++) { /* first give, then enter, then take */
+        bool is_steps_turn = (turn == 0) == is_predict;
+        if (turn == 1) hy_ledger_enter(l, phase);
+        if (is_steps_turn) {
+            of_steps(l, HY_GRADS, t->grads.place, hy_bytes_at_home(t->grads.place, &t->grads.layout));
+            of_steps(l, HY_ACTIVATIONS, t->step_column.place, t->step_column.activations);
+            of_steps(l, HY_WORKSPACE, HY_DEVICE, t->step_column.workspace);
+        } else {
+            of_predict(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
+            of_predict(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
+        }
+    }
+}
+
+void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
+    bool is_predict = phase == HY_PREDICT;
+    if (is_predict != t->is_in_predict) change_columns(t, phase);
+    t->is_in_predict = is_predict;
+    hy_ledger_enter(&t->ledger, phase);
+}
+

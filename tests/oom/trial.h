@@ -1,0 +1,71 @@
+/* trial.h: a piece of work run in a process of its own, with one allocation of it refused.
+ *
+ * The child works on a scenario in a fresh folder and notes what came of it in memory it shares with the
+ * parent, which judges and counts. The parent itself calls nothing of the library that starts a thread, so
+ * that it may fork. A child that does not end in time or dies by a signal is a crash of the library. */
+#ifndef HY_TESTS_OOM_TRIAL_H
+#define HY_TESTS_OOM_TRIAL_H
+
+#include "faults.h"
+#include "hybrid.h"
+
+#define TRIAL_LOSSES 64
+#define TRIAL_MESSAGE 1024
+
+/* What a child leaves behind. */
+typedef struct outcome {
+    bool has_ended; /* it came to its end, whatever the status */
+    hy_status status;
+    char message[TRIAL_MESSAGE];
+    char warning[TRIAL_MESSAGE]; /* the last one of the run */
+    int steps;                   /* losses noted: of true steps and of moves, in order */
+    double loss[TRIAL_LOSSES], val_loss;
+    int64_t batch_size[TRIAL_LOSSES]; /* micro-batch of each */
+    int sittings;                     /* times the run was begun */
+    bool lacks_checkpoint; /* it stopped after a step and left nothing to go on from */
+    int handles, threads;  /* open at the end beyond those at the beginning */
+    fault_counts counts;
+} outcome;
+
+/* The work begins: allocations count from here on. */
+void trial_arm(void);
+
+/* Does its work in `folder`, which is its own, and notes losses; calls trial_arm once. */
+typedef struct scenario {
+    const char *name;
+    hy_status (*work)(const char *folder, outcome *out);
+    /* Once beforehand, in a child, for what the work reads; `folder` stays for all trials. */
+    void (*prepare)(const char *folder);
+    bool is_training;
+} scenario;
+
+extern const scenario oom_scenarios[];
+extern const int oom_scenario_count;
+
+/* The folder that a scenario's prepare has filled. */
+extern char oom_prepared[512];
+
+typedef enum verdict {
+    TRIAL_UNTOUCHED, /* nothing was refused: the plan lies past the end */
+    TRIAL_SURVIVED,  /* the results are those of the undisturbed run */
+    TRIAL_STOPPED,   /* HY_ERR_MEMORY with a message; what was done can be gone on from */
+    TRIAL_OTHER,     /* stopped with another status than HY_ERR_MEMORY */
+    TRIAL_WRONG,     /* results differ, something leaked, nothing can be gone on from */
+    TRIAL_CRASHED,   /* died */
+    TRIAL_HUNG,
+    TRIAL_VERDICTS
+} verdict;
+
+typedef struct trial {
+    const scenario *scenario;
+    fault_plan plan;
+    verdict verdict;
+    char why[256]; /* for all but the first three */
+    outcome result;
+} trial;
+
+/* Runs one in a child; `reference`: the undisturbed outcome, NULL while that is what is wanted. */
+void trial_run(trial *t, const outcome *reference, double seconds);
+const char *trial_verdict_name(verdict v);
+
+#endif

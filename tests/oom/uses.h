@@ -1,0 +1,17 @@
+/* uses.h: what the library is used for, each as a scenario's work. See trial.h. */
+#ifndef HY_TESTS_OOM_USES_H
+#define HY_TESTS_OOM_USES_H
+
+#include "trial.h"
+
+/* A configuration from words ("key value key value"); its out and offload_folder lie in `folder`. */
+hy_status use_config(const char *words, const char *folder, hy_config **out);
+/* A run to its end, in one sitting or two. */
+hy_status use_training(const char *words, const char *folder, outcome *out);
+
+hy_status use_moves(const char *folder, outcome *out);
+hy_status use_forks(const char *folder, outcome *out);
+hy_status use_rings(const char *folder, outcome *out);
+hy_status use_disk(const char *folder, outcome *out);
+
+#endif
