@@ -298,8 +298,10 @@ typedef struct hy_inference_options {
     const char *tokenizer; /* tokenizer.json or its folder; "none": tokens are bytes; NULL: the one
                                   in the model's folder, else bytes */
     const char
-        *chat_template; /* chatml, llama2, llama3, mistral, alpaca; "plain": texts simply follow
+        *chat_template;    /* chatml, llama2, llama3, mistral, alpaca; "plain": texts simply follow
                                   each other; NULL or "auto": as the model's folder says, else plain */
+    bool without_thinking; /* a template with a place for thoughts (Qwen3): it is left empty, as the
+                              model's own template does it when thinking is switched off */
 } hy_inference_options;
 
 /* Opens device and model as the configuration says (model, device, threads, precision, max_gpu_mem).
@@ -500,7 +502,7 @@ typedef struct hy_memory_state {
     double stalled;          /* share of the last ten seconds lost waiting for memory */
     double fragmentation;    /* share of what is reserved on the device that no phase used */
     hy_memory_class classes[HY_CLASS_COUNT];
-    int32_t advice_count; /* best first */
+    int32_t advice_count; /* what costs little first */
     hy_memory_advice advice[HY_MEMORY_ADVICE];
 } hy_memory_state;
 

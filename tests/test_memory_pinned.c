@@ -2,28 +2,11 @@
  *
  * Each test writes the few files of /proc and /sys that its machine has into a folder of its own and
  * looks at the limit, its cause and the words of a refusal. */
-#include "harness.h"
+#include "made_machine.h"
 
 #include "memory/pinned.h"
 
 #define GIB ((uint64_t)1 << 30)
-
-static char folder[256], proc[300], sys[300];
-
-static void make_machine(void) {
-    temp_folder(folder);
-    snprintf(proc, sizeof proc, "%s/proc", folder);
-    snprintf(sys, sizeof sys, "%s/sys", folder);
-}
-static void drop_machine(void) { remove_folder(folder); }
-
-static void write_file(const char *root, const char *name, const char *text) {
-    char path[700], parent[700];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    must(hy_path_parent(parent, sizeof parent, path));
-    must(hy_dir_make(parent));
-    must(hy_file_write_atomic(path, text, strlen(text)));
-}
 
 /* A computer of 64 GiB with 60 free, without groups. */
 static void write_computer(void) {

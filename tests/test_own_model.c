@@ -414,7 +414,7 @@ static double number_in(const hy_json *json, const hy_json_node *object, const c
 }
 
 typedef struct lines {
-    int64_t true_steps, moves, validated;
+    int64_t starts, true_steps, moves, validated;
     double predicted, spent, moved, pinned;
 } lines;
 

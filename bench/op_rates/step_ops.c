@@ -271,7 +271,7 @@ static hy_status write_step_down(const step_work *work, step_memory *s, hy_backe
     record.weight = 1;
     HY_TRY(hy_adamw_clip(&adamw, params, backend, stream, &s->adamw, 1));
     return hy_adamw_update(&adamw, params, backend, stream, &s->adamw,
-                           &(hy_adamw_step){.lr = 1e-4, .seed = 1}, 0);
+                           &(hy_adamw_step){.lr = 1e-4, .seed = 1}, &(hy_adamw_cursor){0});
 }
 
 static hy_status measure(const step_work *work, step_memory *s, hy_model *model,

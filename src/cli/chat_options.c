@@ -69,6 +69,8 @@ static const chat_flag flags[] = {
      .help =
          "chatml, llama2, llama3, mistral, alpaca; plain: texts simply follow each other; auto: "
          "as the model's folder says."},
+    {"--no-think", NULL, SWITCH, AT(inference.without_thinking),
+     .help = "Answer at once, where the model's template has a place for thinking (Qwen3)."},
     {"--device", "NAME", SETTING, .key = "device",
      .help = "auto, cpu, cuda, cuda:1. Default auto."},
     {"--precision", "TYPE", SETTING, .key = "precision",

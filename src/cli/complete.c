@@ -5,7 +5,8 @@
  * The completion files ask the program for this list each time, so they cannot go stale.
  * "accepted" is a list of words separated by ", " for the types "choice" and "name", and for
  * "file" (which takes other files, too); "path" and "folder" say what belongs there; "action"
- * and "switch" take no value. */
+ * and "switch" take no value. A name in capitals instead of a flag tells what stands alone. The other
+ * programs answer in the same way. */
 #include <string.h>
 
 #include "cli/flags.h"
@@ -32,6 +33,11 @@ static void write_flag(FILE *out, const hy_cli_flag *flag) {
     else
         write_choices(out, flag->accepted != NULL ? flag->accepted : "");
     fprintf(out, "\t%s\n", flag->help);
+}
+
+void hy_cli_complete_row(FILE *out, const char *flag, const char *type, const char *accepted,
+                         const char *help) {
+    fprintf(out, "%s\t%s\t%s\t%s\n", flag, type, accepted, help);
 }
 
 int hy_cli_complete(FILE *out) {

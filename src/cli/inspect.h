@@ -11,4 +11,8 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 int hy_cli_complete(FILE *out);
 
+/* One line of what a program answers to --complete: see complete.c. */
+void hy_cli_complete_row(FILE *out, const char *flag, const char *type, const char *accepted,
+                         const char *help);
+
 #endif

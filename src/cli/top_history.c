@@ -138,6 +138,7 @@ static void tell_of_event(const hy_run_event *event, bool is_utf8, hy_top_happen
 }
 
 int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most) {
+    if (view->run == NULL) return 0;
     size_t points = hy_run_points(view->run), events = hy_run_events(view->run);
     hy_top_happening of_step;
     bool has_step = false;
@@ -146,7 +147,7 @@ int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *o
         while (!has_step && points > 0) has_step = tell_of_step(at(view, --points), &of_step);
         const hy_run_event *event = events > 0 ? hy_run_event_at(view->run, events - 1) : NULL;
         if (!has_step && event == NULL) break;
-        if (event != NULL && !(has_step && of_step.elapsed > event->elapsed)) {
+        if (event != NULL && !(has_step && points >= event->points_before)) {
             tell_of_event(event, is_utf8, &out[count++]);
             events--;
         } else {

@@ -2,9 +2,11 @@
  *
  * All bars of a place have one scale, its budget (or the most that is known of it), so that the
  * classes' bars add up to that of the whole. Shaded is what was planned and is not there now; marks
- * are the thresholds. Classes keep their order; where rows are short the largest stay. */
-#include <inttypes.h>
-#include <math.h>
+ * are the thresholds. Classes keep their order; where rows are short the largest stay. On a narrow
+ * page the host has a row of words. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "cli/figures.h"
 #include "cli/top_charts.h"
@@ -35,11 +37,16 @@ static hy_cli_colour status_colour(int status) {
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Planned bytes of a class; -1: not known. */
+static int64_t planned_bytes(const hy_top_view *view, hy_place place, hy_class cls) {
+    (void)view, (void)place, (void)cls;
+    return -1;
+}
+
 static void plan_side(const hy_top_view *view, side *s) {
     s->planned_total = 0;
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        s->planned[cls] =
-            hy_run_planned_bytes(view->run, view->last->phase, s->place, (hy_class)cls);
+        s->planned[cls] = planned_bytes(view, s->place, (hy_class)cls);
         if (s->planned[cls] < 0)
             s->planned_total = -1;
         else if (s->planned_total >= 0)
@@ -106,56 +113,100 @@ static void draw_class(const hy_top_box *box, int row, const side *s, int cls) {
     draw_value(box, row, s->live[cls], &bar);
 }
 
-/* "device 11.2 GiB of 15.0 GiB   75 %   normal   plan 11.4 GiB". */
-static void draw_words(const hy_top_box *box, const side *s, const char *name, const char *status) {
-    int column = hy_top_print(box, 0, 0, HY_CLI_PLAIN, "%s %s", name,
-                              hy_cli_bytes((uint64_t)larger(s->total, 0)).text);
-    if (s->budget > 0) {
-        column = hy_top_print(box, 0, column, HY_CLI_PLAIN, " of %s",
-                              hy_cli_bytes((uint64_t)s->budget).text);
-        column =
-            hy_top_print(box, 0, column, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
-    }
-    if (status != NULL) {
-        column = hy_top_text(box, 0, column, HY_CLI_PLAIN, ", ");
-        column = hy_top_text(box, 0, column, s->colour, status);
-    }
+/* Adds words where all of them fit. */
+__attribute__((format(printf, 4, 5))) static void
+add_words(const hy_top_box *box, int *column, hy_cli_colour colour, const char *format, ...) {
+    char text[64];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (*column + hy_top_width(text) <= box->columns)
+        *column = hy_top_text(box, 0, *column, colour, text);
+}
+
+/* "9.00 of 12.0 GiB": the unit is named once where it is the same. */
+static void add_amount(const hy_top_box *box, int *column, const side *s) {
+    hy_cli_figure now = hy_cli_bytes((uint64_t)larger(s->total, 0));
+    hy_cli_figure budget = hy_cli_bytes((uint64_t)larger(s->budget, 0));
+    char *unit = strchr(now.text, ' '), *other = strchr(budget.text, ' ');
+    if (s->budget > 0 && unit != NULL && other != NULL && strcmp(unit, other) == 0) *unit = '\0';
+    add_words(box, column, HY_CLI_PLAIN, s->budget > 0 ? "%s of %s" : "%s", now.text, budget.text);
+}
+
+/* "device 9.00 of 12.0 GiB, normal, 75 %, plan 11.0 GiB", as much of it as fits. */
+static void draw_words(const hy_top_box *box, const side *s, const char *status) {
+    int column = hy_top_print(box, 0, 0, HY_CLI_PLAIN, "%s ", hy_place_name(s->place));
+    add_amount(box, &column, s);
+    if (status != NULL) add_words(box, &column, s->colour, ", %s", status);
+    if (s->budget > 0)
+        add_words(box, &column, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
     if (s->planned_total > 0)
-        hy_top_field(box, 0, &column, HY_CLI_DIM, "plan %s",
-                     hy_cli_bytes((uint64_t)s->planned_total).text);
+        add_words(box, &column, HY_CLI_DIM, ", plan %s",
+                  hy_cli_bytes((uint64_t)s->planned_total).text);
 }
 
 /* ---- the panel ------------------------------------------------------------------------------- */
 
-static int count_classes(const side *device, const side *pinned) {
-    int count = 0;
-    for (int cls = 0; cls < HY_CLASS_COUNT; cls++)
-        count += weight_of(device, cls) > 0 || weight_of(pinned, cls) > 0;
-    return count;
+/* What a panel shows: both places where there is room for both side by side, else the device. */
+typedef struct layout {
+    side device, pinned;
+    bool is_beside; /* the pinned side stands beside the device's */
+    bool is_below;  /* or as a row of words under it */
+    int columns;    /* of a side */
+} layout;
+
+static layout lay_out(const hy_top_view *view, int columns) {
+    layout l = {.device = device_side(view), .pinned = pinned_side(view)};
+    int room = columns - HY_TOP_LABEL, half = (room - SIDE_GAP) / 2;
+    l.is_beside = l.pinned.total > 0 && half >= SIDE_LEAST;
+    l.is_below = l.pinned.total > 0 && !l.is_beside;
+    l.columns = l.is_beside ? half : room;
+    return l;
 }
 
-int hy_top_memory_rows(const hy_top_view *view) {
+static int64_t shown_weight(const layout *l, int cls) {
+    int64_t weight = weight_of(&l->device, cls);
+    return l->is_beside ? larger(weight, weight_of(&l->pinned, cls)) : weight;
+}
+
+int hy_top_memory_rows(const hy_top_view *view, int columns) {
     if (view->last == NULL) return 1;
-    side device = device_side(view), pinned = pinned_side(view);
-    return 2 + count_classes(&device, &pinned);
+    layout l = lay_out(view, columns);
+    int rows = 2 + l.is_below;
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) rows += shown_weight(&l, cls) > 0;
+    return rows;
 }
 
 /* The classes that fit into `rows`: the largest, in their usual order. */
-static void choose_classes(const side *device, const side *pinned, int rows,
-                           bool is_shown[HY_CLASS_COUNT]) {
+static void choose_classes(const layout *l, int rows, bool is_shown[HY_CLASS_COUNT]) {
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) is_shown[cls] = false;
     for (int row = 0; row < rows; row++) {
         int best = -1;
         int64_t most = 0;
         for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-            int64_t weight = larger(weight_of(device, cls), weight_of(pinned, cls));
-            if (is_shown[cls] || weight <= most) continue;
-            most = weight;
+            if (is_shown[cls] || shown_weight(l, cls) <= most) continue;
+            most = shown_weight(l, cls);
             best = cls;
         }
         if (best < 0) return;
         is_shown[best] = true;
     }
+}
+
+static int draw_classes(const hy_top_box *box, const layout *l, const hy_top_box *left,
+                        const hy_top_box *right) {
+    bool is_shown[HY_CLASS_COUNT];
+    int row = 2;
+    choose_classes(l, box->rows - 2 - l->is_below, is_shown);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        if (!is_shown[cls]) continue;
+        hy_top_text(box, row, 0, HY_CLI_PLAIN, hy_class_name((hy_class)cls));
+        draw_class(left, row, &l->device, cls);
+        if (l->is_beside) draw_class(right, row, &l->pinned, cls);
+        row++;
+    }
+    return row;
 }
 
 void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view) {
@@ -164,25 +215,19 @@ void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view) {
         hy_top_text(box, 0, HY_TOP_LABEL, HY_CLI_DIM, "-");
         return;
     }
-    side device = device_side(view), pinned = pinned_side(view);
-    int status = view->last->memory_status, room = box->columns - HY_TOP_LABEL;
-    bool is_shown[HY_CLASS_COUNT];
-    bool has_pinned = pinned.total > 0 && (room - SIDE_GAP) / 2 >= SIDE_LEAST;
-    int width = has_pinned ? (room - SIDE_GAP) / 2 : room;
-    hy_top_box left = hy_top_part(box, 0, HY_TOP_LABEL, box->rows, width);
-    hy_top_box right = hy_top_part(box, 0, HY_TOP_LABEL + width + SIDE_GAP, box->rows, width);
-    if (!has_pinned) right.columns = 0;
-    draw_words(&left, &device, "device", status >= 0 && status < 4 ? statuses[status] : NULL);
-    draw_words(&right, &pinned, "pinned", NULL);
+    layout l = lay_out(view, box->columns);
+    int status = view->last->memory_status;
+    hy_top_box left = hy_top_part(box, 0, HY_TOP_LABEL, box->rows, l.columns);
+    hy_top_box right =
+        hy_top_part(box, 0, HY_TOP_LABEL + l.columns + SIDE_GAP, box->rows, l.columns);
+    draw_words(&left, &l.device, status >= 0 && status < 4 ? statuses[status] : NULL);
     hy_top_text(box, 1, 0, HY_CLI_PLAIN, "all");
-    draw_total(&left, 1, &device, view->facts->thresholds);
-    draw_total(&right, 1, &pinned, NULL);
-    choose_classes(&device, &pinned, box->rows - 2, is_shown);
-    for (int cls = 0, row = 2; cls < HY_CLASS_COUNT; cls++) {
-        if (!is_shown[cls]) continue;
-        hy_top_text(box, row, 0, HY_CLI_PLAIN, hy_class_name((hy_class)cls));
-        draw_class(&left, row, &device, cls);
-        draw_class(&right, row, &pinned, cls);
-        row++;
+    draw_total(&left, 1, &l.device, view->facts->thresholds);
+    if (l.is_beside) {
+        draw_words(&right, &l.pinned, NULL);
+        draw_total(&right, 1, &l.pinned, NULL);
     }
+    int row = draw_classes(box, &l, &left, &right);
+    hy_top_box below = hy_top_part(box, row, HY_TOP_LABEL, 1, l.columns);
+    if (l.is_below) draw_words(&below, &l.pinned, NULL);
 }

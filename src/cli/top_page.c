@@ -42,12 +42,12 @@ static const struct {
     part part;
     int rows;
 } growth[] = {
-    {TITLE, 1},    {STEP, 1},     {PHASE, 1},      {LOSS, 1},       {SPEED, 1},    {MEMORY, 1},
-    {OVERVIEW, 3}, {MEMORY, 2},   {RATE, 1},       {EVENTS, 1},     {KEYS, 1},     {STEP, 2},
-    {PHASE, 2},    {GPU, 1},      {LOSS, 2},       {SPEED, 2},      {FACTS, 1},    {MEMORY, 5},
-    {EVENTS, 3},   {OVERVIEW, 9}, {MEMORY, ALL},   {GAP_MEMORY, 1}, {GAP_STEP, 1}, {GAP_LOSS, 1},
-    {LOSS, 3},     {SPEED, 3},    {GAP_EVENTS, 1}, {EVENTS, 5},     {LOSS, 5},     {SPEED, 4},
-    {EVENTS, 10},  {LOSS, 8},     {SPEED, 6},      {OVERVIEW, ALL}, {EVENTS, 40},
+    {TITLE, 1},    {STEP, 1},       {PHASE, 1},      {LOSS, 1},       {SPEED, 1},    {MEMORY, 1},
+    {OVERVIEW, 3}, {MEMORY, 2},     {RATE, 1},       {EVENTS, 1},     {KEYS, 1},     {STEP, 2},
+    {PHASE, 2},    {GPU, 1},        {LOSS, 2},       {SPEED, 2},      {FACTS, 1},    {MEMORY, 5},
+    {EVENTS, 3},   {OVERVIEW, 9},   {MEMORY, ALL},   {GAP_MEMORY, 1}, {GAP_STEP, 1}, {GAP_LOSS, 1},
+    {LOSS, 3},     {GAP_EVENTS, 1}, {EVENTS, 5},     {LOSS, 4},       {SPEED, 3},    {EVENTS, 10},
+    {LOSS, 8},     {SPEED, 4},      {OVERVIEW, ALL}, {EVENTS, 40},
 };
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -96,6 +96,10 @@ static void draw_facts(const hy_top_box *box, const hy_top_view *view) {
 
 static void draw_keys(const hy_top_box *box, const hy_top_page *page) {
     int column = 0;
+    if (page->problem != NULL && page->problem[0] != '\0') {
+        hy_top_sentence(box, 0, 0, HY_CLI_RED, page->problem);
+        return;
+    }
     if (page->is_paused) column = hy_top_text(box, 0, column, HY_CLI_YELLOW, "paused   ");
     column =
         hy_top_print(box, 0, column, HY_CLI_DIM, "q quit   p %s   +/- every %s   ? help",
@@ -106,29 +110,31 @@ static void draw_keys(const hy_top_box *box, const hy_top_page *page) {
 /* ---- several runs ---------------------------------------------------------------------------- */
 
 #define OVERVIEW_FIELDS 7
+#define FIELD_BYTES 48
 
 /* The fields of a run's line, in order of importance. */
-static void describe_run(const hy_top_view *view, char fields[OVERVIEW_FIELDS][32]) {
+static void describe_run(const hy_top_view *view, char fields[OVERVIEW_FIELDS][FIELD_BYTES]) {
     memset(fields, 0, OVERVIEW_FIELDS * sizeof fields[0]);
-    snprintf(fields[0], 32, "%s", states[view->state].word);
+    snprintf(fields[0], FIELD_BYTES, "%s", states[view->state].word);
     if (view->last == NULL) return;
     if (isnan(view->share))
-        snprintf(fields[1], 32, "%s", hy_cli_count(view->last->step).text);
+        snprintf(fields[1], FIELD_BYTES, "%s", hy_cli_count(view->last->step).text);
     else
-        snprintf(fields[1], 32, "%5.1f %%", floor(1000 * view->share) / 10);
-    snprintf(fields[2], 32, "%s", hy_phase_name(view->last->phase));
-    snprintf(fields[3], 32, "%s", hy_cli_loss(view->loss).text);
-    snprintf(fields[4], 32, "%s tok/s", hy_cli_short_count(view->last->tokens_per_second).text);
+        snprintf(fields[1], FIELD_BYTES, "%5.1f %%", floor(1000 * view->share) / 10);
+    snprintf(fields[2], FIELD_BYTES, "%s", hy_phase_name(view->last->phase));
+    snprintf(fields[3], FIELD_BYTES, "%s", hy_cli_loss(view->loss).text);
+    snprintf(fields[4], FIELD_BYTES, "%s tok/s",
+             hy_cli_short_count(view->last->tokens_per_second).text);
     if (view->last->vram_bytes >= 0)
-        snprintf(fields[5], 32, "%s", hy_cli_bytes((uint64_t)view->last->vram_bytes).text);
+        snprintf(fields[5], FIELD_BYTES, "%s", hy_cli_bytes((uint64_t)view->last->vram_bytes).text);
     if (view->state <= HY_TOP_STALLED && !isnan(view->remaining))
-        snprintf(fields[6], 32, "%s left", hy_cli_duration(view->remaining).text);
+        snprintf(fields[6], FIELD_BYTES, "%s left", hy_cli_duration(view->remaining).text);
 }
 
 static void draw_overview_line(const hy_top_box *box, int row, const hy_top_view *view, int number,
                                bool is_chosen) {
     static const int widths[OVERVIEW_FIELDS] = {8, 10, 7, 8, 12, 10, 12};
-    char fields[OVERVIEW_FIELDS][32];
+    char fields[OVERVIEW_FIELDS][FIELD_BYTES];
     int taken = 0, shown = 0;
     /* The name keeps a third of the line. */
     while (shown < OVERVIEW_FIELDS && taken + widths[shown] + 1 <= box->columns * 2 / 3 - 3)
@@ -165,14 +171,15 @@ static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void find_use(const hy_top_page *page, const hy_top_view *view, int use[PARTS]) {
+static void find_use(const hy_top_page *page, const hy_top_view *view, int columns,
+                     int use[PARTS]) {
     for (int i = 0; i < PARTS; i++) use[i] = 1;
     use[OVERVIEW] = page->count > 1 ? page->count : 0;
     use[FACTS] = has_facts(view);
     use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
     use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
     use[GPU] = hy_top_knows_gpu(view);
-    use[MEMORY] = hy_top_memory_rows(view);
+    use[MEMORY] = hy_top_memory_rows(view, columns);
     use[EVENTS] = ALL;
     use[KEYS] = page->is_live;
 }
@@ -213,7 +220,7 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     const hy_top_view *view = &page->views[page->chosen];
     hy_top_box whole = hy_top_whole(canvas);
     int use[PARTS], given[PARTS], row = 0;
-    find_use(page, view, use);
+    find_use(page, view, canvas->columns, use);
     share_rows(canvas->rows, use, given);
     for (int i = 0; i < PARTS; i++) {
         hy_top_box box = hy_top_part(&whole, row, 0, given[i], canvas->columns);

@@ -14,6 +14,7 @@ typedef struct hy_top_page {
     bool is_paused;
     double interval;
     bool has_colour;
+    const char *problem; /* why the latest look failed; NULL or "": it did not */
 } hy_top_page;
 
 /* Draws as much as the canvas has room for. At least one run is there. */

@@ -263,7 +263,7 @@ void hy_top_panel_gpu(const hy_top_box *box, const hy_top_view *view) {
         hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%.0f %s", last->gpu_temperature_c,
                      box->canvas->is_utf8 ? "\u00b0C" : "C");
     if (last->vram_reserved_bytes > 0)
-        hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%s taken",
+        hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%s reserved",
                      hy_cli_bytes((uint64_t)last->vram_reserved_bytes).text);
     if (last->vram_free_bytes >= 0)
         hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%s free on the card",

@@ -20,8 +20,8 @@ void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view);
 
 bool hy_top_knows_gpu(const hy_top_view *view);
-/* Rows that would show every class. */
-int hy_top_memory_rows(const hy_top_view *view);
+/* Rows that would show every class on a page of this width. */
+int hy_top_memory_rows(const hy_top_view *view, int columns);
 
 /* A name at the left of a row. */
 void hy_top_label(const hy_top_box *box, int row, const char *text);

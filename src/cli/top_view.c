@@ -171,3 +171,25 @@ void hy_top_look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) 
     if (out->last != NULL) measure_lines(out);
     out->state = judge(out);
 }
+
+void hy_top_look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out) {
+    static const hy_run_facts nothing = {.folder = "",
+                                         .name = "",
+                                         .model = "",
+                                         .device = "",
+                                         .data = "",
+                                         .predictor = "",
+                                         .command = "",
+                                         .config = "",
+                                         .version = ""};
+    const char *slash = strrchr(folder, '/');
+    *out = (hy_top_view){.facts = &nothing,
+                         .state = HY_TOP_WAITING,
+                         .age = NAN,
+                         .step_seconds = NAN,
+                         .share = NAN,
+                         .loss = NAN};
+    hy_cli_copy_safely(out->folder, sizeof out->folder, folder, is_utf8);
+    hy_cli_copy_safely(out->name, sizeof out->name, slash && slash[1] ? slash + 1 : folder,
+                       is_utf8);
+}

@@ -23,7 +23,7 @@ typedef enum hy_top_state {
 #define HY_TOP_TEXT 160
 
 typedef struct hy_top_view {
-    const hy_run *run;
+    const hy_run *run; /* NULL: there are no metrics yet */
     const hy_run_facts *facts;
     const hy_run_point *last; /* NULL: no step yet */
     char name[HY_TOP_TEXT], model[HY_TOP_TEXT], device[HY_TOP_TEXT], data[HY_TOP_TEXT];
@@ -46,6 +46,9 @@ typedef struct hy_top_view {
 
 /* `now`: unix seconds. */
 void hy_top_look(const hy_run *run, double now, bool is_utf8, hy_top_view *out);
+
+/* A folder that has no metrics yet: a view of a run that waits for its first step. */
+void hy_top_look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out);
 
 /* The state in words: "running, last line 0.8 s ago"; into `text`. */
 void hy_top_state_text(const hy_top_view *view, char *text, size_t size);

@@ -122,11 +122,13 @@ static hy_status put_all_merges(const piece_list *list, hy_json_writer *w) {
 /* ---- the text ---------------------------------------------------------------------------------- */
 
 static void put_specials(hy_json_writer *w) {
+    static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
     hy_json_open_array(w, "added_tokens");
     for (int i = 0; i < SPECIALS; i++) {
         hy_json_open_object(w, NULL);
         hy_json_put_int(w, "id", i);
         hy_json_put_string(w, "content", specials[i]);
+        for (size_t k = 0; k < sizeof off / sizeof off[0]; k++) hy_json_put_bool(w, off[k], false);
         hy_json_put_bool(w, "special", true);
         hy_json_close_object(w);
     }
@@ -151,6 +153,7 @@ static hy_status put_model(const piece_list *list, hy_json_writer *w) {
 
 /* A space in front, spaces as pieces write them, BOS before a text, and the way back. */
 static const char frame[] =
+    "\"version\": \"1.0\", \"truncation\": null, \"padding\": null, "
     "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": ["
     "{\"type\": \"Prepend\", \"prepend\": \"" SPACE "\"}, "
     "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" SPACE "\"}]}, "
@@ -186,32 +189,36 @@ static hy_status write_json(const piece_list *list, hy_text *out) {
 
 /* ---- opening and finding ----------------------------------------------------------------------- */
 
-static hy_status open_pieces(const hy_llama2c_pieces *pieces, const char *path,
-                             hy_tokenizer **out) {
-    piece_list list = {0};
-    hy_text json = {0};
-    hy_status status = make_list(pieces, &list);
-    if (status == HY_OK) status = write_json(&list, &json);
-    if (status == HY_OK) status = hy_tokenizer_parse(json.data, json.size, path, out);
-    hy_text_free(&json);
-    free_list(&list);
-    return status;
-}
-
 bool hy_llama2c_tokenizer_is_named(const char *path) {
     size_t length = strlen(path);
     return length > 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
+static hy_status write_pieces(const hy_llama2c_pieces *pieces, hy_text *out) {
+    piece_list list = {0};
+    hy_status status = make_list(pieces, &list);
+    if (status == HY_OK) status = write_json(&list, out);
+    free_list(&list);
+    return status;
+}
+
+hy_status hy_llama2c_tokenizer_json(const char *path, hy_text *out) {
     hy_llama2c_pieces pieces;
-    *out = NULL;
     HY_TRY(hy_llama2c_pieces_read(path, &pieces));
     hy_status status = pieces.count > SPECIALS
-                           ? open_pieces(&pieces, path, out)
+                           ? write_pieces(&pieces, out)
                            : hy_fail(HY_ERR_INPUT, "%s: %d pieces are too few for a tokenizer",
                                      path, pieces.count);
     hy_llama2c_pieces_free(&pieces);
+    return status;
+}
+
+hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
+    hy_text json = {0};
+    *out = NULL;
+    hy_status status = hy_llama2c_tokenizer_json(path, &json);
+    if (status == HY_OK) status = hy_tokenizer_parse(json.data, json.size, path, out);
+    hy_text_free(&json);
     return status;
 }
 

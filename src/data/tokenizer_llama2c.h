@@ -13,6 +13,9 @@ bool hy_llama2c_tokenizer_is_named(const char *path); /* by its ending, .bin */
 /* HY_ERR_INPUT names the file and what is wrong with it. */
 hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out);
 
+/* The same as the text of a tokenizer.json, appended. */
+hy_status hy_llama2c_tokenizer_json(const char *path, hy_text *out);
+
 /* Looks in the folder for a .bin file with exactly `vocab` pieces; path, which has `size` bytes, is ""
  * where there is none. */
 hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size);

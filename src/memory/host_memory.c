@@ -107,7 +107,7 @@ static void close_file(int file) {
 
 static uint64_t limit_of(hy_host_watch *w, const group *g) {
     uint64_t limit = number_of(read_text(w, g->limit), HY_HOST_NO_LIMIT);
-    return limit >= ABSURD ? HY_HOST_NO_LIMIT : limit;
+    return limit == 0 || limit >= ABSURD ? HY_HOST_NO_LIMIT : limit; /* with 0 nobody would run */
 }
 
 /* Only groups that could ever limit are kept open: those of version 2 and 1 that have the file. */

@@ -282,14 +282,17 @@ static hy_status send_home(hy_store *store, hy_ring_slot *slot) {
     hy_ring_unit *known = &store->units[slot->unit];
     uint64_t bytes = store->layout.unit_bytes[slot->unit];
     char *home = store->stages ? NULL : home_of(store, slot->unit);
-    slot->is_dirty = false;
-    if (bytes == 0) return HY_OK;
+    if (bytes == 0) {
+        slot->is_dirty = false;
+        return HY_OK;
+    }
     if (store->stages) HY_TRY(hy_stages_return(store, slot->unit, &home));
     HY_TRY(b->stream_wait(store->copies.down, slot->is_free));
     HY_TRY(b->copy(store->copies.down, home, slot->data, bytes));
     HY_TRY(b->event_record(known->is_home, store->copies.down));
     known->is_returning = true;
     slot->leaving = slot->unit;
+    slot->is_dirty = false;
     store->bytes_down += bytes;
     store->bytes_moved += bytes;
     return HY_OK;
@@ -304,10 +307,10 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     slot->holders--;
     if (store->maker) return HY_OK;
     if (is_changed) slot->is_new = false;
+    if (is_changed) slot->is_dirty = true; /* first: whatever fails now, the change is not lost */
     assert(slot->holders > 0 || !slot->is_new); /* the last to leave says that it was written */
     HY_TRY(store->backend->event_record(slot->is_free, stream));
     if (!is_changed) return HY_OK;
-    slot->is_dirty = true;
     return slot->kind == HY_BUFFER_OWN ? HY_OK : send_home(store, slot);
 }
 
@@ -339,6 +342,28 @@ hy_status hy_store_settle(hy_store *store) {
 void hy_store_forget(hy_store *store) {
     for (int32_t i = 0; i < store->slot_count; i++) {
         if (store->slots[i].unit >= 0) hy_ring_drop(store, store->slots[i].unit);
+    }
+}
+
+void hy_store_abandon(hy_store *store) {
+    store->held = 0;
+    for (int32_t i = 0; i < store->slot_count; i++) {
+        hy_ring_slot *slot = &store->slots[i];
+        slot->holders = 0;
+        slot->is_new = false;
+        if (slot->unit < 0 || slot->is_dirty) continue;
+        bool is_whole = slot->brought == store->layout.unit_bytes[slot->unit];
+        if (slot->kind != HY_BUFFER_OWN || !is_whole) hy_ring_drop(store, slot->unit);
+    }
+    for (int32_t u = 0; store->units && u < store->layout.unit_count; u++) {
+        store->units[u].brought_to = -1;
+    }
+}
+
+void hy_store_move_ring(hy_store *store, char *from, char *to) {
+    assert(store->held == 0);
+    for (int32_t i = 0; i < store->slot_count; i++) {
+        store->slots[i].data = to + (store->slots[i].data - from);
     }
 }
 

@@ -159,6 +159,12 @@ bool hy_store_has_own_buffer(const hy_store *store, int32_t unit);
 hy_status hy_store_settle(hy_store *store);
 /* What the ring holds is no longer true: home, or what units are made of, was changed by others. */
 void hy_store_forget(hy_store *store);
+/* A walk broke off and all streams are idle: nobody holds a unit any more. Released changes are kept;
+ * units that were held count as unchanged. settle then brings home what was on its way. */
+void hy_store_abandon(hy_store *store);
+/* The ring's buffers lay in memory at `from` and lie in the same order at `to` now. The ring is empty:
+ * settled and forgotten. */
+void hy_store_move_ring(hy_store *store, char *from, char *to);
 
 /* ---- home, for the host between steps: nobody holds a unit, compute is idle ---- */
 

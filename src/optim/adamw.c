@@ -126,13 +126,15 @@ static hy_status get_unit(const hy_adamw_state *state, hy_stream *stream, int32_
 static hy_status release_unit(const hy_adamw_state *state, hy_stream *stream, int32_t unit) {
     hy_store *stores[STORES];
     list_stores(state, stores);
+    hy_status first = HY_OK;
     for (int i = 0; i < STORES; i++) {
         if (!stores[i]) continue;
         bool is_changed = stores[i] != state->grads;
-        HY_TRY(is_changed ? hy_store_release_changed(stores[i], stream, unit)
-                          : hy_store_release(stores[i], stream, unit));
+        hy_status status = is_changed ? hy_store_release_changed(stores[i], stream, unit)
+                                      : hy_store_release(stores[i], stream, unit);
+        if (first == HY_OK) first = status;
     }
-    return HY_OK;
+    return first;
 }
 
 static hy_status update_param(const hy_adamw *adamw, const hy_param *param, int32_t index,
@@ -151,9 +153,10 @@ static hy_status update_param(const hy_adamw *adamw, const hy_param *param, int3
     return backend->enqueue(stream, &call);
 }
 
-hy_status hy_adamw_update_unit(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
+/* Parameters of the unit from *next on. */
+static hy_status update_params(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
                                hy_stream *stream, const hy_adamw_state *state,
-                               const hy_adamw_step *step, int32_t unit) {
+                               const hy_adamw_step *step, int32_t end, int32_t *next) {
     double t = (double)(step->count + 1);
     hy_op_attr attr = {.adamw = {.lr = (float)step->lr,
                                  .beta1 = (float)adamw->beta1,
@@ -162,24 +165,39 @@ hy_status hy_adamw_update_unit(const hy_adamw *adamw, const hy_params *params, h
                                  .correction1 = (float)(1 - pow(adamw->beta1, t)),
                                  .correction2 = (float)(1 - pow(adamw->beta2, t)),
                                  .seed = step->seed}};
-    int32_t first, end;
-    if (!is_trainable(params, unit)) return HY_OK;
-    unit_range(params, unit, &first, &end);
-    HY_TRY(get_unit(state, stream, unit));
-    for (int32_t i = first; i < end; i++) {
-        if (!params->list[i].is_trainable) continue;
-        HY_TRY(update_param(adamw, &params->list[i], i, backend, stream, state, attr));
+    for (; *next < end; (*next)++) {
+        const hy_param *param = &params->list[*next];
+        if (!param->is_trainable) continue;
+        HY_TRY(update_param(adamw, param, *next, backend, stream, state, attr));
     }
-    return release_unit(state, stream, unit);
+    return HY_OK;
+}
+
+hy_status hy_adamw_update_unit(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
+                               hy_stream *stream, const hy_adamw_state *state,
+                               const hy_adamw_step *step, hy_adamw_cursor *at) {
+    int32_t first, end;
+    unit_range(params, at->unit, &first, &end);
+    if (at->param < first) at->param = first;
+    if (is_trainable(params, at->unit) && at->param < end) {
+        HY_TRY(get_unit(state, stream, at->unit));
+        hy_status status =
+            update_params(adamw, params, backend, stream, state, step, end, &at->param);
+        hy_status released = release_unit(state, stream, at->unit);
+        HY_TRY(status);
+        HY_TRY(released);
+    }
+    at->unit++;
+    return HY_OK;
 }
 
 hy_status hy_adamw_update(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
                           hy_stream *stream, const hy_adamw_state *state, const hy_adamw_step *step,
-                          int32_t first) {
-    for (int32_t unit = first; unit < params->units; unit++) {
-        if (unit == first) HY_TRY(hy_adamw_gather(state, unit));
-        if (unit + 1 < params->units) HY_TRY(hy_adamw_gather(state, unit + 1));
-        HY_TRY(hy_adamw_update_unit(adamw, params, backend, stream, state, step, unit));
+                          hy_adamw_cursor *at) {
+    for (bool is_first = true; at->unit < params->units; is_first = false) {
+        if (is_first) HY_TRY(hy_adamw_gather(state, at->unit));
+        if (at->unit + 1 < params->units) HY_TRY(hy_adamw_gather(state, at->unit + 1));
+        HY_TRY(hy_adamw_update_unit(adamw, params, backend, stream, state, step, at));
     }
     return HY_OK;
 }

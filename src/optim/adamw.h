@@ -49,13 +49,19 @@ typedef struct hy_adamw_step {
 hy_status hy_adamw_gather(const hy_adamw_state *state, int32_t unit);
 /* The same long before, by and by: a large unit comes a piece with each call. */
 hy_status hy_adamw_gather_piece(const hy_adamw_state *state, int32_t unit);
-/* Enqueues the update of one unit: in any order, each once. */
+/* How far an update has come: what lies before is updated. Begins as zero. */
+typedef struct hy_adamw_cursor {
+    int32_t unit, param;
+} hy_adamw_cursor;
+
+/* Enqueues the update of the unit at the cursor. One that fails half-way can be gone on with: the cursor
+ * stands where it came to, and what it changed is kept. */
 hy_status hy_adamw_update_unit(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
                                hy_stream *stream, const hy_adamw_state *state,
-                               const hy_adamw_step *step, int32_t unit);
-/* All units from `first` on, in rising order. */
+                               const hy_adamw_step *step, hy_adamw_cursor *at);
+/* All units from the cursor on, in rising order. */
 hy_status hy_adamw_update(const hy_adamw *adamw, const hy_params *params, hy_backend *backend,
                           hy_stream *stream, const hy_adamw_state *state, const hy_adamw_step *step,
-                          int32_t first);
+                          hy_adamw_cursor *at);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "trainer/memory_plan.h"
+#include "trainer/monitor.h"
 #include "trainer/phase_rules.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
@@ -222,6 +223,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
     }
     HY_TRY(find_resumed(t));
     HY_TRY(hy_trainer_take_memory(t));
+    t->first_batch = t->settings.train.batch_size;
+    HY_TRY(hy_monitor_open(t));
     hy_trainer_tell_plan(t);
     hy_trainer_tell_warning(t); /* of what was prepared */
     HY_TRY(begin_or_resume(t));
@@ -271,6 +274,7 @@ static void close_device(hy_trainer *t) {
 void hy_trainer_tear_down(hy_trainer *t) {
     hy_writer_close(t->metrics, false);
     hy_text_free(&t->line);
+    hy_monitor_close(t);
     close_device(t);
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);

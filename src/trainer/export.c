@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "data/tokenizer_llama2c.h"
 #include "trainer/hf_config.h"
 #include "trainer/hf_load.h"
 
@@ -21,12 +22,30 @@ static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
     return HY_OK;
 }
 
+/* The tokenizer that data was made with, where it does not lie in the model's folder. */
+static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind, const char *file,
+                                hy_export_plan *out) {
+    const char *asked = settings->input.tokenizer;
+    bool is_auto = strcmp(asked, "auto") == 0;
+    hy_shape shape;
+    char folder[HY_HF_PATH_MAX];
+    out->tokenizer[0] = 0;
+    if (!is_auto && strcmp(asked, "none") != 0 && hy_path_exists(asked)) {
+        return hy_path_join(out->tokenizer, sizeof out->tokenizer, "", asked);
+    }
+    if (!is_auto || kind != HY_FILES_LLAMA2C) return HY_OK;
+    HY_TRY(hy_model_files_shape(kind, file, &shape));
+    HY_TRY(hy_path_parent(folder, sizeof folder, file));
+    return hy_llama2c_tokenizer_find(folder, shape.vocab, out->tokenizer, sizeof out->tokenizer);
+}
+
 hy_status hy_export_prepare(const hy_settings *settings, const char *asked, hy_dtype held,
                             hy_export_plan *out) {
     static const hy_dtype types[] = {HY_F32, HY_BF16, HY_F16};
     hy_model_files kind;
     *out = (hy_export_plan){.dtype = held};
     HY_TRY(hy_settings_model_files(settings, &kind, out->source));
+    HY_TRY(find_tokenizer(settings, kind, out->source, out));
     if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(asked, hy_dtype_name(types[i])) != 0) continue;
@@ -89,6 +108,7 @@ hy_status hy_trainer_write_model(hy_trainer *t, char folder[HY_PATH_MAX]) {
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = folder,
         .source = plan.source,
+        .tokenizer = plan.tokenizer,
         .shape = &t->model->shape,
         .params = &t->model->params,
         .dtype = plan.dtype,

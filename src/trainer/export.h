@@ -9,7 +9,8 @@
 
 /* What a model is written with, from the settings it was trained with. */
 typedef struct hy_export_plan {
-    char source[HY_HF_PATH_MAX]; /* the folder it began as; "": none */
+    char source[HY_HF_PATH_MAX];    /* the folder it began as; "": none */
+    char tokenizer[HY_HF_PATH_MAX]; /* another than the one there; "": none */
     hy_dtype dtype;
 } hy_export_plan;
 

@@ -165,6 +165,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     return hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
         .source = plan.source,
+        .tokenizer = plan.tokenizer,
         .shape = &s->model->shape,
         .params = &s->model->params,
         .dtype = plan.dtype,

@@ -2,7 +2,10 @@
  *
  * A walk goes over the units of the weights; inside a unit it goes over the tiles of slots, snapshot and
  * tail, which pass through small rings of their own (tiles.h). Each tile is visited once: what a formula
- * reads is brought, all formulas run on it, what they changed goes back. */
+ * reads is brought, all formulas run on it, what they changed goes back.
+ *
+ * Most formulas cannot be run twice. A walk that breaks off for want of memory leaves its tiles as changed
+ * as they are, and is gone again without the ops that have been enqueued: no op runs twice or never. */
 #include "base/error.h"
 #include "trainer/trainer.h"
 
@@ -20,8 +23,11 @@ typedef struct walk {
     hy_store *tiled[SOURCES]; /* NULL: none */
     bool is_changed[SOURCES];
     bool uses_weights, changes_weights;
-    hy_status (*visit)(const struct walk *w, const spot *at);
+    hy_status (*visit)(struct walk *w, const spot *at);
     const void *context;
+    bool is_held[SOURCES];  /* a unit of it is, now */
+    int32_t held[SOURCES];  /* which */
+    int64_t enqueued, skip; /* ops of this walk so far; those of an earlier go that are not again */
 } walk;
 
 /* ---- walking ----------------------------------------------------------------------------------- */
@@ -41,63 +47,118 @@ static bool is_edge(const hy_store *store, int32_t item, int step) {
     return next < 0 || next >= l->item_count || l->items[next].unit != l->items[item].unit;
 }
 
-static hy_status enter_tile(const walk *w, int32_t item) {
+static hy_status enter_tile(walk *w, int32_t item) {
     for (int i = 0; i < SOURCES; i++) {
         hy_store *store = w->tiled[i];
         if (!store || !is_edge(store, item, -1)) continue;
         int32_t unit = store->layout.items[item].unit;
         HY_TRY(w->is_changed[i] ? hy_store_get(store, w->stream, unit)
                                 : hy_store_get_read(store, w->stream, unit));
+        w->is_held[i] = true;
+        w->held[i] = unit;
         if (unit + 1 < store->layout.unit_count) HY_TRY(hy_store_gather(store, unit + 1));
     }
     return HY_OK;
 }
 
-static hy_status leave_tile(const walk *w, int32_t item) {
-    for (int i = 0; i < SOURCES; i++) {
-        hy_store *store = w->tiled[i];
-        if (!store || !is_edge(store, item, +1)) continue;
-        int32_t unit = store->layout.items[item].unit;
-        HY_TRY(w->is_changed[i] ? hy_store_release_changed(store, w->stream, unit)
-                                : hy_store_release(store, w->stream, unit));
-    }
-    return HY_OK;
+static hy_status let_go(walk *w, int source) {
+    hy_store *store = w->tiled[source];
+    w->is_held[source] = false;
+    return w->is_changed[source] ? hy_store_release_changed(store, w->stream, w->held[source])
+                                 : hy_store_release(store, w->stream, w->held[source]);
 }
 
-static hy_status walk_param(const walk *w, int32_t param) {
+/* Those that end here, or all after a failure; goes on after one that fails, and tells the first. */
+static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
+    hy_status first = HY_OK;
+    for (int i = 0; i < SOURCES; i++) {
+        bool ends = w->is_held[i] && (leaves_all || is_edge(w->tiled[i], item, +1));
+        hy_status status = ends ? let_go(w, i) : HY_OK;
+        if (first == HY_OK) first = status;
+    }
+    return first;
+}
+
+static hy_status visit_tile(walk *w, const spot *at) {
+    HY_TRY(enter_tile(w, at->item));
+    return w->visit(w, at);
+}
+
+static hy_status walk_param(walk *w, int32_t param) {
     const hy_tiles *tiles = &w->t->tiles;
     int64_t all = w->t->model->params.list[param].count;
     for (int32_t item = tiles->first[param]; item < tiles->first[param + 1]; item++) {
         int64_t begin = hy_tile_begin(tiles, param, item), left = all - begin;
         spot at = {param, item, begin, left < HY_TILE_ELEMENTS ? left : HY_TILE_ELEMENTS};
-        HY_TRY(enter_tile(w, item));
-        HY_TRY(w->visit(w, &at));
-        HY_TRY(leave_tile(w, item));
+        hy_status visited = visit_tile(w, &at);
+        hy_status released = leave_tile(w, item, visited != HY_OK);
+        HY_TRY(visited);
+        HY_TRY(released);
     }
     return HY_OK;
 }
 
-static hy_status walk_unit(const walk *w, int32_t unit) {
+static hy_status walk_params(walk *w, int32_t unit) {
     const hy_params *params = &w->t->model->params;
-    hy_store *weights = &w->t->weights;
-    if (w->uses_weights) {
-        HY_TRY(w->changes_weights ? hy_store_get(weights, w->stream, unit)
-                                  : hy_store_get_read(weights, w->stream, unit));
-        if (unit + 1 < params->units) HY_TRY(hy_store_gather(weights, unit + 1));
+    if (w->uses_weights && unit + 1 < params->units) {
+        HY_TRY(hy_store_gather(&w->t->weights, unit + 1));
     }
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].unit == unit) HY_TRY(walk_param(w, i));
     }
-    if (!w->uses_weights) return HY_OK;
-    return w->changes_weights ? hy_store_release_changed(weights, w->stream, unit)
-                              : hy_store_release(weights, w->stream, unit);
+    return HY_OK;
+}
+
+static hy_status walk_unit(walk *w, int32_t unit) {
+    hy_store *weights = &w->t->weights;
+    if (!w->uses_weights) return walk_params(w, unit);
+    HY_TRY(w->changes_weights ? hy_store_get(weights, w->stream, unit)
+                              : hy_store_get_read(weights, w->stream, unit));
+    hy_status walked = walk_params(w, unit);
+    hy_status released = w->changes_weights ? hy_store_release_changed(weights, w->stream, unit)
+                                            : hy_store_release(weights, w->stream, unit);
+    HY_TRY(walked);
+    return released;
+}
+
+/* Enqueues an op, unless an earlier go has. */
+static hy_status enqueue_once(walk *w, const hy_op_call *call) {
+    if (w->enqueued >= w->skip) HY_TRY(w->t->backend->enqueue(w->stream, call));
+    w->enqueued++;
+    return HY_OK;
+}
+
+static hy_status walk_units(walk *w) {
+    w->enqueued = 0;
+    for (int32_t unit = 0; unit < w->t->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
+    return HY_OK;
+}
+
+/* After a walk that broke off: nothing of it is under way and nobody holds a unit. */
+static hy_status come_to_rest(walk *w) {
+    hy_trainer *t = w->t;
+    hy_stream *streams[] = {w->stream, t->copies, t->returns};
+    for (int i = 0; i < 3; i++) HY_TRY(t->backend->stream_sync(streams[i]));
+    hy_store_abandon(&t->weights);
+    for (int i = 0; i < SOURCES; i++) {
+        w->is_held[i] = false;
+        if (w->tiled[i]) hy_store_abandon(w->tiled[i]);
+    }
+    return HY_OK;
 }
 
 /* All units. What is pending is finished first; the rings lie where training's activations were. */
-static hy_status walk_all(const walk *w) {
+static hy_status walk_all(walk *w) {
     HY_TRY(hy_trainer_finish_update(w->t));
     w->t->rings_are_used = true;
-    for (int32_t unit = 0; unit < w->t->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
+    hy_status status = walk_units(w);
+    for (int64_t tries = w->t->settings.memory.recovery_tries;
+         status == HY_ERR_MEMORY && tries > 0; tries--) {
+        HY_TRY(come_to_rest(w));
+        w->skip = w->enqueued > w->skip ? w->enqueued : w->skip;
+        status = walk_units(w);
+    }
+    HY_TRY(status);
     if (w->changes_weights) w->t->is_low_current = false;
     return HY_OK;
 }
@@ -129,14 +190,14 @@ static hy_op_call formula_call(const hy_trainer *t, const hy_formula *f, const s
     return call;
 }
 
-static hy_status apply_at(const walk *w, const spot *at) {
+static hy_status apply_at(walk *w, const spot *at) {
     const formula_list *list = w->context;
     hy_trainer *t = w->t;
     for (int i = 0; i < list->formulas->count; i++) {
         const hy_formula *f = &list->formulas->list[i];
         const hy_store *target = f->target < 0 ? &t->weights : &t->slots[f->target];
         hy_op_call call = formula_call(t, f, at, tensor_at(t, target, at), list->seed);
-        HY_TRY(t->backend->enqueue(w->stream, &call));
+        HY_TRY(enqueue_once(w, &call));
     }
     return HY_OK;
 }
@@ -160,14 +221,14 @@ hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t 
 
 /* ---- the tail's sum ---------------------------------------------------------------------------- */
 
-static hy_status add_at(const walk *w, const spot *at) {
+static hy_status add_at(walk *w, const spot *at) {
     const bool *is_first = w->context;
     hy_op_call add = {.kind = HY_OP_COMBINE};
     add.t[0] = tensor_at(w->t, &w->t->tail, at);
     add.t[1] = tensor_at(w->t, &w->t->weights, at);
     if (!*is_first) add.t[2] = add.t[0];
     add.attr.combine.coefficient[0] = add.attr.combine.coefficient[1] = 1;
-    return w->t->backend->enqueue(w->stream, &add);
+    return enqueue_once(w, &add);
 }
 
 hy_status hy_trainer_add_to_tail(hy_trainer *t, bool is_first) {
@@ -183,7 +244,7 @@ hy_status hy_trainer_add_to_tail(hy_trainer *t, bool is_first) {
 
 /* ---- the proposed weights, one unit at a time --------------------------------------------------- */
 
-static hy_status make_at(const walk *w, const spot *at) {
+static hy_status make_at(walk *w, const spot *at) {
     hy_trainer *t = w->t;
     const hy_layout_item *item = &t->candidate.layout.items[at->param];
     hy_tensor all =
@@ -219,7 +280,7 @@ typedef struct four_stores {
     const hy_store *of[4];
 } four_stores;
 
-static hy_status measure_at(const walk *w, const spot *at) {
+static hy_status measure_at(walk *w, const spot *at) {
     const four_stores *stores = w->context;
     hy_trainer *t = w->t;
     bool is_first = at->param == 0 && at->begin == 0;
@@ -230,7 +291,7 @@ static hy_status measure_at(const walk *w, const spot *at) {
         if (stores->of[k]) call.t[k] = tensor_at(t, stores->of[k], at);
     }
     call.t[4] = hy_tensor_1d(t->buffers.dots, HY_F64, 3);
-    return t->backend->enqueue(w->stream, &call);
+    return enqueue_once(w, &call);
 }
 
 hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b, const hy_store *c,

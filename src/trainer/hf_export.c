@@ -311,6 +311,9 @@ static hy_status fill_partial(const export_job *e) {
     HY_TRY(hy_dir_remove(e->partial));
     HY_TRY(hy_dir_make(e->partial));
     HY_TRY(copy_beside(e));
+    if (e->w->tokenizer && e->w->tokenizer[0]) {
+        HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
+    }
     HY_TRY(write_config(e));
     for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
     HY_TRY(write_index(e));

@@ -13,8 +13,9 @@ typedef hy_status (*hy_weight_reader)(void *context, int32_t param, int64_t firs
                                       float *out);
 
 typedef struct hy_hf_writing {
-    const char *folder; /* to be made; one that is there is replaced */
-    const char *source; /* folder of the model it began as; NULL or "": none */
+    const char *folder;    /* to be made; one that is there is replaced */
+    const char *source;    /* folder of the model it began as; NULL or "": none */
+    const char *tokenizer; /* its file, where it is not the one in `source`; NULL or "": it is */
     const hy_shape *shape;
     const hy_params *params;
     hy_dtype dtype;      /* fp32, bf16 or fp16 */
@@ -25,5 +26,9 @@ typedef struct hy_hf_writing {
 
 /* HY_ERR_INPUT where no architecture of transformers computes what the shape says. */
 hy_status hy_hf_write(const hy_hf_writing *writing);
+
+/* hf_tokenizer_files.c: the files of a tokenizer (tokenizer.json, its folder, or llama2.c's) as a model's
+ * folder has them; those that are there are replaced. */
+hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
 
 #endif

@@ -47,6 +47,13 @@ static hy_status drop_later_lines(const char *path, double last_spent) {
     return status;
 }
 
+/* A disk that is full ends the record, not the run. */
+static void end_record(hy_trainer *t) {
+    hy_say(t, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
+    hy_writer_abandon(t->metrics);
+    t->metrics = NULL;
+}
+
 /* Writes the line that is ready. */
 static hy_status put_ready_line(hy_trainer *t) {
     HY_TRY(hy_text_status(&t->line));
@@ -92,7 +99,8 @@ hy_status hy_metrics_open(hy_trainer *t) {
     HY_TRY(hy_path_join(path, sizeof path, t->out, "metrics.jsonl"));
     if (hy_path_exists(path)) HY_TRY(drop_later_lines(path, t->progress.spent));
     HY_TRY(hy_writer_append(path, &t->metrics));
-    return put_start(t);
+    if (put_start(t) != HY_OK) end_record(t);
+    return HY_OK;
 }
 
 /* ---- steps
@@ -190,10 +198,7 @@ static hy_status put_event(hy_trainer *t, const hy_record_event *event) {
 }
 
 void hy_metrics_event(hy_trainer *t, const hy_record_event *event) {
-    if (!t->metrics || put_event(t, event) == HY_OK) return;
-    hy_say(t, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
-    hy_writer_abandon(t->metrics);
-    t->metrics = NULL;
+    if (t->metrics && put_event(t, event) != HY_OK) end_record(t);
 }
 
 /* ---- the end

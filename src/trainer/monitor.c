@@ -40,14 +40,16 @@ static uint64_t most_planned(const hy_trainer *t) {
     return most;
 }
 
+static double planned_of_device(const hy_trainer *t) {
+    return hy_memory_share(most_planned(t), hy_trainer_device_limit(t));
+}
+
 /* What was planned, as shares of what there is at the start. */
 static void note_plan(hy_trainer *t) {
-    hy_monitor *m = t->monitor;
     hy_memory_look look = hy_monitor_look(t, true);
     uint64_t ours = look.host.reserved > look.resident ? look.host.reserved : look.resident;
-    uint64_t limit = hy_trainer_device_limit(t);
-    m->device_planned = hy_memory_share(most_planned(t), limit);
-    m->host_planned = hy_memory_share(ours, look.host.budget);
+    t->monitor->device_planned = planned_of_device(t);
+    t->monitor->host_planned = hy_memory_share(ours, look.host.budget);
 }
 
 hy_status hy_monitor_open(hy_trainer *t) {
@@ -74,10 +76,16 @@ void hy_monitor_close(hy_trainer *t) {
     t->monitor = NULL;
 }
 
+/* The machine's plan stays: what others took since the start was not planned. */
 void hy_monitor_reset(hy_trainer *t) {
-    if (!t->monitor) return;
-    t->monitor->device.calm = t->monitor->host.calm = 0;
-    (void)hy_monitor_look(t, true);
+    hy_monitor *m = t->monitor;
+    if (!m) return;
+    hy_memory_look look = hy_monitor_look(t, true);
+    m->device_planned = planned_of_device(t);
+    m->device = (hy_memory_gauge){
+        .status = hy_memory_status_of(&m->thresholds, look.device.utilization, m->device_planned)};
+    m->host = (hy_memory_gauge){
+        .status = hy_memory_status_of(&m->thresholds, look.host.utilization, m->host_planned)};
 }
 
 /* ---- words ------------------------------------------------------------------------------------- */
@@ -128,14 +136,15 @@ static void say(hy_trainer *t, hy_message_level level, const char *text) {
     if (!t->monitor->is_silent) hy_say(t, level, "%s", text);
 }
 
-static void tell_change(hy_trainer *t, const hy_memory_look *look, hy_memory_status was) {
-    const hy_monitor *m = t->monitor;
+static void tell_change(hy_trainer *t, const hy_memory_look *look) {
+    hy_monitor *m = t->monitor;
     hy_memory_state state;
     hy_text line = {0};
-    hy_memory_status now = worse(m->device.status, m->host.status);
+    hy_memory_status was = m->told, now = worse(m->device.status, m->host.status);
     bool is_host = m->host.status >= m->device.status;
     const hy_memory_pool *pool = is_host ? &look->host : &look->device;
     if (hy_trainer_memory(t, &state) != HY_OK) state.advice_count = 0;
+    m->told = now;
     hy_text_addf(&line, "memory %s (was %s): ", hy_memory_status_name(now),
                  hy_memory_status_name(was));
     describe_look(t, look, &line);
@@ -172,14 +181,13 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_monitor *m = t->monitor;
     if (!m) return;
     double begin = hy_clock();
-    hy_memory_status was = worse(m->device.status, m->host.status);
     hy_memory_look look = hy_monitor_look(t, false);
     bool may_fall = info->phase != HY_PREDICT; /* the next true step needs more again */
     hy_gauge_look(&m->device, &m->thresholds, look.device.utilization, m->device_planned, may_fall);
     hy_gauge_look(&m->host, &m->thresholds, look.host.utilization, m->host_planned, true);
     fill_info(m, &look, info);
-    if (info->memory_status != was) {
-        tell_change(t, &look, was);
+    if (info->memory_status != m->told) {
+        tell_change(t, &look);
     } else if (is_line_due(t, info)) {
         tell_figures(t, &look);
     }

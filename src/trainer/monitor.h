@@ -21,6 +21,7 @@ typedef struct hy_monitor {
     hy_host_watch *watch;
     hy_memory_thresholds thresholds;
     hy_memory_gauge device, host;
+    hy_memory_status told;               /* the worse of both, as it was last told */
     double device_planned, host_planned; /* shares of the budgets as they were at the start */
     bool is_silent;
     int64_t said_step; /* of the latest line */
@@ -44,7 +45,7 @@ hy_memory_status hy_monitor_host_status(const hy_trainer *t);
 uint64_t hy_monitor_device_budget(const hy_trainer *t);
 /* How near the machine is to trouble, 1: it is there. Reads again if the last look is long ago. */
 double hy_monitor_host_pressure(const hy_trainer *t);
-/* After memory was taken anew (another micro-batch, another plan): the old status means nothing. */
+/* After memory was taken anew (another micro-batch, another plan): the status is that of now. */
 void hy_monitor_reset(hy_trainer *t);
 
 /* monitor_look.c: newest figures; asks driver and system anew when they must be fresh. */
@@ -52,7 +53,13 @@ hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh);
 /* Device bytes that a phase was planned to need, what comes back early included. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase);
 
-/* monitor_plans.c: what would need less, best first; at most HY_MEMORY_ADVICE. */
+/* monitor_plans.c: what the run would take with other settings, which must all be resolved. */
+typedef struct hy_monitor_bytes {
+    int64_t device, host; /* host: beside the device's, also where both are one memory */
+    double seconds;       /* of a step, by rules of thumb */
+} hy_monitor_bytes;
+hy_status hy_monitor_plan(const hy_trainer *t, const hy_settings *settings, hy_monitor_bytes *out);
+/* What would need less, cheap changes first; at most HY_MEMORY_ADVICE. */
 hy_status hy_monitor_advise(const hy_trainer *t, hy_memory_state *state);
 
 #endif

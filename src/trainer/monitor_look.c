@@ -16,8 +16,8 @@
 /* ---- what the run has taken -------------------------------------------------------------------- */
 
 static uint64_t reserved_in(const hy_trainer *t, hy_place place) {
-    const hy_arena *arenas[] = {&t->state_arena,   &t->work_arena,       &t->state_ring_arena,
-                                &t->home_arena,    &t->activation_arena, &t->staging_arena,
+    const hy_arena *arenas[] = {&t->state_arena, &t->work_arena,       &t->state_ring_arena,
+                                &t->home_arena,  &t->activation_arena, &t->staging_arena,
                                 &t->host_arena};
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {

@@ -116,11 +116,90 @@ static bool without_predictor(const hy_trainer *t, hy_settings *s, change *out) 
 }
 
 static const change_maker changes[] = {
-    shrink_batch,   halve_batch,         shrink_evaluation, recompute_norms, recompute_all,
-    split_loss,     offload_activations, offload_optimizer, keep_optimizer,  use_8bit,
-    without_predictor,
+    shrink_batch,   halve_batch, shrink_evaluation,   recompute_norms,
+    recompute_all,  split_loss,  offload_activations, offload_optimizer,
+    keep_optimizer, use_8bit,    without_predictor,
 };
 #define CHANGES (sizeof changes / sizeof changes[0])
 
 /* ---- planning them ----------------------------------------------------------------------------- */
 
+hy_status hy_monitor_plan(const hy_trainer *t, const hy_settings *settings, hy_monitor_bytes *out) {
+    hy_plan_setup setup;
+    hy_plan plan;
+    hy_rates rates = hy_plan_nominal_rates(t->backend);
+    HY_TRY(hy_plan_setup_begin(&setup, t, settings, &rates));
+    if (strcmp(settings->memory.offload_strategy, "none") == 0) setup.sizer.moved_optim = 0;
+    hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, &plan);
+    hy_plan_setup_end(&setup);
+    HY_TRY(status);
+    uint64_t shared = setup.problem.is_unified ? plan.device : 0;
+    *out = (hy_monitor_bytes){.device = (int64_t)plan.device,
+                              .host = (int64_t)(plan.host - shared),
+                              .seconds = plan.cost.seconds};
+    return HY_OK;
+}
+
+/* What counts where memory is short. */
+static int64_t counted(const hy_memory_state *state, int64_t device, int64_t host) {
+    if (state->is_unified && !state->device.budget) return device + host;
+    return state->host.status > state->device.status ? host : device;
+}
+
+static void describe(const change *c, hy_memory_advice *out) {
+    char freed[32], taken[32];
+    bool is_batch = strcmp(c->key, "batch_size") == 0;
+    bool is_host = out->device_bytes <= 0;
+    int64_t gain = is_host ? out->host_bytes : out->device_bytes;
+    int64_t price = is_host ? -out->device_bytes : -out->host_bytes;
+    snprintf(out->key, sizeof out->key, "%s", c->key);
+    snprintf(out->value, sizeof out->value, "%s", c->to);
+    int length = snprintf(out->text, sizeof out->text, "%s %s to %s frees %s%s",
+                          is_batch ? "micro-batch" : c->key, c->from, c->to,
+                          hy_format_bytes((double)gain, freed, sizeof freed),
+                          is_host ? " of host memory" : "");
+    if (price <= 0) return;
+    snprintf(out->text + length, sizeof out->text - (size_t)length, " and takes %s of %s",
+             hy_format_bytes((double)price, taken, sizeof taken),
+             is_host ? "the device" : "host memory");
+}
+
+/* Whether the last piece says the same as this one. */
+static bool is_told(const hy_memory_state *state, const change *c) {
+    for (int i = 0; i < state->advice_count; i++) {
+        const hy_memory_advice *a = &state->advice[i];
+        if (strcmp(a->key, c->key) == 0 && strcmp(a->value, c->to) == 0) return true;
+    }
+    return false;
+}
+
+static hy_status try_change(const hy_trainer *t, change_maker make, const hy_monitor_bytes *now,
+                            hy_settings *settings, hy_memory_state *state) {
+    change made;
+    hy_monitor_bytes with;
+    *settings = t->settings;
+    if (!make(t, settings, &made) || is_told(state, &made)) return HY_OK;
+    HY_TRY(hy_monitor_plan(t, settings, &with));
+    hy_memory_advice advice = {.device_bytes = now->device - with.device,
+                               .host_bytes = now->host - with.host};
+    int64_t freed = counted(state, advice.device_bytes, advice.host_bytes);
+    int64_t base = counted(state, now->device, now->host);
+    if (freed <= 0 || (double)freed < LEAST_SHARE * (double)base) return HY_OK;
+    describe(&made, &advice);
+    state->advice[state->advice_count++] = advice;
+    return HY_OK;
+}
+
+hy_status hy_monitor_advise(const hy_trainer *t, hy_memory_state *state) {
+    hy_monitor_bytes now;
+    hy_settings *settings = malloc(sizeof *settings);
+    state->advice_count = 0;
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    hy_status status = hy_monitor_plan(t, &t->settings, &now);
+    for (size_t i = 0; i < CHANGES && status == HY_OK; i++) {
+        if (state->advice_count == HY_MEMORY_ADVICE) break;
+        status = try_change(t, changes[i], &now, settings, state);
+    }
+    free(settings);
+    return status;
+}

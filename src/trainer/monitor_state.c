@@ -5,8 +5,8 @@
 static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_COUNT]) {
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         const hy_cell *cell = &l->cell[cls][l->phase];
-        out[cls] = (hy_memory_class){
-            .place = cell->place, .dtype = cell->dtype, .planned = cell->planned};
+        out[cls] =
+            (hy_memory_class){.place = cell->place, .dtype = cell->dtype, .planned = cell->planned};
         for (int place = 0; place < HY_PLACE_COUNT; place++) {
             out[cls].live[place] = l->live[cls][place];
         }
@@ -28,12 +28,11 @@ hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
                              .host_resident = look.resident,
                              .process_device = look.process_device,
                              .stalled = look.stalled,
-                             .fragmentation = hy_memory_fragmentation(look.device.reserved,
-                                                                      look.device.peak)};
+                             .fragmentation =
+                                 hy_memory_fragmentation(look.device.reserved, look.device.peak)};
     out->device.status = hy_monitor_device_status(t);
     out->host.status = hy_monitor_host_status(t);
-    out->status =
-        out->host.status > out->device.status ? out->host.status : out->device.status;
+    out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
     fill_classes(&t->ledger, out->classes);
     return hy_monitor_advise(t, out);
 }

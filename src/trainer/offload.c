@@ -165,14 +165,16 @@ hy_status hy_trainer_send_optimizer(hy_trainer *t) {
     HY_TRY(hy_trainer_finish_update(t));
     if (t->offload == HY_OFFLOAD_NONE || t->is_optim_away) return HY_OK;
     HY_TRY(t->backend->stream_sync(t->compute)); /* m and v leave on another stream */
-    t->is_optim_away = true;
-    t->is_restore_begun = false;
-    if (t->offload == HY_OFFLOAD_COMPRESS) return compress(t);
-    if (t->offload == HY_OFFLOAD_DROP) {
+    if (t->offload == HY_OFFLOAD_COMPRESS) {
+        HY_TRY(compress(t));
+    } else if (t->offload == HY_OFFLOAD_DROP) {
         hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, 2 * t->m.layout.bytes);
-        return HY_OK;
+    } else {
+        HY_TRY(send_to_host(t));
     }
-    return send_to_host(t);
+    t->is_optim_away = true; /* once it is: a way that fails can be gone again */
+    t->is_restore_begun = false;
+    return HY_OK;
 }
 
 /* ---- coming back ------------------------------------------------------------------------------- */
@@ -194,23 +196,26 @@ hy_status hy_trainer_begin_restore(hy_trainer *t) {
     bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
     if (!t->is_optim_away || t->is_restore_begun || !moves) return HY_OK;
     uint64_t bytes = 2 * t->m.layout.bytes;
-    t->is_restore_begun = true;
+    HY_TRY(move_units(t, false));
+    HY_TRY(t->backend->event_record(t->optim_is_back, t->copies));
+    t->is_restore_begun = true; /* once all of it is on its way */
     hy_ledger_give(&t->ledger, HY_OPTIM, host_place(t), bytes);
     hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
-    HY_TRY(move_units(t, false));
-    return t->backend->event_record(t->optim_is_back, t->copies);
+    return HY_OK;
 }
 
 static hy_status bring_back(hy_trainer *t) {
     uint64_t bytes = 2 * t->m.layout.bytes;
     if (t->offload == HY_OFFLOAD_COMPRESS) {
+        HY_TRY(convert(t, HY_OP_DEQUANTIZE));
         hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, compressed_bytes(t));
         hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
-        return convert(t, HY_OP_DEQUANTIZE);
+        return HY_OK;
     }
     if (t->offload == HY_OFFLOAD_DROP) {
+        HY_TRY(zero_state(t));
         hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
-        return zero_state(t);
+        return HY_OK;
     }
     HY_TRY(hy_trainer_begin_restore(t));
     return t->backend->stream_wait(t->compute, t->optim_is_back);

@@ -147,11 +147,14 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     hy_progress *p = &t->progress;
     p->residual_cosine = p->residual_length = NAN;
     if (!p->is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
-    p->is_residual_due = false;
-    if (!t->snapshot_is_valid || hy_predictor_slots(t->predictor.kind) == 0) return HY_OK;
-    if (t->predictor.kind == HY_PREDICTOR_LSQ)
-        return HY_OK; /* its slots do not hold the move's end */
+    bool has_slots = hy_predictor_slots(t->predictor.kind) > 0;
+    bool holds_end = t->predictor.kind != HY_PREDICTOR_LSQ; /* the slots, of the move */
+    if (!t->snapshot_is_valid || !has_slots || !holds_end) {
+        p->is_residual_due = false;
+        return HY_OK;
+    }
     HY_TRY(hy_trainer_measure(t, &t->slots[0], &t->snapshot, &t->weights, &t->slots[0], d));
+    p->is_residual_due = false;
     p->residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
     p->residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
     t->snapshot_is_valid = false; /* the move is corrected: nothing will undo it now */
@@ -234,6 +237,54 @@ static hy_status run_micro_batches(hy_trainer *t, hy_dtype dtype, int64_t counte
     return HY_OK;
 }
 
+/* Everything up to where the gradients of the step are whole. May be done again: nothing of the run's
+ * state has changed, but for an update of the step before that was pending, which knows how far it is. */
+static hy_status make_gradients(hy_trainer *t, hy_dtype dtype, int64_t *counted) {
+    if (!hy_trainer_restores_ahead(t)) HY_TRY(hy_trainer_await_optimizer(t));
+    HY_TRY(hy_trainer_measure_residual(t));
+    HY_TRY(count_targets(t, counted));
+    HY_TRY(hy_trainer_begin_window(t));
+    HY_TRY(run_micro_batches(t, dtype, *counted));
+    return hy_trainer_sum_gradients(t);
+}
+
+static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t *counted) {
+    hy_status status;
+    int64_t passes = t->progress.backward_passes;
+    while ((status = make_gradients(t, dtype, counted)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
+        t->progress.backward_passes = passes;
+    }
+    t->is_state_whole = false;
+    while ((status = hy_trainer_enqueue_update(t, lr)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
+    }
+    while ((status = fetch_result(t)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
+    }
+    return HY_OK;
+}
+
+/* What the predictor and the average keep of a step is worth having, not worth failing for: a window or
+ * an average that lost a step begins anew. */
+static hy_status watch(hy_trainer *t) {
+    hy_status status = hy_trainer_watch_step(t);
+    if (status == HY_ERR_MEMORY) {
+        t->progress.machine.window = 0;
+        status = hy_trainer_survive(t, status, HY_AS_IT_IS);
+    }
+    return status;
+}
+
+static hy_status sample_tail(hy_trainer *t) {
+    hy_status status = hy_trainer_sample_tail(t);
+    if (status == HY_ERR_MEMORY) {
+        t->progress.tail_samples = 0;
+        status = hy_trainer_survive(t, status, HY_AS_IT_IS);
+    }
+    return status;
+}
+
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_phase_state was = t->progress.machine;
@@ -242,24 +293,19 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     int64_t counted;
     hy_account_open(t, &account);
     hy_trainer_enter_phase(t, was.phase);
-    if (!hy_trainer_restores_ahead(t)) HY_TRY(hy_trainer_await_optimizer(t));
-    HY_TRY(hy_trainer_measure_residual(t));
-    HY_TRY(count_targets(t, &counted));
-    HY_TRY(hy_trainer_begin_window(t));
-    HY_TRY(run_micro_batches(t, dtype, counted));
-    HY_TRY(hy_trainer_enqueue_update(t, lr));
-    HY_TRY(fetch_result(t));
+    HY_TRY(compute_step(t, dtype, lr, &counted));
     for (int32_t i = 0; i < t->settings.train.grad_accum_steps; i++) hy_loader_pop(t->loader);
     bool was_skipped = t->result->clip[1] == 0;
     double loss = t->result->loss_sum / (double)counted;
     double norm = t->result->clip[0] / t->progress.loss_scale.scale;
     adapt_loss_scale(t, dtype, was_skipped);
     HY_TRY(note_skip(t, was_skipped));
-    HY_TRY(hy_trainer_watch_step(t));
+    HY_TRY(watch(t));
     advance(t, counted, loss);
-    HY_TRY(hy_trainer_sample_tail(t));
+    HY_TRY(sample_tail(t));
     HY_TRY(hy_trainer_observe(t, loss, norm, HY_NO_MOVE));
     t->progress.phase_steps[was.phase]++;
+    t->is_state_whole = true;
     hy_account_close(t, &account);
     hy_trainer_note_rate(t, (double)counted / (hy_clock() - account.begin));
     hy_trainer_describe(t, &was, &account, info);
@@ -267,6 +313,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->lr = lr;
     info->grad_norm = norm;
     info->was_skipped = was_skipped;
+    hy_trainer_recovered(t);
     return HY_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/monitor.h"
 
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...) {
     if (!t->observer.on_message) return;
@@ -77,8 +78,13 @@ void hy_trainer_destroy(hy_trainer *t) {
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     bool is_move = t->progress.machine.phase == HY_PREDICT;
+    t->is_state_whole = true;
     hy_status status = is_move ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
-    if (status != HY_OK) snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
+    bool is_shortage = status == HY_ERR_MEMORY && t->is_state_whole; /* it can be saved */
+    if (status != HY_OK && !is_shortage) {
+        snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
+    }
+    if (status == HY_OK) hy_monitor_step(t, info);
     return status;
 }
 

@@ -124,9 +124,10 @@ typedef struct hy_step_column {
 /* An update that is not applied to all units yet: kept until the next step comes to them. */
 typedef struct hy_pending_update {
     bool is_pending;
+    bool is_new; /* the gradients of a step are whole, and it was not begun yet */
     hy_adamw_step step;
     hy_dtype pending_dtype; /* what the step computed with */
-    int32_t next_unit;      /* units before it are updated */
+    hy_adamw_cursor at;     /* how far it has come */
     hy_dtype dtype;         /* what the present step computes with */
     hy_unit_watch watch;
 } hy_pending_update;
@@ -171,6 +172,12 @@ struct hy_trainer {
 
     bool is_plan;                       /* made by hy_trainer_plan: nothing is taken */
     char failure[HY_ERROR_MESSAGE_MAX]; /* of a step: its state is that of no step; "": none */
+    bool is_state_whole;                /* between steps, and in one that changed nothing yet */
+    bool has_no_work;                   /* the work area is gone and could not be had again */
+    int shortages;                      /* in a row, survived */
+    int64_t recoveries, batch_changes;  /* in this sitting */
+    int64_t first_batch;                /* micro-batch that the run began with */
+    uint64_t device_cap, host_cap;      /* a plan that could not be had: less than this; 0: none */
     hy_plan_facts plan;
     char plan_problem[HY_ERROR_MESSAGE_MAX];
 
@@ -311,6 +318,21 @@ hy_status hy_trainer_must_run(const hy_trainer *t);
 /* trainer.c: the next step or move, by the phase that is due. */
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
 
+/* recovery.c: what a shortage of memory left is put in order, so that the work can be done again: with
+ * smaller micro-batches when it is not the first time, or as it is. HY_OK: go on. Else the status that
+ * was given, and whether t->is_state_whole says if the run can still be saved. */
+typedef enum hy_survival { HY_AS_IT_IS, HY_WITH_LESS } hy_survival;
+hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how);
+void hy_trainer_recovered(hy_trainer *t); /* the work is done: the next shortage is a first one */
+/* A run that can be saved is, and the error says what to change. */
+hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
+
+/* resize.c: another micro-batch between steps; tokens per step, data order and state stay. When nothing
+ * can be had, not even the least, HY_ERR_MEMORY: there is then no memory to work in. */
+hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reason);
+int64_t hy_smaller_batch(const hy_trainer *t); /* the next that divides a step; 0: there is none */
+int64_t hy_larger_batch(const hy_trainer *t);
+
 /* step.c */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
 /* Enqueues the sum of a pass's losses into buffers.loss_sum. */
@@ -333,6 +355,8 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
 /* update.c: a step begins (an update that it cannot carry is finished), its passes, its end. */
 hy_status hy_trainer_begin_update(hy_trainer *t, hy_dtype dtype);
 const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch); /* or NULL */
+hy_status hy_trainer_sum_gradients(hy_trainer *t); /* after the passes: norm and clip factor */
+/* One that fails can be called again: it goes on where it was. */
 hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr);
 /* Applies what is pending: before anyone but a training pass looks at weights, m, v or gradients. */
 hy_status hy_trainer_finish_update(hy_trainer *t);

@@ -55,14 +55,14 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_trainer *t = context;
     hy_pending_update *u = &t->update;
     hy_adamw_state state = update_state(t, u->pending_dtype);
-    if (unit != u->next_unit) {
+    if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
-                       u->next_unit);
+                       u->at.unit);
     }
-    u->next_unit++;
-    u->is_pending = u->next_unit < t->model->params.units;
-    return hy_adamw_update_unit(&t->adamw, &t->model->params, t->backend, stream, &state, &u->step,
-                                unit);
+    HY_TRY(hy_adamw_update_unit(&t->adamw, &t->model->params, t->backend, stream, &state, &u->step,
+                                &u->at));
+    u->is_pending = u->at.unit < t->model->params.units;
+    return HY_OK;
 }
 
 /* The head is large: what its update needs comes along with the blocks, once the embedding's has had time
@@ -90,29 +90,41 @@ const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch) 
 /* ---- a step's update ----------------------------------------------------------------------------- */
 
 hy_status hy_trainer_begin_update(hy_trainer *t, hy_dtype dtype) {
-    bool is_carried = t->update.is_pending && t->update.pending_dtype == dtype;
+    const hy_pending_update *u = &t->update;
+    bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
+    bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
     t->update.dtype = dtype;
     HY_TRY(hy_trainer_return_rings(t));
     return is_carried ? HY_OK : hy_trainer_finish_update(t);
 }
 
-hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr) {
-    hy_pending_update *u = &t->update;
-    hy_adamw_state state = update_state(t, u->dtype);
+hy_status hy_trainer_sum_gradients(hy_trainer *t) {
+    hy_adamw_state state = update_state(t, t->update.dtype);
     double grad_scale = 1 / t->progress.loss_scale.scale;
     const hy_params *params = &t->model->params;
     HY_TRY(sums_norm_in_passes(t)
                ? hy_adamw_norm_end(&t->adamw, t->backend, t->compute, &state, grad_scale)
                : hy_adamw_clip(&t->adamw, params, t->backend, t->compute, &state, grad_scale));
     HY_TRY(hy_trainer_await_optimizer(t));
+    t->update.is_new = true;
+    return HY_OK;
+}
+
+static void begin_pending(hy_trainer *t, double lr) {
+    hy_pending_update *u = &t->update;
     if (t->precision.has_low && u->dtype == t->precision.master) t->is_low_current = false;
     u->step = (hy_adamw_step){.lr = lr,
                               .count = t->progress.updates,
                               .seed = hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING,
                                                  (uint64_t)t->progress.step)};
     u->pending_dtype = u->dtype;
-    u->next_unit = 0;
+    u->at = (hy_adamw_cursor){0};
     u->is_pending = true;
+    u->is_new = false;
+}
+
+hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr) {
+    if (t->update.is_new) begin_pending(t, lr);
     return t->updates_on_gather ? HY_OK : hy_trainer_finish_update(t);
 }
 
@@ -120,7 +132,8 @@ hy_status hy_trainer_finish_update(hy_trainer *t) {
     hy_pending_update *u = &t->update;
     if (!u->is_pending) return HY_OK;
     hy_adamw_state state = update_state(t, u->pending_dtype);
+    HY_TRY(hy_adamw_update(&t->adamw, &t->model->params, t->backend, t->compute, &state, &u->step,
+                           &u->at));
     u->is_pending = false;
-    return hy_adamw_update(&t->adamw, &t->model->params, t->backend, t->compute, &state, &u->step,
-                           u->next_unit);
+    return HY_OK;
 }

@@ -32,7 +32,8 @@ test_metrics_begin_with_the_command_and_what_it_makes() {
     expect_keys "$values" "" event step spent elapsed time version command model parameters device \
         data predictor steps_total tokens_per_step seq_len vram_budget_bytes host_budget_bytes \
         thresholds.target thresholds.warning thresholds.critical thresholds.emergency
-    command=$(printf '%s\n' "$values" | sed -n "s/^\.command$tab//p")
+    # Back from JSON: a backslash stands there twice.
+    command=$(printf '%s\n' "$values" | sed -n "s/^\.command$tab//p" | sed 's/\\\\/\\/g')
     rm -r "a folder's name"
     eval "$command" > "$stdout" 2> "$stderr"
     code=$?

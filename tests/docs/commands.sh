@@ -80,7 +80,7 @@ tell() { # WRONG WHAT SECONDS
         pass
         printf 'ok    %s%s\n' "$2" "$([ "${3:-0}" -lt 5 ] || echo " ($3 s)")"
     else
-        { echo "$1"; tail -n 25 "$scratch/said"; } | fail "$2"
+        fail "$2" < <(echo "$1"; tail -n 25 "$scratch/said")
     fi
 }
 

@@ -7,6 +7,7 @@
 # line "N passed, N failed".
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/pages.sh"
+. "$here/formulas.sh"
 
 check() { # NAME: the function prints what is wrong, or nothing
     local wrong
@@ -203,7 +204,8 @@ list_flags
 for name in every_link_leads_to_a_file_and_a_heading every_file_of_the_tree_is_there \
     every_name_is_one_of_the_source every_key_with_its_group_is_there every_flag_named_anywhere_exists \
     every_command_is_one_that_its_program_understands every_block_has_a_kind_that_is_tested \
-    every_rule_fits_a_command the_index_lists_every_page; do
+    every_rule_fits_a_command the_index_lists_every_page \
+    the_formulas_of_the_memory_page_give_the_plans_bytes; do
     check "$name"
 done
 finish

@@ -107,7 +107,7 @@ static inline double adamw_step(trial *t, const hy_adamw *adamw, double lr, int6
     train(t);
     must(hy_adamw_clip(adamw, params, g->backend, g->stream, &state, 1));
     must(hy_adamw_update(adamw, params, g->backend, g->stream, &state,
-                         &(hy_adamw_step){.lr = lr, .count = step}, 0));
+                         &(hy_adamw_step){.lr = lr, .count = step}, &(hy_adamw_cursor){0}));
     must(g->backend->stream_sync(g->stream));
     float *clip = from_device(g, g->clip, 2 * sizeof(float));
     double norm = clip[0];

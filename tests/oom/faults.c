@@ -14,6 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
+#include "kernels/cpu/event.h"
+#include "kernels/cpu/stream.h"
+
 #define SLOTS (1 << 17)
 #define REMOVED ((void *)-1)
 #define OUR_FRAMES 2 /* of a stack: the wrapper and what it calls */
@@ -87,7 +91,7 @@ static bool is_chosen(void) {
 static bool fails(fault_kind kind, size_t bytes) {
     if (!is_counting) return false;
     counts.asked[kind]++;
-    if (!(plan.kinds & 1u << kind)) return false;
+    if (!(plan.kinds & FAULT_BIT(kind))) return false;
     number++;
     if (!is_chosen() && !is_over_budget(bytes)) return false;
     if (counts.failed++ == 0) {
@@ -250,4 +254,33 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
                           void *argument) {
     return refuses(FAULT_SYSTEM, 0) ? EAGAIN
                                     : __real_pthread_create(thread, attributes, run, argument);
+}
+
+/* ---- launches ---------------------------------------------------------------------------------- */
+
+hy_status __real_hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call);
+hy_status __real_hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
+hy_status __real_hy_cpu_event_record(hy_event *event, hy_stream *s);
+hy_status __real_hy_cpu_stream_wait(hy_stream *s, hy_event *event);
+
+static hy_status no_launch(const char *what) {
+    return hy_fail(HY_ERR_MEMORY, "%s could not be enqueued: no memory, a test says", what);
+}
+
+hy_status __wrap_hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call) {
+    return refuses(FAULT_LAUNCH, 0) ? no_launch(hy_op_name(call->kind))
+                                    : __real_hy_cpu_stream_enqueue(s, call);
+}
+
+hy_status __wrap_hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
+    return refuses(FAULT_LAUNCH, 0) ? no_launch("a copy")
+                                    : __real_hy_cpu_stream_copy(s, dst, src, bytes);
+}
+
+hy_status __wrap_hy_cpu_event_record(hy_event *event, hy_stream *s) {
+    return refuses(FAULT_LAUNCH, 0) ? no_launch("an event") : __real_hy_cpu_event_record(event, s);
+}
+
+hy_status __wrap_hy_cpu_stream_wait(hy_stream *s, hy_event *event) {
+    return refuses(FAULT_LAUNCH, 0) ? no_launch("a wait") : __real_hy_cpu_stream_wait(s, event);
 }

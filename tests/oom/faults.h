@@ -13,9 +13,17 @@
 
 #define FAULT_STACK 24
 
-/* What is asked for: memory of the host's code, a backend's arena, or something else of the system's. */
-typedef enum fault_kind { FAULT_HEAP, FAULT_ARENA, FAULT_SYSTEM, FAULT_KINDS } fault_kind;
-#define FAULT_ALL ((1u << FAULT_KINDS) - 1)
+/* What is asked for: memory of the host's code, a backend's arena, something else of the system's, or that
+ * a stream takes an op, a copy or an event: a card without memory may refuse that, too. */
+typedef enum fault_kind {
+    FAULT_HEAP,
+    FAULT_ARENA,
+    FAULT_SYSTEM,
+    FAULT_LAUNCH,
+    FAULT_KINDS
+} fault_kind;
+#define FAULT_BIT(kind) (1u << (kind))
+#define FAULT_ALLOCATIONS (FAULT_BIT(FAULT_HEAP) | FAULT_BIT(FAULT_ARENA) | FAULT_BIT(FAULT_SYSTEM))
 
 /* How allocations fail. With no `at` and no `budget` none does. */
 typedef struct fault_plan {

@@ -172,8 +172,9 @@ static const hy_setting table[] = {
          "chosen; 0 means not used.")},
     {KEY("train.dynamic_batch", "--dynamic-batch", train.dynamic_batch),
      CHOICE("off, on, auto", "auto"),
-     HELP("Smaller micro-batches and more of them when memory gets short, and back; auto: also find "
-          "the fastest at the start where step_tokens leaves it open.")},
+     HELP(
+         "Smaller micro-batches and more of them when memory gets short, and back; auto: also find "
+         "the fastest at the start where step_tokens leaves it open.")},
     {KEY("train.min_batch_size", "--min-batch-size", train.min_batch_size), INTEGER(1, 65536, "1"),
      HELP("Micro-batches never shrink below this many sequences.")},
     {KEY("train.max_batch_size", "--max-batch-size", train.max_batch_size), INTEGER(0, 65536, "0"),
@@ -184,7 +185,8 @@ static const hy_setting table[] = {
 
     {KEY("optimizer.optimizer", "--optimizer", optimizer.optimizer),
      CHOICE("adamw, adamw8bit, paged_adamw, paged_adamw8bit", "adamw"),
-     HELP("The update rule; adamw8bit is adamw with optim_dtype 8bit, paged_ keeps m and v in pinned "
+     HELP("The update rule; adamw8bit is adamw with optim_dtype 8bit, paged_ keeps m and v in "
+          "pinned "
           "host memory unless optim_place says otherwise.")},
     {KEY("optimizer.optim_dtype", "--optim-dtype", optimizer.optim_dtype),
      CHOICE("auto, fp32, bf16, 8bit", "auto"),
@@ -233,8 +235,7 @@ static const hy_setting table[] = {
     {KEY("input.loss_on", "--loss-on", input.loss_on), CHOICE("answers, all", "answers"),
      HELP("Rows: learn the assistant's turns alone, or all tokens.")},
     {KEY("input.packing", "--packing", input.packing), CHOICE("auto, on, off", "auto"),
-     HELP("Rows: several share a sequence without seeing each other; auto: where positions are "
-          "rope.")},
+     HELP("Rows: several share a sequence without seeing each other; auto is on.")},
     {KEY("input.bad_rows", "--bad-rows", input.bad_rows), CHOICE("skip, stop", "skip"),
      HELP("A malformed row is told and left out, or ends the program.")},
     {KEY("input.num_workers", "--num-workers", input.num_workers), INTEGER(0, 256, "0"),

@@ -42,6 +42,12 @@ static hy_status check_unused(const hy_own_run *run, const char *name) {
         run->out, name);
 }
 
+static void end_record(hy_own_run *run) {
+    hy_own_say(run, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
+    hy_writer_abandon(run->metrics);
+    run->metrics = NULL;
+}
+
 static hy_status put_start(hy_own_run *run, const char *command) {
     hy_record_start start = {.settings = &run->settings,
                              .command = command,
@@ -65,7 +71,8 @@ hy_status hy_own_record_open(hy_own_run *run, const char *command) {
     HY_TRY(hy_dir_make(run->out));
     HY_TRY(hy_path_join(path, sizeof path, run->out, "metrics.jsonl"));
     HY_TRY(hy_writer_create(path, &run->metrics));
-    return put_start(run, command);
+    if (put_start(run, command) != HY_OK) end_record(run);
+    return HY_OK;
 }
 
 /* ---- metrics.jsonl --------------------------------------------------------------------------- */
@@ -129,10 +136,7 @@ static hy_status write_line(hy_own_run *run, const hy_step_info *info, const hy_
 }
 
 void hy_own_record_step(hy_own_run *run, const hy_step_info *info, const hy_own_note *note) {
-    if (!run->metrics || write_line(run, info, note) == HY_OK) return;
-    hy_own_say(run, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
-    hy_writer_abandon(run->metrics);
-    run->metrics = NULL;
+    if (run->metrics && write_line(run, info, note) != HY_OK) end_record(run);
 }
 
 /* ---- summary.json ---------------------------------------------------------------------------- */

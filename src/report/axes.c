@@ -1,0 +1,169 @@
+/* axes.c: what all drawings share: where each row of a run lies, its phase, and what happened on the way.
+ *
+ * Rows are lines of metrics.jsonl. Steps and tokens grow by the same amount for long stretches, so they are
+ * written as stretches "ROWS:GROWTH", exactly; time does not, and is written for evenly spaced rows, between
+ * which the script draws a straight line. A run whose steps grow unevenly is written like time. */
+#include <math.h>
+#include <string.h>
+
+#include "report/page.h"
+#include "report/sample.h"
+
+#define STRETCHES_MAX 12000 /* more are no longer shorter than evenly spaced rows */
+#define KNOTS 2000
+#define MARKS_MAX 400 /* more than that cannot be told apart in a drawing */
+
+/* ---- rows ---------------------------------------------------------------------------------------- */
+
+static size_t count_stretches(const double *values, size_t rows) {
+    size_t count = 0;
+    double growth = NAN, before = 0;
+    for (size_t i = 0; i < rows; i++) {
+        count += values[i] - before != growth;
+        growth = values[i] - before;
+        before = values[i];
+    }
+    return count;
+}
+
+static void add_stretch(hy_text *out, size_t length, double growth) {
+    if (length == 0) return;
+    if (out->size > 0) hy_text_add(out, ",");
+    if (length > 1) hy_text_addf(out, "%zu:", length);
+    hy_put_number(out, growth);
+}
+
+static void put_stretches(hy_text *out, const double *values, size_t rows) {
+    double growth = 0, before = 0;
+    size_t length = 0;
+    for (size_t i = 0; i < rows; i++) {
+        if (values[i] - before != growth) {
+            add_stretch(out, length, growth);
+            growth = values[i] - before;
+            length = 0;
+        }
+        length++;
+        before = values[i];
+    }
+    add_stretch(out, length, growth);
+}
+
+static void put_knots(hy_text *out, const double *values, size_t rows, size_t every) {
+    for (size_t i = 0; i < rows; i += every) {
+        if (i > 0) hy_text_add(out, ",");
+        hy_put_number(out, values[i]);
+    }
+    if (rows > 0) hy_text_add(out, ",");
+    if (rows > 0) hy_put_number(out, values[rows - 1]);
+}
+
+/* An axis of page->column: {"stretches": ...} or {"every": n, "knots": ...}, the last row's value last. */
+static void put_axis(hy_page *page, const char *name, size_t rows, bool is_even) {
+    hy_text_clear(&page->scratch);
+    hy_json_open_object(page->json, name);
+    if (is_even && count_stretches(page->column, rows) <= STRETCHES_MAX) {
+        put_stretches(&page->scratch, page->column, rows);
+        hy_json_put_string(page->json, "stretches", hy_text_string(&page->scratch));
+    } else {
+        size_t every = rows > KNOTS ? rows / KNOTS : 1;
+        put_knots(&page->scratch, page->column, rows, every);
+        hy_json_put_int(page->json, "every", (int64_t)every);
+        hy_json_put_string(page->json, "knots", hy_text_string(&page->scratch));
+    }
+    hy_json_close_object(page->json);
+}
+
+typedef double (*place_of)(const hy_run_point *p);
+static double step_of(const hy_run_point *p) { return (double)p->step; }
+static double tokens_of(const hy_run_point *p) { return p->tokens < 0 ? NAN : (double)p->tokens; }
+static double elapsed_of(const hy_run_point *p) { return p->elapsed; }
+
+/* What a line does not say is taken from the one before: an axis has no holes. */
+static bool fill_axis(const hy_run *run, place_of place, double *out) {
+    double before = 0;
+    bool is_known = false;
+    for (size_t i = 0; i < hy_run_points(run); i++) {
+        double value = place(hy_run_point_at(run, i));
+        is_known |= isfinite(value);
+        if (isfinite(value)) before = value;
+        out[i] = before;
+    }
+    return is_known;
+}
+
+/* ---- phases -------------------------------------------------------------------------------------- */
+
+static size_t count_phases(const hy_run *run) {
+    size_t count = 0;
+    for (size_t i = 1; i < hy_run_points(run); i++) {
+        count += hy_run_point_at(run, i)->phase != hy_run_point_at(run, i - 1)->phase;
+    }
+    return count;
+}
+
+/* "ROWS:PHASE" stretches; where phases change very often, each stretch is as long as `every`. */
+static void put_phases(hy_page *page, const hy_run *run) {
+    size_t rows = hy_run_points(run);
+    size_t every = count_phases(run) > 2 * STRETCHES_MAX ? rows / STRETCHES_MAX + 1 : 1;
+    hy_text_clear(&page->scratch);
+    for (size_t i = 0; i < rows;) {
+        hy_phase phase = hy_run_point_at(run, i)->phase;
+        size_t length = 0;
+        while (i < rows && hy_run_point_at(run, i)->phase == phase) {
+            size_t step = rows - i < every ? rows - i : every;
+            length += step;
+            i += step;
+        }
+        add_stretch(&page->scratch, length, (double)phase);
+    }
+    hy_json_put_string(page->json, "phases", hy_text_string(&page->scratch));
+}
+
+static void put_run(hy_page *page, int r) {
+    const hy_run *run = page->runs[r];
+    size_t rows = hy_run_points(run);
+    hy_json_open_object(page->json, NULL);
+    hy_json_put_string(page->json, "name", hy_run_describe(run)->name);
+    hy_json_put_int(page->json, "rows", (int64_t)rows);
+    if (fill_axis(run, step_of, page->column)) put_axis(page, "steps", rows, true);
+    if (fill_axis(run, tokens_of, page->column)) put_axis(page, "tokens", rows, true);
+    if (fill_axis(run, elapsed_of, page->column)) put_axis(page, "time", rows, false);
+    put_phases(page, run);
+    hy_json_close_object(page->json);
+}
+
+void hy_page_axes(hy_page *page) {
+    hy_json_open_array(page->json, "runs");
+    for (int r = 0; r < page->count; r++) put_run(page, r);
+    hy_json_close_array(page->json);
+}
+
+/* ---- what happened ------------------------------------------------------------------------------- */
+
+static void put_event(hy_page *page, int r, const hy_run_event *event) {
+    hy_json_open_object(page->json, NULL);
+    hy_json_put_int(page->json, "run", r);
+    hy_json_put_int(page->json, "row", (int64_t)event->points_before);
+    hy_json_put_string(page->json, "kind", event->kind);
+    hy_json_put_string(page->json, "text", event->text);
+    hy_json_close_object(page->json);
+}
+
+/* A start is a mark where a run was resumed, not where it began. */
+static bool is_mark(const hy_run_event *event) {
+    return strcmp(event->kind, "start") != 0 || event->points_before > 0;
+}
+
+void hy_page_events(hy_page *page) {
+    hy_json_open_array(page->json, "events");
+    for (int r = 0; r < page->count; r++) {
+        int left = MARKS_MAX;
+        for (size_t i = 0; i < hy_run_events(page->runs[r]) && left > 0; i++) {
+            const hy_run_event *event = hy_run_event_at(page->runs[r], i);
+            if (!is_mark(event)) continue;
+            put_event(page, r, event);
+            left--;
+        }
+    }
+    hy_json_close_array(page->json);
+}

@@ -1,0 +1,317 @@
+/* charts.c: which drawings the page has, and the numbers of each. See page.h.
+ *
+ * A drawing is a row of a table: what it is called, how its values are written, and its curves. A curve is
+ * a column of each run, thinned (sample.h); noisy ones get their mean beside them. Curves without a value
+ * and drawings without a curve are left out. Around each drawing stands a figure with a table of its
+ * curves, which reads without a script. */
+#include <math.h>
+#include <string.h>
+
+#include "report/page.h"
+#include "report/sample.h"
+
+#define MEAN_ROWS 60    /* fewer rows are shown as they are */
+#define MEAN_PLACES 500 /* of the mean's curve */
+
+typedef enum curve_style {
+    IS_LINE,
+    IS_NOISY, /* faint, with its mean */
+    IS_DOTS,  /* a line through few values, each marked */
+    IS_STAIR, /* holds its value until the next */
+    IS_DASHED,
+    IS_LAYER, /* one of a stack */
+    IS_MARK,  /* where something happened */
+} curve_style;
+
+typedef struct curve {
+    hy_column column;
+    const char *name;
+    curve_style style;
+    bool is_for_one; /* left out where several runs are laid over each other */
+    bool is_for_many;
+} curve;
+
+#define CURVES_MAX 16
+
+typedef struct chart {
+    const char *id, *title, *unit;
+    hy_figure figure;
+    bool is_wide, is_log, is_from_zero;
+    enum { NO_LIMITS, DEVICE_LIMITS, HOST_LIMITS } limits;
+    curve curves[CURVES_MAX];
+} chart;
+
+#define LAYERS(first)                                                                              \
+    {first + HY_WEIGHTS, "weights", IS_LAYER, .is_for_one = true},                                 \
+        {first + HY_MASTER, "master", IS_LAYER, .is_for_one = true},                               \
+        {first + HY_GRADS, "grads", IS_LAYER, .is_for_one = true},                                 \
+        {first + HY_OPTIM, "optim", IS_LAYER, .is_for_one = true},                                 \
+        {first + HY_PREDICTOR, "predictor", IS_LAYER, .is_for_one = true},                         \
+        {first + HY_SNAPSHOT, "snapshot", IS_LAYER, .is_for_one = true},                           \
+        {first + HY_ACTIVATIONS, "activations", IS_LAYER, .is_for_one = true},                     \
+        {first + HY_LOGITS, "logits", IS_LAYER, .is_for_one = true},                               \
+        {first + HY_WORKSPACE, "workspace", IS_LAYER, .is_for_one = true},                         \
+        {first + HY_QUANTS, "quants", IS_LAYER, .is_for_one = true}, {                             \
+        first + HY_DATA, "data", IS_LAYER, .is_for_one = true                                      \
+    }
+
+static const chart charts[] = {
+    {"loss", "Loss", "nats per token", HY_FIGURE_LOSS, .is_wide = true,
+     .curves = {{HY_COLUMN_LOSS, "training", IS_NOISY}, {HY_COLUMN_VAL_LOSS, "held-out", IS_DOTS}}},
+    {"lr", "Learning rate", "per step", HY_FIGURE_SMALL, .is_from_zero = true,
+     .curves = {{HY_COLUMN_LR, "learning rate", IS_LINE}}},
+    {"grad_norm", "Gradient norm", "before clipping", HY_FIGURE_NUMBER, .is_log = true,
+     .curves = {{HY_COLUMN_GRAD_NORM, "gradient norm", IS_NOISY}}},
+    {"confidence", "Confidence that predicting pays", "probability", HY_FIGURE_NUMBER,
+     .is_from_zero = true,
+     .curves = {{HY_COLUMN_CONFIDENCE, "confidence", IS_LINE},
+                {HY_COLUMN_REJECTED, "move rejected", IS_MARK}}},
+    {"predicted", "Predicted steps so far", "steps of kept moves", HY_FIGURE_NUMBER,
+     .is_from_zero = true, .curves = {{HY_COLUMN_PREDICTED, "predicted steps", IS_STAIR}}},
+    {"speed", "Speed", "tokens per second", HY_FIGURE_SHORT, .is_wide = true, .is_from_zero = true,
+     .curves = {{HY_COLUMN_SPEED, "speed", IS_NOISY}}},
+    {"memory", "Device memory", "live bytes by class", HY_FIGURE_BYTES, .is_wide = true,
+     .is_from_zero = true, .limits = DEVICE_LIMITS,
+     .curves = {LAYERS(HY_COLUMN_DEVICE_CLASS),
+                {HY_COLUMN_DEVICE_TOTAL, "live at the step's end", IS_STAIR, .is_for_many = true},
+                {HY_COLUMN_DEVICE_PEAK, "peak within the step", IS_STAIR},
+                {HY_COLUMN_DEVICE_PLANNED, "plan of the phase", IS_DASHED}}},
+    {"host", "Host memory", "page-locked bytes by class", HY_FIGURE_BYTES, .is_wide = true,
+     .is_from_zero = true, .limits = HOST_LIMITS,
+     .curves = {LAYERS(HY_COLUMN_PINNED_CLASS),
+                {HY_COLUMN_PINNED_TOTAL, "page-locked", IS_STAIR, .is_for_many = true},
+                {HY_COLUMN_RESIDENT, "resident, all of the process", IS_DASHED}}},
+    {"wait", "Waiting for copies", "% of the step's time", HY_FIGURE_PERCENT, .is_from_zero = true,
+     .curves = {{HY_COLUMN_WAIT, "waited", IS_NOISY}}},
+    {"moved", "Bytes copied", "per step", HY_FIGURE_BYTES, .is_from_zero = true,
+     .curves = {{HY_COLUMN_MOVED, "copied", IS_NOISY}}},
+    {"batch", "Micro-batch", "sequences", HY_FIGURE_COUNT, .is_from_zero = true,
+     .curves = {{HY_COLUMN_BATCH, "micro-batch", IS_STAIR}}},
+    {"mfu", "Model FLOP utilisation", "% of the card's data sheet", HY_FIGURE_PERCENT,
+     .is_from_zero = true, .curves = {{HY_COLUMN_MFU, "utilisation", IS_NOISY}}},
+    {"power", "Power", "watts", HY_FIGURE_COUNT, .is_from_zero = true,
+     .curves = {{HY_COLUMN_POWER, "power", IS_NOISY}}},
+    {"temperature", "Temperature",
+     "\xC2\xB0"
+     "C",
+     HY_FIGURE_COUNT, .curves = {{HY_COLUMN_TEMPERATURE, "temperature", IS_NOISY}}},
+};
+
+static const char *const style_names[] = {"line",   "noisy", "dots", "stair",
+                                          "dashed", "layer", "mark"};
+
+/* ---- numbers ------------------------------------------------------------------------------------- */
+
+/* What one curve of one run is called: on its own by its name, among several by its run. */
+static void put_curve_names(hy_page *page, const curve *c, int r, const char *name,
+                            const char *style) {
+    hy_json_put_string(page->json, "name", name);
+    hy_json_put_int(page->json, "run", r);
+    hy_json_put_string(page->json, "style", style);
+    if (c->style == IS_LAYER) hy_json_put_string(page->json, "tone", c->name);
+}
+
+static void put_column(hy_page *page, const double *column, size_t kept) {
+    hy_text_clear(&page->scratch);
+    hy_put_rows(&page->scratch, page->kept, kept);
+    hy_json_put_string(page->json, "rows", hy_text_string(&page->scratch));
+    hy_text_clear(&page->scratch);
+    hy_put_values(&page->scratch, column, page->kept, kept);
+    hy_json_put_string(page->json, "values", hy_text_string(&page->scratch));
+}
+
+static void put_figure_row(hy_page *page, const chart *it, int r, const char *name,
+                           const hy_column_facts *facts) {
+    hy_text *html = page->html;
+    hy_text_add(html, "<tr><th scope=\"row\">");
+    if (page->count > 1) {
+        hy_html_text(html, hy_run_describe(page->runs[r])->name);
+        hy_text_add(html, ": ");
+    }
+    hy_html_text(html, name);
+    const double values[] = {facts->last, facts->min, facts->max};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        hy_text_add(html, "<td>");
+        hy_html_figure(html, it->figure, values[i]);
+    }
+    hy_text_add(html, "<td>");
+    hy_html_count(html, (int64_t)facts->count);
+    hy_text_add(html, "\n");
+}
+
+/* The mean beside a noisy curve; in page->column is the curve itself. */
+static void put_mean(hy_page *page, const curve *c, int r) {
+    size_t rows = hy_run_points(page->runs[r]), reach = rows / 200 > 2 ? rows / 200 : 2;
+    char name[64];
+    hy_column_smooth(page->column, rows, reach, MEAN_PLACES, page->mean);
+    size_t kept = hy_column_thin(page->mean, rows, 2 * MEAN_PLACES, page->kept);
+    snprintf(name, sizeof name, "%s, mean of %zu steps", c->name, 2 * reach + 1);
+    hy_json_open_object(page->json, NULL);
+    put_curve_names(page, c, r, name, "line");
+    put_column(page, page->mean, kept);
+    hy_json_close_object(page->json);
+}
+
+static void put_one(hy_page *page, const chart *it, const curve *c, int r) {
+    size_t rows = hy_run_points(page->runs[r]);
+    bool has_mean = c->style == IS_NOISY && rows >= MEAN_ROWS;
+    curve_style style = c->style == IS_NOISY && !has_mean ? IS_LINE : c->style;
+    hy_column_facts facts;
+    hy_column_fill(page->runs[r], c->column, page->column);
+    hy_column_look(page->column, rows, &facts);
+    if (facts.count == 0) return;
+    hy_json_open_object(page->json, NULL);
+    put_curve_names(page, c, r, c->name, style_names[style]);
+    put_column(page, page->column, hy_column_thin(page->column, rows, page->limit, page->kept));
+    hy_json_close_object(page->json);
+    if (c->style != IS_MARK) put_figure_row(page, it, r, c->name, &facts);
+    if (has_mean) put_mean(page, c, r);
+}
+
+/* Layers of a stack are told for the same rows: those where their sum is least and greatest. */
+static size_t keep_layers(hy_page *page, const chart *it, int r) {
+    size_t rows = hy_run_points(page->runs[r]);
+    for (size_t i = 0; i < rows; i++) page->mean[i] = 0;
+    for (const curve *c = it->curves; c->name; c++) {
+        if (c->style != IS_LAYER) continue;
+        hy_column_fill(page->runs[r], c->column, page->column);
+        for (size_t i = 0; i < rows; i++) page->mean[i] += page->column[i];
+    }
+    return hy_column_thin(page->mean, rows, page->limit, page->kept);
+}
+
+static void put_layers(hy_page *page, const chart *it, int r) {
+    size_t rows = hy_run_points(page->runs[r]);
+    size_t kept = keep_layers(page, it, r);
+    if (kept == 0) return;
+    for (const curve *c = it->curves; c->name; c++) {
+        hy_column_facts facts;
+        if (c->style != IS_LAYER) continue;
+        hy_column_fill(page->runs[r], c->column, page->column);
+        hy_column_look(page->column, rows, &facts);
+        if (facts.count == 0 || facts.max == 0) continue;
+        hy_json_open_object(page->json, NULL);
+        put_curve_names(page, c, r, c->name, "layer");
+        put_column(page, page->column, kept);
+        hy_json_close_object(page->json);
+        put_figure_row(page, it, r, c->name, &facts);
+    }
+}
+
+static bool has_layers(const hy_page *page, const chart *it, int r) {
+    const curve *first = &it->curves[0];
+    if (first->style != IS_LAYER || page->count > 1) return false;
+    for (size_t i = 0; i < hy_run_points(page->runs[r]); i++) {
+        const hy_run_point *p = hy_run_point_at(page->runs[r], i);
+        const int64_t *bytes = first->column == HY_COLUMN_PINNED_CLASS ? p->pinned : p->device;
+        for (int c = 0; c < HY_CLASS_COUNT; c++) {
+            if (bytes[c] > 0) return true;
+        }
+    }
+    return false;
+}
+
+static void put_curves(hy_page *page, const chart *it) {
+    for (int r = 0; r < page->count; r++) {
+        bool is_stack = has_layers(page, it, r);
+        if (is_stack) put_layers(page, it, r);
+        for (const curve *c = it->curves; c->name; c++) {
+            if (c->style == IS_LAYER || (c->is_for_many && is_stack)) continue;
+            put_one(page, it, c, r);
+        }
+    }
+}
+
+/* ---- limits -------------------------------------------------------------------------------------- */
+
+static void put_limit(hy_page *page, const char *name, double value) {
+    if (!(value > 0)) return;
+    hy_json_open_object(page->json, NULL);
+    hy_json_put_string(page->json, "name", name);
+    hy_json_put_double(page->json, "value", round(value));
+    hy_json_close_object(page->json);
+}
+
+/* Of several runs the limits are drawn when they are the same. */
+static bool have_same_budgets(const hy_page *page) {
+    for (int r = 1; r < page->count; r++) {
+        const hy_run_facts *a = hy_run_describe(page->runs[0]), *b = hy_run_describe(page->runs[r]);
+        if (a->vram_budget_bytes != b->vram_budget_bytes) return false;
+        if (a->host_budget_bytes != b->host_budget_bytes) return false;
+        if (memcmp(a->thresholds, b->thresholds, sizeof a->thresholds) != 0) return false;
+    }
+    return true;
+}
+
+static void put_limits(hy_page *page, const chart *it) {
+    static const char *const names[] = {"target", "warning", "critical", "emergency"};
+    const hy_run_facts *facts = hy_run_describe(page->runs[0]);
+    if (it->limits == NO_LIMITS || !have_same_budgets(page)) return;
+    double budget =
+        (double)(it->limits == DEVICE_LIMITS ? facts->vram_budget_bytes : facts->host_budget_bytes);
+    hy_json_open_array(page->json, "limits");
+    put_limit(page, "budget", budget);
+    for (int i = 0; i < 4 && it->limits == DEVICE_LIMITS; i++) {
+        put_limit(page, names[i], budget * facts->thresholds[i]);
+    }
+    hy_json_close_array(page->json);
+}
+
+/* ---- figures ------------------------------------------------------------------------------------- */
+
+/* A micro-batch that never changed is not worth a drawing; neither are copies that never were, nor
+ * predictions that were never made. */
+static bool is_worth_drawing(hy_page *page, const chart *it) {
+    bool is_steady = true, has_any = false;
+    double all_min = INFINITY, all_max = -INFINITY;
+    for (const curve *c = it->curves; c->name; c++) {
+        for (int r = 0; r < page->count; r++) {
+            hy_column_facts facts;
+            if (c->style == IS_MARK) continue;
+            hy_column_fill(page->runs[r], c->column, page->column);
+            hy_column_look(page->column, hy_run_points(page->runs[r]), &facts);
+            if (facts.count == 0) continue;
+            has_any = true;
+            all_min = fmin(all_min, facts.min);
+            all_max = fmax(all_max, facts.max);
+        }
+    }
+    is_steady = all_min == all_max;
+    if (!has_any) return false;
+    bool is_about_change = strcmp(it->id, "batch") == 0;
+    return is_about_change ? !is_steady : all_max > 0 || all_min < 0;
+}
+
+static void put_chart(hy_page *page, const chart *it) {
+    hy_text *html = page->html;
+    hy_text_addf(
+        html,
+        "<figure class=\"chart%s\" id=\"chart-%s\" data-chart=\"%s\">\n"
+        "<figcaption><h3>%s</h3> <span class=\"unit\">%s</span></figcaption>\n"
+        "<div class=\"plot\"></div>\n<div class=\"legend\"></div>\n"
+        "<details class=\"figures\"><summary>Figures</summary><div class=\"scroll\"><table>"
+        "<thead><tr><th scope=\"col\">curve<th scope=\"col\">last<th scope=\"col\">least"
+        "<th scope=\"col\">most<th scope=\"col\">values</thead>\n<tbody>",
+        it->is_wide ? " wide" : "", it->id, it->id, it->title, it->unit);
+    hy_json_open_object(page->json, NULL);
+    hy_json_put_string(page->json, "id", it->id);
+    hy_json_put_string(page->json, "title", it->title);
+    hy_json_put_string(page->json, "unit", it->unit);
+    hy_json_put_string(page->json, "figure", hy_figure_name(it->figure));
+    hy_json_put_bool(page->json, "log", it->is_log);
+    hy_json_put_bool(page->json, "zero", it->is_from_zero);
+    put_limits(page, it);
+    hy_json_open_array(page->json, "curves");
+    put_curves(page, it);
+    hy_json_close_array(page->json);
+    hy_json_close_object(page->json);
+    hy_text_add(html, "</tbody></table></div></details>\n</figure>\n");
+}
+
+void hy_page_charts(hy_page *page) {
+    hy_json_open_array(page->json, "charts");
+    for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++) {
+        if (is_worth_drawing(page, &charts[i])) put_chart(page, &charts[i]);
+    }
+    hy_json_close_array(page->json);
+}

@@ -1,0 +1,89 @@
+/* html.c: escaping and figures. See html.h. */
+#include "report/html.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+#define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
+
+static const char *entity_of(char c) {
+    switch (c) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '"': return "&quot;";
+    case '\'': return "&#39;";
+    default: return NULL;
+    }
+}
+
+static bool is_control(unsigned char c) {
+    return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+}
+
+void hy_html_text(hy_text *out, const char *text) {
+    size_t left = strlen(text);
+    while (left > 0) {
+        int length = hy_utf8_length((const uint8_t *)text, left);
+        const char *entity = entity_of(*text);
+        if (entity) {
+            hy_text_add(out, entity);
+        } else if (length == 0 || is_control((unsigned char)*text)) {
+            hy_text_add(out, REPLACEMENT);
+        } else {
+            hy_text_add_bytes(out, text, (size_t)length);
+        }
+        size_t used = length > 0 ? (size_t)length : 1;
+        text += used;
+        left -= used;
+    }
+}
+
+void hy_html_count(hy_text *out, int64_t count) {
+    char digits[32];
+    int size = snprintf(digits, sizeof digits, "%lld", (long long)count);
+    for (int i = 0; i < size; i++) {
+        bool is_group_end = i > 0 && (size - i) % 3 == 0 && digits[i - 1] != '-';
+        if (is_group_end) hy_text_add(out, ",");
+        hy_text_add_bytes(out, &digits[i], 1);
+    }
+}
+
+/* "812", "12.3k", "124.4M", "7.62B". */
+static void add_short(hy_text *out, double value) {
+    static const char *const units[] = {"", "k", "M", "B", "T"};
+    size_t unit = 0;
+    while (fabs(value) >= 999.5 && unit < 4) {
+        value /= 1000;
+        unit++;
+    }
+    int digits = unit == 0 ? (fabs(value) < 10 && value != floor(value)) : fabs(value) < 10 ? 2 : 1;
+    hy_text_addf(out, "%.*f%s", digits, value, units[unit]);
+}
+
+const char *hy_figure_name(hy_figure figure) {
+    static const char *const names[HY_FIGURE_COUNT_OF] = {"loss",  "small",   "count",  "short",
+                                                          "bytes", "percent", "number", "time"};
+    return names[figure];
+}
+
+void hy_html_figure(hy_text *out, hy_figure figure, double value) {
+    char buffer[32];
+    if (!isfinite(value)) {
+        hy_text_add(out, "\xE2\x80\x93");
+        return;
+    }
+    switch (figure) {
+    case HY_FIGURE_LOSS: hy_text_addf(out, "%.4f", value); break;
+    case HY_FIGURE_SMALL: hy_text_addf(out, "%.2e", value); break;
+    case HY_FIGURE_COUNT: hy_html_count(out, llround(value)); break;
+    case HY_FIGURE_SHORT: add_short(out, value); break;
+    case HY_FIGURE_BYTES: hy_text_add(out, hy_format_bytes(value, buffer, sizeof buffer)); break;
+    case HY_FIGURE_PERCENT: hy_text_addf(out, "%.1f %%", value); break;
+    case HY_FIGURE_TIME: hy_text_add(out, hy_format_duration(value, buffer, sizeof buffer)); break;
+    default: hy_text_addf(out, "%.2f", value); break;
+    }
+}

@@ -1,0 +1,86 @@
+/* monitor_estimate.c: memory of a micro-batch of any shape, before anything is taken. See hybrid.h.
+ *
+ * Batch plans are made for their bytes alone, on the device or card that the configuration names, by the
+ * code that plans the micro-batches of a run. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+#include "trainer/monitor.h"
+#include "trainer/planner.h"
+
+static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, const char *recompute,
+                           bool offloads, hy_batch_bytes *out) {
+    hy_batch_options options = {.batch = (int32_t)batch,
+                                .seq = (int32_t)seq,
+                                .chunks = (int32_t)t->settings.train.loss_chunks,
+                                .dtype = t->precision.of[HY_FULL],
+                                .grad_dtype = hy_grad_dtype(t),
+                                .recompute = hy_recompute_groups(recompute),
+                                .recompute_layers = (int32_t)t->settings.train.recompute_layers,
+                                .offloads = offloads,
+                                .ring_depth = (int32_t)t->settings.memory.ring_depth,
+                                .is_training = true,
+                                .is_sizing = true,
+                                .budget = hy_trainer_device_limit(t)};
+    hy_batch_plan *plan;
+    HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, &plan));
+    *out = plan->bytes;
+    hy_batch_plan_destroy(plan);
+    return HY_OK;
+}
+
+static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
+                          hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
+    for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
+        const char *name = hy_plan_recompute_name((hy_plan_recompute)i);
+        hy_batch_bytes kept, offloaded;
+        HY_TRY(size_plan(t, batch, seq, name, false, &kept));
+        HY_TRY(size_plan(t, batch, seq, name, true, &offloaded));
+        out[i] = (hy_activation_estimate){.recompute = name,
+                                          .activations = kept.activations,
+                                          .workspace = kept.workspace,
+                                          .offloaded = offloaded.host,
+                                          .offload_device = offloaded.activations};
+    }
+    return HY_OK;
+}
+
+static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
+    int64_t context = t->model->shape.context;
+    if (batch < 1 || batch > INT32_MAX || seq < 1 || seq > context) {
+        return hy_fail(HY_ERR_INPUT,
+                       "a micro-batch of %lld sequences of %lld tokens; accepted are 1 to %d "
+                       "sequences of 1 to %lld tokens",
+                       (long long)batch, (long long)seq, INT32_MAX, (long long)context);
+    }
+    if (batch * seq > INT32_MAX) {
+        return hy_fail(HY_ERR_INPUT, "a micro-batch of %lld x %lld tokens; accepted are %d in all",
+                       (long long)batch, (long long)seq, INT32_MAX);
+    }
+    return HY_OK;
+}
+
+/* The parts of a run that shape and device decide; no data is opened. */
+static hy_status prepare(hy_trainer *t) {
+    hy_shape shape;
+    HY_TRY(hy_shape_from_settings(&t->settings, &shape));
+    HY_TRY(hy_model_create(&shape, &t->model));
+    HY_TRY(hy_trainer_open_device(t));
+    return hy_trainer_choose_precision(t);
+}
+
+hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_t seq,
+                                  hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
+    hy_trainer *t = calloc(1, sizeof *t);
+    if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
+    t->settings = *hy_config_settings(config);
+    t->is_plan = true;
+    if (batch == 0) batch = t->settings.train.batch_size;
+    if (seq == 0) seq = t->settings.train.seq_len;
+    hy_status status = prepare(t);
+    if (status == HY_OK) status = check_shape(t, batch, seq);
+    if (status == HY_OK) status = estimate(t, batch, seq, out);
+    hy_trainer_destroy(t);
+    return status;
+}

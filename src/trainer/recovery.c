@@ -1,0 +1,123 @@
+/* recovery.c: what becomes of a run whose memory runs out. See trainer.h.
+ *
+ * Memory is taken before the first step, so a shortage later comes from outside: a driver that cannot load
+ * what it needs, another program, the machine. The step that met it has changed nothing yet, or knows how
+ * far its update has come, so it is done again: first as it was, then with smaller micro-batches, then
+ * with everything recomputed. After too many in a row the run saves itself and says what to change. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+#include "trainer/record.h"
+
+#define FIRST_PAUSE_MS 20 /* whoever took the memory may give it back at once */
+
+/* ---- order ------------------------------------------------------------------------------------- */
+
+static void list_stores(hy_trainer *t, hy_store *out[11]) {
+    hy_store *stores[11] = {&t->weights,  &t->low,  &t->grads,     &t->m,          &t->v, &t->slots[0],
+                            &t->slots[1], &t->tail, &t->candidate, &t->activations, &t->snapshot};
+    memcpy(out, stores, sizeof stores);
+}
+
+/* Streams are idle and hold no failure, nobody holds a unit, what was changed is at home. */
+static hy_status put_in_order(hy_trainer *t) {
+    hy_stream *streams[] = {t->compute, t->copies, t->returns};
+    hy_store *stores[11];
+    list_stores(t, stores);
+    for (int i = 0; i < 3; i++) (void)t->backend->stream_sync(streams[i]); /* told already */
+    for (int i = 0; i < 11; i++) hy_store_abandon(stores[i]);
+    for (int i = 0; i < 11; i++) HY_TRY(hy_store_settle(stores[i]));
+    return HY_OK;
+}
+
+static void pause_a_moment(int times) {
+    long ms = (long)FIRST_PAUSE_MS * times;
+    struct timespec length = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&length, NULL);
+}
+
+/* ---- less -------------------------------------------------------------------------------------- */
+
+/* The next cheaper way to work; "" when there is none. */
+static hy_status use_less(hy_trainer *t, char *what, size_t size) {
+    hy_settings *s = &t->settings;
+    int64_t smaller = hy_smaller_batch(t), batch = s->train.batch_size;
+    what[0] = 0;
+    if (smaller > 0) {
+        HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
+        snprintf(what, size, "with micro-batches of %lld", (long long)s->train.batch_size);
+        return HY_OK;
+    }
+    if (strcmp(s->train.recompute, "all") == 0 && s->train.recompute_layers == 0) return HY_OK;
+    snprintf(s->train.recompute, sizeof s->train.recompute, "all");
+    s->train.recompute_layers = 0;
+    HY_TRY(hy_trainer_resize(t, batch, "memory ran out"));
+    snprintf(what, size, "with all of a layer recomputed");
+    return HY_OK;
+}
+
+/* ---- surviving --------------------------------------------------------------------------------- */
+
+static void tell(hy_trainer *t, const char *message, const char *what) {
+    char text[2 * HY_ERROR_MESSAGE_MAX];
+    snprintf(text, sizeof text, "memory ran out in step %lld (%s); it is done again %s",
+             (long long)t->progress.step + 1, message, what);
+    hy_say(t, HY_WARNING, "%s", text);
+    hy_metrics_event(t, &(hy_record_event){.event = "recovery", .text = text});
+}
+
+hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how) {
+    char message[HY_ERROR_MESSAGE_MAX], what[80] = "as it was";
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    if (status != HY_ERR_MEMORY || t->has_no_work) return status;
+    if (t->shortages >= t->settings.memory.recovery_tries) {
+        (void)put_in_order(t);
+        return hy_fail(status, "%s", message);
+    }
+    t->shortages++;
+    t->recoveries++;
+    HY_TRY(put_in_order(t));
+    if (how == HY_WITH_LESS && t->shortages > 1) HY_TRY(use_less(t, what, sizeof what));
+    if (!what[0]) snprintf(what, sizeof what, "as it was: there is nothing that would need less");
+    pause_a_moment(t->shortages);
+    tell(t, message, what);
+    return HY_OK;
+}
+
+void hy_trainer_recovered(hy_trainer *t) { t->shortages = 0; }
+
+/* ---- giving up --------------------------------------------------------------------------------- */
+
+static void add_advice(const hy_trainer *t, hy_text *out) {
+    const hy_settings *s = &t->settings;
+    if (s->train.batch_size > 1) {
+        hy_text_addf(out, " --batch-size %lld --grad-accum-steps %lld,",
+                     (long long)s->train.batch_size / 2,
+                     (long long)s->train.grad_accum_steps * 2);
+    }
+    if (strcmp(s->train.recompute, "all") != 0) hy_text_add(out, " --recompute all,");
+    if (strcmp(s->phases.predictor, "none") != 0) hy_text_add(out, " --predictor none,");
+    hy_text_add(out, " --optimizer adamw8bit or another program closed would leave more room");
+}
+
+hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
+    char message[HY_ERROR_MESSAGE_MAX];
+    hy_text advice = {0};
+    if (status != HY_ERR_MEMORY) return status;
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    bool is_saved = t->is_state_whole && !t->failure[0] && t->out[0] &&
+                    (t->saved_step == t->progress.step || hy_trainer_write_checkpoint(t) == HY_OK);
+    add_advice(t, &advice);
+    hy_metrics_event(t, &(hy_record_event){.event = "recovery", .text = message});
+    (void)hy_metrics_close(t);
+    status = hy_fail(HY_ERR_MEMORY, "%s; %s;%s", message,
+                     is_saved ? "the run is saved: --resume goes on with it"
+                     : t->out[0] ? "what was saved before is untouched"
+                                 : "nothing was saved, because out is none",
+                     hy_text_string(&advice));
+    hy_text_free(&advice);
+    return status;
+}

@@ -1,0 +1,150 @@
+/* resize.c: another micro-batch in the middle of a run. See trainer.h.
+ *
+ * Between steps the work area holds nothing that is needed later: it is given back and taken anew for
+ * micro-batches of another size, with as many more of them that a step has the same sequences in the same
+ * order. The state stays where it is; only the predictor's rings, which lie in the work area, move with
+ * it. What cannot be had is tried smaller. */
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+#include "trainer/monitor.h"
+#include "trainer/record.h"
+
+/* ---- which sizes there are --------------------------------------------------------------------- */
+
+static int64_t step_sequences(const hy_trainer *t) {
+    return t->settings.train.batch_size * t->settings.train.grad_accum_steps;
+}
+
+/* A sum of means over micro-batches is another sum when they are split. */
+static bool may_split(const hy_trainer *t) { return t->settings.train.normalize; }
+
+int64_t hy_smaller_batch(const hy_trainer *t) {
+    int64_t least = t->settings.train.min_batch_size, step = step_sequences(t);
+    if (!may_split(t)) return 0;
+    for (int64_t b = t->settings.train.batch_size - 1; b >= least; b--) {
+        if (step % b == 0) return b;
+    }
+    return 0;
+}
+
+int64_t hy_larger_batch(const hy_trainer *t) {
+    int64_t asked = t->settings.train.max_batch_size, step = step_sequences(t);
+    int64_t most = asked ? asked : t->first_batch;
+    if (!may_split(t)) return 0;
+    for (int64_t b = t->settings.train.batch_size + 1; b <= most && b <= step; b++) {
+        if (step % b == 0) return b;
+    }
+    return 0;
+}
+
+/* ---- giving back and taking anew --------------------------------------------------------------- */
+
+static hy_status come_to_rest(hy_trainer *t) {
+    hy_stream *streams[] = {t->compute, t->copies, t->returns};
+    HY_TRY(hy_trainer_finish_update(t)); /* its clip factor lies in the work area */
+    HY_TRY(hy_trainer_return_rings(t));
+    for (int i = 0; i < 3; i++) HY_TRY(t->backend->stream_sync(streams[i]));
+    return HY_OK;
+}
+
+/* The table keeps the larger plan of each cell: that is what the most that was live is held against. */
+static void plan_anew(hy_trainer *t) {
+    hy_ledger before = t->ledger;
+    hy_write_placement(t);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+            hy_cell *cell = &t->ledger.cell[cls][phase];
+            const hy_cell *old = &before.cell[cls][phase];
+            if (old->place == cell->place && old->planned > cell->planned) {
+                cell->planned = old->planned;
+            }
+        }
+    }
+}
+
+static void set_batch(hy_trainer *t, int64_t batch) {
+    int64_t step = step_sequences(t);
+    t->settings.train.batch_size = batch;
+    t->settings.train.grad_accum_steps = step / batch;
+}
+
+static hy_status take(hy_trainer *t) {
+    hy_ledger before = t->ledger;
+    hy_status status = hy_make_batch_plans(t);
+    if (status == HY_OK) {
+        hy_count_work(t);
+        status = hy_take_work(t);
+    }
+    if (status == HY_OK) return HY_OK;
+    hy_drop_batch_plans(t);
+    hy_release_work(t);
+    t->ledger = before;
+    return status;
+}
+
+static hy_status take_what_can_be_had(hy_trainer *t, int64_t batch) {
+    hy_status status;
+    set_batch(t, batch);
+    while ((status = take(t)) == HY_ERR_MEMORY) {
+        int64_t smaller = hy_smaller_batch(t);
+        if (smaller == 0) return status;
+        set_batch(t, smaller);
+    }
+    return status;
+}
+
+static void move_rings(hy_trainer *t, char *from) {
+    hy_store *stores[] = {&t->slots[0], &t->slots[1], &t->snapshot, &t->tail, &t->candidate};
+    char *to = hy_predictor_rings(t);
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+        hy_store_move_ring(stores[i], from, to);
+    }
+    t->ring_arena.data = to;
+}
+
+static hy_status change_work(hy_trainer *t, int64_t batch) {
+    hy_phase phase = t->ledger.phase;
+    char *rings = hy_predictor_rings(t);
+    hy_trainer_enter_phase(t, HY_FULL); /* whose column the work area is live in */
+    hy_give_work(t);
+    hy_drop_batch_plans(t);
+    hy_release_work(t);
+    hy_status status = take_what_can_be_had(t, batch);
+    if (status != HY_OK) {
+        t->has_no_work = true;
+        return hy_fail_context(status, "micro-batches of %lld",
+                               (long long)t->settings.train.batch_size);
+    }
+    move_rings(t, rings);
+    plan_anew(t);
+    hy_trainer_enter_phase(t, phase);
+    return HY_OK;
+}
+
+/* ---- telling ----------------------------------------------------------------------------------- */
+
+static void tell(hy_trainer *t, int64_t old_batch, int64_t old_accum, const char *reason) {
+    int64_t batch = t->settings.train.batch_size, accum = t->settings.train.grad_accum_steps;
+    if (batch == old_batch) return;
+    t->batch_changes++;
+    hy_say(t, HY_NOTE, "micro-batch %lld to %lld, %lld to %lld of them in a step: %s",
+           (long long)old_batch, (long long)batch, (long long)old_accum, (long long)accum, reason);
+    hy_metrics_event(t, &(hy_record_event){.event = "batch",
+                                           .batch_size = batch,
+                                           .grad_accum = accum,
+                                           .old_batch_size = old_batch,
+                                           .old_grad_accum = old_accum,
+                                           .reason = reason});
+}
+
+hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reason) {
+    int64_t batch = t->settings.train.batch_size, accum = t->settings.train.grad_accum_steps;
+    HY_TRY(come_to_rest(t));
+    HY_TRY(change_work(t, batch_size));
+    HY_TRY(hy_trainer_start_loader(t));
+    hy_monitor_reset(t);
+    tell(t, batch, accum, reason);
+    return HY_OK;
+}
