@@ -1,23 +1,36 @@
-# fish completion for hybrid-train. The program itself lists its flags and what they accept
-# (--complete), so nothing here grows old: the list is read when completion is loaded.
+# fish completion for hybrid-train and its sister programs: this file is installed once for each, and
+# its name says for which. The program itself lists its flags and what they accept (--complete), so
+# nothing here grows old: the list is read when completion is loaded.
 
-complete -c hybrid-train -f
+set -l program (status basename | string replace -r '\.fish$' '')
 
-for row in (hybrid-train --complete 2>/dev/null)
+complete -c $program -f
+
+for row in ($program --complete 2>/dev/null)
     set -l field (string split \t -- $row)
     set -l long (string replace -r '^--' '' -- $field[1])
+    # What stands alone has no dashes.
+    if test $long = $field[1]
+        switch $field[2]
+            case folder
+                complete -c $program -a '(__fish_complete_directories)'
+            case path
+                complete -c $program -F
+        end
+        continue
+    end
     switch $field[2]
         case action switch
-            complete -c hybrid-train -l $long -d "$field[4]"
+            complete -c $program -l $long -d "$field[4]"
         case choice name
-            complete -c hybrid-train -l $long -x -a (string replace -a ',' '' -- "$field[3]") -d "$field[4]"
+            complete -c $program -l $long -x -a (string replace -a ',' '' -- "$field[3]") -d "$field[4]"
         case file
-            complete -c hybrid-train -l $long -r -F -a (string replace -a ',' '' -- "$field[3]") -d "$field[4]"
+            complete -c $program -l $long -r -F -a (string replace -a ',' '' -- "$field[3]") -d "$field[4]"
         case path
-            complete -c hybrid-train -l $long -r -F -d "$field[4]"
+            complete -c $program -l $long -r -F -d "$field[4]"
         case folder
-            complete -c hybrid-train -l $long -x -a '(__fish_complete_directories)' -d "$field[4]"
+            complete -c $program -l $long -x -a '(__fish_complete_directories)' -d "$field[4]"
         case '*'
-            complete -c hybrid-train -l $long -x -d "$field[4]"
+            complete -c $program -l $long -x -d "$field[4]"
     end
 end

@@ -13,9 +13,8 @@ CONFIGS := $(wildcard configs/*.cfg configs/*/*.cfg)
 ##@ Install
 
 # SOURCE>TARGET pairs of everything that is copied; install and uninstall both walk this list.
-BASH_COMPLETIONS := $(wildcard completions/*.bash)
-ZSH_COMPLETIONS := $(wildcard completions/_*)
-FISH_COMPLETIONS := $(wildcard completions/*.fish)
+# Shells look for completion under a program's name; one file serves all of ours.
+PROGRAM_NAMES = $(notdir $(PROGRAMS))
 INSTALLED = \
     $(STATIC_LIB)>$(LIBDIR)/libhybrid.a \
     $(SHARED_FILE)>$(LIBDIR)/$(notdir $(SHARED_FILE)) \
@@ -24,9 +23,9 @@ INSTALLED = \
     $(GEN)/hybrid.pc>$(LIBDIR)/pkgconfig/hybrid.pc \
     $(foreach f,$(PROGRAMS),$f>$(BINDIR)/$(notdir $f)) \
     $(foreach f,$(MAN_PAGES),$f>$(DATADIR)/man/man1/$(notdir $f)) \
-    $(foreach f,$(BASH_COMPLETIONS),$f>$(DATADIR)/bash-completion/completions/$(notdir $(f:.bash=))) \
-    $(foreach f,$(ZSH_COMPLETIONS),$f>$(DATADIR)/zsh/site-functions/$(notdir $f)) \
-    $(foreach f,$(FISH_COMPLETIONS),$f>$(DATADIR)/fish/vendor_completions.d/$(notdir $f)) \
+    $(foreach p,$(PROGRAM_NAMES),completions/hybrid-train.bash>$(DATADIR)/bash-completion/completions/$p) \
+    completions/_hybrid-train>$(DATADIR)/zsh/site-functions/_hybrid-train \
+    $(foreach p,$(PROGRAM_NAMES),completions/hybrid-train.fish>$(DATADIR)/fish/vendor_completions.d/$p.fish) \
     $(foreach f,$(CONFIGS),$f>$(DATADIR)/hybrid-train/$f)
 LINKS = $(LIBDIR)/$(SONAME) $(LIBDIR)/libhybrid.so
 

@@ -20,6 +20,16 @@ $(BUILTIN_C): scripts/embed.sh $(BUILTIN_INPUTS) $(GEN)/builtin-list
 	$(call say,EMBED,$@)
 	$(Q)scripts/embed.sh $@
 
+# ---- the style and the script of reports, carried the same way ---------------------------------
+PAGE_STYLE := src/report/page/style.css
+PAGE_SCRIPTS := $(addprefix src/report/page/,figures.js data.js chart.js page.js)
+REPORT_PAGE_C := $(GEN)/report_page.c
+LIB_OBJECTS += $(OBJ)/gen/report_page.o
+
+$(REPORT_PAGE_C): scripts/embed-page.sh $(PAGE_STYLE) $(PAGE_SCRIPTS)
+	$(call say,EMBED,$@)
+	$(Q)scripts/embed-page.sh $@ $(PAGE_STYLE) $(PAGE_SCRIPTS)
+
 # ---- objects ---------------------------------------------------------------------------------
 compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
 

@@ -93,6 +93,9 @@ ROOM_OBJECTS := $(foreach r,$(FROM),$(call objects,$(call room-sources,$r)))
 ifneq ($(filter trainer,$(FROM)),)
 ROOM_OBJECTS += $(filter %/builtin_files.o,$(LIB_OBJECTS))
 endif
+ifneq ($(filter report,$(FROM)),)
+ROOM_OBJECTS += $(filter %/report_page.o,$(LIB_OBJECTS))
+endif
 ROOM_LIB := $(OBJ)/rooms-to-$(ROOM).a
 ROOM_SOURCES := $(wildcard tests/test_$(ROOM).c tests/test_$(ROOM)_*.c)
 ROOM_TESTS := $(patsubst tests/%.c,$(OUT)/tests/rooms/%,$(ROOM_SOURCES))

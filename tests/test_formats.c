@@ -207,10 +207,10 @@ START_TEST(malformed_headers_are_refused_with_file_and_tensor) {
         {"{\"t\":1}", 0, "tensor \"t\": its description is not an object"},
         {"{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "\"dtype\" is missing"},
         {"{\"t\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "\"dtype\" is missing"},
-        {T("I64", "[1]", "[0,8]"), 8, "tensor \"t\": dtype I64 is not supported, only F32"},
-        {T("BOOL", "[1]", "[0,1]"), 1, "dtype BOOL is not supported"},
-        {T("F8_E4M3", "[1]", "[0,1]"), 1, "dtype F8_E4M3 is not supported"},
-        {T("f32", "[1]", "[0,4]"), 4, "dtype f32 is not supported"},
+        {T("I64", "[1]", "[0,4]"), 4, "tensor \"t\": shape and dtype make 8 bytes"},
+        {T("BOOL", "[1]", "[0,2]"), 2, "shape and dtype make 1 bytes"},
+        {T("I128", "[1]", "[0,16]"), 16, "tensor \"t\": dtype I128 is none of the format's"},
+        {T("f32", "[1]", "[0,4]"), 4, "dtype f32 is none of the format's"},
         {"{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "\"shape\" is missing"},
         {T("F32", "4", "[0,4]"), 4, "\"shape\" is missing or not an array"},
         {T("F32", "[-1]", "[0,4]"), 4, "dimension 0 is not a whole number"},
@@ -267,6 +267,23 @@ START_TEST(unusual_but_valid_headers_are_read) {
         write_header(rows[i].header, strlen(rows[i].header), rows[i].data);
         must(open_and_close());
     }
+}
+END_TEST
+
+START_TEST(tensors_of_other_types_are_listed_by_name) {
+    static const char header[] =
+        "{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]},"
+        "\"ids\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[3,19]}}";
+    hy_safetensors *file;
+    char bytes[16];
+    write_header(header, sizeof header - 1, 19);
+    must(hy_safetensors_open(path, &file));
+    const hy_safetensors_entry *ids = hy_safetensors_find(file, "ids");
+    ck_assert_int_eq(ids->dtype, HY_DTYPE_COUNT);
+    ck_assert_str_eq(hy_safetensors_type(ids), "I64");
+    ck_assert_str_eq(hy_safetensors_type(hy_safetensors_find(file, "mask")), "BOOL");
+    must(hy_safetensors_read(file, ids, 0, bytes, sizeof bytes));
+    hy_safetensors_close(file);
 }
 END_TEST
 
@@ -560,6 +577,7 @@ static Suite *formats_suite(void) {
     tcase_add_test(tensors, malformed_headers_are_refused_with_file_and_tensor);
     tcase_add_test(tensors, unusual_but_valid_headers_are_read);
     tcase_add_test(tensors, header_lengths_that_cannot_be_are_refused);
+    tcase_add_test(tensors, tensors_of_other_types_are_listed_by_name);
     tcase_add_test(tensors, damaged_safetensors_are_read_or_refused_and_never_crash);
     suite_add_tcase(suite, tensors);
     TCase *shards = tcase_create("shards");

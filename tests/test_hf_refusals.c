@@ -190,6 +190,7 @@ static void write_changed(const char *path, const change *c, bool is_extra) {
         entries[count++] = e;
         if (is_it && is_extra) {
             e.name = c->to;
+            e.dtype = c->dtype;
             entries[count++] = e;
         }
     }
@@ -252,6 +253,45 @@ START_TEST(tensors_that_are_missing_more_or_of_another_shape_are_named) {
                           HY_F32};
     write_changed(path, &frequencies, true);
     must(load_folder());
+}
+END_TEST
+
+/* The one tensor of type F64 becomes one of I64: the writer makes none itself. */
+static void make_whole_numbers(const char *path) {
+    char *data;
+    size_t size;
+    must(hy_file_read(path, &data, &size));
+    char *at = memmem(data, size, "F64", 3);
+    ck_assert_ptr_nonnull(at);
+    memcpy(at, "I64", 3);
+    must(hy_file_write_atomic(path, data, size));
+    free(data);
+}
+
+START_TEST(tensors_of_other_types_are_passed_by_or_named) {
+    static const struct {
+        change change;
+        bool is_extra;
+        const char *fragment; /* NULL: it loads */
+    } cases[] = {
+        {{"model.norm.weight", "model.layers.0.self_attn.rotary_emb.inv_freq", 0, HY_F64},
+         true,
+         NULL},
+        {{"model.norm.weight", "model.position_ids", 0, HY_F64}, true, "position_ids"},
+        {{Q0, Q0, 0, HY_F64}, false, Q0 "\" is I64; supported: fp32"},
+    };
+    char path[400];
+    copy_golden("llama", folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_changed(path, &cases[i].change, cases[i].is_extra);
+        make_whole_numbers(path);
+        if (cases[i].fragment) {
+            must_fail(load_folder(), HY_ERR_INPUT, cases[i].fragment);
+        } else {
+            must(load_folder());
+        }
+    }
 }
 END_TEST
 
@@ -405,6 +445,7 @@ static Suite *refusals_suite(void) {
     tcase_set_timeout(files, 120);
     tcase_add_checked_fixture(files, make_folder, drop_folder);
     tcase_add_test(files, tensors_that_are_missing_more_or_of_another_shape_are_named);
+    tcase_add_test(files, tensors_of_other_types_are_passed_by_or_named);
     tcase_add_test(files, an_index_and_its_shards_must_agree);
     tcase_add_test(files, a_tensor_in_two_shards_is_named);
     tcase_add_test(files, a_folder_without_weights_says_what_is_missing);

@@ -59,7 +59,7 @@ static void write_some(int64_t steps) {
     must(hy_tfevents_put(events, 0, 5));
     must(hy_tfevents_put(events, 9, 5)); /* nothing was added: nothing is written */
     for (int64_t step = 1; step <= steps; step++) put_step(events, step);
-    must(hy_tfevents_restart(events, steps + 1, 6));
+    must(hy_tfevents_begin(events, steps + 1, 6));
     must(hy_tfevents_close(events, true));
 }
 
@@ -231,6 +231,8 @@ static void check_step(const read_event *event, const hy_json_node *line) {
     check_classes(event, line);
 }
 
+#define FIRST_STEP 3 /* before it: version, beginning, texts */
+
 #define RUN_WITH_MOVES                                                                             \
     SMALL_RUN "steps 30 eval_every 5 predictor outer full_steps 4 correct_steps 2 fork_budget 0 "  \
               "confidence_threshold 0 predict_from 0 save_model false "
@@ -251,12 +253,14 @@ START_TEST(a_run_writes_the_numbers_of_its_metrics) {
     step_lines lines = read_steps();
     ck_assert_int_ge(lines.count, 28);
     ck_assert_uint_eq(file.left, 0);
-    ck_assert_int_eq(file.count, lines.count + 2);
-    ck_assert_ptr_nonnull(strstr(value_of(&file.events[1], "config")->text, "batch_size = 4"));
+    ck_assert_int_eq(file.count, lines.count + FIRST_STEP);
+    ck_assert_int_eq(file.events[1].session, 1);
+    ck_assert_int_eq(file.events[1].step, 1);
+    ck_assert_ptr_nonnull(strstr(value_of(&file.events[2], "config")->text, "batch_size = 4"));
     for (int i = 0; i < lines.count; i++) {
         const hy_json_node *line = hy_json_root(lines.json[i]);
-        check_step(&file.events[i + 2], line);
-        moves += value_of(&file.events[i + 2], "loss/predict") != NULL;
+        check_step(&file.events[i + FIRST_STEP], line);
+        moves += value_of(&file.events[i + FIRST_STEP], "loss/predict") != NULL;
     }
     ck_assert_int_gt(moves, 0);
     forget_steps(&lines);
@@ -292,7 +296,7 @@ START_TEST(a_run_that_goes_on_takes_back_what_it_does_again) {
     event_file(of, 0, path);
     read_file first = read_event_file(path);
     step_lines lines = read_steps();
-    for (int i = 0, next = 3, kept = 2; i < lines.count; i++) {
+    for (int i = 0, next = FIRST_STEP, kept = FIRST_STEP; i < lines.count; i++) {
         const hy_json_node *line = hy_json_root(lines.json[i]);
         int64_t step;
         ck_assert(hy_json_as_int(hy_json_get(line, "step"), &step));

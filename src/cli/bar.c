@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/figures.h"
+#include "cli/monitor.h"
 
 #define BAR_MIN 8
 #define BAR_MAX 30
@@ -119,7 +120,8 @@ int hy_cli_bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info
         add_field(&fields, HY_CLI_PLAIN, "mfu %2.0f %%", 100 * info->mfu);
     else if (info->sol > 0)
         add_field(&fields, HY_CLI_PLAIN, "sol %2.0f %%", 100 * info->sol);
-    add_field(&fields, HY_CLI_PLAIN, "%8s", hy_cli_bytes(info->vram_bytes).text);
+    add_field(&fields, hy_cli_memory_colour(info->memory_status), "%8s",
+              hy_cli_bytes(info->vram_bytes).text);
     if (info->step < info->steps_total)
         add_field(&fields, HY_CLI_PLAIN, "%6s left", hy_cli_duration(info->remaining).text);
     else

@@ -1,4 +1,4 @@
-/* chat_options.c: the flags of hybrid-chat as a table: parsing and help both read it. */
+/* chat_options.c: the flags of hybrid-chat as a table: parsing, help and completion read it. */
 #include "cli/chat_options.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/inspect.h"
 #include "cli/nearest.h"
 #include "cli/terminal.h"
 
@@ -34,7 +35,8 @@ typedef struct chat_flag {
     double low, high;
     const char *key; /* of a setting */
     hy_cli_chat_action action;
-    const char *help;
+    const char *help;  /* NULL: for programs, not for people */
+    const char *words; /* that complete the value; NULL: any */
 } chat_flag;
 
 #define AT(member) .offset = offsetof(hy_cli_chat_options, member)
@@ -66,14 +68,15 @@ static const chat_flag flags[] = {
          "tokenizer.json or its folder; none: tokens are bytes. Default: beside the model, else "
          "bytes."},
     {"--chat-template", "NAME", TEXT, AT(inference.chat_template),
+     .words = "auto, plain, chatml, llama2, llama3, mistral, alpaca",
      .help =
          "chatml, llama2, llama3, mistral, alpaca; plain: texts simply follow each other; auto: "
          "as the model's folder says."},
     {"--no-think", NULL, SWITCH, AT(inference.without_thinking),
      .help = "Answer at once, where the model's template has a place for thinking (Qwen3)."},
-    {"--device", "NAME", SETTING, .key = "device",
+    {"--device", "NAME", SETTING, .key = "device", .words = "auto, cpu, cuda",
      .help = "auto, cpu, cuda, cuda:1. Default auto."},
-    {"--precision", "TYPE", SETTING, .key = "precision",
+    {"--precision", "TYPE", SETTING, .key = "precision", .words = "auto, fp32, bf16",
      .help = "auto, fp32, bf16. Default auto: bf16 on a GPU, fp32 on a CPU."},
     {"--threads", "N", SETTING, .key = "threads", .help = "Worker threads; 0: all cores."},
     {"--max-gpu-mem", "BYTES", SETTING, .key = "max_gpu_mem",
@@ -83,6 +86,7 @@ static const chat_flag flags[] = {
      .help = "No colours; so does the variable NO_COLOR."},
     {"--version", NULL, ACTION, .action = HY_CLI_CHAT_VERSION, .help = "Print the version."},
     {"--help", NULL, ACTION, .action = HY_CLI_CHAT_HELP, .help = "Show this page."},
+    {"--complete", NULL, ACTION, .action = HY_CLI_CHAT_COMPLETE},
 };
 
 enum { FLAGS = sizeof flags / sizeof flags[0] };
@@ -119,11 +123,29 @@ void hy_cli_chat_help(void) {
         "  hybrid-chat --model runs/mine --temperature 0\n\n"
         "Answer every line of a file\n  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
         stdout);
-    for (int i = 0; i < FLAGS; i++) write_flag(&flags[i]);
+    for (int i = 0; i < FLAGS; i++)
+        if (flags[i].help != NULL) write_flag(&flags[i]);
     fputs("\nWhile talking: /reset begins anew, /help shows what can be typed, /exit (or\n"
           "Ctrl-D) ends; Ctrl-C stops an answer; a line that ends in \\ goes on in the next.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
           stdout);
+}
+
+/* ---- completion -------------------------------------------------------------------------------- */
+
+static const char *completion_type(const chat_flag *flag) {
+    if (flag->value == NULL) return "action";
+    if (flag->words != NULL) return "choice";
+    if (strcmp(flag->value, "FOLDER") == 0) return "folder";
+    return strcmp(flag->value, "FILE") == 0 ? "path" : "text";
+}
+
+void hy_cli_chat_complete(FILE *out) {
+    for (int i = 0; i < FLAGS; i++) {
+        hy_cli_completion row = {flags[i].name, completion_type(&flags[i]),
+                                 flags[i].words != NULL ? flags[i].words : "", flags[i].help};
+        if (flags[i].help != NULL) hy_cli_complete_rows(out, &row, 1);
+    }
 }
 
 /* ---- values ------------------------------------------------------------------------------------ */
@@ -180,7 +202,7 @@ static bool take_value(const chat_flag *flag, const char *value, hy_cli_chat_opt
 /* ---- the whole line ---------------------------------------------------------------------------- */
 
 static const chat_flag *find_flag(const char *name, size_t length) {
-    if (length == 2 && strncmp(name, "-h", 2) == 0) return &flags[FLAGS - 1];
+    if (length == 2 && strncmp(name, "-h", 2) == 0) return find_flag("--help", 6);
     for (int i = 0; i < FLAGS; i++) {
         if (strlen(flags[i].name) == length && strncmp(flags[i].name, name, length) == 0)
             return &flags[i];
@@ -191,7 +213,8 @@ static const chat_flag *find_flag(const char *name, size_t length) {
 static bool say_unknown(const char *argument, size_t length) {
     hy_cli_nearest nearest;
     hy_cli_nearest_begin(&nearest, argument, length);
-    for (int i = 0; i < FLAGS; i++) hy_cli_nearest_try(&nearest, flags[i].name);
+    for (int i = 0; i < FLAGS; i++)
+        if (flags[i].help != NULL) hy_cli_nearest_try(&nearest, flags[i].name);
     const char *near = hy_cli_nearest_end(&nearest);
     if (argument[0] != '-')
         hy_cli_error("unexpected argument \"%s\"; every value follows a flag: --model %s", argument,

@@ -5,13 +5,15 @@
 #define HY_CLI_CHAT_OPTIONS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "hybrid.h"
 
 typedef enum hy_cli_chat_action {
     HY_CLI_CHAT_TALKS,
     HY_CLI_CHAT_HELP,
-    HY_CLI_CHAT_VERSION
+    HY_CLI_CHAT_VERSION,
+    HY_CLI_CHAT_COMPLETE
 } hy_cli_chat_action;
 
 /* Values for the configuration: the device and how it is used. */
@@ -36,5 +38,7 @@ typedef struct hy_cli_chat_options {
 /* False when it is wrong, and standard error says how. Strings point into argv. */
 bool hy_cli_chat_parse(int argc, char *const *argv, hy_cli_chat_options *options);
 void hy_cli_chat_help(void);
+/* The flags for the shells' completion; see complete.c. */
+void hy_cli_chat_complete(FILE *out);
 
 #endif

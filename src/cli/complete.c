@@ -35,9 +35,10 @@ static void write_flag(FILE *out, const hy_cli_flag *flag) {
     fprintf(out, "\t%s\n", flag->help);
 }
 
-void hy_cli_complete_row(FILE *out, const char *flag, const char *type, const char *accepted,
-                         const char *help) {
-    fprintf(out, "%s\t%s\t%s\t%s\n", flag, type, accepted, help);
+void hy_cli_complete_rows(FILE *out, const hy_cli_completion *rows, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "%s\t%s\t%s\t%s\n", rows[i].flag, rows[i].type, rows[i].accepted,
+                rows[i].help);
 }
 
 int hy_cli_complete(FILE *out) {

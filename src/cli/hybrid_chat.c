@@ -282,6 +282,7 @@ int main(int argc, char **argv) {
     switch (options.action) {
     case HY_CLI_CHAT_HELP: hy_cli_chat_help(); return flushed(EXIT_DONE);
     case HY_CLI_CHAT_VERSION: puts("hybrid-chat " HYBRID_VERSION); return flushed(EXIT_DONE);
+    case HY_CLI_CHAT_COMPLETE: hy_cli_chat_complete(stdout); return flushed(EXIT_DONE);
     default: return flushed(run(&options));
     }
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/inspect.h"
 #include "hybrid.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -30,6 +31,21 @@ static const char help[] =
     "\n"
     "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
     "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
+
+/* For the shells: see complete.c. */
+static void complete(void) {
+    static const hy_cli_completion rows[] = {
+        {"--out", "folder", "", "Folder to write."},
+        {"--dtype", "choice", "auto, fp32, bf16, fp16", "Type of the weights."},
+        {"--max-shard-size", "bytes", "5GB, 2GiB, 500M", "Most bytes of a file of weights."},
+        {"--overwrite", "action", "", "Replace the folder where it exists."},
+        {"--quiet", "action", "", "Say nothing but errors."},
+        {"--help", "action", "", "Show help."},
+        {"--version", "action", "", "Print the version."},
+        {"CHECKPOINT", "folder", "", "A run or one of its checkpoints."},
+    };
+    hy_cli_complete_rows(stdout, rows, sizeof rows / sizeof rows[0]);
+}
 
 typedef struct options {
     const char *checkpoint;
@@ -142,6 +158,10 @@ int main(int argc, char **argv) {
         }
         if (strcmp(argv[i], "--version") == 0) {
             puts("hybrid-export " HYBRID_VERSION);
+            return EXIT_DONE;
+        }
+        if (strcmp(argv[i], "--complete") == 0) {
+            complete();
             return EXIT_DONE;
         }
         int code = take_argument(argc, argv, &i, &o);

@@ -10,6 +10,7 @@
 
 #include "cli/bar.h"
 #include "cli/figures.h"
+#include "cli/inspect.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -53,6 +54,26 @@ static const char help[] =
     "Known are byte-level BPE (GPT-2, Llama 3, Qwen, and split patterns of others) and\n"
     "SentencePiece-style BPE (Llama 2, Mistral). What a file asks for beyond that is refused by\n"
     "name. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
+
+/* For the shells: see complete.c. */
+static void complete(void) {
+    static const hy_cli_completion rows[] = {
+        {"--tokenizer", "path", "", "A tokenizer.json, or the folder of a model that has one."},
+        {"--ids", "action", "", "Print the ids of standard input."},
+        {"--decode", "action", "", "Print the text of the ids on standard input."},
+        {"--out", "folder", "", "Write token shards there."},
+        {"--special", "action", "", "Add special tokens, or leave them out."},
+        {"--plain", "action", "", "Special tokens in the text are plain text."},
+        {"--val-fraction", "number", "0 to 0.5", "Part of the text that is held out."},
+        {"--shard-tokens", "integer", "1024 to 4294967296", "Tokens of a shard."},
+        {"--threads", "integer", "0 to 256", "Threads; 0: one per core."},
+        {"--quiet", "action", "", "Say nothing but errors."},
+        {"--help", "action", "", "Show help."},
+        {"--version", "action", "", "Print the version."},
+        {"TEXT", "path", "", "Text files and folders."},
+    };
+    hy_cli_complete_rows(stdout, rows, sizeof rows / sizeof rows[0]);
+}
 
 typedef enum action { NOTHING, IDS, DECODE, SHARDS } action;
 
@@ -365,6 +386,10 @@ int main(int argc, char **argv) {
         }
         if (strcmp(argv[i], "--version") == 0) {
             puts("hybrid-tokenize " HYBRID_VERSION);
+            return EXIT_DONE;
+        }
+        if (strcmp(argv[i], "--complete") == 0) {
+            complete();
             return EXIT_DONE;
         }
     }

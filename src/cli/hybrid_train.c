@@ -12,6 +12,7 @@
 #include "cli/configure.h"
 #include "cli/eval_only.h"
 #include "cli/inspect.h"
+#include "cli/monitor.h"
 #include "cli/opening.h"
 #include "cli/options.h"
 #include "cli/plan.h"
@@ -55,6 +56,7 @@ static void close_run(job *it, const hy_summary *summary, hy_status ran) {
     hy_cli_closing_phases(terminal, summary);
     if (!was_stopped) {
         hy_cli_closing_memory(terminal, summary);
+        hy_cli_closing_savings(terminal, it->trainer);
         hy_cli_closing_prediction(terminal, summary);
         hy_cli_closing_losses(terminal, summary);
         hy_cli_closing_sample(terminal, it->config, it->trainer);

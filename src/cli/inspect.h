@@ -12,7 +12,10 @@ int hy_cli_list_models(const hy_cli_terminal *terminal);
 int hy_cli_complete(FILE *out);
 
 /* One line of what a program answers to --complete: see complete.c. */
-void hy_cli_complete_row(FILE *out, const char *flag, const char *type, const char *accepted,
-                         const char *help);
+typedef struct hy_cli_completion {
+    const char *flag, *type, *accepted, *help;
+} hy_cli_completion;
+
+void hy_cli_complete_rows(FILE *out, const hy_cli_completion *rows, size_t count);
 
 #endif

@@ -71,8 +71,10 @@ static void print_step(hy_cli_progress *progress) {
             hy_cli_loss(progress->smoothed_loss).text, hy_cli_learning_rate(info->lr).text,
             hy_cli_short_count(info->tokens_per_second).text);
     print_gpu(progress->terminal->out, info);
-    fprintf(progress->terminal->out, "  mem %s  %s left\n", hy_cli_bytes(info->vram_bytes).text,
-            hy_cli_duration(info->remaining).text);
+    fprintf(progress->terminal->out, "  mem %s", hy_cli_bytes(info->vram_bytes).text);
+    if (info->memory_status != HY_MEMORY_NORMAL)
+        fprintf(progress->terminal->out, " (%s)", hy_memory_status_name(info->memory_status));
+    fprintf(progress->terminal->out, "  %s left\n", hy_cli_duration(info->remaining).text);
     fflush(progress->terminal->out);
     progress->printed_step = info->step;
     progress->printed_at = now();

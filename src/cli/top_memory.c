@@ -4,8 +4,6 @@
  * classes' bars add up to that of the whole. Shaded is what was planned and is not there now; marks
  * are the thresholds. Classes keep their order; where rows are short the largest stay. On a narrow
  * page the host has a row of words. */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "cli/figures.h"
@@ -113,37 +111,26 @@ static void draw_class(const hy_top_box *box, int row, const side *s, int cls) {
     draw_value(box, row, s->live[cls], &bar);
 }
 
-/* Adds words where all of them fit. */
-__attribute__((format(printf, 4, 5))) static void
-add_words(const hy_top_box *box, int *column, hy_cli_colour colour, const char *format, ...) {
-    char text[64];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    if (*column + hy_top_width(text) <= box->columns)
-        *column = hy_top_text(box, 0, *column, colour, text);
-}
-
 /* "9.00 of 12.0 GiB": the unit is named once where it is the same. */
 static void add_amount(const hy_top_box *box, int *column, const side *s) {
     hy_cli_figure now = hy_cli_bytes((uint64_t)larger(s->total, 0));
     hy_cli_figure budget = hy_cli_bytes((uint64_t)larger(s->budget, 0));
     char *unit = strchr(now.text, ' '), *other = strchr(budget.text, ' ');
     if (s->budget > 0 && unit != NULL && other != NULL && strcmp(unit, other) == 0) *unit = '\0';
-    add_words(box, column, HY_CLI_PLAIN, s->budget > 0 ? "%s of %s" : "%s", now.text, budget.text);
+    hy_top_add(box, 0, column, HY_CLI_PLAIN, s->budget > 0 ? "%s of %s" : "%s", now.text,
+               budget.text);
 }
 
 /* "device 9.00 of 12.0 GiB, normal, 75 %, plan 11.0 GiB", as much of it as fits. */
 static void draw_words(const hy_top_box *box, const side *s, const char *status) {
     int column = hy_top_print(box, 0, 0, HY_CLI_PLAIN, "%s ", hy_place_name(s->place));
     add_amount(box, &column, s);
-    if (status != NULL) add_words(box, &column, s->colour, ", %s", status);
+    if (status != NULL) hy_top_add(box, 0, &column, s->colour, ", %s", status);
     if (s->budget > 0)
-        add_words(box, &column, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
+        hy_top_add(box, 0, &column, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
     if (s->planned_total > 0)
-        add_words(box, &column, HY_CLI_DIM, ", plan %s",
-                  hy_cli_bytes((uint64_t)s->planned_total).text);
+        hy_top_add(box, 0, &column, HY_CLI_DIM, ", plan %s",
+                   hy_cli_bytes((uint64_t)s->planned_total).text);
 }
 
 /* ---- the panel ------------------------------------------------------------------------------- */
@@ -156,9 +143,9 @@ typedef struct layout {
     int columns;    /* of a side */
 } layout;
 
-static layout lay_out(const hy_top_view *view, int columns) {
+static layout lay_out(const hy_top_box *box, const hy_top_view *view) {
     layout l = {.device = device_side(view), .pinned = pinned_side(view)};
-    int room = columns - HY_TOP_LABEL, half = (room - SIDE_GAP) / 2;
+    int room = box->columns - hy_top_label_columns(box), half = (room - SIDE_GAP) / 2;
     l.is_beside = l.pinned.total > 0 && half >= SIDE_LEAST;
     l.is_below = l.pinned.total > 0 && !l.is_beside;
     l.columns = l.is_beside ? half : room;
@@ -170,9 +157,9 @@ static int64_t shown_weight(const layout *l, int cls) {
     return l->is_beside ? larger(weight, weight_of(&l->pinned, cls)) : weight;
 }
 
-int hy_top_memory_rows(const hy_top_view *view, int columns) {
+int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view) {
     if (view->last == NULL) return 1;
-    layout l = lay_out(view, columns);
+    layout l = lay_out(box, view);
     int rows = 2 + l.is_below;
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) rows += shown_weight(&l, cls) > 0;
     return rows;
@@ -201,7 +188,7 @@ static int draw_classes(const hy_top_box *box, const layout *l, const hy_top_box
     choose_classes(l, box->rows - 2 - l->is_below, is_shown);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         if (!is_shown[cls]) continue;
-        hy_top_text(box, row, 0, HY_CLI_PLAIN, hy_class_name((hy_class)cls));
+        hy_top_label(box, row, HY_CLI_PLAIN, hy_class_name((hy_class)cls));
         draw_class(left, row, &l->device, cls);
         if (l->is_beside) draw_class(right, row, &l->pinned, cls);
         row++;
@@ -210,24 +197,24 @@ static int draw_classes(const hy_top_box *box, const layout *l, const hy_top_box
 }
 
 void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view) {
-    hy_top_label(box, 0, "Memory");
+    hy_top_label(box, 0, HY_CLI_BOLD, "Memory");
     if (view->last == NULL) {
-        hy_top_text(box, 0, HY_TOP_LABEL, HY_CLI_DIM, "-");
+        hy_top_text(box, 0, hy_top_label_columns(box), HY_CLI_DIM, "-");
         return;
     }
-    layout l = lay_out(view, box->columns);
+    layout l = lay_out(box, view);
     int status = view->last->memory_status;
-    hy_top_box left = hy_top_part(box, 0, HY_TOP_LABEL, box->rows, l.columns);
+    hy_top_box left = hy_top_part(box, 0, hy_top_label_columns(box), box->rows, l.columns);
     hy_top_box right =
-        hy_top_part(box, 0, HY_TOP_LABEL + l.columns + SIDE_GAP, box->rows, l.columns);
+        hy_top_part(box, 0, hy_top_label_columns(box) + l.columns + SIDE_GAP, box->rows, l.columns);
     draw_words(&left, &l.device, status >= 0 && status < 4 ? statuses[status] : NULL);
-    hy_top_text(box, 1, 0, HY_CLI_PLAIN, "all");
+    hy_top_label(box, 1, HY_CLI_PLAIN, "all");
     draw_total(&left, 1, &l.device, view->facts->thresholds);
     if (l.is_beside) {
         draw_words(&right, &l.pinned, NULL);
         draw_total(&right, 1, &l.pinned, NULL);
     }
     int row = draw_classes(box, &l, &left, &right);
-    hy_top_box below = hy_top_part(box, row, HY_TOP_LABEL, 1, l.columns);
+    hy_top_box below = hy_top_part(box, row, hy_top_label_columns(box), 1, l.columns);
     if (l.is_below) draw_words(&below, &l.pinned, NULL);
 }

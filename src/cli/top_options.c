@@ -72,11 +72,12 @@ enum { FLAGS = sizeof flags / sizeof flags[0] };
 void hy_top_help(FILE *out) { fputs(help, out); }
 
 void hy_top_complete(FILE *out) {
-    for (int i = 0; i < FLAGS; i++)
-        if (flags[i].help != NULL)
-            hy_cli_complete_row(out, flags[i].name, flags[i].type, flags[i].accepted,
-                                flags[i].help);
-    hy_cli_complete_row(out, "RUN", "folder", "", "A run's folder.");
+    static const hy_cli_completion run = {"RUN", "folder", "", "A run's folder."};
+    for (int i = 0; i < FLAGS; i++) {
+        hy_cli_completion row = {flags[i].name, flags[i].type, flags[i].accepted, flags[i].help};
+        if (flags[i].help != NULL) hy_cli_complete_rows(out, &row, 1);
+    }
+    hy_cli_complete_rows(out, &run, 1);
 }
 
 static const top_flag *find_flag(const char *name, size_t length) {

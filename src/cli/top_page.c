@@ -171,7 +171,7 @@ static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void find_use(const hy_top_page *page, const hy_top_view *view, int columns,
+static void find_use(const hy_top_box *whole, const hy_top_page *page, const hy_top_view *view,
                      int use[PARTS]) {
     for (int i = 0; i < PARTS; i++) use[i] = 1;
     use[OVERVIEW] = page->count > 1 ? page->count : 0;
@@ -179,7 +179,7 @@ static void find_use(const hy_top_page *page, const hy_top_view *view, int colum
     use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
     use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
     use[GPU] = hy_top_knows_gpu(view);
-    use[MEMORY] = hy_top_memory_rows(view, columns);
+    use[MEMORY] = hy_top_memory_rows(whole, view);
     use[EVENTS] = ALL;
     use[KEYS] = page->is_live;
 }
@@ -220,7 +220,7 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     const hy_top_view *view = &page->views[page->chosen];
     hy_top_box whole = hy_top_whole(canvas);
     int use[PARTS], given[PARTS], row = 0;
-    find_use(page, view, canvas->columns, use);
+    find_use(&whole, page, view, use);
     share_rows(canvas->rows, use, given);
     for (int i = 0; i < PARTS; i++) {
         hy_top_box box = hy_top_part(&whole, row, 0, given[i], canvas->columns);

@@ -14,7 +14,11 @@
 #include "cli/top_charts.h"
 #include "cli/top_history.h"
 
+#define WIDE_COLUMNS 50 /* of a page on which names have their full width */
+#define WIDE_LABEL 12
+#define NARROW_LABEL 7
 #define FIELD_GAP 3
+#define FIELD_BYTES 256
 #define CHART_COLUMN 41 /* charts of losses and speeds begin here */
 #define CHART_LEAST 10  /* columns below which no chart is drawn */
 #define SCALE_COLUMNS 8 /* the figures at a chart's right */
@@ -22,31 +26,49 @@
 
 /* ---- rows of fields -------------------------------------------------------------------------- */
 
-void hy_top_label(const hy_top_box *box, int row, const char *text) {
-    hy_top_box left = hy_top_part(box, 0, 0, box->rows, HY_TOP_LABEL - 1);
-    hy_top_text(&left, row, 0, HY_CLI_BOLD, text);
+int hy_top_label_columns(const hy_top_box *box) {
+    return box->canvas->columns >= WIDE_COLUMNS ? WIDE_LABEL : NARROW_LABEL;
 }
 
-bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
-                  const char *format, ...) {
-    char text[512];
+void hy_top_label(const hy_top_box *box, int row, hy_cli_colour colour, const char *text) {
+    hy_top_box left = hy_top_part(box, 0, 0, box->rows, hy_top_label_columns(box) - 1);
+    hy_top_text(&left, row, 0, colour, text);
+}
+
+static bool add_text(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
+                     const char *text) {
+    if (row >= box->rows || *column + hy_top_width(text) > box->columns) return false;
+    *column = hy_top_text(box, row, *column, colour, text);
+    return true;
+}
+
+bool hy_top_add(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
+                const char *format, ...) {
+    char text[FIELD_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    int begin = *column > HY_TOP_LABEL ? *column + FIELD_GAP : *column;
-    if (begin + hy_top_width(text) > box->columns) {
-        *column = box->columns;
-        return false;
-    }
-    *column = hy_top_text(box, row, begin, colour, text);
-    return true;
+    return add_text(box, row, column, colour, text);
+}
+
+bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
+                  const char *format, ...) {
+    char text[FIELD_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (*column > hy_top_label_columns(box)) *column += FIELD_GAP;
+    if (add_text(box, row, column, colour, text)) return true;
+    *column = box->columns;
+    return false;
 }
 
 /* ---- step ------------------------------------------------------------------------------------ */
 
 static void draw_times(const hy_top_box *box, const hy_top_view *view) {
-    int column = HY_TOP_LABEL;
+    int column = hy_top_label_columns(box);
     bool is_over = view->state == HY_TOP_FINISHED || view->state == HY_TOP_STOPPED;
     hy_top_field(box, 1, &column, HY_CLI_PLAIN, is_over ? "took %s" : "%s so far",
                  hy_cli_duration(view->elapsed).text);
@@ -63,26 +85,29 @@ static void draw_times(const hy_top_box *box, const hy_top_view *view) {
         hy_top_field(box, 1, &column, HY_CLI_YELLOW, "%" PRId64 " skipped", view->skipped);
 }
 
+/* The line of progress and per cent, where they fit. Not rounded up: 100 % is the end. */
+static void draw_share(const hy_top_box *box, const hy_top_view *view) {
+    char percent[16];
+    snprintf(percent, sizeof percent, "%5.1f %%", floor(1000 * view->share) / 10);
+    int end = box->columns - hy_top_width(percent);
+    if (end < 0) return;
+    hy_top_text(box, 0, end, HY_CLI_PLAIN, percent);
+    if (end - 2 < CHART_LEAST) return;
+    hy_top_draw_progress(box, 0, 1, end - 2, view->share, hy_cli_phase_colour(view->last->phase));
+}
+
 void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view) {
-    int column = HY_TOP_LABEL;
-    hy_top_label(box, 0, "Step");
+    int column = hy_top_label_columns(box);
+    hy_top_label(box, 0, HY_CLI_BOLD, "Step");
     if (view->last == NULL) {
         hy_top_text(box, 0, column, HY_CLI_DIM, "-");
         return;
     }
-    column = hy_top_text(box, 0, column, HY_CLI_BOLD, hy_cli_count(view->last->step).text);
+    hy_top_add(box, 0, &column, HY_CLI_BOLD, "%s", hy_cli_count(view->last->step).text);
     if (view->steps > 0)
-        column =
-            hy_top_print(box, 0, column, HY_CLI_PLAIN, " / %s", hy_cli_count(view->steps).text);
-    if (!isnan(view->share)) {
-        hy_top_box right = hy_top_part(box, 0, column + 1, 1, box->columns);
-        /* Not rounded up: 100 % is the end. */
-        int end =
-            hy_top_print_right(&right, 0, HY_CLI_PLAIN, "%5.1f %%", floor(1000 * view->share) / 10);
-        if (end - 3 >= CHART_LEAST)
-            hy_top_draw_progress(&right, 0, 1, end - 2, view->share,
-                                 hy_cli_phase_colour(view->last->phase));
-    }
+        hy_top_add(box, 0, &column, HY_CLI_PLAIN, " / %s", hy_cli_count(view->steps).text);
+    hy_top_box right = hy_top_part(box, 0, column + 1, 1, box->columns);
+    if (!isnan(view->share)) draw_share(&right, view);
     draw_times(box, view);
 }
 
@@ -120,29 +145,34 @@ static void draw_strip(const hy_top_box *box, const hy_top_view *view, bool has_
     hy_top_phase_cell cells[HY_TOP_COLUMNS_MAX];
     char caption[48];
     int64_t lines;
-    int room = box->columns - HY_TOP_LABEL - (int)sizeof "  last 9,999 lines" + 1;
+    int room = box->columns - hy_top_label_columns(box) - (int)sizeof "  last 9,999 lines" + 1;
     if (box->rows < 2 || room < CHART_LEAST) return;
     int count = hy_top_phases(view, cells, room, &lines);
     for (int i = 0; i < count; i++)
-        hy_top_draw_phase(box, 1, HY_TOP_LABEL + i, cells[i].phase, cells[i].was_rejected,
-                          has_colour);
+        hy_top_draw_phase(box, 1, hy_top_label_columns(box) + i, cells[i].phase,
+                          cells[i].was_rejected, has_colour);
     snprintf(caption, sizeof caption, "last %s lines", hy_cli_count(lines).text);
-    hy_top_text(box, 1, HY_TOP_LABEL + count + 2, HY_CLI_DIM, caption);
+    hy_top_text(box, 1, hy_top_label_columns(box) + count + 2, HY_CLI_DIM, caption);
 }
 
 void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour) {
-    hy_top_label(box, 0, "Phase");
+    hy_top_label(box, 0, HY_CLI_BOLD, "Phase");
     if (view->last == NULL) {
-        hy_top_text(box, 0, HY_TOP_LABEL, HY_CLI_DIM, "-");
+        hy_top_text(box, 0, hy_top_label_columns(box), HY_CLI_DIM, "-");
         return;
     }
     hy_phase phase = view->last->phase;
-    hy_top_text(box, 0, HY_TOP_LABEL, hy_cli_phase_colour(phase), hy_phase_name(phase));
-    draw_moves(box, view, HY_TOP_LABEL + (int)sizeof "predict" - 1);
+    hy_top_text(box, 0, hy_top_label_columns(box), hy_cli_phase_colour(phase),
+                hy_phase_name(phase));
+    draw_moves(box, view, hy_top_label_columns(box) + (int)sizeof "predict" - 1);
     draw_strip(box, view, has_colour);
 }
 
 /* ---- loss and speed -------------------------------------------------------------------------- */
+
+static hy_top_box left_box(const hy_top_box *box) {
+    return hy_top_part(box, 0, 0, box->rows, CHART_COLUMN - 1);
+}
 
 /* The part of a panel where its chart goes; no columns where there is no room for one. */
 static hy_top_box chart_box(const hy_top_box *box) {
@@ -166,21 +196,26 @@ static void draw_losses(const hy_top_box *box, const hy_top_view *view) {
     draw_scale(box, hy_cli_loss(high).text, hy_cli_loss(low).text);
 }
 
+/* A loss and what it is of. */
+static void draw_loss(const hy_top_box *box, int row, hy_cli_colour colour, double loss,
+                      const char *what) {
+    int column = hy_top_label_columns(box);
+    hy_top_add(box, row, &column, colour, "%s", hy_cli_loss(loss).text);
+    hy_top_add(box, row, &column, HY_CLI_PLAIN, " %s", what);
+}
+
 void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
-    hy_top_box left = hy_top_part(box, 0, 0, box->rows, CHART_COLUMN - 1);
-    hy_top_label(box, 0, "Loss");
-    int column = hy_top_text(&left, 0, HY_TOP_LABEL, HY_CLI_BOLD, hy_cli_loss(view->loss).text);
+    char what[64];
+    hy_top_box left = left_box(box);
+    hy_top_label(box, 0, HY_CLI_BOLD, "Loss");
+    draw_loss(&left, 0, HY_CLI_BOLD, view->loss, view->last != NULL ? "training" : "");
     if (view->last == NULL) return;
-    hy_top_text(&left, 0, column, HY_CLI_PLAIN, " training");
     if (!isnan(view->held_out)) {
-        column = hy_top_text(&left, 1, HY_TOP_LABEL, HY_CLI_BOLD, hy_cli_loss(view->held_out).text);
-        hy_top_print(&left, 1, column, HY_CLI_PLAIN, " held out, step %s",
-                     hy_cli_count(view->held_out_step).text);
-        column = hy_top_text(&left, 2, HY_TOP_LABEL, HY_CLI_PLAIN,
-                             hy_cli_loss(view->best_held_out).text);
-        hy_top_text(&left, 2, column, HY_CLI_PLAIN, " the best so far");
+        snprintf(what, sizeof what, "held out, step %s", hy_cli_count(view->held_out_step).text);
+        draw_loss(&left, 1, HY_CLI_BOLD, view->held_out, what);
+        draw_loss(&left, 2, HY_CLI_PLAIN, view->best_held_out, "the best so far");
     } else {
-        hy_top_text(&left, 1, HY_TOP_LABEL, HY_CLI_DIM, "nothing held out yet");
+        hy_top_text(&left, 1, hy_top_label_columns(box), HY_CLI_DIM, "nothing held out yet");
     }
     draw_losses(box, view);
 }
@@ -195,21 +230,21 @@ static void draw_speeds(const hy_top_box *box, const hy_top_view *view) {
 }
 
 void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
-    hy_top_box left = hy_top_part(box, 0, 0, box->rows, CHART_COLUMN - 1);
-    int column = HY_TOP_LABEL;
-    hy_top_label(box, 0, "Speed");
+    hy_top_box left = left_box(box);
+    int column = hy_top_label_columns(box);
+    hy_top_label(box, 0, HY_CLI_BOLD, "Speed");
     double speed = view->last != NULL ? view->last->tokens_per_second : NAN;
-    column = hy_top_text(&left, 0, column, HY_CLI_BOLD, hy_cli_short_count(speed).text);
+    hy_top_add(&left, 0, &column, HY_CLI_BOLD, "%s", hy_cli_short_count(speed).text);
     if (view->last == NULL) return;
-    hy_top_text(&left, 0, column, HY_CLI_PLAIN, " tokens/s");
-    column = HY_TOP_LABEL;
+    hy_top_add(&left, 0, &column, HY_CLI_PLAIN, " tokens/s");
+    column = hy_top_label_columns(box);
     if (view->last->mfu > 0)
         hy_top_field(&left, 1, &column, HY_CLI_PLAIN, "mfu %.1f %%", 100 * view->last->mfu);
     if (!isnan(view->wait_share))
         hy_top_field(&left, 1, &column, view->wait_share > 0.2 ? HY_CLI_YELLOW : HY_CLI_PLAIN,
                      "waiting %.1f %%", 100 * view->wait_share);
     if (view->last->bytes_moved > 0)
-        hy_top_print(&left, 2, HY_TOP_LABEL, HY_CLI_PLAIN, "%s moved in a step",
+        hy_top_print(&left, 2, hy_top_label_columns(box), HY_CLI_PLAIN, "%s moved in a step",
                      hy_cli_bytes((uint64_t)view->last->bytes_moved).text);
     draw_speeds(box, view);
 }
@@ -227,8 +262,8 @@ static double gradient_norm(const hy_top_view *view) {
 
 void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view) {
     const hy_run_point *last = view->last;
-    int column = HY_TOP_LABEL;
-    hy_top_label(box, 0, "Rate");
+    int column = hy_top_label_columns(box);
+    hy_top_label(box, 0, HY_CLI_BOLD, "Rate");
     if (last == NULL) {
         hy_top_text(box, 0, column, HY_CLI_DIM, "-");
         return;
@@ -253,8 +288,8 @@ bool hy_top_knows_gpu(const hy_top_view *view) {
 
 void hy_top_panel_gpu(const hy_top_box *box, const hy_top_view *view) {
     const hy_run_point *last = view->last;
-    int column = HY_TOP_LABEL;
-    hy_top_label(box, 0, "GPU");
+    int column = hy_top_label_columns(box);
+    hy_top_label(box, 0, HY_CLI_BOLD, "GPU");
     if (!isnan(last->gpu_utilization))
         hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%.0f %% busy", 100 * last->gpu_utilization);
     if (!isnan(last->gpu_power_watts))
@@ -288,12 +323,12 @@ void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view) {
     hy_top_happening found[EVENTS_MOST];
     int most = box->rows < EVENTS_MOST ? box->rows : EVENTS_MOST;
     int count = hy_top_happenings(view, box->canvas->is_utf8, found, most);
-    hy_top_label(box, 0, "Events");
-    if (count == 0) hy_top_text(box, 0, HY_TOP_LABEL, HY_CLI_DIM, "none yet");
+    hy_top_label(box, 0, HY_CLI_BOLD, "Events");
+    if (count == 0) hy_top_text(box, 0, hy_top_label_columns(box), HY_CLI_DIM, "none yet");
     for (int i = 0; i < count; i++) {
         char kind[16];
-        hy_top_box step = hy_top_part(box, i, HY_TOP_LABEL, 1, 12);
-        hy_top_box rest = hy_top_part(box, i, HY_TOP_LABEL + 14, 1, box->columns);
+        hy_top_box step = hy_top_part(box, i, hy_top_label_columns(box), 1, 12);
+        hy_top_box rest = hy_top_part(box, i, hy_top_label_columns(box) + 14, 1, box->columns);
         hy_top_print(&step, 0, 0, HY_CLI_DIM, "step %s", hy_cli_count(found[i].step).text);
         snprintf(kind, sizeof kind, "%.10s", found[i].kind);
         hy_top_text(&rest, 0, 0, colour_of_kind(found[i].kind), kind);

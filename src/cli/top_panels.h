@@ -8,8 +8,6 @@
 #include "cli/top_canvas.h"
 #include "cli/top_view.h"
 
-#define HY_TOP_LABEL 12 /* columns of the names at the left */
-
 void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour);
 void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view);
@@ -20,14 +18,18 @@ void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view);
 
 bool hy_top_knows_gpu(const hy_top_view *view);
-/* Rows that would show every class on a page of this width. */
-int hy_top_memory_rows(const hy_top_view *view, int columns);
+/* Rows that would show every class in a box of this width. */
+int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view);
 
-/* A name at the left of a row. */
-void hy_top_label(const hy_top_box *box, int row, const char *text);
+/* Columns of the names at the left, and a name there. */
+int hy_top_label_columns(const hy_top_box *box);
+void hy_top_label(const hy_top_box *box, int row, hy_cli_colour colour, const char *text);
 
-/* Adds a field to a row, apart from the one before, where all of it fits; false: it does not, and the
- * row is closed to further ones. *column goes on. */
+/* Adds words to a row at *column, which goes on behind them, where all of them fit; false: they do not,
+ * and nothing was written. */
+bool hy_top_add(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
+                const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* The same, apart from the field before; where one does not fit the row is closed to further ones. */
 bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
                   const char *format, ...) __attribute__((format(printf, 5, 6)));
 

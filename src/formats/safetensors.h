@@ -2,7 +2,8 @@
  *
  * The reader checks the header fully before it gives anything out: length, UTF-8 JSON, no duplicate
  * names, known dtypes, byte counts that match the shapes, no holes, no overlap, ends exactly at the
- * end of the file. The writer takes the list of tensors first and then their bytes in that order,
+ * end of the file. Tensors of types that nothing here computes with are listed by the format's name for
+ * them: whoever needs one refuses it, whoever does not passes it by. The writer takes the list of tensors first and then their bytes in that order,
  * so that nothing needs a second copy in memory. */
 #ifndef HY_FORMATS_SAFETENSORS_H
 #define HY_FORMATS_SAFETENSORS_H
@@ -13,7 +14,8 @@
 
 typedef struct hy_safetensors_entry {
     const char *name;
-    hy_dtype dtype; /* F32 BF16 F16 F64 I32 U16 U8 */
+    hy_dtype dtype;         /* F32 BF16 F16 F64 I32 U16 U8; HY_DTYPE_COUNT: another, */
+    const char *other_type; /* and its name: I64, BOOL, ...; NULL: none */
     int ndim;
     int64_t shape[HY_SAFETENSORS_DIMS];
     uint64_t offset, bytes; /* from the start of the data; set by reader and writer */
@@ -23,6 +25,8 @@ typedef struct hy_safetensors hy_safetensors;
 
 hy_status hy_safetensors_open(const char *path, hy_safetensors **out);
 void hy_safetensors_close(hy_safetensors *file);
+/* The tensor's type in words: "bf16", "I64". */
+const char *hy_safetensors_type(const hy_safetensors_entry *entry);
 size_t hy_safetensors_count(const hy_safetensors *file);
 const hy_safetensors_entry *hy_safetensors_at(const hy_safetensors *file, size_t i); /* by offset */
 /* By name; NULL when there is none. */

@@ -29,10 +29,35 @@ static inline bool hy_safetensors_dtype_named(const char *name, hy_dtype *dtype)
     return false;
 }
 
+/* Types of the format that nothing here computes with, and the bytes of an element. */
+static const struct {
+    const char *name;
+    uint32_t size;
+} hy_safetensors_others[] = {{"I64", 8},     {"BOOL", 1}, {"I8", 1},      {"I16", 2},
+                             {"U32", 4},     {"U64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
+                             {"F8_E8M0", 1}, {"C64", 8}};
+
+/* The format's own text for it, which stays; NULL: there is no such type. */
+static inline const char *hy_safetensors_other_named(const char *name) {
+    for (size_t i = 0; i < sizeof hy_safetensors_others / sizeof hy_safetensors_others[0]; i++) {
+        if (strcmp(name, hy_safetensors_others[i].name) == 0) return hy_safetensors_others[i].name;
+    }
+    return NULL;
+}
+
+static inline uint64_t hy_safetensors_element_bytes(const hy_safetensors_entry *entry) {
+    const char *name = entry->other_type;
+    for (size_t i = 0; name && i < sizeof hy_safetensors_others / sizeof hy_safetensors_others[0];
+         i++) {
+        if (strcmp(name, hy_safetensors_others[i].name) == 0) return hy_safetensors_others[i].size;
+    }
+    return hy_dtype_size(entry->dtype);
+}
+
 /* Bytes of a tensor of this shape and dtype. False when a dimension is negative or 64 bits are not
  * enough, even where a later zero would make the product small. */
 static inline bool hy_safetensors_bytes(const hy_safetensors_entry *entry, uint64_t *bytes) {
-    *bytes = hy_dtype_size(entry->dtype);
+    *bytes = hy_safetensors_element_bytes(entry);
     bool is_empty = false;
     for (int i = 0; i < entry->ndim; i++) {
         if (entry->shape[i] < 0) return false;

@@ -46,8 +46,10 @@ static hy_status read_dtype(const hy_safetensors *file, const hy_json_node *info
                        entry->name);
     }
     if (hy_safetensors_dtype_named(name, &entry->dtype)) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   TENSOR "dtype %.40s is not supported, only F32, BF16, F16, F64, I32, U16, U8",
+    entry->dtype = HY_DTYPE_COUNT;
+    entry->other_type = hy_safetensors_other_named(name);
+    if (entry->other_type) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, TENSOR "dtype %.40s is none of the format's: F32, BF16, I64, ...",
                    file->path, entry->name, name);
 }
 
@@ -258,6 +260,10 @@ void hy_safetensors_close(hy_safetensors *file) {
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
+
+const char *hy_safetensors_type(const hy_safetensors_entry *entry) {
+    return entry->other_type ? entry->other_type : hy_dtype_name(entry->dtype);
+}
 
 size_t hy_safetensors_count(const hy_safetensors *file) { return file->count; }
 

@@ -195,7 +195,7 @@ hy_status hy_tfevents_put(hy_tfevents *e, int64_t step, double unix_time) {
     return write_event(e);
 }
 
-hy_status hy_tfevents_restart(hy_tfevents *e, int64_t step, double unix_time) {
+hy_status hy_tfevents_begin(hy_tfevents *e, int64_t step, double unix_time) {
     hy_text_clear(&e->inside);
     put_int(&e->inside, SESSION_STATUS, SESSION_STARTS);
     begin_event(e, step, unix_time);

@@ -22,8 +22,9 @@ void hy_tfevents_add_text(hy_tfevents *events, const char *tag, const char *text
 /* Writes what was added, as values of `step`; nothing, when nothing was. */
 hy_status hy_tfevents_put(hy_tfevents *events, int64_t step, double unix_time);
 
-/* A run goes on before `step`: readers forget what earlier files say of it and of later ones. */
-hy_status hy_tfevents_restart(hy_tfevents *events, int64_t step, double unix_time);
+/* A sitting begins whose first step is `step`: readers forget what earlier files say of that and of later
+ * ones. The first sitting must say it too, or the second is taken for the first. */
+hy_status hy_tfevents_begin(hy_tfevents *events, int64_t step, double unix_time);
 
 hy_status hy_tfevents_flush(hy_tfevents *events); /* to the system, not to the disk */
 /* Both accept NULL and free it in any case; abandoning leaves out what is not flushed. */

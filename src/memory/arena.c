@@ -15,7 +15,10 @@ hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger,
     void *data = NULL;
     hy_status status = place == HY_PINNED ? hy_pin_take(backend, size, &data)
                                           : backend->alloc(backend, place, size, &data);
-    if (status != HY_OK) return hy_fail_context(status, "memory for %s", purpose);
+    if (status != HY_OK) {
+        ledger->refused = place;
+        return hy_fail_context(status, "memory for %s", purpose);
+    }
     arena->data = data;
     return HY_OK;
 }

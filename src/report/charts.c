@@ -27,8 +27,7 @@ typedef struct curve {
     hy_column column;
     const char *name;
     curve_style style;
-    bool is_for_one; /* left out where several runs are laid over each other */
-    bool is_for_many;
+    bool is_sum; /* of the layers: drawn where there are none */
 } curve;
 
 #define CURVES_MAX 16
@@ -41,19 +40,15 @@ typedef struct chart {
     curve curves[CURVES_MAX];
 } chart;
 
+#define LAYER(first, cls, name)                                                                    \
+    { first + cls, name, IS_LAYER }
 #define LAYERS(first)                                                                              \
-    {first + HY_WEIGHTS, "weights", IS_LAYER, .is_for_one = true},                                 \
-        {first + HY_MASTER, "master", IS_LAYER, .is_for_one = true},                               \
-        {first + HY_GRADS, "grads", IS_LAYER, .is_for_one = true},                                 \
-        {first + HY_OPTIM, "optim", IS_LAYER, .is_for_one = true},                                 \
-        {first + HY_PREDICTOR, "predictor", IS_LAYER, .is_for_one = true},                         \
-        {first + HY_SNAPSHOT, "snapshot", IS_LAYER, .is_for_one = true},                           \
-        {first + HY_ACTIVATIONS, "activations", IS_LAYER, .is_for_one = true},                     \
-        {first + HY_LOGITS, "logits", IS_LAYER, .is_for_one = true},                               \
-        {first + HY_WORKSPACE, "workspace", IS_LAYER, .is_for_one = true},                         \
-        {first + HY_QUANTS, "quants", IS_LAYER, .is_for_one = true}, {                             \
-        first + HY_DATA, "data", IS_LAYER, .is_for_one = true                                      \
-    }
+    LAYER(first, HY_WEIGHTS, "weights"), LAYER(first, HY_MASTER, "master"),                        \
+        LAYER(first, HY_GRADS, "grads"), LAYER(first, HY_OPTIM, "optim"),                          \
+        LAYER(first, HY_PREDICTOR, "predictor"), LAYER(first, HY_SNAPSHOT, "snapshot"),            \
+        LAYER(first, HY_ACTIVATIONS, "activations"), LAYER(first, HY_LOGITS, "logits"),            \
+        LAYER(first, HY_WORKSPACE, "workspace"), LAYER(first, HY_QUANTS, "quants"),                \
+        LAYER(first, HY_DATA, "data")
 
 static const chart charts[] = {
     {"loss", "Loss", "nats per token", HY_FIGURE_LOSS, .is_wide = true,
@@ -73,13 +68,13 @@ static const chart charts[] = {
     {"memory", "Device memory", "live bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = DEVICE_LIMITS,
      .curves = {LAYERS(HY_COLUMN_DEVICE_CLASS),
-                {HY_COLUMN_DEVICE_TOTAL, "live at the step's end", IS_STAIR, .is_for_many = true},
+                {HY_COLUMN_DEVICE_TOTAL, "live at the step's end", IS_STAIR, .is_sum = true},
                 {HY_COLUMN_DEVICE_PEAK, "peak within the step", IS_STAIR},
                 {HY_COLUMN_DEVICE_PLANNED, "plan of the phase", IS_DASHED}}},
     {"host", "Host memory", "page-locked bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = HOST_LIMITS,
      .curves = {LAYERS(HY_COLUMN_PINNED_CLASS),
-                {HY_COLUMN_PINNED_TOTAL, "page-locked", IS_STAIR, .is_for_many = true},
+                {HY_COLUMN_PINNED_TOTAL, "page-locked", IS_STAIR, .is_sum = true},
                 {HY_COLUMN_RESIDENT, "resident, all of the process", IS_DASHED}}},
     {"wait", "Waiting for copies", "% of the step's time", HY_FIGURE_PERCENT, .is_from_zero = true,
      .curves = {{HY_COLUMN_WAIT, "waited", IS_NOISY}}},
@@ -102,11 +97,12 @@ static const char *const style_names[] = {"line",   "noisy", "dots", "stair",
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
-/* What one curve of one run is called: on its own by its name, among several by its run. */
-static void put_curve_names(hy_page *page, const curve *c, int r, const char *name,
+/* What a curve is: its name, its run, which of the chart's quantities, and how it is drawn. */
+static void put_curve_names(hy_page *page, const chart *it, const curve *c, int r, const char *name,
                             const char *style) {
     hy_json_put_string(page->json, "name", name);
     hy_json_put_int(page->json, "run", r);
+    hy_json_put_int(page->json, "kind", c - it->curves);
     hy_json_put_string(page->json, "style", style);
     if (c->style == IS_LAYER) hy_json_put_string(page->json, "tone", c->name);
 }
@@ -140,14 +136,14 @@ static void put_figure_row(hy_page *page, const chart *it, int r, const char *na
 }
 
 /* The mean beside a noisy curve; in page->column is the curve itself. */
-static void put_mean(hy_page *page, const curve *c, int r) {
+static void put_mean(hy_page *page, const chart *it, const curve *c, int r) {
     size_t rows = hy_run_points(page->runs[r]), reach = rows / 200 > 2 ? rows / 200 : 2;
     char name[64];
     hy_column_smooth(page->column, rows, reach, MEAN_PLACES, page->mean);
     size_t kept = hy_column_thin(page->mean, rows, 2 * MEAN_PLACES, page->kept);
     snprintf(name, sizeof name, "%s, mean of %zu steps", c->name, 2 * reach + 1);
     hy_json_open_object(page->json, NULL);
-    put_curve_names(page, c, r, name, "line");
+    put_curve_names(page, it, c, r, name, "line");
     put_column(page, page->mean, kept);
     hy_json_close_object(page->json);
 }
@@ -161,11 +157,11 @@ static void put_one(hy_page *page, const chart *it, const curve *c, int r) {
     hy_column_look(page->column, rows, &facts);
     if (facts.count == 0) return;
     hy_json_open_object(page->json, NULL);
-    put_curve_names(page, c, r, c->name, style_names[style]);
+    put_curve_names(page, it, c, r, c->name, style_names[style]);
     put_column(page, page->column, hy_column_thin(page->column, rows, page->limit, page->kept));
     hy_json_close_object(page->json);
     if (c->style != IS_MARK) put_figure_row(page, it, r, c->name, &facts);
-    if (has_mean) put_mean(page, c, r);
+    if (has_mean) put_mean(page, it, c, r);
 }
 
 /* Layers of a stack are told for the same rows: those where their sum is least and greatest. */
@@ -191,7 +187,7 @@ static void put_layers(hy_page *page, const chart *it, int r) {
         hy_column_look(page->column, rows, &facts);
         if (facts.count == 0 || facts.max == 0) continue;
         hy_json_open_object(page->json, NULL);
-        put_curve_names(page, c, r, c->name, "layer");
+        put_curve_names(page, it, c, r, c->name, "layer");
         put_column(page, page->column, kept);
         hy_json_close_object(page->json);
         put_figure_row(page, it, r, c->name, &facts);
@@ -216,7 +212,7 @@ static void put_curves(hy_page *page, const chart *it) {
         bool is_stack = has_layers(page, it, r);
         if (is_stack) put_layers(page, it, r);
         for (const curve *c = it->curves; c->name; c++) {
-            if (c->style == IS_LAYER || (c->is_for_many && is_stack)) continue;
+            if (c->style == IS_LAYER || (c->is_sum && is_stack)) continue;
             put_one(page, it, c, r);
         }
     }

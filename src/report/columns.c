@@ -26,7 +26,7 @@ static double value_of(const hy_run_point *p, hy_column column) {
         return class_bytes(p->device, (int)(column - HY_COLUMN_DEVICE_CLASS));
     }
     switch (column) {
-    case HY_COLUMN_LOSS: return p->loss;
+    case HY_COLUMN_LOSS: return p->phase == HY_PREDICT ? NAN : p->loss;
     case HY_COLUMN_VAL_LOSS: return p->val_loss;
     case HY_COLUMN_LR: return p->lr;
     case HY_COLUMN_GRAD_NORM: return p->phase == HY_PREDICT ? NAN : p->grad_norm;

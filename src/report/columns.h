@@ -7,7 +7,7 @@
 #include "hybrid_report.h"
 
 typedef enum hy_column {
-    HY_COLUMN_LOSS,
+    HY_COLUMN_LOSS, /* of true steps; a move's line has the guard's loss */
     HY_COLUMN_VAL_LOSS,
     HY_COLUMN_LR,
     HY_COLUMN_GRAD_NORM,

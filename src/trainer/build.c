@@ -10,6 +10,7 @@
 #include "trainer/memory_plan.h"
 #include "trainer/monitor.h"
 #include "trainer/phase_rules.h"
+#include "trainer/record.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
 #define MOST_AHEAD 64
@@ -145,11 +146,13 @@ int64_t hy_trainer_loader_depth(const hy_trainer *t) {
 
 hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_settings *s = &t->settings;
-    hy_loader_destroy(t->loader);
-    t->loader = NULL;
     int64_t depth = hy_trainer_loader_depth(t);
-    return hy_loader_create(t->data, (int32_t)s->train.batch_size, (int32_t)depth,
-                            (uint64_t)t->progress.sequences, t->backend, &t->loader);
+    hy_loader *anew;
+    HY_TRY(hy_loader_create(t->data, (int32_t)s->train.batch_size, (int32_t)depth,
+                            (uint64_t)t->progress.sequences, t->backend, &anew));
+    hy_loader_destroy(t->loader);
+    t->loader = anew;
+    return HY_OK;
 }
 
 static hy_status new_weights(hy_trainer *t) {
@@ -223,7 +226,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     }
     HY_TRY(find_resumed(t));
     HY_TRY(hy_trainer_take_memory(t));
-    t->first_batch = t->settings.train.batch_size;
+    if (t->first_batch == 0) t->first_batch = t->settings.train.batch_size;
     HY_TRY(hy_monitor_open(t));
     hy_trainer_tell_plan(t);
     hy_trainer_tell_warning(t); /* of what was prepared */
@@ -272,8 +275,7 @@ static void close_device(hy_trainer *t) {
 }
 
 void hy_trainer_tear_down(hy_trainer *t) {
-    hy_writer_close(t->metrics, false);
-    hy_text_free(&t->line);
+    hy_metrics_release(t);
     hy_monitor_close(t);
     close_device(t);
     hy_model_destroy(t->model);

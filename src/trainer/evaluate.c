@@ -124,11 +124,11 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static uint64_t sequences_to_use(const hy_trainer *t) {
     uint64_t all = hy_dataset_describe(t->data)->sequences[HY_VAL];
-    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->settings.train.batch_size);
+    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->first_batch);
     return wanted && wanted < all ? wanted : all;
 }
 
-static hy_status validate(hy_trainer *t, bool uses_tail, hy_probe *probe) {
+static hy_status probe_held_out(hy_trainer *t, bool uses_tail, hy_probe *probe) {
     hy_dtype dtype = t->precision.of[HY_FULL];
     *probe = (hy_probe){.split = HY_VAL, .count = sequences_to_use(t), .dtype = dtype};
     if (uses_tail) {
@@ -138,6 +138,16 @@ static hy_status validate(hy_trainer *t, bool uses_tail, hy_probe *probe) {
     hy_status status = hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], probe);
     if (uses_tail) hy_trainer_use_tail(t, false);
     return status;
+}
+
+/* Nothing changes, so that a pass that meets a shortage can be made again. */
+static hy_status validate(hy_trainer *t, bool uses_tail, hy_probe *probe) {
+    hy_status status;
+    while ((status = probe_held_out(t, uses_tail, probe)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
+    }
+    hy_trainer_recovered(t);
+    return HY_OK;
 }
 
 hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {

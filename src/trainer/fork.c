@@ -6,6 +6,7 @@
  * gets to the same step the same sequences are measured and confidence moves. The cost is the arm that
  * is thrown away, charged to the run's compute; a share of it is all that forks may ever cost. */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "trainer/trainer.h"
@@ -84,7 +85,10 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
                       .count = (uint64_t)compared_sequences(t),
                       .dtype = dtype,
                       .each = each};
-    HY_TRY(hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe));
+    hy_status status;
+    while ((status = hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
+    }
     t->progress.spent += pass_cost(t);
     t->progress.fork_spent += pass_cost(t);
     return HY_OK;
@@ -104,11 +108,39 @@ static hy_status run_arm(hy_trainer *t) {
     return hy_trainer_await_optimizer(t);
 }
 
+/* The run as it was before the arm; without it there is nothing to go on from. */
+static hy_status put_back(hy_trainer *t) {
+    hy_status status;
+    t->update.is_pending = t->update.is_new = false; /* the arm's, if it broke off */
+    while ((status = copy_state(t, false)) != HY_OK) {
+        if (hy_trainer_survive(t, status, HY_AS_IT_IS) == HY_OK) continue;
+        t->is_state_whole = false;
+        snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
+        return status;
+    }
+    t->is_state_whole = true;
+    t->failure[0] = 0;
+    return HY_OK;
+}
+
+/* A question worth asking, not worth failing for. */
+static hy_status skip_fork(hy_trainer *t, const char *message) {
+    hy_progress *p = &t->progress;
+    hy_say(t, HY_WARNING, "the fork at step %lld is left out: %s", (long long)p->step, message);
+    t->fork.is_open = false;
+    p->next_fork = p->step + p->fork_wait;
+    p->fork_wait *= 2;
+    hy_trainer_recovered(t);
+    return t->has_no_work ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
+}
+
 static hy_status open_fork(hy_trainer *t) {
     hy_progress before = t->progress;
     int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
     int64_t steps = arm_steps(t);
-    HY_TRY(copy_state(t, true));
+    hy_status kept = copy_state(t, true);
+    if (kept == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
+    HY_TRY(kept);
     t->fork.first = t->progress.sequences + (steps + 1) * per_step;
     t->is_in_fork = true;
     hy_status status = run_arm(t);
@@ -117,7 +149,9 @@ static hy_status open_fork(hy_trainer *t) {
     double spent = t->progress.spent - before.spent;
     double seconds = t->progress.seconds;
     int64_t backward_passes = t->progress.backward_passes;
-    HY_TRY(copy_state(t, false));
+    char message[HY_ERROR_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    HY_TRY(put_back(t));
     t->progress = before;
     t->progress.spent += spent;
     t->progress.fork_spent += spent;
@@ -130,6 +164,7 @@ static hy_status open_fork(hy_trainer *t) {
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;
     }
+    if (status == HY_ERR_MEMORY) return skip_fork(t, message);
     HY_TRY(status);
     t->fork.is_open = true;
     t->fork.compare_at = before.step + steps;
@@ -153,7 +188,9 @@ static hy_status close_fork(hy_trainer *t) {
     int count = compared_sequences(t);
     hy_progress *p = &t->progress;
     double gain = 0, square = 0, before = hy_confidence_value(&p->confidence);
-    HY_TRY(compare_pass(t, without));
+    hy_status status = compare_pass(t, without);
+    if (status == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
+    HY_TRY(status);
     for (int i = 0; i < count; i++) {
         gain += (without[i] - t->fork.with[i]) / count;
     }

@@ -115,6 +115,7 @@ static bool ends_with(const char *name, const char *ending) {
 
 bool hy_hf_is_ignored(const hy_shape *shape, const char *name) {
     if (shape->has_tied_head && strcmp(name, "lm_head.weight") == 0) return true;
-    return ends_with(name, ".rotary_emb.inv_freq") || ends_with(name, ".attn.masked_bias") ||
+    return ends_with(name, ".rotary_emb.inv_freq") || ends_with(name, ".rotary_emb.cos_cached") ||
+           ends_with(name, ".rotary_emb.sin_cached") || ends_with(name, ".attn.masked_bias") ||
            (!shape->has_rope && ends_with(name, ".attn.bias"));
 }

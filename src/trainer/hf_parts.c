@@ -32,7 +32,7 @@ static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_
     }
     if (e->dtype == HY_F32 || e->dtype == HY_F16 || e->dtype == HY_BF16) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is %s; supported: fp32, fp16, bf16", folder,
-                   name->name, hy_dtype_name(e->dtype));
+                   name->name, hy_safetensors_type(e));
 }
 
 const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch) {

@@ -4,7 +4,7 @@
  * predictor keeps and what is moved there. What is short is said with the amount, the limit's name and
  * what could be done without. */
 #include "base/error.h"
-#include "kernels/cpu/machine.h"
+#include "memory/host_memory.h"
 #include "memory/pinned.h"
 #include "trainer/planner_run.h"
 
@@ -55,17 +55,34 @@ static uint64_t card_limit(const hy_trainer *t) {
     return free_bytes > CARD_RESERVE ? free_bytes - CARD_RESERVE : 1;
 }
 
+/* The smaller of two limits, of which 0 is none. */
+static uint64_t closer(uint64_t a, uint64_t b) { return !a ? b : !b || a < b ? a : b; }
+
 uint64_t hy_trainer_device_limit(const hy_trainer *t) {
     uint64_t asked = (uint64_t)t->settings.memory.max_gpu_mem;
     uint64_t card = t->backend->facts.is_gpu ? card_limit(t) : 0;
-    return !asked ? card : !card || asked < card ? asked : card;
+    return closer(closer(asked, card), t->device_cap);
+}
+
+/* What this machine can spare, unless somebody plans for another one. A machine that is brought to its
+ * knees trains nothing: the rest of it keeps host_reserve. */
+static uint64_t spare_host(const hy_trainer *t) {
+    hy_host_memory host;
+    hy_host_memory_read("/proc", "/sys", &host);
+    uint64_t reserve = hy_host_reserve(host.total, t->settings.memory.host_reserve);
+    uint64_t spare = hy_host_budget(&host, 0, 0, reserve);
+    return host.available && !spare ? 1 : spare; /* nothing to spare is a limit too */
 }
 
 uint64_t hy_trainer_host_limit(const hy_trainer *t) {
     uint64_t asked = (uint64_t)t->settings.memory.cpu_mem;
-    size_t total, available;
-    hy_machine_memory(&total, &available);
-    return asked ? asked : t->backend->facts.is_gpu ? available : t->backend->facts.memory_free;
+    bool is_elsewhere = t->is_plan && asked; /* the plan of a machine with that much */
+    return closer(is_elsewhere ? asked : closer(asked, spare_host(t)), t->host_cap);
+}
+
+static const char *host_limit_name(const hy_trainer *t) {
+    uint64_t asked = (uint64_t)t->settings.memory.cpu_mem;
+    return asked && hy_trainer_host_limit(t) == asked ? "cpu_mem" : "free memory less host_reserve";
 }
 
 static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
@@ -80,7 +97,7 @@ static hy_status check_card(const hy_trainer *t, uint64_t device, uint64_t host,
     return check_one(&(budget){.what = "host memory",
                                .needed = host,
                                .limit = hy_trainer_host_limit(t),
-                               .name = t->settings.memory.cpu_mem ? "cpu_mem" : "free memory",
+                               .name = host_limit_name(t),
                                .savings = savings,
                                .advice = " a smaller model would need less"});
 }
@@ -89,7 +106,7 @@ static hy_status check_cpu(const hy_trainer *t, uint64_t all, const char *saving
     return check_one(&(budget){.what = "memory",
                                .needed = all,
                                .limit = hy_trainer_host_limit(t),
-                               .name = t->settings.memory.cpu_mem ? "cpu_mem" : "free memory",
+                               .name = host_limit_name(t),
                                .savings = savings,
                                .advice = batch_advice});
 }

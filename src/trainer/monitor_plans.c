@@ -124,12 +124,21 @@ static const change_maker changes[] = {
 
 /* ---- planning them ----------------------------------------------------------------------------- */
 
+/* m and v have a second home in Predict: by these settings, not by the run's. */
+static void set_moved(hy_plan_setup *setup, const hy_settings *s) {
+    const char *strategy = s->memory.offload_strategy;
+    bool moves = strcmp(strategy, "cpu") == 0 || strcmp(strategy, "pinned") == 0;
+    bool has_predict = setup->problem.window_steps > 0;
+    uint64_t bytes = 2 * setup->sizer.state[HY_PLAN_OPTIM].layout.bytes;
+    setup->sizer.moved_optim = moves && has_predict ? bytes : 0;
+}
+
 hy_status hy_monitor_plan(const hy_trainer *t, const hy_settings *settings, hy_monitor_bytes *out) {
     hy_plan_setup setup;
     hy_plan plan;
     hy_rates rates = hy_plan_nominal_rates(t->backend);
     HY_TRY(hy_plan_setup_begin(&setup, t, settings, &rates));
-    if (strcmp(settings->memory.offload_strategy, "none") == 0) setup.sizer.moved_optim = 0;
+    set_moved(&setup, settings);
     hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, &plan);
     hy_plan_setup_end(&setup);
     HY_TRY(status);

@@ -170,7 +170,7 @@ hy_status hy_trainer_choose_out(hy_trainer *t) {
     }
     bool has_run;
     HY_TRY(holds_run(t->out, &has_run));
-    if (has_run && !is_resumed && !s->save.overwrite) {
+    if (has_run && !is_resumed && !s->save.overwrite && !t->is_out_ours) {
         return hy_fail(HY_ERR_INPUT,
                        "%s holds a run already; add --resume to go on with it, --overwrite to "
                        "begin anew there, or choose another --out",
@@ -203,6 +203,7 @@ static hy_status clear_run(const char *path) {
 
 hy_status hy_trainer_make_out(hy_trainer *t) {
     if (!t->out[0]) return HY_OK;
+    t->is_out_ours = true;
     HY_TRY(hy_dir_make(t->out));
     bool is_resumed = t->settings.save.resume[0] != 0;
     bool has_run;

@@ -171,18 +171,47 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 
 /* ---- keeping or dropping ----------------------------------------------------------------------- */
 
-static hy_status commit(hy_trainer *t, const proposal *p) {
+/* May be done again: slots are set anew from the weights. */
+static hy_status reject(hy_trainer *t) {
+    hy_status status;
+    hy_formulas begin = hy_predictor_reject(&t->predictor);
+    while ((status = hy_trainer_apply(t, &begin, 0)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
+    }
+    return HY_OK;
+}
+
+static hy_status take_snapshot(hy_trainer *t) {
+    hy_status status;
+    while ((status = hy_trainer_copy_weights(t, &t->snapshot, true)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
+    }
+    t->snapshot_is_valid = true;
+    return HY_OK;
+}
+
+/* A move that breaks off half-way is undone where the weights before it are kept; else the run has no
+ * state to go on from. */
+static hy_status accept(hy_trainer *t, proposal *p) {
     double noise = p->length / sqrt((double)t->model->params.elements);
-    if (p->verdict != HY_ACCEPTED) {
-        hy_formulas reject = hy_predictor_reject(&t->predictor);
-        return hy_trainer_apply(t, &reject, 0);
+    hy_formulas move = hy_predictor_accept(&t->predictor, window_steps(t), p->scale, noise);
+    t->is_state_whole = false;
+    hy_status status = hy_trainer_apply(t, &move, move_seed(t));
+    if (status == HY_ERR_MEMORY && t->has_snapshot) {
+        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
+        HY_TRY(hy_trainer_roll_back(t));
+        p->verdict = HY_REJECTED;
+        status = HY_OK;
     }
-    if (t->has_snapshot) {
-        HY_TRY(hy_trainer_copy_weights(t, &t->snapshot, true));
-        t->snapshot_is_valid = true;
-    }
-    hy_formulas accept = hy_predictor_accept(&t->predictor, window_steps(t), p->scale, noise);
-    HY_TRY(hy_trainer_apply(t, &accept, move_seed(t)));
+    t->is_state_whole = status == HY_OK;
+    return status;
+}
+
+static hy_status commit(hy_trainer *t, proposal *p) {
+    if (p->verdict != HY_ACCEPTED) return reject(t);
+    if (t->has_snapshot) HY_TRY(take_snapshot(t));
+    HY_TRY(accept(t, p));
+    if (p->verdict != HY_ACCEPTED) return HY_OK;
     hy_guard_remember(&t->progress.guard, p->after - p->before);
     if (t->predictor.kind != HY_PREDICTOR_PAID) t->progress.predicted_steps += p->predicted_steps;
     return HY_OK;
@@ -214,13 +243,6 @@ static hy_status spend_frozen(hy_trainer *t, proposal *p) {
     return hy_trainer_start_loader(t);
 }
 
-static hy_status propose_and_judge(hy_trainer *t, proposal *p) {
-    if (t->predictor.kind == HY_PREDICTOR_FROZEN) return spend_frozen(t, p);
-    HY_TRY(measure_move(t, p));
-    HY_TRY(judge(t, p));
-    return commit(t, p);
-}
-
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
 static int64_t planned_batches(const hy_trainer *t) {
     hy_dtype dtype = t->precision.of[HY_PREDICT];
@@ -242,25 +264,60 @@ static void tell(const hy_trainer *t, const proposal *p) {
            (long long)t->progress.step, p->predicted_steps, p->before, p->after);
 }
 
+/* Everything up to the verdict; it changes nothing that is kept, so it may be done again. */
+static hy_status weigh(hy_trainer *t, proposal *p) {
+    HY_TRY(hy_trainer_send_optimizer(t)); /* first, so that its room is free when passes begin */
+    hy_trainer_enter_phase(t, HY_PREDICT);
+    HY_TRY(hy_trainer_measure_residual(t));
+    t->predict_batches_left = planned_batches(t);
+    if (t->predictor.kind == HY_PREDICTOR_FROZEN) return spend_frozen(t, p);
+    HY_TRY(measure_move(t, p));
+    return judge(t, p);
+}
+
+/* A move that cannot be weighed for want of memory is dropped: true steps need no guard. */
+static hy_status decide(hy_trainer *t, proposal *p) {
+    hy_progress before = t->progress;
+    hy_status status;
+    while ((status = weigh(t, p)) == HY_ERR_MEMORY) {
+        t->progress = before;
+        *p = (proposal){0};
+        status = hy_trainer_survive(t, status, HY_WITH_LESS);
+        if (status == HY_OK) continue;
+        hy_say(t, HY_WARNING, "the move after step %lld is dropped: %s",
+               (long long)t->progress.step, hy_error_message());
+        p->verdict = HY_REJECTED;
+        break;
+    }
+    if (status != HY_OK && status != HY_ERR_MEMORY) return status;
+    return t->predictor.kind == HY_PREDICTOR_FROZEN ? HY_OK : commit(t, p);
+}
+
+static hy_status validate_here(hy_trainer *t) {
+    hy_eval_info eval;
+    if (!t->is_validation_due || t->is_in_fork) return HY_OK;
+    t->is_validation_due = false;
+    hy_status status = hy_trainer_evaluate(t, &eval);
+    if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
+    HY_TRY(status);
+    if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &eval);
+    return HY_OK;
+}
+
+static hy_status end_predict(hy_trainer *t) {
+    t->predict_batches_left = 0;
+    HY_TRY(t->backend->stream_sync(t->compute));
+    return hy_trainer_return_rings(t); /* its waiting is Predict's */
+}
+
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_phase_state was = t->progress.machine;
     proposal p = {0};
     hy_account_open(t, &account);
-    HY_TRY(hy_trainer_send_optimizer(t)); /* first, so that its room is free when passes begin */
-    hy_trainer_enter_phase(t, HY_PREDICT);
-    HY_TRY(hy_trainer_measure_residual(t));
-    t->predict_batches_left = planned_batches(t);
-    HY_TRY(propose_and_judge(t, &p));
-    if (t->is_validation_due && !t->is_in_fork) {
-        hy_eval_info eval;
-        t->is_validation_due = false;
-        HY_TRY(hy_trainer_evaluate(t, &eval));
-        if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &eval);
-    }
-    t->predict_batches_left = 0;
-    HY_TRY(t->backend->stream_sync(t->compute));
-    HY_TRY(hy_trainer_return_rings(t)); /* its waiting is Predict's */
+    HY_TRY(decide(t, &p));
+    HY_TRY(validate_here(t));
+    HY_TRY(end_predict(t));
     tell(t, &p);
     HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
     t->progress.phase_steps[HY_PREDICT]++;
@@ -270,5 +327,6 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     info->predicted_steps = p.verdict == HY_ACCEPTED ? p.predicted_steps : 0;
     info->was_rejected = p.verdict != HY_ACCEPTED;
     t->progress.is_residual_due = p.verdict == HY_ACCEPTED;
+    hy_trainer_recovered(t);
     return HY_OK;
 }

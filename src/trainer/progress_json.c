@@ -109,6 +109,7 @@ static void write_split(const hy_trainer *t, hy_json_writer *w) {
     hy_json_open_object(w, "split");
     hy_json_put_int(w, "batch_size", t->settings.train.batch_size);
     hy_json_put_int(w, "grad_accum_steps", t->settings.train.grad_accum_steps);
+    hy_json_put_int(w, "first_batch_size", t->first_batch);
     hy_json_put_int(w, "loss_chunks", chunks_of_training(t));
     hy_json_close_object(w);
 }
@@ -277,6 +278,9 @@ static hy_status read_split(hy_trainer *t, const hy_json *json) {
     int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
                                          : s->train.batch_size * s->train.grad_accum_steps;
     if (batch < 1 || accum < 1 || batch * accum != asked) return HY_OK;
+    bool has_first = hy_json_get(node, "first_batch_size") != NULL;
+    if (has_first) HY_TRY(hy_json_int(json, node, "first_batch_size", &t->first_batch));
+    if (t->first_batch < batch) t->first_batch = batch;
     s->train.batch_size = batch;
     s->train.grad_accum_steps = accum;
     s->train.step_tokens = 0;

@@ -145,6 +145,7 @@ hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reaso
     HY_TRY(change_work(t, batch_size));
     HY_TRY(hy_trainer_start_loader(t));
     hy_monitor_reset(t);
+    hy_plan_write(t);
     tell(t, batch, accum, reason);
     return HY_OK;
 }

@@ -15,9 +15,20 @@
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
+hy_status hy_trainer_skip_validation(hy_trainer *t) {
+    if (t->has_no_work) return HY_ERR_MEMORY; /* told already */
+    hy_say(t, HY_WARNING, "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
+                          "less",
+           (long long)t->progress.step, hy_error_message());
+    hy_trainer_recovered(t);
+    return HY_OK;
+}
+
 static hy_status validate(hy_trainer *t, double *val_loss) {
     hy_eval_info info;
-    HY_TRY(hy_trainer_evaluate(t, &info));
+    hy_status status = hy_trainer_evaluate(t, &info);
+    if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
+    HY_TRY(status);
     *val_loss = info.loss;
     if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);
     return HY_OK;
@@ -83,7 +94,9 @@ static hy_status count_ngrams(hy_trainer *t) {
     const uint8_t *train = hy_dataset_bytes(t->data, HY_TRAIN, &train_size);
     const uint8_t *val = hy_dataset_bytes(t->data, HY_VAL, &val_size);
     if (!train || !val || train_size > NGRAM_TEXT_MAX) return HY_OK;
-    return hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
+    hy_status status =
+        hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
+    return status == HY_ERR_MEMORY ? HY_OK : status; /* a comparison, not worth a run */
 }
 
 /* A model that transformers does not know is told of; the checkpoint has its weights. */
@@ -122,7 +135,8 @@ hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     while (!is_over(t)) {
         if (atomic_load(&t->stop_requested)) return stop(t);
-        HY_TRY(one_step(t));
+        hy_status status = one_step(t);
+        if (status != HY_OK) return hy_trainer_give_up(t, status);
     }
     return finish(t);
 }

@@ -71,6 +71,35 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     if (!isnan(s->ngram_loss)) hy_json_put_double(w, "ngram_loss", s->ngram_loss);
 }
 
+/* What a shortage of memory made of this sitting. */
+static void put_memory_events(const hy_trainer *t, hy_json_writer *w) {
+    hy_json_put_int(w, "recoveries", t->recoveries);
+    hy_json_put_int(w, "batch_changes", t->batch_changes);
+    hy_json_put_int(w, "batch_size", t->settings.train.batch_size);
+    hy_json_put_int(w, "grad_accum", t->settings.train.grad_accum_steps);
+}
+
+static void put_saving(const hy_saving *saving, hy_json_writer *w) {
+    hy_json_open_object(w, NULL);
+    hy_json_put_string(w, "name", saving->name);
+    hy_json_put_string(w, "key", saving->key);
+    hy_json_put_string(w, "value", saving->now);
+    hy_json_put_bool(w, "on", saving->is_on);
+    hy_json_put_bool(w, "measured", saving->is_measured);
+    hy_json_put_int(w, "device_bytes", saving->device_bytes);
+    hy_json_put_int(w, "host_bytes", saving->host_bytes);
+    hy_json_close_object(w);
+}
+
+/* Reckoned by plans: where they cannot be made, the summary does without. */
+static void put_savings(const hy_trainer *t, hy_json_writer *w) {
+    hy_savings savings;
+    if (hy_trainer_savings(t, &savings) != HY_OK) return;
+    hy_json_open_array(w, "savings");
+    for (int32_t i = 0; i < savings.count; i++) put_saving(&savings.list[i], w);
+    hy_json_close_array(w);
+}
+
 static void put_gpu(const hy_summary *s, hy_json_writer *w) {
     if (!s->is_gpu) return;
     hy_json_put_int(w, "compute_capability", s->capability);
@@ -95,9 +124,12 @@ static void put_summary(const hy_trainer *t, hy_text *text) {
     put_gpu(&s, &w);
     hy_json_put_string(&w, "data", s.data);
     hy_json_put_string(&w, "out", s.out);
+    if (t->command[0]) hy_json_put_string(&w, "command", t->command);
     put_results(&s, &w);
+    put_memory_events(t, &w);
     hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s.checkpoint_bytes);
     put_phases(&s, &w);
+    put_savings(t, &w);
     hy_json_close_object(&w);
     hy_text_add(text, "\n");
 }

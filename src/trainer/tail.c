@@ -21,5 +21,5 @@ hy_status hy_trainer_sample_tail(hy_trainer *t) {
 void hy_trainer_use_tail(hy_trainer *t, bool is_used) {
     t->candidate_is_tail = is_used && t->has_tail && t->progress.tail_samples > 0;
     t->candidate_dtype = t->precision.of[HY_FULL];
-    hy_store_forget(&t->candidate);
+    hy_store_abandon(&t->candidate); /* a pass over it may have broken off */
 }

@@ -27,7 +27,7 @@ static hy_status begin(hy_trainer *t) {
     double now = hy_clock_unix();
     HY_TRY(hy_path_join(folder, sizeof folder, t->out, "tensorboard"));
     HY_TRY(hy_tfevents_open(folder, &t->tensorboard));
-    if (t->resumed[0]) HY_TRY(hy_tfevents_restart(t->tensorboard, t->progress.step + 1, now));
+    HY_TRY(hy_tfevents_begin(t->tensorboard, t->progress.step + 1, now));
     if (t->command[0]) hy_tfevents_add_text(t->tensorboard, "command", t->command);
     hy_tfevents_add_text(t->tensorboard, "config", t->config_text);
     HY_TRY(hy_tfevents_put(t->tensorboard, t->progress.step, now));

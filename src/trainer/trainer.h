@@ -246,6 +246,7 @@ struct hy_trainer {
     double ngram_loss, raw_val_loss;
 
     char out[HY_PATH_MAX]; /* "" when nothing is written */
+    bool is_out_ours;      /* what lies there is of this run, which is being built again */
     hy_writer *metrics;
     struct hy_tfevents *tensorboard; /* NULL: not written */
     struct hy_monitor *monitor;      /* NULL: memory.monitor is off */
@@ -326,6 +327,9 @@ hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how);
 void hy_trainer_recovered(hy_trainer *t); /* the work is done: the next shortage is a first one */
 /* A run that can be saved is, and the error says what to change. */
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
+
+/* run.c: a validation that memory does not allow is told of and left out. */
+hy_status hy_trainer_skip_validation(hy_trainer *t);
 
 /* resize.c: another micro-batch between steps; tokens per step, data order and state stay. When nothing
  * can be had, not even the least, HY_ERR_MEMORY: there is then no memory to work in. */

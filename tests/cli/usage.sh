@@ -152,7 +152,7 @@ test_bash_completion_asks_the_program() {
     cat > ask.bash <<'END'
 source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
-_hybrid_train "$1" "${COMP_WORDS[COMP_CWORD]}"
+_hybrid "$1" "${COMP_WORDS[COMP_CWORD]}"
 printf '%s\n' "${COMPREPLY[@]}"
 END
     offered() { bash ask.bash "$here/../../completions/hybrid-train.bash" "$program" "$@"; }

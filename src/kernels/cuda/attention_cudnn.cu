@@ -268,6 +268,18 @@ static void bind_backward(bindings *b, const hy_cudnn_attention *p, const hy_op_
     bind(b, DELTA, call->workspace.data);
 }
 
+/* What it could not take, on the host or on the card, is a shortage whatever it calls it. */
+static hy_status failure(const hy_cuda_run *run, int code) {
+    enum { HOST_ALLOCATION_FAILED = 4003, DEVICE_ALLOCATION_FAILED = 4004 };
+    const char *name = run->cuda->host.op_name(run->call->kind);
+    cudaError_t behind = cudaPeekAtLastError();
+    bool is_memory = code == HOST_ALLOCATION_FAILED || code == DEVICE_ALLOCATION_FAILED ||
+                     behind == cudaErrorMemoryAllocation;
+    hy_cuda_check(run->cuda, is_memory ? cudaErrorMemoryAllocation : behind, name);
+    return hy_cuda_fail(run->cuda, is_memory ? HY_ERR_MEMORY : HY_ERR_DEVICE, "%s: cuDNN: %s", name,
+                        run->cuda->cudnn->call.error_string(code));
+}
+
 bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
     static const float hidden = -INFINITY, one = 1;
     const hy_op_call *call = run->call;
@@ -287,10 +299,7 @@ bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
     pthread_mutex_lock(&cudnn->lock);
     int code = hy_cudnn_run(cudnn, p->plan, b.count, b.id, b.data, workspace, run->stream);
     pthread_mutex_unlock(&cudnn->lock);
-    *status = code == 0 ? HY_OK
-                        : hy_cuda_fail(run->cuda, HY_ERR_DEVICE, "%s: cuDNN: %s",
-                                       run->cuda->host.op_name(call->kind),
-                                       cudnn->call.error_string(code));
+    *status = code == 0 ? HY_OK : failure(run, code);
     return true;
 }
 

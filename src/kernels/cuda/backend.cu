@@ -52,6 +52,28 @@ static hy_cuda_op op_of(hy_op_kind kind) {
 
 static hy_cuda *self_of(hy_backend *b) { return (hy_cuda *)b->self; }
 
+/* ---- a little apart --------------------------------------------------------------------------- */
+
+/* The driver loads a kernel when it is first launched, and needs memory of the card for that. When
+ * others have taken all of it, this block is given back, once, so that what is done again finds
+ * room. */
+#define RESERVE_BYTES ((size_t)32 << 20)
+
+static void take_reserve(hy_cuda *cuda) {
+    if (cudaMalloc(&cuda->reserve, RESERVE_BYTES) == cudaSuccess) return;
+    cudaGetLastError();
+    cuda->reserve = NULL;
+}
+
+/* Whoever fails knows the card as constant; a reserve that is gone changes nothing for them. */
+static void give_up_reserve(const hy_cuda *card) {
+    hy_cuda *cuda = (hy_cuda *)card;
+    if (!cuda->reserve) return;
+    cudaFree(cuda->reserve);
+    cudaGetLastError();
+    cuda->reserve = NULL;
+}
+
 /* ---- failing ---------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format, ...) {
@@ -64,7 +86,9 @@ hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format
 
 hy_status hy_cuda_check(const hy_cuda *cuda, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return HY_OK;
+    cudaGetLastError(); /* told here: the next launch must not be taken for failed because of it */
     hy_status status = error == cudaErrorMemoryAllocation ? HY_ERR_MEMORY : HY_ERR_DEVICE;
+    if (status == HY_ERR_MEMORY) give_up_reserve(cuda);
     return hy_cuda_fail(cuda, status, "%s: %s (%s)", what, cudaGetErrorString(error),
                         cudaGetErrorName(error));
 }
@@ -250,6 +274,7 @@ static hy_status describe(hy_cuda *cuda) {
 static void cuda_destroy(hy_backend *b) {
     if (!b) return;
     hy_cuda *cuda = self_of(b);
+    give_up_reserve(cuda);
     hy_cudnn_attention_fini(cuda);
     hy_cuda_matmul_fini(cuda);
     free(cuda);
@@ -263,6 +288,7 @@ static hy_status set_up(hy_cuda *cuda) {
     snprintf(facts->detail, sizeof facts->detail, "sm_%d, %d multiprocessors, %s",
              facts->capability, cuda->card.multiprocessors, hy_cuda_matmul_library(cuda));
     hy_cudnn_attention_init(cuda);
+    take_reserve(cuda);
     if (!cuda->options.is_measuring) return HY_OK;
     return hy_cuda_matmul_measure(cuda, &facts->matmul_flops);
 }

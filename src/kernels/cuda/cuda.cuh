@@ -29,6 +29,7 @@ typedef struct hy_cuda {
     hy_cuda_card card;
     struct hy_matmul_plans *plans; /* matmul.cu */
     struct hy_cudnn *cudnn;        /* NULL: attention is our own */
+    void *reserve;                 /* device memory kept back; NULL: given up (backend.cu) */
 } hy_cuda;
 
 /* One op being launched. */

@@ -17,10 +17,16 @@
 
 enum { ALIGNMENT = 16 }; /* bytes; what vector loads and TMA need, more never helps */
 
+/* The library may call a launch that found no memory an internal error or a failed execution; the
+ * runtime knows better. */
 hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char *what) {
     if (status == CUBLAS_STATUS_SUCCESS) return HY_OK;
-    hy_status as = status == CUBLAS_STATUS_ALLOC_FAILED ? HY_ERR_MEMORY : HY_ERR_DEVICE;
-    return hy_cuda_fail(cuda, as, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
+    cudaError_t behind = cudaPeekAtLastError();
+    bool is_memory =
+        status == CUBLAS_STATUS_ALLOC_FAILED || behind == cudaErrorMemoryAllocation;
+    hy_cuda_check(cuda, is_memory ? cudaErrorMemoryAllocation : behind, what); /* and forgets it */
+    return hy_cuda_fail(cuda, is_memory ? HY_ERR_MEMORY : HY_ERR_DEVICE, "cuBLASLt: %s: %s", what,
+                        cublasLtGetStatusString(status));
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */

@@ -75,6 +75,8 @@ static void read_oldest_wait(hy_stream *s) {
     cudaEventSynchronize(pair->after);
     if (cudaEventElapsedTime(&milliseconds, pair->before, pair->after) == cudaSuccess) {
         s->waited += (double)milliseconds * 1e-3;
+    } else {
+        cudaGetLastError(); /* a time that is not known is no failure of the next launch */
     }
     s->first = (s->first + 1) % WAIT_PAIRS;
     s->count--;
@@ -90,6 +92,7 @@ double hy_cuda_stream_waited(hy_stream *s) {
     while (s->count > 0 && cudaEventQuery(s->pairs[s->first].after) == cudaSuccess) {
         read_oldest_wait(s);
     }
+    cudaGetLastError(); /* "not ready" */
     return s->waited;
 }
 
@@ -106,8 +109,9 @@ hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
     HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->before, s->handle), "timing a wait"));
     HY_CUDA_TRY(
         hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0), "waiting for an event"));
+    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->after, s->handle), "timing a wait"));
     s->count++;
-    return hy_cuda_check(s->cuda, cudaEventRecord(pair->after, s->handle), "timing a wait");
+    return HY_OK;
 }
 
 /* ---- recordings: CUDA graphs ------------------------------------------------------------------- */
@@ -133,7 +137,6 @@ hy_status hy_cuda_record_end(hy_stream *s, hy_recording **out) {
     if (!r) return hy_cuda_fail(s->cuda, HY_ERR_MEMORY, "no memory for a recording");
     if (error != cudaSuccess) {
         free(r);
-        cudaGetLastError();
         return hy_cuda_check(s->cuda, error, "recording");
     }
     *out = r;
@@ -175,8 +178,10 @@ void hy_cuda_event_destroy(hy_event *e) {
 }
 
 hy_status hy_cuda_event_record(hy_event *e, hy_stream *s) {
+    HY_CUDA_TRY(
+        hy_cuda_check(e->cuda, cudaEventRecord(e->handle, s->handle), "recording an event"));
     e->was_recorded = true;
-    return hy_cuda_check(e->cuda, cudaEventRecord(e->handle, s->handle), "recording an event");
+    return HY_OK;
 }
 
 hy_status hy_cuda_event_sync(hy_event *e) {

@@ -1,0 +1,207 @@
+/* head.c: the top of the page: which run, how it stands, the figures that people ask for first; and the
+ * table that compares several. See page.h. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "report/page.h"
+
+/* ---- how it stands ------------------------------------------------------------------------------- */
+
+static const char *state_of(const hy_run_facts *facts) {
+    if (facts->is_complete) return "finished";
+    return facts->is_finished ? "stopped" : "in progress";
+}
+
+static void add_date(hy_text *out, double when) {
+    char text[32];
+    struct tm parts;
+    time_t seconds = (time_t)when;
+    if (!isfinite(when) || !gmtime_r(&seconds, &parts)) return;
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
+    hy_text_add(out, text);
+}
+
+/* Facts with dots between them; empty ones are left out. */
+static void add_fact(hy_text *out, const char *text) {
+    if (!text[0]) return;
+    hy_text_add(out, "<span>");
+    hy_html_text(out, text);
+    hy_text_add(out, "</span>");
+}
+
+static void add_number_fact(hy_text *out, hy_figure figure, double value, const char *what) {
+    if (!(value > 0)) return;
+    hy_text_add(out, "<span>");
+    hy_html_figure(out, figure, value);
+    hy_text_addf(out, " %s</span>", what);
+}
+
+static void add_state(hy_page *page, int r) {
+    hy_text *html = page->html;
+    const hy_run_facts *facts = hy_run_describe(page->runs[r]);
+    hy_text_addf(html, "<p class=\"facts\"><span class=\"state\">%s</span>", state_of(facts));
+    add_fact(html, facts->model);
+    add_number_fact(html, HY_FIGURE_SHORT, (double)facts->parameters, "parameters");
+    add_fact(html, facts->device);
+    add_fact(html, facts->data);
+    if (!isnan(facts->began)) {
+        hy_text_add(html, "<span>began ");
+        add_date(html, facts->began);
+        hy_text_add(html, "</span>");
+    }
+    hy_text_add(html, "</p>\n");
+}
+
+/* ---- the first figures --------------------------------------------------------------------------- */
+
+typedef struct card {
+    const char *name;
+    hy_figure figure;
+    double value;
+    const char *note; /* may be "" */
+} card;
+
+static void add_card(hy_text *out, const card *it) {
+    if (!isfinite(it->value)) return;
+    hy_text_addf(out, "<div class=\"card\"><dt>%s</dt><dd>", it->name);
+    hy_html_figure(out, it->figure, it->value);
+    if (it->note[0]) {
+        hy_text_add(out, "<small>");
+        hy_html_text(out, it->note);
+        hy_text_add(out, "</small>");
+    }
+    hy_text_add(out, "</dd></div>\n");
+}
+
+static const char *noted(hy_text *note, const char *before, hy_figure figure, double value) {
+    hy_text_clear(note);
+    if (isfinite(value) && value > 0) {
+        hy_text_add(note, before);
+        hy_html_figure(note, figure, value);
+    }
+    return hy_text_string(note);
+}
+
+static void add_cards(hy_page *page) {
+    const hy_run_totals *t = &page->totals[0];
+    const hy_run_facts *facts = hy_run_describe(page->runs[0]);
+    hy_text *html = page->html, *note = &page->scratch;
+    double predicted = t->moves > 0 ? t->predicted_steps : NAN;
+    hy_text_add(html, "<dl class=\"cards\">\n");
+    add_card(html, &(card){"Held-out loss", HY_FIGURE_LOSS, t->val_loss, ""});
+    add_card(html, &(card){"Training loss", HY_FIGURE_LOSS, t->final_loss,
+                           noted(note, "from ", HY_FIGURE_LOSS, t->first_loss)});
+    add_card(html, &(card){"Steps", HY_FIGURE_COUNT, (double)t->steps,
+                           noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total)});
+    add_card(html, &(card){"Predicted steps", HY_FIGURE_COUNT, predicted,
+                           noted(note, "in moves kept: ", HY_FIGURE_COUNT, (double)t->moves)});
+    add_card(html, &(card){"Tokens", HY_FIGURE_SHORT, (double)t->tokens, ""});
+    add_card(html, &(card){"Tokens per second", HY_FIGURE_SHORT, t->tokens_per_second, ""});
+    add_card(html, &(card){"Time", HY_FIGURE_TIME, t->seconds, ""});
+    add_card(html, &(card){"Peak device memory", HY_FIGURE_BYTES, t->peak_bytes,
+                           noted(note, "planned ", HY_FIGURE_BYTES, t->planned_bytes)});
+    hy_text_add(html, "</dl>\n");
+}
+
+/* ---- several runs -------------------------------------------------------------------------------- */
+
+typedef struct compared {
+    const char *name;
+    hy_figure figure;
+    double (*value)(const hy_run_totals *t);
+} compared;
+
+static double val_loss(const hy_run_totals *t) { return t->val_loss; }
+static double best_val_loss(const hy_run_totals *t) { return t->best_val_loss; }
+static double final_loss(const hy_run_totals *t) { return t->final_loss; }
+static double steps(const hy_run_totals *t) { return (double)t->steps; }
+static double predicted(const hy_run_totals *t) { return t->predicted_steps; }
+static double moves(const hy_run_totals *t) { return (double)t->moves; }
+static double rejected(const hy_run_totals *t) { return (double)t->rejected_moves; }
+static double spent(const hy_run_totals *t) { return t->spent; }
+static double tokens(const hy_run_totals *t) { return (double)t->tokens; }
+static double speed(const hy_run_totals *t) { return t->tokens_per_second; }
+static double seconds(const hy_run_totals *t) { return t->seconds; }
+static double planned(const hy_run_totals *t) { return t->planned_bytes; }
+static double peak(const hy_run_totals *t) { return t->peak_bytes; }
+static double pinned(const hy_run_totals *t) { return t->pinned_bytes; }
+static double resident(const hy_run_totals *t) { return t->resident_bytes; }
+
+static const compared rows[] = {
+    {"held-out loss", HY_FIGURE_LOSS, val_loss},
+    {"best held-out loss", HY_FIGURE_LOSS, best_val_loss},
+    {"training loss, last steps", HY_FIGURE_LOSS, final_loss},
+    {"steps", HY_FIGURE_COUNT, steps},
+    {"predicted steps", HY_FIGURE_COUNT, predicted},
+    {"moves kept", HY_FIGURE_COUNT, moves},
+    {"moves rejected", HY_FIGURE_COUNT, rejected},
+    {"compute spent, full steps", HY_FIGURE_NUMBER, spent},
+    {"tokens", HY_FIGURE_COUNT, tokens},
+    {"tokens per second", HY_FIGURE_COUNT, speed},
+    {"time", HY_FIGURE_TIME, seconds},
+    {"planned device memory", HY_FIGURE_BYTES, planned},
+    {"peak device memory", HY_FIGURE_BYTES, peak},
+    {"page-locked memory", HY_FIGURE_BYTES, pinned},
+    {"resident memory", HY_FIGURE_BYTES, resident},
+};
+
+static void add_text_row(hy_page *page, const char *name,
+                         const char *(*text)(const hy_run_facts *)) {
+    hy_text_addf(page->html, "<tr><th scope=\"row\">%s", name);
+    for (int r = 0; r < page->count; r++) {
+        hy_text_add(page->html, "<td>");
+        hy_html_text(page->html, text(hy_run_describe(page->runs[r])));
+    }
+    hy_text_add(page->html, "\n");
+}
+
+static const char *model_of(const hy_run_facts *facts) { return facts->model; }
+static const char *device_of(const hy_run_facts *facts) { return facts->device; }
+static const char *predictor_of(const hy_run_facts *facts) { return facts->predictor; }
+
+static bool is_any_known(const hy_page *page, const compared *row) {
+    for (int r = 0; r < page->count; r++) {
+        if (isfinite(row->value(&page->totals[r]))) return true;
+    }
+    return false;
+}
+
+void hy_page_comparison(hy_page *page) {
+    hy_text *html = page->html;
+    if (page->count < 2) return;
+    hy_text_add(html, "<section>\n<h2>Side by side</h2>\n<div class=\"scroll\"><table "
+                      "class=\"compare\">\n<thead><tr><th scope=\"col\">");
+    for (int r = 0; r < page->count; r++) {
+        hy_text_addf(html, "<th scope=\"col\"><i class=\"swatch run%d\"></i>", r % 8);
+        hy_html_text(html, hy_run_describe(page->runs[r])->name);
+    }
+    hy_text_add(html, "</thead>\n<tbody>\n");
+    add_text_row(page, "model", model_of);
+    add_text_row(page, "device", device_of);
+    add_text_row(page, "predictor", predictor_of);
+    add_text_row(page, "state", state_of);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!is_any_known(page, &rows[i])) continue;
+        hy_text_addf(html, "<tr><th scope=\"row\">%s", rows[i].name);
+        for (int r = 0; r < page->count; r++) {
+            hy_text_add(html, "<td>");
+            hy_html_figure(html, rows[i].figure, rows[i].value(&page->totals[r]));
+        }
+        hy_text_add(html, "\n");
+    }
+    hy_text_add(html, "</tbody></table></div>\n</section>\n");
+}
+
+void hy_page_head(hy_page *page) {
+    hy_text *html = page->html;
+    hy_text_add(html, "<header>\n<p class=\"kind\">Training report</p>\n<h1>");
+    for (int r = 0; r < page->count; r++) {
+        if (r > 0) hy_text_add(html, "<span class=\"versus\">, </span>");
+        hy_html_text(html, hy_run_describe(page->runs[r])->name);
+    }
+    hy_text_add(html, "</h1>\n");
+    if (page->count == 1) add_state(page, 0);
+    hy_text_add(html, "</header>\n");
+    if (page->count == 1) add_cards(page);
+}

@@ -1,0 +1,313 @@
+/* tables.c: what is told of one run in words and tables: the same as the program's closing screen, what
+ * happened on the way, the command and the configuration. See page.h.
+ *
+ * Phases come from the totals; memory by class from summary.json, and from plan.json before there is one. */
+#include <math.h>
+#include <string.h>
+
+#include "report/page.h"
+#include "report/run.h"
+
+#define EVENTS_MAX 500
+
+static void open_table(hy_text *html, const char *title, const char *const *columns,
+                       int numbers_from) {
+    hy_text_addf(html, "<h3>%s</h3>\n<div class=\"scroll\"><table>\n<thead><tr>", title);
+    for (int i = 0; columns[i]; i++) {
+        hy_text_addf(html, "<th scope=\"col\"%s>%s", i < numbers_from ? " class=\"text\"" : "",
+                     columns[i]);
+    }
+    hy_text_add(html, "</thead>\n<tbody>\n");
+}
+
+static void close_table(hy_text *html) { hy_text_add(html, "</tbody></table></div>\n"); }
+
+static void add_cell(hy_text *html, hy_figure figure, double value) {
+    hy_text_add(html, "<td>");
+    hy_html_figure(html, figure, value);
+}
+
+static void add_text_cell(hy_text *html, const char *text) {
+    hy_text_add(html, "<td class=\"text\">");
+    hy_html_text(html, text);
+}
+
+/* ---- phases -------------------------------------------------------------------------------------- */
+
+static void add_phases(hy_page *page, int r) {
+    static const char *const columns[] = {"phase",   "steps", "time",   "tokens/s",
+                                          "planned", "peak",  "waited", NULL};
+    const hy_run_totals *t = &page->totals[r];
+    hy_text *html = page->html;
+    double per_step = (double)hy_run_describe(page->runs[r])->tokens_per_step;
+    open_table(html, "Phases", columns, 1);
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        const hy_phase_totals *phase = &t->phases[p];
+        if (phase->steps == 0) continue;
+        bool trains = p != HY_PREDICT && phase->seconds > 0 && per_step > 0;
+        hy_text_addf(html, "<tr><th scope=\"row\"><i class=\"swatch phase%d\"></i>%s", p,
+                     hy_phase_name((hy_phase)p));
+        add_cell(html, HY_FIGURE_COUNT, (double)phase->steps);
+        add_cell(html, HY_FIGURE_TIME, phase->seconds);
+        add_cell(html, HY_FIGURE_SHORT,
+                 trains ? (double)phase->steps * per_step / phase->seconds : NAN);
+        add_cell(html, HY_FIGURE_BYTES, phase->planned_bytes);
+        add_cell(html, HY_FIGURE_BYTES, phase->peak_bytes);
+        add_cell(html, HY_FIGURE_TIME, phase->wait_seconds);
+        hy_text_add(html, "\n");
+    }
+    hy_text_add(html, "<tr class=\"all\"><th scope=\"row\">all");
+    add_cell(html, HY_FIGURE_COUNT, (double)t->steps);
+    add_cell(html, HY_FIGURE_TIME, t->seconds);
+    add_cell(html, HY_FIGURE_SHORT, t->tokens_per_second);
+    hy_text_add(html, "<td><td><td>\n");
+    close_table(html);
+}
+
+/* ---- memory by class ------------------------------------------------------------------------------ */
+
+/* Where the table comes from: the summary names planned and measured bytes, the plan only "bytes". */
+typedef struct memory_source {
+    const hy_json_node *phases;
+    const char *planned_key;
+    bool has_measured;
+} memory_source;
+
+static const hy_json_node *object_at(const hy_json_node *object, const char *key) {
+    const hy_json_node *found = object ? hy_json_get(object, key) : NULL;
+    return found && hy_json_type_of(found) == HY_JSON_OBJECT ? found : NULL;
+}
+
+static const hy_json_node *root_of(const hy_json *json) {
+    const hy_json_node *root = json ? hy_json_root(json) : NULL;
+    return root && hy_json_type_of(root) == HY_JSON_OBJECT ? root : NULL;
+}
+
+static bool find_memory(const hy_run *run, memory_source *out) {
+    *out = (memory_source){object_at(root_of(run->summary), "phases"), "planned_bytes", true};
+    if (run->facts.is_finished && out->phases) return true;
+    *out = (memory_source){object_at(root_of(run->plan), "phases"), "bytes", false};
+    return out->phases != NULL;
+}
+
+static const hy_json_node *classes_of(const memory_source *from, int phase) {
+    return object_at(object_at(from->phases, hy_phase_name((hy_phase)phase)), "classes");
+}
+
+typedef struct memory_cell {
+    const char *place, *dtype;
+    double planned, measured;
+} memory_cell;
+
+static bool read_cell(const memory_source *from, int phase, int cls, memory_cell *out) {
+    const hy_json_node *classes = classes_of(from, phase);
+    const hy_json_node *node = object_at(classes, hy_class_name((hy_class)cls));
+    *out = (memory_cell){"", "", NAN, NAN};
+    if (!node) return false;
+    hy_json_as_string(hy_json_get(node, "place"), &out->place, NULL);
+    hy_json_as_string(hy_json_get(node, "dtype"), &out->dtype, NULL);
+    hy_json_as_double(hy_json_get(node, from->planned_key), &out->planned);
+    hy_json_as_double(hy_json_get(node, "measured_bytes"), &out->measured);
+    return out->planned > 0 || out->measured > 0;
+}
+
+static bool is_same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+
+static bool have_same_cells(const memory_source *from, int a, int b) {
+    for (int c = 0; c < HY_CLASS_COUNT; c++) {
+        memory_cell x, y;
+        if (read_cell(from, a, c, &x) != read_cell(from, b, c, &y)) return false;
+        if (strcmp(x.place, y.place) != 0 || strcmp(x.dtype, y.dtype) != 0) return false;
+        if (!is_same_number(x.planned, y.planned)) return false;
+        if (!is_same_number(x.measured, y.measured)) return false;
+    }
+    return true;
+}
+
+static bool has_run(const hy_page *page, int r, int phase) {
+    return page->totals[r].phases[phase].steps > 0;
+}
+
+static bool is_shown_before(const hy_page *page, int r, const memory_source *from, int phase) {
+    for (int p = 0; p < phase; p++) {
+        if (has_run(page, r, p) && have_same_cells(from, p, phase)) return true;
+    }
+    return false;
+}
+
+/* Phases whose memory is the same share one block of rows, all of them named in its first row. */
+static void add_phase_names(hy_page *page, int r, const memory_source *from, int phase) {
+    hy_text_add(page->html, hy_phase_name((hy_phase)phase));
+    for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
+        if (has_run(page, r, p) && have_same_cells(from, phase, p)) {
+            hy_text_addf(page->html, ", %s", hy_phase_name((hy_phase)p));
+        }
+    }
+}
+
+static void add_memory_rows(hy_page *page, int r, const memory_source *from, int phase) {
+    bool is_first = true;
+    for (int c = 0; c < HY_CLASS_COUNT; c++) {
+        memory_cell cell;
+        if (!read_cell(from, phase, c, &cell)) continue;
+        hy_text_addf(page->html, "<tr%s><th scope=\"row\">", is_first ? " class=\"first\"" : "");
+        if (is_first) add_phase_names(page, r, from, phase);
+        hy_text_addf(page->html, "<td class=\"text\"><i class=\"swatch class-%s\"></i>%s",
+                     hy_class_name((hy_class)c), hy_class_name((hy_class)c));
+        add_text_cell(page->html, cell.place);
+        add_text_cell(page->html, cell.dtype);
+        add_cell(page->html, HY_FIGURE_BYTES, cell.planned);
+        if (from->has_measured) add_cell(page->html, HY_FIGURE_BYTES, cell.measured);
+        hy_text_add(page->html, "\n");
+        is_first = false;
+    }
+}
+
+static void add_memory(hy_page *page, int r) {
+    static const char *const columns[] = {"phase",   "class",    "place", "type",
+                                          "planned", "measured", NULL};
+    static const char *const planned_columns[] = {"phase", "class",   "place",
+                                                  "type",  "planned", NULL};
+    memory_source from;
+    if (!find_memory(page->runs[r], &from)) return;
+    open_table(page->html, from.has_measured ? "Memory, planned and measured" : "Memory, planned",
+               from.has_measured ? columns : planned_columns, 4);
+    for (int p = 0; p < HY_PHASE_COUNT; p++) {
+        if (!has_run(page, r, p) || is_shown_before(page, r, &from, p)) continue;
+        add_memory_rows(page, r, &from, p);
+    }
+    close_table(page->html);
+}
+
+/* ---- prediction and losses ------------------------------------------------------------------------ */
+
+static double number_at(const hy_json_node *object, const char *key) {
+    double value = NAN;
+    if (object) hy_json_as_double(hy_json_get(object, key), &value);
+    return value;
+}
+
+static void add_row(hy_text *html, const char *name, hy_figure figure, double value) {
+    if (isnan(value)) return;
+    hy_text_addf(html, "<tr><th scope=\"row\">%s", name);
+    add_cell(html, figure, value);
+    hy_text_add(html, "\n");
+}
+
+static void add_prediction(hy_page *page, int r) {
+    static const char *const columns[] = {"", "", NULL};
+    const hy_run_totals *t = &page->totals[r];
+    const hy_run *run = page->runs[r];
+    const hy_json_node *summary = run->facts.is_finished ? root_of(run->summary) : NULL;
+    bool has_forks = number_at(summary, "forks") > 0;
+    if (strcmp(run->facts.predictor, "none") == 0) return;
+    open_table(page->html, "Prediction", columns, 1);
+    if (run->facts.predictor[0]) {
+        hy_text_add(page->html, "<tr><th scope=\"row\">predictor<td>");
+        hy_html_text(page->html, run->facts.predictor);
+        hy_text_add(page->html, "\n");
+    }
+    add_row(page->html, "moves kept", HY_FIGURE_COUNT, (double)t->moves);
+    add_row(page->html, "moves rejected", HY_FIGURE_COUNT, (double)t->rejected_moves);
+    add_row(page->html, "predicted steps they stand for", HY_FIGURE_COUNT, t->predicted_steps);
+    add_row(page->html, "true steps", HY_FIGURE_COUNT, (double)t->steps);
+    add_row(page->html, "compute spent, in full steps", HY_FIGURE_NUMBER, t->spent);
+    add_row(page->html, "confidence that it pays", HY_FIGURE_NUMBER, t->confidence);
+    add_row(page->html, "paired forks", HY_FIGURE_COUNT, number_at(summary, "forks"));
+    if (has_forks) {
+        add_row(page->html, "gain by forks, nats", HY_FIGURE_LOSS, number_at(summary, "fork_gain"));
+        add_row(page->html, "gain by forks, true steps", HY_FIGURE_NUMBER,
+                number_at(summary, "fork_gain_steps"));
+    }
+    close_table(page->html);
+}
+
+static void add_losses(hy_page *page, int r) {
+    static const char *const columns[] = {"", "nats", NULL};
+    const hy_run_totals *t = &page->totals[r];
+    const hy_run *run = page->runs[r];
+    const hy_json_node *summary = run->facts.is_finished ? root_of(run->summary) : NULL;
+    double entropy = number_at(summary, "source_entropy");
+    double optimum = number_at(summary, "val_optimum"), ngram = number_at(summary, "ngram_loss");
+    open_table(page->html, "Losses", columns, 1);
+    add_row(page->html, "training, last steps", HY_FIGURE_LOSS, t->final_loss);
+    add_row(page->html, "held-out", HY_FIGURE_LOSS, t->val_loss);
+    add_row(page->html, "held-out, best", HY_FIGURE_LOSS, t->best_val_loss);
+    add_row(page->html, "true entropy of the source", HY_FIGURE_LOSS, entropy);
+    add_row(page->html, "the source itself on the held-out text", HY_FIGURE_LOSS, optimum);
+    add_row(page->html, "5-gram counted on the same bytes", HY_FIGURE_LOSS, ngram);
+    add_row(page->html, "above the optimum on this text", HY_FIGURE_LOSS, t->val_loss - optimum);
+    close_table(page->html);
+}
+
+/* ---- events, command, configuration ---------------------------------------------------------------- */
+
+static void add_events(hy_page *page, int r) {
+    static const char *const columns[] = {"step", "time", "what", "", NULL};
+    const hy_run *run = page->runs[r];
+    hy_text *html = page->html;
+    if (run->event_count == 0) return;
+    size_t shown = run->event_count < EVENTS_MAX ? run->event_count : EVENTS_MAX;
+    open_table(html, "What happened", columns, 4);
+    for (size_t i = 0; i < shown; i++) {
+        const hy_run_event *event = &run->events[i];
+        hy_text_add(html, "<tr><th scope=\"row\">");
+        hy_html_figure(html, HY_FIGURE_COUNT, event->step >= 0 ? (double)event->step : NAN);
+        hy_text_add(html, "<td class=\"text\">");
+        hy_html_figure(html, HY_FIGURE_TIME, event->elapsed);
+        add_text_cell(html, event->kind);
+        hy_text_add(html, "<td class=\"text long\">");
+        hy_html_text(html, event->text);
+        hy_text_add(html, "\n");
+    }
+    close_table(html);
+    if (shown < run->event_count) {
+        hy_text_add(html, "<p class=\"note\">");
+        hy_html_count(html, (int64_t)(run->event_count - shown));
+        hy_text_add(html, " more are in metrics.jsonl.</p>\n");
+    }
+}
+
+static void add_listing(hy_text *html, const char *title, const char *text, bool is_open) {
+    if (!text[0]) return;
+    hy_text_addf(html, "<details class=\"listing\"%s><summary>%s</summary>\n<pre>",
+                 is_open ? " open" : "", title);
+    hy_html_text(html, text);
+    hy_text_add(html, "</pre></details>\n");
+}
+
+static void add_notes(hy_page *page, int r) {
+    const hy_run_facts *facts = hy_run_describe(page->runs[r]);
+    hy_text *html = page->html;
+    hy_text_add(html, "<p class=\"note\">Read from ");
+    hy_html_text(html, facts->folder);
+    if (facts->version[0]) {
+        hy_text_add(html, "; written by ");
+        hy_html_text(html, facts->version);
+    }
+    if (facts->lines_unreadable > 0) {
+        hy_text_add(html, "; lines that could not be read: ");
+        hy_html_count(html, (int64_t)facts->lines_unreadable);
+    }
+    hy_text_add(html, ".</p>\n");
+}
+
+void hy_page_run_tables(hy_page *page, int r) {
+    const hy_run_facts *facts = hy_run_describe(page->runs[r]);
+    hy_text *html = page->html;
+    hy_text_add(html, "<section class=\"tables\">\n<h2>");
+    if (page->count > 1) hy_text_addf(html, "<i class=\"swatch run%d\"></i>", r % 8);
+    hy_html_text(html, page->count > 1 ? facts->name : "In figures");
+    hy_text_add(html, "</h2>\n<div class=\"columns\">\n<div>\n");
+    add_phases(page, r);
+    add_losses(page, r);
+    add_prediction(page, r);
+    hy_text_add(html, "</div>\n<div>\n");
+    add_memory(page, r);
+    hy_text_add(html, "</div>\n</div>\n");
+    add_events(page, r);
+    add_listing(html, "Command", facts->command, true);
+    add_listing(html, "Configuration", facts->config, false);
+    add_notes(page, r);
+    hy_text_add(html, "</section>\n");
+}
