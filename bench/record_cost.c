@@ -50,7 +50,6 @@ static hy_status configure(const bench_command *c, const char *out, const char *
     for (int i = 0; i < c->set_count; i++) {
         char key[BENCH_WORD_MAX];
         const char *equals = strchr(c->sets[i], '=');
-        if (!equals) return hy_fail(HY_ERR_INPUT, "--set %s is not KEY=VALUE", c->sets[i]);
         snprintf(key, sizeof key, "%.*s", (int)(equals - c->sets[i]), c->sets[i]);
         HY_TRY(hy_config_set(*config, key, equals + 1, HY_FROM_FLAG));
     }
@@ -72,7 +71,7 @@ static hy_status measure_with(const bench_command *c, const char *tensorboard, c
     char out[] = "/tmp/hybrid-record-XXXXXX";
     hy_config *config = NULL;
     hy_trainer *t = NULL;
-    int steps = atoi(c->flags[0].value), lines = atoi(c->flags[1].value);
+    int steps = atoi(bench_value(c, "--steps")), lines = atoi(bench_value(c, "--lines"));
     if (steps < 1 || steps > STEPS_MAX || lines < 1) {
         return hy_fail(HY_ERR_INPUT, "--steps is 1 to %d, --lines at least 1", STEPS_MAX);
     }
@@ -93,7 +92,11 @@ int main(int argc, char **argv) {
                              .flags = flags,
                              .flag_count = 2};
     if (!bench_command_parse(&command, argc, argv)) return 2;
-    if (command.wants_help) return 0;
+    if (command.wants_help) {
+        bench_help(&command);
+        return 0;
+    }
+    bench_print_command(argc, argv);
     printf("%-30s %13s %15s %11s\n", "record", "a step's", "median step", "share");
     hy_status status = measure_with(&command, "false", "metrics.jsonl");
     if (status == HY_OK) status = measure_with(&command, "true", "metrics.jsonl, TensorBoard");

@@ -513,8 +513,11 @@ hy_status hy_trainer_memory(const hy_trainer *trainer, hy_memory_state *out);
 #define HY_SAVINGS 16
 typedef struct hy_saving {
     const char *name; /* "recompute" */
-    const char *key;  /* the setting that turns it on or off */
-    char now[48];     /* its value on this run: "all, in 12 of 28 layers" */
+    const char
+        *key;     /* the setting that turns it on or off; "": it is part of how things are done */
+    char now[48]; /* its value on this run: "all, in 12 of 28 layers" */
+    const char
+        *other; /* the value it is held against: "none"; where it is off, the one that saves */
     bool is_on;
     bool is_measured;                 /* by what was live; else by plans with and without it */
     int64_t device_bytes, host_bytes; /* saved, or what it would save; negative: it costs there */

@@ -12,9 +12,10 @@ CONFIGS := $(wildcard configs/*.cfg configs/*/*.cfg)
 
 ##@ Install
 
-# SOURCE>TARGET pairs of everything that is copied; install and uninstall both walk this list.
 # Shells look for completion under a program's name; one file serves all of ours.
 PROGRAM_NAMES = $(notdir $(PROGRAMS))
+
+# SOURCE>TARGET pairs of everything that is copied; install and uninstall both walk this list.
 INSTALLED = \
     $(STATIC_LIB)>$(LIBDIR)/libhybrid.a \
     $(SHARED_FILE)>$(LIBDIR)/$(notdir $(SHARED_FILE)) \

@@ -25,16 +25,31 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(link-test)
 
+# ---- no memory -------------------------------------------------------------------------------
+# The programs that refuse allocations: every call of the library to one of these passes
+# tests/oom/faults.c. -rdynamic: so that stacks have names.
+OOM_WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free strdup strndup mmap fopen \
+    opendir getline pthread_create hy_cpu_stream_enqueue hy_cpu_stream_copy hy_cpu_event_record \
+    hy_cpu_stream_wait
+OOM_OBJECTS := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/oom/*.c))
+$(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tests/%.o \
+    $(OOM_OBJECTS) $(STATIC_LIB) $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(LINK) -rdynamic $(OOM_WRAPPED:%=-Wl,--wrap=%) -o $@ \
+	    $(filter %.o %.a,$^) $(LIBS)
+
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
 # built with the address sanitizer, and linked with what parses: FUZZ_ROOMS and FUZZ_SOURCES.
 FUZZ_ROOMS := base kernels memory formats data
-FUZZ_SOURCES := src/model/shape.c $(wildcard src/trainer/hf_config*.c src/trainer/hf_shape*.c)
+FUZZ_SOURCES := src/model/shape.c src/trainer/end_tokens.c \
+    $(wildcard src/trainer/hf_config*.c src/trainer/hf_shape*.c src/trainer/config/*.c)
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
 ifeq ($(VARIANT),asan)
 FUZZ_LIB := $(OBJ)/fuzz-rooms.a
-$(FUZZ_LIB): $(call objects,$(foreach r,$(FUZZ_ROOMS),$(call room-sources,$r)) $(FUZZ_SOURCES))
+$(FUZZ_LIB): $(call objects,$(foreach r,$(FUZZ_ROOMS),$(call room-sources,$r)) $(FUZZ_SOURCES)) \
+    $(OBJ)/gen/builtin_files.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 $(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o $(FUZZ_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
@@ -64,7 +79,8 @@ test-programs: $(TESTS)
 # The targets are part of the plain run alone: it builds them with their sanitizer itself.
 FUZZED := $(if $(filter release,$(VARIANT)),$(FUZZ_TARGETS))
 fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
-	@$(RUN_TESTS) $(TESTS) $(SUITES) $(FUZZED)
+	@HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" $(RUN_TESTS) $(TESTS) $(SUITES) \
+	    $(if $(FUZZED),tests/fuzz/all.sh)
 
 long-tests: lib bin $(LONG_TESTS)
 	@$(RUN_TESTS) $(LONG_TESTS) $(LONG_SUITES)
@@ -75,7 +91,8 @@ fuzz-programs:
 
 SECONDS ?= 60
 fuzz: fuzz-programs ## every parser on damaged files for SECONDS (60) each, under a sanitizer
-	@HYBRID_FUZZ_SECONDS=$(SECONDS) HYBRID_TEST_LIMIT=$$(($(SECONDS) + 300)) $(RUN_TESTS) $(FUZZ_TARGETS)
+	@HYBRID_FUZZ_SECONDS=$(SECONDS) HYBRID_TEST_LIMIT=$$(($(SECONDS) * $(words $(FUZZ_TARGETS)) + 300)) \
+	    HYBRID_FUZZ_TARGETS="$(abspath $(FUZZ_TARGETS))" $(RUN_TESTS) tests/fuzz/all.sh
 
 asan: ## build with address and undefined-behaviour sanitizers, run the fast tests
 	@$(MAKE) --no-print-directory VARIANT=asan fast-tests

@@ -20,8 +20,10 @@
 static struct {
     hy_backend cpu;      /* its functions, as they were */
     char *shown, *truth; /* device addresses, and where the bytes are */
-    size_t used;
+    size_t used, live; /* addresses given out; bytes that are not given back */
     /* what a test may choose and see */
+    size_t others; /* bytes that other programs hold */
+    size_t hidden; /* bytes that cannot be had, which nobody tells */
     int capability;
     size_t memory_free;
     hy_cuda_options options;
@@ -38,16 +40,30 @@ static void *card_true(const void *p) {
 static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
     if (place != HY_DEVICE) return card.cpu.alloc(b, place, bytes, out);
     bytes = (bytes + 255) / 256 * 256;
-    if (bytes > CARD_BYTES - card.used) {
+    size_t taken = card.live + card.others + card.hidden;
+    if (bytes > CARD_BYTES - card.used || taken + bytes > card.memory_free) {
         return hy_fail(HY_ERR_MEMORY, "%zu bytes of device memory could not be had", bytes);
     }
     *out = card.shown + card.used;
     card.used += bytes;
+    card.live += bytes;
     return HY_OK;
 }
 
 static void card_release(hy_backend *b, hy_place place, void *data, size_t bytes) {
-    if (place != HY_DEVICE) card.cpu.release(b, place, data, bytes);
+    if (place != HY_DEVICE) {
+        card.cpu.release(b, place, data, bytes);
+    } else {
+        card.live -= (bytes + 255) / 256 * 256;
+    }
+}
+
+static hy_status card_memory_now(hy_backend *b, size_t *free_bytes, size_t *total) {
+    (void)b;
+    size_t taken = card.live + card.others;
+    *free_bytes = taken < card.memory_free ? card.memory_free - taken : 0;
+    *total = CARD_BYTES;
+    return HY_OK;
 }
 
 static hy_status card_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
@@ -100,7 +116,7 @@ static void card_describe(hy_device_facts *facts) {
     facts->is_gpu = true;
     facts->capability = card.capability;
     facts->memory_total = CARD_BYTES;
-    facts->memory_free = card.memory_free;
+    facts->memory_free = card.memory_free - card.others;
     facts->matmul_flops = 1e12;
     facts->warning[0] = 0;
 }
@@ -115,13 +131,14 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
     }
     must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 2}, &cpu));
     card.cpu = *b = *cpu;
-    card.used = card.prepared_before_load = 0;
+    card.used = card.live = card.prepared_before_load = 0;
     card.loaded[0] = 0;
     card.shown = card_map(PROT_NONE);
     card.truth = card_map(PROT_READ | PROT_WRITE);
     card_describe(&b->facts);
     b->alloc = card_alloc;
     b->release = card_release;
+    b->memory_now = card_memory_now;
     b->copy = card_copy;
     b->enqueue = card_enqueue;
     b->prepare = card_prepare;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/inspect.h"
+#include "cli/completion.h"
 #include "cli/nearest.h"
 #include "cli/terminal.h"
 

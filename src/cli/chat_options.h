@@ -38,7 +38,7 @@ typedef struct hy_cli_chat_options {
 /* False when it is wrong, and standard error says how. Strings point into argv. */
 bool hy_cli_chat_parse(int argc, char *const *argv, hy_cli_chat_options *options);
 void hy_cli_chat_help(void);
-/* The flags for the shells' completion; see complete.c. */
+/* The flags for the shells' completion; see completion.h. */
 void hy_cli_chat_complete(FILE *out);
 
 #endif

@@ -1,12 +1,6 @@
-/* complete.c: --complete: all flags for the shells' completion, one per line:
+/* complete.c: --complete of hybrid-train: all flags for the shells' completion, as completion.h says.
  *
- *     flag <TAB> type <TAB> accepted <TAB> help
- *
- * The completion files ask the program for this list each time, so they cannot go stale.
- * "accepted" is a list of words separated by ", " for the types "choice" and "name", and for
- * "file" (which takes other files, too); "path" and "folder" say what belongs there; "action"
- * and "switch" take no value. A name in capitals instead of a flag tells what stands alone. The other
- * programs answer in the same way. */
+ * The completion files ask the program for this list each time, so they cannot go stale. */
 #include <string.h>
 
 #include "cli/flags.h"
@@ -33,12 +27,6 @@ static void write_flag(FILE *out, const hy_cli_flag *flag) {
     else
         write_choices(out, flag->accepted != NULL ? flag->accepted : "");
     fprintf(out, "\t%s\n", flag->help);
-}
-
-void hy_cli_complete_rows(FILE *out, const hy_cli_completion *rows, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        fprintf(out, "%s\t%s\t%s\t%s\n", rows[i].flag, rows[i].type, rows[i].accepted,
-                rows[i].help);
 }
 
 int hy_cli_complete(FILE *out) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/inspect.h"
+#include "cli/completion.h"
 #include "hybrid.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -32,7 +32,7 @@ static const char help[] =
     "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
     "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
 
-/* For the shells: see complete.c. */
+/* For the shells: see completion.h. */
 static void complete(void) {
     static const hy_cli_completion rows[] = {
         {"--out", "folder", "", "Folder to write."},

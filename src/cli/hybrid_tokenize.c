@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "cli/bar.h"
+#include "cli/completion.h"
 #include "cli/figures.h"
-#include "cli/inspect.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -55,7 +55,7 @@ static const char help[] =
     "SentencePiece-style BPE (Llama 2, Mistral). What a file asks for beyond that is refused by\n"
     "name. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
 
-/* For the shells: see complete.c. */
+/* For the shells: see completion.h. */
 static void complete(void) {
     static const hy_cli_completion rows[] = {
         {"--tokenizer", "path", "", "A tokenizer.json, or the folder of a model that has one."},

@@ -11,11 +11,4 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 int hy_cli_complete(FILE *out);
 
-/* One line of what a program answers to --complete: see complete.c. */
-typedef struct hy_cli_completion {
-    const char *flag, *type, *accepted, *help;
-} hy_cli_completion;
-
-void hy_cli_complete_rows(FILE *out, const hy_cli_completion *rows, size_t count);
-
 #endif

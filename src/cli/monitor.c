@@ -48,7 +48,7 @@ static void tell_what_else(FILE *out, const hy_savings *savings, uint64_t device
         const hy_saving *it = &savings->list[i];
         bool is_worth_it = (double)it->device_bytes >= WORTH_TELLING * (double)device;
         if (it->is_on || !is_worth_it) continue;
-        fprintf(out, "%s%s %s", told ? ", " : "  would save more: ", it->key,
+        fprintf(out, "%s%s = %s %s", told ? ", " : "  would save more: ", it->key, it->other,
                 hy_cli_bytes((uint64_t)it->device_bytes).text);
         told++;
     }

@@ -125,7 +125,10 @@ static void add_amount(const hy_top_box *box, int *column, const side *s) {
 static void draw_words(const hy_top_box *box, const side *s, const char *status) {
     int column = hy_top_print(box, 0, 0, HY_CLI_PLAIN, "%s ", hy_place_name(s->place));
     add_amount(box, &column, s);
-    if (status != NULL) hy_top_add(box, 0, &column, s->colour, ", %s", status);
+    if (status != NULL && column + 2 + hy_top_width(status) <= box->columns) {
+        hy_top_add(box, 0, &column, HY_CLI_PLAIN, ", ");
+        hy_top_add(box, 0, &column, s->colour, "%s", status);
+    }
     if (s->budget > 0)
         hy_top_add(box, 0, &column, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
     if (s->planned_total > 0)

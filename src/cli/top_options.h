@@ -29,7 +29,7 @@ bool hy_top_options_parse(int argc, char *const *argv, hy_top_options *options);
 void hy_top_options_fini(hy_top_options *options);
 
 void hy_top_help(FILE *out);
-/* The flags for the shells' completion, as complete.c writes those of hybrid-train. */
+/* The flags for the shells' completion; see completion.h. */
 void hy_top_complete(FILE *out);
 
 #endif

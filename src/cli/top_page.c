@@ -233,26 +233,40 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
+/* The signs of the strip with their names. */
+static void draw_legend(const hy_top_box *box, int row, int column, bool has_colour) {
+    for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
+        hy_top_draw_phase(box, row, column, (hy_phase)phase, false, has_colour);
+        column = hy_top_print(box, row, column + 2, HY_CLI_PLAIN, "%s   ",
+                              hy_phase_name((hy_phase)phase));
+    }
+    hy_top_draw_phase(box, row, column, HY_PREDICT, true, has_colour);
+    hy_top_text(box, row, column + 2, HY_CLI_PLAIN, "a rejected move");
+}
+
 void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
     static const char *const lines[] = {
-        "q  Ctrl-C        quit; the run goes on",
-        "p  space         pause the view, not the run",
-        "+  -             look less often, more often",
-        "arrows  Tab  1-9 another run, where several are watched",
-        "?                this page, and back",
+        "q  Ctrl-C         quit; the run goes on",
+        "p  space          pause the view, not the run",
+        "+  -              look less often, more often",
+        "arrows  Tab  1-9  another run, where several are watched",
+        "?                 this page, and back",
         "",
-        "Phase     w warmup, f full, P predict, c correct; x a rejected move",
-        "Loss      the whole run; training losses are smoothed as hybrid-train shows them",
+        "Phase     ",
+        "Loss      the whole run; the training loss is smoothed as hybrid-train shows it",
         "Speed     the latest steps, one each; waiting: for copies or data",
         "Memory    filled: there now; shaded: planned; marks: target, warning,",
         "          critical and emergency, as shares of the budget",
         "quiet     the next line is overdue: a validation, a checkpoint, or trouble",
         "stalled   no line for far longer than its steps take: look at the job",
     };
+    enum { PHASE_LINE = 6, MARGIN = 2 };
     hy_top_box whole = hy_top_whole(canvas);
     hy_top_text(&whole, 0, 0, HY_CLI_BOLD, "hybrid-top: keys and signs");
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
-        hy_top_sentence(&whole, (int)i + 2, 2, HY_CLI_PLAIN, lines[i]);
+    for (int i = 0; i < (int)(sizeof lines / sizeof lines[0]); i++)
+        hy_top_sentence(&whole, i + MARGIN, MARGIN, HY_CLI_PLAIN, lines[i]);
+    draw_legend(&whole, PHASE_LINE + MARGIN, MARGIN + (int)strlen(lines[PHASE_LINE]),
+                page->has_colour);
     hy_top_box last = hy_top_part(&whole, canvas->rows - 1, 0, 1, canvas->columns);
     if (canvas->rows > 1) draw_keys(&last, page);
 }

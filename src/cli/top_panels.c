@@ -72,7 +72,7 @@ static void draw_times(const hy_top_box *box, const hy_top_view *view) {
     bool is_over = view->state == HY_TOP_FINISHED || view->state == HY_TOP_STOPPED;
     hy_top_field(box, 1, &column, HY_CLI_PLAIN, is_over ? "took %s" : "%s so far",
                  hy_cli_duration(view->elapsed).text);
-    if (!is_over && !isnan(view->remaining))
+    if (view->state <= HY_TOP_LATE && !isnan(view->remaining))
         hy_top_field(box, 1, &column, HY_CLI_PLAIN, "%s left",
                      hy_cli_duration(view->remaining).text);
     if (!isnan(view->step_seconds))
@@ -220,11 +220,21 @@ void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
     draw_losses(box, view);
 }
 
+/* The next round figure above a value: the scale stands still while the value moves a little. */
+static double round_above(double value) {
+    static const double steps[] = {1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10};
+    double unit = pow(10, floor(log10(value)));
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        if (steps[i] * unit >= 1.05 * value) return steps[i] * unit;
+    return 12 * unit;
+}
+
 static void draw_speeds(const hy_top_box *box, const hy_top_view *view) {
     double values[HY_TOP_COLUMNS_MAX], high;
     hy_top_box chart = chart_box(box);
     int count = hy_top_speeds(view, values, chart.columns, &high);
     if (count == 0 || !(high > 0)) return;
+    high = round_above(high);
     hy_top_draw_chart(&chart, values, count, 0, high, HY_CLI_GREEN);
     draw_scale(box, hy_cli_short_count(high).text, "0");
 }

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[2J\033[H"
-#define LEAVE "\033[0m\033[?7h\033[?25h\033[?1049l"
+#define LEAVE "\030\033[0m\033[?7h\033[?25h\033[?1049l"
 #define ESCAPE_MILLISECONDS 50 /* the rest of a key's sequence comes within this */
 
 static struct termios as_found;

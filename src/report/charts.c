@@ -5,6 +5,7 @@
  * and drawings without a curve are left out. Around each drawing stands a figure with a table of its
  * curves, which reads without a script. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "report/page.h"

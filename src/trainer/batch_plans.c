@@ -32,6 +32,7 @@ static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
                               .recompute_layers = (int32_t)s->train.recompute_layers,
                               .ring_depth = (int32_t)s->memory.ring_depth,
                               .has_docs = hy_trainer_has_docs(t),
+                              .is_sizing = t->is_sizing,
                               .budget = hy_trainer_device_limit(t)};
 }
 

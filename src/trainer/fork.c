@@ -255,5 +255,7 @@ hy_status hy_fork_take_memory(hy_trainer *t) {
 void hy_fork_release(hy_trainer *t) {
     if (t->fork_state) {
         t->backend->release(t->backend, HY_HOST, t->fork_state, state_bytes(t));
+        t->fork_state = NULL;
+        hy_ledger_give(&t->ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
     }
 }

@@ -33,6 +33,11 @@ void hy_release_work(hy_trainer *t);           /* nobody uses it any more */
 void hy_give_work(hy_trainer *t);              /* before that, in a run that goes on: tells the ledger */
 char *hy_predictor_rings(const hy_trainer *t); /* where they lie in it */
 
+/* ---- resize.c -------------------------------------------------------------------------------------- */
+
+/* What the work area would take with micro-batches of this size: nothing is taken or timed for it. */
+hy_status hy_work_at(const hy_trainer *t, int64_t batch, hy_memory_needs *out);
+
 /* ---- state_plan.c ------------------------------------------------------------------------------ */
 
 #define HY_DISK_BUFFERS 4     /* pinned buffers of a class on disk: two come, two go */

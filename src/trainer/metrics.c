@@ -1,9 +1,8 @@
-/* metrics.c: OUT/metrics.jsonl, one object a line: a line a step, and lines of
- * what happens between them.
+/* metrics.c: OUT/metrics.jsonl, one object a line: a line a step, and lines of what happens between.
  *
- * The file only grows while a run goes on and is flushed about once a second. A
- * resumed run first drops the lines past its checkpoint, so that every step
- * stands there once; then each sitting begins with a line of its own. */
+ * The file only grows while a run goes on and is flushed about once a second. A resumed run first drops
+ * the lines past its checkpoint, so that every step stands there once; then each sitting begins with a
+ * line of its own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,9 @@
 
 #define FLUSH_SECONDS 1.0
 
-/* Whether a line tells of something the checkpoint has seen. Lines cut by a
- * crash do not. Compute spent is compared, because a step and the move after it
- * have the same number. */
+/* Whether a line tells of something the checkpoint has seen. Lines cut by a crash do not. Compute spent
+ * is compared, because a step and the move after it have the same number. What happened right after the
+ * checkpoint's own step stays: it did happen, and how the run goes on is in the line that follows. */
 static bool is_line_kept(const char *line, size_t size, double last_spent) {
     hy_json *json;
     double spent;
@@ -97,15 +96,14 @@ static hy_status put_start(hy_trainer *t) {
 hy_status hy_metrics_open(hy_trainer *t) {
     char path[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, t->out, "metrics.jsonl"));
-    if (hy_path_exists(path)) HY_TRY(drop_later_lines(path, t->progress.spent));
-    HY_TRY(hy_writer_append(path, &t->metrics));
+    bool goes_on = t->resumed[0] && hy_path_exists(path);
+    if (goes_on) HY_TRY(drop_later_lines(path, t->progress.spent));
+    HY_TRY(goes_on ? hy_writer_append(path, &t->metrics) : hy_writer_create(path, &t->metrics));
     if (put_start(t) != HY_OK) end_record(t);
     return HY_OK;
 }
 
-/* ---- steps
- * -------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------- */
 
 static void put_known(hy_json_writer *w, const char *key, double value) {
     if (!isnan(value)) hy_json_put_double(w, key, value);
@@ -186,8 +184,7 @@ hy_status hy_metrics_line(hy_trainer *t, const hy_step_info *info, double val_lo
     return hy_clock() - t->metrics_flushed < FLUSH_SECONDS ? HY_OK : flush(t);
 }
 
-/* ---- what happens between them
- * ----------------------------------------------------------------- */
+/* ---- what happens between them ----------------------------------------------------------------- */
 
 static hy_status put_event(hy_trainer *t, const hy_record_event *event) {
     hy_record_moment now = moment(t);
@@ -201,9 +198,7 @@ void hy_metrics_event(hy_trainer *t, const hy_record_event *event) {
     if (t->metrics && put_event(t, event) != HY_OK) end_record(t);
 }
 
-/* ---- the end
- * -----------------------------------------------------------------------------------
- */
+/* ---- the end ----------------------------------------------------------------------------------- */
 
 hy_status hy_metrics_close(hy_trainer *t) {
     hy_tensorboard_close(t);

@@ -19,7 +19,8 @@ typedef struct savings {
 
 static hy_saving *add(savings *s, const char *name, const char *key, const char *now, bool is_on) {
     hy_saving *it = &s->out->list[s->out->count++];
-    *it = (hy_saving){.name = name, .key = key, .is_on = is_on, .phase = HY_PHASE_COUNT};
+    *it =
+        (hy_saving){.name = name, .key = key, .other = "", .is_on = is_on, .phase = HY_PHASE_COUNT};
     snprintf(it->now, sizeof it->now, "%.47s", now);
     return it;
 }
@@ -40,8 +41,20 @@ static hy_settings *turn_round(savings *s) {
     return s->other;
 }
 
-static void put(char out[HY_TEXT_MAX], const char *value) {
-    snprintf(out, HY_TEXT_MAX, "%s", value);
+/* Something that a setting of text turns on and off. */
+typedef struct subject {
+    const char *name, *key;
+    size_t at;            /* in the settings */
+    const char *off, *on; /* values; on: the one that saves most */
+} subject;
+
+#define AT(member) offsetof(hy_settings, member)
+
+static hy_status turn(savings *s, const subject *x, const char *now, bool is_on) {
+    hy_saving *it = add(s, x->name, x->key, now, is_on);
+    it->other = is_on ? x->off : x->on;
+    snprintf((char *)turn_round(s) + x->at, HY_TEXT_MAX, "%s", it->other);
+    return compare(s, it);
 }
 
 static bool may_stream(const hy_trainer *t) {
@@ -51,6 +64,7 @@ static bool may_stream(const hy_trainer *t) {
 /* ---- passes ------------------------------------------------------------------------------------ */
 
 static hy_status add_recompute(savings *s) {
+    static const subject all = {"recompute", "recompute", AT(train.recompute), "none", "all"};
     const hy_settings *now = &s->t->settings;
     bool is_on = strcmp(now->train.recompute, "none") != 0;
     bool is_part = is_on && now->train.recompute_layers > 0;
@@ -58,9 +72,7 @@ static hy_status add_recompute(savings *s) {
     snprintf(text, sizeof text, is_part ? "%.16s, in %lld of %d layers" : "%.16s",
              now->train.recompute, (long long)now->train.recompute_layers,
              s->t->model->shape.layers);
-    put(turn_round(s)->train.recompute, is_on ? "none" : "all");
-    s->other->train.recompute_layers = 0;
-    return compare(s, add(s, "recompute", "recompute", text, is_on));
+    return turn(s, &all, text, is_on);
 }
 
 static hy_status add_loss_chunks(savings *s) {
@@ -69,51 +81,45 @@ static hy_status add_loss_chunks(savings *s) {
     if (!plan) return HY_OK;
     snprintf(text, sizeof text, "%d pieces", plan->chunk_count);
     bool is_on = plan->chunk_count > 1;
-    int64_t rows = (int64_t)plan->size.batch * plan->size.seq;
-    turn_round(s)->train.loss_chunks = is_on ? 1 : rows < 8 ? rows : 8;
-    return compare(s, add(s, "loss in pieces", "loss_chunks", text, is_on));
-}
-
-static hy_status add_activations(savings *s) {
-    bool is_on = hy_place_setting(s->t->settings.memory.activations_place) != HY_DEVICE;
-    if (!is_on && !may_stream(s->t)) return HY_OK;
-    put(turn_round(s)->memory.activations_place, is_on ? "device" : "pinned");
-    return compare(s, add(s, "activations off the device", "activations_place",
-                          s->t->settings.memory.activations_place, is_on));
+    hy_saving *it = add(s, "loss in pieces", "loss_chunks", text, is_on);
+    it->other = is_on ? "1" : "8";
+    turn_round(s)->train.loss_chunks = is_on ? 1 : 8;
+    return compare(s, it);
 }
 
 /* ---- state ------------------------------------------------------------------------------------- */
 
-static hy_status add_place(savings *s, const char *name, const char *key, size_t offset) {
-    const char *now = (const char *)&s->t->settings + offset;
+static hy_status add_place(savings *s, const subject *x) {
+    const char *now = (const char *)&s->t->settings + x->at;
     bool is_on = hy_place_setting(now) != HY_DEVICE;
-    if (!is_on && !may_stream(s->t)) return HY_OK;
-    put((char *)turn_round(s) + offset, is_on ? "device" : "pinned");
-    return compare(s, add(s, name, key, now, is_on));
+    return is_on || may_stream(s->t) ? turn(s, x, now, is_on) : HY_OK;
 }
 
 static hy_status add_places(savings *s) {
-    HY_TRY(add_place(s, "weights off the device", "weights_place",
-                     offsetof(hy_settings, memory.weights_place)));
-    if (s->t->precision.has_low) {
-        HY_TRY(add_place(s, "fp32 weights off the device", "master_place",
-                         offsetof(hy_settings, memory.master_place)));
-    }
-    HY_TRY(add_place(s, "gradients off the device", "grads_place",
-                     offsetof(hy_settings, memory.grads_place)));
-    return add_place(s, "m and v off the device", "optim_place",
-                     offsetof(hy_settings, memory.optim_place));
+    static const subject places[] = {
+        {"activations off the device", "activations_place", AT(memory.activations_place), "device",
+         "pinned"},
+        {"weights off the device", "weights_place", AT(memory.weights_place), "device", "pinned"},
+        {"gradients off the device", "grads_place", AT(memory.grads_place), "device", "pinned"},
+        {"m and v off the device", "optim_place", AT(memory.optim_place), "device", "pinned"},
+        {"fp32 weights off the device", "master_place", AT(memory.master_place), "device",
+         "pinned"},
+    };
+    int count = s->t->precision.has_low ? 5 : 4; /* the last is of runs with both */
+    for (int i = 0; i < count; i++) HY_TRY(add_place(s, &places[i]));
+    return HY_OK;
 }
 
 static hy_status add_small_state(savings *s) {
+    static const subject state = {"small m and v", "optim_dtype", AT(optimizer.optim_dtype), "fp32",
+                                  "8bit"};
+    static const subject gradients = {"small gradients", "grad_dtype", AT(train.grad_dtype), "fp32",
+                                      "bf16"};
     hy_dtype optim = hy_optim_dtype(s->t), grads = hy_grad_dtype(s->t);
-    put(turn_round(s)->optimizer.optim_dtype, optim == HY_F32 ? "8bit" : "fp32");
-    HY_TRY(compare(s, add(s, "small m and v", "optim_dtype",
-                          optim == HY_U8 ? "8bit" : hy_dtype_name(optim), optim != HY_F32)));
-    if (grads == HY_F32 && s->t->precision.of[HY_FULL] != HY_BF16) return HY_OK;
-    put(turn_round(s)->train.grad_dtype, grads == HY_F32 ? "bf16" : "fp32");
-    return compare(s,
-                   add(s, "small gradients", "grad_dtype", hy_dtype_name(grads), grads != HY_F32));
+    const char *now = optim == HY_U8 ? "8bit" : hy_dtype_name(optim);
+    HY_TRY(turn(s, &state, now, optim != HY_F32));
+    bool may_be_small = grads != HY_F32 || s->t->precision.of[HY_FULL] == HY_BF16;
+    return may_be_small ? turn(s, &gradients, hy_dtype_name(grads), grads != HY_F32) : HY_OK;
 }
 
 /* Every phase that the run has computes in bf16: the weights that are updated may be bf16 alone. */
@@ -135,11 +141,12 @@ static hy_status add_master(savings *s) {
     int64_t bytes = (int64_t)wide.bytes; /* the bf16 copy is there either way */
     hy_layout_fini(&wide);
     const char *place = is_on ? t->settings.memory.weights_place : t->settings.memory.master_place;
-    bool is_device = hy_place_setting(place) == HY_DEVICE;
+    hy_place lies = hy_place_setting(place);
     hy_saving *it =
         add(s, "bf16 weights alone", "master_dtype", hy_dtype_name(t->precision.master), is_on);
-    it->device_bytes = is_device ? bytes : 0;
-    it->host_bytes = is_device ? 0 : bytes;
+    it->other = is_on ? "fp32" : "bf16";
+    it->device_bytes = lies == HY_DEVICE ? bytes : 0;
+    it->host_bytes = lies == HY_PINNED ? bytes : 0;
     return HY_OK;
 }
 
@@ -159,6 +166,7 @@ static void add_offload(savings *s) {
     bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
     bool stays = t->offload == HY_OFFLOAD_COMPRESS;
     hy_saving *it = add(s, "m and v away in Predict", "offload_strategy", names[t->offload], is_on);
+    it->other = is_on ? "none" : "pinned";
     it->phase = HY_PREDICT;
     it->is_measured = is_on && !stays && has_predicted(t);
     it->device_bytes = (int64_t)(it->is_measured ? full->measured : full->planned) -
@@ -170,7 +178,7 @@ static void add_offload(savings *s) {
 static void add_predict(savings *s) {
     const hy_ledger *l = &s->t->ledger;
     if (!s->t->rules.has_predictor) return;
-    hy_saving *it = add(s, "nothing kept for a way back in Predict", "", "on", true);
+    hy_saving *it = add(s, "forward only in Predict", "", "on", true);
     it->phase = HY_PREDICT;
     it->is_measured = has_predicted(s->t);
     const hy_class dropped[] = {HY_GRADS, HY_ACTIVATIONS, HY_WORKSPACE};
@@ -206,15 +214,14 @@ static hy_status add_gather(savings *s) {
     const hy_state_choice c = hy_state_choice_of(&t->settings);
     bool streams = c.weights != HY_DEVICE || c.grads != HY_DEVICE || c.optim != HY_DEVICE;
     if (!streams && !t->updates_on_gather) return HY_OK;
-    put(turn_round(s)->memory.update, t->updates_on_gather ? "now" : "gather");
-    return compare(s, add(s, "update on gather", "update", t->updates_on_gather ? "gather" : "now",
-                          t->updates_on_gather));
+    static const subject gather = {"update on gather", "update", AT(memory.update), "now",
+                                   "gather"};
+    return turn(s, &gather, t->updates_on_gather ? "gather" : "now", t->updates_on_gather);
 }
 
 static hy_status add_all(savings *s) {
     HY_TRY(add_recompute(s));
     HY_TRY(add_loss_chunks(s));
-    HY_TRY(add_activations(s));
     HY_TRY(add_places(s));
     HY_TRY(add_small_state(s));
     HY_TRY(add_master(s));

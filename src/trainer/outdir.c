@@ -1,8 +1,7 @@
 /* outdir.c: the run's folder. See trainer.h.
  *
- * Chosen and checked before anything is written: a folder that holds a run
- * already is an error unless it is resumed or overwritten; the folder that
- * would hold it must be writable. */
+ * Chosen and checked before anything is written: a folder that holds a run already is an error unless it
+ * is resumed or overwritten; the folder that would hold it must be writable. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,8 +67,7 @@ static hy_status check_writable(const char *path) {
     return HY_OK;
 }
 
-/* Last part of a model's name: presets are plain, files and folders are paths.
- */
+/* Last part of a model's name: presets are plain, files and folders are paths. */
 static void short_model_name(const char *model, char *out, size_t size) {
     size_t end = strlen(model);
     while (end > 1 && model[end - 1] == '/') end--;
@@ -105,8 +103,8 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     }
 }
 
-/* The newest run below runs/ that has a checkpoint: names end in the date, but
- * models differ, so the date is compared. */
+/* The newest run below runs/ that has a checkpoint: names end in the date, but models differ, so the
+ * date is compared. */
 static hy_status newest_run(char out[HY_PATH_MAX]) {
     char **names;
     size_t count;

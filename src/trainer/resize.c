@@ -39,6 +39,24 @@ int64_t hy_larger_batch(const hy_trainer *t) {
     return 0;
 }
 
+/* ---- what a size would need --------------------------------------------------------------------- */
+
+hy_status hy_work_at(const hy_trainer *t, int64_t batch, hy_memory_needs *out) {
+    hy_trainer dry = *t;
+    memset(dry.train_plan, 0, sizeof dry.train_plan);
+    memset(dry.eval_plan, 0, sizeof dry.eval_plan);
+    memset(dry.guard_plan, 0, sizeof dry.guard_plan);
+    dry.train_bytes = dry.eval_bytes = (hy_batch_bytes){0};
+    dry.is_sizing = true;
+    dry.settings.train.grad_accum_steps = step_sequences(t) / batch;
+    dry.settings.train.batch_size = batch;
+    hy_status status = hy_make_batch_plans(&dry);
+    if (status == HY_OK) hy_count_work(&dry);
+    *out = dry.needs;
+    hy_drop_batch_plans(&dry);
+    return status;
+}
+
 /* ---- giving back and taking anew --------------------------------------------------------------- */
 
 static hy_status come_to_rest(hy_trainer *t) {

@@ -307,7 +307,8 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     t->progress.phase_steps[was.phase]++;
     t->is_state_whole = true;
     hy_account_close(t, &account);
-    hy_trainer_note_rate(t, (double)counted / (hy_clock() - account.begin));
+    t->step_seconds = hy_clock() - account.begin;
+    hy_trainer_note_rate(t, (double)counted / t->step_seconds);
     hy_trainer_describe(t, &was, &account, info);
     info->loss = loss;
     info->lr = lr;

@@ -1,12 +1,10 @@
-/* tensorboard.c: a run's scalars as TensorBoard reads them: OUT/tensorboard.
- * See record.h.
+/* tensorboard.c: a run's scalars as TensorBoard reads them: OUT/tensorboard. See record.h.
  *
- * Each step gives one record with the numbers of its line in metrics.jsonl,
- * rounded to fp32. A move in Predict has the number of the step before it: its
- * loss has a tag of its own, so that loss, rate and speed have one point a
- * step, and what it tells of phase, memory and waiting stands at that step a
- * second time. A sitting that goes on with a run has a file of its own, which
- * begins by taking back the steps that it will do again. */
+ * Each step gives one record with the numbers of its line in metrics.jsonl, rounded to fp32. A move in
+ * Predict has the number of the step before it: its loss has a tag of its own, so that loss, rate and speed
+ * have one point a step, and what it tells of phase, memory and waiting stands at that step a second time.
+ * A sitting that goes on with a run has a file of its own, which begins by taking back the steps that it
+ * will do again. */
 #include <math.h>
 
 #include "base/error.h"

@@ -20,83 +20,13 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
     t->observer.on_message(t->observer.user, level, text);
 }
 
-/* What earlier tries to build the run have taught. */
-typedef struct lesson {
-    uint64_t device_cap, host_cap;
-    bool is_out_ours; /* the folder was made by one of them */
-} lesson;
-
-static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
-                              bool is_plan, const lesson *known) {
-    *t = (hy_trainer){.settings = *hy_config_settings(config),
-                      .is_plan = is_plan,
-                      .is_state_whole = true,
-                      .ngram_loss = NAN,
-                      .raw_val_loss = NAN,
-                      .device_cap = known->device_cap,
-                      .host_cap = known->host_cap,
-                      .is_out_ours = known->is_out_ours};
-    if (observer) t->observer = *observer;
-    HY_TRY(hy_config_print(config, &t->config_text));
-    t->command = strdup(hy_config_command(config));
-    if (!t->command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
-    return hy_trainer_build(t);
-}
-
-/* A plan that could not be had was too large, whatever the system said: the next one gets less of what was
- * refused. Where nothing of the plan was refused, it was bad luck. */
-static void learn(const hy_trainer *t, lesson *known) {
-    uint64_t device = t->plan.vram_bytes, host = t->plan.host_pinned_bytes;
-    bool is_gpu = t->backend && t->backend->facts.is_gpu;
-    known->is_out_ours |= t->is_out_ours;
-    if (t->ledger.refused == HY_NOWHERE) return;
-    if (!is_gpu) {
-        known->host_cap = (device + host) / 8 * 7;
-    } else if (t->ledger.refused == HY_DEVICE) {
-        known->device_cap = device / 8 * 7;
-    } else {
-        known->host_cap = host / 8 * 7;
-    }
-}
-
-static void tell_next_try(const hy_trainer *t, const char *message) {
-    bool is_smaller = t->ledger.refused != HY_NOWHERE;
-    hy_say(t, HY_WARNING, "%s; trying again with %s", message,
-           is_smaller ? "a plan that needs less" : "the same plan");
-}
-
-static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                      hy_trainer **out) {
-    *out = NULL;
-    hy_trainer *t = calloc(1, sizeof *t);
-    if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
-    lesson known = {0};
-    char first[HY_ERROR_MESSAGE_MAX] = "";
-    int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
-    hy_status status;
-    while ((status = try_to_build(t, config, observer, is_plan, &known)) != HY_OK) {
-        bool does_not_fit = first[0] && status == HY_ERR_INPUT; /* nothing needs so little */
-        if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
-        if (status != HY_ERR_MEMORY || does_not_fit || tries-- == 0) {
-            hy_trainer_destroy(t);
-            return status;
-        }
-        snprintf(first, sizeof first, "%s", hy_error_message());
-        tell_next_try(t, first);
-        learn(t, &known);
-        hy_trainer_tear_down(t);
-    }
-    *out = t;
-    return HY_OK;
-}
-
 hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
                             hy_trainer **out) {
-    return make(config, observer, false, out);
+    return hy_trainer_make(config, observer, false, out);
 }
 
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
-    return make(config, observer, true, out);
+    return hy_trainer_make(config, observer, true, out);
 }
 
 void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
@@ -124,8 +54,9 @@ void hy_trainer_destroy(hy_trainer *t) {
 }
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
-    bool is_move = t->progress.machine.phase == HY_PREDICT;
     t->is_state_whole = true;
+    HY_TRY(hy_trainer_steer(t));
+    bool is_move = t->progress.machine.phase == HY_PREDICT;
     hy_status status = is_move ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
     bool is_shortage = status == HY_ERR_MEMORY && t->is_state_whole; /* it can be saved */
     if (status != HY_OK && !is_shortage) {

@@ -151,8 +151,22 @@ typedef struct hy_fork {
     double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with moves */
 } hy_fork;
 
+/* Steering: micro-batches that are tried for speed, and when the next growth may be. */
+typedef struct hy_batch_trial {
+    int64_t batch;
+    double seconds; /* of its fastest step */
+} hy_batch_trial;
+
+typedef struct hy_steering {
+    hy_batch_trial trial[3];
+    int trials, at, steps; /* how many, which, steps made of it; trials 0: none are going on */
+    int64_t patience, grow_at;
+    bool is_at_end; /* a cheaper plan was taken already */
+} hy_steering;
+
 struct hy_trainer {
     hy_settings settings;
+    hy_settings asked; /* before anything that was left open was chosen */
     hy_observer observer;
     char *config_text; /* the configuration as printed, for the run's folder */
     char *command;     /* that started the run; "": not told */
@@ -173,9 +187,12 @@ struct hy_trainer {
     bool is_plan;                       /* made by hy_trainer_plan: nothing is taken */
     char failure[HY_ERROR_MESSAGE_MAX]; /* of a step: its state is that of no step; "": none */
     bool is_state_whole;                /* between steps, and in one that changed nothing yet */
+    bool is_sizing;                     /* plans are only made to be counted */
     bool has_no_work;                   /* the work area is gone and could not be had again */
     int shortages;                      /* in a row, survived */
-    int64_t recoveries, batch_changes;  /* in this sitting */
+    int64_t recoveries, batch_changes, plan_changes; /* in this sitting */
+    hy_steering steering;
+    double step_seconds; /* of the last true step */
     int64_t first_batch;                /* micro-batch that the run began with */
     uint64_t device_cap, host_cap;      /* a plan that could not be had: less than this; 0: none */
     hy_plan_facts plan;
@@ -330,6 +347,16 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
 
 /* run.c: a validation that memory does not allow is told of and left out. */
 hy_status hy_trainer_skip_validation(hy_trainer *t);
+
+/* make.c: a trainer, built again with less where memory is short. */
+hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
+                          hy_trainer **out);
+/* The run goes on with another plan, through a checkpoint; caps as in the struct. */
+hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
+                            const char *reason);
+
+/* steering.c: before each step. HY_ERR_MEMORY: the machine is about to be out of memory. */
+hy_status hy_trainer_steer(hy_trainer *t);
 
 /* resize.c: another micro-batch between steps; tokens per step, data order and state stay. When nothing
  * can be had, not even the least, HY_ERR_MEMORY: there is then no memory to work in. */

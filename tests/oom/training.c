@@ -143,6 +143,7 @@ hy_status use_training(const char *words, const char *folder, outcome *out) {
     if (status == HY_OK) return HY_OK;
     snprintf(out->message, sizeof out->message, "%s", hy_error_message());
     fault_spare();
+    out->has_stepped = out->steps > 0;
     out->lacks_checkpoint = out->steps > 0 && !has_checkpoint(folder);
     if (out->lacks_checkpoint) return status;
     n.is_resumed = true;

@@ -40,14 +40,15 @@ static int threads_now(int expected) {
     return count;
 }
 
+char oom_folder[256];
+
 static fault_plan planned; /* of this process's trial */
 
 void trial_arm(void) { fault_arm(&planned); }
 
 static void work(const trial *t, outcome *out) {
-    char folder[256];
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/hybrid-oom-XXXXXX", base && *base ? base : "/tmp");
+    char folder[300];
+    snprintf(folder, sizeof folder, "%s/trial-XXXXXX", oom_folder);
     if (!mkdtemp(folder)) _exit(3);
     int handles = entries_in("/proc/self/fd"), threads = entries_in("/proc/self/task");
     planned = t->plan;
@@ -142,36 +143,30 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* False when it had to be killed. */
-static bool await(pid_t child, double seconds, int *status) {
-    double end = now() + seconds;
-    for (;;) {
-        pid_t ended = waitpid(child, status, WNOHANG);
-        if (ended == child) return true;
-        if (now() > end) break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    kill(child, SIGKILL);
-    waitpid(child, status, 0);
-    return false;
-}
-
-void trial_run(trial *t, const outcome *reference, double seconds) {
-    outcome *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                           -1, 0);
-    if (shared == MAP_FAILED) abort();
+void trial_begin(trial *t) {
+    t->shared = mmap(NULL, sizeof *t->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                     -1, 0);
+    if (t->shared == MAP_FAILED) abort();
     fflush(NULL);
-    pid_t child = fork();
-    if (child < 0) abort();
-    if (child == 0) {
-        work(t, shared);
+    t->child = fork();
+    if (t->child < 0) abort();
+    if (t->child == 0) {
+        work(t, t->shared);
         _exit(0);
     }
+    t->began = now();
+    t->is_running = true;
+}
+
+bool trial_has_ended(trial *t, const outcome *reference, double seconds) {
     int status = 0;
-    bool has_ended = await(child, seconds, &status);
-    t->result = *shared;
-    munmap(shared, sizeof *shared);
-    if (!has_ended) {
+    bool is_late = now() - t->began > seconds;
+    if (is_late) kill(t->child, SIGKILL);
+    if (waitpid(t->child, &status, is_late ? 0 : WNOHANG) != t->child) return false;
+    t->result = *t->shared;
+    t->is_running = false;
+    munmap(t->shared, sizeof *t->shared);
+    if (is_late) {
         judge(t, TRIAL_HUNG, "no end within %.0f s", seconds);
     } else if (WIFSIGNALED(status)) {
         judge(t, TRIAL_CRASHED, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -180,6 +175,7 @@ void trial_run(trial *t, const outcome *reference, double seconds) {
     } else {
         judge_result(t, reference);
     }
+    return true;
 }
 
 const char *trial_verdict_name(verdict v) {

@@ -22,6 +22,7 @@ typedef struct outcome {
     double loss[TRIAL_LOSSES], val_loss;
     int64_t batch_size[TRIAL_LOSSES]; /* micro-batch of each */
     int sittings;                     /* times the run was begun */
+    bool has_stepped;                 /* it had made a step when it stopped */
     bool lacks_checkpoint; /* it stopped after a step and left nothing to go on from */
     int handles, threads;  /* open at the end beyond those at the beginning */
     fault_counts counts;
@@ -34,16 +35,14 @@ void trial_arm(void);
 typedef struct scenario {
     const char *name;
     hy_status (*work)(const char *folder, outcome *out);
-    /* Once beforehand, in a child, for what the work reads; `folder` stays for all trials. */
-    void (*prepare)(const char *folder);
     bool is_training;
 } scenario;
 
 extern const scenario oom_scenarios[];
 extern const int oom_scenario_count;
 
-/* The folder that a scenario's prepare has filled. */
-extern char oom_prepared[512];
+/* Where trials have their folders, and where prepare_run has put a run. */
+extern char oom_folder[256], oom_prepared[300];
 
 typedef enum verdict {
     TRIAL_UNTOUCHED, /* nothing was refused: the plan lies past the end */
@@ -62,10 +61,17 @@ typedef struct trial {
     verdict verdict;
     char why[256]; /* for all but the first three */
     outcome result;
+    bool is_running;
+    int child;       /* process */
+    double began;    /* monotonic seconds */
+    outcome *shared; /* where the child notes */
 } trial;
 
-/* Runs one in a child; `reference`: the undisturbed outcome, NULL while that is what is wanted. */
-void trial_run(trial *t, const outcome *reference, double seconds);
+/* Starts the child that does the work of t->scenario under t->plan. */
+void trial_begin(trial *t);
+/* True once it has ended and is judged by the undisturbed outcome (NULL while that is what is wanted);
+ * one that takes longer than `seconds` is killed. */
+bool trial_has_ended(trial *t, const outcome *reference, double seconds);
 const char *trial_verdict_name(verdict v);
 
 #endif

@@ -14,4 +14,7 @@ hy_status use_forks(const char *folder, outcome *out);
 hy_status use_rings(const char *folder, outcome *out);
 hy_status use_disk(const char *folder, outcome *out);
 
+/* A finished run in `folder`/run, for those that use a model. */
+void prepare_run(const char *folder);
+
 #endif

@@ -35,19 +35,32 @@ class Chart {
         this.curves = spec.curves;
         this.layers = this.curves.filter(curve => curve.style === 'layer');
         this.lines = this.curves.filter(curve => curve.style !== 'layer');
+        this.kinds = Array.from(new Set(this.curves.map(curve => curve.kind)));
         for (const curve of this.curves) {
             curve.tone = this.toneOf(curve);
             curve.label = this.labelOf(curve);
             curve.isHidden = this.isMany && curve.style === 'noisy';
         }
         this.makeLegend(element.querySelector('.legend'));
+        if (spec.id === 'loss' || spec.log) this.makeScaleButton(element.querySelector('figcaption'));
+    }
+
+    makeScaleButton(parent) {
+        const button = makeHtml('button', 'scale', 'log', parent);
+        button.type = 'button';
+        button.title = 'logarithmic scale';
+        this.scaleButton = button;
+        button.addEventListener('click', () => {
+            this.wantsLog = !this.isLog;
+            this.draw(this.view);
+        });
     }
 
     toneOf(curve) {
         if (curve.tone) return 'class-' + curve.tone;
         if (curve.style === 'mark') return 'alarm';
         if (this.isMany) return 'run' + curve.run % 8;
-        return this.layers.length > 0 ? 'ink' : 'run' + curve.kind % 8;
+        return this.layers.length > 0 ? 'ink' : 'run' + this.kinds.indexOf(curve.kind) % 8;
     }
 
     labelOf(curve) {
@@ -132,7 +145,7 @@ class Chart {
         const values = this.valuesInView();
         let low = values.length ? values[0] : 0, high = values.length ? values[values.length - 1] : 1;
         const usual = values.length ? values[Math.floor((values.length - 1) * 0.995)] : 1;
-        this.isLog = this.spec.log && low > 0 && high / low > 20;
+        this.isLog = low > 0 && (this.wantsLog === undefined ? this.spec.log && high / low > 20 : this.wantsLog);
         this.cut = null;
         if (!this.isLog && this.layers.length === 0 && values.length > 100 && high - low > 8 * (usual - low) && usual > low) {
             this.cut = high;
@@ -167,7 +180,7 @@ class Chart {
         if (width < 40) return;
         const isNarrow = width < 520;
         const isWide = this.element.classList.contains('wide');
-        const strips = this.isMany && this.spec.id === 'loss' ? this.data.runs.length : 0;
+        const strips = this.spec.id === 'loss' ? this.data.runs.length : 0;
         this.setScale();
         const labels = (this.isLog ? logTicks(this.low, this.high) : ticks(this.spec.figure, this.low, this.high, isWide ? 5 : 4))
             .filter(value => value <= this.high);
@@ -194,6 +207,7 @@ class Chart {
         }
         this.cursor = make('g', {class: 'cursor'}, this.svg);
         this.plot.replaceChildren(this.svg);
+        if (this.scaleButton) this.scaleButton.setAttribute('aria-pressed', String(this.isLog));
         this.tellDrawn();
         this.showValues(null);
     }
@@ -235,7 +249,7 @@ class Chart {
             if (!Number.isFinite(value) || !Number.isFinite(place)) return;
             const x = short(this.x(place)), y = short(this.y(value));
             if (before === null) d += `M${x} ${y}`;
-            else if (isStair) d += before === y ? `H${x}` : `H${x}V${y}`;
+            else if (isStair) d += before === y ? `H${x}` : curve.style === 'dashed' ? `H${x}M${x} ${y}` : `H${x}V${y}`;
             else d += `L${x} ${y}`;
             before = y;
         });
@@ -318,23 +332,32 @@ class Chart {
         return shares;
     }
 
+    // Behind the curves of one run lie its phases, faint; below the loss each run has them as a strip.
     drawBands(strips) {
-        const runs = strips > 0 ? this.data.runs : this.isMany ? [] : this.data.runs;
-        runs.forEach((run, number) => {
-            const y = strips > 0 ? this.top + this.inner + 3 + 8 * number : this.top;
-            const height = strips > 0 ? 6 : this.inner;
-            this.shareColumns(run).forEach((share, phase) => {
-                const paths = {};
-                for (let c = 0; c < share.length; c++) {
-                    const level = share[c], begin = c;
-                    while (c + 1 < share.length && share[c + 1] === level) c++;
-                    if (level > 0) paths[level] = (paths[level] || '') + `M${short(this.left + begin)} ${y}h${Math.min(c + 1, this.wide) - begin}v${height}H${short(this.left + begin)}z`;
-                }
+        const frames = this.data.runs.slice(0, strips).map((run, number) =>
+            ({run, look: 'strip', y: this.top + this.inner + 4 + 8 * number, height: 5}));
+        if (!this.isMany) frames.push({run: this.data.runs[0], look: 'band', y: this.top, height: this.inner});
+        for (const frame of frames) {
+            this.shareColumns(frame.run).forEach((share, phase) => {
+                const paths = this.outlineShares(share, frame);
                 for (const level in paths) {
-                    make('path', {class: (strips > 0 ? 'strip phase' : 'band phase') + phase, 'fill-opacity': level, d: paths[level]}, this.svg);
+                    make('path', {class: `${frame.look} phase${phase}`, 'fill-opacity': level, d: paths[level]}, this.svg);
                 }
             });
-        });
+        }
+    }
+
+    // Columns of equal share side by side become one rectangle; a path for each share.
+    outlineShares(share, frame) {
+        const paths = {};
+        for (let c = 0; c < share.length; c++) {
+            const level = share[c], begin = c;
+            while (c + 1 < share.length && share[c + 1] === level) c++;
+            if (level === 0) continue;
+            const x = short(this.left + begin), width = short(Math.min(c + 1, this.wide) - begin);
+            paths[level] = (paths[level] || '') + `M${x} ${frame.y}h${width}v${frame.height}H${x}z`;
+        }
+        return paths;
     }
 
     drawEvents() {

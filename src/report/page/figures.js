@@ -53,7 +53,7 @@ function figure(kind, value) {
 function tickFigure(kind, value) {
     if (value === 0) return '0';
     if (kind === 'loss' || kind === 'number') return String(Number(value.toPrecision(6)));
-    if (kind === 'small') return value.toExponential().replace('e+', 'e');
+    if (kind === 'small') return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
     if (kind === 'percent') return trimmed(value, 2) + ' %';
     if (kind === 'count') return value >= 1e4 ? figures.short(value) : String(Number(value.toPrecision(6)));
     return figures[kind](value);

@@ -1,0 +1,147 @@
+/* hybrid_report.c: hybrid-report: what runs wrote becomes one page to look at and to send.
+ *
+ * Exit codes: 0 done, 1 it failed, 2 wrong usage or input. Everything the program knows of runs it has from
+ * hybrid_report.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "hybrid.h"
+#include "hybrid_report.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, RUNS_MAX = 16 };
+
+static const char help[] =
+    "Usage: hybrid-report RUN [RUN...] [--out FILE]\n"
+    "\n"
+    "Makes one HTML page of a run: loss, learning rate, speed, prediction and memory as\n"
+    "curves, the final tables, what happened on the way, the command and the configuration.\n"
+    "The page needs no network and no other file: it can be sent as it is. Several runs are\n"
+    "laid over each other and compared in a table.\n"
+    "\n"
+    "  RUN           folder of a run (what hybrid-train got as --out), or its metrics.jsonl;\n"
+    "                also while the run goes on: the page shows it as far as it came\n"
+    "  --out FILE    where to write; default: RUN/report.html for one run, report.html here\n"
+    "                for several. The file appears whole or not at all.\n"
+    "  --quiet       say nothing but errors\n"
+    "  --help, --version\n"
+    "\n"
+    "Examples:\n"
+    "  hybrid-report runs/mine                            writes runs/mine/report.html\n"
+    "  hybrid-report runs/plain runs/predicted --out both.html\n"
+    "\n"
+    "In the page: choose tokens, steps or time; drag over a drawing to look closer, double-\n"
+    "click to see all again; click a name in a legend to hide its curve. hybrid-train writes\n"
+    "OUT/report.html by itself when a run ends or is stopped (save.report = false: not).\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
+
+typedef struct options {
+    const char *runs[RUNS_MAX];
+    int count;
+    const char *out;
+    bool is_quiet;
+} options;
+
+static int complain(const char *what, const char *value) {
+    fprintf(stderr, "hybrid-report: error: %s%s; \"hybrid-report --help\" tells more\n", what,
+            value);
+    return EXIT_USAGE;
+}
+
+static int fail(hy_status status) {
+    fprintf(stderr, "hybrid-report: error: %s\n", hy_error_message());
+    return status == HY_ERR_INPUT ? EXIT_USAGE : EXIT_FAILED;
+}
+
+static int take_argument(int argc, char **argv, int *i, options *out) {
+    const char *argument = argv[*i];
+    if (strcmp(argument, "--out") == 0) {
+        out->out = *i + 1 < argc ? argv[++*i] : "";
+    } else if (strncmp(argument, "--out=", 6) == 0) {
+        out->out = argument + 6;
+    } else if (strcmp(argument, "--quiet") == 0 || strcmp(argument, "-q") == 0) {
+        out->is_quiet = true;
+    } else if (argument[0] == '-') {
+        return complain("unknown flag ", argument);
+    } else if (out->count == RUNS_MAX) {
+        return complain("at most 16 runs fit into one page; too many with ", argument);
+    } else {
+        out->runs[out->count++] = argument;
+    }
+    return out->out && !out->out[0] ? complain("--out needs a file", "") : EXIT_DONE;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------- */
+
+/* RUN/report.html for one run, report.html for several. */
+static char *default_path(const options *o, const hy_run *first) {
+    static const char name[] = "report.html";
+    if (o->count > 1) return strdup(name);
+    const char *folder = hy_run_describe(first)->folder;
+    size_t length = strlen(folder), size = length + sizeof name + 1;
+    char *path = malloc(size);
+    bool has_slash = length > 0 && folder[length - 1] == '/';
+    if (path) snprintf(path, size, "%s%s%s", folder, has_slash ? "" : "/", name);
+    return path;
+}
+
+static void tell_written(const hy_run *const *runs, int count, const char *path) {
+    struct stat info;
+    size_t steps = 0, unreadable = 0;
+    for (int r = 0; r < count; r++) {
+        steps += hy_run_points(runs[r]);
+        unreadable += hy_run_describe(runs[r])->lines_unreadable;
+    }
+    double bytes = stat(path, &info) == 0 ? (double)info.st_size : 0;
+    printf("wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count, count == 1 ? "run" : "runs",
+           steps, bytes / 1024);
+    if (unreadable > 0) {
+        fprintf(stderr, "hybrid-report: warning: %zu lines could not be read and were left out\n",
+                unreadable);
+    }
+}
+
+static int write_page(const options *o, const hy_run *const *runs) {
+    char *chosen = o->out ? NULL : default_path(o, runs[0]);
+    const char *path = o->out ? o->out : chosen;
+    if (!path) {
+        fprintf(stderr, "hybrid-report: error: out of memory\n");
+        return EXIT_FAILED;
+    }
+    hy_status status = hy_report_write(runs, o->count, path);
+    int code = status == HY_OK ? EXIT_DONE : fail(status);
+    if (code == EXIT_DONE && !o->is_quiet) tell_written(runs, o->count, path);
+    free(chosen);
+    return code;
+}
+
+static int report(const options *o) {
+    hy_run *runs[RUNS_MAX] = {0};
+    int code = EXIT_DONE;
+    for (int i = 0; i < o->count && code == EXIT_DONE; i++) {
+        hy_status status = hy_run_open(o->runs[i], &runs[i]);
+        if (status != HY_OK) code = fail(status);
+    }
+    if (code == EXIT_DONE) code = write_page(o, (const hy_run *const *)runs);
+    for (int i = 0; i < o->count; i++) hy_run_close(runs[i]);
+    return code;
+}
+
+int main(int argc, char **argv) {
+    options o = {0};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            return EXIT_DONE;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            puts("hybrid-report " HYBRID_VERSION);
+            return EXIT_DONE;
+        }
+        int code = take_argument(argc, argv, &i, &o);
+        if (code != EXIT_DONE) return code;
+    }
+    if (o.count == 0) return complain("a run's folder is missing", "");
+    return report(&o);
+}

@@ -1,0 +1,206 @@
+/* steering.c: between steps: does the micro-batch fit the memory there is now? See trainer.h.
+ *
+ * The monitor says how much the run may use. When others take of it the micro-batch shrinks to what fits,
+ * with as many more in a step; at its least, layers recompute everything, and in an emergency the run is
+ * planned anew. When there is room again it grows back one size at a time. Where step_tokens left the size
+ * open, the first steps of a run on a card try a few and keep the fastest. Every step is a true one: the
+ * sizes differ in speed, not in what is learned. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/memory_plan.h"
+#include "trainer/monitor.h"
+
+#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */
+#define MOST_PATIENCE 64
+#define TRIAL_STEPS 3      /* of each size: the first one prepares */
+#define SHORTEST_SEARCH 50 /* a run of fewer steps gains nothing from looking */
+
+/* ---- how much there is ------------------------------------------------------------------------- */
+
+/* The memory that micro-batches live in: the card's, or the machine's. */
+typedef struct room {
+    hy_memory_status status;
+    uint64_t held, budget; /* of the run, and what it may hold; 0: no limit is known */
+} room;
+
+static room look_around(const hy_trainer *t) {
+    hy_memory_look look = hy_monitor_look(t, false);
+    if (t->backend->facts.is_gpu) {
+        return (room){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
+    }
+    uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
+    return (room){hy_monitor_host_status(t), held, look.host.budget};
+}
+
+static uint64_t work_bytes(const hy_memory_needs *need) {
+    return need->activations + need->workspace + need->data;
+}
+
+static bool fits(const hy_trainer *t, const room *r, int64_t batch, double share) {
+    hy_memory_needs need;
+    if (r->budget == 0) return true;
+    if (hy_work_at(t, batch, &need) != HY_OK) return false;
+    uint64_t now = work_bytes(&t->needs), then = work_bytes(&need);
+    uint64_t rest = r->held > now ? r->held - now : 0;
+    return (double)(rest + then) <= share * (double)r->budget;
+}
+
+/* ---- less -------------------------------------------------------------------------------------- */
+
+/* The largest smaller size that brings the run back to its target, or the least there is. */
+static int64_t size_that_fits(const hy_trainer *t, const room *r) {
+    int64_t step = t->settings.train.batch_size * t->settings.train.grad_accum_steps, least = 0;
+    if (hy_smaller_batch(t) == 0) return 0;
+    for (int64_t b = t->settings.train.batch_size - 1; b >= t->settings.train.min_batch_size; b--) {
+        if (step % b != 0) continue;
+        least = b;
+        if (fits(t, r, b, t->settings.memory.target_usage)) return b;
+    }
+    return least;
+}
+
+static void be_patient(hy_trainer *t) {
+    hy_steering *s = &t->steering;
+    s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
+    if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
+    s->grow_at = t->progress.step + s->patience * t->settings.train.batch_check_every;
+}
+
+static bool recomputes_all(const hy_settings *s) {
+    return strcmp(s->train.recompute, "all") == 0 && s->train.recompute_layers == 0;
+}
+
+static hy_status recompute_all(hy_trainer *t, const char *reason) {
+    hy_settings *s = &t->settings;
+    snprintf(s->train.recompute, sizeof s->train.recompute, "all");
+    s->train.recompute_layers = 0;
+    hy_say(t, HY_NOTE, "layers recompute everything from now on: %s", reason);
+    return hy_trainer_resize(t, s->train.batch_size, reason);
+}
+
+/* Nothing in place helps: another plan, if there is a folder to go through. */
+static hy_status plan_anew(hy_trainer *t, const room *r) {
+    uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
+    bool is_gpu = t->backend->facts.is_gpu;
+    if (!t->out[0] || !is_gpu || t->steering.is_at_end) return HY_OK;
+    t->steering.is_at_end = true; /* once: a plan for less than there is cannot be had twice */
+    return hy_trainer_replan(t, cap, t->host_cap, "device memory is short");
+}
+
+static hy_status use_less(hy_trainer *t, const room *r) {
+    const char *reason = t->backend->facts.is_gpu ? "device memory is short" : "memory is short";
+    int64_t batch = size_that_fits(t, r);
+    be_patient(t);
+    if (batch > 0) return hy_trainer_resize(t, batch, reason);
+    if (r->status != HY_MEMORY_EMERGENCY) return HY_OK;
+    if (!recomputes_all(&t->settings)) return recompute_all(t, reason);
+    return plan_anew(t, r);
+}
+
+/* ---- the host beside a card -------------------------------------------------------------------- */
+
+/* Copies for paired forks are the only thing on the host that a run can do without. Before the system
+ * begins to kill, it is saved and stops by itself. */
+static hy_status watch_host(hy_trainer *t) {
+    double pressure = hy_monitor_host_pressure(t);
+    hy_memory_status status = hy_monitor_host_status(t);
+    if (status >= HY_MEMORY_CRITICAL && t->fork_state && !t->fork.is_open) {
+        hy_fork_release(t);
+        hy_say(t, HY_WARNING, "host memory is short: the copy that paired forks need is given back, "
+                              "and there will be no more of them");
+        return HY_OK;
+    }
+    if (status < HY_MEMORY_EMERGENCY || pressure < 1) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory");
+}
+
+/* ---- more -------------------------------------------------------------------------------------- */
+
+static hy_status use_more(hy_trainer *t, const room *r) {
+    int64_t batch = hy_larger_batch(t);
+    if (batch == 0 || t->progress.step < t->steering.grow_at) return HY_OK;
+    if (!fits(t, r, batch, t->settings.memory.target_usage)) return HY_OK;
+    t->steering.grow_at = t->progress.step + t->settings.train.batch_check_every;
+    return hy_trainer_resize(t, batch, "there is room again");
+}
+
+/* ---- the fastest ------------------------------------------------------------------------------- */
+
+static int64_t next_size(const hy_trainer *t, int64_t batch, int direction) {
+    const hy_settings *s = &t->settings;
+    int64_t step = s->train.batch_size * s->train.grad_accum_steps;
+    int64_t most = s->train.max_batch_size ? s->train.max_batch_size : step;
+    for (batch += direction; batch >= s->train.min_batch_size && batch <= most; batch += direction) {
+        if (step % batch == 0) return batch;
+    }
+    return 0;
+}
+
+static void add_trial(hy_trainer *t, int64_t batch) {
+    hy_steering *s = &t->steering;
+    if (batch > 0) s->trial[s->trials++] = (hy_batch_trial){.batch = batch, .seconds = INFINITY};
+}
+
+/* The size that was planned, and its neighbours. */
+static void begin_search(hy_trainer *t, const room *r) {
+    int64_t batch = t->settings.train.batch_size, larger = next_size(t, batch, 1);
+    add_trial(t, batch);
+    if (larger > 0 && fits(t, r, larger, 1)) add_trial(t, larger);
+    add_trial(t, next_size(t, batch, -1));
+}
+
+static bool wants_search(const hy_trainer *t) {
+    return strcmp(t->settings.train.dynamic_batch, "auto") == 0 && t->asked.train.step_tokens > 0 &&
+           t->settings.train.normalize && t->backend->facts.is_gpu && t->progress.step == 0 &&
+           t->steps_total >= SHORTEST_SEARCH;
+}
+
+static hy_status end_search(hy_trainer *t) {
+    hy_steering *s = &t->steering;
+    const hy_batch_trial *best = &s->trial[0];
+    char reason[128];
+    for (int i = 1; i < s->trials; i++) {
+        if (s->trial[i].seconds < best->seconds) best = &s->trial[i];
+    }
+    int64_t batch = best->batch;
+    snprintf(reason, sizeof reason, "the fastest of %d that were tried (%.3f s a step)", s->trials,
+             best->seconds);
+    s->trials = 0;
+    t->first_batch = batch;
+    return batch == t->settings.train.batch_size ? HY_OK : hy_trainer_resize(t, batch, reason);
+}
+
+/* The step that was just made belongs to the trial at hand. */
+static hy_status go_on_searching(hy_trainer *t) {
+    hy_steering *s = &t->steering;
+    hy_batch_trial *now = &s->trial[s->at];
+    bool is_as_tried = now->batch == t->settings.train.batch_size; /* else memory ran out in it */
+    if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->step_seconds);
+    if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
+    s->steps = 0;
+    if (++s->at == s->trials) return end_search(t);
+    return hy_trainer_resize(t, s->trial[s->at].batch, "trying which is fastest");
+}
+
+/* ---- between steps ----------------------------------------------------------------------------- */
+
+hy_status hy_trainer_steer(hy_trainer *t) {
+    if (!t->monitor || strcmp(t->settings.train.dynamic_batch, "off") == 0) return HY_OK;
+    bool is_due = t->progress.step % t->settings.train.batch_check_every == 0;
+    bool is_short = hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
+                    hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
+    if (wants_search(t) && t->steering.trials == 0) {
+        room r = look_around(t);
+        begin_search(t, &r);
+        return HY_OK;
+    }
+    if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
+    if (!is_due && !is_short) return HY_OK;
+    room r = look_around(t);
+    if (r.status >= HY_MEMORY_CRITICAL) return use_less(t, &r);
+    if (t->backend->facts.is_gpu && is_short) return watch_host(t);
+    return r.status == HY_MEMORY_NORMAL && is_due ? use_more(t, &r) : HY_OK;
+}

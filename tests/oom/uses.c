@@ -1,0 +1,319 @@
+/* uses.c: what the library is used for beside training. See uses.h.
+ *
+ * Each does all of its work, and notes numbers that tell whether it came out right: hashes of texts and
+ * of files. Whatever fails is told, everything that was opened is closed. */
+#include "uses.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "data/tokenizer.h"
+#include "hybrid_report.h"
+
+char oom_prepared[300];
+
+#define GOLDEN HY_SOURCE_DIR "/tests/golden/rows/"
+
+/* ---- noting ------------------------------------------------------------------------------------ */
+
+static void note_number(outcome *out, double value) {
+    if (out->steps < TRIAL_LOSSES) out->loss[out->steps++] = value;
+}
+
+/* As many bits of a hash as a double holds. */
+static void note_bytes(outcome *out, const void *bytes, size_t size) {
+    note_number(out, (double)(hy_hash_bytes(bytes, size, 0) >> 12));
+}
+
+static const char *inside(const char *folder, const char *name) {
+    static char path[4][700];
+    static int next;
+    char *made = path[next++ % 4];
+    snprintf(made, sizeof path[0], "%s/%s", folder, name);
+    return made;
+}
+
+/* ---- configurations ------------------------------------------------------------------------------ */
+
+hy_status use_configuration(const char *folder, outcome *out) {
+    hy_config *config = NULL;
+    char *text = NULL;
+    trial_arm();
+    hy_status status = use_config("profile aggressive model gpt2-124m batch_size 3", folder, &config);
+    if (status == HY_OK) status = hy_config_print(config, &text);
+    if (status == HY_OK) note_number(out, (double)strlen(text));
+    if (status == HY_OK) status = hy_file_write_atomic(inside(folder, "c.cfg"), text, strlen(text));
+    if (status == HY_OK) status = hy_config_load(config, inside(folder, "c.cfg"));
+    hy_free(text);
+    hy_config_destroy(config);
+    return status;
+}
+
+/* ---- plans ------------------------------------------------------------------------------------- */
+
+hy_status use_plan(const char *folder, outcome *out) {
+    hy_config *config = NULL;
+    hy_trainer *plan = NULL;
+    char *text = NULL;
+    hy_plan_facts facts;
+    hy_status status =
+        use_config("model gpt2-124m device cpu threads 1 max_gpu_mem 1GiB builtin_bytes 60000 "
+                   "predictor outer batch_size 4 seq_len 64",
+                   folder, &config);
+    trial_arm();
+    if (status == HY_OK) status = hy_trainer_plan(config, NULL, &plan);
+    if (status == HY_OK) {
+        hy_trainer_plan_facts(plan, &facts);
+        note_number(out, (double)facts.vram_bytes);
+        status = hy_trainer_plan_json(plan, &text);
+    }
+    hy_free(text);
+    hy_trainer_destroy(plan);
+    hy_config_destroy(config);
+    return status;
+}
+
+/* ---- a model that is used ------------------------------------------------------------------------ */
+
+/* A short run whose model the next ones use; and one of rows with a tokenizer. */
+#define SMALL                                                                                      \
+    "layers 2 width 16 heads 2 mlp_width 24 seq_len 32 batch_size 2 grad_accum_steps 1 steps 3 "   \
+    "lr_warmup_steps 1 eval_batches 1 threads 1 device cpu predictor none "
+#define ROWS                                                                                       \
+    "model nano vocab 704 " SMALL "data " GOLDEN "chats.jsonl tokenizer " GOLDEN "tokenizer.json "           \
+    "chat_template chatml val_fraction 0.3 "
+
+void prepare_run(const char *folder) {
+    outcome unused = {0};
+    if (use_training("model nano " SMALL "builtin_bytes 20000 ", folder, &unused) == HY_OK) return;
+    printf("the run that others use failed: %s\n", hy_error_message());
+    _Exit(1);
+}
+
+static void add_text(void *user, const char *text, size_t size) {
+    note_bytes(user, text, size);
+}
+
+static hy_status talk(hy_inference *model, outcome *out) {
+    hy_generate_options options = {.max_tokens = 4, .temperature = 0.7, .seed = 3};
+    int32_t *ids = NULL;
+    size_t count = 0, size = 0;
+    char *text = NULL;
+    hy_status status = hy_inference_complete(model, "ab", &options, add_text, out, NULL);
+    if (status == HY_OK) status = hy_inference_reset(model, "be short");
+    if (status == HY_OK) status = hy_inference_say(model, "hello", &options, add_text, out, NULL);
+    if (status == HY_OK) status = hy_inference_say(model, "again", &options, add_text, out, NULL);
+    if (status == HY_OK) status = hy_inference_encode(model, "some text", 9, &ids, &count);
+    if (status == HY_OK) status = hy_inference_decode(model, ids, count, &text, &size);
+    if (status == HY_OK) note_bytes(out, text, size);
+    hy_free(ids);
+    hy_free(text);
+    return status;
+}
+
+hy_status use_inference(const char *folder, outcome *out) {
+    hy_config *config = NULL;
+    hy_inference *model = NULL;
+    hy_inference_options options = {.tokenizer = "none", .chat_template = "chatml", .context = 64};
+    hy_status status = use_config("device cpu threads 1", folder, &config);
+    trial_arm();
+    if (status == HY_OK) status = hy_config_use_model(config, inside(oom_prepared, "run"));
+    if (status == HY_OK) status = hy_inference_open(config, &options, NULL, &model);
+    if (status == HY_OK) status = talk(model, out);
+    hy_inference_close(model);
+    hy_config_destroy(config);
+    return status;
+}
+
+hy_status use_evaluation(const char *folder, outcome *out) {
+    hy_config *config = NULL;
+    hy_evaluation result = {0};
+    char *text = NULL;
+    hy_status status = use_config("device cpu threads 1", folder, &config);
+    trial_arm();
+    if (status == HY_OK) status = hy_config_use_model(config, inside(oom_prepared, "run"));
+    if (status == HY_OK) status = hy_config_set(config, "builtin_bytes", "3000", HY_FROM_CALLER);
+    if (status == HY_OK) status = hy_evaluate(config, NULL, &result);
+    if (status == HY_OK) note_number(out, result.loss);
+    if (status == HY_OK) status = hy_evaluation_json(&result, &text);
+    hy_free(text);
+    hy_config_destroy(config);
+    return status;
+}
+
+/* What it makes is whole or not there. */
+hy_status use_export(const char *folder, outcome *out) {
+    char made[700];
+    hy_export_options options = {.out = made, .max_shard_size = 6000};
+    char **names = NULL;
+    size_t count = 0;
+    snprintf(made, sizeof made, "%s/model", folder);
+    trial_arm();
+    hy_status status = hy_export(inside(oom_prepared, "run"), &options, NULL);
+    fault_spare();
+    bool is_there = hy_path_exists(options.out);
+    if (status != HY_OK) {
+        out->lacks_checkpoint = is_there; /* half of a model is worse than none */
+        return status;
+    }
+    if (hy_dir_list(options.out, &names, &count) != HY_OK) return HY_ERR_INTERNAL;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t hash = 0, size = 0;
+        hy_file_hash(inside(options.out, names[i]), &hash, &size);
+        note_number(out, (double)(hash >> 12));
+    }
+    hy_dir_list_free(names, count);
+    return HY_OK;
+}
+
+/* A model's folder as transformers has it, trained on rows: packing, template, tokenizer. */
+hy_status use_rows(const char *folder, outcome *out) { return use_training(ROWS, folder, out); }
+
+/* ---- tokenizers ---------------------------------------------------------------------------------- */
+
+static hy_status encode_and_back(const hy_tokenizer *t, outcome *out) {
+    static const char text[] = "The caf\xC3\xA9 isn't   open,\n1234 \xE6\x97\xA5 e\xCC\x81 </s> x";
+    int32_t *ids = NULL;
+    size_t count = 0, size = 0;
+    char *back = NULL;
+    hy_status status = hy_tokenize(t, text, sizeof text - 1, 0, &ids, &count);
+    if (status == HY_OK) note_bytes(out, ids, count * sizeof *ids);
+    if (status == HY_OK) status = hy_untokenize(t, ids, count, 0, &back, &size);
+    if (status == HY_OK) note_bytes(out, back, size);
+    hy_free(ids);
+    hy_free(back);
+    return status;
+}
+
+static hy_status write_shards(const hy_tokenizer *t, const char *folder, outcome *out) {
+    const char *const paths[] = {GOLDEN "chats.jsonl", GOLDEN "tokenizer_config.json"};
+    hy_tokenize_options options = {.tokenizer = t,
+                                   .paths = paths,
+                                   .path_count = 2,
+                                   .out = inside(folder, "shards"),
+                                   .val_fraction = 0.2,
+                                   .threads = 2};
+    hy_tokenize_result result;
+    hy_status status = hy_tokenize_files(&options, &result);
+    if (status == HY_OK) note_number(out, (double)result.tokens[0]);
+    return status;
+}
+
+/* Seeds are a tokenizer.json, a zero byte and a text. */
+static hy_status use_seed(const char *name, outcome *out) {
+    hy_tokenizer *t = NULL;
+    char *data = NULL;
+    size_t size = 0;
+    hy_status status =
+        hy_file_read(inside(HY_SOURCE_DIR "/tests/fuzz/seeds/tokenizer", name), &data, &size);
+    if (status == HY_OK) status = hy_tokenizer_parse(data, strlen(data), name, &t);
+    if (status == HY_OK) status = encode_and_back(t, out);
+    hy_tokenizer_close(t);
+    free(data);
+    return status;
+}
+
+hy_status use_tokenizers(const char *folder, outcome *out) {
+    static const char *const seeds[] = {"gpt2", "llama2", "llama3", "metaspace", "pattern"};
+    hy_status status = HY_OK;
+    hy_tokenizer *t = NULL;
+    trial_arm();
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0] && status == HY_OK; i++) {
+        status = use_seed(seeds[i], out);
+    }
+    if (status == HY_OK) status = hy_tokenizer_open(GOLDEN "tokenizer.json", &t);
+    if (status == HY_OK) status = encode_and_back(t, out);
+    if (status == HY_OK) status = write_shards(t, folder, out);
+    hy_tokenizer_close(t);
+    return status;
+}
+
+/* ---- loops of one's own -------------------------------------------------------------------------- */
+
+#define NUMBERS 6
+
+static hy_status own_backward(void *user, int64_t batch, double scale, double *sum,
+                              int64_t *counted) {
+    hy_parameter *p = user;
+    *sum = 0;
+    *counted = 1;
+    for (int i = 0; i < NUMBERS; i++) {
+        double off = (double)p->weights[i] - 0.1 * (double)(i + batch % 3);
+        *sum += off * off;
+        p->grads[i] += (float)(2 * scale * off);
+    }
+    return HY_OK;
+}
+
+static hy_status own_forward(void *user, int64_t batch, double *sum, int64_t *counted) {
+    float kept[NUMBERS];
+    hy_parameter *p = user;
+    memcpy(kept, p->grads, sizeof kept);
+    hy_status status = own_backward(user, batch, 0, sum, counted);
+    memcpy(p->grads, kept, sizeof kept);
+    return status;
+}
+
+hy_status use_own(const char *folder, outcome *out) {
+    float weights[NUMBERS] = {0}, grads[NUMBERS] = {0};
+    hy_parameter parameter = {"numbers", weights, grads, NUMBERS, true};
+    hy_own_model model = {.user = &parameter,
+                          .parameters = &parameter,
+                          .parameter_count = 1,
+                          .forward = own_forward,
+                          .backward = own_backward};
+    hy_config *config = NULL;
+    hy_own_summary summary;
+    hy_status status = use_config("steps 30 lr 0.05 full_steps 4 correct_steps 2 predict_from 0 "
+                                  "predict_until 1 lr_warmup_steps 2 precision bf16 "
+                                  "offload_strategy compress confidence_threshold 0.5",
+                                  folder, &config);
+    trial_arm();
+    if (status == HY_OK) status = hy_train_own(config, &model, NULL, &summary);
+    if (status == HY_OK) note_number(out, summary.final_loss);
+    if (status == HY_OK) note_bytes(out, weights, sizeof weights);
+    hy_config_destroy(config);
+    return status;
+}
+
+/* ---- reports ------------------------------------------------------------------------------------- */
+
+hy_status use_report(const char *folder, outcome *out) {
+    hy_run *run = NULL;
+    bool has_changed = false;
+    trial_arm();
+    hy_status status = hy_run_open(inside(oom_prepared, "run"), &run);
+    if (status == HY_OK) status = hy_run_refresh(run, &has_changed);
+    if (status == HY_OK) note_number(out, (double)hy_run_points(run));
+    if (status == HY_OK) {
+        const hy_run *const runs[] = {run};
+        status = hy_report_write(runs, 1, inside(folder, "report.html"));
+    }
+    hy_run_close(run);
+    fault_spare();
+    if (status != HY_OK) out->lacks_checkpoint = hy_path_exists(inside(folder, "report.html"));
+    return status;
+}
+
+/* ---- all of them --------------------------------------------------------------------------------- */
+
+const scenario oom_scenarios[] = {
+    {.name = "a run with moves", .work = use_moves, .is_training = true},
+    {.name = "a run with forks", .work = use_forks, .is_training = true},
+    {.name = "a run through rings", .work = use_rings, .is_training = true},
+    {.name = "a run with state on disk", .work = use_disk, .is_training = true},
+    {.name = "a run on rows of JSON", .work = use_rows, .is_training = true},
+    {.name = "a configuration", .work = use_configuration},
+    {.name = "a plan", .work = use_plan},
+    {.name = "talking to a model", .work = use_inference},
+    {.name = "evaluating a model", .work = use_evaluation},
+    {.name = "exporting a model", .work = use_export},
+    {.name = "tokenizers", .work = use_tokenizers},
+    {.name = "a model of one's own", .work = use_own},
+    {.name = "a report", .work = use_report},
+};
+const int oom_scenario_count = (int)(sizeof oom_scenarios / sizeof oom_scenarios[0]);

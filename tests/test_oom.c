@@ -1,0 +1,32 @@
+/* test_oom.c: no memory, at every place where there could be none.
+ *
+ * A short training run is made again and again, each time with another of its allocations refused: each of
+ * the first 200, each that the CPU's arenas make, some of those after, and launches of ops and copies. Each
+ * time it has to end with the losses of the undisturbed run, or stop and say so, with a checkpoint that goes
+ * on to the same losses. Nothing may crash, hang, leak, or leave a file or a thread. The same for the rest
+ * of the library, more coarsely; tests/long/test_oom_all.c leaves nothing out. See oom/trial.h. */
+#include "oom/rows.h"
+
+#define ALLOCATIONS "allocations", FAULT_ALLOCATIONS
+#define ARENAS "arenas", FAULT_BIT(FAULT_ARENA)
+#define LAUNCHES "launches", FAULT_BIT(FAULT_LAUNCH)
+#define ROWS(...) (const refusals[]){__VA_ARGS__}, sizeof((refusals[]){__VA_ARGS__}) / sizeof(refusals)
+
+int main(void) {
+    int good = 0, bad = 0;
+    rows_open();
+    rows_of("a run with moves",
+            ROWS({ALLOCATIONS, .first = 200, .every = 29}, {ARENAS, .first = 200},
+                 {LAUNCHES, .every = 23}),
+            &good, &bad);
+    rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 499}), &good,
+            &bad);
+    rows_of("a run with state on disk", ROWS({LAUNCHES, .every = 499}), &good, &bad);
+    rows_of("a run with forks", ROWS({LAUNCHES, .every = 199}), &good, &bad);
+    rows_of("talking to a model", ROWS({ALLOCATIONS, .every = 499}), &good, &bad);
+    rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 9973}), &good, &bad);
+    rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 97}), &good, &bad);
+    rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
+    rows_of("a report", ROWS({ALLOCATIONS, .every = 7}), &good, &bad);
+    return rows_close(good, bad);
+}

@@ -1,0 +1,326 @@
+/* test_steering.c: micro-batches that change while a run goes on, on a card that others take memory of.
+ *
+ * Whatever the size, a step has the same tokens in the same order, so losses stay within what another
+ * order of sums gives. The card is a fake one (fake_card.h): its memory is counted, and tests take some. */
+#include "fake_card.h"
+#include "small_run.h"
+
+#include <math.h>
+
+#include "base/json.h"
+#include "trainer/memory_plan.h"
+#include "trainer/monitor.h"
+
+#define STEPS 24
+#define FIRST_BOUND 1e-6 /* relative, at the first step, */
+#define TENTH_BOUND 1e-4 /* and at the tenth, of runs that differ in the order of sums */
+
+#define STEERED                                                                                    \
+    SMALL_RUN "batch_size 8 steps 60 full_steps 4 correct_steps 2 predict_from 0 predict_until 1 " \
+              "confidence_threshold 0.5 tail_share 0.3 tune_cache none precision fp32 "            \
+              "precision_correct same monitor silent batch_check_every 1 device cuda "
+
+static hy_trainer *begin(const char *out, const char *const *pairs) {
+    card.others = 0;
+    card.memory_free = CARD_BYTES;
+    return small_trainer(STEERED, out, NULL, pairs);
+}
+
+/* What the monitor knows of the card is at most a second old; tests are faster. */
+static void step(hy_trainer *t, hy_step_info *info) {
+    if (t->monitor) t->monitor->asked_at = 0;
+    must(hy_trainer_step(t, info));
+}
+
+static void run_plain(const char *const *pairs, double *losses, int64_t *tokens) {
+    hy_trainer *t = begin("none", pairs);
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        step(t, &info);
+        losses[i] = info.loss;
+        tokens[i] = info.tokens;
+    }
+    hy_trainer_destroy(t);
+}
+
+/* As if the sums were in another order: close at first, drifting slowly. */
+static void check_close(int i, double loss, double plain) {
+    double bound = i == 0 ? FIRST_BOUND : TENTH_BOUND * fmax(1, (i + 1) / 10.0);
+    ck_assert_msg(fabs(loss - plain) <= bound * fabs(plain), "step %d: %.9g, undisturbed %.9g", i + 1,
+                  loss, plain);
+}
+
+/* ---- changes in place ------------------------------------------------------------------------------ */
+
+static void check_changes(const char *const *pairs) {
+    static const int64_t sizes[] = {8, 4, 4, 2, 1, 8, 8, 2, 4, 8, 1, 8};
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    run_plain(pairs, plain, tokens);
+    hy_trainer *t = begin("none", pairs);
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        if (i % 2 == 0) must(hy_trainer_resize(t, sizes[i / 2], "a test asks for it"));
+        step(t, &info);
+        check_close(i, info.loss, plain[i]);
+        ck_assert_int_eq(info.tokens, tokens[i]);
+        ck_assert_int_eq(info.batch_size * info.grad_accum, 8);
+        ck_assert_int_eq(info.batch_size, sizes[i / 2]);
+    }
+    ck_assert_int_gt(t->progress.machine.moves, 1);
+    hy_trainer_destroy(t);
+}
+
+static const char *const *const places[] = {
+    PAIRS("recompute", "none"),
+    PAIRS("recompute", "all"),
+    PAIRS("weights_place", "pinned", "grads_place", "pinned", "optim_place", "pinned"),
+    PAIRS("optim_place", "pinned", "update", "gather", "activations_place", "pinned"),
+    PAIRS("offload_strategy", "pinned", "lookahead", "2"),
+};
+
+START_TEST(a_change_keeps_tokens_order_and_losses) { check_changes(places[_i]); }
+END_TEST
+
+START_TEST(the_same_size_again_changes_no_bit) {
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    run_plain(places[_i], plain, tokens);
+    hy_trainer *t = begin("none", places[_i]);
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        must(hy_trainer_resize(t, 8, "a test asks for it"));
+        step(t, &info);
+        ck_assert_msg(info.loss == plain[i], "step %d: %.17g, undisturbed %.17g", i + 1, info.loss,
+                      plain[i]);
+    }
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(what_a_size_needs_is_known_before) {
+    hy_trainer *t = begin("none", places[_i]);
+    static const int64_t sizes[] = {1, 2, 4, 8};
+    for (int i = 0; i < 4; i++) {
+        hy_memory_needs need;
+        must(hy_work_at(t, sizes[i], &need));
+        must(hy_trainer_resize(t, sizes[i], "a test asks for it"));
+        ck_assert_uint_eq(need.activations, t->needs.activations);
+        ck_assert_uint_eq(need.workspace, t->needs.workspace);
+        ck_assert_uint_eq(need.data, t->needs.data);
+    }
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(the_ledger_follows) {
+    hy_trainer *t = begin("none", places[_i]);
+    hy_ledger before = t->ledger;
+    must(hy_trainer_resize(t, 2, "a test asks for it"));
+    ck_assert_uint_lt(t->ledger.live_in[HY_DEVICE], before.live_in[HY_DEVICE]);
+    must(hy_trainer_resize(t, 8, "a test asks for it"));
+    ck_assert_mem_eq(t->ledger.live, before.live, sizeof before.live);
+    ck_assert_mem_eq(t->ledger.cell, before.cell, sizeof before.cell);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* ---- pressure -------------------------------------------------------------------------------------- */
+
+static size_t free_now(void) { return card.memory_free - card.live - card.others; }
+
+START_TEST(others_take_memory_and_give_it_back) {
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    run_plain(PAIRS("recompute", "none"), plain, tokens);
+    hy_trainer *t = begin("none", PAIRS("recompute", "none"));
+    int64_t least = 8, last = 8;
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        if (i == 4) card.others = free_now(); /* nothing is left */
+        if (i == 10) card.others = 0;
+        step(t, &info);
+        check_close(i, info.loss, plain[i]);
+        ck_assert_int_eq(info.tokens, tokens[i]);
+        if (info.batch_size < least) least = info.batch_size;
+        if (i > 12) ck_assert_int_ge(info.batch_size, last); /* it only grows back */
+        last = info.batch_size;
+    }
+    ck_assert_int_lt(least, 8);
+    ck_assert_int_eq(last, 8);
+    ck_assert_int_ge(t->batch_changes, 2);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(a_run_may_be_told_to_keep_its_size) {
+    hy_trainer *t = begin("none", PAIRS("dynamic_batch", "off"));
+    for (int i = 0; i < 10; i++) {
+        hy_step_info info;
+        if (i == 4) card.others = free_now();
+        step(t, &info);
+        ck_assert_int_eq(info.batch_size, 8);
+    }
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(it_never_leaves_its_bounds) {
+    hy_trainer *t = begin("none", PAIRS("min_batch_size", "4"));
+    for (int i = 0; i < 12; i++) {
+        hy_step_info info;
+        if (i == 2) card.others = free_now();
+        if (i == 6) card.others = 0;
+        step(t, &info);
+        ck_assert_int_ge(info.batch_size, 4);
+        ck_assert_int_le(info.batch_size, 8);
+    }
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* Sums of means over micro-batches are other sums when they are split otherwise. */
+START_TEST(a_split_that_would_change_the_loss_is_not_made) {
+    hy_trainer *t = begin("none", PAIRS("normalize", "false", "grad_accum_steps", "2"));
+    ck_assert_int_eq(hy_smaller_batch(t), 0);
+    ck_assert_int_eq(hy_larger_batch(t), 0);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* ---- out of memory --------------------------------------------------------------------------------- */
+
+/* The card refuses the next launches. */
+static int refused;
+static hy_status (*true_enqueue)(hy_stream *s, const hy_op_call *call);
+
+static hy_status refuse(hy_stream *s, const hy_op_call *call) {
+    if (refused <= 0) return true_enqueue(s, call);
+    refused--;
+    return hy_fail(HY_ERR_MEMORY, "a launch could not be had");
+}
+
+START_TEST(a_step_that_runs_out_is_done_again) {
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    run_plain(NULL, plain, tokens);
+    hy_trainer *t = begin("none", NULL);
+    true_enqueue = t->backend->enqueue;
+    t->backend->enqueue = refuse;
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        refused = i % 3; /* twice in a row: with smaller micro-batches */
+        step(t, &info);
+        check_close(i, info.loss, plain[i]);
+        if (i < 2) ck_assert(info.loss == plain[i]); /* the split has not changed yet */
+    }
+    ck_assert_int_gt(t->recoveries, 10);
+    t->backend->enqueue = true_enqueue;
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(after_too_many_in_a_row_the_run_is_saved) {
+    char folder[256];
+    temp_folder(folder);
+    hy_config *config = small_run(STEERED, folder, PAIRS("predictor", "none", "tail_share", "0"));
+    hy_trainer *t;
+    double plain[6], resumed[3];
+    card.others = 0;
+    must(hy_trainer_create(config, NULL, &t));
+    next_losses(t, 6, plain);
+    hy_trainer_destroy(t);
+    must(hy_config_set(config, "overwrite", "true", HY_FROM_CALLER));
+    must(hy_trainer_create(config, NULL, &t));
+    next_losses(t, 3, resumed);
+    true_enqueue = t->backend->enqueue;
+    t->backend->enqueue = refuse;
+    refused = 1000000;
+    ck_assert_int_eq(hy_trainer_run(t), HY_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "a launch could not be had"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
+    t->backend->enqueue = true_enqueue;
+    hy_trainer_destroy(t);
+    must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
+    must(hy_trainer_create(config, NULL, &t));
+    ck_assert_int_eq(t->progress.step, 3);
+    next_losses(t, 3, resumed);
+    for (int i = 0; i < 3; i++) check_close(i + 3, resumed[i], plain[i + 3]);
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+    remove_folder(folder);
+}
+END_TEST
+
+/* What is free at the start is not there when it is asked for. */
+START_TEST(a_plan_that_cannot_be_had_is_made_smaller) {
+    hy_trainer *t = begin("none", PAIRS("recompute", "auto"));
+    uint64_t taken = t->plan.vram_bytes;
+    hy_trainer_destroy(t);
+    card.memory_free = CARD_BYTES;
+    card.others = 0;
+    card.hidden = CARD_BYTES - taken * 9 / 10; /* the driver does not tell of it */
+    t = small_trainer(STEERED, "none", NULL, PAIRS("recompute", "auto"));
+    card.hidden = 0;
+    ck_assert_uint_lt(t->plan.vram_bytes, taken * 9 / 10);
+    hy_step_info info;
+    step(t, &info);
+    ck_assert_int_eq(info.batch_size * info.grad_accum, 8);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* ---- a cheaper plan -------------------------------------------------------------------------------- */
+
+START_TEST(another_plan_in_mid_run_changes_no_bit) {
+    char folder[256];
+    temp_folder(folder);
+    const char *const *pairs = PAIRS("recompute", "all", "recompute_layers", "0", "tail_share", "0");
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    run_plain(pairs, plain, tokens);
+    hy_trainer *t = begin(folder, pairs);
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        if (i == 7) {
+            hy_memory_needs need;
+            must(hy_work_at(t, 8, &need));
+            uint64_t work = need.activations + need.workspace + need.data;
+            must(hy_trainer_replan(t, t->plan.vram_bytes - (t->plan.vram_bytes - work) / 2, 0,
+                                   "a test asks for it"));
+            ck_assert_int_eq(t->plan_changes, 1);
+            ck_assert(t->m.place != HY_DEVICE || t->grads.place != HY_DEVICE);
+        }
+        step(t, &info);
+        ck_assert_msg(info.loss == plain[i], "step %d: %.17g, undisturbed %.17g", i + 1, info.loss,
+                      plain[i]);
+    }
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
+static Suite *steering_suite(void) {
+    Suite *suite = suite_create("steering");
+    TCase *change = tcase_create("changes"), *pressure = tcase_create("pressure");
+    tcase_set_timeout(change, 120);
+    tcase_set_timeout(pressure, 120);
+    int rows = (int)(sizeof places / sizeof places[0]);
+    tcase_add_loop_test(change, a_change_keeps_tokens_order_and_losses, 0, rows);
+    tcase_add_loop_test(change, the_same_size_again_changes_no_bit, 0, rows);
+    tcase_add_loop_test(change, what_a_size_needs_is_known_before, 0, rows);
+    tcase_add_loop_test(change, the_ledger_follows, 0, rows);
+    tcase_add_test(change, a_split_that_would_change_the_loss_is_not_made);
+    tcase_add_test(change, another_plan_in_mid_run_changes_no_bit);
+    tcase_add_test(pressure, others_take_memory_and_give_it_back);
+    tcase_add_test(pressure, a_run_may_be_told_to_keep_its_size);
+    tcase_add_test(pressure, it_never_leaves_its_bounds);
+    tcase_add_test(pressure, a_step_that_runs_out_is_done_again);
+    tcase_add_test(pressure, after_too_many_in_a_row_the_run_is_saved);
+    tcase_add_test(pressure, a_plan_that_cannot_be_had_is_made_smaller);
+    suite_add_tcase(suite, change);
+    suite_add_tcase(suite, pressure);
+    return suite;
+}
+
+HY_TEST_MAIN(steering_suite)
