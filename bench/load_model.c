@@ -1,15 +1,23 @@
 /* load_model.c: how long a model's folder takes to load, beside what the disk takes to read its files.
  *
- *     load_model [--dtype bf16|fp32] [FOLDER]
+ *     load_model [--dtype bf16|fp32] [--rounds N] [FOLDER]
  *
- * Without a folder one of 1.5B parameters in bf16 (Qwen2.5-1.5B's shape) is made in $TMPDIR and removed at
- * the end. The page cache is emptied of the files before each measurement, so both come from the disk.
- * Resident memory is what the process gained at its peak, over the size of the files. */
+ * Without a folder one of 1.5B parameters in bf16 (Qwen2.5-1.5B's shape, in shards of 1 GB) is made in
+ * $TMPDIR and removed at the end. A round reads all files, loads the model, and reads them again; before
+ * each of the three the files are dropped from the page cache, and mincore says that they are gone. Reading
+ * is what a disk can do and no more: as many threads as loading has, 8 MiB at a time, past the page cache
+ * (O_DIRECT) and with it; the faster one counts. Loading is done by a child, whose peak of resident memory
+ * is its own. Exit code 1 when the median ratio is above 1.2 or memory above 1.1 times the files. */
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,7 +26,9 @@
 #include "trainer/hf_export.h"
 #include "trainer/hf_load.h"
 
-enum { RUNS = 3, BLOCK = 8 << 20 };
+enum { BLOCK = 8 << 20, MOST_FILES = 64, MOST_ROUNDS = 99, MOST_READERS = 8 };
+#define MOST_TIME 1.2
+#define MOST_MEMORY 1.1
 
 static void stop(const char *what) {
     fprintf(stderr, "load_model: %s: %s\n", what, hy_error_message());
@@ -29,6 +39,8 @@ static void stop(const char *what) {
     do {                                                                                           \
         if ((call) != HY_OK) stop(#call);                                                          \
     } while (0)
+
+/* ---- a folder ---------------------------------------------------------------------------------- */
 
 static const hy_shape qwen_1_5b = {.layers = 28,
                                    .width = 1536,
@@ -64,58 +76,128 @@ static void make_folder(const char *folder) {
                                       .shape = &model->shape,
                                       .params = &model->params,
                                       .dtype = HY_BF16,
-                                      .shard_size = 5000000000u,
+                                      .shard_size = 1000000000u,
                                       .read = some_weights}));
     hy_model_destroy(model);
 }
 
-/* ---- the disk ---------------------------------------------------------------------------------- */
+/* The weights' files and their sizes. */
+typedef struct file_list {
+    char path[MOST_FILES][HY_HF_PATH_MAX];
+    uint64_t size[MOST_FILES];
+    int count;
+    uint64_t bytes;
+} file_list;
 
-typedef uint64_t (*file_work)(const char *path);
-
-static uint64_t forget_file(const char *path) {
-    int fd = open(path, O_RDONLY);
-    if (fd >= 0) {
-        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-        close(fd);
-    }
-    return 0;
-}
-
-static uint64_t read_file(const char *path) {
-    char *block = malloc(BLOCK);
-    int fd = open(path, O_RDONLY);
-    uint64_t bytes = 0;
-    for (ssize_t got; fd >= 0 && (got = read(fd, block, BLOCK)) > 0;) bytes += (uint64_t)got;
-    if (fd >= 0) close(fd);
-    free(block);
-    return bytes;
-}
-
-static uint64_t for_each_weight_file(const char *folder, file_work work) {
-    char **names, path[HY_HF_PATH_MAX];
+static void list_files(const char *folder, file_list *out) {
+    char **names;
     size_t count;
-    uint64_t sum = 0;
+    struct stat info;
+    *out = (file_list){0};
     need(hy_dir_list(folder, &names, &count));
     for (size_t i = 0; i < count; i++) {
         const char *dot = strrchr(names[i], '.');
-        if (!dot || strcmp(dot, ".safetensors") != 0) continue;
-        need(hy_path_join(path, sizeof path, folder, names[i]));
-        sum += work(path);
+        if (!dot || strcmp(dot, ".safetensors") != 0 || out->count == MOST_FILES) continue;
+        char *path = out->path[out->count];
+        need(hy_path_join(path, HY_HF_PATH_MAX, folder, names[i]));
+        if (stat(path, &info) != 0) stop(path);
+        out->size[out->count++] = (uint64_t)info.st_size;
+        out->bytes += (uint64_t)info.st_size;
     }
     hy_dir_list_free(names, count);
-    return sum;
+    if (out->count == 0) stop("no safetensors in the folder");
+}
+
+/* ---- the page cache ---------------------------------------------------------------------------- */
+
+/* Pages of a file that are in memory. */
+static uint64_t cached_pages(int fd, uint64_t size) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), pages = (size + page - 1) / page, found = 0;
+    void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    unsigned char *is_there = malloc(pages);
+    if (map == MAP_FAILED || !is_there || mincore(map, size, is_there) != 0) stop("mincore");
+    for (uint64_t i = 0; i < pages; i++) found += is_there[i] & 1;
+    munmap(map, size);
+    free(is_there);
+    return found * page;
+}
+
+/* Drops the files, and makes sure of it. */
+static void cool(const file_list *files) {
+    uint64_t left = 0;
+    for (int i = 0; i < files->count; i++) {
+        int fd = open(files->path[i], O_RDONLY);
+        if (fd < 0 || fsync(fd) != 0) stop(files->path[i]);
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        left += cached_pages(fd, files->size[i]);
+        close(fd);
+    }
+    if (left > files->bytes / 100) {
+        fprintf(stderr, "load_model: %.1f %% of the files stayed in the page cache\n",
+                100.0 * (double)left / (double)files->bytes);
+        exit(1);
+    }
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+typedef struct reading {
+    const file_list *files;
+    bool is_direct;
+    atomic_llong next; /* byte of all files together, in blocks */
+} reading;
+
+/* Block `at` of the files taken as one row; false past the last. A block never crosses files. */
+static bool find_block(const file_list *files, int64_t number, int *file, uint64_t *offset) {
+    for (*file = 0; *file < files->count; ++*file) {
+        int64_t blocks = (int64_t)((files->size[*file] + BLOCK - 1) / BLOCK);
+        *offset = (uint64_t)number * BLOCK;
+        if (number < blocks) return true;
+        number -= blocks;
+    }
+    return false;
+}
+
+static void *read_blocks(void *argument) {
+    reading *r = argument;
+    int fd[MOST_FILES], file, flags = O_RDONLY | (r->is_direct ? O_DIRECT : 0);
+    uint64_t offset;
+    void *block = NULL;
+    if (posix_memalign(&block, 4096, BLOCK) != 0) stop("no memory");
+    for (int i = 0; i < r->files->count; i++) {
+        fd[i] = open(r->files->path[i], flags);
+        if (fd[i] < 0) stop(r->files->path[i]);
+    }
+    while (find_block(r->files, atomic_fetch_add(&r->next, 1), &file, &offset)) {
+        if (pread(fd[file], block, BLOCK, (off_t)offset) <= 0) stop(r->files->path[file]);
+    }
+    for (int i = 0; i < r->files->count; i++) close(fd[i]);
+    free(block);
+    return NULL;
+}
+
+static double read_once(const file_list *files, bool is_direct) {
+    reading r = {.files = files, .is_direct = is_direct};
+    pthread_t thread[MOST_READERS];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int threads = cores < 1 ? 1 : cores > MOST_READERS ? MOST_READERS : (int)cores;
+    cool(files);
+    double begin = hy_clock();
+    for (int i = 0; i < threads; i++) {
+        if (pthread_create(&thread[i], NULL, read_blocks, &r) != 0) stop("no thread");
+    }
+    for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
+    return hy_clock() - begin;
 }
 
 /* ---- loading ----------------------------------------------------------------------------------- */
 
-static uint64_t peak_resident(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)usage.ru_maxrss * 1024;
-}
+typedef struct loaded {
+    double seconds;
+    double resident; /* bytes at the peak */
+} loaded;
 
-static double load_once(const char *folder, hy_dtype dtype) {
+static double load(const char *folder, hy_dtype dtype) {
     hy_backend *backend;
     hy_stream *stream;
     hy_model *model;
@@ -134,53 +216,94 @@ static double load_once(const char *folder, hy_dtype dtype) {
     memset(arena.data, 0xff, layout.bytes); /* a run's memory is there before it is filled */
     double begin = hy_clock();
     need(hy_hf_load_weights(folder, model, &store, stream, NULL));
-    double seconds = hy_clock() - begin;
-    hy_store_fini(&store);
-    hy_arena_fini(&arena);
-    hy_layout_fini(&layout);
-    hy_model_destroy(model);
-    backend->stream_destroy(stream);
-    backend->destroy(backend);
-    return seconds;
+    return hy_clock() - begin;
 }
 
-static void measure(const char *folder, hy_dtype dtype) {
-    uint64_t before = peak_resident(), bytes = 0;
-    printf("%-6s %12s %12s %8s\n", "run", "read, s", "load, s", "ratio");
-    for (int i = 0; i < RUNS; i++) {
-        for_each_weight_file(folder, forget_file);
-        double begin = hy_clock();
-        bytes = for_each_weight_file(folder, read_file);
-        double reading = hy_clock() - begin;
-        for_each_weight_file(folder, forget_file);
-        double loading = load_once(folder, dtype);
-        printf("%-6d %12.2f %12.2f %8.2f\n", i + 1, reading, loading, loading / reading);
+/* In a process of its own, so that its memory is what loading takes and nothing else. */
+static loaded load_once(const char *folder, const file_list *files, hy_dtype dtype) {
+    loaded result = {0};
+    int ends[2], status = 1;
+    cool(files);
+    if (pipe(ends) != 0) stop("no pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        struct rusage usage;
+        result.seconds = load(folder, dtype);
+        getrusage(RUSAGE_SELF, &usage);
+        result.resident = (double)usage.ru_maxrss * 1024;
+        _exit(write(ends[1], &result, sizeof result) == sizeof result ? 0 : 1);
     }
-    double gained = (double)(peak_resident() - before);
-    printf("%.2f GB of files into %s; resident %.2f x the files\n", (double)bytes / 1e9,
-           hy_dtype_name(dtype), gained / (double)bytes);
+    close(ends[1]);
+    bool is_told = child > 0 && read(ends[0], &result, sizeof result) == sizeof result;
+    close(ends[0]);
+    if (!is_told || waitpid(child, &status, 0) != child || status != 0) stop("loading failed");
+    return result;
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------ */
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values, int count) {
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+static double smaller(double a, double b) { return a < b ? a : b; }
+
+static int measure(const char *folder, hy_dtype dtype, int rounds) {
+    double reads[MOST_ROUNDS], loads[MOST_ROUNDS], ratios[MOST_ROUNDS], resident = 0;
+    static file_list files;
+    list_files(folder, &files);
+    printf("%.2f GB in %d files, into %s\n", (double)files.bytes / 1e9, files.count,
+           hy_dtype_name(dtype));
+    printf("%-6s %10s %10s %10s %10s %10s %8s\n", "round", "direct, s", "cached, s", "load, s",
+           "cached, s", "direct, s", "ratio");
+    for (int i = 0; i < rounds; i++) {
+        double direct = read_once(&files, true), cached = read_once(&files, false);
+        loaded one = load_once(folder, &files, dtype);
+        double cached_after = read_once(&files, false), direct_after = read_once(&files, true);
+        reads[i] = smaller((direct + direct_after) / 2, (cached + cached_after) / 2);
+        loads[i] = one.seconds;
+        ratios[i] = loads[i] / reads[i];
+        if (one.resident > resident) resident = one.resident;
+        printf("%-6d %10.2f %10.2f %10.2f %10.2f %10.2f %8.2f\n", i + 1, direct, cached, loads[i],
+               cached_after, direct_after, ratios[i]);
+        fflush(stdout);
+    }
+    double ratio = median(ratios, rounds), share = resident / (double)files.bytes;
+    printf(
+        "medians: reading %.2f s, loading %.2f s, ratio %.2f (at most %.1f); resident %.2f x the "
+        "files (below %.1f for bf16)\n",
+        median(reads, rounds), median(loads, rounds), ratio, MOST_TIME, share, MOST_MEMORY);
+    bool fits = dtype != HY_BF16 || share < MOST_MEMORY;
+    return ratio <= MOST_TIME && fits ? 0 : 1;
 }
 
 int main(int argc, char **argv) {
     const char *base = getenv("TMPDIR"), *folder = NULL;
     char parent[512], made[600];
     hy_dtype dtype = HY_BF16;
+    int rounds = 3;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--dtype") == 0 && i + 1 < argc) {
             dtype = strcmp(argv[++i], "fp32") == 0 ? HY_F32 : HY_BF16;
+        } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
+            rounds = atoi(argv[++i]);
         } else {
             folder = argv[i];
         }
     }
-    if (folder) {
-        measure(folder, dtype);
-        return 0;
-    }
+    if (rounds < 1 || rounds > MOST_ROUNDS) rounds = 3;
+    if (folder) return measure(folder, dtype, rounds);
     snprintf(parent, sizeof parent, "%s/hybrid-load-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(parent)) stop("no temporary folder");
     snprintf(made, sizeof made, "%s/model", parent);
     make_folder(made);
-    measure(made, dtype);
+    int code = measure(made, dtype, rounds);
     need(hy_dir_remove(parent));
-    return 0;
+    return code;
 }

@@ -140,7 +140,7 @@ typedef struct hy_step_info {
     double lr;
     double grad_norm;         /* before clipping */
     int64_t tokens;           /* trained on so far */
-    double tokens_per_second; /* recent */
+    double tokens_per_second; /* recent; of all tokens, whether their targets count or not */
     double seconds;           /* this step */
     double elapsed;           /* since the start of the run, earlier sittings included */
     double remaining;         /* expected, seconds */
@@ -543,9 +543,13 @@ typedef struct hy_activation_estimate {
 } hy_activation_estimate;
 
 #define HY_RECOMPUTE_LEVELS 5
-/* Of the configured model on the configured device, or card; 0 for batch or seq: as configured. */
+/* Of the configured model on the configured device, or card, at each level of recomputation in all
+ * layers; 0 for batch or seq: as configured. */
 hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_t seq,
                                   hy_activation_estimate out[HY_RECOMPUTE_LEVELS]);
+/* The same of a run or a plan. */
+hy_status hy_trainer_estimate_activations(const hy_trainer *trainer, int64_t batch, int64_t seq,
+                                          hy_activation_estimate out[HY_RECOMPUTE_LEVELS]);
 
 /* What this machine has, for --doctor and for planning; `folder` is the one whose disk is asked about.
  * Measuring takes about a second; 64 MiB are written to the folder and nothing stays there. */

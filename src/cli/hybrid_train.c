@@ -17,6 +17,7 @@
 #include "cli/options.h"
 #include "cli/plan.h"
 #include "cli/progress.h"
+#include "cli/run_report.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -103,8 +104,14 @@ static int train(job *it) {
         hy_cli_progress_finish(&it->progress);
         return fail(status);
     }
+    hy_summary summary;
+    hy_trainer_summary(it->trainer, &summary);
+    char *folder = strdup(summary.out);
     int code = run_trainer(it);
-    hy_trainer_destroy(it->trainer);
+    hy_trainer_destroy(it->trainer); /* the record is whole now */
+    bool wants_report = strcmp(hy_cli_value(it->config, "save.report"), "true") == 0;
+    if (wants_report && folder != NULL) hy_cli_write_report(&it->terminal, folder);
+    free(folder);
     return code;
 }
 

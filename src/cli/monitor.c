@@ -1,6 +1,6 @@
-/* monitor.c: the table of what saved memory. See monitor.h.
+/* monitor.c: tables of what passes need, and of what saved memory. See monitor.h.
  *
- * Rows are what is on and saves something; what is off goes into one line, and only where it would save a
+ * Rows of the second are what is on and saves something; what is off goes into one line, and only where it would save a
  * part of the device's memory that is worth a thought. */
 #include "cli/monitor.h"
 
@@ -69,4 +69,22 @@ void hy_cli_closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
     hy_cli_heading(terminal, "memory saved");
     hy_cli_table_print(&table, terminal, true);
     tell_what_else(terminal->out, &savings, facts.vram_bytes);
+}
+
+void hy_cli_planned_activations(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+    hy_activation_estimate levels[HY_RECOMPUTE_LEVELS];
+    hy_cli_table table;
+    if (hy_trainer_estimate_activations(trainer, 0, 0, levels) != HY_OK) return;
+    hy_cli_table_begin(&table, "lrrrr");
+    hy_cli_table_row(&table, "recompute", "activations", "workspace", "pinned: on device",
+                     "on host", NULL);
+    for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
+        const hy_activation_estimate *it = &levels[i];
+        hy_cli_table_row(&table, it->recompute, hy_cli_bytes(it->activations).text,
+                         hy_cli_bytes(it->workspace).text, hy_cli_bytes(it->offload_device).text,
+                         hy_cli_bytes(it->offloaded).text, NULL);
+    }
+    fputc('\n', terminal->out);
+    hy_cli_heading(terminal, "a micro-batch's passes");
+    hy_cli_table_print(&table, terminal, true);
 }

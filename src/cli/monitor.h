@@ -8,6 +8,9 @@
 /* Plain while all is well, yellow for a warning, red beyond. */
 hy_cli_colour hy_cli_memory_colour(hy_memory_status status);
 
+/* Memory of a micro-batch's passes at each level of recomputation. */
+void hy_cli_planned_activations(const hy_cli_terminal *terminal, const hy_trainer *trainer);
+
 /* What saved memory on the run, a row each, and in one line what else would. */
 void hy_cli_closing_savings(const hy_cli_terminal *terminal, const hy_trainer *trainer);
 

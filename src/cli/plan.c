@@ -7,6 +7,7 @@
 #include "cli/closing.h"
 #include "cli/configure.h"
 #include "cli/figures.h"
+#include "cli/monitor.h"
 #include "cli/opening.h"
 
 #define SECONDS_PER_DAY 86400.0
@@ -66,6 +67,7 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
     hy_trainer_plan_facts(trainer, &facts);
     hy_cli_opening(terminal, &summary);
     hy_cli_planned_memory(terminal, &summary);
+    hy_cli_planned_activations(terminal, trainer);
     show_sentences(terminal, "why", facts.reasons, facts.reason_count);
     fprintf(out, "\ntaken before step 0: %s on the device, %s pinned on the host",
             hy_cli_bytes(facts.vram_bytes).text, hy_cli_bytes(facts.host_pinned_bytes).text);

@@ -98,13 +98,16 @@ static const char *const style_names[] = {"line",   "noisy", "dots", "stair",
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
-/* What a curve is: its name, its run, which of the chart's quantities, and how it is drawn. */
+/* What a curve is: its name, its run, which of the chart's quantities, and how it is drawn. Where runs lie
+ * over each other, details begin hidden: a click on their name shows them. */
 static void put_curve_names(hy_page *page, const chart *it, const curve *c, int r, const char *name,
                             const char *style) {
     hy_json_put_string(page->json, "name", name);
     hy_json_put_int(page->json, "run", r);
     hy_json_put_int(page->json, "kind", c - it->curves);
     hy_json_put_string(page->json, "style", style);
+    bool is_detail = strcmp(style, "noisy") == 0 || (c->is_sum && it->limits == DEVICE_LIMITS);
+    if (page->count > 1 && is_detail) hy_json_put_bool(page->json, "hidden", true);
     if (c->style == IS_LAYER) hy_json_put_string(page->json, "tone", c->name);
 }
 

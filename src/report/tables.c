@@ -301,9 +301,9 @@ void hy_page_run_tables(hy_page *page, int r) {
     hy_text_add(html, "</h2>\n<div class=\"columns\">\n<div>\n");
     add_phases(page, r);
     add_losses(page, r);
-    add_prediction(page, r);
     hy_text_add(html, "</div>\n<div>\n");
     add_memory(page, r);
+    add_prediction(page, r);
     hy_text_add(html, "</div>\n</div>\n");
     add_events(page, r);
     add_listing(html, "Command", facts->command, true);

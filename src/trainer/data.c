@@ -12,12 +12,18 @@ bool hy_trainer_has_docs(const hy_trainer *t) {
     return t->data && hy_dataset_describe(t->data)->has_docs;
 }
 
-void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out) {
+uint64_t hy_trainer_data_bytes(const hy_trainer *t) {
     const hy_settings *s = &t->settings;
     uint64_t rows = (uint64_t)s->train.batch_size * (uint64_t)s->train.seq_len;
     uint64_t values = hy_trainer_has_docs(t) ? 3 : 2; /* tokens, targets, documents */
+    return (uint64_t)hy_trainer_loader_depth(t) * rows * values * sizeof(int32_t);
+}
+
+/* The buffer is gone again when the run takes its memory: rows are encoded before. */
+void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out) {
+    const hy_settings *s = &t->settings;
     uint64_t disk = t->data ? hy_dataset_describe(t->data)->disk_bytes : 0;
-    out->data_host_bytes = (uint64_t)hy_trainer_loader_depth(t) * rows * values * sizeof(int32_t);
+    out->data_host_bytes = hy_trainer_data_bytes(t);
     out->data_buffer_bytes = disk ? (uint64_t)s->input.buffer_size : 0;
     out->data_disk_bytes = disk;
 }

@@ -160,13 +160,14 @@ static hy_status evaluate(hy_trainer *t, hy_evaluation *out) {
     HY_TRY(hy_trainer_probe(t, *plan, &probe));
     double seconds = hy_clock() - begin;
     HY_TRY(count_bytes(t, &probe, &bytes));
+    double computed = (double)probe.count * (double)t->settings.train.seq_len; /* not all count */
     *out = (hy_evaluation){.loss = probe.mean,
                            .perplexity = exp(probe.mean),
                            .bits_per_byte = probe.mean * (double)probe.counted / bytes / log(2),
                            .tokens = probe.counted,
                            .sequences = (int64_t)probe.count,
                            .seconds = seconds,
-                           .tokens_per_second = (double)probe.counted / seconds};
+                           .tokens_per_second = computed / seconds};
     snprintf(out->data, sizeof out->data, "%s", hy_dataset_describe(t->data)->description);
     snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
     snprintf(out->device, sizeof out->device, "%s", t->backend->facts.name);

@@ -6,6 +6,8 @@
  *
  * Most formulas cannot be run twice. A walk that breaks off for want of memory leaves its tiles as changed
  * as they are, and is gone again without the ops that have been enqueued: no op runs twice or never. */
+#include <string.h>
+
 #include "base/error.h"
 #include "trainer/trainer.h"
 
@@ -128,38 +130,23 @@ static hy_status enqueue_once(walk *w, const hy_op_call *call) {
     return HY_OK;
 }
 
+/* All units. What is pending is finished first; the rings lie where training's activations were. */
 static hy_status walk_units(walk *w) {
+    HY_TRY(hy_trainer_finish_update(w->t));
+    w->t->rings_are_used = true;
+    if (w->changes_weights) w->t->is_low_current = false;
     w->enqueued = 0;
+    memset(w->is_held, 0, sizeof w->is_held);
     for (int32_t unit = 0; unit < w->t->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
     return HY_OK;
 }
 
-/* After a walk that broke off: nothing of it is under way and nobody holds a unit. */
-static hy_status come_to_rest(walk *w) {
-    hy_trainer *t = w->t;
-    hy_stream *streams[] = {w->stream, t->copies, t->returns};
-    for (int i = 0; i < 3; i++) HY_TRY(t->backend->stream_sync(streams[i]));
-    hy_store_abandon(&t->weights);
-    for (int i = 0; i < SOURCES; i++) {
-        w->is_held[i] = false;
-        if (w->tiled[i]) hy_store_abandon(w->tiled[i]);
-    }
-    return HY_OK;
-}
-
-/* All units. What is pending is finished first; the rings lie where training's activations were. */
 static hy_status walk_all(walk *w) {
-    HY_TRY(hy_trainer_finish_update(w->t));
-    w->t->rings_are_used = true;
-    hy_status status = walk_units(w);
-    for (int64_t tries = w->t->settings.memory.recovery_tries;
-         status == HY_ERR_MEMORY && tries > 0; tries--) {
-        HY_TRY(come_to_rest(w));
-        w->skip = w->enqueued > w->skip ? w->enqueued : w->skip;
-        status = walk_units(w);
+    hy_status status;
+    while ((status = walk_units(w)) != HY_OK) {
+        if (w->enqueued > w->skip) w->skip = w->enqueued;
+        HY_TRY(hy_trainer_survive(w->t, status, HY_AS_IT_IS));
     }
-    HY_TRY(status);
-    if (w->changes_weights) w->t->is_low_current = false;
     return HY_OK;
 }
 

@@ -112,7 +112,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
                             const char *reason) {
     char text[HY_ERROR_MESSAGE_MAX];
     bool is_stopping = atomic_load(&t->stop_requested);
-    HY_TRY(hy_trainer_write_checkpoint(t));
+    HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
     hy_trainer fresh = begin_anew(t, device_cap, host_cap);
     hy_trainer_tear_down(t);
     *t = fresh;

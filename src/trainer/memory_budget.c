@@ -122,8 +122,9 @@ hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t
     hy_text savings = {0};
     add_savings(t, host, moved, &savings);
     const char *text = hy_text_string(&savings);
-    hy_status status = t->backend->facts.is_gpu ? check_card(t, device, host + moved, text)
-                                                : check_cpu(t, device + host + moved, text);
+    uint64_t beside = host + moved + hy_trainer_data_bytes(t);
+    hy_status status = t->backend->facts.is_gpu ? check_card(t, device, beside, text)
+                                                : check_cpu(t, device + beside, text);
     hy_text_free(&savings);
     return status;
 }

@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "trainer/record.h"
 
-#define LINE_BYTES 512
-#define LINE_ADVICE 2 /* pieces of advice in a line */
+#define MUCH_STALLED 0.1 /* share of the time */
+#define LINE_ADVICE 2    /* pieces of advice in a line */
 
 typedef struct bytes_text {
     char text[32];
@@ -114,6 +114,12 @@ static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_te
     if (look->resident) {
         hy_text_addf(out, ", %s resident of %s (%.0f %%)", in_bytes(look->resident).text,
                      in_bytes(look->host.budget).text, 100 * look->host.utilization);
+    }
+    if (look->host.utilization >= 1) {
+        hy_text_addf(out, ", %s left on the machine", in_bytes(look->host.free).text);
+    }
+    if (look->stalled >= MUCH_STALLED) {
+        hy_text_addf(out, ", %.0f %% of the time lost waiting for memory", 100 * look->stalled);
     }
 }
 

@@ -17,10 +17,10 @@ static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, cons
                                 .dtype = t->precision.of[HY_FULL],
                                 .grad_dtype = hy_grad_dtype(t),
                                 .recompute = hy_recompute_groups(recompute),
-                                .recompute_layers = (int32_t)t->settings.train.recompute_layers,
                                 .offloads = offloads,
                                 .ring_depth = (int32_t)t->settings.memory.ring_depth,
                                 .is_training = true,
+                                .has_docs = hy_trainer_has_docs(t),
                                 .is_sizing = true,
                                 .budget = hy_trainer_device_limit(t)};
     hy_batch_plan *plan;
@@ -61,6 +61,14 @@ static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
     return HY_OK;
 }
 
+hy_status hy_trainer_estimate_activations(const hy_trainer *t, int64_t batch, int64_t seq,
+                                          hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
+    if (batch == 0) batch = t->settings.train.batch_size;
+    if (seq == 0) seq = t->settings.train.seq_len;
+    HY_TRY(check_shape(t, batch, seq));
+    return estimate(t, batch, seq, out);
+}
+
 /* The parts of a run that shape and device decide; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
     hy_shape shape;
@@ -76,11 +84,8 @@ hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
     t->settings = *hy_config_settings(config);
     t->is_plan = true;
-    if (batch == 0) batch = t->settings.train.batch_size;
-    if (seq == 0) seq = t->settings.train.seq_len;
     hy_status status = prepare(t);
-    if (status == HY_OK) status = check_shape(t, batch, seq);
-    if (status == HY_OK) status = estimate(t, batch, seq, out);
+    if (status == HY_OK) status = hy_trainer_estimate_activations(t, batch, seq, out);
     hy_trainer_destroy(t);
     return status;
 }

@@ -69,9 +69,13 @@ static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* What the run's check allows, and on a card no more than can be pinned. */
 static uint64_t host_budget(const hy_trainer *t) {
-    uint64_t limit = hy_trainer_host_limit(t);
+    uint64_t limit = hy_trainer_host_limit(t), data = hy_trainer_data_bytes(t);
     hy_pin_limits pins;
-    if (!limit) limit = UINT64_MAX;
+    if (!limit) {
+        limit = UINT64_MAX;
+    } else {
+        limit = limit > data ? limit - data : 1; /* what is read ahead lies there too */
+    }
     if (!t->backend->facts.is_gpu || t->settings.card[0]) return limit;
     hy_pin_probe("/proc", "/sys", &pins);
     return smaller(limit, pins.likely_limit);

@@ -127,7 +127,7 @@ static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before,
     t->candidate_seed = move_seed(t);
     t->candidate_dtype = t->precision.of[HY_PREDICT];
     t->candidate_is_tail = false;
-    hy_store_forget(&t->candidate);
+    hy_store_abandon(&t->candidate); /* whatever a pass that broke off left there */
     HY_TRY(guard_pass(t, &t->candidate, after, &p->after));
     p->noise = change_noise(before, after, hy_guard_sequences(t));
     return HY_OK;
@@ -173,21 +173,12 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 
 /* May be done again: slots are set anew from the weights. */
 static hy_status reject(hy_trainer *t) {
-    hy_status status;
     hy_formulas begin = hy_predictor_reject(&t->predictor);
-    while ((status = hy_trainer_apply(t, &begin, 0)) != HY_OK) {
-        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
-    }
-    return HY_OK;
+    return hy_trainer_apply(t, &begin, 0);
 }
 
 static hy_status take_snapshot(hy_trainer *t) {
-    hy_status status;
-    while ((status = hy_trainer_copy_weights(t, &t->snapshot, true)) != HY_OK) {
-        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
-    }
-    t->snapshot_is_valid = true;
-    return HY_OK;
+    return hy_trainer_copy_weights(t, &t->snapshot, true);
 }
 
 /* A move that breaks off half-way is undone where the weights before it are kept; else the run has no
@@ -208,8 +199,11 @@ static hy_status accept(hy_trainer *t, proposal *p) {
 }
 
 static hy_status commit(hy_trainer *t, proposal *p) {
-    if (p->verdict != HY_ACCEPTED) return reject(t);
-    if (t->has_snapshot) HY_TRY(take_snapshot(t));
+    if (p->verdict != HY_ACCEPTED) return hy_trainer_insist(t, reject);
+    if (t->has_snapshot) {
+        HY_TRY(hy_trainer_insist(t, take_snapshot));
+        t->snapshot_is_valid = true;
+    }
     HY_TRY(accept(t, p));
     if (p->verdict != HY_ACCEPTED) return HY_OK;
     hy_guard_remember(&t->progress.guard, p->after - p->before);
@@ -217,9 +211,13 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
+static hy_status bring_snapshot(hy_trainer *t) {
+    return hy_trainer_copy_weights(t, &t->snapshot, false);
+}
+
 hy_status hy_trainer_roll_back(hy_trainer *t) {
     if (!t->has_snapshot || !t->snapshot_is_valid) return HY_OK;
-    HY_TRY(hy_trainer_copy_weights(t, &t->snapshot, false));
+    HY_TRY(hy_trainer_insist(t, bring_snapshot));
     t->snapshot_is_valid = false;
     hy_formulas begin = hy_predictor_begin(&t->predictor);
     HY_TRY(hy_trainer_apply(t, &begin, 0));

@@ -87,6 +87,12 @@ hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how) {
     return HY_OK;
 }
 
+hy_status hy_trainer_insist(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
+    hy_status status;
+    while ((status = work(t)) == HY_ERR_MEMORY) HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
+    return status;
+}
+
 void hy_trainer_recovered(hy_trainer *t) { t->shortages = 0; }
 
 /* ---- giving up --------------------------------------------------------------------------------- */
@@ -108,8 +114,11 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_text advice = {0};
     if (status != HY_ERR_MEMORY) return status;
     snprintf(message, sizeof message, "%s", hy_error_message());
-    bool is_saved = t->is_state_whole && !t->failure[0] && t->out[0] &&
-                    (t->saved_step == t->progress.step || hy_trainer_write_checkpoint(t) == HY_OK);
+    bool can_be_saved = t->is_state_whole && !t->failure[0] && t->out[0];
+    t->shortages = 0;
+    bool is_saved = can_be_saved &&
+                    (t->saved_step == t->progress.step ||
+                     hy_trainer_insist(t, hy_trainer_write_checkpoint) == HY_OK);
     add_advice(t, &advice);
     hy_metrics_event(t, &(hy_record_event){.event = "recovery", .text = message});
     (void)hy_metrics_close(t);

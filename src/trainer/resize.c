@@ -125,7 +125,7 @@ static void move_rings(hy_trainer *t, char *from) {
 static hy_status change_work(hy_trainer *t, int64_t batch) {
     hy_phase phase = t->ledger.phase;
     char *rings = hy_predictor_rings(t);
-    hy_trainer_enter_phase(t, HY_FULL); /* whose column the work area is live in */
+    if (phase == HY_PREDICT) hy_trainer_enter_phase(t, HY_FULL); /* whose column it is live in */
     hy_give_work(t);
     hy_drop_batch_plans(t);
     hy_release_work(t);

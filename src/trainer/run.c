@@ -36,7 +36,7 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
 
 static hy_status save_or_warn(hy_trainer *t) {
     if (!t->out[0] || t->saved_step == t->progress.step) return HY_OK;
-    hy_status status = hy_trainer_write_checkpoint(t);
+    hy_status status = hy_trainer_insist(t, hy_trainer_write_checkpoint);
     if (status == HY_OK) return HY_OK;
     hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
            hy_error_message());
@@ -112,21 +112,23 @@ static hy_status write_model(hy_trainer *t) {
     return status;
 }
 
+static hy_status write_summary(hy_trainer *t) { return hy_summary_write(t); }
+
 static hy_status finish(hy_trainer *t) {
     double val_loss;
     if (t->progress.val_step != t->progress.step || isnan(t->progress.val_loss)) {
         HY_TRY(validate(t, &val_loss)); /* a finished run that was resumed */
     }
     HY_TRY(count_ngrams(t));
-    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_write_checkpoint(t));
-    HY_TRY(write_model(t));
-    HY_TRY(hy_summary_write(t));
+    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
+    HY_TRY(hy_trainer_insist(t, write_model));
+    HY_TRY(hy_trainer_insist(t, write_summary));
     return hy_metrics_close(t);
 }
 
 static hy_status stop(hy_trainer *t) {
-    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_write_checkpoint(t));
-    HY_TRY(hy_summary_write(t));
+    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
+    HY_TRY(hy_trainer_insist(t, write_summary));
     HY_TRY(hy_metrics_close(t));
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }

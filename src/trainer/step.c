@@ -308,7 +308,8 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     t->is_state_whole = true;
     hy_account_close(t, &account);
     t->step_seconds = hy_clock() - account.begin;
-    hy_trainer_note_rate(t, (double)counted / t->step_seconds);
+    int64_t rows = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
+    hy_trainer_note_rate(t, (double)(rows * t->settings.train.seq_len) / t->step_seconds);
     hy_trainer_describe(t, &was, &account, info);
     info->loss = loss;
     info->lr = lr;

@@ -74,7 +74,7 @@ hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
 
 hy_status hy_trainer_save(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
-    return hy_trainer_write_checkpoint(t);
+    return hy_trainer_insist(t, hy_trainer_write_checkpoint);
 }
 
 void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->stop_requested, true); }
@@ -114,6 +114,11 @@ static const char *why_not(const hy_trainer *t) {
     return obstacle == HY_PREDICT_WINDOW_SHORT ? "" : hy_phase_obstacle_text(obstacle);
 }
 
+/* Tokens of all sequences so far, whether their targets count or not. */
+static double gone_over(const hy_trainer *t) {
+    return (double)t->progress.sequences * (double)t->settings.train.seq_len;
+}
+
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
@@ -145,7 +150,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .tokens = p->tokens,
         .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
         .seconds = p->seconds,
-        .tokens_per_second = p->seconds > 0 ? (double)p->tokens / p->seconds : 0,
+        .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
         .flops_per_token = hy_shape_flops_per_token(&t->model->shape, (int32_t)s->train.seq_len),
         .is_gpu = t->backend->facts.is_gpu,
         .capability = t->backend->facts.capability,

@@ -277,6 +277,7 @@ struct hy_trainer {
 /* data.c */
 hy_status hy_trainer_open_data(hy_trainer *t);
 bool hy_trainer_has_docs(const hy_trainer *t); /* sequences hold documents that are kept apart */
+uint64_t hy_trainer_data_bytes(const hy_trainer *t); /* read ahead, on the host: pinned */
 void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out); /* the bytes data takes */
 
 /* build.c */
@@ -341,6 +342,8 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
  * was given, and whether t->is_state_whole says if the run can still be saved. */
 typedef enum hy_survival { HY_AS_IT_IS, HY_WITH_LESS } hy_survival;
 hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how);
+/* Work that can simply be done again, until it is done or memory is short too often. */
+hy_status hy_trainer_insist(hy_trainer *t, hy_status (*work)(hy_trainer *));
 void hy_trainer_recovered(hy_trainer *t); /* the work is done: the next shortage is a first one */
 /* A run that can be saved is, and the error says what to change. */
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);

@@ -6,7 +6,7 @@
 # comment that stands right before the block ("<!-- examples/train.c -->" gives "examples/train.c").
 # Commands of a block lie beside it: NNN.MM.cmd, and NNN.MM.out for what is shown after them.
 #
-#   sh         every line is a command; a backslash goes on, << END takes lines up to END
+#   sh         every line is a command; a backslash goes on, << END takes lines up to END, for up to done
 #   console    lines that begin with "$ " are commands, the others are what they print
 #   c, libconfig, jsonl, json, text    as they are called
 #
@@ -29,6 +29,9 @@ function kind_of(   i) {
 function read_command(i, text,   end) {
     command = text
     while (command ~ /\\$/ && i < count) command = command "\n" lines[++i]
+    if (command ~ /^(for|while) /) {
+        while (command !~ /(^|\n| )done/ && i < count) command = command "\n" lines[++i]
+    }
     if (match(command, /<< *['"]?[A-Z_]+['"]?/)) {
         end = substr(command, RSTART, RLENGTH)
         gsub(/[<'" ]/, "", end)

@@ -49,6 +49,7 @@ set_up_stage() {
     unset XDG_CACHE_HOME HF_HOME HF_HUB_CACHE
     make_model "$HOME/models/Qwen2.5-0.5B-Instruct" || return 1
     cp -r "$HOME/models/Qwen2.5-0.5B-Instruct" "$HOME/models/Qwen2.5-0.5B"
+    cp -r "$HOME/models/Qwen2.5-0.5B-Instruct" "$HOME/models/Qwen2.5-1.5B-Instruct"
 }
 
 # A folder for a page: the tree as far as commands name it, and the files they read.

@@ -5,7 +5,7 @@
  * Steps, in order: wait=TEXT (until the screen holds it), gone=TEXT (until it does not), type=KEYS
  * ("\e" is Escape, "\z" Ctrl-Z), size=COLUMNSxROWS, signal=NUMBER, run=COMMAND (in a shell), screen
  * (prints what is shown), bytes (prints how many bytes come in one second), stopped (until the program
- * is suspended), end (until it ends). A wait of more than ten seconds prints what is shown and fails.
+ * is suspended), end (until it ends). A wait of more than twenty seconds prints what is shown and fails.
  * `stopped` and `end` print in what state the terminal was left. It understands the sequences that
  * hybrid-top writes; any other is counted as unknown. */
 #include <errno.h>
@@ -24,13 +24,14 @@
 
 #define COLUMNS_MAX 500
 #define ROWS_MAX 200
-#define PATIENCE 10.0
+#define PATIENCE 20.0
 
 static struct {
     int columns, rows, row, column;
     char cells[ROWS_MAX][COLUMNS_MAX][5];
     bool is_alternate, is_cursor_hidden, does_not_wrap, is_coloured;
-    long overflow, unknown, bytes;
+    bool is_resizing; /* what comes before the next clearing was drawn for another size */
+    long overflow, unknown, bytes, colours;
 } screen;
 
 static int master, slave;
@@ -65,8 +66,14 @@ static void obey(const char *parameters, char letter) {
         screen.row = row - 1;
         screen.column = column - 1;
         break;
-    case 'J': erase(); break;
-    case 'm': screen.is_coloured = strcmp(parameters, "0") != 0; break;
+    case 'J':
+        erase();
+        screen.is_resizing = false;
+        break;
+    case 'm':
+        screen.is_coloured = strcmp(parameters, "0") != 0;
+        screen.colours += screen.is_coloured;
+        break;
     case 'h':
     case 'l': set_mode(parameters, letter == 'h'); break;
     default: screen.unknown++; break;
@@ -75,7 +82,7 @@ static void obey(const char *parameters, char letter) {
 
 static void put(const char *character) {
     if (screen.row < 0 || screen.row >= screen.rows || screen.column >= screen.columns) {
-        screen.overflow++;
+        screen.overflow += !screen.is_resizing;
         return;
     }
     strcpy(screen.cells[screen.row][screen.column++], character);
@@ -86,7 +93,10 @@ static void feed(unsigned char byte) {
     static enum { TEXT, ESCAPED, SEQUENCE } state;
     static char parameters[32], character[5];
     static size_t length, wanted;
-    if (state == ESCAPED) {
+    if (byte == 0x18) { /* CAN ends a sequence that was cut */
+        state = TEXT;
+        length = 0;
+    } else if (state == ESCAPED) {
         state = byte == '[' ? SEQUENCE : TEXT;
         screen.unknown += byte != '[';
         length = 0;
@@ -114,7 +124,11 @@ static void feed(unsigned char byte) {
     } else if (byte >= ' ') {
         char plain[2] = {(char)byte, '\0'};
         put(plain);
-    } else if (byte != '\r' && byte != '\n') {
+    } else if (byte == '\r') {
+        screen.column = 0;
+    } else if (byte == '\n') {
+        screen.row++;
+    } else {
         screen.unknown++;
     }
 }
@@ -187,6 +201,7 @@ static void type(const char *keys) {
 
 static void resize(const char *size) {
     if (sscanf(size, "%dx%d", &screen.columns, &screen.rows) != 2) exit(2);
+    screen.is_resizing = child != 0;
     struct winsize window = {.ws_row = (unsigned short)screen.rows,
                              .ws_col = (unsigned short)screen.columns};
     ioctl(master, TIOCSWINSZ, &window);
@@ -203,6 +218,7 @@ static void report_terminal(void) {
     printf("wrap %s\n", screen.does_not_wrap ? "off" : "on");
     printf("colour %s\n", screen.is_coloured ? "on" : "off");
     printf("overflow %ld\nunknown %ld\n", screen.overflow, screen.unknown);
+    printf("colours %s\n", screen.colours > 0 ? "used" : "none");
 }
 
 static void wait_for_state(bool is_end) {
@@ -220,6 +236,7 @@ static void wait_for_state(bool is_end) {
 }
 
 static void print_bytes(void) {
+    for (int i = 0; i < 5; i++) listen_for(0.02); /* what is still on its way */
     double end = now() + 1;
     screen.bytes = 0;
     while (now() < end) listen_for(0.05);

@@ -39,7 +39,7 @@ class Chart {
         for (const curve of this.curves) {
             curve.tone = this.toneOf(curve);
             curve.label = this.labelOf(curve);
-            curve.isHidden = this.isMany && curve.style === 'noisy';
+            curve.isHidden = curve.hidden === true;
         }
         this.makeLegend(element.querySelector('.legend'));
         if (spec.id === 'loss' || spec.log) this.makeScaleButton(element.querySelector('figcaption'));
@@ -145,7 +145,7 @@ class Chart {
         const values = this.valuesInView();
         let low = values.length ? values[0] : 0, high = values.length ? values[values.length - 1] : 1;
         const usual = values.length ? values[Math.floor((values.length - 1) * 0.995)] : 1;
-        this.isLog = low > 0 && (this.wantsLog === undefined ? this.spec.log && high / low > 20 : this.wantsLog);
+        this.isLog = low > 0 && (this.wantsLog === undefined ? this.startsLog(high / low) : this.wantsLog);
         this.cut = null;
         if (!this.isLog && this.layers.length === 0 && values.length > 100 && high - low > 8 * (usual - low) && usual > low) {
             this.cut = high;
@@ -162,6 +162,9 @@ class Chart {
         this.low = this.isLog ? low / 1.15 : this.spec.zero && low >= 0 ? 0 : low - room;
         if (this.spec.id === 'confidence' && high === 1) this.high = 1.04;
     }
+
+    // Several runs differ in what one scale would press together.
+    startsLog(ratio) { return this.spec.log ? ratio > 20 : this.isMany && this.spec.id === 'loss' && ratio > 2.5; }
 
     y(value) {
         const share = this.isLog ? Math.log(value / this.low) / Math.log(this.high / this.low)
@@ -320,7 +323,7 @@ class Chart {
             const begin = this.x(stretch.from > 0 ? axis[stretch.from - 1] : 0) - this.left;
             const end = Math.max(this.x(axis[stretch.to]) - this.left, begin + (stretch.phase === 2 ? perRow : 0.05));
             if (end < 0 || begin > columns) continue;
-            const weight = stretch.phase === 2 ? 3 : 1;
+            const weight = stretch.phase === 2 && run.phases.length * 4 < columns ? 3 : 1;
             for (let c = Math.max(0, Math.floor(begin)); c <= Math.min(columns, Math.floor(end)); c++) {
                 shares[stretch.phase][c] += weight * Math.max(0.02, Math.min(end, c + 1) - Math.max(begin, c));
             }
@@ -368,8 +371,9 @@ class Chart {
             const place = axis[Math.min(event.row, axis.length - 1)];
             if (place < this.view.min || place > this.view.max) continue;
             const x = short(this.x(place));
-            make('path', {class: 'event ' + event.kind, d: `M${x} ${this.top}v${this.inner}`}, this.svg);
-            const flag = make('path', {class: 'flag ' + event.kind, d: `M${x - 4} ${this.top - 7}h8l-4 7z`}, this.svg);
+            const tone = this.isMany ? 'fill run' + event.run % 8 : 'flag ' + event.kind;
+            if (!this.isMany) make('path', {class: 'event ' + event.kind, d: `M${x} ${this.top}v${this.inner}`}, this.svg);
+            const flag = make('path', {class: tone, d: `M${x - 4} ${this.top - 7}h8l-4 7z`}, this.svg);
             make('title', {}, flag).textContent = `${event.kind}: ${event.text}`;
         }
     }
