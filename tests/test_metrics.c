@@ -202,6 +202,43 @@ START_TEST(a_resumed_run_drops_the_events_its_checkpoint_has_not_seen) {
 }
 END_TEST
 
+START_TEST(an_event_ahead_of_its_time_takes_no_steps_with_it) {
+    hy_trainer *t = trainer_with(SMALL_RUN, NULL);
+    advance(t, 2);
+    t->progress.spent += 5; /* as in the arm of a fork */
+    tell_all(t);
+    t->progress.spent -= 5;
+    advance(t, 2);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    t = trainer_with(SMALL_RUN "resume auto ", NULL);
+    hy_trainer_destroy(t);
+    read_lines();
+    ck_assert_int_eq(line_count, 2 + 4); /* two beginnings, four steps */
+    ck_assert_double_eq(number(4, "step"), 4);
+}
+END_TEST
+
+START_TEST(a_line_cut_by_a_crash_is_dropped) {
+    char path[512];
+    hy_trainer *t = trainer_with(SMALL_RUN, NULL);
+    advance(t, 2);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    must(hy_path_join(path, sizeof path, folder, "metrics.jsonl"));
+    hy_writer *w;
+    must(hy_writer_append(path, &w));
+    must(hy_writer_put(w, "{\"step\":3,\"sp", 13));
+    must(hy_writer_close(w, false));
+    t = trainer_with(SMALL_RUN "resume auto ", NULL);
+    advance(t, 1);
+    hy_trainer_destroy(t);
+    read_lines(); /* every line is whole again */
+    ck_assert_int_eq(line_count, 2 + 3);
+    ck_assert_double_eq(number(4, "step"), 3);
+}
+END_TEST
+
 static int warnings;
 static void count_warning(void *user, hy_message_level level, const char *text) {
     (void)user;
@@ -325,6 +362,8 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_resumed_run_has_a_beginning_for_each_sitting);
     tcase_add_test(tests, events_stand_between_the_steps);
     tcase_add_test(tests, a_resumed_run_drops_the_events_its_checkpoint_has_not_seen);
+    tcase_add_test(tests, an_event_ahead_of_its_time_takes_no_steps_with_it);
+    tcase_add_test(tests, a_line_cut_by_a_crash_is_dropped);
     tcase_add_test(tests, a_full_disk_ends_the_record_and_not_the_run);
     tcase_add_test(tests, memory_by_class_is_that_of_the_phase);
     tcase_add_test(tests, memory_that_comes_back_within_a_move_counts_for_it);

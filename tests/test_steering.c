@@ -277,7 +277,8 @@ END_TEST
 START_TEST(another_plan_in_mid_run_changes_no_bit) {
     char folder[256];
     temp_folder(folder);
-    const char *const *pairs = PAIRS("recompute", "all", "recompute_layers", "0", "tail_share", "0");
+    const char *const *pairs =
+        PAIRS("recompute", "all", "batch_size", "1", "grad_accum_steps", "8", "tail_share", "0");
     double plain[STEPS];
     int64_t tokens[STEPS];
     run_plain(pairs, plain, tokens);
@@ -286,12 +287,13 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
         hy_step_info info;
         if (i == 7) {
             hy_memory_needs need;
-            must(hy_work_at(t, 8, &need));
+            must(hy_work_at(t, 1, &need));
             uint64_t work = need.activations + need.workspace + need.data;
             uint64_t before = t->plan.vram_bytes;
             must(hy_trainer_replan(t, before - (before - work) / 2, 0, "a test asks for it"));
             ck_assert_int_eq(t->plan_changes, 1);
             ck_assert_uint_lt(t->plan.vram_bytes, before);
+            ck_assert_int_eq(t->settings.train.batch_size, 1);
         }
         step(t, &info);
         ck_assert_msg(info.loss == plain[i], "step %d: %.17g, undisturbed %.17g", i + 1, info.loss,

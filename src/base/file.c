@@ -18,6 +18,7 @@
 
 struct hy_reader {
     int fd;
+    int direct; /* the same file past the page cache; -1: the file system cannot */
     uint64_t size;
     char *path;
 };
@@ -119,6 +120,13 @@ void hy_file_map_close(hy_file_map *map) {
     *map = (hy_file_map){0};
 }
 
+/* The open file once more, whatever has its name by now. */
+static int open_direct(int fd) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+}
+
 hy_status hy_reader_open(const char *path, hy_reader **out) {
     *out = NULL;
     hy_reader *r = calloc(1, sizeof *r);
@@ -132,6 +140,7 @@ hy_status hy_reader_open(const char *path, hy_reader **out) {
         free(r);
         return status;
     }
+    r->direct = open_direct(r->fd);
     *out = r;
     return HY_OK;
 }
@@ -154,9 +163,44 @@ hy_status hy_reader_get(const hy_reader *r, uint64_t offset, void *dst, uint64_t
     return HY_OK;
 }
 
+/* Pages are looked at that hold the beginning: what was read together is cached together. */
+bool hy_reader_is_cold(const hy_reader *r, uint64_t offset, uint64_t size) {
+    enum { MOST_PAGES = 256 };
+    unsigned char is_there[MOST_PAGES];
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = offset / page * page, found = 0;
+    uint64_t pages = (offset + size - begin + page - 1) / page;
+    if (r->direct < 0 || size == 0 || offset + size > r->size) return false;
+    if (pages > MOST_PAGES) pages = MOST_PAGES;
+    void *map = mmap(NULL, pages * page, PROT_READ, MAP_SHARED, r->fd, (off_t)begin);
+    if (map == MAP_FAILED) return false;
+    bool is_known = mincore(map, pages * page, is_there) == 0;
+    for (uint64_t i = 0; is_known && i < pages; i++) found += is_there[i] & 1;
+    munmap(map, pages * page);
+    return is_known && 2 * found < pages;
+}
+
+hy_status hy_reader_get_direct(const hy_reader *r, uint64_t offset, uint64_t size, void *buffer,
+                               char **data) {
+    uint64_t begin = offset / HY_DIRECT * HY_DIRECT, skipped = offset - begin, done = 0;
+    uint64_t wanted = (skipped + size + HY_DIRECT - 1) / HY_DIRECT * HY_DIRECT;
+    *data = (char *)buffer + skipped;
+    while (r->direct >= 0 && done < skipped + size) {
+        ssize_t got =
+            pread(r->direct, (char *)buffer + done, (size_t)(wanted - done), (off_t)(begin + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0 || (uint64_t)got % HY_DIRECT != 0) { /* the end, or what it cannot do */
+            done += got > 0 ? (uint64_t)got : 0;
+            break;
+        }
+        done += (uint64_t)got;
+    }
+    return done >= skipped + size ? HY_OK : hy_reader_get(r, offset, *data, size);
+}
+
 void hy_reader_close(hy_reader *r) {
     if (!r) return;
     close(r->fd);
+    if (r->direct >= 0) close(r->direct);
     free(r->path);
     free(r);
 }

@@ -32,6 +32,15 @@ hy_status hy_reader_open(const char *path, hy_reader **out);
 uint64_t hy_reader_size(const hy_reader *r); /* when it was opened */
 /* Exactly `size` bytes from `offset`; HY_ERR_IO when the file has become shorter. */
 hy_status hy_reader_get(const hy_reader *r, uint64_t offset, void *dst, uint64_t size);
+/* Whether these bytes would have to come from the disk, and can come past the page cache: that spares the
+ * processor a copy and others their share of the cache. What is in the cache is faster from there. */
+bool hy_reader_is_cold(const hy_reader *r, uint64_t offset, uint64_t size);
+/* The same bytes past the page cache. `buffer` lies on a border of HY_DIRECT bytes and has room for
+ * HY_DIRECT_ROOM(size); *data is where in it they begin. Where that fails they come the usual way. */
+#define HY_DIRECT ((uint64_t)4096)
+#define HY_DIRECT_ROOM(size) (((uint64_t)(size) / HY_DIRECT + 2) * HY_DIRECT)
+hy_status hy_reader_get_direct(const hy_reader *r, uint64_t offset, uint64_t size, void *buffer,
+                               char **data);
 void hy_reader_close(hy_reader *r); /* r may be NULL */
 
 hy_status hy_file_hash(const char *path, uint64_t *hash, uint64_t *size);

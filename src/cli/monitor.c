@@ -73,11 +73,17 @@ void hy_cli_closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
 
 void hy_cli_planned_activations(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
     hy_activation_estimate levels[HY_RECOMPUTE_LEVELS];
+    hy_plan_facts facts;
+    hy_summary summary;
     hy_cli_table table;
+    char title[96];
+    hy_trainer_plan_facts(trainer, &facts);
+    hy_trainer_summary(trainer, &summary);
+    int64_t tokens = summary.tokens_per_step / facts.grad_accum_steps;
     if (hy_trainer_estimate_activations(trainer, 0, 0, levels) != HY_OK) return;
     hy_cli_table_begin(&table, "lrrrr");
-    hy_cli_table_row(&table, "recompute", "activations", "workspace", "pinned: on device",
-                     "on host", NULL);
+    hy_cli_table_row(&table, "recompute", "activations", "workspace", "if pinned: device", "host",
+                     NULL);
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         const hy_activation_estimate *it = &levels[i];
         hy_cli_table_row(&table, it->recompute, hy_cli_bytes(it->activations).text,
@@ -85,6 +91,8 @@ void hy_cli_planned_activations(const hy_cli_terminal *terminal, const hy_traine
                          hy_cli_bytes(it->offloaded).text, NULL);
     }
     fputc('\n', terminal->out);
-    hy_cli_heading(terminal, "a micro-batch's passes");
+    snprintf(title, sizeof title, "passes of a micro-batch, %lld x %lld tokens",
+             (long long)facts.batch_size, (long long)(tokens / facts.batch_size));
+    hy_cli_heading(terminal, title);
     hy_cli_table_print(&table, terminal, true);
 }

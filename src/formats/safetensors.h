@@ -35,6 +35,10 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 /* Reads bytes [first, first + size) of a tensor. */
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size);
+/* Where a tensor's bytes are: the file it was opened from, and where in it they begin. */
+struct hy_reader;
+const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
+                                             const hy_safetensors_entry *entry, uint64_t *offset);
 
 typedef struct hy_safetensors_writer hy_safetensors_writer;
 /* `metadata` is pairs of strings: key, value, key, value, NULL; may be NULL. Entries are copied. */

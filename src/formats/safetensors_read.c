@@ -291,3 +291,9 @@ hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_e
     }
     return hy_reader_get(file->reader, file->data_start + entry->offset + first, dst, size);
 }
+
+const hy_reader *hy_safetensors_place(const hy_safetensors *file, const hy_safetensors_entry *entry,
+                                      uint64_t *offset) {
+    *offset = file->data_start + entry->offset;
+    return file->reader;
+}

@@ -3,7 +3,6 @@
  * Each is read whole when its time or size has changed. None of them must be there, and one that cannot be
  * understood counts as absent: a report of a damaged run is better than none. Facts of the newest start
  * win over those of the summary, which runs of older versions have alone. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +89,13 @@ static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
     return !run->is_start_last || run->summary_file.changed >= run->lines.changed;
 }
 
+/* "hybrid-train 0.1.0" is version 0.1.0. */
+static const char *after_program(const char *version) {
+    static const char program[] = "hybrid-train ";
+    bool has_name = strncmp(version, program, sizeof program - 1) == 0;
+    return has_name ? version + sizeof program - 1 : version;
+}
+
 void hy_run_gather_facts(hy_run *run) {
     hy_run_facts facts = run->started;
     facts.lines_unreadable = run->facts.lines_unreadable;
@@ -104,6 +110,7 @@ void hy_run_gather_facts(hy_run *run) {
         fill_text(&facts.data, summary, "data");
         fill_text(&facts.predictor, summary, "predictor");
         fill_text(&facts.version, summary, "program");
+        facts.version = after_program(facts.version);
         fill_count(&facts.parameters, summary, "parameters");
         fill_count(&facts.steps_total, summary, "steps_total");
         fill_count(&facts.tokens_per_step, summary, "tokens_per_step");

@@ -64,6 +64,16 @@ static void add_short(hy_text *out, double value) {
     hy_text_addf(out, "%.*f%s", digits, value, units[unit]);
 }
 
+/* Short times keep a digit: waits are mostly below a second. */
+static void add_duration(hy_text *out, double seconds) {
+    char buffer[32];
+    if (seconds > 0 && seconds < 9.95) {
+        hy_text_addf(out, "%.*f s", seconds < 0.095 ? 3 : 1, seconds);
+    } else {
+        hy_text_add(out, hy_format_duration(seconds, buffer, sizeof buffer));
+    }
+}
+
 const char *hy_figure_name(hy_figure figure) {
     static const char *const names[HY_FIGURE_COUNT_OF] = {"loss",  "small",   "count",  "short",
                                                           "bytes", "percent", "number", "time"};
@@ -83,7 +93,7 @@ void hy_html_figure(hy_text *out, hy_figure figure, double value) {
     case HY_FIGURE_SHORT: add_short(out, value); break;
     case HY_FIGURE_BYTES: hy_text_add(out, hy_format_bytes(value, buffer, sizeof buffer)); break;
     case HY_FIGURE_PERCENT: hy_text_addf(out, "%.1f %%", value); break;
-    case HY_FIGURE_TIME: hy_text_add(out, hy_format_duration(value, buffer, sizeof buffer)); break;
-    default: hy_text_addf(out, "%.2f", value); break;
+    case HY_FIGURE_TIME: add_duration(out, value); break;
+    default: hy_text_addf(out, "%.*f", fabs(value) < 100 ? 2 : 1, value); break;
     }
 }

@@ -163,18 +163,16 @@ static void add_memory_rows(hy_page *page, int r, const memory_source *from, int
     }
 }
 
-static void add_memory(hy_page *page, int r) {
+static void add_memory(hy_page *page, int r, const memory_source *from) {
     static const char *const columns[] = {"phase",   "class",    "place", "type",
                                           "planned", "measured", NULL};
     static const char *const planned_columns[] = {"phase", "class",   "place",
                                                   "type",  "planned", NULL};
-    memory_source from;
-    if (!find_memory(page->runs[r], &from)) return;
-    open_table(page->html, from.has_measured ? "Memory, planned and measured" : "Memory, planned",
-               from.has_measured ? columns : planned_columns, 4);
+    open_table(page->html, from->has_measured ? "Memory, planned and measured" : "Memory, planned",
+               from->has_measured ? columns : planned_columns, 4);
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
-        if (!has_run(page, r, p) || is_shown_before(page, r, &from, p)) continue;
-        add_memory_rows(page, r, &from, p);
+        if (!has_run(page, r, p) || is_shown_before(page, r, from, p)) continue;
+        add_memory_rows(page, r, from, p);
     }
     close_table(page->html);
 }
@@ -282,7 +280,7 @@ static void add_notes(hy_page *page, int r) {
     hy_text_add(html, "<p class=\"note\">Read from ");
     hy_html_text(html, facts->folder);
     if (facts->version[0]) {
-        hy_text_add(html, "; written by ");
+        hy_text_add(html, "; written by hybrid-train ");
         hy_html_text(html, facts->version);
     }
     if (facts->lines_unreadable > 0) {
@@ -295,15 +293,18 @@ static void add_notes(hy_page *page, int r) {
 void hy_page_run_tables(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
     hy_text *html = page->html;
+    memory_source memory;
+    bool has_memory = find_memory(page->runs[r], &memory);
     hy_text_add(html, "<section class=\"tables\">\n<h2>");
     if (page->count > 1) hy_text_addf(html, "<i class=\"swatch run%d\"></i>", r % 8);
     hy_html_text(html, page->count > 1 ? facts->name : "In figures");
     hy_text_add(html, "</h2>\n<div class=\"columns\">\n<div>\n");
     add_phases(page, r);
     add_losses(page, r);
+    if (has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n<div>\n");
-    add_memory(page, r);
-    add_prediction(page, r);
+    if (has_memory) add_memory(page, r, &memory);
+    if (!has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n</div>\n");
     add_events(page, r);
     add_listing(html, "Command", facts->command, true);

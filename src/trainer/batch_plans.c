@@ -33,7 +33,7 @@ static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
                               .ring_depth = (int32_t)s->memory.ring_depth,
                               .has_docs = hy_trainer_has_docs(t),
                               .is_sizing = t->is_sizing,
-                              .budget = hy_trainer_device_limit(t)};
+                              .budget = t->chunk_budget};
 }
 
 static hy_status make_train_plans(hy_trainer *t) {

@@ -1,8 +1,10 @@
 /* hf_load.c: reads a model's weights into a store. See hf_load.h.
  *
- * The work is cut into jobs, some rows of a part each; threads take them in order. Where the host reaches
- * the store's home a job ends there: rows of equal type are read straight into place. Else its thread
- * converts them in a buffer of its own and sends them, one thread at a time. */
+ * The work is cut into jobs, some rows of a part each; threads take them in order. What has to come from
+ * the disk comes past the page cache into the thread's buffer, and from there in its final form to its
+ * place: one copy, which the processor makes while other threads' reads are under way. What the cache has
+ * is read from there, straight into place where type and order are right. A home that the host does not
+ * reach is sent to, one thread at a time. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,7 +17,8 @@
 
 #define JOB_ELEMENTS (2 << 20)
 #define MOST_THREADS 8
-#define WIDEST 4 /* bytes of an element, at most */
+#define LEAST_THREADS 4 /* some wait for the disk while others convert */
+#define WIDEST 4        /* bytes of an element, at most */
 
 typedef struct job {
     const hy_weight_part *part;
@@ -77,25 +80,47 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
 
 /* ---- one job ----------------------------------------------------------------------------------- */
 
-static hy_status read_bytes(const hy_weight_part *part, uint64_t first, void *out, uint64_t bytes) {
-    if (part->reader) return hy_reader_get(part->reader, part->offset + first, out, bytes);
-    return hy_safetensors_read(part->tensor.file, part->tensor.entry, first, out, bytes);
+/* The file that has a part, and where its bytes begin there. */
+static const hy_reader *place_of(const hy_weight_part *part, uint64_t *offset) {
+    if (part->reader) {
+        *offset = part->offset;
+        return part->reader;
+    }
+    return hy_safetensors_place(part->tensor.file, part->tensor.entry, offset);
 }
 
-/* A job's rows are columns of a transposed part: together they are all of it, or a strip of each of its
- * rows. */
-static hy_status read_job(const job *j, char *raw) {
+static uint64_t row_bytes(const hy_weight_part *p) {
+    return (uint64_t)p->cols * hy_dtype_size(p->dtype);
+}
+
+/* A job's rows are columns of a transposed part: all of it, or a strip of each of its rows. */
+static bool is_in_one_piece(const job *j) {
+    return j->part->order != HY_PART_TRANSPOSED || j->rows == j->part->rows;
+}
+
+static hy_status read_strips(const job *j, char *raw) {
     const hy_weight_part *p = j->part;
-    uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)j->rows * size;
-    if (p->order != HY_PART_TRANSPOSED || j->rows == p->rows) {
-        uint64_t row = (uint64_t)p->cols * size;
-        return read_bytes(p, (uint64_t)j->first * row, raw, (uint64_t)j->rows * row);
-    }
+    uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)j->rows * size, base;
+    const hy_reader *reader = place_of(p, &base);
     for (int64_t c = 0; c < p->cols; c++) {
-        uint64_t at = (uint64_t)(c * p->rows + j->first) * size;
-        HY_TRY(read_bytes(p, at, raw + (uint64_t)c * strip, strip));
+        uint64_t at = base + (uint64_t)(c * p->rows + j->first) * size;
+        HY_TRY(hy_reader_get(reader, at, raw + (uint64_t)c * strip, strip));
     }
     return HY_OK;
+}
+
+/* Reads a job into `raw`, or into `place` where it may go there at once; *data is where it is. */
+static hy_status read_job(const job *j, char *raw, char *place, char **data) {
+    uint64_t offset, bytes = (uint64_t)j->rows * row_bytes(j->part);
+    const hy_reader *reader = place_of(j->part, &offset);
+    *data = raw;
+    if (!is_in_one_piece(j)) return read_strips(j, raw);
+    offset += (uint64_t)j->first * row_bytes(j->part);
+    if (hy_reader_is_cold(reader, offset, bytes)) {
+        return hy_reader_get_direct(reader, offset, bytes, raw, data);
+    }
+    if (place) *data = place;
+    return hy_reader_get(reader, offset, *data, bytes);
 }
 
 /* Rows 2i and 2i+1 of a head become its rows i and i + D/2. */
@@ -107,15 +132,15 @@ static void unpair(const char *raw, int64_t rows, size_t row_bytes, int32_t head
     }
 }
 
-/* In the store's order, still of the file's type; may use the other buffer. */
-static char *in_order(const job *j, buffers *b) {
+/* In the store's order, still of the file's type: as it is, or in the other buffer, which changes places
+ * with the first. */
+static const char *in_order(const job *j, const char *data, buffers *b) {
     const hy_weight_part *p = j->part;
-    size_t size = hy_dtype_size(p->dtype);
-    if (p->order == HY_PART_PLAIN) return b->raw;
+    if (p->order == HY_PART_PLAIN) return data;
     if (p->order == HY_PART_TRANSPOSED) {
-        hy_transpose(b->raw, j->rows, p->cols, size, b->made);
+        hy_transpose(data, j->rows, p->cols, hy_dtype_size(p->dtype), b->made);
     } else {
-        unpair(b->raw, j->rows, (size_t)p->cols * size, p->head_size, b->made);
+        unpair(data, j->rows, (size_t)row_bytes(p), p->head_size, b->made);
     }
     char *ordered = b->made;
     b->made = b->raw;
@@ -137,14 +162,14 @@ static hy_status do_job(loading *l, const job *j, buffers *b) {
     uint64_t size = hy_dtype_size(wanted);
     uint64_t at = hy_store_offset(l->store, p->param) +
                   (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
-    if (l->home && p->order == HY_PART_PLAIN && p->dtype == wanted) {
-        return read_job(j, l->home + at);
-    }
-    HY_TRY(read_job(j, b->raw));
-    const char *ordered = in_order(j, b);
-    char *to = l->home ? l->home + at : b->made;
+    bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
+    char *data, *home = l->home ? l->home + at : NULL;
+    HY_TRY(read_job(j, b->raw, is_as_wanted ? home : NULL, &data));
+    if (data == home && home) return HY_OK;
+    const char *ordered = in_order(j, data, b);
+    char *to = home ? home : b->made;
     hy_convert(ordered, p->dtype, elements, to, wanted);
-    return l->home ? HY_OK : send_home(l, at, to, (uint64_t)elements * size);
+    return home ? HY_OK : send_home(l, at, to, (uint64_t)elements * size);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
@@ -159,9 +184,12 @@ static void keep_failure(loading *l, hy_status status) {
     pthread_mutex_unlock(&l->gate);
 }
 
+static char *take_buffer(const loading *l) {
+    return aligned_alloc(HY_DIRECT, HY_DIRECT_ROOM(l->largest * WIDEST));
+}
+
 static void work(loading *l, bool tells) {
-    buffers b = {.raw = malloc((size_t)l->largest * WIDEST),
-                 .made = malloc((size_t)l->largest * WIDEST)};
+    buffers b = {.raw = take_buffer(l), .made = take_buffer(l)};
     hy_status status =
         b.raw && b.made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read weights");
     while (status == HY_OK && !atomic_load(&l->has_failed)) {
@@ -187,6 +215,7 @@ static hy_status run_jobs(loading *l) {
     pthread_t thread[MOST_THREADS];
     int asked = l->options && l->options->threads > 0 ? l->options->threads : hy_machine_threads();
     int threads = 0, most = asked < MOST_THREADS ? asked : MOST_THREADS;
+    if (most < LEAST_THREADS) most = LEAST_THREADS;
     if (l->count < most) most = (int)l->count;
     while (threads < most - 1 && pthread_create(&thread[threads], NULL, work_beside, l) == 0) {
         threads++;

@@ -161,6 +161,7 @@ static bool chooses_gather(const hy_trainer *t, const hy_state_choice *c) {
 hy_status hy_trainer_take_memory(hy_trainer *t) {
     hy_memory_needs *need = &t->needs;
     *need = (hy_memory_needs){0};
+    if (!t->chunk_budget) t->chunk_budget = hy_trainer_device_limit(t);
     hy_state_resolve_paging(&t->settings);
     HY_TRY(hy_state_lay_out(t));
     HY_TRY(hy_trainer_choose_plan(t));

@@ -28,18 +28,18 @@ static bool is_line_kept(const char *line, size_t size, double last_spent) {
     return is_kept;
 }
 
+/* Each line by itself: what happens while a fork is tried has a number ahead of the lines after it. */
 static hy_status drop_later_lines(const char *path, double last_spent) {
     char *text;
-    size_t size;
+    size_t size, kept = 0;
     HY_TRY(hy_file_read(path, &text, &size));
-    size_t kept = 0;
-    for (size_t at = 0; at < size;) {
+    for (size_t at = 0, length; at < size; at += length) {
         const char *newline = memchr(text + at, '\n', size - at);
         if (!newline) break;
-        size_t length = (size_t)(newline - (text + at));
-        if (!is_line_kept(text + at, length, last_spent)) break;
-        at += length + 1;
-        kept = at;
+        length = (size_t)(newline - (text + at)) + 1;
+        if (!is_line_kept(text + at, length - 1, last_spent)) continue;
+        memmove(text + kept, text + at, length);
+        kept += length;
     }
     hy_status status = kept == size ? HY_OK : hy_file_write_atomic(path, text, kept);
     free(text);

@@ -243,7 +243,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_trainer *t, const h
                                        .speed = hy_plan_speed_of(t->backend, rates),
                                        .seq = (int32_t)s->train.seq_len,
                                        .has_docs = hy_trainer_has_docs(t),
-                                       .budget = hy_trainer_device_limit(t),
+                                       .budget = t->chunk_budget,
                                        .grad_dtype = types.grads,
                                        .eval_batch = (int32_t)s->eval.eval_batch_size}};
     hy_sizer *z = &setup->sizer;

@@ -99,18 +99,14 @@ static void write_identity(const hy_trainer *t, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
-static int64_t chunks_of_training(const hy_trainer *t) {
-    const hy_batch_plan *plan = t->train_plan[hy_plan_index(t->precision.of[HY_FULL])];
-    return plan ? plan->chunk_count : 0;
-}
-
 /* How a step's sums are split: another split gives other bits. */
 static void write_split(const hy_trainer *t, hy_json_writer *w) {
     hy_json_open_object(w, "split");
     hy_json_put_int(w, "batch_size", t->settings.train.batch_size);
     hy_json_put_int(w, "grad_accum_steps", t->settings.train.grad_accum_steps);
     hy_json_put_int(w, "first_batch_size", t->first_batch);
-    hy_json_put_int(w, "loss_chunks", chunks_of_training(t));
+    hy_json_put_int(w, "loss_chunks", t->settings.train.loss_chunks);
+    hy_json_put_int(w, "chunk_budget", (int64_t)t->chunk_budget);
     hy_json_close_object(w);
 }
 
@@ -278,8 +274,13 @@ static hy_status read_split(hy_trainer *t, const hy_json *json) {
     int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
                                          : s->train.batch_size * s->train.grad_accum_steps;
     if (batch < 1 || accum < 1 || batch * accum != asked) return HY_OK;
-    bool has_first = hy_json_get(node, "first_batch_size") != NULL;
-    if (has_first) HY_TRY(hy_json_int(json, node, "first_batch_size", &t->first_batch));
+    bool is_newer = hy_json_get(node, "chunk_budget") != NULL;
+    if (is_newer) {
+        int64_t budget;
+        HY_TRY(hy_json_int(json, node, "first_batch_size", &t->first_batch));
+        HY_TRY(hy_json_int(json, node, "chunk_budget", &budget));
+        t->chunk_budget = (uint64_t)budget;
+    }
     if (t->first_batch < batch) t->first_batch = batch;
     s->train.batch_size = batch;
     s->train.grad_accum_steps = accum;

@@ -2,7 +2,8 @@
  *
  * Tokens are those of the run's data: its tokenizer's, or bytes. A decoder works in the memory that is
  * idle between steps, with as long a context as fits there, so a token costs one pass over the weights;
- * when the context is full the oldest half is let go. Nothing is timed or taken on the device for it. */
+ * when the context is full the oldest half is let go. Nothing is timed for it, and only where a run is so
+ * small that no decoder fits beside its steps is memory of its own taken, for as long as it writes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ typedef struct sampler {
     int32_t vocab;                 /* ids that are drawn lie below this */
     hy_end_tokens ends;            /* of a model that came with a folder: a sample ends with it */
     hy_decoder *decoder;
+    void *memory; /* of its own; NULL: it works in what is idle */
     int32_t *window; /* (context): tokens so far, from the first kept one */
     int32_t length;
     float *logits;  /* (V) */
@@ -36,6 +38,14 @@ static uint64_t idle_bytes(const hy_trainer *t) {
     return (uint64_t)((char *)t->buffers.tokens - t->work_arena.data);
 }
 
+/* The least decoder, in memory of its own. */
+static hy_status take_memory(sampler *s) {
+    hy_trainer *t = s->trainer;
+    hy_status status = t->backend->alloc(t->backend, HY_DEVICE, s->decoder->bytes, &s->memory);
+    if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
+    return hy_decoder_place(s->decoder, t->compute, s->memory);
+}
+
 static hy_status open_decoder(sampler *s) {
     hy_trainer *t = s->trainer;
     hy_decoder_options options = {.context = (int32_t)t->settings.train.seq_len,
@@ -47,12 +57,9 @@ static hy_status open_decoder(sampler *s) {
     for (;; options.context /= 2) {
         HY_TRY(hy_decoder_create(t->model, t->backend, &options, &s->decoder));
         if (s->decoder->bytes <= idle_bytes(t)) break;
+        if (options.context <= SHORTEST_CONTEXT) return take_memory(s);
         hy_decoder_destroy(s->decoder);
         s->decoder = NULL;
-        if (options.context <= SHORTEST_CONTEXT) {
-            return hy_fail(HY_ERR_MEMORY, "no room to sample text: %.1f MiB are idle between steps",
-                           (double)idle_bytes(t) / 0x1p20);
-        }
     }
     return hy_decoder_place(s->decoder, t->compute, t->work_arena.data);
 }
@@ -153,7 +160,10 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
     HY_TRY(hy_end_tokens_read(folder, &s.ends));
     hy_text out = {0};
     hy_status status = sample(&s, &out);
+    size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
+    (void)t->backend->stream_sync(t->compute); /* before its memory goes */
     hy_decoder_destroy(s.decoder);
+    if (s.memory) t->backend->release(t->backend, HY_DEVICE, s.memory, bytes);
     free(s.window);
     free(s.logits);
     free(s.order);

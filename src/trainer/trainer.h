@@ -194,6 +194,7 @@ struct hy_trainer {
     hy_steering steering;
     double step_seconds; /* of the last true step */
     int64_t first_batch;                /* micro-batch that the run began with */
+    uint64_t chunk_budget; /* by which losses are cut into chunks: as in the first sitting; 0: open */
     uint64_t device_cap, host_cap;      /* a plan that could not be had: less than this; 0: none */
     hy_plan_facts plan;
     char plan_problem[HY_ERROR_MESSAGE_MAX];

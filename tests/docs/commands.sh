@@ -147,7 +147,11 @@ check_page() {
 }
 
 skipped=0
-set_up_stage || fail "the stage could not be set up" < "$scratch/log"
+if ! set_up_stage; then
+    fail "the stage could not be set up" < "$scratch/log"
+    finish
+    exit 1
+fi
 for page in ${*:-$(pages)}; do check_page; done
 echo "$skipped commands were checked for their names alone: how.list says why"
 finish

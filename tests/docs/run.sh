@@ -200,11 +200,29 @@ the_index_lists_every_page() {
     done
 }
 
+# An entry of the troubleshooting page shows the trouble and the cure, and names a flag.
+every_symptom_has_a_trouble_a_cure_and_a_flag() {
+    awk '
+        function end_entry() {
+            if (entry != "" && (commands < 2 || !flags)) {
+                print "docs/troubleshooting.md: " entry ": " commands + 0 " commands, " flags + 0 " flags"
+            }
+            commands = flags = 0
+        }
+        /^## / { end_entry(); entry = substr($0, 4) }
+        /^```/ { kind = is_inside ? "" : substr($0, 4); is_inside = !is_inside; next }
+        kind == "console" && /^\$ / && !/^\$ echo/ { commands++ }
+        kind == "sh" && /^[a-z]/ { commands++ }
+        /--[a-z]/ || /[A-Z]+_[A-Z]+/ { flags++ }
+        END { end_entry() }
+    ' "$root/docs/troubleshooting.md"
+}
+
 list_flags
 for name in every_link_leads_to_a_file_and_a_heading every_file_of_the_tree_is_there \
     every_name_is_one_of_the_source every_key_with_its_group_is_there every_flag_named_anywhere_exists \
     every_command_is_one_that_its_program_understands every_block_has_a_kind_that_is_tested \
-    every_rule_fits_a_command the_index_lists_every_page \
+    every_rule_fits_a_command the_index_lists_every_page every_symptom_has_a_trouble_a_cure_and_a_flag \
     the_formulas_of_the_memory_page_give_the_plans_bytes; do
     check "$name"
 done

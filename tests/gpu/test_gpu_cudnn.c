@@ -223,8 +223,10 @@ START_TEST(what_cudnn_does_not_serve_is_our_own) {
         trial_end(&f);
         trial_end(&b);
     }
-    ck_assert_msg(strstr(other.backend->facts.warning, absent[0] ? "cuDNN" : "document"), "%s",
-                  other.backend->facts.warning);
+    /* The first reason is told: an older cuDNN has one of its own. */
+    const char *told = other.backend->facts.warning;
+    bool is_old = strstr(told, "need cuDNN") != NULL;
+    ck_assert_msg(is_old || strstr(told, absent[0] ? "cuDNN" : "document"), "%s", told);
 }
 END_TEST
 

@@ -58,8 +58,8 @@ class Chart {
 
     toneOf(curve) {
         if (curve.tone) return 'class-' + curve.tone;
-        if (curve.style === 'mark') return 'alarm';
         if (this.isMany) return 'run' + curve.run % 8;
+        if (curve.style === 'mark') return 'alarm';
         return this.layers.length > 0 ? 'ink' : 'run' + this.kinds.indexOf(curve.kind) % 8;
     }
 

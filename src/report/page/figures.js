@@ -20,7 +20,7 @@ function scaled(value, base, units, digits) {
 
 function duration(seconds) {
     const whole = Math.round(seconds);
-    if (seconds < 10) return trimmed(seconds, 1) + ' s';
+    if (seconds < 9.95) return trimmed(seconds, seconds < 0.095 ? 3 : 1) + ' s';
     if (whole < 60) return whole + ' s';
     if (whole < 3600) return Math.floor(whole / 60) + ' m ' + String(whole % 60).padStart(2, '0') + ' s';
     const minutes = Math.round(seconds / 60);
@@ -41,7 +41,7 @@ const figures = {
     short: v => scaled(v, 1000, ['', 'k', 'M', 'B', 'T'], 2),
     bytes: v => scaled(v, 1024, [' B', ' KiB', ' MiB', ' GiB', ' TiB'], 2),
     percent: v => v.toFixed(1) + ' %',
-    number: v => v.toFixed(2),
+    number: v => v.toFixed(Math.abs(v) < 100 ? 2 : 1),
     time: duration,
 };
 
