@@ -37,7 +37,9 @@ static inline void rig_file(const run_rig *rig, const char *name, const char *te
     rig_put(path, "w", text);
 }
 
-static inline void rig_begin(const run_rig *rig, const char *text) { rig_put(rig->lines, "w", text); }
+static inline void rig_begin(const run_rig *rig, const char *text) {
+    rig_put(rig->lines, "w", text);
+}
 static inline void rig_add(const run_rig *rig, const char *text) { rig_put(rig->lines, "a", text); }
 
 /* A line of a step with what every step has. */

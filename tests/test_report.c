@@ -1,5 +1,6 @@
 /* test_report.c: reading runs back: every field, lines that nobody understands, files that grow, are
  * replaced or stop in the middle of a line, and what is known of a run as a whole. */
+#include <fcntl.h>
 #include <time.h>
 
 #include "mutate.h"
@@ -18,10 +19,12 @@ START_TEST(every_field_of_a_step_is_read) {
     rig_make(&rig);
     rig_begin(
         &rig,
-        "{\"step\":7,\"phase\":\"correct\",\"loss\":2.5,\"lr\":0.25,\"grad_norm\":1.5,\"tokens\":448,"
+        "{\"step\":7,\"phase\":\"correct\",\"loss\":2.5,\"lr\":0.25,\"grad_norm\":1.5,\"tokens\":"
+        "448,"
         "\"tokens_per_second\":64.5,\"seconds\":0.5,\"elapsed\":3.5,\"confidence\":0.75,"
         "\"precision\":\"bf16\",\"batch_size\":8,\"grad_accum\":4,\"vram_bytes\":100,"
-        "\"vram_peak_bytes\":120,\"host_pinned_bytes\":30,\"wait_seconds\":0.125,\"bytes_moved\":40,"
+        "\"vram_peak_bytes\":120,\"host_pinned_bytes\":30,\"wait_seconds\":0.125,\"bytes_moved\":"
+        "40,"
         "\"spent\":7.25,\"mfu\":0.5,\"gpu_power_watts\":300.5,\"gpu_temperature_c\":61,"
         "\"gpu_utilization\":0.875,\"memory\":{\"weights\":50,\"data\":3,\"unheard\":9},"
         "\"pinned\":{\"optim\":20},\"memory_status\":\"critical\",\"vram_reserved_bytes\":130,"
@@ -100,17 +103,16 @@ END_TEST
 
 START_TEST(damaged_files_never_break_the_reader) {
     static const char good[] =
-        "{\"event\":\"start\",\"step\":0,\"time\":1,\"model\":\"m\",\"thresholds\":{\"target\":0.9}}\n"
+        "{\"event\":\"start\",\"step\":0,\"time\":1,\"model\":\"m\",\"thresholds\":{\"target\":0.9}"
+        "}\n"
         "{\"step\":1,\"phase\":\"full\",\"loss\":2.5,\"memory\":{\"weights\":5},\"reason\":\"r\"}\n"
         "{\"event\":\"batch\",\"step\":1,\"batch_size\":4,\"old_batch_size\":8,\"reason\":\"x\"}\n"
         "{\"step\":2,\"phase\":\"predict\",\"predicted_steps\":3,\"rejected\":false}\n";
     run_rig rig;
     rig_make(&rig);
     for (uint64_t seed = 0; seed < 400; seed++) {
-        uint8_t text[2 * sizeof good];
-        size_t size = sizeof good - 1;
-        memcpy(text, good, size);
-        size = mutate(text, size, sizeof text, seed);
+        uint8_t text[sizeof good + MUTATION_GROWTH];
+        size_t size = mutate(good, sizeof good - 1, text, seed);
         must(hy_file_write_atomic(rig.lines, text, size));
         hy_run *run = rig_open(&rig);
         ck_assert_uint_le(hy_run_points(run) + hy_run_events(run), size);
@@ -124,7 +126,8 @@ END_TEST
 
 static const char start_line[] =
     "{\"event\":\"start\",\"step\":0,\"spent\":0,\"elapsed\":0,\"time\":1763200000.5,"
-    "\"version\":\"0.7.0\",\"command\":\"hybrid-train --out x\",\"model\":\"nano\",\"parameters\":99,"
+    "\"version\":\"0.7.0\",\"command\":\"hybrid-train --out "
+    "x\",\"model\":\"nano\",\"parameters\":99,"
     "\"device\":\"CPU\",\"data\":\"text\",\"predictor\":\"outer\",\"steps_total\":50,"
     "\"tokens_per_step\":64,\"seq_len\":32,\"vram_budget_bytes\":1000,\"host_budget_bytes\":2000,"
     "\"thresholds\":{\"target\":0.85,\"warning\":0.88,\"critical\":0.92,\"emergency\":0.95}}\n";
@@ -161,13 +164,16 @@ START_TEST(events_are_told_in_a_sentence_and_in_their_place) {
     rig_make(&rig);
     rig_begin(&rig, start_line);
     rig_step(&rig, 1, "full", 3);
-    rig_add(&rig, "{\"event\":\"batch\",\"step\":1,\"spent\":1,\"elapsed\":9,\"batch_size\":6,"
-                  "\"grad_accum\":6,\"old_batch_size\":8,\"old_grad_accum\":4,\"reason\":\"tight\"}\n"
-                  "{\"event\":\"memory\",\"step\":1,\"elapsed\":9,\"status\":\"critical\","
-                  "\"old_status\":\"normal\",\"utilization\":0.96,\"text\":\"memory is critical\"}\n");
+    rig_add(&rig,
+            "{\"event\":\"batch\",\"step\":1,\"spent\":1,\"elapsed\":9,\"batch_size\":6,"
+            "\"grad_accum\":6,\"old_batch_size\":8,\"old_grad_accum\":4,\"reason\":\"tight\"}\n"
+            "{\"event\":\"memory\",\"step\":1,\"elapsed\":9,\"status\":\"critical\","
+            "\"old_status\":\"normal\",\"utilization\":0.96,\"text\":\"memory is critical\"}\n");
     rig_step(&rig, 2, "full", 3);
-    rig_add(&rig, "{\"event\":\"recovery\",\"step\":2,\"elapsed\":10,\"text\":\"done again\"}\n"
-                  "{\"event\":\"memory\",\"step\":2,\"status\":\"normal\",\"old_status\":\"critical\"}\n");
+    rig_add(
+        &rig,
+        "{\"event\":\"recovery\",\"step\":2,\"elapsed\":10,\"text\":\"done again\"}\n"
+        "{\"event\":\"memory\",\"step\":2,\"status\":\"normal\",\"old_status\":\"critical\"}\n");
     hy_run *run = rig_open(&rig);
     static const struct {
         const char *kind, *text;

@@ -350,6 +350,7 @@ static hy_status copy_config(const hy_config *config, hy_config **out) {
     value *values = copy->values;
     *copy = *config;
     copy->values = values;
+    copy->command = NULL; /* stays with the original */
     for (size_t i = 0; i < hy_setting_count() * RANKS; i++) {
         const value *from = &config->values[i];
         hy_status status = from->text ? assign_value(&values[i], from->text, from->origin) : HY_OK;
@@ -369,7 +370,9 @@ static hy_status finish_change(hy_config *config, hy_config *copy, hy_status sta
     if (status == HY_OK) {
         hy_config before = *config;
         *config = *copy;
+        config->command = before.command;
         *copy = before;
+        copy->command = NULL;
     }
     hy_config_destroy(copy);
     return status;
