@@ -26,7 +26,8 @@
 #include "trainer/hf_export.h"
 #include "trainer/hf_load.h"
 
-enum { BLOCK = 8 << 20, MOST_FILES = 64, MOST_ROUNDS = 99, MOST_READERS = 8 };
+enum { BLOCK = 8 << 20, MOST_FILES = 64, MOST_ROUNDS = 99 };
+enum { LEAST_READERS = 4, MOST_READERS = 8 }; /* as hf_load.c has them */
 #define MOST_TIME 1.2
 #define MOST_MEMORY 1.1
 
@@ -180,7 +181,8 @@ static double read_once(const file_list *files, bool is_direct) {
     reading r = {.files = files, .is_direct = is_direct};
     pthread_t thread[MOST_READERS];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int threads = cores < 1 ? 1 : cores > MOST_READERS ? MOST_READERS : (int)cores;
+    int threads = cores > MOST_READERS ? MOST_READERS : (int)cores;
+    if (threads < LEAST_READERS) threads = LEAST_READERS;
     cool(files);
     double begin = hy_clock();
     for (int i = 0; i < threads; i++) {

@@ -23,11 +23,16 @@ static inline void rig_make_named(run_rig *rig, const char *name) {
 static inline void rig_make(run_rig *rig) { rig_make_named(rig, "mine"); }
 static inline void rig_remove(run_rig *rig) { remove_folder(rig->root); }
 
-static inline void rig_put(const char *path, const char *mode, const char *text) {
+static inline void rig_put_bytes(const char *path, const char *mode, const void *data,
+                                 size_t size) {
     FILE *file = fopen(path, mode);
     ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(text, 1, strlen(text), file), strlen(text));
+    ck_assert_uint_eq(fwrite(data, 1, size, file), size);
     ck_assert_int_eq(fclose(file), 0);
+}
+
+static inline void rig_put(const char *path, const char *mode, const char *text) {
+    rig_put_bytes(path, mode, text, strlen(text));
 }
 
 /* Writes a file beside the metrics. */

@@ -123,6 +123,38 @@ START_TEST(a_reader_gives_any_piece_and_notices_a_shrunk_file) {
 }
 END_TEST
 
+/* A file system that cannot read past its cache gives the bytes all the same. */
+START_TEST(a_piece_read_past_the_cache_is_the_same) {
+    enum { SIZE = 1000003 };
+    uint8_t *bytes = malloc(SIZE);
+    char *buffer = aligned_alloc(HY_DIRECT, HY_DIRECT_ROOM(SIZE)), *data;
+    hy_reader *reader;
+    ck_assert(bytes && buffer);
+    for (uint64_t i = 0; i < SIZE; i++) bytes[i] = (uint8_t)hy_rng_u64(3, HY_RNG_TEST, i / 5);
+    must(hy_file_write_atomic(in_folder("f"), bytes, SIZE)); /* synced */
+    int fd = open(in_folder("f"), O_RDONLY);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    must(hy_reader_open(in_folder("f"), &reader));
+    for (uint64_t i = 0; i < 200; i++) {
+        uint64_t offset = i < 20 ? i % 3 * 4096 + i / 3 : hy_rng_below(1, HY_RNG_TEST, i, SIZE);
+        uint64_t size = i % 5 ? hy_rng_below(2, HY_RNG_TEST, i, 9000) : SIZE - offset;
+        if (size > SIZE - offset) size = SIZE - offset;
+        (void)hy_reader_is_cold(reader, offset, size);
+        must(hy_reader_get_direct(reader, offset, size, buffer, &data));
+        ck_assert(data >= buffer && data + size <= buffer + HY_DIRECT_ROOM(size));
+        if (memcmp(data, bytes + offset, size) != 0) ck_abort_msg("piece %d", (int)i);
+    }
+    ck_assert(!hy_reader_is_cold(reader, SIZE - 1, 2));
+    must_fail(hy_reader_get_direct(reader, SIZE - 1, 2, buffer, &data), HY_ERR_IO, "it ends at");
+    must(hy_reader_get(reader, 0, buffer, SIZE));
+    ck_assert(!hy_reader_is_cold(reader, 0, SIZE)); /* it is in the cache now */
+    hy_reader_close(reader);
+    free(bytes);
+    free(buffer);
+}
+END_TEST
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 START_TEST(a_writer_keeps_every_byte_and_their_hash) {
@@ -425,6 +457,7 @@ static Suite *file_suite(void) {
     tcase_add_test(files, a_wrong_path_is_named_with_the_reason);
     tcase_add_test(files, a_map_shows_the_file_and_an_empty_one_is_null);
     tcase_add_test(files, a_reader_gives_any_piece_and_notices_a_shrunk_file);
+    tcase_add_test(files, a_piece_read_past_the_cache_is_the_same);
     tcase_add_test(files, a_writer_keeps_every_byte_and_their_hash);
     tcase_add_test(files, create_truncates_and_append_adds);
     tcase_add_test(files, a_replaced_file_changes_only_when_it_is_closed);

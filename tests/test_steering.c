@@ -254,6 +254,34 @@ START_TEST(after_too_many_in_a_row_the_run_is_saved) {
 }
 END_TEST
 
+/* The rest of the machine wants more than there is: as if another program had taken it. */
+START_TEST(a_run_is_saved_before_the_system_kills_it) {
+    char folder[256];
+    temp_folder(folder);
+    hy_trainer *t =
+        small_trainer(STEERED, folder, _i ? "cpu" : NULL, PAIRS("recompute", "all", "steps", "40"));
+    double losses[3];
+    next_losses(t, 3, losses);
+    t->settings.memory.host_reserve = (int64_t)1 << 50;
+    ck_assert_int_eq(hy_trainer_run(t), HY_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "the machine is running out of memory"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
+    ck_assert_int_lt(t->progress.step, 40);
+    ck_assert_int_eq(t->saved_step, t->progress.step);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(a_run_that_would_take_the_reserve_does_not_begin) {
+    hy_config *config = small_run(STEERED, "none", PAIRS("host_reserve", "500TiB"));
+    hy_trainer *t;
+    ck_assert_int_eq(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "host_reserve"));
+    hy_config_destroy(config);
+}
+END_TEST
+
 /* What is free at the start is not there when it is asked for. */
 START_TEST(a_plan_that_cannot_be_had_is_made_smaller) {
     hy_trainer *t = begin("none", PAIRS("recompute", "auto"));
@@ -321,6 +349,8 @@ static Suite *steering_suite(void) {
     tcase_add_test(pressure, it_never_leaves_its_bounds);
     tcase_add_test(pressure, a_step_that_runs_out_is_done_again);
     tcase_add_test(pressure, after_too_many_in_a_row_the_run_is_saved);
+    tcase_add_loop_test(pressure, a_run_is_saved_before_the_system_kills_it, 0, 2);
+    tcase_add_test(pressure, a_run_that_would_take_the_reserve_does_not_begin);
     tcase_add_test(pressure, a_plan_that_cannot_be_had_is_made_smaller);
     suite_add_tcase(suite, change);
     suite_add_tcase(suite, pressure);

@@ -20,6 +20,7 @@ typedef struct side {
     const int64_t *live; /* by class */
     int64_t total, budget;
     int64_t planned[HY_CLASS_COUNT], planned_total; /* -1: not known */
+    int64_t resident;                               /* of the process, on the host */
     double scale;                                   /* bytes of a whole bar */
     hy_cli_colour colour;
 } side;
@@ -71,6 +72,7 @@ static side pinned_side(const hy_top_view *view) {
               .live = last->pinned,
               .total = last->host_pinned_bytes,
               .budget = view->facts->host_budget_bytes,
+              .resident = last->host_resident_bytes,
               .colour = HY_CLI_BLUE};
     plan_side(view, &s);
     s.scale = (double)(s.budget > 0 ? s.budget : larger(s.total, s.planned_total));
@@ -134,6 +136,9 @@ static void draw_words(const hy_top_box *box, const side *s, const char *status)
     if (s->planned_total > 0)
         hy_top_add(box, 0, &column, HY_CLI_DIM, ", plan %s",
                    hy_cli_bytes((uint64_t)s->planned_total).text);
+    if (s->resident > 0)
+        hy_top_add(box, 0, &column, HY_CLI_DIM, ", process %s",
+                   hy_cli_bytes((uint64_t)s->resident).text);
 }
 
 /* ---- the panel ------------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
 void hy_weight_files_close(hy_weight_files *files);
 
 typedef struct hy_load_options {
-    int threads;                                   /* 0: all cores */
+    int threads; /* 0: all cores; at least four in any case, which wait for the disk */
     void (*on_progress)(void *user, double share); /* may be NULL; told by the calling thread */
     void *user;
     int64_t piece; /* elements read at a time; 0: chosen */

@@ -15,6 +15,7 @@
 
 #define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */
 #define MOST_PATIENCE 64
+#define STEPS_NEAR_THE_END 3
 #define TRIAL_STEPS 3      /* of each size: the first one prepares */
 #define SHORTEST_SEARCH 50 /* a run of fewer steps gains nothing from looking */
 
@@ -46,6 +47,32 @@ static bool fits(const hy_trainer *t, const room *r, int64_t batch, double share
     uint64_t now = work_bytes(&t->needs), then = work_bytes(&need);
     uint64_t rest = r->held > now ? r->held - now : 0;
     return (double)(rest + then) <= share * (double)r->budget;
+}
+
+/* ---- the machine ------------------------------------------------------------------------------- */
+
+/* Before the system begins to kill, the run saves itself and stops: when the machine's own reserve has
+ * been in use for some steps on end. */
+static hy_status save_from_the_system(hy_trainer *t) {
+    bool is_near = hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY &&
+                   hy_monitor_host_pressure(t) >= 1;
+    t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
+    if (t->steering.near_end < STEPS_NEAR_THE_END) return HY_OK;
+    t->steering.near_end = 0;
+    return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: what host_reserve leaves to "
+                                  "the rest of it is in use");
+}
+
+/* Beside a card, copies for paired forks are the only thing on the host that a run can do without. */
+static hy_status watch_host(hy_trainer *t) {
+    bool is_short = hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
+    if (is_short && t->fork_state && !t->fork.is_open) {
+        hy_fork_release(t);
+        hy_say(t, HY_WARNING, "host memory is short: the copy that paired forks need is given back, "
+                              "and there will be no more of them");
+        return HY_OK;
+    }
+    return save_from_the_system(t);
 }
 
 /* ---- less -------------------------------------------------------------------------------------- */
@@ -84,8 +111,8 @@ static hy_status recompute_all(hy_trainer *t, const char *reason) {
 /* Nothing in place helps: another plan, if there is a folder to go through. */
 static hy_status plan_anew(hy_trainer *t, const room *r) {
     uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
-    bool is_gpu = t->backend->facts.is_gpu;
-    if (!t->out[0] || !is_gpu || t->steering.is_at_end) return HY_OK;
+    if (!t->backend->facts.is_gpu) return watch_host(t);
+    if (!t->out[0] || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is cannot be had twice */
     return hy_trainer_replan(t, cap, t->host_cap, "device memory is short");
 }
@@ -98,23 +125,6 @@ static hy_status use_less(hy_trainer *t, const room *r) {
     if (r->status != HY_MEMORY_EMERGENCY) return HY_OK;
     if (!recomputes_all(&t->settings)) return recompute_all(t, reason);
     return plan_anew(t, r);
-}
-
-/* ---- the host beside a card -------------------------------------------------------------------- */
-
-/* Copies for paired forks are the only thing on the host that a run can do without. Before the system
- * begins to kill, it is saved and stops by itself. */
-static hy_status watch_host(hy_trainer *t) {
-    double pressure = hy_monitor_host_pressure(t);
-    hy_memory_status status = hy_monitor_host_status(t);
-    if (status >= HY_MEMORY_CRITICAL && t->fork_state && !t->fork.is_open) {
-        hy_fork_release(t);
-        hy_say(t, HY_WARNING, "host memory is short: the copy that paired forks need is given back, "
-                              "and there will be no more of them");
-        return HY_OK;
-    }
-    if (status < HY_MEMORY_EMERGENCY || pressure < 1) return HY_OK;
-    return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory");
 }
 
 /* ---- more -------------------------------------------------------------------------------------- */

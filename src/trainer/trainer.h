@@ -162,6 +162,7 @@ typedef struct hy_steering {
     int trials, at, steps; /* how many, which, steps made of it; trials 0: none are going on */
     int64_t patience, grow_at;
     bool is_at_end; /* a cheaper plan was taken already */
+    int near_end;   /* steps in a row in which the machine was out of memory */
 } hy_steering;
 
 struct hy_trainer {

@@ -68,6 +68,19 @@ ask_answers_every_question() {
     [ "$(grep -c 'tokens)$' out)" = 2 ] && ! "$examples/ask" nowhere "hello" 2> err && grep -q nowhere err
 }
 
+watch_looks_at_memory_and_reads_a_run() {
+    "$examples/watch" > out || return 1
+    cat out
+    grep -q 'memory is normal after step 20' out && grep -q 'weights .* live of' out &&
+        grep -q '^step 30  loss' out || return 1
+    "$(dirname "$examples")/bin/hybrid-train" --model nano --layers 1 --width 32 --heads 2 --steps 3 \
+        --device cpu --quiet --out run --sample-tokens 0 || return 1
+    "$examples/watch" run > out || return 1
+    cat out
+    grep -q '^run: nano, .* finished' out && grep -q 'step 3, warmup, loss' out && [ -s report.html ] &&
+        ! "$examples/watch" nowhere 2> err && grep -q nowhere err
+}
+
 an_example_writes_nothing() {
     "$examples/convnet" > /dev/null && [ -z "$(ls -A)" ]
 }
@@ -95,13 +108,14 @@ the_guide_shows_the_examples_as_they_are() {
             next
         }
         inside { block = block $0 "\n" }
-        END { exit wrong || listings < 4 }
+        END { exit wrong || listings < 6 }
     ' "$root/docs/library.md"
 }
 
 for name in logistic_learns_with_prediction logistic_learns_without_prediction \
     convnet_learns_with_prediction convnet_learns_without_prediction \
-    an_example_prints_what_is_wrong_and_fails ask_answers_every_question an_example_writes_nothing \
+    an_example_prints_what_is_wrong_and_fails ask_answers_every_question \
+    watch_looks_at_memory_and_reads_a_run an_example_writes_nothing \
     the_guide_shows_the_examples_as_they_are; do
     check "$name"
 done
