@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,13 +58,11 @@ hy_status hy_dir_sync(const char *path) {
     return status;
 }
 
+/* Takes no memory: it is called when what it makes durable is already in place. */
 hy_status hy_path_sync_parent(const char *path) {
-    char *parent = malloc(strlen(path) + 2);
-    if (!parent) return hy_fail(HY_ERR_MEMORY, "out of memory syncing the folder of %s", path);
-    hy_status status = hy_path_parent(parent, strlen(path) + 2, path);
-    if (status == HY_OK) status = hy_dir_sync(parent);
-    free(parent);
-    return status;
+    char parent[PATH_MAX];
+    HY_TRY(hy_path_parent(parent, sizeof parent, path));
+    return hy_dir_sync(parent);
 }
 
 /* Makes one folder whose parent exists. */

@@ -91,7 +91,8 @@ static const char *value_of(const char *name, int argc, char **argv, int *i) {
     if (strncmp(argument, name, length) != 0) return NULL;
     if (argument[length] == '=') return argument + length + 1;
     if (argument[length] != '\0') return NULL;
-    return *i + 1 < argc ? argv[++*i] : "";
+    if (*i + 1 >= argc || argv[*i + 1] == NULL) return "";
+    return argv[++*i];
 }
 
 static int take_value(int argc, char **argv, int *i, options *out, bool *is_taken) {

@@ -131,12 +131,13 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
         hy_top_field(box, 0, &column, HY_CLI_DIM, "no move yet");
         return;
     }
-    hy_top_field(box, 0, &column, HY_CLI_PLAIN, "moves: %" PRId64 " kept", view->kept);
-    hy_top_field(box, 0, &column, view->rejected > 0 ? HY_CLI_RED : HY_CLI_PLAIN,
-                 "%" PRId64 " rejected", view->rejected);
+    hy_top_field(box, 0, &column, HY_CLI_PLAIN, "moves: %s kept", hy_cli_count(view->kept).text);
+    hy_top_field(box, 0, &column, view->rejected > 0 ? HY_CLI_RED : HY_CLI_PLAIN, "%s rejected",
+                 hy_cli_count(view->rejected).text);
     if (view->undone > 0)
-        hy_top_field(box, 0, &column, HY_CLI_YELLOW, "%" PRId64 " undone", view->undone);
-    hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%.0f steps predicted", view->predicted_steps);
+        hy_top_field(box, 0, &column, HY_CLI_YELLOW, "%s undone", hy_cli_count(view->undone).text);
+    hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%s steps predicted",
+                 hy_cli_count((int64_t)(view->predicted_steps + 0.5)).text);
     if (view->predictor[0] != '\0')
         hy_top_field(box, 0, &column, HY_CLI_DIM, "(%s)", view->predictor);
 }
@@ -211,7 +212,7 @@ void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
     draw_loss(&left, 0, HY_CLI_BOLD, view->loss, view->last != NULL ? "training" : "");
     if (view->last == NULL) return;
     if (!isnan(view->held_out)) {
-        snprintf(what, sizeof what, "held out, step %s", hy_cli_count(view->held_out_step).text);
+        snprintf(what, sizeof what, "held out at %s", hy_cli_count(view->held_out_step).text);
         draw_loss(&left, 1, HY_CLI_BOLD, view->held_out, what);
         draw_loss(&left, 2, HY_CLI_PLAIN, view->best_held_out, "the best so far");
     } else {

@@ -64,9 +64,12 @@ static bool is_awaited(const char *folder) {
     return stat(path, &info) != 0;
 }
 
-static bool open_run(hy_top_runs *runs, int i, bool *is_input) {
-    if (is_awaited(runs->folders[i])) return true;
-    hy_status status = hy_run_open(runs->folders[i], &runs->runs[i]);
+/* Adds a run to the list, open where it can be. */
+static bool add_run(hy_top_runs *runs, const char *folder, bool *is_input) {
+    int i = runs->count++;
+    runs->folders[i] = folder;
+    if (is_awaited(folder)) return true;
+    hy_status status = hy_run_open(folder, &runs->runs[i]);
     if (status == HY_OK) return true;
     *is_input = status == HY_ERR_INPUT;
     hy_cli_error("%s", hy_error_message());
@@ -74,8 +77,8 @@ static bool open_run(hy_top_runs *runs, int i, bool *is_input) {
 }
 
 static bool reserve(hy_top_runs *runs, int count) {
-    runs->folders = calloc((size_t)count, sizeof *runs->folders);
-    runs->runs = calloc((size_t)count, sizeof *runs->runs);
+    runs->folders = calloc((size_t)count, sizeof(char *));
+    runs->runs = calloc((size_t)count, sizeof(hy_run *));
     runs->views = calloc((size_t)count, sizeof *runs->views);
     if (runs->folders != NULL && runs->runs != NULL && runs->views != NULL) return true;
     hy_cli_error("no memory for %d runs", count);
@@ -87,21 +90,14 @@ bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, 
     *runs = (hy_top_runs){.is_utf8 = is_utf8};
     *is_input = false;
     if (!reserve(runs, count > 0 ? count : 1)) return false;
-    if (count == 0) {
-        if (!find_newest(runs->newest)) {
-            *is_input = true;
-            hy_cli_error("there is no run below " RUNS_FOLDER "/ here; name one: hybrid-top FOLDER "
-                         "(hybrid-train's --out)");
-            return false;
-        }
-        runs->folders[runs->count++] = runs->newest;
-        return open_run(runs, 0, is_input);
-    }
-    for (int i = 0; i < count; i++) {
-        runs->folders[runs->count++] = folders[i];
-        if (!open_run(runs, i, is_input)) return false;
-    }
-    return true;
+    for (int i = 0; i < count; i++)
+        if (!add_run(runs, folders[i], is_input)) return false;
+    if (count > 0) return true;
+    if (find_newest(runs->newest)) return add_run(runs, runs->newest, is_input);
+    *is_input = true;
+    hy_cli_error("there is no run below " RUNS_FOLDER "/ here; name one: hybrid-top FOLDER "
+                 "(hybrid-train's --out)");
+    return false;
 }
 
 void hy_top_runs_close(hy_top_runs *runs) {

@@ -25,28 +25,49 @@ static hy_safetensors_entry *list_entries(const hy_trainer *t, const hy_state_fi
     return entries;
 }
 
+/* Where tensors pass between store and file. */
+typedef struct staging {
+    char *data;
+    uint64_t bytes;
+    char last[4096];
+} staging;
+
+/* A run saves itself when memory runs out, too: less room only makes it slower. */
+static void take_staging(staging *s) {
+    for (s->bytes = HY_STATE_STAGING; s->bytes > sizeof s->last; s->bytes /= 2) {
+        s->data = malloc(s->bytes);
+        if (s->data) return;
+    }
+    s->data = s->last;
+    s->bytes = sizeof s->last;
+}
+
+static void give_staging(staging *s) {
+    if (s->data != s->last) free(s->data);
+}
+
 static hy_status put_piece(hy_trainer *t, hy_safetensors_writer *writer,
-                           const hy_state_piece *piece, char *staging) {
+                           const hy_state_piece *piece, const staging *s) {
     uint64_t bytes = (uint64_t)piece->count * hy_dtype_size(piece->dtype);
-    for (uint64_t at = 0; at < bytes; at += HY_STATE_STAGING) {
-        uint64_t size = bytes - at < HY_STATE_STAGING ? bytes - at : HY_STATE_STAGING;
-        HY_TRY(hy_store_read_home(piece->store, t->compute, piece->offset + at, staging, size));
-        HY_TRY(hy_safetensors_put(writer, staging, size));
+    for (uint64_t at = 0; at < bytes; at += s->bytes) {
+        uint64_t size = bytes - at < s->bytes ? bytes - at : s->bytes;
+        HY_TRY(hy_store_read_home(piece->store, t->compute, piece->offset + at, s->data, size));
+        HY_TRY(hy_safetensors_put(writer, s->data, size));
     }
     return HY_OK;
 }
 
 static hy_status put_pieces(hy_trainer *t, const hy_state_file *file,
                             hy_safetensors_writer *writer) {
-    char *staging = malloc(HY_STATE_STAGING);
-    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
+    staging s;
     hy_state_cursor cursor = {0};
     hy_state_piece piece;
     hy_status status = HY_OK;
+    take_staging(&s);
     while (status == HY_OK && hy_state_next(t, file, &cursor, &piece)) {
-        status = put_piece(t, writer, &piece, staging);
+        status = put_piece(t, writer, &piece, &s);
     }
-    free(staging);
+    give_staging(&s);
     return status;
 }
 

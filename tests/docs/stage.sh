@@ -62,15 +62,19 @@ lay_out() { # PAGE FOLDER
     ln -s "$build" "$2/build"
     cp "$root"/examples/train.c "$2"
     make_text > "$2/my-texts/one.txt"
-    cp "$2/my-texts/one.txt" "$2/corpus/one.txt"
+    for name in one two three; do cp "$2/my-texts/one.txt" "$2/corpus/$name.txt"; done
+    cp "$root/LICENSE" "$2/corpus/z-last.txt" # a short last document, to be held out
     cp "$2/my-texts/one.txt" "$2/other.txt"
     cp -r "$HOME/models/Qwen2.5-0.5B" "$2/gpt2"
     make_rows 1 200 > "$2/mine.jsonl"
     make_rows 201 20 > "$2/held-out.jsonl"
-    case $1 in
-    docs/using.md | docs/library.md | docs/man/* | docs/models.md)
-        "$bin/hybrid-train" --model "$HOME/models/Qwen2.5-0.5B" --data "$2/held-out.jsonl" \
-            --out "$2/runs/mine" --quiet
-        ;;
-    esac
+    echo 'train: { batch_size = 8; };' > "$2/my.cfg"
+    case $1 in docs/using.md | docs/library.md | docs/man/*) make_runs "$2" ;; esac
+}
+
+# Runs that pages talk of as if they were there.
+make_runs() { # FOLDER
+    "$bin/hybrid-train" --model "$HOME/models/Qwen2.5-0.5B" --data "$1/held-out.jsonl" \
+        --out "$1/runs/mine" --quiet
+    for name in a b plain predicted; do cp -r "$1/runs/mine" "$1/runs/$name"; done
 }

@@ -14,7 +14,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const templates[] = {"plain", "chatml", "llama2", "llama3", "mistral", "alpaca"};
+static const char *const templates[] = {"plain",   "chatml", "llama2", "llama3",
+                                        "mistral", "alpaca", "chatml"};
+enum { TEMPLATES = sizeof templates / sizeof templates[0] };
 
 /* Bytes as tokens, and a few special ones. */
 static const char tokenizer_text[] =
@@ -36,12 +38,13 @@ static void require(int holds, const char *what) {
 
 static void encode(const hy_conversation *c, const hy_tokenizer *tokenizer) {
     hy_rendered rendered = {0};
-    for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
+    for (size_t i = 0; i < TEMPLATES; i++) {
         hy_chat_template chat;
         hy_ids ids = {0};
         hy_flags answers = {0};
-        if (hy_chat_template_open(templates[i], tokenizer, NULL, &chat) == HY_OK &&
-            hy_chat_render(&chat, c->turns, c->count, i % 2, &rendered) == HY_OK &&
+        bool is_open = hy_chat_template_open(templates[i], tokenizer, NULL, &chat) == HY_OK;
+        chat.has_thinking = chat.skips_thinking = i + 1 == TEMPLATES; /* the last one thinks */
+        if (is_open && hy_chat_render(&chat, c->turns, c->count, i % 2, &rendered) == HY_OK &&
             hy_rendered_encode(&rendered, tokenizer, &ids, &answers) == HY_OK) {
             require(ids.count == answers.count, "tokens and answers differ in number");
         }

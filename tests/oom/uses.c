@@ -118,7 +118,7 @@ static hy_status talk(hy_inference *model, outcome *out) {
 hy_status use_inference(const char *folder, outcome *out) {
     hy_config *config = NULL;
     hy_inference *model = NULL;
-    hy_inference_options options = {.tokenizer = "none", .chat_template = "chatml", .context = 64};
+    hy_inference_options options = {.tokenizer = "none", .context = 64};
     hy_status status = use_config("device cpu threads 1", folder, &config);
     trial_arm();
     if (status == HY_OK) status = hy_config_use_model(config, inside(oom_prepared, "run"));
@@ -136,7 +136,7 @@ hy_status use_evaluation(const char *folder, outcome *out) {
     hy_status status = use_config("device cpu threads 1", folder, &config);
     trial_arm();
     if (status == HY_OK) status = hy_config_use_model(config, inside(oom_prepared, "run"));
-    if (status == HY_OK) status = hy_config_set(config, "builtin_bytes", "3000", HY_FROM_CALLER);
+    if (status == HY_OK) status = hy_config_set(config, "builtin_bytes", "8KiB", HY_FROM_CALLER);
     if (status == HY_OK) status = hy_evaluate(config, NULL, &result);
     if (status == HY_OK) note_number(out, result.loss);
     if (status == HY_OK) status = hy_evaluation_json(&result, &text);

@@ -83,7 +83,7 @@ a_page_holds_the_runs_numbers() {
     once mine --width 120 | shows "mine" "running, last line" "tiny-1m, 1.23M parameters" "CPU: test" \
         "200 / 500" "40.0 %" "1m 40s so far" "2m 30s left" "0.5 s a step" "200.0k tokens" \
         "confidence 0.82" "7 kept" "3 rejected" "35 steps predicted" "(outer)" \
-        "2.1400 held out, step 200" "2.1400 the best so far" "2004 tokens/s" "mfu 42.1 %" \
+        "2.1400 held out at 200" "2.1400 the best so far" "2004 tokens/s" "mfu 42.1 %" \
         "waiting 5.0 %" "3.00e-04" "gradient norm 0.75" "micro-batch 8 x 4" "1,000 tokens a step" \
         "98 % busy" "312 W" "64 °C" "12.0 GiB reserved" "3.00 GiB free on the card" \
         "device 9.00 of 12.0 GiB, normal, 75 %" "pinned 6.00 of 24.0 GiB, 25 %" \
