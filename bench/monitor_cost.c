@@ -1,11 +1,11 @@
 /* monitor_cost.c: what the memory monitor costs, and whether its figures are the driver's.
  *
- * One run, step by step: the time inside the monitor is held against the time of the steps, so that other
- * load on the machine touches both. On a card its figures are then compared with cudaMemGetInfo, NVML and
- * nvidia-smi, on any machine the process's with /proc/self/status. Ends with 1 when a bar is missed: half
- * a per cent of a step's time, one per cent of a figure.
+ * One run, step by step: the time inside the monitor is held against the time of the steps, so
+ * that other load on the machine touches both. On a card its figures are then compared with
+ * cudaMemGetInfo, NVML and nvidia-smi, on any machine the process's with /proc/self/status. Ends
+ * with 1 when a bar is missed: half a per cent of a step's time, one per cent of a figure.
  *
- *   build/bench/monitor_cost [--model NAME] [--device cpu|cuda] [--steps N] [--set KEY=VALUE] */
+ * build/bench/monitor_cost [--model NAME] [--device cpu|cuda] [--steps N] [--set KEY=VALUE] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ static bench_flag flags[] = {
 #define FLAGS ((int)(sizeof flags / sizeof flags[0]))
 #define WARM_UP 10
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run
+ * ----------------------------------------------------------------------------------- */
 
 static hy_status set_flags(const bench_command *c, hy_config *config) {
     for (int i = 0; i < c->flag_count; i++) {
@@ -64,7 +65,8 @@ static hy_status take_steps(hy_trainer *t, long count) {
     return HY_OK;
 }
 
-/* ---- cost -------------------------------------------------------------------------------------- */
+/* ---- cost
+ * -------------------------------------------------------------------------------------- */
 
 static bool print_cost(const hy_trainer *t, long steps, double step_seconds, double seconds) {
     double share = seconds / step_seconds;
@@ -78,7 +80,8 @@ static bool print_cost(const hy_trainer *t, long steps, double step_seconds, dou
     return share < MOST_COST;
 }
 
-/* ---- figures ----------------------------------------------------------------------------------- */
+/* ---- figures
+ * ----------------------------------------------------------------------------------- */
 
 static bool print_figure(const char *what, double ours, double theirs) {
     double error = theirs > 0 ? fabs(ours - theirs) / theirs : 0;
@@ -125,8 +128,8 @@ static bool compare_card(const hy_trainer *t, const hy_memory_state *s) {
         is_ok &= print_figure("free: monitor, nvidia-smi", (double)s->device.free, smi_free);
         is_ok &= print_figure("total: monitor, nvidia-smi", (double)s->device.total, smi_total);
     }
-    /* What went since the card was opened: arenas, and what the driver loads beside them: told, and no
-     * bar, because the smaller the model the more that is. */
+    /* What went since the card was opened: arenas, and what the driver loads beside them: told,
+     * and no bar, because the smaller the model the more that is. */
     double gone = (double)t->backend->facts.memory_free - (double)free_bytes;
     printf("%-44s %10.1f MiB %10.1f MiB\n", "taken since the start: reserved, the driver's",
            (double)s->device.reserved / 0x1p20, gone / 0x1p20);

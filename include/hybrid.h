@@ -458,12 +458,12 @@ hy_status hy_trainer_summary_json(const hy_trainer *trainer, char **out);
 
 /* What a run keeps in memory now, beside what was planned.
  *
- * Utilisation is of the budget, not of the card: what the user allows, or what was free, and less when
- * other programs take of it. A status rises at once when its threshold is reached and falls when the
- * share stays clearly below for some steps; Predict needs less and lowers none. What was planned is a
- * warning at most: critical and emergency mean that the budget has shrunk, or that more is live than was
- * planned. On a CPU device and host are one memory: its places count together, against the host's
- * budget. */
+ * Utilisation is of the budget, not of the card: what the user allows, or what was free, and less
+ * when other programs take of it. A status rises at once when its threshold is reached and falls
+ * when the share stays clearly below for some steps; Predict needs less and lowers none. What was
+ * planned is a warning at most: critical and emergency mean that the budget has shrunk, or that
+ * more is live than was planned. On a CPU device and host are one memory: its places count
+ * together, against the host's budget. */
 typedef struct hy_memory_pool {
     uint64_t used;        /* live bytes of the run's classes */
     uint64_t reserved;    /* taken from the driver or the system for them */
@@ -482,9 +482,9 @@ typedef struct hy_memory_class {
     uint64_t live[HY_PLACE_COUNT]; /* now, by place */
 } hy_memory_class;
 
-/* Something that would need less, tried on the plans of this run: with the key set to the value and all
- * else as it is, so much less would be taken. Negative: it costs there. With another batch_size a step
- * keeps its tokens: grad_accum_steps follows. */
+/* Something that would need less, tried on the plans of this run: with the key set to the value and
+ * all else as it is, so much less would be taken. Negative: it costs there. With another
+ * batch_size a step keeps its tokens: grad_accum_steps follows. */
 #define HY_MEMORY_ADVICE 6
 typedef struct hy_memory_advice {
     char key[32], value[32];
@@ -515,11 +515,10 @@ hy_status hy_trainer_memory(const hy_trainer *trainer, hy_memory_state *out);
 /* What saves memory on this run, and what would. */
 #define HY_SAVINGS 16
 typedef struct hy_saving {
-    const char *name; /* "recompute" */
-    const char *key;  /* the setting that turns it on or off; "": there is none */
-    const char
-        *other;   /* the value that it is held against: "none"; where it is off, what would save */
-    char now[48]; /* its value on this run: "all, in 12 of 28 layers" */
+    const char *name;  /* "recompute" */
+    const char *key;   /* the setting that turns it on or off; "": there is none */
+    const char *other; /* the value it is held against: "none"; of what is off: that saves */
+    char now[48];      /* its value on this run: "all, in 12 of 28 layers" */
     bool is_on;
     bool is_measured;                 /* by what was live; else by plans with and without it */
     int64_t device_bytes, host_bytes; /* saved, or what it would save; negative: it costs there */
@@ -527,8 +526,8 @@ typedef struct hy_saving {
     hy_phase phase; /* in which it saves the bytes; HY_PHASE_COUNT: in all */
 } hy_saving;
 
-/* Each is held against the run as it is: where two touch the same bytes, their sum is not what both save
- * together. */
+/* Each is held against the run as it is: where two touch the same bytes, their sum is not what both
+ * save together. */
 typedef struct hy_savings {
     int32_t count;
     hy_saving list[HY_SAVINGS];

@@ -64,7 +64,8 @@ typedef struct hy_run_facts {
     size_t lines_unreadable; /* skipped */
 } hy_run_facts;
 
-/* `folder` is a run's folder or its metrics.jsonl. HY_ERR_INPUT where no run lies there. */
+/* `folder` is a run's folder or its metrics.jsonl; HY_ERR_INPUT where that does not exist. A folder without
+ * metrics is a run that has not begun: it has no points, and a refresh finds them. */
 hy_status hy_run_open(const char *folder, hy_run **out);
 void hy_run_close(hy_run *run); /* may be NULL */
 /* Reads what was added. *has_changed (may be NULL): anything is new. After a failure the run is as far
@@ -76,6 +77,10 @@ size_t hy_run_points(const hy_run *run);
 const hy_run_point *hy_run_point_at(const hy_run *run, size_t i);
 size_t hy_run_events(const hy_run *run);
 const hy_run_event *hy_run_event_at(const hy_run *run, size_t i);
+
+/* Planned bytes of a class at a place in a phase, from plan.json or else summary.json; 0: none is planned
+ * there; -1: no plan is known. */
+int64_t hy_run_planned_bytes(const hy_run *run, hy_phase phase, hy_place place, hy_class cls);
 
 /* One self-contained page about one run, or several laid over each other. Whole or not written. */
 hy_status hy_report_write(const hy_run *const *runs, int count, const char *path);

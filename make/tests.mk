@@ -11,7 +11,8 @@ TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(TEST_SOURCES))
 LONG_TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/long/test_*.c))
 # The package is tested as it is shipped, not with a sanitizer inside.
 SUITES := $(filter-out $(if $(filter-out release,$(VARIANT)),tests/package/%),$(wildcard tests/*/run.sh))
-LONG_SUITES := $(wildcard tests/long/*.sh)
+# Every command in the docs is run by the last of these.
+LONG_SUITES := $(wildcard tests/long/*.sh) tests/docs/commands.sh
 
 $(eval $(call remember,$(OBJ)/test-flags,$(TEST_CFLAGS) $(CHECK_LIBS)))
 
@@ -72,7 +73,6 @@ test-all: ## the above, the long tests, both sanitizers, the commands in the doc
 	@$(MAKE) --no-print-directory long-tests
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory tsan
-	@if [ -x scripts/check-docs.sh ]; then scripts/check-docs.sh; fi
 
 test-programs: $(TESTS)
 
@@ -82,7 +82,7 @@ fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
 	@HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" $(RUN_TESTS) $(TESTS) $(SUITES) \
 	    $(if $(FUZZED),tests/fuzz/all.sh)
 
-long-tests: lib bin $(LONG_TESTS)
+long-tests: lib bin examples $(LONG_TESTS)
 	@$(RUN_TESTS) $(LONG_TESTS) $(LONG_SUITES)
 	@$(MAKE) --no-print-directory fuzz SECONDS=600
 

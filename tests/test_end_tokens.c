@@ -134,6 +134,36 @@ START_TEST(a_model_ends_with_a_token_that_its_folder_names) {
 }
 END_TEST
 
+static size_t sample(const char *model, char *first) {
+    const char *const values[][2] = {
+        {"model", model},  {"seq_len", "32"}, {"batch_size", "2"}, {"builtin_bytes", "20000"},
+        {"device", "cpu"}, {"threads", "2"},  {"steps", "2"},      {"predictor", "none"},
+        {"out", "none"}};
+    hy_sample_options greedy = {.prompt = "the", .tokens = 4};
+    hy_config *config = CONFIG(values);
+    hy_trainer *trainer;
+    char *text;
+    size_t size;
+    must(hy_trainer_create(config, NULL, &trainer));
+    must(hy_trainer_sample(trainer, &greedy, &text, &size));
+    if (size > 0) *first = text[0];
+    hy_free(text);
+    hy_trainer_destroy(trainer);
+    hy_config_destroy(config);
+    return size;
+}
+
+START_TEST(so_does_the_sample_of_a_run) {
+    char model[512], path[600], text[64], first = 0;
+    make_model(model);
+    ck_assert_uint_eq(sample(model, &first), 4);
+    snprintf(path, sizeof path, "%s/generation_config.json", model);
+    snprintf(text, sizeof text, "{\"eos_token_id\": %d}", (uint8_t)first);
+    must(hy_file_write_atomic(path, text, strlen(text)));
+    ck_assert_uint_eq(sample(model, &first), 0);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("end tokens");
     TCase *cases = tcase_create("end tokens");
@@ -141,6 +171,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, one_token_or_a_list_is_read);
     tcase_add_test(cases, what_is_no_token_is_named_with_its_file);
     tcase_add_test(cases, a_model_ends_with_a_token_that_its_folder_names);
+    tcase_add_test(cases, so_does_the_sample_of_a_run);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -1,7 +1,7 @@
 /* test_monitor.c: when memory is called short, and what a machine says it has left.
  *
- * Thresholds and budgets by tables and by random walks; /proc and control groups of made-up machines; and
- * of this one, whose figures must agree with what it says elsewhere. */
+ * Thresholds and budgets by tables and by random walks; /proc and control groups of made-up
+ * machines; and of this one, whose figures must agree with what it says elsewhere. */
 #include "made_machine.h"
 
 #include "base/rng.h"
@@ -14,7 +14,8 @@
 
 static const hy_memory_thresholds balanced = {0.90, 0.92, 0.95, 0.97};
 
-/* ---- status ------------------------------------------------------------------------------------ */
+/* ---- status
+ * ------------------------------------------------------------------------------------ */
 
 START_TEST(a_share_has_the_status_of_the_highest_threshold_it_reaches) {
     const struct {
@@ -99,7 +100,8 @@ START_TEST(noise_does_not_make_it_flap) {
 }
 END_TEST
 
-/* Never below what the share says, never down by more than one, never down without a calm before it. */
+/* Never below what the share says, never down by more than one, never down without a calm before
+ * it. */
 START_TEST(random_walks_keep_the_rules) {
     for (uint64_t seed = 0; seed < 200; seed++) {
         hy_memory_gauge g = {0};
@@ -122,7 +124,8 @@ START_TEST(random_walks_keep_the_rules) {
 }
 END_TEST
 
-/* ---- budgets ----------------------------------------------------------------------------------- */
+/* ---- budgets
+ * ----------------------------------------------------------------------------------- */
 
 START_TEST(shares_and_fragmentation) {
     ck_assert_double_eq(hy_memory_share(3, 4), 0.75);
@@ -183,7 +186,8 @@ START_TEST(pressure_says_how_near_the_machine_is_to_trouble) {
 }
 END_TEST
 
-/* ---- made-up machines -------------------------------------------------------------------------- */
+/* ---- made-up machines
+ * -------------------------------------------------------------------------- */
 
 static void write_computer(void) {
     write_file(proc, "meminfo",
@@ -296,7 +300,8 @@ START_TEST(what_cannot_be_read_limits_nothing) {
 }
 END_TEST
 
-/* ---- the watch --------------------------------------------------------------------------------- */
+/* ---- the watch
+ * --------------------------------------------------------------------------------- */
 
 /* In place, as the kernel's files change: a watch keeps them open. */
 static void rewrite(const char *root, const char *name, const char *text) {
@@ -343,7 +348,8 @@ START_TEST(a_watch_closes_its_files) {
 }
 END_TEST
 
-/* ---- this machine ------------------------------------------------------------------------------ */
+/* ---- this machine
+ * ------------------------------------------------------------------------------ */
 
 static void check_resident(hy_host_watch *w) {
     double told = (double)hy_host_watch_read(w)->resident, status = (double)status_bytes("VmRSS");

@@ -1,5 +1,5 @@
-/* test_monitor_run.c: the memory monitor of runs: its figures against the ledger, the system and plans
- * made anew; what it says, and when. */
+/* test_monitor_run.c: the memory monitor of runs: its figures against the ledger, the system and
+ * plans made anew; what it says, and when. */
 #include "small_run.h"
 
 #include <math.h>
@@ -7,7 +7,8 @@
 #include "process_figures.h"
 #include "trainer/monitor.h"
 
-/* A plan for a card that is not here: places may be anything there. Nothing is left to be chosen. */
+/* A plan for a card that is not here: places may be anything there. Nothing is left to be
+ * chosen. */
 #define CARD_PLAN                                                                                  \
     "model gpt2-124m card rtx5080 seq_len 512 batch_size 8 grad_accum_steps 3 steps 10 "           \
     "builtin_bytes 60000 profile balanced recompute none loss_chunks 4 ring_depth 3 "              \
@@ -33,7 +34,8 @@ static hy_plan_facts facts_of(const hy_trainer *t) {
 /* Host memory that a plan counts, forks and data apart. */
 static int64_t host_of(const hy_trainer *t) { return (int64_t)t->host_bytes; }
 
-/* ---- the state --------------------------------------------------------------------------------- */
+/* ---- the state
+ * --------------------------------------------------------------------------------- */
 
 static void check_sums(const hy_memory_state *s) {
     uint64_t in[HY_PLACE_COUNT] = {0}, planned = 0;
@@ -101,7 +103,8 @@ START_TEST(the_state_follows_the_phases) {
 }
 END_TEST
 
-/* ---- estimates --------------------------------------------------------------------------------- */
+/* ---- estimates
+ * --------------------------------------------------------------------------------- */
 
 static const char *const shapes[] = {
     "width 32 heads 4 mlp_width 48 ",
@@ -160,7 +163,8 @@ START_TEST(estimates_need_neither_the_model_nor_the_card) {
 }
 END_TEST
 
-/* ---- advice ------------------------------------------------------------------------------------ */
+/* ---- advice
+ * ------------------------------------------------------------------------------------ */
 
 static void check_advice(const char *words, const hy_trainer *plan, const hy_memory_advice *a) {
     char accum[32] = "3";
@@ -209,7 +213,8 @@ START_TEST(advice_is_in_words) {
 }
 END_TEST
 
-/* ---- savings ----------------------------------------------------------------------------------- */
+/* ---- savings
+ * ----------------------------------------------------------------------------------- */
 
 static hy_saving saving_of(const hy_trainer *t, const char *key) {
     hy_savings all;
@@ -220,7 +225,8 @@ static hy_saving saving_of(const hy_trainer *t, const char *key) {
     ck_abort_msg("no saving by %s", key);
 }
 
-/* What it would save where it is off is what it saves where it is on, and the difference of the plans. */
+/* What it would save where it is off is what it saves where it is on, and the difference of the
+ * plans. */
 static void check_saving(const char *words, const char *key, const char *off, const char *on) {
     hy_trainer *without = make_plan(words, PAIRS(key, off));
     hy_trainer *with = make_plan(words, PAIRS(key, on));
@@ -284,7 +290,8 @@ START_TEST(what_predict_saves_is_measured_once_it_ran) {
 }
 END_TEST
 
-/* ---- what is said ------------------------------------------------------------------------------ */
+/* ---- what is said
+ * ------------------------------------------------------------------------------ */
 
 typedef struct heard {
     int lines, warnings, changes;
@@ -366,8 +373,8 @@ START_TEST(off_samples_nothing) {
 }
 END_TEST
 
-/* A plan that fills its budget warns; when the budget shrinks under it, that is an emergency; when there
- * is room again it passes, one level after the other. */
+/* A plan that fills its budget warns; when the budget shrinks under it, that is an emergency;
+ * when there is room again it passes, one level after the other. */
 START_TEST(changes_are_told_with_what_would_help) {
     heard h;
     hy_trainer *t = listen_to(&h, NULL);

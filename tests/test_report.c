@@ -406,13 +406,49 @@ START_TEST(what_is_no_run_is_refused_by_name) {
     hy_run *run;
     char path[700];
     rig_make(&rig);
-    must_fail(hy_run_open(rig.folder, &run), HY_ERR_INPUT, "it has no metrics.jsonl");
-    ck_assert_ptr_null(run);
     snprintf(path, sizeof path, "%s/nowhere", rig.root);
     must_fail(hy_run_open(path, &run), HY_ERR_INPUT, "nowhere");
+    ck_assert_ptr_null(run);
     must(hy_dir_make(rig.lines));
     must_fail(hy_run_open(rig.folder, &run), HY_ERR_INPUT, "not a regular file");
     hy_run_close(NULL);
+    rig_remove(&rig);
+}
+END_TEST
+
+START_TEST(a_run_that_has_only_begun_is_followed) {
+    run_rig rig;
+    rig_make(&rig);
+    hy_run *run = rig_open(&rig); /* an empty folder */
+    ck_assert_uint_eq(hy_run_points(run), 0);
+    ck_assert(!rig_refresh(run));
+    rig_begin(&rig, "{\"step\":1,\"loss\":3}\n");
+    ck_assert(rig_refresh(run));
+    ck_assert_uint_eq(hy_run_points(run), 1);
+    hy_run_close(run);
+    rig_remove(&rig);
+}
+END_TEST
+
+START_TEST(planned_bytes_are_told_by_phase_place_and_class) {
+    run_rig rig;
+    rig_make(&rig);
+    rig_begin(&rig, "{\"step\":1,\"loss\":3}\n");
+    hy_run *run = rig_open(&rig);
+    ck_assert_int_eq(hy_run_planned_bytes(run, HY_FULL, HY_DEVICE, HY_OPTIM), -1);
+    rig_file(&rig, "summary.json",
+             "{\"phases\":{\"full\":{\"classes\":{\"optim\":{\"place\":\"device\","
+             "\"planned_bytes\":5,\"measured_bytes\":6}}}}}");
+    ck_assert(rig_refresh(run));
+    ck_assert_int_eq(hy_run_planned_bytes(run, HY_FULL, HY_DEVICE, HY_OPTIM), 5);
+    rig_file(&rig, "plan.json",
+             "{\"phases\":{\"full\":{\"classes\":{\"optim\":{\"place\":\"pinned\","
+             "\"dtype\":\"fp32\",\"bytes\":700}}}}}");
+    ck_assert(rig_refresh(run));
+    ck_assert_int_eq(hy_run_planned_bytes(run, HY_FULL, HY_PINNED, HY_OPTIM), 700);
+    ck_assert_int_eq(hy_run_planned_bytes(run, HY_FULL, HY_DEVICE, HY_OPTIM), 0);
+    ck_assert_int_eq(hy_run_planned_bytes(run, HY_PREDICT, HY_PINNED, HY_OPTIM), 0);
+    hy_run_close(run);
     rig_remove(&rig);
 }
 END_TEST
@@ -452,6 +488,8 @@ static Suite *report_suite(void) {
     tcase_add_test(files, lines_longer_than_a_block_are_read);
     tcase_add_test(files, a_run_is_named_by_its_folder_or_its_metrics);
     tcase_add_test(files, what_is_no_run_is_refused_by_name);
+    tcase_add_test(files, a_run_that_has_only_begun_is_followed);
+    tcase_add_test(files, planned_bytes_are_told_by_phase_place_and_class);
     tcase_add_test(files, a_hundred_thousand_steps_load_in_well_under_a_second);
     suite_add_tcase(suite, fields);
     suite_add_tcase(suite, files);

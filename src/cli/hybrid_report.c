@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/completion.h"
 #include "hybrid.h"
 #include "hybrid_report.h"
 
@@ -35,6 +36,17 @@ static const char help[] =
     "click to see all again; click a name in a legend to hide its curve. hybrid-train writes\n"
     "OUT/report.html by itself when a run ends or is stopped (save.report = false: not).\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
+
+static void complete(void) {
+    static const hy_cli_completion rows[] = {
+        {"--out", "path", "", "File to write."},
+        {"--quiet", "action", "", "Say nothing but errors."},
+        {"--help", "action", "", "Show help."},
+        {"--version", "action", "", "Print the version."},
+        {"RUN", "folder", "", "A run to show."},
+    };
+    hy_cli_complete_rows(stdout, rows, sizeof rows / sizeof rows[0]);
+}
 
 typedef struct options {
     const char *runs[RUNS_MAX];
@@ -116,12 +128,19 @@ static int write_page(const options *o, const hy_run *const *runs) {
     return code;
 }
 
+/* A folder without a single line is most likely not the one that was meant. */
+static int open_run(const char *folder, hy_run **out) {
+    hy_status status = hy_run_open(folder, out);
+    if (status != HY_OK) return fail(status);
+    if (hy_run_points(*out) > 0 || hy_run_events(*out) > 0) return EXIT_DONE;
+    return complain("there is no line in metrics.jsonl of ", folder);
+}
+
 static int report(const options *o) {
     hy_run *runs[RUNS_MAX] = {0};
     int code = EXIT_DONE;
     for (int i = 0; i < o->count && code == EXIT_DONE; i++) {
-        hy_status status = hy_run_open(o->runs[i], &runs[i]);
-        if (status != HY_OK) code = fail(status);
+        code = open_run(o->runs[i], &runs[i]);
     }
     if (code == EXIT_DONE) code = write_page(o, (const hy_run *const *)runs);
     for (int i = 0; i < o->count; i++) hy_run_close(runs[i]);
@@ -137,6 +156,10 @@ int main(int argc, char **argv) {
         }
         if (strcmp(argv[i], "--version") == 0) {
             puts("hybrid-report " HYBRID_VERSION);
+            return EXIT_DONE;
+        }
+        if (strcmp(argv[i], "--complete") == 0) {
+            complete();
             return EXIT_DONE;
         }
         int code = take_argument(argc, argv, &i, &o);

@@ -1,7 +1,7 @@
 /* monitor.c: tables of what passes need, and of what saved memory. See monitor.h.
  *
- * Rows of the second are what is on and saves something; what is off goes into one line, and only where it would save a
- * part of the device's memory that is worth a thought. */
+ * Rows of the second are what is on and saves something; what is off goes into one line, and
+ * only where it would save a part of the device's memory that is worth a thought. */
 #include "cli/monitor.h"
 
 #include <string.h>
@@ -25,7 +25,8 @@ static hy_cli_figure in_signed_bytes(int64_t bytes) {
     return out;
 }
 
-/* The time of an update on gather is all it saves; elsewhere time is the price, and --plan tells it. */
+/* The time of an update on gather is all it saves; elsewhere time is the price, and --plan tells
+ * it. */
 static bool saves_time(const hy_saving *it) { return it->device_bytes == 0 && it->seconds > 0; }
 
 static const char *when(const hy_saving *it) {

@@ -16,9 +16,10 @@ static hy_status write_page(const char *folder, const char *path, bool *is_writt
     hy_status status = hy_run_open(folder, &run);
     *is_written = false;
     if (status != HY_OK) return status == HY_ERR_INPUT ? HY_OK : status;
-    status = hy_report_write((const hy_run *const[]){run}, 1, path);
+    bool has_lines = hy_run_points(run) > 0 || hy_run_events(run) > 0;
+    if (has_lines) status = hy_report_write((const hy_run *const[]){run}, 1, path);
     hy_run_close(run);
-    *is_written = status == HY_OK;
+    *is_written = has_lines && status == HY_OK;
     return status;
 }
 

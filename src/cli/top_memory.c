@@ -13,6 +13,7 @@
 #define VALUE_COLUMNS 10
 #define SIDE_LEAST 30 /* columns below which a second place is not shown beside the first */
 #define SIDE_GAP 3
+#define WORDS_LEAST 36 /* columns below which words are shortened to leave room for the status */
 
 /* One of the two places. */
 typedef struct side {
@@ -36,16 +37,11 @@ static hy_cli_colour status_colour(int status) {
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Planned bytes of a class; -1: not known. */
-static int64_t planned_bytes(const hy_top_view *view, hy_place place, hy_class cls) {
-    (void)view, (void)place, (void)cls;
-    return -1;
-}
-
 static void plan_side(const hy_top_view *view, side *s) {
     s->planned_total = 0;
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        s->planned[cls] = planned_bytes(view, s->place, (hy_class)cls);
+        s->planned[cls] =
+            hy_run_planned_bytes(view->run, view->last->phase, s->place, (hy_class)cls);
         if (s->planned[cls] < 0)
             s->planned_total = -1;
         else if (s->planned_total >= 0)
@@ -119,8 +115,10 @@ static void add_amount(const hy_top_box *box, int *column, const side *s) {
     hy_cli_figure budget = hy_cli_bytes((uint64_t)larger(s->budget, 0));
     char *unit = strchr(now.text, ' '), *other = strchr(budget.text, ' ');
     if (s->budget > 0 && unit != NULL && other != NULL && strcmp(unit, other) == 0) *unit = '\0';
-    hy_top_add(box, 0, column, HY_CLI_PLAIN, s->budget > 0 ? "%s of %s" : "%s", now.text,
-               budget.text);
+    hy_top_add(box, 0, column, HY_CLI_PLAIN, "%s", now.text);
+    if (s->budget > 0)
+        hy_top_add(box, 0, column, HY_CLI_PLAIN, "%s%s", box->columns < WORDS_LEAST ? "/" : " of ",
+                   budget.text);
 }
 
 /* "device 9.00 of 12.0 GiB, normal, 75 %, plan 11.0 GiB", as much of it as fits. */

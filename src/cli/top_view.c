@@ -68,7 +68,10 @@ void hy_top_state_text(const hy_top_view *view, char *text, size_t size) {
     case HY_TOP_STALLED: snprintf(text, size, "stalled for %s%s", age, step); break;
     case HY_TOP_STOPPED: snprintf(text, size, "stopped %s ago", age); break;
     case HY_TOP_FINISHED: snprintf(text, size, "finished %s ago", age); break;
-    default: snprintf(text, size, "waiting for the first step"); break;
+    default:
+        snprintf(text, size, "waiting for the first step%s%s", isnan(view->age) ? "" : ", ",
+                 isnan(view->age) ? "" : age);
+        break;
     }
 }
 

@@ -21,7 +21,10 @@ static hy_tokenizer *create(const char *name) {
     if (t) t->name = strdup(name);
     if (t) t->workspaces = calloc(1, sizeof *t->workspaces);
     if (!t || !t->name || !t->workspaces) {
-        if (t) free(t->name);
+        if (t) {
+            free(t->name);
+            free(t->workspaces);
+        }
         free(t);
         return NULL;
     }

@@ -1,8 +1,9 @@
 /* nvml.c: asking the driver's management library, which is opened at run time. See nvml.h.
  *
- * Only calls that every version since 2013 has are used, through the few declarations below; what a
- * process holds is told by newer ones alone. The library's numbers and CUDA's need not agree, so the card is found by its name; among several of one
- * name, by CUDA_VISIBLE_DEVICES and the number. */
+ * Only calls that every version since 2013 has are used, through the few declarations below;
+ * what a process holds is told by newer ones alone. The library's numbers and CUDA's need not
+ * agree, so the card is found by its name; among several of one name, by CUDA_VISIBLE_DEVICES
+ * and the number. */
 #include "kernels/nvml.h"
 
 #include <dlfcn.h>
@@ -63,7 +64,8 @@ struct hy_nvml_watch {
     hy_nvml_sample latest;
 };
 
-/* ---- the library ------------------------------------------------------------------------------- */
+/* ---- the library
+ * ------------------------------------------------------------------------------- */
 
 static bool find_all(nvml *api) {
     const struct {
@@ -111,7 +113,8 @@ bool hy_nvml_driver_version(char *out, size_t size) {
     return is_told;
 }
 
-/* ---- the card ---------------------------------------------------------------------------------- */
+/* ---- the card
+ * ---------------------------------------------------------------------------------- */
 
 /* What CUDA calls `device` in the driver's order: the device-th number of CUDA_VISIBLE_DEVICES. */
 static unsigned physical_number(int device) {
@@ -176,7 +179,8 @@ static hy_nvml_sample ask(const nvml *api, card_handle card) {
                             .process_memory = own_memory(api, card)};
 }
 
-/* ---- the watch --------------------------------------------------------------------------------- */
+/* ---- the watch
+ * --------------------------------------------------------------------------------- */
 
 static void *run(void *argument) {
     hy_nvml_watch *w = argument;

@@ -1,8 +1,8 @@
 /* nvml.h: a card's power, temperature, clock, load and memory, by the driver's own library.
  *
- * The library is opened at run time; where it is missing, or does not know the card, there is simply
- * nothing to tell. A watch asks once a second in a thread of its own, so that whoever reads it never
- * waits for the driver. */
+ * The library is opened at run time; where it is missing, or does not know the card, there is
+ * simply nothing to tell. A watch asks once a second in a thread of its own, so that whoever
+ * reads it never waits for the driver. */
 #ifndef HY_KERNELS_NVML_H
 #define HY_KERNELS_NVML_H
 

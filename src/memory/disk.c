@@ -13,15 +13,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "memory/disk_engine.h"
 
-/* Calls in a row that move nothing before a request is given up: interrupted, or less than a
- * block. */
+/* Calls in a row that move nothing before a request is given up: interrupted, less than a block, or
+ * refused because the kernel has no memory, which is waited for. */
 #define IDLE_TRIES 1000
+#define NO_MEMORY_PAUSE_NS 2000000
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
@@ -150,7 +152,8 @@ static void advance(hy_spill_request *r, uint64_t moved) {
 
 bool hy_spill_accept(hy_spill *s, hy_spill_request *r, int64_t result) {
     if (r->doomed) result = -r->doomed;
-    bool is_again = result == -EINTR || result == -EAGAIN;
+    bool is_again = result == -EINTR || result == -EAGAIN || result == -ENOMEM;
+    if (result == -ENOMEM) nanosleep(&(struct timespec){.tv_nsec = NO_MEMORY_PAUSE_NS}, NULL);
     if (result < 0 && !is_again) {
         r->error = (int)-result;
         return true;

@@ -199,7 +199,9 @@ static void fail_unsent(uring *u, int error) {
 
 static void enter(uring *u) {
     int error = submit_and_wait(&u->rings);
-    bool will_pass = error == 0 || error == EINTR || error == EAGAIN || error == EBUSY;
+    bool will_pass =
+        error == 0 || error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
+    if (error == ENOMEM) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     if (!will_pass) fail_unsent(u, error);
 }
 

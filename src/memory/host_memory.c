@@ -1,9 +1,10 @@
-/* host_memory.c: reading /proc and the control groups through files that stay open. See host_memory.h.
+/* host_memory.c: reading /proc and the control groups through files that stay open. See
+ * host_memory.h.
  *
- * A control group's limit may stand on the process's own group or on any above it, and in a container
- * the names that /proc gives may not exist under /sys: every folder from the group up to the root is
- * looked at, and those that are not there say nothing. Files of the kernel make their text anew whenever
- * they are read from the beginning. */
+ * A control group's limit may stand on the process's own group or on any above it, and in a
+ * container the names that /proc gives may not exist under /sys: every folder from the group up
+ * to the root is looked at, and those that are not there say nothing. Files of the kernel make
+ * their text anew whenever they are read from the beginning. */
 #include "memory/host_memory.h"
 
 #include <errno.h>
@@ -29,7 +30,8 @@
 #define RESERVE_PART 16
 #define RESERVE_MOST ((uint64_t)2 << 30)
 
-/* With less than this part of the memory left, standing still means that there is too little of it. */
+/* With less than this part of the memory left, standing still means that there is too little of
+ * it. */
 #define SCARCE_PART 8
 #define STALLED_MUCH 0.1
 
@@ -59,7 +61,8 @@ struct hy_host_watch {
     char text[TEXT_BYTES]; /* of the file that is being read */
 };
 
-/* ---- texts --------------------------------------------------------------------------------------- */
+/* ---- texts
+ * --------------------------------------------------------------------------------------- */
 
 /* Reads a file anew into the watch's text; "" when it cannot be. */
 static const char *read_text(hy_host_watch *w, int file) {
@@ -103,7 +106,8 @@ static void close_file(int file) {
     if (file >= 0) close(file);
 }
 
-/* ---- control groups ------------------------------------------------------------------------------ */
+/* ---- control groups
+ * ------------------------------------------------------------------------------ */
 
 static uint64_t limit_of(hy_host_watch *w, const group *g) {
     uint64_t limit = number_of(read_text(w, g->limit), HY_HOST_NO_LIMIT);
@@ -182,9 +186,11 @@ static void read_groups(hy_host_watch *w, hy_host_memory *out) {
     }
 }
 
-/* ---- the machine and this process ---------------------------------------------------------------- */
+/* ---- the machine and this process
+ * ---------------------------------------------------------------- */
 
-/* "full avg10=1.25 avg60=..." in per cent; kernels before 4.20, and some containers, do not tell. */
+/* "full avg10=1.25 avg60=..." in per cent; kernels before 4.20, and some containers, do not
+ * tell. */
 static double read_stalled(hy_host_watch *w) {
     const char *value = find_line(read_text(w, w->pressure), "full avg10=");
     return value ? strtod(value, NULL) / 100 : 0;
@@ -242,7 +248,8 @@ void hy_host_memory_read(const char *proc, const char *sys, hy_host_memory *out)
     close_all(&w);
 }
 
-/* ---- the watch ----------------------------------------------------------------------------------- */
+/* ---- the watch
+ * ----------------------------------------------------------------------------------- */
 
 hy_host_watch *hy_host_watch_open(const char *proc, const char *sys) {
     hy_host_watch *w = malloc(sizeof *w);
@@ -272,7 +279,8 @@ const hy_host_memory *hy_host_watch_look(hy_host_watch *w) {
     return hy_host_watch_read(w);
 }
 
-/* ---- how near to trouble ------------------------------------------------------------------------- */
+/* ---- how near to trouble
+ * ------------------------------------------------------------------------- */
 
 uint64_t hy_host_reserve(uint64_t total, int64_t asked) {
     if (asked > 0) return (uint64_t)asked;

@@ -1,9 +1,10 @@
 /* host_memory.h: what the machine has left, as a process in a container sees it.
  *
- * Memory that is available, the limits of the control groups this process is in, how much time the
- * machine loses waiting for memory, and what this process holds. A watch keeps the files open and reads
- * them again when asked, at most so often that it costs a thousandth of the time. Roots of /proc and /sys
- * are parameters, so that tests bring their own. What cannot be read is 0 and limits nothing. */
+ * Memory that is available, the limits of the control groups this process is in, how much time
+ * the machine loses waiting for memory, and what this process holds. A watch keeps the files
+ * open and reads them again when asked, at most so often that it costs a thousandth of the time.
+ * Roots of /proc and /sys are parameters, so that tests bring their own. What cannot be read is
+ * 0 and limits nothing. */
 #ifndef HY_MEMORY_HOST_MEMORY_H
 #define HY_MEMORY_HOST_MEMORY_H
 
@@ -39,13 +40,14 @@ const hy_host_memory *hy_host_watch_read(hy_host_watch *watch);
  * most. */
 uint64_t hy_host_reserve(uint64_t total, int64_t asked);
 
-/* What a run may use in all: what it has, `ours`, and what is available beyond the reserve; `limit` (0:
- * none) caps it. 0: not known. */
+/* What a run may use in all: what it has, `ours`, and what is available beyond the reserve;
+ * `limit` (0: none) caps it. 0: not known. */
 uint64_t hy_host_budget(const hy_host_memory *host, uint64_t ours, uint64_t limit,
                         uint64_t reserve);
 
-/* How near the machine is to trouble: `ours` as a share of that budget; 1 and more when the reserve itself
- * is being used, or when little is left and the machine stands still for want of it. */
+/* How near the machine is to trouble: `ours` as a share of that budget; 1 and more when the
+ * reserve itself is being used, or when little is left and the machine stands still for want of
+ * it. */
 double hy_host_pressure(const hy_host_memory *host, uint64_t ours, uint64_t limit,
                         uint64_t reserve);
 

@@ -120,7 +120,7 @@ static hy_status read_on(hy_follow *it, const hy_follow_sink *sink) {
 hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
     struct stat named;
     if (stat(it->path, &named) != 0) {
-        return errno == ENOENT && it->fd >= 0 ? HY_OK : hy_fail_path("cannot open", it->path);
+        return errno == ENOENT ? HY_OK : hy_fail_path("cannot open", it->path);
     }
     if (!S_ISREG(named.st_mode)) {
         return hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", it->path);

@@ -33,10 +33,6 @@ static hy_status find_run(hy_run *run, const char *where) {
     if (!is_folder) HY_TRY(hy_path_parent(folder, sizeof folder, where));
     HY_TRY(is_folder ? hy_path_join(lines, sizeof lines, where, "metrics.jsonl")
                      : hy_path_join(lines, sizeof lines, "", where));
-    if (!hy_path_exists(lines)) {
-        return hy_fail(HY_ERR_INPUT, "%s is not the folder of a run: it has no metrics.jsonl",
-                       where);
-    }
     run->folder = strdup(is_folder ? where : folder);
     run->name = name_of(run->folder ? run->folder : where);
     if (!run->folder || !run->name) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "report/page.h"
-#include "report/run.h"
+#include "report/planned.h"
 
 #define EVENTS_MAX 500
 
@@ -66,57 +66,18 @@ static void add_phases(hy_page *page, int r) {
 
 /* ---- memory by class ------------------------------------------------------------------------------ */
 
-/* Where the table comes from: the summary names planned and measured bytes, the plan only "bytes". */
-typedef struct memory_source {
-    const hy_json_node *phases;
-    const char *planned_key;
-    bool has_measured;
-} memory_source;
-
-static const hy_json_node *object_at(const hy_json_node *object, const char *key) {
-    const hy_json_node *found = object ? hy_json_get(object, key) : NULL;
-    return found && hy_json_type_of(found) == HY_JSON_OBJECT ? found : NULL;
-}
-
-static const hy_json_node *root_of(const hy_json *json) {
-    const hy_json_node *root = json ? hy_json_root(json) : NULL;
-    return root && hy_json_type_of(root) == HY_JSON_OBJECT ? root : NULL;
-}
-
-static bool find_memory(const hy_run *run, memory_source *out) {
-    *out = (memory_source){object_at(root_of(run->summary), "phases"), "planned_bytes", true};
-    if (run->facts.is_finished && out->phases) return true;
-    *out = (memory_source){object_at(root_of(run->plan), "phases"), "bytes", false};
-    return out->phases != NULL;
-}
-
-static const hy_json_node *classes_of(const memory_source *from, int phase) {
-    return object_at(object_at(from->phases, hy_phase_name((hy_phase)phase)), "classes");
-}
-
-typedef struct memory_cell {
-    const char *place, *dtype;
-    double planned, measured;
-} memory_cell;
-
-static bool read_cell(const memory_source *from, int phase, int cls, memory_cell *out) {
-    const hy_json_node *classes = classes_of(from, phase);
-    const hy_json_node *node = object_at(classes, hy_class_name((hy_class)cls));
-    *out = (memory_cell){"", "", NAN, NAN};
-    if (!node) return false;
-    hy_json_as_string(hy_json_get(node, "place"), &out->place, NULL);
-    hy_json_as_string(hy_json_get(node, "dtype"), &out->dtype, NULL);
-    hy_json_as_double(hy_json_get(node, from->planned_key), &out->planned);
-    hy_json_as_double(hy_json_get(node, "measured_bytes"), &out->measured);
-    return out->planned > 0 || out->measured > 0;
+/* The summary has measured bytes; before there is one, the plan must do. */
+static bool find_memory(const hy_run *run, hy_planned *out) {
+    return (run->facts.is_finished && hy_planned_of_summary(run, out)) ||
+           hy_planned_of_plan(run, out);
 }
 
 static bool is_same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
-static bool have_same_cells(const memory_source *from, int a, int b) {
+static bool have_same_cells(const hy_planned *from, int a, int b) {
     for (int c = 0; c < HY_CLASS_COUNT; c++) {
-        memory_cell x, y;
-        if (read_cell(from, a, c, &x) != read_cell(from, b, c, &y)) return false;
+        hy_planned_cell x, y;
+        if (hy_planned_read(from, a, c, &x) != hy_planned_read(from, b, c, &y)) return false;
         if (strcmp(x.place, y.place) != 0 || strcmp(x.dtype, y.dtype) != 0) return false;
         if (!is_same_number(x.planned, y.planned)) return false;
         if (!is_same_number(x.measured, y.measured)) return false;
@@ -128,7 +89,7 @@ static bool has_run(const hy_page *page, int r, int phase) {
     return page->totals[r].phases[phase].steps > 0;
 }
 
-static bool is_shown_before(const hy_page *page, int r, const memory_source *from, int phase) {
+static bool is_shown_before(const hy_page *page, int r, const hy_planned *from, int phase) {
     for (int p = 0; p < phase; p++) {
         if (has_run(page, r, p) && have_same_cells(from, p, phase)) return true;
     }
@@ -136,7 +97,7 @@ static bool is_shown_before(const hy_page *page, int r, const memory_source *fro
 }
 
 /* Phases whose memory is the same share one block of rows, all of them named in its first row. */
-static void add_phase_names(hy_page *page, int r, const memory_source *from, int phase) {
+static void add_phase_names(hy_page *page, int r, const hy_planned *from, int phase) {
     hy_text_add(page->html, hy_phase_name((hy_phase)phase));
     for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
         if (has_run(page, r, p) && have_same_cells(from, phase, p)) {
@@ -145,11 +106,11 @@ static void add_phase_names(hy_page *page, int r, const memory_source *from, int
     }
 }
 
-static void add_memory_rows(hy_page *page, int r, const memory_source *from, int phase) {
+static void add_memory_rows(hy_page *page, int r, const hy_planned *from, int phase) {
     bool is_first = true;
     for (int c = 0; c < HY_CLASS_COUNT; c++) {
-        memory_cell cell;
-        if (!read_cell(from, phase, c, &cell)) continue;
+        hy_planned_cell cell;
+        if (!hy_planned_read(from, phase, c, &cell)) continue;
         hy_text_addf(page->html, "<tr%s><th scope=\"row\">", is_first ? " class=\"first\"" : "");
         if (is_first) add_phase_names(page, r, from, phase);
         hy_text_addf(page->html, "<td class=\"text\"><i class=\"swatch class-%s\"></i>%s",
@@ -163,7 +124,7 @@ static void add_memory_rows(hy_page *page, int r, const memory_source *from, int
     }
 }
 
-static void add_memory(hy_page *page, int r, const memory_source *from) {
+static void add_memory(hy_page *page, int r, const hy_planned *from) {
     static const char *const columns[] = {"phase",   "class",    "place", "type",
                                           "planned", "measured", NULL};
     static const char *const planned_columns[] = {"phase", "class",   "place",
@@ -196,7 +157,7 @@ static void add_prediction(hy_page *page, int r) {
     static const char *const columns[] = {"", "", NULL};
     const hy_run_totals *t = &page->totals[r];
     const hy_run *run = page->runs[r];
-    const hy_json_node *summary = run->facts.is_finished ? root_of(run->summary) : NULL;
+    const hy_json_node *summary = run->facts.is_finished ? hy_json_root_object(run->summary) : NULL;
     bool has_forks = number_at(summary, "forks") > 0;
     if (strcmp(run->facts.predictor, "none") == 0) return;
     open_table(page->html, "Prediction", columns, 1);
@@ -224,7 +185,7 @@ static void add_losses(hy_page *page, int r) {
     static const char *const columns[] = {"", "nats", NULL};
     const hy_run_totals *t = &page->totals[r];
     const hy_run *run = page->runs[r];
-    const hy_json_node *summary = run->facts.is_finished ? root_of(run->summary) : NULL;
+    const hy_json_node *summary = run->facts.is_finished ? hy_json_root_object(run->summary) : NULL;
     double entropy = number_at(summary, "source_entropy");
     double optimum = number_at(summary, "val_optimum"), ngram = number_at(summary, "ngram_loss");
     open_table(page->html, "Losses", columns, 1);
@@ -293,7 +254,7 @@ static void add_notes(hy_page *page, int r) {
 void hy_page_run_tables(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
     hy_text *html = page->html;
-    memory_source memory;
+    hy_planned memory;
     bool has_memory = find_memory(page->runs[r], &memory);
     hy_text_add(html, "<section class=\"tables\">\n<h2>");
     if (page->count > 1) hy_text_addf(html, "<i class=\"swatch run%d\"></i>", r % 8);

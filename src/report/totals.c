@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "report/run.h"
+#include "report/planned.h"
 
 #define LAST_STEPS 20 /* the final loss is their mean: one step alone is mostly noise */
 
@@ -71,6 +71,13 @@ static void add_events(const hy_run *run, hy_run_totals *out) {
     }
 }
 
+/* All tokens that were computed: lines count those that are trained on, which may be fewer. */
+static double speed_of(const hy_run *run, const hy_run_totals *t) {
+    double per_step = (double)run->facts.tokens_per_step;
+    if (!(t->seconds > 0)) return NAN;
+    return (per_step > 0 ? (double)t->steps * per_step : (double)t->tokens) / t->seconds;
+}
+
 /* ---- the summary knows better ------------------------------------------------------------------ */
 
 static void read_double(const hy_json_node *object, const char *key, double *out) {
@@ -81,14 +88,9 @@ static void read_count(const hy_json_node *object, const char *key, int64_t *out
     hy_json_as_int(hy_json_get(object, key), out);
 }
 
-static const hy_json_node *member(const hy_json_node *object, const char *key) {
-    const hy_json_node *found = hy_json_get(object, key);
-    return found && hy_json_type_of(found) == HY_JSON_OBJECT ? found : NULL;
-}
-
 static void read_phases(const hy_json_node *phases, hy_run_totals *out) {
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
-        const hy_json_node *phase = member(phases, hy_phase_name((hy_phase)p));
+        const hy_json_node *phase = hy_json_object_at(phases, hy_phase_name((hy_phase)p));
         if (!phase) continue;
         read_count(phase, "steps", &out->phases[p].steps);
         read_double(phase, "seconds", &out->phases[p].seconds);
@@ -111,7 +113,8 @@ static void read_summary(const hy_json_node *summary, hy_run_totals *out) {
     read_count(summary, "moves", &out->moves);
     read_count(summary, "rejected_moves", &out->rejected_moves);
     read_count(summary, "skipped_steps", &out->skipped_steps);
-    if (member(summary, "phases")) read_phases(member(summary, "phases"), out);
+    if (hy_json_object_at(summary, "phases"))
+        read_phases(hy_json_object_at(summary, "phases"), out);
 }
 
 void hy_run_total(const hy_run *run, hy_run_totals *out) {
@@ -133,6 +136,6 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
     for (size_t i = 0; i < hy_run_points(run); i++) add_point(hy_run_point_at(run, i), out);
     add_events(run, out);
     out->final_loss = mean_of_last(run);
-    if (out->seconds > 0) out->tokens_per_second = (double)out->tokens / out->seconds;
+    out->tokens_per_second = speed_of(run, out);
     if (run->facts.is_finished) read_summary(hy_json_root(run->summary), out);
 }

@@ -1,8 +1,9 @@
 /* monitor.c: looks at memory once a step, and says what changed. See monitor.h.
  *
- * A status belongs to a memory, the device's or the host's, and changes by the rules of memory/monitor.h.
- * A change is told to the observer, to the record and in a sentence with what would help; beside that
- * there is a line every so many steps. silent says nothing and records all. */
+ * A status belongs to a memory, the device's or the host's, and changes by the rules of
+ * memory/monitor.h. A change is told to the observer, to the record and in a sentence with what
+ * would help; beside that there is a line every so many steps. silent says nothing and records
+ * all. */
 #include "trainer/monitor.h"
 
 #include <stdio.h>
@@ -28,7 +29,8 @@ static bytes_text in_bytes(uint64_t bytes) {
 
 static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a > b ? a : b; }
 
-/* ---- begin and end ----------------------------------------------------------------------------- */
+/* ---- begin and end
+ * ----------------------------------------------------------------------------- */
 
 /* The most that any phase of the plan needs on the device. */
 static uint64_t most_planned(const hy_trainer *t) {
@@ -88,7 +90,8 @@ void hy_monitor_reset(hy_trainer *t) {
         .status = hy_memory_status_of(&m->thresholds, look.host.utilization, m->host_planned)};
 }
 
-/* ---- words ------------------------------------------------------------------------------------- */
+/* ---- words
+ * ------------------------------------------------------------------------------------- */
 
 static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *p) {
     hy_text_addf(out, "%s %s", name, in_bytes(p->used).text);
@@ -129,7 +132,8 @@ static void add_advice(const hy_memory_state *state, hy_text *out) {
     }
 }
 
-/* ---- a step ------------------------------------------------------------------------------------ */
+/* ---- a step
+ * ------------------------------------------------------------------------------------ */
 
 static bool is_line_due(const hy_trainer *t, const hy_step_info *info) {
     int64_t every = t->settings.memory.monitor_every;
@@ -200,7 +204,8 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     m->seconds += hy_clock() - begin;
 }
 
-/* ---- for who steers ---------------------------------------------------------------------------- */
+/* ---- for who steers
+ * ---------------------------------------------------------------------------- */
 
 hy_memory_status hy_monitor_device_status(const hy_trainer *t) {
     return t->monitor ? t->monitor->device.status : HY_MEMORY_NORMAL;

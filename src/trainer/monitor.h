@@ -1,8 +1,9 @@
 /* monitor.h: watching the placement table while a run goes on: inside the trainer room only.
  *
- * monitor_look.c gathers figures: the ledger's, the driver's, the system's; monitor.c looks once a step
- * and says what changed; monitor_state.c makes the whole table for hybrid.h; monitor_plans.c finds by dry
- * plans what would need less, monitor_savings.c what the run saves. A step never waits for the driver. */
+ * monitor_look.c gathers figures: the ledger's, the driver's, the system's; monitor.c looks once
+ * a step and says what changed; monitor_state.c makes the whole table for hybrid.h;
+ * monitor_plans.c finds by dry plans what would need less, monitor_savings.c what the run saves.
+ * A step never waits for the driver. */
 #ifndef HY_TRAINER_MONITOR_H
 #define HY_TRAINER_MONITOR_H
 
@@ -34,8 +35,8 @@ typedef struct hy_monitor {
 hy_status hy_monitor_open(hy_trainer *t);
 void hy_monitor_close(hy_trainer *t);
 
-/* After each step or move, before its metrics line is written: looks, fills the memory fields of `info`,
- * tells on_memory and the record of a change, and says a line when one is due. */
+/* After each step or move, before its metrics line is written: looks, fills the memory fields of
+ * `info`, tells on_memory and the record of a change, and says a line when one is due. */
 void hy_monitor_step(hy_trainer *t, hy_step_info *info);
 
 /* For who steers, after hy_monitor_step. */

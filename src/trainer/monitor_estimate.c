@@ -1,7 +1,8 @@
-/* monitor_estimate.c: memory of a micro-batch of any shape, before anything is taken. See hybrid.h.
+/* monitor_estimate.c: memory of a micro-batch of any shape, before anything is taken. See
+ * hybrid.h.
  *
- * Batch plans are made for their bytes alone, on the device or card that the configuration names, by the
- * code that plans the micro-batches of a run. */
+ * Batch plans are made for their bytes alone, on the device or card that the configuration
+ * names, by the code that plans the micro-batches of a run. */
 #include <stdlib.h>
 
 #include "base/error.h"

@@ -1,8 +1,8 @@
 /* monitor_look.c: one look at the memory of a run: ledger, driver, system. See monitor.h.
  *
- * In a step the driver's figures are those that its own thread has left, and the system's are read again
- * only when the last look is long enough ago. Budgets are what may be used now: a card's shrinks when
- * other programs take of it, the machine's with what is available. */
+ * In a step the driver's figures are those that its own thread has left, and the system's are
+ * read again only when the last look is long enough ago. Budgets are what may be used now: a
+ * card's shrinks when other programs take of it, the machine's with what is available. */
 #include "trainer/monitor.h"
 
 #include <math.h>
@@ -13,7 +13,8 @@
 #define CARD_PERIOD 1.0         /* seconds between two questions to the backend */
 #define SAME_CARD 0.05          /* totals of driver and backend differ by less */
 
-/* ---- what the run has taken -------------------------------------------------------------------- */
+/* ---- what the run has taken
+ * -------------------------------------------------------------------- */
 
 static uint64_t reserved_in(const hy_trainer *t, hy_place place) {
     const hy_arena *arenas[] = {&t->state_arena, &t->work_arena,       &t->state_ring_arena,
@@ -34,7 +35,8 @@ uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
     return hy_ledger_planned(&t->ledger, phase, HY_DEVICE) + (is_early ? t->optim_bytes : 0);
 }
 
-/* ---- the device -------------------------------------------------------------------------------- */
+/* ---- the device
+ * -------------------------------------------------------------------------------- */
 
 /* The driver's library may see another card of that name, or the whole of one that is divided. */
 static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
@@ -85,7 +87,8 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
     out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
 }
 
-/* ---- the host ---------------------------------------------------------------------------------- */
+/* ---- the host
+ * ---------------------------------------------------------------------------------- */
 
 /* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
 static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
@@ -105,7 +108,8 @@ static hy_memory_pool host_pool(const hy_trainer *t) {
                             .planned = on_host(t, planned)};
 }
 
-/* The user's limit is for what the run plans; the machine's room is for all that the process holds. */
+/* The user's limit is for what the run plans; the machine's room is for all that the process
+ * holds. */
 static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
     uint64_t limit = (uint64_t)t->settings.memory.cpu_mem;
     uint64_t reserve = hy_host_reserve(host->total, t->settings.memory.host_reserve);

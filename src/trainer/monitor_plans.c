@@ -1,8 +1,9 @@
 /* monitor_plans.c: what would need less memory, found by planning it. See monitor.h.
  *
- * Each piece of advice is one setting changed, and the difference between the plan of the run with and
- * without it, both made by the code that takes the memory of a run. Cheap changes come first: those that
- * change no bit of the result or cost little time; what frees less than a hundredth is left out. */
+ * Each piece of advice is one setting changed, and the difference between the plan of the run
+ * with and without it, both made by the code that takes the memory of a run. Cheap changes come
+ * first: those that change no bit of the result or cost little time; what frees less than a
+ * hundredth is left out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 
 #define LEAST_SHARE 0.01
 
-/* Makes a change and writes the key, the value before and the value after; false: nothing to change. */
+/* Makes a change and writes the key, the value before and the value after; false: nothing to
+ * change. */
 typedef struct change {
     char key[32], from[32], to[32];
 } change;
@@ -38,7 +40,8 @@ static bool set_number(int64_t *value, int64_t to, const char *key, change *out)
     return true;
 }
 
-/* ---- the changes ------------------------------------------------------------------------------- */
+/* ---- the changes
+ * ------------------------------------------------------------------------------- */
 
 /* The largest smaller micro-batch that divides a step: its tokens stay the same. */
 static bool shrink_to(hy_settings *s, int64_t most, change *out) {
@@ -122,7 +125,8 @@ static const change_maker changes[] = {
 };
 #define CHANGES (sizeof changes / sizeof changes[0])
 
-/* ---- planning them ----------------------------------------------------------------------------- */
+/* ---- planning them
+ * ----------------------------------------------------------------------------- */
 
 /* m and v have a second home in Predict: by these settings, not by the run's. */
 static void set_moved(hy_plan_setup *setup, const hy_settings *s) {

@@ -1,7 +1,7 @@
 /* monitor_savings.c: what saves memory on this run, and what would. See hybrid.h.
  *
- * Each is held against the same run with that one thing turned round: both are planned by the code that
- * takes a run's memory. What depends on the phase is measured once the phase has run. */
+ * Each is held against the same run with that one thing turned round: both are planned by the
+ * code that takes a run's memory. What depends on the phase is measured once the phase has run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,8 @@ static bool may_stream(const hy_trainer *t) {
     return t->backend->facts.is_gpu || t->settings.memory.max_gpu_mem > 0;
 }
 
-/* ---- passes ------------------------------------------------------------------------------------ */
+/* ---- passes
+ * ------------------------------------------------------------------------------------ */
 
 static hy_status add_recompute(savings *s) {
     static const subject all = {"recompute", "recompute", AT(train.recompute), "none", "all"};
@@ -87,7 +88,8 @@ static hy_status add_loss_chunks(savings *s) {
     return compare(s, it);
 }
 
-/* ---- state ------------------------------------------------------------------------------------- */
+/* ---- state
+ * ------------------------------------------------------------------------------------- */
 
 static hy_status add_place(savings *s, const subject *x) {
     const char *now = (const char *)&s->t->settings + x->at;
@@ -150,12 +152,13 @@ static hy_status add_master(savings *s) {
     return HY_OK;
 }
 
-/* ---- phases ------------------------------------------------------------------------------------ */
+/* ---- phases
+ * ------------------------------------------------------------------------------------ */
 
 static bool has_predicted(const hy_trainer *t) { return t->progress.phase_steps[HY_PREDICT] > 0; }
 
-/* m and v are away, smaller or forgotten while Predict runs. What compressing leaves is planned: at the
- * beginning of Predict they are still there in full. */
+/* m and v are away, smaller or forgotten while Predict runs. What compressing leaves is planned:
+ * at the beginning of Predict they are still there in full. */
 static void add_offload(savings *s) {
     static const char *const names[] = {"none", "cpu", "pinned", "compress", "drop"};
     const hy_trainer *t = s->t;
@@ -207,7 +210,8 @@ static void add_sharing(savings *s) {
     it->device_bytes = (int64_t)(training < others ? training : others);
 }
 
-/* ---- time -------------------------------------------------------------------------------------- */
+/* ---- time
+ * -------------------------------------------------------------------------------------- */
 
 static hy_status add_gather(savings *s) {
     const hy_trainer *t = s->t;

@@ -79,13 +79,6 @@ hy_status hy_trainer_save(hy_trainer *t) {
 
 void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->stop_requested, true); }
 
-/* With lookahead the optimizer's state is on its way back before Predict ends. */
-static uint64_t restored_early(const hy_trainer *t, hy_phase phase) {
-    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
-    bool is_early = moves && hy_trainer_restores_ahead(t);
-    return phase == HY_PREDICT && is_early ? t->optim_bytes : 0;
-}
-
 static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {
     const hy_progress *p = &t->progress;
     *out = (hy_phase_summary){
@@ -93,8 +86,7 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
         .seconds = p->phase_seconds[phase],
         .wait_seconds = p->phase_wait[phase],
         .bytes_moved = (uint64_t)p->phase_bytes_moved[phase],
-        .vram_planned_bytes =
-            hy_ledger_planned(&t->ledger, phase, HY_DEVICE) + restored_early(t, phase),
+        .vram_planned_bytes = hy_monitor_planned(t, phase),
         .vram_peak_bytes = t->ledger.phase_peak[phase],
     };
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {

@@ -7,8 +7,9 @@
 
 Without files the small tokenizers of tokenizers.json are compared, one of each family. Texts mix words that
 tokenizers stumble over with characters from all over Unicode; what differs is printed, and makes the exit
-code 1. A text that Hugging Face's own program decodes to something with U+FFFD (half a character) is
-compared by its ids alone: ours gives such bytes as they are.
+code 1. Two kinds of texts are compared by their ids alone: those that Hugging Face decodes to something with
+U+FFFD (half a character; ours gives such bytes as they are), and those with a normalised added token inside
+(the blank that was matched with it is its own in some versions and nobody's in others).
 """
 import ctypes
 import json
@@ -79,7 +80,10 @@ class Ours:
 
 def compare(library, path, name, count):
     ours, theirs, draw = Ours(library, path), Tokenizer.from_file(path), random.Random(11)
-    wrong, half, began = 0, 0, time.time()
+    with open(path, encoding="utf-8") as source:
+        added = json.load(source)["added_tokens"]
+    vague = {token["id"] for token in added if token["normalized"]}
+    wrong, ids_alone, began = 0, 0, time.time()
     for number in range(count):
         text, special = random_text(draw), number % 2 == 0
         expected = theirs.encode(text, add_special_tokens=special).ids
@@ -87,12 +91,13 @@ def compare(library, path, name, count):
         differs = found != expected
         if not differs:
             back = theirs.decode(expected, skip_special_tokens=False)
-            half += "\ufffd" in back
-            differs = "\ufffd" not in back and ours.decode(found) != back.encode()
+            is_vague = "\ufffd" in back or not vague.isdisjoint(found[1:])
+            ids_alone += is_vague
+            differs = not is_vague and ours.decode(found) != back.encode()
         wrong += differs
         if differs and wrong <= 3:
-            print(f"  {text!r}\n  ours   {found}\n  theirs {expected}")
-    print(f"{name}: {count} texts, {wrong} differ, {half} compared by ids alone, "
+            print(f"  {text!r}\n  ours   {found[:40]}\n  theirs {expected[:40]}")
+    print(f"{name}: {count} texts, {wrong} differ, {ids_alone} compared by ids alone, "
           f"{time.time() - began:.0f} s", flush=True)
     return wrong
 

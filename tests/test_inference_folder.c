@@ -1,0 +1,112 @@
+/* test_inference_folder.c: what a run leaves is a folder to talk to: its tokenizer is there, and a template
+ * that lies beside it is followed. */
+#include "base/file.h"
+#include "harness.h"
+#include "hybrid.h"
+
+#define TOKENIZER HY_SOURCE_DIR "/tests/golden/rows/tokenizer.json"
+#define EMPTY_THOUGHT "<think>\n\n</think>\n\n"
+
+static char folder[256], model[300];
+
+static hy_config *config_of(const char *const pairs[][2], size_t count) {
+    hy_config *config;
+    must(hy_config_create(&config));
+    for (size_t i = 0; i < count; i++) {
+        must(hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_CALLER));
+    }
+    return config;
+}
+
+#define CONFIG(pairs) config_of(pairs, sizeof(pairs) / sizeof(pairs)[0])
+
+/* A preset, trained for two steps on text with somebody's tokenizer. */
+static void make_model(void) {
+    char text[600] = "", data[300], out[300];
+    temp_folder(folder);
+    for (int i = 0; i < 30; i++) strcat(text, "one two three four\n");
+    snprintf(data, sizeof data, "%s/text.txt", folder);
+    snprintf(out, sizeof out, "%s/run", folder);
+    snprintf(model, sizeof model, "%s/run/model", folder);
+    must(hy_file_write_atomic(data, text, strlen(text)));
+    const char *const values[][2] = {
+        {"model", "nano"}, {"layers", "1"},       {"width", "32"},          {"heads", "4"},
+        {"vocab", "640"},  {"seq_len", "16"},     {"context", "64"},        {"batch_size", "1"},
+        {"steps", "2"},    {"data", data},        {"device", "cpu"},        {"eval_batches", "1"},
+        {"threads", "2"},  {"predictor", "none"}, {"tokenizer", TOKENIZER}, {"out", out}};
+    hy_config *config = CONFIG(values);
+    hy_trainer *trainer;
+    must(hy_trainer_create(config, NULL, &trainer));
+    must(hy_trainer_run(trainer));
+    hy_trainer_destroy(trainer);
+    hy_config_destroy(config);
+}
+
+static void drop_model(void) { remove_folder(folder); }
+
+static void put(const char *name, const char *text) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", model, name);
+    must(hy_file_write_atomic(path, text, strlen(text)));
+}
+
+static hy_inference *open_model(bool without_thinking) {
+    const char *const values[][2] = {{"model", model}, {"device", "cpu"}, {"threads", "2"}};
+    hy_inference_options options = {.without_thinking = without_thinking};
+    hy_config *config = CONFIG(values);
+    hy_inference *in;
+    must(hy_inference_open(config, &options, NULL, &in));
+    hy_config_destroy(config);
+    return in;
+}
+
+START_TEST(the_tokenizer_of_a_run_lies_beside_its_model) {
+    hy_inference_facts facts;
+    int32_t *ids;
+    size_t count;
+    hy_inference *in = open_model(false);
+    hy_inference_describe(in, &facts);
+    ck_assert_ptr_nonnull(strstr(facts.tokenizer, "run/model/tokenizer.json"));
+    must(hy_inference_encode(in, "<|im_end|>", 10, &ids, &count));
+    ck_assert_uint_eq(count, 1);
+    hy_free(ids);
+    hy_inference_close(in);
+}
+END_TEST
+
+static int32_t prompt_tokens(bool without_thinking, size_t *thought) {
+    hy_generate_options options = {.max_tokens = 1};
+    hy_generated info;
+    int32_t *ids;
+    hy_inference *in = open_model(without_thinking);
+    must(hy_inference_say(in, "hello", &options, NULL, NULL, &info));
+    must(hy_inference_encode(in, EMPTY_THOUGHT, sizeof EMPTY_THOUGHT - 1, &ids, thought));
+    hy_free(ids);
+    hy_inference_close(in);
+    return info.prompt_tokens;
+}
+
+START_TEST(a_model_that_may_think_is_asked_not_to) {
+    size_t thought;
+    put("chat_template.jinja", "'<|im_start|>' '<|im_end|>' '<think>' ns.last_query_index");
+    int32_t thinking = prompt_tokens(false, &thought);
+    int32_t at_once = prompt_tokens(true, &thought);
+    /* the line end before it is in one piece with it, or not */
+    ck_assert_int_gt(at_once, thinking + (int32_t)thought - 3);
+    ck_assert_int_le(at_once, thinking + (int32_t)thought);
+    put("chat_template.jinja", "'<|im_start|>' '<|im_end|>'");
+    ck_assert_int_eq(prompt_tokens(false, &thought), prompt_tokens(true, &thought));
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("inference: folders");
+    TCase *cases = tcase_create("folders");
+    tcase_add_checked_fixture(cases, make_model, drop_model);
+    tcase_add_test(cases, the_tokenizer_of_a_run_lies_beside_its_model);
+    tcase_add_test(cases, a_model_that_may_think_is_asked_not_to);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
