@@ -28,8 +28,7 @@ static bench_flag flags[] = {
 #define FLAGS ((int)(sizeof flags / sizeof flags[0]))
 #define WARM_UP 10
 
-/* ---- the run
- * ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static hy_status set_flags(const bench_command *c, hy_config *config) {
     for (int i = 0; i < c->flag_count; i++) {
@@ -65,8 +64,7 @@ static hy_status take_steps(hy_trainer *t, long count) {
     return HY_OK;
 }
 
-/* ---- cost
- * -------------------------------------------------------------------------------------- */
+/* ---- cost ------------------------------------------------------------------------------------ */
 
 static bool print_cost(const hy_trainer *t, long steps, double step_seconds, double seconds) {
     double share = seconds / step_seconds;
@@ -80,8 +78,7 @@ static bool print_cost(const hy_trainer *t, long steps, double step_seconds, dou
     return share < MOST_COST;
 }
 
-/* ---- figures
- * ----------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static bool print_figure(const char *what, double ours, double theirs) {
     double error = theirs > 0 ? fabs(ours - theirs) / theirs : 0;

@@ -14,8 +14,7 @@
 
 static const hy_memory_thresholds balanced = {0.90, 0.92, 0.95, 0.97};
 
-/* ---- status
- * ------------------------------------------------------------------------------------ */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 START_TEST(a_share_has_the_status_of_the_highest_threshold_it_reaches) {
     const struct {
@@ -124,8 +123,7 @@ START_TEST(random_walks_keep_the_rules) {
 }
 END_TEST
 
-/* ---- budgets
- * ----------------------------------------------------------------------------------- */
+/* ---- budgets --------------------------------------------------------------------------------- */
 
 START_TEST(shares_and_fragmentation) {
     ck_assert_double_eq(hy_memory_share(3, 4), 0.75);
@@ -186,8 +184,7 @@ START_TEST(pressure_says_how_near_the_machine_is_to_trouble) {
 }
 END_TEST
 
-/* ---- made-up machines
- * -------------------------------------------------------------------------- */
+/* ---- made-up machines ------------------------------------------------------------------------ */
 
 static void write_computer(void) {
     write_file(proc, "meminfo",
@@ -300,8 +297,7 @@ START_TEST(what_cannot_be_read_limits_nothing) {
 }
 END_TEST
 
-/* ---- the watch
- * --------------------------------------------------------------------------------- */
+/* ---- the watch ------------------------------------------------------------------------------- */
 
 /* In place, as the kernel's files change: a watch keeps them open. */
 static void rewrite(const char *root, const char *name, const char *text) {
@@ -348,8 +344,7 @@ START_TEST(a_watch_closes_its_files) {
 }
 END_TEST
 
-/* ---- this machine
- * ------------------------------------------------------------------------------ */
+/* ---- this machine ---------------------------------------------------------------------------- */
 
 static void check_resident(hy_host_watch *w) {
     double told = (double)hy_host_watch_read(w)->resident, status = (double)status_bytes("VmRSS");

@@ -34,8 +34,7 @@ static hy_plan_facts facts_of(const hy_trainer *t) {
 /* Host memory that a plan counts, forks and data apart. */
 static int64_t host_of(const hy_trainer *t) { return (int64_t)t->host_bytes; }
 
-/* ---- the state
- * --------------------------------------------------------------------------------- */
+/* ---- the state ------------------------------------------------------------------------------- */
 
 static void check_sums(const hy_memory_state *s) {
     uint64_t in[HY_PLACE_COUNT] = {0}, planned = 0;
@@ -103,8 +102,7 @@ START_TEST(the_state_follows_the_phases) {
 }
 END_TEST
 
-/* ---- estimates
- * --------------------------------------------------------------------------------- */
+/* ---- estimates ------------------------------------------------------------------------------- */
 
 static const char *const shapes[] = {
     "width 32 heads 4 mlp_width 48 ",
@@ -163,8 +161,7 @@ START_TEST(estimates_need_neither_the_model_nor_the_card) {
 }
 END_TEST
 
-/* ---- advice
- * ------------------------------------------------------------------------------------ */
+/* ---- advice ---------------------------------------------------------------------------------- */
 
 static void check_advice(const char *words, const hy_trainer *plan, const hy_memory_advice *a) {
     char accum[32] = "3";
@@ -213,8 +210,7 @@ START_TEST(advice_is_in_words) {
 }
 END_TEST
 
-/* ---- savings
- * ----------------------------------------------------------------------------------- */
+/* ---- savings --------------------------------------------------------------------------------- */
 
 static hy_saving saving_of(const hy_trainer *t, const char *key) {
     hy_savings all;
@@ -290,8 +286,7 @@ START_TEST(what_predict_saves_is_measured_once_it_ran) {
 }
 END_TEST
 
-/* ---- what is said
- * ------------------------------------------------------------------------------ */
+/* ---- what is said ---------------------------------------------------------------------------- */
 
 typedef struct heard {
     int lines, warnings, changes;

@@ -7,17 +7,20 @@
  * of the library, more coarsely; tests/long/test_oom_all.c leaves nothing out. See oom/trial.h. */
 #include "oom/rows.h"
 
-#define ALLOCATIONS "allocations", FAULT_ALLOCATIONS
-#define ARENAS "arenas", FAULT_BIT(FAULT_ARENA)
-#define LAUNCHES "launches", FAULT_BIT(FAULT_LAUNCH)
-#define ROWS(...) (const refusals[]){__VA_ARGS__}, sizeof((refusals[]){__VA_ARGS__}) / sizeof(refusals)
+/* One refusal is always survived once a step is made. */
+#define ALLOCATIONS .what = "allocations", .kinds = FAULT_ALLOCATIONS, .must_go_on = true
+#define ARENAS .what = "arenas", .kinds = FAULT_BIT(FAULT_ARENA), .must_go_on = true
+#define LAUNCHES .what = "launches", .kinds = FAULT_BIT(FAULT_LAUNCH), .must_go_on = true
+#define SHORTAGE .what = "shortage", .kinds = FAULT_BIT(FAULT_HEAP) | FAULT_BIT(FAULT_ARENA)
+#define ROWS(...)                                                                                  \
+    (const refusals[]){__VA_ARGS__}, sizeof((refusals[]){__VA_ARGS__}) / sizeof(refusals)
 
 int main(void) {
     int good = 0, bad = 0;
     rows_open();
     rows_of("a run with moves",
             ROWS({ALLOCATIONS, .first = 200, .every = 29}, {ARENAS, .first = 200},
-                 {LAUNCHES, .every = 23}),
+                 {LAUNCHES, .every = 23}, {SHORTAGE, .every = 67, .shortage = 1 << 18}),
             &good, &bad);
     rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 499}), &good,
             &bad);

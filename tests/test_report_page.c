@@ -208,7 +208,10 @@ START_TEST(the_final_tables_are_those_of_the_summary) {
         "\"forks\":2,\"fork_gain\":0.0125,\"confidence\":0.8125,\"phases\":{\"full\":{\"steps\":2,"
         "\"seconds\":61,\"vram_planned_bytes\":3221225472,\"vram_peak_bytes\":3758096384,"
         "\"wait_seconds\":0.25,\"classes\":{\"optim\":{\"place\":\"pinned\",\"dtype\":\"bf16\","
-        "\"planned_bytes\":1610612736,\"measured_bytes\":1879048192}}}}}");
+        "\"planned_bytes\":1610612736,\"measured_bytes\":1879048192}}}},\"savings\":[{\"name\":"
+        "\"small m and v\",\"value\":\"u8\","
+        "\"on\":true,\"measured\":true,\"device_bytes\":1181116006,\"host_bytes\":-2469606195},"
+        "{\"name\":\"never shown\",\"on\":false,\"device_bytes\":5},7]}");
     rig_file(&rig, "config.cfg", "train: { batch_size = 8; };\n");
     hy_run *run = rig_open(&rig);
     char *page = page_of((const hy_run *const[]){run}, 1, &rig, &size);
@@ -219,6 +222,9 @@ START_TEST(the_final_tables_are_those_of_the_summary) {
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         ck_assert_msg(strstr(page, expected[i]) != NULL, "the page lacks %s", expected[i]);
     }
+    ck_assert_ptr_nonnull(strstr(page, "small m and v<td class=\"text\">u8<td>1.1 GiB<td>2.3 GiB"
+                                       "<td>measured\n"));
+    ck_assert_ptr_null(strstr(page, "never shown"));
     ck_assert_ptr_nonnull(strstr(page, "<td class=\"text\">pinned<td class=\"text\">bf16"));
     free(page);
     hy_run_close(run);
@@ -453,20 +459,14 @@ START_TEST(figures_read_as_people_write_them) {
         hy_figure figure;
         double value;
         const char *text;
-    } figures[] = {{HY_FIGURE_COUNT, 1234567, "1,234,567"},
-                   {HY_FIGURE_COUNT, -1234, "-1,234"},
-                   {HY_FIGURE_COUNT, 999, "999"},
-                   {HY_FIGURE_SHORT, 7620000000.0, "7.62B"},
-                   {HY_FIGURE_SHORT, 999.6, "1.00k"},
-                   {HY_FIGURE_SHORT, 53412, "53.4k"},
-                   {HY_FIGURE_TIME, 0.25, "0.2 s"},
-                   {HY_FIGURE_TIME, 0.0123, "0.012 s"},
-                   {HY_FIGURE_TIME, 0, "0 s"},
-                   {HY_FIGURE_TIME, 7384, "2 h 03 m"},
-                   {HY_FIGURE_LOSS, 2.03125, "2.0312"},
-                   {HY_FIGURE_PERCENT, 4.06, "4.1 %"},
-                   {HY_FIGURE_LOSS, NAN, "\xE2\x80\x93"},
-                   {HY_FIGURE_SMALL, 0.0003, "3.00e-04"}};
+    } figures[] = {
+        {HY_FIGURE_COUNT, 1234567, "1,234,567"}, {HY_FIGURE_COUNT, -1234, "-1,234"},
+        {HY_FIGURE_COUNT, 999, "999"},           {HY_FIGURE_SHORT, 7620000000.0, "7.62B"},
+        {HY_FIGURE_SHORT, 999.6, "1.00k"},       {HY_FIGURE_SHORT, 53412, "53.4k"},
+        {HY_FIGURE_TIME, 0.25, "0.2 s"},         {HY_FIGURE_TIME, 0.0123, "0.012 s"},
+        {HY_FIGURE_TIME, 1e-5, "0 s"},           {HY_FIGURE_TIME, 7384, "2 h 03 m"},
+        {HY_FIGURE_LOSS, 2.03125, "2.0312"},     {HY_FIGURE_PERCENT, 4.06, "4.1 %"},
+        {HY_FIGURE_LOSS, NAN, "\xE2\x80\x93"},   {HY_FIGURE_SMALL, 0.0003, "3.00e-04"}};
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
         hy_text text = {0};
         hy_html_figure(&text, figures[i].figure, figures[i].value);

@@ -28,7 +28,7 @@ static hy_trainer *begin(const char *out, const char *const *pairs) {
 
 /* What the monitor knows of the card is at most a second old; tests are faster. */
 static void step(hy_trainer *t, hy_step_info *info) {
-    if (t->monitor) t->monitor->asked_at = 0;
+    if (t->monitor) t->monitor->asked_at = t->monitor->looked_at = 0;
     must(hy_trainer_step(t, info));
 }
 

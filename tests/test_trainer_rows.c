@@ -100,6 +100,23 @@ START_TEST(packing_is_left_on_unless_it_is_switched_off) {
 }
 END_TEST
 
+START_TEST(what_is_read_ahead_is_part_of_the_memory_a_run_needs) {
+    char limit[32];
+    hy_plan_facts facts;
+    hy_trainer *t = small_trainer(ROWS_RUN, "none", NULL, PAIRS("data", rows));
+    hy_trainer_plan_facts(t, &facts);
+    hy_trainer_destroy(t);
+    snprintf(limit, sizeof limit, "%llu",
+             (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes + (1 << 20)));
+    t = small_trainer(ROWS_RUN, "none", NULL, PAIRS("data", rows, "cpu_mem", limit));
+    hy_trainer_destroy(t);
+    hy_config *config = small_run(ROWS_RUN, "none",
+                                  PAIRS("data", rows, "cpu_mem", limit, "prefetch_factor", "4000"));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "cpu_mem");
+    hy_config_destroy(config);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("trainer: rows");
     TCase *cases = tcase_create("rows");
@@ -111,6 +128,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_run_on_rows_learns_the_answers);
     tcase_add_test(cases, another_way_of_reading_rows_cannot_be_resumed);
     tcase_add_test(cases, packing_is_left_on_unless_it_is_switched_off);
+    tcase_add_test(cases, what_is_read_ahead_is_part_of_the_memory_a_run_needs);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -79,10 +79,19 @@ static int64_t weight_of(const side *s, int cls) { return larger(s->live[cls], s
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void draw_value(const hy_top_box *box, int row, int64_t bytes, const hy_top_bar *bar) {
+/* Beyond what a plan may be off by: three per cent and 128 MiB. */
+static bool is_over(int64_t live, int64_t planned) {
+    double more = (double)live - (double)planned;
+    return planned > 0 && more > 0.03 * (double)planned && more > 128 * 0x1p20;
+}
+
+static void draw_value(const hy_top_box *box, int row, int64_t live, int64_t planned,
+                       const hy_top_bar *bar) {
     int columns = box->columns - VALUE_COLUMNS;
+    bool is_marked = is_over(live, planned);
     if (columns > 0) hy_top_draw_bar(box, row, 0, columns, bar);
-    hy_top_print_right(box, row, HY_CLI_PLAIN, "%s", hy_cli_bytes((uint64_t)bytes).text);
+    hy_top_print_right(box, row, is_marked ? HY_CLI_YELLOW : HY_CLI_PLAIN, "%s%s",
+                       is_marked ? "!" : "", hy_cli_bytes((uint64_t)larger(live, 0)).text);
 }
 
 static double share_of(const side *s, int64_t bytes) {
@@ -98,7 +107,7 @@ static void draw_total(const hy_top_box *box, int row, const side *s, const doub
         bar.marks[i] = thresholds[i];
         bar.mark_colours[i] = colours[i];
     }
-    draw_value(box, row, s->total, &bar);
+    draw_value(box, row, s->total, s->planned_total, &bar);
 }
 
 static void draw_class(const hy_top_box *box, int row, const side *s, int cls) {
@@ -106,7 +115,7 @@ static void draw_class(const hy_top_box *box, int row, const side *s, int cls) {
                       .planned = share_of(s, s->planned[cls]),
                       .colour = s->colour};
     if (weight_of(s, cls) <= 0) return;
-    draw_value(box, row, s->live[cls], &bar);
+    draw_value(box, row, s->live[cls], s->planned[cls], &bar);
 }
 
 /* "9.00 of 12.0 GiB": the unit is named once where it is the same. */

@@ -256,7 +256,7 @@ void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
         "Loss      the whole run; the training loss is smoothed as hybrid-train shows it",
         "Speed     the latest steps, one each; waiting: for copies or data",
         "Memory    filled: there now; shaded: planned; marks: target, warning,",
-        "          critical and emergency, as shares of the budget",
+        "          critical and emergency, as shares of the budget; !: more than planned",
         "quiet     the next line is overdue: a validation, a checkpoint, or trouble",
         "stalled   no line for far longer than its steps take: look at the job",
     };

@@ -20,7 +20,7 @@
 
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[2J\033[H"
 #define LEAVE "\030\033[0m\033[?7h\033[?25h\033[?1049l"
-#define ESCAPE_MILLISECONDS 50 /* the rest of a key's sequence comes within this */
+#define ESCAPE_MILLISECONDS 200 /* the rest of a key's sequence comes within this */
 
 static struct termios as_found;
 static atomic_bool has_keys; /* standard input is a terminal and was set */
@@ -173,17 +173,26 @@ static int key_of_letter(char letter) {
     }
 }
 
-/* Sequences are ESC [ parameters letter, or ESC O letter. A lone ESC is the key itself. */
+/* Sequences are ESC [ parameters letter, or ESC O letter: where one ends, 0 while it goes on. Anything
+ * else after an ESC is a key of its own. */
+static size_t end_of_sequence(void) {
+    if (typed_count < 2) return 0;
+    if (typed[1] == 'O') return typed_count > 2 ? 3 : 0;
+    if (typed[1] != '[') return 1;
+    for (size_t i = 2; i < typed_count; i++)
+        if (typed[i] < 0x20 || typed[i] >= 0x40) return i + 1;
+    return 0;
+}
+
+/* What began with an ESC. One that stays alone is the key itself; one that is never finished means
+ * nothing. */
 static int take_sequence(void) {
-    if (typed_count == 1 && has_input(ESCAPE_MILLISECONDS)) read_keys();
-    if (typed_count < 2 || (typed[1] != '[' && typed[1] != 'O')) {
-        drop_typed(1);
-        return HY_TOP_ESCAPE;
-    }
-    size_t end = 2;
-    while (end < typed_count && typed[1] == '[' && typed[end] >= 0x20 && typed[end] < 0x40) end++;
-    int key = end < typed_count ? key_of_letter(typed[end]) : HY_TOP_OTHER;
-    drop_typed(end < typed_count ? end + 1 : typed_count);
+    while (end_of_sequence() == 0 && typed_count < sizeof typed && has_input(ESCAPE_MILLISECONDS))
+        if (!read_keys()) break;
+    size_t end = end_of_sequence();
+    bool is_alone = typed_count == 1 || end == 1;
+    int key = is_alone ? HY_TOP_ESCAPE : end > 0 ? key_of_letter(typed[end - 1]) : HY_TOP_OTHER;
+    drop_typed(is_alone ? 1 : end > 0 ? end : typed_count);
     return key;
 }
 

@@ -64,8 +64,7 @@ struct hy_nvml_watch {
     hy_nvml_sample latest;
 };
 
-/* ---- the library
- * ------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 static bool find_all(nvml *api) {
     const struct {
@@ -113,8 +112,7 @@ bool hy_nvml_driver_version(char *out, size_t size) {
     return is_told;
 }
 
-/* ---- the card
- * ---------------------------------------------------------------------------------- */
+/* ---- the card -------------------------------------------------------------------------------- */
 
 /* What CUDA calls `device` in the driver's order: the device-th number of CUDA_VISIBLE_DEVICES. */
 static unsigned physical_number(int device) {
@@ -179,8 +177,7 @@ static hy_nvml_sample ask(const nvml *api, card_handle card) {
                             .process_memory = own_memory(api, card)};
 }
 
-/* ---- the watch
- * --------------------------------------------------------------------------------- */
+/* ---- the watch ------------------------------------------------------------------------------- */
 
 static void *run(void *argument) {
     hy_nvml_watch *w = argument;

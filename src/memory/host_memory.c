@@ -61,8 +61,7 @@ struct hy_host_watch {
     char text[TEXT_BYTES]; /* of the file that is being read */
 };
 
-/* ---- texts
- * --------------------------------------------------------------------------------------- */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 /* Reads a file anew into the watch's text; "" when it cannot be. */
 static const char *read_text(hy_host_watch *w, int file) {
@@ -106,8 +105,7 @@ static void close_file(int file) {
     if (file >= 0) close(file);
 }
 
-/* ---- control groups
- * ------------------------------------------------------------------------------ */
+/* ---- control groups -------------------------------------------------------------------------- */
 
 static uint64_t limit_of(hy_host_watch *w, const group *g) {
     uint64_t limit = number_of(read_text(w, g->limit), HY_HOST_NO_LIMIT);
@@ -186,8 +184,7 @@ static void read_groups(hy_host_watch *w, hy_host_memory *out) {
     }
 }
 
-/* ---- the machine and this process
- * ---------------------------------------------------------------- */
+/* ---- the machine and this process ------------------------------------------------------------ */
 
 /* "full avg10=1.25 avg60=..." in per cent; kernels before 4.20, and some containers, do not
  * tell. */
@@ -248,8 +245,7 @@ void hy_host_memory_read(const char *proc, const char *sys, hy_host_memory *out)
     close_all(&w);
 }
 
-/* ---- the watch
- * ----------------------------------------------------------------------------------- */
+/* ---- the watch ------------------------------------------------------------------------------- */
 
 hy_host_watch *hy_host_watch_open(const char *proc, const char *sys) {
     hy_host_watch *w = malloc(sizeof *w);
@@ -279,8 +275,7 @@ const hy_host_memory *hy_host_watch_look(hy_host_watch *w) {
     return hy_host_watch_read(w);
 }
 
-/* ---- how near to trouble
- * ------------------------------------------------------------------------- */
+/* ---- how near to trouble --------------------------------------------------------------------- */
 
 uint64_t hy_host_reserve(uint64_t total, int64_t asked) {
     if (asked > 0) return (uint64_t)asked;

@@ -21,6 +21,7 @@ typedef enum curve_style {
     IS_STAIR, /* holds its value until the next */
     IS_DASHED,
     IS_LAYER, /* one of a stack */
+    IS_SUM,   /* of the layers: drawn, as a stair, where there are none */
     IS_MARK,  /* where something happened */
 } curve_style;
 
@@ -28,7 +29,6 @@ typedef struct curve {
     hy_column column;
     const char *name;
     curve_style style;
-    bool is_sum; /* of the layers: drawn where there are none */
 } curve;
 
 #define CURVES_MAX 16
@@ -69,13 +69,13 @@ static const chart charts[] = {
     {"memory", "Device memory", "live bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = DEVICE_LIMITS,
      .curves = {LAYERS(HY_COLUMN_DEVICE_CLASS),
-                {HY_COLUMN_DEVICE_TOTAL, "live at the step's end", IS_STAIR, .is_sum = true},
+                {HY_COLUMN_DEVICE_TOTAL, "live at the step's end", IS_SUM},
                 {HY_COLUMN_DEVICE_PEAK, "peak within the step", IS_STAIR},
                 {HY_COLUMN_DEVICE_PLANNED, "plan of the phase", IS_DASHED}}},
     {"host", "Host memory", "page-locked bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = HOST_LIMITS,
      .curves = {LAYERS(HY_COLUMN_PINNED_CLASS),
-                {HY_COLUMN_PINNED_TOTAL, "page-locked", IS_STAIR, .is_sum = true},
+                {HY_COLUMN_PINNED_TOTAL, "page-locked", IS_SUM},
                 {HY_COLUMN_RESIDENT, "resident, all of the process", IS_DASHED}}},
     {"wait", "Waiting for copies", "% of the step's time", HY_FIGURE_PERCENT, .is_from_zero = true,
      .curves = {{HY_COLUMN_WAIT, "waited", IS_NOISY}}},
@@ -93,8 +93,8 @@ static const chart charts[] = {
      HY_FIGURE_COUNT, .curves = {{HY_COLUMN_TEMPERATURE, "temperature", IS_NOISY}}},
 };
 
-static const char *const style_names[] = {"line",   "noisy", "dots", "stair",
-                                          "dashed", "layer", "mark"};
+static const char *const style_names[] = {"line",   "noisy", "dots",  "stair",
+                                          "dashed", "layer", "stair", "mark"};
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
@@ -106,7 +106,8 @@ static void put_curve_names(hy_page *page, const chart *it, const curve *c, int 
     hy_json_put_int(page->json, "run", r);
     hy_json_put_int(page->json, "kind", c - it->curves);
     hy_json_put_string(page->json, "style", style);
-    bool is_detail = strcmp(style, "noisy") == 0 || (c->is_sum && it->limits == DEVICE_LIMITS);
+    bool is_detail =
+        strcmp(style, "noisy") == 0 || (c->style == IS_SUM && it->limits == DEVICE_LIMITS);
     if (page->count > 1 && is_detail) hy_json_put_bool(page->json, "hidden", true);
     if (c->style == IS_LAYER) hy_json_put_string(page->json, "tone", c->name);
 }
@@ -216,7 +217,7 @@ static void put_curves(hy_page *page, const chart *it) {
         bool is_stack = has_layers(page, it, r);
         if (is_stack) put_layers(page, it, r);
         for (const curve *c = it->curves; c->name; c++) {
-            if (c->style == IS_LAYER || (c->is_sum && is_stack)) continue;
+            if (c->style == IS_LAYER || (c->style == IS_SUM && is_stack)) continue;
             put_one(page, it, c, r);
         }
     }
@@ -238,7 +239,10 @@ static bool have_same_budgets(const hy_page *page) {
         const hy_run_facts *a = hy_run_describe(page->runs[0]), *b = hy_run_describe(page->runs[r]);
         if (a->vram_budget_bytes != b->vram_budget_bytes) return false;
         if (a->host_budget_bytes != b->host_budget_bytes) return false;
-        if (memcmp(a->thresholds, b->thresholds, sizeof a->thresholds) != 0) return false;
+        for (int i = 0; i < 4; i++) {
+            double x = a->thresholds[i], y = b->thresholds[i];
+            if (x != y && !(isnan(x) && isnan(y))) return false;
+        }
     }
     return true;
 }

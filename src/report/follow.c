@@ -95,10 +95,11 @@ static hy_status grow(hy_follow *it) {
         return hy_fail(HY_ERR_INPUT, "%s has a line of more than %zu MiB: it is no metrics file",
                        it->path, LINE_MAX_BYTES >> 20);
     }
-    char *buffer = realloc(it->buffer, it->capacity * 2);
+    size_t wanted = 2 * it->capacity + CHUNK;
+    char *buffer = realloc(it->buffer, wanted);
     if (!buffer) return hy_fail(HY_ERR_MEMORY, "out of memory reading %s", it->path);
     it->buffer = buffer;
-    it->capacity *= 2;
+    it->capacity = wanted;
     return HY_OK;
 }
 

@@ -138,6 +138,51 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
     close_table(page->html);
 }
 
+/* ---- what saves memory ----------------------------------------------------------------------------- */
+
+static void add_saving(hy_text *html, const hy_json_node *node) {
+    const char *name = "", *value = "";
+    double device = NAN, host = NAN;
+    bool is_measured = false;
+    hy_json_as_string(hy_json_get(node, "name"), &name, NULL);
+    hy_json_as_string(hy_json_get(node, "value"), &value, NULL);
+    hy_json_as_double(hy_json_get(node, "device_bytes"), &device);
+    hy_json_as_double(hy_json_get(node, "host_bytes"), &host);
+    hy_json_as_bool(hy_json_get(node, "measured"), &is_measured);
+    hy_text_add(html, "<tr><th scope=\"row\">");
+    hy_html_text(html, name);
+    add_text_cell(html, value);
+    add_cell(html, HY_FIGURE_BYTES, device > 0 ? device : NAN);
+    add_cell(html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
+    hy_text_addf(html, "<td>%s\n", is_measured ? "measured" : "planned");
+}
+
+/* Of the summary's list, what was on in this run and freed device memory. */
+static bool is_saving(const hy_json_node *node) {
+    bool is_on = false;
+    double device = 0;
+    if (hy_json_type_of(node) != HY_JSON_OBJECT) return false;
+    hy_json_as_bool(hy_json_get(node, "on"), &is_on);
+    hy_json_as_double(hy_json_get(node, "device_bytes"), &device);
+    return is_on && device > 0;
+}
+
+static void add_savings(hy_page *page, int r) {
+    static const char *const columns[] = {"", "as", "device freed", "host taken", "figure", NULL};
+    const hy_run *run = page->runs[r];
+    const hy_json_node *summary = run->facts.is_finished ? hy_json_root_object(run->summary) : NULL;
+    const hy_json_node *list = summary ? hy_json_get(summary, "savings") : NULL;
+    bool is_open = false;
+    if (!list || hy_json_type_of(list) != HY_JSON_ARRAY) return;
+    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
+        if (!is_saving(n)) continue;
+        if (!is_open) open_table(page->html, "What saves device memory", columns, 2);
+        is_open = true;
+        add_saving(page->html, n);
+    }
+    if (is_open) close_table(page->html);
+}
+
 /* ---- prediction and losses ------------------------------------------------------------------------ */
 
 static double number_at(const hy_json_node *object, const char *key) {
@@ -265,6 +310,7 @@ void hy_page_run_tables(hy_page *page, int r) {
     if (has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n<div>\n");
     if (has_memory) add_memory(page, r, &memory);
+    add_savings(page, r);
     if (!has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n</div>\n");
     add_events(page, r);

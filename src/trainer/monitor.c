@@ -16,6 +16,7 @@
 
 #define MUCH_STALLED 0.1 /* share of the time */
 #define LINE_ADVICE 2    /* pieces of advice in a line */
+#define LOOK_PERIOD 0.01 /* seconds */
 
 typedef struct bytes_text {
     char text[32];
@@ -29,8 +30,7 @@ static bytes_text in_bytes(uint64_t bytes) {
 
 static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a > b ? a : b; }
 
-/* ---- begin and end
- * ----------------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 /* The most that any phase of the plan needs on the device. */
 static uint64_t most_planned(const hy_trainer *t) {
@@ -83,6 +83,7 @@ void hy_monitor_reset(hy_trainer *t) {
     hy_monitor *m = t->monitor;
     if (!m) return;
     hy_memory_look look = hy_monitor_look(t, true);
+    m->looked_at = 0;
     m->device_planned = planned_of_device(t);
     m->device = (hy_memory_gauge){
         .status = hy_memory_status_of(&m->thresholds, look.device.utilization, m->device_planned)};
@@ -90,8 +91,7 @@ void hy_monitor_reset(hy_trainer *t) {
         .status = hy_memory_status_of(&m->thresholds, look.host.utilization, m->host_planned)};
 }
 
-/* ---- words
- * ------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *p) {
     hy_text_addf(out, "%s %s", name, in_bytes(p->used).text);
@@ -132,8 +132,7 @@ static void add_advice(const hy_memory_state *state, hy_text *out) {
     }
 }
 
-/* ---- a step
- * ------------------------------------------------------------------------------------ */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static bool is_line_due(const hy_trainer *t, const hy_step_info *info) {
     int64_t every = t->settings.memory.monitor_every;
@@ -187,11 +186,25 @@ static void fill_info(const hy_monitor *m, const hy_memory_look *look, hy_step_i
     info->memory_status = worse(m->device.status, m->host.status);
 }
 
+/* Steps of a millisecond need not all be looked at: while all is well, what was seen in the same phase a
+ * moment ago still holds. */
+static bool knows_enough(const hy_trainer *t, const hy_step_info *info, double now) {
+    const hy_monitor *m = t->monitor;
+    return m->looked_at > 0 && now - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&
+           m->told == HY_MEMORY_NORMAL && !is_line_due(t, info);
+}
+
 void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_monitor *m = t->monitor;
     if (!m) return;
     double begin = hy_clock();
-    hy_memory_look look = hy_monitor_look(t, false);
+    if (knows_enough(t, info, begin)) {
+        fill_info(m, &m->look, info);
+        return;
+    }
+    hy_memory_look look = m->look = hy_monitor_look(t, false);
+    m->looked_at = begin;
+    m->looked_phase = info->phase;
     bool may_fall = info->phase != HY_PREDICT; /* the next true step needs more again */
     hy_gauge_look(&m->device, &m->thresholds, look.device.utilization, m->device_planned, may_fall);
     hy_gauge_look(&m->host, &m->thresholds, look.host.utilization, m->host_planned, true);
@@ -204,8 +217,7 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     m->seconds += hy_clock() - begin;
 }
 
-/* ---- for who steers
- * ---------------------------------------------------------------------------- */
+/* ---- for who steers -------------------------------------------------------------------------- */
 
 hy_memory_status hy_monitor_device_status(const hy_trainer *t) {
     return t->monitor ? t->monitor->device.status : HY_MEMORY_NORMAL;

@@ -29,6 +29,9 @@ typedef struct hy_monitor {
     size_t card_free;  /* asked of the backend where the driver's library does not tell, */
     double asked_at;   /* at this time */
     double seconds;    /* spent here so far */
+    hy_memory_look look; /* the latest, */
+    double looked_at;    /* when that was; 0: never */
+    hy_phase looked_phase;
 } hy_monitor;
 
 /* After memory was taken, and at the end; t->monitor is NULL with memory.monitor = off. */

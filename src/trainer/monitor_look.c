@@ -13,8 +13,7 @@
 #define CARD_PERIOD 1.0         /* seconds between two questions to the backend */
 #define SAME_CARD 0.05          /* totals of driver and backend differ by less */
 
-/* ---- what the run has taken
- * -------------------------------------------------------------------- */
+/* ---- what the run has taken ------------------------------------------------------------------ */
 
 static uint64_t reserved_in(const hy_trainer *t, hy_place place) {
     const hy_arena *arenas[] = {&t->state_arena, &t->work_arena,       &t->state_ring_arena,
@@ -35,8 +34,7 @@ uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
     return hy_ledger_planned(&t->ledger, phase, HY_DEVICE) + (is_early ? t->optim_bytes : 0);
 }
 
-/* ---- the device
- * -------------------------------------------------------------------------------- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 /* The driver's library may see another card of that name, or the whole of one that is divided. */
 static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
@@ -87,8 +85,7 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
     out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
 }
 
-/* ---- the host
- * ---------------------------------------------------------------------------------- */
+/* ---- the host -------------------------------------------------------------------------------- */
 
 /* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
 static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {

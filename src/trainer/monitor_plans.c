@@ -40,8 +40,7 @@ static bool set_number(int64_t *value, int64_t to, const char *key, change *out)
     return true;
 }
 
-/* ---- the changes
- * ------------------------------------------------------------------------------- */
+/* ---- the changes ----------------------------------------------------------------------------- */
 
 /* The largest smaller micro-batch that divides a step: its tokens stay the same. */
 static bool shrink_to(hy_settings *s, int64_t most, change *out) {
@@ -125,8 +124,7 @@ static const change_maker changes[] = {
 };
 #define CHANGES (sizeof changes / sizeof changes[0])
 
-/* ---- planning them
- * ----------------------------------------------------------------------------- */
+/* ---- planning them --------------------------------------------------------------------------- */
 
 /* m and v have a second home in Predict: by these settings, not by the run's. */
 static void set_moved(hy_plan_setup *setup, const hy_settings *s) {

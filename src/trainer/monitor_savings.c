@@ -61,8 +61,7 @@ static bool may_stream(const hy_trainer *t) {
     return t->backend->facts.is_gpu || t->settings.memory.max_gpu_mem > 0;
 }
 
-/* ---- passes
- * ------------------------------------------------------------------------------------ */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static hy_status add_recompute(savings *s) {
     static const subject all = {"recompute", "recompute", AT(train.recompute), "none", "all"};
@@ -88,8 +87,7 @@ static hy_status add_loss_chunks(savings *s) {
     return compare(s, it);
 }
 
-/* ---- state
- * ------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 static hy_status add_place(savings *s, const subject *x) {
     const char *now = (const char *)&s->t->settings + x->at;
@@ -152,8 +150,7 @@ static hy_status add_master(savings *s) {
     return HY_OK;
 }
 
-/* ---- phases
- * ------------------------------------------------------------------------------------ */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 static bool has_predicted(const hy_trainer *t) { return t->progress.phase_steps[HY_PREDICT] > 0; }
 
@@ -210,8 +207,7 @@ static void add_sharing(savings *s) {
     it->device_bytes = (int64_t)(training < others ? training : others);
 }
 
-/* ---- time
- * -------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static hy_status add_gather(savings *s) {
     const hy_trainer *t = s->t;

@@ -99,10 +99,13 @@ static hy_status try_changes(const hy_trainer *t, const hy_rates *rates, unsigne
     hy_plan plan = {0};
     *fits = false;
     if (!make_changes(t, set, &settings)) return HY_OK;
-    HY_TRY(hy_plan_setup_begin(&setup, t, &settings, rates));
-    hy_status status = hy_plan_leanest(&setup.problem, false, &plan);
-    hy_plan_setup_end(&setup);
-    *fits = plan.fits;
+    hy_status status = hy_plan_setup_begin(&setup, t, &settings, rates);
+    if (status == HY_OK) {
+        status = hy_plan_leanest(&setup.problem, false, &plan);
+        hy_plan_setup_end(&setup);
+    }
+    if (status == HY_ERR_INPUT) return HY_OK; /* what does not go together is no change to suggest */
+    *fits = status == HY_OK && plan.fits;
     return status;
 }
 

@@ -6,12 +6,12 @@
 #
 #   tests/docs/commands.sh [PAGE...]      all pages, or those named
 #
-# Part of `make test-all`. HYBRID_DOCS_LIMIT: seconds for one command (150). Ends with the line
+# Part of `make test-all`. HYBRID_DOCS_LIMIT: seconds for one command (240). Ends with the line
 # "N passed, N failed".
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/pages.sh"
 . "$here/stage.sh"
-limit=${HYBRID_DOCS_LIMIT:-150}
+limit=${HYBRID_DOCS_LIMIT:-240}
 
 # ---- commands --------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ is_failure_shown() { # FILE.cmd
 }
 
 check_command() { # FILE.cmd
-    local command text wrong= exact=0 expected=0 began=$SECONDS
+    local command text wrong='' exact=0 expected=0 began=$SECONDS
     command=$(flat "$1")
     choose_how "$page" "$command"
     as_run "$command" "$1"
@@ -107,7 +107,7 @@ check_c() { # FILE REMARK
 }
 
 report_block() { # FILE WHAT
-    local wrong=
+    local wrong=''
     [ "$code" = 0 ] || wrong="exit code $code"
     code=0
     tell "$wrong" "$(place_of "$1"): $2"
@@ -137,11 +137,11 @@ check_block() { # NUMBER KIND REMARK
 }
 
 check_page() {
-    local number kind line remark
+    local number kind remark
     blocks=$scratch/blocks/$page folder=$scratch/stage/$page
     [ -s "$blocks/index" ] || return
     mkdir -p "$folder" && lay_out "$page" "$folder"
-    while IFS=$'\t' read -r number kind line remark; do
+    while IFS=$'\t' read -r number kind _ remark; do
         check_block "$number" "$kind" "$remark"
     done < "$blocks/index"
 }
@@ -152,6 +152,7 @@ if ! set_up_stage; then
     finish
     exit 1
 fi
-for page in ${*:-$(pages)}; do check_page; done
+[ $# -gt 0 ] || mapfile -t all < <(pages)
+for page in "${@:-${all[@]}}"; do check_page; done
 echo "$skipped commands were checked for their names alone: how.list says why"
 finish

@@ -55,12 +55,14 @@ every_link_leads_to_a_file_and_a_heading() {
 names_like() { # PATTERN
     local page
     for page in $(text_pages); do
-        { grep -oE '`[^`]+`' "$root/$page"; cat "$scratch/blocks/$page"/[0-9]*.{sh,cmd,c} 2> /dev/null; } |
+        { grep -oE '`[^`]+`' "$root/$page"
+            cat "$scratch/blocks/$page"/[0-9]*.{sh,cmd,c} 2> /dev/null; } |
             grep -oE -- "$1" | sort -u | sed "s|^|$page |"
     done
 }
 
 # Files of the tree are named by their paths; what is built, by where it lands.
+folders='src|tests|bench|docs|configs|examples|include|make|scripts|build'
 every_file_of_the_tree_is_there() {
     local page path
     while read -r page path; do
@@ -72,8 +74,7 @@ every_file_of_the_tree_is_there() {
         build/*) continue ;;
         esac
         [ -e "$root/${path%/}" ] || echo "$page: $path is not there"
-    done < <(names_like '(^|[ `(])(src|tests|bench|docs|configs|examples|include|make|scripts|build)/[A-Za-z0-9_./*-]*[A-Za-z0-9_/*]' |
-        sed 's/ [`( ]*/ /')
+    done < <(names_like "(^|[ \`(])($folders)/[A-Za-z0-9_./*-]*[A-Za-z0-9_/*]" | sed 's/ [`( ]*/ /')
 }
 
 # What how.list says of names that are not ours.
@@ -130,8 +131,9 @@ list_flags() {
         program=${program##*/}
         flags_of "$program" | sort -u > "$scratch/flags.$program"
     done
-    cat "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*/*.[ch] "$root"/bench/*/*.py "$root"/tests/gpu/*.sh \
-        "$root"/scripts/*.sh 2> /dev/null | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u > "$scratch/flags.bench"
+    cat "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*/*.[ch] "$root"/bench/*/*.py \
+        "$root"/tests/gpu/*.sh "$root"/scripts/*.sh 2> /dev/null |
+        grep -oE -- '--[a-z][a-z0-9-]+' | sort -u > "$scratch/flags.bench"
     foreign flags > "$scratch/flags.foreign"
 }
 

@@ -63,7 +63,7 @@ lay_out() { # PAGE FOLDER
     cp "$root"/examples/train.c "$2"
     make_text > "$2/my-texts/one.txt"
     for name in one two three; do cp "$2/my-texts/one.txt" "$2/corpus/$name.txt"; done
-    cp "$root/LICENSE" "$2/corpus/z-last.txt" # a short last document, to be held out
+    cat "$root/LICENSE" "$root/LICENSE" > "$2/corpus/z-last.txt" # short: it is held out
     cp "$2/my-texts/one.txt" "$2/other.txt"
     cp -r "$HOME/models/Qwen2.5-0.5B" "$2/gpt2"
     make_rows 1 200 > "$2/mine.jsonl"

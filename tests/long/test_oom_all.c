@@ -1,26 +1,25 @@
-/* test_oom_all.c: the long form of tests/test_oom.c: every allocation of every use, one after the other,
- * refused once; some of them with all that follow; and shortages, in which what is given back can be had
- * again. */
+/* test_oom_all.c: the long form of tests/test_oom.c: all over every use, one refusal at a time;
+ * refusals with some or all that follow; and shortages, in which what is given back can be had again. */
 #include "oom/rows.h"
 
-#define ALLOCATIONS "allocations", FAULT_ALLOCATIONS
-#define LAUNCHES "launches", FAULT_BIT(FAULT_LAUNCH)
-#define SHORTAGE "shortage", FAULT_BIT(FAULT_HEAP) | FAULT_BIT(FAULT_ARENA)
+#define ALLOCATIONS .what = "allocations", .kinds = FAULT_ALLOCATIONS
+#define LAUNCHES .what = "launches", .kinds = FAULT_BIT(FAULT_LAUNCH)
+#define SHORTAGE .what = "shortage", .kinds = FAULT_BIT(FAULT_HEAP) | FAULT_BIT(FAULT_ARENA)
+#define FOREVER 1000000
+
+/* Trials of a use with this many allocations that take some minutes in all. */
+static const refusals of_training[] = {
+    {ALLOCATIONS, .every = 3, .must_go_on = true}, {ALLOCATIONS, .every = 41, .times = FOREVER},
+    {LAUNCHES, .every = 31, .must_go_on = true},   {LAUNCHES, .every = 307, .times = 3},
+    {LAUNCHES, .every = 607, .times = FOREVER},    {SHORTAGE, .every = 41, .shortage = 1 << 18},
+    {SHORTAGE, .every = 97, .shortage = 1 << 20},
+};
+static const refusals of_uses[] = {
+    {ALLOCATIONS, .first = 300, .every = 53},
+    {ALLOCATIONS, .every = 331, .times = FOREVER},
+};
 
 int main(void) {
-    static const refusals of_training[] = {
-        {ALLOCATIONS, .every = 1},
-        {ALLOCATIONS, .every = 17, .times = 1000000},
-        {LAUNCHES, .every = 7},
-        {LAUNCHES, .every = 101, .times = 4},
-        {LAUNCHES, .every = 211, .times = 1000000},
-        {SHORTAGE, .every = 11, .shortage = 4096},
-        {SHORTAGE, .every = 31, .shortage = 1 << 20},
-    };
-    static const refusals of_uses[] = {
-        {ALLOCATIONS, .first = 1000, .every = 37},
-        {ALLOCATIONS, .every = 131, .times = 1000000},
-    };
     int good = 0, bad = 0;
     rows_open();
     for (int i = 0; i < oom_scenario_count; i++) {

@@ -61,7 +61,8 @@ static void remember(void *data, size_t bytes) {
 }
 
 static size_t forget(void *data) {
-    for (size_t i = place_of(data); blocks[i].data; i = (i + 1) & (SLOTS - 1)) {
+    size_t i = place_of(data);
+    for (int tried = 0; tried < SLOTS && blocks[i].data; tried++, i = (i + 1) & (SLOTS - 1)) {
         if (blocks[i].data != data) continue;
         size_t bytes = blocks[i].bytes;
         blocks[i].data = REMOVED;
@@ -122,7 +123,7 @@ void fault_arm(const fault_plan *asked) {
     fault_stack unused;
     note_stack(&unused); /* the first one loads a library */
     pthread_mutex_lock(&lock);
-    memset(blocks, 0, sizeof blocks);
+    if (is_counting) memset(blocks, 0, sizeof blocks);
     counts = (fault_counts){0};
     plan = *asked;
     number = 0;
@@ -170,8 +171,8 @@ void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off
 FILE *__real_fopen(const char *path, const char *mode);
 DIR *__real_opendir(const char *path);
 ssize_t __real_getline(char **line, size_t *room, FILE *file);
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *), void *argument);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
 
 static void *no_memory(void) {
     errno = ENOMEM;
@@ -248,7 +249,6 @@ ssize_t __wrap_getline(char **line, size_t *room, FILE *file) {
     errno = ENOMEM;
     return -1;
 }
-
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *argument) {

@@ -49,8 +49,8 @@ static int64_t after(const refusals *r, int64_t at) {
 }
 
 static bool is_bad(const trial *t, const refusals *r) {
-    bool had_steps = t->scenario->is_training && t->result.sittings > 1 && t->result.has_stepped;
-    return t->verdict >= TRIAL_OTHER || (r->must_go_on && t->verdict == TRIAL_STOPPED && had_steps);
+    bool was_stopped = t->verdict == TRIAL_STOPPED && t->result.was_broken_off;
+    return t->verdict >= TRIAL_OTHER || (r->must_go_on && was_stopped);
 }
 
 static void begin(trial *t, const scenario *s, const refusals *r, int64_t at) {

@@ -7,13 +7,13 @@
 /* Which allocations of a scenario are refused, one in each trial: all of the first ones, every so many
  * of the rest. */
 typedef struct refusals {
-    const char *what;   /* "allocations", "arenas", "launches" */
-    unsigned kinds;     /* FAULT_BIT of those that count */
-    int64_t first;      /* all up to this one */
-    int64_t every;      /* of those after it; 0: none */
-    int64_t times;      /* refused in a row; 0 counts as 1 */
-    uint64_t shortage;  /* instead: from there on only so many bytes more can be had */
-    bool must_go_on;    /* stopping is not enough where a step had been made */
+    const char *what;  /* "allocations", "arenas", "launches" */
+    unsigned kinds;    /* FAULT_BIT of those that count */
+    int64_t first;     /* all up to this one */
+    int64_t every;     /* of those after it; 0: none */
+    int64_t times;     /* refused in a row; 0 counts as 1 */
+    uint64_t shortage; /* instead: from there on only so many bytes more can be had */
+    bool must_go_on;   /* stopping is not enough where a step had been made */
 } refusals;
 
 /* Runs them and prints a line; what was wrong is printed in full. Returns how many were. */

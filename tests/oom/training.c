@@ -117,7 +117,10 @@ static hy_status sit(const char *words, const char *folder, notes *n) {
     hy_status status = use_config(words, folder, &config);
     if (n->out->sittings == 1) trial_arm();
     if (status == HY_OK) status = hy_trainer_create(config, &observer, &trainer);
-    if (status == HY_OK) status = hy_trainer_run(trainer);
+    if (status == HY_OK) {
+        status = hy_trainer_run(trainer);
+        n->out->was_broken_off = status != HY_OK && n->out->steps > 0;
+    }
     if (status == HY_OK) status = look(trainer, n->out);
     hy_trainer_destroy(trainer);
     hy_config_destroy(config);
@@ -143,7 +146,7 @@ hy_status use_training(const char *words, const char *folder, outcome *out) {
     if (status == HY_OK) return HY_OK;
     snprintf(out->message, sizeof out->message, "%s", hy_error_message());
     fault_spare();
-    out->has_stepped = out->steps > 0;
+    bool was_broken_off = out->was_broken_off;
     out->lacks_checkpoint = out->steps > 0 && !has_checkpoint(folder);
     if (out->lacks_checkpoint) return status;
     n.is_resumed = true;
@@ -155,6 +158,7 @@ hy_status use_training(const char *words, const char *folder, outcome *out) {
                  hy_error_message());
         out->lacks_checkpoint = true;
     }
+    out->was_broken_off = was_broken_off;
     return status;
 }
 

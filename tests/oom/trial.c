@@ -144,8 +144,8 @@ static double now(void) {
 }
 
 void trial_begin(trial *t) {
-    t->shared = mmap(NULL, sizeof *t->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                     -1, 0);
+    t->shared =
+        mmap(NULL, sizeof *t->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t->shared == MAP_FAILED) abort();
     fflush(NULL);
     t->child = fork();

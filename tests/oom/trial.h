@@ -22,9 +22,9 @@ typedef struct outcome {
     double loss[TRIAL_LOSSES], val_loss;
     int64_t batch_size[TRIAL_LOSSES]; /* micro-batch of each */
     int sittings;                     /* times the run was begun */
-    bool has_stepped;                 /* it had made a step when it stopped */
-    bool lacks_checkpoint; /* it stopped after a step and left nothing to go on from */
-    int handles, threads;  /* open at the end beyond those at the beginning */
+    bool was_broken_off;              /* it had made a step and did not come to its end */
+    bool lacks_checkpoint;            /* it stopped after a step and left nothing to go on from */
+    int handles, threads;             /* open at the end beyond those at the beginning */
     fault_counts counts;
 } outcome;
 

@@ -43,7 +43,8 @@ hy_status use_configuration(const char *folder, outcome *out) {
     hy_config *config = NULL;
     char *text = NULL;
     trial_arm();
-    hy_status status = use_config("profile aggressive model gpt2-124m batch_size 3", folder, &config);
+    hy_status status =
+        use_config("profile aggressive model gpt2-124m batch_size 3", folder, &config);
     if (status == HY_OK) status = hy_config_print(config, &text);
     if (status == HY_OK) note_number(out, (double)strlen(text));
     if (status == HY_OK) status = hy_file_write_atomic(inside(folder, "c.cfg"), text, strlen(text));
@@ -84,7 +85,7 @@ hy_status use_plan(const char *folder, outcome *out) {
     "layers 2 width 16 heads 2 mlp_width 24 seq_len 32 batch_size 2 grad_accum_steps 1 steps 3 "   \
     "lr_warmup_steps 1 eval_batches 1 threads 1 device cpu predictor none "
 #define ROWS                                                                                       \
-    "model nano vocab 704 " SMALL "data " GOLDEN "chats.jsonl tokenizer " GOLDEN "tokenizer.json "           \
+    "model nano vocab 704 " SMALL "data " GOLDEN "chats.jsonl tokenizer " GOLDEN "tokenizer.json " \
     "chat_template chatml val_fraction 0.3 "
 
 void prepare_run(const char *folder) {
@@ -94,9 +95,7 @@ void prepare_run(const char *folder) {
     _Exit(1);
 }
 
-static void add_text(void *user, const char *text, size_t size) {
-    note_bytes(user, text, size);
-}
+static void add_text(void *user, const char *text, size_t size) { note_bytes(user, text, size); }
 
 static hy_status talk(hy_inference *model, outcome *out) {
     hy_generate_options options = {.max_tokens = 4, .temperature = 0.7, .seed = 3};

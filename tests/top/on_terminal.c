@@ -191,12 +191,16 @@ static void wait_for(const char *text, bool is_wanted) {
     }
 }
 
+/* All at once, as a terminal sends what a key stands for. */
 static void type(const char *keys) {
-    for (; *keys != '\0'; keys++) {
+    char bytes[64];
+    size_t count = 0;
+    for (; *keys != '\0' && count < sizeof bytes; keys++) {
         char key = *keys;
         if (key == '\\') key = *++keys == 'e' ? '\033' : 0x1A;
-        if (write(master, &key, 1) != 1) fail("cannot type", keys);
+        bytes[count++] = key;
     }
+    if (write(master, bytes, count) != (ssize_t)count) fail("cannot type", keys);
 }
 
 static void resize(const char *size) {

@@ -107,8 +107,28 @@ bars_are_as_long_as_their_share() {
         grep -q '^all .*:.*|' page
 }
 
+the_plan_is_shaded_and_what_exceeds_it_is_marked() {
+    make_run planned 70 100
+    # Of 4 GiB of activations six were planned, of 3 GiB of weights two; 38 cells are 12 GiB.
+    cat > planned/plan.json <<'JSON'
+{"phases": {"full": {"vram_bytes": 9663676416, "classes": {
+    "weights": {"place": "device", "dtype": "bf16", "bytes": 2147483648},
+    "activations": {"place": "device", "dtype": "bf16", "bytes": 6442450944},
+    "master": {"place": "pinned", "dtype": "fp32", "bytes": 2147483648}}}}}
+JSON
+    once planned --width 112 --ascii > page
+    awk '$1 == "activations" { bar = substr($0, 13, 38); print gsub(/#/, "", bar), gsub(/:/, "", bar) }' page > found
+    printf '12 6\n' | diff - found && grep -qE '^weights .*!3.00 GiB' page &&
+        grep -qE '^activations .* 4.00 GiB' page && grep -qE '^master .* 2.00 GiB' page
+}
+
 a_rejected_move_and_the_phases_are_in_the_strip() {
     once mine --width 100 | shows "fffffPccffff" "xcc" "last 70 lines"
+}
+
+events_and_what_steps_tell_stand_together_newest_first() {
+    once mine --width 120 --height 40 | sed -n '/^Events/,$s/.* step \([0-9]*\) *\([a-z]*\).*/\1 \2/p' > found
+    printf '%s\n' "180 rejected" "120 rejected" "60 rejected" "31 memory" "30 batch" "0 start" | diff - found
 }
 
 without_a_card_there_is_no_row_for_it() {
@@ -182,12 +202,13 @@ text_of_files_cannot_drive_the_terminal() {
 }
 
 wide_characters_take_two_columns() {
-    MODEL="模型模型模型" make_run wide 30 100
+    MODEL="模型模型模型模型模型模型模型模型模型模型" make_run wide 30 100
     local width
     for width in 20 21 22 23 24 25 26; do
-        [ "$(once wide --width $width | wc -L)" -le "$width" ] || return 1
+        once wide --width $width --height 17 > page
+        [ "$(wc -L < page)" -le "$width" ] && grep -q '^Step' page || { cat page; return 1; }
     done
-    once wide | shows "模型模型模型, 1.23M parameters"
+    once wide | shows "模型模型, 1.23M parameters"
 }
 
 # ---- which runs ----------------------------------------------------------------------------------
@@ -336,7 +357,9 @@ check no_line_is_longer_than_the_page
 check a_page_holds_the_runs_numbers
 check the_training_loss_is_smoothed_as_hybrid_train_does
 check bars_are_as_long_as_their_share
+check the_plan_is_shaded_and_what_exceeds_it_is_marked
 check a_rejected_move_and_the_phases_are_in_the_strip
+check events_and_what_steps_tell_stand_together_newest_first
 check without_a_card_there_is_no_row_for_it
 check ascii_is_ascii
 check output_that_is_no_terminal_gets_one_page_without_codes
