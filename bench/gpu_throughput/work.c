@@ -64,7 +64,8 @@ static hy_status configure(const gt_options *o, hy_config *config) {
                                  {"predictor", "none"},
                                  {"precision_correct", "same"},
                                  {"offload_strategy", "none"},
-                                 {"steps", "100000"}};
+                                 {"steps", "100000"},
+                                 {"dynamic_batch", "on"}}; /* the size that was planned is measured */
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         HY_TRY(hy_config_set(config, settings[i][0], settings[i][1], HY_FROM_CALLER));
     }

@@ -57,10 +57,10 @@ size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *k
 
 /* ---- smoothing ----------------------------------------------------------------------------------- */
 
-static double mean_around(const double *column, size_t at, size_t reach) {
+static double mean_of(const double *column, size_t begin, size_t end) {
     double sum = 0;
     size_t count = 0;
-    for (size_t i = at - reach; i <= at + reach; i++) {
+    for (size_t i = begin; i < end; i++) {
         if (!isfinite(column[i])) continue;
         sum += column[i];
         count++;
@@ -68,12 +68,21 @@ static double mean_around(const double *column, size_t at, size_t reach) {
     return count > 0 ? sum / (double)count : NAN;
 }
 
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* The ends would be single values, as noisy as the column: an eighth of the reach is used there, to the one
+ * side there is. */
+static double mean_around(const double *column, size_t rows, size_t at, size_t reach) {
+    size_t after = rows - 1 - at, room = least(at, after);
+    size_t reach_here = least(reach, room > reach / 8 ? room : reach / 8);
+    return mean_of(column, at - least(at, reach_here), at + least(after, reach_here) + 1);
+}
+
 void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t places, double *out) {
     size_t stride = rows / places > 0 ? rows / places : 1;
     for (size_t i = 0; i < rows; i++) {
-        size_t room = i < rows - 1 - i ? i : rows - 1 - i;
         bool is_place = i % stride == 0 || i == rows - 1;
-        out[i] = is_place ? mean_around(column, i, reach < room ? reach : room) : NAN;
+        out[i] = is_place ? mean_around(column, rows, i, reach) : NAN;
     }
 }
 

@@ -21,7 +21,7 @@ void hy_column_look(const double *column, size_t rows, hy_column_facts *out);
 size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *kept);
 
 /* The mean of the values at most `reach` rows away, at about `places` rows; NaN at the others. Near the
- * ends the reach is shorter, the same to both sides, so that a steep beginning is not bent. */
+ * ends the reach is shorter, so that a steep beginning is not bent. */
 void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t places, double *out);
 
 /* Rows as differences, the first from 0: "0,1,,,3"; nothing between commas repeats the difference. */

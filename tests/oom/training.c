@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "trainer/trainer.h"
 #include "uses.h"
 
 #define COMMON                                                                                     \
@@ -16,6 +17,7 @@
     "grad_accum_steps 1 lr 3e-3 builtin_bytes 12000 lr_warmup_steps 2 eval_batches 2 threads 1 "   \
     "device cpu eval_every 4 save_every 3 keep 2 full_steps 2 correct_steps 1 predict_from 0 "     \
     "predict_until 1 cooldown_steps 1 "
+#define PLAIN COMMON "steps 6 predictor none "
 #define MOVES COMMON "steps 9 predictor outer confidence_threshold 0.5 tail_share 0.4 "
 #define FORKS                                                                                      \
     COMMON "steps 24 predictor outer regime fine-tuning fork_budget 0.5 fork_steps 2 "             \
@@ -63,6 +65,7 @@ typedef struct notes {
     int64_t step[TRIAL_LOSSES];
     bool is_move[TRIAL_LOSSES];
     bool is_resumed; /* the next one may lie behind others */
+    int replans_at;  /* steps of the first sitting before it is planned anew; 0: never */
 } notes;
 
 static void note_step(void *user, const hy_step_info *info) {
@@ -109,6 +112,21 @@ static hy_status look(hy_trainer *t, outcome *out) {
     return status;
 }
 
+/* To its end, or a few steps, a plan that needs less, and then to its end. */
+static hy_status run(hy_trainer *trainer, notes *n) {
+    bool is_replanned = n->replans_at > 0 && n->out->sittings == 1;
+    hy_status status = HY_OK;
+    for (int i = 0; is_replanned && i < n->replans_at && status == HY_OK; i++) {
+        hy_step_info info;
+        status = hy_trainer_step(trainer, &info);
+        if (status == HY_OK) note_step(n, &info);
+    }
+    if (is_replanned && status == HY_OK) {
+        status = hy_trainer_replan(trainer, 0, 0, "a test says so");
+    }
+    return status == HY_OK ? hy_trainer_run(trainer) : status;
+}
+
 static hy_status sit(const char *words, const char *folder, notes *n) {
     hy_observer observer = {.user = n, .on_step = note_step, .on_message = note_message};
     hy_config *config = NULL;
@@ -118,7 +136,7 @@ static hy_status sit(const char *words, const char *folder, notes *n) {
     if (n->out->sittings == 1) trial_arm();
     if (status == HY_OK) status = hy_trainer_create(config, &observer, &trainer);
     if (status == HY_OK) {
-        status = hy_trainer_run(trainer);
+        status = run(trainer, n);
         n->out->was_broken_off = status != HY_OK && n->out->steps > 0;
     }
     if (status == HY_OK) status = look(trainer, n->out);
@@ -138,9 +156,9 @@ static bool has_checkpoint(const char *folder) {
     return has_one;
 }
 
-hy_status use_training(const char *words, const char *folder, outcome *out) {
+static hy_status train(const char *words, const char *folder, int replans_at, outcome *out) {
     char again[2048];
-    notes n = {.out = out};
+    notes n = {.out = out, .replans_at = replans_at};
     out->val_loss = NAN;
     hy_status status = sit(words, folder, &n);
     if (status == HY_OK) return HY_OK;
@@ -162,6 +180,11 @@ hy_status use_training(const char *words, const char *folder, outcome *out) {
     return status;
 }
 
+hy_status use_training(const char *words, const char *folder, outcome *out) {
+    return train(words, folder, 0, out);
+}
+
+hy_status use_replan(const char *folder, outcome *out) { return train(PLAIN, folder, 2, out); }
 hy_status use_moves(const char *folder, outcome *out) { return use_training(MOVES, folder, out); }
 hy_status use_forks(const char *folder, outcome *out) { return use_training(FORKS, folder, out); }
 hy_status use_rings(const char *folder, outcome *out) { return use_training(RINGS, folder, out); }

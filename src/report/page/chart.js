@@ -288,17 +288,34 @@ class Chart {
         const shown = this.layers.filter(curve => !curve.isHidden);
         for (const curve of this.layers) curve.path = null;
         if (shown.length === 0) return;
-        const below = new Float64Array(shown[0].values.length);
+        const rows = this.stackRows(shown[0]);
+        const below = new Float64Array(rows.length);
+        const isDense = rows.length > this.wide / 4;
         for (const curve of shown) {
             const upper = [], lower = [];
-            this.forVisible(curve, (place, value, i) => {
-                const x = short(this.x(place));
-                lower.push([x, short(this.y(below[i]))]);
-                below[i] += value || 0;
-                upper.push([x, short(this.y(below[i]))]);
+            rows.forEach(([x, i], k) => {
+                lower.push([x, short(this.y(below[k]))]);
+                below[k] += curve.values[i] || 0;
+                upper.push([x, short(this.y(below[k]))]);
             });
-            curve.path = make('path', {class: 'layer fill ' + curve.tone, d: stairs(upper, true) + stairs(lower.reverse(), false) + 'Z'}, parent);
+            const d = stairs(upper, true) + stairs(lower.reverse(), false) + 'Z';
+            curve.path = make('path', {class: `layer fill ${curve.tone}${isDense ? ' dense' : ''}`, d}, parent);
         }
+    }
+
+    // Where each row of the stack is drawn. Of rows closer than a pixel the one that takes most is drawn:
+    // what matters of memory is how much was needed.
+    stackRows(curve) {
+        const tops = this.stackTops(), rows = [];
+        this.forVisible(curve, (place, value, i) => rows.push([short(this.x(place)), i]));
+        if (rows.length < this.wide) return rows;
+        const kept = [];
+        for (const row of rows) {
+            const last = kept[kept.length - 1];
+            if (!last || Math.floor(row[0]) !== Math.floor(last[0])) kept.push(row);
+            else if (tops[row[1]] > tops[last[1]]) last[1] = row[1];
+        }
+        return kept;
     }
 
     drawLimits(parent) {
