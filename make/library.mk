@@ -22,7 +22,7 @@ $(BUILTIN_C): scripts/embed.sh $(BUILTIN_INPUTS) $(GEN)/builtin-list
 
 # ---- the style and the script of reports, carried the same way ---------------------------------
 PAGE_STYLE := src/report/page/style.css
-PAGE_SCRIPTS := $(addprefix src/report/page/,figures.js data.js chart.js page.js)
+PAGE_SCRIPTS := $(addprefix src/report/page/,figures.js data.js bands.js chart.js page.js)
 REPORT_PAGE_C := $(GEN)/report_page.c
 LIB_OBJECTS += $(OBJ)/gen/report_page.o
 

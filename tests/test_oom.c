@@ -19,16 +19,17 @@ int main(void) {
     int good = 0, bad = 0;
     rows_open();
     rows_of("a run with moves",
-            ROWS({ALLOCATIONS, .first = 200, .every = 29}, {ARENAS, .first = 200},
+            ROWS({ALLOCATIONS, .first = 200, .every = 53}, {ARENAS, .first = 200},
                  {LAUNCHES, .every = 23}, {SHORTAGE, .every = 67, .shortage = 1 << 18}),
             &good, &bad);
     rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 499}), &good,
             &bad);
     rows_of("a run with state on disk", ROWS({LAUNCHES, .every = 499}), &good, &bad);
     rows_of("a run with forks", ROWS({LAUNCHES, .every = 199}), &good, &bad);
-    rows_of("a run planned anew", ROWS({ALLOCATIONS, .every = 41}), &good, &bad);
+    rows_of("a run planned anew",
+            ROWS({.what = "allocations", .kinds = FAULT_ALLOCATIONS, .every = 41}), &good, &bad);
     rows_of("talking to a model", ROWS({ALLOCATIONS, .every = 499}), &good, &bad);
-    rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 9973}), &good, &bad);
+    rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 29989}), &good, &bad);
     rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 97}), &good, &bad);
     rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
     rows_of("a report", ROWS({ALLOCATIONS, .every = 7}), &good, &bad);

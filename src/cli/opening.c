@@ -28,6 +28,8 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary) 
     } else {
         say(terminal, "out", summary->out);
         fprintf(out, ", a checkpoint is %s\n", hy_cli_bytes(summary->checkpoint_bytes).text);
+        say(terminal, "watch it", "hybrid-top ");
+        fprintf(out, "%s\n", summary->out);
     }
     fflush(out);
 }

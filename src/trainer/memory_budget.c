@@ -40,11 +40,12 @@ static const char batch_advice[] = " a smaller batch_size with more grad_accum_s
                                    "all or a smaller model would need less";
 
 static hy_status check_one(const budget *b) {
-    char need[32], have[32], missing[32];
+    char need[32], have[32] = "nothing", missing[32];
     if (!b->limit || b->needed <= b->limit) return HY_OK;
+    if (b->limit > 1) hy_format_bytes((double)b->limit, have, sizeof have); /* 1: none at all */
     return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short;%s%s",
                    hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name,
-                   hy_format_bytes((double)b->limit, have, sizeof have),
+                   have,
                    hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing),
                    b->savings, b->advice);
 }

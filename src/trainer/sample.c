@@ -24,7 +24,7 @@ typedef struct sampler {
     int32_t vocab;                 /* ids that are drawn lie below this */
     hy_end_tokens ends;            /* of a model that came with a folder: a sample ends with it */
     hy_decoder *decoder;
-    void *memory; /* of its own; NULL: it works in what is idle */
+    void *memory;    /* of its own; NULL: it works in what is idle */
     int32_t *window; /* (context): tokens so far, from the first kept one */
     int32_t length;
     float *logits;  /* (V) */
@@ -139,39 +139,62 @@ static hy_status sample(sampler *s, hy_text *out) {
     if (!s->window || !s->logits || !s->order) {
         return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
     }
-    return continue_text(s, out);
+    HY_TRY(continue_text(s, out));
+    hy_text_add(out, ""); /* a string even when empty */
+    return hy_text_status(out);
+}
+
+static void close_sampler(sampler *s) {
+    hy_backend *b = s->trainer->backend;
+    size_t bytes = s->decoder ? (size_t)s->decoder->bytes : 0;
+    (void)b->stream_sync(s->trainer->compute); /* before its memory goes */
+    hy_decoder_destroy(s->decoder);
+    if (s->memory) b->release(b, HY_DEVICE, s->memory, bytes);
+    free(s->window);
+    free(s->logits);
+    free(s->order);
+}
+
+/* From the beginning, with all that it needs; `as` has what is the same for every try. */
+static hy_status try_to_sample(const sampler *as, hy_text *out) {
+    sampler s = *as;
+    hy_status status = sample(&s, out);
+    close_sampler(&s);
+    if (status != HY_OK) {
+        hy_text_free(out);
+        *out = (hy_text){0};
+    }
+    return status;
+}
+
+static hy_status prepare(sampler *s) {
+    hy_trainer *t = s->trainer;
+    char folder[HY_PATH_MAX];
+    s->tokenizer = hy_dataset_tokenizer(t->data);
+    s->vocab = t->model->shape.vocab;
+    if (s->tokenizer && hy_tokenizer_vocab(s->tokenizer) < s->vocab) {
+        s->vocab = hy_tokenizer_vocab(s->tokenizer);
+    }
+    if (!s->tokenizer && s->vocab < 256) {
+        return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
+                       s->vocab);
+    }
+    HY_TRY(hy_model_folder(t, folder));
+    return hy_end_tokens_read(folder, &s->ends);
 }
 
 hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, char **text,
                             size_t *size) {
+    hy_status status;
+    hy_text out = {0};
     *text = NULL;
     HY_TRY(hy_trainer_must_run(t));
-    sampler s = {.trainer = t, .options = options, .tokenizer = hy_dataset_tokenizer(t->data)};
-    s.vocab = t->model->shape.vocab;
-    if (s.tokenizer && hy_tokenizer_vocab(s.tokenizer) < s.vocab) {
-        s.vocab = hy_tokenizer_vocab(s.tokenizer);
+    sampler s = {.trainer = t, .options = options};
+    HY_TRY(prepare(&s));
+    while ((status = try_to_sample(&s, &out)) != HY_OK) {
+        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
     }
-    if (!s.tokenizer && s.vocab < 256) {
-        return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
-                       s.vocab);
-    }
-    char folder[HY_PATH_MAX];
-    HY_TRY(hy_model_folder(t, folder));
-    HY_TRY(hy_end_tokens_read(folder, &s.ends));
-    hy_text out = {0};
-    hy_status status = sample(&s, &out);
-    size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
-    (void)t->backend->stream_sync(t->compute); /* before its memory goes */
-    hy_decoder_destroy(s.decoder);
-    if (s.memory) t->backend->release(t->backend, HY_DEVICE, s.memory, bytes);
-    free(s.window);
-    free(s.logits);
-    free(s.order);
-    if (status != HY_OK) {
-        hy_text_free(&out);
-        return status;
-    }
-    hy_text_add(&out, ""); /* a string even when empty */
+    hy_trainer_recovered(t);
     if (size) *size = out.size;
     *text = out.data;
     return HY_OK;

@@ -98,6 +98,7 @@ static hy_status look(hy_trainer *t, outcome *out) {
     hy_trainer_summary(t, &summary);
     out->val_loss = summary.val_loss;
     hy_status status = hy_trainer_sample(t, &options, &text, NULL);
+    if (status == HY_OK) out->sampled = text[0];
     hy_free(text);
     if (status == HY_OK) {
         text = NULL;
@@ -165,8 +166,8 @@ static hy_status train(const char *words, const char *folder, int replans_at, ou
     snprintf(out->message, sizeof out->message, "%s", hy_error_message());
     fault_spare();
     bool was_broken_off = out->was_broken_off;
-    out->lacks_checkpoint = out->steps > 0 && !has_checkpoint(folder);
-    if (out->lacks_checkpoint) return status;
+    out->is_spoiled = out->steps > 0 && !has_checkpoint(folder);
+    if (out->is_spoiled) return status;
     n.is_resumed = true;
     snprintf(again, sizeof again, "%s %s", words, out->steps ? "resume auto" : "overwrite true");
     if (sit(again, folder, &n) != HY_OK) {
@@ -174,7 +175,7 @@ static hy_status train(const char *words, const char *folder, int replans_at, ou
         snprintf(first, sizeof first, "%.*s", (int)sizeof first - 1, out->message);
         snprintf(out->message, sizeof out->message, "%s; and then: %.400s", first,
                  hy_error_message());
-        out->lacks_checkpoint = true;
+        out->is_spoiled = true;
     }
     out->was_broken_off = was_broken_off;
     return status;

@@ -96,6 +96,10 @@ static bool losses_agree(trial *t, const outcome *reference) {
                          reference->loss[i], is_same_split ? "" : " (another split)");
         }
     }
+    if (is_same_split && r->sampled != reference->sampled) {
+        return judge(t, TRIAL_WRONG, "the sample begins with byte %d, undisturbed %d", r->sampled,
+                     reference->sampled);
+    }
     double off = fabs(r->val_loss - reference->val_loss) / fabs(reference->val_loss);
     bool is_equal = r->val_loss == reference->val_loss || (!is_same_split && off <= TENTH_STEP) ||
                     isnan(reference->val_loss);
@@ -126,7 +130,7 @@ static void judge_result(trial *t, const outcome *reference) {
         losses_agree(t, reference);
     } else if (!r->message[0]) {
         judge(t, TRIAL_WRONG, "%s without a message", hy_status_name(r->status));
-    } else if (r->lacks_checkpoint) {
+    } else if (r->is_spoiled) {
         judge(t, TRIAL_WRONG, "nothing to go on from after %d losses: %s", r->steps, r->message);
     } else if (r->status != HY_ERR_MEMORY) {
         judge(t, TRIAL_OTHER, "%s: %s", hy_status_name(r->status), r->message);

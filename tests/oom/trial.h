@@ -21,10 +21,11 @@ typedef struct outcome {
     int steps;                   /* losses noted: of true steps and of moves, in order */
     double loss[TRIAL_LOSSES], val_loss;
     int64_t batch_size[TRIAL_LOSSES]; /* micro-batch of each */
+    int sampled;                      /* first byte of the text sampled after the run */
     int sittings;                     /* times the run was begun */
     bool was_broken_off;              /* it had made a step and did not come to its end */
-    bool lacks_checkpoint;            /* it stopped after a step and left nothing to go on from */
-    int handles, threads;             /* open at the end beyond those at the beginning */
+    bool is_spoiled;      /* what it left cannot be gone on with, or is half of something */
+    int handles, threads; /* open at the end beyond those at the beginning */
     fault_counts counts;
 } outcome;
 

@@ -156,7 +156,7 @@ hy_status use_export(const char *folder, outcome *out) {
     fault_spare();
     bool is_there = hy_path_exists(options.out);
     if (status != HY_OK) {
-        out->lacks_checkpoint = is_there; /* half of a model is worse than none */
+        out->is_spoiled = is_there; /* half of a model is worse than none */
         return status;
     }
     if (hy_dir_list(options.out, &names, &count) != HY_OK) return HY_ERR_INTERNAL;
@@ -294,7 +294,7 @@ hy_status use_report(const char *folder, outcome *out) {
     }
     hy_run_close(run);
     fault_spare();
-    if (status != HY_OK) out->lacks_checkpoint = hy_path_exists(inside(folder, "report.html"));
+    if (status != HY_OK) out->is_spoiled = hy_path_exists(inside(folder, "report.html"));
     return status;
 }
 

@@ -85,7 +85,8 @@ one_run_is_written_into_its_folder() {
 }
 
 several_runs_are_written_here() {
-    expect_code 0 report run stopped && grep -q 'wrote report.html: 2 runs' out && grep -q 'Side by side' report.html
+    expect_code 0 report run stopped && grep -q 'wrote report.html: 2 runs' out &&
+        grep -q 'Side by side' report.html
 }
 
 a_run_in_progress_is_reported_as_far_as_it_came() {
@@ -150,7 +151,8 @@ END
 
 of_page() { grep -oE '<html[^>]*>' "$1.dom" | grep -oE "data-$2=\"[^\"]*\"" | cut -d'"' -f2; }
 of_curve() { # NAME CHART CURVE ATTRIBUTE
-    tr '\n' ' ' < "$1.dom" | sed -e 's/<figure/\n<figure/g' | grep -F "data-chart=\"$2\"" | grep -oE '<path[^>]*data-name[^>]*>' |
+    tr '\n' ' ' < "$1.dom" | sed -e 's/<figure/\n<figure/g' | grep -F "data-chart=\"$2\"" |
+        grep -oE '<path[^>]*data-name[^>]*>' |
         grep -F "data-name=\"$3\"" | grep -oE "data-$4=\"[^\"]*\"" | head -n 1 | cut -d'"' -f2
 }
 
@@ -192,15 +194,18 @@ curves_are_drawn_with_the_runs_numbers() {
 
 runs_are_laid_over_each_other() {
     local runs
-    runs="$(grep -oE '<path[^>]*data-name="training, mean[^>]*>' phone.dom | grep -oE 'data-run="[0-9]"' | sort -u | wc -l)"
+    runs="$(grep -oE '<path[^>]*data-name="training, mean[^>]*>' phone.dom |
+        grep -oE 'data-run="[0-9]"' | sort -u | wc -l)"
     [ "$runs" = 3 ] || { echo "curves of $runs runs are drawn, expected 3"; return 1; }
 }
 
 nothing_is_wider_than_the_window() {
-    local name
+    local name window width
     for name in desk phone long; do
-        echo "$name: window $(of_page "$name" window), page $(of_page "$name" width)"
-        [ "$(of_page "$name" window)" -ge 370 ] && [ "$(of_page "$name" width)" -le "$(of_page "$name" window)" ] || return 1
+        window="$(of_page "$name" window)"
+        width="$(of_page "$name" width)"
+        echo "$name: window $window, page $width"
+        [ "$window" -ge 370 ] && [ "$width" -le "$window" ] || return 1
     done
     [ "$(of_page phone window)" = 375 ] && [ "$(of_page desk window)" = 1280 ]
 }
@@ -212,16 +217,20 @@ the_script_has_no_complaints() {
 
 no_request_leaves_the_page() {
     cat desk.requests phone.requests long.requests
-    [ "$(of_page desk requests)" = 0 ] && [ ! -s desk.requests ] && [ ! -s phone.requests ] && [ ! -s long.requests ]
+    [ "$(of_page desk requests)" = 0 ] && [ ! -s desk.requests ] && [ ! -s phone.requests ] &&
+        [ ! -s long.requests ]
 }
 
 # What shows that the count above would see a request: the same page with requests put in and its policy
 # taken out. With the policy in place the same requests are not made.
 a_request_would_be_seen_and_the_policy_stops_it() {
     cat unguarded.requests
-    [ "$(grep -c 'hybrid.invalid' unguarded.requests)" -ge 2 ] || { echo "the count sees no request"; return 1; }
+    local seen
+    seen="$(grep -c 'hybrid.invalid' unguarded.requests)"
+    [ "$seen" -ge 2 ] || { echo "the count sees no request"; return 1; }
     cat guarded.requests
-    [ ! -s guarded.requests ] && grep -q 'Content Security Policy' guarded.err && [ -n "$(of_page guarded ready)" ]
+    [ ! -s guarded.requests ] && grep -q 'Content Security Policy' guarded.err &&
+        [ -n "$(of_page guarded ready)" ]
 }
 
 the_page_answers_pointer_keys_and_buttons() {
@@ -248,7 +257,8 @@ a_hundred_thousand_steps_open_in_two_seconds() {
         if [ "$(of_page long ready)" -lt 2000 ] || [ "$again" = 3 ]; then break; fi
         look long long.html
     done
-    [ "$size" -lt 3145728 ] && [ "$(of_page long ready)" -lt 2000 ] && matches long loss training long/metrics.jsonl loss
+    [ "$size" -lt 3145728 ] && [ "$(of_page long ready)" -lt 2000 ] &&
+        matches long loss training long/metrics.jsonl loss
 }
 
 make_long_run() {
@@ -257,10 +267,14 @@ make_long_run() {
         srand(1)
         for (i = 1; i <= 100000; i++) {
             n = rand()
-            printf "{\"step\":%d,\"phase\":\"%s\",\"loss\":%.9g,\"lr\":%.9g,\"grad_norm\":%.9g,\"tokens\":%d,", i,
-                i % 20 < 15 ? "full" : "correct", i == 54321 ? 30.5 : 2 + 4 * exp(-i / 9000) + n / 10, 3e-4 * (1 - i / 100001), n, i * 4096
-            printf "\"tokens_per_second\":%.9g,\"seconds\":%.9g,\"elapsed\":%.9g,\"confidence\":%.3g,\"wait_seconds\":%.9g,", 9000 + n, 0.4 + n, i * 0.5, n, n / 100
-            printf "\"bytes_moved\":%d,\"spent\":%d,\"vram_bytes\":%d,\"vram_peak_bytes\":%d,\"memory\":{\"weights\":%d,\"grads\":%d,\"activations\":%d}}\n", 1e8 * n, i, 9e8, 1e9 + i % 977, 3e8 + i % 7, 2e8 + i % 11, 4e8 + i % 997
+            loss = i == 54321 ? 30.5 : 2 + 4 * exp(-i / 9000) + n / 10
+            printf "{\"step\":%d,\"phase\":\"%s\",\"loss\":%.9g,", i, i % 20 < 15 ? "full" : "correct", loss
+            printf "\"lr\":%.9g,\"grad_norm\":%.9g,\"tokens\":%d,", 3e-4 * (1 - i / 100001), n, i * 4096
+            printf "\"tokens_per_second\":%.9g,\"seconds\":%.9g,\"elapsed\":%.9g,", 9000 + n, 0.4 + n, i * 0.5
+            printf "\"confidence\":%.3g,\"wait_seconds\":%.9g,\"bytes_moved\":%d,", n, n / 100, 1e8 * n
+            printf "\"spent\":%d,\"vram_bytes\":%d,\"vram_peak_bytes\":%d,", i, 9e8, 1e9 + i % 977
+            printf "\"memory\":{\"weights\":%d,\"grads\":%d,", 3e8 + i % 7, 2e8 + i % 11
+            printf "\"activations\":%d}}\n", 4e8 + i % 997
         }
     }' > long/metrics.jsonl
 }

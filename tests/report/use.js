@@ -1,5 +1,5 @@
-// use.js: uses a report's page as people do, and writes into its root what came of it: data-use-NAME="yes".
-// Loaded by run.sh into the page around the report.
+// use.js: uses a report's page as people do, and writes into its root what came of it, as
+// data-use-NAME="yes". Loaded by run.sh into the page around the report.
 
 function use(page, window) {
     const root = page.documentElement;
@@ -7,26 +7,39 @@ function use(page, window) {
     const plot = page.querySelector('#chart-loss .plot');
     const readout = page.querySelector('.readout');
     const whole = page.querySelector('.whole');
-    const lossPath = () => page.querySelector('#chart-loss path[data-name^="training"]').getAttribute('d');
+    const lossPath = () =>
+        page.querySelector('#chart-loss path[data-name^="training"]').getAttribute('d');
 
     function point(type, share) {
         const box = plot.querySelector('svg').getBoundingClientRect();
-        plot.dispatchEvent(new window.PointerEvent(type, {pointerType: 'mouse', button: 0, bubbles: true,
-            clientX: box.left + share * box.width, clientY: box.top + 50}));
+        plot.dispatchEvent(new window.PointerEvent(type, {
+            pointerType: 'mouse',
+            button: 0,
+            bubbles: true,
+            clientX: box.left + share * box.width,
+            clientY: box.top + 50
+        }));
     }
 
     const before = lossPath();
     const buttons = Array.from(page.querySelectorAll('.choice button'));
     buttons.find(button => button.textContent === 'time').click();
-    tell('axis', buttons.map(button => button.textContent).join() === 'tokens,steps,time' && lossPath() !== before);
+    tell(
+        'axis',
+        buttons.map(button => button.textContent).join() === 'tokens,steps,time' &&
+            lossPath() !== before);
     buttons[0].click();
 
     const value = page.querySelector('#chart-loss .entry .value');
     const last = value.textContent;
     point('pointermove', 0.2);
-    tell('cursor', readout.textContent !== '' && value.textContent !== last && page.querySelectorAll('.hair').length > 3);
+    tell(
+        'cursor',
+        readout.textContent !== '' && value.textContent !== last &&
+            page.querySelectorAll('.hair').length > 3);
     point('pointerleave', 0.2);
-    plot.querySelector('svg').dispatchEvent(new window.KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}));
+    plot.querySelector('svg').dispatchEvent(
+        new window.KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}));
     tell('keys', readout.textContent !== '' && page.querySelectorAll('.hair').length > 3);
     point('pointerleave', 0.2);
 

@@ -1,12 +1,10 @@
-// chart.js: one drawing. It is made of SVG elements whose colours come from the style, so that light, dark
-// and print need no drawing anew.
+// chart.js: one drawing. It is made of SVG elements whose colours come from the style, so that
+// light, dark and print need no drawing anew.
 //
-// What was drawn is told in attributes of each curve (data-name, data-points, data-min, data-max, data-last),
-// for those who test the page and for tools.
+// What was drawn is told in attributes of each curve (data-name, data-points, data-min, data-max,
+// data-last), for those who test the page and for tools.
 
 const SVG = 'http://www.w3.org/2000/svg';
-const PHASES = ['warmup', 'full', 'predict', 'correct'];
-const EVENT_CHARTS = ['loss', 'speed', 'memory', 'batch'];
 
 function make(tag, attributes, parent) {
     const element = document.createElementNS(SVG, tag);
@@ -42,7 +40,8 @@ class Chart {
             curve.isHidden = curve.hidden === true;
         }
         this.makeLegend(element.querySelector('.legend'));
-        if (spec.id === 'loss' || spec.log) this.makeScaleButton(element.querySelector('figcaption'));
+        if (spec.id === 'loss' || spec.log)
+            this.makeScaleButton(element.querySelector('figcaption'));
     }
 
     makeScaleButton(parent) {
@@ -80,9 +79,14 @@ class Chart {
             button.type = 'button';
             button.setAttribute('aria-pressed', String(!curve.isHidden));
             const sample = make('svg', {width: 18, height: 10, 'aria-hidden': 'true'}, button);
-            if (curve.style === 'layer') make('rect', {class: 'fill ' + curve.tone, width: 12, height: 10, x: 3, rx: 2}, sample);
-            else if (curve.style === 'mark') make('path', {class: 'mark ' + curve.tone, d: 'M6 2l6 6m0-6l-6 6'}, sample);
-            else make('path', {class: this.classOf(curve), d: 'M0 5h18'}, sample);
+            if (curve.style === 'layer')
+                make(
+                    'rect', {class: 'fill ' + curve.tone, width: 12, height: 10, x: 3, rx: 2},
+                    sample);
+            else if (curve.style === 'mark')
+                make('path', {class: 'mark ' + curve.tone, d: 'M6 2l6 6m0-6l-6 6'}, sample);
+            else
+                make('path', {class: this.classOf(curve), d: 'M0 5h18'}, sample);
             makeHtml('span', 'name', curve.label, button);
             curve.output = curve.style === 'mark' ? null : makeHtml('span', 'value', '', button);
             button.addEventListener('click', () => {
@@ -135,28 +139,38 @@ class Chart {
         const shown = this.layers.filter(curve => !curve.isHidden);
         if (shown.length === 0) return [];
         const tops = new Float64Array(shown[0].values.length);
-        for (const curve of shown) curve.values.forEach((value, i) => { tops[i] += value || 0; });
+        for (const curve of shown)
+            curve.values.forEach((value, i) => {
+                tops[i] += value || 0;
+            });
         return tops;
     }
 
-    // The range of values. A spike far above all others is cut at the frame and told of in words; limits far
-    // above what was used would flatten everything and are told of in the legend alone.
+    // The range of values. A spike far above all others is cut at the frame and told of in words;
+    // limits far above what was used would flatten everything: they stand in the legend alone.
     setScale() {
         const values = this.valuesInView();
-        let low = values.length ? values[0] : 0, high = values.length ? values[values.length - 1] : 1;
+        let low = values.length ? values[0] : 0,
+            high = values.length ? values[values.length - 1] : 1;
         const usual = values.length ? values[Math.floor((values.length - 1) * 0.995)] : 1;
-        this.isLog = low > 0 && (this.wantsLog === undefined ? this.startsLog(high / low) : this.wantsLog);
+        this.isLog =
+            low > 0 && (this.wantsLog === undefined ? this.startsLog(high / low) : this.wantsLog);
         this.cut = null;
-        if (!this.isLog && this.layers.length === 0 && values.length > 100 && high - low > 8 * (usual - low) && usual > low) {
+        if (!this.isLog && this.layers.length === 0 && values.length > 100 &&
+            high - low > 8 * (usual - low) && usual > low) {
             this.cut = high;
             high = usual + 0.2 * (usual - low);
         }
         for (const limit of this.spec.limits || []) {
             if (limit.value > high && limit.value < 1.6 * high) high = limit.value;
         }
-        if (this.spec.figure === 'number' && this.spec.id === 'confidence') high = Math.max(high, 1);
+        if (this.spec.figure === 'number' && this.spec.id === 'confidence')
+            high = Math.max(high, 1);
         if (this.spec.zero && !this.isLog) low = Math.min(0, low);
-        if (high === low) { high += Math.abs(high) * 0.1 || 1; if (!this.spec.zero) low -= Math.abs(low) * 0.1; }
+        if (high === low) {
+            high += Math.abs(high) * 0.1 || 1;
+            if (!this.spec.zero) low -= Math.abs(low) * 0.1;
+        }
         const room = (high - low) * 0.05;
         this.high = this.isLog ? high * 1.15 : high + room;
         this.low = this.isLog ? low / 1.15 : this.spec.zero && low >= 0 ? 0 : low - room;
@@ -164,16 +178,22 @@ class Chart {
     }
 
     // Several runs differ in what one scale would press together.
-    startsLog(ratio) { return this.spec.log ? ratio > 20 : this.isMany && this.spec.id === 'loss' && ratio > 2.5; }
+    startsLog(ratio) {
+        return this.spec.log ? ratio > 20 : this.isMany && this.spec.id === 'loss' && ratio > 2.5;
+    }
 
     y(value) {
-        const share = this.isLog ? Math.log(value / this.low) / Math.log(this.high / this.low)
-            : (value - this.low) / (this.high - this.low);
+        const share = this.isLog ? Math.log(value / this.low) / Math.log(this.high / this.low) :
+                                   (value - this.low) / (this.high - this.low);
         return this.top + this.inner * (1 - share);
     }
 
-    x(place) { return this.left + this.wide * (place - this.view.min) / (this.view.max - this.view.min); }
-    placeAt(px) { return this.view.min + (this.view.max - this.view.min) * (px - this.left) / this.wide; }
+    x(place) {
+        return this.left + this.wide * (place - this.view.min) / (this.view.max - this.view.min);
+    }
+    placeAt(px) {
+        return this.view.min + (this.view.max - this.view.min) * (px - this.left) / this.wide;
+    }
 
     // ---- drawing ----
 
@@ -185,27 +205,39 @@ class Chart {
         const isWide = this.element.classList.contains('wide');
         const strips = this.spec.id === 'loss' ? this.data.runs.length : 0;
         this.setScale();
-        const labels = (this.isLog ? logTicks(this.low, this.high) : ticks(this.spec.figure, this.low, this.high, isWide ? 5 : 4))
-            .filter(value => value <= this.high);
+        const labels = (this.isLog ? logTicks(this.low, this.high) :
+                                     ticks(this.spec.figure, this.low, this.high, isWide ? 5 : 4))
+                           .filter(value => value <= this.high);
         this.top = 10;
-        this.left = 12 + 6.4 * Math.max(3, ...labels.map(value => tickFigure(this.spec.figure, value).length));
+        this.left = 12 +
+            6.4 * Math.max(3, ...labels.map(value => tickFigure(this.spec.figure, value).length));
         this.wide = width - this.left - 10;
         this.inner = isWide ? (isNarrow ? 190 : 270) : (isNarrow ? 140 : 170);
         const height = this.top + this.inner + 8 * strips + 38;
 
-        this.svg = make('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', tabindex: '0', 'aria-label': this.describe()});
+        this.svg = make('svg', {
+            viewBox: `0 0 ${width} ${height}`,
+            role: 'img',
+            tabindex: '0',
+            'aria-label': this.describe()
+        });
         const clip = make('clipPath', {id: 'clip-' + this.spec.id}, make('defs', {}, this.svg));
-        make('rect', {x: this.left, y: this.top - 2, width: this.wide, height: this.inner + 4}, clip);
-        this.drawBands(strips);
+        make(
+            'rect', {x: this.left, y: this.top - 2, width: this.wide, height: this.inner + 4},
+            clip);
+        drawBands(this, strips);
         this.drawGrid(labels);
         this.drawPlaces(isNarrow, strips);
         const inside = make('g', {'clip-path': `url(#clip-${this.spec.id})`}, this.svg);
         this.drawStack(inside);
         this.drawLimits(inside);
         for (const curve of this.lines) this.drawCurve(curve, inside);
-        this.drawEvents();
+        drawEvents(this);
         if (this.cut !== null) {
-            make('text', {class: 'tick', x: this.left + this.wide, y: this.top + 11, 'text-anchor': 'end'}, this.svg)
+            make(
+                'text',
+                {class: 'tick', x: this.left + this.wide, y: this.top + 11, 'text-anchor': 'end'},
+                this.svg)
                 .textContent = 'above the frame: up to ' + figure(this.spec.figure, this.cut);
         }
         this.cursor = make('g', {class: 'cursor'}, this.svg);
@@ -216,15 +248,18 @@ class Chart {
     }
 
     describe() {
-        const parts = this.visible().map(curve => `${curve.label}, last ${figure(this.spec.figure, lastOf(curve))}`);
-        return `${this.spec.title}, ${this.spec.unit}, over ${this.view.axis}: ${parts.slice(0, 8).join('; ')}`;
+        const parts = this.visible().map(
+            curve => `${curve.label}, last ${figure(this.spec.figure, lastOf(curve))}`);
+        return `${this.spec.title}, ${this.spec.unit}, over ${this.view.axis}: ${
+            parts.slice(0, 8).join('; ')}`;
     }
 
     drawGrid(labels) {
         for (const value of labels) {
             const y = short(this.y(value));
             make('path', {class: 'grid', d: `M${this.left} ${y}h${this.wide}`}, this.svg);
-            make('text', {class: 'tick', x: this.left - 7, y: y + 4, 'text-anchor': 'end'}, this.svg)
+            make(
+                'text', {class: 'tick', x: this.left - 7, y: y + 4, 'text-anchor': 'end'}, this.svg)
                 .textContent = tickFigure(this.spec.figure, value);
         }
     }
@@ -232,16 +267,25 @@ class Chart {
     drawPlaces(isNarrow, strips) {
         const kind = this.view.axis === 'time' ? 'time' : 'count';
         const bottom = this.top + this.inner + 8 * strips;
-        const found = ticks(kind, this.view.min, this.view.max, Math.max(2, Math.floor(this.wide / (isNarrow ? 90 : 110))));
-        make('path', {class: 'base', d: `M${this.left} ${this.top + this.inner + 0.5}h${this.wide}`}, this.svg);
+        const found = ticks(
+            kind, this.view.min, this.view.max,
+            Math.max(2, Math.floor(this.wide / (isNarrow ? 75 : 110))));
+        make(
+            'path', {class: 'base', d: `M${this.left} ${this.top + this.inner + 0.5}h${this.wide}`},
+            this.svg);
         for (const place of found) {
             const x = short(this.x(place));
-            const anchor = x > this.left + this.wide - 20 ? 'end' : x < this.left + 12 ? 'start' : 'middle';
+            const anchor = x > this.left + this.wide - 20 ? 'end' :
+                x < this.left + 12                        ? 'start' :
+                                                            'middle';
             make('path', {class: 'base', d: `M${x} ${bottom}v4`}, this.svg);
             make('text', {class: 'tick', x, y: bottom + 17, 'text-anchor': anchor}, this.svg)
-                .textContent = kind === 'time' ? figures.time(place) : figures.short(place);
+                .textContent = tickFigure(kind === 'time' ? 'time' : 'short', place);
         }
-        make('text', {class: 'tick name', x: this.left + this.wide, y: bottom + 33, 'text-anchor': 'end'}, this.svg)
+        make(
+            'text',
+            {class: 'tick name', x: this.left + this.wide, y: bottom + 33, 'text-anchor': 'end'},
+            this.svg)
             .textContent = this.view.axis;
     }
 
@@ -251,9 +295,14 @@ class Chart {
         this.forVisible(curve, (place, value) => {
             if (!Number.isFinite(value) || !Number.isFinite(place)) return;
             const x = short(this.x(place)), y = short(this.y(value));
-            if (before === null) d += `M${x} ${y}`;
-            else if (isStair) d += before === y ? `H${x}` : curve.style === 'dashed' ? `H${x}M${x} ${y}` : `H${x}V${y}`;
-            else d += `L${x} ${y}`;
+            if (before === null)
+                d += `M${x} ${y}`;
+            else if (isStair)
+                d += before === y ? `H${x}` :
+                    curve.style === 'dashed' ? `H${x}M${x} ${y}` :
+                                               `H${x}V${y}`;
+            else
+                d += `L${x} ${y}`;
             before = y;
         });
         if (isStair && before !== null) d += `h${short(0.5)}`;
@@ -270,7 +319,14 @@ class Chart {
         if (curve.style !== 'dots' && curve.values.length > 2) return;
         this.forVisible(curve, (place, value) => {
             if (!Number.isFinite(value) || curve.values.length > 200) return;
-            make('circle', {class: 'dot ' + curve.tone, cx: short(this.x(place)), cy: short(this.y(value)), r: 2.6}, parent);
+            make(
+                'circle', {
+                    class: 'dot ' + curve.tone,
+                    cx: short(this.x(place)),
+                    cy: short(this.y(value)),
+                    r: 2.6
+                },
+                parent);
         });
     }
 
@@ -299,12 +355,13 @@ class Chart {
                 upper.push([x, short(this.y(below[k]))]);
             });
             const d = stairs(upper, true) + stairs(lower.reverse(), false) + 'Z';
-            curve.path = make('path', {class: `layer fill ${curve.tone}${isDense ? ' dense' : ''}`, d}, parent);
+            curve.path = make(
+                'path', {class: `layer fill ${curve.tone}${isDense ? ' dense' : ''}`, d}, parent);
         }
     }
 
-    // Where each row of the stack is drawn. Of rows closer than a pixel the one that takes most is drawn:
-    // what matters of memory is how much was needed.
+    // Where each row of the stack is drawn. Of rows closer than two pixels the one that takes most
+    // is drawn: what matters of memory is how much was needed.
     stackRows(curve) {
         const tops = this.stackTops(), rows = [];
         this.forVisible(curve, (place, value, i) => rows.push([short(this.x(place)), i]));
@@ -312,8 +369,10 @@ class Chart {
         const kept = [];
         for (const row of rows) {
             const last = kept[kept.length - 1];
-            if (!last || Math.floor(row[0]) !== Math.floor(last[0])) kept.push(row);
-            else if (tops[row[1]] > tops[last[1]]) last[1] = row[1];
+            if (!last || Math.floor(row[0] / 2) !== Math.floor(last[0] / 2))
+                kept.push(row);
+            else if (tops[row[1]] > tops[last[1]])
+                last[1] = row[1];
         }
         return kept;
     }
@@ -322,76 +381,9 @@ class Chart {
         for (const limit of this.spec.limits || []) {
             if (limit.value > this.high) continue;
             const y = short(this.y(limit.value));
-            make('path', {class: 'limit ' + limit.name, d: `M${this.left} ${y}h${this.wide}`}, parent);
-        }
-    }
-
-    // ---- phases and events ----
-
-    // How much of each pixel column belongs to each phase, in quarters. A move takes no tokens: it is given
-    // the room of a row, so that it is seen on every axis.
-    shareColumns(run) {
-        const columns = Math.max(1, Math.floor(this.wide));
-        const shares = PHASES.map(() => new Float32Array(columns + 1));
-        const axis = run.axes[this.view.axis];
-        if (!axis) return shares;
-        const perRow = Math.min(6, Math.max(1, this.wide / Math.max(1, run.rows)));
-        for (const stretch of run.phases) {
-            const begin = this.x(stretch.from > 0 ? axis[stretch.from - 1] : 0) - this.left;
-            const end = Math.max(this.x(axis[stretch.to]) - this.left, begin + (stretch.phase === 2 ? perRow : 0.05));
-            if (end < 0 || begin > columns) continue;
-            const weight = stretch.phase === 2 && run.phases.length * 4 < columns ? 3 : 1;
-            for (let c = Math.max(0, Math.floor(begin)); c <= Math.min(columns, Math.floor(end)); c++) {
-                shares[stretch.phase][c] += weight * Math.max(0.02, Math.min(end, c + 1) - Math.max(begin, c));
-            }
-        }
-        for (let c = 0; c <= columns; c++) {
-            const all = shares.reduce((sum, share) => sum + share[c], 0);
-            if (all > 0) shares.forEach(share => { share[c] = Math.round(4 * share[c] / all) / 4; });
-        }
-        return shares;
-    }
-
-    // Behind the curves of one run lie its phases, faint; below the loss each run has them as a strip.
-    drawBands(strips) {
-        const frames = this.data.runs.slice(0, strips).map((run, number) =>
-            ({run, look: 'strip', y: this.top + this.inner + 4 + 8 * number, height: 5}));
-        if (!this.isMany) frames.push({run: this.data.runs[0], look: 'band', y: this.top, height: this.inner});
-        for (const frame of frames) {
-            this.shareColumns(frame.run).forEach((share, phase) => {
-                const paths = this.outlineShares(share, frame);
-                for (const level in paths) {
-                    make('path', {class: `${frame.look} phase${phase}`, 'fill-opacity': level, d: paths[level]}, this.svg);
-                }
-            });
-        }
-    }
-
-    // Columns of equal share side by side become one rectangle; a path for each share.
-    outlineShares(share, frame) {
-        const paths = {};
-        for (let c = 0; c < share.length; c++) {
-            const level = share[c], begin = c;
-            while (c + 1 < share.length && share[c + 1] === level) c++;
-            if (level === 0) continue;
-            const x = short(this.left + begin), width = short(Math.min(c + 1, this.wide) - begin);
-            paths[level] = (paths[level] || '') + `M${x} ${frame.y}h${width}v${frame.height}H${x}z`;
-        }
-        return paths;
-    }
-
-    drawEvents() {
-        if (!EVENT_CHARTS.includes(this.spec.id)) return;
-        for (const event of this.data.events) {
-            const axis = this.data.runs[event.run].axes[this.view.axis];
-            if (!axis || axis.length === 0) continue;
-            const place = axis[Math.min(event.row, axis.length - 1)];
-            if (place < this.view.min || place > this.view.max) continue;
-            const x = short(this.x(place));
-            const tone = this.isMany ? 'fill run' + event.run % 8 : 'flag ' + event.kind;
-            if (!this.isMany) make('path', {class: 'event ' + event.kind, d: `M${x} ${this.top}v${this.inner}`}, this.svg);
-            const flag = make('path', {class: tone, d: `M${x - 4} ${this.top - 7}h8l-4 7z`}, this.svg);
-            make('title', {}, flag).textContent = `${event.kind}: ${event.text}`;
+            make(
+                'path', {class: 'limit ' + limit.name, d: `M${this.left} ${y}h${this.wide}`},
+                parent);
         }
     }
 
@@ -422,17 +414,36 @@ class Chart {
         this.cursor.replaceChildren();
         this.showValues(place);
         if (place === null || place < this.view.min || place > this.view.max) return;
-        make('path', {class: 'hair', d: `M${short(this.x(place))} ${this.top}v${this.inner}`}, this.cursor);
+        make(
+            'path', {class: 'hair', d: `M${short(this.x(place))} ${this.top}v${this.inner}`},
+            this.cursor);
         for (const curve of this.lines) {
-            const value = curve.isHidden || curve.style === 'mark' || curve.style === 'noisy' ? NaN : this.valueAt(curve, place);
+            const value = curve.isHidden || curve.style === 'mark' || curve.style === 'noisy' ?
+                NaN :
+                this.valueAt(curve, place);
             if (!Number.isFinite(value) || value > this.high || value < this.low) continue;
-            make('circle', {class: 'dot ' + curve.tone, cx: short(this.x(place)), cy: short(this.y(value)), r: 3.5}, this.cursor);
+            make(
+                'circle', {
+                    class: 'dot ' + curve.tone,
+                    cx: short(this.x(place)),
+                    cy: short(this.y(value)),
+                    r: 3.5
+                },
+                this.cursor);
         }
     }
 
     showSelection(from, to) {
         this.cursor.replaceChildren();
-        make('rect', {class: 'selection', x: Math.min(from, to), y: this.top, width: Math.abs(to - from), height: this.inner}, this.cursor);
+        make(
+            'rect', {
+                class: 'selection',
+                x: Math.min(from, to),
+                y: this.top,
+                width: Math.abs(to - from),
+                height: this.inner
+            },
+            this.cursor);
     }
 
     tellDrawn() {
@@ -440,8 +451,16 @@ class Chart {
             if (!curve.path) continue;
             const finite = Array.from(curve.values).filter(Number.isFinite);
             const box = curve.path.getBBox();
-            const told = {name: curve.name, run: curve.run, points: finite.length, min: least(finite), max: most(finite),
-                last: lastOf(curve), width: Math.round(box.width), height: Math.round(box.height)};
+            const told = {
+                name: curve.name,
+                run: curve.run,
+                points: finite.length,
+                min: least(finite),
+                max: most(finite),
+                last: lastOf(curve),
+                width: Math.round(box.width),
+                height: Math.round(box.height)
+            };
             for (const key in told) curve.path.setAttribute('data-' + key, told[key]);
         }
     }
@@ -451,11 +470,18 @@ const least = values => values.reduce((a, b) => Math.min(a, b), Infinity);
 const most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
 function lastOf(curve) {
-    for (let i = curve.values.length - 1; i >= 0; i--) if (Number.isFinite(curve.values[i])) return curve.values[i];
+    for (let i = curve.values.length - 1; i >= 0; i--)
+        if (Number.isFinite(curve.values[i])) return curve.values[i];
     return NaN;
 }
 
-// A path along points that holds each height until the next point; backwards, it falls before it moves.
+// A path along points that holds each height until the next point; backwards, it falls before it
+// moves.
 function stairs(points, isForward) {
-    return points.map(([x, y], i) => i === 0 ? (isForward ? `M${x} ${y}` : `L${x} ${y}`) : isForward ? `H${x}V${y}` : `V${y}H${x}`).join('');
+    return points
+        .map(
+            ([x, y], i) => i === 0 ? (isForward ? `M${x} ${y}` : `L${x} ${y}`) :
+                isForward ? `H${x}V${y}` :
+                            `V${y}H${x}`)
+        .join('');
 }

@@ -26,7 +26,8 @@ function unpackStretches(text) {
     if (text === '') return [];
     return text.split(',').map(part => {
         const colon = part.indexOf(':');
-        return colon < 0 ? [1, Number(part)] : [Number(part.slice(0, colon)), Number(part.slice(colon + 1))];
+        return colon < 0 ? [1, Number(part)] :
+                           [Number(part.slice(0, colon)), Number(part.slice(colon + 1))];
     });
 }
 
@@ -63,7 +64,8 @@ function unpack(data) {
     data.runs.forEach((run, index) => {
         run.index = index;
         run.axes = {};
-        for (const name of ['tokens', 'steps', 'time']) run.axes[name] = unpackAxis(run[name], run.rows);
+        for (const name of ['tokens', 'steps', 'time'])
+            run.axes[name] = unpackAxis(run[name], run.rows);
         run.phases = unpackPhases(run.phases);
     });
     for (const chart of data.charts) {
@@ -90,7 +92,10 @@ function indexAt(places, x) {
     let low = -1, high = places.length;
     while (high - low > 1) {
         const middle = (low + high) >> 1;
-        if (places[middle] <= x) low = middle; else high = middle;
+        if (places[middle] <= x)
+            low = middle;
+        else
+            high = middle;
     }
     return low;
 }

@@ -1,12 +1,10 @@
 'use strict';
-// figures.js: numbers as people read them, and the round numbers that stand at an axis. Nothing here knows
-// of charts. The words of `figures` are those of hy_figure_name in html.c.
+// figures.js: numbers as people read them, and the round numbers that stand at an axis. Nothing
+// here knows of charts. The words of `figures` are those of hy_figure_name in html.c.
 
 const DASH = '\u2013';
 
-function grouped(value) {
-    return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ',');
-}
+function grouped(value) { return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ','); }
 
 function scaled(value, base, units, digits) {
     let unit = 0;
@@ -14,7 +12,9 @@ function scaled(value, base, units, digits) {
         value /= base;
         unit++;
     }
-    const places = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : Math.abs(value) >= 10 ? 1 : digits;
+    const places = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 :
+        Math.abs(value) >= 10                                        ? 1 :
+                                                                       digits;
     return value.toFixed(places) + units[unit];
 }
 
@@ -22,17 +22,17 @@ function duration(seconds) {
     const whole = Math.round(seconds);
     if (seconds < 9.95) return trimmed(seconds, seconds < 0.095 ? 3 : 1) + ' s';
     if (whole < 60) return whole + ' s';
-    if (whole < 3600) return Math.floor(whole / 60) + ' m ' + String(whole % 60).padStart(2, '0') + ' s';
+    if (whole < 3600)
+        return Math.floor(whole / 60) + ' m ' + String(whole % 60).padStart(2, '0') + ' s';
     const minutes = Math.round(seconds / 60);
-    if (minutes < 1440) return Math.floor(minutes / 60) + ' h ' + String(minutes % 60).padStart(2, '0') + ' m';
+    if (minutes < 1440)
+        return Math.floor(minutes / 60) + ' h ' + String(minutes % 60).padStart(2, '0') + ' m';
     const hours = Math.round(seconds / 3600);
     return Math.floor(hours / 24) + ' d ' + String(hours % 24).padStart(2, '0') + ' h';
 }
 
 // Fixed digits without the zeros at their end.
-function trimmed(value, digits) {
-    return String(Number(value.toFixed(digits)));
-}
+function trimmed(value, digits) { return String(Number(value.toFixed(digits))); }
 
 const figures = {
     loss: v => v.toFixed(4),
@@ -45,9 +45,7 @@ const figures = {
     time: duration,
 };
 
-function figure(kind, value) {
-    return Number.isFinite(value) ? figures[kind](value) : DASH;
-}
+function figure(kind, value) { return Number.isFinite(value) ? figures[kind](value) : DASH; }
 
 // What stands at an axis is a round number: it needs fewer digits.
 function tickFigure(kind, value) {
@@ -55,15 +53,20 @@ function tickFigure(kind, value) {
     if (kind === 'loss' || kind === 'number') return String(Number(value.toPrecision(6)));
     if (kind === 'small') return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
     if (kind === 'percent') return trimmed(value, 2) + ' %';
-    if (kind === 'count') return value >= 1e4 ? figures.short(value) : String(Number(value.toPrecision(6)));
-    return figures[kind](value);
+    if (kind === 'count')
+        return value >= 1e4 ? figures.short(value) : String(Number(value.toPrecision(6)));
+    return figures[kind](value).replace(
+        /\.(\d*?)0+(\D*)$/, (all, digits, unit) => (digits ? '.' + digits : '') + unit);
 }
 
-// The step between ticks: 1, 2 or 5 times a power of ten; of bytes a power of two; of time what clocks show.
+// The step between ticks: 1, 2 or 5 times a power of ten; of bytes a power of two; of time what
+// clocks show.
 function tickStep(kind, rough) {
     if (kind === 'bytes') return Math.pow(2, Math.ceil(Math.log2(rough)));
     if (kind === 'time' && rough > 1) {
-        const clock = [2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+        const clock = [
+            2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400
+        ];
         const found = clock.find(step => step >= rough);
         if (found) return found;
         return 86400 * tickStep('count', rough / 86400);
@@ -76,7 +79,8 @@ function ticks(kind, min, max, most) {
     if (!(max > min)) return [min];
     const step = tickStep(kind, (max - min) / most);
     const found = [];
-    for (let i = Math.ceil(min / step - 1e-9); i * step <= max * (1 + 1e-12) + step * 1e-9; i++) found.push(i * step);
+    for (let i = Math.ceil(min / step - 1e-9); i * step <= max * (1 + 1e-12) + step * 1e-9; i++)
+        found.push(i * step);
     return found;
 }
 
@@ -86,7 +90,8 @@ function logTicks(min, max) {
     for (let power = Math.floor(Math.log10(min)); power <= Math.ceil(Math.log10(max)); power++) {
         for (const factor of factors) {
             const value = factor * Math.pow(10, power);
-            if (value >= min * 0.999 && value <= max * 1.001) found.push(Number(value.toPrecision(3)));
+            if (value >= min * 0.999 && value <= max * 1.001)
+                found.push(Number(value.toPrecision(3)));
         }
     }
     return found;

@@ -1,11 +1,14 @@
-// page.js: what all drawings have in common: the axis, the part that is looked at, the pointer, light and
-// dark. It begins when the page has been read and draws everything once; later only when something changes.
+// page.js: what all drawings have in common: the axis, the part that is looked at, the pointer,
+// light and dark. It begins when the page has been read and draws everything once; later only when
+// something changes.
 
 (function begin() {
     const root = document.documentElement;
     const data = unpack(JSON.parse(document.getElementById('data').textContent));
-    const charts = data.charts.map(spec => new Chart(document.getElementById('chart-' + spec.id), spec, data));
-    const axes = ['tokens', 'steps', 'time'].filter(name => data.runs.some(run => run.axes[name] && run.rows > 0));
+    const charts =
+        data.charts.map(spec => new Chart(document.getElementById('chart-' + spec.id), spec, data));
+    const axes = ['tokens', 'steps', 'time'].filter(
+        name => data.runs.some(run => run.axes[name] && run.rows > 0));
     let view = wholeView(axes[0] || 'steps');
 
     function wholeView(axis) {
@@ -35,7 +38,8 @@
         button.setAttribute('aria-checked', String(name === view.axis));
         button.addEventListener('click', () => {
             view = wholeView(name);
-            for (const other of choice.children) other.setAttribute('aria-checked', String(other === button));
+            for (const other of choice.children)
+                other.setAttribute('aria-checked', String(other === button));
             drawAll();
         });
     }
@@ -48,7 +52,10 @@
     });
     const whole = makeHtml('button', 'whole', 'whole run', bar);
     whole.type = 'button';
-    whole.addEventListener('click', () => { view = wholeView(view.axis); drawAll(); });
+    whole.addEventListener('click', () => {
+        view = wholeView(view.axis);
+        drawAll();
+    });
     const readout = makeHtml('p', 'readout', '', bar);
     readout.setAttribute('aria-live', 'polite');
     const theme = makeHtml('button', 'theme', '', bar);
@@ -77,7 +84,8 @@
 
     function describePlace(chart, place) {
         if (data.runs.length > 1) {
-            return view.axis === 'time' ? figures.time(place) : `${figures.count(place)} ${view.axis}`;
+            return view.axis === 'time' ? figures.time(place) :
+                                          `${figures.count(place)} ${view.axis}`;
         }
         const run = data.runs[0], row = rowAt(run, place);
         if (row < 0) return '';
@@ -87,13 +95,17 @@
         if (run.axes.time) parts.push(figures.time(run.axes.time[row]));
         const stretch = run.phases.find(other => row >= other.from && row <= other.to);
         if (stretch) parts.push(PHASES[stretch.phase]);
-        const near = data.events.find(event => Math.abs(chart.x(run.axes[view.axis][Math.min(event.row, run.rows - 1)]) - chart.x(place)) < 5);
+        const near = data.events.find(
+            event => Math.abs(
+                         chart.x(run.axes[view.axis][Math.min(event.row, run.rows - 1)]) -
+                         chart.x(place)) < 5);
         if (near) parts.push(`${near.kind}: ${near.text}`);
         return parts.join(' \u00b7 ');
     }
 
     function point(chart, place) {
-        for (const other of charts) if (other.svg) other.showCursor(place);
+        for (const other of charts)
+            if (other.svg) other.showCursor(place);
         readout.textContent = place === null ? '' : describePlace(chart, place);
     }
 
@@ -126,14 +138,24 @@
                 zoom(chart.placeAt(Math.min(from, at)), chart.placeAt(Math.max(from, at)));
             }
         });
-        chart.plot.addEventListener('pointerleave', () => { began = null; point(chart, null); });
-        chart.plot.addEventListener('dblclick', () => { view = wholeView(view.axis); drawAll(); });
+        chart.plot.addEventListener('pointerleave', () => {
+            began = null;
+            point(chart, null);
+        });
+        chart.plot.addEventListener('dblclick', () => {
+            view = wholeView(view.axis);
+            drawAll();
+        });
         chart.plot.addEventListener('keydown', event => {
             const moves = {ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10};
             if (!(event.key in moves)) return;
             event.preventDefault();
             const middle = (view.min + view.max) / 2;
-            chart.at = Math.min(view.max, Math.max(view.min, (chart.at || middle) + moves[event.key] * (view.max - view.min) / 200));
+            chart.at = Math.min(
+                view.max,
+                Math.max(
+                    view.min,
+                    (chart.at || middle) + moves[event.key] * (view.max - view.min) / 200));
             point(chart, chart.at);
         });
     }
