@@ -234,6 +234,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_fork_take_memory(t));
     HY_TRY(hy_trainer_start_loader(t));
     t->checkpoint_bytes = hy_trainer_checkpoint_size(t);
+    hy_trainer_take_reserve(t);
     return hy_trainer_make_out(t);
 }
 
@@ -277,6 +278,7 @@ static void close_device(hy_trainer *t) {
 void hy_trainer_tear_down(hy_trainer *t) {
     hy_metrics_release(t);
     hy_monitor_close(t);
+    hy_trainer_give_reserve(t);
     close_device(t);
     hy_model_destroy(t->model);
     hy_dataset_close(t->data);

@@ -70,13 +70,17 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
     while ((status = try_to_build(t, config, observer, is_plan, &known)) != HY_OK) {
         bool does_not_fit = first[0] && status == HY_ERR_INPUT; /* nothing needs so little */
         if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
-        if (status != HY_ERR_MEMORY || does_not_fit || tries-- == 0) {
+        if (status != HY_ERR_MEMORY || tries-- == 0) {
             hy_trainer_destroy(t);
             return status;
         }
         snprintf(first, sizeof first, "%s", hy_error_message());
-        tell_next_try(t, first);
-        learn(t, &known);
+        if (does_not_fit) {
+            known.device_cap = known.host_cap = 0; /* then as it was: it may be had by now */
+        } else {
+            tell_next_try(t, first);
+            learn(t, &known);
+        }
         hy_trainer_tear_down(t);
     }
     *out = t;
@@ -100,10 +104,12 @@ static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host
                         .is_out_ours = true,
                         .recoveries = old->recoveries,
                         .batch_changes = old->batch_changes,
-                        .plan_changes = old->plan_changes + 1,
+                        .plan_changes = old->plan_changes,
                         .steering = old->steering};
-    snprintf(fresh.settings.out, sizeof fresh.settings.out, "%.*s", HY_TEXT_MAX - 1, old->out);
-    snprintf(fresh.settings.save.resume, HY_TEXT_MAX, "%.*s", HY_TEXT_MAX - 1, old->out);
+    /* A try that failed early has no folder yet: it is asked for by its settings. */
+    const char *out = old->out[0] ? old->out : old->settings.out;
+    snprintf(fresh.settings.out, sizeof fresh.settings.out, "%.*s", HY_TEXT_MAX - 1, out);
+    snprintf(fresh.settings.save.resume, HY_TEXT_MAX, "%.*s", HY_TEXT_MAX - 1, out);
     old->config_text = old->command = NULL;
     return fresh;
 }
@@ -113,11 +119,15 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     char text[HY_ERROR_MESSAGE_MAX];
     bool is_stopping = atomic_load(&t->stop_requested);
     HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
-    hy_trainer fresh = begin_anew(t, device_cap, host_cap);
-    hy_trainer_tear_down(t);
-    *t = fresh;
-    if (is_stopping) atomic_store(&t->stop_requested, true);
-    hy_status status = hy_trainer_build(t);
+    hy_status status;
+    int64_t tries = t->settings.memory.recovery_tries;
+    do {
+        hy_trainer fresh = begin_anew(t, device_cap, host_cap);
+        hy_trainer_tear_down(t);
+        *t = fresh;
+        if (is_stopping) atomic_store(&t->stop_requested, true);
+        status = hy_trainer_build(t);
+    } while (status == HY_ERR_MEMORY && tries-- > 0);
     if (status != HY_OK) {
         snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
         return hy_fail(status, "%s: no plan that needs less could be had (%s); the run is saved: "
@@ -125,6 +135,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
                        reason, t->failure);
     }
     t->saved_step = t->progress.step;
+    t->plan_changes++;
     snprintf(text, sizeof text, "%s: a plan that needs less, from the checkpoint at step %lld",
              reason, (long long)t->progress.step);
     hy_say(t, HY_WARNING, "%s", text);

@@ -253,8 +253,10 @@ static hy_status try_recompute(search *s, hy_plan_choice *choice) {
 /* Micro-batches that divide a step, the largest first, up to `most` sequences. */
 static int list_batches(const hy_plan_problem *p, int64_t most, int32_t out[MOST_BATCHES]) {
     int count = 0;
+    int64_t least = p->least_batch > 0 ? p->least_batch : 1;
+    if (p->most_batch > 0 && most > p->most_batch) most = p->most_batch;
     for (int64_t batch = most < p->step_sequences ? most : p->step_sequences;
-         batch >= 1 && count < MOST_BATCHES; batch--) {
+         batch >= least && count < MOST_BATCHES; batch--) {
         if (p->step_sequences % batch == 0) out[count++] = (int32_t)batch;
     }
     return count;

@@ -187,11 +187,14 @@ static int64_t divisor_up_to(int64_t step, int64_t most) {
     return batch;
 }
 
-/* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits. On a CPU
- * larger ones gain nothing. */
+/* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits, or in any
+ * case where another split is not wanted or would be another loss. On a CPU larger ones gain nothing. */
 static hy_status set_batch(const hy_trainer *t, const hy_settings *s, hy_plan_problem *p) {
     int64_t asked = s->train.step_tokens, seq = s->train.seq_len, batch = s->train.batch_size;
-    p->open.batch = true;
+    bool may_split = s->train.normalize && strcmp(s->train.dynamic_batch, "off") != 0;
+    p->open.batch = asked > 0 || may_split;
+    p->least_batch = s->train.min_batch_size;
+    p->most_batch = s->train.max_batch_size;
     p->keeps_batch = asked == 0 || !t->backend->facts.is_gpu;
     p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
     if (asked && (asked % seq != 0 || asked < seq)) {

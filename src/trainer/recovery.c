@@ -5,6 +5,7 @@
  * far its update has come, so it is done again: first as it was, then with smaller micro-batches, then
  * with everything recomputed. After too many in a row the run saves itself and says what to change. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -12,6 +13,7 @@
 #include "trainer/memory_plan.h"
 #include "trainer/record.h"
 
+#define RESERVE_BYTES ((size_t)256 << 10)
 #define FIRST_PAUSE_MS 20 /* whoever took the memory may give it back at once */
 
 /* ---- order ------------------------------------------------------------------------------------- */
@@ -95,6 +97,18 @@ hy_status hy_trainer_insist(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
 
 void hy_trainer_recovered(hy_trainer *t) { t->shortages = 0; }
 
+/* ---- the reserve -------------------------------------------------------------------------------- */
+
+void hy_trainer_take_reserve(hy_trainer *t) {
+    t->reserve = malloc(RESERVE_BYTES);
+    if (t->reserve) memset(t->reserve, 1, RESERVE_BYTES); /* so that it is really there */
+}
+
+void hy_trainer_give_reserve(hy_trainer *t) {
+    free(t->reserve);
+    t->reserve = NULL;
+}
+
 /* ---- giving up --------------------------------------------------------------------------------- */
 
 static void add_advice(const hy_trainer *t, hy_text *out) {
@@ -116,6 +130,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     snprintf(message, sizeof message, "%s", hy_error_message());
     bool can_be_saved = t->is_state_whole && !t->failure[0] && t->out[0];
     t->shortages = 0;
+    hy_trainer_give_reserve(t);
     bool is_saved = can_be_saved &&
                     (t->saved_step == t->progress.step ||
                      hy_trainer_insist(t, hy_trainer_write_checkpoint) == HY_OK);

@@ -112,6 +112,13 @@ static hy_status write_model(hy_trainer *t) {
     return status;
 }
 
+/* The last save of a run may have the memory that was kept for it. */
+static hy_status save_at_last(hy_trainer *t) {
+    if (!t->out[0] || t->saved_step == t->progress.step) return HY_OK;
+    hy_trainer_give_reserve(t);
+    return hy_trainer_insist(t, hy_trainer_write_checkpoint);
+}
+
 static hy_status write_summary(hy_trainer *t) { return hy_summary_write(t); }
 
 static hy_status finish(hy_trainer *t) {
@@ -120,14 +127,14 @@ static hy_status finish(hy_trainer *t) {
         HY_TRY(validate(t, &val_loss)); /* a finished run that was resumed */
     }
     HY_TRY(count_ngrams(t));
-    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
+    HY_TRY(save_at_last(t));
     HY_TRY(hy_trainer_insist(t, write_model));
     HY_TRY(hy_trainer_insist(t, write_summary));
     return hy_metrics_close(t);
 }
 
 static hy_status stop(hy_trainer *t) {
-    if (t->out[0] && t->saved_step != t->progress.step) HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
+    HY_TRY(save_at_last(t));
     HY_TRY(hy_trainer_insist(t, write_summary));
     HY_TRY(hy_metrics_close(t));
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);

@@ -9,9 +9,12 @@
 
 /* Trials of a use with this many allocations that take some minutes in all. */
 static const refusals of_training[] = {
-    {ALLOCATIONS, .every = 3, .must_go_on = true}, {ALLOCATIONS, .every = 41, .times = FOREVER},
-    {LAUNCHES, .every = 31, .must_go_on = true},   {LAUNCHES, .every = 307, .times = 3},
-    {LAUNCHES, .every = 607, .times = FOREVER},    {SHORTAGE, .every = 41, .shortage = 1 << 18},
+    {ALLOCATIONS, .every = 3, .must_go_on = true},
+    {ALLOCATIONS, .every = 41, .times = FOREVER, .cannot_save = true},
+    {LAUNCHES, .every = 31, .must_go_on = true},
+    {LAUNCHES, .every = 307, .times = 3},
+    {LAUNCHES, .every = 607, .times = FOREVER, .cannot_save = true},
+    {SHORTAGE, .every = 41, .shortage = 1 << 18},
     {SHORTAGE, .every = 97, .shortage = 1 << 20},
 };
 static const refusals of_uses[] = {

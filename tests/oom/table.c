@@ -49,6 +49,7 @@ static int64_t after(const refusals *r, int64_t at) {
 }
 
 static bool is_bad(const trial *t, const refusals *r) {
+    if (t->verdict == TRIAL_WRONG && t->result.is_spoiled && r->cannot_save) return false;
     bool was_stopped = t->verdict == TRIAL_STOPPED && t->result.was_broken_off;
     return t->verdict >= TRIAL_OTHER || (r->must_go_on && was_stopped);
 }

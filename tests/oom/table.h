@@ -13,6 +13,7 @@ typedef struct refusals {
     int64_t every;     /* of those after it; 0: none */
     int64_t times;     /* refused in a row; 0 counts as 1 */
     uint64_t shortage; /* instead: from there on only so many bytes more can be had */
+    bool cannot_save;  /* nothing can be had any more: there need be no checkpoint */
     bool must_go_on;   /* stopping is not enough where a step had been made */
 } refusals;
 
