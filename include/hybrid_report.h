@@ -72,7 +72,7 @@ void hy_run_close(hy_run *run); /* may be NULL */
  * as it came, and may be refreshed again. */
 hy_status hy_run_refresh(hy_run *run, bool *has_changed);
 
-const hy_run_facts *hy_run_describe(const hy_run *run);
+const hy_run_facts *hy_run_describe(const hy_run *run); /* of NULL: nothing is known */
 size_t hy_run_points(const hy_run *run);
 const hy_run_point *hy_run_point_at(const hy_run *run, size_t i);
 size_t hy_run_events(const hy_run *run);

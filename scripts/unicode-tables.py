@@ -3,8 +3,10 @@
 
     scripts/unicode-tables.py > src/data/unicode_tables.c
 
-The tables are of Unicode 16, the version the regular expressions of Hugging Face's tokenizers know.
-Where this Python has another one, the package unicodedata2==16.0.0 is needed. The result is checked
+The tables are what Hugging Face's tokenizers know, so that ids are the same: classes of Unicode 16 (its
+regular expressions), normal form C of Unicode 9 (what came later is neither ordered nor composed), and small
+letters of Unicode 17. tests/golden/compare_tokenizers.py finds what differs. Where this Python has another
+Unicode than 16, the package unicodedata2==16.0.0 is needed. The result is checked
 in: a build never runs this.
 """
 import sys
@@ -25,9 +27,23 @@ SPACES |= set(range(0x2000, 0x200B))
 WORDS = {0x200C, 0x200D}
 for first, last in ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)):
     WORDS |= set(range(first, last + 1))
-# Small letters of Unicode 15 and 16, which str.lower() of an older Python lacks.
+# Small letters of Unicode 15 to 17, which str.lower() of an older Python lacks.
 LOWER = {0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B}
+LOWER.update({c: c + 1 for c in (0xA7CE, 0xA7D2, 0xA7D4)})
 LOWER.update({c: c + 0x20 for c in range(0x10D50, 0x10D66)})
+LOWER.update({c: c + 0x1B for c in range(0x16EA0, 0x16EB9)})
+# Marks, and characters made of two, that came after Unicode 9.
+NEWER = set()
+for first, last in (
+        (0x7FD, 0x7FD), (0x897, 0x89F), (0x8CA, 0x8D3), (0x9FE, 0x9FE), (0xC3C, 0xC3C), (0xD3B, 0xD3C),
+        (0xEBA, 0xEBA), (0x1715, 0x1715), (0x1ABF, 0x1ACE), (0x1DF6, 0x1DFA), (0xA82C, 0xA82C),
+        (0x10D24, 0x10D27), (0x10D69, 0x10D6D), (0x10EAB, 0x10EAC), (0x10EFD, 0x10EFF), (0x10F46, 0x10F50),
+        (0x10F82, 0x10F85), (0x105C9, 0x105C9), (0x105E4, 0x105E4), (0x11070, 0x11070), (0x1133B, 0x1133B),
+        (0x11383, 0x113D0), (0x1145E, 0x1145E), (0x11839, 0x1183A), (0x11938, 0x11943), (0x119E0, 0x119E0),
+        (0x11A34, 0x11A34), (0x11A47, 0x11A47), (0x11A99, 0x11A99), (0x11D42, 0x11D45), (0x11D97, 0x11D97),
+        (0x11F41, 0x11F42), (0x16121, 0x1612F), (0x16D68, 0x16D6A), (0x16FF0, 0x16FF1), (0x1E08F, 0x1E08F),
+        (0x1E130, 0x1E136), (0x1E2AE, 0x1E2AE), (0x1E2EC, 0x1E2EF), (0x1E4EC, 0x1E4EF), (0x1E5EE, 0x1E5EF)):
+    NEWER |= set(range(first, last + 1))
 
 
 def character_class(code):
@@ -74,7 +90,7 @@ def decompositions():
     rows = []
     for code in range(LAST + 1):
         parts = ucd.decomposition(chr(code)).split()
-        if parts and not parts[0].startswith("<"):
+        if parts and not parts[0].startswith("<") and code not in NEWER:
             pair = [int(p, 16) for p in parts] + [0]
             rows.append((code, pair[0], pair[1]))
     shown = [f"{{0x{c:X}, 0x{a:X}, 0x{b:X}}}" for c, a, b in rows]
@@ -91,7 +107,7 @@ def combining():
     runs = []
     for code in range(LAST + 1):
         value = ucd.combining(chr(code))
-        if not value:
+        if not value or code in NEWER:
             continue
         if runs and runs[-1][1] == code - 1 and runs[-1][2] == value:
             runs[-1][1] = code
@@ -124,7 +140,7 @@ def main():
     if ucd.unidata_version != WANTED:
         sys.exit(f"unicode-tables.py: this Python knows Unicode {ucd.unidata_version}, the tables are"
                  f" of {WANTED}: pip install unicodedata2=={WANTED}")
-    print(f"""/* unicode_tables.c: character classes, decompositions and cases of Unicode {WANTED}.
+    print(f"""/* unicode_tables.c: character classes of Unicode {WANTED}, decompositions of 9, cases of 17.
  *
  * Written by scripts/unicode-tables.py; unicode_tables.h says how they are laid out. */
 /* clang-format off */

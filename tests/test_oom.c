@@ -26,8 +26,7 @@ int main(void) {
             &bad);
     rows_of("a run with state on disk", ROWS({LAUNCHES, .every = 499}), &good, &bad);
     rows_of("a run with forks", ROWS({LAUNCHES, .every = 199}), &good, &bad);
-    rows_of("a run planned anew",
-            ROWS({.what = "allocations", .kinds = FAULT_ALLOCATIONS, .every = 41}), &good, &bad);
+    rows_of("a run planned anew", ROWS({ALLOCATIONS, .every = 41}), &good, &bad);
     rows_of("talking to a model", ROWS({ALLOCATIONS, .every = 499}), &good, &bad);
     rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 29989}), &good, &bad);
     rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 97}), &good, &bad);

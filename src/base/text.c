@@ -180,6 +180,12 @@ char *hy_format_bytes(double bytes, char *buffer, size_t size) {
     return buffer;
 }
 
+hy_bytes_text hy_bytes_as_text(uint64_t bytes) {
+    hy_bytes_text out;
+    hy_format_bytes((double)bytes, out.text, sizeof out.text);
+    return out;
+}
+
 char *hy_format_duration(double seconds, char *buffer, size_t size) {
     if (!(seconds >= 0) || seconds > 1e15) {
         snprintf(buffer, size, "?");

@@ -34,6 +34,11 @@ bool hy_parse_count(const char *string, int64_t *out);
 
 /* Bytes for people: "1.9 GiB", "812 KiB", into a caller's buffer. Returns the buffer. */
 char *hy_format_bytes(double bytes, char *buffer, size_t size);
+/* The same by value, to stand in a list of arguments: hy_bytes_as_text(n).text. */
+typedef struct hy_bytes_text {
+    char text[32];
+} hy_bytes_text;
+hy_bytes_text hy_bytes_as_text(uint64_t bytes);
 /* "45 s", "3 m 20 s", "2 h 05 m", "3 d 04 h"; "?" for what is no duration. */
 char *hy_format_duration(double seconds, char *buffer, size_t size);
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cli/completion.h"
-#include "cli/nearest.h"
+#include "cli/flag_names.h"
 #include "cli/terminal.h"
 
 #define DEFAULT_TEMPERATURE 0.7
@@ -201,28 +201,17 @@ static bool take_value(const chat_flag *flag, const char *value, hy_cli_chat_opt
 
 /* ---- the whole line ---------------------------------------------------------------------------- */
 
-static const chat_flag *find_flag(const char *name, size_t length) {
-    if (length == 2 && strncmp(name, "-h", 2) == 0) return find_flag("--help", 6);
-    for (int i = 0; i < FLAGS; i++) {
-        if (strlen(flags[i].name) == length && strncmp(flags[i].name, name, length) == 0)
-            return &flags[i];
-    }
-    return NULL;
+static hy_cli_flag_name name_of(size_t i) {
+    if (i >= FLAGS) return (hy_cli_flag_name){0};
+    return (hy_cli_flag_name){flags[i].name, .is_hidden = flags[i].help == NULL};
 }
 
 static bool say_unknown(const char *argument, size_t length) {
-    hy_cli_nearest nearest;
-    hy_cli_nearest_begin(&nearest, argument, length);
-    for (int i = 0; i < FLAGS; i++)
-        if (flags[i].help != NULL) hy_cli_nearest_try(&nearest, flags[i].name);
-    const char *near = hy_cli_nearest_end(&nearest);
     if (argument[0] != '-')
         hy_cli_error("unexpected argument \"%s\"; every value follows a flag: --model %s", argument,
                      argument);
-    else if (near != NULL)
-        hy_cli_error("unknown flag %.*s; did you mean %s?", (int)length, argument, near);
     else
-        hy_cli_error("unknown flag %.*s; \"hybrid-chat --help\" lists them", (int)length, argument);
+        hy_cli_unknown_flag(name_of, argument, length, "\"hybrid-chat --help\" lists them");
     return false;
 }
 
@@ -230,9 +219,10 @@ static bool say_unknown(const char *argument, size_t length) {
 static bool take_argument(int argc, char *const *argv, int *i, hy_cli_chat_options *o) {
     const char *argument = argv[*i];
     size_t length = strcspn(argument, "=");
-    const chat_flag *flag = find_flag(argument, length);
+    int found = hy_cli_find_flag(name_of, argument, length);
     const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
-    if (flag == NULL) return say_unknown(argument, length);
+    if (found < 0) return say_unknown(argument, length);
+    const chat_flag *flag = &flags[found];
     if (flag->value == NULL) {
         if (value != NULL) {
             hy_cli_error("%s takes no value, but got \"%s\"", flag->name, value);

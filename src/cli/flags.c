@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/nearest.h"
-
 static const hy_cli_flag own_flags[] = {
     {.flag = "--help",
      .letter = 'h',
@@ -176,13 +174,10 @@ bool hy_cli_flag_by_letter(char letter, hy_cli_flag *out) {
     return false;
 }
 
-const char *hy_cli_flag_nearest(const char *name, size_t length) {
-    hy_cli_nearest nearest;
+hy_cli_flag_name hy_cli_name_of_flag(size_t i) {
     hy_cli_flag flag;
-    hy_cli_nearest_begin(&nearest, name, length);
-    for (size_t i = 0; hy_cli_flag_at(i, &flag); i++)
-        if (!flag.is_hidden) hy_cli_nearest_try(&nearest, flag.flag);
-    return hy_cli_nearest_end(&nearest);
+    if (!hy_cli_flag_at(i, &flag)) return (hy_cli_flag_name){0};
+    return (hy_cli_flag_name){flag.flag, flag.is_hidden};
 }
 
 const char *hy_cli_flag_accepts(const hy_cli_flag *flag, char *buffer, size_t size) {

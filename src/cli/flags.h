@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cli/flag_names.h"
 #include "hybrid.h"
 
 typedef enum hy_cli_meaning {
@@ -55,8 +56,8 @@ bool hy_cli_flag_find(const char *name, size_t length, hy_cli_flag *out);
 /* The flag of this letter. */
 bool hy_cli_flag_by_letter(char letter, hy_cli_flag *out);
 
-/* The flag whose name is nearest to what was typed, or NULL when none is near. Library strings. */
-const char *hy_cli_flag_nearest(const char *name, size_t length);
+/* Names for flag_names.h; hy_cli_flag_find knows more spellings. Library strings. */
+hy_cli_flag_name hy_cli_name_of_flag(size_t i);
 
 /* What may follow the flag, as one phrase: "integer, 1 to 65536". */
 const char *hy_cli_flag_accepts(const hy_cli_flag *flag, char *buffer, size_t size);

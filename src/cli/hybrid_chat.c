@@ -3,7 +3,6 @@
  * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal. Answers go to standard
  * output, to a file or pipe byte for byte as the model writes them; everything else goes to standard
  * error. All it knows of models it has from hybrid.h. */
-#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,11 +11,10 @@
 #include <unistd.h>
 
 #include "cli/chat_options.h"
+#include "cli/exit_code.h"
 #include "cli/figures.h"
 #include "cli/safe_text.h"
 #include "cli/terminal.h"
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 75 };
 
 typedef struct chat {
     const hy_cli_chat_options *options;
@@ -48,11 +46,6 @@ static void catch_interrupts(void) {
 }
 
 /* ---- answers ----------------------------------------------------------------------------------- */
-
-static int fail(hy_status status) {
-    hy_cli_error("%s", hy_error_message());
-    return status == HY_ERR_INPUT ? EXIT_USAGE : EXIT_FAILED;
-}
 
 static void on_text(void *user, const char *text, size_t size) {
     chat *it = user;
@@ -106,8 +99,8 @@ static bool has_template(const chat *it) {
 static int answer_once(chat *it) {
     hy_generated info;
     hy_status status = answer(it, it->options->prompt, !has_template(it), &info);
-    if (status != HY_OK) return fail(status);
-    return info.end == HY_END_STOPPED ? EXIT_STOPPED : EXIT_DONE;
+    if (status != HY_OK) return hy_cli_fail(status);
+    return info.end == HY_END_STOPPED ? HY_EXIT_STOPPED : HY_EXIT_DONE;
 }
 
 /* ---- talking ----------------------------------------------------------------------------------- */
@@ -153,7 +146,7 @@ static command obey(chat *it, const char *message) {
     if (message[0] != '/' || message[1] == '/') return NO_COMMAND;
     if (strcmp(message, "/exit") == 0 || strcmp(message, "/quit") == 0) return COMMAND_EXIT;
     if (strcmp(message, "/reset") == 0) {
-        if (hy_inference_reset(it->model, it->options->system) != HY_OK) fail(HY_OK);
+        if (hy_inference_reset(it->model, it->options->system) != HY_OK) hy_cli_fail(HY_OK);
         if (it->is_talking) fputs("a new conversation\n", it->terminal.out);
     } else if (strcmp(message, "/help") == 0) {
         show_commands(it);
@@ -166,11 +159,11 @@ static command obey(chat *it, const char *message) {
 /* A message that cannot be answered (too long) is told and does not end the conversation. */
 static int talk_about(chat *it, const char *message) {
     hy_generated info;
-    if (message[0] == '\0') return EXIT_DONE;
+    if (message[0] == '\0') return HY_EXIT_DONE;
     hy_status status = answer(it, message[0] == '/' ? message + 1 : message, false, &info);
-    if (status == HY_OK) return EXIT_DONE;
-    int code = fail(status);
-    return status == HY_ERR_INPUT && it->is_talking ? EXIT_DONE : code;
+    if (status == HY_OK) return HY_EXIT_DONE;
+    int code = hy_cli_fail(status);
+    return status == HY_ERR_INPUT && it->is_talking ? HY_EXIT_DONE : code;
 }
 
 /* Ctrl-C while a line is awaited: say how to leave, and go on. */
@@ -183,7 +176,7 @@ static bool goes_on_waiting(const chat *it) {
 
 static int talk(chat *it) {
     char *message;
-    int code = EXIT_DONE;
+    int code = HY_EXIT_DONE;
     for (;;) {
         if (!read_message(it, &message)) {
             if (goes_on_waiting(it)) continue;
@@ -192,11 +185,11 @@ static int talk(chat *it) {
         command what = obey(it, message);
         if (what == NO_COMMAND) code = talk_about(it, message);
         free(message);
-        if (what == COMMAND_EXIT || code != EXIT_DONE) return code;
-        if (!it->is_talking && atomic_load(&was_interrupted)) return EXIT_STOPPED;
+        if (what == COMMAND_EXIT || code != HY_EXIT_DONE) return code;
+        if (!it->is_talking && atomic_load(&was_interrupted)) return HY_EXIT_STOPPED;
     }
     if (it->is_talking) fputc('\n', it->terminal.out);
-    return atomic_load(&was_interrupted) ? EXIT_STOPPED : EXIT_DONE;
+    return atomic_load(&was_interrupted) ? HY_EXIT_STOPPED : HY_EXIT_DONE;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------- */
@@ -256,9 +249,9 @@ static int run(const hy_cli_chat_options *options) {
     hy_cli_terminal_init(&it.terminal, stdout, options->is_quiet, options->without_colour);
     it.is_talking = options->prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);
     hy_status status = open_model(&it);
-    int code = EXIT_DONE;
+    int code = HY_EXIT_DONE;
     if (status != HY_OK) {
-        code = fail(status);
+        code = hy_cli_fail(status);
     } else {
         catch_interrupts();
         greet(&it);
@@ -268,21 +261,16 @@ static int run(const hy_cli_chat_options *options) {
     return code;
 }
 
-static int flushed(int code) {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-    if (errno == EPIPE || code != EXIT_DONE) return code;
-    hy_cli_error("cannot write to standard output: %s", strerror(errno));
-    return EXIT_FAILED;
-}
-
 int main(int argc, char **argv) {
     hy_cli_chat_options options;
     hy_cli_name_program("hybrid-chat");
-    if (!hy_cli_chat_parse(argc, argv, &options)) return EXIT_USAGE;
+    if (!hy_cli_chat_parse(argc, argv, &options)) return HY_EXIT_USAGE;
     switch (options.action) {
-    case HY_CLI_CHAT_HELP: hy_cli_chat_help(); return flushed(EXIT_DONE);
-    case HY_CLI_CHAT_VERSION: puts("hybrid-chat " HYBRID_VERSION); return flushed(EXIT_DONE);
-    case HY_CLI_CHAT_COMPLETE: hy_cli_chat_complete(stdout); return flushed(EXIT_DONE);
-    default: return flushed(run(&options));
+    case HY_CLI_CHAT_HELP: hy_cli_chat_help(); return hy_cli_flushed(HY_EXIT_DONE);
+    case HY_CLI_CHAT_VERSION:
+        puts("hybrid-chat " HYBRID_VERSION);
+        return hy_cli_flushed(HY_EXIT_DONE);
+    case HY_CLI_CHAT_COMPLETE: hy_cli_chat_complete(stdout); return hy_cli_flushed(HY_EXIT_DONE);
+    default: return hy_cli_flushed(run(&options));
     }
 }

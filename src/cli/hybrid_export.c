@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/completion.h"
+#include "cli/exit_code.h"
+#include "cli/program.h"
+#include "cli/terminal.h"
 #include "hybrid.h"
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static const char help[] =
     "Usage: hybrid-export CHECKPOINT --out DIR [options]\n"
@@ -33,31 +33,24 @@ static const char help[] =
     "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
 
 /* For the shells: see completion.h. */
-static void complete(void) {
-    static const hy_cli_completion rows[] = {
-        {"--out", "folder", "", "Folder to write."},
-        {"--dtype", "choice", "auto, fp32, bf16, fp16", "Type of the weights."},
-        {"--max-shard-size", "bytes", "5GB, 2GiB, 500M", "Most bytes of a file of weights."},
-        {"--overwrite", "action", "", "Replace the folder where it exists."},
-        {"--quiet", "action", "", "Say nothing but errors."},
-        {"--help", "action", "", "Show help."},
-        {"--version", "action", "", "Print the version."},
-        {"CHECKPOINT", "folder", "", "A run or one of its checkpoints."},
-    };
-    hy_cli_complete_rows(stdout, rows, sizeof rows / sizeof rows[0]);
-}
+static const hy_cli_completion rows[] = {
+    {"--out", "folder", "", "Folder to write."},
+    {"--dtype", "choice", "auto, fp32, bf16, fp16", "Type of the weights."},
+    {"--max-shard-size", "bytes", "5GB, 2GiB, 500M", "Most bytes of a file of weights."},
+    {"--overwrite", "action", "", "Replace the folder where it exists."},
+    {"--quiet", "action", "", "Say nothing but errors."},
+    {"--help", "action", "", "Show help."},
+    {"--version", "action", "", "Print the version."},
+    {"CHECKPOINT", "folder", "", "A run or one of its checkpoints."},
+};
+
+static const hy_cli_program program = {"hybrid-export", help, rows, sizeof rows / sizeof rows[0]};
 
 typedef struct options {
     const char *checkpoint;
     hy_export_options export;
     bool is_quiet;
 } options;
-
-static int complain(const char *what, const char *value) {
-    fprintf(stderr, "hybrid-export: error: %s%s; \"hybrid-export --help\" tells more\n", what,
-            value);
-    return EXIT_USAGE;
-}
 
 /* "5GB", "2GiB", "500M"; 0 when it is none of that. */
 static uint64_t parse_size(const char *text) {
@@ -83,36 +76,26 @@ static uint64_t parse_size(const char *text) {
     return 0;
 }
 
-/* The value of "--name value" or "--name=value"; NULL when the argument is another one. *i goes on over
- * it; "" where the value is missing. */
-static const char *value_of(const char *name, int argc, char **argv, int *i) {
-    size_t length = strlen(name);
-    const char *argument = argv[*i];
-    if (strncmp(argument, name, length) != 0) return NULL;
-    if (argument[length] == '=') return argument + length + 1;
-    if (argument[length] != '\0') return NULL;
-    if (*i + 1 >= argc || argv[*i + 1] == NULL) return "";
-    return argv[++*i];
-}
-
 static int take_value(int argc, char **argv, int *i, options *out, bool *is_taken) {
     const char *value;
     *is_taken = true;
-    if ((value = value_of("--out", argc, argv, i)) != NULL) {
+    if ((value = hy_cli_value_of("--out", argc, argv, i)) != NULL) {
         out->export.out = value;
-        return *value != '\0' ? EXIT_DONE : complain("--out needs a folder", "");
+        return *value != '\0' ? HY_EXIT_DONE : hy_cli_wrong_usage("--out needs a folder", "");
     }
-    if ((value = value_of("--dtype", argc, argv, i)) != NULL) {
+    if ((value = hy_cli_value_of("--dtype", argc, argv, i)) != NULL) {
         out->export.dtype = value;
-        return *value != '\0' ? EXIT_DONE : complain("--dtype needs fp32, bf16, fp16 or auto", "");
+        return *value != '\0' ? HY_EXIT_DONE
+                              : hy_cli_wrong_usage("--dtype needs fp32, bf16, fp16 or auto", "");
     }
-    if ((value = value_of("--max-shard-size", argc, argv, i)) != NULL) {
+    if ((value = hy_cli_value_of("--max-shard-size", argc, argv, i)) != NULL) {
         out->export.max_shard_size = parse_size(value);
-        if (out->export.max_shard_size > 0) return EXIT_DONE;
-        return complain("--max-shard-size needs bytes such as 5GB or 500M, but got ", value);
+        if (out->export.max_shard_size > 0) return HY_EXIT_DONE;
+        return hy_cli_wrong_usage("--max-shard-size needs bytes such as 5GB or 500M, but got ",
+                                  value);
     }
     *is_taken = false;
-    return EXIT_DONE;
+    return HY_EXIT_DONE;
 }
 
 static int take_argument(int argc, char **argv, int *i, options *out) {
@@ -125,50 +108,37 @@ static int take_argument(int argc, char **argv, int *i, options *out) {
     } else if (strcmp(argument, "--quiet") == 0 || strcmp(argument, "-q") == 0) {
         out->is_quiet = true;
     } else if (argument[0] == '-') {
-        return complain("unknown flag ", argument);
+        return hy_cli_wrong_usage("unknown flag ", argument);
     } else if (out->checkpoint != NULL) {
-        return complain("only one checkpoint at a time; unexpected argument ", argument);
+        return hy_cli_wrong_usage("only one checkpoint at a time; unexpected argument ", argument);
     } else {
         out->checkpoint = argument;
     }
-    return EXIT_DONE;
+    return HY_EXIT_DONE;
 }
 
 static void tell(void *user, hy_message_level level, const char *text) {
     (void)user;
-    fprintf(stderr, "hybrid-export: %s: %s\n", level == HY_WARNING ? "warning" : "note", text);
+    fprintf(stderr, "%s: %s: %s\n", program.name, level == HY_WARNING ? "warning" : "note", text);
 }
 
 static int export_checkpoint(const options *o) {
     hy_observer observer = {.on_message = tell};
     hy_status status = hy_export(o->checkpoint, &o->export, &observer);
-    if (status != HY_OK) {
-        fprintf(stderr, "hybrid-export: error: %s\n", hy_error_message());
-        return status == HY_ERR_INPUT ? EXIT_USAGE : EXIT_FAILED;
-    }
+    if (status != HY_OK) return hy_cli_fail(status);
     if (!o->is_quiet) printf("wrote %s\n", o->export.out);
-    return EXIT_DONE;
+    return HY_EXIT_DONE;
 }
 
 int main(int argc, char **argv) {
     options o = {0};
+    hy_cli_name_program(program.name);
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return EXIT_DONE;
-        }
-        if (strcmp(argv[i], "--version") == 0) {
-            puts("hybrid-export " HYBRID_VERSION);
-            return EXIT_DONE;
-        }
-        if (strcmp(argv[i], "--complete") == 0) {
-            complete();
-            return EXIT_DONE;
-        }
+        if (hy_cli_answers(&program, argv[i])) return hy_cli_flushed(HY_EXIT_DONE);
         int code = take_argument(argc, argv, &i, &o);
-        if (code != EXIT_DONE) return code;
+        if (code != HY_EXIT_DONE) return code;
     }
-    if (o.checkpoint == NULL) return complain("a checkpoint is missing", "");
-    if (o.export.out == NULL) return complain("--out DIR is missing", "");
+    if (o.checkpoint == NULL) return hy_cli_wrong_usage("a checkpoint is missing", "");
+    if (o.export.out == NULL) return hy_cli_wrong_usage("--out DIR is missing", "");
     return export_checkpoint(&o);
 }

@@ -7,11 +7,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/completion.h"
+#include "cli/exit_code.h"
+#include "cli/program.h"
+#include "cli/terminal.h"
 #include "hybrid.h"
 #include "hybrid_report.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, RUNS_MAX = 16 };
+enum { RUNS_MAX = 16 };
 
 static const char help[] =
     "Usage: hybrid-report RUN [RUN...] [--out FILE]\n"
@@ -37,16 +39,14 @@ static const char help[] =
     "OUT/report.html by itself when a run ends or is stopped (save.report = false: not).\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
 
-static void complete(void) {
-    static const hy_cli_completion rows[] = {
-        {"--out", "path", "", "File to write."},
-        {"--quiet", "action", "", "Say nothing but errors."},
-        {"--help", "action", "", "Show help."},
-        {"--version", "action", "", "Print the version."},
-        {"RUN", "folder", "", "A run to show."},
-    };
-    hy_cli_complete_rows(stdout, rows, sizeof rows / sizeof rows[0]);
-}
+/* For the shells: see completion.h. */
+static const hy_cli_completion rows[] = {
+    {"--out", "path", "", "File to write."}, {"--quiet", "action", "", "Say nothing but errors."},
+    {"--help", "action", "", "Show help."},  {"--version", "action", "", "Print the version."},
+    {"RUN", "folder", "", "A run to show."},
+};
+
+static const hy_cli_program program = {"hybrid-report", help, rows, sizeof rows / sizeof rows[0]};
 
 typedef struct options {
     const char *runs[RUNS_MAX];
@@ -55,33 +55,21 @@ typedef struct options {
     bool is_quiet;
 } options;
 
-static int complain(const char *what, const char *value) {
-    fprintf(stderr, "hybrid-report: error: %s%s; \"hybrid-report --help\" tells more\n", what,
-            value);
-    return EXIT_USAGE;
-}
-
-static int fail(hy_status status) {
-    fprintf(stderr, "hybrid-report: error: %s\n", hy_error_message());
-    return status == HY_ERR_INPUT ? EXIT_USAGE : EXIT_FAILED;
-}
-
 static int take_argument(int argc, char **argv, int *i, options *out) {
     const char *argument = argv[*i];
-    if (strcmp(argument, "--out") == 0) {
-        out->out = *i + 1 < argc ? argv[++*i] : "";
-    } else if (strncmp(argument, "--out=", 6) == 0) {
-        out->out = argument + 6;
+    const char *value = hy_cli_value_of("--out", argc, argv, i);
+    if (value != NULL) {
+        out->out = value;
     } else if (strcmp(argument, "--quiet") == 0 || strcmp(argument, "-q") == 0) {
         out->is_quiet = true;
     } else if (argument[0] == '-') {
-        return complain("unknown flag ", argument);
+        return hy_cli_wrong_usage("unknown flag ", argument);
     } else if (out->count == RUNS_MAX) {
-        return complain("at most 16 runs fit into one page; too many with ", argument);
+        return hy_cli_wrong_usage("at most 16 runs fit into one page; too many with ", argument);
     } else {
         out->runs[out->count++] = argument;
     }
-    return out->out && !out->out[0] ? complain("--out needs a file", "") : EXIT_DONE;
+    return out->out && !out->out[0] ? hy_cli_wrong_usage("--out needs a file", "") : HY_EXIT_DONE;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------- */
@@ -109,8 +97,7 @@ static void tell_written(const hy_run *const *runs, int count, const char *path)
     printf("wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count, count == 1 ? "run" : "runs",
            steps, bytes / 1024);
     if (unreadable > 0) {
-        fprintf(stderr, "hybrid-report: warning: %zu lines could not be read and were left out\n",
-                unreadable);
+        hy_cli_warning("%zu lines could not be read and were left out", unreadable);
     }
 }
 
@@ -118,12 +105,12 @@ static int write_page(const options *o, const hy_run *const *runs) {
     char *chosen = o->out ? NULL : default_path(o, runs[0]);
     const char *path = o->out ? o->out : chosen;
     if (!path) {
-        fprintf(stderr, "hybrid-report: error: out of memory\n");
-        return EXIT_FAILED;
+        hy_cli_error("out of memory");
+        return HY_EXIT_FAILED;
     }
     hy_status status = hy_report_write(runs, o->count, path);
-    int code = status == HY_OK ? EXIT_DONE : fail(status);
-    if (code == EXIT_DONE && !o->is_quiet) tell_written(runs, o->count, path);
+    int code = status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
+    if (code == HY_EXIT_DONE && !o->is_quiet) tell_written(runs, o->count, path);
     free(chosen);
     return code;
 }
@@ -131,40 +118,30 @@ static int write_page(const options *o, const hy_run *const *runs) {
 /* A folder without a single line is most likely not the one that was meant. */
 static int open_run(const char *folder, hy_run **out) {
     hy_status status = hy_run_open(folder, out);
-    if (status != HY_OK) return fail(status);
-    if (hy_run_points(*out) > 0 || hy_run_events(*out) > 0) return EXIT_DONE;
-    return complain("there is no line in metrics.jsonl of ", folder);
+    if (status != HY_OK) return hy_cli_fail(status);
+    if (hy_run_points(*out) > 0 || hy_run_events(*out) > 0) return HY_EXIT_DONE;
+    return hy_cli_wrong_usage("there is no line in metrics.jsonl of ", folder);
 }
 
 static int report(const options *o) {
     hy_run *runs[RUNS_MAX] = {0};
-    int code = EXIT_DONE;
-    for (int i = 0; i < o->count && code == EXIT_DONE; i++) {
+    int code = HY_EXIT_DONE;
+    for (int i = 0; i < o->count && code == HY_EXIT_DONE; i++) {
         code = open_run(o->runs[i], &runs[i]);
     }
-    if (code == EXIT_DONE) code = write_page(o, (const hy_run *const *)runs);
+    if (code == HY_EXIT_DONE) code = write_page(o, (const hy_run *const *)runs);
     for (int i = 0; i < o->count; i++) hy_run_close(runs[i]);
     return code;
 }
 
 int main(int argc, char **argv) {
     options o = {0};
+    hy_cli_name_program(program.name);
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return EXIT_DONE;
-        }
-        if (strcmp(argv[i], "--version") == 0) {
-            puts("hybrid-report " HYBRID_VERSION);
-            return EXIT_DONE;
-        }
-        if (strcmp(argv[i], "--complete") == 0) {
-            complete();
-            return EXIT_DONE;
-        }
+        if (hy_cli_answers(&program, argv[i])) return hy_cli_flushed(HY_EXIT_DONE);
         int code = take_argument(argc, argv, &i, &o);
-        if (code != EXIT_DONE) return code;
+        if (code != HY_EXIT_DONE) return code;
     }
-    if (o.count == 0) return complain("a run's folder is missing", "");
+    if (o.count == 0) return hy_cli_wrong_usage("a run's folder is missing", "");
     return report(&o);
 }

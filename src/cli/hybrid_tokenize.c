@@ -9,12 +9,11 @@
 #include <string.h>
 
 #include "cli/bar.h"
-#include "cli/completion.h"
+#include "cli/exit_code.h"
 #include "cli/figures.h"
+#include "cli/program.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static const char help[] =
     "Usage: hybrid-tokenize --tokenizer FILE --ids < text          ids of a text\n"
@@ -56,24 +55,23 @@ static const char help[] =
     "name. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
 
 /* For the shells: see completion.h. */
-static void complete(void) {
-    static const hy_cli_completion rows[] = {
-        {"--tokenizer", "path", "", "A tokenizer.json, or the folder of a model that has one."},
-        {"--ids", "action", "", "Print the ids of standard input."},
-        {"--decode", "action", "", "Print the text of the ids on standard input."},
-        {"--out", "folder", "", "Write token shards there."},
-        {"--special", "action", "", "Add special tokens, or leave them out."},
-        {"--plain", "action", "", "Special tokens in the text are plain text."},
-        {"--val-fraction", "number", "0 to 0.5", "Part of the text that is held out."},
-        {"--shard-tokens", "integer", "1024 to 4294967296", "Tokens of a shard."},
-        {"--threads", "integer", "0 to 256", "Threads; 0: one per core."},
-        {"--quiet", "action", "", "Say nothing but errors."},
-        {"--help", "action", "", "Show help."},
-        {"--version", "action", "", "Print the version."},
-        {"TEXT", "path", "", "Text files and folders."},
-    };
-    hy_cli_complete_rows(stdout, rows, sizeof rows / sizeof rows[0]);
-}
+static const hy_cli_completion rows[] = {
+    {"--tokenizer", "path", "", "A tokenizer.json, or the folder of a model that has one."},
+    {"--ids", "action", "", "Print the ids of standard input."},
+    {"--decode", "action", "", "Print the text of the ids on standard input."},
+    {"--out", "folder", "", "Write token shards there."},
+    {"--special", "action", "", "Add special tokens, or leave them out."},
+    {"--plain", "action", "", "Special tokens in the text are plain text."},
+    {"--val-fraction", "number", "0 to 0.5", "Part of the text that is held out."},
+    {"--shard-tokens", "integer", "1024 to 4294967296", "Tokens of a shard."},
+    {"--threads", "integer", "0 to 256", "Threads; 0: one per core."},
+    {"--quiet", "action", "", "Say nothing but errors."},
+    {"--help", "action", "", "Show help."},
+    {"--version", "action", "", "Print the version."},
+    {"TEXT", "path", "", "Text files and folders."},
+};
+
+static const hy_cli_program program = {"hybrid-tokenize", help, rows, sizeof rows / sizeof rows[0]};
 
 typedef enum action { NOTHING, IDS, DECODE, SHARDS } action;
 
@@ -87,14 +85,9 @@ typedef struct options {
     size_t path_count;
 } options;
 
-static int fail(hy_status status) {
-    hy_cli_error("%s", hy_error_message());
-    return status == HY_ERR_INPUT ? EXIT_USAGE : EXIT_FAILED;
-}
-
 static int fail_on(const char *what) {
     hy_cli_error("%s: %s", what, strerror(errno));
-    return EXIT_FAILED;
+    return HY_EXIT_FAILED;
 }
 
 /* ---- command line ---------------------------------------------------------------------------- */
@@ -237,11 +230,11 @@ static int print_ids(const options *o, const hy_tokenizer *t) {
     if (!text) return fail_on("standard input");
     hy_status status = hy_tokenize(t, text, size, flags, &ids, &count);
     free(text);
-    if (status != HY_OK) return fail(status);
+    if (status != HY_OK) return hy_cli_fail(status);
     for (size_t i = 0; i < count; i++) printf("%s%d", i ? " " : "", (int)ids[i]);
     putchar('\n');
     hy_free(ids);
-    return fflush(stdout) == 0 && !ferror(stdout) ? EXIT_DONE : fail_on("standard output");
+    return fflush(stdout) == 0 && !ferror(stdout) ? HY_EXIT_DONE : fail_on("standard output");
 }
 
 /* Numbers apart by blanks, commas or brackets, as they are printed by others. There is room for as many
@@ -268,21 +261,21 @@ static int write_text(const options *o, const hy_tokenizer *t, const int32_t *id
     size_t size;
     hy_status status =
         hy_untokenize(t, ids, count, o->wants_special ? HY_TOKENS_SKIP_SPECIAL : 0, &text, &size);
-    if (status != HY_OK) return fail(status);
+    if (status != HY_OK) return hy_cli_fail(status);
     bool is_done = fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0;
     hy_free(text);
-    return is_done ? EXIT_DONE : fail_on("standard output");
+    return is_done ? HY_EXIT_DONE : fail_on("standard output");
 }
 
 static int print_text(const options *o, const hy_tokenizer *t) {
     size_t size, count;
     char *input = read_input(&size);
     int32_t *ids = input ? malloc((size + 1) * sizeof *ids) : NULL;
-    int code = EXIT_FAILED;
+    int code = HY_EXIT_FAILED;
     if (!ids) {
         fail_on("standard input");
     } else if (!parse_ids(input, ids, &count)) {
-        code = EXIT_USAGE;
+        code = HY_EXIT_USAGE;
     } else {
         code = write_text(o, t, ids, count);
     }
@@ -355,9 +348,9 @@ static int write_shards(const options *o, const hy_tokenizer *t) {
         hy_cli_warning("%s names no eos token: nothing will stand between documents", o->tokenizer);
     }
     hy_status status = hy_tokenize_files(&job, &result);
-    if (status != HY_OK) return fail(status);
+    if (status != HY_OK) return hy_cli_fail(status);
     sum_up(&d, o, &result);
-    return EXIT_DONE;
+    return HY_EXIT_DONE;
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */
@@ -366,7 +359,7 @@ static int act(const options *o) {
     hy_tokenizer *t = NULL;
     hy_status status = hy_tokenizer_open(o->tokenizer, &t);
     int code;
-    if (status != HY_OK) return fail(status);
+    if (status != HY_OK) return hy_cli_fail(status);
     switch (o->action) {
     case IDS: code = print_ids(o, t); break;
     case DECODE: code = print_text(o, t); break;
@@ -378,27 +371,16 @@ static int act(const options *o) {
 
 int main(int argc, char **argv) {
     options o = {0};
-    hy_cli_name_program("hybrid-tokenize");
+    hy_cli_name_program(program.name);
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return EXIT_DONE;
-        }
-        if (strcmp(argv[i], "--version") == 0) {
-            puts("hybrid-tokenize " HYBRID_VERSION);
-            return EXIT_DONE;
-        }
-        if (strcmp(argv[i], "--complete") == 0) {
-            complete();
-            return EXIT_DONE;
-        }
+        if (hy_cli_answers(&program, argv[i])) return hy_cli_flushed(HY_EXIT_DONE);
     }
     o.paths = calloc((size_t)argc + 1, sizeof *o.paths);
     if (!o.paths) {
         hy_cli_error("out of memory");
-        return EXIT_FAILED;
+        return HY_EXIT_FAILED;
     }
-    int code = parse(&o, argc, argv) ? act(&o) : EXIT_USAGE;
+    int code = parse(&o, argc, argv) ? act(&o) : HY_EXIT_USAGE;
     free(o.paths);
     return code;
 }

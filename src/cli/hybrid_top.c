@@ -10,14 +10,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/exit_code.h"
 #include "cli/terminal.h"
 #include "cli/top_options.h"
 #include "cli/top_page.h"
 #include "cli/top_runs.h"
 #include "cli/top_screen.h"
 #include "hybrid.h"
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 75 };
 
 #define ONCE_ROWS 30 /* of a page printed once; empty ones at its end are left out */
 
@@ -46,7 +45,7 @@ static void look(viewer *v) {
 
 static int fail_for_memory(void) {
     hy_cli_error("no memory for a page");
-    return EXIT_FAILED;
+    return HY_EXIT_FAILED;
 }
 
 /* ---- one page -------------------------------------------------------------------------------- */
@@ -57,13 +56,13 @@ static int print_once(viewer *v, const hy_top_options *options) {
     look(v);
     if (v->runs.problem[0] != '\0') {
         hy_cli_error("%s", v->runs.problem);
-        return EXIT_FAILED;
+        return HY_EXIT_FAILED;
     }
     if (!hy_top_canvas_init(&v->drawn, columns, rows, v->terminal.is_utf8))
         return fail_for_memory();
     hy_top_draw_page(&v->drawn, &v->page);
     hy_top_write_lines(&v->drawn, hy_top_used_rows(&v->drawn), &v->terminal, stdout);
-    return EXIT_DONE;
+    return HY_EXIT_DONE;
 }
 
 /* ---- page after page ------------------------------------------------------------------------- */
@@ -145,21 +144,21 @@ static int watch(viewer *v) {
     v->next = seconds_of(CLOCK_MONOTONIC) + v->page.interval;
     while (draw(v)) {
         int key = hy_top_screen_wait(v->next - seconds_of(CLOCK_MONOTONIC));
-        if (key == HY_TOP_END) return EXIT_STOPPED;
-        if (!obey(v, key)) return EXIT_DONE;
+        if (key == HY_TOP_END) return HY_EXIT_STOPPED;
+        if (!obey(v, key)) return HY_EXIT_DONE;
         double now = seconds_of(CLOCK_MONOTONIC);
         if (v->next > now + v->page.interval) v->next = now + v->page.interval;
         if (now < v->next) continue;
         if (!v->page.is_paused) look(v);
         v->next = now + v->page.interval;
     }
-    return EXIT_STOPPED; /* the terminal is gone */
+    return HY_EXIT_STOPPED; /* the terminal is gone */
 }
 
 static int run_screen(viewer *v) {
     if (!hy_top_screen_enter()) {
         hy_cli_error("the terminal cannot be set: %s", strerror(errno));
-        return EXIT_FAILED;
+        return HY_EXIT_FAILED;
     }
     int code = watch(v);
     hy_top_screen_leave();
@@ -175,9 +174,9 @@ static int view_runs(const hy_top_options *options) {
     if (options->is_ascii) v.terminal.is_utf8 = false;
     v.page.has_colour = v.terminal.has_colour;
     v.page.is_live = v.terminal.is_tty && !options->is_once;
-    int code = EXIT_DONE;
+    int code = HY_EXIT_DONE;
     if (!hy_top_runs_open(&v.runs, options->runs, options->count, v.terminal.is_utf8, &is_input))
-        code = is_input ? EXIT_USAGE : EXIT_FAILED;
+        code = is_input ? HY_EXIT_USAGE : HY_EXIT_FAILED;
     else
         code = v.page.is_live ? run_screen(&v) : print_once(&v, options);
     hy_top_runs_close(&v.runs);
@@ -186,18 +185,11 @@ static int view_runs(const hy_top_options *options) {
     return code;
 }
 
-static int flushed(int code) {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-    if (errno == EPIPE || code != EXIT_DONE) return code;
-    hy_cli_error("cannot write to standard output: %s", strerror(errno));
-    return EXIT_FAILED;
-}
-
 static int act(const hy_top_options *options) {
     switch (options->action) {
-    case HY_TOP_HELP: hy_top_help(stdout); return EXIT_DONE;
-    case HY_TOP_VERSION: puts("hybrid-top " HYBRID_VERSION); return EXIT_DONE;
-    case HY_TOP_COMPLETE: hy_top_complete(stdout); return EXIT_DONE;
+    case HY_TOP_HELP: hy_top_help(stdout); return HY_EXIT_DONE;
+    case HY_TOP_VERSION: puts("hybrid-top " HYBRID_VERSION); return HY_EXIT_DONE;
+    case HY_TOP_COMPLETE: hy_top_complete(stdout); return HY_EXIT_DONE;
     default: return view_runs(options);
     }
 }
@@ -206,7 +198,8 @@ int main(int argc, char **argv) {
     hy_top_options options;
     hy_cli_name_program("hybrid-top");
     setlocale(LC_CTYPE, "C.UTF-8"); /* for the widths of characters; see top_canvas.c */
-    int code = hy_top_options_parse(argc, argv, &options) ? flushed(act(&options)) : EXIT_USAGE;
+    int code =
+        hy_top_options_parse(argc, argv, &options) ? hy_cli_flushed(act(&options)) : HY_EXIT_USAGE;
     hy_top_options_fini(&options);
     return code;
 }

@@ -3,7 +3,6 @@
  * Exit codes: 0 done, 1 the run failed, 2 wrong usage or input, 75 stopped by a signal after
  * saving. What people read goes to standard output (standard error under --json), errors and
  * warnings to standard error. Everything the program knows of training it has from hybrid.h. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/configure.h"
 #include "cli/eval_only.h"
+#include "cli/exit_code.h"
 #include "cli/inspect.h"
 #include "cli/monitor.h"
 #include "cli/opening.h"
@@ -22,8 +22,6 @@
 #include "cli/terminal.h"
 #include "hybrid.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 75 };
-
 typedef struct job {
     const char *program; /* as it was called */
     const char *command; /* with all its words, for the run's records */
@@ -33,20 +31,6 @@ typedef struct job {
     hy_trainer *trainer;
     hy_cli_progress progress;
 } job;
-
-static int exit_code_of(hy_status status) {
-    switch (status) {
-    case HY_OK: return EXIT_DONE;
-    case HY_ERR_INPUT: return EXIT_USAGE;
-    case HY_STOPPED: return EXIT_STOPPED;
-    default: return EXIT_FAILED;
-    }
-}
-
-static int fail(hy_status status) {
-    hy_cli_error("%s", hy_error_message());
-    return exit_code_of(status);
-}
 
 /* ---- training -------------------------------------------------------------------------------- */
 
@@ -85,13 +69,13 @@ static int run_trainer(job *it) {
     hy_status ran = hy_trainer_run(it->trainer);
     hy_cli_signals_release();
     hy_cli_progress_finish(&it->progress);
-    if (ran != HY_OK && ran != HY_STOPPED) return fail(ran);
+    if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail(ran);
 
     hy_trainer_summary(it->trainer, &summary);
     close_run(it, &summary, ran);
     hy_status printed = it->options->wants_json ? print_summary(it->trainer) : HY_OK;
-    if (printed != HY_OK) return fail(printed);
-    return exit_code_of(ran);
+    if (printed != HY_OK) return hy_cli_fail(printed);
+    return hy_cli_exit_code(ran);
 }
 
 static int train(job *it) {
@@ -102,7 +86,7 @@ static int train(job *it) {
     if (status == HY_OK) status = hy_trainer_create(it->config, &observer, &it->trainer);
     if (status != HY_OK) {
         hy_cli_progress_finish(&it->progress);
-        return fail(status);
+        return hy_cli_fail(status);
     }
     hy_summary summary;
     hy_trainer_summary(it->trainer, &summary);
@@ -120,10 +104,10 @@ static int train(job *it) {
 static int print_config(const hy_config *config) {
     char *text = NULL;
     hy_status status = hy_config_print(config, &text);
-    if (status != HY_OK) return fail(status);
+    if (status != HY_OK) return hy_cli_fail(status);
     fputs(text, stdout);
     hy_free(text);
-    return EXIT_DONE;
+    return HY_EXIT_DONE;
 }
 
 /* Without a model: what fits. A plan that does not fit is an answer, not a failure; a program reads
@@ -133,13 +117,13 @@ static int plan(job *it) {
     hy_status status = hy_cli_names_model(it->config) || wants_json
                            ? hy_cli_plan(&it->terminal, it->config, wants_json)
                            : hy_cli_plan_list(&it->terminal, it->config);
-    return status == HY_OK ? EXIT_DONE : fail(status);
+    return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
 static int selftest(job *it) {
     const char *device;
     hy_status status = hy_config_get(it->config, "device", &device, NULL);
-    if (status != HY_OK) return fail(status);
+    if (status != HY_OK) return hy_cli_fail(status);
     return hy_cli_selftest(&it->terminal, device);
 }
 
@@ -148,12 +132,14 @@ static int doctor(job *it) {
     return hy_cli_doctor(&it->terminal, folder[0] != '\0' ? folder : ".");
 }
 
-static int eval_only(job *it) { return exit_code_of(hy_cli_eval_only(&it->terminal, it->options)); }
+static int eval_only(job *it) {
+    return hy_cli_exit_code(hy_cli_eval_only(&it->terminal, it->options));
+}
 
 static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, &it->config);
-    if (status != HY_OK) return exit_code_of(status);
-    int code = EXIT_DONE;
+    if (status != HY_OK) return hy_cli_exit_code(status);
+    int code = HY_EXIT_DONE;
     switch (it->options->action) {
     case HY_CLI_IS_PRINT_CONFIG: code = print_config(it->config); break;
     case HY_CLI_IS_SELFTEST: code = selftest(it); break;
@@ -168,7 +154,7 @@ static int with_config(job *it) {
 static int act(job *it) {
     switch (it->options->action) {
     case HY_CLI_IS_HELP: return hy_cli_help(&it->terminal, it->options->topic);
-    case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return EXIT_DONE;
+    case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return HY_EXIT_DONE;
     case HY_CLI_IS_LIST_MODELS: return hy_cli_list_models(&it->terminal);
     case HY_CLI_IS_COMPLETE: return hy_cli_complete(stdout);
     case HY_CLI_IS_EVAL_ONLY: return eval_only(it);
@@ -176,18 +162,9 @@ static int act(job *it) {
     }
 }
 
-/* What was asked for on standard output must have arrived there. A reader that left early (head,
- * less) is no error. */
-static int flushed(int code) {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-    if (errno == EPIPE || code != EXIT_DONE) return code;
-    hy_cli_error("cannot write to standard output: %s", strerror(errno));
-    return EXIT_FAILED;
-}
-
 int main(int argc, char **argv) {
     hy_cli_options options;
-    int code = EXIT_USAGE;
+    int code = HY_EXIT_USAGE;
     if (hy_cli_options_parse(argc, argv, &options)) {
         char *command = hy_cli_command_line(argc, argv);
         job it = {.program = argc > 0 ? argv[0] : "hybrid-train",
@@ -196,7 +173,7 @@ int main(int argc, char **argv) {
         bool is_run = options.action == HY_CLI_IS_KEY || options.action == HY_CLI_IS_EVAL_ONLY;
         hy_cli_terminal_init(&it.terminal, options.wants_json && is_run ? stderr : stdout,
                              options.is_quiet, options.without_colour);
-        code = flushed(act(&it));
+        code = hy_cli_flushed(act(&it));
         free(command);
     }
     hy_cli_options_fini(&options);

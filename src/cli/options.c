@@ -113,13 +113,8 @@ static bool take_with_value(argument_reader *reader, const hy_cli_flag *flag, co
 /* ---- complaints ------------------------------------------------------------------------------ */
 
 static bool say_unknown(const char *argument) {
-    int length = (int)name_length(argument);
-    const char *nearest = hy_cli_flag_nearest(argument, (size_t)length);
-    if (nearest != NULL)
-        hy_cli_error("unknown flag %.*s; did you mean %s?", length, argument, nearest);
-    else
-        hy_cli_error("unknown flag %.*s; \"hybrid-train --help all\" lists every flag", length,
-                     argument);
+    hy_cli_unknown_flag(hy_cli_name_of_flag, argument, name_length(argument),
+                        "\"hybrid-train --help all\" lists every flag");
     return false;
 }
 

@@ -7,11 +7,12 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+#include "cli/exit_code.h"
 #include "cli/figures.h"
 #include "cli/inspect.h"
 #include "hybrid.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, SAID_MAX = 16, SAID_BYTES = 400 };
+enum { SAID_MAX = 16, SAID_BYTES = 400 };
 
 typedef struct report {
     const hy_cli_terminal *terminal;
@@ -127,7 +128,7 @@ static int close_report(report *r, const hy_selftest_result *result) {
                 result->is_gpu ? "each op against the CPU" : "against answers known beforehand");
     }
     for (int i = 0; i < r->failure_count; i++) hy_cli_error("self-test: %s", r->failures[i]);
-    return result->failures ? EXIT_FAILED : EXIT_DONE;
+    return result->failures ? HY_EXIT_FAILED : HY_EXIT_DONE;
 }
 
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
@@ -138,5 +139,5 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
     if (status == HY_OK) return close_report(&r, &result);
     end_line(&r);
     hy_cli_error("%s", hy_error_message());
-    return status == HY_ERR_INPUT || status == HY_ERR_DEVICE ? EXIT_USAGE : EXIT_FAILED;
+    return status == HY_ERR_INPUT || status == HY_ERR_DEVICE ? HY_EXIT_USAGE : HY_EXIT_FAILED;
 }

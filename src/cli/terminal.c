@@ -63,6 +63,7 @@ void hy_cli_heading(const hy_cli_terminal *terminal, const char *text) {
 static const char *program = "hybrid-train";
 
 void hy_cli_name_program(const char *name) { program = name; }
+const char *hy_cli_program_name(void) { return program; }
 
 static void complain(const char *kind, const char *format, va_list arguments) {
     fprintf(stderr, "%s: %s: ", program, kind);

@@ -42,6 +42,7 @@ void hy_cli_heading(const hy_cli_terminal *terminal, const char *text);
 
 /* What errors and warnings begin with; "hybrid-train" until another program says its name. */
 void hy_cli_name_program(const char *name);
+const char *hy_cli_program_name(void);
 
 /* "hybrid-train: error: ..." and "hybrid-train: warning: ..." on standard error, one line each. */
 void hy_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/completion.h"
-#include "cli/nearest.h"
+#include "cli/flag_names.h"
 #include "cli/terminal.h"
 #include "cli/top_canvas.h"
 #include "hybrid.h"
@@ -80,25 +80,9 @@ void hy_top_complete(FILE *out) {
     hy_cli_complete_rows(out, &run, 1);
 }
 
-static const top_flag *find_flag(const char *name, size_t length) {
-    if (length == 2 && strncmp(name, "-h", 2) == 0) return find_flag("--help", 6);
-    for (int i = 0; i < FLAGS; i++)
-        if (strlen(flags[i].name) == length && strncmp(flags[i].name, name, length) == 0)
-            return &flags[i];
-    return NULL;
-}
-
-static bool say_unknown(const char *argument, size_t length) {
-    hy_cli_nearest nearest;
-    hy_cli_nearest_begin(&nearest, argument, length);
-    for (int i = 0; i < FLAGS; i++)
-        if (flags[i].help != NULL) hy_cli_nearest_try(&nearest, flags[i].name);
-    const char *near = hy_cli_nearest_end(&nearest);
-    if (near != NULL)
-        hy_cli_error("unknown flag %.*s; did you mean %s?", (int)length, argument, near);
-    else
-        hy_cli_error("unknown flag %.*s; \"hybrid-top --help\" lists them", (int)length, argument);
-    return false;
+static hy_cli_flag_name name_of(size_t i) {
+    if (i >= FLAGS) return (hy_cli_flag_name){0};
+    return (hy_cli_flag_name){flags[i].name, .is_hidden = flags[i].help == NULL};
 }
 
 static bool take_number(const top_flag *flag, const char *value, hy_top_options *options) {
@@ -121,8 +105,12 @@ static bool take_flag(int argc, char *const *argv, int *i, hy_top_options *optio
     const char *argument = argv[*i];
     size_t length = strcspn(argument, "=");
     const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
-    const top_flag *flag = find_flag(argument, length);
-    if (flag == NULL) return say_unknown(argument, length);
+    int found = hy_cli_find_flag(name_of, argument, length);
+    if (found < 0) {
+        hy_cli_unknown_flag(name_of, argument, length, "\"hybrid-top --help\" lists them");
+        return false;
+    }
+    const top_flag *flag = &flags[found];
     if (strcmp(flag->type, "action") != 0) {
         if (value == NULL && *i + 1 < argc) value = argv[++*i];
         return take_number(flag, value, options);

@@ -35,8 +35,10 @@ void hy_top_label(const hy_top_box *box, int row, hy_cli_colour colour, const ch
     hy_top_text(&left, row, 0, colour, text);
 }
 
-static bool add_text(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
-                     const char *text) {
+static bool add_words(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
+                      const char *format, va_list arguments) {
+    char text[FIELD_BYTES];
+    vsnprintf(text, sizeof text, format, arguments);
     if (row >= box->rows || *column + hy_top_width(text) > box->columns) return false;
     *column = hy_top_text(box, row, *column, colour, text);
     return true;
@@ -44,25 +46,22 @@ static bool add_text(const hy_top_box *box, int row, int *column, hy_cli_colour 
 
 bool hy_top_add(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
                 const char *format, ...) {
-    char text[FIELD_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    bool fits = add_words(box, row, column, colour, format, arguments);
     va_end(arguments);
-    return add_text(box, row, column, colour, text);
+    return fits;
 }
 
 bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
                   const char *format, ...) {
-    char text[FIELD_BYTES];
     va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
     if (*column > hy_top_label_columns(box)) *column += FIELD_GAP;
-    if (add_text(box, row, column, colour, text)) return true;
-    *column = box->columns;
-    return false;
+    va_start(arguments, format);
+    bool fits = add_words(box, row, column, colour, format, arguments);
+    va_end(arguments);
+    if (!fits) *column = box->columns;
+    return fits;
 }
 
 /* ---- step ------------------------------------------------------------------------------------ */

@@ -176,17 +176,8 @@ void hy_top_look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) 
 }
 
 void hy_top_look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out) {
-    static const hy_run_facts nothing = {.folder = "",
-                                         .name = "",
-                                         .model = "",
-                                         .device = "",
-                                         .data = "",
-                                         .predictor = "",
-                                         .command = "",
-                                         .config = "",
-                                         .version = ""};
     const char *slash = strrchr(folder, '/');
-    *out = (hy_top_view){.facts = &nothing,
+    *out = (hy_top_view){.facts = hy_run_describe(NULL),
                          .state = HY_TOP_WAITING,
                          .age = NAN,
                          .step_seconds = NAN,

@@ -1,6 +1,7 @@
 /* unicode.h: characters of UTF-8 text, their classes, and text in normal form C or in small letters.
  *
- * Unicode 16. Bytes that are no UTF-8 are characters of their own, without a class, and pass through
+ * Classes of Unicode 16, normal form C of 9 and small letters of 17: what Hugging Face's tokenizers know.
+ * Bytes that are no UTF-8 are characters of their own, without a class, and pass through
  * every change of the text as they are. */
 #ifndef HY_DATA_UNICODE_H
 #define HY_DATA_UNICODE_H

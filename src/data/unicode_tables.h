@@ -10,10 +10,10 @@
 
 #define HY_UNICODE_BLOCKS 8704       /* 0x110000 / 128 */
 #define HY_UNICODE_CLASS_BYTES 14080 /* 64 of each different block */
-#define HY_UNICODE_DECOMPOSITIONS 2081
-#define HY_UNICODE_COMPOSITIONS 961
-#define HY_UNICODE_COMBINING_RUNS 393
-#define HY_UNICODE_LOWER_RUNS 185
+#define HY_UNICODE_DECOMPOSITIONS 2060
+#define HY_UNICODE_COMPOSITIONS 940
+#define HY_UNICODE_COMBINING_RUNS 333
+#define HY_UNICODE_LOWER_RUNS 184
 
 typedef struct hy_unicode_pair {
     uint32_t code, first, second; /* code decomposes into these; second 0: into first alone */

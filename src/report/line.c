@@ -104,10 +104,7 @@ static int find_name(const char *text, const char *(*name_of)(int), int count) {
 
 static const char *phase_name(int i) { return hy_phase_name((hy_phase)i); }
 static const char *class_name(int i) { return hy_class_name((hy_class)i); }
-static const char *status_name(int i) {
-    static const char *const names[] = {"normal", "warning", "critical", "emergency"};
-    return names[i];
-}
+static const char *status_name(int i) { return hy_memory_status_name((hy_memory_status)i); }
 static const char *threshold_name(int i) {
     static const char *const names[] = {"target", "warning", "critical", "emergency"};
     return names[i];
@@ -248,27 +245,6 @@ static hy_status take_point(hy_run *run, const hy_json_node *object) {
 
 /* ---- events ------------------------------------------------------------------------------------------ */
 
-void hy_run_facts_unknown(hy_run_facts *facts) {
-    *facts = (hy_run_facts){.folder = "",
-                            .name = "",
-                            .model = "",
-                            .device = "",
-                            .data = "",
-                            .predictor = "",
-                            .command = "",
-                            .config = "",
-                            .version = "",
-                            .parameters = -1,
-                            .steps_total = -1,
-                            .tokens_per_step = -1,
-                            .seq_len = -1,
-                            .thresholds = {NAN, NAN, NAN, NAN},
-                            .vram_budget_bytes = -1,
-                            .host_budget_bytes = -1,
-                            .began = NAN,
-                            .changed = NAN};
-}
-
 static const char *text_of(const hy_json_node *object, const char *key) {
     const char *text = "";
     hy_json_as_string(hy_json_get(object, key), &text, NULL);
@@ -310,7 +286,7 @@ static void describe_event(const char *kind, const hy_json_node *object, hy_text
 /* A sitting begins: it says anew what the run is; the first one tells when it began. */
 static hy_status take_start(hy_run *run, const hy_json_node *object) {
     double began = run->started.began;
-    hy_run_facts_unknown(&run->started);
+    run->started = *hy_run_describe(NULL);
     HY_TRY(take_fields(run, object, start_fields, COUNT_OF(start_fields), &run->started));
     if (!isnan(began)) run->started.began = began;
     run->is_start_last = true;

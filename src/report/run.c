@@ -1,5 +1,6 @@
 /* run.c: opening, refreshing and asking a run. See hybrid_report.h and run.h. */
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static void forget_lines(hy_run *run) {
     run->facts.lines_unreadable = 0;
     hy_words_free(&run->words);
     hy_words_free(&run->reasons);
-    hy_run_facts_unknown(&run->started);
+    run->started = *hy_run_describe(NULL);
 }
 
 static hy_status restart(void *user) {
@@ -82,7 +83,7 @@ hy_status hy_run_open(const char *folder, hy_run **out) {
     hy_run *run = calloc(1, sizeof *run);
     if (!run) return hy_fail(HY_ERR_MEMORY, "out of memory opening the run %s", folder);
     run->lines.fd = -1;
-    hy_run_facts_unknown(&run->started);
+    run->started = *hy_run_describe(NULL);
     hy_status status = find_run(run, folder);
     if (status == HY_OK) status = hy_run_refresh(run, NULL);
     if (status != HY_OK) {
@@ -108,7 +109,29 @@ void hy_run_close(hy_run *run) {
 
 /* ---- asking -------------------------------------------------------------------------------------- */
 
-const hy_run_facts *hy_run_describe(const hy_run *run) { return &run->facts; }
+static const hy_run_facts unknown_facts = {.folder = "",
+                                           .name = "",
+                                           .model = "",
+                                           .device = "",
+                                           .data = "",
+                                           .predictor = "",
+                                           .command = "",
+                                           .config = "",
+                                           .version = "",
+                                           .parameters = -1,
+                                           .steps_total = -1,
+                                           .tokens_per_step = -1,
+                                           .seq_len = -1,
+                                           .thresholds = {NAN, NAN, NAN, NAN},
+                                           .vram_budget_bytes = -1,
+                                           .host_budget_bytes = -1,
+                                           .began = NAN,
+                                           .changed = NAN};
+
+const hy_run_facts *hy_run_describe(const hy_run *run) {
+    return run ? &run->facts : &unknown_facts;
+}
+
 size_t hy_run_points(const hy_run *run) { return run->point_count; }
 const hy_run_point *hy_run_point_at(const hy_run *run, size_t i) { return &run->points[i]; }
 size_t hy_run_events(const hy_run *run) { return run->event_count; }

@@ -43,7 +43,6 @@ struct hy_run {
 
 /* ---- line.c ---- */
 hy_status hy_run_take_line(hy_run *run, const char *line, size_t size);
-void hy_run_facts_unknown(hy_run_facts *facts);
 
 /* ---- files.c ---- */
 /* Reads summary.json, plan.json and config.cfg where they are new; *has_changed is set then. */

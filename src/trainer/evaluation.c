@@ -10,14 +10,9 @@
 
 #include "base/json.h"
 #include "trainer/inference.h"
+#include "trainer/memory_plan.h"
 
 /* ---- memory ------------------------------------------------------------------------------------ */
-
-static uint64_t rope_bytes(const hy_trainer *t) {
-    const hy_shape *s = &t->model->shape;
-    uint64_t rows = (uint64_t)t->settings.train.seq_len;
-    return s->has_rope ? hy_align(rows * (uint64_t)s->head_size * sizeof(float)) : 0;
-}
 
 static hy_status make_plan(hy_trainer *t, hy_batch_plan **plan) {
     const hy_settings *s = &t->settings;
@@ -37,37 +32,8 @@ static uint64_t rows_of(const hy_batch_plan *plan) {
 }
 
 static uint64_t work_bytes(const hy_trainer *t, const hy_batch_plan *plan) {
-    return hy_align(plan->bytes.activations) + hy_align(plan->bytes.workspace) + rope_bytes(t) +
-           4 * hy_align(rows_of(plan) * sizeof(int32_t));
-}
-
-static hy_status fill_rope_table(hy_trainer *t) {
-    if (!t->buffers.rope) return HY_OK;
-    size_t bytes = (size_t)rope_bytes(t);
-    float *table = calloc(1, bytes);
-    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
-    hy_shape_rope_table(&t->model->shape, (int32_t)t->settings.train.seq_len, table);
-    hy_status status = t->backend->copy(t->compute, t->buffers.rope, table, bytes);
-    if (status == HY_OK) status = t->backend->stream_sync(t->compute);
-    free(table);
-    return status;
-}
-
-/* What a probe puts its batches through on the host. */
-static hy_status take_staging(hy_trainer *t, size_t rows) {
-    hy_backend *b = t->backend;
-    t->staging_rows = rows;
-    for (int i = 0; i < 2; i++) {
-        hy_staging *s = &t->staging[i];
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
-        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
-        if (t->buffers.docs) {
-            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->docs, (void **)&s->docs));
-        }
-        HY_TRY(b->event_create(b, &s->is_done));
-    }
-    return HY_OK;
+    return hy_align(plan->bytes.activations) + hy_align(plan->bytes.workspace) +
+           hy_align(hy_rope_bytes(t)) + 4 * hy_align(rows_of(plan) * sizeof(int32_t));
 }
 
 static hy_status take_work(hy_trainer *t, hy_batch_plan *plan) {
@@ -84,12 +50,12 @@ static hy_status take_work(hy_trainer *t, hy_batch_plan *plan) {
     if (hy_trainer_has_docs(t)) {
         HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.docs));
     }
-    if (rope_bytes(t)) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, rope_bytes(t), (void **)&t->buffers.rope));
+    if (hy_rope_bytes(t)) {
+        HY_TRY(hy_arena_push(arena, HY_DATA, hy_rope_bytes(t), (void **)&t->buffers.rope));
     }
     hy_batch_plan_place(plan, activations, workspace);
-    HY_TRY(take_staging(t, (size_t)rows_of(plan)));
-    return fill_rope_table(t);
+    HY_TRY(hy_take_staging(t, (size_t)rows_of(plan)));
+    return hy_fill_rope_table(t);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------- */

@@ -134,11 +134,13 @@ static hy_status skip_fork(hy_trainer *t, const char *message) {
     return t->has_no_work ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
 }
 
+static hy_status keep_state(hy_trainer *t) { return copy_state(t, true); }
+
 static hy_status open_fork(hy_trainer *t) {
     hy_progress before = t->progress;
     int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
     int64_t steps = arm_steps(t);
-    hy_status kept = copy_state(t, true);
+    hy_status kept = hy_trainer_insist(t, keep_state);
     if (kept == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
     t->fork.first = t->progress.sequences + (steps + 1) * per_step;
@@ -159,7 +161,7 @@ static hy_status open_fork(hy_trainer *t) {
     t->progress.backward_passes = backward_passes;
     t->snapshot_is_valid = false;
     t->consecutive_skips = 0;
-    HY_TRY(hy_trainer_start_loader(t));
+    HY_TRY(hy_trainer_insist(t, hy_trainer_start_loader));
     if (status == HY_ERR_NUMERIC) { /* the arm with moves broke: that is an answer too */
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;

@@ -29,9 +29,15 @@ uint64_t hy_bytes_at_home(hy_place place, const hy_layout *layout);
 void hy_count_work(hy_trainer *t);
 /* The arena, and in it activations, workspace and buffers; plans find theirs. */
 hy_status hy_take_work(hy_trainer *t);
-void hy_release_work(hy_trainer *t);           /* nobody uses it any more */
-void hy_give_work(hy_trainer *t);              /* before that, in a run that goes on: tells the ledger */
+void hy_release_work(hy_trainer *t); /* nobody uses it any more */
+void hy_give_work(hy_trainer *t);    /* before that, in a run that goes on: tells the ledger */
 char *hy_predictor_rings(const hy_trainer *t); /* where they lie in it */
+
+/* Parts of it that evaluation without a run takes by itself; hy_release_work releases them. Batches of
+ * documents get their staging where there is a buffer for them. */
+hy_status hy_take_staging(hy_trainer *t, size_t rows);
+uint64_t hy_rope_bytes(const hy_trainer *t); /* 0: the model has none */
+hy_status hy_fill_rope_table(hy_trainer *t); /* where there is one, into its buffer */
 
 /* ---- resize.c -------------------------------------------------------------------------------------- */
 

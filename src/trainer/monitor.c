@@ -18,16 +18,6 @@
 #define LINE_ADVICE 2    /* pieces of advice in a line */
 #define LOOK_PERIOD 0.01 /* seconds */
 
-typedef struct bytes_text {
-    char text[32];
-} bytes_text;
-
-static bytes_text in_bytes(uint64_t bytes) {
-    bytes_text out;
-    hy_format_bytes((double)bytes, out.text, sizeof out.text);
-    return out;
-}
-
 static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a > b ? a : b; }
 
 /* ---- begin and end --------------------------------------------------------------------------- */
@@ -94,11 +84,12 @@ void hy_monitor_reset(hy_trainer *t) {
 /* ---- words ----------------------------------------------------------------------------------- */
 
 static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *p) {
-    hy_text_addf(out, "%s %s", name, in_bytes(p->used).text);
+    hy_text_addf(out, "%s %s", name, hy_bytes_as_text(p->used).text);
     if (p->budget) {
-        hy_text_addf(out, " of %s (%.0f %%)", in_bytes(p->budget).text, 100 * p->utilization);
+        hy_text_addf(out, " of %s (%.0f %%)", hy_bytes_as_text(p->budget).text,
+                     100 * p->utilization);
     }
-    if (p->planned != p->used) hy_text_addf(out, ", planned %s", in_bytes(p->planned).text);
+    if (p->planned != p->used) hy_text_addf(out, ", planned %s", hy_bytes_as_text(p->planned).text);
 }
 
 /* One sentence: how much is live of which budget, and what the process holds beside it. */
@@ -106,20 +97,21 @@ static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_te
     bool is_gpu = t->backend->facts.is_gpu;
     if (is_gpu || look->device.budget) {
         describe_pool(out, "device", &look->device);
-        if (look->device.free) hy_text_addf(out, ", %s free", in_bytes(look->device.free).text);
+        if (look->device.free)
+            hy_text_addf(out, ", %s free", hy_bytes_as_text(look->device.free).text);
         hy_text_add(out, "; ");
     }
     if (is_gpu) {
-        hy_text_addf(out, "host %s pinned", in_bytes(look->pinned).text);
+        hy_text_addf(out, "host %s pinned", hy_bytes_as_text(look->pinned).text);
     } else {
-        hy_text_addf(out, "%s live", in_bytes(look->host.used).text);
+        hy_text_addf(out, "%s live", hy_bytes_as_text(look->host.used).text);
     }
     if (look->resident) {
-        hy_text_addf(out, ", %s resident of %s (%.0f %%)", in_bytes(look->resident).text,
-                     in_bytes(look->host.budget).text, 100 * look->host.utilization);
+        hy_text_addf(out, ", %s resident of %s (%.0f %%)", hy_bytes_as_text(look->resident).text,
+                     hy_bytes_as_text(look->host.budget).text, 100 * look->host.utilization);
     }
     if (look->host.utilization >= 1) {
-        hy_text_addf(out, ", %s left on the machine", in_bytes(look->host.free).text);
+        hy_text_addf(out, ", %s left on the machine", hy_bytes_as_text(look->host.free).text);
     }
     if (look->stalled >= MUCH_STALLED) {
         hy_text_addf(out, ", %.0f %% of the time lost waiting for memory", 100 * look->stalled);

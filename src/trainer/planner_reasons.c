@@ -12,16 +12,6 @@
 static const char *const class_names[HY_PLAN_STATES] = {"weights", "fp32 weights", "gradients",
                                                         "optimizer state"};
 
-typedef struct bytes_text {
-    char text[32];
-} bytes_text;
-
-static bytes_text in_bytes(uint64_t bytes) {
-    bytes_text out;
-    hy_format_bytes((double)bytes, out.text, sizeof out.text);
-    return out;
-}
-
 static void add(hy_plan_reasons *out, const char *format, ...) {
     va_list args;
     if (out->count == HY_PLAN_REASONS) return;
@@ -69,8 +59,8 @@ static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, in
     HY_TRY(hy_plan_evaluate(p, &here, &without));
     double cost = cost_over(plan, &without);
     add(out, "%s %s: with its %s on the device %s would be missing; costs %.1f %% of a step%s",
-        class_names[cls], where, in_bytes(plan->state.bytes[cls]).text,
-        in_bytes(without.device_short).text, cost < 0 ? 0 : cost,
+        class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text,
+        hy_bytes_as_text(without.device_short).text, cost < 0 ? 0 : cost,
         cls == HY_PLAN_OPTIM && here.updates_on_gather ? ", as updates come with the next forward"
                                                        : "");
     return HY_OK;
@@ -92,7 +82,7 @@ static hy_status explain_recompute(const hy_plan_problem *p, const hy_plan *plan
     HY_TRY(hy_plan_evaluate(p, &kept, &without));
     double cost = cost_over(plan, &without);
     add(out, "recompute %s in %d of %d layers: keeping it would take %s more%s%.0f %% of a step",
-        name, layers, p->layers, in_bytes(beyond(&without, plan)).text,
+        name, layers, p->layers, hy_bytes_as_text(beyond(&without, plan)).text,
         cost < 0 ? " and cost " : "; costs ", cost < 0 ? -cost : cost);
     return HY_OK;
 }
@@ -105,13 +95,13 @@ static hy_status explain_activations(const hy_plan_problem *p, const hy_plan *pl
     here.activations = HY_DEVICE;
     HY_TRY(hy_plan_evaluate(p, &here, &without));
     add(out, "activations wait in pinned memory (%s): on the device they would take %s more",
-        in_bytes(plan->work.pinned).text, in_bytes(beyond(&without, plan)).text);
+        hy_bytes_as_text(plan->work.pinned).text, hy_bytes_as_text(beyond(&without, plan)).text);
     return HY_OK;
 }
 
 static void explain_predictor(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
     if (plan->choice.predictor != HY_DISK || plan->state.kept == 0) return;
-    add(out, "what the predictor keeps (%s) on disk: %s", in_bytes(plan->state.kept).text,
+    add(out, "what the predictor keeps (%s) on disk: %s", hy_bytes_as_text(plan->state.kept).text,
         p->open.predictor ? "the host has no room for it" : "as asked for");
 }
 
@@ -151,7 +141,7 @@ static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
     HY_TRY(hy_plan_evaluate(p, &fewer, &without));
     if (beyond(&without, plan) == 0) return HY_OK;
     add(out, "loss in %d pieces: fewer would take %s more for logits", plan->choice.loss_chunks,
-        in_bytes(beyond(&without, plan)).text);
+        hy_bytes_as_text(beyond(&without, plan)).text);
     return HY_OK;
 }
 

@@ -25,7 +25,7 @@ static uint64_t reduce_workspace(const hy_trainer *t) {
     return most;
 }
 
-static uint64_t rope_bytes(const hy_trainer *t) {
+uint64_t hy_rope_bytes(const hy_trainer *t) {
     if (!t->model->shape.has_rope) return 0;
     return (uint64_t)t->settings.train.seq_len * (uint64_t)t->model->shape.head_size *
            sizeof(float);
@@ -67,14 +67,14 @@ void hy_count_work(hy_trainer *t) {
     t->train_bytes.activations = need->activations;
     t->train_bytes.workspace = need->workspace;
     int arrays = hy_trainer_has_docs(t) ? 4 : 3; /* of a value for each token */
-    need->data = (uint64_t)arrays * hy_align(hy_most_rows(t) * 4) + hy_align(rope_bytes(t)) +
+    need->data = (uint64_t)arrays * hy_align(hy_most_rows(t) * 4) + hy_align(hy_rope_bytes(t)) +
                  4 * hy_align(24) + hy_align(reduce_workspace(t));
     set_step_column(t);
 }
 
 /* ---- taking ------------------------------------------------------------------------------------ */
 
-static hy_status take_staging(hy_trainer *t, size_t rows) {
+hy_status hy_take_staging(hy_trainer *t, size_t rows) {
     hy_backend *b = t->backend;
     t->staging_rows = rows;
     for (int i = 0; i < 2; i++) {
@@ -87,12 +87,18 @@ static hy_status take_staging(hy_trainer *t, size_t rows) {
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
         HY_TRY(b->event_create(b, &s->is_done));
     }
+    return HY_OK;
+}
+
+/* What a training pass brings back to the host. */
+static hy_status take_results(hy_trainer *t) {
+    hy_backend *b = t->backend;
     t->guard_losses = malloc(2 * (size_t)hy_guard_sequences(t) * sizeof *t->guard_losses);
     if (!t->guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
     return b->alloc(b, HY_PINNED, sizeof *t->result, (void **)&t->result);
 }
 
-static void release_staging(hy_trainer *t) {
+static void release_staging_and_results(hy_trainer *t) {
     hy_backend *b = t->backend;
     size_t bytes = t->staging_rows * sizeof(int32_t);
     for (int i = 0; i < 2; i++) {
@@ -124,16 +130,18 @@ static hy_status take_buffers(hy_trainer *t) {
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));
     HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
     HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
-    if (rope_bytes(t)) HY_TRY(hy_arena_push(arena, HY_DATA, rope_bytes(t), (void **)&b->rope));
+    if (hy_rope_bytes(t))
+        HY_TRY(hy_arena_push(arena, HY_DATA, hy_rope_bytes(t), (void **)&b->rope));
     void *reduce;
     uint64_t bytes = reduce_workspace(t);
     HY_TRY(hy_arena_push(arena, HY_DATA, bytes, &reduce));
     b->reduce_workspace = hy_tensor_1d(reduce, HY_U8, (int64_t)bytes);
-    return take_staging(t, rows);
+    HY_TRY(hy_take_staging(t, rows));
+    return take_results(t);
 }
 
-static hy_status fill_rope_table(hy_trainer *t) {
-    size_t bytes = (size_t)rope_bytes(t);
+hy_status hy_fill_rope_table(hy_trainer *t) {
+    size_t bytes = (size_t)hy_rope_bytes(t);
     if (!bytes) return HY_OK;
     float *table = malloc(bytes);
     if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
@@ -197,9 +205,8 @@ hy_status hy_take_work(hy_trainer *t) {
     }
     HY_TRY(take_activations(t, (char *)activations + need->activations - t->train_bytes.ring));
     HY_TRY(take_buffers(t));
-    return fill_rope_table(t);
+    return hy_fill_rope_table(t);
 }
-
 
 char *hy_predictor_rings(const hy_trainer *t) { return t->work_arena.data + t->needs.eval; }
 
@@ -218,7 +225,7 @@ void hy_give_work(hy_trainer *t) {
 
 void hy_release_work(hy_trainer *t) {
     hy_store_fini(&t->activations);
-    release_staging(t);
+    release_staging_and_results(t);
     hy_arena_fini(&t->activation_arena);
     hy_arena_fini(&t->work_arena);
     t->buffers = (hy_pass_buffers){0};

@@ -7,7 +7,8 @@
 #define SHORTAGE .what = "shortage", .kinds = FAULT_BIT(FAULT_HEAP) | FAULT_BIT(FAULT_ARENA)
 #define FOREVER 1000000
 
-/* Trials of a use with this many allocations that take some minutes in all. */
+/* A run has about a thousand allocations and some thousand launches; with these it is some minutes in
+ * all. */
 static const refusals of_training[] = {
     {ALLOCATIONS, .every = 3, .must_go_on = true},
     {ALLOCATIONS, .every = 41, .times = FOREVER, .cannot_save = true},
@@ -18,8 +19,8 @@ static const refusals of_training[] = {
     {SHORTAGE, .every = 97, .shortage = 1 << 20},
 };
 static const refusals of_uses[] = {
-    {ALLOCATIONS, .first = 300, .every = 53},
-    {ALLOCATIONS, .every = 331, .times = FOREVER},
+    {ALLOCATIONS, .first = 60, .every = 1, .most = 150},
+    {ALLOCATIONS, .every = 1, .most = 20, .times = FOREVER},
 };
 
 int main(void) {

@@ -41,7 +41,7 @@ static inline void rows_open(void) {
 
 static inline refusals thinned(refusals r) {
     if (THINNED == 1) return r;
-    r.every = (r.every ? r.every : 1) * THINNED;
+    r.every = r.first ? THINNED : r.every * THINNED;
     r.first = 0;
     return r;
 }

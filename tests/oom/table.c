@@ -45,7 +45,9 @@ static int64_t count_of(const refusals *r) {
 }
 
 static int64_t after(const refusals *r, int64_t at) {
-    return at < r->first ? at + 1 : r->every ? at + r->every : INT64_MAX;
+    int64_t sparse = r->most ? count_of(r) / r->most : 0;
+    if (at < r->first) return at + 1;
+    return r->every == 0 ? INT64_MAX : at + (r->every > sparse ? r->every : sparse);
 }
 
 static bool is_bad(const trial *t, const refusals *r) {

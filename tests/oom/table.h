@@ -11,6 +11,7 @@ typedef struct refusals {
     unsigned kinds;    /* FAULT_BIT of those that count */
     int64_t first;     /* all up to this one */
     int64_t every;     /* of those after it; 0: none */
+    int64_t most;      /* trials of those after it, further apart then; 0: any number */
     int64_t times;     /* refused in a row; 0 counts as 1 */
     uint64_t shortage; /* instead: from there on only so many bytes more can be had */
     bool cannot_save;  /* nothing can be had any more: there need be no checkpoint */

@@ -113,7 +113,8 @@ static hy_status look(hy_trainer *t, outcome *out) {
     return status;
 }
 
-/* To its end, or a few steps, a plan that needs less, and then to its end. */
+/* To its end, or a few steps, a plan that needs less, and then to its end. Where that plan cannot be had
+ * the run is saved, and may stop. */
 static hy_status run(hy_trainer *trainer, notes *n) {
     bool is_replanned = n->replans_at > 0 && n->out->sittings == 1;
     hy_status status = HY_OK;
@@ -124,8 +125,11 @@ static hy_status run(hy_trainer *trainer, notes *n) {
     }
     if (is_replanned && status == HY_OK) {
         status = hy_trainer_replan(trainer, 0, 0, "a test says so");
+        if (status != HY_OK) return status;
     }
-    return status == HY_OK ? hy_trainer_run(trainer) : status;
+    if (status == HY_OK) status = hy_trainer_run(trainer);
+    n->out->was_broken_off = status != HY_OK && n->out->steps > 0;
+    return status;
 }
 
 static hy_status sit(const char *words, const char *folder, notes *n) {
@@ -136,10 +140,7 @@ static hy_status sit(const char *words, const char *folder, notes *n) {
     hy_status status = use_config(words, folder, &config);
     if (n->out->sittings == 1) trial_arm();
     if (status == HY_OK) status = hy_trainer_create(config, &observer, &trainer);
-    if (status == HY_OK) {
-        status = run(trainer, n);
-        n->out->was_broken_off = status != HY_OK && n->out->steps > 0;
-    }
+    if (status == HY_OK) status = run(trainer, n);
     if (status == HY_OK) status = look(trainer, n->out);
     hy_trainer_destroy(trainer);
     hy_config_destroy(config);
