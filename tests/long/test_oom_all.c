@@ -10,7 +10,7 @@
 /* A run has about a thousand allocations and some thousand launches; with these it is some minutes in
  * all. */
 static const refusals of_training[] = {
-    {ALLOCATIONS, .every = 3, .must_go_on = true},
+    {ALLOCATIONS, .every = 5, .must_go_on = true},
     {ALLOCATIONS, .every = 41, .times = FOREVER, .cannot_save = true},
     {LAUNCHES, .every = 31, .must_go_on = true},
     {LAUNCHES, .every = 307, .times = 3},
