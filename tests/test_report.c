@@ -159,6 +159,15 @@ START_TEST(a_start_tells_what_the_run_is) {
 }
 END_TEST
 
+START_TEST(of_no_run_nothing_is_known) {
+    const hy_run_facts *facts = hy_run_describe(NULL);
+    ck_assert_str_eq(facts->name, "");
+    ck_assert_str_eq(facts->model, "");
+    ck_assert(facts->parameters == -1 && facts->vram_budget_bytes == -1);
+    ck_assert(isnan(facts->thresholds[0]) && isnan(facts->changed) && !facts->is_finished);
+}
+END_TEST
+
 START_TEST(events_are_told_in_a_sentence_and_in_their_place) {
     run_rig rig;
     rig_make(&rig);
@@ -477,6 +486,7 @@ static Suite *report_suite(void) {
     tcase_add_test(fields, lines_that_nobody_understands_are_counted_and_passed_over);
     tcase_add_test(fields, damaged_files_never_break_the_reader);
     tcase_add_test(fields, a_start_tells_what_the_run_is);
+    tcase_add_test(fields, of_no_run_nothing_is_known);
     tcase_add_test(fields, events_are_told_in_a_sentence_and_in_their_place);
     tcase_add_test(fields, a_run_of_an_older_version_is_known_from_its_summary);
     tcase_add_test(fields, finished_means_that_the_summary_is_of_the_newest_line);

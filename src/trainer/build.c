@@ -234,7 +234,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_fork_take_memory(t));
     HY_TRY(hy_trainer_start_loader(t));
     t->checkpoint_bytes = hy_trainer_checkpoint_size(t);
-    hy_trainer_take_reserve(t);
+    HY_TRY(hy_trainer_take_reserve(t));
     return hy_trainer_make_out(t);
 }
 

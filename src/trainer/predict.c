@@ -189,7 +189,7 @@ static hy_status accept(hy_trainer *t, proposal *p) {
     t->is_state_whole = false;
     hy_status status = hy_trainer_apply(t, &move, move_seed(t));
     if (status == HY_ERR_MEMORY && t->has_snapshot) {
-        HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
+        hy_trainer_give_up_later(t);
         HY_TRY(hy_trainer_roll_back(t));
         p->verdict = HY_REJECTED;
         status = HY_OK;
@@ -273,21 +273,15 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
     return judge(t, p);
 }
 
-/* A move that cannot be weighed for want of memory is dropped: true steps need no guard. */
 static hy_status decide(hy_trainer *t, proposal *p) {
     hy_progress before = t->progress;
     hy_status status;
     while ((status = weigh(t, p)) == HY_ERR_MEMORY) {
         t->progress = before;
         *p = (proposal){0};
-        status = hy_trainer_survive(t, status, HY_WITH_LESS);
-        if (status == HY_OK) continue;
-        hy_say(t, HY_WARNING, "the move after step %lld is dropped: %s",
-               (long long)t->progress.step, hy_error_message());
-        p->verdict = HY_REJECTED;
-        break;
+        HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
     }
-    if (status != HY_OK && status != HY_ERR_MEMORY) return status;
+    HY_TRY(status);
     return t->predictor.kind == HY_PREDICTOR_FROZEN ? HY_OK : commit(t, p);
 }
 
@@ -325,6 +319,5 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     info->predicted_steps = p.verdict == HY_ACCEPTED ? p.predicted_steps : 0;
     info->was_rejected = p.verdict != HY_ACCEPTED;
     t->progress.is_residual_due = p.verdict == HY_ACCEPTED;
-    hy_trainer_recovered(t);
-    return HY_OK;
+    return hy_trainer_end_step(t);
 }

@@ -41,6 +41,16 @@ static void pause_a_moment(int times) {
     nanosleep(&length, NULL);
 }
 
+/* Bringing things home needs launches, too. */
+static hy_status insist_on_order(hy_trainer *t) {
+    hy_status status;
+    while ((status = put_in_order(t)) == HY_ERR_MEMORY &&
+           t->shortages < t->settings.memory.recovery_tries) {
+        pause_a_moment(++t->shortages);
+    }
+    return status;
+}
+
 /* ---- less -------------------------------------------------------------------------------------- */
 
 /* The next cheaper way to work; "" when there is none. */
@@ -81,7 +91,7 @@ hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how) {
     }
     t->shortages++;
     t->recoveries++;
-    HY_TRY(put_in_order(t));
+    HY_TRY(insist_on_order(t));
     if (how == HY_WITH_LESS && t->shortages > 1) HY_TRY(use_less(t, what, sizeof what));
     if (!what[0]) snprintf(what, sizeof what, "as it was: there is nothing that would need less");
     pause_a_moment(t->shortages);
@@ -97,11 +107,31 @@ hy_status hy_trainer_insist(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
 
 void hy_trainer_recovered(hy_trainer *t) { t->shortages = 0; }
 
+/* ---- what cannot be done again ------------------------------------------------------------------- */
+
+void hy_trainer_give_up_later(hy_trainer *t) {
+    if (t->last_word[0]) return;
+    snprintf(t->last_word, sizeof t->last_word, "%s", hy_error_message());
+    t->shortages = 0;
+    (void)insist_on_order(t);
+}
+
+hy_status hy_trainer_end_step(hy_trainer *t) {
+    char message[HY_ERROR_MESSAGE_MAX];
+    hy_trainer_recovered(t);
+    if (!t->last_word[0]) return HY_OK;
+    memcpy(message, t->last_word, sizeof message);
+    t->last_word[0] = 0;
+    return hy_fail(HY_ERR_MEMORY, "%s", message);
+}
+
 /* ---- the reserve -------------------------------------------------------------------------------- */
 
-void hy_trainer_take_reserve(hy_trainer *t) {
+hy_status hy_trainer_take_reserve(hy_trainer *t) {
     t->reserve = malloc(RESERVE_BYTES);
-    if (t->reserve) memset(t->reserve, 1, RESERVE_BYTES); /* so that it is really there */
+    if (!t->reserve) return hy_fail(HY_ERR_MEMORY, "no memory to keep back for the last save");
+    memset(t->reserve, 1, RESERVE_BYTES); /* so that it is really there */
+    return HY_OK;
 }
 
 void hy_trainer_give_reserve(hy_trainer *t) {

@@ -265,24 +265,21 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
     return HY_OK;
 }
 
-/* What the predictor and the average keep of a step is worth having, not worth failing for: a window or
- * an average that lost a step begins anew. */
+/* A window or an average that lost a step begins anew; the run stops with this step. */
 static hy_status watch(hy_trainer *t) {
     hy_status status = hy_trainer_watch_step(t);
-    if (status == HY_ERR_MEMORY) {
-        t->progress.machine.window = 0;
-        status = hy_trainer_survive(t, status, HY_AS_IT_IS);
-    }
-    return status;
+    if (status != HY_ERR_MEMORY) return status;
+    t->progress.machine.window = 0;
+    hy_trainer_give_up_later(t);
+    return HY_OK;
 }
 
 static hy_status sample_tail(hy_trainer *t) {
     hy_status status = hy_trainer_sample_tail(t);
-    if (status == HY_ERR_MEMORY) {
-        t->progress.tail_samples = 0;
-        status = hy_trainer_survive(t, status, HY_AS_IT_IS);
-    }
-    return status;
+    if (status != HY_ERR_MEMORY) return status;
+    t->progress.tail_samples = 0;
+    hy_trainer_give_up_later(t);
+    return HY_OK;
 }
 
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
@@ -315,8 +312,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->lr = lr;
     info->grad_norm = norm;
     info->was_skipped = was_skipped;
-    hy_trainer_recovered(t);
-    return HY_OK;
+    return hy_trainer_end_step(t);
 }
 
 double hy_trainer_tail_loss(const hy_trainer *t) {

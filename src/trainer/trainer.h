@@ -188,6 +188,7 @@ struct hy_trainer {
     bool is_plan;                       /* made by hy_trainer_plan: nothing is taken */
     char failure[HY_ERROR_MESSAGE_MAX]; /* of a step: its state is that of no step; "": none */
     bool is_state_whole;                /* between steps, and in one that changed nothing yet */
+    char last_word[HY_ERROR_MESSAGE_MAX]; /* with which the step in progress will end; "": none */
     void *reserve;                      /* host memory for the last save; NULL: given back */
     bool is_sizing;                     /* plans are only made to be counted */
     bool has_no_work;                   /* the work area is gone and could not be had again */
@@ -346,11 +347,15 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
 typedef enum hy_survival { HY_AS_IT_IS, HY_WITH_LESS } hy_survival;
 hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how);
 /* Host memory that is kept for the moment when there is none: to save a run needs some. */
-void hy_trainer_take_reserve(hy_trainer *t);
+hy_status hy_trainer_take_reserve(hy_trainer *t);
 void hy_trainer_give_reserve(hy_trainer *t);
 /* Work that can simply be done again, until it is done or memory is short too often. */
 hy_status hy_trainer_insist(hy_trainer *t, hy_status (*work)(hy_trainer *));
 void hy_trainer_recovered(hy_trainer *t); /* the work is done: the next shortage is a first one */
+/* Something that a step does beside its update could not be done: the step is brought to its end, so that
+ * the run can be saved, and ends with the error that is told now. */
+void hy_trainer_give_up_later(hy_trainer *t);
+hy_status hy_trainer_end_step(hy_trainer *t); /* the last thing a step or move does */
 /* A run that can be saved is, and the error says what to change. */
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
 
