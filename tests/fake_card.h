@@ -20,7 +20,7 @@
 static struct {
     hy_backend cpu;      /* its functions, as they were */
     char *shown, *truth; /* device addresses, and where the bytes are */
-    size_t used, live; /* addresses given out; bytes that are not given back */
+    size_t used, live;   /* addresses given out; bytes that are not given back */
     /* what a test may choose and see */
     size_t others; /* bytes that other programs hold */
     size_t hidden; /* bytes that cannot be had, which nobody tells */

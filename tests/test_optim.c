@@ -127,7 +127,8 @@ static const hy_adamw settings = {
 static void step(optim_rig *r, double lr, int64_t count) {
     must(hy_adamw_clip(&settings, &r->params, r->backend, r->stream, &r->state, 1));
     must(hy_adamw_update(&settings, &r->params, r->backend, r->stream, &r->state,
-                         &(hy_adamw_step){.lr = lr, .count = count, .seed = 1}, &(hy_adamw_cursor){0}));
+                         &(hy_adamw_step){.lr = lr, .count = count, .seed = 1},
+                         &(hy_adamw_cursor){0}));
     must(r->backend->stream_sync(r->stream));
 }
 

@@ -46,8 +46,8 @@ static void run_plain(const char *const *pairs, double *losses, int64_t *tokens)
 /* As if the sums were in another order: close at first, drifting slowly. */
 static void check_close(int i, double loss, double plain) {
     double bound = i == 0 ? FIRST_BOUND : TENTH_BOUND * fmax(1, (i + 1) / 10.0);
-    ck_assert_msg(fabs(loss - plain) <= bound * fabs(plain), "step %d: %.9g, undisturbed %.9g", i + 1,
-                  loss, plain);
+    ck_assert_msg(fabs(loss - plain) <= bound * fabs(plain), "step %d: %.9g, undisturbed %.9g",
+                  i + 1, loss, plain);
 }
 
 /* ---- changes in place ------------------------------------------------------------------------------ */

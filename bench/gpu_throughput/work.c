@@ -53,19 +53,20 @@ static hy_status set_pairs(hy_config *config, const char *text) {
 }
 
 static hy_status configure(const gt_options *o, hy_config *config) {
-    const char *settings[][2] = {{"model", o->model},
-                                 {"device", o->device},
-                                 {"precision", o->precision},
-                                 {"loss_chunks", o->loss_chunks},
-                                 {"tune", o->tune},
-                                 {"tune_cache", o->tune_cache},
-                                 {"attention", o->attention},
-                                 {"out", "none"},
-                                 {"predictor", "none"},
-                                 {"precision_correct", "same"},
-                                 {"offload_strategy", "none"},
-                                 {"steps", "100000"},
-                                 {"dynamic_batch", "on"}}; /* the size that was planned is measured */
+    const char *settings[][2] = {
+        {"model", o->model},
+        {"device", o->device},
+        {"precision", o->precision},
+        {"loss_chunks", o->loss_chunks},
+        {"tune", o->tune},
+        {"tune_cache", o->tune_cache},
+        {"attention", o->attention},
+        {"out", "none"},
+        {"predictor", "none"},
+        {"precision_correct", "same"},
+        {"offload_strategy", "none"},
+        {"steps", "100000"},
+        {"dynamic_batch", "on"}}; /* the size that was planned is measured */
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         HY_TRY(hy_config_set(config, settings[i][0], settings[i][1], HY_FROM_CALLER));
     }

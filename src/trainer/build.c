@@ -239,9 +239,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
 }
 
 static void release_memory(hy_trainer *t) {
-    hy_store *stores[] = {&t->weights, &t->low,       &t->grads,      &t->m,
-                          &t->v,       &t->slots[0],  &t->slots[1],   &t->snapshot,
-                          &t->tail,    &t->candidate};
+    hy_store *stores[] = {&t->weights,  &t->low,      &t->grads,    &t->m,    &t->v,
+                          &t->slots[0], &t->slots[1], &t->snapshot, &t->tail, &t->candidate};
     hy_fork_release(t);
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
     if (t->optim_host) {

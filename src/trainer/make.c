@@ -130,8 +130,9 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     } while (status == HY_ERR_MEMORY && tries-- > 0);
     if (status != HY_OK) {
         snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
-        return hy_fail(status, "%s: no plan that needs less could be had (%s); the run is saved: "
-                               "--resume goes on with it",
+        return hy_fail(status,
+                       "%s: no plan that needs less could be had (%s); the run is saved: "
+                       "--resume goes on with it",
                        reason, t->failure);
     }
     t->saved_step = t->progress.step;

@@ -44,8 +44,7 @@ static hy_status check_one(const budget *b) {
     if (!b->limit || b->needed <= b->limit) return HY_OK;
     if (b->limit > 1) hy_format_bytes((double)b->limit, have, sizeof have); /* 1: none at all */
     return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short;%s%s",
-                   hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name,
-                   have,
+                   hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name, have,
                    hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing),
                    b->savings, b->advice);
 }

@@ -47,8 +47,8 @@ static void count_predictor(hy_trainer *t, hy_memory_needs *need) {
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-static hy_status take_tiled(hy_trainer *t, const hy_memory_needs *need, hy_store *store, hy_class cls,
-                            const hy_layout *layout) {
+static hy_status take_tiled(hy_trainer *t, const hy_memory_needs *need, hy_store *store,
+                            hy_class cls, const hy_layout *layout) {
     hy_ring_options ring = {.depth = TILE_RING_DEPTH, .copies = {t->copies, t->returns}};
     return hy_state_take_class(t, store, cls, need->kept_place, layout, &t->host_arena,
                                &t->ring_arena, &ring);

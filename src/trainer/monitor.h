@@ -25,10 +25,10 @@ typedef struct hy_monitor {
     hy_memory_status told;               /* the worse of both, as it was last told */
     double device_planned, host_planned; /* shares of the budgets as they were at the start */
     bool is_silent;
-    int64_t said_step; /* of the latest line */
-    size_t card_free;  /* asked of the backend where the driver's library does not tell, */
-    double asked_at;   /* at this time */
-    double seconds;    /* spent here so far */
+    int64_t said_step;   /* of the latest line */
+    size_t card_free;    /* asked of the backend where the driver's library does not tell, */
+    double asked_at;     /* at this time */
+    double seconds;      /* spent here so far */
     hy_memory_look look; /* the latest, */
     double looked_at;    /* when that was; 0: never */
     hy_phase looked_phase;

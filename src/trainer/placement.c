@@ -54,11 +54,14 @@ static void plan_state(hy_trainer *t) {
     const hy_state_choice *c = &need->choice;
     plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
              hy_bytes_at_home(c->weights, p->has_low ? &l->low : &l->master));
-    plan_all(t, HY_MASTER, c->master, p->master, p->has_low ? hy_bytes_at_home(c->master, &l->master) : 0);
-    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), hy_bytes_at_home(c->grads, &l->grads));
+    plan_all(t, HY_MASTER, c->master, p->master,
+             p->has_low ? hy_bytes_at_home(c->master, &l->master) : 0);
+    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t),
+                     hy_bytes_at_home(c->grads, &l->grads));
     plan_optimizer(t, c->optim, 2 * hy_bytes_at_home(c->optim, &l->optim));
     plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
-             (uint64_t)hy_predictor_slots(t->predictor.kind) * hy_bytes_at_home(need->kept_place, &l->slot) +
+             (uint64_t)hy_predictor_slots(t->predictor.kind) *
+                     hy_bytes_at_home(need->kept_place, &l->slot) +
                  (t->has_tail ? hy_bytes_at_home(need->kept_place, &l->tail) : 0));
     plan_all(t, HY_SNAPSHOT, need->kept_place, p->master,
              t->has_snapshot ? hy_bytes_at_home(need->kept_place, &l->snapshot) : 0);
@@ -91,7 +94,8 @@ static void change_columns(hy_trainer *t, hy_phase phase) {
         bool is_steps_turn = (turn == 0) == is_predict;
         if (turn == 1) hy_ledger_enter(l, phase);
         if (is_steps_turn) {
-            of_steps(l, HY_GRADS, t->grads.place, hy_bytes_at_home(t->grads.place, &t->grads.layout));
+            of_steps(l, HY_GRADS, t->grads.place,
+                     hy_bytes_at_home(t->grads.place, &t->grads.layout));
             of_steps(l, HY_ACTIVATIONS, t->step_column.place, t->step_column.activations);
             of_steps(l, HY_WORKSPACE, HY_DEVICE, t->step_column.workspace);
         } else {
@@ -107,4 +111,3 @@ void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
     t->is_in_predict = is_predict;
     hy_ledger_enter(&t->ledger, phase);
 }
-

@@ -63,9 +63,9 @@ typedef struct hy_plan_state {
 
 typedef struct hy_plan_problem {
     int32_t seq, layers;
-    int64_t step_sequences; /* of an optimizer step */
+    int64_t step_sequences;          /* of an optimizer step */
     int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
-    int64_t window_steps;   /* true steps between two moves of the predictor; 0: none are made */
+    int64_t window_steps; /* true steps between two moves of the predictor; 0: none are made */
     bool has_master;
     hy_plan_choice base; /* today's defaults, and what the user fixed */
     hy_plan_open open;

@@ -104,7 +104,8 @@ static hy_status try_changes(const hy_trainer *t, const hy_rates *rates, unsigne
         status = hy_plan_leanest(&setup.problem, false, &plan);
         hy_plan_setup_end(&setup);
     }
-    if (status == HY_ERR_INPUT) return HY_OK; /* what does not go together is no change to suggest */
+    if (status == HY_ERR_INPUT)
+        return HY_OK; /* what does not go together is no change to suggest */
     *fits = status == HY_OK && plan.fits;
     return status;
 }

@@ -19,8 +19,9 @@
 /* ---- order ------------------------------------------------------------------------------------- */
 
 static void list_stores(hy_trainer *t, hy_store *out[11]) {
-    hy_store *stores[11] = {&t->weights,  &t->low,  &t->grads,     &t->m,          &t->v, &t->slots[0],
-                            &t->slots[1], &t->tail, &t->candidate, &t->activations, &t->snapshot};
+    hy_store *stores[11] = {&t->weights,   &t->low,         &t->grads,    &t->m,
+                            &t->v,         &t->slots[0],    &t->slots[1], &t->tail,
+                            &t->candidate, &t->activations, &t->snapshot};
     memcpy(out, stores, sizeof stores);
 }
 
@@ -145,8 +146,7 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
     const hy_settings *s = &t->settings;
     if (s->train.batch_size > 1) {
         hy_text_addf(out, " --batch-size %lld --grad-accum-steps %lld,",
-                     (long long)s->train.batch_size / 2,
-                     (long long)s->train.grad_accum_steps * 2);
+                     (long long)s->train.batch_size / 2, (long long)s->train.grad_accum_steps * 2);
     }
     if (strcmp(s->train.recompute, "all") != 0) hy_text_add(out, " --recompute all,");
     if (strcmp(s->phases.predictor, "none") != 0) hy_text_add(out, " --predictor none,");
@@ -161,14 +161,13 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     bool can_be_saved = t->is_state_whole && !t->failure[0] && t->out[0];
     t->shortages = 0;
     hy_trainer_give_reserve(t);
-    bool is_saved = can_be_saved &&
-                    (t->saved_step == t->progress.step ||
-                     hy_trainer_insist(t, hy_trainer_write_checkpoint) == HY_OK);
+    bool is_saved = can_be_saved && (t->saved_step == t->progress.step ||
+                                     hy_trainer_insist(t, hy_trainer_write_checkpoint) == HY_OK);
     add_advice(t, &advice);
     hy_metrics_event(t, &(hy_record_event){.event = "recovery", .text = message});
     (void)hy_metrics_close(t);
     status = hy_fail(HY_ERR_MEMORY, "%s; %s;%s", message,
-                     is_saved ? "the run is saved: --resume goes on with it"
+                     is_saved    ? "the run is saved: --resume goes on with it"
                      : t->out[0] ? "what was saved before is untouched"
                                  : "nothing was saved, because out is none",
                      hy_text_string(&advice));

@@ -17,8 +17,9 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 
 hy_status hy_trainer_skip_validation(hy_trainer *t) {
     if (t->has_no_work) return HY_ERR_MEMORY; /* told already */
-    hy_say(t, HY_WARNING, "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
-                          "less",
+    hy_say(t, HY_WARNING,
+           "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
+           "less",
            (long long)t->progress.step, hy_error_message());
     hy_trainer_recovered(t);
     return HY_OK;
@@ -94,8 +95,7 @@ static hy_status count_ngrams(hy_trainer *t) {
     const uint8_t *train = hy_dataset_bytes(t->data, HY_TRAIN, &train_size);
     const uint8_t *val = hy_dataset_bytes(t->data, HY_VAL, &val_size);
     if (!train || !val || train_size > NGRAM_TEXT_MAX) return HY_OK;
-    hy_status status =
-        hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
+    hy_status status = hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
     return status == HY_ERR_MEMORY ? HY_OK : status; /* a comparison, not worth a run */
 }
 

@@ -54,13 +54,14 @@ static bool fits(const hy_trainer *t, const room *r, int64_t batch, double share
 /* Before the system begins to kill, the run saves itself and stops: when the machine's own reserve has
  * been in use for some steps on end. */
 static hy_status save_from_the_system(hy_trainer *t) {
-    bool is_near = hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY &&
-                   hy_monitor_host_pressure(t) >= 1;
+    bool is_near =
+        hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY && hy_monitor_host_pressure(t) >= 1;
     t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
     if (t->steering.near_end < STEPS_NEAR_THE_END) return HY_OK;
     t->steering.near_end = 0;
-    return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: what host_reserve leaves to "
-                                  "the rest of it is in use");
+    return hy_fail(HY_ERR_MEMORY,
+                   "the machine is running out of memory: what host_reserve leaves to "
+                   "the rest of it is in use");
 }
 
 /* Beside a card, copies for paired forks are the only thing on the host that a run can do without. */
@@ -68,8 +69,9 @@ static hy_status watch_host(hy_trainer *t) {
     bool is_short = hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
     if (is_short && t->fork_state && !t->fork.is_open) {
         hy_fork_release(t);
-        hy_say(t, HY_WARNING, "host memory is short: the copy that paired forks need is given back, "
-                              "and there will be no more of them");
+        hy_say(t, HY_WARNING,
+               "host memory is short: the copy that paired forks need is given back, "
+               "and there will be no more of them");
         return HY_OK;
     }
     return save_from_the_system(t);
@@ -143,7 +145,8 @@ static int64_t next_size(const hy_trainer *t, int64_t batch, int direction) {
     const hy_settings *s = &t->settings;
     int64_t step = s->train.batch_size * s->train.grad_accum_steps;
     int64_t most = s->train.max_batch_size ? s->train.max_batch_size : step;
-    for (batch += direction; batch >= s->train.min_batch_size && batch <= most; batch += direction) {
+    for (batch += direction; batch >= s->train.min_batch_size && batch <= most;
+         batch += direction) {
         if (step % batch == 0) return batch;
     }
     return 0;

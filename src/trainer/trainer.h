@@ -185,20 +185,21 @@ struct hy_trainer {
     hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
     hy_batch_plan *eval_plan[2], *guard_plan[2];
 
-    bool is_plan;                       /* made by hy_trainer_plan: nothing is taken */
-    char failure[HY_ERROR_MESSAGE_MAX]; /* of a step: its state is that of no step; "": none */
-    bool is_state_whole;                /* between steps, and in one that changed nothing yet */
+    bool is_plan;                         /* made by hy_trainer_plan: nothing is taken */
+    char failure[HY_ERROR_MESSAGE_MAX];   /* of a step: its state is that of no step; "": none */
+    bool is_state_whole;                  /* between steps, and in one that changed nothing yet */
     char last_word[HY_ERROR_MESSAGE_MAX]; /* with which the step in progress will end; "": none */
-    void *reserve;                      /* host memory for the last save; NULL: given back */
-    bool is_sizing;                     /* plans are only made to be counted */
-    bool has_no_work;                   /* the work area is gone and could not be had again */
-    int shortages;                      /* in a row, survived */
+    void *reserve;                        /* host memory for the last save; NULL: given back */
+    bool is_sizing;                       /* plans are only made to be counted */
+    bool has_no_work;                     /* the work area is gone and could not be had again */
+    int shortages;                        /* in a row, survived */
     int64_t recoveries, batch_changes, plan_changes; /* in this sitting */
     hy_steering steering;
     double step_seconds; /* of the last true step */
-    int64_t first_batch;                /* micro-batch that the run began with */
-    uint64_t chunk_budget; /* by which losses are cut into chunks: as in the first sitting; 0: open */
-    uint64_t device_cap, host_cap;      /* a plan that could not be had: less than this; 0: none */
+    int64_t first_batch; /* micro-batch that the run began with */
+    uint64_t
+        chunk_budget; /* by which losses are cut into chunks: as in the first sitting; 0: open */
+    uint64_t device_cap, host_cap; /* a plan that could not be had: less than this; 0: none */
     hy_plan_facts plan;
     char plan_problem[HY_ERROR_MESSAGE_MAX];
 
@@ -343,7 +344,7 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
 
 /* recovery.c: what a shortage of memory left is put in order, so that the work can be done again: with
  * smaller micro-batches when it is not the first time, or as it is. HY_OK: go on. Else the status that
- * was given, and whether t->is_state_whole says if the run can still be saved. */
+ * was given, and t->is_state_whole says whether the run can still be saved. */
 typedef enum hy_survival { HY_AS_IT_IS, HY_WITH_LESS } hy_survival;
 hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how);
 /* Host memory that is kept for the moment when there is none: to save a run needs some. */
@@ -383,10 +384,10 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
 /* Enqueues the sum of a pass's losses into buffers.loss_sum. */
 hy_status hy_trainer_sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accumulate);
 double hy_trainer_tail_loss(const hy_trainer *t);
-/* Decides the next phase from what was seen, and rolls a move back when it must. */
 /* After the Correct steps of a move: direction and length of the true way against the predicted one.
  * Measured at the start of the step that follows. */
 hy_status hy_trainer_measure_residual(hy_trainer *t);
+/* Decides the next phase from what was seen, and rolls a move back when it must. */
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
 typedef struct hy_account {
     double begin, waited;

@@ -61,11 +61,11 @@ typedef struct hy_settings {
         bool scale_lr;       /* learning rate times grad_accum_steps */
         double grad_clip;    /* 0: off */
         int64_t loss_chunks; /* logits are made in this many pieces; 0: chosen */
-        char precision[HY_TEXT_MAX];  /* auto, fp32, bf16, fp16 */
-        char grad_dtype[HY_TEXT_MAX]; /* fp32, bf16 */
-        char recompute[HY_TEXT_MAX];  /* auto, none, norm, attention, mlp, all */
-        int64_t recompute_layers;     /* layers that recompute, spread evenly; 0: all */
-        int64_t step_tokens;          /* 0: batch_size and grad_accum_steps say it */
+        char precision[HY_TEXT_MAX];            /* auto, fp32, bf16, fp16 */
+        char grad_dtype[HY_TEXT_MAX];           /* fp32, bf16 */
+        char recompute[HY_TEXT_MAX];            /* auto, none, norm, attention, mlp, all */
+        int64_t recompute_layers;               /* layers that recompute, spread evenly; 0: all */
+        int64_t step_tokens;                    /* 0: batch_size and grad_accum_steps say it */
         char dynamic_batch[HY_TEXT_MAX];        /* off, on, auto */
         int64_t min_batch_size, max_batch_size; /* the latter 0: as given */
         int64_t batch_check_every;              /* steps */
@@ -159,10 +159,10 @@ typedef struct hy_settings {
         bool async_restore;
         int64_t lookahead; /* forward-only batches before the end of Predict at which it begins */
         double target_usage, warning_usage, critical_usage, emergency_usage; /* of the budget */
-        char monitor[HY_TEXT_MAX]; /* on, silent, off */
-        int64_t monitor_every;     /* steps between lines; 0: only changes */
-        int64_t recovery_tries;    /* in a row, before the run saves and stops */
-        int64_t host_reserve;      /* bytes the rest of the machine keeps; 0: chosen */
+        char monitor[HY_TEXT_MAX];                                           /* on, silent, off */
+        int64_t monitor_every;  /* steps between lines; 0: only changes */
+        int64_t recovery_tries; /* in a row, before the run saves and stops */
+        int64_t host_reserve;   /* bytes the rest of the machine keeps; 0: chosen */
     } memory;
 } hy_settings;
 
