@@ -155,6 +155,29 @@ START_TEST(others_take_memory_and_give_it_back) {
 }
 END_TEST
 
+/* A plan that fills its budget has no room below the target, but what it had it may have again. */
+START_TEST(a_full_plan_grows_back_to_what_it_was) {
+    hy_trainer *t = begin("none", PAIRS("recompute", "none"));
+    uint64_t taken = t->plan.vram_bytes;
+    int64_t least = 8, last = 8;
+    hy_trainer_destroy(t);
+    card.memory_free = ((size_t)256 << 20) + taken + taken / 50;
+    t = small_trainer(STEERED, "none", NULL, PAIRS("recompute", "none"));
+    ck_assert_int_eq(t->settings.train.batch_size, 8);
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        if (i == 4) fill_card();
+        if (i == 10) card.others = 0;
+        step(t, &info);
+        if (info.batch_size < least) least = info.batch_size;
+        last = info.batch_size;
+    }
+    ck_assert_int_lt(least, 8);
+    ck_assert_int_eq(last, 8);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 START_TEST(a_run_may_be_told_to_keep_its_size) {
     hy_trainer *t = begin("none", PAIRS("dynamic_batch", "off"));
     for (int i = 0; i < 10; i++) {
@@ -345,6 +368,7 @@ static Suite *steering_suite(void) {
     tcase_add_test(change, a_split_that_would_change_the_loss_is_not_made);
     tcase_add_test(change, another_plan_in_mid_run_changes_no_bit);
     tcase_add_test(pressure, others_take_memory_and_give_it_back);
+    tcase_add_test(pressure, a_full_plan_grows_back_to_what_it_was);
     tcase_add_test(pressure, a_run_may_be_told_to_keep_its_size);
     tcase_add_test(pressure, it_never_leaves_its_bounds);
     tcase_add_test(pressure, a_step_that_runs_out_is_done_again);

@@ -131,10 +131,12 @@ static hy_status use_less(hy_trainer *t, const room *r) {
 
 /* ---- more -------------------------------------------------------------------------------------- */
 
+/* Up to the target, or to what the run was knowingly planned to take. */
 static hy_status use_more(hy_trainer *t, const room *r) {
     int64_t batch = hy_larger_batch(t);
+    double share = fmax(t->settings.memory.target_usage, t->steering.first_share);
     if (batch == 0 || t->progress.step < t->steering.grow_at) return HY_OK;
-    if (!fits(t, r, batch, t->settings.memory.target_usage)) return HY_OK;
+    if (!fits(t, r, batch, share)) return HY_OK;
     t->steering.grow_at = t->progress.step + t->settings.train.batch_check_every;
     return hy_trainer_resize(t, batch, "there is room again");
 }
@@ -200,8 +202,15 @@ static hy_status go_on_searching(hy_trainer *t) {
 
 /* ---- between steps ----------------------------------------------------------------------------- */
 
+static void note_first_share(hy_trainer *t) {
+    room r = look_around(t);
+    t->steering.is_begun = true;
+    t->steering.first_share = r.budget ? (double)r.held / (double)r.budget : 0;
+}
+
 hy_status hy_trainer_steer(hy_trainer *t) {
     if (!t->monitor || strcmp(t->settings.train.dynamic_batch, "off") == 0) return HY_OK;
+    if (!t->steering.is_begun) note_first_share(t);
     bool is_due = t->progress.step % t->settings.train.batch_check_every == 0;
     bool is_short = hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
                     hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;

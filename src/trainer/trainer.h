@@ -161,8 +161,10 @@ typedef struct hy_steering {
     hy_batch_trial trial[3];
     int trials, at, steps; /* how many, which, steps made of it; trials 0: none are going on */
     int64_t patience, grow_at;
-    bool is_at_end; /* a cheaper plan was taken already */
-    int near_end;   /* steps in a row in which the machine was out of memory */
+    bool is_begun;
+    double first_share; /* of the budget, as it was planned */
+    bool is_at_end;     /* a cheaper plan was taken already */
+    int near_end;       /* steps in a row in which the machine was out of memory */
 } hy_steering;
 
 struct hy_trainer {
