@@ -59,6 +59,7 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
     hy_settings *s = &t->settings;
     int64_t smaller = hy_smaller_batch(t), batch = s->train.batch_size;
     what[0] = 0;
+    hy_trainer_be_patient(t);
     if (smaller > 0) {
         HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
         snprintf(what, size, "with micro-batches of %lld", (long long)s->train.batch_size);

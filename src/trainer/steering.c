@@ -91,7 +91,7 @@ static int64_t size_that_fits(const hy_trainer *t, const room *r) {
     return least;
 }
 
-static void be_patient(hy_trainer *t) {
+void hy_trainer_be_patient(hy_trainer *t) {
     hy_steering *s = &t->steering;
     s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
     if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
@@ -122,7 +122,7 @@ static hy_status plan_anew(hy_trainer *t, const room *r) {
 static hy_status use_less(hy_trainer *t, const room *r) {
     const char *reason = t->backend->facts.is_gpu ? "device memory is short" : "memory is short";
     int64_t batch = size_that_fits(t, r);
-    be_patient(t);
+    hy_trainer_be_patient(t);
     if (batch > 0) return hy_trainer_resize(t, batch, reason);
     if (r->status != HY_MEMORY_EMERGENCY) return HY_OK;
     if (!recomputes_all(&t->settings)) return recompute_all(t, reason);

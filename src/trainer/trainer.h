@@ -374,6 +374,8 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
 
 /* steering.c: before each step. HY_ERR_MEMORY: the machine is about to be out of memory. */
 hy_status hy_trainer_steer(hy_trainer *t);
+void hy_trainer_be_patient(
+    hy_trainer *t); /* it had to shrink: it grows back later, and later each time */
 
 /* resize.c: another micro-batch between steps; tokens per step, data order and state stay. When nothing
  * can be had, not even the least, HY_ERR_MEMORY: there is then no memory to work in. */
