@@ -56,6 +56,12 @@ hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern *
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
     hy_text spelled = {0};
     spell_blanks(pattern, &spelled);
+    hy_status is_spelled = hy_text_status(&spelled); /* half a pattern is another pattern */
+    if (is_spelled != HY_OK) {
+        hy_text_free(&spelled);
+        hy_pattern_free(p);
+        return is_spelled;
+    }
     PCRE2_SPTR text = (PCRE2_SPTR)hy_text_string(&spelled);
     p->code = pcre2_compile(text, spelled.size, options, &error, &where, NULL);
     hy_text_free(&spelled);
