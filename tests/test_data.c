@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "data/dataset.h"
 #include "data/grammar.h"
+#include "data_rig.h"
 #include "formats/shard.h"
 #include "harness.h"
 
@@ -17,20 +18,6 @@ static hy_dataset_options options_of(const char *path, int32_t seq) {
                                 .seed = 1,
                                 .shuffle = true};
 }
-
-static hy_dataset *open_data(hy_dataset_options options) {
-    hy_dataset *data;
-    must(hy_dataset_open(&options, &data));
-    return data;
-}
-
-#define must_refuse(options, fragment)                                                             \
-    do {                                                                                           \
-        hy_dataset_options refused_ = (options);                                                   \
-        hy_dataset *none_;                                                                         \
-        must_fail(hy_dataset_open(&refused_, &none_), HY_ERR_INPUT, fragment);                     \
-        ck_assert_ptr_null(none_);                                                                 \
-    } while (0)
 
 /* ---- files to read --------------------------------------------------------------------------- */
 

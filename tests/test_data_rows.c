@@ -4,6 +4,7 @@
 #include "data/json_rows.h"
 #include "data/mixture.h"
 #include "data/packing.h"
+#include "data_rig.h"
 #include "harness.h"
 
 static char folder[256];
@@ -47,20 +48,6 @@ static hy_dataset_options options_of(const char *path, int32_t seq) {
                                 .workers = 2,
                                 .on_warning = keep_warning};
 }
-
-static hy_dataset *open_data(hy_dataset_options options) {
-    hy_dataset *data;
-    must(hy_dataset_open(&options, &data));
-    return data;
-}
-
-#define must_refuse(options, fragment)                                                             \
-    do {                                                                                           \
-        hy_dataset_options refused_ = (options);                                                   \
-        hy_dataset *none_;                                                                         \
-        must_fail(hy_dataset_open(&refused_, &none_), HY_ERR_INPUT, fragment);                     \
-        ck_assert_ptr_null(none_);                                                                 \
-    } while (0)
 
 /* ---- cutting files into rows ----------------------------------------------------------------- */
 

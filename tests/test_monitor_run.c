@@ -394,7 +394,7 @@ START_TEST(changes_are_told_with_what_would_help) {
     ck_assert_int_eq(h.state.status, HY_MEMORY_EMERGENCY);
     ck_assert_int_eq(h.state.device.status, HY_MEMORY_EMERGENCY);
     ck_assert_int_eq(hy_monitor_device_status(t), HY_MEMORY_EMERGENCY);
-    ck_assert_uint_eq(hy_monitor_device_budget(t), need - need / 50);
+    ck_assert_uint_eq(hy_monitor_look(t, false).device.budget, need - need / 50);
     ck_assert_double_gt(h.state.device.utilization, 1);
 
     t->settings.memory.max_gpu_mem = (int64_t)(2 * need);

@@ -8,10 +8,6 @@
 #include "memory/pinned.h"
 #include "trainer/planner_run.h"
 
-/* Of a card's free memory this much is left alone: code that is loaded when it first runs, and what other
- * programs ask for later. */
-#define CARD_RESERVE (256u << 20)
-
 /* What could be done without, and what that would save. */
 static void add_savings(const hy_trainer *t, uint64_t host, uint64_t moved, hy_text *out) {
     char bytes[32];
@@ -52,7 +48,7 @@ static hy_status check_one(const budget *b) {
 /* What a card can give now. */
 static uint64_t card_limit(const hy_trainer *t) {
     uint64_t free_bytes = t->backend->facts.memory_free;
-    return free_bytes > CARD_RESERVE ? free_bytes - CARD_RESERVE : 1;
+    return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
 }
 
 /* The smaller of two limits, of which 0 is none. */

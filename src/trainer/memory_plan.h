@@ -21,7 +21,6 @@ int hy_recompute_groups(const char *name);  /* hy_keep_group bits of train.recom
 /* ---- placement.c: the placement table ------------------------------------------------------------ */
 
 void hy_write_placement(hy_trainer *t); /* of t->needs, into the ledger */
-uint64_t hy_bytes_at_home(hy_place place, const hy_layout *layout);
 
 /* ---- work_memory.c: where passes work -------------------------------------------------------------- */
 

@@ -219,10 +219,6 @@ hy_memory_status hy_monitor_host_status(const hy_trainer *t) {
     return t->monitor ? t->monitor->host.status : HY_MEMORY_NORMAL;
 }
 
-uint64_t hy_monitor_device_budget(const hy_trainer *t) {
-    return t->monitor ? hy_monitor_look(t, false).device.budget : hy_trainer_device_limit(t);
-}
-
 double hy_monitor_host_pressure(const hy_trainer *t) {
     return t->monitor ? hy_monitor_look(t, false).host.utilization : 0;
 }

@@ -45,8 +45,6 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info);
 /* For who steers, after hy_monitor_step. */
 hy_memory_status hy_monitor_device_status(const hy_trainer *t);
 hy_memory_status hy_monitor_host_status(const hy_trainer *t);
-/* Device bytes the run may use now; 0: no limit is known. */
-uint64_t hy_monitor_device_budget(const hy_trainer *t);
 /* How near the machine is to trouble, 1: it is there. Reads again if the last look is long ago. */
 double hy_monitor_host_pressure(const hy_trainer *t);
 /* After memory was taken anew (another micro-batch, another plan): the status is that of now. */

@@ -9,9 +9,8 @@
 
 #include "base/error.h"
 
-#define CARD_SLACK (256u << 20) /* as the budget of the plan leaves it: memory_budget.c */
-#define CARD_PERIOD 1.0         /* seconds between two questions to the backend */
-#define SAME_CARD 0.05          /* totals of driver and backend differ by less */
+#define CARD_PERIOD 1.0 /* seconds between two questions to the backend */
+#define SAME_CARD 0.05  /* totals of driver and backend differ by less */
 
 /* ---- what the run has taken ------------------------------------------------------------------ */
 
@@ -67,7 +66,7 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     out->process_device = is_told ? sample.process_memory : 0;
     pool->budget = hy_trainer_device_limit(t);
     if (!pool->free) return;
-    uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, CARD_SLACK);
+    uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
 }
 

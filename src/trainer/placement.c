@@ -6,7 +6,7 @@
  * evaluation's and the predictor's rings, which share their memory. */
 #include "trainer/memory_plan.h"
 
-uint64_t hy_bytes_at_home(hy_place place, const hy_layout *layout) {
+static uint64_t bytes_at_home(hy_place place, const hy_layout *layout) {
     return place == HY_DISK ? hy_store_disk_bytes(layout) : layout->bytes;
 }
 
@@ -53,18 +53,17 @@ static void plan_state(hy_trainer *t) {
     const hy_precisions *p = &t->precision;
     const hy_state_choice *c = &need->choice;
     plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
-             hy_bytes_at_home(c->weights, p->has_low ? &l->low : &l->master));
+             bytes_at_home(c->weights, p->has_low ? &l->low : &l->master));
     plan_all(t, HY_MASTER, c->master, p->master,
-             p->has_low ? hy_bytes_at_home(c->master, &l->master) : 0);
-    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t),
-                     hy_bytes_at_home(c->grads, &l->grads));
-    plan_optimizer(t, c->optim, 2 * hy_bytes_at_home(c->optim, &l->optim));
+             p->has_low ? bytes_at_home(c->master, &l->master) : 0);
+    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), bytes_at_home(c->grads, &l->grads));
+    plan_optimizer(t, c->optim, 2 * bytes_at_home(c->optim, &l->optim));
     plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
              (uint64_t)hy_predictor_slots(t->predictor.kind) *
-                     hy_bytes_at_home(need->kept_place, &l->slot) +
-                 (t->has_tail ? hy_bytes_at_home(need->kept_place, &l->tail) : 0));
+                     bytes_at_home(need->kept_place, &l->slot) +
+                 (t->has_tail ? bytes_at_home(need->kept_place, &l->tail) : 0));
     plan_all(t, HY_SNAPSHOT, need->kept_place, p->master,
-             t->has_snapshot ? hy_bytes_at_home(need->kept_place, &l->snapshot) : 0);
+             t->has_snapshot ? bytes_at_home(need->kept_place, &l->snapshot) : 0);
 }
 
 void hy_write_placement(hy_trainer *t) {
@@ -94,8 +93,7 @@ static void change_columns(hy_trainer *t, hy_phase phase) {
         bool is_steps_turn = (turn == 0) == is_predict;
         if (turn == 1) hy_ledger_enter(l, phase);
         if (is_steps_turn) {
-            of_steps(l, HY_GRADS, t->grads.place,
-                     hy_bytes_at_home(t->grads.place, &t->grads.layout));
+            of_steps(l, HY_GRADS, t->grads.place, bytes_at_home(t->grads.place, &t->grads.layout));
             of_steps(l, HY_ACTIVATIONS, t->step_column.place, t->step_column.activations);
             of_steps(l, HY_WORKSPACE, HY_DEVICE, t->step_column.workspace);
         } else {

@@ -56,8 +56,8 @@ static hy_status insist_on_order(hy_trainer *t) {
 
 /* The next cheaper way to work; "" when there is none. */
 static hy_status use_less(hy_trainer *t, char *what, size_t size) {
-    hy_settings *s = &t->settings;
-    int64_t smaller = hy_smaller_batch(t), batch = s->train.batch_size;
+    const hy_settings *s = &t->settings;
+    int64_t smaller = hy_smaller_batch(t);
     what[0] = 0;
     hy_trainer_be_patient(t);
     if (smaller > 0) {
@@ -65,10 +65,8 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
         snprintf(what, size, "with micro-batches of %lld", (long long)s->train.batch_size);
         return HY_OK;
     }
-    if (strcmp(s->train.recompute, "all") == 0 && s->train.recompute_layers == 0) return HY_OK;
-    snprintf(s->train.recompute, sizeof s->train.recompute, "all");
-    s->train.recompute_layers = 0;
-    HY_TRY(hy_trainer_resize(t, batch, "memory ran out"));
+    if (hy_recomputes_all(s)) return HY_OK;
+    HY_TRY(hy_trainer_recompute_all(t, "memory ran out"));
     snprintf(what, size, "with all of a layer recomputed");
     return HY_OK;
 }

@@ -98,18 +98,6 @@ void hy_trainer_be_patient(hy_trainer *t) {
     s->grow_at = t->progress.step + s->patience * t->settings.train.batch_check_every;
 }
 
-static bool recomputes_all(const hy_settings *s) {
-    return strcmp(s->train.recompute, "all") == 0 && s->train.recompute_layers == 0;
-}
-
-static hy_status recompute_all(hy_trainer *t, const char *reason) {
-    hy_settings *s = &t->settings;
-    snprintf(s->train.recompute, sizeof s->train.recompute, "all");
-    s->train.recompute_layers = 0;
-    hy_say(t, HY_NOTE, "layers recompute everything from now on: %s", reason);
-    return hy_trainer_resize(t, s->train.batch_size, reason);
-}
-
 /* Nothing in place helps: another plan, if there is a folder to go through. */
 static hy_status plan_anew(hy_trainer *t, const room *r) {
     uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
@@ -125,7 +113,7 @@ static hy_status use_less(hy_trainer *t, const room *r) {
     hy_trainer_be_patient(t);
     if (batch > 0) return hy_trainer_resize(t, batch, reason);
     if (r->status != HY_MEMORY_EMERGENCY) return HY_OK;
-    if (!recomputes_all(&t->settings)) return recompute_all(t, reason);
+    if (!hy_recomputes_all(&t->settings)) return hy_trainer_recompute_all(t, reason);
     return plan_anew(t, r);
 }
 

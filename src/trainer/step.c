@@ -31,7 +31,7 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
     return HY_OK;
 }
 
-hy_status hy_trainer_sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accumulate) {
+static hy_status sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accumulate) {
     hy_op_call call = {
         .kind = HY_OP_SUM, .attr.accumulate = accumulate, .workspace = t->buffers.reduce_workspace};
     call.t[0] = hy_tensor_1d(t->buffers.losses, HY_F32, (int64_t)plan->size.batch * plan->size.seq);
@@ -62,7 +62,7 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
                             .watch = hy_trainer_watch_units(t, index)};
     HY_TRY(hy_batch_train(plan, &input));
     t->progress.backward_passes++;
-    return hy_trainer_sum_losses(t, plan, index > 0);
+    return sum_losses(t, plan, index > 0);
 }
 
 static hy_status fetch_result(hy_trainer *t) {

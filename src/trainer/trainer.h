@@ -334,6 +334,9 @@ hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t
 /* What would lie in offload_folder: is there one, and room for it? */
 hy_status hy_trainer_check_disk(const hy_trainer *t, uint64_t bytes);
 
+/* Of a card's free memory this much is left alone: code that is loaded when it first runs, and what other
+ * programs ask for later. */
+#define HY_CARD_RESERVE (256u << 20)
 /* How much may be used: what the user allows, or what is free less a reserve; 0: not known. */
 uint64_t hy_trainer_device_limit(const hy_trainer *t);
 uint64_t hy_trainer_host_limit(const hy_trainer *t);
@@ -382,11 +385,12 @@ void hy_trainer_be_patient(
 hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reason);
 int64_t hy_smaller_batch(const hy_trainer *t); /* the next that divides a step; 0: there is none */
 int64_t hy_larger_batch(const hy_trainer *t);
+/* Layers recompute everything from now on: the same bits in less memory. */
+bool hy_recomputes_all(const hy_settings *settings);
+hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
 
 /* step.c */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
-/* Enqueues the sum of a pass's losses into buffers.loss_sum. */
-hy_status hy_trainer_sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accumulate);
 double hy_trainer_tail_loss(const hy_trainer *t);
 /* After the Correct steps of a move: direction and length of the true way against the predicted one.
  * Measured at the start of the step that follows. */
