@@ -355,6 +355,55 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
 }
 END_TEST
 
+/* There is nothing left of the card for another plan: the run is saved, and its handle still answers. */
+START_TEST(a_run_that_finds_no_other_plan_is_saved) {
+    char folder[256];
+    temp_folder(folder);
+    hy_trainer *t = begin(folder, PAIRS("predictor", "none", "recovery_tries", "1"));
+    double losses[3];
+    hy_summary summary;
+    next_losses(t, 3, losses);
+    card.hidden = CARD_BYTES;
+    ck_assert_int_eq(hy_trainer_replan(t, 0, 0, "a test asks for it"), HY_ERR_MEMORY);
+    card.hidden = 0;
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
+    hy_trainer_summary(t, &summary);
+    ck_assert_str_eq(summary.out, folder);
+    hy_memory_state state;
+    hy_savings savings;
+    ck_assert_int_eq(hy_trainer_memory(t, &state), HY_ERR_STATE);
+    ck_assert_int_eq(hy_trainer_savings(t, &savings), HY_ERR_STATE);
+    ck_assert_int_eq(hy_trainer_step(t, NULL), HY_ERR_STATE);
+    hy_trainer_destroy(t);
+    t = small_trainer(STEERED, folder, NULL, PAIRS("predictor", "none", "resume", "auto"));
+    ck_assert_int_eq(t->progress.step, 3);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
+/* Not even the smallest micro-batch can be had: the state is still there to be saved. */
+START_TEST(a_run_without_memory_to_work_in_can_be_saved) {
+    char folder[256];
+    temp_folder(folder);
+    hy_trainer *t = begin(folder, PAIRS("predictor", "none"));
+    double losses[3];
+    hy_eval_info eval;
+    next_losses(t, 3, losses);
+    card.hidden = CARD_BYTES;
+    ck_assert_int_eq(hy_trainer_resize(t, 4, "a test asks for it"), HY_ERR_MEMORY);
+    card.hidden = 0;
+    ck_assert_int_eq(hy_trainer_step(t, NULL), HY_ERR_STATE);
+    ck_assert_int_eq(hy_trainer_evaluate(t, &eval), HY_ERR_STATE);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    t = small_trainer(STEERED, folder, NULL, PAIRS("predictor", "none", "resume", "auto"));
+    ck_assert_int_eq(t->progress.step, 3);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
 static Suite *steering_suite(void) {
     Suite *suite = suite_create("steering");
     TCase *change = tcase_create("changes"), *pressure = tcase_create("pressure");
@@ -367,6 +416,8 @@ static Suite *steering_suite(void) {
     tcase_add_loop_test(change, the_ledger_follows, 0, rows);
     tcase_add_test(change, a_split_that_would_change_the_loss_is_not_made);
     tcase_add_test(change, another_plan_in_mid_run_changes_no_bit);
+    tcase_add_test(change, a_run_that_finds_no_other_plan_is_saved);
+    tcase_add_test(change, a_run_without_memory_to_work_in_can_be_saved);
     tcase_add_test(pressure, others_take_memory_and_give_it_back);
     tcase_add_test(pressure, a_full_plan_grows_back_to_what_it_was);
     tcase_add_test(pressure, a_run_may_be_told_to_keep_its_size);

@@ -110,6 +110,7 @@ static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host
     const char *out = old->out[0] ? old->out : old->settings.out;
     snprintf(fresh.settings.out, sizeof fresh.settings.out, "%.*s", HY_TEXT_MAX - 1, out);
     snprintf(fresh.settings.save.resume, HY_TEXT_MAX, "%.*s", HY_TEXT_MAX - 1, out);
+    snprintf(fresh.out, sizeof fresh.out, "%s", out);
     old->config_text = old->command = NULL;
     return fresh;
 }
@@ -129,6 +130,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         status = hy_trainer_build(t);
     } while (status == HY_ERR_MEMORY && tries-- > 0);
     if (status != HY_OK) {
+        t->is_husk = true;
         snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
         return hy_fail(status,
                        "%s: no plan that needs less could be had (%s); the run is saved: "

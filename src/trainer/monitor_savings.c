@@ -232,6 +232,7 @@ static hy_status add_all(savings *s) {
 }
 
 hy_status hy_trainer_savings(const hy_trainer *t, hy_savings *out) {
+    HY_TRY(hy_trainer_must_have_plan(t));
     savings s = {.t = t, .out = out, .other = malloc(sizeof *s.other)};
     *out = (hy_savings){0};
     if (!s.other) return hy_fail(HY_ERR_MEMORY, "no memory for planning");

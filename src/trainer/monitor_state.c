@@ -14,6 +14,7 @@ static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_COUNT]
 }
 
 hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
+    HY_TRY(hy_trainer_must_have_plan(t));
     hy_memory_look look = hy_monitor_look(t, true);
     *out = (hy_memory_state){.step = t->progress.step,
                              .phase = t->ledger.phase,

@@ -35,6 +35,14 @@ void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
 }
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
+    HY_TRY(hy_trainer_must_have_state(t));
+    if (!t->has_no_work) return HY_OK;
+    return hy_fail(HY_ERR_STATE,
+                   "memory ran out, and nothing is left for passes to work in; the run "
+                   "can be saved, and resumed when there is room");
+}
+
+hy_status hy_trainer_must_have_state(const hy_trainer *t) {
     if (t->is_plan) {
         return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; "
                                      "hy_trainer_create makes a trainer that runs");
@@ -73,7 +81,7 @@ hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
 }
 
 hy_status hy_trainer_save(hy_trainer *t) {
-    HY_TRY(hy_trainer_must_run(t));
+    HY_TRY(hy_trainer_must_have_state(t));
     return hy_trainer_insist(t, hy_trainer_write_checkpoint);
 }
 
@@ -111,9 +119,32 @@ static double gone_over(const hy_trainer *t) {
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 
+hy_status hy_trainer_must_have_plan(const hy_trainer *t) {
+    if (!t->is_husk) return HY_OK;
+    return hy_fail(HY_ERR_STATE, "the run has no plan any more: %s", t->failure);
+}
+
+static hy_summary summary_of_husk(const hy_trainer *t) {
+    return (hy_summary){.model = t->settings.model,
+                        .device = "",
+                        .matmul = "",
+                        .data = "",
+                        .out = t->out,
+                        .predictor = "none",
+                        .why_not = "",
+                        .final_loss = NAN,
+                        .val_loss = NAN,
+                        .raw_val_loss = NAN,
+                        .ngram_loss = NAN};
+}
+
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
+    if (t->is_husk) {
+        *out = summary_of_husk(t);
+        return;
+    }
     const hy_dataset_facts *data = hy_dataset_describe(t->data);
     *out = (hy_summary){
         .model = s->model,

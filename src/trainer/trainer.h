@@ -193,8 +193,9 @@ struct hy_trainer {
     char last_word[HY_ERROR_MESSAGE_MAX]; /* with which the step in progress will end; "": none */
     void *reserve;                        /* host memory for the last save; NULL: given back */
     bool is_sizing;                       /* plans are only made to be counted */
-    bool has_no_work;                     /* the work area is gone and could not be had again */
-    int shortages;                        /* in a row, survived */
+    bool is_husk;     /* no plan could be had in mid-run: nothing but the folder is left */
+    bool has_no_work; /* the work area is gone and could not be had again */
+    int shortages;    /* in a row, survived */
     int64_t recoveries, batch_changes, plan_changes; /* in this sitting */
     hy_steering steering;
     double step_seconds; /* of the last true step */
@@ -343,6 +344,8 @@ uint64_t hy_trainer_host_limit(const hy_trainer *t);
 
 /* trainer.c: a plan cannot run, and a step that failed half-way leaves nothing to go on from. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
+hy_status hy_trainer_must_have_state(const hy_trainer *t); /* the same, but for memory to work in */
+hy_status hy_trainer_must_have_plan(const hy_trainer *t);  /* to be looked at */
 
 /* trainer.c: the next step or move, by the phase that is due. */
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
