@@ -239,7 +239,11 @@ hy_status hy_trainer_plan_json(const hy_trainer *trainer, char **out);
 hy_status hy_trainer_run(hy_trainer *trainer);
 
 /* One optimizer step, or one move when Predict is next, for loops of your own. No validation, no saving
- * and no forks happen by themselves. info may be NULL. */
+ * and no forks happen by themselves; but where memory gets short the micro-batch may change (unless
+ * dynamic_batch is off), and in an emergency a run with a folder is planned anew through a checkpoint
+ * there, after which pointers from earlier summaries are old. A shortage is survived by repeating;
+ * HY_ERR_MEMORY means too often in a row: the state is that of the step before it, and can be saved. info
+ * may be NULL. */
 hy_status hy_trainer_step(hy_trainer *trainer, hy_step_info *info);
 
 /* Held-out loss now. */
