@@ -213,6 +213,33 @@ START_TEST(a_split_that_would_change_the_loss_is_not_made) {
 }
 END_TEST
 
+/* ---- the fastest ----------------------------------------------------------------------------------- */
+
+/* Which one is fastest is the machine's business; that they are tried in true steps is ours. */
+START_TEST(the_first_steps_try_a_few_sizes) {
+    const char *const *kept = PAIRS("step_tokens", "256", "dynamic_batch", "on");
+    double plain[STEPS];
+    int64_t tokens[STEPS], sizes = 0, settled = 0;
+    run_plain(kept, plain, tokens);
+    hy_trainer *t = begin("none", PAIRS("step_tokens", "256", "dynamic_batch", "auto"));
+    int64_t last = t->settings.train.batch_size;
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        step(t, &info);
+        check_close(i, info.loss, plain[i]);
+        ck_assert_int_eq(info.tokens, tokens[i]);
+        sizes += i < 9 && info.batch_size != last;
+        if (i == 10) settled = info.batch_size;
+        if (i > 10) ck_assert_int_eq(info.batch_size, settled);
+        last = info.batch_size;
+    }
+    ck_assert_int_ge(sizes, 1);
+    ck_assert_int_eq(t->steering.trials, 0);
+    ck_assert_int_eq(t->first_batch, settled);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* ---- out of memory --------------------------------------------------------------------------------- */
 
 /* The card refuses the next launches. */
@@ -422,6 +449,7 @@ static Suite *steering_suite(void) {
     tcase_add_test(pressure, a_full_plan_grows_back_to_what_it_was);
     tcase_add_test(pressure, a_run_may_be_told_to_keep_its_size);
     tcase_add_test(pressure, it_never_leaves_its_bounds);
+    tcase_add_test(pressure, the_first_steps_try_a_few_sizes);
     tcase_add_test(pressure, a_step_that_runs_out_is_done_again);
     tcase_add_test(pressure, after_too_many_in_a_row_the_run_is_saved);
     tcase_add_loop_test(pressure, a_run_is_saved_before_the_system_kills_it, 0, 2);

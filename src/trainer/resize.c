@@ -21,23 +21,23 @@ static int64_t step_sequences(const hy_trainer *t) {
 /* A sum of means over micro-batches is another sum when they are split. */
 static bool may_split(const hy_trainer *t) { return t->settings.train.normalize; }
 
-int64_t hy_smaller_batch(const hy_trainer *t) {
+int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most) {
     int64_t least = t->settings.train.min_batch_size, step = step_sequences(t);
     if (!may_split(t)) return 0;
-    for (int64_t b = t->settings.train.batch_size - 1; b >= least; b--) {
+    for (int64_t b = from + direction; b >= least && b <= most && b <= step; b += direction) {
         if (step % b == 0) return b;
     }
     return 0;
 }
 
+int64_t hy_smaller_batch(const hy_trainer *t) {
+    int64_t batch = t->settings.train.batch_size;
+    return hy_next_batch(t, batch, -1, batch);
+}
+
 int64_t hy_larger_batch(const hy_trainer *t) {
-    int64_t asked = t->settings.train.max_batch_size, step = step_sequences(t);
-    int64_t most = asked ? asked : t->first_batch;
-    if (!may_split(t)) return 0;
-    for (int64_t b = t->settings.train.batch_size + 1; b <= most && b <= step; b++) {
-        if (step % b == 0) return b;
-    }
-    return 0;
+    int64_t asked = t->settings.train.max_batch_size;
+    return hy_next_batch(t, t->settings.train.batch_size, 1, asked ? asked : t->first_batch);
 }
 
 /* ---- what a size would need --------------------------------------------------------------------- */

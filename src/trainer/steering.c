@@ -81,12 +81,10 @@ static hy_status watch_host(hy_trainer *t) {
 
 /* The largest smaller size that brings the run back to its target, or the least there is. */
 static int64_t size_that_fits(const hy_trainer *t, const room *r) {
-    int64_t step = t->settings.train.batch_size * t->settings.train.grad_accum_steps, least = 0;
-    if (hy_smaller_batch(t) == 0) return 0;
-    for (int64_t b = t->settings.train.batch_size - 1; b >= t->settings.train.min_batch_size; b--) {
-        if (step % b != 0) continue;
+    int64_t least = 0;
+    for (int64_t b = hy_smaller_batch(t); b > 0; b = hy_next_batch(t, b, -1, b)) {
         least = b;
-        if (fits(t, r, b, t->settings.memory.target_usage)) return b;
+        if (fits(t, r, b, t->settings.memory.target_usage)) break;
     }
     return least;
 }
@@ -131,17 +129,6 @@ static hy_status use_more(hy_trainer *t, const room *r) {
 
 /* ---- the fastest ------------------------------------------------------------------------------- */
 
-static int64_t next_size(const hy_trainer *t, int64_t batch, int direction) {
-    const hy_settings *s = &t->settings;
-    int64_t step = s->train.batch_size * s->train.grad_accum_steps;
-    int64_t most = s->train.max_batch_size ? s->train.max_batch_size : step;
-    for (batch += direction; batch >= s->train.min_batch_size && batch <= most;
-         batch += direction) {
-        if (step % batch == 0) return batch;
-    }
-    return 0;
-}
-
 static void add_trial(hy_trainer *t, int64_t batch) {
     hy_steering *s = &t->steering;
     if (batch > 0) s->trial[s->trials++] = (hy_batch_trial){.batch = batch, .seconds = INFINITY};
@@ -149,10 +136,11 @@ static void add_trial(hy_trainer *t, int64_t batch) {
 
 /* The size that was planned, and its neighbours. */
 static void begin_search(hy_trainer *t, const room *r) {
-    int64_t batch = t->settings.train.batch_size, larger = next_size(t, batch, 1);
+    int64_t batch = t->settings.train.batch_size, asked = t->settings.train.max_batch_size;
+    int64_t larger = hy_next_batch(t, batch, 1, asked ? asked : INT64_MAX);
     add_trial(t, batch);
     if (larger > 0 && fits(t, r, larger, 1)) add_trial(t, larger);
-    add_trial(t, next_size(t, batch, -1));
+    add_trial(t, hy_smaller_batch(t));
 }
 
 static bool wants_search(const hy_trainer *t) {
@@ -207,6 +195,7 @@ hy_status hy_trainer_steer(hy_trainer *t) {
         begin_search(t, &r);
         return HY_OK;
     }
+    if (!is_short) t->steering.near_end = 0;
     if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
     if (!is_due && !is_short) return HY_OK;
     room r = look_around(t);

@@ -386,7 +386,9 @@ void hy_trainer_be_patient(
 /* resize.c: another micro-batch between steps; tokens per step, data order and state stay. When nothing
  * can be had, not even the least, HY_ERR_MEMORY: there is then no memory to work in. */
 hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reason);
-int64_t hy_smaller_batch(const hy_trainer *t); /* the next that divides a step; 0: there is none */
+/* The next size up (1) or down (-1) that divides a step, within bounds; 0: there is none. */
+int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most);
+int64_t hy_smaller_batch(const hy_trainer *t); /* than the present one */
 int64_t hy_larger_batch(const hy_trainer *t);
 /* Layers recompute everything from now on: the same bits in less memory. */
 bool hy_recomputes_all(const hy_settings *settings);
