@@ -1,12 +1,12 @@
 # hybrid-train: `make run` and `make test` do all the set-up there is; `make help` lists the rest.
 #
-# Sources are found by room (src/ROOM/*.c; kernels also cpu/*.c), so a new file needs no line here.
+# Sources are found by module (src/MODULE/*.c; kernels also cpu/*.c), so a new file needs no line here.
 # What is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and
 # the same under build/asan/ and build/tsan/ for the two sanitizer variants. BUILD= names another
 # folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, gpu.mk, install.mk.
 
-# Rooms in order: each may use those before it and none after it.
-ROOMS := base kernels memory formats data model optim phases report trainer
+# Modules in order: each may use those before it and none after it.
+MODULES := base kernels memory formats tokenizer data model hub optim phases config report trainer own selftest
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:

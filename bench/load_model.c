@@ -23,8 +23,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "trainer/hf_export.h"
-#include "trainer/hf_load.h"
+#include "hub/hf_export.h"
+#include "hub/hf_load.h"
 
 enum { BLOCK = 8 << 20, MOST_FILES = 64, MOST_ROUNDS = 99 };
 enum { LEAST_READERS = 4, MOST_READERS = 8 }; /* as hf_load.c has them */

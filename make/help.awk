@@ -2,7 +2,7 @@
 # under the ##@ headings.
 /^##@ / { printf "\n%s\n", substr($0, 5) }
 /^[a-z][a-zA-Z_% -]*:.*## / {
-    name = $0; sub(/:.*/, "", name); sub(/%/, "ROOM", name)
+    name = $0; sub(/:.*/, "", name); sub(/%/, "MODULE", name)
     text = $0; sub(/.*## /, "", text)
     printf "  make %-14s %s\n", name, text
 }

@@ -1,10 +1,10 @@
 # The library, static and shared, and the programs over it.
 
-# Some rooms have inner rooms: kernels/cpu, trainer/config, trainer/own, trainer/selftest.
-room-sources = $(wildcard src/$(1)/*.c $(foreach d,cpu config own selftest,src/$(1)/$d/*.c))
+# kernels has an inner module, kernels/cpu.
+module-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c)
 objects = $(patsubst %.c,$(OBJ)/%.o,$(1))
 
-LIB_SOURCES := $(foreach r,$(ROOMS),$(call room-sources,$r))
+LIB_SOURCES := $(foreach r,$(MODULES),$(call module-sources,$r))
 LIB_OBJECTS := $(call objects,$(LIB_SOURCES))
 CLI_SOURCES := $(wildcard src/cli/*.c)
 CLI_MAINS := $(wildcard src/cli/hybrid_*.c)
@@ -54,7 +54,7 @@ $(STATIC_LIB): $(LIB_OBJECTS) $(OBJ)/library-list
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $(LIB_OBJECTS)
 
 # The shared library exports what the public headers declare, and nothing else. The list is made
-# from the headers; the static library keeps every name, so that tests reach into the rooms.
+# from the headers; the static library keeps every name, so that tests reach into the modules.
 PUBLIC_HEADERS := $(wildcard include/*.h)
 EXPORTS := $(GEN)/libhybrid.map
 $(EXPORTS): $(PUBLIC_HEADERS) | $(GEN)/has-libconfig

@@ -41,15 +41,15 @@ $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tes
 
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
-# built with the address sanitizer, and linked with what parses: FUZZ_ROOMS and FUZZ_SOURCES.
-FUZZ_ROOMS := base kernels memory formats data
-FUZZ_SOURCES := src/model/shape.c src/trainer/end_tokens.c \
-    $(wildcard src/trainer/hf_config*.c src/trainer/hf_shape*.c src/trainer/config/*.c)
+# built with the address sanitizer, and linked with what parses: FUZZ_MODULES and FUZZ_SOURCES.
+FUZZ_MODULES := base kernels memory formats tokenizer data
+FUZZ_SOURCES := src/model/shape.c src/hub/end_tokens.c \
+    $(wildcard src/hub/hf_config*.c src/hub/hf_shape*.c src/config/*.c)
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
 ifeq ($(VARIANT),asan)
-FUZZ_LIB := $(OBJ)/fuzz-rooms.a
-$(FUZZ_LIB): $(call objects,$(foreach r,$(FUZZ_ROOMS),$(call room-sources,$r)) $(FUZZ_SOURCES)) \
+FUZZ_LIB := $(OBJ)/fuzz-modules.a
+$(FUZZ_LIB): $(call objects,$(foreach r,$(FUZZ_MODULES),$(call module-sources,$r)) $(FUZZ_SOURCES)) \
     $(OBJ)/gen/builtin_files.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 $(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o $(FUZZ_LIB) $(LINK_STAMP)
@@ -100,37 +100,37 @@ asan: ## build with address and undefined-behaviour sanitizers, run the fast tes
 tsan: ## build with the thread sanitizer, run the fast tests
 	@$(MAKE) --no-print-directory VARIANT=tsan fast-tests
 
-# One room: its tests linked with the rooms up to it and nothing else, so that it also shows a room
-# that reaches down the list. FROM="base formats" names the rooms to link instead.
+# One module: its tests linked with the modules up to it and nothing else, so that it also shows a module
+# that reaches down the list. FROM="base formats" names the modules to link instead.
 upto = $(firstword $(2)) \
     $(if $(filter-out $(1),$(firstword $(2))),$(call upto,$(1),$(wordlist 2,99,$(2))))
-ifneq ($(ROOM),)
-FROM ?= $(strip $(call upto,$(ROOM),$(ROOMS)))
-ROOM_OBJECTS := $(foreach r,$(FROM),$(call objects,$(call room-sources,$r)))
-ifneq ($(filter trainer,$(FROM)),)
-ROOM_OBJECTS += $(filter %/builtin_files.o,$(LIB_OBJECTS))
+ifneq ($(MODULE),)
+FROM ?= $(strip $(call upto,$(MODULE),$(MODULES)))
+MODULE_OBJECTS := $(foreach r,$(FROM),$(call objects,$(call module-sources,$r)))
+ifneq ($(filter config,$(FROM)),)
+MODULE_OBJECTS += $(filter %/builtin_files.o,$(LIB_OBJECTS))
 endif
 ifneq ($(filter report,$(FROM)),)
-ROOM_OBJECTS += $(filter %/report_page.o,$(LIB_OBJECTS))
+MODULE_OBJECTS += $(filter %/report_page.o,$(LIB_OBJECTS))
 endif
-ROOM_LIB := $(OBJ)/rooms-to-$(ROOM).a
-ROOM_SOURCES := $(wildcard tests/test_$(ROOM).c tests/test_$(ROOM)_*.c)
-ROOM_TESTS := $(patsubst tests/%.c,$(OUT)/tests/rooms/%,$(ROOM_SOURCES))
-$(eval $(call remember,$(OBJ)/list-to-$(ROOM),$(ROOM_OBJECTS)))
-$(ROOM_LIB): $(ROOM_OBJECTS) $(OBJ)/list-to-$(ROOM)
-	$(Q)rm -f $@ && $(AR) rcs $@ $(ROOM_OBJECTS)
-$(OUT)/tests/rooms/%: $(OBJ)/tests/%.o $(ROOM_LIB) $(LINK_STAMP)
+MODULE_LIB := $(OBJ)/modules-to-$(MODULE).a
+MODULE_SOURCES := $(wildcard tests/test_$(MODULE).c tests/test_$(MODULE)_*.c)
+MODULE_TESTS := $(patsubst tests/%.c,$(OUT)/tests/modules/%,$(MODULE_SOURCES))
+$(eval $(call remember,$(OBJ)/list-to-$(MODULE),$(MODULE_OBJECTS)))
+$(MODULE_LIB): $(MODULE_OBJECTS) $(OBJ)/list-to-$(MODULE)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(MODULE_OBJECTS)
+$(OUT)/tests/modules/%: $(OBJ)/tests/%.o $(MODULE_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(link-test)
-.PHONY: room-tests
-room-tests: $(ROOM_TESTS)
-	@[ -n "$(ROOM_TESTS)" ] || { echo "there is no tests/test_$(ROOM).c" >&2; exit 1; }
-	@$(RUN_TESTS) $(ROOM_TESTS)
+.PHONY: module-tests
+module-tests: $(MODULE_TESTS)
+	@[ -n "$(MODULE_TESTS)" ] || { echo "there is no tests/test_$(MODULE).c" >&2; exit 1; }
+	@$(RUN_TESTS) $(MODULE_TESTS)
 endif
 
-test-%: ## the tests of one room alone (make test-base), linked with the rooms before it
-	@$(MAKE) --no-print-directory ROOM=$* room-tests
+test-%: ## the tests of one module alone (make test-base), linked with the modules before it
+	@$(MAKE) --no-print-directory MODULE=$* module-tests
 
-# Compiles one room: make room-base
-room-%: FORCE
-	@$(MAKE) --no-print-directory $(call objects,$(call room-sources,$*))
+# Compiles one module: make module-base
+module-%: FORCE
+	@$(MAKE) --no-print-directory $(call objects,$(call module-sources,$*))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # embed.sh OUT.c: turns the files under configs/ into one C file, so that the programs find their
 # profiles, model presets and card files wherever they are installed. The table's form is that of
-# src/trainer/config/builtin.h; its order is that of the names. Needs only a POSIX shell, ls, sed and sort.
+# src/config/builtin.h; its order is that of the names. Needs only a POSIX shell, ls, sed and sort.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -33,7 +33,7 @@ part=$out.part.$$
 trap 'rm -f "$part"' EXIT
 {
     echo '/* Made by scripts/embed.sh from configs/. */'
-    echo '#include "trainer/config/builtin.h"'
+    echo '#include "config/builtin.h"'
     echo
     echo 'const hy_builtin_file hy_builtin_files[] = {'
     embed profile "$configs"

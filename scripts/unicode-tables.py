@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/data/unicode_tables.c: what the tokenizers must know of Unicode.
+"""Writes src/tokenizer/unicode_tables.c: what the tokenizers must know of Unicode.
 
-    scripts/unicode-tables.py > src/data/unicode_tables.c
+    scripts/unicode-tables.py > src/tokenizer/unicode_tables.c
 
 The tables are what Hugging Face's tokenizers know, so that ids are the same: classes of Unicode 16 (its
 regular expressions), normal form C of Unicode 9 (what came later is neither ordered nor composed), and small

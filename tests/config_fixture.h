@@ -4,7 +4,7 @@
 #define HY_TESTS_CONFIG_FIXTURE_H
 
 #include "harness.h"
-#include "trainer/config/settings.h"
+#include "config/settings.h"
 
 static hy_config *config; /* fresh for every test */
 static char folder[256];

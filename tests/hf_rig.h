@@ -6,8 +6,8 @@
 
 #include "formats/safetensors.h"
 #include "model_rig.h"
-#include "trainer/hf_export.h"
-#include "trainer/hf_load.h"
+#include "hub/hf_export.h"
+#include "hub/hf_load.h"
 
 static const char *const hf_cases[] = {
     "gpt2",        "gpt2-untied", "llama", "llama-tied-bias", "llama-attention-bias",

@@ -2,7 +2,7 @@
  * */
 #include "base/text.h"
 #include "config_fixture.h"
-#include "trainer/config/builtin.h"
+#include "config/builtin.h"
 
 /* ---- the table ---------------------------------------------------------------------------------
  * */

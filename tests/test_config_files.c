@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "config_fixture.h"
-#include "trainer/config/builtin.h"
+#include "config/builtin.h"
 
 /* ---- models ------------------------------------------------------------------------------------
  * */

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "harness.h"
 #include "hybrid.h"
-#include "trainer/end_tokens.h"
+#include "hub/end_tokens.h"
 
 static char folder[256];
 

@@ -2,7 +2,7 @@
 #include "own_rig.h"
 
 #include "optim/schedule.h"
-#include "trainer/own/loop.h"
+#include "own/loop.h"
 
 #define BATCH 32
 

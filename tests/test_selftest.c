@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "kernels/ops.h"
-#include "trainer/selftest/selftest.h"
+#include "selftest/selftest.h"
 
 typedef struct seen {
     int ops, failed, rates;

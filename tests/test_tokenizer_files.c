@@ -2,8 +2,8 @@
  * text files. */
 #include "tokenizer_rig.h"
 
-#include "data/tokenizer.h"
-#include "data/unicode.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 #include "formats/shard.h"
 #include "mutate.h"
 

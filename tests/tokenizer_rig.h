@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "base/utf8.h"
-#include "data/tokenizer_parts.h"
+#include "tokenizer/tokenizer_parts.h"
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
 #define BLANK "\xE2\x96\x81"

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 
 #include "base/text.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 typedef enum hy_chat_kind {
     HY_CHAT_PLAIN = 0, /* question and answer one after the other, then the end token */

@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "hybrid_types.h"
 
 typedef struct hy_dataset hy_dataset;

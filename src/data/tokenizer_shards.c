@@ -4,7 +4,7 @@
  * encode a round of units, each into its own row of ids; then the rows are put into the shards in
  * order, so the result does not depend on the number of threads. Memory is a round's ids and one
  * shard. */
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "data/tokenizer_llama2c.h"
-#include "trainer/hf_config.h"
-#include "trainer/hf_load.h"
+#include "tokenizer/tokenizer_llama2c.h"
+#include "hub/hf_config.h"
+#include "hub/hf_load.h"
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */
 

@@ -2,7 +2,7 @@
 #ifndef HY_TRAINER_EXPORT_H
 #define HY_TRAINER_EXPORT_H
 
-#include "trainer/hf_export.h"
+#include "hub/hf_export.h"
 #include "trainer/trainer.h"
 
 #define HY_DEFAULT_SHARD 5000000000u

@@ -11,9 +11,9 @@
 #include "base/json.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
-#include "trainer/config/config_file.h"
+#include "config/config_file.h"
 #include "trainer/export.h"
-#include "trainer/hf_load.h"
+#include "hub/hf_load.h"
 
 typedef struct saved {
     char path[HY_PATH_MAX]; /* of the checkpoint */

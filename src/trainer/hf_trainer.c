@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/hf_load.h"
+#include "hub/hf_load.h"
 #include "trainer/trainer.h"
 
 #define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */

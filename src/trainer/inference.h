@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 
 #include "data/chat_template.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "model/decode.h"
-#include "trainer/end_tokens.h"
+#include "hub/end_tokens.h"
 #include "trainer/trainer.h"
 
 /* ---- inference_model.c ------------------------------------------------------------------------- */

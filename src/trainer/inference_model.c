@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "data/tokenizer_llama2c.h"
-#include "trainer/hf_load.h"
+#include "tokenizer/tokenizer_llama2c.h"
+#include "hub/hf_load.h"
 #include "trainer/inference.h"
 
 #define RING_DEPTH 3

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "hybrid.h"
 #include "memory/ledger.h"
-#include "trainer/config/settings.h"
+#include "config/settings.h"
 
 /* One line; what is NULL or 0 is left out. Strings are only read during the call. */
 typedef struct hy_record_event {

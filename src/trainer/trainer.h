@@ -25,7 +25,7 @@
 #include "phases/guard.h"
 #include "phases/machine.h"
 #include "phases/predictor.h"
-#include "trainer/config/settings.h"
+#include "config/settings.h"
 #include "trainer/memory_needs.h"
 #include "trainer/tiles.h"
 

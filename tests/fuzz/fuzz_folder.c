@@ -16,7 +16,7 @@
 #include "formats/hf_folder.h"
 #include "formats/hf_tensors.h"
 #include "scratch.h"
-#include "trainer/end_tokens.h"
+#include "hub/end_tokens.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

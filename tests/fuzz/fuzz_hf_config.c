@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/hf_config.h"
+#include "hub/hf_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "hybrid_report.h"
 
 char oom_prepared[300];

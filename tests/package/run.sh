@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The library as a stranger gets it: what it exports, what it installs, whether a program outside the
-# tree builds against it; and what holds for the tree itself: rooms look only up, make is idempotent.
+# tree builds against it; and what holds for the tree itself: modules look only up, make is idempotent.
 #
 # Started by tests/run.sh after a build; HYBRID_BUILD is where that build lies. Ends with the line
 # "N passed, N failed".
@@ -8,7 +8,7 @@ set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 out="${HYBRID_BUILD:-$root/build}"
-rooms=(base kernels memory formats data model optim phases report trainer)
+modules=(base kernels memory formats tokenizer data model hub optim phases config report trainer own selftest)
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-package-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 prefix="$scratch/usr"
@@ -59,13 +59,13 @@ openblas_is_not_linked() {
     done
 }
 
-a_room_includes_only_rooms_before_it() {
-    local wrong=0 seen="" room other file
-    for room in "${rooms[@]}"; do
-        seen="$seen $room"
+a_module_includes_only_modules_before_it() {
+    local wrong=0 seen="" module other file
+    for module in "${modules[@]}"; do
+        seen="$seen $module"
         while IFS=: read -r file other; do
             [[ " $seen " == *" $other "* ]] || { echo "$file includes $other/"; wrong=1; }
-        done < <(grep -roE --include='*.[ch]' '^#include "[a-z]+/' "$root/src/$room" |
+        done < <(grep -roE --include='*.[ch]' '^#include "[a-z]+/' "$root/src/$module" |
             sed -E 's/#include "([a-z]+)\//\1/')
     done
     [ "$wrong" = 0 ]
@@ -161,7 +161,7 @@ uninstall_leaves_nothing_behind() {
 check the_shared_library_exports_the_public_header_and_nothing_else
 check the_shared_library_needs_no_symbol_that_its_libraries_lack
 check openblas_is_not_linked
-check a_room_includes_only_rooms_before_it
+check a_module_includes_only_modules_before_it
 check the_programs_include_the_public_header_alone
 check a_second_make_does_nothing
 check installing_dependencies_is_silent_when_all_are_there

@@ -1,0 +1,470 @@
+/* config.c: the configuration object: all values by origin, and the result they come to.
+ *
+ * Every key keeps one text per origin, so precedence is a matter of looking, not of the order of
+ * calls. A change is made on a copy that replaces the original when all of it went well: a failing
+ * call leaves the configuration as it was. Always true between calls: every stored text is
+ * canonical, the values of origin preset and profile are those of the winning "model" and
+ * "profile", and `settings` is the result. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "config/builtin.h"
+#include "config/config_file.h"
+#include "config/config_model.h"
+#include "config/settings.h"
+
+enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
+
+typedef struct value {
+    char *text; /* NULL: this origin says nothing */
+    char *origin;
+} value;
+
+struct hy_config {
+    value *values; /* [setting][rank] */
+    char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX];
+    char *command; /* for the run's records; NULL: not told */
+    hy_settings settings;
+};
+
+/* ---- values ------------------------------------------------------------------------------------
+ * */
+
+static value *value_at(const hy_config *config, size_t setting, int rank) {
+    return &config->values[setting * RANKS + (size_t)rank];
+}
+
+static void clear_value(value *v) {
+    free(v->text);
+    free(v->origin);
+    *v = (value){0};
+}
+
+static hy_status assign_value(value *v, const char *text, const char *origin) {
+    value fresh = {.text = strdup(text), .origin = strdup(origin)};
+    if (!fresh.text || !fresh.origin) {
+        clear_value(&fresh);
+        return hy_fail(HY_ERR_MEMORY, "no memory for a configuration value of %zu bytes",
+                       strlen(text));
+    }
+    clear_value(v);
+    *v = fresh;
+    return HY_OK;
+}
+
+static void clear_rank(hy_config *config, int rank) {
+    for (size_t i = 0; i < hy_setting_count(); i++) clear_value(value_at(config, i, rank));
+}
+
+static int winning_rank(const hy_config *config, size_t setting) {
+    int rank = RANKS - 1;
+    while (rank > 0 && !value_at(config, setting, rank)->text) rank--;
+    return rank;
+}
+
+static const char *winning_text(const hy_config *config, const char *key) {
+    size_t i = hy_setting_index(hy_setting_find(key, NULL));
+    return value_at(config, i, winning_rank(config, i))->text;
+}
+
+/* The length of a run is said in steps, tokens or epochs. One that a stronger origin gives makes
+ * the others 0: --tokens on the command line must not lose against the steps of a preset. */
+static const struct {
+    const char *key, *note;
+} lengths[] = {
+    {"train.steps", "yields to train.steps"},
+    {"train.tokens", "yields to train.tokens"},
+    {"train.epochs", "yields to train.epochs"},
+};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+/* What a length that is not used says about itself; NULL when the setting counts as it is. */
+static const char *yielding_note(const hy_config *config, size_t setting) {
+    bool is_length = false;
+    for (size_t i = 0; i < LENGTHS; i++) {
+        is_length |= !strcmp(lengths[i].key, hy_setting_at(setting)->info.key);
+    }
+    const char *note = NULL;
+    int strongest = winning_rank(config, setting);
+    if (!strcmp(value_at(config, setting, strongest)->text, "0")) return NULL;
+    for (size_t i = 0; is_length && i < LENGTHS; i++) {
+        size_t other = hy_setting_index(hy_setting_find(lengths[i].key, NULL));
+        int rank = winning_rank(config, other);
+        if (rank <= strongest || !strcmp(value_at(config, other, rank)->text, "0")) continue;
+        strongest = rank;
+        note = lengths[i].note;
+    }
+    return note;
+}
+
+/* A key's result: its text and where that came from. */
+static void look_up(const hy_config *config, size_t setting, const char **text,
+                    const char **origin) {
+    const value *winner = value_at(config, setting, winning_rank(config, setting));
+    const char *note = yielding_note(config, setting);
+    *text = note ? "0" : winner->text;
+    *origin = note ? note : winner->origin;
+}
+
+/* Cleared first, so that equal values make equal bytes. */
+static void resolve(hy_config *config) {
+    memset(&config->settings, 0, sizeof config->settings);
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const char *text, *origin;
+        look_up(config, i, &text, &origin);
+        hy_setting_store(hy_setting_at(i), text, &config->settings);
+    }
+}
+
+/* ---- putting one value in ----------------------------------------------------------------------
+ * */
+
+static hy_status check_model(const char *model, const char *where) {
+    if (hy_builtin_text("model", model)) return HY_OK;
+    hy_model_files kind = HY_FILES_NONE;
+    char path[HY_HF_PATH_MAX];
+    hy_status found = *model ? hy_hf_find(model, &kind, path) : HY_OK;
+    if (found != HY_OK) return hy_fail_context(found, "%s: model = %s", where, model);
+    if (kind != HY_FILES_NONE || (*model && hy_path_exists(model))) return HY_OK;
+    const char *near = hy_builtin_nearest("model", model);
+    hy_text names = {0};
+    hy_builtin_list("model", &names);
+    hy_status status = hy_fail(HY_ERR_INPUT,
+                               "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
+                               "group, or a model's folder or "
+                               "name in the hub's cache%s%s%s",
+                               where, *model ? model : "\"\"", hy_text_string(&names),
+                               near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    hy_text_free(&names);
+    return status;
+}
+
+/* `where` opens messages, `origin` is kept: they differ for values of a preset or profile. */
+static hy_status put(hy_config *config, const char *key, const char *text, int rank,
+                     const char *where, const char *origin) {
+    const hy_setting_alias *alias;
+    const hy_setting *setting = hy_setting_find(key, &alias);
+    if (alias) {
+        bool is_on;
+        if (!hy_parse_switch(text, &is_on)) {
+            return hy_fail(HY_ERR_INPUT, "%s: %s = %s is not accepted; accepted: %s", where,
+                           alias->name, text, alias->info.accepted);
+        }
+        text = is_on ? alias->when_true : alias->when_false;
+    }
+    char canonical[HY_TEXT_MAX];
+    HY_TRY(hy_setting_check(setting, text, where, canonical));
+    if (!strcmp(setting->info.key, "model")) HY_TRY(check_model(canonical, where));
+    return assign_value(value_at(config, hy_setting_index(setting), rank), canonical, origin);
+}
+
+/* ---- files, presets and profiles ---------------------------------------------------------------
+ * */
+
+typedef struct filling {
+    hy_config *config;
+    int rank;
+    const char *name;   /* of the file, for messages */
+    const char *origin; /* kept with each value; NULL: the file and line */
+} filling;
+
+static bool brings_others(const char *key) {
+    const hy_setting *setting = hy_setting_find(key, NULL);
+    return !strcmp(setting->info.key, "model") || !strcmp(setting->info.key, "profile");
+}
+
+static hy_status fill(void *user, const char *key, const char *text, unsigned line) {
+    const filling *f = user;
+    char where[ORIGIN_MAX];
+    snprintf(where, sizeof where, "%s:%u", f->name, line);
+    if (f->rank < HY_FROM_FILE && brings_others(key)) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s cannot be set in a preset or profile", where, key);
+    }
+    return put(f->config, key, text, f->rank, where, f->origin ? f->origin : where);
+}
+
+static hy_status fill_from_path(filling *f, const char *path) {
+    char *text;
+    size_t size;
+    HY_TRY(hy_file_read(path, &text, &size));
+    hy_status status = hy_config_file_read(text, size, path, fill, f);
+    free(text);
+    return status;
+}
+
+static hy_status fill_from_builtin(filling *f, const char *kind, const char *name) {
+    const char *text = hy_builtin_text(kind, name);
+    char shown[ORIGIN_MAX];
+    snprintf(shown, sizeof shown, "%s/%s", kind, name);
+    f->name = shown;
+    return hy_config_file_read(text, strlen(text), shown, fill, f);
+}
+
+static bool has_shape(const hy_config *config) {
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        bool is_shape = !strncmp(hy_setting_at(i)->info.key, "shape.", 6);
+        if (is_shape && value_at(config, i, HY_FROM_PRESET)->text) return true;
+    }
+    return false;
+}
+
+static hy_status load_preset(hy_config *config, const char *model) {
+    char origin[ORIGIN_MAX];
+    snprintf(origin, sizeof origin, "preset %s", model);
+    clear_rank(config, HY_FROM_PRESET);
+    filling f = {.config = config, .rank = HY_FROM_PRESET, .name = model, .origin = origin};
+    hy_model_files kind = HY_FILES_NONE;
+    char path[HY_HF_PATH_MAX];
+    if (hy_builtin_text("model", model)) {
+        HY_TRY(fill_from_builtin(&f, "model", model));
+    } else {
+        HY_TRY(hy_hf_find(model, &kind, path));
+        HY_TRY(kind == HY_FILES_NONE ? fill_from_path(&f, model)
+                                     : hy_config_model_read(kind, path, fill, &f));
+    }
+    if (!has_shape(config)) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: no group \"shape\"; a model file says what the model is, for "
+                       "example shape: { layers = 4; width = 128; heads = 4; };",
+                       model);
+    }
+    snprintf(config->loaded_model, HY_TEXT_MAX, "%s", model);
+    return HY_OK;
+}
+
+static hy_status load_profile(hy_config *config, const char *profile) {
+    char origin[ORIGIN_MAX];
+    snprintf(origin, sizeof origin, "profile %s", profile);
+    clear_rank(config, HY_FROM_PROFILE);
+    filling f = {.config = config, .rank = HY_FROM_PROFILE, .origin = origin};
+    if (!hy_builtin_text("profile", profile)) {
+        return hy_fail(HY_ERR_INTERNAL, "profile %s is not among the built-in files", profile);
+    }
+    HY_TRY(fill_from_builtin(&f, "profile", profile));
+    snprintf(config->loaded_profile, HY_TEXT_MAX, "%s", profile);
+    return HY_OK;
+}
+
+/* Brings in what the winning model and profile say, where they are others than before. */
+static hy_status settle(hy_config *config) {
+    const char *model = winning_text(config, "model"), *profile = winning_text(config, "profile");
+    if (strcmp(model, config->loaded_model)) HY_TRY(load_preset(config, model));
+    if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
+    resolve(config);
+    return HY_OK;
+}
+
+static hy_status refuse_missing_file(const char *path) {
+    const char *near = hy_builtin_nearest("gpu", path);
+    hy_text hint = {0}, names = {0};
+    if (hy_builtin_text("model", path)) {
+        hy_text_addf(&hint, "; as a model it is given with --model %s", path);
+    } else if (hy_builtin_text("profile", path)) {
+        hy_text_addf(&hint, "; as a profile it is given with --profile %s", path);
+    } else if (near) {
+        hy_text_addf(&hint, "; did you mean %s?", near);
+    }
+    hy_builtin_list("gpu", &names);
+    hy_status status = hy_fail(HY_ERR_INPUT, "%s: configuration file not found; built in: %s%s",
+                               path, hy_text_string(&names), hy_text_string(&hint));
+    hy_text_free(&hint);
+    hy_text_free(&names);
+    return status;
+}
+
+static hy_status fill_from_file(hy_config *config, const char *path) {
+    filling f = {.config = config, .rank = HY_FROM_FILE, .name = path};
+    if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path);
+    const char *card = !strncmp(path, "gpu/", 4) ? path + 4 : path;
+    if (hy_builtin_text("gpu", card)) return fill_from_builtin(&f, "gpu", card);
+    if (hy_path_is_dir(path)) {
+        return hy_fail(HY_ERR_INPUT, "%s: is a folder; expected a configuration file", path);
+    }
+    return refuse_missing_file(path);
+}
+
+/* ---- the object --------------------------------------------------------------------------------
+ * */
+
+static hy_status create_empty(hy_config **out) {
+    hy_config *config = calloc(1, sizeof *config);
+    value *values = calloc(hy_setting_count() * RANKS, sizeof *values);
+    if (!config || !values) {
+        free(config);
+        free(values);
+        return hy_fail(HY_ERR_MEMORY, "no memory for a configuration");
+    }
+    config->values = values;
+    *out = config;
+    return HY_OK;
+}
+
+void hy_config_destroy(hy_config *config) {
+    if (!config) return;
+    for (int rank = 0; rank < RANKS; rank++) clear_rank(config, rank);
+    free(config->values);
+    free(config->command);
+    free(config);
+}
+
+hy_status hy_config_set_command(hy_config *config, const char *command) {
+    char *copy = strdup(command);
+    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
+    free(config->command);
+    config->command = copy;
+    return HY_OK;
+}
+
+const char *hy_config_command(const hy_config *config) {
+    return config->command ? config->command : "";
+}
+
+static hy_status put_defaults(hy_config *config) {
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_config_key_info *info = &hy_setting_at(i)->info;
+        HY_TRY(put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default"));
+    }
+    return HY_OK;
+}
+
+hy_status hy_config_create(hy_config **out) {
+    hy_config *config = NULL;
+    HY_TRY(create_empty(&config));
+    hy_status status = put_defaults(config);
+    if (status == HY_OK) status = settle(config);
+    if (status != HY_OK) {
+        hy_config_destroy(config);
+        return status;
+    }
+    *out = config;
+    return HY_OK;
+}
+
+static hy_status copy_config(const hy_config *config, hy_config **out) {
+    hy_config *copy = NULL;
+    HY_TRY(create_empty(&copy));
+    value *values = copy->values;
+    *copy = *config;
+    copy->values = values;
+    copy->command = NULL; /* stays with the original */
+    for (size_t i = 0; i < hy_setting_count() * RANKS; i++) {
+        const value *from = &config->values[i];
+        hy_status status = from->text ? assign_value(&values[i], from->text, from->origin) : HY_OK;
+        if (status != HY_OK) {
+            hy_config_destroy(copy);
+            return status;
+        }
+    }
+    *out = copy;
+    return HY_OK;
+}
+
+/* Ends a change begun on `copy`: it becomes the configuration when `status` and what follows from
+ * the change are fine, and is forgotten otherwise. */
+static hy_status finish_change(hy_config *config, hy_config *copy, hy_status status) {
+    if (status == HY_OK) status = settle(copy);
+    if (status == HY_OK) {
+        hy_config before = *config;
+        *config = *copy;
+        config->command = before.command;
+        *copy = before;
+        copy->command = NULL;
+    }
+    hy_config_destroy(copy);
+    return status;
+}
+
+hy_status hy_config_load(hy_config *config, const char *path) {
+    if (!path || !*path) return hy_fail(HY_ERR_INPUT, "the configuration file has no name");
+    hy_config *copy = NULL;
+    HY_TRY(copy_config(config, &copy));
+    return finish_change(config, copy, fill_from_file(copy, path));
+}
+
+/* "--batch-size" for batch_size, train.batch_size and --batch-size. */
+static void name_as_flag(const char *name, char *flag, size_t size) {
+    const char *dot = strrchr(name, '.');
+    const char *leaf = dot ? dot + 1 : name + (strncmp(name, "--", 2) ? 0 : 2);
+    snprintf(flag, size, "--%s", leaf);
+    for (char *c = flag; *c; c++) {
+        if (*c == '_') *c = '-';
+    }
+}
+
+static hy_status refuse_unknown_key(const char *key, hy_origin origin) {
+    const hy_setting *near = hy_setting_nearest(key);
+    bool is_flag = origin == HY_FROM_FLAG;
+    char flag[ORIGIN_MAX];
+    name_as_flag(key, flag, sizeof flag);
+    return hy_fail(HY_ERR_INPUT, "%sunknown %s %s%s%s%s", origin == HY_FROM_SET ? "--set: " : "",
+                   is_flag ? "flag" : "key", is_flag ? flag : key, near ? "; did you mean " : "",
+                   !near     ? ""
+                   : is_flag ? near->info.flag
+                             : near->info.key,
+                   near ? "?" : "");
+}
+
+static void describe_origin(const hy_config *config, const char *key, hy_origin origin, char *out,
+                            size_t size) {
+    char flag[ORIGIN_MAX - 8];
+    name_as_flag(key, flag, sizeof flag);
+    switch (origin) {
+    case HY_FROM_DEFAULT: snprintf(out, size, "default"); break;
+    case HY_FROM_PRESET: snprintf(out, size, "preset %s", config->settings.model); break;
+    case HY_FROM_PROFILE: snprintf(out, size, "profile %s", config->settings.profile); break;
+    case HY_FROM_FILE: snprintf(out, size, "file"); break;
+    case HY_FROM_SET: snprintf(out, size, "--set"); break;
+    case HY_FROM_FLAG: snprintf(out, size, "flag %s", flag); break;
+    case HY_FROM_CALLER: snprintf(out, size, "caller"); break;
+    }
+}
+
+hy_status hy_config_set(hy_config *config, const char *key, const char *text, hy_origin origin) {
+    if (!key || !text) return hy_fail(HY_ERR_INPUT, "a key and a value are needed, one is NULL");
+    if ((int)origin < 0 || origin > HY_FROM_CALLER) {
+        return hy_fail(HY_ERR_INPUT, "%s: unknown origin %d; accepted: 0 to %d", key, (int)origin,
+                       (int)HY_FROM_CALLER);
+    }
+    if (!hy_setting_find(key, NULL)) return refuse_unknown_key(key, origin);
+    bool is_weak = origin == HY_FROM_PRESET || origin == HY_FROM_PROFILE;
+    if (is_weak && brings_others(key)) {
+        return hy_fail(HY_ERR_INPUT, "%s cannot be set as part of a preset or profile", key);
+    }
+    char where[ORIGIN_MAX];
+    describe_origin(config, key, origin, where, sizeof where);
+    int rank = origin == HY_FROM_CALLER ? HY_FROM_FLAG : (int)origin;
+    hy_config *copy = NULL;
+    HY_TRY(copy_config(config, &copy));
+    return finish_change(config, copy, put(copy, key, text, rank, where, where));
+}
+
+hy_status hy_config_get(const hy_config *config, const char *key, const char **text,
+                        const char **origin) {
+    const hy_setting *setting = key ? hy_setting_find(key, NULL) : NULL;
+    if (!setting) return refuse_unknown_key(key ? key : "NULL", HY_FROM_CALLER);
+    const char *found_text, *found_origin;
+    look_up(config, hy_setting_index(setting), &found_text, &found_origin);
+    if (text) *text = found_text;
+    if (origin) *origin = found_origin;
+    return HY_OK;
+}
+
+const hy_settings *hy_config_settings(const hy_config *config) { return &config->settings; }
+
+const hy_config_key_info *hy_config_key(size_t i) {
+    const hy_setting *setting = hy_setting_at(i);
+    return setting ? &setting->info : NULL;
+}
+
+const hy_config_key_info *hy_config_find(const char *name) {
+    const hy_setting_alias *alias = NULL;
+    const hy_setting *setting = name ? hy_setting_find(name, &alias) : NULL;
+    if (!setting) return NULL;
+    return alias ? &alias->info : &setting->info;
+}
+
+void hy_free(void *allocated_by_the_library) { free(allocated_by_the_library); }

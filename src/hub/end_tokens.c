@@ -1,0 +1,60 @@
+/* end_tokens.c: see end_tokens.h. */
+#include "hub/end_tokens.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+#define KEY "eos_token_id"
+enum { PATH_BYTES = 1024 };
+
+/* An id below 0 is how some files say that there is none. */
+static hy_status add(const char *path, const hy_json_node *node, hy_end_tokens *out) {
+    int64_t id;
+    if (!hy_json_as_int(node, &id) || id > INT32_MAX) {
+        return hy_fail(HY_ERR_INPUT, "%s: \"" KEY "\" is not a token's id or a list of them", path);
+    }
+    if (id < 0 || hy_end_tokens_has(out, (int32_t)id)) return HY_OK;
+    if (out->count == HY_MOST_END_TOKENS) {
+        return hy_fail(HY_ERR_INPUT, "%s: \"" KEY "\" names more than %d tokens", path,
+                       HY_MOST_END_TOKENS);
+    }
+    out->ids[out->count++] = (int32_t)id;
+    return HY_OK;
+}
+
+static hy_status read_root(const char *path, const hy_json_node *root, hy_end_tokens *out) {
+    const hy_json_node *node =
+        hy_json_type_of(root) == HY_JSON_OBJECT ? hy_json_get(root, KEY) : NULL;
+    if (!node || hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
+    if (hy_json_type_of(node) != HY_JSON_ARRAY) return add(path, node, out);
+    for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
+        HY_TRY(add(path, n, out));
+    }
+    return HY_OK;
+}
+
+static hy_status read_file(const char *folder, const char *name, hy_end_tokens *out) {
+    char path[PATH_BYTES];
+    hy_json *json;
+    HY_TRY(hy_path_join(path, sizeof path, folder, name));
+    if (!hy_path_exists(path)) return HY_OK;
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = read_root(path, hy_json_root(json), out);
+    hy_json_free(json);
+    return status;
+}
+
+hy_status hy_end_tokens_read(const char *folder, hy_end_tokens *out) {
+    out->count = 0;
+    if (!folder[0]) return HY_OK;
+    HY_TRY(read_file(folder, "generation_config.json", out));
+    return out->count > 0 ? HY_OK : read_file(folder, "config.json", out);
+}
+
+bool hy_end_tokens_has(const hy_end_tokens *tokens, int32_t id) {
+    for (int32_t i = 0; i < tokens->count; i++) {
+        if (tokens->ids[i] == id) return true;
+    }
+    return false;
+}

@@ -1,0 +1,336 @@
+/* hf_config.c: config.json becomes a shape. See hf_config.h. */
+#include "hub/hf_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+#define LARGEST_SIZE (1 << 24)
+
+static const struct {
+    const char *class_name, *base_class, *type;
+} archs[HY_HF_ARCH_COUNT] = {
+    [HY_HF_GPT2] = {"GPT2LMHeadModel", "GPT2Model", "gpt2"},
+    [HY_HF_LLAMA] = {"LlamaForCausalLM", "LlamaModel", "llama"},
+    [HY_HF_MISTRAL] = {"MistralForCausalLM", "MistralModel", "mistral"},
+    [HY_HF_QWEN2] = {"Qwen2ForCausalLM", "Qwen2Model", "qwen2"},
+    [HY_HF_QWEN3] = {"Qwen3ForCausalLM", "Qwen3Model", "qwen3"},
+};
+
+const char *hy_hf_class_name(hy_hf_arch arch) { return archs[arch].class_name; }
+const char *hy_hf_type_name(hy_hf_arch arch) { return archs[arch].type; }
+
+/* ---- single fields: null is as good as absent -------------------------------------------------- */
+
+typedef struct reader {
+    const char *name;         /* of the file */
+    const hy_json_node *node; /* the object in hand */
+    const char *within;       /* "" at the top, "rope_scaling." inside */
+    hy_hf_config *out;
+} reader;
+
+static const hy_json_node *field(const reader *r, const char *key) {
+    const hy_json_node *node = hy_json_get(r->node, key);
+    return node && hy_json_type_of(node) != HY_JSON_NULL ? node : NULL;
+}
+
+static hy_status refuse(const reader *r, const char *key, const char *expected) {
+    return hy_fail(HY_ERR_INPUT, "%s: \"%s%s\" %s %s", r->name, r->within, key,
+                   field(r, key) ? "is not" : "is missing; expected", expected);
+}
+
+#define REQUIRED (-1)
+
+static hy_status read_size(const reader *r, const char *key, int32_t fallback, int32_t *out) {
+    int64_t value;
+    const hy_json_node *node = field(r, key);
+    *out = fallback;
+    if (!node && fallback != REQUIRED) return HY_OK;
+    if (!hy_json_as_int(node, &value) || value < 1 || value > LARGEST_SIZE) {
+        return refuse(r, key, "a whole number from 1 to 16777216");
+    }
+    *out = (int32_t)value;
+    return HY_OK;
+}
+
+static hy_status read_number(const reader *r, const char *key, double fallback, double *out) {
+    const hy_json_node *node = field(r, key);
+    *out = fallback;
+    if (!node && fallback != REQUIRED) return HY_OK;
+    return hy_json_as_double(node, out) ? HY_OK : refuse(r, key, "a number");
+}
+
+static hy_status read_switch(const reader *r, const char *key, bool fallback, bool *out) {
+    const hy_json_node *node = field(r, key);
+    *out = fallback;
+    if (!node) return HY_OK;
+    return hy_json_as_bool(node, out) ? HY_OK : refuse(r, key, "true or false");
+}
+
+static hy_status read_word(const reader *r, const char *key, const char *fallback,
+                           const char **out) {
+    const hy_json_node *node = field(r, key);
+    *out = fallback;
+    if (!node) return HY_OK;
+    return hy_json_as_string(node, out, NULL) ? HY_OK : refuse(r, key, "a string");
+}
+
+/* ---- the architecture -------------------------------------------------------------------------- */
+
+static hy_status refuse_arch(const reader *r, const char *field_name, const char *value) {
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: \"%s\" %.80s is not supported; supported: GPT2LMHeadModel, "
+                   "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
+                   r->name, field_name, value);
+}
+
+static hy_status read_arch(reader *r) {
+    const hy_json_node *list = field(r, "architectures");
+    const char *type, *class_name = NULL;
+    if (list && (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != 1 ||
+                 !hy_json_as_string(hy_json_first(list), &class_name, NULL))) {
+        return refuse(r, "architectures", "a list of one name");
+    }
+    HY_TRY(read_word(r, "model_type", NULL, &type));
+    if (!class_name && !type) return refuse(r, "architectures", "a list of one name");
+    for (int i = 0; i < HY_HF_ARCH_COUNT; i++) {
+        bool is_type = !type || strcmp(type, archs[i].type) == 0;
+        bool is_class = !class_name || strcmp(class_name, archs[i].class_name) == 0 ||
+                        strcmp(class_name, archs[i].base_class) == 0;
+        r->out->arch = (hy_hf_arch)i;
+        if (is_type && is_class) return HY_OK;
+    }
+    for (int i = 0; class_name && i < HY_HF_ARCH_COUNT; i++) {
+        if (strcmp(class_name, archs[i].class_name) != 0) continue;
+        return hy_fail(HY_ERR_INPUT, "%s: \"model_type\" %.80s does not go with %s", r->name, type,
+                       class_name);
+    }
+    return class_name ? refuse_arch(r, "architectures", class_name)
+                      : refuse_arch(r, "model_type", type);
+}
+
+/* A dtype that is not among ours (auto, a quantised one) says nothing: the files do. */
+static hy_status read_dtype(reader *r) {
+    static const struct {
+        const char *name;
+        hy_dtype dtype;
+    } known[] = {{"float32", HY_F32}, {"float16", HY_F16}, {"bfloat16", HY_BF16}};
+    const char *name;
+    HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &name));
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(name, known[i].name) != 0) continue;
+        r->out->has_dtype = true;
+        r->out->dtype = known[i].dtype;
+    }
+    return HY_OK;
+}
+
+/* ---- rope -------------------------------------------------------------------------------------- */
+
+static hy_status read_llama3(const reader *r, hy_shape *s) {
+    s->has_llama3_rope = true;
+    HY_TRY(read_number(r, "factor", REQUIRED, &s->rope_factor));
+    HY_TRY(read_number(r, "low_freq_factor", REQUIRED, &s->rope_low_freq));
+    HY_TRY(read_number(r, "high_freq_factor", REQUIRED, &s->rope_high_freq));
+    return read_size(r, "original_max_position_embeddings", REQUIRED, &s->rope_original_context);
+}
+
+static hy_status read_rotations(const reader *r, hy_shape *s) {
+    const char *kind;
+    double share, factor;
+    HY_TRY(read_number(r, "rope_theta", s->rope_theta, &s->rope_theta));
+    HY_TRY(read_number(r, "partial_rotary_factor", 1, &share));
+    if (share != 1) {
+        return hy_fail(HY_ERR_INPUT, "%s: \"%spartial_rotary_factor\" is %g; only 1 is supported",
+                       r->name, r->within, share);
+    }
+    HY_TRY(read_word(r, field(r, "rope_type") ? "rope_type" : "type", "default", &kind));
+    if (field(r, "full_attention") || field(r, "sliding_attention")) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: \"%s...\" differs from layer to layer, which is not "
+                       "supported",
+                       r->name, r->within);
+    }
+    if (strcmp(kind, "default") == 0) return HY_OK;
+    if (strcmp(kind, "llama3") == 0) return read_llama3(r, s);
+    HY_TRY(read_number(r, "factor", 0, &factor));
+    if (strcmp(kind, "linear") == 0 && factor == 1) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: \"%srope_type\" %.40s is not supported; supported: default, "
+                   "llama3",
+                   r->name, r->within, kind);
+}
+
+/* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and rope_scaling. */
+static hy_status read_rope(const reader *r, hy_shape *s) {
+    bool is_new = field(r, "rope_parameters") != NULL;
+    const char *key = is_new ? "rope_parameters" : "rope_scaling";
+    s->has_rope = true;
+    HY_TRY(read_number(r, "rope_theta", 10000, &s->rope_theta));
+    if (is_new && field(r, "rope_scaling")) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: both \"rope_parameters\" and \"rope_scaling\" are given; expected one",
+                       r->name);
+    }
+    if (!field(r, key)) return HY_OK;
+    if (hy_json_type_of(field(r, key)) != HY_JSON_OBJECT) return refuse(r, key, "an object");
+    reader inside = *r;
+    inside.node = field(r, key);
+    inside.within = is_new ? "rope_parameters." : "rope_scaling.";
+    return read_rotations(&inside, s);
+}
+
+/* ---- sliding windows --------------------------------------------------------------------------- */
+
+/* How many layers have a window, by the list of layer types; *has_list tells whether there is one. */
+static hy_status count_windows(const reader *r, int32_t layers, bool *has_list, int32_t *out) {
+    const hy_json_node *list = field(r, "layer_types");
+    const char *kind;
+    *has_list = list != NULL;
+    *out = 0;
+    if (!list) return HY_OK;
+    if (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != (size_t)layers) {
+        return refuse(r, "layer_types", "a list with a word for each layer");
+    }
+    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
+        if (!hy_json_as_string(n, &kind, NULL)) kind = "";
+        if (strcmp(kind, "sliding_attention") == 0) {
+            ++*out;
+        } else if (strcmp(kind, "full_attention") != 0) {
+            return hy_fail(HY_ERR_INPUT,
+                           "%s: \"layer_types\" has %.40s; supported: "
+                           "full_attention, sliding_attention",
+                           r->name, kind[0] ? kind : "something that is no word");
+        }
+    }
+    return HY_OK;
+}
+
+/* Mistral's window holds for all layers. A Qwen's holds from layer max_window_layers on, if it is used. */
+static hy_status read_window(const reader *r, hy_shape *s) {
+    bool is_used = true, has_list;
+    int32_t first = 0, window = 4096, listed;
+    bool is_qwen = r->out->arch == HY_HF_QWEN2 || r->out->arch == HY_HF_QWEN3;
+    if (!is_qwen && r->out->arch != HY_HF_MISTRAL) return HY_OK;
+    if (is_qwen) {
+        HY_TRY(read_switch(r, "use_sliding_window", false, &is_used));
+        int64_t from = 28;
+        const hy_json_node *node = field(r, "max_window_layers");
+        if (node && (!hy_json_as_int(node, &from) || from < 0)) {
+            return refuse(r, "max_window_layers", "a whole number of at least 0");
+        }
+        first = from > s->layers ? s->layers : (int32_t)from;
+    }
+    HY_TRY(count_windows(r, s->layers, &has_list, &listed));
+    const hy_json_node *given = hy_json_get(r->node, "sliding_window");
+    bool is_null = given && hy_json_type_of(given) == HY_JSON_NULL;
+    if (!is_used || is_null) return HY_OK;
+    HY_TRY(read_size(r, "sliding_window", window, &window));
+    int32_t with = has_list && is_qwen ? listed : s->layers - first;
+    if (with == s->layers) s->sliding_window = window;
+    if (with == 0 || with == s->layers || window >= s->context) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: \"sliding_window\" %d holds for %d of %d layers (%s); only a window in all "
+                   "layers or in none is supported",
+                   r->name, window, with, s->layers,
+                   has_list && is_qwen ? "layer_types" : "max_window_layers");
+}
+
+/* ---- the two families -------------------------------------------------------------------------- */
+
+static hy_status check_act(const reader *r, const char *key, const char *fallback,
+                           const char *first, const char *second) {
+    const char *act;
+    HY_TRY(read_word(r, key, fallback, &act));
+    if (strcmp(act, first) == 0 || strcmp(act, second) == 0) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" %.40s is not supported for %s; supported: %s, %s",
+                   r->name, key, act, archs[r->out->arch].class_name, first, second);
+}
+
+static hy_status read_gpt2(const reader *r, hy_shape *s) {
+    HY_TRY(read_size(r, "n_layer", REQUIRED, &s->layers));
+    HY_TRY(read_size(r, "n_embd", REQUIRED, &s->width));
+    HY_TRY(read_size(r, "n_head", REQUIRED, &s->heads));
+    HY_TRY(read_size(r, "n_inner", 0, &s->mlp_width));
+    HY_TRY(read_size(r, "n_positions", REQUIRED, &s->context));
+    HY_TRY(read_number(r, "layer_norm_epsilon", 1e-5, &s->norm_eps));
+    HY_TRY(read_switch(r, "tie_word_embeddings", true, &s->has_tied_head));
+    s->has_qkv_bias = s->has_proj_bias = true;
+    return check_act(r, "activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh");
+}
+
+static hy_status read_biases(const reader *r, hy_shape *s) {
+    bool attention = false, mlp = false;
+    if (r->out->arch == HY_HF_LLAMA || r->out->arch == HY_HF_QWEN3) {
+        HY_TRY(read_switch(r, "attention_bias", false, &attention));
+    }
+    if (r->out->arch == HY_HF_LLAMA) HY_TRY(read_switch(r, "mlp_bias", false, &mlp));
+    s->has_qkv_bias = attention || r->out->arch == HY_HF_QWEN2;
+    s->has_proj_bias = attention || mlp;
+    s->lacks_out_bias = mlp && !attention;
+    s->lacks_mlp_bias = attention && !mlp;
+    return HY_OK;
+}
+
+static hy_status read_llama(const reader *r, hy_shape *s) {
+    bool is_llama = r->out->arch == HY_HF_LLAMA;
+    s->is_rms = s->is_gated = true;
+    s->has_qk_norm = r->out->arch == HY_HF_QWEN3;
+    HY_TRY(read_size(r, "num_hidden_layers", REQUIRED, &s->layers));
+    HY_TRY(read_size(r, "hidden_size", REQUIRED, &s->width));
+    HY_TRY(read_size(r, "num_attention_heads", REQUIRED, &s->heads));
+    HY_TRY(read_size(r, "num_key_value_heads", is_llama ? s->heads : REQUIRED, &s->kv_heads));
+    HY_TRY(read_size(r, "head_dim", s->has_qk_norm ? REQUIRED : 0, &s->head_size));
+    HY_TRY(read_size(r, "intermediate_size", REQUIRED, &s->mlp_width));
+    HY_TRY(read_size(r, "max_position_embeddings", REQUIRED, &s->context));
+    HY_TRY(read_number(r, "rms_norm_eps", 1e-6, &s->norm_eps));
+    HY_TRY(read_switch(r, "tie_word_embeddings", false, &s->has_tied_head));
+    HY_TRY(read_biases(r, s));
+    HY_TRY(read_rope(r, s));
+    HY_TRY(read_window(r, s));
+    return check_act(r, "hidden_act", "silu", "silu", "swish");
+}
+
+static hy_status read_shape(reader *r) {
+    hy_shape *s = &r->out->shape;
+    HY_TRY(read_arch(r));
+    HY_TRY(read_dtype(r));
+    HY_TRY(read_size(r, "vocab_size", REQUIRED, &s->vocab));
+    HY_TRY(read_number(r, "initializer_range", 0.02, &s->init_std));
+    if (!(s->init_std >= 0 && s->init_std <= 10)) s->init_std = 0.02;
+    HY_TRY(r->out->arch == HY_HF_GPT2 ? read_gpt2(r, s) : read_llama(r, s));
+    hy_status status = hy_shape_complete(s);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->name);
+}
+
+hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy_hf_config *out) {
+    hy_json *json;
+    *out = (hy_hf_config){0};
+    HY_TRY(hy_json_parse(text, size, name, &json));
+    reader r = {.name = name, .node = hy_json_root(json), .within = "", .out = out};
+    hy_status status = hy_json_type_of(r.node) == HY_JSON_OBJECT
+                           ? read_shape(&r)
+                           : hy_fail(HY_ERR_INPUT, "%s: is not an object", name);
+    if (status == HY_OK) status = hy_hf_check_fields(out->arch, r.node, name, &out->notes);
+    hy_json_free(json);
+    if (status != HY_OK) hy_hf_config_free(out);
+    return status;
+}
+
+hy_status hy_hf_config_read(const char *folder, hy_hf_config *out) {
+    char path[1024], *text;
+    size_t size;
+    *out = (hy_hf_config){0};
+    HY_TRY(hy_path_join(path, sizeof path, folder, "config.json"));
+    HY_TRY(hy_file_read(path, &text, &size));
+    hy_status status = hy_hf_config_parse(text, size, path, out);
+    free(text);
+    return status;
+}
+
+void hy_hf_config_free(hy_hf_config *config) {
+    hy_text_free(&config->notes);
+    *config = (hy_hf_config){0};
+}

@@ -1,0 +1,219 @@
+/* hf_config_fields.c: the fields of config.json that say nothing about the shape. See hf_config.h.
+ *
+ * Three kinds: those that are read elsewhere or never change what the model computes, those that are fine
+ * with one value and refused with another, and those that concern training alone, which get a note. What
+ * is in none of the lists is named in a note: the classes that are supported do not compute with it. */
+#include <string.h>
+
+#include "base/error.h"
+#include "hub/hf_config.h"
+
+/* Read by hf_config.c. */
+static const char *const used_by_all[] = {
+    "architectures", "model_type",          "torch_dtype",      "dtype",
+    "vocab_size",    "tie_word_embeddings", "initializer_range"};
+static const char *const used_by_gpt2[] = {"n_layer",
+                                           "n_embd",
+                                           "n_head",
+                                           "n_inner",
+                                           "n_positions",
+                                           "layer_norm_epsilon",
+                                           "activation_function"};
+static const char *const used_by_llama[] = {
+    "num_hidden_layers", "hidden_size",       "num_attention_heads",     "num_key_value_heads",
+    "head_dim",          "intermediate_size", "max_position_embeddings", "rms_norm_eps",
+    "rope_theta",        "rope_scaling",      "rope_parameters",         "hidden_act",
+    "layer_types"};
+static const char *const used_by_windowed[] = {"sliding_window"};
+static const char *const used_by_qwen[] = {"use_sliding_window", "max_window_layers"};
+static const char *const used_by_llama_alone[] = {"mlp_bias"};
+static const char *const used_by_biased[] = {"attention_bias"};
+
+/* Names, tokens, generation, classification heads, how to run: not what is computed. */
+static const char *const harmless[] = {"_name_or_path",
+                                       "name_or_path",
+                                       "transformers_version",
+                                       "use_cache",
+                                       "_commit_hash",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "sep_token_id",
+                                       "unk_token_id",
+                                       "cls_token_id",
+                                       "mask_token_id",
+                                       "decoder_start_token_id",
+                                       "bos_token",
+                                       "eos_token",
+                                       "pad_token",
+                                       "tokenizer_class",
+                                       "prefix",
+                                       "task_specific_params",
+                                       "n_ctx",
+                                       "pretraining_tp",
+                                       "reorder_and_upcast_attn",
+                                       "gradient_checkpointing",
+                                       "output_attentions",
+                                       "output_hidden_states",
+                                       "return_dict",
+                                       "id2label",
+                                       "label2id",
+                                       "num_labels",
+                                       "problem_type",
+                                       "finetuning_task",
+                                       "chunk_size_feed_forward",
+                                       "is_decoder",
+                                       "tie_encoder_decoder",
+                                       "torchscript",
+                                       "use_bfloat16",
+                                       "tf_legacy_loss",
+                                       "attn_implementation",
+                                       "_attn_implementation",
+                                       "_attn_implementation_autoset",
+                                       "use_flash_attn",
+                                       "use_flash_attention",
+                                       "summary_activation",
+                                       "summary_first_dropout",
+                                       "summary_proj_to_labels",
+                                       "summary_type",
+                                       "summary_use_proj",
+                                       "max_length",
+                                       "min_length",
+                                       "do_sample",
+                                       "early_stopping",
+                                       "num_beams",
+                                       "num_beam_groups",
+                                       "diversity_penalty",
+                                       "temperature",
+                                       "top_k",
+                                       "top_p",
+                                       "typical_p",
+                                       "repetition_penalty",
+                                       "length_penalty",
+                                       "no_repeat_ngram_size",
+                                       "encoder_no_repeat_ngram_size",
+                                       "bad_words_ids",
+                                       "num_return_sequences",
+                                       "output_scores",
+                                       "return_dict_in_generate",
+                                       "forced_bos_token_id",
+                                       "forced_eos_token_id",
+                                       "remove_invalid_values",
+                                       "exponential_decay_length_penalty",
+                                       "suppress_tokens",
+                                       "begin_suppress_tokens",
+                                       "is_llama_config",
+                                       "unsloth_version",
+                                       "unsloth_fixed",
+                                       "cross_attention_hidden_size",
+                                       "max_seq_len",
+                                       "seq_length"};
+
+/* Fine with this value (or null); another one would change the result. */
+static const struct {
+    const char *key;
+    double value;       /* true is 1, false is 0 */
+    bool must_be_empty; /* instead: null, or a list or object of nothing */
+} fixed[] = {
+    {.key = "scale_attn_weights", .value = 1},
+    {.key = "scale_attn_by_inverse_layer_idx", .value = 0},
+    {.key = "add_cross_attention", .value = 0},
+    {.key = "is_encoder_decoder", .value = 0},
+    {.key = "partial_rotary_factor", .value = 1},
+    {.key = "rotary_pct", .value = 1},
+    {.key = "rope_interleaved", .value = 0},
+    {.key = "attention_multiplier", .must_be_empty = true},
+    {.key = "embedding_multiplier", .value = 1},
+    {.key = "residual_multiplier", .value = 1},
+    {.key = "logits_scaling", .value = 1},
+    {.key = "logit_scale", .value = 1},
+    {.key = "attn_logit_softcapping", .must_be_empty = true},
+    {.key = "final_logit_softcapping", .must_be_empty = true},
+    {.key = "clip_qkv", .must_be_empty = true},
+    {.key = "num_experts", .value = 0},
+    {.key = "num_local_experts", .value = 0},
+    {.key = "no_rope_layers", .must_be_empty = true},
+    {.key = "pruned_heads", .must_be_empty = true},
+    {.key = "quantization_config", .must_be_empty = true},
+    {.key = "compression_config", .must_be_empty = true},
+};
+
+/* Dropout happens in training; we train without. */
+static const char *const dropouts[] = {"attention_dropout", "resid_pdrop",    "embd_pdrop",
+                                       "attn_pdrop",        "hidden_dropout", "dropout"};
+
+#define IS_IN(list, key) is_in(list, sizeof(list) / sizeof(list)[0], key)
+
+static bool is_in(const char *const *list, size_t count, const char *key) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(list[i], key) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_used(hy_hf_arch arch, const char *key) {
+    bool is_qwen = arch == HY_HF_QWEN2 || arch == HY_HF_QWEN3;
+    if (IS_IN(used_by_all, key)) return true;
+    if (arch == HY_HF_GPT2) return IS_IN(used_by_gpt2, key);
+    if (IS_IN(used_by_llama, key)) return true;
+    if ((is_qwen || arch == HY_HF_MISTRAL) && IS_IN(used_by_windowed, key)) return true;
+    if (is_qwen && IS_IN(used_by_qwen, key)) return true;
+    if (arch == HY_HF_LLAMA && IS_IN(used_by_llama_alone, key)) return true;
+    return (arch == HY_HF_LLAMA || arch == HY_HF_QWEN3) && IS_IN(used_by_biased, key);
+}
+
+/* Off, none, nothing. */
+static bool is_empty(const hy_json_node *node) {
+    double number;
+    bool is_on;
+    switch (hy_json_type_of(node)) {
+    case HY_JSON_NULL: return true;
+    case HY_JSON_BOOL: return hy_json_as_bool(node, &is_on) && !is_on;
+    case HY_JSON_NUMBER: return hy_json_as_double(node, &number) && number == 0;
+    case HY_JSON_STRING: return false;
+    default: return hy_json_size(node) == 0;
+    }
+}
+
+static bool has_value(const hy_json_node *node, double value) {
+    double number;
+    bool is_on;
+    if (hy_json_type_of(node) == HY_JSON_NULL) return true;
+    if (hy_json_as_bool(node, &is_on)) return is_on == (value != 0);
+    return hy_json_as_double(node, &number) && number == value;
+}
+
+/* *is_known tells whether the field is among the fixed ones. */
+static hy_status check_fixed(const hy_json_node *member, const char *name, bool *is_known) {
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
+        if (strcmp(fixed[i].key, hy_json_key(member)) != 0) continue;
+        *is_known = true;
+        bool is_fine =
+            fixed[i].must_be_empty ? is_empty(member) : has_value(member, fixed[i].value);
+        if (is_fine) return HY_OK;
+        if (fixed[i].must_be_empty) {
+            return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is not supported; expected null", name,
+                           fixed[i].key);
+        }
+        return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is supported only as %g", name, fixed[i].key,
+                       fixed[i].value);
+    }
+    *is_known = false;
+    return HY_OK;
+}
+
+hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const char *name,
+                             hy_text *notes) {
+    for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
+        const char *key = hy_json_key(m);
+        bool is_known;
+        HY_TRY(check_fixed(m, name, &is_known));
+        if (is_known || is_used(arch, key) || IS_IN(harmless, key)) continue;
+        if (!IS_IN(dropouts, key)) {
+            hy_text_addf(notes, "%s: field \"%.80s\" is not known and ignored\n", name, key);
+        } else if (!is_empty(m)) {
+            hy_text_addf(notes, "%s: \"%s\" is not 0, but there is no dropout here\n", name, key);
+        }
+    }
+    return hy_text_status(notes);
+}

@@ -1,0 +1,234 @@
+/* hf_config_write.c: config.json for a shape. See hf_config.h.
+ *
+ * Written in the way that transformers 4 and 5 both read: rope_theta and rope_scaling at the top,
+ * torch_dtype. Fields of a source that say the same in another way are left out. */
+#include <string.h>
+
+#include "base/error.h"
+#include "hub/hf_config.h"
+
+/* ---- which architecture ------------------------------------------------------------------------ */
+
+static hy_status no_arch(const char *what) {
+    return hy_fail(HY_ERR_INPUT,
+                   "no architecture of transformers among GPT-2, Llama, Mistral, Qwen2 and Qwen3 "
+                   "has %s",
+                   what);
+}
+
+static hy_status is_gpt2(const hy_shape *s, hy_hf_arch *out) {
+    *out = HY_HF_GPT2;
+    if (s->is_rms || s->has_rope || s->is_gated) {
+        return no_arch("this mixture of norm, positions and activation");
+    }
+    if (!s->has_qkv_bias || !hy_shape_out_bias(s) || !hy_shape_mlp_bias(s)) {
+        return no_arch("layernorm and learned positions without biases");
+    }
+    if (s->kv_heads != s->heads || s->head_size * s->heads != s->width) {
+        return no_arch("learned positions and grouped heads or a head size of its own");
+    }
+    if (s->has_qk_norm || s->sliding_window) {
+        return no_arch("learned positions and qk-norm or a sliding window");
+    }
+    return HY_OK;
+}
+
+hy_status hy_hf_arch_of(const hy_shape *s, hy_hf_arch *out) {
+    bool out_bias = hy_shape_out_bias(s), mlp_bias = hy_shape_mlp_bias(s);
+    if (!(s->is_rms && s->has_rope && s->is_gated)) return is_gpt2(s, out);
+    if (s->has_qk_norm) {
+        *out = HY_HF_QWEN3;
+        if (mlp_bias || s->has_qkv_bias != out_bias) return no_arch("qk-norm and these biases");
+    } else if (s->has_qkv_bias && !out_bias && !mlp_bias) {
+        *out = HY_HF_QWEN2;
+    } else if (s->sliding_window) {
+        *out = HY_HF_MISTRAL;
+        if (s->has_qkv_bias || s->has_proj_bias)
+            return no_arch("a sliding window and these biases");
+    } else {
+        *out = HY_HF_LLAMA;
+        if (s->has_qkv_bias != out_bias) return no_arch("these biases");
+    }
+    return HY_OK;
+}
+
+/* ---- fields that follow from the shape --------------------------------------------------------- */
+
+static const char *dtype_word(hy_dtype dtype) {
+    return dtype == HY_F32 ? "float32" : dtype == HY_F16 ? "float16" : "bfloat16";
+}
+
+static void put_gpt2(hy_json_writer *w, const hy_shape *s) {
+    hy_json_put_string(w, "activation_function", "gelu_new");
+    hy_json_put_double(w, "layer_norm_epsilon", s->norm_eps);
+    hy_json_put_int(w, "n_ctx", s->context);
+    hy_json_put_int(w, "n_embd", s->width);
+    hy_json_put_int(w, "n_head", s->heads);
+    hy_json_put_int(w, "n_inner", s->mlp_width);
+    hy_json_put_int(w, "n_layer", s->layers);
+    hy_json_put_int(w, "n_positions", s->context);
+}
+
+static void put_rope(hy_json_writer *w, const hy_shape *s) {
+    hy_json_put_double(w, "rope_theta", s->rope_theta);
+    if (!s->has_llama3_rope) {
+        hy_json_put_null(w, "rope_scaling");
+        return;
+    }
+    hy_json_open_object(w, "rope_scaling");
+    hy_json_put_double(w, "factor", s->rope_factor);
+    hy_json_put_double(w, "high_freq_factor", s->rope_high_freq);
+    hy_json_put_double(w, "low_freq_factor", s->rope_low_freq);
+    hy_json_put_int(w, "original_max_position_embeddings", s->rope_original_context);
+    hy_json_put_string(w, "rope_type", "llama3");
+    hy_json_close_object(w);
+}
+
+static void put_window(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
+    bool is_qwen = arch == HY_HF_QWEN2 || arch == HY_HF_QWEN3;
+    if (!is_qwen && arch != HY_HF_MISTRAL) return;
+    if (s->sliding_window) {
+        hy_json_put_int(w, "sliding_window", s->sliding_window);
+    } else {
+        hy_json_put_null(w, "sliding_window");
+    }
+    if (!is_qwen) return;
+    hy_json_put_bool(w, "use_sliding_window", s->sliding_window > 0);
+    hy_json_put_int(w, "max_window_layers", s->sliding_window ? 0 : s->layers);
+}
+
+static void put_llama(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
+    hy_json_put_int(w, "head_dim", s->head_size);
+    hy_json_put_string(w, "hidden_act", "silu");
+    hy_json_put_int(w, "hidden_size", s->width);
+    hy_json_put_int(w, "intermediate_size", s->mlp_width);
+    hy_json_put_int(w, "max_position_embeddings", s->context);
+    hy_json_put_int(w, "num_attention_heads", s->heads);
+    hy_json_put_int(w, "num_hidden_layers", s->layers);
+    hy_json_put_int(w, "num_key_value_heads", s->kv_heads);
+    hy_json_put_double(w, "rms_norm_eps", s->norm_eps);
+    if (arch == HY_HF_LLAMA || arch == HY_HF_QWEN3) {
+        hy_json_put_bool(w, "attention_bias", s->has_qkv_bias);
+    }
+    if (arch == HY_HF_LLAMA) hy_json_put_bool(w, "mlp_bias", hy_shape_mlp_bias(s));
+    put_rope(w, s);
+    put_window(w, arch, s);
+}
+
+static void put_shape(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s, hy_dtype dtype) {
+    hy_json_open_array(w, "architectures");
+    hy_json_put_string(w, NULL, hy_hf_class_name(arch));
+    hy_json_close_array(w);
+    hy_json_put_string(w, "model_type", hy_hf_type_name(arch));
+    hy_json_put_string(w, "torch_dtype", dtype_word(dtype));
+    hy_json_put_int(w, "vocab_size", s->vocab);
+    hy_json_put_bool(w, "tie_word_embeddings", s->has_tied_head);
+    hy_json_put_double(w, "initializer_range", s->init_std);
+    if (arch == HY_HF_GPT2) {
+        put_gpt2(w, s);
+    } else {
+        put_llama(w, arch, s);
+    }
+}
+
+/* ---- fields of the source ---------------------------------------------------------------------- */
+
+static void put_node(hy_json_writer *w, const char *key, const hy_json_node *node) {
+    int64_t integer;
+    double number;
+    bool is_on;
+    const char *string;
+    if (hy_json_as_bool(node, &is_on)) {
+        hy_json_put_bool(w, key, is_on);
+    } else if (hy_json_as_string(node, &string, NULL)) {
+        hy_json_put_string(w, key, string);
+    } else if (hy_json_type_of(node) == HY_JSON_NUMBER && hy_json_as_int(node, &integer)) {
+        hy_json_put_int(w, key, integer);
+    } else if (hy_json_type_of(node) == HY_JSON_NUMBER && hy_json_as_double(node, &number)) {
+        hy_json_put_double(w, key, number);
+    } else if (hy_json_type_of(node) == HY_JSON_ARRAY) {
+        hy_json_open_array(w, key);
+        for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
+            put_node(w, NULL, n);
+        }
+        hy_json_close_array(w);
+    } else if (hy_json_type_of(node) == HY_JSON_OBJECT) {
+        hy_json_open_object(w, key);
+        for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
+            put_node(w, hy_json_key(n), n);
+        }
+        hy_json_close_object(w);
+    } else {
+        hy_json_put_null(w, key);
+    }
+}
+
+/* What put_shape says under another name. */
+static bool is_left_out(const hy_json_node *member) {
+    static const char *const other_names[] = {"dtype", "rope_parameters", "layer_types",
+                                              "partial_rotary_factor"};
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
+        if (strcmp(other_names[i], hy_json_key(member)) == 0) return true;
+    }
+    return false;
+}
+
+#define DEEPEST 32 /* levels of a field that is kept: what the writer can nest */
+
+static int depth_of(const hy_json_node *node) {
+    int deepest = 0;
+    for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
+        int below = depth_of(n);
+        if (below > deepest) deepest = below;
+    }
+    return deepest + 1;
+}
+
+hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
+                             const hy_json_node *source, hy_text *out) {
+    hy_text ours = {0};
+    hy_json *made = NULL;
+    hy_json_writer w;
+    hy_json_begin(&w, &ours, false);
+    hy_json_open_object(&w, NULL);
+    put_shape(&w, arch, shape, dtype);
+    hy_json_close_object(&w);
+    hy_status status = hy_text_status(&ours);
+    if (status == HY_OK) status = hy_json_parse(ours.data, ours.size, "config.json", &made);
+    hy_text_free(&ours);
+    if (status != HY_OK) return status;
+
+    const hy_json_node *root = hy_json_root(made);
+    hy_json_begin(&w, out, true);
+    hy_json_open_object(&w, NULL);
+    for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
+        put_node(&w, hy_json_key(m), m);
+    }
+    if (!source) { /* else transformers has its own idea of them */
+        hy_json_put_null(&w, "bos_token_id");
+        hy_json_put_null(&w, "eos_token_id");
+    }
+    for (const hy_json_node *m = source ? hy_json_first(source) : NULL; m; m = hy_json_next(m)) {
+        if (hy_json_get(root, hy_json_key(m)) || is_left_out(m) || depth_of(m) > DEEPEST) continue;
+        put_node(&w, hy_json_key(m), m);
+    }
+    hy_json_close_object(&w);
+    hy_text_add(out, "\n");
+    hy_json_free(made);
+    return hy_text_status(out);
+}
+
+hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, hy_text *out) {
+    const char *key = hy_json_get(source, "dtype") ? "dtype" : "torch_dtype";
+    hy_json_writer w;
+    hy_json_begin(&w, out, true);
+    hy_json_open_object(&w, NULL);
+    for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
+        if (strcmp(hy_json_key(m), key) == 0 || depth_of(m) > DEEPEST) continue;
+        put_node(&w, hy_json_key(m), m);
+    }
+    hy_json_put_string(&w, key, dtype_word(dtype));
+    hy_json_close_object(&w);
+    hy_text_add(out, "\n");
+    return hy_text_status(out);
+}

@@ -1,0 +1,355 @@
+/* hf_export.c: writes a model's folder. See hf_export.h.
+ *
+ * All goes into .NAME.partial beside the target, which takes the name when it is complete and synced; what
+ * a crash leaves behind is removed by the next try. Memory: a piece of a tensor, or one whole matrix where
+ * the format wants it transposed. */
+#include "hub/hf_export.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "hub/hf_load.h"
+#include "hub/hf_names.h"
+
+#define PIECE (1 << 20) /* elements at a time */
+#define WIDEST 4        /* bytes of an element, at most */
+#define SHARD_NAME_MAX 48
+#define COPY_BLOCK (1 << 20)
+
+typedef struct shard {
+    int32_t first, count; /* tensors */
+    char name[SHARD_NAME_MAX];
+} shard;
+
+typedef struct export_job {
+    const hy_hf_writing *w;
+    char partial[HY_HF_PATH_MAX];
+    hy_hf_arch arch;
+    hy_hf_name *names;
+    int32_t count;
+    shard *shards;
+    int32_t shard_count;
+    uint64_t total_bytes;
+} export_job;
+
+static uint64_t bytes_of(const export_job *e, int32_t i) {
+    return (uint64_t)(e->names[i].rows * e->names[i].cols) * hy_dtype_size(e->w->dtype);
+}
+
+static bool has_source(const export_job *e) { return e->w->source && e->w->source[0]; }
+
+/* ---- what goes where --------------------------------------------------------------------------- */
+
+/* A model that came from a folder keeps its architecture and its names. */
+static hy_status choose_names(export_job *e) {
+    const char *prefix = NULL;
+    hy_hf_config config;
+    hy_hf_tensors *tensors;
+    if (!has_source(e)) {
+        HY_TRY(hy_hf_arch_of(e->w->shape, &e->arch));
+    } else {
+        HY_TRY(hy_hf_config_read(e->w->source, &config));
+        e->arch = config.arch;
+        hy_hf_config_free(&config);
+        if (hy_hf_tensors_open(e->w->source, &tensors) == HY_OK) {
+            prefix = hy_hf_prefix_in(tensors, e->arch);
+            hy_hf_tensors_close(tensors);
+        }
+    }
+    if (!prefix) prefix = hy_hf_prefix(e->arch);
+    return hy_hf_list_names(e->arch, prefix, e->w->shape, e->w->params, &e->names, &e->count);
+}
+
+static hy_status cut_shards(export_job *e) {
+    uint64_t in_shard = 0;
+    e->shards = calloc((size_t)e->count, sizeof *e->shards);
+    if (!e->shards) return hy_fail(HY_ERR_MEMORY, "no memory for a list of files");
+    for (int32_t i = 0; i < e->count; i++) {
+        uint64_t bytes = bytes_of(e, i);
+        bool is_full = in_shard > 0 && in_shard + bytes > e->w->shard_size;
+        if (i == 0 || is_full) {
+            e->shards[e->shard_count++] = (shard){.first = i};
+            in_shard = 0;
+        }
+        e->shards[e->shard_count - 1].count++;
+        in_shard += bytes;
+        e->total_bytes += bytes;
+    }
+    for (int32_t i = 0; i < e->shard_count; i++) {
+        if (e->shard_count == 1) {
+            snprintf(e->shards[i].name, SHARD_NAME_MAX, "model.safetensors");
+        } else {
+            snprintf(e->shards[i].name, SHARD_NAME_MAX, "model-%05d-of-%05d.safetensors", i + 1,
+                     e->shard_count);
+        }
+    }
+    return HY_OK;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------- */
+
+static hy_status put_plain(const export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
+                           float *piece, char *made) {
+    int64_t all = name->rows * name->cols, begin = name->row * name->cols;
+    for (int64_t at = 0; at < all; at += PIECE) {
+        int64_t count = all - at < PIECE ? all - at : PIECE;
+        HY_TRY(e->w->read(e->w->context, name->param, begin + at, count, piece));
+        hy_convert(piece, HY_F32, count, made, e->w->dtype);
+        HY_TRY(hy_safetensors_put(out, made, (uint64_t)count * hy_dtype_size(e->w->dtype)));
+    }
+    return HY_OK;
+}
+
+static hy_status put_transposed(const export_job *e, const hy_hf_name *name,
+                                hy_safetensors_writer *out) {
+    int64_t all = name->rows * name->cols;
+    float *ours = malloc((size_t)all * sizeof *ours), *turned = malloc((size_t)all * sizeof *ours);
+    hy_status status =
+        ours && turned ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to transpose %s", name->name);
+    if (status == HY_OK) {
+        status = e->w->read(e->w->context, name->param, name->row * name->cols, all, ours);
+    }
+    if (status == HY_OK) {
+        hy_transpose(ours, name->cols, name->rows, sizeof *ours, turned);
+        hy_convert(turned, HY_F32, all, ours, e->w->dtype);
+        status = hy_safetensors_put(out, ours, (uint64_t)all * hy_dtype_size(e->w->dtype));
+    }
+    free(ours);
+    free(turned);
+    return status;
+}
+
+static hy_status put_tensors(const export_job *e, const shard *s, hy_safetensors_writer *out) {
+    float *piece = malloc(PIECE * sizeof *piece);
+    char *made = malloc((size_t)PIECE * WIDEST);
+    hy_status status = piece && made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to write weights");
+    for (int32_t i = s->first; i < s->first + s->count && status == HY_OK; i++) {
+        const hy_hf_name *name = &e->names[i];
+        status = name->is_transposed ? put_transposed(e, name, out)
+                                     : put_plain(e, name, out, piece, made);
+    }
+    free(piece);
+    free(made);
+    return status;
+}
+
+static hy_safetensors_entry *list_entries(const export_job *e, const shard *s) {
+    hy_safetensors_entry *entries = calloc((size_t)s->count, sizeof *entries);
+    for (int32_t i = 0; entries && i < s->count; i++) {
+        const hy_hf_name *name = &e->names[s->first + i];
+        entries[i] = (hy_safetensors_entry){.name = name->name,
+                                            .dtype = e->w->dtype,
+                                            .ndim = name->ndim,
+                                            .shape = {name->rows, name->cols}};
+        if (!name->is_transposed) continue;
+        entries[i].shape[0] = name->cols;
+        entries[i].shape[1] = name->rows;
+    }
+    return entries;
+}
+
+static hy_status write_shard(const export_job *e, const shard *s) {
+    static const char *const metadata[] = {"format", "pt", NULL};
+    char path[HY_HF_PATH_MAX];
+    hy_safetensors_writer *out = NULL;
+    HY_TRY(hy_path_join(path, sizeof path, e->partial, s->name));
+    hy_safetensors_entry *entries = list_entries(e, s);
+    if (!entries) return hy_fail(HY_ERR_MEMORY, "no memory to list %s", s->name);
+    hy_status status = hy_safetensors_create(path, entries, (size_t)s->count, metadata, &out);
+    if (status == HY_OK) {
+        status = put_tensors(e, s, out);
+        if (status == HY_OK) {
+            status = hy_safetensors_finish(out, NULL, NULL);
+        } else {
+            hy_safetensors_abandon(out);
+        }
+    }
+    free(entries);
+    return status;
+}
+
+/* ---- the small files --------------------------------------------------------------------------- */
+
+static hy_status put_text(const export_job *e, const char *name, hy_text *text) {
+    char path[HY_HF_PATH_MAX];
+    hy_status status = hy_text_status(text);
+    if (status == HY_OK) status = hy_path_join(path, sizeof path, e->partial, name);
+    if (status == HY_OK) status = hy_file_write_atomic(path, text->data, text->size);
+    hy_text_free(text);
+    return status;
+}
+
+static hy_status write_index(const export_job *e) {
+    hy_text text = {0};
+    hy_json_writer w;
+    if (e->shard_count == 1) return HY_OK;
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_open_object(&w, "metadata");
+    hy_json_put_int(&w, "total_size", (int64_t)e->total_bytes);
+    hy_json_close_object(&w);
+    hy_json_open_object(&w, "weight_map");
+    for (int32_t s = 0; s < e->shard_count; s++) {
+        for (int32_t i = 0; i < e->shards[s].count; i++) {
+            hy_json_put_string(&w, e->names[e->shards[s].first + i].name, e->shards[s].name);
+        }
+    }
+    hy_json_close_object(&w);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    return put_text(e, "model.safetensors.index.json", &text);
+}
+
+/* All that the computation depends on; what new weights would be drawn from is no part of it. */
+static bool is_same_shape(hy_shape a, hy_shape b) {
+    return a.layers == b.layers && a.width == b.width && a.heads == b.heads &&
+           a.kv_heads == b.kv_heads && a.head_size == b.head_size && a.mlp_width == b.mlp_width &&
+           a.vocab == b.vocab && a.context == b.context && a.norm_eps == b.norm_eps &&
+           a.rope_theta == b.rope_theta && a.sliding_window == b.sliding_window &&
+           a.has_tied_head == b.has_tied_head && a.has_llama3_rope == b.has_llama3_rope &&
+           (!a.has_llama3_rope ||
+            (a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq &&
+             a.rope_high_freq == b.rope_high_freq &&
+             a.rope_original_context == b.rope_original_context));
+}
+
+/* As it came, but for the dtype; where a setting changed the shape, as that says. */
+static hy_status write_config_from(const export_job *e, const char *path, hy_text *text) {
+    hy_hf_config config;
+    hy_json *json;
+    HY_TRY(hy_hf_config_read(e->w->source, &config));
+    if (!e->w->shape->has_rope) config.shape.rope_theta = e->w->shape->rope_theta;
+    bool is_same = is_same_shape(config.shape, *e->w->shape);
+    hy_hf_config_free(&config);
+    HY_TRY(hy_json_read_file(path, &json));
+    const hy_json_node *root = hy_json_root(json);
+    hy_status status = is_same ? hy_hf_config_copy(root, e->w->dtype, text)
+                               : hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, root, text);
+    hy_json_free(json);
+    return status;
+}
+
+static hy_status write_config(const export_job *e) {
+    char path[HY_HF_PATH_MAX];
+    hy_text text = {0};
+    hy_status status;
+    if (!has_source(e)) {
+        status = hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, &text);
+    } else {
+        status = hy_path_join(path, sizeof path, e->w->source, "config.json");
+        if (status == HY_OK) status = write_config_from(e, path, &text);
+    }
+    if (status == HY_OK) return put_text(e, "config.json", &text);
+    hy_text_free(&text);
+    return status;
+}
+
+static hy_status copy_bytes(const char *from, const char *to, char *block) {
+    hy_reader *in;
+    hy_writer *out;
+    HY_TRY(hy_reader_open(from, &in));
+    hy_status status = hy_writer_create(to, &out);
+    uint64_t size = hy_reader_size(in);
+    for (uint64_t at = 0; status == HY_OK && at < size; at += COPY_BLOCK) {
+        uint64_t bytes = size - at < COPY_BLOCK ? size - at : COPY_BLOCK;
+        status = hy_reader_get(in, at, block, bytes);
+        if (status == HY_OK) status = hy_writer_put(out, block, bytes);
+        if (status != HY_OK) hy_writer_abandon(out);
+    }
+    hy_reader_close(in);
+    return status == HY_OK ? hy_writer_close(out, true) : status;
+}
+
+/* Chat templates may lie in a folder of their own; other folders hold weights in other formats. */
+static hy_status copy_side_files(const char *from, const char *to, char *block) {
+    char **names, source[HY_HF_PATH_MAX], target[HY_HF_PATH_MAX];
+    size_t count;
+    HY_TRY(hy_dir_list(from, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        if (!hy_hf_is_side_file(names[i])) continue;
+        status = hy_path_join(source, sizeof source, from, names[i]);
+        if (status == HY_OK) status = hy_path_join(target, sizeof target, to, names[i]);
+        if (status != HY_OK) break;
+        if (!hy_path_is_dir(source)) {
+            status = copy_bytes(source, target, block);
+        } else if (strcmp(names[i], "additional_chat_templates") == 0) {
+            status = hy_dir_make(target);
+            if (status == HY_OK) status = copy_side_files(source, target, block);
+        }
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+static hy_status copy_beside(const export_job *e) {
+    if (!has_source(e)) return HY_OK;
+    char *block = malloc(COPY_BLOCK);
+    if (!block) return hy_fail(HY_ERR_MEMORY, "no memory to copy files");
+    hy_status status = copy_side_files(e->w->source, e->partial, block);
+    free(block);
+    return status;
+}
+
+/* ---- whole or nothing -------------------------------------------------------------------------- */
+
+static hy_status name_partial(export_job *e) {
+    char parent[HY_HF_PATH_MAX], name[HY_HF_PATH_MAX + 16];
+    HY_TRY(hy_path_parent(parent, sizeof parent, e->w->folder));
+    size_t end = strlen(e->w->folder);
+    while (end > 1 && e->w->folder[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && e->w->folder[begin - 1] != '/') begin--;
+    snprintf(name, sizeof name, ".%.*s.partial", (int)(end - begin), e->w->folder + begin);
+    return hy_path_join(e->partial, sizeof e->partial, parent, name);
+}
+
+static hy_status fill_partial(const export_job *e) {
+    HY_TRY(hy_dir_remove(e->partial));
+    HY_TRY(hy_dir_make(e->partial));
+    HY_TRY(copy_beside(e));
+    if (e->w->tokenizer && e->w->tokenizer[0]) {
+        HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
+    }
+    HY_TRY(write_config(e));
+    for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
+    HY_TRY(write_index(e));
+    return hy_dir_sync(e->partial);
+}
+
+/* An older folder goes only when the new one has its name; where the file system cannot swap them, it
+ * goes before. */
+static hy_status take_name(const export_job *e) {
+    if (hy_path_exists(e->w->folder)) {
+        if (hy_path_exchange(e->partial, e->w->folder) == HY_OK) {
+            HY_TRY(hy_path_sync_parent(e->w->folder));
+            return hy_dir_remove(e->partial);
+        }
+        HY_TRY(hy_dir_remove(e->w->folder));
+    }
+    HY_TRY(hy_path_rename(e->partial, e->w->folder));
+    return hy_path_sync_parent(e->w->folder);
+}
+
+hy_status hy_hf_write(const hy_hf_writing *writing) {
+    export_job e = {.w = writing};
+    HY_TRY(name_partial(&e));
+    hy_status status = choose_names(&e);
+    if (status == HY_OK) status = cut_shards(&e);
+    if (status == HY_OK) {
+        status = fill_partial(&e);
+        if (status == HY_OK) status = take_name(&e);
+        if (status != HY_OK) {
+            char message[HY_ERROR_MESSAGE_MAX];
+            snprintf(message, sizeof message, "%s", hy_error_message());
+            (void)hy_dir_remove(e.partial); /* the first failure is the one to tell */
+            status = hy_fail(status, "%s: %s", writing->folder, message);
+        }
+    }
+    free(e.names);
+    free(e.shards);
+    return status;
+}

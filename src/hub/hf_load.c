@@ -1,0 +1,264 @@
+/* hf_load.c: reads a model's weights into a store. See hf_load.h.
+ *
+ * The work is cut into jobs, some rows of a part each; threads take them in order. What has to come from
+ * the disk comes past the page cache into the thread's buffer, and from there in its final form to its
+ * place: one copy, which the processor makes while other threads' reads are under way. What the cache has
+ * is read from there, straight into place where type and order are right. A home that the host does not
+ * reach is sent to, one thread at a time. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/cpu/machine.h"
+#include "hub/hf_load.h"
+
+#define JOB_ELEMENTS (2 << 20)
+#define MOST_THREADS 8
+#define LEAST_THREADS 4 /* some wait for the disk while others convert */
+#define WIDEST 4        /* bytes of an element, at most */
+
+typedef struct job {
+    const hy_weight_part *part;
+    int64_t first, rows; /* of the part */
+} job;
+
+typedef struct loading {
+    const hy_model *model;
+    hy_store *store;
+    hy_stream *stream;
+    const hy_load_options *options;
+    job *jobs;
+    int64_t count;
+    int64_t largest; /* elements of a job */
+    char *home;      /* NULL where the host cannot reach it */
+    atomic_llong next, done;
+    atomic_bool has_failed;
+    pthread_mutex_t gate; /* around sending, and the message */
+    hy_status status;
+    char message[HY_ERROR_MESSAGE_MAX];
+} loading;
+
+/* A thread's own memory: what the file has, and the same as the store wants it. */
+typedef struct buffers {
+    char *raw, *made;
+} buffers;
+
+/* ---- cutting ----------------------------------------------------------------------------------- */
+
+/* Heads stay whole where their rows change places. */
+static int64_t rows_of_job(const loading *l, const hy_weight_part *part) {
+    bool is_chosen = !l->options || l->options->piece == 0;
+    int64_t rows = (is_chosen ? JOB_ELEMENTS : l->options->piece) / part->cols, unit = 1;
+    if (part->order == HY_PART_PAIRED) unit = part->head_size;
+    rows -= rows % unit;
+    if (rows < unit) rows = unit;
+    return rows < part->rows ? rows : part->rows;
+}
+
+static hy_status cut(loading *l, const hy_weight_files *files) {
+    int64_t count = 0;
+    for (int32_t i = 0; i < files->count; i++) {
+        int64_t rows = rows_of_job(l, &files->parts[i]);
+        count += (files->parts[i].rows + rows - 1) / rows;
+    }
+    l->jobs = calloc((size_t)count + 1, sizeof *l->jobs);
+    if (!l->jobs) return hy_fail(HY_ERR_MEMORY, "no memory to read weights");
+    for (int32_t i = 0; i < files->count; i++) {
+        const hy_weight_part *part = &files->parts[i];
+        int64_t most = rows_of_job(l, part);
+        for (int64_t first = 0; first < part->rows; first += most) {
+            int64_t rows = part->rows - first < most ? part->rows - first : most;
+            l->jobs[l->count++] = (job){part, first, rows};
+            if (rows * part->cols > l->largest) l->largest = rows * part->cols;
+        }
+    }
+    return HY_OK;
+}
+
+/* ---- one job ----------------------------------------------------------------------------------- */
+
+/* The file that has a part, and where its bytes begin there. */
+static const hy_reader *place_of(const hy_weight_part *part, uint64_t *offset) {
+    if (part->reader) {
+        *offset = part->offset;
+        return part->reader;
+    }
+    return hy_safetensors_place(part->tensor.file, part->tensor.entry, offset);
+}
+
+static uint64_t row_bytes(const hy_weight_part *p) {
+    return (uint64_t)p->cols * hy_dtype_size(p->dtype);
+}
+
+/* A job's rows are columns of a transposed part: all of it, or a strip of each of its rows. */
+static bool is_in_one_piece(const job *j) {
+    return j->part->order != HY_PART_TRANSPOSED || j->rows == j->part->rows;
+}
+
+static hy_status read_strips(const job *j, char *raw) {
+    const hy_weight_part *p = j->part;
+    uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)j->rows * size, base;
+    const hy_reader *reader = place_of(p, &base);
+    for (int64_t c = 0; c < p->cols; c++) {
+        uint64_t at = base + (uint64_t)(c * p->rows + j->first) * size;
+        HY_TRY(hy_reader_get(reader, at, raw + (uint64_t)c * strip, strip));
+    }
+    return HY_OK;
+}
+
+/* Reads a job into `raw`, or into `place` where it may go there at once; *data is where it is. */
+static hy_status read_job(const job *j, char *raw, char *place, char **data) {
+    uint64_t offset, bytes = (uint64_t)j->rows * row_bytes(j->part);
+    const hy_reader *reader = place_of(j->part, &offset);
+    *data = raw;
+    if (!is_in_one_piece(j)) return read_strips(j, raw);
+    offset += (uint64_t)j->first * row_bytes(j->part);
+    if (hy_reader_is_cold(reader, offset, bytes)) {
+        return hy_reader_get_direct(reader, offset, bytes, raw, data);
+    }
+    if (place) *data = place;
+    return hy_reader_get(reader, offset, *data, bytes);
+}
+
+/* Rows 2i and 2i+1 of a head become its rows i and i + D/2. */
+static void unpair(const char *raw, int64_t rows, size_t row_bytes, int32_t head, char *out) {
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t in_head = r % head, begin = r - in_head;
+        int64_t to = begin + in_head / 2 + (in_head % 2 ? head / 2 : 0);
+        memcpy(out + (size_t)to * row_bytes, raw + (size_t)r * row_bytes, row_bytes);
+    }
+}
+
+/* In the store's order, still of the file's type: as it is, or in the other buffer, which changes places
+ * with the first. */
+static const char *in_order(const job *j, const char *data, buffers *b) {
+    const hy_weight_part *p = j->part;
+    if (p->order == HY_PART_PLAIN) return data;
+    if (p->order == HY_PART_TRANSPOSED) {
+        hy_transpose(data, j->rows, p->cols, hy_dtype_size(p->dtype), b->made);
+    } else {
+        unpair(data, j->rows, (size_t)row_bytes(p), p->head_size, b->made);
+    }
+    char *ordered = b->made;
+    b->made = b->raw;
+    b->raw = ordered;
+    return ordered;
+}
+
+static hy_status send_home(loading *l, uint64_t at, const char *data, uint64_t bytes) {
+    pthread_mutex_lock(&l->gate);
+    hy_status status = hy_store_write_home(l->store, l->stream, at, data, bytes);
+    pthread_mutex_unlock(&l->gate);
+    return status;
+}
+
+static hy_status do_job(loading *l, const job *j, buffers *b) {
+    const hy_weight_part *p = j->part;
+    hy_dtype wanted = l->store->layout.items[p->param].dtype;
+    int64_t elements = j->rows * p->cols;
+    uint64_t size = hy_dtype_size(wanted);
+    uint64_t at = hy_store_offset(l->store, p->param) +
+                  (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
+    bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
+    char *data, *home = l->home ? l->home + at : NULL;
+    HY_TRY(read_job(j, b->raw, is_as_wanted ? home : NULL, &data));
+    if (data == home && home) return HY_OK;
+    const char *ordered = in_order(j, data, b);
+    char *to = home ? home : b->made;
+    hy_convert(ordered, p->dtype, elements, to, wanted);
+    return home ? HY_OK : send_home(l, at, to, (uint64_t)elements * size);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+static void keep_failure(loading *l, hy_status status) {
+    pthread_mutex_lock(&l->gate);
+    if (l->status == HY_OK) {
+        l->status = status;
+        snprintf(l->message, sizeof l->message, "%s", hy_error_message());
+    }
+    atomic_store(&l->has_failed, true);
+    pthread_mutex_unlock(&l->gate);
+}
+
+static char *take_buffer(const loading *l) {
+    return aligned_alloc(HY_DIRECT, HY_DIRECT_ROOM(l->largest * WIDEST));
+}
+
+static void work(loading *l, bool tells) {
+    buffers b = {.raw = take_buffer(l), .made = take_buffer(l)};
+    hy_status status =
+        b.raw && b.made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read weights");
+    while (status == HY_OK && !atomic_load(&l->has_failed)) {
+        int64_t i = atomic_fetch_add(&l->next, 1);
+        if (i >= l->count) break;
+        status = do_job(l, &l->jobs[i], &b);
+        double done = (double)atomic_fetch_add(&l->done, 1) + 1;
+        if (tells && l->options && l->options->on_progress) {
+            l->options->on_progress(l->options->user, done / (double)l->count);
+        }
+    }
+    if (status != HY_OK) keep_failure(l, status);
+    free(b.raw);
+    free(b.made);
+}
+
+static void *work_beside(void *argument) {
+    work(argument, false);
+    return NULL;
+}
+
+static hy_status run_jobs(loading *l) {
+    pthread_t thread[MOST_THREADS];
+    int asked = l->options && l->options->threads > 0 ? l->options->threads : hy_machine_threads();
+    int threads = 0, most = asked < MOST_THREADS ? asked : MOST_THREADS;
+    if (most < LEAST_THREADS) most = LEAST_THREADS;
+    if (l->count < most) most = (int)l->count;
+    while (threads < most - 1 && pthread_create(&thread[threads], NULL, work_beside, l) == 0) {
+        threads++;
+    }
+    work(l, true);
+    for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
+    return l->status == HY_OK ? HY_OK : hy_fail(l->status, "%s", l->message);
+}
+
+/* Rows behind the vocabulary. */
+static hy_status zero_padding(loading *l) {
+    static const char zeros[4096];
+    for (int32_t i = 0; i < l->model->params.count; i++) {
+        const hy_param *param = &l->model->params.list[i];
+        uint64_t size = hy_dtype_size(l->store->layout.items[i].dtype);
+        uint64_t begin = hy_store_offset(l->store, i), end = begin + (uint64_t)param->count * size;
+        for (uint64_t at = begin + (uint64_t)param->stored * size; at < end; at += sizeof zeros) {
+            uint64_t bytes = end - at < sizeof zeros ? end - at : sizeof zeros;
+            HY_TRY(hy_store_write_home(l->store, l->stream, at, zeros, bytes));
+        }
+    }
+    return HY_OK;
+}
+
+static hy_status load(loading *l, const hy_weight_files *files) {
+    HY_TRY(cut(l, files));
+    HY_TRY(hy_store_settle(l->store));
+    HY_TRY(run_jobs(l));
+    hy_store_forget(l->store); /* what was put in place past it */
+    HY_TRY(zero_padding(l));
+    return hy_store_settle(l->store);
+}
+
+hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *store,
+                             hy_stream *stream, const hy_load_options *options) {
+    hy_weight_files files;
+    loading l = {.model = model, .store = store, .stream = stream, .options = options};
+    HY_TRY(hy_weight_files_open(name, model, &files));
+    if (hy_store_is_host(store) && store->data) l.home = store->data;
+    pthread_mutex_init(&l.gate, NULL);
+    hy_status status = load(&l, &files);
+    pthread_mutex_destroy(&l.gate);
+    free(l.jobs);
+    hy_weight_files_close(&files);
+    return status;
+}

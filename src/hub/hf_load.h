@@ -1,0 +1,71 @@
+/* hf_load.h: weights from a model's files into a store, wherever that has its home.
+ *
+ * hf_parts.c finds each parameter's tensors and checks names and shapes before anything is read; hf_load.c
+ * reads piece by piece with several threads, converts, and puts each piece in its final place. Nothing is
+ * held twice: what is needed beside the store is a few pieces. */
+#ifndef HY_TRAINER_HF_LOAD_H
+#define HY_TRAINER_HF_LOAD_H
+
+#include "formats/hf_folder.h"
+#include "formats/hf_tensors.h"
+#include "formats/llama2c.h"
+#include "memory/store.h"
+#include "model/model.h"
+#include "hub/hf_names.h"
+
+/* How the rows of a part lie in the file. */
+typedef enum hy_part_order {
+    HY_PART_PLAIN,
+    HY_PART_TRANSPOSED, /* (cols, rows) */
+    HY_PART_PAIRED      /* rows of a head in neighbouring pairs: 2i, 2i+1 are our i, i + D/2 */
+} hy_part_order;
+
+/* Some rows of a parameter, and where a file has them. */
+typedef struct hy_weight_part {
+    int32_t param;
+    int64_t row, rows, cols;
+    hy_part_order order;
+    int32_t head_size; /* of paired rows */
+    hy_dtype dtype;
+    hy_hf_found tensor;      /* in a safetensors file, or */
+    const hy_reader *reader; /* in this one, from */
+    uint64_t offset;
+} hy_weight_part;
+
+/* A model's files, opened and checked against a model. */
+typedef struct hy_weight_files {
+    hy_hf_tensors *tensors;
+    hy_llama2c llama2c;
+    hy_weight_part *parts; /* in the order of parameters */
+    int32_t count;
+} hy_weight_files;
+
+/* `name`: folder, hub name or file, as hy_hf_find takes it. HY_ERR_INPUT names a tensor that is missing,
+ * one too many, or of another shape. */
+hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out);
+void hy_weight_files_close(hy_weight_files *files);
+
+typedef struct hy_load_options {
+    int threads; /* 0: all cores; at least four in any case, which wait for the disk */
+    void (*on_progress)(void *user, double share); /* may be NULL; told by the calling thread */
+    void *user;
+    int64_t piece; /* elements read at a time; 0: chosen */
+} hy_load_options;
+
+/* Fills the weights of `store` (fp32, bf16 or fp16) from a model's files; padding becomes zero. The stream
+ * is for copies to a card and idle again afterwards. */
+hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *store,
+                             hy_stream *stream, const hy_load_options *options);
+
+/* The prefix that these files have: of a bare model none. */
+const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch);
+
+/* hf_shape.c: the shape of a model's files, for those that have no weights yet. */
+hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
+
+/* hf_convert.c: numbers of one type as another's; (cols, rows) of elements of `size` bytes as (rows, cols).
+ * */
+void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type);
+void hy_transpose(const void *from, int64_t rows, int64_t cols, size_t size, void *to);
+
+#endif

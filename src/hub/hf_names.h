@@ -1,0 +1,34 @@
+/* hf_names.h: under which names, and in which form, a model's folder holds our parameters.
+ *
+ * A parameter of ours is one tensor there or several, one below the other: q, k and v; gate and up. GPT-2
+ * keeps its matrices as (in, out), ours are (out, in). */
+#ifndef HY_TRAINER_HF_NAMES_H
+#define HY_TRAINER_HF_NAMES_H
+
+#include "model/params.h"
+#include "hub/hf_config.h"
+
+#define HY_HF_NAME_MAX 96
+
+/* A tensor of the folder: rows [row, row + rows) of a parameter of ours. */
+typedef struct hy_hf_name {
+    char name[HY_HF_NAME_MAX];
+    int32_t param;
+    int64_t row, rows; /* elements of a vector */
+    int64_t cols;      /* 1 for a vector */
+    int32_t ndim;
+    bool is_transposed; /* there it is (cols, rows) */
+} hy_hf_name;
+
+/* "transformer." or "model.": before all names but the head's. Files of a bare model have none. */
+const char *hy_hf_prefix(hy_hf_arch arch);
+
+/* All tensors that a folder of this model holds, in the order of our parameters; freed by the caller. */
+hy_status hy_hf_list_names(hy_hf_arch arch, const char *prefix, const hy_shape *shape,
+                           const hy_params *params, hy_hf_name **out, int32_t *count);
+
+/* Tensors that some files carry although nothing is computed from them: masks, frequencies, the copy of a
+ * tied head. */
+bool hy_hf_is_ignored(const hy_shape *shape, const char *name);
+
+#endif

@@ -1,0 +1,209 @@
+/* hf_parts.c: a model's files opened, and each parameter found in them. See hf_load.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "hub/hf_load.h"
+
+/* ---- Hugging Face folders ---------------------------------------------------------------------- */
+
+static void describe_shape(const int64_t *shape, int ndim, char out[64]) {
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; i < ndim && at < 50; i++) {
+        at += (size_t)snprintf(out + at, 64 - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    }
+}
+
+static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_found found) {
+    int64_t expected[HY_SAFETENSORS_DIMS] = {name->rows, name->cols};
+    char theirs[64], ours[64];
+    if (name->is_transposed) {
+        expected[0] = name->cols;
+        expected[1] = name->rows;
+    }
+    const hy_safetensors_entry *e = found.entry;
+    if (e->ndim != name->ndim || memcmp(e->shape, expected, (size_t)name->ndim * 8) != 0) {
+        describe_shape(e->shape, e->ndim, theirs);
+        describe_shape(expected, name->ndim, ours);
+        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is (%s), the model's is (%s)", folder,
+                       name->name, theirs, ours);
+    }
+    if (e->dtype == HY_F32 || e->dtype == HY_F16 || e->dtype == HY_BF16) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is %s; supported: fp32, fp16, bf16", folder,
+                   name->name, hy_safetensors_type(e));
+}
+
+const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch) {
+    const char *prefix = hy_hf_prefix(arch);
+    for (size_t i = 0; i < hy_hf_tensors_count(tensors); i++) {
+        if (strncmp(hy_hf_tensors_at(tensors, i).entry->name, prefix, strlen(prefix)) == 0) {
+            return prefix;
+        }
+    }
+    return "";
+}
+
+/* A tied table may be there under either name. */
+static hy_hf_found find_tensor(const hy_hf_tensors *tensors, const hy_model *model,
+                               const hy_hf_name *name) {
+    hy_hf_found found = hy_hf_tensors_find(tensors, name->name);
+    bool is_table = model->params.list[name->param].kind == HY_P_TOKENS;
+    if (found.entry || !is_table || !model->shape.has_tied_head) return found;
+    return hy_hf_tensors_find(tensors, "lm_head.weight");
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static hy_status refuse_extra(const char *folder, const hy_hf_tensors *tensors,
+                              const hy_model *model, const hy_hf_name *names, int32_t count) {
+    const char **known = calloc((size_t)count + 1, sizeof *known);
+    if (!known) return hy_fail(HY_ERR_MEMORY, "no memory for %d names", count);
+    for (int32_t i = 0; i < count; i++) known[i] = names[i].name;
+    qsort(known, (size_t)count, sizeof *known, compare_names);
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < hy_hf_tensors_count(tensors) && status == HY_OK; i++) {
+        const char *name = hy_hf_tensors_at(tensors, i).entry->name;
+        if (bsearch(&name, known, (size_t)count, sizeof *known, compare_names)) continue;
+        if (hy_hf_is_ignored(&model->shape, name)) continue;
+        status = hy_fail(HY_ERR_INPUT,
+                         "%s: tensor \"%.200s\" has no place in the model that config.json "
+                         "describes",
+                         folder, name);
+    }
+    free(known);
+    return status;
+}
+
+static hy_status match(const char *folder, const hy_model *model, const hy_hf_name *names,
+                       int32_t count, hy_weight_files *out) {
+    out->parts = calloc((size_t)count, sizeof *out->parts);
+    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d tensors", count);
+    for (int32_t i = 0; i < count; i++) {
+        hy_hf_found found = find_tensor(out->tensors, model, &names[i]);
+        if (!found.entry) {
+            return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder, names[i].name);
+        }
+        HY_TRY(check_tensor(folder, &names[i], found));
+        out->parts[out->count++] =
+            (hy_weight_part){.param = names[i].param,
+                             .row = names[i].row,
+                             .rows = names[i].rows,
+                             .cols = names[i].cols,
+                             .order = names[i].is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN,
+                             .dtype = found.entry->dtype,
+                             .tensor = found};
+    }
+    return refuse_extra(folder, out->tensors, model, names, count);
+}
+
+static hy_status open_folder(const char *folder, const hy_model *model, hy_weight_files *out) {
+    hy_hf_config config;
+    hy_hf_name *names = NULL;
+    int32_t count;
+    HY_TRY(hy_hf_config_read(folder, &config));
+    hy_hf_arch arch = config.arch;
+    hy_hf_config_free(&config);
+    HY_TRY(hy_hf_tensors_open(folder, &out->tensors));
+    hy_status status = hy_hf_list_names(arch, hy_hf_prefix_in(out->tensors, arch), &model->shape,
+                                        &model->params, &names, &count);
+    if (status == HY_OK) status = match(folder, model, names, count, out);
+    free(names);
+    return status;
+}
+
+/* ---- llama2.c files ---------------------------------------------------------------------------- */
+
+static const struct {
+    hy_param_kind kind;
+    hy_llama2c_kind parts[3];
+    int count;
+} llama2c_kinds[] = {
+    {HY_P_TOKENS, {HY_L2C_TOKENS}, 1},
+    {HY_P_NORM1, {HY_L2C_NORM1}, 1},
+    {HY_P_QKV, {HY_L2C_WQ, HY_L2C_WK, HY_L2C_WV}, 3},
+    {HY_P_OUT, {HY_L2C_WO}, 1},
+    {HY_P_NORM2, {HY_L2C_NORM2}, 1},
+    {HY_P_UP, {HY_L2C_GATE, HY_L2C_UP}, 2},
+    {HY_P_DOWN, {HY_L2C_DOWN}, 1},
+    {HY_P_FINAL_NORM, {HY_L2C_FINAL_NORM}, 1},
+    {HY_P_HEAD, {HY_L2C_HEAD}, 1},
+};
+
+static void add_llama2c(const hy_model *model, int32_t index, size_t row_of_table,
+                        hy_weight_files *out) {
+    const hy_param *param = &model->params.list[index];
+    int64_t cols = param->ndim == 2 ? param->shape[1] : 1, row = 0;
+    bool is_layered = param->unit >= 1 && param->unit <= model->shape.layers;
+    uint64_t layer = is_layered ? (uint64_t)param->unit - 1 : 0;
+    for (int i = 0; i < llama2c_kinds[row_of_table].count; i++) {
+        hy_llama2c_kind kind = llama2c_kinds[row_of_table].parts[i];
+        bool is_paired = kind == HY_L2C_WQ || kind == HY_L2C_WK;
+        int64_t rows = (int64_t)(out->llama2c.layer[kind] / 4) / cols;
+        out->parts[out->count++] = (hy_weight_part){
+            .param = index,
+            .row = row,
+            .rows = rows,
+            .cols = cols,
+            .order = is_paired ? HY_PART_PAIRED : HY_PART_PLAIN,
+            .head_size = model->shape.head_size,
+            .dtype = HY_F32,
+            .reader = out->llama2c.reader,
+            .offset = out->llama2c.offset[kind] + layer * out->llama2c.layer[kind]};
+        row += rows;
+    }
+}
+
+static bool is_same_model(const hy_shape *a, const hy_shape *b) {
+    return a->layers == b->layers && a->width == b->width && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_size == b->head_size &&
+           a->mlp_width == b->mlp_width && a->vocab == b->vocab && a->has_rope && a->is_rms &&
+           a->is_gated && !a->has_qkv_bias && !a->has_proj_bias && !a->has_qk_norm &&
+           a->has_tied_head == b->has_tied_head;
+}
+
+static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight_files *out) {
+    hy_shape shape;
+    HY_TRY(hy_model_files_shape(HY_FILES_LLAMA2C, path, &shape));
+    HY_TRY(hy_llama2c_open(path, &out->llama2c));
+    if (!is_same_model(&model->shape, &shape)) {
+        return hy_fail(HY_ERR_INPUT, "%s holds a model of another shape", path);
+    }
+    out->parts = calloc((size_t)model->params.count * 3, sizeof *out->parts);
+    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of tensors");
+    for (int32_t i = 0; i < model->params.count; i++) {
+        for (size_t k = 0; k < sizeof llama2c_kinds / sizeof llama2c_kinds[0]; k++) {
+            if (llama2c_kinds[k].kind == model->params.list[i].kind) add_llama2c(model, i, k, out);
+        }
+    }
+    return HY_OK;
+}
+
+/* ---- either ------------------------------------------------------------------------------------ */
+
+hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    *out = (hy_weight_files){0};
+    HY_TRY(hy_hf_find(name, &kind, path));
+    if (kind == HY_FILES_NONE) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s is not the folder of a model, nor its name in the hub's "
+                       "cache",
+                       name);
+    }
+    hy_status status =
+        kind == HY_FILES_HF ? open_folder(path, model, out) : open_llama2c(path, model, out);
+    if (status != HY_OK) hy_weight_files_close(out);
+    return status;
+}
+
+void hy_weight_files_close(hy_weight_files *files) {
+    hy_hf_tensors_close(files->tensors);
+    if (files->llama2c.reader) hy_llama2c_close(&files->llama2c);
+    free(files->parts);
+    *files = (hy_weight_files){0};
+}

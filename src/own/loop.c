@@ -1,0 +1,250 @@
+/* loop.c: making a loop, and which step comes next. See loop.h.
+ *
+ * A step's outcome is taken into the phase machine when the next step is asked for, not before:
+ * what hy_loop_spend adds in between then counts, and Predict never begins past predict_until. */
+#include "own/loop.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/phase_rules.h"
+#include "trainer/trainer.h"
+
+/* Compute is a sum of thirds: it is spent when nothing but rounding is left of the budget. */
+#define SPENT_ROUNDING 1e-9
+#define MEMORY_ALIGNMENT 64
+
+static const char *const turn_calls[] = {
+    [HY_TURN_NEXT] = "hy_loop_next",
+    [HY_TURN_UPDATE] = "hy_loop_update",
+    [HY_TURN_PROPOSE] = "hy_loop_propose",
+    [HY_TURN_JUDGE] = "hy_loop_judge",
+};
+
+hy_status hy_loop_expect(const hy_loop *loop, hy_loop_turn turn) {
+    if (loop->turn == turn) return HY_OK;
+    if (loop->turn == HY_TURN_OVER) {
+        return hy_fail(HY_ERR_STATE,
+                       "%s was called, but the run is over: the compute of %.0f steps is spent",
+                       turn_calls[turn], loop->budget);
+    }
+    const char *in =
+        loop->turn == HY_TURN_NEXT ? "between two steps" : hy_phase_name(loop->state.phase);
+    return hy_fail(HY_ERR_STATE, "%s was called out of turn: the loop is %s%s and %s comes next",
+                   turn_calls[turn], loop->turn == HY_TURN_NEXT ? "" : "in a step of phase ", in,
+                   turn_calls[loop->turn]);
+}
+
+bool hy_loop_is_over(const hy_loop *loop) { return loop->spent >= loop->budget - SPENT_ROUNDING; }
+
+/* ---- parameters and memory ------------------------------------------------------------------- */
+
+static hy_status check_parameter(const hy_parameter *p, int32_t index, int64_t *elements) {
+    if (!p->name || !p->name[0]) {
+        return hy_fail(HY_ERR_INPUT, "parameter number %d has no name", index);
+    }
+    if (!p->weights || !p->grads) {
+        return hy_fail(HY_ERR_INPUT, "parameter %s has no memory for its %s", p->name,
+                       p->weights ? "gradient" : "weights");
+    }
+    if (p->count < 1) {
+        return hy_fail(HY_ERR_INPUT, "parameter %s has %lld elements; at least 1 is expected",
+                       p->name, (long long)p->count);
+    }
+    int64_t most =
+        INT64_MAX / (int64_t)(8 * sizeof(float)); /* bytes of all arrays stay countable */
+    if (p->count > most - *elements) {
+        return hy_fail(HY_ERR_INPUT, "parameter %s: its %lld elements are more than can be counted",
+                       p->name, (long long)p->count);
+    }
+    *elements += p->count;
+    return HY_OK;
+}
+
+static hy_status copy_parameters(hy_loop *loop, const hy_parameter *parameters, int32_t count) {
+    if (!parameters || count < 1) {
+        return hy_fail(HY_ERR_INPUT, "a loop needs at least one parameter, %d were given", count);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        HY_TRY(check_parameter(&parameters[i], i, &loop->elements));
+    }
+    loop->parameters = calloc((size_t)count, sizeof *loop->parameters);
+    if (!loop->parameters) return hy_fail(HY_ERR_MEMORY, "no memory for a list of parameters");
+    loop->count = count;
+    for (int32_t i = 0; i < count; i++) {
+        loop->parameters[i] = parameters[i];
+        loop->parameters[i].name = strdup(parameters[i].name);
+        if (!loop->parameters[i].name) return hy_fail(HY_ERR_MEMORY, "no memory for a name");
+    }
+    return HY_OK;
+}
+
+/* m, v, slots and snapshot, zeroed, in one piece. */
+static hy_status take_memory(hy_loop *loop) {
+    int slots = hy_predictor_slots(loop->predictor.kind);
+    int arrays = 2 + slots + (slots > 0 ? 1 : 0);
+    /* Each array begins on a cache line of its own. */
+    size_t line = MEMORY_ALIGNMENT / sizeof(float);
+    size_t stride = ((size_t)loop->elements + line - 1) / line * line;
+    size_t bytes = (size_t)arrays * stride * sizeof(float);
+    loop->memory = aligned_alloc(MEMORY_ALIGNMENT, bytes);
+    if (!loop->memory) {
+        return hy_fail(HY_ERR_MEMORY, "no memory for the optimizer and predictor: %zu bytes",
+                       bytes);
+    }
+    memset(loop->memory, 0, bytes);
+    loop->m = loop->memory;
+    loop->v = loop->memory + stride;
+    for (int i = 0; i < slots; i++) loop->slot[i] = loop->memory + (size_t)(2 + i) * stride;
+    if (slots > 0) loop->snapshot = loop->memory + (size_t)(2 + slots) * stride;
+    return HY_OK;
+}
+
+hy_formula_block hy_loop_block(const hy_loop *loop, int32_t index, int64_t first) {
+    hy_formula_block block = {.theta = loop->parameters[index].weights,
+                              .count = loop->parameters[index].count,
+                              .first = (uint64_t)first};
+    for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
+        if (loop->slot[s]) block.slot[s] = loop->slot[s] + first;
+    }
+    return block;
+}
+
+void hy_loop_run(hy_loop *loop, const hy_formulas *formulas) {
+    hy_noise_key key = {.seed = loop->seed,
+                        .move = (uint64_t)(loop->state.moves + loop->state.rejections)};
+    int64_t first = 0;
+    for (int32_t i = 0; i < loop->count; i++) {
+        hy_formula_block block = hy_loop_block(loop, i, first);
+        for (int f = 0; f < formulas->count; f++) hy_formula_run(&formulas->list[f], &block, key);
+        first += block.count;
+    }
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
+    if (s->train.steps < 1) {
+        return hy_fail(HY_ERR_INPUT,
+                       "train.steps is %lld; a loop of your own is told its length in "
+                       "steps, at least 1",
+                       (long long)s->train.steps);
+    }
+    loop->budget = (double)s->train.steps;
+    loop->schedule = (hy_schedule){.lr = s->optimizer.lr,
+                                   .min_ratio = s->optimizer.min_lr_ratio,
+                                   .cooldown = s->optimizer.cooldown,
+                                   .warmup = s->optimizer.lr_warmup_steps,
+                                   .total = s->train.steps};
+    if (loop->schedule.warmup > s->train.steps) loop->schedule.warmup = s->train.steps;
+    return hy_schedule_parse(s->optimizer.schedule, &loop->schedule.kind);
+}
+
+static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
+    hy_predictor *p = &loop->predictor;
+    HY_TRY(set_schedule(loop, s));
+    HY_TRY(hy_rules_from_settings(s, loop->schedule.warmup, p, &loop->rules, &loop->limits));
+    if (p->kind == HY_PREDICTOR_FROZEN) loop->frozen_cost = (double)p->max_steps / 3;
+    loop->adamw = (hy_loop_adamw){.beta1 = s->optimizer.beta1,
+                                  .beta2 = s->optimizer.beta2,
+                                  .eps = s->optimizer.adam_eps,
+                                  .weight_decay = s->optimizer.weight_decay,
+                                  .max_norm = s->train.grad_clip};
+    loop->guard_cost = s->phases.guard_share / 3;
+    loop->seed = (uint64_t)s->seed;
+    bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0;
+    loop->confidence = hy_confidence_prior(is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH);
+    loop->state = hy_phase_begin(&loop->rules);
+    return HY_OK;
+}
+
+/* ---- the handle ------------------------------------------------------------------------------ */
+
+static hy_status check_device(const hy_settings *settings) {
+    if (!hy_device_is_cuda(settings->device)) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "device is %s, but parameters of your own are arrays in host memory and their "
+                   "updates run there; accepted are auto and cpu",
+                   settings->device);
+}
+
+static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_parameter *parameters,
+                        int32_t count) {
+    HY_TRY(check_device(settings));
+    HY_TRY(copy_parameters(loop, parameters, count));
+    HY_TRY(set_rules(loop, settings));
+    return take_memory(loop);
+}
+
+hy_status hy_loop_create(const hy_config *config, const hy_parameter *parameters, int32_t count,
+                         hy_loop **out) {
+    if (!config || !out)
+        return hy_fail(HY_ERR_INPUT, "hy_loop_create needs a configuration and a "
+                                     "place for the loop; one is NULL");
+    hy_loop *loop = calloc(1, sizeof *loop);
+    if (!loop) return hy_fail(HY_ERR_MEMORY, "no memory for a loop");
+    hy_status status = set_up(loop, hy_config_settings(config), parameters, count);
+    if (status != HY_OK) {
+        hy_loop_destroy(loop);
+        return status;
+    }
+    *out = loop;
+    return HY_OK;
+}
+
+void hy_loop_destroy(hy_loop *loop) {
+    if (!loop) return;
+    for (int32_t i = 0; i < loop->count; i++) free((char *)loop->parameters[i].name);
+    free(loop->parameters);
+    free(loop->memory);
+    free(loop);
+}
+
+/* ---- the next step --------------------------------------------------------------------------- */
+
+static void take_news(hy_loop *loop) {
+    if (!loop->has_news) return;
+    loop->seen.spent = loop->spent / loop->budget;
+    loop->state = hy_phase_next(&loop->rules, loop->state, &loop->seen);
+    loop->has_news = false;
+}
+
+static const char *obstacle_now(const hy_loop *loop) {
+    hy_observation seen = {.spent = loop->spent / loop->budget,
+                           .confidence = hy_confidence_value(&loop->confidence)};
+    return hy_phase_obstacle_text(hy_phase_obstacle_now(&loop->rules, &loop->state, &seen));
+}
+
+hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
+    if (!loop || !out)
+        return hy_fail(HY_ERR_INPUT, "hy_loop_next needs a loop and a place for the "
+                                     "step; one is NULL");
+    if (loop->turn != HY_TURN_OVER) HY_TRY(hy_loop_expect(loop, HY_TURN_NEXT));
+    take_news(loop);
+    bool is_over = hy_loop_is_over(loop), is_move = loop->state.phase == HY_PREDICT;
+    loop->turn = is_over ? HY_TURN_OVER : is_move ? HY_TURN_PROPOSE : HY_TURN_UPDATE;
+    loop->started = loop->spent / loop->budget;
+    loop->lr = hy_schedule_rate(&loop->schedule, (int64_t)floor(loop->spent + SPENT_ROUNDING));
+    *out = (hy_loop_step){.step = loop->state.done,
+                          .phase = loop->state.phase,
+                          .reason = hy_phase_reason_text(loop->state.reason),
+                          .obstacle = obstacle_now(loop),
+                          .wants_backward = loop->turn == HY_TURN_UPDATE,
+                          .lr = loop->lr,
+                          .confidence = hy_confidence_value(&loop->confidence),
+                          .is_over = is_over};
+    return HY_OK;
+}
+
+hy_status hy_loop_spend(hy_loop *loop, double full_steps) {
+    if (!loop || !(full_steps >= 0) || !isfinite(full_steps)) {
+        return hy_fail(HY_ERR_INPUT,
+                       "hy_loop_spend was told %g full steps; expected a loop and a "
+                       "number that is not negative",
+                       full_steps);
+    }
+    loop->spent += full_steps;
+    return HY_OK;
+}

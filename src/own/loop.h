@@ -1,0 +1,95 @@
+/* loop.h: phases, optimizer and predictor over arrays that the caller owns: inside the trainer
+ * room only.
+ *
+ * The state behind hy_loop_* (hybrid.h, section 5b), and the few calls that hy_train_own needs
+ * beyond it. All memory is taken at creation. Always true between calls: `turn` names the only
+ * call that may come next; weights hold a candidate only while it is hy_loop_judge's turn, and the
+ * snapshot then holds what they were, bit for bit. */
+#ifndef HY_TRAINER_LOOP_H
+#define HY_TRAINER_LOOP_H
+
+#include "hybrid.h"
+#include "optim/schedule.h"
+#include "phases/confidence.h"
+#include "phases/divergence.h"
+#include "phases/guard.h"
+#include "phases/machine.h"
+#include "config/settings.h"
+#include "own/loop_formula.h"
+
+/* The call that comes next. */
+typedef enum hy_loop_turn {
+    HY_TURN_NEXT = 0,
+    HY_TURN_UPDATE,
+    HY_TURN_PROPOSE,
+    HY_TURN_JUDGE,
+    HY_TURN_OVER /* the compute is spent */
+} hy_loop_turn;
+
+typedef struct hy_loop_adamw {
+    double beta1, beta2, eps, weight_decay;
+    double max_norm; /* 0: no clipping */
+} hy_loop_adamw;
+
+struct hy_loop {
+    hy_parameter *parameters; /* copied; names too */
+    int32_t count;
+    int64_t elements; /* of all parameters together */
+
+    hy_schedule schedule;
+    hy_loop_adamw adamw;
+    hy_phase_rules rules;
+    hy_divergence_limits limits;
+    hy_predictor predictor;
+    uint64_t seed;
+    double budget;      /* in full steps */
+    double guard_cost;  /* of one guard pass, in full steps */
+    double frozen_cost; /* of a Predict step that stands still, guard passes included */
+
+    float *memory; /* all of the following in one piece, (elements) each */
+    float *m, *v;
+    float *slot[HY_PREDICTOR_SLOTS]; /* NULL: the predictor has none */
+    float *snapshot;                 /* weights before the last move; NULL: nothing ever moves */
+
+    hy_loop_turn turn;
+    hy_phase_state state; /* of the step in progress, or of the last one while `has_news` */
+    bool has_news;        /* `seen` is not in `state` yet: hy_loop_next takes it in */
+    hy_observation seen;
+    hy_divergence divergence;
+    hy_health health; /* of the last true step */
+    hy_guard guard;
+    hy_confidence confidence;
+    double started; /* share of the budget that was spent when this step began */
+    double spent;   /* in full steps */
+    double lr;
+    int64_t updates; /* the optimizer's clock: sets the bias correction */
+    int skips_in_a_row;
+    double scale, noise, predicted_steps; /* of the move in the making */
+};
+
+/* loop.c: whether it is this call's turn; fails with what comes next instead. */
+hy_status hy_loop_expect(const hy_loop *loop, hy_loop_turn turn);
+bool hy_loop_is_over(const hy_loop *loop);
+hy_formula_block hy_loop_block(const hy_loop *loop, int32_t index, int64_t first);
+void hy_loop_run(hy_loop *loop, const hy_formulas *formulas);
+
+/* loop_update.c: hy_loop_update with the gradient multiplied by `grad_scale` first. may_overflow: a
+ * gradient that is not finite is the fault of its loss scale; the update is skipped, but it is no
+ * divergence. */
+hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, bool may_overflow,
+                                hy_loop_outcome *out);
+
+/* loop_adamw.c */
+double hy_loop_grad_norm(const hy_loop *loop,
+                         double grad_scale); /* not finite when a gradient is not */
+/* The update with gradients of that norm, clipped. */
+void hy_loop_adamw_step(hy_loop *loop, double grad_scale, double norm);
+
+/* loop_predict.c */
+void hy_loop_begin_window(hy_loop *loop);   /* where one begins with the step in progress */
+void hy_loop_observe_window(hy_loop *loop); /* after its update */
+void hy_loop_roll_back(hy_loop *loop);      /* to before the last move; m and v are kept */
+/* The way since the last move against the move itself: direction and length. NaN: unknown. */
+void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length);
+
+#endif

@@ -1,0 +1,89 @@
+/* own_model.h: a run of hy_train_own: inside the trainer room only.
+ *
+ * The model is the caller's: parameters and callbacks. Everything else is here: micro-batches and
+ * their accumulation, the precision of each phase, the loss scale, guard passes, where the
+ * optimizer's state is in Predict, validation and the record. Always true outside the forward and
+ * backward callbacks: the caller's arrays hold the exact fp32 weights. */
+#ifndef HY_TRAINER_OWN_MODEL_H
+#define HY_TRAINER_OWN_MODEL_H
+
+#include "own/loop.h"
+#include "trainer/trainer.h"
+
+typedef struct hy_own_offload {
+    hy_offload kind;
+    bool is_away;
+    float *away;                /* cpu, pinned: (2, elements) m and v */
+    int8_t *m_codes;            /* compress: (elements) */
+    uint8_t *v_codes;           /* compress: (elements) */
+    float *m_scales, *v_scales; /* compress: a number for each block of elements */
+} hy_own_offload;
+
+/* What a line of the record says beyond hy_step_info. */
+typedef struct hy_own_note {
+    double before, after; /* guard losses of a move */
+    double loss_scale;    /* 1: none */
+    double val_loss;      /* NaN: none */
+} hy_own_note;
+
+typedef struct hy_own_run {
+    hy_settings settings;
+    hy_own_model model;
+    hy_observer observer;
+    hy_loop *loop;
+
+    hy_dtype precision[HY_PHASE_COUNT];
+    float *exact;      /* (elements) weights, while callbacks see rounded ones; NULL: never */
+    float *mean_grads; /* (elements) sum of micro-batch means; NULL: one mean over the step */
+    hy_loss_scale scale;
+    hy_own_offload offload;
+    hy_ledger ledger;
+
+    int64_t next_batch;    /* micro-batches trained on so far */
+    int64_t guard_batches; /* micro-batches of a guard pass */
+    int64_t tokens;        /* targets counted in training */
+    double rate;           /* targets per second, smoothed */
+    double loss_tail[HY_LOSS_TAIL];
+    hy_own_summary summary;
+    double phase_seconds[HY_PHASE_COUNT], phase_wait[HY_PHASE_COUNT];
+    uint64_t phase_moved[HY_PHASE_COUNT];
+
+    char out[HY_PATH_MAX]; /* "" when nothing is written */
+    hy_writer *metrics;
+    hy_text line; /* keeps its memory from step to step */
+    double flushed;
+} hy_own_run;
+
+/* own_build.c: everything but `settings`, `model` and `observer`, which are given. */
+hy_status hy_own_build(hy_own_run *run, const hy_config *config);
+void hy_own_tear_down(hy_own_run *run); /* frees the run itself too */
+
+/* own_passes.c: the caller's callbacks over the micro-batches of a step or a guard pass. */
+typedef struct hy_own_losses {
+    double sum;
+    int64_t counted;
+} hy_own_losses;
+hy_status hy_own_backward(hy_own_run *run, hy_phase phase, hy_own_losses *out, double *grad_scale);
+hy_status hy_own_guard_pass(hy_own_run *run, double *loss);
+hy_status hy_own_evaluate(hy_own_run *run, hy_own_losses *out);
+/* Whether the loss scale takes the blame when this phase's gradients are not finite. */
+bool hy_own_is_scaled(const hy_own_run *run, hy_phase phase);
+void hy_own_adapt_scale(hy_own_run *run, hy_phase phase, bool was_skipped);
+
+/* own_offload.c: m and v leave when Predict begins and are back before the next true step. Both
+ * return how many bytes went from one place to another. */
+hy_status hy_own_offload_init(hy_own_run *run);
+void hy_own_offload_fini(hy_own_offload *offload);
+uint64_t hy_own_offload_leave(hy_own_run *run);
+uint64_t hy_own_offload_return(hy_own_run *run);
+
+/* own_report.c: OUT/metrics.jsonl and OUT/summary.json. */
+hy_status hy_own_record_open(hy_own_run *run, const char *command);
+void hy_own_record_step(hy_own_run *run, const hy_step_info *info, const hy_own_note *note);
+hy_status hy_own_record_close(hy_own_run *run, bool is_finished);
+
+/* own_model.c: hands a message to the observer. */
+void hy_own_say(const hy_own_run *run, hy_message_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

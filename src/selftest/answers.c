@@ -1,0 +1,186 @@
+/* answers.c: the CPU backend against answers known beforehand. See selftest.h.
+ *
+ * Where there is no second device to compare with, a few ops are given numbers whose result is known on
+ * paper. They touch what differs between machines: the matrix library and its core type, vector code
+ * chosen at run time, threads. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+#include "selftest/selftest.h"
+
+#define SIZE 300 /* larger than a tile of any matrix library */
+
+typedef struct answer {
+    const char *name, *tensor;
+    double found, expected;
+} answer;
+
+static void tell(hy_selftest_run *run, const answer *a) {
+    double scale = fabs(a->expected) > 0 ? fabs(a->expected) : 1;
+    hy_selftest_op op = {.name = a->name,
+                         .dtype = "fp32",
+                         .tensor = a->tensor,
+                         .error = fabs(a->found - a->expected) / scale,
+                         .allowed = 1e-5,
+                         .message = ""};
+    if (isnan(op.error)) op.error = INFINITY;
+    op.is_ok = op.error <= op.allowed;
+    if (!op.is_ok) op.message = "not the answer known beforehand";
+    hy_selftest_tell_op(run, &op);
+}
+
+static hy_status run_call(hy_selftest_run *run, hy_op_call *call) {
+    hy_backend *b = run->cpu.backend;
+    HY_TRY(b->supports(b, call));
+    HY_TRY(b->prepare(b, call));
+    size_t bytes = b->workspace(b, call);
+    void *workspace = malloc(bytes ? bytes : 1);
+    if (!workspace) return hy_fail(HY_ERR_MEMORY, "no memory for the self-test");
+    call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    hy_status status = b->enqueue(run->cpu.stream, call);
+    if (status == HY_OK) status = b->stream_sync(run->cpu.stream);
+    free(workspace);
+    return status;
+}
+
+static float sum_of(const float *x, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)x[i];
+    return (float)sum;
+}
+
+/* a[i][k] = i / SIZE, b[k][j] = j / SIZE: an element of d is i j / SIZE. */
+static hy_status test_matmul(hy_selftest_run *run, float *memory) {
+    float *a = memory, *b = a + SIZE * SIZE, *d = b + SIZE * SIZE;
+    for (int i = 0; i < SIZE; i++) {
+        for (int k = 0; k < SIZE; k++) {
+            a[i * SIZE + k] = (float)i / SIZE;
+            b[k * SIZE + i] = (float)i / SIZE;
+        }
+    }
+    hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul.alpha = 1};
+    call.t[0] = hy_tensor_2d(a, HY_F32, SIZE, SIZE);
+    call.t[1] = hy_tensor_2d(b, HY_F32, SIZE, SIZE);
+    call.t[2] = hy_tensor_2d(d, HY_F32, SIZE, SIZE);
+    HY_TRY(run_call(run, &call));
+    double triangle = (SIZE - 1) / 2.0;
+    tell(run, &(answer){"matmul", "sum of d", sum_of(d, SIZE * SIZE), SIZE * triangle * triangle});
+    tell(run, &(answer){"matmul", "last of d", d[SIZE * SIZE - 1],
+                        (double)(SIZE - 1) * (SIZE - 1) / SIZE});
+    return HY_OK;
+}
+
+/* All logits equal: the loss is the logarithm of how many there are. */
+static hy_status test_loss(hy_selftest_run *run, float *memory) {
+    int32_t target = 17;
+    hy_op_call call = {.kind = HY_OP_CROSS_ENTROPY,
+                       .attr.loss = {.vocab = SIZE, .scale = 1, .wants_grad = true}};
+    for (int i = 0; i < SIZE; i++) memory[i] = 40;
+    call.t[0] = hy_tensor_2d(memory, HY_F32, 1, SIZE);
+    call.t[1] = hy_tensor_1d(&target, HY_I32, 1);
+    call.t[2] = hy_tensor_1d(memory + SIZE, HY_F32, 1);
+    HY_TRY(run_call(run, &call));
+    tell(run, &(answer){"cross-entropy", "losses", memory[SIZE], log(SIZE)});
+    tell(run, &(answer){"cross-entropy", "logits", memory[17], 1.0 / SIZE - 1});
+    return HY_OK;
+}
+
+/* All keys equal: every query takes the mean of the values it sees; v of token j is j. */
+static hy_status test_attention(hy_selftest_run *run, float *memory) {
+    enum { TOKENS = 100, HEAD = 32 };
+    float *qkv = memory, *out = qkv + TOKENS * 3 * HEAD, *lse = out + TOKENS * HEAD;
+    for (int token = 0; token < TOKENS; token++) {
+        for (int i = 0; i < 3 * HEAD; i++) {
+            qkv[token * 3 * HEAD + i] = i < 2 * HEAD ? 1 : (float)token;
+        }
+    }
+    hy_op_call call = {.kind = HY_OP_ATTENTION};
+    call.attr.heads.batch = call.attr.heads.heads = call.attr.heads.kv_heads = 1;
+    call.attr.heads.seq = TOKENS;
+    call.attr.heads.head_dim = HEAD;
+    call.attr.heads.scale = 0.5f;
+    call.t[0] = hy_tensor_2d(qkv, HY_F32, TOKENS, 3 * HEAD);
+    call.t[2] = hy_tensor_2d(out, HY_F32, TOKENS, HEAD);
+    call.t[3] = hy_tensor_1d(lse, HY_F32, TOKENS);
+    HY_TRY(run_call(run, &call));
+    tell(run, &(answer){"attention", "out", out[TOKENS * HEAD - 1], (TOKENS - 1) / 2.0});
+    tell(run, &(answer){"attention", "lse", lse[TOKENS - 1], HEAD * 0.5 + log(TOKENS)});
+    return HY_OK;
+}
+
+/* Numbers 0, 1, ..: mean (n - 1) / 2, variance (n^2 - 1) / 12. */
+static hy_status test_norm(hy_selftest_run *run, float *memory) {
+    float *x = memory, *w = x + SIZE, *y = w + SIZE, *mean = y + SIZE, *rstd = mean + 1;
+    for (int i = 0; i < SIZE; i++) {
+        x[i] = (float)i;
+        w[i] = 2;
+    }
+    hy_op_call call = {.kind = HY_OP_NORM};
+    call.t[0] = hy_tensor_2d(x, HY_F32, 1, SIZE);
+    call.t[1] = hy_tensor_1d(w, HY_F32, SIZE);
+    call.t[3] = hy_tensor_2d(y, HY_F32, 1, SIZE);
+    call.t[4] = hy_tensor_1d(mean, HY_F32, 1);
+    call.t[5] = hy_tensor_1d(rstd, HY_F32, 1);
+    HY_TRY(run_call(run, &call));
+    double deviation = sqrt(((double)SIZE * SIZE - 1) / 12);
+    tell(run, &(answer){"norm", "mean", *mean, (SIZE - 1) / 2.0});
+    tell(run, &(answer){"norm", "y", y[SIZE - 1], 2 * (SIZE - 1) / 2.0 / deviation});
+    return HY_OK;
+}
+
+/* gelu and silu of 1 and of 3, from their definitions. */
+static hy_status test_activations(hy_selftest_run *run, float *memory) {
+    float *x = memory, *y = x + 2 * SIZE;
+    for (int i = 0; i < SIZE; i++) {
+        x[i] = 1;
+        x[SIZE + i] = 3;
+    }
+    hy_op_call gelu = {.kind = HY_OP_GELU}, swiglu = {.kind = HY_OP_SWIGLU};
+    gelu.t[0] = hy_tensor_2d(x, HY_F32, 2, SIZE);
+    gelu.t[1] = hy_tensor_2d(y, HY_F32, 2, SIZE);
+    HY_TRY(run_call(run, &gelu));
+    tell(run, &(answer){"gelu", "y", y[SIZE - 1], 0.8411920});
+    swiglu.t[0] = hy_tensor_2d(x, HY_F32, 1, 2 * SIZE); /* gate 1, up 3 */
+    swiglu.t[1] = hy_tensor_2d(y, HY_F32, 1, SIZE);
+    HY_TRY(run_call(run, &swiglu));
+    tell(run, &(answer){"swiglu", "y", y[SIZE - 1], 3 / (1 + exp(-1))});
+    return HY_OK;
+}
+
+/* The first step of Adam goes by the learning rate, whatever the gradient. */
+static hy_status test_adamw(hy_selftest_run *run, float *memory) {
+    float *p = memory, *g = p + SIZE, *m = g + SIZE, *v = m + SIZE, *clip = v + SIZE;
+    for (int i = 0; i < SIZE; i++) {
+        p[i] = 1;
+        g[i] = (float)(i + 1);
+        m[i] = v[i] = 0;
+    }
+    clip[0] = clip[1] = 1;
+    hy_op_call call = {.kind = HY_OP_ADAMW};
+    call.attr.adamw.lr = 0.25f;
+    call.attr.adamw.beta1 = 0.9f;
+    call.attr.adamw.beta2 = 0.95f;
+    call.attr.adamw.correction1 = 0.1f;
+    call.attr.adamw.correction2 = 0.05f;
+    float *all[] = {p, g, m, v};
+    for (int i = 0; i < 4; i++) call.t[i] = hy_tensor_1d(all[i], HY_F32, SIZE);
+    call.t[4] = hy_tensor_1d(clip, HY_F32, 2);
+    HY_TRY(run_call(run, &call));
+    tell(run, &(answer){"adamw", "param", sum_of(p, SIZE), 0.75 * SIZE});
+    return HY_OK;
+}
+
+hy_status hy_selftest_answers(hy_selftest_run *run) {
+    static hy_status (*const tests[])(hy_selftest_run *, float *) = {
+        test_matmul, test_loss, test_attention, test_norm, test_activations, test_adamw};
+    float *memory = calloc(3 * SIZE * SIZE, sizeof *memory);
+    hy_status status = HY_OK;
+    if (!memory) return hy_fail(HY_ERR_MEMORY, "no memory for the self-test");
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0] && status == HY_OK; i++) {
+        status = tests[i](run, memory);
+    }
+    free(memory);
+    return status;
+}

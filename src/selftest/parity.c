@@ -1,0 +1,175 @@
+/* parity.c: every op on a GPU against the CPU. See selftest.h.
+ *
+ * A call runs on the CPU on its own memory, and twice on the GPU on copies of it; what it writes is then
+ * compared: GPU with CPU within rounding, GPU with GPU bit by bit. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/access.h"
+#include "kernels/half.h"
+#include "kernels/ops.h"
+#include "selftest/selftest.h"
+
+/* ---- running ----------------------------------------------------------------------------------- */
+
+/* Prepares, runs and waits; the workspace is taken for the call alone. */
+static hy_status run_call(const hy_selftest_device *device, hy_op_call *call) {
+    hy_backend *b = device->backend;
+    void *workspace = NULL;
+    HY_TRY(b->supports(b, call));
+    HY_TRY(b->prepare(b, call));
+    size_t bytes = b->workspace(b, call);
+    if (bytes > 0) {
+        HY_TRY(b->alloc(b, HY_DEVICE, bytes, &workspace));
+        call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    }
+    hy_status status = b->enqueue(device->stream, call);
+    if (status == HY_OK) status = b->stream_sync(device->stream);
+    if (workspace) b->release(b, HY_DEVICE, workspace, bytes);
+    return status;
+}
+
+static hy_status copy_in(const hy_selftest_device *device, const hy_op_call *from, hy_op_call *to) {
+    hy_backend *b = device->backend;
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!from->t[i].data) continue;
+        size_t bytes = hy_tensor_bytes(&from->t[i]);
+        HY_TRY(b->alloc(b, HY_DEVICE, bytes, &to->t[i].data));
+        HY_TRY(b->copy(device->stream, to->t[i].data, from->t[i].data, bytes));
+    }
+    return b->stream_sync(device->stream);
+}
+
+static hy_status copy_out(const hy_selftest_device *device, const hy_op_call *from,
+                          hy_op_call *to) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!from->t[i].data) continue;
+        HY_TRY(device->backend->copy(device->stream, to->t[i].data, from->t[i].data,
+                                     hy_tensor_bytes(&from->t[i])));
+    }
+    return device->backend->stream_sync(device->stream);
+}
+
+/* Runs a call of host memory on the GPU; its memory holds the GPU's results afterwards. */
+static hy_status run_on_gpu(const hy_selftest_device *gpu, hy_op_call *call) {
+    hy_op_call there = *call;
+    for (int i = 0; i < HY_OP_TENSORS; i++) there.t[i].data = NULL;
+    hy_status status = copy_in(gpu, call, &there);
+    if (status == HY_OK) status = run_call(gpu, &there);
+    if (status == HY_OK) status = copy_out(gpu, &there, call);
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        gpu->backend->release(gpu->backend, HY_DEVICE, there.t[i].data, 0);
+    }
+    return status;
+}
+
+/* The backward pass of attention reads what its forward pass wrote. */
+static hy_status complete(const hy_selftest_device *cpu, hy_op_call *call) {
+    if (call->kind != HY_OP_ATTENTION_BWD) return HY_OK;
+    hy_op_call forward = {.kind = HY_OP_ATTENTION, .attr = call->attr};
+    forward.t[0] = call->t[1];
+    forward.t[1] = call->t[2];
+    forward.t[2] = call->t[3];
+    forward.t[3] = call->t[4];
+    return run_call(cpu, &forward);
+}
+
+/* ---- comparing --------------------------------------------------------------------------------- */
+
+static double value_at(const hy_tensor *t, int64_t i) {
+    switch (t->dtype) {
+    case HY_F32: return (double)((const float *)t->data)[i];
+    case HY_BF16: return (double)hy_bf16_to_f32(((const uint16_t *)t->data)[i]);
+    case HY_F16: return (double)hy_f16_to_f32(((const uint16_t *)t->data)[i]);
+    case HY_F64: return ((const double *)t->data)[i];
+    case HY_I32: return (double)((const int32_t *)t->data)[i];
+    default: return (double)((const uint8_t *)t->data)[i];
+    }
+}
+
+static double distance(const hy_tensor *found, const hy_tensor *expected) {
+    double wrong = 0, size = 0;
+    for (int64_t i = 0; i < hy_tensor_count(found); i++) {
+        double a = value_at(found, i), b = value_at(expected, i);
+        wrong += (a - b) * (a - b);
+        size += b * b;
+    }
+    double far = size > 0 ? sqrt(wrong / size) : sqrt(wrong);
+    return isnan(far) ? INFINITY : far;
+}
+
+/* Codes of 8 bits may differ by one where a root was rounded the other way. */
+static double allowed_of(const hy_op_call *call, int at) {
+    hy_dtype dtype = call->t[at].dtype;
+    return dtype == HY_U8 ? 1e-3 : hy_selftest_allowed(call->kind, dtype);
+}
+
+static void compare(const hy_op_call *gpu, const hy_op_call *cpu, hy_selftest_op *op) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!gpu->t[i].data || !(hy_op_access(gpu->kind, i) & HY_ACCESS_WRITE)) continue;
+        double error = distance(&gpu->t[i], &cpu->t[i]), allowed = allowed_of(gpu, i);
+        if (op->tensor[0] && error / allowed <= op->error / op->allowed) continue;
+        op->tensor = hy_op_tensor_name(gpu->kind, i);
+        op->error = error;
+        op->allowed = allowed;
+    }
+    op->is_ok = op->error <= op->allowed;
+    if (!op->is_ok) op->message = "further from the CPU's result than rounding explains";
+}
+
+static bool same_bits(const hy_op_call *a, const hy_op_call *b) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (a->t[i].data && memcmp(a->t[i].data, b->t[i].data, hy_tensor_bytes(&a->t[i])) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+/* Three copies of one call: for the CPU and for two runs on the GPU. */
+static hy_status try_call(const hy_selftest_run *run, hy_op_call calls[3], hy_selftest_op *op) {
+    for (int k = 0; k < 3; k++) HY_TRY(complete(&run->cpu, &calls[k]));
+    HY_TRY(run_call(&run->cpu, &calls[0]));
+    HY_TRY(run_on_gpu(&run->gpu, &calls[1]));
+    HY_TRY(run_on_gpu(&run->gpu, &calls[2]));
+    compare(&calls[1], &calls[0], op);
+    if (op->is_ok && !same_bits(&calls[1], &calls[2])) {
+        op->is_ok = false;
+        op->message = "two runs gave different bits";
+    }
+    return HY_OK;
+}
+
+static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
+    hy_op_call calls[3];
+    bool is_made = true;
+    for (int k = 0; k < 3; k++) is_made &= hy_selftest_call_make(i, dtype, &calls[k]);
+    if (is_made) {
+        char said[HY_ERROR_MESSAGE_MAX];
+        hy_selftest_op op = {.name = hy_op_name(calls[0].kind),
+                             .dtype = hy_dtype_name(dtype),
+                             .tensor = "",
+                             .message = ""};
+        if (try_call(run, calls, &op) != HY_OK) {
+            snprintf(said, sizeof said, "%s", hy_error_message());
+            op.error = INFINITY;
+            op.message = said;
+            op.is_ok = false;
+        }
+        hy_selftest_tell_op(run, &op);
+    }
+    for (int k = 0; k < 3; k++) hy_selftest_call_free(&calls[k]);
+}
+
+hy_status hy_selftest_parity(hy_selftest_run *run) {
+    static const hy_dtype dtypes[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; hy_selftest_call_exists(i); i++) {
+        for (int k = 0; k < 3; k++) test_call(run, i, dtypes[k]);
+    }
+    return HY_OK;
+}

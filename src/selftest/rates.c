@@ -1,0 +1,195 @@
+/* rates.c: how fast the device is at what training is made of. See selftest.h.
+ *
+ * Several enqueues between two waits, after one to warm up, until a fifth of a second is full. Sizes are
+ * chosen so that a card with 4 GB can do them, and a CPU in some seconds. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "selftest/selftest.h"
+
+#define ENOUGH_SECONDS 0.2
+#define COPY_BYTES ((size_t)128 << 20)
+
+/* Device memory of one measurement; released together. */
+typedef struct bench_memory {
+    hy_backend *backend;
+    void *taken[8];
+    int count;
+} bench_memory;
+
+static hy_status take(bench_memory *m, hy_place place, size_t bytes, void **out) {
+    HY_TRY(m->backend->alloc(m->backend, place, bytes, out));
+    if (place == HY_DEVICE) m->taken[m->count++] = *out;
+    return HY_OK;
+}
+
+static void release_all(bench_memory *m) {
+    for (int i = 0; i < m->count; i++) {
+        m->backend->release(m->backend, HY_DEVICE, m->taken[i], 0);
+    }
+    m->count = 0;
+}
+
+/* A tensor of normal numbers: equal ones would cost less power, and run faster than a model does. */
+static hy_status take_tensor(bench_memory *m, hy_stream *stream, hy_dtype dtype, int64_t rows,
+                             int64_t cols, hy_tensor *out) {
+    *out = hy_tensor_2d(NULL, dtype, rows, cols);
+    HY_TRY(take(m, HY_DEVICE, hy_tensor_bytes(out), &out->data));
+    hy_op_call draw = {.kind = HY_OP_COMBINE, .attr.combine.noise = 1};
+    draw.t[0] = *out;
+    return m->backend->enqueue(stream, &draw);
+}
+
+static hy_status enqueue_times(const hy_selftest_device *device, const hy_op_call *call, int times,
+                               double *seconds) {
+    HY_TRY(device->backend->stream_sync(device->stream));
+    double start = hy_clock();
+    for (int i = 0; i < times; i++) HY_TRY(device->backend->enqueue(device->stream, call));
+    HY_TRY(device->backend->stream_sync(device->stream));
+    *seconds = (hy_clock() - start) / times;
+    return HY_OK;
+}
+
+static hy_status seconds_of(const hy_selftest_device *device, bench_memory *m, hy_op_call *call,
+                            double *seconds) {
+    hy_backend *b = device->backend;
+    void *workspace = NULL;
+    HY_TRY(b->supports(b, call));
+    HY_TRY(b->prepare(b, call));
+    size_t bytes = b->workspace(b, call);
+    if (bytes > 0) HY_TRY(take(m, HY_DEVICE, bytes, &workspace));
+    call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    HY_TRY(enqueue_times(device, call, 1, seconds));
+    HY_TRY(enqueue_times(device, call, 1, seconds));
+    int times = (int)(ENOUGH_SECONDS / (*seconds + 1e-6));
+    return times < 2 ? HY_OK : enqueue_times(device, call, times, seconds);
+}
+
+/* A CPU's rates have few digits in TFLOP/s. */
+static void tell_flops(hy_selftest_run *run, const char *name, double flops) {
+    bool is_tera = flops >= 1e12;
+    hy_selftest_tell_rate(run, name, flops * (is_tera ? 1e-12 : 1e-9),
+                          is_tera ? "TFLOP/s" : "GFLOP/s");
+}
+
+static hy_status tell_matmul(hy_selftest_run *run, const hy_selftest_device *device, hy_dtype dtype,
+                             int64_t size) {
+    bench_memory m = {.backend = device->backend};
+    hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
+    char name[96];
+    double seconds;
+    hy_status status = HY_OK;
+    for (int i = 0; i < 3 && status == HY_OK; i++) {
+        status = take_tensor(&m, device->stream, dtype, size, size, &call.t[i]);
+    }
+    if (status == HY_OK) status = seconds_of(device, &m, &call, &seconds);
+    if (status == HY_OK) {
+        snprintf(name, sizeof name, "matrix product, %s, %lld x %lld x %lld", hy_dtype_name(dtype),
+                 (long long)size, (long long)size, (long long)size);
+        tell_flops(run, name, hy_op_flops(&call) / seconds);
+    }
+    release_all(&m);
+    return status;
+}
+
+/* Forward, then backward over the same memory. */
+static hy_status time_attention(const hy_selftest_device *device, bench_memory *m, hy_dtype dtype,
+                                const hy_op_attr *attr, double rates[2]) {
+    int64_t rows = (int64_t)attr->heads.batch * attr->heads.seq;
+    int64_t width = (int64_t)attr->heads.heads * attr->heads.head_dim;
+    hy_op_call forward = {.kind = HY_OP_ATTENTION, .attr = *attr};
+    hy_op_call backward = {.kind = HY_OP_ATTENTION_BWD, .attr = *attr};
+    double seconds;
+    HY_TRY(take_tensor(m, device->stream, dtype, rows, 3 * width, &forward.t[0]));
+    HY_TRY(take_tensor(m, device->stream, dtype, rows, width, &forward.t[2]));
+    HY_TRY(take_tensor(m, device->stream, HY_F32, 1, rows * attr->heads.heads, &forward.t[3]));
+    HY_TRY(take_tensor(m, device->stream, dtype, rows, 3 * width, &backward.t[5]));
+    HY_TRY(seconds_of(device, m, &forward, &seconds));
+    rates[0] = hy_op_flops(&forward) / seconds;
+    backward.t[0] = backward.t[3] = forward.t[2];
+    backward.t[1] = forward.t[0];
+    backward.t[4] = forward.t[3];
+    HY_TRY(seconds_of(device, m, &backward, &seconds));
+    rates[1] = hy_op_flops(&backward) / seconds;
+    return HY_OK;
+}
+
+static hy_status tell_attention(hy_selftest_run *run, const hy_selftest_device *device,
+                                hy_dtype dtype, int32_t batch, int32_t seq) {
+    static const char *const ways[] = {"forward", "backward"};
+    bench_memory m = {.backend = device->backend};
+    hy_op_attr attr = {0};
+    double rates[2];
+    char name[96];
+    attr.heads.batch = batch;
+    attr.heads.seq = seq;
+    attr.heads.heads = attr.heads.kv_heads = 16;
+    attr.heads.head_dim = 128;
+    attr.heads.scale = 0.088f;
+    hy_status status = time_attention(device, &m, dtype, &attr, rates);
+    for (int i = 0; i < 2 && status == HY_OK; i++) {
+        snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128", ways[i],
+                 hy_dtype_name(dtype), batch, seq);
+        tell_flops(run, name, rates[i]);
+    }
+    release_all(&m);
+    return status;
+}
+
+/* ---- copies ------------------------------------------------------------------------------------ */
+
+static hy_status copy_rate(const hy_selftest_device *device, void *to, const void *from,
+                           double *rate) {
+    enum { TIMES = 8 };
+    double start = 0;
+    for (int i = -1; i < TIMES; i++) { /* the first warms up */
+        if (i == 0) start = hy_clock();
+        HY_TRY(device->backend->copy(device->stream, to, from, COPY_BYTES));
+        if (i < 0) HY_TRY(device->backend->stream_sync(device->stream));
+    }
+    HY_TRY(device->backend->stream_sync(device->stream));
+    *rate = TIMES * (double)COPY_BYTES / (hy_clock() - start);
+    return HY_OK;
+}
+
+static hy_status tell_copy(hy_selftest_run *run, const hy_selftest_device *device, const char *name,
+                           void *to, const void *from, double factor) {
+    double rate;
+    HY_TRY(copy_rate(device, to, from, &rate));
+    hy_selftest_tell_rate(run, name, factor * rate * 1e-9, "GB/s");
+    return HY_OK;
+}
+
+static hy_status tell_copies(hy_selftest_run *run, const hy_selftest_device *device) {
+    bench_memory m = {.backend = device->backend};
+    void *a = NULL, *b = NULL, *pinned = NULL;
+    hy_status status = take(&m, HY_DEVICE, COPY_BYTES, &a);
+    if (status == HY_OK) status = take(&m, HY_DEVICE, COPY_BYTES, &b);
+    if (status == HY_OK) {
+        status = tell_copy(run, device, "copy within the device's memory, read and write", b, a, 2);
+    }
+    if (status == HY_OK && run->result->is_gpu) {
+        status = take(&m, HY_PINNED, COPY_BYTES, &pinned);
+        if (status == HY_OK) {
+            status = tell_copy(run, device, "copy to the card, pinned memory", a, pinned, 1);
+        }
+        if (status == HY_OK) {
+            status = tell_copy(run, device, "copy from the card, pinned memory", pinned, a, 1);
+        }
+    }
+    device->backend->release(device->backend, HY_PINNED, pinned, COPY_BYTES);
+    release_all(&m);
+    return status;
+}
+
+hy_status hy_selftest_rates(hy_selftest_run *run) {
+    bool is_gpu = run->result->is_gpu;
+    const hy_selftest_device *device = is_gpu ? &run->gpu : &run->cpu;
+    hy_dtype narrow = !is_gpu ? HY_F32 : run->result->capability >= 80 ? HY_BF16 : HY_F16;
+    if (is_gpu) HY_TRY(tell_matmul(run, device, narrow, 4096));
+    HY_TRY(tell_matmul(run, device, HY_F32, is_gpu ? 2048 : 1024));
+    HY_TRY(tell_attention(run, device, narrow, is_gpu ? 4 : 1, is_gpu ? 2048 : 256));
+    return tell_copies(run, device);
+}

@@ -1,0 +1,70 @@
+/* selftest.c: opening the device to be tested and going through the parts. See hybrid.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "selftest/selftest.h"
+#include "trainer/trainer.h"
+
+void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op) {
+    run->result->ops++;
+    run->result->failures += !op->is_ok;
+    if (run->observer && run->observer->on_op) run->observer->on_op(run->observer->user, op);
+}
+
+void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit) {
+    hy_selftest_rate rate = {.name = name, .value = value, .unit = unit};
+    if (run->observer && run->observer->on_rate) run->observer->on_rate(run->observer->user, &rate);
+}
+
+static hy_status open_device(hy_selftest_device *device) {
+    return device->backend->stream_create(device->backend, "self-test", &device->stream);
+}
+
+static void close_device(hy_selftest_device *device) {
+    if (device->stream) device->backend->stream_destroy(device->stream);
+    if (device->backend) device->backend->destroy(device->backend);
+}
+
+/* auto takes a card where one can be used. */
+static hy_status open_card(const char *name, hy_backend **out) {
+    const char *colon = strchr(name, ':');
+    hy_cuda_options options = {.device = colon ? (int)strtol(colon + 1, NULL, 10) : 0,
+                               .tune = HY_TUNE_FAST};
+    *out = NULL;
+    if (hy_device_is_cuda(name)) return hy_cuda_backend_create(&options, out);
+    if (strcmp(name, "auto") == 0) (void)hy_cuda_backend_create(&options, out);
+    return HY_OK;
+}
+
+static hy_status open_all(const char *device, hy_selftest_run *run) {
+    hy_selftest_result *result = run->result;
+    HY_TRY(open_card(device, &run->gpu.backend));
+    HY_TRY(hy_cpu_backend_create(&(hy_cpu_options){0}, &run->cpu.backend));
+    HY_TRY(open_device(&run->cpu));
+    if (run->gpu.backend) HY_TRY(open_device(&run->gpu));
+    const hy_device_facts *facts =
+        run->gpu.backend ? &run->gpu.backend->facts : &run->cpu.backend->facts;
+    snprintf(result->device, sizeof result->device, "%s", facts->name);
+    snprintf(result->detail, sizeof result->detail, "%s", facts->detail);
+    result->is_gpu = facts->is_gpu;
+    result->capability = facts->capability;
+    return HY_OK;
+}
+
+static hy_status test_all(hy_selftest_run *run) {
+    HY_TRY(run->gpu.backend ? hy_selftest_parity(run) : hy_selftest_answers(run));
+    return hy_selftest_rates(run);
+}
+
+hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
+                      hy_selftest_result *out) {
+    *out = (hy_selftest_result){0};
+    hy_selftest_run run = {.observer = observer, .result = out};
+    hy_status status = open_all(device, &run);
+    if (status == HY_OK) status = test_all(&run);
+    close_device(&run.gpu);
+    close_device(&run.cpu);
+    return status;
+}

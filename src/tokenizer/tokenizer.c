@@ -1,0 +1,219 @@
+/* tokenizer.c: opening and closing a tokenizer, and what others ask of it.
+ *
+ * bos, eos and pad are not in tokenizer.json: tokenizer_config.json or special_tokens_map.json
+ * beside it names them; where neither does, the names that well-known models use are looked for among
+ * the special tokens. */
+#include "tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tokenizer/tokenizer_llama2c.h"
+#include "tokenizer/tokenizer_parts.h"
+
+#define PATH_MAX_BYTES 4096
+
+/* ---- making and ending ----------------------------------------------------------------------- */
+
+static hy_tokenizer *create(const char *name) {
+    hy_tokenizer *t = calloc(1, sizeof *t);
+    if (t) t->name = strdup(name);
+    if (t) t->workspaces = calloc(1, sizeof *t->workspaces);
+    if (!t || !t->name || !t->workspaces) {
+        if (t) {
+            free(t->name);
+            free(t->workspaces);
+        }
+        free(t);
+        return NULL;
+    }
+    pthread_mutex_init(&t->workspaces->lock, NULL);
+    t->bos = t->eos = t->pad = -1;
+    return t;
+}
+
+static void free_workspace(hy_workspace *space) {
+    free(space->words);
+    hy_text_free(&space->normal[0]);
+    hy_text_free(&space->normal[1]);
+    hy_text_free(&space->spelled);
+    for (int i = 0; i < HY_STEPS_MAX; i++) {
+        hy_text_free(&space->step[i]);
+        if (space->state[i]) hy_pattern_state_free(space->state[i]);
+    }
+    free(space->symbols);
+    free(space->merge_memory.data);
+    free(space);
+}
+
+void hy_tokenizer_close(hy_tokenizer *t) {
+    if (!t) return;
+    while (t->workspaces->idle) {
+        hy_workspace *space = t->workspaces->idle;
+        t->workspaces->idle = space->next;
+        free_workspace(space);
+    }
+    pthread_mutex_destroy(&t->workspaces->lock);
+    free(t->workspaces);
+    hy_steps_fini(&t->normalizer);
+    hy_steps_fini(&t->splitting);
+    hy_added_set_fini(&t->raw);
+    hy_added_set_fini(&t->normalized);
+    hy_merges_fini(&t->merges);
+    hy_vocab_fini(&t->vocab);
+    free(t->template.before);
+    free(t->template.after);
+    free(t->decoder.from);
+    free(t->decoder.to);
+    free(t->is_special);
+    free(t->name);
+    free(t);
+}
+
+/* ---- bos, eos, pad --------------------------------------------------------------------------- */
+
+static const struct {
+    const char *key;
+    const char *usual[4]; /* in files that do not say, of these the first that is there */
+} roles[3] = {
+    {"bos_token", {"<|begin_of_text|>", "<s>", "<|startoftext|>"}},
+    {"eos_token", {"<|end_of_text|>", "</s>", "<|endoftext|>", "<|im_end|>"}},
+    {"pad_token", {"<|pad|>", "<pad>", "[PAD]"}},
+};
+
+static int32_t *role(hy_tokenizer *t, int i) {
+    return i == 0 ? &t->bos : i == 1 ? &t->eos : &t->pad;
+}
+
+static void guess_roles(hy_tokenizer *t) {
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 4 && roles[i].usual[k]; k++) {
+            int32_t id = hy_tokenizer_find(t, roles[i].usual[k]);
+            if (id < 0 || !t->is_special[id] || *role(t, i) >= 0) continue;
+            *role(t, i) = id;
+        }
+    }
+}
+
+/* "</s>" or {"content": "</s>", ...}; null says that there is none. */
+static void take_role(hy_tokenizer *t, const hy_json_node *root, int i, bool *is_said) {
+    const hy_json_node *node = hy_json_get(root, roles[i].key);
+    const char *text;
+    if (!node || *is_said) return;
+    *is_said = true;
+    *role(t, i) = -1;
+    if (hy_json_type_of(node) == HY_JSON_OBJECT) node = hy_json_get(node, "content");
+    if (hy_json_as_string(node, &text, NULL)) *role(t, i) = hy_tokenizer_find(t, text);
+}
+
+static hy_status read_roles(hy_tokenizer *t, const char *folder) {
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    bool is_said[3] = {false, false, false};
+    for (int f = 0; f < 2; f++) {
+        char path[PATH_MAX_BYTES];
+        hy_json *json;
+        HY_TRY(hy_path_join(path, sizeof path, folder, files[f]));
+        if (!hy_path_exists(path)) continue;
+        HY_TRY(hy_json_read_file(path, &json));
+        for (int i = 0; i < 3; i++) take_role(t, hy_json_root(json), i, &is_said[i]);
+        hy_json_free(json);
+    }
+    return HY_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static hy_status fill(hy_tokenizer *t, const char *text, size_t size) {
+    hy_json *json;
+    HY_TRY(hy_json_parse(text, size, t->name, &json));
+    hy_status status = hy_tokenizer_fill(t, json);
+    hy_json_free(json);
+    return status;
+}
+
+hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy_tokenizer **out) {
+    hy_tokenizer *t = create(name);
+    if (!t) return hy_fail(HY_ERR_MEMORY, "out of memory for a tokenizer");
+    hy_status status = fill(t, text, size);
+    if (status == HY_OK) {
+        guess_roles(t);
+        *out = t;
+    } else {
+        hy_tokenizer_close(t);
+    }
+    return status;
+}
+
+hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
+    char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
+    if (hy_path_is_dir(path)) {
+        HY_TRY(hy_path_join(file, sizeof file, path, "tokenizer.json"));
+        if (!hy_path_exists(file)) {
+            return hy_fail(HY_ERR_INPUT, "%s: there is no tokenizer.json in this folder", path);
+        }
+        path = file;
+    }
+    if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
+    hy_file_map map;
+    hy_tokenizer *t = NULL;
+    HY_TRY(hy_path_parent(folder, sizeof folder, path));
+    HY_TRY(hy_file_map_open(path, &map));
+    hy_status status =
+        hy_tokenizer_parse(map.data ? (const char *)map.data : "", map.size, path, &t);
+    hy_file_map_close(&map);
+    if (status != HY_OK) return status;
+    status = read_roles(t, folder);
+    if (status == HY_OK) {
+        *out = t;
+    } else {
+        hy_tokenizer_close(t);
+    }
+    return status;
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+int32_t hy_tokenizer_vocab(const hy_tokenizer *t) { return t->vocab.ids; }
+
+int32_t hy_tokenizer_find(const hy_tokenizer *t, const char *token) {
+    return hy_vocab_find(&t->vocab, token, strlen(token));
+}
+
+const char *hy_tokenizer_token(const hy_tokenizer *t, int32_t id, size_t *size) {
+    bool is_token = id >= 0 && id < t->vocab.ids && t->vocab.places[id].start != UINT32_MAX;
+    if (size) *size = is_token ? t->vocab.places[id].size : 0;
+    return is_token ? t->vocab.bytes + t->vocab.places[id].start : NULL;
+}
+
+bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {
+    return id >= 0 && id < t->vocab.ids && t->is_special[id];
+}
+
+int32_t hy_tokenizer_bos(const hy_tokenizer *t) { return t->bos; }
+int32_t hy_tokenizer_eos(const hy_tokenizer *t) { return t->eos; }
+int32_t hy_tokenizer_pad(const hy_tokenizer *t) { return t->pad; }
+
+/* ---- for programs ------------------------------------------------------------------------------ */
+
+hy_status hy_tokenize(const hy_tokenizer *t, const char *text, size_t size, int flags,
+                      int32_t **ids, size_t *count) {
+    hy_ids row = {0};
+    hy_status status = hy_tokenizer_encode(t, text, size, flags, &row);
+    if (status != HY_OK) hy_ids_free(&row);
+    *ids = row.data;
+    *count = row.count;
+    return status;
+}
+
+hy_status hy_untokenize(const hy_tokenizer *t, const int32_t *ids, size_t count, int flags,
+                        char **text, size_t *size) {
+    hy_text out = {0};
+    hy_status status = hy_tokenizer_decode(t, ids, count, flags, &out);
+    hy_text_add(&out, ""); /* a string even when empty */
+    if (status == HY_OK) status = hy_text_status(&out);
+    if (status != HY_OK) hy_text_free(&out);
+    *text = out.data;
+    *size = out.size;
+    return status;
+}

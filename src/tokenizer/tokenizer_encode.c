@@ -1,0 +1,253 @@
+/* tokenizer_encode.c: a text becomes ids.
+ *
+ * Words met before are found in the workspace's table, which makes most text as fast as it can be
+ * split. A workspace is lent to one call at a time, so threads never wait for each other but for the
+ * moment of borrowing. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/unicode.h"
+
+static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, which stands for a blank */
+#define METASPACE_SIZE 3
+#define TEXT_MAX ((size_t)INT32_MAX)
+
+void hy_ids_free(hy_ids *ids) {
+    free(ids->data);
+    *ids = (hy_ids){0};
+}
+
+hy_status hy_ids_reserve(hy_ids *ids, size_t more) {
+    if (ids->room - ids->count >= more) return HY_OK;
+    size_t room = ids->room * 2 > ids->count + more ? ids->room * 2 : ids->count + more + 64;
+    int32_t *data = realloc(ids->data, room * sizeof *data);
+    if (!data) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu token ids", room);
+    ids->data = data;
+    ids->room = room;
+    return HY_OK;
+}
+
+/* ---- workspaces ------------------------------------------------------------------------------ */
+
+/* NULL: no memory. */
+static hy_workspace *borrow(const hy_tokenizer *t) {
+    pthread_mutex_lock(&t->workspaces->lock);
+    hy_workspace *space = t->workspaces->idle;
+    if (space) t->workspaces->idle = space->next;
+    pthread_mutex_unlock(&t->workspaces->lock);
+    if (space) return space;
+    space = calloc(1, sizeof *space);
+    if (!space) return NULL;
+    space->words = calloc(HY_WORD_SLOTS, sizeof *space->words);
+    if (space->words) return space;
+    free(space);
+    return NULL;
+}
+
+static void give_back(const hy_tokenizer *t, hy_workspace *space) {
+    pthread_mutex_lock(&t->workspaces->lock);
+    space->next = t->workspaces->idle;
+    t->workspaces->idle = space;
+    pthread_mutex_unlock(&t->workspaces->lock);
+}
+
+/* ---- a word ---------------------------------------------------------------------------------- */
+
+typedef struct encode_call {
+    const hy_tokenizer *tokenizer;
+    hy_workspace *space;
+    hy_ids *ids;
+    bool without_special;
+} encode_call;
+
+/* Symbols of a word, with the unknown ones that are not out yet. */
+typedef struct symbols {
+    int32_t *ids;
+    size_t count;
+    bool has_unknown;
+} symbols;
+
+static void put_unknown(const hy_tokenizer *t, symbols *s) {
+    if (t->unknown < 0) return; /* then what is unknown vanishes */
+    if (s->has_unknown && !t->fuses_unknown) s->ids[s->count++] = t->unknown;
+    s->has_unknown = true;
+}
+
+static void put_known(const hy_tokenizer *t, symbols *s, int32_t id) {
+    if (s->has_unknown) s->ids[s->count++] = t->unknown;
+    s->has_unknown = false;
+    s->ids[s->count++] = id;
+}
+
+/* The bytes of a character as tokens of their own; false when one of them is missing. */
+static bool put_bytes(const hy_tokenizer *t, symbols *s, const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (t->byte_id[(uint8_t)text[i]] < 0) return false;
+    }
+    for (size_t i = 0; i < size; i++) s->ids[s->count++] = t->byte_id[(uint8_t)text[i]];
+    return true;
+}
+
+static void symbols_of(const hy_tokenizer *t, const char *word, size_t size, symbols *s) {
+    for (size_t i = 0, length; i < size; i += length) {
+        uint32_t code;
+        length = t->is_byte_level ? 1 : (size_t)hy_unicode_next(word + i, size - i, &code);
+        int32_t id = t->is_byte_level ? t->byte_id[(uint8_t)word[i]]
+                                      : hy_vocab_find(&t->vocab, word + i, length);
+        if (id >= 0) {
+            put_known(t, s, id);
+        } else if (!t->has_byte_fallback || t->is_byte_level ||
+                   !put_bytes(t, s, word + i, length)) {
+            put_unknown(t, s);
+        }
+    }
+    if (s->has_unknown) s->ids[s->count++] = t->unknown;
+}
+
+/* The word as one token of the vocabulary, -1: it is none. */
+static int32_t whole_word(const encode_call *call, const char *word, size_t size) {
+    const hy_tokenizer *t = call->tokenizer;
+    if (!t->is_byte_level) return hy_vocab_find(&t->vocab, word, size);
+    hy_text *spelled = &call->space->spelled;
+    hy_text_clear(spelled);
+    for (size_t i = 0; i < size; i++) {
+        char bytes[4];
+        int length = hy_utf8_encode(hy_byte_spelling((uint8_t)word[i]), bytes);
+        hy_text_add_bytes(spelled, bytes, (size_t)length);
+    }
+    return hy_vocab_find(&t->vocab, hy_text_string(spelled), spelled->size);
+}
+
+static hy_status reserve_symbols(hy_workspace *space, size_t size) {
+    if (space->symbol_room >= size) return HY_OK;
+    size_t room = size < 1024 ? 1024 : size;
+    int32_t *grown = realloc(space->symbols, room * sizeof *grown);
+    if (!grown) return hy_fail(HY_ERR_MEMORY, "out of memory for a word of %zu bytes", size);
+    space->symbols = grown;
+    space->symbol_room = room;
+    return HY_OK;
+}
+
+static hy_status work_out(const encode_call *call, const char *word, size_t size, symbols *s) {
+    const hy_tokenizer *t = call->tokenizer;
+    if (size > TEXT_MAX) {
+        return hy_fail(HY_ERR_INPUT, "a word of %zu bytes: at most 2 GiB can be encoded", size);
+    }
+    HY_TRY(reserve_symbols(call->space, size + 1));
+    *s = (symbols){.ids = call->space->symbols};
+    int32_t id = t->ignores_merges ? whole_word(call, word, size) : -1;
+    HY_TRY(hy_text_status(&call->space->spelled));
+    if (id >= 0) {
+        s->ids[s->count++] = id;
+        return HY_OK;
+    }
+    symbols_of(t, word, size, s);
+    return hy_merges_apply(&t->merges, s->ids, &s->count, &call->space->merge_memory);
+}
+
+static hy_status append(hy_ids *ids, const int32_t *more, size_t count) {
+    if (count == 0) return HY_OK;
+    HY_TRY(hy_ids_reserve(ids, count));
+    memcpy(ids->data + ids->count, more, count * sizeof *more);
+    ids->count += count;
+    return HY_OK;
+}
+
+static void remember(hy_word *slot, const char *word, size_t size, const symbols *s) {
+    slot->size = (uint8_t)size;
+    slot->count = (uint8_t)s->count;
+    memcpy(slot->key, word, size);
+    if (s->count) memcpy(slot->ids, s->ids, s->count * sizeof *s->ids);
+}
+
+static inline bool is_word(const hy_word *slot, const char *word, size_t size) {
+    return slot->size == size && memcmp(slot->key, word, size) == 0;
+}
+
+static hy_status take_word(void *context, const char *word, size_t size) {
+    const encode_call *call = context;
+    symbols s;
+    if (size > HY_WORD_KEY) {
+        HY_TRY(work_out(call, word, size, &s));
+        return append(call->ids, s.ids, s.count);
+    }
+    /* Two places for a word; what came first, which is what comes often, keeps the first. */
+    size_t place = hy_vocab_hash(word, size) & (HY_WORD_SLOTS - 1);
+    hy_word *slot = &call->space->words[place];
+    if (!is_word(slot, word, size) && slot->size != 0) slot = &call->space->words[place ^ 1];
+    if (is_word(slot, word, size)) {
+        HY_TRY(hy_ids_reserve(call->ids, HY_WORD_IDS));
+        memcpy(call->ids->data + call->ids->count, slot->ids, sizeof slot->ids);
+        call->ids->count += slot->count;
+        return HY_OK;
+    }
+    HY_TRY(work_out(call, word, size, &s));
+    if (s.count <= HY_WORD_IDS) remember(slot, word, size, &s);
+    return append(call->ids, s.ids, s.count);
+}
+
+/* Cuts before each U+2581 that follows another character. No merge reaches across such a place, so
+ * the ids are the same and the pieces are words that come again. */
+static hy_status take_cut(void *context, const char *text, size_t size) {
+    size_t begin = 0;
+    for (size_t i = 1; i + METASPACE_SIZE <= size; i++) {
+        bool is_cut = text[i] == metaspace[0] && memcmp(text + i, metaspace, METASPACE_SIZE) == 0 &&
+                      !(i - begin >= METASPACE_SIZE &&
+                        memcmp(text + i - METASPACE_SIZE, metaspace, METASPACE_SIZE) == 0);
+        if (!is_cut) continue;
+        HY_TRY(take_word(context, text + begin, i - begin));
+        begin = i;
+    }
+    return take_word(context, text + begin, size - begin);
+}
+
+/* ---- a text ---------------------------------------------------------------------------------- */
+
+static hy_status encode_plain(encode_call *call, const char *text, size_t size, bool is_first) {
+    const hy_tokenizer *t = call->tokenizer;
+    if (size == 0) return HY_OK;
+    hy_word_taker take = t->cuts_blanks ? take_cut : take_word;
+    return hy_steps_split(&t->splitting, call->space, text, size, is_first, take, call);
+}
+
+static hy_status encode_fragment(encode_call *call, const char *text, size_t size, bool is_first) {
+    const hy_tokenizer *t = call->tokenizer;
+    hy_added_match match;
+    size_t from = 0;
+    if (size == 0) return HY_OK;
+    HY_TRY(hy_steps_normalize(&t->normalizer, call->space, text, size, &text, &size));
+    while (hy_added_find(&t->normalized, text, size, from, call->without_special, &match)) {
+        HY_TRY(encode_plain(call, text + from, match.begin - from, is_first && from == 0));
+        HY_TRY(append(call->ids, &match.token->id, 1));
+        from = match.end;
+    }
+    return encode_plain(call, text + from, size - from, is_first && from == 0);
+}
+
+static hy_status encode_text(encode_call *call, const char *text, size_t size) {
+    const hy_tokenizer *t = call->tokenizer;
+    hy_added_match match;
+    size_t from = 0;
+    while (hy_added_find(&t->raw, text, size, from, call->without_special, &match)) {
+        HY_TRY(encode_fragment(call, text + from, match.begin - from, from == 0));
+        HY_TRY(append(call->ids, &match.token->id, 1));
+        from = match.end;
+    }
+    return encode_fragment(call, text + from, size - from, from == 0);
+}
+
+hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t size, int flags,
+                              hy_ids *out) {
+    encode_call call = {.tokenizer = t, .ids = out, .without_special = flags & HY_TOKENS_PLAIN};
+    const hy_template *around = &t->template;
+    bool has_template = flags & HY_TOKENS_SPECIAL;
+    call.space = borrow(t);
+    if (!call.space) return hy_fail(HY_ERR_MEMORY, "out of memory for encoding text");
+    hy_status status = HY_OK;
+    if (has_template) status = append(out, around->before, around->before_count);
+    if (status == HY_OK) status = encode_text(&call, text, size);
+    if (status == HY_OK && has_template) status = append(out, around->after, around->after_count);
+    give_back(t, call.space);
+    return status;
+}

@@ -1,0 +1,247 @@
+/* tokenizer_llama2c.c: see tokenizer_llama2c.h. */
+#include "tokenizer/tokenizer_llama2c.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "formats/llama2c.h"
+
+#define SPACE "\xE2\x96\x81" /* how pieces write a space */
+
+enum { UNKNOWN = 0, BOS = 1, EOS = 2, SPECIALS = 3 };
+static const char *const specials[SPECIALS] = {"<unk>", "<s>", "</s>"};
+
+/* ---- pieces ------------------------------------------------------------------------------------ */
+
+typedef struct piece {
+    char *text; /* spaces written as SPACE; zero-terminated */
+    float score;
+    int32_t id;
+} piece;
+
+typedef struct piece_list {
+    piece *by_id;
+    piece **by_text; /* those that take part in merges, sorted */
+    int32_t count, sorted;
+} piece_list;
+
+static void free_list(piece_list *list) {
+    for (int32_t i = 0; list->by_id && i < list->count; i++) free(list->by_id[i].text);
+    free(list->by_id);
+    free(list->by_text);
+}
+
+static char *copy_piece(const hy_llama2c_pieces *from, int32_t id) {
+    hy_text text = {0};
+    for (uint32_t at = from->begin[id]; at < from->begin[id + 1]; at++) {
+        char byte = from->bytes.data[at];
+        hy_text_add_bytes(&text, byte == ' ' ? SPACE : &byte, byte == ' ' ? 3 : 1);
+    }
+    hy_text_add(&text, "");
+    if (hy_text_status(&text) == HY_OK) return text.data;
+    hy_text_free(&text);
+    return NULL;
+}
+
+static int compare_texts(const void *a, const void *b) {
+    return strcmp((*(piece *const *)a)->text, (*(piece *const *)b)->text);
+}
+
+static bool is_byte(const char *text) { return strlen(text) == 6 && strncmp(text, "<0x", 3) == 0; }
+
+static hy_status make_list(const hy_llama2c_pieces *from, piece_list *list) {
+    size_t count = (size_t)from->count;
+    list->count = from->count;
+    list->by_id = calloc(count, sizeof *list->by_id);
+    list->by_text = calloc(count, sizeof *list->by_text);
+    if (!list->by_id || !list->by_text) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
+    for (int32_t i = 0; i < list->count; i++) {
+        piece *p = &list->by_id[i];
+        *p = (piece){copy_piece(from, i), from->scores[i], i};
+        if (!p->text) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
+        if (i >= SPECIALS && !is_byte(p->text)) list->by_text[list->sorted++] = p;
+    }
+    qsort(list->by_text, (size_t)list->sorted, sizeof *list->by_text, compare_texts);
+    return HY_OK;
+}
+
+static bool has_piece(const piece_list *list, const char *text) {
+    piece wanted = {.text = (char *)text}, *at = &wanted;
+    return bsearch(&at, list->by_text, (size_t)list->sorted, sizeof at, compare_texts) != NULL;
+}
+
+/* ---- merges ------------------------------------------------------------------------------------ */
+
+static int compare_scores(const void *a, const void *b) {
+    const piece *one = *(piece *const *)a, *other = *(piece *const *)b;
+    if (one->score != other->score) return one->score > other->score ? -1 : 1;
+    return one->id < other->id ? -1 : 1;
+}
+
+/* Every way to make a piece of two others. */
+static void put_merges(const piece_list *list, const piece *p, hy_json_writer *w) {
+    size_t size = strlen(p->text);
+    char *pair = malloc(size + 2);
+    if (!pair) {
+        w->text->has_failed = true;
+        return;
+    }
+    for (size_t at = 0; at < size;) {
+        int length = hy_utf8_length((const uint8_t *)p->text + at, size - at);
+        at += length > 0 ? (size_t)length : 1;
+        if (at >= size) break;
+        memcpy(pair, p->text, at);
+        pair[at] = 0;
+        memcpy(pair + at + 1, p->text + at, size - at + 1);
+        if (!has_piece(list, pair) || !has_piece(list, pair + at + 1)) continue;
+        pair[at] = ' ';
+        hy_json_put_string(w, NULL, pair);
+    }
+    free(pair);
+}
+
+static hy_status put_all_merges(const piece_list *list, hy_json_writer *w) {
+    size_t bytes = (size_t)(list->sorted + 1) * sizeof(piece *);
+    piece **by_score = malloc(bytes);
+    if (!by_score) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
+    memcpy(by_score, list->by_text, (size_t)list->sorted * sizeof *by_score);
+    qsort(by_score, (size_t)list->sorted, sizeof *by_score, compare_scores);
+    hy_json_open_array(w, "merges");
+    for (int32_t i = 0; i < list->sorted; i++) put_merges(list, by_score[i], w);
+    hy_json_close_array(w);
+    free(by_score);
+    return HY_OK;
+}
+
+/* ---- the text ---------------------------------------------------------------------------------- */
+
+static void put_specials(hy_json_writer *w) {
+    static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
+    hy_json_open_array(w, "added_tokens");
+    for (int i = 0; i < SPECIALS; i++) {
+        hy_json_open_object(w, NULL);
+        hy_json_put_int(w, "id", i);
+        hy_json_put_string(w, "content", specials[i]);
+        for (size_t k = 0; k < sizeof off / sizeof off[0]; k++) hy_json_put_bool(w, off[k], false);
+        hy_json_put_bool(w, "special", true);
+        hy_json_close_object(w);
+    }
+    hy_json_close_array(w);
+}
+
+static hy_status put_model(const piece_list *list, hy_json_writer *w) {
+    hy_json_open_object(w, "model");
+    hy_json_put_string(w, "type", "BPE");
+    hy_json_put_string(w, "unk_token", specials[UNKNOWN]);
+    hy_json_put_bool(w, "fuse_unk", true);
+    hy_json_put_bool(w, "byte_fallback", true);
+    hy_json_open_object(w, "vocab");
+    for (int32_t i = 0; i < list->count; i++) {
+        hy_json_put_int(w, i < SPECIALS ? specials[i] : list->by_id[i].text, i);
+    }
+    hy_json_close_object(w);
+    HY_TRY(put_all_merges(list, w));
+    hy_json_close_object(w);
+    return HY_OK;
+}
+
+/* A space in front, spaces as pieces write them, BOS before a text, and the way back. */
+static const char frame[] =
+    "\"version\": \"1.0\", \"truncation\": null, \"padding\": null, "
+    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": ["
+    "{\"type\": \"Prepend\", \"prepend\": \"" SPACE "\"}, "
+    "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"" SPACE "\"}]}, "
+    "\"pre_tokenizer\": null, "
+    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": ["
+    "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
+    "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], "
+    "\"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}}, "
+    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": ["
+    "{\"type\": \"Replace\", \"pattern\": {\"String\": \"" SPACE "\"}, \"content\": \" \"}, "
+    "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
+    "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}";
+
+static hy_status write_json(const piece_list *list, hy_text *out) {
+    hy_text body = {0};
+    hy_json_writer w;
+    hy_json_begin(&w, &body, false);
+    hy_json_open_object(&w, NULL);
+    put_specials(&w);
+    hy_status status = put_model(list, &w);
+    hy_json_close_object(&w);
+    if (status == HY_OK) status = hy_text_status(&body);
+    if (status == HY_OK) { /* `frame` becomes the first member */
+        hy_text_add(out, "{");
+        hy_text_add(out, frame);
+        hy_text_add(out, ", ");
+        hy_text_add_bytes(out, body.data + 1, body.size - 1);
+        status = hy_text_status(out);
+    }
+    hy_text_free(&body);
+    return status;
+}
+
+/* ---- opening and finding ----------------------------------------------------------------------- */
+
+bool hy_llama2c_tokenizer_is_named(const char *path) {
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
+static hy_status write_pieces(const hy_llama2c_pieces *pieces, hy_text *out) {
+    piece_list list = {0};
+    hy_status status = make_list(pieces, &list);
+    if (status == HY_OK) status = write_json(&list, out);
+    free_list(&list);
+    return status;
+}
+
+hy_status hy_llama2c_tokenizer_json(const char *path, hy_text *out) {
+    hy_llama2c_pieces pieces;
+    HY_TRY(hy_llama2c_pieces_read(path, &pieces));
+    hy_status status = pieces.count > SPECIALS
+                           ? write_pieces(&pieces, out)
+                           : hy_fail(HY_ERR_INPUT, "%s: %d pieces are too few for a tokenizer",
+                                     path, pieces.count);
+    hy_llama2c_pieces_free(&pieces);
+    return status;
+}
+
+hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
+    hy_text json = {0};
+    *out = NULL;
+    hy_status status = hy_llama2c_tokenizer_json(path, &json);
+    if (status == HY_OK) status = hy_tokenizer_parse(json.data, json.size, path, out);
+    hy_text_free(&json);
+    return status;
+}
+
+static bool has_pieces(const char *path, int32_t vocab) {
+    hy_llama2c_pieces pieces;
+    if (hy_llama2c_is_file(path) || hy_llama2c_pieces_read(path, &pieces) != HY_OK) return false;
+    bool is_right = pieces.count == vocab && vocab > SPECIALS;
+    hy_llama2c_pieces_free(&pieces);
+    return is_right;
+}
+
+hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size) {
+    char **names;
+    size_t count;
+    bool is_found = false;
+    hy_status status = HY_OK;
+    HY_TRY(hy_dir_list(folder, &names, &count));
+    for (size_t i = 0; i < count && status == HY_OK && !is_found; i++) {
+        if (!hy_llama2c_tokenizer_is_named(names[i])) continue;
+        status = hy_path_join(path, size, folder, names[i]);
+        if (status == HY_OK) is_found = has_pieces(path, vocab);
+    }
+    hy_dir_list_free(names, count);
+    if (!is_found) path[0] = 0;
+    return status;
+}

@@ -1,0 +1,23 @@
+/* tokenizer_llama2c.h: the tokenizer that lies beside a llama2.c model, as one of ours.
+ *
+ * Its file holds pieces and scores, and no merges: two pieces are merged into a third, the one of the
+ * highest score first. That is what a SentencePiece-style tokenizer.json says with a list of merges in the
+ * order of scores; it is written out as such a text and opened. hy_tokenizer_open() takes such a file like
+ * any other. */
+#ifndef HY_DATA_TOKENIZER_LLAMA2C_H
+#define HY_DATA_TOKENIZER_LLAMA2C_H
+
+#include "tokenizer/tokenizer.h"
+
+bool hy_llama2c_tokenizer_is_named(const char *path); /* by its ending, .bin */
+/* HY_ERR_INPUT names the file and what is wrong with it. */
+hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out);
+
+/* The same as the text of a tokenizer.json, appended. */
+hy_status hy_llama2c_tokenizer_json(const char *path, hy_text *out);
+
+/* Looks in the folder for a .bin file with exactly `vocab` pieces; path, which has `size` bytes, is ""
+ * where there is none. */
+hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size);
+
+#endif

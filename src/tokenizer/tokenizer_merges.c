@@ -1,0 +1,175 @@
+/* tokenizer_merges.c: byte-pair encoding: of all neighbours that merge, the pair of the lowest rank,
+ * and of equal ones the leftmost, becomes one symbol, until none is left.
+ *
+ * Short words are scanned for the best pair again and again, which is fastest for them. Long ones
+ * use a linked list and a heap, so that a word of n symbols takes n log n steps. Both give the same
+ * symbols. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "tokenizer/tokenizer_parts.h"
+
+#define SHORT_WORD 48 /* symbols; about where the two ways take the same time */
+
+hy_status hy_merges_init(hy_merges *merges, size_t count) {
+    uint32_t slots = 16;
+    while (slots < count + count / 2) slots *= 2;
+    merges->mask = slots - 1;
+    merges->slots = malloc(slots * sizeof *merges->slots);
+    if (!merges->slots) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu merges", count);
+    memset(merges->slots, 0xFF, slots * sizeof *merges->slots);
+    return HY_OK;
+}
+
+void hy_merges_fini(hy_merges *merges) {
+    free(merges->slots);
+    *merges = (hy_merges){0};
+}
+
+void hy_merges_put(hy_merges *merges, int32_t left, int32_t right, uint32_t rank, int32_t id) {
+    uint32_t i = hy_merges_slot(merges, left, right);
+    while (merges->slots[i].left >= 0) {
+        if (merges->slots[i].left == left && merges->slots[i].right == right) break;
+        i = (i + 1) & merges->mask;
+    }
+    merges->slots[i] = (hy_merge){.left = left, .right = right, .rank = rank, .id = id};
+}
+
+/* ---- short words ----------------------------------------------------------------------------- */
+
+typedef struct neighbours {
+    uint32_t rank; /* HY_NO_RANK: they do not merge */
+    int32_t id;
+} neighbours;
+
+static neighbours look_up(const hy_merges *merges, int32_t left, int32_t right) {
+    const hy_merge *m = hy_merges_find(merges, left, right);
+    return m ? (neighbours){m->rank, m->id} : (neighbours){HY_NO_RANK, -1};
+}
+
+static size_t merge_short(const hy_merges *merges, int32_t *ids, size_t count) {
+    neighbours pair[SHORT_WORD];
+    for (size_t i = 0; i + 1 < count; i++) pair[i] = look_up(merges, ids[i], ids[i + 1]);
+    for (;;) {
+        size_t best = 0;
+        uint32_t rank = HY_NO_RANK;
+        for (size_t i = 0; i + 1 < count; i++) {
+            if (pair[i].rank >= rank) continue;
+            rank = pair[i].rank;
+            best = i;
+        }
+        if (rank == HY_NO_RANK) return count;
+        ids[best] = pair[best].id;
+        count--;
+        for (size_t i = best + 1; i < count; i++) ids[i] = ids[i + 1];
+        for (size_t i = best; i + 1 < count; i++) pair[i] = pair[i + 1];
+        if (best > 0) pair[best - 1] = look_up(merges, ids[best - 1], ids[best]);
+        if (best + 1 < count) pair[best] = look_up(merges, ids[best], ids[best + 1]);
+    }
+}
+
+/* ---- long words ------------------------------------------------------------------------------ */
+
+#define NO_SYMBOL UINT32_MAX
+
+typedef struct symbol {
+    int32_t id;
+    uint32_t previous, next; /* NO_SYMBOL at the ends */
+    neighbours pair;         /* with the next one */
+} symbol;
+
+/* Candidates as rank << 32 | place: the least is the next to be done. One that no longer holds stays
+ * until it comes up: its rank then differs from that of the symbol's pair. */
+typedef struct heap {
+    uint64_t *items;
+    size_t count;
+} heap;
+
+static void sink(heap *h, size_t i) {
+    uint64_t item = h->items[i];
+    for (size_t child; (child = 2 * i + 1) < h->count; i = child) {
+        if (child + 1 < h->count && h->items[child + 1] < h->items[child]) child++;
+        if (item <= h->items[child]) break;
+        h->items[i] = h->items[child];
+    }
+    h->items[i] = item;
+}
+
+static void heap_put(heap *h, uint64_t item) {
+    size_t i = h->count++;
+    for (size_t parent; i > 0 && item < h->items[parent = (i - 1) / 2]; i = parent) {
+        h->items[i] = h->items[parent];
+    }
+    h->items[i] = item;
+}
+
+static uint64_t heap_take(heap *h) {
+    uint64_t least = h->items[0];
+    h->items[0] = h->items[--h->count];
+    if (h->count) sink(h, 0);
+    return least;
+}
+
+static void pair_up(const hy_merges *merges, symbol *symbols, uint32_t at, heap *h) {
+    symbol *s = &symbols[at];
+    s->pair = s->next == NO_SYMBOL ? (neighbours){HY_NO_RANK, -1}
+                                   : look_up(merges, s->id, symbols[s->next].id);
+    if (s->pair.rank != HY_NO_RANK) heap_put(h, (uint64_t)s->pair.rank << 32 | at);
+}
+
+static void merge_at(const hy_merges *merges, symbol *symbols, uint32_t at, heap *h) {
+    symbol *s = &symbols[at], *gone = &symbols[s->next];
+    s->id = s->pair.id;
+    s->next = gone->next;
+    gone->id = -1;
+    gone->pair.rank = HY_NO_RANK;
+    if (s->next != NO_SYMBOL) symbols[s->next].previous = at;
+    if (s->previous != NO_SYMBOL) pair_up(merges, symbols, s->previous, h);
+    pair_up(merges, symbols, at, h);
+}
+
+/* Each merge puts in at most two candidates and there are fewer merges than symbols, so three times
+ * as many candidates as symbols always fit. */
+static bool reserve(hy_merge_memory *memory, size_t count) {
+    if (memory->room >= count) return memory->data != NULL;
+    free(memory->data);
+    *memory = (hy_merge_memory){0};
+    memory->data = malloc(count * (sizeof(symbol) + 3 * sizeof(uint64_t)));
+    if (!memory->data) return false;
+    memory->room = count;
+    return true;
+}
+
+static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count,
+                            hy_merge_memory *memory) {
+    if (!reserve(memory, *count)) {
+        return hy_fail(HY_ERR_MEMORY, "out of memory for a word of %zu symbols", *count);
+    }
+    heap h = {.items = memory->data};
+    symbol *symbols = (symbol *)(h.items + 3 * memory->room);
+    uint32_t last = (uint32_t)(*count - 1);
+    for (uint32_t i = 0; i <= last; i++) {
+        neighbours pair =
+            i < last ? look_up(merges, ids[i], ids[i + 1]) : (neighbours){HY_NO_RANK, -1};
+        uint32_t next = i < last ? i + 1 : NO_SYMBOL;
+        symbols[i] = (symbol){ids[i], i ? i - 1 : NO_SYMBOL, next, pair};
+        if (pair.rank != HY_NO_RANK) h.items[h.count++] = (uint64_t)pair.rank << 32 | i;
+    }
+    for (size_t i = h.count / 2; i-- > 0;) sink(&h, i);
+    while (h.count) {
+        uint64_t item = heap_take(&h);
+        uint32_t at = (uint32_t)item;
+        if (symbols[at].pair.rank == item >> 32) merge_at(merges, symbols, at, &h);
+    }
+    size_t kept = 0;
+    for (uint32_t i = 0; i != NO_SYMBOL; i = symbols[i].next) ids[kept++] = symbols[i].id;
+    *count = kept;
+    return HY_OK;
+}
+
+hy_status hy_merges_apply(const hy_merges *merges, int32_t *ids, size_t *count,
+                          hy_merge_memory *memory) {
+    if (*count > SHORT_WORD) return merge_long(merges, ids, count, memory);
+    if (*count > 1) *count = merge_short(merges, ids, *count);
+    return HY_OK;
+}

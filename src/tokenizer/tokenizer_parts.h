@@ -1,0 +1,310 @@
+/* tokenizer_parts.h: a tokenizer as it lies in memory; for the files tokenizer_*.c alone.
+ *
+ * The way of a text: non-normalised added tokens are cut out; what lies between is normalised;
+ * normalised added tokens are cut out; the rest is split into words by a row of splitters; each word
+ * becomes ids by BPE. One tokenizer is read-only after opening; what encoding needs to write lies in
+ * workspaces, which are lent to one call at a time. */
+#ifndef HY_DATA_TOKENIZER_PARTS_H
+#define HY_DATA_TOKENIZER_PARTS_H
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+
+/* ---- tokens by text (tokenizer_vocab.c) ------------------------------------------------------ */
+
+typedef struct hy_token_place {
+    uint32_t start; /* where its text begins; UINT32_MAX: no token has this id */
+    uint32_t size;
+} hy_token_place;
+
+typedef struct hy_vocab {
+    char *bytes;            /* all texts, each ended by a zero */
+    hy_token_place *places; /* (ids) */
+    int32_t ids;            /* ids lie below this */
+    uint64_t *slots;        /* high half of the hash and id + 1; 0: empty */
+    uint32_t mask;          /* slots - 1 */
+    size_t used;            /* of bytes */
+} hy_vocab;
+
+static inline uint64_t hy_vocab_mix(uint64_t a, uint64_t b) {
+    __uint128_t product = (__uint128_t)(a ^ 0x9E3779B97F4A7C15u) * (b ^ 0xD6E8FEB86659FD93u);
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* A hash for short texts; quality matters only for speed. */
+static inline uint64_t hy_vocab_hash(const char *text, size_t size) {
+    uint64_t h = size, a, b;
+    while (size > 16) {
+        memcpy(&a, text, 8);
+        memcpy(&b, text + 8, 8);
+        h = hy_vocab_mix(a ^ h, b);
+        text += 16;
+        size -= 16;
+    }
+    a = b = 0;
+    if (size >= 8) {
+        memcpy(&a, text, 8);
+        memcpy(&b, text + size - 8, 8);
+    } else if (size >= 4) {
+        uint32_t low, high;
+        memcpy(&low, text, 4);
+        memcpy(&high, text + size - 4, 4);
+        a = low;
+        b = high;
+    } else if (size > 0) {
+        a = (uint64_t)(uint8_t)text[0] << 16 | (uint64_t)(uint8_t)text[size / 2] << 8 |
+            (uint8_t)text[size - 1];
+    }
+    return hy_vocab_mix(a ^ h, b);
+}
+
+/* Room for `ids` ids, `tokens` tokens and `bytes` bytes of text. */
+hy_status hy_vocab_init(hy_vocab *vocab, int32_t ids, size_t tokens, size_t bytes);
+void hy_vocab_fini(hy_vocab *vocab);
+/* Adds a token; false when the text or the id is there already. */
+bool hy_vocab_add(hy_vocab *vocab, const char *text, size_t size, int32_t id);
+int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size); /* -1: none */
+/* The same for a text whose hash is known; hy_vocab_touch fetches its slot beforehand. */
+int32_t hy_vocab_find_hashed(const hy_vocab *vocab, uint64_t hash, const char *text, size_t size);
+static inline void hy_vocab_touch(const hy_vocab *vocab, uint64_t hash) {
+    __builtin_prefetch(&vocab->slots[hash & vocab->mask]);
+}
+/* Which id a text with this hash probably has, -1: surely none; hy_vocab_is tells. */
+static inline int32_t hy_vocab_guess(const hy_vocab *vocab, uint64_t hash) {
+    for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
+        uint64_t slot = vocab->slots[i];
+        if (!slot) return -1;
+        if (slot >> 32 == hash >> 32) return (int32_t)((uint32_t)slot - 1);
+    }
+}
+static inline bool hy_vocab_is(const hy_vocab *vocab, int32_t id, const char *text, size_t size) {
+    const hy_token_place *place = &vocab->places[id];
+    return place->size == size && memcmp(vocab->bytes + place->start, text, size) == 0;
+}
+
+/* ---- byte-pair merges (tokenizer_merges.c) --------------------------------------------------- */
+
+#define HY_NO_RANK UINT32_MAX
+
+typedef struct hy_merge {
+    int32_t left, right; /* left -1: empty */
+    uint32_t rank;       /* lower ones are done first */
+    int32_t id;          /* what they become */
+} hy_merge;
+
+typedef struct hy_merges {
+    hy_merge *slots;
+    uint32_t mask;
+} hy_merges;
+
+hy_status hy_merges_init(hy_merges *merges, size_t count);
+void hy_merges_fini(hy_merges *merges);
+/* A pair that is there already takes the new rank. */
+void hy_merges_put(hy_merges *merges, int32_t left, int32_t right, uint32_t rank, int32_t id);
+static inline uint32_t hy_merges_slot(const hy_merges *merges, int32_t left, int32_t right) {
+    return (uint32_t)hy_vocab_mix((uint32_t)left, (uint32_t)right) & merges->mask;
+}
+/* The merge of a pair, NULL: none. */
+static inline const hy_merge *hy_merges_find(const hy_merges *merges, int32_t left, int32_t right) {
+    for (uint32_t i = hy_merges_slot(merges, left, right);; i = (i + 1) & merges->mask) {
+        const hy_merge *m = &merges->slots[i];
+        if (m->left == left && m->right == right) return m;
+        if (m->left < 0) return NULL;
+    }
+}
+
+/* Merges symbols in place until no pair is left that merges; returns how many remain. `heap` is
+ * memory for long words, kept between calls. */
+typedef struct hy_merge_memory {
+    void *data;
+    size_t room; /* symbols */
+} hy_merge_memory;
+hy_status hy_merges_apply(const hy_merges *merges, int32_t *ids, size_t *count,
+                          hy_merge_memory *memory);
+
+/* ---- added tokens (tokenizer_added.c) -------------------------------------------------------- */
+
+typedef struct hy_added {
+    char *text; /* what is looked for: normalised when the token is */
+    size_t size;
+    int32_t id;
+    bool is_special, is_normalized, is_single_word, strips_left, strips_right;
+} hy_added;
+
+/* Tokens looked for in one go, sorted by text. */
+typedef struct hy_added_set {
+    hy_added *tokens;
+    size_t count;
+    size_t first[257]; /* those that begin with byte b: first[b] .. first[b + 1] - 1 */
+} hy_added_set;
+
+hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t count,
+                            bool of_normalized);
+void hy_added_set_fini(hy_added_set *set);
+
+typedef struct hy_added_match {
+    size_t begin, end; /* with the blanks it strips */
+    const hy_added *token;
+} hy_added_match;
+/* The first token at or after `from`; blanks before `from` are not stripped. */
+bool hy_added_find(const hy_added_set *set, const char *text, size_t size, size_t from,
+                   bool without_special, hy_added_match *match);
+
+/* ---- splitting (tokenizer_split.c, tokenizer_pattern.c) -------------------------------------- */
+
+/* The bytes of the first word; size at least 1. Every character belongs to some word. */
+typedef size_t (*hy_splitter)(const char *text, size_t size);
+/* The hand-written splitter of a pattern, NULL: there is none. */
+hy_splitter hy_splitter_of(const char *pattern);
+extern const char hy_pattern_gpt2[];
+
+typedef struct hy_pattern hy_pattern; /* any other, through PCRE2 */
+hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern **out);
+void hy_pattern_free(hy_pattern *pattern);
+void *hy_pattern_state(const hy_pattern *pattern); /* what one thread needs; NULL: no memory */
+void hy_pattern_state_free(void *state);
+/* The first match at or after `from`, maybe an empty one; *found false: none. */
+hy_status hy_pattern_find(const hy_pattern *pattern, void *state, const char *text, size_t size,
+                          size_t from, bool *found, size_t *begin, size_t *end);
+
+typedef enum hy_behavior {
+    HY_REMOVED,
+    HY_ISOLATED,
+    HY_MERGED_WITH_PREVIOUS,
+    HY_MERGED_WITH_NEXT,
+    HY_CONTIGUOUS
+} hy_behavior;
+
+/* ---- steps (tokenizer_steps.c) --------------------------------------------------------------- */
+
+#define HY_STEPS_MAX 16
+
+typedef enum hy_step_kind {
+    HY_STEP_PREPEND, /* normalisers: text in front of what is not empty */
+    HY_STEP_REPLACE, /* from -> to */
+    HY_STEP_NFC,
+    HY_STEP_LOWER,
+    HY_STEP_SPLIT,       /* pre-tokenisers: by splitter, by pattern, or by the text `from` */
+    HY_STEP_DIGITS,      /* between numbers and the rest */
+    HY_STEP_METASPACE,   /* blanks become `to`; one in front; split before each */
+    HY_STEP_PREFIX_SPACE /* a blank in front of a word that begins with none */
+} hy_step_kind;
+
+typedef enum hy_prepend { HY_PREPEND_ALWAYS, HY_PREPEND_FIRST, HY_PREPEND_NEVER } hy_prepend;
+
+typedef struct hy_step {
+    hy_step_kind kind;
+    char *from, *to; /* owned */
+    size_t from_size, to_size;
+    hy_splitter splitter;
+    hy_pattern *pattern;
+    hy_behavior behavior;
+    bool is_inverted;
+    hy_prepend prepend;
+    bool splits; /* METASPACE */
+} hy_step;
+
+typedef struct hy_steps {
+    hy_step step[HY_STEPS_MAX];
+    int count;
+} hy_steps;
+
+void hy_steps_fini(hy_steps *steps);
+
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+typedef struct hy_decoder {
+    bool is_byte_level;     /* token texts are bytes in the printable alphabet */
+    bool joins_with_blanks; /* there is no decoder */
+    char *from, *to;        /* replaced in each token; NULL: nothing */
+    size_t from_size, to_size;
+    bool has_byte_fallback;
+    int strip_start;   /* blanks taken off the whole text's beginning */
+    bool strips_first; /* Metaspace: in the first token `from` is dropped */
+} hy_decoder;
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+#define HY_WORD_KEY 22 /* longest word that is remembered */
+#define HY_WORD_IDS 10 /* and its most ids */
+#define HY_WORD_SLOTS 32768
+
+/* A word met before: 64 bytes. */
+typedef struct hy_word {
+    uint8_t size, count; /* size 0: empty */
+    char key[HY_WORD_KEY];
+    int32_t ids[HY_WORD_IDS];
+} hy_word;
+
+typedef struct hy_workspace {
+    struct hy_workspace *next;
+    hy_word *words;
+    hy_text normal[2];          /* a text being normalised: from one to the other and back */
+    hy_text step[HY_STEPS_MAX]; /* what a splitting step writes */
+    void *state[HY_STEPS_MAX];  /* of its pattern */
+    hy_text spelled;            /* a word in the printable alphabet */
+    int32_t *symbols;           /* a word being merged */
+    size_t symbol_room;
+    hy_merge_memory merge_memory;
+} hy_workspace;
+
+typedef struct hy_workspaces {
+    pthread_mutex_t lock;
+    hy_workspace *idle;
+} hy_workspaces;
+
+typedef struct hy_template {
+    int32_t *before, *after;
+    size_t before_count, after_count;
+} hy_template;
+
+struct hy_tokenizer {
+    char *name;          /* of the file, for errors */
+    const hy_json *json; /* what it is read from, while it is */
+    hy_vocab vocab;
+    hy_merges merges;
+    bool is_byte_level;   /* words are bytes in the printable alphabet */
+    int32_t byte_id[256]; /* byte-level: of a byte; else of <0xNN>; -1: none */
+    bool has_byte_fallback, fuses_unknown, ignores_merges;
+    int32_t unknown;  /* -1: none */
+    bool cuts_blanks; /* no token holds U+2581 after another character: words may be cut there */
+    bool *is_special; /* (ids) */
+    hy_added_set raw, normalized;
+    hy_steps normalizer, splitting;
+    hy_template template;
+    hy_decoder decoder;
+    int32_t bos, eos, pad;
+    hy_workspaces *workspaces;
+};
+
+/* Fills an empty tokenizer from a file's tree (tokenizer_read.c). */
+hy_status hy_tokenizer_fill(hy_tokenizer *tokenizer, const hy_json *json);
+/* Parts of it: tokenizer_read_model.c, tokenizer_read_steps.c. `where` names the part in errors. */
+hy_status hy_tokenizer_read_model(hy_tokenizer *tokenizer, const hy_json_node *model,
+                                  const hy_json_node *added);
+/* A switch of `object`; absent or null: the fallback. */
+hy_status hy_tokenizer_read_bool(const hy_tokenizer *tokenizer, const hy_json_node *object,
+                                 const char *key, bool fallback, bool *out);
+hy_status hy_tokenizer_read_normalizer(hy_tokenizer *tokenizer, const hy_json_node *node);
+hy_status hy_tokenizer_read_splitting(hy_tokenizer *tokenizer, const hy_json_node *node);
+hy_status hy_tokenizer_read_decoder(hy_tokenizer *tokenizer, const hy_json_node *node);
+
+/* Normalises; *out points to the text itself where nothing changes, else into the workspace. */
+hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const char *text,
+                             size_t size, const char **out, size_t *out_size);
+
+/* Splits a text into words and gives each to `take`. is_first: it begins the whole text. */
+typedef hy_status (*hy_word_taker)(void *context, const char *word, size_t size);
+hy_status hy_steps_split(const hy_steps *steps, hy_workspace *space, const char *text, size_t size,
+                         bool is_first, hy_word_taker take, void *context);
+
+hy_status hy_ids_reserve(hy_ids *ids, size_t more);
+
+/* The printable alphabet of byte-level BPE: the character of a byte, and back (-1: none). */
+uint32_t hy_byte_spelling(uint8_t byte);
+int hy_byte_of_spelling(uint32_t code);
+
+#endif

@@ -1,0 +1,334 @@
+/* tokenizer_read_model.c: vocabulary and merges of a tokenizer.json.
+ *
+ * Memory is a small multiple of the file: ids may not be much larger than there are tokens. Every
+ * merge must join two tokens, neither of them empty, into a third, so that merging always ends. A
+ * large file has hundreds of thousands of merges with three look-ups each; they are done in batches,
+ * so that the memory they need is on its way while others are worked on. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/unicode.h"
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+/* Null, false, zero and the empty text: as if it were not there. */
+static bool is_absent(const hy_tokenizer *t, const hy_json_node *model, const hy_json_node *node) {
+    const char *text;
+    size_t size;
+    double number;
+    bool is_set = true;
+    switch (hy_json_type_of(node)) {
+    case HY_JSON_NULL: return true;
+    case HY_JSON_BOOL:
+        return hy_json_bool(t->json, model, hy_json_key(node), &is_set) == HY_OK && !is_set;
+    case HY_JSON_STRING: return hy_json_as_string(node, &text, &size) && size == 0;
+    case HY_JSON_NUMBER: return hy_json_as_double(node, &number) && number == 0;
+    default: return false;
+    }
+}
+
+static hy_status check_settings(const hy_tokenizer *t, const hy_json_node *model) {
+    static const char *const known[] = {"type",     "vocab",         "merges",       "unk_token",
+                                        "fuse_unk", "byte_fallback", "ignore_merges"};
+    const char *type = "BPE"; /* old files do not say */
+    if (!model || hy_json_type_of(model) != HY_JSON_OBJECT) {
+        return hy_fail(HY_ERR_INPUT, "%s: there is no \"model\"", t->name);
+    }
+    hy_json_as_string(hy_json_get(model, "type"), &type, NULL);
+    if (strcmp(type, "BPE") != 0) {
+        return hy_fail(HY_ERR_INPUT, "%s: a model of type \"%.60s\": BPE is accepted", t->name,
+                       type);
+    }
+    for (const hy_json_node *m = hy_json_first(model); m; m = hy_json_next(m)) {
+        bool is_known = is_absent(t, model, m);
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+            is_known = is_known || strcmp(hy_json_key(m), known[i]) == 0;
+        }
+        if (is_known) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: model has \"%.60s\", which would change the tokens and "
+                       "is not supported",
+                       t->name, hy_json_key(m));
+    }
+    return HY_OK;
+}
+
+/* ---- vocabulary ------------------------------------------------------------------------------ */
+
+typedef struct extent {
+    size_t tokens, bytes;
+    int64_t largest; /* id; -1: none */
+} extent;
+
+static hy_status extend(const hy_tokenizer *t, extent *e, const char *text, size_t size,
+                        const hy_json_node *id_node) {
+    int64_t id;
+    if (!hy_json_as_int(id_node, &id) || id < 0 || id > INT32_MAX - 1) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: the id of token \"%.60s\" must be a whole number from 0 "
+                       "on",
+                       t->name, text);
+    }
+    e->tokens++;
+    e->bytes += size;
+    if (id > e->largest) e->largest = id;
+    return HY_OK;
+}
+
+static hy_status measure(const hy_tokenizer *t, const hy_json_node *vocab,
+                         const hy_json_node *added, extent *e) {
+    *e = (extent){.largest = -1};
+    for (const hy_json_node *m = hy_json_first(vocab); m; m = hy_json_next(m)) {
+        HY_TRY(extend(t, e, hy_json_key(m), hy_json_key_size(m), m));
+    }
+    for (const hy_json_node *a = added ? hy_json_first(added) : NULL; a; a = hy_json_next(a)) {
+        const char *text;
+        size_t size;
+        if (!hy_json_as_string(hy_json_get(a, "content"), &text, &size)) {
+            return hy_fail(HY_ERR_INPUT, "%s: an entry of added_tokens has no content", t->name);
+        }
+        HY_TRY(extend(t, e, text, size, hy_json_get(a, "id")));
+    }
+    int64_t limit = 4 * (int64_t)e->tokens + 1024;
+    if (e->largest >= limit) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: id %lld in a vocabulary of %zu tokens: ids below %lld "
+                       "are accepted",
+                       t->name, (long long)e->largest, e->tokens, (long long)limit);
+    }
+    return HY_OK;
+}
+
+static hy_status add_token(hy_tokenizer *t, const char *text, size_t size,
+                           const hy_json_node *id_node, bool is_added) {
+    int64_t id = 0;
+    hy_json_as_int(id_node, &id);
+    if (hy_vocab_add(&t->vocab, text, size, (int32_t)id)) return HY_OK;
+    if (is_added && hy_vocab_find(&t->vocab, text, size) == id) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: token \"%.60s\" has the id %lld, but the text or the id is "
+                   "another token's",
+                   t->name, text, (long long)id);
+}
+
+static hy_status read_vocab(hy_tokenizer *t, const hy_json_node *vocab, const hy_json_node *added) {
+    extent e;
+    if (!vocab || hy_json_type_of(vocab) != HY_JSON_OBJECT) {
+        return hy_fail(HY_ERR_INPUT, "%s: model.vocab must be an object of tokens and ids",
+                       t->name);
+    }
+    HY_TRY(measure(t, vocab, added, &e));
+    if (e.tokens == 0) return hy_fail(HY_ERR_INPUT, "%s: the vocabulary is empty", t->name);
+    HY_TRY(hy_vocab_init(&t->vocab, (int32_t)e.largest + 1, e.tokens, e.bytes));
+    for (const hy_json_node *m = hy_json_first(vocab); m; m = hy_json_next(m)) {
+        HY_TRY(add_token(t, hy_json_key(m), hy_json_key_size(m), m, false));
+    }
+    return HY_OK;
+}
+
+static hy_status add_added(hy_tokenizer *t, const hy_json_node *added) {
+    for (const hy_json_node *a = added ? hy_json_first(added) : NULL; a; a = hy_json_next(a)) {
+        const char *text = "";
+        size_t size = 0;
+        hy_json_as_string(hy_json_get(a, "content"), &text, &size);
+        HY_TRY(add_token(t, text, size, hy_json_get(a, "id"), true));
+    }
+    return HY_OK;
+}
+
+/* ---- merges ---------------------------------------------------------------------------------- */
+
+#define BATCH 32
+#define JOINED_BYTES 4096
+
+typedef struct waiting {
+    const char *text[3]; /* left, right, joined */
+    size_t size[3];
+    uint64_t hash[3];
+} waiting;
+
+typedef struct merge_reader {
+    hy_tokenizer *tokenizer;
+    waiting batch[BATCH];
+    int count;
+    uint32_t rank; /* of the first in the batch */
+    char *joined;  /* texts of joined tokens */
+    size_t used, room;
+    bool crosses_blanks; /* some merge puts U+2581 behind another character */
+} merge_reader;
+
+static hy_status fail_merge(const merge_reader *r, uint32_t number, const char *what) {
+    return hy_fail(HY_ERR_INPUT, "%s: merge number %u: %s", r->tokenizer->name, number + 1, what);
+}
+
+static bool crosses_blank(const char *text, size_t size) {
+    static const char blank[] = "\xE2\x96\x81";
+    for (size_t i = 1; i + 3 <= size; i++) {
+        if (memcmp(text + i, blank, 3) != 0) continue;
+        if (i < 3 || memcmp(text + i - 3, blank, 3) != 0) return true;
+    }
+    return false;
+}
+
+/* The ids of a batch's texts. Each text is some way off in memory, by two hops: all first hops are made,
+ * then all second ones, and only then are texts compared. */
+static void find_batch(const merge_reader *r, int32_t found[BATCH][3]) {
+    const hy_vocab *vocab = &r->tokenizer->vocab;
+    for (int i = 0; i < r->count; i++) {
+        for (int k = 0; k < 3; k++) {
+            found[i][k] = hy_vocab_guess(vocab, r->batch[i].hash[k]);
+            if (found[i][k] >= 0) __builtin_prefetch(&vocab->places[found[i][k]]);
+        }
+    }
+    for (int i = 0; i < r->count; i++) {
+        for (int k = 0; k < 3; k++) {
+            int32_t id = found[i][k];
+            if (id >= 0) __builtin_prefetch(vocab->bytes + vocab->places[id].start);
+        }
+    }
+    for (int i = 0; i < r->count; i++) {
+        const waiting *w = &r->batch[i];
+        for (int k = 0; k < 3; k++) {
+            int32_t id = found[i][k];
+            if (id < 0 || hy_vocab_is(vocab, id, w->text[k], w->size[k])) continue;
+            found[i][k] = hy_vocab_find_hashed(vocab, w->hash[k], w->text[k], w->size[k]);
+        }
+    }
+}
+
+static hy_status look_up_batch(merge_reader *r) {
+    hy_tokenizer *t = r->tokenizer;
+    int32_t found[BATCH][3];
+    find_batch(r, found);
+    for (int i = 0; i < r->count; i++) {
+        const waiting *w = &r->batch[i];
+        const int32_t *id = found[i];
+        if (id[0] < 0 || id[1] < 0 || id[2] < 0) {
+            return fail_merge(r, r->rank + (uint32_t)i,
+                              "its two parts and what they make must be in the vocabulary");
+        }
+        __builtin_prefetch(&t->merges.slots[hy_merges_slot(&t->merges, id[0], id[1])]);
+        if (!t->is_byte_level && !r->crosses_blanks) {
+            r->crosses_blanks = crosses_blank(w->text[2], w->size[2]);
+        }
+    }
+    for (int i = 0; i < r->count; i++) {
+        const int32_t *id = found[i];
+        hy_merges_put(&t->merges, id[0], id[1], r->rank + (uint32_t)i, id[2]);
+    }
+    r->rank += (uint32_t)r->count;
+    r->count = 0;
+    r->used = 0;
+    return HY_OK;
+}
+
+static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, const char *right,
+                           size_t right_size) {
+    uint32_t number = r->rank + (uint32_t)r->count;
+    size_t size = left_size + right_size;
+    if (left_size == 0 || right_size == 0) return fail_merge(r, number, "a part of it is empty");
+    if (r->used + size > r->room) {
+        if (r->count) HY_TRY(look_up_batch(r)); /* its texts lie in the block that moves */
+        if (size > r->room) {
+            char *grown = realloc(r->joined, size);
+            if (!grown) return hy_fail(HY_ERR_MEMORY, "out of memory for merges");
+            r->joined = grown;
+            r->room = size;
+        }
+    }
+    waiting *w = &r->batch[r->count++];
+    char *joined = r->joined + r->used;
+    memcpy(joined, left, left_size);
+    memcpy(joined + left_size, right, right_size);
+    r->used += size;
+    *w = (waiting){.text = {left, right, joined}, .size = {left_size, right_size, size}};
+    for (int k = 0; k < 3; k++) {
+        w->hash[k] = hy_vocab_hash(w->text[k], w->size[k]);
+        hy_vocab_touch(&r->tokenizer->vocab, w->hash[k]);
+    }
+    return r->count == BATCH ? look_up_batch(r) : HY_OK;
+}
+
+/* "a b", or ["a", "b"]. */
+static hy_status read_merge(merge_reader *r, const hy_json_node *node) {
+    static const char form[] = "it must be \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]";
+    uint32_t number = r->rank + (uint32_t)r->count;
+    const char *text, *right = NULL;
+    size_t size, right_size = 0;
+    if (hy_json_type_of(node) == HY_JSON_ARRAY) {
+        const hy_json_node *first = hy_json_first(node);
+        bool is_pair = hy_json_size(node) == 2 && hy_json_as_string(first, &text, &size) &&
+                       hy_json_as_string(hy_json_next(first), &right, &right_size);
+        if (!is_pair) return fail_merge(r, number, form);
+        return add_merge(r, text, size, right, right_size);
+    }
+    if (!hy_json_as_string(node, &text, &size)) return fail_merge(r, number, form);
+    const char *blank = memchr(text, ' ', size);
+    if (!blank) return fail_merge(r, number, form);
+    right = blank + 1;
+    right_size = size - (size_t)(right - text);
+    if (memchr(right, ' ', right_size)) return fail_merge(r, number, form);
+    return add_merge(r, text, (size_t)(blank - text), right, right_size);
+}
+
+static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
+    if (!merges || hy_json_type_of(merges) != HY_JSON_ARRAY) {
+        return hy_fail(HY_ERR_INPUT, "%s: model.merges must be an array", t->name);
+    }
+    HY_TRY(hy_merges_init(&t->merges, hy_json_size(merges)));
+    merge_reader r = {.tokenizer = t, .joined = malloc(JOINED_BYTES), .room = JOINED_BYTES};
+    if (!r.joined) return hy_fail(HY_ERR_MEMORY, "out of memory for merges");
+    hy_status status = HY_OK;
+    for (const hy_json_node *m = hy_json_first(merges); m && status == HY_OK; m = hy_json_next(m)) {
+        status = read_merge(&r, m);
+    }
+    if (status == HY_OK) status = look_up_batch(&r);
+    free(r.joined);
+    t->cuts_blanks = !t->is_byte_level && !r.crosses_blanks;
+    return status;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static void find_bytes(hy_tokenizer *t) {
+    for (int byte = 0; byte < 256; byte++) {
+        char text[8];
+        int size = snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
+        if (t->is_byte_level) size = hy_utf8_encode(hy_byte_spelling((uint8_t)byte), text);
+        t->byte_id[byte] = hy_vocab_find(&t->vocab, text, (size_t)size);
+    }
+}
+
+/* Whether a blank is always a symbol of its own, and so is what stands before it: a character that
+ * vanishes would make neighbours of two blanks. */
+static bool keeps_blanks_apart(const hy_tokenizer *t) {
+    bool has_all_bytes = t->has_byte_fallback;
+    for (int byte = 0; byte < 256; byte++) has_all_bytes = has_all_bytes && t->byte_id[byte] >= 0;
+    bool knows_blank = hy_vocab_find(&t->vocab, "\xE2\x96\x81", 3) >= 0;
+    return knows_blank && !t->ignores_merges && (t->unknown >= 0 || has_all_bytes);
+}
+
+hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
+                                  const hy_json_node *added) {
+    const char *unknown;
+    size_t size;
+    HY_TRY(check_settings(t, model));
+    HY_TRY(hy_tokenizer_read_bool(t, model, "byte_fallback", false, &t->has_byte_fallback));
+    HY_TRY(hy_tokenizer_read_bool(t, model, "fuse_unk", false, &t->fuses_unknown));
+    HY_TRY(hy_tokenizer_read_bool(t, model, "ignore_merges", false, &t->ignores_merges));
+    HY_TRY(read_vocab(t, hy_json_get(model, "vocab"), added));
+    HY_TRY(read_merges(t, hy_json_get(model, "merges")));
+    find_bytes(t);
+    t->unknown = -1;
+    if (hy_json_as_string(hy_json_get(model, "unk_token"), &unknown, &size) && size > 0) {
+        t->unknown = hy_vocab_find(&t->vocab, unknown, size);
+        if (t->unknown < 0) {
+            return hy_fail(HY_ERR_INPUT, "%s: model.unk_token \"%.60s\" is not in the vocabulary",
+                           t->name, unknown);
+        }
+    }
+    t->cuts_blanks = t->cuts_blanks && keeps_blanks_apart(t);
+    return add_added(t, added);
+}

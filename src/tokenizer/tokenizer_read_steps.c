@@ -1,0 +1,310 @@
+/* tokenizer_read_steps.c: normaliser, pre-tokeniser and decoder of a tokenizer.json.
+ *
+ * Each is one thing or a Sequence of them, which becomes a row of steps. What is not known, or stands
+ * in an order that would mean something else, is refused by name. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "tokenizer/tokenizer_parts.h"
+
+static bool is_null(const hy_json_node *node) {
+    return !node || hy_json_type_of(node) == HY_JSON_NULL;
+}
+
+static const char *type_of(const hy_json_node *node) {
+    const char *type = "";
+    hy_json_as_string(hy_json_get(node, "type"), &type, NULL);
+    return type;
+}
+
+static hy_status refuse(const hy_tokenizer *t, const char *part, const char *type,
+                        const char *known) {
+    return hy_fail(HY_ERR_INPUT, "%s: %s \"%.60s\": known are %s", t->name, part, type, known);
+}
+
+static hy_status copy_text(const hy_tokenizer *t, const char *part, const hy_json_node *node,
+                           const char *key, char **out, size_t *size) {
+    const char *text;
+    *size = 0;
+    if (!hy_json_as_string(hy_json_get(node, key), &text, size)) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s %s needs the text \"%s\"", t->name, part,
+                       type_of(node), key);
+    }
+    *out = malloc(*size + 1);
+    if (!*out) return hy_fail(HY_ERR_MEMORY, "out of memory for the %s", part);
+    memcpy(*out, text, *size + 1);
+    return HY_OK;
+}
+
+/* Room for what one entry of the file can become, which is two steps at most. */
+static hy_status check_room(const hy_tokenizer *t, const hy_steps *steps, const char *part) {
+    if (steps->count + 2 <= HY_STEPS_MAX) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: %s has more than %d steps", t->name, part, HY_STEPS_MAX - 1);
+}
+
+/* Adds a step, for which there is room; what it owns is freed with the steps from now on. */
+static hy_step *add_step(hy_steps *steps, hy_step_kind kind) {
+    hy_step *step = &steps->step[steps->count++];
+    *step = (hy_step){.kind = kind};
+    return step;
+}
+
+/* {"String": ...} of a pattern, which is not empty. */
+static hy_status read_literal(const hy_tokenizer *t, const char *part, const hy_json_node *node,
+                              char **out, size_t *size) {
+    const hy_json_node *pattern = hy_json_get(node, "pattern");
+    if (hy_json_get(pattern, "Regex")) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s %s with a Regex: a String is accepted", t->name, part,
+                       type_of(node));
+    }
+    HY_TRY(copy_text(t, part, pattern, "String", out, size));
+    if (*size > 0) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: %s %s: its pattern is empty", t->name, part, type_of(node));
+}
+
+/* ---- normaliser ------------------------------------------------------------------------------ */
+
+static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int depth);
+
+static hy_status add_each(hy_tokenizer *t, const hy_json_node *list, int depth,
+                          hy_status (*add)(hy_tokenizer *, const hy_json_node *, int)) {
+    if (!list || hy_json_type_of(list) != HY_JSON_ARRAY || depth > 4) {
+        return hy_fail(HY_ERR_INPUT, "%s: a Sequence must hold an array, at most four deep",
+                       t->name);
+    }
+    for (list = hy_json_first(list); list; list = hy_json_next(list)) {
+        HY_TRY(add(t, list, depth + 1));
+    }
+    return HY_OK;
+}
+
+static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int depth) {
+    static const char part[] = "normalizer";
+    const char *type = type_of(node);
+    hy_step *step;
+    if (strcmp(type, "Sequence") == 0) {
+        return add_each(t, hy_json_get(node, "normalizers"), depth, add_normalizer);
+    }
+    HY_TRY(check_room(t, &t->normalizer, part));
+    if (strcmp(type, "NFC") == 0) {
+        add_step(&t->normalizer, HY_STEP_NFC);
+        return HY_OK;
+    }
+    if (strcmp(type, "Lowercase") == 0) {
+        add_step(&t->normalizer, HY_STEP_LOWER);
+        return HY_OK;
+    }
+    if (strcmp(type, "Prepend") == 0) {
+        step = add_step(&t->normalizer, HY_STEP_PREPEND);
+        return copy_text(t, part, node, "prepend", &step->to, &step->to_size);
+    }
+    if (strcmp(type, "Replace") == 0) {
+        step = add_step(&t->normalizer, HY_STEP_REPLACE);
+        HY_TRY(read_literal(t, part, node, &step->from, &step->from_size));
+        return copy_text(t, part, node, "content", &step->to, &step->to_size);
+    }
+    return refuse(t, part, type, "Sequence, NFC, Lowercase, Prepend and Replace");
+}
+
+hy_status hy_tokenizer_read_normalizer(hy_tokenizer *t, const hy_json_node *node) {
+    return is_null(node) ? HY_OK : add_normalizer(t, node, 0);
+}
+
+/* ---- pre-tokeniser --------------------------------------------------------------------------- */
+
+static const char pre[] = "pre_tokenizer";
+
+static hy_status read_pattern(hy_tokenizer *t, const hy_json_node *node, hy_step *step) {
+    const char *text;
+    size_t size;
+    if (!hy_json_as_string(hy_json_get(hy_json_get(node, "pattern"), "Regex"), &text, &size)) {
+        return read_literal(t, pre, node, &step->from, &step->from_size);
+    }
+    if (memchr(text, 0, size)) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s Split: its pattern holds a zero byte", t->name, pre);
+    }
+    step->splitter = hy_splitter_of(text);
+    return step->splitter ? HY_OK : hy_pattern_compile(text, t->name, &step->pattern);
+}
+
+static hy_status read_behavior(const hy_tokenizer *t, const hy_json_node *node, hy_step *step) {
+    static const char *const names[] = {
+        [HY_REMOVED] = "Removed",
+        [HY_ISOLATED] = "Isolated",
+        [HY_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
+        [HY_MERGED_WITH_NEXT] = "MergedWithNext",
+        [HY_CONTIGUOUS] = "Contiguous",
+    };
+    const char *text = "";
+    hy_json_as_string(hy_json_get(node, "behavior"), &text, NULL);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        step->behavior = (hy_behavior)i;
+        return HY_OK;
+    }
+    return refuse(t, "pre_tokenizer Split: behavior", text,
+                  "Removed, Isolated, MergedWithPrevious, MergedWithNext and Contiguous");
+}
+
+static hy_status add_split(hy_tokenizer *t, const hy_json_node *node) {
+    hy_step *step = add_step(&t->splitting, HY_STEP_SPLIT);
+    HY_TRY(read_pattern(t, node, step));
+    HY_TRY(read_behavior(t, node, step));
+    return hy_tokenizer_read_bool(t, node, "invert", false, &step->is_inverted);
+}
+
+static hy_status add_byte_level(hy_tokenizer *t, const hy_json_node *node) {
+    bool adds_space = true, splits = true;
+    hy_step *step;
+    HY_TRY(hy_tokenizer_read_bool(t, node, "add_prefix_space", true, &adds_space));
+    HY_TRY(hy_tokenizer_read_bool(t, node, "use_regex", true, &splits));
+    t->is_byte_level = true;
+    if (adds_space) add_step(&t->splitting, HY_STEP_PREFIX_SPACE);
+    if (!splits) return HY_OK;
+    step = add_step(&t->splitting, HY_STEP_SPLIT);
+    step->splitter = hy_splitter_of(hy_pattern_gpt2);
+    step->behavior = HY_ISOLATED;
+    return HY_OK;
+}
+
+static hy_status add_digits(hy_tokenizer *t, const hy_json_node *node) {
+    bool is_single = false;
+    hy_step *step = add_step(&t->splitting, HY_STEP_DIGITS);
+    HY_TRY(hy_tokenizer_read_bool(t, node, "individual_digits", false, &is_single));
+    step->behavior = is_single ? HY_ISOLATED : HY_CONTIGUOUS;
+    return HY_OK;
+}
+
+/* "prepend_scheme"; old files have "add_prefix_space" instead. */
+static hy_status read_scheme(const hy_tokenizer *t, const hy_json_node *node, hy_prepend *out) {
+    const char *scheme = NULL;
+    bool adds_space = true;
+    HY_TRY(hy_tokenizer_read_bool(t, node, "add_prefix_space", true, &adds_space));
+    *out = adds_space ? HY_PREPEND_ALWAYS : HY_PREPEND_NEVER;
+    if (!hy_json_as_string(hy_json_get(node, "prepend_scheme"), &scheme, NULL)) return HY_OK;
+    if (strcmp(scheme, "always") == 0) {
+        *out = HY_PREPEND_ALWAYS;
+    } else if (strcmp(scheme, "first") == 0) {
+        *out = HY_PREPEND_FIRST;
+    } else if (strcmp(scheme, "never") == 0) {
+        *out = HY_PREPEND_NEVER;
+    } else {
+        return refuse(t, "Metaspace: prepend_scheme", scheme, "always, first and never");
+    }
+    return HY_OK;
+}
+
+static hy_status add_metaspace(hy_tokenizer *t, const hy_json_node *node) {
+    hy_step *step = add_step(&t->splitting, HY_STEP_METASPACE);
+    HY_TRY(copy_text(t, pre, node, "replacement", &step->to, &step->to_size));
+    HY_TRY(copy_text(t, pre, node, "replacement", &step->from, &step->from_size));
+    HY_TRY(read_scheme(t, node, &step->prepend));
+    if (step->to_size == 0) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s Metaspace: its replacement is empty", t->name, pre);
+    }
+    return hy_tokenizer_read_bool(t, node, "split", true, &step->splits);
+}
+
+static hy_status add_pre_tokenizer(hy_tokenizer *t, const hy_json_node *node, int depth) {
+    const char *type = type_of(node);
+    if (t->is_byte_level) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s \"%.60s\" after ByteLevel: ByteLevel must be the last",
+                       t->name, pre, type);
+    }
+    if (strcmp(type, "Sequence") == 0) {
+        return add_each(t, hy_json_get(node, "pretokenizers"), depth, add_pre_tokenizer);
+    }
+    HY_TRY(check_room(t, &t->splitting, pre));
+    if (strcmp(type, "ByteLevel") == 0) return add_byte_level(t, node);
+    if (strcmp(type, "Split") == 0) return add_split(t, node);
+    if (strcmp(type, "Digits") == 0) return add_digits(t, node);
+    if (strcmp(type, "Metaspace") == 0) return add_metaspace(t, node);
+    return refuse(t, pre, type, "Sequence, ByteLevel, Split, Digits and Metaspace");
+}
+
+hy_status hy_tokenizer_read_splitting(hy_tokenizer *t, const hy_json_node *node) {
+    return is_null(node) ? HY_OK : add_pre_tokenizer(t, node, 0);
+}
+
+/* ---- decoder --------------------------------------------------------------------------------- */
+
+static const char decoder[] = "decoder";
+
+/* Blanks at the beginning of the whole text. */
+static hy_status read_strip(hy_tokenizer *t, const hy_json_node *node) {
+    const char *content = "";
+    int64_t start = 0, stop = 0;
+    hy_json_as_string(hy_json_get(node, "content"), &content, NULL);
+    hy_json_as_int(hy_json_get(node, "start"), &start);
+    hy_json_as_int(hy_json_get(node, "stop"), &stop);
+    if (strcmp(content, " ") != 0 || stop != 0 || start < 0 || start > 1024) {
+        return hy_fail(HY_ERR_INPUT, "%s: decoder Strip: content \" \" and stop 0 are accepted",
+                       t->name);
+    }
+    t->decoder.strip_start = (int)start;
+    return HY_OK;
+}
+
+static hy_status read_metaspace_decoder(hy_tokenizer *t, const hy_json_node *node) {
+    hy_decoder *d = &t->decoder;
+    hy_prepend prepend = HY_PREPEND_ALWAYS;
+    HY_TRY(read_scheme(t, node, &prepend));
+    d->strips_first = prepend != HY_PREPEND_NEVER;
+    HY_TRY(copy_text(t, decoder, node, "replacement", &d->from, &d->from_size));
+    if (d->from_size == 0) {
+        return hy_fail(HY_ERR_INPUT, "%s: decoder Metaspace: its replacement is empty", t->name);
+    }
+    d->to = strdup(" ");
+    d->to_size = 1;
+    return d->to ? HY_OK : hy_fail(HY_ERR_MEMORY, "out of memory for the decoder");
+}
+
+/* The order that means what decoding does: Replace, ByteFallback, Fuse, Strip. `rank` is how far
+ * along it the sequence is. */
+static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *rank) {
+    static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip"};
+    const char *type = type_of(node);
+    hy_decoder *d = &t->decoder;
+    int place = 0;
+    while (place < 4 && strcmp(type, order[place]) != 0) place++;
+    bool is_alone = strcmp(type, "ByteLevel") == 0 || strcmp(type, "Metaspace") == 0;
+    bool is_known = place < 4 || is_alone;
+    if (!is_known) {
+        return refuse(t, decoder, type,
+                      "Sequence, ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip");
+    }
+    bool is_early = place < *rank, is_unfused = place == 3 && *rank < 3;
+    if ((is_alone && *rank > 0) || is_early || is_unfused) {
+        return hy_fail(
+            HY_ERR_INPUT,
+            "%s: decoder %s where it is not accepted: Replace, "
+            "ByteFallback, Fuse and Strip in this order, or ByteLevel or Metaspace alone",
+            t->name, type);
+    }
+    *rank = is_alone ? 5 : place + 1;
+    if (strcmp(type, "ByteLevel") == 0) d->is_byte_level = true;
+    if (strcmp(type, "Metaspace") == 0) return read_metaspace_decoder(t, node);
+    if (place == 1) d->has_byte_fallback = true;
+    if (place == 3) return read_strip(t, node);
+    if (place != 0) return HY_OK;
+    HY_TRY(read_literal(t, decoder, node, &d->from, &d->from_size));
+    return copy_text(t, decoder, node, "content", &d->to, &d->to_size);
+}
+
+hy_status hy_tokenizer_read_decoder(hy_tokenizer *t, const hy_json_node *node) {
+    int rank = 0;
+    if (is_null(node)) {
+        t->decoder.joins_with_blanks = true;
+        return HY_OK;
+    }
+    if (strcmp(type_of(node), "Sequence") != 0) return add_decoder(t, node, &rank);
+    const hy_json_node *list = hy_json_get(node, "decoders");
+    if (!list || hy_json_type_of(list) != HY_JSON_ARRAY) {
+        return hy_fail(HY_ERR_INPUT, "%s: decoder Sequence needs the array \"decoders\"", t->name);
+    }
+    for (list = hy_json_first(list); list; list = hy_json_next(list)) {
+        HY_TRY(add_decoder(t, list, &rank));
+    }
+    return HY_OK;
+}

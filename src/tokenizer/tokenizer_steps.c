@@ -1,0 +1,273 @@
+/* tokenizer_steps.c: normalising a text and splitting it into words, step by step.
+ *
+ * A normalising step reads one of two buffers and writes the other; a text that no step changes is
+ * never copied. Splitting steps call each other: what one cuts off, the next cuts further, and the
+ * last hands words out. Each step that writes has a buffer of its own in the workspace, so a word
+ * stays where it is while the steps after it work on it. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "tokenizer/tokenizer_parts.h"
+#include "tokenizer/unicode.h"
+
+void hy_steps_fini(hy_steps *steps) {
+    for (int i = 0; i < steps->count; i++) {
+        free(steps->step[i].from);
+        free(steps->step[i].to);
+        hy_pattern_free(steps->step[i].pattern);
+    }
+    steps->count = 0;
+}
+
+/* ---- normalising ----------------------------------------------------------------------------- */
+
+static void add_replaced(hy_text *out, const char *text, size_t size, const hy_step *step) {
+    const char *end = text + size, *hit;
+    while ((hit = memmem(text, (size_t)(end - text), step->from, step->from_size))) {
+        hy_text_add_bytes(out, text, (size_t)(hit - text));
+        hy_text_add_bytes(out, step->to, step->to_size);
+        text = hit + step->from_size;
+    }
+    hy_text_add_bytes(out, text, (size_t)(end - text));
+}
+
+static bool changes(const hy_step *step, const char *text, size_t size) {
+    switch (step->kind) {
+    case HY_STEP_REPLACE: return memmem(text, size, step->from, step->from_size) != NULL;
+    case HY_STEP_NFC: return !hy_unicode_is_plain(text, size);
+    default: return true;
+    }
+}
+
+static void normalize_once(const hy_step *step, hy_text *out, const char *text, size_t size) {
+    switch (step->kind) {
+    case HY_STEP_PREPEND:
+        hy_text_add_bytes(out, step->to, step->to_size);
+        hy_text_add_bytes(out, text, size);
+        break;
+    case HY_STEP_REPLACE: add_replaced(out, text, size, step); break;
+    case HY_STEP_NFC: hy_unicode_add_nfc(out, text, size); break;
+    case HY_STEP_LOWER: hy_unicode_add_lower(out, text, size); break;
+    default: break;
+    }
+}
+
+hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const char *text,
+                             size_t size, const char **out, size_t *out_size) {
+    int side = 0;
+    for (int i = 0; i < steps->count && size > 0; i++) {
+        if (!changes(&steps->step[i], text, size)) continue;
+        hy_text *to = &space->normal[side];
+        hy_text_clear(to);
+        normalize_once(&steps->step[i], to, text, size);
+        HY_TRY(hy_text_status(to));
+        text = hy_text_string(to);
+        size = to->size;
+        side = !side;
+    }
+    *out = text;
+    *out_size = size;
+    return HY_OK;
+}
+
+/* ---- splitting ------------------------------------------------------------------------------- */
+
+typedef struct split_call {
+    const hy_steps *steps;
+    hy_workspace *space;
+    hy_word_taker take;
+    void *context;
+} split_call;
+
+/* Pieces on their way out of one step; which are joined is the step's behaviour. */
+typedef struct joiner {
+    const split_call *call;
+    int step; /* the one that receives them */
+    const char *text;
+    bool is_first;
+    hy_behavior behavior;
+    bool has_piece, is_match; /* a piece is waiting; what it counts as */
+    size_t begin, end;
+} joiner;
+
+static hy_status split_on(const split_call *call, int number, const char *text, size_t size,
+                          bool is_first);
+
+static hy_status flush(joiner *j) {
+    if (!j->has_piece) return HY_OK;
+    j->has_piece = false;
+    return split_on(j->call, j->step, j->text + j->begin, j->end - j->begin,
+                    j->is_first && j->begin == 0);
+}
+
+/* The piece that waits grows by this one, and then counts as what the rule says. */
+static bool joins(joiner *j, bool is_match) {
+    if (!j->has_piece) return false;
+    switch (j->behavior) {
+    case HY_CONTIGUOUS: return j->is_match == is_match;
+    case HY_MERGED_WITH_PREVIOUS: return is_match && !j->is_match;
+    case HY_MERGED_WITH_NEXT: return !is_match && j->is_match;
+    default: return false;
+    }
+}
+
+static hy_status add_piece(joiner *j, size_t begin, size_t end, bool is_match) {
+    if (j->behavior == HY_REMOVED && is_match) return HY_OK;
+    if (joins(j, is_match)) {
+        j->end = end;
+        j->is_match = is_match;
+        return HY_OK;
+    }
+    HY_TRY(flush(j));
+    j->has_piece = true;
+    j->is_match = is_match;
+    j->begin = begin;
+    j->end = end;
+    return HY_OK;
+}
+
+/* The next match at or after `from`; *end SIZE_MAX: none. */
+static hy_status find_match(const split_call *call, int number, const char *text, size_t size,
+                            size_t from, size_t *begin, size_t *end) {
+    const hy_step *step = &call->steps->step[number];
+    *begin = from;
+    *end = SIZE_MAX;
+    if (step->pattern) {
+        bool found;
+        void **state = &call->space->state[number];
+        if (!*state) *state = hy_pattern_state(step->pattern);
+        if (!*state) return hy_fail(HY_ERR_MEMORY, "out of memory for a split pattern");
+        HY_TRY(hy_pattern_find(step->pattern, *state, text, size, from, &found, begin, end));
+        if (!found) *end = SIZE_MAX;
+        return HY_OK;
+    }
+    if (from == size) return HY_OK;
+    if (step->splitter) {
+        *end = from + step->splitter(text + from, size - from);
+        return HY_OK;
+    }
+    const char *hit = memmem(text + from, size - from, step->from, step->from_size);
+    if (!hit) return HY_OK;
+    *begin = (size_t)(hit - text);
+    *end = *begin + step->from_size;
+    return HY_OK;
+}
+
+/* Matches one after another, and what lies between. An empty match cuts too, but not right after
+ * another match. */
+static hy_status add_matches(joiner *j, int number, size_t size, bool is_inverted) {
+    size_t from = 0, done = 0, last_end = SIZE_MAX;
+    while (from <= size) {
+        size_t begin, end;
+        HY_TRY(find_match(j->call, number, j->text, size, from, &begin, &end));
+        if (end == SIZE_MAX) break;
+        if (begin == end && end == last_end) {
+            uint32_t code;
+            from += from < size ? (size_t)hy_unicode_next(j->text + from, size - from, &code) : 1;
+            continue;
+        }
+        if (begin > done) HY_TRY(add_piece(j, done, begin, is_inverted));
+        if (end > begin) {
+            HY_TRY(add_piece(j, begin, end, !is_inverted));
+        } else {
+            HY_TRY(flush(j));
+        }
+        from = done = last_end = end;
+    }
+    if (done < size) HY_TRY(add_piece(j, done, size, is_inverted));
+    return flush(j);
+}
+
+static hy_status add_digits(joiner *j, size_t size) {
+    for (size_t i = 0, length; i < size; i += length) {
+        uint32_t code;
+        size_t begin = i;
+        length = (size_t)hy_unicode_next(j->text + i, size - i, &code);
+        bool is_number = hy_unicode_class_of(code) == HY_UNICODE_NUMBER;
+        /* What is no number stays together: only numbers can be isolated. */
+        bool goes_on = j->behavior == HY_ISOLATED && !is_number && j->has_piece && !j->is_match;
+        if (goes_on) {
+            j->end = begin + length;
+        } else {
+            HY_TRY(add_piece(j, begin, begin + length, is_number));
+        }
+    }
+    return flush(j);
+}
+
+/* Words of a hand-written splitter, which lie side by side. */
+static hy_status take_words(const split_call *call, int number, const char *text, size_t size,
+                            bool is_first) {
+    hy_splitter splitter = call->steps->step[number].splitter;
+    bool is_last = number + 1 == call->steps->count;
+    for (size_t at = 0, length; at < size; at += length) {
+        length = splitter(text + at, size - at);
+        if (is_last) {
+            HY_TRY(call->take(call->context, text + at, length));
+        } else {
+            HY_TRY(split_on(call, number + 1, text + at, length, is_first && at == 0));
+        }
+    }
+    return HY_OK;
+}
+
+static hy_status split_metaspace(const split_call *call, int number, const char *text, size_t size,
+                                 bool is_first) {
+    const hy_step *step = &call->steps->step[number];
+    hy_text *out = &call->space->step[number];
+    hy_text_clear(out);
+    bool wants_prefix =
+        step->prepend == HY_PREPEND_ALWAYS || (step->prepend == HY_PREPEND_FIRST && is_first);
+    bool has_prefix =
+        text[0] == ' ' || (size >= step->to_size && memcmp(text, step->to, step->to_size) == 0);
+    if (wants_prefix && !has_prefix) hy_text_add_bytes(out, step->to, step->to_size);
+    hy_step blank = {.from = " ", .from_size = 1, .to = step->to, .to_size = step->to_size};
+    add_replaced(out, text, size, &blank);
+    HY_TRY(hy_text_status(out));
+    if (!step->splits) return split_on(call, number + 1, out->data, out->size, is_first);
+    joiner j = {.call = call,
+                .step = number + 1,
+                .text = out->data,
+                .is_first = is_first,
+                .behavior = HY_MERGED_WITH_NEXT};
+    return add_matches(&j, number, out->size, false);
+}
+
+static hy_status split_prefixed(const split_call *call, int number, const char *text, size_t size,
+                                bool is_first) {
+    if (text[0] == ' ') return split_on(call, number + 1, text, size, is_first);
+    hy_text *out = &call->space->step[number];
+    hy_text_clear(out);
+    hy_text_add(out, " ");
+    hy_text_add_bytes(out, text, size);
+    HY_TRY(hy_text_status(out));
+    return split_on(call, number + 1, out->data, out->size, is_first);
+}
+
+static hy_status split_on(const split_call *call, int number, const char *text, size_t size,
+                          bool is_first) {
+    if (size == 0) return HY_OK;
+    if (number == call->steps->count) return call->take(call->context, text, size);
+    const hy_step *step = &call->steps->step[number];
+    joiner j = {.call = call,
+                .step = number + 1,
+                .text = text,
+                .is_first = is_first,
+                .behavior = step->behavior};
+    switch (step->kind) {
+    case HY_STEP_PREFIX_SPACE: return split_prefixed(call, number, text, size, is_first);
+    case HY_STEP_METASPACE: return split_metaspace(call, number, text, size, is_first);
+    case HY_STEP_DIGITS: return add_digits(&j, size);
+    default: break;
+    }
+    bool keeps_all =
+        step->is_inverted ? step->behavior == HY_REMOVED : step->behavior == HY_ISOLATED;
+    if (step->splitter && keeps_all) return take_words(call, number, text, size, is_first);
+    return add_matches(&j, number, size, step->is_inverted);
+}
+
+hy_status hy_steps_split(const hy_steps *steps, hy_workspace *space, const char *text, size_t size,
+                         bool is_first, hy_word_taker take, void *context) {
+    split_call call = {.steps = steps, .space = space, .take = take, .context = context};
+    return split_on(&call, 0, text, size, is_first);
+}

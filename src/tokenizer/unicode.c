@@ -1,0 +1,278 @@
+/* unicode.c: normal form C and small letters. See unicode.h.
+ *
+ * Only stretches that hold a character from U+0300 on are normalised, each with the one character
+ * before it: nothing below U+0300 ever combines with what precedes it. A stretch is decomposed, its
+ * marks are put in canonical order, and it is composed again (Unicode Standard, section 3.11).
+ * Work is linear, but for sorting a run of marks, which is n log n. */
+#include "tokenizer/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PLAIN_END 0x300u
+#define MARK_SHIFT 24 /* a character in work carries its combining class in the top byte */
+#define CODE_MASK 0x1FFFFFu
+
+/* Hangul syllables are composed by rule. */
+enum {
+    HANGUL = 0xAC00,
+    HANGUL_L = 0x1100,
+    HANGUL_V = 0x1161,
+    HANGUL_T = 0x11A7,
+    HANGUL_LS = 19,
+    HANGUL_VS = 21,
+    HANGUL_TS = 28
+};
+
+int hy_unicode_previous(const char *text, size_t size, uint32_t *code) {
+    for (size_t length = 1; length <= 4 && length <= size; length++) {
+        const char *p = text + size - length;
+        if (((uint8_t)*p & 0xC0) == 0x80) continue;
+        if (hy_unicode_next(p, length, code) == (int)length) return (int)length;
+        break;
+    }
+    *code = HY_UNICODE_STRAY;
+    return 1;
+}
+
+bool hy_unicode_is_plain(const char *text, size_t size) {
+    /* U+0300 is CC 80; greater leads are of greater characters or of none. */
+    for (size_t i = 0; i < size; i++) {
+        if ((uint8_t)text[i] >= 0xCC) return false;
+    }
+    return true;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+static uint32_t combining_of(uint32_t code) {
+    int low = 0, high = HY_UNICODE_COMBINING_RUNS - 1;
+    while (low <= high) {
+        int middle = (low + high) / 2;
+        const hy_unicode_run *run = &hy_unicode_combining[middle];
+        if (code < run->first) {
+            high = middle - 1;
+        } else if (code > run->last) {
+            low = middle + 1;
+        } else {
+            return run->combining;
+        }
+    }
+    return 0;
+}
+
+static const hy_unicode_pair *decomposition_of(uint32_t code) {
+    int low = 0, high = HY_UNICODE_DECOMPOSITIONS - 1;
+    while (low <= high) {
+        int middle = (low + high) / 2;
+        const hy_unicode_pair *pair = &hy_unicode_decomposition[middle];
+        if (code == pair->code) return pair;
+        if (code < pair->code) {
+            high = middle - 1;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return NULL;
+}
+
+/* The syllable of two Hangul parts; 0: none. */
+static uint32_t compose_hangul(uint32_t first, uint32_t second) {
+    uint32_t l = first - HANGUL_L, v = second - HANGUL_V, t = second - HANGUL_T;
+    if (l < HANGUL_LS && v < HANGUL_VS) return HANGUL + (l * HANGUL_VS + v) * HANGUL_TS;
+    uint32_t syllable = first - HANGUL;
+    bool takes_tail = syllable < HANGUL_LS * HANGUL_VS * HANGUL_TS && syllable % HANGUL_TS == 0;
+    return takes_tail && t > 0 && t < HANGUL_TS ? first + t : 0;
+}
+
+/* The character made of two; 0: none. */
+static uint32_t compose(uint32_t first, uint32_t second) {
+    uint32_t syllable = compose_hangul(first, second);
+    if (syllable) return syllable;
+    int low = 0, high = HY_UNICODE_COMPOSITIONS - 1;
+    while (low <= high) {
+        int middle = (low + high) / 2;
+        const hy_unicode_pair *pair = &hy_unicode_decomposition[hy_unicode_composition[middle]];
+        if (first == pair->first && second == pair->second) return pair->code;
+        if (first < pair->first || (first == pair->first && second < pair->second)) {
+            high = middle - 1;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- a stretch ------------------------------------------------------------------------------- */
+
+typedef struct stretch {
+    uint32_t *codes; /* combining class << MARK_SHIFT | character */
+    size_t count, room;
+    bool has_failed;
+} stretch;
+
+static void push(stretch *s, uint32_t code) {
+    if (s->count == s->room) {
+        size_t room = s->room ? s->room * 2 : 64;
+        uint32_t *codes = realloc(s->codes, room * sizeof *codes);
+        if (!codes) {
+            s->has_failed = true;
+            return;
+        }
+        s->codes = codes;
+        s->room = room;
+    }
+    s->codes[s->count++] = combining_of(code) << MARK_SHIFT | code;
+}
+
+static void push_decomposed(stretch *s, uint32_t code) {
+    uint32_t syllable = code - HANGUL;
+    if (syllable < HANGUL_LS * HANGUL_VS * HANGUL_TS) {
+        push(s, HANGUL_L + syllable / (HANGUL_VS * HANGUL_TS));
+        push(s, HANGUL_V + syllable / HANGUL_TS % HANGUL_VS);
+        if (syllable % HANGUL_TS) push(s, HANGUL_T + syllable % HANGUL_TS);
+        return;
+    }
+    const hy_unicode_pair *pair = decomposition_of(code);
+    if (!pair) {
+        push(s, code);
+        return;
+    }
+    push_decomposed(s, pair->first); /* second parts never decompose further but for marks */
+    if (pair->second) push_decomposed(s, pair->second);
+}
+
+/* A stable merge sort by combining class: a million marks in a row must not take a million
+ * squared. `room` has as many places as there are codes. */
+static void sort_marks(uint32_t *codes, size_t count, uint32_t *room) {
+    if (count < 2) return;
+    size_t half = count / 2, i = 0, j = half, k = 0;
+    sort_marks(codes, half, room);
+    sort_marks(codes + half, count - half, room);
+    while (i < half && j < count) {
+        bool takes_second = codes[j] >> MARK_SHIFT < codes[i] >> MARK_SHIFT;
+        room[k++] = takes_second ? codes[j++] : codes[i++];
+    }
+    while (i < half) room[k++] = codes[i++];
+    memcpy(codes, room, k * sizeof *codes);
+}
+
+static bool order_marks(stretch *s) {
+    uint32_t *room = NULL;
+    for (size_t i = 0; i < s->count;) {
+        size_t end = i + 1;
+        bool is_mark = s->codes[i] >> MARK_SHIFT;
+        while (is_mark && end < s->count && s->codes[end] >> MARK_SHIFT) end++;
+        if (end - i > 1) {
+            if (!room) room = malloc(s->count * sizeof *room);
+            if (!room) return false;
+            sort_marks(s->codes + i, end - i, room);
+        }
+        i = end;
+    }
+    free(room);
+    return true;
+}
+
+/* Joins each character with the starter before it where nothing stands between that blocks it: a
+ * starter, or a mark of the same or a higher class. */
+static void compose_all(stretch *s) {
+    size_t kept = 0, starter = SIZE_MAX;
+    uint32_t last_class = 0; /* of the character kept last, after the starter */
+    for (size_t i = 0; i < s->count; i++) {
+        uint32_t code = s->codes[i] & CODE_MASK, class = s->codes[i] >> MARK_SHIFT;
+        bool touches = starter != SIZE_MAX && starter + 1 == kept;
+        bool is_open = starter != SIZE_MAX && (touches || (last_class != 0 && last_class < class));
+        uint32_t made = is_open ? compose(s->codes[starter] & CODE_MASK, code) : 0;
+        if (made) {
+            s->codes[starter] = made; /* what is composed of a starter is one */
+            continue;
+        }
+        if (class == 0) starter = kept;
+        last_class = class;
+        s->codes[kept++] = s->codes[i];
+    }
+    s->count = kept;
+}
+
+static void add_code(hy_text *out, uint32_t code) {
+    char bytes[4];
+    hy_text_add_bytes(out, bytes, (size_t)hy_utf8_encode(code, bytes));
+}
+
+/* Adds well-formed text normalised; s is empty and is emptied again. */
+static void add_stretch(hy_text *out, stretch *s, const char *text, size_t size) {
+    for (size_t i = 0; i < size;) {
+        uint32_t code;
+        i += (size_t)hy_unicode_next(text + i, size - i, &code);
+        push_decomposed(s, code);
+    }
+    if (s->has_failed || !order_marks(s)) {
+        out->has_failed = true;
+        return;
+    }
+    compose_all(s);
+    for (size_t i = 0; i < s->count; i++) add_code(out, s->codes[i] & CODE_MASK);
+    s->count = 0;
+}
+
+void hy_unicode_add_nfc(hy_text *out, const char *text, size_t size) {
+    stretch s = {0};
+    size_t done = 0,
+           before = 0; /* text up to done is out; before: where the last character began */
+    for (size_t i = 0; i < size;) {
+        uint32_t code;
+        int length = hy_unicode_next(text + i, size - i, &code);
+        if (code < PLAIN_END || code == HY_UNICODE_STRAY) {
+            before = code == HY_UNICODE_STRAY ? i + 1 : i; /* nothing combines with a stray byte */
+            i += (size_t)length;
+            continue;
+        }
+        size_t from = before > done ? before : done, end = i;
+        while (end < size) {
+            int more = hy_unicode_next(text + end, size - end, &code);
+            if (code < PLAIN_END || code == HY_UNICODE_STRAY) break;
+            end += (size_t)more;
+        }
+        hy_text_add_bytes(out, text + done, from - done);
+        add_stretch(out, &s, text + from, end - from);
+        done = before = i = end;
+    }
+    hy_text_add_bytes(out, text + done, size - done);
+    free(s.codes);
+}
+
+/* ---- small letters --------------------------------------------------------------------------- */
+
+static uint32_t lower_of(uint32_t code) {
+    if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + 32 : code;
+    int low = 0, high = HY_UNICODE_LOWER_RUNS - 1;
+    while (low <= high) {
+        int middle = (low + high) / 2;
+        const hy_unicode_case *run = &hy_unicode_lower_run[middle];
+        if (code < run->first) {
+            high = middle - 1;
+        } else if (code > run->last) {
+            low = middle + 1;
+        } else {
+            bool is_hit = (code - run->first) % (uint32_t)run->step == 0;
+            return is_hit ? (uint32_t)((int32_t)code + run->distance) : code;
+        }
+    }
+    return code;
+}
+
+void hy_unicode_add_lower(hy_text *out, const char *text, size_t size) {
+    for (size_t i = 0; i < size;) {
+        uint32_t code;
+        int length = hy_unicode_next(text + i, size - i, &code);
+        if (code == HY_UNICODE_STRAY) {
+            hy_text_add_bytes(out, text + i, 1);
+        } else if (code == 0x130) { /* capital I with a dot: the one that becomes two */
+            hy_text_add(out, "i\xCC\x87");
+        } else {
+            add_code(out, lower_of(code));
+        }
+        i += (size_t)length;
+    }
+}
