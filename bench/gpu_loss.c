@@ -79,7 +79,7 @@ static void print(const hy_trainer *t, const curve *c, double created, double se
     hy_summary s;
     hy_trainer_summary(t, &s);
     printf("{\"device\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", \"tf32\": \"%s\",\n",
-           t->backend->facts.name, s.model, hy_dtype_name(t->precision.of[HY_FULL]),
+           t->engine.backend->facts.name, s.model, hy_dtype_name(t->engine.types.of[HY_FULL]),
            t->settings.tf32);
     printf(" \"val_loss\": %.6f, \"train_loss\": %.6f, \"steps\": %lld, \"spent\": %.2f,\n",
            s.val_loss, s.final_loss, (long long)s.steps, s.spent);
@@ -102,7 +102,7 @@ static hy_status train(const hy_config *config, const char *dump, int points) {
     double begin = hy_clock();
     HY_TRY(hy_trainer_create(config, &observer, &t));
     double created = hy_clock() - begin;
-    course.every = t->steps_total / points > 0 ? t->steps_total / points : 1;
+    course.every = t->course.steps_total / points > 0 ? t->course.steps_total / points : 1;
     hy_status status = dump ? gl_dump(t, dump) : HY_OK;
     begin = hy_clock();
     if (status == HY_OK) status = hy_trainer_run(t);

@@ -119,7 +119,7 @@ static inline double phase_run_median(double *values, int count) {
 
 /* The most that was in use on the card, asked after every step. */
 static inline void phase_run_look(const hy_trainer *trainer, phase_run *out) {
-    if (!trainer->backend->facts.is_gpu) return;
+    if (!trainer->engine.backend->facts.is_gpu) return;
     uint64_t now = cuda_driver_in_use();
     if (now > out->card_bytes) out->card_bytes = now;
 }
@@ -167,7 +167,7 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
 static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     const hy_settings *s = &t->settings;
     char master[32] = "", layers[48] = "";
-    if (t->precision.has_low) {
+    if (t->engine.types.has_low) {
         snprintf(master, sizeof master, "master %.12s, ", s->memory.master_place);
     }
     if (s->train.recompute_layers > 0) {
@@ -178,9 +178,9 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
              "%.12s%s; loss in %d pieces; rings of %lld, %lld layers stay; updates %s",
              s->memory.weights_place, master, s->memory.grads_place, s->memory.optim_place,
              s->memory.activations_place, s->train.recompute, layers,
-             t->train_plan[hy_plan_index(t->precision.of[HY_FULL])]->chunk_count,
+             t->engine.work.train[hy_plan_index(t->engine.types.of[HY_FULL])]->chunk_count,
              (long long)s->memory.ring_depth, (long long)s->memory.resident_units,
-             t->updates_on_gather ? "on gather" : "at once");
+             t->engine.update.is_on_gather ? "on gather" : "at once");
 }
 
 /* As the system counts it: with pinned memory that was mapped before it was pinned. */
@@ -207,7 +207,7 @@ static inline void phase_run_note(const hy_trainer *trainer, phase_run *out) {
     out->batch_size = trainer->settings.train.batch_size;
     out->seq_len = trainer->settings.train.seq_len;
     out->grad_accum = trainer->settings.train.grad_accum_steps;
-    out->pinned_bytes = trainer->ledger.peak_in[HY_PINNED];
+    out->pinned_bytes = trainer->engine.ledger.peak_in[HY_PINNED];
     out->resident_bytes = now > before ? now - before : 0;
     phase_run_describe(trainer, out);
     phase_run_look(trainer, out);

@@ -97,8 +97,8 @@ START_TEST(a_sitting_begins_with_what_it_is) {
     ck_assert_str_eq(string(0, "version"), HYBRID_VERSION);
     ck_assert_str_eq(string(0, "command"), "prog --data 'a b'");
     ck_assert_str_eq(string(0, "model"), "nano");
-    ck_assert_str_eq(string(0, "device"), t->backend->facts.name);
-    ck_assert_double_eq(number(0, "parameters"), (double)t->model->params.elements);
+    ck_assert_str_eq(string(0, "device"), t->engine.backend->facts.name);
+    ck_assert_double_eq(number(0, "parameters"), (double)t->engine.model->params.elements);
     ck_assert_double_eq(number(0, "steps_total"), 12);
     ck_assert_double_eq(number(0, "tokens_per_step"), 4 * 32);
     ck_assert_double_eq(number(0, "seq_len"), 32);
@@ -290,13 +290,13 @@ START_TEST(memory_by_class_is_that_of_the_phase) {
     hy_trainer *t = trainer_with(RUN_WITH_MOVES, NULL);
     must(hy_trainer_run(t));
     read_lines();
-    double optim = (double)t->optim_bytes;
+    double optim = (double)t->engine.optim.bytes;
     int moves = 0;
     for (int i = 0; i < line_count; i++) {
         if (hy_json_get(root(i), "event")) continue;
         bool is_move = strcmp(string(i, "phase"), "predict") == 0;
         moves += is_move;
-        ck_assert_double_eq(bytes_in(i, "memory", "weights"), (double)t->layouts.master.bytes);
+        ck_assert_double_eq(bytes_in(i, "memory", "weights"), (double)t->engine.state.layouts.master.bytes);
         ck_assert((bytes_in(i, "memory", "grads") == 0) == is_move);
         ck_assert_double_eq(bytes_in(i, "memory", "optim"), is_move ? 0 : optim);
         if (is_move) ck_assert_double_eq(bytes_in(i, "pinned", "optim"), optim);
@@ -317,8 +317,8 @@ START_TEST(memory_that_comes_back_within_a_move_counts_for_it) {
     for (int i = 0; i < line_count; i++) {
         if (hy_json_get(root(i), "event") || strcmp(string(i, "phase"), "predict") != 0) continue;
         moves++;
-        ck_assert_double_eq(bytes_in(i, "memory", "optim"), (double)t->optim_bytes);
-        ck_assert_double_eq(bytes_in(i, "pinned", "optim"), (double)t->optim_bytes);
+        ck_assert_double_eq(bytes_in(i, "memory", "optim"), (double)t->engine.optim.bytes);
+        ck_assert_double_eq(bytes_in(i, "pinned", "optim"), (double)t->engine.optim.bytes);
     }
     ck_assert_int_gt(moves, 0);
     hy_trainer_destroy(t);

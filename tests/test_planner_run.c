@@ -71,7 +71,7 @@ END_TEST
 static void check_figures(const char *words, const char *const *pairs) {
     hy_trainer *t = plan_words(words, pairs);
     hy_plan_facts facts = facts_of(t);
-    hy_rates rates = hy_plan_nominal_rates(t->backend);
+    hy_rates rates = hy_plan_nominal_rates(t->engine.backend);
     hy_plan_setup setup;
     hy_plan plan;
     must(hy_plan_setup_begin(&setup, t, &t->settings, &rates));

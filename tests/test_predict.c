@@ -51,17 +51,17 @@ static hy_trainer *trainer_before_move(const char *const *pairs) {
 }
 
 static float *copy_of_weights(const hy_trainer *t) {
-    float *copy = malloc(t->weights.layout.bytes);
+    float *copy = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
     ck_assert_ptr_nonnull(copy);
-    memcpy(copy, t->weights.data, t->weights.layout.bytes);
+    memcpy(copy, hy_store_of(&t->engine, HY_ROW_MASTER)->data, hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
     return copy;
 }
 
 static bool weights_equal(const hy_trainer *t, const float *copy) {
-    for (int32_t i = 0; i < t->model->params.count; i++) {
-        size_t offset = (size_t)((char *)hy_store_home(&t->weights, i) - t->weights.data);
-        if (memcmp(hy_store_home(&t->weights, i), (const char *)copy + offset,
-                   (size_t)t->model->params.list[i].count * sizeof(float)) != 0) {
+    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
+        size_t offset = (size_t)((char *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), i) - hy_store_of(&t->engine, HY_ROW_MASTER)->data);
+        if (memcmp(hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), i), (const char *)copy + offset,
+                   (size_t)t->engine.model->params.list[i].count * sizeof(float)) != 0) {
             return false;
         }
     }
@@ -82,23 +82,23 @@ END_TEST
 
 START_TEST(an_accepted_move_is_the_outer_formula) {
     hy_trainer *t = trainer_before_move(NULL);
-    double mu = t->predictor.mu, eta = t->predictor.eta;
+    double mu = t->engine.predictor.mu, eta = t->engine.predictor.eta;
     float *theta = copy_of_weights(t);
-    float *phi = malloc(t->weights.layout.bytes), *b = malloc(t->weights.layout.bytes);
-    must(hy_store_settle(&t->slots[0]));
-    memcpy(phi, t->slots[0].data, t->weights.layout.bytes);
-    memcpy(b, t->slots[1].data, t->weights.layout.bytes);
+    float *phi = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes), *b = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
+    must(hy_store_settle(hy_store_of(&t->engine, HY_ROW_SLOW + 0)));
+    memcpy(phi, hy_store_of(&t->engine, HY_ROW_SLOW + 0)->data, hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
+    memcpy(b, hy_store_of(&t->engine, HY_ROW_SLOW + 1)->data, hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
     hy_step_info info;
     must(hy_trainer_step(t, &info));
     ck_assert(!info.was_rejected);
     ck_assert_double_gt(info.predicted_steps, 0);
     ck_assert_int_eq(t->progress.machine.phase, HY_CORRECT);
-    int32_t item = hy_params_find(&t->model->params, 1, HY_P_QKV);
-    size_t at = (size_t)((float *)hy_store_home(&t->weights, item) - (float *)t->weights.data);
-    for (int64_t k = 0; k < t->model->params.list[item].count; k++) {
+    int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_QKV);
+    size_t at = (size_t)((float *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item) - (float *)hy_store_of(&t->engine, HY_ROW_MASTER)->data);
+    for (int64_t k = 0; k < t->engine.model->params.list[item].count; k++) {
         double d = (double)theta[at + k] - phi[at + k], v = mu * b[at + k] + d;
         double expected = phi[at + k] + eta * (mu * v + d);
-        ck_assert_double_eq_tol(((float *)hy_store_home(&t->weights, item))[k], expected, 1e-6);
+        ck_assert_double_eq_tol(((float *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item))[k], expected, 1e-6);
     }
     free(theta);
     free(phi);
@@ -114,11 +114,11 @@ START_TEST(the_first_window_begins_at_the_weights_before_its_first_step) {
     float *first = copy_of_weights(t);
     while (t->progress.machine.phase != HY_PREDICT) must(hy_trainer_step(t, NULL));
     ck_assert_int_eq(t->progress.step, 12 + 6);
-    must(hy_store_settle(&t->slots[0]));
-    int32_t item = hy_params_find(&t->model->params, 1, HY_P_QKV);
-    size_t at = (size_t)((float *)hy_store_home(&t->weights, item) - (float *)t->weights.data);
-    ck_assert_mem_eq(hy_store_home(&t->slots[0], item), first + at,
-                     (size_t)t->model->params.list[item].count * sizeof(float));
+    must(hy_store_settle(hy_store_of(&t->engine, HY_ROW_SLOW + 0)));
+    int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_QKV);
+    size_t at = (size_t)((float *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item) - (float *)hy_store_of(&t->engine, HY_ROW_MASTER)->data);
+    ck_assert_mem_eq(hy_store_home(hy_store_of(&t->engine, HY_ROW_SLOW + 0), item), first + at,
+                     (size_t)t->engine.model->params.list[item].count * sizeof(float));
     free(first);
     hy_trainer_destroy(t);
 }
@@ -128,9 +128,9 @@ START_TEST(a_rejected_move_writes_nothing) {
     hy_trainer *t = trainer_before_move(NULL);
     float *before = copy_of_weights(t);
     hy_step_info info;
-    must(hy_store_settle(&t->slots[0]));
-    ((float *)t->slots[0].data)[7] = NAN; /* the candidate will not be finite */
-    hy_store_forget(&t->slots[0]);
+    must(hy_store_settle(hy_store_of(&t->engine, HY_ROW_SLOW + 0)));
+    ((float *)hy_store_of(&t->engine, HY_ROW_SLOW + 0)->data)[7] = NAN; /* the candidate will not be finite */
+    hy_store_forget(hy_store_of(&t->engine, HY_ROW_SLOW + 0));
     must(hy_trainer_step(t, &info));
     ck_assert(info.was_rejected);
     ck_assert_int_eq(t->progress.machine.phase, HY_FULL);
@@ -202,14 +202,14 @@ START_TEST(offloaded_state_is_not_live_on_the_device_in_predict) {
     for (int i = 0; i < 3; i++) {
         hy_trainer *t =
             trainer_before_move(PAIRS("offload_strategy", cases[i].strategy, "lookahead", "0"));
-        uint64_t full = t->ledger.live_in[HY_DEVICE];
+        uint64_t full = t->engine.ledger.live_in[HY_DEVICE];
         must(hy_trainer_step(t, NULL));
-        ck_assert_uint_eq(t->ledger.live[HY_OPTIM][HY_DEVICE], 0);
-        ck_assert_uint_eq(t->ledger.live[HY_GRADS][HY_DEVICE], 0);
-        ck_assert_int_eq(t->ledger.cell[HY_OPTIM][HY_PREDICT].place, cases[i].place);
-        ck_assert_uint_lt(t->ledger.live_in[HY_DEVICE], full);
+        ck_assert_uint_eq(t->engine.ledger.live[HY_OPTIM][HY_DEVICE], 0);
+        ck_assert_uint_eq(t->engine.ledger.live[HY_GRADS][HY_DEVICE], 0);
+        ck_assert_int_eq(t->engine.ledger.cell[HY_OPTIM][HY_PREDICT].place, cases[i].place);
+        ck_assert_uint_lt(t->engine.ledger.live_in[HY_DEVICE], full);
         must(hy_trainer_step(t, NULL));
-        ck_assert_uint_eq(t->ledger.live_in[HY_DEVICE], full);
+        ck_assert_uint_eq(t->engine.ledger.live_in[HY_DEVICE], full);
         hy_trainer_destroy(t);
     }
     hy_summary s = run_summary(PAIRS("offload_strategy", "pinned", "lookahead", "0"));
@@ -376,8 +376,8 @@ START_TEST(a_nan_in_any_phase_ends_in_a_skip_a_rollback_or_a_clear_stop) {
     for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
         hy_trainer *t = open_trainer("none", NULL, NULL);
         while ((int)t->progress.machine.phase != phase) must(hy_trainer_step(t, NULL));
-        int32_t item = hy_params_find(&t->model->params, 1, HY_P_NORM1);
-        float *weight = hy_store_home(&t->weights, item), healthy = *weight;
+        int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_NORM1);
+        float *weight = hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item), healthy = *weight;
         hy_step_info info;
         *weight = NAN;
         must(hy_trainer_step(t, &info));
@@ -447,7 +447,7 @@ START_TEST(fine_tuning_starts_from_the_weights_of_a_checkpoint) {
     must(hy_trainer_run(t));
     hy_trainer_destroy(t);
     t = open_trainer("none", PAIRS("init_from", folder, "seed", "9"), NULL);
-    ck_assert_int_eq(t->regime, HY_FINE_TUNING);
+    ck_assert_int_eq(t->course.regime, HY_FINE_TUNING);
     must(hy_trainer_step(t, &tuned));
     ck_assert_double_lt(tuned.loss, first.loss - 1);
     ck_assert_int_eq(tuned.step, 1);

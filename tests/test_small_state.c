@@ -79,9 +79,9 @@ END_TEST
 
 START_TEST(small_tensors_keep_fp32_state) {
     hy_trainer *t = open_run("none", PAIRS("optimizer", "adamw8bit"));
-    for (int32_t i = 0; i < t->model->params.count; i++) {
-        const hy_layout_item *item = &t->m.layout.items[i];
-        bool is_small = t->model->params.list[i].count < 4096;
+    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
+        const hy_layout_item *item = &hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.items[i];
+        bool is_small = t->engine.model->params.list[i].count < 4096;
         ck_assert_int_eq(item->dtype, is_small ? HY_F32 : HY_U8);
         ck_assert_int_eq(item->block, is_small ? 0 : 256);
     }
@@ -215,9 +215,9 @@ START_TEST(with_everything_on_the_host_the_device_holds_rings) {
     }
     ck_assert_uint_eq(warmup->vram_peak_bytes, warmup->vram_planned_bytes);
     /* A step brings the weights twice and gradients three times; all but the norm's go back. */
-    ck_assert_uint_gt(warmup->bytes_moved, 3 * 5 * trainer->weights.layout.bytes);
-    ck_assert_uint_eq(trainer->state_arena.size, 0);
-    ck_assert_uint_eq(trainer->state_ring_arena.used, trainer->state_ring_arena.size);
+    ck_assert_uint_gt(warmup->bytes_moved, 3 * 5 * hy_store_of(&trainer->engine, HY_ROW_MASTER)->layout.bytes);
+    ck_assert_uint_eq(trainer->engine.state.device.size, 0);
+    ck_assert_uint_eq(trainer->engine.state.rings.used, trainer->engine.state.rings.size);
     hy_trainer_destroy(trainer);
 }
 END_TEST
@@ -236,7 +236,7 @@ START_TEST(state_on_the_host_leaves_only_rings_on_the_device) {
     ck_assert_int_eq(cell->place, HY_PINNED);
     ck_assert_uint_eq(cell->planned_bytes, cell->measured_bytes);
     ck_assert_uint_eq(cell->planned_bytes, planned(device, HY_OPTIM));
-    uint64_t rings = 6 * device->m.layout.unit_bytes[1];
+    uint64_t rings = 6 * hy_store_of(&device->engine, HY_ROW_OPTIM)->layout.unit_bytes[1];
     uint64_t saved = a.phases[HY_WARMUP].vram_peak_bytes - b.phases[HY_WARMUP].vram_peak_bytes;
     ck_assert_uint_eq(saved, cell->planned_bytes - rings);
     ck_assert_uint_eq(b.phases[HY_WARMUP].vram_peak_bytes, b.phases[HY_WARMUP].vram_planned_bytes);

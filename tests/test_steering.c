@@ -106,9 +106,9 @@ START_TEST(what_a_size_needs_is_known_before) {
         hy_memory_needs need;
         must(hy_work_at(t, sizes[i], &need));
         must(hy_trainer_resize(t, sizes[i], "a test asks for it"));
-        ck_assert_uint_eq(need.activations, t->needs.activations);
-        ck_assert_uint_eq(need.workspace, t->needs.workspace);
-        ck_assert_uint_eq(need.data, t->needs.data);
+        ck_assert_uint_eq(need.activations, t->engine.needs.activations);
+        ck_assert_uint_eq(need.workspace, t->engine.needs.workspace);
+        ck_assert_uint_eq(need.data, t->engine.needs.data);
     }
     hy_trainer_destroy(t);
 }
@@ -116,12 +116,12 @@ END_TEST
 
 START_TEST(the_ledger_follows) {
     hy_trainer *t = begin("none", places[_i]);
-    hy_ledger before = t->ledger;
+    hy_ledger before = t->engine.ledger;
     must(hy_trainer_resize(t, 2, "a test asks for it"));
-    ck_assert_uint_lt(t->ledger.live_in[HY_DEVICE], before.live_in[HY_DEVICE]);
+    ck_assert_uint_lt(t->engine.ledger.live_in[HY_DEVICE], before.live_in[HY_DEVICE]);
     must(hy_trainer_resize(t, 8, "a test asks for it"));
-    ck_assert_mem_eq(t->ledger.live, before.live, sizeof before.live);
-    ck_assert_mem_eq(t->ledger.cell, before.cell, sizeof before.cell);
+    ck_assert_mem_eq(t->engine.ledger.live, before.live, sizeof before.live);
+    ck_assert_mem_eq(t->engine.ledger.cell, before.cell, sizeof before.cell);
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -150,7 +150,7 @@ START_TEST(others_take_memory_and_give_it_back) {
     }
     ck_assert_int_lt(least, 8);
     ck_assert_int_eq(last, 8);
-    ck_assert_int_ge(t->batch_changes, 2);
+    ck_assert_int_ge(t->life.batch_changes, 2);
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -257,8 +257,8 @@ START_TEST(a_step_that_runs_out_is_done_again) {
     int64_t tokens[STEPS];
     run_plain(NULL, plain, tokens);
     hy_trainer *t = begin("none", NULL);
-    true_enqueue = t->backend->enqueue;
-    t->backend->enqueue = refuse;
+    true_enqueue = t->engine.backend->enqueue;
+    t->engine.backend->enqueue = refuse;
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         refused = i % 3; /* twice in a row: with smaller micro-batches */
@@ -266,8 +266,8 @@ START_TEST(a_step_that_runs_out_is_done_again) {
         check_close(i, info.loss, plain[i]);
         if (i < 2) ck_assert(info.loss == plain[i]); /* the split has not changed yet */
     }
-    ck_assert_int_gt(t->recoveries, 10);
-    t->backend->enqueue = true_enqueue;
+    ck_assert_int_gt(t->life.recoveries, 10);
+    t->engine.backend->enqueue = true_enqueue;
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -285,13 +285,13 @@ START_TEST(after_too_many_in_a_row_the_run_is_saved) {
     must(hy_config_set(config, "overwrite", "true", HY_FROM_CALLER));
     must(hy_trainer_create(config, NULL, &t));
     next_losses(t, 3, resumed);
-    true_enqueue = t->backend->enqueue;
-    t->backend->enqueue = refuse;
+    true_enqueue = t->engine.backend->enqueue;
+    t->engine.backend->enqueue = refuse;
     refused = 1000000;
     ck_assert_int_eq(hy_trainer_run(t), HY_ERR_MEMORY);
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "a launch could not be had"));
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
-    t->backend->enqueue = true_enqueue;
+    t->engine.backend->enqueue = true_enqueue;
     hy_trainer_destroy(t);
     must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
     must(hy_trainer_create(config, NULL, &t));
@@ -369,7 +369,7 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
             uint64_t work = need.activations + need.workspace + need.data;
             uint64_t before = t->plan.vram_bytes;
             must(hy_trainer_replan(t, before - (before - work) / 2, 0, "a test asks for it"));
-            ck_assert_int_eq(t->plan_changes, 1);
+            ck_assert_int_eq(t->life.plan_changes, 1);
             ck_assert_uint_lt(t->plan.vram_bytes, before);
             ck_assert_int_eq(t->settings.train.batch_size, 1);
         }

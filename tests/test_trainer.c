@@ -364,14 +364,14 @@ START_TEST(a_plan_is_what_the_run_takes_and_takes_nothing) {
         hy_trainer_summary(plan, &planned);
         hy_trainer_summary(run, &taken);
         ck_assert(facts.fits);
-        ck_assert_uint_eq(facts.vram_bytes, run->state_arena.size + run->work_arena.size +
-                                                run->state_ring_arena.size);
+        ck_assert_uint_eq(facts.vram_bytes, run->engine.state.device.size + run->engine.work.arena.size +
+                                                run->engine.state.rings.size);
         for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
             ck_assert_uint_eq(planned.phases[phase].vram_planned_bytes,
                               taken.phases[phase].vram_planned_bytes);
         }
         ck_assert_uint_eq(planned.checkpoint_bytes, taken.checkpoint_bytes);
-        ck_assert_uint_eq(plan->ledger.peak_in[HY_DEVICE], 0);
+        ck_assert_uint_eq(plan->engine.ledger.peak_in[HY_DEVICE], 0);
         must_fail(hy_trainer_step(plan, NULL), HY_ERR_STATE, "a plan");
         must_fail(hy_trainer_run(plan), HY_ERR_STATE, "a plan");
         must_fail(hy_trainer_save(plan), HY_ERR_STATE, "a plan");
@@ -387,8 +387,8 @@ START_TEST(a_gradient_that_is_not_finite_is_skipped_and_the_run_goes_on) {
     hy_trainer *t = open_trainer("none", NULL);
     hy_step_info info;
     must(hy_trainer_step(t, &info));
-    int32_t norm = hy_params_find(&t->model->params, 1, HY_P_NORM1);
-    float *weight = hy_store_home(&t->weights, norm);
+    int32_t norm = hy_params_find(&t->engine.model->params, 1, HY_P_NORM1);
+    float *weight = hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), norm);
     float healthy = *weight;
     *weight = NAN;
     must(hy_trainer_step(t, &info));

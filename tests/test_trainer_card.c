@@ -48,7 +48,7 @@ static void same_on_both(const char *const *pairs) {
         hy_trainer *t = trainer_on(devices[d], "none", pairs);
         hy_eval_info eval;
         hy_sample_options sample = {.prompt = "a", .tokens = 20, .temperature = 0.9, .seed = 3};
-        ck_assert_int_eq(t->backend->facts.is_gpu, d);
+        ck_assert_int_eq(t->engine.backend->facts.is_gpu, d);
         take_losses(t, STEPS, losses[d]);
         must(hy_trainer_evaluate(t, &eval));
         held_out[d] = eval.loss;
@@ -162,14 +162,14 @@ START_TEST(auto_precision_follows_the_card) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         card.capability = cases[i].capability;
         hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision", "auto"));
-        ck_assert_int_eq(t->precision.of[HY_FULL], cases[i].full);
+        ck_assert_int_eq(t->engine.types.of[HY_FULL], cases[i].full);
         bool is_scaled = t->progress.loss_scale.scale > 1;
         ck_assert_int_eq(is_scaled, cases[i].full == HY_F16);
         hy_trainer_destroy(t);
     }
     card.capability = 75;
     hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision_predict", "16bit"));
-    ck_assert_int_eq(t->precision.of[HY_PREDICT], HY_F16);
+    ck_assert_int_eq(t->engine.types.of[HY_PREDICT], HY_F16);
     hy_trainer_destroy(t);
     hy_config *config = config_on("cuda", "none", PAIRS("precision", "bf16"));
     must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "sm_75");

@@ -11,12 +11,12 @@
 
 /* A parameter of a run, in fp32 whatever the run keeps. */
 static float *values_of(hy_trainer *t, int32_t item) {
-    const hy_param *param = &t->model->params.list[item];
-    hy_dtype dtype = t->weights.layout.items[item].dtype;
+    const hy_param *param = &t->engine.model->params.list[item];
+    hy_dtype dtype = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.items[item].dtype;
     size_t count = (size_t)param->count;
     float *out = malloc(count * sizeof *out);
     uint16_t *half = malloc(count * sizeof *half);
-    must(hy_store_read_home(&t->weights, t->compute, hy_store_offset(&t->weights, item),
+    must(hy_store_read_home(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, hy_store_offset(hy_store_of(&t->engine, HY_ROW_MASTER), item),
                             dtype == HY_F32 ? (void *)out : (void *)half,
                             count * hy_dtype_size(dtype)));
     for (size_t i = 0; dtype != HY_F32 && i < count; i++) out[i] = hy_bf16_to_f32(half[i]);
@@ -47,7 +47,7 @@ static hy_dtype dtype_in_file(const char *folder, const char *file, const char *
 static const char *first_name(void) {
     static char name[HY_PARAM_NAME_MAX];
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(PLAIN));
-    snprintf(name, sizeof name, "%s", t->model->params.list[0].name);
+    snprintf(name, sizeof name, "%s", t->engine.model->params.list[0].name);
     hy_trainer_destroy(t);
     return name;
 }
@@ -71,13 +71,13 @@ static void move_between(const char *const *from, const char *const *to, bool is
     save_after(folder, from, 3);
     hy_trainer *same = small_trainer(SMALL_RUN "resume auto ", folder, NULL, from);
     hy_trainer *other = small_trainer(SMALL_RUN "resume auto ", folder, NULL, to);
-    ck_assert_int_ne(same->weights.layout.items[0].dtype, other->weights.layout.items[0].dtype);
-    for (int32_t i = 0; i < same->model->params.count; i++) {
+    ck_assert_int_ne(hy_store_of(&same->engine, HY_ROW_MASTER)->layout.items[0].dtype, hy_store_of(&other->engine, HY_ROW_MASTER)->layout.items[0].dtype);
+    for (int32_t i = 0; i < same->engine.model->params.count; i++) {
         float *a = values_of(same, i), *b = values_of(other, i);
-        for (int64_t k = 0; k < same->model->params.list[i].count; k++) {
+        for (int64_t k = 0; k < same->engine.model->params.list[i].count; k++) {
             float expected = is_rounded ? hy_bf16_to_f32(hy_f32_to_bf16(a[k])) : a[k];
             ck_assert_msg(b[k] == expected, "%s[%lld] is %g, expected %g",
-                          same->model->params.list[i].name, (long long)k, (double)b[k],
+                          same->engine.model->params.list[i].name, (long long)k, (double)b[k],
                           (double)expected);
         }
         free(a);
@@ -141,12 +141,12 @@ START_TEST(new_weights_are_the_same_in_every_place_and_rounded_in_bf16) {
     hy_trainer *plain = small_trainer(SMALL_RUN, "none", NULL, PAIRS(IN_FP32));
     for (int p = 0; p < 4; p++) {
         hy_trainer *other = small_trainer(SMALL_RUN, "none", NULL, pairs[p]);
-        for (int32_t i = 0; i < plain->model->params.count; i++) {
+        for (int32_t i = 0; i < plain->engine.model->params.count; i++) {
             float *a = values_of(plain, i), *b = values_of(other, i);
-            for (int64_t k = 0; k < plain->model->params.list[i].count; k++) {
+            for (int64_t k = 0; k < plain->engine.model->params.list[i].count; k++) {
                 float expected = p < 3 ? hy_bf16_to_f32(hy_f32_to_bf16(a[k])) : a[k];
                 ck_assert_msg(b[k] == expected, "run %d: %s[%lld] is %g, expected %g", p,
-                              plain->model->params.list[i].name, (long long)k, (double)b[k],
+                              plain->engine.model->params.list[i].name, (long long)k, (double)b[k],
                               (double)expected);
             }
             free(a);

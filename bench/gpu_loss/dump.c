@@ -12,13 +12,13 @@
 /* ---- weights ----------------------------------------------------------------------------------- */
 
 static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
-    const hy_params *params = &t->model->params;
+    const hy_params *params = &t->engine.model->params;
     for (int32_t i = 0; i < params->count; i++) {
         size_t bytes = (size_t)params->list[i].stored * sizeof(float);
         float *host = malloc(bytes);
         if (!host) return hy_fail(HY_ERR_MEMORY, "no memory for %s", params->list[i].name);
-        hy_status status = t->backend->copy(t->compute, host, hy_store_home(&t->weights, i), bytes);
-        if (status == HY_OK) status = t->backend->stream_sync(t->compute);
+        hy_status status = t->engine.backend->copy(t->engine.compute, host, hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), i), bytes);
+        if (status == HY_OK) status = t->engine.backend->stream_sync(t->engine.compute);
         if (status == HY_OK) status = hy_safetensors_put(writer, host, bytes);
         free(host);
         HY_TRY(status);
@@ -27,7 +27,7 @@ static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
 }
 
 static hy_status write_weights(hy_trainer *t, const char *path) {
-    const hy_params *params = &t->model->params;
+    const hy_params *params = &t->engine.model->params;
     hy_safetensors_writer *writer = NULL;
     hy_safetensors_entry *entries = calloc((size_t)params->count, sizeof *entries);
     if (!entries) return hy_fail(HY_ERR_MEMORY, "no memory to list %d tensors", params->count);
@@ -57,7 +57,7 @@ static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count,
     FILE *file = tokens && targets ? fopen(path, "wb") : NULL;
     bool is_written = file != NULL;
     for (uint64_t i = 0; i < count && is_written; i++) {
-        hy_dataset_fill(t->data, split, i, tokens, targets, NULL);
+        hy_dataset_fill(t->data.set, split, i, tokens, targets, NULL);
         tokens[seq] = targets[seq - 1];
         is_written = fwrite(tokens, sizeof *tokens, seq + 1, file) == seq + 1;
     }
@@ -69,7 +69,7 @@ static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count,
 
 /* As validation counts them (evaluate.c). */
 static uint64_t held_out_rows(const hy_trainer *t) {
-    uint64_t all = hy_dataset_describe(t->data)->sequences[HY_VAL];
+    uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
     uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->settings.train.batch_size);
     return wanted && wanted < all ? wanted : all;
 }
@@ -84,7 +84,7 @@ static void add_number(hy_text *json, const char *key, double value) {
 
 static hy_status write_settings(const hy_trainer *t, const char *path) {
     const hy_settings *s = &t->settings;
-    const hy_shape *shape = &t->model->shape;
+    const hy_shape *shape = &t->engine.model->shape;
     hy_text json = {0};
     hy_text_add(&json, "{");
     add_number(&json, "layers", shape->layers);
@@ -94,15 +94,15 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
     add_number(&json, "seq", (double)s->train.seq_len);
     add_number(&json, "micro_batch", (double)s->train.batch_size);
     add_number(&json, "micro_batches", (double)s->train.grad_accum_steps);
-    add_number(&json, "steps", (double)t->steps_total);
-    add_number(&json, "lr", t->schedule.lr);
-    add_number(&json, "min_lr_ratio", t->schedule.min_ratio);
-    add_number(&json, "warmup_steps", (double)t->schedule.warmup);
-    add_number(&json, "beta1", t->adamw.beta1);
-    add_number(&json, "beta2", t->adamw.beta2);
-    add_number(&json, "eps", t->adamw.eps);
-    add_number(&json, "weight_decay", t->adamw.weight_decay);
-    add_number(&json, "grad_clip", t->adamw.max_norm);
+    add_number(&json, "steps", (double)t->course.steps_total);
+    add_number(&json, "lr", t->course.schedule.lr);
+    add_number(&json, "min_lr_ratio", t->course.schedule.min_ratio);
+    add_number(&json, "warmup_steps", (double)t->course.schedule.warmup);
+    add_number(&json, "beta1", t->engine.update.adamw.beta1);
+    add_number(&json, "beta2", t->engine.update.adamw.beta2);
+    add_number(&json, "eps", t->engine.update.adamw.eps);
+    add_number(&json, "weight_decay", t->engine.update.adamw.weight_decay);
+    add_number(&json, "grad_clip", t->engine.update.adamw.max_norm);
     hy_text_add(&json, "\n}\n");
     hy_status status = hy_text_status(&json);
     if (status == HY_OK) status = hy_file_write_atomic(path, json.data, json.size);
@@ -111,11 +111,11 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
 }
 
 static hy_status check(const hy_trainer *t) {
-    const hy_shape *s = &t->model->shape;
+    const hy_shape *s = &t->engine.model->shape;
     bool is_gpt2 = !s->is_rms && !s->has_rope && !s->is_gated && s->has_qkv_bias &&
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
     if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes have a peer to be written for");
-    if (t->schedule.kind != HY_SCHEDULE_COSINE || t->predictor.kind != HY_PREDICTOR_NONE) {
+    if (t->course.schedule.kind != HY_SCHEDULE_COSINE || t->engine.predictor.kind != HY_PREDICTOR_NONE) {
         return hy_fail(HY_ERR_INPUT, "the peer knows schedule = cosine and predictor = none alone");
     }
     return HY_OK;
@@ -124,7 +124,7 @@ static hy_status check(const hy_trainer *t) {
 hy_status gl_dump(hy_trainer *t, const char *folder) {
     char path[4][HY_PATH_MAX];
     static const char *const names[] = {"weights.safetensors", "train.i32", "val.i32", "run.json"};
-    uint64_t rows = (uint64_t)(t->steps_total * t->settings.train.batch_size *
+    uint64_t rows = (uint64_t)(t->course.steps_total * t->settings.train.batch_size *
                                t->settings.train.grad_accum_steps);
     HY_TRY(check(t));
     for (int i = 0; i < 4; i++) HY_TRY(hy_path_join(path[i], sizeof path[i], folder, names[i]));

@@ -102,11 +102,11 @@ static hy_status watched_enqueue(hy_stream *stream, const hy_op_call *call) {
 static hy_status time_empty(hy_trainer *t, double *out) {
     double seconds[EMPTY_CALLS];
     hy_op_call fill = {.kind = HY_OP_FILL};
-    fill.t[0] = hy_tensor_1d(t->buffers.loss_sum, HY_F32, 1);
+    fill.t[0] = hy_tensor_1d(t->engine.work.buffers.loss_sum, HY_F32, 1);
     for (int i = 0; i < EMPTY_CALLS; i++) {
         double begin = hy_clock();
-        HY_TRY(t->backend->enqueue(t->compute, &fill));
-        HY_TRY(t->backend->stream_sync(t->compute));
+        HY_TRY(t->engine.backend->enqueue(t->engine.compute, &fill));
+        HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
         seconds[i] = hy_clock() - begin;
     }
     *out = gt_describe(seconds, EMPTY_CALLS).median;
@@ -117,14 +117,14 @@ static hy_status watch_step(hy_trainer *t) {
     watch.kinds.count = watch.products.count = 0;
     watch.kinds.total = watch.products.total = 0;
     HY_TRY(time_empty(t, &watch.empty));
-    watch.backend = t->backend;
-    watch.enqueue = t->backend->enqueue;
-    t->backend->enqueue = watched_enqueue;
-    hy_status (*record_begin)(hy_stream *) = t->backend->record_begin;
-    t->backend->record_begin = NULL; /* a recorded pass would be played past the watch */
+    watch.backend = t->engine.backend;
+    watch.enqueue = t->engine.backend->enqueue;
+    t->engine.backend->enqueue = watched_enqueue;
+    hy_status (*record_begin)(hy_stream *) = t->engine.backend->record_begin;
+    t->engine.backend->record_begin = NULL; /* a recorded pass would be played past the watch */
     hy_status status = hy_trainer_step(t, NULL);
-    t->backend->record_begin = record_begin;
-    t->backend->enqueue = watch.enqueue;
+    t->engine.backend->record_begin = record_begin;
+    t->engine.backend->enqueue = watch.enqueue;
     return status;
 }
 

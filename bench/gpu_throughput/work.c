@@ -144,10 +144,10 @@ static hy_status one_step(gt_work *w) {
 
 static hy_status one_forward(gt_work *w) {
     hy_trainer *t = w->trainer;
-    hy_dtype dtype = t->precision.of[HY_FULL];
+    hy_dtype dtype = t->engine.types.of[HY_FULL];
     hy_probe probe = {
         .split = HY_TRAIN, .count = (uint64_t)(w->options.tokens / w->options.seq), .dtype = dtype};
-    return hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe);
+    return hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe);
 }
 
 static hy_status time_work(gt_work *w, hy_status (*work)(gt_work *), gt_seconds *out) {

@@ -58,7 +58,7 @@ static int64_t sequences_per_step(const hy_settings *s) {
 static hy_status choose_length(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     double steps = (double)s->train.steps;
-    double sequences = (double)hy_dataset_describe(t->data)->sequences[HY_TRAIN];
+    double sequences = (double)hy_dataset_describe(t->data.set)->sequences[HY_TRAIN];
     double per_step = (double)sequences_per_step(s);
     if (steps == 0 && s->train.tokens > 0) {
         steps = ceil((double)s->train.tokens / (per_step * (double)s->train.seq_len));
@@ -71,7 +71,7 @@ static hy_status choose_length(hy_trainer *t) {
         return hy_fail(HY_ERR_INPUT, "the run would have %g steps; check steps, tokens and epochs",
                        steps);
     }
-    t->steps_total = (int64_t)steps;
+    t->course.steps_total = (int64_t)steps;
     return HY_OK;
 }
 
@@ -79,41 +79,44 @@ static hy_status set_up_optimizer(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     double lr = s->optimizer.lr;
     if (s->train.scale_lr) lr *= (double)s->train.grad_accum_steps;
-    t->schedule = (hy_schedule){.lr = lr,
-                                .min_ratio = s->optimizer.min_lr_ratio,
-                                .cooldown = s->optimizer.cooldown,
-                                .warmup = s->optimizer.lr_warmup_steps,
-                                .total = t->steps_total};
-    HY_TRY(hy_schedule_parse(s->optimizer.schedule, &t->schedule.kind));
-    if (t->schedule.warmup > t->steps_total) t->schedule.warmup = t->steps_total;
-    t->adamw = (hy_adamw){.beta1 = s->optimizer.beta1,
-                          .beta2 = s->optimizer.beta2,
-                          .eps = s->optimizer.adam_eps,
-                          .weight_decay = s->optimizer.weight_decay,
-                          .max_norm = s->train.grad_clip};
+    t->course.schedule = (hy_schedule){.lr = lr,
+                                       .min_ratio = s->optimizer.min_lr_ratio,
+                                       .cooldown = s->optimizer.cooldown,
+                                       .warmup = s->optimizer.lr_warmup_steps,
+                                       .total = t->course.steps_total};
+    HY_TRY(hy_schedule_parse(s->optimizer.schedule, &t->course.schedule.kind));
+    if (t->course.schedule.warmup > t->course.steps_total)
+        t->course.schedule.warmup = t->course.steps_total;
+    t->engine.update.adamw = (hy_adamw){.beta1 = s->optimizer.beta1,
+                                        .beta2 = s->optimizer.beta2,
+                                        .eps = s->optimizer.adam_eps,
+                                        .weight_decay = s->optimizer.weight_decay,
+                                        .max_norm = s->train.grad_clip};
     return HY_OK;
 }
 
 static hy_status set_up_phases(hy_trainer *t) {
     const hy_settings *s = &t->settings;
-    HY_TRY(hy_offload_parse(s->memory.offload_strategy, &t->offload));
-    HY_TRY(hy_rules_from_settings(s, t->schedule.warmup, &t->predictor, &t->rules, &t->limits));
-    if (!t->rules.has_predictor) t->offload = HY_OFFLOAD_NONE; /* there will be no Predict */
+    HY_TRY(hy_offload_parse(s->memory.offload_strategy, &t->engine.optim.strategy));
+    HY_TRY(hy_rules_from_settings(s, t->course.schedule.warmup, &t->engine.predictor,
+                                  &t->course.rules, &t->course.limits));
+    if (!t->course.rules.has_predictor)
+        t->engine.optim.strategy = HY_OFFLOAD_NONE; /* there will be no Predict */
     bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0 ||
                      (strcmp(s->phases.regime, "auto") == 0 && hy_settings_bring_weights(s));
-    t->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
-    t->has_snapshot = s->phases.snapshot && hy_predictor_slots(t->predictor.kind) > 0;
-    t->has_tail = s->phases.tail_share > 0;
+    t->course.regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
+    t->engine.has_snapshot = s->phases.snapshot && hy_predictor_slots(t->engine.predictor.kind) > 0;
+    t->engine.has_average = s->phases.tail_share > 0;
     return HY_OK;
 }
 
 static bool uses_half(const hy_trainer *t) {
-    return t->precision.has_low && t->precision.low == HY_F16;
+    return t->engine.types.has_low && t->engine.types.low == HY_F16;
 }
 
 static void begin_progress(hy_trainer *t) {
-    t->progress = (hy_progress){.machine = hy_phase_begin(&t->rules),
-                                .confidence = hy_confidence_prior(t->regime),
+    t->progress = (hy_progress){.machine = hy_phase_begin(&t->course.rules),
+                                .confidence = hy_confidence_prior(t->course.regime),
                                 .loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1,
                                 .residual_cosine = NAN,
                                 .residual_length = NAN,
@@ -127,7 +130,7 @@ hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
         uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[0] = hy_tensor_1d(hy_store_home(store, i), HY_I32, (int64_t)(bytes / 4));
-        HY_TRY(t->backend->enqueue(t->compute, &fill));
+        HY_TRY(t->engine.backend->enqueue(t->engine.compute, &fill));
     }
     return HY_OK;
 }
@@ -137,7 +140,7 @@ hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
 static int64_t batches_ahead(const hy_trainer *t) {
     int64_t asked = t->settings.input.prefetch, step = t->settings.train.grad_accum_steps;
     if (step > MOST_AHEAD) step = MOST_AHEAD;
-    return t->backend->facts.is_gpu && step > asked ? step : asked;
+    return t->engine.backend->facts.is_gpu && step > asked ? step : asked;
 }
 
 int64_t hy_trainer_loader_depth(const hy_trainer *t) {
@@ -148,10 +151,10 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     int64_t depth = hy_trainer_loader_depth(t);
     hy_loader *anew;
-    HY_TRY(hy_loader_create(t->data, (int32_t)s->train.batch_size, (int32_t)depth,
-                            (uint64_t)t->progress.sequences, t->backend, &anew));
-    hy_loader_destroy(t->loader);
-    t->loader = anew;
+    HY_TRY(hy_loader_create(t->data.set, (int32_t)s->train.batch_size, (int32_t)depth,
+                            (uint64_t)t->progress.sequences, t->engine.backend, &anew));
+    hy_loader_destroy(t->data.loader);
+    t->data.loader = anew;
     return HY_OK;
 }
 
@@ -198,29 +201,29 @@ static hy_status begin_or_resume(hy_trainer *t) {
     t->saved_step = -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
-        HY_TRY(hy_trainer_zero(t, &t->m));
-        HY_TRY(hy_trainer_zero(t, &t->v));
-        return t->backend->stream_sync(t->compute);
+        HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM)));
+        HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM + 1)));
+        return t->engine.backend->stream_sync(t->engine.compute);
     }
     HY_TRY(hy_trainer_read_checkpoint(t, t->resumed));
     fit_loss_scale(t);
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
-           (long long)t->progress.step, (long long)t->steps_total);
+           (long long)t->progress.step, (long long)t->course.steps_total);
     return HY_OK;
 }
 
 hy_status hy_trainer_build(hy_trainer *t) {
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(&t->settings, &shape));
-    HY_TRY(hy_model_create(&shape, &t->model));
+    HY_TRY(hy_model_create(&shape, &t->engine.model));
     HY_TRY(hy_trainer_open_data(t));
     HY_TRY(choose_length(t));
     HY_TRY(set_up_optimizer(t));
     HY_TRY(set_up_phases(t));
-    if (!t->is_plan) HY_TRY(hy_trainer_choose_out(t));
+    if (!t->life.is_plan) HY_TRY(hy_trainer_choose_out(t));
     HY_TRY(hy_trainer_open_device(t));
     HY_TRY(hy_trainer_choose_precision(t)); /* what the device is good at */
-    if (t->is_plan) {
+    if (t->life.is_plan) {
         begin_progress(t);
         return hy_trainer_take_memory(t); /* which plans, and stops there */
     }
@@ -239,39 +242,43 @@ hy_status hy_trainer_build(hy_trainer *t) {
 }
 
 static void release_memory(hy_trainer *t) {
-    hy_store *stores[] = {&t->weights,  &t->low,      &t->grads,    &t->m,    &t->v,
-                          &t->slots[0], &t->slots[1], &t->snapshot, &t->tail, &t->candidate};
+    hy_store *stores[] = {
+        hy_store_of(&t->engine, HY_ROW_MASTER),    hy_store_of(&t->engine, HY_ROW_WORKING),
+        hy_store_of(&t->engine, HY_ROW_GRADS),     hy_store_of(&t->engine, HY_ROW_OPTIM),
+        hy_store_of(&t->engine, HY_ROW_OPTIM + 1), hy_store_of(&t->engine, HY_ROW_SLOW + 0),
+        hy_store_of(&t->engine, HY_ROW_SLOW + 1),  hy_store_of(&t->engine, HY_ROW_SNAPSHOT),
+        hy_store_of(&t->engine, HY_ROW_AVERAGE),   hy_store_of(&t->engine, HY_ROW_CANDIDATE)};
     hy_fork_release(t);
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
-    if (t->optim_host) {
-        hy_place place = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
-        t->backend->release(t->backend, place, t->optim_host, 0);
+    if (t->engine.optim.host) {
+        hy_place place = t->engine.optim.strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
+        t->engine.backend->release(t->engine.backend, place, t->engine.optim.host, 0);
     }
     hy_release_work(t);
-    hy_arena_fini(&t->state_arena);
-    hy_arena_fini(&t->home_arena);
-    hy_arena_fini(&t->staging_arena);
-    (void)hy_spill_close(t->spill); /* a failure there was told when it mattered */
-    hy_arena_fini(&t->state_ring_arena);
-    hy_arena_fini(&t->host_arena);
+    hy_arena_fini(&t->engine.state.device);
+    hy_arena_fini(&t->engine.state.pinned);
+    hy_arena_fini(&t->engine.state.staging);
+    (void)hy_spill_close(t->engine.state.spill); /* a failure there was told when it mattered */
+    hy_arena_fini(&t->engine.state.rings);
+    hy_arena_fini(&t->engine.state.kept);
     hy_state_forget_layouts(t);
 }
 
 static void close_device(hy_trainer *t) {
-    hy_stream *streams[] = {t->compute, t->copies, t->returns};
-    if (!t->backend) return;
+    hy_stream *streams[] = {t->engine.compute, t->engine.copies, t->engine.returns};
+    if (!t->engine.backend) return;
     for (int i = 0; i < 3; i++) {
-        if (streams[i]) t->backend->stream_sync(streams[i]);
+        if (streams[i]) t->engine.backend->stream_sync(streams[i]);
     }
     hy_drop_batch_plans(t);
-    hy_loader_destroy(t->loader); /* its batches may have been on their way until here */
+    hy_loader_destroy(t->data.loader); /* its batches may have been on their way until here */
     release_memory(t);
-    if (t->optim_is_back) t->backend->event_destroy(t->optim_is_back);
+    if (t->engine.optim.is_back) t->engine.backend->event_destroy(t->engine.optim.is_back);
     for (int i = 0; i < 3; i++) {
-        if (streams[i]) t->backend->stream_destroy(streams[i]);
+        if (streams[i]) t->engine.backend->stream_destroy(streams[i]);
     }
-    hy_nvml_watch_destroy(t->watch);
-    t->backend->destroy(t->backend);
+    hy_nvml_watch_destroy(t->engine.nvml);
+    t->engine.backend->destroy(t->engine.backend);
 }
 
 void hy_trainer_tear_down(hy_trainer *t) {
@@ -279,8 +286,8 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
     close_device(t);
-    hy_model_destroy(t->model);
-    hy_dataset_close(t->data);
+    hy_model_destroy(t->engine.model);
+    hy_dataset_close(t->data.set);
     free(t->config_text);
     free(t->command);
 }

@@ -9,7 +9,7 @@
 #include "trainer/inference.h"
 
 bool hy_trainer_has_docs(const hy_trainer *t) {
-    return t->data && hy_dataset_describe(t->data)->has_docs;
+    return t->data.set && hy_dataset_describe(t->data.set)->has_docs;
 }
 
 uint64_t hy_trainer_data_bytes(const hy_trainer *t) {
@@ -22,7 +22,7 @@ uint64_t hy_trainer_data_bytes(const hy_trainer *t) {
 /* The buffer is gone again when the run takes its memory: rows are encoded before. */
 void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out) {
     const hy_settings *s = &t->settings;
-    uint64_t disk = t->data ? hy_dataset_describe(t->data)->disk_bytes : 0;
+    uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
     out->data_host_bytes = hy_trainer_data_bytes(t);
     out->data_buffer_bytes = disk ? (uint64_t)s->input.buffer_size : 0;
     out->data_disk_bytes = disk;
@@ -49,7 +49,7 @@ hy_status hy_trainer_open_data(hy_trainer *t) {
         .val_fraction = s->input.val_fraction,
         .builtin_bytes = s->input.builtin_bytes,
         .seq = (int32_t)s->train.seq_len,
-        .vocab = t->model->shape.vocab,
+        .vocab = t->engine.model->shape.vocab,
         .seed = (uint64_t)s->seed,
         .shuffle = s->input.shuffle,
         .tokenizer = tokenizer,
@@ -64,5 +64,5 @@ hy_status hy_trainer_open_data(hy_trainer *t) {
         .on_progress = tell_progress,
         .on_warning = tell_warning,
     };
-    return hy_dataset_open(&options, &t->data);
+    return hy_dataset_open(&options, &t->data.set);
 }

@@ -82,25 +82,25 @@ static void on_tuning(void *user, const char *what, int done, int total) {
 static hy_status open_card(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     choose_cache(t);
-    hy_cuda_options options = {.device = card_number(s->device),
-                               .tune = t->is_plan ? HY_TUNE_OFF
-                                                  : tune_of(s->tune), /* a plan runs no product */
-                               .allow_tf32 = allows_tf32(s),
-                               .use_cudnn = strcmp(s->attention, "cudnn") == 0,
-                               .cache = t->tune_cache,
-                               .is_measuring = true,
-                               .on_tuning = on_tuning,
-                               .user = t};
-    HY_TRY(hy_cuda_backend_create(&options, &t->backend));
-    t->backend->facts.peak_flops = hy_card_peak(t->backend->facts.name);
-    t->watch = hy_nvml_watch_create(t->backend->facts.name, options.device);
+    hy_cuda_options options = {
+        .device = card_number(s->device),
+        .tune = t->life.is_plan ? HY_TUNE_OFF : tune_of(s->tune), /* a plan runs no product */
+        .allow_tf32 = allows_tf32(s),
+        .use_cudnn = strcmp(s->attention, "cudnn") == 0,
+        .cache = t->tune_cache,
+        .is_measuring = true,
+        .on_tuning = on_tuning,
+        .user = t};
+    HY_TRY(hy_cuda_backend_create(&options, &t->engine.backend));
+    t->engine.backend->facts.peak_flops = hy_card_peak(t->engine.backend->facts.name);
+    t->engine.nvml = hy_nvml_watch_create(t->engine.backend->facts.name, options.device);
     make_cache_folder(t);
     return HY_OK;
 }
 
 static hy_status open_cpu(hy_trainer *t) {
     hy_cpu_options options = {.threads = (int)t->settings.threads};
-    return hy_cpu_backend_create(&options, &t->backend);
+    return hy_cpu_backend_create(&options, &t->engine.backend);
 }
 
 static hy_status open_asked_card(hy_trainer *t) {
@@ -121,7 +121,7 @@ static hy_status open_any(hy_trainer *t) {
 
 /* A card by name stands in for the one that a plan is for. */
 static hy_status open_named_card(hy_trainer *t) {
-    if (t->is_plan) return hy_card_backend_create(t->settings.card, &t->backend);
+    if (t->life.is_plan) return hy_card_backend_create(t->settings.card, &t->engine.backend);
     return hy_fail(HY_ERR_INPUT,
                    "card = \"%s\" is for plans (--plan): a run takes the card that is here, by "
                    "device",
@@ -135,7 +135,7 @@ static hy_status open_backend(hy_trainer *t) {
 }
 
 void hy_trainer_tell_warning(hy_trainer *t) {
-    char *warning = t->backend->facts.warning;
+    char *warning = t->engine.backend->facts.warning;
     if (warning[0]) hy_say(t, HY_WARNING, "%s", warning);
     warning[0] = 0;
 }
@@ -143,8 +143,8 @@ void hy_trainer_tell_warning(hy_trainer *t) {
 hy_status hy_trainer_open_device(hy_trainer *t) {
     HY_TRY(open_backend(t));
     hy_trainer_tell_warning(t);
-    HY_TRY(t->backend->stream_create(t->backend, "compute", &t->compute));
-    HY_TRY(t->backend->stream_create(t->backend, "copies", &t->copies));
-    HY_TRY(t->backend->stream_create(t->backend, "returns", &t->returns));
-    return t->backend->event_create(t->backend, &t->optim_is_back);
+    HY_TRY(t->engine.backend->stream_create(t->engine.backend, "compute", &t->engine.compute));
+    HY_TRY(t->engine.backend->stream_create(t->engine.backend, "copies", &t->engine.copies));
+    HY_TRY(t->engine.backend->stream_create(t->engine.backend, "returns", &t->engine.returns));
+    return t->engine.backend->event_create(t->engine.backend, &t->engine.optim.is_back);
 }

@@ -24,8 +24,8 @@ static void fill_batch(const hy_trainer *t, const hy_batch_plan *plan, const hy_
         int32_t *docs = staging->docs ? staging->docs + (int64_t)row * seq : NULL;
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
-        hy_dataset_fill(t->data, probe->split, probe->first + (is_filler ? first : number), tokens,
-                        targets, docs);
+        hy_dataset_fill(t->data.set, probe->split, probe->first + (is_filler ? first : number),
+                        tokens, targets, docs);
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
 }
@@ -33,22 +33,26 @@ static void fill_batch(const hy_trainer *t, const hy_batch_plan *plan, const hy_
 static hy_status enqueue_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *weights,
                                const hy_staging *staging) {
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
-    HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, staging->tokens, rows * 4));
-    HY_TRY(t->backend->copy(t->compute, t->buffers.targets, staging->targets, rows * 4));
+    HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.tokens,
+                                   staging->tokens, rows * 4));
+    HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.targets,
+                                   staging->targets, rows * 4));
     if (staging->docs) {
-        HY_TRY(t->backend->copy(t->compute, t->buffers.docs, staging->docs, rows * 4));
+        HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.docs,
+                                       staging->docs, rows * 4));
     }
-    hy_batch_input input = {.stream = t->compute,
+    hy_batch_input input = {.stream = t->engine.compute,
                             .weights = weights,
-                            .tokens = t->buffers.tokens,
-                            .targets = t->buffers.targets,
-                            .docs = t->buffers.docs,
-                            .rope = t->buffers.rope,
-                            .losses = t->buffers.losses,
+                            .tokens = t->engine.work.buffers.tokens,
+                            .targets = t->engine.work.buffers.targets,
+                            .docs = t->engine.work.buffers.docs,
+                            .rope = t->engine.work.buffers.rope,
+                            .losses = t->engine.work.buffers.losses,
                             .loss_scale = 1};
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(t->backend->copy(t->compute, staging->losses, t->buffers.losses, rows * sizeof(float)));
-    return t->backend->event_record(staging->is_done, t->compute);
+    HY_TRY(t->engine.backend->copy(t->engine.compute, staging->losses,
+                                   t->engine.work.buffers.losses, rows * sizeof(float)));
+    return t->engine.backend->event_record(staging->is_done, t->engine.compute);
 }
 
 static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t first,
@@ -73,10 +77,10 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
 
 /* One forward-only batch of Predict is done: the restore begins when few enough are left. */
 static hy_status count_down(hy_trainer *t) {
-    if (t->predict_batches_left <= 0) return HY_OK;
-    t->predict_batches_left--;
+    if (t->engine.optim.batches_left <= 0) return HY_OK;
+    t->engine.optim.batches_left--;
     if (!t->settings.memory.async_restore) return HY_OK;
-    if (t->predict_batches_left > t->settings.memory.lookahead) return HY_OK;
+    if (t->engine.optim.batches_left > t->settings.memory.lookahead) return HY_OK;
     return t->settings.memory.lookahead > 0 ? hy_trainer_begin_restore(t) : HY_OK;
 }
 
@@ -84,8 +88,8 @@ static hy_status count_down(hy_trainer *t) {
 static hy_status collect_batch(hy_trainer *t, const hy_batch_plan *plan, hy_probe *probe,
                                uint64_t first, double *sum) {
     uint64_t batch = (uint64_t)plan->size.batch;
-    const hy_staging *staging = &t->staging[first / batch % 2];
-    HY_TRY(t->backend->event_sync(staging->is_done));
+    const hy_staging *staging = &t->engine.work.staging[first / batch % 2];
+    HY_TRY(t->engine.backend->event_sync(staging->is_done));
     *sum += sum_batch(plan, probe, first, staging);
     if (t->observer.on_progress && probe->split == HY_VAL) {
         t->observer.on_progress(t->observer.user, "validating",
@@ -99,7 +103,7 @@ static hy_status run_batches(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe
                              double *sum) {
     uint64_t batch = (uint64_t)plan->size.batch, first = 0;
     for (; first < probe->count; first += batch) {
-        const hy_staging *staging = &t->staging[first / batch % 2];
+        const hy_staging *staging = &t->engine.work.staging[first / batch % 2];
         fill_batch(t, plan, probe, first, staging);
         HY_TRY(count_down(t));
         HY_TRY(enqueue_batch(t, plan, weights, staging));
@@ -115,7 +119,7 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
     probe->counted = 0;
     if (!weights) HY_TRY(hy_trainer_weights(t, probe->dtype, &weights));
     HY_TRY(run_batches(t, plan, probe, weights, &sum));
-    HY_TRY(t->backend->stream_sync(t->compute)); /* tells of an op that failed */
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute)); /* tells of an op that failed */
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;
@@ -123,19 +127,19 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
 
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static uint64_t sequences_to_use(const hy_trainer *t) {
-    uint64_t all = hy_dataset_describe(t->data)->sequences[HY_VAL];
+    uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
     uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->first_batch);
     return wanted && wanted < all ? wanted : all;
 }
 
 static hy_status probe_held_out(hy_trainer *t, bool uses_tail, hy_probe *probe) {
-    hy_dtype dtype = t->precision.of[HY_FULL];
+    hy_dtype dtype = t->engine.types.of[HY_FULL];
     *probe = (hy_probe){.split = HY_VAL, .count = sequences_to_use(t), .dtype = dtype};
     if (uses_tail) {
         hy_trainer_use_tail(t, true);
-        probe->weights = &t->candidate;
+        probe->weights = hy_store_of(&t->engine, HY_ROW_CANDIDATE);
     }
-    hy_status status = hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], probe);
+    hy_status status = hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], probe);
     if (uses_tail) hy_trainer_use_tail(t, false);
     return status;
 }
@@ -153,10 +157,10 @@ static hy_status validate(hy_trainer *t, bool uses_tail, hy_probe *probe) {
 hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
     HY_TRY(hy_trainer_must_run(t));
     double begin = hy_clock();
-    bool is_final = t->progress.spent >= (double)t->steps_total - 0.5;
+    bool is_final = t->progress.spent >= (double)t->course.steps_total - 0.5;
     hy_probe probe;
     HY_TRY(validate(t, false, &probe));
-    if (is_final && t->has_tail && t->progress.tail_samples > 0) {
+    if (is_final && t->engine.has_average && t->progress.tail_samples > 0) {
         t->raw_val_loss = probe.mean;
         HY_TRY(validate(t, true, &probe));
     }

@@ -20,11 +20,11 @@ static hy_status make_plan(hy_trainer *t, hy_batch_plan **plan) {
     hy_batch_options options = {.batch = (int32_t)batch,
                                 .seq = (int32_t)s->train.seq_len,
                                 .chunks = (int32_t)s->train.loss_chunks,
-                                .dtype = t->precision.of[HY_FULL],
-                                .grad_dtype = t->precision.of[HY_FULL],
+                                .dtype = t->engine.types.of[HY_FULL],
+                                .grad_dtype = t->engine.types.of[HY_FULL],
                                 .has_docs = hy_trainer_has_docs(t),
                                 .budget = hy_trainer_device_limit(t)};
-    return hy_batch_plan_create(t->model, t->backend, &options, plan);
+    return hy_batch_plan_create(t->engine.model, t->engine.backend, &options, plan);
 }
 
 static uint64_t rows_of(const hy_batch_plan *plan) {
@@ -37,21 +37,22 @@ static uint64_t work_bytes(const hy_trainer *t, const hy_batch_plan *plan) {
 }
 
 static hy_status take_work(hy_trainer *t, hy_batch_plan *plan) {
-    hy_arena *arena = &t->work_arena;
+    hy_arena *arena = &t->engine.work.arena;
     uint64_t row_bytes = rows_of(plan) * sizeof(int32_t);
     void *activations, *workspace;
-    HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, work_bytes(t, plan),
-                         "activations and workspace"));
+    HY_TRY(hy_arena_init(arena, t->engine.backend, &t->engine.ledger, HY_DEVICE,
+                         work_bytes(t, plan), "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.tokens));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.targets));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.losses));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.tokens));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.targets));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.losses));
     if (hy_trainer_has_docs(t)) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->buffers.docs));
+        HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.docs));
     }
     if (hy_rope_bytes(t)) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, hy_rope_bytes(t), (void **)&t->buffers.rope));
+        HY_TRY(
+            hy_arena_push(arena, HY_DATA, hy_rope_bytes(t), (void **)&t->engine.work.buffers.rope));
     }
     hy_batch_plan_place(plan, activations, workspace);
     HY_TRY(hy_take_staging(t, (size_t)rows_of(plan)));
@@ -91,14 +92,14 @@ static hy_status count_sequence(const hy_tokenizer *tokenizer, const int32_t *to
 
 /* Bytes of text behind all counted targets; NaN where nobody knows. */
 static hy_status count_bytes(const hy_trainer *t, const hy_probe *probe, double *bytes) {
-    const hy_dataset_facts *facts = hy_dataset_describe(t->data);
-    const hy_tokenizer *tokenizer = hy_dataset_tokenizer(t->data);
-    int32_t *row = t->staging[0].tokens, *targets = t->staging[0].targets;
+    const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
+    const hy_tokenizer *tokenizer = hy_dataset_tokenizer(t->data.set);
+    int32_t *row = t->engine.work.staging[0].tokens, *targets = t->engine.work.staging[0].targets;
     *bytes = facts->is_bytes ? (double)probe->counted : NAN;
     if (facts->is_bytes || !tokenizer) return HY_OK;
     *bytes = 0;
     for (uint64_t i = 0; i < probe->count; i++) {
-        hy_dataset_fill(t->data, HY_VAL, i, row, targets, NULL);
+        hy_dataset_fill(t->data.set, HY_VAL, i, row, targets, NULL);
         HY_TRY(count_sequence(tokenizer, row, targets, facts->seq, bytes));
     }
     return HY_OK;
@@ -112,8 +113,10 @@ static void use_all_data(hy_settings *s) {
 }
 
 static hy_status evaluate(hy_trainer *t, hy_evaluation *out) {
-    hy_probe probe = {.split = HY_VAL, .weights = &t->weights, .dtype = t->precision.of[HY_FULL]};
-    hy_batch_plan **plan = &t->eval_plan[hy_plan_index(probe.dtype)];
+    hy_probe probe = {.split = HY_VAL,
+                      .weights = hy_store_of(&t->engine, HY_ROW_MASTER),
+                      .dtype = t->engine.types.of[HY_FULL]};
+    hy_batch_plan **plan = &t->engine.work.eval[hy_plan_index(probe.dtype)];
     char from[HY_PATH_MAX];
     double bytes;
     use_all_data(&t->settings);
@@ -121,7 +124,7 @@ static hy_status evaluate(hy_trainer *t, hy_evaluation *out) {
     HY_TRY(make_plan(t, plan));
     HY_TRY(hy_model_load(t, work_bytes(t, *plan), from));
     HY_TRY(take_work(t, *plan));
-    probe.count = hy_dataset_describe(t->data)->sequences[HY_VAL];
+    probe.count = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
     double begin = hy_clock();
     HY_TRY(hy_trainer_probe(t, *plan, &probe));
     double seconds = hy_clock() - begin;
@@ -134,9 +137,9 @@ static hy_status evaluate(hy_trainer *t, hy_evaluation *out) {
                            .sequences = (int64_t)probe.count,
                            .seconds = seconds,
                            .tokens_per_second = computed / seconds};
-    snprintf(out->data, sizeof out->data, "%s", hy_dataset_describe(t->data)->description);
+    snprintf(out->data, sizeof out->data, "%s", hy_dataset_describe(t->data.set)->description);
     snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
-    snprintf(out->device, sizeof out->device, "%s", t->backend->facts.name);
+    snprintf(out->device, sizeof out->device, "%s", t->engine.backend->facts.name);
     return HY_OK;
 }
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "tokenizer/tokenizer_llama2c.h"
 #include "hub/hf_config.h"
 #include "hub/hf_load.h"
+#include "tokenizer/tokenizer_llama2c.h"
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */
 
@@ -72,13 +72,14 @@ typedef struct run_reader {
 static hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
                             float *out) {
     run_reader *r = context;
-    int32_t item = hy_tiles_item(&r->t->tiles, r->store, param);
+    int32_t item = hy_tiles_item(&r->t->engine.state.tiles, r->store, param);
     hy_dtype dtype = r->store->layout.items[item].dtype;
     uint64_t size = hy_dtype_size(dtype), home = hy_store_offset(r->store, item);
     for (int64_t at = 0; at < count; at += r->room) {
         int64_t some = count - at < r->room ? count - at : r->room;
-        HY_TRY(hy_store_read_home(r->store, r->t->compute, home + (uint64_t)(first + at) * size,
-                                  r->raw, (uint64_t)some * size));
+        HY_TRY(hy_store_read_home(r->store, r->t->engine.compute,
+                                  home + (uint64_t)(first + at) * size, r->raw,
+                                  (uint64_t)some * size));
         hy_convert(r->raw, dtype, some, out + at, HY_F32);
     }
     for (int64_t i = 0; r->scale != 1 && i < count; i++) out[i] = (float)(out[i] * r->scale);
@@ -87,20 +88,21 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
 
 static hy_status settle(hy_trainer *t) {
     HY_TRY(hy_trainer_finish_update(t));
-    HY_TRY(t->backend->stream_sync(t->compute));
-    HY_TRY(t->backend->stream_sync(t->copies));
-    return t->backend->stream_sync(t->returns);
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
+    HY_TRY(t->engine.backend->stream_sync(t->engine.copies));
+    return t->engine.backend->stream_sync(t->engine.returns);
 }
 
 hy_status hy_trainer_write_model(hy_trainer *t, char folder[HY_PATH_MAX]) {
-    bool is_average = t->has_tail && t->progress.tail_samples > 0;
+    bool is_average = t->engine.has_average && t->progress.tail_samples > 0;
     hy_export_plan plan;
     HY_TRY(hy_path_join(folder, HY_PATH_MAX, t->out, "model"));
     HY_TRY(hy_export_prepare(&t->settings, t->settings.save.model_dtype,
-                             t->weights.layout.items[0].dtype, &plan));
+                             hy_store_of(&t->engine, HY_ROW_MASTER)->layout.items[0].dtype, &plan));
     HY_TRY(settle(t));
     run_reader reader = {.t = t,
-                         .store = is_average ? &t->tail : &t->weights,
+                         .store = is_average ? hy_store_of(&t->engine, HY_ROW_AVERAGE)
+                                             : hy_store_of(&t->engine, HY_ROW_MASTER),
                          .scale = is_average ? 1.0 / (double)t->progress.tail_samples : 1,
                          .room = 1 << 20};
     reader.raw = malloc((size_t)reader.room * WIDEST);
@@ -109,8 +111,8 @@ hy_status hy_trainer_write_model(hy_trainer *t, char folder[HY_PATH_MAX]) {
         .folder = folder,
         .source = plan.source,
         .tokenizer = plan.tokenizer,
-        .shape = &t->model->shape,
-        .params = &t->model->params,
+        .shape = &t->engine.model->shape,
+        .params = &t->engine.model->params,
         .dtype = plan.dtype,
         .shard_size = (uint64_t)t->settings.save.max_shard_size,
         .read = read_store,

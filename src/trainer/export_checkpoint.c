@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "config/config_file.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
-#include "config/config_file.h"
-#include "trainer/export.h"
 #include "hub/hf_load.h"
+#include "trainer/export.h"
 
 typedef struct saved {
     char path[HY_PATH_MAX]; /* of the checkpoint */

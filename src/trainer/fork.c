@@ -14,33 +14,40 @@
 #define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
 
 static uint64_t state_bytes(const hy_trainer *t) {
-    uint64_t bytes = t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
-    for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) {
-        bytes += t->slots[i].layout.bytes;
+    uint64_t bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes +
+                     hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes +
+                     hy_store_of(&t->engine, HY_ROW_OPTIM + 1)->layout.bytes;
+    for (int i = 0; i < hy_predictor_slots(t->engine.predictor.kind); i++) {
+        bytes += hy_store_of(&t->engine, HY_ROW_SLOW + i)->layout.bytes;
     }
     return bytes;
 }
 
 /* Copies weights, m, v and slots to the host or back. */
 static hy_status copy_state(hy_trainer *t, bool to_host) {
-    hy_store *stores[] = {&t->weights, &t->m, &t->v, &t->slots[0], &t->slots[1]};
-    int count = 3 + hy_predictor_slots(t->predictor.kind);
-    char *host = t->fork_state;
+    hy_store *stores[] = {
+        hy_store_of(&t->engine, HY_ROW_MASTER), hy_store_of(&t->engine, HY_ROW_OPTIM),
+        hy_store_of(&t->engine, HY_ROW_OPTIM + 1), hy_store_of(&t->engine, HY_ROW_SLOW + 0),
+        hy_store_of(&t->engine, HY_ROW_SLOW + 1)};
+    int count = 3 + hy_predictor_slots(t->engine.predictor.kind);
+    char *host = t->course.fork_state;
     HY_TRY(hy_trainer_finish_update(t));
-    HY_TRY(t->backend->stream_sync(t->compute));
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
     for (int i = 0; i < count; i++) {
         uint64_t bytes = stores[i]->layout.bytes;
-        HY_TRY(to_host ? hy_store_read_home(stores[i], t->compute, 0, host, bytes)
-                       : hy_store_write_home(stores[i], t->compute, 0, host, bytes));
+        HY_TRY(to_host ? hy_store_read_home(stores[i], t->engine.compute, 0, host, bytes)
+                       : hy_store_write_home(stores[i], t->engine.compute, 0, host, bytes));
         HY_TRY(hy_store_settle(stores[i]));
         host += bytes;
     }
-    t->bytes_moved += state_bytes(t);
-    if (!to_host) t->is_low_current = false;
+    t->engine.bytes_moved += state_bytes(t);
+    if (!to_host) t->engine.is_low_current = false;
     return HY_OK;
 }
 
-static int64_t window(const hy_trainer *t) { return t->rules.full_steps + t->rules.correct_steps; }
+static int64_t window(const hy_trainer *t) {
+    return t->course.rules.full_steps + t->course.rules.correct_steps;
+}
 
 static double sequences_per_step(const hy_trainer *t) {
     return (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
@@ -68,25 +75,27 @@ static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass
 /* Low confidence is all that is in the way, and there is compute left for it. */
 static bool is_wanted(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
-    double allowed = t->settings.phases.fork_budget * (double)t->steps_total;
-    double ends_at = (p->spent + cost(t) + (double)arm_steps(t)) / (double)t->steps_total;
-    if (!t->fork_state || t->fork.is_open || p->machine.phase != HY_FULL) return false;
+    double allowed = t->settings.phases.fork_budget * (double)t->course.steps_total;
+    double ends_at = (p->spent + cost(t) + (double)arm_steps(t)) / (double)t->course.steps_total;
+    if (!t->course.fork_state || t->course.fork.is_open || p->machine.phase != HY_FULL)
+        return false;
     if (p->machine.window < window(t) || p->step < p->next_fork) return false;
-    if (p->fork_spent + cost(t) > allowed || ends_at > t->rules.predict_until) return false;
-    return hy_phase_obstacle_now(&t->rules, &p->machine, &seen) == HY_PREDICT_LOW_CONFIDENCE;
+    if (p->fork_spent + cost(t) > allowed || ends_at > t->course.rules.predict_until) return false;
+    return hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen) == HY_PREDICT_LOW_CONFIDENCE;
 }
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
-    hy_dtype dtype = t->precision.of[HY_FULL];
+    hy_dtype dtype = t->engine.types.of[HY_FULL];
     hy_probe probe = {.split = HY_TRAIN,
-                      .first = (uint64_t)t->fork.first,
+                      .first = (uint64_t)t->course.fork.first,
                       .count = (uint64_t)compared_sequences(t),
                       .dtype = dtype,
                       .each = each};
     hy_status status;
-    while ((status = hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe)) != HY_OK) {
+    while ((status = hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe)) !=
+           HY_OK) {
         HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
     }
     t->progress.spent += pass_cost(t);
@@ -111,15 +120,15 @@ static hy_status run_arm(hy_trainer *t) {
 /* The run as it was before the arm; without it there is nothing to go on from. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
-    t->update.is_pending = t->update.is_new = false; /* the arm's, if it broke off */
+    t->engine.update.is_pending = t->engine.update.is_new = false; /* the arm's, if it broke off */
     while ((status = copy_state(t, false)) != HY_OK) {
         if (hy_trainer_survive(t, status, HY_AS_IT_IS) == HY_OK) continue;
-        t->is_state_whole = false;
-        snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
+        t->life.is_state_whole = false;
+        snprintf(t->life.failure, sizeof t->life.failure, "%s", hy_error_message());
         return status;
     }
-    t->is_state_whole = true;
-    t->failure[0] = 0;
+    t->life.is_state_whole = true;
+    t->life.failure[0] = 0;
     return HY_OK;
 }
 
@@ -127,11 +136,11 @@ static hy_status put_back(hy_trainer *t) {
 static hy_status skip_fork(hy_trainer *t, const char *message) {
     hy_progress *p = &t->progress;
     hy_say(t, HY_WARNING, "the fork at step %lld is left out: %s", (long long)p->step, message);
-    t->fork.is_open = false;
+    t->course.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
     hy_trainer_recovered(t);
-    return t->has_no_work ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
+    return t->engine.work.is_gone ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
 }
 
 static hy_status keep_state(hy_trainer *t) { return copy_state(t, true); }
@@ -143,11 +152,11 @@ static hy_status open_fork(hy_trainer *t) {
     hy_status kept = hy_trainer_insist(t, keep_state);
     if (kept == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
-    t->fork.first = t->progress.sequences + (steps + 1) * per_step;
-    t->is_in_fork = true;
+    t->course.fork.first = t->progress.sequences + (steps + 1) * per_step;
+    t->course.is_in_fork = true;
     hy_status status = run_arm(t);
-    if (status == HY_OK) status = compare_pass(t, t->fork.with);
-    t->is_in_fork = false;
+    if (status == HY_OK) status = compare_pass(t, t->course.fork.with);
+    t->course.is_in_fork = false;
     double spent = t->progress.spent - before.spent;
     double seconds = t->progress.seconds;
     int64_t backward_passes = t->progress.backward_passes;
@@ -159,8 +168,8 @@ static hy_status open_fork(hy_trainer *t) {
     t->progress.fork_spent += spent;
     t->progress.seconds = seconds;
     t->progress.backward_passes = backward_passes;
-    t->snapshot_is_valid = false;
-    t->consecutive_skips = 0;
+    t->engine.snapshot_is_valid = false;
+    t->course.consecutive_skips = 0;
     HY_TRY(hy_trainer_insist(t, hy_trainer_start_loader));
     if (status == HY_ERR_NUMERIC) { /* the arm with moves broke: that is an answer too */
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
@@ -168,8 +177,8 @@ static hy_status open_fork(hy_trainer *t) {
     }
     if (status == HY_ERR_MEMORY) return skip_fork(t, message);
     HY_TRY(status);
-    t->fork.is_open = true;
-    t->fork.compare_at = before.step + steps;
+    t->course.fork.is_open = true;
+    t->course.fork.compare_at = before.step + steps;
     return HY_OK;
 }
 
@@ -194,17 +203,17 @@ static hy_status close_fork(hy_trainer *t) {
     if (status == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
     HY_TRY(status);
     for (int i = 0; i < count; i++) {
-        gain += (without[i] - t->fork.with[i]) / count;
+        gain += (without[i] - t->course.fork.with[i]) / count;
     }
     for (int i = 0; i < count; i++) {
-        double off = without[i] - t->fork.with[i] - gain;
+        double off = without[i] - t->course.fork.with[i] - gain;
         square += off * off / (count - 1);
     }
     double error = sqrt(square / count);
     hy_confidence_fork(&p->confidence, gain, error);
     double slope = fall_per_step(p), in_steps = slope > 0 ? gain / slope : 0;
     p->fork_gain_steps += in_steps;
-    t->fork.is_open = false;
+    t->course.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
     hy_say(
@@ -216,24 +225,25 @@ static hy_status close_fork(hy_trainer *t) {
 }
 
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
-    if (t->fork.is_open && t->progress.step >= t->fork.compare_at) return close_fork(t);
+    if (t->course.fork.is_open && t->progress.step >= t->course.fork.compare_at)
+        return close_fork(t);
     if (!is_wanted(t)) return HY_OK;
     if (t->progress.fork_wait == 0) t->progress.fork_wait = FIRST_WAIT;
     return open_fork(t);
 }
 
 static bool is_possible(const hy_trainer *t, double confidence) {
-    return t->rules.has_predictor && t->settings.phases.fork_budget > 0 &&
-           cost(t) <= t->settings.phases.fork_budget * (double)t->steps_total &&
-           confidence < t->rules.confidence_threshold;
+    return t->course.rules.has_predictor && t->settings.phases.fork_budget > 0 &&
+           cost(t) <= t->settings.phases.fork_budget * (double)t->course.steps_total &&
+           confidence < t->course.rules.confidence_threshold;
 }
 
 uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
-    const hy_state_layouts *l = &t->layouts;
-    hy_confidence prior = hy_confidence_prior(t->regime);
+    const hy_state_layouts *l = &t->engine.state.layouts;
+    hy_confidence prior = hy_confidence_prior(t->course.regime);
     if (!is_possible(t, hy_confidence_value(&prior))) return 0;
     return l->master.bytes + 2 * l->optim.bytes +
-           (uint64_t)hy_predictor_slots(t->predictor.kind) * l->slot.bytes;
+           (uint64_t)hy_predictor_slots(t->engine.predictor.kind) * l->slot.bytes;
 }
 
 /* Forks are worth having, not worth failing for: where host memory has no room for the copy there are
@@ -242,22 +252,24 @@ hy_status hy_fork_take_memory(hy_trainer *t) {
     char bytes[32];
     uint64_t limit = hy_trainer_host_limit(t);
     if (!is_possible(t, hy_confidence_value(&t->progress.confidence))) return HY_OK;
-    if (limit && t->host_bytes + state_bytes(t) > limit) {
+    if (limit && t->engine.host_bytes + state_bytes(t) > limit) {
         hy_say(t, HY_NOTE,
                "there is no host memory for the copy of %s that a paired fork needs: whether "
                "predicting pays will not be asked, and it stays off",
                hy_format_bytes((double)state_bytes(t), bytes, sizeof bytes));
         return HY_OK;
     }
-    HY_TRY(t->backend->alloc(t->backend, HY_HOST, state_bytes(t), (void **)&t->fork_state));
-    hy_ledger_take(&t->ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
+    HY_TRY(t->engine.backend->alloc(t->engine.backend, HY_HOST, state_bytes(t),
+                                    (void **)&t->course.fork_state));
+    hy_ledger_take(&t->engine.ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
     return HY_OK;
 }
 
 void hy_fork_release(hy_trainer *t) {
-    if (t->fork_state) {
-        t->backend->release(t->backend, HY_HOST, t->fork_state, state_bytes(t));
-        t->fork_state = NULL;
-        hy_ledger_give(&t->ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
+    if (t->course.fork_state) {
+        t->engine.backend->release(t->engine.backend, HY_HOST, t->course.fork_state,
+                                   state_bytes(t));
+        t->course.fork_state = NULL;
+        hy_ledger_give(&t->engine.ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
     }
 }

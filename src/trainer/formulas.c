@@ -36,7 +36,7 @@ typedef struct walk {
 
 /* A store's numbers at a spot. */
 static hy_tensor tensor_at(const hy_trainer *t, const hy_store *store, const spot *at) {
-    bool is_tiled = store != &t->weights;
+    bool is_tiled = store != hy_store_of(&t->engine, HY_ROW_MASTER);
     int32_t item = is_tiled ? at->item : at->param;
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
     return is_tiled ? all : hy_tensor_rows(&all, at->begin, at->count);
@@ -87,8 +87,8 @@ static hy_status visit_tile(walk *w, const spot *at) {
 }
 
 static hy_status walk_param(walk *w, int32_t param) {
-    const hy_tiles *tiles = &w->t->tiles;
-    int64_t all = w->t->model->params.list[param].count;
+    const hy_tiles *tiles = &w->t->engine.state.tiles;
+    int64_t all = w->t->engine.model->params.list[param].count;
     for (int32_t item = tiles->first[param]; item < tiles->first[param + 1]; item++) {
         int64_t begin = hy_tile_begin(tiles, param, item), left = all - begin;
         spot at = {param, item, begin, left < HY_TILE_ELEMENTS ? left : HY_TILE_ELEMENTS};
@@ -101,9 +101,9 @@ static hy_status walk_param(walk *w, int32_t param) {
 }
 
 static hy_status walk_params(walk *w, int32_t unit) {
-    const hy_params *params = &w->t->model->params;
+    const hy_params *params = &w->t->engine.model->params;
     if (w->uses_weights && unit + 1 < params->units) {
-        HY_TRY(hy_store_gather(&w->t->weights, unit + 1));
+        HY_TRY(hy_store_gather(hy_store_of(&w->t->engine, HY_ROW_MASTER), unit + 1));
     }
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].unit == unit) HY_TRY(walk_param(w, i));
@@ -112,7 +112,7 @@ static hy_status walk_params(walk *w, int32_t unit) {
 }
 
 static hy_status walk_unit(walk *w, int32_t unit) {
-    hy_store *weights = &w->t->weights;
+    hy_store *weights = hy_store_of(&w->t->engine, HY_ROW_MASTER);
     if (!w->uses_weights) return walk_params(w, unit);
     HY_TRY(w->changes_weights ? hy_store_get(weights, w->stream, unit)
                               : hy_store_get_read(weights, w->stream, unit));
@@ -125,7 +125,7 @@ static hy_status walk_unit(walk *w, int32_t unit) {
 
 /* Enqueues an op, unless an earlier go has. */
 static hy_status enqueue_once(walk *w, const hy_op_call *call) {
-    if (w->enqueued >= w->skip) HY_TRY(w->t->backend->enqueue(w->stream, call));
+    if (w->enqueued >= w->skip) HY_TRY(w->t->engine.backend->enqueue(w->stream, call));
     w->enqueued++;
     return HY_OK;
 }
@@ -133,11 +133,12 @@ static hy_status enqueue_once(walk *w, const hy_op_call *call) {
 /* All units. What is pending is finished first; the rings lie where training's activations were. */
 static hy_status walk_units(walk *w) {
     HY_TRY(hy_trainer_finish_update(w->t));
-    w->t->rings_are_used = true;
-    if (w->changes_weights) w->t->is_low_current = false;
+    w->t->engine.work.rings_are_used = true;
+    if (w->changes_weights) w->t->engine.is_low_current = false;
     w->enqueued = 0;
     memset(w->is_held, 0, sizeof w->is_held);
-    for (int32_t unit = 0; unit < w->t->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
+    for (int32_t unit = 0; unit < w->t->engine.model->params.units; unit++)
+        HY_TRY(walk_unit(w, unit));
     return HY_OK;
 }
 
@@ -164,14 +165,14 @@ static hy_op_call formula_call(const hy_trainer *t, const hy_formula *f, const s
     call.t[0] = out;
     call.attr.combine.noise = (float)f->noise;
     call.attr.combine.seed = seed;
-    call.attr.combine.first = (uint64_t)(t->model->params.list[at->param].first + at->begin);
+    call.attr.combine.first = (uint64_t)(t->engine.model->params.list[at->param].first + at->begin);
     if (f->theta != 0) {
-        call.t[1] = tensor_at(t, &t->weights, at);
+        call.t[1] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_MASTER), at);
         call.attr.combine.coefficient[0] = (float)f->theta;
     }
     for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
         if (f->slot[s] == 0) continue;
-        call.t[2 + s] = tensor_at(t, &t->slots[s], at);
+        call.t[2 + s] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_SLOW + s), at);
         call.attr.combine.coefficient[1 + s] = (float)f->slot[s];
     }
     return call;
@@ -182,7 +183,8 @@ static hy_status apply_at(walk *w, const spot *at) {
     hy_trainer *t = w->t;
     for (int i = 0; i < list->formulas->count; i++) {
         const hy_formula *f = &list->formulas->list[i];
-        const hy_store *target = f->target < 0 ? &t->weights : &t->slots[f->target];
+        const hy_store *target = f->target < 0 ? hy_store_of(&t->engine, HY_ROW_MASTER)
+                                               : hy_store_of(&t->engine, HY_ROW_SLOW + f->target);
         hy_op_call call = formula_call(t, f, at, tensor_at(t, target, at), list->seed);
         HY_TRY(enqueue_once(w, &call));
     }
@@ -190,15 +192,15 @@ static hy_status apply_at(walk *w, const spot *at) {
 }
 
 static void use_slots(walk *w, bool is_changed) {
-    for (int s = 0; s < hy_predictor_slots(w->t->predictor.kind); s++) {
-        w->tiled[s] = &w->t->slots[s];
+    for (int s = 0; s < hy_predictor_slots(w->t->engine.predictor.kind); s++) {
+        w->tiled[s] = hy_store_of(&w->t->engine, HY_ROW_SLOW + s);
         w->is_changed[s] = is_changed;
     }
 }
 
 hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t seed) {
     formula_list list = {formulas, seed};
-    walk w = {.t = t, .stream = t->compute, .uses_weights = true, .visit = apply_at};
+    walk w = {.t = t, .stream = t->engine.compute, .uses_weights = true, .visit = apply_at};
     if (formulas->count == 0) return HY_OK;
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slots(&w, true);
@@ -211,8 +213,8 @@ hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t 
 static hy_status add_at(walk *w, const spot *at) {
     const bool *is_first = w->context;
     hy_op_call add = {.kind = HY_OP_COMBINE};
-    add.t[0] = tensor_at(w->t, &w->t->tail, at);
-    add.t[1] = tensor_at(w->t, &w->t->weights, at);
+    add.t[0] = tensor_at(w->t, hy_store_of(&w->t->engine, HY_ROW_AVERAGE), at);
+    add.t[1] = tensor_at(w->t, hy_store_of(&w->t->engine, HY_ROW_MASTER), at);
     if (!*is_first) add.t[2] = add.t[0];
     add.attr.combine.coefficient[0] = add.attr.combine.coefficient[1] = 1;
     return enqueue_once(w, &add);
@@ -220,8 +222,8 @@ static hy_status add_at(walk *w, const spot *at) {
 
 hy_status hy_trainer_add_to_tail(hy_trainer *t, bool is_first) {
     walk w = {.t = t,
-              .stream = t->compute,
-              .tiled = {&t->tail},
+              .stream = t->engine.compute,
+              .tiled = {hy_store_of(&t->engine, HY_ROW_AVERAGE)},
               .is_changed = {true},
               .uses_weights = true,
               .visit = add_at,
@@ -233,27 +235,29 @@ hy_status hy_trainer_add_to_tail(hy_trainer *t, bool is_first) {
 
 static hy_status make_at(walk *w, const spot *at) {
     hy_trainer *t = w->t;
-    const hy_layout_item *item = &t->candidate.layout.items[at->param];
+    const hy_layout_item *item =
+        &hy_store_of(&t->engine, HY_ROW_CANDIDATE)->layout.items[at->param];
     hy_tensor all =
-        hy_tensor_1d((char *)w->context + item->offset, t->candidate_dtype, item->count);
+        hy_tensor_1d((char *)w->context + item->offset, t->engine.candidate.dtype, item->count);
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
-    if (!t->candidate_is_tail) {
-        hy_op_call call = formula_call(t, &t->candidate_formula, at, out, t->candidate_seed);
-        return t->backend->enqueue(w->stream, &call);
+    if (!t->engine.candidate.is_average) {
+        hy_op_call call =
+            formula_call(t, &t->engine.candidate.formula, at, out, t->engine.candidate.seed);
+        return t->engine.backend->enqueue(w->stream, &call);
     }
     hy_op_call mean = {.kind = HY_OP_COMBINE};
     mean.t[0] = out;
-    mean.t[1] = tensor_at(t, &t->tail, at);
+    mean.t[1] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_AVERAGE), at);
     mean.attr.combine.coefficient[0] = (float)(1.0 / (double)t->progress.tail_samples);
-    return t->backend->enqueue(w->stream, &mean);
+    return t->engine.backend->enqueue(w->stream, &mean);
 }
 
 hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, char *data) {
     hy_trainer *t = context;
     walk w = {.t = t, .stream = stream, .visit = make_at, .context = data};
-    t->rings_are_used = true;
-    if (t->candidate_is_tail) {
-        w.tiled[0] = &t->tail;
+    t->engine.work.rings_are_used = true;
+    if (t->engine.candidate.is_average) {
+        w.tiled[0] = hy_store_of(&t->engine, HY_ROW_AVERAGE);
     } else {
         w.uses_weights = true;
         use_slots(&w, false);
@@ -273,28 +277,31 @@ static hy_status measure_at(walk *w, const spot *at) {
     bool is_first = at->param == 0 && at->begin == 0;
     hy_op_call call = {.kind = HY_OP_DIFF_DOT,
                        .attr.accumulate = !is_first,
-                       .workspace = t->buffers.reduce_workspace};
+                       .workspace = t->engine.work.buffers.reduce_workspace};
     for (int k = 0; k < 4; k++) {
         if (stores->of[k]) call.t[k] = tensor_at(t, stores->of[k], at);
     }
-    call.t[4] = hy_tensor_1d(t->buffers.dots, HY_F64, 3);
+    call.t[4] = hy_tensor_1d(t->engine.work.buffers.dots, HY_F64, 3);
     return enqueue_once(w, &call);
 }
 
 hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b, const hy_store *c,
                              const hy_store *d, double out[3]) {
     four_stores stores = {{a, b, c, d}};
-    walk w = {.t = t, .stream = t->compute, .visit = measure_at, .context = &stores};
+    walk w = {.t = t, .stream = t->engine.compute, .visit = measure_at, .context = &stores};
     for (int k = 0; k < 4; k++) {
         bool is_new = stores.of[k] != NULL;
         for (int j = 0; j < k; j++) is_new &= stores.of[j] != stores.of[k];
-        if (stores.of[k] == &t->weights) w.uses_weights = true;
-        if (is_new && stores.of[k] != &t->weights) w.tiled[k] = (hy_store *)stores.of[k];
+        if (stores.of[k] == hy_store_of(&t->engine, HY_ROW_MASTER)) w.uses_weights = true;
+        if (is_new && stores.of[k] != hy_store_of(&t->engine, HY_ROW_MASTER))
+            w.tiled[k] = (hy_store *)stores.of[k];
     }
     HY_TRY(walk_all(&w));
-    HY_TRY(t->backend->copy(t->compute, t->result->dots, t->buffers.dots, sizeof t->result->dots));
-    HY_TRY(t->backend->stream_sync(t->compute));
-    for (int k = 0; k < 3; k++) out[k] = t->result->dots[k];
+    HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.result->dots,
+                                   t->engine.work.buffers.dots,
+                                   sizeof t->engine.work.result->dots));
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
+    for (int k = 0; k < 3; k++) out[k] = t->engine.work.result->dots[k];
     return HY_OK;
 }
 
@@ -303,12 +310,14 @@ hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b
 /* The snapshot has the weights' type, so both lie the same way: tiles back to back are parameters. */
 hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host) {
     HY_TRY(hy_trainer_finish_update(t));
-    HY_TRY(t->backend->stream_sync(t->compute));
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
     double begin = hy_clock();
-    HY_TRY(to_host ? hy_store_copy_home(host, &t->weights, t->compute)
-                   : hy_store_copy_home(&t->weights, host, t->compute));
-    t->host_waited += hy_clock() - begin;
-    t->bytes_moved += t->weights.layout.bytes;
-    if (!to_host) t->is_low_current = false;
+    HY_TRY(
+        to_host
+            ? hy_store_copy_home(host, hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute)
+            : hy_store_copy_home(hy_store_of(&t->engine, HY_ROW_MASTER), host, t->engine.compute));
+    t->engine.host_waited += hy_clock() - begin;
+    t->engine.bytes_moved += hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes;
+    if (!to_host) t->engine.is_low_current = false;
     return HY_OK;
 }

@@ -44,10 +44,11 @@ static hy_status tell_notes(const hy_trainer *t, const char *folder) {
 
 hy_status hy_trainer_load_model(hy_trainer *t, hy_model_files kind, const char *path) {
     hy_load_options options = {.threads = (int)t->settings.threads, .user = t};
-    bool is_slow = (double)t->model->params.elements >= SLOW_ELEMENTS;
+    bool is_slow = (double)t->engine.model->params.elements >= SLOW_ELEMENTS;
     if (is_slow && t->observer.on_progress) options.on_progress = tell_progress;
     if (kind == HY_FILES_HF) HY_TRY(tell_notes(t, path));
-    HY_TRY(hy_hf_load_weights(path, t->model, &t->weights, t->compute, &options));
+    HY_TRY(hy_hf_load_weights(path, t->engine.model, hy_store_of(&t->engine, HY_ROW_MASTER),
+                              t->engine.compute, &options));
     hy_say(t, HY_NOTE, "the weights begin as those of %s", path);
     return HY_OK;
 }

@@ -14,19 +14,19 @@
 
 static hy_status use_bytes(hy_inference *in) {
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
-    in->vocab = in->trainer->model->shape.vocab;
-    if (in->trainer->model->shape.vocab >= 256) return HY_OK;
+    in->vocab = in->trainer->engine.model->shape.vocab;
+    if (in->trainer->engine.model->shape.vocab >= 256) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "no tokenizer was found, and a vocabulary of %d tokens does not hold all bytes; "
                    "name a tokenizer.json",
-                   in->trainer->model->shape.vocab);
+                   in->trainer->engine.model->shape.vocab);
 }
 
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
     HY_TRY(hy_model_tokenizer(in->trainer, asked, folder, in->tokenizer_path));
     if (!in->tokenizer_path[0]) return use_bytes(in);
     HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
-    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->trainer->model->shape.vocab;
+    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->trainer->engine.model->shape.vocab;
     if (ids > vocab) { /* often a padding token that was added later and is never written */
         hy_say(in->trainer, HY_WARNING,
                "%s has %d tokens and the model %d: those beyond are never chosen",
@@ -55,7 +55,7 @@ static hy_status open_template(hy_inference *in, const char *name, const char *f
 /* ---- memory ------------------------------------------------------------------------------------ */
 
 static int32_t longest_context(const hy_inference *in, int32_t asked) {
-    int32_t model = in->trainer->model->shape.context;
+    int32_t model = in->trainer->engine.model->shape.context;
     if (asked > 0) return asked;
     return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
 }
@@ -65,11 +65,11 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_trainer *t = in->trainer;
     uint64_t limit = hy_trainer_device_limit(t);
     hy_decoder_options options = {.context = longest_context(in, asked),
-                                  .dtype = t->precision.of[HY_FULL],
-                                  .is_unprepared = !t->backend->facts.is_gpu,
+                                  .dtype = t->engine.types.of[HY_FULL],
+                                  .is_unprepared = !t->engine.backend->facts.is_gpu,
                                   .budget = limit};
     for (;; options.context /= 2) {
-        HY_TRY(hy_decoder_create(t->model, t->backend, &options, &in->decoder));
+        HY_TRY(hy_decoder_create(t->engine.model, t->engine.backend, &options, &in->decoder));
         bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
         if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
         hy_decoder_destroy(in->decoder);
@@ -79,13 +79,13 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
 
 static hy_status place_decoder(hy_inference *in) {
     hy_trainer *t = in->trainer;
-    size_t vocab = (size_t)t->model->shape.vocab;
-    HY_TRY(hy_arena_init(&t->work_arena, t->backend, &t->ledger, HY_DEVICE, in->decoder->bytes,
-                         "keys and values"));
+    size_t vocab = (size_t)t->engine.model->shape.vocab;
+    HY_TRY(hy_arena_init(&t->engine.work.arena, t->engine.backend, &t->engine.ledger, HY_DEVICE,
+                         in->decoder->bytes, "keys and values"));
     in->logits = malloc(vocab * sizeof *in->logits);
     in->order = malloc(vocab * sizeof *in->order);
     if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
-    return hy_decoder_place(in->decoder, t->compute, t->work_arena.data);
+    return hy_decoder_place(in->decoder, t->engine.compute, t->engine.work.arena.data);
 }
 
 /* ---- the handle -------------------------------------------------------------------------------- */
@@ -124,8 +124,9 @@ hy_status hy_inference_open(const hy_config *config, const hy_inference_options 
 
 void hy_inference_close(hy_inference *in) {
     if (!in) return;
-    if (in->trainer && in->trainer->compute) {
-        (void)in->trainer->backend->stream_sync(in->trainer->compute); /* a failure was told */
+    if (in->trainer && in->trainer->engine.compute) {
+        (void)in->trainer->engine.backend->stream_sync(
+            in->trainer->engine.compute); /* a failure was told */
     }
     hy_inference_forget(in);
     hy_ids_free(&in->known);
@@ -144,16 +145,16 @@ void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
     *out = (hy_inference_facts){
         .model = t->settings.model,
         .weights = in->weights_from,
-        .device = t->backend->facts.name,
+        .device = t->engine.backend->facts.name,
         .tokenizer = in->tokenizer_path,
         .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
-        .parameters = t->model->params.elements,
-        .vocab = t->model->shape.vocab,
+        .parameters = t->engine.model->params.elements,
+        .vocab = t->engine.model->shape.vocab,
         .context = d->options.context,
         .dtype = d->options.dtype,
-        .weights_place = t->weights.place,
-        .weights_bytes = t->weights.layout.bytes,
-        .cache_bytes = (uint64_t)t->model->shape.layers * d->layer_bytes,
+        .weights_place = hy_store_of(&t->engine, HY_ROW_MASTER)->place,
+        .weights_bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes,
+        .cache_bytes = (uint64_t)t->engine.model->shape.layers * d->layer_bytes,
     };
 }
 

@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 
 #include "data/chat_template.h"
-#include "tokenizer/tokenizer.h"
-#include "model/decode.h"
 #include "hub/end_tokens.h"
+#include "model/decode.h"
+#include "tokenizer/tokenizer.h"
 #include "trainer/trainer.h"
 
 /* ---- inference_model.c ------------------------------------------------------------------------- */
@@ -20,7 +20,7 @@
 /* A trainer with settings, model, device and the type to compute in; nothing is taken yet. */
 hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 /* Takes memory for the weights and reads them; `beside` bytes of the device will be needed for other
- * things. t->weights is then in t->precision.of[HY_FULL]; `from` tells where they came from. */
+ * things. t->weights is then in t->engine.types.of[HY_FULL]; `from` tells where they came from. */
 hy_status hy_model_load(hy_trainer *t, uint64_t beside, char from[HY_PATH_MAX]);
 /* The model's folder, "" where it has none: where its tokenizer and template lie. */
 hy_status hy_model_folder(const hy_trainer *t, char folder[HY_PATH_MAX]);

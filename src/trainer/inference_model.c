@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "tokenizer/tokenizer_llama2c.h"
 #include "hub/hf_load.h"
+#include "tokenizer/tokenizer_llama2c.h"
 #include "trainer/inference.h"
 
 #define RING_DEPTH 3
@@ -38,7 +38,7 @@ hy_status hy_config_use_model(hy_config *config, const char *name) {
 
 /* auto: bf16 on a card that has it, else fp32. */
 static hy_dtype choose_dtype(const hy_trainer *t) {
-    const hy_device_facts *facts = &t->backend->facts;
+    const hy_device_facts *facts = &t->engine.backend->facts;
     const char *asked = t->settings.train.precision;
     bool is_low = strcmp(asked, "bf16") == 0 || (facts->is_gpu && strcmp(asked, "fp32") != 0);
     return is_low && (!facts->is_gpu || facts->capability >= FIRST_WITH_BF16) ? HY_BF16 : HY_F32;
@@ -47,10 +47,10 @@ static hy_dtype choose_dtype(const hy_trainer *t) {
 static hy_status open_parts(hy_trainer *t) {
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(&t->settings, &shape));
-    HY_TRY(hy_model_create(&shape, &t->model));
+    HY_TRY(hy_model_create(&shape, &t->engine.model));
     HY_TRY(hy_trainer_open_device(t));
-    for (int i = 0; i < HY_PHASE_COUNT; i++) t->precision.of[i] = choose_dtype(t);
-    t->precision.master = t->precision.of[HY_FULL];
+    for (int i = 0; i < HY_PHASE_COUNT; i++) t->engine.types.of[i] = choose_dtype(t);
+    t->engine.types.master = t->engine.types.of[HY_FULL];
     return HY_OK;
 }
 
@@ -62,7 +62,7 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
     t->settings.card[0] = 0; /* for plans only */
     if (observer) t->observer = *observer;
     hy_status status = hy_settings_bring_weights(&t->settings) ? open_parts(t) : HY_OK;
-    if (!t->model && status == HY_OK) {
+    if (!t->engine.model && status == HY_OK) {
         status = hy_fail(HY_ERR_INPUT,
                          "model %s is a shape without weights; accepted: a model's folder or name "
                          "on the hub, or the folder of a run or checkpoint",
@@ -84,25 +84,26 @@ static bool fits(const hy_trainer *t, uint64_t bytes) {
 }
 
 static hy_status take_ring(hy_trainer *t, const hy_layout *layout) {
-    hy_ring_options ring = {.depth = RING_DEPTH, .copies = {t->copies, t->returns}};
+    hy_ring_options ring = {.depth = RING_DEPTH, .copies = {t->engine.copies, t->engine.returns}};
     uint64_t device = hy_store_ring_bytes(layout, ring.depth);
-    HY_TRY(hy_arena_init(&t->home_arena, t->backend, &t->ledger, HY_PINNED, layout->bytes,
-                         "the weights"));
-    HY_TRY(hy_arena_init(&t->state_ring_arena, t->backend, &t->ledger, HY_DEVICE, device,
-                         "weights on their way"));
-    return hy_store_init_ring(&t->weights, &t->home_arena, &t->state_ring_arena, HY_WEIGHTS, layout,
-                              &ring);
+    HY_TRY(hy_arena_init(&t->engine.state.pinned, t->engine.backend, &t->engine.ledger, HY_PINNED,
+                         layout->bytes, "the weights"));
+    HY_TRY(hy_arena_init(&t->engine.state.rings, t->engine.backend, &t->engine.ledger, HY_DEVICE,
+                         device, "weights on their way"));
+    return hy_store_init_ring(hy_store_of(&t->engine, HY_ROW_MASTER), &t->engine.state.pinned,
+                              &t->engine.state.rings, HY_WEIGHTS, layout, &ring);
 }
 
 static hy_status take_device(hy_trainer *t, const hy_layout *layout) {
-    HY_TRY(hy_arena_init(&t->state_arena, t->backend, &t->ledger, HY_DEVICE, layout->bytes,
-                         "the weights"));
-    return hy_store_init(&t->weights, &t->state_arena, HY_WEIGHTS, layout);
+    HY_TRY(hy_arena_init(&t->engine.state.device, t->engine.backend, &t->engine.ledger, HY_DEVICE,
+                         layout->bytes, "the weights"));
+    return hy_store_init(hy_store_of(&t->engine, HY_ROW_MASTER), &t->engine.state.device,
+                         HY_WEIGHTS, layout);
 }
 
 static hy_status take_weights(hy_trainer *t, uint64_t beside) {
     hy_layout layout = {0};
-    HY_TRY(hy_params_layout(&t->model->params, t->precision.of[HY_FULL], &layout));
+    HY_TRY(hy_params_layout(&t->engine.model->params, t->engine.types.of[HY_FULL], &layout));
     bool is_asked = strcmp(t->settings.memory.weights_place, "pinned") == 0;
     hy_status status = !is_asked && fits(t, layout.bytes + beside) ? take_device(t, &layout)
                                                                    : take_ring(t, &layout);
@@ -148,5 +149,5 @@ hy_status hy_model_tokenizer(const hy_trainer *t, const char *asked, const char 
     if (holds(folder, "tokenizer.json")) {
         return hy_path_join(path, HY_PATH_MAX, folder, "tokenizer.json");
     }
-    return hy_llama2c_tokenizer_find(folder, t->model->shape.vocab, path, HY_PATH_MAX);
+    return hy_llama2c_tokenizer_find(folder, t->engine.model->shape.vocab, path, HY_PATH_MAX);
 }

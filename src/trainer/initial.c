@@ -74,37 +74,39 @@ static int thread_count(const hy_trainer *t) {
 }
 
 static void tell(const hy_trainer *t, int64_t done) {
-    double elements = (double)t->model->params.elements;
+    double elements = (double)t->engine.model->params.elements;
     if (!t->observer.on_progress || elements < SLOW_ELEMENTS) return;
     t->observer.on_progress(t->observer.user, "initialising weights", (double)done / elements);
 }
 
 /* Where the host reaches home the numbers are made in place; else they are made in `staging` and sent. */
 static hy_status initialise(hy_trainer *t, int32_t item, char *staging) {
-    const hy_param *param = &t->model->params.list[item];
-    hy_dtype dtype = t->weights.layout.items[item].dtype;
-    uint64_t home = hy_store_offset(&t->weights, item);
+    const hy_param *param = &t->engine.model->params.list[item];
+    hy_dtype dtype = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.items[item].dtype;
+    uint64_t home = hy_store_offset(hy_store_of(&t->engine, HY_ROW_MASTER), item);
     for (int64_t first = 0; first < param->count; first += PIECE) {
         int64_t count = param->count - first < PIECE ? param->count - first : PIECE;
         uint64_t at = home + (uint64_t)first * hy_dtype_size(dtype);
-        share whole = {param, (uint64_t)t->settings.seed,
-                       first, count,
-                       dtype, staging ? staging : t->weights.data + at};
+        share whole = {
+            param, (uint64_t)t->settings.seed,
+            first, count,
+            dtype, staging ? staging : hy_store_of(&t->engine, HY_ROW_MASTER)->data + at};
         make_piece(&whole, count < PIECE / 64 ? 1 : thread_count(t));
         tell(t, param->first + first + count);
         if (!staging) continue;
-        HY_TRY(hy_store_write_home(&t->weights, t->compute, at, staging,
-                                   (uint64_t)count * hy_dtype_size(dtype)));
+        HY_TRY(hy_store_write_home(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, at,
+                                   staging, (uint64_t)count * hy_dtype_size(dtype)));
     }
     return HY_OK;
 }
 
 hy_status hy_trainer_initialise_weights(hy_trainer *t) {
-    bool is_reachable = t->weights.place == HY_PINNED || t->weights.place == HY_HOST;
+    bool is_reachable = hy_store_of(&t->engine, HY_ROW_MASTER)->place == HY_PINNED ||
+                        hy_store_of(&t->engine, HY_ROW_MASTER)->place == HY_HOST;
     char *staging = is_reachable ? NULL : malloc(PIECE * sizeof(float));
     if (!is_reachable && !staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;
-    for (int32_t i = 0; i < t->model->params.count && status == HY_OK; i++) {
+    for (int32_t i = 0; i < t->engine.model->params.count && status == HY_OK; i++) {
         status = initialise(t, i, staging);
     }
     free(staging);

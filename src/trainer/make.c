@@ -21,12 +21,12 @@ typedef struct lesson {
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
                               bool is_plan, const lesson *known) {
     *t = (hy_trainer){.settings = *hy_config_settings(config),
-                      .is_plan = is_plan,
-                      .is_state_whole = true,
+                      .life.is_plan = is_plan,
+                      .life.is_state_whole = true,
                       .ngram_loss = NAN,
                       .raw_val_loss = NAN,
-                      .device_cap = known->device_cap,
-                      .host_cap = known->host_cap,
+                      .engine.device_cap = known->device_cap,
+                      .engine.host_cap = known->host_cap,
                       .is_out_ours = known->is_out_ours};
     t->asked = t->settings;
     if (observer) t->observer = *observer;
@@ -40,12 +40,12 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
  * refused. Where nothing of the plan was refused, it was bad luck. */
 static void learn(const hy_trainer *t, lesson *known) {
     uint64_t device = t->plan.vram_bytes, host = t->plan.host_pinned_bytes;
-    bool is_gpu = t->backend && t->backend->facts.is_gpu;
+    bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
     known->is_out_ours |= t->is_out_ours;
-    if (t->ledger.refused == HY_NOWHERE) return;
+    if (t->engine.ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {
         known->host_cap = (device + host) / 8 * 7;
-    } else if (t->ledger.refused == HY_DEVICE) {
+    } else if (t->engine.ledger.refused == HY_DEVICE) {
         known->device_cap = device / 8 * 7;
     } else {
         known->host_cap = host / 8 * 7;
@@ -53,7 +53,7 @@ static void learn(const hy_trainer *t, lesson *known) {
 }
 
 static void tell_next_try(const hy_trainer *t, const char *message) {
-    bool is_smaller = t->ledger.refused != HY_NOWHERE;
+    bool is_smaller = t->engine.ledger.refused != HY_NOWHERE;
     hy_say(t, HY_WARNING, "%s; trying again with %s", message,
            is_smaller ? "a plan that needs less" : "the same plan");
 }
@@ -96,15 +96,15 @@ static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host
                         .observer = old->observer,
                         .config_text = old->config_text,
                         .command = old->command,
-                        .is_state_whole = true,
+                        .life.is_state_whole = true,
                         .ngram_loss = NAN,
                         .raw_val_loss = NAN,
-                        .device_cap = device_cap,
-                        .host_cap = host_cap,
+                        .engine.device_cap = device_cap,
+                        .engine.host_cap = host_cap,
                         .is_out_ours = true,
-                        .recoveries = old->recoveries,
-                        .batch_changes = old->batch_changes,
-                        .plan_changes = old->plan_changes,
+                        .life.recoveries = old->life.recoveries,
+                        .life.batch_changes = old->life.batch_changes,
+                        .life.plan_changes = old->life.plan_changes,
                         .steering = old->steering};
     /* A try that failed early has no folder yet: it is asked for by its settings. */
     const char *out = old->out[0] ? old->out : old->settings.out;
@@ -118,7 +118,7 @@ static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason) {
     char text[HY_ERROR_MESSAGE_MAX];
-    bool is_stopping = atomic_load(&t->stop_requested);
+    bool is_stopping = atomic_load(&t->life.stop_requested);
     HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
     hy_status status;
     int64_t tries = t->settings.memory.recovery_tries;
@@ -126,19 +126,19 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         hy_trainer fresh = begin_anew(t, device_cap, host_cap);
         hy_trainer_tear_down(t);
         *t = fresh;
-        if (is_stopping) atomic_store(&t->stop_requested, true);
+        if (is_stopping) atomic_store(&t->life.stop_requested, true);
         status = hy_trainer_build(t);
     } while (status == HY_ERR_MEMORY && tries-- > 0);
     if (status != HY_OK) {
-        t->is_husk = true;
-        snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
+        t->life.is_dead = true;
+        snprintf(t->life.failure, sizeof t->life.failure, "%s", hy_error_message());
         return hy_fail(status,
                        "%s: no plan that needs less could be had (%s); the run is saved: "
                        "--resume goes on with it",
-                       reason, t->failure);
+                       reason, t->life.failure);
     }
     t->saved_step = t->progress.step;
-    t->plan_changes++;
+    t->life.plan_changes++;
     snprintf(text, sizeof text, "%s: a plan that needs less, from the checkpoint at step %lld",
              reason, (long long)t->progress.step);
     hy_say(t, HY_WARNING, "%s", text);

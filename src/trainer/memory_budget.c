@@ -12,7 +12,7 @@
 static void add_savings(const hy_trainer *t, uint64_t host, uint64_t moved, hy_text *out) {
     char bytes[32];
     /* A card's host memory has no part in the rings. */
-    uint64_t kept = host + (t->backend->facts.is_gpu ? 0 : t->ring_bytes);
+    uint64_t kept = host + (t->engine.backend->facts.is_gpu ? 0 : t->engine.work.ring_bytes);
     if (moved) {
         hy_text_addf(out, " offload_strategy = none would save %s;",
                      hy_format_bytes((double)moved, bytes, sizeof bytes));
@@ -47,7 +47,7 @@ static hy_status check_one(const budget *b) {
 
 /* What a card can give now. */
 static uint64_t card_limit(const hy_trainer *t) {
-    uint64_t free_bytes = t->backend->facts.memory_free;
+    uint64_t free_bytes = t->engine.backend->facts.memory_free;
     return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
 }
 
@@ -56,8 +56,8 @@ static uint64_t closer(uint64_t a, uint64_t b) { return !a ? b : !b || a < b ? a
 
 uint64_t hy_trainer_device_limit(const hy_trainer *t) {
     uint64_t asked = (uint64_t)t->settings.memory.max_gpu_mem;
-    uint64_t card = t->backend->facts.is_gpu ? card_limit(t) : 0;
-    return closer(closer(asked, card), t->device_cap);
+    uint64_t card = t->engine.backend->facts.is_gpu ? card_limit(t) : 0;
+    return closer(closer(asked, card), t->engine.device_cap);
 }
 
 /* What this machine can spare, unless somebody plans for another one. A machine that is brought to its
@@ -72,8 +72,8 @@ static uint64_t spare_host(const hy_trainer *t) {
 
 uint64_t hy_trainer_host_limit(const hy_trainer *t) {
     uint64_t asked = (uint64_t)t->settings.memory.cpu_mem;
-    bool is_elsewhere = t->is_plan && asked; /* the plan of a machine with that much */
-    return closer(is_elsewhere ? asked : closer(asked, spare_host(t)), t->host_cap);
+    bool is_elsewhere = t->life.is_plan && asked; /* the plan of a machine with that much */
+    return closer(is_elsewhere ? asked : closer(asked, spare_host(t)), t->engine.host_cap);
 }
 
 static const char *host_limit_name(const hy_trainer *t) {
@@ -119,8 +119,8 @@ hy_status hy_trainer_check_budget(const hy_trainer *t, uint64_t device, uint64_t
     add_savings(t, host, moved, &savings);
     const char *text = hy_text_string(&savings);
     uint64_t beside = host + moved + hy_trainer_data_bytes(t);
-    hy_status status = t->backend->facts.is_gpu ? check_card(t, device, beside, text)
-                                                : check_cpu(t, device + beside, text);
+    hy_status status = t->engine.backend->facts.is_gpu ? check_card(t, device, beside, text)
+                                                       : check_cpu(t, device + beside, text);
     hy_text_free(&savings);
     return status;
 }

@@ -20,11 +20,11 @@ int hy_recompute_groups(const char *name);  /* hy_keep_group bits of train.recom
 
 /* ---- placement.c: the placement table ------------------------------------------------------------ */
 
-void hy_write_placement(hy_trainer *t); /* of t->needs, into the ledger */
+void hy_write_placement(hy_trainer *t); /* of t->engine.needs, into the ledger */
 
 /* ---- work_memory.c: where passes work -------------------------------------------------------------- */
 
-/* Into t->needs, from the batch plans and what the predictor's rings take. */
+/* Into t->engine.needs, from the batch plans and what the predictor's rings take. */
 void hy_count_work(hy_trainer *t);
 /* The arena, and in it activations, workspace and buffers; plans find theirs. */
 hy_status hy_take_work(hy_trainer *t);
@@ -54,7 +54,7 @@ hy_place hy_place_setting(const char *name);         /* auto: the device */
 void hy_state_resolve_paging(hy_settings *settings); /* before the plan is chosen */
 hy_state_choice hy_state_choice_of(const hy_settings *settings);
 
-hy_status hy_state_lay_out(hy_trainer *t); /* t->layouts, t->tiles */
+hy_status hy_state_lay_out(hy_trainer *t); /* t->engine.state.layouts, t->engine.state.tiles */
 void hy_state_forget_layouts(hy_trainer *t);
 void hy_state_count(const hy_trainer *t, const hy_state_choice *choice, hy_state_need *out);
 hy_status hy_state_take(hy_trainer *t, const hy_state_choice *choice, const hy_state_need *need);

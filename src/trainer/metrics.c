@@ -77,12 +77,12 @@ static hy_status put_start(hy_trainer *t) {
         .settings = s,
         .command = t->command,
         .model = s->model,
-        .device = t->backend->facts.name,
-        .data = hy_dataset_describe(t->data)->description,
-        .predictor = hy_predictor_name(t->predictor.kind),
+        .device = t->engine.backend->facts.name,
+        .data = hy_dataset_describe(t->data.set)->description,
+        .predictor = hy_predictor_name(t->engine.predictor.kind),
         .resumed = t->resumed[0] ? t->resumed : NULL,
-        .parameters = t->model->params.elements,
-        .steps_total = t->steps_total,
+        .parameters = t->engine.model->params.elements,
+        .steps_total = t->course.steps_total,
         .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
         .vram_budget_bytes = hy_trainer_device_limit(t),
         .host_budget_bytes = hy_trainer_host_limit(t),
@@ -134,7 +134,7 @@ static void put_memory(const hy_trainer *t, const hy_step_info *i, hy_json_write
     if (strcmp(t->settings.memory.monitor, "off") != 0) {
         hy_json_put_string(w, "memory_status", hy_memory_status_name(i->memory_status));
     }
-    hy_record_put_memory(&t->ledger, w);
+    hy_record_put_memory(&t->engine.ledger, w);
 }
 
 static void put_line(const hy_trainer *t, const hy_step_info *i, double val_loss, hy_text *line) {

@@ -15,7 +15,7 @@ static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, cons
     hy_batch_options options = {.batch = (int32_t)batch,
                                 .seq = (int32_t)seq,
                                 .chunks = (int32_t)t->settings.train.loss_chunks,
-                                .dtype = t->precision.of[HY_FULL],
+                                .dtype = t->engine.types.of[HY_FULL],
                                 .grad_dtype = hy_grad_dtype(t),
                                 .recompute = hy_recompute_groups(recompute),
                                 .offloads = offloads,
@@ -25,7 +25,7 @@ static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, cons
                                 .is_sizing = true,
                                 .budget = hy_trainer_device_limit(t)};
     hy_batch_plan *plan;
-    HY_TRY(hy_batch_plan_create(t->model, t->backend, &options, &plan));
+    HY_TRY(hy_batch_plan_create(t->engine.model, t->engine.backend, &options, &plan));
     *out = plan->bytes;
     hy_batch_plan_destroy(plan);
     return HY_OK;
@@ -48,7 +48,7 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
 }
 
 static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
-    int64_t context = t->model->shape.context;
+    int64_t context = t->engine.model->shape.context;
     if (batch < 1 || batch > INT32_MAX || seq < 1 || seq > context) {
         return hy_fail(HY_ERR_INPUT,
                        "a micro-batch of %lld sequences of %lld tokens; accepted are 1 to %d "
@@ -74,7 +74,7 @@ hy_status hy_trainer_estimate_activations(const hy_trainer *t, int64_t batch, in
 static hy_status prepare(hy_trainer *t) {
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(&t->settings, &shape));
-    HY_TRY(hy_model_create(&shape, &t->model));
+    HY_TRY(hy_model_create(&shape, &t->engine.model));
     HY_TRY(hy_trainer_open_device(t));
     return hy_trainer_choose_precision(t);
 }
@@ -84,7 +84,7 @@ hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
     t->settings = *hy_config_settings(config);
-    t->is_plan = true;
+    t->life.is_plan = true;
     hy_status status = prepare(t);
     if (status == HY_OK) status = hy_trainer_estimate_activations(t, batch, seq, out);
     hy_trainer_destroy(t);

@@ -15,34 +15,40 @@
 /* ---- what the run has taken ------------------------------------------------------------------ */
 
 static uint64_t reserved_in(const hy_trainer *t, hy_place place) {
-    const hy_arena *arenas[] = {&t->state_arena, &t->work_arena,       &t->state_ring_arena,
-                                &t->home_arena,  &t->activation_arena, &t->staging_arena,
-                                &t->host_arena};
+    const hy_arena *arenas[] = {&t->engine.state.device,
+                                &t->engine.work.arena,
+                                &t->engine.state.rings,
+                                &t->engine.state.pinned,
+                                &t->engine.work.activation_arena,
+                                &t->engine.state.staging,
+                                &t->engine.state.kept};
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
         if (arenas[i]->data && arenas[i]->place == place) bytes += arenas[i]->size;
     }
-    hy_place moved_to = t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
-    return bytes + (t->optim_host && place == moved_to ? t->optim_bytes : 0);
+    hy_place moved_to = t->engine.optim.strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
+    return bytes + (t->engine.optim.host && place == moved_to ? t->engine.optim.bytes : 0);
 }
 
 /* With lookahead the optimizer's state is on its way back before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
-    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    bool moves =
+        t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
     bool is_early = phase == HY_PREDICT && moves && hy_trainer_restores_ahead(t);
-    return hy_ledger_planned(&t->ledger, phase, HY_DEVICE) + (is_early ? t->optim_bytes : 0);
+    return hy_ledger_planned(&t->engine.ledger, phase, HY_DEVICE) +
+           (is_early ? t->engine.optim.bytes : 0);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
 /* The driver's library may see another card of that name, or the whole of one that is divided. */
 static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
-    double total = (double)t->backend->facts.memory_total;
+    double total = (double)t->engine.backend->facts.memory_total;
     return s->memory_total > 0 && fabs((double)s->memory_total - total) <= SAME_CARD * total;
 }
 
 static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
-    hy_backend *b = t->backend;
+    hy_backend *b = t->engine.backend;
     hy_monitor *m = t->monitor;
     size_t free_bytes = 0, total = 0;
     double now = hy_clock();
@@ -57,8 +63,8 @@ static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
 }
 
 static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
-    const hy_device_facts *facts = &t->backend->facts;
-    hy_nvml_sample sample = is_fresh ? hy_nvml_ask(t->watch) : hy_nvml_latest(t->watch);
+    const hy_device_facts *facts = &t->engine.backend->facts;
+    hy_nvml_sample sample = is_fresh ? hy_nvml_ask(t->engine.nvml) : hy_nvml_latest(t->engine.nvml);
     bool is_told = is_this_card(t, &sample);
     hy_memory_pool *pool = &out->device;
     pool->total = facts->memory_total;
@@ -71,12 +77,12 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
 }
 
 static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
-    const hy_ledger *l = &t->ledger;
+    const hy_ledger *l = &t->engine.ledger;
     out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
                                    .reserved = reserved_in(t, HY_DEVICE),
                                    .peak = l->peak_in[HY_DEVICE],
                                    .planned = hy_monitor_planned(t, l->phase)};
-    if (t->backend->facts.is_gpu) {
+    if (t->engine.backend->facts.is_gpu) {
         look_at_card(t, is_fresh, out);
     } else {
         out->device.budget = hy_trainer_device_limit(t);
@@ -88,11 +94,11 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
 
 /* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
 static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
-    return in[HY_PINNED] + in[HY_HOST] + (t->backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
+    return in[HY_PINNED] + in[HY_HOST] + (t->engine.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
 }
 
 static hy_memory_pool host_pool(const hy_trainer *t) {
-    const hy_ledger *l = &t->ledger;
+    const hy_ledger *l = &t->engine.ledger;
     uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
     for (int place = 0; place < HY_PLACE_COUNT; place++) {
         reserved[place] = reserved_in(t, (hy_place)place);
@@ -125,7 +131,7 @@ static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_mem
 hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh) {
     hy_monitor *m = t->monitor;
     hy_host_memory host;
-    hy_memory_look look = {.pinned = t->ledger.live_in[HY_PINNED]};
+    hy_memory_look look = {.pinned = t->engine.ledger.live_in[HY_PINNED]};
     if (m && m->watch) {
         host = *(is_fresh ? hy_host_watch_read(m->watch) : hy_host_watch_look(m->watch));
     } else {

@@ -82,7 +82,8 @@ static bool recompute_all(const hy_trainer *t, hy_settings *s, change *out) {
 }
 
 static bool split_loss(const hy_trainer *t, hy_settings *s, change *out) {
-    const hy_batch_plan *plan = t->train_plan[0] ? t->train_plan[0] : t->train_plan[1];
+    const hy_batch_plan *plan =
+        t->engine.work.train[0] ? t->engine.work.train[0] : t->engine.work.train[1];
     int64_t rows = s->train.batch_size * s->train.seq_len;
     if (!plan || 2 * plan->chunk_count > rows) return false;
     s->train.loss_chunks = plan->chunk_count;
@@ -90,7 +91,7 @@ static bool split_loss(const hy_trainer *t, hy_settings *s, change *out) {
 }
 
 static bool may_stream(const hy_trainer *t) {
-    return t->backend->facts.is_gpu || t->settings.memory.max_gpu_mem > 0;
+    return t->engine.backend->facts.is_gpu || t->settings.memory.max_gpu_mem > 0;
 }
 
 static bool offload_activations(const hy_trainer *t, hy_settings *s, change *out) {
@@ -104,7 +105,8 @@ static bool offload_optimizer(const hy_trainer *t, hy_settings *s, change *out) 
 }
 
 static bool keep_optimizer(const hy_trainer *t, hy_settings *s, change *out) {
-    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    bool moves =
+        t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
     return moves && set_text(s->memory.offload_strategy, "none", "offload_strategy", out);
 }
 
@@ -114,7 +116,7 @@ static bool use_8bit(const hy_trainer *t, hy_settings *s, change *out) {
 }
 
 static bool without_predictor(const hy_trainer *t, hy_settings *s, change *out) {
-    return t->rules.has_predictor && set_text(s->phases.predictor, "none", "predictor", out);
+    return t->course.rules.has_predictor && set_text(s->phases.predictor, "none", "predictor", out);
 }
 
 static const change_maker changes[] = {
@@ -138,7 +140,7 @@ static void set_moved(hy_plan_setup *setup, const hy_settings *s) {
 hy_status hy_monitor_plan(const hy_trainer *t, const hy_settings *settings, hy_monitor_bytes *out) {
     hy_plan_setup setup;
     hy_plan plan;
-    hy_rates rates = hy_plan_nominal_rates(t->backend);
+    hy_rates rates = hy_plan_nominal_rates(t->engine.backend);
     HY_TRY(hy_plan_setup_begin(&setup, t, settings, &rates));
     set_moved(&setup, settings);
     hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, &plan);

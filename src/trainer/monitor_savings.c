@@ -58,7 +58,7 @@ static hy_status turn(savings *s, const subject *x, const char *now, bool is_on)
 }
 
 static bool may_stream(const hy_trainer *t) {
-    return t->backend->facts.is_gpu || t->settings.memory.max_gpu_mem > 0;
+    return t->engine.backend->facts.is_gpu || t->settings.memory.max_gpu_mem > 0;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -71,12 +71,13 @@ static hy_status add_recompute(savings *s) {
     char text[64];
     snprintf(text, sizeof text, is_part ? "%.16s, in %lld of %d layers" : "%.16s",
              now->train.recompute, (long long)now->train.recompute_layers,
-             s->t->model->shape.layers);
+             s->t->engine.model->shape.layers);
     return turn(s, &all, text, is_on);
 }
 
 static hy_status add_loss_chunks(savings *s) {
-    const hy_batch_plan *plan = s->t->train_plan[hy_plan_index(s->t->precision.of[HY_FULL])];
+    const hy_batch_plan *plan =
+        s->t->engine.work.train[hy_plan_index(s->t->engine.types.of[HY_FULL])];
     char text[48];
     if (!plan) return HY_OK;
     snprintf(text, sizeof text, "%d pieces", plan->chunk_count);
@@ -105,7 +106,7 @@ static hy_status add_places(savings *s) {
         {"fp32 weights off the device", "master_place", AT(memory.master_place), "device",
          "pinned"},
     };
-    int count = s->t->precision.has_low ? 5 : 4; /* the last is of runs with both */
+    int count = s->t->engine.types.has_low ? 5 : 4; /* the last is of runs with both */
     for (int i = 0; i < count; i++) HY_TRY(add_place(s, &places[i]));
     return HY_OK;
 }
@@ -118,15 +119,15 @@ static hy_status add_small_state(savings *s) {
     hy_dtype optim = hy_optim_dtype(s->t), grads = hy_grad_dtype(s->t);
     const char *now = optim == HY_U8 ? "8bit" : hy_dtype_name(optim);
     HY_TRY(turn(s, &state, now, optim != HY_F32));
-    bool may_be_small = grads != HY_F32 || s->t->precision.of[HY_FULL] == HY_BF16;
+    bool may_be_small = grads != HY_F32 || s->t->engine.types.of[HY_FULL] == HY_BF16;
     return may_be_small ? turn(s, &gradients, hy_dtype_name(grads), grads != HY_F32) : HY_OK;
 }
 
 /* Every phase that the run has computes in bf16: the weights that are updated may be bf16 alone. */
 static bool may_have_bf16_master(const hy_trainer *t) {
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        bool is_used = t->rules.has_predictor || i == HY_FULL || i == HY_WARMUP;
-        if (is_used && t->precision.of[i] != HY_BF16) return false;
+        bool is_used = t->course.rules.has_predictor || i == HY_FULL || i == HY_WARMUP;
+        if (is_used && t->engine.types.of[i] != HY_BF16) return false;
     }
     return true;
 }
@@ -135,15 +136,15 @@ static bool may_have_bf16_master(const hy_trainer *t) {
 static hy_status add_master(savings *s) {
     const hy_trainer *t = s->t;
     hy_layout wide;
-    bool is_on = t->precision.master == HY_BF16;
+    bool is_on = t->engine.types.master == HY_BF16;
     if (!is_on && !may_have_bf16_master(t)) return HY_OK;
-    HY_TRY(hy_params_layout(&t->model->params, HY_F32, &wide));
+    HY_TRY(hy_params_layout(&t->engine.model->params, HY_F32, &wide));
     int64_t bytes = (int64_t)wide.bytes; /* the bf16 copy is there either way */
     hy_layout_fini(&wide);
     const char *place = is_on ? t->settings.memory.weights_place : t->settings.memory.master_place;
     hy_place lies = hy_place_setting(place);
     hy_saving *it =
-        add(s, "bf16 weights alone", "master_dtype", hy_dtype_name(t->precision.master), is_on);
+        add(s, "bf16 weights alone", "master_dtype", hy_dtype_name(t->engine.types.master), is_on);
     it->other = is_on ? "fp32" : "bf16";
     it->device_bytes = lies == HY_DEVICE ? bytes : 0;
     it->host_bytes = lies == HY_PINNED ? bytes : 0;
@@ -159,25 +160,27 @@ static bool has_predicted(const hy_trainer *t) { return t->progress.phase_steps[
 static void add_offload(savings *s) {
     static const char *const names[] = {"none", "cpu", "pinned", "compress", "drop"};
     const hy_trainer *t = s->t;
-    const hy_cell *full = &t->ledger.cell[HY_OPTIM][HY_FULL];
-    const hy_cell *predict = &t->ledger.cell[HY_OPTIM][HY_PREDICT];
-    if (!t->rules.has_predictor || full->place != HY_DEVICE) return;
-    bool is_on = t->offload != HY_OFFLOAD_NONE;
-    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
-    bool stays = t->offload == HY_OFFLOAD_COMPRESS;
-    hy_saving *it = add(s, "m and v away in Predict", "offload_strategy", names[t->offload], is_on);
+    const hy_cell *full = &t->engine.ledger.cell[HY_OPTIM][HY_FULL];
+    const hy_cell *predict = &t->engine.ledger.cell[HY_OPTIM][HY_PREDICT];
+    if (!t->course.rules.has_predictor || full->place != HY_DEVICE) return;
+    bool is_on = t->engine.optim.strategy != HY_OFFLOAD_NONE;
+    bool moves =
+        t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
+    bool stays = t->engine.optim.strategy == HY_OFFLOAD_COMPRESS;
+    hy_saving *it = add(s, "m and v away in Predict", "offload_strategy",
+                        names[t->engine.optim.strategy], is_on);
     it->other = is_on ? "none" : "pinned";
     it->phase = HY_PREDICT;
     it->is_measured = is_on && !stays && has_predicted(t);
     it->device_bytes = (int64_t)(it->is_measured ? full->measured : full->planned) -
                        (stays ? (int64_t)predict->planned : 0);
-    it->host_bytes = is_on && !moves ? 0 : -(int64_t)t->optim_bytes;
+    it->host_bytes = is_on && !moves ? 0 : -(int64_t)t->engine.optim.bytes;
 }
 
 /* Predict keeps no gradients and nothing for a way back. */
 static void add_predict(savings *s) {
-    const hy_ledger *l = &s->t->ledger;
-    if (!s->t->rules.has_predictor) return;
+    const hy_ledger *l = &s->t->engine.ledger;
+    if (!s->t->course.rules.has_predictor) return;
     hy_saving *it = add(s, "forward only in Predict", "", "on", true);
     it->phase = HY_PREDICT;
     it->is_measured = has_predicted(s->t);
@@ -196,9 +199,10 @@ static void add_predict(savings *s) {
 static void add_sharing(savings *s) {
     const hy_trainer *t = s->t;
     uint64_t activations = 0, workspace = 0;
-    uint64_t others = t->eval_bytes.activations + t->eval_bytes.workspace + t->ring_bytes;
+    uint64_t others = t->engine.work.eval_bytes.activations + t->engine.work.eval_bytes.workspace +
+                      t->engine.work.ring_bytes;
     for (int i = 0; i < 2; i++) {
-        const hy_batch_plan *plan = t->train_plan[i];
+        const hy_batch_plan *plan = t->engine.work.train[i];
         if (plan && plan->bytes.activations > activations) activations = plan->bytes.activations;
         if (plan && plan->bytes.workspace > workspace) workspace = plan->bytes.workspace;
     }
@@ -213,10 +217,11 @@ static hy_status add_gather(savings *s) {
     const hy_trainer *t = s->t;
     const hy_state_choice c = hy_state_choice_of(&t->settings);
     bool streams = c.weights != HY_DEVICE || c.grads != HY_DEVICE || c.optim != HY_DEVICE;
-    if (!streams && !t->updates_on_gather) return HY_OK;
+    if (!streams && !t->engine.update.is_on_gather) return HY_OK;
     static const subject gather = {"update on gather", "update", AT(memory.update), "now",
                                    "gather"};
-    return turn(s, &gather, t->updates_on_gather ? "gather" : "now", t->updates_on_gather);
+    return turn(s, &gather, t->engine.update.is_on_gather ? "gather" : "now",
+                t->engine.update.is_on_gather);
 }
 
 static hy_status add_all(savings *s) {

@@ -17,8 +17,8 @@ hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
     HY_TRY(hy_trainer_must_have_plan(t));
     hy_memory_look look = hy_monitor_look(t, true);
     *out = (hy_memory_state){.step = t->progress.step,
-                             .phase = t->ledger.phase,
-                             .is_unified = !t->backend->facts.is_gpu,
+                             .phase = t->engine.ledger.phase,
+                             .is_unified = !t->engine.backend->facts.is_gpu,
                              .device = look.device,
                              .host = look.host,
                              .target = t->settings.memory.target_usage,
@@ -34,6 +34,6 @@ hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
     out->device.status = hy_monitor_device_status(t);
     out->host.status = hy_monitor_host_status(t);
     out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
-    fill_classes(&t->ledger, out->classes);
+    fill_classes(&t->engine.ledger, out->classes);
     return hy_monitor_advise(t, out);
 }

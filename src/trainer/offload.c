@@ -32,20 +32,20 @@ static uint64_t code_bytes(int64_t count) {
 
 static uint64_t compressed_bytes(const hy_trainer *t) {
     uint64_t bytes = 0;
-    for (int32_t i = 0; i < t->model->params.count; i++) {
-        bytes += 2 * code_bytes(t->model->params.list[i].count);
+    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
+        bytes += 2 * code_bytes(t->engine.model->params.list[i].count);
     }
     return bytes;
 }
 
 uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes) {
-    return t->offload == HY_OFFLOAD_COMPRESS ? compressed_bytes(t) : state_bytes;
+    return t->engine.optim.strategy == HY_OFFLOAD_COMPRESS ? compressed_bytes(t) : state_bytes;
 }
 
 /* m and v are at home on the host: nothing to send there, and nothing on the device to give up. */
 static hy_status check_without_state(hy_trainer *t) {
-    if (t->offload != HY_OFFLOAD_DROP) {
-        t->offload = HY_OFFLOAD_NONE;
+    if (t->engine.optim.strategy != HY_OFFLOAD_DROP) {
+        t->engine.optim.strategy = HY_OFFLOAD_NONE;
         return HY_OK;
     }
     return hy_fail(HY_ERR_INPUT,
@@ -58,13 +58,13 @@ static hy_status check_without_state(hy_trainer *t) {
 hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layout *optim) {
     const hy_settings *s = &t->settings;
     if (hy_place_setting(s->memory.optim_place) != HY_DEVICE) return check_without_state(t);
-    if (t->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
+    if (t->engine.optim.strategy != HY_OFFLOAD_COMPRESS) return HY_OK;
     hy_dtype dtype = HY_F32;
     for (int32_t i = 0; i < optim->item_count; i++) {
         if (optim->items[i].dtype != HY_F32) dtype = optim->items[i].dtype;
     }
     if (dtype == HY_U8) {
-        t->offload = HY_OFFLOAD_NONE;
+        t->engine.optim.strategy = HY_OFFLOAD_NONE;
         return HY_OK;
     }
     bool has_room = compressed_bytes(t) <= grads->bytes;
@@ -80,11 +80,12 @@ hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layou
 /* Quantises or restores m and v of every parameter; the codes lie in the gradients' memory, which is
  * at least as large: 2 bytes and a little against 4. */
 static hy_status convert(hy_trainer *t, hy_op_kind kind) {
-    char *at = t->grads.data;
-    for (int32_t i = 0; i < t->model->params.count; i++) {
-        int64_t count = t->model->params.list[i].count;
+    char *at = hy_store_of(&t->engine, HY_ROW_GRADS)->data;
+    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
+        int64_t count = t->engine.model->params.list[i].count;
         int64_t blocks = (count + QUANT_BLOCK - 1) / QUANT_BLOCK;
-        hy_store *stores[] = {&t->m, &t->v};
+        hy_store *stores[] = {hy_store_of(&t->engine, HY_ROW_OPTIM),
+                              hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
         for (int k = 0; k < 2; k++) {
             hy_tensor x = hy_tensor_1d(hy_store_home(stores[k], i), HY_F32, count);
             hy_tensor codes = hy_tensor_1d(at, HY_U8, count);
@@ -95,7 +96,7 @@ static hy_status convert(hy_trainer *t, hy_op_kind kind) {
             call.t[0] = is_forward ? x : codes;
             call.t[1] = is_forward ? codes : scales;
             call.t[2] = is_forward ? scales : x;
-            HY_TRY(t->backend->enqueue(t->compute, &call));
+            HY_TRY(t->engine.backend->enqueue(t->engine.compute, &call));
             at += code_bytes(count);
         }
     }
@@ -103,85 +104,91 @@ static hy_status convert(hy_trainer *t, hy_op_kind kind) {
 }
 
 static bool fits_in_gradients(const hy_trainer *t) {
-    return compressed_bytes(t) <= t->grads.layout.bytes;
+    return compressed_bytes(t) <= hy_store_of(&t->engine, HY_ROW_GRADS)->layout.bytes;
 }
 
 /* ---- moving ------------------------------------------------------------------------------------ */
 
 static hy_place host_place(const hy_trainer *t) {
-    return t->offload == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
+    return t->engine.optim.strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
 }
 
 /* Copies m and v unit by unit, so that copies of one unit can begin while others still wait. */
 static hy_status move_units(hy_trainer *t, bool to_host) {
-    hy_store *stores[] = {&t->m, &t->v};
-    uint64_t half = t->m.layout.bytes;
-    for (int32_t u = 0; u < t->m.layout.unit_count; u++) {
+    hy_store *stores[] = {hy_store_of(&t->engine, HY_ROW_OPTIM),
+                          hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
+    uint64_t half = hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes;
+    for (int32_t u = 0; u < hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.unit_count; u++) {
         for (int k = 0; k < 2; k++) {
             uint64_t offset = stores[k]->layout.unit_offset[u];
             char *device = stores[k]->data + offset;
-            char *host = t->optim_host + (uint64_t)k * half + offset;
+            char *host = t->engine.optim.host + (uint64_t)k * half + offset;
             uint64_t bytes = stores[k]->layout.unit_bytes[u];
-            HY_TRY(t->backend->copy(t->copies, to_host ? host : device, to_host ? device : host,
-                                    bytes));
-            t->bytes_moved += bytes;
+            HY_TRY(t->engine.backend->copy(t->engine.copies, to_host ? host : device,
+                                           to_host ? device : host, bytes));
+            t->engine.bytes_moved += bytes;
         }
     }
     return HY_OK;
 }
 
 static hy_status send_to_host(hy_trainer *t) {
-    uint64_t bytes = 2 * t->m.layout.bytes;
+    uint64_t bytes = 2 * hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes;
     double begin = hy_clock();
     HY_TRY(move_units(t, true));
-    HY_TRY(t->backend->stream_sync(t->copies));
-    t->host_waited += hy_clock() - begin;
+    HY_TRY(t->engine.backend->stream_sync(t->engine.copies));
+    t->engine.host_waited += hy_clock() - begin;
 #ifdef HY_POISON
-    if (!t->backend->facts.is_gpu) {
-        memset(t->m.data, 0xff, t->m.layout.bytes); /* whoever reads it now gets NaN */
-        memset(t->v.data, 0xff, t->v.layout.bytes);
+    if (!t->engine.backend->facts.is_gpu) {
+        memset(hy_store_of(&t->engine, HY_ROW_OPTIM)->data, 0xff,
+               hy_store_of(&t->engine, HY_ROW_OPTIM)
+                   ->layout.bytes); /* whoever reads it now gets NaN */
+        memset(hy_store_of(&t->engine, HY_ROW_OPTIM + 1)->data, 0xff,
+               hy_store_of(&t->engine, HY_ROW_OPTIM + 1)->layout.bytes);
     }
 #endif
-    hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
-    hy_ledger_take(&t->ledger, HY_OPTIM, host_place(t), bytes);
+    hy_ledger_give(&t->engine.ledger, HY_OPTIM, HY_DEVICE, bytes);
+    hy_ledger_take(&t->engine.ledger, HY_OPTIM, host_place(t), bytes);
     return HY_OK;
 }
 
 static hy_status compress(hy_trainer *t) {
-    uint64_t bytes = 2 * t->m.layout.bytes;
+    uint64_t bytes = 2 * hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes;
     if (!fits_in_gradients(t)) {
-        return hy_fail(
-            HY_ERR_INTERNAL, "8-bit state of %llu bytes does not fit the gradients' %llu",
-            (unsigned long long)compressed_bytes(t), (unsigned long long)t->grads.layout.bytes);
+        return hy_fail(HY_ERR_INTERNAL,
+                       "8-bit state of %llu bytes does not fit the gradients' %llu",
+                       (unsigned long long)compressed_bytes(t),
+                       (unsigned long long)hy_store_of(&t->engine, HY_ROW_GRADS)->layout.bytes);
     }
     HY_TRY(convert(t, HY_OP_QUANTIZE));
-    HY_TRY(t->backend->stream_sync(t->compute));
-    hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
-    hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, compressed_bytes(t));
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
+    hy_ledger_give(&t->engine.ledger, HY_OPTIM, HY_DEVICE, bytes);
+    hy_ledger_take(&t->engine.ledger, HY_OPTIM, HY_DEVICE, compressed_bytes(t));
     return HY_OK;
 }
 
 hy_status hy_trainer_send_optimizer(hy_trainer *t) {
     HY_TRY(hy_trainer_finish_update(t));
-    if (t->offload == HY_OFFLOAD_NONE || t->is_optim_away) return HY_OK;
-    HY_TRY(t->backend->stream_sync(t->compute)); /* m and v leave on another stream */
-    if (t->offload == HY_OFFLOAD_COMPRESS) {
+    if (t->engine.optim.strategy == HY_OFFLOAD_NONE || t->engine.optim.is_away) return HY_OK;
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute)); /* m and v leave on another stream */
+    if (t->engine.optim.strategy == HY_OFFLOAD_COMPRESS) {
         HY_TRY(compress(t));
-    } else if (t->offload == HY_OFFLOAD_DROP) {
-        hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, 2 * t->m.layout.bytes);
+    } else if (t->engine.optim.strategy == HY_OFFLOAD_DROP) {
+        hy_ledger_give(&t->engine.ledger, HY_OPTIM, HY_DEVICE,
+                       2 * hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes);
     } else {
         HY_TRY(send_to_host(t));
     }
-    t->is_optim_away = true; /* once it is: a way that fails can be gone again */
-    t->is_restore_begun = false;
+    t->engine.optim.is_away = true; /* once it is: a way that fails can be gone again */
+    t->engine.optim.is_restore_begun = false;
     return HY_OK;
 }
 
 /* ---- coming back ------------------------------------------------------------------------------- */
 
 static hy_status zero_state(hy_trainer *t) {
-    HY_TRY(hy_trainer_zero(t, &t->m));
-    HY_TRY(hy_trainer_zero(t, &t->v));
+    HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM)));
+    HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM + 1)));
     t->progress.updates = 0; /* Adam's bias correction begins anew with it */
     return HY_OK;
 }
@@ -189,41 +196,42 @@ static hy_status zero_state(hy_trainer *t) {
 /* 8-bit state lies where the next gradients go, so it has to be out of there first. */
 bool hy_trainer_restores_ahead(const hy_trainer *t) {
     bool is_asked = t->settings.memory.async_restore && t->settings.memory.lookahead > 0;
-    return is_asked && t->offload != HY_OFFLOAD_COMPRESS;
+    return is_asked && t->engine.optim.strategy != HY_OFFLOAD_COMPRESS;
 }
 
 hy_status hy_trainer_begin_restore(hy_trainer *t) {
-    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
-    if (!t->is_optim_away || t->is_restore_begun || !moves) return HY_OK;
-    uint64_t bytes = 2 * t->m.layout.bytes;
+    bool moves =
+        t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
+    if (!t->engine.optim.is_away || t->engine.optim.is_restore_begun || !moves) return HY_OK;
+    uint64_t bytes = 2 * hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes;
     HY_TRY(move_units(t, false));
-    HY_TRY(t->backend->event_record(t->optim_is_back, t->copies));
-    t->is_restore_begun = true; /* once all of it is on its way */
-    hy_ledger_give(&t->ledger, HY_OPTIM, host_place(t), bytes);
-    hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+    HY_TRY(t->engine.backend->event_record(t->engine.optim.is_back, t->engine.copies));
+    t->engine.optim.is_restore_begun = true; /* once all of it is on its way */
+    hy_ledger_give(&t->engine.ledger, HY_OPTIM, host_place(t), bytes);
+    hy_ledger_take(&t->engine.ledger, HY_OPTIM, HY_DEVICE, bytes);
     return HY_OK;
 }
 
 static hy_status bring_back(hy_trainer *t) {
-    uint64_t bytes = 2 * t->m.layout.bytes;
-    if (t->offload == HY_OFFLOAD_COMPRESS) {
+    uint64_t bytes = 2 * hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes;
+    if (t->engine.optim.strategy == HY_OFFLOAD_COMPRESS) {
         HY_TRY(convert(t, HY_OP_DEQUANTIZE));
-        hy_ledger_give(&t->ledger, HY_OPTIM, HY_DEVICE, compressed_bytes(t));
-        hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+        hy_ledger_give(&t->engine.ledger, HY_OPTIM, HY_DEVICE, compressed_bytes(t));
+        hy_ledger_take(&t->engine.ledger, HY_OPTIM, HY_DEVICE, bytes);
         return HY_OK;
     }
-    if (t->offload == HY_OFFLOAD_DROP) {
+    if (t->engine.optim.strategy == HY_OFFLOAD_DROP) {
         HY_TRY(zero_state(t));
-        hy_ledger_take(&t->ledger, HY_OPTIM, HY_DEVICE, bytes);
+        hy_ledger_take(&t->engine.ledger, HY_OPTIM, HY_DEVICE, bytes);
         return HY_OK;
     }
     HY_TRY(hy_trainer_begin_restore(t));
-    return t->backend->stream_wait(t->compute, t->optim_is_back);
+    return t->engine.backend->stream_wait(t->engine.compute, t->engine.optim.is_back);
 }
 
 hy_status hy_trainer_await_optimizer(hy_trainer *t) {
-    if (!t->is_optim_away) return HY_OK;
+    if (!t->engine.optim.is_away) return HY_OK;
     HY_TRY(bring_back(t));
-    t->is_optim_away = false;
+    t->engine.optim.is_away = false;
     return HY_OK;
 }

@@ -2,10 +2,10 @@
 #ifndef HY_TRAINER_PHASE_RULES_H
 #define HY_TRAINER_PHASE_RULES_H
 
+#include "config/settings.h"
 #include "phases/divergence.h"
 #include "phases/machine.h"
 #include "phases/predictor.h"
-#include "config/settings.h"
 
 /* `warmup` is the length of Warmup in steps. HY_ERR_INPUT where the predictor cannot work so. */
 hy_status hy_rules_from_settings(const hy_settings *settings, int64_t warmup,

@@ -14,13 +14,13 @@ static void plan_true_phases(hy_trainer *t, hy_class cls, hy_place place, hy_dty
                              uint64_t bytes) {
     static const hy_phase phases[] = {HY_WARMUP, HY_FULL, HY_CORRECT};
     for (int i = 0; i < 3; i++) {
-        hy_ledger_plan(&t->ledger, cls, phases[i], bytes ? place : HY_NOWHERE, dtype, bytes);
+        hy_ledger_plan(&t->engine.ledger, cls, phases[i], bytes ? place : HY_NOWHERE, dtype, bytes);
     }
 }
 
 static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype, uint64_t bytes) {
     plan_true_phases(t, cls, place, dtype, bytes);
-    hy_ledger_plan(&t->ledger, cls, HY_PREDICT, bytes ? place : HY_NOWHERE, dtype, bytes);
+    hy_ledger_plan(&t->engine.ledger, cls, HY_PREDICT, bytes ? place : HY_NOWHERE, dtype, bytes);
 }
 
 static void plan_optimizer(hy_trainer *t, hy_place home, uint64_t bytes) {
@@ -31,7 +31,7 @@ static void plan_optimizer(hy_trainer *t, hy_place home, uint64_t bytes) {
         return;
     }
     plan_true_phases(t, HY_OPTIM, HY_DEVICE, dtype, bytes);
-    switch (t->offload) {
+    switch (t->engine.optim.strategy) {
     case HY_OFFLOAD_CPU: place = HY_HOST; break;
     case HY_OFFLOAD_PINNED: place = HY_PINNED; break;
     case HY_OFFLOAD_DROP:
@@ -44,13 +44,13 @@ static void plan_optimizer(hy_trainer *t, hy_place home, uint64_t bytes) {
         break;
     case HY_OFFLOAD_NONE: break;
     }
-    hy_ledger_plan(&t->ledger, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
+    hy_ledger_plan(&t->engine.ledger, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
 }
 
 static void plan_state(hy_trainer *t) {
-    const hy_memory_needs *need = &t->needs;
-    const hy_state_layouts *l = &t->layouts;
-    const hy_precisions *p = &t->precision;
+    const hy_memory_needs *need = &t->engine.needs;
+    const hy_state_layouts *l = &t->engine.state.layouts;
+    const hy_precisions *p = &t->engine.types;
     const hy_state_choice *c = &need->choice;
     plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
              bytes_at_home(c->weights, p->has_low ? &l->low : &l->master));
@@ -59,26 +59,28 @@ static void plan_state(hy_trainer *t) {
     plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), bytes_at_home(c->grads, &l->grads));
     plan_optimizer(t, c->optim, 2 * bytes_at_home(c->optim, &l->optim));
     plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
-             (uint64_t)hy_predictor_slots(t->predictor.kind) *
+             (uint64_t)hy_predictor_slots(t->engine.predictor.kind) *
                      bytes_at_home(need->kept_place, &l->slot) +
-                 (t->has_tail ? bytes_at_home(need->kept_place, &l->tail) : 0));
+                 (t->engine.has_average ? bytes_at_home(need->kept_place, &l->tail) : 0));
     plan_all(t, HY_SNAPSHOT, need->kept_place, p->master,
-             t->has_snapshot ? bytes_at_home(need->kept_place, &l->snapshot) : 0);
+             t->engine.has_snapshot ? bytes_at_home(need->kept_place, &l->snapshot) : 0);
 }
 
 void hy_write_placement(hy_trainer *t) {
-    const hy_memory_needs *need = &t->needs;
-    hy_dtype work = t->precision.of[HY_FULL], predict = t->precision.of[HY_PREDICT];
+    const hy_memory_needs *need = &t->engine.needs;
+    hy_dtype work = t->engine.types.of[HY_FULL], predict = t->engine.types.of[HY_PREDICT];
     const hy_state_need *state = &need->state;
     plan_state(t);
     plan_all(t, HY_DATA, HY_DEVICE, HY_I32, need->data);
-    plan_true_phases(t, HY_ACTIVATIONS, t->step_column.place, work, t->step_column.activations);
+    plan_true_phases(t, HY_ACTIVATIONS, t->engine.work.column.place, work,
+                     t->engine.work.column.activations);
     plan_true_phases(t, HY_WORKSPACE, HY_DEVICE, work,
-                     t->step_column.workspace + state->rings - state->step_rings);
-    hy_ledger_plan(&t->ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, predict,
-                   t->eval_bytes.activations);
-    hy_ledger_plan(&t->ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, predict,
-                   t->eval_bytes.workspace + t->ring_bytes + state->rings - state->step_rings);
+                     t->engine.work.column.workspace + state->rings - state->step_rings);
+    hy_ledger_plan(&t->engine.ledger, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, predict,
+                   t->engine.work.eval_bytes.activations);
+    hy_ledger_plan(&t->engine.ledger, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, predict,
+                   t->engine.work.eval_bytes.workspace + t->engine.work.ring_bytes + state->rings -
+                       state->step_rings);
 }
 
 /* Predict: no gradients, none of the rings that only steps need; evaluation's activations instead of
@@ -88,24 +90,28 @@ static void change_columns(hy_trainer *t, hy_phase phase) {
     bool is_predict = phase == HY_PREDICT;
     mark of_steps = is_predict ? hy_ledger_give : hy_ledger_take;
     mark of_predict = is_predict ? hy_ledger_take : hy_ledger_give;
-    hy_ledger *l = &t->ledger;
+    hy_ledger *l = &t->engine.ledger;
     for (int turn = 0; turn < 2; turn++) { /* first give, then enter, then take */
         bool is_steps_turn = (turn == 0) == is_predict;
         if (turn == 1) hy_ledger_enter(l, phase);
         if (is_steps_turn) {
-            of_steps(l, HY_GRADS, t->grads.place, bytes_at_home(t->grads.place, &t->grads.layout));
-            of_steps(l, HY_ACTIVATIONS, t->step_column.place, t->step_column.activations);
-            of_steps(l, HY_WORKSPACE, HY_DEVICE, t->step_column.workspace);
+            of_steps(l, HY_GRADS, hy_store_of(&t->engine, HY_ROW_GRADS)->place,
+                     bytes_at_home(hy_store_of(&t->engine, HY_ROW_GRADS)->place,
+                                   &hy_store_of(&t->engine, HY_ROW_GRADS)->layout));
+            of_steps(l, HY_ACTIVATIONS, t->engine.work.column.place,
+                     t->engine.work.column.activations);
+            of_steps(l, HY_WORKSPACE, HY_DEVICE, t->engine.work.column.workspace);
         } else {
-            of_predict(l, HY_ACTIVATIONS, HY_DEVICE, t->eval_bytes.activations);
-            of_predict(l, HY_WORKSPACE, HY_DEVICE, t->eval_bytes.workspace + t->ring_bytes);
+            of_predict(l, HY_ACTIVATIONS, HY_DEVICE, t->engine.work.eval_bytes.activations);
+            of_predict(l, HY_WORKSPACE, HY_DEVICE,
+                       t->engine.work.eval_bytes.workspace + t->engine.work.ring_bytes);
         }
     }
 }
 
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase) {
     bool is_predict = phase == HY_PREDICT;
-    if (is_predict != t->is_in_predict) change_columns(t, phase);
-    t->is_in_predict = is_predict;
-    hy_ledger_enter(&t->ledger, phase);
+    if (is_predict != t->engine.is_in_predict) change_columns(t, phase);
+    t->engine.is_in_predict = is_predict;
+    hy_ledger_enter(&t->engine.ledger, phase);
 }

@@ -26,7 +26,7 @@ static bool open_places(const hy_trainer *t, hy_settings *s) {
     char *places[] = {s->memory.weights_place, s->memory.master_place, s->memory.grads_place,
                       s->memory.optim_place, s->memory.activations_place};
     bool is_changed = false;
-    if (!t->backend->facts.is_gpu && !s->memory.max_gpu_mem) return false;
+    if (!t->engine.backend->facts.is_gpu && !s->memory.max_gpu_mem) return false;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         is_changed |= set_text(places[i], "auto");
     }
@@ -40,24 +40,24 @@ static bool use_8bit(const hy_trainer *t, hy_settings *s) {
 }
 
 static bool use_bf16_grads(const hy_trainer *t, hy_settings *s) {
-    return t->precision.of[HY_FULL] == HY_BF16 && set_text(s->train.grad_dtype, "bf16");
+    return t->engine.types.of[HY_FULL] == HY_BF16 && set_text(s->train.grad_dtype, "bf16");
 }
 
 static bool use_bf16_master(const hy_trainer *t, hy_settings *s) {
-    bool has_predictor = t->rules.has_predictor && strcmp(s->phases.predictor, "none") != 0;
+    bool has_predictor = t->course.rules.has_predictor && strcmp(s->phases.predictor, "none") != 0;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         bool is_used = has_predictor || i == HY_FULL || i == HY_WARMUP;
-        if (is_used && t->precision.of[i] != HY_BF16) return false;
+        if (is_used && t->engine.types.of[i] != HY_BF16) return false;
     }
     return set_text(s->optimizer.master_dtype, "bf16");
 }
 
 static bool without_predictor(const hy_trainer *t, hy_settings *s) {
-    return t->rules.has_predictor && set_text(s->phases.predictor, "none");
+    return t->course.rules.has_predictor && set_text(s->phases.predictor, "none");
 }
 
 static bool use_folder(const hy_trainer *t, hy_settings *s) {
-    if (!t->backend->facts.is_gpu && !s->memory.max_gpu_mem) return false;
+    if (!t->engine.backend->facts.is_gpu && !s->memory.max_gpu_mem) return false;
     s->memory.offload_size = INT64_MAX;
     return set_text(s->memory.offload_folder, ".");
 }

@@ -47,9 +47,9 @@ hy_rates hy_plan_nominal_rates(const hy_backend *b) {
 /* What could not be measured stays as the data sheet has it. */
 hy_rates hy_plan_measured_rates(const hy_trainer *t) {
     const char *folder = t->settings.memory.offload_folder;
-    hy_rates rates = hy_plan_nominal_rates(t->backend), measured = {0};
+    hy_rates rates = hy_plan_nominal_rates(t->engine.backend), measured = {0};
     if (t->settings.card[0]) return rates;
-    if (t->backend->facts.is_gpu) (void)hy_rates_measure(t->backend, &measured);
+    if (t->engine.backend->facts.is_gpu) (void)hy_rates_measure(t->engine.backend, &measured);
     if (folder[0]) (void)hy_rates_disk(folder, &measured);
     double *to[] = {&rates.gemm_flops, &rates.device_bandwidth, &rates.copy_up,
                     &rates.copy_down,  &rates.copy_both,        &rates.host_bandwidth,
@@ -76,7 +76,7 @@ static uint64_t host_budget(const hy_trainer *t) {
     } else {
         limit = limit > data ? limit - data : 1; /* what is read ahead lies there too */
     }
-    if (!t->backend->facts.is_gpu || t->settings.card[0]) return limit;
+    if (!t->engine.backend->facts.is_gpu || t->settings.card[0]) return limit;
     hy_pin_probe("/proc", "/sys", &pins);
     return smaller(limit, pins.likely_limit);
 }

@@ -27,18 +27,18 @@ typedef struct run_types {
 
 static run_types types_of(const hy_trainer *t, const hy_settings *s) {
     hy_trainer asked = {.settings = *s}; /* for the rules that state_plan.c has */
-    bool has_predictor = t->rules.has_predictor && strcmp(s->phases.predictor, "none") != 0;
+    bool has_predictor = t->course.rules.has_predictor && strcmp(s->phases.predictor, "none") != 0;
     bool is_bf16 = strcmp(s->optimizer.master_dtype, "bf16") == 0;
     run_types types = {.master = is_bf16 ? HY_BF16 : HY_F32,
-                       .low = t->precision.low,
+                       .low = t->engine.types.low,
                        .grads = hy_grad_dtype(&asked),
                        .optim = hy_optim_dtype(&asked),
-                       .has_low = t->precision.has_low && !is_bf16,
+                       .has_low = t->engine.types.has_low && !is_bf16,
                        .has_predictor = has_predictor};
     types.slots = is_auto(s->phases.predictor_dtype)               ? types.master
                   : strcmp(s->phases.predictor_dtype, "bf16") == 0 ? HY_BF16
                                                                    : HY_F32;
-    types.slot_count = has_predictor ? hy_predictor_slots(t->predictor.kind) : 0;
+    types.slot_count = has_predictor ? hy_predictor_slots(t->engine.predictor.kind) : 0;
     return types;
 }
 
@@ -50,7 +50,7 @@ static void add_type(hy_dtype types[HY_SIZED_TYPES], int *count, hy_dtype dtype)
 }
 
 static void list_types(const hy_trainer *t, const run_types *types, hy_sizer *z) {
-    const hy_dtype *of = t->precision.of;
+    const hy_dtype *of = t->engine.types.of;
     add_type(z->types, &z->type_count, of[HY_FULL]);
     add_type(z->types, &z->type_count, of[HY_WARMUP]);
     add_type(z->eval_types, &z->eval_type_count, of[HY_FULL]);
@@ -60,11 +60,11 @@ static void list_types(const hy_trainer *t, const run_types *types, hy_sizer *z)
 }
 
 static uint64_t sums_workspace(const hy_trainer *t, hy_dtype grad_dtype) {
-    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, grad_dtype);
-    for (int32_t i = 0; i < t->model->params.count; i++) {
+    uint64_t most = hy_adamw_workspace(&t->engine.model->params, t->engine.backend, grad_dtype);
+    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
         hy_op_call dot = {.kind = HY_OP_DIFF_DOT};
-        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->model->params.list[i].count);
-        uint64_t bytes = t->backend->workspace(t->backend, &dot);
+        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->engine.model->params.list[i].count);
+        uint64_t bytes = t->engine.backend->workspace(t->engine.backend, &dot);
         if (bytes > most) most = bytes;
     }
     return most;
@@ -75,7 +75,7 @@ static hy_status add_tiled(const hy_tiles *tiles, const hy_trainer *t, hy_dtype 
                            hy_sizer *z) {
     hy_layout layout;
     if (copies == 0) return HY_OK;
-    HY_TRY(hy_tiles_layout(tiles, &t->model->params, dtype, &layout));
+    HY_TRY(hy_tiles_layout(tiles, &t->engine.model->params, dtype, &layout));
     z->kept += (uint64_t)copies * layout.bytes;
     z->kept_on_disk += (uint64_t)copies * hy_store_disk_bytes(&layout);
     z->kept_staging += (uint64_t)copies * hy_store_staging_bytes(&layout, HY_DISK_BUFFERS);
@@ -85,11 +85,11 @@ static hy_status add_tiled(const hy_tiles *tiles, const hy_trainer *t, hy_dtype 
 }
 
 static hy_status add_candidate(const hy_trainer *t, const run_types *types, hy_sizer *z) {
-    const hy_dtype *of = t->precision.of;
+    const hy_dtype *of = t->engine.types.of;
     bool is_low = of[HY_PREDICT] != HY_F32 && of[HY_FULL] != HY_F32;
     hy_layout layout;
-    if (types->slot_count == 0 && !t->has_tail) return HY_OK;
-    HY_TRY(hy_params_layout(&t->model->params, is_low ? types->low : HY_F32, &layout));
+    if (types->slot_count == 0 && !t->engine.has_average) return HY_OK;
+    HY_TRY(hy_params_layout(&t->engine.model->params, is_low ? types->low : HY_F32, &layout));
     z->rings += hy_store_ring_bytes(&layout, CANDIDATE_DEPTH);
     hy_layout_fini(&layout);
     return HY_OK;
@@ -97,18 +97,19 @@ static hy_status add_candidate(const hy_trainer *t, const run_types *types, hy_s
 
 static hy_status add_predictor(const hy_trainer *t, const run_types *types, hy_sizer *z) {
     hy_tiles tiles = {0};
-    bool has_snapshot = t->has_snapshot && types->slot_count > 0;
-    HY_TRY(hy_tiles_init(&tiles, &t->model->params));
+    bool has_snapshot = t->engine.has_snapshot && types->slot_count > 0;
+    HY_TRY(hy_tiles_init(&tiles, &t->engine.model->params));
     hy_status status = add_tiled(&tiles, t, types->slots, types->slot_count, z);
     if (status == HY_OK) status = add_tiled(&tiles, t, types->master, has_snapshot, z);
-    if (status == HY_OK) status = add_tiled(&tiles, t, HY_F32, t->has_tail, z);
+    if (status == HY_OK) status = add_tiled(&tiles, t, HY_F32, t->engine.has_average, z);
     if (status == HY_OK) status = add_candidate(t, types, z);
     hy_tiles_fini(&tiles);
     return status;
 }
 
 static hy_status add_state(const hy_trainer *t, const run_types *types, hy_sizer *z) {
-    bool moves = t->offload == HY_OFFLOAD_CPU || t->offload == HY_OFFLOAD_PINNED;
+    bool moves =
+        t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
     hy_dtype weights = types->has_low ? types->low : types->master;
     HY_TRY(hy_sizer_add_class(z, HY_PLAN_WEIGHTS, weights, 1));
     if (types->has_low) HY_TRY(hy_sizer_add_class(z, HY_PLAN_MASTER, types->master, 1));
@@ -195,7 +196,7 @@ static hy_status set_batch(const hy_trainer *t, const hy_settings *s, hy_plan_pr
     p->open.batch = asked > 0 || may_split;
     p->least_batch = s->train.min_batch_size;
     p->most_batch = s->train.max_batch_size;
-    p->keeps_batch = asked == 0 || !t->backend->facts.is_gpu;
+    p->keeps_batch = asked == 0 || !t->engine.backend->facts.is_gpu;
     p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
     if (asked && (asked % seq != 0 || asked < seq)) {
         return hy_fail(HY_ERR_INPUT,
@@ -215,11 +216,11 @@ static hy_status set_batch(const hy_trainer *t, const hy_settings *s, hy_plan_pr
 
 static hy_status fill_problem(hy_plan_setup *setup, const hy_trainer *t, const hy_settings *s,
                               const run_types *types, const hy_rates *rates) {
-    bool is_gpu = t->backend->facts.is_gpu, may_stream = is_gpu || s->memory.max_gpu_mem > 0;
+    bool is_gpu = t->engine.backend->facts.is_gpu, may_stream = is_gpu || s->memory.max_gpu_mem > 0;
     hy_plan_budgets budgets = hy_plan_budgets_of(t, s);
     int64_t window = s->phases.full_steps + s->phases.correct_steps;
     setup->problem = (hy_plan_problem){.seq = (int32_t)s->train.seq_len,
-                                       .layers = t->model->shape.layers,
+                                       .layers = t->engine.model->shape.layers,
                                        .window_steps = types->has_predictor ? window : 0,
                                        .has_master = types->has_low,
                                        .has_folder = s->memory.offload_folder[0] != 0,
@@ -241,12 +242,12 @@ static hy_status fill_problem(hy_plan_setup *setup, const hy_trainer *t, const h
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_trainer *t, const hy_settings *s,
                               const hy_rates *rates) {
     run_types types = types_of(t, s);
-    *setup = (hy_plan_setup){.sizer = {.model = t->model,
-                                       .backend = t->backend,
-                                       .speed = hy_plan_speed_of(t->backend, rates),
+    *setup = (hy_plan_setup){.sizer = {.model = t->engine.model,
+                                       .backend = t->engine.backend,
+                                       .speed = hy_plan_speed_of(t->engine.backend, rates),
                                        .seq = (int32_t)s->train.seq_len,
                                        .has_docs = hy_trainer_has_docs(t),
-                                       .budget = t->chunk_budget,
+                                       .budget = t->engine.chunk_budget,
                                        .grad_dtype = types.grads,
                                        .eval_batch = (int32_t)s->eval.eval_batch_size}};
     hy_sizer *z = &setup->sizer;
@@ -312,7 +313,7 @@ static void tell(const hy_plan *plan, const hy_plan_reasons *reasons, hy_plan_fa
 
 static void say_what_changed(const hy_trainer *t, const hy_plan_problem *p, const hy_plan *plan) {
     const hy_plan_choice *c = &plan->choice;
-    if (t->is_plan || !p->keeps_batch || c->batch == t->settings.train.batch_size) return;
+    if (t->life.is_plan || !p->keeps_batch || c->batch == t->settings.train.batch_size) return;
     hy_say(t, HY_NOTE, "micro-batches of %d sequences, %d in a step: the same tokens per step",
            c->batch, c->accum);
 }
@@ -333,14 +334,14 @@ static hy_status choose(hy_trainer *t, const hy_plan_problem *p, const hy_rates 
 static hy_status is_settled(const hy_trainer *t, const hy_plan_problem *p, bool *out) {
     hy_plan plan;
     HY_TRY(hy_plan_evaluate(p, &p->base, &plan));
-    *out = plan.fits && p->keeps_batch && !t->is_plan;
+    *out = plan.fits && p->keeps_batch && !t->life.is_plan;
     return HY_OK;
 }
 
 hy_status hy_trainer_choose_plan(hy_trainer *t) {
     hy_plan_setup setup;
     bool is_settled_now = false;
-    hy_rates rates = hy_plan_nominal_rates(t->backend);
+    hy_rates rates = hy_plan_nominal_rates(t->engine.backend);
     HY_TRY(hy_plan_setup_begin(&setup, t, &t->settings, &rates));
     hy_status status = is_settled(t, &setup.problem, &is_settled_now);
     if (status == HY_OK && !is_settled_now) {

@@ -65,7 +65,7 @@ static hy_status lacks_bf16(const hy_device_facts *facts) {
 
 /* bf16 weights are the only copy there is, so every phase computes with them. */
 static hy_status choose_master(hy_trainer *t) {
-    hy_precisions *p = &t->precision;
+    hy_precisions *p = &t->engine.types;
     const char *predictor = t->settings.phases.predictor_dtype;
     bool is_bf16 = strcmp(t->settings.optimizer.master_dtype, "bf16") == 0;
     p->master = is_bf16 ? HY_BF16 : HY_F32;
@@ -92,8 +92,8 @@ hy_status hy_trainer_choose_precision(hy_trainer *t) {
         [HY_PREDICT] = s->phases.precision_predict,
         [HY_CORRECT] = s->phases.precision_correct,
     };
-    hy_precisions *p = &t->precision;
-    const hy_device_facts *facts = &t->backend->facts;
+    hy_precisions *p = &t->engine.types;
+    const hy_device_facts *facts = &t->engine.backend->facts;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         bool is_same = strcmp(names[i], "same") == 0;
         p->of[i] = dtype_of(is_same ? s->train.precision : names[i], facts);
@@ -107,37 +107,42 @@ hy_status hy_trainer_choose_precision(hy_trainer *t) {
         p->low = p->of[i];
     }
     HY_TRY(check_combination(p));
-    if (!t->rules.has_predictor) forget_unused_phases(p);
+    if (!t->course.rules.has_predictor) forget_unused_phases(p);
     return choose_master(t);
 }
 
 static hy_status round_unit(hy_trainer *t, int32_t unit, int32_t *item) {
-    const hy_params *params = &t->model->params;
-    HY_TRY(hy_store_get(&t->weights, t->compute, unit));
-    HY_TRY(hy_store_get(&t->low, t->compute, unit));
+    const hy_params *params = &t->engine.model->params;
+    HY_TRY(hy_store_get(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, unit));
+    HY_TRY(hy_store_get(hy_store_of(&t->engine, HY_ROW_WORKING), t->engine.compute, unit));
     for (; *item < params->count && params->list[*item].unit == unit; ++*item) {
         hy_op_call cast = {.kind = HY_OP_CAST};
-        cast.t[0] = hy_store_tensor(&t->weights, *item, hy_store_device(&t->weights, *item));
-        cast.t[1] = hy_store_tensor(&t->low, *item, hy_store_device(&t->low, *item));
-        HY_TRY(t->backend->enqueue(t->compute, &cast));
+        cast.t[0] = hy_store_tensor(hy_store_of(&t->engine, HY_ROW_MASTER), *item,
+                                    hy_store_device(hy_store_of(&t->engine, HY_ROW_MASTER), *item));
+        cast.t[1] =
+            hy_store_tensor(hy_store_of(&t->engine, HY_ROW_WORKING), *item,
+                            hy_store_device(hy_store_of(&t->engine, HY_ROW_WORKING), *item));
+        HY_TRY(t->engine.backend->enqueue(t->engine.compute, &cast));
     }
-    HY_TRY(hy_store_release(&t->weights, t->compute, unit));
-    return hy_store_release_changed(&t->low, t->compute, unit);
+    HY_TRY(hy_store_release(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, unit));
+    return hy_store_release_changed(hy_store_of(&t->engine, HY_ROW_WORKING), t->engine.compute,
+                                    unit);
 }
 
 static hy_status round_weights(hy_trainer *t) {
     int32_t item = 0;
-    for (int32_t unit = 0; unit < t->model->params.units; unit++) {
+    for (int32_t unit = 0; unit < t->engine.model->params.units; unit++) {
         HY_TRY(round_unit(t, unit, &item));
     }
-    t->is_low_current = true;
+    t->engine.is_low_current = true;
     return HY_OK;
 }
 
 hy_status hy_trainer_weights_raw(hy_trainer *t, hy_dtype dtype, hy_store **out) {
-    bool has_copy = dtype != t->precision.master;
-    *out = has_copy ? &t->low : &t->weights;
-    if (has_copy && !t->is_low_current) HY_TRY(round_weights(t));
+    bool has_copy = dtype != t->engine.types.master;
+    *out =
+        has_copy ? hy_store_of(&t->engine, HY_ROW_WORKING) : hy_store_of(&t->engine, HY_ROW_MASTER);
+    if (has_copy && !t->engine.is_low_current) HY_TRY(round_weights(t));
     return HY_OK;
 }
 

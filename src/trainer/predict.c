@@ -27,24 +27,25 @@ static int64_t window_steps(const hy_trainer *t) { return t->progress.machine.wi
 
 /* Whether the step about to be made, or just made, belongs to a window: as the phase machine counts. */
 static bool is_window_open(const hy_trainer *t) {
-    double started = t->progress.spent / (double)t->steps_total;
-    return t->rules.has_predictor && t->progress.machine.phase != HY_WARMUP &&
-           started >= t->rules.predict_from && started < t->rules.predict_until;
+    double started = t->progress.spent / (double)t->course.steps_total;
+    return t->course.rules.has_predictor && t->progress.machine.phase != HY_WARMUP &&
+           started >= t->course.rules.predict_from && started < t->course.rules.predict_until;
 }
 
 hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress.machine;
-    bool is_new = hy_phase_step_in_window(&t->rules, machine) == 1 && machine->phase != HY_CORRECT;
+    bool is_new =
+        hy_phase_step_in_window(&t->course.rules, machine) == 1 && machine->phase != HY_CORRECT;
     if (!is_window_open(t) || !is_new) return HY_OK;
-    hy_formulas begin = hy_predictor_begin(&t->predictor);
+    hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
     return hy_trainer_apply(t, &begin, 0);
 }
 
 /* Called before the step is counted as spent, so that it is judged by where it started. */
 hy_status hy_trainer_watch_step(hy_trainer *t) {
-    if (!is_window_open(t) || !hy_predictor_watches_steps(t->predictor.kind)) return HY_OK;
+    if (!is_window_open(t) || !hy_predictor_watches_steps(t->engine.predictor.kind)) return HY_OK;
     hy_formulas observe = hy_predictor_observe(
-        &t->predictor, hy_phase_step_in_window(&t->rules, &t->progress.machine));
+        &t->engine.predictor, hy_phase_step_in_window(&t->course.rules, &t->progress.machine));
     return hy_trainer_apply(t, &observe, 0);
 }
 
@@ -56,13 +57,15 @@ static bool is_outer_like(hy_predictor_kind kind) {
 
 /* Length of the move and how many true steps it stands for. */
 static hy_status measure_move(hy_trainer *t, proposal *p) {
-    const hy_predictor *o = &t->predictor;
+    const hy_predictor *o = &t->engine.predictor;
     double d[3];
     p->scale = 1;
     p->predicted_steps = (double)o->max_steps;
     if (!is_outer_like(o->kind)) return HY_OK;
     /* D = theta - phi and b: the move is x D + y b */
-    HY_TRY(hy_trainer_measure(t, &t->weights, &t->slots[0], &t->slots[1], NULL, d));
+    HY_TRY(hy_trainer_measure(t, hy_store_of(&t->engine, HY_ROW_MASTER),
+                              hy_store_of(&t->engine, HY_ROW_SLOW + 0),
+                              hy_store_of(&t->engine, HY_ROW_SLOW + 1), NULL, d));
     double x = o->eta * (1 + o->mu) - 1, y = o->eta * o->mu * o->mu;
     p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
     p->scale = hy_predictor_cap(o, p->predicted_steps);
@@ -73,10 +76,10 @@ static hy_status measure_move(hy_trainer *t, proposal *p) {
 
 /* The candidate in terms of theta and slots as they are, scaled. */
 static hy_formula candidate_formula(const hy_trainer *t, const proposal *p) {
-    hy_formula f = hy_predictor_candidate(&t->predictor, window_steps(t));
-    if (t->predictor.kind == HY_PREDICTOR_RANDOM) {
+    hy_formula f = hy_predictor_candidate(&t->engine.predictor, window_steps(t));
+    if (t->engine.predictor.kind == HY_PREDICTOR_RANDOM) {
         f = (hy_formula){.target = -1, .theta = 1};
-        f.noise = p->length / sqrt((double)t->model->params.elements);
+        f.noise = p->length / sqrt((double)t->engine.model->params.elements);
         return f;
     }
     f.theta = 1 - p->scale + p->scale * f.theta;
@@ -95,7 +98,7 @@ static uint64_t move_seed(const hy_trainer *t) {
 
 /* One forward pass over the guard's tokens: sequences that training has not reached. */
 static hy_status guard_pass(hy_trainer *t, hy_store *weights, double *each, double *mean) {
-    hy_dtype dtype = t->precision.of[HY_PREDICT];
+    hy_dtype dtype = t->engine.types.of[HY_PREDICT];
     uint64_t count = hy_guard_sequences(t);
     hy_probe probe = {.split = HY_TRAIN,
                       .first = (uint64_t)t->progress.sequences,
@@ -103,7 +106,7 @@ static hy_status guard_pass(hy_trainer *t, hy_store *weights, double *each, doub
                       .weights = weights,
                       .dtype = dtype,
                       .each = each};
-    HY_TRY(hy_trainer_probe(t, t->guard_plan[hy_plan_index(dtype)], &probe));
+    HY_TRY(hy_trainer_probe(t, t->engine.work.guard[hy_plan_index(dtype)], &probe));
     double step = (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
     t->progress.spent += (double)count / step / 3;
     *mean = probe.mean;
@@ -123,12 +126,13 @@ static double change_noise(const double *before, const double *after, uint64_t c
 }
 
 static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    t->candidate_formula = candidate_formula(t, p);
-    t->candidate_seed = move_seed(t);
-    t->candidate_dtype = t->precision.of[HY_PREDICT];
-    t->candidate_is_tail = false;
-    hy_store_abandon(&t->candidate); /* whatever a pass that broke off left there */
-    HY_TRY(guard_pass(t, &t->candidate, after, &p->after));
+    t->engine.candidate.formula = candidate_formula(t, p);
+    t->engine.candidate.seed = move_seed(t);
+    t->engine.candidate.dtype = t->engine.types.of[HY_PREDICT];
+    t->engine.candidate.is_average = false;
+    hy_store_abandon(
+        hy_store_of(&t->engine, HY_ROW_CANDIDATE)); /* whatever a pass that broke off left there */
+    HY_TRY(guard_pass(t, hy_store_of(&t->engine, HY_ROW_CANDIDATE), after, &p->after));
     p->noise = change_noise(before, after, hy_guard_sequences(t));
     return HY_OK;
 }
@@ -161,9 +165,9 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
 }
 
 static hy_status judge(hy_trainer *t, proposal *p) {
-    double *before = t->guard_losses, *after = before + hy_guard_sequences(t);
+    double *before = t->engine.work.guard_losses, *after = before + hy_guard_sequences(t);
     HY_TRY(guard_pass(t, NULL, before, &p->before));
-    if (t->predictor.kind == HY_PREDICTOR_LINE) return judge_line(t, p, before, after);
+    if (t->engine.predictor.kind == HY_PREDICTOR_LINE) return judge_line(t, p, before, after);
     HY_TRY(try_candidate(t, p, before, after));
     p->verdict = hy_guard_judge(&t->progress.guard, p->before, p->after, p->noise);
     return HY_OK;
@@ -173,68 +177,69 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 
 /* May be done again: slots are set anew from the weights. */
 static hy_status reject(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_reject(&t->predictor);
+    hy_formulas begin = hy_predictor_reject(&t->engine.predictor);
     return hy_trainer_apply(t, &begin, 0);
 }
 
 static hy_status take_snapshot(hy_trainer *t) {
-    return hy_trainer_copy_weights(t, &t->snapshot, true);
+    return hy_trainer_copy_weights(t, hy_store_of(&t->engine, HY_ROW_SNAPSHOT), true);
 }
 
 /* A move that breaks off half-way is undone where the weights before it are kept; else the run has no
  * state to go on from. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    double noise = p->length / sqrt((double)t->model->params.elements);
-    hy_formulas move = hy_predictor_accept(&t->predictor, window_steps(t), p->scale, noise);
-    t->is_state_whole = false;
+    double noise = p->length / sqrt((double)t->engine.model->params.elements);
+    hy_formulas move = hy_predictor_accept(&t->engine.predictor, window_steps(t), p->scale, noise);
+    t->life.is_state_whole = false;
     hy_status status = hy_trainer_apply(t, &move, move_seed(t));
-    if (status == HY_ERR_MEMORY && t->has_snapshot) {
+    if (status == HY_ERR_MEMORY && t->engine.has_snapshot) {
         hy_trainer_give_up_later(t);
         HY_TRY(hy_trainer_roll_back(t));
         p->verdict = HY_REJECTED;
         status = HY_OK;
     }
-    t->is_state_whole = status == HY_OK;
+    t->life.is_state_whole = status == HY_OK;
     return status;
 }
 
 static hy_status commit(hy_trainer *t, proposal *p) {
     if (p->verdict != HY_ACCEPTED) return hy_trainer_insist(t, reject);
-    if (t->has_snapshot) {
+    if (t->engine.has_snapshot) {
         HY_TRY(hy_trainer_insist(t, take_snapshot));
-        t->snapshot_is_valid = true;
+        t->engine.snapshot_is_valid = true;
     }
     HY_TRY(accept(t, p));
     if (p->verdict != HY_ACCEPTED) return HY_OK;
     hy_guard_remember(&t->progress.guard, p->after - p->before);
-    if (t->predictor.kind != HY_PREDICTOR_PAID) t->progress.predicted_steps += p->predicted_steps;
+    if (t->engine.predictor.kind != HY_PREDICTOR_PAID)
+        t->progress.predicted_steps += p->predicted_steps;
     return HY_OK;
 }
 
 static hy_status bring_snapshot(hy_trainer *t) {
-    return hy_trainer_copy_weights(t, &t->snapshot, false);
+    return hy_trainer_copy_weights(t, hy_store_of(&t->engine, HY_ROW_SNAPSHOT), false);
 }
 
 hy_status hy_trainer_roll_back(hy_trainer *t) {
-    if (!t->has_snapshot || !t->snapshot_is_valid) return HY_OK;
+    if (!t->engine.has_snapshot || !t->engine.snapshot_is_valid) return HY_OK;
     HY_TRY(hy_trainer_insist(t, bring_snapshot));
-    t->snapshot_is_valid = false;
-    hy_formulas begin = hy_predictor_begin(&t->predictor);
+    t->engine.snapshot_is_valid = false;
+    hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
     HY_TRY(hy_trainer_apply(t, &begin, 0));
     hy_say(t, HY_WARNING, "the last move was undone: the weights are those before it");
-    return t->backend->stream_sync(t->compute);
+    return t->engine.backend->stream_sync(t->engine.compute);
 }
 
 /* frozen: the compute of max_predict_steps forward passes is spent on data, and nothing moves. */
 static hy_status spend_frozen(hy_trainer *t, proposal *p) {
-    hy_dtype dtype = t->precision.of[HY_PREDICT];
+    hy_dtype dtype = t->engine.types.of[HY_PREDICT];
     int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
-    int64_t steps = t->predictor.max_steps;
+    int64_t steps = t->engine.predictor.max_steps;
     hy_probe probe = {.split = HY_TRAIN,
                       .first = (uint64_t)t->progress.sequences,
                       .count = (uint64_t)(steps * per_step),
                       .dtype = dtype};
-    HY_TRY(hy_trainer_probe(t, t->eval_plan[hy_plan_index(dtype)], &probe));
+    HY_TRY(hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe));
     t->progress.spent += (double)steps / 3;
     t->progress.sequences += steps * per_step;
     *p = (proposal){.before = probe.mean, .after = probe.mean, .verdict = HY_ACCEPTED};
@@ -243,19 +248,19 @@ static hy_status spend_frozen(hy_trainer *t, proposal *p) {
 
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
 static int64_t planned_batches(const hy_trainer *t) {
-    hy_dtype dtype = t->precision.of[HY_PREDICT];
-    int64_t passes = t->predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
-    int64_t batches =
-        passes * hy_probe_batches(t->guard_plan[hy_plan_index(dtype)], hy_guard_sequences(t));
-    if (t->is_validation_due) {
-        const hy_batch_plan *plan = t->eval_plan[hy_plan_index(t->precision.of[HY_FULL])];
-        batches += hy_probe_batches(plan, hy_dataset_describe(t->data)->sequences[HY_VAL]);
+    hy_dtype dtype = t->engine.types.of[HY_PREDICT];
+    int64_t passes = t->engine.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
+    int64_t batches = passes * hy_probe_batches(t->engine.work.guard[hy_plan_index(dtype)],
+                                                hy_guard_sequences(t));
+    if (t->course.is_validation_due) {
+        const hy_batch_plan *plan = t->engine.work.eval[hy_plan_index(t->engine.types.of[HY_FULL])];
+        batches += hy_probe_batches(plan, hy_dataset_describe(t->data.set)->sequences[HY_VAL]);
     }
     return batches;
 }
 
 static void tell(const hy_trainer *t, const proposal *p) {
-    if (p->verdict == HY_ACCEPTED || t->is_in_fork) return;
+    if (p->verdict == HY_ACCEPTED || t->course.is_in_fork) return;
     hy_say(t, HY_NOTE,
            "step %lld: a move of %.1f predicted steps was rejected: the loss would go "
            "from %.4f to %.4f",
@@ -267,8 +272,8 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
     HY_TRY(hy_trainer_send_optimizer(t)); /* first, so that its room is free when passes begin */
     hy_trainer_enter_phase(t, HY_PREDICT);
     HY_TRY(hy_trainer_measure_residual(t));
-    t->predict_batches_left = planned_batches(t);
-    if (t->predictor.kind == HY_PREDICTOR_FROZEN) return spend_frozen(t, p);
+    t->engine.optim.batches_left = planned_batches(t);
+    if (t->engine.predictor.kind == HY_PREDICTOR_FROZEN) return spend_frozen(t, p);
     HY_TRY(measure_move(t, p));
     return judge(t, p);
 }
@@ -282,13 +287,13 @@ static hy_status decide(hy_trainer *t, proposal *p) {
         HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
     }
     HY_TRY(status);
-    return t->predictor.kind == HY_PREDICTOR_FROZEN ? HY_OK : commit(t, p);
+    return t->engine.predictor.kind == HY_PREDICTOR_FROZEN ? HY_OK : commit(t, p);
 }
 
 static hy_status validate_here(hy_trainer *t) {
     hy_eval_info eval;
-    if (!t->is_validation_due || t->is_in_fork) return HY_OK;
-    t->is_validation_due = false;
+    if (!t->course.is_validation_due || t->course.is_in_fork) return HY_OK;
+    t->course.is_validation_due = false;
     hy_status status = hy_trainer_evaluate(t, &eval);
     if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
     HY_TRY(status);
@@ -297,8 +302,8 @@ static hy_status validate_here(hy_trainer *t) {
 }
 
 static hy_status end_predict(hy_trainer *t) {
-    t->predict_batches_left = 0;
-    HY_TRY(t->backend->stream_sync(t->compute));
+    t->engine.optim.batches_left = 0;
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
     return hy_trainer_return_rings(t); /* its waiting is Predict's */
 }
 

@@ -88,7 +88,7 @@ static void write_fork(const hy_fork *fork, hy_json_writer *w) {
 
 /* What the order of data depends on. */
 static void write_identity(const hy_trainer *t, hy_json_writer *w) {
-    const hy_dataset_facts *facts = hy_dataset_describe(t->data);
+    const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
     hy_json_open_object(w, "data");
     hy_json_put_int(w, "seed", t->settings.seed);
     hy_json_put_int(w, "seq_len", t->settings.train.seq_len);
@@ -106,7 +106,7 @@ static void write_split(const hy_trainer *t, hy_json_writer *w) {
     hy_json_put_int(w, "grad_accum_steps", t->settings.train.grad_accum_steps);
     hy_json_put_int(w, "first_batch_size", t->first_batch);
     hy_json_put_int(w, "loss_chunks", t->settings.train.loss_chunks);
-    hy_json_put_int(w, "chunk_budget", (int64_t)t->chunk_budget);
+    hy_json_put_int(w, "chunk_budget", (int64_t)t->engine.chunk_budget);
     hy_json_close_object(w);
 }
 
@@ -118,7 +118,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "format", "hybrid-train checkpoint");
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
     hy_json_put_string(&w, "model", t->settings.model);
-    hy_json_put_int(&w, "parameters", t->model->params.elements);
+    hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
         int64_t value = *(const int64_t *)((const char *)p + integers[i].offset);
         hy_json_put_int(&w, integers[i].key, value);
@@ -129,11 +129,11 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     }
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->is_residual_due);
-    hy_json_put_bool(&w, "has_snapshot", t->snapshot_is_valid);
+    hy_json_put_bool(&w, "has_snapshot", t->engine.snapshot_is_valid);
     hy_json_put_double(&w, "val_loss", p->val_loss);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    write_fork(&t->fork, &w);
+    write_fork(&t->course.fork, &w);
     write_phases(p, &w);
     write_identity(t, &w);
     write_split(t, &w);
@@ -209,7 +209,7 @@ static hy_status check_if_there(const hy_json_node *data, const char *path, cons
 
 static hy_status check_identity(const hy_trainer *t, const hy_json *json, const char *path) {
     const hy_json_node *data = hy_json_get(hy_json_root(json), "data");
-    const hy_dataset_facts *facts = hy_dataset_describe(t->data);
+    const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
     int64_t seed, seq_len, tokens;
     if (!data) return hy_fail(HY_ERR_INPUT, "%s: \"data\" is missing", path);
     HY_TRY(hy_json_int(json, data, "seed", &seed));
@@ -244,14 +244,14 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     }
     HY_TRY(read_phase(json, path, &p->machine.phase));
     HY_TRY(hy_json_bool(json, root, "residual_due", &p->is_residual_due));
-    HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->snapshot_is_valid));
-    if (t->snapshot_is_valid && !t->has_snapshot) {
+    HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine.snapshot_is_valid));
+    if (t->engine.snapshot_is_valid && !t->engine.has_snapshot) {
         return hy_fail(HY_ERR_INPUT,
                        "%s was saved in Correct with a snapshot; resume with snapshot = true",
                        path);
     }
     read_losses(json, p);
-    HY_TRY(read_fork(json, &t->fork));
+    HY_TRY(read_fork(json, &t->course.fork));
     return read_phases(json, p);
 }
 
@@ -279,7 +279,7 @@ static hy_status read_split(hy_trainer *t, const hy_json *json) {
         int64_t budget;
         HY_TRY(hy_json_int(json, node, "first_batch_size", &t->first_batch));
         HY_TRY(hy_json_int(json, node, "chunk_budget", &budget));
-        t->chunk_budget = (uint64_t)budget;
+        t->engine.chunk_budget = (uint64_t)budget;
     }
     if (t->first_batch < batch) t->first_batch = batch;
     s->train.batch_size = batch;

@@ -8,9 +8,9 @@
 #define HY_TRAINER_RECORD_H
 
 #include "base/json.h"
+#include "config/settings.h"
 #include "hybrid.h"
 #include "memory/ledger.h"
-#include "config/settings.h"
 
 /* One line; what is NULL or 0 is left out. Strings are only read during the call. */
 typedef struct hy_record_event {

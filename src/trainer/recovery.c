@@ -19,18 +19,22 @@
 /* ---- order ------------------------------------------------------------------------------------- */
 
 static void list_stores(hy_trainer *t, hy_store *out[11]) {
-    hy_store *stores[11] = {&t->weights,   &t->low,         &t->grads,    &t->m,
-                            &t->v,         &t->slots[0],    &t->slots[1], &t->tail,
-                            &t->candidate, &t->activations, &t->snapshot};
+    hy_store *stores[11] = {
+        hy_store_of(&t->engine, HY_ROW_MASTER),    hy_store_of(&t->engine, HY_ROW_WORKING),
+        hy_store_of(&t->engine, HY_ROW_GRADS),     hy_store_of(&t->engine, HY_ROW_OPTIM),
+        hy_store_of(&t->engine, HY_ROW_OPTIM + 1), hy_store_of(&t->engine, HY_ROW_SLOW + 0),
+        hy_store_of(&t->engine, HY_ROW_SLOW + 1),  hy_store_of(&t->engine, HY_ROW_AVERAGE),
+        hy_store_of(&t->engine, HY_ROW_CANDIDATE), &t->engine.work.activations,
+        hy_store_of(&t->engine, HY_ROW_SNAPSHOT)};
     memcpy(out, stores, sizeof stores);
 }
 
 /* Streams are idle and hold no failure, nobody holds a unit, what was changed is at home. */
 static hy_status put_in_order(hy_trainer *t) {
-    hy_stream *streams[] = {t->compute, t->copies, t->returns};
+    hy_stream *streams[] = {t->engine.compute, t->engine.copies, t->engine.returns};
     hy_store *stores[11];
     list_stores(t, stores);
-    for (int i = 0; i < 3; i++) (void)t->backend->stream_sync(streams[i]); /* told already */
+    for (int i = 0; i < 3; i++) (void)t->engine.backend->stream_sync(streams[i]); /* told already */
     for (int i = 0; i < 11; i++) hy_store_abandon(stores[i]);
     for (int i = 0; i < 11; i++) HY_TRY(hy_store_settle(stores[i]));
     return HY_OK;
@@ -46,8 +50,8 @@ static void pause_a_moment(int times) {
 static hy_status insist_on_order(hy_trainer *t) {
     hy_status status;
     while ((status = put_in_order(t)) == HY_ERR_MEMORY &&
-           t->shortages < t->settings.memory.recovery_tries) {
-        pause_a_moment(++t->shortages);
+           t->life.shortages < t->settings.memory.recovery_tries) {
+        pause_a_moment(++t->life.shortages);
     }
     return status;
 }
@@ -84,17 +88,17 @@ static void tell(hy_trainer *t, const char *message, const char *what) {
 hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how) {
     char message[HY_ERROR_MESSAGE_MAX], what[80] = "as it was";
     snprintf(message, sizeof message, "%s", hy_error_message());
-    if (status != HY_ERR_MEMORY || t->has_no_work) return status;
-    if (t->shortages >= t->settings.memory.recovery_tries) {
+    if (status != HY_ERR_MEMORY || t->engine.work.is_gone) return status;
+    if (t->life.shortages >= t->settings.memory.recovery_tries) {
         (void)put_in_order(t);
         return hy_fail(status, "%s", message);
     }
-    t->shortages++;
-    t->recoveries++;
+    t->life.shortages++;
+    t->life.recoveries++;
     HY_TRY(insist_on_order(t));
-    if (how == HY_WITH_LESS && t->shortages > 1) HY_TRY(use_less(t, what, sizeof what));
+    if (how == HY_WITH_LESS && t->life.shortages > 1) HY_TRY(use_less(t, what, sizeof what));
     if (!what[0]) snprintf(what, sizeof what, "as it was: there is nothing that would need less");
-    pause_a_moment(t->shortages);
+    pause_a_moment(t->life.shortages);
     tell(t, message, what);
     return HY_OK;
 }
@@ -105,38 +109,38 @@ hy_status hy_trainer_insist(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
     return status;
 }
 
-void hy_trainer_recovered(hy_trainer *t) { t->shortages = 0; }
+void hy_trainer_recovered(hy_trainer *t) { t->life.shortages = 0; }
 
 /* ---- what cannot be done again ------------------------------------------------------------------- */
 
 void hy_trainer_give_up_later(hy_trainer *t) {
-    if (t->last_word[0]) return;
-    snprintf(t->last_word, sizeof t->last_word, "%s", hy_error_message());
-    t->shortages = 0;
+    if (t->life.deferred[0]) return;
+    snprintf(t->life.deferred, sizeof t->life.deferred, "%s", hy_error_message());
+    t->life.shortages = 0;
     (void)insist_on_order(t);
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
     char message[HY_ERROR_MESSAGE_MAX];
     hy_trainer_recovered(t);
-    if (!t->last_word[0]) return HY_OK;
-    memcpy(message, t->last_word, sizeof message);
-    t->last_word[0] = 0;
+    if (!t->life.deferred[0]) return HY_OK;
+    memcpy(message, t->life.deferred, sizeof message);
+    t->life.deferred[0] = 0;
     return hy_fail(HY_ERR_MEMORY, "%s", message);
 }
 
 /* ---- the reserve -------------------------------------------------------------------------------- */
 
 hy_status hy_trainer_take_reserve(hy_trainer *t) {
-    t->reserve = malloc(RESERVE_BYTES);
-    if (!t->reserve) return hy_fail(HY_ERR_MEMORY, "no memory to keep back for the last save");
-    memset(t->reserve, 1, RESERVE_BYTES); /* so that it is really there */
+    t->life.reserve = malloc(RESERVE_BYTES);
+    if (!t->life.reserve) return hy_fail(HY_ERR_MEMORY, "no memory to keep back for the last save");
+    memset(t->life.reserve, 1, RESERVE_BYTES); /* so that it is really there */
     return HY_OK;
 }
 
 void hy_trainer_give_reserve(hy_trainer *t) {
-    free(t->reserve);
-    t->reserve = NULL;
+    free(t->life.reserve);
+    t->life.reserve = NULL;
 }
 
 /* ---- giving up --------------------------------------------------------------------------------- */
@@ -157,8 +161,8 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_text advice = {0};
     if (status != HY_ERR_MEMORY) return status;
     snprintf(message, sizeof message, "%s", hy_error_message());
-    bool can_be_saved = t->is_state_whole && !t->failure[0] && t->out[0];
-    t->shortages = 0;
+    bool can_be_saved = t->life.is_state_whole && !t->life.failure[0] && t->out[0];
+    t->life.shortages = 0;
     hy_trainer_give_reserve(t);
     bool is_saved = can_be_saved && (t->saved_step == t->progress.step ||
                                      hy_trainer_insist(t, hy_trainer_write_checkpoint) == HY_OK);

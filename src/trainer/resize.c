@@ -44,16 +44,16 @@ int64_t hy_larger_batch(const hy_trainer *t) {
 
 hy_status hy_work_at(const hy_trainer *t, int64_t batch, hy_memory_needs *out) {
     hy_trainer dry = *t;
-    memset(dry.train_plan, 0, sizeof dry.train_plan);
-    memset(dry.eval_plan, 0, sizeof dry.eval_plan);
-    memset(dry.guard_plan, 0, sizeof dry.guard_plan);
-    dry.train_bytes = dry.eval_bytes = (hy_batch_bytes){0};
-    dry.is_sizing = true;
+    memset(dry.engine.work.train, 0, sizeof dry.engine.work.train);
+    memset(dry.engine.work.eval, 0, sizeof dry.engine.work.eval);
+    memset(dry.engine.work.guard, 0, sizeof dry.engine.work.guard);
+    dry.engine.work.train_bytes = dry.engine.work.eval_bytes = (hy_batch_bytes){0};
+    dry.engine.work.is_sizing = true;
     dry.settings.train.grad_accum_steps = step_sequences(t) / batch;
     dry.settings.train.batch_size = batch;
     hy_status status = hy_make_batch_plans(&dry);
     if (status == HY_OK) hy_count_work(&dry);
-    *out = dry.needs;
+    *out = dry.engine.needs;
     hy_drop_batch_plans(&dry);
     return status;
 }
@@ -61,20 +61,20 @@ hy_status hy_work_at(const hy_trainer *t, int64_t batch, hy_memory_needs *out) {
 /* ---- giving back and taking anew --------------------------------------------------------------- */
 
 static hy_status come_to_rest(hy_trainer *t) {
-    hy_stream *streams[] = {t->compute, t->copies, t->returns};
+    hy_stream *streams[] = {t->engine.compute, t->engine.copies, t->engine.returns};
     HY_TRY(hy_trainer_finish_update(t)); /* its clip factor lies in the work area */
     HY_TRY(hy_trainer_return_rings(t));
-    for (int i = 0; i < 3; i++) HY_TRY(t->backend->stream_sync(streams[i]));
+    for (int i = 0; i < 3; i++) HY_TRY(t->engine.backend->stream_sync(streams[i]));
     return HY_OK;
 }
 
 /* The table keeps the larger plan of each cell: that is what the most that was live is held against. */
 static void plan_anew(hy_trainer *t) {
-    hy_ledger before = t->ledger;
+    hy_ledger before = t->engine.ledger;
     hy_write_placement(t);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
-            hy_cell *cell = &t->ledger.cell[cls][phase];
+            hy_cell *cell = &t->engine.ledger.cell[cls][phase];
             const hy_cell *old = &before.cell[cls][phase];
             if (old->place == cell->place && old->planned > cell->planned) {
                 cell->planned = old->planned;
@@ -90,7 +90,7 @@ static void set_batch(hy_trainer *t, int64_t batch) {
 }
 
 static hy_status take(hy_trainer *t) {
-    hy_ledger before = t->ledger;
+    hy_ledger before = t->engine.ledger;
     hy_status status = hy_make_batch_plans(t);
     if (status == HY_OK) {
         hy_count_work(t);
@@ -99,7 +99,7 @@ static hy_status take(hy_trainer *t) {
     if (status == HY_OK) return HY_OK;
     hy_drop_batch_plans(t);
     hy_release_work(t);
-    t->ledger = before;
+    t->engine.ledger = before;
     return status;
 }
 
@@ -115,16 +115,19 @@ static hy_status take_what_can_be_had(hy_trainer *t, int64_t batch) {
 }
 
 static void move_rings(hy_trainer *t, char *from) {
-    hy_store *stores[] = {&t->slots[0], &t->slots[1], &t->snapshot, &t->tail, &t->candidate};
+    hy_store *stores[] = {
+        hy_store_of(&t->engine, HY_ROW_SLOW + 0), hy_store_of(&t->engine, HY_ROW_SLOW + 1),
+        hy_store_of(&t->engine, HY_ROW_SNAPSHOT), hy_store_of(&t->engine, HY_ROW_AVERAGE),
+        hy_store_of(&t->engine, HY_ROW_CANDIDATE)};
     char *to = hy_predictor_rings(t);
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
         hy_store_move_ring(stores[i], from, to);
     }
-    t->ring_arena.data = to;
+    t->engine.work.ring_arena.data = to;
 }
 
 static hy_status change_work(hy_trainer *t, int64_t batch) {
-    hy_phase phase = t->ledger.phase;
+    hy_phase phase = t->engine.ledger.phase;
     char *rings = hy_predictor_rings(t);
     if (phase == HY_PREDICT) hy_trainer_enter_phase(t, HY_FULL); /* whose column it is live in */
     hy_give_work(t);
@@ -132,7 +135,7 @@ static hy_status change_work(hy_trainer *t, int64_t batch) {
     hy_release_work(t);
     hy_status status = take_what_can_be_had(t, batch);
     if (status != HY_OK) {
-        t->has_no_work = true;
+        t->engine.work.is_gone = true;
         return hy_fail_context(status, "micro-batches of %lld",
                                (long long)t->settings.train.batch_size);
     }
@@ -147,7 +150,7 @@ static hy_status change_work(hy_trainer *t, int64_t batch) {
 static void tell(hy_trainer *t, int64_t old_batch, int64_t old_accum, const char *reason) {
     int64_t batch = t->settings.train.batch_size, accum = t->settings.train.grad_accum_steps;
     if (batch == old_batch) return;
-    t->batch_changes++;
+    t->life.batch_changes++;
     hy_say(t, HY_NOTE, "micro-batch %lld to %lld, %lld to %lld of them in a step: %s",
            (long long)old_batch, (long long)batch, (long long)old_accum, (long long)accum, reason);
     hy_metrics_event(t, &(hy_record_event){.event = "batch",

@@ -124,7 +124,7 @@ static hy_status load_piece(hy_trainer *t, const hy_safetensors *st, const hy_st
         int64_t count = left < (int64_t)PIECE_ELEMENTS ? left : (int64_t)PIECE_ELEMENTS;
         HY_TRY(read_part(st, piece, first, count, staging));
         convert(staging, count, theirs, piece->dtype);
-        HY_TRY(hy_store_write_home(piece->store, t->compute,
+        HY_TRY(hy_store_write_home(piece->store, t->engine.compute,
                                    piece->offset + (uint64_t)first * element, staging,
                                    (uint64_t)count * element));
     }
@@ -178,9 +178,9 @@ hy_status hy_trainer_read_algorithms(hy_trainer *t, const char *path) {
     char file[HY_PATH_MAX], *text;
     size_t size;
     HY_TRY(hy_path_join(file, sizeof file, path, HY_ALGORITHMS_FILE));
-    if (!t->backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
+    if (!t->engine.backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
     HY_TRY(hy_file_read(file, &text, &size));
-    hy_status status = t->backend->load_matmul_table(t->backend, text);
+    hy_status status = t->engine.backend->load_matmul_table(t->engine.backend, text);
     free(text);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", file);
 }

@@ -16,7 +16,7 @@
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 hy_status hy_trainer_skip_validation(hy_trainer *t) {
-    if (t->has_no_work) return HY_ERR_MEMORY; /* told already */
+    if (t->engine.work.is_gone) return HY_ERR_MEMORY; /* told already */
     hy_say(t, HY_WARNING,
            "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
            "less",
@@ -53,23 +53,23 @@ static void write_metrics(hy_trainer *t, const hy_step_info *info, double val_lo
 }
 
 static bool is_over(const hy_trainer *t) {
-    return t->progress.spent >= (double)t->steps_total - 0.5;
+    return t->progress.spent >= (double)t->course.steps_total - 0.5;
 }
 
 /* Validation that falls due is left to the next Predict step, which has the room, if one comes soon. */
 static bool can_wait(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
-    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->rules, &p->machine, &seen);
+    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen);
     return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
 }
 
 /* What falls due after a true step. */
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
-    if (is_due(t->settings.eval.eval_every, t->progress.step)) t->is_validation_due = true;
-    if (!is_over(t) && (!t->is_validation_due || can_wait(t))) return HY_OK;
-    t->is_validation_due = false;
+    if (is_due(t->settings.eval.eval_every, t->progress.step)) t->course.is_validation_due = true;
+    if (!is_over(t) && (!t->course.is_validation_due || can_wait(t))) return HY_OK;
+    t->course.is_validation_due = false;
     return validate(t, val_loss);
 }
 
@@ -77,7 +77,7 @@ static hy_status one_step(hy_trainer *t) {
     hy_step_info info;
     double val_loss = NAN;
     bool is_move = t->progress.machine.phase == HY_PREDICT;
-    bool was_due = t->is_validation_due;
+    bool was_due = t->course.is_validation_due;
     HY_TRY(hy_trainer_advance(t, &info));
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_move && was_due) val_loss = t->progress.val_loss;
@@ -92,8 +92,8 @@ static hy_status one_step(hy_trainer *t) {
 /* The baseline that a byte model must beat. */
 static hy_status count_ngrams(hy_trainer *t) {
     uint64_t train_size, val_size;
-    const uint8_t *train = hy_dataset_bytes(t->data, HY_TRAIN, &train_size);
-    const uint8_t *val = hy_dataset_bytes(t->data, HY_VAL, &val_size);
+    const uint8_t *train = hy_dataset_bytes(t->data.set, HY_TRAIN, &train_size);
+    const uint8_t *val = hy_dataset_bytes(t->data.set, HY_VAL, &val_size);
     if (!train || !val || train_size > NGRAM_TEXT_MAX) return HY_OK;
     hy_status status = hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
     return status == HY_ERR_MEMORY ? HY_OK : status; /* a comparison, not worth a run */
@@ -143,7 +143,7 @@ static hy_status stop(hy_trainer *t) {
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     while (!is_over(t)) {
-        if (atomic_load(&t->stop_requested)) return stop(t);
+        if (atomic_load(&t->life.stop_requested)) return stop(t);
         hy_status status = one_step(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
     }

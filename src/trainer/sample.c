@@ -35,33 +35,35 @@ typedef struct sampler {
 
 /* What activations and workspace of a step take lies in front of the buffers. */
 static uint64_t idle_bytes(const hy_trainer *t) {
-    return (uint64_t)((char *)t->buffers.tokens - t->work_arena.data);
+    return (uint64_t)((char *)t->engine.work.buffers.tokens - t->engine.work.arena.data);
 }
 
 /* The least decoder, in memory of its own. */
 static hy_status take_memory(sampler *s) {
     hy_trainer *t = s->trainer;
-    hy_status status = t->backend->alloc(t->backend, HY_DEVICE, s->decoder->bytes, &s->memory);
+    hy_status status =
+        t->engine.backend->alloc(t->engine.backend, HY_DEVICE, s->decoder->bytes, &s->memory);
     if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
-    return hy_decoder_place(s->decoder, t->compute, s->memory);
+    return hy_decoder_place(s->decoder, t->engine.compute, s->memory);
 }
 
 static hy_status open_decoder(sampler *s) {
     hy_trainer *t = s->trainer;
     hy_decoder_options options = {.context = (int32_t)t->settings.train.seq_len,
                                   .rows = PROMPT_ROWS,
-                                  .dtype = t->precision.of[HY_FULL],
+                                  .dtype = t->engine.types.of[HY_FULL],
                                   .is_unprepared = true};
-    if (options.context > t->model->shape.context) options.context = t->model->shape.context;
+    if (options.context > t->engine.model->shape.context)
+        options.context = t->engine.model->shape.context;
     HY_TRY(hy_trainer_return_rings(t)); /* they lie there, too */
     for (;; options.context /= 2) {
-        HY_TRY(hy_decoder_create(t->model, t->backend, &options, &s->decoder));
+        HY_TRY(hy_decoder_create(t->engine.model, t->engine.backend, &options, &s->decoder));
         if (s->decoder->bytes <= idle_bytes(t)) break;
         if (options.context <= SHORTEST_CONTEXT) return take_memory(s);
         hy_decoder_destroy(s->decoder);
         s->decoder = NULL;
     }
-    return hy_decoder_place(s->decoder, t->compute, t->work_arena.data);
+    return hy_decoder_place(s->decoder, t->engine.compute, t->engine.work.arena.data);
 }
 
 /* ---- text -------------------------------------------------------------------------------------- */
@@ -81,7 +83,7 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
     const hy_sample_options *o = s->options;
     hy_choice choice = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
     int32_t known = s->decoder->length;
-    HY_TRY(hy_decoder_take(s->decoder, s->trainer->compute, weights, s->window + known,
+    HY_TRY(hy_decoder_take(s->decoder, s->trainer->engine.compute, weights, s->window + known,
                            s->length - known, s->logits));
     *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
     return HY_OK;
@@ -131,7 +133,7 @@ static hy_status continue_text(sampler *s, hy_text *out) {
 }
 
 static hy_status sample(sampler *s, hy_text *out) {
-    size_t vocab = (size_t)s->trainer->model->shape.vocab;
+    size_t vocab = (size_t)s->trainer->engine.model->shape.vocab;
     HY_TRY(open_decoder(s));
     s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
     s->logits = malloc(vocab * sizeof *s->logits);
@@ -145,9 +147,9 @@ static hy_status sample(sampler *s, hy_text *out) {
 }
 
 static void close_sampler(sampler *s) {
-    hy_backend *b = s->trainer->backend;
+    hy_backend *b = s->trainer->engine.backend;
     size_t bytes = s->decoder ? (size_t)s->decoder->bytes : 0;
-    (void)b->stream_sync(s->trainer->compute); /* before its memory goes */
+    (void)b->stream_sync(s->trainer->engine.compute); /* before its memory goes */
     hy_decoder_destroy(s->decoder);
     if (s->memory) b->release(b, HY_DEVICE, s->memory, bytes);
     free(s->window);
@@ -170,8 +172,8 @@ static hy_status try_to_sample(const sampler *as, hy_text *out) {
 static hy_status prepare(sampler *s) {
     hy_trainer *t = s->trainer;
     char folder[HY_PATH_MAX];
-    s->tokenizer = hy_dataset_tokenizer(t->data);
-    s->vocab = t->model->shape.vocab;
+    s->tokenizer = hy_dataset_tokenizer(t->data.set);
+    s->vocab = t->engine.model->shape.vocab;
     if (s->tokenizer && hy_tokenizer_vocab(s->tokenizer) < s->vocab) {
         s->vocab = hy_tokenizer_vocab(s->tokenizer);
     }

@@ -51,7 +51,8 @@ static hy_status put_piece(hy_trainer *t, hy_safetensors_writer *writer,
     uint64_t bytes = (uint64_t)piece->count * hy_dtype_size(piece->dtype);
     for (uint64_t at = 0; at < bytes; at += s->bytes) {
         uint64_t size = bytes - at < s->bytes ? bytes - at : s->bytes;
-        HY_TRY(hy_store_read_home(piece->store, t->compute, piece->offset + at, s->data, size));
+        HY_TRY(
+            hy_store_read_home(piece->store, t->engine.compute, piece->offset + at, s->data, size));
         HY_TRY(hy_safetensors_put(writer, s->data, size));
     }
     return HY_OK;
@@ -98,8 +99,8 @@ static hy_status write_state_file(hy_trainer *t, hy_checkpoint *checkpoint,
 /* Another algorithm means other bits: with the table a resumed run goes on exactly. */
 static hy_status write_algorithms(hy_trainer *t, hy_checkpoint *checkpoint) {
     char *text = NULL;
-    if (!t->backend->matmul_table) return HY_OK;
-    HY_TRY(t->backend->matmul_table(t->backend, &text));
+    if (!t->engine.backend->matmul_table) return HY_OK;
+    HY_TRY(t->engine.backend->matmul_table(t->engine.backend, &text));
     hy_status status =
         text ? hy_checkpoint_put(checkpoint, HY_ALGORITHMS_FILE, text, strlen(text)) : HY_OK;
     free(text);
@@ -126,9 +127,9 @@ static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
 static hy_status settle_state(hy_trainer *t) {
     HY_TRY(hy_trainer_finish_update(t));
     HY_TRY(hy_trainer_await_optimizer(t));
-    HY_TRY(t->backend->stream_sync(t->compute));
-    HY_TRY(t->backend->stream_sync(t->copies));
-    return t->backend->stream_sync(t->returns);
+    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
+    HY_TRY(t->engine.backend->stream_sync(t->engine.copies));
+    return t->engine.backend->stream_sync(t->engine.returns);
 }
 
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
@@ -159,9 +160,12 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
 
 /* Headers and JSON are small beside the tensors. A snapshot is there only now and then. */
 uint64_t hy_trainer_checkpoint_size(const hy_trainer *t) {
-    uint64_t bytes = t->weights.layout.bytes + t->m.layout.bytes + t->v.layout.bytes;
-    for (int i = 0; i < hy_predictor_slots(t->predictor.kind); i++) {
-        bytes += t->slots[i].layout.bytes;
+    uint64_t bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes +
+                     hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes +
+                     hy_store_of(&t->engine, HY_ROW_OPTIM + 1)->layout.bytes;
+    for (int i = 0; i < hy_predictor_slots(t->engine.predictor.kind); i++) {
+        bytes += hy_store_of(&t->engine, HY_ROW_SLOW + i)->layout.bytes;
     }
-    return bytes + (t->has_tail ? t->tail.layout.bytes : 0);
+    return bytes +
+           (t->engine.has_average ? hy_store_of(&t->engine, HY_ROW_AVERAGE)->layout.bytes : 0);
 }

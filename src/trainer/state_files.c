@@ -14,15 +14,18 @@ int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
     files[0] = (hy_state_file){.name = "weights.safetensors"};
     files[1] = (hy_state_file){.name = "optimizer.safetensors"};
     files[2] = (hy_state_file){.name = "predictor.safetensors"};
-    add_part(&files[0], "", &t->weights);
-    add_part(&files[1], "m.", &t->m);
-    add_part(&files[1], "v.", &t->v);
-    int slots = hy_predictor_slots(t->predictor.kind);
+    add_part(&files[0], "", hy_store_of(&t->engine, HY_ROW_MASTER));
+    add_part(&files[1], "m.", hy_store_of(&t->engine, HY_ROW_OPTIM));
+    add_part(&files[1], "v.", hy_store_of(&t->engine, HY_ROW_OPTIM + 1));
+    int slots = hy_predictor_slots(t->engine.predictor.kind);
     for (int i = 0; i < HY_PREDICTOR_SLOTS && i < slots; i++) {
-        add_part(&files[2], slot_prefixes[i], &t->slots[i]);
+        add_part(&files[2], slot_prefixes[i], hy_store_of(&t->engine, HY_ROW_SLOW + i));
     }
-    if (t->has_tail) add_part(&files[2], "tail.", &t->tail);
-    if (t->snapshot_is_valid) add_part(&files[2], "snapshot.", &t->snapshot); /* until corrected */
+    if (t->engine.has_average)
+        add_part(&files[2], "tail.", hy_store_of(&t->engine, HY_ROW_AVERAGE));
+    if (t->engine.snapshot_is_valid)
+        add_part(&files[2], "snapshot.",
+                 hy_store_of(&t->engine, HY_ROW_SNAPSHOT)); /* until corrected */
     return files[2].part_count > 0 ? 3 : 2;
 }
 
@@ -53,11 +56,11 @@ static void describe_scales(const hy_param *param, const hy_layout_item *item,
 
 bool hy_state_next(const hy_trainer *t, const hy_state_file *file, hy_state_cursor *cursor,
                    hy_state_piece *out) {
-    const hy_params *params = &t->model->params;
+    const hy_params *params = &t->engine.model->params;
     if (cursor->part >= file->part_count) return false;
     hy_store *store = file->part[cursor->part].store;
     const hy_param *param = &params->list[cursor->item];
-    int32_t index = hy_tiles_item(&t->tiles, store, cursor->item);
+    int32_t index = hy_tiles_item(&t->engine.state.tiles, store, cursor->item);
     const hy_layout_item *item = &store->layout.items[index];
     *out = (hy_state_piece){.store = store, .offset = hy_store_offset(store, index)};
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */

@@ -60,27 +60,27 @@ hy_state_choice hy_state_choice_of(const hy_settings *s) {
 /* ---- layouts ----------------------------------------------------------------------------------- */
 
 hy_status hy_state_lay_out(hy_trainer *t) {
-    const hy_params *params = &t->model->params;
-    const hy_precisions *p = &t->precision;
-    hy_state_layouts *l = &t->layouts;
+    const hy_params *params = &t->engine.model->params;
+    const hy_precisions *p = &t->engine.types;
+    hy_state_layouts *l = &t->engine.state.layouts;
     bool is_low = p->of[HY_PREDICT] != HY_F32 && p->of[HY_FULL] != HY_F32;
     HY_TRY(hy_params_layout(params, p->master, &l->master));
     HY_TRY(hy_params_layout(params, p->low, &l->low));
     HY_TRY(hy_params_layout(params, hy_grad_dtype(t), &l->grads));
     HY_TRY(hy_params_layout(params, hy_optim_dtype(t), &l->optim));
     HY_TRY(hy_params_layout(params, is_low ? p->low : HY_F32, &l->candidate));
-    HY_TRY(hy_tiles_init(&t->tiles, params));
-    HY_TRY(hy_tiles_layout(&t->tiles, params, p->slots, &l->slot));
-    HY_TRY(hy_tiles_layout(&t->tiles, params, p->master, &l->snapshot));
-    return hy_tiles_layout(&t->tiles, params, HY_F32, &l->tail);
+    HY_TRY(hy_tiles_init(&t->engine.state.tiles, params));
+    HY_TRY(hy_tiles_layout(&t->engine.state.tiles, params, p->slots, &l->slot));
+    HY_TRY(hy_tiles_layout(&t->engine.state.tiles, params, p->master, &l->snapshot));
+    return hy_tiles_layout(&t->engine.state.tiles, params, HY_F32, &l->tail);
 }
 
 void hy_state_forget_layouts(hy_trainer *t) {
-    hy_state_layouts *l = &t->layouts;
+    hy_state_layouts *l = &t->engine.state.layouts;
     hy_layout *all[] = {&l->master,    &l->low,  &l->grads,    &l->optim,
                         &l->candidate, &l->slot, &l->snapshot, &l->tail};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hy_layout_fini(all[i]);
-    hy_tiles_fini(&t->tiles);
+    hy_tiles_fini(&t->engine.state.tiles);
 }
 
 /* ---- counting and taking ----------------------------------------------------------------------- */
@@ -88,17 +88,22 @@ void hy_state_forget_layouts(hy_trainer *t) {
 static int list_classes(const hy_trainer *trainer, const hy_state_choice *choice,
                         state_class out[STATE_CLASSES]) {
     hy_trainer *t = (hy_trainer *)trainer; /* only take writes to the stores */
-    const hy_state_layouts *l = &t->layouts;
-    bool has_low = t->precision.has_low;
+    const hy_state_layouts *l = &t->engine.state.layouts;
+    bool has_low = t->engine.types.has_low;
     int count = 0;
-    out[count++] = (state_class){&t->weights, has_low ? HY_MASTER : HY_WEIGHTS,
-                                 has_low ? choice->master : choice->weights, &l->master, false};
+    out[count++] =
+        (state_class){hy_store_of(&t->engine, HY_ROW_MASTER), has_low ? HY_MASTER : HY_WEIGHTS,
+                      has_low ? choice->master : choice->weights, &l->master, false};
     if (has_low) {
-        out[count++] = (state_class){&t->low, HY_WEIGHTS, choice->weights, &l->low, false};
+        out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_WORKING), HY_WEIGHTS,
+                                     choice->weights, &l->low, false};
     }
-    out[count++] = (state_class){&t->grads, HY_GRADS, choice->grads, &l->grads, true};
-    out[count++] = (state_class){&t->m, HY_OPTIM, choice->optim, &l->optim, true};
-    out[count++] = (state_class){&t->v, HY_OPTIM, choice->optim, &l->optim, true};
+    out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_GRADS), HY_GRADS, choice->grads,
+                                 &l->grads, true};
+    out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_OPTIM), HY_OPTIM, choice->optim,
+                                 &l->optim, true};
+    out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_OPTIM + 1), HY_OPTIM, choice->optim,
+                                 &l->optim, true};
     return count;
 }
 
@@ -128,13 +133,13 @@ hy_status hy_state_take_class(hy_trainer *t, hy_store *store, hy_class cls, hy_p
                               const hy_layout *layout, hy_arena *home, hy_arena *device,
                               const hy_ring_options *ring) {
     if (place != HY_DISK) return hy_store_init_ring(store, home, device, cls, layout, ring);
-    hy_disk_home disk = {.spill = t->spill,
-                         .offset = t->spill_used,
-                         .staging = &t->staging_arena,
+    hy_disk_home disk = {.spill = t->engine.state.spill,
+                         .offset = t->engine.state.spill_used,
+                         .staging = &t->engine.state.staging,
                          .buffers = HY_DISK_BUFFERS};
     HY_TRY(hy_store_init_disk(store, &disk, device, cls, layout, ring));
-    t->spill_used += hy_store_disk_bytes(layout);
-    hy_ledger_take(&t->ledger, cls, HY_DISK, hy_store_disk_bytes(layout));
+    t->engine.state.spill_used += hy_store_disk_bytes(layout);
+    hy_ledger_take(&t->engine.ledger, cls, HY_DISK, hy_store_disk_bytes(layout));
     return HY_OK;
 }
 
@@ -144,20 +149,20 @@ hy_status hy_state_take(hy_trainer *t, const hy_state_choice *choice, const hy_s
     int count = list_classes(t, choice, classes);
     hy_ring_options ring = {.depth = choice->ring_depth,
                             .resident = choice->resident,
-                            .copies = {t->copies, t->returns}};
-    HY_TRY(hy_arena_init(&t->state_arena, t->backend, &t->ledger, HY_DEVICE, need->device,
-                         "weights, gradients and optimizer state"));
-    HY_TRY(hy_arena_init(&t->home_arena, t->backend, &t->ledger, HY_PINNED, need->pinned,
-                         "weights, gradients and optimizer state on the host"));
-    HY_TRY(hy_arena_init(&t->state_ring_arena, t->backend, &t->ring_ledger, HY_DEVICE, need->rings,
-                         "the rings that they pass through"));
-    hy_ledger_take(&t->ledger, HY_WORKSPACE, HY_DEVICE, need->rings);
+                            .copies = {t->engine.copies, t->engine.returns}};
+    HY_TRY(hy_arena_init(&t->engine.state.device, t->engine.backend, &t->engine.ledger, HY_DEVICE,
+                         need->device, "weights, gradients and optimizer state"));
+    HY_TRY(hy_arena_init(&t->engine.state.pinned, t->engine.backend, &t->engine.ledger, HY_PINNED,
+                         need->pinned, "weights, gradients and optimizer state on the host"));
+    HY_TRY(hy_arena_init(&t->engine.state.rings, t->engine.backend, &t->engine.ring_ledger,
+                         HY_DEVICE, need->rings, "the rings that they pass through"));
+    hy_ledger_take(&t->engine.ledger, HY_WORKSPACE, HY_DEVICE, need->rings);
     for (int i = 0; i < count; i++) {
         const state_class *c = &classes[i];
         HY_TRY(c->place == HY_DEVICE
-                   ? hy_store_init(c->store, &t->state_arena, c->cls, c->layout)
-                   : hy_state_take_class(t, c->store, c->cls, c->place, c->layout, &t->home_arena,
-                                         &t->state_ring_arena, &ring));
+                   ? hy_store_init(c->store, &t->engine.state.device, c->cls, c->layout)
+                   : hy_state_take_class(t, c->store, c->cls, c->place, c->layout,
+                                         &t->engine.state.pinned, &t->engine.state.rings, &ring));
     }
     return HY_OK;
 }

@@ -29,7 +29,7 @@ typedef struct room {
 
 static room look_around(const hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, false);
-    if (t->backend->facts.is_gpu) {
+    if (t->engine.backend->facts.is_gpu) {
         return (room){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
     }
     uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
@@ -44,7 +44,7 @@ static bool fits(const hy_trainer *t, const room *r, int64_t batch, double share
     hy_memory_needs need;
     if (r->budget == 0) return true;
     if (hy_work_at(t, batch, &need) != HY_OK) return false;
-    uint64_t now = work_bytes(&t->needs), then = work_bytes(&need);
+    uint64_t now = work_bytes(&t->engine.needs), then = work_bytes(&need);
     uint64_t rest = r->held > now ? r->held - now : 0;
     return (double)(rest + then) <= share * (double)r->budget;
 }
@@ -67,7 +67,7 @@ static hy_status save_from_the_system(hy_trainer *t) {
 /* Beside a card, copies for paired forks are the only thing on the host that a run can do without. */
 static hy_status watch_host(hy_trainer *t) {
     bool is_short = hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
-    if (is_short && t->fork_state && !t->fork.is_open) {
+    if (is_short && t->course.fork_state && !t->course.fork.is_open) {
         hy_fork_release(t);
         hy_say(t, HY_WARNING,
                "host memory is short: the copy that paired forks need is given back, "
@@ -99,14 +99,15 @@ void hy_trainer_be_patient(hy_trainer *t) {
 /* Nothing in place helps: another plan, if there is a folder to go through. */
 static hy_status plan_anew(hy_trainer *t, const room *r) {
     uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
-    if (!t->backend->facts.is_gpu) return watch_host(t);
+    if (!t->engine.backend->facts.is_gpu) return watch_host(t);
     if (!t->out[0] || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is cannot be had twice */
-    return hy_trainer_replan(t, cap, t->host_cap, "device memory is short");
+    return hy_trainer_replan(t, cap, t->engine.host_cap, "device memory is short");
 }
 
 static hy_status use_less(hy_trainer *t, const room *r) {
-    const char *reason = t->backend->facts.is_gpu ? "device memory is short" : "memory is short";
+    const char *reason =
+        t->engine.backend->facts.is_gpu ? "device memory is short" : "memory is short";
     int64_t batch = size_that_fits(t, r);
     hy_trainer_be_patient(t);
     if (batch > 0) return hy_trainer_resize(t, batch, reason);
@@ -145,8 +146,8 @@ static void begin_search(hy_trainer *t, const room *r) {
 
 static bool wants_search(const hy_trainer *t) {
     return strcmp(t->settings.train.dynamic_batch, "auto") == 0 && t->asked.train.step_tokens > 0 &&
-           t->settings.train.normalize && t->backend->facts.is_gpu && t->progress.step == 0 &&
-           t->steps_total >= SHORTEST_SEARCH;
+           t->settings.train.normalize && t->engine.backend->facts.is_gpu &&
+           t->progress.step == 0 && t->course.steps_total >= SHORTEST_SEARCH;
 }
 
 static hy_status end_search(hy_trainer *t) {
@@ -169,7 +170,7 @@ static hy_status go_on_searching(hy_trainer *t) {
     hy_steering *s = &t->steering;
     hy_batch_trial *now = &s->trial[s->at];
     bool is_as_tried = now->batch == t->settings.train.batch_size; /* else memory ran out in it */
-    if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->step_seconds);
+    if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->pace.step_seconds);
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;
     if (++s->at == s->trials) return end_search(t);
@@ -200,6 +201,6 @@ hy_status hy_trainer_steer(hy_trainer *t) {
     if (!is_due && !is_short) return HY_OK;
     room r = look_around(t);
     if (r.status >= HY_MEMORY_CRITICAL) return use_less(t, &r);
-    if (t->backend->facts.is_gpu && is_short) return watch_host(t);
+    if (t->engine.backend->facts.is_gpu && is_short) return watch_host(t);
     return r.status == HY_MEMORY_NORMAL && is_due ? use_more(t, &r) : HY_OK;
 }

@@ -21,7 +21,7 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
     *out = 0;
     for (int32_t i = 0; i < t->settings.train.grad_accum_steps; i++) {
         hy_batch batch;
-        HY_TRY(hy_loader_peek(t->loader, i, &batch));
+        HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
         *out += batch.counted;
     }
     if (*out == 0) {
@@ -32,31 +32,37 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
 }
 
 static hy_status sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accumulate) {
-    hy_op_call call = {
-        .kind = HY_OP_SUM, .attr.accumulate = accumulate, .workspace = t->buffers.reduce_workspace};
-    call.t[0] = hy_tensor_1d(t->buffers.losses, HY_F32, (int64_t)plan->size.batch * plan->size.seq);
-    call.t[1] = hy_tensor_1d(t->buffers.loss_sum, HY_F64, 1);
-    return t->backend->enqueue(t->compute, &call);
+    hy_op_call call = {.kind = HY_OP_SUM,
+                       .attr.accumulate = accumulate,
+                       .workspace = t->engine.work.buffers.reduce_workspace};
+    call.t[0] = hy_tensor_1d(t->engine.work.buffers.losses, HY_F32,
+                             (int64_t)plan->size.batch * plan->size.seq);
+    call.t[1] = hy_tensor_1d(t->engine.work.buffers.loss_sum, HY_F64, 1);
+    return t->engine.backend->enqueue(t->engine.compute, &call);
 }
 
 static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *weights,
                                      int32_t index, int64_t counted_in_step) {
     hy_batch batch;
-    HY_TRY(hy_loader_peek(t->loader, index, &batch));
+    HY_TRY(hy_loader_peek(t->data.loader, index, &batch));
     size_t bytes = (size_t)plan->size.batch * (size_t)plan->size.seq * sizeof(int32_t);
-    HY_TRY(t->backend->copy(t->compute, t->buffers.tokens, batch.tokens, bytes));
-    HY_TRY(t->backend->copy(t->compute, t->buffers.targets, batch.targets, bytes));
-    if (batch.docs) HY_TRY(t->backend->copy(t->compute, t->buffers.docs, batch.docs, bytes));
+    HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.tokens, batch.tokens,
+                                   bytes));
+    HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.targets, batch.targets,
+                                   bytes));
+    if (batch.docs)
+        HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.docs, batch.docs,
+                                       bytes));
     int64_t weight = t->settings.train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? t->progress.loss_scale.scale / (double)weight : 0;
-    hy_batch_input input = {.stream = t->compute,
+    hy_batch_input input = {.stream = t->engine.compute,
                             .weights = weights,
-                            .grads = &t->grads,
-                            .tokens = t->buffers.tokens,
-                            .targets = t->buffers.targets,
-                            .docs = t->buffers.docs,
-                            .rope = t->buffers.rope,
-                            .losses = t->buffers.losses,
+                            .grads = hy_store_of(&t->engine, HY_ROW_GRADS),
+                            .tokens = t->engine.work.buffers.tokens,
+                            .targets = t->engine.work.buffers.targets,
+                            .docs = t->engine.work.buffers.docs,
+                            .rope = t->engine.work.buffers.rope,
+                            .losses = t->engine.work.buffers.losses,
                             .loss_scale = (float)scale,
                             .accumulate = index > 0,
                             .watch = hy_trainer_watch_units(t, index)};
@@ -66,9 +72,12 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
 }
 
 static hy_status fetch_result(hy_trainer *t) {
-    HY_TRY(t->backend->copy(t->compute, &t->result->loss_sum, t->buffers.loss_sum, sizeof(double)));
-    HY_TRY(t->backend->copy(t->compute, t->result->clip, t->buffers.clip, sizeof t->result->clip));
-    return t->backend->stream_sync(t->compute);
+    HY_TRY(t->engine.backend->copy(t->engine.compute, &t->engine.work.result->loss_sum,
+                                   t->engine.work.buffers.loss_sum, sizeof(double)));
+    HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.result->clip,
+                                   t->engine.work.buffers.clip,
+                                   sizeof t->engine.work.result->clip));
+    return t->engine.backend->stream_sync(t->engine.compute);
 }
 
 static void adapt_loss_scale(hy_trainer *t, hy_dtype dtype, bool was_skipped) {
@@ -85,46 +94,49 @@ static void adapt_loss_scale(hy_trainer *t, hy_dtype dtype, bool was_skipped) {
 
 static hy_status note_skip(hy_trainer *t, bool was_skipped) {
     if (!was_skipped) {
-        t->consecutive_skips = 0;
+        t->course.consecutive_skips = 0;
         t->progress.updates++;
         return HY_OK;
     }
     t->progress.skipped++;
-    t->consecutive_skips++;
-    if (t->consecutive_skips < MOST_SKIPS_IN_A_ROW) return HY_OK;
+    t->course.consecutive_skips++;
+    if (t->course.consecutive_skips < MOST_SKIPS_IN_A_ROW) return HY_OK;
     return hy_fail(HY_ERR_NUMERIC,
                    "the gradient was not finite in %d steps in a row (now step %lld); a lower "
                    "learning rate or fp32 may help; the last checkpoint is untouched",
-                   t->consecutive_skips, (long long)t->progress.step + 1);
+                   t->course.consecutive_skips, (long long)t->progress.step + 1);
 }
 
 /* ---- accounts ---------------------------------------------------------------------------------- */
 
 void hy_account_open(hy_trainer *t, hy_account *account) {
     *account = (hy_account){.begin = hy_clock()};
-    t->host_waited = 0;
-    t->stream_waited = t->backend->stream_waited(t->compute);
-    t->loader_waited = t->loader ? hy_loader_waited(t->loader) : 0;
+    t->engine.host_waited = 0;
+    t->pace.stream_waited = t->engine.backend->stream_waited(t->engine.compute);
+    t->data.waited = t->data.loader ? hy_loader_waited(t->data.loader) : 0;
 }
 
 static uint64_t moved_by_stores(const hy_trainer *t) {
-    const hy_store *stores[] = {&t->weights, &t->low,        &t->grads,    &t->m,
-                                &t->v,       &t->slots[0],   &t->slots[1], &t->snapshot,
-                                &t->tail,    &t->activations};
-    uint64_t bytes = t->bytes_moved;
+    const hy_store *stores[] = {
+        hy_store_of(&t->engine, HY_ROW_MASTER),    hy_store_of(&t->engine, HY_ROW_WORKING),
+        hy_store_of(&t->engine, HY_ROW_GRADS),     hy_store_of(&t->engine, HY_ROW_OPTIM),
+        hy_store_of(&t->engine, HY_ROW_OPTIM + 1), hy_store_of(&t->engine, HY_ROW_SLOW + 0),
+        hy_store_of(&t->engine, HY_ROW_SLOW + 1),  hy_store_of(&t->engine, HY_ROW_SNAPSHOT),
+        hy_store_of(&t->engine, HY_ROW_AVERAGE),   &t->engine.work.activations};
+    uint64_t bytes = t->engine.bytes_moved;
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) bytes += stores[i]->bytes_moved;
     return bytes;
 }
 
 void hy_account_close(hy_trainer *t, hy_account *account) {
     hy_progress *p = &t->progress;
-    hy_phase phase = t->ledger.phase;
+    hy_phase phase = t->engine.ledger.phase;
     double seconds = hy_clock() - account->begin;
     uint64_t moved = moved_by_stores(t);
-    account->waited = t->host_waited + t->backend->stream_waited(t->compute) - t->stream_waited +
-                      hy_loader_waited(t->loader) - t->loader_waited;
-    account->bytes_moved = moved - t->bytes_accounted;
-    t->bytes_accounted = moved;
+    account->waited = t->engine.host_waited + t->engine.backend->stream_waited(t->engine.compute) -
+                      t->pace.stream_waited + hy_loader_waited(t->data.loader) - t->data.waited;
+    account->bytes_moved = moved - t->pace.bytes_accounted;
+    t->pace.bytes_accounted = moved;
     p->seconds += seconds;
     p->phase_seconds[phase] += seconds;
     p->phase_wait[phase] += account->waited;
@@ -147,17 +159,19 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     hy_progress *p = &t->progress;
     p->residual_cosine = p->residual_length = NAN;
     if (!p->is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
-    bool has_slots = hy_predictor_slots(t->predictor.kind) > 0;
-    bool holds_end = t->predictor.kind != HY_PREDICTOR_LSQ; /* the slots, of the move */
-    if (!t->snapshot_is_valid || !has_slots || !holds_end) {
+    bool has_slots = hy_predictor_slots(t->engine.predictor.kind) > 0;
+    bool holds_end = t->engine.predictor.kind != HY_PREDICTOR_LSQ; /* the slots, of the move */
+    if (!t->engine.snapshot_is_valid || !has_slots || !holds_end) {
         p->is_residual_due = false;
         return HY_OK;
     }
-    HY_TRY(hy_trainer_measure(t, &t->slots[0], &t->snapshot, &t->weights, &t->slots[0], d));
+    HY_TRY(hy_trainer_measure(
+        t, hy_store_of(&t->engine, HY_ROW_SLOW + 0), hy_store_of(&t->engine, HY_ROW_SNAPSHOT),
+        hy_store_of(&t->engine, HY_ROW_MASTER), hy_store_of(&t->engine, HY_ROW_SLOW + 0), d));
     p->is_residual_due = false;
     p->residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
     p->residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
-    t->snapshot_is_valid = false; /* the move is corrected: nothing will undo it now */
+    t->engine.snapshot_is_valid = false; /* the move is corrected: nothing will undo it now */
     return HY_OK;
 }
 
@@ -166,58 +180,60 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
     bool is_move = p->machine.phase == HY_PREDICT;
     /* With fp16 a gradient beyond its range means a loss scale too large, not a run gone wrong. */
     bool is_overflow =
-        t->precision.of[p->machine.phase] == HY_F16 && isfinite(loss) && !isfinite(grad_norm);
-    hy_health health = is_move || is_overflow
-                           ? HY_HEALTHY
-                           : hy_divergence_observe(&p->divergence, &t->limits, loss, grad_norm);
-    hy_observation seen = {.started = (p->spent - (is_move ? 0 : 1)) / (double)t->steps_total,
-                           .spent = p->spent / (double)t->steps_total,
+        t->engine.types.of[p->machine.phase] == HY_F16 && isfinite(loss) && !isfinite(grad_norm);
+    hy_health health =
+        is_move || is_overflow
+            ? HY_HEALTHY
+            : hy_divergence_observe(&p->divergence, &t->course.limits, loss, grad_norm);
+    hy_observation seen = {.started =
+                               (p->spent - (is_move ? 0 : 1)) / (double)t->course.steps_total,
+                           .spent = p->spent / (double)t->course.steps_total,
                            .confidence = hy_confidence_value(&p->confidence),
                            .has_diverged = health != HY_HEALTHY,
                            .verdict = verdict};
-    if (t->is_in_fork) seen.confidence = 1; /* the arm with moves moves */
+    if (t->course.is_in_fork) seen.confidence = 1; /* the arm with moves moves */
     if (health != HY_HEALTHY) {
         hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
                hy_health_text(health), loss, grad_norm);
     }
-    p->machine = hy_phase_next(&t->rules, p->machine, &seen);
+    p->machine = hy_phase_next(&t->course.rules, p->machine, &seen);
     return p->machine.rolls_back ? hy_trainer_roll_back(t) : HY_OK;
 }
 
 static const char *obstacle_text(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
-    return hy_phase_obstacle_text(hy_phase_obstacle_now(&t->rules, &p->machine, &seen));
+    return hy_phase_obstacle_text(hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen));
 }
 
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info) {
     const hy_progress *p = &t->progress;
-    double left = fmax(0, (double)t->steps_total - p->spent);
+    double left = fmax(0, (double)t->course.steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
     *info = (hy_step_info){.step = p->step,
                            .steps_total = p->step + (int64_t)ceil(left - 0.5),
                            .phase = was->phase,
                            .reason = hy_phase_reason_text(was->reason),
                            .grad_norm = NAN,
-                           .lr = hy_schedule_rate(&t->schedule, (int64_t)p->spent),
+                           .lr = hy_schedule_rate(&t->course.schedule, (int64_t)p->spent),
                            .tokens = p->tokens,
-                           .tokens_per_second = t->recent_rate,
+                           .tokens_per_second = t->pace.recent,
                            .seconds = hy_clock() - account->begin,
                            .elapsed = p->seconds,
                            .remaining = per_unit * left,
                            .confidence = hy_confidence_value(&p->confidence),
-                           .precision = t->precision.of[was->phase],
+                           .precision = t->engine.types.of[was->phase],
                            .batch_size = t->settings.train.batch_size,
                            .grad_accum = t->settings.train.grad_accum_steps,
-                           .vram_bytes = t->ledger.live_in[HY_DEVICE],
-                           .vram_peak_bytes = t->ledger.peak_in[HY_DEVICE],
-                           .host_pinned_bytes = t->ledger.live_in[HY_PINNED],
+                           .vram_bytes = t->engine.ledger.live_in[HY_DEVICE],
+                           .vram_peak_bytes = t->engine.ledger.peak_in[HY_DEVICE],
+                           .host_pinned_bytes = t->engine.ledger.live_in[HY_PINNED],
                            .bytes_moved = account->bytes_moved,
                            .wait_seconds = account->waited,
                            .spent = p->spent,
-                           .was_rolled_back = p->machine.rolls_back && t->has_snapshot,
+                           .was_rolled_back = p->machine.rolls_back && t->engine.has_snapshot,
                            .residual_cosine = p->residual_cosine,
                            .residual_length = p->residual_length,
                            .obstacle = obstacle_text(t)};
@@ -232,7 +248,8 @@ static hy_status run_micro_batches(hy_trainer *t, hy_dtype dtype, int64_t counte
     HY_TRY(hy_trainer_begin_update(t, dtype));
     HY_TRY(hy_trainer_weights_raw(t, dtype, &weights));
     for (int32_t i = 0; i < micro_batches; i++) {
-        HY_TRY(enqueue_micro_batch(t, t->train_plan[hy_plan_index(dtype)], weights, i, counted));
+        HY_TRY(enqueue_micro_batch(t, t->engine.work.train[hy_plan_index(dtype)], weights, i,
+                                   counted));
     }
     return HY_OK;
 }
@@ -255,7 +272,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
         HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
         t->progress.backward_passes = passes;
     }
-    t->is_state_whole = false;
+    t->life.is_state_whole = false;
     while ((status = hy_trainer_enqueue_update(t, lr)) != HY_OK) {
         HY_TRY(hy_trainer_survive(t, status, HY_AS_IT_IS));
     }
@@ -285,16 +302,16 @@ static hy_status sample_tail(hy_trainer *t) {
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_phase_state was = t->progress.machine;
-    hy_dtype dtype = t->precision.of[was.phase];
-    double lr = hy_schedule_rate(&t->schedule, (int64_t)t->progress.spent);
+    hy_dtype dtype = t->engine.types.of[was.phase];
+    double lr = hy_schedule_rate(&t->course.schedule, (int64_t)t->progress.spent);
     int64_t counted;
     hy_account_open(t, &account);
     hy_trainer_enter_phase(t, was.phase);
     HY_TRY(compute_step(t, dtype, lr, &counted));
-    for (int32_t i = 0; i < t->settings.train.grad_accum_steps; i++) hy_loader_pop(t->loader);
-    bool was_skipped = t->result->clip[1] == 0;
-    double loss = t->result->loss_sum / (double)counted;
-    double norm = t->result->clip[0] / t->progress.loss_scale.scale;
+    for (int32_t i = 0; i < t->settings.train.grad_accum_steps; i++) hy_loader_pop(t->data.loader);
+    bool was_skipped = t->engine.work.result->clip[1] == 0;
+    double loss = t->engine.work.result->loss_sum / (double)counted;
+    double norm = t->engine.work.result->clip[0] / t->progress.loss_scale.scale;
     adapt_loss_scale(t, dtype, was_skipped);
     HY_TRY(note_skip(t, was_skipped));
     HY_TRY(watch(t));
@@ -302,11 +319,11 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     HY_TRY(sample_tail(t));
     HY_TRY(hy_trainer_observe(t, loss, norm, HY_NO_MOVE));
     t->progress.phase_steps[was.phase]++;
-    t->is_state_whole = true;
+    t->life.is_state_whole = true;
     hy_account_close(t, &account);
-    t->step_seconds = hy_clock() - account.begin;
+    t->pace.step_seconds = hy_clock() - account.begin;
     int64_t rows = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
-    hy_trainer_note_rate(t, (double)(rows * t->settings.train.seq_len) / t->step_seconds);
+    hy_trainer_note_rate(t, (double)(rows * t->settings.train.seq_len) / t->pace.step_seconds);
     hy_trainer_describe(t, &was, &account, info);
     info->loss = loss;
     info->lr = lr;

@@ -73,8 +73,8 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
 
 /* What a shortage of memory made of this sitting. */
 static void put_memory_events(const hy_trainer *t, hy_json_writer *w) {
-    hy_json_put_int(w, "recoveries", t->recoveries);
-    hy_json_put_int(w, "batch_changes", t->batch_changes);
+    hy_json_put_int(w, "recoveries", t->life.recoveries);
+    hy_json_put_int(w, "batch_changes", t->life.batch_changes);
     hy_json_put_int(w, "batch_size", t->settings.train.batch_size);
     hy_json_put_int(w, "grad_accum", t->settings.train.grad_accum_steps);
 }

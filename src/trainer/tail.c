@@ -8,18 +8,21 @@
 #define SAMPLE_EVERY 4 /* steps between samples: neighbours hardly differ */
 
 hy_status hy_trainer_sample_tail(hy_trainer *t) {
-    double share = t->progress.spent / (double)t->steps_total;
+    double share = t->progress.spent / (double)t->course.steps_total;
     bool is_tail = share > 1 - t->settings.phases.tail_share;
-    if (!t->has_tail || !is_tail || t->is_in_fork || t->progress.step % SAMPLE_EVERY != 0) {
+    if (!t->engine.has_average || !is_tail || t->course.is_in_fork ||
+        t->progress.step % SAMPLE_EVERY != 0) {
         return HY_OK;
     }
     HY_TRY(hy_trainer_add_to_tail(t, t->progress.tail_samples == 0));
     t->progress.tail_samples++;
-    return hy_store_settle(&t->tail);
+    return hy_store_settle(hy_store_of(&t->engine, HY_ROW_AVERAGE));
 }
 
 void hy_trainer_use_tail(hy_trainer *t, bool is_used) {
-    t->candidate_is_tail = is_used && t->has_tail && t->progress.tail_samples > 0;
-    t->candidate_dtype = t->precision.of[HY_FULL];
-    hy_store_abandon(&t->candidate); /* a pass over it may have broken off */
+    t->engine.candidate.is_average =
+        is_used && t->engine.has_average && t->progress.tail_samples > 0;
+    t->engine.candidate.dtype = t->engine.types.of[HY_FULL];
+    hy_store_abandon(
+        hy_store_of(&t->engine, HY_ROW_CANDIDATE)); /* a pass over it may have broken off */
 }

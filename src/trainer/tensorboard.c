@@ -58,9 +58,11 @@ static void add_memory(const hy_trainer *t, const hy_step_info *i, hy_tfevents *
                                                      [HY_QUANTS] = "memory/quants",
                                                      [HY_DATA] = "memory/data"};
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        bool is_used = t->ledger.cell[cls][HY_FULL].place == HY_DEVICE ||
-                       t->ledger.most[cls][HY_DEVICE] > 0; /* a class that is gone is drawn as 0 */
-        if (is_used) hy_tfevents_add_scalar(e, tags[cls], (double)t->ledger.most[cls][HY_DEVICE]);
+        bool is_used =
+            t->engine.ledger.cell[cls][HY_FULL].place == HY_DEVICE ||
+            t->engine.ledger.most[cls][HY_DEVICE] > 0; /* a class that is gone is drawn as 0 */
+        if (is_used)
+            hy_tfevents_add_scalar(e, tags[cls], (double)t->engine.ledger.most[cls][HY_DEVICE]);
     }
     add_bytes(e, "memory/vram", i->vram_bytes);
     add_bytes(e, "memory/planned", i->vram_planned_bytes);

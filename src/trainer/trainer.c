@@ -36,23 +36,23 @@ void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
     HY_TRY(hy_trainer_must_have_state(t));
-    if (!t->has_no_work) return HY_OK;
+    if (!t->engine.work.is_gone) return HY_OK;
     return hy_fail(HY_ERR_STATE,
                    "memory ran out, and nothing is left for passes to work in; the run "
                    "can be saved, and resumed when there is room");
 }
 
 hy_status hy_trainer_must_have_state(const hy_trainer *t) {
-    if (t->is_plan) {
+    if (t->life.is_plan) {
         return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; "
                                      "hy_trainer_create makes a trainer that runs");
     }
-    if (!t->failure[0]) return HY_OK;
+    if (!t->life.failure[0]) return HY_OK;
     return hy_fail(
         HY_ERR_STATE,
         "step %lld failed, and what it left is the state of no step; go on from the last "
         "checkpoint (%s)",
-        (long long)t->progress.step + 1, t->failure);
+        (long long)t->progress.step + 1, t->life.failure);
 }
 
 void hy_trainer_destroy(hy_trainer *t) {
@@ -62,13 +62,13 @@ void hy_trainer_destroy(hy_trainer *t) {
 }
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
-    t->is_state_whole = true;
+    t->life.is_state_whole = true;
     HY_TRY(hy_trainer_steer(t));
     bool is_move = t->progress.machine.phase == HY_PREDICT;
     hy_status status = is_move ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
-    bool is_shortage = status == HY_ERR_MEMORY && t->is_state_whole; /* it can be saved */
+    bool is_shortage = status == HY_ERR_MEMORY && t->life.is_state_whole; /* it can be saved */
     if (status != HY_OK && !is_shortage) {
-        snprintf(t->failure, sizeof t->failure, "%s", hy_error_message());
+        snprintf(t->life.failure, sizeof t->life.failure, "%s", hy_error_message());
     }
     if (status == HY_OK) hy_monitor_step(t, info);
     return status;
@@ -85,7 +85,7 @@ hy_status hy_trainer_save(hy_trainer *t) {
     return hy_trainer_insist(t, hy_trainer_write_checkpoint);
 }
 
-void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->stop_requested, true); }
+void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->life.stop_requested, true); }
 
 static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {
     const hy_progress *p = &t->progress;
@@ -95,10 +95,10 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
         .wait_seconds = p->phase_wait[phase],
         .bytes_moved = (uint64_t)p->phase_bytes_moved[phase],
         .vram_planned_bytes = hy_monitor_planned(t, phase),
-        .vram_peak_bytes = t->ledger.phase_peak[phase],
+        .vram_peak_bytes = t->engine.ledger.phase_peak[phase],
     };
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_cell *cell = &t->ledger.cell[cls][phase];
+        const hy_cell *cell = &t->engine.ledger.cell[cls][phase];
         out->memory[cls] = (hy_memory_cell){.place = cell->place,
                                             .dtype = cell->dtype,
                                             .planned_bytes = cell->planned,
@@ -108,9 +108,9 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
 
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->steps_total,
+    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
-    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->rules, &p->machine, &seen);
+    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen);
     return obstacle == HY_PREDICT_WINDOW_SHORT ? "" : hy_phase_obstacle_text(obstacle);
 }
 
@@ -120,8 +120,8 @@ static double gone_over(const hy_trainer *t) {
 }
 
 hy_status hy_trainer_must_have_plan(const hy_trainer *t) {
-    if (!t->is_husk) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "the run has no plan any more: %s", t->failure);
+    if (!t->life.is_dead) return HY_OK;
+    return hy_fail(HY_ERR_STATE, "the run has no plan any more: %s", t->life.failure);
 }
 
 static hy_summary summary_of_husk(const hy_trainer *t) {
@@ -141,19 +141,19 @@ static hy_summary summary_of_husk(const hy_trainer *t) {
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
-    if (t->is_husk) {
+    if (t->life.is_dead) {
         *out = summary_of_husk(t);
         return;
     }
-    const hy_dataset_facts *data = hy_dataset_describe(t->data);
+    const hy_dataset_facts *data = hy_dataset_describe(t->data.set);
     *out = (hy_summary){
         .model = s->model,
-        .device = t->backend->facts.name,
-        .matmul = t->backend->facts.detail,
+        .device = t->engine.backend->facts.name,
+        .matmul = t->engine.backend->facts.detail,
         .data = data->description,
         .out = t->out,
-        .parameters = t->model->params.elements,
-        .steps_total = t->steps_total,
+        .parameters = t->engine.model->params.elements,
+        .steps_total = t->course.steps_total,
         .steps = p->step,
         .full_steps = p->phase_steps[HY_WARMUP] + p->phase_steps[HY_FULL],
         .correct_steps = p->phase_steps[HY_CORRECT],
@@ -166,7 +166,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
-        .predictor = hy_predictor_name(t->predictor.kind),
+        .predictor = hy_predictor_name(t->engine.predictor.kind),
         .why_not = why_not(t),
         .backward_passes = p->backward_passes,
         .skipped_steps = p->skipped,
@@ -174,11 +174,12 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
-        .flops_per_token = hy_shape_flops_per_token(&t->model->shape, (int32_t)s->train.seq_len),
-        .is_gpu = t->backend->facts.is_gpu,
-        .capability = t->backend->facts.capability,
-        .peak_flops = t->backend->facts.peak_flops,
-        .matmul_flops = t->backend->facts.matmul_flops,
+        .flops_per_token =
+            hy_shape_flops_per_token(&t->engine.model->shape, (int32_t)s->train.seq_len),
+        .is_gpu = t->engine.backend->facts.is_gpu,
+        .capability = t->engine.backend->facts.capability,
+        .peak_flops = t->engine.backend->facts.peak_flops,
+        .matmul_flops = t->engine.backend->facts.matmul_flops,
         .final_loss = hy_trainer_tail_loss(t),
         .val_loss = p->val_loss,
         .raw_val_loss = t->raw_val_loss,

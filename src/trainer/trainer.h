@@ -13,7 +13,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "config/settings.h"
 #include "data/loader.h"
+#include "engine/engine.h"
 #include "formats/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
@@ -25,9 +27,6 @@
 #include "phases/guard.h"
 #include "phases/machine.h"
 #include "phases/predictor.h"
-#include "config/settings.h"
-#include "trainer/memory_needs.h"
-#include "trainer/tiles.h"
 
 #define HY_PATH_MAX 1024
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
@@ -70,76 +69,6 @@ typedef struct hy_progress {
     int64_t phase_bytes_moved[HY_PHASE_COUNT];
 } hy_progress;
 
-/* Device buffers that every pass uses. */
-typedef struct hy_pass_buffers {
-    int32_t *tokens, *targets;  /* (B,T) of the largest plan */
-    int32_t *docs;              /* (B,T), NULL when the data has no documents to keep apart */
-    float *losses;              /* (B,T) */
-    float *rope;                /* (T, D/2, 2), NULL without rope */
-    double *loss_sum;           /* (1) f64 */
-    double *square_sum;         /* (1) f64 */
-    double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
-    float *clip;                /* (2) fp32 */
-    hy_tensor reduce_workspace; /* for sums and norms */
-} hy_pass_buffers;
-
-/* A forward-only batch on the host: pinned, so that copies run beside everything else. */
-typedef struct hy_staging {
-    int32_t *tokens, *targets; /* (B,T) of the largest plan */
-    int32_t *docs;             /* (B,T) or NULL */
-    float *losses;             /* (B,T) */
-    hy_event *is_done;         /* its losses are back */
-} hy_staging;
-
-/* What comes back to the host after a step. */
-typedef struct hy_step_result {
-    double loss_sum;
-    double dots[3];
-    float clip[2];
-} hy_step_result;
-
-/* The weights that are updated, and a 16-bit working copy when a phase computes in another type. */
-typedef struct hy_precisions {
-    hy_dtype of[HY_PHASE_COUNT];
-    hy_dtype master; /* of the weights that are updated */
-    hy_dtype slots;  /* of what the predictor keeps */
-    hy_dtype low;    /* the 16-bit type of the run */
-    bool has_low;    /* there is a working copy */
-} hy_precisions;
-
-/* How the classes of a run lie; the predictor's in tiles. */
-typedef struct hy_state_layouts {
-    hy_layout master, low, grads;
-    hy_layout optim; /* m, and v is like it */
-    hy_layout candidate, slot, snapshot, tail;
-} hy_state_layouts;
-
-/* Bytes that are live in true steps and not in Predict, gradients apart. */
-typedef struct hy_step_column {
-    hy_place place; /* of activations */
-    uint64_t activations;
-    uint64_t workspace; /* on the device, with the rings of gradients, m and v */
-} hy_step_column;
-
-/* An update that is not applied to all units yet: kept until the next step comes to them. */
-typedef struct hy_pending_update {
-    bool is_pending;
-    bool is_new; /* the gradients of a step are whole, and it was not begun yet */
-    hy_adamw_step step;
-    hy_dtype pending_dtype; /* what the step computed with */
-    hy_adamw_cursor at;     /* how far it has come */
-    hy_dtype dtype;         /* what the present step computes with */
-    hy_unit_watch watch;
-} hy_pending_update;
-
-typedef enum hy_offload { /* what becomes of m and v in Predict */
-                          HY_OFFLOAD_NONE,
-                          HY_OFFLOAD_CPU,
-                          HY_OFFLOAD_PINNED,
-                          HY_OFFLOAD_COMPRESS,
-                          HY_OFFLOAD_DROP
-} hy_offload;
-
 #define HY_FORK_SEQUENCES 64
 
 /* A fork under way: the arm with moves was tried, the run goes on without; they are compared at a later
@@ -167,119 +96,78 @@ typedef struct hy_steering {
     int near_end;       /* steps in a row in which the machine was out of memory */
 } hy_steering;
 
+/* Where training's sequences come from. */
+typedef struct hy_run_data {
+    hy_dataset *set;
+    hy_loader *loader;
+    double waited; /* of the loader, already accounted for */
+} hy_run_data;
+
+/* How the run goes: how long, by which rate, through which phases. */
+typedef struct hy_course {
+    hy_schedule schedule;
+    hy_phase_rules rules;
+    hy_divergence_limits limits;
+    hy_regime regime;
+    int64_t steps_total; /* budget: compute of this many full steps */
+    hy_fork fork;
+    char *fork_state; /* host copy of weights, m, v and slots, for forks */
+    bool is_in_fork;  /* running the arm with moves */
+    bool is_validation_due;
+    int consecutive_skips;
+} hy_course;
+
+/* Speeds and waiting, as far as they are accounted for. */
+typedef struct hy_pace {
+    double recent; /* tokens per second, smoothed */
+    int64_t steps; /* that it was smoothed over */
+    double stream_waited;
+    uint64_t bytes_accounted;
+    double step_seconds; /* of the last true step */
+} hy_pace;
+
+/* Whether it can go on, and what has happened to it. */
+typedef struct hy_life {
+    bool is_plan;                        /* made by hy_trainer_plan: nothing is taken */
+    char failure[HY_ERROR_MESSAGE_MAX];  /* of a step: its state is that of no step; "": none */
+    bool is_state_whole;                 /* between steps, and in one that changed nothing yet */
+    char deferred[HY_ERROR_MESSAGE_MAX]; /* with which the step in progress will end; "": none */
+    bool is_dead;  /* no plan could be had in mid-run: nothing but the folder is left */
+    void *reserve; /* host memory for the last save; NULL: given back */
+    int shortages; /* in a row, survived */
+    int64_t recoveries, batch_changes, plan_changes; /* in this sitting */
+    atomic_bool stop_requested;
+} hy_life;
+
 struct hy_trainer {
     hy_settings settings;
     hy_settings asked; /* before anything that was left open was chosen */
     hy_observer observer;
-    char *config_text; /* the configuration as printed, for the run's folder */
-    char *command;     /* that started the run; "": not told */
-
-    char tune_cache[HY_PATH_MAX]; /* file of tuned matmul algorithms; "": none */
-    char resumed[HY_PATH_MAX];    /* the checkpoint that is gone on with; "": none */
-    hy_dataset *data;
-    hy_loader *loader;
-    hy_backend *backend;
-    hy_stream *compute, *copies, *returns; /* copies come up, returns go down to the host */
-    hy_event *optim_is_back;               /* m and v are on the device again */
-    hy_nvml_watch *watch;                  /* GPU: its power and temperature; NULL: nobody tells */
-    hy_model *model;
-    hy_precisions precision;
-    hy_batch_plan *train_plan[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
-    hy_batch_plan *eval_plan[2], *guard_plan[2];
-
-    bool is_plan;                         /* made by hy_trainer_plan: nothing is taken */
-    char failure[HY_ERROR_MESSAGE_MAX];   /* of a step: its state is that of no step; "": none */
-    bool is_state_whole;                  /* between steps, and in one that changed nothing yet */
-    char last_word[HY_ERROR_MESSAGE_MAX]; /* with which the step in progress will end; "": none */
-    void *reserve;                        /* host memory for the last save; NULL: given back */
-    bool is_sizing;                       /* plans are only made to be counted */
-    bool is_husk;     /* no plan could be had in mid-run: nothing but the folder is left */
-    bool has_no_work; /* the work area is gone and could not be had again */
-    int shortages;    /* in a row, survived */
-    int64_t recoveries, batch_changes, plan_changes; /* in this sitting */
+    hy_engine engine;
+    hy_run_data data;
+    hy_course course;
+    hy_progress progress;
+    hy_pace pace;
+    hy_life life;
     hy_steering steering;
-    double step_seconds; /* of the last true step */
     int64_t first_batch; /* micro-batch that the run began with */
-    uint64_t
-        chunk_budget; /* by which losses are cut into chunks: as in the first sitting; 0: open */
-    uint64_t device_cap, host_cap; /* a plan that could not be had: less than this; 0: none */
     hy_plan_facts plan;
     char plan_problem[HY_ERROR_MESSAGE_MAX];
-
-    hy_state_layouts layouts;
-    hy_tiles tiles;
-    hy_ledger ledger;
-    hy_ledger ring_ledger; /* of ring_arena alone: rings count only while Predict runs */
-    hy_memory_needs needs;
-    hy_arena state_arena, work_arena, ring_arena, host_arena;
-    hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
-    uint64_t ring_bytes;       /* device bytes of the predictor's rings, live in Predict */
-    bool rings_are_used;       /* since training last had their room */
-    hy_arena home_arena;       /* pinned: state that does not live on the device */
-    hy_arena state_ring_arena; /* device: what it passes through */
-    uint64_t optim_bytes;      /* of m and v together */
-    uint64_t host_bytes;       /* all host memory that was planned; forks have what is left */
-    double host_waited;        /* seconds this thread stood still for copies, compute idle */
-    hy_arena staging_arena;    /* pinned: between disk and device */
-    hy_spill *spill;           /* the file of what lives on disk; NULL: nothing does */
-    uint64_t spill_used;
-    hy_step_column step_column;
-    hy_arena activation_arena; /* pinned: what layers keep, where it waits there */
-    hy_store activations;
-    bool is_in_predict; /* which of them is live */
-    hy_store weights;   /* fp32 */
-    hy_store low;       /* 16-bit copy */
-    bool is_low_current;
-    hy_store grads, m, v;
-    hy_store slots[HY_PREDICTOR_SLOTS], snapshot, tail; /* at home on the host */
-    hy_store candidate;                                 /* proposed weights, made unit by unit */
-    hy_formula candidate_formula;
-    bool candidate_is_tail;
-    bool has_snapshot, has_tail, snapshot_is_valid;
-    char *optim_host; /* where m and v go, or their 8-bit form */
-    bool is_optim_away, is_restore_begun;
-    hy_pass_buffers buffers;
-    hy_step_result *result; /* pinned */
-    hy_staging staging[2];  /* one is filled while the other is computed */
-    size_t staging_rows;
-    double *guard_losses; /* of the guard's sequences, before and after */
-
-    hy_adamw adamw;
-    bool updates_on_gather;
-    hy_pending_update update;
-    hy_schedule schedule;
-    hy_phase_rules rules;
-    hy_divergence_limits limits;
-    hy_predictor predictor;
-    hy_offload offload;
-    hy_regime regime;
-    hy_fork fork;
-    char *fork_state;    /* host copy of weights, m, v and slots, for forks */
-    bool is_in_fork;     /* running the arm with moves */
-    int64_t steps_total; /* budget: compute of this many full steps */
-    hy_progress progress;
-    bool is_validation_due;
-    int64_t predict_batches_left; /* forward-only batches still to come in this Predict step */
-    hy_dtype candidate_dtype;
-    uint64_t candidate_seed;
-    double recent_rate;                  /* tokens per second, smoothed */
-    int64_t rated_steps;                 /* that it was smoothed over */
-    double loader_waited, stream_waited; /* already accounted for */
-    uint64_t bytes_moved;                /* since the start of this sitting */
-    uint64_t bytes_accounted;
-    int consecutive_skips;
     double ngram_loss, raw_val_loss;
+    struct hy_monitor *monitor; /* NULL: memory.monitor is off */
 
-    char out[HY_PATH_MAX]; /* "" when nothing is written */
-    bool is_out_ours;      /* what lies there is of this run, which is being built again */
+    char *config_text;            /* the configuration as printed, for the run's folder */
+    char *command;                /* that started the run; "": not told */
+    char tune_cache[HY_PATH_MAX]; /* file of tuned matmul algorithms; "": none */
+    char resumed[HY_PATH_MAX];    /* the checkpoint that is gone on with; "": none */
+    char out[HY_PATH_MAX];        /* "" when nothing is written */
+    bool is_out_ours;             /* what lies there is of this run, which is being built again */
     hy_writer *metrics;
     struct hy_tfevents *tensorboard; /* NULL: not written */
-    struct hy_monitor *monitor;      /* NULL: memory.monitor is off */
     hy_text line; /* the metrics line in the making; keeps its memory from step to step */
     double metrics_flushed;
     uint64_t checkpoint_bytes;
     int64_t saved_step; /* step of the newest checkpoint of this sitting, -1: none */
-    atomic_bool stop_requested;
 };
 
 /* data.c */

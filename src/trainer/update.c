@@ -9,28 +9,32 @@
 #include "trainer/trainer.h"
 
 static hy_adamw_state update_state(hy_trainer *t, hy_dtype dtype) {
-    bool has_copy = dtype != t->precision.master;
-    return (hy_adamw_state){.weights = has_copy ? &t->low : &t->weights,
-                            .grads = &t->grads,
-                            .m = &t->m,
-                            .v = &t->v,
-                            .master = has_copy ? &t->weights : NULL,
-                            .square_sum = t->buffers.square_sum,
-                            .clip = t->buffers.clip,
-                            .workspace = t->buffers.reduce_workspace};
+    bool has_copy = dtype != t->engine.types.master;
+    return (hy_adamw_state){.weights = has_copy ? hy_store_of(&t->engine, HY_ROW_WORKING)
+                                                : hy_store_of(&t->engine, HY_ROW_MASTER),
+                            .grads = hy_store_of(&t->engine, HY_ROW_GRADS),
+                            .m = hy_store_of(&t->engine, HY_ROW_OPTIM),
+                            .v = hy_store_of(&t->engine, HY_ROW_OPTIM + 1),
+                            .master = has_copy ? hy_store_of(&t->engine, HY_ROW_MASTER) : NULL,
+                            .square_sum = t->engine.work.buffers.square_sum,
+                            .clip = t->engine.work.buffers.clip,
+                            .workspace = t->engine.work.buffers.reduce_workspace};
 }
 
 /* ---- the norm, while gradients are on the device ------------------------------------------------- */
 
-static bool sums_norm_in_passes(const hy_trainer *t) { return t->grads.place != HY_DEVICE; }
+static bool sums_norm_in_passes(const hy_trainer *t) {
+    return hy_store_of(&t->engine, HY_ROW_GRADS)->place != HY_DEVICE;
+}
 
 /* m and v are idle while passes go backward, and so, mostly, is the way up: those of the first units come
  * while the last ones are left, so that the next step can begin at once. */
 static hy_status gather_first(hy_trainer *t, int32_t unit) {
-    hy_store *stores[] = {&t->m, &t->v};
+    hy_store *stores[] = {hy_store_of(&t->engine, HY_ROW_OPTIM),
+                          hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1;
-    bool is_late = unit <= t->model->params.units / 2;
-    if (!t->updates_on_gather || ahead >= t->model->params.units) return HY_OK;
+    bool is_late = unit <= t->engine.model->params.units / 2;
+    if (!t->engine.update.is_on_gather || ahead >= t->engine.model->params.units) return HY_OK;
     for (int i = 0; i < 2; i++) {
         bool is_apart = hy_store_has_own_buffer(stores[i], 0);
         if (is_late && is_apart) HY_TRY(hy_store_gather_piece(stores[i], 0));
@@ -41,27 +45,27 @@ static hy_status gather_first(hy_trainer *t, int32_t unit) {
 
 static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
     hy_trainer *t = context;
-    hy_adamw_state state = update_state(t, t->update.dtype);
-    if (unit == t->model->params.units - 1) {
-        HY_TRY(hy_adamw_norm_begin(t->backend, stream, &state));
+    hy_adamw_state state = update_state(t, t->engine.update.dtype);
+    if (unit == t->engine.model->params.units - 1) {
+        HY_TRY(hy_adamw_norm_begin(t->engine.backend, stream, &state));
     }
     HY_TRY(gather_first(t, unit));
-    return hy_adamw_norm_add(&t->model->params, t->backend, stream, &state, unit);
+    return hy_adamw_norm_add(&t->engine.model->params, t->engine.backend, stream, &state, unit);
 }
 
 /* ---- the pending update, as units come ----------------------------------------------------------- */
 
 static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_trainer *t = context;
-    hy_pending_update *u = &t->update;
+    hy_pending_update *u = &t->engine.update;
     hy_adamw_state state = update_state(t, u->pending_dtype);
     if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
                        u->at.unit);
     }
-    HY_TRY(hy_adamw_update_unit(&t->adamw, &t->model->params, t->backend, stream, &state, &u->step,
-                                &u->at));
-    u->is_pending = u->at.unit < t->model->params.units;
+    HY_TRY(hy_adamw_update_unit(&t->engine.update.adamw, &t->engine.model->params,
+                                t->engine.backend, stream, &state, &u->step, &u->at));
+    u->is_pending = u->at.unit < t->engine.model->params.units;
     return HY_OK;
 }
 
@@ -69,14 +73,14 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
  * to leave the buffers they share. */
 static hy_status gather_next(void *context, int32_t unit) {
     hy_trainer *t = context;
-    hy_adamw_state state = update_state(t, t->update.pending_dtype);
-    int32_t last = t->model->params.units - 1;
+    hy_adamw_state state = update_state(t, t->engine.update.pending_dtype);
+    int32_t last = t->engine.model->params.units - 1;
     HY_TRY(hy_adamw_gather(&state, unit));
     return unit > last / 4 && unit < last ? hy_adamw_gather_piece(&state, last) : HY_OK;
 }
 
 const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch) {
-    hy_pending_update *u = &t->update;
+    hy_pending_update *u = &t->engine.update;
     bool is_last = micro_batch == (int32_t)t->settings.train.grad_accum_steps - 1;
     u->watch = (hy_unit_watch){.context = t};
     if (u->is_pending) {
@@ -90,29 +94,32 @@ const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch) 
 /* ---- a step's update ----------------------------------------------------------------------------- */
 
 hy_status hy_trainer_begin_update(hy_trainer *t, hy_dtype dtype) {
-    const hy_pending_update *u = &t->update;
+    const hy_pending_update *u = &t->engine.update;
     bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
     bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
-    t->update.dtype = dtype;
+    t->engine.update.dtype = dtype;
     HY_TRY(hy_trainer_return_rings(t));
     return is_carried ? HY_OK : hy_trainer_finish_update(t);
 }
 
 hy_status hy_trainer_sum_gradients(hy_trainer *t) {
-    hy_adamw_state state = update_state(t, t->update.dtype);
+    hy_adamw_state state = update_state(t, t->engine.update.dtype);
     double grad_scale = 1 / t->progress.loss_scale.scale;
-    const hy_params *params = &t->model->params;
+    const hy_params *params = &t->engine.model->params;
     HY_TRY(sums_norm_in_passes(t)
-               ? hy_adamw_norm_end(&t->adamw, t->backend, t->compute, &state, grad_scale)
-               : hy_adamw_clip(&t->adamw, params, t->backend, t->compute, &state, grad_scale));
+               ? hy_adamw_norm_end(&t->engine.update.adamw, t->engine.backend, t->engine.compute,
+                                   &state, grad_scale)
+               : hy_adamw_clip(&t->engine.update.adamw, params, t->engine.backend,
+                               t->engine.compute, &state, grad_scale));
     HY_TRY(hy_trainer_await_optimizer(t));
-    t->update.is_new = true;
+    t->engine.update.is_new = true;
     return HY_OK;
 }
 
 static void begin_pending(hy_trainer *t, double lr) {
-    hy_pending_update *u = &t->update;
-    if (t->precision.has_low && u->dtype == t->precision.master) t->is_low_current = false;
+    hy_pending_update *u = &t->engine.update;
+    if (t->engine.types.has_low && u->dtype == t->engine.types.master)
+        t->engine.is_low_current = false;
     u->step = (hy_adamw_step){.lr = lr,
                               .count = t->progress.updates,
                               .seed = hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING,
@@ -124,16 +131,16 @@ static void begin_pending(hy_trainer *t, double lr) {
 }
 
 hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr) {
-    if (t->update.is_new) begin_pending(t, lr);
-    return t->updates_on_gather ? HY_OK : hy_trainer_finish_update(t);
+    if (t->engine.update.is_new) begin_pending(t, lr);
+    return t->engine.update.is_on_gather ? HY_OK : hy_trainer_finish_update(t);
 }
 
 hy_status hy_trainer_finish_update(hy_trainer *t) {
-    hy_pending_update *u = &t->update;
+    hy_pending_update *u = &t->engine.update;
     if (!u->is_pending) return HY_OK;
     hy_adamw_state state = update_state(t, u->pending_dtype);
-    HY_TRY(hy_adamw_update(&t->adamw, &t->model->params, t->backend, t->compute, &state, &u->step,
-                           &u->at));
+    HY_TRY(hy_adamw_update(&t->engine.update.adamw, &t->engine.model->params, t->engine.backend,
+                           t->engine.compute, &state, &u->step, &u->at));
     u->is_pending = false;
     return HY_OK;
 }

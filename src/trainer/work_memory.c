@@ -14,58 +14,61 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Sums over losses and tensors use the same workspace as passes do, in turn with them. */
 static uint64_t reduce_workspace(const hy_trainer *t) {
-    uint64_t most = hy_adamw_workspace(&t->model->params, t->backend, hy_grad_dtype(t));
+    uint64_t most =
+        hy_adamw_workspace(&t->engine.model->params, t->engine.backend, hy_grad_dtype(t));
     hy_op_call sum = {.kind = HY_OP_SUM}, dot = {.kind = HY_OP_DIFF_DOT};
     sum.t[0] = hy_tensor_1d(NULL, HY_F32, (int64_t)hy_most_rows(t));
-    most = larger(most, t->backend->workspace(t->backend, &sum));
-    for (int32_t i = 0; i < t->model->params.count; i++) {
-        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->model->params.list[i].count);
-        most = larger(most, t->backend->workspace(t->backend, &dot));
+    most = larger(most, t->engine.backend->workspace(t->engine.backend, &sum));
+    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
+        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->engine.model->params.list[i].count);
+        most = larger(most, t->engine.backend->workspace(t->engine.backend, &dot));
     }
     return most;
 }
 
 uint64_t hy_rope_bytes(const hy_trainer *t) {
-    if (!t->model->shape.has_rope) return 0;
-    return (uint64_t)t->settings.train.seq_len * (uint64_t)t->model->shape.head_size *
+    if (!t->engine.model->shape.has_rope) return 0;
+    return (uint64_t)t->settings.train.seq_len * (uint64_t)t->engine.model->shape.head_size *
            sizeof(float);
 }
 
 /* What is live in true steps and not in Predict. A class has one place: where layers keep their
  * activations on the host, what is left of them on the device counts as workspace. */
 static void set_step_column(hy_trainer *t) {
-    const hy_memory_needs *need = &t->needs;
-    bool is_offloaded = t->train_bytes.host > 0;
-    t->step_column =
-        (hy_step_column){.place = is_offloaded ? HY_PINNED : HY_DEVICE,
-                         .activations = is_offloaded ? t->train_bytes.host : need->activations,
-                         .workspace = need->workspace + need->state.step_rings +
-                                      (is_offloaded ? need->activations : 0)};
+    const hy_memory_needs *need = &t->engine.needs;
+    bool is_offloaded = t->engine.work.train_bytes.host > 0;
+    t->engine.work.column = (hy_step_column){
+        .place = is_offloaded ? HY_PINNED : HY_DEVICE,
+        .activations = is_offloaded ? t->engine.work.train_bytes.host : need->activations,
+        .workspace =
+            need->workspace + need->state.step_rings + (is_offloaded ? need->activations : 0)};
 }
 
 /* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind
  * it. */
 void hy_count_work(hy_trainer *t) {
-    hy_memory_needs *need = &t->needs;
+    hy_memory_needs *need = &t->engine.needs;
     hy_batch_plan *plans[HY_BATCH_PLANS];
     hy_all_batch_plans(t, plans);
     need->eval = 0;
-    t->eval_bytes = (hy_batch_bytes){0};
-    need->activations = hy_align(t->train_bytes.activations);
-    need->workspace = t->train_bytes.workspace;
+    t->engine.work.eval_bytes = (hy_batch_bytes){0};
+    need->activations = hy_align(t->engine.work.train_bytes.activations);
+    need->workspace = t->engine.work.train_bytes.workspace;
     for (int i = 2; i < HY_BATCH_PLANS; i++) {
         if (!plans[i]) continue;
         const hy_batch_bytes *b = &plans[i]->bytes;
         need->eval = larger(need->eval, hy_align(b->activations) + hy_align(b->workspace));
-        t->eval_bytes.activations = larger(t->eval_bytes.activations, hy_align(b->activations));
-        t->eval_bytes.workspace = larger(t->eval_bytes.workspace, hy_align(b->workspace));
+        t->engine.work.eval_bytes.activations =
+            larger(t->engine.work.eval_bytes.activations, hy_align(b->activations));
+        t->engine.work.eval_bytes.workspace =
+            larger(t->engine.work.eval_bytes.workspace, hy_align(b->workspace));
     }
-    if (need->eval + t->ring_bytes > need->activations + need->workspace) {
-        need->workspace = need->eval + t->ring_bytes - need->activations;
+    if (need->eval + t->engine.work.ring_bytes > need->activations + need->workspace) {
+        need->workspace = need->eval + t->engine.work.ring_bytes - need->activations;
     }
     need->workspace = hy_align(need->workspace);
-    t->train_bytes.activations = need->activations;
-    t->train_bytes.workspace = need->workspace;
+    t->engine.work.train_bytes.activations = need->activations;
+    t->engine.work.train_bytes.workspace = need->workspace;
     int arrays = hy_trainer_has_docs(t) ? 4 : 3; /* of a value for each token */
     need->data = (uint64_t)arrays * hy_align(hy_most_rows(t) * 4) + hy_align(hy_rope_bytes(t)) +
                  4 * hy_align(24) + hy_align(reduce_workspace(t));
@@ -75,13 +78,13 @@ void hy_count_work(hy_trainer *t) {
 /* ---- taking ------------------------------------------------------------------------------------ */
 
 hy_status hy_take_staging(hy_trainer *t, size_t rows) {
-    hy_backend *b = t->backend;
-    t->staging_rows = rows;
+    hy_backend *b = t->engine.backend;
+    t->engine.work.staging_rows = rows;
     for (int i = 0; i < 2; i++) {
-        hy_staging *s = &t->staging[i];
+        hy_staging *s = &t->engine.work.staging[i];
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
-        if (t->buffers.docs) {
+        if (t->engine.work.buffers.docs) {
             HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->docs, (void **)&s->docs));
         }
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
@@ -92,17 +95,19 @@ hy_status hy_take_staging(hy_trainer *t, size_t rows) {
 
 /* What a training pass brings back to the host. */
 static hy_status take_results(hy_trainer *t) {
-    hy_backend *b = t->backend;
-    t->guard_losses = malloc(2 * (size_t)hy_guard_sequences(t) * sizeof *t->guard_losses);
-    if (!t->guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
-    return b->alloc(b, HY_PINNED, sizeof *t->result, (void **)&t->result);
+    hy_backend *b = t->engine.backend;
+    t->engine.work.guard_losses =
+        malloc(2 * (size_t)hy_guard_sequences(t) * sizeof *t->engine.work.guard_losses);
+    if (!t->engine.work.guard_losses)
+        return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    return b->alloc(b, HY_PINNED, sizeof *t->engine.work.result, (void **)&t->engine.work.result);
 }
 
 static void release_staging_and_results(hy_trainer *t) {
-    hy_backend *b = t->backend;
-    size_t bytes = t->staging_rows * sizeof(int32_t);
+    hy_backend *b = t->engine.backend;
+    size_t bytes = t->engine.work.staging_rows * sizeof(int32_t);
     for (int i = 0; i < 2; i++) {
-        hy_staging *s = &t->staging[i];
+        hy_staging *s = &t->engine.work.staging[i];
         void *parts[] = {s->tokens, s->targets, s->docs, s->losses};
         for (int k = 0; k < 4; k++) {
             if (parts[k]) b->release(b, HY_PINNED, parts[k], bytes);
@@ -110,15 +115,16 @@ static void release_staging_and_results(hy_trainer *t) {
         if (s->is_done) b->event_destroy(s->is_done);
         *s = (hy_staging){0};
     }
-    if (t->result) b->release(b, HY_PINNED, t->result, sizeof *t->result);
-    t->result = NULL;
-    free(t->guard_losses);
-    t->guard_losses = NULL;
+    if (t->engine.work.result)
+        b->release(b, HY_PINNED, t->engine.work.result, sizeof *t->engine.work.result);
+    t->engine.work.result = NULL;
+    free(t->engine.work.guard_losses);
+    t->engine.work.guard_losses = NULL;
 }
 
 static hy_status take_buffers(hy_trainer *t) {
-    hy_pass_buffers *b = &t->buffers;
-    hy_arena *arena = &t->work_arena;
+    hy_pass_buffers *b = &t->engine.work.buffers;
+    hy_arena *arena = &t->engine.work.arena;
     size_t rows = (size_t)hy_most_rows(t);
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->tokens));
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->targets));
@@ -145,15 +151,16 @@ hy_status hy_fill_rope_table(hy_trainer *t) {
     if (!bytes) return HY_OK;
     float *table = malloc(bytes);
     if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
-    hy_shape_rope_table(&t->model->shape, (int32_t)t->settings.train.seq_len, table);
-    hy_status status = t->backend->copy(t->compute, t->buffers.rope, table, bytes);
-    if (status == HY_OK) status = t->backend->stream_sync(t->compute);
+    hy_shape_rope_table(&t->engine.model->shape, (int32_t)t->settings.train.seq_len, table);
+    hy_status status =
+        t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.rope, table, bytes);
+    if (status == HY_OK) status = t->engine.backend->stream_sync(t->engine.compute);
     free(table);
     return status;
 }
 
 static const hy_batch_plan *widest_train_plan(const hy_trainer *t) {
-    const hy_batch_plan *a = t->train_plan[0], *b = t->train_plan[1];
+    const hy_batch_plan *a = t->engine.work.train[0], *b = t->engine.work.train[1];
     return !a ? b : !b ? a : a->bytes.host >= b->bytes.host ? a : b;
 }
 
@@ -163,36 +170,37 @@ static hy_status take_activations(hy_trainer *t, char *ring) {
     const hy_batch_plan *widest = widest_train_plan(t);
     hy_layout layout = {0};
     if (!widest->options.offloads) return HY_OK;
-    hy_arena place = {.backend = t->backend,
-                      .ledger = &t->ring_ledger,
+    hy_arena place = {.backend = t->engine.backend,
+                      .ledger = &t->engine.ring_ledger,
                       .place = HY_DEVICE,
                       .data = ring,
-                      .size = t->train_bytes.ring};
+                      .size = t->engine.work.train_bytes.ring};
     HY_TRY(hy_batch_offload_layout(widest, &layout));
-    hy_status status = hy_arena_init(&t->activation_arena, t->backend, &t->ledger, HY_PINNED,
-                                     layout.bytes, "activations");
+    hy_status status = hy_arena_init(&t->engine.work.activation_arena, t->engine.backend,
+                                     &t->engine.ledger, HY_PINNED, layout.bytes, "activations");
     if (status == HY_OK) {
         int32_t depth = widest->options.ring_depth ? widest->options.ring_depth : HY_OFFLOAD_DEPTH;
-        status =
-            hy_store_init_streamed(&t->activations, &t->activation_arena, &place, HY_ACTIVATIONS,
-                                   &layout, depth, &(hy_copies){t->copies, t->returns});
+        status = hy_store_init_streamed(
+            &t->engine.work.activations, &t->engine.work.activation_arena, &place, HY_ACTIVATIONS,
+            &layout, depth, &(hy_copies){t->engine.copies, t->engine.returns});
     }
     hy_layout_fini(&layout);
     for (int i = 0; i < 2 && status == HY_OK; i++) {
-        if (t->train_plan[i]) hy_batch_plan_offload(t->train_plan[i], &t->activations);
+        if (t->engine.work.train[i])
+            hy_batch_plan_offload(t->engine.work.train[i], &t->engine.work.activations);
     }
     return status;
 }
 
 hy_status hy_take_work(hy_trainer *t) {
-    const hy_memory_needs *need = &t->needs;
+    const hy_memory_needs *need = &t->engine.needs;
     void *activations, *workspace;
-    hy_arena *arena = &t->work_arena;
+    hy_arena *arena = &t->engine.work.arena;
     hy_batch_plan *plans[HY_BATCH_PLANS];
     uint64_t bytes = need->activations + need->workspace + need->data;
-    HY_TRY(hy_arena_init(arena, t->backend, &t->ledger, HY_DEVICE, bytes,
+    HY_TRY(hy_arena_init(arena, t->engine.backend, &t->engine.ledger, HY_DEVICE, bytes,
                          "activations and workspace"));
-    bool is_offloaded = t->train_bytes.host > 0;
+    bool is_offloaded = t->engine.work.train_bytes.host > 0;
     HY_TRY(hy_arena_push(arena, is_offloaded ? HY_WORKSPACE : HY_ACTIVATIONS, need->activations,
                          &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, need->workspace, &workspace));
@@ -203,30 +211,34 @@ hy_status hy_take_work(hy_trainer *t) {
         char *after = (char *)activations + hy_align(plans[i]->bytes.activations);
         hy_batch_plan_place(plans[i], activations, is_training ? workspace : after);
     }
-    HY_TRY(take_activations(t, (char *)activations + need->activations - t->train_bytes.ring));
+    HY_TRY(take_activations(t, (char *)activations + need->activations -
+                                   t->engine.work.train_bytes.ring));
     HY_TRY(take_buffers(t));
     return hy_fill_rope_table(t);
 }
 
-char *hy_predictor_rings(const hy_trainer *t) { return t->work_arena.data + t->needs.eval; }
+char *hy_predictor_rings(const hy_trainer *t) {
+    return t->engine.work.arena.data + t->engine.needs.eval;
+}
 
 void hy_give_work(hy_trainer *t) {
-    const hy_memory_needs *need = &t->needs;
-    bool is_offloaded = t->train_bytes.host > 0;
-    uint64_t data = t->work_arena.used - need->activations - need->workspace;
-    hy_ledger_give(&t->ledger, is_offloaded ? HY_WORKSPACE : HY_ACTIVATIONS, HY_DEVICE,
+    const hy_memory_needs *need = &t->engine.needs;
+    bool is_offloaded = t->engine.work.train_bytes.host > 0;
+    uint64_t data = t->engine.work.arena.used - need->activations - need->workspace;
+    hy_ledger_give(&t->engine.ledger, is_offloaded ? HY_WORKSPACE : HY_ACTIVATIONS, HY_DEVICE,
                    need->activations);
-    hy_ledger_give(&t->ledger, HY_WORKSPACE, HY_DEVICE, need->workspace);
-    hy_ledger_give(&t->ledger, HY_DATA, HY_DEVICE, data);
+    hy_ledger_give(&t->engine.ledger, HY_WORKSPACE, HY_DEVICE, need->workspace);
+    hy_ledger_give(&t->engine.ledger, HY_DATA, HY_DEVICE, data);
     if (is_offloaded) {
-        hy_ledger_give(&t->ledger, HY_ACTIVATIONS, HY_PINNED, t->activation_arena.used);
+        hy_ledger_give(&t->engine.ledger, HY_ACTIVATIONS, HY_PINNED,
+                       t->engine.work.activation_arena.used);
     }
 }
 
 void hy_release_work(hy_trainer *t) {
-    hy_store_fini(&t->activations);
+    hy_store_fini(&t->engine.work.activations);
     release_staging_and_results(t);
-    hy_arena_fini(&t->activation_arena);
-    hy_arena_fini(&t->work_arena);
-    t->buffers = (hy_pass_buffers){0};
+    hy_arena_fini(&t->engine.work.activation_arena);
+    hy_arena_fini(&t->engine.work.arena);
+    t->engine.work.buffers = (hy_pass_buffers){0};
 }

@@ -1,5 +1,5 @@
 /* tiles.c: cutting parameters into tiles. See tiles.h. */
-#include "trainer/tiles.h"
+#include "plan/tiles.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
  * blocks: slots, snapshot and tail are stores whose items are tiles of parameters, and whose units are
  * as many items of one block as make about one tile. A ring of them is small whatever the model. The
  * tiles of a parameter lie back to back at home. */
-#ifndef HY_TRAINER_TILES_H
-#define HY_TRAINER_TILES_H
+#ifndef HY_PLAN_TILES_H
+#define HY_PLAN_TILES_H
 
 #include "memory/store.h"
 #include "model/params.h"

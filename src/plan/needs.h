@@ -3,8 +3,8 @@
  * Where the classes of the state live, what that takes in each place, and what passes need. Filled in by
  * state_plan.c and work_memory.c before anything is taken; kept, so that the work area can be taken anew
  * with another micro-batch. */
-#ifndef HY_TRAINER_MEMORY_NEEDS_H
-#define HY_TRAINER_MEMORY_NEEDS_H
+#ifndef HY_PLAN_NEEDS_H
+#define HY_PLAN_NEEDS_H
 
 #include "hybrid_types.h"
 
