@@ -351,6 +351,7 @@ run_all() {
 
 # The same with every run replaced by its name.
 list() {
+    wanted() { :; }
     train() { :; }
     run() { echo "$1"; }
     record() { echo "$1"; }
@@ -393,6 +394,10 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ $# -eq 2 ] || { usage >&2; exit 2; }
+names="$(list)"
+for name in ${only//,/ }; do
+    grep -qx -e "$name" <<< "$names" || die 2 "there is no run $name; --list shows them"
+done
 [ -x "$1/bin/hybrid-train" ] || die 2 "$1/bin/hybrid-train is missing: build it first"
 build="$(cd "$1" && pwd)"
 : > "$2" || die 2 "cannot write $2"

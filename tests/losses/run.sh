@@ -51,7 +51,7 @@ losses_are_those_recorded() { "$root/scripts/losses.sh" --compare "$record" "$sc
 changed_losses_are_noticed() {
     local edit
     for edit in '/^tail step=9 /s/\(loss=[0-9]*\.[0-9]*\)[0-9] /\1 /' '/^window step=4 /d' '/^packing/d'; do
-        sed "$edit" "$record" > "$scratch/edited"
+        sed "$edit" "$scratch/now" > "$scratch/edited"
         "$root/scripts/losses.sh" --compare "$scratch/edited" "$scratch/now" > "$scratch/said" && return 1
         cat "$scratch/said"
         grep -q '^1 of [0-9]* runs differ' "$scratch/said" || return 1
