@@ -41,56 +41,60 @@ typedef struct chart {
     curve curves[CURVES_MAX];
 } chart;
 
-#define LAYER(first, cls, name)                                                                    \
-    { first + cls, name, IS_LAYER }
-#define LAYERS(first)                                                                              \
-    LAYER(first, HY_WEIGHTS, "weights"), LAYER(first, HY_MASTER, "master"),                        \
-        LAYER(first, HY_GRADS, "grads"), LAYER(first, HY_OPTIM, "optim"),                          \
-        LAYER(first, HY_PREDICTOR, "predictor"), LAYER(first, HY_SNAPSHOT, "snapshot"),            \
-        LAYER(first, HY_ACTIVATIONS, "activations"), LAYER(first, HY_LOGITS, "logits"),            \
-        LAYER(first, HY_WORKSPACE, "workspace"), LAYER(first, HY_QUANTS, "quants"),                \
-        LAYER(first, HY_DATA, "data")
+#define ALL(key)                                                                                   \
+    { key, false, 0 }
+#define STEPS(key)                                                                                 \
+    { key, true, 0 }
+#define LAYER(key, cls, name)                                                                      \
+    { {key, false, cls}, name, IS_LAYER }
+#define LAYERS(key)                                                                                \
+    LAYER(key, HY_WEIGHTS, "weights"), LAYER(key, HY_MASTER, "master"),                            \
+        LAYER(key, HY_GRADS, "grads"), LAYER(key, HY_OPTIM, "optim"),                              \
+        LAYER(key, HY_PREDICTOR, "predictor"), LAYER(key, HY_SNAPSHOT, "snapshot"),                \
+        LAYER(key, HY_ACTIVATIONS, "activations"), LAYER(key, HY_LOGITS, "logits"),                \
+        LAYER(key, HY_WORKSPACE, "workspace"), LAYER(key, HY_QUANTS, "quants"),                    \
+        LAYER(key, HY_DATA, "data")
 
 static const chart charts[] = {
     {"loss", "Loss", "nats per token", HY_FIGURE_LOSS, .is_wide = true,
-     .curves = {{HY_COLUMN_LOSS, "training", IS_NOISY}, {HY_COLUMN_VAL_LOSS, "held-out", IS_DOTS}}},
+     .curves = {{STEPS("loss"), "training", IS_NOISY}, {ALL("val_loss"), "held-out", IS_DOTS}}},
     {"lr", "Learning rate", "per step", HY_FIGURE_SMALL, .is_from_zero = true,
-     .curves = {{HY_COLUMN_LR, "learning rate", IS_LINE}}},
+     .curves = {{ALL("lr"), "learning rate", IS_LINE}}},
     {"grad_norm", "Gradient norm", "before clipping", HY_FIGURE_NUMBER, .is_log = true,
-     .curves = {{HY_COLUMN_GRAD_NORM, "gradient norm", IS_NOISY}}},
+     .curves = {{STEPS("grad_norm"), "gradient norm", IS_NOISY}}},
     {"confidence", "Confidence that predicting pays", "probability", HY_FIGURE_NUMBER,
      .is_from_zero = true,
-     .curves = {{HY_COLUMN_CONFIDENCE, "confidence", IS_LINE},
-                {HY_COLUMN_REJECTED, "move rejected", IS_MARK}}},
+     .curves = {{ALL("confidence"), "confidence", IS_LINE},
+                {ALL("undone"), "move rejected", IS_MARK}}},
     {"predicted", "Predicted steps so far", "steps of kept moves", HY_FIGURE_NUMBER,
-     .is_from_zero = true, .curves = {{HY_COLUMN_PREDICTED, "predicted steps", IS_STAIR}}},
+     .is_from_zero = true, .curves = {{ALL("predicted"), "predicted steps", IS_STAIR}}},
     {"speed", "Speed", "tokens per second", HY_FIGURE_SHORT, .is_wide = true, .is_from_zero = true,
-     .curves = {{HY_COLUMN_SPEED, "speed", IS_NOISY}}},
+     .curves = {{STEPS("tokens_per_second"), "speed", IS_NOISY}}},
     {"memory", "Device memory", "live bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = DEVICE_LIMITS,
-     .curves = {LAYERS(HY_COLUMN_DEVICE_CLASS),
-                {HY_COLUMN_DEVICE_TOTAL, "live at the step's end", IS_SUM},
-                {HY_COLUMN_DEVICE_PEAK, "peak within the step", IS_STAIR},
-                {HY_COLUMN_DEVICE_PLANNED, "plan of the phase", IS_DASHED}}},
+     .curves = {LAYERS("memory"),
+                {ALL("vram_bytes"), "live at the step's end", IS_SUM},
+                {ALL("vram_peak_bytes"), "peak within the step", IS_STAIR},
+                {ALL("vram_planned_bytes"), "plan of the phase", IS_DASHED}}},
     {"host", "Host memory", "page-locked bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = HOST_LIMITS,
-     .curves = {LAYERS(HY_COLUMN_PINNED_CLASS),
-                {HY_COLUMN_PINNED_TOTAL, "page-locked", IS_SUM},
-                {HY_COLUMN_RESIDENT, "resident, all of the process", IS_DASHED}}},
+     .curves = {LAYERS("pinned"),
+                {ALL("host_pinned_bytes"), "page-locked", IS_SUM},
+                {ALL("host_resident_bytes"), "resident, all of the process", IS_DASHED}}},
     {"wait", "Waiting for copies", "% of the step's time", HY_FIGURE_PERCENT, .is_from_zero = true,
-     .curves = {{HY_COLUMN_WAIT, "waited", IS_NOISY}}},
+     .curves = {{ALL("waited"), "waited", IS_NOISY}}},
     {"moved", "Bytes copied", "per step", HY_FIGURE_BYTES, .is_from_zero = true,
-     .curves = {{HY_COLUMN_MOVED, "copied", IS_NOISY}}},
+     .curves = {{ALL("bytes_moved"), "copied", IS_NOISY}}},
     {"batch", "Micro-batch", "sequences", HY_FIGURE_COUNT, .is_from_zero = true,
-     .curves = {{HY_COLUMN_BATCH, "micro-batch", IS_STAIR}}},
+     .curves = {{STEPS("batch_size"), "micro-batch", IS_STAIR}}},
     {"mfu", "Model FLOP utilisation", "% of the card's data sheet", HY_FIGURE_PERCENT,
-     .is_from_zero = true, .curves = {{HY_COLUMN_MFU, "utilisation", IS_NOISY}}},
+     .is_from_zero = true, .curves = {{ALL("mfu"), "utilisation", IS_NOISY}}},
     {"power", "Power", "watts", HY_FIGURE_COUNT, .is_from_zero = true,
-     .curves = {{HY_COLUMN_POWER, "power", IS_NOISY}}},
+     .curves = {{ALL("gpu_power_watts"), "power", IS_NOISY}}},
     {"temperature", "Temperature",
      "\xC2\xB0"
      "C",
-     HY_FIGURE_COUNT, .curves = {{HY_COLUMN_TEMPERATURE, "temperature", IS_NOISY}}},
+     HY_FIGURE_COUNT, .curves = {{ALL("gpu_temperature_c"), "temperature", IS_NOISY}}},
 };
 
 static const char *const style_names[] = {"line",   "noisy", "dots",  "stair",
@@ -158,7 +162,7 @@ static void put_one(hy_page *page, const chart *it, const curve *c, int r) {
     bool has_mean = c->style == IS_NOISY && rows >= MEAN_ROWS;
     curve_style style = c->style == IS_NOISY && !has_mean ? IS_LINE : c->style;
     hy_column_facts facts;
-    hy_column_fill(page->runs[r], c->column, page->column);
+    hy_column_fill(page->runs[r], &c->column, page->column);
     hy_column_look(page->column, rows, &facts);
     if (facts.count == 0) return;
     hy_json_open_object(page->json, NULL);
@@ -175,7 +179,7 @@ static size_t keep_layers(hy_page *page, const chart *it, int r) {
     for (size_t i = 0; i < rows; i++) page->mean[i] = 0;
     for (const curve *c = it->curves; c->name; c++) {
         if (c->style != IS_LAYER) continue;
-        hy_column_fill(page->runs[r], c->column, page->column);
+        hy_column_fill(page->runs[r], &c->column, page->column);
         for (size_t i = 0; i < rows; i++) page->mean[i] += page->column[i];
     }
     return hy_column_thin(page->mean, rows, page->limit, page->kept);
@@ -188,7 +192,7 @@ static void put_layers(hy_page *page, const chart *it, int r) {
     for (const curve *c = it->curves; c->name; c++) {
         hy_column_facts facts;
         if (c->style != IS_LAYER) continue;
-        hy_column_fill(page->runs[r], c->column, page->column);
+        hy_column_fill(page->runs[r], &c->column, page->column);
         hy_column_look(page->column, rows, &facts);
         if (facts.count == 0 || facts.max == 0) continue;
         hy_json_open_object(page->json, NULL);
@@ -204,7 +208,7 @@ static bool has_layers(const hy_page *page, const chart *it, int r) {
     if (first->style != IS_LAYER || page->count > 1) return false;
     for (size_t i = 0; i < hy_run_points(page->runs[r]); i++) {
         const hy_run_point *p = hy_run_point_at(page->runs[r], i);
-        const int64_t *bytes = first->column == HY_COLUMN_PINNED_CLASS ? p->pinned : p->device;
+        const int64_t *bytes = it->limits == HOST_LIMITS ? p->pinned : p->device;
         for (int c = 0; c < HY_CLASS_COUNT; c++) {
             if (bytes[c] > 0) return true;
         }
@@ -272,7 +276,7 @@ static bool is_worth_drawing(hy_page *page, const chart *it) {
         for (int r = 0; r < page->count; r++) {
             hy_column_facts facts;
             if (c->style == IS_MARK) continue;
-            hy_column_fill(page->runs[r], c->column, page->column);
+            hy_column_fill(page->runs[r], &c->column, page->column);
             hy_column_look(page->column, hy_run_points(page->runs[r]), &facts);
             if (facts.count == 0) continue;
             has_any = true;
