@@ -4,7 +4,6 @@
 
 #include "base/json.h"
 #include "small_run.h"
-#include "trainer/record.h"
 #include "trainer/trainer.h"
 
 #define LINES 128
@@ -74,7 +73,7 @@ static void advance(hy_trainer *t, int steps) {
     hy_step_info info;
     for (int i = 0; i < steps; i++) {
         must(hy_trainer_step(t, &info));
-        must(hy_metrics_line(t, &info, NAN));
+        hy_trainer_record_step(t, &info, NAN);
     }
 }
 
@@ -141,18 +140,18 @@ END_TEST
 /* ---- events ---------------------------------------------------------------------------------- */
 
 static void tell_all(hy_trainer *t) {
-    hy_metrics_event(t, &(hy_record_event){.event = "batch",
-                                           .batch_size = 2,
-                                           .grad_accum = 2,
-                                           .old_batch_size = 4,
-                                           .old_grad_accum = 1,
-                                           .reason = "memory is \"short\""});
-    hy_metrics_event(t, &(hy_record_event){.event = "memory",
-                                           .status = "warning",
-                                           .old_status = "normal",
-                                           .utilization = 0.93,
-                                           .text = "93 % of the budget"});
-    hy_metrics_event(t, &(hy_record_event){.event = "recovery", .text = "tried again"});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "batch",
+                                                .batch_size = 2,
+                                                .grad_accum = 2,
+                                                .old_batch_size = 4,
+                                                .old_grad_accum = 1,
+                                                .reason = "memory is \"short\""});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "memory",
+                                                .status = "warning",
+                                                .old_status = "normal",
+                                                .utilization = 0.93,
+                                                .text = "93 % of the budget"});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = "tried again"});
 }
 
 START_TEST(events_stand_between_the_steps) {
@@ -256,7 +255,7 @@ START_TEST(a_full_disk_ends_the_record_and_not_the_run) {
     tell_all(t);
     hy_fault_disarm();
     ck_assert_int_eq(warnings, 1);
-    ck_assert_ptr_null(t->metrics);
+    ck_assert_ptr_null(t->record.metrics);
     advance(t, 2); /* nothing is left to write to, and nothing complains */
     hy_trainer_destroy(t);
 }
@@ -296,7 +295,8 @@ START_TEST(memory_by_class_is_that_of_the_phase) {
         if (hy_json_get(root(i), "event")) continue;
         bool is_move = strcmp(string(i, "phase"), "predict") == 0;
         moves += is_move;
-        ck_assert_double_eq(bytes_in(i, "memory", "weights"), (double)t->engine.state.layouts.master.bytes);
+        ck_assert_double_eq(bytes_in(i, "memory", "weights"),
+                            (double)t->engine.state.layouts.master.bytes);
         ck_assert((bytes_in(i, "memory", "grads") == 0) == is_move);
         ck_assert_double_eq(bytes_in(i, "memory", "optim"), is_move ? 0 : optim);
         if (is_move) ck_assert_double_eq(bytes_in(i, "pinned", "optim"), optim);

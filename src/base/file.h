@@ -12,6 +12,8 @@
 #include "base/hash.h"
 #include "hybrid_types.h"
 
+#define HY_PATH_MAX 1024 /* bytes of a path of a run, with its end */
+
 /* ---- reading (file.c) ------------------------------------------------------------------------ */
 
 /* Reads a whole file; *data is allocated, zero-terminated (not counted in *size), freed by the

@@ -77,6 +77,14 @@ hy_status hy_text_status(const hy_text *text) {
     return hy_fail(HY_ERR_MEMORY, "out of memory while adding to a text of %zu bytes", text->size);
 }
 
+hy_status hy_text_take(hy_text *text, char **out) {
+    hy_status status = hy_text_status(text);
+    if (status != HY_OK) hy_text_free(text);
+    *out = text->data;
+    *text = (hy_text){0};
+    return status;
+}
+
 const char *hy_text_string(const hy_text *text) { return text->data ? text->data : ""; }
 
 /* ---- near names ------------------------------------------------------------------------------ */

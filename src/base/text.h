@@ -22,6 +22,8 @@ void hy_text_clear(hy_text *text); /* empty, capacity kept */
 void hy_text_free(hy_text *text);
 hy_status hy_text_status(const hy_text *text);   /* HY_ERR_MEMORY once anything failed */
 const char *hy_text_string(const hy_text *text); /* never NULL */
+/* The string changes hands, to be freed by the caller; *out is NULL once anything failed. */
+hy_status hy_text_take(hy_text *text, char **out);
 
 /* The candidate nearest to `word` by edit distance (case-insensitive, '-' equals '_'), or NULL when
  * none is near enough to be a likely slip. */

@@ -122,8 +122,7 @@ hy_status hy_own_build(hy_own_run *run, const hy_config *config) {
 }
 
 void hy_own_tear_down(hy_own_run *run) {
-    hy_writer_abandon(run->metrics);
-    hy_text_free(&run->line);
+    hy_record_release(&run->record);
     hy_own_offload_fini(&run->offload);
     free(run->exact);
     free(run->mean_grads);

@@ -12,15 +12,13 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/say.h"
 
 void hy_own_say(const hy_own_run *run, hy_message_level level, const char *format, ...) {
-    char text[HY_ERROR_MESSAGE_MAX];
     va_list args;
-    if (!run->observer.on_message) return;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    hy_say_list(&run->observer, level, format, args);
     va_end(args);
-    run->observer.on_message(run->observer.user, level, text);
 }
 
 /* ---- a true step ----------------------------------------------------------------------------- */
@@ -58,7 +56,8 @@ static void describe_outcome(const hy_loop_outcome *done, hy_step_info *info) {
     info->residual_length = done->residual_length;
 }
 
-static hy_status true_step(hy_own_run *run, hy_step_info *info, hy_own_note *note) {
+static hy_status true_step(hy_own_run *run, hy_step_line *line) {
+    hy_step_info *info = &line->step;
     hy_own_losses losses;
     hy_loop_outcome done;
     double begin = hy_clock(), grad_scale;
@@ -66,7 +65,7 @@ static hy_status true_step(hy_own_run *run, hy_step_info *info, hy_own_note *not
     info->bytes_moved = hy_own_offload_return(run);
     info->wait_seconds = hy_clock() - begin;
     bool is_scaled = hy_own_is_scaled(run, info->phase);
-    if (info->precision == HY_F16) note->loss_scale = run->scale.scale;
+    if (info->precision == HY_F16 && run->scale.scale != 1) line->loss_scale = run->scale.scale;
     HY_TRY(hy_own_backward(run, info->phase, &losses, &grad_scale));
     info->loss = losses.sum / (double)losses.counted;
     hy_status status = hy_loop_update_scaled(run->loop, info->loss, grad_scale, is_scaled, &done);
@@ -80,18 +79,18 @@ static hy_status true_step(hy_own_run *run, hy_step_info *info, hy_own_note *not
 /* ---- a move ---------------------------------------------------------------------------------- */
 
 /* Both guard passes, with the move between them; a callback that fails takes the move back. */
-static hy_status guarded_move(hy_own_run *run, hy_own_note *note, hy_loop_outcome *done) {
-    HY_TRY(hy_own_guard_pass(run, &note->before));
+static hy_status guarded_move(hy_own_run *run, hy_step_line *line, hy_loop_outcome *done) {
+    HY_TRY(hy_own_guard_pass(run, &line->guard_before));
     HY_TRY(hy_loop_propose(run->loop));
-    hy_status status = hy_own_guard_pass(run, &note->after);
+    hy_status status = hy_own_guard_pass(run, &line->guard_after);
     if (status != HY_OK) {
         hy_loop_judge(run->loop, NAN, NAN, NULL);
         return status;
     }
-    return hy_loop_judge(run->loop, note->before, note->after, done);
+    return hy_loop_judge(run->loop, line->guard_before, line->guard_after, done);
 }
 
-static void count_move(hy_own_run *run, const hy_own_note *note, const hy_loop_outcome *done) {
+static void count_move(hy_own_run *run, const hy_step_line *line, const hy_loop_outcome *done) {
     if (done->was_accepted) {
         run->summary.moves++;
         run->summary.predicted_steps += done->predicted_steps;
@@ -101,19 +100,21 @@ static void count_move(hy_own_run *run, const hy_own_note *note, const hy_loop_o
     hy_own_say(run, HY_NOTE,
                "step %lld: a move of %.1f predicted steps was rejected: the loss would go from "
                "%.4f to %.4f",
-               (long long)run->summary.steps, done->predicted_steps, note->before, note->after);
+               (long long)run->summary.steps, done->predicted_steps, line->guard_before,
+               line->guard_after);
 }
 
-static hy_status predict_step(hy_own_run *run, hy_step_info *info, hy_own_note *note) {
+static hy_status predict_step(hy_own_run *run, hy_step_line *line) {
+    hy_step_info *info = &line->step;
     double begin = hy_clock();
     hy_loop_outcome done;
     info->bytes_moved = hy_own_offload_leave(run);
     info->wait_seconds = hy_clock() - begin;
     hy_ledger_enter(&run->ledger, HY_PREDICT);
-    HY_TRY(guarded_move(run, note, &done));
-    count_move(run, note, &done);
+    HY_TRY(guarded_move(run, line, &done));
+    count_move(run, line, &done);
     info->was_rejected = !done.was_accepted;
-    info->loss = done.was_accepted ? note->after : note->before;
+    info->loss = done.was_accepted ? line->guard_after : line->guard_before;
     info->predicted_steps = done.was_accepted ? done.predicted_steps : 0;
     return HY_OK;
 }
@@ -127,13 +128,13 @@ static bool is_validation_due(const hy_own_run *run, bool was_true_step) {
     return was_true_step && every > 0 && step % every == 0;
 }
 
-static hy_status validate(hy_own_run *run, hy_own_note *note) {
+static hy_status validate(hy_own_run *run, hy_step_line *line) {
     hy_own_losses losses;
     double begin = hy_clock();
     HY_TRY(hy_own_evaluate(run, &losses));
-    run->summary.val_loss = note->val_loss = losses.sum / (double)losses.counted;
+    run->summary.val_loss = line->val_loss = losses.sum / (double)losses.counted;
     hy_eval_info info = {.step = run->summary.steps,
-                         .loss = note->val_loss,
+                         .loss = line->val_loss,
                          .tokens = losses.counted,
                          .seconds = hy_clock() - begin,
                          .is_final = hy_loop_is_over(run->loop)};
@@ -162,22 +163,23 @@ static void complete_info(hy_own_run *run, hy_step_info *info, double seconds) {
 
 static hy_status one_turn(hy_own_run *run, const hy_loop_step *step) {
     double begin = hy_clock();
-    hy_own_note note = {.loss_scale = 1, .val_loss = NAN};
-    hy_step_info info = {.steps_total = run->settings.train.steps,
-                         .phase = step->phase,
-                         .reason = step->reason,
-                         .obstacle = step->obstacle,
-                         .lr = step->lr,
-                         .confidence = step->confidence,
-                         .precision = run->precision[step->phase],
-                         .grad_accum = run->settings.train.grad_accum_steps,
-                         .residual_cosine = NAN,
-                         .residual_length = NAN};
-    HY_TRY(step->wants_backward ? true_step(run, &info, &note) : predict_step(run, &info, &note));
-    complete_info(run, &info, hy_clock() - begin);
-    if (run->observer.on_step) run->observer.on_step(run->observer.user, &info);
-    hy_status status = is_validation_due(run, step->wants_backward) ? validate(run, &note) : HY_OK;
-    hy_own_record_step(run, &info, &note);
+    hy_step_line line = {.step = {.steps_total = run->settings.train.steps,
+                                  .phase = step->phase,
+                                  .reason = step->reason,
+                                  .obstacle = step->obstacle,
+                                  .lr = step->lr,
+                                  .confidence = step->confidence,
+                                  .precision = run->precision[step->phase],
+                                  .grad_accum = run->settings.train.grad_accum_steps,
+                                  .residual_cosine = NAN,
+                                  .residual_length = NAN},
+                         .loss_scale = NAN,
+                         .val_loss = NAN};
+    HY_TRY(step->wants_backward ? true_step(run, &line) : predict_step(run, &line));
+    complete_info(run, &line.step, hy_clock() - begin);
+    if (run->observer.on_step) run->observer.on_step(run->observer.user, &line.step);
+    hy_status status = is_validation_due(run, step->wants_backward) ? validate(run, &line) : HY_OK;
+    hy_record_step(&run->record, &line, &run->ledger);
     return status;
 }
 

@@ -19,13 +19,6 @@ typedef struct hy_own_offload {
     float *m_scales, *v_scales; /* compress: a number for each block of elements */
 } hy_own_offload;
 
-/* What a line of the record says beyond hy_step_info. */
-typedef struct hy_own_note {
-    double before, after; /* guard losses of a move */
-    double loss_scale;    /* 1: none */
-    double val_loss;      /* NaN: none */
-} hy_own_note;
-
 typedef struct hy_own_run {
     hy_settings settings;
     hy_own_model model;
@@ -48,10 +41,7 @@ typedef struct hy_own_run {
     double phase_seconds[HY_PHASE_COUNT], phase_wait[HY_PHASE_COUNT];
     uint64_t phase_moved[HY_PHASE_COUNT];
 
-    char out[HY_PATH_MAX]; /* "" when nothing is written */
-    hy_writer *metrics;
-    hy_text line; /* keeps its memory from step to step */
-    double flushed;
+    hy_record record;
 } hy_own_run;
 
 /* own_build.c: everything but `settings`, `model` and `observer`, which are given. */
@@ -79,7 +69,6 @@ uint64_t hy_own_offload_return(hy_own_run *run);
 
 /* own_report.c: OUT/metrics.jsonl and OUT/summary.json. */
 hy_status hy_own_record_open(hy_own_run *run, const char *command);
-void hy_own_record_step(hy_own_run *run, const hy_step_info *info, const hy_own_note *note);
 hy_status hy_own_record_close(hy_own_run *run, bool is_finished);
 
 /* own_model.c: hands a message to the observer. */

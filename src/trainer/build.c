@@ -10,7 +10,6 @@
 #include "trainer/memory_plan.h"
 #include "trainer/monitor.h"
 #include "trainer/phase_rules.h"
-#include "trainer/record.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
 #define MOST_AHEAD 64
@@ -179,7 +178,8 @@ static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings.save.resume;
     if (!from[0]) return HY_OK;
     char file[HY_PATH_MAX];
-    HY_TRY(hy_trainer_find_checkpoint(t, strcmp(from, "auto") == 0 ? t->out : from, t->resumed));
+    HY_TRY(hy_trainer_find_checkpoint(t, strcmp(from, "auto") == 0 ? t->record.out : from,
+                                      t->resumed));
     HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
     HY_TRY(hy_progress_read_split(t, file));
     return hy_trainer_read_algorithms(t, t->resumed);
@@ -220,7 +220,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(choose_length(t));
     HY_TRY(set_up_optimizer(t));
     HY_TRY(set_up_phases(t));
-    if (!t->life.is_plan) HY_TRY(hy_trainer_choose_out(t));
+    if (!t->life.is_plan) HY_TRY(hy_record_choose_folder(&t->record, &t->settings));
     HY_TRY(hy_trainer_open_device(t));
     HY_TRY(hy_trainer_choose_precision(t)); /* what the device is good at */
     if (t->life.is_plan) {
@@ -238,7 +238,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_trainer_start_loader(t));
     t->checkpoint_bytes = hy_trainer_checkpoint_size(t);
     HY_TRY(hy_trainer_take_reserve(t));
-    return hy_trainer_make_out(t);
+    return hy_trainer_open_record(t);
 }
 
 static void release_memory(hy_trainer *t) {
@@ -282,12 +282,10 @@ static void close_device(hy_trainer *t) {
 }
 
 void hy_trainer_tear_down(hy_trainer *t) {
-    hy_metrics_release(t);
+    hy_record_release(&t->record);
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
     close_device(t);
     hy_model_destroy(t->engine.model);
     hy_dataset_close(t->data.set);
-    free(t->config_text);
-    free(t->command);
 }

@@ -96,7 +96,7 @@ static hy_status settle(hy_trainer *t) {
 hy_status hy_trainer_write_model(hy_trainer *t, char folder[HY_PATH_MAX]) {
     bool is_average = t->engine.has_average && t->progress.tail_samples > 0;
     hy_export_plan plan;
-    HY_TRY(hy_path_join(folder, HY_PATH_MAX, t->out, "model"));
+    HY_TRY(hy_path_join(folder, HY_PATH_MAX, t->record.out, "model"));
     HY_TRY(hy_export_prepare(&t->settings, t->settings.save.model_dtype,
                              hy_store_of(&t->engine, HY_ROW_MASTER)->layout.items[0].dtype, &plan));
     HY_TRY(settle(t));

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/record.h"
 #include "trainer/trainer.h"
 
 /* What earlier tries have taught. */
@@ -27,12 +26,12 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
                       .raw_val_loss = NAN,
                       .engine.device_cap = known->device_cap,
                       .engine.host_cap = known->host_cap,
-                      .is_out_ours = known->is_out_ours};
+                      .record.is_out_ours = known->is_out_ours};
     t->asked = t->settings;
-    if (observer) t->observer = *observer;
-    HY_TRY(hy_config_print(config, &t->config_text));
-    t->command = strdup(hy_config_command(config));
-    if (!t->command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
+    if (observer) t->observer = t->record.observer = *observer;
+    HY_TRY(hy_config_print(config, &t->record.config_text));
+    t->record.command = strdup(hy_config_command(config));
+    if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
     return hy_trainer_build(t);
 }
 
@@ -41,7 +40,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
 static void learn(const hy_trainer *t, lesson *known) {
     uint64_t device = t->plan.vram_bytes, host = t->plan.host_pinned_bytes;
     bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
-    known->is_out_ours |= t->is_out_ours;
+    known->is_out_ours |= t->record.is_out_ours;
     if (t->engine.ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {
         known->host_cap = (device + host) / 8 * 7;
@@ -94,24 +93,25 @@ static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host
     hy_trainer fresh = {.settings = old->asked,
                         .asked = old->asked,
                         .observer = old->observer,
-                        .config_text = old->config_text,
-                        .command = old->command,
+                        .record = {.observer = old->observer,
+                                   .config_text = old->record.config_text,
+                                   .command = old->record.command,
+                                   .is_out_ours = true},
                         .life.is_state_whole = true,
                         .ngram_loss = NAN,
                         .raw_val_loss = NAN,
                         .engine.device_cap = device_cap,
                         .engine.host_cap = host_cap,
-                        .is_out_ours = true,
                         .life.recoveries = old->life.recoveries,
                         .life.batch_changes = old->life.batch_changes,
                         .life.plan_changes = old->life.plan_changes,
                         .steering = old->steering};
     /* A try that failed early has no folder yet: it is asked for by its settings. */
-    const char *out = old->out[0] ? old->out : old->settings.out;
+    const char *out = old->record.out[0] ? old->record.out : old->settings.out;
     snprintf(fresh.settings.out, sizeof fresh.settings.out, "%.*s", HY_TEXT_MAX - 1, out);
     snprintf(fresh.settings.save.resume, HY_TEXT_MAX, "%.*s", HY_TEXT_MAX - 1, out);
-    snprintf(fresh.out, sizeof fresh.out, "%s", out);
-    old->config_text = old->command = NULL;
+    snprintf(fresh.record.out, sizeof fresh.record.out, "%s", out);
+    old->record.config_text = old->record.command = NULL;
     return fresh;
 }
 
@@ -142,6 +142,6 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     snprintf(text, sizeof text, "%s: a plan that needs less, from the checkpoint at step %lld",
              reason, (long long)t->progress.step);
     hy_say(t, HY_WARNING, "%s", text);
-    hy_metrics_event(t, &(hy_record_event){.event = "plan", .text = text});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
     return HY_OK;
 }

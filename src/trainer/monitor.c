@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "trainer/record.h"
 
 #define MUCH_STALLED 0.1 /* share of the time */
 #define LINE_ADVICE 2    /* pieces of advice in a line */
@@ -151,11 +150,11 @@ static void tell_change(hy_trainer *t, const hy_memory_look *look) {
     describe_look(t, look, &line);
     if (now > HY_MEMORY_NORMAL) add_advice(&state, &line);
     say(t, now > was ? HY_WARNING : HY_NOTE, hy_text_string(&line));
-    hy_metrics_event(t, &(hy_record_event){.event = "memory",
-                                           .status = hy_memory_status_name(now),
-                                           .old_status = hy_memory_status_name(was),
-                                           .utilization = pool->utilization,
-                                           .text = hy_text_string(&line)});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "memory",
+                                                .status = hy_memory_status_name(now),
+                                                .old_status = hy_memory_status_name(was),
+                                                .utilization = pool->utilization,
+                                                .text = hy_text_string(&line)});
     if (t->observer.on_memory) t->observer.on_memory(t->observer.user, &state);
     hy_text_free(&line);
 }

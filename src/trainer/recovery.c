@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "trainer/memory_plan.h"
-#include "trainer/record.h"
 
 #define RESERVE_BYTES ((size_t)256 << 10)
 #define FIRST_PAUSE_MS 20 /* whoever took the memory may give it back at once */
@@ -82,7 +81,7 @@ static void tell(hy_trainer *t, const char *message, const char *what) {
     snprintf(text, sizeof text, "memory ran out in step %lld (%s); it is done again %s",
              (long long)t->progress.step + 1, message, what);
     hy_say(t, HY_WARNING, "%s", text);
-    hy_metrics_event(t, &(hy_record_event){.event = "recovery", .text = text});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = text});
 }
 
 hy_status hy_trainer_survive(hy_trainer *t, hy_status status, hy_survival how) {
@@ -161,18 +160,18 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_text advice = {0};
     if (status != HY_ERR_MEMORY) return status;
     snprintf(message, sizeof message, "%s", hy_error_message());
-    bool can_be_saved = t->life.is_state_whole && !t->life.failure[0] && t->out[0];
+    bool can_be_saved = t->life.is_state_whole && !t->life.failure[0] && t->record.out[0];
     t->life.shortages = 0;
     hy_trainer_give_reserve(t);
     bool is_saved = can_be_saved && (t->saved_step == t->progress.step ||
                                      hy_trainer_insist(t, hy_trainer_write_checkpoint) == HY_OK);
     add_advice(t, &advice);
-    hy_metrics_event(t, &(hy_record_event){.event = "recovery", .text = message});
-    (void)hy_metrics_close(t);
+    hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = message});
+    (void)hy_record_close(&t->record);
     status = hy_fail(HY_ERR_MEMORY, "%s; %s;%s", message,
-                     is_saved    ? "the run is saved: --resume goes on with it"
-                     : t->out[0] ? "what was saved before is untouched"
-                                 : "nothing was saved, because out is none",
+                     is_saved           ? "the run is saved: --resume goes on with it"
+                     : t->record.out[0] ? "what was saved before is untouched"
+                                        : "nothing was saved, because out is none",
                      hy_text_string(&advice));
     hy_text_free(&advice);
     return status;

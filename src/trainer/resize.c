@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "trainer/memory_plan.h"
 #include "trainer/monitor.h"
-#include "trainer/record.h"
 
 /* ---- which sizes there are --------------------------------------------------------------------- */
 
@@ -153,12 +152,12 @@ static void tell(hy_trainer *t, int64_t old_batch, int64_t old_accum, const char
     t->life.batch_changes++;
     hy_say(t, HY_NOTE, "micro-batch %lld to %lld, %lld to %lld of them in a step: %s",
            (long long)old_batch, (long long)batch, (long long)old_accum, (long long)accum, reason);
-    hy_metrics_event(t, &(hy_record_event){.event = "batch",
-                                           .batch_size = batch,
-                                           .grad_accum = accum,
-                                           .old_batch_size = old_batch,
-                                           .old_grad_accum = old_accum,
-                                           .reason = reason});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "batch",
+                                                .batch_size = batch,
+                                                .grad_accum = accum,
+                                                .old_batch_size = old_batch,
+                                                .old_grad_accum = old_accum,
+                                                .reason = reason});
 }
 
 bool hy_recomputes_all(const hy_settings *s) {
@@ -179,7 +178,7 @@ hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reaso
     HY_TRY(change_work(t, batch_size));
     HY_TRY(hy_trainer_start_loader(t));
     hy_monitor_reset(t);
-    hy_plan_write(t);
+    hy_trainer_write_plan(t);
     tell(t, batch, accum, reason);
     return HY_OK;
 }

@@ -36,20 +36,12 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
 }
 
 static hy_status save_or_warn(hy_trainer *t) {
-    if (!t->out[0] || t->saved_step == t->progress.step) return HY_OK;
+    if (!t->record.out[0] || t->saved_step == t->progress.step) return HY_OK;
     hy_status status = hy_trainer_insist(t, hy_trainer_write_checkpoint);
     if (status == HY_OK) return HY_OK;
     hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
            hy_error_message());
     return HY_OK;
-}
-
-/* A disk that is full ends the record, not the run. */
-static void write_metrics(hy_trainer *t, const hy_step_info *info, double val_loss) {
-    if (hy_metrics_line(t, info, val_loss) == HY_OK) return;
-    hy_say(t, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
-    hy_writer_close(t->metrics, false);
-    t->metrics = NULL;
 }
 
 static bool is_over(const hy_trainer *t) {
@@ -82,7 +74,7 @@ static hy_status one_step(hy_trainer *t) {
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_move && was_due) val_loss = t->progress.val_loss;
     if (!is_move) HY_TRY(validate_if_due(t, &val_loss));
-    write_metrics(t, &info, val_loss);
+    hy_trainer_record_step(t, &info, val_loss);
     if (is_move) return HY_OK;
     HY_TRY(hy_trainer_consider_fork(t));
     bool is_due_now = is_due(t->settings.save.save_every, t->progress.step);
@@ -102,7 +94,7 @@ static hy_status count_ngrams(hy_trainer *t) {
 /* A model that transformers does not know is told of; the checkpoint has its weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
-    if (!t->out[0] || !t->settings.save.save_model) return HY_OK;
+    if (!t->record.out[0] || !t->settings.save.save_model) return HY_OK;
     hy_status status = hy_trainer_write_model(t, folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
@@ -114,12 +106,10 @@ static hy_status write_model(hy_trainer *t) {
 
 /* The last save of a run may have the memory that was kept for it. */
 static hy_status save_at_last(hy_trainer *t) {
-    if (!t->out[0] || t->saved_step == t->progress.step) return HY_OK;
+    if (!t->record.out[0] || t->saved_step == t->progress.step) return HY_OK;
     hy_trainer_give_reserve(t);
     return hy_trainer_insist(t, hy_trainer_write_checkpoint);
 }
-
-static hy_status write_summary(hy_trainer *t) { return hy_summary_write(t); }
 
 static hy_status finish(hy_trainer *t) {
     double val_loss;
@@ -129,14 +119,14 @@ static hy_status finish(hy_trainer *t) {
     HY_TRY(count_ngrams(t));
     HY_TRY(save_at_last(t));
     HY_TRY(hy_trainer_insist(t, write_model));
-    HY_TRY(hy_trainer_insist(t, write_summary));
-    return hy_metrics_close(t);
+    HY_TRY(hy_trainer_insist(t, hy_trainer_write_summary));
+    return hy_record_close(&t->record);
 }
 
 static hy_status stop(hy_trainer *t) {
     HY_TRY(save_at_last(t));
-    HY_TRY(hy_trainer_insist(t, write_summary));
-    HY_TRY(hy_metrics_close(t));
+    HY_TRY(hy_trainer_insist(t, hy_trainer_write_summary));
+    HY_TRY(hy_record_close(&t->record));
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }
 

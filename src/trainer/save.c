@@ -121,7 +121,8 @@ static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
         status = hy_checkpoint_put(checkpoint, "trainer.json", json.data, json.size);
     hy_text_free(&json);
     if (status != HY_OK) return status;
-    return hy_checkpoint_put(checkpoint, "config.cfg", t->config_text, strlen(t->config_text));
+    return hy_checkpoint_put(checkpoint, "config.cfg", t->record.config_text,
+                             strlen(t->record.config_text));
 }
 
 static hy_status settle_state(hy_trainer *t) {
@@ -135,14 +136,14 @@ static hy_status settle_state(hy_trainer *t) {
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     double begin = hy_clock();
     hy_checkpoint *checkpoint;
-    if (!t->out[0]) {
+    if (!t->record.out[0]) {
         return hy_fail(HY_ERR_STATE,
                        "this run has no folder (out = none), so nothing can be saved");
     }
     /* A checkpoint must not outlive the metrics of its steps, and tensors must be at home. */
-    if (t->metrics) HY_TRY(hy_writer_flush(t->metrics));
+    HY_TRY(hy_record_flush(&t->record));
     HY_TRY(settle_state(t));
-    HY_TRY(hy_checkpoint_begin(t->out, t->progress.step, &checkpoint));
+    HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, &checkpoint));
     hy_status status = write_files(t, checkpoint);
     if (status != HY_OK) {
         hy_checkpoint_abort(checkpoint);
@@ -151,11 +152,11 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     HY_TRY(hy_checkpoint_commit(checkpoint));
     t->saved_step = t->progress.step;
     char path[HY_PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/checkpoint-%lld", t->out, (long long)t->progress.step);
+    snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
     if (t->observer.on_save) {
         t->observer.on_save(t->observer.user, path, hy_clock() - begin, t->checkpoint_bytes);
     }
-    return hy_checkpoint_prune(t->out, (int)t->settings.save.keep);
+    return hy_checkpoint_prune(t->record.out, (int)t->settings.save.keep);
 }
 
 /* Headers and JSON are small beside the tensors. A snapshot is there only now and then. */

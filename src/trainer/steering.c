@@ -100,7 +100,7 @@ void hy_trainer_be_patient(hy_trainer *t) {
 static hy_status plan_anew(hy_trainer *t, const room *r) {
     uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
     if (!t->engine.backend->facts.is_gpu) return watch_host(t);
-    if (!t->out[0] || t->steering.is_at_end) return HY_OK;
+    if (!t->record.out[0] || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is cannot be had twice */
     return hy_trainer_replan(t, cap, t->engine.host_cap, "device memory is short");
 }

@@ -8,16 +8,14 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/say.h"
 #include "trainer/monitor.h"
 
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...) {
-    if (!t->observer.on_message) return;
-    char text[2 * HY_ERROR_MESSAGE_MAX];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    hy_say_list(&t->observer, level, format, args);
     va_end(args);
-    t->observer.on_message(t->observer.user, level, text);
 }
 
 hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
@@ -129,7 +127,7 @@ static hy_summary summary_of_husk(const hy_trainer *t) {
                         .device = "",
                         .matmul = "",
                         .data = "",
-                        .out = t->out,
+                        .out = t->record.out,
                         .predictor = "none",
                         .why_not = "",
                         .final_loss = NAN,
@@ -151,7 +149,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .device = t->engine.backend->facts.name,
         .matmul = t->engine.backend->facts.detail,
         .data = data->description,
-        .out = t->out,
+        .out = t->record.out,
         .parameters = t->engine.model->params.elements,
         .steps_total = t->course.steps_total,
         .steps = p->step,

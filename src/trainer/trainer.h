@@ -27,8 +27,8 @@
 #include "phases/guard.h"
 #include "phases/machine.h"
 #include "phases/predictor.h"
+#include "record/record.h"
 
-#define HY_PATH_MAX 1024
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
 
 /* Dynamic loss scaling, for fp16. */
@@ -156,16 +156,9 @@ struct hy_trainer {
     double ngram_loss, raw_val_loss;
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
 
-    char *config_text;            /* the configuration as printed, for the run's folder */
-    char *command;                /* that started the run; "": not told */
+    hy_record record;
     char tune_cache[HY_PATH_MAX]; /* file of tuned matmul algorithms; "": none */
     char resumed[HY_PATH_MAX];    /* the checkpoint that is gone on with; "": none */
-    char out[HY_PATH_MAX];        /* "" when nothing is written */
-    bool is_out_ours;             /* what lies there is of this run, which is being built again */
-    hy_writer *metrics;
-    struct hy_tfevents *tensorboard; /* NULL: not written */
-    hy_text line; /* the metrics line in the making; keeps its memory from step to step */
-    double metrics_flushed;
     uint64_t checkpoint_bytes;
     int64_t saved_step; /* step of the newest checkpoint of this sitting, -1: none */
 };
@@ -363,10 +356,6 @@ typedef struct hy_probe {
 hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
 int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count);
 
-/* outdir.c */
-hy_status hy_trainer_choose_out(hy_trainer *t); /* decides and checks; writes nothing */
-hy_status hy_trainer_make_out(hy_trainer *t);   /* makes the folder */
-
 /* save.c, restore.c */
 hy_status hy_trainer_write_checkpoint(hy_trainer *t);
 uint64_t hy_trainer_checkpoint_size(const hy_trainer *t);
@@ -385,13 +374,12 @@ hy_status hy_progress_read(hy_trainer *t, const char *path);
 /* Where the step has as many sequences as before, it is split as before: so that the bits go on. */
 hy_status hy_progress_read_split(hy_trainer *t, const char *path);
 
-/* metrics.c */
-hy_status hy_metrics_open(hy_trainer *t);
-hy_status hy_metrics_line(hy_trainer *t, const hy_step_info *info, double val_loss); /* NAN: none */
-hy_status hy_metrics_close(hy_trainer *t);
-
-/* summary_json.c */
-hy_status hy_summary_write(const hy_trainer *t);
+/* recording.c: the folder, and what is told to the record. Called between steps. */
+hy_status hy_trainer_open_record(hy_trainer *t); /* the first thing that is written */
+void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss); /* or NaN */
+void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event);
+void hy_trainer_write_plan(hy_trainer *t); /* anew when another plan is taken */
+hy_status hy_trainer_write_summary(hy_trainer *t);
 
 /* trainer.c: hands a message to the observer. */
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)

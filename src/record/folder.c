@@ -1,4 +1,4 @@
-/* outdir.c: the run's folder. See trainer.h.
+/* folder.c: which folder a run has. See record.h.
  *
  * Chosen and checked before anything is written: a folder that holds a run already is an error unless it
  * is resumed or overwritten; the folder that would hold it must be writable. */
@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "formats/checkpoint.h"
-#include "trainer/record.h"
-#include "trainer/trainer.h"
+#include "record/record.h"
 
 /* By these a folder is known to hold a run. */
 static const char *const run_marks[] = {"metrics.jsonl", "summary.json", "config.cfg"};
@@ -67,24 +67,20 @@ static hy_status check_writable(const char *path) {
     return HY_OK;
 }
 
-/* Last part of a model's name: presets are plain, files and folders are paths. */
-static void short_model_name(const char *model, char *out, size_t size) {
-    size_t end = strlen(model);
-    while (end > 1 && model[end - 1] == '/') end--;
+/* Of a model's name the last part: presets are plain, files and folders are paths. */
+void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
+    char last[128], stamp[32];
+    size_t end = strlen(name);
+    while (end > 1 && name[end - 1] == '/') end--;
     size_t begin = end;
-    while (begin > 0 && model[begin - 1] != '/') begin--;
-    snprintf(out, size, "%.*s", end - begin > 100 ? 100 : (int)(end - begin), model + begin);
-    char *dot = strstr(out, ".cfg");
+    while (begin > 0 && name[begin - 1] != '/') begin--;
+    snprintf(last, sizeof last, "%.*s", end - begin > 100 ? 100 : (int)(end - begin), name + begin);
+    char *dot = strstr(last, ".cfg");
     if (dot) *dot = 0;
-}
-
-static void default_folder(const hy_trainer *t, char out[HY_PATH_MAX]) {
-    char model[128], stamp[32];
-    short_model_name(t->settings.model, model, sizeof model);
     hy_clock_stamp(stamp, sizeof stamp);
-    snprintf(out, HY_PATH_MAX, "runs/%s-%s", model, stamp);
+    snprintf(out, HY_PATH_MAX, "runs/%s-%s", last, stamp);
     for (int i = 2; hy_path_exists(out) && i < 1000; i++) {
-        snprintf(out, HY_PATH_MAX, "runs/%s-%s-%d", model, stamp, i);
+        snprintf(out, HY_PATH_MAX, "runs/%s-%s-%d", last, stamp, i);
     }
 }
 
@@ -147,34 +143,33 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
     return hy_config_load(config, path);
 }
 
-hy_status hy_trainer_choose_out(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
+hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     bool is_resumed = s->save.resume[0] != 0;
     bool is_auto = strcmp(s->save.resume, "auto") == 0;
     if (strcmp(s->out, "none") == 0) {
         if (is_auto)
             return hy_fail(HY_ERR_INPUT, "resume = auto needs an output folder, out is none");
-        t->out[0] = 0;
+        r->out[0] = 0;
         return HY_OK;
     }
     if (s->out[0]) {
-        snprintf(t->out, sizeof t->out, "%s", s->out);
+        snprintf(r->out, sizeof r->out, "%s", s->out);
     } else if (is_auto) {
-        HY_TRY(newest_run(t->out));
+        HY_TRY(newest_run(r->out));
     } else if (is_resumed) {
-        run_folder_of(s->save.resume, t->out); /* it goes on where it was */
+        run_folder_of(s->save.resume, r->out); /* it goes on where it was */
     } else {
-        default_folder(t, t->out);
+        hy_default_folder(s->model, r->out);
     }
     bool has_run;
-    HY_TRY(holds_run(t->out, &has_run));
-    if (has_run && !is_resumed && !s->save.overwrite && !t->is_out_ours) {
+    HY_TRY(holds_run(r->out, &has_run));
+    if (has_run && !is_resumed && !s->save.overwrite && !r->is_out_ours) {
         return hy_fail(HY_ERR_INPUT,
                        "%s holds a run already; add --resume to go on with it, --overwrite to "
                        "begin anew there, or choose another --out",
-                       t->out);
+                       r->out);
     }
-    return check_writable(t->out);
+    return check_writable(r->out);
 }
 
 static hy_status clear_run(const char *path) {
@@ -199,19 +194,17 @@ static hy_status clear_run(const char *path) {
     return status;
 }
 
-hy_status hy_trainer_make_out(hy_trainer *t) {
-    if (!t->out[0]) return HY_OK;
-    t->is_out_ours = true;
-    HY_TRY(hy_dir_make(t->out));
-    bool is_resumed = t->settings.save.resume[0] != 0;
-    bool has_run;
-    HY_TRY(holds_run(t->out, &has_run));
-    if (has_run && !is_resumed && t->settings.save.overwrite) HY_TRY(clear_run(t->out));
+hy_status hy_record_write(const hy_record *r, const char *name, const char *text) {
     char path[HY_PATH_MAX];
-    HY_TRY(hy_path_join(path, sizeof path, t->out, "config.cfg"));
-    HY_TRY(hy_file_write_atomic(path, t->config_text, strlen(t->config_text)));
-    hy_plan_write(t);
-    HY_TRY(hy_metrics_open(t));
-    hy_tensorboard_open(t);
-    return HY_OK;
+    HY_TRY(hy_path_join(path, sizeof path, r->out, name));
+    return hy_file_write_atomic(path, text, strlen(text));
+}
+
+hy_status hy_record_make_folder(hy_record *r, const hy_settings *s) {
+    bool has_run;
+    r->is_out_ours = true;
+    HY_TRY(hy_dir_make(r->out));
+    HY_TRY(holds_run(r->out, &has_run));
+    if (has_run && !s->save.resume[0] && s->save.overwrite) HY_TRY(clear_run(r->out));
+    return hy_record_write(r, "config.cfg", r->config_text);
 }

@@ -1,11 +1,8 @@
-/* summary_json.c: what the run came to, as JSON: OUT/summary.json, written whole, and for programs. */
+/* summary_json.c: what the run came to, as JSON: for OUT/summary.json and for programs. See record.h. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/json.h"
-#include "trainer/trainer.h"
+#include "record/record.h"
 
 static void put_memory(const hy_phase_summary *p, hy_json_writer *w) {
     hy_json_open_object(w, "classes");
@@ -71,14 +68,6 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     if (!isnan(s->ngram_loss)) hy_json_put_double(w, "ngram_loss", s->ngram_loss);
 }
 
-/* What a shortage of memory made of this sitting. */
-static void put_memory_events(const hy_trainer *t, hy_json_writer *w) {
-    hy_json_put_int(w, "recoveries", t->life.recoveries);
-    hy_json_put_int(w, "batch_changes", t->life.batch_changes);
-    hy_json_put_int(w, "batch_size", t->settings.train.batch_size);
-    hy_json_put_int(w, "grad_accum", t->settings.train.grad_accum_steps);
-}
-
 static void put_saving(const hy_saving *saving, hy_json_writer *w) {
     hy_json_open_object(w, NULL);
     hy_json_put_string(w, "name", saving->name);
@@ -91,15 +80,6 @@ static void put_saving(const hy_saving *saving, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
-/* Reckoned by plans: where they cannot be made, the summary does without. */
-static void put_savings(const hy_trainer *t, hy_json_writer *w) {
-    hy_savings savings;
-    if (hy_trainer_savings(t, &savings) != HY_OK) return;
-    hy_json_open_array(w, "savings");
-    for (int32_t i = 0; i < savings.count; i++) put_saving(&savings.list[i], w);
-    hy_json_close_array(w);
-}
-
 static void put_gpu(const hy_summary *s, hy_json_writer *w) {
     if (!s->is_gpu) return;
     hy_json_put_int(w, "compute_capability", s->capability);
@@ -109,46 +89,36 @@ static void put_gpu(const hy_summary *s, hy_json_writer *w) {
     if (s->sol > 0) hy_json_put_double(w, "sol", s->sol);
 }
 
-static void put_summary(const hy_trainer *t, hy_text *text) {
-    hy_summary s;
+hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extras, char **out) {
+    hy_text text = {0};
     hy_json_writer w;
-    hy_trainer_summary(t, &s);
-    hy_json_begin(&w, text, true);
+    hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
     hy_json_put_string(&w, "program", "hybrid-train " HYBRID_VERSION);
-    hy_json_put_bool(&w, "finished", s.spent >= (double)s.steps_total - 0.5);
-    hy_json_put_string(&w, "model", s.model);
-    hy_json_put_int(&w, "parameters", s.parameters);
-    hy_json_put_string(&w, "device", s.device);
-    hy_json_put_string(&w, "matmul", s.matmul);
-    put_gpu(&s, &w);
-    hy_json_put_string(&w, "data", s.data);
-    hy_json_put_string(&w, "out", s.out);
-    if (t->command[0]) hy_json_put_string(&w, "command", t->command);
-    put_results(&s, &w);
-    put_memory_events(t, &w);
-    hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s.checkpoint_bytes);
-    put_phases(&s, &w);
-    put_savings(t, &w);
+    hy_json_put_bool(&w, "finished", s->spent >= (double)s->steps_total - 0.5);
+    hy_json_put_string(&w, "model", s->model);
+    hy_json_put_int(&w, "parameters", s->parameters);
+    hy_json_put_string(&w, "device", s->device);
+    hy_json_put_string(&w, "matmul", s->matmul);
+    put_gpu(s, &w);
+    hy_json_put_string(&w, "data", s->data);
+    hy_json_put_string(&w, "out", s->out);
+    if (extras->command[0]) hy_json_put_string(&w, "command", extras->command);
+    put_results(s, &w);
+    hy_json_put_int(&w, "recoveries", extras->recoveries);
+    hy_json_put_int(&w, "batch_changes", extras->batch_changes);
+    hy_json_put_int(&w, "batch_size", extras->batch_size);
+    hy_json_put_int(&w, "grad_accum", extras->grad_accum);
+    hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s->checkpoint_bytes);
+    put_phases(s, &w);
+    if (extras->savings) {
+        hy_json_open_array(&w, "savings");
+        for (int32_t i = 0; i < extras->savings->count; i++) {
+            put_saving(&extras->savings->list[i], &w);
+        }
+        hy_json_close_array(&w);
+    }
     hy_json_close_object(&w);
-    hy_text_add(text, "\n");
-}
-
-hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
-    hy_text text = {0};
-    put_summary(t, &text);
-    hy_status status = hy_text_status(&text);
-    if (status != HY_OK) hy_text_free(&text);
-    *out = text.data;
-    return status;
-}
-
-hy_status hy_summary_write(const hy_trainer *t) {
-    char path[HY_PATH_MAX], *text;
-    if (!t->out[0]) return HY_OK;
-    HY_TRY(hy_path_join(path, sizeof path, t->out, "summary.json"));
-    HY_TRY(hy_trainer_summary_json(t, &text));
-    hy_status status = hy_file_write_atomic(path, text, strlen(text));
-    free(text);
-    return status;
+    hy_text_add(&text, "\n");
+    return hy_text_take(&text, out);
 }

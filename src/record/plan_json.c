@@ -1,13 +1,6 @@
-/* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See hybrid.h and record.h.
- *
- * In a run it is what was planned: bytes that were taken before step 0, and places as chosen. */
-#include <stdlib.h>
-#include <string.h>
-
+/* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See record.h. */
 #include "base/json.h"
-#include "base/text.h"
-#include "trainer/record.h"
-#include "trainer/trainer.h"
+#include "record/record.h"
 
 static void put_classes(const hy_phase_summary *phase, hy_json_writer *w) {
     hy_json_open_object(w, "classes");
@@ -60,62 +53,38 @@ static void put_sentences(const char *key, const char list[][HY_PLAN_TEXT], int3
     hy_json_close_array(w);
 }
 
-static void put_plan(const hy_trainer *t, hy_json_writer *w) {
-    hy_summary s;
-    hy_plan_facts facts;
-    hy_trainer_summary(t, &s);
-    hy_trainer_plan_facts(t, &facts);
-    hy_json_put_bool(w, "fits", facts.fits);
-    if (!facts.fits) hy_json_put_string(w, "problem", facts.problem);
-    hy_json_put_string(w, "model", s.model);
-    hy_json_put_int(w, "parameters", s.parameters);
-    hy_json_put_string(w, "device", s.device);
-    hy_json_put_int(w, "vram_peak_bytes", (int64_t)facts.vram_bytes);
-    hy_json_put_int(w, "host_pinned_bytes", (int64_t)facts.host_pinned_bytes);
-    hy_json_put_int(w, "disk_bytes", (int64_t)facts.disk_bytes);
-    hy_json_put_int(w, "host_fork_bytes", (int64_t)facts.host_fork_bytes);
-    hy_json_put_int(w, "data_host_bytes", (int64_t)facts.data_host_bytes);
-    hy_json_put_int(w, "data_buffer_bytes", (int64_t)facts.data_buffer_bytes);
-    hy_json_put_int(w, "data_disk_bytes", (int64_t)facts.data_disk_bytes);
-    hy_json_put_int(w, "checkpoint_bytes", (int64_t)s.checkpoint_bytes);
-    put_speed(&s, &facts, w);
-    put_choices(&t->settings, w);
-    put_sentences("reasons", facts.reasons, facts.reason_count, w);
-    put_sentences("changes", facts.changes, facts.change_count, w);
-    hy_json_open_object(w, "phases");
-    for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        hy_json_open_object(w, hy_phase_name((hy_phase)i));
-        hy_json_put_int(w, "vram_bytes", (int64_t)s.phases[i].vram_planned_bytes);
-        put_classes(&s.phases[i], w);
-        hy_json_close_object(w);
-    }
-    hy_json_close_object(w);
-}
-
-hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
+hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
+                          const hy_settings *chosen, char **out) {
     hy_text text = {0};
     hy_json_writer w;
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
-    put_plan(t, &w);
+    hy_json_put_bool(&w, "fits", facts->fits);
+    if (!facts->fits) hy_json_put_string(&w, "problem", facts->problem);
+    hy_json_put_string(&w, "model", s->model);
+    hy_json_put_int(&w, "parameters", s->parameters);
+    hy_json_put_string(&w, "device", s->device);
+    hy_json_put_int(&w, "vram_peak_bytes", (int64_t)facts->vram_bytes);
+    hy_json_put_int(&w, "host_pinned_bytes", (int64_t)facts->host_pinned_bytes);
+    hy_json_put_int(&w, "disk_bytes", (int64_t)facts->disk_bytes);
+    hy_json_put_int(&w, "host_fork_bytes", (int64_t)facts->host_fork_bytes);
+    hy_json_put_int(&w, "data_host_bytes", (int64_t)facts->data_host_bytes);
+    hy_json_put_int(&w, "data_buffer_bytes", (int64_t)facts->data_buffer_bytes);
+    hy_json_put_int(&w, "data_disk_bytes", (int64_t)facts->data_disk_bytes);
+    hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s->checkpoint_bytes);
+    put_speed(s, facts, &w);
+    put_choices(chosen, &w);
+    put_sentences("reasons", facts->reasons, facts->reason_count, &w);
+    put_sentences("changes", facts->changes, facts->change_count, &w);
+    hy_json_open_object(&w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_json_open_object(&w, hy_phase_name((hy_phase)i));
+        hy_json_put_int(&w, "vram_bytes", (int64_t)s->phases[i].vram_planned_bytes);
+        put_classes(&s->phases[i], &w);
+        hy_json_close_object(&w);
+    }
+    hy_json_close_object(&w);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
-    hy_status status = hy_text_status(&text);
-    if (status != HY_OK) hy_text_free(&text);
-    *out = text.data;
-    return status;
-}
-
-static hy_status write_plan(const hy_trainer *t) {
-    char path[HY_PATH_MAX], *text;
-    HY_TRY(hy_path_join(path, sizeof path, t->out, "plan.json"));
-    HY_TRY(hy_trainer_plan_json(t, &text));
-    hy_status status = hy_file_write_atomic(path, text, strlen(text));
-    free(text);
-    return status;
-}
-
-void hy_plan_write(hy_trainer *t) {
-    if (!t->out[0] || write_plan(t) == HY_OK) return;
-    hy_say(t, HY_WARNING, "%s; the run goes on without a record of its plan", hy_error_message());
+    return hy_text_take(&text, out);
 }

@@ -1,0 +1,161 @@
+/* metrics.c: OUT/metrics.jsonl, one object a line: a line a step, and lines of what happens between.
+ *
+ * The file only grows while a run goes on and is flushed about once a second. A resumed run first drops
+ * the lines past its checkpoint, so that every step stands there once; then each session begins with a
+ * line of its own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/say.h"
+#include "record/record.h"
+
+#define FLUSH_SECONDS 1.0
+
+/* Whether a line tells of something the checkpoint has seen. Lines cut by a crash do not. Compute spent
+ * is compared, because a step and the jump after it have the same number. What happened right after the
+ * checkpoint's own step stays: it did happen, and how the run goes on is in the line that follows. */
+static bool is_line_kept(const char *line, size_t size, double last_spent) {
+    hy_json *json;
+    double spent;
+    if (hy_json_parse(line, size, "metrics.jsonl", &json) != HY_OK) return false;
+    bool is_kept =
+        hy_json_double(json, hy_json_root(json), "spent", &spent) == HY_OK && spent <= last_spent;
+    hy_json_free(json);
+    return is_kept;
+}
+
+/* Each line by itself: what happens while a fork is tried has a number ahead of the lines after it. */
+static hy_status drop_later_lines(const char *path, double last_spent) {
+    char *text;
+    size_t size, kept = 0;
+    HY_TRY(hy_file_read(path, &text, &size));
+    for (size_t at = 0, length; at < size; at += length) {
+        const char *newline = memchr(text + at, '\n', size - at);
+        if (!newline) break;
+        length = (size_t)(newline - (text + at)) + 1;
+        if (!is_line_kept(text + at, length - 1, last_spent)) continue;
+        memmove(text + kept, text + at, length);
+        kept += length;
+    }
+    hy_status status = kept == size ? HY_OK : hy_file_write_atomic(path, text, kept);
+    free(text);
+    return status;
+}
+
+/* A disk that is full ends the record, not the run. */
+static void end_record(hy_record *r) {
+    hy_say_to(&r->observer, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
+    hy_writer_abandon(r->metrics);
+    r->metrics = NULL;
+}
+
+static void open_line(hy_record *r, hy_json_writer *w) {
+    hy_text_clear(&r->line);
+    hy_json_begin(w, &r->line, false);
+    hy_json_open_object(w, NULL);
+}
+
+static void open_event(hy_record *r, const char *event, const hy_moment *now, hy_json_writer *w) {
+    open_line(r, w);
+    hy_json_put_string(w, "event", event);
+    hy_json_put_int(w, "step", now->step);
+    hy_json_put_double(w, "spent", now->spent);
+    hy_json_put_double(w, "elapsed", now->elapsed);
+}
+
+/* Writes the line that is ready; it reaches the file at once, or within a second. */
+static void close_line(hy_record *r, hy_json_writer *w, bool is_urgent) {
+    hy_json_close_object(w);
+    hy_text_add(&r->line, "\n");
+    hy_status status = hy_text_status(&r->line);
+    if (status == HY_OK) status = hy_writer_put(r->metrics, r->line.data, r->line.size);
+    is_urgent |= hy_clock() - r->flushed >= FLUSH_SECONDS;
+    if (status == HY_OK && is_urgent) status = hy_record_flush(r);
+    if (status != HY_OK) end_record(r);
+}
+
+hy_status hy_record_flush(hy_record *r) {
+    r->flushed = hy_clock();
+    hy_tensorboard_flush(r);
+    return r->metrics ? hy_writer_flush(r->metrics) : HY_OK;
+}
+
+hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *start,
+                         const hy_moment *now) {
+    char path[HY_PATH_MAX];
+    hy_json_writer w;
+    HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
+    bool goes_on = start->resumed && start->resumed[0] && hy_path_exists(path);
+    if (goes_on) HY_TRY(drop_later_lines(path, now->spent));
+    HY_TRY(goes_on ? hy_writer_append(path, &r->metrics) : hy_writer_create(path, &r->metrics));
+    start->time = hy_clock_unix();
+    start->version = HYBRID_VERSION;
+    start->grad_accum = s->train.grad_accum_steps;
+    start->thresholds[0] = s->memory.target_usage;
+    start->thresholds[1] = s->memory.warning_usage;
+    start->thresholds[2] = s->memory.critical_usage;
+    start->thresholds[3] = s->memory.emergency_usage;
+    open_event(r, "start", now, &w);
+    hy_fields_put(hy_start_fields, hy_start_field_count, start, 0, &w);
+    close_line(r, &w, true);
+    return HY_OK;
+}
+
+void hy_record_step(hy_record *r, hy_step_line *line, const hy_ledger *ledger) {
+    hy_json_writer w;
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        line->device[cls] = ledger->most[cls][HY_DEVICE];
+        line->pinned[cls] = ledger->most[cls][HY_PINNED];
+    }
+    hy_tensorboard_step(r, line, ledger);
+    if (!r->metrics) return;
+    unsigned holds = hy_step_conditions(&line->step) | r->conditions;
+    open_line(r, &w);
+    hy_fields_put(hy_step_fields, hy_step_field_count, line, holds, &w);
+    close_line(r, &w, false);
+}
+
+static void put_text(hy_json_writer *w, const char *key, const char *text) {
+    if (text) hy_json_put_string(w, key, text);
+}
+
+static void put_count(hy_json_writer *w, const char *key, int64_t count) {
+    if (count > 0) hy_json_put_int(w, key, count);
+}
+
+void hy_record_event(hy_record *r, const hy_event_line *e, const hy_moment *now) {
+    hy_json_writer w;
+    if (!r->metrics) return;
+    open_event(r, e->event, now, &w);
+    put_count(&w, "batch_size", e->batch_size);
+    put_count(&w, "grad_accum", e->grad_accum);
+    put_count(&w, "old_batch_size", e->old_batch_size);
+    put_count(&w, "old_grad_accum", e->old_grad_accum);
+    put_text(&w, "reason", e->reason);
+    put_text(&w, "status", e->status);
+    put_text(&w, "old_status", e->old_status);
+    if (e->status) hy_json_put_double(&w, "utilization", e->utilization);
+    put_text(&w, "text", e->text);
+    close_line(r, &w, true);
+}
+
+hy_status hy_record_close(hy_record *r) {
+    hy_tensorboard_close(r);
+    hy_status status = hy_writer_close(r->metrics, true);
+    r->metrics = NULL;
+    return status;
+}
+
+void hy_record_release(hy_record *r) {
+    hy_tfevents_close(r->tensorboard, false);
+    hy_writer_close(r->metrics, false);
+    hy_text_free(&r->line);
+    free(r->config_text);
+    free(r->command);
+    r->tensorboard = NULL;
+    r->metrics = NULL;
+    r->config_text = r->command = NULL;
+}

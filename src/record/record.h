@@ -1,0 +1,92 @@
+/* record.h: the folder of a run: who may write there, and what a run leaves in it.
+ *
+ * OUT/config.cfg, plan.json and summary.json are written whole; metrics.jsonl and tensorboard/ grow while the
+ * run goes on. Everything is given as values, so that a run of the trainer and a run with a model of the
+ * caller's keep their record alike. Nothing here fails a run that has begun: a record that cannot be
+ * written ends with a warning. */
+#ifndef HY_RECORD_RECORD_H
+#define HY_RECORD_RECORD_H
+
+#include "base/file.h"
+#include "base/text.h"
+#include "config/settings.h"
+#include "formats/metrics.h"
+#include "formats/tfevents.h"
+#include "memory/ledger.h"
+
+typedef struct hy_record {
+    hy_observer observer;  /* gets the warnings */
+    char out[HY_PATH_MAX]; /* the run's folder; "": nothing is written */
+    bool is_out_ours;      /* what lies there is of this run, which is being built again */
+    char *config_text;     /* the configuration as printed; owned */
+    char *command;         /* that started the run; "": not known; owned */
+    unsigned conditions;   /* HY_IF_MONITORED, HY_IF_OWN: of all lines */
+    hy_writer *metrics;    /* NULL: not written, or no longer */
+    hy_tfevents *tensorboard;
+    hy_text line; /* in the making; keeps its memory from step to step */
+    double flushed;
+} hy_record;
+
+/* When something happened: what a resumed run compares with its checkpoint. */
+typedef struct hy_moment {
+    int64_t step;
+    double spent, elapsed;
+} hy_moment;
+
+/* A line with "event": the micro-batch, the status of memory or the plan changed, or a step had to be done
+ * again. What is NULL or 0 is left out. Strings are only read during the call. */
+typedef struct hy_event_line {
+    const char *event;                      /* "batch", "memory", "recovery", "plan" */
+    const char *text;                       /* one sentence of what happened */
+    const char *reason;                     /* batch: why */
+    int64_t batch_size, grad_accum;         /* batch: from now on */
+    int64_t old_batch_size, old_grad_accum; /* and before */
+    const char *status, *old_status;        /* memory: "normal", "warning", ... */
+    double utilization;                     /* memory: share of the budget */
+} hy_event_line;
+
+/* ---- folder.c ---- */
+/* runs/NAME-DATE-TIME, and a number where that exists. */
+void hy_default_folder(const char *name, char out[HY_PATH_MAX]);
+/* record->out by `out` and `resume`, checked before anything is written: a folder that holds a run is an
+ * error unless it is resumed, overwritten or ours, and it must be possible to write there. */
+hy_status hy_record_choose_folder(hy_record *record, const hy_settings *settings);
+/* Makes it, clears it of the run that is overwritten, and writes config.cfg. */
+hy_status hy_record_make_folder(hy_record *record, const hy_settings *settings);
+/* A file of the folder, written whole. */
+hy_status hy_record_write(const hy_record *record, const char *name, const char *text);
+
+/* ---- metrics.c ---- */
+/* Begins a session: with start->resumed the lines past `now` are dropped from metrics.jsonl and it goes on,
+ * else it begins. What start says of settings, time and version is filled in. */
+hy_status hy_record_open(hy_record *record, const hy_settings *settings, hy_start_line *start,
+                         const hy_moment *now);
+/* The line of a step or jump, and its values for TensorBoard. The ledger gives line->device and pinned. */
+void hy_record_step(hy_record *record, hy_step_line *line, const hy_ledger *ledger);
+/* Reaches the file at once: events are rare and readers wait for them. */
+void hy_record_event(hy_record *record, const hy_event_line *event, const hy_moment *now);
+hy_status hy_record_flush(hy_record *record);
+hy_status hy_record_close(hy_record *record);
+void hy_record_release(hy_record *record); /* whatever became of the run */
+
+/* ---- tensorboard.c ---- */
+void hy_tensorboard_open(hy_record *record, int64_t step);
+void hy_tensorboard_step(hy_record *record, const hy_step_line *line, const hy_ledger *ledger);
+void hy_tensorboard_flush(hy_record *record);
+void hy_tensorboard_close(hy_record *record);
+
+/* ---- summary_json.c, plan_json.c: *out is allocated ---- */
+/* What summary.json says beside hy_summary. */
+typedef struct hy_summary_extras {
+    const char *command;               /* "": not known */
+    int64_t recoveries, batch_changes; /* that a shortage of memory made in this session */
+    int64_t batch_size, grad_accum;    /* at its end */
+    const hy_savings *savings;         /* NULL: they could not be computed */
+} hy_summary_extras;
+hy_status hy_summary_to_json(const hy_summary *summary, const hy_summary_extras *extras,
+                             char **out);
+/* In a run it is what was planned: bytes that were taken before step 0, and places as chosen. */
+hy_status hy_plan_to_json(const hy_summary *summary, const hy_plan_facts *facts,
+                          const hy_settings *chosen, char **out);
+
+#endif

@@ -1,0 +1,91 @@
+/* recording.c: what a run hands to its record: values gathered here, written by src/record. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/trainer.h"
+
+static hy_moment now(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    return (hy_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
+}
+
+hy_status hy_trainer_open_record(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    hy_moment moment = now(t);
+    hy_start_line start = {
+        .command = t->record.command,
+        .model = s->model,
+        .device = t->engine.backend->facts.name,
+        .data = hy_dataset_describe(t->data.set)->description,
+        .predictor = hy_predictor_name(t->engine.predictor.kind),
+        .resumed = t->resumed,
+        .parameters = t->engine.model->params.elements,
+        .steps_total = t->course.steps_total,
+        .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
+        .seq_len = s->train.seq_len,
+        .batch_size = s->train.batch_size,
+        .vram_budget_bytes = hy_trainer_device_limit(t),
+        .host_budget_bytes = hy_trainer_host_limit(t),
+    };
+    if (!t->record.out[0]) return HY_OK;
+    t->record.conditions = strcmp(s->memory.monitor, "off") != 0 ? HY_IF_MONITORED : 0;
+    HY_TRY(hy_record_make_folder(&t->record, s));
+    hy_trainer_write_plan(t);
+    HY_TRY(hy_record_open(&t->record, s, &start, &moment));
+    if (s->save.tensorboard) hy_tensorboard_open(&t->record, t->progress.step);
+    return HY_OK;
+}
+
+void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
+    hy_step_line line = {.step = *info, .val_loss = val_loss};
+    hy_record_step(&t->record, &line, &t->engine.ledger);
+}
+
+void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event) {
+    hy_moment moment = now(t);
+    hy_record_event(&t->record, event, &moment);
+}
+
+hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
+    hy_summary summary;
+    hy_plan_facts facts;
+    hy_trainer_summary(t, &summary);
+    hy_trainer_plan_facts(t, &facts);
+    return hy_plan_to_json(&summary, &facts, &t->settings, out);
+}
+
+void hy_trainer_write_plan(hy_trainer *t) {
+    char *text;
+    if (!t->record.out[0]) return;
+    hy_status status = hy_trainer_plan_json(t, &text);
+    if (status == HY_OK) {
+        status = hy_record_write(&t->record, "plan.json", text);
+        free(text);
+    }
+    if (status == HY_OK) return;
+    hy_say(t, HY_WARNING, "%s; the run goes on without a record of its plan", hy_error_message());
+}
+
+hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
+    hy_summary summary;
+    hy_savings savings;
+    hy_trainer_summary(t, &summary);
+    bool has_savings = hy_trainer_savings(t, &savings) == HY_OK;
+    hy_summary_extras extras = {.command = t->record.command,
+                                .recoveries = t->life.recoveries,
+                                .batch_changes = t->life.batch_changes,
+                                .batch_size = t->settings.train.batch_size,
+                                .grad_accum = t->settings.train.grad_accum_steps,
+                                .savings = has_savings ? &savings : NULL};
+    return hy_summary_to_json(&summary, &extras, out);
+}
+
+hy_status hy_trainer_write_summary(hy_trainer *t) {
+    char *text;
+    if (!t->record.out[0]) return HY_OK;
+    HY_TRY(hy_trainer_summary_json(t, &text));
+    hy_status status = hy_record_write(&t->record, "summary.json", text);
+    free(text);
+    return status;
+}
