@@ -35,6 +35,7 @@ static hy_status take_point(hy_run *run, const hy_json_node *object) {
     HY_TRY(reserve((void **)&run->points, &run->point_capacity, run->point_count,
                    sizeof *run->points));
     hy_run_point *point = &run->points[run->point_count];
+    *point = (hy_run_point){0};
     hy_fields_clear(hy_step_fields, hy_step_field_count, point);
     HY_TRY(hy_fields_take(hy_step_fields, hy_step_field_count, object, point, share_reason, run));
     if (point->step < 0) {
