@@ -39,12 +39,14 @@ static size_t rounded(int64_t bytes) { return (size_t)ceil_div(bytes, 256) * 256
 
 static size_t matmul_workspace(const hy_card *card, const hy_op_call *call) {
     size_t most = card->capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20;
-    return most + (call->t[3].data ? rounded(4 * hy_tensor_count(&call->t[3])) : 0);
+    const hy_tensor *bias = &call->t[HY_MATMUL_BIAS];
+    return most + (bias->data ? rounded(4 * hy_tensor_count(bias)) : 0);
 }
 
 static bool runs_on_tiles(const hy_card *card, const hy_op_call *call) {
     static const int sizes[] = {64, 80, 96, 128, 256};
-    if (card->capability < FIRST_WITH_TILES || call->t[0].dtype == HY_F32) return false;
+    if (card->capability < FIRST_WITH_TILES || call->t[HY_ATTENTION_BWD_DOUT].dtype == HY_F32)
+        return false;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (call->attr.heads.head_dim == sizes[i]) return true;
     }
@@ -75,16 +77,18 @@ static size_t attention_bwd_workspace(const hy_card *card, const hy_op_call *cal
 }
 
 static size_t embed_bwd_workspace(const hy_op_call *call) {
-    int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
+    const hy_tensor *t = call->t;
+    int64_t N = hy_tensor_count(&t[HY_EMBED_BWD_TOKENS]), C = hy_tensor_width(&t[HY_EMBED_BWD_DX]);
     int64_t windows = ceil_div(N, EMBED_WINDOW);
-    if (!call->t[2].data && !call->t[4].data) return 0; /* nothing is sorted */
+    bool sorts = t[HY_EMBED_BWD_DWTE].data || t[HY_EMBED_BWD_DOC_STARTS].data;
+    if (!sorts) return 0;
     return 2 * rounded(N * 4) + rounded(ceil_div(N, SORT_TILE) * 1024) + rounded(windows * 4) +
            rounded(windows * 2 * C * 4);
 }
 
 /* A row of partial sums for each block at work. */
 static size_t rows_workspace(const hy_card *card, const hy_op_call *call, int64_t blocks) {
-    int64_t columns = hy_tensor_width(&call->t[0]);
+    int64_t columns = hy_tensor_width(&call->t[HY_NORM_BWD_DY]);
     return rounded(card->multiprocessors * blocks * columns * 4);
 }
 
@@ -108,9 +112,10 @@ static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
 /* ---- ops ------------------------------------------------------------------------------------------- */
 
 static hy_status check_gelu(const hy_op_call *call) {
-    bool has_gelu = call->attr.matmul.is_gelu || call->t[5].data || call->t[6].data;
-    bool is_narrow = call->t[0].dtype != HY_F32 && call->t[2].dtype != HY_F32;
-    bool is_even = hy_tensor_width(&call->t[2]) % 8 == 0 && hy_tensor_height(&call->t[2]) % 8 == 0;
+    const hy_tensor *t = call->t, *d = &t[HY_MATMUL_D];
+    bool has_gelu = call->attr.matmul.is_gelu || t[HY_MATMUL_ACT].data || t[HY_MATMUL_PRE].data;
+    bool is_narrow = t[HY_MATMUL_A].dtype != HY_F32 && d->dtype != HY_F32;
+    bool is_even = hy_tensor_width(d) % 8 == 0 && hy_tensor_height(d) % 8 == 0;
     if (!has_gelu || (is_narrow && is_even)) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "matmul: gelu is fused into products of 16 bits, rows of a "
                                  "multiple of 8");

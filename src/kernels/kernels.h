@@ -20,8 +20,9 @@ extern "C" {
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
-/* Positions of tensors are given after each kind; `?` marks one that may be absent, `+` one that is
- * added to when attr.accumulate is set and overwritten otherwise, `*` one that is read and written. */
+/* Tensors are listed after each kind in the order of their positions, which have names below; `?` marks
+ * one that may be absent, `+` one that is added to when attr.accumulate is set and overwritten otherwise,
+ * `*` one that is read and written. */
 typedef enum hy_op_kind {
     /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
      * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
@@ -29,11 +30,13 @@ typedef enum hy_op_kind {
      * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
      * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), the way back; alone, without accumulate. */
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
-    HY_OP_BIAS_GRAD, /* dy (N,C)  db (C)+ : column sums */
+    HY_OP_BIAS_GRAD, /* dy (N,C)  dbias (C)+ : column sums */
 
-    /* y = (x - mean) rstd w + b, or with is_rms y = x rstd w. Statistics are fp32, one per row. */
-    HY_OP_NORM,     /* x (N,C)  w (C)  b (C)?  y (N,C)  mean (N)?  rstd (N) */
-    HY_OP_NORM_BWD, /* dy  x  w  mean?  rstd  residual (N,C)?  dx (N,C)  dw (C)?+  db (C)?+
+    /* y = (x - mean) rstd weight + bias, or with is_rms y = x rstd weight. Statistics are fp32, one
+     * per row. */
+    HY_OP_NORM,     /* x (N,C)  weight (C)  bias (C)?  y (N,C)  mean (N)?  rstd (N) */
+    HY_OP_NORM_BWD, /* dy  x  weight  mean?  rstd  residual (N,C)?  dx (N,C)  dweight (C)?+
+                       dbias (C)?+
                        dx = residual + d norm/dx; dx may be residual itself */
 
     /* rmsnorm of every q and k head of a packed qkv row, v copied (Qwen3). */
@@ -43,10 +46,10 @@ typedef enum hy_op_kind {
     /* Rotates pairs (i, i + D/2) of each q and k head in place; inverse for the backward pass. */
     HY_OP_ROPE, /* qkv (N,(H+2K)D)*  table (Tmax, D/2, 2) fp32: cos, sin */
 
-    /* Causal attention on packed qkv; keeps only the log-sum-exp. docs gives each token the position
-     * in its sequence where its document begins; it sees nothing before that. */
-    HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  docs (N) i32?  out (N,H D)  lse (B,H,T) fp32 */
-    HY_OP_ATTENTION_BWD, /* dout  qkv  docs?  out  lse  dqkv (N,(H+2K)D) */
+    /* Causal attention on packed qkv; keeps only the log-sum-exp. doc_starts gives each token the
+     * position in its sequence where its document begins; it sees nothing before that. */
+    HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  doc_starts (N) i32?  out (N,H D)  lse (B,H,T) fp32 */
+    HY_OP_ATTENTION_BWD, /* dout  qkv  doc_starts?  out  lse  dqkv (N,(H+2K)D) */
     /* The same for the next T tokens of sequences whose keys and values are kept: k and v of the rows are
      * put into the cache from position attr.heads.first on, and each row sees what lies there up to
      * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T. */
@@ -58,9 +61,10 @@ typedef enum hy_op_kind {
     HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?
                          active: y again, for who did not keep it; may be dy */
 
-    /* With docs, as attention has them, the positions of a document begin anew at 0. */
-    HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  docs (N) i32? */
-    HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+  docs (N) i32? */
+    /* With doc_starts, as attention has them, the positions of a document begin anew at 0. */
+    HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  doc_starts (N) i32? */
+    HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+
+                         doc_starts (N) i32? */
 
     /* Softmax cross-entropy over the first attr.loss.vocab columns. Target < 0: ignored, loss 0.
      * Writes each row's loss; with wants_grad turns logits into d(scale * sum of losses)/dlogits. */
@@ -96,6 +100,74 @@ typedef enum hy_op_kind {
     HY_OP_DEQUANTIZE, /* codes  scales  x */
     HY_OP_COUNT
 } hy_op_kind;
+
+/* Positions of an op's tensors, as in call.t[HY_NORM_RSTD]; shapes are in the lists above. */
+enum {
+    HY_MATMUL_A,
+    HY_MATMUL_B,
+    HY_MATMUL_D,
+    HY_MATMUL_BIAS,
+    HY_MATMUL_C,
+    HY_MATMUL_ACT,
+    HY_MATMUL_PRE
+};
+enum { HY_BIAS_GRAD_DY, HY_BIAS_GRAD_DBIAS };
+enum { HY_NORM_X, HY_NORM_WEIGHT, HY_NORM_BIAS, HY_NORM_Y, HY_NORM_MEAN, HY_NORM_RSTD };
+enum {
+    HY_NORM_BWD_DY,
+    HY_NORM_BWD_X,
+    HY_NORM_BWD_WEIGHT,
+    HY_NORM_BWD_MEAN,
+    HY_NORM_BWD_RSTD,
+    HY_NORM_BWD_RESIDUAL,
+    HY_NORM_BWD_DX,
+    HY_NORM_BWD_DWEIGHT,
+    HY_NORM_BWD_DBIAS
+};
+enum { HY_HEAD_NORM_QKV, HY_HEAD_NORM_WQ, HY_HEAD_NORM_WK, HY_HEAD_NORM_OUT, HY_HEAD_NORM_RSTD };
+enum {
+    HY_HEAD_NORM_BWD_DOUT,
+    HY_HEAD_NORM_BWD_QKV,
+    HY_HEAD_NORM_BWD_WQ,
+    HY_HEAD_NORM_BWD_WK,
+    HY_HEAD_NORM_BWD_RSTD,
+    HY_HEAD_NORM_BWD_DQKV,
+    HY_HEAD_NORM_BWD_DWQ,
+    HY_HEAD_NORM_BWD_DWK
+};
+enum { HY_ROPE_QKV, HY_ROPE_TABLE };
+enum { HY_ATTENTION_QKV, HY_ATTENTION_DOC_STARTS, HY_ATTENTION_OUT, HY_ATTENTION_LSE };
+enum {
+    HY_ATTENTION_BWD_DOUT,
+    HY_ATTENTION_BWD_QKV,
+    HY_ATTENTION_BWD_DOC_STARTS,
+    HY_ATTENTION_BWD_OUT,
+    HY_ATTENTION_BWD_LSE,
+    HY_ATTENTION_BWD_DQKV
+};
+enum { HY_ATTENTION_CACHED_QKV, HY_ATTENTION_CACHED_CACHE, HY_ATTENTION_CACHED_OUT };
+enum { HY_GELU_X, HY_GELU_Y };
+enum { HY_GELU_BWD_DY, HY_GELU_BWD_X, HY_GELU_BWD_DX };
+enum { HY_SWIGLU_GATE_UP, HY_SWIGLU_Y };
+enum { HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DGATE_UP, HY_SWIGLU_BWD_ACTIVE };
+enum { HY_EMBED_TOKENS, HY_EMBED_WTE, HY_EMBED_WPE, HY_EMBED_X, HY_EMBED_DOC_STARTS };
+enum {
+    HY_EMBED_BWD_TOKENS = HY_EMBED_TOKENS,
+    HY_EMBED_BWD_DX,
+    HY_EMBED_BWD_DWTE,
+    HY_EMBED_BWD_DWPE,
+    HY_EMBED_BWD_DOC_STARTS = HY_EMBED_DOC_STARTS
+};
+enum { HY_CROSS_ENTROPY_LOGITS, HY_CROSS_ENTROPY_TARGETS, HY_CROSS_ENTROPY_LOSSES };
+enum { HY_REDUCE_X, HY_REDUCE_OUT }; /* HY_OP_SUM, HY_OP_SQ_NORM */
+enum { HY_CLIP_TOTAL, HY_CLIP_RESULT };
+enum { HY_ADAMW_PARAM, HY_ADAMW_GRAD, HY_ADAMW_M, HY_ADAMW_V, HY_ADAMW_CLIP, HY_ADAMW_MASTER };
+enum { HY_CAST_SRC, HY_CAST_DST };
+enum { HY_FILL_DST };
+enum { HY_COMBINE_OUT, HY_COMBINE_X0, HY_COMBINE_X1, HY_COMBINE_X2 };
+enum { HY_DIFF_DOT_A, HY_DIFF_DOT_B, HY_DIFF_DOT_C, HY_DIFF_DOT_D, HY_DIFF_DOT_OUT };
+enum { HY_QUANTIZE_X, HY_QUANTIZE_CODES, HY_QUANTIZE_SCALES };
+enum { HY_DEQUANTIZE_CODES, HY_DEQUANTIZE_SCALES, HY_DEQUANTIZE_X };
 
 #define HY_OP_TENSORS 9
 

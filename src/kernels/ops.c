@@ -23,7 +23,7 @@ enum {
 };
 
 /* Shapes: one letter, the number of elements; two, rows (all leading dimensions) and columns. "*"
- * takes any shape; "=" the same number of elements as tensor 0. Letters set by attributes: P
+ * takes any shape; "=" the same number of elements as the first tensor. Letters set by attributes: P
  * (H+2K)D, Q H D, D head size, I H+K, L B H T, R B T. Others are as in tensor.h; G is 2F, X the
  * rows of a table of positions. */
 typedef struct tensor_rule {
@@ -50,17 +50,17 @@ static const op_rule rules[HY_OP_COUNT] = {
                        MAYBE("c", "MN", ANY_REAL), MAYBE("act", "MN", ANY_REAL),
                        MAYBE("pre", "MN", ANY_REAL)}},
     [HY_OP_BIAS_GRAD] = {"bias gradient",
-                         {GIVEN("dy", "NC", ANY_REAL), GIVEN("db", "C", ANY_REAL)}},
+                         {GIVEN("dy", "NC", ANY_REAL), GIVEN("dbias", "C", ANY_REAL)}},
     [HY_OP_NORM] = {"norm",
-                    {GIVEN("x", "NC", ANY_REAL), GIVEN("w", "C", ANY_REAL),
-                     MAYBE("b", "C", ANY_REAL), GIVEN("y", "NC", ANY_REAL),
+                    {GIVEN("x", "NC", ANY_REAL), GIVEN("weight", "C", ANY_REAL),
+                     MAYBE("bias", "C", ANY_REAL), GIVEN("y", "NC", ANY_REAL),
                      MAYBE("mean", "N", ONLY_F32), GIVEN("rstd", "N", ONLY_F32)}},
     [HY_OP_NORM_BWD] = {"norm backward",
                         {GIVEN("dy", "NC", ANY_REAL), GIVEN("x", "NC", ANY_REAL),
-                         GIVEN("w", "C", ANY_REAL), MAYBE("mean", "N", ONLY_F32),
+                         GIVEN("weight", "C", ANY_REAL), MAYBE("mean", "N", ONLY_F32),
                          GIVEN("rstd", "N", ONLY_F32), MAYBE("residual", "NC", ANY_REAL),
-                         GIVEN("dx", "NC", ANY_REAL), MAYBE("dw", "C", ANY_REAL),
-                         MAYBE("db", "C", ANY_REAL)}},
+                         GIVEN("dx", "NC", ANY_REAL), MAYBE("dweight", "C", ANY_REAL),
+                         MAYBE("dbias", "C", ANY_REAL)}},
     [HY_OP_HEAD_NORM] = {"head norm",
                          {GIVEN("qkv", "NP", ANY_REAL), GIVEN("wq", "D", ANY_REAL),
                           GIVEN("wk", "D", ANY_REAL), GIVEN("out", "NP", ANY_REAL),
@@ -72,11 +72,11 @@ static const op_rule rules[HY_OP_COUNT] = {
                               MAYBE("dwq", "D", ANY_REAL), MAYBE("dwk", "D", ANY_REAL)}},
     [HY_OP_ROPE] = {"rope", {GIVEN("qkv", "NP", ANY_REAL), GIVEN("table", "*", ONLY_F32)}},
     [HY_OP_ATTENTION] = {"attention",
-                         {GIVEN("qkv", "RP", ANY_REAL), MAYBE("docs", "R", ONLY_I32),
+                         {GIVEN("qkv", "RP", ANY_REAL), MAYBE("doc_starts", "R", ONLY_I32),
                           GIVEN("out", "RQ", ANY_REAL), GIVEN("lse", "L", ONLY_F32)}},
     [HY_OP_ATTENTION_BWD] = {"attention backward",
                              {GIVEN("dout", "RQ", ANY_REAL), GIVEN("qkv", "RP", ANY_REAL),
-                              MAYBE("docs", "R", ONLY_I32), GIVEN("out", "RQ", ANY_REAL),
+                              MAYBE("doc_starts", "R", ONLY_I32), GIVEN("out", "RQ", ANY_REAL),
                               GIVEN("lse", "L", ONLY_F32), GIVEN("dqkv", "RP", ANY_REAL)}},
     [HY_OP_ATTENTION_CACHED] = {"cached attention",
                                 {GIVEN("qkv", "RP", ANY_REAL), GIVEN("cache", "*", ANY_REAL),
@@ -92,11 +92,11 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_EMBED] = {"embedding",
                      {GIVEN("tokens", "N", ONLY_I32), GIVEN("wte", "VC", ANY_REAL),
                       MAYBE("wpe", "XC", ANY_REAL), GIVEN("x", "NC", ANY_REAL),
-                      MAYBE("docs", "N", ONLY_I32)}},
+                      MAYBE("doc_starts", "N", ONLY_I32)}},
     [HY_OP_EMBED_BWD] = {"embedding backward",
                          {GIVEN("tokens", "N", ONLY_I32), GIVEN("dx", "NC", ANY_REAL),
                           MAYBE("dwte", "VC", ANY_REAL), MAYBE("dwpe", "XC", ANY_REAL),
-                          MAYBE("docs", "N", ONLY_I32)}},
+                          MAYBE("doc_starts", "N", ONLY_I32)}},
     [HY_OP_CROSS_ENTROPY] = {"cross-entropy",
                              {GIVEN("logits", "NV", ANY_REAL), GIVEN("targets", "N", ONLY_I32),
                               GIVEN("losses", "N", ONLY_F32)}},
@@ -195,9 +195,10 @@ static hy_status check_shape(const hy_op_call *call, int position, const char *p
     char expected[96], rows[32], cols[32];
     if (pattern[0] == '*') return HY_OK;
     if (pattern[0] == '=') {
-        if (hy_tensor_count(t) == hy_tensor_count(&call->t[0])) return HY_OK;
-        snprintf(expected, sizeof expected, "%lld elements like %s",
-                 (long long)hy_tensor_count(&call->t[0]), hy_op_tensor_name(call->kind, 0));
+        int64_t count = hy_tensor_count(call->t);
+        if (hy_tensor_count(t) == count) return HY_OK;
+        snprintf(expected, sizeof expected, "%lld elements like %s", (long long)count,
+                 rules[call->kind].tensors->name);
         return wrong_shape(call, position, expected);
     }
     print_letter(known, pattern[0], rows, sizeof rows);
@@ -275,32 +276,34 @@ static hy_status check_alias(const hy_op_call *call, int one, int other) {
 }
 
 static hy_status check_matmul(const hy_op_call *call) {
-    if (call->attr.accumulate && (call->t[3].data || call->t[4].data)) {
+    if (call->attr.accumulate && (call->t[HY_MATMUL_BIAS].data || call->t[HY_MATMUL_C].data)) {
         return hy_fail(HY_ERR_INPUT, "matmul: accumulate goes with neither bias nor c");
     }
-    bool has_gelu = call->t[5].data || call->attr.matmul.is_gelu;
-    if (has_gelu && (call->attr.accumulate || call->t[4].data || call->t[6].data)) {
+    bool has_gelu = call->t[HY_MATMUL_ACT].data || call->attr.matmul.is_gelu;
+    if (has_gelu &&
+        (call->attr.accumulate || call->t[HY_MATMUL_C].data || call->t[HY_MATMUL_PRE].data)) {
         return hy_fail(HY_ERR_INPUT, "matmul: gelu goes with neither accumulate, c nor pre");
     }
-    if (call->t[5].data && call->attr.matmul.is_gelu) {
+    if (call->t[HY_MATMUL_ACT].data && call->attr.matmul.is_gelu) {
         return hy_fail(HY_ERR_INPUT, "matmul: is_gelu and act exclude each other");
     }
-    if (call->t[6].data && (call->attr.accumulate || call->t[3].data || call->t[4].data)) {
+    if (call->t[HY_MATMUL_PRE].data &&
+        (call->attr.accumulate || call->t[HY_MATMUL_BIAS].data || call->t[HY_MATMUL_C].data)) {
         return hy_fail(HY_ERR_INPUT, "matmul: pre goes with neither accumulate, bias nor c");
     }
-    return check_alias(call, 4, 2);
+    return check_alias(call, HY_MATMUL_C, HY_MATMUL_D);
 }
 
 static hy_status check_norm_backward(const hy_op_call *call) {
-    if (!call->attr.norm.is_rms && !call->t[3].data) {
+    if (!call->attr.norm.is_rms && !call->t[HY_NORM_BWD_MEAN].data) {
         return hy_fail(HY_ERR_INPUT, "norm backward: mean is absent; only rmsnorm goes without");
     }
-    return check_alias(call, 5, 6);
+    return check_alias(call, HY_NORM_BWD_RESIDUAL, HY_NORM_BWD_DX);
 }
 
 static hy_status check_rope(const hy_op_call *call) {
     int64_t T = call->attr.heads.seq, D = call->attr.heads.head_dim;
-    const hy_tensor *table = &call->t[1];
+    const hy_tensor *table = &call->t[HY_ROPE_TABLE];
     char expected[96];
     if (D % 2 != 0) {
         return hy_fail(HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number",
@@ -309,13 +312,13 @@ static hy_status check_rope(const hy_op_call *call) {
     if (table->shape[0] >= T && hy_tensor_count(table) == table->shape[0] * D) return HY_OK;
     snprintf(expected, sizeof expected, "(at least %lld, %lld, 2)", (long long)T,
              (long long)(D / 2));
-    return wrong_shape(call, 1, expected);
+    return wrong_shape(call, HY_ROPE_TABLE, expected);
 }
 
 static hy_status check_cache(const hy_op_call *call) {
     int64_t width = 2 * (int64_t)call->attr.heads.kv_heads * call->attr.heads.head_dim;
     int64_t first = call->attr.heads.first, end = first + call->attr.heads.seq;
-    const hy_tensor *cache = &call->t[1];
+    const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     char expected[96];
     if (first < 0) {
         return hy_fail(HY_ERR_INPUT, "cached attention: first is %lld, expected 0 or more",
@@ -326,7 +329,7 @@ static hy_status check_cache(const hy_op_call *call) {
         return HY_OK;
     snprintf(expected, sizeof expected, "(%d, at least %lld, %lld)", (int)call->attr.heads.batch,
              (long long)end, (long long)width);
-    return wrong_shape(call, 1, expected);
+    return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, expected);
 }
 
 static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
@@ -350,7 +353,7 @@ static hy_status check_positions(const hy_op_call *call, int wpe) {
 }
 
 static hy_status check_loss(const hy_op_call *call) {
-    int64_t vocab = call->attr.loss.vocab, V = hy_tensor_width(&call->t[0]);
+    int64_t vocab = call->attr.loss.vocab, V = hy_tensor_width(&call->t[HY_CROSS_ENTROPY_LOGITS]);
     if (vocab >= 1 && vocab <= V) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "cross-entropy: vocab is %lld, expected 1 to %lld (columns of logits)",
@@ -376,27 +379,29 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     switch (call->kind) {
     case HY_OP_MATMUL: return check_matmul(call);
     case HY_OP_NORM_BWD: return check_norm_backward(call);
-    case HY_OP_HEAD_NORM_BWD: return check_alias(call, 0, 5);
+    case HY_OP_HEAD_NORM_BWD:
+        return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
     case HY_OP_ROPE: return check_rope(call);
     case HY_OP_ATTENTION_CACHED: return check_cache(call);
-    case HY_OP_GELU: return check_alias(call, 0, 1);
-    case HY_OP_GELU_BWD: return check_alias(call, 0, 2);
-    case HY_OP_SWIGLU: return check_swiglu(call, 0, 1);
+    case HY_OP_GELU: return check_alias(call, HY_GELU_X, HY_GELU_Y);
+    case HY_OP_GELU_BWD: return check_alias(call, HY_GELU_BWD_DY, HY_GELU_BWD_DX);
+    case HY_OP_SWIGLU: return check_swiglu(call, HY_SWIGLU_GATE_UP, HY_SWIGLU_Y);
     case HY_OP_SWIGLU_BWD:
-        HY_TRY(check_alias(call, 1, 2));
-        HY_TRY(check_alias(call, 0, 3));
-        return check_swiglu(call, 1, 0);
-    case HY_OP_EMBED: return check_positions(call, 2);
-    case HY_OP_EMBED_BWD: return check_positions(call, 3);
+        HY_TRY(check_alias(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DGATE_UP));
+        HY_TRY(check_alias(call, HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_ACTIVE));
+        return check_swiglu(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DY);
+    case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
+    case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
-    case HY_OP_ADAMW: HY_TRY(check_codes(call, 2)); return check_codes(call, 3);
+    case HY_OP_ADAMW: HY_TRY(check_codes(call, HY_ADAMW_M)); return check_codes(call, HY_ADAMW_V);
     default: return HY_OK;
     }
 }
 
 static const char *pattern_of(const hy_op_call *call, int position) {
-    if (call->kind == HY_OP_MATMUL && position == 0 && call->attr.matmul.trans_a) return "KM";
-    if (call->kind == HY_OP_MATMUL && position == 1 && call->attr.matmul.trans_b) return "NK";
+    bool is_matmul = call->kind == HY_OP_MATMUL;
+    if (is_matmul && position == HY_MATMUL_A && call->attr.matmul.trans_a) return "KM";
+    if (is_matmul && position == HY_MATMUL_B && call->attr.matmul.trans_b) return "NK";
     return rules[call->kind].tensors[position].shape;
 }
 
@@ -423,12 +428,12 @@ hy_status hy_op_check(const hy_op_call *call) {
 double hy_op_flops(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     double B = call->attr.heads.batch, H = call->attr.heads.heads, D = call->attr.heads.head_dim;
-    double elements = (double)hy_tensor_count(&t[0]);
+    double elements = (double)hy_tensor_count(t); /* of the first */
     switch (call->kind) {
     case HY_OP_MATMUL: {
-        double inner =
-            (double)(call->attr.matmul.trans_a ? hy_tensor_height(&t[0]) : hy_tensor_width(&t[0]));
-        return 2.0 * inner * (double)hy_tensor_count(&t[2]);
+        const hy_tensor *a = &t[HY_MATMUL_A];
+        int64_t inner = call->attr.matmul.trans_a ? hy_tensor_height(a) : hy_tensor_width(a);
+        return 2.0 * (double)inner * (double)hy_tensor_count(&t[HY_MATMUL_D]);
     }
     case HY_OP_ATTENTION:       /* q k and p v */
     case HY_OP_ATTENTION_BWD: { /* q k again, dp, dq, dk, dv */
@@ -451,8 +456,8 @@ double hy_op_flops(const hy_op_call *call) {
     case HY_OP_GELU_BWD: return 30 * elements;
     case HY_OP_SWIGLU: return 10 * elements;
     case HY_OP_SWIGLU_BWD: return 40 * elements;
-    case HY_OP_EMBED: return (double)hy_tensor_count(&t[3]);
-    case HY_OP_EMBED_BWD: return 2 * (double)hy_tensor_count(&t[1]);
+    case HY_OP_EMBED: return (double)hy_tensor_count(&t[HY_EMBED_X]);
+    case HY_OP_EMBED_BWD: return 2 * (double)hy_tensor_count(&t[HY_EMBED_BWD_DX]);
     case HY_OP_CROSS_ENTROPY: return 20 * elements;
     case HY_OP_SQ_NORM: return 2 * elements;
     case HY_OP_ADAMW: return 16 * elements;

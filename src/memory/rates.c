@@ -68,8 +68,8 @@ static hy_status round_both(probe *p) {
 static hy_status round_device(probe *p) {
     int64_t count = (int64_t)(DEVICE_BUFFER / sizeof(float));
     hy_op_call call = {.kind = HY_OP_COMBINE, .attr.combine.coefficient = {1}};
-    call.t[0] = hy_tensor_1d(p->device[1], HY_F32, count);
-    call.t[1] = hy_tensor_1d(p->device[0], HY_F32, count);
+    call.t[HY_COMBINE_OUT] = hy_tensor_1d(p->device[1], HY_F32, count);
+    call.t[HY_COMBINE_X0] = hy_tensor_1d(p->device[0], HY_F32, count);
     for (int i = 0; i < PER_ROUND; i++) HY_TRY(p->backend->enqueue(p->up, &call));
     return p->backend->stream_sync(p->up);
 }

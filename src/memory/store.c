@@ -243,7 +243,7 @@ static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
 #ifdef HY_POISON
     hy_op_call fill = {.kind = HY_OP_FILL, .attr.fill.value = NAN};
     int64_t count = (int64_t)(store->layout.unit_bytes[slot->unit] / sizeof(float));
-    fill.t[0] = hy_tensor_1d(slot->data, HY_F32, count);
+    fill.t[HY_FILL_DST] = hy_tensor_1d(slot->data, HY_F32, count);
     if (count && !store->backend->facts.is_gpu) return store->backend->enqueue(stream, &fill);
 #endif
     (void)store, (void)stream, (void)slot;

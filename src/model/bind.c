@@ -116,14 +116,15 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
     case HY_OP_EMBED_BWD:
         /* A tied head has already written its share of the token table's gradient. */
         attr->embed.seq = f->plan->size.seq;
-        attr->accumulate =
-            accumulate || (f->plan->model->shape.has_tied_head && op->slot[2] != HY_NO_SLOT);
+        attr->accumulate = accumulate || (f->plan->model->shape.has_tied_head &&
+                                          op->slot[HY_EMBED_BWD_DWTE] != HY_NO_SLOT);
         break;
     case HY_OP_CROSS_ENTROPY:
         if (f->input) attr->loss.scale = f->input->loss_scale;
         break;
     case HY_OP_MATMUL: {
-        bool makes_grad = f->unit->unit->slots[(int)op->slot[2]].role == HY_SLOT_PARAM_GRAD;
+        bool makes_grad =
+            f->unit->unit->slots[(int)op->slot[HY_MATMUL_D]].role == HY_SLOT_PARAM_GRAD;
         attr->accumulate = makes_grad && (accumulate || chunk > 0);
         break;
     }
@@ -132,9 +133,10 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
 }
 
 static bool makes_only_unwanted(const hy_frame *f, const hy_unit_op *op, const hy_op_call *call) {
-    int target = op->kind == HY_OP_MATMUL ? 2 : op->kind == HY_OP_BIAS_GRAD ? 1 : -1;
-    if (op->kind == HY_OP_EMBED_BWD) return !call->t[2].data && !call->t[3].data;
-    if (target < 0) return false;
+    if (op->kind == HY_OP_EMBED_BWD)
+        return !call->t[HY_EMBED_BWD_DWTE].data && !call->t[HY_EMBED_BWD_DWPE].data;
+    if (op->kind != HY_OP_MATMUL && op->kind != HY_OP_BIAS_GRAD) return false;
+    int target = op->kind == HY_OP_MATMUL ? HY_MATMUL_D : HY_BIAS_GRAD_DBIAS;
     const hy_slot *slot = &f->unit->unit->slots[(int)op->slot[target]];
     return slot->role == HY_SLOT_PARAM_GRAD && !call->t[target].data;
 }

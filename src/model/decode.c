@@ -38,12 +38,13 @@ static void make_cached(const hy_decoder *d, int32_t layer, int32_t first, hy_op
     int64_t width = 2 * (int64_t)d->model->shape.kv_heads * d->model->shape.head_size;
     hy_op_call cached = {.kind = HY_OP_ATTENTION_CACHED, .attr = call->attr};
     cached.attr.heads.first = first;
-    cached.t[0] = call->t[0];
-    cached.t[1] = (hy_tensor){.data = d->cache + (uint64_t)layer * d->layer_bytes,
-                              .shape = {1, d->options.context, width},
-                              .ndim = 3,
-                              .dtype = d->options.dtype};
-    cached.t[2] = call->t[2];
+    cached.t[HY_ATTENTION_CACHED_QKV] = call->t[HY_ATTENTION_QKV];
+    cached.t[HY_ATTENTION_CACHED_CACHE] =
+        (hy_tensor){.data = d->cache + (uint64_t)layer * d->layer_bytes,
+                    .shape = {1, d->options.context, width},
+                    .ndim = 3,
+                    .dtype = d->options.dtype};
+    cached.t[HY_ATTENTION_CACHED_OUT] = call->t[HY_ATTENTION_OUT];
     cached.workspace = hy_tensor_1d(d->workspace, HY_U8, (int64_t)d->workspace_bytes);
     *call = cached;
 }
@@ -63,7 +64,7 @@ static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t row
         bool is_attention = call.kind == HY_OP_ATTENTION;
         if (is_attention) {
             make_cached(d, 0, d->options.context - rows, &call);
-            call.t[1].data = call.t[0].data; /* somewhere */
+            call.t[HY_ATTENTION_CACHED_CACHE].data = call.t[HY_ATTENTION_CACHED_QKV].data; /* any */
             HY_TRY(b->supports(b, &call));
         }
         if (plan->size.seq != plan->options.seq) call.plan = NULL;
@@ -183,9 +184,10 @@ static hy_status enqueue_op(const hy_decoder *d, const hy_frame *f, int32_t inde
     hy_frame_bind(f, index, 0, &call);
     if (f->plan->size.seq != f->plan->options.seq) call.plan = NULL; /* prepared for more rows */
     if (call.kind == HY_OP_ATTENTION) make_cached(d, f->unit_index - 1, d->length, &call);
-    if (call.kind == HY_OP_EMBED && call.t[2].data) {
-        int64_t left = hy_tensor_height(&call.t[2]) - d->length;
-        call.t[2] = hy_tensor_rows(&call.t[2], d->length, left);
+    hy_tensor *positions = &call.t[HY_EMBED_WPE];
+    if (call.kind == HY_OP_EMBED && positions->data) {
+        int64_t left = hy_tensor_height(positions) - d->length;
+        *positions = hy_tensor_rows(positions, d->length, left);
     }
     return d->backend->enqueue(f->input->stream, &call);
 }

@@ -120,16 +120,16 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     if (shape->is_gated) return false;
     hy_op_call up = {.kind = HY_OP_MATMUL,
                      .attr.matmul = {.trans_b = true, .is_gelu = true, .alpha = 1},
-                     .t = {hy_tensor_2d(somewhere, o->dtype, N, C),
-                           hy_tensor_2d(somewhere, o->dtype, F, C),
-                           hy_tensor_2d(somewhere, o->dtype, N, F)}};
-    if (hy_shape_mlp_bias(shape)) up.t[3] = hy_tensor_1d(somewhere, o->dtype, F);
+                     .t = {[HY_MATMUL_A] = hy_tensor_2d(somewhere, o->dtype, N, C),
+                           [HY_MATMUL_B] = hy_tensor_2d(somewhere, o->dtype, F, C),
+                           [HY_MATMUL_D] = hy_tensor_2d(somewhere, o->dtype, N, F)}};
+    if (hy_shape_mlp_bias(shape)) up.t[HY_MATMUL_BIAS] = hy_tensor_1d(somewhere, o->dtype, F);
     hy_op_call back = {.kind = HY_OP_MATMUL,
                        .attr.matmul = {.alpha = 1},
-                       .t = {hy_tensor_2d(somewhere, o->dtype, N, C),
-                             hy_tensor_2d(somewhere, o->dtype, C, F),
-                             hy_tensor_2d(somewhere, o->dtype, N, F)}};
-    back.t[6] = back.t[2];
+                       .t = {[HY_MATMUL_A] = hy_tensor_2d(somewhere, o->dtype, N, C),
+                             [HY_MATMUL_B] = hy_tensor_2d(somewhere, o->dtype, C, F),
+                             [HY_MATMUL_D] = hy_tensor_2d(somewhere, o->dtype, N, F),
+                             [HY_MATMUL_PRE] = hy_tensor_2d(somewhere, o->dtype, N, F)}};
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 

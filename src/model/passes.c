@@ -175,9 +175,8 @@ hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int6
     hy_op_call norm, matmul;
     hy_frame_bind(&f, 0, 0, &norm); /* the head's list begins with its norm and the logits matmul */
     hy_frame_bind(&f, 1, 0, &matmul);
-    hy_tensor normed = norm.t[3];
-    matmul.t[0] = hy_tensor_rows(&normed, first, rows);
-    matmul.t[2] = hy_tensor_rows(&matmul.t[2], 0, rows);
+    matmul.t[HY_MATMUL_A] = hy_tensor_rows(&norm.t[HY_NORM_Y], first, rows);
+    matmul.t[HY_MATMUL_D] = hy_tensor_rows(&matmul.t[HY_MATMUL_D], 0, rows);
     if (rows != plan->size.chunk_rows) matmul.plan = NULL; /* prepared for a whole chunk */
     HY_TRY(plan->backend->enqueue(input->stream, &norm));
     HY_TRY(plan->backend->enqueue(input->stream, &matmul));

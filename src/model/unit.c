@@ -36,14 +36,14 @@ hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bo
 static hy_unit_op matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
     return (hy_unit_op){.kind = HY_OP_MATMUL,
                         .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
-                        .slot = {a, b, d}};
+                        .slot = {[HY_MATMUL_A] = a, [HY_MATMUL_B] = b, [HY_MATMUL_D] = d}};
 }
 
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                             int8_t residual) {
     hy_unit_op op = matmul(in, linear->weight, out, false, true);
-    op.slot[3] = linear->bias;
-    op.slot[4] = residual;
+    op.slot[HY_MATMUL_BIAS] = linear->bias;
+    op.slot[HY_MATMUL_C] = residual;
     hy_unit_add_op(unit, false, op);
 }
 
@@ -51,7 +51,9 @@ void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8
                                     int8_t in) {
     hy_unit_add_op(unit, true, matmul(dout, in, linear->weight_grad, true, false));
     if (linear->bias_grad == HY_NO_SLOT) return;
-    hy_unit_op bias = {.kind = HY_OP_BIAS_GRAD, .slot = {dout, linear->bias_grad}};
+    hy_unit_op bias = {
+        .kind = HY_OP_BIAS_GRAD,
+        .slot = {[HY_BIAS_GRAD_DY] = dout, [HY_BIAS_GRAD_DBIAS] = linear->bias_grad}};
     hy_unit_add_op(unit, true, bias);
 }
 
@@ -87,7 +89,12 @@ void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_sl
                           int8_t in, int8_t out, bool is_in_backward) {
     hy_unit_op op = {.kind = HY_OP_NORM,
                      .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
-                     .slot = {in, norm->weight, norm->bias, out, norm->mean, norm->rstd}};
+                     .slot = {[HY_NORM_X] = in,
+                              [HY_NORM_WEIGHT] = norm->weight,
+                              [HY_NORM_BIAS] = norm->bias,
+                              [HY_NORM_Y] = out,
+                              [HY_NORM_MEAN] = norm->mean,
+                              [HY_NORM_RSTD] = norm->rstd}};
     hy_unit_add_op(unit, is_in_backward, op);
 }
 
@@ -95,8 +102,14 @@ void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_s
                            int8_t dout, int8_t in, int8_t stream_grad, bool is_first) {
     hy_unit_op op = {.kind = HY_OP_NORM_BWD,
                      .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
-                     .slot = {dout, in, norm->weight, norm->mean, norm->rstd,
-                              is_first ? HY_NO_SLOT : stream_grad, stream_grad, norm->weight_grad,
-                              norm->bias_grad}};
+                     .slot = {[HY_NORM_BWD_DY] = dout,
+                              [HY_NORM_BWD_X] = in,
+                              [HY_NORM_BWD_WEIGHT] = norm->weight,
+                              [HY_NORM_BWD_MEAN] = norm->mean,
+                              [HY_NORM_BWD_RSTD] = norm->rstd,
+                              [HY_NORM_BWD_RESIDUAL] = is_first ? HY_NO_SLOT : stream_grad,
+                              [HY_NORM_BWD_DX] = stream_grad,
+                              [HY_NORM_BWD_DWEIGHT] = norm->weight_grad,
+                              [HY_NORM_BWD_DBIAS] = norm->bias_grad}};
     hy_unit_add_op(unit, true, op);
 }

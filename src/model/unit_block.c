@@ -90,28 +90,36 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     hy_unit_norm_forward(unit, s, &b->norm1, b->x, b->n1, false);
     hy_unit_linear_forward(unit, &b->qkv_proj, b->n1, b->raw_qkv, NONE);
     if (s->has_qk_norm) {
-        hy_unit_add_op(
-            unit, false,
-            (hy_unit_op){.kind = HY_OP_HEAD_NORM,
-                         .attr = head_attr(s, false),
-                         .slot = {b->raw_qkv, b->q_norm, b->k_norm, b->qkv, b->head_rstd}});
+        hy_unit_add_op(unit, false,
+                       (hy_unit_op){.kind = HY_OP_HEAD_NORM,
+                                    .attr = head_attr(s, false),
+                                    .slot = {[HY_HEAD_NORM_QKV] = b->raw_qkv,
+                                             [HY_HEAD_NORM_WQ] = b->q_norm,
+                                             [HY_HEAD_NORM_WK] = b->k_norm,
+                                             [HY_HEAD_NORM_OUT] = b->qkv,
+                                             [HY_HEAD_NORM_RSTD] = b->head_rstd}});
     }
     if (s->has_rope) {
         hy_unit_add_op(unit, false,
                        (hy_unit_op){.kind = HY_OP_ROPE,
                                     .attr = head_attr(s, false),
-                                    .slot = {b->qkv, b->rope}});
+                                    .slot = {[HY_ROPE_QKV] = b->qkv, [HY_ROPE_TABLE] = b->rope}});
     }
     hy_unit_add_op(unit, false,
                    (hy_unit_op){.kind = HY_OP_ATTENTION,
                                 .attr = head_attr(s, false),
-                                .slot = {b->qkv, b->docs, b->attended, b->lse}});
+                                .slot = {[HY_ATTENTION_QKV] = b->qkv,
+                                         [HY_ATTENTION_DOC_STARTS] = b->docs,
+                                         [HY_ATTENTION_OUT] = b->attended,
+                                         [HY_ATTENTION_LSE] = b->lse}});
     hy_unit_linear_forward(unit, &b->out_proj, b->attended, b->mid, b->x);
     hy_unit_norm_forward(unit, s, &b->norm2, b->mid, b->n2, false);
     hy_unit_linear_forward(unit, &b->up, b->n2, b->wide, NONE);
-    hy_unit_add_op(unit, false,
-                   (hy_unit_op){.kind = s->is_gated ? HY_OP_SWIGLU : HY_OP_GELU,
-                                .slot = {b->wide, b->active}});
+    hy_unit_op gelu = {.kind = HY_OP_GELU,
+                       .slot = {[HY_GELU_X] = b->wide, [HY_GELU_Y] = b->active}};
+    hy_unit_op swiglu = {.kind = HY_OP_SWIGLU,
+                         .slot = {[HY_SWIGLU_GATE_UP] = b->wide, [HY_SWIGLU_Y] = b->active}};
+    hy_unit_add_op(unit, false, s->is_gated ? swiglu : gelu);
     hy_unit_linear_forward(unit, &b->down, b->active, b->out, b->mid);
 }
 
@@ -123,13 +131,19 @@ static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block
     if (!s->is_gated) {
         hy_unit_linear_backward(unit, &b->down, b->dx, b->active, dactive);
         hy_unit_add_op(unit, true,
-                       (hy_unit_op){.kind = HY_OP_GELU_BWD, .slot = {dactive, b->wide, dactive}});
+                       (hy_unit_op){.kind = HY_OP_GELU_BWD,
+                                    .slot = {[HY_GELU_BWD_DY] = dactive,
+                                             [HY_GELU_BWD_X] = b->wide,
+                                             [HY_GELU_BWD_DX] = dactive}});
         return dactive;
     }
     hy_unit_linear_backward_input(unit, &b->down, b->dx, dactive);
-    hy_unit_add_op(
-        unit, true,
-        (hy_unit_op){.kind = HY_OP_SWIGLU_BWD, .slot = {dactive, b->wide, b->wide, dactive}});
+    hy_unit_add_op(unit, true,
+                   (hy_unit_op){.kind = HY_OP_SWIGLU_BWD,
+                                .slot = {[HY_SWIGLU_BWD_DY] = dactive,
+                                         [HY_SWIGLU_BWD_GATE_UP] = b->wide,
+                                         [HY_SWIGLU_BWD_DGATE_UP] = b->wide,
+                                         [HY_SWIGLU_BWD_ACTIVE] = dactive}});
     hy_unit_linear_backward_params(unit, &b->down, b->dx, dactive);
     return b->wide;
 }
@@ -139,18 +153,30 @@ static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block
     hy_unit_add_op(unit, true,
                    (hy_unit_op){.kind = HY_OP_ATTENTION_BWD,
                                 .attr = head_attr(s, false),
-                                .slot = {dattended, b->qkv, b->docs, b->attended, b->lse, dqkv}});
+                                .slot = {[HY_ATTENTION_BWD_DOUT] = dattended,
+                                         [HY_ATTENTION_BWD_QKV] = b->qkv,
+                                         [HY_ATTENTION_BWD_DOC_STARTS] = b->docs,
+                                         [HY_ATTENTION_BWD_OUT] = b->attended,
+                                         [HY_ATTENTION_BWD_LSE] = b->lse,
+                                         [HY_ATTENTION_BWD_DQKV] = dqkv}});
     if (s->has_rope) {
-        hy_unit_add_op(
-            unit, true,
-            (hy_unit_op){.kind = HY_OP_ROPE, .attr = head_attr(s, true), .slot = {dqkv, b->rope}});
+        hy_unit_add_op(unit, true,
+                       (hy_unit_op){.kind = HY_OP_ROPE,
+                                    .attr = head_attr(s, true),
+                                    .slot = {[HY_ROPE_QKV] = dqkv, [HY_ROPE_TABLE] = b->rope}});
     }
     if (s->has_qk_norm) {
         hy_unit_add_op(unit, true,
                        (hy_unit_op){.kind = HY_OP_HEAD_NORM_BWD,
                                     .attr = head_attr(s, false),
-                                    .slot = {dqkv, b->raw_qkv, b->q_norm, b->k_norm, b->head_rstd,
-                                             dqkv, b->q_norm_grad, b->k_norm_grad}});
+                                    .slot = {[HY_HEAD_NORM_BWD_DOUT] = dqkv,
+                                             [HY_HEAD_NORM_BWD_QKV] = b->raw_qkv,
+                                             [HY_HEAD_NORM_BWD_WQ] = b->q_norm,
+                                             [HY_HEAD_NORM_BWD_WK] = b->k_norm,
+                                             [HY_HEAD_NORM_BWD_RSTD] = b->head_rstd,
+                                             [HY_HEAD_NORM_BWD_DQKV] = dqkv,
+                                             [HY_HEAD_NORM_BWD_DWQ] = b->q_norm_grad,
+                                             [HY_HEAD_NORM_BWD_DWK] = b->k_norm_grad}});
     }
 }
 

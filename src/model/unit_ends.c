@@ -29,14 +29,25 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
         docs = given(unit, "docs", HY_GIVEN_DOCS);
     }
     hy_unit_add_op(unit, false,
-                   (hy_unit_op){.kind = HY_OP_EMBED, .slot = {tokens, wte, wpe, out, docs}});
+                   (hy_unit_op){.kind = HY_OP_EMBED,
+                                .slot = {[HY_EMBED_TOKENS] = tokens,
+                                         [HY_EMBED_WTE] = wte,
+                                         [HY_EMBED_WPE] = wpe,
+                                         [HY_EMBED_X] = out,
+                                         [HY_EMBED_DOC_STARTS] = docs}});
     /* Two ops, because a tied head has begun the sum of one and not of the other. */
     hy_unit_add_op(unit, true,
-                   (hy_unit_op){.kind = HY_OP_EMBED_BWD, .slot = {tokens, dx, dwte, NONE, NONE}});
+                   (hy_unit_op){.kind = HY_OP_EMBED_BWD,
+                                .slot = {[HY_EMBED_BWD_TOKENS] = tokens,
+                                         [HY_EMBED_BWD_DX] = dx,
+                                         [HY_EMBED_BWD_DWTE] = dwte}});
     if (dwpe != NONE) {
-        hy_unit_add_op(
-            unit, true,
-            (hy_unit_op){.kind = HY_OP_EMBED_BWD, .slot = {tokens, dx, NONE, dwpe, docs}});
+        hy_unit_add_op(unit, true,
+                       (hy_unit_op){.kind = HY_OP_EMBED_BWD,
+                                    .slot = {[HY_EMBED_BWD_TOKENS] = tokens,
+                                             [HY_EMBED_BWD_DX] = dx,
+                                             [HY_EMBED_BWD_DWPE] = dwpe,
+                                             [HY_EMBED_BWD_DOC_STARTS] = docs}});
     }
 }
 
@@ -71,7 +82,7 @@ static hy_unit_op chunk_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool 
     return (hy_unit_op){.kind = HY_OP_MATMUL,
                         .is_chunked = true,
                         .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
-                        .slot = {a, b, d}};
+                        .slot = {[HY_MATMUL_A] = a, [HY_MATMUL_B] = b, [HY_MATMUL_D] = d}};
 }
 
 static void add_loss(hy_unit *unit, const hy_shape *s, const head_slots *h, bool wants_grad) {
@@ -82,7 +93,9 @@ static void add_loss(hy_unit *unit, const hy_shape *s, const head_slots *h, bool
         (hy_unit_op){.kind = HY_OP_CROSS_ENTROPY,
                      .is_chunked = true,
                      .attr.loss = {.vocab = s->vocab, .scale = 1, .wants_grad = wants_grad},
-                     .slot = {h->logits, h->targets, h->losses}});
+                     .slot = {[HY_CROSS_ENTROPY_LOGITS] = h->logits,
+                              [HY_CROSS_ENTROPY_TARGETS] = h->targets,
+                              [HY_CROSS_ENTROPY_LOSSES] = h->losses}});
 }
 
 void hy_unit_head(hy_unit *unit, const hy_shape *s) {

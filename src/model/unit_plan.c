@@ -71,7 +71,7 @@ static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
     if (plan->is_kept[slot] || !is_wanted(plan->unit, slot)) return false;
     for (int i = 0; i < plan->unit->forward_count; i++) {
         const hy_unit_op *op = &plan->unit->forward[i];
-        if (op->kind == HY_OP_NORM && op->slot[3] == slot) return true;
+        if (op->kind == HY_OP_NORM && op->slot[HY_NORM_Y] == slot) return true;
     }
     return false;
 }
@@ -111,15 +111,17 @@ static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
 /* What a product and the op behind it make together; false when they are not such a pair. */
 static bool fuse_pair(hy_pass pass, const hy_unit_op *product, const hy_unit_op *next,
                       hy_unit_op *out) {
-    bool is_pair = product->kind == HY_OP_MATMUL && next->slot[0] == product->slot[2];
+    if (product->kind != HY_OP_MATMUL) return false;
+    int8_t result = product->slot[HY_MATMUL_D];
     *out = *product;
-    if (is_pair && next->kind == HY_OP_GELU && pass == HY_PASS_EVAL) {
+    if (next->kind == HY_OP_GELU && next->slot[HY_GELU_X] == result && pass == HY_PASS_EVAL) {
         out->attr.matmul.is_gelu = true;
-        out->slot[2] = next->slot[1];
+        out->slot[HY_MATMUL_D] = next->slot[HY_GELU_Y];
         return true;
     }
-    if (is_pair && next->kind == HY_OP_GELU_BWD && next->slot[2] == product->slot[2]) {
-        out->slot[6] = next->slot[1];
+    if (next->kind == HY_OP_GELU_BWD && next->slot[HY_GELU_BWD_DY] == result &&
+        next->slot[HY_GELU_BWD_DX] == result) {
+        out->slot[HY_MATMUL_PRE] = next->slot[HY_GELU_BWD_X];
         return true;
     }
     return false;

@@ -15,8 +15,8 @@ uint64_t hy_adamw_workspace(const hy_params *params, hy_backend *backend, hy_dty
     uint64_t most = 0;
     for (int32_t i = 0; i < params->count; i++) {
         hy_op_call call = {.kind = HY_OP_SQ_NORM};
-        call.t[0] = hy_tensor_1d(NULL, grad_dtype, params->list[i].count);
-        call.t[1] = hy_tensor_1d(NULL, HY_F64, 1);
+        call.t[HY_REDUCE_X] = hy_tensor_1d(NULL, grad_dtype, params->list[i].count);
+        call.t[HY_REDUCE_OUT] = hy_tensor_1d(NULL, HY_F64, 1);
         uint64_t bytes = backend->workspace(backend, &call);
         if (bytes > most) most = bytes;
     }
@@ -43,7 +43,7 @@ static bool is_trainable(const hy_params *params, int32_t unit) {
 
 hy_status hy_adamw_norm_begin(hy_backend *backend, hy_stream *stream, const hy_adamw_state *state) {
     hy_op_call zero = {.kind = HY_OP_FILL};
-    zero.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+    zero.t[HY_FILL_DST] = hy_tensor_1d(state->square_sum, HY_F64, 1);
     return backend->enqueue(stream, &zero);
 }
 
@@ -57,8 +57,8 @@ hy_status hy_adamw_norm_add(const hy_params *params, hy_backend *backend, hy_str
         if (!params->list[i].is_trainable) continue;
         hy_op_call call = {
             .kind = HY_OP_SQ_NORM, .attr.accumulate = true, .workspace = state->workspace};
-        call.t[0] = tensor_of(state->grads, i);
-        call.t[1] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+        call.t[HY_REDUCE_X] = tensor_of(state->grads, i);
+        call.t[HY_REDUCE_OUT] = hy_tensor_1d(state->square_sum, HY_F64, 1);
         HY_TRY(backend->enqueue(stream, &call));
     }
     return hy_store_release(state->grads, stream, unit);
@@ -69,8 +69,8 @@ hy_status hy_adamw_norm_end(const hy_adamw *adamw, hy_backend *backend, hy_strea
     hy_op_call call = {
         .kind = HY_OP_CLIP,
         .attr.clip = {.max_norm = (float)adamw->max_norm, .grad_scale = (float)grad_scale}};
-    call.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
-    call.t[1] = hy_tensor_1d(state->clip, HY_F32, 2);
+    call.t[HY_CLIP_TOTAL] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+    call.t[HY_CLIP_RESULT] = hy_tensor_1d(state->clip, HY_F32, 2);
     return backend->enqueue(stream, &call);
 }
 
@@ -144,12 +144,12 @@ static hy_status update_param(const hy_adamw *adamw, const hy_param *param, int3
     call.attr.adamw.lr *= (float)param->lr_scale;
     call.attr.adamw.weight_decay = param->has_decay ? (float)adamw->weight_decay : 0;
     call.attr.adamw.first = (uint64_t)param->first;
-    call.t[0] = tensor_of(state->weights, index);
-    call.t[1] = tensor_of(state->grads, index);
-    call.t[2] = tensor_of(state->m, index);
-    call.t[3] = tensor_of(state->v, index);
-    call.t[4] = hy_tensor_1d(state->clip, HY_F32, 2);
-    call.t[5] = tensor_of(state->master, index);
+    call.t[HY_ADAMW_PARAM] = tensor_of(state->weights, index);
+    call.t[HY_ADAMW_GRAD] = tensor_of(state->grads, index);
+    call.t[HY_ADAMW_M] = tensor_of(state->m, index);
+    call.t[HY_ADAMW_V] = tensor_of(state->v, index);
+    call.t[HY_ADAMW_CLIP] = hy_tensor_1d(state->clip, HY_F32, 2);
+    call.t[HY_ADAMW_MASTER] = tensor_of(state->master, index);
     return backend->enqueue(stream, &call);
 }
 

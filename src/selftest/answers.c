@@ -61,9 +61,9 @@ static hy_status test_matmul(hy_selftest_run *run, float *memory) {
         }
     }
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul.alpha = 1};
-    call.t[0] = hy_tensor_2d(a, HY_F32, SIZE, SIZE);
-    call.t[1] = hy_tensor_2d(b, HY_F32, SIZE, SIZE);
-    call.t[2] = hy_tensor_2d(d, HY_F32, SIZE, SIZE);
+    call.t[HY_MATMUL_A] = hy_tensor_2d(a, HY_F32, SIZE, SIZE);
+    call.t[HY_MATMUL_B] = hy_tensor_2d(b, HY_F32, SIZE, SIZE);
+    call.t[HY_MATMUL_D] = hy_tensor_2d(d, HY_F32, SIZE, SIZE);
     HY_TRY(run_call(run, &call));
     double triangle = (SIZE - 1) / 2.0;
     tell(run, &(answer){"matmul", "sum of d", sum_of(d, SIZE * SIZE), SIZE * triangle * triangle});
@@ -78,9 +78,9 @@ static hy_status test_loss(hy_selftest_run *run, float *memory) {
     hy_op_call call = {.kind = HY_OP_CROSS_ENTROPY,
                        .attr.loss = {.vocab = SIZE, .scale = 1, .wants_grad = true}};
     for (int i = 0; i < SIZE; i++) memory[i] = 40;
-    call.t[0] = hy_tensor_2d(memory, HY_F32, 1, SIZE);
-    call.t[1] = hy_tensor_1d(&target, HY_I32, 1);
-    call.t[2] = hy_tensor_1d(memory + SIZE, HY_F32, 1);
+    call.t[HY_CROSS_ENTROPY_LOGITS] = hy_tensor_2d(memory, HY_F32, 1, SIZE);
+    call.t[HY_CROSS_ENTROPY_TARGETS] = hy_tensor_1d(&target, HY_I32, 1);
+    call.t[HY_CROSS_ENTROPY_LOSSES] = hy_tensor_1d(memory + SIZE, HY_F32, 1);
     HY_TRY(run_call(run, &call));
     tell(run, &(answer){"cross-entropy", "losses", memory[SIZE], log(SIZE)});
     tell(run, &(answer){"cross-entropy", "logits", memory[17], 1.0 / SIZE - 1});
@@ -101,9 +101,9 @@ static hy_status test_attention(hy_selftest_run *run, float *memory) {
     call.attr.heads.seq = TOKENS;
     call.attr.heads.head_dim = HEAD;
     call.attr.heads.scale = 0.5f;
-    call.t[0] = hy_tensor_2d(qkv, HY_F32, TOKENS, 3 * HEAD);
-    call.t[2] = hy_tensor_2d(out, HY_F32, TOKENS, HEAD);
-    call.t[3] = hy_tensor_1d(lse, HY_F32, TOKENS);
+    call.t[HY_ATTENTION_QKV] = hy_tensor_2d(qkv, HY_F32, TOKENS, 3 * HEAD);
+    call.t[HY_ATTENTION_OUT] = hy_tensor_2d(out, HY_F32, TOKENS, HEAD);
+    call.t[HY_ATTENTION_LSE] = hy_tensor_1d(lse, HY_F32, TOKENS);
     HY_TRY(run_call(run, &call));
     tell(run, &(answer){"attention", "out", out[TOKENS * HEAD - 1], (TOKENS - 1) / 2.0});
     tell(run, &(answer){"attention", "lse", lse[TOKENS - 1], HEAD * 0.5 + log(TOKENS)});
@@ -118,11 +118,11 @@ static hy_status test_norm(hy_selftest_run *run, float *memory) {
         w[i] = 2;
     }
     hy_op_call call = {.kind = HY_OP_NORM};
-    call.t[0] = hy_tensor_2d(x, HY_F32, 1, SIZE);
-    call.t[1] = hy_tensor_1d(w, HY_F32, SIZE);
-    call.t[3] = hy_tensor_2d(y, HY_F32, 1, SIZE);
-    call.t[4] = hy_tensor_1d(mean, HY_F32, 1);
-    call.t[5] = hy_tensor_1d(rstd, HY_F32, 1);
+    call.t[HY_NORM_X] = hy_tensor_2d(x, HY_F32, 1, SIZE);
+    call.t[HY_NORM_WEIGHT] = hy_tensor_1d(w, HY_F32, SIZE);
+    call.t[HY_NORM_Y] = hy_tensor_2d(y, HY_F32, 1, SIZE);
+    call.t[HY_NORM_MEAN] = hy_tensor_1d(mean, HY_F32, 1);
+    call.t[HY_NORM_RSTD] = hy_tensor_1d(rstd, HY_F32, 1);
     HY_TRY(run_call(run, &call));
     double deviation = sqrt(((double)SIZE * SIZE - 1) / 12);
     tell(run, &(answer){"norm", "mean", *mean, (SIZE - 1) / 2.0});
@@ -138,12 +138,12 @@ static hy_status test_activations(hy_selftest_run *run, float *memory) {
         x[SIZE + i] = 3;
     }
     hy_op_call gelu = {.kind = HY_OP_GELU}, swiglu = {.kind = HY_OP_SWIGLU};
-    gelu.t[0] = hy_tensor_2d(x, HY_F32, 2, SIZE);
-    gelu.t[1] = hy_tensor_2d(y, HY_F32, 2, SIZE);
+    gelu.t[HY_GELU_X] = hy_tensor_2d(x, HY_F32, 2, SIZE);
+    gelu.t[HY_GELU_Y] = hy_tensor_2d(y, HY_F32, 2, SIZE);
     HY_TRY(run_call(run, &gelu));
     tell(run, &(answer){"gelu", "y", y[SIZE - 1], 0.8411920});
-    swiglu.t[0] = hy_tensor_2d(x, HY_F32, 1, 2 * SIZE); /* gate 1, up 3 */
-    swiglu.t[1] = hy_tensor_2d(y, HY_F32, 1, SIZE);
+    swiglu.t[HY_SWIGLU_GATE_UP] = hy_tensor_2d(x, HY_F32, 1, 2 * SIZE); /* gate 1, up 3 */
+    swiglu.t[HY_SWIGLU_Y] = hy_tensor_2d(y, HY_F32, 1, SIZE);
     HY_TRY(run_call(run, &swiglu));
     tell(run, &(answer){"swiglu", "y", y[SIZE - 1], 3 / (1 + exp(-1))});
     return HY_OK;
@@ -164,9 +164,11 @@ static hy_status test_adamw(hy_selftest_run *run, float *memory) {
     call.attr.adamw.beta2 = 0.95f;
     call.attr.adamw.correction1 = 0.1f;
     call.attr.adamw.correction2 = 0.05f;
-    float *all[] = {p, g, m, v};
-    for (int i = 0; i < 4; i++) call.t[i] = hy_tensor_1d(all[i], HY_F32, SIZE);
-    call.t[4] = hy_tensor_1d(clip, HY_F32, 2);
+    call.t[HY_ADAMW_PARAM] = hy_tensor_1d(p, HY_F32, SIZE);
+    call.t[HY_ADAMW_GRAD] = hy_tensor_1d(g, HY_F32, SIZE);
+    call.t[HY_ADAMW_M] = hy_tensor_1d(m, HY_F32, SIZE);
+    call.t[HY_ADAMW_V] = hy_tensor_1d(v, HY_F32, SIZE);
+    call.t[HY_ADAMW_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
     HY_TRY(run_call(run, &call));
     tell(run, &(answer){"adamw", "param", sum_of(p, SIZE), 0.75 * SIZE});
     return HY_OK;

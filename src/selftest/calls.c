@@ -27,14 +27,12 @@ enum {
     OLD = 300,
     COUNT = 5001,
     BLOCK = 256,
-    BLOCKS = (COUNT + BLOCK - 1) / BLOCK,
-    PIECES = 9
+    BLOCKS = (COUNT + BLOCK - 1) / BLOCK
 };
 
 /* A tensor of a call. type: a activation, f fp32, d fp64, i i32, u u8. fill: 0 nothing, n normal, w near
  * 1, p positive, t token ids below VOCAB, s starts of documents, c cosines and sines, u codes. */
 typedef struct piece {
-    int8_t at;
     char type, fill;
     int32_t rows, cols; /* rows 0: one dimension */
 } piece;
@@ -43,126 +41,181 @@ typedef struct call_row {
     hy_op_kind kind;
     bool accumulate;
     bool is_fp32_only;
-    piece pieces[PIECES];
+    piece pieces[HY_OP_TENSORS]; /* type 0: absent */
 } call_row;
 
 static const call_row rows[] = {
     {HY_OP_MATMUL,
      false,
      false,
-     {{0, 'a', 'n', N, C}, {1, 'a', 'n', F, C}, {2, 'a', 0, N, F}, {3, 'a', 'n', 0, F}}},
-    {HY_OP_MATMUL, true, false, {{0, 'a', 'n', N, F}, {1, 'a', 'n', N, C}, {2, 'f', 'n', F, C}}},
-    {HY_OP_BIAS_GRAD, true, false, {{0, 'a', 'n', N, C}, {1, 'f', 'n', 0, C}}},
+     {[HY_MATMUL_A] = {'a', 'n', N, C},
+      [HY_MATMUL_B] = {'a', 'n', F, C},
+      [HY_MATMUL_D] = {'a', 0, N, F},
+      [HY_MATMUL_BIAS] = {'a', 'n', 0, F}}},
+    {HY_OP_MATMUL,
+     true,
+     false,
+     {[HY_MATMUL_A] = {'a', 'n', N, F},
+      [HY_MATMUL_B] = {'a', 'n', N, C},
+      [HY_MATMUL_D] = {'f', 'n', F, C}}},
+    {HY_OP_BIAS_GRAD,
+     true,
+     false,
+     {[HY_BIAS_GRAD_DY] = {'a', 'n', N, C}, [HY_BIAS_GRAD_DBIAS] = {'f', 'n', 0, C}}},
     {HY_OP_NORM,
      false,
      false,
-     {{0, 'a', 'n', N, C},
-      {1, 'a', 'w', 0, C},
-      {2, 'a', 'n', 0, C},
-      {3, 'a', 0, N, C},
-      {4, 'f', 0, 0, N},
-      {5, 'f', 0, 0, N}}},
+     {[HY_NORM_X] = {'a', 'n', N, C},
+      [HY_NORM_WEIGHT] = {'a', 'w', 0, C},
+      [HY_NORM_BIAS] = {'a', 'n', 0, C},
+      [HY_NORM_Y] = {'a', 0, N, C},
+      [HY_NORM_MEAN] = {'f', 0, 0, N},
+      [HY_NORM_RSTD] = {'f', 0, 0, N}}},
     {HY_OP_NORM_BWD,
      true,
      false,
-     {{0, 'a', 'n', N, C},
-      {1, 'a', 'n', N, C},
-      {2, 'a', 'w', 0, C},
-      {3, 'f', 'n', 0, N},
-      {4, 'f', 'p', 0, N},
-      {5, 'a', 'n', N, C},
-      {6, 'a', 0, N, C},
-      {7, 'f', 'n', 0, C},
-      {8, 'f', 'n', 0, C}}},
+     {[HY_NORM_BWD_DY] = {'a', 'n', N, C},
+      [HY_NORM_BWD_X] = {'a', 'n', N, C},
+      [HY_NORM_BWD_WEIGHT] = {'a', 'w', 0, C},
+      [HY_NORM_BWD_MEAN] = {'f', 'n', 0, N},
+      [HY_NORM_BWD_RSTD] = {'f', 'p', 0, N},
+      [HY_NORM_BWD_RESIDUAL] = {'a', 'n', N, C},
+      [HY_NORM_BWD_DX] = {'a', 0, N, C},
+      [HY_NORM_BWD_DWEIGHT] = {'f', 'n', 0, C},
+      [HY_NORM_BWD_DBIAS] = {'f', 'n', 0, C}}},
     {HY_OP_HEAD_NORM,
      false,
      false,
-     {{0, 'a', 'n', N, P},
-      {1, 'a', 'w', 0, D},
-      {2, 'a', 'w', 0, D},
-      {3, 'a', 0, N, P},
-      {4, 'f', 0, N, H + K}}},
+     {[HY_HEAD_NORM_QKV] = {'a', 'n', N, P},
+      [HY_HEAD_NORM_WQ] = {'a', 'w', 0, D},
+      [HY_HEAD_NORM_WK] = {'a', 'w', 0, D},
+      [HY_HEAD_NORM_OUT] = {'a', 0, N, P},
+      [HY_HEAD_NORM_RSTD] = {'f', 0, N, H + K}}},
     {HY_OP_HEAD_NORM_BWD,
      true,
      false,
-     {{0, 'a', 'n', N, P},
-      {1, 'a', 'n', N, P},
-      {2, 'a', 'w', 0, D},
-      {3, 'a', 'w', 0, D},
-      {4, 'f', 'p', N, H + K},
-      {5, 'a', 0, N, P},
-      {6, 'f', 'n', 0, D},
-      {7, 'f', 'n', 0, D}}},
-    {HY_OP_ROPE, false, false, {{0, 'a', 'n', N, P}, {1, 'f', 'c', T, D}}},
+     {[HY_HEAD_NORM_BWD_DOUT] = {'a', 'n', N, P},
+      [HY_HEAD_NORM_BWD_QKV] = {'a', 'n', N, P},
+      [HY_HEAD_NORM_BWD_WQ] = {'a', 'w', 0, D},
+      [HY_HEAD_NORM_BWD_WK] = {'a', 'w', 0, D},
+      [HY_HEAD_NORM_BWD_RSTD] = {'f', 'p', N, H + K},
+      [HY_HEAD_NORM_BWD_DQKV] = {'a', 0, N, P},
+      [HY_HEAD_NORM_BWD_DWQ] = {'f', 'n', 0, D},
+      [HY_HEAD_NORM_BWD_DWK] = {'f', 'n', 0, D}}},
+    {HY_OP_ROPE,
+     false,
+     false,
+     {[HY_ROPE_QKV] = {'a', 'n', N, P}, [HY_ROPE_TABLE] = {'f', 'c', T, D}}},
     {HY_OP_ATTENTION,
      false,
      false,
-     {{0, 'a', 'n', N, P}, {1, 'i', 's', 0, N}, {2, 'a', 0, N, Q}, {3, 'f', 0, 0, N *H}}},
+     {[HY_ATTENTION_QKV] = {'a', 'n', N, P},
+      [HY_ATTENTION_DOC_STARTS] = {'i', 's', 0, N},
+      [HY_ATTENTION_OUT] = {'a', 0, N, Q},
+      [HY_ATTENTION_LSE] = {'f', 0, 0, N *H}}},
     {HY_OP_ATTENTION_BWD,
      false,
      false,
-     {{0, 'a', 'n', N, Q},
-      {1, 'a', 'n', N, P},
-      {2, 'i', 's', 0, N},
-      {3, 'a', 0, N, Q},
-      {4, 'f', 0, 0, N *H},
-      {5, 'a', 0, N, P}}},
+     {[HY_ATTENTION_BWD_DOUT] = {'a', 'n', N, Q},
+      [HY_ATTENTION_BWD_QKV] = {'a', 'n', N, P},
+      [HY_ATTENTION_BWD_DOC_STARTS] = {'i', 's', 0, N},
+      [HY_ATTENTION_BWD_OUT] = {'a', 0, N, Q},
+      [HY_ATTENTION_BWD_LSE] = {'f', 0, 0, N *H},
+      [HY_ATTENTION_BWD_DQKV] = {'a', 0, N, P}}},
     {HY_OP_ATTENTION_CACHED,
      false,
      false,
-     {{0, 'a', 'n', N, P}, {1, 'a', 'n', B *ROOM, 2 * K *D}, {2, 'a', 0, N, Q}}},
-    {HY_OP_GELU, false, false, {{0, 'a', 'n', N, C}, {1, 'a', 0, N, C}}},
-    {HY_OP_GELU_BWD, false, false, {{0, 'a', 'n', N, C}, {1, 'a', 'n', N, C}, {2, 'a', 0, N, C}}},
-    {HY_OP_SWIGLU, false, false, {{0, 'a', 'n', N, 2 * F}, {1, 'a', 0, N, F}}},
+     {[HY_ATTENTION_CACHED_QKV] = {'a', 'n', N, P},
+      [HY_ATTENTION_CACHED_CACHE] = {'a', 'n', B *ROOM, 2 * K *D},
+      [HY_ATTENTION_CACHED_OUT] = {'a', 0, N, Q}}},
+    {HY_OP_GELU, false, false, {[HY_GELU_X] = {'a', 'n', N, C}, [HY_GELU_Y] = {'a', 0, N, C}}},
+    {HY_OP_GELU_BWD,
+     false,
+     false,
+     {[HY_GELU_BWD_DY] = {'a', 'n', N, C},
+      [HY_GELU_BWD_X] = {'a', 'n', N, C},
+      [HY_GELU_BWD_DX] = {'a', 0, N, C}}},
+    {HY_OP_SWIGLU,
+     false,
+     false,
+     {[HY_SWIGLU_GATE_UP] = {'a', 'n', N, 2 * F}, [HY_SWIGLU_Y] = {'a', 0, N, F}}},
     {HY_OP_SWIGLU_BWD,
      false,
      false,
-     {{0, 'a', 'n', N, F}, {1, 'a', 'n', N, 2 * F}, {2, 'a', 0, N, 2 * F}}},
+     {[HY_SWIGLU_BWD_DY] = {'a', 'n', N, F},
+      [HY_SWIGLU_BWD_GATE_UP] = {'a', 'n', N, 2 * F},
+      [HY_SWIGLU_BWD_DGATE_UP] = {'a', 0, N, 2 * F}}},
     {HY_OP_EMBED,
      false,
      false,
-     {{0, 'i', 't', 0, N}, {1, 'a', 'n', V, C}, {2, 'a', 'n', T, C}, {3, 'a', 0, N, C}}},
+     {[HY_EMBED_TOKENS] = {'i', 't', 0, N},
+      [HY_EMBED_WTE] = {'a', 'n', V, C},
+      [HY_EMBED_WPE] = {'a', 'n', T, C},
+      [HY_EMBED_X] = {'a', 0, N, C}}},
     {HY_OP_EMBED_BWD,
      true,
      false,
-     {{0, 'i', 't', 0, N}, {1, 'a', 'n', N, C}, {2, 'f', 'n', V, C}, {3, 'f', 'n', T, C}}},
+     {[HY_EMBED_BWD_TOKENS] = {'i', 't', 0, N},
+      [HY_EMBED_BWD_DX] = {'a', 'n', N, C},
+      [HY_EMBED_BWD_DWTE] = {'f', 'n', V, C},
+      [HY_EMBED_BWD_DWPE] = {'f', 'n', T, C}}},
     {HY_OP_CROSS_ENTROPY,
      false,
      false,
-     {{0, 'a', 'n', N, V}, {1, 'i', 't', 0, N}, {2, 'f', 0, 0, N}}},
-    {HY_OP_SUM, false, true, {{0, 'f', 'n', 0, COUNT}, {1, 'd', 0, 0, 1}}},
-    {HY_OP_SQ_NORM, true, false, {{0, 'a', 'n', 0, COUNT}, {1, 'd', 'p', 0, 1}}},
-    {HY_OP_CLIP, false, true, {{0, 'd', 'p', 0, 1}, {1, 'f', 0, 0, 2}}},
+     {[HY_CROSS_ENTROPY_LOGITS] = {'a', 'n', N, V},
+      [HY_CROSS_ENTROPY_TARGETS] = {'i', 't', 0, N},
+      [HY_CROSS_ENTROPY_LOSSES] = {'f', 0, 0, N}}},
+    {HY_OP_SUM,
+     false,
+     true,
+     {[HY_REDUCE_X] = {'f', 'n', 0, COUNT}, [HY_REDUCE_OUT] = {'d', 0, 0, 1}}},
+    {HY_OP_SQ_NORM,
+     true,
+     false,
+     {[HY_REDUCE_X] = {'a', 'n', 0, COUNT}, [HY_REDUCE_OUT] = {'d', 'p', 0, 1}}},
+    {HY_OP_CLIP,
+     false,
+     true,
+     {[HY_CLIP_TOTAL] = {'d', 'p', 0, 1}, [HY_CLIP_RESULT] = {'f', 0, 0, 2}}},
     {HY_OP_ADAMW,
      false,
      false,
-     {{0, 'a', 'n', 0, COUNT},
-      {1, 'a', 'n', 0, COUNT},
-      {2, 'f', 'n', 0, COUNT},
-      {3, 'f', 'p', 0, COUNT},
-      {4, 'f', 'w', 0, 2},
-      {5, 'f', 'n', 0, COUNT}}},
-    {HY_OP_CAST, false, false, {{0, 'f', 'n', 0, COUNT}, {1, 'a', 0, 0, COUNT}}},
-    {HY_OP_FILL, false, false, {{0, 'a', 0, 0, COUNT}}},
+     {[HY_ADAMW_PARAM] = {'a', 'n', 0, COUNT},
+      [HY_ADAMW_GRAD] = {'a', 'n', 0, COUNT},
+      [HY_ADAMW_M] = {'f', 'n', 0, COUNT},
+      [HY_ADAMW_V] = {'f', 'p', 0, COUNT},
+      [HY_ADAMW_CLIP] = {'f', 'w', 0, 2},
+      [HY_ADAMW_MASTER] = {'f', 'n', 0, COUNT}}},
+    {HY_OP_CAST,
+     false,
+     false,
+     {[HY_CAST_SRC] = {'f', 'n', 0, COUNT}, [HY_CAST_DST] = {'a', 0, 0, COUNT}}},
+    {HY_OP_FILL, false, false, {[HY_FILL_DST] = {'a', 0, 0, COUNT}}},
     {HY_OP_COMBINE,
      false,
      false,
-     {{0, 'a', 0, 0, COUNT}, {1, 'a', 'n', 0, COUNT}, {2, 'f', 'n', 0, COUNT}}},
+     {[HY_COMBINE_OUT] = {'a', 0, 0, COUNT},
+      [HY_COMBINE_X0] = {'a', 'n', 0, COUNT},
+      [HY_COMBINE_X1] = {'f', 'n', 0, COUNT}}},
     {HY_OP_DIFF_DOT,
      false,
      false,
-     {{0, 'a', 'n', 0, COUNT},
-      {1, 'a', 'n', 0, COUNT},
-      {2, 'a', 'n', 0, COUNT},
-      {4, 'd', 0, 0, 3}}},
+     {[HY_DIFF_DOT_A] = {'a', 'n', 0, COUNT},
+      [HY_DIFF_DOT_B] = {'a', 'n', 0, COUNT},
+      [HY_DIFF_DOT_C] = {'a', 'n', 0, COUNT},
+      [HY_DIFF_DOT_OUT] = {'d', 0, 0, 3}}},
     {HY_OP_QUANTIZE,
      false,
      true,
-     {{0, 'f', 'n', 0, COUNT}, {1, 'u', 0, 0, COUNT}, {2, 'f', 0, 0, BLOCKS}}},
+     {[HY_QUANTIZE_X] = {'f', 'n', 0, COUNT},
+      [HY_QUANTIZE_CODES] = {'u', 0, 0, COUNT},
+      [HY_QUANTIZE_SCALES] = {'f', 0, 0, BLOCKS}}},
     {HY_OP_DEQUANTIZE,
      false,
      true,
-     {{0, 'u', 'u', 0, COUNT}, {1, 'f', 'p', 0, BLOCKS}, {2, 'f', 0, 0, COUNT}}},
+     {[HY_DEQUANTIZE_CODES] = {'u', 'u', 0, COUNT},
+      [HY_DEQUANTIZE_SCALES] = {'f', 'p', 0, BLOCKS},
+      [HY_DEQUANTIZE_X] = {'f', 0, 0, COUNT}}},
 };
 
 static hy_op_attr attr_of(const call_row *row, int number) {
@@ -285,23 +338,25 @@ bool hy_selftest_call_make(int i, hy_dtype dtype, hy_op_call *call) {
     const call_row *row = &rows[i];
     call->kind = row->kind;
     call->attr = attr_of(row, i);
-    for (int k = 0; k < PIECES && row->pieces[k].type; k++) {
+    for (int k = 0; k < HY_OP_TENSORS; k++) {
         const piece *p = &row->pieces[k];
-        if (!make_tensor(p, dtype, (uint64_t)(100 * i + k), &call->t[p->at])) {
+        if (p->type && !make_tensor(p, dtype, (uint64_t)(100 * i + k), &call->t[k])) {
             hy_selftest_call_free(call);
             return false;
         }
     }
     if (row->kind == HY_OP_ROPE) { /* (T, D/2, 2) */
-        call->t[1].ndim = 3;
-        call->t[1].shape[1] = D / 2;
-        call->t[1].shape[2] = 2;
+        hy_tensor *table = &call->t[HY_ROPE_TABLE];
+        table->ndim = 3;
+        table->shape[1] = D / 2;
+        table->shape[2] = 2;
     }
     if (row->kind == HY_OP_ATTENTION_CACHED) { /* (B, ROOM, 2 K D) */
-        call->t[1].ndim = 3;
-        call->t[1].shape[0] = B;
-        call->t[1].shape[1] = ROOM;
-        call->t[1].shape[2] = 2 * K * D;
+        hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
+        cache->ndim = 3;
+        cache->shape[0] = B;
+        cache->shape[1] = ROOM;
+        cache->shape[2] = 2 * K * D;
     }
     return true;
 }

@@ -70,10 +70,10 @@ static hy_status run_on_gpu(const hy_selftest_device *gpu, hy_op_call *call) {
 static hy_status complete(const hy_selftest_device *cpu, hy_op_call *call) {
     if (call->kind != HY_OP_ATTENTION_BWD) return HY_OK;
     hy_op_call forward = {.kind = HY_OP_ATTENTION, .attr = call->attr};
-    forward.t[0] = call->t[1];
-    forward.t[1] = call->t[2];
-    forward.t[2] = call->t[3];
-    forward.t[3] = call->t[4];
+    forward.t[HY_ATTENTION_QKV] = call->t[HY_ATTENTION_BWD_QKV];
+    forward.t[HY_ATTENTION_DOC_STARTS] = call->t[HY_ATTENTION_BWD_DOC_STARTS];
+    forward.t[HY_ATTENTION_OUT] = call->t[HY_ATTENTION_BWD_OUT];
+    forward.t[HY_ATTENTION_LSE] = call->t[HY_ATTENTION_BWD_LSE];
     return run_call(cpu, &forward);
 }
 

@@ -38,7 +38,7 @@ static hy_status take_tensor(bench_memory *m, hy_stream *stream, hy_dtype dtype,
     *out = hy_tensor_2d(NULL, dtype, rows, cols);
     HY_TRY(take(m, HY_DEVICE, hy_tensor_bytes(out), &out->data));
     hy_op_call draw = {.kind = HY_OP_COMBINE, .attr.combine.noise = 1};
-    draw.t[0] = *out;
+    draw.t[HY_COMBINE_OUT] = *out;
     return m->backend->enqueue(stream, &draw);
 }
 
@@ -81,7 +81,7 @@ static hy_status tell_matmul(hy_selftest_run *run, const hy_selftest_device *dev
     char name[96];
     double seconds;
     hy_status status = HY_OK;
-    for (int i = 0; i < 3 && status == HY_OK; i++) {
+    for (int i = HY_MATMUL_A; i <= HY_MATMUL_D && status == HY_OK; i++) {
         status = take_tensor(&m, device->stream, dtype, size, size, &call.t[i]);
     }
     if (status == HY_OK) status = seconds_of(device, &m, &call, &seconds);
@@ -102,15 +102,18 @@ static hy_status time_attention(const hy_selftest_device *device, bench_memory *
     hy_op_call forward = {.kind = HY_OP_ATTENTION, .attr = *attr};
     hy_op_call backward = {.kind = HY_OP_ATTENTION_BWD, .attr = *attr};
     double seconds;
-    HY_TRY(take_tensor(m, device->stream, dtype, rows, 3 * width, &forward.t[0]));
-    HY_TRY(take_tensor(m, device->stream, dtype, rows, width, &forward.t[2]));
-    HY_TRY(take_tensor(m, device->stream, HY_F32, 1, rows * attr->heads.heads, &forward.t[3]));
-    HY_TRY(take_tensor(m, device->stream, dtype, rows, 3 * width, &backward.t[5]));
+    HY_TRY(take_tensor(m, device->stream, dtype, rows, 3 * width, &forward.t[HY_ATTENTION_QKV]));
+    HY_TRY(take_tensor(m, device->stream, dtype, rows, width, &forward.t[HY_ATTENTION_OUT]));
+    HY_TRY(take_tensor(m, device->stream, HY_F32, 1, rows * attr->heads.heads,
+                       &forward.t[HY_ATTENTION_LSE]));
+    HY_TRY(
+        take_tensor(m, device->stream, dtype, rows, 3 * width, &backward.t[HY_ATTENTION_BWD_DQKV]));
     HY_TRY(seconds_of(device, m, &forward, &seconds));
     rates[0] = hy_op_flops(&forward) / seconds;
-    backward.t[0] = backward.t[3] = forward.t[2];
-    backward.t[1] = forward.t[0];
-    backward.t[4] = forward.t[3];
+    backward.t[HY_ATTENTION_BWD_DOUT] = backward.t[HY_ATTENTION_BWD_OUT] =
+        forward.t[HY_ATTENTION_OUT];
+    backward.t[HY_ATTENTION_BWD_QKV] = forward.t[HY_ATTENTION_QKV];
+    backward.t[HY_ATTENTION_BWD_LSE] = forward.t[HY_ATTENTION_LSE];
     HY_TRY(seconds_of(device, m, &backward, &seconds));
     rates[1] = hy_op_flops(&backward) / seconds;
     return HY_OK;

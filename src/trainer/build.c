@@ -128,7 +128,7 @@ hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
     for (int32_t i = 0; i < store->layout.item_count; i++) {
         uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
         hy_op_call fill = {.kind = HY_OP_FILL};
-        fill.t[0] = hy_tensor_1d(hy_store_home(store, i), HY_I32, (int64_t)(bytes / 4));
+        fill.t[HY_FILL_DST] = hy_tensor_1d(hy_store_home(store, i), HY_I32, (int64_t)(bytes / 4));
         HY_TRY(t->engine.backend->enqueue(t->engine.compute, &fill));
     }
     return HY_OK;

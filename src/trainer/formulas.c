@@ -162,17 +162,17 @@ typedef struct formula_list {
 static hy_op_call formula_call(const hy_trainer *t, const hy_formula *f, const spot *at,
                                hy_tensor out, uint64_t seed) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
-    call.t[0] = out;
+    call.t[HY_COMBINE_OUT] = out;
     call.attr.combine.noise = (float)f->noise;
     call.attr.combine.seed = seed;
     call.attr.combine.first = (uint64_t)(t->engine.model->params.list[at->param].first + at->begin);
     if (f->theta != 0) {
-        call.t[1] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_MASTER), at);
+        call.t[HY_COMBINE_X0] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_MASTER), at);
         call.attr.combine.coefficient[0] = (float)f->theta;
     }
     for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
         if (f->slot[s] == 0) continue;
-        call.t[2 + s] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_SLOW + s), at);
+        call.t[HY_COMBINE_X1 + s] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_SLOW + s), at);
         call.attr.combine.coefficient[1 + s] = (float)f->slot[s];
     }
     return call;
@@ -213,9 +213,9 @@ hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t 
 static hy_status add_at(walk *w, const spot *at) {
     const bool *is_first = w->context;
     hy_op_call add = {.kind = HY_OP_COMBINE};
-    add.t[0] = tensor_at(w->t, hy_store_of(&w->t->engine, HY_ROW_AVERAGE), at);
-    add.t[1] = tensor_at(w->t, hy_store_of(&w->t->engine, HY_ROW_MASTER), at);
-    if (!*is_first) add.t[2] = add.t[0];
+    add.t[HY_COMBINE_OUT] = tensor_at(w->t, hy_store_of(&w->t->engine, HY_ROW_AVERAGE), at);
+    add.t[HY_COMBINE_X0] = tensor_at(w->t, hy_store_of(&w->t->engine, HY_ROW_MASTER), at);
+    if (!*is_first) add.t[HY_COMBINE_X1] = add.t[HY_COMBINE_OUT];
     add.attr.combine.coefficient[0] = add.attr.combine.coefficient[1] = 1;
     return enqueue_once(w, &add);
 }
@@ -246,8 +246,8 @@ static hy_status make_at(walk *w, const spot *at) {
         return t->engine.backend->enqueue(w->stream, &call);
     }
     hy_op_call mean = {.kind = HY_OP_COMBINE};
-    mean.t[0] = out;
-    mean.t[1] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_AVERAGE), at);
+    mean.t[HY_COMBINE_OUT] = out;
+    mean.t[HY_COMBINE_X0] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_AVERAGE), at);
     mean.attr.combine.coefficient[0] = (float)(1.0 / (double)t->progress.tail_samples);
     return t->engine.backend->enqueue(w->stream, &mean);
 }
@@ -279,9 +279,9 @@ static hy_status measure_at(walk *w, const spot *at) {
                        .attr.accumulate = !is_first,
                        .workspace = t->engine.work.buffers.reduce_workspace};
     for (int k = 0; k < 4; k++) {
-        if (stores->of[k]) call.t[k] = tensor_at(t, stores->of[k], at);
+        if (stores->of[k]) call.t[HY_DIFF_DOT_A + k] = tensor_at(t, stores->of[k], at);
     }
-    call.t[4] = hy_tensor_1d(t->engine.work.buffers.dots, HY_F64, 3);
+    call.t[HY_DIFF_DOT_OUT] = hy_tensor_1d(t->engine.work.buffers.dots, HY_F64, 3);
     return enqueue_once(w, &call);
 }
 

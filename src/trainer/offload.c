@@ -93,9 +93,9 @@ static hy_status convert(hy_trainer *t, hy_op_kind kind) {
             hy_op_call call = {.kind = kind,
                                .attr.quantize = {.block = QUANT_BLOCK, .is_signed = k == 0}};
             bool is_forward = kind == HY_OP_QUANTIZE;
-            call.t[0] = is_forward ? x : codes;
-            call.t[1] = is_forward ? codes : scales;
-            call.t[2] = is_forward ? scales : x;
+            call.t[is_forward ? HY_QUANTIZE_X : HY_DEQUANTIZE_X] = x;
+            call.t[is_forward ? HY_QUANTIZE_CODES : HY_DEQUANTIZE_CODES] = codes;
+            call.t[is_forward ? HY_QUANTIZE_SCALES : HY_DEQUANTIZE_SCALES] = scales;
             HY_TRY(t->engine.backend->enqueue(t->engine.compute, &call));
             at += code_bytes(count);
         }

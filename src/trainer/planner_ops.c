@@ -41,15 +41,16 @@ static double tensor_bytes(const hy_op_call *call, int i) {
 static double all_bytes(const hy_op_call *call) {
     double bytes = 0;
     /* Of a table of tokens only the rows that occur are touched. */
-    if (call->kind == HY_OP_EMBED) return 2 * (double)hy_tensor_bytes(&call->t[3]);
-    if (call->kind == HY_OP_EMBED_BWD) return 6 * (double)hy_tensor_bytes(&call->t[1]);
+    if (call->kind == HY_OP_EMBED) return 2 * (double)hy_tensor_bytes(&call->t[HY_EMBED_X]);
+    if (call->kind == HY_OP_EMBED_BWD)
+        return 6 * (double)hy_tensor_bytes(&call->t[HY_EMBED_BWD_DX]);
     for (int i = 0; i < HY_OP_TENSORS; i++) bytes += tensor_bytes(call, i);
     return bytes;
 }
 
 /* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
 static double product_share(const hy_op_call *call, double few_tiles) {
-    double tiles = (double)hy_tensor_count(&call->t[2]) / (128.0 * 128.0);
+    double tiles = (double)hy_tensor_count(&call->t[HY_MATMUL_D]) / (128.0 * 128.0);
     return PRODUCT_EFFICIENCY * tiles / (tiles + few_tiles);
 }
 

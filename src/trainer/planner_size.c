@@ -156,7 +156,8 @@ static uint64_t data_bytes(const hy_sizer *z, int32_t batch) {
     const hy_shape *shape = &z->model->shape;
     uint64_t rows = (uint64_t)batch * (uint64_t)z->seq;
     uint64_t rope = shape->has_rope ? (uint64_t)z->seq * (uint64_t)shape->head_size * 4 : 0;
-    hy_op_call sum = {.kind = HY_OP_SUM, .t = {hy_tensor_1d(NULL, HY_F32, (int64_t)rows)}};
+    hy_op_call sum = {.kind = HY_OP_SUM,
+                      .t = {[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)rows)}};
     uint64_t sums = larger(z->sums, z->backend->workspace(z->backend, &sum));
     uint64_t arrays = z->has_docs ? 4 : 3;
     return arrays * hy_align(rows * 4) + hy_align(rope) + 4 * hy_align(24) + hy_align(sums);

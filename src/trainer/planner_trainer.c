@@ -63,7 +63,7 @@ static uint64_t sums_workspace(const hy_trainer *t, hy_dtype grad_dtype) {
     uint64_t most = hy_adamw_workspace(&t->engine.model->params, t->engine.backend, grad_dtype);
     for (int32_t i = 0; i < t->engine.model->params.count; i++) {
         hy_op_call dot = {.kind = HY_OP_DIFF_DOT};
-        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->engine.model->params.list[i].count);
+        dot.t[HY_DIFF_DOT_A] = hy_tensor_1d(NULL, HY_F32, t->engine.model->params.list[i].count);
         uint64_t bytes = t->engine.backend->workspace(t->engine.backend, &dot);
         if (bytes > most) most = bytes;
     }

@@ -117,9 +117,10 @@ static hy_status round_unit(hy_trainer *t, int32_t unit, int32_t *item) {
     HY_TRY(hy_store_get(hy_store_of(&t->engine, HY_ROW_WORKING), t->engine.compute, unit));
     for (; *item < params->count && params->list[*item].unit == unit; ++*item) {
         hy_op_call cast = {.kind = HY_OP_CAST};
-        cast.t[0] = hy_store_tensor(hy_store_of(&t->engine, HY_ROW_MASTER), *item,
-                                    hy_store_device(hy_store_of(&t->engine, HY_ROW_MASTER), *item));
-        cast.t[1] =
+        cast.t[HY_CAST_SRC] =
+            hy_store_tensor(hy_store_of(&t->engine, HY_ROW_MASTER), *item,
+                            hy_store_device(hy_store_of(&t->engine, HY_ROW_MASTER), *item));
+        cast.t[HY_CAST_DST] =
             hy_store_tensor(hy_store_of(&t->engine, HY_ROW_WORKING), *item,
                             hy_store_device(hy_store_of(&t->engine, HY_ROW_WORKING), *item));
         HY_TRY(t->engine.backend->enqueue(t->engine.compute, &cast));

@@ -35,9 +35,9 @@ static hy_status sum_losses(hy_trainer *t, const hy_batch_plan *plan, bool accum
     hy_op_call call = {.kind = HY_OP_SUM,
                        .attr.accumulate = accumulate,
                        .workspace = t->engine.work.buffers.reduce_workspace};
-    call.t[0] = hy_tensor_1d(t->engine.work.buffers.losses, HY_F32,
-                             (int64_t)plan->size.batch * plan->size.seq);
-    call.t[1] = hy_tensor_1d(t->engine.work.buffers.loss_sum, HY_F64, 1);
+    call.t[HY_REDUCE_X] = hy_tensor_1d(t->engine.work.buffers.losses, HY_F32,
+                                       (int64_t)plan->size.batch * plan->size.seq);
+    call.t[HY_REDUCE_OUT] = hy_tensor_1d(t->engine.work.buffers.loss_sum, HY_F64, 1);
     return t->engine.backend->enqueue(t->engine.compute, &call);
 }
 

@@ -17,10 +17,10 @@ static uint64_t reduce_workspace(const hy_trainer *t) {
     uint64_t most =
         hy_adamw_workspace(&t->engine.model->params, t->engine.backend, hy_grad_dtype(t));
     hy_op_call sum = {.kind = HY_OP_SUM}, dot = {.kind = HY_OP_DIFF_DOT};
-    sum.t[0] = hy_tensor_1d(NULL, HY_F32, (int64_t)hy_most_rows(t));
+    sum.t[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)hy_most_rows(t));
     most = larger(most, t->engine.backend->workspace(t->engine.backend, &sum));
     for (int32_t i = 0; i < t->engine.model->params.count; i++) {
-        dot.t[0] = hy_tensor_1d(NULL, HY_F32, t->engine.model->params.list[i].count);
+        dot.t[HY_DIFF_DOT_A] = hy_tensor_1d(NULL, HY_F32, t->engine.model->params.list[i].count);
         most = larger(most, t->engine.backend->workspace(t->engine.backend, &dot));
     }
     return most;

@@ -34,7 +34,7 @@ HY_CLONES static void gelu_bwd_run(const float *dy, const float *x, float *dx, i
 
 static void gelu_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *x = &run->call->t[0], *y = &run->call->t[1];
+    const hy_tensor *x = &run->call->t[HY_GELU_X], *y = &run->call->t[HY_GELU_Y];
     int64_t begin = task * ELEMENTS_PER_TASK;
     int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(x));
     float in[HY_CPU_RUN], out[HY_CPU_RUN];
@@ -48,7 +48,8 @@ static void gelu_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 static void gelu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *dy = &run->call->t[0], *x = &run->call->t[1], *dx = &run->call->t[2];
+    const hy_tensor *dy = &run->call->t[HY_GELU_BWD_DY], *x = &run->call->t[HY_GELU_BWD_X],
+                    *dx = &run->call->t[HY_GELU_BWD_DX];
     int64_t begin = task * ELEMENTS_PER_TASK;
     int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(x));
     float in[2][HY_CPU_RUN], out[HY_CPU_RUN];
@@ -61,13 +62,13 @@ static void gelu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_gelu(const hy_cpu_run *run) {
-    int64_t count = hy_tensor_count(&run->call->t[0]);
+    int64_t count = hy_tensor_count(&run->call->t[HY_GELU_X]);
     hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), gelu_task);
     return HY_OK;
 }
 
 hy_status hy_cpu_gelu_bwd(const hy_cpu_run *run) {
-    int64_t count = hy_tensor_count(&run->call->t[0]);
+    int64_t count = hy_tensor_count(&run->call->t[HY_GELU_BWD_DY]);
     hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), gelu_bwd_task);
     return HY_OK;
 }
@@ -100,7 +101,7 @@ static int64_t swiglu_rows(int64_t F) { return hy_max64(1, ELEMENTS_PER_TASK / F
 
 static void swiglu_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *gate_up = &run->call->t[0], *y = &run->call->t[1];
+    const hy_tensor *gate_up = &run->call->t[HY_SWIGLU_GATE_UP], *y = &run->call->t[HY_SWIGLU_Y];
     int64_t N = hy_tensor_height(y), F = hy_tensor_width(y), rows = swiglu_rows(F);
     float in[2][HY_CPU_RUN], out[HY_CPU_RUN];
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
@@ -117,8 +118,9 @@ static void swiglu_task(const hy_cpu_run *run, int64_t task, int worker) {
 /* y again: made before gate, up and dy are written over, put in its place after. */
 static void swiglu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *dy = &run->call->t[0], *gate_up = &run->call->t[1], *dx = &run->call->t[2],
-                    *active = &run->call->t[3];
+    const hy_tensor *t = run->call->t, *dy = &t[HY_SWIGLU_BWD_DY];
+    const hy_tensor *gate_up = &t[HY_SWIGLU_BWD_GATE_UP], *dx = &t[HY_SWIGLU_BWD_DGATE_UP];
+    const hy_tensor *active = &t[HY_SWIGLU_BWD_ACTIVE];
     int64_t N = hy_tensor_height(dy), F = hy_tensor_width(dy), rows = swiglu_rows(F);
     float in[3][HY_CPU_RUN], out[2][HY_CPU_RUN], again[HY_CPU_RUN];
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
@@ -137,13 +139,15 @@ static void swiglu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_swiglu(const hy_cpu_run *run) {
-    int64_t N = hy_tensor_height(&run->call->t[1]), F = hy_tensor_width(&run->call->t[1]);
+    const hy_tensor *y = &run->call->t[HY_SWIGLU_Y];
+    int64_t N = hy_tensor_height(y), F = hy_tensor_width(y);
     hy_cpu_for_each(run, hy_ceil_div(N, swiglu_rows(F)), swiglu_task);
     return HY_OK;
 }
 
 hy_status hy_cpu_swiglu_bwd(const hy_cpu_run *run) {
-    int64_t N = hy_tensor_height(&run->call->t[0]), F = hy_tensor_width(&run->call->t[0]);
+    const hy_tensor *dy = &run->call->t[HY_SWIGLU_BWD_DY];
+    int64_t N = hy_tensor_height(dy), F = hy_tensor_width(dy);
     hy_cpu_for_each(run, hy_ceil_div(N, swiglu_rows(F)), swiglu_bwd_task);
     return HY_OK;
 }

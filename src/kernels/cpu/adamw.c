@@ -143,16 +143,16 @@ static void encode_run(const hy_tensor *t, bool is_signed, int64_t at, int64_t n
 /* ---- the op ---------------------------------------------------------------------------------- */
 
 static bool needs_noise(const hy_op_call *call) {
-    bool has_master = hy_tensor_is_given(&call->t[5]);
-    return (!has_master && call->t[0].dtype != HY_F32) || call->t[2].dtype == HY_BF16 ||
-           call->t[3].dtype == HY_BF16;
+    bool has_master = hy_tensor_is_given(&call->t[HY_ADAMW_MASTER]);
+    return (!has_master && call->t[HY_ADAMW_PARAM].dtype != HY_F32) ||
+           call->t[HY_ADAMW_M].dtype == HY_BF16 || call->t[HY_ADAMW_V].dtype == HY_BF16;
 }
 
 static void store_param(const hy_op_call *call, int64_t at, int64_t n, const float *values,
                         const uint32_t *words) {
-    const hy_tensor *param = &call->t[0];
+    const hy_tensor *param = &call->t[HY_ADAMW_PARAM];
     void *out = hy_element(param, at);
-    if (hy_tensor_is_given(&call->t[5])) {
+    if (hy_tensor_is_given(&call->t[HY_ADAMW_MASTER])) {
         hy_cpu_narrow(param->dtype, values, out, n); /* fp32 too: a plain copy of the master */
     } else if (param->dtype == HY_BF16) {
         round_param_bf16(values, words, out, n);
@@ -181,8 +181,9 @@ static void write_state(const hy_tensor *t, bool is_m, int64_t at, int64_t n, co
 }
 
 static void adamw_elements(const hy_op_call *call, factors f, int64_t at, int64_t n) {
-    const hy_tensor *m = &call->t[2], *v = &call->t[3];
-    const hy_tensor *exact = hy_tensor_is_given(&call->t[5]) ? &call->t[5] : &call->t[0];
+    const hy_tensor *m = &call->t[HY_ADAMW_M], *v = &call->t[HY_ADAMW_V];
+    const hy_tensor *exact = &call->t[HY_ADAMW_MASTER];
+    if (!hy_tensor_is_given(exact)) exact = &call->t[HY_ADAMW_PARAM];
     float p_buffer[HY_CPU_RUN], g_buffer[HY_CPU_RUN], m_buffer[HY_CPU_RUN], v_buffer[HY_CPU_RUN];
     uint32_t word_buffer[NOISE_WORDS];
     const uint32_t *words = NULL;
@@ -195,7 +196,7 @@ static void adamw_elements(const hy_op_call *call, factors f, int64_t at, int64_
     hy_read(exact, at, n, p_buffer);
     read_state(m, true, at, n, first);
     read_state(v, false, at, n, second);
-    adamw_run(p, hy_read(&call->t[1], at, n, g_buffer), first, second, f, n);
+    adamw_run(p, hy_read(&call->t[HY_ADAMW_GRAD], at, n, g_buffer), first, second, f, n);
     write_state(m, true, at, n, first, words);
     write_state(v, false, at, n, second, words);
     store_param(call, at, n, p, words);
@@ -204,7 +205,7 @@ static void adamw_elements(const hy_op_call *call, factors f, int64_t at, int64_
 static factors factors_of(const hy_op_call *call) {
     float lr = call->attr.adamw.lr;
     return (factors){
-        .grad = ((const float *)call->t[4].data)[1],
+        .grad = ((const float *)call->t[HY_ADAMW_CLIP].data)[1],
         .beta1 = call->attr.adamw.beta1,
         .beta2 = call->attr.adamw.beta2,
         .keep = 1.0f - lr * call->attr.adamw.weight_decay,
@@ -217,7 +218,8 @@ static factors factors_of(const hy_op_call *call) {
 static void adamw_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&run->call->t[0]));
+    int64_t end =
+        hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&run->call->t[HY_ADAMW_PARAM]));
     factors f = factors_of(run->call);
     for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
         adamw_elements(run->call, f, at, hy_min64(HY_CPU_RUN, end - at));
@@ -225,8 +227,8 @@ static void adamw_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_adamw(const hy_cpu_run *run) {
-    int64_t count = hy_tensor_count(&run->call->t[0]);
-    if (((const float *)run->call->t[4].data)[1] == 0) return HY_OK;
+    int64_t count = hy_tensor_count(&run->call->t[HY_ADAMW_PARAM]);
+    if (((const float *)run->call->t[HY_ADAMW_CLIP].data)[1] == 0) return HY_OK;
     hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), adamw_task);
     return HY_OK;
 }

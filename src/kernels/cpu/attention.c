@@ -33,7 +33,7 @@ typedef struct scratch {
 
 static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
     int64_t D = call->attr.heads.head_dim;
-    const hy_tensor *qkv = &call->t[0], *out = &call->t[2];
+    const hy_tensor *qkv = &call->t[HY_ATTENTION_QKV], *out = &call->t[HY_ATTENTION_OUT];
     return (scratch){
         .scores = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
         .out = hy_cpu_take(pieces, hy_buffer_bytes(out, TILE * D)),
@@ -78,7 +78,7 @@ static void soften_scores(const hy_heads *a, tile *t, int64_t key, int64_t keys,
 }
 
 static void attend(const hy_cpu_run *run, const hy_heads *a, tile *t, const scratch *own) {
-    const hy_tensor *qkv = &run->call->t[0];
+    const hy_tensor *qkv = &run->call->t[HY_ATTENTION_QKV];
     int64_t first_row = t->b * a->T, kv_head = t->h / (a->H / a->K);
     hy_gemm score = {.m = t->rows,
                      .k = a->D,
@@ -112,8 +112,8 @@ static void attend(const hy_cpu_run *run, const hy_heads *a, tile *t, const scra
 }
 
 static void finish_tile(const hy_op_call *call, const hy_heads *a, const tile *t) {
-    const hy_tensor *out = &call->t[2];
-    float *lse = (float *)call->t[3].data + (t->b * a->H + t->h) * a->T + t->query;
+    const hy_tensor *out = &call->t[HY_ATTENTION_OUT];
+    float *lse = (float *)call->t[HY_ATTENTION_LSE].data + (t->b * a->H + t->h) * a->T + t->query;
     for (int64_t r = 0; r < t->rows; r++) {
         float *row = t->out + r * t->out_ld;
         hy_cpu_scale(row, 1.0f / t->sum[r], a->D);
@@ -125,8 +125,8 @@ static void finish_tile(const hy_op_call *call, const hy_heads *a, const tile *t
 /* Tasks run from the last tile of a sequence, which sees most keys, to the first. */
 static void attention_task(const hy_cpu_run *run, int64_t task, int worker) {
     const hy_op_call *call = run->call;
-    hy_heads a = hy_heads_of(call, &call->t[1]);
-    const hy_tensor *out = &call->t[2];
+    hy_heads a = hy_heads_of(call, &call->t[HY_ATTENTION_DOC_STARTS]);
+    const hy_tensor *out = &call->t[HY_ATTENTION_OUT];
     size_t share = hy_cpu_attention_workspace(call, 1);
     hy_cpu_pieces pieces = {.base = (char *)call->workspace.data + share * (size_t)worker};
     scratch own = take_scratch(call, &pieces);
@@ -144,7 +144,7 @@ static void attention_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_attention(const hy_cpu_run *run) {
-    hy_heads a = hy_heads_of(run->call, &run->call->t[1]);
+    hy_heads a = hy_heads_of(run->call, &run->call->t[HY_ATTENTION_DOC_STARTS]);
     HY_TRY(hy_check_docs(run->call, a.docs, a.B * a.T, a.T));
     hy_cpu_for_each(run, a.B * a.H * hy_query_tiles(a.T), attention_task);
     return HY_OK;

@@ -15,9 +15,6 @@
 
 enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
 
-/* Positions of tensors in the call. */
-enum { DOUT, QKV, DOCS, OUT, LSE, DQKV };
-
 /* ---- how the work is cut --------------------------------------------------------------------- */
 
 #define ENOUGH_TASKS 32
@@ -34,7 +31,7 @@ typedef struct layout {
 /* Several parts each keep their sums until the end. A single part is finished by the worker that
  * summed it, so a slot per worker will do. */
 static layout layout_of(const hy_op_call *call, int threads) {
-    layout l = {.a = hy_heads_of(call, &call->t[DOCS])};
+    layout l = {.a = hy_heads_of(call, &call->t[HY_ATTENTION_BWD_DOC_STARTS])};
     l.group = l.a.H / l.a.K;
     l.units = l.a.B * l.a.K;
     l.items = l.group * hy_query_tiles(l.a.T);
@@ -42,7 +39,7 @@ static layout layout_of(const hy_op_call *call, int threads) {
     if (l.parts > 1) {
         l.slots = l.units * l.parts;
     } else {
-        l.slots = call->t[DQKV].dtype == HY_F32 ? 0 : threads;
+        l.slots = call->t[HY_ATTENTION_BWD_DQKV].dtype == HY_F32 ? 0 : threads;
     }
     return l;
 }
@@ -65,12 +62,12 @@ static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
     return (scratch){
         .p = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
         .dp = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
-        .q = hy_cpu_take(pieces, hy_buffer_bytes(&t[QKV], TILE * D)),
-        .dout = hy_cpu_take(pieces, hy_buffer_bytes(&t[DOUT], TILE * D)),
-        .out = hy_cpu_take(pieces, hy_buffer_bytes(&t[OUT], TILE * D)),
-        .dq = hy_cpu_take(pieces, hy_buffer_bytes(&t[DQKV], TILE * D)),
-        .k = hy_cpu_take(pieces, hy_buffer_bytes(&t[QKV], CHUNK * D)),
-        .v = hy_cpu_take(pieces, hy_buffer_bytes(&t[QKV], CHUNK * D)),
+        .q = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], TILE * D)),
+        .dout = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_DOUT], TILE * D)),
+        .out = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_OUT], TILE * D)),
+        .dq = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_DQKV], TILE * D)),
+        .k = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], CHUNK * D)),
+        .v = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], CHUNK * D)),
     };
 }
 
@@ -90,7 +87,7 @@ typedef struct sums {
 
 static sums sums_in_dqkv(const hy_op_call *call, const hy_heads *a, int64_t unit) {
     int64_t width = (a->H + 2 * a->K) * a->D, kv_head = unit % a->K;
-    float *row = (float *)call->t[DQKV].data + unit / a->K * a->T * width;
+    float *row = (float *)call->t[HY_ATTENTION_BWD_DQKV].data + unit / a->K * a->T * width;
     return (sums){row + (a->H + kv_head) * a->D, row + (a->H + a->K + kv_head) * a->D, width};
 }
 
@@ -177,14 +174,15 @@ static void multiply(const hy_blas *blas, int64_t m, int64_t n, int64_t k, matri
 /* dq of the tile, and its shares of dk and dv, over the chunks of keys it sees. */
 static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, const sums *sum,
                           const scratch *own) {
-    const hy_tensor *tensors = run->call->t, *dqkv = &tensors[DQKV];
+    const hy_tensor *tensors = run->call->t, *qkv = &tensors[HY_ATTENTION_BWD_QKV];
+    const hy_tensor *dqkv = &tensors[HY_ATTENTION_BWD_DQKV];
     const hy_blas *blas = run->blas;
     int64_t D = a->D, sequence = t->b * a->T, kv_head = t->h / (a->H / a->K);
     int64_t row = sequence + t->query, end = t->query + t->rows;
     int64_t width = hy_tensor_width(dqkv);
-    matrix q = read_head(&tensors[QKV], row, t->rows, t->h, D, own->q);
-    matrix dout = read_head(&tensors[DOUT], row, t->rows, t->h, D, own->dout);
-    matrix out = read_head(&tensors[OUT], row, t->rows, t->h, D, own->out);
+    matrix q = read_head(qkv, row, t->rows, t->h, D, own->q);
+    matrix dout = read_head(&tensors[HY_ATTENTION_BWD_DOUT], row, t->rows, t->h, D, own->dout);
+    matrix out = read_head(&tensors[HY_ATTENTION_BWD_OUT], row, t->rows, t->h, D, own->out);
     matrix p = {own->p, CHUNK}, dp = {own->dp, CHUNK};
     bool is_direct = dqkv->dtype == HY_F32;
     float *dq = is_direct ? (float *)dqkv->data + row * width + t->h * D : own->dq;
@@ -195,8 +193,8 @@ static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, con
     }
     for (int64_t key = hy_first_key_of_tile(a, t->b, t->query, t->rows); key < end; key += CHUNK) {
         int64_t keys = hy_min64(CHUNK, end - key);
-        matrix k = read_head(&tensors[QKV], sequence + key, keys, a->H + kv_head, D, own->k);
-        matrix v = read_head(&tensors[QKV], sequence + key, keys, a->H + a->K + kv_head, D, own->v);
+        matrix k = read_head(qkv, sequence + key, keys, a->H + kv_head, D, own->k);
+        matrix v = read_head(qkv, sequence + key, keys, a->H + a->K + kv_head, D, own->v);
         multiply(blas, t->rows, keys, D, q, false, k, true, a->scale, 0, own->p, CHUNK);
         multiply(blas, t->rows, keys, D, dout, false, v, true, 1, 0, own->dp, CHUNK);
         weigh_chunk(a, t, key, keys, own);
@@ -224,7 +222,7 @@ static void clear_sums(const sums *sum, int64_t T, int64_t D) {
 /* Writes rows [begin, end) of a unit's dk and dv where they belong. */
 static void store_sums(const hy_op_call *call, const hy_heads *a, int64_t unit, const sums *sum,
                        int64_t begin, int64_t end) {
-    const hy_tensor *dqkv = &call->t[DQKV];
+    const hy_tensor *dqkv = &call->t[HY_ATTENTION_BWD_DQKV];
     int64_t width = hy_tensor_width(dqkv), kv_head = unit % a->K, D = a->D;
     for (int64_t i = begin; i < end; i++) {
         int64_t at = (unit / a->K * a->T + i) * width + (a->H + kv_head) * D;
@@ -252,7 +250,8 @@ static void part_task(const hy_cpu_run *run, int64_t task, int worker) {
                   .h = unit % a->K * l.group + item % l.group,
                   .query = item / l.group * TILE};
         t.rows = hy_min64(TILE, a->T - t.query);
-        t.lse = (const float *)call->t[LSE].data + (t.b * a->H + t.h) * a->T + t.query;
+        t.lse =
+            (const float *)call->t[HY_ATTENTION_BWD_LSE].data + (t.b * a->H + t.h) * a->T + t.query;
         backward_tile(run, a, &t, &sum, &own);
     }
     if (l.parts == 1 && l.slots > 0) store_sums(call, a, unit, &sum, 0, a->T);

@@ -23,7 +23,7 @@ typedef struct cached {
 static cached cached_of(const hy_op_call *call) {
     cached c = {.heads = hy_heads_of(call, &(hy_tensor){0}),
                 .first = call->attr.heads.first,
-                .room = call->t[1].shape[1]};
+                .room = call->t[HY_ATTENTION_CACHED_CACHE].shape[1]};
     c.group = c.heads.H / c.heads.K;
     c.tile_rows = hy_min64(hy_max64(1, TILE / c.group), c.heads.T);
     return c;
@@ -33,7 +33,8 @@ static cached cached_of(const hy_op_call *call) {
 
 static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
     (void)worker;
-    const hy_tensor *qkv = &run->call->t[0], *cache = &run->call->t[1];
+    const hy_tensor *qkv = &run->call->t[HY_ATTENTION_CACHED_QKV],
+                    *cache = &run->call->t[HY_ATTENTION_CACHED_CACHE];
     cached c = cached_of(run->call);
     int64_t width = hy_tensor_width(cache), b = row / c.heads.T, i = row % c.heads.T;
     int64_t from = row * hy_tensor_width(qkv) + c.heads.H * c.heads.D;
@@ -64,7 +65,7 @@ typedef struct scratch {
 static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
     cached c = cached_of(call);
     int64_t M = c.tile_rows * c.group, D = c.heads.D;
-    const hy_tensor *cache = &call->t[1];
+    const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     return (scratch){
         .q = hy_cpu_take(pieces, sizeof(float) * (size_t)(M * D)),
         .out = hy_cpu_take(pieces, sizeof(float) * (size_t)(M * D)),
@@ -92,7 +93,7 @@ static int64_t first_key(const cached *c, int64_t position) {
 }
 
 static void read_queries(const hy_op_call *call, const cached *c, const tile *t, float *q) {
-    const hy_tensor *qkv = &call->t[0];
+    const hy_tensor *qkv = &call->t[HY_ATTENTION_CACHED_QKV];
     int64_t width = hy_tensor_width(qkv), many = c->group * c->heads.D;
     for (int64_t r = 0; r < t->rows; r++) {
         int64_t at = (t->b * c->heads.T + t->row + r) * width + t->kv_head * many;
@@ -120,7 +121,7 @@ static void soften_scores(const cached *c, const tile *t, int64_t key, int64_t k
 }
 
 static void attend(const hy_cpu_run *run, const cached *c, const tile *t, const scratch *own) {
-    const hy_tensor *cache = &run->call->t[1];
+    const hy_tensor *cache = &run->call->t[HY_ATTENTION_CACHED_CACHE];
     int64_t D = c->heads.D, M = t->rows * c->group, base = t->b * c->room;
     hy_gemm score = {.m = M,
                      .k = D,
@@ -152,7 +153,7 @@ static void attend(const hy_cpu_run *run, const cached *c, const tile *t, const 
 }
 
 static void write_out(const hy_op_call *call, const cached *c, const tile *t, const scratch *own) {
-    const hy_tensor *out = &call->t[2];
+    const hy_tensor *out = &call->t[HY_ATTENTION_CACHED_OUT];
     int64_t D = c->heads.D, many = c->group * D;
     for (int64_t m = 0; m < t->rows * c->group; m++) {
         hy_cpu_scale(own->out + m * D, 1.0f / own->sum[m], D);

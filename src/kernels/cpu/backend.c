@@ -116,7 +116,7 @@ static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
     (void)b;
     HY_TRY(hy_op_check(call));
     if (call->kind == HY_OP_MATMUL &&
-        (call->t[5].data || call->t[6].data || call->attr.matmul.is_gelu)) {
+        (call->t[HY_MATMUL_ACT].data || call->t[HY_MATMUL_PRE].data || call->attr.matmul.is_gelu)) {
         return hy_fail(HY_ERR_INPUT, "matmul: the CPU takes gelu as an op of its own");
     }
     return check_lengths(call);
@@ -166,9 +166,9 @@ static hy_status measure_on(hy_cpu *cpu, hy_stream *stream) {
     float *data = calloc((size_t)(M * K + K * N + M * N), sizeof *data);
     if (!data) return hy_fail(HY_ERR_MEMORY, "no memory to measure the speed of matrix products");
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
-    call.t[0] = hy_tensor_2d(data, HY_F32, M, K);
-    call.t[1] = hy_tensor_2d(data + M * K, HY_F32, N, K);
-    call.t[2] = hy_tensor_2d(data + M * K + K * N, HY_F32, M, N);
+    call.t[HY_MATMUL_A] = hy_tensor_2d(data, HY_F32, M, K);
+    call.t[HY_MATMUL_B] = hy_tensor_2d(data + M * K, HY_F32, N, K);
+    call.t[HY_MATMUL_D] = hy_tensor_2d(data + M * K + K * N, HY_F32, M, N);
     double best = 0, begin = hy_clock();
     for (int i = 0; i <= TRIES && hy_clock() - begin < 0.1; i++) {
         double start = hy_clock();

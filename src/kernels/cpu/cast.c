@@ -48,7 +48,7 @@ void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n) {
 
 static void cast_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *src = &run->call->t[0], *dst = &run->call->t[1];
+    const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
     int64_t begin = task * ELEMENTS_PER_TASK;
     int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(src));
     float buffer[HY_CPU_RUN];
@@ -65,7 +65,7 @@ static void cast_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_cast(const hy_cpu_run *run) {
-    int64_t count = hy_tensor_count(&run->call->t[0]);
+    int64_t count = hy_tensor_count(&run->call->t[HY_CAST_SRC]);
     hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), cast_task);
     return HY_OK;
 }
@@ -73,7 +73,7 @@ hy_status hy_cpu_cast(const hy_cpu_run *run) {
 /* The value's bytes, in every type that can be filled. */
 static void fill_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *dst = &run->call->t[0];
+    const hy_tensor *dst = &run->call->t[HY_FILL_DST];
     float value = run->call->attr.fill.value;
     int64_t begin = task * ELEMENTS_PER_TASK;
     int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(dst));
@@ -90,7 +90,7 @@ static void fill_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_fill(const hy_cpu_run *run) {
-    int64_t count = hy_tensor_count(&run->call->t[0]);
+    int64_t count = hy_tensor_count(&run->call->t[HY_FILL_DST]);
     hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), fill_task);
     return HY_OK;
 }

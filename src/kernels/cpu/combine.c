@@ -23,25 +23,25 @@ static void combine_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
     int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&call->t[0]));
+    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&call->t[HY_COMBINE_OUT]));
     float sum[HY_CPU_RUN], buffer[HY_CPU_RUN], narrow[HY_CPU_RUN];
     for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
         int64_t n = hy_min64(HY_CPU_RUN, end - at);
         for (int64_t i = 0; i < n; i++) sum[i] = 0;
         for (int k = 0; k < INPUTS; k++) {
-            if (!hy_tensor_is_given(&call->t[1 + k])) continue;
-            add_scaled(sum, hy_read(&call->t[1 + k], at, n, buffer),
+            if (!hy_tensor_is_given(&call->t[HY_COMBINE_X0 + k])) continue;
+            add_scaled(sum, hy_read(&call->t[HY_COMBINE_X0 + k], at, n, buffer),
                        call->attr.combine.coefficient[k], n);
         }
         if (call->attr.combine.noise != 0) add_noise(sum, &call->attr, at, n);
-        float *out = hy_target(&call->t[0], at, narrow);
+        float *out = hy_target(&call->t[HY_COMBINE_OUT], at, narrow);
         for (int64_t i = 0; i < n; i++) out[i] = sum[i];
-        hy_write(&call->t[0], at, n, out);
+        hy_write(&call->t[HY_COMBINE_OUT], at, n, out);
     }
 }
 
 hy_status hy_cpu_combine(const hy_cpu_run *run) {
-    int64_t count = hy_tensor_count(&run->call->t[0]);
+    int64_t count = hy_tensor_count(&run->call->t[HY_COMBINE_OUT]);
     hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), combine_task);
     return HY_OK;
 }
@@ -50,7 +50,7 @@ hy_status hy_cpu_combine(const hy_cpu_run *run) {
 
 size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads) {
     (void)threads;
-    return (size_t)hy_ceil_div(hy_tensor_count(&call->t[0]), ELEMENTS_PER_TASK) * 3 *
+    return (size_t)hy_ceil_div(hy_tensor_count(&call->t[HY_DIFF_DOT_A]), ELEMENTS_PER_TASK) * 3 *
            sizeof(double);
 }
 
@@ -69,14 +69,14 @@ static void diff_dot_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     const hy_tensor *t = run->call->t;
     int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&t[0]));
+    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&t[HY_DIFF_DOT_A]));
     double *sums = (double *)run->call->workspace.data + 3 * task;
     float first[HY_CPU_RUN], second[HY_CPU_RUN];
     double xx = 0, yy = 0, xy = 0;
     for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
         int64_t n = hy_min64(HY_CPU_RUN, end - at);
-        const float *x = difference(&t[0], &t[1], at, n, first);
-        const float *y = difference(&t[2], &t[3], at, n, second);
+        const float *x = difference(&t[HY_DIFF_DOT_A], &t[HY_DIFF_DOT_B], at, n, first);
+        const float *y = difference(&t[HY_DIFF_DOT_C], &t[HY_DIFF_DOT_D], at, n, second);
         for (int64_t i = 0; i < n; i++) {
             xx += (double)x[i] * (double)x[i];
             yy += (double)y[i] * (double)y[i];
@@ -89,10 +89,10 @@ static void diff_dot_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_diff_dot(const hy_cpu_run *run) {
-    int64_t tasks = hy_ceil_div(hy_tensor_count(&run->call->t[0]), ELEMENTS_PER_TASK);
+    int64_t tasks = hy_ceil_div(hy_tensor_count(&run->call->t[HY_DIFF_DOT_A]), ELEMENTS_PER_TASK);
     hy_cpu_for_each(run, tasks, diff_dot_task);
     const double *sums = run->call->workspace.data;
-    double *out = run->call->t[4].data;
+    double *out = run->call->t[HY_DIFF_DOT_OUT].data;
     for (int k = 0; k < 3; k++) {
         double total = run->call->attr.accumulate ? out[k] : 0;
         for (int64_t i = 0; i < tasks; i++) total += sums[3 * i + k];

@@ -10,8 +10,8 @@
 #include "kernels/cpu/rows.h"
 
 static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
-    const int32_t *tokens = call->t[0].data;
-    int64_t N = hy_tensor_count(&call->t[0]);
+    const int32_t *tokens = call->t[HY_EMBED_TOKENS].data;
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_TOKENS]);
     for (int64_t i = 0; i < N; i++) {
         if (tokens[i] >= 0 && tokens[i] < vocabulary) continue;
         return hy_fail(HY_ERR_INPUT, "%s: token %lld is %d, expected 0 to %lld",
@@ -22,12 +22,13 @@ static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
 }
 
 static hy_status check_docs(const hy_op_call *call) {
-    return hy_check_docs(call, call->t[4].data, hy_tensor_count(&call->t[0]), call->attr.embed.seq);
+    return hy_check_docs(call, call->t[HY_EMBED_DOC_STARTS].data,
+                         hy_tensor_count(&call->t[HY_EMBED_TOKENS]), call->attr.embed.seq);
 }
 
 /* The row of the position table that a place sees. */
 static int64_t position_of(const hy_op_call *call, int64_t place) {
-    const int32_t *docs = call->t[4].data;
+    const int32_t *docs = call->t[HY_EMBED_DOC_STARTS].data;
     return place % call->attr.embed.seq - (docs ? docs[place] : 0);
 }
 
@@ -41,8 +42,9 @@ HY_CLONES static void add_run(const float *a, const float *b, float *out, int64_
 static int64_t rows_per_task(int64_t C) { return hy_max64(1, 16 * 1024 / C); }
 
 static void embed_row(const hy_op_call *call, int64_t row) {
-    const hy_tensor *wte = &call->t[1], *wpe = &call->t[2], *x = &call->t[3];
-    int64_t C = hy_tensor_width(x), token = ((const int32_t *)call->t[0].data)[row];
+    const hy_tensor *wte = &call->t[HY_EMBED_WTE], *wpe = &call->t[HY_EMBED_WPE],
+                    *x = &call->t[HY_EMBED_X];
+    int64_t C = hy_tensor_width(x), token = ((const int32_t *)call->t[HY_EMBED_TOKENS].data)[row];
     float a[HY_CPU_RUN], b[HY_CPU_RUN], out[HY_CPU_RUN];
     for (int64_t at = 0; at < C; at += HY_CPU_RUN) {
         int64_t n = hy_min64(HY_CPU_RUN, C - at);
@@ -60,8 +62,8 @@ static void embed_row(const hy_op_call *call, int64_t row) {
 
 static void embed_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    int64_t N = hy_tensor_count(&run->call->t[0]);
-    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[3]));
+    int64_t N = hy_tensor_count(&run->call->t[HY_EMBED_TOKENS]);
+    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[HY_EMBED_X]));
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
         embed_row(run->call, row);
     }
@@ -69,10 +71,10 @@ static void embed_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_embed(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    int64_t rows = rows_per_task(hy_tensor_width(&call->t[3]));
-    HY_TRY(check_tokens(call, hy_tensor_height(&call->t[1])));
-    if (hy_tensor_is_given(&call->t[2])) HY_TRY(check_docs(call));
-    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_count(&call->t[0]), rows), embed_task);
+    int64_t rows = rows_per_task(hy_tensor_width(&call->t[HY_EMBED_X]));
+    HY_TRY(check_tokens(call, hy_tensor_height(&call->t[HY_EMBED_WTE])));
+    if (hy_tensor_is_given(&call->t[HY_EMBED_WPE])) HY_TRY(check_docs(call));
+    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_count(&call->t[HY_EMBED_TOKENS]), rows), embed_task);
     return HY_OK;
 }
 
@@ -82,11 +84,12 @@ hy_status hy_cpu_embed(const hy_cpu_run *run) {
 enum { PLACES, OTHER_PLACES, POSITIONS };
 
 static bool has_documents(const hy_op_call *call) {
-    return hy_tensor_is_given(&call->t[3]) && hy_tensor_is_given(&call->t[4]);
+    return hy_tensor_is_given(&call->t[HY_EMBED_BWD_DWPE]) &&
+           hy_tensor_is_given(&call->t[HY_EMBED_BWD_DOC_STARTS]);
 }
 
 static size_t array_bytes(const hy_op_call *call) {
-    return hy_cpu_piece((size_t)hy_tensor_count(&call->t[0]) * sizeof(int32_t));
+    return hy_cpu_piece((size_t)hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]) * sizeof(int32_t));
 }
 
 static int32_t *array_of(const hy_op_call *call, int which) {
@@ -108,7 +111,7 @@ static void sort_pass(const int32_t *keys, int shift, const int32_t *in, int32_t
 
 /* Four passes end where they began: in the first array. */
 static void sort_places(const hy_op_call *call, const int32_t *keys) {
-    int64_t N = hy_tensor_count(&call->t[0]);
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
     int32_t *one = array_of(call, PLACES), *other = array_of(call, OTHER_PLACES);
     for (int64_t i = 0; i < N; i++) one[i] = (int32_t)i;
     for (int shift = 0; shift < 32; shift += 16) {
@@ -129,7 +132,7 @@ HY_CLONES static void add_stripe(float *sum, const float *x, int64_t n) {
 /* out[row] (+)= sum of dx over `count` places, on columns [col, col + n). */
 static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row,
                        const int32_t *places, int64_t count, int64_t step, int64_t col, int64_t n) {
-    const hy_tensor *dx = &call->t[1];
+    const hy_tensor *dx = &call->t[HY_EMBED_BWD_DX];
     int64_t C = hy_tensor_width(dx);
     float sum[STRIPE] = {0}, buffer[STRIPE];
     for (int64_t i = 0; i < count; i++) {
@@ -144,7 +147,8 @@ static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row
 static void sum_stripe(const hy_op_call *call, const int32_t *keys, const hy_tensor *out,
                        int64_t stripe) {
     const int32_t *places = array_of(call, PLACES);
-    int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
+    int64_t C = hy_tensor_width(&call->t[HY_EMBED_BWD_DX]);
     int64_t col = stripe * STRIPE, n = hy_min64(STRIPE, C - col);
     for (int64_t i = 0, end; i < N; i = end) {
         int32_t key = keys[places[i]];
@@ -155,22 +159,25 @@ static void sum_stripe(const hy_op_call *call, const int32_t *keys, const hy_ten
 
 static void token_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    sum_stripe(run->call, run->call->t[0].data, &run->call->t[2], task);
+    sum_stripe(run->call, run->call->t[HY_EMBED_BWD_TOKENS].data, &run->call->t[HY_EMBED_BWD_DWTE],
+               task);
 }
 
 static void document_position_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    sum_stripe(run->call, array_of(run->call, POSITIONS), &run->call->t[3], task);
+    sum_stripe(run->call, array_of(run->call, POSITIONS), &run->call->t[HY_EMBED_BWD_DWPE], task);
 }
 
 /* Row t of the position table is seen by places t, t + T, t + 2 T, ... */
 static void position_task(const hy_cpu_run *run, int64_t t, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
-    int64_t N = hy_tensor_count(&call->t[0]), C = hy_tensor_width(&call->t[1]);
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
+    int64_t C = hy_tensor_width(&call->t[HY_EMBED_BWD_DX]);
     int64_t T = call->attr.embed.seq, count = t < N ? (N - t - 1) / T + 1 : 0;
     for (int64_t col = 0; col < C; col += STRIPE) {
-        sum_places(call, &call->t[3], t, NULL, count, T, col, hy_min64(STRIPE, C - col));
+        sum_places(call, &call->t[HY_EMBED_BWD_DWPE], t, NULL, count, T, col,
+                   hy_min64(STRIPE, C - col));
     }
 }
 
@@ -186,13 +193,14 @@ static void clear_bytes(const hy_tensor *t, int64_t task, int64_t first_row) {
 
 static void clear_tokens_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    clear_bytes(&run->call->t[2], task, 0);
+    clear_bytes(&run->call->t[HY_EMBED_BWD_DWTE], task, 0);
 }
 
 /* Without documents the first T rows are all written. */
 static void clear_positions_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    clear_bytes(&run->call->t[3], task, has_documents(run->call) ? 0 : run->call->attr.embed.seq);
+    clear_bytes(&run->call->t[HY_EMBED_BWD_DWPE], task,
+                has_documents(run->call) ? 0 : run->call->attr.embed.seq);
 }
 
 static int64_t clearing_tasks(const hy_tensor *t) {
@@ -201,9 +209,9 @@ static int64_t clearing_tasks(const hy_tensor *t) {
 
 static hy_status token_gradient(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    const hy_tensor *dwte = &call->t[2];
+    const hy_tensor *dwte = &call->t[HY_EMBED_BWD_DWTE];
     HY_TRY(check_tokens(call, hy_tensor_height(dwte)));
-    sort_places(call, call->t[0].data);
+    sort_places(call, call->t[HY_EMBED_BWD_TOKENS].data);
     if (!call->attr.accumulate) hy_cpu_for_each(run, clearing_tasks(dwte), clear_tokens_task);
     hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwte), STRIPE), token_task);
     return HY_OK;
@@ -211,7 +219,7 @@ static hy_status token_gradient(const hy_cpu_run *run) {
 
 static hy_status position_gradient(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    const hy_tensor *dwpe = &call->t[3];
+    const hy_tensor *dwpe = &call->t[HY_EMBED_BWD_DWPE];
     HY_TRY(check_docs(call));
     if (!call->attr.accumulate) hy_cpu_for_each(run, clearing_tasks(dwpe), clear_positions_task);
     if (!has_documents(call)) {
@@ -219,7 +227,7 @@ static hy_status position_gradient(const hy_cpu_run *run) {
         return HY_OK;
     }
     int32_t *positions = array_of(call, POSITIONS);
-    int64_t N = hy_tensor_count(&call->t[0]);
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
     for (int64_t n = 0; n < N; n++) positions[n] = (int32_t)position_of(call, n);
     sort_places(call, positions);
     hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwpe), STRIPE), document_position_task);
@@ -227,6 +235,6 @@ static hy_status position_gradient(const hy_cpu_run *run) {
 }
 
 hy_status hy_cpu_embed_bwd(const hy_cpu_run *run) {
-    if (hy_tensor_is_given(&run->call->t[2])) HY_TRY(token_gradient(run));
-    return hy_tensor_is_given(&run->call->t[3]) ? position_gradient(run) : HY_OK;
+    if (hy_tensor_is_given(&run->call->t[HY_EMBED_BWD_DWTE])) HY_TRY(token_gradient(run));
+    return hy_tensor_is_given(&run->call->t[HY_EMBED_BWD_DWPE]) ? position_gradient(run) : HY_OK;
 }

@@ -55,14 +55,14 @@ static int64_t forward_rows(int64_t width) { return hy_max64(1, 16 * 1024 / widt
 static void head_norm_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
-    const hy_tensor *qkv = &call->t[0], *out = &call->t[3];
+    const hy_tensor *qkv = &call->t[HY_HEAD_NORM_QKV], *out = &call->t[HY_HEAD_NORM_OUT];
     int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
             D = call->attr.heads.head_dim;
     int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), rows = forward_rows(P);
     float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], in[MAX_HEAD], result[MAX_HEAD];
-    const float *wq = hy_read(&call->t[1], 0, D, wq_buffer);
-    const float *wk = hy_read(&call->t[2], 0, D, wk_buffer);
-    float *rstd = call->t[4].data;
+    const float *wq = hy_read(&call->t[HY_HEAD_NORM_WQ], 0, D, wq_buffer);
+    const float *wk = hy_read(&call->t[HY_HEAD_NORM_WK], 0, D, wk_buffer);
+    float *rstd = call->t[HY_HEAD_NORM_RSTD].data;
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
         for (int64_t h = 0; h < H + K; h++) {
             int64_t at = row * P + h * D;
@@ -78,7 +78,7 @@ static void head_norm_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_head_norm(const hy_cpu_run *run) {
-    const hy_tensor *qkv = &run->call->t[0];
+    const hy_tensor *qkv = &run->call->t[HY_HEAD_NORM_QKV];
     int64_t rows = forward_rows(hy_tensor_width(qkv));
     hy_cpu_for_each(run, hy_ceil_div(hy_tensor_height(qkv), rows), head_norm_task);
     return HY_OK;
@@ -89,22 +89,23 @@ hy_status hy_cpu_head_norm(const hy_cpu_run *run) {
 /* Per block of rows: D sums for wq, then D for wk. */
 size_t hy_cpu_head_norm_bwd_workspace(const hy_op_call *call, int threads) {
     (void)threads;
-    int64_t blocks = hy_block_count(hy_tensor_height(&call->t[1]));
+    int64_t blocks = hy_block_count(hy_tensor_height(&call->t[HY_HEAD_NORM_BWD_QKV]));
     return (size_t)(blocks * 2 * call->attr.heads.head_dim) * sizeof(double);
 }
 
 static void head_norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
-    const hy_tensor *dout = &call->t[0], *qkv = &call->t[1], *dqkv = &call->t[5];
+    const hy_tensor *dout = &call->t[HY_HEAD_NORM_BWD_DOUT], *qkv = &call->t[HY_HEAD_NORM_BWD_QKV],
+                    *dqkv = &call->t[HY_HEAD_NORM_BWD_DQKV];
     int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
             D = call->attr.heads.head_dim;
     int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), rows = hy_block_rows(N);
     float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], dy_buffer[MAX_HEAD], x_buffer[MAX_HEAD];
     float result[MAX_HEAD];
-    const float *wq = hy_read(&call->t[2], 0, D, wq_buffer);
-    const float *wk = hy_read(&call->t[3], 0, D, wk_buffer);
-    const float *rstd = call->t[4].data;
+    const float *wq = hy_read(&call->t[HY_HEAD_NORM_BWD_WQ], 0, D, wq_buffer);
+    const float *wk = hy_read(&call->t[HY_HEAD_NORM_BWD_WK], 0, D, wk_buffer);
+    const float *rstd = call->t[HY_HEAD_NORM_BWD_RSTD].data;
     double *sums = (double *)call->workspace.data + block * 2 * D;
     for (int64_t i = 0; i < 2 * D; i++) sums[i] = 0;
     for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
@@ -122,8 +123,9 @@ static void head_norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker)
 
 hy_status hy_cpu_head_norm_bwd(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    int64_t D = call->attr.heads.head_dim, blocks = hy_block_count(hy_tensor_height(&call->t[1]));
-    const hy_tensor *dwq = &call->t[6], *dwk = &call->t[7];
+    int64_t D = call->attr.heads.head_dim,
+            blocks = hy_block_count(hy_tensor_height(&call->t[HY_HEAD_NORM_BWD_QKV]));
+    const hy_tensor *dwq = &call->t[HY_HEAD_NORM_BWD_DWQ], *dwk = &call->t[HY_HEAD_NORM_BWD_DWK];
     const double *sums = call->workspace.data;
     bool adds = call->attr.accumulate;
     hy_cpu_for_each(run, blocks, head_norm_bwd_task);

@@ -28,12 +28,12 @@ typedef struct row_state {
 } row_state;
 
 static bool keeps_exponentials(const hy_op_call *call) {
-    return call->attr.loss.wants_grad && call->t[0].dtype == HY_F32 &&
+    return call->attr.loss.wants_grad && call->t[HY_CROSS_ENTROPY_LOGITS].dtype == HY_F32 &&
            call->attr.loss.vocab <= (int64_t)MAX_BLOCKS * BLOCK;
 }
 
 static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
-    const hy_tensor *logits = &call->t[0];
+    const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
     bool keeps = keeps_exponentials(call);
     float buffer[BLOCK];
     state->max = -INFINITY;
@@ -56,7 +56,7 @@ static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
 /* The row becomes factor * softmax. */
 static void write_softmax(const hy_op_call *call, int64_t first, const row_state *state,
                           double factor) {
-    const hy_tensor *logits = &call->t[0];
+    const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
     float buffer[BLOCK];
     for (int64_t at = 0; at < call->attr.loss.vocab; at += BLOCK) {
         int64_t n = hy_min64(BLOCK, call->attr.loss.vocab - at);
@@ -82,9 +82,9 @@ static void clear(const hy_tensor *t, int64_t at, int64_t n) {
 }
 
 static void loss_row(const hy_op_call *call, int64_t row) {
-    const hy_tensor *logits = &call->t[0];
-    int32_t target = ((const int32_t *)call->t[1].data)[row];
-    float *loss = (float *)call->t[2].data + row;
+    const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
+    int32_t target = ((const int32_t *)call->t[HY_CROSS_ENTROPY_TARGETS].data)[row];
+    float *loss = (float *)call->t[HY_CROSS_ENTROPY_LOSSES].data + row;
     int64_t V = hy_tensor_width(logits), vocab = call->attr.loss.vocab, first = row * V;
     bool wants_grad = call->attr.loss.wants_grad;
     if (target < 0) {
@@ -112,8 +112,8 @@ static int64_t rows_per_task(int64_t V) { return hy_max64(1, 16 * 1024 / V); }
 
 static void loss_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    int64_t N = hy_tensor_height(&run->call->t[0]);
-    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[0]));
+    int64_t N = hy_tensor_height(&run->call->t[HY_CROSS_ENTROPY_LOGITS]);
+    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[HY_CROSS_ENTROPY_LOGITS]));
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
         loss_row(run->call, row);
     }
@@ -121,8 +121,9 @@ static void loss_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_cross_entropy(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    const int32_t *targets = call->t[1].data;
-    int64_t N = hy_tensor_height(&call->t[0]), rows = rows_per_task(hy_tensor_width(&call->t[0]));
+    const int32_t *targets = call->t[HY_CROSS_ENTROPY_TARGETS].data;
+    int64_t N = hy_tensor_height(&call->t[HY_CROSS_ENTROPY_LOGITS]),
+            rows = rows_per_task(hy_tensor_width(&call->t[HY_CROSS_ENTROPY_LOGITS]));
     for (int64_t i = 0; i < N; i++) {
         if (targets[i] >= call->attr.loss.vocab) {
             return hy_fail(HY_ERR_INPUT, "cross-entropy: target %lld is %d, expected below %d",

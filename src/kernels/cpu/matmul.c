@@ -19,7 +19,8 @@ enum { FIRST_NARROW = 1, NARROW_ROWS = 256, NARROW_COLS = 384 };
 enum { ENOUGH_TILES = 12, MAX_COLS = 768, DEPTH = 512 };
 
 static bool is_narrow(const hy_op_call *call) {
-    return call->t[0].dtype != HY_F32 || call->t[1].dtype != HY_F32 || call->t[2].dtype != HY_F32;
+    return call->t[HY_MATMUL_A].dtype != HY_F32 || call->t[HY_MATMUL_B].dtype != HY_F32 ||
+           call->t[HY_MATMUL_D].dtype != HY_F32;
 }
 
 typedef struct shape {
@@ -29,7 +30,7 @@ typedef struct shape {
 } shape;
 
 static shape shape_of(const hy_op_call *call) {
-    const hy_tensor *a = &call->t[0], *d = &call->t[2];
+    const hy_tensor *a = &call->t[HY_MATMUL_A], *d = &call->t[HY_MATMUL_D];
     shape s = {.M = hy_tensor_height(d), .N = hy_tensor_width(d)};
     s.K = call->attr.matmul.trans_a ? hy_tensor_height(a) : hy_tensor_width(a);
     for (size_t i = is_narrow(call) ? FIRST_NARROW : 0;
@@ -49,9 +50,9 @@ typedef struct scratch {
 
 static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
     return (scratch){
-        .a = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], NARROW_ROWS * DEPTH)),
-        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], DEPTH * NARROW_COLS)),
-        .d = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], NARROW_ROWS * NARROW_COLS)),
+        .a = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_MATMUL_A], NARROW_ROWS * DEPTH)),
+        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_MATMUL_B], DEPTH * NARROW_COLS)),
+        .d = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_MATMUL_D], NARROW_ROWS * NARROW_COLS)),
     };
 }
 
@@ -69,8 +70,8 @@ HY_CLONES static void add_rows(float *out, const float *x, const float *y, int64
 /* Puts c + bias (or the old d) into the tile. False: there is nothing to add the product to. */
 static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_t col, int64_t cols,
                        float *tile, int64_t ld) {
-    const hy_tensor *d = &call->t[2], *bias = &call->t[3];
-    const hy_tensor *start = call->attr.accumulate ? d : &call->t[4];
+    const hy_tensor *d = &call->t[HY_MATMUL_D], *bias = &call->t[HY_MATMUL_BIAS];
+    const hy_tensor *start = call->attr.accumulate ? d : &call->t[HY_MATMUL_C];
     bool has_start = hy_tensor_is_given(start), has_bias = hy_tensor_is_given(bias);
     bool is_in_place = has_start && start->data == d->data && d->dtype == HY_F32;
     float bias_buffer[MAX_COLS], start_buffer[MAX_COLS];
@@ -94,7 +95,8 @@ static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_
 
 static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
     const hy_op_call *call = run->call;
-    const hy_tensor *a = &call->t[0], *b = &call->t[1], *d = &call->t[2];
+    const hy_tensor *a = &call->t[HY_MATMUL_A], *b = &call->t[HY_MATMUL_B],
+                    *d = &call->t[HY_MATMUL_D];
     bool trans_a = call->attr.matmul.trans_a, trans_b = call->attr.matmul.trans_b;
     shape s = shape_of(call);
     int64_t row = task / s.across * s.rows, rows = hy_min64(s.rows, s.M - row);

@@ -110,12 +110,12 @@ typedef struct forward_buffers {
 } forward_buffers;
 
 static forward_buffers take_forward(const hy_op_call *call, hy_cpu_pieces *pieces) {
-    int64_t C = hy_tensor_width(&call->t[0]);
+    int64_t C = hy_tensor_width(&call->t[HY_NORM_X]);
     return (forward_buffers){
-        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], C)),
-        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], C)),
-        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], C)),
-        .y = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[3], C)),
+        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_X], C)),
+        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_WEIGHT], C)),
+        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BIAS], C)),
+        .y = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_Y], C)),
     };
 }
 
@@ -130,14 +130,14 @@ static int64_t norm_rows(int64_t C) { return hy_max64(1, 16 * 1024 / C); }
 
 static void norm_task(const hy_cpu_run *run, int64_t task, int worker) {
     const hy_op_call *call = run->call;
-    const hy_tensor *x = &call->t[0], *b = &call->t[2], *y = &call->t[3];
-    float *mean_out = call->t[4].data, *rstd_out = call->t[5].data;
+    const hy_tensor *x = &call->t[HY_NORM_X], *b = &call->t[HY_NORM_BIAS], *y = &call->t[HY_NORM_Y];
+    float *mean_out = call->t[HY_NORM_MEAN].data, *rstd_out = call->t[HY_NORM_RSTD].data;
     int64_t N = hy_tensor_height(x), C = hy_tensor_width(x), rows = norm_rows(C);
     size_t share = hy_cpu_norm_workspace(call, 1);
     hy_cpu_pieces pieces = {.base = (char *)call->workspace.data + share * (size_t)worker};
     forward_buffers own = take_forward(call, &pieces);
 
-    const float *weight = hy_read(&call->t[1], 0, C, own.w);
+    const float *weight = hy_read(&call->t[HY_NORM_WEIGHT], 0, C, own.w);
     const float *bias = hy_tensor_is_given(b) ? hy_read(b, 0, C, own.b) : NULL;
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
         const float *in = hy_read(x, row * C, C, own.x);
@@ -152,7 +152,7 @@ static void norm_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_norm(const hy_cpu_run *run) {
-    const hy_tensor *x = &run->call->t[0];
+    const hy_tensor *x = &run->call->t[HY_NORM_X];
     int64_t rows = norm_rows(hy_tensor_width(x));
     hy_cpu_for_each(run, hy_ceil_div(hy_tensor_height(x), rows), norm_task);
     return HY_OK;
@@ -166,11 +166,12 @@ typedef struct partial_sums {
 } partial_sums;
 
 static partial_sums take_partial(const hy_op_call *call, hy_cpu_pieces *pieces) {
-    int64_t N = hy_tensor_height(&call->t[1]), C = hy_tensor_width(&call->t[1]);
+    const hy_tensor *x = &call->t[HY_NORM_BWD_X];
+    int64_t N = hy_tensor_height(x), C = hy_tensor_width(x);
     size_t bytes = (size_t)(hy_block_count(N) * C) * sizeof(double);
     return (partial_sums){
-        .dw = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[7]) ? bytes : 0),
-        .db = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[8]) ? bytes : 0),
+        .dw = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[HY_NORM_BWD_DWEIGHT]) ? bytes : 0),
+        .db = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[HY_NORM_BWD_DBIAS]) ? bytes : 0),
     };
 }
 
@@ -179,13 +180,13 @@ typedef struct backward_buffers {
 } backward_buffers;
 
 static backward_buffers take_backward(const hy_op_call *call, hy_cpu_pieces *pieces) {
-    int64_t C = hy_tensor_width(&call->t[1]);
+    int64_t C = hy_tensor_width(&call->t[HY_NORM_BWD_X]);
     return (backward_buffers){
-        .dy = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[0], C)),
-        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[1], C)),
-        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[2], C)),
-        .residual = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[5], C)),
-        .dx = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[6], C)),
+        .dy = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_DY], C)),
+        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_X], C)),
+        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_WEIGHT], C)),
+        .residual = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_RESIDUAL], C)),
+        .dx = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_DX], C)),
     };
 }
 
@@ -198,15 +199,15 @@ size_t hy_cpu_norm_bwd_workspace(const hy_op_call *call, int threads) {
 
 static void norm_bwd_row(const hy_op_call *call, int64_t row, const float *weight,
                          const backward_buffers *own, double *dw, double *db) {
-    const hy_tensor *residual = &call->t[5], *dx = &call->t[6];
+    const hy_tensor *residual = &call->t[HY_NORM_BWD_RESIDUAL], *dx = &call->t[HY_NORM_BWD_DX];
     int64_t C = hy_tensor_width(dx);
     bool is_rms = call->attr.norm.is_rms;
-    const float *dy = hy_read(&call->t[0], row * C, C, own->dy);
-    const float *x = hy_read(&call->t[1], row * C, C, own->x);
+    const float *dy = hy_read(&call->t[HY_NORM_BWD_DY], row * C, C, own->dy);
+    const float *x = hy_read(&call->t[HY_NORM_BWD_X], row * C, C, own->x);
     const float *added =
         hy_tensor_is_given(residual) ? hy_read(residual, row * C, C, own->residual) : NULL;
-    row_gradient r = {.mean = is_rms ? 0 : ((const float *)call->t[3].data)[row],
-                      .rstd = ((const float *)call->t[4].data)[row]};
+    row_gradient r = {.mean = is_rms ? 0 : ((const float *)call->t[HY_NORM_BWD_MEAN].data)[row],
+                      .rstd = ((const float *)call->t[HY_NORM_BWD_RSTD].data)[row]};
     gradient_means(dy, x, weight, r.mean, r.rstd, C, &r.mean_g, &r.mean_gx);
     if (is_rms) r.mean_g = 0;
     if (dw) add_weight_gradient(dy, x, r.mean, r.rstd, dw, C);
@@ -218,7 +219,8 @@ static void norm_bwd_row(const hy_op_call *call, int64_t row, const float *weigh
 
 static void norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
     const hy_op_call *call = run->call;
-    int64_t N = hy_tensor_height(&call->t[1]), C = hy_tensor_width(&call->t[1]);
+    const hy_tensor *x = &call->t[HY_NORM_BWD_X];
+    int64_t N = hy_tensor_height(x), C = hy_tensor_width(x);
     int64_t rows = hy_block_rows(N);
     hy_cpu_pieces pieces = {.base = call->workspace.data};
     partial_sums sums = take_partial(call, &pieces);
@@ -227,11 +229,11 @@ static void norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
     pieces.used += share.used * (size_t)worker;
     backward_buffers own = take_backward(call, &pieces);
 
-    double *dw = hy_tensor_is_given(&call->t[7]) ? sums.dw + block * C : NULL;
-    double *db = hy_tensor_is_given(&call->t[8]) ? sums.db + block * C : NULL;
+    double *dw = hy_tensor_is_given(&call->t[HY_NORM_BWD_DWEIGHT]) ? sums.dw + block * C : NULL;
+    double *db = hy_tensor_is_given(&call->t[HY_NORM_BWD_DBIAS]) ? sums.db + block * C : NULL;
     for (int64_t i = 0; dw && i < C; i++) dw[i] = 0;
     for (int64_t i = 0; db && i < C; i++) db[i] = 0;
-    const float *weight = hy_read(&call->t[2], 0, C, own.w);
+    const float *weight = hy_read(&call->t[HY_NORM_BWD_WEIGHT], 0, C, own.w);
     for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
         norm_bwd_row(call, row, weight, &own, dw, db);
     }
@@ -239,8 +241,9 @@ static void norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
 
 hy_status hy_cpu_norm_bwd(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    int64_t N = hy_tensor_height(&call->t[1]), C = hy_tensor_width(&call->t[1]);
-    const hy_tensor *dw = &call->t[7], *db = &call->t[8];
+    const hy_tensor *x = &call->t[HY_NORM_BWD_X];
+    int64_t N = hy_tensor_height(x), C = hy_tensor_width(x);
+    const hy_tensor *dw = &call->t[HY_NORM_BWD_DWEIGHT], *db = &call->t[HY_NORM_BWD_DBIAS];
     hy_cpu_for_each(run, hy_block_count(N), norm_bwd_task);
     hy_cpu_pieces pieces = {.base = call->workspace.data};
     partial_sums sums = take_partial(call, &pieces);

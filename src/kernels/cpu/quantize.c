@@ -20,12 +20,14 @@ static void quantize_block(const float *x, int64_t n, bool is_signed, uint8_t *c
 static void quantize_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
-    int64_t block = call->attr.quantize.block, count = hy_tensor_count(&call->t[0]);
-    int64_t end = hy_min64((task + 1) * BLOCKS_PER_TASK, hy_ceil_div(count, block));
+    int64_t block = call->attr.quantize.block;
     bool is_forward = call->kind == HY_OP_QUANTIZE, is_signed = call->attr.quantize.is_signed;
-    float *x = call->t[is_forward ? 0 : 2].data;
-    uint8_t *codes = call->t[is_forward ? 1 : 0].data;
-    float *scales = call->t[is_forward ? 2 : 1].data;
+    const hy_tensor *values = &call->t[is_forward ? HY_QUANTIZE_X : HY_DEQUANTIZE_X];
+    float *x = values->data;
+    uint8_t *codes = call->t[is_forward ? HY_QUANTIZE_CODES : HY_DEQUANTIZE_CODES].data;
+    float *scales = call->t[is_forward ? HY_QUANTIZE_SCALES : HY_DEQUANTIZE_SCALES].data;
+    int64_t count = hy_tensor_count(values);
+    int64_t end = hy_min64((task + 1) * BLOCKS_PER_TASK, hy_ceil_div(count, block));
     for (int64_t b = task * BLOCKS_PER_TASK; b < end; b++) {
         int64_t at = b * block, n = hy_min64(block, count - at);
         if (is_forward) {
@@ -39,15 +41,19 @@ static void quantize_task(const hy_cpu_run *run, int64_t task, int worker) {
     }
 }
 
-static hy_status quantize(const hy_cpu_run *run) {
+static hy_status quantize(const hy_cpu_run *run, int64_t count) {
     int64_t block = run->call->attr.quantize.block;
     if (block < 1)
         return hy_fail(HY_ERR_INPUT, "a quantisation block of %lld elements is none",
                        (long long)block);
-    int64_t blocks = hy_ceil_div(hy_tensor_count(&run->call->t[0]), block);
+    int64_t blocks = hy_ceil_div(count, block);
     hy_cpu_for_each(run, hy_ceil_div(blocks, BLOCKS_PER_TASK), quantize_task);
     return HY_OK;
 }
 
-hy_status hy_cpu_quantize(const hy_cpu_run *run) { return quantize(run); }
-hy_status hy_cpu_dequantize(const hy_cpu_run *run) { return quantize(run); }
+hy_status hy_cpu_quantize(const hy_cpu_run *run) {
+    return quantize(run, hy_tensor_count(&run->call->t[HY_QUANTIZE_X]));
+}
+hy_status hy_cpu_dequantize(const hy_cpu_run *run) {
+    return quantize(run, hy_tensor_count(&run->call->t[HY_DEQUANTIZE_X]));
+}

@@ -37,13 +37,13 @@ void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
 
 size_t hy_cpu_bias_grad_workspace(const hy_op_call *call, int threads) {
     (void)threads;
-    const hy_tensor *dy = &call->t[0];
+    const hy_tensor *dy = &call->t[HY_BIAS_GRAD_DY];
     return (size_t)(hy_block_count(hy_tensor_height(dy)) * hy_tensor_width(dy)) * sizeof(double);
 }
 
 static void bias_grad_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *dy = &run->call->t[0];
+    const hy_tensor *dy = &run->call->t[HY_BIAS_GRAD_DY];
     int64_t N = hy_tensor_height(dy), C = hy_tensor_width(dy), stripes = hy_ceil_div(C, STRIPE);
     int64_t block = task / stripes, col = task % stripes * STRIPE, n = hy_min64(STRIPE, C - col);
     int64_t rows = hy_block_rows(N);
@@ -58,10 +58,11 @@ static void bias_grad_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_bias_grad(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    int64_t C = hy_tensor_width(&call->t[0]),
-            blocks = hy_block_count(hy_tensor_height(&call->t[0]));
+    const hy_tensor *dy = &call->t[HY_BIAS_GRAD_DY];
+    int64_t C = hy_tensor_width(dy), blocks = hy_block_count(hy_tensor_height(dy));
     hy_cpu_for_each(run, blocks * hy_ceil_div(C, STRIPE), bias_grad_task);
-    hy_cpu_fold_columns(call->workspace.data, blocks, C, &call->t[1], call->attr.accumulate);
+    hy_cpu_fold_columns(call->workspace.data, blocks, C, &call->t[HY_BIAS_GRAD_DBIAS],
+                        call->attr.accumulate);
     return HY_OK;
 }
 
@@ -85,12 +86,13 @@ HY_CLONES static double square_run(const float *x, int64_t n) {
 
 size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads) {
     (void)threads;
-    return (size_t)hy_ceil_div(hy_tensor_count(&call->t[0]), ELEMENTS_PER_TASK) * sizeof(double);
+    return (size_t)hy_ceil_div(hy_tensor_count(&call->t[HY_REDUCE_X]), ELEMENTS_PER_TASK) *
+           sizeof(double);
 }
 
 static void reduce_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
-    const hy_tensor *x = &run->call->t[0];
+    const hy_tensor *x = &run->call->t[HY_REDUCE_X];
     int64_t begin = task * ELEMENTS_PER_TASK;
     int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(x));
     bool is_squared = run->call->kind == HY_OP_SQ_NORM;
@@ -105,9 +107,9 @@ static void reduce_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 static hy_status reduce(const hy_cpu_run *run) {
-    int64_t tasks = hy_ceil_div(hy_tensor_count(&run->call->t[0]), ELEMENTS_PER_TASK);
+    int64_t tasks = hy_ceil_div(hy_tensor_count(&run->call->t[HY_REDUCE_X]), ELEMENTS_PER_TASK);
     hy_cpu_for_each(run, tasks, reduce_task);
-    double *out = run->call->t[1].data;
+    double *out = run->call->t[HY_REDUCE_OUT].data;
     double total = run->call->attr.accumulate ? *out : 0;
     for (int64_t i = 0; i < tasks; i++) total += ((double *)run->call->workspace.data)[i];
     *out = total;
@@ -118,8 +120,8 @@ hy_status hy_cpu_sum(const hy_cpu_run *run) { return reduce(run); }
 hy_status hy_cpu_sq_norm(const hy_cpu_run *run) { return reduce(run); }
 
 hy_status hy_cpu_clip(const hy_cpu_run *run) {
-    double total = *(const double *)run->call->t[0].data;
-    float *result = run->call->t[1].data;
+    double total = *(const double *)run->call->t[HY_CLIP_TOTAL].data;
+    float *result = run->call->t[HY_CLIP_RESULT].data;
     double scale = (double)run->call->attr.clip.grad_scale;
     double max_norm = (double)run->call->attr.clip.max_norm;
     double norm = sqrt(total), true_norm = norm * fabs(scale);

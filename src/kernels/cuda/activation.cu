@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
 }
 
 hy_status hy_cuda_gelu(const hy_cuda_run *run) {
-    const hy_tensor *x = &run->call->t[0], *y = &run->call->t[1];
+    const hy_tensor *x = &run->call->t[HY_GELU_X], *y = &run->call->t[HY_GELU_Y];
     int64_t count = hy_tensor_count(x);
     hy_by_pieces(count, {x, y}, [&](auto access) {
         using A = decltype(access);
@@ -85,7 +85,8 @@ hy_status hy_cuda_gelu(const hy_cuda_run *run) {
 }
 
 hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
-    const hy_tensor *dy = &run->call->t[0], *x = &run->call->t[1], *dx = &run->call->t[2];
+    const hy_tensor *dy = &run->call->t[HY_GELU_BWD_DY], *x = &run->call->t[HY_GELU_BWD_X],
+                    *dx = &run->call->t[HY_GELU_BWD_DX];
     int64_t count = hy_tensor_count(x);
     hy_by_pieces(count, {dy, x, dx}, [&](auto access) {
         using A = decltype(access);
@@ -175,7 +176,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
 }
 
 hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
-    const hy_tensor *gate_up = &run->call->t[0], *y = &run->call->t[1];
+    const hy_tensor *gate_up = &run->call->t[HY_SWIGLU_GATE_UP], *y = &run->call->t[HY_SWIGLU_Y];
     hy_by_pieces(hy_width(y), {y, gate_up}, [&](auto access) {
         using A = decltype(access);
         int64_t per_row = hy_width(y) / A::width, pieces = hy_height(y) * per_row;
@@ -186,8 +187,10 @@ hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
 }
 
 hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
-    const hy_tensor *dy = &run->call->t[0], *gate_up = &run->call->t[1],
-                    *dgate_up = &run->call->t[2], *active = &run->call->t[3];
+    const hy_tensor *dy = &run->call->t[HY_SWIGLU_BWD_DY],
+                    *gate_up = &run->call->t[HY_SWIGLU_BWD_GATE_UP],
+                    *dgate_up = &run->call->t[HY_SWIGLU_BWD_DGATE_UP],
+                    *active = &run->call->t[HY_SWIGLU_BWD_ACTIVE];
     hy_by_pieces(hy_width(dy), {dy, gate_up, dgate_up, active}, [&](auto access) {
         using A = decltype(access);
         int64_t per_row = hy_width(dy) / A::width, pieces = hy_height(dy) * per_row;

@@ -241,20 +241,20 @@ static state_view state_of(const hy_tensor *t) {
 }
 
 static bool needs_noise(const hy_tensor *t) {
-    return (!hy_has(&t[5]) && t[0].dtype != HY_F32) || t[2].dtype == HY_BF16 ||
-           t[3].dtype == HY_BF16;
+    return (!hy_has(&t[HY_ADAMW_MASTER]) && t[HY_ADAMW_PARAM].dtype != HY_F32) ||
+           t[HY_ADAMW_M].dtype == HY_BF16 || t[HY_ADAMW_V].dtype == HY_BF16;
 }
 
 hy_status hy_cuda_adamw(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *t = call->t;
     adamw_args a = {};
-    a.param = hy_view_of(&t[0]);
-    a.grad = hy_view_of(&t[1]);
-    a.m = state_of(&t[2]);
-    a.v = state_of(&t[3]);
-    a.clip = (const float *)t[4].data;
-    a.master = hy_view_of(&t[5]);
+    a.param = hy_view_of(&t[HY_ADAMW_PARAM]);
+    a.grad = hy_view_of(&t[HY_ADAMW_GRAD]);
+    a.m = state_of(&t[HY_ADAMW_M]);
+    a.v = state_of(&t[HY_ADAMW_V]);
+    a.clip = (const float *)t[HY_ADAMW_CLIP].data;
+    a.master = hy_view_of(&t[HY_ADAMW_MASTER]);
     a.needs_noise = needs_noise(t);
     a.beta1 = call->attr.adamw.beta1;
     a.beta2 = call->attr.adamw.beta2;
@@ -264,7 +264,7 @@ hy_status hy_cuda_adamw(const hy_cuda_run *run) {
     a.eps = call->attr.adamw.eps;
     a.seed = call->attr.adamw.seed;
     a.first = call->attr.adamw.first;
-    a.count = hy_tensor_count(&t[0]);
+    a.count = hy_tensor_count(&t[HY_ADAMW_PARAM]);
     unsigned blocks = hy_quad_blocks(a.count, THREADS);
     auto kernel = a.m.scale || a.v.scale ? adamw_kernel<true> : adamw_kernel<false>;
     kernel<<<blocks, THREADS, 0, run->stream>>>(a);

@@ -11,9 +11,6 @@
 
 enum { HY_ATTENTION_HEAD_LIMIT = 256 };
 
-/* Positions of tensors in a forward call. */
-enum { QKV, DOCS, OUT, LSE };
-
 /* ---- which kernels serve a call -------------------------------------------------------------- */
 
 static bool has_tiles(int head_dim) {
@@ -22,10 +19,12 @@ static bool has_tiles(int head_dim) {
 
 /* All of qkv, out and their gradients have one type of 16 bits. */
 static bool is_one_narrow_type(const hy_op_call *call) {
-    static const int forward[] = {0, 2}, backward[] = {0, 1, 3, 5};
+    static const int forward[] = {HY_ATTENTION_QKV, HY_ATTENTION_OUT};
+    static const int backward[] = {HY_ATTENTION_BWD_DOUT, HY_ATTENTION_BWD_QKV,
+                                   HY_ATTENTION_BWD_OUT, HY_ATTENTION_BWD_DQKV};
     bool is_forward = call->kind == HY_OP_ATTENTION;
     const int *large = is_forward ? forward : backward;
-    hy_dtype dtype = call->t[0].dtype;
+    hy_dtype dtype = call->t[large[0]].dtype;
     for (int i = 1; i < (is_forward ? 2 : 4); i++) {
         if (call->t[large[i]].dtype != dtype) return false;
     }
@@ -65,7 +64,7 @@ static int heads_together(const hy_cuda *cuda, const hy_cuda_heads *a, int tiles
 
 template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    hy_cuda_heads a = hy_cuda_heads_of(run->call, &t[DOCS]);
+    hy_cuda_heads a = hy_cuda_heads_of(run->call, &t[HY_ATTENTION_DOC_STARTS]);
     uint32_t width = (uint32_t)(a.H + 2 * a.K) * S::CHUNKS;
     hy_attention_grid grid = {};
     grid.tiles = (int)hy_ceil_div(a.T, S::BM);
@@ -79,7 +78,8 @@ template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_ru
     HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "attention: shared memory"));
     hy_attention_kernel<S, T>
         <<<(unsigned)((int64_t)grid.tiles * a.B * a.H), S::THREADS, S::SHARED_BYTES, run->stream>>>(
-            (const T *)t[QKV].data, (T *)t[OUT].data, (float *)t[LSE].data, a, grid);
+            (const T *)t[HY_ATTENTION_QKV].data, (T *)t[HY_ATTENTION_OUT].data,
+            (float *)t[HY_ATTENTION_LSE].data, a, grid);
     return hy_cuda_launched(run);
 }
 
@@ -108,7 +108,8 @@ hy_status hy_cuda_attention(const hy_cuda_run *run) {
     hy_status status = HY_OK;
     if (!hy_cuda_attention_is_fast(run->cuda, run->call)) return hy_cuda_attention_generic(run);
     if (hy_cudnn_attention_runs(run, &status)) return status;
-    if (run->call->t[QKV].dtype == HY_BF16) return launch_head_size<__nv_bfloat16>(run);
+    if (run->call->t[HY_ATTENTION_QKV].dtype == HY_BF16)
+        return launch_head_size<__nv_bfloat16>(run);
     return launch_head_size<__half>(run);
 }
 

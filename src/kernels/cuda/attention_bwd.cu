@@ -9,9 +9,6 @@
 #include "kernels/cuda/attention_bwd_dkv.cuh"
 #include "kernels/cuda/attention_bwd_dq.cuh"
 
-/* Positions of tensors in the call. */
-enum { DOUT, QKV, DOCS, OUT, LSE, DQKV };
-
 /* dk and dv of a key head: its parts, added in order. A thread takes four columns of dk or dv. */
 template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T> g) {
     int64_t wide = (int64_t)g.a.K * g.a.D, count = (int64_t)g.a.B * g.a.T * wide;
@@ -52,7 +49,7 @@ static int parts_of(const hy_cuda *cuda, const hy_cuda_heads *a) {
 }
 
 static bwd_layout layout_of(const hy_cuda *cuda, const hy_op_call *call) {
-    hy_cuda_heads a = hy_cuda_heads_of(call, &call->t[DOCS]);
+    hy_cuda_heads a = hy_cuda_heads_of(call, &call->t[HY_ATTENTION_BWD_DOC_STARTS]);
     bwd_layout l = {};
     l.padded = (int)hy_ceil_div(a.T, 128) * 128; /* whole tiles and whole blocks of every shape */
     l.spans = l.padded / HY_BWD_SPAN;
@@ -79,12 +76,12 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     char *workspace = (char *)run->call->workspace.data;
     hy_bwd_args<T> g = {};
-    g.a = hy_cuda_heads_of(run->call, &t[DOCS]);
-    g.dout = (const T *)t[DOUT].data;
-    g.qkv = (const T *)t[QKV].data;
-    g.out = (const T *)t[OUT].data;
-    g.dqkv = (T *)t[DQKV].data;
-    g.lse = (const float *)t[LSE].data;
+    g.a = hy_cuda_heads_of(run->call, &t[HY_ATTENTION_BWD_DOC_STARTS]);
+    g.dout = (const T *)t[HY_ATTENTION_BWD_DOUT].data;
+    g.qkv = (const T *)t[HY_ATTENTION_BWD_QKV].data;
+    g.out = (const T *)t[HY_ATTENTION_BWD_OUT].data;
+    g.dqkv = (T *)t[HY_ATTENTION_BWD_DQKV].data;
+    g.lse = (const float *)t[HY_ATTENTION_BWD_LSE].data;
     g.lse2 = (float *)(workspace + l.lse2);
     g.delta = (float *)(workspace + l.delta);
     g.first_keys = (int2 *)(workspace + l.first_keys);
@@ -151,6 +148,7 @@ template <typename T> static hy_status launch_for_size(const hy_cuda_run *run) {
 }
 
 hy_status hy_cuda_attention_bwd_tiles(const hy_cuda_run *run) {
-    if (run->call->t[QKV].dtype == HY_BF16) return launch_for_size<__nv_bfloat16>(run);
+    if (run->call->t[HY_ATTENTION_BWD_QKV].dtype == HY_BF16)
+        return launch_for_size<__nv_bfloat16>(run);
     return launch_for_size<__half>(run);
 }

@@ -10,9 +10,6 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS, STRETCH = 128 /* keys a block should have at least */ };
 
-/* Positions of tensors in a call. */
-enum { QKV, CACHE, OUT };
-
 typedef struct cached_call {
     hy_cuda_heads a;
     int first;          /* position of row 0 */
@@ -187,8 +184,9 @@ static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
     c.queries = c.a.T * c.group;
     c.stretches = stretches_of(cuda, &c.a, c.group, c.first + c.a.T);
     c.stretch = (int)hy_ceil_div(c.first + c.a.T, c.stretches);
-    c.room = call->t[CACHE].shape[1];
-    c.qkv = call->t[QKV], c.cache = call->t[CACHE], c.out = call->t[OUT];
+    c.room = call->t[HY_ATTENTION_CACHED_CACHE].shape[1];
+    c.qkv = call->t[HY_ATTENTION_CACHED_QKV], c.cache = call->t[HY_ATTENTION_CACHED_CACHE],
+    c.out = call->t[HY_ATTENTION_CACHED_OUT];
     c.partial = (float *)call->workspace.data;
     return c;
 }

@@ -125,8 +125,13 @@ static void write_backward(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_t
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 
+static const hy_tensor *qkv_of(const hy_op_call *call) {
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    return &call->t[is_forward ? HY_ATTENTION_QKV : HY_ATTENTION_BWD_QKV];
+}
+
 static bool is_same(const hy_cudnn_attention *p, const hy_op_call *call) {
-    return p->kind == call->kind && p->dtype == call->t[0].dtype &&
+    return p->kind == call->kind && p->dtype == qkv_of(call)->dtype &&
            p->B == call->attr.heads.batch && p->T == call->attr.heads.seq &&
            p->H == call->attr.heads.heads && p->K == call->attr.heads.kv_heads &&
            p->D == call->attr.heads.head_dim;
@@ -135,10 +140,10 @@ static bool is_same(const hy_cudnn_attention *p, const hy_op_call *call) {
 static hy_cudnn_attention *build(hy_cudnn *cudnn, const hy_op_call *call) {
     hy_cudnn_attention *p = (hy_cudnn_attention *)calloc(1, sizeof *p);
     if (!p) return NULL;
-    hy_cuda_heads a = hy_cuda_heads_of(call, &call->t[0]);
-    hy_cudnn_type type = call->t[0].dtype == HY_BF16 ? HY_CUDNN_BFLOAT16 : HY_CUDNN_HALF;
+    hy_cuda_heads a = hy_cuda_heads_of(call, qkv_of(call));
+    hy_cudnn_type type = qkv_of(call)->dtype == HY_BF16 ? HY_CUDNN_BFLOAT16 : HY_CUDNN_HALF;
     p->kind = call->kind;
-    p->dtype = call->t[0].dtype;
+    p->dtype = qkv_of(call)->dtype;
     p->B = a.B, p->T = a.T, p->H = a.H, p->K = a.K, p->D = a.D;
     hy_cudnn_graph_init(&p->graph, cudnn);
     if (p->kind == HY_OP_ATTENTION) {
@@ -181,13 +186,14 @@ static bool has_sure_ends(const hy_cudnn *cudnn, const hy_op_call *call) {
 /* The plan, or NULL and why not. */
 static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *call, char *why,
                                          size_t why_bytes) {
-    int docs = call->kind == HY_OP_ATTENTION ? 1 : 2;
+    int doc_starts =
+        call->kind == HY_OP_ATTENTION ? HY_ATTENTION_DOC_STARTS : HY_ATTENTION_BWD_DOC_STARTS;
     int32_t window = call->attr.heads.window;
     const hy_cudnn_attention *p = NULL;
     if (!hy_cuda_attention_is_fast(cuda, call)) {
         snprintf(why, why_bytes,
                  "it wants one type of 16 bits and heads of 64, 80, 96, 128 or 256");
-    } else if (hy_has(&call->t[docs])) {
+    } else if (hy_has(&call->t[doc_starts])) {
         snprintf(why, why_bytes, "tokens see their own document alone");
     } else if (window > 0 && window < call->attr.heads.seq) {
         snprintf(why, why_bytes, "tokens see a window of %d", (int)window);
@@ -218,7 +224,7 @@ const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op
 void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_device_facts *facts = &cuda->backend.facts;
     char why[128];
-    if (!cuda->cudnn || call->t[0].dtype == HY_F32) return;
+    if (!cuda->cudnn || qkv_of(call)->dtype == HY_F32) return;
     call->plan = serving(cuda, call, why, sizeof why);
     if (call->plan || facts->warning[0]) return;
     snprintf(facts->warning, sizeof facts->warning,
@@ -254,17 +260,17 @@ static void bind_packed(bindings *b, int64_t first, const hy_cudnn_attention *p,
 }
 
 static void bind_forward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
-    bind_packed(b, Q, p, call->t[0].data);
-    bind(b, OUT, call->t[2].data);
-    bind(b, LSE, call->t[3].data);
+    bind_packed(b, Q, p, call->t[HY_ATTENTION_QKV].data);
+    bind(b, OUT, call->t[HY_ATTENTION_OUT].data);
+    bind(b, LSE, call->t[HY_ATTENTION_LSE].data);
 }
 
 static void bind_backward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
-    bind(b, DOUT, call->t[0].data);
-    bind_packed(b, Q, p, call->t[1].data);
-    bind(b, OUT, call->t[3].data);
-    bind(b, LSE, call->t[4].data);
-    bind_packed(b, DQ, p, call->t[5].data);
+    bind(b, DOUT, call->t[HY_ATTENTION_BWD_DOUT].data);
+    bind_packed(b, Q, p, call->t[HY_ATTENTION_BWD_QKV].data);
+    bind(b, OUT, call->t[HY_ATTENTION_BWD_OUT].data);
+    bind(b, LSE, call->t[HY_ATTENTION_BWD_LSE].data);
+    bind_packed(b, DQ, p, call->t[HY_ATTENTION_BWD_DQKV].data);
     bind(b, DELTA, call->workspace.data);
 }
 

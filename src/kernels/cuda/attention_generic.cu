@@ -426,7 +426,9 @@ template <typename S> static hy_status forward(const hy_cuda_run *run, const for
 
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    forward_call call = {hy_cuda_heads_of(run->call, &t[1]), t[0], t[2], (float *)t[3].data};
+    forward_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_DOC_STARTS]),
+                         t[HY_ATTENTION_QKV], t[HY_ATTENTION_OUT],
+                         (float *)t[HY_ATTENTION_LSE].data};
     if (call.a.D <= 64) return forward<shape<64, 64, 32>>(run, call);
     if (call.a.D <= 128) return forward<shape<128, 64, 32>>(run, call);
     return forward<shape<256, 32, 16>>(run, call);
@@ -442,9 +444,13 @@ template <typename S> static hy_status backward(const hy_cuda_run *run, const ba
 
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    backward_call call = {
-        hy_cuda_heads_of(run->call, &t[2]), t[0], t[1], t[3], t[5], (const float *)t[4].data,
-        (float *)run->call->workspace.data};
+    backward_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_BWD_DOC_STARTS]),
+                          t[HY_ATTENTION_BWD_DOUT],
+                          t[HY_ATTENTION_BWD_QKV],
+                          t[HY_ATTENTION_BWD_OUT],
+                          t[HY_ATTENTION_BWD_DQKV],
+                          (const float *)t[HY_ATTENTION_BWD_LSE].data,
+                          (float *)run->call->workspace.data};
     int64_t rows = (int64_t)call.a.B * call.a.T * call.a.H;
     HY_CUDA_TRY(launch(run, delta_kernel, hy_ceil_div(rows, WARPS), 0, call));
     if (call.a.D <= 64) return backward<shape<64, 64, 32>>(run, call);

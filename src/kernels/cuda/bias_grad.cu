@@ -2,7 +2,7 @@
 #include "kernels/cuda/columns.cuh"
 
 size_t hy_cuda_bias_grad_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    const hy_tensor *dy = &call->t[0];
+    const hy_tensor *dy = &call->t[HY_BIAS_GRAD_DY];
     int64_t C = hy_width(dy);
     int width = C * (dy->dtype == HY_F32 ? 4 : 2) % 16 != 0 ? 1 : dy->dtype == HY_F32 ? 4 : 8;
     /* Were dy not aligned after all, it would be read one by one: room for either. */
@@ -12,7 +12,7 @@ size_t hy_cuda_bias_grad_workspace(const hy_cuda *cuda, const hy_op_call *call) 
 }
 
 hy_status hy_cuda_bias_grad(const hy_cuda_run *run) {
-    const hy_tensor *dy = &run->call->t[0], *db = &run->call->t[1];
+    const hy_tensor *dy = &run->call->t[HY_BIAS_GRAD_DY], *db = &run->call->t[HY_BIAS_GRAD_DBIAS];
     hy_by_pieces(hy_width(dy), {dy}, [&](auto access) {
         using A = decltype(access);
         hy_matrix_source<A> source = {A::of(dy), hy_width(dy)};

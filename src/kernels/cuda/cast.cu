@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(THREADS) cast_kernel(hy_view src, hy_view dst,
 }
 
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
-    const hy_tensor *src = &run->call->t[0], *dst = &run->call->t[1];
+    const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
     int64_t count = hy_tensor_count(src);
     unsigned blocks = hy_quad_blocks(count, THREADS);
     cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 hy_status hy_cuda_fill(const hy_cuda_run *run) {
-    const hy_tensor *dst = &run->call->t[0];
+    const hy_tensor *dst = &run->call->t[HY_FILL_DST];
     fill_pattern pattern = pattern_of(dst->dtype, run->call->attr.fill.value);
     int64_t bytes = hy_tensor_count(dst) * pattern.size;
     unsigned blocks = (unsigned)hy_ceil_div(bytes, 16 * THREADS);

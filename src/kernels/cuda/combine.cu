@@ -57,15 +57,15 @@ __global__ void __launch_bounds__(THREADS) combine_kernel(combine_args a) {
 hy_status hy_cuda_combine(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     combine_args a = {};
-    a.out = hy_view_of(&call->t[0]);
+    a.out = hy_view_of(&call->t[HY_COMBINE_OUT]);
     for (int k = 0; k < INPUTS; k++) {
-        a.x[k] = hy_view_of(&call->t[1 + k]);
+        a.x[k] = hy_view_of(&call->t[HY_COMBINE_X0 + k]);
         a.coefficient[k] = call->attr.combine.coefficient[k];
     }
     a.noise = call->attr.combine.noise;
     a.seed = call->attr.combine.seed;
     a.first = call->attr.combine.first;
-    a.count = hy_tensor_count(&call->t[0]);
+    a.count = hy_tensor_count(&call->t[HY_COMBINE_OUT]);
     unsigned blocks = hy_quad_blocks(a.count, THREADS);
     if (a.noise != 0)
         combine_kernel<true><<<blocks, THREADS, 0, run->stream>>>(a);

@@ -45,17 +45,18 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
 
 hy_status hy_cuda_embed(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
-    const hy_tensor *wte = &call->t[1], *wpe = &call->t[2], *x = &call->t[3];
+    const hy_tensor *wte = &call->t[HY_EMBED_WTE], *wpe = &call->t[HY_EMBED_WPE],
+                    *x = &call->t[HY_EMBED_X];
     hy_by_pieces(hy_width(x), {x, wte, wpe}, [&](auto access) {
         using A = decltype(access);
         embed_call<A> e = {};
-        e.tokens = (const int32_t *)call->t[0].data;
+        e.tokens = (const int32_t *)call->t[HY_EMBED_TOKENS].data;
         e.wte = A::of(wte), e.wpe = A::of(wpe), e.x = A::of(x);
         e.vocabulary = hy_height(wte);
         e.per_row = hy_width(x) / A::width;
         e.pieces = hy_height(x) * e.per_row;
         e.seq = hy_has(wpe) ? call->attr.embed.seq : 0;
-        e.docs = (const int32_t *)call->t[4].data;
+        e.docs = (const int32_t *)call->t[HY_EMBED_DOC_STARTS].data;
         embed<<<hy_step_blocks(e.pieces), HY_STEP_THREADS, 0, run->stream>>>(e);
     });
     return hy_cuda_launched(run);

@@ -229,8 +229,10 @@ static scratch cut_scratch(char *base, int64_t N, int64_t C) {
 
 size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     (void)cuda;
-    if (!hy_has(&call->t[2]) && !hy_has(&call->t[4])) return 0;
-    return cut_scratch(NULL, hy_tensor_count(&call->t[0]), hy_width(&call->t[1])).bytes;
+    if (!hy_has(&call->t[HY_EMBED_BWD_DWTE]) && !hy_has(&call->t[HY_EMBED_BWD_DOC_STARTS]))
+        return 0;
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
+    return cut_scratch(NULL, N, hy_width(&call->t[HY_EMBED_BWD_DX])).bytes;
 }
 
 /* Blocks along the columns, with threads for a piece each: equally many, in whole warps. */
@@ -259,8 +261,8 @@ static hy_status clear_rows(const hy_cuda_run *run, const hy_tensor *t, int64_t 
 /* Sums dx into the rows of a table that the keys name. */
 static hy_status sum_by_keys(const hy_cuda_run *run, hy_token_keys keys, const hy_tensor *table) {
     const hy_op_call *call = run->call;
-    const hy_tensor *dx = &call->t[1];
-    int64_t N = hy_tensor_count(&call->t[0]), C = hy_width(dx);
+    const hy_tensor *dx = &call->t[HY_EMBED_BWD_DX];
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]), C = hy_width(dx);
     scratch s = cut_scratch((char *)call->workspace.data, N, C);
     embed_bwd_call c = {};
     c.keys = keys;
@@ -285,18 +287,20 @@ static hy_status sum_by_keys(const hy_cuda_run *run, hy_token_keys keys, const h
 }
 
 static hy_status token_gradient(const hy_cuda_run *run) {
-    const hy_tensor *tokens = &run->call->t[0], *dwte = &run->call->t[2];
+    const hy_tensor *tokens = &run->call->t[HY_EMBED_BWD_TOKENS],
+                    *dwte = &run->call->t[HY_EMBED_BWD_DWTE];
     hy_token_keys keys = {(const int32_t *)tokens->data, (int32_t)hy_height(dwte), 0};
     return sum_by_keys(run, keys, dwte);
 }
 
 static hy_status position_gradient(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
-    const hy_tensor *dx = &call->t[1], *dwpe = &call->t[3];
-    int64_t N = hy_tensor_count(&call->t[0]), C = hy_width(dx);
+    const hy_tensor *dx = &call->t[HY_EMBED_BWD_DX], *dwpe = &call->t[HY_EMBED_BWD_DWPE];
+    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]), C = hy_width(dx);
     int T = call->attr.embed.seq;
-    if (hy_has(&call->t[4])) {
-        hy_token_keys keys = {(const int32_t *)call->t[4].data, (int32_t)hy_height(dwpe), T};
+    if (hy_has(&call->t[HY_EMBED_BWD_DOC_STARTS])) {
+        hy_token_keys keys = {(const int32_t *)call->t[HY_EMBED_BWD_DOC_STARTS].data,
+                              (int32_t)hy_height(dwpe), T};
         return sum_by_keys(run, keys, dwpe);
     }
     if (!call->attr.accumulate) HY_CUDA_TRY(clear_rows(run, dwpe, T));
@@ -310,7 +314,7 @@ static hy_status position_gradient(const hy_cuda_run *run) {
 }
 
 hy_status hy_cuda_embed_bwd(const hy_cuda_run *run) {
-    if (hy_has(&run->call->t[2])) HY_CUDA_TRY(token_gradient(run));
-    if (hy_has(&run->call->t[3])) HY_CUDA_TRY(position_gradient(run));
+    if (hy_has(&run->call->t[HY_EMBED_BWD_DWTE])) HY_CUDA_TRY(token_gradient(run));
+    if (hy_has(&run->call->t[HY_EMBED_BWD_DWPE])) HY_CUDA_TRY(position_gradient(run));
     return HY_OK;
 }

@@ -25,13 +25,17 @@ typedef struct head_call {
 } head_call;
 
 static head_call head_call_of(const hy_op_call *call, bool is_bwd) {
-    const hy_tensor *t = call->t, *x = &t[is_bwd ? 1 : 0], *wq = &t[is_bwd ? 2 : 1];
-    const hy_tensor *wk = &t[is_bwd ? 3 : 2], *to = &t[is_bwd ? 5 : 3];
+    const hy_tensor *t = call->t;
+    const hy_tensor *from = &t[is_bwd ? HY_HEAD_NORM_BWD_DOUT : HY_HEAD_NORM_QKV];
+    const hy_tensor *x = &t[is_bwd ? HY_HEAD_NORM_BWD_QKV : HY_HEAD_NORM_QKV];
+    const hy_tensor *wq = &t[is_bwd ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_WQ];
+    const hy_tensor *wk = &t[is_bwd ? HY_HEAD_NORM_BWD_WK : HY_HEAD_NORM_WK];
+    const hy_tensor *to = &t[is_bwd ? HY_HEAD_NORM_BWD_DQKV : HY_HEAD_NORM_OUT];
     head_call n = {};
-    n.from = t[0].data, n.x = x->data, n.wq = wq->data, n.wk = wk->data, n.to = to->data;
-    n.from_type = t[0].dtype, n.x_type = x->dtype, n.to_type = to->dtype;
+    n.from = from->data, n.x = x->data, n.wq = wq->data, n.wk = wk->data, n.to = to->data;
+    n.from_type = from->dtype, n.x_type = x->dtype, n.to_type = to->dtype;
     n.wq_type = wq->dtype, n.wk_type = wk->dtype;
-    n.rstd = (float *)t[4].data;
+    n.rstd = (float *)t[is_bwd ? HY_HEAD_NORM_BWD_RSTD : HY_HEAD_NORM_RSTD].data;
     n.partial = is_bwd ? (float *)call->workspace.data : NULL;
     n.N = hy_height(x);
     n.H = call->attr.heads.heads;
@@ -347,7 +351,8 @@ struct head_source {
 
 /* The sums come first: dqkv may take the place of dout. */
 static hy_status head_norm_bwd_loose(const hy_cuda_run *run, const head_call &n) {
-    const hy_tensor *dwq = &run->call->t[6], *dwk = &run->call->t[7];
+    const hy_tensor *dwq = &run->call->t[HY_HEAD_NORM_BWD_DWQ],
+                    *dwk = &run->call->t[HY_HEAD_NORM_BWD_DWK];
     if (hy_has(dwq)) hy_column_sums(run, head_source{n, 0, n.H}, n.N * n.H, dwq, n.partial);
     if (hy_has(dwk)) hy_column_sums(run, head_source{n, n.H, n.K}, n.N * n.K, dwk, n.partial);
     launch_any(run, n, true);
@@ -376,7 +381,7 @@ static int64_t block_count(const hy_cuda *cuda, const head_call &n, int per_proc
 }
 
 hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
-    const hy_tensor *qkv = &run->call->t[0], *out = &run->call->t[3];
+    const hy_tensor *qkv = &run->call->t[HY_HEAD_NORM_QKV], *out = &run->call->t[HY_HEAD_NORM_OUT];
     head_call n = head_call_of(run->call, false);
     if (!fits_group(n) || !hy_fit_packs(n.D, {qkv, out})) {
         launch_any(run, n, false);
@@ -398,7 +403,8 @@ hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
 /* Room for either way: which one is taken depends on the tensors' addresses too. */
 size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     head_call n = head_call_of(call, true);
-    if (!hy_has(&call->t[6]) && !hy_has(&call->t[7])) return 0;
+    if (!hy_has(&call->t[HY_HEAD_NORM_BWD_DWQ]) && !hy_has(&call->t[HY_HEAD_NORM_BWD_DWK]))
+        return 0;
     size_t packed =
         (size_t)(block_count(cuda, n, BACKWARD_BLOCKS(lane_packs(n))) * 2 * n.D) * sizeof(float);
     size_t single = hy_column_bytes(cuda, n.N * n.H, n.D, 1);
@@ -408,8 +414,9 @@ size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *ca
 hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     head_call n = head_call_of(run->call, true);
-    if (!hy_has(&t[6]) && !hy_has(&t[7])) n.partial = NULL;
-    if (!fits_group(n) || !hy_fit_packs(n.D, {&t[1], &t[0], &t[5]})) {
+    if (!hy_has(&t[HY_HEAD_NORM_BWD_DWQ]) && !hy_has(&t[HY_HEAD_NORM_BWD_DWK])) n.partial = NULL;
+    if (!fits_group(n) || !hy_fit_packs(n.D, {&t[HY_HEAD_NORM_BWD_QKV], &t[HY_HEAD_NORM_BWD_DOUT],
+                                              &t[HY_HEAD_NORM_BWD_DQKV]})) {
         return head_norm_bwd_loose(run, n);
     }
     n.lanes = group_lanes(n);
@@ -428,8 +435,8 @@ hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
     fold.partial = n.partial;
     fold.blocks = blocks;
     fold.stride = 2 * n.D;
-    fold.target[0] = hy_fold_into(&t[6], 0);
-    fold.target[1] = hy_fold_into(&t[7], n.D);
+    fold.target[0] = hy_fold_into(&t[HY_HEAD_NORM_BWD_DWQ], 0);
+    fold.target[1] = hy_fold_into(&t[HY_HEAD_NORM_BWD_DWK], n.D);
     fold.accumulate = run->call->attr.accumulate;
     hy_fold_columns(fold, run->stream);
     return hy_cuda_launched(run);

@@ -289,16 +289,16 @@ static hy_status launch_row(const hy_cuda_run *run, const loss_args &a, unsigned
 hy_status hy_cuda_cross_entropy(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     loss_args a = {};
-    a.logits = call->t[0].data;
-    a.targets = (const int32_t *)call->t[1].data;
-    a.losses = (float *)call->t[2].data;
-    a.width = hy_width(&call->t[0]);
+    a.logits = call->t[HY_CROSS_ENTROPY_LOGITS].data;
+    a.targets = (const int32_t *)call->t[HY_CROSS_ENTROPY_TARGETS].data;
+    a.losses = (float *)call->t[HY_CROSS_ENTROPY_LOSSES].data;
+    a.width = hy_width(&call->t[HY_CROSS_ENTROPY_LOGITS]);
     a.vocab = call->attr.loss.vocab;
     a.scale = call->attr.loss.scale;
     a.wants_grad = call->attr.loss.wants_grad;
-    unsigned rows = (unsigned)hy_height(&call->t[0]);
+    unsigned rows = (unsigned)hy_height(&call->t[HY_CROSS_ENTROPY_LOGITS]);
     hy_status status = HY_OK;
-    hy_by_type(call->t[0].dtype,
+    hy_by_type(call->t[HY_CROSS_ENTROPY_LOGITS].dtype,
                [&](auto zero) { status = launch_row<decltype(zero)>(run, a, rows); });
     return status;
 }

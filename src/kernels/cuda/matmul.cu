@@ -17,7 +17,7 @@ static const char *dtype_name(hy_dtype dtype) {
 }
 
 static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int position) {
-    const hy_tensor *t = &call->t[position], *d = &call->t[MATMUL_D];
+    const hy_tensor *t = &call->t[position], *d = &call->t[HY_MATMUL_D];
     if (!hy_has(t) || t->dtype == d->dtype) return HY_OK;
     return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: %s is %s, expected %s like d",
                         cuda->host.tensor_name(HY_OP_MATMUL, position), dtype_name(t->dtype),
@@ -26,18 +26,18 @@ static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int p
 
 static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *t = call->t;
-    hy_dtype in = t[MATMUL_A].dtype, out = t[MATMUL_D].dtype;
-    if (t[MATMUL_B].dtype != in) {
+    hy_dtype in = t[HY_MATMUL_A].dtype, out = t[HY_MATMUL_D].dtype;
+    if (t[HY_MATMUL_B].dtype != in) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: a is %s and b is %s, expected one type",
-                            dtype_name(in), dtype_name(t[MATMUL_B].dtype));
+                            dtype_name(in), dtype_name(t[HY_MATMUL_B].dtype));
     }
     if (out != in && out != HY_F32) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: d is %s, expected %s like a, or fp32",
                             dtype_name(out), dtype_name(in));
     }
-    HY_CUDA_TRY(check_like_d(cuda, call, MATMUL_C));
-    HY_CUDA_TRY(check_like_d(cuda, call, MATMUL_ACT));
-    return check_like_d(cuda, call, MATMUL_PRE);
+    HY_CUDA_TRY(check_like_d(cuda, call, HY_MATMUL_C));
+    HY_CUDA_TRY(check_like_d(cuda, call, HY_MATMUL_ACT));
+    return check_like_d(cuda, call, HY_MATMUL_PRE);
 }
 
 /* gelu is fused only where the library does it; the caller has ops of their own for the rest. */
@@ -171,15 +171,15 @@ hy_status hy_cuda_matmul(const hy_cuda_run *run) {
     hy_matmul_plan *plan;
     hy_matmul_args args = {};
     HY_CUDA_TRY(check_types(run->cuda, call));
-    if (hy_has(&t[MATMUL_PRE]) && t[MATMUL_PRE].data == t[MATMUL_D].data) {
+    if (hy_has(&t[HY_MATMUL_PRE]) && t[HY_MATMUL_PRE].data == t[HY_MATMUL_D].data) {
         return hy_cuda_fail(
             run->cuda, HY_ERR_INPUT,
             "matmul: pre and d share memory; the library reads pre after writing d");
     }
-    args.a = t[MATMUL_A].data, args.b = t[MATMUL_B].data, args.d = t[MATMUL_D].data;
-    args.bias = t[MATMUL_BIAS].data;
-    args.c = call->attr.accumulate ? t[MATMUL_D].data : t[MATMUL_C].data;
-    args.act = t[MATMUL_ACT].data, args.pre = t[MATMUL_PRE].data;
+    args.a = t[HY_MATMUL_A].data, args.b = t[HY_MATMUL_B].data, args.d = t[HY_MATMUL_D].data;
+    args.bias = t[HY_MATMUL_BIAS].data;
+    args.c = call->attr.accumulate ? t[HY_MATMUL_D].data : t[HY_MATMUL_C].data;
+    args.act = t[HY_MATMUL_ACT].data, args.pre = t[HY_MATMUL_PRE].data;
     args.workspace = call->workspace.data;
     args.workspace_bytes = args.workspace ? (size_t)hy_tensor_count(&call->workspace) : 0;
     args.alpha = call->attr.matmul.alpha;

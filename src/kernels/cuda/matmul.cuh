@@ -13,9 +13,6 @@
 
 #include "kernels/cuda/cuda.cuh"
 
-/* Positions of the op's tensors. */
-enum { MATMUL_A, MATMUL_B, MATMUL_D, MATMUL_BIAS, MATMUL_C, MATMUL_ACT, MATMUL_PRE };
-
 /* What is done to the product besides adding. */
 typedef enum hy_matmul_gelu {
     HY_GELU_NONE,

@@ -22,8 +22,7 @@ enum { ALIGNMENT = 16 }; /* bytes; what vector loads and TMA need, more never he
 hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char *what) {
     if (status == CUBLAS_STATUS_SUCCESS) return HY_OK;
     cudaError_t behind = cudaPeekAtLastError();
-    bool is_memory =
-        status == CUBLAS_STATUS_ALLOC_FAILED || behind == cudaErrorMemoryAllocation;
+    bool is_memory = status == CUBLAS_STATUS_ALLOC_FAILED || behind == cudaErrorMemoryAllocation;
     hy_cuda_check(cuda, is_memory ? cudaErrorMemoryAllocation : behind, what); /* and forgets it */
     return hy_cuda_fail(cuda, is_memory ? HY_ERR_MEMORY : HY_ERR_DEVICE, "cuBLASLt: %s: %s", what,
                         cublasLtGetStatusString(status));
@@ -34,22 +33,22 @@ hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char
 /* The library wants the bias aligned in any case: 1, which is none, when it is not. */
 static int alignment_of(const hy_op_call *call) {
     uintptr_t bits = ALIGNMENT;
-    if ((uintptr_t)call->t[MATMUL_BIAS].data % ALIGNMENT != 0) return 1;
-    for (int i = 0; i <= MATMUL_PRE; i++) bits |= (uintptr_t)call->t[i].data;
+    if ((uintptr_t)call->t[HY_MATMUL_BIAS].data % ALIGNMENT != 0) return 1;
+    for (int i = 0; i <= HY_MATMUL_PRE; i++) bits |= (uintptr_t)call->t[i].data;
     return (int)(bits & (~bits + 1)); /* the lowest bit set */
 }
 
 hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *t = call->t;
     hy_matmul_key key = {};
-    key.M = hy_height(&t[MATMUL_D]), key.N = hy_width(&t[MATMUL_D]);
+    key.M = hy_height(&t[HY_MATMUL_D]), key.N = hy_width(&t[HY_MATMUL_D]);
     key.trans_a = call->attr.matmul.trans_a, key.trans_b = call->attr.matmul.trans_b;
-    key.K = key.trans_a ? hy_height(&t[MATMUL_A]) : hy_width(&t[MATMUL_A]);
-    key.in = t[MATMUL_A].dtype, key.out = t[MATMUL_D].dtype;
-    key.has_bias = hy_has(&t[MATMUL_BIAS]), key.has_c = hy_has(&t[MATMUL_C]);
-    key.bias = key.has_bias ? t[MATMUL_BIAS].dtype : key.out;
-    key.gelu = hy_has(&t[MATMUL_ACT])      ? HY_GELU_KEEP
-               : hy_has(&t[MATMUL_PRE])    ? HY_GELU_BACK
+    key.K = key.trans_a ? hy_height(&t[HY_MATMUL_A]) : hy_width(&t[HY_MATMUL_A]);
+    key.in = t[HY_MATMUL_A].dtype, key.out = t[HY_MATMUL_D].dtype;
+    key.has_bias = hy_has(&t[HY_MATMUL_BIAS]), key.has_c = hy_has(&t[HY_MATMUL_C]);
+    key.bias = key.has_bias ? t[HY_MATMUL_BIAS].dtype : key.out;
+    key.gelu = hy_has(&t[HY_MATMUL_ACT])   ? HY_GELU_KEEP
+               : hy_has(&t[HY_MATMUL_PRE]) ? HY_GELU_BACK
                : call->attr.matmul.is_gelu ? HY_GELU_ONLY
                                            : HY_GELU_NONE;
     key.alignment = alignment_of(call);

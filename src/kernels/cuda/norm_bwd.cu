@@ -25,15 +25,18 @@ typedef struct norm_bwd_call {
 static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     norm_bwd_call n = {};
-    n.dy = t[0].data, n.x = t[1].data, n.w = t[2].data, n.residual = t[5].data, n.dx = t[6].data;
-    n.dy_type = t[0].dtype, n.x_type = t[1].dtype, n.w_type = t[2].dtype;
-    n.residual_type = t[5].dtype, n.dx_type = t[6].dtype;
-    n.mean = call->attr.norm.is_rms ? NULL : (const float *)t[3].data;
-    n.rstd = (const float *)t[4].data;
-    n.partial = hy_has(&t[7]) || hy_has(&t[8]) ? (float *)call->workspace.data : NULL;
-    n.wants_db = hy_has(&t[8]);
-    n.N = hy_height(&t[1]);
-    n.C = (int)hy_width(&t[1]);
+    n.dy = t[HY_NORM_BWD_DY].data, n.x = t[HY_NORM_BWD_X].data, n.w = t[HY_NORM_BWD_WEIGHT].data,
+    n.residual = t[HY_NORM_BWD_RESIDUAL].data, n.dx = t[HY_NORM_BWD_DX].data;
+    n.dy_type = t[HY_NORM_BWD_DY].dtype, n.x_type = t[HY_NORM_BWD_X].dtype,
+    n.w_type = t[HY_NORM_BWD_WEIGHT].dtype;
+    n.residual_type = t[HY_NORM_BWD_RESIDUAL].dtype, n.dx_type = t[HY_NORM_BWD_DX].dtype;
+    n.mean = call->attr.norm.is_rms ? NULL : (const float *)t[HY_NORM_BWD_MEAN].data;
+    n.rstd = (const float *)t[HY_NORM_BWD_RSTD].data;
+    n.wants_db = hy_has(&t[HY_NORM_BWD_DBIAS]);
+    bool has_sums = hy_has(&t[HY_NORM_BWD_DWEIGHT]) || n.wants_db;
+    n.partial = has_sums ? (float *)call->workspace.data : NULL;
+    n.N = hy_height(&t[HY_NORM_BWD_X]);
+    n.C = (int)hy_width(&t[HY_NORM_BWD_X]);
     return n;
 }
 
@@ -297,7 +300,8 @@ struct weight_source {
 };
 
 static hy_status norm_bwd_loose(const hy_cuda_run *run, const norm_bwd_call &n) {
-    const hy_tensor *dy = &run->call->t[0], *dw = &run->call->t[7], *db = &run->call->t[8];
+    const hy_tensor *dy = &run->call->t[HY_NORM_BWD_DY], *dw = &run->call->t[HY_NORM_BWD_DWEIGHT],
+                    *db = &run->call->t[HY_NORM_BWD_DBIAS];
     norm_bwd_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
     if (hy_has(dw)) hy_column_sums(run, weight_source{n}, n.N, dw, n.partial);
     if (hy_has(db)) {
@@ -311,9 +315,9 @@ static hy_status norm_bwd_loose(const hy_cuda_run *run, const norm_bwd_call &n) 
 
 /* Room for either way: which one is taken depends on the tensors' addresses too. */
 size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    const hy_tensor *x = &call->t[1];
+    const hy_tensor *x = &call->t[HY_NORM_BWD_X];
     int64_t N = hy_height(x), C = hy_width(x);
-    if (!hy_has(&call->t[7]) && !hy_has(&call->t[8])) return 0;
+    if (!hy_has(&call->t[HY_NORM_BWD_DWEIGHT]) && !hy_has(&call->t[HY_NORM_BWD_DBIAS])) return 0;
     size_t packed = (size_t)(plan_of(cuda, N, C, x->dtype).blocks * 2 * C) * sizeof(float);
     size_t single = hy_column_bytes(cuda, N, C, 1);
     return packed > single ? packed : single;
@@ -323,7 +327,8 @@ hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     norm_bwd_call n = norm_bwd_call_of(run->call);
     bwd_plan p = plan_of(run->cuda, n.N, n.C, n.x_type);
-    if (p.pieces == 0 || !hy_fit_packs(n.C, {&t[1], &t[0], &t[5], &t[6]})) {
+    if (p.pieces == 0 || !hy_fit_packs(n.C, {&t[HY_NORM_BWD_X], &t[HY_NORM_BWD_DY],
+                                             &t[HY_NORM_BWD_RESIDUAL], &t[HY_NORM_BWD_DX]})) {
         return norm_bwd_loose(run, n);
     }
     hy_by_type(n.x_type, [&](auto zero) { norm_bwd_packed<decltype(zero)>(run, n, p); });
@@ -332,8 +337,8 @@ hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
     fold.partial = n.partial;
     fold.blocks = p.blocks;
     fold.stride = 2 * n.C;
-    fold.target[0] = hy_fold_into(&t[7], 0);
-    fold.target[1] = hy_fold_into(&t[8], n.C);
+    fold.target[0] = hy_fold_into(&t[HY_NORM_BWD_DWEIGHT], 0);
+    fold.target[1] = hy_fold_into(&t[HY_NORM_BWD_DBIAS], n.C);
     fold.accumulate = run->call->attr.accumulate;
     hy_fold_columns(fold, run->stream);
     return hy_cuda_launched(run);

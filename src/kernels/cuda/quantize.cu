@@ -59,26 +59,28 @@ static hy_status check_block(const hy_cuda_run *run) {
 hy_status hy_cuda_quantize(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     HY_CUDA_TRY(check_block(run));
-    int64_t count = hy_tensor_count(&call->t[0]), block = call->attr.quantize.block;
+    int64_t count = hy_tensor_count(&call->t[HY_QUANTIZE_X]), block = call->attr.quantize.block;
     unsigned blocks = (unsigned)hy_ceil_div(hy_ceil_div(count, block), WARPS);
     auto kernel = call->attr.quantize.is_signed ? quantize_kernel<true> : quantize_kernel<false>;
-    kernel<<<blocks, THREADS, 0, run->stream>>>((const float *)call->t[0].data,
-                                                (uint8_t *)call->t[1].data,
-                                                (float *)call->t[2].data, count, block);
+    kernel<<<blocks, THREADS, 0, run->stream>>>(
+        (const float *)call->t[HY_QUANTIZE_X].data, (uint8_t *)call->t[HY_QUANTIZE_CODES].data,
+        (float *)call->t[HY_QUANTIZE_SCALES].data, count, block);
     return hy_cuda_launched(run);
 }
 
 hy_status hy_cuda_dequantize(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     HY_CUDA_TRY(check_block(run));
-    int64_t count = hy_tensor_count(&call->t[0]), block = call->attr.quantize.block;
-    bool is_packed = block % 4 == 0 && (uintptr_t)call->t[0].data % 4 == 0 &&
-                     (uintptr_t)call->t[2].data % 16 == 0;
+    int64_t count = hy_tensor_count(&call->t[HY_DEQUANTIZE_CODES]),
+            block = call->attr.quantize.block;
+    bool is_packed = block % 4 == 0 && (uintptr_t)call->t[HY_DEQUANTIZE_CODES].data % 4 == 0 &&
+                     (uintptr_t)call->t[HY_DEQUANTIZE_X].data % 16 == 0;
     unsigned blocks = (unsigned)hy_ceil_div(count, 4 * THREADS);
     auto kernel =
         call->attr.quantize.is_signed ? dequantize_kernel<true> : dequantize_kernel<false>;
-    kernel<<<blocks, THREADS, 0, run->stream>>>((const uint8_t *)call->t[0].data,
-                                                (const float *)call->t[1].data,
-                                                (float *)call->t[2].data, count, block, is_packed);
+    kernel<<<blocks, THREADS, 0, run->stream>>>((const uint8_t *)call->t[HY_DEQUANTIZE_CODES].data,
+                                                (const float *)call->t[HY_DEQUANTIZE_SCALES].data,
+                                                (float *)call->t[HY_DEQUANTIZE_X].data, count,
+                                                block, is_packed);
     return hy_cuda_launched(run);
 }

@@ -137,14 +137,13 @@ static int64_t blocks_of(const hy_cuda *cuda, int64_t count) {
     return wanted < full ? wanted : full;
 }
 
-static size_t workspace_of(const hy_cuda *cuda, const hy_op_call *call, int sums) {
-    int64_t blocks = blocks_of(cuda, hy_tensor_count(&call->t[0]));
+static size_t workspace_of(const hy_cuda *cuda, const hy_tensor *x, int sums) {
+    int64_t blocks = blocks_of(cuda, hy_tensor_count(x));
     return blocks == 1 ? 0 : (size_t)(blocks * sums) * sizeof(double);
 }
 
 template <typename K, int in_flight>
 static hy_status reduce(const hy_cuda_run *run, reduce_args a) {
-    a.count = hy_tensor_count(&run->call->t[0]);
     a.accumulate = run->call->attr.accumulate;
     int64_t blocks = blocks_of(run->cuda, a.count);
     a.partial = blocks > 1 ? (double *)run->call->workspace.data : NULL;
@@ -156,18 +155,19 @@ static hy_status reduce(const hy_cuda_run *run, reduce_args a) {
 /* ---- the ops --------------------------------------------------------------------------------- */
 
 size_t hy_cuda_reduce_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    return workspace_of(cuda, call, plain_sum::sums);
+    return workspace_of(cuda, &call->t[HY_REDUCE_X], plain_sum::sums);
 }
 
 size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    return workspace_of(cuda, call, difference_products::sums);
+    return workspace_of(cuda, &call->t[HY_DIFF_DOT_A], difference_products::sums);
 }
 
 static hy_status sum(const hy_cuda_run *run, bool is_squared) {
     reduce_args a = {};
-    a.x[0] = hy_view_of(&run->call->t[0]);
+    a.x[0] = hy_view_of(&run->call->t[HY_REDUCE_X]);
+    a.count = hy_tensor_count(&run->call->t[HY_REDUCE_X]);
     a.is_squared = is_squared;
-    a.out = (double *)run->call->t[1].data;
+    a.out = (double *)run->call->t[HY_REDUCE_OUT].data;
     return reduce<plain_sum, QUADS_IN_FLIGHT>(run, a);
 }
 
@@ -176,8 +176,9 @@ hy_status hy_cuda_sq_norm(const hy_cuda_run *run) { return sum(run, true); }
 
 hy_status hy_cuda_diff_dot(const hy_cuda_run *run) {
     reduce_args a = {};
-    for (int k = 0; k < 4; k++) a.x[k] = hy_view_of(&run->call->t[k]);
-    a.out = (double *)run->call->t[4].data;
+    for (int k = 0; k < 4; k++) a.x[k] = hy_view_of(&run->call->t[HY_DIFF_DOT_A + k]);
+    a.count = hy_tensor_count(&run->call->t[HY_DIFF_DOT_A]);
+    a.out = (double *)run->call->t[HY_DIFF_DOT_OUT].data;
     return reduce<difference_products, 2>(run, a); /* of four tensors */
 }
 
@@ -190,8 +191,8 @@ __global__ void clip_kernel(const double *total, float *result, double max_norm,
 
 hy_status hy_cuda_clip(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
-    clip_kernel<<<1, 1, 0, run->stream>>>((const double *)call->t[0].data, (float *)call->t[1].data,
-                                          (double)call->attr.clip.max_norm,
-                                          (double)call->attr.clip.grad_scale);
+    clip_kernel<<<1, 1, 0, run->stream>>>(
+        (const double *)call->t[HY_CLIP_TOTAL].data, (float *)call->t[HY_CLIP_RESULT].data,
+        (double)call->attr.clip.max_norm, (double)call->attr.clip.grad_scale);
     return hy_cuda_launched(run);
 }

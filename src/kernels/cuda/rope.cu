@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(THREADS) rope(A qkv, const float *table
 
 hy_status hy_cuda_rope(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
-    const hy_tensor *qkv = &call->t[0];
+    const hy_tensor *qkv = &call->t[HY_ROPE_QKV];
     rope_shape s = {};
     s.rows = hy_height(qkv);
     s.row_width = hy_width(qkv);
@@ -96,7 +96,8 @@ hy_status hy_cuda_rope(const hy_cuda_run *run) {
         s.pieces = s.half / A::width;
         s.rows_per_block = max(1, THREADS / (s.pieces * s.groups));
         unsigned blocks = (unsigned)hy_ceil_div(s.rows, s.rows_per_block);
-        rope<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv), (const float *)call->t[1].data, s);
+        rope<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv),
+                                                  (const float *)call->t[HY_ROPE_TABLE].data, s);
     });
     return hy_cuda_launched(run);
 }
