@@ -39,19 +39,23 @@ static inline hy_status drawn_unit(hy_trainer *t, int32_t unit) {
         const hy_param *p = &params->list[i];
         if (p->unit != unit || p->ndim < 2) continue;
         hy_op_call call = {.kind = HY_OP_COMBINE};
-        call.t[0] = hy_store_tensor(hy_store_of(&t->engine, HY_ROW_MASTER), i, hy_store_device(hy_store_of(&t->engine, HY_ROW_MASTER), i));
-        call.t[0] = hy_tensor_rows(&call.t[0], 0, p->stored);
+        call.t[HY_COMBINE_OUT] =
+            hy_store_tensor(hy_store_of(&t->engine, HY_ROW_MASTER), i,
+                            hy_store_device(hy_store_of(&t->engine, HY_ROW_MASTER), i));
+        call.t[HY_COMBINE_OUT] = hy_tensor_rows(&call.t[HY_COMBINE_OUT], 0, p->stored);
         call.attr.combine.noise = DRAWN_DEVIATION;
         call.attr.combine.seed = 1;
         call.attr.combine.first = (uint64_t)p->first;
         HY_TRY(t->engine.backend->enqueue(t->engine.compute, &call));
     }
-    return hy_store_release_changed(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, unit);
+    return hy_store_release_changed(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute,
+                                    unit);
 }
 
 /* Before the first step. */
 static inline hy_status drawn_weights(hy_trainer *t) {
-    for (int32_t unit = 0; unit < t->engine.model->params.units; unit++) HY_TRY(drawn_unit(t, unit));
+    for (int32_t unit = 0; unit < t->engine.model->params.units; unit++)
+        HY_TRY(drawn_unit(t, unit));
     t->engine.is_low_current = false;
     return t->engine.backend->stream_sync(t->engine.compute);
 }

@@ -126,9 +126,17 @@ static hy_status make_calls(bench *b) {
     HY_TRY(device_tensor(b, lse_shape, &lse));
     HY_TRY(fill(b, "--qkv", 0, &qkv));
     HY_TRY(fill(b, "--dout", (uint64_t)(rows * packed), &dout));
-    b->forward = (hy_op_call){.kind = HY_OP_ATTENTION, .attr = attr, .t = {qkv, {0}, out, lse}};
-    b->backward = (hy_op_call){
-        .kind = HY_OP_ATTENTION_BWD, .attr = attr, .t = {dout, qkv, {0}, out, lse, dqkv}};
+    b->forward = (hy_op_call){
+        .kind = HY_OP_ATTENTION,
+        .attr = attr,
+        .t = {[HY_ATTENTION_QKV] = qkv, [HY_ATTENTION_OUT] = out, [HY_ATTENTION_LSE] = lse}};
+    b->backward = (hy_op_call){.kind = HY_OP_ATTENTION_BWD,
+                               .attr = attr,
+                               .t = {[HY_ATTENTION_BWD_DOUT] = dout,
+                                     [HY_ATTENTION_BWD_QKV] = qkv,
+                                     [HY_ATTENTION_BWD_OUT] = out,
+                                     [HY_ATTENTION_BWD_LSE] = lse,
+                                     [HY_ATTENTION_BWD_DQKV] = dqkv}};
     HY_TRY(ready(b, &b->forward));
     return ready(b, &b->backward);
 }
@@ -183,8 +191,8 @@ static hy_status measure(bench *b) {
     HY_TRY(make_calls(b));
     HY_TRY(time_call(b, &b->forward, &forward));
     HY_TRY(time_call(b, &b->backward, &backward));
-    HY_TRY(write_raw(b, "--out", &b->forward.t[2]));
-    HY_TRY(write_raw(b, "--dqkv", &b->backward.t[5]));
+    HY_TRY(write_raw(b, "--out", &b->forward.t[HY_ATTENTION_OUT]));
+    HY_TRY(write_raw(b, "--dqkv", &b->backward.t[HY_ATTENTION_BWD_DQKV]));
     print(b, forward, backward);
     return HY_OK;
 }

@@ -89,18 +89,18 @@ static double seconds(bench *b, hy_op_call *call) {
 /* The same product as one call of the library with all its threads. */
 static double library_seconds(bench *b, const hy_op_call *call) {
     const hy_tensor *t = call->t;
-    hy_gemm g = {.m = hy_tensor_height(&t[2]),
-                 .n = hy_tensor_width(&t[2]),
-                 .a = t[0].data,
-                 .b = t[1].data,
-                 .c = t[2].data,
-                 .lda = hy_tensor_width(&t[0]),
-                 .ldb = hy_tensor_width(&t[1]),
-                 .ldc = hy_tensor_width(&t[2]),
+    hy_gemm g = {.m = hy_tensor_height(&t[HY_MATMUL_D]),
+                 .n = hy_tensor_width(&t[HY_MATMUL_D]),
+                 .a = t[HY_MATMUL_A].data,
+                 .b = t[HY_MATMUL_B].data,
+                 .c = t[HY_MATMUL_D].data,
+                 .lda = hy_tensor_width(&t[HY_MATMUL_A]),
+                 .ldb = hy_tensor_width(&t[HY_MATMUL_B]),
+                 .ldc = hy_tensor_width(&t[HY_MATMUL_D]),
                  .alpha = 1,
                  .trans_a = call->attr.matmul.trans_a,
                  .trans_b = call->attr.matmul.trans_b};
-    g.k = g.trans_a ? hy_tensor_height(&t[0]) : hy_tensor_width(&t[0]);
+    g.k = g.trans_a ? hy_tensor_height(&t[HY_MATMUL_A]) : hy_tensor_width(&t[HY_MATMUL_A]);
     double best = 1e9, begin = hy_clock();
     b->library_threads(b->backend->facts.threads);
     for (int i = 0; i < 3 || (i < 50 && hy_clock() - begin < 0.5); i++) {
@@ -118,9 +118,9 @@ static double library_seconds(bench *b, const hy_op_call *call) {
 static void matmul(bench *b, const char *what, hy_dtype dtype, int64_t m, int64_t n, int64_t k,
                    bool trans_a, bool trans_b) {
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {trans_a, trans_b, 1}};
-    call.t[0] = numbers(b, dtype, trans_a ? k : m, trans_a ? m : k);
-    call.t[1] = numbers(b, dtype, trans_b ? n : k, trans_b ? k : n);
-    call.t[2] = numbers(b, dtype, m, n);
+    call.t[HY_MATMUL_A] = numbers(b, dtype, trans_a ? k : m, trans_a ? m : k);
+    call.t[HY_MATMUL_B] = numbers(b, dtype, trans_b ? n : k, trans_b ? k : n);
+    call.t[HY_MATMUL_D] = numbers(b, dtype, m, n);
     double flops = hy_op_flops(&call), ours = seconds(b, &call);
     printf("  %-34s %8.1f ms  %7.1f GFLOP/s", what, ours * 1e3, flops / ours * 1e-9);
     if (b->library_threads && dtype == HY_F32) {
@@ -169,17 +169,17 @@ static void attention(bench *b, hy_dtype dtype) {
     hy_op_call forward = {.kind = HY_OP_ATTENTION}, backward = {.kind = HY_OP_ATTENTION_BWD};
     set_heads(&forward);
     set_heads(&backward);
-    forward.t[0] = numbers(b, dtype, N, 3 * C);
-    forward.t[2] = numbers(b, dtype, N, C);
-    forward.t[3] = numbers(b, HY_F32, 1, N * H);
+    forward.t[HY_ATTENTION_QKV] = numbers(b, dtype, N, 3 * C);
+    forward.t[HY_ATTENTION_OUT] = numbers(b, dtype, N, C);
+    forward.t[HY_ATTENTION_LSE] = numbers(b, HY_F32, 1, N * H);
     double taken = seconds(b, &forward);
     printf("  attention forward, %-15s %8.1f ms  %7.1f GFLOP/s\n", hy_dtype_name(dtype),
            taken * 1e3, hy_op_flops(&forward) / taken * 1e-9);
-    backward.t[0] = numbers(b, dtype, N, C);
-    backward.t[1] = forward.t[0];
-    backward.t[3] = forward.t[2];
-    backward.t[4] = forward.t[3];
-    backward.t[5] = numbers(b, dtype, N, 3 * C);
+    backward.t[HY_ATTENTION_BWD_DOUT] = numbers(b, dtype, N, C);
+    backward.t[HY_ATTENTION_BWD_QKV] = forward.t[HY_ATTENTION_QKV];
+    backward.t[HY_ATTENTION_BWD_OUT] = forward.t[HY_ATTENTION_OUT];
+    backward.t[HY_ATTENTION_BWD_LSE] = forward.t[HY_ATTENTION_LSE];
+    backward.t[HY_ATTENTION_BWD_DQKV] = numbers(b, dtype, N, 3 * C);
     taken = seconds(b, &backward);
     printf("  attention backward, %-14s %8.1f ms  %7.1f GFLOP/s\n", hy_dtype_name(dtype),
            taken * 1e3, hy_op_flops(&backward) / taken * 1e-9);
@@ -189,18 +189,19 @@ static void attention(bench *b, hy_dtype dtype) {
 static void norms(bench *b) {
     hy_op_call norm = {.kind = HY_OP_NORM}, back = {.kind = HY_OP_NORM_BWD};
     for (int i = 0; i < 6; i++) {
-        norm.t[i] =
-            i == 0 || i == 3 ? numbers(b, HY_F32, N, C) : numbers(b, HY_F32, 1, i < 3 ? C : N);
+        bool is_table = i == HY_NORM_X || i == HY_NORM_Y, is_row = i > HY_NORM_Y;
+        norm.t[i] = numbers(b, HY_F32, is_table ? N : 1, is_row ? N : C);
     }
     bandwidth(b, "layernorm", &norm, 8.0 * N * C);
     for (int i = 0; i < 9; i++) {
-        bool is_row = i == 3 || i == 4, is_column = i == 2 || i > 6;
+        bool is_row = i == HY_NORM_BWD_MEAN || i == HY_NORM_BWD_RSTD;
+        bool is_column = i == HY_NORM_BWD_WEIGHT || i > HY_NORM_BWD_DX;
         back.t[i] = numbers(b, HY_F32, is_row || is_column ? 1 : N, is_row ? N : C);
     }
     bandwidth(b, "layernorm backward", &back, 16.0 * N * C);
     hy_op_call bias = {.kind = HY_OP_BIAS_GRAD};
-    bias.t[0] = numbers(b, HY_F32, N, F);
-    bias.t[1] = numbers(b, HY_F32, 1, F);
+    bias.t[HY_BIAS_GRAD_DY] = numbers(b, HY_F32, N, F);
+    bias.t[HY_BIAS_GRAD_DBIAS] = numbers(b, HY_F32, 1, F);
     bandwidth(b, "bias gradient", &bias, 4.0 * N * F);
 }
 
@@ -221,9 +222,9 @@ static void activations(bench *b) {
 static void losses(bench *b) {
     for (int wants_grad = 0; wants_grad < 2; wants_grad++) {
         hy_op_call call = {.kind = HY_OP_CROSS_ENTROPY, .attr.loss = {V, 1, wants_grad}};
-        call.t[0] = numbers(b, HY_F32, LOSS_ROWS, V);
-        call.t[1] = integers(b, LOSS_ROWS, V);
-        call.t[2] = numbers(b, HY_F32, 1, LOSS_ROWS);
+        call.t[HY_CROSS_ENTROPY_LOGITS] = numbers(b, HY_F32, LOSS_ROWS, V);
+        call.t[HY_CROSS_ENTROPY_TARGETS] = integers(b, LOSS_ROWS, V);
+        call.t[HY_CROSS_ENTROPY_LOSSES] = numbers(b, HY_F32, 1, LOSS_ROWS);
         bandwidth(b, wants_grad ? "cross-entropy, gradient" : "cross-entropy", &call,
                   (wants_grad ? 8.0 : 4.0) * LOSS_ROWS * V);
     }
@@ -231,10 +232,10 @@ static void losses(bench *b) {
 
 static void embeddings(bench *b) {
     hy_op_call call = {.kind = HY_OP_EMBED_BWD, .attr.accumulate = true, .attr.embed.seq = T};
-    call.t[0] = integers(b, N, V);
-    call.t[1] = numbers(b, HY_F32, N, C);
-    call.t[2] = numbers(b, HY_F32, V, C);
-    call.t[3] = numbers(b, HY_F32, T, C);
+    call.t[HY_EMBED_BWD_TOKENS] = integers(b, N, V);
+    call.t[HY_EMBED_BWD_DX] = numbers(b, HY_F32, N, C);
+    call.t[HY_EMBED_BWD_DWTE] = numbers(b, HY_F32, V, C);
+    call.t[HY_EMBED_BWD_DWPE] = numbers(b, HY_F32, T, C);
     bandwidth(b, "embedding backward", &call, 12.0 * N * C);
 }
 
@@ -250,13 +251,13 @@ static void optimizer(bench *b) {
         call.attr.adamw.eps = 1e-8f;
         call.attr.adamw.correction1 = call.attr.adamw.correction2 = 1;
         for (int i = 0; i < 4; i++) call.t[i] = numbers(b, dtype, 1, count);
-        for (int64_t i = 0; !narrow && i < count; i++) ((float *)call.t[3].data)[i] = 0.5f;
-        call.t[4] = numbers(b, HY_F32, 1, 2);
+        for (int64_t i = 0; !narrow && i < count; i++) ((float *)call.t[HY_ADAMW_V].data)[i] = 0.5f;
+        call.t[HY_ADAMW_CLIP] = numbers(b, HY_F32, 1, 2);
         bandwidth(b, names[narrow], &call, (narrow ? 14.0 : 28.0) * (double)count);
     }
     hy_op_call norm = {.kind = HY_OP_SQ_NORM};
-    norm.t[0] = numbers(b, HY_F32, 1, count);
-    norm.t[1] = hy_tensor_1d(memory(b, 8), HY_F64, 1);
+    norm.t[HY_REDUCE_X] = numbers(b, HY_F32, 1, count);
+    norm.t[HY_REDUCE_OUT] = hy_tensor_1d(memory(b, 8), HY_F64, 1);
     bandwidth(b, "squared norm", &norm, 4.0 * (double)count);
 }
 

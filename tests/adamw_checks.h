@@ -4,8 +4,6 @@
 
 #include "kernel_rig.h"
 
-enum { PARAM, GRAD, M, V, CLIP, MASTER };
-
 static inline trial adamw_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
                                 int64_t count) {
     trial t = trial_begin(HY_OP_ADAMW, (uint64_t)(param * 100 + grad * 10 + state));
@@ -18,14 +16,15 @@ static inline trial adamw_trial(hy_dtype param, hy_dtype grad, hy_dtype state, b
     t.call.attr.adamw.correction2 = 0.142625f;
     t.call.attr.adamw.seed = 42;
     t.call.attr.adamw.first = 1000001;
-    trial_normal(&t, PARAM, param, 0, count, 0, 1);
-    trial_normal(&t, GRAD, grad, 0, count, 0, 1);
-    trial_normal(&t, M, state, 0, count, 0, 0.1);
-    trial_tensor(&t, V, state, 0, count);
-    for (int64_t i = 0; i < count; i++) trial_put(&t, V, i, fabs(roll_normal(&t.dice)) * 0.1);
-    trial_tensor(&t, CLIP, HY_F32, 0, 2);
-    trial_put(&t, CLIP, 1, 0.75);
-    if (has_master) trial_normal(&t, MASTER, HY_F32, 0, count, 0, 1);
+    trial_normal(&t, HY_ADAMW_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_ADAMW_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_ADAMW_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_ADAMW_V, state, 0, count);
+    for (int64_t i = 0; i < count; i++)
+        trial_put(&t, HY_ADAMW_V, i, fabs(roll_normal(&t.dice)) * 0.1);
+    trial_tensor(&t, HY_ADAMW_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_ADAMW_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_ADAMW_MASTER, HY_F32, 0, count, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
 }
@@ -33,8 +32,8 @@ static inline trial adamw_trial(hy_dtype param, hy_dtype grad, hy_dtype state, b
 static inline void check_zero_scale(call_runner run) {
     trial t = adamw_trial(HY_BF16, HY_F32, HY_BF16, true, 3000);
     hy_op_call before = t.call;
-    trial_put(&t, CLIP, 1, 0);
-    ((float *)t.call.t[GRAD].data)[5] = NAN;
+    trial_put(&t, HY_ADAMW_CLIP, 1, 0);
+    ((float *)t.call.t[HY_ADAMW_GRAD].data)[5] = NAN;
     for (int i = 0; i < 6; i++) before.t[i] = copy_tensor(&t.call.t[i]);
     run(&t.call);
     for (int i = 0; i < 6; i++) {
@@ -48,8 +47,9 @@ static inline void check_master_rounding(call_runner run) {
     trial t = adamw_trial(HY_BF16, HY_BF16, HY_F32, true, 5000);
     run(&t.call);
     for (int64_t i = 0; i < 5000; i++) {
-        uint16_t expected = hy_f32_to_bf16(((float *)t.call.t[MASTER].data)[i]);
-        if (((uint16_t *)t.call.t[PARAM].data)[i] != expected) ck_abort_msg("%lld", (long long)i);
+        uint16_t expected = hy_f32_to_bf16(((float *)t.call.t[HY_ADAMW_MASTER].data)[i]);
+        if (((uint16_t *)t.call.t[HY_ADAMW_PARAM].data)[i] != expected)
+            ck_abort_msg("%lld", (long long)i);
     }
     trial_end(&t);
 }
@@ -73,7 +73,7 @@ static inline void check_rounding_noise(call_runner run) {
         uint32_t word = words[index % 4];
         uint32_t noise[4] = {word & 0xffff, 0, word >> 16, word * 0x9E3779B1u >> 16};
         for (int i = 0; i < 4; i++) {
-            if (i == GRAD) continue;
+            if (i == HY_ADAMW_GRAD) continue;
             uint32_t bits = hy_float_bits(((float *)wide.call.t[i].data)[k]);
             ck_assert_uint_eq(((uint16_t *)narrow.call.t[i].data)[k], (bits + noise[i]) >> 16);
         }
@@ -117,11 +117,11 @@ static inline void check_small_steps(call_runner run) {
         t.call.attr.adamw.correction1 = t.call.attr.adamw.correction2 = 1;
         t.call.attr.adamw.eps = 0;
         for (int64_t i = 0; i < COUNT; i++) {
-            trial_put(&t, PARAM, i, 1.5);
-            trial_put(&t, GRAD, i, -1);
+            trial_put(&t, HY_ADAMW_PARAM, i, 1.5);
+            trial_put(&t, HY_ADAMW_GRAD, i, -1);
         }
         run(&t.call);
-        for (int64_t i = 0; i < COUNT; i++) sum += real_at(&t.call.t[PARAM], i) - 1.5;
+        for (int64_t i = 0; i < COUNT; i++) sum += real_at(&t.call.t[HY_ADAMW_PARAM], i) - 1.5;
         ck_assert_double_eq_tol(sum / COUNT, step, 0.05 * step);
         trial_end(&t);
     }

@@ -29,11 +29,12 @@ static inline void set_heads(trial *t, const heads_case *h) {
 static inline trial head_norm_trial(const heads_case *h, int mixture) {
     trial t = trial_begin(HY_OP_HEAD_NORM, (uint64_t)(h->T * 10 + mixture));
     set_heads(&t, h);
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h), 0.2, 2);
-    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
-    trial_normal(&t, 2, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
-    trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h));
-    trial_tensor(&t, 4, HY_F32, rows_of(h), h->H + h->K);
+    trial_normal(&t, HY_HEAD_NORM_QKV, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h),
+                 0.2, 2);
+    trial_normal(&t, HY_HEAD_NORM_WQ, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
+    trial_normal(&t, HY_HEAD_NORM_WK, pick_dtype(mixture, &t.dice), 0, h->D, 1, 0.3);
+    trial_tensor(&t, HY_HEAD_NORM_OUT, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h));
+    trial_tensor(&t, HY_HEAD_NORM_RSTD, HY_F32, rows_of(h), h->H + h->K);
     return t;
 }
 
@@ -43,14 +44,14 @@ static inline trial head_norm_bwd_trial(const heads_case *h, int mixture, bool w
     int64_t N = rows_of(h), P = packed_width(h);
     f.exact.attr = t.call.attr = f.call.attr;
     reference_run(&f.exact);
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, P, 0, 1);
+    trial_normal(&t, HY_HEAD_NORM_BWD_DOUT, pick_dtype(mixture, &t.dice), N, P, 0, 1);
     for (int i = 0; i < 3; i++) {
         trial_tensor(&t, 1 + i, f.call.t[i].dtype, i == 0 ? N : 0, i == 0 ? P : h->D);
         trial_adopt(&t, 1 + i, f.exact.t[i].data);
     }
-    trial_tensor(&t, 4, HY_F32, N, h->H + h->K);
-    trial_adopt(&t, 4, f.exact.t[4].data);
-    trial_tensor(&t, 5, t.call.t[0].dtype, N, P);
+    trial_tensor(&t, HY_HEAD_NORM_BWD_RSTD, HY_F32, N, h->H + h->K);
+    trial_adopt(&t, HY_HEAD_NORM_BWD_RSTD, f.exact.t[HY_HEAD_NORM_RSTD].data);
+    trial_tensor(&t, HY_HEAD_NORM_BWD_DQKV, t.call.t[HY_HEAD_NORM_BWD_DOUT].dtype, N, P);
     for (int i = 6; wants_weights && i < 8; i++) {
         trial_normal(&t, i, pick_grad_dtype(mixture, &t.dice), 0, h->D, 0, 1);
     }
@@ -62,11 +63,11 @@ static inline trial head_norm_bwd_trial(const heads_case *h, int mixture, bool w
 static inline void check_head_norm_in_place(const heads_case *h, int mixture, call_runner run) {
     trial t = head_norm_bwd_trial(h, mixture, true);
     hy_op_call same = t.call;
-    hy_tensor dout = copy_tensor(&t.call.t[0]);
-    same.t[0] = same.t[5] = dout;
+    hy_tensor dout = copy_tensor(&t.call.t[HY_HEAD_NORM_BWD_DOUT]);
+    same.t[HY_HEAD_NORM_BWD_DOUT] = same.t[HY_HEAD_NORM_BWD_DQKV] = dout;
     run(&same);
     run(&t.call);
-    ck_assert_mem_eq(dout.data, t.call.t[5].data, hy_tensor_bytes(&dout));
+    ck_assert_mem_eq(dout.data, t.call.t[HY_HEAD_NORM_BWD_DQKV].data, hy_tensor_bytes(&dout));
     free(dout.data);
     trial_end(&t);
 }
@@ -75,14 +76,14 @@ static inline trial rope_trial(const heads_case *h, int mixture) {
     trial t = trial_begin(HY_OP_ROPE, (uint64_t)(h->T * 10 + mixture));
     int64_t half = h->D / 2, longest = h->T + 3;
     set_heads(&t, h);
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h), 0, 1);
-    trial_tensor(&t, 1, HY_F32, longest, 2 * half);
+    trial_normal(&t, HY_ROPE_QKV, pick_dtype(mixture, &t.dice), rows_of(h), packed_width(h), 0, 1);
+    trial_tensor(&t, HY_ROPE_TABLE, HY_F32, longest, 2 * half);
     for (int64_t i = 0; i < longest * half; i++) {
         double angle = (double)(i / half) * pow(100, -(double)(i % half) / (double)half);
-        trial_put(&t, 1, 2 * i, cos(angle));
-        trial_put(&t, 1, 2 * i + 1, sin(angle));
+        trial_put(&t, HY_ROPE_TABLE, 2 * i, cos(angle));
+        trial_put(&t, HY_ROPE_TABLE, 2 * i + 1, sin(angle));
     }
-    hy_tensor *table = &t.call.t[1];
+    hy_tensor *table = &t.call.t[HY_ROPE_TABLE];
     table->ndim = 3;
     table->shape[1] = half;
     table->shape[2] = 2;
@@ -93,7 +94,8 @@ static inline trial rope_trial(const heads_case *h, int mixture) {
 static inline void check_rope_back(trial *t, const double *before, call_runner run) {
     t->call.attr.heads.inverse = true;
     run(&t->call);
-    ck_assert_double_le(distance(&t->call.t[0], before), 2 * tolerance_of(t->call.t[0].dtype));
+    ck_assert_double_le(distance(&t->call.t[HY_ROPE_QKV], before),
+                        2 * tolerance_of(t->call.t[HY_ROPE_QKV].dtype));
 }
 
 /* Documents of 1 to some 60 tokens. */
@@ -113,10 +115,10 @@ static inline trial attention_trial(const heads_case *h, int mixture) {
     trial t = trial_begin(HY_OP_ATTENTION, (uint64_t)(h->T * 10 + mixture));
     int64_t N = rows_of(h);
     set_heads(&t, h);
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, packed_width(h), 0, 1.5);
-    put_docs(&t, 1, h);
-    trial_tensor(&t, 2, pick_dtype(mixture, &t.dice), N, (int64_t)h->H * h->D);
-    trial_tensor(&t, 3, HY_F32, 0, N * h->H);
+    trial_normal(&t, HY_ATTENTION_QKV, pick_dtype(mixture, &t.dice), N, packed_width(h), 0, 1.5);
+    put_docs(&t, HY_ATTENTION_DOC_STARTS, h);
+    trial_tensor(&t, HY_ATTENTION_OUT, pick_dtype(mixture, &t.dice), N, (int64_t)h->H * h->D);
+    trial_tensor(&t, HY_ATTENTION_LSE, HY_F32, 0, N * h->H);
     return t;
 }
 
@@ -127,15 +129,18 @@ static inline trial attention_cached_trial(const heads_case *h, int32_t first, i
     hy_dtype dtype = pick_dtype(mixture, &t.dice);
     set_heads(&t, h);
     t.call.attr.heads.first = first;
-    trial_normal(&t, 0, dtype, rows_of(h), packed_width(h), 0, 1.5);
+    trial_normal(&t, HY_ATTENTION_CACHED_QKV, dtype, rows_of(h), packed_width(h), 0, 1.5);
     /* rows appended are rounded to the cache's type, which the reference does not do */
-    trial_tensor(&t, 1, mixture < PURE_TYPES ? dtype : HY_F32, h->B * room, width);
+    trial_tensor(&t, HY_ATTENTION_CACHED_CACHE, mixture < PURE_TYPES ? dtype : HY_F32, h->B * room,
+                 width);
     for (int64_t i = 0; i < h->B * room * width; i++) {
         bool is_old = i / width % room < first;
-        trial_put(&t, 1, i, is_old ? 1.5 * roll_normal(&t.dice) : NAN);
+        trial_put(&t, HY_ATTENTION_CACHED_CACHE, i, is_old ? 1.5 * roll_normal(&t.dice) : NAN);
     }
-    trial_tensor(&t, 2, pick_dtype(mixture, &t.dice), rows_of(h), (int64_t)h->H * h->D);
-    hy_tensor *caches[] = {&t.call.t[1], &t.exact.t[1]};
+    trial_tensor(&t, HY_ATTENTION_CACHED_OUT, pick_dtype(mixture, &t.dice), rows_of(h),
+                 (int64_t)h->H * h->D);
+    hy_tensor *caches[] = {&t.call.t[HY_ATTENTION_CACHED_CACHE],
+                           &t.exact.t[HY_ATTENTION_CACHED_CACHE]};
     for (int i = 0; i < 2; i++) {
         *caches[i] = (hy_tensor){.data = caches[i]->data,
                                  .shape = {h->B, room, width},
@@ -147,12 +152,14 @@ static inline trial attention_cached_trial(const heads_case *h, int32_t first, i
 
 /* New rows that lie in the cache now are those of qkv. */
 static inline void check_appended(const trial *t, const heads_case *h, int32_t first) {
-    int64_t room = t->call.t[1].shape[1], width = t->call.t[1].shape[2];
+    int64_t room = t->call.t[HY_ATTENTION_CACHED_CACHE].shape[1],
+            width = t->call.t[HY_ATTENTION_CACHED_CACHE].shape[2];
     for (int64_t i = 0; i < rows_of(h) * width; i++) {
         int64_t row = i / width, column = i % width;
         int64_t at = (row / h->T * room + first + row % h->T) * width + column;
         int64_t from = row * packed_width(h) + (int64_t)h->H * h->D + column;
-        ck_assert_double_eq(real_at(&t->call.t[1], at), real_at(&t->call.t[0], from));
+        ck_assert_double_eq(real_at(&t->call.t[HY_ATTENTION_CACHED_CACHE], at),
+                            real_at(&t->call.t[HY_ATTENTION_CACHED_QKV], from));
     }
 }
 
@@ -162,18 +169,20 @@ static inline trial attention_bwd_trial(const heads_case *h, int mixture) {
     int64_t N = rows_of(h), width = (int64_t)h->H * h->D;
     f.exact.attr = t.call.attr = f.call.attr;
     reference_run(&f.exact);
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, width, 0, 1);
-    trial_tensor(&t, 1, f.call.t[0].dtype, N, packed_width(h));
-    trial_adopt(&t, 1, f.exact.t[0].data);
+    trial_normal(&t, HY_ATTENTION_BWD_DOUT, pick_dtype(mixture, &t.dice), N, width, 0, 1);
+    trial_tensor(&t, HY_ATTENTION_BWD_QKV, f.call.t[HY_ATTENTION_QKV].dtype, N, packed_width(h));
+    trial_adopt(&t, HY_ATTENTION_BWD_QKV, f.exact.t[HY_ATTENTION_QKV].data);
     if (h->has_docs) {
-        trial_tensor(&t, 2, HY_I32, 0, N);
-        for (int64_t i = 0; i < N; i++) trial_put(&t, 2, i, real_at(&f.call.t[1], i));
+        trial_tensor(&t, HY_ATTENTION_BWD_DOC_STARTS, HY_I32, 0, N);
+        for (int64_t i = 0; i < N; i++)
+            trial_put(&t, HY_ATTENTION_BWD_DOC_STARTS, i,
+                      real_at(&f.call.t[HY_ATTENTION_DOC_STARTS], i));
     }
-    trial_tensor(&t, 3, f.call.t[2].dtype, N, width);
-    trial_adopt(&t, 3, f.exact.t[2].data);
-    trial_tensor(&t, 4, HY_F32, 0, N * h->H);
-    trial_adopt(&t, 4, f.exact.t[3].data);
-    trial_tensor(&t, 5, pick_dtype(mixture, &t.dice), N, packed_width(h));
+    trial_tensor(&t, HY_ATTENTION_BWD_OUT, f.call.t[HY_ATTENTION_OUT].dtype, N, width);
+    trial_adopt(&t, HY_ATTENTION_BWD_OUT, f.exact.t[HY_ATTENTION_OUT].data);
+    trial_tensor(&t, HY_ATTENTION_BWD_LSE, HY_F32, 0, N * h->H);
+    trial_adopt(&t, HY_ATTENTION_BWD_LSE, f.exact.t[HY_ATTENTION_LSE].data);
+    trial_tensor(&t, HY_ATTENTION_BWD_DQKV, pick_dtype(mixture, &t.dice), N, packed_width(h));
     trial_end(&f);
     return t;
 }

@@ -24,12 +24,13 @@ static inline void reference_put(const hy_op_call *c, double *out, double value)
 /* ---- matmul and sums ------------------------------------------------------------------------- */
 
 static inline void reference_matmul(const hy_op_call *c) {
-    const double *a = reference_data(c, 0), *b = reference_data(c, 1), *bias = reference_data(c, 3);
-    const double *add = reference_data(c, 4);
-    double *d = reference_data(c, 2);
-    int64_t M = hy_tensor_height(&c->t[2]), N = hy_tensor_width(&c->t[2]);
+    const double *a = reference_data(c, HY_MATMUL_A), *b = reference_data(c, HY_MATMUL_B),
+                 *bias = reference_data(c, HY_MATMUL_BIAS);
+    const double *add = reference_data(c, HY_MATMUL_C);
+    double *d = reference_data(c, HY_MATMUL_D);
+    int64_t M = hy_tensor_height(&c->t[HY_MATMUL_D]), N = hy_tensor_width(&c->t[HY_MATMUL_D]);
     bool ta = c->attr.matmul.trans_a, tb = c->attr.matmul.trans_b;
-    int64_t K = ta ? hy_tensor_height(&c->t[0]) : hy_tensor_width(&c->t[0]);
+    int64_t K = ta ? hy_tensor_height(&c->t[HY_MATMUL_A]) : hy_tensor_width(&c->t[HY_MATMUL_A]);
     for (int64_t i = 0; i < M; i++) {
         for (int64_t j = 0; j < N; j++) {
             double sum = 0;
@@ -45,32 +46,33 @@ static inline void reference_matmul(const hy_op_call *c) {
 }
 
 static inline void reference_bias_grad(const hy_op_call *c) {
-    int64_t N = hy_tensor_height(&c->t[0]), C = hy_tensor_width(&c->t[0]);
+    int64_t N = hy_tensor_height(&c->t[HY_BIAS_GRAD_DY]),
+            C = hy_tensor_width(&c->t[HY_BIAS_GRAD_DY]);
     for (int64_t j = 0; j < C; j++) {
         double sum = 0;
-        for (int64_t n = 0; n < N; n++) sum += reference_data(c, 0)[n * C + j];
-        reference_put(c, &reference_data(c, 1)[j], sum);
+        for (int64_t n = 0; n < N; n++) sum += reference_data(c, HY_BIAS_GRAD_DY)[n * C + j];
+        reference_put(c, &reference_data(c, HY_BIAS_GRAD_DBIAS)[j], sum);
     }
 }
 
 static inline void reference_reduce(const hy_op_call *c) {
-    const double *x = reference_data(c, 0);
+    const double *x = reference_data(c, HY_REDUCE_X);
     double sum = 0;
-    for (int64_t i = 0; i < hy_tensor_count(&c->t[0]); i++) {
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_REDUCE_X]); i++) {
         sum += c->kind == HY_OP_SQ_NORM ? x[i] * x[i] : x[i];
     }
-    reference_put(c, reference_data(c, 1), sum);
+    reference_put(c, reference_data(c, HY_REDUCE_OUT), sum);
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
 static inline void reference_norm(const hy_op_call *c) {
-    const double *w = reference_data(c, 1), *bias = reference_data(c, 2);
-    double *mean_out = reference_data(c, 4), *rstd_out = reference_data(c, 5);
-    int64_t N = hy_tensor_height(&c->t[0]), C = hy_tensor_width(&c->t[0]);
+    const double *w = reference_data(c, HY_NORM_WEIGHT), *bias = reference_data(c, HY_NORM_BIAS);
+    double *mean_out = reference_data(c, HY_NORM_MEAN), *rstd_out = reference_data(c, HY_NORM_RSTD);
+    int64_t N = hy_tensor_height(&c->t[HY_NORM_X]), C = hy_tensor_width(&c->t[HY_NORM_X]);
     for (int64_t n = 0; n < N; n++) {
-        const double *x = reference_data(c, 0) + n * C;
-        double *y = reference_data(c, 3) + n * C, mean = 0, square = 0;
+        const double *x = reference_data(c, HY_NORM_X) + n * C;
+        double *y = reference_data(c, HY_NORM_Y) + n * C, mean = 0, square = 0;
         for (int64_t i = 0; i < C; i++) mean += x[i] / (double)C;
         if (c->attr.norm.is_rms) mean = 0;
         for (int64_t i = 0; i < C; i++) square += (x[i] - mean) * (x[i] - mean) / (double)C;
@@ -82,14 +84,16 @@ static inline void reference_norm(const hy_op_call *c) {
 }
 
 static inline void reference_norm_bwd(const hy_op_call *c) {
-    const double *dy = reference_data(c, 0), *x = reference_data(c, 1), *w = reference_data(c, 2);
-    const double *residual = reference_data(c, 5);
-    double *dx = reference_data(c, 6), *dw = reference_data(c, 7), *db = reference_data(c, 8);
-    int64_t N = hy_tensor_height(&c->t[1]), C = hy_tensor_width(&c->t[1]);
+    const double *dy = reference_data(c, HY_NORM_BWD_DY), *x = reference_data(c, HY_NORM_BWD_X),
+                 *w = reference_data(c, HY_NORM_BWD_WEIGHT);
+    const double *residual = reference_data(c, HY_NORM_BWD_RESIDUAL);
+    double *dx = reference_data(c, HY_NORM_BWD_DX), *dw = reference_data(c, HY_NORM_BWD_DWEIGHT),
+           *db = reference_data(c, HY_NORM_BWD_DBIAS);
+    int64_t N = hy_tensor_height(&c->t[HY_NORM_BWD_X]), C = hy_tensor_width(&c->t[HY_NORM_BWD_X]);
     double *sum_w = calloc((size_t)C, sizeof(double)), *sum_b = calloc((size_t)C, sizeof(double));
     for (int64_t n = 0; n < N; n++) {
-        double mean = c->attr.norm.is_rms ? 0 : reference_data(c, 3)[n];
-        double rstd = reference_data(c, 4)[n], g_mean = 0, gx_mean = 0;
+        double mean = c->attr.norm.is_rms ? 0 : reference_data(c, HY_NORM_BWD_MEAN)[n];
+        double rstd = reference_data(c, HY_NORM_BWD_RSTD)[n], g_mean = 0, gx_mean = 0;
         for (int64_t i = n * C, j = 0; j < C; i++, j++) {
             double xhat = (x[i] - mean) * rstd;
             g_mean += dy[i] * w[j] / (double)C;
@@ -111,17 +115,17 @@ static inline void reference_norm_bwd(const hy_op_call *c) {
 
 static inline void reference_head_norm(const hy_op_call *c) {
     int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(&c->t[0]), P = (H + 2 * K) * D;
+    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_QKV]), P = (H + 2 * K) * D;
     for (int64_t n = 0; n < N; n++) {
-        const double *x = reference_data(c, 0) + n * P;
-        double *y = reference_data(c, 3) + n * P;
+        const double *x = reference_data(c, HY_HEAD_NORM_QKV) + n * P;
+        double *y = reference_data(c, HY_HEAD_NORM_OUT) + n * P;
         for (int64_t h = 0; h < H + K; h++) {
-            const double *w = reference_data(c, h < H ? 1 : 2);
+            const double *w = reference_data(c, h < H ? HY_HEAD_NORM_WQ : HY_HEAD_NORM_WK);
             double square = 0;
             for (int64_t i = 0; i < D; i++) square += x[h * D + i] * x[h * D + i] / (double)D;
             double rstd = 1 / sqrt(square + (double)c->attr.heads.eps);
             for (int64_t i = 0; i < D; i++) y[h * D + i] = x[h * D + i] * rstd * w[i];
-            reference_data(c, 4)[n * (H + K) + h] = rstd;
+            reference_data(c, HY_HEAD_NORM_RSTD)[n * (H + K) + h] = rstd;
         }
         for (int64_t i = (H + K) * D; i < P; i++) y[i] = x[i];
     }
@@ -129,14 +133,15 @@ static inline void reference_head_norm(const hy_op_call *c) {
 
 static inline void reference_head_norm_bwd(const hy_op_call *c) {
     int64_t H = c->attr.heads.heads, K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(&c->t[0]), P = (H + 2 * K) * D;
+    int64_t N = hy_tensor_height(&c->t[HY_HEAD_NORM_BWD_DOUT]), P = (H + 2 * K) * D;
     double *sum = calloc((size_t)(2 * D), sizeof(double));
     for (int64_t n = 0; n < N; n++) {
-        const double *dy = reference_data(c, 0) + n * P, *x = reference_data(c, 1) + n * P;
-        double *dx = reference_data(c, 5) + n * P;
+        const double *dy = reference_data(c, HY_HEAD_NORM_BWD_DOUT) + n * P,
+                     *x = reference_data(c, HY_HEAD_NORM_BWD_QKV) + n * P;
+        double *dx = reference_data(c, HY_HEAD_NORM_BWD_DQKV) + n * P;
         for (int64_t h = 0; h < H + K; h++) {
-            const double *w = reference_data(c, h < H ? 2 : 3);
-            double rstd = reference_data(c, 4)[n * (H + K) + h], mean = 0;
+            const double *w = reference_data(c, h < H ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_BWD_WK);
+            double rstd = reference_data(c, HY_HEAD_NORM_BWD_RSTD)[n * (H + K) + h], mean = 0;
             for (int64_t i = 0, j = h * D; i < D; i++, j++) {
                 mean += dy[j] * w[i] * x[j] * rstd / (double)D;
                 sum[(h < H ? 0 : D) + i] += dy[j] * x[j] * rstd;
@@ -148,7 +153,7 @@ static inline void reference_head_norm_bwd(const hy_op_call *c) {
         for (int64_t i = (H + K) * D; i < P; i++) dx[i] = dy[i];
     }
     for (int k = 0; k < 2; k++) {
-        double *dw = reference_data(c, 6 + k);
+        double *dw = reference_data(c, HY_HEAD_NORM_BWD_DWQ + k);
         for (int64_t i = 0; dw && i < D; i++) reference_put(c, &dw[i], sum[k * D + i]);
     }
     free(sum);
@@ -158,11 +163,11 @@ static inline void reference_head_norm_bwd(const hy_op_call *c) {
 
 static inline void reference_rope(const hy_op_call *c) {
     int64_t heads = c->attr.heads.heads + c->attr.heads.kv_heads, D = c->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(&c->t[0]), P = hy_tensor_width(&c->t[0]);
+    int64_t N = hy_tensor_height(&c->t[HY_ROPE_QKV]), P = hy_tensor_width(&c->t[HY_ROPE_QKV]);
     for (int64_t n = 0; n < N; n++) {
-        const double *table = reference_data(c, 1) + n % c->attr.heads.seq * D;
+        const double *table = reference_data(c, HY_ROPE_TABLE) + n % c->attr.heads.seq * D;
         for (int64_t h = 0; h < heads; h++) {
-            double *x = reference_data(c, 0) + n * P + h * D;
+            double *x = reference_data(c, HY_ROPE_QKV) + n * P + h * D;
             for (int64_t i = 0; i < D / 2; i++) {
                 double cosine = table[2 * i], sine = table[2 * i + 1];
                 if (c->attr.heads.inverse) sine = -sine;
@@ -199,14 +204,15 @@ static inline double reference_weights(const hy_op_call *c, const double *qkv, c
 static inline void reference_attention(const hy_op_call *c) {
     int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
-    const double *qkv = reference_data(c, 0);
+    const double *qkv = reference_data(c, HY_ATTENTION_QKV);
     double *p = malloc((size_t)T * sizeof *p);
     for (int64_t b = 0; b < B; b++) {
         for (int64_t h = 0; h < H; h++) {
             for (int64_t i = 0; i < T; i++) {
-                double lse = reference_weights(c, qkv, c->t[1].data, b, h, i, p);
-                double *out = reference_data(c, 2) + (b * T + i) * H * D + h * D;
-                reference_data(c, 3)[(b * H + h) * T + i] = lse;
+                double lse =
+                    reference_weights(c, qkv, c->t[HY_ATTENTION_DOC_STARTS].data, b, h, i, p);
+                double *out = reference_data(c, HY_ATTENTION_OUT) + (b * T + i) * H * D + h * D;
+                reference_data(c, HY_ATTENTION_LSE)[(b * H + h) * T + i] = lse;
                 for (int64_t d = 0; d < D; d++) out[d] = 0;
                 for (int64_t j = 0; j <= i; j++) {
                     const double *v = qkv + (b * T + j) * P + (H + K + h / (H / K)) * D;
@@ -222,10 +228,12 @@ static inline void reference_attention(const hy_op_call *c) {
 static inline void reference_attention_cached(const hy_op_call *c) {
     int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
-    int64_t X = c->t[1].shape[1], W = 2 * K * D, first = c->attr.heads.first;
+    int64_t X = c->t[HY_ATTENTION_CACHED_CACHE].shape[1], W = 2 * K * D,
+            first = c->attr.heads.first;
     int64_t window = c->attr.heads.window;
-    const double *qkv = reference_data(c, 0);
-    double *cache = reference_data(c, 1), *p = malloc((size_t)X * sizeof *p);
+    const double *qkv = reference_data(c, HY_ATTENTION_CACHED_QKV);
+    double *cache = reference_data(c, HY_ATTENTION_CACHED_CACHE),
+           *p = malloc((size_t)X * sizeof *p);
     for (int64_t n = 0; n < B * T; n++) {
         double *row = cache + (n / T * X + first + n % T) * W;
         for (int64_t i = 0; i < W; i++) row[i] = qkv[n * P + H * D + i];
@@ -234,7 +242,8 @@ static inline void reference_attention_cached(const hy_op_call *c) {
         int64_t row = n / H, h = n % H, kv = h / (H / K), end = first + row % T + 1;
         int64_t begin = window > 0 && end > window ? end - window : 0;
         const double *q = qkv + row * P + h * D, *mine = cache + row / T * X * W;
-        double *out = reference_data(c, 2) + n * D, highest = -INFINITY, sum = 0;
+        double *out = reference_data(c, HY_ATTENTION_CACHED_OUT) + n * D, highest = -INFINITY,
+               sum = 0;
         for (int64_t j = begin; j < end; j++) {
             p[j] = 0;
             for (int64_t d = 0; d < D; d++) p[j] += q[d] * mine[j * W + kv * D + d];
@@ -254,15 +263,15 @@ static inline void reference_attention_cached(const hy_op_call *c) {
 static inline void reference_attention_bwd(const hy_op_call *c) {
     int64_t B = c->attr.heads.batch, T = c->attr.heads.seq, H = c->attr.heads.heads;
     int64_t K = c->attr.heads.kv_heads, D = c->attr.heads.head_dim, P = (H + 2 * K) * D;
-    const double *qkv = reference_data(c, 1);
-    double *dqkv = reference_data(c, 5), *p = malloc((size_t)T * sizeof *p);
+    const double *qkv = reference_data(c, HY_ATTENTION_BWD_QKV);
+    double *dqkv = reference_data(c, HY_ATTENTION_BWD_DQKV), *p = malloc((size_t)T * sizeof *p);
     memset(dqkv, 0, (size_t)(B * T * P) * sizeof *dqkv);
     for (int64_t row = 0; row < B * H * T; row++) {
         int64_t b = row / (H * T), h = row / T % H, i = row % T, kv = h / (H / K);
         const double *q = qkv + (b * T + i) * P + h * D;
-        const double *dout = reference_data(c, 0) + (b * T + i) * H * D + h * D;
+        const double *dout = reference_data(c, HY_ATTENTION_BWD_DOUT) + (b * T + i) * H * D + h * D;
         double *dq = dqkv + (b * T + i) * P + h * D, mean = 0;
-        reference_weights(c, qkv, c->t[2].data, b, h, i, p);
+        reference_weights(c, qkv, c->t[HY_ATTENTION_BWD_DOC_STARTS].data, b, h, i, p);
         for (int pass = 0; pass < 2; pass++) {
             for (int64_t j = 0; j <= i; j++) {
                 const double *k = qkv + (b * T + j) * P + (H + kv) * D, *v = k + K * D;
@@ -296,22 +305,28 @@ static inline double reference_gelu_slope(double x) {
 }
 
 static inline void reference_gelu_op(const hy_op_call *c) {
-    for (int64_t i = 0; i < hy_tensor_count(&c->t[0]); i++) {
-        if (c->kind == HY_OP_GELU) {
-            reference_data(c, 1)[i] = reference_gelu(reference_data(c, 0)[i]);
-        } else {
-            reference_data(c, 2)[i] =
-                reference_data(c, 0)[i] * reference_gelu_slope(reference_data(c, 1)[i]);
-        }
+    const double *x = reference_data(c, HY_GELU_X);
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_GELU_X]); i++) {
+        reference_data(c, HY_GELU_Y)[i] = reference_gelu(x[i]);
+    }
+}
+
+static inline void reference_gelu_bwd(const hy_op_call *c) {
+    const double *dy = reference_data(c, HY_GELU_BWD_DY), *x = reference_data(c, HY_GELU_BWD_X);
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_GELU_BWD_X]); i++) {
+        reference_data(c, HY_GELU_BWD_DX)[i] = dy[i] * reference_gelu_slope(x[i]);
     }
 }
 
 static inline void reference_swiglu(const hy_op_call *c) {
     bool is_forward = c->kind == HY_OP_SWIGLU;
-    const double *dy = reference_data(c, 0), *gate_up = reference_data(c, is_forward ? 0 : 1);
-    double *out = reference_data(c, is_forward ? 1 : 2);
-    int64_t F = hy_tensor_width(&c->t[is_forward ? 1 : 0]);
-    for (int64_t n = 0; n < hy_tensor_height(&c->t[is_forward ? 1 : 0]); n++) {
+    const double *dy = reference_data(c, HY_SWIGLU_BWD_DY);
+    const double *gate_up =
+        reference_data(c, is_forward ? HY_SWIGLU_GATE_UP : HY_SWIGLU_BWD_GATE_UP);
+    double *out = reference_data(c, is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DGATE_UP);
+    const hy_tensor *narrow = &c->t[is_forward ? HY_SWIGLU_Y : HY_SWIGLU_BWD_DY];
+    int64_t F = hy_tensor_width(narrow);
+    for (int64_t n = 0; n < hy_tensor_height(narrow); n++) {
         for (int64_t i = 0; i < F; i++) {
             double g = gate_up[n * 2 * F + i], u = gate_up[n * 2 * F + F + i],
                    s = 1 / (1 + exp(-g));
@@ -329,25 +344,27 @@ static inline void reference_swiglu(const hy_op_call *c) {
 
 /* The row of the position table for place n: its number in its sequence, or in its document. */
 static inline int64_t reference_position(const hy_op_call *c, int64_t n) {
-    const int32_t *docs = c->t[4].data;
+    const int32_t *docs = c->t[HY_EMBED_DOC_STARTS].data;
     return n % c->attr.embed.seq - (docs ? docs[n] : 0);
 }
 
 static inline void reference_embed(const hy_op_call *c) {
-    const int32_t *tokens = c->t[0].data;
-    int64_t N = hy_tensor_count(&c->t[0]), C = hy_tensor_width(&c->t[3]);
+    const int32_t *tokens = c->t[HY_EMBED_TOKENS].data;
+    int64_t N = hy_tensor_count(&c->t[HY_EMBED_TOKENS]), C = hy_tensor_width(&c->t[HY_EMBED_X]);
     for (int64_t n = 0; n < N; n++) {
         for (int64_t i = 0; i < C; i++) {
-            double value = reference_data(c, 1)[tokens[n] * C + i];
-            if (c->t[2].data) value += reference_data(c, 2)[reference_position(c, n) * C + i];
-            reference_data(c, 3)[n * C + i] = value;
+            double value = reference_data(c, HY_EMBED_WTE)[tokens[n] * C + i];
+            if (c->t[HY_EMBED_WPE].data)
+                value += reference_data(c, HY_EMBED_WPE)[reference_position(c, n) * C + i];
+            reference_data(c, HY_EMBED_X)[n * C + i] = value;
         }
     }
 }
 
 static inline void reference_embed_bwd(const hy_op_call *c) {
-    const int32_t *tokens = c->t[0].data;
-    int64_t N = hy_tensor_count(&c->t[0]), C = hy_tensor_width(&c->t[1]);
+    const int32_t *tokens = c->t[HY_EMBED_BWD_TOKENS].data;
+    int64_t N = hy_tensor_count(&c->t[HY_EMBED_BWD_TOKENS]),
+            C = hy_tensor_width(&c->t[HY_EMBED_BWD_DX]);
     for (int k = 2; k < 4; k++) {
         double *out = reference_data(c, k);
         for (int64_t i = 0; out && !c->attr.accumulate && i < hy_tensor_count(&c->t[k]); i++)
@@ -355,23 +372,26 @@ static inline void reference_embed_bwd(const hy_op_call *c) {
     }
     for (int64_t n = 0; n < N; n++) {
         for (int64_t i = 0; i < C; i++) {
-            double value = reference_data(c, 1)[n * C + i];
-            if (c->t[2].data) reference_data(c, 2)[tokens[n] * C + i] += value;
-            if (c->t[3].data) reference_data(c, 3)[reference_position(c, n) * C + i] += value;
+            double value = reference_data(c, HY_EMBED_BWD_DX)[n * C + i];
+            if (c->t[HY_EMBED_BWD_DWTE].data)
+                reference_data(c, HY_EMBED_BWD_DWTE)[tokens[n] * C + i] += value;
+            if (c->t[HY_EMBED_BWD_DWPE].data)
+                reference_data(c, HY_EMBED_BWD_DWPE)[reference_position(c, n) * C + i] += value;
         }
     }
 }
 
 static inline void reference_cross_entropy(const hy_op_call *c) {
-    int64_t N = hy_tensor_height(&c->t[0]), V = hy_tensor_width(&c->t[0]),
-            vocab = c->attr.loss.vocab;
+    int64_t N = hy_tensor_height(&c->t[HY_CROSS_ENTROPY_LOGITS]),
+            V = hy_tensor_width(&c->t[HY_CROSS_ENTROPY_LOGITS]), vocab = c->attr.loss.vocab;
     for (int64_t n = 0; n < N; n++) {
-        double *x = reference_data(c, 0) + n * V, highest = -INFINITY, sum = 0;
-        int32_t target = ((const int32_t *)c->t[1].data)[n];
+        double *x = reference_data(c, HY_CROSS_ENTROPY_LOGITS) + n * V, highest = -INFINITY,
+               sum = 0;
+        int32_t target = ((const int32_t *)c->t[HY_CROSS_ENTROPY_TARGETS].data)[n];
         for (int64_t i = 0; i < vocab; i++) highest = fmax(highest, x[i]);
         for (int64_t i = 0; i < vocab; i++) sum += exp(x[i] - highest);
         double lse = highest + log(sum);
-        reference_data(c, 2)[n] = target < 0 ? 0 : lse - x[target];
+        reference_data(c, HY_CROSS_ENTROPY_LOSSES)[n] = target < 0 ? 0 : lse - x[target];
         for (int64_t i = 0; c->attr.loss.wants_grad && i < V; i++) {
             double p = i < vocab ? exp(x[i] - lse) : 0;
             x[i] = target < 0 ? 0 : (double)c->attr.loss.scale * (p - (i == target ? 1 : 0));
@@ -382,20 +402,24 @@ static inline void reference_cross_entropy(const hy_op_call *c) {
 /* ---- optimizer ------------------------------------------------------------------------------- */
 
 static inline void reference_clip(const hy_op_call *c) {
-    double norm = sqrt(*reference_data(c, 0)), grad_scale = (double)c->attr.clip.grad_scale;
+    double norm = sqrt(*reference_data(c, HY_CLIP_TOTAL)),
+           grad_scale = (double)c->attr.clip.grad_scale;
     double limit = (double)c->attr.clip.max_norm / (grad_scale * norm);
     double factor = c->attr.clip.max_norm > 0 && limit < 1 ? limit : 1;
-    reference_data(c, 1)[0] = norm;
-    reference_data(c, 1)[1] = isfinite(norm) ? grad_scale * factor : 0;
+    reference_data(c, HY_CLIP_RESULT)[0] = norm;
+    reference_data(c, HY_CLIP_RESULT)[1] = isfinite(norm) ? grad_scale * factor : 0;
 }
 
 static inline void reference_adamw(const hy_op_call *c) {
-    double *param = reference_data(c, 0), *m = reference_data(c, 2), *v = reference_data(c, 3);
-    double *master = reference_data(c, 5), scale = reference_data(c, 4)[1];
+    double *param = reference_data(c, HY_ADAMW_PARAM), *m = reference_data(c, HY_ADAMW_M),
+           *v = reference_data(c, HY_ADAMW_V);
+    double *master = reference_data(c, HY_ADAMW_MASTER),
+           scale = reference_data(c, HY_ADAMW_CLIP)[1];
     double lr = (double)c->attr.adamw.lr, b1 = (double)c->attr.adamw.beta1;
     double b2 = (double)c->attr.adamw.beta2;
-    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[0]); i++) {
-        double g = reference_data(c, 1)[i] * scale, *p = master ? master + i : param + i;
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_ADAMW_PARAM]); i++) {
+        double g = reference_data(c, HY_ADAMW_GRAD)[i] * scale,
+               *p = master ? master + i : param + i;
         m[i] = b1 * m[i] + (1 - b1) * g;
         v[i] = b2 * v[i] + (1 - b2) * g * g;
         double mhat = m[i] / (double)c->attr.adamw.correction1;
@@ -407,12 +431,14 @@ static inline void reference_adamw(const hy_op_call *c) {
 }
 
 static inline void reference_cast(const hy_op_call *c) {
-    for (int64_t i = 0; i < hy_tensor_count(&c->t[0]); i++) {
-        if (c->kind == HY_OP_FILL) {
-            reference_data(c, 0)[i] = (double)c->attr.fill.value;
-        } else {
-            reference_data(c, 1)[i] = reference_data(c, 0)[i];
-        }
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_CAST_SRC]); i++) {
+        reference_data(c, HY_CAST_DST)[i] = reference_data(c, HY_CAST_SRC)[i];
+    }
+}
+
+static inline void reference_fill(const hy_op_call *c) {
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_FILL_DST]); i++) {
+        reference_data(c, HY_FILL_DST)[i] = (double)c->attr.fill.value;
     }
 }
 
@@ -431,7 +457,7 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_ATTENTION_BWD] = reference_attention_bwd,
         [HY_OP_ATTENTION_CACHED] = reference_attention_cached,
         [HY_OP_GELU] = reference_gelu_op,
-        [HY_OP_GELU_BWD] = reference_gelu_op,
+        [HY_OP_GELU_BWD] = reference_gelu_bwd,
         [HY_OP_SWIGLU] = reference_swiglu,
         [HY_OP_SWIGLU_BWD] = reference_swiglu,
         [HY_OP_EMBED] = reference_embed,
@@ -442,7 +468,7 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_CLIP] = reference_clip,
         [HY_OP_ADAMW] = reference_adamw,
         [HY_OP_CAST] = reference_cast,
-        [HY_OP_FILL] = reference_cast,
+        [HY_OP_FILL] = reference_fill,
     };
     assert(table[c->kind] != NULL);
     table[c->kind](c);

@@ -32,15 +32,15 @@ static inline trial matmul_trial(const matmul_case *m, int mixture, uint64_t see
     t.call.attr.matmul.trans_a = m->trans_a;
     t.call.attr.matmul.trans_b = m->trans_b;
     t.call.attr.accumulate = m->accumulate;
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), m->trans_a ? m->K : m->M,
+    trial_normal(&t, HY_MATMUL_A, pick_dtype(mixture, &t.dice), m->trans_a ? m->K : m->M,
                  m->trans_a ? m->M : m->K, 0, 1);
-    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), m->trans_b ? m->N : m->K,
+    trial_normal(&t, HY_MATMUL_B, pick_dtype(mixture, &t.dice), m->trans_b ? m->N : m->K,
                  m->trans_b ? m->K : m->N, 0, size);
     /* what is added to is a gradient of parameters */
     hy_dtype d = m->accumulate ? pick_grad_dtype(mixture, &t.dice) : pick_dtype(mixture, &t.dice);
-    trial_normal(&t, 2, d, m->M, m->N, 0, 1);
-    if (m->has_bias) trial_normal(&t, 3, pick_dtype(mixture, &t.dice), 0, m->N, 0, 1);
-    if (m->has_c) trial_normal(&t, 4, pick_dtype(mixture, &t.dice), m->M, m->N, 0, 1);
+    trial_normal(&t, HY_MATMUL_D, d, m->M, m->N, 0, 1);
+    if (m->has_bias) trial_normal(&t, HY_MATMUL_BIAS, pick_dtype(mixture, &t.dice), 0, m->N, 0, 1);
+    if (m->has_c) trial_normal(&t, HY_MATMUL_C, pick_dtype(mixture, &t.dice), m->M, m->N, 0, 1);
     return t;
 }
 
@@ -56,12 +56,12 @@ static inline trial norm_trial(const norm_case *n, int mixture) {
     trial t = trial_begin(HY_OP_NORM, n->seed);
     t.call.attr.norm.eps = 1e-5f;
     t.call.attr.norm.is_rms = n->is_rms;
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), n->N, n->C, 0.7, 1);
-    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), 0, n->C, 1, 0.5);
-    if (n->has_bias) trial_normal(&t, 2, pick_dtype(mixture, &t.dice), 0, n->C, 0, 0.5);
-    trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), n->N, n->C);
-    if (!n->is_rms) trial_tensor(&t, 4, HY_F32, 0, n->N);
-    trial_tensor(&t, 5, HY_F32, 0, n->N);
+    trial_normal(&t, HY_NORM_X, pick_dtype(mixture, &t.dice), n->N, n->C, 0.7, 1);
+    trial_normal(&t, HY_NORM_WEIGHT, pick_dtype(mixture, &t.dice), 0, n->C, 1, 0.5);
+    if (n->has_bias) trial_normal(&t, HY_NORM_BIAS, pick_dtype(mixture, &t.dice), 0, n->C, 0, 0.5);
+    trial_tensor(&t, HY_NORM_Y, pick_dtype(mixture, &t.dice), n->N, n->C);
+    if (!n->is_rms) trial_tensor(&t, HY_NORM_MEAN, HY_F32, 0, n->N);
+    trial_tensor(&t, HY_NORM_RSTD, HY_F32, 0, n->N);
     return t;
 }
 
@@ -70,22 +70,26 @@ static inline trial norm_bwd_trial(const norm_case *n, int mixture) {
     trial f = norm_trial(n, mixture), t = trial_begin(HY_OP_NORM_BWD, n->seed + 77);
     f.exact.attr = t.call.attr = f.call.attr;
     reference_run(&f.exact);
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), n->N, n->C, 0, 1);
+    trial_normal(&t, HY_NORM_BWD_DY, pick_dtype(mixture, &t.dice), n->N, n->C, 0, 1);
     for (int i = 0; i < 2; i++) {
         trial_tensor(&t, 1 + i, f.call.t[i].dtype, i == 0 ? n->N : 0, n->C);
         trial_adopt(&t, 1 + i, f.exact.t[i].data);
     }
     if (!n->is_rms) {
-        trial_tensor(&t, 3, HY_F32, 0, n->N);
-        trial_adopt(&t, 3, f.exact.t[4].data);
+        trial_tensor(&t, HY_NORM_BWD_MEAN, HY_F32, 0, n->N);
+        trial_adopt(&t, HY_NORM_BWD_MEAN, f.exact.t[HY_NORM_MEAN].data);
     }
-    trial_tensor(&t, 4, HY_F32, 0, n->N);
-    trial_adopt(&t, 4, f.exact.t[5].data);
-    if (n->has_residual) trial_normal(&t, 5, pick_dtype(mixture, &t.dice), n->N, n->C, 0, 1);
-    hy_dtype dx = n->has_residual ? t.call.t[5].dtype : pick_dtype(mixture, &t.dice);
-    trial_tensor(&t, 6, dx, n->N, n->C);
-    if (n->wants_dw) trial_normal(&t, 7, pick_grad_dtype(mixture, &t.dice), 0, n->C, 0, 1);
-    if (n->wants_db) trial_normal(&t, 8, pick_grad_dtype(mixture, &t.dice), 0, n->C, 0, 1);
+    trial_tensor(&t, HY_NORM_BWD_RSTD, HY_F32, 0, n->N);
+    trial_adopt(&t, HY_NORM_BWD_RSTD, f.exact.t[HY_NORM_RSTD].data);
+    if (n->has_residual)
+        trial_normal(&t, HY_NORM_BWD_RESIDUAL, pick_dtype(mixture, &t.dice), n->N, n->C, 0, 1);
+    hy_dtype dx =
+        n->has_residual ? t.call.t[HY_NORM_BWD_RESIDUAL].dtype : pick_dtype(mixture, &t.dice);
+    trial_tensor(&t, HY_NORM_BWD_DX, dx, n->N, n->C);
+    if (n->wants_dw)
+        trial_normal(&t, HY_NORM_BWD_DWEIGHT, pick_grad_dtype(mixture, &t.dice), 0, n->C, 0, 1);
+    if (n->wants_db)
+        trial_normal(&t, HY_NORM_BWD_DBIAS, pick_grad_dtype(mixture, &t.dice), 0, n->C, 0, 1);
     trial_end(&f);
     return t;
 }
@@ -94,11 +98,11 @@ static inline trial norm_bwd_trial(const norm_case *n, int mixture) {
 static inline void check_norm_over_residual(const norm_case *n, int mixture, call_runner run) {
     trial t = norm_bwd_trial(n, mixture);
     hy_op_call same = t.call;
-    hy_tensor residual = copy_tensor(&t.call.t[5]);
-    same.t[5] = same.t[6] = residual;
+    hy_tensor residual = copy_tensor(&t.call.t[HY_NORM_BWD_RESIDUAL]);
+    same.t[HY_NORM_BWD_RESIDUAL] = same.t[HY_NORM_BWD_DX] = residual;
     run(&same);
     run(&t.call);
-    ck_assert_mem_eq(residual.data, t.call.t[6].data, hy_tensor_bytes(&residual));
+    ck_assert_mem_eq(residual.data, t.call.t[HY_NORM_BWD_DX].data, hy_tensor_bytes(&residual));
     free(residual.data);
     trial_end(&t);
 }
@@ -108,18 +112,20 @@ static inline void check_norm_over_residual(const norm_case *n, int mixture, cal
 /* gelu backward over dy, swiglu backward over gate_up. */
 static inline void check_activation_in_place(bool is_swiglu, int64_t N, int64_t F, int mixture,
                                              call_runner run) {
-    int over = is_swiglu ? 1 : 0;
+    int dy = is_swiglu ? HY_SWIGLU_BWD_DY : HY_GELU_BWD_DY;
+    int x = is_swiglu ? HY_SWIGLU_BWD_GATE_UP : HY_GELU_BWD_X, over = is_swiglu ? x : dy;
+    int dx = is_swiglu ? HY_SWIGLU_BWD_DGATE_UP : HY_GELU_BWD_DX;
     trial t = trial_begin(is_swiglu ? HY_OP_SWIGLU_BWD : HY_OP_GELU_BWD, (uint64_t)(F + mixture));
     hy_dtype dtype = pick_dtype(mixture, &t.dice);
-    trial_normal(&t, 0, dtype, N, F, 0, 1);
-    trial_normal(&t, 1, dtype, N, is_swiglu ? 2 * F : F, 0, 2);
-    trial_tensor(&t, 2, dtype, N, is_swiglu ? 2 * F : F);
+    trial_normal(&t, dy, dtype, N, F, 0, 1);
+    trial_normal(&t, x, dtype, N, is_swiglu ? 2 * F : F, 0, 2);
+    trial_tensor(&t, dx, dtype, N, is_swiglu ? 2 * F : F);
     hy_op_call same = t.call;
     hy_tensor both = copy_tensor(&t.call.t[over]);
-    same.t[over] = same.t[2] = both;
+    same.t[over] = same.t[dx] = both;
     run(&same);
     run(&t.call);
-    ck_assert_mem_eq(both.data, t.call.t[2].data, hy_tensor_bytes(&both));
+    ck_assert_mem_eq(both.data, t.call.t[dx].data, hy_tensor_bytes(&both));
     free(both.data);
     trial_end(&t);
 }
@@ -130,29 +136,32 @@ static inline void check_swiglu_again(int64_t N, int64_t F, int mixture, call_ru
     trial f = trial_begin(HY_OP_SWIGLU, (uint64_t)(F + mixture));
     trial b = trial_begin(HY_OP_SWIGLU_BWD, (uint64_t)(F + mixture));
     hy_dtype dtype = pick_dtype(mixture, &b.dice);
-    trial_normal(&b, 0, dtype, N, F, 0, 1);
-    trial_normal(&b, 1, dtype, N, 2 * F, 0, 2);
-    trial_tensor(&b, 2, dtype, N, 2 * F);
-    trial_normal(&f, 1, dtype, N, F, 0, 1);
-    f.call.t[0] = b.call.t[1];
+    trial_normal(&b, HY_SWIGLU_BWD_DY, dtype, N, F, 0, 1);
+    trial_normal(&b, HY_SWIGLU_BWD_GATE_UP, dtype, N, 2 * F, 0, 2);
+    trial_tensor(&b, HY_SWIGLU_BWD_DGATE_UP, dtype, N, 2 * F);
+    trial_normal(&f, HY_SWIGLU_Y, dtype, N, F, 0, 1);
+    f.call.t[HY_SWIGLU_GATE_UP] = b.call.t[HY_SWIGLU_BWD_GATE_UP];
     run(&f.call);
     run(&b.call);
     for (int is_in_place = 0; is_in_place < 2; is_in_place++) {
         hy_op_call call = b.call;
-        hy_tensor both = copy_tensor(&b.call.t[1]), dy = copy_tensor(&b.call.t[0]),
-                  active = copy_tensor(&b.call.t[0]);
-        call.t[0] = dy;
-        call.t[3] = is_in_place ? dy : active;
-        call.t[2] = both;
-        if (is_in_place) call.t[1] = both;
+        hy_tensor both = copy_tensor(&b.call.t[HY_SWIGLU_BWD_GATE_UP]),
+                  dy = copy_tensor(&b.call.t[HY_SWIGLU_BWD_DY]),
+                  active = copy_tensor(&b.call.t[HY_SWIGLU_BWD_DY]);
+        call.t[HY_SWIGLU_BWD_DY] = dy;
+        call.t[HY_SWIGLU_BWD_ACTIVE] = is_in_place ? dy : active;
+        call.t[HY_SWIGLU_BWD_DGATE_UP] = both;
+        if (is_in_place) call.t[HY_SWIGLU_BWD_GATE_UP] = both;
         run(&call);
-        ck_assert_mem_eq(call.t[3].data, f.call.t[1].data, hy_tensor_bytes(&dy));
-        ck_assert_mem_eq(call.t[2].data, b.call.t[2].data, hy_tensor_bytes(&both));
+        ck_assert_mem_eq(call.t[HY_SWIGLU_BWD_ACTIVE].data, f.call.t[HY_SWIGLU_Y].data,
+                         hy_tensor_bytes(&dy));
+        ck_assert_mem_eq(call.t[HY_SWIGLU_BWD_DGATE_UP].data, b.call.t[HY_SWIGLU_BWD_DGATE_UP].data,
+                         hy_tensor_bytes(&both));
         free(both.data);
         free(dy.data);
         free(active.data);
     }
-    f.call.t[0] = (hy_tensor){0};
+    f.call.t[HY_SWIGLU_GATE_UP] = (hy_tensor){0};
     trial_end(&f);
     trial_end(&b);
 }
@@ -161,10 +170,10 @@ static inline void check_gelu_ends(call_runner run) {
     float ends[] = {-1e30f, -300, -20, -0.0f, 0, 20, 300, 1e30f}, out[8], ones[8], slope[8];
     hy_op_call call = {.kind = HY_OP_GELU}, back = {.kind = HY_OP_GELU_BWD};
     for (int i = 0; i < 8; i++) ones[i] = 1;
-    call.t[0] = back.t[1] = hy_tensor_2d(ends, HY_F32, 1, 8);
-    call.t[1] = hy_tensor_2d(out, HY_F32, 1, 8);
-    back.t[0] = hy_tensor_2d(ones, HY_F32, 1, 8);
-    back.t[2] = hy_tensor_2d(slope, HY_F32, 1, 8);
+    call.t[HY_GELU_X] = back.t[HY_GELU_BWD_X] = hy_tensor_2d(ends, HY_F32, 1, 8);
+    call.t[HY_GELU_Y] = hy_tensor_2d(out, HY_F32, 1, 8);
+    back.t[HY_GELU_BWD_DY] = hy_tensor_2d(ones, HY_F32, 1, 8);
+    back.t[HY_GELU_BWD_DX] = hy_tensor_2d(slope, HY_F32, 1, 8);
     run(&call);
     run(&back);
     for (int i = 0; i < 8; i++) {
@@ -179,13 +188,13 @@ static inline void check_gelu_ends(call_runner run) {
 
 /* Documents of 1 to 9 tokens: many begin in a sequence, so that early positions are frequent. */
 static inline void embed_docs(trial *t, int64_t B, int64_t T) {
-    trial_tensor(t, 4, HY_I32, 0, B * T);
+    trial_tensor(t, HY_EMBED_BWD_DOC_STARTS, HY_I32, 0, B * T);
     for (int64_t n = 0, begin = 0, next = 0; n < B * T; n++) {
         if (n % T == 0 || n == next) {
             begin = n % T;
             next = n + 1 + (7 * n + B) % 9;
         }
-        trial_put(t, 4, n, (double)begin);
+        trial_put(t, HY_EMBED_BWD_DOC_STARTS, n, (double)begin);
     }
 }
 
@@ -198,13 +207,15 @@ static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t
     trial t = trial_begin(HY_OP_EMBED_BWD, (uint64_t)(10000 * variant + 100 * mixture + C % 97));
     t.call.attr.embed.seq = (int32_t)T;
     t.call.attr.accumulate = variant & 2;
-    trial_ints(&t, 0, B * T, 0, V - 1);
-    for (int64_t i = 0; 3 * i < B * T; i++) trial_put(&t, 0, 3 * i, V > 7 ? 7 : 0);
-    trial_normal(&t, 1, pick_dtype(mixture, &t.dice), B * T, C, 0, 1);
+    trial_ints(&t, HY_EMBED_BWD_TOKENS, B * T, 0, V - 1);
+    for (int64_t i = 0; 3 * i < B * T; i++)
+        trial_put(&t, HY_EMBED_BWD_TOKENS, 3 * i, V > 7 ? 7 : 0);
+    trial_normal(&t, HY_EMBED_BWD_DX, pick_dtype(mixture, &t.dice), B * T, C, 0, 1);
     if (embed_wants_tokens(variant)) {
-        trial_normal(&t, 2, pick_grad_dtype(mixture, &t.dice), V, C, 0, 1);
+        trial_normal(&t, HY_EMBED_BWD_DWTE, pick_grad_dtype(mixture, &t.dice), V, C, 0, 1);
     }
-    if (variant & 4) trial_normal(&t, 3, pick_grad_dtype(mixture, &t.dice), T + 3, C, 0, 1);
+    if (variant & 4)
+        trial_normal(&t, HY_EMBED_BWD_DWPE, pick_grad_dtype(mixture, &t.dice), T + 3, C, 0, 1);
     if (variant & 8) embed_docs(&t, B, T);
     return t;
 }
@@ -214,10 +225,10 @@ static inline trial loss_trial(int64_t N, int64_t vocab, int64_t V, bool wants_g
     t.call.attr.loss.vocab = (int32_t)vocab;
     t.call.attr.loss.scale = 0.25f;
     t.call.attr.loss.wants_grad = wants_grad;
-    trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, V, 30, 4);
-    trial_ints(&t, 1, N, 0, vocab - 1);
-    if (N > 1) trial_put(&t, 1, 1, -1);
-    trial_tensor(&t, 2, HY_F32, 0, N);
+    trial_normal(&t, HY_CROSS_ENTROPY_LOGITS, pick_dtype(mixture, &t.dice), N, V, 30, 4);
+    trial_ints(&t, HY_CROSS_ENTROPY_TARGETS, N, 0, vocab - 1);
+    if (N > 1) trial_put(&t, HY_CROSS_ENTROPY_TARGETS, 1, -1);
+    trial_tensor(&t, HY_CROSS_ENTROPY_LOSSES, HY_F32, 0, N);
     return t;
 }
 
@@ -227,17 +238,19 @@ static inline void check_huge_logits(call_runner run) {
     t.call.attr.loss.vocab = V;
     t.call.attr.loss.scale = 1;
     t.call.attr.loss.wants_grad = true;
-    trial_tensor(&t, 0, HY_F32, 2, V);
-    trial_tensor(&t, 1, HY_I32, 0, 2);
-    trial_tensor(&t, 2, HY_F32, 0, 2);
+    trial_tensor(&t, HY_CROSS_ENTROPY_LOGITS, HY_F32, 2, V);
+    trial_tensor(&t, HY_CROSS_ENTROPY_TARGETS, HY_I32, 0, 2);
+    trial_tensor(&t, HY_CROSS_ENTROPY_LOSSES, HY_F32, 0, 2);
     for (int64_t i = 0; i < V; i++) {
-        trial_put(&t, 0, i, i == 3000 ? 1e30 : -1e30);
-        trial_put(&t, 0, V + i, i < 4500 ? -INFINITY : 1); /* whole blocks of minus infinity */
+        trial_put(&t, HY_CROSS_ENTROPY_LOGITS, i, i == 3000 ? 1e30 : -1e30);
+        trial_put(&t, HY_CROSS_ENTROPY_LOGITS, V + i,
+                  i < 4500 ? -INFINITY : 1); /* whole blocks of minus infinity */
     }
-    trial_put(&t, 1, 0, 3000);
-    trial_put(&t, 1, 1, 4600);
+    trial_put(&t, HY_CROSS_ENTROPY_TARGETS, 0, 3000);
+    trial_put(&t, HY_CROSS_ENTROPY_TARGETS, 1, 4600);
     run(&t.call);
-    const float *losses = t.call.t[2].data, *gradient = t.call.t[0].data;
+    const float *losses = t.call.t[HY_CROSS_ENTROPY_LOSSES].data,
+                *gradient = t.call.t[HY_CROSS_ENTROPY_LOGITS].data;
     ck_assert_float_eq(losses[0], 0);
     ck_assert_float_eq_tol(losses[1], logf(500), 1e-5f);
     for (int64_t i = 0; i < 2 * V; i++) {
@@ -252,9 +265,9 @@ static inline void check_nan_logits(call_runner run) {
     float logits[6] = {1, 2, NAN, 4, 5, 6}, loss;
     int32_t target = 0;
     hy_op_call call = {.kind = HY_OP_CROSS_ENTROPY, .attr.loss = {.vocab = 6, .scale = 1}};
-    call.t[0] = hy_tensor_2d(logits, HY_F32, 1, 6);
-    call.t[1] = hy_tensor_1d(&target, HY_I32, 1);
-    call.t[2] = hy_tensor_1d(&loss, HY_F32, 1);
+    call.t[HY_CROSS_ENTROPY_LOGITS] = hy_tensor_2d(logits, HY_F32, 1, 6);
+    call.t[HY_CROSS_ENTROPY_TARGETS] = hy_tensor_1d(&target, HY_I32, 1);
+    call.t[HY_CROSS_ENTROPY_LOSSES] = hy_tensor_1d(&loss, HY_F32, 1);
     run(&call);
     ck_assert(isnan(loss));
 }
@@ -265,18 +278,20 @@ static inline void check_casts(int64_t count, call_runner run) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
     for (int pair = 0; pair < 9; pair++) {
         trial t = trial_begin(HY_OP_CAST, (uint64_t)pair);
-        trial_normal(&t, 0, reals[pair / 3], 0, count, 0, 1);
-        trial_tensor(&t, 1, reals[pair % 3], 0, count);
+        trial_normal(&t, HY_CAST_SRC, reals[pair / 3], 0, count, 0, 1);
+        trial_tensor(&t, HY_CAST_DST, reals[pair % 3], 0, count);
         if (count > 3) { /* a tie, a subnormal of fp16, one that is too large for it */
-            trial_put(&t, 0, 0, 1 + 0x1p-8);
-            trial_put(&t, 0, 1, 3e-7);
-            trial_put(&t, 0, 2, 7e4);
+            trial_put(&t, HY_CAST_SRC, 0, 1 + 0x1p-8);
+            trial_put(&t, HY_CAST_SRC, 1, 3e-7);
+            trial_put(&t, HY_CAST_SRC, 2, 7e4);
         }
         run(&t.call);
         for (int64_t i = 0; i < count; i++) {
-            double found = real_at(&t.call.t[1], i);
-            trial_put(&t, 1, i, real_at(&t.call.t[0], i)); /* rounds one number, by half.h */
-            if (found != real_at(&t.call.t[1], i)) ck_abort_msg("element %lld", (long long)i);
+            double found = real_at(&t.call.t[HY_CAST_DST], i);
+            trial_put(&t, HY_CAST_DST, i,
+                      real_at(&t.call.t[HY_CAST_SRC], i)); /* rounds one number, by half.h */
+            if (found != real_at(&t.call.t[HY_CAST_DST], i))
+                ck_abort_msg("element %lld", (long long)i);
         }
         trial_end(&t);
     }
@@ -287,10 +302,11 @@ static inline void check_fill(int64_t count, call_runner run) {
     for (int i = 0; i < 5; i++) {
         trial t = trial_begin(HY_OP_FILL, 0);
         t.call.attr.fill.value = -3;
-        trial_tensor(&t, 0, all[i], 0, count);
+        trial_tensor(&t, HY_FILL_DST, all[i], 0, count);
         run(&t.call);
         for (int64_t k = 0; k < count; k++) {
-            if (real_at(&t.call.t[0], k) != -3) ck_abort_msg("element %lld", (long long)k);
+            if (real_at(&t.call.t[HY_FILL_DST], k) != -3)
+                ck_abort_msg("element %lld", (long long)k);
         }
         trial_end(&t);
     }

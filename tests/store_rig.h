@@ -103,8 +103,8 @@ static inline void rig_read(store_rig *r, int32_t unit) {
         if (item->unit != unit) continue;
         hy_op_call sum = {.kind = HY_OP_SUM};
         ck_assert_int_lt(r->reads, r->most_reads);
-        sum.t[0] = hy_tensor_1d(hy_store_device(&r->store, i), HY_F32, item->count);
-        sum.t[1] = hy_tensor_1d(m->sums + r->first_read + r->reads, HY_F64, 1);
+        sum.t[HY_REDUCE_X] = hy_tensor_1d(hy_store_device(&r->store, i), HY_F32, item->count);
+        sum.t[HY_REDUCE_OUT] = hy_tensor_1d(m->sums + r->first_read + r->reads, HY_F64, 1);
         sum.workspace = hy_tensor_1d(m->workspace, HY_U8, RIG_WORKSPACE);
         must(m->backend->enqueue(m->compute, &sum));
         double wanted = 0;
@@ -120,9 +120,9 @@ static inline void rig_write(store_rig *r, int32_t unit, float keep, float times
         const hy_layout_item *item = &r->layout.items[i];
         if (item->unit != unit) continue;
         hy_op_call call = {.kind = HY_OP_COMBINE};
-        call.t[0] = hy_tensor_1d(hy_store_device(&r->store, i), HY_F32, item->count);
-        if (keep != 0) call.t[1] = call.t[0];
-        call.t[2] = hy_tensor_1d(m->ramp, HY_F32, item->count);
+        call.t[HY_COMBINE_OUT] = hy_tensor_1d(hy_store_device(&r->store, i), HY_F32, item->count);
+        if (keep != 0) call.t[HY_COMBINE_X0] = call.t[HY_COMBINE_OUT];
+        call.t[HY_COMBINE_X1] = hy_tensor_1d(m->ramp, HY_F32, item->count);
         call.attr.combine.coefficient[0] = keep;
         call.attr.combine.coefficient[1] = times;
         must(m->backend->enqueue(m->compute, &call));

@@ -118,15 +118,15 @@ static void check_sgemm(const hy_blas *blas, int variant, int64_t m, int64_t n, 
     t.exact.attr.matmul.trans_a = trans_a;
     t.exact.attr.matmul.trans_b = trans_b;
     t.exact.attr.accumulate = variant & 4;
-    trial_normal(&t, 0, HY_F32, trans_a ? k : m, trans_a ? m : k, 0, 1);
-    trial_normal(&t, 1, HY_F32, trans_b ? n : k, trans_b ? k : n, 0, 1);
-    trial_normal(&t, 2, HY_F32, m, n, 0, 1);
+    trial_normal(&t, HY_MATMUL_A, HY_F32, trans_a ? k : m, trans_a ? m : k, 0, 1);
+    trial_normal(&t, HY_MATMUL_B, HY_F32, trans_b ? n : k, trans_b ? k : n, 0, 1);
+    trial_normal(&t, HY_MATMUL_D, HY_F32, m, n, 0, 1);
     hy_gemm g = {.m = m,
                  .n = n,
                  .k = k,
-                 .a = t.call.t[0].data,
-                 .b = t.call.t[1].data,
-                 .c = t.call.t[2].data,
+                 .a = t.call.t[HY_MATMUL_A].data,
+                 .b = t.call.t[HY_MATMUL_B].data,
+                 .c = t.call.t[HY_MATMUL_D].data,
                  .lda = trans_a ? m : k,
                  .ldb = trans_b ? k : n,
                  .ldc = n,
@@ -137,7 +137,7 @@ static void check_sgemm(const hy_blas *blas, int variant, int64_t m, int64_t n, 
     if (!(variant & 4)) g.c[0] = NAN;
     hy_sgemm(blas, &g);
     reference_run(&t.exact);
-    trial_check(&t, 2, 1);
+    trial_check(&t, HY_MATMUL_D, 1);
     trial_end(&t);
 }
 
@@ -168,36 +168,36 @@ static float some[64];
 
 static hy_op_call good_matmul(void) {
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul.alpha = 1};
-    call.t[0] = hy_tensor_2d(some, HY_F32, 2, 3);
-    call.t[1] = hy_tensor_2d(some, HY_F32, 3, 4);
-    call.t[2] = hy_tensor_2d(some + 32, HY_F32, 2, 4);
+    call.t[HY_MATMUL_A] = hy_tensor_2d(some, HY_F32, 2, 3);
+    call.t[HY_MATMUL_B] = hy_tensor_2d(some, HY_F32, 3, 4);
+    call.t[HY_MATMUL_D] = hy_tensor_2d(some + 32, HY_F32, 2, 4);
     return call;
 }
 
 START_TEST(wrong_calls_are_told_what_is_wrong) {
     hy_op_call call = good_matmul();
     must(hy_op_check(&call));
-    call.t[1].shape[0] = 5;
+    call.t[HY_MATMUL_B].shape[0] = 5;
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "matmul: b has shape (5, 4), expected (3, N)");
     call = good_matmul();
-    call.t[2].shape[1] = 5;
+    call.t[HY_MATMUL_D].shape[1] = 5;
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "matmul: d has shape (2, 5), expected (2, 4)");
     call = good_matmul();
-    call.t[2].data = NULL;
+    call.t[HY_MATMUL_D].data = NULL;
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "matmul: d is absent");
     call = good_matmul();
-    call.t[0].dtype = HY_I32;
+    call.t[HY_MATMUL_A].dtype = HY_I32;
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "a is i32, expected fp32 or bf16 or fp16");
     call = good_matmul();
-    call.t[7] = call.t[0];
+    call.t[HY_MATMUL_PRE + 1] = call.t[HY_MATMUL_A];
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "position 7");
     call = good_matmul();
     call.attr.accumulate = true;
-    call.t[3] = hy_tensor_1d(some, HY_F32, 4);
+    call.t[HY_MATMUL_BIAS] = hy_tensor_1d(some, HY_F32, 4);
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "neither bias nor c");
     call = good_matmul();
-    call.t[4] = call.t[2];
-    call.t[4].dtype = HY_BF16;
+    call.t[HY_MATMUL_C] = call.t[HY_MATMUL_D];
+    call.t[HY_MATMUL_C].dtype = HY_BF16;
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "c and d share memory but are bf16 and fp32");
     call.kind = HY_OP_COUNT;
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "does not exist");
@@ -211,59 +211,59 @@ START_TEST(wrong_heads_are_told_what_is_wrong) {
     call.attr.heads.heads = 3;
     call.attr.heads.kv_heads = 2;
     call.attr.heads.head_dim = 2;
-    call.t[0] = hy_tensor_2d(some, HY_F32, 2, 10);
-    call.t[2] = hy_tensor_2d(some, HY_F32, 2, 6);
-    call.t[3] = hy_tensor_1d(some, HY_F32, 6);
+    call.t[HY_ATTENTION_QKV] = hy_tensor_2d(some, HY_F32, 2, 10);
+    call.t[HY_ATTENTION_OUT] = hy_tensor_2d(some, HY_F32, 2, 6);
+    call.t[HY_ATTENTION_LSE] = hy_tensor_1d(some, HY_F32, 6);
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "heads a multiple of kv_heads");
     call.attr.heads.kv_heads = 1;
     must(hy_op_check(&call));
-    call.t[0].shape[1] = 12;
+    call.t[HY_ATTENTION_QKV].shape[1] = 12;
     must_fail(hy_op_check(&call), HY_ERR_INPUT,
               "attention: qkv has shape (2, 12), expected (2, 10)");
     call.kind = HY_OP_ROPE;
-    call.t[0].shape[1] = 10;
-    call.t[2].data = call.t[3].data = NULL;
-    call.t[1] = hy_tensor_2d(some, HY_F32, 1, 2);
+    call.t[HY_ROPE_QKV].shape[1] = 10;
+    call.t[HY_ATTENTION_OUT].data = call.t[HY_ATTENTION_LSE].data = NULL;
+    call.t[HY_ROPE_TABLE] = hy_tensor_2d(some, HY_F32, 1, 2);
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "(at least 2, 1, 2)");
     call.attr.heads.head_dim = 5;
     call.attr.heads.heads = 1;
-    call.t[0].shape[1] = 15;
+    call.t[HY_ROPE_QKV].shape[1] = 15;
     must_fail(hy_op_check(&call), HY_ERR_INPUT, "head_dim is 5, expected an even number");
 }
 END_TEST
 
 START_TEST(other_wrong_calls_are_told_what_is_wrong) {
     hy_op_call loss = {.kind = HY_OP_CROSS_ENTROPY, .attr.loss.vocab = 9};
-    loss.t[0] = hy_tensor_2d(some, HY_F32, 2, 8);
-    loss.t[1] = hy_tensor_1d(some, HY_I32, 2);
-    loss.t[2] = hy_tensor_1d(some, HY_F32, 2);
+    loss.t[HY_CROSS_ENTROPY_LOGITS] = hy_tensor_2d(some, HY_F32, 2, 8);
+    loss.t[HY_CROSS_ENTROPY_TARGETS] = hy_tensor_1d(some, HY_I32, 2);
+    loss.t[HY_CROSS_ENTROPY_LOSSES] = hy_tensor_1d(some, HY_F32, 2);
     must_fail(hy_op_check(&loss), HY_ERR_INPUT, "vocab is 9, expected 1 to 8");
     hy_op_call norm = {.kind = HY_OP_NORM_BWD};
     for (int i = 0; i < 7; i++) norm.t[i] = hy_tensor_2d(some, HY_F32, 2, 4);
-    norm.t[2] = hy_tensor_1d(some, HY_F32, 4);
-    norm.t[3].data = NULL;
-    norm.t[4] = hy_tensor_1d(some, HY_F32, 2);
+    norm.t[HY_NORM_BWD_WEIGHT] = hy_tensor_1d(some, HY_F32, 4);
+    norm.t[HY_NORM_BWD_MEAN].data = NULL;
+    norm.t[HY_NORM_BWD_RSTD] = hy_tensor_1d(some, HY_F32, 2);
     must_fail(hy_op_check(&norm), HY_ERR_INPUT, "mean is absent");
     norm.attr.norm.is_rms = true;
     must(hy_op_check(&norm));
     hy_op_call swiglu = {.kind = HY_OP_SWIGLU};
-    swiglu.t[0] = hy_tensor_2d(some, HY_F32, 2, 7);
-    swiglu.t[1] = hy_tensor_2d(some, HY_F32, 2, 4);
+    swiglu.t[HY_SWIGLU_GATE_UP] = hy_tensor_2d(some, HY_F32, 2, 7);
+    swiglu.t[HY_SWIGLU_Y] = hy_tensor_2d(some, HY_F32, 2, 4);
     must_fail(hy_op_check(&swiglu), HY_ERR_INPUT, "gate_up has shape (2, 7), expected (rows, 8)");
     hy_op_call embed = {.kind = HY_OP_EMBED, .attr.embed.seq = 6};
-    embed.t[0] = hy_tensor_1d(some, HY_I32, 6);
-    embed.t[1] = hy_tensor_2d(some, HY_F32, 5, 2);
-    embed.t[2] = hy_tensor_2d(some, HY_F32, 4, 2);
-    embed.t[3] = hy_tensor_2d(some, HY_F32, 6, 2);
+    embed.t[HY_EMBED_TOKENS] = hy_tensor_1d(some, HY_I32, 6);
+    embed.t[HY_EMBED_WTE] = hy_tensor_2d(some, HY_F32, 5, 2);
+    embed.t[HY_EMBED_WPE] = hy_tensor_2d(some, HY_F32, 4, 2);
+    embed.t[HY_EMBED_X] = hy_tensor_2d(some, HY_F32, 6, 2);
     must_fail(hy_op_check(&embed), HY_ERR_INPUT, "wpe has shape (4, 2), expected at least 6 rows");
 }
 END_TEST
 
 START_TEST(leading_dimensions_may_be_split) {
     hy_op_call call = good_matmul();
-    call.t[0].ndim = call.t[2].ndim = 3;
-    memcpy(call.t[0].shape, (int64_t[]){1, 2, 3}, 3 * sizeof(int64_t));
-    memcpy(call.t[2].shape, (int64_t[]){2, 1, 4}, 3 * sizeof(int64_t));
+    call.t[HY_MATMUL_A].ndim = call.t[HY_MATMUL_D].ndim = 3;
+    memcpy(call.t[HY_MATMUL_A].shape, (int64_t[]){1, 2, 3}, 3 * sizeof(int64_t));
+    memcpy(call.t[HY_MATMUL_D].shape, (int64_t[]){2, 1, 4}, 3 * sizeof(int64_t));
     must(hy_op_check(&call));
 }
 END_TEST

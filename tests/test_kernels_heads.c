@@ -26,8 +26,8 @@ EACH_MIXTURE(head_norm_agrees_with_the_reference, 0, MIXTURES) {
     for (int i = 0; i < HEADS_CASES; i++) {
         trial t = head_norm_trial(&heads_cases[i], mixture);
         run_both(&t);
-        trial_check(&t, 3, 1);
-        trial_check(&t, 4, 1);
+        trial_check(&t, HY_HEAD_NORM_OUT, 1);
+        trial_check(&t, HY_HEAD_NORM_RSTD, 1);
         trial_end(&t);
     }
 }
@@ -37,9 +37,9 @@ EACH_MIXTURE(head_norm_backward_agrees_with_the_reference, 0, MIXTURES) {
         trial t = head_norm_bwd_trial(&heads_cases[i], mixture, i != 2);
         t.call.attr.accumulate = i % 2;
         run_both(&t);
-        trial_check(&t, 5, 2);
-        if (i != 2) trial_check(&t, 6, 2);
-        if (i != 2) trial_check(&t, 7, 2);
+        trial_check(&t, HY_HEAD_NORM_BWD_DQKV, 2);
+        if (i != 2) trial_check(&t, HY_HEAD_NORM_BWD_DWQ, 2);
+        if (i != 2) trial_check(&t, HY_HEAD_NORM_BWD_DWK, 2);
         trial_end(&t);
     }
 }
@@ -51,9 +51,9 @@ EACH_MIXTURE(head_norm_backward_may_write_over_its_input, 0, PURE_TYPES) {
 EACH_MIXTURE(rope_turns_as_the_reference_and_back, 0, PURE_TYPES) {
     for (int i = 0; i < HEADS_CASES; i++) {
         trial t = rope_trial(&heads_cases[i], mixture);
-        hy_tensor before = copy_tensor(&t.exact.t[0]);
+        hy_tensor before = copy_tensor(&t.exact.t[HY_ROPE_QKV]);
         run_both(&t);
-        trial_check(&t, 0, 1);
+        trial_check(&t, HY_ROPE_QKV, 1);
         check_rope_back(&t, before.data, run_call);
         free(before.data);
         trial_end(&t);
@@ -66,8 +66,8 @@ EACH_MIXTURE(attention_agrees_with_the_reference, 0, MIXTURES) {
     for (int i = 0; i < HEADS_CASES; i++) {
         trial t = attention_trial(&heads_cases[i], mixture);
         run_both(&t);
-        trial_check(&t, 2, 1);
-        trial_check(&t, 3, 1);
+        trial_check(&t, HY_ATTENTION_OUT, 1);
+        trial_check(&t, HY_ATTENTION_LSE, 1);
         trial_end(&t);
     }
 }
@@ -78,13 +78,13 @@ START_TEST(attention_survives_scores_that_would_overflow) {
     trial t = attention_trial(&h, 0);
     for (int64_t i = 0; i < h.T; i++) {
         for (int64_t d = 0; d < 16; d++) {
-            trial_put(&t, 0, i * 48 + d, 1);
-            trial_put(&t, 0, i * 48 + 16 + d, (double)i);
+            trial_put(&t, HY_ATTENTION_QKV, i * 48 + d, 1);
+            trial_put(&t, HY_ATTENTION_QKV, i * 48 + 16 + d, (double)i);
         }
     }
     run_both(&t);
-    trial_check(&t, 2, 3);
-    trial_check(&t, 3, 1);
+    trial_check(&t, HY_ATTENTION_OUT, 3);
+    trial_check(&t, HY_ATTENTION_LSE, 1);
     trial_end(&t);
 }
 END_TEST
@@ -93,9 +93,10 @@ EACH_MIXTURE(attention_backward_agrees_with_the_reference, 0, MIXTURES) {
     for (int i = 0; i < HEADS_CASES; i++) {
         trial t = attention_bwd_trial(&heads_cases[i], mixture);
         /* `out` comes rounded to its type, and with it delta: its error is added */
-        double factor = 1 + 1.5 * tolerance_of(t.call.t[3].dtype) / tolerance_of(t.call.t[5].dtype);
+        double factor = 1 + 1.5 * tolerance_of(t.call.t[HY_ATTENTION_BWD_OUT].dtype) /
+                                tolerance_of(t.call.t[HY_ATTENTION_BWD_DQKV].dtype);
         run_both(&t);
-        trial_check(&t, 5, factor);
+        trial_check(&t, HY_ATTENTION_BWD_DQKV, factor);
         trial_end(&t);
     }
 }
@@ -103,7 +104,7 @@ EACH_MIXTURE(attention_backward_agrees_with_the_reference, 0, MIXTURES) {
 START_TEST(attention_rejects_a_document_that_begins_after_its_token) {
     heads_case h = {1, 9, 1, 1, 16, 0, true};
     trial t = attention_trial(&h, 0);
-    ((int32_t *)t.call.t[1].data)[4] = 5;
+    ((int32_t *)t.call.t[HY_ATTENTION_DOC_STARTS].data)[4] = 5;
     must_fail(rig_try(&cpu, &t.call), HY_ERR_INPUT, "token 4");
     trial_end(&t);
 }
@@ -118,7 +119,7 @@ EACH_MIXTURE(cached_attention_agrees_with_the_reference, 0, MIXTURES) {
         h.T = i % 4 == 1 ? 1 : h.T > 200 ? 200 : h.T;
         trial t = attention_cached_trial(&h, firsts[i % 4], mixture);
         run_both(&t);
-        trial_check(&t, 2, 1);
+        trial_check(&t, HY_ATTENTION_CACHED_OUT, 1);
         check_appended(&t, &h, firsts[i % 4]);
         trial_end(&t);
     }

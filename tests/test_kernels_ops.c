@@ -22,7 +22,7 @@ EACH_MIXTURE(matmul_agrees_with_the_reference, 0, MIXTURES) {
     for (size_t i = 0; i < MATMUL_CASES; i++) {
         trial t = matmul_trial(&matmul_cases[i], mixture, 100 * i + (uint64_t)mixture);
         run_both(&t);
-        trial_check(&t, 2, 1);
+        trial_check(&t, HY_MATMUL_D, 1);
         trial_end(&t);
     }
 }
@@ -30,12 +30,12 @@ EACH_MIXTURE(matmul_agrees_with_the_reference, 0, MIXTURES) {
 EACH_MIXTURE(matmul_may_add_to_c_in_place, 0, PURE_TYPES) {
     matmul_case m = {70, 210, 65, false, true, true, true, false};
     trial apart = matmul_trial(&m, mixture, 7);
-    hy_tensor result = copy_tensor(&apart.call.t[4]);
+    hy_tensor result = copy_tensor(&apart.call.t[HY_MATMUL_C]);
     hy_op_call same = apart.call;
-    same.t[2] = same.t[4] = result;
+    same.t[HY_MATMUL_D] = same.t[HY_MATMUL_C] = result;
     rig_run(&cpu, &apart.call);
     rig_run(&cpu, &same);
-    ck_assert_mem_eq(result.data, apart.call.t[2].data, hy_tensor_bytes(&result));
+    ck_assert_mem_eq(result.data, apart.call.t[HY_MATMUL_D].data, hy_tensor_bytes(&result));
     free(result.data);
     trial_end(&apart);
 }
@@ -43,9 +43,9 @@ EACH_MIXTURE(matmul_may_add_to_c_in_place, 0, PURE_TYPES) {
 START_TEST(matmul_overwrites_nan_when_it_does_not_accumulate) {
     matmul_case m = {5, 7, 9, false, false, false, false, false};
     trial t = matmul_trial(&m, 0, 3);
-    memset(t.call.t[2].data, 0xff, hy_tensor_bytes(&t.call.t[2]));
+    memset(t.call.t[HY_MATMUL_D].data, 0xff, hy_tensor_bytes(&t.call.t[HY_MATMUL_D]));
     run_both(&t);
-    trial_check(&t, 2, 1);
+    trial_check(&t, HY_MATMUL_D, 1);
     trial_end(&t);
 }
 END_TEST
@@ -58,10 +58,10 @@ EACH_MIXTURE(bias_gradient_sums_the_columns, 0, MIXTURES) {
         trial t = trial_begin(HY_OP_BIAS_GRAD, (uint64_t)(10 * i + mixture));
         int64_t N = shapes[i / 2][0], C = shapes[i / 2][1];
         t.call.attr.accumulate = i % 2;
-        trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, C, 0.5, 1);
-        trial_normal(&t, 1, pick_dtype(mixture, &t.dice), 0, C, 0, 10);
+        trial_normal(&t, HY_BIAS_GRAD_DY, pick_dtype(mixture, &t.dice), N, C, 0.5, 1);
+        trial_normal(&t, HY_BIAS_GRAD_DBIAS, pick_dtype(mixture, &t.dice), 0, C, 0, 10);
         run_both(&t);
-        trial_check(&t, 1, 1);
+        trial_check(&t, HY_BIAS_GRAD_DBIAS, 1);
         trial_end(&t);
     }
 }
@@ -72,11 +72,12 @@ EACH_MIXTURE(sums_and_square_sums_are_exact_to_double_precision, -1, PURE_TYPES)
         trial t =
             trial_begin(mixture < 0 ? HY_OP_SUM : HY_OP_SQ_NORM, (uint64_t)(10 * i + mixture));
         t.call.attr.accumulate = i % 2;
-        trial_normal(&t, 0, mixture < 0 ? HY_F32 : pick_dtype(mixture, &t.dice), 0, counts[i / 2],
-                     1, 1);
-        trial_normal(&t, 1, HY_F64, 0, 1, 1000, 1);
+        trial_normal(&t, HY_REDUCE_X, mixture < 0 ? HY_F32 : pick_dtype(mixture, &t.dice), 0,
+                     counts[i / 2], 1, 1);
+        trial_normal(&t, HY_REDUCE_OUT, HY_F64, 0, 1, 1000, 1);
         run_both(&t);
-        double found = *(double *)t.call.t[1].data, expected = *(double *)t.exact.t[1].data;
+        double found = *(double *)t.call.t[HY_REDUCE_OUT].data;
+        double expected = *(double *)t.exact.t[HY_REDUCE_OUT].data;
         ck_assert_double_le(fabs(found - expected), 1e-12 * fabs(expected));
         trial_end(&t);
     }
@@ -105,9 +106,9 @@ EACH_MIXTURE(norm_agrees_with_the_reference, 0, MIXTURES) {
             norm_case n = norm_at(shape, mixture, variant);
             trial t = norm_trial(&n, mixture);
             run_both(&t);
-            trial_check(&t, 3, 1);
-            if (!(variant & 1)) trial_check(&t, 4, 1);
-            trial_check(&t, 5, 1);
+            trial_check(&t, HY_NORM_Y, 1);
+            if (!(variant & 1)) trial_check(&t, HY_NORM_MEAN, 1);
+            trial_check(&t, HY_NORM_RSTD, 1);
             trial_end(&t);
         }
     }
@@ -120,9 +121,9 @@ EACH_MIXTURE(norm_backward_agrees_with_the_reference, 0, MIXTURES) {
             trial t = norm_bwd_trial(&n, mixture);
             t.call.attr.accumulate = variant & 2;
             run_both(&t);
-            trial_check(&t, 6, 2);
-            if (variant & 4) trial_check(&t, 7, 1);
-            if (variant & 4) trial_check(&t, 8, 1);
+            trial_check(&t, HY_NORM_BWD_DX, 2);
+            if (variant & 4) trial_check(&t, HY_NORM_BWD_DWEIGHT, 1);
+            if (variant & 4) trial_check(&t, HY_NORM_BWD_DBIAS, 1);
             trial_end(&t);
         }
     }
@@ -162,15 +163,15 @@ EACH_MIXTURE(swiglu_and_its_backward_agree_with_the_reference, 0, MIXTURES) {
         trial t =
             trial_begin(i % 2 ? HY_OP_SWIGLU_BWD : HY_OP_SWIGLU, (uint64_t)(10 * i + mixture));
         if (i % 2) {
-            trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, F, 0, 1);
-            trial_normal(&t, 1, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
-            trial_tensor(&t, 2, pick_dtype(mixture, &t.dice), N, 2 * F);
+            trial_normal(&t, HY_SWIGLU_BWD_DY, pick_dtype(mixture, &t.dice), N, F, 0, 1);
+            trial_normal(&t, HY_SWIGLU_BWD_GATE_UP, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
+            trial_tensor(&t, HY_SWIGLU_BWD_DGATE_UP, pick_dtype(mixture, &t.dice), N, 2 * F);
         } else {
-            trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
-            trial_tensor(&t, 1, pick_dtype(mixture, &t.dice), N, F);
+            trial_normal(&t, HY_SWIGLU_GATE_UP, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
+            trial_tensor(&t, HY_SWIGLU_Y, pick_dtype(mixture, &t.dice), N, F);
         }
         run_both(&t);
-        trial_check(&t, i % 2 ? 2 : 1, 1);
+        trial_check(&t, i % 2 ? HY_SWIGLU_BWD_DGATE_UP : HY_SWIGLU_Y, 1);
         trial_end(&t);
     }
 }
@@ -192,13 +193,14 @@ EACH_MIXTURE(embedding_agrees_with_the_reference, 0, MIXTURES) {
         trial t = trial_begin(HY_OP_EMBED, (uint64_t)(kind + 3 * mixture));
         int64_t B = 3, T = 11, V = 50, C = 1027;
         t.call.attr.embed.seq = (int32_t)T;
-        trial_ints(&t, 0, B * T, 0, V - 1);
-        trial_normal(&t, 1, pick_dtype(mixture, &t.dice), V, C, 0, 1);
-        if (has_positions) trial_normal(&t, 2, pick_dtype(mixture, &t.dice), T + 2, C, 0, 1);
-        trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), B * T, C);
+        trial_ints(&t, HY_EMBED_TOKENS, B * T, 0, V - 1);
+        trial_normal(&t, HY_EMBED_WTE, pick_dtype(mixture, &t.dice), V, C, 0, 1);
+        if (has_positions)
+            trial_normal(&t, HY_EMBED_WPE, pick_dtype(mixture, &t.dice), T + 2, C, 0, 1);
+        trial_tensor(&t, HY_EMBED_X, pick_dtype(mixture, &t.dice), B * T, C);
         if (kind == 2) embed_docs(&t, B, T);
         run_both(&t);
-        trial_check(&t, 3, 1);
+        trial_check(&t, HY_EMBED_X, 1);
         trial_end(&t);
     }
 }
@@ -208,15 +210,15 @@ EACH_MIXTURE(embedding_backward_sums_tokens_that_repeat, 0, MIXTURES) {
         int64_t V = variant & 1 ? 70000 : 30, C = variant & 1 ? 3 : 131;
         trial t = embed_bwd_trial(variant, mixture, 4, 50, V, C);
         run_both(&t);
-        if (embed_wants_tokens(variant)) trial_check(&t, 2, 1);
-        if (variant & 4) trial_check(&t, 3, 1);
+        if (embed_wants_tokens(variant)) trial_check(&t, HY_EMBED_BWD_DWTE, 1);
+        if (variant & 4) trial_check(&t, HY_EMBED_BWD_DWPE, 1);
         trial_end(&t);
     }
 }
 
 START_TEST(a_document_that_begins_after_its_token_is_named) {
     trial t = embed_bwd_trial(12, 0, 2, 6, 10, 8);
-    ((int32_t *)t.call.t[4].data)[8] = 3;
+    ((int32_t *)t.call.t[HY_EMBED_BWD_DOC_STARTS].data)[8] = 3;
     must_fail(rig_try(&cpu, &t.call), HY_ERR_INPUT,
               "token 2 of its sequence has a document that begins at 3, expected 0 to 2");
     trial_end(&t);
@@ -226,19 +228,19 @@ END_TEST
 START_TEST(tokens_and_targets_outside_the_vocabulary_are_named) {
     trial t = trial_begin(HY_OP_EMBED, 1);
     t.call.attr.embed.seq = 4;
-    trial_ints(&t, 0, 4, 0, 9);
-    trial_normal(&t, 1, HY_F32, 10, 8, 0, 1);
-    trial_tensor(&t, 3, HY_F32, 4, 8);
-    ((int32_t *)t.call.t[0].data)[2] = 10;
+    trial_ints(&t, HY_EMBED_TOKENS, 4, 0, 9);
+    trial_normal(&t, HY_EMBED_WTE, HY_F32, 10, 8, 0, 1);
+    trial_tensor(&t, HY_EMBED_X, HY_F32, 4, 8);
+    ((int32_t *)t.call.t[HY_EMBED_TOKENS].data)[2] = 10;
     must_fail(rig_try(&cpu, &t.call), HY_ERR_INPUT, "token 2 is 10, expected 0 to 9");
     trial_end(&t);
 
     trial loss = trial_begin(HY_OP_CROSS_ENTROPY, 1);
     loss.call.attr.loss.vocab = 10;
-    trial_normal(&loss, 0, HY_F32, 3, 12, 0, 1);
-    trial_ints(&loss, 1, 3, 0, 9);
-    trial_tensor(&loss, 2, HY_F32, 0, 3);
-    ((int32_t *)loss.call.t[1].data)[1] = 10;
+    trial_normal(&loss, HY_CROSS_ENTROPY_LOGITS, HY_F32, 3, 12, 0, 1);
+    trial_ints(&loss, HY_CROSS_ENTROPY_TARGETS, 3, 0, 9);
+    trial_tensor(&loss, HY_CROSS_ENTROPY_LOSSES, HY_F32, 0, 3);
+    ((int32_t *)loss.call.t[HY_CROSS_ENTROPY_TARGETS].data)[1] = 10;
     must_fail(rig_try(&cpu, &loss.call), HY_ERR_INPUT, "target 1 is 10, expected below 10");
     trial_end(&loss);
 }
@@ -251,8 +253,8 @@ EACH_MIXTURE(cross_entropy_agrees_with_the_reference, 0, MIXTURES) {
         const int64_t *s = shapes[i / 2];
         trial t = loss_trial(s[0], s[1], s[2], i % 2, mixture);
         run_both(&t);
-        trial_check(&t, 0, 1);
-        trial_check(&t, 2, 1);
+        trial_check(&t, HY_CROSS_ENTROPY_LOGITS, 1);
+        trial_check(&t, HY_CROSS_ENTROPY_LOSSES, 1);
         trial_end(&t);
     }
 }

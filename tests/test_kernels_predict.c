@@ -51,9 +51,9 @@ START_TEST(a_combination_is_the_sum_of_scaled_inputs) {
     call.attr.combine.coefficient[0] = 1.5f;
     call.attr.combine.coefficient[1] = -0.25f;
     call.attr.combine.coefficient[2] = 3;
-    call.t[0] = call.t[1] = hy_tensor_1d(x, HY_F32, N); /* in place */
-    call.t[2] = hy_tensor_1d(y, HY_F32, N);
-    call.t[3] = hy_tensor_1d(z, HY_F32, N);
+    call.t[HY_COMBINE_OUT] = call.t[HY_COMBINE_X0] = hy_tensor_1d(x, HY_F32, N); /* in place */
+    call.t[HY_COMBINE_X1] = hy_tensor_1d(y, HY_F32, N);
+    call.t[HY_COMBINE_X2] = hy_tensor_1d(z, HY_F32, N);
     run(&call);
     int at[3] = {0, 77777, N - 1};
     for (int i = 0; i < 3; i++) {
@@ -67,8 +67,8 @@ START_TEST(a_combination_rounds_once_into_a_narrow_type) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
     uint16_t *narrow = malloc(N * sizeof *narrow);
     call.attr.combine.coefficient[0] = 0.5f;
-    call.t[0] = hy_tensor_1d(narrow, HY_BF16, N);
-    call.t[1] = hy_tensor_1d(x, HY_F32, N);
+    call.t[HY_COMBINE_OUT] = hy_tensor_1d(narrow, HY_BF16, N);
+    call.t[HY_COMBINE_X0] = hy_tensor_1d(x, HY_F32, N);
     run(&call);
     for (int i = 0; i < N; i += 97) ck_assert_uint_eq(narrow[i], hy_f32_to_bf16(0.5f * x[i]));
     free(narrow);
@@ -80,13 +80,13 @@ START_TEST(noise_belongs_to_the_logical_element) {
     call.attr.combine.noise = 2;
     call.attr.combine.seed = 5;
     call.attr.combine.first = 1000;
-    call.t[0] = hy_tensor_1d(out, HY_F32, N);
+    call.t[HY_COMBINE_OUT] = hy_tensor_1d(out, HY_F32, N);
     run(&call);
     double square = 0;
     for (int i = 0; i < N; i++) square += (double)out[i] * out[i];
     ck_assert_double_eq_tol(sqrt(square / N), 2, 0.02);
     call.attr.combine.first = 1500;
-    call.t[0] = hy_tensor_1d(z, HY_F32, 100);
+    call.t[HY_COMBINE_OUT] = hy_tensor_1d(z, HY_F32, 100);
     run(&call);
     ck_assert_mem_eq(z, out + 500, 100 * sizeof(float));
 }
@@ -101,10 +101,10 @@ START_TEST(products_of_differences_are_sums_in_double) {
         expected[1] += b * b;
         expected[2] += a * b;
     }
-    call.t[0] = hy_tensor_1d(x, HY_F32, N);
-    call.t[1] = hy_tensor_1d(y, HY_F32, N);
-    call.t[2] = hy_tensor_1d(z, HY_F32, N);
-    call.t[4] = hy_tensor_1d(sums, HY_F64, 3);
+    call.t[HY_DIFF_DOT_A] = hy_tensor_1d(x, HY_F32, N);
+    call.t[HY_DIFF_DOT_B] = hy_tensor_1d(y, HY_F32, N);
+    call.t[HY_DIFF_DOT_C] = hy_tensor_1d(z, HY_F32, N);
+    call.t[HY_DIFF_DOT_OUT] = hy_tensor_1d(sums, HY_F64, 3);
     run(&call);
     for (int k = 0; k < 3; k++) {
         ck_assert_double_eq_tol(sums[k], expected[k], 1e-6 * (fabs(expected[k]) + 1000));
@@ -121,15 +121,15 @@ static void round_trip(float *values, bool is_signed, float *result) {
     hy_op_call call = {.kind = HY_OP_QUANTIZE};
     call.attr.quantize.block = 256;
     call.attr.quantize.is_signed = is_signed;
-    call.t[0] = hy_tensor_1d(values, HY_F32, N);
-    call.t[1] = hy_tensor_1d(codes, HY_U8, N);
-    call.t[2] = hy_tensor_1d(scales, HY_F32, N / 256 + 1);
+    call.t[HY_QUANTIZE_X] = hy_tensor_1d(values, HY_F32, N);
+    call.t[HY_QUANTIZE_CODES] = hy_tensor_1d(codes, HY_U8, N);
+    call.t[HY_QUANTIZE_SCALES] = hy_tensor_1d(scales, HY_F32, N / 256 + 1);
     run(&call);
     call.kind = HY_OP_DEQUANTIZE;
-    hy_tensor source = call.t[1], scale = call.t[2];
-    call.t[0] = source;
-    call.t[1] = scale;
-    call.t[2] = hy_tensor_1d(result, HY_F32, N);
+    hy_tensor source = call.t[HY_QUANTIZE_CODES], scale = call.t[HY_QUANTIZE_SCALES];
+    call.t[HY_DEQUANTIZE_CODES] = source;
+    call.t[HY_DEQUANTIZE_SCALES] = scale;
+    call.t[HY_DEQUANTIZE_X] = hy_tensor_1d(result, HY_F32, N);
     run(&call);
     free(codes);
     free(scales);

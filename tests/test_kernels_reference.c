@@ -60,24 +60,32 @@ START_TEST(norm_backward) {
         trial f = trial_begin(HY_OP_NORM, (uint64_t)variant), b = trial_begin(HY_OP_NORM_BWD, 9);
         f.exact.attr.norm.eps = 1e-3f;
         f.exact.attr.norm.is_rms = is_rms;
-        trial_normal(&f, 0, HY_F64, 5, 13, 0.5, 1);
-        trial_normal(&f, 1, HY_F64, 0, 13, 1, 0.5);
-        trial_normal(&f, 2, HY_F64, 0, 13, 0, 0.5);
-        trial_tensor(&f, 3, HY_F64, 5, 13);
-        trial_tensor(&f, 4, HY_F64, 0, 5);
-        trial_tensor(&f, 5, HY_F64, 0, 5);
+        trial_normal(&f, HY_NORM_X, HY_F64, 5, 13, 0.5, 1);
+        trial_normal(&f, HY_NORM_WEIGHT, HY_F64, 0, 13, 1, 0.5);
+        trial_normal(&f, HY_NORM_BIAS, HY_F64, 0, 13, 0, 0.5);
+        trial_tensor(&f, HY_NORM_Y, HY_F64, 5, 13);
+        trial_tensor(&f, HY_NORM_MEAN, HY_F64, 0, 5);
+        trial_tensor(&f, HY_NORM_RSTD, HY_F64, 0, 5);
         reference_run(&f.exact);
-        trial_normal(&b, 0, HY_F64, 5, 13, 0, 1);
-        share(&b, &f, (const int[][2]){{1, 0}, {2, 1}, {3, 4}, {4, 5}, {-1, -1}});
-        if (has_residual) trial_normal(&b, 5, HY_F64, 5, 13, 0, 1);
-        trial_tensor(&b, 6, HY_F64, 5, 13);
-        trial_tensor(&b, 7, HY_F64, 0, 13);
-        trial_tensor(&b, 8, HY_F64, 0, 13);
+        trial_normal(&b, HY_NORM_BWD_DY, HY_F64, 5, 13, 0, 1);
+        share(&b, &f,
+              (const int[][2]){{HY_NORM_BWD_X, HY_NORM_X},
+                               {HY_NORM_BWD_WEIGHT, HY_NORM_WEIGHT},
+                               {HY_NORM_BWD_MEAN, HY_NORM_MEAN},
+                               {HY_NORM_BWD_RSTD, HY_NORM_RSTD},
+                               {-1, -1}});
+        if (has_residual) trial_normal(&b, HY_NORM_BWD_RESIDUAL, HY_F64, 5, 13, 0, 1);
+        trial_tensor(&b, HY_NORM_BWD_DX, HY_F64, 5, 13);
+        trial_tensor(&b, HY_NORM_BWD_DWEIGHT, HY_F64, 0, 13);
+        trial_tensor(&b, HY_NORM_BWD_DBIAS, HY_F64, 0, 13);
         reference_run(&b.exact);
-        double *dx = b.exact.t[6].data;
-        for (int i = 0; has_residual && i < 5 * 13; i++) dx[i] -= ((double *)b.exact.t[5].data)[i];
-        for (int i = 0; i < 3; i++)
-            check_gradient(&b.exact, 6 + i, &f.exact, i, 3, b.exact.t[0].data);
+        double *dx = b.exact.t[HY_NORM_BWD_DX].data;
+        for (int i = 0; has_residual && i < 5 * 13; i++)
+            dx[i] -= ((double *)b.exact.t[HY_NORM_BWD_RESIDUAL].data)[i];
+        const double *dy = b.exact.t[HY_NORM_BWD_DY].data;
+        check_gradient(&b.exact, HY_NORM_BWD_DX, &f.exact, HY_NORM_X, HY_NORM_Y, dy);
+        check_gradient(&b.exact, HY_NORM_BWD_DWEIGHT, &f.exact, HY_NORM_WEIGHT, HY_NORM_Y, dy);
+        check_gradient(&b.exact, HY_NORM_BWD_DBIAS, &f.exact, HY_NORM_BIAS, HY_NORM_Y, dy);
         trial_end(&f);
         trial_end(&b);
     }
@@ -99,19 +107,30 @@ enum { WIDTH = (4 + 2 * 2) * 6 };
 START_TEST(head_norm_backward) {
     trial f = trial_begin(HY_OP_HEAD_NORM, 1), b = trial_begin(HY_OP_HEAD_NORM_BWD, 2);
     set_heads(&f.exact.attr, 1, 3, 0);
-    trial_normal(&f, 0, HY_F64, 3, WIDTH, 0, 1);
-    trial_normal(&f, 1, HY_F64, 0, 6, 1, 0.5);
-    trial_normal(&f, 2, HY_F64, 0, 6, 1, 0.5);
-    trial_tensor(&f, 3, HY_F64, 3, WIDTH);
-    trial_tensor(&f, 4, HY_F64, 3, 6);
+    trial_normal(&f, HY_HEAD_NORM_QKV, HY_F64, 3, WIDTH, 0, 1);
+    trial_normal(&f, HY_HEAD_NORM_WQ, HY_F64, 0, 6, 1, 0.5);
+    trial_normal(&f, HY_HEAD_NORM_WK, HY_F64, 0, 6, 1, 0.5);
+    trial_tensor(&f, HY_HEAD_NORM_OUT, HY_F64, 3, WIDTH);
+    trial_tensor(&f, HY_HEAD_NORM_RSTD, HY_F64, 3, 6);
     reference_run(&f.exact);
-    trial_normal(&b, 0, HY_F64, 3, WIDTH, 0, 1);
-    share(&b, &f, (const int[][2]){{1, 0}, {2, 1}, {3, 2}, {4, 4}, {-1, -1}});
-    trial_tensor(&b, 5, HY_F64, 3, WIDTH);
-    trial_tensor(&b, 6, HY_F64, 0, 6);
-    trial_tensor(&b, 7, HY_F64, 0, 6);
+    trial_normal(&b, HY_HEAD_NORM_BWD_DOUT, HY_F64, 3, WIDTH, 0, 1);
+    share(&b, &f,
+          (const int[][2]){{HY_HEAD_NORM_BWD_QKV, HY_HEAD_NORM_QKV},
+                           {HY_HEAD_NORM_BWD_WQ, HY_HEAD_NORM_WQ},
+                           {HY_HEAD_NORM_BWD_WK, HY_HEAD_NORM_WK},
+                           {HY_HEAD_NORM_BWD_RSTD, HY_HEAD_NORM_RSTD},
+                           {-1, -1}});
+    trial_tensor(&b, HY_HEAD_NORM_BWD_DQKV, HY_F64, 3, WIDTH);
+    trial_tensor(&b, HY_HEAD_NORM_BWD_DWQ, HY_F64, 0, 6);
+    trial_tensor(&b, HY_HEAD_NORM_BWD_DWK, HY_F64, 0, 6);
     reference_run(&b.exact);
-    for (int i = 0; i < 3; i++) check_gradient(&b.exact, 5 + i, &f.exact, i, 3, b.exact.t[0].data);
+    const double *dout = b.exact.t[HY_HEAD_NORM_BWD_DOUT].data;
+    check_gradient(&b.exact, HY_HEAD_NORM_BWD_DQKV, &f.exact, HY_HEAD_NORM_QKV, HY_HEAD_NORM_OUT,
+                   dout);
+    check_gradient(&b.exact, HY_HEAD_NORM_BWD_DWQ, &f.exact, HY_HEAD_NORM_WQ, HY_HEAD_NORM_OUT,
+                   dout);
+    check_gradient(&b.exact, HY_HEAD_NORM_BWD_DWK, &f.exact, HY_HEAD_NORM_WK, HY_HEAD_NORM_OUT,
+                   dout);
     trial_end(&f);
     trial_end(&b);
 }
@@ -122,19 +141,26 @@ START_TEST(attention_backward) {
         trial f = trial_begin(HY_OP_ATTENTION, (uint64_t)variant);
         trial b = trial_begin(HY_OP_ATTENTION_BWD, (uint64_t)variant + 9);
         set_heads(&f.exact.attr, 2, 7, variant & 1 ? 3 : 0);
-        trial_normal(&f, 0, HY_F64, 14, WIDTH, 0, 1);
+        trial_normal(&f, HY_ATTENTION_QKV, HY_F64, 14, WIDTH, 0, 1);
         if (variant & 2) {
-            trial_tensor(&f, 1, HY_I32, 0, 14);
-            for (int i = 0; i < 14; i++) trial_put(&f, 1, i, i % 7 < 4 ? 0 : 4);
+            trial_tensor(&f, HY_ATTENTION_DOC_STARTS, HY_I32, 0, 14);
+            for (int i = 0; i < 14; i++)
+                trial_put(&f, HY_ATTENTION_DOC_STARTS, i, i % 7 < 4 ? 0 : 4);
         }
-        trial_tensor(&f, 2, HY_F64, 14, 24);
-        trial_tensor(&f, 3, HY_F64, 0, 2 * 4 * 7);
+        trial_tensor(&f, HY_ATTENTION_OUT, HY_F64, 14, 24);
+        trial_tensor(&f, HY_ATTENTION_LSE, HY_F64, 0, 2 * 4 * 7);
         reference_run(&f.exact);
-        trial_normal(&b, 0, HY_F64, 14, 24, 0, 1);
-        share(&b, &f, (const int[][2]){{1, 0}, {2, 1}, {3, 2}, {4, 3}, {-1, -1}});
-        trial_tensor(&b, 5, HY_F64, 14, WIDTH);
+        trial_normal(&b, HY_ATTENTION_BWD_DOUT, HY_F64, 14, 24, 0, 1);
+        share(&b, &f,
+              (const int[][2]){{HY_ATTENTION_BWD_QKV, HY_ATTENTION_QKV},
+                               {HY_ATTENTION_BWD_DOC_STARTS, HY_ATTENTION_DOC_STARTS},
+                               {HY_ATTENTION_BWD_OUT, HY_ATTENTION_OUT},
+                               {HY_ATTENTION_BWD_LSE, HY_ATTENTION_LSE},
+                               {-1, -1}});
+        trial_tensor(&b, HY_ATTENTION_BWD_DQKV, HY_F64, 14, WIDTH);
         reference_run(&b.exact);
-        check_gradient(&b.exact, 5, &f.exact, 0, 2, b.exact.t[0].data);
+        check_gradient(&b.exact, HY_ATTENTION_BWD_DQKV, &f.exact, HY_ATTENTION_QKV,
+                       HY_ATTENTION_OUT, b.exact.t[HY_ATTENTION_BWD_DOUT].data);
         trial_end(&f);
         trial_end(&b);
     }
@@ -146,13 +172,17 @@ START_TEST(activations_backward) {
         trial f = trial_begin(is_swiglu ? HY_OP_SWIGLU : HY_OP_GELU, 1);
         trial b = trial_begin(is_swiglu ? HY_OP_SWIGLU_BWD : HY_OP_GELU_BWD, 2);
         int64_t width = is_swiglu ? 34 : 17;
-        trial_normal(&f, 0, HY_F64, 3, width, 0, 2);
-        trial_tensor(&f, 1, HY_F64, 3, 17);
-        trial_normal(&b, 0, HY_F64, 3, 17, 0, 1);
-        share(&b, &f, (const int[][2]){{1, 0}, {-1, -1}});
-        trial_tensor(&b, 2, HY_F64, 3, width);
+        int x = is_swiglu ? HY_SWIGLU_GATE_UP : HY_GELU_X, y = is_swiglu ? HY_SWIGLU_Y : HY_GELU_Y;
+        int dy = is_swiglu ? HY_SWIGLU_BWD_DY : HY_GELU_BWD_DY;
+        int dx = is_swiglu ? HY_SWIGLU_BWD_DGATE_UP : HY_GELU_BWD_DX;
+        int x_again = is_swiglu ? HY_SWIGLU_BWD_GATE_UP : HY_GELU_BWD_X;
+        trial_normal(&f, x, HY_F64, 3, width, 0, 2);
+        trial_tensor(&f, y, HY_F64, 3, 17);
+        trial_normal(&b, dy, HY_F64, 3, 17, 0, 1);
+        share(&b, &f, (const int[][2]){{x_again, x}, {-1, -1}});
+        trial_tensor(&b, dx, HY_F64, 3, width);
         reference_run(&b.exact);
-        check_gradient(&b.exact, 2, &f.exact, 0, 1, b.exact.t[0].data);
+        check_gradient(&b.exact, dx, &f.exact, x, y, b.exact.t[dy].data);
         trial_end(&f);
         trial_end(&b);
     }
@@ -162,17 +192,18 @@ END_TEST
 START_TEST(embedding_backward) {
     trial f = trial_begin(HY_OP_EMBED, 1), b = trial_begin(HY_OP_EMBED_BWD, 2);
     f.exact.attr.embed.seq = 5;
-    trial_ints(&f, 0, 10, 0, 3);
-    trial_normal(&f, 1, HY_F64, 4, 3, 0, 1);
-    trial_normal(&f, 2, HY_F64, 6, 3, 0, 1);
-    trial_tensor(&f, 3, HY_F64, 10, 3);
-    share(&b, &f, (const int[][2]){{0, 0}, {-1, -1}});
-    trial_normal(&b, 1, HY_F64, 10, 3, 0, 1);
-    trial_normal(&b, 2, HY_F64, 4, 3, 0, 1);
-    trial_normal(&b, 3, HY_F64, 6, 3, 0, 1);
+    trial_ints(&f, HY_EMBED_TOKENS, 10, 0, 3);
+    trial_normal(&f, HY_EMBED_WTE, HY_F64, 4, 3, 0, 1);
+    trial_normal(&f, HY_EMBED_WPE, HY_F64, 6, 3, 0, 1);
+    trial_tensor(&f, HY_EMBED_X, HY_F64, 10, 3);
+    share(&b, &f, (const int[][2]){{HY_EMBED_BWD_TOKENS, HY_EMBED_TOKENS}, {-1, -1}});
+    trial_normal(&b, HY_EMBED_BWD_DX, HY_F64, 10, 3, 0, 1);
+    trial_normal(&b, HY_EMBED_BWD_DWTE, HY_F64, 4, 3, 0, 1);
+    trial_normal(&b, HY_EMBED_BWD_DWPE, HY_F64, 6, 3, 0, 1);
     reference_run(&b.exact);
-    check_gradient(&b.exact, 2, &f.exact, 1, 3, b.exact.t[1].data);
-    check_gradient(&b.exact, 3, &f.exact, 2, 3, b.exact.t[1].data);
+    const double *dx = b.exact.t[HY_EMBED_BWD_DX].data;
+    check_gradient(&b.exact, HY_EMBED_BWD_DWTE, &f.exact, HY_EMBED_WTE, HY_EMBED_X, dx);
+    check_gradient(&b.exact, HY_EMBED_BWD_DWPE, &f.exact, HY_EMBED_WPE, HY_EMBED_X, dx);
     trial_end(&f);
     trial_end(&b);
 }
@@ -181,16 +212,21 @@ END_TEST
 START_TEST(cross_entropy_gradient) {
     trial f = trial_begin(HY_OP_CROSS_ENTROPY, 1), b = trial_begin(HY_OP_CROSS_ENTROPY, 1);
     f.exact.attr.loss.vocab = 9;
-    trial_normal(&f, 0, HY_F64, 4, 11, 0, 2);
-    trial_ints(&f, 1, 4, 0, 8);
-    trial_put(&f, 1, 2, -1);
-    trial_tensor(&f, 2, HY_F64, 0, 4);
+    trial_normal(&f, HY_CROSS_ENTROPY_LOGITS, HY_F64, 4, 11, 0, 2);
+    trial_ints(&f, HY_CROSS_ENTROPY_TARGETS, 4, 0, 8);
+    trial_put(&f, HY_CROSS_ENTROPY_TARGETS, 2, -1);
+    trial_tensor(&f, HY_CROSS_ENTROPY_LOSSES, HY_F64, 0, 4);
     double scale[4] = {0.5, 0.5, 0.5, 0.5};
-    share(&b, &f, (const int[][2]){{0, 0}, {1, 1}, {2, 2}, {-1, -1}});
+    share(&b, &f,
+          (const int[][2]){{HY_CROSS_ENTROPY_LOGITS, HY_CROSS_ENTROPY_LOGITS},
+                           {HY_CROSS_ENTROPY_TARGETS, HY_CROSS_ENTROPY_TARGETS},
+                           {HY_CROSS_ENTROPY_LOSSES, HY_CROSS_ENTROPY_LOSSES},
+                           {-1, -1}});
     b.exact.attr.loss.wants_grad = true;
     b.exact.attr.loss.scale = 0.5f;
     reference_run(&b.exact);
-    check_gradient(&b.exact, 0, &f.exact, 0, 2, scale);
+    check_gradient(&b.exact, HY_CROSS_ENTROPY_LOGITS, &f.exact, HY_CROSS_ENTROPY_LOGITS,
+                   HY_CROSS_ENTROPY_LOSSES, scale);
     trial_end(&f);
     trial_end(&b);
 }
@@ -202,25 +238,25 @@ START_TEST(linear_layer_backward) {
     trial dw = trial_begin(HY_OP_MATMUL, 3), db = trial_begin(HY_OP_BIAS_GRAD, 4);
     f.exact.attr.matmul.alpha = dx.exact.attr.matmul.alpha = dw.exact.attr.matmul.alpha = 1;
     f.exact.attr.matmul.trans_b = dw.exact.attr.matmul.trans_a = true;
-    trial_normal(&f, 0, HY_F64, 5, 7, 0, 1); /* x (N,C) */
-    trial_normal(&f, 1, HY_F64, 4, 7, 0, 1); /* w (F,C) */
-    trial_tensor(&f, 2, HY_F64, 5, 4);
-    trial_normal(&f, 3, HY_F64, 0, 4, 0, 1);
-    trial_normal(&dx, 0, HY_F64, 5, 4, 0, 1); /* dy */
-    dx.exact.t[1] = copy_tensor(&f.exact.t[1]);
-    trial_tensor(&dx, 2, HY_F64, 5, 7);
-    dw.exact.t[0] = copy_tensor(&dx.exact.t[0]);
-    dw.exact.t[1] = copy_tensor(&f.exact.t[0]);
-    trial_tensor(&dw, 2, HY_F64, 4, 7);
-    db.exact.t[0] = copy_tensor(&dx.exact.t[0]);
-    trial_tensor(&db, 1, HY_F64, 0, 4);
+    trial_normal(&f, HY_MATMUL_A, HY_F64, 5, 7, 0, 1); /* x (N,C) */
+    trial_normal(&f, HY_MATMUL_B, HY_F64, 4, 7, 0, 1); /* w (F,C) */
+    trial_tensor(&f, HY_MATMUL_D, HY_F64, 5, 4);
+    trial_normal(&f, HY_MATMUL_BIAS, HY_F64, 0, 4, 0, 1);
+    trial_normal(&dx, HY_MATMUL_A, HY_F64, 5, 4, 0, 1); /* dy */
+    dx.exact.t[HY_MATMUL_B] = copy_tensor(&f.exact.t[HY_MATMUL_B]);
+    trial_tensor(&dx, HY_MATMUL_D, HY_F64, 5, 7);
+    dw.exact.t[HY_MATMUL_A] = copy_tensor(&dx.exact.t[HY_MATMUL_A]);
+    dw.exact.t[HY_MATMUL_B] = copy_tensor(&f.exact.t[HY_MATMUL_A]);
+    trial_tensor(&dw, HY_MATMUL_D, HY_F64, 4, 7);
+    db.exact.t[HY_BIAS_GRAD_DY] = copy_tensor(&dx.exact.t[HY_MATMUL_A]);
+    trial_tensor(&db, HY_BIAS_GRAD_DBIAS, HY_F64, 0, 4);
     reference_run(&dx.exact);
     reference_run(&dw.exact);
     reference_run(&db.exact);
-    const double *dy = dx.exact.t[0].data;
-    check_gradient(&dx.exact, 2, &f.exact, 0, 2, dy);
-    check_gradient(&dw.exact, 2, &f.exact, 1, 2, dy);
-    check_gradient(&db.exact, 1, &f.exact, 3, 2, dy);
+    const double *dy = dx.exact.t[HY_MATMUL_A].data;
+    check_gradient(&dx.exact, HY_MATMUL_D, &f.exact, HY_MATMUL_A, HY_MATMUL_D, dy);
+    check_gradient(&dw.exact, HY_MATMUL_D, &f.exact, HY_MATMUL_B, HY_MATMUL_D, dy);
+    check_gradient(&db.exact, HY_BIAS_GRAD_DBIAS, &f.exact, HY_MATMUL_BIAS, HY_MATMUL_D, dy);
     trial_end(&f);
     trial_end(&dx);
     trial_end(&dw);

@@ -31,7 +31,7 @@ static hy_event *event(void) {
 /* An op that writes `value` into one float. */
 static void put(hy_stream *s, float *where, float value) {
     hy_op_call call = {.kind = HY_OP_FILL, .attr.fill.value = value};
-    call.t[0] = hy_tensor_1d(where, HY_F32, 1);
+    call.t[HY_FILL_DST] = hy_tensor_1d(where, HY_F32, 1);
     must(cpu->enqueue(s, &call));
 }
 
@@ -40,9 +40,9 @@ static const int32_t bad_token = 5;
 static float embedding[2], embedded;
 static void put_failure(hy_stream *s) {
     hy_op_call call = {.kind = HY_OP_EMBED, .attr.embed.seq = 1};
-    call.t[0] = hy_tensor_1d((void *)(uintptr_t)&bad_token, HY_I32, 1);
-    call.t[1] = hy_tensor_2d(embedding, HY_F32, 2, 1);
-    call.t[3] = hy_tensor_2d(&embedded, HY_F32, 1, 1);
+    call.t[HY_EMBED_TOKENS] = hy_tensor_1d((void *)(uintptr_t)&bad_token, HY_I32, 1);
+    call.t[HY_EMBED_WTE] = hy_tensor_2d(embedding, HY_F32, 2, 1);
+    call.t[HY_EMBED_X] = hy_tensor_2d(&embedded, HY_F32, 1, 1);
     must(cpu->enqueue(s, &call));
 }
 
@@ -173,7 +173,7 @@ START_TEST(a_full_queue_makes_the_caller_wait_and_loses_nothing) {
     must(quick->stream_create(quick, "full", &s));
     for (int i = 0; i < 5000; i++) {
         hy_op_call call = {.kind = HY_OP_FILL, .attr.fill.value = (float)i};
-        call.t[0] = hy_tensor_1d(&counter, HY_F32, 1);
+        call.t[HY_FILL_DST] = hy_tensor_1d(&counter, HY_F32, 1);
         must(quick->enqueue(s, &call));
         must(quick->copy(s, &values[i], &counter, sizeof counter));
     }
@@ -214,8 +214,8 @@ START_TEST(the_first_of_two_failures_is_the_one_reported) {
     hy_stream *s = stream("fails");
     hy_op_call call = {.kind = HY_OP_SUM};
     double out = 7;
-    call.t[0] = hy_tensor_1d(embedding, HY_F32, 2);
-    call.t[1] = hy_tensor_1d(&out, HY_F64, 1);
+    call.t[HY_REDUCE_X] = hy_tensor_1d(embedding, HY_F32, 2);
+    call.t[HY_REDUCE_OUT] = hy_tensor_1d(&out, HY_F64, 1);
     must(cpu->enqueue(s, &call)); /* lacks its workspace */
     put_failure(s);
     must_fail(cpu->stream_sync(s), HY_ERR_INTERNAL, "workspace has 0 bytes, expected 8");

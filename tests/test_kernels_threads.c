@@ -80,68 +80,125 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
     case HY_OP_MATMUL:
         attr->matmul.alpha = 1;
         attr->matmul.trans_b = true;
-        NUMBERS(0, N, C), NUMBERS(1, 517, C), NUMBERS(2, N, 517), NUMBERS(3, 0, 517);
+        NUMBERS(HY_MATMUL_A, N, C);
+        NUMBERS(HY_MATMUL_B, 517, C);
+        NUMBERS(HY_MATMUL_D, N, 517);
+        NUMBERS(HY_MATMUL_BIAS, 0, 517);
         break;
-    case HY_OP_BIAS_GRAD: NUMBERS(0, N, 700), NUMBERS(1, 0, 700); break;
+    case HY_OP_BIAS_GRAD:
+        NUMBERS(HY_BIAS_GRAD_DY, N, 700);
+        NUMBERS(HY_BIAS_GRAD_DBIAS, 0, 700);
+        break;
     case HY_OP_NORM:
-        NUMBERS(0, N, C), NUMBERS(1, 0, C), NUMBERS(2, 0, C), NUMBERS(3, N, C), FLOATS(4, 0, N);
-        FLOATS(5, 0, N);
+        NUMBERS(HY_NORM_X, N, C);
+        NUMBERS(HY_NORM_WEIGHT, 0, C);
+        NUMBERS(HY_NORM_BIAS, 0, C);
+        NUMBERS(HY_NORM_Y, N, C);
+        FLOATS(HY_NORM_MEAN, 0, N);
+        FLOATS(HY_NORM_RSTD, 0, N);
         break;
     case HY_OP_NORM_BWD:
-        NUMBERS(0, N, C), NUMBERS(1, N, C), NUMBERS(2, 0, C), FLOATS(3, 0, N), FLOATS(4, 0, N);
-        NUMBERS(5, N, C), NUMBERS(6, N, C), NUMBERS(7, 0, C), NUMBERS(8, 0, C);
+        NUMBERS(HY_NORM_BWD_DY, N, C);
+        NUMBERS(HY_NORM_BWD_X, N, C);
+        NUMBERS(HY_NORM_BWD_WEIGHT, 0, C);
+        FLOATS(HY_NORM_BWD_MEAN, 0, N);
+        FLOATS(HY_NORM_BWD_RSTD, 0, N);
+        NUMBERS(HY_NORM_BWD_RESIDUAL, N, C);
+        NUMBERS(HY_NORM_BWD_DX, N, C);
+        NUMBERS(HY_NORM_BWD_DWEIGHT, 0, C);
+        NUMBERS(HY_NORM_BWD_DBIAS, 0, C);
         break;
     case HY_OP_HEAD_NORM:
-        NUMBERS(0, N, P), NUMBERS(1, 0, D), NUMBERS(2, 0, D), NUMBERS(3, N, P), FLOATS(4, N, H + K);
+        NUMBERS(HY_HEAD_NORM_QKV, N, P);
+        NUMBERS(HY_HEAD_NORM_WQ, 0, D);
+        NUMBERS(HY_HEAD_NORM_WK, 0, D);
+        NUMBERS(HY_HEAD_NORM_OUT, N, P);
+        FLOATS(HY_HEAD_NORM_RSTD, N, H + K);
         break;
     case HY_OP_HEAD_NORM_BWD:
-        NUMBERS(0, N, P), NUMBERS(1, N, P), NUMBERS(2, 0, D), NUMBERS(3, 0, D), FLOATS(4, N, H + K);
-        NUMBERS(5, N, P), NUMBERS(6, 0, D), NUMBERS(7, 0, D);
+        NUMBERS(HY_HEAD_NORM_BWD_DOUT, N, P);
+        NUMBERS(HY_HEAD_NORM_BWD_QKV, N, P);
+        NUMBERS(HY_HEAD_NORM_BWD_WQ, 0, D);
+        NUMBERS(HY_HEAD_NORM_BWD_WK, 0, D);
+        FLOATS(HY_HEAD_NORM_BWD_RSTD, N, H + K);
+        NUMBERS(HY_HEAD_NORM_BWD_DQKV, N, P);
+        NUMBERS(HY_HEAD_NORM_BWD_DWQ, 0, D);
+        NUMBERS(HY_HEAD_NORM_BWD_DWK, 0, D);
         break;
-    case HY_OP_ROPE: NUMBERS(0, N, P), FLOATS(1, T, D); break;
-    case HY_OP_ATTENTION: NUMBERS(0, N, P), NUMBERS(2, N, H * D), FLOATS(3, 0, N * H); break;
+    case HY_OP_ROPE:
+        NUMBERS(HY_ROPE_QKV, N, P);
+        FLOATS(HY_ROPE_TABLE, T, D);
+        break;
+    case HY_OP_ATTENTION:
+        NUMBERS(HY_ATTENTION_QKV, N, P);
+        NUMBERS(HY_ATTENTION_OUT, N, H * D);
+        FLOATS(HY_ATTENTION_LSE, 0, N * H);
+        break;
     case HY_OP_ATTENTION_BWD:
-        NUMBERS(0, N, H * D), NUMBERS(1, N, P), NUMBERS(3, N, H * D), FLOATS(4, 0, N * H);
-        NUMBERS(5, N, P);
+        NUMBERS(HY_ATTENTION_BWD_DOUT, N, H * D);
+        NUMBERS(HY_ATTENTION_BWD_QKV, N, P);
+        NUMBERS(HY_ATTENTION_BWD_OUT, N, H * D);
+        FLOATS(HY_ATTENTION_BWD_LSE, 0, N * H);
+        NUMBERS(HY_ATTENTION_BWD_DQKV, N, P);
         break;
     case HY_OP_ATTENTION_CACHED:
         attr->heads.first = 40;
-        NUMBERS(0, N, P), NUMBERS(1, B * 200, 2 * K * D), NUMBERS(2, N, H * D);
-        t.call.t[1].ndim = 3;
-        t.call.t[1].shape[0] = B, t.call.t[1].shape[1] = 200, t.call.t[1].shape[2] = 2 * K * D;
+        NUMBERS(HY_ATTENTION_CACHED_QKV, N, P);
+        NUMBERS(HY_ATTENTION_CACHED_CACHE, B * 200, 2 * K * D);
+        NUMBERS(HY_ATTENTION_CACHED_OUT, N, H * D);
+        hy_tensor *cache = &t.call.t[HY_ATTENTION_CACHED_CACHE];
+        cache->ndim = 3;
+        cache->shape[0] = B, cache->shape[1] = 200, cache->shape[2] = 2 * K * D;
         break;
-    case HY_OP_GELU: NUMBERS(0, N, C), NUMBERS(1, N, C); break;
-    case HY_OP_GELU_BWD: NUMBERS(0, N, C), NUMBERS(1, N, C), NUMBERS(2, N, C); break;
-    case HY_OP_SWIGLU: NUMBERS(0, N, 2 * C), NUMBERS(1, N, C); break;
+    case HY_OP_GELU:
+        NUMBERS(HY_GELU_X, N, C);
+        NUMBERS(HY_GELU_Y, N, C);
+        break;
+    case HY_OP_GELU_BWD:
+        NUMBERS(HY_GELU_BWD_DY, N, C);
+        NUMBERS(HY_GELU_BWD_X, N, C);
+        NUMBERS(HY_GELU_BWD_DX, N, C);
+        break;
+    case HY_OP_SWIGLU:
+        NUMBERS(HY_SWIGLU_GATE_UP, N, 2 * C);
+        NUMBERS(HY_SWIGLU_Y, N, C);
+        break;
     case HY_OP_SWIGLU_BWD:
-        NUMBERS(0, N, C), NUMBERS(1, N, 2 * C), NUMBERS(2, N, 2 * C), NUMBERS(3, N, C);
+        NUMBERS(HY_SWIGLU_BWD_DY, N, C);
+        NUMBERS(HY_SWIGLU_BWD_GATE_UP, N, 2 * C);
+        NUMBERS(HY_SWIGLU_BWD_DGATE_UP, N, 2 * C);
+        NUMBERS(HY_SWIGLU_BWD_ACTIVE, N, C);
         break;
     case HY_OP_EMBED:
         attr->embed.seq = T;
-        trial_ints(&t, 0, N, 0, 40);
-        NUMBERS(1, 41, C), NUMBERS(2, T, C), NUMBERS(3, N, C);
+        trial_ints(&t, HY_EMBED_TOKENS, N, 0, 40);
+        NUMBERS(HY_EMBED_WTE, 41, C);
+        NUMBERS(HY_EMBED_WPE, T, C);
+        NUMBERS(HY_EMBED_X, N, C);
         break;
     case HY_OP_EMBED_BWD:
         attr->embed.seq = T;
-        trial_ints(&t, 0, N, 0, 40);
-        NUMBERS(1, N, C), NUMBERS(2, 41, C), NUMBERS(3, T + 1, C);
+        trial_ints(&t, HY_EMBED_BWD_TOKENS, N, 0, 40);
+        NUMBERS(HY_EMBED_BWD_DX, N, C);
+        NUMBERS(HY_EMBED_BWD_DWTE, 41, C);
+        NUMBERS(HY_EMBED_BWD_DWPE, T + 1, C);
         break;
     case HY_OP_CROSS_ENTROPY:
         attr->loss.vocab = 3000;
         attr->loss.scale = 0.1f;
         attr->loss.wants_grad = true;
-        NUMBERS(0, 60, 3001);
-        trial_ints(&t, 1, 60, -1, 2999);
-        FLOATS(2, 0, 60);
+        NUMBERS(HY_CROSS_ENTROPY_LOGITS, 60, 3001);
+        trial_ints(&t, HY_CROSS_ENTROPY_TARGETS, 60, -1, 2999);
+        FLOATS(HY_CROSS_ENTROPY_LOSSES, 0, 60);
         break;
     case HY_OP_SUM:
     case HY_OP_SQ_NORM:
-        trial_normal(&t, 0, kind == HY_OP_SUM ? HY_F32 : dtype, 0, 300001, 0, 1);
-        trial_tensor(&t, 1, HY_F64, 0, 1);
+        trial_normal(&t, HY_REDUCE_X, kind == HY_OP_SUM ? HY_F32 : dtype, 0, 300001, 0, 1);
+        trial_tensor(&t, HY_REDUCE_OUT, HY_F64, 0, 1);
         break;
     case HY_OP_CLIP:
-        trial_normal(&t, 0, HY_F64, 0, 1, 9, 0);
-        FLOATS(1, 0, 2);
+        trial_normal(&t, HY_CLIP_TOTAL, HY_F64, 0, 1, 9, 0);
+        FLOATS(HY_CLIP_RESULT, 0, 2);
         break;
     case HY_OP_ADAMW:
         attr->adamw.lr = 0.01f;
@@ -150,14 +207,18 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         attr->adamw.eps = 1e-8f;
         attr->adamw.correction1 = attr->adamw.correction2 = 0.5f;
         attr->adamw.first = 3;
-        for (int i = 0; i < 2; i++) NUMBERS(i, 0, 100003);
-        for (int i = 2; i < 4; i++) {
+        NUMBERS(HY_ADAMW_PARAM, 0, 100003);
+        NUMBERS(HY_ADAMW_GRAD, 0, 100003);
+        for (int i = HY_ADAMW_M; i <= HY_ADAMW_V; i++) {
             trial_normal(&t, i, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
         }
-        FLOATS(4, 0, 2);
+        FLOATS(HY_ADAMW_CLIP, 0, 2);
         break;
-    case HY_OP_CAST: NUMBERS(0, 0, 200001), FLOATS(1, 0, 200001); break;
-    case HY_OP_FILL: NUMBERS(0, 0, 200001); break;
+    case HY_OP_CAST:
+        NUMBERS(HY_CAST_SRC, 0, 200001);
+        FLOATS(HY_CAST_DST, 0, 200001);
+        break;
+    case HY_OP_FILL: NUMBERS(HY_FILL_DST, 0, 200001); break;
     default: break;
     }
     return t;
@@ -169,8 +230,8 @@ START_TEST(every_op_of_a_training_step_gives_the_same_bits_with_any_number_of_th
             trial t = any_trial((hy_op_kind)kind, _i ? HY_BF16 : HY_F32);
             t.call.attr.accumulate = accumulate;
             if (kind == HY_OP_MATMUL && accumulate) {
-                free(t.call.t[3].data);
-                t.call.t[3].data = NULL;
+                free(t.call.t[HY_MATMUL_BIAS].data);
+                t.call.t[HY_MATMUL_BIAS].data = NULL;
             }
             same_with_any_threads(&t);
         }

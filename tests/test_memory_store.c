@@ -154,7 +154,7 @@ END_TEST
 static void hold_back(hy_stream *stream, hy_stream *brake, hy_event *event) {
     static float room[4];
     hy_op_call fill = {.kind = HY_OP_FILL};
-    fill.t[0] = hy_tensor_1d(room, HY_F32, 4);
+    fill.t[HY_FILL_DST] = hy_tensor_1d(room, HY_F32, 4);
     for (int i = 0; i < 40; i++) must(machine.backend->enqueue(brake, &fill));
     must(machine.backend->event_record(event, brake));
     must(machine.backend->stream_wait(stream, event));
@@ -309,7 +309,8 @@ END_TEST
 static hy_status make_unit(void *context, hy_stream *stream, int32_t unit, char *data) {
     const hy_layout *layout = context;
     hy_op_call fill = {.kind = HY_OP_FILL, .attr.fill.value = (float)unit};
-    fill.t[0] = hy_tensor_1d(data, HY_F32, (int64_t)(layout->unit_bytes[unit] / sizeof(float)));
+    fill.t[HY_FILL_DST] =
+        hy_tensor_1d(data, HY_F32, (int64_t)(layout->unit_bytes[unit] / sizeof(float)));
     return machine.backend->enqueue(stream, &fill);
 }
 

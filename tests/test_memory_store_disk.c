@@ -164,7 +164,7 @@ START_TEST(a_stage_is_not_filled_while_it_is_copied_from) {
         rig_check_home(&r);
         hy_store_forget(&r.store);
         hy_op_call fill = {.kind = HY_OP_FILL};
-        fill.t[0] = hy_tensor_1d(room, HY_F32, 4);
+        fill.t[HY_FILL_DST] = hy_tensor_1d(room, HY_F32, 4);
         for (int i = 0; i < 60; i++) must(machine.backend->enqueue(brake, &fill));
         must(machine.backend->event_record(event, brake));
         must(machine.backend->stream_wait(machine.up, event));

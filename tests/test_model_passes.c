@@ -300,8 +300,9 @@ static hy_status apply(pass_rig *r, hy_stream *stream, int32_t unit) {
         if (p->unit != unit) continue;
         hy_tensor w = hy_tensor_1d(hy_store_device(&r->weights, i), HY_F32, p->count);
         hy_tensor g = hy_tensor_1d(hy_store_device(&r->grads, i), HY_F32, p->count);
-        hy_op_call call = {
-            .kind = HY_OP_COMBINE, .attr.combine = {.coefficient = {1, -0.125f}}, .t = {w, w, g}};
+        hy_op_call call = {.kind = HY_OP_COMBINE,
+                           .attr.combine = {.coefficient = {1, -0.125f}},
+                           .t = {[HY_COMBINE_OUT] = w, [HY_COMBINE_X0] = w, [HY_COMBINE_X1] = g}};
         HY_TRY(r->backend->enqueue(stream, &call));
     }
     HY_TRY(hy_store_release(&r->grads, stream, unit));

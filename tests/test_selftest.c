@@ -40,7 +40,7 @@ static hy_status spoiling_enqueue(hy_stream *s, const hy_op_call *call) {
     if (is_fickle && ++calls % 2) return HY_OK;
     hy_op_call fill = {.kind = HY_OP_FILL, .attr.fill.value = is_fickle ? 1e-30f : 3};
     int at = call->kind == HY_OP_MATMUL ? 2 : 1;
-    fill.t[0] = hy_tensor_1d(call->t[at].data, call->t[at].dtype, 1);
+    fill.t[HY_FILL_DST] = hy_tensor_1d(call->t[at].data, call->t[at].dtype, 1);
     return honest_enqueue(s, &fill);
 }
 

@@ -51,14 +51,15 @@ static entry *find(table *t, hy_op_kind kind, const char *label) {
 
 /* "16384 x 3072 x 768 nt bias": rows, columns, summed over; which of the two is transposed. */
 static void describe_product(const hy_op_call *c, char *out, size_t size) {
-    const hy_tensor *a = &c->t[0], *d = &c->t[2];
+    const hy_tensor *a = &c->t[HY_MATMUL_A], *d = &c->t[HY_MATMUL_D];
     int64_t inner = a->shape[c->attr.matmul.trans_a ? 0 : 1];
     snprintf(out, size, "%lld x %lld x %lld %c%c %s%s%s%s%s%s", (long long)d->shape[0],
              (long long)d->shape[1], (long long)inner, c->attr.matmul.trans_a ? 't' : 'n',
              c->attr.matmul.trans_b ? 't' : 'n', hy_dtype_name(d->dtype),
-             c->attr.accumulate ? " adds" : "", c->t[3].data ? " bias" : "",
-             c->t[4].data ? " residual" : "", c->attr.matmul.is_gelu || c->t[5].data ? " gelu" : "",
-             c->t[6].data ? " gelu-back" : "");
+             c->attr.accumulate ? " adds" : "", c->t[HY_MATMUL_BIAS].data ? " bias" : "",
+             c->t[HY_MATMUL_C].data ? " residual" : "",
+             c->attr.matmul.is_gelu || c->t[HY_MATMUL_ACT].data ? " gelu" : "",
+             c->t[HY_MATMUL_PRE].data ? " gelu-back" : "");
 }
 
 /* What the op must read and write at least. */
@@ -102,7 +103,7 @@ static hy_status watched_enqueue(hy_stream *stream, const hy_op_call *call) {
 static hy_status time_empty(hy_trainer *t, double *out) {
     double seconds[EMPTY_CALLS];
     hy_op_call fill = {.kind = HY_OP_FILL};
-    fill.t[0] = hy_tensor_1d(t->engine.work.buffers.loss_sum, HY_F32, 1);
+    fill.t[HY_FILL_DST] = hy_tensor_1d(t->engine.work.buffers.loss_sum, HY_F32, 1);
     for (int i = 0; i < EMPTY_CALLS; i++) {
         double begin = hy_clock();
         HY_TRY(t->engine.backend->enqueue(t->engine.compute, &fill));

@@ -196,8 +196,9 @@ static double bytes_of(const hy_op_call *call) {
         if (!call->t[i].data) continue;
         int access = hy_op_access(call->kind, i);
         int times = (access & HY_ACCESS_READ ? 1 : 0) + (access & HY_ACCESS_WRITE ? 1 : 0);
-        bool is_table = call->kind == HY_OP_EMBED && i < 3; /* only the rows of tokens are read */
-        double size = (double)hy_tensor_bytes(&call->t[is_table && i ? 3 : i]);
+        bool is_table = call->kind == HY_OP_EMBED && (i == HY_EMBED_WTE || i == HY_EMBED_WPE);
+        /* of a table only the rows of tokens are read */
+        double size = (double)hy_tensor_bytes(&call->t[is_table ? HY_EMBED_X : i]);
         if (call->attr.accumulate && access == HY_ACCESS_WRITE) times = 2;
         bytes += times * size;
     }
@@ -205,9 +206,10 @@ static double bytes_of(const hy_op_call *call) {
 }
 
 static void print_label(const hy_op_call *call, char *out, size_t size) {
-    const hy_tensor *a = &call->t[0], *d = &call->t[2];
+    const hy_tensor *a = &call->t[HY_MATMUL_A], *d = &call->t[HY_MATMUL_D];
     if (call->kind != HY_OP_MATMUL) {
-        snprintf(out, size, "%s (%lld)", hy_op_name(call->kind), (long long)hy_tensor_count(a));
+        long long first = hy_tensor_count(call->t);
+        snprintf(out, size, "%s (%lld)", hy_op_name(call->kind), first);
         return;
     }
     long long inner = call->attr.matmul.trans_a ? a->shape[0] : a->shape[a->ndim - 1];
@@ -215,8 +217,8 @@ static void print_label(const hy_op_call *call, char *out, size_t size) {
     snprintf(out, size, "matmul %lld x %lld x %lld %c%c%s%s%s",
              (long long)hy_tensor_count(d) / columns, columns, inner,
              call->attr.matmul.trans_a ? 't' : 'n', call->attr.matmul.trans_b ? 't' : 'n',
-             call->attr.accumulate ? " adds" : "", call->t[3].data ? " bias" : "",
-             call->t[6].data ? " gelu back" : "");
+             call->attr.accumulate ? " adds" : "", call->t[HY_MATMUL_BIAS].data ? " bias" : "",
+             call->t[HY_MATMUL_PRE].data ? " gelu back" : "");
 }
 
 static int by_time(const void *a, const void *b) {

@@ -44,7 +44,7 @@ static hy_event *event(void) {
 
 static void fill(hy_stream *s, float *where, int64_t count, float value) {
     hy_op_call call = {.kind = HY_OP_FILL, .attr.fill.value = value};
-    call.t[0] = hy_tensor_1d(where, HY_F32, count);
+    call.t[HY_FILL_DST] = hy_tensor_1d(where, HY_F32, count);
     must(cuda->enqueue(s, &call));
 }
 
@@ -362,16 +362,16 @@ END_TEST
 
 START_TEST(wrong_calls_are_refused_in_words) {
     hy_op_call matmul = {.kind = HY_OP_MATMUL, .attr.matmul = {.alpha = 1}};
-    matmul.t[0] = hy_tensor_2d(device, HY_F32, 4, 5);
-    matmul.t[1] = hy_tensor_2d(device, HY_F32, 6, 7);
-    matmul.t[2] = hy_tensor_2d(device, HY_F32, 4, 7);
+    matmul.t[HY_MATMUL_A] = hy_tensor_2d(device, HY_F32, 4, 5);
+    matmul.t[HY_MATMUL_B] = hy_tensor_2d(device, HY_F32, 6, 7);
+    matmul.t[HY_MATMUL_D] = hy_tensor_2d(device, HY_F32, 4, 7);
     must_fail(cuda->supports(cuda, &matmul), HY_ERR_INPUT, "matmul: b has shape (6, 7)");
-    matmul.t[1] = hy_tensor_2d(device, HY_I32, 5, 7);
+    matmul.t[HY_MATMUL_B] = hy_tensor_2d(device, HY_I32, 5, 7);
     must_fail(cuda->supports(cuda, &matmul), HY_ERR_INPUT, "b is i32");
     must_fail(cuda->prepare(cuda, &matmul), HY_ERR_INPUT, "b is i32");
     hy_op_call norm = {.kind = HY_OP_NORM};
-    norm.t[0] = hy_tensor_2d(device, HY_F32, 4, 5);
-    must_fail(cuda->supports(cuda, &norm), HY_ERR_INPUT, "norm: w is absent");
+    norm.t[HY_NORM_X] = hy_tensor_2d(device, HY_F32, 4, 5);
+    must_fail(cuda->supports(cuda, &norm), HY_ERR_INPUT, "norm: weight is absent");
     hy_op_call attention = {.kind = HY_OP_ATTENTION};
     must_fail(cuda->supports(cuda, &attention), HY_ERR_INPUT, "attention");
     hy_op_call unknown = {.kind = HY_OP_COUNT};
@@ -382,8 +382,8 @@ END_TEST
 /* At the latest at the sync, and the stream is usable afterwards. */
 START_TEST(an_op_without_its_workspace_is_an_error_and_not_a_crash) {
     hy_op_call sum = {.kind = HY_OP_SUM};
-    sum.t[0] = hy_tensor_1d(large, HY_F32, LARGE);
-    sum.t[1] = hy_tensor_1d(device, HY_F64, 1);
+    sum.t[HY_REDUCE_X] = hy_tensor_1d(large, HY_F32, LARGE);
+    sum.t[HY_REDUCE_OUT] = hy_tensor_1d(device, HY_F64, 1);
     ck_assert_uint_gt(cuda->workspace(cuda, &sum), 0);
     hy_status status = cuda->enqueue(gpu.stream, &sum);
     if (status == HY_OK) status = cuda->stream_sync(gpu.stream);
@@ -402,7 +402,7 @@ static int fault(void) {
     hy_stream *s;
     if (!b || b->stream_create(b, "fault", &s) != HY_OK) return 1;
     hy_op_call call = {.kind = HY_OP_FILL};
-    call.t[0] = hy_tensor_1d((void *)(uintptr_t)4096, HY_F32, 1000);
+    call.t[HY_FILL_DST] = hy_tensor_1d((void *)(uintptr_t)4096, HY_F32, 1000);
     hy_status status = b->enqueue(s, &call);
     if (status == HY_OK) status = b->stream_sync(s);
     return status == HY_ERR_DEVICE && strlen(hy_error_message()) > 20 ? 0 : 1;

@@ -67,23 +67,27 @@ static trial forward_trial(const heads_case *h, hy_dtype dtype) {
     t.call.attr.heads.window = h->window;
     t.call.attr.heads.scale = (float)(1 / sqrt((double)h->D));
     t.exact.attr = t.call.attr;
-    trial_normal(&t, 0, dtype, N, packed_width(h), 0, 1.5);
-    if (h->has_docs) trial_tensor(&t, 1, HY_I32, 0, N);
+    trial_normal(&t, HY_ATTENTION_QKV, dtype, N, packed_width(h), 0, 1.5);
+    if (h->has_docs) trial_tensor(&t, HY_ATTENTION_DOC_STARTS, HY_I32, 0, N);
     for (int64_t i = 0; h->has_docs && i < N; i++) {
-        trial_put(&t, 1, i, (double)(i % h->T / 16 * 16));
+        trial_put(&t, HY_ATTENTION_DOC_STARTS, i, (double)(i % h->T / 16 * 16));
     }
-    trial_tensor(&t, 2, dtype, N, (int64_t)h->H * h->D);
-    trial_tensor(&t, 3, HY_F32, 0, N * h->H);
+    trial_tensor(&t, HY_ATTENTION_OUT, dtype, N, (int64_t)h->H * h->D);
+    trial_tensor(&t, HY_ATTENTION_LSE, HY_F32, 0, N * h->H);
     return t;
 }
 
 static trial backward_trial(const heads_case *h, hy_dtype dtype) {
     trial f = forward_trial(h, dtype);
     trial t = trial_begin(HY_OP_ATTENTION_BWD, f.dice.seed + 5);
-    static const struct { int from, to; } kept[] = {{0, 1}, {2, 3}, {3, 4}};
+    static const struct {
+        int from, to;
+    } kept[] = {{HY_ATTENTION_QKV, HY_ATTENTION_BWD_QKV},
+                {HY_ATTENTION_OUT, HY_ATTENTION_BWD_OUT},
+                {HY_ATTENTION_LSE, HY_ATTENTION_BWD_LSE}};
     reference_run(&f.exact);
     t.exact.attr = t.call.attr = f.call.attr;
-    trial_normal(&t, 0, dtype, rows_of(h), (int64_t)h->H * h->D, 0, 1);
+    trial_normal(&t, HY_ATTENTION_BWD_DOUT, dtype, rows_of(h), (int64_t)h->H * h->D, 0, 1);
     for (int i = 0; i < 3; i++) {
         const hy_tensor *from = &f.call.t[kept[i].from];
         bool is_flat = from->ndim == 1;
@@ -92,10 +96,12 @@ static trial backward_trial(const heads_case *h, hy_dtype dtype) {
         trial_adopt(&t, kept[i].to, f.exact.t[kept[i].from].data);
     }
     if (h->has_docs) {
-        trial_tensor(&t, 2, HY_I32, 0, rows_of(h));
-        for (int64_t i = 0; i < rows_of(h); i++) trial_put(&t, 2, i, real_at(&f.call.t[1], i));
+        trial_tensor(&t, HY_ATTENTION_BWD_DOC_STARTS, HY_I32, 0, rows_of(h));
+        for (int64_t i = 0; i < rows_of(h); i++)
+            trial_put(&t, HY_ATTENTION_BWD_DOC_STARTS, i,
+                      real_at(&f.call.t[HY_ATTENTION_DOC_STARTS], i));
     }
-    trial_tensor(&t, 5, dtype, rows_of(h), packed_width(h));
+    trial_tensor(&t, HY_ATTENTION_BWD_DQKV, dtype, rows_of(h), packed_width(h));
     trial_end(&f);
     return t;
 }
@@ -156,9 +162,9 @@ START_TEST(forward_agrees_with_the_reference_and_with_our_own) {
         use(&other);
         gpu_must_run(&t.call);
         reference_run(&t.exact);
-        gpu_check_to(&t, 2, 1.5, 4);
-        gpu_check(&t, 3, 1);
-        check_against_own(&t, 2, 1.5);
+        gpu_check_to(&t, HY_ATTENTION_OUT, 1.5, 4);
+        gpu_check(&t, HY_ATTENTION_LSE, 1);
+        check_against_own(&t, HY_ATTENTION_OUT, 1.5);
         trial_end(&t);
     }
 }
@@ -175,8 +181,8 @@ START_TEST(backward_agrees_with_the_reference_and_with_our_own) {
         use(&other);
         gpu_must_run(&t.call);
         reference_run(&t.exact);
-        gpu_check_to(&t, 5, 3, 30);
-        check_against_own(&t, 5, 3);
+        gpu_check_to(&t, HY_ATTENTION_BWD_DQKV, 3, 30);
+        check_against_own(&t, HY_ATTENTION_BWD_DQKV, 3);
         trial_end(&t);
     }
 }
@@ -190,21 +196,22 @@ START_TEST(backward_of_many_tiles_gives_the_same_bits_each_time) {
     use(&other);
     gpu_must_run(&t.call);
     b.call.attr = t.call.attr;
-    trial_normal(&b, 0, HY_BF16, rows_of(&h), (int64_t)h.H * h.D, 0, 1);
-    trial_tensor(&b, 5, HY_BF16, rows_of(&h), packed_width(&h));
-    b.call.t[1] = t.call.t[0];
-    b.call.t[3] = t.call.t[2];
-    b.call.t[4] = t.call.t[3];
+    trial_normal(&b, HY_ATTENTION_BWD_DOUT, HY_BF16, rows_of(&h), (int64_t)h.H * h.D, 0, 1);
+    trial_tensor(&b, HY_ATTENTION_BWD_DQKV, HY_BF16, rows_of(&h), packed_width(&h));
+    b.call.t[HY_ATTENTION_BWD_QKV] = t.call.t[HY_ATTENTION_QKV];
+    b.call.t[HY_ATTENTION_BWD_OUT] = t.call.t[HY_ATTENTION_OUT];
+    b.call.t[HY_ATTENTION_BWD_LSE] = t.call.t[HY_ATTENTION_LSE];
     ck_assert(is_served(&b.call));
     gpu_must_run(&b.call);
-    hy_tensor first = copy_tensor(&b.call.t[5]);
+    hy_tensor first = copy_tensor(&b.call.t[HY_ATTENTION_BWD_DQKV]);
     for (int i = 0; i < 3; i++) {
         gpu_must_run(&b.call);
-        ck_assert_mem_eq(first.data, b.call.t[5].data, hy_tensor_bytes(&first));
+        ck_assert_mem_eq(first.data, b.call.t[HY_ATTENTION_BWD_DQKV].data, hy_tensor_bytes(&first));
     }
-    check_against_own(&b, 5, 3);
+    check_against_own(&b, HY_ATTENTION_BWD_DQKV, 3);
     free(first.data);
-    b.call.t[1].data = b.call.t[3].data = b.call.t[4].data = NULL; /* t's */
+    b.call.t[HY_ATTENTION_BWD_QKV].data = b.call.t[HY_ATTENTION_BWD_OUT].data =
+        b.call.t[HY_ATTENTION_BWD_LSE].data = NULL; /* t's */
     trial_end(&b);
     trial_end(&t);
 }

@@ -29,8 +29,8 @@ EACH_TYPE(head_norm_agrees_with_the_reference, 5) {
         if (leaves_out(&cases[i])) continue;
         trial t = head_norm_trial(&cases[i], mixture);
         if (gpu_run_both(&t, mixture)) {
-            gpu_check(&t, 3, 1);
-            gpu_check(&t, 4, 1);
+            gpu_check(&t, HY_HEAD_NORM_OUT, 1);
+            gpu_check(&t, HY_HEAD_NORM_RSTD, 1);
         }
         trial_end(&t);
     }
@@ -42,9 +42,9 @@ EACH_TYPE(head_norm_backward_agrees_with_the_reference, GPU_MIXTURES) {
         trial t = head_norm_bwd_trial(&cases[i], mixture, i != 2);
         t.call.attr.accumulate = i % 2;
         if (gpu_run_both(&t, mixture)) {
-            gpu_check(&t, 5, 2);
-            if (i != 2) gpu_check(&t, 6, 2);
-            if (i != 2) gpu_check(&t, 7, 2);
+            gpu_check(&t, HY_HEAD_NORM_BWD_DQKV, 2);
+            if (i != 2) gpu_check(&t, HY_HEAD_NORM_BWD_DWQ, 2);
+            if (i != 2) gpu_check(&t, HY_HEAD_NORM_BWD_DWK, 2);
         }
         trial_end(&t);
     }
@@ -60,9 +60,9 @@ EACH_TYPE(rope_turns_as_the_reference_and_back, PURE_TYPES) {
     for (int i = 0; i < CASES; i++) {
         if (leaves_out(&cases[i])) continue;
         trial t = rope_trial(&cases[i], mixture);
-        hy_tensor before = copy_tensor(&t.exact.t[0]);
+        hy_tensor before = copy_tensor(&t.exact.t[HY_ROPE_QKV]);
         ck_assert(gpu_run_both(&t, mixture));
-        gpu_check(&t, 0, 1);
+        gpu_check(&t, HY_ROPE_QKV, 1);
         check_rope_back(&t, before.data, gpu_must_run);
         free(before.data);
         trial_end(&t);
@@ -75,9 +75,9 @@ EACH_TYPE(rope_turns_as_the_reference_and_back, PURE_TYPES) {
  * result once more; both are one rounding in size. Tokens that see few keys have larger results than
  * most, and an error to match. lse is fp32, from exact products. */
 static void check_forward(const trial *t) {
-    bool is_fp32 = t->call.t[0].dtype == HY_F32;
-    gpu_check_to(t, 2, is_fp32 ? 1 : 1.5, is_fp32 ? 1 : 4);
-    gpu_check(t, 3, 1);
+    bool is_fp32 = t->call.t[HY_ATTENTION_QKV].dtype == HY_F32;
+    gpu_check_to(t, HY_ATTENTION_OUT, is_fp32 ? 1 : 1.5, is_fp32 ? 1 : 4);
+    gpu_check(t, HY_ATTENTION_LSE, 1);
 }
 
 EACH_TYPE(attention_agrees_with_the_reference, 5) {
@@ -114,13 +114,13 @@ EACH_TYPE(attention_survives_scores_that_would_overflow, 2) {
     trial t = attention_trial(&h, mixture);
     for (int64_t i = 0; i < h.T; i++) {
         for (int64_t d = 0; d < h.D; d++) {
-            trial_put(&t, 0, i * 3 * h.D + d, 1);
-            trial_put(&t, 0, i * 3 * h.D + h.D + d, (double)(i / 8 * 8));
+            trial_put(&t, HY_ATTENTION_QKV, i * 3 * h.D + d, 1);
+            trial_put(&t, HY_ATTENTION_QKV, i * 3 * h.D + h.D + d, (double)(i / 8 * 8));
         }
     }
     ck_assert(gpu_run_both(&t, mixture));
-    gpu_check(&t, 2, 3);
-    gpu_check(&t, 3, 1);
+    gpu_check(&t, HY_ATTENTION_OUT, 3);
+    gpu_check(&t, HY_ATTENTION_LSE, 1);
     trial_end(&t);
 }
 
@@ -128,8 +128,9 @@ EACH_TYPE(attention_survives_scores_that_would_overflow, 2) {
  * the scores, the result. They add up over a sequence like chance does, and more where few keys are
  * seen: the worst of 10^5 elements is off by up to ten times the usual error. */
 static double backward_factor(const trial *t) {
-    double out = tolerance_of(t->call.t[3].dtype) / tolerance_of(t->call.t[5].dtype);
-    return 1 + 1.5 * out + (t->call.t[1].dtype == HY_F32 ? 0 : 0.5);
+    double out = tolerance_of(t->call.t[HY_ATTENTION_BWD_OUT].dtype) /
+                 tolerance_of(t->call.t[HY_ATTENTION_BWD_DQKV].dtype);
+    return 1 + 1.5 * out + (t->call.t[HY_ATTENTION_BWD_QKV].dtype == HY_F32 ? 0 : 0.5);
 }
 
 EACH_TYPE(attention_backward_agrees_with_the_reference, 5) {
@@ -137,7 +138,7 @@ EACH_TYPE(attention_backward_agrees_with_the_reference, 5) {
         if (leaves_out(&cases[i])) continue;
         trial t = attention_bwd_trial(&cases[i], mixture);
         double factor = backward_factor(&t);
-        if (gpu_run_both(&t, mixture)) gpu_check_to(&t, 5, factor, 10 * factor);
+        if (gpu_run_both(&t, mixture)) gpu_check_to(&t, HY_ATTENTION_BWD_DQKV, factor, 10 * factor);
         trial_end(&t);
     }
 }
@@ -147,7 +148,8 @@ START_TEST(attention_backward_of_single_tokens_passes_dout_to_v) {
     heads_case h = {1, 40, 2, 2, 64, 1, false};
     trial t = attention_bwd_trial(&h, 0);
     gpu_must_run(&t.call);
-    const float *dout = t.call.t[0].data, *dqkv = t.call.t[5].data;
+    const float *dout = t.call.t[HY_ATTENTION_BWD_DOUT].data,
+                *dqkv = t.call.t[HY_ATTENTION_BWD_DQKV].data;
     for (int64_t n = 0; n < h.T; n++) {
         for (int64_t i = 0; i < 4 * h.D; i++) {
             if (fabsf(dqkv[n * 6 * h.D + i]) > 1e-5f) ck_abort_msg("token %lld", (long long)n);
@@ -172,7 +174,7 @@ EACH_TYPE(cached_attention_agrees_with_the_reference, PURE_TYPES) {
         if (leaves_out(&h)) continue;
         trial t = attention_cached_trial(&h, firsts[i % 4], mixture);
         ck_assert(gpu_run_both(&t, mixture));
-        gpu_check(&t, 2, 1);
+        gpu_check(&t, HY_ATTENTION_CACHED_OUT, 1);
         check_appended(&t, &h, firsts[i % 4]);
         trial_end(&t);
     }

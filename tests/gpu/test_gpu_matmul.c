@@ -34,7 +34,7 @@ static double roundings(const matmul_case *m, bool is_in_place) {
 static void check_case(const matmul_case *m, int mixture, uint64_t seed) {
     if (gpu_leaves_out(work_of(m))) return;
     trial t = matmul_trial(m, mixture, seed);
-    if (gpu_run_both(&t, mixture)) gpu_check(&t, 2, roundings(m, false));
+    if (gpu_run_both(&t, mixture)) gpu_check(&t, HY_MATMUL_D, roundings(m, false));
     trial_end(&t);
 }
 
@@ -67,14 +67,14 @@ EACH_TYPE(matmul_may_add_to_c_in_place, PURE_TYPES) {
                                         {64, 128, 64, false, true, false, true, false}};
     for (int i = 0; i < 3; i++) {
         trial t = matmul_trial(&forms[i], mixture, 7);
-        hy_tensor result = copy_tensor(&t.call.t[4]);
+        hy_tensor result = copy_tensor(&t.call.t[HY_MATMUL_C]);
         hy_op_call same = t.call;
-        same.t[2] = same.t[4] = result;
+        same.t[HY_MATMUL_D] = same.t[HY_MATMUL_C] = result;
         gpu_must_run(&same);
         t.exact.attr = t.call.attr;
         reference_run(&t.exact);
-        memcpy(t.call.t[2].data, result.data, hy_tensor_bytes(&result));
-        gpu_check(&t, 2, roundings(&forms[i], true));
+        memcpy(t.call.t[HY_MATMUL_D].data, result.data, hy_tensor_bytes(&result));
+        gpu_check(&t, HY_MATMUL_D, roundings(&forms[i], true));
         free(result.data);
         trial_end(&t);
     }
@@ -86,18 +86,19 @@ typedef enum gelu_form { GELU_ALONE, GELU_BESIDE, GELU_BACK } gelu_form;
 
 static trial gelu_trial(const matmul_case *m, gelu_form form, int mixture) {
     trial t = matmul_trial(m, mixture, 21);
-    hy_dtype dtype = t.call.t[2].dtype;
+    hy_dtype dtype = t.call.t[HY_MATMUL_D].dtype;
     t.call.attr.matmul.is_gelu = form == GELU_ALONE;
-    if (form == GELU_BESIDE) trial_tensor(&t, 5, dtype, m->M, m->N);
-    if (form == GELU_BACK) trial_normal(&t, 6, dtype, m->M, m->N, 0, 1);
+    if (form == GELU_BESIDE) trial_tensor(&t, HY_MATMUL_ACT, dtype, m->M, m->N);
+    if (form == GELU_BACK) trial_normal(&t, HY_MATMUL_PRE, dtype, m->M, m->N, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
 }
 
 static void reference_gelu_product(trial *t) {
-    double *d = t->exact.t[2].data, *act = t->exact.t[5].data, *pre = t->exact.t[6].data;
+    double *d = t->exact.t[HY_MATMUL_D].data, *act = t->exact.t[HY_MATMUL_ACT].data,
+           *pre = t->exact.t[HY_MATMUL_PRE].data;
     reference_run(&t->exact); /* knows nothing of gelu */
-    for (int64_t i = 0; i < hy_tensor_count(&t->exact.t[2]); i++) {
+    for (int64_t i = 0; i < hy_tensor_count(&t->exact.t[HY_MATMUL_D]); i++) {
         if (act) act[i] = reference_gelu(d[i]);
         if (pre) d[i] *= reference_gelu_slope(pre[i]);
         if (t->call.attr.matmul.is_gelu) d[i] = reference_gelu(d[i]);
@@ -122,8 +123,8 @@ EACH_TYPE(gelu_beside_a_product_agrees_with_the_reference, PURE_TYPES) {
         ck_assert_msg(is_served || may_refuse, "%s", hy_error_message());
         if (is_served) {
             reference_gelu_product(&t);
-            gpu_check(&t, 2, 1.5);
-            if (form == GELU_BESIDE) gpu_check(&t, 5, 2);
+            gpu_check(&t, HY_MATMUL_D, 1.5);
+            if (form == GELU_BESIDE) gpu_check(&t, HY_MATMUL_ACT, 2);
         }
         trial_end(&t);
     }
@@ -142,7 +143,7 @@ EACH_TYPE(rows_of_a_matrix_may_begin_anywhere, PURE_TYPES) {
             gpu.shifted = shifted;
             trial t = matmul_trial(&forms[i], mixture, 9);
             ck_assert(gpu_run_both(&t, mixture));
-            gpu_check(&t, 2, roundings(&forms[i], false));
+            gpu_check(&t, HY_MATMUL_D, roundings(&forms[i], false));
             trial_end(&t);
         }
     }
@@ -154,8 +155,8 @@ START_TEST(one_plan_serves_calls_of_its_shape) {
     for (uint64_t seed = 0; seed < 3; seed++) {
         trial a = matmul_trial(&cases[1], 1, seed), b = matmul_trial(&cases[5], 1, seed);
         ck_assert(gpu_run_both(&a, 1) && gpu_run_both(&b, 1));
-        gpu_check(&a, 2, roundings(&cases[1], false));
-        gpu_check(&b, 2, roundings(&cases[5], false));
+        gpu_check(&a, HY_MATMUL_D, roundings(&cases[1], false));
+        gpu_check(&b, HY_MATMUL_D, roundings(&cases[5], false));
         trial_end(&a);
         trial_end(&b);
     }
@@ -172,7 +173,7 @@ START_TEST(fp32_products_keep_fp32) {
         }
     }
     ck_assert(gpu_run_both(&t, 0));
-    gpu_check(&t, 2, 0.25);
+    gpu_check(&t, HY_MATMUL_D, 0.25);
     trial_end(&t);
 }
 END_TEST

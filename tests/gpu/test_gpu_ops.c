@@ -39,9 +39,9 @@ EACH_TYPE(bias_gradient_sums_the_columns, GPU_MIXTURES) {
             shape_at(sum_shapes, SUM_SHAPES, i, &t.dice, &N, &C);
             if (gpu_leaves_out(N * C)) continue;
             t.call.attr.accumulate = accumulate;
-            trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, C, 0.5, 1);
-            trial_normal(&t, 1, pick_grad_dtype(mixture, &t.dice), 0, C, 0, 10);
-            if (gpu_run_both(&t, mixture)) gpu_check(&t, 1, 1);
+            trial_normal(&t, HY_BIAS_GRAD_DY, pick_dtype(mixture, &t.dice), N, C, 0.5, 1);
+            trial_normal(&t, HY_BIAS_GRAD_DBIAS, pick_grad_dtype(mixture, &t.dice), 0, C, 0, 10);
+            if (gpu_run_both(&t, mixture)) gpu_check(&t, HY_BIAS_GRAD_DBIAS, 1);
             trial_end(&t);
         }
     }
@@ -56,10 +56,12 @@ EACH_TYPE(sums_and_square_sums_are_close_to_double_precision, 4) {
         if (gpu_leaves_out(count)) continue;
         trial t = trial_begin(mixture < 3 ? HY_OP_SQ_NORM : HY_OP_SUM, seed_of(i, mixture, 0));
         t.call.attr.accumulate = i % 2;
-        trial_normal(&t, 0, mixture < 3 ? pick_dtype(mixture, &t.dice) : HY_F32, 0, count, 1, 1);
-        trial_normal(&t, 1, HY_F64, 0, 1, 1000, 1);
+        trial_normal(&t, HY_REDUCE_X, mixture < 3 ? pick_dtype(mixture, &t.dice) : HY_F32, 0, count,
+                     1, 1);
+        trial_normal(&t, HY_REDUCE_OUT, HY_F64, 0, 1, 1000, 1);
         ck_assert(gpu_run_both(&t, 0));
-        double found = *(double *)t.call.t[1].data, expected = *(double *)t.exact.t[1].data;
+        double found = *(double *)t.call.t[HY_REDUCE_OUT].data;
+        double expected = *(double *)t.exact.t[HY_REDUCE_OUT].data;
         double share = fabs(found - expected) / fabs(expected);
         ck_assert_msg(share <= 2e-7, "%s of %lld numbers is off by %.2e", hy_op_name(t.call.kind),
                       (long long)count, share);
@@ -71,11 +73,11 @@ START_TEST(a_square_sum_keeps_what_is_not_finite) {
     static const float wrong[] = {NAN, INFINITY};
     for (int k = 0; k < 2; k++) {
         trial t = trial_begin(HY_OP_SQ_NORM, 1);
-        trial_normal(&t, 0, HY_F32, 0, 5000, 0, 1);
-        trial_tensor(&t, 1, HY_F64, 0, 1);
-        ((float *)t.call.t[0].data)[4321] = wrong[k];
+        trial_normal(&t, HY_REDUCE_X, HY_F32, 0, 5000, 0, 1);
+        trial_tensor(&t, HY_REDUCE_OUT, HY_F64, 0, 1);
+        ((float *)t.call.t[HY_REDUCE_X].data)[4321] = wrong[k];
         gpu_must_run(&t.call);
-        ck_assert(!isfinite(*(double *)t.call.t[1].data));
+        ck_assert(!isfinite(*(double *)t.call.t[HY_REDUCE_OUT].data));
         trial_end(&t);
     }
 }
@@ -105,14 +107,14 @@ EACH_TYPE(norm_agrees_with_the_reference, 5) {
         for (int variant = 0; variant < 4; variant++) {
             norm_case n = norm_at(shape, mixture, variant);
             trial t = norm_trial(&n, mixture);
-            int64_t C = hy_tensor_width(&t.call.t[0]);
+            int64_t C = hy_tensor_width(&t.call.t[HY_NORM_X]);
             /* the layernorm of one number is 0, of two is +1 and -1 whatever their distance */
             bool is_flat = C < 3 && !(variant & 1);
-            if (!is_flat && !gpu_leaves_out(hy_tensor_count(&t.call.t[0])) &&
+            if (!is_flat && !gpu_leaves_out(hy_tensor_count(&t.call.t[HY_NORM_X])) &&
                 gpu_run_both(&t, mixture)) {
-                gpu_check(&t, 3, 1);
-                if (!(variant & 1)) gpu_check(&t, 4, 1);
-                gpu_check(&t, 5, 1);
+                gpu_check(&t, HY_NORM_Y, 1);
+                if (!(variant & 1)) gpu_check(&t, HY_NORM_MEAN, 1);
+                gpu_check(&t, HY_NORM_RSTD, 1);
             }
             trial_end(&t);
         }
@@ -122,11 +124,13 @@ EACH_TYPE(norm_agrees_with_the_reference, 5) {
 START_TEST(layernorm_of_equal_numbers_is_the_bias) {
     norm_case n = norm_at(2, 0, 2);
     trial t = norm_trial(&n, 0);
-    for (int64_t i = 0; i < hy_tensor_count(&t.call.t[0]); i++) trial_put(&t, 0, i, 1000.5);
+    for (int64_t i = 0; i < hy_tensor_count(&t.call.t[HY_NORM_X]); i++)
+        trial_put(&t, HY_NORM_X, i, 1000.5);
     gpu_must_run(&t.call);
-    for (int64_t i = 0; i < hy_tensor_count(&t.call.t[3]); i++) {
-        double expected = real_at(&t.call.t[2], i % 768);
-        if (fabs(real_at(&t.call.t[3], i) - expected) > 0.05) ck_abort_msg("%lld", (long long)i);
+    for (int64_t i = 0; i < hy_tensor_count(&t.call.t[HY_NORM_Y]); i++) {
+        double expected = real_at(&t.call.t[HY_NORM_BIAS], i % 768);
+        if (fabs(real_at(&t.call.t[HY_NORM_Y], i) - expected) > 0.05)
+            ck_abort_msg("%lld", (long long)i);
     }
     trial_end(&t);
 }
@@ -138,12 +142,12 @@ EACH_TYPE(norm_backward_agrees_with_the_reference, GPU_MIXTURES) {
             norm_case n = norm_at(shape, mixture, variant);
             trial t = norm_bwd_trial(&n, mixture);
             t.call.attr.accumulate = variant & 2;
-            bool is_flat = hy_tensor_width(&t.call.t[0]) < 3;
-            if (!is_flat && !gpu_leaves_out(hy_tensor_count(&t.call.t[0])) &&
+            bool is_flat = hy_tensor_width(&t.call.t[HY_NORM_BWD_DY]) < 3;
+            if (!is_flat && !gpu_leaves_out(hy_tensor_count(&t.call.t[HY_NORM_BWD_DY])) &&
                 gpu_run_both(&t, mixture)) {
-                gpu_check(&t, 6, 2);
-                if (variant & 4) gpu_check(&t, 7, 1);
-                if (t.call.t[8].data) gpu_check(&t, 8, 1);
+                gpu_check(&t, HY_NORM_BWD_DX, 2);
+                if (variant & 4) gpu_check(&t, HY_NORM_BWD_DWEIGHT, 1);
+                if (t.call.t[HY_NORM_BWD_DBIAS].data) gpu_check(&t, HY_NORM_BWD_DBIAS, 1);
             }
             trial_end(&t);
         }
@@ -188,14 +192,15 @@ EACH_TYPE(swiglu_and_its_backward_agree_with_the_reference, 5) {
         shape_at(activation_shapes, ACTIVATION_SHAPES, i / 2, &t.dice, &N, &F);
         if (gpu_leaves_out(N * F)) continue;
         if (i % 2) {
-            trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, F, 0, 1);
-            trial_normal(&t, 1, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
-            trial_tensor(&t, 2, pick_dtype(mixture, &t.dice), N, 2 * F);
+            trial_normal(&t, HY_SWIGLU_BWD_DY, pick_dtype(mixture, &t.dice), N, F, 0, 1);
+            trial_normal(&t, HY_SWIGLU_BWD_GATE_UP, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
+            trial_tensor(&t, HY_SWIGLU_BWD_DGATE_UP, pick_dtype(mixture, &t.dice), N, 2 * F);
         } else {
-            trial_normal(&t, 0, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
-            trial_tensor(&t, 1, pick_dtype(mixture, &t.dice), N, F);
+            trial_normal(&t, HY_SWIGLU_GATE_UP, pick_dtype(mixture, &t.dice), N, 2 * F, 0, 3);
+            trial_tensor(&t, HY_SWIGLU_Y, pick_dtype(mixture, &t.dice), N, F);
         }
-        if (gpu_run_both(&t, mixture)) gpu_check(&t, i % 2 ? 2 : 1, 1);
+        if (gpu_run_both(&t, mixture))
+            gpu_check(&t, i % 2 ? HY_SWIGLU_BWD_DGATE_UP : HY_SWIGLU_Y, 1);
         trial_end(&t);
     }
 }
@@ -221,12 +226,13 @@ EACH_TYPE(embedding_agrees_with_the_reference, 5) {
         trial t = trial_begin(HY_OP_EMBED, seed_of(i, mixture, 0));
         int64_t B = 3, T = i < 8 ? 11 : 129, V = 50, C = widths[i / 3];
         t.call.attr.embed.seq = (int32_t)T;
-        trial_ints(&t, 0, B * T, 0, V - 1);
-        trial_normal(&t, 1, pick_dtype(mixture, &t.dice), V, C, 0, 1);
-        if (has_positions) trial_normal(&t, 2, pick_dtype(mixture, &t.dice), T + 2, C, 0, 1);
-        trial_tensor(&t, 3, pick_dtype(mixture, &t.dice), B * T, C);
+        trial_ints(&t, HY_EMBED_TOKENS, B * T, 0, V - 1);
+        trial_normal(&t, HY_EMBED_WTE, pick_dtype(mixture, &t.dice), V, C, 0, 1);
+        if (has_positions)
+            trial_normal(&t, HY_EMBED_WPE, pick_dtype(mixture, &t.dice), T + 2, C, 0, 1);
+        trial_tensor(&t, HY_EMBED_X, pick_dtype(mixture, &t.dice), B * T, C);
         if (has_docs) embed_docs(&t, B, T);
-        if (gpu_run_both(&t, mixture)) gpu_check(&t, 3, 1);
+        if (gpu_run_both(&t, mixture)) gpu_check(&t, HY_EMBED_X, 1);
         trial_end(&t);
     }
 }
@@ -241,8 +247,8 @@ EACH_TYPE(embedding_backward_sums_tokens_that_repeat, GPU_MIXTURES) {
             if (gpu_leaves_out(s[0] * s[1] * s[3] + s[2] * s[3])) continue;
             trial t = embed_bwd_trial(variant, mixture, s[0], s[1], s[2], s[3]);
             if (gpu_run_both(&t, mixture)) {
-                if (embed_wants_tokens(variant)) gpu_check(&t, 2, 1);
-                if (variant & 4) gpu_check(&t, 3, 1);
+                if (embed_wants_tokens(variant)) gpu_check(&t, HY_EMBED_BWD_DWTE, 1);
+                if (variant & 4) gpu_check(&t, HY_EMBED_BWD_DWPE, 1);
             }
             trial_end(&t);
         }
@@ -261,8 +267,9 @@ EACH_TYPE(cross_entropy_agrees_with_the_reference, PURE_TYPES) {
         if (gpu_leaves_out(s[0] * s[2])) continue;
         trial t = loss_trial(s[0], s[1], s[2], i % 2, mixture);
         ck_assert(gpu_run_both(&t, mixture));
-        gpu_check(&t, 0, i % 2 ? 2 : 0); /* without a gradient the logits stay as they are */
-        if (s[1] > 1) gpu_check(&t, 2, 2);
+        gpu_check(&t, HY_CROSS_ENTROPY_LOGITS,
+                  i % 2 ? 2 : 0); /* without a gradient the logits stay as they are */
+        if (s[1] > 1) gpu_check(&t, HY_CROSS_ENTROPY_LOSSES, 2);
         trial_end(&t);
     }
 }
@@ -272,7 +279,7 @@ START_TEST(losses_and_targets_of_a_chunk_begin_anywhere) {
     for (int wants_grad = 0; wants_grad < 2; wants_grad++) {
         trial t = loss_trial(11, 500, 512, wants_grad, 1);
         ck_assert(gpu_run_both(&t, 0));
-        gpu_check(&t, 2, 2);
+        gpu_check(&t, HY_CROSS_ENTROPY_LOSSES, 2);
         trial_end(&t);
     }
     gpu.shifted = 0;
@@ -293,26 +300,28 @@ START_TEST(tokens_and_targets_outside_the_vocabulary_become_nan) {
     for (int k = 0; k < 4; k++) {
         trial t = trial_begin(HY_OP_EMBED, 1), back = embed_bwd_trial(0, 0, 1, 4, 10, 8);
         t.call.attr.embed.seq = 4;
-        trial_ints(&t, 0, 4, 0, 9);
-        trial_normal(&t, 1, HY_F32, 10, 8, 0, 1);
-        trial_tensor(&t, 3, HY_F32, 4, 8);
-        ((int32_t *)t.call.t[0].data)[2] = ((int32_t *)back.call.t[0].data)[2] = wrong[k];
+        trial_ints(&t, HY_EMBED_TOKENS, 4, 0, 9);
+        trial_normal(&t, HY_EMBED_WTE, HY_F32, 10, 8, 0, 1);
+        trial_tensor(&t, HY_EMBED_X, HY_F32, 4, 8);
+        ((int32_t *)t.call.t[HY_EMBED_TOKENS].data)[2] =
+            ((int32_t *)back.call.t[HY_EMBED_BWD_TOKENS].data)[2] = wrong[k];
         gpu_must_run(&t.call);
         for (int i = 0; i < 32; i++) {
-            ck_assert_int_eq(isnan(((float *)t.call.t[3].data)[i]) != 0, i / 8 == 2);
+            ck_assert_int_eq(isnan(((float *)t.call.t[HY_EMBED_X].data)[i]) != 0, i / 8 == 2);
         }
         gpu_must_run(&back.call);
-        for (int i = 0; i < 80; i++) ck_assert(isfinite(((float *)back.call.t[2].data)[i]));
+        for (int i = 0; i < 80; i++)
+            ck_assert(isfinite(((float *)back.call.t[HY_EMBED_BWD_DWTE].data)[i]));
         trial_end(&t);
         trial_end(&back);
     }
     for (int k = 1; k < 3; k++) { /* below 0 means that a target does not count */
         trial t = loss_trial(3, 10, 12, true, 0);
-        ((int32_t *)t.call.t[1].data)[1] = 3;
-        ((int32_t *)t.call.t[1].data)[2] = wrong[k];
+        ((int32_t *)t.call.t[HY_EMBED_WTE].data)[1] = 3;
+        ((int32_t *)t.call.t[HY_EMBED_WTE].data)[2] = wrong[k];
         gpu_must_run(&t.call);
         for (int i = 0; i < 3; i++) {
-            ck_assert_int_eq(isnan(((float *)t.call.t[2].data)[i]) != 0, i == 2);
+            ck_assert_int_eq(isnan(((float *)t.call.t[HY_EMBED_WPE].data)[i]) != 0, i == 2);
         }
         trial_end(&t);
     }

@@ -18,8 +18,9 @@ START_TEST(adamw_agrees_with_the_reference) {
         trial t = adamw_mixture(i % ADAMW_MIXTURES, counts[i / ADAMW_MIXTURES]);
         ck_assert(gpu_run_both(&t, 0));
         /* one stochastic rounding is up to twice as far off as one to nearest */
-        for (int k = 0; k < 3; k++) gpu_check(&t, (int[]){PARAM, M, V}[k], 2);
-        if (t.call.t[MASTER].data) gpu_check(&t, MASTER, 1);
+        for (int k = 0; k < 3; k++)
+            gpu_check(&t, (int[]){HY_ADAMW_PARAM, HY_ADAMW_M, HY_ADAMW_V}[k], 2);
+        if (t.call.t[HY_ADAMW_MASTER].data) gpu_check(&t, HY_ADAMW_MASTER, 1);
         trial_end(&t);
     }
 }
@@ -53,15 +54,15 @@ START_TEST(clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite) 
         double total = totals[i % 8];
         float result[2] = {7, 7};
         hy_op_call call = {.kind = HY_OP_CLIP, .attr.clip = {limits[i / 8 % 3], scales[i / 24]}};
-        call.t[0] = hy_tensor_1d(&total, HY_F64, 1);
-        call.t[1] = hy_tensor_1d(result, HY_F32, 2);
+        call.t[HY_CLIP_TOTAL] = hy_tensor_1d(&total, HY_F64, 1);
+        call.t[HY_CLIP_RESULT] = hy_tensor_1d(result, HY_F32, 2);
         gpu_must_run(&call);
         if (!isfinite(total)) {
             ck_assert_float_eq(result[1], 0);
             continue;
         }
         double exact[2];
-        call.t[1] = hy_tensor_1d(exact, HY_F64, 2);
+        call.t[HY_CLIP_RESULT] = hy_tensor_1d(exact, HY_F64, 2);
         reference_run(&call);
         for (int k = 0; k < 2; k++) {
             ck_assert_double_eq_tol((double)result[k], exact[k], 2e-7 * fabs(exact[k]) + 1e-44);
@@ -97,9 +98,10 @@ static trial combine_trial(int64_t count, int variant, hy_dtype out) {
     t.call.attr.combine.noise = variant & 8 ? 0.5f : 0;
     t.call.attr.combine.seed = 5;
     t.call.attr.combine.first = 1000003;
-    trial_normal(&t, 0, out, 0, count, 0, 1);
+    trial_normal(&t, HY_COMBINE_OUT, out, 0, count, 0, 1);
     for (int k = 0; k < 3; k++) {
-        if (variant >> k & 1) trial_normal(&t, 1 + k, reals[(variant + k) % 3], 0, count, 0, 1);
+        if (variant >> k & 1)
+            trial_normal(&t, HY_COMBINE_X0 + k, reals[(variant + k) % 3], 0, count, 0, 1);
     }
     return t;
 }
@@ -113,9 +115,9 @@ START_TEST(a_combination_is_that_of_the_cpu) {
         int variant = i % 16;
         if (variant == 0) continue; /* no input and no noise is a fill with zero */
         trial t = combine_trial(count, variant, reals[i / 16 % 3]);
-        hy_tensor expected = run_here_and_there(&t.call, 0);
+        hy_tensor expected = run_here_and_there(&t.call, HY_COMBINE_OUT);
         for (int64_t k = 0; k < count; k++) {
-            double a = real_at(&t.call.t[0], k), b = real_at(&expected, k);
+            double a = real_at(&t.call.t[HY_COMBINE_OUT], k), b = real_at(&expected, k);
             double allowed = expected.dtype == HY_F32 ? 2e-6 : 2.01 * half_spacing(expected.dtype);
             if (fabs(a - b) > allowed * (fabs(b) + 1)) {
                 ck_abort_msg("variant %d: element %lld of %lld is %.9g, on the CPU %.9g", variant,
@@ -129,19 +131,19 @@ START_TEST(a_combination_is_that_of_the_cpu) {
 END_TEST
 
 START_TEST(a_combination_may_write_over_an_input) {
-    for (int at = 1; at < 4; at++) {
+    for (int at = HY_COMBINE_X0; at <= HY_COMBINE_X2; at++) {
         trial t = combine_trial(5001, 7, HY_F32);
         hy_op_call call = t.call;
         free(t.call.t[at].data);
-        t.call.t[at] = call.t[at] = call.t[0];
-        hy_tensor expected = run_here_and_there(&call, 0);
+        t.call.t[at] = call.t[at] = call.t[HY_COMBINE_OUT];
+        hy_tensor expected = run_here_and_there(&call, HY_COMBINE_OUT);
         for (int64_t k = 0; k < 5001; k++) {
-            double a = real_at(&call.t[0], k), b = real_at(&expected, k);
+            double a = real_at(&call.t[HY_COMBINE_OUT], k), b = real_at(&expected, k);
             if (fabs(a - b) > 2e-6 * (fabs(b) + 1))
                 ck_abort_msg("input %d, %lld", at, (long long)k);
         }
         free(expected.data);
-        t.call.t[at].data = NULL; /* freed as tensor 0 */
+        t.call.t[at].data = NULL; /* freed as the result */
         trial_end(&t);
     }
 }
@@ -152,8 +154,8 @@ START_TEST(noise_belongs_to_the_logical_element) {
     part.call.attr.combine.first += 1501;
     gpu_must_run(&whole.call);
     gpu_must_run(&part.call);
-    ck_assert_mem_eq((float *)whole.call.t[0].data + 1501, part.call.t[0].data,
-                     100 * sizeof(float));
+    ck_assert_mem_eq((float *)whole.call.t[HY_COMBINE_OUT].data + 1501,
+                     part.call.t[HY_COMBINE_OUT].data, 100 * sizeof(float));
     trial_end(&whole);
     trial_end(&part);
 }
@@ -169,9 +171,9 @@ START_TEST(products_of_differences_are_sums_in_double) {
             bool is_there = k % 2 == 0 || (i >> (1 + k / 2) & 1);
             if (is_there) trial_normal(&t, k, reals[(i / 8 + k) % 3], 0, count, 0.1 * k, 1);
         }
-        trial_normal(&t, 4, HY_F64, 0, 3, 10, 1);
+        trial_normal(&t, HY_DIFF_DOT_OUT, HY_F64, 0, 3, 10, 1);
         hy_tensor expected = run_here_and_there(&t.call, 4);
-        const double *a = t.call.t[4].data, *b = expected.data;
+        const double *a = t.call.t[HY_DIFF_DOT_OUT].data, *b = expected.data;
         for (int k = 0; k < 3; k++) {
             ck_assert_double_eq_tol(a[k], b[k], 1e-6 * (fabs(b[0]) + fabs(b[1]) + fabs(b[k])));
         }
@@ -187,15 +189,15 @@ static trial quantize_trial(int64_t count, int32_t block, bool is_signed) {
     trial t = trial_begin(HY_OP_QUANTIZE, (uint64_t)(count + block));
     t.call.attr.quantize.block = block;
     t.call.attr.quantize.is_signed = is_signed;
-    trial_tensor(&t, 0, HY_F32, 0, count);
+    trial_tensor(&t, HY_QUANTIZE_X, HY_F32, 0, count);
     for (int64_t i = 0; i < count; i++) {
         double x = roll_normal(&t.dice);
-        trial_put(&t, 0, i, is_signed ? x : pow(10, -7 * fabs(x))); /* like m, like v */
+        trial_put(&t, HY_QUANTIZE_X, i, is_signed ? x : pow(10, -7 * fabs(x))); /* like m, like v */
     }
-    if (count > 10) trial_put(&t, 0, 3, 0);
-    t.call.t[1] = hy_tensor_1d(calloc(1, (size_t)count), HY_U8, count);
-    t.call.t[2] = hy_tensor_1d(NULL, HY_F32, (count + block - 1) / block);
-    t.call.t[2].data = calloc(1, hy_tensor_bytes(&t.call.t[2]));
+    if (count > 10) trial_put(&t, HY_QUANTIZE_X, 3, 0);
+    t.call.t[HY_QUANTIZE_CODES] = hy_tensor_1d(calloc(1, (size_t)count), HY_U8, count);
+    t.call.t[HY_QUANTIZE_SCALES] = hy_tensor_1d(NULL, HY_F32, (count + block - 1) / block);
+    t.call.t[HY_QUANTIZE_SCALES].data = calloc(1, hy_tensor_bytes(&t.call.t[HY_QUANTIZE_SCALES]));
     return t;
 }
 
@@ -217,13 +219,14 @@ static void make_codes(trial *t, int at, bool is_signed, int32_t block) {
     int64_t count = hy_tensor_count(x), blocks = (count + block - 1) / block;
     hy_op_call call = {.kind = HY_OP_QUANTIZE,
                        .attr.quantize = {.block = block, .is_signed = is_signed}};
-    call.t[0] = *x;
-    call.t[1] = hy_tensor_1d(calloc(1, (size_t)count), HY_U8, count);
-    call.t[2] = hy_tensor_1d(calloc(sizeof(float), (size_t)blocks), HY_F32, blocks);
+    call.t[HY_QUANTIZE_X] = *x;
+    call.t[HY_QUANTIZE_CODES] = hy_tensor_1d(calloc(1, (size_t)count), HY_U8, count);
+    call.t[HY_QUANTIZE_SCALES] =
+        hy_tensor_1d(calloc(sizeof(float), (size_t)blocks), HY_F32, blocks);
     rig_run(&cpu, &call);
     free(x->data);
-    *x = call.t[1];
-    x->quant.scale = call.t[2].data;
+    *x = call.t[HY_QUANTIZE_CODES];
+    x->quant.scale = call.t[HY_QUANTIZE_SCALES].data;
     x->quant.block = block;
 }
 
@@ -234,18 +237,18 @@ START_TEST(adamw_with_eight_bit_state_is_that_of_the_cpu) {
     for (int i = 0; i < 2 * 3 * COUNTS; i++) {
         int64_t count = counts[i / 6];
         trial t = adamw_trial(HY_BF16, HY_BF16, HY_F32, i % 2, count);
-        make_codes(&t, M, true, blocks[i / 2 % 3]);
-        make_codes(&t, V, false, blocks[i / 2 % 3]);
+        make_codes(&t, HY_ADAMW_M, true, blocks[i / 2 % 3]);
+        make_codes(&t, HY_ADAMW_V, false, blocks[i / 2 % 3]);
         hy_op_call there = t.call;
         for (int k = 0; k < 6; k++) there.t[k] = copy_tensor(&t.call.t[k]);
-        for (int k = M; k <= V; k++) {
+        for (int k = HY_ADAMW_M; k <= HY_ADAMW_V; k++) {
             size_t bytes = gpu_scale_bytes(&t.call.t[k]);
             there.t[k].quant.scale = malloc(bytes);
             memcpy(there.t[k].quant.scale, t.call.t[k].quant.scale, bytes);
         }
         rig_run(&cpu, &there);
         gpu_must_run(&t.call);
-        for (int k = M; k <= V; k++) {
+        for (int k = HY_ADAMW_M; k <= HY_ADAMW_V; k++) {
             const float *a = t.call.t[k].quant.scale, *b = there.t[k].quant.scale;
             for (int64_t n = 0; n * blocks[i / 2 % 3] < count; n++) {
                 if (fabsf(a[n] - b[n]) > 1e-6f * b[n]) ck_abort_msg("scale %lld", (long long)n);
@@ -255,7 +258,8 @@ START_TEST(adamw_with_eight_bit_state_is_that_of_the_cpu) {
             free(there.t[k].quant.scale);
         }
         for (int64_t n = 0; n < count; n++) {
-            double a = real_at(&t.call.t[PARAM], n), b = real_at(&there.t[PARAM], n);
+            double a = real_at(&t.call.t[HY_ADAMW_PARAM], n),
+                   b = real_at(&there.t[HY_ADAMW_PARAM], n);
             if (fabs(a - b) > 0x1p-7 * fabs(b) + 1e-6) ck_abort_msg("parameter %lld", (long long)n);
         }
         for (int k = 0; k < 6; k++) free(there.t[k].data);
@@ -269,28 +273,29 @@ START_TEST(eight_bit_state_is_that_of_the_cpu) {
     for (int i = 0; i < 2 * 5 * COUNTS; i++) {
         trial t = quantize_trial(counts[i / 10], blocks[i / 2 % 5], i % 2);
         hy_op_call back = {.kind = HY_OP_DEQUANTIZE, .attr = t.call.attr};
-        hy_tensor codes = run_here_and_there(&t.call, 1);
-        check_codes(&t.call.t[1], &codes);
-        const float *x = t.call.t[0].data, *scales = t.call.t[2].data;
+        hy_tensor codes = run_here_and_there(&t.call, HY_QUANTIZE_CODES);
+        check_codes(&t.call.t[HY_QUANTIZE_CODES], &codes);
+        const float *x = t.call.t[HY_QUANTIZE_X].data, *scales = t.call.t[HY_QUANTIZE_SCALES].data;
         int64_t count = counts[i / 10], block = blocks[i / 2 % 5];
         for (int64_t b = 0; b * block < count; b++) {
             float largest = 0;
             for (int64_t k = b * block; k < count && k < (b + 1) * block; k++) {
                 largest = fmaxf(largest, fabsf(x[k]));
-                bool is_lost = x[k] > 0 && ((uint8_t *)t.call.t[1].data)[k] == 0;
+                bool is_lost = x[k] > 0 && ((uint8_t *)t.call.t[HY_QUANTIZE_CODES].data)[k] == 0;
                 if (is_lost && !(i % 2)) ck_abort_msg("%lld became zero", (long long)k);
             }
             ck_assert_float_eq(scales[b], largest);
         }
-        back.t[0] = t.call.t[1];
-        back.t[1] = t.call.t[2];
-        back.t[2] = hy_tensor_1d(calloc(1, (size_t)count * sizeof(float)), HY_F32, count);
-        hy_tensor values = run_here_and_there(&back, 2);
+        back.t[HY_DEQUANTIZE_CODES] = t.call.t[HY_QUANTIZE_CODES];
+        back.t[HY_DEQUANTIZE_SCALES] = t.call.t[HY_QUANTIZE_SCALES];
+        back.t[HY_DEQUANTIZE_X] =
+            hy_tensor_1d(calloc(1, (size_t)count * sizeof(float)), HY_F32, count);
+        hy_tensor values = run_here_and_there(&back, HY_DEQUANTIZE_X);
         for (int64_t k = 0; k < count; k++) {
-            double a = real_at(&back.t[2], k), b = real_at(&values, k);
+            double a = real_at(&back.t[HY_DEQUANTIZE_X], k), b = real_at(&values, k);
             if (fabs(a - b) > 5e-7 * fabs(b)) ck_abort_msg("value %lld", (long long)k);
         }
-        free(back.t[2].data);
+        free(back.t[HY_DEQUANTIZE_X].data);
         free(values.data);
         free(codes.data);
         trial_end(&t);
