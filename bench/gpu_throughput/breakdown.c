@@ -121,10 +121,10 @@ static hy_status watch_step(hy_trainer *t) {
     watch.backend = t->engine.backend;
     watch.enqueue = t->engine.backend->enqueue;
     t->engine.backend->enqueue = watched_enqueue;
-    hy_status (*record_begin)(hy_stream *) = t->engine.backend->record_begin;
-    t->engine.backend->record_begin = NULL; /* a recorded pass would be played past the watch */
+    hy_status (*capture_begin)(hy_stream *) = t->engine.backend->capture_begin;
+    t->engine.backend->capture_begin = NULL; /* a captured pass would be replayed past the hook */
     hy_status status = hy_trainer_step(t, NULL);
-    t->engine.backend->record_begin = record_begin;
+    t->engine.backend->capture_begin = capture_begin;
     t->engine.backend->enqueue = watch.enqueue;
     return status;
 }

@@ -241,7 +241,7 @@ double hy_op_flops(const hy_op_call *call);
 
 typedef struct hy_stream hy_stream;
 typedef struct hy_event hy_event;
-typedef struct hy_recording hy_recording;
+typedef struct hy_graph hy_graph;
 typedef struct hy_backend hy_backend;
 
 /* What the device is, for people and for the planner. */
@@ -286,13 +286,13 @@ struct hy_backend {
     hy_status (*copy)(hy_stream *s, void *dst, const void *src, size_t bytes);
     hy_status (*enqueue)(hy_stream *s, const hy_op_call *call);
 
-    /* What is enqueued on a stream between begin and end is not run but kept; play enqueues all of it,
-     * at a fraction of the price of one op after another. Ops only, and no plan made meanwhile; the
+    /* What is enqueued on a stream between begin and end is not run but captured into a graph;
+     * replay enqueues all of it, at a fraction of the price of one op after another. Ops only, and no plan made meanwhile; the
      * tensors must stay where they are. NULL where enqueueing costs nothing to speak of. */
-    hy_status (*record_begin)(hy_stream *s);
-    hy_status (*record_end)(hy_stream *s, hy_recording **out);
-    hy_status (*play)(hy_stream *s, hy_recording *r);
-    void (*recording_destroy)(hy_recording *r);
+    hy_status (*capture_begin)(hy_stream *s);
+    hy_status (*capture_end)(hy_stream *s, hy_graph **out);
+    hy_status (*replay)(hy_stream *s, hy_graph *graph);
+    void (*graph_destroy)(hy_graph *graph);
 
     /* About an op, from shapes, types and attributes; data pointers matter only as given or absent.
      * supports fails with HY_ERR_INPUT naming what is wrong; prepare may set call->plan, which lives

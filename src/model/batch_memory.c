@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "model/recorded.h"
+#include "model/graphs.h"
 
 static int32_t layers_of(const hy_batch_plan *plan) { return plan->model->shape.layers; }
 
@@ -153,7 +153,7 @@ static int logits_slot(const hy_unit *head) {
 }
 
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace) {
-    hy_forget_recordings(plan);
+    hy_forget_graphs(plan);
     plan->activations = activations;
     plan->workspace = workspace;
     plan->logits = hy_batch_scratch(plan, HY_PASS_EVAL) +
@@ -162,6 +162,6 @@ void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace
 
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store) {
     assert(plan->options.offloads && store->layout.unit_count == layers_of(plan));
-    hy_forget_recordings(plan);
+    hy_forget_graphs(plan);
     plan->offload = store;
 }

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "model/batch_memory.h"
 #include "model/bind.h"
-#include "model/recorded.h"
+#include "model/graphs.h"
 
 /* The logits of a chunk stay below this many bytes when the user leaves the number of chunks open: large
  * enough for full matmul speed, small enough not to matter. A GPU wants some thousand rows, and each
@@ -183,6 +183,6 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
 
 void hy_batch_plan_destroy(hy_batch_plan *plan) {
     if (!plan) return;
-    hy_forget_recordings(plan);
+    hy_forget_graphs(plan);
     free(plan);
 }

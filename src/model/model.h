@@ -78,14 +78,14 @@ typedef struct hy_batch_input {
     const hy_unit_watch *watch; /* or NULL */
 } hy_batch_input;
 
-#define HY_RECORDINGS 4
+#define HY_GRAPHS 4
 
-/* A pass that came before with the same input, and its recording once it came often enough. */
-typedef struct hy_recorded_pass {
+/* A pass that came before with the same input, and its graph once it came often enough. */
+typedef struct hy_captured_pass {
     hy_batch_input input;
-    hy_recording *recording;
+    hy_graph *graph;
     int32_t seen;
-} hy_recorded_pass;
+} hy_captured_pass;
 
 typedef struct hy_batch_plan {
     hy_model *model;
@@ -101,9 +101,9 @@ typedef struct hy_batch_plan {
     char *activations, *workspace; /* where the bytes lie */
     char *logits;                  /* of the last evaluated chunk, inside the workspace */
     hy_store *offload;             /* NULL unless it offloads */
-    hy_recorded_pass recorded[HY_RECORDINGS];
-    int32_t recorded_next; /* which is given up for a new one */
-    bool is_unrecordable;  /* it was tried and failed, or inputs keep changing */
+    hy_captured_pass captured[HY_GRAPHS];
+    int32_t captured_next; /* which is given up for a new one */
+    bool is_uncapturable;  /* it was tried and failed, or inputs keep changing */
 } hy_batch_plan;
 
 /* How many pieces of the loss a plan with these options has. */

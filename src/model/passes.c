@@ -4,7 +4,7 @@
  * never waits here. */
 #include "base/error.h"
 #include "model/batch_memory.h"
-#include "model/recorded.h"
+#include "model/graphs.h"
 #include "model/visit.h"
 
 static hy_status enqueue_op(const hy_frame *f, int32_t index, int32_t chunk) {
@@ -122,7 +122,7 @@ hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
         return hy_fail(HY_ERR_STATE,
                        "this batch plan has no store for the activations it offloads");
     }
-    return hy_run_recorded(plan, input, train_pass);
+    return hy_run_captured(plan, input, train_pass);
 }
 
 /* ---- evaluation -------------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ static hy_status evaluate_pass(hy_batch_plan *plan, const hy_batch_input *input)
 
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
     HY_TRY(check_evaluates(plan));
-    return hy_run_recorded(plan, input, evaluate_pass);
+    return hy_run_captured(plan, input, evaluate_pass);
 }
 
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,

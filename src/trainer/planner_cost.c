@@ -13,7 +13,7 @@ static const double bare_share[] = {
     [2] = 0.25, [3] = 0.06, [4] = 0.03, [5] = 0.02, [6] = 0.02, [7] = 0.02, [8] = 0.02};
 
 /* Of computing, what streaming costs even where every copy is hidden: units are waited for by events, and
- * passes cannot be played from a recording. */
+ * passes cannot be replayed from a captured graph. */
 #define STREAMING_SHARE 0.01
 #define LATE_SHARE 0.35 /* of copying activations, what is bare: not measured, on the safe side */
 #define UPDATE_EFFICIENCY                                                                          \

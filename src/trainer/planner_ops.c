@@ -15,7 +15,7 @@
 #define ATTENTION_BWD_EFFICIENCY 0.29
 #define ATTENTION_HALF_SEQ 750    /* tokens at which it is half of that: tiles at the diagonal */
 #define BANDWIDTH_EFFICIENCY 0.80 /* of kernels that read and write rows */
-#define GPU_OP_SECONDS 3e-6       /* one after the other, from a recording */
+#define GPU_OP_SECONDS 3e-6       /* one after the other, from a captured graph */
 #define CPU_OP_SECONDS 5e-6
 #define FEW_TILES 0.18      /* of results per multiprocessor: with as many, half the rate */
 #define MULTIPROCESSORS 132 /* of a card that is not in the list */

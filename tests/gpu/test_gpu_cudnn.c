@@ -237,39 +237,39 @@ START_TEST(what_cudnn_does_not_serve_is_our_own) {
 }
 END_TEST
 
-/* Runs the call as a recording that is played twice; its output must be what gpu_run left there. */
-static void check_recorded(const trial *t, int at) {
+/* Captures the call as a graph that is replayed twice; its output must be what gpu_run left there. */
+static void check_captured(const trial *t, int at) {
     hy_backend *b = other.backend;
     hy_op_call probe = t->call;
-    hy_recording *recording = NULL;
+    hy_graph *graph = NULL;
     gpu_layout l = gpu_lay_out(&t->call, b->workspace(b, &probe));
     gpu_reserve(l.total);
     hy_op_call bound = gpu_bound(&t->call, &l);
     char *before = gpu_image(&t->call, &l), *after = malloc(l.total);
     must(b->prepare(b, &bound));
-    must(b->record_begin(gpu.stream));
+    must(b->capture_begin(gpu.stream));
     must(b->enqueue(gpu.stream, &bound));
-    must(b->record_end(gpu.stream, &recording));
+    must(b->capture_end(gpu.stream, &graph));
     for (int i = 0; i < 2; i++) {
         must(b->copy(gpu.stream, gpu.device, before, l.total));
-        must(b->play(gpu.stream, recording));
+        must(b->replay(gpu.stream, graph));
         must(b->copy(gpu.stream, after, gpu.device, l.total));
         must(b->stream_sync(gpu.stream));
         ck_assert_mem_eq(after + l.begin[at], t->call.t[at].data, l.end[at] - l.begin[at]);
     }
-    b->recording_destroy(recording);
+    b->graph_destroy(graph);
     free(before);
     free(after);
 }
 
-START_TEST(a_recording_gives_the_bits_of_the_calls_themselves) {
+START_TEST(a_captured_graph_gives_the_bits_of_the_calls_themselves) {
     heads_case h = {2, 256, 4, 2, 64, 0, false};
     trial f = forward_trial(&h, HY_BF16), b = backward_trial(&h, HY_BF16);
     use(&other);
     gpu_must_run(&f.call);
-    check_recorded(&f, 2);
+    check_captured(&f, 2);
     gpu_must_run(&b.call);
-    check_recorded(&b, 5);
+    check_captured(&b, 5);
     trial_end(&f);
     trial_end(&b);
 }
@@ -283,7 +283,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, backward_agrees_with_the_reference_and_with_our_own);
     tcase_add_test(all, backward_of_many_tiles_gives_the_same_bits_each_time);
     tcase_add_test(all, what_cudnn_does_not_serve_is_our_own);
-    tcase_add_test(all, a_recording_gives_the_bits_of_the_calls_themselves);
+    tcase_add_test(all, a_captured_graph_gives_the_bits_of_the_calls_themselves);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -182,8 +182,7 @@ static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
     size_t needed = op.workspace ? op.workspace(cuda, call) : 0;
     size_t given = call->workspace.data ? hy_tensor_bytes(&call->workspace) : 0;
     if (given < needed) {
-        return hy_cuda_fail(cuda, HY_ERR_INTERNAL,
-                            "%s: the workspace has %zu bytes, expected %zu",
+        return hy_cuda_fail(cuda, HY_ERR_INTERNAL, "%s: the workspace has %zu bytes, expected %zu",
                             cuda->host.op_name(call->kind), given, needed);
     }
     hy_cuda_run run = {call, cuda, hy_cuda_stream_handle(s)};
@@ -206,14 +205,16 @@ static hy_status choose_device(hy_cuda *cuda) {
     cudaRuntimeGetVersion(&runtime);
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaErrorInsufficientDriver) {
-        return hy_cuda_fail(cuda, HY_ERR_DEVICE,
-                            "the NVIDIA driver serves CUDA %d.%d at most and this program was built "
-                            "with %d.%d: update the driver, or build with an older toolkit",
-                            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return hy_cuda_fail(
+            cuda, HY_ERR_DEVICE,
+            "the NVIDIA driver serves CUDA %d.%d at most and this program was built "
+            "with %d.%d: update the driver, or build with an older toolkit",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     }
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
-        return hy_cuda_fail(cuda, HY_ERR_DEVICE,
-                            "an NVIDIA driver is here, but no device that it shows to this process");
+        return hy_cuda_fail(
+            cuda, HY_ERR_DEVICE,
+            "an NVIDIA driver is here, but no device that it shows to this process");
     }
     HY_CUDA_TRY(hy_cuda_check(cuda, error, "looking for CUDA devices"));
     if (cuda->options.device < 0 || cuda->options.device >= count) {
@@ -234,11 +235,11 @@ static hy_status check_capability(hy_cuda *cuda, const char *name) {
     if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {
         return hy_cuda_check(cuda, error, "looking for code for the card");
     }
-    return hy_cuda_fail(cuda, HY_ERR_DEVICE,
-                        "%s has compute capability %d.%d, and the CUDA backend was not built for it: "
-                        "build again with CUDA_ARCHS=%d (75 at least)",
-                        name, cuda->card.capability / 10, cuda->card.capability % 10,
-                        cuda->card.capability);
+    return hy_cuda_fail(
+        cuda, HY_ERR_DEVICE,
+        "%s has compute capability %d.%d, and the CUDA backend was not built for it: "
+        "build again with CUDA_ARCHS=%d (75 at least)",
+        name, cuda->card.capability / 10, cuda->card.capability % 10, cuda->card.capability);
 }
 
 static int attribute(int device, cudaDeviceAttr which) {
@@ -311,10 +312,10 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.event_is_done = hy_cuda_event_is_done;
     b.copy = hy_cuda_stream_copy;
     b.enqueue = cuda_enqueue;
-    b.record_begin = hy_cuda_record_begin;
-    b.record_end = hy_cuda_record_end;
-    b.play = hy_cuda_play;
-    b.recording_destroy = hy_cuda_recording_destroy;
+    b.capture_begin = hy_cuda_capture_begin;
+    b.capture_end = hy_cuda_capture_end;
+    b.replay = hy_cuda_replay;
+    b.graph_destroy = hy_cuda_graph_destroy;
     b.supports = cuda_supports;
     b.workspace = cuda_workspace;
     b.prepare = cuda_prepare;

@@ -11,10 +11,10 @@ hy_status hy_cuda_stream_sync(hy_stream *s);
 double hy_cuda_stream_waited(hy_stream *s);
 hy_status hy_cuda_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
 hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e);
-hy_status hy_cuda_record_begin(hy_stream *s);
-hy_status hy_cuda_record_end(hy_stream *s, hy_recording **out);
-hy_status hy_cuda_play(hy_stream *s, hy_recording *r);
-void hy_cuda_recording_destroy(hy_recording *r);
+hy_status hy_cuda_capture_begin(hy_stream *s);
+hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out);
+hy_status hy_cuda_replay(hy_stream *s, hy_graph *graph);
+void hy_cuda_graph_destroy(hy_graph *graph);
 cudaStream_t hy_cuda_stream_handle(hy_stream *s);
 hy_cuda *hy_cuda_stream_owner(hy_stream *s);
 

@@ -107,50 +107,50 @@ hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
     if (s->count == WAIT_PAIRS) read_oldest_wait(s);
     wait_pair *pair = &s->pairs[(s->first + s->count) % WAIT_PAIRS];
     HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->before, s->handle), "timing a wait"));
-    HY_CUDA_TRY(
-        hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0), "waiting for an event"));
+    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0),
+                              "waiting for an event"));
     HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->after, s->handle), "timing a wait"));
     s->count++;
     return HY_OK;
 }
 
-/* ---- recordings: CUDA graphs ------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------ */
 
-struct hy_recording {
-    cudaGraphExec_t graph;
+struct hy_graph {
+    cudaGraphExec_t handle;
 };
 
-hy_status hy_cuda_record_begin(hy_stream *s) {
+hy_status hy_cuda_capture_begin(hy_stream *s) {
     return hy_cuda_check(s->cuda,
                          cudaStreamBeginCapture(s->handle, cudaStreamCaptureModeThreadLocal),
-                         "beginning to record");
+                         "beginning a graph capture");
 }
 
-/* Ends the recording whatever became of it, so that the stream can be used again. */
-hy_status hy_cuda_record_end(hy_stream *s, hy_recording **out) {
-    cudaGraph_t graph = NULL;
+/* Ends the capture whatever became of it, so that the stream can be used again. */
+hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out) {
+    cudaGraph_t captured = NULL;
     *out = NULL;
-    hy_recording *r = (hy_recording *)calloc(1, sizeof *r);
-    cudaError_t error = cudaStreamEndCapture(s->handle, &graph);
-    if (error == cudaSuccess && r) error = cudaGraphInstantiate(&r->graph, graph, 0);
-    if (graph) cudaGraphDestroy(graph);
-    if (!r) return hy_cuda_fail(s->cuda, HY_ERR_MEMORY, "no memory for a recording");
+    hy_graph *graph = (hy_graph *)calloc(1, sizeof *graph);
+    cudaError_t error = cudaStreamEndCapture(s->handle, &captured);
+    if (error == cudaSuccess && graph) error = cudaGraphInstantiate(&graph->handle, captured, 0);
+    if (captured) cudaGraphDestroy(captured);
+    if (!graph) return hy_cuda_fail(s->cuda, HY_ERR_MEMORY, "no memory for a graph");
     if (error != cudaSuccess) {
-        free(r);
-        return hy_cuda_check(s->cuda, error, "recording");
+        free(graph);
+        return hy_cuda_check(s->cuda, error, "capturing a graph");
     }
-    *out = r;
+    *out = graph;
     return HY_OK;
 }
 
-hy_status hy_cuda_play(hy_stream *s, hy_recording *r) {
-    return hy_cuda_check(s->cuda, cudaGraphLaunch(r->graph, s->handle), "playing a recording");
+hy_status hy_cuda_replay(hy_stream *s, hy_graph *graph) {
+    return hy_cuda_check(s->cuda, cudaGraphLaunch(graph->handle, s->handle), "replaying a graph");
 }
 
-void hy_cuda_recording_destroy(hy_recording *r) {
-    if (!r) return;
-    cudaGraphExecDestroy(r->graph);
-    free(r);
+void hy_cuda_graph_destroy(hy_graph *graph) {
+    if (!graph) return;
+    cudaGraphExecDestroy(graph->handle);
+    free(graph);
 }
 
 /* ---- events ------------------------------------------------------------------------------------ */

@@ -1,0 +1,80 @@
+/* graphs.c: capturing passes and replaying them. See graphs.h. */
+#include "model/graphs.h"
+
+#include "base/error.h"
+
+/* Elements of the residual stream above which kernels take longer than it takes to enqueue them. */
+#define SMALL_STREAM ((int64_t)1 << 22)
+
+/* Runs op by op before it is captured: what libraries load on first use is loaded then, and an input
+ * that does not come back costs nothing. */
+#define SEEN_BEFORE_CAPTURE 2
+
+/* Inputs thrown out before they were replayed: after so many they are taken to change all the time. */
+#define MOST_CHANGES 64
+
+/* Only what lies on the device whole: rings move their units by events and copies. And only passes
+ * without a hook: a hook has work of its own to do, each time another. */
+static bool is_resident(const hy_store *store) {
+    return !store || (store->place == HY_DEVICE && store->ring_depth == 0 && !store->maker);
+}
+
+static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) {
+    int64_t stream = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
+    return plan->backend->capture_begin && !plan->is_uncapturable && stream <= SMALL_STREAM &&
+           is_resident(input->weights) && is_resident(input->grads) && is_resident(plan->offload) &&
+           !input->watch;
+}
+
+static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {
+    return a->stream == b->stream && a->weights == b->weights && a->grads == b->grads &&
+           a->tokens == b->tokens && a->targets == b->targets && a->docs == b->docs &&
+           a->rope == b->rope && a->losses == b->losses && a->loss_scale == b->loss_scale &&
+           a->accumulate == b->accumulate;
+}
+
+/* The entry of this input, a new one when it has none. */
+static hy_captured_pass *find_entry(hy_batch_plan *plan, const hy_batch_input *input) {
+    for (int i = 0; i < HY_GRAPHS; i++) {
+        if (plan->captured[i].seen && is_same(&plan->captured[i].input, input)) {
+            return &plan->captured[i];
+        }
+    }
+    hy_captured_pass *entry = &plan->captured[plan->captured_next++ % HY_GRAPHS];
+    if (plan->captured_next > MOST_CHANGES) plan->is_uncapturable = true;
+    if (entry->graph) plan->backend->graph_destroy(entry->graph);
+    *entry = (hy_captured_pass){.input = *input};
+    return entry;
+}
+
+/* A pass that cannot be captured is no failure: it runs op by op from now on. */
+static void capture(hy_batch_plan *plan, hy_captured_pass *entry, hy_pass_function pass) {
+    hy_backend *b = plan->backend;
+    if (b->capture_begin(entry->input.stream) != HY_OK) {
+        plan->is_uncapturable = true;
+        return;
+    }
+    hy_status status = pass(plan, &entry->input);
+    hy_status ended = b->capture_end(entry->input.stream, &entry->graph);
+    if (status == HY_OK && ended == HY_OK) return;
+    if (entry->graph) b->graph_destroy(entry->graph);
+    entry->graph = NULL;
+    plan->is_uncapturable = true;
+}
+
+hy_status hy_run_captured(hy_batch_plan *plan, const hy_batch_input *input, hy_pass_function pass) {
+    if (!is_worth_it(plan, input)) return pass(plan, input);
+    hy_captured_pass *entry = find_entry(plan, input);
+    if (!entry->graph && entry->seen++ == SEEN_BEFORE_CAPTURE) capture(plan, entry, pass);
+    if (!entry->graph) return pass(plan, input);
+    return plan->backend->replay(input->stream, entry->graph);
+}
+
+void hy_forget_graphs(hy_batch_plan *plan) {
+    for (int i = 0; i < HY_GRAPHS; i++) {
+        if (plan->captured[i].graph) {
+            plan->backend->graph_destroy(plan->captured[i].graph);
+        }
+        plan->captured[i] = (hy_captured_pass){0};
+    }
+}
