@@ -178,7 +178,7 @@ static inline void pass_new_tokens(pass_rig *r, uint64_t number) {
 }
 
 /* The micro-batches of one step: the first overwrites the gradients, the others add to them. */
-static inline void pass_step(pass_rig *r, uint64_t step, const hy_unit_watch *watch) {
+static inline void pass_step(pass_rig *r, uint64_t step, const hy_unit_hook *hook) {
     for (uint64_t micro = 0; micro < PASS_MICRO_BATCHES; micro++) {
         pass_new_tokens(r, step * PASS_MICRO_BATCHES + micro);
         hy_batch_input input = {.stream = r->compute,
@@ -190,7 +190,7 @@ static inline void pass_step(pass_rig *r, uint64_t step, const hy_unit_watch *wa
                                 .losses = r->losses,
                                 .loss_scale = 1.0f / 48,
                                 .accumulate = micro > 0,
-                                .watch = watch};
+                                .hook = hook};
         must(hy_batch_train(r->plan, &input));
     }
 }

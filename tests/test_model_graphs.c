@@ -159,11 +159,11 @@ END_TEST
 
 START_TEST(a_pass_with_a_hook_is_not_captured) {
     model_rig rig;
-    hy_unit_watch watch = {0};
+    hy_unit_hook hook = {0};
     open_rig(&rig);
     put_recorder_before(rig.backend);
     hy_batch_input input = rig_input(&rig, 0.5f, false);
-    input.watch = &watch;
+    input.hook = &hook;
     new_tokens(&rig, 1);
     for (int i = 0; i < 5; i++) must(hy_batch_train(rig.plan, &input));
     rig_sync(&rig);

@@ -1,5 +1,5 @@
 /* test_model_passes.c: what layers keep, recompute and offload, and rings of every depth, change no bit;
- * bytes are as planned; whoever watches a pass is told in order. */
+ * bytes are as planned; hooks are called in order. */
 #include "pass_rig.h"
 
 #include "model/batch_memory.h"
@@ -277,7 +277,7 @@ START_TEST(the_embeddings_backward_wants_no_weights) {
 }
 END_TEST
 
-/* ---- watching ---------------------------------------------------------------------------------- */
+/* ---- hooks ------------------------------------------------------------------------------------- */
 
 typedef struct teller {
     pass_rig *rig;
@@ -335,11 +335,11 @@ static hy_status after(void *context, hy_stream *stream, int32_t unit) {
     return HY_OK;
 }
 
-START_TEST(a_watcher_is_told_in_order) {
+START_TEST(a_hook_is_called_in_order) {
     pass_rig r;
     pass_open(&r, &(pass_choice){.is_tied = _i, .state_depth = 3});
     teller t = {.rig = &r};
-    hy_unit_watch watch = {.context = &t, .before = before, .ahead = ahead, .after = after};
+    hy_unit_hook hook = {.context = &t, .before = before, .ahead = ahead, .after = after};
     pass_new_tokens(&r, 0);
     hy_batch_input input = {.stream = r.compute,
                             .weights = &r.weights,
@@ -348,14 +348,14 @@ START_TEST(a_watcher_is_told_in_order) {
                             .targets = r.targets,
                             .losses = r.losses,
                             .loss_scale = 1,
-                            .watch = &watch};
+                            .hook = &hook};
     must(hy_batch_train(r.plan, &input));
     ck_assert_str_eq(t.told, "g0 g1 b0 g2 b1 g3 b2 g4 b3 g5 b4 g6 b5 b6 a6 a5 a4 a3 a2 a1 a0 ");
     t.told[0] = 0;
-    hy_unit_watch deaf = {.context = &t};
-    input.watch = &deaf;
+    hy_unit_hook deaf = {.context = &t};
+    input.hook = &deaf;
     must(hy_batch_train(r.plan, &input));
-    input.watch = &watch;
+    input.hook = &hook;
     must(hy_batch_evaluate(r.plan, &input));
     ck_assert_str_eq(t.told, "");
     must(r.backend->stream_sync(r.compute));
@@ -376,10 +376,10 @@ START_TEST(updates_on_gather_change_no_bit) {
     c.recompute_layers = 3;
     pass_open(&other, &c);
     teller t = {.rig = &other};
-    hy_unit_watch watch = {.context = &t, .before = before, .ahead = ahead, .after = after};
+    hy_unit_hook hook = {.context = &t, .before = before, .ahead = ahead, .after = after};
     for (uint64_t step = 0; step < 3; step++) {
         pass_step(&plain, step, NULL);
-        pass_step(&other, step, &watch);
+        pass_step(&other, step, &hook);
         t = (teller){.rig = &other, .has_update = true};
         if (step == 2) break; /* the last stays pending: both compare before it */
         for (int32_t unit = 0; unit < plain.model->params.units; unit++) {
@@ -410,7 +410,7 @@ static Suite *passes_suite(void) {
     tcase_add_test(tests, a_plan_for_figures_cannot_run_and_one_that_offloads_cannot_evaluate);
     tcase_add_test(tests, gradients_that_begin_anew_are_not_fetched);
     tcase_add_test(tests, the_embeddings_backward_wants_no_weights);
-    tcase_add_loop_test(tests, a_watcher_is_told_in_order, 0, 2);
+    tcase_add_loop_test(tests, a_hook_is_called_in_order, 0, 2);
     tcase_add_loop_test(tests, updates_on_gather_change_no_bit, 0, 4);
     suite_add_tcase(suite, tests);
     return suite;

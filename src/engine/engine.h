@@ -87,7 +87,7 @@ typedef struct hy_pending_update {
     hy_dtype pending_dtype; /* what the step computed with */
     hy_adamw_cursor at;     /* how far it has come */
     hy_dtype dtype;         /* what the present step computes with */
-    hy_unit_watch watch;
+    hy_unit_hook hook;
 } hy_pending_update;
 
 typedef enum hy_offload { /* what becomes of m and v in Predict */

@@ -23,7 +23,7 @@ static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) 
     int64_t stream = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
     return plan->backend->capture_begin && !plan->is_uncapturable && stream <= SMALL_STREAM &&
            is_resident(input->weights) && is_resident(input->grads) && is_resident(plan->offload) &&
-           !input->watch;
+           !input->hook;
 }
 
 static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {

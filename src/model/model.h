@@ -46,22 +46,22 @@ typedef struct hy_batch_bytes {
     uint64_t workspace;   /* scratch inside a unit, logits among it, and the ops' own */
 } hy_batch_bytes;
 
-/* Who is told as a training pass goes over the units; any of the three may be NULL. So an update can be
+/* Called as a training pass goes over the units; any of the three may be NULL. So an update can be
  * applied to a unit when the first pass after it comes there, and a norm taken while gradients are at
  * hand. */
-typedef struct hy_unit_watch {
+typedef struct hy_unit_hook {
     void *context;
     /* Before anything of the unit is used first in this micro-batch, and before its weights are held:
      * embedding and blocks in forward, the head in backward. Here the weights' store may be got, changed
      * and released; the pass gets the unit after that. */
     hy_status (*before)(void *context, hy_stream *stream, int32_t unit);
-    /* The unit that `before` will be told of next is one unit ahead: what `before` needs may be
+    /* The unit that `before` will be called for next is one unit ahead: what `before` needs may be
      * gathered. */
     hy_status (*ahead)(void *context, int32_t unit);
-    /* The unit's gradients are as this micro-batch leaves them and still held. With a tied head unit 0
-     * is told once, at the embedding, where its sum ends. */
+    /* The unit's gradients are as this micro-batch leaves them and still held. With a tied head it
+     * is called once for unit 0, at the embedding, where its sum ends. */
     hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
-} hy_unit_watch;
+} hy_unit_hook;
 
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */
 typedef struct hy_batch_input {
@@ -70,12 +70,12 @@ typedef struct hy_batch_input {
     hy_store *grads;       /* training only */
     const int32_t *tokens; /* (B,T) */
     const int32_t *targets;
-    const int32_t *docs;        /* or NULL */
-    const float *rope;          /* (T, D/2, 2), NULL without rope */
-    float *losses;              /* (B,T): each token's loss */
-    float loss_scale;           /* gradients are of loss_scale * sum of losses */
-    bool accumulate;            /* add to the gradients; else what they were is not even read */
-    const hy_unit_watch *watch; /* or NULL */
+    const int32_t *docs;      /* or NULL */
+    const float *rope;        /* (T, D/2, 2), NULL without rope */
+    float *losses;            /* (B,T): each token's loss */
+    float loss_scale;         /* gradients are of loss_scale * sum of losses */
+    bool accumulate;          /* add to the gradients; else what they were is not even read */
+    const hy_unit_hook *hook; /* or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4

@@ -51,26 +51,26 @@ static hy_status gather_far_end(const hy_frame *f) {
     return hy_store_gather_piece(grads, end);
 }
 
-/* ---- whoever watches --------------------------------------------------------------------------- */
+/* ---- hooks ------------------------------------------------------------------------------------- */
 
-static hy_status tell_ahead(const hy_frame *f, int32_t unit) {
-    const hy_unit_watch *watch = f->input->watch;
-    if (!watch || !watch->ahead || f->pass != HY_PASS_FORWARD) return HY_OK;
-    return watch->ahead(watch->context, unit);
+static hy_status call_ahead(const hy_frame *f, int32_t unit) {
+    const hy_unit_hook *hook = f->input->hook;
+    if (!hook || !hook->ahead || f->pass != HY_PASS_FORWARD) return HY_OK;
+    return hook->ahead(hook->context, unit);
 }
 
 /* A unit is used first in the forward pass; the head has no other than backward. */
-static hy_status tell_before(const hy_frame *f) {
-    const hy_unit_watch *watch = f->input->watch;
+static hy_status call_before(const hy_frame *f) {
+    const hy_unit_hook *hook = f->input->hook;
     hy_pass first = f->unit_index == last_unit(f) ? HY_PASS_BACKWARD : HY_PASS_FORWARD;
-    if (!watch || !watch->before || f->pass != first) return HY_OK;
-    return watch->before(watch->context, f->input->stream, f->unit_index);
+    if (!hook || !hook->before || f->pass != first) return HY_OK;
+    return hook->before(hook->context, f->input->stream, f->unit_index);
 }
 
-static hy_status tell_after(const hy_frame *f) {
-    const hy_unit_watch *watch = f->input->watch;
-    if (!watch || !watch->after || f->pass != HY_PASS_BACKWARD) return HY_OK;
-    return watch->after(watch->context, f->input->stream, f->unit_index);
+static hy_status call_after(const hy_frame *f) {
+    const hy_unit_hook *hook = f->input->hook;
+    if (!hook || !hook->after || f->pass != HY_PASS_BACKWARD) return HY_OK;
+    return hook->after(hook->context, f->input->stream, f->unit_index);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ static hy_status release_grads(const hy_frame *f) {
 hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
     HY_TRY(gather_weights(f, first));
     if (f->pass == HY_PASS_BACKWARD) HY_TRY(gather_grads(f, first));
-    return tell_ahead(f, first);
+    return call_ahead(f, first);
 }
 
 static hy_status gather_next(const hy_frame *f, int32_t next) {
@@ -142,20 +142,20 @@ static hy_status gather_next(const hy_frame *f, int32_t next) {
     bool wants_grads =
         f->pass == HY_PASS_BACKWARD || (f->pass == HY_PASS_FORWARD && next == last_unit(f));
     if (wants_grads) HY_TRY(gather_grads(f, next));
-    return tell_ahead(f, next);
+    return call_ahead(f, next);
 }
 
 hy_status hy_visit_enter(const hy_frame *f, int direction) {
     HY_TRY(gather_next(f, next_unit(f, direction)));
     HY_TRY(gather_far_end(f));
-    HY_TRY(tell_before(f));
+    HY_TRY(call_before(f));
     HY_TRY(get_weights(f));
     return f->pass == HY_PASS_BACKWARD ? get_grads(f) : HY_OK;
 }
 
 hy_status hy_visit_leave(const hy_frame *f) {
     if (f->pass == HY_PASS_BACKWARD) {
-        HY_TRY(tell_after(f));
+        HY_TRY(call_after(f));
         HY_TRY(release_grads(f));
     }
     return release_weights(f);

@@ -1,6 +1,6 @@
-/* visit.h: a pass comes to a unit and leaves it again: inside the model room only.
+/* visit.h: a pass comes to a unit and leaves it again: inside the model module only.
  *
- * Coming means: what the next unit needs begins to travel, whoever watches is told, and the unit's
+ * Coming means: what the next unit needs begins to travel, hooks are called, and the unit's
  * weights and gradients are held; leaving gives them back. The calls are the same whatever lies where,
  * and the host only enqueues, it never waits here. */
 #ifndef HY_MODEL_VISIT_H

@@ -65,7 +65,7 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
                             .losses = t->engine.work.buffers.losses,
                             .loss_scale = (float)scale,
                             .accumulate = index > 0,
-                            .watch = hy_trainer_watch_units(t, index)};
+                            .hook = hy_trainer_unit_hook(t, index)};
     HY_TRY(hy_batch_train(plan, &input));
     t->progress.backward_passes++;
     return sum_losses(t, plan, index > 0);

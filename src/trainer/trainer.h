@@ -294,7 +294,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
 
 /* update.c: a step begins (an update that it cannot carry is finished), its passes, its end. */
 hy_status hy_trainer_begin_update(hy_trainer *t, hy_dtype dtype);
-const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch); /* or NULL */
+const hy_unit_hook *hy_trainer_unit_hook(hy_trainer *t, int32_t micro_batch); /* or NULL */
 hy_status hy_trainer_sum_gradients(hy_trainer *t); /* after the passes: norm and clip factor */
 /* One that fails can be called again: it goes on where it was. */
 hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr);

@@ -79,16 +79,16 @@ static hy_status gather_next(void *context, int32_t unit) {
     return unit > last / 4 && unit < last ? hy_adamw_gather_piece(&state, last) : HY_OK;
 }
 
-const hy_unit_watch *hy_trainer_watch_units(hy_trainer *t, int32_t micro_batch) {
+const hy_unit_hook *hy_trainer_unit_hook(hy_trainer *t, int32_t micro_batch) {
     hy_pending_update *u = &t->engine.update;
     bool is_last = micro_batch == (int32_t)t->settings.train.grad_accum_steps - 1;
-    u->watch = (hy_unit_watch){.context = t};
+    u->hook = (hy_unit_hook){.context = t};
     if (u->is_pending) {
-        u->watch.before = update_next;
-        u->watch.ahead = gather_next;
+        u->hook.before = update_next;
+        u->hook.ahead = gather_next;
     }
-    if (is_last && sums_norm_in_passes(t)) u->watch.after = add_norm;
-    return u->watch.before || u->watch.after ? &u->watch : NULL;
+    if (is_last && sums_norm_in_passes(t)) u->hook.after = add_norm;
+    return u->hook.before || u->hook.after ? &u->hook : NULL;
 }
 
 /* ---- a step's update ----------------------------------------------------------------------------- */
