@@ -25,16 +25,16 @@ bool hy_batch_recomputes(const hy_batch_plan *plan, int32_t layer) {
 const hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit) {
     if (unit == 0) return &plan->embedding;
     if (unit == plan->model->params.units - 1) return &plan->head;
-    return hy_batch_recomputes(plan, unit - 1) ? &plan->block : &plan->eager_block;
+    return hy_batch_recomputes(plan, unit - 1) ? &plan->checkpointed_block : &plan->stored_block;
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
 /* What all layers before this one keep. */
 static uint64_t kept_before(const hy_batch_plan *plan, int32_t layer) {
-    int32_t lazy = recomputing_before(plan, layer);
-    return (uint64_t)lazy * plan->block.kept_bytes +
-           (uint64_t)(layer - lazy) * plan->eager_block.kept_bytes;
+    int32_t checkpointed = recomputing_before(plan, layer);
+    return (uint64_t)checkpointed * plan->checkpointed_block.kept_bytes +
+           (uint64_t)(layer - checkpointed) * plan->stored_block.kept_bytes;
 }
 
 static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {

@@ -30,7 +30,7 @@ static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
 
 /* From here on the plan is for this many rows. */
 static void set_rows(hy_batch_plan *plan, int32_t rows) {
-    plan->size.seq = plan->embedding.size.seq = plan->block.size.seq = rows;
+    plan->size.seq = plan->embedding.size.seq = plan->checkpointed_block.size.seq = rows;
 }
 
 /* Attention of a layer as its op list has it, as cached attention at position `first`. */
@@ -56,9 +56,9 @@ static void raise_to(uint64_t *most, uint64_t bytes) {
 /* Workspace of the block's ops for this many rows, as late in the context as they can stand. */
 static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t rows) {
     hy_backend *b = d->backend;
-    hy_frame frame = hy_frame_for_planning(plan, &plan->block, HY_PASS_EVAL);
+    hy_frame frame = hy_frame_for_planning(plan, &plan->checkpointed_block, HY_PASS_EVAL);
     set_rows(plan, rows);
-    for (int32_t i = 0; i < plan->block.pass[HY_PASS_EVAL].op_count; i++) {
+    for (int32_t i = 0; i < plan->checkpointed_block.pass[HY_PASS_EVAL].op_count; i++) {
         hy_op_call call;
         hy_frame_bind(&frame, i, 0, &call);
         bool is_attention = call.kind == HY_OP_ATTENTION;
@@ -219,11 +219,11 @@ static hy_status run_rows(hy_decoder *d, hy_stream *stream, hy_store *weights, i
                   .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
     HY_TRY(hy_visit_begin(&f, 0));
     HY_TRY(run_unit(d, &f, 0, plan->embedding.pass[HY_PASS_EVAL].op_count));
-    f.unit = &plan->block;
+    f.unit = &plan->checkpointed_block;
     for (int32_t layer = 0; layer < s->layers; layer++) {
         f.stream_in = hy_batch_eval_stream(plan, layer % 2);
         f.stream_out = hy_batch_eval_stream(plan, (layer + 1) % 2);
-        HY_TRY(run_unit(d, &f, layer + 1, plan->block.pass[HY_PASS_EVAL].op_count));
+        HY_TRY(run_unit(d, &f, layer + 1, plan->checkpointed_block.pass[HY_PASS_EVAL].op_count));
     }
     uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
     f.stream_in = hy_batch_eval_stream(plan, s->layers % 2) + (uint64_t)(rows - 1) * row_bytes;

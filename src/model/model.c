@@ -135,20 +135,20 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
 
 static void plan_units(hy_batch_plan *plan) {
     const hy_model *model = plan->model;
-    hy_batch_size eager = plan->size;
-    eager.recompute = 0;
+    hy_batch_size stored = plan->size;
+    stored.recompute = 0;
     hy_unit_plan_init(&plan->embedding, &model->embedding, &plan->size);
-    hy_unit_plan_init(&plan->block, &model->block, &plan->size);
-    hy_unit_plan_init(&plan->eager_block, &model->block, &eager);
+    hy_unit_plan_init(&plan->checkpointed_block, &model->block, &plan->size);
+    hy_unit_plan_init(&plan->stored_block, &model->block, &stored);
     hy_unit_plan_init(&plan->head, &model->head, &plan->size);
 }
 
 /* The two kinds of layer run the same products, which the backend prepares once. */
 static hy_status prepare_units(hy_batch_plan *plan) {
-    bool has_eager = plan->options.recompute_layers % plan->model->shape.layers != 0;
+    bool has_stored = plan->options.recompute_layers % plan->model->shape.layers != 0;
     HY_TRY(prepare_unit(plan, &plan->embedding));
-    HY_TRY(prepare_unit(plan, &plan->block));
-    if (has_eager) HY_TRY(prepare_unit(plan, &plan->eager_block));
+    HY_TRY(prepare_unit(plan, &plan->checkpointed_block));
+    if (has_stored) HY_TRY(prepare_unit(plan, &plan->stored_block));
     return prepare_unit(plan, &plan->head);
 }
 

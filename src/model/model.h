@@ -94,8 +94,8 @@ typedef struct hy_batch_plan {
     hy_batch_size size;
     int32_t chunk_count;
     hy_unit_plan embedding, head;
-    hy_unit_plan block;       /* of layers that recompute */
-    hy_unit_plan eager_block; /* of layers that keep all that backward reads */
+    hy_unit_plan checkpointed_block; /* of layers that recompute; a decoder runs it */
+    hy_unit_plan stored_block;       /* of layers that keep all that backward reads */
     hy_batch_bytes bytes;
     uint64_t stream_bytes, scratch_bytes, op_workspace_bytes;
     char *activations, *workspace; /* where the bytes lie */

@@ -50,14 +50,14 @@ static double seconds_of(const hy_sizer *z, const hy_batch_plan *plan, const hy_
 
 static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pass *out) {
     double layers = z->model->shape.layers;
-    double lazy = out->recompute_layers ? out->recompute_layers : layers;
+    double checkpointed = out->recompute_layers ? out->recompute_layers : layers;
     out->forward = seconds_of(z, plan, &plan->embedding, HY_PASS_FORWARD) +
-                   layers * seconds_of(z, plan, &plan->block, HY_PASS_FORWARD);
+                   layers * seconds_of(z, plan, &plan->checkpointed_block, HY_PASS_FORWARD);
     out->backward = seconds_of(z, plan, &plan->embedding, HY_PASS_BACKWARD) +
-                    lazy * seconds_of(z, plan, &plan->block, HY_PASS_BACKWARD);
-    if (lazy < layers) {
+                    checkpointed * seconds_of(z, plan, &plan->checkpointed_block, HY_PASS_BACKWARD);
+    if (checkpointed < layers) {
         out->backward +=
-            (layers - lazy) * seconds_of(z, plan, &plan->eager_block, HY_PASS_BACKWARD);
+            (layers - checkpointed) * seconds_of(z, plan, &plan->stored_block, HY_PASS_BACKWARD);
     }
     out->head = seconds_of(z, plan, &plan->head, HY_PASS_BACKWARD);
 }

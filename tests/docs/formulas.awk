@@ -32,9 +32,9 @@ function kept(level,   norms, attention, mlp, rest) {
     return norms + attention + mlp + rest
 }
 
-function activations(   lazy) {
-    lazy = choice("recompute_layers") > 0 ? choice("recompute_layers") : L
-    return N * (L * e * C + lazy * kept(choice("recompute")) + (L - lazy) * kept("none") + e * C)
+function activations(   checkpointed) {
+    checkpointed = choice("recompute_layers") > 0 ? choice("recompute_layers") : L
+    return N * (L * e * C + checkpointed * kept(choice("recompute")) + (L - checkpointed) * kept("none") + e * C)
 }
 
 # A class that lives elsewhere: buffers for some layers, one for embedding and head, layers that stay.
