@@ -8,7 +8,7 @@
 
 typedef struct heads_case {
     int32_t B, T, H, K, D, window;
-    bool has_docs;
+    bool has_doc_starts;
 } heads_case;
 
 static inline int64_t packed_width(const heads_case *h) {
@@ -99,8 +99,8 @@ static inline void check_rope_back(trial *t, const double *before, call_runner r
 }
 
 /* Documents of 1 to some 60 tokens. */
-static inline void put_docs(trial *t, int at, const heads_case *h) {
-    if (!h->has_docs) return;
+static inline void put_doc_starts(trial *t, int at, const heads_case *h) {
+    if (!h->has_doc_starts) return;
     trial_tensor(t, at, HY_I32, 0, rows_of(h));
     for (int32_t b = 0; b < h->B; b++) {
         int32_t start = 0;
@@ -116,7 +116,7 @@ static inline trial attention_trial(const heads_case *h, int mixture) {
     int64_t N = rows_of(h);
     set_heads(&t, h);
     trial_normal(&t, HY_ATTENTION_QKV, pick_dtype(mixture, &t.dice), N, packed_width(h), 0, 1.5);
-    put_docs(&t, HY_ATTENTION_DOC_STARTS, h);
+    put_doc_starts(&t, HY_ATTENTION_DOC_STARTS, h);
     trial_tensor(&t, HY_ATTENTION_OUT, pick_dtype(mixture, &t.dice), N, (int64_t)h->H * h->D);
     trial_tensor(&t, HY_ATTENTION_LSE, HY_F32, 0, N * h->H);
     return t;
@@ -172,7 +172,7 @@ static inline trial attention_bwd_trial(const heads_case *h, int mixture) {
     trial_normal(&t, HY_ATTENTION_BWD_DOUT, pick_dtype(mixture, &t.dice), N, width, 0, 1);
     trial_tensor(&t, HY_ATTENTION_BWD_QKV, f.call.t[HY_ATTENTION_QKV].dtype, N, packed_width(h));
     trial_adopt(&t, HY_ATTENTION_BWD_QKV, f.exact.t[HY_ATTENTION_QKV].data);
-    if (h->has_docs) {
+    if (h->has_doc_starts) {
         trial_tensor(&t, HY_ATTENTION_BWD_DOC_STARTS, HY_I32, 0, N);
         for (int64_t i = 0; i < N; i++)
             trial_put(&t, HY_ATTENTION_BWD_DOC_STARTS, i,

@@ -180,8 +180,9 @@ static inline void reference_rope(const hy_op_call *c) {
 }
 
 /* Weights of query i of head h over keys 0..i, and their log-sum-exp. */
-static inline double reference_weights(const hy_op_call *c, const double *qkv, const int32_t *docs,
-                                       int64_t b, int64_t h, int64_t i, double *p) {
+static inline double reference_weights(const hy_op_call *c, const double *qkv,
+                                       const int32_t *doc_starts, int64_t b, int64_t h, int64_t i,
+                                       double *p) {
     int64_t T = c->attr.heads.seq, H = c->attr.heads.heads, K = c->attr.heads.kv_heads;
     int64_t D = c->attr.heads.head_dim, P = (H + 2 * K) * D, kv = h / (H / K);
     int64_t window = c->attr.heads.window;
@@ -189,7 +190,8 @@ static inline double reference_weights(const hy_op_call *c, const double *qkv, c
     double highest = -INFINITY, sum = 0;
     for (int64_t j = 0; j <= i; j++) {
         const double *k = qkv + (b * T + j) * P + (H + kv) * D;
-        bool is_seen = (window <= 0 || j > i - window) && (!docs || j >= docs[b * T + i]);
+        bool is_seen =
+            (window <= 0 || j > i - window) && (!doc_starts || j >= doc_starts[b * T + i]);
         double score = 0;
         for (int64_t d = 0; d < D; d++) score += q[d] * k[d];
         p[j] = is_seen ? score * (double)c->attr.heads.scale : -INFINITY;
@@ -344,8 +346,8 @@ static inline void reference_swiglu(const hy_op_call *c) {
 
 /* The row of the position table for place n: its number in its sequence, or in its document. */
 static inline int64_t reference_position(const hy_op_call *c, int64_t n) {
-    const int32_t *docs = c->t[HY_EMBED_DOC_STARTS].data;
-    return n % c->attr.embed.seq - (docs ? docs[n] : 0);
+    const int32_t *doc_starts = c->t[HY_EMBED_DOC_STARTS].data;
+    return n % c->attr.embed.seq - (doc_starts ? doc_starts[n] : 0);
 }
 
 static inline void reference_embed(const hy_op_call *c) {

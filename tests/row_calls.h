@@ -187,7 +187,7 @@ static inline void check_gelu_ends(call_runner run) {
 /* ---- embedding and loss ------------------------------------------------------------------------ */
 
 /* Documents of 1 to 9 tokens: many begin in a sequence, so that early positions are frequent. */
-static inline void embed_docs(trial *t, int64_t B, int64_t T) {
+static inline void embed_doc_starts(trial *t, int64_t B, int64_t T) {
     trial_tensor(t, HY_EMBED_BWD_DOC_STARTS, HY_I32, 0, B * T);
     for (int64_t n = 0, begin = 0, next = 0; n < B * T; n++) {
         if (n % T == 0 || n == next) {
@@ -216,7 +216,7 @@ static inline trial embed_bwd_trial(int variant, int mixture, int64_t B, int64_t
     }
     if (variant & 4)
         trial_normal(&t, HY_EMBED_BWD_DWPE, pick_grad_dtype(mixture, &t.dice), T + 3, C, 0, 1);
-    if (variant & 8) embed_docs(&t, B, T);
+    if (variant & 8) embed_doc_starts(&t, B, T);
     return t;
 }
 

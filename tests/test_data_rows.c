@@ -106,12 +106,12 @@ END_TEST
 static void check_first(const char *name, const char *rows, const char *template_name,
                         const char *tokens, const char *answer) {
     hy_dataset_options options = options_of(write_file(name, rows), 512);
-    int32_t ids[512], targets[512], docs[512];
+    int32_t ids[512], targets[512], doc_starts[512];
     options.val_path = options.path;
     options.chat_template = template_name;
     options.packs = false;
     hy_dataset *data = open_data(options);
-    int64_t counted = hy_dataset_fill(data, HY_TRAIN, 0, ids, targets, docs);
+    int64_t counted = hy_dataset_fill(data, HY_TRAIN, 0, ids, targets, doc_starts);
     size_t size = strlen(tokens), answer_size = strlen(answer) + 1; /* and the end token */
     for (size_t i = 0; i < size; i++) {
         ck_assert_msg(ids[i] == (uint8_t)tokens[i], "%s: token %zu is %d, expected %d", name, i,
@@ -289,13 +289,13 @@ START_TEST(every_example_is_in_one_sequence_and_sees_itself_alone) {
     const hy_dataset_facts *facts = hy_dataset_describe(data);
     int seen[COUNT] = {0};
     int64_t counted = 0;
-    ck_assert(facts->has_docs);
+    ck_assert(facts->has_doc_starts);
     for (uint64_t p = 0; p < facts->sequences[HY_TRAIN]; p++) {
-        int32_t tokens[SEQ], targets[SEQ], docs[SEQ];
-        counted += hy_dataset_fill(data, HY_TRAIN, p, tokens, targets, docs);
+        int32_t tokens[SEQ], targets[SEQ], doc_starts[SEQ];
+        counted += hy_dataset_fill(data, HY_TRAIN, p, tokens, targets, doc_starts);
         for (int i = 0; i < SEQ; i++) {
-            bool begins = docs[i] == i;
-            ck_assert(begins || (i > 0 && docs[i] == docs[i - 1]));
+            bool begins = doc_starts[i] == i;
+            ck_assert(begins || (i > 0 && doc_starts[i] == doc_starts[i - 1]));
             if (!begins || tokens[i] == 0) continue;
             seen[tokens[i] - 'A' + 26 * (tokens[i + 1] - 'a')]++;
             ck_assert_int_eq(targets[i], -1);         /* the prompt's second byte */
@@ -353,7 +353,7 @@ START_TEST(held_out_rows_are_the_last_ones) {
         hy_dataset_fill(data, HY_VAL, (uint64_t)i, tokens, targets, NULL);
         ck_assert_int_eq(tokens[0] - 'A' + 26 * (tokens[1] - 'a'), 90 + i);
     }
-    ck_assert(!hy_dataset_describe(data)->has_docs);
+    ck_assert(!hy_dataset_describe(data)->has_doc_starts);
     hy_dataset_close(data);
 }
 END_TEST

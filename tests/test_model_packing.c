@@ -88,10 +88,10 @@ typedef struct outcome {
 } outcome;
 
 /* Adds the losses of a sequence to the examples it holds. */
-static void collect(const model_rig *rig, const int32_t *docs, int row, outcome *out) {
+static void collect(const model_rig *rig, const int32_t *doc_starts, int row, outcome *out) {
     const int32_t *tokens = rig->tokens + row * SEQ;
     for (int i = 0; i < SEQ; i++) {
-        int begin = docs ? docs[row * SEQ + i] : 0;
+        int begin = doc_starts ? doc_starts[row * SEQ + i] : 0;
         if (rig->targets[row * SEQ + i] < 0) continue;
         int example = tokens[begin] - 'A' + 26 * (tokens[begin + 1] - 'a');
         ck_assert(example >= 0 && example < EXAMPLES);
@@ -106,25 +106,25 @@ static void run_all(const char *path, bool is_learned, bool packs, bool masks, o
                                 .dtype = HY_F32,
                                 .grad_dtype = HY_F32,
                                 .is_training = true,
-                                .has_docs = masks};
+                                .has_doc_starts = masks};
     model_rig rig;
     hy_dataset *data = open_rows(path, packs);
     uint64_t sequences = hy_dataset_describe(data)->sequences[HY_TRAIN];
-    int32_t docs[BATCH * SEQ];
+    int32_t doc_starts[BATCH * SEQ];
     *out = (outcome){0};
     rig_open(&rig, &shape, &options, 11);
     for (uint64_t first = 0; first < sequences; first += BATCH) {
         for (uint64_t row = 0; row < BATCH; row++) {
             bool is_filler = first + row >= sequences;
             hy_dataset_fill(data, HY_TRAIN, is_filler ? 0 : first + row, rig.tokens + row * SEQ,
-                            rig.targets + row * SEQ, docs + row * SEQ);
+                            rig.targets + row * SEQ, doc_starts + row * SEQ);
             for (int i = 0; is_filler && i < SEQ; i++) rig.targets[row * SEQ + (uint64_t)i] = -1;
         }
         hy_batch_input input = rig_input(&rig, 1, first > 0);
-        if (masks) input.docs = docs;
+        if (masks) input.doc_starts = doc_starts;
         must(hy_batch_train(rig.plan, &input));
         rig_sync(&rig);
-        for (int row = 0; row < BATCH; row++) collect(&rig, docs, row, out);
+        for (int row = 0; row < BATCH; row++) collect(&rig, doc_starts, row, out);
     }
     out->grad_count = (size_t)rig.grads.layout.bytes / sizeof(float);
     out->grads = malloc(out->grad_count * sizeof(float));

@@ -227,7 +227,7 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
     }
     count_rows(facts, &d->main);
     count_rows(facts, &d->held_out);
-    facts->has_docs = facts->rows > 0 && o->packs;
+    facts->has_doc_starts = facts->rows > 0 && o->packs;
     bool is_divided = !is_given(o->val_path);
     uint64_t all = facts->tokens[HY_TRAIN] + (is_divided ? facts->tokens[HY_VAL] : 0);
     char count[32], skipped[64] = "", rows[96], name[160];
@@ -305,7 +305,7 @@ static const hy_part *take_turn(const hy_dataset *d, uint64_t p, uint64_t *at) {
 }
 
 int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t *tokens,
-                        int32_t *targets, int32_t *docs) {
+                        int32_t *targets, int32_t *doc_starts) {
     assert(split == HY_TRAIN || p < d->facts.sequences[HY_VAL]);
     uint64_t at;
     const hy_part *part;
@@ -315,7 +315,7 @@ int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t
         uint64_t i = split == HY_VAL ? p : shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
         part = find_part(d->splits[split], split, i, &at);
     }
-    return hy_part_fill(part, split, at, d->facts.seq, tokens, targets, docs);
+    return hy_part_fill(part, split, at, d->facts.seq, tokens, targets, doc_starts);
 }
 
 const uint8_t *hy_dataset_bytes(const hy_dataset *d, hy_split split, uint64_t *size) {

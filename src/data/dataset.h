@@ -14,8 +14,8 @@
 
 #include <stdbool.h>
 
-#include "tokenizer/tokenizer.h"
 #include "hybrid_types.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct hy_dataset hy_dataset;
 
@@ -54,7 +54,7 @@ typedef struct hy_dataset_facts {
     uint64_t bad_rows;     /* malformed and left out */
     uint64_t cut_rows;     /* longer than a sequence */
     uint64_t disk_bytes;   /* temporary files: encoded tokens and who shares a sequence */
-    bool has_docs;         /* sequences hold documents that must not see each other */
+    bool has_doc_starts;   /* sequences hold documents that must not see each other */
     bool is_bytes;         /* tokens are bytes: losses are nats per byte */
     bool knows_entropy;    /* the source's true entropy is known */
     double entropy;        /* nats per token of the source, exact */
@@ -69,10 +69,10 @@ const hy_dataset_facts *hy_dataset_describe(const hy_dataset *data);
 const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *data); /* NULL: tokens are as given */
 
 /* Sequence number `p`: tokens (T) and targets (T, the next token; -1 where the loss does not
- * count), and in docs (T; NULL: not wanted) where each token's document begins. HY_VAL: p below
+ * count), and in doc_starts (T; NULL: not wanted) where each token's document begins. HY_VAL: p below
  * sequences[HY_VAL], in order. Returns how many targets count. */
 int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int32_t *tokens,
-                        int32_t *targets, int32_t *docs);
+                        int32_t *targets, int32_t *doc_starts);
 
 /* The bytes of a split when is_bytes and they lie in one piece, as those of the grammar, a file
  * and a folder of small files do (for the n-gram baseline); NULL otherwise. */

@@ -19,10 +19,10 @@ struct hy_loader {
     hy_backend *backend; /* whose pinned memory the batches are; NULL: plain memory */
     int32_t batch, depth, seq;
     uint64_t first;
-    int32_t *tokens;  /* (depth,B,T) */
-    int32_t *targets; /* (depth,B,T) */
-    int32_t *docs;    /* (depth,B,T), NULL when the data has none */
-    bool has_docs;
+    int32_t *tokens;     /* (depth,B,T) */
+    int32_t *targets;    /* (depth,B,T) */
+    int32_t *doc_starts; /* (depth,B,T), NULL when the data has none */
+    bool has_doc_starts;
     int64_t *counted; /* (depth) */
     size_t bytes;
     double waited; /* the caller's alone */
@@ -41,13 +41,13 @@ static size_t slot_offset(const hy_loader *l, uint64_t number) {
 static void fill_slot(hy_loader *l, uint64_t number) {
     int32_t *tokens = l->tokens + slot_offset(l, number);
     int32_t *targets = l->targets + slot_offset(l, number);
-    int32_t *docs = l->docs ? l->docs + slot_offset(l, number) : NULL;
+    int32_t *doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL;
     uint64_t first = l->first + number * (uint64_t)l->batch;
     int64_t counted = 0;
     for (int32_t row = 0; row < l->batch; row++) {
         size_t at = (size_t)row * (size_t)l->seq;
         counted += hy_dataset_fill(l->data, HY_TRAIN, first + (uint64_t)row, tokens + at,
-                                   targets + at, docs ? docs + at : NULL);
+                                   targets + at, doc_starts ? doc_starts + at : NULL);
     }
     l->counted[number % (uint64_t)l->depth] = counted;
 }
@@ -86,17 +86,17 @@ static void give(hy_loader *l, int32_t *data, size_t bytes) {
 }
 
 static hy_status take_memory(hy_loader *l) {
-    size_t slots = (size_t)l->depth, arrays = l->has_docs ? 3 : 2, count, ints;
+    size_t slots = (size_t)l->depth, arrays = l->has_doc_starts ? 3 : 2, count, ints;
     bool is_too_large = __builtin_mul_overflow((size_t)l->batch * (size_t)l->seq, slots, &count) ||
                         __builtin_mul_overflow(count, arrays * sizeof(int32_t), &ints);
     if (!is_too_large) {
         l->tokens = take(l, count * sizeof *l->tokens);
         l->targets = take(l, count * sizeof *l->targets);
-        if (l->has_docs) l->docs = take(l, count * sizeof *l->docs);
+        if (l->has_doc_starts) l->doc_starts = take(l, count * sizeof *l->doc_starts);
         l->counted = malloc(slots * sizeof *l->counted);
         l->bytes = ints + slots * sizeof *l->counted;
     }
-    bool has_all = l->tokens && l->targets && l->counted && (l->docs || !l->has_docs);
+    bool has_all = l->tokens && l->targets && l->counted && (l->doc_starts || !l->has_doc_starts);
     if (has_all) return HY_OK;
     return hy_fail(HY_ERR_MEMORY, "no memory to read ahead %d batches of %d sequences of %d tokens",
                    l->depth, l->batch, l->seq);
@@ -120,7 +120,7 @@ static void free_memory(hy_loader *l) {
     pthread_mutex_destroy(&l->lock);
     give(l, l->tokens, bytes);
     give(l, l->targets, bytes);
-    give(l, l->docs, bytes);
+    give(l, l->doc_starts, bytes);
     free(l->counted);
     free(l);
 }
@@ -139,7 +139,7 @@ hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth,
     l->batch = batch;
     l->depth = depth;
     l->seq = hy_dataset_describe(data)->seq;
-    l->has_docs = hy_dataset_describe(data)->has_docs;
+    l->has_doc_starts = hy_dataset_describe(data)->has_doc_starts;
     l->first = first;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->is_filled, NULL);
@@ -187,7 +187,7 @@ hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
     uint64_t number = wait_for(l, ahead);
     *out = (hy_batch){.tokens = l->tokens + slot_offset(l, number),
                       .targets = l->targets + slot_offset(l, number),
-                      .docs = l->docs ? l->docs + slot_offset(l, number) : NULL,
+                      .doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL,
                       .first = l->first + number * (uint64_t)l->batch,
                       .counted = l->counted[number % (uint64_t)l->depth]};
     return HY_OK;

@@ -12,11 +12,11 @@
 typedef struct hy_loader hy_loader;
 
 typedef struct hy_batch {
-    const int32_t *tokens;  /* (B,T) */
-    const int32_t *targets; /* (B,T), -1: does not count */
-    const int32_t *docs;    /* (B,T): where each token's document begins; NULL: one each */
-    uint64_t first;         /* number of its first sequence; it holds first .. first + B - 1 */
-    int64_t counted;        /* targets that count */
+    const int32_t *tokens;     /* (B,T) */
+    const int32_t *targets;    /* (B,T), -1: does not count */
+    const int32_t *doc_starts; /* (B,T): where each token's document begins; NULL: one each */
+    uint64_t first;            /* number of its first sequence; it holds first .. first + B - 1 */
+    int64_t counted;           /* targets that count */
 } hy_batch;
 
 /* depth: batches read ahead, at least 1. Bytes taken: hy_loader_bytes(). With a backend (NULL: without)

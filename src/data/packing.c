@@ -117,7 +117,7 @@ void hy_packing_close(hy_packing *p) {
 /* ---- filling --------------------------------------------------------------------------------- */
 
 int64_t hy_packing_fill(const hy_packing *p, uint64_t i, int32_t seq, int32_t *tokens,
-                        int32_t *targets, int32_t *docs) {
+                        int32_t *targets, int32_t *doc_starts) {
     const uint64_t *ends = p->ends.data, *members = p->members.data;
     int64_t counted = 0;
     int32_t at = 0;
@@ -129,14 +129,14 @@ int64_t hy_packing_fill(const hy_packing *p, uint64_t i, int32_t seq, int32_t *t
             bool counts = stored[k + 1] < 0;
             tokens[at] = stored[k] & INT32_MAX;
             targets[at] = counts ? stored[k + 1] & INT32_MAX : -1;
-            if (docs) docs[at] = begin;
+            if (doc_starts) doc_starts[at] = begin;
             counted += counts;
         }
     }
     for (int32_t begin = at; at < seq; at++) {
         tokens[at] = 0;
         targets[at] = -1;
-        if (docs) docs[at] = begin;
+        if (doc_starts) doc_starts[at] = begin;
     }
     return counted;
 }

@@ -34,10 +34,10 @@ hy_status hy_packing_make(const hy_examples *examples, const hy_packing_options 
                           hy_packing *out);
 void hy_packing_close(hy_packing *packing);
 
-/* Sequence i, below packing->sequences: tokens (T), targets (T), and in docs (T, or NULL) the position at
- * which each token's example begins. What is left over at the end is filled up with token 0, counts
- * nothing and is a document of its own. Returns how many targets count. */
+/* Sequence i, below packing->sequences: tokens (T), targets (T), and in doc_starts (T, or NULL) the
+ * position at which each token's example begins. What is left over at the end is filled up with token 0,
+ * counts nothing and is a document of its own. Returns how many targets count. */
 int64_t hy_packing_fill(const hy_packing *packing, uint64_t i, int32_t seq, int32_t *tokens,
-                        int32_t *targets, int32_t *docs);
+                        int32_t *targets, int32_t *doc_starts);
 
 #endif

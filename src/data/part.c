@@ -229,18 +229,19 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static int64_t fill_window(const hy_token_range *range, uint64_t i, int32_t seq, int32_t *tokens,
-                           int32_t *targets, int32_t *docs) {
+                           int32_t *targets, int32_t *doc_starts) {
     uint64_t size = (uint64_t)seq, first = range->first + size * i;
     hy_source_read(range->source, first, size, tokens);
     memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
     hy_source_read(range->source, first + size, 1, targets + size - 1);
-    if (docs) memset(docs, 0, size * sizeof *docs);
+    if (doc_starts) memset(doc_starts, 0, size * sizeof *doc_starts);
     return seq;
 }
 
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
-                     int32_t *targets, int32_t *docs) {
+                     int32_t *targets, int32_t *doc_starts) {
     assert(i < part->sequences[split]);
-    if (!part->examples) return fill_window(&part->ranges[split], i, seq, tokens, targets, docs);
-    return hy_packing_fill(&part->packs[split], i, seq, tokens, targets, docs);
+    if (!part->examples)
+        return fill_window(&part->ranges[split], i, seq, tokens, targets, doc_starts);
+    return hy_packing_fill(&part->packs[split], i, seq, tokens, targets, doc_starts);
 }

@@ -29,7 +29,7 @@ typedef enum hy_row_id {
 /* Device buffers that every pass uses. */
 typedef struct hy_pass_buffers {
     int32_t *tokens, *targets;  /* (B,T) of the largest plan */
-    int32_t *docs;              /* (B,T), NULL when the data has no documents to keep apart */
+    int32_t *doc_starts;        /* (B,T), NULL when the data has no documents to keep apart */
     float *losses;              /* (B,T) */
     float *rope;                /* (T, D/2, 2), NULL without rope */
     double *loss_sum;           /* (1) f64 */
@@ -42,7 +42,7 @@ typedef struct hy_pass_buffers {
 /* A forward-only batch on the host: pinned, so that copies run beside everything else. */
 typedef struct hy_staging {
     int32_t *tokens, *targets; /* (B,T) of the largest plan */
-    int32_t *docs;             /* (B,T) or NULL */
+    int32_t *doc_starts;       /* (B,T) or NULL */
     float *losses;             /* (B,T) */
     hy_event *is_done;         /* its losses are back */
 } hy_staging;

@@ -48,9 +48,10 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     case HY_GIVEN_TOKENS: return hy_tensor_1d(in ? (void *)in->tokens : SOMEWHERE, HY_I32, rows);
     case HY_GIVEN_TARGETS: return hy_tensor_1d(in ? (void *)in->targets : SOMEWHERE, HY_I32, rows);
     case HY_GIVEN_LOSSES: return hy_tensor_1d(in ? (void *)in->losses : SOMEWHERE, HY_F32, rows);
-    case HY_GIVEN_DOCS: {
-        bool is_there = in ? in->docs != NULL : f->plan->options.has_docs;
-        return hy_tensor_1d(is_there ? (in ? (void *)in->docs : SOMEWHERE) : NULL, HY_I32, rows);
+    case HY_GIVEN_DOC_STARTS: {
+        bool is_there = in ? in->doc_starts != NULL : f->plan->options.has_doc_starts;
+        return hy_tensor_1d(is_there ? (in ? (void *)in->doc_starts : SOMEWHERE) : NULL, HY_I32,
+                            rows);
     }
     case HY_GIVEN_ROPE:
     default:

@@ -32,7 +32,7 @@ typedef struct hy_batch_options {
     bool offloads;            /* what layers keep passes through a ring: hy_batch_plan_offload */
     int32_t ring_depth;       /* of that ring; 0: HY_OFFLOAD_DEPTH */
     bool is_training;         /* false: only evaluation and logits */
-    bool has_docs;            /* document masks will be given */
+    bool has_doc_starts;      /* document masks will be given */
     bool is_sizing;           /* for bytes and op lists: nothing is prepared, it cannot run */
     bool has_any_rows;        /* passes may have fewer rows: no op that wants a round number */
     uint64_t budget;          /* device bytes at hand; 0: all: chunks follow it */
@@ -70,12 +70,12 @@ typedef struct hy_batch_input {
     hy_store *grads;       /* training only */
     const int32_t *tokens; /* (B,T) */
     const int32_t *targets;
-    const int32_t *docs;      /* or NULL */
-    const float *rope;        /* (T, D/2, 2), NULL without rope */
-    float *losses;            /* (B,T): each token's loss */
-    float loss_scale;         /* gradients are of loss_scale * sum of losses */
-    bool accumulate;          /* add to the gradients; else what they were is not even read */
-    const hy_unit_hook *hook; /* or NULL */
+    const int32_t *doc_starts; /* or NULL */
+    const float *rope;         /* (T, D/2, 2), NULL without rope */
+    float *losses;             /* (B,T): each token's loss */
+    float loss_scale;          /* gradients are of loss_scale * sum of losses */
+    bool accumulate;           /* add to the gradients; else what they were is not even read */
+    const hy_unit_hook *hook;  /* or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4

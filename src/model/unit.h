@@ -26,11 +26,11 @@ typedef enum hy_slot_role {
 } hy_slot_role;
 
 typedef enum hy_given {
-    HY_GIVEN_TOKENS,  /* (N) i32 */
-    HY_GIVEN_TARGETS, /* (N) i32 */
-    HY_GIVEN_DOCS,    /* (N) i32, may be absent */
-    HY_GIVEN_LOSSES,  /* (N) fp32 */
-    HY_GIVEN_ROPE,    /* (context, D/2, 2) fp32 */
+    HY_GIVEN_TOKENS,     /* (N) i32 */
+    HY_GIVEN_TARGETS,    /* (N) i32 */
+    HY_GIVEN_DOC_STARTS, /* (N) i32, may be absent */
+    HY_GIVEN_LOSSES,     /* (N) fp32 */
+    HY_GIVEN_ROPE,       /* (context, D/2, 2) fp32 */
     HY_GIVEN_COUNT
 } hy_given;
 

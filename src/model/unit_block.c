@@ -12,7 +12,7 @@ typedef struct block_slots {
     int8_t raw_qkv, qkv, attended, lse; /* qkv is raw_qkv itself without qk-norm */
     int8_t q_norm, k_norm, q_norm_grad, k_norm_grad, head_rstd;
     int8_t wide, active; /* (N, F or 2F), (N,F) */
-    int8_t docs, rope;
+    int8_t doc_starts, rope;
     hy_norm_slots norm1, norm2;
     hy_linear qkv_proj, out_proj, up, down;
 } block_slots;
@@ -55,7 +55,7 @@ static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b
     b->lse = activation(unit, "lse", s->heads, HY_KEEP_ATTENTION);
     unit->slots[b->lse].is_fp32 = true;
     unit->slots[b->lse].rows = HY_ROWS_LSE;
-    b->docs = given(unit, "docs", HY_GIVEN_DOCS);
+    b->doc_starts = given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
     b->rope = s->has_rope ? given(unit, "rope", HY_GIVEN_ROPE) : NONE;
 }
 
@@ -109,7 +109,7 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
                    (hy_unit_op){.kind = HY_OP_ATTENTION,
                                 .attr = head_attr(s, false),
                                 .slot = {[HY_ATTENTION_QKV] = b->qkv,
-                                         [HY_ATTENTION_DOC_STARTS] = b->docs,
+                                         [HY_ATTENTION_DOC_STARTS] = b->doc_starts,
                                          [HY_ATTENTION_OUT] = b->attended,
                                          [HY_ATTENTION_LSE] = b->lse}});
     hy_unit_linear_forward(unit, &b->out_proj, b->attended, b->mid, b->x);
@@ -155,7 +155,7 @@ static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block
                                 .attr = head_attr(s, false),
                                 .slot = {[HY_ATTENTION_BWD_DOUT] = dattended,
                                          [HY_ATTENTION_BWD_QKV] = b->qkv,
-                                         [HY_ATTENTION_BWD_DOC_STARTS] = b->docs,
+                                         [HY_ATTENTION_BWD_DOC_STARTS] = b->doc_starts,
                                          [HY_ATTENTION_BWD_OUT] = b->attended,
                                          [HY_ATTENTION_BWD_LSE] = b->lse,
                                          [HY_ATTENTION_BWD_DQKV] = dqkv}});

@@ -18,7 +18,7 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
     int8_t dx = hy_unit_add_slot(
         unit, (hy_slot){.name = "dx", .role = HY_SLOT_STREAM_GRAD, .cols = s->width});
     hy_slot table = {.name = "tokens", .role = HY_SLOT_PARAM, .param = HY_P_TOKENS};
-    int8_t wte = hy_unit_add_slot(unit, table), wpe = NONE, dwpe = NONE, docs = NONE;
+    int8_t wte = hy_unit_add_slot(unit, table), wpe = NONE, dwpe = NONE, doc_starts = NONE;
     table.role = HY_SLOT_PARAM_GRAD;
     int8_t dwte = hy_unit_add_slot(unit, table);
     if (!s->has_rope) {
@@ -26,7 +26,7 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
         wpe = hy_unit_add_slot(unit, positions);
         positions.role = HY_SLOT_PARAM_GRAD;
         dwpe = hy_unit_add_slot(unit, positions);
-        docs = given(unit, "docs", HY_GIVEN_DOCS);
+        doc_starts = given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
     }
     hy_unit_add_op(unit, false,
                    (hy_unit_op){.kind = HY_OP_EMBED,
@@ -34,7 +34,7 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
                                          [HY_EMBED_WTE] = wte,
                                          [HY_EMBED_WPE] = wpe,
                                          [HY_EMBED_X] = out,
-                                         [HY_EMBED_DOC_STARTS] = docs}});
+                                         [HY_EMBED_DOC_STARTS] = doc_starts}});
     /* Two ops, because a tied head has begun the sum of one and not of the other. */
     hy_unit_add_op(unit, true,
                    (hy_unit_op){.kind = HY_OP_EMBED_BWD,
@@ -47,7 +47,7 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
                                     .slot = {[HY_EMBED_BWD_TOKENS] = tokens,
                                              [HY_EMBED_BWD_DX] = dx,
                                              [HY_EMBED_BWD_DWPE] = dwpe,
-                                             [HY_EMBED_BWD_DOC_STARTS] = docs}});
+                                             [HY_EMBED_BWD_DOC_STARTS] = doc_starts}});
     }
 }
 

@@ -31,7 +31,7 @@ static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
                               .recompute = hy_recompute_groups(s->train.recompute),
                               .recompute_layers = (int32_t)s->train.recompute_layers,
                               .ring_depth = (int32_t)s->memory.ring_depth,
-                              .has_docs = hy_trainer_has_docs(t),
+                              .has_doc_starts = hy_trainer_has_doc_starts(t),
                               .is_sizing = t->engine.work.is_sizing,
                               .budget = t->engine.chunk_budget};
 }

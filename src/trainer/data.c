@@ -8,14 +8,14 @@
 #include "base/error.h"
 #include "trainer/inference.h"
 
-bool hy_trainer_has_docs(const hy_trainer *t) {
-    return t->data.set && hy_dataset_describe(t->data.set)->has_docs;
+bool hy_trainer_has_doc_starts(const hy_trainer *t) {
+    return t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
 }
 
 uint64_t hy_trainer_data_bytes(const hy_trainer *t) {
     const hy_settings *s = &t->settings;
     uint64_t rows = (uint64_t)s->train.batch_size * (uint64_t)s->train.seq_len;
-    uint64_t values = hy_trainer_has_docs(t) ? 3 : 2; /* tokens, targets, documents */
+    uint64_t values = hy_trainer_has_doc_starts(t) ? 3 : 2; /* tokens, targets, documents */
     return (uint64_t)hy_trainer_loader_depth(t) * rows * values * sizeof(int32_t);
 }
 

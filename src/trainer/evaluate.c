@@ -21,11 +21,11 @@ static void fill_batch(const hy_trainer *t, const hy_batch_plan *plan, const hy_
     for (int32_t row = 0; row < plan->size.batch; row++) {
         int32_t *tokens = staging->tokens + (int64_t)row * seq;
         int32_t *targets = staging->targets + (int64_t)row * seq;
-        int32_t *docs = staging->docs ? staging->docs + (int64_t)row * seq : NULL;
+        int32_t *doc_starts = staging->doc_starts ? staging->doc_starts + (int64_t)row * seq : NULL;
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
         hy_dataset_fill(t->data.set, probe->split, probe->first + (is_filler ? first : number),
-                        tokens, targets, docs);
+                        tokens, targets, doc_starts);
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
 }
@@ -37,15 +37,15 @@ static hy_status enqueue_batch(hy_trainer *t, hy_batch_plan *plan, hy_store *wei
                                    staging->tokens, rows * 4));
     HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.targets,
                                    staging->targets, rows * 4));
-    if (staging->docs) {
-        HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.docs,
-                                       staging->docs, rows * 4));
+    if (staging->doc_starts) {
+        HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.doc_starts,
+                                       staging->doc_starts, rows * 4));
     }
     hy_batch_input input = {.stream = t->engine.compute,
                             .weights = weights,
                             .tokens = t->engine.work.buffers.tokens,
                             .targets = t->engine.work.buffers.targets,
-                            .docs = t->engine.work.buffers.docs,
+                            .doc_starts = t->engine.work.buffers.doc_starts,
                             .rope = t->engine.work.buffers.rope,
                             .losses = t->engine.work.buffers.losses,
                             .loss_scale = 1};

@@ -22,7 +22,7 @@ static hy_status make_plan(hy_trainer *t, hy_batch_plan **plan) {
                                 .chunks = (int32_t)s->train.loss_chunks,
                                 .dtype = t->engine.types.of[HY_FULL],
                                 .grad_dtype = t->engine.types.of[HY_FULL],
-                                .has_docs = hy_trainer_has_docs(t),
+                                .has_doc_starts = hy_trainer_has_doc_starts(t),
                                 .budget = hy_trainer_device_limit(t)};
     return hy_batch_plan_create(t->engine.model, t->engine.backend, &options, plan);
 }
@@ -47,8 +47,9 @@ static hy_status take_work(hy_trainer *t, hy_batch_plan *plan) {
     HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.tokens));
     HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.targets));
     HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.losses));
-    if (hy_trainer_has_docs(t)) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.docs));
+    if (hy_trainer_has_doc_starts(t)) {
+        HY_TRY(
+            hy_arena_push(arena, HY_DATA, row_bytes, (void **)&t->engine.work.buffers.doc_starts));
     }
     if (hy_rope_bytes(t)) {
         HY_TRY(

@@ -21,7 +21,7 @@ static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, cons
                                 .offloads = offloads,
                                 .ring_depth = (int32_t)t->settings.memory.ring_depth,
                                 .is_training = true,
-                                .has_docs = hy_trainer_has_docs(t),
+                                .has_doc_starts = hy_trainer_has_doc_starts(t),
                                 .is_sizing = true,
                                 .budget = hy_trainer_device_limit(t)};
     hy_batch_plan *plan;

@@ -75,7 +75,7 @@ static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
                                 .offloads = out->offloads,
                                 .ring_depth = out->ring_depth,
                                 .is_training = !out->is_eval,
-                                .has_docs = z->has_docs,
+                                .has_doc_starts = z->has_doc_starts,
                                 .is_sizing = true,
                                 .budget = z->budget};
     hy_batch_plan *plan;
@@ -159,7 +159,7 @@ static uint64_t data_bytes(const hy_sizer *z, int32_t batch) {
     hy_op_call sum = {.kind = HY_OP_SUM,
                       .t = {[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)rows)}};
     uint64_t sums = larger(z->sums, z->backend->workspace(z->backend, &sum));
-    uint64_t arrays = z->has_docs ? 4 : 3;
+    uint64_t arrays = z->has_doc_starts ? 4 : 3;
     return arrays * hy_align(rows * 4) + hy_align(rope) + 4 * hy_align(24) + hy_align(sums);
 }
 

@@ -44,7 +44,7 @@ typedef struct hy_sizer {
     hy_backend *backend;
     hy_plan_speed speed;
     int32_t seq;
-    bool has_docs;                  /* document masks are given with every batch */
+    bool has_doc_starts;            /* document masks are given with every batch */
     uint64_t budget;                /* of the device; 0: all it has */
     hy_dtype types[HY_SIZED_TYPES]; /* that training computes in; the first is Full's */
     int type_count;

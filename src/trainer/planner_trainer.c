@@ -246,7 +246,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_trainer *t, const h
                                        .backend = t->engine.backend,
                                        .speed = hy_plan_speed_of(t->engine.backend, rates),
                                        .seq = (int32_t)s->train.seq_len,
-                                       .has_docs = hy_trainer_has_docs(t),
+                                       .has_doc_starts = hy_trainer_has_doc_starts(t),
                                        .budget = t->engine.chunk_budget,
                                        .grad_dtype = types.grads,
                                        .eval_batch = (int32_t)s->eval.eval_batch_size}};

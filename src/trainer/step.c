@@ -50,9 +50,9 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
                                    bytes));
     HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.targets, batch.targets,
                                    bytes));
-    if (batch.docs)
-        HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.docs, batch.docs,
-                                       bytes));
+    if (batch.doc_starts)
+        HY_TRY(t->engine.backend->copy(t->engine.compute, t->engine.work.buffers.doc_starts,
+                                       batch.doc_starts, bytes));
     int64_t weight = t->settings.train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? t->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = t->engine.compute,
@@ -60,7 +60,7 @@ static hy_status enqueue_micro_batch(hy_trainer *t, hy_batch_plan *plan, hy_stor
                             .grads = hy_store_of(&t->engine, HY_ROW_GRADS),
                             .tokens = t->engine.work.buffers.tokens,
                             .targets = t->engine.work.buffers.targets,
-                            .docs = t->engine.work.buffers.docs,
+                            .doc_starts = t->engine.work.buffers.doc_starts,
                             .rope = t->engine.work.buffers.rope,
                             .losses = t->engine.work.buffers.losses,
                             .loss_scale = (float)scale,

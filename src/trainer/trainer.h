@@ -165,7 +165,8 @@ struct hy_trainer {
 
 /* data.c */
 hy_status hy_trainer_open_data(hy_trainer *t);
-bool hy_trainer_has_docs(const hy_trainer *t); /* sequences hold documents that are kept apart */
+/* Sequences hold documents that are kept apart. */
+bool hy_trainer_has_doc_starts(const hy_trainer *t);
 uint64_t hy_trainer_data_bytes(const hy_trainer *t); /* read ahead, on the host: pinned */
 void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out); /* the bytes data takes */
 

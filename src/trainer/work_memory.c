@@ -69,7 +69,7 @@ void hy_count_work(hy_trainer *t) {
     need->workspace = hy_align(need->workspace);
     t->engine.work.train_bytes.activations = need->activations;
     t->engine.work.train_bytes.workspace = need->workspace;
-    int arrays = hy_trainer_has_docs(t) ? 4 : 3; /* of a value for each token */
+    int arrays = hy_trainer_has_doc_starts(t) ? 4 : 3; /* of a value for each token */
     need->data = (uint64_t)arrays * hy_align(hy_most_rows(t) * 4) + hy_align(hy_rope_bytes(t)) +
                  4 * hy_align(24) + hy_align(reduce_workspace(t));
     set_step_column(t);
@@ -84,8 +84,8 @@ hy_status hy_take_staging(hy_trainer *t, size_t rows) {
         hy_staging *s = &t->engine.work.staging[i];
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
-        if (t->engine.work.buffers.docs) {
-            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->docs, (void **)&s->docs));
+        if (t->engine.work.buffers.doc_starts) {
+            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->doc_starts, (void **)&s->doc_starts));
         }
         HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
         HY_TRY(b->event_create(b, &s->is_done));
@@ -108,7 +108,7 @@ static void release_staging_and_results(hy_trainer *t) {
     size_t bytes = t->engine.work.staging_rows * sizeof(int32_t);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &t->engine.work.staging[i];
-        void *parts[] = {s->tokens, s->targets, s->docs, s->losses};
+        void *parts[] = {s->tokens, s->targets, s->doc_starts, s->losses};
         for (int k = 0; k < 4; k++) {
             if (parts[k]) b->release(b, HY_PINNED, parts[k], bytes);
         }
@@ -128,8 +128,8 @@ static hy_status take_buffers(hy_trainer *t) {
     size_t rows = (size_t)hy_most_rows(t);
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->tokens));
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->targets));
-    if (hy_trainer_has_docs(t)) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->docs));
+    if (hy_trainer_has_doc_starts(t)) {
+        HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->doc_starts));
     }
     HY_TRY(hy_arena_push(arena, HY_DATA, rows * 4, (void **)&b->losses));
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->loss_sum));

@@ -7,7 +7,7 @@
 
 typedef struct heads_case {
     int32_t B, T, H, K, D, window;
-    bool has_docs;
+    bool has_doc_starts;
 } heads_case;
 
 /* What cuDNN must serve: each head size, grouped heads, one token, an odd end, several tiles. */
@@ -68,8 +68,8 @@ static trial forward_trial(const heads_case *h, hy_dtype dtype) {
     t.call.attr.heads.scale = (float)(1 / sqrt((double)h->D));
     t.exact.attr = t.call.attr;
     trial_normal(&t, HY_ATTENTION_QKV, dtype, N, packed_width(h), 0, 1.5);
-    if (h->has_docs) trial_tensor(&t, HY_ATTENTION_DOC_STARTS, HY_I32, 0, N);
-    for (int64_t i = 0; h->has_docs && i < N; i++) {
+    if (h->has_doc_starts) trial_tensor(&t, HY_ATTENTION_DOC_STARTS, HY_I32, 0, N);
+    for (int64_t i = 0; h->has_doc_starts && i < N; i++) {
         trial_put(&t, HY_ATTENTION_DOC_STARTS, i, (double)(i % h->T / 16 * 16));
     }
     trial_tensor(&t, HY_ATTENTION_OUT, dtype, N, (int64_t)h->H * h->D);
@@ -95,7 +95,7 @@ static trial backward_trial(const heads_case *h, hy_dtype dtype) {
                      from->shape[is_flat ? 0 : 1]);
         trial_adopt(&t, kept[i].to, f.exact.t[kept[i].from].data);
     }
-    if (h->has_docs) {
+    if (h->has_doc_starts) {
         trial_tensor(&t, HY_ATTENTION_BWD_DOC_STARTS, HY_I32, 0, rows_of(h));
         for (int64_t i = 0; i < rows_of(h); i++)
             trial_put(&t, HY_ATTENTION_BWD_DOC_STARTS, i,

@@ -98,7 +98,7 @@ EACH_TYPE(attention_of_any_shape_agrees_with_the_reference, PURE_TYPES) {
         h.H = h.K * (int32_t)roll(&d, 1, 4);
         h.D = sizes[i % 6];
         h.window = roll(&d, 0, 1) ? (int32_t)roll(&d, 1, 300) : 0;
-        h.has_docs = roll(&d, 0, 1);
+        h.has_doc_starts = roll(&d, 0, 1);
         if (leaves_out(&h)) continue;
         trial t = attention_trial(&h, mixture);
         ck_assert(gpu_run_both(&t, mixture));

@@ -222,7 +222,7 @@ EACH_TYPE(swiglu_backward_gives_swiglu_again, PURE_TYPES) {
 EACH_TYPE(embedding_agrees_with_the_reference, 5) {
     static const int64_t widths[] = {1, 8, 33, 768, 1027};
     for (int i = 0; i < 15; i++) {
-        bool has_positions = i % 3 > 0, has_docs = i % 3 == 2;
+        bool has_positions = i % 3 > 0, has_doc_starts = i % 3 == 2;
         trial t = trial_begin(HY_OP_EMBED, seed_of(i, mixture, 0));
         int64_t B = 3, T = i < 8 ? 11 : 129, V = 50, C = widths[i / 3];
         t.call.attr.embed.seq = (int32_t)T;
@@ -231,7 +231,7 @@ EACH_TYPE(embedding_agrees_with_the_reference, 5) {
         if (has_positions)
             trial_normal(&t, HY_EMBED_WPE, pick_dtype(mixture, &t.dice), T + 2, C, 0, 1);
         trial_tensor(&t, HY_EMBED_X, pick_dtype(mixture, &t.dice), B * T, C);
-        if (has_docs) embed_docs(&t, B, T);
+        if (has_doc_starts) embed_doc_starts(&t, B, T);
         if (gpu_run_both(&t, mixture)) gpu_check(&t, HY_EMBED_X, 1);
         trial_end(&t);
     }

@@ -13,13 +13,15 @@
 
 enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
 
-hy_status hy_check_docs(const hy_op_call *call, const int32_t *docs, int64_t rows, int64_t seq) {
-    for (int64_t n = 0; docs && n < rows; n++) {
-        if (docs[n] >= 0 && docs[n] <= n % seq) continue;
+hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts, int64_t rows,
+                              int64_t seq) {
+    for (int64_t n = 0; doc_starts && n < rows; n++) {
+        if (doc_starts[n] >= 0 && doc_starts[n] <= n % seq) continue;
         return hy_fail(HY_ERR_INPUT,
                        "%s: token %lld of its sequence has a document that begins at %d, "
                        "expected 0 to %lld",
-                       hy_op_name(call->kind), (long long)(n % seq), docs[n], (long long)(n % seq));
+                       hy_op_name(call->kind), (long long)(n % seq), doc_starts[n],
+                       (long long)(n % seq));
     }
     return HY_OK;
 }
@@ -145,7 +147,7 @@ static void attention_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_attention(const hy_cpu_run *run) {
     hy_heads a = hy_heads_of(run->call, &run->call->t[HY_ATTENTION_DOC_STARTS]);
-    HY_TRY(hy_check_docs(run->call, a.docs, a.B * a.T, a.T));
+    HY_TRY(hy_check_doc_starts(run->call, a.doc_starts, a.B * a.T, a.T));
     hy_cpu_for_each(run, a.B * a.H * hy_query_tiles(a.T), attention_task);
     return HY_OK;
 }

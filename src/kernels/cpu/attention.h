@@ -14,10 +14,10 @@ typedef struct hy_heads {
     int64_t B, T, H, K, D;
     int64_t window;
     float scale;
-    const int32_t *docs; /* (N), or NULL */
+    const int32_t *doc_starts; /* (N), or NULL */
 } hy_heads;
 
-static inline hy_heads hy_heads_of(const hy_op_call *call, const hy_tensor *docs) {
+static inline hy_heads hy_heads_of(const hy_op_call *call, const hy_tensor *doc_starts) {
     return (hy_heads){.B = call->attr.heads.batch,
                       .T = call->attr.heads.seq,
                       .H = call->attr.heads.heads,
@@ -25,7 +25,7 @@ static inline hy_heads hy_heads_of(const hy_op_call *call, const hy_tensor *docs
                       .D = call->attr.heads.head_dim,
                       .window = call->attr.heads.window,
                       .scale = call->attr.heads.scale,
-                      .docs = docs->data};
+                      .doc_starts = doc_starts->data};
 }
 
 static inline int64_t hy_query_tiles(int64_t T) { return hy_ceil_div(T, HY_ATTENTION_TILE); }
@@ -33,7 +33,7 @@ static inline int64_t hy_query_tiles(int64_t T) { return hy_ceil_div(T, HY_ATTEN
 /* First key that query i of sequence b sees. */
 static inline int64_t hy_first_key(const hy_heads *a, int64_t b, int64_t i) {
     int64_t first = a->window > 0 ? hy_max64(0, i - a->window + 1) : 0;
-    return a->docs ? hy_max64(first, a->docs[b * a->T + i]) : first;
+    return a->doc_starts ? hy_max64(first, a->doc_starts[b * a->T + i]) : first;
 }
 
 /* Smallest of them over queries [i, i + rows). */

@@ -278,7 +278,7 @@ static void fold_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_attention_bwd(const hy_cpu_run *run) {
     layout l = layout_of(run->call, run->threads);
-    HY_TRY(hy_check_docs(run->call, l.a.docs, l.a.B * l.a.T, l.a.T));
+    HY_TRY(hy_check_doc_starts(run->call, l.a.doc_starts, l.a.B * l.a.T, l.a.T));
     hy_cpu_for_each(run, l.units * l.parts, part_task);
     if (l.parts > 1) hy_cpu_for_each(run, l.units * hy_query_tiles(l.a.T), fold_task);
     return HY_OK;

@@ -56,8 +56,10 @@ typedef struct hy_cpu_op {
     size_t (*workspace)(const hy_op_call *call, int threads); /* NULL: none */
 } hy_cpu_op;
 
-/* Every document must begin at or before the token that belongs to it; docs may be NULL (attention.c). */
-hy_status hy_check_docs(const hy_op_call *call, const int32_t *docs, int64_t rows, int64_t seq);
+/* Every document must begin at or before the token that belongs to it; doc_starts may be NULL
+ * (attention.c). */
+hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts, int64_t rows,
+                              int64_t seq);
 
 hy_status hy_cpu_matmul(const hy_cpu_run *run);
 hy_status hy_cpu_bias_grad(const hy_cpu_run *run);

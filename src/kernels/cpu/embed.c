@@ -21,15 +21,15 @@ static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
     return HY_OK;
 }
 
-static hy_status check_docs(const hy_op_call *call) {
-    return hy_check_docs(call, call->t[HY_EMBED_DOC_STARTS].data,
-                         hy_tensor_count(&call->t[HY_EMBED_TOKENS]), call->attr.embed.seq);
+static hy_status check_doc_starts(const hy_op_call *call) {
+    return hy_check_doc_starts(call, call->t[HY_EMBED_DOC_STARTS].data,
+                               hy_tensor_count(&call->t[HY_EMBED_TOKENS]), call->attr.embed.seq);
 }
 
 /* The row of the position table that a place sees. */
 static int64_t position_of(const hy_op_call *call, int64_t place) {
-    const int32_t *docs = call->t[HY_EMBED_DOC_STARTS].data;
-    return place % call->attr.embed.seq - (docs ? docs[place] : 0);
+    const int32_t *doc_starts = call->t[HY_EMBED_DOC_STARTS].data;
+    return place % call->attr.embed.seq - (doc_starts ? doc_starts[place] : 0);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ hy_status hy_cpu_embed(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     int64_t rows = rows_per_task(hy_tensor_width(&call->t[HY_EMBED_X]));
     HY_TRY(check_tokens(call, hy_tensor_height(&call->t[HY_EMBED_WTE])));
-    if (hy_tensor_is_given(&call->t[HY_EMBED_WPE])) HY_TRY(check_docs(call));
+    if (hy_tensor_is_given(&call->t[HY_EMBED_WPE])) HY_TRY(check_doc_starts(call));
     hy_cpu_for_each(run, hy_ceil_div(hy_tensor_count(&call->t[HY_EMBED_TOKENS]), rows), embed_task);
     return HY_OK;
 }
@@ -220,7 +220,7 @@ static hy_status token_gradient(const hy_cpu_run *run) {
 static hy_status position_gradient(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *dwpe = &call->t[HY_EMBED_BWD_DWPE];
-    HY_TRY(check_docs(call));
+    HY_TRY(check_doc_starts(call));
     if (!call->attr.accumulate) hy_cpu_for_each(run, clearing_tasks(dwpe), clear_positions_task);
     if (!has_documents(call)) {
         hy_cpu_for_each(run, call->attr.embed.seq, position_task);

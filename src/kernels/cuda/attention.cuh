@@ -14,10 +14,10 @@ typedef struct hy_cuda_heads {
     int B, T, H, K, D;
     int window; /* tokens seen, itself included; 0: all before */
     float scale;
-    const int32_t *docs; /* (B T), or NULL */
+    const int32_t *doc_starts; /* (B T), or NULL */
 } hy_cuda_heads;
 
-static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call, const hy_tensor *docs) {
+static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call, const hy_tensor *doc_starts) {
     hy_cuda_heads a = {};
     a.B = call->attr.heads.batch;
     a.T = call->attr.heads.seq;
@@ -26,14 +26,14 @@ static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call, const hy_te
     a.D = call->attr.heads.head_dim;
     a.window = call->attr.heads.window;
     a.scale = call->attr.heads.scale;
-    a.docs = (const int32_t *)docs->data;
+    a.doc_starts = (const int32_t *)doc_starts->data;
     return a;
 }
 
 /* First key that query i of sequence b sees. A document said to begin after i begins at i. */
 __device__ __forceinline__ int hy_first_key(const hy_cuda_heads &a, int b, int i) {
     int first = a.window > 0 ? max(0, i - a.window + 1) : 0;
-    return a.docs ? max(first, min(a.docs[(int64_t)b * a.T + i], i)) : first;
+    return a.doc_starts ? max(first, min(a.doc_starts[(int64_t)b * a.T + i], i)) : first;
 }
 
 /* True when tiles serve the call: bf16 or fp16 throughout, head size 64, 80, 96, 128 or 256,

@@ -184,13 +184,14 @@ hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const 
     }
 }
 
-/* The last tile of queries that sees a key up to `key`. With docs the spans are looked through. */
+/* The last tile of queries that sees a key up to `key`. With doc_starts the spans are
+ * looked through. */
 template <typename S, typename T>
 __device__ __forceinline__ int hy_dkv_last_tile(const hy_bwd_args<T> &g, int b, int key,
                                                 int *found) {
     int last = g.a.T - 1;
     if (g.a.window > 0) last = (int)min((int64_t)last, (int64_t)key + g.a.window - 1);
-    if (!g.a.docs) return last / S::TILE;
+    if (!g.a.doc_starts) return last / S::TILE;
     if (threadIdx.x == 0) *found = key / HY_BWD_SPAN;
     __syncthreads();
     for (int span = key / HY_BWD_SPAN + 1 + threadIdx.x; span <= last / HY_BWD_SPAN;
@@ -204,7 +205,7 @@ __device__ __forceinline__ int hy_dkv_last_tile(const hy_bwd_args<T> &g, int b, 
 /* The greatest first key of a tile of queries. */
 template <typename S, typename T>
 __device__ __forceinline__ int hy_dkv_highest(const hy_bwd_args<T> &g, int b, int tile) {
-    if (!g.a.docs) return g.a.window > 0 ? tile * S::TILE + S::TILE - g.a.window : 0;
+    if (!g.a.doc_starts) return g.a.window > 0 ? tile * S::TILE + S::TILE - g.a.window : 0;
     int high = 0;
     for (int span = 0; span < S::TILE / HY_BWD_SPAN; span++) {
         high = max(high, g.first_keys[b * g.spans + tile * (S::TILE / HY_BWD_SPAN) + span].y);

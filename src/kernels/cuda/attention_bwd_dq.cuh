@@ -2,7 +2,7 @@
  *
  * Each warp has queries of its own, with their q and dout as operands and dq as a sum in
  * registers; nothing crosses warps. The kernel runs before that of dk and dv and leaves for it
- * what it finds on the way: delta of each row, lse in units of log2, and, with docs, the least
+ * what it finds on the way: delta of each row, lse in units of log2, and, with doc_starts, the least
  * and greatest first key of each span. */
 #ifndef HY_KERNELS_CUDA_ATTENTION_BWD_DQ_CUH
 #define HY_KERNELS_CUDA_ATTENTION_BWD_DQ_CUH
@@ -26,7 +26,7 @@ __device__ __forceinline__ int2 hy_dq_find_first_keys(const hy_cuda_heads &a, in
     for (int row = threadIdx.x; row < S::OWN; row += S::THREADS) {
         first[row] = hy_first_key(a, b, min(query + row, a.T - 1));
     }
-    if (!a.docs && a.window <= 0) return make_int2(0, 0);
+    if (!a.doc_starts && a.window <= 0) return make_int2(0, 0);
     __syncthreads();
     int2 both = make_int2(a.T, 0);
     for (int span = 0; span < S::OWN / HY_BWD_SPAN; span++) {
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_bwd_fetch<S, S::OWN>(own_at + S::OWN_BYTES, g.dout + out_at, (int64_t)a.H * S::D,
                             a.T - query);
     hy_copy_commit();
-    int2 *spans = a.docs && h == 0 ? g.first_keys + b * g.spans + query / HY_BWD_SPAN : NULL;
+    int2 *spans = a.doc_starts && h == 0 ? g.first_keys + b * g.spans + query / HY_BWD_SPAN : NULL;
     int2 span = hy_dq_find_first_keys<S>(a, b, query, first, spans);
     int tile = span.x / S::TILE, last = (min(query + S::OWN, a.T) - 1) / S::TILE;
     if (threadIdx.x == 0) walk[0] = b, walk[1] = kv_head, walk[2] = last, walk[3] = span.y;

@@ -58,11 +58,11 @@ template <typename T> struct hy_bwd_args {
     T *dqkv;
     const float *lse;
     float *lse2, *delta; /* (B, H, padded): lse in units of log2, sum(dout out); past T inf and 0 */
-    int2 *first_keys;  /* (B, spans): least and greatest first key of a span's queries; with docs */
-    float *partial;    /* (parts, 2, B T, K D): dk and dv before parts are summed */
-    int spans, padded; /* of a sequence, and its rows in whole tiles */
-    int parts;         /* a key head's query heads are dealt out to so many blocks */
-    float scale2;      /* of scores, in units of log2 */
+    int2 *first_keys;    /* (B, spans): least and greatest first key of a span; with doc_starts */
+    float *partial;      /* (parts, 2, B T, K D): dk and dv before parts are summed */
+    int spans, padded;   /* of a sequence, and its rows in whole tiles */
+    int parts;           /* a key head's query heads are dealt out to so many blocks */
+    float scale2;        /* of scores, in units of log2 */
 };
 
 #if HY_HAS_TILES

@@ -360,7 +360,7 @@ __device__ __forceinline__ int hy_find_first_keys(hy_first_keys<S> *first, const
         low = min(low, key);
         high = max(high, key);
     }
-    if (!a.docs && a.window <= 0)
+    if (!a.doc_starts && a.window <= 0)
         return 0; /* each warp reads its own rows, after the next barrier */
     low = __reduce_min_sync(0xffffffffu, low);
     high = __reduce_max_sync(0xffffffffu, high);
@@ -439,7 +439,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         hy_fetch_rows<S, S::BN, true>(to + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart,
                                       0);
     };
-    bool hides_before = a.docs || a.window > 0;
+    bool hides_before = a.doc_starts || a.window > 0;
     int low = hy_find_first_keys<S>(first, a, at.b, query) / S::BN;
 
     hy_attention_rows<S> rows;

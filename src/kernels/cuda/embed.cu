@@ -10,7 +10,7 @@ template <typename A> struct embed_call {
     A wte, wpe, x;
     int64_t vocabulary, pieces, per_row; /* pieces of x, and of one of its rows */
     int seq;                             /* T; 0: no position table */
-    const int32_t *docs;                 /* or NULL */
+    const int32_t *doc_starts;           /* or NULL */
 };
 
 template <typename A>
@@ -25,7 +25,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
         int64_t C = e.per_row * A::width, column = at.piece * A::width, token = e.tokens[at.row];
         is_known[k] = token >= 0 && token < e.vocabulary;
         word[k] = e.wte.fetch((is_known[k] ? token : 0) * C + column);
-        if (e.seq) place[k] = e.wpe.fetch(hy_position_of(at.row, e.seq, e.docs) * C + column);
+        if (e.seq) place[k] = e.wpe.fetch(hy_position_of(at.row, e.seq, e.doc_starts) * C + column);
         at.move(HY_STEP_THREADS, e.per_row);
     }
 #pragma unroll
@@ -56,7 +56,7 @@ hy_status hy_cuda_embed(const hy_cuda_run *run) {
         e.per_row = hy_width(x) / A::width;
         e.pieces = hy_height(x) * e.per_row;
         e.seq = hy_has(wpe) ? call->attr.embed.seq : 0;
-        e.docs = (const int32_t *)call->t[HY_EMBED_DOC_STARTS].data;
+        e.doc_starts = (const int32_t *)call->t[HY_EMBED_DOC_STARTS].data;
         embed<<<hy_step_blocks(e.pieces), HY_STEP_THREADS, 0, run->stream>>>(e);
     });
     return hy_cuda_launched(run);

@@ -18,7 +18,7 @@
 
 /* Rows of a table as sort keys: tokens, or, with seq, positions in documents. */
 typedef struct hy_token_keys {
-    const int32_t *tokens; /* or docs */
+    const int32_t *tokens; /* or doc_starts */
     int32_t vocabulary;
     int32_t seq; /* 0: tokens */
 

@@ -7,9 +7,10 @@
 
 #include <stdint.h>
 
-static __device__ __forceinline__ int hy_position_of(int64_t place, int seq, const int32_t *docs) {
+static __device__ __forceinline__ int hy_position_of(int64_t place, int seq,
+                                                     const int32_t *doc_starts) {
     int t = (int)((uint32_t)place % (uint32_t)seq);
-    return docs ? t - min(max(docs[place], 0), t) : t;
+    return doc_starts ? t - min(max(doc_starts[place], 0), t) : t;
 }
 
 #endif
