@@ -145,7 +145,7 @@ static void compare_recompute(hy_shape shape) {
                                  HY_KEEP_CHEAP | HY_KEEP_MLP,
                                  HY_KEEP_ATTENTION,
                                  HY_KEEP_MLP,
-                                 HY_KEEP_STREAM,
+                                 HY_KEEP_RESIDUAL,
                                  HY_KEEP_ALL};
     hy_batch_options options = options_of(2, 17);
     model_rig plain, other;
@@ -192,7 +192,7 @@ START_TEST(recomputing_all_keeps_only_the_stream_and_skips_the_last_matmul) {
     ck_assert_int_eq(again, unit.forward_count - 1 + 2);
     for (int i = 0; i < back->op_count; i++) {
         for (int k = 0; k < HY_OP_TENSORS; k++) {
-            ck_assert_int_ne(unit.slots[(int)back->ops[i]->slot[k]].role, HY_SLOT_STREAM_OUT);
+            ck_assert_int_ne(unit.slots[(int)back->ops[i]->slot[k]].role, HY_SLOT_RESIDUAL_OUT);
         }
         for (int k = 0; k < i; k++) {
             ck_assert(back->ops[i] != back->ops[k] || back->ops[i]->kind == HY_OP_NORM);

@@ -8,7 +8,7 @@ static const int groups[] = {0,
                              HY_KEEP_CHEAP,
                              HY_KEEP_CHEAP | HY_KEEP_ATTENTION,
                              HY_KEEP_CHEAP | HY_KEEP_MLP,
-                             HY_KEEP_STREAM,
+                             HY_KEEP_RESIDUAL,
                              HY_KEEP_ALL};
 #define GROUPS ((int)(sizeof groups / sizeof groups[0]))
 

@@ -45,29 +45,29 @@ static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {
     return most;
 }
 
-/* The end of it holds the stream on its way from the last layer to the head. */
+/* The end of it holds the residual between the last layer and the head. */
 static uint64_t training_scratch(const hy_batch_plan *plan) {
     const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
     uint64_t bytes = larger(scratch_of(plan, HY_PASS_FORWARD), scratch_of(plan, HY_PASS_BACKWARD));
     uint64_t turn = larger(last->pass[HY_PASS_FORWARD].scratch_bytes,
                            plan->head.pass[HY_PASS_BACKWARD].scratch_bytes);
-    return larger(bytes, turn + plan->stream_bytes);
+    return larger(bytes, turn + plan->residual_bytes);
 }
 
 /* What is placed as activations, without the ring. */
 static uint64_t resident_bytes(const hy_batch_plan *plan) {
-    if (!plan->options.is_training) return 2 * plan->stream_bytes;
-    uint64_t ends = plan->stream_bytes + plan->head.kept_bytes;
+    if (!plan->options.is_training) return 2 * plan->residual_bytes;
+    uint64_t ends = plan->residual_bytes + plan->head.kept_bytes;
     if (plan->options.offloads) return ends;
-    return ends + (uint64_t)layers_of(plan) * plan->stream_bytes +
+    return ends + (uint64_t)layers_of(plan) * plan->residual_bytes +
            kept_before(plan, layers_of(plan));
 }
 
 /* Evaluation with a plan made for training: most often there is room for its scratch behind its two
- * streams, where training keeps what it keeps. */
+ * residuals, where training keeps what it keeps. */
 static bool evaluates_in_activations(const hy_batch_plan *plan) {
     return plan->options.is_training &&
-           2 * plan->stream_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
+           2 * plan->residual_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
 }
 
 static uint64_t all_scratch(const hy_batch_plan *plan) {
@@ -87,7 +87,7 @@ hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
     for (int32_t i = 0; i < 2 * layers; i++) {
         uint64_t kept = hy_batch_unit(plan, i / 2 + 1)->kept_bytes;
         items[i] = (hy_layout_item){
-            .unit = i / 2, .dtype = HY_U8, .count = (int64_t)(i % 2 ? kept : plan->stream_bytes)};
+            .unit = i / 2, .dtype = HY_U8, .count = (int64_t)(i % 2 ? kept : plan->residual_bytes)};
     }
     hy_status status = hy_layout_init(out, items, 2 * layers, layers);
     free(items);
@@ -106,7 +106,7 @@ static hy_status count_offload(hy_batch_plan *plan) {
 hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
     uint64_t rows = (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
     uint64_t width = (uint64_t)plan->model->shape.width;
-    plan->stream_bytes = hy_align(rows * width * hy_dtype_size(plan->size.dtype));
+    plan->residual_bytes = hy_align(rows * width * hy_dtype_size(plan->size.dtype));
     plan->scratch_bytes = all_scratch(plan);
     plan->bytes.workspace = plan->scratch_bytes + hy_align(plan->op_workspace_bytes);
     if (plan->options.offloads) HY_TRY(count_offload(plan));
@@ -116,34 +116,35 @@ hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
 
 /* ---- addresses --------------------------------------------------------------------------------- */
 
-static char *behind_streams(const hy_batch_plan *plan) {
-    uint64_t streams = plan->options.offloads ? 0 : (uint64_t)layers_of(plan);
-    return plan->activations + (streams + 1) * plan->stream_bytes;
+static char *behind_residuals(const hy_batch_plan *plan) {
+    uint64_t residuals = plan->options.offloads ? 0 : (uint64_t)layers_of(plan);
+    return plan->activations + (residuals + 1) * plan->residual_bytes;
 }
 
-char *hy_batch_stream(const hy_batch_plan *plan, int32_t layer) {
-    if (layer == layers_of(plan)) return plan->workspace + plan->scratch_bytes - plan->stream_bytes;
+char *hy_batch_residual(const hy_batch_plan *plan, int32_t layer) {
+    if (layer == layers_of(plan))
+        return plan->workspace + plan->scratch_bytes - plan->residual_bytes;
     if (plan->options.offloads) return hy_store_device(plan->offload, 2 * layer);
-    return plan->activations + (uint64_t)layer * plan->stream_bytes;
+    return plan->activations + (uint64_t)layer * plan->residual_bytes;
 }
 
-char *hy_batch_stream_grad(const hy_batch_plan *plan) {
-    return behind_streams(plan) - plan->stream_bytes;
+char *hy_batch_residual_grad(const hy_batch_plan *plan) {
+    return behind_residuals(plan) - plan->residual_bytes;
 }
 
 char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer) {
     bool is_head = layer == layers_of(plan);
-    if (!plan->options.offloads) return behind_streams(plan) + kept_before(plan, layer);
-    return is_head ? behind_streams(plan) : hy_store_device(plan->offload, 2 * layer + 1);
+    if (!plan->options.offloads) return behind_residuals(plan) + kept_before(plan, layer);
+    return is_head ? behind_residuals(plan) : hy_store_device(plan->offload, 2 * layer + 1);
 }
 
-char *hy_batch_eval_stream(const hy_batch_plan *plan, int32_t index) {
-    return plan->activations + (uint64_t)index * plan->stream_bytes;
+char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index) {
+    return plan->activations + (uint64_t)index * plan->residual_bytes;
 }
 
 char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass) {
     bool is_behind = pass == HY_PASS_EVAL && evaluates_in_activations(plan);
-    return is_behind ? hy_batch_eval_stream(plan, 2) : plan->workspace;
+    return is_behind ? hy_batch_eval_residual(plan, 2) : plan->workspace;
 }
 
 static int logits_slot(const hy_unit *head) {

@@ -1,10 +1,10 @@
-/* batch_memory.h: where the activations of a micro-batch lie: inside the model room only.
+/* batch_memory.h: where the activations of a micro-batch lie: inside the model module only.
  *
- * Training, in the block of activations: the stream entering each layer, its gradient, then what each
- * layer and the head keep. The stream entering the head is needed from the last layer's forward to the
+ * Training, in the block of activations: the residual entering each layer, its gradient, then what each
+ * layer and the head keep. The residual entering the head is needed from the last layer's forward to the
  * head alone: it lies at the end of scratch memory, which is widest in the layers' backward. A plan that
- * offloads has of all this only the gradient; stream and kept slots of a layer are a unit of a store.
- * Evaluation has two streams, before and after the layer at work. */
+ * offloads has of all this only the gradient; residual and kept slots of a layer are a unit of a store.
+ * Evaluation has two residuals, before and after the layer at work. */
 #ifndef HY_MODEL_BATCH_MEMORY_H
 #define HY_MODEL_BATCH_MEMORY_H
 
@@ -18,12 +18,12 @@ const hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit);
 /* Fills bytes and what they follow from; the units are planned. */
 hy_status hy_batch_count_bytes(hy_batch_plan *plan);
 
-/* Training: the stream entering a layer (L: the head), its gradient, and what a layer keeps. */
-char *hy_batch_stream(const hy_batch_plan *plan, int32_t layer);
-char *hy_batch_stream_grad(const hy_batch_plan *plan);
+/* Training: the residual entering a layer (L: the head), its gradient, and what a layer keeps. */
+char *hy_batch_residual(const hy_batch_plan *plan, int32_t layer);
+char *hy_batch_residual_grad(const hy_batch_plan *plan);
 char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer);
-/* Evaluation: the stream, index 0 or 1. */
-char *hy_batch_eval_stream(const hy_batch_plan *plan, int32_t index);
+/* Evaluation: the residual, index 0 or 1. */
+char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index);
 
 char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass);
 

@@ -16,9 +16,9 @@ hy_frame hy_frame_for_planning(const hy_batch_plan *plan, const hy_unit_plan *un
                       .unit = unit,
                       .pass = pass,
                       .unit_index = planning_unit(plan, unit),
-                      .stream_in = SOMEWHERE,
-                      .stream_out = SOMEWHERE,
-                      .stream_grad = SOMEWHERE,
+                      .residual_in = SOMEWHERE,
+                      .residual_out = SOMEWHERE,
+                      .residual_grad = SOMEWHERE,
                       .kept = SOMEWHERE,
                       .scratch = SOMEWHERE};
 }
@@ -80,9 +80,9 @@ static hy_tensor bind_slot(const hy_frame *f, int index) {
     default: t = hy_unit_slot_tensor(f->unit, index);
     }
     switch (slot->role) {
-    case HY_SLOT_STREAM_IN: t.data = f->stream_in; break;
-    case HY_SLOT_STREAM_OUT: t.data = f->stream_out; break;
-    case HY_SLOT_STREAM_GRAD: t.data = f->stream_grad; break;
+    case HY_SLOT_RESIDUAL_IN: t.data = f->residual_in; break;
+    case HY_SLOT_RESIDUAL_OUT: t.data = f->residual_out; break;
+    case HY_SLOT_RESIDUAL_GRAD: t.data = f->residual_grad; break;
     default: t.data = local_data(f, index);
     }
     return t;

@@ -1,6 +1,6 @@
 /* bind.h: an op of a unit's list with its tensors put in: inside the model room only.
  *
- * A frame is one unit in one pass: where its stream, its kept activations and its scratch are, and whose
+ * A frame is one unit in one pass: where its residual, its kept activations and its scratch are, and whose
  * parameters it has. Binding op i of the pass gives a call that can be enqueued. */
 #ifndef HY_MODEL_BIND_H
 #define HY_MODEL_BIND_H
@@ -13,7 +13,7 @@ typedef struct hy_frame {
     hy_pass pass;
     int32_t unit_index; /* whose parameters */
     const hy_batch_input *input;
-    void *stream_in, *stream_out, *stream_grad;
+    void *residual_in, *residual_out, *residual_grad;
     void *kept, *scratch;
 } hy_frame;
 

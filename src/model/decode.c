@@ -215,18 +215,18 @@ static hy_status run_rows(hy_decoder *d, hy_stream *stream, hy_store *weights, i
                   .unit = &plan->embedding,
                   .pass = HY_PASS_EVAL,
                   .input = &input,
-                  .stream_out = hy_batch_eval_stream(plan, 0),
+                  .residual_out = hy_batch_eval_residual(plan, 0),
                   .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
     HY_TRY(hy_visit_begin(&f, 0));
     HY_TRY(run_unit(d, &f, 0, plan->embedding.pass[HY_PASS_EVAL].op_count));
     f.unit = &plan->checkpointed_block;
     for (int32_t layer = 0; layer < s->layers; layer++) {
-        f.stream_in = hy_batch_eval_stream(plan, layer % 2);
-        f.stream_out = hy_batch_eval_stream(plan, (layer + 1) % 2);
+        f.residual_in = hy_batch_eval_residual(plan, layer % 2);
+        f.residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2);
         HY_TRY(run_unit(d, &f, layer + 1, plan->checkpointed_block.pass[HY_PASS_EVAL].op_count));
     }
     uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
-    f.stream_in = hy_batch_eval_stream(plan, s->layers % 2) + (uint64_t)(rows - 1) * row_bytes;
+    f.residual_in = hy_batch_eval_residual(plan, s->layers % 2) + (uint64_t)(rows - 1) * row_bytes;
     f.plan = d->one;
     f.unit = &d->one->head;
     f.scratch = hy_batch_scratch(d->one, HY_PASS_EVAL);

@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 
-/* Elements of the residual stream above which kernels take longer than it takes to enqueue them. */
-#define SMALL_STREAM ((int64_t)1 << 22)
+/* Elements of the residual above which kernels take longer than it takes to enqueue them. */
+#define SMALL_RESIDUAL ((int64_t)1 << 22)
 
 /* Runs op by op before it is captured: what libraries load on first use is loaded then, and an input
  * that does not come back costs nothing. */
@@ -20,8 +20,8 @@ static bool is_resident(const hy_store *store) {
 }
 
 static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) {
-    int64_t stream = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
-    return plan->backend->capture_begin && !plan->is_uncapturable && stream <= SMALL_STREAM &&
+    int64_t residual = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
+    return plan->backend->capture_begin && !plan->is_uncapturable && residual <= SMALL_RESIDUAL &&
            is_resident(input->weights) && is_resident(input->grads) && is_resident(plan->offload) &&
            !input->hook;
 }

@@ -40,7 +40,7 @@ typedef struct hy_batch_options {
 
 /* Bytes a plan needs, by class. The same block may serve several plans in turn. */
 typedef struct hy_batch_bytes {
-    uint64_t activations; /* stream and kept activations on the device, ring included */
+    uint64_t activations; /* residual and kept activations on the device, ring included */
     uint64_t ring;        /* of these, what the offload store takes for its ring */
     uint64_t host;        /* what is offloaded */
     uint64_t workspace;   /* scratch inside a unit, logits among it, and the ops' own */
@@ -97,7 +97,7 @@ typedef struct hy_batch_plan {
     hy_unit_plan checkpointed_block; /* of layers that recompute; a decoder runs it */
     hy_unit_plan stored_block;       /* of layers that keep all that backward reads */
     hy_batch_bytes bytes;
-    uint64_t stream_bytes, scratch_bytes, op_workspace_bytes;
+    uint64_t residual_bytes, scratch_bytes, op_workspace_bytes;
     char *activations, *workspace; /* where the bytes lie */
     char *logits;                  /* of the last evaluated chunk, inside the workspace */
     hy_store *offload;             /* NULL unless it offloads */
@@ -117,7 +117,7 @@ void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
 /* Where it works: activations (without the ring), workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);
 
-/* A plan that offloads wants a streamed store of class HY_ACTIVATIONS: a unit for each layer, the stream
+/* A plan that offloads wants a streamed store of class HY_ACTIVATIONS: a unit for each layer, the residual
  * that enters it and what it keeps. The layout is the caller's to end; the store must live as long as the
  * plan runs. Plans that work in turn may share one whose units are large enough for each. */
 hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out);

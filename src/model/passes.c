@@ -48,7 +48,7 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 
 /* ---- training ---------------------------------------------------------------------------------- */
 
-/* Where layers offload, the stream leaving one is written into the unit of the next: that is held before
+/* Where layers offload, the residual leaving one is written into the unit of the next: that is held before
  * the first runs, and a layer's own goes home after it has run. */
 static hy_status open_layer(const hy_frame *f, int32_t layer) {
     bool is_head = layer == f->plan->model->shape.layers;
@@ -77,12 +77,12 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     hy_frame f = new_frame(plan, input, HY_PASS_FORWARD);
     HY_TRY(hy_visit_begin(&f, 0));
     HY_TRY(open_layer(&f, 0));
-    f.stream_out = hy_batch_stream(plan, 0);
+    f.residual_out = hy_batch_residual(plan, 0);
     HY_TRY(run_unit(&f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
         HY_TRY(open_layer(&f, layer + 1));
-        f.stream_in = hy_batch_stream(plan, layer);
-        f.stream_out = hy_batch_stream(plan, layer + 1);
+        f.residual_in = hy_batch_residual(plan, layer);
+        f.residual_out = hy_batch_residual(plan, layer + 1);
         f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, +1));
         HY_TRY(close_layer(&f, layer));
@@ -93,14 +93,14 @@ static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
 static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers;
     hy_frame f = new_frame(plan, input, HY_PASS_BACKWARD);
-    f.stream_grad = hy_batch_stream_grad(plan);
+    f.residual_grad = hy_batch_residual_grad(plan);
     HY_TRY(hy_visit_begin(&f, layers + 1));
-    f.stream_in = hy_batch_stream(plan, layers);
+    f.residual_in = hy_batch_residual(plan, layers);
     f.kept = hy_batch_kept(plan, layers);
     HY_TRY(run_unit(&f, layers + 1, -1));
     for (int32_t layer = layers - 1; layer >= 0; layer--) {
         HY_TRY(reopen_layer(&f, layer));
-        f.stream_in = hy_batch_stream(plan, layer);
+        f.residual_in = hy_batch_residual(plan, layer);
         f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, -1));
         HY_TRY(drop_layer(&f, layer));
@@ -133,19 +133,19 @@ static hy_status check_evaluates(const hy_batch_plan *plan) {
                    plan->options.is_sizing ? "its figures" : "training with offloaded activations");
 }
 
-/* Forward through embedding and blocks with two stream buffers; the frame is left before the head. */
+/* Forward through embedding and blocks with two residual buffers; the frame is left before the head. */
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
     int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);
     HY_TRY(hy_visit_begin(f, 0));
-    f->stream_out = hy_batch_eval_stream(plan, 0);
+    f->residual_out = hy_batch_eval_residual(plan, 0);
     HY_TRY(run_unit(f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
-        f->stream_in = hy_batch_eval_stream(plan, layer % 2);
-        f->stream_out = hy_batch_eval_stream(plan, (layer + 1) % 2);
+        f->residual_in = hy_batch_eval_residual(plan, layer % 2);
+        f->residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2);
         HY_TRY(run_unit(f, layer + 1, +1));
     }
-    f->stream_in = hy_batch_eval_stream(plan, layers % 2);
+    f->residual_in = hy_batch_eval_residual(plan, layers % 2);
     return HY_OK;
 }
 

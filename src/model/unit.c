@@ -71,7 +71,7 @@ void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind) {
     hy_norm_slots norm = {.bias = HY_NO_SLOT, .bias_grad = HY_NO_SLOT, .mean = HY_NO_SLOT};
     hy_param_kind bias = (hy_param_kind)(kind + 1);
-    hy_slot statistic = {.role = HY_SLOT_ACTIVATION, .is_fp32 = true, .group = HY_KEEP_STREAM};
+    hy_slot statistic = {.role = HY_SLOT_ACTIVATION, .is_fp32 = true, .group = HY_KEEP_RESIDUAL};
     norm.weight = add_param(unit, kind, "norm", HY_SLOT_PARAM);
     norm.weight_grad = add_param(unit, kind, "norm", HY_SLOT_PARAM_GRAD);
     statistic.name = "rstd";
@@ -99,7 +99,7 @@ void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_sl
 }
 
 void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
-                           int8_t dout, int8_t in, int8_t stream_grad, bool is_first) {
+                           int8_t dout, int8_t in, int8_t residual_grad, bool is_first) {
     hy_unit_op op = {.kind = HY_OP_NORM_BWD,
                      .attr.norm = {.eps = (float)shape->norm_eps, .is_rms = shape->is_rms},
                      .slot = {[HY_NORM_BWD_DY] = dout,
@@ -107,8 +107,8 @@ void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_s
                               [HY_NORM_BWD_WEIGHT] = norm->weight,
                               [HY_NORM_BWD_MEAN] = norm->mean,
                               [HY_NORM_BWD_RSTD] = norm->rstd,
-                              [HY_NORM_BWD_RESIDUAL] = is_first ? HY_NO_SLOT : stream_grad,
-                              [HY_NORM_BWD_DX] = stream_grad,
+                              [HY_NORM_BWD_RESIDUAL] = is_first ? HY_NO_SLOT : residual_grad,
+                              [HY_NORM_BWD_DX] = residual_grad,
                               [HY_NORM_BWD_DWEIGHT] = norm->weight_grad,
                               [HY_NORM_BWD_DBIAS] = norm->bias_grad}};
     hy_unit_add_op(unit, true, op);

@@ -15,14 +15,14 @@
 #define HY_NO_SLOT 0 /* slot 0 is never used, so an unset position is an absent tensor */
 
 typedef enum hy_slot_role {
-    HY_SLOT_ACTIVATION,  /* made by forward, perhaps wanted by backward */
-    HY_SLOT_GRADIENT,    /* made and used up inside backward */
-    HY_SLOT_PARAM,       /* a weight of the unit */
-    HY_SLOT_PARAM_GRAD,  /* its gradient */
-    HY_SLOT_STREAM_IN,   /* residual stream entering the unit, (N,C) */
-    HY_SLOT_STREAM_OUT,  /* leaving it */
-    HY_SLOT_STREAM_GRAD, /* gradient of the stream, updated in place on the way back */
-    HY_SLOT_GIVEN        /* from outside: tokens, targets, losses, ... */
+    HY_SLOT_ACTIVATION,    /* made by forward, perhaps wanted by backward */
+    HY_SLOT_GRADIENT,      /* made and used up inside backward */
+    HY_SLOT_PARAM,         /* a weight of the unit */
+    HY_SLOT_PARAM_GRAD,    /* its gradient */
+    HY_SLOT_RESIDUAL_IN,   /* residual entering the unit, (N,C) */
+    HY_SLOT_RESIDUAL_OUT,  /* leaving it */
+    HY_SLOT_RESIDUAL_GRAD, /* gradient of the residual, updated in place in backward */
+    HY_SLOT_GIVEN          /* from outside: tokens, targets, losses, ... */
 } hy_slot_role;
 
 typedef enum hy_given {
@@ -46,7 +46,7 @@ typedef enum hy_keep_group {
     HY_KEEP_CHEAP = 1,     /* outputs of norms and activation functions */
     HY_KEEP_ATTENTION = 2, /* qkv, attention output, log-sum-exp */
     HY_KEEP_MLP = 4,       /* the mlp's wide tensor */
-    HY_KEEP_STREAM = 8,    /* the stream inside the block, row statistics */
+    HY_KEEP_RESIDUAL = 8,  /* the residual inside the block, row statistics */
     HY_KEEP_ALL = 15
 } hy_keep_group;
 
@@ -108,8 +108,8 @@ typedef struct hy_norm_slots {
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind);
 void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
                           int8_t in, int8_t out, bool is_in_backward);
-/* stream gradient += d norm, in place; is_first: the stream gradient begins here */
+/* residual gradient += d norm, in place; is_first: the residual gradient begins here */
 void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
-                           int8_t dout, int8_t in, int8_t stream_grad, bool is_first);
+                           int8_t dout, int8_t in, int8_t residual_grad, bool is_first);
 
 #endif

@@ -1,5 +1,5 @@
 /* unit_block.c: the list of a transformer block: attention, then mlp, each behind a norm and added to
- * the residual stream by the matmul that ends it. See unit.h. */
+ * the residual by the matmul that ends it. See unit.h. */
 #include "model/unit.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 #define NONE HY_NO_SLOT
 
 typedef struct block_slots {
-    int8_t x, mid, out, dx;             /* residual stream (N,C) */
-    int8_t n1, n2;                      /* normed stream (N,C) */
+    int8_t x, mid, out, dx;             /* residual (N,C) */
+    int8_t n1, n2;                      /* normed residual (N,C) */
     int8_t raw_qkv, qkv, attended, lse; /* qkv is raw_qkv itself without qk-norm */
     int8_t q_norm, k_norm, q_norm_grad, k_norm_grad, head_rstd;
     int8_t wide, active; /* (N, F or 2F), (N,F) */
@@ -26,7 +26,7 @@ static int8_t gradient(hy_unit *unit, const char *name, int32_t cols) {
     return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = HY_SLOT_GRADIENT, .cols = cols});
 }
 
-static int8_t stream(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols) {
+static int8_t residual(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols) {
     return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = role, .cols = cols});
 }
 
@@ -60,9 +60,9 @@ static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b
 }
 
 static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
-    b->x = stream(unit, "x", HY_SLOT_STREAM_IN, s->width);
-    b->out = stream(unit, "out", HY_SLOT_STREAM_OUT, s->width);
-    b->dx = stream(unit, "dx", HY_SLOT_STREAM_GRAD, s->width);
+    b->x = residual(unit, "x", HY_SLOT_RESIDUAL_IN, s->width);
+    b->out = residual(unit, "out", HY_SLOT_RESIDUAL_OUT, s->width);
+    b->dx = residual(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
     b->norm1 = hy_unit_norm(unit, s, HY_P_NORM1);
     b->qkv_proj = hy_unit_linear(unit, HY_P_QKV, "qkv", s->has_qkv_bias);
     b->out_proj = hy_unit_linear(unit, HY_P_OUT, "out", hy_shape_out_bias(s));
@@ -70,7 +70,7 @@ static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     b->up = hy_unit_linear(unit, HY_P_UP, "up", hy_shape_mlp_bias(s));
     b->down = hy_unit_linear(unit, HY_P_DOWN, "down", hy_shape_mlp_bias(s));
     add_attention_slots(unit, s, b);
-    b->mid = activation(unit, "mid", s->width, HY_KEEP_STREAM);
+    b->mid = activation(unit, "mid", s->width, HY_KEEP_RESIDUAL);
     b->n2 = activation(unit, "n2", s->width, HY_KEEP_CHEAP);
     b->wide = activation(unit, "wide", s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
     b->active = activation(unit, "active", s->mlp_width, HY_KEEP_CHEAP);

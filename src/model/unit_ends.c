@@ -14,9 +14,9 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
     *unit = (hy_unit){.name = "embedding"};
     int8_t tokens = given(unit, "tokens", HY_GIVEN_TOKENS);
     int8_t out = hy_unit_add_slot(
-        unit, (hy_slot){.name = "out", .role = HY_SLOT_STREAM_OUT, .cols = s->width});
+        unit, (hy_slot){.name = "out", .role = HY_SLOT_RESIDUAL_OUT, .cols = s->width});
     int8_t dx = hy_unit_add_slot(
-        unit, (hy_slot){.name = "dx", .role = HY_SLOT_STREAM_GRAD, .cols = s->width});
+        unit, (hy_slot){.name = "dx", .role = HY_SLOT_RESIDUAL_GRAD, .cols = s->width});
     hy_slot table = {.name = "tokens", .role = HY_SLOT_PARAM, .param = HY_P_TOKENS};
     int8_t wte = hy_unit_add_slot(unit, table), wpe = NONE, dwpe = NONE, doc_starts = NONE;
     table.role = HY_SLOT_PARAM_GRAD;
@@ -57,10 +57,10 @@ typedef struct head_slots {
 } head_slots;
 
 static void add_head_slots(hy_unit *unit, const hy_shape *s, head_slots *h) {
-    h->x =
-        hy_unit_add_slot(unit, (hy_slot){.name = "x", .role = HY_SLOT_STREAM_IN, .cols = s->width});
+    h->x = hy_unit_add_slot(unit,
+                            (hy_slot){.name = "x", .role = HY_SLOT_RESIDUAL_IN, .cols = s->width});
     h->dx = hy_unit_add_slot(
-        unit, (hy_slot){.name = "dx", .role = HY_SLOT_STREAM_GRAD, .cols = s->width});
+        unit, (hy_slot){.name = "dx", .role = HY_SLOT_RESIDUAL_GRAD, .cols = s->width});
     h->norm = hy_unit_norm(unit, s, HY_P_FINAL_NORM);
     h->normed = hy_unit_add_slot(
         unit, (hy_slot){.name = "normed", .role = HY_SLOT_ACTIVATION, .cols = s->width});
