@@ -5,9 +5,9 @@
 #include <math.h>
 
 #include "formats/safetensors.h"
-#include "model_rig.h"
 #include "hub/hf_export.h"
 #include "hub/hf_load.h"
+#include "model_rig.h"
 
 static const char *const hf_cases[] = {
     "gpt2",        "gpt2-untied", "llama", "llama-tied-bias", "llama-attention-bias",
@@ -52,7 +52,7 @@ static inline void close_hf(hf_rig *rig) { rig_close(&rig->m); }
 static inline hy_status read_rig(void *context, int32_t param, int64_t first, int64_t count,
                                  float *out) {
     const hf_rig *rig = context;
-    const float *weights = hy_store_home(&rig->m.weights, param);
+    const float *weights = hy_store_backing(&rig->m.weights, param);
     memcpy(out, weights + first, (size_t)count * sizeof *out);
     return HY_OK;
 }

@@ -49,7 +49,7 @@ static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batc
     for (int32_t i = 0; i < rig->model->params.count; i++) {
         const hy_param *p = &rig->model->params.list[i];
         if (options->dtype == HY_F32) {
-            hy_param_initial(p, seed, 0, p->count, hy_store_home(&rig->weights, i));
+            hy_param_initial(p, seed, 0, p->count, hy_store_backing(&rig->weights, i));
         }
     }
     hy_layout_fini(&weights);

@@ -142,7 +142,7 @@ static inline void pass_open(pass_rig *r, const pass_choice *c) {
     hy_shape_rope_table(&r->model->shape, 8, r->rope);
     for (int32_t i = 0; i < r->model->params.count; i++) {
         const hy_param *p = &r->model->params.list[i];
-        hy_param_initial(p, 3, 0, p->count, hy_store_home(&r->weights, i));
+        hy_param_initial(p, 3, 0, p->count, hy_store_backing(&r->weights, i));
     }
     hy_layout_fini(&layout);
 }
@@ -207,11 +207,11 @@ static inline void pass_compare(const pass_rig *plain, const pass_rig *other, co
     for (int32_t i = 0; i < plain->model->params.count; i++) {
         const hy_param *p = &plain->model->params.list[i];
         size_t bytes = (size_t)p->count * sizeof(float);
-        ck_assert_msg(
-            memcmp(hy_store_home(&plain->grads, i), hy_store_home(&other->grads, i), bytes) == 0,
-            "the gradient of %s: %s", p->name, what);
-        ck_assert_msg(memcmp(hy_store_home(&plain->weights, i), hy_store_home(&other->weights, i),
+        ck_assert_msg(memcmp(hy_store_backing(&plain->grads, i), hy_store_backing(&other->grads, i),
                              bytes) == 0,
+                      "the gradient of %s: %s", p->name, what);
+        ck_assert_msg(memcmp(hy_store_backing(&plain->weights, i),
+                             hy_store_backing(&other->weights, i), bytes) == 0,
                       "the weights of %s: %s", p->name, what);
     }
 }

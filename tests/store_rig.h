@@ -20,7 +20,7 @@ typedef struct rig_machine {
     hy_backend *backend;
     hy_stream *compute, *up, *down;
     hy_ledger ledger;
-    hy_arena home, device, work;
+    hy_arena backing, device, work;
     float *ramp;  /* (RIG_MOST) 0 1 2 .. 15 0 1 .. */
     double *sums; /* (RIG_READS) */
     char *workspace;
@@ -35,7 +35,7 @@ typedef struct store_rig {
     int reads, first_read, most_reads; /* where its sums lie in machine->sums */
 } store_rig;
 
-static inline void rig_machine_open(rig_machine *m, int delay, uint64_t seed, uint64_t home,
+static inline void rig_machine_open(rig_machine *m, int delay, uint64_t seed, uint64_t backing,
                                     uint64_t device) {
     hy_cpu_options cpu = {.threads = 1, .delay_microseconds = delay, .delay_seed = seed};
     *m = (rig_machine){0};
@@ -43,12 +43,12 @@ static inline void rig_machine_open(rig_machine *m, int delay, uint64_t seed, ui
     must(m->backend->stream_create(m->backend, "compute", &m->compute));
     must(m->backend->stream_create(m->backend, "up", &m->up));
     must(m->backend->stream_create(m->backend, "down", &m->down));
-    must(hy_arena_init(&m->home, m->backend, &m->ledger, HY_PINNED, home, "a test"));
+    must(hy_arena_init(&m->backing, m->backend, &m->ledger, HY_PINNED, backing, "a test"));
     must(hy_arena_init(&m->device, m->backend, &m->ledger, HY_DEVICE, device, "a test"));
     uint64_t bytes = RIG_MOST * sizeof(float) + RIG_READS * sizeof(double) + RIG_WORKSPACE;
     must(hy_arena_init(&m->work, m->backend, &m->ledger, HY_DEVICE, bytes, "a test"));
     if (device) memset(m->device.data, 0xff, device);
-    if (home) memset(m->home.data, 0xff, home);
+    if (backing) memset(m->backing.data, 0xff, backing);
     must(hy_arena_push(&m->work, HY_DATA, RIG_MOST * sizeof(float), (void **)&m->ramp));
     must(hy_arena_push(&m->work, HY_DATA, RIG_READS * sizeof(double), (void **)&m->sums));
     must(hy_arena_push(&m->work, HY_DATA, RIG_WORKSPACE, (void **)&m->workspace));
@@ -59,7 +59,7 @@ static inline void rig_machine_close(rig_machine *m) {
     m->backend->stream_destroy(m->compute);
     m->backend->stream_destroy(m->up);
     m->backend->stream_destroy(m->down);
-    hy_arena_fini(&m->home);
+    hy_arena_fini(&m->backing);
     hy_arena_fini(&m->device);
     hy_arena_fini(&m->work);
     m->backend->destroy(m->backend);
@@ -77,7 +77,7 @@ static inline void rig_layout(hy_layout *layout, const int64_t *elements, int32_
     must(hy_layout_init(layout, items, count, units));
 }
 
-/* Around a store that was just made; its home may hold anything. */
+/* Around a store that was just made; its backing store may hold anything. */
 static inline void rig_begin(store_rig *r, rig_machine *m, int first_read, int most_reads) {
     r->machine = m;
     r->first_read = first_read;
@@ -171,16 +171,16 @@ static inline void rig_check_reads(store_rig *r) {
     r->reads = 0;
 }
 
-static inline void rig_check_home(store_rig *r) {
-    float home[RIG_MOST];
+static inline void rig_check_backing(store_rig *r) {
+    float backing[RIG_MOST];
     rig_check_reads(r);
     must(hy_store_settle(&r->store));
     for (int32_t i = 0; i < r->layout.item_count; i++) {
         size_t bytes = (size_t)r->layout.items[i].count * sizeof(float);
         uint64_t offset = hy_store_offset(&r->store, i);
-        must(hy_store_read_home(&r->store, r->machine->compute, offset, home, bytes));
-        ck_assert_msg(memcmp(home, r->expected[i], bytes) == 0, "tensor %d of unit %d is not home",
-                      i, r->layout.items[i].unit);
+        must(hy_store_read(&r->store, r->machine->compute, offset, backing, bytes));
+        ck_assert_msg(memcmp(backing, r->expected[i], bytes) == 0,
+                      "tensor %d of unit %d is not written back", i, r->layout.items[i].unit);
     }
 }
 

@@ -71,8 +71,8 @@ static inline void walk_steps(store_rig *weights, store_rig *grads, bool is_tied
         for (int micro = 0; micro < 2; micro++) walk_train(weights, grads, micro == 0, is_tied);
         walk_update(weights, grads);
     }
-    rig_check_home(weights);
-    rig_check_home(grads);
+    rig_check_backing(weights);
+    rig_check_backing(grads);
 }
 
 /* ---- anything ---------------------------------------------------------------------------------- */
@@ -88,21 +88,21 @@ static inline void stray_pair(store_rig *r, int32_t unit, int32_t other, float t
     must(hy_store_release(&r->store, r->machine->compute, unit));
 }
 
-/* The host writes a unit at home. */
-static inline void stray_home(store_rig *r, int32_t unit, float value) {
-    char *home;
+/* The host writes a unit of the backing store. */
+static inline void stray_backing(store_rig *r, int32_t unit, float value) {
+    char *backing;
     must(r->machine->backend->stream_sync(r->machine->compute));
-    must(hy_store_open_home(&r->store, unit, value == 0, &home));
+    must(hy_store_open_unit(&r->store, unit, value == 0, &backing));
     for (int32_t i = 0; i < r->layout.item_count; i++) {
         const hy_layout_item *item = &r->layout.items[i];
         if (item->unit != unit) continue;
-        float *x = (float *)(void *)(home + item->offset);
+        float *x = (float *)(void *)(backing + item->offset);
         for (int64_t k = 0; k < item->count; k++) {
             x[k] = value == 0 ? 5 : x[k] + value;
             r->expected[i][k] = value == 0 ? 5 : r->expected[i][k] + value;
         }
     }
-    hy_store_close_home(&r->store, unit, true);
+    hy_store_close_unit(&r->store, unit, true);
 }
 
 static inline void stray(store_rig *r, uint64_t seed, int count) {
@@ -122,16 +122,16 @@ static inline void stray(store_rig *r, uint64_t seed, int count) {
         case 6: rig_renew(r, unit, times); break;
         case 7: stray_pair(r, unit, other, times); break;
         case 8: must(hy_store_gather(&r->store, other)); break;
-        case 9: stray_home(r, unit, times); break;
+        case 9: stray_backing(r, unit, times); break;
         default:
-            if (times == 0) rig_check_home(r);
+            if (times == 0) rig_check_backing(r);
             if (times == 1) {
                 must(hy_store_settle(&r->store));
                 hy_store_forget(&r->store);
             }
         }
     }
-    rig_check_home(r);
+    rig_check_backing(r);
 }
 
 #endif

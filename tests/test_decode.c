@@ -135,27 +135,27 @@ START_TEST(what_is_rewound_can_be_taken_again) {
 }
 END_TEST
 
-/* The weights' home is the host; units pass through a ring of two buffers. */
+/* The weights are backed by the host; units pass through a ring of two buffers. */
 START_TEST(weights_may_pass_through_a_ring) {
     decode_rig rig;
     decode_open(&rig, _i, 8);
     hy_backend *b = rig.model.backend;
     hy_layout layout;
-    hy_arena home, device;
+    hy_arena backing, device;
     hy_ledger ledger = {0};
     hy_store streamed = {0};
     hy_copies copies;
     must(b->stream_create(b, "up", &copies.up));
     must(b->stream_create(b, "down", &copies.down));
     must(hy_params_layout(&rig.model.model->params, HY_F32, &layout));
-    must(hy_arena_init(&home, b, &ledger, HY_PINNED, layout.bytes, "a test"));
+    must(hy_arena_init(&backing, b, &ledger, HY_PINNED, layout.bytes, "a test"));
     must(hy_arena_init(&device, b, &ledger, HY_DEVICE, hy_store_ring_bytes(&layout, 2), "a test"));
-    must(hy_store_init_streamed(&streamed, &home, &device, HY_WEIGHTS, &layout, 2, &copies));
-    must(hy_store_copy_home(&streamed, &rig.model.weights, rig.model.stream));
+    must(hy_store_init_streamed(&streamed, &backing, &device, HY_WEIGHTS, &layout, 2, &copies));
+    must(hy_store_copy(&streamed, &rig.model.weights, rig.model.stream));
     take_and_check(&rig, &streamed, 21);
     for (int i = 0; i < 6; i++) take_and_check(&rig, &streamed, 1);
     hy_store_fini(&streamed);
-    hy_arena_fini(&home);
+    hy_arena_fini(&backing);
     hy_arena_fini(&device);
     hy_layout_fini(&layout);
     b->stream_destroy(copies.up);

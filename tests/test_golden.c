@@ -121,7 +121,7 @@ START_TEST(one_wrong_weight_is_seen) {
     open_trial(&evaluation, &g, 0, 1, false);
     for (int32_t i = 0; i < g.model->params.count; i++) {
         const char *name = "";
-        float *element = (float *)hy_store_home(&g.weights, i) + most_felt(&g, i);
+        float *element = (float *)hy_store_backing(&g.weights, i) + most_felt(&g, i);
         float *right = from_device(&g, element, sizeof(float)), wrong = *right + 0.01f;
         to_device(&g, element, &wrong, sizeof(float));
         train(&training);

@@ -32,7 +32,7 @@ static void feels_every_tensor(const char *name) {
     hf_rig rig = {0};
     open_hf(&rig, golden_folder(name), HY_F32);
     for (int32_t i = 0; i < rig.m.model->params.count; i++) {
-        float *weight = hy_store_home(&rig.m.weights, i);
+        float *weight = hy_store_backing(&rig.m.weights, i);
         int64_t count = rig.m.model->params.list[i].stored;
         for (int64_t k = 0; k < count; k++) weight[k] += change_of(k);
         double far = logits_distance(&rig, golden_folder(name));
@@ -53,8 +53,8 @@ static void check_bf16(const char *name) {
     open_hf(&exact, golden_folder(name), HY_F32);
     open_hf(&rounded, golden_folder(name), HY_BF16);
     for (int32_t i = 0; i < exact.m.model->params.count; i++) {
-        const float *a = hy_store_home(&exact.m.weights, i);
-        const uint16_t *b = hy_store_home(&rounded.m.weights, i);
+        const float *a = hy_store_backing(&exact.m.weights, i);
+        const uint16_t *b = hy_store_backing(&rounded.m.weights, i);
         for (int64_t k = 0; k < exact.m.model->params.list[i].count; k++) {
             ck_assert_uint_eq(b[k], hy_f32_to_bf16(a[k]));
         }
@@ -167,7 +167,8 @@ START_TEST(rows_behind_the_vocabulary_are_zero_and_not_written) {
     int padded = 0;
     for (int32_t i = 0; i < again.m.model->params.count; i++) {
         const hy_param *p = &again.m.model->params.list[i];
-        const float *a = hy_store_home(&rig.m.weights, i), *b = hy_store_home(&again.m.weights, i);
+        const float *a = hy_store_backing(&rig.m.weights, i),
+                    *b = hy_store_backing(&again.m.weights, i);
         ck_assert_mem_eq(a, b, (size_t)p->stored * sizeof *a);
         for (int64_t k = p->stored; k < p->count; k++) {
             ck_assert_float_eq(b[k], 0);

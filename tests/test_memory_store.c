@@ -21,7 +21,7 @@ static void open_rings(store_rig *rigs, int count, const int64_t *sizes, int32_t
         hy_ring_options ring = {
             .depth = depth, .resident = resident, .copies = {machine.up, machine.down}};
         rig_layout(&rigs[i].layout, sizes, UNITS);
-        must(hy_store_init_ring(&rigs[i].store, &machine.home, &machine.device, HY_GRADS,
+        must(hy_store_init_ring(&rigs[i].store, &machine.backing, &machine.device, HY_GRADS,
                                 &rigs[i].layout, &ring));
         rig_begin(&rigs[i], &machine, i * RIG_READS / count, RIG_READS / count);
     }
@@ -160,8 +160,9 @@ static void hold_back(hy_stream *stream, hy_stream *brake, hy_event *event) {
     must(machine.backend->stream_wait(stream, event));
 }
 
-/* The buffer that a change went home from is taken by a unit that is got new: only compute has waited for
- * the change then, and the way up has to do so itself before it brings the changed unit again. */
+/* The buffer that a change was written back from is taken by a unit that is got new: only compute has
+ * waited for the change then, and the way up has to do so itself before it brings the changed unit
+ * again. */
 static void return_late(store_rig *r, hy_stream *brake, hy_event *event) {
     rig_visit(r, 4);
     rig_visit(r, 5);
@@ -170,10 +171,11 @@ static void return_late(store_rig *r, hy_stream *brake, hy_event *event) {
     rig_visit(r, 2);
     rig_renew(r, 3, 2);
     rig_visit(r, 1);
-    rig_check_home(r);
+    rig_check_backing(r);
 }
 
-/* A unit is gathered, thrown out unused and written anew: home is not changed while it is being read. */
+/* A unit is gathered, thrown out unused and written anew: the backing store is not changed while it is
+ * being read. */
 static void read_late(store_rig *r, hy_stream *brake, hy_event *event) {
     hy_store_forget(&r->store);
     must(hy_store_gather(&r->store, 2));
@@ -182,7 +184,7 @@ static void read_late(store_rig *r, hy_stream *brake, hy_event *event) {
     rig_visit(r, 2);
     must(hy_store_gather(&r->store, 3));
     rig_renew(r, 1, 3);
-    rig_check_home(r);
+    rig_check_backing(r);
 }
 
 START_TEST(a_copy_that_is_held_back_is_waited_for) {
@@ -211,29 +213,29 @@ START_TEST(a_unit_that_is_got_new_is_not_brought) {
     rig_fill(&r);
     ck_assert_uint_eq(r.store.bytes_up, 0);
     ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     hy_store_forget(&r.store);
     rig_visit(&r, 2);
     ck_assert_uint_eq(r.store.bytes_up, r.layout.unit_bytes[2]);
     rig_renew(&r, 2, 5); /* it is here: nothing to bring, and what was here is overwritten */
     ck_assert_uint_eq(r.store.bytes_up, r.layout.unit_bytes[2]);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     close_rings(&r, 1);
 }
 END_TEST
 
-START_TEST(a_resident_unit_comes_once_and_goes_home_when_settled) {
+START_TEST(a_resident_unit_comes_once_and_is_written_back_when_settled) {
     store_rig r;
     open_rings(&r, 1, tied, 2, 1, 20, 1);
     rig_fill(&r);
     ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes - r.layout.unit_bytes[3]);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes);
     hy_store_forget(&r.store);
     for (int i = 0; i < 5; i++) rig_change(&r, 3, 1);
     ck_assert_uint_eq(r.store.bytes_up, r.layout.unit_bytes[3]);
     ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes + r.layout.unit_bytes[3]);
     must(hy_store_settle(&r.store)); /* clean: nothing more to write */
     ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes + r.layout.unit_bytes[3]);
@@ -245,10 +247,10 @@ START_TEST(a_forgotten_resident_unit_is_brought_anew) {
     store_rig r;
     open_rings(&r, 1, even, 2, 8, 0, 1);
     rig_fill(&r);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     for (int32_t i = 0; i < r.layout.item_count; i++) {
-        float *home = hy_store_home(&r.store, i);
-        for (int64_t k = 0; k < r.layout.items[i].count; k++) home[k] = r.expected[i][k] = 7;
+        float *backing = hy_store_backing(&r.store, i);
+        for (int64_t k = 0; k < r.layout.items[i].count; k++) backing[k] = r.expected[i][k] = 7;
     }
     hy_store_forget(&r.store);
     for (int32_t u = 0; u < UNITS; u++) rig_visit(&r, u);
@@ -257,15 +259,15 @@ START_TEST(a_forgotten_resident_unit_is_brought_anew) {
 }
 END_TEST
 
-START_TEST(what_is_dirty_goes_home_at_the_end) {
+START_TEST(what_is_dirty_is_written_back_at_the_end) {
     store_rig r;
     float copy[RIG_MOST];
     open_rings(&r, 1, even, 2, 8, 20, 1);
     rig_fill(&r);
     rig_check_reads(&r);
-    float *home = hy_store_home(&r.store, 6);
+    float *backing = hy_store_backing(&r.store, 6);
     hy_store_fini(&r.store);
-    memcpy(copy, home, 1000 * sizeof(float));
+    memcpy(copy, backing, 1000 * sizeof(float));
     ck_assert_mem_eq(copy, r.expected[6], 1000 * sizeof(float));
     close_rings(&r, 1);
 }
@@ -275,7 +277,7 @@ START_TEST(a_large_unit_comes_in_pieces_when_asked_along_the_way) {
     store_rig r;
     open_rings(&r, 1, untied, 2, 0, 0, 1);
     rig_fill(&r);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     hy_store_forget(&r.store);
     must(hy_store_gather_piece(&r.store, UNITS - 1));
     uint64_t piece = r.store.bytes_up;
@@ -288,7 +290,7 @@ START_TEST(a_large_unit_comes_in_pieces_when_asked_along_the_way) {
     must(hy_store_gather_piece(&r.store, 0)); /* begun, then thrown out by the other large unit */
     rig_visit(&r, UNITS - 1);
     rig_visit(&r, 0);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     close_rings(&r, 1);
 }
 END_TEST
@@ -353,9 +355,9 @@ static Suite *store_suite(void) {
     tcase_add_test(tests, any_walk_ends_with_what_a_plain_store_would_hold);
     tcase_add_test(tests, a_copy_that_is_held_back_is_waited_for);
     tcase_add_test(tests, a_unit_that_is_got_new_is_not_brought);
-    tcase_add_test(tests, a_resident_unit_comes_once_and_goes_home_when_settled);
+    tcase_add_test(tests, a_resident_unit_comes_once_and_is_written_back_when_settled);
     tcase_add_test(tests, a_forgotten_resident_unit_is_brought_anew);
-    tcase_add_test(tests, what_is_dirty_goes_home_at_the_end);
+    tcase_add_test(tests, what_is_dirty_is_written_back_at_the_end);
     tcase_add_test(tests, a_large_unit_comes_in_pieces_when_asked_along_the_way);
     tcase_add_test(tests, large_units_cannot_be_held_together);
     tcase_add_test(tests, units_made_on_demand_have_a_large_buffer_too);

@@ -1,4 +1,4 @@
-/* test_memory_store_disk.c: stores at home on disk: the same numbers, bounded memory, failing disks. */
+/* test_memory_store_disk.c: stores backed by the disk: the same numbers, bounded memory, failing disks. */
 #include "store_walks.h"
 
 #include <errno.h>
@@ -40,13 +40,13 @@ static void open_disks(store_rig *rigs, int count, const setup *s) {
     for (int i = 0; i < count; i++) {
         hy_ring_options ring = {
             .depth = s->depth, .resident = s->resident, .copies = {machine.up, machine.down}};
-        hy_disk_home home = {.spill = spill,
-                             .offset = (uint64_t)i * disk,
-                             .staging = &staging,
-                             .buffers = s->buffers};
+        hy_disk_backing backing = {.spill = spill,
+                                   .offset = (uint64_t)i * disk,
+                                   .staging = &staging,
+                                   .buffers = s->buffers};
         rig_layout(&rigs[i].layout, s->sizes, UNITS);
-        must(hy_store_init_disk(&rigs[i].store, &home, &machine.device, HY_OPTIM, &rigs[i].layout,
-                                &ring));
+        must(hy_store_init_disk(&rigs[i].store, &backing, &machine.device, HY_OPTIM,
+                                &rigs[i].layout, &ring));
         rig_begin(&rigs[i], &machine, i * RIG_READS / count, RIG_READS / count);
     }
     ck_assert_uint_eq(machine.device.used, machine.device.size);
@@ -104,7 +104,7 @@ START_TEST(what_was_never_written_is_zero) {
     store_rig r;
     open_disks(&r, 1, &(setup){.sizes = untied, .depth = 2, .buffers = 2});
     for (int32_t u = 0; u < UNITS; u++) rig_visit(&r, u);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     close_disks(&r, 1);
 }
 END_TEST
@@ -114,7 +114,7 @@ START_TEST(a_unit_that_is_still_staged_is_not_read_again) {
     hy_spill_stats before, after;
     open_disks(&r, 1, &(setup){.sizes = tied, .depth = 2, .buffers = 3});
     rig_fill(&r);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     rig_change(&r, 3, 1);
     rig_visit(&r, 4);
     rig_visit(&r, 5);
@@ -134,7 +134,7 @@ START_TEST(reading_ahead_begins_with_gather) {
     hy_spill_stats before, after;
     open_disks(&r, 1, &(setup){.sizes = tied, .depth = 2, .buffers = 3});
     rig_fill(&r);
-    rig_check_home(&r);
+    rig_check_backing(&r);
     hy_spill_get_stats(spill, &before);
     must(hy_store_gather(&r.store, 2));
     must(hy_store_gather(&r.store, 1));
@@ -145,12 +145,12 @@ START_TEST(reading_ahead_begins_with_gather) {
     rig_visit(&r, 1);
     hy_spill_get_stats(spill, &before);
     ck_assert_uint_eq(before.bytes_read, after.bytes_read); /* both were there */
-    rig_check_home(&r);
+    rig_check_backing(&r);
     close_disks(&r, 1);
 }
 END_TEST
 
-/* The stage of a unit whose copy to the device is held back is given to one that goes home. */
+/* The stage of a unit whose copy to the device is held back is given to one that is written back. */
 START_TEST(a_stage_is_not_filled_while_it_is_copied_from) {
     store_rig r;
     hy_stream *brake;
@@ -161,7 +161,7 @@ START_TEST(a_stage_is_not_filled_while_it_is_copied_from) {
     must(machine.backend->event_create(machine.backend, &event));
     rig_fill(&r);
     for (int round = 0; round < 4; round++) {
-        rig_check_home(&r);
+        rig_check_backing(&r);
         hy_store_forget(&r.store);
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[HY_FILL_DST] = hy_tensor_1d(room, HY_F32, 4);
@@ -174,7 +174,7 @@ START_TEST(a_stage_is_not_filled_while_it_is_copied_from) {
         rig_renew(&r, 3, 3);
         rig_visit(&r, 1);
     }
-    rig_check_home(&r);
+    rig_check_backing(&r);
     machine.backend->stream_destroy(brake);
     machine.backend->event_destroy(event);
     close_disks(&r, 1);
@@ -191,18 +191,18 @@ START_TEST(parts_of_a_class_are_read_and_written_across_units) {
     for (size_t i = 0; i < bytes; i++) all[i] = (char)(i * 7 + i / 1000);
     for (size_t at = 0; at < bytes; at += 5000) {
         size_t part = bytes - at < 5000 ? bytes - at : 5000;
-        must(hy_store_write_home(&r.store, machine.compute, at, all + at, part));
+        must(hy_store_write(&r.store, machine.compute, at, all + at, part));
     }
     hy_spill_stats stats;
     must(hy_store_settle(&r.store));
     hy_spill_get_stats(spill, &stats);
     ck_assert_uint_eq(stats.bytes_written, bytes); /* each unit once, not once for each part */
-    must(hy_store_read_home(&r.store, machine.compute, 0, copy, bytes));
+    must(hy_store_read(&r.store, machine.compute, 0, copy, bytes));
     ck_assert_mem_eq(all, copy, bytes);
-    must(hy_store_read_home(&r.store, machine.compute, 3333, copy, bytes - 3333));
+    must(hy_store_read(&r.store, machine.compute, 3333, copy, bytes - 3333));
     ck_assert_mem_eq(all + 3333, copy, bytes - 3333);
-    must(hy_store_zero_home(&r.store));
-    must(hy_store_read_home(&r.store, machine.compute, 0, copy, bytes));
+    must(hy_store_zero(&r.store));
+    must(hy_store_read(&r.store, machine.compute, 0, copy, bytes));
     for (size_t i = 0; i < bytes; i++) ck_assert_int_eq(copy[i], 0);
     free(all);
     free(copy);
@@ -210,7 +210,7 @@ START_TEST(parts_of_a_class_are_read_and_written_across_units) {
 }
 END_TEST
 
-START_TEST(a_class_is_copied_from_any_home_to_any_other) {
+START_TEST(a_class_is_copied_from_any_place_to_any_other) {
     static const int64_t coarse[] = {640, 1280, 64};
     hy_layout layouts[2];
     hy_store stores[3];
@@ -227,26 +227,26 @@ START_TEST(a_class_is_copied_from_any_home_to_any_other) {
     must(hy_arena_init(&staging, machine.backend, &machine.ledger, HY_PINNED, pinned, "a test"));
     must(hy_spill_open(folder, hy_store_disk_bytes(&layouts[1]), NULL, &spill));
     hy_ring_options ring = {.depth = 2, .copies = {machine.up, machine.down}};
-    hy_disk_home home = {.spill = spill, .staging = &staging, .buffers = 2};
+    hy_disk_backing backing = {.spill = spill, .staging = &staging, .buffers = 2};
     must(hy_store_init(&stores[0], &machine.device, HY_WEIGHTS, &layouts[0]));
-    must(hy_store_init_ring(&stores[1], &machine.home, &machine.device, HY_SNAPSHOT, &layouts[0],
+    must(hy_store_init_ring(&stores[1], &machine.backing, &machine.device, HY_SNAPSHOT, &layouts[0],
                             &ring));
-    must(hy_store_init_disk(&stores[2], &home, &machine.device, HY_SNAPSHOT, &layouts[1], &ring));
+    must(
+        hy_store_init_disk(&stores[2], &backing, &machine.device, HY_SNAPSHOT, &layouts[1], &ring));
     in = malloc(bytes);
     out = malloc(bytes);
     for (int from = 0; from < 3; from++) {
         for (int to = 0; to < 3; to++) {
             if (from == to) continue;
             for (size_t i = 0; i < bytes; i++) in[i] = (char)(i * 11 + (size_t)(from * 3 + to));
-            must(hy_store_write_home(&stores[from], machine.compute, 0, in, bytes));
-            must(hy_store_copy_home(&stores[to], &stores[from], machine.compute));
-            must(hy_store_read_home(&stores[to], machine.compute, 0, out, bytes));
+            must(hy_store_write(&stores[from], machine.compute, 0, in, bytes));
+            must(hy_store_copy(&stores[to], &stores[from], machine.compute));
+            must(hy_store_read(&stores[to], machine.compute, 0, out, bytes));
             ck_assert_mem_eq(in, out, bytes);
         }
     }
     must(hy_store_get(&stores[1], machine.compute, 0));
-    must_fail(hy_store_copy_home(&stores[0], &stores[1], machine.compute), HY_ERR_INTERNAL,
-              "in use");
+    must_fail(hy_store_copy(&stores[0], &stores[1], machine.compute), HY_ERR_INTERNAL, "in use");
     must(hy_store_release(&stores[1], machine.compute, 0));
     free(in);
     free(out);
@@ -341,7 +341,7 @@ static Suite *disk_suite(void) {
     tcase_add_test(tests, reading_ahead_begins_with_gather);
     tcase_add_test(tests, a_stage_is_not_filled_while_it_is_copied_from);
     tcase_add_test(tests, parts_of_a_class_are_read_and_written_across_units);
-    tcase_add_test(tests, a_class_is_copied_from_any_home_to_any_other);
+    tcase_add_test(tests, a_class_is_copied_from_any_place_to_any_other);
     tcase_add_test(tests, a_failing_disk_is_told_with_its_folder_and_nothing_hangs);
     tcase_add_test(tests, a_disk_that_is_full_is_told);
     tcase_add_test(tests, a_killed_process_leaves_nothing_in_the_folder);

@@ -161,7 +161,8 @@ static void compare_recompute(hy_shape shape) {
         ck_assert_mem_eq(plain.losses, other.losses, 34 * sizeof(float));
         for (int32_t i = 0; i < plain.model->params.count; i++) {
             const hy_param *p = &plain.model->params.list[i];
-            ck_assert_msg(memcmp(hy_store_home(&plain.grads, i), hy_store_home(&other.grads, i),
+            ck_assert_msg(memcmp(hy_store_backing(&plain.grads, i),
+                                 hy_store_backing(&other.grads, i),
                                  (size_t)p->count * sizeof(float)) == 0,
                           "recompute %d changes the gradient of %s", groups[g], p->name);
         }
@@ -248,9 +249,9 @@ START_TEST(chunks_of_the_loss_and_micro_batches_change_only_the_order_of_sums) {
         rig_sync(&split);
     }
     for (int32_t i = 0; i < whole.model->params.count; i++) {
-        double error =
-            relative_difference(hy_store_home(&split.grads, i), hy_store_home(&whole.grads, i),
-                                whole.model->params.list[i].count);
+        double error = relative_difference(hy_store_backing(&split.grads, i),
+                                           hy_store_backing(&whole.grads, i),
+                                           whole.model->params.list[i].count);
         ck_assert_msg(error < 2e-6, "%s differs by %g", whole.model->params.list[i].name, error);
     }
     rig_close(&whole);
@@ -261,7 +262,7 @@ END_TEST
 static double loss_along(model_rig *rig, const float *direction, double step) {
     int64_t at = 0;
     for (int32_t i = 0; i < rig->model->params.count; i++) {
-        float *w = hy_store_home(&rig->weights, i);
+        float *w = hy_store_backing(&rig->weights, i);
         for (int64_t k = 0; k < rig->model->params.list[i].count; k++) {
             w[k] += (float)(step * direction[at++]);
         }
@@ -284,7 +285,7 @@ START_TEST(the_gradient_is_the_slope_of_the_loss) {
         float *direction = malloc((size_t)n * sizeof *direction);
         double slope = 0, h = 1e-3;
         for (int32_t i = 0; i < rig.model->params.count; i++) {
-            const float *g = hy_store_home(&rig.grads, i);
+            const float *g = hy_store_backing(&rig.grads, i);
             for (int64_t k = 0; k < rig.model->params.list[i].count; k++, at++) {
                 direction[at] = (float)hy_rng_normal(3, HY_RNG_TEST, (uint64_t)at) * 0.1f;
                 slope += (double)direction[at] * g[k];
@@ -314,7 +315,7 @@ START_TEST(a_frozen_parameter_gets_no_gradient_and_changes_no_other) {
     train_once(&plain, 1);
     train_once(&frozen, 1);
     for (int32_t i = 0; i < plain.model->params.count; i++) {
-        const float *a = hy_store_home(&plain.grads, i), *b = hy_store_home(&frozen.grads, i);
+        const float *a = hy_store_backing(&plain.grads, i), *b = hy_store_backing(&frozen.grads, i);
         size_t bytes = (size_t)plain.model->params.list[i].count * sizeof(float);
         if (i == up || i == norm) {
             ck_assert(isnan(b[0]) && !isnan(a[0])); /* memory was NaN and stayed so */
@@ -335,8 +336,8 @@ START_TEST(bf16_stays_near_fp32) {
     options.dtype = HY_BF16;
     rig_open(&half, &shape, &options, 8);
     for (int32_t i = 0; i < full.model->params.count; i++) {
-        float *w = hy_store_home(&full.weights, i);
-        uint16_t *h = hy_store_home(&half.weights, i);
+        float *w = hy_store_backing(&full.weights, i);
+        uint16_t *h = hy_store_backing(&half.weights, i);
         for (int64_t k = 0; k < full.model->params.list[i].count; k++) h[k] = hy_f32_to_bf16(w[k]);
     }
     fill_tokens(&full, 0);
@@ -347,7 +348,7 @@ START_TEST(bf16_stays_near_fp32) {
     ck_assert_double_eq_tol(b / a, 1, 0.01);
     for (int32_t i = 0; i < full.model->params.count; i++) {
         double error =
-            relative_difference(hy_store_home(&half.grads, i), hy_store_home(&full.grads, i),
+            relative_difference(hy_store_backing(&half.grads, i), hy_store_backing(&full.grads, i),
                                 full.model->params.list[i].count);
         ck_assert_msg(error < 0.06, "%s differs by %g", full.model->params.list[i].name, error);
     }
@@ -406,8 +407,8 @@ START_TEST(the_padding_of_a_vocabulary_means_nothing) {
     ck_assert_int_eq(tokens->stored, 1030 * 32);
     ck_assert_int_eq(hy_param_stored_rows(tokens), 1030);
     ck_assert_int_eq(params->list[item + 1].first, 1030 * 32);
-    float *table = hy_store_home(&plain.weights, item);
-    float *other = hy_store_home(&spoilt.weights, item);
+    float *table = hy_store_backing(&plain.weights, item);
+    float *other = hy_store_backing(&spoilt.weights, item);
     for (int64_t i = tokens->stored; i < tokens->count; i++) {
         ck_assert_float_eq(table[i], 0);
         other[i] = 7;
@@ -418,7 +419,7 @@ START_TEST(the_padding_of_a_vocabulary_means_nothing) {
     train_once(&spoilt, 1);
     ck_assert_mem_eq(plain.losses, spoilt.losses, 16 * sizeof(float));
     ck_assert_mem_eq(plain.grads.data, spoilt.grads.data, plain.grads.layout.bytes);
-    const float *grad = hy_store_home(&plain.grads, item);
+    const float *grad = hy_store_backing(&plain.grads, item);
     for (int64_t i = tokens->stored; i < tokens->count; i++) ck_assert_float_eq(grad[i], 0);
     rig_close(&plain);
     rig_close(&spoilt);

@@ -74,7 +74,7 @@ START_TEST(a_store_gives_each_tensor_its_place) {
     must(hy_store_get(&store, NULL, 0));
     ck_assert_ptr_eq(hy_store_device(&store, 0), arena.data);
     must(hy_store_release(&store, NULL, 0));
-    ck_assert_ptr_eq(hy_store_home(&store, 1), arena.data + 256);
+    ck_assert_ptr_eq(hy_store_backing(&store, 1), arena.data + 256);
     ck_assert_uint_eq(ledger.live[HY_WEIGHTS][HY_DEVICE], layout.bytes);
     hy_store_fini(&store);
     hy_arena_fini(&arena);
@@ -151,7 +151,7 @@ static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
     }
     for (int32_t i = 0; i < r->model->params.count; i++) {
         const hy_param *p = &r->model->params.list[i];
-        hy_param_initial(p, 3, 0, p->count, hy_store_home(&r->weights, i));
+        hy_param_initial(p, 3, 0, p->count, hy_store_backing(&r->weights, i));
     }
     hy_layout_fini(&layout);
 }
@@ -195,7 +195,8 @@ START_TEST(units_that_pass_through_a_ring_give_the_same_bits) {
         ck_assert_mem_eq(plain.losses, streamed.losses, 64);
         for (int32_t i = 0; i < plain.model->params.count; i++) {
             const hy_param *p = &plain.model->params.list[i];
-            ck_assert_msg(memcmp(hy_store_home(&plain.grads, i), hy_store_home(&streamed.grads, i),
+            ck_assert_msg(memcmp(hy_store_backing(&plain.grads, i),
+                                 hy_store_backing(&streamed.grads, i),
                                  (size_t)p->count * sizeof(float)) == 0,
                           "depth %d changes the gradient of %s", depth, p->name);
         }

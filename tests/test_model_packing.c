@@ -128,7 +128,7 @@ static void run_all(const char *path, bool is_learned, bool packs, bool masks, o
     }
     out->grad_count = (size_t)rig.grads.layout.bytes / sizeof(float);
     out->grads = malloc(out->grad_count * sizeof(float));
-    memcpy(out->grads, hy_store_home(&rig.grads, 0), out->grad_count * sizeof(float));
+    memcpy(out->grads, hy_store_backing(&rig.grads, 0), out->grad_count * sizeof(float));
     rig_close(&rig);
     hy_dataset_close(data);
 }

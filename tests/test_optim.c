@@ -102,8 +102,8 @@ static void rig_open(optim_rig *r) {
     must(hy_arena_push(&r->arena, HY_DATA, 8, (void **)&r->state.square_sum));
     must(hy_arena_push(&r->arena, HY_DATA, 8, (void **)&r->state.clip));
     for (int i = 0; i < 2; i++) {
-        float *w = hy_store_home(&r->weights, i), *g = hy_store_home(&r->grads, i);
-        float *m = hy_store_home(&r->m, i), *v = hy_store_home(&r->v, i);
+        float *w = hy_store_backing(&r->weights, i), *g = hy_store_backing(&r->grads, i);
+        float *m = hy_store_backing(&r->m, i), *v = hy_store_backing(&r->v, i);
         for (int k = 0; k < r->list[i].count; k++) {
             w[k] = 0.5f * (float)(k + 1) - (float)i;
             g[k] = 0.3f * (float)(k - 1) + 0.1f * (float)i;
@@ -138,20 +138,20 @@ START_TEST(three_steps_follow_the_formula_in_double_precision) {
     rig_open(&r);
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < r.list[i].count; k++)
-            w[i][k] = ((float *)hy_store_home(&r.weights, i))[k];
+            w[i][k] = ((float *)hy_store_backing(&r.weights, i))[k];
     }
     for (int t = 1; t <= 3; t++) {
         double square = 0;
         for (int i = 0; i < 2; i++) {
             for (int k = 0; k < r.list[i].count; k++) {
-                double g = ((float *)hy_store_home(&r.grads, i))[k];
+                double g = ((float *)hy_store_backing(&r.grads, i))[k];
                 square += g * g;
             }
         }
         double norm = sqrt(square), scale = fmin(1, 0.5 / norm);
         for (int i = 0; i < 2; i++) {
             for (int k = 0; k < r.list[i].count; k++) {
-                double g = scale * ((float *)hy_store_home(&r.grads, i))[k];
+                double g = scale * ((float *)hy_store_backing(&r.grads, i))[k];
                 m[i][k] = 0.9 * m[i][k] + 0.1 * g;
                 v[i][k] = 0.95 * v[i][k] + 0.05 * g * g;
                 double update =
@@ -163,7 +163,8 @@ START_TEST(three_steps_follow_the_formula_in_double_precision) {
         ck_assert_double_eq_tol(r.state.clip[0], norm, 1e-6);
         for (int i = 0; i < 2; i++) {
             for (int k = 0; k < r.list[i].count; k++) {
-                ck_assert_double_eq_tol(((float *)hy_store_home(&r.weights, i))[k], w[i][k], 2e-6);
+                ck_assert_double_eq_tol(((float *)hy_store_backing(&r.weights, i))[k], w[i][k],
+                                        2e-6);
             }
         }
     }
@@ -176,15 +177,15 @@ START_TEST(a_gradient_that_is_not_finite_changes_nothing) {
     float before[3][3], *stores[3];
     rig_open(&r);
     step(&r, 0.01, 0);
-    stores[0] = hy_store_home(&r.weights, 1);
-    stores[1] = hy_store_home(&r.m, 1);
-    stores[2] = hy_store_home(&r.v, 1);
+    stores[0] = hy_store_backing(&r.weights, 1);
+    stores[1] = hy_store_backing(&r.m, 1);
+    stores[2] = hy_store_backing(&r.v, 1);
     for (int i = 0; i < 3; i++) memcpy(before[i], stores[i], sizeof before[i]);
-    ((float *)hy_store_home(&r.grads, 0))[2] = NAN;
+    ((float *)hy_store_backing(&r.grads, 0))[2] = NAN;
     step(&r, 0.01, 1);
     ck_assert_float_eq(r.state.clip[1], 0);
     for (int i = 0; i < 3; i++) ck_assert_mem_eq(before[i], stores[i], sizeof before[i]);
-    ((float *)hy_store_home(&r.grads, 0))[2] = INFINITY;
+    ((float *)hy_store_backing(&r.grads, 0))[2] = INFINITY;
     step(&r, 0.01, 1);
     for (int i = 0; i < 3; i++) ck_assert_mem_eq(before[i], stores[i], sizeof before[i]);
     rig_close(&r);

@@ -53,14 +53,18 @@ static hy_trainer *trainer_before_move(const char *const *pairs) {
 static float *copy_of_weights(const hy_trainer *t) {
     float *copy = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
     ck_assert_ptr_nonnull(copy);
-    memcpy(copy, hy_store_of(&t->engine, HY_ROW_MASTER)->data, hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
+    memcpy(copy, hy_store_of(&t->engine, HY_ROW_MASTER)->data,
+           hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
     return copy;
 }
 
 static bool weights_equal(const hy_trainer *t, const float *copy) {
     for (int32_t i = 0; i < t->engine.model->params.count; i++) {
-        size_t offset = (size_t)((char *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), i) - hy_store_of(&t->engine, HY_ROW_MASTER)->data);
-        if (memcmp(hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), i), (const char *)copy + offset,
+        size_t offset =
+            (size_t)((char *)hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), i) -
+                     hy_store_of(&t->engine, HY_ROW_MASTER)->data);
+        if (memcmp(hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), i),
+                   (const char *)copy + offset,
                    (size_t)t->engine.model->params.list[i].count * sizeof(float)) != 0) {
             return false;
         }
@@ -84,21 +88,27 @@ START_TEST(an_accepted_move_is_the_outer_formula) {
     hy_trainer *t = trainer_before_move(NULL);
     double mu = t->engine.predictor.mu, eta = t->engine.predictor.eta;
     float *theta = copy_of_weights(t);
-    float *phi = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes), *b = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
+    float *phi = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes),
+          *b = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
     must(hy_store_settle(hy_store_of(&t->engine, HY_ROW_SLOW + 0)));
-    memcpy(phi, hy_store_of(&t->engine, HY_ROW_SLOW + 0)->data, hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
-    memcpy(b, hy_store_of(&t->engine, HY_ROW_SLOW + 1)->data, hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
+    memcpy(phi, hy_store_of(&t->engine, HY_ROW_SLOW + 0)->data,
+           hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
+    memcpy(b, hy_store_of(&t->engine, HY_ROW_SLOW + 1)->data,
+           hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
     hy_step_info info;
     must(hy_trainer_step(t, &info));
     ck_assert(!info.was_rejected);
     ck_assert_double_gt(info.predicted_steps, 0);
     ck_assert_int_eq(t->progress.machine.phase, HY_CORRECT);
     int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_QKV);
-    size_t at = (size_t)((float *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item) - (float *)hy_store_of(&t->engine, HY_ROW_MASTER)->data);
+    size_t at = (size_t)((float *)hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), item) -
+                         (float *)hy_store_of(&t->engine, HY_ROW_MASTER)->data);
     for (int64_t k = 0; k < t->engine.model->params.list[item].count; k++) {
         double d = (double)theta[at + k] - phi[at + k], v = mu * b[at + k] + d;
         double expected = phi[at + k] + eta * (mu * v + d);
-        ck_assert_double_eq_tol(((float *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item))[k], expected, 1e-6);
+        ck_assert_double_eq_tol(
+            ((float *)hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), item))[k], expected,
+            1e-6);
     }
     free(theta);
     free(phi);
@@ -116,8 +126,9 @@ START_TEST(the_first_window_begins_at_the_weights_before_its_first_step) {
     ck_assert_int_eq(t->progress.step, 12 + 6);
     must(hy_store_settle(hy_store_of(&t->engine, HY_ROW_SLOW + 0)));
     int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_QKV);
-    size_t at = (size_t)((float *)hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item) - (float *)hy_store_of(&t->engine, HY_ROW_MASTER)->data);
-    ck_assert_mem_eq(hy_store_home(hy_store_of(&t->engine, HY_ROW_SLOW + 0), item), first + at,
+    size_t at = (size_t)((float *)hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), item) -
+                         (float *)hy_store_of(&t->engine, HY_ROW_MASTER)->data);
+    ck_assert_mem_eq(hy_store_backing(hy_store_of(&t->engine, HY_ROW_SLOW + 0), item), first + at,
                      (size_t)t->engine.model->params.list[item].count * sizeof(float));
     free(first);
     hy_trainer_destroy(t);
@@ -129,7 +140,8 @@ START_TEST(a_rejected_move_writes_nothing) {
     float *before = copy_of_weights(t);
     hy_step_info info;
     must(hy_store_settle(hy_store_of(&t->engine, HY_ROW_SLOW + 0)));
-    ((float *)hy_store_of(&t->engine, HY_ROW_SLOW + 0)->data)[7] = NAN; /* the candidate will not be finite */
+    ((float *)hy_store_of(&t->engine, HY_ROW_SLOW + 0)->data)[7] =
+        NAN; /* the candidate will not be finite */
     hy_store_forget(hy_store_of(&t->engine, HY_ROW_SLOW + 0));
     must(hy_trainer_step(t, &info));
     ck_assert(info.was_rejected);
@@ -377,7 +389,8 @@ START_TEST(a_nan_in_any_phase_ends_in_a_skip_a_rollback_or_a_clear_stop) {
         hy_trainer *t = open_trainer("none", NULL, NULL);
         while ((int)t->progress.machine.phase != phase) must(hy_trainer_step(t, NULL));
         int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_NORM1);
-        float *weight = hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), item), healthy = *weight;
+        float *weight = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), item),
+              healthy = *weight;
         hy_step_info info;
         *weight = NAN;
         must(hy_trainer_step(t, &info));

@@ -389,7 +389,7 @@ START_TEST(a_gradient_that_is_not_finite_is_skipped_and_the_run_goes_on) {
     hy_step_info info;
     must(hy_trainer_step(t, &info));
     int32_t norm = hy_params_find(&t->engine.model->params, 1, HY_P_NORM1);
-    float *weight = hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), norm);
+    float *weight = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), norm);
     float healthy = *weight;
     *weight = NAN;
     must(hy_trainer_step(t, &info));

@@ -16,9 +16,9 @@ static float *values_of(hy_trainer *t, int32_t item) {
     size_t count = (size_t)param->count;
     float *out = malloc(count * sizeof *out);
     uint16_t *half = malloc(count * sizeof *half);
-    must(hy_store_read_home(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, hy_store_offset(hy_store_of(&t->engine, HY_ROW_MASTER), item),
-                            dtype == HY_F32 ? (void *)out : (void *)half,
-                            count * hy_dtype_size(dtype)));
+    must(hy_store_read(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute,
+                       hy_store_offset(hy_store_of(&t->engine, HY_ROW_MASTER), item),
+                       dtype == HY_F32 ? (void *)out : (void *)half, count * hy_dtype_size(dtype)));
     for (size_t i = 0; dtype != HY_F32 && i < count; i++) out[i] = hy_bf16_to_f32(half[i]);
     free(half);
     return out;
@@ -71,7 +71,8 @@ static void move_between(const char *const *from, const char *const *to, bool is
     save_after(folder, from, 3);
     hy_trainer *same = small_trainer(SMALL_RUN "resume auto ", folder, NULL, from);
     hy_trainer *other = small_trainer(SMALL_RUN "resume auto ", folder, NULL, to);
-    ck_assert_int_ne(hy_store_of(&same->engine, HY_ROW_MASTER)->layout.items[0].dtype, hy_store_of(&other->engine, HY_ROW_MASTER)->layout.items[0].dtype);
+    ck_assert_int_ne(hy_store_of(&same->engine, HY_ROW_MASTER)->layout.items[0].dtype,
+                     hy_store_of(&other->engine, HY_ROW_MASTER)->layout.items[0].dtype);
     for (int32_t i = 0; i < same->engine.model->params.count; i++) {
         float *a = values_of(same, i), *b = values_of(other, i);
         for (int64_t k = 0; k < same->engine.model->params.list[i].count; k++) {

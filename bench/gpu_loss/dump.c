@@ -17,7 +17,9 @@ static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
         size_t bytes = (size_t)params->list[i].stored * sizeof(float);
         float *host = malloc(bytes);
         if (!host) return hy_fail(HY_ERR_MEMORY, "no memory for %s", params->list[i].name);
-        hy_status status = t->engine.backend->copy(t->engine.compute, host, hy_store_home(hy_store_of(&t->engine, HY_ROW_MASTER), i), bytes);
+        hy_status status = t->engine.backend->copy(
+            t->engine.compute, host, hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), i),
+            bytes);
         if (status == HY_OK) status = t->engine.backend->stream_sync(t->engine.compute);
         if (status == HY_OK) status = hy_safetensors_put(writer, host, bytes);
         free(host);
@@ -115,7 +117,8 @@ static hy_status check(const hy_trainer *t) {
     bool is_gpt2 = !s->is_rms && !s->has_rope && !s->is_gated && s->has_qkv_bias &&
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
     if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes have a peer to be written for");
-    if (t->course.schedule.kind != HY_SCHEDULE_COSINE || t->engine.predictor.kind != HY_PREDICTOR_NONE) {
+    if (t->course.schedule.kind != HY_SCHEDULE_COSINE ||
+        t->engine.predictor.kind != HY_PREDICTOR_NONE) {
         return hy_fail(HY_ERR_INPUT, "the peer knows schedule = cosine and predictor = none alone");
     }
     return HY_OK;

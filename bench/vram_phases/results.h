@@ -2,7 +2,7 @@
  *
  * A run is shown as the placement table that it planned and measured: a row per class, a column per
  * phase. Device bytes of a phase are those of its classes and, in Predict with lookahead, the
- * optimizer's state on its way back, which is planned at home on the host. */
+ * optimizer's state on its way back, which is planned as backed by the host. */
 #ifndef VP_RESULTS_H
 #define VP_RESULTS_H
 

@@ -3,8 +3,8 @@
  * The work is cut into jobs, some rows of a part each; threads take them in order. What has to come from
  * the disk comes past the page cache into the thread's buffer, and from there in its final form to its
  * place: one copy, which the processor makes while other threads' reads are under way. What the cache has
- * is read from there, straight into place where type and order are right. A home that the host does not
- * reach is sent to, one thread at a time. */
+ * is read from there, straight into place where type and order are right. A backing store that the host
+ * does not reach is sent to, one thread at a time. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/cpu/machine.h"
 #include "hub/hf_load.h"
+#include "kernels/cpu/machine.h"
 
 #define JOB_ELEMENTS (2 << 20)
 #define MOST_THREADS 8
@@ -33,7 +33,7 @@ typedef struct loading {
     job *jobs;
     int64_t count;
     int64_t largest; /* elements of a job */
-    char *home;      /* NULL where the host cannot reach it */
+    char *backing;   /* NULL where the host cannot reach it */
     atomic_llong next, done;
     atomic_bool has_failed;
     pthread_mutex_t gate; /* around sending, and the message */
@@ -148,9 +148,9 @@ static const char *in_order(const job *j, const char *data, buffers *b) {
     return ordered;
 }
 
-static hy_status send_home(loading *l, uint64_t at, const char *data, uint64_t bytes) {
+static hy_status send_bytes(loading *l, uint64_t at, const char *data, uint64_t bytes) {
     pthread_mutex_lock(&l->gate);
-    hy_status status = hy_store_write_home(l->store, l->stream, at, data, bytes);
+    hy_status status = hy_store_write(l->store, l->stream, at, data, bytes);
     pthread_mutex_unlock(&l->gate);
     return status;
 }
@@ -163,13 +163,13 @@ static hy_status do_job(loading *l, const job *j, buffers *b) {
     uint64_t at = hy_store_offset(l->store, p->param) +
                   (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
-    char *data, *home = l->home ? l->home + at : NULL;
-    HY_TRY(read_job(j, b->raw, is_as_wanted ? home : NULL, &data));
-    if (data == home && home) return HY_OK;
+    char *data, *backing = l->backing ? l->backing + at : NULL;
+    HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
+    if (data == backing && backing) return HY_OK;
     const char *ordered = in_order(j, data, b);
-    char *to = home ? home : b->made;
+    char *to = backing ? backing : b->made;
     hy_convert(ordered, p->dtype, elements, to, wanted);
-    return home ? HY_OK : send_home(l, at, to, (uint64_t)elements * size);
+    return backing ? HY_OK : send_bytes(l, at, to, (uint64_t)elements * size);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
@@ -234,7 +234,7 @@ static hy_status zero_padding(loading *l) {
         uint64_t begin = hy_store_offset(l->store, i), end = begin + (uint64_t)param->count * size;
         for (uint64_t at = begin + (uint64_t)param->stored * size; at < end; at += sizeof zeros) {
             uint64_t bytes = end - at < sizeof zeros ? end - at : sizeof zeros;
-            HY_TRY(hy_store_write_home(l->store, l->stream, at, zeros, bytes));
+            HY_TRY(hy_store_write(l->store, l->stream, at, zeros, bytes));
         }
     }
     return HY_OK;
@@ -254,7 +254,7 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
     hy_weight_files files;
     loading l = {.model = model, .store = store, .stream = stream, .options = options};
     HY_TRY(hy_weight_files_open(name, model, &files));
-    if (hy_store_is_host(store) && store->data) l.home = store->data;
+    if (hy_store_is_host(store) && store->data) l.backing = store->data;
     pthread_mutex_init(&l.gate, NULL);
     hy_status status = load(&l, &files);
     pthread_mutex_destroy(&l.gate);

@@ -1,4 +1,4 @@
-/* hf_load.h: weights from a model's files into a store, wherever that has its home.
+/* hf_load.h: weights from a model's files into a store, wherever its backing store is.
  *
  * hf_parts.c finds each parameter's tensors and checks names and shapes before anything is read; hf_load.c
  * reads piece by piece with several threads, converts, and puts each piece in its final place. Nothing is
@@ -9,9 +9,9 @@
 #include "formats/hf_folder.h"
 #include "formats/hf_tensors.h"
 #include "formats/llama2c.h"
+#include "hub/hf_names.h"
 #include "memory/store.h"
 #include "model/model.h"
-#include "hub/hf_names.h"
 
 /* How the rows of a part lie in the file. */
 typedef enum hy_part_order {

@@ -1,21 +1,22 @@
-/* store.c: per-unit tensors at home on the device, or passing through a ring. See store.h.
+/* store.c: per-unit tensors backed by the device, or passing through a ring. See store.h.
  *
  * The order of events, for one buffer and one unit:
- *   up:      wait buffer is_free, and the home event of what left it | copy home -> buffer | is_here
- *   compute: wait is_here, and the unit's own is_home unless it is only read | ... | is_free
- *   down (when changed): wait is_free | copy buffer -> home | record the unit's is_home
- * A unit is not fetched while its last changes are on their way: up waits for its is_home, once. A unit
- * that is got new skips up: compute waits for the buffer instead. Waits look back only, at what was
- * enqueued before, so they cannot run in a circle whatever the sizes of buffers.
+ *   up:      wait buffer is_free, and is_written_back of what left it | copy to buffer | is_here
+ *   compute: wait is_here, and the unit's own is_written_back unless it is only read | ... | is_free
+ *   down (when changed): wait is_free | copy buffer back | record the unit's is_written_back
+ * A unit is not fetched while its last changes are on their way: up waits for its is_written_back, once.
+ * A unit that is got new skips up: compute waits for the buffer instead. Waits look back only, at what
+ * was enqueued before, so they cannot run in a circle whatever the sizes of buffers.
  *
  * Which depth. The host enqueues far ahead, so copies begin as soon as their buffer allows.
  *   Unchanged units: with 2, unit l+1 comes while l computes, in the buffer that l-1 left: full overlap
  *   when every copy is shorter than the compute before it. With 3, copies run one unit ahead and only the
  *   sums count. At the turn of a walk the last `depth` units are still here.
- *   Changed units: l-1 goes home while l computes, so with 2 both copies must fit into the time of l. With
- *   3, one comes, one is used, one goes: full overlap when each copy alone is shorter; 4 runs one ahead.
- * Up is one queue: a store that waits there holds up those behind it. So stores that are changed in a walk
- * want one buffer more than those that are only read in it. */
+ *   Changed units: l-1 is written back while l computes, so with 2 both copies must fit into the time
+ *   of l. With 3, one comes, one is used, one goes: full overlap when each copy alone is shorter; 4 runs
+ *   one ahead.
+ * Up is one queue: a store that waits there holds up those behind it. So stores that are changed in a
+ * walk want one buffer more than those that are only read in it. */
 #include "memory/store.h"
 
 #include <assert.h>
@@ -48,33 +49,33 @@ static hy_status add_ring(hy_store *store, hy_arena *device, int32_t depth, int3
     return status;
 }
 
-hy_status hy_store_init_ring(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
+hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                              const hy_layout *layout, const hy_ring_options *ring) {
-    assert(home->place != HY_DEVICE && ring->copies.up && ring->copies.down);
-    HY_TRY(hy_store_init(store, home, cls, layout));
+    assert(backing->place != HY_DEVICE && ring->copies.up && ring->copies.down);
+    HY_TRY(hy_store_init(store, backing, cls, layout));
     store->copies = ring->copies;
     return add_ring(store, device, ring->depth, ring->resident);
 }
 
-hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
+hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, const hy_copies *copies) {
     hy_ring_options ring = {.depth = depth, .copies = *copies};
-    return hy_store_init_ring(store, home, device, cls, layout, &ring);
+    return hy_store_init_ring(store, backing, device, cls, layout, &ring);
 }
 
-static hy_status init_on_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
+static hy_status init_on_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
                               const hy_ring_options *ring) {
     HY_TRY(hy_ring_init(store, device, ring->depth, ring->resident));
-    return hy_stages_create(store, home);
+    return hy_stages_create(store, backing);
 }
 
-hy_status hy_store_init_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
+hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
                              hy_class cls, const hy_layout *layout, const hy_ring_options *ring) {
-    assert(home->staging->place != HY_DEVICE && ring->copies.up && ring->copies.down);
+    assert(backing->staging->place != HY_DEVICE && ring->copies.up && ring->copies.down);
     *store = (hy_store){
         .cls = cls, .place = HY_DISK, .backend = device->backend, .copies = ring->copies};
     HY_TRY(hy_layout_copy(&store->layout, layout));
-    hy_status status = init_on_disk(store, home, device, ring);
+    hy_status status = init_on_disk(store, backing, device, ring);
     if (status != HY_OK) hy_store_fini(store);
     return status;
 }
@@ -102,27 +103,28 @@ void hy_store_fini(hy_store *store) {
 
 /* ---- coming ------------------------------------------------------------------------------------ */
 
-static char *home_of(const hy_store *store, int32_t unit) {
+static char *backing_of(const hy_store *store, int32_t unit) {
     return store->data + store->layout.unit_offset[unit];
 }
 
 static bool is_on_device(const hy_store *store) { return store->ring_depth == 0; }
 
-/* The stream goes on once nobody computes with what the buffer holds, and its changes are home. */
+/* The stream goes on once nobody computes with what the buffer holds, and its changes are
+ * written back. */
 static hy_status await_buffer(hy_store *store, hy_stream *stream, const hy_ring_slot *slot) {
     hy_backend *b = store->backend;
     HY_TRY(b->stream_wait(stream, slot->is_free));
     if (slot->leaving < 0) return HY_OK;
     hy_ring_unit *left = &store->units[slot->leaving];
     if (stream == store->copies.up) left->is_returning = false;
-    return b->stream_wait(stream, left->is_home);
+    return b->stream_wait(stream, left->is_written_back);
 }
 
 static hy_status await_return(hy_store *store, int32_t unit) {
     hy_ring_unit *known = &store->units[unit];
     if (!known->is_returning) return HY_OK;
     known->is_returning = false;
-    return store->backend->stream_wait(store->copies.up, known->is_home);
+    return store->backend->stream_wait(store->copies.up, known->is_written_back);
 }
 
 /* Enqueues copies until `upto` bytes of the unit are on their way. */
@@ -130,9 +132,9 @@ static hy_status bring(hy_store *store, hy_ring_slot *slot, uint64_t upto) {
     hy_backend *b = store->backend;
     if (slot->brought >= upto) return HY_OK;
     uint64_t bytes = upto - slot->brought;
-    const char *home =
-        store->stages ? hy_stages_source(store, slot->unit) : home_of(store, slot->unit);
-    HY_TRY(b->copy(store->copies.up, slot->data + slot->brought, home + slot->brought, bytes));
+    const char *backing =
+        store->stages ? hy_stages_source(store, slot->unit) : backing_of(store, slot->unit);
+    HY_TRY(b->copy(store->copies.up, slot->data + slot->brought, backing + slot->brought, bytes));
     HY_TRY(b->event_record(slot->is_here, store->copies.up));
     if (store->stages) HY_TRY(hy_stages_note_copy(store, slot->unit));
     slot->brought = upto;
@@ -143,7 +145,7 @@ static hy_status bring(hy_store *store, hy_ring_slot *slot, uint64_t upto) {
 }
 
 /* Whether copies up may be enqueued: on disk the unit has to be read first; `waits`: until it is. */
-static hy_status prepare_home(hy_store *store, int32_t unit, bool waits, bool *is_there) {
+static hy_status prepare_source(hy_store *store, int32_t unit, bool waits, bool *is_there) {
     const hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     uint64_t bytes = store->layout.unit_bytes[unit];
     if (store->stages) HY_TRY(hy_stages_failure(store));
@@ -156,7 +158,7 @@ static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool wait
     assert(unit >= 0 && unit < store->layout.unit_count);
     bool is_there;
     if (!store->copies.up) return HY_OK;
-    HY_TRY(prepare_home(store, unit, waits, &is_there));
+    HY_TRY(prepare_source(store, unit, waits, &is_there));
     if (!is_there) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) {
@@ -216,7 +218,7 @@ static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot, bo
     store->units[slot->unit].brought_to = -1;
     HY_TRY(b->stream_wait(stream, slot->is_here));
     if (is_read_only || slot->leaving < 0) return HY_OK;
-    return b->stream_wait(stream, store->units[slot->leaving].is_home);
+    return b->stream_wait(stream, store->units[slot->leaving].is_written_back);
 }
 
 static hy_status get(hy_store *store, hy_stream *stream, int32_t unit, bool is_read_only) {
@@ -250,7 +252,7 @@ static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
     return HY_OK;
 }
 
-/* A copy that nobody waited for may still read the unit at home: it must not see changes come there. */
+/* A copy that nobody waited for may still read the backing store: it must not see changes come there. */
 static hy_status await_reading(hy_store *store, hy_stream *stream, int32_t unit) {
     int32_t slot = store->units[unit].brought_to;
     return slot < 0 ? HY_OK : store->backend->stream_wait(stream, store->slots[slot].is_here);
@@ -277,19 +279,19 @@ hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
 
 /* ---- going ------------------------------------------------------------------------------------- */
 
-static hy_status send_home(hy_store *store, hy_ring_slot *slot) {
+static hy_status write_back(hy_store *store, hy_ring_slot *slot) {
     hy_backend *b = store->backend;
     hy_ring_unit *known = &store->units[slot->unit];
     uint64_t bytes = store->layout.unit_bytes[slot->unit];
-    char *home = store->stages ? NULL : home_of(store, slot->unit);
+    char *backing = store->stages ? NULL : backing_of(store, slot->unit);
     if (bytes == 0) {
         slot->is_dirty = false;
         return HY_OK;
     }
-    if (store->stages) HY_TRY(hy_stages_return(store, slot->unit, &home));
+    if (store->stages) HY_TRY(hy_stages_return(store, slot->unit, &backing));
     HY_TRY(b->stream_wait(store->copies.down, slot->is_free));
-    HY_TRY(b->copy(store->copies.down, home, slot->data, bytes));
-    HY_TRY(b->event_record(known->is_home, store->copies.down));
+    HY_TRY(b->copy(store->copies.down, backing, slot->data, bytes));
+    HY_TRY(b->event_record(known->is_written_back, store->copies.down));
     known->is_returning = true;
     slot->leaving = slot->unit;
     slot->is_dirty = false;
@@ -311,7 +313,7 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     assert(slot->holders > 0 || !slot->is_new); /* the last to leave says that it was written */
     HY_TRY(store->backend->event_record(slot->is_free, stream));
     if (!is_changed) return HY_OK;
-    return slot->kind == HY_BUFFER_OWN ? HY_OK : send_home(store, slot);
+    return slot->kind == HY_BUFFER_OWN ? HY_OK : write_back(store, slot);
 }
 
 hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit) {
@@ -325,7 +327,7 @@ hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t u
 hy_status hy_ring_settle(hy_store *store) {
     if (!store->copies.up || !store->slots || !store->units) return HY_OK;
     for (int32_t i = 0; i < store->slot_count; i++) {
-        if (store->slots[i].is_dirty) HY_TRY(send_home(store, &store->slots[i]));
+        if (store->slots[i].is_dirty) HY_TRY(write_back(store, &store->slots[i]));
     }
     HY_TRY(store->backend->stream_sync(store->copies.up));
     HY_TRY(store->backend->stream_sync(store->copies.down));
@@ -370,17 +372,17 @@ void hy_store_move_ring(hy_store *store, char *from, char *to) {
 /* ---- addresses --------------------------------------------------------------------------------- */
 
 void *hy_store_device(const hy_store *store, int32_t item) {
-    if (is_on_device(store)) return hy_store_home(store, item);
+    if (is_on_device(store)) return hy_store_backing(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
     const hy_ring_slot *slot = hy_ring_slot_of(store, entry->unit);
     assert(slot && slot->holders > 0);
     return slot->data + entry->offset;
 }
 
-void *hy_store_home(const hy_store *store, int32_t item) {
+void *hy_store_backing(const hy_store *store, int32_t item) {
     const hy_layout_item *entry = &store->layout.items[item];
     assert(!store->stages);
-    return home_of(store, entry->unit) + entry->offset;
+    return backing_of(store, entry->unit) + entry->offset;
 }
 
 hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at) {

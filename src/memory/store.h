@@ -1,11 +1,11 @@
 /* store.h: a class of per-unit tensors and the protocol by which compute reaches them.
  *
- * Whoever computes with a unit says so in three calls: gather (begin to bring it to the device, ahead
- * of need), get (from here on the stream may use it), release (the stream's use ends here). A store
- * whose home is the device answers at once. A store at home elsewhere passes its units through a ring
- * of device buffers on copy streams, with events; a unit that was changed is copied home when it is
- * released. The calls are the same whatever the place, and so are the results. All users of a store
- * compute on one stream. */
+ * Whoever computes with a unit says so in three calls: gather (begin to bring it to the device, ahead of
+ * need), get (from here on the stream may use it), release (the stream's use ends here). The backing
+ * store is where the class lies whole. Where that is the device, the calls answer at once. Where it is
+ * elsewhere, units pass through a ring of device buffers on copy streams, with events; a unit that was
+ * changed is written back when it is released. The calls are the same whatever the place, and so are the
+ * results. All users of a store compute on one stream. */
 #ifndef HY_MEMORY_STORE_H
 #define HY_MEMORY_STORE_H
 
@@ -28,12 +28,12 @@ typedef struct hy_ring_slot {
     hy_buffer_kind kind;
     int32_t unit;      /* whose bytes it holds, -1: none */
     int32_t holders;   /* gets not yet released */
-    int32_t leaving;   /* unit whose changes went home from here last, -1: none */
+    int32_t leaving;   /* unit whose changes were written back from here last, -1: none */
     bool is_new;       /* got without its bytes: it has to be released as changed */
-    bool is_dirty;     /* resident: changed since it was home */
+    bool is_dirty;     /* resident: changed since it was written back */
     uint64_t brought;  /* bytes of the unit whose copies are enqueued */
     uint64_t used_at;  /* when it was last asked for: the oldest is taken next */
-    hy_event *is_here; /* the copy from home is done */
+    hy_event *is_here; /* the copy from the backing store is done */
     hy_event *is_free; /* compute is done with it */
 } hy_ring_slot;
 
@@ -44,16 +44,16 @@ typedef struct hy_ring_unit {
     int32_t own;        /* resident: its buffer */
     int32_t slot;       /* that holds it, -1: none */
     bool
-        is_returning; /* its changes were sent home, and the way up has not waited for them since */
-    hy_event *is_home; /* they are there */
+        is_returning; /* changes are being written back; the way up has not waited for them since */
+    hy_event *is_written_back; /* they are there */
 } hy_ring_unit;
 
-/* The two ways between home and device: they run beside each other and beside compute. */
+/* The two ways between backing store and device: they run beside each other and beside compute. */
 typedef struct hy_copies {
     hy_stream *up, *down;
 } hy_copies;
 
-/* How the units of a store at home elsewhere pass through the device. */
+/* How the units of a store backed elsewhere pass through the device. */
 typedef struct hy_ring_options {
     int32_t
         depth; /* ordinary buffers, 2 .. HY_RING_MAX; see the top of store.c for which is enough */
@@ -62,12 +62,12 @@ typedef struct hy_ring_options {
 } hy_ring_options;
 
 /* Where a class lives on disk, and the pinned buffers that it passes through. */
-typedef struct hy_disk_home {
+typedef struct hy_disk_backing {
     hy_spill *spill;   /* belongs to the caller; several stores may share it */
     uint64_t offset;   /* where the class begins in its file: a multiple of HY_SPILL_BLOCK */
     hy_arena *staging; /* pinned: hy_store_staging_bytes are taken from it */
     int32_t buffers; /* 2 at least: units that can be on their way at a time, both ways together */
-} hy_disk_home;
+} hy_disk_backing;
 
 /* What a ring takes from the device: exactly. */
 typedef struct hy_ring_plan {
@@ -85,16 +85,16 @@ typedef struct hy_stages hy_stages; /* store_disk.c */
 
 typedef struct hy_store {
     hy_class cls;
-    hy_place place; /* home; HY_NOWHERE when units are made on demand */
+    hy_place place; /* of the backing store; HY_NOWHERE when units are made on demand */
     hy_layout layout;
-    char *data;        /* the class, whole, at home; NULL on disk */
+    char *data;        /* the class, whole; NULL on disk */
     hy_stages *stages; /* on disk: the way there */
     hy_backend *backend;
-    hy_copies copies;    /* NULL streams when home is the device */
+    hy_copies copies;    /* NULL streams when backed by the device */
     hy_ring_slot *slots; /* ordinary ones, the large one, those of resident units */
     int32_t slot_count;
     hy_ring_unit *units;   /* (layout.unit_count) */
-    int32_t ring_depth;    /* 0 when home is the device */
+    int32_t ring_depth;    /* 0 when backed by the device */
     uint64_t buffer_bytes; /* of an ordinary buffer */
     hy_store_maker maker;  /* NULL unless units are made on demand */
     void *maker_context;
@@ -106,23 +106,23 @@ typedef struct hy_store {
 /* Lays the class out and takes its bytes from the arena, which lies on the device. */
 hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy_layout *layout);
 
-/* At home in `home` (pinned or host), with the ring's buffers from `device`. */
-hy_status hy_store_init_ring(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
+/* Backed by the arena `backing` (pinned or host), with the ring's buffers from `device`. */
+hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                              const hy_layout *layout, const hy_ring_options *ring);
 /* The same without resident units. */
-hy_status hy_store_init_streamed(hy_store *store, hy_arena *home, hy_arena *device, hy_class cls,
+hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                                  const hy_layout *layout, int32_t depth, const hy_copies *copies);
 
-/* At home on disk: a unit is read ahead when it is gathered, and written once its changes have left the
- * device. get waits on the host for the disk. A read or write that fails is told by the next calls, with
- * the folder: the run has to end. What was never written is zero. Bytes on disk are in no arena: whoever
- * made the file counts them. */
-hy_status hy_store_init_disk(hy_store *store, const hy_disk_home *home, hy_arena *device,
+/* Backed by the disk: a unit is read ahead when it is gathered, and written once its changes have left
+ * the device. get waits on the host for the disk. A read or write that fails is reported by the next
+ * calls, with the folder: the run has to end. What was never written is zero. Bytes on disk are in no
+ * arena: whoever made the file counts them. */
+hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
                              hy_class cls, const hy_layout *layout, const hy_ring_options *ring);
 uint64_t hy_store_disk_bytes(const hy_layout *layout); /* of the file */
 uint64_t hy_store_staging_bytes(const hy_layout *layout, int32_t buffers);
 
-/* At home nowhere: get makes a unit in the ring, on the stream that asked, and nothing is written back.
+/* Backed by nothing: get makes a unit in the ring, on the stream that asked, and nothing is written back.
  * So weights can be tried that exist only while a pass goes over them. */
 hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
                              const hy_layout *layout, int32_t depth, hy_store_maker maker,
@@ -132,7 +132,7 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth); /* none resident */
 
-/* The bytes go with their arenas; what was changed goes home first, and copies in flight end. */
+/* The bytes go with their arenas; what was changed is written back first, and copies in flight end. */
 void hy_store_fini(hy_store *store);
 
 /* Begins to bring a unit, in the order asked for: up is one queue for all stores that share it. */
@@ -141,7 +141,7 @@ hy_status hy_store_gather(hy_store *store, int32_t unit);
  * along the way, it is here in time. Get brings what is missing. Other units are brought whole. */
 hy_status hy_store_gather_piece(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
-/* Get of a unit that is only read and released unchanged: get also waits for a copy home that is still
+/* Get of a unit that is only read and released unchanged: get also waits for a write-back that is still
  * going on, because the unit may be changed again; this one does not. */
 hy_status hy_store_get_read(hy_store *store, hy_stream *stream, int32_t unit);
 /* Get of a unit that the caller will overwrite, all of it: its bytes are not brought. It has to be
@@ -155,44 +155,45 @@ hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t u
  * needed: large and resident units, and all units of a store on the device. */
 bool hy_store_has_own_buffer(const hy_store *store, int32_t unit);
 
-/* Waits until everything that was changed is home. */
+/* Waits until everything that was changed is written back. */
 hy_status hy_store_settle(hy_store *store);
-/* What the ring holds is no longer true: home, or what units are made of, was changed by others. */
+/* What the ring holds is no longer true: the backing store, or what units are made of, was changed by
+ * others. */
 void hy_store_forget(hy_store *store);
 /* A walk broke off and all streams are idle: nobody holds a unit any more. Released changes are kept;
- * units that were held count as unchanged. settle then brings home what was on its way. */
+ * units that were held count as unchanged. settle then writes back what was on its way. */
 void hy_store_abandon(hy_store *store);
 /* The ring's buffers lay in memory at `from` and lie in the same order at `to` now. The ring is empty:
  * settled and forgotten. */
 void hy_store_move_ring(hy_store *store, char *from, char *to);
 
-/* ---- home, for the host between steps: nobody holds a unit, compute is idle ---- */
+/* ---- the backing store, for the host between steps: nobody holds a unit, compute is idle ---- */
 
 /* The bytes of a unit, one unit of a store at a time; is_new: all will be overwritten, so they need not be
  * brought. They can be touched where hy_store_is_host, else reached by the backend's copy. What was changed
  * in a class on disk is written by and by; settle waits for it. */
-hy_status hy_store_open_home(hy_store *store, int32_t unit, bool is_new, char **bytes);
-void hy_store_close_home(hy_store *store, int32_t unit, bool is_changed);
+hy_status hy_store_open_unit(hy_store *store, int32_t unit, bool is_new, char **bytes);
+void hy_store_close_unit(hy_store *store, int32_t unit, bool is_changed);
 bool hy_store_is_host(const hy_store *store);
 
 /* Bytes [offset, offset + bytes) of the class, as its layout has them, to and from host memory. The stream
  * is for copies from a card; it is idle again afterwards. */
-hy_status hy_store_read_home(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
-                             uint64_t bytes);
-hy_status hy_store_write_home(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
-                              uint64_t bytes);
+hy_status hy_store_read(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
+                        uint64_t bytes);
+hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
+                         uint64_t bytes);
 uint64_t hy_store_offset(const hy_store *store,
-                         int32_t item);        /* where an item begins in its class */
-hy_status hy_store_zero_home(hy_store *store); /* of a class that is not on a card */
+                         int32_t item);   /* where an item begins in its class */
+hy_status hy_store_zero(hy_store *store); /* of a class that is not on a card */
 /* All of a class from another of the same size: their layouts may cut it differently. */
-hy_status hy_store_copy_home(hy_store *to, hy_store *from, hy_stream *stream);
+hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream);
 
 /* ---- addresses ---- */
 
 /* Where tensor `item` is for the device, between get and release of its unit. */
 void *hy_store_device(const hy_store *store, int32_t item);
-/* Where it is at home, between steps: of a class that is not on disk. */
-void *hy_store_home(const hy_store *store, int32_t item);
+/* Where it is in the backing store, between steps: of a class that is not on disk. */
+void *hy_store_backing(const hy_store *store, int32_t item);
 
 /* The whole tensor at one of these two addresses, in one dimension; with its scales where it has. */
 hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at);

@@ -1,4 +1,4 @@
-/* store_disk.c: units at home on the disk, and the pinned buffers they pass through. See store_disk.h.
+/* store_disk.c: units backed by the disk, and the pinned buffers they pass through. See store_disk.h.
  *
  * A stage goes through these states:
  *   EMPTY -> READING -> CLEAN                 a unit comes; CLEAN: as the file has it
@@ -73,38 +73,38 @@ static hy_status add_stage(hy_store *store, char **at, bool is_large, uint64_t b
     return HY_OK;
 }
 
-static hy_status take_buffers(hy_store *store, const hy_disk_home *home) {
+static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
     hy_ring_plan plan = hy_store_plan_ring(&store->layout, 1, 0);
-    uint64_t bytes = hy_store_staging_bytes(&store->layout, home->buffers);
+    uint64_t bytes = hy_store_staging_bytes(&store->layout, backing->buffers);
     void *data;
-    HY_TRY(hy_arena_push(home->staging, store->cls, bytes, &data));
+    HY_TRY(hy_arena_push(backing->staging, store->cls, bytes, &data));
     uintptr_t border = ((uintptr_t)data + HY_SPILL_BLOCK - 1) / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
     char *at = (char *)data + (border - (uintptr_t)data);
-    for (int32_t i = 0; i < home->buffers; i++) {
+    for (int32_t i = 0; i < backing->buffers; i++) {
         HY_TRY(add_stage(store, &at, false, plan.buffer_bytes));
     }
     return plan.large_bytes ? add_stage(store, &at, true, plan.large_bytes) : HY_OK;
 }
 
-hy_status hy_stages_create(hy_store *store, const hy_disk_home *home) {
-    assert(home->buffers >= 2 && home->offset % HY_SPILL_BLOCK == 0);
+hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
+    assert(backing->buffers >= 2 && backing->offset % HY_SPILL_BLOCK == 0);
     int32_t units = store->layout.unit_count;
     hy_stages *s = calloc(1, sizeof *s);
     store->stages = s;
     if (s) {
-        s->spill = home->spill;
+        s->spill = backing->spill;
         s->place = calloc((size_t)units, sizeof *s->place);
-        s->list = calloc((size_t)home->buffers + 1, sizeof *s->list);
+        s->list = calloc((size_t)backing->buffers + 1, sizeof *s->list);
     }
     if (!s || !s->place || !s->list) {
         return hy_fail(HY_ERR_MEMORY, "no memory for %s on disk", hy_class_name(store->cls));
     }
-    uint64_t at = home->offset;
+    uint64_t at = backing->offset;
     for (int32_t u = 0; u < units; u++) {
         s->place[u] = at;
         at += hy_spill_room(store->layout.unit_bytes[u]);
     }
-    return take_buffers(store, home);
+    return take_buffers(store, backing);
 }
 
 void hy_stages_destroy(hy_store *store) {
@@ -166,9 +166,9 @@ static hy_status go_on(hy_store *store, stage *at, bool waits) {
     hy_stages *s = store->stages;
     hy_backend *b = store->backend;
     if (at->state == STAGE_FILLING) {
-        hy_event *is_home = store->units[at->unit].is_home;
-        if (waits) HY_TRY(b->event_sync(is_home));
-        if (!waits && !b->event_is_done(is_home)) return HY_OK;
+        hy_event *is_written_back = store->units[at->unit].is_written_back;
+        if (waits) HY_TRY(b->event_sync(is_written_back));
+        if (!waits && !b->event_is_done(is_written_back)) return HY_OK;
         HY_TRY(begin_write(store, at));
     }
     if (at->state == STAGE_CHANGED) HY_TRY(begin_write(store, at));

@@ -130,7 +130,7 @@ static hy_status set_up_unit(hy_store *store, hy_arena *device, int32_t unit, hy
         HY_TRY(add_slot(store, device, kind, store->layout.unit_bytes[unit]));
         known->own = store->slot_count - 1;
     }
-    return store->maker ? HY_OK : b->event_create(b, &known->is_home);
+    return store->maker ? HY_OK : b->event_create(b, &known->is_written_back);
 }
 
 hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t resident) {
@@ -165,7 +165,7 @@ void hy_ring_fini(hy_store *store) {
         drop_event(store, store->slots[i].is_free);
     }
     for (int32_t u = 0; store->units && u < store->layout.unit_count; u++) {
-        drop_event(store, store->units[u].is_home);
+        drop_event(store, store->units[u].is_written_back);
     }
     free(store->slots);
     free(store->units);

@@ -1,6 +1,6 @@
 /* decode.h: a sequence continued token by token, with keys and values of what came before kept.
  *
- * A decoder is over a model and its weights, wherever their store has its home. It runs the same op
+ * A decoder is over a model and its weights, wherever their backing store is. It runs the same op
  * lists as evaluation, on the new tokens alone: each layer's attention looks into a cache of keys and
  * values instead of going over the whole sequence. So a token costs one pass over the weights, however
  * long the text is, and the logits are those of a pass over everything. Like a batch plan it says how

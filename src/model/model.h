@@ -20,7 +20,7 @@ hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
 void hy_model_destroy(hy_model *model);
 
-#define HY_OFFLOAD_DEPTH 3 /* one layer's goes home, one is read, one is written */
+#define HY_OFFLOAD_DEPTH 3 /* one layer is written back, one is read, one is written */
 
 typedef struct hy_batch_options {
     int32_t batch, seq;

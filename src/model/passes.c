@@ -49,7 +49,7 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 /* ---- training ---------------------------------------------------------------------------------- */
 
 /* Where layers offload, the residual leaving one is written into the unit of the next: that is held before
- * the first runs, and a layer's own goes home after it has run. */
+ * the first runs, and a layer's own is written back after it has run. */
 static hy_status open_layer(const hy_frame *f, int32_t layer) {
     bool is_head = layer == f->plan->model->shape.layers;
     if (!f->plan->offload || is_head) return HY_OK;

@@ -31,8 +31,8 @@ static bool goes_on(const hy_frame *f, int32_t unit) {
 
 /* ---- large units ------------------------------------------------------------------------------- */
 
-/* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still be on its
- * way home from the buffer, and the way up is one queue: what waits there holds up the blocks. */
+/* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still be
+ * written back from the buffer, and the way up is one queue: what waits there holds up the blocks. */
 static bool is_on_its_way(const hy_frame *f) {
     int32_t layers = f->plan->model->shape.layers;
     bool is_block = f->unit_index > 0 && f->unit_index <= layers;

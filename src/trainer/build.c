@@ -124,11 +124,12 @@ static void begin_progress(hy_trainer *t) {
 
 /* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
 hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
-    if (store->place != HY_DEVICE) return hy_store_zero_home(store);
+    if (store->place != HY_DEVICE) return hy_store_zero(store);
     for (int32_t i = 0; i < store->layout.item_count; i++) {
         uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
         hy_op_call fill = {.kind = HY_OP_FILL};
-        fill.t[HY_FILL_DST] = hy_tensor_1d(hy_store_home(store, i), HY_I32, (int64_t)(bytes / 4));
+        fill.t[HY_FILL_DST] =
+            hy_tensor_1d(hy_store_backing(store, i), HY_I32, (int64_t)(bytes / 4));
         HY_TRY(t->engine.backend->enqueue(t->engine.compute, &fill));
     }
     return HY_OK;

@@ -1,7 +1,7 @@
 /* export.c: OUT/model at the end of a run. See export.h.
  *
- * Weights leave their home piece by piece, wherever that is; where the run averages its last part, the
- * average is what is written. */
+ * Weights are read from their backing store in chunks, wherever that is; where the run averages its last
+ * part, the average is what is written. */
 #include "trainer/export.h"
 
 #include <stdlib.h>
@@ -74,12 +74,12 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
     run_reader *r = context;
     int32_t item = hy_tiles_item(&r->t->engine.state.tiles, r->store, param);
     hy_dtype dtype = r->store->layout.items[item].dtype;
-    uint64_t size = hy_dtype_size(dtype), home = hy_store_offset(r->store, item);
+    uint64_t size = hy_dtype_size(dtype), backing = hy_store_offset(r->store, item);
     for (int64_t at = 0; at < count; at += r->room) {
         int64_t some = count - at < r->room ? count - at : r->room;
-        HY_TRY(hy_store_read_home(r->store, r->t->engine.compute,
-                                  home + (uint64_t)(first + at) * size, r->raw,
-                                  (uint64_t)some * size));
+        HY_TRY(hy_store_read(r->store, r->t->engine.compute,
+                             backing + (uint64_t)(first + at) * size, r->raw,
+                             (uint64_t)some * size));
         hy_convert(r->raw, dtype, some, out + at, HY_F32);
     }
     for (int64_t i = 0; r->scale != 1 && i < count; i++) out[i] = (float)(out[i] * r->scale);

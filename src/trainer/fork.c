@@ -35,8 +35,8 @@ static hy_status copy_state(hy_trainer *t, bool to_host) {
     HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
     for (int i = 0; i < count; i++) {
         uint64_t bytes = stores[i]->layout.bytes;
-        HY_TRY(to_host ? hy_store_read_home(stores[i], t->engine.compute, 0, host, bytes)
-                       : hy_store_write_home(stores[i], t->engine.compute, 0, host, bytes));
+        HY_TRY(to_host ? hy_store_read(stores[i], t->engine.compute, 0, host, bytes)
+                       : hy_store_write(stores[i], t->engine.compute, 0, host, bytes));
         HY_TRY(hy_store_settle(stores[i]));
         host += bytes;
     }

@@ -312,10 +312,9 @@ hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host) {
     HY_TRY(hy_trainer_finish_update(t));
     HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
     double begin = hy_clock();
-    HY_TRY(
-        to_host
-            ? hy_store_copy_home(host, hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute)
-            : hy_store_copy_home(hy_store_of(&t->engine, HY_ROW_MASTER), host, t->engine.compute));
+    HY_TRY(to_host
+               ? hy_store_copy(host, hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute)
+               : hy_store_copy(hy_store_of(&t->engine, HY_ROW_MASTER), host, t->engine.compute));
     t->engine.host_waited += hy_clock() - begin;
     t->engine.bytes_moved += hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes;
     if (!to_host) t->engine.is_low_current = false;

@@ -11,7 +11,7 @@
 #include "kernels/half.h"
 #include "trainer/trainer.h"
 
-#define PIECE (16 << 20) /* elements made at a time, and sent where home is on the device */
+#define PIECE (16 << 20) /* elements made at a time, and sent where a device backs them */
 #define BATCH 4096       /* elements a thread makes before it rounds them */
 #define MOST_THREADS 64
 #define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */
@@ -79,14 +79,15 @@ static void tell(const hy_trainer *t, int64_t done) {
     t->observer.on_progress(t->observer.user, "initialising weights", (double)done / elements);
 }
 
-/* Where the host reaches home the numbers are made in place; else they are made in `staging` and sent. */
+/* Where the host reaches the backing store the numbers are made in place; else they are made in `staging`
+ * and sent. */
 static hy_status initialise(hy_trainer *t, int32_t item, char *staging) {
     const hy_param *param = &t->engine.model->params.list[item];
     hy_dtype dtype = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.items[item].dtype;
-    uint64_t home = hy_store_offset(hy_store_of(&t->engine, HY_ROW_MASTER), item);
+    uint64_t backing = hy_store_offset(hy_store_of(&t->engine, HY_ROW_MASTER), item);
     for (int64_t first = 0; first < param->count; first += PIECE) {
         int64_t count = param->count - first < PIECE ? param->count - first : PIECE;
-        uint64_t at = home + (uint64_t)first * hy_dtype_size(dtype);
+        uint64_t at = backing + (uint64_t)first * hy_dtype_size(dtype);
         share whole = {
             param, (uint64_t)t->settings.seed,
             first, count,
@@ -94,8 +95,8 @@ static hy_status initialise(hy_trainer *t, int32_t item, char *staging) {
         make_piece(&whole, count < PIECE / 64 ? 1 : thread_count(t));
         tell(t, param->first + first + count);
         if (!staging) continue;
-        HY_TRY(hy_store_write_home(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, at,
-                                   staging, (uint64_t)count * hy_dtype_size(dtype)));
+        HY_TRY(hy_store_write(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, at,
+                              staging, (uint64_t)count * hy_dtype_size(dtype)));
     }
     return HY_OK;
 }

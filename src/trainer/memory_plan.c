@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "trainer/planner_run.h"
 
-#define TILE_RING_DEPTH 3 /* one comes, one is used, one goes home */
+#define TILE_RING_DEPTH 3 /* one comes, one is used, one is written back */
 #define CANDIDATE_DEPTH 3 /* a tied head holds two units while the next is made */
 
 /* ---- counting -------------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ hy_status hy_work_at(const hy_trainer *t, int64_t batch, hy_memory_needs *out);
 /* ---- state_plan.c ------------------------------------------------------------------------------ */
 
 #define HY_DISK_BUFFERS 4     /* pinned buffers of a class on disk: two come, two go */
-#define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one goes home */
+#define HY_STATE_RING_DEPTH 3 /* when left open: one comes, one is used, one is written back */
 
 hy_dtype hy_grad_dtype(const hy_trainer *t);
 hy_dtype hy_optim_dtype(const hy_trainer *t);
@@ -58,9 +58,10 @@ hy_status hy_state_lay_out(hy_trainer *t); /* t->engine.state.layouts, t->engine
 void hy_state_forget_layouts(hy_trainer *t);
 void hy_state_count(const hy_trainer *t, const hy_state_choice *choice, hy_state_need *out);
 hy_status hy_state_take(hy_trainer *t, const hy_state_choice *choice, const hy_state_need *need);
-/* A class at home in t->home or, for HY_DISK, behind what is taken of the run's file already. */
+/* A class backed by the arena `backing` or, for HY_DISK, behind what is taken of the run's file
+ * already. */
 hy_status hy_state_take_class(hy_trainer *t, hy_store *store, hy_class cls, hy_place place,
-                              const hy_layout *layout, hy_arena *home, hy_arena *device,
+                              const hy_layout *layout, hy_arena *backing, hy_arena *device,
                               const hy_ring_options *ring);
 
 #endif

@@ -128,7 +128,7 @@ static const change_maker changes[] = {
 
 /* ---- planning them --------------------------------------------------------------------------- */
 
-/* m and v have a second home in Predict: by these settings, not by the run's. */
+/* m and v have a second place in Predict: by these settings, not by the run's. */
 static void set_moved(hy_plan_setup *setup, const hy_settings *s) {
     const char *strategy = s->memory.offload_strategy;
     bool moves = strcmp(strategy, "cpu") == 0 || strcmp(strategy, "pinned") == 0;

@@ -42,7 +42,7 @@ uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes) {
     return t->engine.optim.strategy == HY_OFFLOAD_COMPRESS ? compressed_bytes(t) : state_bytes;
 }
 
-/* m and v are at home on the host: nothing to send there, and nothing on the device to give up. */
+/* m and v are backed by the host: nothing to send there, and nothing on the device to give up. */
 static hy_status check_without_state(hy_trainer *t) {
     if (t->engine.optim.strategy != HY_OFFLOAD_DROP) {
         t->engine.optim.strategy = HY_OFFLOAD_NONE;
@@ -87,7 +87,7 @@ static hy_status convert(hy_trainer *t, hy_op_kind kind) {
         hy_store *stores[] = {hy_store_of(&t->engine, HY_ROW_OPTIM),
                               hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
         for (int k = 0; k < 2; k++) {
-            hy_tensor x = hy_tensor_1d(hy_store_home(stores[k], i), HY_F32, count);
+            hy_tensor x = hy_tensor_1d(hy_store_backing(stores[k], i), HY_F32, count);
             hy_tensor codes = hy_tensor_1d(at, HY_U8, count);
             hy_tensor scales = hy_tensor_1d(at + hy_align((uint64_t)count), HY_F32, blocks);
             hy_op_call call = {.kind = kind,

@@ -6,7 +6,7 @@
  * evaluation's and the predictor's rings, which share their memory. */
 #include "trainer/memory_plan.h"
 
-static uint64_t bytes_at_home(hy_place place, const hy_layout *layout) {
+static uint64_t backing_bytes(hy_place place, const hy_layout *layout) {
     return place == HY_DISK ? hy_store_disk_bytes(layout) : layout->bytes;
 }
 
@@ -23,11 +23,11 @@ static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype
     hy_ledger_plan(&t->engine.ledger, cls, HY_PREDICT, bytes ? place : HY_NOWHERE, dtype, bytes);
 }
 
-static void plan_optimizer(hy_trainer *t, hy_place home, uint64_t bytes) {
+static void plan_optimizer(hy_trainer *t, hy_place backing, uint64_t bytes) {
     hy_place place = HY_DEVICE;
     hy_dtype dtype = hy_optim_dtype(t);
-    if (home != HY_DEVICE) {
-        plan_all(t, HY_OPTIM, home, dtype, bytes);
+    if (backing != HY_DEVICE) {
+        plan_all(t, HY_OPTIM, backing, dtype, bytes);
         return;
     }
     plan_true_phases(t, HY_OPTIM, HY_DEVICE, dtype, bytes);
@@ -53,17 +53,17 @@ static void plan_state(hy_trainer *t) {
     const hy_precisions *p = &t->engine.types;
     const hy_state_choice *c = &need->choice;
     plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
-             bytes_at_home(c->weights, p->has_low ? &l->low : &l->master));
+             backing_bytes(c->weights, p->has_low ? &l->low : &l->master));
     plan_all(t, HY_MASTER, c->master, p->master,
-             p->has_low ? bytes_at_home(c->master, &l->master) : 0);
-    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), bytes_at_home(c->grads, &l->grads));
-    plan_optimizer(t, c->optim, 2 * bytes_at_home(c->optim, &l->optim));
+             p->has_low ? backing_bytes(c->master, &l->master) : 0);
+    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), backing_bytes(c->grads, &l->grads));
+    plan_optimizer(t, c->optim, 2 * backing_bytes(c->optim, &l->optim));
     plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
              (uint64_t)hy_predictor_slots(t->engine.predictor.kind) *
-                     bytes_at_home(need->kept_place, &l->slot) +
-                 (t->engine.has_average ? bytes_at_home(need->kept_place, &l->tail) : 0));
+                     backing_bytes(need->kept_place, &l->slot) +
+                 (t->engine.has_average ? backing_bytes(need->kept_place, &l->tail) : 0));
     plan_all(t, HY_SNAPSHOT, need->kept_place, p->master,
-             t->engine.has_snapshot ? bytes_at_home(need->kept_place, &l->snapshot) : 0);
+             t->engine.has_snapshot ? backing_bytes(need->kept_place, &l->snapshot) : 0);
 }
 
 void hy_write_placement(hy_trainer *t) {
@@ -96,7 +96,7 @@ static void change_columns(hy_trainer *t, hy_phase phase) {
         if (turn == 1) hy_ledger_enter(l, phase);
         if (is_steps_turn) {
             of_steps(l, HY_GRADS, hy_store_of(&t->engine, HY_ROW_GRADS)->place,
-                     bytes_at_home(hy_store_of(&t->engine, HY_ROW_GRADS)->place,
+                     backing_bytes(hy_store_of(&t->engine, HY_ROW_GRADS)->place,
                                    &hy_store_of(&t->engine, HY_ROW_GRADS)->layout));
             of_steps(l, HY_ACTIVATIONS, t->engine.work.column.place,
                      t->engine.work.column.activations);

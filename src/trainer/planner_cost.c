@@ -129,7 +129,7 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     walk first = backward_walk(c, work, state, true), rest = backward_walk(c, work, state, false);
     *out = (hy_plan_cost){0};
     if (c->updates_on_gather) {
-        /* The weights come with the update; where they are its own master, they go home again. */
+        /* The weights come with the update; where they are its own master, they are written back. */
         with_update.up = with_update.read = 0;
         if (p->has_master) bring(&with_update, c, state, HY_PLAN_WEIGHTS);
         add_update(p, c, state, &with_update);

@@ -70,7 +70,7 @@ static uint64_t sums_workspace(const hy_trainer *t, hy_dtype grad_dtype) {
     return most;
 }
 
-/* Copies of the weights in tiles: bytes at home and of their ring. */
+/* Copies of the weights in tiles: bytes of their backing store and of their ring. */
 static hy_status add_tiled(const hy_tiles *tiles, const hy_trainer *t, hy_dtype dtype, int copies,
                            hy_sizer *z) {
     hy_layout layout;

@@ -28,7 +28,7 @@ static void list_stores(hy_trainer *t, hy_store *out[11]) {
     memcpy(out, stores, sizeof stores);
 }
 
-/* Streams are idle and hold no failure, nobody holds a unit, what was changed is at home. */
+/* Streams are idle and hold no failure, nobody holds a unit, what was changed is written back. */
 static hy_status put_in_order(hy_trainer *t) {
     hy_stream *streams[] = {t->engine.compute, t->engine.copies, t->engine.returns};
     hy_store *stores[11];
@@ -45,7 +45,7 @@ static void pause_a_moment(int times) {
     nanosleep(&length, NULL);
 }
 
-/* Bringing things home needs launches, too. */
+/* Writing changes back needs launches, too. */
 static hy_status insist_on_order(hy_trainer *t) {
     hy_status status;
     while ((status = put_in_order(t)) == HY_ERR_MEMORY &&

@@ -124,9 +124,9 @@ static hy_status load_piece(hy_trainer *t, const hy_safetensors *st, const hy_st
         int64_t count = left < (int64_t)PIECE_ELEMENTS ? left : (int64_t)PIECE_ELEMENTS;
         HY_TRY(read_part(st, piece, first, count, staging));
         convert(staging, count, theirs, piece->dtype);
-        HY_TRY(hy_store_write_home(piece->store, t->engine.compute,
-                                   piece->offset + (uint64_t)first * element, staging,
-                                   (uint64_t)count * element));
+        HY_TRY(hy_store_write(piece->store, t->engine.compute,
+                              piece->offset + (uint64_t)first * element, staging,
+                              (uint64_t)count * element));
     }
     return HY_OK;
 }
@@ -142,7 +142,7 @@ static hy_status load_pieces(hy_trainer *t, const hy_state_file *file, const hy_
     }
     free(staging);
     for (int i = 0; i < file->part_count && status == HY_OK; i++) {
-        status = hy_store_settle(file->part[i].store); /* what is at home on disk is there */
+        status = hy_store_settle(file->part[i].store); /* what is backed by the disk is there */
     }
     return status;
 }

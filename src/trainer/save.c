@@ -1,6 +1,6 @@
 /* save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
- * whole or nothing. Tensors leave their home one by one through a staging block, so saving needs no
- * second copy of anything. */
+ * whole or nothing. Tensors are read from their backing store one by one through a staging block, so
+ * saving needs no second copy of anything. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +51,7 @@ static hy_status put_piece(hy_trainer *t, hy_safetensors_writer *writer,
     uint64_t bytes = (uint64_t)piece->count * hy_dtype_size(piece->dtype);
     for (uint64_t at = 0; at < bytes; at += s->bytes) {
         uint64_t size = bytes - at < s->bytes ? bytes - at : s->bytes;
-        HY_TRY(
-            hy_store_read_home(piece->store, t->engine.compute, piece->offset + at, s->data, size));
+        HY_TRY(hy_store_read(piece->store, t->engine.compute, piece->offset + at, s->data, size));
         HY_TRY(hy_safetensors_put(writer, s->data, size));
     }
     return HY_OK;
@@ -140,7 +139,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
         return hy_fail(HY_ERR_STATE,
                        "this run has no folder (out = none), so nothing can be saved");
     }
-    /* A checkpoint must not outlive the metrics of its steps, and tensors must be at home. */
+    /* A checkpoint must not outlive the metrics of its steps, and tensors must be written back. */
     HY_TRY(hy_record_flush(&t->record));
     HY_TRY(settle_state(t));
     HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, &checkpoint));

@@ -8,7 +8,7 @@
  *   matmul-algorithms      on a GPU: which algorithm each product runs, as the backend writes it
  *
  * Saving and restoring walk a file's pieces in the same order; a piece is one tensor of the file. Pieces
- * pass through a staging block of the host, wherever their class is at home. fp32 and bf16 are converted
+ * pass through a staging block of the host, wherever their backing store is. fp32 and bf16 are converted
  * into each other when a run keeps the other one. */
 #ifndef HY_TRAINER_STATE_FILES_H
 #define HY_TRAINER_STATE_FILES_H

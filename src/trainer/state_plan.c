@@ -130,13 +130,13 @@ void hy_state_count(const hy_trainer *t, const hy_state_choice *choice, hy_state
 }
 
 hy_status hy_state_take_class(hy_trainer *t, hy_store *store, hy_class cls, hy_place place,
-                              const hy_layout *layout, hy_arena *home, hy_arena *device,
+                              const hy_layout *layout, hy_arena *backing, hy_arena *device,
                               const hy_ring_options *ring) {
-    if (place != HY_DISK) return hy_store_init_ring(store, home, device, cls, layout, ring);
-    hy_disk_home disk = {.spill = t->engine.state.spill,
-                         .offset = t->engine.state.spill_used,
-                         .staging = &t->engine.state.staging,
-                         .buffers = HY_DISK_BUFFERS};
+    if (place != HY_DISK) return hy_store_init_ring(store, backing, device, cls, layout, ring);
+    hy_disk_backing disk = {.spill = t->engine.state.spill,
+                            .offset = t->engine.state.spill_used,
+                            .staging = &t->engine.state.staging,
+                            .buffers = HY_DISK_BUFFERS};
     HY_TRY(hy_store_init_disk(store, &disk, device, cls, layout, ring));
     t->engine.state.spill_used += hy_store_disk_bytes(layout);
     hy_ledger_take(&t->engine.ledger, cls, HY_DISK, hy_store_disk_bytes(layout));

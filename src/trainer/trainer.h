@@ -206,7 +206,8 @@ void hy_trainer_tell_plan(const hy_trainer *t);
 uint64_t hy_guard_sequences(const hy_trainer *t); /* of one guard pass */
 /* What is live changes with the phase: gradients and training activations, or the rings. */
 void hy_trainer_enter_phase(hy_trainer *t, hy_phase phase);
-/* Before training uses the work area, where the predictor's rings lie: what they changed goes home. */
+/* Before training uses the work area, where the predictor's rings lie: what they changed is written
+ * back. */
 hy_status hy_trainer_return_rings(hy_trainer *t);
 
 /* memory_budget.c: refuses what does not fit; bytes on the device, on the host, and moved to the host in

@@ -27,7 +27,7 @@ static inline double store_distance(const golden *g, const hy_store *store, int3
                                     const char *prefix) {
     const hy_safetensors_entry *entry = entry_of(g, "%s.%s", prefix, param_at(g, index)->name);
     float *expected = bytes_of(g, entry);
-    float *ours = from_device(g, hy_store_home(store, index), entry->bytes);
+    float *ours = from_device(g, hy_store_backing(store, index), entry->bytes);
     double far = distance(ours, expected, param_at(g, index)->count);
     free(expected);
     free(ours);

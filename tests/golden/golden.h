@@ -167,10 +167,10 @@ static inline void load_params(golden *g) {
         const hy_safetensors_entry *entry = entry_of(g, "param.%s", param_at(g, i)->name);
         float *values = bytes_of(g, entry);
         if (g->dtype == HY_F32) {
-            to_device(g, hy_store_home(&g->weights, i), values, entry->bytes);
+            to_device(g, hy_store_backing(&g->weights, i), values, entry->bytes);
         } else {
-            to_device(g, hy_store_home(&g->master, i), values, entry->bytes);
-            to_device_narrow(g, hy_store_home(&g->weights, i), values, param_at(g, i)->count);
+            to_device(g, hy_store_backing(&g->master, i), values, entry->bytes);
+            to_device_narrow(g, hy_store_backing(&g->weights, i), values, param_at(g, i)->count);
         }
         free(values);
     }

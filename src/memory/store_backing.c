@@ -1,7 +1,8 @@
-/* store_home.c: a class at home, for the host between steps, wherever home is. See store.h.
+/* store_backing.c: a class in its backing store, for the host between steps, wherever that is. See
+ * store.h.
  *
- * Nobody holds a unit meanwhile. What the ring still has to bring home goes home first; what the host
- * changes is dropped from the ring, so the next get brings it. */
+ * Nobody holds a unit meanwhile. What the ring still has to write back is written back first; what the
+ * host changes is dropped from the ring, so the next get brings it. */
 #include <assert.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ bool hy_store_is_host(const hy_store *store) {
     return store->place != HY_DEVICE || !store->backend->facts.is_gpu;
 }
 
-hy_status hy_store_open_home(hy_store *store, int32_t unit, bool is_new, char **bytes) {
+hy_status hy_store_open_unit(hy_store *store, int32_t unit, bool is_new, char **bytes) {
     assert(!store->maker && unit >= 0 && unit < store->layout.unit_count);
     if (store->held > 0) { /* a pass that failed may have left some */
         return hy_fail(HY_ERR_INTERNAL, "%d units of %s are still in use", store->held,
@@ -25,7 +26,7 @@ hy_status hy_store_open_home(hy_store *store, int32_t unit, bool is_new, char **
     return HY_OK;
 }
 
-void hy_store_close_home(hy_store *store, int32_t unit, bool is_changed) {
+void hy_store_close_unit(hy_store *store, int32_t unit, bool is_changed) {
     if (store->stages) hy_stages_close(store, unit, is_changed);
     if (is_changed) hy_ring_drop(store, unit);
 }
@@ -40,10 +41,11 @@ typedef struct other_side {
     bool is_host; /* its bytes, too, can be touched */
 } other_side;
 
-static hy_status copy_some(hy_store *store, char *home, const other_side *other, uint64_t bytes) {
+static hy_status copy_some(hy_store *store, char *backing, const other_side *other,
+                           uint64_t bytes) {
     hy_backend *b = store->backend;
-    char *to = other->is_source ? home : other->bytes;
-    const char *from = other->is_source ? other->bytes : home;
+    char *to = other->is_source ? backing : other->bytes;
+    const char *from = other->is_source ? other->bytes : backing;
     if (hy_store_is_host(store) && other->is_host) {
         memcpy(to, from, bytes);
         return HY_OK;
@@ -61,12 +63,12 @@ static hy_status read_ahead(hy_store *store, int32_t unit) {
 
 static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const other_side *other,
                            uint64_t bytes) {
-    char *home = NULL;
+    char *backing = NULL;
     bool is_in = other->is_source, is_whole = bytes == store->layout.unit_bytes[unit];
-    HY_TRY(hy_store_open_home(store, unit, is_in && is_whole, &home));
+    HY_TRY(hy_store_open_unit(store, unit, is_in && is_whole, &backing));
     hy_status status = is_in ? HY_OK : read_ahead(store, unit);
-    if (status == HY_OK) status = copy_some(store, home + first, other, bytes);
-    hy_store_close_home(store, unit, is_in);
+    if (status == HY_OK) status = copy_some(store, backing + first, other, bytes);
+    hy_store_close_unit(store, unit, is_in);
     return status;
 }
 
@@ -90,42 +92,42 @@ uint64_t hy_store_offset(const hy_store *store, int32_t item) {
     return store->layout.unit_offset[entry->unit] + entry->offset;
 }
 
-hy_status hy_store_read_home(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
-                             uint64_t bytes) {
+hy_status hy_store_read(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
+                        uint64_t bytes) {
     return copy_range(store, offset, (other_side){stream, out, false, true}, bytes);
 }
 
-hy_status hy_store_write_home(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
-                              uint64_t bytes) {
+hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
+                         uint64_t bytes) {
     return copy_range(store, offset, (other_side){stream, (char *)in, true, true}, bytes);
 }
 
-hy_status hy_store_copy_home(hy_store *to, hy_store *from, hy_stream *stream) {
+hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream) {
     const hy_layout *layout = &to->layout;
     assert(layout->bytes == from->layout.bytes);
     for (int32_t u = 0; u < layout->unit_count; u++) {
-        char *home = NULL;
+        char *backing = NULL;
         uint64_t bytes = layout->unit_bytes[u];
         if (bytes == 0) continue;
-        HY_TRY(hy_store_open_home(to, u, true, &home));
-        other_side target = {stream, home, false, hy_store_is_host(to)};
+        HY_TRY(hy_store_open_unit(to, u, true, &backing));
+        other_side target = {stream, backing, false, hy_store_is_host(to)};
         hy_status status = copy_range(from, layout->unit_offset[u], target, bytes);
-        hy_store_close_home(to, u, true);
+        hy_store_close_unit(to, u, true);
         HY_TRY(status);
     }
     return hy_store_settle(to);
 }
 
 /* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
-hy_status hy_store_zero_home(hy_store *store) {
+hy_status hy_store_zero(hy_store *store) {
     assert(hy_store_is_host(store));
     for (int32_t u = 0; u < store->layout.unit_count; u++) {
-        char *home = NULL;
+        char *backing = NULL;
         if (store->layout.unit_bytes[u] == 0) continue;
-        HY_TRY(hy_store_open_home(store, u, true, &home));
-        assert(home);
-        memset(home, 0, store->layout.unit_bytes[u]);
-        hy_store_close_home(store, u, true);
+        HY_TRY(hy_store_open_unit(store, u, true, &backing));
+        assert(backing);
+        memset(backing, 0, store->layout.unit_bytes[u]);
+        hy_store_close_unit(store, u, true);
     }
     return hy_store_settle(store);
 }
