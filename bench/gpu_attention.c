@@ -200,8 +200,8 @@ static hy_status measure(bench *b) {
 static hy_status open_backend(bench *b, const char *device) {
     hy_cuda_options cuda = {.tune = HY_TUNE_OFF};
     hy_cpu_options cpu = {0};
-    return hy_device_is_cuda(device) ? hy_cuda_backend_create(&cuda, &b->backend)
-                                     : hy_cpu_backend_create(&cpu, &b->backend);
+    return gpu_is_asked(device) ? hy_cuda_backend_create(&cuda, &b->backend)
+                                : hy_cpu_backend_create(&cpu, &b->backend);
 }
 
 /* Memory is left to the end of the process: it measures one shape and is done. */

@@ -27,9 +27,11 @@ static inline bool gpu_flag(int argc, char **argv, const char *name) {
     return false;
 }
 
+static inline bool gpu_is_asked(const char *device) { return strncmp(device, "cuda", 4) == 0; }
+
 /* True, after a line that says so, where there can be no card. */
 static inline bool gpu_is_absent(const char *program, const char *device) {
-    if (!hy_device_is_cuda(device) || hy_cuda_has_driver()) return false;
+    if (!gpu_is_asked(device) || hy_cuda_has_driver()) return false;
     printf("%s: skipped, there is no NVIDIA driver here\n", program);
     return true;
 }

@@ -229,7 +229,7 @@ static hy_status make_run(const row *r, int variant, phase_run *out) {
 
 static hy_status measure_row(const row *r, bool *is_reached) {
     static phase_run runs[2]; /* large for a stack */
-    bool is_changed = given_model || given_settings || !hy_device_is_cuda(given_device);
+    bool is_changed = given_model || given_settings || !gpu_is_asked(given_device);
     int count = r->variants[1] ? 2 : 1;
     printf("row %c: %s\n  %s\n", r->name, r->title, r->settings);
     if (given_settings) printf("  %s\n", given_settings);

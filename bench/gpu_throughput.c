@@ -157,7 +157,7 @@ static gt_options options_of(bench *b, const row *r) {
                     .has_host_init = gpu_flag(b->argc, b->argv, "--host-init")};
     if (o.steps < 1) o.steps = 1;
     if (o.steps > GT_STEPS_MAX) o.steps = GT_STEPS_MAX;
-    b->is_changed = !hy_device_is_cuda(o.device) || strcmp(o.model, r->model) != 0 ||
+    b->is_changed = !gpu_is_asked(o.device) || strcmp(o.model, r->model) != 0 ||
                     strcmp(o.precision, "bf16") != 0 || o.seq != r->seq || o.tokens != r->tokens;
     return o;
 }
@@ -262,9 +262,9 @@ static void print_opening(bench *b, const row *r, const gt_work *w) {
         "  %s, %lld parameters, %s, recompute %s, %lld x %lld tokens x %lld micro-batches; ready "
         "after %.1f s\n",
         o->model, (long long)w->summary.parameters, o->precision,
-        w->trainer->settings.train.recompute, (long long)w->trainer->settings.train.batch_size,
-        (long long)o->seq, (long long)w->trainer->settings.train.grad_accum_steps,
-        w->seconds_to_open);
+        hy_choice_name("recompute", w->trainer->settings.train.recompute),
+        (long long)w->trainer->settings.train.batch_size, (long long)o->seq,
+        (long long)w->trainer->settings.train.grad_accum_steps, w->seconds_to_open);
     for (int i = 0; i < 2; i++) {
         if (o->settings[i]) printf("  %s\n", o->settings[i]);
     }

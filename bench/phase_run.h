@@ -168,7 +168,7 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     const hy_settings *s = &t->settings;
     char master[32] = "", layers[48] = "";
     if (t->engine.types.has_low) {
-        snprintf(master, sizeof master, "master %.12s, ", s->memory.master_place);
+        snprintf(master, sizeof master, "master %.12s, ", hy_place_name(s->memory.master_place));
     }
     if (s->train.recompute_layers > 0) {
         snprintf(layers, sizeof layers, " in %lld layers", (long long)s->train.recompute_layers);
@@ -176,8 +176,9 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     snprintf(out->choices, sizeof out->choices,
              "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
              "%.12s%s; loss in %d pieces; rings of %lld, %lld layers stay; updates %s",
-             s->memory.weights_place, master, s->memory.grads_place, s->memory.optim_place,
-             s->memory.activations_place, s->train.recompute, layers,
+             hy_place_name(s->memory.weights_place), master, hy_place_name(s->memory.grads_place),
+             hy_place_name(s->memory.optim_place), hy_place_name(s->memory.activations_place),
+             hy_choice_name("recompute", s->train.recompute), layers,
              t->engine.work.train[hy_plan_index(t->engine.types.of[HY_FULL])]->chunk_count,
              (long long)s->memory.ring_depth, (long long)s->memory.resident_units,
              t->engine.update.is_on_gather ? "on gather" : "at once");
@@ -250,7 +251,7 @@ static inline hy_status phase_run_draw(hy_config *config, char folder[64]) {
 
 static inline hy_status phase_run_make(hy_config *config, phase_run_watch watch, phase_run *out) {
     char folder[64] = "";
-    bool is_drawn = hy_device_is_cuda(phase_run_text(config, "device"));
+    bool is_drawn = hy_device_card(hy_config_settings(config)->device) >= 0;
     hy_status status = is_drawn ? phase_run_draw(config, folder) : HY_OK;
     if (status == HY_OK) status = phase_run_go(config, is_drawn, watch, out);
     if (folder[0]) (void)hy_dir_remove(folder);

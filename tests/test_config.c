@@ -1,8 +1,8 @@
 /* test_config.c: configuration values: the table of keys, checking, the order of origins, printing.
  * */
 #include "base/text.h"
-#include "config_fixture.h"
 #include "config/builtin.h"
+#include "config_fixture.h"
 
 /* ---- the table ---------------------------------------------------------------------------------
  * */
@@ -57,21 +57,64 @@ START_TEST(every_row_is_complete_and_stands_with_its_group) {
 END_TEST
 
 START_TEST(fields_do_not_overlap) {
-    static const size_t sizes[] = {
-        [HY_VALUE_INTEGER] = sizeof(int64_t), [HY_VALUE_NUMBER] = sizeof(double),
-        [HY_VALUE_SWITCH] = sizeof(bool),     [HY_VALUE_CHOICE] = HY_TEXT_MAX,
-        [HY_VALUE_TEXT] = HY_TEXT_MAX,        [HY_VALUE_BYTES] = sizeof(int64_t)};
+    static const size_t sizes[] = {[HY_VALUE_INTEGER] = sizeof(int64_t),
+                                   [HY_VALUE_NUMBER] = sizeof(double),
+                                   [HY_VALUE_SWITCH] = sizeof(bool),
+                                   [HY_VALUE_CHOICE] = sizeof(int),
+                                   [HY_VALUE_BYTES] = sizeof(int64_t)};
     static unsigned char used[sizeof(hy_settings)];
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *s = hy_setting_at(i);
-        for (size_t b = 0; b < sizes[s->type]; b++) {
+        bool is_text = s->type == HY_VALUE_TEXT;
+        ck_assert_msg(is_text ? s->size <= HY_TEXT_MAX : s->size == sizes[s->type],
+                      "%s has another type than its field", s->info.key);
+        for (size_t b = 0; b < s->size; b++) {
             ck_assert_msg(!used[s->offset + b]++, "%s shares its field", s->info.key);
         }
     }
-    /* What no key covers may only be padding before or after switches. */
+    /* What no key covers may only be padding around switches and choices. */
     size_t unused = 0;
     for (size_t b = 0; b < sizeof used; b++) unused += !used[b];
     ck_assert_uint_lt(unused, 8 * 8);
+}
+END_TEST
+
+START_TEST(every_word_of_a_choice_has_a_value_of_its_own_and_is_found_again) {
+    size_t choices = 0;
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_setting *s = hy_setting_at(i);
+        hy_text words = {0};
+        if (s->type != HY_VALUE_CHOICE) continue;
+        for (const hy_named_value *c = s->choices; c->name; c++) {
+            int value;
+            hy_text_addf(&words, "%s%s", c == s->choices ? "" : ", ", c->name);
+            ck_assert_str_eq(hy_choice_name(s->info.key, c->value), c->name);
+            if (strstr(c->name, ":N")) continue;
+            ck_assert(hy_choice_value(s->info.key, c->name, &value));
+            ck_assert_int_eq(value, c->value);
+            choices++;
+        }
+        ck_assert_str_eq(s->info.accepted, hy_text_string(&words));
+        hy_text_free(&words);
+    }
+    ck_assert_uint_gt(choices, 100);
+}
+END_TEST
+
+/* A value goes through its field to its text and back, whatever the type. */
+START_TEST(what_a_field_holds_is_written_as_its_canonical_text) {
+    hy_settings filled = {0};
+    char text[HY_TEXT_MAX];
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_setting *s = hy_setting_at(i);
+        hy_setting_store(s, value_of(s->info.key), &filled);
+        ck_assert_str_eq(hy_setting_format(s, &filled, text), value_of(s->info.key));
+    }
+    ck_assert_mem_eq(&filled, hy_config_settings(config), sizeof filled);
+    const hy_setting *device = hy_setting_find("device", NULL);
+    hy_setting_store(device, "cuda:12", &filled);
+    ck_assert_int_eq(filled.device, HY_USE_CARD + 12);
+    ck_assert_str_eq(hy_setting_format(device, &filled, text), "cuda:12");
 }
 END_TEST
 
@@ -170,7 +213,7 @@ START_TEST(values_have_one_canonical_spelling) {
     ck_assert_int_eq(s->train.tokens, 2048);
     ck_assert(s->optimizer.beta2 == 0.999);
     ck_assert(s->input.shuffle);
-    ck_assert_str_eq(s->train.precision, "bf16");
+    ck_assert_int_eq(s->train.precision, HY_DTYPE_BF16);
     ck_assert_str_eq(s->eval.prompt, " a  b ");
 }
 END_TEST
@@ -452,6 +495,8 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, names_are_unique_and_flags_follow_from_them);
     tcase_add_test(tests, every_row_is_complete_and_stands_with_its_group);
     tcase_add_test(tests, fields_do_not_overlap);
+    tcase_add_test(tests, every_word_of_a_choice_has_a_value_of_its_own_and_is_found_again);
+    tcase_add_test(tests, what_a_field_holds_is_written_as_its_canonical_text);
     tcase_add_test(tests, names_can_be_full_bare_flags_or_dashed);
     tcase_add_test(tests, every_alias_reaches_its_key);
     tcase_add_test(tests, switch_aliases_choose_what_is_recomputed);

@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "config_fixture.h"
 #include "config/builtin.h"
+#include "config_fixture.h"
 
 /* ---- models ------------------------------------------------------------------------------------
  * */
@@ -54,13 +54,13 @@ static int64_t parameters(const hy_settings *s) {
     int64_t D = s->shape.head_size ? s->shape.head_size : W / s->shape.heads;
     int64_t q_size = s->shape.heads * D, kv_size = kv * D;
     int64_t M = s->shape.mlp_width ? s->shape.mlp_width : 4 * W;
-    int64_t norm = strcmp(s->shape.norm, "layernorm") ? W : 2 * W;
-    int64_t ups = strcmp(s->shape.activation, "swiglu") ? 1 : 2; /* matrices from W to M */
+    int64_t norm = s->shape.norm != HY_LAYERNORM ? W : 2 * W;
+    int64_t ups = s->shape.activation != HY_ACTIVATION_SWIGLU ? 1 : 2; /* matrices from W to M */
     int64_t block = 2 * norm + W * (q_size + 2 * kv_size) + q_size * W + (ups + 1) * W * M;
     if (s->shape.qkv_bias) block += q_size + 2 * kv_size;
     if (s->shape.proj_bias) block += W + ups * M + W;
     if (s->shape.qk_norm) block += 2 * D;
-    int64_t positions = strcmp(s->shape.positions, "learned") ? 0 : s->shape.context * W;
+    int64_t positions = s->shape.positions != HY_POSITIONS_LEARNED ? 0 : s->shape.context * W;
     return V * W * (s->shape.tied_head ? 1 : 2) + positions + s->shape.layers * block + norm;
 }
 
@@ -319,7 +319,7 @@ START_TEST(a_safe_card_file_has_the_same_tokens_per_step_in_less_memory) {
         ck_assert_int_eq(full.train.batch_size * full.train.grad_accum_steps,
                          safe->train.batch_size * safe->train.grad_accum_steps);
         ck_assert_int_lt(safe->train.batch_size, full.train.batch_size);
-        ck_assert_str_eq(safe->train.recompute, "all");
+        ck_assert_int_eq(safe->train.recompute, HY_RECOMPUTE_ALL);
         ck_assert_int_gt(safe->memory.cpu_mem, 0);
         if (strcmp(name, "cpu"))
             ck_assert_int_lt(safe->memory.max_gpu_mem, full.memory.max_gpu_mem);

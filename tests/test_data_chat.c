@@ -64,7 +64,9 @@ static void check_line(const hy_json_node *line, const hy_tokenizer *with) {
     ck_assert(hy_json_as_string(hy_json_get(line, "template"), &name, NULL));
     ck_assert(hy_json_as_int(hy_json_get(line, "chat"), &number));
     snprintf(what, sizeof what, "%s, chat %d", name, (int)number);
-    must(hy_chat_template_open(name, with, NULL, &chat));
+    hy_chat_kind kind;
+    must(hy_chat_kind_parse(name, &kind));
+    must(hy_chat_template_open(kind, with, NULL, &chat));
     must(hy_conversation_read(hy_json_root(chats[number]), HY_ROWS_MESSAGES, &conversation));
     must(hy_chat_render(&chat, conversation.turns, conversation.count, false, &rendered));
     must(hy_rendered_encode(&rendered, with, &ids, &answers));
@@ -126,12 +128,12 @@ END_TEST
 /* ---- what templates promise ------------------------------------------------------------------ */
 
 /* The text of a rendered conversation, special tokens spelt out. */
-static const char *spell(const char *name, const hy_turn *turns, size_t count, bool asks) {
+static const char *spell(hy_chat_kind kind, const hy_turn *turns, size_t count, bool asks) {
     static hy_text out;
     hy_chat_template chat;
     hy_rendered rendered = {0};
     hy_text_clear(&out);
-    must(hy_chat_template_open(name, tokenizer, NULL, &chat));
+    must(hy_chat_template_open(kind, tokenizer, NULL, &chat));
     must(hy_chat_render(&chat, turns, count, asks, &rendered));
     for (size_t i = 0; i < rendered.count; i++) {
         const hy_piece *p = &rendered.pieces[i];
@@ -148,17 +150,17 @@ static const char *spell(const char *name, const hy_turn *turns, size_t count, b
 
 START_TEST(a_prompt_ends_where_the_assistant_begins) {
     hy_turn turns[] = {TURN(HY_ROLE_SYSTEM, "S"), TURN(HY_ROLE_USER, "Q")};
-    ck_assert_str_eq(spell("chatml", turns, 2, true),
+    ck_assert_str_eq(spell(HY_CHAT_CHATML, turns, 2, true),
                      "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
                      "<|im_start|>assistant\n");
-    ck_assert_str_eq(spell("llama3", turns, 2, true),
+    ck_assert_str_eq(spell(HY_CHAT_LLAMA3, turns, 2, true),
                      "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
                      "<|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>"
                      "<|start_header_id|>assistant<|end_header_id|>\n\n");
-    ck_assert_str_eq(spell("llama2", turns, 2, true),
+    ck_assert_str_eq(spell(HY_CHAT_LLAMA2, turns, 2, true),
                      "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST]");
-    ck_assert_str_eq(spell("mistral", turns, 2, true), "<s>[INST] S\n\nQ [/INST]");
-    ck_assert_str_eq(spell("alpaca", turns, 2, true),
+    ck_assert_str_eq(spell(HY_CHAT_MISTRAL, turns, 2, true), "<s>[INST] S\n\nQ [/INST]");
+    ck_assert_str_eq(spell(HY_CHAT_ALPACA, turns, 2, true),
                      "S\n\n### Instruction:\nQ\n\n### Response:\n");
 }
 END_TEST
@@ -166,11 +168,11 @@ END_TEST
 START_TEST(an_input_stands_where_the_template_has_a_place_for_it) {
     hy_turn turns[] = {TURN(HY_ROLE_USER, "Q"), TURN(HY_ROLE_INPUT, "I"),
                        TURN(HY_ROLE_ASSISTANT, "A")};
-    const char *alpaca = spell("alpaca", turns, 3, false);
+    const char *alpaca = spell(HY_CHAT_ALPACA, turns, 3, false);
     ck_assert_ptr_nonnull(strstr(alpaca, "paired with an input"));
     ck_assert_ptr_nonnull(
         strstr(alpaca, "### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA<|endoftext|>"));
-    ck_assert_str_eq(spell("mistral", turns, 3, false), "<s>[INST] Q\nI [/INST] A</s>");
+    ck_assert_str_eq(spell(HY_CHAT_MISTRAL, turns, 3, false), "<s>[INST] Q\nI [/INST] A</s>");
 }
 END_TEST
 
@@ -181,7 +183,7 @@ START_TEST(text_that_spells_a_special_token_does_not_become_one) {
     hy_ids ids = {0};
     hy_flags answers = {0};
     int ends = 0;
-    must(hy_chat_template_open("chatml", tokenizer, NULL, &chat));
+    must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, NULL, &chat));
     must(hy_chat_render(&chat, turns, 2, false, &rendered));
     must(hy_rendered_encode(&rendered, tokenizer, &ids, &answers));
     for (size_t i = 0; i < ids.count; i++) ends += ids.data[i] == chat.tokens.im_end;
@@ -196,7 +198,7 @@ START_TEST(turns_in_an_order_that_cannot_be_written_are_refused) {
     hy_turn turns[] = {TURN(HY_ROLE_USER, "Q"), TURN(HY_ROLE_USER, "Q")};
     hy_chat_template chat;
     hy_rendered rendered = {0};
-    must(hy_chat_template_open("llama2", tokenizer, NULL, &chat));
+    must(hy_chat_template_open(HY_CHAT_LLAMA2, tokenizer, NULL, &chat));
     must_fail(hy_chat_render(&chat, turns, 2, false, &rendered), HY_ERR_INPUT,
               "turn 2 is user, where the chat template llama2 expects assistant");
     hy_rendered_free(&rendered);
@@ -249,22 +251,22 @@ START_TEST(a_folder_says_its_template) {
     char folder[256];
     hy_chat_template out;
     temp_folder(folder);
-    must(hy_chat_template_open("auto", NULL, folder, &out));
+    must(hy_chat_template_open(HY_CHAT_AUTO, NULL, folder, &out));
     ck_assert_int_eq(out.kind, HY_CHAT_NONE);
     write_config(folder, "{\"chat_template\": \"[INST] x [/INST]\"}");
-    must(hy_chat_template_open("auto", tokenizer, folder, &out));
+    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
     ck_assert_int_eq(out.kind, HY_CHAT_MISTRAL);
     write_config(folder, "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"[INST] "
                          "[/INST]\"}, {\"name\": \"default\", \"template\": \"<|im_start|> "
                          "<|im_end|>\"}]}");
-    must(hy_chat_template_open("auto", tokenizer, folder, &out));
+    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
     ck_assert_int_eq(out.kind, HY_CHAT_CHATML);
     write_config(folder, "{\"chat_template\": \"something else\"}");
-    must(hy_chat_template_open("auto", tokenizer, folder, &out));
+    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
     must_fail(hy_chat_template_check(&out), HY_ERR_INPUT,
               "chatml, llama2, llama3, mistral, alpaca");
     write_config(folder, "{\"chat_template\": ");
-    must_fail(hy_chat_template_open("auto", tokenizer, folder, &out), HY_ERR_INPUT,
+    must_fail(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out), HY_ERR_INPUT,
               "tokenizer_config.json");
     remove_folder(folder);
 }
@@ -272,9 +274,11 @@ END_TEST
 
 START_TEST(a_template_whose_tokens_are_missing_is_refused) {
     hy_chat_template out;
-    must_fail(hy_chat_template_open("chatml", NULL, NULL, &out), HY_ERR_INPUT, "<|im_start|>");
-    must_fail(hy_chat_template_open("llama3", NULL, NULL, &out), HY_ERR_INPUT, "<|begin_of_text|>");
-    must_fail(hy_chat_template_open("vicuna", tokenizer, NULL, &out), HY_ERR_INPUT,
+    must_fail(hy_chat_template_open(HY_CHAT_CHATML, NULL, NULL, &out), HY_ERR_INPUT,
+              "<|im_start|>");
+    must_fail(hy_chat_template_open(HY_CHAT_LLAMA3, NULL, NULL, &out), HY_ERR_INPUT,
+              "<|begin_of_text|>");
+    must_fail(hy_chat_kind_parse("vicuna", &out.kind), HY_ERR_INPUT,
               "chat template \"vicuna\"; expected auto, chatml");
 }
 END_TEST

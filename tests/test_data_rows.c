@@ -103,12 +103,12 @@ END_TEST
 /* ---- kinds of rows --------------------------------------------------------------------------- */
 
 /* The first training sequence of a file as text, with the targets that count in capitals' place. */
-static void check_first(const char *name, const char *rows, const char *template_name,
-                        const char *tokens, const char *answer) {
+static void check_first(const char *name, const char *rows, hy_chat_kind chat, const char *tokens,
+                        const char *answer) {
     hy_dataset_options options = options_of(write_file(name, rows), 512);
     int32_t ids[512], targets[512], doc_starts[512];
     options.val_path = options.path;
-    options.chat_template = template_name;
+    options.chat_template = chat;
     options.packs = false;
     hy_dataset *data = open_data(options);
     int64_t counted = hy_dataset_fill(data, HY_TRAIN, 0, ids, targets, doc_starts);
@@ -127,24 +127,26 @@ static void check_first(const char *name, const char *rows, const char *template
 }
 
 START_TEST(every_kind_of_rows_is_recognised) {
-    check_first("a.jsonl", "{\"prompt\": \"Q\", \"completion\": \" A\"}\n", NULL, "Q A", " A");
-    check_first("b.jsonl", "{\"question\": \"Q\", \"answer\": \"A\"}\n", NULL, "Q\nA", "A");
+    check_first("a.jsonl", "{\"prompt\": \"Q\", \"completion\": \" A\"}\n", HY_CHAT_AUTO, "Q A",
+                " A");
+    check_first("b.jsonl", "{\"question\": \"Q\", \"answer\": \"A\"}\n", HY_CHAT_AUTO, "Q\nA", "A");
     check_first("c.json",
-                "[{\"instruction\": \"Q\", \"input\": \"\", \"output\": \"A\", \"id\": 3}]", NULL,
+                "[{\"instruction\": \"Q\", \"input\": \"\", \"output\": \"A\", \"id\": 3}]",
+                HY_CHAT_AUTO,
                 "Below is an instruction that describes a task. Write a response that "
                 "appropriately completes the request.\n\n### Instruction:\nQ\n\n### Response:\nA",
                 "A");
     check_first("d.jsonl",
                 "{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, {\"from\": \"gpt\", "
                 "\"value\": \"A\"}]}",
-                "alpaca",
+                HY_CHAT_ALPACA,
                 "Below is an instruction that describes a task. Write a response that "
                 "appropriately completes the request.\n\n### Instruction:\nQ\n\n### Response:\nA",
                 "A");
     check_first("e.jsonl",
                 "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", "
                 "\"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}",
-                "alpaca", "S\n\n### Instruction:\nQ\n\n### Response:\nA", "A");
+                HY_CHAT_ALPACA, "S\n\n### Instruction:\nQ\n\n### Response:\nA", "A");
 }
 END_TEST
 
@@ -236,7 +238,7 @@ START_TEST(files_without_a_usable_row_are_refused) {
                 "nothing says how conversations are written");
     hy_dataset_options options = options_of(
         write_file("e.jsonl", "{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}"), 32);
-    options.chat_template = "alpaca";
+    options.chat_template = HY_CHAT_ALPACA;
     must_refuse(options, "unknown role \"robot\"");
     options.path =
         write_file("f.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");

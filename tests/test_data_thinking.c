@@ -23,7 +23,7 @@ static void close_tokenizer(void) { hy_tokenizer_close(tokenizer); }
 
 static hy_chat_template template_of(const char *text) {
     hy_chat_template chat;
-    must(hy_chat_template_open("chatml", tokenizer, NULL, &chat));
+    must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, NULL, &chat));
     ck_assert_int_eq(hy_chat_template_recognise(text, &chat), HY_CHAT_CHATML);
     return chat;
 }

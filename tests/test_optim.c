@@ -49,14 +49,6 @@ START_TEST(a_run_that_is_all_warm_up_has_no_division_by_zero) {
 }
 END_TEST
 
-START_TEST(an_unknown_schedule_lists_the_accepted_ones) {
-    hy_schedule_kind kind;
-    must_fail(hy_schedule_parse("cosin", &kind), HY_ERR_INPUT, "cosine");
-    must(hy_schedule_parse("wsd", &kind));
-    ck_assert_int_eq(kind, HY_SCHEDULE_WSD);
-}
-END_TEST
-
 /* Two parameters, a matrix and a vector, as a tiny model. */
 typedef struct optim_rig {
     hy_backend *backend;
@@ -198,7 +190,6 @@ static Suite *optim_suite(void) {
     tcase_add_test(tests, warm_up_rises_in_equal_steps_to_the_rate);
     tcase_add_test(tests, each_schedule_falls_as_its_name_says);
     tcase_add_test(tests, a_run_that_is_all_warm_up_has_no_division_by_zero);
-    tcase_add_test(tests, an_unknown_schedule_lists_the_accepted_ones);
     tcase_add_test(tests, three_steps_follow_the_formula_in_double_precision);
     tcase_add_test(tests, a_gradient_that_is_not_finite_changes_nothing);
     suite_add_tcase(suite, tests);

@@ -288,7 +288,7 @@ static hy_plan_choice any_choice(const rig *r, dice *d) {
     do c.batch = (int32_t) throw(d, 64) + 1;
     while (p->step_sequences % c.batch != 0);
     c.accum = (int32_t)(p->step_sequences / c.batch);
-    c.recompute = (hy_plan_recompute) throw(d, HY_RECOMPUTE_COUNT);
+    c.recompute = (hy_recompute) throw(d, HY_RECOMPUTE_COUNT);
     c.activations = throw(d, 2) ? HY_PINNED : HY_DEVICE;
     if (c.recompute != HY_RECOMPUTE_NONE && c.activations == HY_DEVICE) {
         int32_t layers = p->layers * ((int32_t) throw(d, 4) + 1) / 4;

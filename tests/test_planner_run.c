@@ -29,13 +29,13 @@ static hy_plan_facts facts_of(const hy_trainer *t) {
 START_TEST(a_run_that_fits_is_left_as_it_was) {
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, NULL);
     const hy_settings *s = &t->settings;
-    ck_assert_str_eq(s->train.recompute, "none");
-    ck_assert_str_eq(s->memory.weights_place, "device");
-    ck_assert_str_eq(s->memory.master_place, "device");
-    ck_assert_str_eq(s->memory.grads_place, "device");
-    ck_assert_str_eq(s->memory.optim_place, "device");
-    ck_assert_str_eq(s->memory.activations_place, "device");
-    ck_assert_str_eq(s->memory.update, "now");
+    ck_assert_int_eq(s->train.recompute, HY_RECOMPUTE_NONE);
+    ck_assert_int_eq(s->memory.weights_place, HY_DEVICE);
+    ck_assert_int_eq(s->memory.master_place, HY_DEVICE);
+    ck_assert_int_eq(s->memory.grads_place, HY_DEVICE);
+    ck_assert_int_eq(s->memory.optim_place, HY_DEVICE);
+    ck_assert_int_eq(s->memory.activations_place, HY_DEVICE);
+    ck_assert_int_eq(s->memory.update, HY_UPDATE_NOW);
     ck_assert_int_eq(s->memory.resident_units, 0);
     ck_assert_int_eq(s->train.loss_chunks, 0);
     ck_assert_int_eq(s->train.batch_size, 4);
@@ -47,19 +47,19 @@ END_TEST
 /* Profile conservative asks for recompute = all: that alone opens nothing else. */
 START_TEST(a_choice_of_the_user_leaves_the_rest_as_it_was) {
     hy_trainer *t = plan_of(PAIRS("recompute", "all"));
-    ck_assert_str_eq(t->settings.train.recompute, "all");
+    ck_assert_int_eq(t->settings.train.recompute, HY_RECOMPUTE_ALL);
     ck_assert_int_eq(t->settings.train.recompute_layers, 0);
     ck_assert_int_eq(t->settings.train.loss_chunks, 0);
-    ck_assert_str_eq(t->settings.memory.optim_place, "device");
+    ck_assert_int_eq(t->settings.memory.optim_place, HY_DEVICE);
     hy_trainer_destroy(t);
 }
 END_TEST
 
 START_TEST(a_place_that_was_asked_for_is_kept) {
     hy_trainer *t = plan_of(PAIRS("optim_place", "pinned"));
-    ck_assert_str_eq(t->settings.memory.optim_place, "pinned");
-    ck_assert_str_eq(t->settings.memory.weights_place, "device");
-    ck_assert_str_eq(t->settings.memory.update, "gather");
+    ck_assert_int_eq(t->settings.memory.optim_place, HY_PINNED);
+    ck_assert_int_eq(t->settings.memory.weights_place, HY_DEVICE);
+    ck_assert_int_eq(t->settings.memory.update, HY_UPDATE_ON_GATHER);
     ck_assert_int_eq(t->settings.memory.resident_units, 0);
     hy_trainer_destroy(t);
 }
@@ -131,11 +131,11 @@ static void check_budget(uint64_t budget, const double *plain) {
     ck_assert_uint_le(facts_of(t).vram_bytes, budget);
     next_losses(t, 4, losses);
     for (int i = 0; i < 4; i++) ck_assert_double_eq(losses[i], plain[i]);
-    bool is_plain = strcmp(t->settings.train.recompute, "none") == 0 &&
-                    strcmp(t->settings.memory.optim_place, "device") == 0 &&
-                    strcmp(t->settings.memory.grads_place, "device") == 0 &&
-                    strcmp(t->settings.memory.weights_place, "device") == 0 &&
-                    strcmp(t->settings.memory.activations_place, "device") == 0;
+    bool is_plain = t->settings.train.recompute == HY_RECOMPUTE_NONE &&
+                    t->settings.memory.optim_place == HY_DEVICE &&
+                    t->settings.memory.grads_place == HY_DEVICE &&
+                    t->settings.memory.weights_place == HY_DEVICE &&
+                    t->settings.memory.activations_place == HY_DEVICE;
     ck_assert(!is_plain);
     hy_trainer_destroy(t);
 }
@@ -183,7 +183,7 @@ START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
     t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "offload_folder", "."));
     facts = facts_of(t);
     ck_assert_msg(facts.fits, "%s", facts.problem);
-    ck_assert_str_eq(t->settings.memory.predictor_place, "disk");
+    ck_assert_int_eq(t->settings.memory.predictor_place, HY_DISK);
     ck_assert_uint_gt(facts.disk_bytes, 0);
     hy_trainer_destroy(t);
 }

@@ -58,7 +58,7 @@ static void check_changes(const char *const *pairs) {
     int64_t tokens[STEPS];
     run_plain(pairs, plain, tokens);
     hy_trainer *t = begin("none", pairs);
-    strcpy(t->settings.train.dynamic_batch, "off"); /* nobody else changes it */
+    t->settings.train.dynamic_batch = HY_OFF; /* nobody else changes it */
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         if (i % 2 == 0) must(hy_trainer_resize(t, sizes[i / 2], "a test asks for it"));

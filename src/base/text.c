@@ -137,6 +137,12 @@ const char *hy_nearest_word(const char *word, const char *const *candidates, siz
     return nearest;
 }
 
+hy_hint hy_did_you_mean(const char *near) {
+    hy_hint hint = {""};
+    if (near) snprintf(hint.text, sizeof hint.text, "; did you mean %.64s?", near);
+    return hint;
+}
+
 /* ---- numbers as people write them ------------------------------------------------------------ */
 
 /* The factor of a suffix that makes up the whole rest of the string; 0 when it is not one. */

@@ -28,6 +28,11 @@ hy_status hy_text_take(hy_text *text, char **out);
 /* The candidate nearest to `word` by edit distance (case-insensitive, '-' equals '_'), or NULL when
  * none is near enough to be a likely slip. */
 const char *hy_nearest_word(const char *word, const char *const *candidates, size_t count);
+/* "; did you mean WORD?" for the end of a message, or "" for NULL: hy_did_you_mean(near).text. */
+typedef struct hy_hint {
+    char text[96];
+} hy_hint;
+hy_hint hy_did_you_mean(const char *near);
 
 /* Parses a whole number with an optional suffix k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti; "GB"
  * counts as G, "GiB" as Gi; capital or not, one space before it is fine. False when anything

@@ -4,8 +4,8 @@
  * "profile" (configs), "model" (configs/models) and "gpu" (configs/gpu), names are file names
  * without ".cfg", texts are the files byte for byte. Looking up is public: hy_builtin_name,
  * hy_builtin_text. */
-#ifndef HY_TRAINER_BUILTIN_H
-#define HY_TRAINER_BUILTIN_H
+#ifndef HY_CONFIG_BUILTIN_H
+#define HY_CONFIG_BUILTIN_H
 
 #include "base/text.h"
 #include "hybrid.h"

@@ -110,16 +110,6 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
     *origin = note ? note : winner->origin;
 }
 
-/* Cleared first, so that equal values make equal bytes. */
-static void resolve(hy_config *config) {
-    memset(&config->settings, 0, sizeof config->settings);
-    for (size_t i = 0; i < hy_setting_count(); i++) {
-        const char *text, *origin;
-        look_up(config, i, &text, &origin);
-        hy_setting_store(hy_setting_at(i), text, &config->settings);
-    }
-}
-
 /* ---- putting one value in ----------------------------------------------------------------------
  * */
 
@@ -130,15 +120,14 @@ static hy_status check_model(const char *model, const char *where) {
     hy_status found = *model ? hy_hf_find(model, &kind, path) : HY_OK;
     if (found != HY_OK) return hy_fail_context(found, "%s: model = %s", where, model);
     if (kind != HY_FILES_NONE || (*model && hy_path_exists(model))) return HY_OK;
-    const char *near = hy_builtin_nearest("model", model);
     hy_text names = {0};
     hy_builtin_list("model", &names);
     hy_status status = hy_fail(HY_ERR_INPUT,
                                "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
                                "group, or a model's folder or "
-                               "name in the hub's cache%s%s%s",
+                               "name in the hub's cache%s",
                                where, *model ? model : "\"\"", hy_text_string(&names),
-                               near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+                               hy_did_you_mean(hy_builtin_nearest("model", model)).text);
     hy_text_free(&names);
     return status;
 }
@@ -204,14 +193,6 @@ static hy_status fill_from_builtin(filling *f, const char *kind, const char *nam
     return hy_config_file_read(text, strlen(text), shown, fill, f);
 }
 
-static bool has_shape(const hy_config *config) {
-    for (size_t i = 0; i < hy_setting_count(); i++) {
-        bool is_shape = !strncmp(hy_setting_at(i)->info.key, "shape.", 6);
-        if (is_shape && value_at(config, i, HY_FROM_PRESET)->text) return true;
-    }
-    return false;
-}
-
 static hy_status load_preset(hy_config *config, const char *model) {
     char origin[ORIGIN_MAX];
     snprintf(origin, sizeof origin, "preset %s", model);
@@ -226,7 +207,12 @@ static hy_status load_preset(hy_config *config, const char *model) {
         HY_TRY(kind == HY_FILES_NONE ? fill_from_path(&f, model)
                                      : hy_config_model_read(kind, path, fill, &f));
     }
-    if (!has_shape(config)) {
+    bool has_shape = false;
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        bool is_shape = !strncmp(hy_setting_at(i)->info.key, "shape.", 6);
+        has_shape |= is_shape && value_at(config, i, HY_FROM_PRESET)->text;
+    }
+    if (!has_shape) {
         return hy_fail(HY_ERR_INPUT,
                        "%s: no group \"shape\"; a model file says what the model is, for "
                        "example shape: { layers = 4; width = 128; heads = 4; };",
@@ -249,25 +235,29 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     return HY_OK;
 }
 
-/* Brings in what the winning model and profile say, where they are others than before. */
+/* Brings in what the winning model and profile say, where they are others than before, and makes the
+ * result; cleared first, so that equal values make equal bytes. */
 static hy_status settle(hy_config *config) {
     const char *model = winning_text(config, "model"), *profile = winning_text(config, "profile");
     if (strcmp(model, config->loaded_model)) HY_TRY(load_preset(config, model));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
-    resolve(config);
+    memset(&config->settings, 0, sizeof config->settings);
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const char *text, *origin;
+        look_up(config, i, &text, &origin);
+        hy_setting_store(hy_setting_at(i), text, &config->settings);
+    }
     return HY_OK;
 }
 
 static hy_status refuse_missing_file(const char *path) {
-    const char *near = hy_builtin_nearest("gpu", path);
+    static const char *const kinds[] = {"model", "profile"};
     hy_text hint = {0}, names = {0};
-    if (hy_builtin_text("model", path)) {
-        hy_text_addf(&hint, "; as a model it is given with --model %s", path);
-    } else if (hy_builtin_text("profile", path)) {
-        hy_text_addf(&hint, "; as a profile it is given with --profile %s", path);
-    } else if (near) {
-        hy_text_addf(&hint, "; did you mean %s?", near);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (!hy_builtin_text(kinds[i], path)) continue;
+        hy_text_addf(&hint, "; as a %s it is given with --%s %s", kinds[i], kinds[i], path);
     }
+    if (!hint.size) hy_text_add(&hint, hy_did_you_mean(hy_builtin_nearest("gpu", path)).text);
     hy_builtin_list("gpu", &names);
     hy_status status = hy_fail(HY_ERR_INPUT, "%s: configuration file not found; built in: %s%s",
                                path, hy_text_string(&names), hy_text_string(&hint));
@@ -323,18 +313,14 @@ const char *hy_config_command(const hy_config *config) {
     return config->command ? config->command : "";
 }
 
-static hy_status put_defaults(hy_config *config) {
-    for (size_t i = 0; i < hy_setting_count(); i++) {
-        const hy_config_key_info *info = &hy_setting_at(i)->info;
-        HY_TRY(put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default"));
-    }
-    return HY_OK;
-}
-
 hy_status hy_config_create(hy_config **out) {
     hy_config *config = NULL;
     HY_TRY(create_empty(&config));
-    hy_status status = put_defaults(config);
+    hy_status status = HY_OK;
+    for (size_t i = 0; status == HY_OK && i < hy_setting_count(); i++) {
+        const hy_config_key_info *info = &hy_setting_at(i)->info;
+        status = put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default");
+    }
     if (status == HY_OK) status = settle(config);
     if (status != HY_OK) {
         hy_config_destroy(config);
@@ -396,16 +382,13 @@ static void name_as_flag(const char *name, char *flag, size_t size) {
 }
 
 static hy_status refuse_unknown_key(const char *key, hy_origin origin) {
+    if (origin != HY_FROM_FLAG)
+        return hy_setting_unknown(origin == HY_FROM_SET ? "--set: " : "", key);
     const hy_setting *near = hy_setting_nearest(key);
-    bool is_flag = origin == HY_FROM_FLAG;
     char flag[ORIGIN_MAX];
     name_as_flag(key, flag, sizeof flag);
-    return hy_fail(HY_ERR_INPUT, "%sunknown %s %s%s%s%s", origin == HY_FROM_SET ? "--set: " : "",
-                   is_flag ? "flag" : "key", is_flag ? flag : key, near ? "; did you mean " : "",
-                   !near     ? ""
-                   : is_flag ? near->info.flag
-                             : near->info.key,
-                   near ? "?" : "");
+    return hy_fail(HY_ERR_INPUT, "unknown flag %s%s", flag,
+                   hy_did_you_mean(near ? near->info.flag : NULL).text);
 }
 
 static void describe_origin(const hy_config *config, const char *key, hy_origin origin, char *out,
@@ -414,8 +397,8 @@ static void describe_origin(const hy_config *config, const char *key, hy_origin 
     name_as_flag(key, flag, sizeof flag);
     switch (origin) {
     case HY_FROM_DEFAULT: snprintf(out, size, "default"); break;
-    case HY_FROM_PRESET: snprintf(out, size, "preset %s", config->settings.model); break;
-    case HY_FROM_PROFILE: snprintf(out, size, "profile %s", config->settings.profile); break;
+    case HY_FROM_PRESET: snprintf(out, size, "preset %s", winning_text(config, "model")); break;
+    case HY_FROM_PROFILE: snprintf(out, size, "profile %s", winning_text(config, "profile")); break;
     case HY_FROM_FILE: snprintf(out, size, "file"); break;
     case HY_FROM_SET: snprintf(out, size, "--set"); break;
     case HY_FROM_FLAG: snprintf(out, size, "flag %s", flag); break;

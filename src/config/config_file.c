@@ -21,21 +21,14 @@ typedef struct reader {
     void *user;
 } reader;
 
-static hy_status refuse_unknown_key(const reader *r, const char *key, unsigned line) {
-    const hy_setting *near = hy_setting_nearest(key);
-    return hy_fail(HY_ERR_INPUT, "%s:%u: unknown key %s%s%s%s", r->name, line, key,
-                   near ? "; did you mean " : "", near ? near->info.key : "", near ? "?" : "");
-}
-
 static hy_status refuse_unknown_group(const reader *r, const char *group, unsigned line) {
-    const char *near = hy_setting_nearest_group(group);
     hy_text all = {0};
     for (size_t i = 0; hy_setting_group_at(i); i++) {
         hy_text_addf(&all, "%s%s", i ? ", " : "", hy_setting_group_at(i));
     }
-    hy_status status = hy_fail(HY_ERR_INPUT, "%s:%u: unknown group %s; accepted: %s%s%s%s", r->name,
-                               line, group, hy_text_string(&all), near ? "; did you mean " : "",
-                               near ? near : "", near ? "?" : "");
+    hy_status status =
+        hy_fail(HY_ERR_INPUT, "%s:%u: unknown group %s; accepted: %s%s", r->name, line, group,
+                hy_text_string(&all), hy_did_you_mean(hy_setting_nearest_group(group)).text);
     hy_text_free(&all);
     return status;
 }
@@ -57,7 +50,11 @@ static const char *value_as_text(const config_setting_t *setting, char buffer[HY
 static hy_status read_value(const reader *r, const config_setting_t *setting, const char *key) {
     unsigned line = config_setting_source_line(setting);
     const hy_setting *row = hy_setting_find(key, NULL);
-    if (!row) return refuse_unknown_key(r, key, line);
+    if (!row) {
+        char where[HY_TEXT_MAX + 32];
+        snprintf(where, sizeof where, "%s:%u: ", r->name, line);
+        return hy_setting_unknown(where, key);
+    }
 
     char buffer[HY_NUMBER_MAX];
     const char *value = value_as_text(setting, buffer);

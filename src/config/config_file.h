@@ -1,8 +1,8 @@
 /* config_file.h: a libconfig text as a row of settings.
  *
  * Reading knows the syntax and the table of keys; what happens to the values is the caller's. */
-#ifndef HY_TRAINER_CONFIG_FILE_H
-#define HY_TRAINER_CONFIG_FILE_H
+#ifndef HY_CONFIG_FILE_H
+#define HY_CONFIG_FILE_H
 
 #include "base/text.h"
 #include "config/settings.h"

@@ -1,9 +1,9 @@
 /* config_model.h: what a model's files bring to a configuration: their shape, as a preset would. */
-#ifndef HY_TRAINER_CONFIG_MODEL_H
-#define HY_TRAINER_CONFIG_MODEL_H
+#ifndef HY_CONFIG_MODEL_H
+#define HY_CONFIG_MODEL_H
 
-#include "formats/hf_folder.h"
 #include "config/config_file.h"
+#include "formats/hf_folder.h"
 
 /* Hands the shape of these files and values that suit going on with their training to the sink; its line
  * is 0. `path` as hy_hf_find gave it. */

@@ -1,9 +1,8 @@
 /* setting_value.c: one configuration value, from text to field and back.
  *
  * Values travel as text: hy_setting_check takes what a user wrote and gives the one canonical
- * spelling, and only canonical texts are stored. A canonical text checked again stays as it is,
- * which is what makes --print-config load back to the same values. Nothing here depends on the
- * locale. */
+ * spelling, that of the field it leads to. A canonical text checked again stays as it is, which is
+ * what makes --print-config load back to the same values. Nothing here depends on the locale. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,9 +18,7 @@
 
 enum { MAX_CHOICES = 16, SHOWN_MAX = 80 };
 
-static bool parse_number(const char *text, double *out) {
-    return hy_number_parse(text, strlen(text), out);
-}
+/* ---- from text ------------------------------------------------------------------------------- */
 
 /* A whole number: "10k", "8GiB", and also "1.5G" or "1e6" where the product is whole and exact. */
 static bool parse_whole(const char *text, int64_t *out) {
@@ -52,62 +49,22 @@ bool hy_parse_switch(const char *text, bool *out) {
     return false;
 }
 
-/* Bytes in the largest unit that divides them: "15GiB", "4M", "1234". */
-static void format_byte_count(int64_t bytes, char *buffer, size_t size) {
-    static const struct {
-        int64_t bytes;
-        const char *name;
-    } units[] = {
-        {INT64_C(1) << 40, "TiB"},  {INT64_C(1) << 30, "GiB"}, {INT64_C(1) << 20, "MiB"},
-        {INT64_C(1000000000), "G"}, {INT64_C(1000000), "M"},
-    };
-    for (size_t i = 0; bytes && i < sizeof units / sizeof units[0]; i++) {
-        if (bytes % units[i].bytes) continue;
-        snprintf(buffer, size, "%" PRId64 "%s", bytes / units[i].bytes, units[i].name);
-        return;
-    }
-    snprintf(buffer, size, "%" PRId64, bytes);
+/* The letters before the number of a choice like "cuda:N"; 0 for a plain word. */
+static size_t numbered_stem(const char *choice) {
+    const char *mark = strstr(choice, ":N");
+    return mark ? (size_t)(mark + 1 - choice) : 0;
 }
 
-/* Splits a copy of "auto, cpu, cuda". */
-static size_t split_choices(const char *accepted, char copy[HY_TEXT_MAX],
-                            const char *choices[MAX_CHOICES]) {
-    snprintf(copy, HY_TEXT_MAX, "%s", accepted);
-    size_t count = 0;
-    char *state = NULL;
-    for (char *word = strtok_r(copy, ", ", &state); word; word = strtok_r(NULL, ", ", &state)) {
-        assert(count < MAX_CHOICES);
-        choices[count++] = word;
+static bool parse_choice(const hy_setting *setting, const char *text, int *out) {
+    for (const hy_named_value *c = setting->choices; c->name; c++) {
+        size_t stem = numbered_stem(c->name);
+        if (stem ? strncasecmp(text, c->name, stem) : strcasecmp(text, c->name)) continue;
+        size_t digits = stem ? strspn(text + stem, "0123456789") : 0;
+        if (stem && (digits < 1 || digits > 3 || text[stem + digits])) continue;
+        *out = c->value + (stem ? atoi(text + stem) : 0);
+        return true;
     }
-    return count;
-}
-
-static const char *type_in_words(hy_value_type type) {
-    static const char *const words[] = {
-        [HY_VALUE_INTEGER] = "a whole number such as 64 or 10k, ",
-        [HY_VALUE_NUMBER] = "a number, ",
-        [HY_VALUE_SWITCH] = "",
-        [HY_VALUE_CHOICE] = "",
-        [HY_VALUE_TEXT] = "",
-        [HY_VALUE_BYTES] = "bytes such as 8GiB or 500M, ",
-    };
-    return words[type];
-}
-
-static hy_status refuse(const hy_setting *setting, const char *text, const char *origin) {
-    const char *near = NULL;
-    char copy[HY_TEXT_MAX];
-    const char *choices[MAX_CHOICES];
-    /* Words of three letters are all near each other: "gpu" is no slip for "cpu". */
-    if (setting->type == HY_VALUE_CHOICE && strlen(text) > 3) {
-        near = hy_nearest_word(text, choices, split_choices(setting->info.accepted, copy, choices));
-        if (near && strstr(near, ":N")) near = NULL; /* a pattern is no word to write */
-    }
-    bool is_long = strlen(text) > SHOWN_MAX;
-    return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted; accepted: %s%s%s%s%s", origin,
-                   setting->info.key, SHOWN_MAX, *text ? text : "\"\"", is_long ? "..." : "",
-                   type_in_words(setting->type), setting->info.accepted,
-                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return false;
 }
 
 static bool is_in_range(const hy_setting *setting, double value) {
@@ -115,86 +72,144 @@ static bool is_in_range(const hy_setting *setting, double value) {
            (setting->excludes_max ? value < setting->max : value <= setting->max);
 }
 
-static bool check_whole(const hy_setting *setting, const char *text, char *canonical) {
-    int64_t value;
-    if (!parse_whole(text, &value) || !is_in_range(setting, (double)value)) return false;
-    if (setting->type == HY_VALUE_BYTES) {
-        format_byte_count(value, canonical, HY_TEXT_MAX);
-    } else {
-        snprintf(canonical, HY_TEXT_MAX, "%" PRId64, value);
-    }
-    return true;
-}
+/* What a field holds, but for text. Fields are copied as bytes: an enum's type is the compiler's
+ * choice. */
+typedef union field_value {
+    int64_t whole;
+    double number;
+    bool is_on;
+    int choice;
+} field_value;
 
-static bool check_number(const hy_setting *setting, const char *text, char *canonical) {
-    double value;
-    if (!parse_number(text, &value) || !is_in_range(setting, value)) return false;
-    hy_number_format(value == 0 ? 0.0 : value, canonical); /* no "-0" */
-    return true;
-}
-
-static bool check_switch(const char *text, char *canonical) {
-    bool value;
-    if (!hy_parse_switch(text, &value)) return false;
-    snprintf(canonical, HY_TEXT_MAX, "%s", value ? "true" : "false");
-    return true;
-}
-
-/* "cuda:1" for the choice "cuda:N"; the number is kept as a plain one. */
-static bool is_numbered_choice(const char *text, const char *choice, char *canonical) {
-    size_t stem = strlen(choice) - 1;
-    size_t digits = strlen(text) > stem ? strspn(text + stem, "0123456789") : 0;
-    bool is_numbered = stem > 1 && choice[stem - 1] == ':' && choice[stem] == 'N';
-    if (!is_numbered || digits < 1 || digits > 3 || text[stem + digits]) return false;
-    if (strncasecmp(text, choice, stem)) return false;
-    snprintf(canonical, HY_TEXT_MAX, "%.*s%d", (int)stem, choice, atoi(text + stem));
-    return true;
-}
-
-static bool check_choice(const hy_setting *setting, const char *text, char *canonical) {
-    char copy[HY_TEXT_MAX];
-    const char *choices[MAX_CHOICES];
-    size_t count = split_choices(setting->info.accepted, copy, choices);
-    for (size_t i = 0; i < count; i++) {
-        if (is_numbered_choice(text, choices[i], canonical)) return true;
-        if (strcasecmp(text, choices[i]) || strstr(choices[i], ":N")) continue;
-        snprintf(canonical, HY_TEXT_MAX, "%s", choices[i]);
+/* Into the field of `settings`; false when the text is not accepted. */
+static bool parse(const hy_setting *setting, const char *text, hy_settings *settings) {
+    char *field = (char *)settings + setting->offset;
+    field_value v = {0};
+    bool is_accepted = false;
+    switch (setting->type) {
+    case HY_VALUE_INTEGER:
+    case HY_VALUE_BYTES:
+        is_accepted = parse_whole(text, &v.whole) && is_in_range(setting, (double)v.whole);
+        break;
+    case HY_VALUE_NUMBER:
+        is_accepted =
+            hy_number_parse(text, strlen(text), &v.number) && is_in_range(setting, v.number);
+        if (v.number == 0) v.number = 0; /* no "-0" */
+        break;
+    case HY_VALUE_SWITCH: is_accepted = hy_parse_switch(text, &v.is_on); break;
+    case HY_VALUE_CHOICE: is_accepted = parse_choice(setting, text, &v.choice); break;
+    case HY_VALUE_TEXT:
+        if (strlen(text) >= setting->size) return false;
+        memcpy(field, text, strlen(text) + 1);
         return true;
     }
-    return false;
+    if (is_accepted) memcpy(field, &v, setting->size);
+    return is_accepted;
+}
+
+void hy_setting_store(const hy_setting *setting, const char *text, hy_settings *settings) {
+    bool is_accepted = parse(setting, text, settings);
+    assert(is_accepted);
+    (void)is_accepted;
+}
+
+bool hy_choice_value(const char *key, const char *name, int *out) {
+    return parse_choice(hy_setting_find(key, NULL), name, out);
+}
+
+/* ---- to text --------------------------------------------------------------------------------- */
+
+/* Bytes in the largest unit that divides them: "15GiB", "4M", "1234". */
+static void format_byte_count(int64_t bytes, char text[HY_TEXT_MAX]) {
+    static const struct {
+        int64_t bytes;
+        const char *name;
+    } units[] = {
+        {INT64_C(1) << 40, "TiB"},  {INT64_C(1) << 30, "GiB"}, {INT64_C(1) << 20, "MiB"},
+        {INT64_C(1000000000), "G"}, {INT64_C(1000000), "M"},   {1, ""},
+    };
+    size_t i = 0;
+    while (bytes ? bytes % units[i].bytes != 0 : units[i].bytes != 1) i++;
+    snprintf(text, HY_TEXT_MAX, "%" PRId64 "%s", bytes / units[i].bytes, units[i].name);
+}
+
+/* The choice for a value; one with a number stands for the values from its own on. */
+static const hy_named_value *choice_of(const hy_setting *setting, int value) {
+    const hy_named_value *c = setting->choices;
+    while (c->name && c->value != value && !(numbered_stem(c->name) && value > c->value)) c++;
+    assert(c->name);
+    return c;
+}
+
+const char *hy_choice_name(const char *key, int value) {
+    return choice_of(hy_setting_find(key, NULL), value)->name;
+}
+
+const char *hy_setting_format(const hy_setting *setting, const hy_settings *settings,
+                              char text[HY_TEXT_MAX]) {
+    const char *field = (const char *)settings + setting->offset;
+    field_value v = {0};
+    if (setting->type != HY_VALUE_TEXT) memcpy(&v, field, setting->size);
+    switch (setting->type) {
+    case HY_VALUE_INTEGER: snprintf(text, HY_TEXT_MAX, "%" PRId64, v.whole); break;
+    case HY_VALUE_BYTES: format_byte_count(v.whole, text); break;
+    case HY_VALUE_NUMBER: hy_number_format(v.number, text); break;
+    case HY_VALUE_SWITCH: snprintf(text, HY_TEXT_MAX, "%s", v.is_on ? "true" : "false"); break;
+    case HY_VALUE_CHOICE: {
+        const hy_named_value *c = choice_of(setting, v.choice);
+        size_t stem = numbered_stem(c->name);
+        snprintf(text, HY_TEXT_MAX, "%s", c->name);
+        if (stem) snprintf(text + stem, HY_TEXT_MAX - stem, "%d", v.choice - c->value);
+        break;
+    }
+    case HY_VALUE_TEXT: snprintf(text, HY_TEXT_MAX, "%s", field); break;
+    }
+    return text;
+}
+
+bool hy_settings_change(hy_settings *settings, const char *key, const char *text) {
+    const hy_setting *setting = hy_setting_find(key, NULL);
+    char now[HY_TEXT_MAX];
+    if (strcmp(hy_setting_format(setting, settings, now), text) == 0) return false;
+    hy_setting_store(setting, text, settings);
+    return true;
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+static const char *const type_in_words[] = {
+    [HY_VALUE_INTEGER] = "a whole number such as 64 or 10k, ",
+    [HY_VALUE_NUMBER] = "a number, ",
+    [HY_VALUE_SWITCH] = "",
+    [HY_VALUE_CHOICE] = "",
+    [HY_VALUE_TEXT] = "",
+    [HY_VALUE_BYTES] = "bytes such as 8GiB or 500M, ",
+};
+
+static hy_status refuse(const hy_setting *setting, const char *text, const char *origin) {
+    if (setting->type == HY_VALUE_TEXT) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s is %zu bytes long; accepted: at most %zu", origin,
+                       setting->info.key, strlen(text), setting->size - 1);
+    }
+    const char *words[MAX_CHOICES];
+    size_t count = 0;
+    for (const hy_named_value *c = setting->choices; c && c->name && count < MAX_CHOICES; c++) {
+        words[count++] = c->name;
+    }
+    /* Words of three letters are all near each other: "gpu" is no slip for "cpu". */
+    const char *near = strlen(text) > 3 ? hy_nearest_word(text, words, count) : NULL;
+    if (near && numbered_stem(near)) near = NULL; /* a pattern is no word to write */
+    bool is_long = strlen(text) > SHOWN_MAX;
+    return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted; accepted: %s%s%s", origin,
+                   setting->info.key, SHOWN_MAX, *text ? text : "\"\"", is_long ? "..." : "",
+                   type_in_words[setting->type], setting->info.accepted,
+                   hy_did_you_mean(near).text);
 }
 
 hy_status hy_setting_check(const hy_setting *setting, const char *text, const char *origin,
                            char canonical[HY_TEXT_MAX]) {
-    bool is_accepted = false;
-    switch (setting->type) {
-    case HY_VALUE_INTEGER:
-    case HY_VALUE_BYTES: is_accepted = check_whole(setting, text, canonical); break;
-    case HY_VALUE_NUMBER: is_accepted = check_number(setting, text, canonical); break;
-    case HY_VALUE_SWITCH: is_accepted = check_switch(text, canonical); break;
-    case HY_VALUE_CHOICE: is_accepted = check_choice(setting, text, canonical); break;
-    case HY_VALUE_TEXT:
-        if (strlen(text) >= HY_TEXT_MAX) {
-            return hy_fail(HY_ERR_INPUT, "%s: %s is %zu bytes long; accepted: at most %d", origin,
-                           setting->info.key, strlen(text), HY_TEXT_MAX - 1);
-        }
-        snprintf(canonical, HY_TEXT_MAX, "%s", text);
-        return HY_OK;
-    }
-    return is_accepted ? HY_OK : refuse(setting, text, origin);
-}
-
-void hy_setting_store(const hy_setting *setting, const char *canonical, hy_settings *settings) {
-    void *field = (char *)settings + setting->offset;
-    bool is_valid = true;
-    switch (setting->type) {
-    case HY_VALUE_INTEGER:
-    case HY_VALUE_BYTES: is_valid = parse_whole(canonical, field); break;
-    case HY_VALUE_NUMBER: is_valid = parse_number(canonical, field); break;
-    case HY_VALUE_SWITCH: is_valid = hy_parse_switch(canonical, field); break;
-    case HY_VALUE_CHOICE:
-    case HY_VALUE_TEXT: snprintf(field, HY_TEXT_MAX, "%s", canonical); break;
-    }
-    assert(is_valid);
-    (void)is_valid;
+    hy_settings settings;
+    if (!parse(setting, text, &settings)) return refuse(setting, text, origin);
+    hy_setting_format(setting, &settings, canonical);
+    return HY_OK;
 }

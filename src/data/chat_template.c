@@ -15,10 +15,19 @@
 
 #define PATH_BYTES 4096
 
-static const char *const names[] = {"plain",   "chatml", "llama2",  "llama3",
+static const char *const names[] = {"auto",    "plain",  "chatml",  "llama2", "llama3",
                                     "mistral", "alpaca", "unknown", "none"};
 
 const char *hy_chat_kind_name(hy_chat_kind kind) { return names[kind]; }
+
+hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out) {
+    for (int kind = HY_CHAT_AUTO; kind <= HY_CHAT_ALPACA; kind++) {
+        if (strcmp(name, names[kind]) != 0) continue;
+        *out = (hy_chat_kind)kind;
+        return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT, "chat template \"%s\"; expected auto, %s", name, HY_CHAT_NAMES);
+}
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
@@ -222,21 +231,15 @@ static void guess_from_tokens(hy_chat_template *out) {
     if (t->header_start >= 0 && t->turn_end >= 0) out->kind = HY_CHAT_LLAMA3;
 }
 
-hy_status hy_chat_template_open(const char *name, const hy_tokenizer *tokenizer, const char *folder,
-                                hy_chat_template *out) {
+hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
+                                const char *folder, hy_chat_template *out) {
     *out = (hy_chat_template){.kind = HY_CHAT_NONE};
     HY_TRY(find_tokens(tokenizer, &out->tokens));
-    bool is_auto = strcmp(name, "auto") == 0;
     if (folder && folder[0]) HY_TRY(read_folder(folder, out));
-    if (is_auto) {
+    if (kind == HY_CHAT_AUTO) {
         guess_from_tokens(out);
         return HY_OK;
     }
-    for (int kind = HY_CHAT_PLAIN; kind <= HY_CHAT_ALPACA; kind++) {
-        if (strcmp(name, names[kind]) != 0) continue;
-        if ((int)out->kind != kind) *out = (hy_chat_template){.tokens = out->tokens};
-        out->kind = (hy_chat_kind)kind;
-        return hy_chat_template_check(out);
-    }
-    return hy_fail(HY_ERR_INPUT, "chat template \"%s\"; expected auto, %s", name, HY_CHAT_NAMES);
+    if (out->kind != kind) *out = (hy_chat_template){.tokens = out->tokens, .kind = kind};
+    return hy_chat_template_check(out);
 }

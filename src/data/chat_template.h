@@ -20,7 +20,8 @@
 #include "tokenizer/tokenizer.h"
 
 typedef enum hy_chat_kind {
-    HY_CHAT_PLAIN = 0, /* question and answer one after the other, then the end token */
+    HY_CHAT_AUTO = 0, /* asked for: the one that the model's folder has */
+    HY_CHAT_PLAIN,    /* question and answer one after the other, then the end token */
     HY_CHAT_CHATML,
     HY_CHAT_LLAMA2,
     HY_CHAT_LLAMA3,
@@ -90,11 +91,12 @@ typedef struct hy_rendered {
     bool has_failed;
 } hy_rendered;
 
-/* `name` is one of those above, "plain" or "auto"; tokenizer and folder may be NULL. Fails when the
- * tokenizer lacks a token that a template asked for by name needs. */
-hy_status hy_chat_template_open(const char *name, const hy_tokenizer *tokenizer, const char *folder,
-                                hy_chat_template *out);
+/* `kind` is one of those that have a name, or HY_CHAT_AUTO; tokenizer and folder may be NULL. Fails
+ * when the tokenizer lacks a token that a template other than HY_CHAT_AUTO needs. */
+hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
+                                const char *folder, hy_chat_template *out);
 const char *hy_chat_kind_name(hy_chat_kind kind);
+hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out); /* auto, plain, chatml, ... */
 /* Whether the tokens that this template needs are there; HY_ERR_INPUT names the missing one. */
 hy_status hy_chat_template_check(const hy_chat_template *chat);
 /* Recognises a template's own text (Jinja); HY_CHAT_UNKNOWN when no marks are found. */

@@ -66,11 +66,10 @@ static int32_t choose_workers(int32_t asked) {
 }
 
 static hy_status set_up_encoding(hy_dataset *d, const hy_dataset_options *o) {
-    const char *name = is_given(o->chat_template) ? o->chat_template : "auto";
     if (is_given(o->tokenizer)) HY_TRY(hy_tokenizer_open(o->tokenizer, &d->tokenizer));
     d->encoding = (hy_encoding){
         .tokenizer = d->tokenizer,
-        .names_template = strcmp(name, "auto") != 0,
+        .names_template = o->chat_template != HY_CHAT_AUTO,
         .counts_all = o->counts_all,
         .stops_at_bad = o->stops_at_bad_row,
         .seq = o->seq,
@@ -81,7 +80,8 @@ static hy_status set_up_encoding(hy_dataset *d, const hy_dataset_options *o) {
         .on_progress = o->on_progress,
         .on_warning = o->on_warning,
     };
-    return hy_chat_template_open(name, d->tokenizer, o->model_folder, &d->encoding.chat);
+    return hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder,
+                                 &d->encoding.chat);
 }
 
 static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_part_use use) {

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 
+#include "data/chat_template.h"
 #include "hybrid_types.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,14 +30,14 @@ typedef struct hy_dataset_options {
     uint64_t seed;         /* shuffling, and the grammar's text */
     bool shuffle;
 
-    const char *tokenizer;     /* NULL or "": tokens are bytes; else its file or folder */
-    const char *model_folder;  /* NULL or "", or where a chat template may lie */
-    const char *chat_template; /* NULL: auto; see chat_template.h */
-    bool counts_all;           /* rows: the loss is of all tokens, not of answers alone */
-    bool packs;                /* rows: several share a sequence and do not see each other */
-    bool stops_at_bad_row;     /* else malformed rows are left out and counted */
-    int32_t workers;           /* threads that encode when data is opened; 0: all cores */
-    int64_t buffer_bytes;      /* text they have in work at a time; 0: 16 MiB */
+    const char *tokenizer;    /* NULL or "": tokens are bytes; else its file or folder */
+    const char *model_folder; /* NULL or "", or where a chat template may lie */
+    hy_chat_kind chat_template;
+    bool counts_all;       /* rows: the loss is of all tokens, not of answers alone */
+    bool packs;            /* rows: several share a sequence and do not see each other */
+    bool stops_at_bad_row; /* else malformed rows are left out and counted */
+    int32_t workers;       /* threads that encode when data is opened; 0: all cores */
+    int64_t buffer_bytes;  /* text they have in work at a time; 0: 16 MiB */
     void *user;
     void (*on_progress)(void *user, const char *what, double share); /* NULL: nobody is told */
     void (*on_warning)(void *user, const char *text);

@@ -5,6 +5,7 @@
 #ifndef HY_ENGINE_ENGINE_H
 #define HY_ENGINE_ENGINE_H
 
+#include "config/choices.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "model/model.h"
@@ -89,14 +90,6 @@ typedef struct hy_pending_update {
     hy_dtype dtype;         /* what the present step computes with */
     hy_unit_hook hook;
 } hy_pending_update;
-
-typedef enum hy_offload { /* what becomes of m and v in Predict */
-                          HY_OFFLOAD_NONE,
-                          HY_OFFLOAD_CPU,
-                          HY_OFFLOAD_PINNED,
-                          HY_OFFLOAD_COMPRESS,
-                          HY_OFFLOAD_DROP
-} hy_offload;
 
 typedef struct hy_row {
     hy_store store;

@@ -3,6 +3,16 @@
 
 #include <assert.h>
 
+int hy_recompute_groups(hy_recompute recompute) {
+    static const int groups[HY_RECOMPUTE_COUNT] = {
+        [HY_RECOMPUTE_NORM] = HY_KEEP_CHEAP,
+        [HY_RECOMPUTE_ATTENTION] = HY_KEEP_CHEAP | HY_KEEP_ATTENTION,
+        [HY_RECOMPUTE_MLP] = HY_KEEP_CHEAP | HY_KEEP_MLP,
+        [HY_RECOMPUTE_ALL] = HY_KEEP_ALL,
+    };
+    return recompute == HY_RECOMPUTE_AUTO ? 0 : groups[recompute];
+}
+
 int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot) {
     if (unit->slot_count == HY_NO_SLOT) unit->slot_count++;
     assert(unit->slot_count < HY_UNIT_SLOTS);

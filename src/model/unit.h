@@ -50,6 +50,19 @@ typedef enum hy_keep_group {
     HY_KEEP_ALL = 15
 } hy_keep_group;
 
+/* What the backward pass computes again: these groups, put together as users ask for them. */
+typedef enum hy_recompute {
+    HY_RECOMPUTE_AUTO = -1, /* left to the planner */
+    HY_RECOMPUTE_NONE,
+    HY_RECOMPUTE_NORM,
+    HY_RECOMPUTE_ATTENTION,
+    HY_RECOMPUTE_MLP,
+    HY_RECOMPUTE_ALL,
+    HY_RECOMPUTE_COUNT
+} hy_recompute;
+
+int hy_recompute_groups(hy_recompute recompute); /* hy_keep_group bits */
+
 typedef struct hy_slot {
     const char *name;
     hy_slot_role role;

@@ -2,22 +2,6 @@
 #include "optim/schedule.h"
 
 #include <math.h>
-#include <string.h>
-
-#include "base/error.h"
-
-static const char *const names[] = {"constant", "linear", "cosine", "wsd"};
-
-hy_status hy_schedule_parse(const char *name, hy_schedule_kind *out) {
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *out = (hy_schedule_kind)i;
-            return HY_OK;
-        }
-    }
-    return hy_fail(HY_ERR_INPUT,
-                   "schedule \"%s\" is unknown; accepted are constant, linear, cosine, wsd", name);
-}
 
 /* Share of the decay that is left at `progress` in [0, 1]: from 1 down to 0. */
 static double remaining(const hy_schedule *s, double progress) {

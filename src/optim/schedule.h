@@ -21,8 +21,6 @@ typedef struct hy_schedule {
     int64_t warmup, total; /* steps */
 } hy_schedule;
 
-hy_status hy_schedule_parse(const char *name, hy_schedule_kind *out);
-
 /* The rate of step `step`, counted from 0; steps past the end keep the last rate. */
 double hy_schedule_rate(const hy_schedule *schedule, int64_t step);
 

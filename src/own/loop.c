@@ -139,7 +139,8 @@ static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
                                    .warmup = s->optimizer.lr_warmup_steps,
                                    .total = s->train.steps};
     if (loop->schedule.warmup > s->train.steps) loop->schedule.warmup = s->train.steps;
-    return hy_schedule_parse(s->optimizer.schedule, &loop->schedule.kind);
+    loop->schedule.kind = s->optimizer.schedule;
+    return HY_OK;
 }
 
 static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
@@ -154,7 +155,7 @@ static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
                                   .max_norm = s->train.grad_clip};
     loop->guard_cost = s->phases.guard_share / 3;
     loop->seed = (uint64_t)s->seed;
-    bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0;
+    bool is_tuning = s->phases.regime == HY_REGIME_TUNING;
     loop->confidence = hy_confidence_prior(is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH);
     loop->state = hy_phase_begin(&loop->rules);
     return HY_OK;
@@ -163,11 +164,12 @@ static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
 /* ---- the handle ------------------------------------------------------------------------------ */
 
 static hy_status check_device(const hy_settings *settings) {
-    if (!hy_device_is_cuda(settings->device)) return HY_OK;
+    char asked[HY_TEXT_MAX];
+    if (hy_device_card(settings->device) < 0) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "device is %s, but parameters of your own are arrays in host memory and their "
                    "updates run there; accepted are auto and cpu",
-                   settings->device);
+                   hy_setting_format(hy_setting_find("device", NULL), settings, asked));
 }
 
 static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_parameter *parameters,

@@ -4,7 +4,6 @@
  * Everything that can be wrong is checked before anything is written; all memory is taken here. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "own/own_model.h"
@@ -30,11 +29,6 @@ static hy_status check_settings(const hy_settings *s) {
 
 /* ---- precision ------------------------------------------------------------------------------- */
 
-static hy_dtype dtype_of(const char *name) {
-    if (strcmp(name, "bf16") == 0 || strcmp(name, "16bit") == 0) return HY_BF16;
-    return strcmp(name, "fp16") == 0 ? HY_F16 : HY_F32; /* auto: fp32 on a CPU */
-}
-
 static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32; }
 
 /* Gradients of Warmup and Correct cannot be coarser than those of Full, and the guard cannot judge
@@ -54,17 +48,11 @@ static hy_status check_precisions(const hy_dtype precision[HY_PHASE_COUNT]) {
 }
 
 static bool choose_precisions(hy_own_run *run) {
-    const hy_settings *s = &run->settings;
-    const char *by_phase[HY_PHASE_COUNT] = {
-        [HY_WARMUP] = s->phases.precision_warmup,
-        [HY_FULL] = s->phases.precision_full,
-        [HY_PREDICT] = s->phases.precision_predict,
-        [HY_CORRECT] = s->phases.precision_correct,
-    };
     bool is_any_low = false;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        bool is_same = strcmp(by_phase[i], "same") == 0;
-        run->precision[i] = dtype_of(is_same ? s->train.precision : by_phase[i]);
+        hy_dtype_choice asked = hy_settings_precision(&run->settings, (hy_phase)i);
+        /* auto: fp32 on a CPU */
+        run->precision[i] = hy_dtype_chosen(asked, asked == HY_DTYPE_16BIT ? HY_BF16 : HY_F32);
         is_any_low |= run->precision[i] != HY_F32;
     }
     return is_any_low;

@@ -40,7 +40,7 @@ hy_status hy_own_offload_init(hy_own_run *run) {
     hy_own_offload *o = &run->offload;
     size_t elements = (size_t)run->loop->elements,
            blocks = (size_t)block_count(run->loop->elements);
-    HY_TRY(hy_offload_parse(run->settings.memory.offload_strategy, &o->kind));
+    o->kind = run->settings.memory.offload_strategy;
     if (o->kind == HY_OFFLOAD_CPU || o->kind == HY_OFFLOAD_PINNED) {
         return take(2 * elements, sizeof *o->away, "optimizer state away from compute", &o->away);
     }

@@ -24,7 +24,7 @@ hy_status hy_own_record_open(hy_own_run *run, const char *command) {
     hy_start_line start = {.command = command,
                            .model = "own",
                            .device = "cpu",
-                           .predictor = hy_predictor_name(run->loop->predictor.kind),
+                           .predictor = hy_choice_name("predictor", (int)run->loop->predictor.kind),
                            .parameters = run->loop->elements,
                            .steps_total = s->train.steps};
     if (strcmp(s->out, "none") == 0) return HY_OK;
@@ -52,7 +52,7 @@ static void put_results(hy_json_writer *w, const hy_own_run *run) {
     hy_json_put_int(w, "correct_steps", s->phase_steps[HY_CORRECT]);
     hy_json_put_int(w, "backward_passes", s->backward_passes);
     hy_json_put_int(w, "skipped_steps", s->skipped_steps);
-    hy_json_put_string(w, "predictor", hy_predictor_name(run->loop->predictor.kind));
+    hy_json_put_string(w, "predictor", hy_choice_name("predictor", run->loop->predictor.kind));
     hy_json_put_int(w, "moves", s->moves);
     hy_json_put_int(w, "rejected_moves", s->rejected_moves);
     hy_json_put_int(w, "divergences", run->loop->state.divergences);

@@ -3,9 +3,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
-
-#include "base/error.h"
 
 #define THETA (-1)
 #define PHI 0
@@ -14,31 +11,14 @@
 #define TIME_SUM 1 /* lsq: sum of t theta */
 
 static const struct {
-    const char *name;
     int slots;
     bool watches_steps;
 } kinds[HY_PREDICTOR_COUNT] = {
-    [HY_PREDICTOR_NONE] = {"none", 0, false},     [HY_PREDICTOR_OUTER] = {"outer", 2, false},
-    [HY_PREDICTOR_LINE] = {"line", 1, false},     [HY_PREDICTOR_LSQ] = {"lsq", 2, true},
-    [HY_PREDICTOR_FROZEN] = {"frozen", 0, false}, [HY_PREDICTOR_RANDOM] = {"random", 2, false},
-    [HY_PREDICTOR_PAID] = {"paid", 2, false},
+    [HY_PREDICTOR_OUTER] = {2, false}, [HY_PREDICTOR_LINE] = {1, false},
+    [HY_PREDICTOR_LSQ] = {2, true},    [HY_PREDICTOR_RANDOM] = {2, false},
+    [HY_PREDICTOR_PAID] = {2, false},
 };
 
-hy_status hy_predictor_parse(const char *name, hy_predictor_kind *out) {
-    for (int i = 0; i < HY_PREDICTOR_COUNT; i++) {
-        if (strcmp(name, kinds[i].name) == 0) {
-            *out = (hy_predictor_kind)i;
-            return HY_OK;
-        }
-    }
-    return hy_fail(
-        HY_ERR_INPUT,
-        "predictor \"%s\" is unknown; accepted are none, outer, line, lsq, frozen, random, "
-        "paid",
-        name);
-}
-
-const char *hy_predictor_name(hy_predictor_kind kind) { return kinds[kind].name; }
 int hy_predictor_slots(hy_predictor_kind kind) { return kinds[kind].slots; }
 bool hy_predictor_watches_steps(hy_predictor_kind kind) { return kinds[kind].watches_steps; }
 

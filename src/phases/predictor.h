@@ -38,8 +38,6 @@ typedef struct hy_predictor {
     int64_t max_steps; /* a move counts at most this many predicted steps */
 } hy_predictor;
 
-hy_status hy_predictor_parse(const char *name, hy_predictor_kind *out);
-const char *hy_predictor_name(hy_predictor_kind kind);
 int hy_predictor_slots(hy_predictor_kind kind); /* fp32 copies of the weights: 4 bytes each */
 bool hy_predictor_watches_steps(hy_predictor_kind kind); /* wants hy_predictor_observe each step */
 

@@ -26,21 +26,26 @@ static void put_speed(const hy_summary *s, const hy_plan_facts *facts, hy_json_w
     hy_json_put_int(w, "step_bytes_to_disk", (int64_t)facts->disk_written);
 }
 
+static void put_choice(const hy_settings *s, const char *key, hy_json_writer *w) {
+    char text[HY_TEXT_MAX];
+    hy_json_put_string(w, key, hy_setting_format(hy_setting_find(key, NULL), s, text));
+}
+
 /* The values of everything that can be left open, under the names of their keys. */
 static void put_choices(const hy_settings *s, hy_json_writer *w) {
     hy_json_open_object(w, "choices");
     hy_json_put_int(w, "batch_size", s->train.batch_size);
     hy_json_put_int(w, "grad_accum_steps", s->train.grad_accum_steps);
-    hy_json_put_string(w, "recompute", s->train.recompute);
+    put_choice(s, "recompute", w);
     hy_json_put_int(w, "recompute_layers", s->train.recompute_layers);
     hy_json_put_int(w, "loss_chunks", s->train.loss_chunks);
-    hy_json_put_string(w, "weights_place", s->memory.weights_place);
-    hy_json_put_string(w, "master_place", s->memory.master_place);
-    hy_json_put_string(w, "grads_place", s->memory.grads_place);
-    hy_json_put_string(w, "optim_place", s->memory.optim_place);
-    hy_json_put_string(w, "activations_place", s->memory.activations_place);
-    hy_json_put_string(w, "predictor_place", s->memory.predictor_place);
-    hy_json_put_string(w, "update", s->memory.update);
+    put_choice(s, "weights_place", w);
+    put_choice(s, "master_place", w);
+    put_choice(s, "grads_place", w);
+    put_choice(s, "optim_place", w);
+    put_choice(s, "activations_place", w);
+    put_choice(s, "predictor_place", w);
+    put_choice(s, "update", w);
     hy_json_put_int(w, "ring_depth", s->memory.ring_depth);
     hy_json_put_int(w, "resident_units", s->memory.resident_units);
     hy_json_close_object(w);

@@ -1,11 +1,9 @@
 /* selftest.c: opening the device to be tested and going through the parts. See hybrid.h. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
+#include "config/derived.h"
 #include "selftest/selftest.h"
-#include "trainer/trainer.h"
 
 void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op) {
     run->result->ops++;
@@ -29,12 +27,13 @@ static void close_device(hy_selftest_device *device) {
 
 /* auto takes a card where one can be used. */
 static hy_status open_card(const char *name, hy_backend **out) {
-    const char *colon = strchr(name, ':');
-    hy_cuda_options options = {.device = colon ? (int)strtol(colon + 1, NULL, 10) : 0,
-                               .tune = HY_TUNE_FAST};
+    int asked = HY_USE_CPU;
+    (void)hy_choice_value("device", name, &asked);
+    int card = hy_device_card((hy_device_choice)asked);
+    hy_cuda_options options = {.device = card < 0 ? 0 : card, .tune = HY_TUNE_FAST};
     *out = NULL;
-    if (hy_device_is_cuda(name)) return hy_cuda_backend_create(&options, out);
-    if (strcmp(name, "auto") == 0) (void)hy_cuda_backend_create(&options, out);
+    if (card >= 0) return hy_cuda_backend_create(&options, out);
+    if (asked == HY_USE_ANY) (void)hy_cuda_backend_create(&options, out);
     return HY_OK;
 }
 

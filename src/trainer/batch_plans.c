@@ -13,21 +13,13 @@
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-int hy_recompute_groups(const char *name) {
-    if (strcmp(name, "norm") == 0) return HY_KEEP_CHEAP;
-    if (strcmp(name, "attention") == 0) return HY_KEEP_CHEAP | HY_KEEP_ATTENTION;
-    if (strcmp(name, "mlp") == 0) return HY_KEEP_CHEAP | HY_KEEP_MLP;
-    if (strcmp(name, "all") == 0) return HY_KEEP_ALL;
-    return 0;
-}
-
 static hy_batch_options base_options(const hy_trainer *t, hy_dtype dtype) {
     const hy_settings *s = &t->settings;
     return (hy_batch_options){.batch = (int32_t)s->train.batch_size,
                               .seq = (int32_t)s->train.seq_len,
                               .chunks = (int32_t)s->train.loss_chunks,
                               .dtype = dtype,
-                              .grad_dtype = hy_grad_dtype(t),
+                              .grad_dtype = t->settings.train.grad_dtype,
                               .recompute = hy_recompute_groups(s->train.recompute),
                               .recompute_layers = (int32_t)s->train.recompute_layers,
                               .ring_depth = (int32_t)s->memory.ring_depth,

@@ -14,39 +14,6 @@
 #define FIRST_LOSS_SCALE 0x1p16
 #define MOST_AHEAD 64
 
-hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
-    bool is_rope = strcmp(s->shape.positions, "rope") == 0;
-    *out = (hy_shape){
-        .layers = (int32_t)s->shape.layers,
-        .width = (int32_t)s->shape.width,
-        .heads = (int32_t)s->shape.heads,
-        .kv_heads = (int32_t)s->shape.kv_heads,
-        .head_size = (int32_t)s->shape.head_size,
-        .mlp_width = (int32_t)s->shape.mlp_width,
-        .vocab = (int32_t)s->shape.vocab,
-        .context = (int32_t)s->shape.context,
-        .is_rms = strcmp(s->shape.norm, "rmsnorm") == 0,
-        .has_rope = is_rope,
-        .is_gated = strcmp(s->shape.activation, "swiglu") == 0,
-        .has_qkv_bias = s->shape.qkv_bias,
-        .has_proj_bias = s->shape.proj_bias,
-        .lacks_out_bias = strcmp(s->shape.proj_bias_in, "mlp") == 0,
-        .lacks_mlp_bias = strcmp(s->shape.proj_bias_in, "attention") == 0,
-        .has_qk_norm = s->shape.qk_norm,
-        .has_tied_head = s->shape.tied_head,
-        .norm_eps = s->shape.norm_eps,
-        .rope_theta = s->shape.rope_theta,
-        .has_llama3_rope = strcmp(s->shape.rope_scaling, "llama3") == 0,
-        .rope_factor = s->shape.rope_factor,
-        .rope_low_freq = s->shape.rope_low_freq,
-        .rope_high_freq = s->shape.rope_high_freq,
-        .rope_original_context = (int32_t)s->shape.rope_original_context,
-        .sliding_window = (int32_t)s->shape.sliding_window,
-        .init_std = s->shape.init_std,
-    };
-    return hy_shape_complete(out);
-}
-
 static int64_t sequences_per_step(const hy_settings *s) {
     if (s->train.step_tokens == 0) return s->train.batch_size * s->train.grad_accum_steps;
     int64_t sequences = s->train.step_tokens / s->train.seq_len;
@@ -83,7 +50,7 @@ static hy_status set_up_optimizer(hy_trainer *t) {
                                        .cooldown = s->optimizer.cooldown,
                                        .warmup = s->optimizer.lr_warmup_steps,
                                        .total = t->course.steps_total};
-    HY_TRY(hy_schedule_parse(s->optimizer.schedule, &t->course.schedule.kind));
+    t->course.schedule.kind = s->optimizer.schedule;
     if (t->course.schedule.warmup > t->course.steps_total)
         t->course.schedule.warmup = t->course.steps_total;
     t->engine.update.adamw = (hy_adamw){.beta1 = s->optimizer.beta1,
@@ -96,13 +63,13 @@ static hy_status set_up_optimizer(hy_trainer *t) {
 
 static hy_status set_up_phases(hy_trainer *t) {
     const hy_settings *s = &t->settings;
-    HY_TRY(hy_offload_parse(s->memory.offload_strategy, &t->engine.optim.strategy));
+    t->engine.optim.strategy = s->memory.offload_strategy;
     HY_TRY(hy_rules_from_settings(s, t->course.schedule.warmup, &t->engine.predictor,
                                   &t->course.rules, &t->course.limits));
     if (!t->course.rules.has_predictor)
         t->engine.optim.strategy = HY_OFFLOAD_NONE; /* there will be no Predict */
-    bool is_tuning = strcmp(s->phases.regime, "fine-tuning") == 0 ||
-                     (strcmp(s->phases.regime, "auto") == 0 && hy_settings_bring_weights(s));
+    bool is_tuning = s->phases.regime == HY_REGIME_TUNING ||
+                     (s->phases.regime == HY_REGIME_AUTO && hy_settings_bring_weights(s));
     t->course.regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
     t->engine.has_snapshot = s->phases.snapshot && hy_predictor_slots(t->engine.predictor.kind) > 0;
     t->engine.has_average = s->phases.tail_share > 0;

@@ -2,7 +2,6 @@
  *
  * Here meet what the data room must be told and does not know: where the model's folder is (its tokenizer
  * and its chat template lie there), and who hears of rows that were left out. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -55,9 +54,9 @@ hy_status hy_trainer_open_data(hy_trainer *t) {
         .tokenizer = tokenizer,
         .model_folder = folder,
         .chat_template = s->input.chat_template,
-        .counts_all = strcmp(s->input.loss_on, "all") == 0,
-        .packs = strcmp(s->input.packing, "off") != 0,
-        .stops_at_bad_row = strcmp(s->input.bad_rows, "stop") == 0,
+        .counts_all = s->input.loss_on == HY_LOSS_ON_ALL,
+        .packs = s->input.packing != HY_OFF,
+        .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
         .workers = (int32_t)s->input.num_workers,
         .buffer_bytes = s->input.buffer_size,
         .user = t,

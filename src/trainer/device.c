@@ -16,27 +16,12 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-bool hy_device_is_cuda(const char *name) { return strncmp(name, "cuda", 4) == 0; }
-
-/* "cuda" is the first card, "cuda:1" the second; the table of settings admits digits alone. */
-static int card_number(const char *name) {
-    const char *colon = strchr(name, ':');
-    return colon ? (int)strtol(colon + 1, NULL, 10) : 0;
-}
-
-static hy_tune tune_of(const char *name) {
-    if (strcmp(name, "off") == 0) return HY_TUNE_OFF;
-    return strcmp(name, "max") == 0 ? HY_TUNE_MAX : HY_TUNE_FAST;
-}
-
 /* Whoever asks for fp32 gets fp32. Where Full computes in 16 bits, fp32 is there to be finer than that
  * (Correct, in some profiles), and tf32 is: 10 bits of mantissa against 7, at a speed that does not undo
  * what 16 bits gained. */
 static bool allows_tf32(const hy_settings *s) {
-    bool is_same = strcmp(s->phases.precision_full, "same") == 0;
-    const char *full = is_same ? s->train.precision : s->phases.precision_full;
-    if (strcmp(s->tf32, "auto") == 0) return strcmp(full, "fp32") != 0;
-    return strcmp(s->tf32, "on") == 0;
+    if (s->tf32 == HY_AUTO) return hy_settings_precision(s, HY_FULL) != HY_DTYPE_F32;
+    return s->tf32 == HY_ON;
 }
 
 /* ---- the file of tuned algorithms -------------------------------------------------------------- */
@@ -82,15 +67,15 @@ static void on_tuning(void *user, const char *what, int done, int total) {
 static hy_status open_card(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     choose_cache(t);
-    hy_cuda_options options = {
-        .device = card_number(s->device),
-        .tune = t->life.is_plan ? HY_TUNE_OFF : tune_of(s->tune), /* a plan runs no product */
-        .allow_tf32 = allows_tf32(s),
-        .use_cudnn = strcmp(s->attention, "cudnn") == 0,
-        .cache = t->tune_cache,
-        .is_measuring = true,
-        .on_tuning = on_tuning,
-        .user = t};
+    int card = hy_device_card(s->device);
+    hy_cuda_options options = {.device = card < 0 ? 0 : card,
+                               .tune = t->life.is_plan ? HY_TUNE_OFF : s->tune, /* no matmul runs */
+                               .allow_tf32 = allows_tf32(s),
+                               .use_cudnn = s->attention == HY_ATTENTION_CUDNN,
+                               .cache = t->tune_cache,
+                               .is_measuring = true,
+                               .on_tuning = on_tuning,
+                               .user = t};
     HY_TRY(hy_cuda_backend_create(&options, &t->engine.backend));
     t->engine.backend->facts.peak_flops = hy_card_peak(t->engine.backend->facts.name);
     t->engine.nvml = hy_nvml_watch_create(t->engine.backend->facts.name, options.device);
@@ -104,12 +89,13 @@ static hy_status open_cpu(hy_trainer *t) {
 }
 
 static hy_status open_asked_card(hy_trainer *t) {
-    char why[HY_ERROR_MESSAGE_MAX];
+    char why[HY_ERROR_MESSAGE_MAX], asked[HY_TEXT_MAX];
     hy_status status = open_card(t);
     if (status != HY_ERR_DEVICE) return status;
     snprintf(why, sizeof why, "%s", hy_error_message());
-    return hy_fail(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used: %s",
-                   t->settings.device, why);
+    hy_setting_format(hy_setting_find("device", NULL), &t->settings, asked);
+    return hy_fail(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used: %s", asked,
+                   why);
 }
 
 static hy_status open_any(hy_trainer *t) {
@@ -130,8 +116,8 @@ static hy_status open_named_card(hy_trainer *t) {
 
 static hy_status open_backend(hy_trainer *t) {
     if (t->settings.card[0]) return open_named_card(t);
-    if (strcmp(t->settings.device, "cpu") == 0) return open_cpu(t);
-    return hy_device_is_cuda(t->settings.device) ? open_asked_card(t) : open_any(t);
+    if (t->settings.device == HY_USE_CPU) return open_cpu(t);
+    return hy_device_card(t->settings.device) >= 0 ? open_asked_card(t) : open_any(t);
 }
 
 void hy_trainer_tell_warning(hy_trainer *t) {

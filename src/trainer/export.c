@@ -39,24 +39,15 @@ static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind
     return hy_llama2c_tokenizer_find(folder, shape.vocab, out->tokenizer, sizeof out->tokenizer);
 }
 
-hy_status hy_export_prepare(const hy_settings *settings, const char *asked, hy_dtype held,
+hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out) {
-    static const hy_dtype types[] = {HY_F32, HY_BF16, HY_F16};
     hy_model_files kind;
-    *out = (hy_export_plan){.dtype = held};
+    *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held)};
     HY_TRY(hy_settings_model_files(settings, &kind, out->source));
     HY_TRY(find_tokenizer(settings, kind, out->source, out));
     if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(asked, hy_dtype_name(types[i])) != 0) continue;
-        out->dtype = types[i];
-        return HY_OK;
-    }
-    if (strcmp(asked, "auto") != 0) {
-        return hy_fail(HY_ERR_INPUT,
-                       "dtype %.40s is not accepted; accepted: auto, fp32, bf16, fp16", asked);
-    }
-    return out->source[0] ? dtype_of_source(out->source, &out->dtype) : HY_OK;
+    bool follows_source = asked == HY_DTYPE_AUTO && out->source[0];
+    return follows_source ? dtype_of_source(out->source, &out->dtype) : HY_OK;
 }
 
 /* ---- out of a run ------------------------------------------------------------------------------ */

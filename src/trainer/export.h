@@ -14,8 +14,8 @@ typedef struct hy_export_plan {
     hy_dtype dtype;
 } hy_export_plan;
 
-/* `asked` is auto, fp32, bf16 or fp16; `held` what the weights are kept in. */
-hy_status hy_export_prepare(const hy_settings *settings, const char *asked, hy_dtype held,
+/* `held` is what the weights are kept in. */
+hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
 
 #endif

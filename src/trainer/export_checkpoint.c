@@ -156,9 +156,13 @@ static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
     hy_settings settings = *hy_config_settings(s->config);
     hy_export_plan plan;
+    int dtype = HY_DTYPE_AUTO;
+    if (options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype)) {
+        return hy_fail(HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
+                       hy_config_find("model_dtype")->accepted);
+    }
     memcpy(settings.model, s->name, sizeof s->name);
-    HY_TRY(hy_export_prepare(&settings, options->dtype ? options->dtype : "auto",
-                             entry_of(s, 0)->dtype, &plan));
+    HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, entry_of(s, 0)->dtype, &plan));
     if (!plan.source[0]) tell_lost_source(s, observer);
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");

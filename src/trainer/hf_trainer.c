@@ -7,22 +7,6 @@
 
 #define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */
 
-/* A preset's name is a preset, whatever lies in the folder. */
-hy_status hy_settings_model_files(const hy_settings *s, hy_model_files *kind,
-                                  char path[HY_HF_PATH_MAX]) {
-    *kind = HY_FILES_NONE;
-    path[0] = 0;
-    if (hy_builtin_text("model", s->model)) return HY_OK;
-    return hy_hf_find(s->model, kind, path);
-}
-
-bool hy_settings_bring_weights(const hy_settings *s) {
-    hy_model_files kind;
-    char path[HY_HF_PATH_MAX];
-    return s->init_from[0] ||
-           (hy_settings_model_files(s, &kind, path) == HY_OK && kind != HY_FILES_NONE);
-}
-
 static void tell_progress(void *user, double share) {
     const hy_trainer *t = user;
     t->observer.on_progress(t->observer.user, "reading weights", share);

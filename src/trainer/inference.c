@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 
@@ -36,10 +35,10 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
     return HY_OK;
 }
 
-static hy_status open_template(hy_inference *in, const char *name, const char *folder,
+static hy_status open_template(hy_inference *in, hy_chat_kind kind, const char *folder,
                                bool without_thinking) {
-    if (strcmp(name, "plain") == 0) return HY_OK;
-    HY_TRY(hy_chat_template_open(name, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
+    if (kind == HY_CHAT_PLAIN) return HY_OK;
+    HY_TRY(hy_chat_template_open(kind, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
     in->chat.skips_thinking = without_thinking;
     in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
                        in->chat.kind != HY_CHAT_NONE;
@@ -98,9 +97,9 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     const hy_settings *s = &in->trainer->settings; /* what its data was made with */
     HY_TRY(
         open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
-    HY_TRY(open_template(in,
-                         options->chat_template ? options->chat_template : s->input.chat_template,
-                         folder, options->without_thinking));
+    hy_chat_kind chat = s->input.chat_template;
+    if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
+    HY_TRY(open_template(in, chat, folder, options->without_thinking));
     HY_TRY(hy_end_tokens_read(folder, &in->ends));
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->trainer, in->decoder->bytes, in->weights_from));

@@ -39,8 +39,8 @@ hy_status hy_config_use_model(hy_config *config, const char *name) {
 /* auto: bf16 on a card that has it, else fp32. */
 static hy_dtype choose_dtype(const hy_trainer *t) {
     const hy_device_facts *facts = &t->engine.backend->facts;
-    const char *asked = t->settings.train.precision;
-    bool is_low = strcmp(asked, "bf16") == 0 || (facts->is_gpu && strcmp(asked, "fp32") != 0);
+    hy_dtype_choice asked = t->settings.train.precision;
+    bool is_low = asked == HY_DTYPE_BF16 || (facts->is_gpu && asked != HY_DTYPE_F32);
     return is_low && (!facts->is_gpu || facts->capability >= FIRST_WITH_BF16) ? HY_BF16 : HY_F32;
 }
 
@@ -104,7 +104,7 @@ static hy_status take_device(hy_trainer *t, const hy_layout *layout) {
 static hy_status take_weights(hy_trainer *t, uint64_t beside) {
     hy_layout layout = {0};
     HY_TRY(hy_params_layout(&t->engine.model->params, t->engine.types.of[HY_FULL], &layout));
-    bool is_asked = strcmp(t->settings.memory.weights_place, "pinned") == 0;
+    bool is_asked = t->settings.memory.weights_place == HY_PINNED;
     hy_status status = !is_asked && fits(t, layout.bytes + beside) ? take_device(t, &layout)
                                                                    : take_ring(t, &layout);
     hy_layout_fini(&layout);

@@ -8,8 +8,6 @@
 #include "trainer/memory_plan.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "trainer/planner_run.h"
@@ -36,7 +34,7 @@ static void count_tiled(hy_trainer *t, hy_memory_needs *need, const hy_layout *l
 /* What the predictor keeps, and the rings it passes through. */
 static void count_predictor(hy_trainer *t, hy_memory_needs *need) {
     const hy_state_layouts *l = &t->engine.state.layouts;
-    bool is_disk = strcmp(t->settings.memory.predictor_place, "disk") == 0;
+    bool is_disk = t->settings.memory.predictor_place == HY_DISK;
     need->kept_place = is_disk ? HY_DISK : HY_PINNED;
     t->engine.work.ring_bytes = 0;
     for (int i = 0; i < hy_predictor_slots(t->engine.predictor.kind); i++)
@@ -165,8 +163,8 @@ static hy_status check_and_take(hy_trainer *t, const hy_memory_needs *need) {
 
 /* Updates wait for the next step where something has to be brought for them. */
 static bool chooses_gather(const hy_trainer *t, const hy_state_choice *c) {
-    const char *asked = t->settings.memory.update;
-    if (strcmp(asked, "auto") != 0) return strcmp(asked, "gather") == 0;
+    hy_update_when asked = t->settings.memory.update;
+    if (asked != HY_UPDATE_AUTO) return asked == HY_UPDATE_ON_GATHER;
     bool has_low = t->engine.types.has_low;
     return c->weights != HY_DEVICE || c->grads != HY_DEVICE || c->optim != HY_DEVICE ||
            (has_low && c->master != HY_DEVICE);
@@ -208,6 +206,6 @@ void hy_trainer_tell_plan(const hy_trainer *t) {
         "%lld x %lld, %lld in a step; recompute %s; about %.0f tokens/s (--plan says why)",
         hy_place_name(c.weights), hy_place_name(c.grads), hy_place_name(c.optim),
         hy_place_name(t->engine.work.column.place), (long long)s->train.batch_size,
-        (long long)s->train.seq_len, (long long)s->train.grad_accum_steps, s->train.recompute,
-        t->plan.tokens_per_second);
+        (long long)s->train.seq_len, (long long)s->train.grad_accum_steps,
+        hy_choice_name("recompute", s->train.recompute), t->plan.tokens_per_second);
 }

@@ -16,7 +16,6 @@ void hy_drop_batch_plans(hy_trainer *t);
 /* Every plan there is, NULL where there is none. The first two train. */
 void hy_all_batch_plans(const hy_trainer *t, hy_batch_plan *plans[HY_BATCH_PLANS]);
 uint64_t hy_most_rows(const hy_trainer *t); /* tokens of the largest */
-int hy_recompute_groups(const char *name);  /* hy_keep_group bits of train.recompute */
 
 /* ---- placement.c: the placement table ------------------------------------------------------------ */
 
@@ -48,9 +47,7 @@ hy_status hy_work_at(const hy_trainer *t, int64_t batch, hy_memory_needs *out);
 #define HY_DISK_BUFFERS 4     /* pinned buffers of a class on disk: two come, two go */
 #define HY_STATE_RING_DEPTH 3 /* when left open: one comes, one is used, one is written back */
 
-hy_dtype hy_grad_dtype(const hy_trainer *t);
-hy_dtype hy_optim_dtype(const hy_trainer *t);
-hy_place hy_place_setting(const char *name);         /* auto: the device */
+hy_place hy_place_setting(hy_place asked);           /* auto: the device */
 void hy_state_resolve_paging(hy_settings *settings); /* before the plan is chosen */
 hy_state_choice hy_state_choice_of(const hy_settings *settings);
 

@@ -6,9 +6,7 @@
  * all. */
 #include "trainer/monitor.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -44,12 +42,11 @@ static void note_plan(hy_trainer *t) {
 }
 
 hy_status hy_monitor_open(hy_trainer *t) {
-    const char *asked = t->settings.memory.monitor;
-    if (strcmp(asked, "off") == 0) return HY_OK;
+    if (t->settings.memory.monitor == HY_MONITOR_OFF) return HY_OK;
     hy_monitor *m = calloc(1, sizeof *m);
     if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for the memory monitor");
     m->watch = hy_host_watch_open("/proc", "/sys");
-    m->is_silent = strcmp(asked, "silent") == 0;
+    m->is_silent = t->settings.memory.monitor == HY_MONITOR_SILENT;
     m->said_step = t->progress.step;
     m->thresholds = (hy_memory_thresholds){.target = t->settings.memory.target_usage,
                                            .warning = t->settings.memory.warning_usage,

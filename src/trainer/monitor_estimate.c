@@ -10,13 +10,13 @@
 #include "trainer/monitor.h"
 #include "trainer/planner.h"
 
-static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, const char *recompute,
+static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, hy_recompute recompute,
                            bool offloads, hy_batch_bytes *out) {
     hy_batch_options options = {.batch = (int32_t)batch,
                                 .seq = (int32_t)seq,
                                 .chunks = (int32_t)t->settings.train.loss_chunks,
                                 .dtype = t->engine.types.of[HY_FULL],
-                                .grad_dtype = hy_grad_dtype(t),
+                                .grad_dtype = t->settings.train.grad_dtype,
                                 .recompute = hy_recompute_groups(recompute),
                                 .offloads = offloads,
                                 .ring_depth = (int32_t)t->settings.memory.ring_depth,
@@ -34,11 +34,11 @@ static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, cons
 static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
                           hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
-        const char *name = hy_plan_recompute_name((hy_plan_recompute)i);
+        hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
-        HY_TRY(size_plan(t, batch, seq, name, false, &kept));
-        HY_TRY(size_plan(t, batch, seq, name, true, &offloaded));
-        out[i] = (hy_activation_estimate){.recompute = name,
+        HY_TRY(size_plan(t, batch, seq, level, false, &kept));
+        HY_TRY(size_plan(t, batch, seq, level, true, &offloaded));
+        out[i] = (hy_activation_estimate){.recompute = hy_choice_name("recompute", i),
                                           .activations = kept.activations,
                                           .workspace = kept.workspace,
                                           .offloaded = offloaded.host,

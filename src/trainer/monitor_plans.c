@@ -22,12 +22,13 @@ typedef struct change {
 } change;
 typedef bool (*change_maker)(const hy_trainer *t, hy_settings *s, change *out);
 
-static bool set_text(char value[HY_TEXT_MAX], const char *to, const char *key, change *out) {
-    if (strcmp(value, to) == 0) return false;
+static bool set_choice(hy_settings *s, const char *key, const char *to, change *out) {
+    char from[HY_TEXT_MAX];
+    hy_setting_format(hy_setting_find(key, NULL), s, from);
+    if (!hy_settings_change(s, key, to)) return false;
     snprintf(out->key, sizeof out->key, "%s", key);
-    snprintf(out->from, sizeof out->from, "%.31s", value);
+    snprintf(out->from, sizeof out->from, "%.31s", from);
     snprintf(out->to, sizeof out->to, "%s", to);
-    snprintf(value, HY_TEXT_MAX, "%s", to);
     return true;
 }
 
@@ -69,16 +70,15 @@ static bool shrink_evaluation(const hy_trainer *t, hy_settings *s, change *out) 
 
 static bool recompute_norms(const hy_trainer *t, hy_settings *s, change *out) {
     (void)t;
-    return strcmp(s->train.recompute, "none") == 0 &&
-           set_text(s->train.recompute, "norm", "recompute", out);
+    return s->train.recompute == HY_RECOMPUTE_NONE && set_choice(s, "recompute", "norm", out);
 }
 
 static bool recompute_all(const hy_trainer *t, hy_settings *s, change *out) {
     (void)t;
-    bool is_part = s->train.recompute_layers != 0 && strcmp(s->train.recompute, "all") == 0;
+    bool is_part = s->train.recompute_layers != 0 && s->train.recompute == HY_RECOMPUTE_ALL;
     if (is_part) return set_number(&s->train.recompute_layers, 0, "recompute_layers", out);
     s->train.recompute_layers = 0;
-    return set_text(s->train.recompute, "all", "recompute", out);
+    return set_choice(s, "recompute", "all", out);
 }
 
 static bool split_loss(const hy_trainer *t, hy_settings *s, change *out) {
@@ -95,28 +95,27 @@ static bool may_stream(const hy_trainer *t) {
 }
 
 static bool offload_activations(const hy_trainer *t, hy_settings *s, change *out) {
-    return may_stream(t) &&
-           set_text(s->memory.activations_place, "pinned", "activations_place", out);
+    return may_stream(t) && set_choice(s, "activations_place", "pinned", out);
 }
 
 static bool offload_optimizer(const hy_trainer *t, hy_settings *s, change *out) {
     return may_stream(t) && hy_place_setting(s->memory.optim_place) == HY_DEVICE &&
-           set_text(s->memory.optim_place, "pinned", "optim_place", out);
+           set_choice(s, "optim_place", "pinned", out);
 }
 
 static bool keep_optimizer(const hy_trainer *t, hy_settings *s, change *out) {
     bool moves =
         t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
-    return moves && set_text(s->memory.offload_strategy, "none", "offload_strategy", out);
+    return moves && set_choice(s, "offload_strategy", "none", out);
 }
 
 static bool use_8bit(const hy_trainer *t, hy_settings *s, change *out) {
-    return hy_optim_dtype(t) != HY_U8 &&
-           set_text(s->optimizer.optim_dtype, "8bit", "optim_dtype", out);
+    return hy_settings_optim_dtype(&t->settings) != HY_U8 &&
+           set_choice(s, "optim_dtype", "8bit", out);
 }
 
 static bool without_predictor(const hy_trainer *t, hy_settings *s, change *out) {
-    return t->course.rules.has_predictor && set_text(s->phases.predictor, "none", "predictor", out);
+    return t->course.rules.has_predictor && set_choice(s, "predictor", "none", out);
 }
 
 static const change_maker changes[] = {
@@ -130,8 +129,8 @@ static const change_maker changes[] = {
 
 /* m and v have a second place in Predict: by these settings, not by the run's. */
 static void set_moved(hy_plan_setup *setup, const hy_settings *s) {
-    const char *strategy = s->memory.offload_strategy;
-    bool moves = strcmp(strategy, "cpu") == 0 || strcmp(strategy, "pinned") == 0;
+    hy_offload strategy = s->memory.offload_strategy;
+    bool moves = strategy == HY_OFFLOAD_CPU || strategy == HY_OFFLOAD_PINNED;
     bool has_predict = setup->problem.window_steps > 0;
     uint64_t bytes = 2 * setup->sizer.state[HY_PLAN_OPTIM].layout.bytes;
     setup->sizer.moved_optim = moves && has_predict ? bytes : 0;

@@ -41,19 +41,16 @@ static hy_settings *turn_round(savings *s) {
     return s->other;
 }
 
-/* Something that a setting of text turns on and off. */
+/* Something that a choice turns on and off. */
 typedef struct subject {
     const char *name, *key;
-    size_t at;            /* in the settings */
     const char *off, *on; /* values; on: the one that saves most */
 } subject;
-
-#define AT(member) offsetof(hy_settings, member)
 
 static hy_status turn(savings *s, const subject *x, const char *now, bool is_on) {
     hy_saving *it = add(s, x->name, x->key, now, is_on);
     it->other = is_on ? x->off : x->on;
-    snprintf((char *)turn_round(s) + x->at, HY_TEXT_MAX, "%s", it->other);
+    hy_setting_store(hy_setting_find(x->key, NULL), it->other, turn_round(s));
     return compare(s, it);
 }
 
@@ -64,14 +61,14 @@ static bool may_stream(const hy_trainer *t) {
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 static hy_status add_recompute(savings *s) {
-    static const subject all = {"recompute", "recompute", AT(train.recompute), "none", "all"};
+    static const subject all = {"recompute", "recompute", "none", "all"};
     const hy_settings *now = &s->t->settings;
-    bool is_on = strcmp(now->train.recompute, "none") != 0;
+    bool is_on = now->train.recompute != HY_RECOMPUTE_NONE;
     bool is_part = is_on && now->train.recompute_layers > 0;
     char text[64];
     snprintf(text, sizeof text, is_part ? "%.16s, in %lld of %d layers" : "%.16s",
-             now->train.recompute, (long long)now->train.recompute_layers,
-             s->t->engine.model->shape.layers);
+             hy_choice_name("recompute", now->train.recompute),
+             (long long)now->train.recompute_layers, s->t->engine.model->shape.layers);
     return turn(s, &all, text, is_on);
 }
 
@@ -91,20 +88,19 @@ static hy_status add_loss_chunks(savings *s) {
 /* ---- state ----------------------------------------------------------------------------------- */
 
 static hy_status add_place(savings *s, const subject *x) {
-    const char *now = (const char *)&s->t->settings + x->at;
-    bool is_on = hy_place_setting(now) != HY_DEVICE;
+    char now[HY_TEXT_MAX];
+    hy_setting_format(hy_setting_find(x->key, NULL), &s->t->settings, now);
+    bool is_on = strcmp(now, "auto") != 0 && strcmp(now, x->off) != 0;
     return is_on || may_stream(s->t) ? turn(s, x, now, is_on) : HY_OK;
 }
 
 static hy_status add_places(savings *s) {
     static const subject places[] = {
-        {"activations off the device", "activations_place", AT(memory.activations_place), "device",
-         "pinned"},
-        {"weights off the device", "weights_place", AT(memory.weights_place), "device", "pinned"},
-        {"gradients off the device", "grads_place", AT(memory.grads_place), "device", "pinned"},
-        {"m and v off the device", "optim_place", AT(memory.optim_place), "device", "pinned"},
-        {"fp32 weights off the device", "master_place", AT(memory.master_place), "device",
-         "pinned"},
+        {"activations off the device", "activations_place", "device", "pinned"},
+        {"weights off the device", "weights_place", "device", "pinned"},
+        {"gradients off the device", "grads_place", "device", "pinned"},
+        {"m and v off the device", "optim_place", "device", "pinned"},
+        {"fp32 weights off the device", "master_place", "device", "pinned"},
     };
     int count = s->t->engine.types.has_low ? 5 : 4; /* the last is of runs with both */
     for (int i = 0; i < count; i++) HY_TRY(add_place(s, &places[i]));
@@ -112,11 +108,10 @@ static hy_status add_places(savings *s) {
 }
 
 static hy_status add_small_state(savings *s) {
-    static const subject state = {"small m and v", "optim_dtype", AT(optimizer.optim_dtype), "fp32",
-                                  "8bit"};
-    static const subject gradients = {"small gradients", "grad_dtype", AT(train.grad_dtype), "fp32",
-                                      "bf16"};
-    hy_dtype optim = hy_optim_dtype(s->t), grads = hy_grad_dtype(s->t);
+    static const subject state = {"small m and v", "optim_dtype", "fp32", "8bit"};
+    static const subject gradients = {"small gradients", "grad_dtype", "fp32", "bf16"};
+    hy_dtype optim = hy_settings_optim_dtype(&s->t->settings);
+    hy_dtype grads = s->t->settings.train.grad_dtype;
     const char *now = optim == HY_U8 ? "8bit" : hy_dtype_name(optim);
     HY_TRY(turn(s, &state, now, optim != HY_F32));
     bool may_be_small = grads != HY_F32 || s->t->engine.types.of[HY_FULL] == HY_BF16;
@@ -141,8 +136,8 @@ static hy_status add_master(savings *s) {
     HY_TRY(hy_params_layout(&t->engine.model->params, HY_F32, &wide));
     int64_t bytes = (int64_t)wide.bytes; /* the bf16 copy is there either way */
     hy_layout_fini(&wide);
-    const char *place = is_on ? t->settings.memory.weights_place : t->settings.memory.master_place;
-    hy_place lies = hy_place_setting(place);
+    hy_place lies = hy_place_setting(is_on ? t->settings.memory.weights_place
+                                           : t->settings.memory.master_place);
     hy_saving *it =
         add(s, "bf16 weights alone", "master_dtype", hy_dtype_name(t->engine.types.master), is_on);
     it->other = is_on ? "fp32" : "bf16";
@@ -158,7 +153,6 @@ static bool has_predicted(const hy_trainer *t) { return t->progress.phase_steps[
 /* m and v are away, smaller or forgotten while Predict runs. What compressing leaves is planned:
  * at the beginning of Predict they are still there in full. */
 static void add_offload(savings *s) {
-    static const char *const names[] = {"none", "cpu", "pinned", "compress", "drop"};
     const hy_trainer *t = s->t;
     const hy_cell *full = &t->engine.ledger.cell[HY_OPTIM][HY_FULL];
     const hy_cell *predict = &t->engine.ledger.cell[HY_OPTIM][HY_PREDICT];
@@ -168,7 +162,7 @@ static void add_offload(savings *s) {
         t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
     bool stays = t->engine.optim.strategy == HY_OFFLOAD_COMPRESS;
     hy_saving *it = add(s, "m and v away in Predict", "offload_strategy",
-                        names[t->engine.optim.strategy], is_on);
+                        hy_choice_name("offload_strategy", t->engine.optim.strategy), is_on);
     it->other = is_on ? "none" : "pinned";
     it->phase = HY_PREDICT;
     it->is_measured = is_on && !stays && has_predicted(t);
@@ -218,8 +212,7 @@ static hy_status add_gather(savings *s) {
     const hy_state_choice c = hy_state_choice_of(&t->settings);
     bool streams = c.weights != HY_DEVICE || c.grads != HY_DEVICE || c.optim != HY_DEVICE;
     if (!streams && !t->engine.update.is_on_gather) return HY_OK;
-    static const subject gather = {"update on gather", "update", AT(memory.update), "now",
-                                   "gather"};
+    static const subject gather = {"update on gather", "update", "now", "gather"};
     return turn(s, &gather, t->engine.update.is_on_gather ? "gather" : "now",
                 t->engine.update.is_on_gather);
 }

@@ -11,18 +11,6 @@
 
 #define QUANT_BLOCK 256
 
-static const char *const names[] = {"none", "cpu", "pinned", "compress", "drop"};
-
-hy_status hy_offload_parse(const char *name, hy_offload *out) {
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *out = (hy_offload)i;
-            return HY_OK;
-        }
-    }
-    return hy_fail(HY_ERR_INPUT, "offload strategy \"%s\" is unknown", name);
-}
-
 /* ---- 8 bits ------------------------------------------------------------------------------------ */
 
 static uint64_t code_bytes(int64_t count) {

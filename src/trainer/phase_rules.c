@@ -4,7 +4,7 @@
 #include "base/error.h"
 
 static hy_status set_predictor(const hy_settings *s, hy_predictor *p) {
-    HY_TRY(hy_predictor_parse(s->phases.predictor, &p->kind));
+    p->kind = s->phases.predictor;
     p->mu = s->phases.outer_mu;
     p->eta = s->phases.outer_eta;
     p->max_steps = s->phases.max_predict_steps;

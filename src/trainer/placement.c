@@ -25,7 +25,7 @@ static void plan_all(hy_trainer *t, hy_class cls, hy_place place, hy_dtype dtype
 
 static void plan_optimizer(hy_trainer *t, hy_place backing, uint64_t bytes) {
     hy_place place = HY_DEVICE;
-    hy_dtype dtype = hy_optim_dtype(t);
+    hy_dtype dtype = hy_settings_optim_dtype(&t->settings);
     if (backing != HY_DEVICE) {
         plan_all(t, HY_OPTIM, backing, dtype, bytes);
         return;
@@ -56,7 +56,7 @@ static void plan_state(hy_trainer *t) {
              backing_bytes(c->weights, p->has_low ? &l->low : &l->master));
     plan_all(t, HY_MASTER, c->master, p->master,
              p->has_low ? backing_bytes(c->master, &l->master) : 0);
-    plan_true_phases(t, HY_GRADS, c->grads, hy_grad_dtype(t), backing_bytes(c->grads, &l->grads));
+    plan_true_phases(t, HY_GRADS, c->grads, t->settings.train.grad_dtype, backing_bytes(c->grads, &l->grads));
     plan_optimizer(t, c->optim, 2 * backing_bytes(c->optim, &l->optim));
     plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
              (uint64_t)hy_predictor_slots(t->engine.predictor.kind) *

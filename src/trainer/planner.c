@@ -242,7 +242,7 @@ static hy_status try_recompute(search *s, hy_plan_choice *choice) {
     choice->recompute = p->base.recompute;
     if (!p->open.recompute) return try_layers(s, choice);
     for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
-        choice->recompute = (hy_plan_recompute)kind;
+        choice->recompute = (hy_recompute)kind;
         HY_TRY(try_layers(s, choice));
     }
     return HY_OK;
@@ -330,9 +330,4 @@ hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, 
     }
     *out = s.best;
     return HY_OK;
-}
-
-const char *hy_plan_recompute_name(hy_plan_recompute recompute) {
-    static const char *const names[] = {"none", "norm", "attention", "mlp", "all"};
-    return names[recompute];
 }

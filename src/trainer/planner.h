@@ -13,23 +13,14 @@
 
 #include "hybrid.h"
 #include "memory/rates.h"
+#include "model/unit.h"
 
 /* The state's classes, in the order of hy_class. */
 enum { HY_PLAN_WEIGHTS, HY_PLAN_MASTER, HY_PLAN_GRADS, HY_PLAN_OPTIM, HY_PLAN_STATES };
 
-/* What is made again in the backward pass: train.recompute. */
-typedef enum hy_plan_recompute {
-    HY_RECOMPUTE_NONE,
-    HY_RECOMPUTE_NORM,
-    HY_RECOMPUTE_ATTENTION,
-    HY_RECOMPUTE_MLP,
-    HY_RECOMPUTE_ALL,
-    HY_RECOMPUTE_COUNT
-} hy_plan_recompute;
-
 typedef struct hy_plan_choice {
     int32_t batch, accum; /* sequences of a micro-batch, micro-batches of a step */
-    hy_plan_recompute recompute;
+    hy_recompute recompute;
     int32_t recompute_layers; /* that do it; 0: all */
     int32_t loss_chunks;      /* 0: as the model has it */
     hy_place state[HY_PLAN_STATES];
@@ -124,7 +115,5 @@ typedef struct hy_plan_reasons {
 } hy_plan_reasons;
 hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
                           hy_plan_reasons *out);
-
-const char *hy_plan_recompute_name(hy_plan_recompute recompute);
 
 #endif

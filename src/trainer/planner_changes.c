@@ -3,7 +3,6 @@
  * A few changes of the settings are tried: each alone, and where none helps, some together. What
  * is suggested was planned and fits. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "trainer/planner_run.h"
@@ -11,55 +10,50 @@
 /* Makes the change; false where there is nothing to change. */
 typedef bool (*change_maker)(const hy_trainer *t, hy_settings *s);
 
-static bool set_text(char out[HY_TEXT_MAX], const char *value) {
-    if (strcmp(out, value) == 0) return false;
-    snprintf(out, HY_TEXT_MAX, "%s", value);
-    return true;
-}
-
 static bool open_recompute(const hy_trainer *t, hy_settings *s) {
     (void)t;
-    return strcmp(s->train.recompute, "all") != 0 && set_text(s->train.recompute, "all");
+    return hy_settings_change(s, "recompute", "all");
 }
 
 static bool open_places(const hy_trainer *t, hy_settings *s) {
-    char *places[] = {s->memory.weights_place, s->memory.master_place, s->memory.grads_place,
-                      s->memory.optim_place, s->memory.activations_place};
+    hy_place *places[] = {&s->memory.weights_place, &s->memory.master_place, &s->memory.grads_place,
+                          &s->memory.optim_place, &s->memory.activations_place};
     bool is_changed = false;
     if (!t->engine.backend->facts.is_gpu && !s->memory.max_gpu_mem) return false;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        is_changed |= set_text(places[i], "auto");
+        is_changed |= *places[i] != HY_PLACE_AUTO;
+        *places[i] = HY_PLACE_AUTO;
     }
     return is_changed;
 }
 
 static bool use_8bit(const hy_trainer *t, hy_settings *s) {
     (void)t;
-    if (strstr(s->optimizer.optimizer, "8bit")) return false;
-    return set_text(s->optimizer.optim_dtype, "8bit");
+    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    return !is_8bit && hy_settings_change(s, "optim_dtype", "8bit");
 }
 
 static bool use_bf16_grads(const hy_trainer *t, hy_settings *s) {
-    return t->engine.types.of[HY_FULL] == HY_BF16 && set_text(s->train.grad_dtype, "bf16");
+    return t->engine.types.of[HY_FULL] == HY_BF16 && hy_settings_change(s, "grad_dtype", "bf16");
 }
 
 static bool use_bf16_master(const hy_trainer *t, hy_settings *s) {
-    bool has_predictor = t->course.rules.has_predictor && strcmp(s->phases.predictor, "none") != 0;
+    bool has_predictor = t->course.rules.has_predictor && s->phases.predictor != HY_PREDICTOR_NONE;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         bool is_used = has_predictor || i == HY_FULL || i == HY_WARMUP;
         if (is_used && t->engine.types.of[i] != HY_BF16) return false;
     }
-    return set_text(s->optimizer.master_dtype, "bf16");
+    return hy_settings_change(s, "master_dtype", "bf16");
 }
 
 static bool without_predictor(const hy_trainer *t, hy_settings *s) {
-    return t->course.rules.has_predictor && set_text(s->phases.predictor, "none");
+    return t->course.rules.has_predictor && hy_settings_change(s, "predictor", "none");
 }
 
 static bool use_folder(const hy_trainer *t, hy_settings *s) {
     if (!t->engine.backend->facts.is_gpu && !s->memory.max_gpu_mem) return false;
     s->memory.offload_size = INT64_MAX;
-    return set_text(s->memory.offload_folder, ".");
+    return hy_settings_change(s, "offload_folder", ".");
 }
 
 static bool halve_sequence(const hy_trainer *t, hy_settings *s) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/settings.h"
 #include "trainer/planner.h"
 
 static const char *const class_names[HY_PLAN_STATES] = {"weights", "fp32 weights", "gradients",
@@ -71,7 +72,7 @@ static hy_status explain_recompute(const hy_plan_problem *p, const hy_plan *plan
     hy_plan_choice kept = plan->choice;
     hy_plan without;
     if (kept.recompute == HY_RECOMPUTE_NONE) return HY_OK;
-    const char *name = hy_plan_recompute_name(kept.recompute);
+    const char *name = hy_choice_name("recompute", kept.recompute);
     int32_t layers = kept.recompute_layers ? kept.recompute_layers : p->layers;
     if (!p->open.recompute) {
         add(out, "recompute %s: as asked for", name);

@@ -17,16 +17,6 @@
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-int hy_plan_keep_groups(hy_plan_recompute recompute) {
-    switch (recompute) {
-    case HY_RECOMPUTE_NORM: return HY_KEEP_CHEAP;
-    case HY_RECOMPUTE_ATTENTION: return HY_KEEP_CHEAP | HY_KEEP_ATTENTION;
-    case HY_RECOMPUTE_MLP: return HY_KEEP_CHEAP | HY_KEEP_MLP;
-    case HY_RECOMPUTE_ALL: return HY_KEEP_ALL;
-    default: return 0;
-    }
-}
-
 /* ---- passes ---------------------------------------------------------------------------------------- */
 
 /* The newest first: choices come in runs. */
@@ -70,7 +60,7 @@ static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
                                 .chunks = out->chunks,
                                 .dtype = out->dtype,
                                 .grad_dtype = z->grad_dtype,
-                                .recompute = hy_plan_keep_groups(out->recompute),
+                                .recompute = hy_recompute_groups(out->recompute),
                                 .recompute_layers = out->recompute_layers,
                                 .offloads = out->offloads,
                                 .ring_depth = out->ring_depth,

@@ -24,7 +24,7 @@ typedef struct hy_sized_class {
 /* A batch plan that was asked for. */
 typedef struct hy_sized_pass {
     int32_t batch, chunks, recompute_layers, ring_depth; /* as asked for */
-    hy_plan_recompute recompute;
+    hy_recompute recompute;
     bool offloads, is_eval;
     hy_dtype dtype;
     hy_batch_bytes bytes;
@@ -69,9 +69,6 @@ void hy_sizer_end(hy_sizer *z);
 hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out);
 void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out);
 int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);
-
-/* hy_keep_group bits of a choice. */
-int hy_plan_keep_groups(hy_plan_recompute recompute);
 
 /* planner_ops.c: seconds that the ops of a pass compute, the head's chunked ops as often as they run. */
 hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);

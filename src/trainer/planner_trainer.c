@@ -14,8 +14,6 @@
 #define TILE_RING_DEPTH 3 /* of what predictors keep, as in memory_plan.c */
 #define CANDIDATE_DEPTH 3
 
-static bool is_auto(const char *value) { return strcmp(value, "auto") == 0; }
-
 /* ---- what a run is made of ---------------------------------------------------------------------------- */
 
 /* Types, by the settings at hand, which may not be the run's own. */
@@ -26,18 +24,15 @@ typedef struct run_types {
 } run_types;
 
 static run_types types_of(const hy_trainer *t, const hy_settings *s) {
-    hy_trainer asked = {.settings = *s}; /* for the rules that state_plan.c has */
-    bool has_predictor = t->course.rules.has_predictor && strcmp(s->phases.predictor, "none") != 0;
-    bool is_bf16 = strcmp(s->optimizer.master_dtype, "bf16") == 0;
-    run_types types = {.master = is_bf16 ? HY_BF16 : HY_F32,
+    bool has_predictor = t->course.rules.has_predictor && s->phases.predictor != HY_PREDICTOR_NONE;
+    hy_dtype master = hy_settings_master_dtype(s);
+    run_types types = {.master = master,
                        .low = t->engine.types.low,
-                       .grads = hy_grad_dtype(&asked),
-                       .optim = hy_optim_dtype(&asked),
-                       .has_low = t->engine.types.has_low && !is_bf16,
+                       .grads = s->train.grad_dtype,
+                       .optim = hy_settings_optim_dtype(s),
+                       .slots = hy_settings_predictor_dtype(s),
+                       .has_low = t->engine.types.has_low && master != HY_BF16,
                        .has_predictor = has_predictor};
-    types.slots = is_auto(s->phases.predictor_dtype)               ? types.master
-                  : strcmp(s->phases.predictor_dtype, "bf16") == 0 ? HY_BF16
-                                                                   : HY_F32;
     types.slot_count = has_predictor ? hy_predictor_slots(t->engine.predictor.kind) : 0;
     return types;
 }
@@ -121,35 +116,22 @@ static hy_status add_state(const hy_trainer *t, const run_types *types, hy_sizer
 
 /* ---- the problem --------------------------------------------------------------------------------------- */
 
-static hy_plan_recompute recompute_of(const char *name) {
-    for (int i = 0; i < HY_RECOMPUTE_COUNT; i++) {
-        if (strcmp(name, hy_plan_recompute_name((hy_plan_recompute)i)) == 0) {
-            return (hy_plan_recompute)i;
-        }
-    }
-    return HY_RECOMPUTE_NONE;
-}
-
-static void list_places(const hy_settings *s, const char *places[HY_PLAN_STATES]) {
-    places[HY_PLAN_WEIGHTS] = s->memory.weights_place;
-    places[HY_PLAN_MASTER] = s->memory.master_place;
-    places[HY_PLAN_GRADS] = s->memory.grads_place;
-    places[HY_PLAN_OPTIM] = s->memory.optim_place;
-}
-
 static void set_places(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
-    const char *places[HY_PLAN_STATES];
-    list_places(s, places);
+    const hy_place places[HY_PLAN_STATES] = {
+        [HY_PLAN_WEIGHTS] = s->memory.weights_place,
+        [HY_PLAN_MASTER] = s->memory.master_place,
+        [HY_PLAN_GRADS] = s->memory.grads_place,
+        [HY_PLAN_OPTIM] = s->memory.optim_place,
+    };
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         bool is_there = i != HY_PLAN_MASTER || p->has_master;
         p->base.state[i] = is_there ? hy_place_setting(places[i]) : HY_NOWHERE;
-        p->open.state[i] = is_there && may_stream && is_auto(places[i]);
+        p->open.state[i] = is_there && may_stream && places[i] == HY_PLACE_AUTO;
     }
-    bool is_on_disk = strcmp(s->memory.predictor_place, "disk") == 0;
-    p->base.predictor = is_on_disk ? HY_DISK : HY_PINNED;
-    p->open.predictor = is_auto(s->memory.predictor_place);
+    p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
+    p->base.predictor = p->open.predictor ? HY_PINNED : s->memory.predictor_place;
     p->base.activations = hy_place_setting(s->memory.activations_place);
-    p->open.activations = may_stream && is_auto(s->memory.activations_place);
+    p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
 }
 
 static bool streams(const hy_plan_choice *c) {
@@ -167,14 +149,14 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
     p->base.resident_units = resident < 0 ? 0 : (int32_t)resident;
     p->open.ring_depth = may_stream && depth == 0;
     p->open.resident_units = may_stream && resident < 0 && !streams(&p->base);
-    p->open.update = is_auto(s->memory.update);
+    p->open.update = s->memory.update == HY_UPDATE_AUTO;
     p->base.updates_on_gather =
-        p->open.update ? streams(&p->base) : strcmp(s->memory.update, "gather") == 0;
+        p->open.update ? streams(&p->base) : s->memory.update == HY_UPDATE_ON_GATHER;
 }
 
 static void set_passes(const hy_settings *s, hy_plan_problem *p) {
-    p->open.recompute = is_auto(s->train.recompute);
-    p->base.recompute = p->open.recompute ? HY_RECOMPUTE_NONE : recompute_of(s->train.recompute);
+    p->open.recompute = s->train.recompute == HY_RECOMPUTE_AUTO;
+    p->base.recompute = p->open.recompute ? HY_RECOMPUTE_NONE : s->train.recompute;
     p->open.recompute_layers = p->open.recompute && s->train.recompute_layers == 0;
     p->base.recompute_layers = (int32_t)s->train.recompute_layers;
     p->open.loss_chunks = s->train.loss_chunks == 0;
@@ -192,7 +174,7 @@ static int64_t divisor_up_to(int64_t step, int64_t most) {
  * case where another split is not wanted or would be another loss. On a CPU larger ones gain nothing. */
 static hy_status set_batch(const hy_trainer *t, const hy_settings *s, hy_plan_problem *p) {
     int64_t asked = s->train.step_tokens, seq = s->train.seq_len, batch = s->train.batch_size;
-    bool may_split = s->train.normalize && strcmp(s->train.dynamic_batch, "off") != 0;
+    bool may_split = s->train.normalize && s->train.dynamic_batch != HY_OFF;
     p->open.batch = asked > 0 || may_split;
     p->least_batch = s->train.min_batch_size;
     p->most_batch = s->train.max_batch_size;
@@ -265,27 +247,19 @@ void hy_plan_setup_end(hy_plan_setup *setup) { hy_sizer_end(&setup->sizer); }
 
 /* ---- the answer ---------------------------------------------------------------------------------------- */
 
-static void put(char out[HY_TEXT_MAX], const char *value) {
-    snprintf(out, HY_TEXT_MAX, "%s", value);
-}
-
 /* Only what was open: a place that was asked for is left as it is written. */
 static void apply(const hy_plan_problem *p, const hy_plan_choice *c, hy_settings *s) {
-    char *places[HY_PLAN_STATES] = {s->memory.weights_place, s->memory.master_place,
-                                    s->memory.grads_place, s->memory.optim_place};
+    hy_place *places[HY_PLAN_STATES] = {&s->memory.weights_place, &s->memory.master_place,
+                                        &s->memory.grads_place, &s->memory.optim_place};
     for (int i = 0; i < HY_PLAN_STATES; i++) {
-        if (is_auto(places[i])) {
-            put(places[i], hy_place_name(c->state[i] == HY_NOWHERE ? HY_DEVICE : c->state[i]));
-        }
+        if (*places[i] == HY_PLACE_AUTO) *places[i] = hy_place_setting(c->state[i]);
     }
-    if (is_auto(s->memory.activations_place)) {
-        put(s->memory.activations_place, hy_place_name(c->activations));
+    if (s->memory.activations_place == HY_PLACE_AUTO) s->memory.activations_place = c->activations;
+    if (s->memory.predictor_place == HY_PLACE_AUTO) s->memory.predictor_place = c->predictor;
+    if (s->train.recompute == HY_RECOMPUTE_AUTO) s->train.recompute = c->recompute;
+    if (s->memory.update == HY_UPDATE_AUTO) {
+        s->memory.update = c->updates_on_gather ? HY_UPDATE_ON_GATHER : HY_UPDATE_NOW;
     }
-    if (is_auto(s->memory.predictor_place)) {
-        put(s->memory.predictor_place, hy_place_name(c->predictor));
-    }
-    if (is_auto(s->train.recompute)) put(s->train.recompute, hy_plan_recompute_name(c->recompute));
-    if (is_auto(s->memory.update)) put(s->memory.update, c->updates_on_gather ? "gather" : "now");
     if (p->open.recompute_layers) s->train.recompute_layers = c->recompute_layers;
     if (p->open.loss_chunks) s->train.loss_chunks = c->loss_chunks;
     if (s->memory.ring_depth == 0) s->memory.ring_depth = c->ring_depth;

@@ -3,7 +3,6 @@
  * The weights that are updated are the truth: fp32, or bf16 rounded stochastically. A phase in another
  * type computes with a rounded copy, made when it is first asked for after the truth changed elsewhere,
  * and kept current by the optimizer afterwards. */
-#include <string.h>
 
 #include "base/error.h"
 #include "trainer/trainer.h"
@@ -15,11 +14,9 @@ static bool has_bf16(const hy_device_facts *facts) {
 }
 
 /* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
-static hy_dtype dtype_of(const char *name, const hy_device_facts *facts) {
-    bool is_low = strcmp(name, "16bit") == 0 || (strcmp(name, "auto") == 0 && facts->is_gpu);
-    if (strcmp(name, "bf16") == 0) return HY_BF16;
-    if (strcmp(name, "fp16") == 0) return HY_F16;
-    return !is_low ? HY_F32 : has_bf16(facts) ? HY_BF16 : HY_F16;
+static hy_dtype dtype_of(hy_dtype_choice asked, const hy_device_facts *facts) {
+    bool is_low = asked == HY_DTYPE_16BIT || facts->is_gpu;
+    return hy_dtype_chosen(asked, !is_low ? HY_F32 : has_bf16(facts) ? HY_BF16 : HY_F16);
 }
 
 static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32; }
@@ -66,13 +63,9 @@ static hy_status lacks_bf16(const hy_device_facts *facts) {
 /* bf16 weights are the only copy there is, so every phase computes with them. */
 static hy_status choose_master(hy_trainer *t) {
     hy_precisions *p = &t->engine.types;
-    const char *predictor = t->settings.phases.predictor_dtype;
-    bool is_bf16 = strcmp(t->settings.optimizer.master_dtype, "bf16") == 0;
-    p->master = is_bf16 ? HY_BF16 : HY_F32;
-    p->slots = strcmp(predictor, "auto") == 0   ? p->master
-               : strcmp(predictor, "bf16") == 0 ? HY_BF16
-                                                : HY_F32;
-    if (!is_bf16) return HY_OK;
+    p->master = hy_settings_master_dtype(&t->settings);
+    p->slots = hy_settings_predictor_dtype(&t->settings);
+    if (p->master != HY_BF16) return HY_OK;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (p->of[i] == HY_BF16) continue;
         return hy_fail(HY_ERR_INPUT,
@@ -85,18 +78,10 @@ static hy_status choose_master(hy_trainer *t) {
 }
 
 hy_status hy_trainer_choose_precision(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    const char *names[HY_PHASE_COUNT] = {
-        [HY_WARMUP] = s->phases.precision_warmup,
-        [HY_FULL] = s->phases.precision_full,
-        [HY_PREDICT] = s->phases.precision_predict,
-        [HY_CORRECT] = s->phases.precision_correct,
-    };
     hy_precisions *p = &t->engine.types;
     const hy_device_facts *facts = &t->engine.backend->facts;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        bool is_same = strcmp(names[i], "same") == 0;
-        p->of[i] = dtype_of(is_same ? s->train.precision : names[i], facts);
+        p->of[i] = dtype_of(hy_settings_precision(&t->settings, (hy_phase)i), facts);
         if (p->of[i] == HY_F32) continue;
         if (p->of[i] == HY_BF16 && !has_bf16(facts)) return lacks_bf16(facts);
         if (p->has_low && p->low != p->of[i]) {

@@ -18,7 +18,7 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
         .model = s->model,
         .device = t->engine.backend->facts.name,
         .data = hy_dataset_describe(t->data.set)->description,
-        .predictor = hy_predictor_name(t->engine.predictor.kind),
+        .predictor = hy_choice_name("predictor", (int)t->engine.predictor.kind),
         .resumed = t->resumed,
         .parameters = t->engine.model->params.elements,
         .steps_total = t->course.steps_total,
@@ -29,7 +29,7 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
         .host_budget_bytes = hy_trainer_host_limit(t),
     };
     if (!t->record.out[0]) return HY_OK;
-    t->record.conditions = strcmp(s->memory.monitor, "off") != 0 ? HY_IF_MONITORED : 0;
+    t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
     HY_TRY(hy_record_make_folder(&t->record, s));
     hy_trainer_write_plan(t);
     HY_TRY(hy_record_open(&t->record, s, &start, &moment));

@@ -150,8 +150,8 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
         hy_text_addf(out, " --batch-size %lld --grad-accum-steps %lld,",
                      (long long)s->train.batch_size / 2, (long long)s->train.grad_accum_steps * 2);
     }
-    if (strcmp(s->train.recompute, "all") != 0) hy_text_add(out, " --recompute all,");
-    if (strcmp(s->phases.predictor, "none") != 0) hy_text_add(out, " --predictor none,");
+    if (s->train.recompute != HY_RECOMPUTE_ALL) hy_text_add(out, " --recompute all,");
+    if (s->phases.predictor != HY_PREDICTOR_NONE) hy_text_add(out, " --predictor none,");
     hy_text_add(out, " --optimizer adamw8bit or another program closed would leave more room");
 }
 

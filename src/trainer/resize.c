@@ -4,7 +4,6 @@
  * micro-batches of another size, with as many more of them that a step has the same sequences in the same
  * order. The state stays where it is; only the predictor's rings, which lie in the work area, move with
  * it. What cannot be had is tried smaller. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -161,12 +160,12 @@ static void tell(hy_trainer *t, int64_t old_batch, int64_t old_accum, const char
 }
 
 bool hy_recomputes_all(const hy_settings *s) {
-    return strcmp(s->train.recompute, "all") == 0 && s->train.recompute_layers == 0;
+    return s->train.recompute == HY_RECOMPUTE_ALL && s->train.recompute_layers == 0;
 }
 
 hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
     hy_settings *s = &t->settings;
-    snprintf(s->train.recompute, sizeof s->train.recompute, "all");
+    s->train.recompute = HY_RECOMPUTE_ALL;
     s->train.recompute_layers = 0;
     hy_say(t, HY_NOTE, "layers recompute everything from now on: %s", reason);
     return hy_trainer_resize(t, s->train.batch_size, reason);

@@ -2,8 +2,6 @@
  *
  * A class lives on the device, or elsewhere and passes through a ring there. Which, is a choice; what a
  * choice needs is counted here by the same rules by which it is taken. */
-#include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "trainer/memory_plan.h"
@@ -19,28 +17,13 @@ typedef struct state_class {
 
 #define STATE_CLASSES 5
 
-hy_dtype hy_grad_dtype(const hy_trainer *t) {
-    return strcmp(t->settings.train.grad_dtype, "bf16") == 0 ? HY_BF16 : HY_F32;
-}
-
-hy_dtype hy_optim_dtype(const hy_trainer *t) {
-    const char *name = t->settings.optimizer.optim_dtype;
-    bool is_8bit = strstr(t->settings.optimizer.optimizer, "8bit") != NULL;
-    if (strcmp(name, "bf16") == 0) return HY_BF16;
-    if (strcmp(name, "8bit") == 0) return HY_U8;
-    return strcmp(name, "auto") == 0 && is_8bit ? HY_U8 : HY_F32;
-}
-
-hy_place hy_place_setting(const char *name) {
-    if (strcmp(name, "pinned") == 0) return HY_PINNED;
-    return strcmp(name, "disk") == 0 ? HY_DISK : HY_DEVICE;
-}
+hy_place hy_place_setting(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DEVICE : asked; }
 
 /* A paged optimizer's state lives on the host unless someone says where. */
 void hy_state_resolve_paging(hy_settings *s) {
-    bool is_paged = strncmp(s->optimizer.optimizer, "paged_", 6) == 0;
-    bool is_open = strcmp(s->memory.optim_place, "auto") == 0;
-    if (is_paged && is_open) snprintf(s->memory.optim_place, HY_TEXT_MAX, "pinned");
+    bool is_paged = s->optimizer.optimizer & HY_OPTIMIZER_PAGED;
+    bool is_open = s->memory.optim_place == HY_PLACE_AUTO;
+    if (is_paged && is_open) s->memory.optim_place = HY_PINNED;
 }
 
 hy_state_choice hy_state_choice_of(const hy_settings *s) {
@@ -66,8 +49,8 @@ hy_status hy_state_lay_out(hy_trainer *t) {
     bool is_low = p->of[HY_PREDICT] != HY_F32 && p->of[HY_FULL] != HY_F32;
     HY_TRY(hy_params_layout(params, p->master, &l->master));
     HY_TRY(hy_params_layout(params, p->low, &l->low));
-    HY_TRY(hy_params_layout(params, hy_grad_dtype(t), &l->grads));
-    HY_TRY(hy_params_layout(params, hy_optim_dtype(t), &l->optim));
+    HY_TRY(hy_params_layout(params, t->settings.train.grad_dtype, &l->grads));
+    HY_TRY(hy_params_layout(params, hy_settings_optim_dtype(&t->settings), &l->optim));
     HY_TRY(hy_params_layout(params, is_low ? p->low : HY_F32, &l->candidate));
     HY_TRY(hy_tiles_init(&t->engine.state.tiles, params));
     HY_TRY(hy_tiles_layout(&t->engine.state.tiles, params, p->slots, &l->slot));

@@ -7,7 +7,6 @@
  * sizes differ in speed, not in what is learned. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "trainer/memory_plan.h"
@@ -145,7 +144,7 @@ static void begin_search(hy_trainer *t, const room *r) {
 }
 
 static bool wants_search(const hy_trainer *t) {
-    return strcmp(t->settings.train.dynamic_batch, "auto") == 0 && t->asked.train.step_tokens > 0 &&
+    return t->settings.train.dynamic_batch == HY_AUTO && t->asked.train.step_tokens > 0 &&
            t->settings.train.normalize && t->engine.backend->facts.is_gpu &&
            t->progress.step == 0 && t->course.steps_total >= SHORTEST_SEARCH;
 }
@@ -186,7 +185,7 @@ static void note_first_share(hy_trainer *t) {
 }
 
 hy_status hy_trainer_steer(hy_trainer *t) {
-    if (!t->monitor || strcmp(t->settings.train.dynamic_batch, "off") == 0) return HY_OK;
+    if (!t->monitor || t->settings.train.dynamic_batch == HY_OFF) return HY_OK;
     if (!t->steering.is_begun) note_first_share(t);
     bool is_due = t->progress.step % t->settings.train.batch_check_every == 0;
     bool is_short = hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||

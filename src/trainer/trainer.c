@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/say.h"
@@ -164,7 +163,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
-        .predictor = hy_predictor_name(t->engine.predictor.kind),
+        .predictor = hy_choice_name("predictor", t->engine.predictor.kind),
         .why_not = why_not(t),
         .backward_passes = p->backward_passes,
         .skipped_steps = p->skipped,

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "config/settings.h"
+#include "config/derived.h"
 #include "data/loader.h"
 #include "engine/engine.h"
 #include "formats/hf_folder.h"
@@ -173,7 +173,6 @@ void hy_trainer_plan_data(const hy_trainer *t, hy_plan_facts *out); /* the bytes
 /* build.c */
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
-hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 hy_status hy_trainer_zero(hy_trainer *t, hy_store *store); /* on the device: enqueued */
 hy_status hy_trainer_start_loader(hy_trainer *t);          /* anew, at the data cursor */
 int64_t hy_trainer_loader_depth(const hy_trainer *t);      /* micro-batches it holds */
@@ -182,15 +181,11 @@ int64_t hy_trainer_loader_depth(const hy_trainer *t);      /* micro-batches it h
 hy_status hy_trainer_initialise_weights(hy_trainer *t);
 
 /* hf_trainer.c: a model's files as the beginning of a run. */
-hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *kind,
-                                  char path[HY_HF_PATH_MAX]); /* HY_FILES_NONE: a preset or .cfg */
-bool hy_settings_bring_weights(const hy_settings *settings);  /* files, or init_from */
 hy_status hy_trainer_load_model(hy_trainer *t, hy_model_files kind, const char *path);
 
 /* device.c */
 hy_status hy_trainer_open_device(hy_trainer *t);
 void hy_trainer_tell_warning(hy_trainer *t); /* the device's, if it has one: once */
-bool hy_device_is_cuda(const char *name);    /* a value of the key `device` */
 
 /* precision.c */
 hy_status hy_trainer_choose_precision(hy_trainer *t);
@@ -325,7 +320,6 @@ hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, cha
 hy_status hy_trainer_copy_weights(hy_trainer *t, hy_store *host, bool to_host);
 
 /* offload.c */
-hy_status hy_offload_parse(const char *name, hy_offload *out);
 hy_status hy_trainer_send_optimizer(hy_trainer *t);  /* Predict begins */
 hy_status hy_trainer_begin_restore(hy_trainer *t);   /* ahead of need, on the copy stream */
 hy_status hy_trainer_await_optimizer(hy_trainer *t); /* before an update */

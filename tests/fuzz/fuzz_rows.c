@@ -14,8 +14,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const templates[] = {"plain",   "chatml", "llama2", "llama3",
-                                        "mistral", "alpaca", "chatml"};
+static const hy_chat_kind templates[] = {HY_CHAT_PLAIN,  HY_CHAT_CHATML,  HY_CHAT_LLAMA2,
+                                         HY_CHAT_LLAMA3, HY_CHAT_MISTRAL, HY_CHAT_ALPACA,
+                                         HY_CHAT_CHATML};
 enum { TEMPLATES = sizeof templates / sizeof templates[0] };
 
 /* Bytes as tokens, and a few special ones. */

@@ -93,12 +93,13 @@ static void check_same_losses(const hy_trainer *t, const double here[10], const 
             here[i] == there[i],
             "step %d: %.17g, expected %.17g; places %s %s %s %s %s, recompute %s in %lld, "
             "ring %lld, resident %lld, update %s, batch %lld x %lld, chunks %lld",
-            i + 1, there[i], here[i], s->memory.weights_place, s->memory.master_place,
-            s->memory.grads_place, s->memory.optim_place, s->memory.activations_place,
-            s->train.recompute, (long long)s->train.recompute_layers,
-            (long long)s->memory.ring_depth, (long long)s->memory.resident_units, s->memory.update,
-            (long long)s->train.batch_size, (long long)s->train.grad_accum_steps,
-            (long long)s->train.loss_chunks);
+            i + 1, there[i], here[i], hy_place_name(s->memory.weights_place),
+            hy_place_name(s->memory.master_place), hy_place_name(s->memory.grads_place),
+            hy_place_name(s->memory.optim_place), hy_place_name(s->memory.activations_place),
+            hy_choice_name("recompute", s->train.recompute), (long long)s->train.recompute_layers,
+            (long long)s->memory.ring_depth, (long long)s->memory.resident_units,
+            hy_choice_name("update", s->memory.update), (long long)s->train.batch_size,
+            (long long)s->train.grad_accum_steps, (long long)s->train.loss_chunks);
     }
 }
 

@@ -1,0 +1,80 @@
+/* choices.h: the values of settings that have a fixed set of them.
+ *
+ * A choice is an enum of the module that acts on it where that module comes before config (hy_place,
+ * hy_dtype, hy_tune, hy_chat_kind, hy_recompute, hy_schedule_kind, hy_predictor_kind), and one of those
+ * below otherwise. The words for the values stand in the table of settings.c alone; hy_choice_name
+ * gives them. */
+#ifndef HY_CONFIG_CHOICES_H
+#define HY_CONFIG_CHOICES_H
+
+#include "hybrid_types.h"
+#include "phases/confidence.h"
+
+/* Places that are left to the planner. */
+#define HY_PLACE_AUTO HY_NOWHERE
+
+/* A type: those of hy_dtype, or a rule that leads to one. */
+typedef enum hy_dtype_choice {
+    HY_DTYPE_AUTO = -3,
+    HY_DTYPE_SAME = -2,  /* of a phase: as train.precision */
+    HY_DTYPE_16BIT = -1, /* bf16 where the device has it, else fp16 */
+    HY_DTYPE_F32 = HY_F32,
+    HY_DTYPE_BF16 = HY_BF16,
+    HY_DTYPE_F16 = HY_F16,
+    HY_DTYPE_8BIT = HY_U8
+} hy_dtype_choice;
+
+typedef enum hy_device_choice {
+    HY_USE_ANY, /* auto */
+    HY_USE_CPU,
+    HY_USE_CUDA, /* the first card */
+    HY_USE_CARD  /* and those above it: card number 0, 1, ... */
+} hy_device_choice;
+
+typedef enum hy_on_off { HY_AUTO, HY_ON, HY_OFF } hy_on_off;
+
+typedef enum hy_profile { HY_CONSERVATIVE, HY_BALANCED, HY_AGGRESSIVE } hy_profile;
+
+typedef enum hy_attention_choice { HY_ATTENTION_OWN, HY_ATTENTION_CUDNN } hy_attention_choice;
+
+/* The shape. */
+typedef enum hy_norm_choice { HY_LAYERNORM, HY_RMSNORM } hy_norm_choice;
+typedef enum hy_positions { HY_POSITIONS_LEARNED, HY_POSITIONS_ROPE } hy_positions;
+typedef enum hy_activation { HY_ACTIVATION_GELU, HY_ACTIVATION_SWIGLU } hy_activation;
+typedef enum hy_bias_in { HY_BIAS_IN_ALL, HY_BIAS_IN_ATTENTION, HY_BIAS_IN_MLP } hy_bias_in;
+typedef enum hy_rope_scaling { HY_ROPE_PLAIN, HY_ROPE_LLAMA3 } hy_rope_scaling;
+
+/* AdamW with two properties as bits. */
+typedef enum hy_optimizer_choice {
+    HY_ADAMW = 0,
+    HY_OPTIMIZER_8BIT = 1,
+    HY_OPTIMIZER_PAGED = 2, /* m and v on the host unless optim_place says otherwise */
+} hy_optimizer_choice;
+
+typedef enum hy_loss_on { HY_LOSS_ON_ANSWERS, HY_LOSS_ON_ALL } hy_loss_on;
+typedef enum hy_bad_rows { HY_BAD_ROWS_SKIP, HY_BAD_ROWS_STOP } hy_bad_rows;
+
+typedef enum hy_regime_choice {
+    HY_REGIME_AUTO = -1, /* fine-tuning when weights are given */
+    HY_REGIME_SCRATCH = HY_FROM_SCRATCH,
+    HY_REGIME_TUNING = HY_FINE_TUNING
+} hy_regime_choice;
+
+typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER } hy_update_when;
+
+/* What becomes of m and v in Predict. */
+typedef enum hy_offload {
+    HY_OFFLOAD_NONE,
+    HY_OFFLOAD_CPU,
+    HY_OFFLOAD_PINNED,
+    HY_OFFLOAD_COMPRESS,
+    HY_OFFLOAD_DROP
+} hy_offload;
+
+typedef enum hy_monitor_choice {
+    HY_MONITOR_ON,
+    HY_MONITOR_SILENT,
+    HY_MONITOR_OFF
+} hy_monitor_choice;
+
+#endif

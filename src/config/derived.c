@@ -1,0 +1,80 @@
+/* derived.c: what follows from several settings together. See derived.h. */
+#include "config/derived.h"
+
+hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
+    *out = (hy_shape){
+        .layers = (int32_t)s->shape.layers,
+        .width = (int32_t)s->shape.width,
+        .heads = (int32_t)s->shape.heads,
+        .kv_heads = (int32_t)s->shape.kv_heads,
+        .head_size = (int32_t)s->shape.head_size,
+        .mlp_width = (int32_t)s->shape.mlp_width,
+        .vocab = (int32_t)s->shape.vocab,
+        .context = (int32_t)s->shape.context,
+        .is_rms = s->shape.norm == HY_RMSNORM,
+        .has_rope = s->shape.positions == HY_POSITIONS_ROPE,
+        .is_gated = s->shape.activation == HY_ACTIVATION_SWIGLU,
+        .has_qkv_bias = s->shape.qkv_bias,
+        .has_proj_bias = s->shape.proj_bias,
+        .lacks_out_bias = s->shape.proj_bias_in == HY_BIAS_IN_MLP,
+        .lacks_mlp_bias = s->shape.proj_bias_in == HY_BIAS_IN_ATTENTION,
+        .has_qk_norm = s->shape.qk_norm,
+        .has_tied_head = s->shape.tied_head,
+        .norm_eps = s->shape.norm_eps,
+        .rope_theta = s->shape.rope_theta,
+        .has_llama3_rope = s->shape.rope_scaling == HY_ROPE_LLAMA3,
+        .rope_factor = s->shape.rope_factor,
+        .rope_low_freq = s->shape.rope_low_freq,
+        .rope_high_freq = s->shape.rope_high_freq,
+        .rope_original_context = (int32_t)s->shape.rope_original_context,
+        .sliding_window = (int32_t)s->shape.sliding_window,
+        .init_std = s->shape.init_std,
+    };
+    return hy_shape_complete(out);
+}
+
+/* A preset's name is a preset, whatever lies in the folder. */
+hy_status hy_settings_model_files(const hy_settings *s, hy_model_files *kind,
+                                  char path[HY_HF_PATH_MAX]) {
+    *kind = HY_FILES_NONE;
+    path[0] = 0;
+    if (hy_builtin_text("model", s->model)) return HY_OK;
+    return hy_hf_find(s->model, kind, path);
+}
+
+bool hy_settings_bring_weights(const hy_settings *s) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    return s->init_from[0] ||
+           (hy_settings_model_files(s, &kind, path) == HY_OK && kind != HY_FILES_NONE);
+}
+
+int hy_device_card(hy_device_choice device) {
+    if (device == HY_USE_CUDA) return 0;
+    return device >= HY_USE_CARD ? (int)(device - HY_USE_CARD) : -1;
+}
+
+hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise) {
+    return (int)choice < 0 ? otherwise : (hy_dtype)choice;
+}
+
+hy_dtype hy_settings_master_dtype(const hy_settings *s) {
+    return hy_dtype_chosen(s->optimizer.master_dtype, HY_F32);
+}
+
+hy_dtype hy_settings_optim_dtype(const hy_settings *s) {
+    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    return hy_dtype_chosen(s->optimizer.optim_dtype, is_8bit ? HY_U8 : HY_F32);
+}
+
+hy_dtype hy_settings_predictor_dtype(const hy_settings *s) {
+    return hy_dtype_chosen(s->phases.predictor_dtype, hy_settings_master_dtype(s));
+}
+
+hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
+    hy_dtype_choice asked = phase == HY_WARMUP    ? s->phases.precision_warmup
+                            : phase == HY_FULL    ? s->phases.precision_full
+                            : phase == HY_PREDICT ? s->phases.precision_predict
+                                                  : s->phases.precision_correct;
+    return asked == HY_DTYPE_SAME ? s->train.precision : asked;
+}

@@ -1,0 +1,29 @@
+/* derived.h: what follows from several settings together. */
+#ifndef HY_CONFIG_DERIVED_H
+#define HY_CONFIG_DERIVED_H
+
+#include "config/settings.h"
+#include "formats/hf_folder.h"
+#include "model/shape.h"
+
+/* The model that the shape group describes, completed; HY_ERR_INPUT when its values do not go together. */
+hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
+
+/* The files that `model` names; HY_FILES_NONE for a preset. */
+hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *kind,
+                                  char path[HY_HF_PATH_MAX]);
+bool hy_settings_bring_weights(const hy_settings *settings); /* files, or init_from */
+
+/* The card of cuda and cuda:N; -1 for auto and cpu. */
+int hy_device_card(hy_device_choice device);
+
+/* The type that was asked for by name, or another where a rule was: auto, same, 16bit. */
+hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise);
+hy_dtype hy_settings_master_dtype(const hy_settings *settings);
+hy_dtype hy_settings_optim_dtype(const hy_settings *settings);
+hy_dtype hy_settings_predictor_dtype(const hy_settings *settings);
+
+/* The precision that was asked for in a phase; never HY_DTYPE_SAME. */
+hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phase);
+
+#endif
