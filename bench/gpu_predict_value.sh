@@ -9,7 +9,7 @@
 # it by heart, more compute makes it worse, and nothing can be said about prediction. Token shards are
 # looked for in $HYBRID_TOKENS/lab (bench/peers/make_shards.py --bpe 8192 makes them).
 #
-#   SECONDS_MAX=150 UNITS=N SEEDS=1,2 LRS=2e-3 ARMS=outer,random BUDGETS=1.1,1.2 \
+#   SECONDS_MAX=150 UNITS=N SEEDS=1,2 LRS=2e-3 ARMS=outer,paid BUDGETS=1.1,1.2 \
 #       bench/gpu_predict_value.sh
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,7 +18,7 @@ device=${DEVICE:-cuda}
 seconds=${SECONDS_MAX:-150}
 seeds=${SEEDS:-1,2}
 lrs=${LRS:-2e-3}
-arms=${ARMS:-outer,random}
+arms=${ARMS:-outer,paid}
 budgets=${BUDGETS:-1.1,1.2}
 tokens=${HYBRID_TOKENS:-}/lab
 out=${OUT_DIR:-${TMPDIR:-/tmp}/predict_value-lab-$$}

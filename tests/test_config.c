@@ -258,6 +258,7 @@ START_TEST(wrong_values_are_refused_with_key_value_range_and_origin) {
         {"device", "cuda:1x", "device = cuda:1x", "auto, cpu, cuda, cuda:N"},
         {"device", "cuda:1000", "device = cuda:1000", "auto, cpu, cuda, cuda:N"},
         {"schedule", "cosin", "optimizer.schedule = cosin", "did you mean cosine?"},
+        {"predictor", "lsq", "phases.predictor = lsq", "outer, line, none"},
         {"profile", "agressive", "profile = agressive", "did you mean aggressive?"},
         {"profile", "", "profile = \"\"", "conservative, balanced, aggressive"},
         {"max_gpu_mem", "-1", "memory.max_gpu_mem = -1", "0 to 1024TiB"},

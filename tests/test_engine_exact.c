@@ -132,7 +132,6 @@ static const struct {
                                          "fork_steps 3 schedule constant steps 40 ",
      fork_off},
     {"skipped steps", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", overflow},
-    {"lsq", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 predictor lsq ", wait_for_moves},
     {"line", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision bf16 predictor line ", wait_for_moves},
 };
 enum { RARE = sizeof rare / sizeof rare[0], RARE_STEPS = 20 };

@@ -73,7 +73,7 @@ static bool weights_equal(const hy_trainer *t, const float *copy) {
 }
 
 START_TEST(every_predictor_moves_and_learns) {
-    static const char *const kinds[] = {"outer", "lsq", "random", "paid", "frozen", "line"};
+    static const char *const kinds[] = {"outer", "line"};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         hy_summary s = run_summary(PAIRS("predictor", kinds[i], "max_predict_steps", "4"));
         ck_assert_int_gt(s.moves + s.rejected_moves, 1);
@@ -113,6 +113,21 @@ START_TEST(an_accepted_move_is_the_outer_formula) {
     free(theta);
     free(phi);
     free(b);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* bench/predict_value's control: the guard is paid for and nothing moves. */
+START_TEST(outer_without_momentum_and_of_length_1_moves_nothing) {
+    hy_trainer *t = trainer_before_move(PAIRS("outer_mu", "0", "outer_eta", "1"));
+    float *before = copy_of_weights(t);
+    hy_step_info info;
+    must(hy_trainer_step(t, &info));
+    ck_assert(!info.was_rejected);
+    ck_assert(info.predicted_steps == 0);
+    ck_assert_int_eq(t->progress.machine.phase, HY_CORRECT);
+    ck_assert(weights_equal(t, before));
+    free(before);
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -475,6 +490,7 @@ static Suite *predict_suite(void) {
     tcase_set_timeout(tests, 240);
     tcase_add_test(tests, every_predictor_moves_and_learns);
     tcase_add_test(tests, an_accepted_move_is_the_outer_formula);
+    tcase_add_test(tests, outer_without_momentum_and_of_length_1_moves_nothing);
     tcase_add_test(tests, the_first_window_begins_at_the_weights_before_its_first_step);
     tcase_add_test(tests, a_rejected_move_writes_nothing);
     tcase_add_test(tests, a_divergence_in_correct_restores_the_weights_bit_for_bit);

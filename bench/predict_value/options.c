@@ -124,9 +124,9 @@ static const char *const help_text[] = {
     "line of OUT/runs.jsonl and is not run again as long as all its settings are the same.\n\n"
     "  --size NAME      see below; smoke\n"
     "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
-    "  --arms LIST      of adamw (always there), outer, lsq, line, frozen, random, paid;\n"
+    "  --arms LIST      of adamw (always there), outer, line, paid;\n"
     "                   ARM:key=value:... is a variant with settings of its own;\n"
-    "                   adamw,outer,lsq,frozen,random,paid\n"
+    "                   adamw,outer,paid\n"
     "  --lrs LIST       learning rates every arm is tried with\n"
     "  --seeds LIST     a seed gives every arm the same weights and the same data order\n"
     "  --steps N        the budget, in full steps\n"
@@ -136,11 +136,8 @@ static const char *const help_text[] = {
     "  --threads N      CPU threads; all cores\n"
     "  --set KEY=VALUE  any setting of hybrid-train, for all arms\n"
     "  --verify         repeats one run of each arm and demands equal bits\n\n",
-    "Arms: outer jumps ahead; lsq extends a line fitted to each weight; frozen spends the passes "
-    "of as\n"
-    "many steps as outer claims to save, and moves nothing; random moves as far as outer, in a "
-    "random\n"
-    "direction; paid pays for outer's guard and moves nothing.\n\n"
+    "Arms: outer jumps ahead; line goes on along the window's direction; paid pays for outer's\n"
+    "guard and moves nothing: the control.\n\n"
     "Exit code: 0 all checks passed, 1 one failed or a run broke, 2 wrong usage, 75 stopped.\n\n"
     "Sizes:\n"};
 
@@ -219,9 +216,27 @@ static bool parse_pair(const char *text, pv_pair *out) {
     return true;
 }
 
+static bool parse_pairs(const char *list, pv_arm *arm) {
+    char word[2 * PV_WORD_MAX];
+    while (next_word(&list, word, ':')) {
+        if (arm->pair_count == PV_ARM_PAIRS) {
+            return wrong("--arms", arm->label, "fewer settings in an arm");
+        }
+        if (!parse_pair(word, &arm->pairs[arm->pair_count++])) return false;
+    }
+    return true;
+}
+
 static bool parse_arm(const char *text, pv_arm *arm) {
-    static const char *const names[] = {"adamw",  "outer",  "lsq", "line",
-                                        "frozen", "random", "paid"};
+    static const struct {
+        const char *name, *predictor, *settings;
+    } known[] = {
+        {"adamw", "none", ""},
+        {"outer", "outer", ""},
+        {"line", "line", ""},
+        /* phi + eta (mu b + D) is theta then, to the bit */
+        {"paid", "outer", "outer_mu=0:outer_eta=1"},
+    };
     char word[2 * PV_WORD_MAX];
     const char *rest = text;
     *arm = (pv_arm){.pair_count = 0};
@@ -230,16 +245,12 @@ static bool parse_arm(const char *text, pv_arm *arm) {
         return wrong("--arms", text, "the name of an arm");
     }
     strcpy(arm->label, text);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(word, names[i]) == 0) strcpy(arm->predictor, i ? names[i] : "none");
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(word, known[i].name) != 0) continue;
+        strcpy(arm->predictor, known[i].predictor);
+        return parse_pairs(known[i].settings, arm) && parse_pairs(rest, arm);
     }
-    if (!arm->predictor[0])
-        return wrong("--arms", text, "adamw, outer, lsq, line, frozen, random, paid");
-    while (next_word(&rest, word, ':')) {
-        if (arm->pair_count == 4) return wrong("--arms", text, "at most four settings in an arm");
-        if (!parse_pair(word, &arm->pairs[arm->pair_count++])) return false;
-    }
-    return true;
+    return wrong("--arms", text, "adamw, outer, line, paid");
 }
 
 /* adamw comes first, whether named or not: every other arm is compared with it. */
@@ -334,7 +345,7 @@ bool pv_options_parse(int argc, char **argv, pv_options *out) {
         if (strcmp(argv[i], "--size") == 0 && i + 1 < argc) size = argv[i + 1];
     }
     if (out->wants_help) return true;
-    if (!take_size(size, out) || !parse_arms("outer,lsq,frozen,random,paid", out)) return false;
+    if (!take_size(size, out) || !parse_arms("outer,paid", out)) return false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verify") == 0) {
             out->verifies = true;

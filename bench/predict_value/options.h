@@ -10,17 +10,19 @@
 
 #define PV_LIST_MAX 16
 #define PV_SETS_MAX 64
+#define PV_ARM_PAIRS 6
 #define PV_WORD_MAX 128
 
 typedef struct pv_pair {
     char key[PV_WORD_MAX], value[2 * PV_WORD_MAX];
 } pv_pair;
 
-/* "outer:outer_mu=0.5:outer_eta=0.8" is the predictor `outer` with two settings of its own. */
+/* "outer:outer_mu=0.5:outer_eta=0.8" is the predictor `outer` with two settings of its own; "paid" is
+ * `outer` with settings that move nothing. */
 typedef struct pv_arm {
     char label[PV_WORD_MAX];
     char predictor[PV_WORD_MAX]; /* "none" for adamw */
-    pv_pair pairs[4];
+    pv_pair pairs[PV_ARM_PAIRS];
     int pair_count;
 } pv_arm;
 

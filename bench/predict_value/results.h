@@ -35,7 +35,7 @@ typedef struct pv_check {
     char detail[512];
 } pv_check;
 
-enum { PV_EQUAL_COMPUTE, PV_SAME_BITS, PV_FROZEN_WORSE, PV_RANDOM_WORSE, PV_CHECK_COUNT };
+enum { PV_EQUAL_COMPUTE, PV_SAME_BITS, PV_PAID_WORSE, PV_CHECK_COUNT };
 
 typedef struct pv_results {
     pv_row rows[PV_LIST_MAX]; /* by arm */

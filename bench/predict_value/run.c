@@ -40,25 +40,6 @@ static hy_status set_number(hy_config *config, const char *key, double value) {
     return hy_config_set(config, key, hy_number_format(value, text), HY_FROM_CALLER);
 }
 
-static hy_status get_number(const hy_config *config, const char *key, double *out) {
-    const char *text;
-    HY_TRY(hy_config_get(config, key, &text, NULL));
-    return hy_number_parse(text, strlen(text), out)
-               ? HY_OK
-               : hy_fail(HY_ERR_INPUT, "%s is \"%s\", not a number", key, text);
-}
-
-/* frozen pays for as many steps as outer's moves stand for when the direction holds. */
-static hy_status set_frozen_length(hy_config *config) {
-    double mu, eta, full, correct;
-    HY_TRY(get_number(config, "outer_mu", &mu));
-    HY_TRY(get_number(config, "outer_eta", &eta));
-    HY_TRY(get_number(config, "full_steps", &full));
-    HY_TRY(get_number(config, "correct_steps", &correct));
-    double ahead = fmax(1, round((full + correct) * (eta / (1 - mu) - 1)));
-    return set_number(config, "max_predict_steps", ahead);
-}
-
 static hy_status set_all(hy_config *config, const pv_options *o, const pv_run *run) {
     const pv_arm *arm = &o->arms[run->arm];
     const char *const *pairs = o->size->pairs;
@@ -71,7 +52,6 @@ static hy_status set_all(hy_config *config, const pv_options *o, const pv_run *r
     HY_TRY(hy_config_set(config, "data", o->data, HY_FROM_FLAG));
     if (o->threads[0]) HY_TRY(hy_config_set(config, "threads", o->threads, HY_FROM_FLAG));
     HY_TRY(hy_config_set(config, "predictor", arm->predictor, HY_FROM_CALLER));
-    if (strcmp(arm->predictor, "frozen") == 0) HY_TRY(set_frozen_length(config));
     for (int i = 0; i < arm->pair_count; i++) {
         HY_TRY(hy_config_set(config, arm->pairs[i].key, arm->pairs[i].value, HY_FROM_CALLER));
     }

@@ -15,7 +15,7 @@ typedef enum hy_rng_stream {
     HY_RNG_GRAMMAR = 3,  /* text of the built-in source */
     HY_RNG_SAMPLE = 4,   /* sampled text */
     HY_RNG_ROUNDING = 5, /* stochastic rounding */
-    HY_RNG_PREDICT = 6,  /* control arms of the predictor */
+    HY_RNG_PREDICT = 6,  /* noise that HY_OP_COMBINE adds */
     HY_RNG_TEST = 7
 } hy_rng_stream;
 

@@ -316,10 +316,9 @@ static const hy_setting table[] = {
      HELP("Write OUT/report.html when the run ends or is stopped.")},
 
     {KEY(phases.predictor, "--predictor"),
-     CHOICE("outer", "outer", HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "lsq",
-            HY_PREDICTOR_LSQ, "none", HY_PREDICTOR_NONE, "frozen", HY_PREDICTOR_FROZEN, "random",
-            HY_PREDICTOR_RANDOM, "paid", HY_PREDICTOR_PAID),
-     HELP("How Predict moves the weights; frozen, random and paid are controls for measurements.")},
+     CHOICE("outer", "outer", HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "none",
+            HY_PREDICTOR_NONE),
+     HELP("How Predict moves the weights.")},
     {KEY(phases.full_steps, "--full-steps"), INTEGER(0, 1000000, "15"),
      HELP("Full steps of a window, after its Correct steps.")},
     {KEY(phases.correct_steps, "--correct-steps"), INTEGER(1, 1000000, "5"),
@@ -327,8 +326,7 @@ static const hy_setting table[] = {
     {KEY(phases.max_predict_steps, "--max-predict-steps"), INTEGER(1, 1000000, "30"),
      HELP("Most predicted steps of one move; longer ones are scaled.")},
     {KEY(phases.correction_interval, "--correction-interval"), INTEGER(1, 1000000, "10"),
-     HELP(
-         "Most predicted steps before a Correct step, for line and lsq; outer moves once, whole.")},
+     HELP("Most predicted steps before a Correct step, for line; outer moves once, whole.")},
     {KEY(phases.confidence_threshold, "--confidence-threshold"), NUMBER(0, 1, "0.75"),
      HELP("Predict only when confidence that it pays is at least this.")},
     {KEY(phases.regime, "--regime"),

@@ -144,7 +144,6 @@ typedef struct hy_candidate {
     hy_formula formula;
     bool is_average;
     hy_dtype dtype;
-    uint64_t seed;
 } hy_candidate;
 
 typedef struct hy_engine {

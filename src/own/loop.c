@@ -104,8 +104,7 @@ static hy_status take_memory(hy_loop *loop) {
 
 hy_formula_block hy_loop_block(const hy_loop *loop, int32_t index, int64_t first) {
     hy_formula_block block = {.theta = loop->parameters[index].weights,
-                              .count = loop->parameters[index].count,
-                              .first = (uint64_t)first};
+                              .count = loop->parameters[index].count};
     for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
         if (loop->slot[s]) block.slot[s] = loop->slot[s] + first;
     }
@@ -113,12 +112,10 @@ hy_formula_block hy_loop_block(const hy_loop *loop, int32_t index, int64_t first
 }
 
 void hy_loop_run(hy_loop *loop, const hy_formulas *formulas) {
-    hy_noise_key key = {.seed = loop->seed,
-                        .move = (uint64_t)(loop->state.moves + loop->state.rejections)};
     int64_t first = 0;
     for (int32_t i = 0; i < loop->count; i++) {
         hy_formula_block block = hy_loop_block(loop, i, first);
-        for (int f = 0; f < formulas->count; f++) hy_formula_run(&formulas->list[f], &block, key);
+        for (int f = 0; f < formulas->count; f++) hy_formula_run(&formulas->list[f], &block);
         first += block.count;
     }
 }
@@ -144,17 +141,15 @@ static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
 }
 
 static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
-    hy_predictor *p = &loop->predictor;
     HY_TRY(set_schedule(loop, s));
-    HY_TRY(hy_rules_from_settings(s, loop->schedule.warmup, p, &loop->rules, &loop->limits));
-    if (p->kind == HY_PREDICTOR_FROZEN) loop->frozen_cost = (double)p->max_steps / 3;
+    HY_TRY(hy_rules_from_settings(s, loop->schedule.warmup, &loop->predictor, &loop->rules,
+                                  &loop->limits));
     loop->adamw = (hy_loop_adamw){.beta1 = s->optimizer.beta1,
                                   .beta2 = s->optimizer.beta2,
                                   .eps = s->optimizer.adam_eps,
                                   .weight_decay = s->optimizer.weight_decay,
                                   .max_norm = s->train.grad_clip};
     loop->guard_cost = s->phases.guard_share / 3;
-    loop->seed = (uint64_t)s->seed;
     bool is_tuning = s->phases.regime == HY_REGIME_TUNING;
     loop->confidence = hy_confidence_prior(is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH);
     loop->state = hy_phase_begin(&loop->rules);

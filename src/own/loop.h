@@ -1,5 +1,5 @@
-/* loop.h: phases, optimizer and predictor over arrays that the caller owns: inside the trainer
- * room only.
+/* loop.h: phases, optimizer and predictor over arrays that the caller owns: inside this
+ * module only.
  *
  * The state behind hy_loop_* (hybrid.h, section 5b), and the few calls that hy_train_own needs
  * beyond it. All memory is taken at creation. Always true between calls: `turn` names the only
@@ -8,14 +8,14 @@
 #ifndef HY_TRAINER_LOOP_H
 #define HY_TRAINER_LOOP_H
 
+#include "config/settings.h"
 #include "hybrid.h"
 #include "optim/schedule.h"
+#include "own/loop_formula.h"
 #include "phases/confidence.h"
 #include "phases/divergence.h"
 #include "phases/guard.h"
 #include "phases/machine.h"
-#include "config/settings.h"
-#include "own/loop_formula.h"
 
 /* The call that comes next. */
 typedef enum hy_loop_turn {
@@ -41,10 +41,8 @@ struct hy_loop {
     hy_phase_rules rules;
     hy_divergence_limits limits;
     hy_predictor predictor;
-    uint64_t seed;
-    double budget;      /* in full steps */
-    double guard_cost;  /* of one guard pass, in full steps */
-    double frozen_cost; /* of a Predict step that stands still, guard passes included */
+    double budget;     /* in full steps */
+    double guard_cost; /* of one guard pass, in full steps */
 
     float *memory; /* all of the following in one piece, (elements) each */
     float *m, *v;
@@ -64,7 +62,7 @@ struct hy_loop {
     double lr;
     int64_t updates; /* the optimizer's clock: sets the bias correction */
     int skips_in_a_row;
-    double scale, noise, predicted_steps; /* of the move in the making */
+    double scale, predicted_steps; /* of the move in the making */
 };
 
 /* loop.c: whether it is this call's turn; fails with what comes next instead. */
@@ -86,9 +84,8 @@ double hy_loop_grad_norm(const hy_loop *loop,
 void hy_loop_adamw_step(hy_loop *loop, double grad_scale, double norm);
 
 /* loop_predict.c */
-void hy_loop_begin_window(hy_loop *loop);   /* where one begins with the step in progress */
-void hy_loop_observe_window(hy_loop *loop); /* after its update */
-void hy_loop_roll_back(hy_loop *loop);      /* to before the last move; m and v are kept */
+void hy_loop_begin_window(hy_loop *loop); /* where one begins with the step in progress */
+void hy_loop_roll_back(hy_loop *loop);    /* to before the last move; m and v are kept */
 /* The way since the last move against the move itself: direction and length. NaN: unknown. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length);
 

@@ -1,8 +1,6 @@
 /* loop_formula.c: linear combinations of arrays, some elements at a time. See loop_formula.h. */
 #include "own/loop_formula.h"
 
-#include "base/rng.h"
-
 #define RUN 256 /* elements in one go: three buffers of doubles stay in the first cache */
 
 static int64_t run_length(const hy_formula_block *block, int64_t at) {
@@ -13,7 +11,7 @@ static void add_term(double *out, double by, const float *from, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] += by * (double)from[i];
 }
 
-/* out = the formula's sum for elements [at, at + n), its noise left out. */
+/* out = the formula's sum for elements [at, at + n). */
 static void evaluate(const hy_formula *f, const hy_formula_block *block, int64_t at, int64_t n,
                      double *out) {
     for (int64_t i = 0; i < n; i++) out[i] = 0;
@@ -23,20 +21,12 @@ static void evaluate(const hy_formula *f, const hy_formula_block *block, int64_t
     }
 }
 
-static void add_noise(double length, hy_noise_key key, uint64_t first, double *out, int64_t n) {
-    uint64_t stream = HY_RNG_PREDICT | key.move << 32; /* every move has a stream of its own */
-    for (int64_t i = 0; i < n; i++) {
-        out[i] += length * hy_rng_normal(key.seed, stream, first + (uint64_t)i);
-    }
-}
-
-void hy_formula_run(const hy_formula *f, const hy_formula_block *block, hy_noise_key key) {
+void hy_formula_run(const hy_formula *f, const hy_formula_block *block) {
     float *target = f->target < 0 ? block->theta : block->slot[f->target];
     double sum[RUN];
     for (int64_t at = 0; at < block->count; at += RUN) {
         int64_t n = run_length(block, at);
         evaluate(f, block, at, n, sum);
-        if (f->noise != 0) add_noise(f->noise, key, block->first + (uint64_t)at, sum, n);
         for (int64_t i = 0; i < n; i++) target[at + i] = (float)sum[i];
     }
 }
@@ -52,10 +42,8 @@ void hy_formula_measure(const hy_formula *move, const hy_formula *displacement,
         for (int64_t i = 0; i < n; i++) {
             part.dot += moved[i] * displaced[i];
             part.square += displaced[i] * displaced[i];
-            part.move_square += moved[i] * moved[i];
         }
         sums->dot += part.dot;
         sums->square += part.square;
-        sums->move_square += part.move_square;
     }
 }

@@ -14,21 +14,14 @@ typedef struct hy_formula_block {
     float *theta;                    /* (count) */
     float *slot[HY_PREDICTOR_SLOTS]; /* (count) each; NULL: none */
     int64_t count;
-    uint64_t first; /* number of its first element among all: keys the noise */
 } hy_formula_block;
 
-/* Which random numbers a move uses: those of element i are a function of seed, move and i. */
-typedef struct hy_noise_key {
-    uint64_t seed, move;
-} hy_noise_key;
-
-void hy_formula_run(const hy_formula *formula, const hy_formula_block *block, hy_noise_key key);
+void hy_formula_run(const hy_formula *formula, const hy_formula_block *block);
 
 /* What is summed over all elements to know a move's length. */
 typedef struct hy_move_sums {
-    double dot;         /* <move, displacement> */
-    double square;      /* |displacement|^2 */
-    double move_square; /* |move|^2 */
+    double dot;    /* <move, displacement> */
+    double square; /* |displacement|^2 */
 } hy_move_sums;
 
 /* Adds a block's share. Both formulas are differences of weights, read only. */

@@ -13,7 +13,7 @@
 
 static void save_weights(hy_loop *loop) {
     float *to = loop->snapshot;
-    for (int32_t i = 0; to && i < loop->count; i++) {
+    for (int32_t i = 0; i < loop->count; i++) {
         size_t count = (size_t)loop->parameters[i].count;
         memcpy(to, loop->parameters[i].weights, count * sizeof *to);
         to += count;
@@ -22,7 +22,7 @@ static void save_weights(hy_loop *loop) {
 
 static void restore_weights(hy_loop *loop) {
     const float *from = loop->snapshot;
-    for (int32_t i = 0; from && i < loop->count; i++) {
+    for (int32_t i = 0; i < loop->count; i++) {
         size_t count = (size_t)loop->parameters[i].count;
         memcpy(loop->parameters[i].weights, from, count * sizeof *from);
         from += count;
@@ -39,39 +39,18 @@ void hy_loop_begin_window(hy_loop *loop) {
     hy_loop_run(loop, &begin);
 }
 
-void hy_loop_observe_window(hy_loop *loop) {
-    if (!hy_predictor_watches_steps(loop->predictor.kind)) return;
-    hy_formulas seen =
-        hy_predictor_observe(&loop->predictor, hy_phase_step_in_window(&loop->rules, &loop->state));
-    hy_loop_run(loop, &seen);
-}
-
 void hy_loop_roll_back(hy_loop *loop) {
-    hy_formulas anew = hy_predictor_reject(&loop->predictor);
+    hy_formulas anew = hy_predictor_begin(&loop->predictor);
     restore_weights(loop);
     hy_loop_run(loop, &anew);
 }
 
 /* ---- a move ---------------------------------------------------------------------------------- */
 
-/* The window's displacement in terms of theta and slots. A least-squares line has no first point:
- * its slope times the window's length stands for it. */
-static hy_formula displacement(const hy_loop *loop) {
-    hy_formula d = {.target = -1, .theta = 1, .slot = {-1, 0}};
-    if (loop->predictor.kind == HY_PREDICTOR_LSQ) {
-        double n = (double)loop->state.window;
-        double spread = n * (n * n - 1) / 12; /* sum of (t - mean)^2 over t = 1 .. n */
-        d.theta = 0;
-        d.slot[0] = -0.5 * (n + 1) * n / spread;
-        d.slot[1] = n / spread;
-    }
-    return d;
-}
-
 /* How far the uncapped move goes, and by what it is scaled. */
 static void measure(hy_loop *loop, const hy_formula *candidate) {
-    const hy_predictor *p = &loop->predictor;
-    hy_formula move = *candidate, displaced = displacement(loop);
+    hy_formula move = *candidate;
+    hy_formula displaced = {.target = -1, .theta = 1, .slot = {-1, 0}}; /* theta - phi */
     hy_move_sums sums = {0};
     int64_t first = 0;
     move.theta -= 1;
@@ -81,37 +60,18 @@ static void measure(hy_loop *loop, const hy_formula *candidate) {
         first += block.count;
     }
     double steps = hy_predicted_steps(sums.dot, sums.square, loop->state.window);
-    loop->scale = hy_predictor_cap(p, steps);
+    loop->scale = hy_predictor_cap(&loop->predictor, steps);
     loop->predicted_steps = steps * loop->scale;
-    loop->noise = 0;
-    if (p->kind == HY_PREDICTOR_RANDOM) {
-        loop->noise = loop->scale * sqrt(sums.move_square / (double)loop->elements);
-    }
-    /* A random move makes no headway on average, a move that is only paid for none at all. */
-    bool is_control = p->kind == HY_PREDICTOR_RANDOM || p->kind == HY_PREDICTOR_PAID;
-    if (is_control) loop->predicted_steps = 0;
-}
-
-/* The candidate with its length capped: theta + scale (candidate - theta). */
-static hy_formula capped(const hy_loop *loop, hy_formula candidate) {
-    if (loop->predictor.kind == HY_PREDICTOR_RANDOM) {
-        return (hy_formula){.target = -1, .theta = 1, .noise = loop->noise};
-    }
-    candidate.theta = 1 - loop->scale + loop->scale * candidate.theta;
-    for (int i = 0; i < HY_PREDICTOR_SLOTS; i++) candidate.slot[i] *= loop->scale;
-    return candidate;
 }
 
 hy_status hy_loop_propose(hy_loop *loop) {
     if (!loop) return hy_fail(HY_ERR_INPUT, "hy_loop_propose needs a loop, it is NULL");
     HY_TRY(hy_loop_expect(loop, HY_TURN_PROPOSE));
     loop->turn = HY_TURN_JUDGE;
-    loop->predicted_steps = 0;
-    if (!loop->snapshot) return HY_OK; /* frozen: nothing moves */
     hy_formula candidate = hy_predictor_candidate(&loop->predictor, loop->state.window);
     measure(loop, &candidate);
     save_weights(loop);
-    hy_formulas move = {.list = {capped(loop, candidate)}, .count = 1};
+    hy_formulas move = {.list = {hy_formula_scaled(candidate, loop->scale)}, .count = 1};
     hy_loop_run(loop, &move);
     return HY_OK;
 }
@@ -123,7 +83,6 @@ void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *lengt
     double moved = 0, gone = 0, dot = 0;
     int64_t first = 0;
     *cosine = *length = NAN;
-    if (loop->predictor.kind == HY_PREDICTOR_LSQ) return; /* its slots are sums */
     for (int32_t i = 0; i < loop->count; i++) {
         hy_formula_block block = hy_loop_block(loop, i, first);
         const float *before = loop->snapshot + first, *after = block.slot[0];
@@ -146,8 +105,8 @@ void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *lengt
 static void settle(hy_loop *loop, hy_verdict verdict) {
     hy_formulas settled =
         verdict == HY_ACCEPTED
-            ? hy_predictor_accept(&loop->predictor, loop->state.window, loop->scale, loop->noise)
-            : hy_predictor_reject(&loop->predictor);
+            ? hy_predictor_accept(&loop->predictor, loop->state.window, loop->scale)
+            : hy_predictor_begin(&loop->predictor);
     restore_weights(loop);
     hy_loop_run(loop, &settled);
 }
@@ -158,8 +117,7 @@ hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outc
     hy_verdict verdict = hy_guard_judge(&loop->guard, before, after, 0);
     settle(loop, verdict);
     if (verdict == HY_ACCEPTED) hy_guard_remember(&loop->guard, after - before);
-    bool is_frozen = loop->predictor.kind == HY_PREDICTOR_FROZEN;
-    loop->spent += is_frozen ? loop->frozen_cost : 2 * loop->guard_cost;
+    loop->spent += 2 * loop->guard_cost;
     loop->seen = (hy_observation){.started = loop->started,
                                   .spent = loop->spent / loop->budget,
                                   .confidence = hy_confidence_value(&loop->confidence),

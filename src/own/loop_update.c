@@ -48,7 +48,7 @@ static void observe(hy_loop *loop, double loss, double norm, bool is_forgiven) {
 /* The end of Correct shows how the prediction did; a divergence in Correct takes it back. */
 static void settle_correct(hy_loop *loop, hy_loop_outcome *outcome) {
     hy_phase_state next = hy_phase_next(&loop->rules, loop->state, &loop->seen);
-    if (loop->state.phase != HY_CORRECT || next.phase == HY_CORRECT || !loop->snapshot) return;
+    if (loop->state.phase != HY_CORRECT || next.phase == HY_CORRECT) return;
     if (next.rolls_back) {
         hy_loop_roll_back(loop);
         outcome->was_rolled_back = true;
@@ -66,7 +66,6 @@ hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, b
     outcome.was_skipped = !isfinite(loss) || !isfinite(outcome.grad_norm);
     hy_loop_begin_window(loop);
     if (!outcome.was_skipped) hy_loop_adamw_step(loop, grad_scale, outcome.grad_norm);
-    hy_loop_observe_window(loop);
     loop->spent += 1;
     observe(loop, loss, outcome.grad_norm, outcome.was_skipped && may_overflow && isfinite(loss));
     settle_correct(loop, &outcome);

@@ -153,19 +153,11 @@ static hy_status walk_all(walk *w) {
 
 /* ---- formulas ---------------------------------------------------------------------------------- */
 
-typedef struct formula_list {
-    const hy_formulas *formulas;
-    uint64_t seed;
-} formula_list;
-
 /* The op of one formula at one spot; `out` is where the result goes. */
 static hy_op_call formula_call(const hy_trainer *t, const hy_formula *f, const spot *at,
-                               hy_tensor out, uint64_t seed) {
+                               hy_tensor out) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
     call.t[HY_COMBINE_OUT] = out;
-    call.attr.combine.noise = (float)f->noise;
-    call.attr.combine.seed = seed;
-    call.attr.combine.first = (uint64_t)(t->engine.model->params.list[at->param].first + at->begin);
     if (f->theta != 0) {
         call.t[HY_COMBINE_X0] = tensor_at(t, hy_store_of(&t->engine, HY_ROW_MASTER), at);
         call.attr.combine.coefficient[0] = (float)f->theta;
@@ -179,13 +171,13 @@ static hy_op_call formula_call(const hy_trainer *t, const hy_formula *f, const s
 }
 
 static hy_status apply_at(walk *w, const spot *at) {
-    const formula_list *list = w->context;
+    const hy_formulas *formulas = w->context;
     hy_trainer *t = w->t;
-    for (int i = 0; i < list->formulas->count; i++) {
-        const hy_formula *f = &list->formulas->list[i];
+    for (int i = 0; i < formulas->count; i++) {
+        const hy_formula *f = &formulas->list[i];
         const hy_store *target = f->target < 0 ? hy_store_of(&t->engine, HY_ROW_MASTER)
                                                : hy_store_of(&t->engine, HY_ROW_SLOW + f->target);
-        hy_op_call call = formula_call(t, f, at, tensor_at(t, target, at), list->seed);
+        hy_op_call call = formula_call(t, f, at, tensor_at(t, target, at));
         HY_TRY(enqueue_once(w, &call));
     }
     return HY_OK;
@@ -198,13 +190,12 @@ static void use_slots(walk *w, bool is_changed) {
     }
 }
 
-hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t seed) {
-    formula_list list = {formulas, seed};
+hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas) {
     walk w = {.t = t, .stream = t->engine.compute, .uses_weights = true, .visit = apply_at};
     if (formulas->count == 0) return HY_OK;
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slots(&w, true);
-    w.context = &list;
+    w.context = (void *)formulas;
     return walk_all(&w);
 }
 
@@ -241,8 +232,7 @@ static hy_status make_at(walk *w, const spot *at) {
         hy_tensor_1d((char *)w->context + item->offset, t->engine.candidate.dtype, item->count);
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
     if (!t->engine.candidate.is_average) {
-        hy_op_call call =
-            formula_call(t, &t->engine.candidate.formula, at, out, t->engine.candidate.seed);
+        hy_op_call call = formula_call(t, &t->engine.candidate.formula, at, out);
         return t->engine.backend->enqueue(w->stream, &call);
     }
     hy_op_call mean = {.kind = HY_OP_COMBINE};

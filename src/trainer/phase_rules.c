@@ -8,16 +8,8 @@ static hy_status set_predictor(const hy_settings *s, hy_predictor *p) {
     p->mu = s->phases.outer_mu;
     p->eta = s->phases.outer_eta;
     p->max_steps = s->phases.max_predict_steps;
-    bool is_stepwise = p->kind == HY_PREDICTOR_LINE || p->kind == HY_PREDICTOR_LSQ;
-    if (is_stepwise && s->phases.correction_interval < p->max_steps) {
+    if (p->kind == HY_PREDICTOR_LINE && s->phases.correction_interval < p->max_steps) {
         p->max_steps = s->phases.correction_interval; /* a Correct step follows every move */
-    }
-    int64_t window = s->phases.full_steps + s->phases.correct_steps;
-    if (p->kind == HY_PREDICTOR_LSQ && window < 2) {
-        return hy_fail(HY_ERR_INPUT,
-                       "full_steps + correct_steps is %lld; predictor lsq fits a line, "
-                       "so its window has at least 2 steps",
-                       (long long)window);
     }
     return HY_OK;
 }

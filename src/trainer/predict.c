@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "base/error.h"
-#include "base/rng.h"
 #include "trainer/trainer.h"
 
 #define LINE_STREAK                                                                                \
@@ -16,7 +15,6 @@
 
 typedef struct proposal {
     double scale, predicted_steps;
-    double length; /* of the move, Euclidean */
     double before, after, noise;
     hy_verdict verdict;
 } proposal;
@@ -38,30 +36,18 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
         hy_phase_step_in_window(&t->course.rules, machine) == 1 && machine->phase != HY_CORRECT;
     if (!is_window_open(t) || !is_new) return HY_OK;
     hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
-    return hy_trainer_apply(t, &begin, 0);
-}
-
-/* Called before the step is counted as spent, so that it is judged by where it started. */
-hy_status hy_trainer_watch_step(hy_trainer *t) {
-    if (!is_window_open(t) || !hy_predictor_watches_steps(t->engine.predictor.kind)) return HY_OK;
-    hy_formulas observe = hy_predictor_observe(
-        &t->engine.predictor, hy_phase_step_in_window(&t->course.rules, &t->progress.machine));
-    return hy_trainer_apply(t, &observe, 0);
+    return hy_trainer_apply(t, &begin);
 }
 
 /* ---- proposing --------------------------------------------------------------------------------- */
 
-static bool is_outer_like(hy_predictor_kind kind) {
-    return kind == HY_PREDICTOR_OUTER || kind == HY_PREDICTOR_RANDOM || kind == HY_PREDICTOR_PAID;
-}
-
-/* Length of the move and how many true steps it stands for. */
+/* How many optimizer steps the move stands for, and by what it is scaled. */
 static hy_status measure_move(hy_trainer *t, proposal *p) {
     const hy_predictor *o = &t->engine.predictor;
     double d[3];
     p->scale = 1;
     p->predicted_steps = (double)o->max_steps;
-    if (!is_outer_like(o->kind)) return HY_OK;
+    if (o->kind != HY_PREDICTOR_OUTER) return HY_OK;
     /* D = theta - phi and b: the move is x D + y b */
     HY_TRY(hy_trainer_measure(t, hy_store_of(&t->engine, HY_ROW_MASTER),
                               hy_store_of(&t->engine, HY_ROW_SLOW + 0),
@@ -70,28 +56,7 @@ static hy_status measure_move(hy_trainer *t, proposal *p) {
     p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
     p->scale = hy_predictor_cap(o, p->predicted_steps);
     p->predicted_steps *= p->scale;
-    p->length = p->scale * sqrt(fmax(0, x * x * d[0] + 2 * x * y * d[2] + y * y * d[1]));
     return HY_OK;
-}
-
-/* The candidate in terms of theta and slots as they are, scaled. */
-static hy_formula candidate_formula(const hy_trainer *t, const proposal *p) {
-    hy_formula f = hy_predictor_candidate(&t->engine.predictor, window_steps(t));
-    if (t->engine.predictor.kind == HY_PREDICTOR_RANDOM) {
-        f = (hy_formula){.target = -1, .theta = 1};
-        f.noise = p->length / sqrt((double)t->engine.model->params.elements);
-        return f;
-    }
-    f.theta = 1 - p->scale + p->scale * f.theta;
-    for (int i = 0; i < HY_PREDICTOR_SLOTS; i++) f.slot[i] *= p->scale;
-    return f;
-}
-
-/* Keys the noise of a random move: the same for the guard and for keeping it. */
-static uint64_t move_seed(const hy_trainer *t) {
-    const hy_phase_state *machine = &t->progress.machine;
-    return hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_PREDICT,
-                      (uint64_t)(machine->moves + machine->rejections));
 }
 
 /* ---- the guard --------------------------------------------------------------------------------- */
@@ -126,8 +91,8 @@ static double change_noise(const double *before, const double *after, uint64_t c
 }
 
 static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    t->engine.candidate.formula = candidate_formula(t, p);
-    t->engine.candidate.seed = move_seed(t);
+    hy_formula candidate = hy_predictor_candidate(&t->engine.predictor, window_steps(t));
+    t->engine.candidate.formula = hy_formula_scaled(candidate, p->scale);
     t->engine.candidate.dtype = t->engine.types.of[HY_PREDICT];
     t->engine.candidate.is_average = false;
     hy_store_abandon(
@@ -177,8 +142,8 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 
 /* May be done again: slots are set anew from the weights. */
 static hy_status reject(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_reject(&t->engine.predictor);
-    return hy_trainer_apply(t, &begin, 0);
+    hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
+    return hy_trainer_apply(t, &begin);
 }
 
 static hy_status take_snapshot(hy_trainer *t) {
@@ -188,10 +153,9 @@ static hy_status take_snapshot(hy_trainer *t) {
 /* A move that breaks off half-way is undone where the weights before it are kept; else the run has no
  * state to go on from. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    double noise = p->length / sqrt((double)t->engine.model->params.elements);
-    hy_formulas move = hy_predictor_accept(&t->engine.predictor, window_steps(t), p->scale, noise);
+    hy_formulas move = hy_predictor_accept(&t->engine.predictor, window_steps(t), p->scale);
     t->life.is_state_whole = false;
-    hy_status status = hy_trainer_apply(t, &move, move_seed(t));
+    hy_status status = hy_trainer_apply(t, &move);
     if (status == HY_ERR_MEMORY && t->engine.has_snapshot) {
         hy_trainer_give_up_later(t);
         HY_TRY(hy_trainer_roll_back(t));
@@ -211,8 +175,7 @@ static hy_status commit(hy_trainer *t, proposal *p) {
     HY_TRY(accept(t, p));
     if (p->verdict != HY_ACCEPTED) return HY_OK;
     hy_guard_remember(&t->progress.guard, p->after - p->before);
-    if (t->engine.predictor.kind != HY_PREDICTOR_PAID)
-        t->progress.predicted_steps += p->predicted_steps;
+    t->progress.predicted_steps += p->predicted_steps;
     return HY_OK;
 }
 
@@ -225,25 +188,9 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
     HY_TRY(hy_trainer_insist(t, bring_snapshot));
     t->engine.snapshot_is_valid = false;
     hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
-    HY_TRY(hy_trainer_apply(t, &begin, 0));
+    HY_TRY(hy_trainer_apply(t, &begin));
     hy_say(t, HY_WARNING, "the last move was undone: the weights are those before it");
     return t->engine.backend->stream_sync(t->engine.compute);
-}
-
-/* frozen: the compute of max_predict_steps forward passes is spent on data, and nothing moves. */
-static hy_status spend_frozen(hy_trainer *t, proposal *p) {
-    hy_dtype dtype = t->engine.types.of[HY_PREDICT];
-    int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
-    int64_t steps = t->engine.predictor.max_steps;
-    hy_probe probe = {.split = HY_TRAIN,
-                      .first = (uint64_t)t->progress.sequences,
-                      .count = (uint64_t)(steps * per_step),
-                      .dtype = dtype};
-    HY_TRY(hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe));
-    t->progress.spent += (double)steps / 3;
-    t->progress.sequences += steps * per_step;
-    *p = (proposal){.before = probe.mean, .after = probe.mean, .verdict = HY_ACCEPTED};
-    return hy_trainer_start_loader(t);
 }
 
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
@@ -273,7 +220,6 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
     hy_trainer_enter_phase(t, HY_PREDICT);
     HY_TRY(hy_trainer_measure_residual(t));
     t->engine.optim.batches_left = planned_batches(t);
-    if (t->engine.predictor.kind == HY_PREDICTOR_FROZEN) return spend_frozen(t, p);
     HY_TRY(measure_move(t, p));
     return judge(t, p);
 }
@@ -287,7 +233,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
         HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
     }
     HY_TRY(status);
-    return t->engine.predictor.kind == HY_PREDICTOR_FROZEN ? HY_OK : commit(t, p);
+    return commit(t, p);
 }
 
 static hy_status validate_here(hy_trainer *t) {

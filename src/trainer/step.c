@@ -159,9 +159,7 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     hy_progress *p = &t->progress;
     p->residual_cosine = p->residual_length = NAN;
     if (!p->is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
-    bool has_slots = hy_predictor_slots(t->engine.predictor.kind) > 0;
-    bool holds_end = t->engine.predictor.kind != HY_PREDICTOR_LSQ; /* the slots, of the move */
-    if (!t->engine.snapshot_is_valid || !has_slots || !holds_end) {
+    if (!t->engine.snapshot_is_valid) {
         p->is_residual_due = false;
         return HY_OK;
     }
@@ -282,15 +280,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
     return HY_OK;
 }
 
-/* A window or an average that lost a step begins anew; the run stops with this step. */
-static hy_status watch(hy_trainer *t) {
-    hy_status status = hy_trainer_watch_step(t);
-    if (status != HY_ERR_MEMORY) return status;
-    t->progress.machine.window = 0;
-    hy_trainer_give_up_later(t);
-    return HY_OK;
-}
-
+/* An average that lost a step begins anew; the run stops with this step. */
 static hy_status sample_tail(hy_trainer *t) {
     hy_status status = hy_trainer_sample_tail(t);
     if (status != HY_ERR_MEMORY) return status;
@@ -314,7 +304,6 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     double norm = t->engine.work.result->clip[0] / t->progress.loss_scale.scale;
     adapt_loss_scale(t, dtype, was_skipped);
     HY_TRY(note_skip(t, was_skipped));
-    HY_TRY(watch(t));
     advance(t, counted, loss);
     HY_TRY(sample_tail(t));
     HY_TRY(hy_trainer_observe(t, loss, norm, HY_NO_MOVE));

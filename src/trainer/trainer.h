@@ -308,11 +308,10 @@ void hy_trainer_describe_gpu(const hy_trainer *t, hy_step_info *info);
 /* predict.c */
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info);
 hy_status hy_trainer_begin_window(hy_trainer *t); /* before a true step */
-hy_status hy_trainer_watch_step(hy_trainer *t);   /* after a true step */
 hy_status hy_trainer_roll_back(hy_trainer *t);
 
 /* formulas.c: predictor formulas over stores. */
-hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas, uint64_t seed);
+hy_status hy_trainer_apply(hy_trainer *t, const hy_formulas *formulas);
 hy_status hy_trainer_measure(hy_trainer *t, const hy_store *a, const hy_store *b, const hy_store *c,
                              const hy_store *d, double out[3]); /* HY_OP_DIFF_DOT over everything */
 hy_status hy_trainer_add_to_tail(hy_trainer *t, bool is_first);

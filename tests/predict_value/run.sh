@@ -122,8 +122,8 @@ a_stopped_measurement_goes_on() {
 }
 
 a_budget_that_a_control_misses_fails() {
-    # frozen spends its passes in one piece: one of 20 units does not fit into what is left
-    measure f --arms frozen:max_predict_steps=60 --set predict_until=1
+    # the guard spends its passes in one piece: 2.7 units do not fit into what is left
+    measure f --arms paid:guard_share=4 --set predict_from=0 --set predict_until=1 --set full_steps=4
     [ $? -eq 1 ] && grep -q '^FAIL  equal compute' "$scratch/f.out"
 }
 
