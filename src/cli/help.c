@@ -6,8 +6,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "cli/flags.h"
 #include "cli/inspect.h"
+#include "cli/options.h"
 
 #define NAME_COLUMNS 28
 
@@ -230,7 +230,7 @@ static void write_topic(const hy_cli_terminal *terminal, const hy_cli_flag *flag
 static int say_unknown_topic(const char *topic) {
     char name[64];
     snprintf(name, sizeof name, "--%s", topic + strspn(topic, "-"));
-    const char *nearest = hy_cli_nearest_flag(hy_cli_name_of_flag, name, strlen(name));
+    const char *nearest = hy_cli_nearest_flag(name, strlen(name));
     if (nearest != NULL)
         hy_cli_error("no help on \"%s\"; did you mean %s?", topic, nearest + 2);
     else

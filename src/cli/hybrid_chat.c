@@ -5,19 +5,98 @@
  * error. All it knows of models it has from hybrid.h. */
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/chat_options.h"
-#include "cli/exit_code.h"
-#include "cli/figures.h"
-#include "cli/safe_text.h"
+#include "cli/program.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
+#include "hybrid.h"
+
+typedef struct options {
+    const char *model;
+    const char *prompt; /* NULL: talk */
+    const char *system;
+    hy_inference_options inference;
+    hy_generate_options generate;
+    bool is_quiet, without_colour;
+    const char *device, *precision, *threads,
+        *max_gpu_mem; /* of the configuration; NULL: as it is */
+} options;
+
+#define AT(member) .offset = offsetof(options, member)
+#define FROM_0 "whole numbers from 0 to 2147483647"
+
+static const hy_cli_row rows[] = {
+    {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
+     "What to talk to: a run's folder, one of its checkpoints, a model's folder (config.json, "
+     "safetensors, tokenizer.json) or its name in the hub's cache."},
+    {"--prompt", "TEXT", HY_CLI_TEXT, AT(prompt),
+     "Answer this once and exit. With a chat template it is a message, without one a text to be "
+     "continued."},
+    {"--system", "TEXT", HY_CLI_TEXT, AT(system),
+     "What the model is told before the conversation."},
+    {"--max-tokens", "N", HY_CLI_INT32, AT(generate.max_tokens),
+     "Longest answer, in tokens; 0: as long as the model likes. Default 512.", FROM_0, 0,
+     INT32_MAX},
+    {"--temperature", "T", HY_CLI_NUMBER, AT(generate.temperature),
+     "How freely tokens are drawn; 0: always the likeliest. Default 0.7.", "numbers from 0 to 100",
+     0, 100},
+    {"--top-k", "K", HY_CLI_INT32, AT(generate.top_k),
+     "Draw from the K likeliest tokens; 0: from all. Default 0.", FROM_0, 0, INT32_MAX},
+    {"--top-p", "P", HY_CLI_NUMBER, AT(generate.top_p),
+     "Draw from the likeliest tokens that make up this share; 1: from all. Default 0.95.",
+     "numbers from 0 to 1", 0, 1},
+    {"--seed", "N", HY_CLI_COUNT, AT(generate.seed),
+     "The same seed and the same words give the same answer. Default 1.",
+     "whole numbers from 0 on"},
+    {"--context", "N", HY_CLI_INT32, AT(inference.context),
+     "Tokens that are remembered; default: what the model can, at most 8192.",
+     "whole numbers from 1 to 2147483647", 1, INT32_MAX},
+    {"--tokenizer", "FILE", HY_CLI_TEXT, AT(inference.tokenizer),
+     "tokenizer.json or its folder; none: tokens are bytes. Default: beside the model, else "
+     "bytes."},
+    {"--chat-template", "NAME", HY_CLI_TEXT, AT(inference.chat_template),
+     "How a conversation is written; plain: texts simply follow each other; auto: as the model's "
+     "folder says.",
+     "auto, plain, chatml, llama2, llama3, mistral, alpaca"},
+    {"--no-think", NULL, HY_CLI_SWITCH, AT(inference.without_thinking),
+     "Answer at once, where the model's template has a place for thinking (Qwen3)."},
+    {"--device", "NAME", HY_CLI_TEXT, AT(device), "auto, cpu, cuda, cuda:1. Default auto.",
+     "auto, cpu, cuda"},
+    {"--precision", "TYPE", HY_CLI_TEXT, AT(precision),
+     "auto, fp32, bf16. Default auto: bf16 on a GPU, fp32 on a CPU.", "auto, fp32, bf16"},
+    {"--threads", "N", HY_CLI_TEXT, AT(threads), "Worker threads; 0: all cores."},
+    {"--max-gpu-mem", "BYTES", HY_CLI_TEXT, AT(max_gpu_mem),
+     "Use no more of the card; weights that do not fit pass through it."},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Nothing but answers and errors."},
+    {"--no-color", NULL, HY_CLI_SWITCH, AT(without_colour),
+     "No colours; so does the variable NO_COLOR."},
+};
+
+static const hy_cli_program program = {
+    .name = "hybrid-chat",
+    .before =
+        "hybrid-chat " HYBRID_VERSION ": talk to a model in the terminal\n\n"
+        "Talk to what a run has made\n  hybrid-chat --model runs/mine\n\n"
+        "Talk to a model's folder\n  hybrid-chat --model ~/models/Qwen2.5-0.5B-Instruct\n\n"
+        "Answer once and exit\n"
+        "  hybrid-chat --model runs/mine --prompt \"Once upon a time\" --max-tokens 100\n\n"
+        "The likeliest words instead of drawn ones\n"
+        "  hybrid-chat --model runs/mine --temperature 0\n\n"
+        "Answer every line of a file\n  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
+    .after = "\nWhile talking: /reset begins anew, /help shows what can be typed, /exit (or\n"
+             "Ctrl-D) ends; Ctrl-C stops an answer; a line that ends in \\ goes on in the next.\n"
+             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+};
 
 typedef struct chat {
-    const hy_cli_chat_options *options;
+    const options *options;
     hy_cli_terminal terminal; /* where answers go */
     bool is_talking;          /* a person types and reads */
     hy_inference *model;
@@ -208,13 +287,17 @@ static void on_progress(void *user, const char *what, double fraction) {
     fflush(it->terminal.out);
 }
 
-static hy_status configure(const hy_cli_chat_options *options, hy_config *config) {
-    for (size_t i = 0; i < options->setting_count; i++) {
-        const hy_cli_chat_setting *s = &options->settings[i];
-        hy_status status = hy_config_set(config, s->key, s->value, HY_FROM_FLAG);
+static hy_status configure(const options *o, hy_config *config) {
+    const char *const pairs[][2] = {{"device", o->device},
+                                    {"precision", o->precision},
+                                    {"threads", o->threads},
+                                    {"max_gpu_mem", o->max_gpu_mem}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (pairs[i][1] == NULL) continue;
+        hy_status status = hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_FLAG);
         if (status != HY_OK) return status;
     }
-    return hy_config_use_model(config, options->model);
+    return hy_config_use_model(config, o->model);
 }
 
 static hy_status open_model(chat *it) {
@@ -244,33 +327,26 @@ static void greet(const chat *it) {
             hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN));
 }
 
-static int run(const hy_cli_chat_options *options) {
-    chat it = {.options = options};
-    hy_cli_terminal_init(&it.terminal, stdout, options->is_quiet, options->without_colour);
-    it.is_talking = options->prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);
+int main(int argc, char **argv) {
+    options o = {.generate = {.max_tokens = 512, .temperature = 0.7, .top_p = 0.95, .seed = 1}};
+    chat it = {.options = &o};
+    int code = hy_cli_parse(&program, &argc, argv, &o);
+    if (code != HY_CLI_GO_ON) return code;
+    if (o.model == NULL) {
+        hy_cli_error("which model? --model FOLDER names a run, a checkpoint or a model's folder; "
+                     "\"hybrid-chat --help\" shows examples");
+        return HY_EXIT_USAGE;
+    }
+    hy_cli_terminal_init(&it.terminal, stdout, o.is_quiet, o.without_colour);
+    it.is_talking = o.prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);
     hy_status status = open_model(&it);
-    int code = HY_EXIT_DONE;
     if (status != HY_OK) {
         code = hy_cli_fail(status);
     } else {
         catch_interrupts();
         greet(&it);
-        code = options->prompt != NULL ? answer_once(&it) : talk(&it);
+        code = o.prompt != NULL ? answer_once(&it) : talk(&it);
     }
     hy_inference_close(it.model);
-    return code;
-}
-
-int main(int argc, char **argv) {
-    hy_cli_chat_options options;
-    hy_cli_name_program("hybrid-chat");
-    if (!hy_cli_chat_parse(argc, argv, &options)) return HY_EXIT_USAGE;
-    switch (options.action) {
-    case HY_CLI_CHAT_HELP: hy_cli_chat_help(); return hy_cli_flushed(HY_EXIT_DONE);
-    case HY_CLI_CHAT_VERSION:
-        puts("hybrid-chat " HYBRID_VERSION);
-        return hy_cli_flushed(HY_EXIT_DONE);
-    case HY_CLI_CHAT_COMPLETE: hy_cli_chat_complete(stdout); return hy_cli_flushed(HY_EXIT_DONE);
-    default: return hy_cli_flushed(run(&options));
-    }
+    return hy_cli_flushed(code);
 }

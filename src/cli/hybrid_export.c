@@ -6,51 +6,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/exit_code.h"
 #include "cli/program.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
-static const char help[] =
-    "Usage: hybrid-export CHECKPOINT --out DIR [options]\n"
-    "\n"
-    "Writes the weights of a checkpoint as a folder that transformers and every tool that\n"
-    "reads its format load: config.json, model.safetensors (or shards with an index), and\n"
-    "the tokenizer files that lay beside the weights the model began with.\n"
-    "\n"
-    "  CHECKPOINT             a folder OUT/checkpoint-N, or OUT: its newest checkpoint\n"
-    "  --out DIR              folder to write; it appears when it is complete\n"
-    "  --dtype TYPE           fp32, bf16, fp16; auto (default): as in the folder the model\n"
-    "                         came from, or as in the checkpoint\n"
-    "  --max-shard-size SIZE  most bytes of a file of weights: 5GB (default), 2GiB, 500M\n"
-    "  --overwrite            replace DIR where it exists\n"
-    "  --quiet                say nothing but errors\n"
-    "  --help, --version\n"
-    "\n"
-    "Example: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
-    "\n"
-    "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
-    "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
-
-/* For the shells: see completion.h. */
-static const hy_cli_completion rows[] = {
-    {"--out", "folder", "", "Folder to write."},
-    {"--dtype", "choice", "auto, fp32, bf16, fp16", "Type of the weights."},
-    {"--max-shard-size", "bytes", "5GB, 2GiB, 500M", "Most bytes of a file of weights."},
-    {"--overwrite", "action", "", "Replace the folder where it exists."},
-    {"--quiet", "action", "", "Say nothing but errors."},
-    {"--help", "action", "", "Show help."},
-    {"--version", "action", "", "Print the version."},
-    {"CHECKPOINT", "folder", "", "A run or one of its checkpoints."},
-};
-
-static const hy_cli_program program = {"hybrid-export", help, rows, sizeof rows / sizeof rows[0]};
-
 typedef struct options {
-    const char *checkpoint;
     hy_export_options export;
+    const char *max_shard_size;
     bool is_quiet;
 } options;
+
+#define AT(member) .offset = offsetof(options, member)
+
+static const hy_cli_row rows[] = {
+    {"--out", "FOLDER", HY_CLI_TEXT, AT(export.out),
+     "Folder to write; it appears when it is complete."},
+    {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
+     "Type of the weights; auto (default): as in the folder the model came from, or as in the "
+     "checkpoint.",
+     "auto, fp32, bf16, fp16"},
+    {"--max-shard-size", "SIZE", HY_CLI_TEXT, AT(max_shard_size),
+     "Most bytes of a file of weights: 5GB (default), 2GiB, 500M."},
+    {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite),
+     "Replace the folder where it exists."},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},
+};
+
+static const hy_cli_program program = {
+    .name = "hybrid-export",
+    .before =
+        "Usage: hybrid-export CHECKPOINT --out FOLDER [options]\n"
+        "\n"
+        "Writes the weights of a checkpoint as a folder that transformers and every tool that\n"
+        "reads its format load: config.json, model.safetensors (or shards with an index), and\n"
+        "the tokenizer files that lay beside the weights the model began with.\n"
+        "\n",
+    .after =
+        "\n"
+        "Example: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
+        "\n"
+        "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
+        "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+    .word = "CHECKPOINT",
+    .word_type = "folder",
+    .word_help = "A folder OUT/checkpoint-N, or OUT: its newest checkpoint.",
+};
 
 /* "5GB", "2GiB", "500M"; 0 when it is none of that. */
 static uint64_t parse_size(const char *text) {
@@ -76,69 +78,27 @@ static uint64_t parse_size(const char *text) {
     return 0;
 }
 
-static int take_value(int argc, char **argv, int *i, options *out, bool *is_taken) {
-    const char *value;
-    *is_taken = true;
-    if ((value = hy_cli_value_of("--out", argc, argv, i)) != NULL) {
-        out->export.out = value;
-        return *value != '\0' ? HY_EXIT_DONE : hy_cli_wrong_usage("--out needs a folder", "");
-    }
-    if ((value = hy_cli_value_of("--dtype", argc, argv, i)) != NULL) {
-        out->export.dtype = value;
-        return *value != '\0' ? HY_EXIT_DONE
-                              : hy_cli_wrong_usage("--dtype needs fp32, bf16, fp16 or auto", "");
-    }
-    if ((value = hy_cli_value_of("--max-shard-size", argc, argv, i)) != NULL) {
-        out->export.max_shard_size = parse_size(value);
-        if (out->export.max_shard_size > 0) return HY_EXIT_DONE;
-        return hy_cli_wrong_usage("--max-shard-size needs bytes such as 5GB or 500M, but got ",
-                                  value);
-    }
-    *is_taken = false;
-    return HY_EXIT_DONE;
-}
-
-static int take_argument(int argc, char **argv, int *i, options *out) {
-    const char *argument = argv[*i];
-    bool is_taken;
-    int code = take_value(argc, argv, i, out, &is_taken);
-    if (is_taken) return code;
-    if (strcmp(argument, "--overwrite") == 0) {
-        out->export.overwrite = true;
-    } else if (strcmp(argument, "--quiet") == 0 || strcmp(argument, "-q") == 0) {
-        out->is_quiet = true;
-    } else if (argument[0] == '-') {
-        return hy_cli_wrong_usage("unknown flag ", argument);
-    } else if (out->checkpoint != NULL) {
-        return hy_cli_wrong_usage("only one checkpoint at a time; unexpected argument ", argument);
-    } else {
-        out->checkpoint = argument;
-    }
-    return HY_EXIT_DONE;
-}
-
 static void tell(void *user, hy_message_level level, const char *text) {
     (void)user;
     fprintf(stderr, "%s: %s: %s\n", program.name, level == HY_WARNING ? "warning" : "note", text);
 }
 
-static int export_checkpoint(const options *o) {
-    hy_observer observer = {.on_message = tell};
-    hy_status status = hy_export(o->checkpoint, &o->export, &observer);
-    if (status != HY_OK) return hy_cli_fail(status);
-    if (!o->is_quiet) printf("wrote %s\n", o->export.out);
-    return HY_EXIT_DONE;
-}
-
 int main(int argc, char **argv) {
     options o = {0};
-    hy_cli_name_program(program.name);
-    for (int i = 1; i < argc; i++) {
-        if (hy_cli_answers(&program, argv[i])) return hy_cli_flushed(HY_EXIT_DONE);
-        int code = take_argument(argc, argv, &i, &o);
-        if (code != HY_EXIT_DONE) return code;
-    }
-    if (o.checkpoint == NULL) return hy_cli_wrong_usage("a checkpoint is missing", "");
-    if (o.export.out == NULL) return hy_cli_wrong_usage("--out DIR is missing", "");
-    return export_checkpoint(&o);
+    hy_observer observer = {.on_message = tell};
+    int code = hy_cli_parse(&program, &argc, argv, &o);
+    if (code != HY_CLI_GO_ON) return code;
+    if (argc < 2) return hy_cli_wrong_usage("a checkpoint is missing", "");
+    if (argc > 2)
+        return hy_cli_wrong_usage("only one checkpoint at a time; unexpected argument ", argv[2]);
+    if (o.export.out == NULL || !*o.export.out)
+        return hy_cli_wrong_usage("--out FOLDER is missing", "");
+    if (o.max_shard_size != NULL) o.export.max_shard_size = parse_size(o.max_shard_size);
+    if (o.max_shard_size != NULL && o.export.max_shard_size == 0)
+        return hy_cli_wrong_usage("--max-shard-size needs bytes such as 5GB or 500M, but got ",
+                                  o.max_shard_size);
+    hy_status status = hy_export(argv[1], &o.export, &observer);
+    if (status != HY_OK) return hy_cli_fail(status);
+    if (!o.is_quiet) printf("wrote %s\n", o.export.out);
+    return HY_EXIT_DONE;
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/exit_code.h"
 #include "cli/program.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -15,69 +14,53 @@
 
 enum { RUNS_MAX = 16 };
 
-static const char help[] =
-    "Usage: hybrid-report RUN [RUN...] [--out FILE]\n"
-    "\n"
-    "Makes one HTML page of a run: loss, learning rate, speed, prediction and memory as\n"
-    "curves, the final tables, what happened on the way, the command and the configuration.\n"
-    "The page needs no network and no other file: it can be sent as it is. Several runs are\n"
-    "laid over each other and compared in a table.\n"
-    "\n"
-    "  RUN           folder of a run (what hybrid-train got as --out), or its metrics.jsonl;\n"
-    "                also while the run goes on: the page shows it as far as it came\n"
-    "  --out FILE    where to write; default: RUN/report.html for one run, report.html here\n"
-    "                for several. The file appears whole or not at all.\n"
-    "  --quiet       say nothing but errors\n"
-    "  --help, --version\n"
-    "\n"
-    "Examples:\n"
-    "  hybrid-report runs/mine                            writes runs/mine/report.html\n"
-    "  hybrid-report runs/plain runs/predicted --out both.html\n"
-    "\n"
-    "In the page: choose tokens, steps or time; drag over a drawing to look closer, double-\n"
-    "click to see all again; click a name in a legend to hide its curve. hybrid-train writes\n"
-    "OUT/report.html by itself when a run ends or is stopped (save.report = false: not).\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
-
-/* For the shells: see completion.h. */
-static const hy_cli_completion rows[] = {
-    {"--out", "path", "", "File to write."}, {"--quiet", "action", "", "Say nothing but errors."},
-    {"--help", "action", "", "Show help."},  {"--version", "action", "", "Print the version."},
-    {"RUN", "folder", "", "A run to show."},
-};
-
-static const hy_cli_program program = {"hybrid-report", help, rows, sizeof rows / sizeof rows[0]};
-
 typedef struct options {
-    const char *runs[RUNS_MAX];
-    int count;
     const char *out;
     bool is_quiet;
 } options;
 
-static int take_argument(int argc, char **argv, int *i, options *out) {
-    const char *argument = argv[*i];
-    const char *value = hy_cli_value_of("--out", argc, argv, i);
-    if (value != NULL) {
-        out->out = value;
-    } else if (strcmp(argument, "--quiet") == 0 || strcmp(argument, "-q") == 0) {
-        out->is_quiet = true;
-    } else if (argument[0] == '-') {
-        return hy_cli_wrong_usage("unknown flag ", argument);
-    } else if (out->count == RUNS_MAX) {
-        return hy_cli_wrong_usage("at most 16 runs fit into one page; too many with ", argument);
-    } else {
-        out->runs[out->count++] = argument;
-    }
-    return out->out && !out->out[0] ? hy_cli_wrong_usage("--out needs a file", "") : HY_EXIT_DONE;
-}
+#define AT(member) .offset = offsetof(options, member)
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+static const hy_cli_row rows[] = {
+    {"--out", "FILE", HY_CLI_TEXT, AT(out),
+     "Where to write; default: RUN/report.html for one run, report.html here for several. The file "
+     "appears whole or not at all."},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},
+};
+
+static const hy_cli_program program = {
+    .name = "hybrid-report",
+    .before =
+        "Usage: hybrid-report RUN [RUN...] [--out FILE]\n"
+        "\n"
+        "Makes one HTML page of a run: loss, learning rate, speed, prediction and memory as\n"
+        "curves, the final tables, what happened on the way, the command and the configuration.\n"
+        "The page needs no network and no other file: it can be sent as it is. Several runs are\n"
+        "laid over each other and compared in a table.\n"
+        "\n",
+    .after =
+        "\n"
+        "Examples:\n"
+        "  hybrid-report runs/mine                            writes runs/mine/report.html\n"
+        "  hybrid-report runs/plain runs/predicted --out both.html\n"
+        "\n"
+        "In the page: choose tokens, steps or time; drag over a drawing to look closer, double-\n"
+        "click to see all again; click a name in a legend to hide its curve. hybrid-train writes\n"
+        "OUT/report.html by itself when a run ends or is stopped (save.report = false: not).\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+    .word = "RUN",
+    .word_type = "folder",
+    .word_help =
+        "Folder of a run (what hybrid-train got as --out), or its metrics.jsonl; also while "
+        "the run goes on: the page shows it as far as it came.",
+};
 
 /* RUN/report.html for one run, report.html for several. */
-static char *default_path(const options *o, const hy_run *first) {
+static char *default_path(const hy_run *first, int count) {
     static const char name[] = "report.html";
-    if (o->count > 1) return strdup(name);
+    if (count > 1) return strdup(name);
     const char *folder = hy_run_describe(first)->folder;
     size_t length = strlen(folder), size = length + sizeof name + 1;
     char *path = malloc(size);
@@ -101,17 +84,16 @@ static void tell_written(const hy_run *const *runs, int count, const char *path)
     }
 }
 
-static int write_page(const options *o, const hy_run *const *runs) {
-    char *chosen = o->out ? NULL : default_path(o, runs[0]);
-    const char *path = o->out ? o->out : chosen;
+static int write_page(const options *o, const hy_run *const *runs, int count) {
+    char *path = o->out ? strdup(o->out) : default_path(runs[0], count);
     if (!path) {
         hy_cli_error("out of memory");
         return HY_EXIT_FAILED;
     }
-    hy_status status = hy_report_write(runs, o->count, path);
+    hy_status status = hy_report_write(runs, count, path);
     int code = status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
-    if (code == HY_EXIT_DONE && !o->is_quiet) tell_written(runs, o->count, path);
-    free(chosen);
+    if (code == HY_EXIT_DONE && !o->is_quiet) tell_written(runs, count, path);
+    free(path);
     return code;
 }
 
@@ -123,25 +105,19 @@ static int open_run(const char *folder, hy_run **out) {
     return hy_cli_wrong_usage("there is no line in metrics.jsonl of ", folder);
 }
 
-static int report(const options *o) {
-    hy_run *runs[RUNS_MAX] = {0};
-    int code = HY_EXIT_DONE;
-    for (int i = 0; i < o->count && code == HY_EXIT_DONE; i++) {
-        code = open_run(o->runs[i], &runs[i]);
-    }
-    if (code == HY_EXIT_DONE) code = write_page(o, (const hy_run *const *)runs);
-    for (int i = 0; i < o->count; i++) hy_run_close(runs[i]);
-    return code;
-}
-
 int main(int argc, char **argv) {
     options o = {0};
-    hy_cli_name_program(program.name);
-    for (int i = 1; i < argc; i++) {
-        if (hy_cli_answers(&program, argv[i])) return hy_cli_flushed(HY_EXIT_DONE);
-        int code = take_argument(argc, argv, &i, &o);
-        if (code != HY_EXIT_DONE) return code;
-    }
-    if (o.count == 0) return hy_cli_wrong_usage("a run's folder is missing", "");
-    return report(&o);
+    hy_run *runs[RUNS_MAX] = {0};
+    int code = hy_cli_parse(&program, &argc, argv, &o), count = argc - 1;
+    if (code != HY_CLI_GO_ON) return code;
+    if (count == 0) return hy_cli_wrong_usage("a run's folder is missing", "");
+    if (count > RUNS_MAX)
+        return hy_cli_wrong_usage("at most 16 runs fit into one page; too many with ",
+                                  argv[RUNS_MAX + 1]);
+    if (o.out && !o.out[0]) return hy_cli_wrong_usage("--out needs a value: FILE", "");
+    code = HY_EXIT_DONE;
+    for (int i = 0; i < count && code == HY_EXIT_DONE; i++) code = open_run(argv[i + 1], &runs[i]);
+    if (code == HY_EXIT_DONE) code = write_page(&o, (const hy_run *const *)runs, count);
+    for (int i = 0; i < count; i++) hy_run_close(runs[i]);
+    return code;
 }

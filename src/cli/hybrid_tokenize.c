@@ -4,200 +4,87 @@
  * so that ids and text on standard output are nothing but that. */
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bar.h"
-#include "cli/exit_code.h"
-#include "cli/figures.h"
 #include "cli/program.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
-static const char help[] =
-    "Usage: hybrid-tokenize --tokenizer FILE --ids < text          ids of a text\n"
-    "       hybrid-tokenize --tokenizer FILE --decode < ids        text of ids\n"
-    "       hybrid-tokenize --tokenizer FILE --out DIR TEXT ...    files to token shards\n"
-    "\n"
-    "Turns text into the token ids of a model and back, as the model's own tokenizer.json says.\n"
-    "Shards are what hybrid-train reads fastest: the text is encoded once, not in every run.\n"
-    "\n"
-    "Examples\n"
-    "  What does a model see?\n"
-    "    echo 'Hello world' | hybrid-tokenize --tokenizer Llama-3-8B/ --ids\n"
-    "  And back\n"
-    "    echo '15496 995' | hybrid-tokenize --tokenizer gpt2/tokenizer.json --decode\n"
-    "  A folder of text becomes shards, one document in fifty held out; then train on them\n"
-    "    hybrid-tokenize --tokenizer gpt2/ --out tokens --val-fraction 0.02 corpus/\n"
-    "    hybrid-train --model gpt2-124m --data tokens/train --val-data tokens/val\n"
-    "\n"
-    "What to do\n"
-    "  --tokenizer FILE    a tokenizer.json, or the folder of a model that has one\n"
-    "  --ids               print the ids of standard input, byte for byte as given, on one line\n"
-    "  --decode            print the text of the ids (numbers apart by blanks) on standard input\n"
-    "  --out DIR           write DIR/train/000000.bin and so on; TEXT are files and folders.\n"
-    "                      A file is a document, and where the eos token's text stands in it\n"
-    "                      another one begins; an eos ends each\n"
-    "\n"
-    "How\n"
-    "  --special           --ids: add bos and eos as the model's template does;\n"
-    "                      --decode: leave special tokens out\n"
-    "  --plain             special tokens spelled out in the text are plain text\n"
-    "  --val-fraction F    part of the text, from its end, for DIR/val: 0 (default) to 0.5\n"
-    "  --shard-tokens N    tokens of a shard: 33554432 (default), 100M\n"
-    "  --threads N         threads; 0 (default): one per core. The shards are the same\n"
-    "  --quiet             say nothing but errors\n"
-    "  --help, --version\n"
-    "\n"
-    "Known are byte-level BPE (GPT-2, Llama 3, Qwen, and split patterns of others) and\n"
-    "SentencePiece-style BPE (Llama 2, Mistral). What a file asks for beyond that is refused by\n"
-    "name. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n";
+typedef struct options {
+    const char *tokenizer, *out;
+    bool wants_ids, wants_text, wants_special, is_plain, is_quiet;
+    double val_fraction;
+    uint64_t shard_tokens, threads;
+} options;
 
-/* For the shells: see completion.h. */
-static const hy_cli_completion rows[] = {
-    {"--tokenizer", "path", "", "A tokenizer.json, or the folder of a model that has one."},
-    {"--ids", "action", "", "Print the ids of standard input."},
-    {"--decode", "action", "", "Print the text of the ids on standard input."},
-    {"--out", "folder", "", "Write token shards there."},
-    {"--special", "action", "", "Add special tokens, or leave them out."},
-    {"--plain", "action", "", "Special tokens in the text are plain text."},
-    {"--val-fraction", "number", "0 to 0.5", "Part of the text that is held out."},
-    {"--shard-tokens", "integer", "1024 to 4294967296", "Tokens of a shard."},
-    {"--threads", "integer", "0 to 256", "Threads; 0: one per core."},
-    {"--quiet", "action", "", "Say nothing but errors."},
-    {"--help", "action", "", "Show help."},
-    {"--version", "action", "", "Print the version."},
-    {"TEXT", "path", "", "Text files and folders."},
+#define AT(member) .offset = offsetof(options, member)
+
+static const hy_cli_row rows[] = {
+    {"--tokenizer", "FILE", HY_CLI_TEXT, AT(tokenizer),
+     "A tokenizer.json, or the folder of a model that has one."},
+    {"--ids", NULL, HY_CLI_SWITCH, AT(wants_ids),
+     "Print the ids of standard input, byte for byte as given, on one line."},
+    {"--decode", NULL, HY_CLI_SWITCH, AT(wants_text),
+     "Print the text of the ids (numbers apart by blanks) on standard input."},
+    {"--out", "FOLDER", HY_CLI_TEXT, AT(out),
+     "Write FOLDER/train/000000.bin and so on. A file is a document, and where the eos token's "
+     "text "
+     "stands in it another one begins; an eos ends each."},
+    {"--special", NULL, HY_CLI_SWITCH, AT(wants_special),
+     "--ids: add bos and eos as the model's template does; --decode: leave special tokens out."},
+    {"--plain", NULL, HY_CLI_SWITCH, AT(is_plain),
+     "Special tokens spelled out in the text are plain text."},
+    {"--val-fraction", "F", HY_CLI_NUMBER, AT(val_fraction),
+     "Part of the text, from its end, for FOLDER/val: 0 (default) to 0.5.", "numbers from 0 to 0.5",
+     0, 0.5},
+    {"--shard-tokens", "N", HY_CLI_COUNT, AT(shard_tokens),
+     "Tokens of a shard: 33554432 (default).", "whole numbers from 1024 to 4294967296", 1024,
+     0x1p32},
+    {"--threads", "N", HY_CLI_COUNT, AT(threads),
+     "Threads; 0 (default): one per core. The shards are the same.", "whole numbers from 0 to 256",
+     0, 256},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},
 };
 
-static const hy_cli_program program = {"hybrid-tokenize", help, rows, sizeof rows / sizeof rows[0]};
-
-typedef enum action { NOTHING, IDS, DECODE, SHARDS } action;
-
-typedef struct options {
-    action action;
-    const char *tokenizer, *out;
-    bool wants_special, is_plain, is_quiet;
-    double val_fraction;
-    int64_t shard_tokens, threads;
-    const char **paths;
-    size_t path_count;
-} options;
+static const hy_cli_program program = {
+    .name = "hybrid-tokenize",
+    .before =
+        "Usage: hybrid-tokenize --tokenizer FILE --ids < text             ids of a text\n"
+        "       hybrid-tokenize --tokenizer FILE --decode < ids           text of ids\n"
+        "       hybrid-tokenize --tokenizer FILE --out FOLDER TEXT ...    files to token shards\n"
+        "\n"
+        "Turns text into the token ids of a model and back, as the model's own tokenizer.json "
+        "says.\n"
+        "Shards are what hybrid-train reads fastest: the text is encoded once, not in every run.\n"
+        "\n"
+        "Examples\n"
+        "  What does a model see?\n"
+        "    echo 'Hello world' | hybrid-tokenize --tokenizer Llama-3-8B/ --ids\n"
+        "  And back\n"
+        "    echo '15496 995' | hybrid-tokenize --tokenizer gpt2/tokenizer.json --decode\n"
+        "  A folder of text becomes shards, one document in fifty held out; then train on them\n"
+        "    hybrid-tokenize --tokenizer gpt2/ --out tokens --val-fraction 0.02 corpus/\n"
+        "    hybrid-train --model gpt2-124m --data tokens/train --val-data tokens/val\n"
+        "\n",
+    .after = "\n"
+             "Known are byte-level BPE (GPT-2, Llama 3, Qwen, and split patterns of others) and\n"
+             "SentencePiece-style BPE (Llama 2, Mistral). What a file asks for beyond that is "
+             "refused by\n"
+             "name. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+    .word = "TEXT",
+    .word_type = "path",
+    .word_help = "Text files and folders, with --out.",
+};
 
 static int fail_on(const char *what) {
     hy_cli_error("%s: %s", what, strerror(errno));
     return HY_EXIT_FAILED;
-}
-
-/* ---- command line ---------------------------------------------------------------------------- */
-
-static bool complain(const char *what, const char *value, const char *expected) {
-    hy_cli_error("%s \"%s\": expected %s; \"hybrid-tokenize --help\" tells more", what, value,
-                 expected);
-    return false;
-}
-
-static bool set_action(options *o, action wanted) {
-    if (o->action != NOTHING && o->action != wanted) {
-        hy_cli_error("--ids, --decode and --out exclude each other");
-        return false;
-    }
-    o->action = wanted;
-    return true;
-}
-
-static bool parse_fraction(const char *value, double *out) {
-    char *end;
-    errno = 0;
-    *out = strtod(value, &end);
-    bool is_good = errno == 0 && end != value && *end == '\0' && *out >= 0 && *out <= 0.5;
-    return is_good || complain("--val-fraction", value, "a number from 0 to 0.5");
-}
-
-static bool parse_number(const char *flag, const char *value, int64_t least, int64_t most,
-                         int64_t *out) {
-    char *end;
-    errno = 0;
-    *out = strtoll(value, &end, 10);
-    bool is_number = errno == 0 && end != value && *end == 0;
-    if (is_number && *out >= least && *out <= most) return true;
-    char expected[96];
-    snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)least,
-             (long long)most);
-    return complain(flag, value, expected);
-}
-
-static bool take_switch(options *o, const char *flag, bool *is_taken) {
-    *is_taken = true;
-    if (strcmp(flag, "--ids") == 0) return set_action(o, IDS);
-    if (strcmp(flag, "--decode") == 0) return set_action(o, DECODE);
-    if (strcmp(flag, "--special") == 0) return o->wants_special = true;
-    if (strcmp(flag, "--plain") == 0) return o->is_plain = true;
-    if (strcmp(flag, "--quiet") == 0 || strcmp(flag, "-q") == 0) return o->is_quiet = true;
-    *is_taken = false;
-    return true;
-}
-
-static bool take_value(options *o, const char *flag, const char *value) {
-    static const char *const names[] = {"--tokenizer", "--out", "--val-fraction", "--shard-tokens",
-                                        "--threads"};
-    size_t which = 0;
-    while (which < 5 && strcmp(flag, names[which]) != 0) which++;
-    if (which == 5) {
-        return complain("option", flag, "one that --help lists");
-    }
-    if (!value) return complain("option", flag, "a value after it");
-    switch (which) {
-    case 0: o->tokenizer = value; return true;
-    case 1: o->out = value; return set_action(o, SHARDS);
-    case 2: return parse_fraction(value, &o->val_fraction);
-    case 3: return parse_number(flag, value, 1024, (int64_t)1 << 32, &o->shard_tokens);
-    default: return parse_number(flag, value, 0, 256, &o->threads);
-    }
-}
-
-static bool check(const options *o) {
-    if (!o->tokenizer) {
-        return complain("--tokenizer", "", "a tokenizer.json or a folder with one");
-    }
-    if (o->action == NOTHING) {
-        hy_cli_error("nothing to do: --ids, --decode or --out DIR; \"hybrid-tokenize --help\" "
-                     "tells more");
-        return false;
-    }
-    if (o->action == SHARDS && o->path_count == 0) {
-        hy_cli_error("--out needs text: files or folders after the options");
-        return false;
-    }
-    if (o->action != SHARDS && o->path_count > 0) {
-        return complain("argument", o->paths[0], "text on standard input with --ids and --decode");
-    }
-    return true;
-}
-
-static bool parse(options *o, int argc, char **argv) {
-    bool ends_options = false;
-    for (int i = 1; i < argc; i++) {
-        bool is_taken = false;
-        if (ends_options || argv[i][0] != '-') {
-            o->paths[o->path_count++] = argv[i];
-            continue;
-        }
-        if (strcmp(argv[i], "--") == 0) {
-            ends_options = true;
-            continue;
-        }
-        if (!take_switch(o, argv[i], &is_taken)) return false;
-        if (is_taken) continue;
-        char flag[64];
-        const char *equals = strchr(argv[i], '=');
-        snprintf(flag, sizeof flag, "%.*s", equals ? (int)(equals - argv[i]) : (int)sizeof flag - 1,
-                 argv[i]);
-        const char *value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
-        if (!take_value(o, flag, value)) return false;
-    }
-    return check(o);
 }
 
 /* ---- ids and text ---------------------------------------------------------------------------- */
@@ -330,16 +217,17 @@ static void sum_up(const drawing *d, const options *o, const hy_tokenize_result 
     }
 }
 
-static int write_shards(const options *o, const hy_tokenizer *t) {
+static int write_shards(const options *o, const hy_tokenizer *t, const char *const *paths,
+                        int count) {
     drawing d = {.columns = 0};
     hy_tokenize_result result;
     hy_cli_terminal_init(&d.terminal, stderr, o->is_quiet, false);
     hy_tokenize_options job = {.tokenizer = t,
-                               .paths = o->paths,
-                               .path_count = o->path_count,
+                               .paths = paths,
+                               .path_count = (size_t)count,
                                .out = o->out,
                                .val_fraction = o->val_fraction,
-                               .shard_tokens = (uint64_t)o->shard_tokens,
+                               .shard_tokens = o->shard_tokens,
                                .threads = (int)o->threads,
                                .is_plain = o->is_plain,
                                .tell = tell,
@@ -355,32 +243,33 @@ static int write_shards(const options *o, const hy_tokenizer *t) {
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-static int act(const options *o) {
-    hy_tokenizer *t = NULL;
-    hy_status status = hy_tokenizer_open(o->tokenizer, &t);
-    int code;
-    if (status != HY_OK) return hy_cli_fail(status);
-    switch (o->action) {
-    case IDS: code = print_ids(o, t); break;
-    case DECODE: code = print_text(o, t); break;
-    default: code = write_shards(o, t); break;
-    }
-    hy_tokenizer_close(t);
-    return code;
+/* HY_EXIT_DONE where one thing is asked for, and all that it needs is there. */
+static int check(const options *o, int words, const char *first) {
+    int actions = o->wants_ids + o->wants_text + (o->out != NULL);
+    if (!o->tokenizer) return hy_cli_wrong_usage("--tokenizer FILE is missing", "");
+    if (actions == 0)
+        return hy_cli_wrong_usage("nothing to do: --ids, --decode or --out FOLDER", "");
+    if (actions > 1) return hy_cli_wrong_usage("--ids, --decode and --out exclude each other", "");
+    if (o->out && words == 0)
+        return hy_cli_wrong_usage("--out needs text: files or folders after the options", "");
+    if (!o->out && words > 0)
+        return hy_cli_wrong_usage("--ids and --decode read standard input; unexpected argument ",
+                                  first);
+    return HY_EXIT_DONE;
 }
 
 int main(int argc, char **argv) {
     options o = {0};
-    hy_cli_name_program(program.name);
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (hy_cli_answers(&program, argv[i])) return hy_cli_flushed(HY_EXIT_DONE);
-    }
-    o.paths = calloc((size_t)argc + 1, sizeof *o.paths);
-    if (!o.paths) {
-        hy_cli_error("out of memory");
-        return HY_EXIT_FAILED;
-    }
-    int code = parse(&o, argc, argv) ? act(&o) : HY_EXIT_USAGE;
-    free(o.paths);
+    hy_tokenizer *t = NULL;
+    int code = hy_cli_parse(&program, &argc, argv, &o);
+    if (code != HY_CLI_GO_ON) return code;
+    code = check(&o, argc - 1, argv[1]);
+    if (code != HY_EXIT_DONE) return code;
+    hy_status status = hy_tokenizer_open(o.tokenizer, &t);
+    if (status != HY_OK) return hy_cli_fail(status);
+    code = o.wants_ids    ? print_ids(&o, t)
+           : o.wants_text ? print_text(&o, t)
+                          : write_shards(&o, t, (const char *const *)argv + 1, argc - 1);
+    hy_tokenizer_close(t);
     return code;
 }

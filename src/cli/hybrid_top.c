@@ -6,19 +6,77 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "cli/exit_code.h"
+#include "cli/program.h"
 #include "cli/terminal.h"
-#include "cli/top_options.h"
 #include "cli/top_page.h"
-#include "cli/top_runs.h"
 #include "cli/top_screen.h"
+#include "cli/top_view.h"
 #include "hybrid.h"
 
 #define ONCE_ROWS 30 /* of a page printed once; empty ones at its end are left out */
+
+typedef struct options {
+    bool is_once, is_ascii, without_colour;
+    double interval;
+    int32_t width, height; /* 0: as the terminal has */
+} options;
+
+#define AT(member) .offset = offsetof(options, member)
+
+static const hy_cli_row rows[] = {
+    {"--interval", "SECONDS", HY_CLI_NUMBER, AT(interval),
+     "How often to look: 0.1 to 3600, default 1.", "0.1 to 3600 seconds", 0.1, 3600},
+    {"--once", NULL, HY_CLI_SWITCH, AT(is_once),
+     "Print one page and exit; so it does where output is no terminal."},
+    {"--width", "N", HY_CLI_INT32, AT(width), "Columns of the page with --once: 20 to 500.",
+     "20 to 500 columns", 20, HY_TOP_COLUMNS_MAX},
+    {"--height", "N", HY_CLI_INT32, AT(height),
+     "Rows of the page with --once: 1 to 300, default as many as it needs.", "1 to 300 rows", 1,
+     HY_TOP_ROWS_MAX},
+    {"--ascii", NULL, HY_CLI_SWITCH, AT(is_ascii),
+     "No block characters; so it does where the locale is not UTF-8."},
+    {"--no-color", NULL, HY_CLI_SWITCH, AT(without_colour),
+     "No colours; so does the variable NO_COLOR."},
+};
+
+static const hy_cli_program program = {
+    .name = "hybrid-top",
+    .before =
+        "Usage: hybrid-top [RUN ...] [options]\n"
+        "\n"
+        "Shows what a training run is doing, while it goes on: phase, loss, speed, memory by "
+        "class\n"
+        "against its plan and budget, time left, and whether it is alive. It only reads the files\n"
+        "that the run writes into its folder; the run is not disturbed and need not be asked.\n"
+        "\n"
+        "  Watch the newest run below runs/\n"
+        "    hybrid-top\n"
+        "  Watch one by its folder, also over ssh\n"
+        "    hybrid-top runs/mine\n"
+        "  Several: a line each, and one of them in full (arrows choose)\n"
+        "    hybrid-top runs/a runs/b\n"
+        "  One picture for a log or a chat\n"
+        "    hybrid-top runs/mine --once --width 100 > now.txt\n"
+        "\n",
+    .after = "\n"
+             "Keys: q quit, p pause, + and - look less or more often, arrows or 1-9 another run, ? "
+             "help.\n"
+             "\"stalled\" is judged by the run's own steps: no line for 40 of them, and for 90 "
+             "seconds.\n"
+             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+    .word = "RUN",
+    .word_type = "folder",
+    .word_help =
+        "A run's folder (hybrid-train's --out) or its metrics.jsonl; one that has no step yet "
+        "is waited for.",
+};
 
 typedef struct viewer {
     hy_cli_terminal terminal;
@@ -43,23 +101,20 @@ static void look(viewer *v) {
     v->page.problem = v->runs.problem;
 }
 
-static int fail_for_memory(void) {
-    hy_cli_error("no memory for a page");
-    return HY_EXIT_FAILED;
-}
-
 /* ---- one page -------------------------------------------------------------------------------- */
 
-static int print_once(viewer *v, const hy_top_options *options) {
-    int columns = options->width > 0 ? (int)options->width : hy_cli_terminal_columns(&v->terminal);
-    int rows = options->height > 0 ? (int)options->height : ONCE_ROWS + v->runs.count;
+static int print_once(viewer *v, const options *o) {
+    int columns = o->width > 0 ? o->width : hy_cli_terminal_columns(&v->terminal);
+    int rows_wanted = o->height > 0 ? o->height : ONCE_ROWS + v->runs.count;
     look(v);
     if (v->runs.problem[0] != '\0') {
         hy_cli_error("%s", v->runs.problem);
         return HY_EXIT_FAILED;
     }
-    if (!hy_top_canvas_init(&v->drawn, columns, rows, v->terminal.is_utf8))
-        return fail_for_memory();
+    if (!hy_top_canvas_init(&v->drawn, columns, rows_wanted, v->terminal.is_utf8)) {
+        hy_cli_error("no memory for a page");
+        return HY_EXIT_FAILED;
+    }
     hy_top_draw_page(&v->drawn, &v->page);
     hy_top_write_lines(&v->drawn, hy_top_used_rows(&v->drawn), &v->terminal, stdout);
     return HY_EXIT_DONE;
@@ -85,9 +140,9 @@ static bool show(viewer *v) {
 }
 
 static bool draw(viewer *v) {
-    int columns, rows;
-    hy_top_screen_size(&columns, &rows);
-    if (!hy_top_canvas_init(&v->drawn, columns, rows, v->terminal.is_utf8)) return false;
+    int columns, lines;
+    hy_top_screen_size(&columns, &lines);
+    if (!hy_top_canvas_init(&v->drawn, columns, lines, v->terminal.is_utf8)) return false;
     if (v->drawn.columns != v->shown.columns || v->drawn.rows != v->shown.rows) v->is_known = false;
     if (v->shows_help)
         hy_top_draw_help(&v->drawn, &v->page);
@@ -167,39 +222,25 @@ static int run_screen(viewer *v) {
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-static int view_runs(const hy_top_options *options) {
-    viewer v = {.page = {.interval = options->interval}};
+int main(int argc, char **argv) {
+    options o = {.interval = 1};
+    viewer v = {.is_known = false};
     bool is_input;
-    hy_cli_terminal_init(&v.terminal, stdout, false, options->without_colour);
-    if (options->is_ascii) v.terminal.is_utf8 = false;
+    setlocale(LC_CTYPE, "C.UTF-8"); /* for the widths of characters; see top_canvas.c */
+    int code = hy_cli_parse(&program, &argc, argv, &o);
+    if (code != HY_CLI_GO_ON) return code;
+    hy_cli_terminal_init(&v.terminal, stdout, false, o.without_colour);
+    if (o.is_ascii) v.terminal.is_utf8 = false;
+    v.page.interval = o.interval;
     v.page.has_colour = v.terminal.has_colour;
-    v.page.is_live = v.terminal.is_tty && !options->is_once;
-    int code = HY_EXIT_DONE;
-    if (!hy_top_runs_open(&v.runs, options->runs, options->count, v.terminal.is_utf8, &is_input))
+    v.page.is_live = v.terminal.is_tty && !o.is_once;
+    if (!hy_top_runs_open(&v.runs, (const char *const *)argv + 1, argc - 1, v.terminal.is_utf8,
+                          &is_input))
         code = is_input ? HY_EXIT_USAGE : HY_EXIT_FAILED;
     else
-        code = v.page.is_live ? run_screen(&v) : print_once(&v, options);
+        code = v.page.is_live ? run_screen(&v) : print_once(&v, &o);
     hy_top_runs_close(&v.runs);
     hy_top_canvas_fini(&v.drawn);
     hy_top_canvas_fini(&v.shown);
-    return code;
-}
-
-static int act(const hy_top_options *options) {
-    switch (options->action) {
-    case HY_TOP_HELP: hy_top_help(stdout); return HY_EXIT_DONE;
-    case HY_TOP_VERSION: puts("hybrid-top " HYBRID_VERSION); return HY_EXIT_DONE;
-    case HY_TOP_COMPLETE: hy_top_complete(stdout); return HY_EXIT_DONE;
-    default: return view_runs(options);
-    }
-}
-
-int main(int argc, char **argv) {
-    hy_top_options options;
-    hy_cli_name_program("hybrid-top");
-    setlocale(LC_CTYPE, "C.UTF-8"); /* for the widths of characters; see top_canvas.c */
-    int code =
-        hy_top_options_parse(argc, argv, &options) ? hy_cli_flushed(act(&options)) : HY_EXIT_USAGE;
-    hy_top_options_fini(&options);
-    return code;
+    return hy_cli_flushed(code);
 }

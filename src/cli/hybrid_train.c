@@ -3,22 +3,18 @@
  * Exit codes: 0 done, 1 the run failed, 2 wrong usage or input, 75 stopped by a signal after
  * saving. What people read goes to standard output (standard error under --json), errors and
  * warnings to standard error. Everything the program knows of training it has from hybrid.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/closing.h"
-#include "cli/command.h"
-#include "cli/configure.h"
-#include "cli/eval_only.h"
-#include "cli/exit_code.h"
 #include "cli/inspect.h"
-#include "cli/monitor.h"
-#include "cli/opening.h"
 #include "cli/options.h"
 #include "cli/plan.h"
+#include "cli/program.h"
 #include "cli/progress.h"
-#include "cli/run_report.h"
 #include "cli/signals.h"
+#include "cli/summary.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -33,21 +29,6 @@ typedef struct job {
 } job;
 
 /* ---- training -------------------------------------------------------------------------------- */
-
-static void close_run(job *it, const hy_summary *summary, hy_status ran) {
-    const hy_cli_terminal *terminal = &it->terminal;
-    bool was_stopped = ran == HY_STOPPED;
-    if (terminal->is_quiet) return;
-    hy_cli_closing_phases(terminal, summary);
-    if (!was_stopped) {
-        hy_cli_closing_memory(terminal, summary);
-        hy_cli_closing_savings(terminal, it->trainer);
-        hy_cli_closing_prediction(terminal, summary);
-        hy_cli_closing_losses(terminal, summary);
-        hy_cli_closing_sample(terminal, it->config, it->trainer);
-    }
-    hy_cli_closing_files(terminal, summary, it->program, was_stopped);
-}
 
 static hy_status print_summary(const hy_trainer *trainer) {
     char *text;
@@ -71,8 +52,8 @@ static int run_trainer(job *it) {
     hy_cli_progress_finish(&it->progress);
     if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail(ran);
 
-    hy_trainer_summary(it->trainer, &summary);
-    close_run(it, &summary, ran);
+    if (!it->terminal.is_quiet)
+        hy_cli_closing(&it->terminal, it->config, it->trainer, it->program, ran == HY_STOPPED);
     hy_status printed = it->options->wants_json ? print_summary(it->trainer) : HY_OK;
     if (printed != HY_OK) return hy_cli_fail(printed);
     return hy_cli_exit_code(ran);
@@ -97,6 +78,80 @@ static int train(job *it) {
     if (wants_report && folder != NULL) hy_cli_write_report(&it->terminal, folder);
     free(folder);
     return code;
+}
+
+/* ---- --eval-only ----------------------------------------------------------------------------- */
+
+/* Leaves --model out, because a run's folder is no value of that key; gives what it was last. */
+static const char *take_model(hy_cli_options *options) {
+    const char *model = NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < options->setting_count; i++) {
+        hy_cli_setting *setting = &options->settings[i];
+        bool is_model = setting->meaning == HY_CLI_IS_KEY && strcmp(setting->key, "model") == 0;
+        if (is_model)
+            model = setting->value;
+        else
+            options->settings[kept++] = *setting;
+    }
+    options->setting_count = kept;
+    return model;
+}
+
+static hy_status configure_model(const hy_cli_options *options, hy_config **config) {
+    hy_cli_options rest = *options;
+    rest.settings = calloc(options->setting_count + 1, sizeof *rest.settings);
+    if (rest.settings == NULL) {
+        hy_cli_error("no memory for the options");
+        return HY_ERR_MEMORY;
+    }
+    for (size_t i = 0; i < options->setting_count; i++) rest.settings[i] = options->settings[i];
+    const char *model = take_model(&rest);
+    hy_status status = hy_cli_configure(&rest, config);
+    free(rest.settings);
+    if (status == HY_OK && model != NULL) status = hy_cli_said(hy_config_use_model(*config, model));
+    return status;
+}
+
+static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e) {
+    FILE *out = terminal->out;
+    fprintf(out, "model           %s\n", e->model);
+    fprintf(out, "data            %s\n", e->data);
+    fprintf(out, "tokens counted  %s, in %s sequences\n", hy_cli_count(e->tokens).text,
+            hy_cli_count(e->sequences).text);
+    fprintf(out, "loss            %.5f nats per token\n", e->loss);
+    fprintf(out, "perplexity      %.4f\n", e->perplexity);
+    if (!isnan(e->bits_per_byte)) fprintf(out, "bits per byte   %.5f\n", e->bits_per_byte);
+    fprintf(out, "speed           %s tokens/s on %s\n",
+            hy_cli_count((int64_t)e->tokens_per_second).text, e->device);
+}
+
+static hy_status print_json(const hy_evaluation *e) {
+    char *text;
+    hy_status status = hy_cli_said(hy_evaluation_json(e, &text));
+    if (status != HY_OK) return status;
+    fputs(text, stdout);
+    hy_free(text);
+    return HY_OK;
+}
+
+/* A model's loss on data, and nothing else; --model may be a run or a checkpoint here, too. */
+static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options *options) {
+    hy_config *config = NULL;
+    hy_cli_progress progress;
+    hy_evaluation found;
+    hy_cli_progress_init(&progress, terminal);
+    hy_observer observer = hy_cli_progress_observer(&progress);
+    hy_status status = configure_model(options, &config);
+    if (status == HY_OK) {
+        status = hy_evaluate(config, &observer, &found);
+        hy_cli_progress_finish(&progress);
+        hy_cli_said(status);
+    }
+    if (status == HY_OK && options->wants_json) status = print_json(&found);
+    if (status == HY_OK && !options->wants_json) print_result(terminal, &found);
+    hy_config_destroy(config);
+    return status;
 }
 
 /* ---- the other things it can do -------------------------------------------------------------- */
@@ -132,10 +187,6 @@ static int doctor(job *it) {
     return hy_cli_doctor(&it->terminal, folder[0] != '\0' ? folder : ".");
 }
 
-static int eval_only(job *it) {
-    return hy_cli_exit_code(hy_cli_eval_only(&it->terminal, it->options));
-}
-
 static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, &it->config);
     if (status != HY_OK) return hy_cli_exit_code(status);
@@ -157,7 +208,7 @@ static int act(job *it) {
     case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return HY_EXIT_DONE;
     case HY_CLI_IS_LIST_MODELS: return hy_cli_list_models(&it->terminal);
     case HY_CLI_IS_COMPLETE: return hy_cli_complete(stdout);
-    case HY_CLI_IS_EVAL_ONLY: return eval_only(it);
+    case HY_CLI_IS_EVAL_ONLY: return hy_cli_exit_code(eval_only(&it->terminal, it->options));
     default: return with_config(it);
     }
 }

@@ -1,15 +1,210 @@
-/* options.c: argv becomes an action, a few switches and a list of settings.
+/* options.c: the flags of hybrid-train, argv read by them, and the configuration it comes to. See options.h.
  *
- * The rules: "--flag value" and "--flag=value" are the same; a switch is "--flag", "--no-flag"
- * or "--flag=false"; a value may begin with a dash unless it is a flag itself; nothing stands
- * alone. Every complaint names the argument and says what would have been right. */
+ * The rules: "--flag value" and "--flag=value" are the same; a switch is "--flag", "--no-flag" or
+ * "--flag=false"; a value may begin with a dash unless it is a flag itself; nothing stands alone. Every
+ * complaint names the argument and says what would have been right. */
 #include "cli/options.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/program.h"
 #include "cli/terminal.h"
+
+/* ---- the list of flags ----------------------------------------------------------------------- */
+
+static const hy_cli_flag own_flags[] = {
+    {.flag = "--help",
+     .letter = 'h',
+     .meaning = HY_CLI_IS_HELP,
+     .takes = HY_CLI_OPTIONAL_VALUE,
+     .type = "topic",
+     .accepted = "a flag, a group of keys, or all",
+     .help = "Show help; with a topic, all there is to know about it."},
+    {.flag = "--version",
+     .letter = 'V',
+     .meaning = HY_CLI_IS_VERSION,
+     .type = "action",
+     .help = "Print the version."},
+    {.flag = "--config",
+     .letter = 'c',
+     .meaning = HY_CLI_IS_CONFIG,
+     .takes = HY_CLI_VALUE,
+     .type = "file",
+     .builtin = "gpu",
+     .accepted = "a libconfig file or the name of a built-in one; may be repeated",
+     .help = "Read settings from a file; a later file wins over an earlier one."},
+    {.flag = "--set",
+     .meaning = HY_CLI_IS_SET,
+     .takes = HY_CLI_VALUE,
+     .type = "key=value",
+     .accepted = "key=value, one of the configuration's keys",
+     .help = "Set one key; stronger than files, weaker than flags."},
+    {.flag = "--print-config",
+     .meaning = HY_CLI_IS_PRINT_CONFIG,
+     .type = "action",
+     .help = "Print every setting with where it came from, and stop."},
+    {.flag = "--plan",
+     .meaning = HY_CLI_IS_PLAN,
+     .type = "action",
+     .help =
+         "Show what the run would keep where in each phase, how fast it would be and whether it "
+         "fits, and stop; without a model: what fits this machine. With --json for programs."},
+    {.flag = "--eval-only",
+     .meaning = HY_CLI_IS_EVAL_ONLY,
+     .type = "action",
+     .help = "Show the loss of --model (a model's folder, a run or a checkpoint) on all of --data, "
+             "and stop; nothing is written. With --json for programs."},
+    {.flag = "--doctor",
+     .meaning = HY_CLI_IS_DOCTOR,
+     .type = "action",
+     .help = "Show what this machine is and which models fit it, and stop."},
+    {.flag = "--selftest",
+     .meaning = HY_CLI_IS_SELFTEST,
+     .type = "action",
+     .help = "Test every op on this machine's GPU (or its CPU) and time a few, and stop."},
+    {.flag = "--list-models",
+     .meaning = HY_CLI_IS_LIST_MODELS,
+     .type = "action",
+     .help = "Show the built-in models with parameters and shape, and stop."},
+    {.flag = "--quiet",
+     .letter = 'q',
+     .meaning = HY_CLI_IS_QUIET,
+     .type = "action",
+     .help = "Say nothing but errors."},
+    {.flag = "--no-color",
+     .meaning = HY_CLI_IS_NO_COLOR,
+     .type = "action",
+     .help = "No colours; so does the variable NO_COLOR."},
+    {.flag = "--json",
+     .meaning = HY_CLI_IS_JSON,
+     .type = "action",
+     .help = "Print the summary as JSON on standard output; everything else goes to standard "
+             "error."},
+    {.flag = "--no-checkpointing",
+     .meaning = HY_CLI_IS_ALIAS,
+     .type = "action",
+     .key = "recompute",
+     .value = "none",
+     .help = "Keep all activations: the same as --recompute none."},
+    {.flag = "--checkpoint-every-layer",
+     .meaning = HY_CLI_IS_ALIAS,
+     .type = "action",
+     .key = "recompute",
+     .value = "all",
+     .help = "Recompute every layer in the backward pass: the same as --recompute all."},
+    {.flag = "--complete",
+     .meaning = HY_CLI_IS_COMPLETE,
+     .type = "action",
+     .is_hidden = true,
+     .help = "Print all flags for shell completion."},
+};
+
+#define OWN_COUNT (sizeof own_flags / sizeof own_flags[0])
+
+/* Keys whose text is a path or the name of something built in, which the type "text" does not
+ * say. */
+static const struct {
+    const char *flag, *type, *builtin;
+} kinds[] = {
+    {"--model", "name", "model"}, {"--profile", "name", "profile"}, {"--data", "path", NULL},
+    {"--val-data", "path", NULL}, {"--out", "folder", NULL},        {"--resume", "folder", NULL},
+};
+
+static void name_kind(hy_cli_flag *flag) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i].flag, flag->flag) != 0) continue;
+        flag->type = kinds[i].type;
+        flag->builtin = kinds[i].builtin;
+    }
+}
+
+static hy_cli_flag flag_of_key(const hy_config_key_info *key) {
+    hy_cli_flag flag = {.flag = key->flag,
+                        .meaning = HY_CLI_IS_KEY,
+                        .takes = HY_CLI_VALUE,
+                        .type = key->type,
+                        .accepted = key->accepted,
+                        .help = key->help,
+                        .key = key->key,
+                        .fallback = key->fallback};
+    if (strcmp(key->type, "switch") == 0) {
+        flag.takes = HY_CLI_NO_VALUE;
+        flag.value = "true";
+    } else if (strcmp(key->flag, "--resume") == 0) {
+        flag.takes = HY_CLI_OPTIONAL_VALUE;
+        flag.value = "auto";
+    }
+    name_kind(&flag);
+    return flag;
+}
+
+bool hy_cli_flag_at(size_t i, hy_cli_flag *out) {
+    if (i < OWN_COUNT) {
+        *out = own_flags[i];
+        return true;
+    }
+    const hy_config_key_info *key = hy_config_key(i - OWN_COUNT);
+    if (key == NULL) return false;
+    *out = flag_of_key(key);
+    return true;
+}
+
+static bool is_same_name(const char *flag, const char *name, size_t length) {
+    if (strlen(flag) != length) return false;
+    for (size_t i = 0; i < length; i++) {
+        char typed = name[i] == '_' ? '-' : name[i];
+        if (flag[i] != typed) return false;
+    }
+    return true;
+}
+
+bool hy_cli_flag_find(const char *name, size_t length, hy_cli_flag *out) {
+    char whole[64];
+    for (size_t i = 0; hy_cli_flag_at(i, out); i++)
+        if (is_same_name(out->flag, name, length)) return true;
+    /* Names other trainers use are not in the list, but the library knows what they mean. */
+    if (length < 3 || length >= sizeof whole) return false;
+    snprintf(whole, sizeof whole, "%.*s", (int)length, name);
+    const hy_config_key_info *key = hy_config_find(whole);
+    if (key != NULL) *out = flag_of_key(key);
+    return key != NULL;
+}
+
+bool hy_cli_flag_by_letter(char letter, hy_cli_flag *out) {
+    for (size_t i = 0; i < OWN_COUNT; i++) {
+        if (own_flags[i].letter != letter) continue;
+        *out = own_flags[i];
+        return true;
+    }
+    return false;
+}
+
+const char *hy_cli_nearest_flag(const char *typed, size_t length) {
+    const char *nearest = NULL;
+    hy_cli_flag flag;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
+        size_t distance = flag.is_hidden ? SIZE_MAX : hy_cli_distance(typed, length, flag.flag);
+        if (distance < least) nearest = flag.flag;
+        if (distance < least) least = distance;
+    }
+    return nearest;
+}
+
+/* What may follow the flag, as one phrase: "integer, 1 to 65536". */
+static const char *flag_accepts(const hy_cli_flag *flag, char *buffer, size_t size) {
+    static const char *const numeric[] = {"integer", "number", "bytes"};
+    const char *type = "", *accepted = flag->accepted != NULL ? flag->accepted : "";
+    for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
+        if (strcmp(flag->type, numeric[i]) == 0) type = numeric[i];
+    snprintf(buffer, size, "%s%s%s", type, *type != '\0' ? ", " : "", accepted);
+    return buffer;
+}
+
+/* ---- reading argv ---------------------------------------------------------------------------- */
 
 typedef struct argument_reader {
     char *const *next; /* the argument after the one in hand */
@@ -79,8 +274,7 @@ static bool take_flag(argument_reader *reader, const hy_cli_flag *flag, const ch
 
 static bool say_value_missing(const hy_cli_flag *flag) {
     char accepts[512];
-    hy_cli_error("%s needs a value: %s", flag->flag,
-                 hy_cli_flag_accepts(flag, accepts, sizeof accepts));
+    hy_cli_error("%s needs a value: %s", flag->flag, flag_accepts(flag, accepts, sizeof accepts));
     return false;
 }
 
@@ -113,8 +307,13 @@ static bool take_with_value(argument_reader *reader, const hy_cli_flag *flag, co
 /* ---- complaints ------------------------------------------------------------------------------ */
 
 static bool say_unknown(const char *argument) {
-    hy_cli_unknown_flag(hy_cli_name_of_flag, argument, name_length(argument),
-                        "\"hybrid-train --help all\" lists every flag");
+    int length = (int)name_length(argument);
+    const char *nearest = hy_cli_nearest_flag(argument, (size_t)length);
+    if (nearest != NULL)
+        hy_cli_error("unknown flag %.*s; did you mean %s?", length, argument, nearest);
+    else
+        hy_cli_error("unknown flag %.*s; \"hybrid-train --help all\" lists every flag", length,
+                     argument);
     return false;
 }
 
@@ -194,4 +393,92 @@ void hy_cli_options_fini(hy_cli_options *options) {
     free(options->settings);
     options->settings = NULL;
     options->setting_count = 0;
+}
+
+/* ---- the configuration ----------------------------------------------------------------------- */
+
+#define NAME_BYTES 512
+
+const char *hy_cli_value(const hy_config *config, const char *key) {
+    const char *value = NULL;
+    return hy_config_get(config, key, &value, NULL) == HY_OK && value != NULL ? value : "";
+}
+
+hy_status hy_cli_said(hy_status status) {
+    if (status != HY_OK) hy_cli_error("%s", hy_error_message());
+    return status;
+}
+
+/* ---- putting the options in ------------------------------------------------------------------ */
+
+/* "key=value"; the parser made sure of the sign. */
+static hy_status apply_set(hy_config *config, const char *text) {
+    char key[NAME_BYTES];
+    const char *equals = strchr(text, '=');
+    snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
+    return hy_config_set(config, key, equals + 1, HY_FROM_SET);
+}
+
+static hy_status apply_one(hy_config *config, const hy_cli_setting *setting) {
+    switch (setting->meaning) {
+    case HY_CLI_IS_SET: return apply_set(config, setting->value);
+    case HY_CLI_IS_CONFIG: return hy_config_load(config, setting->value);
+    default: return hy_config_set(config, setting->key, setting->value, HY_FROM_FLAG);
+    }
+}
+
+/* Files first, so that an error in one is told before a flag's. */
+static hy_status apply(const hy_cli_options *options, hy_config *config) {
+    static const hy_cli_meaning order[] = {HY_CLI_IS_CONFIG, HY_CLI_IS_SET, HY_CLI_IS_KEY};
+    for (size_t pass = 0; pass < sizeof order / sizeof order[0]; pass++)
+        for (size_t i = 0; i < options->setting_count; i++) {
+            const hy_cli_setting *setting = &options->settings[i];
+            if (setting->meaning != order[pass]) continue;
+            hy_status status = hy_cli_said(apply_one(config, setting));
+            if (status != HY_OK) return status;
+        }
+    return HY_OK;
+}
+
+/* ---- resuming -------------------------------------------------------------------------------- */
+
+/* The folder whose run goes on; "" when none does. */
+static const char *resumed_folder(const hy_config *config) {
+    const char *resume = hy_cli_value(config, "resume"), *out = hy_cli_value(config, "out");
+    bool has_out = out[0] != '\0' && strcmp(out, "none") != 0;
+    return strcmp(resume, "auto") == 0 && has_out ? out : resume;
+}
+
+/* A model that was asked for by name must be the run's own: its shape would be taken from the run,
+ * and the name would lie. */
+static hy_status check_model(const hy_config *asked, const hy_config *run, const char *folder) {
+    const char *wanted = hy_cli_value(asked, "model"), *own = hy_cli_value(run, "model");
+    const char *origin = "";
+    hy_config_get(asked, "model", NULL, &origin);
+    if (strcmp(origin, "default") == 0 || strcmp(wanted, own) == 0) return HY_OK;
+    hy_cli_error("cannot resume: %s is a run of another model: %s, and model %s was asked for (%s)",
+                 folder, own, wanted, origin);
+    return HY_ERR_INPUT;
+}
+
+static hy_status begin_from_run(const hy_config *asked, hy_config *run) {
+    const char *folder = resumed_folder(asked);
+    if (folder[0] == '\0') return HY_OK;
+    hy_status status = hy_cli_said(hy_config_load_run(run, folder));
+    return status == HY_OK ? check_model(asked, run, folder) : status;
+}
+
+hy_status hy_cli_configure(const hy_cli_options *options, hy_config **out) {
+    hy_config *asked = NULL, *config = NULL;
+    hy_status status = hy_cli_said(hy_config_create(&asked));
+    if (status == HY_OK) status = apply(options, asked);
+    if (status == HY_OK) status = hy_cli_said(hy_config_create(&config));
+    if (status == HY_OK) status = begin_from_run(asked, config);
+    if (status == HY_OK) status = apply(options, config);
+    hy_config_destroy(asked);
+    if (status == HY_OK)
+        *out = config;
+    else
+        hy_config_destroy(config);
+    return status;
 }

@@ -6,8 +6,18 @@
 #ifndef HY_CLI_PROGRESS_H
 #define HY_CLI_PROGRESS_H
 
+#include <stddef.h>
+
 #include "cli/terminal.h"
 #include "hybrid.h"
+
+#define HY_CLI_LINE_BYTES 2048 /* enough for any line of 500 columns with its colours */
+
+/* The line of other work that takes long: a bar, what it is, per cent. */
+int hy_cli_bar_of_work(const hy_cli_terminal *terminal, const char *what, double fraction,
+                       int columns, char line[HY_CLI_LINE_BYTES]);
+
+hy_cli_colour hy_cli_phase_colour(hy_phase phase);
 
 #define HY_CLI_TOLD_MAX 16
 

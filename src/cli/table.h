@@ -1,13 +1,25 @@
-/* table.h: aligned columns of short text.
+/* table.h: sizes, counts, times and losses for people to read, and aligned columns of short text.
  *
- * Rows are added first, widths follow from what was added. A table is a value on the stack; text is
- * copied and cut to HY_CLI_CELL_MAX. The first column is aligned left, the others as asked. */
+ * Rows of a table are added first, widths follow from what was added. A table is a value on the stack; text
+ * is copied and cut to HY_CLI_CELL_MAX. */
 #ifndef HY_CLI_TABLE_H
 #define HY_CLI_TABLE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "cli/terminal.h"
+
+typedef struct hy_cli_figure {
+    char text[32];
+} hy_cli_figure;
+
+hy_cli_figure hy_cli_bytes(uint64_t bytes);     /* "812 B", "34.2 MiB", "1.46 TiB" */
+hy_cli_figure hy_cli_count(int64_t count);      /* "1,234,567" */
+hy_cli_figure hy_cli_short_count(double count); /* "812", "12.3k", "124.4M", "7.62B" */
+hy_cli_figure hy_cli_duration(double seconds);  /* "0.8 s", "42 s", "3m 12s", "5h 07m", "2d 03h" */
+hy_cli_figure hy_cli_loss(double nats);         /* "1.2345", "-" when it is not known */
+hy_cli_figure hy_cli_learning_rate(double lr);  /* "3.00e-04" */
 
 #define HY_CLI_TABLE_COLUMNS 8
 #define HY_CLI_TABLE_ROWS 64

@@ -7,6 +7,8 @@
 #define HY_CLI_TERMINAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 typedef enum hy_cli_colour {
@@ -47,5 +49,18 @@ const char *hy_cli_program_name(void);
 /* "hybrid-train: error: ..." and "hybrid-train: warning: ..." on standard error, one line each. */
 void hy_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void hy_cli_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Writes `size` bytes: newline and tab as they are, other control bytes as \xNN, well-formed
+ * UTF-8 as it is where the locale can show it, everything else replaced by U+FFFD (or "?"
+ * without UTF-8). */
+void hy_cli_write_safely(FILE *out, const char *bytes, size_t size, bool is_utf8);
+
+/* The same for one line: into `to`, which holds `size` bytes, cut after a whole character; newline
+ * and tab become blanks. Returns the bytes written before the closing zero. */
+size_t hy_cli_copy_safely(char *to, size_t size, const char *text, bool is_utf8);
+
+/* The character at `bytes`: how many of its bytes there are (0: it is not well-formed) and, in
+ * *value, which it is. `size` is at least 1. */
+size_t hy_cli_decode(const char *bytes, size_t size, uint32_t *value);
 
 #endif

@@ -6,8 +6,8 @@
  * page the host has a row of words. */
 #include <string.h>
 
-#include "cli/figures.h"
-#include "cli/top_charts.h"
+#include "cli/table.h"
+#include "cli/top_canvas.h"
 #include "cli/top_panels.h"
 
 #define VALUE_COLUMNS 10

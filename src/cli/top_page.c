@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/bar.h"
-#include "cli/figures.h"
-#include "cli/top_charts.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "cli/top_canvas.h"
 #include "cli/top_panels.h"
 
 /* In the order they stand on the page. Gaps are empty rows. */

@@ -9,10 +9,10 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "cli/bar.h"
-#include "cli/figures.h"
-#include "cli/top_charts.h"
-#include "cli/top_history.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "cli/top_canvas.h"
+#include "cli/top_view.h"
 
 #define WIDE_COLUMNS 50 /* of a page on which names have their full width */
 #define WIDE_LABEL 12

@@ -5,14 +5,17 @@
  * guessed. */
 #include "cli/top_view.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "cli/figures.h"
-#include "cli/safe_text.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+#include "hybrid.h"
 
 #define RECENT 64        /* lines that "lately" means */
 #define SMOOTHING 0.9    /* weight of the past in the shown loss, as in progress.c */
@@ -156,7 +159,8 @@ static void copy_text(hy_top_view *view, bool is_utf8) {
     hy_cli_copy_safely(view->predictor, sizeof view->predictor, facts->predictor, is_utf8);
 }
 
-void hy_top_look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) {
+/* `now`: unix seconds. */
+static void look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) {
     size_t points = hy_run_points(run);
     *out = (hy_top_view){.run = run,
                          .facts = hy_run_describe(run),
@@ -175,7 +179,8 @@ void hy_top_look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) 
     out->state = judge(out);
 }
 
-void hy_top_look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out) {
+/* A folder that has no metrics yet: a view of a run that waits for its first step. */
+static void look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out) {
     const char *slash = strrchr(folder, '/');
     *out = (hy_top_view){.facts = hy_run_describe(NULL),
                          .state = HY_TOP_WAITING,
@@ -186,4 +191,270 @@ void hy_top_look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out) 
     hy_cli_copy_safely(out->folder, sizeof out->folder, folder, is_utf8);
     hy_cli_copy_safely(out->name, sizeof out->name, slash && slash[1] ? slash + 1 : folder,
                        is_utf8);
+}
+
+/* ---- its past -------------------------------------------------------------------------------- */
+
+#define STEEP_PART 10      /* the first of this many parts of a run does not set the scale */
+#define LINES_PER_CELL 8   /* of the strip of phases, at most */
+#define MOVES_IN_VIEW 2    /* that the strip tries to show */
+#define LEAST_RANGE 0.0005 /* of losses, as a share: less is noise, not a slope */
+
+/* ---- losses and speeds ----------------------------------------------------------------------- */
+
+static double mean_loss(const hy_top_view *view, size_t begin, size_t end) {
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = begin; i < end; i++) {
+        double loss = at(view, i)->loss;
+        if (!isfinite(loss)) continue;
+        sum += loss;
+        count++;
+    }
+    return count > 0 ? sum / (double)count : NAN;
+}
+
+static void find_range(const double *values, int count, double *low, double *high) {
+    *low = *high = NAN;
+    for (int i = count / STEEP_PART; i < count; i++) {
+        if (!(*low <= values[i])) *low = isnan(values[i]) ? *low : values[i];
+        if (!(*high >= values[i])) *high = isnan(values[i]) ? *high : values[i];
+    }
+    double least = LEAST_RANGE * fabs(*high);
+    if (*high - *low < least) *high = *low + least;
+}
+
+int hy_top_losses(const hy_top_view *view, double *values, int columns, double *low, double *high) {
+    size_t points = hy_run_points(view->run);
+    int count = points < (size_t)columns ? (int)points : columns;
+    for (int i = 0; i < count; i++) {
+        size_t begin = points * (size_t)i / (size_t)count;
+        values[i] = mean_loss(view, begin, points * ((size_t)i + 1) / (size_t)count);
+    }
+    find_range(values, count, low, high);
+    return count;
+}
+
+int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *high) {
+    size_t points = hy_run_points(view->run);
+    size_t count = points < (size_t)columns ? points : (size_t)columns;
+    *high = 0;
+    for (size_t i = 0; i < count; i++) {
+        values[i] = at(view, points - count + i)->tokens_per_second;
+        if (values[i] > *high) *high = values[i];
+    }
+    return (int)count;
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+static int notability(const hy_run_point *point) {
+    switch (point->phase) {
+    case HY_PREDICT: return point->was_rejected ? 4 : 3;
+    case HY_CORRECT: return 2;
+    case HY_WARMUP: return 1;
+    default: return 0;
+    }
+}
+
+static size_t moves_among(const hy_top_view *view, size_t lines) {
+    size_t points = hy_run_points(view->run), moves = 0;
+    for (size_t i = points - lines; i < points; i++) moves += at(view, i)->phase == HY_PREDICT;
+    return moves;
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* How many lines share a cell. */
+static size_t lines_per_cell(const hy_top_view *view, size_t columns) {
+    size_t points = hy_run_points(view->run), each = 1;
+    while (each < LINES_PER_CELL && each * columns < points &&
+           moves_among(view, smaller(points, each * columns)) < MOVES_IN_VIEW)
+        each *= 2;
+    /* Without any move a longer strip shows nothing more. */
+    return moves_among(view, smaller(points, each * columns)) > 0 ? each : 1;
+}
+
+int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines) {
+    size_t points = hy_run_points(view->run);
+    size_t each = columns > 0 ? lines_per_cell(view, (size_t)columns) : 1;
+    /* Cells begin at multiples, so that they do not change while the strip moves on. */
+    size_t last = (points + each - 1) / each;
+    size_t first = last > (size_t)columns ? last - (size_t)columns : 0;
+    for (size_t cell = first; cell < last; cell++) {
+        const hy_run_point *chosen = at(view, cell * each);
+        for (size_t i = cell * each + 1; i < smaller(points, (cell + 1) * each); i++)
+            if (notability(at(view, i)) > notability(chosen)) chosen = at(view, i);
+        cells[cell - first] = (hy_top_phase_cell){chosen->phase, chosen->was_rejected};
+    }
+    *lines = (int64_t)(points - first * each);
+    return (int)(last - first);
+}
+
+/* ---- what happened --------------------------------------------------------------------------- */
+
+/* What a step itself tells; false: nothing out of the ordinary. */
+static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
+    out->step = point->step;
+    out->elapsed = point->elapsed;
+    if (point->was_rolled_back) {
+        out->kind = "undone";
+        snprintf(out->text, sizeof out->text, "the step diverged: the last move was undone");
+    } else if (point->was_rejected) {
+        out->kind = "rejected";
+        snprintf(out->text, sizeof out->text, "the guard refused a move");
+    } else if (point->was_skipped) {
+        out->kind = "skipped";
+        snprintf(out->text, sizeof out->text, "the gradient was not finite: nothing was updated");
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void tell_of_event(const hy_run_event *event, bool is_utf8, hy_top_happening *out) {
+    out->kind = event->kind;
+    out->step = event->step;
+    out->elapsed = event->elapsed;
+    hy_cli_copy_safely(out->text, sizeof out->text, event->text, is_utf8);
+}
+
+int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most) {
+    if (view->run == NULL) return 0;
+    size_t points = hy_run_points(view->run), events = hy_run_events(view->run);
+    hy_top_happening of_step;
+    bool has_step = false;
+    int count = 0;
+    while (count < most) {
+        while (!has_step && points > 0) has_step = tell_of_step(at(view, --points), &of_step);
+        const hy_run_event *event = events > 0 ? hy_run_event_at(view->run, events - 1) : NULL;
+        if (!has_step && event == NULL) break;
+        if (event != NULL && !(has_step && points >= event->points_before)) {
+            tell_of_event(event, is_utf8, &out[count++]);
+            events--;
+        } else {
+            out[count++] = of_step;
+            has_step = false;
+        }
+    }
+    return count;
+}
+
+/* ---- the runs that are watched --------------------------------------------------------------- */
+
+#define RUNS_FOLDER "runs" /* where hybrid-train puts runs that were given no folder */
+
+/* ---- the newest run -------------------------------------------------------------------------- */
+
+static bool is_newer(struct timespec a, struct timespec b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+/* When a run was last written to; its configuration is there before its metrics. */
+static bool find_time(const char *folder, struct timespec *out) {
+    static const char *const files[] = {"metrics.jsonl", "config.cfg"};
+    char path[HY_TOP_PATH_MAX + 32];
+    struct stat info;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        if (stat(path, &info) != 0) continue;
+        *out = info.st_mtim;
+        return true;
+    }
+    return false;
+}
+
+static bool find_newest(char newest[HY_TOP_PATH_MAX]) {
+    DIR *folder = opendir(RUNS_FOLDER);
+    struct timespec latest = {0}, time;
+    char path[HY_TOP_PATH_MAX];
+    newest[0] = '\0';
+    if (folder == NULL) return false;
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, RUNS_FOLDER "/%s", entry->d_name);
+        if (!find_time(path, &time) || (newest[0] != '\0' && !is_newer(time, latest))) continue;
+        latest = time;
+        memcpy(newest, path, sizeof path);
+    }
+    closedir(folder);
+    return newest[0] != '\0';
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* A folder that exists and holds no metrics yet. */
+static bool is_awaited(const char *folder) {
+    char path[HY_TOP_PATH_MAX];
+    struct stat info;
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    return stat(path, &info) != 0;
+}
+
+/* Adds a run to the list, open where it can be. */
+static bool add_run(hy_top_runs *runs, const char *folder, bool *is_input) {
+    int i = runs->count++;
+    runs->folders[i] = folder;
+    if (is_awaited(folder)) return true;
+    hy_status status = hy_run_open(folder, &runs->runs[i]);
+    if (status == HY_OK) return true;
+    *is_input = status == HY_ERR_INPUT;
+    hy_cli_error("%s", hy_error_message());
+    return false;
+}
+
+static bool reserve(hy_top_runs *runs, int count) {
+    runs->folders = calloc((size_t)count, sizeof(char *));
+    runs->runs = calloc((size_t)count, sizeof(hy_run *));
+    runs->views = calloc((size_t)count, sizeof *runs->views);
+    if (runs->folders != NULL && runs->runs != NULL && runs->views != NULL) return true;
+    hy_cli_error("no memory for %d runs", count);
+    return false;
+}
+
+bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
+                      bool *is_input) {
+    *runs = (hy_top_runs){.is_utf8 = is_utf8};
+    *is_input = false;
+    if (!reserve(runs, count > 0 ? count : 1)) return false;
+    for (int i = 0; i < count; i++)
+        if (!add_run(runs, folders[i], is_input)) return false;
+    if (count > 0) return true;
+    if (find_newest(runs->newest)) return add_run(runs, runs->newest, is_input);
+    *is_input = true;
+    hy_cli_error("there is no run below " RUNS_FOLDER "/ here; name one: hybrid-top FOLDER "
+                 "(hybrid-train's --out)");
+    return false;
+}
+
+void hy_top_runs_close(hy_top_runs *runs) {
+    for (int i = 0; i < runs->count; i++)
+        if (runs->runs[i] != NULL) hy_run_close(runs->runs[i]);
+    free(runs->folders);
+    free(runs->runs);
+    free(runs->views);
+}
+
+/* ---- reading on ------------------------------------------------------------------------------ */
+
+static void read_on(hy_top_runs *runs, int i) {
+    hy_status status = HY_OK;
+    if (runs->runs[i] != NULL)
+        status = hy_run_refresh(runs->runs[i], NULL);
+    else if (!is_awaited(runs->folders[i]))
+        status = hy_run_open(runs->folders[i], &runs->runs[i]);
+    if (status != HY_OK)
+        hy_cli_copy_safely(runs->problem, sizeof runs->problem, hy_error_message(), runs->is_utf8);
+}
+
+void hy_top_runs_look(hy_top_runs *runs, double now) {
+    runs->problem[0] = '\0';
+    for (int i = 0; i < runs->count; i++) {
+        read_on(runs, i);
+        if (runs->runs[i] != NULL)
+            look(runs->runs[i], now, runs->is_utf8, &runs->views[i]);
+        else
+            look_at_nothing(runs->folders[i], runs->is_utf8, &runs->views[i]);
+    }
 }

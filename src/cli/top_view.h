@@ -44,13 +44,58 @@ typedef struct hy_top_view {
     double wait_share;                /* of the time, lately, spent waiting for copies */
 } hy_top_view;
 
-/* `now`: unix seconds. */
-void hy_top_look(const hy_run *run, double now, bool is_utf8, hy_top_view *out);
-
-/* A folder that has no metrics yet: a view of a run that waits for its first step. */
-void hy_top_look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out);
-
 /* The state in words: "running, last line 0.8 s ago"; into `text`. */
 void hy_top_state_text(const hy_top_view *view, char *text, size_t size);
+
+/* Losses of the whole run over `columns` columns, the mean of each one's steps, NaN where there is
+ * none; fewer columns where there are fewer steps. Returns how many. *low and *high: a range that
+ * shows what came after the first steep tenth; NaN: no loss is known. */
+int hy_top_losses(const hy_top_view *view, double *values, int columns, double *low, double *high);
+
+/* Tokens per second of the latest steps, one each. Returns how many; *high: the most. */
+int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *high);
+
+/* One cell of a strip of phases: the most notable of the lines it stands for. */
+typedef struct hy_top_phase_cell {
+    hy_phase phase;
+    bool was_rejected;
+} hy_top_phase_cell;
+
+/* Phases of the latest lines. Up to eight lines share a cell where that brings a second move into
+ * view. Returns how many cells; *lines: how many lines they stand for. */
+int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines);
+
+/* A thing that happened. */
+typedef struct hy_top_happening {
+    const char *kind; /* of an event, or "rejected", "undone", "skipped"; the run's or ours */
+    char text[HY_TOP_TEXT];
+    int64_t step;
+    double elapsed; /* of the run's own time, seconds */
+} hy_top_happening;
+
+/* The latest `most`, newest first. Returns how many. */
+int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most);
+
+#define HY_TOP_PATH_MAX 4096
+
+typedef struct hy_top_runs {
+    int count;
+    const char **folders;
+    hy_run **runs;      /* NULL where there are no metrics yet */
+    hy_top_view *views; /* one of each, of the latest look */
+    bool is_utf8;
+    char newest[HY_TOP_PATH_MAX]; /* the run that was found where none was named */
+    char problem[256];            /* why the latest look at a run failed; "": it did not */
+} hy_top_runs;
+
+/* Opens the named runs, or the newest below runs/ where count is 0. `folders` must outlive it. False:
+ * it has said what is wrong; *is_input: and the named thing is wrong, not the machine. Either way
+ * hy_top_runs_close must follow. */
+bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
+                      bool *is_input);
+void hy_top_runs_close(hy_top_runs *runs);
+
+/* Reads what was added to each, and looks. `now`: unix seconds. */
+void hy_top_runs_look(hy_top_runs *runs, double now);
 
 #endif

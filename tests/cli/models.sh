@@ -121,7 +121,7 @@ test_wrong_use_of_export() {
     run_export
     expect_export_refusal "a checkpoint is missing"
     run_export somewhere
-    expect_export_refusal "--out DIR is missing"
+    expect_export_refusal "--out FOLDER is missing"
     run_export nowhere --out x
     expect_export_refusal "nowhere"
     run_export . --out x

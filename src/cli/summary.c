@@ -1,18 +1,90 @@
-/* closing.c: the tables after a run.
- *
- * All figures come from hy_summary; phases that never ran are left out. Two phases with the
- * same memory table share one. */
-#include "cli/closing.h"
+/* summary.c: what a run is, said before its first step, and what it came to. See summary.h. */
+#include "cli/summary.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/command.h"
-#include "cli/configure.h"
-#include "cli/figures.h"
-#include "cli/safe_text.h"
+#include "cli/options.h"
 #include "cli/table.h"
+#include "cli/terminal.h"
+#include "hybrid.h"
+#include "hybrid_report.h"
+
+/* ---- command lines, ready to be pasted ------------------------------------------------------- */
+
+static void write_quoted(FILE *out, const char *word) {
+    const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
+    if (*word != '\0' && word[strspn(word, plain)] == '\0') {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word != '\0'; word++) {
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*word, out);
+    }
+    fputc('\'', out);
+}
+
+/* Writes the command that resumes the run in `folder`, with steps > 0 to that many steps. `program`
+ * is argv[0]. Words are quoted for a shell where they need it. */
+static void write_resume_command(FILE *out, const char *program, const char *folder,
+                                 int64_t steps) {
+    write_quoted(out, program);
+    fputs(" --resume ", out);
+    write_quoted(out, folder);
+    if (steps > 0) fprintf(out, " --steps %" PRId64, steps);
+}
+
+char *hy_cli_command_line(int argc, char *const *argv) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return NULL;
+    for (int i = 0; i < argc; i++) {
+        if (i > 0) fputc(' ', out);
+        write_quoted(out, argv[i]);
+    }
+    if (fclose(out) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* ---- before the first step ------------------------------------------------------------------- */
+
+static void say(const hy_cli_terminal *terminal, const char *what, const char *value) {
+    fprintf(terminal->out, "%s%-8s%s  %s", hy_cli_colour_code(terminal, HY_CLI_DIM), what,
+            hy_cli_colour_code(terminal, HY_CLI_PLAIN), value);
+}
+
+void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary) {
+    FILE *out = terminal->out;
+    if (terminal->is_quiet) return;
+    say(terminal, "model", summary->model);
+    fprintf(out, ", %s parameters\n", hy_cli_count(summary->parameters).text);
+    say(terminal, "device", summary->device);
+    fprintf(out, ", %s\n", summary->matmul);
+    say(terminal, "data", summary->data);
+    fputc('\n', out);
+    say(terminal, "steps", hy_cli_count(summary->steps_total).text);
+    fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
+    if (summary->steps > 0) fprintf(out, ", %s done before", hy_cli_count(summary->steps).text);
+    fputc('\n', out);
+    if (summary->out[0] == '\0') {
+        say(terminal, "out", "nothing is written\n");
+    } else {
+        say(terminal, "out", summary->out);
+        fprintf(out, ", a checkpoint is %s\n", hy_cli_bytes(summary->checkpoint_bytes).text);
+        say(terminal, "watch it", "hybrid-top ");
+        fprintf(out, "%s\n", summary->out);
+    }
+    fflush(out);
+}
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
@@ -33,7 +105,7 @@ static void show_utilisation(FILE *out, const hy_summary *summary) {
                 100 * summary->sol, 1e-12 * summary->matmul_flops);
 }
 
-void hy_cli_closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary) {
+static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary) {
     hy_cli_table table;
     hy_cli_table_begin(&table, "lrrrrrr");
     hy_cli_table_row(&table, "phase", "steps", "time", "tokens/s", "planned", "peak", "waited",
@@ -131,7 +203,7 @@ static void show_memory(const hy_cli_terminal *terminal, const memory_view *view
     hy_cli_table_print(&table, terminal, true);
 }
 
-void hy_cli_closing_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
+static void closing_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
     show_memory(terminal, &(memory_view){summary, false});
 }
 
@@ -139,9 +211,71 @@ void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *su
     show_memory(terminal, &(memory_view){summary, true});
 }
 
+/* ---- what saved memory ----------------------------------------------------------------------- */
+
+/* Rows are what is on and saves something; what is off goes into one line, and only where it would save a
+ * part of the device's memory that is worth a thought. */
+#define WORTH_TELLING 0.02 /* of what the device holds */
+#define MOST_TOLD 4
+
+/* "1.5 GiB", "-1.5 GiB" for what it costs, "" for nothing. */
+static hy_cli_figure in_signed_bytes(int64_t bytes) {
+    hy_cli_figure out = {""}, figure = hy_cli_bytes((uint64_t)(bytes < 0 ? -bytes : bytes));
+    if (bytes != 0)
+        snprintf(out.text, sizeof out.text, "%s%.30s", bytes < 0 ? "-" : "", figure.text);
+    return out;
+}
+
+/* The time of an update on gather is all it saves; elsewhere time is the price, and --plan tells
+ * it. */
+static bool saves_time(const hy_saving *it) { return it->device_bytes == 0 && it->seconds > 0; }
+
+static const char *when(const hy_saving *it) {
+    if (saves_time(it)) return "every step";
+    return it->phase == HY_PHASE_COUNT ? "always" : hy_phase_name(it->phase);
+}
+
+static void add_row(hy_cli_table *table, const hy_saving *it) {
+    hy_cli_figure device = in_signed_bytes(it->device_bytes),
+                  host = in_signed_bytes(it->host_bytes);
+    if (!it->is_on || (it->device_bytes <= 0 && it->host_bytes <= 0 && !saves_time(it))) return;
+    if (saves_time(it)) device = hy_cli_duration(it->seconds);
+    hy_cli_table_row(table, it->name, it->now, when(it), device.text, host.text,
+                     it->is_measured ? "measured" : "planned", NULL);
+}
+
+static void tell_what_else(FILE *out, const hy_savings *savings, uint64_t device) {
+    int told = 0;
+    for (int i = 0; i < savings->count && told < MOST_TOLD; i++) {
+        const hy_saving *it = &savings->list[i];
+        bool is_worth_it = (double)it->device_bytes >= WORTH_TELLING * (double)device;
+        if (it->is_on || !is_worth_it) continue;
+        fprintf(out, "%s%s = %s %s", told ? ", " : "  would save more: ", it->key, it->other,
+                hy_cli_bytes((uint64_t)it->device_bytes).text);
+        told++;
+    }
+    if (told) fputc('\n', out);
+}
+
+static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+    hy_savings savings;
+    hy_plan_facts facts;
+    hy_cli_table table;
+    if (hy_trainer_savings(trainer, &savings) != HY_OK) return; /* the run itself is done */
+    hy_trainer_plan_facts(trainer, &facts);
+    hy_cli_table_begin(&table, "lllrrl");
+    hy_cli_table_row(&table, "what", "now", "when", "on device", "on host", "", NULL);
+    for (int i = 0; i < savings.count; i++) add_row(&table, &savings.list[i]);
+    if (table.rows == 1) return;
+    fputc('\n', terminal->out);
+    hy_cli_heading(terminal, "memory saved");
+    hy_cli_table_print(&table, terminal, true);
+    tell_what_else(terminal->out, &savings, facts.vram_bytes);
+}
+
 /* ---- prediction -------------------------------------------------------------------------------- */
 
-void hy_cli_closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary) {
+static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary) {
     FILE *out = terminal->out;
     if (strcmp(summary->predictor, "none") == 0) return;
     fputc('\n', out);
@@ -169,7 +303,7 @@ static void add_loss(hy_cli_table *table, const char *what, double nats) {
     if (!isnan(nats)) hy_cli_table_row(table, what, hy_cli_loss(nats).text, NULL);
 }
 
-void hy_cli_closing_losses(const hy_cli_terminal *terminal, const hy_summary *summary) {
+static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *summary) {
     hy_cli_table table;
     hy_cli_table_begin(&table, "lr");
     add_loss(&table, "training, last steps", summary->final_loss);
@@ -195,7 +329,7 @@ void hy_cli_closing_losses(const hy_cli_terminal *terminal, const hy_summary *su
 
 /* ---- sample ---------------------------------------------------------------------------------- */
 
-void hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
+static void closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
                            hy_trainer *trainer) {
     hy_sample_options options = {
         .prompt = hy_cli_value(config, "prompt"),
@@ -227,7 +361,7 @@ void hy_cli_closing_sample(const hy_cli_terminal *terminal, const hy_config *con
 
 /* ---- files and how to go on ------------------------------------------------------------------ */
 
-void hy_cli_closing_files(const hy_cli_terminal *terminal, const hy_summary *summary,
+static void closing_files(const hy_cli_terminal *terminal, const hy_summary *summary,
                           const char *program, bool was_stopped) {
     FILE *out = terminal->out;
     bool is_saved = summary->out[0] != '\0';
@@ -243,7 +377,55 @@ void hy_cli_closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
                 summary->out);
     if (!is_saved) return;
     fprintf(out, was_stopped ? "go on with:  " : "train longer with:  ");
-    hy_cli_write_resume_command(out, program, summary->out,
-                                was_stopped ? 0 : 2 * summary->steps_total);
+    write_resume_command(out, program, summary->out, was_stopped ? 0 : 2 * summary->steps_total);
     fputc('\n', out);
+}
+
+void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
+                    const char *program, bool was_stopped) {
+    hy_summary summary;
+    hy_trainer_summary(trainer, &summary);
+    closing_phases(terminal, &summary);
+    if (!was_stopped) {
+        closing_memory(terminal, &summary);
+        closing_savings(terminal, trainer);
+        closing_prediction(terminal, &summary);
+        closing_losses(terminal, &summary);
+        closing_sample(terminal, config, trainer);
+    }
+    closing_files(terminal, &summary, program, was_stopped);
+}
+
+/* ---- OUT/report.html ------------------------------------------------------------------------- */
+
+/* A run that failed before it wrote anything has nothing to show: *is_written stays false. */
+static hy_status write_page(const char *folder, const char *path, bool *is_written) {
+    hy_run *run;
+    hy_status status = hy_run_open(folder, &run);
+    *is_written = false;
+    if (status != HY_OK) return status == HY_ERR_INPUT ? HY_OK : status;
+    bool has_lines = hy_run_points(run) > 0 || hy_run_events(run) > 0;
+    if (has_lines) status = hy_report_write((const hy_run *const[]){run}, 1, path);
+    hy_run_close(run);
+    *is_written = has_lines && status == HY_OK;
+    return status;
+}
+
+void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder) {
+    static const char name[] = "/report.html";
+    size_t size = strlen(folder) + sizeof name;
+    bool is_written;
+    if (folder[0] == '\0') return;
+    char *path = malloc(size);
+    if (path == NULL) {
+        hy_cli_warning("there is no report: out of memory");
+        return;
+    }
+    snprintf(path, size, "%s%s", folder, name);
+    if (write_page(folder, path, &is_written) != HY_OK) {
+        hy_cli_warning("there is no report: %s", hy_error_message());
+    } else if (is_written && !terminal->is_quiet) {
+        fprintf(terminal->out, "look at it:  %s\n", path);
+    }
+    free(path);
 }

@@ -1,0 +1,399 @@
+/* inspect.c: what hybrid-train shows of itself and of the machine: models, --doctor, --selftest, --complete.
+ *
+ * Everything measured comes from hy_machine_probe and hy_selftest; this file only words it. The self-test
+ * is a report that can be sent: ops are one line each, their types side by side, so that a failing one is
+ * seen at a glance. */
+#include "cli/inspect.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+#include "cli/options.h"
+#include "cli/program.h"
+#include "cli/table.h"
+#include "hybrid.h"
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static int compare_sizes(const void *a, const void *b) {
+    const hy_cli_model *x = a, *y = b;
+    if (x->parameters != y->parameters) return x->parameters < y->parameters ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+hy_status hy_cli_models_by_size(hy_cli_model models[HY_CLI_MODELS_MAX], size_t *count) {
+    size_t i = 0;
+    const char *name;
+    for (; i < HY_CLI_MODELS_MAX && (name = hy_builtin_name("model", i)) != NULL; i++) {
+        models[i].name = name;
+        hy_status status = hy_model_parameters(name, &models[i].parameters);
+        if (status != HY_OK) return status;
+    }
+    qsort(models, i, sizeof models[0], compare_sizes);
+    *count = i;
+    return HY_OK;
+}
+
+/* 0 stands for "as many as heads". */
+static const char *kv_heads_of(const hy_config *config) {
+    const char *value = hy_cli_value(config, "kv_heads");
+    return strcmp(value, "0") == 0 ? hy_cli_value(config, "heads") : value;
+}
+
+static hy_status add_model(hy_cli_table *table, const hy_cli_model *model) {
+    hy_config *config = NULL;
+    hy_status status = hy_config_create(&config);
+    if (status == HY_OK) status = hy_config_set(config, "model", model->name, HY_FROM_CALLER);
+    if (status == HY_OK)
+        hy_cli_table_row(table, model->name, hy_cli_count(model->parameters).text,
+                         hy_cli_value(config, "layers"), hy_cli_value(config, "width"),
+                         hy_cli_value(config, "heads"), kv_heads_of(config),
+                         hy_cli_value(config, "vocab"), hy_cli_value(config, "context"), NULL);
+    hy_config_destroy(config);
+    return status;
+}
+
+int hy_cli_list_models(const hy_cli_terminal *terminal) {
+    hy_cli_table table;
+    hy_cli_model models[HY_CLI_MODELS_MAX];
+    size_t count = 0;
+    hy_status status = hy_cli_models_by_size(models, &count);
+    hy_cli_table_begin(&table, "lrrrrrrr");
+    hy_cli_table_row(&table, "model", "parameters", "layers", "width", "heads", "kv heads", "vocab",
+                     "context", NULL);
+    for (size_t i = 0; i < count && status == HY_OK; i++) status = add_model(&table, &models[i]);
+    if (status != HY_OK) {
+        hy_cli_error("%s", hy_error_message());
+        return 1;
+    }
+    hy_cli_table_print(&table, terminal, true);
+    return 0;
+}
+
+/* ---- what this machine is -------------------------------------------------------------------- */
+
+#define CPU_STATE_BYTES 16         /* per parameter: weights, gradients, m and v, fp32 each */
+#define GPU_STATE_BYTES 18         /* and weights in 16 bits to compute with */
+#define LOW_PIN_LIMIT (8ull << 30) /* below this, little can live beside the card */
+#define LOW_DISK (4ull << 30)
+#define ROOMY 0.9 /* a state beyond this part of memory leaves little for anything else */
+
+static void say(const hy_cli_terminal *terminal, const char *what, const char *value) {
+    fprintf(terminal->out, "  %-10s  %s\n", what, value);
+}
+
+static void hint(const hy_cli_terminal *terminal, const char *text) {
+    fprintf(terminal->out, "  %-10s  %s%s%s\n", "", hy_cli_colour_code(terminal, HY_CLI_YELLOW),
+            text, hy_cli_colour_code(terminal, HY_CLI_PLAIN));
+}
+
+static void show_compute(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[640];
+    const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
+    snprintf(line, sizeof line, "%s, %d core%s for this program", cpu, machine->cores,
+             machine->cores == 1 ? "" : "s");
+    say(terminal, "CPU", line);
+    snprintf(line, sizeof line, "%s, %.1f GFLOP/s measured (fp32)", machine->blas,
+             machine->sgemm_gflops);
+    say(terminal, "matmul", line);
+    if (machine->blas_warning[0] != '\0') hint(terminal, machine->blas_warning);
+}
+
+static void show_card_speed(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[256], peak[64] = "";
+    if (machine->gpu_peak_flops > 0)
+        snprintf(peak, sizeof peak, " of %.1f by the data sheet", 1e-12 * machine->gpu_peak_flops);
+    snprintf(line, sizeof line, "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops,
+             peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
+    say(terminal, "", line);
+    if (!(machine->download_bytes_per_second > 0)) return;
+    snprintf(line, sizeof line, "its own memory at %.0f GB/s",
+             1e-9 * machine->gpu_memory_bytes_per_second);
+    say(terminal, "", line);
+    snprintf(line, sizeof line,
+             "copies at %.1f GB/s up, %.1f GB/s down, %.1f GB/s each way together (pinned memory)",
+             1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
+             1e-9 * machine->both_ways_bytes_per_second);
+    say(terminal, "", line);
+}
+
+static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[640];
+    if (machine->driver[0] != '\0') say(terminal, "driver", machine->driver);
+    say(terminal, "CUDA", machine->cuda);
+    if (!machine->has_cuda) {
+        hint(terminal, "a GPU needs the NVIDIA driver and libhybrid_cuda.so beside this program");
+        if (machine->is_wsl)
+            hint(terminal, "under WSL the driver is that of Windows: install none in Linux");
+        return;
+    }
+    snprintf(line, sizeof line, "%s, %s of %s free, %s", machine->gpu,
+             hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
+             machine->gpu_detail);
+    say(terminal, "GPU", line);
+    show_card_speed(terminal, machine);
+}
+
+static void show_memory(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[256];
+    bool is_unlimited = machine->pin_limit == UINT64_MAX;
+    snprintf(line, sizeof line, "%s of %s available, %.1f GB/s (all cores)",
+             hy_cli_bytes(machine->ram_available).text, hy_cli_bytes(machine->ram_total).text,
+             1e-9 * machine->host_copy_bytes_per_second);
+    say(terminal, "memory", line);
+    snprintf(line, sizeof line, "%s: %s",
+             is_unlimited ? "as much as there is" : hy_cli_bytes(machine->pin_limit).text,
+             machine->pin_reason);
+    say(terminal, "pinnable", line);
+    if (machine->has_cuda && machine->pin_limit < LOW_PIN_LIMIT)
+        hint(terminal, "low: state that does not fit the card has little room beside it");
+}
+
+static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine,
+                      const char *folder) {
+    char line[1200];
+    bool is_here = strcmp(folder, ".") == 0;
+    if (machine->disk_problem[0] != '\0') {
+        say(terminal, "disk", machine->disk_problem);
+        return;
+    }
+    snprintf(line, sizeof line, "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
+             hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ", is_here ? "" : folder,
+             1e-9 * machine->disk_read_bytes_per_second,
+             1e-9 * machine->disk_write_bytes_per_second);
+    say(terminal, "disk", line);
+    if (machine->disk_free < LOW_DISK)
+        hint(terminal, "little room for checkpoints: give --out a folder on another disk");
+}
+
+static void show_surroundings(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    if (machine->is_wsl) {
+        say(terminal, "system", "WSL: Linux inside Windows");
+        hint(terminal, "Windows decides how much may be pinned, often less than shown; more memory "
+                       "for WSL: memory= in .wslconfig");
+    }
+    if (machine->is_container)
+        say(terminal, "system", "a container: its limits are the ones shown here");
+}
+
+/* Activations and the rest of the system want their part of what is available. */
+static const char *fits(uint64_t state, uint64_t available) {
+    if (state >= available) return "no";
+    return (double)state < ROOMY * (double)available ? "yes" : "barely";
+}
+
+static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    hy_cli_table table;
+    hy_cli_model models[HY_CLI_MODELS_MAX];
+    size_t count;
+    bool is_gpu = machine->has_cuda;
+    uint64_t per_parameter = is_gpu ? GPU_STATE_BYTES : CPU_STATE_BYTES;
+    hy_status status = hy_cli_models_by_size(models, &count);
+    if (status != HY_OK) return status;
+    hy_cli_table_begin(&table, "lrrl");
+    hy_cli_table_row(&table, "model", "parameters", "state", "fits", NULL);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t state = (uint64_t)models[i].parameters * per_parameter;
+        hy_cli_table_row(&table, models[i].name,
+                         hy_cli_short_count((double)models[i].parameters).text,
+                         hy_cli_bytes(state).text,
+                         fits(state, is_gpu ? machine->vram_free : machine->ram_available), NULL);
+    }
+    fputc('\n', terminal->out);
+    hy_cli_heading(terminal, is_gpu ? "what fits: full-parameter training in 16 bits on this GPU"
+                                    : "what fits: full-parameter training in fp32 on this CPU");
+    hy_cli_table_print(&table, terminal, true);
+    fprintf(
+        terminal->out,
+        "  An estimate: weights, gradients and the optimizer's m and v (%d bytes per parameter)\n"
+        "  against %s memory. Activations come on top and grow with batch and length.\n",
+        (int)per_parameter, is_gpu ? "the card's free" : "available");
+    return HY_OK;
+}
+
+static int failed(void) {
+    hy_cli_error("%s", hy_error_message());
+    return 1;
+}
+
+int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
+    hy_machine machine;
+    hy_status status = hy_machine_probe(folder, &machine);
+    if (status != HY_OK) return failed();
+    hy_cli_heading(terminal, "this machine");
+    show_compute(terminal, &machine);
+    show_card(terminal, &machine);
+    show_memory(terminal, &machine);
+    show_disk(terminal, &machine, folder);
+    show_surroundings(terminal, &machine);
+    status = show_what_fits(terminal, &machine);
+    return status == HY_OK ? 0 : failed();
+}
+
+/* ---- the self-test --------------------------------------------------------------------------- */
+
+enum { SAID_MAX = 16, SAID_BYTES = 400 };
+
+typedef struct report {
+    const hy_cli_terminal *terminal;
+    char op[64]; /* the line being written */
+    bool has_begun, has_rates;
+    char failures[SAID_MAX][SAID_BYTES];
+    int failure_count;
+} report;
+
+/* ---- what is tested ---------------------------------------------------------------------------- */
+
+static void say_versions(const hy_cli_terminal *terminal) {
+    struct utsname system;
+    char line[512], date[32];
+    time_t now = time(NULL);
+    strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
+    snprintf(line, sizeof line, "hybrid-train " HYBRID_VERSION ", %s", date);
+    say(terminal, "version", line);
+    if (uname(&system) == 0) {
+        snprintf(line, sizeof line, "%.60s %.90s, %.60s", system.sysname, system.release,
+                 system.machine);
+        say(terminal, "system", line);
+    }
+}
+
+static void say_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    char line[1200];
+    const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
+    snprintf(line, sizeof line, "%s, %d cores, %s", cpu, machine->cores, machine->blas);
+    say(terminal, "CPU", line);
+    if (machine->driver[0] != '\0') say(terminal, "driver", machine->driver);
+    if (machine->has_cuda) {
+        snprintf(line, sizeof line, "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
+                 hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
+        say(terminal, "GPU", line);
+    } else {
+        say(terminal, "CUDA", machine->cuda);
+    }
+    if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
+}
+
+/* Once the device is open: what cannot be tested is one line of error and no report. */
+static void begin(report *r) {
+    hy_machine machine;
+    if (r->has_begun) return;
+    r->has_begun = true;
+    hy_cli_heading(r->terminal, "self-test");
+    say_versions(r->terminal);
+    if (hy_machine_probe(".", &machine) == HY_OK) say_machine(r->terminal, &machine);
+    fputc('\n', r->terminal->out);
+}
+
+/* ---- ops --------------------------------------------------------------------------------------- */
+
+static void end_line(report *r) {
+    if (r->op[0] != '\0') fputc('\n', r->terminal->out);
+    r->op[0] = '\0';
+}
+
+static void keep_failure(report *r, const hy_selftest_op *op) {
+    if (r->failure_count == SAID_MAX) return;
+    snprintf(r->failures[r->failure_count++], SAID_BYTES, "%s, %s: %s%s%s", op->name, op->dtype,
+             op->tensor, op->tensor[0] != '\0' ? ": " : "", op->message);
+}
+
+/* "  attention backward    fp32 ok 3.1e-07   bf16 ok 2.2e-03   fp16 FAILED" */
+static void on_op(void *user, const hy_selftest_op *op) {
+    report *r = user;
+    const hy_cli_terminal *t = r->terminal;
+    bool is_same = strcmp(r->op, op->name) == 0 && strcmp(op->dtype, "fp32") != 0;
+    if (!op->is_ok) keep_failure(r, op);
+    if (t->is_quiet) return;
+    begin(r);
+    if (!is_same) {
+        end_line(r);
+        snprintf(r->op, sizeof r->op, "%s", op->name);
+        fprintf(t->out, "  %-24s", op->name);
+    }
+    if (op->is_ok) {
+        fprintf(t->out, "  %s ok %-8.1e", op->dtype, op->error);
+    } else {
+        fprintf(t->out, "  %s %sFAILED%s %-8.1e", op->dtype, hy_cli_colour_code(t, HY_CLI_RED),
+                hy_cli_colour_code(t, HY_CLI_PLAIN), op->error);
+    }
+    fflush(t->out);
+}
+
+static void on_rate(void *user, const hy_selftest_rate *rate) {
+    report *r = user;
+    if (r->terminal->is_quiet) return;
+    end_line(r);
+    if (!r->has_rates) {
+        fputc('\n', r->terminal->out);
+        hy_cli_heading(r->terminal, "how fast");
+        r->has_rates = true;
+    }
+    fprintf(r->terminal->out, "  %-56s %8.2f %s\n", rate->name, rate->value, rate->unit);
+    fflush(r->terminal->out);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+static int close_report(report *r, const hy_selftest_result *result) {
+    const hy_cli_terminal *t = r->terminal;
+    if (!t->is_quiet) {
+        end_line(r);
+        fprintf(t->out, "\n%d of %d tests passed: %s, %s.\n", result->ops - result->failures,
+                result->ops, result->device,
+                result->is_gpu ? "each op against the CPU" : "against answers known beforehand");
+    }
+    for (int i = 0; i < r->failure_count; i++) hy_cli_error("self-test: %s", r->failures[i]);
+    return result->failures ? HY_EXIT_FAILED : HY_EXIT_DONE;
+}
+
+int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
+    report r = {.terminal = terminal};
+    hy_selftest_observer observer = {.user = &r, .on_op = on_op, .on_rate = on_rate};
+    hy_selftest_result result;
+    hy_status status = hy_selftest(device, &observer, &result);
+    if (status == HY_OK) return close_report(&r, &result);
+    end_line(&r);
+    hy_cli_error("%s", hy_error_message());
+    return status == HY_ERR_INPUT || status == HY_ERR_DEVICE ? HY_EXIT_USAGE : HY_EXIT_FAILED;
+}
+
+/* ---- completion ------------------------------------------------------------------------------ */
+
+static void write_builtin_names(FILE *out, const char *kind) {
+    const char *name;
+    for (size_t i = 0; (name = hy_builtin_name(kind, i)) != NULL; i++)
+        fprintf(out, "%s%s", i > 0 ? ", " : "", name);
+}
+
+/* A choice like cuda:N is a pattern, not a word to offer; it comes last in its list. */
+static void write_choices(FILE *out, const char *accepted) {
+    const char *pattern = strstr(accepted, ":N");
+    size_t length = strlen(accepted);
+    while (pattern && length > 0 && accepted[length] != ',') length--;
+    fprintf(out, "%.*s", (int)length, accepted);
+}
+
+static void write_flag(FILE *out, const hy_cli_flag *flag) {
+    fprintf(out, "%s\t%s\t", flag->flag, flag->type);
+    if (flag->builtin != NULL)
+        write_builtin_names(out, flag->builtin);
+    else
+        write_choices(out, flag->accepted != NULL ? flag->accepted : "");
+    fprintf(out, "\t%s\n", flag->help);
+}
+
+int hy_cli_complete(FILE *out) {
+    hy_cli_flag flag;
+    for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
+        if (flag.is_hidden) continue;
+        write_flag(out, &flag);
+        if (strcmp(flag.type, "switch") == 0)
+            fprintf(out, "--no-%s\tswitch\t\tNot: %s\n", flag.flag + 2, flag.help);
+    }
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* summary.h: what a run is, and what it came to: phases, memory, losses, a sample of text, a report, and how
+ * to go on. */
+#ifndef HY_CLI_SUMMARY_H
+#define HY_CLI_SUMMARY_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cli/terminal.h"
+#include "hybrid.h"
+
+/* The command line as it was given, quoted in the same way. Allocated; NULL without memory. */
+char *hy_cli_command_line(int argc, char *const *argv);
+
+/* Model, device, data, length and where the run writes. */
+void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary);
+
+/* The planned table of memory, of phases that may come. */
+void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary);
+
+/* Phases, memory, prediction, losses and a sample where the run was not stopped; where the files are, and the
+ * command that goes on from here. `program` is argv[0]. */
+void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
+                    const char *program, bool was_stopped);
+
+/* Writes the page about the run in `folder` ("" does nothing) and says where it is. The run is done and
+ * saved by then: a page that cannot be written is a warning. */
+void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder);
+
+#endif
