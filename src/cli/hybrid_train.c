@@ -80,7 +80,7 @@ static int train(job *it) {
     return code;
 }
 
-/* ---- --eval-only ----------------------------------------------------------------------------- */
+/* ---- --eval-only: a model's loss on data, and nothing else ------------------------------------- */
 
 /* Leaves --model out, because a run's folder is no value of that key; gives what it was last. */
 static const char *take_model(hy_cli_options *options) {

@@ -76,6 +76,8 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
 
 /* ---- what this machine is -------------------------------------------------------------------- */
 
+/* The table of models is an estimate of the training state alone, and says so. */
+
 #define CPU_STATE_BYTES 16         /* per parameter: weights, gradients, m and v, fp32 each */
 #define GPU_STATE_BYTES 18         /* and weights in 16 bits to compute with */
 #define LOW_PIN_LIMIT (8ull << 30) /* below this, little can live beside the card */
@@ -363,6 +365,9 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
 }
 
 /* ---- completion ------------------------------------------------------------------------------ */
+
+/* The completion files ask the program for this list each time, so they cannot go stale. A line for each flag,
+ * as in program.c. */
 
 static void write_builtin_names(FILE *out, const char *kind) {
     const char *name;

@@ -15,6 +15,9 @@
 
 /* ---- the list of flags ----------------------------------------------------------------------- */
 
+/* Own flags come first, keys after them. Names are compared with '_' and '-' as the same character, so that a
+ * key's spelling in a file works as a flag, too. */
+
 static const hy_cli_flag own_flags[] = {
     {.flag = "--help",
      .letter = 'h',
@@ -396,6 +399,10 @@ void hy_cli_options_fini(hy_cli_options *options) {
 }
 
 /* ---- the configuration ----------------------------------------------------------------------- */
+
+/* A resumed run is made again from the configuration in its folder. Which folder that is, the options
+ * themselves say (--resume, --out, a file), so they are read once to find it and once more on top of what it
+ * holds. */
 
 #define NAME_BYTES 512
 

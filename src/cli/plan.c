@@ -141,6 +141,10 @@ hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, 
 
 /* ---- every model ----------------------------------------------------------------------------- */
 
+/* Every model is planned full-parameter with the configuration at hand. A card that is here is asked once for
+ * its name and what it has free; then the models are planned by its data sheet, because opening it for each
+ * of them would take seconds. */
+
 /* ---- one model --------------------------------------------------------------------------------- */
 
 /* Places of the state as the plan has them: "device", or the classes that are elsewhere. */

@@ -16,6 +16,10 @@
 
 /* ---- lines that fit a width ------------------------------------------------------------------ */
 
+/* Pure text: no clock, no terminal calls. A line is a bar followed by fields in order of importance; fields
+ * are left out from the right end until the rest fits. The bar takes what they leave, between 8 and 30
+ * columns. Everything but the bar is ASCII, so its columns are its bytes. */
+
 #define BAR_MIN 8
 #define BAR_MAX 30
 #define FIELDS_MAX 8

@@ -15,6 +15,8 @@
 
 /* ---- command lines, ready to be pasted ------------------------------------------------------- */
 
+/* To resume, naming the run's folder is enough: it holds the whole configuration. */
+
 static void write_quoted(FILE *out, const char *word) {
     const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
     if (*word != '\0' && word[strspn(word, plain)] == '\0') {
@@ -87,6 +89,8 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary) 
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
+
+/* All figures come from hy_summary; phases that never ran are left out. */
 
 static double phase_speed(const hy_summary *summary, hy_phase phase) {
     const hy_phase_summary *it = &summary->phases[phase];
@@ -397,6 +401,8 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
 }
 
 /* ---- OUT/report.html ------------------------------------------------------------------------- */
+
+/* Made from the files in the folder, exactly as hybrid-report makes it. */
 
 /* A run that failed before it wrote anything has nothing to show: *is_written stays false. */
 static hy_status write_page(const char *folder, const char *path, bool *is_written) {

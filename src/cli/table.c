@@ -9,6 +9,8 @@
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
+/* Their widths are bounded (31 characters), so tables and the progress line can rely on them. */
+
 /* Three significant digits or so, without an exponent. */
 static hy_cli_figure scaled(double value, const char *unit) {
     hy_cli_figure figure;
@@ -95,6 +97,9 @@ hy_cli_figure hy_cli_learning_rate(double lr) {
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
+
+/* Every column is as wide as its widest cell. Cells hold ASCII only (figures and names), so bytes are
+ * columns. */
 
 void hy_cli_table_begin(hy_cli_table *table, const char *alignment) {
     table->alignment = alignment;

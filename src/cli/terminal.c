@@ -88,6 +88,9 @@ void hy_cli_warning(const char *format, ...) {
 
 /* ---- bytes of unknown origin ----------------------------------------------------------------- */
 
+/* A model that has not learned much yet emits any byte, escape codes included. What reaches the terminal is
+ * printable ASCII, newline, tab and whole UTF-8 characters outside the control range. */
+
 typedef struct character {
     size_t length; /* bytes; 0: not well-formed here */
     uint32_t value;

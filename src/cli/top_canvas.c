@@ -222,6 +222,10 @@ void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *show
 
 /* ---- bars and charts ------------------------------------------------------------------------- */
 
+/* Block characters where the page has UTF-8, ASCII where not. A cell of a bar is divided into eight parts from
+ * left to right, a cell of a chart into eight from bottom to top. What is greater than nothing shows at least
+ * one part, so that small is not taken for none. */
+
 #define PARTS 8
 
 static const char *const from_left[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",

@@ -195,6 +195,9 @@ static void look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out) 
 
 /* ---- its past -------------------------------------------------------------------------------- */
 
+/* Many lines become few columns: a column of losses is a mean over equal parts of the run; speeds and phases are
+ * the latest lines. */
+
 #define STEEP_PART 10      /* the first of this many parts of a run does not set the scale */
 #define LINES_PER_CELL 8   /* of the strip of phases, at most */
 #define MOVES_IN_VIEW 2    /* that the strip tries to show */
@@ -341,6 +344,9 @@ int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *o
 }
 
 /* ---- the runs that are watched --------------------------------------------------------------- */
+
+/* A folder without metrics is a run that has just begun, or none: it is watched until they appear. A run that
+ * cannot be read for once (a disk that went away) keeps what was known of it. */
 
 #define RUNS_FOLDER "runs" /* where hybrid-train puts runs that were given no folder */
 
