@@ -102,17 +102,13 @@ bool hy_json_as_string(const hy_json_node *node, const char **out, size_t *size)
 
 /* ---- typed members --------------------------------------------------------------------------- */
 
-static const char *type_name(const hy_json_node *node) {
-    static const char *const names[] = {"null",     "true or false", "a number",
-                                        "a string", "an array",      "an object"};
-    return names[node->type];
-}
-
 static hy_status fail_member(const hy_json *json, const hy_json_node *node, const char *key,
                              const char *expected) {
     if (!node) return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is missing", json->name, key);
     int64_t whole;
-    const char *found = type_name(node);
+    static const char *const names[] = {"null",     "true or false", "a number",
+                                        "a string", "an array",      "an object"};
+    const char *found = names[node->type];
     if (node->type == HY_JSON_NUMBER && !hy_json_as_int(node, &whole)) {
         found = "a number with a fraction or beyond 64 bits";
     }

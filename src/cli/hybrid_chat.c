@@ -115,15 +115,6 @@ static void on_interrupt(int number) {
     if (model != NULL) hy_inference_request_stop(model);
 }
 
-/* Without SA_RESTART, so that waiting for a line ends, too. */
-static void catch_interrupts(void) {
-    struct sigaction action = {0};
-    action.sa_handler = on_interrupt;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    signal(SIGPIPE, SIG_IGN);
-}
-
 /* ---- answers ----------------------------------------------------------------------------------- */
 
 static void on_text(void *user, const char *text, size_t size) {
@@ -210,15 +201,6 @@ static bool read_message(chat *it, char **message) {
     return *message != NULL;
 }
 
-static void show_commands(const chat *it) {
-    fputs("  /reset   begin a new conversation\n"
-          "  /help    this list\n"
-          "  /exit    end; so does Ctrl-D\n"
-          "  Ctrl-C stops an answer. A line that ends in \\ goes on in the next. A message that\n"
-          "  begins with / is written with // in front.\n",
-          it->terminal.out);
-}
-
 typedef enum command { NO_COMMAND, COMMAND_DONE, COMMAND_EXIT } command;
 
 static command obey(chat *it, const char *message) {
@@ -228,7 +210,13 @@ static command obey(chat *it, const char *message) {
         if (hy_inference_reset(it->model, it->options->system) != HY_OK) hy_cli_fail(HY_OK);
         if (it->is_talking) fputs("a new conversation\n", it->terminal.out);
     } else if (strcmp(message, "/help") == 0) {
-        show_commands(it);
+        fputs(
+            "  /reset   begin a new conversation\n"
+            "  /help    this list\n"
+            "  /exit    end; so does Ctrl-D\n"
+            "  Ctrl-C stops an answer. A line that ends in \\ goes on in the next. A message that\n"
+            "  begins with / is written with // in front.\n",
+            it->terminal.out);
     } else {
         hy_cli_warning("unknown command %s; known are /reset, /help and /exit", message);
     }
@@ -343,7 +331,12 @@ int main(int argc, char **argv) {
     if (status != HY_OK) {
         code = hy_cli_fail(status);
     } else {
-        catch_interrupts();
+        /* Without SA_RESTART, so that waiting for a line ends, too. */
+        struct sigaction action = {0};
+        action.sa_handler = on_interrupt;
+        sigemptyset(&action.sa_mask);
+        sigaction(SIGINT, &action, NULL);
+        signal(SIGPIPE, SIG_IGN);
         greet(&it);
         code = o.prompt != NULL ? answer_once(&it) : talk(&it);
     }

@@ -30,15 +30,6 @@ typedef struct job {
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-static hy_status print_summary(const hy_trainer *trainer) {
-    char *text;
-    hy_status status = hy_trainer_summary_json(trainer, &text);
-    if (status != HY_OK) return status;
-    fputs(text, stdout);
-    hy_free(text);
-    return HY_OK;
-}
-
 static int run_trainer(job *it) {
     hy_summary summary;
     hy_trainer_summary(it->trainer, &summary);
@@ -54,8 +45,12 @@ static int run_trainer(job *it) {
 
     if (!it->terminal.is_quiet)
         hy_cli_closing(&it->terminal, it->config, it->trainer, it->program, ran == HY_STOPPED);
-    hy_status printed = it->options->wants_json ? print_summary(it->trainer) : HY_OK;
-    if (printed != HY_OK) return hy_cli_fail(printed);
+    if (it->options->wants_json) {
+        char *text = NULL;
+        hy_status status = hy_trainer_summary_json(it->trainer, &text);
+        hy_cli_print(stdout, status, text);
+        if (status != HY_OK) return hy_cli_fail(status);
+    }
     return hy_cli_exit_code(ran);
 }
 
@@ -126,15 +121,6 @@ static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e
             hy_cli_count((int64_t)e->tokens_per_second).text, e->device);
 }
 
-static hy_status print_json(const hy_evaluation *e) {
-    char *text;
-    hy_status status = hy_cli_said(hy_evaluation_json(e, &text));
-    if (status != HY_OK) return status;
-    fputs(text, stdout);
-    hy_free(text);
-    return HY_OK;
-}
-
 /* A model's loss on data, and nothing else; --model may be a run or a checkpoint here, too. */
 static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options *options) {
     hy_config *config = NULL;
@@ -148,7 +134,11 @@ static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options
         hy_cli_progress_finish(&progress);
         hy_cli_said(status);
     }
-    if (status == HY_OK && options->wants_json) status = print_json(&found);
+    if (status == HY_OK && options->wants_json) {
+        char *text = NULL;
+        status = hy_cli_said(hy_evaluation_json(&found, &text));
+        hy_cli_print(stdout, status, text);
+    }
     if (status == HY_OK && !options->wants_json) print_result(terminal, &found);
     hy_config_destroy(config);
     return status;
@@ -159,10 +149,8 @@ static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options
 static int print_config(const hy_config *config) {
     char *text = NULL;
     hy_status status = hy_config_print(config, &text);
-    if (status != HY_OK) return hy_cli_fail(status);
-    fputs(text, stdout);
-    hy_free(text);
-    return HY_EXIT_DONE;
+    hy_cli_print(stdout, status, text);
+    return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
 /* Without a model: what fits. A plan that does not fit is an answer, not a failure; a program reads

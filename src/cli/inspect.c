@@ -6,6 +6,7 @@
 #include "cli/inspect.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,11 @@
 #include "hybrid.h"
 
 /* ---- models ---------------------------------------------------------------------------------- */
+
+static int failed(void) {
+    hy_cli_error("%s", hy_error_message());
+    return 1;
+}
 
 static int compare_sizes(const void *a, const void *b) {
     const hy_cli_model *x = a, *y = b;
@@ -66,10 +72,7 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
     hy_cli_table_row(&table, "model", "parameters", "layers", "width", "heads", "kv heads", "vocab",
                      "context", NULL);
     for (size_t i = 0; i < count && status == HY_OK; i++) status = add_model(&table, &models[i]);
-    if (status != HY_OK) {
-        hy_cli_error("%s", hy_error_message());
-        return 1;
-    }
+    if (status != HY_OK) return failed();
     hy_cli_table_print(&table, terminal, true);
     return 0;
 }
@@ -84,8 +87,14 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
 #define LOW_DISK (4ull << 30)
 #define ROOMY 0.9 /* a state beyond this part of memory leaves little for anything else */
 
-static void say(const hy_cli_terminal *terminal, const char *what, const char *value) {
-    fprintf(terminal->out, "  %-10s  %s\n", what, value);
+__attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *terminal,
+                                                      const char *what, const char *format, ...) {
+    va_list arguments;
+    fprintf(terminal->out, "  %-10s  ", what);
+    va_start(arguments, format);
+    vfprintf(terminal->out, format, arguments);
+    va_end(arguments);
+    fputc('\n', terminal->out);
 }
 
 static void hint(const hy_cli_terminal *terminal, const char *text) {
@@ -94,80 +103,65 @@ static void hint(const hy_cli_terminal *terminal, const char *text) {
 }
 
 static void show_compute(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    char line[640];
     const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
-    snprintf(line, sizeof line, "%s, %d core%s for this program", cpu, machine->cores,
-             machine->cores == 1 ? "" : "s");
-    say(terminal, "CPU", line);
-    snprintf(line, sizeof line, "%s, %.1f GFLOP/s measured (fp32)", machine->blas,
-             machine->sgemm_gflops);
-    say(terminal, "matmul", line);
+    say(terminal, "CPU", "%s, %d core%s for this program", cpu, machine->cores,
+        machine->cores == 1 ? "" : "s");
+    say(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine->blas,
+        machine->sgemm_gflops);
     if (machine->blas_warning[0] != '\0') hint(terminal, machine->blas_warning);
 }
 
 static void show_card_speed(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    char line[256], peak[64] = "";
+    char peak[64] = "";
     if (machine->gpu_peak_flops > 0)
         snprintf(peak, sizeof peak, " of %.1f by the data sheet", 1e-12 * machine->gpu_peak_flops);
-    snprintf(line, sizeof line, "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops,
-             peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
-    say(terminal, "", line);
+    say(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops, peak,
+        machine->gpu_capability < 80 ? "fp16" : "bf16");
     if (!(machine->download_bytes_per_second > 0)) return;
-    snprintf(line, sizeof line, "its own memory at %.0f GB/s",
-             1e-9 * machine->gpu_memory_bytes_per_second);
-    say(terminal, "", line);
-    snprintf(line, sizeof line,
-             "copies at %.1f GB/s up, %.1f GB/s down, %.1f GB/s each way together (pinned memory)",
-             1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
-             1e-9 * machine->both_ways_bytes_per_second);
-    say(terminal, "", line);
+    say(terminal, "", "its own memory at %.0f GB/s", 1e-9 * machine->gpu_memory_bytes_per_second);
+    say(terminal, "",
+        "copies at %.1f GB/s up, %.1f GB/s down, %.1f GB/s each way together (pinned memory)",
+        1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
+        1e-9 * machine->both_ways_bytes_per_second);
 }
 
 static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    char line[640];
-    if (machine->driver[0] != '\0') say(terminal, "driver", machine->driver);
-    say(terminal, "CUDA", machine->cuda);
+    if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
+    say(terminal, "CUDA", "%s", machine->cuda);
     if (!machine->has_cuda) {
         hint(terminal, "a GPU needs the NVIDIA driver and libhybrid_cuda.so beside this program");
         if (machine->is_wsl)
             hint(terminal, "under WSL the driver is that of Windows: install none in Linux");
         return;
     }
-    snprintf(line, sizeof line, "%s, %s of %s free, %s", machine->gpu,
-             hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
-             machine->gpu_detail);
-    say(terminal, "GPU", line);
+    say(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
+        hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
+        machine->gpu_detail);
     show_card_speed(terminal, machine);
 }
 
 static void show_memory(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    char line[256];
     bool is_unlimited = machine->pin_limit == UINT64_MAX;
-    snprintf(line, sizeof line, "%s of %s available, %.1f GB/s (all cores)",
-             hy_cli_bytes(machine->ram_available).text, hy_cli_bytes(machine->ram_total).text,
-             1e-9 * machine->host_copy_bytes_per_second);
-    say(terminal, "memory", line);
-    snprintf(line, sizeof line, "%s: %s",
-             is_unlimited ? "as much as there is" : hy_cli_bytes(machine->pin_limit).text,
-             machine->pin_reason);
-    say(terminal, "pinnable", line);
+    say(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
+        hy_cli_bytes(machine->ram_available).text, hy_cli_bytes(machine->ram_total).text,
+        1e-9 * machine->host_copy_bytes_per_second);
+    say(terminal, "pinnable", "%s: %s",
+        is_unlimited ? "as much as there is" : hy_cli_bytes(machine->pin_limit).text,
+        machine->pin_reason);
     if (machine->has_cuda && machine->pin_limit < LOW_PIN_LIMIT)
         hint(terminal, "low: state that does not fit the card has little room beside it");
 }
 
 static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine,
                       const char *folder) {
-    char line[1200];
     bool is_here = strcmp(folder, ".") == 0;
     if (machine->disk_problem[0] != '\0') {
-        say(terminal, "disk", machine->disk_problem);
+        say(terminal, "disk", "%s", machine->disk_problem);
         return;
     }
-    snprintf(line, sizeof line, "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
-             hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ", is_here ? "" : folder,
-             1e-9 * machine->disk_read_bytes_per_second,
-             1e-9 * machine->disk_write_bytes_per_second);
-    say(terminal, "disk", line);
+    say(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
+        hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ", is_here ? "" : folder,
+        1e-9 * machine->disk_read_bytes_per_second, 1e-9 * machine->disk_write_bytes_per_second);
     if (machine->disk_free < LOW_DISK)
         hint(terminal, "little room for checkpoints: give --out a folder on another disk");
 }
@@ -217,11 +211,6 @@ static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machin
     return HY_OK;
 }
 
-static int failed(void) {
-    hy_cli_error("%s", hy_error_message());
-    return 1;
-}
-
 int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
     hy_machine machine;
     hy_status status = hy_machine_probe(folder, &machine);
@@ -252,30 +241,25 @@ typedef struct report {
 
 static void say_versions(const hy_cli_terminal *terminal) {
     struct utsname system;
-    char line[512], date[32];
+    char date[32];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
-    snprintf(line, sizeof line, "hybrid-train " HYBRID_VERSION ", %s", date);
-    say(terminal, "version", line);
+    say(terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
     if (uname(&system) == 0) {
-        snprintf(line, sizeof line, "%.60s %.90s, %.60s", system.sysname, system.release,
-                 system.machine);
-        say(terminal, "system", line);
+        say(terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
+            system.machine);
     }
 }
 
 static void say_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    char line[1200];
     const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
-    snprintf(line, sizeof line, "%s, %d cores, %s", cpu, machine->cores, machine->blas);
-    say(terminal, "CPU", line);
-    if (machine->driver[0] != '\0') say(terminal, "driver", machine->driver);
+    say(terminal, "CPU", "%s, %d cores, %s", cpu, machine->cores, machine->blas);
+    if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
     if (machine->has_cuda) {
-        snprintf(line, sizeof line, "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
-                 hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
-        say(terminal, "GPU", line);
+        say(terminal, "GPU", "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
+            hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
     } else {
-        say(terminal, "CUDA", machine->cuda);
+        say(terminal, "CUDA", "%s", machine->cuda);
     }
     if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
 }

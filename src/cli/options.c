@@ -116,14 +116,6 @@ static const struct {
     {"--val-data", "path", NULL}, {"--out", "folder", NULL},        {"--resume", "folder", NULL},
 };
 
-static void name_kind(hy_cli_flag *flag) {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kinds[i].flag, flag->flag) != 0) continue;
-        flag->type = kinds[i].type;
-        flag->builtin = kinds[i].builtin;
-    }
-}
-
 static hy_cli_flag flag_of_key(const hy_config_key_info *key) {
     hy_cli_flag flag = {.flag = key->flag,
                         .meaning = HY_CLI_IS_KEY,
@@ -140,7 +132,11 @@ static hy_cli_flag flag_of_key(const hy_config_key_info *key) {
         flag.takes = HY_CLI_OPTIONAL_VALUE;
         flag.value = "auto";
     }
-    name_kind(&flag);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i].flag, flag.flag) != 0) continue;
+        flag.type = kinds[i].type;
+        flag.builtin = kinds[i].builtin;
+    }
     return flag;
 }
 
@@ -411,6 +407,12 @@ const char *hy_cli_value(const hy_config *config, const char *key) {
     return hy_config_get(config, key, &value, NULL) == HY_OK && value != NULL ? value : "";
 }
 
+void hy_cli_print(FILE *out, hy_status status, char *text) {
+    if (status != HY_OK) return;
+    fputs(text, out);
+    hy_free(text);
+}
+
 hy_status hy_cli_said(hy_status status) {
     if (status != HY_OK) hy_cli_error("%s", hy_error_message());
     return status;
@@ -449,13 +451,6 @@ static hy_status apply(const hy_cli_options *options, hy_config *config) {
 
 /* ---- resuming -------------------------------------------------------------------------------- */
 
-/* The folder whose run goes on; "" when none does. */
-static const char *resumed_folder(const hy_config *config) {
-    const char *resume = hy_cli_value(config, "resume"), *out = hy_cli_value(config, "out");
-    bool has_out = out[0] != '\0' && strcmp(out, "none") != 0;
-    return strcmp(resume, "auto") == 0 && has_out ? out : resume;
-}
-
 /* A model that was asked for by name must be the run's own: its shape would be taken from the run,
  * and the name would lie. */
 static hy_status check_model(const hy_config *asked, const hy_config *run, const char *folder) {
@@ -469,7 +464,10 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
 }
 
 static hy_status begin_from_run(const hy_config *asked, hy_config *run) {
-    const char *folder = resumed_folder(asked);
+    /* The folder whose run goes on; "" when none does. */
+    const char *resume = hy_cli_value(asked, "resume"), *out = hy_cli_value(asked, "out");
+    bool has_out = out[0] != '\0' && strcmp(out, "none") != 0;
+    const char *folder = strcmp(resume, "auto") == 0 && has_out ? out : resume;
     if (folder[0] == '\0') return HY_OK;
     hy_status status = hy_cli_said(hy_config_load_run(run, folder));
     return status == HY_OK ? check_model(asked, run, folder) : status;

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "hybrid.h"
 
@@ -83,6 +84,9 @@ void hy_cli_options_fini(hy_cli_options *options);
  * configuration, which all of these override. On failure it has said why on standard
  * error, and there is nothing to destroy. */
 hy_status hy_cli_configure(const hy_cli_options *options, hy_config **out);
+
+/* Prints and frees a text that the library made, where `status` says that it did. */
+void hy_cli_print(FILE *out, hy_status status, char *text);
 
 /* Says why the library failed, and passes its status on. */
 hy_status hy_cli_said(hy_status status);

@@ -118,20 +118,13 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);
 }
 
-static hy_status print_json(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
-    char *text;
-    hy_status status = hy_trainer_plan_json(trainer, &text);
-    if (status != HY_OK) return status;
-    fputs(text, terminal->out);
-    hy_free(text);
-    return HY_OK;
-}
-
 hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, bool wants_json) {
     hy_trainer *trainer = NULL;
     hy_status status = hy_trainer_plan(config, NULL, &trainer);
     if (status == HY_OK && wants_json) {
-        status = print_json(terminal, trainer);
+        char *text = NULL;
+        status = hy_trainer_plan_json(trainer, &text);
+        hy_cli_print(terminal->out, status, text);
     } else if (status == HY_OK) {
         show_plan(terminal, config, trainer);
     }

@@ -200,21 +200,18 @@ static void draw_step(hy_cli_progress *progress) {
 
 /* ---- plain lines ----------------------------------------------------------------------------- */
 
-/* How much of the card is used, and at what price. */
-static void print_gpu(FILE *out, const hy_step_info *info) {
-    if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
-    if (info->sol > 0) fprintf(out, "  sol %.1f %%", 100 * info->sol);
-    if (info->gpu.is_known && !isnan(info->gpu.power_watts))
-        fprintf(out, "  %.0f W", info->gpu.power_watts);
-}
-
 static void print_step(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
     fprintf(progress->terminal->out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s",
             info->step, info->steps_total, hy_phase_name(info->phase),
             hy_cli_loss(progress->smoothed_loss).text, hy_cli_learning_rate(info->lr).text,
             hy_cli_short_count(info->tokens_per_second).text);
-    print_gpu(progress->terminal->out, info);
+    /* How much of the card is used, and at what price. */
+    FILE *out = progress->terminal->out;
+    if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
+    if (info->sol > 0) fprintf(out, "  sol %.1f %%", 100 * info->sol);
+    if (info->gpu.is_known && !isnan(info->gpu.power_watts))
+        fprintf(out, "  %.0f W", info->gpu.power_watts);
     fprintf(progress->terminal->out, "  mem %s", hy_cli_bytes(info->vram_bytes).text);
     if (info->memory_status != HY_MEMORY_NORMAL)
         fprintf(progress->terminal->out, " (%s)", hy_memory_status_name(info->memory_status));
@@ -270,19 +267,17 @@ static void say_obstacle(hy_cli_progress *progress, const hy_step_info *info) {
             info->obstacle, info->confidence);
 }
 
-static void say_move(const hy_cli_progress *progress, const hy_step_info *info) {
-    fprintf(progress->terminal->out,
-            "step %" PRId64 ": a move of %.1f predicted steps was kept; confidence %.2f\n",
-            info->step, info->predicted_steps, info->confidence);
-}
-
 static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
     const hy_cli_terminal *terminal = progress->terminal;
     if (!is_news(progress, info)) return;
     fprintf(begin_line(progress), "step %" PRId64 ": %s%s%s, %s\n", info->step,
             hy_cli_colour_code(terminal, hy_cli_phase_colour(info->phase)),
             hy_phase_name(info->phase), hy_cli_colour_code(terminal, HY_CLI_PLAIN), info->reason);
-    if (info->phase == HY_PREDICT && !info->was_rejected) say_move(progress, info);
+    if (info->phase == HY_PREDICT && !info->was_rejected) {
+        fprintf(progress->terminal->out,
+                "step %" PRId64 ": a move of %.1f predicted steps was kept; confidence %.2f\n",
+                info->step, info->predicted_steps, info->confidence);
+    }
 }
 
 /* Once, for long runs: how long, and what the checkpoints will cost the disk. */

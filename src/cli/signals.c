@@ -53,20 +53,16 @@ static void handle(int number, void (*handler)(int)) {
     sigaction(number, &action, NULL);
 }
 
-/* A hangup stops like SIGTERM, unless nohup(1) or its like had it ignored. */
-static void handle_hangup(void) {
-    struct sigaction current;
-    if (sigaction(SIGHUP, NULL, &current) == 0 && current.sa_handler != SIG_IGN)
-        handle(SIGHUP, on_signal);
-}
-
 void hy_cli_signals_install(bool is_quiet) {
     /* On a terminal the drawn line and the echoed ^C are left behind first. */
     const char *text = "\nstopping after this step; again to end at once\n";
     atomic_store(&notice, is_quiet ? NULL : isatty(STDERR_FILENO) ? text : text + 1);
     handle(SIGINT, on_signal);
     handle(SIGTERM, on_signal);
-    handle_hangup();
+    /* A hangup stops like SIGTERM, unless nohup(1) or its like had it ignored. */
+    struct sigaction current;
+    if (sigaction(SIGHUP, NULL, &current) == 0 && current.sa_handler != SIG_IGN)
+        handle(SIGHUP, on_signal);
     handle(SIGPIPE, SIG_IGN);
 }
 

@@ -207,10 +207,6 @@ static void show_memory(const hy_cli_terminal *terminal, const memory_view *view
     hy_cli_table_print(&table, terminal, true);
 }
 
-static void closing_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
-    show_memory(terminal, &(memory_view){summary, false});
-}
-
 void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary) {
     show_memory(terminal, &(memory_view){summary, true});
 }
@@ -391,7 +387,7 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
     hy_trainer_summary(trainer, &summary);
     closing_phases(terminal, &summary);
     if (!was_stopped) {
-        closing_memory(terminal, &summary);
+        show_memory(terminal, &(memory_view){&summary, false});
         closing_savings(terminal, trainer);
         closing_prediction(terminal, &summary);
         closing_losses(terminal, &summary);

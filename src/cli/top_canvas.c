@@ -26,13 +26,6 @@ static hy_top_cell *cell_at(const hy_top_canvas *canvas, int row, int column) {
     return &canvas->cells[(size_t)row * (size_t)canvas->columns + (size_t)column];
 }
 
-static void clear(hy_top_canvas *canvas) {
-    for (int row = 0; row < canvas->rows; row++) {
-        for (int column = 0; column < canvas->columns; column++)
-            *cell_at(canvas, row, column) = (hy_top_cell){" ", HY_CLI_PLAIN};
-    }
-}
-
 bool hy_top_canvas_init(hy_top_canvas *canvas, int columns, int rows, bool is_utf8) {
     columns = between(columns, 1, HY_TOP_COLUMNS_MAX);
     rows = between(rows, 1, HY_TOP_ROWS_MAX);
@@ -43,7 +36,10 @@ bool hy_top_canvas_init(hy_top_canvas *canvas, int columns, int rows, bool is_ut
         *canvas = (hy_top_canvas){.columns = columns, .rows = rows, .cells = cells};
     }
     canvas->is_utf8 = is_utf8;
-    clear(canvas);
+    for (int row = 0; row < canvas->rows; row++) {
+        for (int column = 0; column < canvas->columns; column++)
+            *cell_at(canvas, row, column) = (hy_top_cell){" ", HY_CLI_PLAIN};
+    }
     return true;
 }
 
@@ -105,21 +101,18 @@ int hy_top_width(const char *text) {
     return columns;
 }
 
-static void put_glyph(const hy_top_box *box, int row, int column, hy_cli_colour colour,
-                      const glyph *g) {
-    hy_top_cell *cell = cell_at(box->canvas, box->row + row, box->column + column);
-    memcpy(cell->text, g->text, sizeof cell->text);
-    cell->colour = (unsigned char)colour;
-    if (g->columns == 2) cell[1] = (hy_top_cell){"", (unsigned char)colour};
-}
-
 int hy_top_text(const hy_top_box *box, int row, int column, hy_cli_colour colour,
                 const char *text) {
     if (row < 0 || row >= box->rows || column < 0) return column;
     while (*text != '\0') {
         glyph next = next_glyph(text);
         if (column + next.columns > box->columns) return box->columns;
-        if (next.columns > 0) put_glyph(box, row, column, colour, &next);
+        if (next.columns > 0) {
+            hy_top_cell *cell = cell_at(box->canvas, box->row + row, box->column + column);
+            memcpy(cell->text, next.text, sizeof cell->text);
+            cell->colour = (unsigned char)colour;
+            if (next.columns == 2) cell[1] = (hy_top_cell){"", (unsigned char)colour};
+        }
         column += next.columns;
         text += next.bytes;
     }

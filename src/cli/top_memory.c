@@ -79,16 +79,12 @@ static int64_t weight_of(const side *s, int cls) { return larger(s->live[cls], s
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Beyond what a plan may be off by: three per cent and 128 MiB. */
-static bool is_over(int64_t live, int64_t planned) {
-    double more = (double)live - (double)planned;
-    return planned > 0 && more > 0.03 * (double)planned && more > 128 * 0x1p20;
-}
-
 static void draw_value(const hy_top_box *box, int row, int64_t live, int64_t planned,
                        const hy_top_bar *bar) {
     int columns = box->columns - VALUE_COLUMNS;
-    bool is_marked = is_over(live, planned);
+    /* Beyond what a plan may be off by: three per cent and 128 MiB. */
+    double more = (double)live - (double)planned;
+    bool is_marked = planned > 0 && more > 0.03 * (double)planned && more > 128 * 0x1p20;
     if (columns > 0) hy_top_draw_bar(box, row, 0, columns, bar);
     hy_top_print_right(box, row, is_marked ? HY_CLI_YELLOW : HY_CLI_PLAIN, "%s%s",
                        is_marked ? "!" : "", hy_cli_bytes((uint64_t)larger(live, 0)).text);

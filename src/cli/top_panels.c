@@ -64,6 +64,13 @@ bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour col
     return fits;
 }
 
+/* The panel's name; false: there is no step yet, and that is all there is to show. */
+static bool begin_panel(const hy_top_box *box, const hy_top_view *view, const char *name) {
+    hy_top_label(box, 0, HY_CLI_BOLD, name);
+    if (view->last == NULL) hy_top_text(box, 0, hy_top_label_columns(box), HY_CLI_DIM, "-");
+    return view->last != NULL;
+}
+
 /* ---- step ------------------------------------------------------------------------------------ */
 
 static void draw_times(const hy_top_box *box, const hy_top_view *view) {
@@ -97,11 +104,7 @@ static void draw_share(const hy_top_box *box, const hy_top_view *view) {
 
 void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view) {
     int column = hy_top_label_columns(box);
-    hy_top_label(box, 0, HY_CLI_BOLD, "Step");
-    if (view->last == NULL) {
-        hy_top_text(box, 0, column, HY_CLI_DIM, "-");
-        return;
-    }
+    if (!begin_panel(box, view, "Step")) return;
     hy_top_add(box, 0, &column, HY_CLI_BOLD, "%s", hy_cli_count(view->last->step).text);
     if (view->steps > 0)
         hy_top_add(box, 0, &column, HY_CLI_PLAIN, " / %s", hy_cli_count(view->steps).text);
@@ -156,11 +159,7 @@ static void draw_strip(const hy_top_box *box, const hy_top_view *view, bool has_
 }
 
 void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour) {
-    hy_top_label(box, 0, HY_CLI_BOLD, "Phase");
-    if (view->last == NULL) {
-        hy_top_text(box, 0, hy_top_label_columns(box), HY_CLI_DIM, "-");
-        return;
-    }
+    if (!begin_panel(box, view, "Phase")) return;
     hy_phase phase = view->last->phase;
     hy_top_text(box, 0, hy_top_label_columns(box), hy_cli_phase_colour(phase),
                 hy_phase_name(phase));
@@ -273,11 +272,7 @@ static double gradient_norm(const hy_top_view *view) {
 void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view) {
     const hy_run_point *last = view->last;
     int column = hy_top_label_columns(box);
-    hy_top_label(box, 0, HY_CLI_BOLD, "Rate");
-    if (last == NULL) {
-        hy_top_text(box, 0, column, HY_CLI_DIM, "-");
-        return;
-    }
+    if (!begin_panel(box, view, "Rate")) return;
     hy_top_field(box, 0, &column, HY_CLI_PLAIN, "%s",
                  isnan(last->lr) ? "-" : hy_cli_learning_rate(last->lr).text);
     if (!isnan(gradient_norm(view)))

@@ -105,12 +105,6 @@ static void handle_signals(void) {
     handle(SIGPIPE, SIG_IGN, 0);
 }
 
-/* Ctrl-Z: the terminal goes back first; the shell's fg brings SIGCONT and the screen again. */
-static void suspend(void) {
-    give_back();
-    raise(SIGSTOP);
-}
-
 /* ---- the screen ------------------------------------------------------------------------------ */
 
 bool hy_top_screen_enter(void) {
@@ -213,7 +207,9 @@ static int take_request(void) {
     while (read(wake[0], bytes, sizeof bytes) > 0) continue;
     if (atomic_load(&wants_end)) return HY_TOP_END;
     if (atomic_exchange(&wants_suspend, false)) {
-        suspend();
+        /* Ctrl-Z: the terminal goes back first; the shell's fg brings SIGCONT and the screen again. */
+        give_back();
+        raise(SIGSTOP);
         atomic_store(&wants_redraw, true);
     }
     if (!atomic_exchange(&wants_redraw, false)) return HY_TOP_NO_KEY;

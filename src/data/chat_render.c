@@ -125,16 +125,6 @@ static size_t last_question(const hy_turn *turns, size_t count) {
     return count;
 }
 
-/* How the model is asked for an answer, behind the head of its turn. */
-static void ask_to_think(const hy_chat_template *chat, hy_rendered *r) {
-    bool has_place = chat->has_thinking || chat->opens_thinking;
-    if (has_place && chat->skips_thinking) {
-        add_string(r, "<think>\n\n</think>\n\n");
-    } else if (chat->opens_thinking) {
-        add_string(r, "<think>\n");
-    }
-}
-
 static void render_chatml(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           bool asks, hy_rendered *r) {
     size_t question = last_question(turns, count);
@@ -156,7 +146,13 @@ static void render_chatml(const hy_chat_template *chat, const hy_turn *turns, si
     }
     if (!asks) return;
     chatml_head(chat, r, HY_ROLE_ASSISTANT);
-    ask_to_think(chat, r);
+    /* How the model is asked for an answer, behind the head of its turn. */
+    bool has_place = chat->has_thinking || chat->opens_thinking;
+    if (has_place && chat->skips_thinking) {
+        add_string(r, "<think>\n\n</think>\n\n");
+    } else if (chat->opens_thinking) {
+        add_string(r, "<think>\n");
+    }
 }
 
 static void llama3_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {

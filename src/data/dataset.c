@@ -119,19 +119,17 @@ static hy_status open_parts(hy_dataset *d, const hy_dataset_options *o, const hy
     return HY_OK;
 }
 
-static void make_cycle(hy_dataset *d, const hy_mixture *mixture) {
-    double weights[HY_MOST_PARTS];
-    d->has_weights = mixture->has_weights && mixture->count > 1;
-    for (size_t i = 0; i < mixture->count; i++) weights[i] = mixture->parts[i].weight;
-    if (d->has_weights) hy_cycle_make(weights, mixture->count, &d->cycle);
-}
-
 static hy_status open_path(hy_dataset *d, const hy_dataset_options *o, const char *path,
                            hy_part_use use, part_list *out) {
     hy_mixture mixture;
     HY_TRY(hy_mixture_parse(path, &mixture));
     hy_status status = open_parts(d, o, &mixture, use, out);
-    if (out == &d->main) make_cycle(d, &mixture);
+    if (out == &d->main) {
+        double weights[HY_MOST_PARTS];
+        d->has_weights = mixture.has_weights && mixture.count > 1;
+        for (size_t i = 0; i < mixture.count; i++) weights[i] = mixture.parts[i].weight;
+        if (d->has_weights) hy_cycle_make(weights, mixture.count, &d->cycle);
+    }
     hy_mixture_free(&mixture);
     return status;
 }

@@ -41,11 +41,6 @@ static void put(writer *w, const void *bytes, int size) {
     w->size += size;
 }
 
-static void put_costs(writer *w, const hy_grammar_choice *choice) {
-    memcpy(w->nats + w->size, w->program->costs + choice->first_cost,
-           (size_t)choice->cost_count * sizeof(float));
-}
-
 static void expand(writer *w, int rule_number);
 
 static void repeat(writer *w, const remembered *what, int times) {
@@ -81,7 +76,10 @@ static void expand(writer *w, int rule_number) {
     if (rule->choice_count > 1) {
         w->last_choice = rule->drawn[draw(w, (uint32_t)rule->total_weight)];
         choice += w->last_choice;
-        if (w->wants_nats) put_costs(w, choice);
+        if (w->wants_nats) {
+            memcpy(w->nats + w->size, w->program->costs + choice->first_cost,
+                   (size_t)choice->cost_count * sizeof(float));
+        }
     }
     const hy_grammar_op *ops = &w->program->ops[choice->first_op];
     for (int i = 0; i < choice->op_count; i++) run_op(w, &ops[i]);

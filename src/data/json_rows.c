@@ -81,21 +81,19 @@ static bool skip_element(hy_row_scan *s) {
     return false;
 }
 
-/* After the closing bracket only blank space may follow. */
-static bool end_array(hy_row_scan *s, hy_row *row) {
-    s->at++;
-    skip_space(s);
-    s->is_over = true;
-    if (s->at == s->end) return false;
-    *row = (hy_row){.data = s->at, .line = s->line};
-    return break_off(s, row, "text after the end of the array");
-}
-
 static bool next_element(hy_row_scan *s, hy_row *row) {
     skip_space(s);
     *row = (hy_row){.data = s->at, .line = s->line};
     if (s->at == s->end) return break_off(s, row, "the array has no closing bracket");
-    if (*s->at == ']') return end_array(s, row);
+    if (*s->at == ']') {
+        /* After the closing bracket only blank space may follow. */
+        s->at++;
+        skip_space(s);
+        s->is_over = true;
+        if (s->at == s->end) return false;
+        *row = (hy_row){.data = s->at, .line = s->line};
+        return break_off(s, row, "text after the end of the array");
+    }
     if (!skip_element(s)) return break_off(s, row, "the array ends inside this row");
     row->size = (size_t)(s->at - row->data);
     while (row->size > 0 && is_space(row->data[row->size - 1])) row->size--;

@@ -120,22 +120,17 @@ static hy_status open_rows(hy_part *part, const char *path, const hy_file_list *
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* What the part is, without its size: "notes.txt", "3 shards". */
-static void name_part(hy_part *part, const char *path, const hy_file_list *list,
-                      hy_file_kind kind) {
+static hy_status open_files(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
+                            const hy_dataset_options *o, const hy_encoding *encoding) {
+    hy_file_kind kind;
+    HY_TRY(hy_file_list_kind(path, list, &kind));
+    /* What the part is, without its size: "notes.txt", "3 shards". */
     static const char *const plurals[] = {"text files", "shards", "files of rows"};
     const char *slash = strrchr(path, '/');
     if (list->count == 1)
         snprintf(part->name, sizeof part->name, "%.100s", slash && slash[1] ? slash + 1 : path);
     else
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
-}
-
-static hy_status open_files(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
-                            const hy_dataset_options *o, const hy_encoding *encoding) {
-    hy_file_kind kind;
-    HY_TRY(hy_file_list_kind(path, list, &kind));
-    name_part(part, path, list, kind);
     if (kind == HY_DATA_ROWS) return open_rows(part, path, list, use, o, encoding);
     HY_TRY(hy_source_open(path, list, kind, encoding, &part->source));
     part->is_bytes = part->source.is_bytes;

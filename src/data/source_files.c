@@ -40,14 +40,6 @@ static hy_status looks_like_text(const char *path, bool *is_text) {
     return status;
 }
 
-static hy_status add_file_of_folder(hy_file_list *list, const char *path, uint64_t size) {
-    bool is_wanted = hy_source_is_shard(path);
-    if (!is_wanted && size > 0) HY_TRY(looks_like_text(path, &is_wanted));
-    if (is_wanted) return add_path(list, path);
-    list->skipped++;
-    return HY_OK;
-}
-
 static hy_status add_folder(hy_file_list *list, const char *path);
 
 static hy_status add_entry(hy_file_list *list, const char *folder, const char *name) {
@@ -58,7 +50,12 @@ static hy_status add_entry(hy_file_list *list, const char *folder, const char *n
     bool is_link = is_known && S_ISLNK(link.st_mode);
     if (is_known && name[0] != '.') {
         if (S_ISREG(target.st_mode)) {
-            return add_file_of_folder(list, path, (uint64_t)target.st_size);
+            uint64_t size = (uint64_t)target.st_size;
+            bool is_wanted = hy_source_is_shard(path);
+            if (!is_wanted && size > 0) HY_TRY(looks_like_text(path, &is_wanted));
+            if (is_wanted) return add_path(list, path);
+            list->skipped++;
+            return HY_OK;
         }
         if (S_ISDIR(target.st_mode) && !is_link) return add_folder(list, path);
     }

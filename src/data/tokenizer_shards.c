@@ -165,17 +165,14 @@ static hy_status add_unit(job *j, const char *text, size_t size, bool ends_docum
 
 /* ---- documents and files --------------------------------------------------------------------- */
 
-/* The rest of the documents goes to the other split from here on. */
-static hy_status begin_val(job *j) {
-    HY_TRY(finish_round(j));
-    j->is_val = true;
-    return HY_OK;
-}
-
 static hy_status add_document(job *j, const char *text, size_t size, uint64_t place) {
     if (size == 0) return HY_OK; /* two separators in a row */
     j->result->documents++;
-    if (!j->is_val && place >= j->val_from) HY_TRY(begin_val(j));
+    if (!j->is_val && place >= j->val_from) {
+        /* The rest of the documents goes to the other split from here on. */
+        HY_TRY(finish_round(j));
+        j->is_val = true;
+    }
     for (size_t at = 0; at < size;) {
         size_t end = size - at > UNIT_BYTES
                          ? hy_tokenizer_cut(j->options->tokenizer, text, size, at + UNIT_BYTES)
@@ -257,13 +254,6 @@ static hy_status check_out(const hy_tokenize_options *o) {
     return HY_OK;
 }
 
-static void find_separator(job *j) {
-    int32_t eos = hy_tokenizer_eos(j->options->tokenizer);
-    if (eos >= 0 && !j->options->is_plain) {
-        j->eos = hy_tokenizer_token(j->options->tokenizer, eos, &j->eos_size);
-    }
-}
-
 static hy_status run(job *j, const hy_file_list *lists) {
     uint64_t place = 0;
     for (size_t p = 0; p < j->options->path_count; p++) HY_TRY(add_list(j, &lists[p], &place));
@@ -289,7 +279,10 @@ hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_resu
     *j = (job){.options = options, .result = result, .rows = {{.name = "train"}, {.name = "val"}}};
     j->round.options = options;
     pthread_mutex_init(&j->round.lock, NULL);
-    find_separator(j);
+    int32_t eos = hy_tokenizer_eos(j->options->tokenizer);
+    if (eos >= 0 && !j->options->is_plain) {
+        j->eos = hy_tokenizer_token(j->options->tokenizer, eos, &j->eos_size);
+    }
     HY_TRY_TO(done, status, check_out(options));
     HY_TRY_TO(done, status, measure(options, lists, &j->progress.bytes_total));
     result->bytes = j->progress.bytes_total;

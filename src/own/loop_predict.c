@@ -102,20 +102,16 @@ void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *lengt
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
-static void settle(hy_loop *loop, hy_verdict verdict) {
+hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outcome *out) {
+    if (!loop) return hy_fail(HY_ERR_INPUT, "hy_loop_judge needs a loop, it is NULL");
+    HY_TRY(hy_loop_expect(loop, HY_TURN_JUDGE));
+    hy_verdict verdict = hy_guard_judge(&loop->guard, before, after, 0);
     hy_formulas settled =
         verdict == HY_ACCEPTED
             ? hy_predictor_accept(&loop->predictor, loop->state.window, loop->scale)
             : hy_predictor_begin(&loop->predictor);
     restore_weights(loop);
     hy_loop_run(loop, &settled);
-}
-
-hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outcome *out) {
-    if (!loop) return hy_fail(HY_ERR_INPUT, "hy_loop_judge needs a loop, it is NULL");
-    HY_TRY(hy_loop_expect(loop, HY_TURN_JUDGE));
-    hy_verdict verdict = hy_guard_judge(&loop->guard, before, after, 0);
-    settle(loop, verdict);
     if (verdict == HY_ACCEPTED) hy_guard_remember(&loop->guard, after - before);
     loop->spent += 2 * loop->guard_cost;
     loop->seen = (hy_observation){.started = loop->started,

@@ -90,15 +90,6 @@ static void set_mean_aside(hy_own_run *run, int64_t counted, bool is_first) {
     }
 }
 
-static void bring_means(const hy_own_run *run) {
-    const float *mean = run->mean_grads;
-    for (int32_t i = 0; i < run->loop->count; i++) {
-        const hy_parameter *p = &run->loop->parameters[i];
-        memcpy(p->grads, mean, (size_t)p->count * sizeof *mean);
-        mean += p->count;
-    }
-}
-
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 static hy_status check_callback(hy_status status, const char *which, int64_t batch,
@@ -132,7 +123,14 @@ static hy_status backward_batches(hy_own_run *run, double loss_scale, hy_own_los
         out->counted += counted;
         run->summary.backward_passes++;
     }
-    if (run->mean_grads) bring_means(run);
+    if (run->mean_grads) {
+        const float *mean = run->mean_grads;
+        for (int32_t i = 0; i < run->loop->count; i++) {
+            const hy_parameter *p = &run->loop->parameters[i];
+            memcpy(p->grads, mean, (size_t)p->count * sizeof *mean);
+            mean += p->count;
+        }
+    }
     HY_TRY(check_total(out, "backward", run->next_batch));
     run->next_batch += batches;
     return HY_OK;

@@ -140,15 +140,6 @@ void hy_page_axes(hy_page *page) {
 
 /* ---- what happened ------------------------------------------------------------------------------- */
 
-static void put_event(hy_page *page, int r, const hy_run_event *event) {
-    hy_json_open_object(page->json, NULL);
-    hy_json_put_int(page->json, "run", r);
-    hy_json_put_int(page->json, "row", (int64_t)event->points_before);
-    hy_json_put_string(page->json, "kind", event->kind);
-    hy_json_put_string(page->json, "text", event->text);
-    hy_json_close_object(page->json);
-}
-
 /* A start is a mark where a run was resumed, not where it began. */
 static bool is_mark(const hy_run_event *event) {
     return strcmp(event->kind, "start") != 0 || event->points_before > 0;
@@ -161,7 +152,12 @@ void hy_page_events(hy_page *page) {
         for (size_t i = 0; i < hy_run_events(page->runs[r]) && left > 0; i++) {
             const hy_run_event *event = hy_run_event_at(page->runs[r], i);
             if (!is_mark(event)) continue;
-            put_event(page, r, event);
+            hy_json_open_object(page->json, NULL);
+            hy_json_put_int(page->json, "run", r);
+            hy_json_put_int(page->json, "row", (int64_t)event->points_before);
+            hy_json_put_string(page->json, "kind", event->kind);
+            hy_json_put_string(page->json, "text", event->text);
+            hy_json_close_object(page->json);
             left--;
         }
     }

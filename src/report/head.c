@@ -1,6 +1,7 @@
 /* head.c: the top of the page: which run, how it stands, the figures that people ask for first; and the
  * table that compares several. See page.h. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
@@ -109,42 +110,35 @@ static void add_cards(hy_page *page) {
 typedef struct compared {
     const char *name;
     hy_figure figure;
-    double (*value)(const hy_run_totals *t);
+    size_t at;     /* of a double in the totals, */
+    bool is_count; /* or of an int64_t */
 } compared;
 
-static double val_loss(const hy_run_totals *t) { return t->val_loss; }
-static double best_val_loss(const hy_run_totals *t) { return t->best_val_loss; }
-static double final_loss(const hy_run_totals *t) { return t->final_loss; }
-static double steps(const hy_run_totals *t) { return (double)t->steps; }
-static double predicted(const hy_run_totals *t) { return t->predicted_steps; }
-static double moves(const hy_run_totals *t) { return (double)t->moves; }
-static double rejected(const hy_run_totals *t) { return (double)t->rejected_moves; }
-static double spent(const hy_run_totals *t) { return t->spent; }
-static double tokens(const hy_run_totals *t) { return (double)t->tokens; }
-static double speed(const hy_run_totals *t) { return t->tokens_per_second; }
-static double seconds(const hy_run_totals *t) { return t->seconds; }
-static double planned(const hy_run_totals *t) { return t->planned_bytes; }
-static double peak(const hy_run_totals *t) { return t->peak_bytes; }
-static double pinned(const hy_run_totals *t) { return t->pinned_bytes; }
-static double resident(const hy_run_totals *t) { return t->resident_bytes; }
+#define OF(member) offsetof(hy_run_totals, member)
 
 static const compared rows[] = {
-    {"held-out loss", HY_FIGURE_LOSS, val_loss},
-    {"best held-out loss", HY_FIGURE_LOSS, best_val_loss},
-    {"training loss, last steps", HY_FIGURE_LOSS, final_loss},
-    {"steps", HY_FIGURE_COUNT, steps},
-    {"predicted steps", HY_FIGURE_COUNT, predicted},
-    {"moves kept", HY_FIGURE_COUNT, moves},
-    {"moves rejected", HY_FIGURE_COUNT, rejected},
-    {"compute spent, full steps", HY_FIGURE_NUMBER, spent},
-    {"tokens", HY_FIGURE_COUNT, tokens},
-    {"tokens per second", HY_FIGURE_COUNT, speed},
-    {"time", HY_FIGURE_TIME, seconds},
-    {"planned device memory", HY_FIGURE_BYTES, planned},
-    {"peak device memory", HY_FIGURE_BYTES, peak},
-    {"page-locked memory", HY_FIGURE_BYTES, pinned},
-    {"resident memory", HY_FIGURE_BYTES, resident},
+    {"held-out loss", HY_FIGURE_LOSS, OF(val_loss), false},
+    {"best held-out loss", HY_FIGURE_LOSS, OF(best_val_loss), false},
+    {"training loss, last steps", HY_FIGURE_LOSS, OF(final_loss), false},
+    {"steps", HY_FIGURE_COUNT, OF(steps), true},
+    {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps), false},
+    {"moves kept", HY_FIGURE_COUNT, OF(moves), true},
+    {"moves rejected", HY_FIGURE_COUNT, OF(rejected_moves), true},
+    {"compute spent, full steps", HY_FIGURE_NUMBER, OF(spent), false},
+    {"tokens", HY_FIGURE_COUNT, OF(tokens), true},
+    {"tokens per second", HY_FIGURE_COUNT, OF(tokens_per_second), false},
+    {"time", HY_FIGURE_TIME, OF(seconds), false},
+    {"planned device memory", HY_FIGURE_BYTES, OF(planned_bytes), false},
+    {"peak device memory", HY_FIGURE_BYTES, OF(peak_bytes), false},
+    {"page-locked memory", HY_FIGURE_BYTES, OF(pinned_bytes), false},
+    {"resident memory", HY_FIGURE_BYTES, OF(resident_bytes), false},
 };
+
+static double value_of(const compared *row, const hy_run_totals *t) {
+    const char *at = (const char *)t + row->at;
+    return row->is_count ? (double)*(const int64_t *)(const void *)at
+                         : *(const double *)(const void *)at;
+}
 
 static void add_text_row(hy_page *page, const char *name,
                          const char *(*text)(const hy_run_facts *)) {
@@ -162,7 +156,7 @@ static const char *predictor_of(const hy_run_facts *facts) { return facts->predi
 
 static bool is_any_known(const hy_page *page, const compared *row) {
     for (int r = 0; r < page->count; r++) {
-        if (isfinite(row->value(&page->totals[r]))) return true;
+        if (isfinite(value_of(row, &page->totals[r]))) return true;
     }
     return false;
 }
@@ -186,7 +180,7 @@ void hy_page_comparison(hy_page *page) {
         hy_text_addf(html, "<tr><th scope=\"row\">%s", rows[i].name);
         for (int r = 0; r < page->count; r++) {
             hy_text_add(html, "<td>");
-            hy_html_figure(html, rows[i].figure, rows[i].value(&page->totals[r]));
+            hy_html_figure(html, rows[i].figure, value_of(&rows[i], &page->totals[r]));
         }
         hy_text_add(html, "\n");
     }

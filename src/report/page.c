@@ -46,15 +46,6 @@ static void add_body(hy_page *page) {
 
 /* ---- page ---------------------------------------------------------------------------------------- */
 
-static void add_title(hy_page *page) {
-    hy_text_add(page->html, "<title>");
-    for (int r = 0; r < page->count; r++) {
-        if (r > 0) hy_text_add(page->html, ", ");
-        hy_html_text(page->html, hy_run_describe(page->runs[r])->name);
-    }
-    hy_text_add(page->html, " \xC2\xB7 training report</title>\n");
-}
-
 static void add_page(hy_page *page) {
     hy_text *html = page->html;
     hy_text_addf(html,
@@ -67,7 +58,12 @@ static void add_page(hy_page *page) {
                  "<meta name=\"referrer\" content=\"no-referrer\">\n"
                  "<link rel=\"icon\" href=\"data:,\">\n",
                  hy_report_script_hash, hy_report_style_hash);
-    add_title(page);
+    hy_text_add(page->html, "<title>");
+    for (int r = 0; r < page->count; r++) {
+        if (r > 0) hy_text_add(page->html, ", ");
+        hy_html_text(page->html, hy_run_describe(page->runs[r])->name);
+    }
+    hy_text_add(page->html, " \xC2\xB7 training report</title>\n");
     hy_text_add(html, "<style>");
     hy_text_add(html, hy_report_style);
     hy_text_add(html, "</style>\n</head>\n<body>\n<main>\n");

@@ -44,18 +44,14 @@ static hy_status find_run(hy_run *run, const char *where) {
 
 /* ---- reading ------------------------------------------------------------------------------------- */
 
-static void forget_lines(hy_run *run) {
+static hy_status restart(void *user) {
+    hy_run *run = user;
     run->point_count = run->event_count = run->line_count = 0;
     run->is_start_last = false;
     run->facts.lines_unreadable = 0;
     hy_words_free(&run->words);
     hy_words_free(&run->reasons);
     run->started = *hy_run_describe(NULL);
-}
-
-static hy_status restart(void *user) {
-    hy_run *run = user;
-    forget_lines(run);
     run->was_restarted = true;
     return HY_OK;
 }

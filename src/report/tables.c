@@ -66,12 +66,6 @@ static void add_phases(hy_page *page, int r) {
 
 /* ---- memory by class ------------------------------------------------------------------------------ */
 
-/* The summary has measured bytes; before there is one, the plan must do. */
-static bool find_memory(const hy_run *run, hy_planned *out) {
-    return (run->facts.is_finished && hy_planned_of_summary(run, out)) ||
-           hy_planned_of_plan(run, out);
-}
-
 static bool is_same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
 static bool have_same_cells(const hy_planned *from, int a, int b) {
@@ -300,7 +294,10 @@ void hy_page_run_tables(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
     hy_text *html = page->html;
     hy_planned memory;
-    bool has_memory = find_memory(page->runs[r], &memory);
+    /* The summary has measured bytes; before there is one, the plan must do. */
+    const hy_run *run = page->runs[r];
+    bool has_memory = (run->facts.is_finished && hy_planned_of_summary(run, &memory)) ||
+                      hy_planned_of_plan(run, &memory);
     hy_text_add(html, "<section class=\"tables\">\n<h2>");
     if (page->count > 1) hy_text_addf(html, "<i class=\"swatch run%d\"></i>", r % 8);
     hy_html_text(html, page->count > 1 ? facts->name : "In figures");

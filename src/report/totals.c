@@ -16,15 +16,6 @@ static void take_if_known(double *newest, double value) {
     if (!isnan(value)) *newest = value;
 }
 
-static void add_move(const hy_run_point *p, hy_run_totals *out) {
-    if (p->was_rejected) {
-        out->rejected_moves++;
-    } else {
-        out->moves++;
-        if (p->predicted_steps > 0) out->predicted_steps += p->predicted_steps;
-    }
-}
-
 static void add_point(const hy_run_point *p, hy_run_totals *out) {
     hy_phase_totals *phase = &out->phases[p->phase];
     phase->steps++;
@@ -32,7 +23,14 @@ static void add_point(const hy_run_point *p, hy_run_totals *out) {
     if (!isnan(p->wait_seconds)) phase->wait_seconds += p->wait_seconds;
     keep_most(&phase->planned_bytes, p->vram_planned_bytes);
     keep_most(&phase->peak_bytes, p->phase == HY_PREDICT ? p->vram_bytes : p->vram_peak_bytes);
-    if (p->phase == HY_PREDICT) add_move(p, out);
+    if (p->phase == HY_PREDICT) {
+        if (p->was_rejected) {
+            out->rejected_moves++;
+        } else {
+            out->moves++;
+            if (p->predicted_steps > 0) out->predicted_steps += p->predicted_steps;
+        }
+    }
     if (p->was_skipped) out->skipped_steps++;
     out->steps = p->step;
     if (p->tokens >= 0) out->tokens = p->tokens;
@@ -61,14 +59,6 @@ static double mean_of_last(const hy_run *run) {
         count++;
     }
     return count > 0 ? sum / count : NAN;
-}
-
-static void add_events(const hy_run *run, hy_run_totals *out) {
-    for (size_t i = 0; i < hy_run_events(run); i++) {
-        const char *kind = hy_run_event_at(run, i)->kind;
-        if (strcmp(kind, "batch") == 0) out->batch_changes++;
-        if (strcmp(kind, "recovery") == 0) out->recoveries++;
-    }
 }
 
 /* All tokens that were computed: lines count those that are trained on, which may be fewer. */
@@ -134,7 +124,11 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
         out->phases[p].planned_bytes = out->phases[p].peak_bytes = NAN;
     }
     for (size_t i = 0; i < hy_run_points(run); i++) add_point(hy_run_point_at(run, i), out);
-    add_events(run, out);
+    for (size_t i = 0; i < hy_run_events(run); i++) {
+        const char *kind = hy_run_event_at(run, i)->kind;
+        if (strcmp(kind, "batch") == 0) out->batch_changes++;
+        if (strcmp(kind, "recovery") == 0) out->recoveries++;
+    }
     out->final_loss = mean_of_last(run);
     out->tokens_per_second = speed_of(run, out);
     if (run->facts.is_finished) read_summary(hy_json_root(run->summary), out);
