@@ -282,10 +282,9 @@ run_all() {
     run_moves mixed-phases --precision bf16 --precision-correct fp32 --precision-warmup fp32
 
     # predictors, and what becomes of m and v in Predict
-    for predictor in outer line lsq; do run_moves "predictor-$predictor" --predictor "$predictor"; done
+    for predictor in outer line; do run_moves "predictor-$predictor" --predictor "$predictor"; done
     run_moves predictor-bf16 --predictor-dtype bf16 --no-snapshot
     run predictor-none "${moves[@]}" --predictor none
-    run predictor-frozen "${moves[@]}" --predictor frozen
     for strategy in none pinned cpu compress drop; do
         run_moves "offload-$strategy" --offload-strategy "$strategy" --grad-accum-steps 2
     done
