@@ -167,7 +167,7 @@ typedef struct hy_step_info {
     const char *obstacle;   /* why no move comes next, "" when one may */
     /* GPU, else 0: the model's own operations per second (recomputation not counted) as a share of */
     double mfu; /* the card's dense bf16 rate by its data sheet; 0: not known */
-    double sol; /* the rate of a large bf16 product timed at the start */
+    double sol; /* the rate of a large bf16 matmul timed at the start */
     hy_gpu_state gpu;
 } hy_step_info;
 
@@ -604,7 +604,7 @@ typedef struct hy_selftest_op {
 } hy_selftest_op;
 
 typedef struct hy_selftest_rate {
-    const char *name; /* "matrix product, bf16, 4096 x 4096 x 4096" */
+    const char *name; /* "matmul, bf16, 4096 x 4096 x 4096" */
     double value;
     const char *unit; /* "TFLOP/s", "GB/s" */
 } hy_selftest_rate;

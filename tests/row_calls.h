@@ -1,5 +1,5 @@
 /* row_calls.h: calls of ops over rows, of random numbers, and what must hold of them on every backend:
- * matrix products, norms, activations, embedding, loss, casts. */
+ * matmuls, norms, activations, embedding, loss, casts. */
 #ifndef HY_TESTS_ROW_CALLS_H
 #define HY_TESTS_ROW_CALLS_H
 

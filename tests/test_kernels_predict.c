@@ -1,4 +1,5 @@
-/* test_kernels_predict.c: the ops of prediction: combinations, products of differences, 8-bit state. */
+/* test_kernels_predict.c: the ops of prediction: combinations, dot products of differences, 8-bit
+ * state. */
 #include "harness.h"
 
 #include <math.h>
@@ -92,7 +93,7 @@ START_TEST(noise_belongs_to_the_logical_element) {
 }
 END_TEST
 
-START_TEST(products_of_differences_are_sums_in_double) {
+START_TEST(dot_products_of_differences_are_sums_in_double) {
     hy_op_call call = {.kind = HY_OP_DIFF_DOT};
     double sums[3], expected[3] = {0};
     for (int i = 0; i < N; i++) {
@@ -161,7 +162,7 @@ static Suite *predict_ops_suite(void) {
     tcase_add_test(tests, a_combination_is_the_sum_of_scaled_inputs);
     tcase_add_test(tests, a_combination_rounds_once_into_a_narrow_type);
     tcase_add_test(tests, noise_belongs_to_the_logical_element);
-    tcase_add_test(tests, products_of_differences_are_sums_in_double);
+    tcase_add_test(tests, dot_products_of_differences_are_sums_in_double);
     tcase_add_test(tests, eight_bits_keep_sign_size_and_the_smallest_squares);
     suite_add_tcase(suite, tests);
     return suite;

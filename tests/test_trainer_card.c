@@ -231,7 +231,7 @@ START_TEST(options_reach_the_backend) {
 }
 END_TEST
 
-START_TEST(utilisation_is_told_against_the_data_sheet_and_the_timed_product) {
+START_TEST(utilisation_is_reported_against_the_data_sheet_and_the_timed_matmul) {
     hy_trainer *t = trainer_on("cuda", "none", NULL);
     hy_step_info info;
     hy_summary s;
@@ -263,7 +263,7 @@ static Suite *card_suite(void) {
     tcase_add_test(tests, auto_precision_follows_the_card);
     tcase_add_test(tests, what_does_not_fit_the_card_is_refused_in_words);
     tcase_add_test(tests, options_reach_the_backend);
-    tcase_add_test(tests, utilisation_is_told_against_the_data_sheet_and_the_timed_product);
+    tcase_add_test(tests, utilisation_is_reported_against_the_data_sheet_and_the_timed_matmul);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -97,13 +97,13 @@ static const hy_setting table[] = {
      HELP("Where to compute; auto takes the GPU when there is one, cuda:1 the second card.")},
     {KEY(tune, "--tune"),
      CHOICE("fast", "off", HY_TUNE_OFF, "fast", HY_TUNE_FAST, "max", HY_TUNE_MAX),
-     HELP("GPU: time a few or many algorithms for each matrix product, or take the library's "
+     HELP("GPU: time a few or many algorithms for each matmul, or take the library's "
           "guess.")},
     {KEY(tune_cache, "--tune-cache"), TEXT("auto, none, or a file", "auto"),
      HELP(
          "GPU: file that keeps timed algorithms; auto: hybrid-train/ in the user's cache folder.")},
     {KEY(tf32, "--tf32"), CHOICE("auto", AUTO_ON_OFF),
-     HELP("GPU: products of fp32 on tensor cores, 10 bits of mantissa; auto: where Full has 16 "
+     HELP("GPU: matmuls of fp32 on tensor cores, 10 bits of mantissa; auto: where Full has 16 "
           "bits.")},
     {KEY(attention, "--attention"),
      CHOICE("own", "own", HY_ATTENTION_OWN, "cudnn", HY_ATTENTION_CUDNN),

@@ -2,7 +2,7 @@
  *
  * Workspace sizes follow the kernels in cuda/: what decides is attention's backward pass (row sums, and
  * partial sums where query heads that share keys are shared out), the embedding's sort, and the most a
- * product's algorithm may ask for. Sums over rows need a few partial rows per multiprocessor. */
+ * matmul's algorithm may ask for. Sums over rows need a few partial rows per multiprocessor. */
 #include "kernels/card_backend.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #define SORT_TILE 2048
 /* Of an otherwise empty card: the context, and a desktop's own use. 16,303 MiB leave 15.25 GiB. */
 #define FREE_SHARE 0.958
-/* Of the data sheet's rate, what a large product reaches; large cards throttle or wait more. */
+/* Of the data sheet's rate, what a large matmul reaches; large cards throttle or wait more. */
 #define SHARE_OF_PEAK 0.90
 #define SHARE_OF_PEAK_SM90 0.81
 
@@ -117,7 +117,7 @@ static hy_status check_gelu(const hy_op_call *call) {
     bool is_narrow = t[HY_MATMUL_A].dtype != HY_F32 && d->dtype != HY_F32;
     bool is_even = hy_tensor_width(d) % 8 == 0 && hy_tensor_height(d) % 8 == 0;
     if (!has_gelu || (is_narrow && is_even)) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "matmul: gelu is fused into products of 16 bits, rows of a "
+    return hy_fail(HY_ERR_INPUT, "matmul: gelu is fused into matmuls of 16 bits whose rows are a "
                                  "multiple of 8");
 }
 

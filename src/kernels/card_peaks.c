@@ -1,6 +1,6 @@
 /* card_peaks.c: what a GPU can multiply at best, by its data sheet.
  *
- * Dense bf16 products with sums in fp32 (fp16 on Turing, which has no bf16). Data centre cards: NVIDIA's
+ * Dense bf16 matmuls with sums in fp32 (fp16 on Turing, which has no bf16). Data centre cards: NVIDIA's
  * data sheets, whose larger figures are for sparse matrices and twice these. GeForce: multiprocessors x
  * 512 operations x boost clock, the "FP32 accumulate" rows of NVIDIA's Turing, GA102, Ada and RTX
  * Blackwell architecture papers; workstation cards of the same chips do 1,024. Cards of laptops are left

@@ -28,7 +28,7 @@ typedef enum hy_op_kind {
      * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
      * neither bias nor c.
      * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
-     * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), the way back; alone, without accumulate. */
+     * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), its backward; alone, without accumulate. */
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
     HY_OP_BIAS_GRAD, /* dy (N,C)  dbias (C)+ : column sums */
 
@@ -301,7 +301,7 @@ struct hy_backend {
     size_t (*workspace)(hy_backend *b, const hy_op_call *call);
     hy_status (*prepare)(hy_backend *b, hy_op_call *call);
 
-    /* The algorithms that prepare chose for products, as text (allocated with malloc), and choosing
+    /* The algorithms that prepare chose for matmuls, as text (allocated with malloc), and choosing
      * the same again: another algorithm means other bits. NULL where there is no choice. Lines of
      * another card are passed over. */
     hy_status (*matmul_table)(hy_backend *b, char **text);
@@ -324,12 +324,12 @@ typedef enum hy_tune { HY_TUNE_OFF = 0, HY_TUNE_FAST = 1, HY_TUNE_MAX = 2 } hy_t
 typedef struct hy_cuda_options {
     int device; /* number of the card, 0 the first */
     hy_tune tune;
-    bool allow_tf32; /* fp32 products on tensor cores, with 10 bits of mantissa */
+    bool allow_tf32; /* fp32 matmuls on tensor cores, with 10 bits of mantissa */
     size_t
         shared_limit; /* tests: as on a card whose blocks have this much shared memory; 0: its own */
     bool use_cudnn;   /* attention by cuDNN where it is found and serves it; else a warning */
     const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
-    bool is_measuring; /* time a large product at creation: facts.matmul_flops */
+    bool is_measuring; /* time a large matmul at creation: facts.matmul_flops */
     /* Told while tuning goes on; may be NULL. */
     void (*on_tuning)(void *user, const char *what, int done, int total);
     void *user;

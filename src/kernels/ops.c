@@ -112,7 +112,7 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_COMBINE] = {"combination",
                        {GIVEN("out", "*", ANY_REAL), MAYBE("x0", "=", ANY_REAL),
                         MAYBE("x1", "=", ANY_REAL), MAYBE("x2", "=", ANY_REAL)}},
-    [HY_OP_DIFF_DOT] = {"product of differences",
+    [HY_OP_DIFF_DOT] = {"dot product",
                         {GIVEN("a", "*", ANY_REAL), MAYBE("b", "=", ANY_REAL),
                          GIVEN("c", "=", ANY_REAL), MAYBE("d", "=", ANY_REAL),
                          GIVEN("out", "3", ONLY_F64)}},
@@ -437,9 +437,9 @@ double hy_op_flops(const hy_op_call *call) {
     }
     case HY_OP_ATTENTION:       /* q k and p v */
     case HY_OP_ATTENTION_BWD: { /* q k again, dp, dq, dk, dv */
-        double products = call->kind == HY_OP_ATTENTION ? 2 : 5;
+        double matmuls = call->kind == HY_OP_ATTENTION ? 2 : 5;
         double pairs = (double)hy_attention_pairs(call->attr.heads.seq, call->attr.heads.window);
-        return products * 2.0 * B * H * D * pairs;
+        return matmuls * 2.0 * B * H * D * pairs;
     }
     case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions, less those of the ones before */
         int64_t first = call->attr.heads.first, window = call->attr.heads.window;

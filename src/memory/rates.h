@@ -10,7 +10,7 @@
 
 /* Per second; 0: not known. */
 typedef struct hy_rates {
-    double gemm_flops;            /* of a large product: facts.matmul_flops */
+    double gemm_flops;            /* of a large matmul: facts.matmul_flops */
     double device_bandwidth;      /* bytes read plus bytes written; on a CPU: host_bandwidth */
     double copy_up;               /* bytes from pinned memory to the device, alone */
     double copy_down;             /* and back, alone */

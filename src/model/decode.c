@@ -1,8 +1,8 @@
 /* decode.c: the units' lists run on new tokens only. See decode.h.
  *
- * Two batch plans serve: one for a single token, whose products are prepared for it, and one for many.
+ * Two batch plans serve: one for a single token, whose matmuls are prepared for it, and one for many.
  * The latter is used for any number of rows up to its own: its slots stay where they are, only shorter;
- * products of another size than prepared are looked up by the backend. Positions come in by advancing
+ * matmuls of another size than prepared are looked up by the backend. Positions come in by advancing
  * the tables of positions, and attention becomes cached attention when it is bound. */
 #include "model/decode.h"
 
@@ -199,7 +199,7 @@ static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit, int32_
     return hy_visit_leave(f);
 }
 
-/* The head's list begins with its norm and the product that makes logits; the loss is left out. */
+/* The head's list begins with its norm and the matmul that makes logits; the loss is left out. */
 enum { HEAD_OPS = 2 };
 
 /* `rows` tokens that lie on the device, and the logits of the last. */

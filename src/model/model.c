@@ -113,7 +113,7 @@ static hy_status prepare_unit(hy_batch_plan *plan, hy_unit_plan *unit) {
     return prepare_pass(plan, unit, HY_PASS_BACKWARD);
 }
 
-/* Would the backend take gelu and its way back into the mlp's products? */
+/* Would the backend take gelu and its backward into the mlp's matmuls? */
 static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_batch_options *o) {
     void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
     int64_t N = (int64_t)o->batch * o->seq, C = shape->width, F = shape->mlp_width;
@@ -143,7 +143,7 @@ static void plan_units(hy_batch_plan *plan) {
     hy_unit_plan_init(&plan->head, &model->head, &plan->size);
 }
 
-/* The two kinds of layer run the same products, which the backend prepares once. */
+/* The two kinds of layer run the same matmuls, which the backend prepares once. */
 static hy_status prepare_units(hy_batch_plan *plan) {
     bool has_stored = plan->options.recompute_layers % plan->model->shape.layers != 0;
     HY_TRY(prepare_unit(plan, &plan->embedding));

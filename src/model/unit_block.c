@@ -123,9 +123,9 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     hy_unit_linear_forward(unit, &b->down, b->active, b->out, b->mid);
 }
 
-/* Back through the product that ends the mlp and its activation function; returns the gradient of the
- * wide tensor, in place of what is needed no longer. A gated function reads both halves anyway on its way
- * back and gives its result again, over dactive: so it is neither kept nor recomputed. */
+/* Backward of the matmul that ends the mlp and of its activation function; returns the gradient of the
+ * wide tensor, in place of what is needed no longer. The backward of a gated function reads both halves
+ * anyway and gives its result again, over dactive: so it is neither kept nor recomputed. */
 static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
                                    int8_t dactive) {
     if (!s->is_gated) {

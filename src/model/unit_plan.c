@@ -108,12 +108,12 @@ static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     note_op(plan, now, op);
 }
 
-/* What a product and the op behind it make together; false when they are not such a pair. */
-static bool fuse_pair(hy_pass pass, const hy_unit_op *product, const hy_unit_op *next,
+/* What a matmul and the op behind it make together; false when they are not such a pair. */
+static bool fuse_pair(hy_pass pass, const hy_unit_op *matmul, const hy_unit_op *next,
                       hy_unit_op *out) {
-    if (product->kind != HY_OP_MATMUL) return false;
-    int8_t result = product->slot[HY_MATMUL_D];
-    *out = *product;
+    if (matmul->kind != HY_OP_MATMUL) return false;
+    int8_t result = matmul->slot[HY_MATMUL_D];
+    *out = *matmul;
     if (next->kind == HY_OP_GELU && next->slot[HY_GELU_X] == result && pass == HY_PASS_EVAL) {
         out->attr.matmul.is_gelu = true;
         out->slot[HY_MATMUL_D] = next->slot[HY_GELU_Y];

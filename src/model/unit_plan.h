@@ -4,7 +4,7 @@
  * per block, unless their group is to be recomputed; then the forward ops that make them again, and no
  * others, run as late as they can. All other slots share scratch memory, packed by the time they live.
  * Recomputed values have the same bits, so what is kept never changes a result. Where the backend can
- * take an activation function into the product beside it, two ops become one; not in the forward pass of
+ * take an activation function into the matmul beside it, two ops become one; not in the forward pass of
  * training, whose activations could then not be made again with the same bits. */
 #ifndef HY_MODEL_UNIT_PLAN_H
 #define HY_MODEL_UNIT_PLAN_H
@@ -24,7 +24,7 @@ typedef struct hy_batch_size {
     int32_t chunk_rows; /* rows of a loss chunk; divides B T */
     hy_dtype dtype;     /* of activations and weights */
     int recompute;      /* hy_keep_group bits that are not kept */
-    bool fuses_gelu;    /* the backend takes gelu, and its way back, into a product */
+    bool fuses_gelu;    /* the backend takes gelu, and its backward, into a matmul */
 } hy_batch_size;
 
 typedef struct hy_pass_plan {

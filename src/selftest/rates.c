@@ -86,7 +86,7 @@ static hy_status tell_matmul(hy_selftest_run *run, const hy_selftest_device *dev
     }
     if (status == HY_OK) status = seconds_of(device, &m, &call, &seconds);
     if (status == HY_OK) {
-        snprintf(name, sizeof name, "matrix product, %s, %lld x %lld x %lld", hy_dtype_name(dtype),
+        snprintf(name, sizeof name, "matmul, %s, %lld x %lld x %lld", hy_dtype_name(dtype),
                  (long long)size, (long long)size, (long long)size);
         tell_flops(run, name, hy_op_flops(&call) / seconds);
     }

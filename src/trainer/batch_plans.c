@@ -47,7 +47,7 @@ static hy_status make_train_plans(hy_trainer *t) {
 }
 
 /* How many training batches an evaluation batch may hold. A GPU is busy with enough rows, and larger
- * plans would only make it time more products. */
+ * plans would only make it time more matmuls. */
 static int largest_eval_factor(const hy_trainer *t) {
     int64_t rows = t->settings.train.batch_size * t->settings.train.seq_len;
     int64_t most = t->engine.backend->facts.is_gpu ? BUSY_ROWS : INT32_MAX;

@@ -48,7 +48,7 @@ static void choose_cache(hy_trainer *t) {
     }
 }
 
-/* A folder that cannot be made only means that the next run times its products again. */
+/* A folder that cannot be made only means that the next run times its matmuls again. */
 static void make_cache_folder(const hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->tune_cache[0]) return;
@@ -61,7 +61,7 @@ static void on_tuning(void *user, const char *what, int done, int total) {
     const hy_trainer *t = user;
     (void)what;
     if (!t->observer.on_progress || total < 1) return;
-    t->observer.on_progress(t->observer.user, "timing matrix products", (double)done / total);
+    t->observer.on_progress(t->observer.user, "timing matmuls", (double)done / total);
 }
 
 static hy_status open_card(hy_trainer *t) {

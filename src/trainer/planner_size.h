@@ -35,7 +35,7 @@ typedef struct hy_sized_pass {
 /* How fast ops are. */
 typedef struct hy_plan_speed {
     hy_rates rates;
-    double few_tiles;  /* of results: a product with so many runs at half its rate */
+    double few_tiles;  /* of results: a matmul with so many runs at half its rate */
     double op_seconds; /* that every op costs */
 } hy_plan_speed;
 

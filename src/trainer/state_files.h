@@ -5,7 +5,7 @@
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
  *   trainer.json           progress, cursor, what the run was made of
  *   config.cfg             the configuration as printed
- *   matmul-algorithms      on a GPU: which algorithm each product runs, as the backend writes it
+ *   matmul-algorithms      on a GPU: which algorithm each matmul runs, as the backend writes it
  *
  * Saving and restoring walk a file's pieces in the same order; a piece is one tensor of the file. Pieces
  * pass through a staging block of the host, wherever their backing store is. fp32 and bf16 are converted

@@ -49,7 +49,7 @@ test_selftest_of_the_cpu_reports_and_passes() {
     run --selftest --device cpu
     expect_code 0
     expect_empty "$stderr"
-    for word in version system CPU matmul attention adamw "matrix product, fp32" GB/s \
+    for word in version system CPU matmul attention adamw "matmul, fp32" GB/s \
         "tests passed" "known beforehand"; do
         expect_out "$word"
     done

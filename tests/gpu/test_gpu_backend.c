@@ -437,7 +437,7 @@ START_TEST(a_device_that_is_not_there_is_named) {
 }
 END_TEST
 
-START_TEST(a_large_product_is_timed_when_asked_for) {
+START_TEST(a_large_matmul_is_timed_when_asked_for) {
     hy_cuda_options options = {.is_measuring = true};
     hy_backend *other;
     must(hy_cuda_backend_create(&options, &other));
@@ -486,7 +486,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, a_kernel_that_faults_is_reported_at_the_sync);
     tcase_add_test(all, the_backend_tells_what_it_is);
     tcase_add_test(all, a_device_that_is_not_there_is_named);
-    tcase_add_test(all, a_large_product_is_timed_when_asked_for);
+    tcase_add_test(all, a_large_matmul_is_timed_when_asked_for);
     tcase_add_test(all, how_fast_bytes_move_is_measured);
     suite_add_tcase(suite, all);
     return suite;

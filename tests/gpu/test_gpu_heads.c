@@ -165,7 +165,7 @@ END_TEST
 
 /* ---- cached attention -------------------------------------------------------------------------- */
 
-/* Products are in fp32 whatever the types: only the result is rounded. */
+/* Matmuls are in fp32 whatever the types: only the result is rounded. */
 EACH_TYPE(cached_attention_agrees_with_the_reference, PURE_TYPES) {
     static const int32_t firsts[] = {0, 1, 130, 900};
     for (int i = 0; i < CASES * 4; i++) {

@@ -1,8 +1,8 @@
-/* test_gpu_matmul.c: matrix products on CUDA against the double-precision reference.
+/* test_gpu_matmul.c: matmuls on CUDA against the double-precision reference.
  *
  * All transposes, with bias, with an added matrix, adding to what is there; sizes that no tile divides,
  * single rows and columns, the forms that a training step is made of, and views that begin at any row
- * of a matrix. fp32 products are to be fp32 products: TF32 is off here and would fail these bounds. */
+ * of a matrix. fp32 matmuls are to be fp32 matmuls: TF32 is off here and would fail these bounds. */
 #include "gpu_rig.h"
 
 #include "row_calls.h"
@@ -80,7 +80,7 @@ EACH_TYPE(matmul_may_add_to_c_in_place, PURE_TYPES) {
     }
 }
 
-/* ---- gelu taken into a product ----------------------------------------------------------------- */
+/* ---- gelu taken into a matmul ----------------------------------------------------------------- */
 
 typedef enum gelu_form { GELU_ALONE, GELU_BESIDE, GELU_BACK } gelu_form;
 
@@ -94,7 +94,7 @@ static trial gelu_trial(const matmul_case *m, gelu_form form, int mixture) {
     return t;
 }
 
-static void reference_gelu_product(trial *t) {
+static void reference_gelu_matmul(trial *t) {
     double *d = t->exact.t[HY_MATMUL_D].data, *act = t->exact.t[HY_MATMUL_ACT].data,
            *pre = t->exact.t[HY_MATMUL_PRE].data;
     reference_run(&t->exact); /* knows nothing of gelu */
@@ -106,7 +106,7 @@ static void reference_gelu_product(trial *t) {
 }
 
 /* Whatever is served must be right; bf16 in round shapes must be served: training counts on it. */
-EACH_TYPE(gelu_beside_a_product_agrees_with_the_reference, PURE_TYPES) {
+EACH_TYPE(gelu_beside_a_matmul_agrees_with_the_reference, PURE_TYPES) {
     static const matmul_case forms[] = {{128, 256, 64, false, true, true, false, false},
                                         {256, 1024, 128, false, true, false, false, false},
                                         {40, 72, 24, false, true, true, false, false},
@@ -122,7 +122,7 @@ EACH_TYPE(gelu_beside_a_product_agrees_with_the_reference, PURE_TYPES) {
         bool may_refuse = mixture != 1 || i >= 6 || !gpu.backend->facts.is_gpu;
         ck_assert_msg(is_served || may_refuse, "%s", hy_error_message());
         if (is_served) {
-            reference_gelu_product(&t);
+            reference_gelu_matmul(&t);
             gpu_check(&t, HY_MATMUL_D, 1.5);
             if (form == GELU_BESIDE) gpu_check(&t, HY_MATMUL_ACT, 2);
         }
@@ -163,8 +163,8 @@ START_TEST(one_plan_serves_calls_of_its_shape) {
 }
 END_TEST
 
-/* Elements far apart in size: a product in fp32 with a mantissa of 10 bits would lose the small. */
-START_TEST(fp32_products_keep_fp32) {
+/* Elements far apart in size: a matmul in fp32 with a mantissa of 10 bits would lose the small. */
+START_TEST(fp32_matmuls_keep_fp32) {
     matmul_case m = {96, 128, 256, false, true, false, false, false};
     trial t = matmul_trial(&m, 0, 5);
     for (int at = 0; at < 2; at++) {
@@ -184,10 +184,10 @@ static Suite *make_suite(void) {
     tcase_add_test(all, matmul_agrees_with_the_reference);
     tcase_add_test(all, matmul_of_any_shape_agrees_with_the_reference);
     tcase_add_test(all, matmul_may_add_to_c_in_place);
-    tcase_add_test(all, gelu_beside_a_product_agrees_with_the_reference);
+    tcase_add_test(all, gelu_beside_a_matmul_agrees_with_the_reference);
     tcase_add_test(all, rows_of_a_matrix_may_begin_anywhere);
     tcase_add_test(all, one_plan_serves_calls_of_its_shape);
-    tcase_add_test(all, fp32_products_keep_fp32);
+    tcase_add_test(all, fp32_matmuls_keep_fp32);
     suite_add_tcase(suite, all);
     return suite;
 }

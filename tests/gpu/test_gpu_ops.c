@@ -1,5 +1,5 @@
 /* test_gpu_ops.c: ops over rows on CUDA against the double-precision reference: sums, norms,
- * activations, embedding, loss, casts. Matrix products, heads and the optimizer have files of their
+ * activations, embedding, loss, casts. Matmuls, heads and the optimizer have files of their
  * own.
  *
  * Shapes are odd on purpose: one row, one column, rows that no pack of 16 bytes divides, rows longer

@@ -1,7 +1,7 @@
 /* test_gpu_optim.c: the optimizer's ops and those of prediction on CUDA.
  *
  * Clipping and AdamW against the double-precision reference, its stochastic rounding bit by bit;
- * combinations, products of differences and 8-bit state against the CPU backend, whose own tests tie
+ * combinations, dot products of differences and 8-bit state against the CPU backend, whose own tests tie
  * them to their definitions. */
 #include "gpu_rig.h"
 
@@ -161,7 +161,7 @@ START_TEST(noise_belongs_to_the_logical_element) {
 }
 END_TEST
 
-START_TEST(products_of_differences_are_sums_in_double) {
+START_TEST(dot_products_of_differences_are_sums_in_double) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
     for (int i = 0; i < 24 * COUNTS; i++) {
         int64_t count = counts[i / 24];
@@ -317,7 +317,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, a_combination_is_that_of_the_cpu);
     tcase_add_test(all, a_combination_may_write_over_an_input);
     tcase_add_test(all, noise_belongs_to_the_logical_element);
-    tcase_add_test(all, products_of_differences_are_sums_in_double);
+    tcase_add_test(all, dot_products_of_differences_are_sums_in_double);
     tcase_add_test(all, eight_bit_state_is_that_of_the_cpu);
     tcase_add_test(all, adamw_with_eight_bit_state_is_that_of_the_cpu);
     suite_add_tcase(suite, all);

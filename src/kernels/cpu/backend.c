@@ -157,14 +157,14 @@ static hy_status cpu_stream_create(hy_backend *b, const char *name, hy_stream **
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-/* Rate of the matmul op itself on all threads, as the best of a few products of some 4 ms each. The
+/* Rate of the matmul op itself on all threads, as the best of a few matmuls of some 4 ms each. The
  * first one starts the threads and does not count. They run on a stream of their own, so the
  * threads of this measurement end with it. */
 static hy_status measure_on(hy_cpu *cpu, hy_stream *stream) {
     enum { M_PER_THREAD = 192, N = 768, K = 768, TRIES = 3 };
     int64_t M = (int64_t)M_PER_THREAD * hy_min64(cpu->backend.facts.threads, 16);
     float *data = calloc((size_t)(M * K + K * N + M * N), sizeof *data);
-    if (!data) return hy_fail(HY_ERR_MEMORY, "no memory to measure the speed of matrix products");
+    if (!data) return hy_fail(HY_ERR_MEMORY, "no memory to measure the speed of matmuls");
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
     call.t[HY_MATMUL_A] = hy_tensor_2d(data, HY_F32, M, K);
     call.t[HY_MATMUL_B] = hy_tensor_2d(data + M * K, HY_F32, N, K);

@@ -195,12 +195,12 @@ static void drop_if_slow(hy_blas *blas) {
     if (!is_slow(blas, &library_rate, &own_rate)) return;
     char lost[sizeof blas->detail];
     memcpy(lost, blas->detail, sizeof lost);
-    snprintf(
-        blas->warning, sizeof blas->warning,
-        "%s does %.1f GFLOP/s on one thread and our own matrix product %.1f, so ours is used; try "
-        "the environment variable " CORE_TYPE " (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
-        lost, library_rate * 1e-9, own_rate * 1e-9);
-    snprintf(blas->detail, sizeof blas->detail, "our own matrix product (OpenBLAS was slower)");
+    snprintf(blas->warning, sizeof blas->warning,
+             "%s does %.1f GFLOP/s on one thread and our own matmul %.1f, so ours is used; try "
+             "the environment variable " CORE_TYPE
+             " (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
+             lost, library_rate * 1e-9, own_rate * 1e-9);
+    snprintf(blas->detail, sizeof blas->detail, "our own matmul (OpenBLAS was slower)");
     blas->library = NULL;
 }
 
@@ -215,11 +215,10 @@ static void load_once(void) {
     void *handle = load_library(choice);
     if (!handle || !find_function(handle, "cblas_sgemm", &blas->library)) {
         blas->library = NULL;
-        snprintf(blas->detail, sizeof blas->detail, "our own matrix product (no OpenBLAS found)");
-        snprintf(
-            blas->warning, sizeof blas->warning,
-            "libopenblas.so.0 was not found: matrix products run on our own code, which is slower; "
-            "on Debian and Ubuntu install the package libopenblas0");
+        snprintf(blas->detail, sizeof blas->detail, "our own matmul (no OpenBLAS found)");
+        snprintf(blas->warning, sizeof blas->warning,
+                 "libopenblas.so.0 was not found: matmuls run on our own code, which is slower; "
+                 "on Debian and Ubuntu install the package libopenblas0");
         return;
     }
     void (*set_threads)(int);

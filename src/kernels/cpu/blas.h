@@ -2,7 +2,7 @@
  *
  * OpenBLAS is opened at run time, once per process; the handle is the one thing this backend keeps
  * outside its own objects, because a shared library is the process's too. Threads are ours: every
- * call computes its product alone, and callers run several at once. */
+ * call computes its matmul alone, and callers run several at once. */
 #ifndef HY_KERNELS_CPU_BLAS_H
 #define HY_KERNELS_CPU_BLAS_H
 
@@ -25,7 +25,7 @@ typedef void (*hy_cblas_sgemm)(int order, int trans_a, int trans_b, int m, int n
                                float alpha, const float *a, int lda, const float *b, int ldb,
                                float beta, float *c, int ldc);
 
-/* What does the products. */
+/* What does the matmuls. */
 typedef struct hy_blas {
     hy_cblas_sgemm library; /* NULL: hy_own_sgemm */
     char detail[256];       /* "OpenBLAS 0.3.21, core type neoversev1 (its own choice)" */
@@ -41,7 +41,7 @@ void hy_sgemm(const hy_blas *blas, const hy_gemm *g);
  * stack. */
 void hy_own_sgemm(const hy_gemm *g);
 
-/* Best rate of `calls` products of n x n matrices by one thread, operations per second. */
+/* Best rate of `calls` matmuls of n x n matrices by one thread, operations per second. */
 double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch);
 
 #endif

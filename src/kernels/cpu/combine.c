@@ -1,4 +1,4 @@
-/* combine.c: linear combinations of tensors and products of their differences: what the formulas of
+/* combine.c: linear combinations of tensors and dot products of their differences: what the formulas of
  * predictors and the measure of a prediction come down to. Elementwise; sums in task order. */
 #include "base/rng.h"
 #include "kernels/cpu/rows.h"
@@ -46,7 +46,7 @@ hy_status hy_cpu_combine(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- products of differences ------------------------------------------------------------------- */
+/* ---- dot products of differences --------------------------------------------------------------- */
 
 size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads) {
     (void)threads;

@@ -4,7 +4,7 @@
  * row, dp = dout v and ds = p (dp - delta):
  *   dq = scale ds k,   dk = scale ds^T q,   dv = p^T dout.
  * Two kernels: one walks over the keys of some queries and sums dq, the other over the queries of
- * some keys and sums dk and dv. Scores and dp are made in both, seven products in place of five; in
+ * some keys and sums dk and dv. Scores and dp are made in both, seven matmuls in place of five; in
  * return every sum stays in registers, in a fixed order, and no block waits for another. */
 #include "kernels/cuda/attention_bwd_dkv.cuh"
 #include "kernels/cuda/attention_bwd_dq.cuh"

@@ -1,9 +1,9 @@
 /* attention_bwd_dkv.cuh: dk and dv, by a walk over the queries that see some keys.
  *
  * The sums dk and dv of 32 keys would take all registers of a warp. So two warps share their
- * rows and divide the work by product: warp 0 makes the weights p from k and q and sums dv, warp
+ * rows and divide the work by matmul: warp 0 makes the weights p from k and q and sums dv, warp
  * 1 makes dp from v and dout, ds from it and p, and sums dk. The weights cross between them in
- * shared memory, packed as the next product reads them, one slot and one named barrier for each
+ * shared memory, packed as the next matmul reads them, one slot and one named barrier for each
  * chunk of a tile. */
 #ifndef HY_KERNELS_CUDA_ATTENTION_BWD_DKV_CUH
 #define HY_KERNELS_CUDA_ATTENTION_BWD_DKV_CUH
@@ -36,7 +36,7 @@ __device__ __forceinline__ void hy_pair_wait(int barrier) {
 
 /* What a warp of a pair works with. */
 struct hy_dkv_warp {
-    uint32_t dot_at, add_at; /* where the lane reads the rows of either product, in stage 0 */
+    uint32_t dot_at, add_at; /* where the lane reads the rows of either matmul, in stage 0 */
     const float *values;     /* lse2 or delta of the queries, in stage 0 */
     char *slots;             /* of the pair; a lane reads what the same lane wrote */
     int barrier;             /* of the pair's first slot */
@@ -126,7 +126,7 @@ __device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t
 
 /* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp
  * 1. The sum of the chunk before goes along with the dot products of a chunk, as far as registers
- * allow, so that the tensor cores always have two products to choose from. */
+ * allow, so that the tensor cores always have two matmuls to choose from. */
 template <typename S, typename T, int ROLE>
 __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand,
                                             const hy_dkv_warp &w, float scale2, int stage, int from,

@@ -2,7 +2,7 @@
  *
  * A block owns some rows of a head (queries in one kernel, keys in the other) and walks over
  * tiles of the rows on the other side, two tiles in shared memory at a time: one in use, one on
- * its way. Products are of 16x8x16. On an H200 shared memory is as busy as the tensor cores, and
+ * its way. Matmuls are of 16x8x16. On an H200 shared memory is as busy as the tensor cores, and
  * what it moves costs power, hence clock: the sums over the walk stay in registers, a warp has 32
  * rows where it can, so that what it loads serves twice, and owned rows are kept in registers as
  * far as there are any left. */
@@ -114,11 +114,11 @@ __device__ __forceinline__ void hy_bwd_fetch(uint32_t shared, const T *rows, int
         hy_bwd_copy<S, COUNT, false>(to, from, rows, APART * width, row, there);
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
+/* ---- matmuls --------------------------------------------------------------------------------- */
 
 /* Where a lane reads its row of the four 8x8 matrices that ldmatrix brings. by_row: a first
  * operand, two matrices down, then two across; also what is read transposed. by_column: a second
- * operand whose rows are the columns of the product. */
+ * operand whose rows are the columns of the result. */
 template <typename S> __device__ __forceinline__ uint32_t hy_bwd_by_row() {
     int lane = threadIdx.x % 32;
     return lane % 16 * S::ROW_BYTES + hy_bwd_place<S>(lane, lane / 16) * 16;
@@ -219,7 +219,7 @@ __device__ __forceinline__ void hy_bwd_add(float (*sum)[S::M][4], const uint32_t
     }
 }
 
-/* Both at once, of the sum the first ALONG steps: two products that do not wait for each other. */
+/* Both at once, of the sum the first ALONG steps: two matmuls that do not wait for each other. */
 template <typename S, typename T, int ALONG>
 __device__ __forceinline__ void
 hy_bwd_dot_and_add(float s[S::M][2 * S::N][4], const hy_bwd_operand<S> &operand, uint32_t dot_at,
@@ -235,7 +235,7 @@ hy_bwd_dot_and_add(float s[S::M][2 * S::N][4], const hy_bwd_operand<S> &operand,
     }
 }
 
-/* A product's result as the first operand of the next. */
+/* A matmul's result as the first operand of the next. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_bwd_pack(uint32_t p[S::M][S::N][4],
                                             const float s[S::M][2 * S::N][4]) {

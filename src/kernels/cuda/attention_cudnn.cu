@@ -2,7 +2,7 @@
  *
  * cuDNN takes attention as a graph of small operations and runs the whole graph as one kernel, or a
  * few. The graphs are written here, one per direction. A plan is made once per shape and kept, also
- * the answer that there is none. Backward, dq is asked for as one product over kept dS, whose sums
+ * the answer that there is none. Backward, dq is asked for as one matmul over kept dS, whose sums
  * have a fixed order; cuDNN's other form adds to dq as results come, and two runs would differ. */
 #include "kernels/cuda/attention_cudnn.cuh"
 

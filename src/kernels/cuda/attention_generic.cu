@@ -4,7 +4,7 @@
  * Plain fp32 multiply-adds on tiles in shared memory. A block owns MINE rows of one head
  * ("mine") and walks the other side's rows THEIRS at a time ("theirs"): queries walk over keys
  * for the output and dq, keys walk over queries for dk and dv, so every sum has one owner and
- * one order. 128 threads stand as 16 by 8: thread (ty, tx) computes products of rows ty + 16 r
+ * one order. 128 threads stand as 16 by 8: thread (ty, tx) computes dot products of rows ty + 16 r
  * of mine with rows tx + 8 j of theirs, and holds columns 4 tx + 32 c of what its own rows add
  * up to. A tile fits in the 64 KB of sm_75. */
 #include "kernels/cuda/attention.cuh"

@@ -16,7 +16,7 @@
 /* The device and what it can do. */
 typedef struct hy_cuda_card {
     int device;
-    int capability;      /* 90 for sm_90 */
+    int capability; /* 90 for sm_90 */
     int multiprocessors;
     size_t shared_bytes; /* most shared memory a block may ask for */
     size_t l2_bytes;
@@ -42,8 +42,9 @@ typedef struct hy_cuda_run {
 /* An op of the table. */
 typedef struct hy_cuda_op {
     hy_status (*run)(const hy_cuda_run *run);
-    size_t (*workspace)(const hy_cuda *cuda, const hy_op_call *call);   /* NULL: none */
-    hy_status (*supports)(const hy_cuda *cuda, const hy_op_call *call); /* NULL: all the table allows */
+    size_t (*workspace)(const hy_cuda *cuda, const hy_op_call *call); /* NULL: none */
+    hy_status (*supports)(const hy_cuda *cuda,
+                          const hy_op_call *call); /* NULL: all the table allows */
 } hy_cuda_op;
 
 hy_status hy_cuda_matmul(const hy_cuda_run *run);
@@ -89,7 +90,7 @@ hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *call);
 hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call); /* both ways */
 
 /* Matmul plans (matmul.cu): descriptors and algorithm, made once per shape, living as long as the
- * backend. prepare sets call->plan. measure times a large bf16 product. */
+ * backend. prepare sets call->plan. measure times a large bf16 matmul. */
 hy_status hy_cuda_matmul_init(hy_cuda *cuda);
 void hy_cuda_matmul_fini(hy_cuda *cuda);
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call);
@@ -113,7 +114,9 @@ hy_status hy_cuda_launched(const hy_cuda_run *run);
 
 /* ---- shapes ----------------------------------------------------------------------------------- */
 
-static inline int64_t hy_width(const hy_tensor *t) { return t->ndim > 0 ? t->shape[t->ndim - 1] : 1; }
+static inline int64_t hy_width(const hy_tensor *t) {
+    return t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+}
 static inline int64_t hy_height(const hy_tensor *t) { return hy_tensor_count(t) / hy_width(t); }
 static inline int64_t hy_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline bool hy_has(const hy_tensor *t) { return t->data != NULL; }
@@ -141,9 +144,12 @@ __device__ __forceinline__ float hy_load_any(const void *data, int64_t i, hy_dty
     return __half2float(((const __half *)data)[i]);
 }
 __device__ __forceinline__ void hy_store_any(void *data, int64_t i, hy_dtype dtype, float x) {
-    if (dtype == HY_F32) ((float *)data)[i] = x;
-    else if (dtype == HY_BF16) ((__nv_bfloat16 *)data)[i] = __float2bfloat16_rn(x);
-    else ((__half *)data)[i] = __float2half_rn(x);
+    if (dtype == HY_F32)
+        ((float *)data)[i] = x;
+    else if (dtype == HY_BF16)
+        ((__nv_bfloat16 *)data)[i] = __float2bfloat16_rn(x);
+    else
+        ((__half *)data)[i] = __float2half_rn(x);
 }
 
 /* 16 bytes of elements at once: hy_pack<__nv_bfloat16> holds 8, hy_pack<float> 4. Pointers of tensors
@@ -164,9 +170,12 @@ template <typename T> __device__ __forceinline__ void hy_store_pack(T *p, const 
 /* Calls f(T{}) with the C type of a real dtype: hy_by_type(t->dtype, [&](auto zero) { using T =
  * decltype(zero); kernel<T><<<...>>>(...); }) */
 template <typename F> static inline void hy_by_type(hy_dtype dtype, F f) {
-    if (dtype == HY_F32) f(float{});
-    else if (dtype == HY_BF16) f(__nv_bfloat16{});
-    else f(__half{});
+    if (dtype == HY_F32)
+        f(float{});
+    else if (dtype == HY_BF16)
+        f(__nv_bfloat16{});
+    else
+        f(__half{});
 }
 
 /* ---- sums over a warp and a block: the order is fixed --------------------------------------------- */

@@ -267,7 +267,7 @@ hy_cudnn_descriptor hy_cudnn_inside(hy_cudnn_graph *g, hy_cudnn_type type, hy_cu
 
 void hy_cudnn_matmul(hy_cudnn_graph *g, hy_cudnn_descriptor a, hy_cudnn_descriptor b,
                      hy_cudnn_descriptor c) {
-    static const char what[] = "a product";
+    static const char what[] = "a matmul";
     hy_cudnn_descriptor how = make(g, MATMUL, what);
     set_type(g, how, MATMUL_PRECISION, HY_CUDNN_FLOAT, what);
     finish(g, how, what);

@@ -46,7 +46,7 @@ static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
     if (key->gelu == HY_GELU_NONE) return HY_OK;
     if (key->in == HY_F32 || key->out == HY_F32) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "matmul: gelu is fused into bf16 and fp16 products, not into %s -> %s",
+                            "matmul: gelu is fused into bf16 and fp16 matmuls, not into %s -> %s",
                             dtype_name(key->in), dtype_name(key->out));
     }
     HY_CUDA_TRY(hy_matmul_plan_find(cuda, key, &plan));

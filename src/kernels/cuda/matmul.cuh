@@ -1,10 +1,10 @@
-/* matmul.cuh: what the files of the matrix product share.
+/* matmul.cuh: what the files of the matmul share.
  *
- * A product is known by its key: shape, types, what is fused into it and how well its pointers
+ * A matmul is known by its key: shape, types, what is fused into it and how well its pointers
  * are aligned. Each key has one plan: descriptors of cuBLASLt and an algorithm, made once and
  * kept as long as the backend. matmul.cu runs plans, matmul_plan.cu makes them, matmul_tune.cu
  * times algorithms, matmul_search.cu finds more of them, matmul_cache.cu keeps them as text,
- * matmul_plain.cu is a product of our own for what the library does not serve. A plan that has
+ * matmul_plain.cu is a matmul of our own for what the library does not serve. A plan that has
  * run keeps its algorithm: another one would give other bits. */
 #ifndef HY_KERNELS_CUDA_MATMUL_CUH
 #define HY_KERNELS_CUDA_MATMUL_CUH
@@ -43,7 +43,7 @@ typedef enum hy_matmul_level {
 
 typedef struct hy_matmul_plan {
     hy_matmul_key key;
-    bool is_plain; /* the library has nothing: our own product runs */
+    bool is_plain; /* the library has nothing: our own matmul runs */
     cublasLtMatmulDescOpaque_t operation;
     cublasLtMatrixLayoutOpaque_t left, right, result; /* b, a, d: see matmul_plan.cu */
     cublasLtMatmulAlgo_t algorithm;
@@ -73,14 +73,14 @@ typedef struct hy_matmul_plans {
     char library[40];
     hy_matmul_plan **items;
     int count, capacity;
-    int tuned;               /* products timed so far */
+    int tuned;               /* matmuls timed so far */
     char scope[96];          /* this card and library */
     hy_matmul_entries cache; /* of the file, all scopes */
     hy_matmul_entries table; /* of a checkpoint, this scope */
     bool is_cache_old;       /* the file lacks something */
 } hy_matmul_plans;
 
-/* Pointers of one product; null where the key has none. */
+/* Pointers of one matmul; null where the key has none. */
 typedef struct hy_matmul_args {
     const void *a, *b, *bias, *c, *pre;
     void *d, *act;
@@ -107,7 +107,7 @@ bool hy_matmul_fits(const hy_cuda *cuda, const hy_matmul_plan *plan,
 size_t hy_matmul_plan_bytes(const hy_matmul_plan *plan);
 size_t hy_matmul_most_bytes(const hy_cuda *cuda); /* workspace an algorithm may take */
 hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char *what);
-/* Launches the product. */
+/* Launches the matmul. */
 hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
                            const hy_matmul_args *args, cudaStream_t stream);
 

@@ -1,11 +1,11 @@
 /* matmul_cache.cu: algorithms as text: the cache file and the table that checkpoints carry.
  *
  * A header line, then one algorithm a line:
- *   <card and library> <key of the product> <level> <microseconds> <the algorithm, 128 hex digits>
+ *   <card and library> <key of the matmul> <level> <microseconds> <the algorithm, 128 hex digits>
  * An algorithm means something only to the card and the version of the library in front of it;
  * lines of others are kept and not used. A damaged line is passed over. The file is replaced as
  * a whole, after reading it again so that what another run added stays; a file that is not ours
- * is never touched. Nothing here fails a run: without a cache, products are timed again. */
+ * is never touched. Nothing here fails a run: without a cache, matmuls are timed again. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

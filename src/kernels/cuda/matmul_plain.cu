@@ -1,4 +1,4 @@
-/* matmul_plain.cu: a product of our own for what cuBLASLt does not serve, and small helpers of
+/* matmul_plain.cu: a matmul of our own for what cuBLASLt does not serve, and small helpers of
  * plans.
  *
  * Any shape, alignment and mixture of types: tiles of 64 x 64 in shared memory, 4 x 4 results a
@@ -8,7 +8,7 @@
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256 };
 
-typedef struct plain_product {
+typedef struct plain_matmul {
     int64_t M, N, K;
     const void *a, *b, *bias, *c, *pre;
     void *d, *act;
@@ -16,7 +16,7 @@ typedef struct plain_product {
     hy_dtype out, bias_dtype;
     float alpha;
     bool is_gelu;
-} plain_product;
+} plain_matmul;
 
 /* gelu in its tanh form is x sigmoid(2u), 2u = x (A + B x^2). */
 #define GELU_A 1.5957691216f
@@ -32,8 +32,7 @@ __device__ __forceinline__ float gelu_slope(float x) {
 }
 
 /* One result: what is added, the activation, the stores. */
-__device__ __forceinline__ void finish(const plain_product &p, int64_t row, int64_t col,
-                                       float sum) {
+__device__ __forceinline__ void finish(const plain_matmul &p, int64_t row, int64_t col, float sum) {
     int64_t at = row * p.N + col;
     float x = p.alpha * sum;
     if (p.c) x += hy_load_any(p.c, at, p.out);
@@ -59,7 +58,7 @@ __device__ __forceinline__ void load_tile(float tile[DEPTH][TILE + 1], const T *
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS) plain_kernel(plain_product p) {
+static __global__ void __launch_bounds__(THREADS) plain_kernel(plain_matmul p) {
     __shared__ float a[DEPTH][TILE + 1], b[DEPTH][TILE + 1], result[TILE][TILE + 1];
     int64_t row = (int64_t)blockIdx.x * TILE, col = (int64_t)blockIdx.y * TILE;
     int across = threadIdx.x % 16, down = threadIdx.x / 16;
@@ -87,7 +86,7 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(plain_product p) 
 }
 
 void hy_matmul_plain(const hy_matmul_key *key, const hy_matmul_args *args, cudaStream_t stream) {
-    plain_product p = {};
+    plain_matmul p = {};
     p.M = key->M, p.N = key->N, p.K = key->K;
     p.a = args->a, p.b = args->b, p.d = args->d;
     p.bias = args->bias, p.act = args->act, p.pre = args->pre;

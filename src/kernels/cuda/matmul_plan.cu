@@ -1,4 +1,4 @@
-/* matmul_plan.cu: plans of the matrix product: key, descriptors of cuBLASLt, algorithm, launch.
+/* matmul_plan.cu: plans of the matmul: key, descriptors of cuBLASLt, algorithm, launch.
  *
  * The library thinks in columns. A row-major (rows, cols) is a column-major (cols, rows), so d =
  * op(a) op(b) is asked for as d' = op(b)' op(a)': b goes left, a goes right, and the bias along
@@ -111,7 +111,7 @@ static hy_status describe_operation(const hy_cuda *cuda, hy_matmul_plan *plan) {
         s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)key->N);
         if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, somewhere);
     }
-    return hy_matmul_check(cuda, s, "describing a product");
+    return hy_matmul_check(cuda, s, "describing a matmul");
 }
 
 static hy_status describe_matrix(const hy_cuda *cuda, cublasLtMatrixLayoutOpaque_t *out,
@@ -234,7 +234,7 @@ static size_t bias_bytes_of(const hy_matmul_key *key) {
     return ((size_t)key->N * hy_matmul_element(key->out) + 255) / 256 * 256;
 }
 
-/* What goes to our own product without asking: the library's gelu wants aligned rows beside the
+/* What goes to our own matmul without asking: the library's gelu wants aligned rows beside the
  * result, and a bias of another type needs workspace, which a lean plan has not. */
 static bool is_beyond_library(const hy_matmul_plan *plan) {
     const hy_matmul_key *key = &plan->key;
@@ -331,5 +331,5 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
                            &p.algorithm, plan->algorithm_bytes ? workspace : NULL,
                            plan->algorithm_bytes, stream);
     }
-    return hy_matmul_check(cuda, s, "running a product");
+    return hy_matmul_check(cuda, s, "running a matmul");
 }

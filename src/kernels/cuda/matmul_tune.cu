@@ -1,4 +1,4 @@
-/* matmul_tune.cu: times algorithms of a product and keeps the fastest; measures the card.
+/* matmul_tune.cu: times algorithms of a matmul and keeps the fastest; measures the card.
  *
  * Operands are random numbers in scratch memory that lives for one tuning only, so the memory is
  * free again when the arenas are allocated. The library's guesses are screened first, slow ones
@@ -16,9 +16,9 @@
 enum { MOST_GUESSES = 32, FAST_GUESSES = 8, FINALISTS = 3, MOST_SAMPLES = 5 };
 enum { MOST_TRIED = 1024, PARENTS = 4 };
 
-/* A sample repeats short products to this length, against the grain of the clock. */
+/* A sample repeats short matmuls to this length, against the grain of the clock. */
 #define SAMPLE_MICROSECONDS 100.0f
-/* Time for one algorithm in the first round, and in the last; a long product is run once and
+/* Time for one algorithm in the first round, and in the last; a long matmul is run once and
  * twice. */
 #define SCREEN_MICROSECONDS 3000.0f
 #define FINAL_MICROSECONDS 6000.0f
@@ -110,7 +110,7 @@ static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan, hy_t
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Microseconds of one product, averaged over `repeats`; negative: it does not run. */
+/* Microseconds of one matmul, averaged over `repeats`; negative: it does not run. */
 static float time_once(bench *b, int repeats) {
     float milliseconds = -1.0f;
     cudaEventRecord(b->begin, b->stream);
@@ -354,7 +354,7 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
     cudaError_t error = cudaStreamSynchronize(b.stream);
     close_bench(&b);
     cuda->plans->tuned++;
-    return hy_cuda_check(cuda, error, "timing products");
+    return hy_cuda_check(cuda, error, "timing matmuls");
 }
 
 /* ---- the card's rate ------------------------------------------------------------------------- */
@@ -362,13 +362,13 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
 static hy_matmul_key square_key(const hy_cuda *cuda, int64_t side) {
     hy_matmul_key key = {};
     key.M = key.N = key.K = side;
-    key.trans_b = true; /* as a layer's forward product with weights (out, in) */
+    key.trans_b = true; /* as a layer's forward matmul with weights (out, in) */
     key.in = key.out = key.bias = cuda->card.capability >= 80 ? HY_BF16 : HY_F16;
     key.alignment = 16;
     return key;
 }
 
-/* Operations per second of a square product; 0: it cannot be timed. */
+/* Operations per second of a square matmul; 0: it cannot be timed. */
 static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double *flops) {
     hy_matmul_plan plan;
     bench b;
@@ -386,10 +386,10 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
     cudaError_t error = cudaStreamSynchronize(b.stream);
     close_bench(&b);
     if (best > 0) *flops = 2.0 * (double)(side * side * side) / ((double)best * 1e-6);
-    return hy_cuda_check(cuda, error, "measuring the rate of products");
+    return hy_cuda_check(cuda, error, "measuring the rate of matmuls");
 }
 
-/* The largest square that memory and 0.2 seconds allow: about 50 products are timed. */
+/* The largest square that memory and 0.2 seconds allow: about 50 matmuls are timed. */
 hy_status hy_cuda_matmul_measure(hy_cuda *cuda, double *flops) {
     double rough;
     *flops = 0;

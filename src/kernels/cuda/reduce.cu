@@ -1,4 +1,4 @@
-/* reduce.cu: sums over whole tensors: of elements, of squares, of products of differences, and what
+/* reduce.cu: sums over whole tensors: of elements, of squares, of dot products of differences, and what
  * clipping makes of them.
  *
  * Double precision from the first addition. A small tensor is one block and one launch; a large one
@@ -14,7 +14,7 @@
 /* Each kind says how many sums it takes and adds the quad at `at` to them. Quads behind the end
  * have length 0 and read as zeros. */
 typedef struct reduce_args {
-    hy_view x[4]; /* sum, squared norm: x[0]; product of differences: a, b?, c, d? */
+    hy_view x[4]; /* sum, squared norm: x[0]; dot product of differences: a, b?, c, d? */
     bool is_squared;
     bool accumulate;
     int64_t count;
@@ -42,7 +42,7 @@ struct plain_sum {
 };
 
 /* {|a - b|^2, |c - d|^2, <a - b, c - d>}; the differences are fp32. */
-struct difference_products {
+struct difference_dots {
     static constexpr int sums = 3;
     hy_quad_bits bits[4];
 
@@ -159,7 +159,7 @@ size_t hy_cuda_reduce_workspace(const hy_cuda *cuda, const hy_op_call *call) {
 }
 
 size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    return workspace_of(cuda, &call->t[HY_DIFF_DOT_A], difference_products::sums);
+    return workspace_of(cuda, &call->t[HY_DIFF_DOT_A], difference_dots::sums);
 }
 
 static hy_status sum(const hy_cuda_run *run, bool is_squared) {
@@ -179,7 +179,7 @@ hy_status hy_cuda_diff_dot(const hy_cuda_run *run) {
     for (int k = 0; k < 4; k++) a.x[k] = hy_view_of(&run->call->t[HY_DIFF_DOT_A + k]);
     a.count = hy_tensor_count(&run->call->t[HY_DIFF_DOT_A]);
     a.out = (double *)run->call->t[HY_DIFF_DOT_OUT].data;
-    return reduce<difference_products, 2>(run, a); /* of four tensors */
+    return reduce<difference_dots, 2>(run, a); /* of four tensors */
 }
 
 __global__ void clip_kernel(const double *total, float *result, double max_norm, double scale) {

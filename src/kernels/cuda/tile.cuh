@@ -1,4 +1,4 @@
-/* tile.cuh: tensor-core products and copies into shared memory, as attention uses them.
+/* tile.cuh: tensor-core matmuls and copies into shared memory, as attention uses them.
  *
  * Thin names over the instructions that sm_80 to sm_120 share: cp.async, ldmatrix, mma.sync of 16x8x16.
  * On sm_75 these do not exist for bf16; kernels built on them compile to nothing there (HY_HAS_TILES)
