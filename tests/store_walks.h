@@ -33,7 +33,7 @@ static inline void walk_leave(store_rig *r, int32_t unit, bool is_changed, bool 
 static inline void walk_train(store_rig *weights, store_rig *grads, bool is_first, bool is_tied) {
     int32_t units = weights->layout.unit_count;
     for (int32_t u = 0; u < units; u++) {
-        must(hy_store_gather_piece(&weights->store, units - 1));
+        must(hy_store_gather_chunk(&weights->store, units - 1));
         walk_enter(weights, u, u + 1, false, is_tied);
         rig_read(weights, u);
         walk_leave(weights, u, false, is_tied);
@@ -114,7 +114,7 @@ static inline void stray(store_rig *r, uint64_t seed, int count) {
         float times = (float)hy_rng_below(seed, HY_RNG_TEST, at + 2, 3);
         switch (hy_rng_below(seed, HY_RNG_TEST, at + 3, 11)) {
         case 0: must(hy_store_gather(&r->store, unit)); break;
-        case 1: must(hy_store_gather_piece(&r->store, unit)); break;
+        case 1: must(hy_store_gather_chunk(&r->store, unit)); break;
         case 2:
         case 3: rig_visit(r, unit); break;
         case 4:

@@ -279,15 +279,15 @@ START_TEST(a_large_unit_comes_in_pieces_when_asked_along_the_way) {
     rig_fill(&r);
     rig_check_backing(&r);
     hy_store_forget(&r.store);
-    must(hy_store_gather_piece(&r.store, UNITS - 1));
+    must(hy_store_gather_chunk(&r.store, UNITS - 1));
     uint64_t piece = r.store.bytes_up;
     ck_assert_uint_gt(piece, 0);
     ck_assert_uint_le(piece, r.store.buffer_bytes / 4 + HY_ALIGNMENT);
-    must(hy_store_gather_piece(&r.store, UNITS - 1));
+    must(hy_store_gather_chunk(&r.store, UNITS - 1));
     ck_assert_uint_eq(r.store.bytes_up, 2 * piece);
     rig_visit(&r, UNITS - 1);
     ck_assert_uint_eq(r.store.bytes_up, r.layout.unit_bytes[UNITS - 1]);
-    must(hy_store_gather_piece(&r.store, 0)); /* begun, then thrown out by the other large unit */
+    must(hy_store_gather_chunk(&r.store, 0)); /* begun, then thrown out by the other large unit */
     rig_visit(&r, UNITS - 1);
     rig_visit(&r, 0);
     rig_check_backing(&r);

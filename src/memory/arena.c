@@ -1,4 +1,4 @@
-/* arena.c: a stack of pieces in one block. See arena.h. */
+/* arena.c: a stack of blocks in one allocation. See arena.h. */
 #include "memory/arena.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* arena.h: one block of memory in one place, taken once and cut by a stack.
  *
- * An arena is taken from the backend before step 0 and never grows. Pieces are pushed and popped in
+ * An arena is taken from the backend before step 0 and never grows. Blocks are pushed and popped in
  * order; each belongs to a class, and the ledger sees it become live and released. In debug builds
  * (HY_POISON) released device memory is filled with a pattern that turns into NaN, so that a use after
  * release shows. */
@@ -23,10 +23,10 @@ hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger,
                         uint64_t size, const char *purpose);
 void hy_arena_fini(hy_arena *arena);
 
-/* A piece of the arena, on a 256-byte border. Not enough room is an internal error: the plan was
+/* A block of the arena, on a 256-byte border. Not enough room is an internal error: the plan was
  * wrong. */
 hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out);
-/* Releases the newest piece; `bytes` and `cls` as pushed. */
+/* Releases the newest block; `bytes` and `cls` as pushed. */
 void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes);
 
 #endif

@@ -29,7 +29,7 @@ typedef struct hy_spill_file {
 hy_status hy_spill_file_open(hy_spill_file *file, const char *folder, uint64_t bytes,
                              unsigned lacks);
 void hy_spill_file_close(hy_spill_file *file);
-/* Through the page cache: brings a piece to the disk where it was written, and drops it from
+/* Through the page cache: brings a chunk to the disk where it was written, and drops it from
  * memory, which the plan has given to others. 0 or an errno. */
 int hy_spill_file_drop(const hy_spill_file *file, bool is_write, uint64_t offset, uint64_t bytes);
 

@@ -1,6 +1,6 @@
 /* layout.h: where each tensor of a class lies.
  *
- * A class (weights, grads, m, ...) is a row of units; a unit is what moves as one piece and is
+ * A class (weights, grads, m, ...) is a row of units; a unit is what moves as a whole and is
  * contiguous; tensors lie inside their unit on 256-byte borders. Every class has a layout of its own,
  * because types differ from class to class (and later, inside one). */
 #ifndef HY_MEMORY_LAYOUT_H

@@ -15,7 +15,7 @@
 #include "kernels/cpu/machine.h"
 #include "memory/disk.h"
 
-#define PIECE ((size_t)64 << 20)          /* what is copied at once */
+#define CHUNK ((size_t)64 << 20)          /* what is copied at once */
 #define DEVICE_BUFFER ((size_t)128 << 20) /* two of them outgrow the cache of any card */
 #define HOST_BYTES ((size_t)256 << 20)    /* of all threads together */
 #define PER_ROUND 2                       /* copies each way that go without a stop between them */
@@ -28,21 +28,21 @@ typedef struct probe {
     hy_backend *backend;
     hy_stream *up, *down;
     char *device[2]; /* DEVICE_BUFFER each */
-    char *pinned[2]; /* PIECE each */
+    char *pinned[2]; /* CHUNK each */
 } probe;
 
 typedef hy_status (*round_function)(probe *p);
 
 static hy_status enqueue_up(probe *p) {
     for (int i = 0; i < PER_ROUND; i++) {
-        HY_TRY(p->backend->copy(p->up, p->device[0], p->pinned[0], PIECE));
+        HY_TRY(p->backend->copy(p->up, p->device[0], p->pinned[0], CHUNK));
     }
     return HY_OK;
 }
 
 static hy_status enqueue_down(probe *p) {
     for (int i = 0; i < PER_ROUND; i++) {
-        HY_TRY(p->backend->copy(p->down, p->pinned[1], p->device[1], PIECE));
+        HY_TRY(p->backend->copy(p->down, p->pinned[1], p->device[1], CHUNK));
     }
     return HY_OK;
 }
@@ -94,11 +94,11 @@ static hy_status take(probe *p) {
     HY_TRY(b->stream_create(b, "rates down", &p->down));
     for (int i = 0; i < 2; i++) {
         HY_TRY(b->alloc(b, HY_DEVICE, DEVICE_BUFFER, (void **)&p->device[i]));
-        HY_TRY(b->alloc(b, HY_PINNED, PIECE, (void **)&p->pinned[i]));
-        memset(p->pinned[i], 0, PIECE);
-        /* Both pieces of the buffer, so that the op over it meets numbers and no stray bits. */
-        HY_TRY(b->copy(p->up, p->device[i], p->pinned[i], PIECE));
-        HY_TRY(b->copy(p->up, p->device[i] + PIECE, p->pinned[i], PIECE));
+        HY_TRY(b->alloc(b, HY_PINNED, CHUNK, (void **)&p->pinned[i]));
+        memset(p->pinned[i], 0, CHUNK);
+        /* Both chunks of the buffer, so that the op over it meets numbers and no stray bits. */
+        HY_TRY(b->copy(p->up, p->device[i], p->pinned[i], CHUNK));
+        HY_TRY(b->copy(p->up, p->device[i] + CHUNK, p->pinned[i], CHUNK));
     }
     return b->stream_sync(p->up);
 }
@@ -109,15 +109,15 @@ static void give_back(probe *p) {
     if (p->down) b->stream_destroy(p->down);
     for (int i = 0; i < 2; i++) {
         if (p->device[i]) b->release(b, HY_DEVICE, p->device[i], DEVICE_BUFFER);
-        if (p->pinned[i]) b->release(b, HY_PINNED, p->pinned[i], PIECE);
+        if (p->pinned[i]) b->release(b, HY_PINNED, p->pinned[i], CHUNK);
     }
 }
 
 static hy_status measure_device(probe *p, hy_rates *out) {
     HY_TRY(take(p));
-    HY_TRY(time_rounds(p, round_up, PER_ROUND * PIECE, &out->copy_up));
-    HY_TRY(time_rounds(p, round_down, PER_ROUND * PIECE, &out->copy_down));
-    HY_TRY(time_rounds(p, round_both, PER_ROUND * PIECE, &out->copy_both));
+    HY_TRY(time_rounds(p, round_up, PER_ROUND * CHUNK, &out->copy_up));
+    HY_TRY(time_rounds(p, round_down, PER_ROUND * CHUNK, &out->copy_down));
+    HY_TRY(time_rounds(p, round_both, PER_ROUND * CHUNK, &out->copy_both));
     if (!p->backend->facts.is_gpu) return HY_OK;
     return time_rounds(p, round_device, PER_ROUND * 2 * DEVICE_BUFFER, &out->device_bandwidth);
 }

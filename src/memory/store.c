@@ -26,10 +26,10 @@
 #include "memory/store_disk.h"
 #include "memory/store_ring.h"
 
-/* What gather_piece brings at a time: a part of an ordinary buffer, so that the next block is not held up
+/* What gather_chunk brings at a time: a part of an ordinary buffer, so that the next block is not held up
  * for long; where all blocks are resident and buffers small, a part of the unit. */
-#define PIECES_PER_BUFFER 4
-#define MOST_PIECES 16
+#define CHUNKS_PER_BUFFER 4
+#define MOST_CHUNKS 16
 
 /* ---- life -------------------------------------------------------------------------------------- */
 
@@ -177,13 +177,13 @@ hy_status hy_store_gather(hy_store *store, int32_t unit) {
     return gather(store, unit, UINT64_MAX, false);
 }
 
-hy_status hy_store_gather_piece(hy_store *store, int32_t unit) {
+hy_status hy_store_gather_chunk(hy_store *store, int32_t unit) {
     bool comes_whole =
         !store->copies.up || store->stages || store->units[unit].kind != HY_BUFFER_LARGE;
     if (comes_whole) return hy_store_gather(store, unit);
-    uint64_t piece = store->buffer_bytes / PIECES_PER_BUFFER;
-    uint64_t least = store->layout.unit_bytes[unit] / MOST_PIECES;
-    return gather(store, unit, hy_align(piece > least ? piece : least), false);
+    uint64_t chunk = store->buffer_bytes / CHUNKS_PER_BUFFER;
+    uint64_t least = store->layout.unit_bytes[unit] / MOST_CHUNKS;
+    return gather(store, unit, hy_align(chunk > least ? chunk : least), false);
 }
 
 bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {

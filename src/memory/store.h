@@ -137,9 +137,9 @@ void hy_store_fini(hy_store *store);
 
 /* Begins to bring a unit, in the order asked for: up is one queue for all stores that share it. */
 hy_status hy_store_gather(hy_store *store, int32_t unit);
-/* The same for a large unit, a piece with each call, so that the units of a walk are not held up: called
+/* The same for a large unit, a chunk with each call, so that the units of a walk are not held up: called
  * along the way, it is here in time. Get brings what is missing. Other units are brought whole. */
-hy_status hy_store_gather_piece(hy_store *store, int32_t unit);
+hy_status hy_store_gather_chunk(hy_store *store, int32_t unit);
 hy_status hy_store_get(hy_store *store, hy_stream *stream, int32_t unit);
 /* Get of a unit that is only read and released unchanged: get also waits for a write-back that is still
  * going on, because the unit may be changed again; this one does not. */

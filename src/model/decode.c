@@ -157,9 +157,9 @@ static hy_status fill_rope_table(hy_decoder *d, hy_stream *stream) {
 }
 
 static void *cut(char **at, uint64_t bytes) {
-    char *piece = *at;
+    char *block = *at;
     *at += bytes;
-    return bytes ? piece : NULL;
+    return bytes ? block : NULL;
 }
 
 hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {

@@ -24,7 +24,7 @@ void hy_model_destroy(hy_model *model);
 
 typedef struct hy_batch_options {
     int32_t batch, seq;
-    int32_t chunks; /* pieces of the loss; 0: chosen; rounded up to a divisor of B T */
+    int32_t chunks; /* of the loss; 0: chosen; rounded up to a divisor of B T */
     hy_dtype dtype; /* activations and weights */
     hy_dtype grad_dtype;
     int recompute;            /* hy_keep_group bits not kept */
@@ -106,7 +106,7 @@ typedef struct hy_batch_plan {
     bool is_uncapturable;  /* it was tried and failed, or inputs keep changing */
 } hy_batch_plan;
 
-/* How many pieces of the loss a plan with these options has. */
+/* How many chunks of the loss a plan with these options has. */
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
                         const hy_batch_options *options);
 

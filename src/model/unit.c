@@ -1,4 +1,4 @@
-/* unit.c: the pieces from which the lists of units are written. See unit.h. */
+/* unit.c: what the lists of units are made of. See unit.h. */
 #include "model/unit.h"
 
 #include <assert.h>

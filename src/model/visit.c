@@ -1,7 +1,7 @@
 /* visit.c: reaching a unit's weights and gradients through their stores. See visit.h.
  *
  * Two units may be large, embedding and head, and travel for longer than a block computes. Stores give
- * them a buffer apart from the ring, so they are fetched a piece at a time half a pass ahead of need: the
+ * them a buffer apart from the ring, so they are fetched a chunk at a time half a pass ahead of need: the
  * head while the blocks go forward, the embedding while they go backward, for the sum of its gradients
  * and for the pass that comes next. */
 #include "model/visit.h"
@@ -40,15 +40,15 @@ static bool is_on_its_way(const hy_frame *f) {
     return is_block && done >= layers / 4;
 }
 
-/* The large unit at the far end of the walk travels in pieces, one with each block. */
+/* The large unit at the far end of the walk travels in chunks, one with each block. */
 static hy_status gather_far_end(const hy_frame *f) {
     int32_t end = f->pass == HY_PASS_BACKWARD ? 0 : last_unit(f);
     hy_store *weights = f->input->weights, *grads = f->input->grads;
     if (!is_on_its_way(f)) return HY_OK;
-    if (hy_store_has_own_buffer(weights, end)) HY_TRY(hy_store_gather_piece(weights, end));
+    if (hy_store_has_own_buffer(weights, end)) HY_TRY(hy_store_gather_chunk(weights, end));
     bool wants_grads = f->pass != HY_PASS_EVAL && goes_on(f, end);
     if (!wants_grads || !hy_store_has_own_buffer(grads, end)) return HY_OK;
-    return hy_store_gather_piece(grads, end);
+    return hy_store_gather_chunk(grads, end);
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------- */

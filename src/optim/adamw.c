@@ -101,12 +101,12 @@ hy_status hy_adamw_gather(const hy_adamw_state *state, int32_t unit) {
     return HY_OK;
 }
 
-hy_status hy_adamw_gather_piece(const hy_adamw_state *state, int32_t unit) {
+hy_status hy_adamw_gather_chunk(const hy_adamw_state *state, int32_t unit) {
     hy_store *stores[STORES];
     list_stores(state, stores);
     for (int i = 0; i < STORES; i++) {
         bool is_apart = stores[i] && hy_store_has_own_buffer(stores[i], unit);
-        if (is_apart) HY_TRY(hy_store_gather_piece(stores[i], unit));
+        if (is_apart) HY_TRY(hy_store_gather_chunk(stores[i], unit));
     }
     return HY_OK;
 }

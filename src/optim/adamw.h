@@ -47,8 +47,8 @@ typedef struct hy_adamw_step {
 
 /* Brings what the update of a unit needs, ahead of it. */
 hy_status hy_adamw_gather(const hy_adamw_state *state, int32_t unit);
-/* The same long before, by and by: a large unit comes a piece with each call. */
-hy_status hy_adamw_gather_piece(const hy_adamw_state *state, int32_t unit);
+/* The same long before, by and by: a large unit comes a chunk with each call. */
+hy_status hy_adamw_gather_chunk(const hy_adamw_state *state, int32_t unit);
 /* How far an update has come: what lies before is updated. Begins as zero. */
 typedef struct hy_adamw_cursor {
     int32_t unit, param;

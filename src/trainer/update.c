@@ -37,7 +37,7 @@ static hy_status gather_first(hy_trainer *t, int32_t unit) {
     if (!t->engine.update.is_on_gather || ahead >= t->engine.model->params.units) return HY_OK;
     for (int i = 0; i < 2; i++) {
         bool is_apart = hy_store_has_own_buffer(stores[i], 0);
-        if (is_late && is_apart) HY_TRY(hy_store_gather_piece(stores[i], 0));
+        if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(stores[i], 0));
         if (ahead > 0) HY_TRY(hy_store_gather(stores[i], ahead));
     }
     return HY_OK;
@@ -76,7 +76,7 @@ static hy_status gather_next(void *context, int32_t unit) {
     hy_adamw_state state = update_state(t, t->engine.update.pending_dtype);
     int32_t last = t->engine.model->params.units - 1;
     HY_TRY(hy_adamw_gather(&state, unit));
-    return unit > last / 4 && unit < last ? hy_adamw_gather_piece(&state, last) : HY_OK;
+    return unit > last / 4 && unit < last ? hy_adamw_gather_chunk(&state, last) : HY_OK;
 }
 
 const hy_unit_hook *hy_trainer_unit_hook(hy_trainer *t, int32_t micro_batch) {

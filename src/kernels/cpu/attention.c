@@ -33,22 +33,22 @@ typedef struct scratch {
     float *q, *k, *v;
 } scratch;
 
-static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
+static scratch take_scratch(const hy_op_call *call, hy_cpu_workspace *workspace) {
     int64_t D = call->attr.heads.head_dim;
     const hy_tensor *qkv = &call->t[HY_ATTENTION_QKV], *out = &call->t[HY_ATTENTION_OUT];
     return (scratch){
-        .scores = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
-        .out = hy_cpu_take(pieces, hy_buffer_bytes(out, TILE * D)),
-        .q = hy_cpu_take(pieces, hy_buffer_bytes(qkv, TILE * D)),
-        .k = hy_cpu_take(pieces, hy_buffer_bytes(qkv, CHUNK * D)),
-        .v = hy_cpu_take(pieces, hy_buffer_bytes(qkv, CHUNK * D)),
+        .scores = hy_cpu_take(workspace, sizeof(float) * TILE * CHUNK),
+        .out = hy_cpu_take(workspace, hy_buffer_bytes(out, TILE * D)),
+        .q = hy_cpu_take(workspace, hy_buffer_bytes(qkv, TILE * D)),
+        .k = hy_cpu_take(workspace, hy_buffer_bytes(qkv, CHUNK * D)),
+        .v = hy_cpu_take(workspace, hy_buffer_bytes(qkv, CHUNK * D)),
     };
 }
 
 size_t hy_cpu_attention_workspace(const hy_op_call *call, int threads) {
-    hy_cpu_pieces pieces = {0};
-    take_scratch(call, &pieces);
-    return pieces.used * (size_t)threads;
+    hy_cpu_workspace workspace = {0};
+    take_scratch(call, &workspace);
+    return workspace.used * (size_t)threads;
 }
 
 /* Where one tile stands, and its rows' running maxima and sums. */
@@ -130,8 +130,8 @@ static void attention_task(const hy_cpu_run *run, int64_t task, int worker) {
     hy_heads a = hy_heads_of(call, &call->t[HY_ATTENTION_DOC_STARTS]);
     const hy_tensor *out = &call->t[HY_ATTENTION_OUT];
     size_t share = hy_cpu_attention_workspace(call, 1);
-    hy_cpu_pieces pieces = {.base = (char *)call->workspace.data + share * (size_t)worker};
-    scratch own = take_scratch(call, &pieces);
+    hy_cpu_workspace workspace = {.base = (char *)call->workspace.data + share * (size_t)worker};
+    scratch own = take_scratch(call, &workspace);
 
     int64_t per_tile = a.B * a.H, index = hy_query_tiles(a.T) - 1 - task / per_tile;
     tile t = {.b = task % per_tile / a.H, .h = task % a.H, .query = index * TILE};

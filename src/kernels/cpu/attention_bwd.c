@@ -45,8 +45,8 @@ static layout layout_of(const hy_op_call *call, int threads) {
 }
 
 /* All slots, shared, in front; then each worker's scratch. */
-static float *take_slots(const layout *l, hy_cpu_pieces *pieces) {
-    return hy_cpu_take(pieces, (size_t)(l->slots * l->a.T * 2 * l->a.D) * sizeof(float));
+static float *take_slots(const layout *l, hy_cpu_workspace *workspace) {
+    return hy_cpu_take(workspace, (size_t)(l->slots * l->a.T * 2 * l->a.D) * sizeof(float));
 }
 
 typedef struct scratch {
@@ -56,24 +56,24 @@ typedef struct scratch {
     float *k, *v;          /* (CHUNK, D), for narrow types */
 } scratch;
 
-static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
+static scratch take_scratch(const hy_op_call *call, hy_cpu_workspace *workspace) {
     int64_t D = call->attr.heads.head_dim;
     const hy_tensor *t = call->t;
     return (scratch){
-        .p = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
-        .dp = hy_cpu_take(pieces, sizeof(float) * TILE * CHUNK),
-        .q = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], TILE * D)),
-        .dout = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_DOUT], TILE * D)),
-        .out = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_OUT], TILE * D)),
-        .dq = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_DQKV], TILE * D)),
-        .k = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], CHUNK * D)),
-        .v = hy_cpu_take(pieces, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], CHUNK * D)),
+        .p = hy_cpu_take(workspace, sizeof(float) * TILE * CHUNK),
+        .dp = hy_cpu_take(workspace, sizeof(float) * TILE * CHUNK),
+        .q = hy_cpu_take(workspace, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], TILE * D)),
+        .dout = hy_cpu_take(workspace, hy_buffer_bytes(&t[HY_ATTENTION_BWD_DOUT], TILE * D)),
+        .out = hy_cpu_take(workspace, hy_buffer_bytes(&t[HY_ATTENTION_BWD_OUT], TILE * D)),
+        .dq = hy_cpu_take(workspace, hy_buffer_bytes(&t[HY_ATTENTION_BWD_DQKV], TILE * D)),
+        .k = hy_cpu_take(workspace, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], CHUNK * D)),
+        .v = hy_cpu_take(workspace, hy_buffer_bytes(&t[HY_ATTENTION_BWD_QKV], CHUNK * D)),
     };
 }
 
 size_t hy_cpu_attention_bwd_workspace(const hy_op_call *call, int threads) {
     layout l = layout_of(call, threads);
-    hy_cpu_pieces shared = {0}, own = {0};
+    hy_cpu_workspace shared = {0}, own = {0};
     take_slots(&l, &shared);
     take_scratch(call, &own);
     return shared.used + own.used * (size_t)threads;
@@ -92,8 +92,8 @@ static sums sums_in_dqkv(const hy_op_call *call, const hy_heads *a, int64_t unit
 }
 
 static sums sums_in_slot(const hy_op_call *call, const layout *l, int64_t slot) {
-    hy_cpu_pieces pieces = {.base = call->workspace.data};
-    float *first = take_slots(l, &pieces) + slot * l->a.T * 2 * l->a.D;
+    hy_cpu_workspace workspace = {.base = call->workspace.data};
+    float *first = take_slots(l, &workspace) + slot * l->a.T * 2 * l->a.D;
     return (sums){first, first + l->a.D, 2 * l->a.D};
 }
 
@@ -236,11 +236,11 @@ static void part_task(const hy_cpu_run *run, int64_t task, int worker) {
     layout l = layout_of(call, run->threads);
     const hy_heads *a = &l.a;
     int64_t unit = task / l.parts, part = task % l.parts;
-    hy_cpu_pieces pieces = {.base = call->workspace.data}, share = {0};
-    take_slots(&l, &pieces);
+    hy_cpu_workspace workspace = {.base = call->workspace.data}, share = {0};
+    take_slots(&l, &workspace);
     take_scratch(call, &share);
-    pieces.used += share.used * (size_t)worker;
-    scratch own = take_scratch(call, &pieces);
+    workspace.used += share.used * (size_t)worker;
+    scratch own = take_scratch(call, &workspace);
     sums sum = l.slots == 0 ? sums_in_dqkv(call, a, unit)
                             : sums_in_slot(call, &l, l.parts > 1 ? task : worker);
 

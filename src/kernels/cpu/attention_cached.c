@@ -62,25 +62,25 @@ typedef struct scratch {
     float *k, *v;     /* (CHUNK, D) where the cache is not fp32 */
 } scratch;
 
-static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
+static scratch take_scratch(const hy_op_call *call, hy_cpu_workspace *workspace) {
     cached c = cached_of(call);
     int64_t M = c.tile_rows * c.group, D = c.heads.D;
     const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
     return (scratch){
-        .q = hy_cpu_take(pieces, sizeof(float) * (size_t)(M * D)),
-        .out = hy_cpu_take(pieces, sizeof(float) * (size_t)(M * D)),
-        .scores = hy_cpu_take(pieces, sizeof(float) * (size_t)(M * CHUNK)),
-        .max = hy_cpu_take(pieces, sizeof(float) * (size_t)M),
-        .sum = hy_cpu_take(pieces, sizeof(float) * (size_t)M),
-        .k = hy_cpu_take(pieces, hy_buffer_bytes(cache, CHUNK * D)),
-        .v = hy_cpu_take(pieces, hy_buffer_bytes(cache, CHUNK * D)),
+        .q = hy_cpu_take(workspace, sizeof(float) * (size_t)(M * D)),
+        .out = hy_cpu_take(workspace, sizeof(float) * (size_t)(M * D)),
+        .scores = hy_cpu_take(workspace, sizeof(float) * (size_t)(M * CHUNK)),
+        .max = hy_cpu_take(workspace, sizeof(float) * (size_t)M),
+        .sum = hy_cpu_take(workspace, sizeof(float) * (size_t)M),
+        .k = hy_cpu_take(workspace, hy_buffer_bytes(cache, CHUNK * D)),
+        .v = hy_cpu_take(workspace, hy_buffer_bytes(cache, CHUNK * D)),
     };
 }
 
 size_t hy_cpu_attention_cached_workspace(const hy_op_call *call, int threads) {
-    hy_cpu_pieces pieces = {0};
-    take_scratch(call, &pieces);
-    return pieces.used * (size_t)threads;
+    hy_cpu_workspace workspace = {0};
+    take_scratch(call, &workspace);
+    return workspace.used * (size_t)threads;
 }
 
 /* New rows [row, row + rows) of sequence b, and the query heads of one head of keys. */
@@ -169,8 +169,8 @@ static void attend_task(const hy_cpu_run *run, int64_t task, int worker) {
     const hy_op_call *call = run->call;
     cached c = cached_of(call);
     size_t share = hy_cpu_attention_cached_workspace(call, 1);
-    hy_cpu_pieces pieces = {.base = (char *)call->workspace.data + share * (size_t)worker};
-    scratch own = take_scratch(call, &pieces);
+    hy_cpu_workspace workspace = {.base = (char *)call->workspace.data + share * (size_t)worker};
+    scratch own = take_scratch(call, &workspace);
     int64_t pairs = c.heads.B * c.heads.K, tiles = hy_ceil_div(c.heads.T, c.tile_rows);
     tile t = {.b = task % pairs / c.heads.K,
               .kv_head = task % c.heads.K,

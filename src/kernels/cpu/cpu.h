@@ -103,23 +103,23 @@ size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads);
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 
-/* Pieces of a workspace start at multiples of this, so no two threads share a cache line. */
-#define HY_CPU_PIECE 256
+/* Parts of a workspace start at multiples of this, so no two threads share a cache line. */
+#define HY_CPU_ALIGNMENT 256
 
-static inline size_t hy_cpu_piece(size_t bytes) {
-    return (bytes + HY_CPU_PIECE - 1) / HY_CPU_PIECE * HY_CPU_PIECE;
+static inline size_t hy_cpu_aligned(size_t bytes) {
+    return (bytes + HY_CPU_ALIGNMENT - 1) / HY_CPU_ALIGNMENT * HY_CPU_ALIGNMENT;
 }
 
-/* Hands out consecutive pieces. With base NULL it only counts: the same code sizes and carves. */
-typedef struct hy_cpu_pieces {
+/* Hands out a workspace part by part. With base NULL it only counts: the same code sizes and carves. */
+typedef struct hy_cpu_workspace {
     char *base;
     size_t used;
-} hy_cpu_pieces;
+} hy_cpu_workspace;
 
-static inline void *hy_cpu_take(hy_cpu_pieces *p, size_t bytes) {
-    void *piece = p->base ? p->base + p->used : NULL;
-    p->used += hy_cpu_piece(bytes);
-    return piece;
+static inline void *hy_cpu_take(hy_cpu_workspace *p, size_t bytes) {
+    void *part = p->base ? p->base + p->used : NULL;
+    p->used += hy_cpu_aligned(bytes);
+    return part;
 }
 
 static inline int64_t hy_min64(int64_t a, int64_t b) { return a < b ? a : b; }

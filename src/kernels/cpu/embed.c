@@ -89,7 +89,7 @@ static bool has_documents(const hy_op_call *call) {
 }
 
 static size_t array_bytes(const hy_op_call *call) {
-    return hy_cpu_piece((size_t)hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]) * sizeof(int32_t));
+    return hy_cpu_aligned((size_t)hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]) * sizeof(int32_t));
 }
 
 static int32_t *array_of(const hy_op_call *call, int which) {

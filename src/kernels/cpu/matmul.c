@@ -48,18 +48,19 @@ typedef struct scratch {
     float *a, *b, *d;
 } scratch;
 
-static scratch take_scratch(const hy_op_call *call, hy_cpu_pieces *pieces) {
+static scratch take_scratch(const hy_op_call *call, hy_cpu_workspace *workspace) {
     return (scratch){
-        .a = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_MATMUL_A], NARROW_ROWS * DEPTH)),
-        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_MATMUL_B], DEPTH * NARROW_COLS)),
-        .d = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_MATMUL_D], NARROW_ROWS * NARROW_COLS)),
+        .a = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_MATMUL_A], NARROW_ROWS * DEPTH)),
+        .b = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_MATMUL_B], DEPTH * NARROW_COLS)),
+        .d = hy_cpu_take(workspace,
+                         hy_buffer_bytes(&call->t[HY_MATMUL_D], NARROW_ROWS * NARROW_COLS)),
     };
 }
 
 size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
-    hy_cpu_pieces pieces = {0};
-    take_scratch(call, &pieces);
-    return pieces.used * (size_t)threads;
+    hy_cpu_workspace workspace = {0};
+    take_scratch(call, &workspace);
+    return workspace.used * (size_t)threads;
 }
 
 HY_CLONES static void add_rows(float *out, const float *x, const float *y, int64_t n) {
@@ -103,9 +104,9 @@ static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
     int64_t col = task % s.across * s.cols, cols = hy_min64(s.cols, s.N - col);
 
     size_t share = hy_cpu_matmul_workspace(call, 1);
-    hy_cpu_pieces pieces = {.base = share ? (char *)call->workspace.data + share * (size_t)worker
-                                          : NULL};
-    scratch own = take_scratch(call, &pieces);
+    hy_cpu_workspace workspace = {
+        .base = share ? (char *)call->workspace.data + share * (size_t)worker : NULL};
+    scratch own = take_scratch(call, &workspace);
     bool is_direct = d->dtype == HY_F32;
     float *tile = is_direct ? (float *)d->data + row * s.N + col : own.d;
     int64_t ld = is_direct ? s.N : cols;

@@ -109,20 +109,20 @@ typedef struct forward_buffers {
     float *x, *w, *b, *y;
 } forward_buffers;
 
-static forward_buffers take_forward(const hy_op_call *call, hy_cpu_pieces *pieces) {
+static forward_buffers take_forward(const hy_op_call *call, hy_cpu_workspace *workspace) {
     int64_t C = hy_tensor_width(&call->t[HY_NORM_X]);
     return (forward_buffers){
-        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_X], C)),
-        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_WEIGHT], C)),
-        .b = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BIAS], C)),
-        .y = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_Y], C)),
+        .x = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_X], C)),
+        .w = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_WEIGHT], C)),
+        .b = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BIAS], C)),
+        .y = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_Y], C)),
     };
 }
 
 size_t hy_cpu_norm_workspace(const hy_op_call *call, int threads) {
-    hy_cpu_pieces pieces = {0};
-    take_forward(call, &pieces);
-    return pieces.used * (size_t)threads;
+    hy_cpu_workspace workspace = {0};
+    take_forward(call, &workspace);
+    return workspace.used * (size_t)threads;
 }
 
 /* Rows of a task: enough work to be worth handing out. */
@@ -134,8 +134,8 @@ static void norm_task(const hy_cpu_run *run, int64_t task, int worker) {
     float *mean_out = call->t[HY_NORM_MEAN].data, *rstd_out = call->t[HY_NORM_RSTD].data;
     int64_t N = hy_tensor_height(x), C = hy_tensor_width(x), rows = norm_rows(C);
     size_t share = hy_cpu_norm_workspace(call, 1);
-    hy_cpu_pieces pieces = {.base = (char *)call->workspace.data + share * (size_t)worker};
-    forward_buffers own = take_forward(call, &pieces);
+    hy_cpu_workspace workspace = {.base = (char *)call->workspace.data + share * (size_t)worker};
+    forward_buffers own = take_forward(call, &workspace);
 
     const float *weight = hy_read(&call->t[HY_NORM_WEIGHT], 0, C, own.w);
     const float *bias = hy_tensor_is_given(b) ? hy_read(b, 0, C, own.b) : NULL;
@@ -165,13 +165,13 @@ typedef struct partial_sums {
     double *dw, *db; /* (blocks, C) each */
 } partial_sums;
 
-static partial_sums take_partial(const hy_op_call *call, hy_cpu_pieces *pieces) {
+static partial_sums take_partial(const hy_op_call *call, hy_cpu_workspace *workspace) {
     const hy_tensor *x = &call->t[HY_NORM_BWD_X];
     int64_t N = hy_tensor_height(x), C = hy_tensor_width(x);
     size_t bytes = (size_t)(hy_block_count(N) * C) * sizeof(double);
     return (partial_sums){
-        .dw = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[HY_NORM_BWD_DWEIGHT]) ? bytes : 0),
-        .db = hy_cpu_take(pieces, hy_tensor_is_given(&call->t[HY_NORM_BWD_DBIAS]) ? bytes : 0),
+        .dw = hy_cpu_take(workspace, hy_tensor_is_given(&call->t[HY_NORM_BWD_DWEIGHT]) ? bytes : 0),
+        .db = hy_cpu_take(workspace, hy_tensor_is_given(&call->t[HY_NORM_BWD_DBIAS]) ? bytes : 0),
     };
 }
 
@@ -179,19 +179,19 @@ typedef struct backward_buffers {
     float *dy, *x, *w, *residual, *dx;
 } backward_buffers;
 
-static backward_buffers take_backward(const hy_op_call *call, hy_cpu_pieces *pieces) {
+static backward_buffers take_backward(const hy_op_call *call, hy_cpu_workspace *workspace) {
     int64_t C = hy_tensor_width(&call->t[HY_NORM_BWD_X]);
     return (backward_buffers){
-        .dy = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_DY], C)),
-        .x = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_X], C)),
-        .w = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_WEIGHT], C)),
-        .residual = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_RESIDUAL], C)),
-        .dx = hy_cpu_take(pieces, hy_buffer_bytes(&call->t[HY_NORM_BWD_DX], C)),
+        .dy = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_DY], C)),
+        .x = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_X], C)),
+        .w = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_WEIGHT], C)),
+        .residual = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_RESIDUAL], C)),
+        .dx = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_DX], C)),
     };
 }
 
 size_t hy_cpu_norm_bwd_workspace(const hy_op_call *call, int threads) {
-    hy_cpu_pieces shared = {0}, own = {0};
+    hy_cpu_workspace shared = {0}, own = {0};
     take_partial(call, &shared);
     take_backward(call, &own);
     return shared.used + own.used * (size_t)threads;
@@ -222,12 +222,12 @@ static void norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
     const hy_tensor *x = &call->t[HY_NORM_BWD_X];
     int64_t N = hy_tensor_height(x), C = hy_tensor_width(x);
     int64_t rows = hy_block_rows(N);
-    hy_cpu_pieces pieces = {.base = call->workspace.data};
-    partial_sums sums = take_partial(call, &pieces);
-    hy_cpu_pieces share = {0};
+    hy_cpu_workspace workspace = {.base = call->workspace.data};
+    partial_sums sums = take_partial(call, &workspace);
+    hy_cpu_workspace share = {0};
     take_backward(call, &share);
-    pieces.used += share.used * (size_t)worker;
-    backward_buffers own = take_backward(call, &pieces);
+    workspace.used += share.used * (size_t)worker;
+    backward_buffers own = take_backward(call, &workspace);
 
     double *dw = hy_tensor_is_given(&call->t[HY_NORM_BWD_DWEIGHT]) ? sums.dw + block * C : NULL;
     double *db = hy_tensor_is_given(&call->t[HY_NORM_BWD_DBIAS]) ? sums.db + block * C : NULL;
@@ -245,8 +245,8 @@ hy_status hy_cpu_norm_bwd(const hy_cpu_run *run) {
     int64_t N = hy_tensor_height(x), C = hy_tensor_width(x);
     const hy_tensor *dw = &call->t[HY_NORM_BWD_DWEIGHT], *db = &call->t[HY_NORM_BWD_DBIAS];
     hy_cpu_for_each(run, hy_block_count(N), norm_bwd_task);
-    hy_cpu_pieces pieces = {.base = call->workspace.data};
-    partial_sums sums = take_partial(call, &pieces);
+    hy_cpu_workspace workspace = {.base = call->workspace.data};
+    partial_sums sums = take_partial(call, &workspace);
     bool adds = call->attr.accumulate;
     if (hy_tensor_is_given(dw)) hy_cpu_fold_columns(sums.dw, hy_block_count(N), C, dw, adds);
     if (hy_tensor_is_given(db)) hy_cpu_fold_columns(sums.db, hy_block_count(N), C, db, adds);

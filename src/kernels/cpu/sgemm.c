@@ -1,7 +1,7 @@
 /* sgemm.c: our own sgemm, for machines without a usable OpenBLAS.
  *
  * The classic scheme: a block of b (KC x NC) is packed into panels NR wide, a block of a (MC x KC)
- * into panels of MR rows, and a kernel that keeps an MR x NR piece of c in registers runs over
+ * into panels of MR rows, and a kernel that keeps an MR x NR tile of c in registers runs over
  * them. The kernel is written once with vector types and compiled for each vector width of the
  * machine. Packing pads with zeros, so the kernel knows no borders. */
 #include <string.h>
@@ -9,15 +9,15 @@
 #include "kernels/cpu/blas.h"
 
 enum {
-    NR = 16,     /* columns of a kernel's piece of c */
+    NR = 16,     /* columns of a kernel's tile of c */
     MR_MAX = 12, /* rows of it, at most */
     MC = 96,     /* a multiple of every kernel's MR: 3, 6, 12 */
     KC = 256,    /* depth of a block: MC * KC * 4 = 96 KB stay in L2 */
     NC = 192
 };
 
-/* One kernel: piece[MR][NR] = sum over k of a[k][MR] b[k][NR], both packed. */
-typedef void (*kernel_function)(int64_t k, const float *a, const float *b, float *piece);
+/* One kernel: tile[MR][NR] = sum over k of a[k][MR] b[k][NR], both packed. */
+typedef void (*kernel_function)(int64_t k, const float *a, const float *b, float *tile);
 
 typedef struct kernel {
     int rows;
@@ -27,7 +27,7 @@ typedef struct kernel {
 #define DEFINE_KERNEL(NAME, TARGET, ROWS, LANES)                                                   \
     typedef float NAME##_vector __attribute__((vector_size(4 * (LANES)), aligned(4)));             \
     TARGET static void NAME(int64_t k, const float *restrict a, const float *restrict b,           \
-                            float *restrict piece) {                                               \
+                            float *restrict tile) {                                                \
         enum { VECTORS = NR / (LANES) };                                                           \
         NAME##_vector sum[ROWS][VECTORS];                                                          \
         memset(sum, 0, sizeof sum);                                                                \
@@ -42,7 +42,7 @@ typedef struct kernel {
         }                                                                                          \
         _Pragma("GCC unroll 16") for (int i = 0; i < (ROWS); i++) {                                \
             _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; v++) *                           \
-                (NAME##_vector *)(piece + i * NR + v * (LANES)) = sum[i][v];                       \
+                (NAME##_vector *)(tile + i * NR + v * (LANES)) = sum[i][v];                        \
         }                                                                                          \
     }
 
@@ -94,12 +94,12 @@ static void pack_b(const hy_gemm *g, int64_t k0, int64_t depth, int64_t j0, int6
     }
 }
 
-/* c += alpha piece on the part of the piece that lies inside c. */
-static void add_piece(const hy_gemm *g, int64_t i, int64_t rows, int64_t j, int64_t cols,
-                      const float *piece) {
+/* c += alpha tile on the part of the tile that lies inside c. */
+static void add_tile(const hy_gemm *g, int64_t i, int64_t rows, int64_t j, int64_t cols,
+                     const float *tile) {
     for (int64_t r = 0; r < rows; r++) {
         float *c = g->c + (i + r) * g->ldc + j;
-        for (int64_t q = 0; q < cols; q++) c[q] += g->alpha * piece[r * NR + q];
+        for (int64_t q = 0; q < cols; q++) c[q] += g->alpha * tile[r * NR + q];
     }
 }
 
@@ -116,7 +116,7 @@ static void scale_c(const hy_gemm *g) {
 }
 
 void hy_own_sgemm(const hy_gemm *g) {
-    _Alignas(64) float a[MC * KC], b[KC * NC], piece[MR_MAX * NR];
+    _Alignas(64) float a[MC * KC], b[KC * NC], tile[MR_MAX * NR];
     kernel best = choose_kernel();
     scale_c(g);
     for (int64_t j0 = 0; j0 < g->n; j0 += NC) {
@@ -129,9 +129,9 @@ void hy_own_sgemm(const hy_gemm *g) {
                 pack_a(g, i0, rows, k0, depth, best.rows, a);
                 for (int64_t j = 0; j < cols; j += NR) {
                     for (int64_t i = 0; i < rows; i += best.rows) {
-                        best.run(depth, a + i * depth, b + j * depth, piece);
-                        add_piece(g, i0 + i, rows - i < best.rows ? rows - i : best.rows, j0 + j,
-                                  cols - j < NR ? cols - j : NR, piece);
+                        best.run(depth, a + i * depth, b + j * depth, tile);
+                        add_tile(g, i0 + i, rows - i < best.rows ? rows - i : best.rows, j0 + j,
+                                 cols - j < NR ? cols - j : NR, tile);
                     }
                 }
             }

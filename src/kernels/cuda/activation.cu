@@ -1,11 +1,11 @@
 /* activation.cu: gelu and swiglu, forward and backward.
  *
  * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), as on the CPU.
- * Everything is elementwise: a thread fetches its pieces before it stores any, so results may
+ * Everything is elementwise: a thread fetches its chunks before it stores any, so results may
  * lie where the inputs lay. For 16-bit tensors the exponential and the quotient are the
  * hardware's: their relative error, below 2^-15 wherever the result is a normal number,
  * disappears in the rounding. */
-#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/chunks.cuh"
 
 /* 2 u = x (A + B x^2) with u = sqrt(2/pi) (x + 0.044715 x^3) */
 #define GELU_A 1.5957691216f
@@ -21,19 +21,19 @@ template <typename A> static constexpr bool is_fast = A::width == 8;
 /* ---- gelu ------------------------------------------------------------------------------------ */
 
 template <typename A>
-static __global__ void __launch_bounds__(HY_STEP_THREADS) gelu(A x, A y, int64_t pieces) {
+static __global__ void __launch_bounds__(HY_STEP_THREADS) gelu(A x, A y, int64_t chunks) {
     int64_t first = hy_step_first();
-    typename A::piece in[HY_STEPS];
+    typename A::chunk in[HY_STEPS];
 #pragma unroll
     for (int k = 0; k < HY_STEPS; k++) {
         int64_t i = first + k * HY_STEP_THREADS;
-        if (i < pieces) in[k] = x.fetch(i * A::width);
+        if (i < chunks) in[k] = x.fetch(i * A::width);
     }
 #pragma unroll
     for (int k = 0; k < HY_STEPS; k++) {
         int64_t i = first + k * HY_STEP_THREADS;
         float v[A::width];
-        if (i >= pieces) return;
+        if (i >= chunks) return;
         x.open(in[k], v);
 #pragma unroll
         for (int j = 0; j < A::width; j++) {
@@ -45,13 +45,13 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) gelu(A x, A y, int64_t
 
 template <typename A>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    gelu_bwd(A dy, A x, A dx, int64_t pieces) {
+    gelu_bwd(A dy, A x, A dx, int64_t chunks) {
     int64_t first = hy_step_first();
-    typename A::piece slope[HY_STEPS], in[HY_STEPS];
+    typename A::chunk slope[HY_STEPS], in[HY_STEPS];
 #pragma unroll
     for (int k = 0; k < HY_STEPS; k++) {
         int64_t i = first + k * HY_STEP_THREADS;
-        if (i >= pieces) break;
+        if (i >= chunks) break;
         slope[k] = dy.fetch(i * A::width);
         in[k] = x.fetch(i * A::width);
     }
@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     for (int k = 0; k < HY_STEPS; k++) {
         int64_t i = first + k * HY_STEP_THREADS;
         float d[A::width], v[A::width];
-        if (i >= pieces) return;
+        if (i >= chunks) return;
         dy.open(slope[k], d);
         x.open(in[k], v);
 #pragma unroll
@@ -75,11 +75,11 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
 hy_status hy_cuda_gelu(const hy_cuda_run *run) {
     const hy_tensor *x = &run->call->t[HY_GELU_X], *y = &run->call->t[HY_GELU_Y];
     int64_t count = hy_tensor_count(x);
-    hy_by_pieces(count, {x, y}, [&](auto access) {
+    hy_by_chunks(count, {x, y}, [&](auto access) {
         using A = decltype(access);
-        int64_t pieces = count / A::width;
-        gelu<<<hy_step_blocks(pieces), HY_STEP_THREADS, 0, run->stream>>>(A::of(x), A::of(y),
-                                                                          pieces);
+        int64_t chunks = count / A::width;
+        gelu<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(A::of(x), A::of(y),
+                                                                          chunks);
     });
     return hy_cuda_launched(run);
 }
@@ -88,29 +88,29 @@ hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
     const hy_tensor *dy = &run->call->t[HY_GELU_BWD_DY], *x = &run->call->t[HY_GELU_BWD_X],
                     *dx = &run->call->t[HY_GELU_BWD_DX];
     int64_t count = hy_tensor_count(x);
-    hy_by_pieces(count, {dy, x, dx}, [&](auto access) {
+    hy_by_chunks(count, {dy, x, dx}, [&](auto access) {
         using A = decltype(access);
-        int64_t pieces = count / A::width;
-        gelu_bwd<<<hy_step_blocks(pieces), HY_STEP_THREADS, 0, run->stream>>>(A::of(dy), A::of(x),
-                                                                              A::of(dx), pieces);
+        int64_t chunks = count / A::width;
+        gelu_bwd<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(A::of(dy), A::of(x),
+                                                                              A::of(dx), chunks);
     });
     return hy_cuda_launched(run);
 }
 
 /* ---- swiglu ---------------------------------------------------------------------------------- */
 
-/* Rows of gate_up are twice as long as those of y: gate first, then up. per_row: pieces of a row
+/* Rows of gate_up are twice as long as those of y: gate first, then up. per_row: chunks of a row
  * of y. */
 template <typename A>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    swiglu(A gate_up, A y, int64_t pieces, int64_t per_row) {
+    swiglu(A gate_up, A y, int64_t chunks, int64_t per_row) {
     int64_t first = hy_step_first(), F = per_row * A::width;
-    typename A::piece gate[HY_STEPS], up[HY_STEPS];
+    typename A::chunk gate[HY_STEPS], up[HY_STEPS];
     hy_walk at(first, per_row);
 #pragma unroll
     for (int k = 0; k < HY_STEPS; k++) {
-        if (first + k * HY_STEP_THREADS >= pieces) break;
-        int64_t i = at.row * 2 * F + at.piece * A::width;
+        if (first + k * HY_STEP_THREADS >= chunks) break;
+        int64_t i = at.row * 2 * F + at.chunk * A::width;
         gate[k] = gate_up.fetch(i);
         up[k] = gate_up.fetch(i + F);
         at.move(HY_STEP_THREADS, per_row);
@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     for (int k = 0; k < HY_STEPS; k++) {
         int64_t i = first + k * HY_STEP_THREADS;
         float g[A::width], u[A::width];
-        if (i >= pieces) return;
+        if (i >= chunks) return;
         gate_up.open(gate[k], g);
         gate_up.open(up[k], u);
 #pragma unroll
@@ -141,21 +141,21 @@ static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float
     }
 }
 
-/* Two pieces a step come and go besides dy: half as many steps keep the registers few. */
+/* Two chunks a step come and go besides dy: half as many steps keep the registers few. */
 #define BWD_STEPS (HY_STEPS / 2)
 
 template <typename A, bool has_active>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    swiglu_bwd(A dy, A gate_up, A dgate_up, A active, int64_t pieces, int64_t per_row) {
+    swiglu_bwd(A dy, A gate_up, A dgate_up, A active, int64_t chunks, int64_t per_row) {
     int64_t first = (int64_t)blockIdx.x * (BWD_STEPS * HY_STEP_THREADS) + threadIdx.x;
     int64_t F = per_row * A::width, place[BWD_STEPS];
-    typename A::piece slope[BWD_STEPS], gate[BWD_STEPS], up[BWD_STEPS];
+    typename A::chunk slope[BWD_STEPS], gate[BWD_STEPS], up[BWD_STEPS];
     hy_walk at(first, per_row);
 #pragma unroll
     for (int k = 0; k < BWD_STEPS; k++) {
         int64_t i = first + k * HY_STEP_THREADS;
-        if (i >= pieces) break;
-        place[k] = at.row * 2 * F + at.piece * A::width;
+        if (i >= chunks) break;
+        place[k] = at.row * 2 * F + at.chunk * A::width;
         slope[k] = dy.fetch(i * A::width);
         gate[k] = gate_up.fetch(place[k]);
         up[k] = gate_up.fetch(place[k] + F);
@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
 #pragma unroll
     for (int k = 0; k < BWD_STEPS; k++) {
         float d[A::width], g[A::width], u[A::width];
-        if (first + k * HY_STEP_THREADS >= pieces) return;
+        if (first + k * HY_STEP_THREADS >= chunks) return;
         dy.open(slope[k], d);
         gate_up.open(gate[k], g);
         gate_up.open(up[k], u);
@@ -177,11 +177,11 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
 
 hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
     const hy_tensor *gate_up = &run->call->t[HY_SWIGLU_GATE_UP], *y = &run->call->t[HY_SWIGLU_Y];
-    hy_by_pieces(hy_width(y), {y, gate_up}, [&](auto access) {
+    hy_by_chunks(hy_width(y), {y, gate_up}, [&](auto access) {
         using A = decltype(access);
-        int64_t per_row = hy_width(y) / A::width, pieces = hy_height(y) * per_row;
-        swiglu<<<hy_step_blocks(pieces), HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(gate_up), A::of(y), pieces, per_row);
+        int64_t per_row = hy_width(y) / A::width, chunks = hy_height(y) * per_row;
+        swiglu<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(
+            A::of(gate_up), A::of(y), chunks, per_row);
     });
     return hy_cuda_launched(run);
 }
@@ -191,13 +191,13 @@ hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
                     *gate_up = &run->call->t[HY_SWIGLU_BWD_GATE_UP],
                     *dgate_up = &run->call->t[HY_SWIGLU_BWD_DGATE_UP],
                     *active = &run->call->t[HY_SWIGLU_BWD_ACTIVE];
-    hy_by_pieces(hy_width(dy), {dy, gate_up, dgate_up, active}, [&](auto access) {
+    hy_by_chunks(hy_width(dy), {dy, gate_up, dgate_up, active}, [&](auto access) {
         using A = decltype(access);
-        int64_t per_row = hy_width(dy) / A::width, pieces = hy_height(dy) * per_row;
-        unsigned blocks = (unsigned)hy_ceil_div(pieces, BWD_STEPS * HY_STEP_THREADS);
+        int64_t per_row = hy_width(dy) / A::width, chunks = hy_height(dy) * per_row;
+        unsigned blocks = (unsigned)hy_ceil_div(chunks, BWD_STEPS * HY_STEP_THREADS);
         auto kernel = hy_has(active) ? swiglu_bwd<A, true> : swiglu_bwd<A, false>;
         kernel<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(dy), A::of(gate_up), A::of(dgate_up), A::of(active), pieces, per_row);
+            A::of(dy), A::of(gate_up), A::of(dgate_up), A::of(active), chunks, per_row);
     });
     return hy_cuda_launched(run);
 }

@@ -52,9 +52,9 @@ __device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int un
     if (is_there) {
         out += row * (int64_t)g.a.H * S::D;
 #pragma unroll
-        for (int piece = 0; piece < S::PIECES; piece += SHARE) {
-            hy_pack<T> x = hy_load_pack(out + (piece + own) * 8);
-            int place = hy_bwd_place<S>(row, piece + own);
+        for (int pack = 0; pack < S::PACKS; pack += SHARE) {
+            hy_pack<T> x = hy_load_pack(out + (pack + own) * 8);
+            int place = hy_bwd_place<S>(row, pack + own);
             hy_pack<T> y = hy_load_pack((const T *)(dout + row * S::ROW_BYTES) + place * 8);
 #pragma unroll
             for (int i = 0; i < 8; i++) sum += hy_to_float(x.v[i]) * hy_to_float(y.v[i]);

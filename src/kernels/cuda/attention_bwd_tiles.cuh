@@ -29,10 +29,10 @@ struct hy_bwd_shape {
     static constexpr int M = ROWS / 16, N = CHUNK / 16;
     static constexpr int STEPS = D / 16;
     static constexpr int PARTS = TILE / CHUNK;
-    static constexpr int PIECES = D / 8; /* of 16 bytes in a row */
+    static constexpr int PACKS = D / 8; /* of 16 bytes in a row */
     /* The eight rows that ldmatrix reads at once lie in different banks: either a row has an odd
-     * number of pieces, or piece i of row r lies at i ^ r % 8. */
-    static constexpr int ROW_BYTES = 16 * (IS_FLAT ? PIECES : PIECES | 1);
+     * number of packs, or pack i of row r lies at i ^ r % 8. */
+    static constexpr int ROW_BYTES = 16 * (IS_FLAT ? PACKS : PACKS | 1);
     static constexpr int TILE_BYTES = TILE * ROW_BYTES;
     static constexpr int STAGE_BYTES = 2 * TILE_BYTES; /* k and v, or q and dout */
     static constexpr int OWN_BYTES = OWN * ROW_BYTES;
@@ -42,7 +42,7 @@ struct hy_bwd_shape {
     static constexpr int OWN_AT = IS_PASSING ? STAGE_BYTES : 2 * STAGE_BYTES;
     static constexpr int TILES_END = 2 * STAGE_BYTES + (IS_PASSING ? 0 : 2 * OWN_BYTES);
 
-    static_assert(!IS_FLAT || PIECES == 16, "steps are told apart by three bits of an address");
+    static_assert(!IS_FLAT || PACKS == 16, "steps are told apart by three bits of an address");
     static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
 
@@ -82,16 +82,16 @@ __device__ __forceinline__ int hy_bwd_anew(int x) {
     return x;
 }
 
-/* Where a piece of a row lies among the row's pieces. */
-template <typename S> __device__ __forceinline__ int hy_bwd_place(int row, int piece) {
-    return S::IS_FLAT ? piece ^ row % 8 : piece;
+/* Where a pack of a row lies among the row's packs. */
+template <typename S> __device__ __forceinline__ int hy_bwd_place(int row, int pack) {
+    return S::IS_FLAT ? pack ^ row % 8 : pack;
 }
 
-/* Starts the copy of COUNT rows, a piece a thread; those from `there` on become zeros. */
+/* Starts the copy of COUNT rows, a pack a thread; those from `there` on become zeros. */
 template <typename S, int COUNT, bool ARE_THERE, typename T>
 __device__ __forceinline__ void hy_bwd_copy(uint32_t to, const T *from, const T *safe,
                                             int64_t apart, int row, int there) {
-    constexpr int APART = S::THREADS / S::PIECES; /* rows copied at a time */
+    constexpr int APART = S::THREADS / S::PACKS; /* rows copied at a time */
 #pragma unroll
     for (int i = 0; i < COUNT; i += APART) {
         if (COUNT % APART != 0 && i + row >= COUNT) break;
@@ -103,11 +103,11 @@ __device__ __forceinline__ void hy_bwd_copy(uint32_t to, const T *from, const T 
 template <typename S, int COUNT, typename T>
 __device__ __forceinline__ void hy_bwd_fetch(uint32_t shared, const T *rows, int64_t width,
                                              int there) {
-    constexpr int APART = S::THREADS / S::PIECES;
-    int thread = hy_bwd_anew(threadIdx.x), row = thread / S::PIECES, piece = thread % S::PIECES;
-    if (APART * S::PIECES < S::THREADS && row >= APART) return;
-    const T *from = rows + row * width + piece * 8;
-    uint32_t to = shared + row * S::ROW_BYTES + hy_bwd_place<S>(row, piece) * 16;
+    constexpr int APART = S::THREADS / S::PACKS;
+    int thread = hy_bwd_anew(threadIdx.x), row = thread / S::PACKS, pack = thread % S::PACKS;
+    if (APART * S::PACKS < S::THREADS && row >= APART) return;
+    const T *from = rows + row * width + pack * 8;
+    uint32_t to = shared + row * S::ROW_BYTES + hy_bwd_place<S>(row, pack) * 16;
     if (there >= COUNT)
         hy_bwd_copy<S, COUNT, true>(to, from, rows, APART * width, row, there);
     else

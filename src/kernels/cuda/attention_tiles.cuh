@@ -31,7 +31,7 @@ struct hy_attention_shape {
     static constexpr int K_STEPS = D / 16;
     static constexpr int KEPT = KEPT_ < K_STEPS ? KEPT_ : K_STEPS; /* steps of q in registers */
     static constexpr bool KEEPS_Q = KEPT == K_STEPS;
-    static constexpr int CHUNKS = D / 8;                /* pieces of 16 bytes in a row */
+    static constexpr int CHUNKS = D / 8;                /* packs of 16 bytes in a row */
     static constexpr int ROWS_APART = THREADS / CHUNKS; /* rows copied at a time */
     /* Rows of 2^n chunks are swizzled; others are padded to an odd number of chunks. Either way the
      * eight rows that ldmatrix reads at once lie in different banks. */
@@ -312,7 +312,7 @@ __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S
 }
 
 /* Divides by the sums and writes output and lse. The output passes through shared memory, each
- * warp its own rows, so that it leaves in pieces of 16 bytes. */
+ * warp its own rows, so that it leaves in packs of 16 bytes. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared, T *out,
                                               float *lse, int64_t width, int query, int end) {

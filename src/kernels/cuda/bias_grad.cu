@@ -13,7 +13,7 @@ size_t hy_cuda_bias_grad_workspace(const hy_cuda *cuda, const hy_op_call *call) 
 
 hy_status hy_cuda_bias_grad(const hy_cuda_run *run) {
     const hy_tensor *dy = &run->call->t[HY_BIAS_GRAD_DY], *db = &run->call->t[HY_BIAS_GRAD_DBIAS];
-    hy_by_pieces(hy_width(dy), {dy}, [&](auto access) {
+    hy_by_chunks(hy_width(dy), {dy}, [&](auto access) {
         using A = decltype(access);
         hy_matrix_source<A> source = {A::of(dy), hy_width(dy)};
         hy_column_sums(run, source, hy_height(dy), db, (float *)run->call->workspace.data);

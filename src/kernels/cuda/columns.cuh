@@ -8,7 +8,7 @@
 #ifndef HY_KERNELS_CUDA_COLUMNS_CUH
 #define HY_KERNELS_CUDA_COLUMNS_CUH
 
-#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/chunks.cuh"
 
 /* ---- folding --------------------------------------------------------------------------------- */
 
@@ -64,36 +64,36 @@ static inline void hy_fold_columns(const hy_fold &f, cudaStream_t stream) {
 
 #define HY_COLUMN_THREADS 256
 
-/* How a matrix of `rows` x `pieces` is cut: tiles of columns across, shares of the rows down. A
+/* How a matrix of `rows` x `chunks` is cut: tiles of columns across, shares of the rows down. A
  * block reads `lines` rows of its tile at once. */
 typedef struct hy_column_cut {
-    int64_t rows, pieces;
-    int tiles, tile_pieces, lines, shares;
+    int64_t rows, chunks;
+    int tiles, tile_chunks, lines, shares;
 } hy_column_cut;
 
 #define HY_COLUMN_BLOCKS 4 /* of a multiprocessor at once */
 
-/* Pieces across a tile: a multiple of 8, so that lines begin at 128 bytes, that leaves the fewest
+/* Chunks across a tile: a multiple of 8, so that lines begin at 128 bytes, that leaves the fewest
  * threads idle beside the last tile and below the last line; the widest such. */
-static inline int hy_tile_pieces(int64_t pieces) {
+static inline int hy_tile_chunks(int64_t chunks) {
     int best = 0;
     double most = 0;
     for (int across = 64; across >= 32; across -= 8) {
-        double tiles = (double)hy_ceil_div(pieces, across), lines = HY_COLUMN_THREADS / across;
-        double used = (double)pieces / (tiles * across) * (lines * across / HY_COLUMN_THREADS);
+        double tiles = (double)hy_ceil_div(chunks, across), lines = HY_COLUMN_THREADS / across;
+        double used = (double)chunks / (tiles * across) * (lines * across / HY_COLUMN_THREADS);
         if (used > most) most = used, best = across;
     }
-    return pieces < 32 ? (int)pieces : best;
+    return chunks < 32 ? (int)chunks : best;
 }
 
 /* Shares fill the card with blocks, once, unless that leaves a thread fewer than eight rows. */
-static inline hy_column_cut hy_cut_columns(const hy_cuda *cuda, int64_t rows, int64_t pieces) {
+static inline hy_column_cut hy_cut_columns(const hy_cuda *cuda, int64_t rows, int64_t chunks) {
     hy_column_cut cut = {};
     cut.rows = rows;
-    cut.pieces = pieces;
-    cut.tile_pieces = hy_tile_pieces(pieces);
-    cut.tiles = (int)hy_ceil_div(pieces, cut.tile_pieces);
-    cut.lines = HY_COLUMN_THREADS / cut.tile_pieces;
+    cut.chunks = chunks;
+    cut.tile_chunks = hy_tile_chunks(chunks);
+    cut.tiles = (int)hy_ceil_div(chunks, cut.tile_chunks);
+    cut.lines = HY_COLUMN_THREADS / cut.tile_chunks;
     int64_t wanted = (int64_t)cuda->card.multiprocessors * HY_COLUMN_BLOCKS / cut.tiles;
     int64_t most = hy_ceil_div(rows, (int64_t)cut.lines * 8);
     if (wanted > most) wanted = most;
@@ -101,21 +101,21 @@ static inline hy_column_cut hy_cut_columns(const hy_cuda *cuda, int64_t rows, in
     return cut;
 }
 
-static inline size_t hy_column_bytes(const hy_cuda *cuda, int64_t rows, int64_t pieces, int width) {
-    return (size_t)hy_cut_columns(cuda, rows, pieces).shares * (size_t)(pieces * width) *
+static inline size_t hy_column_bytes(const hy_cuda *cuda, int64_t rows, int64_t chunks, int width) {
+    return (size_t)hy_cut_columns(cuda, rows, chunks).shares * (size_t)(chunks * width) *
            sizeof(float);
 }
 
 /* Rows a thread has on their way at once. */
 #define HY_COLUMN_BATCH 8
 
-/* Source: `width`; `piece`; fetch(row, column) brings what is needed for `width` numbers of a row;
- * add(piece, sum) adds them. */
+/* Source: `width`; `chunk`; fetch(row, column) brings what is needed for `width` numbers of a row;
+ * add(chunk, sum) adds them. */
 template <typename Source>
 static __device__ __forceinline__ void hy_add_rows(const Source &source, int64_t row, int64_t end,
                                                    int64_t step, int64_t column, float *sum) {
     for (; row + (HY_COLUMN_BATCH - 1) * step < end; row += HY_COLUMN_BATCH * step) {
-        typename Source::piece batch[HY_COLUMN_BATCH];
+        typename Source::chunk batch[HY_COLUMN_BATCH];
 #pragma unroll
         for (int k = 0; k < HY_COLUMN_BATCH; k++) batch[k] = source.fetch(row + k * step, column);
 #pragma unroll
@@ -129,17 +129,17 @@ static __global__ void __launch_bounds__(HY_COLUMN_THREADS, HY_COLUMN_BLOCKS)
     hy_column_partial(Source source, hy_column_cut cut, float *partial) {
     constexpr int width = Source::width;
     __shared__ float sums[HY_COLUMN_THREADS * width];
-    int piece = threadIdx.x % cut.tile_pieces, line = threadIdx.x / cut.tile_pieces;
-    int64_t column = (int64_t)blockIdx.x * cut.tile_pieces + piece, C = cut.pieces * width;
+    int chunk = threadIdx.x % cut.tile_chunks, line = threadIdx.x / cut.tile_chunks;
+    int64_t column = (int64_t)blockIdx.x * cut.tile_chunks + chunk, C = cut.chunks * width;
     int64_t first = (int64_t)blockIdx.y * cut.lines + line, step = (int64_t)cut.shares * cut.lines;
     float sum[width] = {0};
-    if (line < cut.lines && column < cut.pieces) {
+    if (line < cut.lines && column < cut.chunks) {
         hy_add_rows(source, first, cut.rows, step, column * width, sum);
     }
 #pragma unroll
     for (int j = 0; j < width; j++) sums[threadIdx.x * width + j] = sum[j];
     __syncthreads();
-    int tile_width = cut.tile_pieces * width;
+    int tile_width = cut.tile_chunks * width;
     for (int c = threadIdx.x; c < tile_width; c += HY_COLUMN_THREADS) {
         int64_t at = (int64_t)blockIdx.x * tile_width + c;
         float total = 0;
@@ -168,14 +168,14 @@ static void hy_column_sums(const hy_cuda_run *run, const Source &source, int64_t
 /* The matrix itself. */
 template <typename A> struct hy_matrix_source {
     static constexpr int width = A::width;
-    typedef typename A::piece piece;
+    typedef typename A::chunk chunk;
     A matrix;
     int64_t C;
 
-    __device__ __forceinline__ piece fetch(int64_t row, int64_t column) const {
+    __device__ __forceinline__ chunk fetch(int64_t row, int64_t column) const {
         return matrix.fetch(row * C + column);
     }
-    __device__ __forceinline__ void add(const piece &p, float *sum) const {
+    __device__ __forceinline__ void add(const chunk &p, float *sum) const {
         float v[width];
         matrix.open(p, v);
 #pragma unroll

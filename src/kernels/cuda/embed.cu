@@ -2,13 +2,13 @@
  *
  * x[n] = wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
  * becomes NaN, so that the loss shows it, since a kernel cannot refuse. */
-#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/positions.cuh"
 
 template <typename A> struct embed_call {
     const int32_t *tokens;
     A wte, wpe, x;
-    int64_t vocabulary, pieces, per_row; /* pieces of x, and of one of its rows */
+    int64_t vocabulary, chunks, per_row; /* chunks of x, and of one of its rows */
     int seq;                             /* T; 0: no position table */
     const int32_t *doc_starts;           /* or NULL */
 };
@@ -16,13 +16,13 @@ template <typename A> struct embed_call {
 template <typename A>
 static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e) {
     int64_t first = hy_step_first();
-    typename A::piece word[HY_STEPS], place[HY_STEPS];
+    typename A::chunk word[HY_STEPS], place[HY_STEPS];
     bool is_known[HY_STEPS];
     hy_walk at(first, e.per_row);
 #pragma unroll
     for (int k = 0; k < HY_STEPS; k++) {
-        if (first + k * HY_STEP_THREADS >= e.pieces) break;
-        int64_t C = e.per_row * A::width, column = at.piece * A::width, token = e.tokens[at.row];
+        if (first + k * HY_STEP_THREADS >= e.chunks) break;
+        int64_t C = e.per_row * A::width, column = at.chunk * A::width, token = e.tokens[at.row];
         is_known[k] = token >= 0 && token < e.vocabulary;
         word[k] = e.wte.fetch((is_known[k] ? token : 0) * C + column);
         if (e.seq) place[k] = e.wpe.fetch(hy_position_of(at.row, e.seq, e.doc_starts) * C + column);
@@ -32,7 +32,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
     for (int k = 0; k < HY_STEPS; k++) {
         int64_t i = first + k * HY_STEP_THREADS;
         float v[A::width], shift[A::width];
-        if (i >= e.pieces) return;
+        if (i >= e.chunks) return;
         e.wte.open(word[k], v);
         if (e.seq) e.wpe.open(place[k], shift);
 #pragma unroll
@@ -47,17 +47,17 @@ hy_status hy_cuda_embed(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *wte = &call->t[HY_EMBED_WTE], *wpe = &call->t[HY_EMBED_WPE],
                     *x = &call->t[HY_EMBED_X];
-    hy_by_pieces(hy_width(x), {x, wte, wpe}, [&](auto access) {
+    hy_by_chunks(hy_width(x), {x, wte, wpe}, [&](auto access) {
         using A = decltype(access);
         embed_call<A> e = {};
         e.tokens = (const int32_t *)call->t[HY_EMBED_TOKENS].data;
         e.wte = A::of(wte), e.wpe = A::of(wpe), e.x = A::of(x);
         e.vocabulary = hy_height(wte);
         e.per_row = hy_width(x) / A::width;
-        e.pieces = hy_height(x) * e.per_row;
+        e.chunks = hy_height(x) * e.per_row;
         e.seq = hy_has(wpe) ? call->attr.embed.seq : 0;
         e.doc_starts = (const int32_t *)call->t[HY_EMBED_DOC_STARTS].data;
-        embed<<<hy_step_blocks(e.pieces), HY_STEP_THREADS, 0, run->stream>>>(e);
+        embed<<<hy_step_blocks(e.chunks), HY_STEP_THREADS, 0, run->stream>>>(e);
     });
     return hy_cuda_launched(run);
 }

@@ -7,7 +7,7 @@
  * `tail` in the one where it begins; the block of that window joins them. So no block has more
  * than WINDOW rows to sum, however frequent a token is, and no number is added by two. Positions that
  * begin anew with each document are rows found by such a sort too; others stand T places apart. */
-#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/places.cuh"
 
 #define WINDOW 32
@@ -105,7 +105,7 @@ template <typename A> static __global__ void sum_windows(embed_bwd_call c, A dx)
     if (column >= c.C) return;
     float sum[width] = {0};
     for (int first = 0; first < count; first += BATCH) {
-        typename A::piece row[BATCH];
+        typename A::chunk row[BATCH];
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
             if (first + k < count) row[k] = dx.fetch(w.place[first + k] * c.C + column);
@@ -185,7 +185,7 @@ static __global__ void sum_positions(A dx, void *dwpe, hy_dtype dtype, int64_t N
     if (column >= C) return;
     float sum[width] = {0};
     for (int64_t n = t; n < N; n += (int64_t)BATCH * T) {
-        typename A::piece row[BATCH];
+        typename A::chunk row[BATCH];
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
             if (n + (int64_t)k * T < N) row[k] = dx.fetch((n + (int64_t)k * T) * C + column);
@@ -204,7 +204,7 @@ static __global__ void sum_positions(A dx, void *dwpe, hy_dtype dtype, int64_t N
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-/* The workspace cut into pieces; with base NULL only the size counts. */
+/* The workspace cut into chunks; with base NULL only the size counts. */
 typedef struct scratch {
     int32_t *room[2], *counts, *is_through;
     float *parts;
@@ -235,16 +235,16 @@ size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) 
     return cut_scratch(NULL, N, hy_width(&call->t[HY_EMBED_BWD_DX])).bytes;
 }
 
-/* Blocks along the columns, with threads for a piece each: equally many, in whole warps. */
+/* Blocks along the columns, with threads for a chunk each: equally many, in whole warps. */
 typedef struct column_grid {
     unsigned blocks;
     int threads;
 } column_grid;
 
-static column_grid grid_of(int64_t pieces) {
+static column_grid grid_of(int64_t chunks) {
     column_grid g;
-    g.blocks = (unsigned)hy_ceil_div(pieces, 128);
-    g.threads = (int)hy_ceil_div(hy_ceil_div(pieces, g.blocks), 32) * 32;
+    g.blocks = (unsigned)hy_ceil_div(chunks, 128);
+    g.threads = (int)hy_ceil_div(hy_ceil_div(chunks, g.blocks), 32) * 32;
     return g;
 }
 
@@ -276,7 +276,7 @@ static hy_status sum_by_keys(const hy_cuda_run *run, hy_token_keys keys, const h
     c.windows = (int)hy_ceil_div(N, WINDOW);
     c.C = C;
     if (!c.accumulate) HY_CUDA_TRY(clear_rows(run, table, 0));
-    hy_by_pieces(C, {dx}, [&](auto access) {
+    hy_by_chunks(C, {dx}, [&](auto access) {
         using A = decltype(access);
         column_grid g = grid_of(C / A::width);
         dim3 grid((unsigned)c.windows, g.blocks);
@@ -304,7 +304,7 @@ static hy_status position_gradient(const hy_cuda_run *run) {
         return sum_by_keys(run, keys, dwpe);
     }
     if (!call->attr.accumulate) HY_CUDA_TRY(clear_rows(run, dwpe, T));
-    hy_by_pieces(C, {dx}, [&](auto access) {
+    hy_by_chunks(C, {dx}, [&](auto access) {
         using A = decltype(access);
         column_grid g = grid_of(C / A::width);
         sum_positions<<<dim3((unsigned)T, g.blocks), g.threads, 0, run->stream>>>(

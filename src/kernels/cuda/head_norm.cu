@@ -10,7 +10,7 @@
 #define THREADS 256
 /* Blocks of a multiprocessor at once: as registers allow, with one or two packs a lane. */
 #define FORWARD_BLOCKS 3
-#define BACKWARD_BLOCKS(pieces) ((pieces) == 1 ? 3 : 2)
+#define BACKWARD_BLOCKS(chunks) ((chunks) == 1 ? 3 : 2)
 
 /* Forward: from qkv to out, w, rstd written. Backward: from dout to dqkv, x is qkv, rstd read. */
 typedef struct head_call {
@@ -106,14 +106,14 @@ static __device__ __forceinline__ void keep_weights(const head_call &n, float *s
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-template <typename T, int pieces>
+template <typename T, int chunks>
 static __device__ __forceinline__ void write_head(const head_call &n, const head_spot &spot,
                                                   const hy_pack<T> *x, float rstd,
                                                   const float *weights, int lane) {
     constexpr int width = hy_pack<T>::count;
     const float *w = weights + (spot.is_query ? 0 : n.D);
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         int column = (lane + p * n.lanes) * width;
         float v[width];
         if (!spot.is_there || column >= n.D) break;
@@ -125,24 +125,24 @@ static __device__ __forceinline__ void write_head(const head_call &n, const head
     if (lane == 0 && spot.is_there && !spot.is_value) n.rstd[spot.rstd] = rstd;
 }
 
-template <typename T, int pieces>
+template <typename T, int chunks>
 static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows(head_call n) {
     /* Heads a group works on at once, so that enough is on its way. */
-    constexpr int width = hy_pack<T>::count, heads = 4 / pieces;
+    constexpr int width = hy_pack<T>::count, heads = 4 / chunks;
     extern __shared__ float4 shared[];
     float *weights = (float *)shared;
     int lane = threadIdx.x % n.lanes;
     keep_weights(n, weights);
     head_walk at(n);
     while (__any_sync(0xffffffffu, at.row < n.N)) {
-        hy_pack<T> x[heads][pieces];
+        hy_pack<T> x[heads][chunks];
         head_spot spot[heads];
         float square[heads];
 #pragma unroll
         for (int h = 0; h < heads; h++) {
             spot[h] = take_head(n, at);
 #pragma unroll
-            for (int p = 0; p < pieces; p++) {
+            for (int p = 0; p < chunks; p++) {
                 int column = (lane + p * n.lanes) * width;
                 bool is_there = spot[h].is_there && column < n.D;
                 x[h][p] = is_there ? hy_load_pack((const T *)n.x + spot[h].base + column)
@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows
         for (int h = 0; h < heads; h++) {
             square[h] = 0;
 #pragma unroll
-            for (int p = 0; p < pieces; p++) {
+            for (int p = 0; p < chunks; p++) {
                 float v[width];
                 hy_unpack(x[h][p], v);
 #pragma unroll
@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows
 #pragma unroll
         for (int h = 0; h < heads; h++) {
             float rstd = 1.0f / sqrtf(square[h] / (float)n.D + n.eps);
-            write_head<T, pieces>(n, spot[h], x[h], rstd, weights, lane);
+            write_head<T, chunks>(n, spot[h], x[h], rstd, weights, lane);
         }
     }
 }
@@ -172,17 +172,17 @@ static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* A lane's columns of dwq and dwk. */
-template <int pieces, int width> struct own_sums { float q[pieces][width], k[pieces][width]; };
+template <int chunks, int width> struct own_sums { float q[chunks][width], k[chunks][width]; };
 
 /* All groups of a block put their sums side by side; each column is then added up in order. */
-template <int pieces, int width>
+template <int chunks, int width>
 static __device__ __forceinline__ void
-write_sums(const head_call &n, const own_sums<pieces, width> &own, float *shared) {
+write_sums(const head_call &n, const own_sums<chunks, width> &own, float *shared) {
     int lane = threadIdx.x % n.lanes, groups = THREADS / n.lanes;
     float *mine = shared + threadIdx.x / n.lanes * 2 * n.D;
     __syncthreads();
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         int column = (lane + p * n.lanes) * width;
         if (column >= n.D) break;
 #pragma unroll
@@ -200,15 +200,15 @@ write_sums(const head_call &n, const own_sums<pieces, width> &own, float *shared
 }
 
 /* Adds dy xhat of a head to the sums of its kind; returns this lane's part of sum(g xhat). */
-template <typename T, int pieces>
+template <typename T, int chunks>
 static __device__ __forceinline__ float
 add_head(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const hy_pack<T> *x,
-         float rstd, const float *weights, int lane, own_sums<pieces, hy_pack<T>::count> &own) {
+         float rstd, const float *weights, int lane, own_sums<chunks, hy_pack<T>::count> &own) {
     constexpr int width = hy_pack<T>::count;
     const float *w = weights + (spot.is_query ? 0 : n.D);
     float sum = 0;
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         int column = (lane + p * n.lanes) * width;
         float d[width], v[width];
         if (!spot.is_there || spot.is_value || column >= n.D) break;
@@ -226,14 +226,14 @@ add_head(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const 
 }
 
 /* dx = rstd (g - xhat mean(g xhat)), g = dy w; values pass. */
-template <typename T, int pieces>
+template <typename T, int chunks>
 static __device__ __forceinline__ void
 write_gradient(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const hy_pack<T> *x,
                float rstd, float mean, const float *weights, int lane) {
     constexpr int width = hy_pack<T>::count;
     const float *w = weights + (spot.is_query ? 0 : n.D);
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         int column = (lane + p * n.lanes) * width;
         float d[width], v[width];
         if (!spot.is_there || column >= n.D) break;
@@ -250,18 +250,18 @@ write_gradient(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, 
 
 #define BWD_HEADS 2 /* at once */
 
-template <typename T, int pieces>
-static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(pieces))
+template <typename T, int chunks>
+static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(chunks))
     head_norm_bwd_rows(head_call n) {
     constexpr int width = hy_pack<T>::count;
     extern __shared__ float4 shared[];
     float *weights = (float *)shared;
     int lane = threadIdx.x % n.lanes;
-    own_sums<pieces, width> own = {};
+    own_sums<chunks, width> own = {};
     keep_weights(n, weights);
     head_walk at(n);
     while (__any_sync(0xffffffffu, at.row < n.N)) {
-        hy_pack<T> dy[BWD_HEADS][pieces], x[BWD_HEADS][pieces];
+        hy_pack<T> dy[BWD_HEADS][chunks], x[BWD_HEADS][chunks];
         head_spot spot[BWD_HEADS];
         float rstd[BWD_HEADS], sum[BWD_HEADS];
 #pragma unroll
@@ -270,7 +270,7 @@ static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(pieces))
             bool is_normed = spot[h].is_there && !spot[h].is_value;
             rstd[h] = is_normed ? n.rstd[spot[h].rstd] : 0.0f;
 #pragma unroll
-            for (int p = 0; p < pieces; p++) {
+            for (int p = 0; p < chunks; p++) {
                 int column = (lane + p * n.lanes) * width;
                 dy[h][p] = x[h][p] = hy_zero_pack<T>();
                 if (!spot[h].is_there || column >= n.D) continue;
@@ -280,12 +280,12 @@ static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(pieces))
         }
 #pragma unroll
         for (int h = 0; h < BWD_HEADS; h++) {
-            sum[h] = add_head<T, pieces>(n, spot[h], dy[h], x[h], rstd[h], weights, lane, own);
+            sum[h] = add_head<T, chunks>(n, spot[h], dy[h], x[h], rstd[h], weights, lane, own);
         }
         group_sums(sum, n.lanes);
 #pragma unroll
         for (int h = 0; h < BWD_HEADS; h++) {
-            write_gradient<T, pieces>(n, spot[h], dy[h], x[h], rstd[h], sum[h] / (float)n.D,
+            write_gradient<T, chunks>(n, spot[h], dy[h], x[h], rstd[h], sum[h] / (float)n.D,
                                       weights, lane);
         }
     }
@@ -336,17 +336,17 @@ static void launch_any(const hy_cuda_run *run, const head_call &n, bool is_bwd) 
 /* Columns of dy xhat over the heads of one kind: `count` of them from head `first` on. */
 struct head_source {
     static constexpr int width = 1;
-    typedef float piece;
+    typedef float chunk;
     head_call n;
     int first, count;
 
-    __device__ __forceinline__ piece fetch(int64_t line, int64_t column) const {
+    __device__ __forceinline__ chunk fetch(int64_t line, int64_t column) const {
         int64_t row = line / count, head = first + line % count;
         int64_t at = (row * (n.H + 2 * n.K) + head) * n.D + column;
         return hy_load_any(n.from, at, n.from_type) *
                (hy_load_any(n.x, at, n.x_type) * n.rstd[row * (n.H + n.K) + head]);
     }
-    __device__ __forceinline__ void add(piece p, float *sum) const { sum[0] += p; }
+    __device__ __forceinline__ void add(chunk p, float *sum) const { sum[0] += p; }
 };
 
 /* The sums come first: dqkv may take the place of dout. */

@@ -43,16 +43,16 @@ static __device__ __forceinline__ void keep_statistics(const norm_call &n, int64
 
 #define NARROW_THREADS 128
 #define WIDE_THREADS 256                                         /* at most */
-#define MOST_PIECES 8                                            /* packs a thread */
-#define ROWS(pieces) ((pieces) == 1 ? 4 : (pieces) == 2 ? 2 : 1) /* a team takes at a time */
+#define MOST_CHUNKS 8                                            /* packs a thread */
+#define ROWS(chunks) ((chunks) == 1 ? 4 : (chunks) == 2 ? 2 : 1) /* a team takes at a time */
 
 /* Sum over this thread's packs: of x, or of (x - mean)^2. */
-template <typename T, int pieces, bool is_square>
+template <typename T, int chunks, bool is_square>
 static __device__ __forceinline__ float own_sum(const hy_pack<T> *x, float mean, int rank, int size,
                                                 int packs) {
     float sum = 0;
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         float v[hy_pack<T>::count];
         if (rank + p * size >= packs) break;
         hy_unpack(x[p], v);
@@ -79,13 +79,13 @@ static __device__ __forceinline__ void read_weights(const void *data, hy_dtype d
 }
 
 /* y = (x - mean) rstd w + b on this thread's packs of several rows. */
-template <typename T, int pieces, int rows>
-static __device__ __forceinline__ void write_rows(const norm_call &n, const hy_pack<T> (*x)[pieces],
+template <typename T, int chunks, int rows>
+static __device__ __forceinline__ void write_rows(const norm_call &n, const hy_pack<T> (*x)[chunks],
                                                   const float *mean, const float *rstd, int64_t row,
                                                   int rank, int size) {
     constexpr int width = hy_pack<T>::count;
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         int first = (rank + p * size) * width;
         float scale[width], shift[width] = {0};
         if (first >= n.C) break;
@@ -103,21 +103,21 @@ static __device__ __forceinline__ void write_rows(const norm_call &n, const hy_p
     }
 }
 
-template <typename T, int pieces, bool is_wide>
+template <typename T, int chunks, bool is_wide>
 static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS)
     norm_rows(norm_call n) {
-    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces);
+    constexpr int width = hy_pack<T>::count, rows = ROWS(chunks);
     __shared__ float buffer[is_wide ? HY_TEAM_FLOATS : 1];
     hy_team<is_wide> team;
     int packs = n.C / width, turn = 0;
     int64_t row = team.index * rows;
-    hy_pack<T> x[rows][pieces];
+    hy_pack<T> x[rows][chunks];
     float mean[rows] = {0}, rstd[rows];
     if (row >= n.N) return;
 #pragma unroll
     for (int r = 0; r < rows; r++) {
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
+        for (int p = 0; p < chunks; p++) {
             int at = team.rank + p * team.size;
             if (row + r >= n.N || at >= packs) break;
             x[r][p] = hy_load_pack((const T *)n.x + (row + r) * n.C + at * width);
@@ -126,7 +126,7 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
     if (!n.is_rms) {
 #pragma unroll
         for (int r = 0; r < rows; r++) {
-            mean[r] = own_sum<T, pieces, false>(x[r], 0, team.rank, team.size, packs);
+            mean[r] = own_sum<T, chunks, false>(x[r], 0, team.rank, team.size, packs);
         }
         hy_team_sums<is_wide>(mean, buffer, &turn);
 #pragma unroll
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
     }
 #pragma unroll
     for (int r = 0; r < rows; r++) {
-        rstd[r] = own_sum<T, pieces, true>(x[r], mean[r], team.rank, team.size, packs);
+        rstd[r] = own_sum<T, chunks, true>(x[r], mean[r], team.rank, team.size, packs);
     }
     hy_team_sums<is_wide>(rstd, buffer, &turn);
 #pragma unroll
@@ -142,30 +142,30 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
         rstd[r] = 1.0f / sqrtf(rstd[r] / (float)n.C + n.eps);
         if (team.rank == 0 && row + r < n.N) keep_statistics(n, row + r, mean[r], rstd[r]);
     }
-    write_rows<T, pieces, rows>(n, x, mean, rstd, row, team.rank, team.size);
+    write_rows<T, chunks, rows>(n, x, mean, rstd, row, team.rank, team.size);
 }
 
 /* One team for each few rows: the card hands blocks to whichever multiprocessor is free. */
-template <typename T, int pieces, bool is_wide>
+template <typename T, int chunks, bool is_wide>
 static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads) {
-    int64_t teams = hy_ceil_div(n.N, ROWS(pieces));
+    int64_t teams = hy_ceil_div(n.N, ROWS(chunks));
     unsigned blocks = (unsigned)(is_wide ? teams : hy_ceil_div(teams, NARROW_THREADS / 32));
-    norm_rows<T, pieces, is_wide><<<blocks, threads, 0, run->stream>>>(n);
+    norm_rows<T, chunks, is_wide><<<blocks, threads, 0, run->stream>>>(n);
 }
 
 /* The fewest packs a thread that hold the row. */
-template <typename T, int pieces>
+template <typename T, int chunks>
 static void norm_packed(const hy_cuda_run *run, const norm_call &n, int warps) {
-    if constexpr (pieces < MOST_PIECES) {
-        if (n.C / hy_pack<T>::count > 32 * warps * pieces) {
-            norm_packed<T, pieces + 1>(run, n, warps);
+    if constexpr (chunks < MOST_CHUNKS) {
+        if (n.C / hy_pack<T>::count > 32 * warps * chunks) {
+            norm_packed<T, chunks + 1>(run, n, warps);
             return;
         }
     }
     if (warps == 1)
-        launch_rows<T, pieces, false>(run, n, NARROW_THREADS);
+        launch_rows<T, chunks, false>(run, n, NARROW_THREADS);
     else
-        launch_rows<T, pieces, true>(run, n, 32 * warps);
+        launch_rows<T, chunks, true>(run, n, 32 * warps);
 }
 
 /* ---- any rows -------------------------------------------------------------------------------- */
@@ -203,7 +203,7 @@ hy_status hy_cuda_norm(const hy_cuda_run *run) {
                     *b = &run->call->t[HY_NORM_BIAS];
     norm_call n = norm_call_of(run->call);
     int64_t packs = n.C / (x->dtype == HY_F32 ? 4 : 8);
-    int warps = (int)hy_ceil_div(packs, 32 * MOST_PIECES);
+    int warps = (int)hy_ceil_div(packs, 32 * MOST_CHUNKS);
     n.is_w_packed = hy_fit_packs(n.C, {x, w});
     n.is_b_packed = hy_fit_packs(n.C, {x, b});
     if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C, {x, &run->call->t[HY_NORM_Y]})) {

@@ -7,7 +7,7 @@
 #ifndef HY_KERNELS_CUDA_NORM_CUH
 #define HY_KERNELS_CUDA_NORM_CUH
 
-#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/chunks.cuh"
 
 /* ---- teams ----------------------------------------------------------------------------------- */
 
@@ -107,9 +107,9 @@ __device__ __forceinline__ void hy_read_weights(const float *shared, int pack, i
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Threads of a wide team whose members hold `pieces` packs each. */
-static inline int hy_wide_threads(int64_t packs, int pieces) {
-    return (int)hy_ceil_div(packs, 32 * pieces) * 32;
+/* Threads of a wide team whose members hold `chunks` packs each. */
+static inline int hy_wide_threads(int64_t packs, int chunks) {
+    return (int)hy_ceil_div(packs, 32 * chunks) * 32;
 }
 
 #endif

@@ -46,13 +46,13 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
 #define RESIDENT 512 /* threads of a multiprocessor at once */
 #define NARROW_THREADS 256
 #define WIDE_THREADS 512 /* at most */
-#define MOST_PIECES 3    /* packs a thread */
+#define MOST_CHUNKS 3    /* packs a thread */
 /* Rows a team takes at a time. */
-#define ROWS(pieces, is_wide) ((pieces) == 3 ? 1 : (is_wide) ? 4 / (pieces) : 2 / (pieces))
+#define ROWS(chunks, is_wide) ((chunks) == 3 ? 1 : (is_wide) ? 4 / (chunks) : 2 / (chunks))
 
 typedef struct bwd_plan {
     bool is_wide;
-    int pieces; /* 0: too wide to hold */
+    int chunks; /* 0: too wide to hold */
     int threads;
     int64_t blocks;
     size_t bytes; /* of shared memory: weights, and for narrow rows the sums of the block */
@@ -63,16 +63,16 @@ typedef struct bwd_plan {
 static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtype) {
     int64_t packs = C / (dtype == HY_F32 ? 4 : 8);
     bwd_plan p = {};
-    p.is_wide = packs > 32 * MOST_PIECES;
-    p.pieces = (int)hy_ceil_div(packs, p.is_wide ? 256 : 32);
-    if (p.pieces > MOST_PIECES) p.pieces = MOST_PIECES;
-    p.threads = p.is_wide ? hy_wide_threads(packs, MOST_PIECES) : NARROW_THREADS;
+    p.is_wide = packs > 32 * MOST_CHUNKS;
+    p.chunks = (int)hy_ceil_div(packs, p.is_wide ? 256 : 32);
+    if (p.chunks > MOST_CHUNKS) p.chunks = MOST_CHUNKS;
+    p.threads = p.is_wide ? hy_wide_threads(packs, MOST_CHUNKS) : NARROW_THREADS;
     if (packs == 0 || p.threads > WIDE_THREADS) return bwd_plan{};
-    if (p.is_wide) p.threads = hy_wide_threads(packs, p.pieces);
+    if (p.is_wide) p.threads = hy_wide_threads(packs, p.chunks);
     p.bytes = (HY_TEAM_FLOATS + (p.is_wide ? 1 : 3) * (size_t)C) * sizeof(float);
     if (p.bytes > 48 * 1024) return bwd_plan{}; /* what every card gives without asking */
     int64_t most = (int64_t)cuda->card.multiprocessors * (RESIDENT / p.threads);
-    int64_t teams = hy_ceil_div(N, ROWS(p.pieces, p.is_wide));
+    int64_t teams = hy_ceil_div(N, ROWS(p.chunks, p.is_wide));
     if (!p.is_wide) teams = hy_ceil_div(teams, NARROW_THREADS / 32);
     p.blocks = most < teams ? most : teams;
     return p;
@@ -81,21 +81,21 @@ static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtyp
 /* ---- rows in registers ----------------------------------------------------------------------- */
 
 /* A thread's columns of dw and db, and its packs of the rows at hand. */
-template <typename T, int pieces, bool is_wide> struct own_columns {
-    static constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
-    float dw[pieces][width], db[pieces][width];
-    hy_pack<T> dy[rows][pieces], x[rows][pieces], residual[rows][pieces];
+template <typename T, int chunks, bool is_wide> struct own_columns {
+    static constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
+    float dw[chunks][width], db[chunks][width];
+    hy_pack<T> dy[rows][chunks], x[rows][chunks], residual[rows][chunks];
     const float *w;
     int rank, size, packs;
 };
 
-template <typename T, int pieces, bool is_wide>
-static __device__ __forceinline__ void fetch_rows(own_columns<T, pieces, is_wide> &own,
+template <typename T, int chunks, bool is_wide>
+static __device__ __forceinline__ void fetch_rows(own_columns<T, chunks, is_wide> &own,
                                                   const norm_bwd_call &n, int64_t row) {
 #pragma unroll
     for (int r = 0; r < own.rows; r++) {
 #pragma unroll
-        for (int p = 0; p < pieces; p++) {
+        for (int p = 0; p < chunks; p++) {
             int at = own.rank + p * own.size;
             int64_t i = (row + r) * n.C + at * own.width;
             if (row + r >= n.N || at >= own.packs) break;
@@ -120,15 +120,15 @@ static __device__ __forceinline__ void read_statistics(const norm_bwd_call &n, i
 
 /* {sum of g, sum of g xhat} of each row over this thread's columns; adds dy xhat and dy to its sums
  * over rows. */
-template <typename T, int pieces, bool is_wide>
-static __device__ __forceinline__ void add_rows(own_columns<T, pieces, is_wide> &own,
+template <typename T, int chunks, bool is_wide>
+static __device__ __forceinline__ void add_rows(own_columns<T, chunks, is_wide> &own,
                                                 const norm_bwd_call &n, int64_t row,
                                                 const float *mean, const float *rstd, float *sums) {
-    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
+    constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
 #pragma unroll
     for (int r = 0; r < 2 * rows; r++) sums[r] = 0;
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         float weight[width];
         int at = own.rank + p * own.size;
         if (at >= own.packs) break;
@@ -154,13 +154,13 @@ static __device__ __forceinline__ void add_rows(own_columns<T, pieces, is_wide> 
 }
 
 /* dx = residual + rstd (g - mean_g - xhat mean_gx), means = {mean_g, mean_gx} of each row. */
-template <typename T, int pieces, bool is_wide>
+template <typename T, int chunks, bool is_wide>
 static __device__ __forceinline__ void
-write_rows(const own_columns<T, pieces, is_wide> &own, const norm_bwd_call &n, int64_t row,
+write_rows(const own_columns<T, chunks, is_wide> &own, const norm_bwd_call &n, int64_t row,
            const float *mean, const float *rstd, const float *means) {
-    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
+    constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
 #pragma unroll
-    for (int p = 0; p < pieces; p++) {
+    for (int p = 0; p < chunks; p++) {
         float weight[width];
         int at = own.rank + p * own.size;
         if (at >= own.packs) break;
@@ -191,15 +191,15 @@ static __device__ __forceinline__ void put_four(float4 *to, const float4 *before
 
 /* The teams of a block, one after the other, add their sums to `total` (2, C); the last one has the
  * block's. A wide block has one team. */
-template <typename T, int pieces, bool is_wide>
-static __device__ __forceinline__ void write_sums(const own_columns<T, pieces, is_wide> &own,
+template <typename T, int chunks, bool is_wide>
+static __device__ __forceinline__ void write_sums(const own_columns<T, chunks, is_wide> &own,
                                                   float *total, float *out, int C, bool wants_db) {
     constexpr int width = hy_pack<T>::count;
     int teams = is_wide ? 1 : NARROW_THREADS / 32, mine = is_wide ? 0 : threadIdx.x / 32;
     for (int team = 0; team < teams; team++) {
         float *to = team == teams - 1 ? out : total;
 #pragma unroll
-        for (int i = 0; i < pieces * width / 4; i++) {
+        for (int i = 0; i < chunks * width / 4; i++) {
             int p = i * 4 / width, j = i * 4 % width;
             int column = (own.rank + p * own.size) * width + j;
             if (team != mine || column >= C) continue;
@@ -211,21 +211,21 @@ static __device__ __forceinline__ void write_sums(const own_columns<T, pieces, i
     }
 }
 
-template <typename T, int pieces, bool is_wide>
-static __global__ void __launch_bounds__(is_wide &&pieces == MOST_PIECES ? WIDE_THREADS : 256,
-                                         is_wide &&pieces == MOST_PIECES ? 1 : RESIDENT / 256)
+template <typename T, int chunks, bool is_wide>
+static __global__ void __launch_bounds__(is_wide &&chunks == MOST_CHUNKS ? WIDE_THREADS : 256,
+                                         is_wide &&chunks == MOST_CHUNKS ? 1 : RESIDENT / 256)
     norm_bwd_rows(norm_bwd_call n) {
-    constexpr int width = hy_pack<T>::count, rows = ROWS(pieces, is_wide);
+    constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
     extern __shared__ float4 shared[];
     float *buffer = (float *)shared, *w = buffer + HY_TEAM_FLOATS, *total = w + n.C;
     int turn = 0;
     hy_team<is_wide> team;
-    own_columns<T, pieces, is_wide> own;
+    own_columns<T, chunks, is_wide> own;
     own.w = w, own.rank = team.rank, own.size = team.size, own.packs = n.C / width;
 #pragma unroll
-    for (int i = 0; i < pieces * width; i++) own.dw[i / width][i % width] = 0;
+    for (int i = 0; i < chunks * width; i++) own.dw[i / width][i % width] = 0;
 #pragma unroll
-    for (int i = 0; i < pieces * width; i++) own.db[i / width][i % width] = 0;
+    for (int i = 0; i < chunks * width; i++) own.db[i / width][i % width] = 0;
     hy_keep_weights<width>(w, n.w, n.w_type, 1, n.C);
     __syncthreads();
 
@@ -250,11 +250,11 @@ static __global__ void __launch_bounds__(is_wide &&pieces == MOST_PIECES ? WIDE_
 
 template <typename T>
 static void norm_bwd_packed(const hy_cuda_run *run, const norm_bwd_call &n, const bwd_plan &p) {
-    void (*kernel)(norm_bwd_call) = p.is_wide ? (p.pieces == 1   ? norm_bwd_rows<T, 1, true>
-                                                 : p.pieces == 2 ? norm_bwd_rows<T, 2, true>
+    void (*kernel)(norm_bwd_call) = p.is_wide ? (p.chunks == 1   ? norm_bwd_rows<T, 1, true>
+                                                 : p.chunks == 2 ? norm_bwd_rows<T, 2, true>
                                                                  : norm_bwd_rows<T, 3, true>)
-                                              : (p.pieces == 1   ? norm_bwd_rows<T, 1, false>
-                                                 : p.pieces == 2 ? norm_bwd_rows<T, 2, false>
+                                              : (p.chunks == 1   ? norm_bwd_rows<T, 1, false>
+                                                 : p.chunks == 2 ? norm_bwd_rows<T, 2, false>
                                                                  : norm_bwd_rows<T, 3, false>);
     kernel<<<(unsigned)p.blocks, p.threads, p.bytes, run->stream>>>(n);
 }
@@ -288,15 +288,15 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_bwd_any(norm_bwd_call
 /* Columns of dy xhat. */
 struct weight_source {
     static constexpr int width = 1;
-    typedef float piece;
+    typedef float chunk;
     norm_bwd_call n;
 
-    __device__ __forceinline__ piece fetch(int64_t row, int64_t column) const {
+    __device__ __forceinline__ chunk fetch(int64_t row, int64_t column) const {
         float x = hy_load_any(n.x, row * n.C + column, n.x_type);
         float dy = hy_load_any(n.dy, row * n.C + column, n.dy_type);
         return dy * ((x - (n.mean ? n.mean[row] : 0.0f)) * n.rstd[row]);
     }
-    __device__ __forceinline__ void add(piece p, float *sum) const { sum[0] += p; }
+    __device__ __forceinline__ void add(chunk p, float *sum) const { sum[0] += p; }
 };
 
 static hy_status norm_bwd_loose(const hy_cuda_run *run, const norm_bwd_call &n) {
@@ -327,7 +327,7 @@ hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
     norm_bwd_call n = norm_bwd_call_of(run->call);
     bwd_plan p = plan_of(run->cuda, n.N, n.C, n.x_type);
-    if (p.pieces == 0 || !hy_fit_packs(n.C, {&t[HY_NORM_BWD_X], &t[HY_NORM_BWD_DY],
+    if (p.chunks == 0 || !hy_fit_packs(n.C, {&t[HY_NORM_BWD_X], &t[HY_NORM_BWD_DY],
                                              &t[HY_NORM_BWD_RESIDUAL], &t[HY_NORM_BWD_DX]})) {
         return norm_bwd_loose(run, n);
     }

@@ -4,7 +4,7 @@
  * position, back by the opposite angle; row n stands at position n mod T. A thread reads its
  * stretch of the table once and turns it on several heads of the row, whose values are all
  * fetched before any is stored. */
-#include "kernels/cuda/pieces.cuh"
+#include "kernels/cuda/chunks.cuh"
 
 #define THREADS 256
 #define HEADS 4 /* heads a thread turns */
@@ -13,7 +13,7 @@ typedef struct rope_shape {
     int64_t rows, row_width; /* N, (H+2K)D */
     int seq, heads;          /* T, H+K: values are not turned */
     int half;                /* D/2 */
-    int pieces, groups;      /* of half a head; of HEADS heads */
+    int chunks, groups;      /* of half a head; of HEADS heads */
     int rows_per_block;
     float direction; /* 1, or -1 to turn back */
 } rope_shape;
@@ -42,20 +42,20 @@ static __device__ __forceinline__ void turn(const float *cosine, const float *si
     }
 }
 
-/* Piece `piece` of half a head, on heads [head, head + HEADS) of a row. */
+/* Chunk `chunk` of half a head, on heads [head, head + HEADS) of a row. */
 template <typename A>
 static __device__ __forceinline__ void rope_heads(A qkv, const float *table, const rope_shape &s,
-                                                  int64_t row, int head, int piece) {
+                                                  int64_t row, int head, int chunk) {
     float cosine[A::width], sine[A::width];
-    typename A::piece low[HEADS], high[HEADS];
-    int64_t at = row * s.row_width + piece * A::width, D = 2 * s.half;
+    typename A::chunk low[HEADS], high[HEADS];
+    int64_t at = row * s.row_width + chunk * A::width, D = 2 * s.half;
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
         if (head + h >= s.heads) break;
         low[h] = qkv.fetch(at + (head + h) * D);
         high[h] = qkv.fetch(at + (head + h) * D + s.half);
     }
-    read_angles<A::width>(table + (uint32_t)row % (uint32_t)s.seq * D, piece * A::width,
+    read_angles<A::width>(table + (uint32_t)row % (uint32_t)s.seq * D, chunk * A::width,
                           s.direction, cosine, sine);
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
@@ -71,12 +71,12 @@ static __device__ __forceinline__ void rope_heads(A qkv, const float *table, con
 
 template <typename A>
 static __global__ void __launch_bounds__(THREADS) rope(A qkv, const float *table, rope_shape s) {
-    int per_row = s.pieces * s.groups;
+    int per_row = s.chunks * s.groups;
     for (int i = threadIdx.x; i < s.rows_per_block * per_row; i += THREADS) {
         int64_t row = (int64_t)blockIdx.x * s.rows_per_block + i / per_row;
         int rest = i % per_row;
         if (row >= s.rows) return;
-        rope_heads(qkv, table, s, row, rest / s.pieces * HEADS, rest % s.pieces);
+        rope_heads(qkv, table, s, row, rest / s.chunks * HEADS, rest % s.chunks);
     }
 }
 
@@ -91,10 +91,10 @@ hy_status hy_cuda_rope(const hy_cuda_run *run) {
     s.half = call->attr.heads.head_dim / 2;
     s.groups = (int)hy_ceil_div(s.heads, HEADS);
     s.direction = call->attr.heads.inverse ? -1.0f : 1.0f;
-    hy_by_pieces(s.half, {qkv}, [&](auto access) {
+    hy_by_chunks(s.half, {qkv}, [&](auto access) {
         using A = decltype(access);
-        s.pieces = s.half / A::width;
-        s.rows_per_block = max(1, THREADS / (s.pieces * s.groups));
+        s.chunks = s.half / A::width;
+        s.rows_per_block = max(1, THREADS / (s.chunks * s.groups));
         unsigned blocks = (unsigned)hy_ceil_div(s.rows, s.rows_per_block);
         rope<<<blocks, THREADS, 0, run->stream>>>(A::of(qkv),
                                                   (const float *)call->t[HY_ROPE_TABLE].data, s);

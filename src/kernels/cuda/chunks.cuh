@@ -1,11 +1,11 @@
-/* pieces.cuh: matrices read and written a piece at a time, as fp32.
+/* chunks.cuh: matrices read and written a chunk at a time, as fp32.
  *
- * A piece is either a pack of 16 bytes (hy_packs: all tensors of one type, rows a multiple of a
+ * A chunk is either a pack of 16 bytes (hy_packs: all tensors of one type, rows a multiple of a
  * pack) or one element of whatever type (hy_singles: odd widths, mixed types). Kernels are
- * written once over both; hy_by_pieces chooses. `fetch` brings a piece as it lies in memory, so
+ * written once over both; hy_by_chunks chooses. `fetch` brings a chunk as it lies in memory, so
  * that many can be on their way at once in few registers; `open` makes fp32 of it. */
-#ifndef HY_KERNELS_CUDA_PIECES_CUH
-#define HY_KERNELS_CUDA_PIECES_CUH
+#ifndef HY_KERNELS_CUDA_CHUNKS_CUH
+#define HY_KERNELS_CUDA_CHUNKS_CUH
 
 #include <initializer_list>
 
@@ -60,16 +60,16 @@ template <typename T> __device__ __forceinline__ hy_pack<T> hy_zero_pack() {
     return pack;
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
 template <typename T> struct hy_packs {
     static constexpr int width = hy_pack<T>::count;
-    typedef hy_pack<T> piece;
+    typedef hy_pack<T> chunk;
     T *data;
 
     static hy_packs of(const hy_tensor *t) { return {(T *)t->data}; }
-    __device__ __forceinline__ piece fetch(int64_t i) const { return hy_load_pack(data + i); }
-    __device__ __forceinline__ void open(const piece &p, float *v) const { hy_unpack(p, v); }
+    __device__ __forceinline__ chunk fetch(int64_t i) const { return hy_load_pack(data + i); }
+    __device__ __forceinline__ void open(const chunk &p, float *v) const { hy_unpack(p, v); }
     __device__ __forceinline__ void store(int64_t i, const float *v) const {
         hy_store_pack(data + i, hy_packed<T>(v));
     }
@@ -77,13 +77,13 @@ template <typename T> struct hy_packs {
 
 struct hy_singles {
     static constexpr int width = 1;
-    typedef float piece;
+    typedef float chunk;
     void *data;
     hy_dtype dtype;
 
     static hy_singles of(const hy_tensor *t) { return {t->data, t->dtype}; }
-    __device__ __forceinline__ piece fetch(int64_t i) const { return hy_load_any(data, i, dtype); }
-    __device__ __forceinline__ void open(piece p, float *v) const { v[0] = p; }
+    __device__ __forceinline__ chunk fetch(int64_t i) const { return hy_load_any(data, i, dtype); }
+    __device__ __forceinline__ void open(chunk p, float *v) const { v[0] = p; }
     __device__ __forceinline__ void store(int64_t i, const float *v) const {
         hy_store_any(data, i, dtype, v[0]);
     }
@@ -101,10 +101,10 @@ static inline bool hy_fit_packs(int64_t columns, std::initializer_list<const hy_
     return true;
 }
 
-/* Calls f with an object of the access type that fits: hy_by_pieces(C, {x, y}, [&](auto access) {
+/* Calls f with an object of the access type that fits: hy_by_chunks(C, {x, y}, [&](auto access) {
  * using A = decltype(access); kernel<A><<<...>>>(A::of(x), A::of(y)); }) */
 template <typename F>
-static inline void hy_by_pieces(int64_t columns, std::initializer_list<const hy_tensor *> tensors,
+static inline void hy_by_chunks(int64_t columns, std::initializer_list<const hy_tensor *> tensors,
                                 F f) {
     if (!hy_fit_packs(columns, tensors)) {
         f(hy_singles{});
@@ -115,31 +115,31 @@ static inline void hy_by_pieces(int64_t columns, std::initializer_list<const hy_
 
 /* ---- elementwise kernels --------------------------------------------------------------------- */
 
-/* A thread takes HY_STEPS pieces, a block's width apart: all are fetched before any is stored,
+/* A thread takes HY_STEPS chunks, a block's width apart: all are fetched before any is stored,
  * which keeps enough bytes on their way and makes working in place safe. */
 #define HY_STEPS 4
 #define HY_STEP_THREADS 256
 
-static inline unsigned hy_step_blocks(int64_t pieces) {
-    return (unsigned)hy_ceil_div(pieces, HY_STEPS * HY_STEP_THREADS);
+static inline unsigned hy_step_blocks(int64_t chunks) {
+    return (unsigned)hy_ceil_div(chunks, HY_STEPS * HY_STEP_THREADS);
 }
 
 __device__ __forceinline__ int64_t hy_step_first() {
     return (int64_t)blockIdx.x * (HY_STEPS * HY_STEP_THREADS) + threadIdx.x;
 }
 
-/* Row and piece within the row of a running index, moved on without further divisions. */
+/* Row and chunk within the row of a running index, moved on without further divisions. */
 struct hy_walk {
     int64_t row;
-    int64_t piece;
+    int64_t chunk;
 
     __device__ __forceinline__ hy_walk(int64_t index, int64_t per_row) {
         row =
             index < (1ll << 31) ? (int64_t)((uint32_t)index / (uint32_t)per_row) : index / per_row;
-        piece = index - row * per_row;
+        chunk = index - row * per_row;
     }
     __device__ __forceinline__ void move(int64_t by, int64_t per_row) {
-        for (piece += by; piece >= per_row; piece -= per_row) row++;
+        for (chunk += by; chunk >= per_row; chunk -= per_row) row++;
     }
 };
 
