@@ -17,7 +17,7 @@ extern "C" {
 typedef enum hy_status {
     HY_OK = 0,
     HY_ERR_INPUT = 1,    /* the caller's input is wrong: file, key, value, shape (exit code 2) */
-    HY_ERR_MEMORY = 2,   /* memory could not be had */
+    HY_ERR_MEMORY = 2,   /* memory could not be allocated */
     HY_ERR_IO = 3,       /* reading or writing failed */
     HY_ERR_DEVICE = 4,   /* device or driver is missing, too old or failed */
     HY_ERR_NUMERIC = 5,  /* the numbers went bad: NaN, infinity, divergence */

@@ -42,7 +42,7 @@ static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **
     bytes = (bytes + 255) / 256 * 256;
     size_t taken = card.live + card.others + card.hidden;
     if (bytes > CARD_BYTES - card.used || taken + bytes > card.memory_free) {
-        return hy_fail(HY_ERR_MEMORY, "%zu bytes of device memory could not be had", bytes);
+        return hy_fail(HY_ERR_MEMORY, "%zu bytes of device memory could not be allocated", bytes);
     }
     *out = card.shown + card.used;
     card.used += bytes;

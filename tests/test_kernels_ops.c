@@ -87,7 +87,7 @@ EACH_MIXTURE(sums_and_square_sums_are_exact_to_double_precision, -1, PURE_TYPES)
 
 static const int64_t norm_shapes[][2] = {{1, 1}, {1, 4099}, {37, 768}, {600, 17}, {9, 1001}};
 
-/* variant: bit 0 rmsnorm, bit 1 a bias, or a residual on the way back, bit 2 gradients of weights */
+/* variant: bit 0 rmsnorm, bit 1 a bias, or a residual in backward, bit 2 gradients of weights */
 static norm_case norm_at(int shape, int mixture, int variant) {
     return (norm_case){.N = norm_shapes[shape][0],
                        .C = norm_shapes[shape][1],

@@ -330,7 +330,7 @@ typedef struct hy_cuda_options {
     bool use_cudnn;   /* attention by cuDNN where it is found and serves it; else a warning */
     const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
     bool is_measuring; /* time a large matmul at creation: facts.matmul_flops */
-    /* Told while tuning goes on; may be NULL. */
+    /* Called while tuning goes on; may be NULL. */
     void (*on_tuning)(void *user, const char *what, int done, int total);
     void *user;
 } hy_cuda_options;

@@ -1,7 +1,7 @@
 /* nvml.c: asking the driver's management library, which is opened at run time. See nvml.h.
  *
  * Only calls that every version since 2013 has are used, through the few declarations below;
- * what a process holds is told by newer ones alone. The library's numbers and CUDA's need not
+ * what a process holds is reported by newer ones alone. The library's numbers and CUDA's need not
  * agree, so the card is found by its name; among several of one name, by CUDA_VISIBLE_DEVICES
  * and the number. */
 #include "kernels/nvml.h"
@@ -33,7 +33,7 @@ typedef struct memory_info {
 
 typedef struct process_info {
     unsigned pid;
-    unsigned long long memory; /* all bits set: not told */
+    unsigned long long memory; /* all bits set: not reported */
     unsigned gpu_instance, compute_instance;
 } process_info;
 
@@ -107,9 +107,9 @@ static void close_library(nvml *api) {
 bool hy_nvml_driver_version(char *out, size_t size) {
     nvml api;
     if (!open_library(&api)) return false;
-    bool is_told = api.driver_version(out, (unsigned)size) == SUCCESS;
+    bool is_known = api.driver_version(out, (unsigned)size) == SUCCESS;
     close_library(&api);
-    return is_told;
+    return is_known;
 }
 
 /* ---- the card -------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ static bool find_card(const nvml *api, const char *name, int device, card_handle
     return false;
 }
 
-static double told(int status, double value) { return status == SUCCESS ? value : NAN; }
+static double reported(int status, double value) { return status == SUCCESS ? value : NAN; }
 
 /* The driver counts processes by the numbers they have outside of containers. */
 static uint64_t own_memory(const nvml *api, card_handle card) {
@@ -167,10 +167,10 @@ static hy_nvml_sample ask(const nvml *api, card_handle card) {
     int has_clock = api->clock(card, CLOCK_OF_SM, &megahertz);
     int has_load = api->load(card, &load);
     return (hy_nvml_sample){.is_known = true,
-                            .power_watts = told(has_power, 1e-3 * milliwatts),
-                            .temperature_c = told(has_temperature, degrees),
-                            .sm_clock_mhz = told(has_clock, megahertz),
-                            .utilization = told(has_load, 0.01 * load.gpu),
+                            .power_watts = reported(has_power, 1e-3 * milliwatts),
+                            .temperature_c = reported(has_temperature, degrees),
+                            .sm_clock_mhz = reported(has_clock, megahertz),
+                            .utilization = reported(has_load, 0.01 * load.gpu),
                             .memory_total = memory.total,
                             .memory_free = memory.free,
                             .memory_used = memory.used,

@@ -416,7 +416,8 @@ hy_status hy_op_check(const hy_op_call *call) {
         if (rules[call->kind].tensors[i].name) {
             HY_TRY(check_tensor(call, i, pattern_of(call, i), &known));
         } else if (call->t[i].data) {
-            return hy_fail(HY_ERR_INPUT, "%s: a tensor is given at position %d, which it has not",
+            return hy_fail(HY_ERR_INPUT,
+                           "%s: a tensor is given at position %d, which it does not have",
                            hy_op_name(call->kind), i);
         }
     }

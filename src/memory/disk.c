@@ -248,8 +248,8 @@ static hy_spill_transfer *first_untold(hy_spill *s) {
     hy_spill_transfer *first = NULL;
     for (int32_t i = 0; i < s->options.transfers; i++) {
         hy_spill_transfer *t = &s->transfers[i];
-        bool is_untold = t->error && !t->is_busy && !t->is_told;
-        if (is_untold && (!first || t->ticket < first->ticket)) first = t;
+        bool is_unreported = t->error && !t->is_busy && !t->is_reported;
+        if (is_unreported && (!first || t->ticket < first->ticket)) first = t;
     }
     return first;
 }
@@ -309,9 +309,9 @@ static hy_spill_transfer *find(hy_spill *s, hy_spill_ticket ticket) {
     return t->ticket == ticket ? t : NULL;
 }
 
-static void tell(hy_spill *s, hy_spill_transfer *t) {
-    if (t->is_told) return;
-    t->is_told = true;
+static void mark_reported(hy_spill *s, hy_spill_transfer *t) {
+    if (t->is_reported) return;
+    t->is_reported = true;
     s->untold--;
     list_put(s, &s->unused, (uint32_t)(t - s->transfers));
     pthread_cond_broadcast(&s->is_done); /* someone may want the slot */
@@ -327,7 +327,7 @@ hy_status hy_spill_wait(hy_spill *s, hy_spill_ticket ticket) {
     hy_status status = HY_OK;
     if (t && t->error) {
         status = fail_transfer(s, t);
-        tell(s, t);
+        mark_reported(s, t);
     }
     pthread_mutex_unlock(&s->lock);
     return status;

@@ -61,7 +61,7 @@ typedef struct hy_spill_stats {
 } hy_spill_stats;
 
 /* Creates and reserves a file of `bytes`. options may be NULL. A folder that is missing or
- * forbidden, or a path that was asked for and is not to be had, is HY_ERR_INPUT; a disk without
+ * forbidden, or a path that was asked for and does not work here, is HY_ERR_INPUT; a disk without
  * room is HY_ERR_IO and the message says how much is needed and how much is free. */
 hy_status hy_spill_open(const char *folder, uint64_t bytes, const hy_spill_options *options,
                         hy_spill **out);
@@ -94,7 +94,7 @@ hy_status hy_spill_write(hy_spill *s, uint64_t offset, uint64_t bytes, const voi
 
 /* Waits until the transfer is done, in whole or failed. A failure names the folder, the place in
  * the file and the system's reason; after it a read has left the buffer, a write the file, in
- * part as it was. It may be asked for repeatedly and by several threads: after it was told once, a
+ * part as it was. It may be asked for repeatedly and by several threads: after it was reported once, a
  * failure is remembered until its place is needed again, as the last of those that are free. A
  * ticket of a transfer that went well never expires. */
 hy_status hy_spill_wait(hy_spill *s, hy_spill_ticket ticket);

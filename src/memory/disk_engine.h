@@ -1,7 +1,7 @@
 /* disk_engine.h: what the files behind disk.h share: the file, the queue and the two engines.
  *
  * disk.c keeps transfers and hands them out as requests of one chunk; an engine (disk_uring.c or
- * disk_threads.c) takes a request, makes the system call as told, reports the result, makes the
+ * disk_threads.c) takes a request, makes the system call it describes, reports the result, makes the
  * next call where the first fell short, and ends the request. What a result means, retries and
  * injected faults are decided in disk.c alone. Everything marked "locked" is called and read
  * under s->lock. */
@@ -91,7 +91,7 @@ int hy_spill_thread_start(pthread_t *thread, const char *name, void *(*run)(void
 typedef struct hy_spill_transfer {
     hy_spill_ticket ticket; /* of its newest use */
     bool is_write, is_busy;
-    bool is_told; /* its failure, to someone who waited */
+    bool is_reported; /* its failure, to someone who waited */
     char *data;
     uint64_t offset, bytes, handed; /* handed: given out as requests */
     uint32_t open;                  /* requests not ended */

@@ -155,7 +155,7 @@ static hy_status choose_direct(hy_spill_file *file, unsigned lacks) {
     return hy_fail_errno("cannot write to a new file in the offload folder", file->folder);
 }
 
-/* A failure to start writing is told by the disk that fails; a file system that does not know the
+/* A failure to start writing is reported by the disk that fails; a file system that does not know the
  * call is no failure. */
 int hy_spill_file_drop(const hy_spill_file *file, bool is_write, uint64_t offset, uint64_t bytes) {
     unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;

@@ -71,7 +71,7 @@ hy_status hy_spill_measure(const char *folder, double *read_rate, double *write_
     if (status == HY_OK) {
         status = hy_spill_close(p.spill);
     } else {
-        hy_spill_close(p.spill); /* the first failure is the one to tell */
+        hy_spill_close(p.spill); /* the first failure is the one to report */
     }
     free(p.buffers);
     return status;

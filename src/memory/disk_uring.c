@@ -31,7 +31,7 @@ typedef struct rings {
     uint32_t *put_head, *put_tail, put_mask; /* submissions; the kernel moves the head */
     uint32_t *got_head, *got_tail, got_mask; /* completions; we move the head */
     struct io_uring_cqe *got;
-    uint32_t tail; /* ours of submissions, told to the kernel by submit */
+    uint32_t tail; /* ours of submissions, given to the kernel by submit */
 } rings;
 
 typedef struct uring {
@@ -246,7 +246,7 @@ static void wake(void *state) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Moves a block before anything relies on the ring: setup alone does not tell whether entering
+/* Moves a block before anything relies on the ring: setup alone does not show whether entering
  * it is allowed and whether it can read this file. */
 static hy_status try_ring(uring *u) {
     hy_spill_call call = {u->bounces, HY_SPILL_BLOCK, 0};

@@ -23,7 +23,7 @@ typedef struct hy_ledger {
     uint64_t phase_peak[HY_PHASE_COUNT];           /* device bytes, while the phase ran */
     uint64_t most[HY_CLASS_COUNT][HY_PLACE_COUNT]; /* since a phase was last entered: of one step */
     hy_phase phase;
-    hy_place refused; /* where an arena's memory could not be had last; HY_NOWHERE: nowhere */
+    hy_place refused; /* where an arena's memory was refused last; HY_NOWHERE: nowhere */
 } hy_ledger;
 
 /* Plans a class for one phase. */

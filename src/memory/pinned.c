@@ -110,7 +110,7 @@ char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size) {
         snprintf(buffer, size, "WSL2 lets about half of its memory of %s be pinned",
                  hy_format_bytes((double)limits->ram_total, a, sizeof a));
         break;
-    default: snprintf(buffer, size, "no limit that the system tells of"); break;
+    default: snprintf(buffer, size, "no limit that the system reports"); break;
     }
     return buffer;
 }
@@ -144,26 +144,26 @@ hy_status hy_pin_check(uint64_t bytes) {
 }
 
 hy_status hy_pin_refused(const hy_pin_limits *limits, hy_status status, uint64_t bytes) {
-    char told[HY_ERROR_MESSAGE_MAX], lock[32], likely[HY_ERROR_MESSAGE_MAX];
-    snprintf(told, sizeof told, "%s", hy_error_message());
+    char refusal[HY_ERROR_MESSAGE_MAX], lock[32], likely[HY_ERROR_MESSAGE_MAX];
+    snprintf(refusal, sizeof refusal, "%s", hy_error_message());
     if (hy_pin_allows(limits, bytes) != HY_OK) {
         snprintf(likely, sizeof likely, "%s", hy_error_message());
-        return hy_fail(status, "%.400s; %.500s", told, likely);
+        return hy_fail(status, "%.400s; %.500s", refusal, likely);
     }
     if (limits->is_wsl2) {
         return hy_fail(status, "%.500s; under WSL2 Windows decides how much may be pinned: %s",
-                       told, remedy(HY_PIN_WSL2));
+                       refusal, remedy(HY_PIN_WSL2));
     }
     if (bytes > limits->memlock) {
         return hy_fail(status,
                        "%.500s; the limit on locked memory is %s: if the driver heeds it, raise it "
                        "with \"ulimit -l unlimited\" or memlock in /etc/security/limits.conf",
-                       told, hy_format_bytes((double)limits->memlock, lock, sizeof lock));
+                       refusal, hy_format_bytes((double)limits->memlock, lock, sizeof lock));
     }
     return hy_fail(status,
                    "%.500s; the system would allow it, the driver does not: keep less in "
                    "pinned memory, or look for its reason with dmesg",
-                   told);
+                   refusal);
 }
 
 /* A CPU's pinned memory is ordinary memory, which the budget looks after. */

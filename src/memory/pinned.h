@@ -25,7 +25,7 @@ typedef struct hy_pin_limits {
     uint64_t cgroup_limit;             /* the closest one of this process's group and those above */
     uint64_t cgroup_left;              /* of it, less what is in use; files in cache are not use */
     uint64_t memlock; /* RLIMIT_MEMLOCK. NVIDIA's driver on Linux does not heed it, so it limits
-                         nothing here; it is told when the driver refuses */
+                         nothing here; it is reported when the driver refuses */
     bool is_wsl2;
     uint64_t likely_limit; /* what can be pinned now, something left for the system */
     hy_pin_cause which;

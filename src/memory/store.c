@@ -91,7 +91,8 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 
 void hy_store_fini(hy_store *store) {
     bool is_settled = hy_store_settle(store) == HY_OK;
-    if (!is_settled && store->copies.up) { /* the failure was told, or is by whoever waits next */
+    if (!is_settled &&
+        store->copies.up) { /* the failure was reported, or is by the next that waits */
         (void)store->backend->stream_sync(store->copies.up);
         (void)store->backend->stream_sync(store->copies.down);
     }

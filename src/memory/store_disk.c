@@ -4,11 +4,11 @@
  *   EMPTY -> READING -> CLEAN                 a unit comes; CLEAN: as the file has it
  *   CLEAN -> FILLING -> WRITING -> CLEAN      the way down copies changes in, then they are written
  *   CLEAN -> CHANGED -> WRITING -> CLEAN      the host has changed it
- * There is no thread of our own: every call looks which stages can go on. A unit has at most one stage, and
- * while its changes are on their way it is taken from there, never from the file: so a unit is not read
- * while it is written, nor written twice at a time. A stage is used for another unit only when copies out
- * of it are done. A transfer that failed is told by that call and every later one: the state on the disk
- * is no longer whole, and the run has to end. */
+ * There is no thread of our own: every call looks which stages can go on. A unit has at most one stage,
+ * and while its changes are on their way it is taken from there, never from the file: so a unit is not
+ * read while it is written, nor written twice at a time. A stage is used for another unit only when
+ * copies out of it are done. A transfer that failed is reported by that call and every later one: the
+ * state on the disk is no longer whole, and the run has to end. */
 #include "memory/store_disk.h"
 
 #include <assert.h>
@@ -111,7 +111,7 @@ void hy_stages_destroy(hy_store *store) {
     hy_stages *s = store->stages;
     if (!s) return;
     for (int32_t i = 0; i < s->count; i++) {
-        (void)hy_spill_wait(s->spill, s->list[i].ticket); /* was told, or the run ends anyway */
+        (void)hy_spill_wait(s->spill, s->list[i].ticket); /* was reported, or the run ends anyway */
         store->backend->event_destroy(s->list[i].is_copied);
     }
     free(s->place);

@@ -4,7 +4,7 @@
  * lists as evaluation, on the new tokens alone: each layer's attention looks into a cache of keys and
  * values instead of going over the whole sequence. So a token costs one pass over the weights, however
  * long the text is, and the logits are those of a pass over everything. Like a batch plan it says how
- * many bytes it needs and is told where they lie. */
+ * many bytes it needs and is given where they lie. */
 #ifndef HY_MODEL_DECODE_H
 #define HY_MODEL_DECODE_H
 

@@ -1,8 +1,8 @@
 /* model.h: a transformer, and how a micro-batch passes through it.
  *
  * hy_model holds what does not depend on a batch: shape, parameters, unit lists. hy_batch_plan is that
- * for one size of micro-batch: it says how many bytes it needs, is told where they lie, and enqueues
- * passes on a stream. It never asks which phase it is in: it is told a precision and what to keep.
+ * for one size of micro-batch: it says how many bytes it needs, is given where they lie, and enqueues
+ * passes on a stream. It never asks which phase it is in: it is given a precision and what to keep.
  * Weights and gradients are reached through stores, unit by unit, so they may live elsewhere. */
 #ifndef HY_MODEL_MODEL_H
 #define HY_MODEL_MODEL_H

@@ -89,7 +89,7 @@ static const int64_t norm_shapes[][2] = {{1, 1},   {1, 4099}, {37, 768},  {600, 
                                          {130, 8}, {3, 8192}, {70, 1536}, {2, 20000}};
 enum { NORM_SHAPES = sizeof norm_shapes / sizeof norm_shapes[0] };
 
-/* variant: bit 0 rmsnorm, bit 1 a bias, or a residual on the way back, bit 2 gradients of weights */
+/* variant: bit 0 rmsnorm, bit 1 a bias, or a residual in backward, bit 2 gradients of weights */
 static norm_case norm_at(int shape, int mixture, int variant) {
     norm_case n = {.seed = seed_of(shape, mixture, variant & 1),
                    .is_rms = variant & 1,

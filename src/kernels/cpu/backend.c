@@ -1,4 +1,4 @@
-/* backend.c: the CPU as a device: its op table, its memory, and what it tells about itself.
+/* backend.c: the CPU as a device: its op table, its memory, and what it reports about itself.
  *
  * All places are plain memory here, but each allocation is its own, so that a mix-up of device and
  * host pointers is as wrong as on a GPU. A matmul needs no plan: prepare only checks. */
@@ -61,14 +61,14 @@ static hy_status cpu_alloc(hy_backend *b, hy_place place, size_t bytes, void **o
     (void)b;
     if (place != HY_DEVICE && place != HY_PINNED && place != HY_HOST) {
         return hy_fail(HY_ERR_INPUT,
-                       "memory cannot be had in place \"%s\"; expected device, pinned or "
+                       "memory cannot be allocated in place \"%s\"; expected device, pinned or "
                        "host",
                        hy_place_name(place));
     }
     void *data = NULL;
     int error = posix_memalign(&data, ALIGNMENT, bytes ? bytes : ALIGNMENT);
     if (error != 0) {
-        return hy_fail(HY_ERR_MEMORY, "%zu bytes of %s memory could not be had: %s", bytes,
+        return hy_fail(HY_ERR_MEMORY, "%zu bytes of %s memory could not be allocated: %s", bytes,
                        hy_place_name(place), strerror(error));
     }
     *out = data;

@@ -119,7 +119,7 @@ static void *load_library(core_choice choice) {
     return handle;
 }
 
-/* dlsym gives a pointer to data; functions are had from it through memory, as POSIX promises. */
+/* dlsym gives a pointer to data; functions are made of it through memory, as POSIX promises. */
 static bool find_function(void *handle, const char *name, void *function) {
     void *symbol = dlsym(handle, name);
     memcpy(function, &symbol, sizeof symbol);

@@ -3,7 +3,7 @@
  * An op is one function over a hy_cpu_run: it cuts its work into tasks whose borders depend on the
  * shapes alone and hands them to hy_cpu_for_each. Each sum is taken inside one task, or over the
  * results of tasks in their order, so any number of threads gives the same bits. Ops allocate
- * nothing: scratch comes from the call's workspace, whose size the op's workspace function told. */
+ * nothing: scratch comes from the call's workspace, whose size the op's workspace function returned. */
 #ifndef HY_KERNELS_CPU_CPU_H
 #define HY_KERNELS_CPU_CPU_H
 

@@ -39,7 +39,7 @@ static bool read_field(const char *path, const char *key, char *out, size_t size
     return is_found;
 }
 
-/* Arm CPUs tell numbers only. */
+/* Arm CPUs give numbers only. */
 static const struct {
     unsigned implementer, part;
     const char *name;

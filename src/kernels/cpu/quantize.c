@@ -44,7 +44,8 @@ static void quantize_task(const hy_cpu_run *run, int64_t task, int worker) {
 static hy_status quantize(const hy_cpu_run *run, int64_t count) {
     int64_t block = run->call->attr.quantize.block;
     if (block < 1)
-        return hy_fail(HY_ERR_INPUT, "a quantisation block of %lld elements is none",
+        return hy_fail(HY_ERR_INPUT,
+                       "the quantisation block has %lld elements, expected at least 1",
                        (long long)block);
     int64_t blocks = hy_ceil_div(count, block);
     hy_cpu_for_each(run, hy_ceil_div(blocks, BLOCKS_PER_TASK), quantize_task);

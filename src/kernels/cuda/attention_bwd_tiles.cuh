@@ -42,7 +42,7 @@ struct hy_bwd_shape {
     static constexpr int OWN_AT = IS_PASSING ? STAGE_BYTES : 2 * STAGE_BYTES;
     static constexpr int TILES_END = 2 * STAGE_BYTES + (IS_PASSING ? 0 : 2 * OWN_BYTES);
 
-    static_assert(!IS_FLAT || PACKS == 16, "steps are told apart by three bits of an address");
+    static_assert(!IS_FLAT || PACKS == 16, "steps differ by three bits of an address");
     static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
 
@@ -51,7 +51,7 @@ struct hy_bwd_shape {
 /* First keys are summed up for so many queries. */
 #define HY_BWD_SPAN 32
 
-/* What both kernels are told. */
+/* What both kernels are given. */
 template <typename T> struct hy_bwd_args {
     hy_cuda_heads a;
     const T *dout, *qkv, *out;

@@ -1,4 +1,4 @@
-/* backend.cu: the card as a device: its op table, its memory, and what it tells about itself.
+/* backend.cu: the card as a device: its op table, its memory, and what it reports about itself.
  *
  * The one entry of the shared object. Streams, events and copies are in stream.cu, pinned memory is in
  * pinned.cu. Enqueueing checks nothing that planning has checked already; a launch that fails is
@@ -86,7 +86,7 @@ hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format
 
 hy_status hy_cuda_check(const hy_cuda *cuda, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return HY_OK;
-    cudaGetLastError(); /* told here: the next launch must not be taken for failed because of it */
+    cudaGetLastError(); /* reported here: the next launch must not be taken for failed because of it */
     hy_status status = error == cudaErrorMemoryAllocation ? HY_ERR_MEMORY : HY_ERR_DEVICE;
     if (status == HY_ERR_MEMORY) give_up_reserve(cuda);
     return hy_cuda_fail(cuda, status, "%s: %s (%s)", what, cudaGetErrorString(error),
@@ -102,14 +102,14 @@ hy_status hy_cuda_launched(const hy_cuda_run *run) {
 static hy_status out_of_memory(const hy_cuda *cuda, hy_place place, size_t bytes,
                                cudaError_t error) {
     size_t free_bytes = 0, total = 0;
-    cudaGetLastError(); /* the failure is told here; it must not be seen again after a launch */
+    cudaGetLastError(); /* the failure is reported here; it must not be seen again after a launch */
     if (place == HY_DEVICE && cudaMemGetInfo(&free_bytes, &total) == cudaSuccess) {
-        return hy_cuda_fail(cuda, HY_ERR_MEMORY,
-                            "%.1f MiB of device memory could not be had: %.1f MiB of %.1f are free",
-                            (double)bytes / 0x1p20, (double)free_bytes / 0x1p20,
-                            (double)total / 0x1p20);
+        return hy_cuda_fail(
+            cuda, HY_ERR_MEMORY,
+            "%.1f MiB of device memory could not be allocated: %.1f of %.1f MiB are free",
+            (double)bytes / 0x1p20, (double)free_bytes / 0x1p20, (double)total / 0x1p20);
     }
-    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "%.1f MiB of %s memory could not be had: %s",
+    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "%.1f MiB of %s memory could not be allocated: %s",
                         (double)bytes / 0x1p20, hy_place_name(place), cudaGetErrorString(error));
 }
 
@@ -126,7 +126,7 @@ static hy_status cuda_alloc(hy_backend *b, hy_place place, size_t bytes, void **
         if (posix_memalign(out, 256, bytes) != 0) error = cudaErrorMemoryAllocation;
     } else {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "memory can be had on device, pinned and host only, not in place %d",
+                            "memory is allocated on device, pinned or host, not in place %d",
                             (int)place);
     }
     return error == cudaSuccess ? HY_OK : out_of_memory(cuda, place, bytes, error);

@@ -2,8 +2,8 @@
  *
  * An op is one function over a hy_cuda_run: it looks at shapes and types and launches kernels on the
  * run's stream. It allocates nothing and waits for nothing: scratch comes from the call's workspace,
- * whose size the op's workspace function told. No atomics on floating-point numbers anywhere: each sum
- * is taken in an order that shapes alone decide, so that two runs give the same bits. */
+ * whose size the op's workspace function returned. No atomics on floating-point numbers anywhere: each
+ * sum is taken in an order that shapes alone decide, so that two runs give the same bits. */
 #ifndef HY_KERNELS_CUDA_CUDA_CUH
 #define HY_KERNELS_CUDA_CUDA_CUH
 

@@ -114,7 +114,7 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
 /* ---- matmul_tune.cu -------------------------------------------------------------------------- */
 
 /* Times the library's guesses on random numbers and leaves the fastest in the plan. Where scratch
- * memory cannot be had the plan stays as it is. */
+ * memory cannot be allocated the plan stays as it is. */
 hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune);
 
 /* ---- matmul_search.cu ------------------------------------------------------------------------ */

@@ -91,7 +91,7 @@ static void close_bench(bench *b) {
     cudaGetLastError(); /* a refused allocation is no error of the next launch */
 }
 
-/* False: the scratch cannot be had. */
+/* False: the scratch cannot be allocated. */
 static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan, hy_tune tune) {
     *b = (bench){};
     b->cuda = cuda;
@@ -328,7 +328,7 @@ static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
 
 /* ---- tuning ---------------------------------------------------------------------------------- */
 
-static void tell(const hy_cuda *cuda, const hy_matmul_key *key) {
+static void report_progress(const hy_cuda *cuda, const hy_matmul_key *key) {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
     static const char *const gelu[] = {"", " + gelu", " + gelu", " + gelu backward"};
     char what[128];
@@ -349,7 +349,7 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
         is_open = open_bench(&b, cuda, plan, tune);
     }
     if (!is_open) return HY_OK;
-    tell(cuda, &plan->key);
+    report_progress(cuda, &plan->key);
     find_fastest(&b, plan, tune);
     cudaError_t error = cudaStreamSynchronize(b.stream);
     close_bench(&b);

@@ -3,7 +3,7 @@
  * A number is a pure function of (seed, stream, index), and the words are those of the CPU bit for
  * bit: a run may go from one to the other. Rounding to 16 bits takes 16 random bits and goes up
  * with the probability of the part cut off; which bits of an element's word each of its numbers
- * takes is told at HY_OP_ADAMW in kernels.h. */
+ * takes is written at HY_OP_ADAMW in kernels.h. */
 #ifndef HY_KERNELS_CUDA_NOISE_CUH
 #define HY_KERNELS_CUDA_NOISE_CUH
 

@@ -18,7 +18,8 @@
 #define REGISTERED_LEAST ((size_t)64 << 20) /* smaller blocks are taken from the driver */
 #define HUGE_PAGE ((size_t)2 << 20)
 #define SLICE_LEAST ((size_t)64 << 20) /* less is not worth a thread */
-#define THREADS_MAX 4 /* on an H200 host 8 GiB took 1.3 s with one, 0.4 with four, 0.9 with sixteen */
+#define THREADS_MAX                                                                                \
+    4 /* on an H200 host 8 GiB took 1.3 s with one, 0.4 with four, 0.9 with sixteen */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older system refuses it with EINVAL */
@@ -38,7 +39,7 @@ static void unmap_pages(char *data) {
     munmap(data - page_bytes(), page_bytes() + bytes);
 }
 
-/* What is mapped too much before and after is given back. NULL: errno tells why. */
+/* What is mapped too much before and after is given back. NULL: errno says why. */
 static char *map_pages(size_t bytes) {
     size_t room = bytes + 2 * HUGE_PAGE;
     void *all = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -131,8 +132,8 @@ static hy_status pin_pages(hy_cuda *cuda, size_t bytes, void **out, cudaError_t 
     if (error) {
         if (data) unmap_pages(data);
         return hy_cuda_fail(cuda, HY_ERR_MEMORY,
-                            "%.1f MiB of pinned host memory could not be had: the system has no "
-                            "such memory: %s",
+                            "%.1f MiB of pinned host memory could not be allocated: the system has "
+                            "no such memory: %s",
                             (double)bytes / 0x1p20, strerror(error));
     }
     *refusal = cudaHostRegister(data, rounded, cudaHostRegisterPortable);
@@ -140,7 +141,7 @@ static hy_status pin_pages(hy_cuda *cuda, size_t bytes, void **out, cudaError_t 
         *out = data;
         return HY_OK;
     }
-    cudaGetLastError(); /* told by the caller; it must not be seen again after a launch */
+    cudaGetLastError(); /* reported by the caller; it must not be seen again after a launch */
     unmap_pages(data);
     return HY_OK;
 }
@@ -156,10 +157,10 @@ hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out) {
     if (error == cudaSuccess) return HY_OK;
     cudaGetLastError();
     *out = NULL;
-    return hy_cuda_fail(cuda, HY_ERR_MEMORY,
-                        "%.1f MiB of pinned host memory could not be had: the driver refused: %s",
-                        (double)bytes / 0x1p20,
-                        cudaGetErrorString(refusal == cudaSuccess ? error : refusal));
+    return hy_cuda_fail(
+        cuda, HY_ERR_MEMORY,
+        "%.1f MiB of pinned host memory could not be allocated: the driver refused: %s",
+        (double)bytes / 0x1p20, cudaGetErrorString(refusal == cudaSuccess ? error : refusal));
 }
 
 /* What the driver does not know as registered, it gave itself. Copies under way must not lose their

@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(THREADS)
 static hy_status check_block(const hy_cuda_run *run) {
     int block = run->call->attr.quantize.block;
     if (block >= 1) return HY_OK;
-    return hy_cuda_fail(run->cuda, HY_ERR_INPUT, "a quantisation block of %d elements is none",
-                        block);
+    return hy_cuda_fail(run->cuda, HY_ERR_INPUT,
+                        "the quantisation block has %d elements, expected at least 1", block);
 }
 
 hy_status hy_cuda_quantize(const hy_cuda_run *run) {
