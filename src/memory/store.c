@@ -63,19 +63,14 @@ hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *d
     return hy_store_init_ring(store, backing, device, cls, layout, &ring);
 }
 
-static hy_status init_on_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
-                              const hy_ring_options *ring) {
-    HY_TRY(hy_ring_init(store, device, ring->depth, ring->resident));
-    return hy_stages_create(store, backing);
-}
-
 hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
                              hy_class cls, const hy_layout *layout, const hy_ring_options *ring) {
     assert(backing->staging->place != HY_DEVICE && ring->copies.up && ring->copies.down);
     *store = (hy_store){
         .cls = cls, .place = HY_DISK, .backend = device->backend, .copies = ring->copies};
     HY_TRY(hy_layout_copy(&store->layout, layout));
-    hy_status status = init_on_disk(store, backing, device, ring);
+    hy_status status = hy_ring_init(store, device, ring->depth, ring->resident);
+    if (status == HY_OK) status = hy_stages_create(store, backing);
     if (status != HY_OK) hy_store_fini(store);
     return status;
 }
@@ -91,8 +86,8 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 
 void hy_store_fini(hy_store *store) {
     bool is_settled = hy_store_settle(store) == HY_OK;
-    if (!is_settled &&
-        store->copies.up) { /* the failure was reported, or is by the next that waits */
+    /* The failure was reported, or is by the next that waits. */
+    if (!is_settled && store->copies.up) {
         (void)store->backend->stream_sync(store->copies.up);
         (void)store->backend->stream_sync(store->copies.down);
     }
@@ -119,13 +114,6 @@ static hy_status await_buffer(hy_store *store, hy_stream *stream, const hy_ring_
     hy_ring_unit *left = &store->units[slot->leaving];
     if (stream == store->copies.up) left->is_returning = false;
     return b->stream_wait(stream, left->is_written_back);
-}
-
-static hy_status await_return(hy_store *store, int32_t unit) {
-    hy_ring_unit *known = &store->units[unit];
-    if (!known->is_returning) return HY_OK;
-    known->is_returning = false;
-    return store->backend->stream_wait(store->copies.up, known->is_written_back);
 }
 
 /* Enqueues copies until `upto` bytes of the unit are on their way. */
@@ -166,7 +154,11 @@ static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool wait
         slot = hy_ring_choose(store, unit);
         if (!slot) return HY_OK; /* all are in use: get will bring it */
         HY_TRY(await_buffer(store, store->copies.up, slot));
-        HY_TRY(await_return(store, unit));
+        hy_ring_unit *known = &store->units[unit];
+        if (known->is_returning) {
+            known->is_returning = false;
+            HY_TRY(store->backend->stream_wait(store->copies.up, known->is_written_back));
+        }
         hy_ring_assign(store, slot, unit);
     }
     hy_ring_touch(store, slot);
@@ -253,12 +245,6 @@ static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
     return HY_OK;
 }
 
-/* A copy that nobody waited for may still read the backing store: it must not see changes come there. */
-static hy_status await_reading(hy_store *store, hy_stream *stream, int32_t unit) {
-    int32_t slot = store->units[unit].brought_to;
-    return slot < 0 ? HY_OK : store->backend->stream_wait(stream, store->slots[slot].is_here);
-}
-
 hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
     assert(unit >= 0 && unit < store->layout.unit_count && !store->maker);
     store->held++;
@@ -268,7 +254,9 @@ hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
         slot = hy_ring_choose(store, unit);
         if (!slot) return no_slot(store, unit);
         HY_TRY(await_buffer(store, stream, slot));
-        HY_TRY(await_reading(store, stream, unit));
+        /* A copy that nobody waited for may still read the backing store: it must not see changes. */
+        int32_t reads = store->units[unit].brought_to;
+        if (reads >= 0) HY_TRY(store->backend->stream_wait(stream, store->slots[reads].is_here));
         hy_ring_assign(store, slot, unit);
     }
     slot->brought = store->layout.unit_bytes[unit];

@@ -6,16 +6,13 @@
 /* Stands for "somewhere" while planning; never read. */
 #define SOMEWHERE ((void *)(uintptr_t)HY_ALIGNMENT)
 
-static int32_t planning_unit(const hy_batch_plan *plan, const hy_unit_plan *unit) {
-    if (unit == &plan->embedding) return 0;
-    return unit == &plan->head ? plan->model->shape.layers + 1 : 1;
-}
-
 hy_frame hy_frame_for_planning(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass) {
+    int32_t index = unit == &plan->embedding ? 0 : 1;
+    if (unit == &plan->head) index = plan->model->shape.layers + 1;
     return (hy_frame){.plan = plan,
                       .unit = unit,
                       .pass = pass,
-                      .unit_index = planning_unit(plan, unit),
+                      .unit_index = index,
                       .residual_in = SOMEWHERE,
                       .residual_out = SOMEWHERE,
                       .residual_grad = SOMEWHERE,
@@ -62,28 +59,22 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     }
 }
 
-static void *local_data(const hy_frame *f, int index) {
-    if (f->unit->is_kept[index] && f->pass != HY_PASS_EVAL) {
-        return (char *)f->kept + f->unit->kept_offset[index];
-    }
-    return (char *)f->scratch + f->unit->pass[f->pass].offset[index];
-}
-
 static hy_tensor bind_slot(const hy_frame *f, int index) {
     if (index == HY_NO_SLOT) return (hy_tensor){0};
     const hy_slot *slot = &f->unit->unit->slots[index];
-    hy_tensor t;
+    bool is_kept = f->unit->is_kept[index] && f->pass != HY_PASS_EVAL;
+    hy_tensor t = hy_unit_slot_tensor(f->unit, index);
     switch (slot->role) {
     case HY_SLOT_PARAM:
     case HY_SLOT_PARAM_GRAD: return bind_param(f, slot);
     case HY_SLOT_GIVEN: return bind_given(f, slot);
-    default: t = hy_unit_slot_tensor(f->unit, index);
-    }
-    switch (slot->role) {
     case HY_SLOT_RESIDUAL_IN: t.data = f->residual_in; break;
     case HY_SLOT_RESIDUAL_OUT: t.data = f->residual_out; break;
     case HY_SLOT_RESIDUAL_GRAD: t.data = f->residual_grad; break;
-    default: t.data = local_data(f, index);
+    case HY_SLOT_ACTIVATION:
+    case HY_SLOT_GRADIENT:
+        t.data = is_kept ? (char *)f->kept + f->unit->kept_offset[index]
+                         : (char *)f->scratch + f->unit->pass[f->pass].offset[index];
     }
     return t;
 }

@@ -16,12 +16,6 @@
 #define CHUNK_TARGET_MOST (1u << 30)
 #define CHUNK_SHARE 16
 
-static uint64_t chunk_target(const hy_backend *backend, const hy_batch_options *o) {
-    uint64_t share = (o->budget ? o->budget : backend->facts.memory_total) / CHUNK_SHARE;
-    if (!backend->facts.is_gpu || share < CHUNK_TARGET_BYTES) return CHUNK_TARGET_BYTES;
-    return share < CHUNK_TARGET_MOST ? share : CHUNK_TARGET_MOST;
-}
-
 hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     *out = NULL;
     hy_model *model = calloc(1, sizeof *model);
@@ -46,13 +40,6 @@ void hy_model_destroy(hy_model *model) {
     free(model);
 }
 
-/* The smallest divisor of `rows` that is at least `wanted`. */
-static int64_t divisor_from(int64_t rows, int64_t wanted) {
-    if (wanted > rows) wanted = rows;
-    while (rows % wanted != 0) wanted++;
-    return wanted;
-}
-
 int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
                         const hy_batch_options *o) {
     const hy_shape *shape = &model->shape;
@@ -61,10 +48,15 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
     if (wanted == 0) {
         uint64_t all =
             (uint64_t)rows * (uint64_t)hy_shape_vocab_rows(shape) * hy_dtype_size(o->dtype);
-        uint64_t target = chunk_target(backend, o);
+        uint64_t target = (o->budget ? o->budget : backend->facts.memory_total) / CHUNK_SHARE;
+        if (!backend->facts.is_gpu || target < CHUNK_TARGET_BYTES) target = CHUNK_TARGET_BYTES;
+        if (target > CHUNK_TARGET_MOST) target = CHUNK_TARGET_MOST;
         wanted = (int64_t)((all + target - 1) / target);
     }
-    return (int32_t)divisor_from(rows, wanted < 1 ? 1 : wanted);
+    if (wanted < 1) wanted = 1;
+    if (wanted > rows) wanted = rows;
+    while (rows % wanted != 0) wanted++; /* chunks of one size */
+    return (int32_t)wanted;
 }
 
 static hy_status check_options(const hy_batch_options *o, const hy_shape *shape) {
@@ -106,13 +98,6 @@ static hy_status prepare_pass(hy_batch_plan *plan, hy_unit_plan *unit, hy_pass p
     return HY_OK;
 }
 
-static hy_status prepare_unit(hy_batch_plan *plan, hy_unit_plan *unit) {
-    HY_TRY(prepare_pass(plan, unit, HY_PASS_EVAL));
-    if (!plan->options.is_training) return HY_OK;
-    HY_TRY(prepare_pass(plan, unit, HY_PASS_FORWARD));
-    return prepare_pass(plan, unit, HY_PASS_BACKWARD);
-}
-
 /* Would the backend take gelu and its backward into the mlp's matmuls? */
 static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_batch_options *o) {
     void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
@@ -133,7 +118,8 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
-static void plan_units(hy_batch_plan *plan) {
+/* The two kinds of layer run the same matmuls, which the backend prepares once. */
+static hy_status plan_units(hy_batch_plan *plan) {
     const hy_model *model = plan->model;
     hy_batch_size stored = plan->size;
     stored.recompute = 0;
@@ -141,15 +127,17 @@ static void plan_units(hy_batch_plan *plan) {
     hy_unit_plan_init(&plan->checkpointed_block, &model->block, &plan->size);
     hy_unit_plan_init(&plan->stored_block, &model->block, &stored);
     hy_unit_plan_init(&plan->head, &model->head, &plan->size);
-}
-
-/* The two kinds of layer run the same matmuls, which the backend prepares once. */
-static hy_status prepare_units(hy_batch_plan *plan) {
-    bool has_stored = plan->options.recompute_layers % plan->model->shape.layers != 0;
-    HY_TRY(prepare_unit(plan, &plan->embedding));
-    HY_TRY(prepare_unit(plan, &plan->checkpointed_block));
-    if (has_stored) HY_TRY(prepare_unit(plan, &plan->stored_block));
-    return prepare_unit(plan, &plan->head);
+    bool has_stored = plan->options.recompute_layers % model->shape.layers != 0;
+    hy_unit_plan *units[] = {&plan->embedding, &plan->checkpointed_block, &plan->stored_block,
+                             &plan->head};
+    for (int i = 0; i < 4; i++) {
+        if (units[i] == &plan->stored_block && !has_stored) continue;
+        HY_TRY(prepare_pass(plan, units[i], HY_PASS_EVAL));
+        if (!plan->options.is_training) continue;
+        HY_TRY(prepare_pass(plan, units[i], HY_PASS_FORWARD));
+        HY_TRY(prepare_pass(plan, units[i], HY_PASS_BACKWARD));
+    }
+    return HY_OK;
 }
 
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
@@ -170,8 +158,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
         .recompute = options->recompute,
         .fuses_gelu = !options->has_any_rows && can_fuse_gelu(&model->shape, backend, options),
     };
-    plan_units(plan);
-    hy_status status = prepare_units(plan);
+    hy_status status = plan_units(plan);
     if (status == HY_OK) status = hy_batch_count_bytes(plan);
     if (status != HY_OK) {
         free(plan);

@@ -7,12 +7,6 @@
 #include "model/graphs.h"
 #include "model/visit.h"
 
-static hy_status enqueue_op(const hy_frame *f, int32_t index, int32_t chunk) {
-    hy_op_call call;
-    if (!hy_frame_bind(f, index, chunk, &call)) return HY_OK;
-    return f->plan->backend->enqueue(f->input->stream, &call);
-}
-
 /* Runs the ops of a pass in order; a row of chunked ops runs as a whole for one chunk after another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
@@ -25,7 +19,12 @@ static hy_status run_ops(const hy_frame *f) {
             chunks = f->plan->chunk_count;
         }
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
-            for (int32_t op = i; op < end; op++) HY_TRY(enqueue_op(f, op, chunk));
+            for (int32_t op = i; op < end; op++) {
+                hy_op_call call;
+                if (!hy_frame_bind(f, op, chunk, &call))
+                    continue; /* makes nothing that is wanted */
+                HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));
+            }
         }
         i = end;
     }
@@ -50,48 +49,29 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 
 /* Where layers offload, the residual leaving one is written into the unit of the next: that is held before
  * the first runs, and a layer's own is written back after it has run. */
-static hy_status open_layer(const hy_frame *f, int32_t layer) {
-    bool is_head = layer == f->plan->model->shape.layers;
-    if (!f->plan->offload || is_head) return HY_OK;
-    return hy_store_get_new(f->plan->offload, f->input->stream, layer);
-}
-
-static hy_status close_layer(const hy_frame *f, int32_t layer) {
-    if (!f->plan->offload) return HY_OK;
-    return hy_store_release_changed(f->plan->offload, f->input->stream, layer);
-}
-
-static hy_status reopen_layer(const hy_frame *f, int32_t layer) {
-    if (!f->plan->offload) return HY_OK;
-    HY_TRY(hy_store_get(f->plan->offload, f->input->stream, layer));
-    return layer > 0 ? hy_store_gather(f->plan->offload, layer - 1) : HY_OK;
-}
-
-static hy_status drop_layer(const hy_frame *f, int32_t layer) {
-    if (!f->plan->offload) return HY_OK;
-    return hy_store_release(f->plan->offload, f->input->stream, layer);
-}
-
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers;
+    hy_store *offload = plan->offload;
     hy_frame f = new_frame(plan, input, HY_PASS_FORWARD);
     HY_TRY(hy_visit_begin(&f, 0));
-    HY_TRY(open_layer(&f, 0));
+    if (offload) HY_TRY(hy_store_get_new(offload, input->stream, 0));
     f.residual_out = hy_batch_residual(plan, 0);
     HY_TRY(run_unit(&f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
-        HY_TRY(open_layer(&f, layer + 1));
+        bool is_last = layer + 1 == layers;
+        if (offload && !is_last) HY_TRY(hy_store_get_new(offload, input->stream, layer + 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.residual_out = hy_batch_residual(plan, layer + 1);
         f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, +1));
-        HY_TRY(close_layer(&f, layer));
+        if (offload) HY_TRY(hy_store_release_changed(offload, input->stream, layer));
     }
     return HY_OK;
 }
 
 static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers;
+    hy_store *offload = plan->offload;
     hy_frame f = new_frame(plan, input, HY_PASS_BACKWARD);
     f.residual_grad = hy_batch_residual_grad(plan);
     HY_TRY(hy_visit_begin(&f, layers + 1));
@@ -99,11 +79,12 @@ static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) 
     f.kept = hy_batch_kept(plan, layers);
     HY_TRY(run_unit(&f, layers + 1, -1));
     for (int32_t layer = layers - 1; layer >= 0; layer--) {
-        HY_TRY(reopen_layer(&f, layer));
+        if (offload) HY_TRY(hy_store_get(offload, input->stream, layer));
+        if (offload && layer > 0) HY_TRY(hy_store_gather(offload, layer - 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, -1));
-        HY_TRY(drop_layer(&f, layer));
+        if (offload) HY_TRY(hy_store_release(offload, input->stream, layer));
     }
     return run_unit(&f, 0, -1);
 }

@@ -59,42 +59,11 @@ static hy_status call_ahead(const hy_frame *f, int32_t unit) {
     return hook->ahead(hook->context, unit);
 }
 
-/* A unit is used first in the forward pass; the head has no other than backward. */
-static hy_status call_before(const hy_frame *f) {
-    const hy_unit_hook *hook = f->input->hook;
-    hy_pass first = f->unit_index == last_unit(f) ? HY_PASS_BACKWARD : HY_PASS_FORWARD;
-    if (!hook || !hook->before || f->pass != first) return HY_OK;
-    return hook->before(hook->context, f->input->stream, f->unit_index);
-}
-
-static hy_status call_after(const hy_frame *f) {
-    const hy_unit_hook *hook = f->input->hook;
-    if (!hook || !hook->after || f->pass != HY_PASS_BACKWARD) return HY_OK;
-    return hook->after(hook->context, f->input->stream, f->unit_index);
-}
-
 /* ---- weights ----------------------------------------------------------------------------------- */
-
-static bool uses_weights(const hy_frame *f) { return f->unit->pass[f->pass].uses_params; }
 
 static hy_status gather_weights(const hy_frame *f, int32_t unit) {
     HY_TRY(hy_store_gather(f->input->weights, unit));
     return borrows_embedding(f, unit) ? hy_store_gather(f->input->weights, 0) : HY_OK;
-}
-
-static hy_status get_weights(const hy_frame *f) {
-    hy_store *weights = f->input->weights;
-    if (!uses_weights(f)) return HY_OK;
-    if (borrows_embedding(f, f->unit_index))
-        HY_TRY(hy_store_get_read(weights, f->input->stream, 0));
-    return hy_store_get_read(weights, f->input->stream, f->unit_index);
-}
-
-static hy_status release_weights(const hy_frame *f) {
-    hy_store *weights = f->input->weights;
-    if (!uses_weights(f)) return HY_OK;
-    if (borrows_embedding(f, f->unit_index)) HY_TRY(hy_store_release(weights, f->input->stream, 0));
-    return hy_store_release(weights, f->input->stream, f->unit_index);
 }
 
 /* ---- gradients --------------------------------------------------------------------------------- */
@@ -112,19 +81,6 @@ static hy_status gather_grads(const hy_frame *f, int32_t unit) {
     if (goes_on(f, unit)) HY_TRY(hy_store_gather(f->input->grads, unit));
     bool has_begun = f->input->accumulate && borrows_embedding(f, unit);
     return has_begun ? hy_store_gather(f->input->grads, 0) : HY_OK;
-}
-
-static hy_status get_grads(const hy_frame *f) {
-    if (borrows_embedding(f, f->unit_index)) HY_TRY(get_sum(f, 0, f->input->accumulate));
-    return get_sum(f, f->unit_index, goes_on(f, f->unit_index));
-}
-
-static hy_status release_grads(const hy_frame *f) {
-    hy_store *grads = f->input->grads;
-    if (borrows_embedding(f, f->unit_index)) {
-        HY_TRY(hy_store_release_changed(grads, f->input->stream, 0));
-    }
-    return hy_store_release_changed(grads, f->input->stream, f->unit_index);
 }
 
 /* ---- a visit ----------------------------------------------------------------------------------- */
@@ -146,17 +102,37 @@ static hy_status gather_next(const hy_frame *f, int32_t next) {
 }
 
 hy_status hy_visit_enter(const hy_frame *f, int direction) {
+    const hy_unit_hook *hook = f->input->hook;
+    hy_stream *stream = f->input->stream;
+    int32_t unit = f->unit_index;
+    bool borrows = borrows_embedding(f, unit);
     HY_TRY(gather_next(f, next_unit(f, direction)));
     HY_TRY(gather_far_end(f));
-    HY_TRY(call_before(f));
-    HY_TRY(get_weights(f));
-    return f->pass == HY_PASS_BACKWARD ? get_grads(f) : HY_OK;
+    /* A unit is used first in the forward pass; the head has no other than backward. */
+    hy_pass first = unit == last_unit(f) ? HY_PASS_BACKWARD : HY_PASS_FORWARD;
+    if (hook && hook->before && f->pass == first) {
+        HY_TRY(hook->before(hook->context, stream, unit));
+    }
+    if (f->unit->pass[f->pass].uses_params) {
+        if (borrows) HY_TRY(hy_store_get_read(f->input->weights, stream, 0));
+        HY_TRY(hy_store_get_read(f->input->weights, stream, unit));
+    }
+    if (f->pass != HY_PASS_BACKWARD) return HY_OK;
+    if (borrows) HY_TRY(get_sum(f, 0, f->input->accumulate));
+    return get_sum(f, unit, goes_on(f, unit));
 }
 
 hy_status hy_visit_leave(const hy_frame *f) {
+    const hy_unit_hook *hook = f->input->hook;
+    hy_stream *stream = f->input->stream;
+    int32_t unit = f->unit_index;
+    bool borrows = borrows_embedding(f, unit);
     if (f->pass == HY_PASS_BACKWARD) {
-        HY_TRY(call_after(f));
-        HY_TRY(release_grads(f));
+        if (hook && hook->after) HY_TRY(hook->after(hook->context, stream, unit));
+        if (borrows) HY_TRY(hy_store_release_changed(f->input->grads, stream, 0));
+        HY_TRY(hy_store_release_changed(f->input->grads, stream, unit));
     }
-    return release_weights(f);
+    if (!f->unit->pass[f->pass].uses_params) return HY_OK;
+    if (borrows) HY_TRY(hy_store_release(f->input->weights, stream, 0));
+    return hy_store_release(f->input->weights, stream, unit);
 }
