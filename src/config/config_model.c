@@ -1,90 +1,72 @@
 /* config_model.c: a shape as settings: the way back from hy_shape_from_settings. See config_model.h. */
 #include "config/config_model.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
-#include "base/number.h"
 #include "hub/hf_load.h"
 
 /* Where most fine-tuning begins: a tenth of what training from scratch takes, or less. */
-#define TUNING_LR "2e-5"
-#define TUNING_WARMUP "20"
+#define TUNING_LR 2e-5
+#define TUNING_WARMUP 20
 #define USUAL_SEQUENCE 1024
 
-typedef struct sender {
-    hy_config_sink sink;
-    void *user;
-    hy_status status; /* the first failure */
-} sender;
-
-static void send_text(sender *s, const char *key, const char *text) {
-    if (s->status == HY_OK) s->status = s->sink(s->user, key, text, 0);
+static hy_settings settings_of(const hy_shape *shape) {
+    return (hy_settings){
+        .shape = {.layers = shape->layers,
+                  .width = shape->width,
+                  .heads = shape->heads,
+                  .kv_heads = shape->kv_heads,
+                  .head_size = shape->head_size,
+                  .mlp_width = shape->mlp_width,
+                  .vocab = shape->vocab,
+                  .context = shape->context,
+                  .norm = shape->is_rms ? HY_RMSNORM : HY_LAYERNORM,
+                  .positions = shape->has_rope ? HY_POSITIONS_ROPE : HY_POSITIONS_LEARNED,
+                  .activation = shape->is_gated ? HY_ACTIVATION_SWIGLU : HY_ACTIVATION_GELU,
+                  .proj_bias_in = shape->lacks_out_bias   ? HY_BIAS_IN_MLP
+                                  : shape->lacks_mlp_bias ? HY_BIAS_IN_ATTENTION
+                                                          : HY_BIAS_IN_ALL,
+                  .rope_scaling = shape->has_llama3_rope ? HY_ROPE_LLAMA3 : HY_ROPE_PLAIN,
+                  .qkv_bias = shape->has_qkv_bias,
+                  .proj_bias = shape->has_proj_bias,
+                  .qk_norm = shape->has_qk_norm,
+                  .tied_head = shape->has_tied_head,
+                  .norm_eps = shape->norm_eps,
+                  .rope_theta = shape->rope_theta,
+                  .rope_factor = shape->rope_factor,
+                  .rope_low_freq = shape->rope_low_freq,
+                  .rope_high_freq = shape->rope_high_freq,
+                  .rope_original_context = shape->rope_original_context,
+                  .sliding_window = shape->sliding_window,
+                  .init_std = shape->init_std},
+        .train.seq_len = shape->context < USUAL_SEQUENCE ? shape->context : USUAL_SEQUENCE,
+        .optimizer = {.lr = TUNING_LR, .lr_warmup_steps = TUNING_WARMUP},
+    };
 }
 
-static void send_int(sender *s, const char *key, int64_t value) {
-    char text[HY_NUMBER_MAX];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    send_text(s, key, text);
-}
-
-static void send_number(sender *s, const char *key, double value) {
-    char text[HY_NUMBER_MAX];
-    send_text(s, key, hy_number_format(value, text));
-}
-
-static void send_switch(sender *s, const char *key, bool value) {
-    send_text(s, key, value ? "true" : "false");
-}
-
-static void send_sizes(sender *s, const hy_shape *shape) {
-    send_int(s, "shape.layers", shape->layers);
-    send_int(s, "shape.width", shape->width);
-    send_int(s, "shape.heads", shape->heads);
-    send_int(s, "shape.kv_heads", shape->kv_heads);
-    send_int(s, "shape.head_size", shape->head_size);
-    send_int(s, "shape.mlp_width", shape->mlp_width);
-    send_int(s, "shape.vocab", shape->vocab);
-    send_int(s, "shape.context", shape->context);
-    send_int(s, "shape.sliding_window", shape->sliding_window);
-    send_number(s, "shape.norm_eps", shape->norm_eps);
-    send_number(s, "shape.init_std", shape->init_std);
-}
-
-static void send_choices(sender *s, const hy_shape *shape) {
-    send_text(s, "shape.norm", shape->is_rms ? "rmsnorm" : "layernorm");
-    send_text(s, "shape.positions", shape->has_rope ? "rope" : "learned");
-    send_text(s, "shape.activation", shape->is_gated ? "swiglu" : "gelu");
-    send_switch(s, "shape.qkv_bias", shape->has_qkv_bias);
-    send_switch(s, "shape.proj_bias", shape->has_proj_bias);
-    send_text(s, "shape.proj_bias_in",
-              shape->lacks_out_bias   ? "mlp"
-              : shape->lacks_mlp_bias ? "attention"
-                                      : "all");
-    send_switch(s, "shape.qk_norm", shape->has_qk_norm);
-    send_switch(s, "shape.tied_head", shape->has_tied_head);
-}
-
-static void send_rope(sender *s, const hy_shape *shape) {
-    if (shape->has_rope) send_number(s, "shape.rope_theta", shape->rope_theta);
-    send_text(s, "shape.rope_scaling", shape->has_llama3_rope ? "llama3" : "none");
-    if (!shape->has_llama3_rope) return;
-    send_number(s, "shape.rope_factor", shape->rope_factor);
-    send_number(s, "shape.rope_low_freq", shape->rope_low_freq);
-    send_number(s, "shape.rope_high_freq", shape->rope_high_freq);
-    send_int(s, "shape.rope_original_context", shape->rope_original_context);
+/* Rotations are told of models that have them alone; the others keep the defaults. */
+static bool is_sent(const char *key, const hy_shape *shape) {
+    static const char *const others[] = {"train.seq_len", "optimizer.lr",
+                                         "optimizer.lr_warmup_steps"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (!strcmp(key, others[i])) return true;
+    }
+    if (!strcmp(key, "shape.rope_theta")) return shape->has_rope;
+    bool is_scaling = !strncmp(key, "shape.rope_", 11) && strcmp(key, "shape.rope_scaling");
+    return is_scaling ? shape->has_llama3_rope : !strncmp(key, "shape.", 6);
 }
 
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,
                                void *user) {
     hy_shape shape;
-    sender s = {.sink = sink, .user = user};
+    char text[HY_TEXT_MAX];
     HY_TRY(hy_model_files_shape(kind, path, &shape));
-    send_sizes(&s, &shape);
-    send_choices(&s, &shape);
-    send_rope(&s, &shape);
-    send_int(&s, "train.seq_len", shape.context < USUAL_SEQUENCE ? shape.context : USUAL_SEQUENCE);
-    send_text(&s, "optimizer.lr", TUNING_LR);
-    send_text(&s, "optimizer.lr_warmup_steps", TUNING_WARMUP);
-    return s.status;
+    hy_settings settings = settings_of(&shape);
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const hy_setting *setting = hy_setting_at(i);
+        if (!is_sent(setting->info.key, &shape)) continue;
+        HY_TRY(sink(user, setting->info.key, hy_setting_format(setting, &settings, text), 0));
+    }
+    return HY_OK;
 }

@@ -34,59 +34,31 @@ static void print_value(hy_text *out, const hy_setting *setting, const char *tex
     }
 }
 
-/* A path may hold anything; a comment ends with its line. */
-static void print_comment(hy_text *out, const char *text) {
-    hy_text_add(out, "  # ");
-    for (const char *c = text; *c; c++) {
-        hy_text_addf(out, "%c", (unsigned char)*c < 0x20 ? '?' : *c);
-    }
-    hy_text_add(out, "\n");
-}
-
-/* Letters of the key's group; 0 for a key of none. */
-static size_t group_size(const hy_setting *setting) {
-    const char *dot = strchr(setting->info.key, '.');
-    return dot ? (size_t)(dot - setting->info.key) : 0;
-}
-
-static bool opens_group(size_t i) {
-    const hy_setting *setting = hy_setting_at(i);
-    size_t size = group_size(setting);
-    if (!size) return false;
-    return i == 0 || strncmp(setting->info.key, hy_setting_at(i - 1)->info.key, size + 1) != 0;
-}
-
-static bool closes_group(size_t i) {
-    return group_size(hy_setting_at(i)) && (!hy_setting_at(i + 1) || opens_group(i + 1));
-}
-
-static hy_status print_setting(hy_text *out, const hy_config *config, const hy_setting *setting) {
-    const char *text, *origin;
-    hy_status status = hy_config_get(config, setting->info.key, &text, &origin);
-    if (status != HY_OK) return status;
-    hy_text_addf(out, "%s%s = ", group_size(setting) ? "  " : "", hy_setting_leaf(setting));
-    print_value(out, setting, text);
-    hy_text_add(out, ";");
-    print_comment(out, origin);
-    return HY_OK;
-}
-
 hy_status hy_config_print(const hy_config *config, char **out) {
     hy_text text = {0};
-    hy_status status = HY_OK;
+    size_t group = 0; /* letters of the group that is open; 0: none */
     hy_text_add(&text, "# Each value with where it came from. Loads again with --config.\n");
-    for (size_t i = 0; status == HY_OK && i < hy_setting_count(); i++) {
+    for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *setting = hy_setting_at(i);
-        if (opens_group(i)) {
-            hy_text_addf(&text, "\n%.*s: {\n", (int)group_size(setting), setting->info.key);
+        const char *key = setting->info.key, *dot = strchr(key, '.'), *value, *origin;
+        if (dot && (!group || strncmp(key, hy_setting_at(i - 1)->info.key, group + 1) != 0)) {
+            hy_text_addf(&text, "%s\n%.*s: {\n", group ? "};\n" : "", (int)(dot - key), key);
+            group = (size_t)(dot - key);
         }
-        status = print_setting(&text, config, setting);
-        if (closes_group(i)) hy_text_add(&text, "};\n");
+        (void)hy_config_get(config, key, &value, &origin); /* the key is in the table */
+        hy_text_addf(&text, "%s%s = ", group ? "  " : "", hy_setting_leaf(setting));
+        print_value(&text, setting, value);
+        hy_text_add(&text, ";  # ");
+        for (const char *c = origin; *c;
+             c++) { /* a path may hold anything, a comment no new line */
+            hy_text_addf(&text, "%c", (unsigned char)*c < 0x20 ? '?' : *c);
+        }
+        hy_text_add(&text, "\n");
     }
-    if (status == HY_OK) status = hy_text_status(&text);
-    if (status != HY_OK) {
+    hy_text_add(&text, "};\n"); /* the last key has a group */
+    if (hy_text_status(&text) != HY_OK) {
         hy_text_free(&text);
-        return status;
+        return HY_ERR_MEMORY;
     }
     *out = text.data;
     return HY_OK;
