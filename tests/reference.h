@@ -432,6 +432,23 @@ static inline void reference_adamw(const hy_op_call *c) {
     }
 }
 
+static inline void reference_sgd(const hy_op_call *c) {
+    double *param = reference_data(c, HY_SGD_PARAM), *momentum = reference_data(c, HY_SGD_MOMENTUM);
+    double *master = reference_data(c, HY_SGD_MASTER), scale = reference_data(c, HY_SGD_CLIP)[1];
+    double mu = (double)c->attr.sgd.momentum;
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_SGD_PARAM]); i++) {
+        double *p = master ? master + i : param + i;
+        double g =
+            reference_data(c, HY_SGD_GRAD)[i] * scale + (double)c->attr.sgd.weight_decay * *p;
+        double step = g;
+        if (momentum) {
+            momentum[i] = mu * momentum[i] + g;
+            step = c->attr.sgd.is_nesterov ? g + mu * momentum[i] : momentum[i];
+        }
+        param[i] = *p -= (double)c->attr.sgd.lr * step;
+    }
+}
+
 static inline void reference_cast(const hy_op_call *c) {
     for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_CAST_SRC]); i++) {
         reference_data(c, HY_CAST_DST)[i] = reference_data(c, HY_CAST_SRC)[i];
@@ -469,6 +486,7 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_SQ_NORM] = reference_reduce,
         [HY_OP_CLIP] = reference_clip,
         [HY_OP_ADAMW] = reference_adamw,
+        [HY_OP_SGD] = reference_sgd,
         [HY_OP_CAST] = reference_cast,
         [HY_OP_FILL] = reference_fill,
     };

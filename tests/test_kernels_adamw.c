@@ -1,7 +1,7 @@
 /* test_kernels_adamw.c: the optimizer's ops: clipping, the AdamW step, its stochastic rounding, and
  * m and v in 8 bits. */
-#include "adamw_checks.h"
 #include "kernels/cpu/blas.h"
+#include "optimizer_checks.h"
 
 static rig cpu;
 
@@ -11,8 +11,8 @@ static void tear_down(void) { rig_destroy(&cpu); }
 static void run_call(const hy_op_call *call) { rig_run(&cpu, call); }
 
 START_TEST(adamw_agrees_with_the_reference) {
-    for (int i = 0; i < ADAMW_MIXTURES; i++) {
-        trial t = adamw_mixture(i, 40011);
+    for (int i = 0; i < UPDATE_MIXTURES; i++) {
+        trial t = update_mixture(adamw_trial, i, 40011);
         rig_run_both(&cpu, &t);
         trial_check(&t, HY_ADAMW_PARAM, 2); /* one stochastic rounding costs up to two to nearest */
         trial_check(&t, HY_ADAMW_M, 2);
@@ -23,20 +23,20 @@ START_TEST(adamw_agrees_with_the_reference) {
 }
 END_TEST
 
-START_TEST(a_scale_of_zero_leaves_everything_as_it_was) { check_zero_scale(run_call); }
+START_TEST(a_scale_of_zero_leaves_everything_as_it_was) { check_zero_scale(run_call, adamw_trial); }
 END_TEST
 
 START_TEST(with_a_master_the_parameter_is_its_rounding_to_nearest) {
-    check_master_rounding(run_call);
+    check_master_rounding(run_call, adamw_trial);
 }
 END_TEST
 
 START_TEST(stochastic_rounding_takes_its_noise_from_the_logical_index) {
-    check_rounding_noise(run_call);
+    check_rounding_noise(run_call, adamw_trial, 42, 1000001);
 }
 END_TEST
 
-START_TEST(a_step_cut_in_pieces_gives_the_same_bits) { check_cut_step(run_call); }
+START_TEST(a_step_cut_in_pieces_gives_the_same_bits) { check_cut_step(run_call, adamw_trial); }
 END_TEST
 
 START_TEST(stochastic_rounding_keeps_small_steps_on_average) { check_small_steps(run_call); }

@@ -214,6 +214,16 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         }
         FLOATS(HY_ADAMW_CLIP, 0, 2);
         break;
+    case HY_OP_SGD:
+        attr->sgd.lr = 0.01f;
+        attr->sgd.momentum = 0.9f;
+        attr->sgd.is_nesterov = true;
+        attr->sgd.first = 3;
+        NUMBERS(HY_SGD_PARAM, 0, 100003);
+        NUMBERS(HY_SGD_GRAD, 0, 100003);
+        trial_normal(&t, HY_SGD_MOMENTUM, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        FLOATS(HY_SGD_CLIP, 0, 2);
+        break;
     case HY_OP_CAST:
         NUMBERS(HY_CAST_SRC, 0, 200001);
         FLOATS(HY_CAST_DST, 0, 200001);

@@ -29,6 +29,7 @@ static const char *const access_letters[HY_OP_COUNT] = {
     [HY_OP_SQ_NORM] = "rw",
     [HY_OP_CLIP] = "rw",
     [HY_OP_ADAMW] = "brbbrb",
+    [HY_OP_SGD] = "brbrb",
     [HY_OP_CAST] = "rw",
     [HY_OP_FILL] = "w",
     [HY_OP_COMBINE] = "wrrr",

@@ -84,6 +84,13 @@ typedef enum hy_op_kind {
      * quant.scale, fp32, one per quant.block elements: a power of two, 8 to 256. The step is then
      * dequantise, update, quantise with each block's new largest number. */
     HY_OP_ADAMW, /* param*  grad  m*  v*  clip (2) fp32: {norm, scale}  master? fp32* */
+    /* One step of SGD, by PyTorch's formula without dampening, with g = scale * grad + weight_decay *
+     * param:
+     *   momentum = attr.momentum * momentum + g
+     *   param   -= lr * momentum, or with is_nesterov lr * (g + attr.momentum * momentum)
+     * A momentum that begins as zero is g after the first step. Without the tensor: param -= lr * g.
+     * Scale 0, master, rounding, its noise and 8 bits are as for AdamW; momentum stands for m. */
+    HY_OP_SGD, /* param*  grad  momentum?*  clip (2) fp32: {norm, scale}  master? fp32* */
 
     HY_OP_CAST, /* src  dst : same count, another type, round to nearest even */
     HY_OP_FILL, /* dst : every element = attr.fill.value */
@@ -162,6 +169,7 @@ enum { HY_CROSS_ENTROPY_LOGITS, HY_CROSS_ENTROPY_TARGETS, HY_CROSS_ENTROPY_LOSSE
 enum { HY_REDUCE_X, HY_REDUCE_OUT }; /* HY_OP_SUM, HY_OP_SQ_NORM */
 enum { HY_CLIP_TOTAL, HY_CLIP_RESULT };
 enum { HY_ADAMW_PARAM, HY_ADAMW_GRAD, HY_ADAMW_M, HY_ADAMW_V, HY_ADAMW_CLIP, HY_ADAMW_MASTER };
+enum { HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_MOMENTUM, HY_SGD_CLIP, HY_SGD_MASTER };
 enum { HY_CAST_SRC, HY_CAST_DST };
 enum { HY_FILL_DST };
 enum { HY_COMBINE_OUT, HY_COMBINE_X0, HY_COMBINE_X1, HY_COMBINE_X2 };
@@ -209,6 +217,11 @@ typedef struct hy_op_attr {
             uint64_t seed;                  /* stochastic rounding: noise of this step */
             uint64_t first;                 /* logical index of element 0 */
         } adamw;
+        struct {
+            float lr, momentum, weight_decay;
+            bool is_nesterov;
+            uint64_t seed, first; /* of the noise, as for adamw */
+        } sgd;
         struct {
             float value;
         } fill;

@@ -107,6 +107,10 @@ static const op_rule rules[HY_OP_COUNT] = {
                      {GIVEN("param", "*", ANY_REAL), GIVEN("grad", "=", ANY_REAL),
                       GIVEN("m", "=", OPTIMIZER_STATE), GIVEN("v", "=", OPTIMIZER_STATE),
                       GIVEN("clip", "2", ONLY_F32), MAYBE("master", "=", ONLY_F32)}},
+    [HY_OP_SGD] = {"sgd",
+                   {GIVEN("param", "*", ANY_REAL), GIVEN("grad", "=", ANY_REAL),
+                    MAYBE("momentum", "=", OPTIMIZER_STATE), GIVEN("clip", "2", ONLY_F32),
+                    MAYBE("master", "=", ONLY_F32)}},
     [HY_OP_CAST] = {"cast", {GIVEN("src", "*", ANY_REAL), GIVEN("dst", "=", ANY_REAL)}},
     [HY_OP_FILL] = {"fill", {GIVEN("dst", "*", FILLABLE)}},
     [HY_OP_COMBINE] = {"combination",
@@ -360,7 +364,7 @@ static hy_status check_loss(const hy_op_call *call) {
                    (long long)vocab, (long long)V);
 }
 
-/* 8-bit m and v need scales; a block is what a warp of a GPU holds, or less. */
+/* 8-bit optimizer state needs scales; a block is what a warp of a GPU holds, or less. */
 static hy_status check_codes(const hy_op_call *call, int position) {
     const hy_tensor *t = &call->t[position];
     int32_t block = t->quant.block;
@@ -394,6 +398,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
     case HY_OP_ADAMW: HY_TRY(check_codes(call, HY_ADAMW_M)); return check_codes(call, HY_ADAMW_V);
+    case HY_OP_SGD: return check_codes(call, HY_SGD_MOMENTUM);
     default: return HY_OK;
     }
 }
@@ -462,6 +467,7 @@ double hy_op_flops(const hy_op_call *call) {
     case HY_OP_CROSS_ENTROPY: return 20 * elements;
     case HY_OP_SQ_NORM: return 2 * elements;
     case HY_OP_ADAMW: return 16 * elements;
+    case HY_OP_SGD: return 7 * elements;
     case HY_OP_BIAS_GRAD:
     case HY_OP_SUM: return elements;
     default: return 0;

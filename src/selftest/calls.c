@@ -186,6 +186,14 @@ static const call_row rows[] = {
       [HY_ADAMW_V] = {'f', 'p', 0, COUNT},
       [HY_ADAMW_CLIP] = {'f', 'w', 0, 2},
       [HY_ADAMW_MASTER] = {'f', 'n', 0, COUNT}}},
+    {HY_OP_SGD,
+     false,
+     false,
+     {[HY_SGD_PARAM] = {'a', 'n', 0, COUNT},
+      [HY_SGD_GRAD] = {'a', 'n', 0, COUNT},
+      [HY_SGD_MOMENTUM] = {'f', 'n', 0, COUNT},
+      [HY_SGD_CLIP] = {'f', 'w', 0, 2},
+      [HY_SGD_MASTER] = {'f', 'n', 0, COUNT}}},
     {HY_OP_CAST,
      false,
      false,
@@ -262,6 +270,12 @@ static hy_op_attr attr_of(const call_row *row, int number) {
         attr.adamw.weight_decay = 0.1f;
         attr.adamw.correction1 = 0.271f;
         attr.adamw.correction2 = 0.142625f;
+        break;
+    case HY_OP_SGD:
+        attr.sgd.lr = 0.01f;
+        attr.sgd.momentum = 0.9f;
+        attr.sgd.weight_decay = 0.1f;
+        attr.sgd.is_nesterov = true;
         break;
     case HY_OP_FILL: attr.fill.value = 2.5f; break;
     case HY_OP_COMBINE:

@@ -1,45 +1,65 @@
 /* test_gpu_optim.c: the optimizer's ops and those of prediction on CUDA.
  *
- * Clipping and AdamW against the double-precision reference, its stochastic rounding bit by bit;
+ * Clipping, AdamW and SGD against the double-precision reference, stochastic rounding bit by bit;
  * combinations, dot products of differences and 8-bit state against the CPU backend, whose own tests tie
  * them to their definitions. */
 #include "gpu_rig.h"
 
-#include "adamw_checks.h"
+#include "optimizer_checks.h"
 
 static const int64_t counts[] = {1, 7, 1000, 40011};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
-/* ---- adamw ------------------------------------------------------------------------------------- */
+/* ---- adamw and sgd ----------------------------------------------------------------------------- */
 
-START_TEST(adamw_agrees_with_the_reference) {
-    for (int i = 0; i < ADAMW_MIXTURES * COUNTS; i++) {
-        if (gpu_leaves_out(counts[i / ADAMW_MIXTURES])) continue;
-        trial t = adamw_mixture(i % ADAMW_MIXTURES, counts[i / ADAMW_MIXTURES]);
+static const update_trial updates[] = {adamw_trial, sgd_trial};
+enum { UPDATES = sizeof updates / sizeof updates[0] };
+
+START_TEST(an_update_agrees_with_the_reference) {
+    for (int i = 0; i < UPDATE_MIXTURES * COUNTS; i++) {
+        if (gpu_leaves_out(counts[i / UPDATE_MIXTURES])) continue;
+        trial t = update_mixture(updates[_i], i % UPDATE_MIXTURES, counts[i / UPDATE_MIXTURES]);
+        int clip = position_of(&t.call, "clip"), master = position_of(&t.call, "master");
         ck_assert(gpu_run_both(&t, 0));
         /* one stochastic rounding is up to twice as far off as one to nearest */
-        for (int k = 0; k < 3; k++)
-            gpu_check(&t, (int[]){HY_ADAMW_PARAM, HY_ADAMW_M, HY_ADAMW_V}[k], 2);
-        if (t.call.t[HY_ADAMW_MASTER].data) gpu_check(&t, HY_ADAMW_MASTER, 1);
+        for (int k = 0; k < clip; k++) {
+            if (k != UPDATE_GRAD) gpu_check(&t, k, 2);
+        }
+        if (t.call.t[master].data) gpu_check(&t, master, 1);
         trial_end(&t);
     }
 }
 END_TEST
 
-START_TEST(a_scale_of_zero_leaves_everything_as_it_was) { check_zero_scale(gpu_must_run); }
+START_TEST(sgd_goes_without_a_buffer) {
+    for (int i = 0; i < UPDATE_MIXTURES; i++) {
+        trial t = update_mixture(sgd_trial, i, 1000);
+        free(t.call.t[HY_SGD_MOMENTUM].data);
+        free(t.exact.t[HY_SGD_MOMENTUM].data);
+        t.call.t[HY_SGD_MOMENTUM] = t.exact.t[HY_SGD_MOMENTUM] = (hy_tensor){0};
+        ck_assert(gpu_run_both(&t, 0));
+        gpu_check(&t, HY_SGD_PARAM, 2);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+START_TEST(a_scale_of_zero_leaves_everything_as_it_was) {
+    check_zero_scale(gpu_must_run, updates[_i]);
+}
 END_TEST
 
 START_TEST(with_a_master_the_parameter_is_its_rounding_to_nearest) {
-    check_master_rounding(gpu_must_run);
+    check_master_rounding(gpu_must_run, updates[_i]);
 }
 END_TEST
 
 START_TEST(stochastic_rounding_takes_its_noise_from_the_logical_index) {
-    check_rounding_noise(gpu_must_run);
+    check_rounding_noise(gpu_must_run, updates[_i], 42, 1000001);
 }
 END_TEST
 
-START_TEST(a_step_cut_in_pieces_gives_the_same_bits) { check_cut_step(gpu_must_run); }
+START_TEST(a_step_cut_in_pieces_gives_the_same_bits) { check_cut_step(gpu_must_run, updates[_i]); }
 END_TEST
 
 START_TEST(stochastic_rounding_keeps_small_steps_on_average) { check_small_steps(gpu_must_run); }
@@ -213,7 +233,7 @@ static void check_codes(const hy_tensor *found, const hy_tensor *expected) {
     ck_assert_int_le(others, count / 1000 + 1);
 }
 
-/* m or v of a trial as codes of the quantiser, and their scales. */
+/* State of a trial as codes of the quantiser, and their scales. */
 static void make_codes(trial *t, int at, bool is_signed, int32_t block) {
     hy_tensor *x = &t->call.t[at];
     int64_t count = hy_tensor_count(x), blocks = (count + block - 1) / block;
@@ -232,23 +252,24 @@ static void make_codes(trial *t, int at, bool is_signed, int32_t block) {
 
 /* A largest number that differs in its last bit moves every code of its block a little, and one that
  * lies on the border between two codes goes the other way. */
-START_TEST(adamw_with_eight_bit_state_is_that_of_the_cpu) {
+START_TEST(an_update_of_eight_bit_state_is_that_of_the_cpu) {
     static const int32_t blocks[] = {256, 64, 8};
     for (int i = 0; i < 2 * 3 * COUNTS; i++) {
         int64_t count = counts[i / 6];
-        trial t = adamw_trial(HY_BF16, HY_BF16, HY_F32, i % 2, count);
-        make_codes(&t, HY_ADAMW_M, true, blocks[i / 2 % 3]);
-        make_codes(&t, HY_ADAMW_V, false, blocks[i / 2 % 3]);
+        trial t = updates[_i](HY_BF16, HY_BF16, HY_F32, i % 2, count);
+        int clip = position_of(&t.call, "clip");
+        for (int k = UPDATE_STATE; k < clip; k++)
+            make_codes(&t, k, k == UPDATE_STATE, blocks[i / 2 % 3]);
         hy_op_call there = t.call;
-        for (int k = 0; k < 6; k++) there.t[k] = copy_tensor(&t.call.t[k]);
-        for (int k = HY_ADAMW_M; k <= HY_ADAMW_V; k++) {
+        for (int k = 0; k < HY_OP_TENSORS; k++) there.t[k] = copy_tensor(&t.call.t[k]);
+        for (int k = UPDATE_STATE; k < clip; k++) {
             size_t bytes = gpu_scale_bytes(&t.call.t[k]);
             there.t[k].quant.scale = malloc(bytes);
             memcpy(there.t[k].quant.scale, t.call.t[k].quant.scale, bytes);
         }
         rig_run(&cpu, &there);
         gpu_must_run(&t.call);
-        for (int k = HY_ADAMW_M; k <= HY_ADAMW_V; k++) {
+        for (int k = UPDATE_STATE; k < clip; k++) {
             const float *a = t.call.t[k].quant.scale, *b = there.t[k].quant.scale;
             for (int64_t n = 0; n * blocks[i / 2 % 3] < count; n++) {
                 if (fabsf(a[n] - b[n]) > 1e-6f * b[n]) ck_abort_msg("scale %lld", (long long)n);
@@ -258,11 +279,10 @@ START_TEST(adamw_with_eight_bit_state_is_that_of_the_cpu) {
             free(there.t[k].quant.scale);
         }
         for (int64_t n = 0; n < count; n++) {
-            double a = real_at(&t.call.t[HY_ADAMW_PARAM], n),
-                   b = real_at(&there.t[HY_ADAMW_PARAM], n);
+            double a = real_at(&t.call.t[UPDATE_PARAM], n), b = real_at(&there.t[UPDATE_PARAM], n);
             if (fabs(a - b) > 0x1p-7 * fabs(b) + 1e-6) ck_abort_msg("parameter %lld", (long long)n);
         }
-        for (int k = 0; k < 6; k++) free(there.t[k].data);
+        for (int k = 0; k < HY_OP_TENSORS; k++) free(there.t[k].data);
         trial_end(&t);
     }
 }
@@ -307,11 +327,13 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("cuda: optimizer and prediction");
     TCase *all = tcase_create("optimizer");
     tcase_add_unchecked_fixture(all, open_cpu, close_cpu);
-    tcase_add_test(all, adamw_agrees_with_the_reference);
-    tcase_add_test(all, a_scale_of_zero_leaves_everything_as_it_was);
-    tcase_add_test(all, with_a_master_the_parameter_is_its_rounding_to_nearest);
-    tcase_add_test(all, stochastic_rounding_takes_its_noise_from_the_logical_index);
-    tcase_add_test(all, a_step_cut_in_pieces_gives_the_same_bits);
+    tcase_add_loop_test(all, an_update_agrees_with_the_reference, 0, UPDATES);
+    tcase_add_test(all, sgd_goes_without_a_buffer);
+    tcase_add_loop_test(all, a_scale_of_zero_leaves_everything_as_it_was, 0, UPDATES);
+    tcase_add_loop_test(all, with_a_master_the_parameter_is_its_rounding_to_nearest, 0, UPDATES);
+    tcase_add_loop_test(all, stochastic_rounding_takes_its_noise_from_the_logical_index, 0,
+                        UPDATES);
+    tcase_add_loop_test(all, a_step_cut_in_pieces_gives_the_same_bits, 0, UPDATES);
     tcase_add_test(all, stochastic_rounding_keeps_small_steps_on_average);
     tcase_add_test(all, clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite);
     tcase_add_test(all, a_combination_is_that_of_the_cpu);
@@ -319,7 +341,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, noise_belongs_to_the_logical_element);
     tcase_add_test(all, dot_products_of_differences_are_sums_in_double);
     tcase_add_test(all, eight_bit_state_is_that_of_the_cpu);
-    tcase_add_test(all, adamw_with_eight_bit_state_is_that_of_the_cpu);
+    tcase_add_loop_test(all, an_update_of_eight_bit_state_is_that_of_the_cpu, 0, UPDATES);
     suite_add_tcase(suite, all);
     return suite;
 }

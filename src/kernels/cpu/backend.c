@@ -47,6 +47,7 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_SQ_NORM] = {hy_cpu_sq_norm, hy_cpu_reduce_workspace},
     [HY_OP_CLIP] = {hy_cpu_clip, NULL},
     [HY_OP_ADAMW] = {hy_cpu_adamw, NULL},
+    [HY_OP_SGD] = {hy_cpu_sgd, NULL},
     [HY_OP_CAST] = {hy_cpu_cast, NULL},
     [HY_OP_FILL] = {hy_cpu_fill, NULL},
     [HY_OP_COMBINE] = {hy_cpu_combine, NULL},

@@ -82,6 +82,7 @@ hy_status hy_cpu_sum(const hy_cpu_run *run);
 hy_status hy_cpu_sq_norm(const hy_cpu_run *run);
 hy_status hy_cpu_clip(const hy_cpu_run *run);
 hy_status hy_cpu_adamw(const hy_cpu_run *run);
+hy_status hy_cpu_sgd(const hy_cpu_run *run);
 hy_status hy_cpu_cast(const hy_cpu_run *run);
 hy_status hy_cpu_fill(const hy_cpu_run *run);
 hy_status hy_cpu_combine(const hy_cpu_run *run);

@@ -40,6 +40,7 @@ static hy_cuda_op op_of(hy_op_kind kind) {
     case HY_OP_SQ_NORM: return {hy_cuda_sq_norm, hy_cuda_reduce_workspace, NULL};
     case HY_OP_CLIP: return {hy_cuda_clip, NULL, NULL};
     case HY_OP_ADAMW: return {hy_cuda_adamw, NULL, NULL};
+    case HY_OP_SGD: return {hy_cuda_sgd, NULL, NULL};
     case HY_OP_CAST: return {hy_cuda_cast, NULL, NULL};
     case HY_OP_FILL: return {hy_cuda_fill, NULL, NULL};
     case HY_OP_COMBINE: return {hy_cuda_combine, NULL, NULL};

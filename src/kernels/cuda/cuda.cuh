@@ -68,6 +68,7 @@ hy_status hy_cuda_sum(const hy_cuda_run *run);
 hy_status hy_cuda_sq_norm(const hy_cuda_run *run);
 hy_status hy_cuda_clip(const hy_cuda_run *run);
 hy_status hy_cuda_adamw(const hy_cuda_run *run);
+hy_status hy_cuda_sgd(const hy_cuda_run *run);
 hy_status hy_cuda_cast(const hy_cuda_run *run);
 hy_status hy_cuda_fill(const hy_cuda_run *run);
 hy_status hy_cuda_combine(const hy_cuda_run *run);

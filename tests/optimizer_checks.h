@@ -1,6 +1,7 @@
-/* adamw_checks.h: an AdamW step of random numbers, and what must hold of it on every backend. */
-#ifndef HY_TESTS_ADAMW_CHECKS_H
-#define HY_TESTS_ADAMW_CHECKS_H
+/* optimizer_checks.h: steps of AdamW and SGD of random numbers, and what must hold of them on every
+ * backend. */
+#ifndef HY_TESTS_OPTIMIZER_CHECKS_H
+#define HY_TESTS_OPTIMIZER_CHECKS_H
 
 #include "kernel_rig.h"
 
@@ -29,37 +30,76 @@ static inline trial adamw_trial(hy_dtype param, hy_dtype grad, hy_dtype state, b
     return t;
 }
 
-static inline void check_zero_scale(call_runner run) {
-    trial t = adamw_trial(HY_BF16, HY_F32, HY_BF16, true, 3000);
+/* An SGD step with momentum; Nesterov's where `count` is even. */
+static inline trial sgd_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                              int64_t count) {
+    trial t = trial_begin(HY_OP_SGD, (uint64_t)(param * 100 + grad * 10 + state));
+    t.call.attr.sgd.lr = 0.03f;
+    t.call.attr.sgd.momentum = 0.9f;
+    t.call.attr.sgd.weight_decay = 0.1f;
+    t.call.attr.sgd.is_nesterov = count % 2 == 0;
+    t.call.attr.sgd.seed = 42;
+    t.call.attr.sgd.first = 1000001;
+    trial_normal(&t, HY_SGD_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_SGD_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_SGD_MOMENTUM, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_SGD_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_SGD_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_SGD_MASTER, HY_F32, 0, count, 0, 1);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+/* ---- of every optimizer's op ----------------------------------------------------------------- */
+
+/* Positions that they have in common; the state lies between gradient and clip. */
+enum { UPDATE_PARAM = HY_ADAMW_PARAM, UPDATE_GRAD = HY_ADAMW_GRAD, UPDATE_STATE = HY_ADAMW_M };
+
+typedef trial (*update_trial)(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                              int64_t count);
+
+static inline int position_of(const hy_op_call *call, const char *name) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (strcmp(hy_op_tensor_name(call->kind, i), name) == 0) return i;
+    }
+    return -1;
+}
+
+static inline void check_zero_scale(call_runner run, update_trial make) {
+    trial t = make(HY_BF16, HY_F32, HY_BF16, true, 3000);
     hy_op_call before = t.call;
-    trial_put(&t, HY_ADAMW_CLIP, 1, 0);
-    ((float *)t.call.t[HY_ADAMW_GRAD].data)[5] = NAN;
-    for (int i = 0; i < 6; i++) before.t[i] = copy_tensor(&t.call.t[i]);
+    trial_put(&t, position_of(&t.call, "clip"), 1, 0);
+    ((float *)t.call.t[UPDATE_GRAD].data)[5] = NAN;
+    for (int i = 0; i < HY_OP_TENSORS; i++) before.t[i] = copy_tensor(&t.call.t[i]);
     run(&t.call);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!before.t[i].data) continue;
         ck_assert_mem_eq(t.call.t[i].data, before.t[i].data, hy_tensor_bytes(&before.t[i]));
         free(before.t[i].data);
     }
     trial_end(&t);
 }
 
-static inline void check_master_rounding(call_runner run) {
-    trial t = adamw_trial(HY_BF16, HY_BF16, HY_F32, true, 5000);
+static inline void check_master_rounding(call_runner run, update_trial make) {
+    trial t = make(HY_BF16, HY_BF16, HY_F32, true, 5000);
+    const float *master = t.call.t[position_of(&t.call, "master")].data;
     run(&t.call);
     for (int64_t i = 0; i < 5000; i++) {
-        uint16_t expected = hy_f32_to_bf16(((float *)t.call.t[HY_ADAMW_MASTER].data)[i]);
-        if (((uint16_t *)t.call.t[HY_ADAMW_PARAM].data)[i] != expected)
+        uint16_t expected = hy_f32_to_bf16(master[i]);
+        if (((uint16_t *)t.call.t[UPDATE_PARAM].data)[i] != expected)
             ck_abort_msg("%lld", (long long)i);
     }
     trial_end(&t);
 }
 
 /* The same step in fp32 gives the unrounded numbers; the noise is then applied by hand. */
-static inline void check_rounding_noise(call_runner run) {
+static inline void check_rounding_noise(call_runner run, update_trial make, uint64_t seed,
+                                        uint64_t first) {
     enum { COUNT = 2503 };
-    trial wide = adamw_trial(HY_F32, HY_F32, HY_F32, false, COUNT);
-    trial narrow = adamw_trial(HY_BF16, HY_F32, HY_BF16, false, COUNT);
-    for (int i = 0; i < 4; i++) {
+    trial wide = make(HY_F32, HY_F32, HY_F32, false, COUNT);
+    trial narrow = make(HY_BF16, HY_F32, HY_BF16, false, COUNT);
+    int clip = position_of(&wide.call, "clip"); /* state lies before it */
+    for (int i = 0; i < clip; i++) {
         for (int64_t k = 0; k < COUNT; k++) {
             put_real(&wide.call.t[i], k, real_at(&narrow.call.t[i], k));
         }
@@ -67,13 +107,13 @@ static inline void check_rounding_noise(call_runner run) {
     run(&wide.call);
     run(&narrow.call);
     for (int64_t k = 0; k < COUNT; k++) {
-        uint64_t index = narrow.call.attr.adamw.first + (uint64_t)k;
+        uint64_t index = first + (uint64_t)k;
         uint32_t words[4];
-        hy_philox(narrow.call.attr.adamw.seed, HY_RNG_ROUNDING, index / 4, words);
+        hy_philox(seed, HY_RNG_ROUNDING, index / 4, words);
         uint32_t word = words[index % 4];
         uint32_t noise[4] = {word & 0xffff, 0, word >> 16, word * 0x9E3779B1u >> 16};
-        for (int i = 0; i < 4; i++) {
-            if (i == HY_ADAMW_GRAD) continue;
+        for (int i = 0; i < clip; i++) {
+            if (i == UPDATE_GRAD) continue;
             uint32_t bits = hy_float_bits(((float *)wide.call.t[i].data)[k]);
             ck_assert_uint_eq(((uint16_t *)narrow.call.t[i].data)[k], (bits + noise[i]) >> 16);
         }
@@ -83,20 +123,22 @@ static inline void check_rounding_noise(call_runner run) {
 }
 
 /* Pieces begin where a unit's tensors do: at any logical index. */
-static inline void check_cut_step(call_runner run) {
+static inline void check_cut_step(call_runner run, update_trial make) {
     enum { COUNT = 4100, CUT = 1333 };
-    trial whole = adamw_trial(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
-    trial cut = adamw_trial(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
+    trial whole = make(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
+    trial cut = make(HY_BF16, HY_BF16, HY_BF16, false, COUNT);
+    int clip = position_of(&whole.call, "clip");
     run(&whole.call);
     for (int piece = 0; piece < 2; piece++) {
         hy_op_call call = cut.call;
-        for (int i = 0; i < 4; i++) {
+        bool is_sgd = call.kind == HY_OP_SGD;
+        for (int i = 0; i < clip; i++) {
             call.t[i] = hy_tensor_rows(&cut.call.t[i], piece * CUT, piece ? COUNT - CUT : CUT);
         }
-        call.attr.adamw.first += (uint64_t)piece * CUT;
+        *(is_sgd ? &call.attr.sgd.first : &call.attr.adamw.first) += (uint64_t)piece * CUT;
         run(&call);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < clip; i++) {
         ck_assert_mem_eq(cut.call.t[i].data, whole.call.t[i].data,
                          hy_tensor_bytes(&whole.call.t[i]));
     }
@@ -128,12 +170,12 @@ static inline void check_small_steps(call_runner run) {
 }
 
 /* All types of parameter, gradient and state, with and without a master; i from 0 to 35. */
-enum { ADAMW_MIXTURES = 36 };
+enum { UPDATE_MIXTURES = 36 };
 
-static inline trial adamw_mixture(int i, int64_t count) {
+static inline trial update_mixture(update_trial make, int i, int64_t count) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
     hy_dtype state = i / 9 % 2 ? HY_BF16 : HY_F32;
-    return adamw_trial(reals[i % 3], reals[i / 3 % 3], state, i >= 18, count);
+    return make(reals[i % 3], reals[i / 3 % 3], state, i >= 18, count);
 }
 
 #endif
