@@ -1,10 +1,10 @@
-/* test_optim.c: schedules and the optimizer step. */
+/* test_optim.c: schedules, the optimizer step, and the interface of optimizers. */
 #include "harness.h"
 
 #include <math.h>
 
 #include "model/params.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 
 static hy_schedule schedule_of(hy_schedule_kind kind) {
@@ -57,13 +57,15 @@ typedef struct optim_rig {
     hy_arena arena;
     hy_param list[2];
     hy_params params;
-    hy_store weights, grads, m, v;
-    hy_adamw_state state;
+    hy_store weights, grads, arrays[HY_OPTIM_ARRAYS_MAX];
+    hy_optimizer optimizer;
+    hy_optimizer_state state;
 } optim_rig;
 
-static void rig_open(optim_rig *r) {
+static void rig_open(optim_rig *r, const hy_optimizer *optimizer) {
     hy_layout layout;
-    *r = (optim_rig){0};
+    *r = (optim_rig){.optimizer = *optimizer};
+    int arrays = hy_optimizer_arrays(optimizer);
     must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 1}, &r->backend));
     must(r->backend->stream_create(r->backend, "test", &r->stream));
     r->list[0] = (hy_param){.unit = 0,
@@ -82,24 +84,33 @@ static void rig_open(optim_rig *r) {
                             .lr_scale = 1};
     r->params = (hy_params){.list = r->list, .count = 2, .units = 1, .elements = 7};
     must(hy_params_layout(&r->params, HY_F32, &layout));
-    must(hy_arena_init(&r->arena, r->backend, &r->ledger, HY_DEVICE, 4 * layout.bytes + 1024, "x"));
+    must(hy_arena_init(&r->arena, r->backend, &r->ledger, HY_DEVICE, 4 * layout.bytes + (1 << 20),
+                       "x"));
     must(hy_store_init(&r->weights, &r->arena, HY_WEIGHTS, &layout));
     must(hy_store_init(&r->grads, &r->arena, HY_GRADS, &layout));
-    must(hy_store_init(&r->m, &r->arena, HY_OPTIM, &layout));
-    must(hy_store_init(&r->v, &r->arena, HY_OPTIM, &layout));
-    r->state = (hy_adamw_state){.weights = &r->weights, .grads = &r->grads, .m = &r->m, .v = &r->v};
-    uint64_t workspace = hy_adamw_workspace(&r->params, r->backend, HY_F32);
+    r->state = (hy_optimizer_state){.optimizer = &r->optimizer,
+                                    .params = &r->params,
+                                    .backend = r->backend,
+                                    .weights = &r->weights,
+                                    .grads = &r->grads};
+    for (int k = 0; k < arrays; k++) {
+        hy_layout own;
+        must(hy_optimizer_lay_out(optimizer, k, &r->params, HY_F32, &own));
+        must(hy_store_init(&r->arrays[k], &r->arena, HY_OPTIM, &own));
+        memset(r->arrays[k].data, 0, own.bytes);
+        r->state.arrays[k] = &r->arrays[k];
+        hy_layout_fini(&own);
+    }
+    uint64_t workspace = hy_optimizer_workspace(optimizer, &r->params, r->backend, HY_F32);
     r->state.workspace = hy_tensor_1d(NULL, HY_U8, (int64_t)workspace);
     must(hy_arena_push(&r->arena, HY_WORKSPACE, workspace, &r->state.workspace.data));
     must(hy_arena_push(&r->arena, HY_DATA, 8, (void **)&r->state.square_sum));
     must(hy_arena_push(&r->arena, HY_DATA, 8, (void **)&r->state.clip));
     for (int i = 0; i < 2; i++) {
         float *w = hy_store_backing(&r->weights, i), *g = hy_store_backing(&r->grads, i);
-        float *m = hy_store_backing(&r->m, i), *v = hy_store_backing(&r->v, i);
         for (int k = 0; k < r->list[i].count; k++) {
             w[k] = 0.5f * (float)(k + 1) - (float)i;
             g[k] = 0.3f * (float)(k - 1) + 0.1f * (float)i;
-            m[k] = v[k] = 0;
         }
     }
     hy_layout_fini(&layout);
@@ -107,48 +118,86 @@ static void rig_open(optim_rig *r) {
 
 static void rig_close(optim_rig *r) {
     r->backend->stream_destroy(r->stream);
-    hy_store *stores[] = {&r->weights, &r->grads, &r->m, &r->v};
-    for (int i = 0; i < 4; i++) hy_store_fini(stores[i]);
+    hy_store_fini(&r->weights);
+    hy_store_fini(&r->grads);
+    for (int i = 0; i < hy_optimizer_arrays(&r->optimizer); i++) hy_store_fini(&r->arrays[i]);
     hy_arena_fini(&r->arena);
     r->backend->destroy(r->backend);
 }
 
-static const hy_adamw settings = {
-    .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 0.5};
+static hy_optimizer adamw(void) {
+    return (hy_optimizer){.kind = hy_optimizer_find("adamw"),
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .eps = 1e-8,
+                          .weight_decay = 0.1,
+                          .max_norm = 0.5};
+}
+
+static hy_optimizer sgd(double momentum) {
+    return (hy_optimizer){.kind = hy_optimizer_find("sgd"),
+                          .momentum = momentum,
+                          .is_nesterov = momentum > 0,
+                          .weight_decay = 0.1,
+                          .max_norm = 0.5};
+}
 
 static void step(optim_rig *r, double lr, int64_t count) {
-    must(hy_adamw_clip(&settings, &r->params, r->backend, r->stream, &r->state, 1));
-    must(hy_adamw_update(&settings, &r->params, r->backend, r->stream, &r->state,
-                         &(hy_adamw_step){.lr = lr, .count = count, .seed = 1},
-                         &(hy_adamw_cursor){0}));
+    must(hy_optimizer_clip(&r->state, r->stream, 1));
+    must(hy_optimizer_update(&r->state, r->stream,
+                             &(hy_optimizer_step){.lr = lr, .count = count, .seed = 1},
+                             &(hy_optimizer_cursor){0}));
     must(r->backend->stream_sync(r->stream));
 }
 
-START_TEST(three_steps_follow_the_formula_in_double_precision) {
+/* What the clipped gradient is, and the norm it had. */
+static double clip_of(optim_rig *r, double *norm) {
+    double square = 0;
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < r->list[i].count; k++) {
+            double g = ((float *)hy_store_backing(&r->grads, i))[k];
+            square += g * g;
+        }
+    }
+    *norm = sqrt(square);
+    return fmin(1, 0.5 / *norm);
+}
+
+/* One update of one number in double precision; t counts from 1. */
+typedef void (*formula)(double *w, double g, double state[2], double decay, int t);
+
+static void adamw_formula(double *w, double g, double state[2], double decay, int t) {
+    state[0] = 0.9 * state[0] + 0.1 * g;
+    state[1] = 0.95 * state[1] + 0.05 * g * g;
+    double update = state[0] / (1 - pow(0.9, t)) / (sqrt(state[1] / (1 - pow(0.95, t))) + 1e-8);
+    *w -= 0.01 * (update + decay * *w);
+}
+
+static void sgd_formula(double *w, double g, double state[2], double decay, int t) {
+    g += decay * *w;
+    state[0] = t == 1 ? g : 0.8 * state[0] + g;
+    *w -= 0.01 * (g + 0.8 * state[0]);
+}
+
+static void plain_formula(double *w, double g, double state[2], double decay, int t) {
+    (void)state, (void)t;
+    *w -= 0.01 * (g + decay * *w);
+}
+
+static void check_three_steps(const hy_optimizer *optimizer, formula follow) {
     optim_rig r;
-    double w[2][4], m[2][4] = {{0}}, v[2][4] = {{0}};
-    rig_open(&r);
+    double w[2][4], state[2][4][2] = {{{0}}};
+    rig_open(&r, optimizer);
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < r.list[i].count; k++)
             w[i][k] = ((float *)hy_store_backing(&r.weights, i))[k];
     }
     for (int t = 1; t <= 3; t++) {
-        double square = 0;
-        for (int i = 0; i < 2; i++) {
-            for (int k = 0; k < r.list[i].count; k++) {
-                double g = ((float *)hy_store_backing(&r.grads, i))[k];
-                square += g * g;
-            }
-        }
-        double norm = sqrt(square), scale = fmin(1, 0.5 / norm);
+        double norm, scale = clip_of(&r, &norm);
         for (int i = 0; i < 2; i++) {
             for (int k = 0; k < r.list[i].count; k++) {
                 double g = scale * ((float *)hy_store_backing(&r.grads, i))[k];
-                m[i][k] = 0.9 * m[i][k] + 0.1 * g;
-                v[i][k] = 0.95 * v[i][k] + 0.05 * g * g;
-                double update =
-                    m[i][k] / (1 - pow(0.9, t)) / (sqrt(v[i][k] / (1 - pow(0.95, t))) + 1e-8);
-                w[i][k] -= 0.01 * (update + (i == 0 ? 0.1 * w[i][k] : 0));
+                follow(&w[i][k], g, state[i][k], i == 0 ? 0.1 : 0, t);
             }
         }
         step(&r, 0.01, t - 1);
@@ -162,24 +211,129 @@ START_TEST(three_steps_follow_the_formula_in_double_precision) {
     }
     rig_close(&r);
 }
+
+START_TEST(three_steps_follow_the_formula_in_double_precision) {
+    hy_optimizer all[] = {adamw(), sgd(0.8), sgd(0)};
+    static const formula formulas[] = {adamw_formula, sgd_formula, plain_formula};
+    for (int i = 0; i < 3; i++) check_three_steps(&all[i], formulas[i]);
+}
 END_TEST
 
 START_TEST(a_gradient_that_is_not_finite_changes_nothing) {
+    hy_optimizer all[] = {adamw(), sgd(0.8)};
+    for (int n = 0; n < 2; n++) {
+        optim_rig r;
+        float before[3][3], *numbers[3] = {NULL};
+        rig_open(&r, &all[n]);
+        step(&r, 0.01, 0);
+        int count = 1 + hy_optimizer_arrays(&all[n]);
+        for (int i = 0; i < count; i++) {
+            numbers[i] = hy_store_backing(i == 0 ? &r.weights : &r.arrays[i - 1], 1);
+            memcpy(before[i], numbers[i], sizeof before[i]);
+        }
+        static const float bad[] = {NAN, INFINITY};
+        for (int k = 0; k < 2; k++) {
+            ((float *)hy_store_backing(&r.grads, 0))[2] = bad[k];
+            step(&r, 0.01, 1);
+            ck_assert_float_eq(r.state.clip[1], 0);
+            for (int i = 0; i < count; i++) {
+                ck_assert_mem_eq(before[i], numbers[i], sizeof before[i]);
+            }
+        }
+        rig_close(&r);
+    }
+}
+END_TEST
+
+START_TEST(a_parameter_that_is_not_trained_stays) {
+    hy_optimizer optimizer = sgd(0.8);
     optim_rig r;
-    float before[3][3], *stores[3];
-    rig_open(&r);
+    float before[4];
+    rig_open(&r, &optimizer);
+    memcpy(before, hy_store_backing(&r.weights, 0), sizeof before);
+    r.list[0].is_trainable = false;
+    ((float *)hy_store_backing(&r.grads, 0))[2] = NAN; /* nobody looks at it */
+    float other = ((float *)hy_store_backing(&r.weights, 1))[2];
     step(&r, 0.01, 0);
-    stores[0] = hy_store_backing(&r.weights, 1);
-    stores[1] = hy_store_backing(&r.m, 1);
-    stores[2] = hy_store_backing(&r.v, 1);
-    for (int i = 0; i < 3; i++) memcpy(before[i], stores[i], sizeof before[i]);
-    ((float *)hy_store_backing(&r.grads, 0))[2] = NAN;
-    step(&r, 0.01, 1);
-    ck_assert_float_eq(r.state.clip[1], 0);
-    for (int i = 0; i < 3; i++) ck_assert_mem_eq(before[i], stores[i], sizeof before[i]);
-    ((float *)hy_store_backing(&r.grads, 0))[2] = INFINITY;
-    step(&r, 0.01, 1);
-    for (int i = 0; i < 3; i++) ck_assert_mem_eq(before[i], stores[i], sizeof before[i]);
+    ck_assert_mem_eq(before, hy_store_backing(&r.weights, 0), sizeof before);
+    ck_assert_float_ne(((float *)hy_store_backing(&r.weights, 1))[2], other);
+    rig_close(&r);
+}
+END_TEST
+
+START_TEST(optimizers_are_found_by_name) {
+    ck_assert_str_eq(hy_optimizer_find("adamw")->arrays[1].name, "v");
+    ck_assert_str_eq(hy_optimizer_find("sgd")->arrays[0].name, "momentum");
+    ck_assert_ptr_null(hy_optimizer_find("muon"));
+    hy_optimizer plain = sgd(0), heavy = sgd(0.9);
+    ck_assert_int_eq(hy_optimizer_arrays(&plain), 0);
+    ck_assert_int_eq(hy_optimizer_arrays(&heavy), 1);
+}
+END_TEST
+
+/* An optimizer that works on whole matrices, in several ops and with workspace of its own: w (C,C) becomes
+ * w - lr g g^T, which is made in the workspace; vectors take a plain step. */
+static hy_op_call square_call(const hy_param *param, void *grad, char *workspace) {
+    int64_t side = param->shape[0];
+    hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
+    call.t[HY_MATMUL_A] = call.t[HY_MATMUL_B] = hy_tensor_2d(grad, HY_F32, side, side);
+    call.t[HY_MATMUL_D] = hy_tensor_2d(workspace, HY_F32, side, side);
+    return call;
+}
+
+static uint64_t square_workspace(const hy_optimizer *optimizer, const hy_param *param,
+                                 hy_backend *backend) {
+    (void)optimizer;
+    if (param->ndim != 2) return 0;
+    hy_op_call call = square_call(param, NULL, NULL);
+    return hy_align(hy_tensor_bytes(&call.t[HY_MATMUL_D])) + backend->workspace(backend, &call);
+}
+
+static hy_status square_update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
+    hy_tensor step = u->grad;
+    if (u->param->ndim == 2) {
+        hy_op_call call = square_call(u->param, u->grad.data, u->workspace.data);
+        uint64_t used = hy_align(hy_tensor_bytes(&call.t[HY_MATMUL_D]));
+        step.data = call.t[HY_MATMUL_D].data;
+        call.workspace = hy_tensor_1d((char *)u->workspace.data + used, HY_U8,
+                                      u->workspace.shape[0] - (int64_t)used);
+        HY_TRY(backend->enqueue(stream, &call));
+    }
+    hy_op_call combine = {.kind = HY_OP_COMBINE, .attr.combine = {.coefficient = {1, -u->lr}}};
+    combine.t[HY_COMBINE_OUT] = combine.t[HY_COMBINE_X0] = u->weight;
+    combine.t[HY_COMBINE_X1] = step;
+    return backend->enqueue(stream, &combine);
+}
+
+static int no_arrays(const hy_optimizer *optimizer) {
+    (void)optimizer;
+    return 0;
+}
+
+START_TEST(an_optimizer_may_work_on_whole_matrices) {
+    static const hy_optimizer_kind square = {.name = "square",
+                                             .array_count = no_arrays,
+                                             .workspace = square_workspace,
+                                             .update = square_update};
+    hy_optimizer optimizer = {.kind = &square};
+    optim_rig r;
+    float w[4], v[3], g[4], h[3];
+    rig_open(&r, &optimizer);
+    ck_assert_int_ge(r.state.workspace.shape[0], 4 * sizeof(float));
+    memcpy(w, hy_store_backing(&r.weights, 0), sizeof w);
+    memcpy(v, hy_store_backing(&r.weights, 1), sizeof v);
+    memcpy(g, hy_store_backing(&r.grads, 0), sizeof g);
+    memcpy(h, hy_store_backing(&r.grads, 1), sizeof h);
+    step(&r, 0.01, 0);
+    const float *found = hy_store_backing(&r.weights, 0), *vector = hy_store_backing(&r.weights, 1);
+    for (int i = 0; i < 4; i++) {
+        double product = 0;
+        for (int k = 0; k < 2; k++) product += (double)g[i / 2 * 2 + k] * (double)g[i % 2 * 2 + k];
+        ck_assert_double_eq_tol(found[i], (double)w[i] - 0.01 * product, 1e-6);
+    }
+    for (int i = 0; i < 3; i++) {
+        ck_assert_double_eq_tol(vector[i], (double)v[i] - 0.01 * (double)h[i], 1e-6);
+    }
     rig_close(&r);
 }
 END_TEST
@@ -192,6 +346,9 @@ static Suite *optim_suite(void) {
     tcase_add_test(tests, a_run_that_is_all_warm_up_has_no_division_by_zero);
     tcase_add_test(tests, three_steps_follow_the_formula_in_double_precision);
     tcase_add_test(tests, a_gradient_that_is_not_finite_changes_nothing);
+    tcase_add_test(tests, a_parameter_that_is_not_trained_stays);
+    tcase_add_test(tests, optimizers_are_found_by_name);
+    tcase_add_test(tests, an_optimizer_may_work_on_whole_matrices);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,0 +1,221 @@
+/* optimizer.c: the table of optimizers; norm, clip and update, unit by unit. See optimizer.h. */
+#include "optim/optimizer.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- the table --------------------------------------------------------------------------------- */
+
+extern const hy_optimizer_kind hy_optimizer_adamw, hy_optimizer_sgd;
+
+static const hy_optimizer_kind *const kinds[] = {
+    &hy_optimizer_adamw,
+    &hy_optimizer_sgd,
+};
+
+const hy_optimizer_kind *hy_optimizer_find(const char *name) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+    }
+    return NULL;
+}
+
+hy_status hy_optimizer_lay_out(const hy_optimizer *optimizer, int array, const hy_params *params,
+                               hy_dtype dtype, hy_layout *out) {
+    (void)optimizer;
+    (void)array; /* all have the shape of their parameter */
+    return hy_params_layout(params, dtype, out);
+}
+
+/* ---- parameters of a unit ------------------------------------------------------------------------ */
+
+static hy_tensor tensor_of(const hy_store *store, int32_t param) {
+    if (!store) return (hy_tensor){0};
+    int32_t item = hy_store_item_of(store, param);
+    return hy_store_tensor(store, item, hy_store_device(store, item));
+}
+
+/* Parameters [*first, *end) of a unit; whether any of them is trained. */
+static bool unit_range(const hy_params *params, int32_t unit, int32_t *first, int32_t *end) {
+    bool is_trained = false;
+    int32_t i = 0;
+    while (i < params->count && params->list[i].unit < unit) i++;
+    *first = i;
+    for (; i < params->count && params->list[i].unit == unit; i++) {
+        is_trained = is_trained || params->list[i].is_trainable;
+    }
+    *end = i;
+    return is_trained;
+}
+
+/* ---- norm and clipping --------------------------------------------------------------------------- */
+
+static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
+    hy_op_call call = {.kind = HY_OP_SQ_NORM, .attr.accumulate = true};
+    call.t[0] = grad;
+    call.t[1] = hy_tensor_1d(square_sum, HY_F64, 1);
+    return call;
+}
+
+uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *params,
+                                hy_backend *backend, hy_dtype grad_dtype) {
+    const hy_optimizer_kind *kind = optimizer->kind;
+    uint64_t most = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *param = &params->list[i];
+        hy_op_call norm = norm_call(hy_tensor_1d(NULL, grad_dtype, param->count), NULL);
+        uint64_t bytes = backend->workspace(backend, &norm);
+        uint64_t own = kind->workspace ? kind->workspace(optimizer, param, backend) : 0;
+        if (bytes > most) most = bytes;
+        if (own > most) most = own;
+    }
+    return most;
+}
+
+hy_status hy_optimizer_norm_begin(const hy_optimizer_state *state, hy_stream *stream) {
+    hy_op_call zero = {.kind = HY_OP_FILL};
+    zero.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+    return state->backend->enqueue(stream, &zero);
+}
+
+hy_status hy_optimizer_norm_add(const hy_optimizer_state *state, hy_stream *stream, int32_t unit) {
+    int32_t first, end;
+    if (!unit_range(state->params, unit, &first, &end)) return HY_OK;
+    HY_TRY(hy_store_get_read(state->grads, stream, unit));
+    for (int32_t i = first; i < end; i++) {
+        if (!state->params->list[i].is_trainable) continue;
+        hy_op_call call = norm_call(tensor_of(state->grads, i), state->square_sum);
+        call.workspace = state->workspace;
+        HY_TRY(state->backend->enqueue(stream, &call));
+    }
+    return hy_store_release(state->grads, stream, unit);
+}
+
+hy_status hy_optimizer_norm_end(const hy_optimizer_state *state, hy_stream *stream,
+                                double grad_scale) {
+    hy_op_call call = {.kind = HY_OP_CLIP,
+                       .attr.clip = {.max_norm = (float)state->optimizer->max_norm,
+                                     .grad_scale = (float)grad_scale}};
+    call.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+    call.t[1] = hy_tensor_1d(state->clip, HY_F32, 2);
+    return state->backend->enqueue(stream, &call);
+}
+
+hy_status hy_optimizer_clip(const hy_optimizer_state *state, hy_stream *stream, double grad_scale) {
+    HY_TRY(hy_optimizer_norm_begin(state, stream));
+    for (int32_t unit = state->params->units - 1; unit >= 0; unit--) {
+        if (unit > 0) HY_TRY(hy_store_gather(state->grads, unit - 1));
+        HY_TRY(hy_optimizer_norm_add(state, stream, unit));
+    }
+    return hy_optimizer_norm_end(state, stream, grad_scale);
+}
+
+/* ---- the update ---------------------------------------------------------------------------------- */
+
+/* Stores of a step, NULL where it has none: gradients, the last, are only read; the others change. */
+#define STORES (3 + HY_OPTIM_ARRAYS_MAX)
+#define GRADS (STORES - 1)
+
+static void list_stores(const hy_optimizer_state *state, hy_store *out[STORES]) {
+    out[0] = state->weights;
+    memcpy(out + 1, state->arrays, sizeof state->arrays);
+    out[GRADS - 1] = state->master;
+    out[GRADS] = state->grads;
+}
+
+hy_status hy_optimizer_gather(const hy_optimizer_state *state, int32_t unit) {
+    hy_store *stores[STORES];
+    list_stores(state, stores);
+    for (int i = 0; i < STORES; i++) {
+        if (stores[i]) HY_TRY(hy_store_gather(stores[i], unit));
+    }
+    return HY_OK;
+}
+
+hy_status hy_optimizer_gather_chunk(const hy_optimizer_state *state, int32_t unit) {
+    hy_store *stores[STORES];
+    list_stores(state, stores);
+    for (int i = 0; i < STORES; i++) {
+        bool is_apart = stores[i] && hy_store_has_own_buffer(stores[i], unit);
+        if (is_apart) HY_TRY(hy_store_gather_piece(stores[i], unit));
+    }
+    return HY_OK;
+}
+
+static hy_status get_unit(hy_store *const stores[STORES], hy_stream *stream, int32_t unit) {
+    for (int i = 0; i < STORES; i++) {
+        if (!stores[i]) continue;
+        HY_TRY(i == GRADS ? hy_store_get_read(stores[i], stream, unit)
+                          : hy_store_get(stores[i], stream, unit));
+    }
+    return HY_OK;
+}
+
+static hy_status release_unit(hy_store *const stores[STORES], hy_stream *stream, int32_t unit) {
+    hy_status first = HY_OK;
+    for (int i = 0; i < STORES; i++) {
+        if (!stores[i]) continue;
+        hy_status status = i == GRADS ? hy_store_release(stores[i], stream, unit)
+                                      : hy_store_release_changed(stores[i], stream, unit);
+        if (first == HY_OK) first = status;
+    }
+    return first;
+}
+
+static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream,
+                              const hy_optimizer_step *step, int32_t index) {
+    const hy_optimizer *optimizer = state->optimizer;
+    const hy_param *param = &state->params->list[index];
+    hy_param_update update = {
+        .optimizer = optimizer,
+        .param = param,
+        .weight = tensor_of(state->weights, index),
+        .master = tensor_of(state->master, index),
+        .grad = tensor_of(state->grads, index),
+        .clip = hy_tensor_1d(state->clip, HY_F32, 2),
+        .workspace = state->workspace,
+        .lr = (float)step->lr * (float)param->lr_scale,
+        .weight_decay = param->has_decay ? (float)optimizer->weight_decay : 0,
+        .count = step->count,
+        .seed = step->seed,
+    };
+    for (int i = 0; i < HY_OPTIM_ARRAYS_MAX; i++) {
+        update.arrays[i] = tensor_of(state->arrays[i], index);
+    }
+    return optimizer->kind->update(&update, state->backend, stream);
+}
+
+hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *stream,
+                                   const hy_optimizer_step *step, hy_optimizer_cursor *at) {
+    hy_store *stores[STORES];
+    int32_t first, end;
+    bool is_trained = unit_range(state->params, at->unit, &first, &end);
+    if (at->param < first) at->param = first;
+    if (is_trained && at->param < end) {
+        hy_status status = HY_OK;
+        list_stores(state, stores);
+        HY_TRY(get_unit(stores, stream, at->unit));
+        while (status == HY_OK && at->param < end) {
+            bool has_gradient = state->params->list[at->param].is_trainable;
+            if (has_gradient) status = update_param(state, stream, step, at->param);
+            if (status == HY_OK) at->param++;
+        }
+        hy_status released = release_unit(stores, stream, at->unit);
+        HY_TRY(status);
+        HY_TRY(released);
+    }
+    at->unit++;
+    return HY_OK;
+}
+
+hy_status hy_optimizer_update(const hy_optimizer_state *state, hy_stream *stream,
+                              const hy_optimizer_step *step, hy_optimizer_cursor *at) {
+    int32_t units = state->params->units;
+    for (bool is_first = true; at->unit < units; is_first = false) {
+        if (is_first) HY_TRY(hy_optimizer_gather(state, at->unit));
+        if (at->unit + 1 < units) HY_TRY(hy_optimizer_gather(state, at->unit + 1));
+        HY_TRY(hy_optimizer_update_unit(state, stream, step, at));
+    }
+    return HY_OK;
+}

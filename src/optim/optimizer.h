@@ -1,0 +1,131 @@
+/* optimizer.h: optimizers behind one interface, and a step over all parameters with any of them.
+ *
+ * An optimizer is one file (adamw.c, sgd.c) and one row in the table of optimizer.c. It says which
+ * arrays of state a parameter has, what workspace an update needs, and enqueues the ops that update one
+ * parameter while all of its tensors are on the device, whole: element by element or as a matrix,
+ * whatever it likes. Everybody else (memory, checkpoints, forks, Predict) knows arrays and their names,
+ * not what they mean.
+ *
+ * A step is global norm, clipping and the updates, enqueued on a stream; the host is not waited for: the
+ * clip factor stays on the device, and is 0 when the norm is not finite, which leaves weights and state
+ * as they were. */
+#ifndef HY_OPTIM_OPTIMIZER_H
+#define HY_OPTIM_OPTIMIZER_H
+
+#include "memory/store.h"
+#include "model/params.h"
+
+/* ---- an optimizer ------------------------------------------------------------------------------ */
+
+#define HY_OPTIM_ARRAYS_MAX 2
+
+/* An array of state. It has the shape of its parameter (hy_optimizer_lay_out) and begins as zero. */
+typedef struct hy_optim_array {
+    const char *name; /* in checkpoints: "m" */
+    bool is_signed;   /* which codes its 8 bits are: see HY_OP_QUANTIZE */
+} hy_optim_array;
+
+typedef struct hy_optimizer hy_optimizer;
+typedef struct hy_param_update hy_param_update;
+
+/* A row of the table. */
+typedef struct hy_optimizer_kind {
+    const char *name;
+    double lr, weight_decay; /* what a run begins with that says nothing */
+    hy_optim_array arrays[HY_OPTIM_ARRAYS_MAX];
+    int (*array_count)(const hy_optimizer *optimizer); /* how many of them these numbers need */
+    /* Bytes of workspace for an update of this parameter; NULL: none. */
+    uint64_t (*workspace)(const hy_optimizer *optimizer, const hy_param *param,
+                          hy_backend *backend);
+    hy_status (*update)(const hy_param_update *update, hy_backend *backend, hy_stream *stream);
+} hy_optimizer_kind;
+
+/* The optimizer of a run: which one, and its numbers; each kind reads those that it knows. */
+struct hy_optimizer {
+    const hy_optimizer_kind *kind;
+    double max_norm; /* clipping; 0: none */
+    double weight_decay;
+    double beta1, beta2, eps; /* adamw */
+    double momentum;          /* sgd; 0: keeps no state */
+    bool is_nesterov;
+};
+
+/* What an update of one parameter works on. All tensors are on the device. */
+struct hy_param_update {
+    const hy_optimizer *optimizer;
+    const hy_param *param;
+    hy_tensor weight, master; /* master: absent where the weight is its own */
+    hy_tensor grad;
+    hy_tensor arrays[HY_OPTIM_ARRAYS_MAX];
+    hy_tensor clip;         /* (2) fp32: {norm, factor} */
+    hy_tensor workspace;    /* bytes: at least what the kind asked for */
+    float lr, weight_decay; /* of this parameter */
+    int64_t count;          /* updates made before, 0 at first */
+    uint64_t seed;          /* keys stochastic rounding */
+};
+
+/* By its name; NULL: there is none. */
+const hy_optimizer_kind *hy_optimizer_find(const char *name);
+
+static inline int hy_optimizer_arrays(const hy_optimizer *o) { return o->kind->array_count(o); }
+
+/* How an array of the state lies in memory, stored as `dtype`. */
+hy_status hy_optimizer_lay_out(const hy_optimizer *optimizer, int array, const hy_params *params,
+                               hy_dtype dtype, hy_layout *out);
+
+/* ---- a step ------------------------------------------------------------------------------------ */
+
+/* What a step works on; all on the device. */
+typedef struct hy_optimizer_state {
+    const hy_optimizer *optimizer;
+    const hy_params *params;
+    hy_backend *backend;
+    hy_store *weights, *grads;
+    hy_store *master;                      /* NULL when weights are their own */
+    hy_store *arrays[HY_OPTIM_ARRAYS_MAX]; /* as many as the optimizer needs, then NULL */
+    double *square_sum;                    /* (1) f64: the gradients' sum of squares */
+    float *clip;                           /* (2) fp32: {norm, factor} */
+    hy_tensor workspace;                   /* at least hy_optimizer_workspace() bytes */
+} hy_optimizer_state;
+
+/* Bytes of workspace that the ops of a step need, gradients being of type `grad_dtype`. */
+uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *params,
+                                hy_backend *backend, hy_dtype grad_dtype);
+
+/* The global norm is summed unit by unit, from the last to the first, as backward leaves them: begin,
+ * add each unit while its gradients are on the device, end. Summing later, over gradients that passes
+ * have left behind, goes through the units in the same order and gives the same bits. */
+hy_status hy_optimizer_norm_begin(const hy_optimizer_state *state, hy_stream *stream);
+hy_status hy_optimizer_norm_add(const hy_optimizer_state *state, hy_stream *stream, int32_t unit);
+/* Norm and clip factor; gradients are multiplied by grad_scale first. */
+hy_status hy_optimizer_norm_end(const hy_optimizer_state *state, hy_stream *stream,
+                                double grad_scale);
+/* All of it at once. */
+hy_status hy_optimizer_clip(const hy_optimizer_state *state, hy_stream *stream, double grad_scale);
+
+/* One update. */
+typedef struct hy_optimizer_step {
+    double lr;
+    int64_t count; /* updates made before, 0 at first */
+    uint64_t seed; /* keys stochastic rounding */
+} hy_optimizer_step;
+
+/* Brings what the update of a unit needs, ahead of it. */
+hy_status hy_optimizer_gather(const hy_optimizer_state *state, int32_t unit);
+/* The same long before, by and by: a large unit comes a chunk with each call. */
+hy_status hy_optimizer_gather_chunk(const hy_optimizer_state *state, int32_t unit);
+
+/* How far an update has come: what lies before is updated. Begins as zero. */
+typedef struct hy_optimizer_cursor {
+    int32_t unit, param;
+} hy_optimizer_cursor;
+
+/* Enqueues the update of the unit at the cursor. One that fails half-way can be gone on with: the cursor
+ * stands where it came to, and what it changed is kept. */
+hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *stream,
+                                   const hy_optimizer_step *step, hy_optimizer_cursor *at);
+/* All units from the cursor on, in rising order. */
+hy_status hy_optimizer_update(const hy_optimizer_state *state, hy_stream *stream,
+                              const hy_optimizer_step *step, hy_optimizer_cursor *at);
+
+#endif

@@ -1,0 +1,26 @@
+/* sgd.c: SGD with momentum, PyTorch's formula (HY_OP_SGD in kernels.h). Decay is part of the gradient.
+ * Without momentum it keeps no state. */
+#include "optim/optimizer.h"
+
+static int array_count(const hy_optimizer *optimizer) { return optimizer->momentum > 0; }
+
+static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
+    hy_op_call call = {.kind = HY_OP_SGD,
+                       .attr.sgd = {.lr = u->lr,
+                                    .momentum = (float)u->optimizer->momentum,
+                                    .weight_decay = u->weight_decay,
+                                    .is_nesterov = u->optimizer->is_nesterov,
+                                    .seed = u->seed,
+                                    .first = (uint64_t)u->param->first},
+                       .t = {u->weight, u->grad, u->arrays[0], u->clip, u->master}};
+    return backend->enqueue(stream, &call);
+}
+
+const hy_optimizer_kind hy_optimizer_sgd = {
+    .name = "sgd",
+    .lr = 0.1,
+    .weight_decay = 1e-4,
+    .arrays = {{.name = "momentum", .is_signed = true}},
+    .array_count = array_count,
+    .update = update,
+};
