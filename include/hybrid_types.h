@@ -52,7 +52,7 @@ typedef enum hy_class {
     HY_WEIGHTS = 0, /* the working copy */
     HY_MASTER = 1,  /* high-precision copy the optimizer writes, when it is another one */
     HY_GRADS = 2,
-    HY_OPTIM = 3,     /* m and v */
+    HY_OPTIM = 3,     /* state of the optimizer */
     HY_PREDICTOR = 4, /* slow weights and velocity */
     HY_SNAPSHOT = 5,  /* weights before a jump */
     HY_ACTIVATIONS = 6,

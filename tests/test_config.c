@@ -437,6 +437,23 @@ START_TEST(the_length_given_by_the_strongest_origin_counts) {
 }
 END_TEST
 
+START_TEST(an_optimizer_brings_its_rate_unless_somebody_says_otherwise) {
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    is_origin("lr", "preset gpt2-124m");
+    set("optimizer", "sgd", HY_FROM_FLAG);
+    is_value("lr", "0.1");
+    is_origin("lr", "default of the optimizer");
+    is_value("weight_decay", "0.0001");
+    ck_assert_double_eq(hy_config_settings(config)->optimizer.lr, 0.1);
+    must(hy_config_load(config, file_with("rate.cfg", "optimizer = { lr = 0.02; };")));
+    is_value("lr", "0.02");
+    is_value("weight_decay", "0.0001");
+    set("optimizer", "adamw8bit", HY_FROM_FLAG);
+    is_value("lr", "0.02");
+    is_origin("weight_decay", "preset gpt2-124m");
+}
+END_TEST
+
 /* ---- printing ----------------------------------------------------------------------------------
  * */
 
@@ -512,6 +529,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, another_profile_or_model_replaces_what_the_first_one_brought);
     tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
     tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
+    tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
     tcase_add_test(tests, the_printed_configuration_loads_back_to_the_same_values);
     tcase_add_test(tests, the_printed_configuration_tells_origins);
     suite_add_tcase(suite, tests);

@@ -497,6 +497,9 @@ START_TEST(wrong_parameters_are_refused) {
     must(hy_config_set(config, "steps", "0", HY_FROM_CALLER));
     must_fail(hy_loop_create(config, parameters, 2, &loop), HY_ERR_INPUT, "train.steps is 0");
     hy_config_destroy(config);
+    config = config_with(KEYS("optimizer", "sgd"));
+    must_fail(hy_loop_create(config, parameters, 2, &loop), HY_ERR_INPUT, "optimizer is sgd");
+    hy_config_destroy(config);
     config = config_with(KEYS("device", "cuda:1"));
     must_fail(hy_loop_create(config, parameters, 2, &loop), HY_ERR_INPUT, "device is cuda:1");
     hy_config_destroy(config);

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "kernels/access.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 #define ROWS_MAX 128
 #define PATTERN_BYTES (32u << 20)
@@ -72,7 +72,8 @@ typedef struct step_memory {
     hy_store weights, grads, master, m, v;
     hy_batch_plan *plan;
     hy_batch_input input;
-    hy_adamw_state adamw;
+    hy_optimizer optimizer;
+    hy_optimizer_state adamw;
 } step_memory;
 
 static uint64_t bytes_needed(const hy_batch_plan *plan, const hy_layout *narrow,
@@ -99,7 +100,13 @@ static hy_status take_memory(step_memory *s, hy_model *model, hy_backend *backen
     hy_layout narrow, wide;
     uint64_t rows = (uint64_t)s->plan->options.batch * (uint64_t)s->plan->options.seq;
     uint64_t rope = (uint64_t)s->plan->options.seq * (uint64_t)model->shape.head_size * 4;
-    uint64_t adamw = hy_adamw_workspace(&model->params, backend, HY_F32);
+    s->optimizer = (hy_optimizer){.kind = hy_optimizer_kind_of(HY_ADAMW),
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .eps = 1e-8,
+                                  .weight_decay = 0.1,
+                                  .max_norm = 1};
+    uint64_t adamw = hy_optimizer_workspace(&s->optimizer, &model->params, backend, HY_F32);
     void *activations, *workspace, *optimizer;
     HY_TRY(hy_params_layout(&model->params, HY_BF16, &narrow));
     HY_TRY(hy_params_layout(&model->params, HY_F32, &wide));
@@ -256,14 +263,15 @@ static void print_rows(const step_work *work) {
 /* Enqueues a micro-batch and an update while enqueue only writes down. */
 static hy_status write_step_down(const step_work *work, step_memory *s, hy_backend *backend,
                                  hy_stream *stream) {
-    hy_adamw adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1};
-    const hy_params *params = &s->plan->model->params;
     s->input.stream = stream;
     s->input.weights = s->adamw.weights = &s->weights;
     s->input.grads = s->adamw.grads = &s->grads;
     s->adamw.master = &s->master;
-    s->adamw.m = &s->m;
-    s->adamw.v = &s->v;
+    s->adamw.arrays[0] = &s->m;
+    s->adamw.arrays[1] = &s->v;
+    s->adamw.optimizer = &s->optimizer;
+    s->adamw.params = &s->plan->model->params;
+    s->adamw.backend = backend;
     if (!s->plan->model->shape.has_rope) s->input.rope = NULL;
     s->input.loss_scale = 1;
     s->input.accumulate = work->grad_accum > 1;
@@ -271,9 +279,9 @@ static hy_status write_step_down(const step_work *work, step_memory *s, hy_backe
     record.weight = work->grad_accum;
     HY_TRY(hy_batch_train(s->plan, &s->input));
     record.weight = 1;
-    HY_TRY(hy_adamw_clip(&adamw, params, backend, stream, &s->adamw, 1));
-    return hy_adamw_update(&adamw, params, backend, stream, &s->adamw,
-                           &(hy_adamw_step){.lr = 1e-4, .seed = 1}, &(hy_adamw_cursor){0});
+    HY_TRY(hy_optimizer_clip(&s->adamw, stream, 1));
+    return hy_optimizer_update(&s->adamw, stream, &(hy_optimizer_step){.lr = 1e-4, .seed = 1},
+                               &(hy_optimizer_cursor){0});
 }
 
 static hy_status measure(const step_work *work, step_memory *s, hy_model *model,

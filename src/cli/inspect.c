@@ -81,8 +81,8 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
 
 /* The table of models is an estimate of the training state alone, and says so. */
 
-#define CPU_STATE_BYTES 16         /* per parameter: weights, gradients, m and v, fp32 each */
-#define GPU_STATE_BYTES 18         /* and weights in 16 bits to compute with */
+#define CPU_STATE_BYTES 16 /* per parameter: weights, gradients, AdamW's two arrays, fp32 each */
+#define GPU_STATE_BYTES 18 /* and weights in 16 bits to compute with */
 #define LOW_PIN_LIMIT (8ull << 30) /* below this, little can live beside the card */
 #define LOW_DISK (4ull << 30)
 #define ROOMY 0.9 /* a state beyond this part of memory leaves little for anything else */
@@ -203,11 +203,10 @@ static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machin
     hy_cli_heading(terminal, is_gpu ? "what fits: full-parameter training in 16 bits on this GPU"
                                     : "what fits: full-parameter training in fp32 on this CPU");
     hy_cli_table_print(&table, terminal, true);
-    fprintf(
-        terminal->out,
-        "  An estimate: weights, gradients and the optimizer's m and v (%d bytes per parameter)\n"
-        "  against %s memory. Activations come on top and grow with batch and length.\n",
-        (int)per_parameter, is_gpu ? "the card's free" : "available");
+    fprintf(terminal->out,
+            "  An estimate: weights, gradients and AdamW's state (%d bytes per parameter)\n"
+            "  against %s memory. Activations come on top and grow with batch and length.\n",
+            (int)per_parameter, is_gpu ? "the card's free" : "available");
     return HY_OK;
 }
 

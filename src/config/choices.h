@@ -44,11 +44,11 @@ typedef enum hy_activation { HY_ACTIVATION_GELU, HY_ACTIVATION_SWIGLU } hy_activ
 typedef enum hy_bias_in { HY_BIAS_IN_ALL, HY_BIAS_IN_ATTENTION, HY_BIAS_IN_MLP } hy_bias_in;
 typedef enum hy_rope_scaling { HY_ROPE_PLAIN, HY_ROPE_LLAMA3 } hy_rope_scaling;
 
-/* AdamW with two properties as bits. */
+/* A hy_optimizer_id with two properties as bits. */
 typedef enum hy_optimizer_choice {
-    HY_ADAMW = 0,
-    HY_OPTIMIZER_8BIT = 1,
-    HY_OPTIMIZER_PAGED = 2, /* m and v on the host unless optim_place says otherwise */
+    HY_OPTIMIZER_ID = 0xff, /* mask */
+    HY_OPTIMIZER_8BIT = 0x100,
+    HY_OPTIMIZER_PAGED = 0x200, /* its state on the host unless optim_place says otherwise */
 } hy_optimizer_choice;
 
 typedef enum hy_loss_on { HY_LOSS_ON_ANSWERS, HY_LOSS_ON_ALL } hy_loss_on;
@@ -62,7 +62,7 @@ typedef enum hy_regime_choice {
 
 typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER } hy_update_when;
 
-/* What becomes of m and v in Predict. */
+/* What becomes of optimizer state in Predict. */
 typedef enum hy_offload {
     HY_OFFLOAD_NONE,
     HY_OFFLOAD_CPU,

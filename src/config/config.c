@@ -16,6 +16,7 @@
 #include "config/config_file.h"
 #include "config/config_model.h"
 #include "config/settings.h"
+#include "optim/optimizer.h"
 
 enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
 
@@ -101,13 +102,27 @@ static const char *yielding_note(const hy_config *config, size_t setting) {
     return note;
 }
 
+/* What presets say was found with AdamW: another optimizer brings its own, which files and flags
+ * overrule. NULL: it has nothing to say about this key. */
+static const char *optimizer_default(const hy_config *config, size_t setting) {
+    const char *key = hy_setting_at(setting)->info.key;
+    bool is_lr = !strcmp(key, "optimizer.lr");
+    int choice = HY_ADAMW;
+    if (!is_lr && strcmp(key, "optimizer.weight_decay")) return NULL;
+    if (winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
+    hy_choice_value("optimizer.optimizer", winning_text(config, "optimizer.optimizer"), &choice);
+    const hy_optimizer_kind *kind = hy_optimizer_kind_of(choice & HY_OPTIMIZER_ID);
+    return is_lr ? kind->lr : kind->weight_decay;
+}
+
 /* A key's result: its text and where that came from. */
 static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
     const value *winner = value_at(config, setting, winning_rank(config, setting));
     const char *note = yielding_note(config, setting);
-    *text = note ? "0" : winner->text;
-    *origin = note ? note : winner->origin;
+    const char *own = optimizer_default(config, setting);
+    *text = note ? "0" : own ? own : winner->text;
+    *origin = note ? note : own ? "default of the optimizer" : winner->origin;
 }
 
 /* ---- putting one value in ----------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include "config/settings.h"
 #include "formats/hf_folder.h"
 #include "model/shape.h"
+#include "optim/optimizer.h"
 
 /* The model that the shape group describes, completed; HY_ERR_INPUT when its values do not go together. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
@@ -20,6 +21,7 @@ int hy_device_card(hy_device_choice device);
 /* The type that was asked for by name, or another where a rule was: auto, same, 16bit. */
 hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise);
 hy_dtype hy_settings_master_dtype(const hy_settings *settings);
+const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *settings);
 hy_dtype hy_settings_optim_dtype(const hy_settings *settings);
 hy_dtype hy_settings_predictor_dtype(const hy_settings *settings);
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "optim/optimizer.h"
 
 /* A row begins with its field, after which the key is named, and its flag; then come range, default
  * and help. */
@@ -206,27 +207,34 @@ static const hy_setting table[] = {
              "Steps between two looks at whether the micro-batch should change.")},
 
     {CHOICE(optimizer.optimizer, "--optimizer", "adamw",
-            "The update rule; adamw8bit is adamw with optim_dtype 8bit, paged_ keeps m and v in "
-            "pinned host memory unless optim_place says otherwise.",
-            "adamw", HY_ADAMW, "adamw8bit", HY_OPTIMIZER_8BIT, "paged_adamw", HY_OPTIMIZER_PAGED,
-            "paged_adamw8bit", HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT)},
+            "The update rule; adamw8bit is adamw with optim_dtype 8bit, paged_ keeps its state in "
+            "pinned host memory unless optim_place says otherwise; sgd has momentum.",
+            "adamw", HY_ADAMW, "adamw8bit", HY_ADAMW | HY_OPTIMIZER_8BIT, "paged_adamw",
+            HY_ADAMW | HY_OPTIMIZER_PAGED, "paged_adamw8bit",
+            HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD)},
     {CHOICE(optimizer.optim_dtype, "--optim-dtype", "auto",
-            "Storage of m and v; bf16 is rounded stochastically, 8bit has a scale for 256 "
+            "Storage of optimizer state; bf16 is rounded stochastically, 8bit has a scale for 256 "
             "elements; auto is fp32, or 8bit with adamw8bit.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
     {CHOICE(optimizer.master_dtype, "--master-dtype", "auto",
             "Storage of the weights that the optimizer updates; bf16 is rounded stochastically and "
             "is the only copy; auto is fp32.",
             "auto", HY_DTYPE_AUTO, FP32_BF16)},
-    {NUMBER(optimizer.lr, "--lr", 0, 10, "0.001", "Highest learning rate of the schedule.")},
+    {NUMBER(optimizer.lr, "--lr", 0, 10, "0.001",
+            "Highest learning rate of the schedule; with sgd 0.1 unless you set it.")},
     {NUMBER_BELOW(optimizer.beta1, "--beta1", 0, 1, "0.9",
                   "Decay of the running mean of gradients.")},
     {NUMBER_BELOW(optimizer.beta2, "--beta2", 0, 1, "0.95",
                   "Decay of the running mean of squared gradients.")},
     {NUMBER(optimizer.adam_eps, "--adam-eps", 1e-16, 1, "1e-8",
             "Added to the root of the second moment.")},
+    {NUMBER_BELOW(optimizer.momentum, "--momentum", 0, 1, "0.9",
+                  "sgd: how much of the last step goes on; 0 needs no optimizer state.")},
+    {SWITCH(optimizer.nesterov, "--nesterov", "false",
+            "sgd: Nesterov's momentum, which looks one step ahead.")},
     {NUMBER(optimizer.weight_decay, "--weight-decay", 0, 10, "0.1",
-            "Decoupled decay, on matrices only.")},
+            "Weight decay, on matrices only; adamw: apart from the gradient; sgd: part of it, and "
+            "0.0001 unless you set it.")},
     {CHOICE(optimizer.schedule, "--schedule", "cosine",
             "Course of the learning rate after its warm-up; wsd is flat, then falls at the end.",
             "constant", HY_SCHEDULE_CONSTANT, "linear", HY_SCHEDULE_LINEAR, "cosine",
@@ -371,7 +379,7 @@ static const hy_setting table[] = {
             "Where the fp32 weights of a 16-bit run live.", PLACES)},
     {CHOICE(memory.grads_place, "--grads-place", "auto",
             "Where gradients live; sums come and go with units.", PLACES)},
-    {CHOICE(memory.optim_place, "--optim-place", "auto", "Where m and v live.", PLACES)},
+    {CHOICE(memory.optim_place, "--optim-place", "auto", "Where optimizer state lives.", PLACES)},
     {CHOICE(memory.activations_place, "--activations-place", "auto",
             "Where what a layer keeps for the backward pass waits for it.", "auto", HY_PLACE_AUTO,
             "device", HY_DEVICE, "pinned", HY_PINNED)},
@@ -389,7 +397,8 @@ static const hy_setting table[] = {
              "Layers whose state stays on the device although its class lives elsewhere; -1 means "
              "chosen.")},
     {CHOICE(memory.offload_strategy, "--offload-strategy", "none",
-            "What becomes of m and v on the device during Predict: stay, move to the host, 8 bits, "
+            "What becomes of optimizer state on the device during Predict: stay, move to the host, "
+            "8 bits, "
             "forgotten.",
             "none", HY_OFFLOAD_NONE, "cpu", HY_OFFLOAD_CPU, "pinned", HY_OFFLOAD_PINNED, "compress",
             HY_OFFLOAD_COMPRESS, "drop", HY_OFFLOAD_DROP)},

@@ -83,6 +83,8 @@ typedef struct hy_settings {
         hy_schedule_kind schedule;
         hy_dtype_choice optim_dtype, master_dtype;
         double lr, beta1, beta2, adam_eps, weight_decay;
+        double momentum; /* sgd; 0: keeps no state */
+        bool nesterov;
         int64_t lr_warmup_steps;
         double min_lr_ratio; /* final learning rate over lr */
         double cooldown;     /* wsd: fraction of the run that decays */

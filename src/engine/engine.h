@@ -9,7 +9,7 @@
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "model/model.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "phases/predictor.h"
 #include "plan/needs.h"
 #include "plan/tiles.h"
@@ -19,8 +19,8 @@ typedef enum hy_row_id {
     HY_ROW_MASTER,  /* the weights that are updated */
     HY_ROW_WORKING, /* their 16-bit copy */
     HY_ROW_GRADS,
-    HY_ROW_OPTIM,                   /* arrays of the optimizer */
-    HY_ROW_SLOW = HY_ROW_OPTIM + 2, /* what the predictor keeps */
+    HY_ROW_OPTIM, /* arrays of the optimizer: as many as it has */
+    HY_ROW_SLOW = HY_ROW_OPTIM + HY_OPTIM_ARRAYS_MAX, /* what the predictor keeps */
     HY_ROW_SNAPSHOT = HY_ROW_SLOW + HY_PREDICTOR_SLOTS,
     HY_ROW_AVERAGE,
     HY_ROW_CANDIDATE, /* proposed weights, made unit by unit */
@@ -67,7 +67,7 @@ typedef struct hy_precisions {
 /* How the classes of a run lie; the predictor's in tiles. */
 typedef struct hy_state_layouts {
     hy_layout master, low, grads;
-    hy_layout optim; /* m, and v is like it */
+    hy_layout optim[HY_OPTIM_ARRAYS_MAX]; /* as many as the optimizer has */
     hy_layout candidate, slot, snapshot, tail;
 } hy_state_layouts;
 
@@ -75,18 +75,18 @@ typedef struct hy_state_layouts {
 typedef struct hy_step_column {
     hy_place place; /* of activations */
     uint64_t activations;
-    uint64_t workspace; /* on the device, with the rings of gradients, m and v */
+    uint64_t workspace; /* on the device, with the rings of gradients and optimizer state */
 } hy_step_column;
 
 /* An update that is not applied to all units yet: kept until the next step comes to them. */
 typedef struct hy_pending_update {
-    hy_adamw adamw;
+    hy_optimizer optimizer;
     bool is_on_gather; /* updates wait for the next step */
     bool is_pending;
     bool is_new; /* the gradients of a step are whole, and it was not begun yet */
-    hy_adamw_step step;
+    hy_optimizer_step step;
     hy_dtype pending_dtype; /* what the step computed with */
-    hy_adamw_cursor at;     /* how far it has come */
+    hy_optimizer_cursor at; /* how far it has come */
     hy_dtype dtype;         /* what the present step computes with */
     hy_unit_hook hook;
 } hy_pending_update;
@@ -174,6 +174,11 @@ typedef struct hy_engine {
 
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
     return (hy_store *)&e->state.row[row].store;
+}
+
+/* Arrays of the optimizer's state: rows from HY_ROW_OPTIM on. */
+static inline int hy_optim_arrays(const hy_engine *e) {
+    return hy_optimizer_arrays(&e->update.optimizer);
 }
 
 #endif

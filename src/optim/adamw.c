@@ -23,14 +23,17 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                                       .correction2 = (float)(1 - pow(o->beta2, t)),
                                       .seed = u->seed,
                                       .first = (uint64_t)u->param->first},
-                       .t = {u->weight, u->grad, u->arrays[M], u->arrays[V], u->clip, u->master}};
+                       .t = {[HY_ADAMW_PARAM] = u->weight,
+                             [HY_ADAMW_GRAD] = u->grad,
+                             [HY_ADAMW_M] = u->arrays[M],
+                             [HY_ADAMW_V] = u->arrays[V],
+                             [HY_ADAMW_CLIP] = u->clip,
+                             [HY_ADAMW_MASTER] = u->master}};
     return backend->enqueue(stream, &call);
 }
 
 const hy_optimizer_kind hy_optimizer_adamw = {
     .name = "adamw",
-    .lr = 1e-3,
-    .weight_decay = 0.1,
     .arrays = {[M] = {.name = "m", .is_signed = true}, [V] = {.name = "v"}},
     .array_count = array_count,
     .update = update,

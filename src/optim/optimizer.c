@@ -9,17 +9,12 @@
 
 extern const hy_optimizer_kind hy_optimizer_adamw, hy_optimizer_sgd;
 
-static const hy_optimizer_kind *const kinds[] = {
-    &hy_optimizer_adamw,
-    &hy_optimizer_sgd,
+static const hy_optimizer_kind *const kinds[HY_OPTIMIZER_COUNT] = {
+    [HY_ADAMW] = &hy_optimizer_adamw,
+    [HY_SGD] = &hy_optimizer_sgd,
 };
 
-const hy_optimizer_kind *hy_optimizer_find(const char *name) {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
-    }
-    return NULL;
-}
+const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id) { return kinds[id]; }
 
 hy_status hy_optimizer_lay_out(const hy_optimizer *optimizer, int array, const hy_params *params,
                                hy_dtype dtype, hy_layout *out) {
@@ -53,8 +48,8 @@ static bool unit_range(const hy_params *params, int32_t unit, int32_t *first, in
 
 static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
     hy_op_call call = {.kind = HY_OP_SQ_NORM, .attr.accumulate = true};
-    call.t[0] = grad;
-    call.t[1] = hy_tensor_1d(square_sum, HY_F64, 1);
+    call.t[HY_REDUCE_X] = grad;
+    call.t[HY_REDUCE_OUT] = hy_tensor_1d(square_sum, HY_F64, 1);
     return call;
 }
 
@@ -75,7 +70,7 @@ uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *
 
 hy_status hy_optimizer_norm_begin(const hy_optimizer_state *state, hy_stream *stream) {
     hy_op_call zero = {.kind = HY_OP_FILL};
-    zero.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+    zero.t[HY_FILL_DST] = hy_tensor_1d(state->square_sum, HY_F64, 1);
     return state->backend->enqueue(stream, &zero);
 }
 
@@ -97,8 +92,8 @@ hy_status hy_optimizer_norm_end(const hy_optimizer_state *state, hy_stream *stre
     hy_op_call call = {.kind = HY_OP_CLIP,
                        .attr.clip = {.max_norm = (float)state->optimizer->max_norm,
                                      .grad_scale = (float)grad_scale}};
-    call.t[0] = hy_tensor_1d(state->square_sum, HY_F64, 1);
-    call.t[1] = hy_tensor_1d(state->clip, HY_F32, 2);
+    call.t[HY_CLIP_TOTAL] = hy_tensor_1d(state->square_sum, HY_F64, 1);
+    call.t[HY_CLIP_RESULT] = hy_tensor_1d(state->clip, HY_F32, 2);
     return state->backend->enqueue(stream, &call);
 }
 
@@ -138,7 +133,7 @@ hy_status hy_optimizer_gather_chunk(const hy_optimizer_state *state, int32_t uni
     list_stores(state, stores);
     for (int i = 0; i < STORES; i++) {
         bool is_apart = stores[i] && hy_store_has_own_buffer(stores[i], unit);
-        if (is_apart) HY_TRY(hy_store_gather_piece(stores[i], unit));
+        if (is_apart) HY_TRY(hy_store_gather_chunk(stores[i], unit));
     }
     return HY_OK;
 }

@@ -17,6 +17,8 @@
 
 /* ---- an optimizer ------------------------------------------------------------------------------ */
 
+typedef enum hy_optimizer_id { HY_ADAMW, HY_SGD, HY_OPTIMIZER_COUNT } hy_optimizer_id;
+
 #define HY_OPTIM_ARRAYS_MAX 2
 
 /* An array of state. It has the shape of its parameter (hy_optimizer_lay_out) and begins as zero. */
@@ -31,7 +33,7 @@ typedef struct hy_param_update hy_param_update;
 /* A row of the table. */
 typedef struct hy_optimizer_kind {
     const char *name;
-    double lr, weight_decay; /* what a run begins with that says nothing */
+    const char *lr, *weight_decay; /* instead of a preset's, which are AdamW's; NULL: those */
     hy_optim_array arrays[HY_OPTIM_ARRAYS_MAX];
     int (*array_count)(const hy_optimizer *optimizer); /* how many of them these numbers need */
     /* Bytes of workspace for an update of this parameter; NULL: none. */
@@ -64,8 +66,7 @@ struct hy_param_update {
     uint64_t seed;          /* keys stochastic rounding */
 };
 
-/* By its name; NULL: there is none. */
-const hy_optimizer_kind *hy_optimizer_find(const char *name);
+const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id);
 
 static inline int hy_optimizer_arrays(const hy_optimizer *o) { return o->kind->array_count(o); }
 

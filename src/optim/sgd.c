@@ -12,14 +12,18 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                                     .is_nesterov = u->optimizer->is_nesterov,
                                     .seed = u->seed,
                                     .first = (uint64_t)u->param->first},
-                       .t = {u->weight, u->grad, u->arrays[0], u->clip, u->master}};
+                       .t = {[HY_SGD_PARAM] = u->weight,
+                             [HY_SGD_GRAD] = u->grad,
+                             [HY_SGD_MOMENTUM] = u->arrays[0],
+                             [HY_SGD_CLIP] = u->clip,
+                             [HY_SGD_MASTER] = u->master}};
     return backend->enqueue(stream, &call);
 }
 
 const hy_optimizer_kind hy_optimizer_sgd = {
     .name = "sgd",
-    .lr = 0.1,
-    .weight_decay = 1e-4,
+    .lr = "0.1",
+    .weight_decay = "0.0001",
     .arrays = {{.name = "momentum", .is_signed = true}},
     .array_count = array_count,
     .update = update,

@@ -141,6 +141,11 @@ static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
 }
 
 static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
+    if ((s->optimizer.optimizer & HY_OPTIMIZER_ID) != HY_ADAMW) {
+        return hy_fail(HY_ERR_INPUT,
+                       "optimizer is %s; a model or loop of your own is trained with adamw",
+                       hy_settings_optimizer(s)->name);
+    }
     HY_TRY(set_schedule(loop, s));
     HY_TRY(hy_rules_from_settings(s, loop->schedule.warmup, &loop->predictor, &loop->rules,
                                   &loop->limits));

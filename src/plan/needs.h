@@ -20,7 +20,7 @@ typedef struct hy_state_choice {
 typedef struct hy_state_need {
     uint64_t device;     /* classes that live there */
     uint64_t rings;      /* what the others pass through */
-    uint64_t step_rings; /* of these, what Predict does not need: gradients, m and v */
+    uint64_t step_rings; /* of these, what Predict does not need: gradients and optimizer state */
     uint64_t pinned, disk;
     uint64_t staging; /* pinned: between disk and device */
 } hy_state_need;

@@ -53,11 +53,14 @@ static hy_status set_up_optimizer(hy_trainer *t) {
     t->course.schedule.kind = s->optimizer.schedule;
     if (t->course.schedule.warmup > t->course.steps_total)
         t->course.schedule.warmup = t->course.steps_total;
-    t->engine.update.adamw = (hy_adamw){.beta1 = s->optimizer.beta1,
-                                        .beta2 = s->optimizer.beta2,
-                                        .eps = s->optimizer.adam_eps,
-                                        .weight_decay = s->optimizer.weight_decay,
-                                        .max_norm = s->train.grad_clip};
+    t->engine.update.optimizer = (hy_optimizer){.kind = hy_settings_optimizer(s),
+                                                .max_norm = s->train.grad_clip,
+                                                .weight_decay = s->optimizer.weight_decay,
+                                                .beta1 = s->optimizer.beta1,
+                                                .beta2 = s->optimizer.beta2,
+                                                .eps = s->optimizer.adam_eps,
+                                                .momentum = s->optimizer.momentum,
+                                                .is_nesterov = s->optimizer.nesterov};
     return HY_OK;
 }
 
@@ -169,8 +172,9 @@ static hy_status begin_or_resume(hy_trainer *t) {
     t->saved_step = -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
-        HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM)));
-        HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM + 1)));
+        for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
+            HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM + i)));
+        }
         return t->engine.backend->stream_sync(t->engine.compute);
     }
     HY_TRY(hy_trainer_read_checkpoint(t, t->resumed));

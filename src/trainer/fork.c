@@ -14,23 +14,23 @@
 #define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
 
 static uint64_t state_bytes(const hy_trainer *t) {
-    uint64_t bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes +
-                     hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes +
-                     hy_store_of(&t->engine, HY_ROW_OPTIM + 1)->layout.bytes;
+    uint64_t bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes + t->engine.optim.bytes;
     for (int i = 0; i < hy_predictor_slots(t->engine.predictor.kind); i++) {
         bytes += hy_store_of(&t->engine, HY_ROW_SLOW + i)->layout.bytes;
     }
     return bytes;
 }
 
-/* Copies weights, m, v and slots to the host or back. */
+/* Copies weights, optimizer state and slots to the host or back. */
 static hy_status copy_state(hy_trainer *t, bool to_host) {
-    hy_store *stores[] = {
-        hy_store_of(&t->engine, HY_ROW_MASTER), hy_store_of(&t->engine, HY_ROW_OPTIM),
-        hy_store_of(&t->engine, HY_ROW_OPTIM + 1), hy_store_of(&t->engine, HY_ROW_SLOW + 0),
-        hy_store_of(&t->engine, HY_ROW_SLOW + 1)};
-    int count = 3 + hy_predictor_slots(t->engine.predictor.kind);
+    hy_store *stores[1 + HY_OPTIM_ARRAYS_MAX + HY_PREDICTOR_SLOTS];
+    int count = 0, slots = hy_predictor_slots(t->engine.predictor.kind);
     char *host = t->course.fork_state;
+    stores[count++] = hy_store_of(&t->engine, HY_ROW_MASTER);
+    for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
+        stores[count++] = hy_store_of(&t->engine, HY_ROW_OPTIM + i);
+    }
+    for (int i = 0; i < slots; i++) stores[count++] = hy_store_of(&t->engine, HY_ROW_SLOW + i);
     HY_TRY(hy_trainer_finish_update(t));
     HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
     for (int i = 0; i < count; i++) {
@@ -242,7 +242,7 @@ uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
     const hy_state_layouts *l = &t->engine.state.layouts;
     hy_confidence prior = hy_confidence_prior(t->course.regime);
     if (!is_possible(t, hy_confidence_value(&prior))) return 0;
-    return l->master.bytes + 2 * l->optim.bytes +
+    return l->master.bytes + t->engine.optim.bytes +
            (uint64_t)hy_predictor_slots(t->engine.predictor.kind) * l->slot.bytes;
 }
 

@@ -111,7 +111,7 @@ hy_status hy_trainer_return_rings(hy_trainer *t) {
 }
 
 static hy_status take_offload(hy_trainer *t) {
-    uint64_t bytes = 2 * t->engine.state.layouts.optim.bytes;
+    uint64_t bytes = t->engine.optim.bytes;
     if (t->engine.optim.strategy != HY_OFFLOAD_CPU && t->engine.optim.strategy != HY_OFFLOAD_PINNED)
         return HY_OK;
     hy_place place = t->engine.optim.strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
@@ -131,7 +131,7 @@ static hy_status take_all(hy_trainer *t, const hy_memory_needs *need) {
 
 static uint64_t checkpoint_bytes(const hy_trainer *t) {
     const hy_state_layouts *l = &t->engine.state.layouts;
-    return l->master.bytes + 2 * l->optim.bytes + t->engine.has_average * l->tail.bytes +
+    return l->master.bytes + t->engine.optim.bytes + t->engine.has_average * l->tail.bytes +
            (uint64_t)hy_predictor_slots(t->engine.predictor.kind) * l->slot.bytes;
 }
 
@@ -139,7 +139,7 @@ static hy_status check_and_take(hy_trainer *t, const hy_memory_needs *need) {
     uint64_t work = need->activations + need->workspace + need->data;
     bool moves =
         t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
-    uint64_t moved = moves ? 2 * t->engine.state.layouts.optim.bytes : 0;
+    uint64_t moved = moves ? t->engine.optim.bytes : 0;
     uint64_t device = need->state.device + need->state.rings + work;
     uint64_t host = need->host + need->staging;
     hy_status status = hy_trainer_check_budget(t, device, host, moved);
@@ -176,12 +176,15 @@ hy_status hy_trainer_take_memory(hy_trainer *t) {
     if (!t->engine.chunk_budget) t->engine.chunk_budget = hy_trainer_device_limit(t);
     hy_state_resolve_paging(&t->settings);
     HY_TRY(hy_state_lay_out(t));
+    t->engine.optim.bytes = 0;
+    for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
+        t->engine.optim.bytes += t->engine.state.layouts.optim[i].bytes;
+    }
     HY_TRY(hy_trainer_choose_plan(t));
     HY_TRY(hy_make_batch_plans(t));
-    HY_TRY(hy_offload_check(t, &t->engine.state.layouts.grads, &t->engine.state.layouts.optim));
+    HY_TRY(hy_offload_check(t));
     need->choice = hy_state_choice_of(&t->settings);
     t->engine.update.is_on_gather = chooses_gather(t, &need->choice);
-    t->engine.optim.bytes = 2 * t->engine.state.layouts.optim.bytes;
     hy_state_count(t, &need->choice, &need->state);
     need->disk = need->state.disk;
     need->staging = need->state.staging;
@@ -200,12 +203,12 @@ void hy_trainer_tell_plan(const hy_trainer *t) {
                     (!t->engine.types.has_low || c.master == HY_DEVICE) &&
                     t->engine.work.train_bytes.host == 0;
     if (is_plain) return;
-    hy_say(
-        t, HY_NOTE,
-        "plan: weights on %s, gradients on %s, m and v on %s, activations on %s; micro-batches of "
-        "%lld x %lld, %lld in a step; recompute %s; about %.0f tokens/s (--plan says why)",
-        hy_place_name(c.weights), hy_place_name(c.grads), hy_place_name(c.optim),
-        hy_place_name(t->engine.work.column.place), (long long)s->train.batch_size,
-        (long long)s->train.seq_len, (long long)s->train.grad_accum_steps,
-        hy_choice_name("recompute", s->train.recompute), t->plan.tokens_per_second);
+    hy_say(t, HY_NOTE,
+           "plan: weights on %s, gradients on %s, optimizer state on %s, activations on %s; "
+           "micro-batches of "
+           "%lld x %lld, %lld in a step; recompute %s; about %.0f tokens/s (--plan says why)",
+           hy_place_name(c.weights), hy_place_name(c.grads), hy_place_name(c.optim),
+           hy_place_name(t->engine.work.column.place), (long long)s->train.batch_size,
+           (long long)s->train.seq_len, (long long)s->train.grad_accum_steps,
+           hy_choice_name("recompute", s->train.recompute), t->plan.tokens_per_second);
 }

@@ -127,12 +127,13 @@ static const change_maker changes[] = {
 
 /* ---- planning them --------------------------------------------------------------------------- */
 
-/* m and v have a second place in Predict: by these settings, not by the run's. */
+/* Optimizer state has a second place in Predict: by these settings, not by the run's. */
 static void set_moved(hy_plan_setup *setup, const hy_settings *s) {
     hy_offload strategy = s->memory.offload_strategy;
     bool moves = strategy == HY_OFFLOAD_CPU || strategy == HY_OFFLOAD_PINNED;
     bool has_predict = setup->problem.window_steps > 0;
-    uint64_t bytes = 2 * setup->sizer.state[HY_PLAN_OPTIM].layout.bytes;
+    const hy_sized_class *optim = &setup->sizer.state[HY_PLAN_OPTIM];
+    uint64_t bytes = (uint64_t)optim->copies * optim->layout.bytes;
     setup->sizer.moved_optim = moves && has_predict ? bytes : 0;
 }
 

@@ -99,7 +99,7 @@ static hy_status add_places(savings *s) {
         {"activations off the device", "activations_place", "device", "pinned"},
         {"weights off the device", "weights_place", "device", "pinned"},
         {"gradients off the device", "grads_place", "device", "pinned"},
-        {"m and v off the device", "optim_place", "device", "pinned"},
+        {"optimizer state off the device", "optim_place", "device", "pinned"},
         {"fp32 weights off the device", "master_place", "device", "pinned"},
     };
     int count = s->t->engine.types.has_low ? 5 : 4; /* the last is of runs with both */
@@ -108,7 +108,7 @@ static hy_status add_places(savings *s) {
 }
 
 static hy_status add_small_state(savings *s) {
-    static const subject state = {"small m and v", "optim_dtype", "fp32", "8bit"};
+    static const subject state = {"small optimizer state", "optim_dtype", "fp32", "8bit"};
     static const subject gradients = {"small gradients", "grad_dtype", "fp32", "bf16"};
     hy_dtype optim = hy_settings_optim_dtype(&s->t->settings);
     hy_dtype grads = s->t->settings.train.grad_dtype;
@@ -150,8 +150,8 @@ static hy_status add_master(savings *s) {
 
 static bool has_predicted(const hy_trainer *t) { return t->progress.phase_steps[HY_PREDICT] > 0; }
 
-/* m and v are away, smaller or forgotten while Predict runs. What compressing leaves is planned:
- * at the beginning of Predict they are still there in full. */
+/* Optimizer state is away, smaller or forgotten while Predict runs. What compressing leaves is planned:
+ * at the beginning of Predict it is still there in full. */
 static void add_offload(savings *s) {
     const hy_trainer *t = s->t;
     const hy_cell *full = &t->engine.ledger.cell[HY_OPTIM][HY_FULL];
@@ -161,7 +161,7 @@ static void add_offload(savings *s) {
     bool moves =
         t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
     bool stays = t->engine.optim.strategy == HY_OFFLOAD_COMPRESS;
-    hy_saving *it = add(s, "m and v away in Predict", "offload_strategy",
+    hy_saving *it = add(s, "optimizer state away in Predict", "offload_strategy",
                         hy_choice_name("offload_strategy", t->engine.optim.strategy), is_on);
     it->other = is_on ? "none" : "pinned";
     it->phase = HY_PREDICT;

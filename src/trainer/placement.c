@@ -52,12 +52,17 @@ static void plan_state(hy_trainer *t) {
     const hy_state_layouts *l = &t->engine.state.layouts;
     const hy_precisions *p = &t->engine.types;
     const hy_state_choice *c = &need->choice;
+    uint64_t optim = 0;
     plan_all(t, HY_WEIGHTS, c->weights, p->has_low ? p->low : p->master,
              backing_bytes(c->weights, p->has_low ? &l->low : &l->master));
     plan_all(t, HY_MASTER, c->master, p->master,
              p->has_low ? backing_bytes(c->master, &l->master) : 0);
-    plan_true_phases(t, HY_GRADS, c->grads, t->settings.train.grad_dtype, backing_bytes(c->grads, &l->grads));
-    plan_optimizer(t, c->optim, 2 * backing_bytes(c->optim, &l->optim));
+    plan_true_phases(t, HY_GRADS, c->grads, t->settings.train.grad_dtype,
+                     backing_bytes(c->grads, &l->grads));
+    for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
+        optim += backing_bytes(c->optim, &l->optim[i]);
+    }
+    plan_optimizer(t, c->optim, optim);
     plan_all(t, HY_PREDICTOR, need->kept_place, p->slots,
              (uint64_t)hy_predictor_slots(t->engine.predictor.kind) *
                      backing_bytes(need->kept_place, &l->slot) +

@@ -11,7 +11,7 @@
 /* One class of the state. */
 typedef struct hy_sized_class {
     bool is_there;
-    int copies;          /* stores of this layout: m and v are two */
+    int copies;          /* stores of this layout: one for each array of the optimizer */
     hy_layout layout;    /* of one of them */
     hy_ring_plan *rings; /* by depth and layers that stay; not asked for yet: no bytes */
     uint64_t on_disk,
@@ -56,7 +56,8 @@ typedef struct hy_sizer {
     uint64_t rings; /* of the predictor: behind what evaluation uses of the work area */
     hy_sized_class state[HY_PLAN_STATES];
     uint64_t kept, kept_on_disk, kept_staging; /* by the predictor: pinned, or on disk */
-    uint64_t moved_optim; /* host bytes for m and v in Predict, while they live on the device */
+    uint64_t
+        moved_optim; /* host bytes for optimizer state in Predict, while it lives on the device */
     hy_sized_pass *passes;
     int32_t pass_count;
 } hy_sizer;

@@ -55,7 +55,8 @@ static void list_types(const hy_trainer *t, const run_types *types, hy_sizer *z)
 }
 
 static uint64_t sums_workspace(const hy_trainer *t, hy_dtype grad_dtype) {
-    uint64_t most = hy_adamw_workspace(&t->engine.model->params, t->engine.backend, grad_dtype);
+    uint64_t most = hy_optimizer_workspace(&t->engine.update.optimizer, &t->engine.model->params,
+                                           t->engine.backend, grad_dtype);
     for (int32_t i = 0; i < t->engine.model->params.count; i++) {
         hy_op_call dot = {.kind = HY_OP_DIFF_DOT};
         dot.t[HY_DIFF_DOT_A] = hy_tensor_1d(NULL, HY_F32, t->engine.model->params.list[i].count);
@@ -109,8 +110,11 @@ static hy_status add_state(const hy_trainer *t, const run_types *types, hy_sizer
     HY_TRY(hy_sizer_add_class(z, HY_PLAN_WEIGHTS, weights, 1));
     if (types->has_low) HY_TRY(hy_sizer_add_class(z, HY_PLAN_MASTER, types->master, 1));
     HY_TRY(hy_sizer_add_class(z, HY_PLAN_GRADS, types->grads, 1));
-    HY_TRY(hy_sizer_add_class(z, HY_PLAN_OPTIM, types->optim, 2));
-    if (moves && types->has_predictor) z->moved_optim = 2 * z->state[HY_PLAN_OPTIM].layout.bytes;
+    HY_TRY(hy_sizer_add_class(z, HY_PLAN_OPTIM, types->optim, hy_optim_arrays(&t->engine)));
+    if (moves && types->has_predictor) {
+        z->moved_optim =
+            (uint64_t)hy_optim_arrays(&t->engine) * z->state[HY_PLAN_OPTIM].layout.bytes;
+    }
     return HY_OK;
 }
 

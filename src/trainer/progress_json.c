@@ -119,6 +119,8 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
     hy_json_put_string(&w, "model", t->settings.model);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
+    hy_json_put_string(&w, "optimizer", t->engine.update.optimizer.kind->name);
+    hy_json_put_int(&w, "optimizer_arrays", hy_optim_arrays(&t->engine));
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
         int64_t value = *(const int64_t *)((const char *)p + integers[i].offset);
         hy_json_put_int(&w, integers[i].key, value);
@@ -223,6 +225,21 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
     return check_if_there(data, path, "train_targets", (int64_t)facts->targets[HY_TRAIN]);
 }
 
+/* Its state means nothing to another one. Older checkpoints do not say it: they are AdamW's. */
+static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
+    const hy_optimizer_kind *ours = t->engine.update.optimizer.kind;
+    int64_t arrays = hy_optim_arrays(&t->engine), theirs;
+    const char *name = "adamw";
+    (void)hy_json_as_string(hy_json_get(root, "optimizer"), &name, NULL);
+    if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;
+    if (strcmp(name, ours->name) == 0 && theirs >= arrays) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with "
+                   "optimizer %s%s; go on with that, or begin anew from its weights (--init-from)",
+                   path, ours->arrays[0].name, ours->name, name,
+                   strcmp(name, ours->name) == 0 ? " and momentum 0" : "");
+}
+
 static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *path) {
     const hy_json_node *root = hy_json_root(json);
     hy_progress *p = &t->progress;
@@ -233,6 +250,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
                        (long long)version, PROGRESS_VERSION);
     }
     HY_TRY(check_identity(t, json, path));
+    HY_TRY(check_optimizer(t, root, path));
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
         int64_t *value = (int64_t *)((char *)p + integers[i].offset);
         HY_TRY(hy_json_int(json, root, integers[i].key, value));

@@ -152,7 +152,7 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
     }
     if (s->train.recompute != HY_RECOMPUTE_ALL) hy_text_add(out, " --recompute all,");
     if (s->phases.predictor != HY_PREDICTOR_NONE) hy_text_add(out, " --predictor none,");
-    hy_text_add(out, " --optimizer adamw8bit or another program closed would leave more room");
+    hy_text_add(out, " --optim-dtype 8bit or another program closed would leave more room");
 }
 
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {

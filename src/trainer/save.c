@@ -160,9 +160,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
 
 /* Headers and JSON are small beside the tensors. A snapshot is there only now and then. */
 uint64_t hy_trainer_checkpoint_size(const hy_trainer *t) {
-    uint64_t bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes +
-                     hy_store_of(&t->engine, HY_ROW_OPTIM)->layout.bytes +
-                     hy_store_of(&t->engine, HY_ROW_OPTIM + 1)->layout.bytes;
+    uint64_t bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes + t->engine.optim.bytes;
     for (int i = 0; i < hy_predictor_slots(t->engine.predictor.kind); i++) {
         bytes += hy_store_of(&t->engine, HY_ROW_SLOW + i)->layout.bytes;
     }

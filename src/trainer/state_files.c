@@ -4,29 +4,33 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add_part(hy_state_file *file, const char *prefix, hy_store *store) {
-    file->part[file->part_count].prefix = prefix;
+static void add_part(hy_state_file *file, const char *name, hy_store *store) {
+    file->part[file->part_count].name = name;
     file->part[file->part_count++].store = store;
 }
 
 int hy_state_files(hy_trainer *t, hy_state_file files[HY_STATE_FILES_MAX]) {
-    static const char *const slot_prefixes[HY_PREDICTOR_SLOTS] = {"slot0.", "slot1."};
-    files[0] = (hy_state_file){.name = "weights.safetensors"};
-    files[1] = (hy_state_file){.name = "optimizer.safetensors"};
-    files[2] = (hy_state_file){.name = "predictor.safetensors"};
-    add_part(&files[0], "", hy_store_of(&t->engine, HY_ROW_MASTER));
-    add_part(&files[1], "m.", hy_store_of(&t->engine, HY_ROW_OPTIM));
-    add_part(&files[1], "v.", hy_store_of(&t->engine, HY_ROW_OPTIM + 1));
-    int slots = hy_predictor_slots(t->engine.predictor.kind);
-    for (int i = 0; i < HY_PREDICTOR_SLOTS && i < slots; i++) {
-        add_part(&files[2], slot_prefixes[i], hy_store_of(&t->engine, HY_ROW_SLOW + i));
+    static const char *const slot_names[HY_PREDICTOR_SLOTS] = {"slot0", "slot1"};
+    const hy_engine *e = &t->engine;
+    const hy_optimizer_kind *optimizer = e->update.optimizer.kind;
+    int count = 0;
+    files[count] = (hy_state_file){.name = "weights.safetensors"};
+    add_part(&files[count++], "", hy_store_of(e, HY_ROW_MASTER));
+    files[count] = (hy_state_file){.name = "optimizer.safetensors"};
+    for (int i = 0; i < hy_optim_arrays(e); i++) {
+        add_part(&files[count], optimizer->arrays[i].name, hy_store_of(e, HY_ROW_OPTIM + i));
     }
-    if (t->engine.has_average)
-        add_part(&files[2], "tail.", hy_store_of(&t->engine, HY_ROW_AVERAGE));
-    if (t->engine.snapshot_is_valid)
-        add_part(&files[2], "snapshot.",
-                 hy_store_of(&t->engine, HY_ROW_SNAPSHOT)); /* until corrected */
-    return files[2].part_count > 0 ? 3 : 2;
+    count += files[count].part_count > 0;
+    files[count] = (hy_state_file){.name = "predictor.safetensors"};
+    int slots = hy_predictor_slots(e->predictor.kind);
+    for (int i = 0; i < HY_PREDICTOR_SLOTS && i < slots; i++) {
+        add_part(&files[count], slot_names[i], hy_store_of(e, HY_ROW_SLOW + i));
+    }
+    if (e->has_average) add_part(&files[count], "tail", hy_store_of(e, HY_ROW_AVERAGE));
+    if (e->snapshot_is_valid) { /* until corrected */
+        add_part(&files[count], "snapshot", hy_store_of(e, HY_ROW_SNAPSHOT));
+    }
+    return count + (files[count].part_count > 0);
 }
 
 /* ---- pieces ------------------------------------------------------------------------------------ */
@@ -64,8 +68,8 @@ bool hy_state_next(const hy_trainer *t, const hy_state_file *file, hy_state_curs
     const hy_layout_item *item = &store->layout.items[index];
     *out = (hy_state_piece){.store = store, .offset = hy_store_offset(store, index)};
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
-    snprintf(out->name, HY_PARAM_NAME_MAX + 8, "%s%s", file->part[cursor->part].prefix,
-             param->name);
+    const char *name = file->part[cursor->part].name;
+    snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", name, *name ? "." : "", param->name);
     if (cursor->is_at_scales) {
         describe_scales(param, item, out);
     } else {

@@ -1,7 +1,8 @@
 /* state_files.h: which store goes into which file of a checkpoint, under which names.
  *
  *   weights.safetensors    every parameter by name: fp32, or bf16 where these are their own master
- *   optimizer.safetensors  m.<name> and v.<name>; where they have 8 bits, their scales m.<name>.scale
+ *   optimizer.safetensors  its arrays: m.<name> and v.<name> of AdamW, momentum.<name> of SGD; where
+ *                          they have 8 bits, their scales m.<name>.scale; absent where there are none
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
  *   trainer.json           progress, cursor, what the run was made of
  *   config.cfg             the configuration as printed
@@ -20,12 +21,13 @@
 #define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 16)
 #define HY_STATE_STAGING (8u << 20) /* bytes that pass between file and device at a time */
 
-/* Stores of a state file; a tensor is named prefix + parameter name. */
+/* Stores of a state file; a tensor is named after its part and its parameter, "m.final_norm.weight", or
+ * after the parameter alone where the part has no name. */
 typedef struct hy_state_file {
     const char *name;
     int32_t part_count;
     struct {
-        const char *prefix;
+        const char *name;
         hy_store *store;
     } part[4];
 } hy_state_file;

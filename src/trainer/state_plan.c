@@ -1,4 +1,4 @@
-/* state_plan.c: weights, master, gradients, m and v: types, places, rings. See memory_plan.h.
+/* state_plan.c: weights, master, gradients, optimizer state: types, places, rings. See memory_plan.h.
  *
  * A class lives on the device, or elsewhere and passes through a ring there. Which, is a choice; what a
  * choice needs is counted here by the same rules by which it is taken. */
@@ -15,7 +15,7 @@ typedef struct state_class {
     bool is_for_steps; /* Predict does without */
 } state_class;
 
-#define STATE_CLASSES 5
+#define STATE_CLASSES (3 + HY_OPTIM_ARRAYS_MAX)
 
 hy_place hy_place_setting(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DEVICE : asked; }
 
@@ -50,7 +50,10 @@ hy_status hy_state_lay_out(hy_trainer *t) {
     HY_TRY(hy_params_layout(params, p->master, &l->master));
     HY_TRY(hy_params_layout(params, p->low, &l->low));
     HY_TRY(hy_params_layout(params, t->settings.train.grad_dtype, &l->grads));
-    HY_TRY(hy_params_layout(params, hy_settings_optim_dtype(&t->settings), &l->optim));
+    for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
+        HY_TRY(hy_optimizer_lay_out(&t->engine.update.optimizer, i, params,
+                                    hy_settings_optim_dtype(&t->settings), &l->optim[i]));
+    }
     HY_TRY(hy_params_layout(params, is_low ? p->low : HY_F32, &l->candidate));
     HY_TRY(hy_tiles_init(&t->engine.state.tiles, params));
     HY_TRY(hy_tiles_layout(&t->engine.state.tiles, params, p->slots, &l->slot));
@@ -60,9 +63,10 @@ hy_status hy_state_lay_out(hy_trainer *t) {
 
 void hy_state_forget_layouts(hy_trainer *t) {
     hy_state_layouts *l = &t->engine.state.layouts;
-    hy_layout *all[] = {&l->master,    &l->low,  &l->grads,    &l->optim,
-                        &l->candidate, &l->slot, &l->snapshot, &l->tail};
+    hy_layout *all[] = {&l->master, &l->low,      &l->grads, &l->candidate,
+                        &l->slot,   &l->snapshot, &l->tail};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hy_layout_fini(all[i]);
+    for (int i = 0; i < HY_OPTIM_ARRAYS_MAX; i++) hy_layout_fini(&l->optim[i]);
     hy_tiles_fini(&t->engine.state.tiles);
 }
 
@@ -83,10 +87,10 @@ static int list_classes(const hy_trainer *trainer, const hy_state_choice *choice
     }
     out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_GRADS), HY_GRADS, choice->grads,
                                  &l->grads, true};
-    out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_OPTIM), HY_OPTIM, choice->optim,
-                                 &l->optim, true};
-    out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_OPTIM + 1), HY_OPTIM, choice->optim,
-                                 &l->optim, true};
+    for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
+        out[count++] = (state_class){hy_store_of(&t->engine, HY_ROW_OPTIM + i), HY_OPTIM,
+                                     choice->optim, &l->optim[i], true};
+    }
     return count;
 }
 

@@ -20,7 +20,6 @@
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "model/model.h"
-#include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "phases/confidence.h"
 #include "phases/divergence.h"
@@ -40,7 +39,7 @@ typedef struct hy_loss_scale {
 /* How far the run is: exactly what a checkpoint restores, with the tensors. */
 typedef struct hy_progress {
     int64_t step;    /* optimizer steps done */
-    int64_t updates; /* of them not skipped since m and v began: the optimizer's own clock */
+    int64_t updates; /* of them not skipped since its state began: the optimizer's own clock */
     int64_t skipped;
     int64_t sequences; /* training sequences used: the data cursor */
     int64_t tokens;    /* counted targets trained on */
@@ -111,7 +110,7 @@ typedef struct hy_course {
     hy_regime regime;
     int64_t steps_total; /* budget: compute of this many full steps */
     hy_fork fork;
-    char *fork_state; /* host copy of weights, m, v and slots, for forks */
+    char *fork_state; /* host copy of weights, optimizer state and slots, for forks */
     bool is_in_fork;  /* running the arm with moves */
     bool is_validation_due;
     int consecutive_skips;
@@ -295,7 +294,7 @@ const hy_unit_hook *hy_trainer_unit_hook(hy_trainer *t, int32_t micro_batch); /*
 hy_status hy_trainer_sum_gradients(hy_trainer *t); /* after the passes: norm and clip factor */
 /* One that fails can be called again: it goes on where it was. */
 hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr);
-/* Applies what is pending: before anyone but a training pass looks at weights, m, v or gradients. */
+/* Applies what is pending: before anyone but a training pass looks at weights, optimizer state or gradients. */
 hy_status hy_trainer_finish_update(hy_trainer *t);
 
 /* speed.c: how much of what the device can do is used. */
@@ -324,7 +323,7 @@ hy_status hy_trainer_begin_restore(hy_trainer *t);   /* ahead of need, on the co
 hy_status hy_trainer_await_optimizer(hy_trainer *t); /* before an update */
 bool hy_trainer_restores_ahead(const hy_trainer *t); /* beside other work; else it is waited for */
 /* Whether the strategy goes with these layouts; a strategy that would do nothing becomes none. */
-hy_status hy_offload_check(hy_trainer *t, const hy_layout *grads, const hy_layout *optim);
+hy_status hy_offload_check(hy_trainer *t);
 uint64_t hy_offload_host_bytes(const hy_trainer *t, uint64_t state_bytes);
 
 /* tail.c: averaging over the last part of the run. */

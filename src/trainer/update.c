@@ -3,22 +3,27 @@
  * Clipping needs the norm of all gradients, so an update can only follow the last backward pass, and
  * where state passes through the device its copies would then be all there is to wait for. A pending
  * update is applied to each unit as the next step first comes to it, while other units compute: the same
- * ops on the same numbers, so the same bits. Whoever else looks at weights, m or v finishes it first. */
+ * ops on the same numbers, so the same bits. Whoever else looks at weights or
+ * optimizer state finishes it first. */
 #include "base/error.h"
 #include "base/rng.h"
 #include "trainer/trainer.h"
 
-static hy_adamw_state update_state(hy_trainer *t, hy_dtype dtype) {
-    bool has_copy = dtype != t->engine.types.master;
-    return (hy_adamw_state){.weights = has_copy ? hy_store_of(&t->engine, HY_ROW_WORKING)
-                                                : hy_store_of(&t->engine, HY_ROW_MASTER),
-                            .grads = hy_store_of(&t->engine, HY_ROW_GRADS),
-                            .m = hy_store_of(&t->engine, HY_ROW_OPTIM),
-                            .v = hy_store_of(&t->engine, HY_ROW_OPTIM + 1),
-                            .master = has_copy ? hy_store_of(&t->engine, HY_ROW_MASTER) : NULL,
-                            .square_sum = t->engine.work.buffers.square_sum,
-                            .clip = t->engine.work.buffers.clip,
-                            .workspace = t->engine.work.buffers.reduce_workspace};
+static hy_optimizer_state update_state(hy_trainer *t, hy_dtype dtype) {
+    hy_engine *e = &t->engine;
+    bool has_copy = dtype != e->types.master;
+    hy_optimizer_state state = {.optimizer = &e->update.optimizer,
+                                .params = &e->model->params,
+                                .backend = e->backend,
+                                .weights =
+                                    hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER),
+                                .grads = hy_store_of(e, HY_ROW_GRADS),
+                                .master = has_copy ? hy_store_of(e, HY_ROW_MASTER) : NULL,
+                                .square_sum = e->work.buffers.square_sum,
+                                .clip = e->work.buffers.clip,
+                                .workspace = e->work.buffers.reduce_workspace};
+    for (int i = 0; i < hy_optim_arrays(e); i++) state.arrays[i] = hy_store_of(e, HY_ROW_OPTIM + i);
+    return state;
 }
 
 /* ---- the norm, while gradients are on the device ------------------------------------------------- */
@@ -27,30 +32,29 @@ static bool sums_norm_in_passes(const hy_trainer *t) {
     return hy_store_of(&t->engine, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
-/* m and v are idle while passes go backward, and so, mostly, is the way up: those of the first units come
- * while the last ones are left, so that the next step can begin at once. */
+/* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of the first
+ * units comes while the last ones are left, so that the next step can begin at once. */
 static hy_status gather_first(hy_trainer *t, int32_t unit) {
-    hy_store *stores[] = {hy_store_of(&t->engine, HY_ROW_OPTIM),
-                          hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1;
     bool is_late = unit <= t->engine.model->params.units / 2;
     if (!t->engine.update.is_on_gather || ahead >= t->engine.model->params.units) return HY_OK;
-    for (int i = 0; i < 2; i++) {
-        bool is_apart = hy_store_has_own_buffer(stores[i], 0);
-        if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(stores[i], 0));
-        if (ahead > 0) HY_TRY(hy_store_gather(stores[i], ahead));
+    for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
+        hy_store *store = hy_store_of(&t->engine, HY_ROW_OPTIM + i);
+        bool is_apart = hy_store_has_own_buffer(store, 0);
+        if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(store, 0));
+        if (ahead > 0) HY_TRY(hy_store_gather(store, ahead));
     }
     return HY_OK;
 }
 
 static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
     hy_trainer *t = context;
-    hy_adamw_state state = update_state(t, t->engine.update.dtype);
+    hy_optimizer_state state = update_state(t, t->engine.update.dtype);
     if (unit == t->engine.model->params.units - 1) {
-        HY_TRY(hy_adamw_norm_begin(t->engine.backend, stream, &state));
+        HY_TRY(hy_optimizer_norm_begin(&state, stream));
     }
     HY_TRY(gather_first(t, unit));
-    return hy_adamw_norm_add(&t->engine.model->params, t->engine.backend, stream, &state, unit);
+    return hy_optimizer_norm_add(&state, stream, unit);
 }
 
 /* ---- the pending update, as units come ----------------------------------------------------------- */
@@ -58,13 +62,12 @@ static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
 static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_trainer *t = context;
     hy_pending_update *u = &t->engine.update;
-    hy_adamw_state state = update_state(t, u->pending_dtype);
+    hy_optimizer_state state = update_state(t, u->pending_dtype);
     if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
                        u->at.unit);
     }
-    HY_TRY(hy_adamw_update_unit(&t->engine.update.adamw, &t->engine.model->params,
-                                t->engine.backend, stream, &state, &u->step, &u->at));
+    HY_TRY(hy_optimizer_update_unit(&state, stream, &u->step, &u->at));
     u->is_pending = u->at.unit < t->engine.model->params.units;
     return HY_OK;
 }
@@ -73,10 +76,10 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
  * to leave the buffers they share. */
 static hy_status gather_next(void *context, int32_t unit) {
     hy_trainer *t = context;
-    hy_adamw_state state = update_state(t, t->engine.update.pending_dtype);
+    hy_optimizer_state state = update_state(t, t->engine.update.pending_dtype);
     int32_t last = t->engine.model->params.units - 1;
-    HY_TRY(hy_adamw_gather(&state, unit));
-    return unit > last / 4 && unit < last ? hy_adamw_gather_chunk(&state, last) : HY_OK;
+    HY_TRY(hy_optimizer_gather(&state, unit));
+    return unit > last / 4 && unit < last ? hy_optimizer_gather_chunk(&state, last) : HY_OK;
 }
 
 const hy_unit_hook *hy_trainer_unit_hook(hy_trainer *t, int32_t micro_batch) {
@@ -103,14 +106,10 @@ hy_status hy_trainer_begin_update(hy_trainer *t, hy_dtype dtype) {
 }
 
 hy_status hy_trainer_sum_gradients(hy_trainer *t) {
-    hy_adamw_state state = update_state(t, t->engine.update.dtype);
+    hy_optimizer_state state = update_state(t, t->engine.update.dtype);
     double grad_scale = 1 / t->progress.loss_scale.scale;
-    const hy_params *params = &t->engine.model->params;
-    HY_TRY(sums_norm_in_passes(t)
-               ? hy_adamw_norm_end(&t->engine.update.adamw, t->engine.backend, t->engine.compute,
-                                   &state, grad_scale)
-               : hy_adamw_clip(&t->engine.update.adamw, params, t->engine.backend,
-                               t->engine.compute, &state, grad_scale));
+    HY_TRY(sums_norm_in_passes(t) ? hy_optimizer_norm_end(&state, t->engine.compute, grad_scale)
+                                  : hy_optimizer_clip(&state, t->engine.compute, grad_scale));
     HY_TRY(hy_trainer_await_optimizer(t));
     t->engine.update.is_new = true;
     return HY_OK;
@@ -120,12 +119,12 @@ static void begin_pending(hy_trainer *t, double lr) {
     hy_pending_update *u = &t->engine.update;
     if (t->engine.types.has_low && u->dtype == t->engine.types.master)
         t->engine.is_low_current = false;
-    u->step = (hy_adamw_step){.lr = lr,
-                              .count = t->progress.updates,
-                              .seed = hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING,
-                                                 (uint64_t)t->progress.step)};
+    u->step = (hy_optimizer_step){.lr = lr,
+                                  .count = t->progress.updates,
+                                  .seed = hy_rng_u64((uint64_t)t->settings.seed, HY_RNG_ROUNDING,
+                                                     (uint64_t)t->progress.step)};
     u->pending_dtype = u->dtype;
-    u->at = (hy_adamw_cursor){0};
+    u->at = (hy_optimizer_cursor){0};
     u->is_pending = true;
     u->is_new = false;
 }
@@ -138,9 +137,8 @@ hy_status hy_trainer_enqueue_update(hy_trainer *t, double lr) {
 hy_status hy_trainer_finish_update(hy_trainer *t) {
     hy_pending_update *u = &t->engine.update;
     if (!u->is_pending) return HY_OK;
-    hy_adamw_state state = update_state(t, u->pending_dtype);
-    HY_TRY(hy_adamw_update(&t->engine.update.adamw, &t->engine.model->params, t->engine.backend,
-                           t->engine.compute, &state, &u->step, &u->at));
+    hy_optimizer_state state = update_state(t, u->pending_dtype);
+    HY_TRY(hy_optimizer_update(&state, t->engine.compute, &u->step, &u->at));
     u->is_pending = false;
     return HY_OK;
 }

@@ -14,8 +14,8 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Sums over losses and tensors use the same workspace as passes do, in turn with them. */
 static uint64_t reduce_workspace(const hy_trainer *t) {
-    uint64_t most = hy_adamw_workspace(&t->engine.model->params, t->engine.backend,
-                                       t->settings.train.grad_dtype);
+    uint64_t most = hy_optimizer_workspace(&t->engine.update.optimizer, &t->engine.model->params,
+                                           t->engine.backend, t->settings.train.grad_dtype);
     hy_op_call sum = {.kind = HY_OP_SUM}, dot = {.kind = HY_OP_DIFF_DOT};
     sum.t[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)hy_most_rows(t));
     most = larger(most, t->engine.backend->workspace(t->engine.backend, &sum));

@@ -88,7 +88,7 @@ static inline void check_half_passes(golden *g, const golden_bounds *bounds) {
 static inline void check_ten_steps(golden *g, const golden_bounds *bounds) {
     trial t;
     open_trial(&t, g, 0, 1, true);
-    hy_adamw adamw = adamw_of(g);
+    hy_optimizer adamw = adamw_of(g);
     int32_t steps = int_of(g, "steps");
     float *losses = bytes_of(g, entry_of(g, "losses"));
     float *norms = bytes_of(g, entry_of(g, "norms"));

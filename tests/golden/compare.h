@@ -76,12 +76,13 @@ static inline double logits_distance(trial *t) {
 
 /* ---- steps ------------------------------------------------------------------------------------- */
 
-static inline hy_adamw adamw_of(const golden *g) {
-    return (hy_adamw){.beta1 = double_of(g, "beta1"),
-                      .beta2 = double_of(g, "beta2"),
-                      .eps = double_of(g, "eps"),
-                      .weight_decay = double_of(g, "weight_decay"),
-                      .max_norm = double_of(g, "grad_clip")};
+static inline hy_optimizer adamw_of(const golden *g) {
+    return (hy_optimizer){.kind = hy_optimizer_kind_of(HY_ADAMW),
+                          .beta1 = double_of(g, "beta1"),
+                          .beta2 = double_of(g, "beta2"),
+                          .eps = double_of(g, "eps"),
+                          .weight_decay = double_of(g, "weight_decay"),
+                          .max_norm = double_of(g, "grad_clip")};
 }
 
 static inline void clear_moments(golden *g) {
@@ -93,21 +94,22 @@ static inline void clear_moments(golden *g) {
 }
 
 /* One step; returns the gradient's norm. */
-static inline double adamw_step(trial *t, const hy_adamw *adamw, double lr, int64_t step) {
+static inline double adamw_step(trial *t, const hy_optimizer *adamw, double lr, int64_t step) {
     golden *g = t->g;
-    hy_adamw_state state = {.weights = &g->weights,
-                            .grads = &g->grads,
-                            .m = &g->m,
-                            .v = &g->v,
-                            .master = g->dtype == HY_F32 ? NULL : &g->master,
-                            .square_sum = g->square_sum,
-                            .clip = g->clip,
-                            .workspace = g->workspace};
-    const hy_params *params = &g->model->params;
+    hy_optimizer_state state = {.optimizer = adamw,
+                                .params = &g->model->params,
+                                .backend = g->backend,
+                                .weights = &g->weights,
+                                .grads = &g->grads,
+                                .arrays = {&g->m, &g->v},
+                                .master = g->dtype == HY_F32 ? NULL : &g->master,
+                                .square_sum = g->square_sum,
+                                .clip = g->clip,
+                                .workspace = g->workspace};
     train(t);
-    must(hy_adamw_clip(adamw, params, g->backend, g->stream, &state, 1));
-    must(hy_adamw_update(adamw, params, g->backend, g->stream, &state,
-                         &(hy_adamw_step){.lr = lr, .count = step}, &(hy_adamw_cursor){0}));
+    must(hy_optimizer_clip(&state, g->stream, 1));
+    must(hy_optimizer_update(&state, g->stream, &(hy_optimizer_step){.lr = lr, .count = step},
+                             &(hy_optimizer_cursor){0}));
     must(g->backend->stream_sync(g->stream));
     float *clip = from_device(g, g->clip, 2 * sizeof(float));
     double norm = clip[0];
@@ -145,7 +147,7 @@ static inline void load_moved(const golden *g, const char *what, int32_t *device
 /* Fifty steps; returns how far the worst loss is from PyTorch's, relative. */
 static inline double curve_distance(trial *t) {
     golden *g = t->g;
-    hy_adamw adamw = adamw_of(g);
+    hy_optimizer adamw = adamw_of(g);
     float expected[CURVE_STEPS];
     double worst = 0;
     read_curve(g->name, expected);

@@ -12,7 +12,7 @@
 #include "harness.h"
 #include "kernels/half.h"
 #include "model/model.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 #ifndef HY_SOURCE_DIR
 #define HY_SOURCE_DIR "." /* started in the repository's root */
@@ -188,7 +188,8 @@ static inline void take_memory(golden *g) {
     size_t rope = (size_t)g->seq * (size_t)g->model->shape.head_size * sizeof(float);
     must(hy_params_layout(&g->model->params, HY_F32, &layout));
     must(hy_params_layout(&g->model->params, g->dtype, &weights));
-    uint64_t adamw = hy_adamw_workspace(&g->model->params, g->backend, HY_F32);
+    hy_optimizer optimizer = {.kind = hy_optimizer_kind_of(HY_ADAMW)};
+    uint64_t adamw = hy_optimizer_workspace(&optimizer, &g->model->params, g->backend, HY_F32);
     uint64_t bytes = 5 * hy_align(layout.bytes) + 3 * hy_align(4 * rows) + hy_align(rope) +
                      2 * HY_ALIGNMENT + hy_align(adamw);
     must(hy_arena_init(&g->arena, g->backend, &g->ledger, HY_DEVICE, bytes, "a golden model"));

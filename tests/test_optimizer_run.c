@@ -1,0 +1,214 @@
+/* test_optimizer_run.c: runs with SGD: that they learn, what their state costs, where it may lie, how it is
+ * saved, and that other optimizers do not take it for theirs. */
+#include "small_run.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/safetensors.h"
+#include "trainer/trainer.h"
+
+/* Wide enough that matrices are quantised. */
+#define SGD_RUN SMALL_RUN "width 64 mlp_width 128 optimizer sgd lr 0.1 "
+#define PLAIN "predictor", "none"
+#define MOVES "predictor", "outer", "full_steps", "4", "correct_steps", "2", "predict_from", "0"
+
+START_TEST(sgd_learns) {
+    static const char *const others[][2] = {
+        {"nesterov", "true"}, {"optim_dtype", "8bit"}, {"optim_dtype", "bf16"}, {"momentum", "0"}};
+    for (int i = 0; i < 5; i++) {
+        const char *pairs[] = {"predictor",
+                               "none",
+                               "steps",
+                               "60",
+                               i ? others[i - 1][0] : NULL,
+                               i ? others[i - 1][1] : NULL,
+                               NULL};
+        double losses[60], first = 0, last = 0;
+        hy_trainer *t = small_trainer(SGD_RUN, "none", NULL, pairs);
+        next_losses(t, 60, losses);
+        for (int k = 0; k < 5; k++) first += losses[k] / 5, last += losses[55 + k] / 5;
+        double wanted = i == 4 ? 0.8 : 0.6; /* without momentum a step is a tenth as long */
+        ck_assert_msg(last < wanted * first, "row %d: from %g to %g", i, first, last);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
+static uint64_t optim_bytes(const char *const *pairs) {
+    hy_summary summary;
+    hy_trainer *t = small_trainer(SGD_RUN, "none", NULL, pairs);
+    double losses[2];
+    next_losses(t, 2, losses);
+    hy_trainer_summary(t, &summary);
+    const hy_memory_cell *cell = &summary.phases[HY_WARMUP].memory[HY_OPTIM];
+    ck_assert_uint_eq(cell->planned_bytes, cell->measured_bytes);
+    hy_trainer_destroy(t);
+    return cell->planned_bytes;
+}
+
+START_TEST(sgd_has_half_of_the_state_of_adamw_and_none_without_momentum) {
+    uint64_t adamw = optim_bytes(PAIRS(PLAIN, "optimizer", "adamw", "lr", "1e-3"));
+    ck_assert_uint_gt(adamw, 0);
+    ck_assert_uint_eq(2 * optim_bytes(PAIRS(PLAIN)), adamw);
+    ck_assert_uint_eq(optim_bytes(PAIRS(PLAIN, "momentum", "0")), 0);
+    uint64_t pinned = optim_bytes(PAIRS(PLAIN, "optim_place", "pinned"));
+    ck_assert_uint_eq(2 * pinned, adamw);
+    double small = (double)optim_bytes(PAIRS(PLAIN, "optim_dtype", "8bit"));
+    ck_assert_double_lt(small / (double)adamw, 0.5 * 0.29);
+}
+END_TEST
+
+START_TEST(sgd_resumes_to_the_same_bits) {
+    check_resume(SGD_RUN, NULL, PAIRS(PLAIN), 3, 5);
+    check_resume(SGD_RUN, NULL, PAIRS(PLAIN, "nesterov", "true", "optim_dtype", "8bit"), 3, 5);
+    check_resume(SGD_RUN, NULL,
+                 PAIRS(PLAIN, "optim_dtype", "bf16", "precision", "bf16", "master_dtype", "bf16",
+                       "grad_dtype", "bf16"),
+                 3, 5);
+    check_resume(SGD_RUN, NULL, PAIRS(PLAIN, "momentum", "0"), 3, 5);
+    check_resume(SGD_RUN, NULL, PAIRS(MOVES, "steps", "30"), 9, 15);
+    check_resume(SGD_RUN, NULL, PAIRS(MOVES, "steps", "30", "momentum", "0"), 9, 15);
+}
+END_TEST
+
+/* Places, updates on gather, and where the state is in Predict. */
+START_TEST(where_state_lies_changes_no_bit) {
+    char folder[256];
+    const char *const places[][8] = {{"optim_place", "pinned"},
+                                     {"optim_place", "pinned", "weights_place", "pinned",
+                                      "grads_place", "pinned", "layers", "2"},
+                                     {"optim_place", "disk", "offload_folder", folder},
+                                     {"offload_strategy", "cpu"},
+                                     {"offload_strategy", "pinned"},
+                                     {"update", "gather"}};
+    static const char *const states[][2] = {
+        {"optim_dtype", "fp32"}, {"optim_dtype", "8bit"}, {"momentum", "0"}};
+    temp_folder(folder);
+    for (int k = 0; k < 3; k++) {
+        const char *pairs[32] = {MOVES, "steps", "30", states[k][0], states[k][1]};
+        double here[24], there[24];
+        hy_trainer *t = small_trainer(SGD_RUN, "none", NULL, pairs);
+        next_losses(t, 24, here);
+        hy_trainer_destroy(t);
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            memcpy(pairs + 12, places[i], sizeof places[i]);
+            t = small_trainer(SGD_RUN, "none", NULL, pairs);
+            next_losses(t, 24, there);
+            ck_assert_msg(memcmp(here, there, sizeof here) == 0, "%s %s with %s %s", places[i][0],
+                          places[i][1], states[k][0], states[k][1]);
+            hy_trainer_destroy(t);
+        }
+    }
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(state_may_be_compressed_or_dropped_in_predict) {
+    static const char *const strategies[] = {"compress", "drop"};
+    for (int i = 0; i < 4; i++) {
+        double losses[24];
+        hy_trainer *t = small_trainer(SGD_RUN, "none", NULL,
+                                      PAIRS(MOVES, "steps", "30", "offload_strategy",
+                                            strategies[i % 2], "momentum", i < 2 ? "0.9" : "0"));
+        next_losses(t, 24, losses);
+        ck_assert_double_lt(losses[23], losses[0]);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
+static void save_after_three(const char *folder, const char *const *pairs) {
+    double losses[3];
+    hy_trainer *t = small_trainer(SGD_RUN, folder, NULL, pairs);
+    next_losses(t, 3, losses);
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+}
+
+START_TEST(a_checkpoint_names_the_momentum) {
+    char folder[256], path[512];
+    hy_safetensors *st;
+    temp_folder(folder);
+    save_after_three(folder, PAIRS(PLAIN, "optim_dtype", "8bit"));
+    snprintf(path, sizeof path, "%s/checkpoint-3/optimizer.safetensors", folder);
+    must(hy_safetensors_open(path, &st));
+    ck_assert_ptr_nonnull(hy_safetensors_find(st, "momentum.blocks.0.attn.qkv.weight"));
+    ck_assert_ptr_nonnull(hy_safetensors_find(st, "momentum.blocks.0.attn.qkv.weight.scale"));
+    ck_assert_ptr_null(hy_safetensors_find(st, "m.blocks.0.attn.qkv.weight"));
+    hy_safetensors_close(st);
+    remove_folder(folder);
+    save_after_three(folder, PAIRS(PLAIN, "momentum", "0"));
+    ck_assert(!hy_path_exists(path));
+    remove_folder(folder);
+}
+END_TEST
+
+static void must_refuse(const char *folder, const char *const *pairs, const char *words) {
+    hy_trainer *t;
+    hy_config *config = small_run(SGD_RUN "resume auto ", folder, pairs);
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, words);
+    hy_config_destroy(config);
+}
+
+START_TEST(another_optimizers_state_is_refused_in_words) {
+    char folder[256];
+    temp_folder(folder);
+    save_after_three(folder, PAIRS(PLAIN, "optimizer", "adamw"));
+    must_refuse(folder, PAIRS(PLAIN), "optimizer adamw");
+    remove_folder(folder);
+    save_after_three(folder, PAIRS(PLAIN));
+    must_refuse(folder, PAIRS(PLAIN, "optimizer", "adamw"), "optimizer sgd");
+    remove_folder(folder);
+    save_after_three(folder, PAIRS(PLAIN, "momentum", "0"));
+    must_refuse(folder, PAIRS(PLAIN), "momentum 0");
+    remove_folder(folder);
+}
+END_TEST
+
+/* trainer.json of before says nothing about the optimizer: it was AdamW. */
+START_TEST(an_older_checkpoint_is_adamws) {
+    char folder[256], path[512], *text;
+    size_t size;
+    hy_json *json;
+    temp_folder(folder);
+    save_after_three(folder, PAIRS(PLAIN, "optimizer", "adamw"));
+    snprintf(path, sizeof path, "%s/checkpoint-3/trainer.json", folder);
+    must(hy_file_read(path, &text, &size));
+    char *line = strstr(text, "\"optimizer\""), *end = strstr(line, "\"step\"");
+    ck_assert_ptr_nonnull(line);
+    ck_assert_ptr_nonnull(end);
+    memset(line, ' ', (size_t)(end - line));
+    snprintf(path, sizeof path, "%s/older.json", folder);
+    must(hy_file_write_atomic(path, text, size));
+    must(hy_json_read_file(path, &json));
+    ck_assert_ptr_null(hy_json_get(hy_json_root(json), "optimizer"));
+    hy_json_free(json);
+    hy_trainer *t = small_trainer(SGD_RUN, "none", NULL, PAIRS(PLAIN, "optimizer", "adamw"));
+    must(hy_progress_read(t, path));
+    ck_assert_int_eq(t->progress.step, 3);
+    hy_trainer_destroy(t);
+    t = small_trainer(SGD_RUN, "none", NULL, PAIRS(PLAIN));
+    must_fail(hy_progress_read(t, path), HY_ERR_INPUT, "optimizer adamw");
+    hy_trainer_destroy(t);
+    free(text);
+    remove_folder(folder);
+}
+END_TEST
+
+static Suite *optimizer_suite(void) {
+    Suite *suite = suite_create("optimizers of runs");
+    TCase *tests = tcase_create("optimizers of runs");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, sgd_learns);
+    tcase_add_test(tests, sgd_has_half_of_the_state_of_adamw_and_none_without_momentum);
+    tcase_add_test(tests, sgd_resumes_to_the_same_bits);
+    tcase_add_test(tests, where_state_lies_changes_no_bit);
+    tcase_add_test(tests, state_may_be_compressed_or_dropped_in_predict);
+    tcase_add_test(tests, a_checkpoint_names_the_momentum);
+    tcase_add_test(tests, another_optimizers_state_is_refused_in_words);
+    tcase_add_test(tests, an_older_checkpoint_is_adamws);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(optimizer_suite)
