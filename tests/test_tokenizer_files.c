@@ -127,7 +127,6 @@ START_TEST(a_folder_says_what_bos_eos_and_pad_are) {
     must(hy_tokenizer_open(folder, &t));
     ck_assert_int_eq(hy_tokenizer_bos(t), -1);
     ck_assert_int_eq(hy_tokenizer_eos(t), 257);
-    ck_assert_int_eq(hy_tokenizer_pad(t), 258);
     hy_tokenizer_close(t);
     hy_text_free(&json);
     remove_folder(folder);

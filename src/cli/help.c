@@ -8,6 +8,7 @@
 
 #include "cli/inspect.h"
 #include "cli/options.h"
+#include "cli/program.h"
 
 #define NAME_COLUMNS 28
 
@@ -77,26 +78,6 @@ static const char *const most_used[] = {
     "--help",
 };
 
-/* Text in lines of at most `columns`, each after the first indented; breaks at blanks only. */
-static void write_wrapped(FILE *out, const char *text, int indent, int columns) {
-    int at = indent;
-    while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
-        if (at > indent && at + 1 + length > columns) {
-            fprintf(out, "\n%*s", indent, "");
-            at = indent;
-        } else if (at > indent) {
-            fputc(' ', out);
-            at++;
-        }
-        fwrite(text, 1, (size_t)length, out);
-        at += length;
-        text += length;
-        text += strspn(text, " ");
-    }
-    fputc('\n', out);
-}
-
 /* "--batch-size INTEGER", "-q, --quiet", "--resume [DIR]". */
 static void name_with_value(const hy_cli_flag *flag, char *name, size_t size) {
     char value[24] = "";
@@ -121,7 +102,7 @@ static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag)
     name_with_value(flag, name, sizeof name);
     fprintf(terminal->out, "  %-*s", NAME_COLUMNS, name);
     if (strlen(name) >= NAME_COLUMNS) fprintf(terminal->out, "\n%*s", NAME_COLUMNS + 2, "");
-    write_wrapped(terminal->out, flag->help, NAME_COLUMNS + 2, page_columns(terminal));
+    hy_cli_write_wrapped(terminal->out, flag->help, NAME_COLUMNS + 2, page_columns(terminal));
 }
 
 static void write_short_page(const hy_cli_terminal *terminal) {
@@ -171,7 +152,7 @@ static void write_details(const hy_cli_terminal *terminal, const hy_cli_flag *fl
     size_t length = (size_t)snprintf(accepts, sizeof accepts, "accepts: %s", flag->accepted);
     if (flag->fallback != NULL && flag->fallback[0] != '\0' && length < sizeof accepts)
         snprintf(accepts + length, sizeof accepts - length, "; default: %s", flag->fallback);
-    write_wrapped(terminal->out, accepts, NAME_COLUMNS + 2, page_columns(terminal));
+    hy_cli_write_wrapped(terminal->out, accepts, NAME_COLUMNS + 2, page_columns(terminal));
     fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);
 }
 

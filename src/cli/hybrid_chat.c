@@ -332,11 +332,8 @@ int main(int argc, char **argv) {
         code = hy_cli_fail(status);
     } else {
         /* Without SA_RESTART, so that waiting for a line ends, too. */
-        struct sigaction action = {0};
-        action.sa_handler = on_interrupt;
-        sigemptyset(&action.sa_mask);
-        sigaction(SIGINT, &action, NULL);
-        signal(SIGPIPE, SIG_IGN);
+        hy_cli_handle(SIGINT, on_interrupt, 0);
+        hy_cli_handle(SIGPIPE, SIG_IGN, 0);
         greet(&it);
         code = o.prompt != NULL ? answer_once(&it) : talk(&it);
     }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 #define NAME_MAX_BYTES 48 /* longer than any flag */
 #define NAME_COLUMNS 24
-#define HELP_COLUMNS 55
+#define HELP_COLUMNS 80
 
 int hy_cli_exit_code(hy_status status) {
     switch (status) {
@@ -39,6 +40,32 @@ int hy_cli_flushed(int code) {
 int hy_cli_wrong_usage(const char *what, const char *value) {
     hy_cli_error("%s%s; \"%s --help\" tells more", what, value, hy_cli_program_name());
     return HY_EXIT_USAGE;
+}
+
+void hy_cli_handle(int number, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_flags = flags};
+    action.sa_handler = handler;
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+void hy_cli_write_wrapped(FILE *out, const char *text, int indent, int columns) {
+    int at = indent;
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (at > indent && at + 1 + length > columns) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            fputc(' ', out);
+            at++;
+        }
+        fwrite(text, 1, (size_t)length, out);
+        at += length;
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
 }
 
 /* ---- mistyped names ---------------------------------------------------------------------------- */
@@ -83,17 +110,9 @@ static const hy_cli_row *row_at(const hy_cli_program *program, size_t i) {
 }
 
 static void write_row(const char *name, const char *value, const char *help) {
-    int at = printf("  %s%s%s", name, value ? " " : "", value ? value : ""), column = 0;
+    int at = printf("  %s%s%s", name, value ? " " : "", value ? value : "");
     printf("%*s", at < NAME_COLUMNS ? NAME_COLUMNS - at : 1, "");
-    for (int length; *help; help += length + (int)strspn(help + length, " ")) {
-        length = (int)strcspn(help, " ");
-        if (column > 0 && column + 1 + length > HELP_COLUMNS) {
-            printf("\n%*s", NAME_COLUMNS, "");
-            column = 0;
-        }
-        column += printf("%s%.*s", column > 0 ? " " : "", length, help);
-    }
-    putchar('\n');
+    hy_cli_write_wrapped(stdout, help, NAME_COLUMNS, HELP_COLUMNS);
 }
 
 static void write_help(const hy_cli_program *program) {

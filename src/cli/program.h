@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "hybrid_types.h"
 
@@ -25,6 +26,12 @@ int hy_cli_fail(hy_status status);
 /* What was asked for on standard output must have arrived there: `code`, or HY_EXIT_FAILED with an error
  * where it did not. A reader that left early (head, less) is no error. */
 int hy_cli_flushed(int code);
+
+/* Calls `handler` (or SIG_IGN, SIG_DFL) for a signal, with the flags of sigaction(). */
+void hy_cli_handle(int number, void (*handler)(int), int flags);
+
+/* Text in lines of at most `columns`, each after the first indented; breaks at blanks only, ends the line. */
+void hy_cli_write_wrapped(FILE *out, const char *text, int indent, int columns);
 
 /* Errors between what was typed (`length` bytes) and a name: insertions, deletions, replacements and swaps
  * of neighbours. SIZE_MAX when there are too many for it to have been meant. */

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/program.h"
+
 /* timeout(1) and some shells deliver one request twice, to the process and to its group. What
  * comes this soon after the first signal is the same request. */
 #define SAME_REQUEST_NANOSECONDS 50000000LL
@@ -46,24 +48,17 @@ static void on_signal(int number) {
     errno = saved_errno;
 }
 
-static void handle(int number, void (*handler)(int)) {
-    struct sigaction action = {.sa_flags = SA_RESTART};
-    action.sa_handler = handler;
-    sigemptyset(&action.sa_mask);
-    sigaction(number, &action, NULL);
-}
-
 void hy_cli_signals_install(bool is_quiet) {
     /* On a terminal the drawn line and the echoed ^C are left behind first. */
     const char *text = "\nstopping after this step; again to end at once\n";
     atomic_store(&notice, is_quiet ? NULL : isatty(STDERR_FILENO) ? text : text + 1);
-    handle(SIGINT, on_signal);
-    handle(SIGTERM, on_signal);
+    hy_cli_handle(SIGINT, on_signal, SA_RESTART);
+    hy_cli_handle(SIGTERM, on_signal, SA_RESTART);
     /* A hangup stops like SIGTERM, unless nohup(1) or its like had it ignored. */
     struct sigaction current;
     if (sigaction(SIGHUP, NULL, &current) == 0 && current.sa_handler != SIG_IGN)
-        handle(SIGHUP, on_signal);
-    handle(SIGPIPE, SIG_IGN);
+        hy_cli_handle(SIGHUP, on_signal, SA_RESTART);
+    hy_cli_handle(SIGPIPE, SIG_IGN, SA_RESTART);
 }
 
 void hy_cli_signals_guard(hy_trainer *trainer) {

@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/program.h"
+
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[2J\033[H"
 #define LEAVE "\030\033[0m\033[?7h\033[?25h\033[?1049l"
 #define ESCAPE_MILLISECONDS 200 /* the rest of a key's sequence comes within this */
@@ -86,23 +88,16 @@ static void on_crash(int number) {
     raise(number);
 }
 
-static void handle(int number, void (*handler)(int), int flags) {
-    struct sigaction action = {.sa_flags = flags};
-    action.sa_handler = handler;
-    sigemptyset(&action.sa_mask);
-    sigaction(number, &action, NULL);
-}
-
 static void handle_signals(void) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     static const int requests[] = {SIGWINCH, SIGCONT, SIGTSTP};
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT};
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) handle(ends[i], on_end, 0);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) hy_cli_handle(ends[i], on_end, 0);
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
-        handle(requests[i], on_request, 0);
+        hy_cli_handle(requests[i], on_request, 0);
     for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++)
-        handle(crashes[i], on_crash, (int)(SA_RESETHAND | SA_NODEFER));
-    handle(SIGPIPE, SIG_IGN, 0);
+        hy_cli_handle(crashes[i], on_crash, (int)(SA_RESETHAND | SA_NODEFER));
+    hy_cli_handle(SIGPIPE, SIG_IGN, 0);
 }
 
 /* ---- the screen ------------------------------------------------------------------------------ */

@@ -13,14 +13,10 @@
 static const struct {
     hy_row_kind kind;
     const char *first, *second; /* keys that must be there; second may be NULL */
-    const char *name;
 } kinds[] = {
-    {HY_ROWS_MESSAGES, "messages", NULL, "messages"},
-    {HY_ROWS_SHAREGPT, "conversations", NULL, "ShareGPT"},
-    {HY_ROWS_ALPACA, "instruction", "output", "Alpaca"},
-    {HY_ROWS_PROMPT, "prompt", "completion", "prompt and completion"},
-    {HY_ROWS_QUESTION, "question", "answer", "question and answer"},
-    {HY_ROWS_TEXT, "text", NULL, "text"},
+    {HY_ROWS_MESSAGES, "messages", NULL},      {HY_ROWS_SHAREGPT, "conversations", NULL},
+    {HY_ROWS_ALPACA, "instruction", "output"}, {HY_ROWS_PROMPT, "prompt", "completion"},
+    {HY_ROWS_QUESTION, "question", "answer"},  {HY_ROWS_TEXT, "text", NULL},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -33,13 +29,6 @@ static const struct {
     {"system", HY_ROLE_SYSTEM},       {"user", HY_ROLE_USER},     {"human", HY_ROLE_USER},
     {"assistant", HY_ROLE_ASSISTANT}, {"gpt", HY_ROLE_ASSISTANT}, {"model", HY_ROLE_ASSISTANT},
 };
-
-const char *hy_row_kind_name(hy_row_kind kind) {
-    for (int i = 0; i < KINDS; i++) {
-        if (kinds[i].kind == kind) return kinds[i].name;
-    }
-    return "?";
-}
 
 static hy_status fail_unknown(const hy_json_node *row) {
     char keys[256] = "";

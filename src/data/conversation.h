@@ -32,7 +32,6 @@ typedef struct hy_conversation {
 
 /* HY_ERR_INPUT naming the keys that are there and those that would do. */
 hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out);
-const char *hy_row_kind_name(hy_row_kind kind); /* "messages", "Alpaca", ... */
 
 /* Reads a row. HY_ERR_INPUT says what is wrong with it, without file and line. */
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out);

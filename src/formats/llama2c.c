@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-enum { HEADER_BYTES = 28, LARGEST = 1 << 24, PIECE_MAX = 1 << 16, BOS = 1 };
+enum { HEADER_BYTES = 28, LARGEST = 1 << 24, PIECE_MAX = 1 << 16 };
 enum { PIECES_BYTES_MAX = 64 << 20 };
 
 static int32_t int32_at(const uint8_t *bytes) {
@@ -151,31 +151,4 @@ void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces) {
     free(pieces->begin);
     free(pieces->scores);
     *pieces = (hy_llama2c_pieces){0};
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* "<0x0A>": one byte. */
-static bool byte_piece(const char *piece, size_t size, char *out) {
-    if (size != 6 || memcmp(piece, "<0x", 3) != 0 || piece[5] != '>') return false;
-    int high = hex_digit(piece[3]), low = hex_digit(piece[4]);
-    if (high < 0 || low < 0) return false;
-    *out = (char)(high * 16 + low);
-    return true;
-}
-
-void hy_llama2c_add_text(const hy_llama2c_pieces *p, int32_t before, int32_t id, hy_text *out) {
-    if (id < 0 || id >= p->count || !p->bytes.data) return;
-    const char *piece = p->bytes.data + p->begin[id];
-    size_t size = p->begin[id + 1] - p->begin[id];
-    char byte;
-    if (byte_piece(piece, size, &byte)) {
-        hy_text_add_bytes(out, &byte, 1);
-        return;
-    }
-    bool drops_space = before == BOS && size > 0 && piece[0] == ' ';
-    hy_text_add_bytes(out, piece + drops_space, size - drops_space);
 }

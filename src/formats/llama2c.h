@@ -57,7 +57,5 @@ typedef struct hy_llama2c_pieces {
 /* As many pieces as the file has, which must end exactly there. */
 hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out);
 void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces);
-/* The text of an id after another: behind BOS (1) a leading space goes; <0x0A> stands for that byte. */
-void hy_llama2c_add_text(const hy_llama2c_pieces *pieces, int32_t before, int32_t id, hy_text *out);
 
 #endif

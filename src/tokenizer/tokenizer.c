@@ -1,6 +1,6 @@
 /* tokenizer.c: opening and closing a tokenizer, and what others ask of it.
  *
- * bos, eos and pad are not in tokenizer.json: tokenizer_config.json or special_tokens_map.json
+ * bos and eos are not in tokenizer.json: tokenizer_config.json or special_tokens_map.json
  * beside it names them; where neither does, the names that well-known models use are looked for among
  * the special tokens. */
 #include "tokenizer/tokenizer.h"
@@ -29,7 +29,7 @@ static hy_tokenizer *create(const char *name) {
         return NULL;
     }
     pthread_mutex_init(&t->workspaces->lock, NULL);
-    t->bos = t->eos = t->pad = -1;
+    t->bos = t->eos = -1;
     return t;
 }
 
@@ -71,23 +71,20 @@ void hy_tokenizer_close(hy_tokenizer *t) {
     free(t);
 }
 
-/* ---- bos, eos, pad --------------------------------------------------------------------------- */
+/* ---- bos and eos ----------------------------------------------------------------------------- */
 
 static const struct {
     const char *key;
     const char *usual[4]; /* in files that do not say, of these the first that is there */
-} roles[3] = {
+} roles[2] = {
     {"bos_token", {"<|begin_of_text|>", "<s>", "<|startoftext|>"}},
     {"eos_token", {"<|end_of_text|>", "</s>", "<|endoftext|>", "<|im_end|>"}},
-    {"pad_token", {"<|pad|>", "<pad>", "[PAD]"}},
 };
 
-static int32_t *role(hy_tokenizer *t, int i) {
-    return i == 0 ? &t->bos : i == 1 ? &t->eos : &t->pad;
-}
+static int32_t *role(hy_tokenizer *t, int i) { return i == 0 ? &t->bos : &t->eos; }
 
 static void guess_roles(hy_tokenizer *t) {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         for (int k = 0; k < 4 && roles[i].usual[k]; k++) {
             int32_t id = hy_tokenizer_find(t, roles[i].usual[k]);
             if (id < 0 || !t->is_special[id] || *role(t, i) >= 0) continue;
@@ -109,14 +106,14 @@ static void take_role(hy_tokenizer *t, const hy_json_node *root, int i, bool *is
 
 static hy_status read_roles(hy_tokenizer *t, const char *folder) {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    bool is_said[3] = {false, false, false};
+    bool is_said[2] = {false, false};
     for (int f = 0; f < 2; f++) {
         char path[PATH_MAX_BYTES];
         hy_json *json;
         HY_TRY(hy_path_join(path, sizeof path, folder, files[f]));
         if (!hy_path_exists(path)) continue;
         HY_TRY(hy_json_read_file(path, &json));
-        for (int i = 0; i < 3; i++) take_role(t, hy_json_root(json), i, &is_said[i]);
+        for (int i = 0; i < 2; i++) take_role(t, hy_json_root(json), i, &is_said[i]);
         hy_json_free(json);
     }
     return HY_OK;
@@ -192,7 +189,6 @@ bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {
 
 int32_t hy_tokenizer_bos(const hy_tokenizer *t) { return t->bos; }
 int32_t hy_tokenizer_eos(const hy_tokenizer *t) { return t->eos; }
-int32_t hy_tokenizer_pad(const hy_tokenizer *t) { return t->pad; }
 
 /* ---- for programs ------------------------------------------------------------------------------ */
 

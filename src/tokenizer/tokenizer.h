@@ -36,6 +36,5 @@ const char *hy_tokenizer_token(const hy_tokenizer *tokenizer, int32_t id, size_t
 bool hy_tokenizer_is_special(const hy_tokenizer *tokenizer, int32_t id);
 /* -1: none. */
 int32_t hy_tokenizer_bos(const hy_tokenizer *tokenizer);
-int32_t hy_tokenizer_pad(const hy_tokenizer *tokenizer);
 
 #endif

@@ -276,7 +276,7 @@ struct hy_tokenizer {
     hy_steps normalizer, splitting;
     hy_template template;
     hy_decoder decoder;
-    int32_t bos, eos, pad;
+    int32_t bos, eos;
     hy_workspaces *workspaces;
 };
 

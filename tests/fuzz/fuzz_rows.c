@@ -62,7 +62,7 @@ static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     if (hy_row_parse(row, &json) != HY_OK) return;
     const hy_json_node *root = hy_json_root(json);
     if (hy_row_recognise(root, &kind) == HY_OK) {
-        require(hy_row_kind_name(kind)[0] != '?', "a kind without a name");
+        require(kind >= HY_ROWS_TEXT && kind <= HY_ROWS_MESSAGES, "a kind that there is not");
     }
     for (int k = HY_ROWS_TEXT; k <= HY_ROWS_MESSAGES; k++) {
         if (hy_conversation_read(root, (hy_row_kind)k, &conversation) != HY_OK) continue;
