@@ -1,14 +1,11 @@
 /* tokenizer_shards.c: text files become shards of token ids, on all cores. See hybrid_tokenizer.h.
  *
  * The text is cut into units at documents' ends and at places where a cut changes nothing. Threads
- * encode a round of units, each into its own row of ids; then the rows are put into the shards in
- * order, so the result does not depend on the number of threads. Memory is a round's ids and one
- * shard. */
+ * encode them and hand them in in order (in_order.h), so the result does not depend on the number of
+ * threads. Memory is a unit's ids for each thread and one shard. */
 #include "tokenizer/tokenizer.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,30 +14,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "data/in_order.h"
 #include "data/source.h"
 #include "formats/shard.h"
 
 #define UNIT_BYTES ((size_t)1 << 19) /* a unit is cut at the first good place after this */
-#define ROUND_UNITS 64
 #define SHARD_TOKENS ((uint64_t)32 << 20)
-#define THREADS_MAX 256
 
+/* A part of a document that is encoded in one go. */
 typedef struct unit {
     const char *text;
     size_t size;
-    bool ends_document;
+    bool ends_document, is_val;
     hy_ids ids;
 } unit;
-
-typedef struct round_of_units {
-    const hy_tokenize_options *options;
-    unit units[ROUND_UNITS];
-    int count;
-    atomic_int next;
-    atomic_int status;
-    char message[HY_ERROR_MESSAGE_MAX]; /* of the unit that failed first */
-    pthread_mutex_t lock;
-} round_of_units;
 
 /* A split's shards; ids wait until there are enough for one. */
 typedef struct shard_row {
@@ -53,12 +40,19 @@ typedef struct job {
     const hy_tokenize_options *options;
     hy_tokenize_result *result;
     hy_tokenize_progress progress;
-    round_of_units round;
+    unit units[HY_MOST_WORKERS]; /* in work */
     shard_row rows[2];
     uint64_t val_from; /* bytes; documents that begin there or later are held out */
     bool is_val;
     const char *eos; /* its text; NULL: files are not cut */
     size_t eos_size;
+
+    /* The file in hand, where it begins among all bytes, and the document in it. */
+    const char *text;
+    size_t size;
+    uint64_t place;
+    size_t begin, at, end; /* of the document; the next unit begins at `at` */
+    size_t following;      /* the next document */
 } job;
 
 /* ---- shards ---------------------------------------------------------------------------------- */
@@ -101,106 +95,83 @@ static hy_status add_ids(job *j, shard_row *row, const int32_t *ids, size_t coun
     return HY_OK;
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------- */
+/* ---- units ----------------------------------------------------------------------------------- */
 
-static void *work(void *user) {
-    round_of_units *r = user;
-    int flags = r->options->is_plain ? HY_TOKENS_PLAIN : 0;
-    for (int i; (i = atomic_fetch_add(&r->next, 1)) < r->count;) {
-        unit *u = &r->units[i];
-        hy_status status =
-            hy_tokenizer_encode(r->options->tokenizer, u->text, u->size, flags, &u->ids);
-        if (status == HY_OK) continue;
-        pthread_mutex_lock(&r->lock);
-        if (atomic_exchange(&r->status, (int)status) == HY_OK) {
-            snprintf(r->message, sizeof r->message, "%s", hy_error_message());
-        }
-        pthread_mutex_unlock(&r->lock);
+static bool next_unit(void *context, void *slot) {
+    job *j = context;
+    unit *u = slot;
+    while (j->at == j->end) { /* to the next document; between two separators there is none */
+        if (j->following >= j->size) return false;
+        j->begin = j->at = j->following;
+        const char *rest = j->text + j->at;
+        const char *hit = j->eos ? memmem(rest, j->size - j->at, j->eos, j->eos_size) : NULL;
+        j->end = hit ? (size_t)(hit - j->text) : j->size;
+        j->following = hit ? j->end + j->eos_size : j->size;
+        if (j->at == j->end) continue;
+        j->result->documents++;
+        j->is_val |= j->place + j->at >= j->val_from; /* and all after it */
     }
-    return NULL;
+    size_t end = j->end;
+    if (end - j->at > UNIT_BYTES) {
+        end = j->begin + hy_tokenizer_cut(j->options->tokenizer, j->text + j->begin, end - j->begin,
+                                          j->at - j->begin + UNIT_BYTES);
+    }
+    u->text = j->text + j->at;
+    u->size = end - j->at;
+    u->ends_document = end == j->end;
+    u->is_val = j->is_val;
+    u->ids.count = 0;
+    j->at = end;
+    return true;
 }
 
-static hy_status encode_round(round_of_units *r) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int threads = r->options->threads > 0 ? r->options->threads : cores > 0 ? (int)cores : 1;
-    pthread_t others[THREADS_MAX];
-    int started = 0;
-    if (threads > r->count) threads = r->count;
-    if (threads > THREADS_MAX) threads = THREADS_MAX;
-    atomic_store(&r->next, 0);
-    while (started < threads - 1 && pthread_create(&others[started], NULL, work, r) == 0) started++;
-    work(r); /* with fewer threads than wished it only takes longer */
-    for (int i = 0; i < started; i++) pthread_join(others[i], NULL);
-    hy_status status = (hy_status)atomic_load(&r->status);
-    return status == HY_OK ? HY_OK : hy_fail(status, "%s", r->message);
+static hy_status encode_unit(void *context, void *slot) {
+    const job *j = context;
+    unit *u = slot;
+    int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
+    return hy_tokenizer_encode(j->options->tokenizer, u->text, u->size, flags, &u->ids);
 }
 
-static hy_status finish_round(job *j) {
-    round_of_units *r = &j->round;
+static hy_status tell(const job *j) {
+    const hy_tokenize_options *o = j->options;
+    return !o->tell || o->tell(o->user, &j->progress) ? HY_OK : hy_fail(HY_STOPPED, "stopped");
+}
+
+static hy_status add_unit(void *context, void *slot, bool is_caller) {
+    job *j = context;
+    unit *u = slot;
+    shard_row *row = &j->rows[u->is_val];
     int32_t eos = hy_tokenizer_eos(j->options->tokenizer);
-    if (r->count == 0) return HY_OK;
-    HY_TRY(encode_round(r));
-    for (int i = 0; i < r->count; i++) {
-        unit *u = &r->units[i];
-        shard_row *row = &j->rows[j->is_val];
-        HY_TRY(add_ids(j, row, u->ids.data, u->ids.count));
-        if (u->ends_document && eos >= 0) HY_TRY(add_ids(j, row, &eos, 1));
-        j->progress.bytes_done += u->size;
-        u->ids.count = 0;
-    }
-    r->count = 0;
-    if (j->options->tell && !j->options->tell(j->options->user, &j->progress)) {
-        return hy_fail(HY_STOPPED, "stopped");
-    }
-    return HY_OK;
+    HY_TRY(add_ids(j, row, u->ids.data, u->ids.count));
+    if (u->ends_document && eos >= 0) HY_TRY(add_ids(j, row, &eos, 1));
+    j->progress.bytes_done += u->size;
+    return is_caller ? tell(j) : HY_OK;
 }
 
-static hy_status add_unit(job *j, const char *text, size_t size, bool ends_document) {
-    unit *u = &j->round.units[j->round.count++];
-    u->text = text;
-    u->size = size;
-    u->ends_document = ends_document;
-    return j->round.count == ROUND_UNITS ? finish_round(j) : HY_OK;
-}
-
-/* ---- documents and files --------------------------------------------------------------------- */
-
-static hy_status add_document(job *j, const char *text, size_t size, uint64_t place) {
-    if (size == 0) return HY_OK; /* two separators in a row */
-    j->result->documents++;
-    if (!j->is_val && place >= j->val_from) {
-        /* The rest of the documents goes to the other split from here on. */
-        HY_TRY(finish_round(j));
-        j->is_val = true;
-    }
-    for (size_t at = 0; at < size;) {
-        size_t end = size - at > UNIT_BYTES
-                         ? hy_tokenizer_cut(j->options->tokenizer, text, size, at + UNIT_BYTES)
-                         : size;
-        HY_TRY(add_unit(j, text + at, end - at, end == size));
-        at = end;
-    }
-    return HY_OK;
-}
-
-static hy_status add_text(job *j, const char *text, size_t size, uint64_t place) {
-    size_t at = 0;
-    while (at < size) {
-        const char *hit = j->eos ? memmem(text + at, size - at, j->eos, j->eos_size) : NULL;
-        size_t end = hit ? (size_t)(hit - text) : size;
-        HY_TRY(add_document(j, text + at, end - at, place + at));
-        at = hit ? end + j->eos_size : size;
-    }
-    return HY_OK;
-}
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static hy_status add_file(job *j, const char *path, uint64_t place) {
     hy_file_map map;
+    void *slots[HY_MOST_WORKERS];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    long threads = j->options->threads > 0 ? j->options->threads : cores > 0 ? cores : 1;
     HY_TRY(hy_file_map_open(path, &map));
-    hy_status status = add_text(j, (const char *)map.data, map.size, place);
-    if (status == HY_OK) status = finish_round(j); /* units point into the map */
+    if ((uint64_t)threads > map.size / UNIT_BYTES + 1) threads = (long)(map.size / UNIT_BYTES + 1);
+    if (threads > HY_MOST_WORKERS) threads = HY_MOST_WORKERS;
+    for (int i = 0; i < HY_MOST_WORKERS; i++) slots[i] = &j->units[i];
+    j->text = (const char *)map.data;
+    j->size = map.size;
+    j->place = place;
+    j->begin = j->at = j->end = j->following = 0;
+    hy_in_order work = {.context = j,
+                        .next = next_unit,
+                        .work = encode_unit,
+                        .done = add_unit,
+                        .slots = slots,
+                        .workers = (int32_t)threads};
+    hy_status status = hy_in_order_run(&work);
     hy_file_map_close(&map);
-    return status;
+    return status == HY_OK ? tell(j) : status;
 }
 
 static hy_status size_of(const char *path, uint64_t *size) {
@@ -277,8 +248,6 @@ hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_resu
         goto done;
     }
     *j = (job){.options = options, .result = result, .rows = {{.name = "train"}, {.name = "val"}}};
-    j->round.options = options;
-    pthread_mutex_init(&j->round.lock, NULL);
     int32_t eos = hy_tokenizer_eos(j->options->tokenizer);
     if (eos >= 0 && !j->options->is_plain) {
         j->eos = hy_tokenizer_token(j->options->tokenizer, eos, &j->eos_size);
@@ -292,7 +261,7 @@ hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_resu
 done:
     result->seconds = hy_clock() - began;
     for (size_t p = 0; lists && p < options->path_count; p++) hy_file_list_free(&lists[p]);
-    for (int i = 0; j && i < ROUND_UNITS; i++) hy_ids_free(&j->round.units[i].ids);
+    for (int i = 0; j && i < HY_MOST_WORKERS; i++) hy_ids_free(&j->units[i].ids);
     for (int i = 0; j && i < 2; i++) hy_ids_free(&j->rows[i].ids);
     free(lists);
     free(j);
