@@ -5,6 +5,7 @@
 #include <locale.h>
 #include <math.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/number.h"
 #include "base/rng.h"
@@ -12,6 +13,26 @@
 #include "base/utf8.h"
 
 /* ---- texts ----------------------------------------------------------------------------------- */
+
+START_TEST(an_array_grows_and_keeps_what_it_holds) {
+    int *list = NULL;
+    size_t room = 0;
+    for (int i = 0; i < 1000; i++) {
+        must(hy_array_reserve(&list, &room, (size_t)i + 1, sizeof *list, "numbers"));
+        ck_assert_uint_ge(room, (size_t)i + 1);
+        list[i] = i;
+    }
+    for (int i = 0; i < 1000; i++) ck_assert_int_eq(list[i], i);
+    ck_assert_uint_le(room, 2000);
+    int *before = list;
+    must_fail(hy_array_reserve(&list, &room, SIZE_MAX / 2, sizeof *list, "numbers"), HY_ERR_MEMORY,
+              "numbers");
+    must_fail(hy_array_reserve(&list, &room, SIZE_MAX, sizeof *list, "numbers"), HY_ERR_MEMORY,
+              "numbers");
+    ck_assert_ptr_eq(list, before);
+    free(list);
+}
+END_TEST
 
 START_TEST(a_text_grows_and_stays_terminated) {
     hy_text text = {0};
@@ -524,6 +545,7 @@ END_TEST
 static Suite *base_suite(void) {
     Suite *suite = suite_create("base");
     TCase *texts = tcase_create("texts");
+    tcase_add_test(texts, an_array_grows_and_keeps_what_it_holds);
     tcase_add_test(texts, a_text_grows_and_stays_terminated);
     tcase_add_test(texts, a_text_that_cannot_grow_says_so_at_the_end);
     tcase_add_test(texts, the_nearest_word_is_a_likely_slip);

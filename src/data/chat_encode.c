@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "data/chat_template.h"
 
@@ -17,26 +18,19 @@ void hy_flags_free(hy_flags *flags) {
 
 static hy_status no_memory(void) { return hy_fail(HY_ERR_MEMORY, "no memory for tokens"); }
 
-static bool reserve(void **data, size_t *room, size_t count, size_t size) {
-    if (count <= *room) return true;
-    size_t wanted = *room ? *room : 256;
-    while (wanted < count) wanted *= 2;
-    void *grown = realloc(*data, wanted * size);
-    if (!grown) return false;
-    *data = grown;
-    *room = wanted;
-    return true;
+static hy_status reserve(hy_ids *ids, size_t more) {
+    return hy_array_reserve(&ids->data, &ids->room, ids->count + more, sizeof *ids->data, "tokens");
 }
 
 bool hy_ids_push(hy_ids *ids, int32_t id) {
-    if (!reserve((void **)&ids->data, &ids->room, ids->count + 1, sizeof *ids->data)) return false;
+    if (reserve(ids, 1) != HY_OK) return false;
     ids->data[ids->count++] = id;
     return true;
 }
 
 static hy_status push_flags(hy_flags *flags, size_t count, bool value) {
     if (count == 0) return HY_OK;
-    if (!reserve((void **)&flags->data, &flags->room, flags->count + count, 1)) return no_memory();
+    HY_TRY(hy_array_reserve(&flags->data, &flags->room, flags->count + count, 1, "tokens"));
     memset(flags->data + flags->count, value, count);
     flags->count += count;
     return HY_OK;
@@ -45,9 +39,7 @@ static hy_status push_flags(hy_flags *flags, size_t count, bool value) {
 hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                          hy_ids *ids) {
     if (tokenizer) return hy_tokenizer_encode(tokenizer, text, size, flags, ids);
-    if (!reserve((void **)&ids->data, &ids->room, ids->count + size, sizeof *ids->data)) {
-        return no_memory();
-    }
+    HY_TRY(reserve(ids, size));
     for (size_t i = 0; i < size; i++) ids->data[ids->count++] = (uint8_t)text[i];
     return HY_OK;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "data/chat_template.h"
 
@@ -25,17 +26,11 @@ void hy_rendered_free(hy_rendered *r) {
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 static void add_piece(hy_rendered *r, hy_piece piece) {
-    if (r->count == r->room) {
-        size_t room = r->room ? 2 * r->room : 32;
-        hy_piece *pieces = realloc(r->pieces, room * sizeof *pieces);
-        if (!pieces) {
-            r->has_failed = true;
-            return;
-        }
-        r->pieces = pieces;
-        r->room = room;
+    if (hy_array_reserve(&r->pieces, &r->room, r->count + 1, sizeof piece, "a chat") == HY_OK) {
+        r->pieces[r->count++] = piece;
+    } else {
+        r->has_failed = true;
     }
-    r->pieces[r->count++] = piece;
 }
 
 static void add_token(hy_rendered *r, int32_t token, bool is_answer) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 
 /* In the order they are looked for: rows may carry several, and the richest wins. */
@@ -63,13 +64,7 @@ static hy_status add_turn(hy_conversation *c, hy_turn turn) {
     if (c->count == HY_MOST_TURNS) {
         return hy_fail(HY_ERR_INPUT, "more than %d turns", HY_MOST_TURNS);
     }
-    if (c->count == c->room) {
-        size_t room = c->room ? 2 * c->room : 16;
-        hy_turn *turns = realloc(c->turns, room * sizeof *turns);
-        if (!turns) return hy_fail(HY_ERR_MEMORY, "no memory for %zu turns", room);
-        c->turns = turns;
-        c->room = room;
-    }
+    HY_TRY(hy_array_reserve(&c->turns, &c->room, c->count + 1, sizeof turn, "turns"));
     c->turns[c->count++] = turn;
     return HY_OK;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/rng.h"
 
@@ -49,13 +50,8 @@ static hy_status close_sequence(packer *p, size_t at) {
 }
 
 static hy_status add_member(open_sequence *s, uint64_t example, int32_t places) {
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 16;
-        uint64_t *members = realloc(s->members, capacity * sizeof *members);
-        if (!members) return hy_fail(HY_ERR_MEMORY, "no memory to pack examples");
-        s->members = members;
-        s->capacity = capacity;
-    }
+    HY_TRY(hy_array_reserve(&s->members, &s->capacity, s->count + 1, sizeof example,
+                            "examples that share a sequence"));
     s->members[s->count++] = example;
     s->room -= places;
     return HY_OK;

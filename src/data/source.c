@@ -7,18 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "data/json_rows.h"
 
 hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece) {
     assert(piece.count > 0);
-    if (source->piece_count == source->piece_capacity) {
-        size_t capacity = source->piece_capacity ? 2 * source->piece_capacity : 8;
-        hy_source_piece *pieces = realloc(source->pieces, capacity * sizeof *pieces);
-        if (!pieces) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu files", capacity);
-        source->pieces = pieces;
-        source->piece_capacity = capacity;
-    }
+    HY_TRY(hy_array_reserve(&source->pieces, &source->piece_capacity, source->piece_count + 1,
+                            sizeof piece, "files"));
     piece.first = source->tokens;
     source->tokens += piece.count;
     source->pieces[source->piece_count++] = piece;

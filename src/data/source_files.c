@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "data/source.h"
 
@@ -14,13 +15,8 @@
 #define LOOKED_AT 4096 /* bytes of a file that tell whether it is text */
 
 static hy_status add_path(hy_file_list *list, const char *path) {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        char **paths = realloc(list->paths, capacity * sizeof *paths);
-        if (!paths) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu files", capacity);
-        list->paths = paths;
-        list->capacity = capacity;
-    }
+    HY_TRY(hy_array_reserve(&list->paths, &list->capacity, list->count + 1, sizeof *list->paths,
+                            "files"));
     char *copy = strdup(path);
     if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the path %s", path);
     list->paths[list->count++] = copy;

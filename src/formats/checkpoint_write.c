@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -117,13 +118,7 @@ static hy_status check_file(hy_checkpoint *c, const char *name, uint64_t size) {
 
 hy_status hy_checkpoint_add(hy_checkpoint *c, const char *name, uint64_t hash, uint64_t size) {
     HY_TRY(check_file(c, name, size));
-    if (c->count == c->capacity) {
-        size_t capacity = c->capacity ? c->capacity * 2 : 8;
-        file_record *files = realloc(c->files, capacity * sizeof *files);
-        if (!files) return hy_fail(HY_ERR_MEMORY, "out of memory for checkpoint %s", c->final);
-        c->files = files;
-        c->capacity = capacity;
-    }
+    HY_TRY(hy_array_reserve(&c->files, &c->capacity, c->count + 1, sizeof *c->files, c->final));
     char *copy = strdup(name);
     if (!copy) return hy_fail(HY_ERR_MEMORY, "out of memory for checkpoint %s", c->final);
     c->files[c->count++] = (file_record){.name = copy, .hash = hash, .size = size};

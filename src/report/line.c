@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "formats/metrics.h"
 #include "report/run.h"
@@ -20,20 +21,9 @@ static const char *keep_word(void *run, const char *text) {
 
 /* ---- points ---------------------------------------------------------------------------------------- */
 
-/* Makes room for one more of `size` bytes each. */
-static hy_status reserve(void **array, size_t *capacity, size_t count, size_t size) {
-    if (count < *capacity) return HY_OK;
-    size_t wanted = *capacity ? *capacity * 2 : 64;
-    void *grown = wanted > SIZE_MAX / size ? NULL : realloc(*array, wanted * size);
-    if (!grown) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu lines of a run", wanted);
-    *array = grown;
-    *capacity = wanted;
-    return HY_OK;
-}
-
 static hy_status take_point(hy_run *run, const hy_json_node *object) {
-    HY_TRY(reserve((void **)&run->points, &run->point_capacity, run->point_count,
-                   sizeof *run->points));
+    HY_TRY(hy_array_reserve(&run->points, &run->point_capacity, run->point_count + 1,
+                            sizeof *run->points, "lines of a run"));
     hy_run_point *point = &run->points[run->point_count];
     *point = (hy_run_point){0};
     hy_fields_clear(hy_step_fields, hy_step_field_count, point);
@@ -99,8 +89,8 @@ static hy_status take_start(hy_run *run, const hy_json_node *object) {
 }
 
 static hy_status take_event(hy_run *run, const char *kind, const hy_json_node *object) {
-    HY_TRY(reserve((void **)&run->events, &run->event_capacity, run->event_count,
-                   sizeof *run->events));
+    HY_TRY(hy_array_reserve(&run->events, &run->event_capacity, run->event_count + 1,
+                            sizeof *run->events, "events of a run"));
     hy_text text = {0};
     describe_event(kind, object, &text);
     hy_run_event event = {.kind = hy_words_share(&run->reasons, kind),

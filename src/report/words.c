@@ -2,17 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "report/run.h"
 
 #define SHARED_MAX 64 /* reasons come from a short table; more of them are somebody else's text */
 
 const char *hy_words_keep(hy_run_words *words, const char *text) {
-    if (words->count == words->capacity) {
-        size_t capacity = words->capacity ? words->capacity * 2 : 32;
-        char **grown = realloc(words->word, capacity * sizeof *grown);
-        if (!grown) return NULL;
-        words->word = grown;
-        words->capacity = capacity;
+    if (hy_array_reserve(&words->word, &words->capacity, words->count + 1, sizeof *words->word,
+                         "words of a run") != HY_OK) {
+        return NULL;
     }
     char *copy = strdup(text);
     if (copy) words->word[words->count++] = copy;
