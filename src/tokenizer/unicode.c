@@ -45,35 +45,33 @@ bool hy_unicode_is_plain(const char *text, size_t size) {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static uint32_t combining_of(uint32_t code) {
-    int low = 0, high = HY_UNICODE_COMBINING_RUNS - 1;
-    while (low <= high) {
-        int middle = (low + high) / 2;
-        const hy_unicode_run *run = &hy_unicode_combining[middle];
-        if (code < run->first) {
-            high = middle - 1;
-        } else if (code > run->last) {
+/* The last row that begins at or before `code`, of a table that is sorted by its rows' first members;
+ * NULL: none. */
+static inline const void *row_of(const void *table, size_t rows, size_t size, uint32_t code) {
+    size_t low = 0, high = rows;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        uint32_t first;
+        memcpy(&first, (const char *)table + middle * size, sizeof first);
+        if (first <= code) {
             low = middle + 1;
         } else {
-            return run->combining;
+            high = middle;
         }
     }
-    return 0;
+    return low > 0 ? (const char *)table + (low - 1) * size : NULL;
+}
+
+static uint32_t combining_of(uint32_t code) {
+    const hy_unicode_run *run =
+        row_of(hy_unicode_combining, HY_UNICODE_COMBINING_RUNS, sizeof *run, code);
+    return run && code <= run->last ? run->combining : 0;
 }
 
 static const hy_unicode_pair *decomposition_of(uint32_t code) {
-    int low = 0, high = HY_UNICODE_DECOMPOSITIONS - 1;
-    while (low <= high) {
-        int middle = (low + high) / 2;
-        const hy_unicode_pair *pair = &hy_unicode_decomposition[middle];
-        if (code == pair->code) return pair;
-        if (code < pair->code) {
-            high = middle - 1;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return NULL;
+    const hy_unicode_pair *pair =
+        row_of(hy_unicode_decomposition, HY_UNICODE_DECOMPOSITIONS, sizeof *pair, code);
+    return pair && pair->code == code ? pair : NULL;
 }
 
 /* The syllable of two Hangul parts; 0: none. */
@@ -246,20 +244,10 @@ void hy_unicode_add_nfc(hy_text *out, const char *text, size_t size) {
 
 static uint32_t lower_of(uint32_t code) {
     if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + 32 : code;
-    int low = 0, high = HY_UNICODE_LOWER_RUNS - 1;
-    while (low <= high) {
-        int middle = (low + high) / 2;
-        const hy_unicode_case *run = &hy_unicode_lower_run[middle];
-        if (code < run->first) {
-            high = middle - 1;
-        } else if (code > run->last) {
-            low = middle + 1;
-        } else {
-            bool is_hit = (code - run->first) % (uint32_t)run->step == 0;
-            return is_hit ? (uint32_t)((int32_t)code + run->distance) : code;
-        }
-    }
-    return code;
+    const hy_unicode_case *run =
+        row_of(hy_unicode_lower_run, HY_UNICODE_LOWER_RUNS, sizeof *run, code);
+    bool is_hit = run && code <= run->last && (code - run->first) % (uint32_t)run->step == 0;
+    return is_hit ? (uint32_t)((int32_t)code + run->distance) : code;
 }
 
 void hy_unicode_add_lower(hy_text *out, const char *text, size_t size) {
