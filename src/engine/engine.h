@@ -1,35 +1,27 @@
-/* engine.h: what runs a model: device, state with its places, work area, update.
+/* engine.h: what runs a model: device and streams, the state table with its stores, the work area of
+ * passes, the pending update.
  *
- * The engine knows neither data sets nor phases' reasons nor run folders: it is told a phase and
- * batches. A run (src/trainer), evaluation and decoding (src/infer) stand on it. */
+ * The engine is told a plan, a phase and batches. It knows neither data sets nor why a phase begins nor
+ * folders: a run (src/trainer), evaluation and decoding (src/infer) stand on it. All memory is taken
+ * before the first step; between steps the compute stream is idle. Everything that lives from step to
+ * step is a row of `rows`: taking, releasing, settling, moving and accounting go over them. */
 #ifndef HY_ENGINE_ENGINE_H
 #define HY_ENGINE_ENGINE_H
 
-#include "config/choices.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "config/derived.h"
+#include "data/loader.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
-#include "model/model.h"
-#include "optim/optimizer.h"
-#include "phases/predictor.h"
-#include "plan/needs.h"
-#include "plan/tiles.h"
+#include "plan/subject.h"
 
-/* The rows of the state table. */
-typedef enum hy_row_id {
-    HY_ROW_MASTER,  /* the weights that are updated */
-    HY_ROW_WORKING, /* their 16-bit copy */
-    HY_ROW_GRADS,
-    HY_ROW_OPTIM, /* arrays of the optimizer: as many as it has */
-    HY_ROW_SLOW = HY_ROW_OPTIM + HY_OPTIM_ARRAYS_MAX, /* what the predictor keeps */
-    HY_ROW_SNAPSHOT = HY_ROW_SLOW + HY_PREDICTOR_SLOTS,
-    HY_ROW_AVERAGE,
-    HY_ROW_CANDIDATE, /* proposed weights, made unit by unit */
-    HY_ROW_COUNT
-} hy_row_id;
+/* ---- its parts ------------------------------------------------------------------------------------ */
 
 /* Device buffers that every pass uses. */
 typedef struct hy_pass_buffers {
-    int32_t *tokens, *targets;  /* (B,T) of the largest plan */
+    int32_t *tokens, *targets;  /* (B,T) of the largest micro-batch */
     int32_t *doc_starts;        /* (B,T), NULL when the data has no documents to keep apart */
     float *losses;              /* (B,T) */
     float *rope;                /* (T, D/2, 2), NULL without rope */
@@ -42,7 +34,7 @@ typedef struct hy_pass_buffers {
 
 /* A forward-only batch on the host: pinned, so that copies run beside everything else. */
 typedef struct hy_staging {
-    int32_t *tokens, *targets; /* (B,T) of the largest plan */
+    int32_t *tokens, *targets; /* (B,T) of the largest micro-batch */
     int32_t *doc_starts;       /* (B,T) or NULL */
     float *losses;             /* (B,T) */
     hy_event *is_done;         /* its losses are back */
@@ -55,33 +47,57 @@ typedef struct hy_step_result {
     float clip[2];
 } hy_step_result;
 
-/* The weights that are updated, and a 16-bit working copy when a phase computes in another type. */
-typedef struct hy_precisions {
-    hy_dtype of[HY_PHASE_COUNT];
-    hy_dtype master; /* of the weights that are updated */
-    hy_dtype slots;  /* of what the predictor keeps */
-    hy_dtype low;    /* the 16-bit type of the run */
-    bool has_low;    /* there is a working copy */
-} hy_precisions;
+/* Where rows live. */
+typedef struct hy_state_memory {
+    hy_arena device;  /* rows that live there */
+    hy_arena pinned;  /* rows that do not */
+    hy_arena rings;   /* device: what those pass through */
+    hy_arena kept;    /* pinned: what the predictor keeps */
+    hy_arena staging; /* pinned: between disk and device */
+    hy_spill *spill;  /* the file of what lives on disk; NULL: nothing does */
+    uint64_t spill_used;
+} hy_state_memory;
 
-/* How the classes of a run lie; the predictor's in tiles. */
-typedef struct hy_state_layouts {
-    hy_layout master, low, grads;
-    hy_layout optim[HY_OPTIM_ARRAYS_MAX]; /* as many as the optimizer has */
-    hy_layout candidate, slot, snapshot, tail;
-} hy_state_layouts;
+/* Where passes work. In true steps the area is training's; in Predict it is evaluation's and the rings'
+ * of what the predictor keeps. It holds nothing that outlives a step. */
+typedef struct hy_work {
+    hy_batch_plan *train[HY_PLAN_TYPES]; /* by hy_plan_index; NULL where no phase needs it */
+    hy_batch_plan *eval[HY_PLAN_TYPES], *guard;
+    hy_arena arena;  /* all of it, and its parts: */
+    hy_arena passes; /* activations and workspace: what is pushed there changes with the phase */
+    hy_arena data;   /* buffers */
+    hy_arena ring_arena; /* in passes: rings of what the predictor keeps */
+    bool rings_are_used; /* since training last had their room */
+    hy_arena host_arena; /* pinned: what layers keep, where it waits there */
+    hy_store activations;
+    hy_pass_buffers buffers;
+    hy_step_result *result; /* pinned */
+    hy_staging staging[2];  /* one is filled while the other is computed */
+    size_t staging_rows;
+    double *guard_losses; /* of the guard's sequences, before and after */
+    bool is_gone;         /* it was given back and could not be taken again */
+    char *rings_at;       /* while it is: where the rings lay, and how much they took */
+    uint64_t rings_used;
+} hy_work;
 
-/* Bytes that are live in true steps and not in Predict, gradients apart. */
-typedef struct hy_step_column {
-    hy_place place; /* of activations */
-    uint64_t activations;
-    uint64_t workspace; /* on the device, with the rings of gradients and optimizer state */
-} hy_step_column;
+/* The optimizer's state in Predict: away, on its way back, here. */
+typedef struct hy_trip {
+    hy_offload strategy;
+    char *host; /* where it goes */
+    bool is_away, is_restore_begun;
+    hy_event *is_back;    /* on the device again */
+    int64_t batches_left; /* forward-only batches still to come in this Predict step */
+} hy_trip;
+
+/* How proposed weights are made: a formula over weights and slow weights, or the average. */
+typedef struct hy_candidate {
+    hy_formula formula;
+    bool is_average;
+    hy_dtype dtype;
+} hy_candidate;
 
 /* An update that is not applied to all units yet: kept until the next step comes to them. */
 typedef struct hy_pending_update {
-    hy_optimizer optimizer;
-    bool is_on_gather; /* updates wait for the next step */
     bool is_pending;
     bool is_new; /* the gradients of a step are whole, and it was not begun yet */
     hy_optimizer_step step;
@@ -91,94 +107,203 @@ typedef struct hy_pending_update {
     hy_unit_hook hook;
 } hy_pending_update;
 
-typedef struct hy_row {
-    hy_store store;
-} hy_row;
+/* Dynamic loss scaling, for fp16. */
+typedef struct hy_loss_scale {
+    double scale;       /* 1 without fp16 */
+    int64_t good_steps; /* since it last changed */
+} hy_loss_scale;
 
-/* What lives from step to step, and the memory it lies in. */
-typedef struct hy_state {
-    hy_row row[HY_ROW_COUNT];
-    hy_state_layouts layouts;
-    hy_tiles tiles;
-    hy_arena device;  /* what lives on the device */
-    hy_arena pinned;  /* what does not */
-    hy_arena rings;   /* device: what it passes through */
-    hy_arena kept;    /* pinned: what the predictor keeps */
-    hy_arena staging; /* pinned: between disk and device */
-    hy_spill *spill;  /* the file of what lives on disk; NULL: nothing does */
-    uint64_t spill_used;
-} hy_state;
+/* What a checkpoint must know of the engine, beside the rows. */
+typedef struct hy_engine_progress {
+    int64_t updates; /* not skipped since the optimizer's state began: its own clock */
+    int64_t skipped, skipped_in_a_row;
+    int64_t backward_passes;
+    int64_t average_samples; /* weights summed into the average */
+    bool has_snapshot;       /* the snapshot row holds the weights before the last jump */
+    hy_loss_scale loss_scale;
+} hy_engine_progress;
 
-/* Where passes work. */
-typedef struct hy_work {
-    hy_batch_plan *train[2]; /* [0] fp32, [1] 16 bits; NULL where no phase needs it */
-    hy_batch_plan *eval[2], *guard[2];
-    hy_arena arena, ring_arena;
-    hy_batch_bytes train_bytes, eval_bytes; /* live in true steps, and in Predict */
-    uint64_t ring_bytes;                    /* of the predictor's rings, live in Predict */
-    bool rings_are_used;                    /* since training last had their room */
-    hy_step_column column;
-    hy_arena activation_arena; /* pinned: what layers keep, where it waits there */
-    hy_store activations;
-    hy_pass_buffers buffers;
-    hy_step_result *result; /* pinned */
-    hy_staging staging[2];  /* one is filled while the other is computed */
-    size_t staging_rows;
-    double *guard_losses; /* of the guard's sequences, before and after */
-    bool is_sizing;       /* plans are only made to be counted */
-    bool is_gone;         /* the work area is gone and could not be had again */
-} hy_work;
-
-/* The optimizer's state in Predict. */
-typedef struct hy_optim_trip {
-    hy_offload strategy;
-    char *host; /* where it goes, or its 8-bit form */
-    bool is_away, is_restore_begun;
-    hy_event *is_back;    /* on the device again */
-    uint64_t bytes;       /* all of it */
-    int64_t batches_left; /* forward-only batches still to come in this Predict step */
-} hy_optim_trip;
-
-/* How proposed weights are made. */
-typedef struct hy_candidate {
-    hy_formula formula;
-    bool is_average;
-    hy_dtype dtype;
-} hy_candidate;
+/* Memory that ran out and was there again. */
+typedef struct hy_retries {
+    int in_a_row;
+    int64_t count; /* since the engine began */
+    /* Who hears of each, or NULL: of what went wrong, and how it is done again. */
+    void *user;
+    void (*on_retry)(void *user, const char *message, const char *how);
+} hy_retries;
 
 typedef struct hy_engine {
+    const hy_settings *settings; /* the owner's */
+    const hy_observer *observer; /* the owner's: who hears of it */
     hy_backend *backend;
     hy_stream *compute, *copies, *returns; /* copies come up, returns go down to the host */
-    hy_nvml_watch *nvml;                   /* GPU: its power and temperature; NULL: nobody tells */
+    hy_nvml_watch *nvml;                   /* GPU: its power and temperature; NULL: not known */
+    char tune_cache[HY_PATH_MAX];          /* file of tuned matmul algorithms; "": none */
     hy_model *model;
-    hy_precisions types;
-    hy_predictor predictor;
-    bool has_snapshot, has_average, snapshot_is_valid;
-    hy_ledger ledger;
-    hy_ledger ring_ledger; /* of the rings' arena alone: rings count only while Predict runs */
-    hy_memory_needs needs;
-    hy_state state;
-    bool is_low_current;
+    hy_subject subject; /* what is planned */
+    hy_plan plan;       /* the plan in force */
+    hy_types types;
+    hy_rows rows;
+    hy_state_memory memory;
     hy_work work;
-    bool is_in_predict; /* which of them is live */
-    hy_optim_trip optim;
+    hy_ledger ledger;
+    hy_ledger ring_ledger; /* what rings take of their arena: it counts as workspace of a phase */
+    bool is_in_predict;    /* which column of the table is live */
+    hy_trip trip;
     hy_candidate candidate;
     hy_pending_update update;
-    uint64_t
-        chunk_budget; /* by which losses are cut into chunks: as in the first sitting; 0: open */
-    uint64_t device_cap, host_cap; /* a plan that could not be had: less than this; 0: none */
-    uint64_t host_bytes;           /* all host memory that was planned; forks have what is left */
-    double host_waited;            /* seconds this thread stood still for copies, compute idle */
-    uint64_t bytes_moved;          /* since the start of this sitting */
+    hy_engine_progress progress;
+    hy_retries retries;
+    double host_waited;   /* seconds this thread stood still for copies, compute idle */
+    uint64_t bytes_moved; /* by the mover, since the start of this session */
 } hy_engine;
 
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
-    return (hy_store *)&e->state.row[row].store;
+    return (hy_store *)&e->rows.row[row].store;
+}
+static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].is_there; }
+static inline int64_t hy_step_sequences(const hy_engine *e) {
+    return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
 }
 
-/* Arrays of the optimizer's state: rows from HY_ROW_OPTIM on. */
-static inline int hy_optim_arrays(const hy_engine *e) {
-    return hy_optimizer_arrays(&e->update.optimizer);
-}
+/* ---- device.c: opening and closing ------------------------------------------------------------------ */
+
+/* The device that the settings name, and its streams; for a plan (subject.is_plan) it may be a card that
+ * is not here. */
+hy_status hy_engine_open_device(hy_engine *e);
+void hy_engine_tell_warning(hy_engine *e); /* the device's, if it has one: once */
+hy_status hy_engine_sync(hy_engine *e);    /* all streams are idle */
+/* Everything it has taken is given back, device and model included; {0} is closed. */
+void hy_engine_close(hy_engine *e);
+
+/* ---- state.c: the rows' memory ---------------------------------------------------------------------- */
+
+/* Makes subject and rows of the settings; then the plan can be made. */
+hy_status hy_engine_lay_out(hy_engine *e);
+/* Takes what e->plan needs. */
+hy_status hy_engine_take(hy_engine *e);
+void hy_engine_release(hy_engine *e); /* all memory; the device stays open */
+/* A row's store by itself, for engines without a plan: weights that are only used. */
+hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside);
+hy_status hy_row_zero(hy_engine *e, int row); /* on the device: enqueued */
+/* Streams are idle and nobody holds a unit any more; what was changed is in its backing store. */
+hy_status hy_engine_settle(hy_engine *e);
+uint64_t hy_engine_moved(const hy_engine *e); /* bytes between host and device so far */
+uint64_t hy_engine_reserved(const hy_engine *e, hy_place place);
+
+/* ---- work.c: the work area ---------------------------------------------------------------------------- */
+
+hy_status hy_work_take(hy_engine *e); /* for e->plan */
+void hy_work_release(hy_engine *e);
+/* Another plan for the same rows in the same places: the area is given back and taken anew, for true
+ * steps. HY_ERR_MEMORY: there is none now; a smaller plan may be tried. */
+hy_status hy_work_change(hy_engine *e, const hy_plan *plan);
+/* What is live changes with the phase: gradients and training's area, or evaluation's and the rings. */
+hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
+/* Before training uses the area: what the rings changed goes to its backing store. */
+hy_status hy_engine_return_rings(hy_engine *e);
+/* Parts that evaluation without a plan takes by itself. */
+hy_status hy_work_take_staging(hy_engine *e, size_t rows);
+hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
+
+/* ---- weights.c: derived rows -------------------------------------------------------------------------- */
+
+/* The row's numbers were changed: whatever is made of it is stale. */
+void hy_row_changed(hy_engine *e, int row);
+void hy_row_is_made(hy_engine *e, int row); /* of what its source is now */
+/* The weights that a pass of this type uses; a rounded copy is made current first. */
+hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);
+/* The same while an update may be pending: for the pass that applies it. */
+hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
+
+/* ---- mover.c: rows that travel ------------------------------------------------------------------------ */
+
+hy_status hy_mover_take(hy_engine *e); /* host memory for what leaves in Predict */
+void hy_mover_release(hy_engine *e);
+uint64_t hy_mover_reserved(const hy_engine *e, hy_place place);
+hy_status hy_mover_leave(hy_engine *e);     /* Predict begins: the optimizer's state leaves */
+hy_status hy_mover_prefetch(hy_engine *e);  /* ahead of need, on the copy stream */
+hy_status hy_mover_await(hy_engine *e);     /* before an update */
+bool hy_mover_is_ahead(const hy_engine *e); /* it comes beside other work; else it is waited for */
+/* One forward-only batch of Predict is done: the prefetch begins when few enough are left. */
+hy_status hy_mover_count_down(hy_engine *e);
+/* Every row that a fork puts back, to host memory of hy_rows_forked_bytes and back. */
+hy_status hy_mover_copy_forked(hy_engine *e, char *host, bool to_host);
+/* All of the weights into a tiled row of their type, or back. */
+hy_status hy_mover_copy_weights(hy_engine *e, int row, bool to_row);
+
+/* ---- step.c, update.c: an optimizer step ---------------------------------------------------------------- */
+
+/* Forward and backward over the step's micro-batches, up to where its gradients are whole. May be done
+ * again: nothing of the state has changed, but for a pending update, which knows how far it is. */
+hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted);
+/* What follows: the update is begun and the results are fetched; waits. One that fails can be called
+ * again: it goes on where it was. */
+hy_status hy_engine_end_step(hy_engine *e, double lr, int64_t step);
+/* What it came to. HY_ERR_NUMERIC: gradients were not finite too often in a row. */
+typedef struct hy_step_outcome {
+    double loss_sum, grad_norm;
+    bool was_skipped; /* gradients were not finite: nothing changed */
+} hy_step_outcome;
+hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out);
+
+hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
+const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch); /* or NULL */
+hy_status hy_update_sum_gradients(hy_engine *e); /* after the passes: norm and clip factor */
+hy_status hy_update_enqueue(hy_engine *e, double lr, int64_t step); /* `step` keys rounding */
+/* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
+hy_status hy_update_finish(hy_engine *e);
+
+/* ---- formulas.c: predictor formulas over rows ---------------------------------------------------------- */
+
+hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas);
+/* HY_OP_DIFF_DOT over everything: rows a, b, c, d; -1: none. */
+hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out[3]);
+hy_status hy_engine_add_to_average(hy_engine *e);
+/* Evaluations between these two use the average; no effect without samples. */
+void hy_engine_use_average(hy_engine *e, bool is_used);
+/* Makes a unit of the candidate row: for its store. */
+hy_status hy_candidate_maker(void *engine, hy_stream *stream, int32_t unit, char *data);
+
+/* ---- probe.c: losses of sequences, forward only -------------------------------------------------------- */
+
+typedef struct hy_probe {
+    hy_dataset *data;
+    hy_split split;
+    uint64_t first, count; /* sequences */
+    hy_store *weights;     /* NULL: the current ones in `dtype` */
+    hy_dtype dtype;
+    double *each;    /* (count) mean loss of each, may be NULL */
+    double mean;     /* set: over all counted targets */
+    int64_t counted; /* set */
+} hy_probe;
+hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe);
+int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count);
+
+/* ---- retry.c ------------------------------------------------------------------------------------------ */
+
+/* After work failed for want of memory: everything is put in order, so that it can be done again. HY_OK:
+ * do it again. Else the status that was given. */
+hy_status hy_engine_retry(hy_engine *e, hy_status status);
+/* Its two halves, for who does it again with less: order, with the message of the failure; and a pause,
+ * after which it is reported. */
+hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]);
+void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how);
+hy_status hy_engine_settle_again(hy_engine *e); /* hy_engine_settle, until it succeeds */
+
+/* ---- data.c ------------------------------------------------------------------------------------------- */
+
+hy_status hy_engine_open_data(const hy_engine *e, hy_dataset **out);
+/* The model's folder, "" where it has none: where its tokenizer and template lie. */
+hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]);
+/* The tokenizer that was asked for, or with "auto" the one in the folder: tokenizer.json, or llama2.c's own
+ * file; "": tokens are bytes. */
+hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const char *folder,
+                             char path[HY_PATH_MAX]);
+
+/* ---- initial.c, load.c: weights to begin with ------------------------------------------------------------ */
+
+hy_status hy_engine_initialise_weights(hy_engine *e);
+hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path);
 
 #endif

@@ -53,4 +53,11 @@ static inline uint64_t hy_layout_item_bytes(const hy_layout_item *item) {
     return hy_layout_scales_at(item) + hy_align(scales);
 }
 
+/* Elements that share a scale in 8-bit codes of ours, and the bytes of so many codes with their scales. */
+#define HY_QUANT_BLOCK 256
+static inline uint64_t hy_quant_bytes(int64_t count) {
+    uint64_t blocks = ((uint64_t)count + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK;
+    return hy_align((uint64_t)count) + hy_align(blocks * sizeof(float));
+}
+
 #endif

@@ -9,7 +9,6 @@
 #include "base/rng.h"
 
 #define SMALL_TENSOR 4096
-#define QUANT_BLOCK 256
 
 static const char *const kind_names[HY_P_KIND_COUNT] = {
     [HY_P_TOKENS] = "embed.tokens.weight",
@@ -138,7 +137,7 @@ hy_status hy_params_layout(const hy_params *p, hy_dtype dtype, hy_layout *out) {
         if (dtype != HY_U8) continue;
         bool is_small = p->list[i].count < SMALL_TENSOR;
         items[i].dtype = is_small ? HY_F32 : HY_U8;
-        items[i].block = is_small ? 0 : QUANT_BLOCK;
+        items[i].block = is_small ? 0 : HY_QUANT_BLOCK;
     }
     hy_status status = hy_layout_init(out, items, p->count, p->units);
     free(items);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/phase_rules.h"
+#include "plan/phase_rules.h"
 #include "trainer/trainer.h"
 
 /* Compute is a sum of thirds: it is spent when nothing but rounding is left of the budget. */

@@ -3,16 +3,15 @@
  * Everything that can be wrong is checked before anything is written: shape, data, device, memory, the
  * run's folder, the checkpoint to resume. */
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "trainer/memory_plan.h"
+#include "plan/phase_rules.h"
+#include "record/state_files.h"
 #include "trainer/monitor.h"
-#include "trainer/phase_rules.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
-#define MOST_AHEAD 64
 
 static int64_t sequences_per_step(const hy_settings *s) {
     if (s->train.step_tokens == 0) return s->train.batch_size * s->train.grad_accum_steps;
@@ -41,43 +40,73 @@ static hy_status choose_length(hy_trainer *t) {
     return HY_OK;
 }
 
-static hy_status set_up_optimizer(hy_trainer *t) {
+static hy_status set_course(hy_trainer *t) {
     const hy_settings *s = &t->settings;
+    hy_course *c = &t->course;
+    hy_predictor unused;
     double lr = s->optimizer.lr;
     if (s->train.scale_lr) lr *= (double)s->train.grad_accum_steps;
-    t->course.schedule = (hy_schedule){.lr = lr,
-                                       .min_ratio = s->optimizer.min_lr_ratio,
-                                       .cooldown = s->optimizer.cooldown,
-                                       .warmup = s->optimizer.lr_warmup_steps,
-                                       .total = t->course.steps_total};
-    t->course.schedule.kind = s->optimizer.schedule;
-    if (t->course.schedule.warmup > t->course.steps_total)
-        t->course.schedule.warmup = t->course.steps_total;
-    t->engine.update.optimizer = (hy_optimizer){.kind = hy_settings_optimizer(s),
-                                                .max_norm = s->train.grad_clip,
-                                                .weight_decay = s->optimizer.weight_decay,
-                                                .beta1 = s->optimizer.beta1,
-                                                .beta2 = s->optimizer.beta2,
-                                                .eps = s->optimizer.adam_eps,
-                                                .momentum = s->optimizer.momentum,
-                                                .is_nesterov = s->optimizer.nesterov};
+    c->schedule = (hy_schedule){.kind = s->optimizer.schedule,
+                                .lr = lr,
+                                .min_ratio = s->optimizer.min_lr_ratio,
+                                .cooldown = s->optimizer.cooldown,
+                                .warmup = s->optimizer.lr_warmup_steps,
+                                .total = c->steps_total};
+    if (c->schedule.warmup > c->steps_total) c->schedule.warmup = c->steps_total;
+    HY_TRY(hy_rules_from_settings(s, c->schedule.warmup, &unused, &c->rules, &c->limits));
+    bool is_tuning = s->phases.regime == HY_REGIME_TUNING ||
+                     (s->phases.regime == HY_REGIME_AUTO && hy_settings_bring_weights(s));
+    c->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
     return HY_OK;
 }
 
-static hy_status set_up_phases(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    t->engine.optim.strategy = s->memory.offload_strategy;
-    HY_TRY(hy_rules_from_settings(s, t->course.schedule.warmup, &t->engine.predictor,
-                                  &t->course.rules, &t->course.limits));
-    if (!t->course.rules.has_predictor)
-        t->engine.optim.strategy = HY_OFFLOAD_NONE; /* there will be no Predict */
-    bool is_tuning = s->phases.regime == HY_REGIME_TUNING ||
-                     (s->phases.regime == HY_REGIME_AUTO && hy_settings_bring_weights(s));
-    t->course.regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
-    t->engine.has_snapshot = s->phases.snapshot && hy_predictor_slots(t->engine.predictor.kind) > 0;
-    t->engine.has_average = s->phases.tail_share > 0;
+/* ---- the plan ------------------------------------------------------------------------------------ */
+
+static void tell_plan(const hy_trainer *t) {
+    const hy_plan_choice *c = &t->engine.plan.choice;
+    const hy_place *place = c->state;
+    bool is_offloaded = t->engine.plan.work.train.host > 0, is_plain = !is_offloaded;
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        is_plain &= place[i] == HY_DEVICE || place[i] == HY_NOWHERE;
+    }
+    if (is_plain) return; /* --plan has the reasons */
+    hy_say(t, HY_NOTE,
+           "plan: weights on %s, gradients on %s, optimizer state on %s, activations on %s; "
+           "micro-batches of %d x %lld, %d in a step; recompute %s; about %.0f tokens/s (--plan "
+           "says why)",
+           hy_place_name(place[HY_PLAN_WEIGHTS]), hy_place_name(place[HY_PLAN_GRADS]),
+           hy_place_name(place[HY_PLAN_OPTIM]), hy_place_name(is_offloaded ? HY_PINNED : HY_DEVICE),
+           c->batch, (long long)t->settings.train.seq_len, c->accum,
+           hy_choice_name("recompute", c->recompute), t->facts.tokens_per_second);
+}
+
+/* The buffer of data is gone again when the run takes its memory: rows are encoded before. */
+static void tell_data(hy_trainer *t) {
+    uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
+    t->facts.data_buffer_bytes = disk ? (uint64_t)t->settings.input.buffer_size : 0;
+    t->facts.data_disk_bytes = disk;
+}
+
+static hy_status make_plan(hy_trainer *t) {
+    hy_engine *e = &t->engine;
+    e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
+    e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
+    HY_TRY(hy_engine_lay_out(e));
+    HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
+    e->trip.strategy = e->subject.offload;
+    HY_TRY(hy_offload_settle(&e->rows, &e->plan.choice, &e->trip.strategy));
+    e->subject.offload = e->trip.strategy;
+    hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
+    t->facts.host_fork_bytes = hy_fork_plan_bytes(t);
+    tell_data(t);
+    hy_status status = hy_budget_check(&e->subject, &e->plan);
+    t->facts.fits = status == HY_OK;
+    if (t->fate.life != HY_LIFE_PLAN) return status;
+    if (status != HY_OK) snprintf(t->problem, sizeof t->problem, "%s", hy_error_message());
     return HY_OK;
 }
+
+/* ---- the beginning ------------------------------------------------------------------------------- */
 
 static bool uses_half(const hy_trainer *t) {
     return t->engine.types.has_low && t->engine.types.low == HY_F16;
@@ -86,46 +115,11 @@ static bool uses_half(const hy_trainer *t) {
 static void begin_progress(hy_trainer *t) {
     t->progress = (hy_progress){.machine = hy_phase_begin(&t->course.rules),
                                 .confidence = hy_confidence_prior(t->course.regime),
-                                .loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1,
                                 .residual_cosine = NAN,
                                 .residual_length = NAN,
                                 .val_loss = NAN};
-}
-
-/* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
-hy_status hy_trainer_zero(hy_trainer *t, hy_store *store) {
-    if (store->place != HY_DEVICE) return hy_store_zero(store);
-    for (int32_t i = 0; i < store->layout.item_count; i++) {
-        uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
-        hy_op_call fill = {.kind = HY_OP_FILL};
-        fill.t[HY_FILL_DST] =
-            hy_tensor_1d(hy_store_backing(store, i), HY_I32, (int64_t)(bytes / 4));
-        HY_TRY(t->engine.backend->enqueue(t->engine.compute, &fill));
-    }
-    return HY_OK;
-}
-
-/* Micro-batches read ahead beyond one step. A step's own are given back at its end, so on a GPU the next
- * step's lie ready beside them: it should not stand still while they are read. */
-static int64_t batches_ahead(const hy_trainer *t) {
-    int64_t asked = t->settings.input.prefetch, step = t->settings.train.grad_accum_steps;
-    if (step > MOST_AHEAD) step = MOST_AHEAD;
-    return t->engine.backend->facts.is_gpu && step > asked ? step : asked;
-}
-
-int64_t hy_trainer_loader_depth(const hy_trainer *t) {
-    return t->settings.train.grad_accum_steps + batches_ahead(t);
-}
-
-hy_status hy_trainer_start_loader(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    int64_t depth = hy_trainer_loader_depth(t);
-    hy_loader *anew;
-    HY_TRY(hy_loader_create(t->data.set, (int32_t)s->train.batch_size, (int32_t)depth,
-                            (uint64_t)t->progress.sequences, t->engine.backend, &anew));
-    hy_loader_destroy(t->data.loader);
-    t->data.loader = anew;
-    return HY_OK;
+    t->engine.progress =
+        (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
 
 static hy_status new_weights(hy_trainer *t) {
@@ -134,11 +128,11 @@ static hy_status new_weights(hy_trainer *t) {
         hy_model_files kind;
         char model[HY_HF_PATH_MAX];
         HY_TRY(hy_settings_model_files(&t->settings, &kind, model));
-        return kind == HY_FILES_NONE ? hy_trainer_initialise_weights(t)
-                                     : hy_trainer_load_model(t, kind, model);
+        return kind == HY_FILES_NONE ? hy_engine_initialise_weights(&t->engine)
+                                     : hy_engine_load_model(&t->engine, kind, model);
     }
-    HY_TRY(hy_trainer_find_checkpoint(t, t->settings.init_from, checkpoint));
-    HY_TRY(hy_trainer_read_weights(t, checkpoint));
+    HY_TRY(hy_checkpoint_find(&t->observer, t->settings.init_from, checkpoint));
+    HY_TRY(hy_checkpoint_read_weights(&t->engine, checkpoint));
     hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
     return HY_OK;
 }
@@ -149,17 +143,17 @@ static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings.save.resume;
     if (!from[0]) return HY_OK;
     char file[HY_PATH_MAX];
-    HY_TRY(hy_trainer_find_checkpoint(t, strcmp(from, "auto") == 0 ? t->record.out : from,
-                                      t->resumed));
+    bool is_auto = strcmp(from, "auto") == 0;
+    HY_TRY(hy_checkpoint_find(&t->observer, is_auto ? t->record.out : from, t->resumed));
     HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
     HY_TRY(hy_progress_read_split(t, file));
-    return hy_trainer_read_algorithms(t, t->resumed);
+    return hy_checkpoint_read_algorithms(&t->engine, t->resumed);
 }
 
 /* A checkpoint may come from a device with another 16-bit type: only fp16 scales the loss. */
 static void fit_loss_scale(hy_trainer *t) {
-    hy_loss_scale *s = &t->progress.loss_scale;
-    bool was_without = s->scale == 1 && s->good_steps == 0 && t->progress.skipped == 0;
+    hy_loss_scale *s = &t->engine.progress.loss_scale;
+    bool was_without = s->scale == 1 && s->good_steps == 0 && t->engine.progress.skipped == 0;
     if (!uses_half(t)) {
         *s = (hy_loss_scale){.scale = 1};
     } else if (was_without) {
@@ -167,17 +161,23 @@ static void fit_loss_scale(hy_trainer *t) {
     }
 }
 
+static hy_status read_checkpoint(hy_trainer *t) {
+    char progress[HY_PATH_MAX];
+    HY_TRY(hy_path_join(progress, sizeof progress, t->resumed, "trainer.json"));
+    HY_TRY(hy_progress_read(t, progress)); /* first: it says which tensors there are */
+    return hy_checkpoint_read_rows(&t->engine, t->resumed);
+}
+
 static hy_status begin_or_resume(hy_trainer *t) {
+    hy_engine *e = &t->engine;
     begin_progress(t);
-    t->saved_step = -1;
+    t->fate.saved_step = -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
-        for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
-            HY_TRY(hy_trainer_zero(t, hy_store_of(&t->engine, HY_ROW_OPTIM + i)));
-        }
-        return t->engine.backend->stream_sync(t->engine.compute);
+        for (int i = 0; i < e->rows.optim_count; i++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + i));
+        return e->backend->stream_sync(e->compute);
     }
-    HY_TRY(hy_trainer_read_checkpoint(t, t->resumed));
+    HY_TRY(read_checkpoint(t));
     fit_loss_scale(t);
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
            (long long)t->progress.step, (long long)t->course.steps_total);
@@ -186,78 +186,56 @@ static hy_status begin_or_resume(hy_trainer *t) {
 
 hy_status hy_trainer_build(hy_trainer *t) {
     hy_shape shape;
+    hy_engine *e = &t->engine;
+    bool is_plan = t->fate.life == HY_LIFE_PLAN;
+    e->settings = &t->settings;
+    e->observer = &t->observer;
+    e->retries.user = t;
+    e->retries.on_retry = hy_trainer_tell_retry;
+    e->subject.is_plan = is_plan;
     HY_TRY(hy_shape_from_settings(&t->settings, &shape));
-    HY_TRY(hy_model_create(&shape, &t->engine.model));
-    HY_TRY(hy_trainer_open_data(t));
+    HY_TRY(hy_model_create(&shape, &e->model));
+    HY_TRY(hy_engine_open_data(e, &t->data.set));
     HY_TRY(choose_length(t));
-    HY_TRY(set_up_optimizer(t));
-    HY_TRY(set_up_phases(t));
-    if (!t->life.is_plan) HY_TRY(hy_record_choose_folder(&t->record, &t->settings));
-    HY_TRY(hy_trainer_open_device(t));
-    HY_TRY(hy_trainer_choose_precision(t)); /* what the device is good at */
-    if (t->life.is_plan) {
+    HY_TRY(set_course(t));
+    if (!is_plan) HY_TRY(hy_record_choose_folder(&t->record, &t->settings));
+    HY_TRY(hy_engine_open_device(e));
+    if (!is_plan) HY_TRY(find_resumed(t));
+    HY_TRY(make_plan(t));
+    if (is_plan) {
         begin_progress(t);
-        return hy_trainer_take_memory(t); /* which plans, and stops there */
+        return HY_OK;
     }
-    HY_TRY(find_resumed(t));
-    HY_TRY(hy_trainer_take_memory(t));
-    if (t->first_batch == 0) t->first_batch = t->settings.train.batch_size;
+    HY_TRY(hy_engine_take(e));
+    if (t->first_batch == 0) t->first_batch = e->plan.choice.batch;
     HY_TRY(hy_monitor_open(t));
-    hy_trainer_tell_plan(t);
-    hy_trainer_tell_warning(t); /* of what was prepared */
+    tell_plan(t);
+    hy_engine_tell_warning(e); /* of what was prepared */
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_fork_take_memory(t));
     HY_TRY(hy_trainer_start_loader(t));
-    t->checkpoint_bytes = hy_trainer_checkpoint_size(t);
     HY_TRY(hy_trainer_take_reserve(t));
     return hy_trainer_open_record(t);
 }
 
-static void release_memory(hy_trainer *t) {
-    hy_store *stores[] = {
-        hy_store_of(&t->engine, HY_ROW_MASTER),    hy_store_of(&t->engine, HY_ROW_WORKING),
-        hy_store_of(&t->engine, HY_ROW_GRADS),     hy_store_of(&t->engine, HY_ROW_OPTIM),
-        hy_store_of(&t->engine, HY_ROW_OPTIM + 1), hy_store_of(&t->engine, HY_ROW_SLOW + 0),
-        hy_store_of(&t->engine, HY_ROW_SLOW + 1),  hy_store_of(&t->engine, HY_ROW_SNAPSHOT),
-        hy_store_of(&t->engine, HY_ROW_AVERAGE),   hy_store_of(&t->engine, HY_ROW_CANDIDATE)};
-    hy_fork_release(t);
-    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) hy_store_fini(stores[i]);
-    if (t->engine.optim.host) {
-        hy_place place = t->engine.optim.strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
-        t->engine.backend->release(t->engine.backend, place, t->engine.optim.host, 0);
-    }
-    hy_release_work(t);
-    hy_arena_fini(&t->engine.state.device);
-    hy_arena_fini(&t->engine.state.pinned);
-    hy_arena_fini(&t->engine.state.staging);
-    (void)hy_spill_close(t->engine.state.spill); /* a failure there was told when it mattered */
-    hy_arena_fini(&t->engine.state.rings);
-    hy_arena_fini(&t->engine.state.kept);
-    hy_state_forget_layouts(t);
-}
-
-static void close_device(hy_trainer *t) {
-    hy_stream *streams[] = {t->engine.compute, t->engine.copies, t->engine.returns};
-    if (!t->engine.backend) return;
-    for (int i = 0; i < 3; i++) {
-        if (streams[i]) t->engine.backend->stream_sync(streams[i]);
-    }
-    hy_drop_batch_plans(t);
-    hy_loader_destroy(t->data.loader); /* its batches may have been on their way until here */
-    release_memory(t);
-    if (t->engine.optim.is_back) t->engine.backend->event_destroy(t->engine.optim.is_back);
-    for (int i = 0; i < 3; i++) {
-        if (streams[i]) t->engine.backend->stream_destroy(streams[i]);
-    }
-    hy_nvml_watch_destroy(t->engine.nvml);
-    t->engine.backend->destroy(t->engine.backend);
+hy_status hy_trainer_start_loader(hy_trainer *t) {
+    const hy_plan_choice *c = &t->engine.plan.choice;
+    int64_t depth = hy_data_depth(&t->engine.subject, c->accum);
+    hy_loader *anew;
+    HY_TRY(hy_loader_create(t->data.set, c->batch, (int32_t)depth, (uint64_t)t->progress.sequences,
+                            t->engine.backend, &anew));
+    hy_loader_destroy(t->data.loader);
+    t->data.loader = anew;
+    return HY_OK;
 }
 
 void hy_trainer_tear_down(hy_trainer *t) {
     hy_record_release(&t->record);
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
-    close_device(t);
-    hy_model_destroy(t->engine.model);
+    if (t->engine.backend) (void)hy_engine_sync(&t->engine); /* a failure was reported */
+    hy_loader_destroy(t->data.loader); /* its batches may have been on their way until here */
+    hy_fork_release(t);
+    hy_engine_close(&t->engine);
     hy_dataset_close(t->data.set);
 }

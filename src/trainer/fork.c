@@ -13,36 +13,8 @@
 
 #define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
 
-static uint64_t state_bytes(const hy_trainer *t) {
-    uint64_t bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes + t->engine.optim.bytes;
-    for (int i = 0; i < hy_predictor_slots(t->engine.predictor.kind); i++) {
-        bytes += hy_store_of(&t->engine, HY_ROW_SLOW + i)->layout.bytes;
-    }
-    return bytes;
-}
-
-/* Copies weights, optimizer state and slots to the host or back. */
-static hy_status copy_state(hy_trainer *t, bool to_host) {
-    hy_store *stores[1 + HY_OPTIM_ARRAYS_MAX + HY_PREDICTOR_SLOTS];
-    int count = 0, slots = hy_predictor_slots(t->engine.predictor.kind);
-    char *host = t->course.fork_state;
-    stores[count++] = hy_store_of(&t->engine, HY_ROW_MASTER);
-    for (int i = 0; i < hy_optim_arrays(&t->engine); i++) {
-        stores[count++] = hy_store_of(&t->engine, HY_ROW_OPTIM + i);
-    }
-    for (int i = 0; i < slots; i++) stores[count++] = hy_store_of(&t->engine, HY_ROW_SLOW + i);
-    HY_TRY(hy_trainer_finish_update(t));
-    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
-    for (int i = 0; i < count; i++) {
-        uint64_t bytes = stores[i]->layout.bytes;
-        HY_TRY(to_host ? hy_store_read(stores[i], t->engine.compute, 0, host, bytes)
-                       : hy_store_write(stores[i], t->engine.compute, 0, host, bytes));
-        HY_TRY(hy_store_settle(stores[i]));
-        host += bytes;
-    }
-    t->engine.bytes_moved += state_bytes(t);
-    if (!to_host) t->engine.is_low_current = false;
-    return HY_OK;
+static hy_status keep_state(hy_trainer *t) {
+    return hy_mover_copy_forked(&t->engine, t->course.fork_state, true);
 }
 
 static int64_t window(const hy_trainer *t) {
@@ -50,7 +22,7 @@ static int64_t window(const hy_trainer *t) {
 }
 
 static double sequences_per_step(const hy_trainer *t) {
-    return (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
+    return (double)hy_step_sequences(&t->engine);
 }
 
 /* Enough to see a difference, few enough beside the steps they judge. */
@@ -88,15 +60,16 @@ static bool is_wanted(const hy_trainer *t) {
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
     hy_dtype dtype = t->engine.types.of[HY_FULL];
-    hy_probe probe = {.split = HY_TRAIN,
+    hy_probe probe = {.data = t->data.set,
+                      .split = HY_TRAIN,
                       .first = (uint64_t)t->course.fork.first,
                       .count = (uint64_t)compared_sequences(t),
                       .dtype = dtype,
                       .each = each};
     hy_status status;
-    while ((status = hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe)) !=
-           HY_OK) {
-        HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
+    while ((status = hy_engine_probe(&t->engine, t->engine.work.eval[hy_plan_index(dtype)],
+                                     &probe)) != HY_OK) {
+        HY_TRY(hy_trainer_retry_with_less(t, status));
     }
     t->progress.spent += pass_cost(t);
     t->progress.fork_spent += pass_cost(t);
@@ -114,21 +87,20 @@ static hy_status run_arm(hy_trainer *t) {
             HY_TRY(hy_trainer_run_step(t, &info));
         }
     }
-    return hy_trainer_await_optimizer(t);
+    return hy_mover_await(&t->engine);
 }
 
 /* The run as it was before the arm; without it there is nothing to go on from. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
     t->engine.update.is_pending = t->engine.update.is_new = false; /* the arm's, if it broke off */
-    while ((status = copy_state(t, false)) != HY_OK) {
-        if (hy_trainer_survive(t, status, HY_AS_IT_IS) == HY_OK) continue;
-        t->life.is_state_whole = false;
-        snprintf(t->life.failure, sizeof t->life.failure, "%s", hy_error_message());
+    while ((status = hy_mover_copy_forked(&t->engine, t->course.fork_state, false)) != HY_OK) {
+        if (hy_engine_retry(&t->engine, status) == HY_OK) continue;
+        t->fate.life = HY_LIFE_FAILED;
+        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
         return status;
     }
-    t->life.is_state_whole = true;
-    t->life.failure[0] = 0;
+    t->fate.life = HY_LIFE_READY;
     return HY_OK;
 }
 
@@ -139,17 +111,16 @@ static hy_status skip_fork(hy_trainer *t, const char *message) {
     t->course.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
-    hy_trainer_recovered(t);
+    t->engine.retries.in_a_row = 0;
     return t->engine.work.is_gone ? hy_fail(HY_ERR_MEMORY, "%s", message) : HY_OK;
 }
 
-static hy_status keep_state(hy_trainer *t) { return copy_state(t, true); }
-
 static hy_status open_fork(hy_trainer *t) {
     hy_progress before = t->progress;
-    int64_t per_step = t->settings.train.batch_size * t->settings.train.grad_accum_steps;
+    hy_engine_progress engine = t->engine.progress;
+    int64_t per_step = hy_step_sequences(&t->engine);
     int64_t steps = arm_steps(t);
-    hy_status kept = hy_trainer_insist(t, keep_state);
+    hy_status kept = hy_trainer_retry(t, keep_state);
     if (kept == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
     t->course.fork.first = t->progress.sequences + (steps + 1) * per_step;
@@ -159,7 +130,7 @@ static hy_status open_fork(hy_trainer *t) {
     t->course.is_in_fork = false;
     double spent = t->progress.spent - before.spent;
     double seconds = t->progress.seconds;
-    int64_t backward_passes = t->progress.backward_passes;
+    engine.backward_passes = t->engine.progress.backward_passes;
     char message[HY_ERROR_MESSAGE_MAX];
     snprintf(message, sizeof message, "%s", hy_error_message());
     HY_TRY(put_back(t));
@@ -167,10 +138,10 @@ static hy_status open_fork(hy_trainer *t) {
     t->progress.spent += spent;
     t->progress.fork_spent += spent;
     t->progress.seconds = seconds;
-    t->progress.backward_passes = backward_passes;
-    t->engine.snapshot_is_valid = false;
-    t->course.consecutive_skips = 0;
-    HY_TRY(hy_trainer_insist(t, hy_trainer_start_loader));
+    t->engine.progress = engine;
+    t->engine.progress.has_snapshot = false;
+    t->engine.progress.skipped_in_a_row = 0;
+    HY_TRY(hy_trainer_retry(t, hy_trainer_start_loader));
     if (status == HY_ERR_NUMERIC) { /* the arm with moves broke: that is an answer too */
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;
@@ -239,37 +210,38 @@ static bool is_possible(const hy_trainer *t, double confidence) {
 }
 
 uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
-    const hy_state_layouts *l = &t->engine.state.layouts;
     hy_confidence prior = hy_confidence_prior(t->course.regime);
     if (!is_possible(t, hy_confidence_value(&prior))) return 0;
-    return l->master.bytes + t->engine.optim.bytes +
-           (uint64_t)hy_predictor_slots(t->engine.predictor.kind) * l->slot.bytes;
+    return hy_rows_forked_bytes(&t->engine.rows);
 }
 
 /* Forks are worth having, not worth failing for: where host memory has no room for the copy there are
  * none. */
 hy_status hy_fork_take_memory(hy_trainer *t) {
     char bytes[32];
-    uint64_t limit = hy_trainer_host_limit(t);
+    uint64_t limit = hy_budget_host(&t->engine.subject);
     if (!is_possible(t, hy_confidence_value(&t->progress.confidence))) return HY_OK;
-    if (limit && t->engine.host_bytes + state_bytes(t) > limit) {
+    if (limit &&
+        hy_plan_host_bytes(&t->engine.plan) + hy_rows_forked_bytes(&t->engine.rows) > limit) {
         hy_say(t, HY_NOTE,
                "there is no host memory for the copy of %s that a paired fork needs: whether "
                "predicting pays will not be asked, and it stays off",
-               hy_format_bytes((double)state_bytes(t), bytes, sizeof bytes));
+               hy_format_bytes((double)hy_rows_forked_bytes(&t->engine.rows), bytes, sizeof bytes));
         return HY_OK;
     }
-    HY_TRY(t->engine.backend->alloc(t->engine.backend, HY_HOST, state_bytes(t),
+    HY_TRY(t->engine.backend->alloc(t->engine.backend, HY_HOST,
+                                    hy_rows_forked_bytes(&t->engine.rows),
                                     (void **)&t->course.fork_state));
-    hy_ledger_take(&t->engine.ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
+    hy_ledger_take(&t->engine.ledger, HY_SNAPSHOT, HY_HOST, hy_rows_forked_bytes(&t->engine.rows));
     return HY_OK;
 }
 
 void hy_fork_release(hy_trainer *t) {
     if (t->course.fork_state) {
         t->engine.backend->release(t->engine.backend, HY_HOST, t->course.fork_state,
-                                   state_bytes(t));
+                                   hy_rows_forked_bytes(&t->engine.rows));
         t->course.fork_state = NULL;
-        hy_ledger_give(&t->engine.ledger, HY_SNAPSHOT, HY_HOST, state_bytes(t));
+        hy_ledger_give(&t->engine.ledger, HY_SNAPSHOT, HY_HOST,
+                       hy_rows_forked_bytes(&t->engine.rows));
     }
 }

@@ -19,26 +19,25 @@ typedef struct lesson {
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
                               bool is_plan, const lesson *known) {
-    *t = (hy_trainer){.settings = *hy_config_settings(config),
-                      .life.is_plan = is_plan,
-                      .life.is_state_whole = true,
-                      .ngram_loss = NAN,
-                      .raw_val_loss = NAN,
-                      .engine.device_cap = known->device_cap,
-                      .engine.host_cap = known->host_cap,
-                      .record.is_out_ours = known->is_out_ours};
-    t->asked = t->settings;
-    if (observer) t->observer = t->record.observer = *observer;
+    *t = (hy_trainer){
+        .settings = *hy_config_settings(config),
+        .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
+        .ngram_loss = NAN,
+        .raw_val_loss = NAN,
+        .engine.subject = {.device_cap = known->device_cap, .host_cap = known->host_cap},
+        .record.is_out_ours = known->is_out_ours};
+    if (observer) t->observer = *observer;
+    t->record.observer = t->observer;
     HY_TRY(hy_config_print(config, &t->record.config_text));
     t->record.command = strdup(hy_config_command(config));
     if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
     return hy_trainer_build(t);
 }
 
-/* A plan that could not be had was too large, whatever the system said: the next one gets less of what was
- * refused. Where nothing of the plan was refused, it was bad luck. */
+/* A plan whose memory was refused was too large, whatever the system said: the next one gets less of what
+ * was refused. Where nothing of the plan was refused, it was bad luck. */
 static void learn(const hy_trainer *t, lesson *known) {
-    uint64_t device = t->plan.vram_bytes, host = t->plan.host_pinned_bytes;
+    uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
     bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
     known->is_out_ours |= t->record.is_out_ours;
     if (t->engine.ledger.refused == HY_NOWHERE) return;
@@ -90,21 +89,18 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
 
 /* What outlives the old plan. */
 static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host_cap) {
-    hy_trainer fresh = {.settings = old->asked,
-                        .asked = old->asked,
+    hy_trainer fresh = {.settings = old->settings,
                         .observer = old->observer,
                         .record = {.observer = old->observer,
                                    .config_text = old->record.config_text,
                                    .command = old->record.command,
                                    .is_out_ours = true},
-                        .life.is_state_whole = true,
                         .ngram_loss = NAN,
                         .raw_val_loss = NAN,
-                        .engine.device_cap = device_cap,
-                        .engine.host_cap = host_cap,
-                        .life.recoveries = old->life.recoveries,
-                        .life.batch_changes = old->life.batch_changes,
-                        .life.plan_changes = old->life.plan_changes,
+                        .engine.subject = {.device_cap = device_cap, .host_cap = host_cap},
+                        .engine.retries.count = old->engine.retries.count,
+                        .fate.batch_changes = old->fate.batch_changes,
+                        .fate.plan_changes = old->fate.plan_changes,
                         .steering = old->steering};
     /* A try that failed early has no folder yet: it is asked for by its settings. */
     const char *out = old->record.out[0] ? old->record.out : old->settings.out;
@@ -118,27 +114,27 @@ static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason) {
     char text[HY_ERROR_MESSAGE_MAX];
-    bool is_stopping = atomic_load(&t->life.stop_requested);
-    HY_TRY(hy_trainer_insist(t, hy_trainer_write_checkpoint));
+    bool is_stopping = atomic_load(&t->fate.stop_requested);
+    HY_TRY(hy_trainer_retry(t, hy_trainer_write_checkpoint));
     hy_status status;
     int64_t tries = t->settings.memory.recovery_tries;
     do {
         hy_trainer fresh = begin_anew(t, device_cap, host_cap);
         hy_trainer_tear_down(t);
         *t = fresh;
-        if (is_stopping) atomic_store(&t->life.stop_requested, true);
+        if (is_stopping) atomic_store(&t->fate.stop_requested, true);
         status = hy_trainer_build(t);
     } while (status == HY_ERR_MEMORY && tries-- > 0);
     if (status != HY_OK) {
-        t->life.is_dead = true;
-        snprintf(t->life.failure, sizeof t->life.failure, "%s", hy_error_message());
+        t->fate.life = HY_LIFE_DEAD;
+        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
         return hy_fail(status,
-                       "%s: no plan that needs less could be had (%s); the run is saved: "
+                       "%s: there is no memory for a plan that needs less (%s); the run is saved: "
                        "--resume goes on with it",
-                       reason, t->life.failure);
+                       reason, t->fate.failure);
     }
-    t->saved_step = t->progress.step;
-    t->life.plan_changes++;
+    t->fate.saved_step = t->progress.step;
+    t->fate.plan_changes++;
     snprintf(text, sizeof text, "%s: a plan that needs less, from the checkpoint at step %lld",
              reason, (long long)t->progress.step);
     hy_say(t, HY_WARNING, "%s", text);

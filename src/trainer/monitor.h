@@ -1,8 +1,8 @@
-/* monitor.h: watching the placement table while a run goes on: inside the trainer room only.
+/* monitor.h: watching the placement table while a run goes on: inside the trainer module only.
  *
  * monitor_look.c gathers figures: the ledger's, the driver's, the system's; monitor.c looks once
- * a step and says what changed; monitor_state.c makes the whole table for hybrid.h;
- * monitor_plans.c finds by dry plans what would need less, monitor_savings.c what the run saves.
+ * a step and says what changed; monitor_state.c makes the whole table for hybrid.h, with advice;
+ * monitor_savings.c says what the run saves.
  * A step never waits for the driver. */
 #ifndef HY_TRAINER_MONITOR_H
 #define HY_TRAINER_MONITOR_H
@@ -54,14 +54,5 @@ void hy_monitor_reset(hy_trainer *t);
 hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh);
 /* Device bytes that a phase was planned to need, what comes back early included. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase);
-
-/* monitor_plans.c: what the run would take with other settings, which must all be resolved. */
-typedef struct hy_monitor_bytes {
-    int64_t device, host; /* host: beside the device's, also where both are one memory */
-    double seconds;       /* of a step, by rules of thumb */
-} hy_monitor_bytes;
-hy_status hy_monitor_plan(const hy_trainer *t, const hy_settings *settings, hy_monitor_bytes *out);
-/* What would need less, cheap changes first; at most HY_MEMORY_ADVICE. */
-hy_status hy_monitor_advise(const hy_trainer *t, hy_memory_state *state);
 
 #endif

@@ -6,26 +6,21 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "trainer/memory_plan.h"
 #include "trainer/monitor.h"
-#include "trainer/planner.h"
 
-static hy_status size_plan(const hy_trainer *t, int64_t batch, int64_t seq, hy_recompute recompute,
-                           bool offloads, hy_batch_bytes *out) {
-    hy_batch_options options = {.batch = (int32_t)batch,
-                                .seq = (int32_t)seq,
-                                .chunks = (int32_t)t->settings.train.loss_chunks,
-                                .dtype = t->engine.types.of[HY_FULL],
-                                .grad_dtype = t->settings.train.grad_dtype,
-                                .recompute = hy_recompute_groups(recompute),
-                                .offloads = offloads,
-                                .ring_depth = (int32_t)t->settings.memory.ring_depth,
-                                .is_training = true,
-                                .has_doc_starts = hy_trainer_has_doc_starts(t),
-                                .is_sizing = true,
-                                .budget = hy_trainer_device_limit(t)};
+static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, int64_t seq,
+                           hy_batch_bytes *out) {
+    const hy_engine *e = &t->engine;
+    hy_pass_spec spec = {.model = e->model,
+                         .backend = e->backend,
+                         .seq = (int32_t)seq,
+                         .has_doc_starts = e->subject.has_doc_starts,
+                         .grad_dtype = t->settings.train.grad_dtype,
+                         .budget = hy_budget_device(&e->subject)};
+    hy_batch_options options = hy_pass_options(&spec, choice, e->types.of[HY_FULL], true);
     hy_batch_plan *plan;
-    HY_TRY(hy_batch_plan_create(t->engine.model, t->engine.backend, &options, &plan));
+    options.is_sizing = true;
+    HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, &plan));
     *out = plan->bytes;
     hy_batch_plan_destroy(plan);
     return HY_OK;
@@ -36,8 +31,14 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
-        HY_TRY(size_plan(t, batch, seq, level, false, &kept));
-        HY_TRY(size_plan(t, batch, seq, level, true, &offloaded));
+        hy_plan_choice choice = {.batch = (int32_t)batch,
+                                 .loss_chunks = (int32_t)t->settings.train.loss_chunks,
+                                 .recompute = level,
+                                 .activations = HY_DEVICE,
+                                 .ring_depth = (int32_t)t->settings.memory.ring_depth};
+        HY_TRY(size_plan(t, &choice, seq, &kept));
+        choice.activations = HY_PINNED;
+        HY_TRY(size_plan(t, &choice, seq, &offloaded));
         out[i] = (hy_activation_estimate){.recompute = hy_choice_name("recompute", i),
                                           .activations = kept.activations,
                                           .workspace = kept.workspace,
@@ -64,7 +65,7 @@ static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
 
 hy_status hy_trainer_estimate_activations(const hy_trainer *t, int64_t batch, int64_t seq,
                                           hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
-    if (batch == 0) batch = t->settings.train.batch_size;
+    if (batch == 0) batch = t->engine.plan.choice.batch;
     if (seq == 0) seq = t->settings.train.seq_len;
     HY_TRY(check_shape(t, batch, seq));
     return estimate(t, batch, seq, out);
@@ -73,10 +74,14 @@ hy_status hy_trainer_estimate_activations(const hy_trainer *t, int64_t batch, in
 /* The parts of a run that shape and device decide; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
     hy_shape shape;
+    hy_engine *e = &t->engine;
+    e->settings = &t->settings;
+    e->observer = &t->observer;
+    e->subject.is_plan = true;
     HY_TRY(hy_shape_from_settings(&t->settings, &shape));
-    HY_TRY(hy_model_create(&shape, &t->engine.model));
-    HY_TRY(hy_trainer_open_device(t));
-    return hy_trainer_choose_precision(t);
+    HY_TRY(hy_model_create(&shape, &e->model));
+    HY_TRY(hy_engine_open_device(e));
+    return hy_engine_lay_out(e);
 }
 
 hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_t seq,
@@ -84,7 +89,8 @@ hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
     t->settings = *hy_config_settings(config);
-    t->life.is_plan = true;
+    t->fate.life = HY_LIFE_PLAN;
+    t->engine.plan.choice.batch = (int32_t)t->settings.train.batch_size;
     hy_status status = prepare(t);
     if (status == HY_OK) status = hy_trainer_estimate_activations(t, batch, seq, out);
     hy_trainer_destroy(t);

@@ -14,29 +14,13 @@
 
 /* ---- what the run has taken ------------------------------------------------------------------ */
 
-static uint64_t reserved_in(const hy_trainer *t, hy_place place) {
-    const hy_arena *arenas[] = {&t->engine.state.device,
-                                &t->engine.work.arena,
-                                &t->engine.state.rings,
-                                &t->engine.state.pinned,
-                                &t->engine.work.activation_arena,
-                                &t->engine.state.staging,
-                                &t->engine.state.kept};
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
-        if (arenas[i]->data && arenas[i]->place == place) bytes += arenas[i]->size;
-    }
-    hy_place moved_to = t->engine.optim.strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
-    return bytes + (t->engine.optim.host && place == moved_to ? t->engine.optim.bytes : 0);
-}
-
 /* With lookahead the optimizer's state is on its way back before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
-    bool moves =
-        t->engine.optim.strategy == HY_OFFLOAD_CPU || t->engine.optim.strategy == HY_OFFLOAD_PINNED;
-    bool is_early = phase == HY_PREDICT && moves && hy_trainer_restores_ahead(t);
-    return hy_ledger_planned(&t->engine.ledger, phase, HY_DEVICE) +
-           (is_early ? t->engine.optim.bytes : 0);
+    const hy_engine *e = &t->engine;
+    bool moves = hy_offload_moves(e->trip.strategy);
+    bool is_early = phase == HY_PREDICT && moves && hy_mover_is_ahead(e);
+    return hy_ledger_planned(&e->ledger, phase, HY_DEVICE) +
+           (is_early ? e->plan.state.bytes[HY_PLAN_OPTIM] : 0);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -70,7 +54,7 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     pool->total = facts->memory_total;
     pool->free = is_told && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
     out->process_device = is_told ? sample.process_memory : 0;
-    pool->budget = hy_trainer_device_limit(t);
+    pool->budget = hy_budget_device(&t->engine.subject);
     if (!pool->free) return;
     uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
@@ -79,13 +63,13 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
 static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
     const hy_ledger *l = &t->engine.ledger;
     out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
-                                   .reserved = reserved_in(t, HY_DEVICE),
+                                   .reserved = hy_engine_reserved(&t->engine, HY_DEVICE),
                                    .peak = l->peak_in[HY_DEVICE],
                                    .planned = hy_monitor_planned(t, l->phase)};
     if (t->engine.backend->facts.is_gpu) {
         look_at_card(t, is_fresh, out);
     } else {
-        out->device.budget = hy_trainer_device_limit(t);
+        out->device.budget = hy_budget_device(&t->engine.subject);
     }
     out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
 }
@@ -101,7 +85,7 @@ static hy_memory_pool host_pool(const hy_trainer *t) {
     const hy_ledger *l = &t->engine.ledger;
     uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
     for (int place = 0; place < HY_PLACE_COUNT; place++) {
-        reserved[place] = reserved_in(t, (hy_place)place);
+        reserved[place] = hy_engine_reserved(&t->engine, (hy_place)place);
         planned[place] = hy_ledger_planned(l, l->phase, (hy_place)place);
     }
     return (hy_memory_pool){.used = on_host(t, l->live_in),

@@ -2,6 +2,11 @@
 #include "base/error.h"
 #include "trainer/monitor.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#define LEAST_SHARE 0.01 /* what frees less is left out */
+
 static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_COUNT]) {
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         const hy_cell *cell = &l->cell[cls][l->phase];
@@ -11,6 +16,46 @@ static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_COUNT]
             out[cls].live[place] = l->live[cls][place];
         }
     }
+}
+
+/* ---- advice ------------------------------------------------------------------------------------ */
+
+/* What counts where memory is short. */
+static int64_t counted(const hy_memory_state *state, int64_t device, int64_t host) {
+    if (state->is_unified && !state->device.budget) return device + host;
+    return state->host.status > state->device.status ? host : device;
+}
+
+static hy_memory_advice describe(const hy_advice *a) {
+    hy_memory_advice out = {.device_bytes = a->device_bytes, .host_bytes = a->host_bytes};
+    bool is_batch = strcmp(a->key, "batch_size") == 0, is_host = a->device_bytes <= 0;
+    int64_t gain = is_host ? a->host_bytes : a->device_bytes;
+    int64_t price = is_host ? -a->device_bytes : -a->host_bytes;
+    snprintf(out.key, sizeof out.key, "%s", a->key);
+    snprintf(out.value, sizeof out.value, "%s", a->to);
+    int length = snprintf(out.text, sizeof out.text, "%s %s to %s frees %s%s",
+                          is_batch ? "micro-batch" : a->key, a->from, a->to,
+                          hy_bytes_as_text((uint64_t)gain).text, is_host ? " of host memory" : "");
+    if (price > 0) {
+        snprintf(out.text + length, sizeof out.text - (size_t)length, " and takes %s of %s",
+                 hy_bytes_as_text((uint64_t)price).text, is_host ? "the device" : "host memory");
+    }
+    return out;
+}
+
+static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
+    const hy_plan *plan = &t->engine.plan;
+    hy_advice list[HY_ADVICE_MAX];
+    int32_t count;
+    HY_TRY(hy_advise_less(&t->engine.subject, plan, list, &count));
+    int64_t all = counted(state, (int64_t)plan->device, (int64_t)hy_plan_host_bytes(plan));
+    state->advice_count = 0;
+    for (int32_t i = 0; i < count && state->advice_count < HY_MEMORY_ADVICE; i++) {
+        int64_t freed = counted(state, list[i].device_bytes, list[i].host_bytes);
+        if (freed <= 0 || (double)freed < LEAST_SHARE * (double)all) continue;
+        state->advice[state->advice_count++] = describe(&list[i]);
+    }
+    return HY_OK;
 }
 
 hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
@@ -35,5 +80,5 @@ hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
     out->host.status = hy_monitor_host_status(t);
     out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
     fill_classes(&t->engine.ledger, out->classes);
-    return hy_monitor_advise(t, out);
+    return advise(t, out);
 }

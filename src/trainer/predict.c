@@ -35,23 +35,21 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
     bool is_new =
         hy_phase_step_in_window(&t->course.rules, machine) == 1 && machine->phase != HY_CORRECT;
     if (!is_window_open(t) || !is_new) return HY_OK;
-    hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
-    return hy_trainer_apply(t, &begin);
+    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
+    return hy_engine_apply(&t->engine, &begin);
 }
 
 /* ---- proposing --------------------------------------------------------------------------------- */
 
 /* How many optimizer steps the move stands for, and by what it is scaled. */
 static hy_status measure_move(hy_trainer *t, proposal *p) {
-    const hy_predictor *o = &t->engine.predictor;
+    const hy_predictor *o = &t->engine.subject.predictor;
     double d[3];
     p->scale = 1;
     p->predicted_steps = (double)o->max_steps;
     if (o->kind != HY_PREDICTOR_OUTER) return HY_OK;
     /* D = theta - phi and b: the move is x D + y b */
-    HY_TRY(hy_trainer_measure(t, hy_store_of(&t->engine, HY_ROW_MASTER),
-                              hy_store_of(&t->engine, HY_ROW_SLOW + 0),
-                              hy_store_of(&t->engine, HY_ROW_SLOW + 1), NULL, d));
+    HY_TRY(hy_engine_measure(&t->engine, HY_ROW_MASTER, HY_ROW_SLOW, HY_ROW_SLOW + 1, -1, d));
     double x = o->eta * (1 + o->mu) - 1, y = o->eta * o->mu * o->mu;
     p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
     p->scale = hy_predictor_cap(o, p->predicted_steps);
@@ -61,18 +59,23 @@ static hy_status measure_move(hy_trainer *t, proposal *p) {
 
 /* ---- the guard --------------------------------------------------------------------------------- */
 
+static uint64_t guard_sequences(const hy_trainer *t) {
+    return hy_guard_sequences(t->settings.phases.guard_share, &t->engine.plan.choice);
+}
+
 /* One forward pass over the guard's tokens: sequences that training has not reached. */
 static hy_status guard_pass(hy_trainer *t, hy_store *weights, double *each, double *mean) {
     hy_dtype dtype = t->engine.types.of[HY_PREDICT];
-    uint64_t count = hy_guard_sequences(t);
-    hy_probe probe = {.split = HY_TRAIN,
+    uint64_t count = guard_sequences(t);
+    hy_probe probe = {.data = t->data.set,
+                      .split = HY_TRAIN,
                       .first = (uint64_t)t->progress.sequences,
                       .count = count,
                       .weights = weights,
                       .dtype = dtype,
                       .each = each};
-    HY_TRY(hy_trainer_probe(t, t->engine.work.guard[hy_plan_index(dtype)], &probe));
-    double step = (double)(t->settings.train.batch_size * t->settings.train.grad_accum_steps);
+    HY_TRY(hy_engine_probe(&t->engine, t->engine.work.guard, &probe));
+    double step = (double)hy_step_sequences(&t->engine);
     t->progress.spent += (double)count / step / 3;
     *mean = probe.mean;
     return HY_OK;
@@ -91,14 +94,14 @@ static double change_noise(const double *before, const double *after, uint64_t c
 }
 
 static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    hy_formula candidate = hy_predictor_candidate(&t->engine.predictor, window_steps(t));
+    hy_formula candidate = hy_predictor_candidate(&t->engine.subject.predictor, window_steps(t));
     t->engine.candidate.formula = hy_formula_scaled(candidate, p->scale);
     t->engine.candidate.dtype = t->engine.types.of[HY_PREDICT];
     t->engine.candidate.is_average = false;
     hy_store_abandon(
         hy_store_of(&t->engine, HY_ROW_CANDIDATE)); /* whatever a pass that broke off left there */
     HY_TRY(guard_pass(t, hy_store_of(&t->engine, HY_ROW_CANDIDATE), after, &p->after));
-    p->noise = change_noise(before, after, hy_guard_sequences(t));
+    p->noise = change_noise(before, after, guard_sequences(t));
     return HY_OK;
 }
 
@@ -130,9 +133,10 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
 }
 
 static hy_status judge(hy_trainer *t, proposal *p) {
-    double *before = t->engine.work.guard_losses, *after = before + hy_guard_sequences(t);
+    double *before = t->engine.work.guard_losses, *after = before + guard_sequences(t);
     HY_TRY(guard_pass(t, NULL, before, &p->before));
-    if (t->engine.predictor.kind == HY_PREDICTOR_LINE) return judge_line(t, p, before, after);
+    if (t->engine.subject.predictor.kind == HY_PREDICTOR_LINE)
+        return judge_line(t, p, before, after);
     HY_TRY(try_candidate(t, p, before, after));
     p->verdict = hy_guard_judge(&t->progress.guard, p->before, p->after, p->noise);
     return HY_OK;
@@ -142,35 +146,35 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 
 /* May be done again: slots are set anew from the weights. */
 static hy_status reject(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
-    return hy_trainer_apply(t, &begin);
+    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
+    return hy_engine_apply(&t->engine, &begin);
 }
 
 static hy_status take_snapshot(hy_trainer *t) {
-    return hy_trainer_copy_weights(t, hy_store_of(&t->engine, HY_ROW_SNAPSHOT), true);
+    return hy_mover_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);
 }
 
 /* A move that breaks off half-way is undone where the weights before it are kept; else the run has no
  * state to go on from. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    hy_formulas move = hy_predictor_accept(&t->engine.predictor, window_steps(t), p->scale);
-    t->life.is_state_whole = false;
-    hy_status status = hy_trainer_apply(t, &move);
-    if (status == HY_ERR_MEMORY && t->engine.has_snapshot) {
-        hy_trainer_give_up_later(t);
+    hy_formulas move = hy_predictor_accept(&t->engine.subject.predictor, window_steps(t), p->scale);
+    t->fate.life = HY_LIFE_CHANGING;
+    hy_status status = hy_engine_apply(&t->engine, &move);
+    if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
+        hy_trainer_defer_error(t);
         HY_TRY(hy_trainer_roll_back(t));
         p->verdict = HY_REJECTED;
         status = HY_OK;
     }
-    t->life.is_state_whole = status == HY_OK;
+    if (status == HY_OK) t->fate.life = HY_LIFE_READY;
     return status;
 }
 
 static hy_status commit(hy_trainer *t, proposal *p) {
-    if (p->verdict != HY_ACCEPTED) return hy_trainer_insist(t, reject);
-    if (t->engine.has_snapshot) {
-        HY_TRY(hy_trainer_insist(t, take_snapshot));
-        t->engine.snapshot_is_valid = true;
+    if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, reject);
+    if (hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
+        HY_TRY(hy_trainer_retry(t, take_snapshot));
+        t->engine.progress.has_snapshot = true;
     }
     HY_TRY(accept(t, p));
     if (p->verdict != HY_ACCEPTED) return HY_OK;
@@ -180,25 +184,23 @@ static hy_status commit(hy_trainer *t, proposal *p) {
 }
 
 static hy_status bring_snapshot(hy_trainer *t) {
-    return hy_trainer_copy_weights(t, hy_store_of(&t->engine, HY_ROW_SNAPSHOT), false);
+    return hy_mover_copy_weights(&t->engine, HY_ROW_SNAPSHOT, false);
 }
 
 hy_status hy_trainer_roll_back(hy_trainer *t) {
-    if (!t->engine.has_snapshot || !t->engine.snapshot_is_valid) return HY_OK;
-    HY_TRY(hy_trainer_insist(t, bring_snapshot));
-    t->engine.snapshot_is_valid = false;
-    hy_formulas begin = hy_predictor_begin(&t->engine.predictor);
-    HY_TRY(hy_trainer_apply(t, &begin));
+    if (!hy_has_row(&t->engine, HY_ROW_SNAPSHOT) || !t->engine.progress.has_snapshot) return HY_OK;
+    HY_TRY(hy_trainer_retry(t, bring_snapshot));
+    t->engine.progress.has_snapshot = false;
+    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
+    HY_TRY(hy_engine_apply(&t->engine, &begin));
     hy_say(t, HY_WARNING, "the last move was undone: the weights are those before it");
     return t->engine.backend->stream_sync(t->engine.compute);
 }
 
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
 static int64_t planned_batches(const hy_trainer *t) {
-    hy_dtype dtype = t->engine.types.of[HY_PREDICT];
-    int64_t passes = t->engine.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
-    int64_t batches = passes * hy_probe_batches(t->engine.work.guard[hy_plan_index(dtype)],
-                                                hy_guard_sequences(t));
+    int64_t passes = t->engine.subject.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
+    int64_t batches = passes * hy_probe_batches(t->engine.work.guard, guard_sequences(t));
     if (t->course.is_validation_due) {
         const hy_batch_plan *plan = t->engine.work.eval[hy_plan_index(t->engine.types.of[HY_FULL])];
         batches += hy_probe_batches(plan, hy_dataset_describe(t->data.set)->sequences[HY_VAL]);
@@ -216,10 +218,10 @@ static void tell(const hy_trainer *t, const proposal *p) {
 
 /* Everything up to the verdict; it changes nothing that is kept, so it may be done again. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
-    HY_TRY(hy_trainer_send_optimizer(t)); /* first, so that its room is free when passes begin */
-    hy_trainer_enter_phase(t, HY_PREDICT);
+    HY_TRY(hy_mover_leave(&t->engine)); /* first, so that its room is free when passes begin */
+    HY_TRY(hy_engine_enter_phase(&t->engine, HY_PREDICT));
     HY_TRY(hy_trainer_measure_residual(t));
-    t->engine.optim.batches_left = planned_batches(t);
+    t->engine.trip.batches_left = planned_batches(t);
     HY_TRY(measure_move(t, p));
     return judge(t, p);
 }
@@ -230,7 +232,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
     while ((status = weigh(t, p)) == HY_ERR_MEMORY) {
         t->progress = before;
         *p = (proposal){0};
-        HY_TRY(hy_trainer_survive(t, status, HY_WITH_LESS));
+        HY_TRY(hy_trainer_retry_with_less(t, status));
     }
     HY_TRY(status);
     return commit(t, p);
@@ -248,9 +250,9 @@ static hy_status validate_here(hy_trainer *t) {
 }
 
 static hy_status end_predict(hy_trainer *t) {
-    t->engine.optim.batches_left = 0;
+    t->engine.trip.batches_left = 0;
     HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
-    return hy_trainer_return_rings(t); /* its waiting is Predict's */
+    return hy_engine_return_rings(&t->engine); /* its waiting is Predict's */
 }
 
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {

@@ -11,50 +11,60 @@
 
 #define PROGRESS_VERSION 1
 
+/* A field of the run's progress, or of the engine's. */
 typedef struct field {
     const char *key;
     size_t offset;
-} integer_field, number_field;
+    bool is_engine;
+} field;
 
-static const integer_field integers[] = {
-    {"step", offsetof(hy_progress, step)},
-    {"updates", offsetof(hy_progress, updates)},
-    {"skipped", offsetof(hy_progress, skipped)},
-    {"sequences", offsetof(hy_progress, sequences)},
-    {"tokens", offsetof(hy_progress, tokens)},
-    {"backward_passes", offsetof(hy_progress, backward_passes)},
-    {"val_step", offsetof(hy_progress, val_step)},
-    {"true_steps", offsetof(hy_progress, machine.done)},
-    {"window", offsetof(hy_progress, machine.window)},
-    {"correct_left", offsetof(hy_progress, machine.correct_left)},
-    {"cooldown", offsetof(hy_progress, machine.cooldown)},
-    {"next_cooldown", offsetof(hy_progress, machine.next_cooldown)},
-    {"moves", offsetof(hy_progress, machine.moves)},
-    {"rejections", offsetof(hy_progress, machine.rejections)},
-    {"divergences", offsetof(hy_progress, machine.divergences)},
-    {"healthy_steps", offsetof(hy_progress, divergence.count)},
-    {"guard_moves", offsetof(hy_progress, guard.count)},
-    {"forks", offsetof(hy_progress, confidence.forks)},
-    {"scale_good_steps", offsetof(hy_progress, loss_scale.good_steps)},
-    {"line_streak", offsetof(hy_progress, line_streak)},
-    {"tail_samples", offsetof(hy_progress, tail_samples)},
-    {"next_fork", offsetof(hy_progress, next_fork)},
-    {"fork_wait", offsetof(hy_progress, fork_wait)},
+#define RUN(member) offsetof(hy_progress, member), false
+#define ENGINE(member) offsetof(hy_engine_progress, member), true
+
+static const field integers[] = {
+    {"step", RUN(step)},
+    {"updates", ENGINE(updates)},
+    {"skipped", ENGINE(skipped)},
+    {"sequences", RUN(sequences)},
+    {"tokens", RUN(tokens)},
+    {"backward_passes", ENGINE(backward_passes)},
+    {"val_step", RUN(val_step)},
+    {"true_steps", RUN(machine.done)},
+    {"window", RUN(machine.window)},
+    {"correct_left", RUN(machine.correct_left)},
+    {"cooldown", RUN(machine.cooldown)},
+    {"next_cooldown", RUN(machine.next_cooldown)},
+    {"moves", RUN(machine.moves)},
+    {"rejections", RUN(machine.rejections)},
+    {"divergences", RUN(machine.divergences)},
+    {"healthy_steps", RUN(divergence.count)},
+    {"guard_moves", RUN(guard.count)},
+    {"forks", RUN(confidence.forks)},
+    {"scale_good_steps", ENGINE(loss_scale.good_steps)},
+    {"line_streak", RUN(line_streak)},
+    {"tail_samples", ENGINE(average_samples)},
+    {"next_fork", RUN(next_fork)},
+    {"fork_wait", RUN(fork_wait)},
 };
 
-static const number_field numbers[] = {
-    {"seconds", offsetof(hy_progress, seconds)},
-    {"spent", offsetof(hy_progress, spent)},
-    {"loss_mean", offsetof(hy_progress, divergence.loss_mean)},
-    {"loss_variance", offsetof(hy_progress, divergence.loss_variance)},
-    {"grad_level", offsetof(hy_progress, divergence.grad_level)},
-    {"log_odds", offsetof(hy_progress, confidence.log_odds)},
-    {"fork_gain", offsetof(hy_progress, confidence.gain_sum)},
-    {"fork_spent", offsetof(hy_progress, fork_spent)},
-    {"fork_gain_steps", offsetof(hy_progress, fork_gain_steps)},
-    {"loss_scale", offsetof(hy_progress, loss_scale.scale)},
-    {"predicted_steps", offsetof(hy_progress, predicted_steps)},
+static const field numbers[] = {
+    {"seconds", RUN(seconds)},
+    {"spent", RUN(spent)},
+    {"loss_mean", RUN(divergence.loss_mean)},
+    {"loss_variance", RUN(divergence.loss_variance)},
+    {"grad_level", RUN(divergence.grad_level)},
+    {"log_odds", RUN(confidence.log_odds)},
+    {"fork_gain", RUN(confidence.gain_sum)},
+    {"fork_spent", RUN(fork_spent)},
+    {"fork_gain_steps", RUN(fork_gain_steps)},
+    {"loss_scale", ENGINE(loss_scale.scale)},
+    {"predicted_steps", RUN(predicted_steps)},
 };
+
+static void *field_of(const hy_trainer *t, const field *f) {
+    char *base = f->is_engine ? (char *)&t->engine.progress : (char *)&t->progress;
+    return base + f->offset;
+}
 
 static void write_phases(const hy_progress *p, hy_json_writer *w) {
     hy_json_open_array(w, "phases");
@@ -102,11 +112,11 @@ static void write_identity(const hy_trainer *t, hy_json_writer *w) {
 /* How a step's sums are split: another split gives other bits. */
 static void write_split(const hy_trainer *t, hy_json_writer *w) {
     hy_json_open_object(w, "split");
-    hy_json_put_int(w, "batch_size", t->settings.train.batch_size);
-    hy_json_put_int(w, "grad_accum_steps", t->settings.train.grad_accum_steps);
+    hy_json_put_int(w, "batch_size", t->engine.plan.choice.batch);
+    hy_json_put_int(w, "grad_accum_steps", t->engine.plan.choice.accum);
     hy_json_put_int(w, "first_batch_size", t->first_batch);
-    hy_json_put_int(w, "loss_chunks", t->settings.train.loss_chunks);
-    hy_json_put_int(w, "chunk_budget", (int64_t)t->engine.chunk_budget);
+    hy_json_put_int(w, "loss_chunks", t->engine.plan.choice.loss_chunks);
+    hy_json_put_int(w, "chunk_budget", (int64_t)t->engine.subject.chunk_budget);
     hy_json_close_object(w);
 }
 
@@ -119,19 +129,17 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
     hy_json_put_string(&w, "model", t->settings.model);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
-    hy_json_put_string(&w, "optimizer", t->engine.update.optimizer.kind->name);
-    hy_json_put_int(&w, "optimizer_arrays", hy_optim_arrays(&t->engine));
+    hy_json_put_string(&w, "optimizer", t->engine.subject.rows.optimizer.kind->name);
+    hy_json_put_int(&w, "optimizer_arrays", t->engine.rows.optim_count);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-        int64_t value = *(const int64_t *)((const char *)p + integers[i].offset);
-        hy_json_put_int(&w, integers[i].key, value);
+        hy_json_put_int(&w, integers[i].key, *(const int64_t *)field_of(t, &integers[i]));
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        double value = *(const double *)((const char *)p + numbers[i].offset);
-        hy_json_put_double(&w, numbers[i].key, value);
+        hy_json_put_double(&w, numbers[i].key, *(const double *)field_of(t, &numbers[i]));
     }
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->is_residual_due);
-    hy_json_put_bool(&w, "has_snapshot", t->engine.snapshot_is_valid);
+    hy_json_put_bool(&w, "has_snapshot", t->engine.progress.has_snapshot);
     hy_json_put_double(&w, "val_loss", p->val_loss);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
@@ -227,8 +235,8 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
 
 /* Its state means nothing to another one. Older checkpoints do not say it: they are AdamW's. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
-    const hy_optimizer_kind *ours = t->engine.update.optimizer.kind;
-    int64_t arrays = hy_optim_arrays(&t->engine), theirs;
+    const hy_optimizer_kind *ours = t->engine.subject.rows.optimizer.kind;
+    int64_t arrays = t->engine.rows.optim_count, theirs;
     const char *name = "adamw";
     (void)hy_json_as_string(hy_json_get(root, "optimizer"), &name, NULL);
     if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;
@@ -252,18 +260,17 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_TRY(check_identity(t, json, path));
     HY_TRY(check_optimizer(t, root, path));
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-        int64_t *value = (int64_t *)((char *)p + integers[i].offset);
+        int64_t *value = field_of(t, &integers[i]);
         HY_TRY(hy_json_int(json, root, integers[i].key, value));
         if (*value < 0) return hy_fail(HY_ERR_INPUT, "%s: %s is negative", path, integers[i].key);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        double *value = (double *)((char *)p + numbers[i].offset);
-        HY_TRY(hy_json_double(json, root, numbers[i].key, value));
+        HY_TRY(hy_json_double(json, root, numbers[i].key, field_of(t, &numbers[i])));
     }
     HY_TRY(read_phase(json, path, &p->machine.phase));
     HY_TRY(hy_json_bool(json, root, "residual_due", &p->is_residual_due));
-    HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine.snapshot_is_valid));
-    if (t->engine.snapshot_is_valid && !t->engine.has_snapshot) {
+    HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine.progress.has_snapshot));
+    if (t->engine.progress.has_snapshot && !hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
         return hy_fail(HY_ERR_INPUT,
                        "%s was saved in Correct with a snapshot; resume with snapshot = true",
                        path);
@@ -283,7 +290,7 @@ hy_status hy_progress_read(hy_trainer *t, const char *path) {
 
 static hy_status read_split(hy_trainer *t, const hy_json *json) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "split");
-    hy_settings *s = &t->settings;
+    const hy_settings *s = &t->settings;
     int64_t batch, accum, chunks;
     if (!node) return HY_OK; /* it was saved before there was a choice */
     HY_TRY(hy_json_int(json, node, "batch_size", &batch));
@@ -297,13 +304,10 @@ static hy_status read_split(hy_trainer *t, const hy_json *json) {
         int64_t budget;
         HY_TRY(hy_json_int(json, node, "first_batch_size", &t->first_batch));
         HY_TRY(hy_json_int(json, node, "chunk_budget", &budget));
-        t->engine.chunk_budget = (uint64_t)budget;
+        t->engine.subject.chunk_budget = (uint64_t)budget;
     }
     if (t->first_batch < batch) t->first_batch = batch;
-    s->train.batch_size = batch;
-    s->train.grad_accum_steps = accum;
-    s->train.step_tokens = 0;
-    if (s->train.loss_chunks == 0) s->train.loss_chunks = chunks;
+    t->engine.subject.split = (hy_step_split){batch, accum, chunks};
     return HY_OK;
 }
 

@@ -18,15 +18,15 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
         .model = s->model,
         .device = t->engine.backend->facts.name,
         .data = hy_dataset_describe(t->data.set)->description,
-        .predictor = hy_choice_name("predictor", (int)t->engine.predictor.kind),
+        .predictor = hy_choice_name("predictor", (int)t->engine.subject.predictor.kind),
         .resumed = t->resumed,
         .parameters = t->engine.model->params.elements,
         .steps_total = t->course.steps_total,
         .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
         .seq_len = s->train.seq_len,
         .batch_size = s->train.batch_size,
-        .vram_budget_bytes = hy_trainer_device_limit(t),
-        .host_budget_bytes = hy_trainer_host_limit(t),
+        .vram_budget_bytes = hy_budget_device(&t->engine.subject),
+        .host_budget_bytes = hy_budget_host(&t->engine.subject),
     };
     if (!t->record.out[0]) return HY_OK;
     t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
@@ -73,10 +73,10 @@ hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
     hy_trainer_summary(t, &summary);
     bool has_savings = hy_trainer_savings(t, &savings) == HY_OK;
     hy_summary_extras extras = {.command = t->record.command,
-                                .recoveries = t->life.recoveries,
-                                .batch_changes = t->life.batch_changes,
-                                .batch_size = t->settings.train.batch_size,
-                                .grad_accum = t->settings.train.grad_accum_steps,
+                                .recoveries = t->engine.retries.count,
+                                .batch_changes = t->fate.batch_changes,
+                                .batch_size = t->engine.plan.choice.batch,
+                                .grad_accum = t->engine.plan.choice.accum,
                                 .savings = has_savings ? &savings : NULL};
     return hy_summary_to_json(&summary, &extras, out);
 }

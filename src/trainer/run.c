@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/ngram.h"
+#include "record/export.h"
 #include "trainer/trainer.h"
 
 /* An n-gram table of more text than this would take longer to count than it tells. */
@@ -21,7 +22,7 @@ hy_status hy_trainer_skip_validation(hy_trainer *t) {
            "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
            "less",
            (long long)t->progress.step, hy_error_message());
-    hy_trainer_recovered(t);
+    t->engine.retries.in_a_row = 0;
     return HY_OK;
 }
 
@@ -36,8 +37,8 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
 }
 
 static hy_status save_or_warn(hy_trainer *t) {
-    if (!t->record.out[0] || t->saved_step == t->progress.step) return HY_OK;
-    hy_status status = hy_trainer_insist(t, hy_trainer_write_checkpoint);
+    if (!t->record.out[0] || t->fate.saved_step == t->progress.step) return HY_OK;
+    hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
     if (status == HY_OK) return HY_OK;
     hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
            hy_error_message());
@@ -95,7 +96,8 @@ static hy_status count_ngrams(hy_trainer *t) {
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->record.out[0] || !t->settings.save.save_model) return HY_OK;
-    hy_status status = hy_trainer_write_model(t, folder);
+    HY_TRY(hy_path_join(folder, sizeof folder, t->record.out, "model"));
+    hy_status status = hy_export_engine(&t->engine, folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
         return HY_OK;
@@ -106,9 +108,9 @@ static hy_status write_model(hy_trainer *t) {
 
 /* The last save of a run may have the memory that was kept for it. */
 static hy_status save_at_last(hy_trainer *t) {
-    if (!t->record.out[0] || t->saved_step == t->progress.step) return HY_OK;
+    if (!t->record.out[0] || t->fate.saved_step == t->progress.step) return HY_OK;
     hy_trainer_give_reserve(t);
-    return hy_trainer_insist(t, hy_trainer_write_checkpoint);
+    return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
 
 static hy_status finish(hy_trainer *t) {
@@ -118,14 +120,14 @@ static hy_status finish(hy_trainer *t) {
     }
     HY_TRY(count_ngrams(t));
     HY_TRY(save_at_last(t));
-    HY_TRY(hy_trainer_insist(t, write_model));
-    HY_TRY(hy_trainer_insist(t, hy_trainer_write_summary));
+    HY_TRY(hy_trainer_retry(t, write_model));
+    HY_TRY(hy_trainer_retry(t, hy_trainer_write_summary));
     return hy_record_close(&t->record);
 }
 
 static hy_status stop(hy_trainer *t) {
     HY_TRY(save_at_last(t));
-    HY_TRY(hy_trainer_insist(t, hy_trainer_write_summary));
+    HY_TRY(hy_trainer_retry(t, hy_trainer_write_summary));
     HY_TRY(hy_record_close(&t->record));
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }
@@ -133,7 +135,7 @@ static hy_status stop(hy_trainer *t) {
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     while (!is_over(t)) {
-        if (atomic_load(&t->life.stop_requested)) return stop(t);
+        if (atomic_load(&t->fate.stop_requested)) return stop(t);
         hy_status status = one_step(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
     }

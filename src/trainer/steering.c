@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "trainer/memory_plan.h"
 #include "trainer/monitor.h"
+#include "trainer/trainer.h"
 
 #define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */
 #define MOST_PATIENCE 64
@@ -35,15 +35,11 @@ static room look_around(const hy_trainer *t) {
     return (room){hy_monitor_host_status(t), held, look.host.budget};
 }
 
-static uint64_t work_bytes(const hy_memory_needs *need) {
-    return need->activations + need->workspace + need->data;
-}
-
 static bool fits(const hy_trainer *t, const room *r, int64_t batch, double share) {
-    hy_memory_needs need;
+    hy_plan plan;
     if (r->budget == 0) return true;
-    if (hy_work_at(t, batch, &need) != HY_OK) return false;
-    uint64_t now = work_bytes(&t->engine.needs), then = work_bytes(&need);
+    if (hy_trainer_work_at(t, batch, &plan) != HY_OK) return false;
+    uint64_t now = hy_plan_work_bytes(&t->engine.plan.work), then = hy_plan_work_bytes(&plan.work);
     uint64_t rest = r->held > now ? r->held - now : 0;
     return (double)(rest + then) <= share * (double)r->budget;
 }
@@ -88,7 +84,7 @@ static int64_t size_that_fits(const hy_trainer *t, const room *r) {
     return least;
 }
 
-void hy_trainer_be_patient(hy_trainer *t) {
+void hy_trainer_back_off(hy_trainer *t) {
     hy_steering *s = &t->steering;
     s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
     if (s->patience > MOST_PATIENCE) s->patience = MOST_PATIENCE;
@@ -101,17 +97,17 @@ static hy_status plan_anew(hy_trainer *t, const room *r) {
     if (!t->engine.backend->facts.is_gpu) return watch_host(t);
     if (!t->record.out[0] || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is cannot be had twice */
-    return hy_trainer_replan(t, cap, t->engine.host_cap, "device memory is short");
+    return hy_trainer_replan(t, cap, t->engine.subject.host_cap, "device memory is short");
 }
 
 static hy_status use_less(hy_trainer *t, const room *r) {
     const char *reason =
         t->engine.backend->facts.is_gpu ? "device memory is short" : "memory is short";
     int64_t batch = size_that_fits(t, r);
-    hy_trainer_be_patient(t);
+    hy_trainer_back_off(t);
     if (batch > 0) return hy_trainer_resize(t, batch, reason);
     if (r->status != HY_MEMORY_EMERGENCY) return HY_OK;
-    if (!hy_recomputes_all(&t->settings)) return hy_trainer_recompute_all(t, reason);
+    if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
     return plan_anew(t, r);
 }
 
@@ -136,7 +132,7 @@ static void add_trial(hy_trainer *t, int64_t batch) {
 
 /* The size that was planned, and its neighbours. */
 static void begin_search(hy_trainer *t, const room *r) {
-    int64_t batch = t->settings.train.batch_size, asked = t->settings.train.max_batch_size;
+    int64_t batch = t->engine.plan.choice.batch, asked = t->settings.train.max_batch_size;
     int64_t larger = hy_next_batch(t, batch, 1, asked ? asked : INT64_MAX);
     add_trial(t, batch);
     if (larger > 0 && fits(t, r, larger, 1)) add_trial(t, larger);
@@ -144,7 +140,7 @@ static void begin_search(hy_trainer *t, const room *r) {
 }
 
 static bool wants_search(const hy_trainer *t) {
-    return t->settings.train.dynamic_batch == HY_AUTO && t->asked.train.step_tokens > 0 &&
+    return t->settings.train.dynamic_batch == HY_AUTO && t->settings.train.step_tokens > 0 &&
            t->settings.train.normalize && t->engine.backend->facts.is_gpu &&
            t->progress.step == 0 && t->course.steps_total >= SHORTEST_SEARCH;
 }
@@ -161,14 +157,14 @@ static hy_status end_search(hy_trainer *t) {
              best->seconds);
     s->trials = 0;
     t->first_batch = batch;
-    return batch == t->settings.train.batch_size ? HY_OK : hy_trainer_resize(t, batch, reason);
+    return batch == t->engine.plan.choice.batch ? HY_OK : hy_trainer_resize(t, batch, reason);
 }
 
 /* The step that was just made belongs to the trial at hand. */
 static hy_status go_on_searching(hy_trainer *t) {
     hy_steering *s = &t->steering;
     hy_batch_trial *now = &s->trial[s->at];
-    bool is_as_tried = now->batch == t->settings.train.batch_size; /* else memory ran out in it */
+    bool is_as_tried = now->batch == t->engine.plan.choice.batch; /* else memory ran out in it */
     if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->pace.step_seconds);
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;

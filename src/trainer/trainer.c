@@ -27,8 +27,8 @@ hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, 
 }
 
 void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
-    *out = t->plan;
-    out->problem = t->plan_problem;
+    *out = t->facts;
+    out->problem = t->problem;
 }
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
@@ -40,16 +40,23 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
 }
 
 hy_status hy_trainer_must_have_state(const hy_trainer *t) {
-    if (t->life.is_plan) {
+    switch (t->fate.life) {
+    case HY_LIFE_READY: return HY_OK;
+    case HY_LIFE_PLAN:
         return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; "
                                      "hy_trainer_create makes a trainer that runs");
+    default:
+        return hy_fail(
+            HY_ERR_STATE,
+            "step %lld failed half-way, so its state cannot be used; go on from the last "
+            "checkpoint (%s)",
+            (long long)t->progress.step + 1, t->fate.failure);
     }
-    if (!t->life.failure[0]) return HY_OK;
-    return hy_fail(
-        HY_ERR_STATE,
-        "step %lld failed, and what it left is the state of no step; go on from the last "
-        "checkpoint (%s)",
-        (long long)t->progress.step + 1, t->life.failure);
+}
+
+hy_status hy_trainer_must_have_plan(const hy_trainer *t) {
+    if (t->fate.life != HY_LIFE_DEAD) return HY_OK;
+    return hy_fail(HY_ERR_STATE, "the run has no plan any more: %s", t->fate.failure);
 }
 
 void hy_trainer_destroy(hy_trainer *t) {
@@ -59,13 +66,13 @@ void hy_trainer_destroy(hy_trainer *t) {
 }
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
-    t->life.is_state_whole = true;
     HY_TRY(hy_trainer_steer(t));
-    bool is_move = t->progress.machine.phase == HY_PREDICT;
-    hy_status status = is_move ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
-    bool is_shortage = status == HY_ERR_MEMORY && t->life.is_state_whole; /* it can be saved */
-    if (status != HY_OK && !is_shortage) {
-        snprintf(t->life.failure, sizeof t->life.failure, "%s", hy_error_message());
+    bool is_jump = t->progress.machine.phase == HY_PREDICT;
+    hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
+    bool can_be_saved = status == HY_ERR_MEMORY && t->fate.life == HY_LIFE_READY;
+    if (status != HY_OK && !can_be_saved) {
+        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
+        t->fate.life = HY_LIFE_FAILED;
     }
     if (status == HY_OK) hy_monitor_step(t, info);
     return status;
@@ -79,10 +86,10 @@ hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
 
 hy_status hy_trainer_save(hy_trainer *t) {
     HY_TRY(hy_trainer_must_have_state(t));
-    return hy_trainer_insist(t, hy_trainer_write_checkpoint);
+    return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
 
-void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->life.stop_requested, true); }
+void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->fate.stop_requested, true); }
 
 static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {
     const hy_progress *p = &t->progress;
@@ -116,12 +123,7 @@ static double gone_over(const hy_trainer *t) {
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 
-hy_status hy_trainer_must_have_plan(const hy_trainer *t) {
-    if (!t->life.is_dead) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "the run has no plan any more: %s", t->life.failure);
-}
-
-static hy_summary summary_of_husk(const hy_trainer *t) {
+static hy_summary summary_of_dead(const hy_trainer *t) {
     return (hy_summary){.model = t->settings.model,
                         .device = "",
                         .matmul = "",
@@ -138,8 +140,8 @@ static hy_summary summary_of_husk(const hy_trainer *t) {
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
-    if (t->life.is_dead) {
-        *out = summary_of_husk(t);
+    if (t->fate.life == HY_LIFE_DEAD) {
+        *out = summary_of_dead(t);
         return;
     }
     const hy_dataset_facts *data = hy_dataset_describe(t->data.set);
@@ -163,10 +165,10 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
-        .predictor = hy_choice_name("predictor", t->engine.predictor.kind),
+        .predictor = hy_choice_name("predictor", t->engine.subject.predictor.kind),
         .why_not = why_not(t),
-        .backward_passes = p->backward_passes,
-        .skipped_steps = p->skipped,
+        .backward_passes = t->engine.progress.backward_passes,
+        .skipped_steps = t->engine.progress.skipped,
         .tokens = p->tokens,
         .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
         .seconds = p->seconds,
@@ -177,14 +179,14 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .capability = t->engine.backend->facts.capability,
         .peak_flops = t->engine.backend->facts.peak_flops,
         .matmul_flops = t->engine.backend->facts.matmul_flops,
-        .final_loss = hy_trainer_tail_loss(t),
+        .final_loss = hy_trainer_recent_loss(t),
         .val_loss = p->val_loss,
         .raw_val_loss = t->raw_val_loss,
         .knows_entropy = data->knows_entropy,
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,
         .ngram_loss = t->ngram_loss,
-        .checkpoint_bytes = t->checkpoint_bytes,
+        .checkpoint_bytes = hy_rows_saved_bytes(&t->engine.rows),
     };
     out->mfu = hy_trainer_mfu(t, out->tokens_per_second);
     out->sol = hy_trainer_sol(t, out->tokens_per_second);

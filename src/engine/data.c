@@ -1,0 +1,71 @@
+/* data.c: data as the settings say: where the model's folder is, whose tokenizer and chat template it
+ * is read with, and who hears of rows that were left out. See engine.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/say.h"
+#include "engine/engine.h"
+#include "tokenizer/tokenizer_llama2c.h"
+
+hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    folder[0] = 0;
+    HY_TRY(hy_settings_model_files(settings, &kind, path));
+    if (kind == HY_FILES_HF) snprintf(folder, HY_PATH_MAX, "%s", path);
+    return kind == HY_FILES_LLAMA2C ? hy_path_parent(folder, HY_PATH_MAX, path) : HY_OK;
+}
+
+hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const char *folder,
+                             char path[HY_PATH_MAX]) {
+    bool is_auto = strcmp(asked, "auto") == 0;
+    path[0] = 0;
+    if (strcmp(asked, "none") == 0 || (is_auto && !folder[0])) return HY_OK;
+    if (!is_auto) {
+        snprintf(path, HY_PATH_MAX, "%s", asked);
+        return HY_OK;
+    }
+    HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, "tokenizer.json"));
+    if (hy_path_exists(path)) return HY_OK;
+    path[0] = 0;
+    return hy_llama2c_tokenizer_find(folder, model->shape.vocab, path, HY_PATH_MAX);
+}
+
+static void tell_progress(void *user, const char *what, double share) {
+    const hy_observer *observer = user;
+    if (observer->on_progress) observer->on_progress(observer->user, what, share);
+}
+
+static void tell_warning(void *user, const char *text) { hy_say_to(user, HY_WARNING, "%s", text); }
+
+hy_status hy_engine_open_data(const hy_engine *e, hy_dataset **out) {
+    const hy_settings *s = e->settings;
+    char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
+    HY_TRY(hy_model_folder(s, folder));
+    HY_TRY(hy_model_tokenizer(e->model, s->input.tokenizer, folder, tokenizer));
+    /* The text built into the program is bytes, whatever the model reads otherwise. */
+    bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
+    if (is_builtin && strcmp(s->input.tokenizer, "auto") == 0) tokenizer[0] = '\0';
+    hy_dataset_options options = {
+        .path = s->data,
+        .val_path = s->val_data[0] ? s->val_data : NULL,
+        .val_fraction = s->input.val_fraction,
+        .builtin_bytes = s->input.builtin_bytes,
+        .seq = (int32_t)s->train.seq_len,
+        .vocab = e->model->shape.vocab,
+        .seed = (uint64_t)s->seed,
+        .shuffle = s->input.shuffle,
+        .tokenizer = tokenizer,
+        .model_folder = folder,
+        .chat_template = s->input.chat_template,
+        .counts_all = s->input.loss_on == HY_LOSS_ON_ALL,
+        .packs = s->input.packing != HY_OFF,
+        .stops_at_bad_row = s->input.bad_rows == HY_BAD_ROWS_STOP,
+        .workers = (int32_t)s->input.num_workers,
+        .buffer_bytes = s->input.buffer_size,
+        .user = (void *)e->observer,
+        .on_progress = tell_progress,
+        .on_warning = tell_warning,
+    };
+    return hy_dataset_open(&options, out);
+}

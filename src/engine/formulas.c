@@ -1,0 +1,291 @@
+/* formulas.c: predictor formulas run over weights and what predictors keep. See phases/predictor.h.
+ *
+ * A walk goes over the units of the weights; inside a unit it goes over the tiles of slow weights, snapshot
+ * and average, which pass through small rings of their own (tiles.h). Each tile is visited once: what a formula
+ * reads is brought, all formulas run on it, what they changed goes back.
+ *
+ * Most formulas cannot be run twice. A walk that breaks off for want of memory leaves its tiles as changed
+ * as they are, and is gone again without the ops that have been enqueued: no op runs twice or never. */
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+#define SOURCES 4 /* stores of a walk besides the weights, at most */
+
+/* Where a walk is: a tile of a parameter. */
+typedef struct spot {
+    int32_t param, item;  /* item of tiled stores */
+    int64_t begin, count; /* elements of the parameter */
+} spot;
+
+typedef struct walk {
+    hy_engine *e;
+    hy_stream *stream;
+    hy_store *tiled[SOURCES]; /* NULL: none */
+    bool is_changed[SOURCES];
+    bool uses_weights, changes_weights;
+    hy_status (*visit)(struct walk *w, const spot *at);
+    const void *context;
+    bool is_held[SOURCES];  /* a unit of it is, now */
+    int32_t held[SOURCES];  /* which */
+    int64_t enqueued, skip; /* ops of this walk so far; those of an earlier go that are not again */
+} walk;
+
+/* ---- walking ----------------------------------------------------------------------------------- */
+
+/* A store's numbers at a spot. */
+static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot *at) {
+    bool is_tiled = store != hy_store_of(e, HY_ROW_MASTER);
+    int32_t item = is_tiled ? at->item : at->param;
+    hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
+    return is_tiled ? all : hy_tensor_rows(&all, at->begin, at->count);
+}
+
+/* Small tensors share a unit of a tiled store: it is held from its first item to its last. */
+static bool is_edge(const hy_store *store, int32_t item, int step) {
+    const hy_layout *l = &store->layout;
+    int32_t next = item + step;
+    return next < 0 || next >= l->item_count || l->items[next].unit != l->items[item].unit;
+}
+
+static hy_status enter_tile(walk *w, int32_t item) {
+    for (int i = 0; i < SOURCES; i++) {
+        hy_store *store = w->tiled[i];
+        if (!store || !is_edge(store, item, -1)) continue;
+        int32_t unit = store->layout.items[item].unit;
+        HY_TRY(w->is_changed[i] ? hy_store_get(store, w->stream, unit)
+                                : hy_store_get_read(store, w->stream, unit));
+        w->is_held[i] = true;
+        w->held[i] = unit;
+        if (unit + 1 < store->layout.unit_count) HY_TRY(hy_store_gather(store, unit + 1));
+    }
+    return HY_OK;
+}
+
+static hy_status let_go(walk *w, int source) {
+    hy_store *store = w->tiled[source];
+    w->is_held[source] = false;
+    return w->is_changed[source] ? hy_store_release_changed(store, w->stream, w->held[source])
+                                 : hy_store_release(store, w->stream, w->held[source]);
+}
+
+/* Those that end here, or all after a failure; goes on after one that fails, and tells the first. */
+static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
+    hy_status first = HY_OK;
+    for (int i = 0; i < SOURCES; i++) {
+        bool ends = w->is_held[i] && (leaves_all || is_edge(w->tiled[i], item, +1));
+        hy_status status = ends ? let_go(w, i) : HY_OK;
+        if (first == HY_OK) first = status;
+    }
+    return first;
+}
+
+static hy_status walk_param(walk *w, int32_t param) {
+    const hy_tiles *tiles = &w->e->rows.tiles;
+    int64_t all = w->e->model->params.list[param].count;
+    for (int32_t item = tiles->first[param]; item < tiles->first[param + 1]; item++) {
+        int64_t begin = hy_tile_begin(tiles, param, item), left = all - begin;
+        spot at = {param, item, begin, left < HY_TILE_ELEMENTS ? left : HY_TILE_ELEMENTS};
+        hy_status visited = enter_tile(w, item);
+        if (visited == HY_OK) visited = w->visit(w, &at);
+        hy_status released = leave_tile(w, item, visited != HY_OK);
+        HY_TRY(visited);
+        HY_TRY(released);
+    }
+    return HY_OK;
+}
+
+static hy_status walk_params(walk *w, int32_t unit) {
+    const hy_params *params = &w->e->model->params;
+    if (w->uses_weights && unit + 1 < params->units) {
+        HY_TRY(hy_store_gather(hy_store_of(w->e, HY_ROW_MASTER), unit + 1));
+    }
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].unit == unit) HY_TRY(walk_param(w, i));
+    }
+    return HY_OK;
+}
+
+static hy_status walk_unit(walk *w, int32_t unit) {
+    hy_store *weights = hy_store_of(w->e, HY_ROW_MASTER);
+    if (!w->uses_weights) return walk_params(w, unit);
+    HY_TRY(w->changes_weights ? hy_store_get(weights, w->stream, unit)
+                              : hy_store_get_read(weights, w->stream, unit));
+    hy_status walked = walk_params(w, unit);
+    hy_status released = w->changes_weights ? hy_store_release_changed(weights, w->stream, unit)
+                                            : hy_store_release(weights, w->stream, unit);
+    HY_TRY(walked);
+    return released;
+}
+
+/* Enqueues an op, unless an earlier go has. */
+static hy_status enqueue_once(walk *w, const hy_op_call *call) {
+    if (w->enqueued >= w->skip) HY_TRY(w->e->backend->enqueue(w->stream, call));
+    w->enqueued++;
+    return HY_OK;
+}
+
+/* All units. What is pending is finished first; the rings lie where training's activations were. */
+static hy_status walk_units(walk *w) {
+    HY_TRY(hy_update_finish(w->e));
+    w->e->work.rings_are_used = true;
+    if (w->changes_weights) hy_row_changed(w->e, HY_ROW_MASTER);
+    w->enqueued = 0;
+    memset(w->is_held, 0, sizeof w->is_held);
+    for (int32_t unit = 0; unit < w->e->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
+    return HY_OK;
+}
+
+static hy_status walk_all(walk *w) {
+    hy_status status;
+    while ((status = walk_units(w)) != HY_OK) {
+        if (w->enqueued > w->skip) w->skip = w->enqueued;
+        HY_TRY(hy_engine_retry(w->e, status));
+    }
+    return HY_OK;
+}
+
+/* ---- formulas ---------------------------------------------------------------------------------- */
+
+/* The op of one formula at one spot; `out` is where the result goes. */
+static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const spot *at,
+                               hy_tensor out) {
+    hy_op_call call = {.kind = HY_OP_COMBINE};
+    call.t[HY_COMBINE_OUT] = out;
+    if (f->theta != 0) {
+        call.t[HY_COMBINE_X0] = tensor_at(e, hy_store_of(e, HY_ROW_MASTER), at);
+        call.attr.combine.coefficient[0] = (float)f->theta;
+    }
+    for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
+        if (f->slot[s] == 0) continue;
+        call.t[HY_COMBINE_X1 + s] = tensor_at(e, hy_store_of(e, HY_ROW_SLOW + s), at);
+        call.attr.combine.coefficient[1 + s] = (float)f->slot[s];
+    }
+    return call;
+}
+
+static hy_status apply_at(walk *w, const spot *at) {
+    const hy_formulas *formulas = w->context;
+    hy_engine *e = w->e;
+    for (int i = 0; i < formulas->count; i++) {
+        const hy_formula *f = &formulas->list[i];
+        int row = f->target < 0 ? HY_ROW_MASTER : HY_ROW_SLOW + f->target;
+        hy_op_call call = formula_call(e, f, at, tensor_at(e, hy_store_of(e, row), at));
+        HY_TRY(enqueue_once(w, &call));
+    }
+    return HY_OK;
+}
+
+static void use_slow_weights(walk *w, bool is_changed) {
+    for (int s = 0; s < w->e->rows.slow_count; s++) {
+        w->tiled[s] = hy_store_of(w->e, HY_ROW_SLOW + s);
+        w->is_changed[s] = is_changed;
+    }
+}
+
+hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
+    walk w = {
+        .e = e, .stream = e->compute, .uses_weights = true, .visit = apply_at, .context = formulas};
+    if (formulas->count == 0) return HY_OK;
+    for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
+    use_slow_weights(&w, true);
+    return walk_all(&w);
+}
+
+/* ---- the average --------------------------------------------------------------------------------- */
+
+static hy_status add_at(walk *w, const spot *at) {
+    hy_op_call add = {.kind = HY_OP_COMBINE};
+    add.t[HY_COMBINE_OUT] = tensor_at(w->e, hy_store_of(w->e, HY_ROW_AVERAGE), at);
+    add.t[HY_COMBINE_X0] = tensor_at(w->e, hy_store_of(w->e, HY_ROW_MASTER), at);
+    if (w->e->progress.average_samples > 0) add.t[HY_COMBINE_X1] = add.t[HY_COMBINE_OUT];
+    add.attr.combine.coefficient[0] = add.attr.combine.coefficient[1] = 1;
+    return enqueue_once(w, &add);
+}
+
+hy_status hy_engine_add_to_average(hy_engine *e) {
+    walk w = {.e = e,
+              .stream = e->compute,
+              .tiled = {hy_store_of(e, HY_ROW_AVERAGE)},
+              .is_changed = {true},
+              .uses_weights = true,
+              .visit = add_at};
+    HY_TRY(walk_all(&w));
+    e->progress.average_samples++;
+    return hy_store_settle(hy_store_of(e, HY_ROW_AVERAGE));
+}
+
+void hy_engine_use_average(hy_engine *e, bool is_used) {
+    e->candidate.is_average =
+        is_used && hy_has_row(e, HY_ROW_AVERAGE) && e->progress.average_samples > 0;
+    e->candidate.dtype = e->types.of[HY_FULL];
+    hy_store_abandon(hy_store_of(e, HY_ROW_CANDIDATE)); /* a pass over it may have broken off */
+}
+
+/* ---- the proposed weights, one unit at a time --------------------------------------------------- */
+
+static hy_status make_at(walk *w, const spot *at) {
+    hy_engine *e = w->e;
+    const hy_layout_item *item = &hy_store_of(e, HY_ROW_CANDIDATE)->layout.items[at->param];
+    hy_tensor all =
+        hy_tensor_1d((char *)w->context + item->offset, e->candidate.dtype, item->count);
+    hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
+    if (!e->candidate.is_average) {
+        hy_op_call call = formula_call(e, &e->candidate.formula, at, out);
+        return e->backend->enqueue(w->stream, &call);
+    }
+    hy_op_call mean = {.kind = HY_OP_COMBINE};
+    mean.t[HY_COMBINE_OUT] = out;
+    mean.t[HY_COMBINE_X0] = tensor_at(e, hy_store_of(e, HY_ROW_AVERAGE), at);
+    mean.attr.combine.coefficient[0] = (float)(1.0 / (double)e->progress.average_samples);
+    return e->backend->enqueue(w->stream, &mean);
+}
+
+hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, char *data) {
+    hy_engine *e = context;
+    walk w = {.e = e, .stream = stream, .visit = make_at, .context = data};
+    e->work.rings_are_used = true;
+    if (e->candidate.is_average) {
+        w.tiled[0] = hy_store_of(e, HY_ROW_AVERAGE);
+    } else {
+        w.uses_weights = true;
+        use_slow_weights(&w, false);
+    }
+    return walk_unit(&w, unit);
+}
+
+/* ---- lengths and directions --------------------------------------------------------------------- */
+
+/* Of rows a, b, c, d: which sums are taken is HY_OP_DIFF_DOT's. */
+static hy_status measure_at(walk *w, const spot *at) {
+    const int *rows = w->context;
+    hy_engine *e = w->e;
+    bool is_first = at->param == 0 && at->begin == 0;
+    hy_op_call call = {.kind = HY_OP_DIFF_DOT,
+                       .attr.accumulate = !is_first,
+                       .workspace = e->work.buffers.reduce_workspace};
+    for (int k = 0; k < 4; k++) {
+        if (rows[k] < 0) continue;
+        call.t[HY_DIFF_DOT_A + k] = tensor_at(e, hy_store_of(e, rows[k]), at);
+    }
+    call.t[HY_DIFF_DOT_OUT] = hy_tensor_1d(e->work.buffers.dots, HY_F64, 3);
+    return enqueue_once(w, &call);
+}
+
+hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out[3]) {
+    const int rows[4] = {a, b, c, d};
+    walk w = {.e = e, .stream = e->compute, .visit = measure_at, .context = rows};
+    for (int k = 0; k < 4; k++) {
+        bool is_new = rows[k] >= 0;
+        for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
+        if (rows[k] == HY_ROW_MASTER) w.uses_weights = true;
+        if (is_new && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
+    }
+    HY_TRY(walk_all(&w));
+    double *dots = e->work.result->dots;
+    HY_TRY(e->backend->copy(e->compute, dots, e->work.buffers.dots, 3 * sizeof *dots));
+    HY_TRY(e->backend->stream_sync(e->compute));
+    memcpy(out, dots, 3 * sizeof *dots);
+    return HY_OK;
+}

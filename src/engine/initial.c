@@ -1,0 +1,114 @@
+/* initial.c: new weights, made on the host by several threads and sent to the device. See engine.h.
+ *
+ * Each number is a pure function of the seed and its place, so neither the number of threads nor the
+ * pieces they take change a bit. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "kernels/cpu/machine.h"
+#include "kernels/half.h"
+
+#define PIECE (16 << 20) /* elements made at a time, and sent where a device backs them */
+#define BATCH 4096       /* elements a thread makes before it rounds them */
+#define MOST_THREADS 64
+#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */
+
+typedef struct share {
+    const hy_param *param;
+    uint64_t seed;
+    int64_t first, count;
+    hy_dtype dtype;
+    char *out;
+} share;
+
+static void round_batch(const float *from, int64_t count, hy_dtype dtype, char *out) {
+    if (dtype == HY_F32) {
+        memcpy(out, from, (size_t)count * sizeof *from);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t bits = hy_f32_to_bf16(from[i]);
+        memcpy(out + 2 * i, &bits, sizeof bits);
+    }
+}
+
+static void *make_share(void *argument) {
+    const share *s = argument;
+    float batch[BATCH];
+    for (int64_t at = 0; at < s->count; at += BATCH) {
+        int64_t count = s->count - at < BATCH ? s->count - at : BATCH;
+        hy_param_initial(s->param, s->seed, s->first + at, count, batch);
+        round_batch(batch, count, s->dtype, s->out + (size_t)at * hy_dtype_size(s->dtype));
+    }
+    return NULL;
+}
+
+/* Elements [first, first + count) of a parameter into `out`. A thread that cannot be had does not
+ * matter: the caller makes its share. */
+static void make_piece(const share *whole, int threads) {
+    pthread_t thread[MOST_THREADS];
+    share part[MOST_THREADS];
+    bool runs[MOST_THREADS] = {false};
+    for (int i = 0; i < threads; i++) {
+        int64_t begin = whole->count * i / threads, end = whole->count * (i + 1) / threads;
+        part[i] = *whole;
+        part[i].first += begin;
+        part[i].count = end - begin;
+        part[i].out += (size_t)begin * hy_dtype_size(whole->dtype);
+        if (i > 0) runs[i] = pthread_create(&thread[i], NULL, make_share, &part[i]) == 0;
+    }
+    for (int i = 0; i < threads; i++) {
+        if (!runs[i]) make_share(&part[i]);
+    }
+    for (int i = 0; i < threads; i++) {
+        if (runs[i]) pthread_join(thread[i], NULL);
+    }
+}
+
+static int thread_count(const hy_engine *e) {
+    int64_t asked = e->settings->threads ? e->settings->threads : hy_machine_threads();
+    return asked > MOST_THREADS ? MOST_THREADS : (int)asked;
+}
+
+static void tell(const hy_engine *e, int64_t done) {
+    double elements = (double)e->model->params.elements;
+    if (!e->observer->on_progress || elements < SLOW_ELEMENTS) return;
+    e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
+}
+
+/* Where the host reaches the backing store the numbers are made in place; else they are made in `staging`
+ * and sent. */
+static hy_status initialise(hy_engine *e, int32_t item, char *staging) {
+    const hy_param *param = &e->model->params.list[item];
+    hy_dtype dtype = hy_store_of(e, HY_ROW_MASTER)->layout.items[item].dtype;
+    uint64_t backing = hy_store_offset(hy_store_of(e, HY_ROW_MASTER), item);
+    for (int64_t first = 0; first < param->count; first += PIECE) {
+        int64_t count = param->count - first < PIECE ? param->count - first : PIECE;
+        uint64_t at = backing + (uint64_t)first * hy_dtype_size(dtype);
+        share whole = {param, (uint64_t)e->settings->seed,
+                       first, count,
+                       dtype, staging ? staging : hy_store_of(e, HY_ROW_MASTER)->data + at};
+        make_piece(&whole, count < PIECE / 64 ? 1 : thread_count(e));
+        tell(e, param->first + first + count);
+        if (!staging) continue;
+        HY_TRY(hy_store_write(hy_store_of(e, HY_ROW_MASTER), e->compute, at, staging,
+                              (uint64_t)count * hy_dtype_size(dtype)));
+    }
+    return HY_OK;
+}
+
+hy_status hy_engine_initialise_weights(hy_engine *e) {
+    bool is_reachable = hy_store_of(e, HY_ROW_MASTER)->place == HY_PINNED ||
+                        hy_store_of(e, HY_ROW_MASTER)->place == HY_HOST;
+    char *staging = is_reachable ? NULL : malloc(PIECE * sizeof(float));
+    if (!is_reachable && !staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
+    hy_status status = HY_OK;
+    for (int32_t i = 0; i < e->model->params.count && status == HY_OK; i++) {
+        status = initialise(e, i, staging);
+    }
+    free(staging);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* hf_trainer.c: a run whose weights begin as those of a model's files. See engine.h. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/say.h"
+#include "engine/engine.h"
+#include "hub/hf_load.h"
+
+#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */
+
+static void tell_progress(void *user, double share) {
+    const hy_engine *e = user;
+    e->observer->on_progress(e->observer->user, "reading weights", share);
+}
+
+static hy_status tell_notes(const hy_engine *e, const char *folder) {
+    hy_hf_config config;
+    HY_TRY(hy_hf_config_read(folder, &config));
+    char *at = config.notes.data;
+    while (at && *at) {
+        char *end = strchr(at, '\n');
+        if (end) *end = 0;
+        hy_say_to(e->observer, HY_WARNING, "%s", at);
+        at = end ? end + 1 : NULL;
+    }
+    hy_hf_config_free(&config);
+    return HY_OK;
+}
+
+hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path) {
+    hy_load_options options = {.threads = (int)e->settings->threads, .user = e};
+    bool is_slow = (double)e->model->params.elements >= SLOW_ELEMENTS;
+    if (is_slow && e->observer->on_progress) options.on_progress = tell_progress;
+    if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));
+    HY_TRY(hy_hf_load_weights(path, e->model, hy_store_of(e, HY_ROW_MASTER), e->compute, &options));
+    hy_say_to(e->observer, HY_NOTE, "the weights begin as those of %s", path);
+    return HY_OK;
+}

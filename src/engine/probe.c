@@ -1,0 +1,114 @@
+/* probe.c: losses of sequences, forward only. See engine.h.
+ *
+ * A probe is a row of sequences of one split under some weights: the guard's tokens under proposed ones,
+ * the held-out data under the current ones or their average. The last batch is filled up with sequences
+ * whose targets do not count. Losses come back to the host and are summed there in order, while the next
+ * batch is under way. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count) {
+    uint64_t batch = (uint64_t)plan->size.batch;
+    return (int64_t)((count + batch - 1) / batch);
+}
+
+static void fill_batch(const hy_batch_plan *plan, const hy_probe *probe, uint64_t first,
+                       const hy_staging *staging) {
+    int32_t seq = plan->size.seq;
+    for (int32_t row = 0; row < plan->size.batch; row++) {
+        int32_t *tokens = staging->tokens + (int64_t)row * seq;
+        int32_t *targets = staging->targets + (int64_t)row * seq;
+        int32_t *doc_starts = staging->doc_starts ? staging->doc_starts + (int64_t)row * seq : NULL;
+        uint64_t number = first + (uint64_t)row;
+        bool is_filler = number >= probe->count;
+        hy_dataset_fill(probe->data, probe->split, probe->first + (is_filler ? first : number),
+                        tokens, targets, doc_starts);
+        for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
+    }
+}
+
+static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, hy_store *weights,
+                               const hy_staging *staging) {
+    size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
+    hy_pass_buffers *b = &e->work.buffers;
+    HY_TRY(e->backend->copy(e->compute, b->tokens, staging->tokens, rows * 4));
+    HY_TRY(e->backend->copy(e->compute, b->targets, staging->targets, rows * 4));
+    if (staging->doc_starts) {
+        HY_TRY(e->backend->copy(e->compute, b->doc_starts, staging->doc_starts, rows * 4));
+    }
+    hy_batch_input input = {.stream = e->compute,
+                            .weights = weights,
+                            .tokens = b->tokens,
+                            .targets = b->targets,
+                            .doc_starts = b->doc_starts,
+                            .rope = b->rope,
+                            .losses = b->losses,
+                            .loss_scale = 1};
+    HY_TRY(hy_batch_evaluate(plan, &input));
+    HY_TRY(e->backend->copy(e->compute, staging->losses, b->losses, rows * sizeof(float)));
+    return e->backend->event_record(staging->is_done, e->compute);
+}
+
+static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t first,
+                        const hy_staging *staging) {
+    int32_t seq = plan->size.seq;
+    double sum = 0;
+    for (int32_t row = 0; row < plan->size.batch && first + (uint64_t)row < probe->count; row++) {
+        double of_sequence = 0;
+        int64_t counted = 0;
+        for (int32_t i = 0; i < seq; i++) {
+            int64_t at = (int64_t)row * seq + i;
+            if (staging->targets[at] < 0) continue;
+            of_sequence += (double)staging->losses[at];
+            counted++;
+        }
+        if (probe->each) probe->each[first + (uint64_t)row] = of_sequence / (double)counted;
+        probe->counted += counted;
+        sum += of_sequence;
+    }
+    return sum;
+}
+
+/* Waits for a batch and adds its losses. */
+static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe *probe,
+                               uint64_t first, double *sum) {
+    uint64_t batch = (uint64_t)plan->size.batch;
+    const hy_staging *staging = &e->work.staging[first / batch % 2];
+    HY_TRY(e->backend->event_sync(staging->is_done));
+    *sum += sum_batch(plan, probe, first, staging);
+    if (e->observer->on_progress && probe->split == HY_VAL) {
+        e->observer->on_progress(e->observer->user, "validating",
+                                 fmin(1, (double)(first + batch) / (double)probe->count));
+    }
+    return HY_OK;
+}
+
+/* The device works on one batch while the host fills the next. */
+static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
+                             double *sum) {
+    uint64_t batch = (uint64_t)plan->size.batch, first = 0;
+    for (; first < probe->count; first += batch) {
+        const hy_staging *staging = &e->work.staging[first / batch % 2];
+        fill_batch(plan, probe, first, staging);
+        HY_TRY(hy_mover_count_down(e));
+        HY_TRY(enqueue_batch(e, plan, weights, staging));
+        if (first > 0) HY_TRY(collect_batch(e, plan, probe, first - batch, sum));
+    }
+    if (first > 0) HY_TRY(collect_batch(e, plan, probe, first - batch, sum));
+    return HY_OK;
+}
+
+hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
+    hy_store *weights = probe->weights;
+    double sum = 0;
+    probe->counted = 0;
+    if (!weights) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
+    HY_TRY(run_batches(e, plan, probe, weights, &sum));
+    HY_TRY(e->backend->stream_sync(e->compute)); /* tells of an op that failed */
+    if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
+    probe->mean = sum / (double)probe->counted;
+    return HY_OK;
+}

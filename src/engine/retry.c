@@ -1,0 +1,53 @@
+/* retry.c: what memory that runs out leaves behind is put in order, so that work can be done again. See
+ * engine.h.
+ *
+ * Memory is taken before the first step, so a shortage later comes from outside: a driver that cannot load
+ * what it needs, another program, the machine. Whoever took it may give it back at once, so that a pause
+ * often helps; after too many shortages in a row the status is handed on. */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+#define FIRST_PAUSE_MS 20
+
+static void backoff(int times) {
+    long ms = (long)FIRST_PAUSE_MS * times;
+    struct timespec length = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&length, NULL);
+}
+
+/* Writing rows to their backing stores needs launches, too. */
+hy_status hy_engine_settle_again(hy_engine *e) {
+    hy_status status;
+    while ((status = hy_engine_settle(e)) == HY_ERR_MEMORY &&
+           e->retries.in_a_row < e->settings->memory.recovery_tries) {
+        backoff(++e->retries.in_a_row);
+    }
+    return status;
+}
+
+hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]) {
+    snprintf(message, HY_ERROR_MESSAGE_MAX, "%s", hy_error_message());
+    if (status != HY_ERR_MEMORY || e->work.is_gone) return status;
+    if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
+        (void)hy_engine_settle(e);
+        return hy_fail(status, "%s", message);
+    }
+    e->retries.in_a_row++;
+    e->retries.count++;
+    return hy_engine_settle_again(e);
+}
+
+void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how) {
+    backoff(e->retries.in_a_row);
+    if (e->retries.on_retry) e->retries.on_retry(e->retries.user, message, how);
+}
+
+hy_status hy_engine_retry(hy_engine *e, hy_status status) {
+    char message[HY_ERROR_MESSAGE_MAX];
+    HY_TRY(hy_engine_recover(e, status, message));
+    hy_engine_tell_retry(e, message, "as it was");
+    return HY_OK;
+}

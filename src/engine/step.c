@@ -1,0 +1,102 @@
+/* step.c: one optimizer step on the device. See engine.h.
+ *
+ * All micro-batches of the step are known before its first backward pass, so each token weighs the same
+ * whatever the split: gradients are of (sum of losses) / (targets that count in the whole step). The host
+ * enqueues everything and waits once, at the end. */
+#include <math.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+/* fp16: the scale of the loss doubles after this many good steps. */
+#define SCALE_GROWS_AFTER 200
+#define LARGEST_SCALE 0x1p24
+
+/* After this many updates in a row with gradients that are not finite, the run cannot recover. */
+#define MOST_SKIPS_IN_A_ROW 20
+
+static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_plan *plan,
+                                     hy_store *weights, int32_t index, int64_t counted_in_step) {
+    hy_pass_buffers *b = &e->work.buffers;
+    hy_batch batch;
+    HY_TRY(hy_loader_peek(loader, index, &batch));
+    int64_t rows = (int64_t)plan->size.batch * plan->size.seq;
+    size_t bytes = (size_t)rows * sizeof(int32_t);
+    HY_TRY(e->backend->copy(e->compute, b->tokens, batch.tokens, bytes));
+    HY_TRY(e->backend->copy(e->compute, b->targets, batch.targets, bytes));
+    if (batch.doc_starts) {
+        HY_TRY(e->backend->copy(e->compute, b->doc_starts, batch.doc_starts, bytes));
+    }
+    int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
+    double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
+    hy_batch_input input = {.stream = e->compute,
+                            .weights = weights,
+                            .grads = hy_store_of(e, HY_ROW_GRADS),
+                            .tokens = b->tokens,
+                            .targets = b->targets,
+                            .doc_starts = b->doc_starts,
+                            .rope = b->rope,
+                            .losses = b->losses,
+                            .loss_scale = (float)scale,
+                            .accumulate = index > 0,
+                            .hook = hy_update_hook(e, index)};
+    HY_TRY(hy_batch_train(plan, &input));
+    e->progress.backward_passes++;
+    hy_op_call sum = {
+        .kind = HY_OP_SUM, .attr.accumulate = index > 0, .workspace = b->reduce_workspace};
+    sum.t[HY_REDUCE_X] = hy_tensor_1d(b->losses, HY_F32, rows);
+    sum.t[HY_REDUCE_OUT] = hy_tensor_1d(b->loss_sum, HY_F64, 1);
+    return e->backend->enqueue(e->compute, &sum);
+}
+
+hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted) {
+    hy_batch_plan *plan = e->work.train[hy_plan_index(dtype)];
+    hy_store *weights;
+    HY_TRY(hy_update_begin(e, dtype));
+    HY_TRY(hy_engine_weights_raw(e, dtype, &weights));
+    for (int32_t i = 0; i < e->plan.choice.accum; i++) {
+        HY_TRY(enqueue_micro_batch(e, loader, plan, weights, i, counted));
+    }
+    return hy_update_sum_gradients(e);
+}
+
+hy_status hy_engine_end_step(hy_engine *e, double lr, int64_t step) {
+    hy_step_result *r = e->work.result;
+    HY_TRY(hy_update_enqueue(e, lr, step));
+    HY_TRY(e->backend->copy(e->compute, &r->loss_sum, e->work.buffers.loss_sum, sizeof(double)));
+    HY_TRY(e->backend->copy(e->compute, r->clip, e->work.buffers.clip, sizeof r->clip));
+    return e->backend->stream_sync(e->compute);
+}
+
+/* ---- what it came to ------------------------------------------------------------------------------- */
+
+static void adapt_loss_scale(hy_loss_scale *s, bool was_skipped) {
+    if (was_skipped) {
+        s->scale = fmax(1, s->scale / 2);
+        s->good_steps = 0;
+    } else if (++s->good_steps >= SCALE_GROWS_AFTER) {
+        s->scale = fmin(LARGEST_SCALE, s->scale * 2);
+        s->good_steps = 0;
+    }
+}
+
+hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out) {
+    hy_engine_progress *p = &e->progress;
+    const hy_step_result *r = e->work.result;
+    *out = (hy_step_outcome){.loss_sum = r->loss_sum,
+                             .grad_norm = r->clip[0] / p->loss_scale.scale,
+                             .was_skipped = r->clip[1] == 0};
+    if (e->update.dtype == HY_F16) adapt_loss_scale(&p->loss_scale, out->was_skipped);
+    if (!out->was_skipped) {
+        p->skipped_in_a_row = 0;
+        p->updates++;
+        return HY_OK;
+    }
+    p->skipped++;
+    p->skipped_in_a_row++;
+    if (p->skipped_in_a_row < MOST_SKIPS_IN_A_ROW) return HY_OK;
+    return hy_fail(HY_ERR_NUMERIC,
+                   "the gradient was not finite in %lld steps in a row (now step %lld); a lower "
+                   "learning rate or fp32 may help; the last checkpoint is untouched",
+                   (long long)p->skipped_in_a_row, (long long)step + 1);
+}

@@ -1,0 +1,139 @@
+/* update.c: the optimizer's update: at the end of a step, or pending until the next one. See engine.h.
+ *
+ * Clipping needs the norm of all gradients, so an update can only follow the last backward pass, and
+ * where state passes through the device its copies would then be all there is to wait for. A pending
+ * update is applied to each unit as the next step first comes to it, while other units compute: the same
+ * ops on the same numbers, so the same bits. Whoever else looks at weights or optimizer state finishes it
+ * first. */
+#include "base/error.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+
+static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
+    bool has_copy = dtype != e->types.master;
+    hy_optimizer_state state = {.optimizer = &e->subject.rows.optimizer,
+                                .params = &e->model->params,
+                                .backend = e->backend,
+                                .weights =
+                                    hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER),
+                                .grads = hy_store_of(e, HY_ROW_GRADS),
+                                .master = has_copy ? hy_store_of(e, HY_ROW_MASTER) : NULL,
+                                .square_sum = e->work.buffers.square_sum,
+                                .clip = e->work.buffers.clip,
+                                .workspace = e->work.buffers.reduce_workspace};
+    for (int i = 0; i < e->rows.optim_count; i++)
+        state.arrays[i] = hy_store_of(e, HY_ROW_OPTIM + i);
+    return state;
+}
+
+/* ---- the norm, while gradients are on the device ------------------------------------------------- */
+
+static bool sums_norm_in_passes(const hy_engine *e) {
+    return hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
+}
+
+/* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of the first
+ * units comes while the last ones are left, so that the next step can begin at once. */
+static hy_status gather_first(hy_engine *e, int32_t unit) {
+    int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1, units = e->model->params.units;
+    bool is_late = unit <= units / 2;
+    if (!e->plan.choice.updates_on_gather || ahead >= units) return HY_OK;
+    for (int i = 0; i < e->rows.optim_count; i++) {
+        hy_store *store = hy_store_of(e, HY_ROW_OPTIM + i);
+        bool is_apart = hy_store_has_own_buffer(store, 0);
+        if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(store, 0));
+        if (ahead > 0) HY_TRY(hy_store_gather(store, ahead));
+    }
+    return HY_OK;
+}
+
+static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
+    hy_engine *e = context;
+    hy_optimizer_state state = update_state(e, e->update.dtype);
+    bool is_first = unit == e->model->params.units - 1;
+    if (is_first) HY_TRY(hy_optimizer_norm_begin(&state, stream));
+    HY_TRY(gather_first(e, unit));
+    return hy_optimizer_norm_add(&state, stream, unit);
+}
+
+/* ---- the pending update, as units come ----------------------------------------------------------- */
+
+static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
+    hy_engine *e = context;
+    hy_pending_update *u = &e->update;
+    hy_optimizer_state state = update_state(e, u->pending_dtype);
+    if (unit != u->at.unit) {
+        return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
+                       u->at.unit);
+    }
+    HY_TRY(hy_optimizer_update_unit(&state, stream, &u->step, &u->at));
+    u->is_pending = u->at.unit < e->model->params.units;
+    return HY_OK;
+}
+
+/* The head is large: what its update needs comes along with the blocks, once the embedding's has had time
+ * to leave the buffers they share. */
+static hy_status gather_next(void *context, int32_t unit) {
+    hy_engine *e = context;
+    hy_optimizer_state state = update_state(e, e->update.pending_dtype);
+    int32_t last = e->model->params.units - 1;
+    HY_TRY(hy_optimizer_gather(&state, unit));
+    return unit > last / 4 && unit < last ? hy_optimizer_gather_chunk(&state, last) : HY_OK;
+}
+
+const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
+    hy_pending_update *u = &e->update;
+    bool is_last = micro_batch == e->plan.choice.accum - 1;
+    u->hook = (hy_unit_hook){.context = e};
+    if (u->is_pending) {
+        u->hook.before = update_next;
+        u->hook.ahead = gather_next;
+    }
+    if (is_last && sums_norm_in_passes(e)) u->hook.after = add_norm;
+    return u->hook.before || u->hook.after ? &u->hook : NULL;
+}
+
+/* ---- a step's update ----------------------------------------------------------------------------- */
+
+hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
+    const hy_pending_update *u = &e->update;
+    bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
+    bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
+    e->update.dtype = dtype;
+    HY_TRY(hy_engine_return_rings(e));
+    return is_carried ? HY_OK : hy_update_finish(e);
+}
+
+hy_status hy_update_sum_gradients(hy_engine *e) {
+    hy_optimizer_state state = update_state(e, e->update.dtype);
+    double grad_scale = 1 / e->progress.loss_scale.scale;
+    HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
+                                  : hy_optimizer_clip(&state, e->compute, grad_scale));
+    HY_TRY(hy_mover_await(e));
+    e->update.is_new = true;
+    return HY_OK;
+}
+
+hy_status hy_update_enqueue(hy_engine *e, double lr, int64_t step) {
+    hy_pending_update *u = &e->update;
+    if (u->is_new) {
+        uint64_t seed = hy_rng_u64((uint64_t)e->settings->seed, HY_RNG_ROUNDING, (uint64_t)step);
+        u->step = (hy_optimizer_step){.lr = lr, .count = e->progress.updates, .seed = seed};
+        u->pending_dtype = u->dtype;
+        u->at = (hy_optimizer_cursor){0};
+        u->is_pending = true;
+        u->is_new = false;
+        hy_row_changed(e, HY_ROW_MASTER);
+        if (u->dtype != e->types.master) hy_row_is_made(e, HY_ROW_WORKING); /* it writes both */
+    }
+    return e->plan.choice.updates_on_gather ? HY_OK : hy_update_finish(e);
+}
+
+hy_status hy_update_finish(hy_engine *e) {
+    hy_pending_update *u = &e->update;
+    if (!u->is_pending) return HY_OK;
+    hy_optimizer_state state = update_state(e, u->pending_dtype);
+    HY_TRY(hy_optimizer_update(&state, e->compute, &u->step, &u->at));
+    u->is_pending = false;
+    return HY_OK;
+}

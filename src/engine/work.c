@@ -1,0 +1,358 @@
+/* work.c: where passes work: activations, workspace and buffers in one area. See engine.h.
+ *
+ * Passes of all sizes and types use the area in turn, and so do the rings of what the predictor keeps,
+ * which lie behind what evaluation uses. It holds nothing that outlives a step, so that it can be given
+ * back and taken anew between steps for another plan. What is live in it changes with the phase: the
+ * column of true steps or that of Predict is pushed on its arena, and the ledger sees just that. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+/* ---- batch plans ----------------------------------------------------------------------------------- */
+
+static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtype, int32_t batch,
+                           hy_batch_plan **out) {
+    bool is_training = batch == 0;
+    hy_batch_options options = hy_pass_options(spec, &e->plan.choice, dtype, is_training);
+    if (!is_training) options.batch = batch;
+    return *out ? HY_OK : hy_batch_plan_create(e->model, e->backend, &options, out);
+}
+
+/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's few
+ * sequences. */
+static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
+    static const hy_phase steps[] = {HY_WARMUP, HY_FULL, HY_CORRECT},
+                          probes[] = {HY_FULL, HY_PREDICT};
+    const hy_plan_work *planned = &e->plan.work;
+    hy_work *w = &e->work;
+    for (int i = 0; i < 3; i++) {
+        hy_dtype dtype = e->types.of[steps[i]];
+        HY_TRY(make_plan(e, spec, dtype, 0, &w->train[hy_plan_index(dtype)]));
+    }
+    for (int i = 0; i < 2; i++) {
+        hy_dtype dtype = e->types.of[probes[i]];
+        int k = hy_plan_index(dtype);
+        HY_TRY(make_plan(e, spec, dtype, planned->eval_batch[k], &w->eval[k]));
+    }
+    return make_plan(e, spec, e->types.of[HY_PREDICT], planned->guard_batch, &w->guard);
+}
+
+#define MOST_PLANS (2 * HY_PLAN_TYPES + 1)
+
+static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
+    const hy_work *w = &e->work;
+    int count = 0;
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        if (w->train[i]) out[count++] = w->train[i];
+        if (w->eval[i]) out[count++] = w->eval[i];
+    }
+    if (w->guard) out[count++] = w->guard;
+    return count;
+}
+
+/* What the plans that were made need, by the code that planned it. */
+static void count_work(hy_engine *e, const hy_pass_spec *spec) {
+    hy_batch_plan *plans[MOST_PLANS];
+    hy_plan_work counted = {.guard_batch = e->plan.work.guard_batch,
+                            .forward = e->plan.work.forward,
+                            .backward = e->plan.work.backward};
+    for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_work_add(&counted, plans[i]);
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        counted.eval_batch[i] = e->plan.work.eval_batch[i];
+    }
+    hy_work_close(&counted, spec, e->plan.state.work_rings);
+    e->plan.work = counted;
+}
+
+/* ---- what is live ---------------------------------------------------------------------------------- */
+
+/* A class has one place: where layers keep their activations on the host, what is left of them on the
+ * device counts as workspace. */
+static hy_class activation_class(const hy_plan_work *w) {
+    return w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS;
+}
+
+typedef struct part {
+    hy_class cls;
+    uint64_t bytes;
+} part;
+
+/* The parts of the area in one kind of phase, in order; the bytes of a part that is not there are 0. */
+static void list_parts(const hy_engine *e, bool is_predict, part out[3]) {
+    const hy_plan_work *w = &e->plan.work;
+    if (!is_predict) {
+        out[0] = (part){activation_class(w), w->activations};
+        out[1] = (part){HY_WORKSPACE, w->workspace};
+        out[2] = (part){HY_WORKSPACE, 0};
+        return;
+    }
+    out[0] = (part){HY_ACTIVATIONS, w->eval.activations};
+    out[1] = (part){HY_WORKSPACE, w->eval_area - w->eval.activations};
+    out[2] = (part){HY_WORKSPACE, e->plan.state.work_rings};
+}
+
+static hy_status push_parts(hy_engine *e, bool is_predict) {
+    part parts[3];
+    void *unused;
+    list_parts(e, is_predict, parts);
+    for (int i = 0; i < 3; i++) {
+        if (parts[i].bytes) {
+            HY_TRY(hy_arena_push(&e->work.passes, parts[i].cls, parts[i].bytes, &unused));
+        }
+    }
+    return HY_OK;
+}
+
+static void pop_parts(hy_engine *e, bool is_predict) {
+    part parts[3];
+    list_parts(e, is_predict, parts);
+    for (int i = 2; i >= 0; i--) {
+        if (parts[i].bytes) hy_arena_pop(&e->work.passes, parts[i].cls, parts[i].bytes);
+    }
+}
+
+/* Rows that only true steps need, and the activations that wait on the host for backward. */
+static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t)) {
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &e->rows.row[i];
+        if (!row->is_there || !row->is_for_steps) continue;
+        hy_place place = row->store.place;
+        if (row->ring_bytes) mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring_bytes);
+        /* The optimizer's state is the mover's. */
+        if (row->cls != HY_OPTIM) mark(&e->ledger, row->cls, place, hy_row_bytes(row, place));
+    }
+    uint64_t waiting = e->work.host_arena.used;
+    if (waiting) mark(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
+}
+
+hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase) {
+    bool is_predict = phase == HY_PREDICT;
+    if (is_predict == e->is_in_predict) {
+        hy_ledger_enter(&e->ledger, phase);
+        return HY_OK;
+    }
+    pop_parts(e, e->is_in_predict);
+    if (is_predict) mark_steps(e, hy_ledger_give);
+    hy_ledger_enter(&e->ledger, phase);
+    if (!is_predict) mark_steps(e, hy_ledger_take);
+    e->is_in_predict = is_predict;
+    return push_parts(e, is_predict);
+}
+
+/* ---- taking ------------------------------------------------------------------------------------------ */
+
+hy_status hy_work_take_staging(hy_engine *e, size_t rows) {
+    hy_backend *b = e->backend;
+    e->work.staging_rows = rows;
+    for (int i = 0; i < 2; i++) {
+        hy_staging *s = &e->work.staging[i];
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->tokens, (void **)&s->tokens));
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->targets, (void **)&s->targets));
+        if (e->work.buffers.doc_starts) {
+            HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->doc_starts, (void **)&s->doc_starts));
+        }
+        HY_TRY(b->alloc(b, HY_PINNED, rows * sizeof *s->losses, (void **)&s->losses));
+        HY_TRY(b->event_create(b, &s->is_done));
+    }
+    return HY_OK;
+}
+
+/* An array with a value for each token. */
+static hy_status push_array(hy_engine *e, void *out) {
+    return hy_arena_push(&e->work.data, HY_DATA, e->plan.work.rows * 4, out);
+}
+
+static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
+    hy_pass_buffers *b = &e->work.buffers;
+    hy_arena *arena = &e->work.data;
+    uint64_t rope = hy_work_rope_bytes(spec), sums = e->plan.work.sums;
+    void *reduce;
+    HY_TRY(push_array(e, &b->tokens));
+    HY_TRY(push_array(e, &b->targets));
+    if (spec->has_doc_starts) HY_TRY(push_array(e, &b->doc_starts));
+    HY_TRY(push_array(e, &b->losses));
+    HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->loss_sum));
+    HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));
+    HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
+    HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
+    if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
+    HY_TRY(hy_arena_push(arena, HY_DATA, sums, &reduce));
+    b->reduce_workspace = hy_tensor_1d(reduce, HY_U8, (int64_t)sums);
+    HY_TRY(hy_work_take_staging(e, (size_t)e->plan.work.rows));
+    /* What comes back to the host. */
+    size_t guarded = 2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice);
+    e->work.guard_losses = malloc(guarded * sizeof *e->work.guard_losses);
+    if (!e->work.guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    return e->backend->alloc(e->backend, HY_PINNED, sizeof *e->work.result,
+                             (void **)&e->work.result);
+}
+
+hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec) {
+    size_t bytes = (size_t)hy_work_rope_bytes(spec);
+    if (!bytes) return HY_OK;
+    float *table = malloc(bytes);
+    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
+    hy_shape_rope_table(&e->model->shape, spec->seq, table);
+    hy_status status = e->backend->copy(e->compute, e->work.buffers.rope, table, bytes);
+    if (status == HY_OK) status = e->backend->stream_sync(e->compute);
+    free(table);
+    return status;
+}
+
+/* What layers keep on the host, and the ring it passes through: behind the other activations. Plans of
+ * both types use it in turn. */
+static hy_status take_activations(hy_engine *e) {
+    const hy_batch_plan *a = e->work.train[0], *b = e->work.train[1];
+    const hy_batch_plan *widest = !a ? b : !b ? a : a->bytes.host >= b->bytes.host ? a : b;
+    uint64_t ring = e->plan.work.train.ring;
+    hy_layout layout = {0};
+    if (!widest->options.offloads) return HY_OK;
+    hy_arena place = {.backend = e->backend,
+                      .ledger = &e->ring_ledger,
+                      .place = HY_DEVICE,
+                      .data = e->work.arena.data + e->plan.work.activations - ring,
+                      .size = ring};
+    HY_TRY(hy_batch_offload_layout(widest, &layout));
+    hy_status status = hy_arena_init(&e->work.host_arena, e->backend, &e->ledger, HY_PINNED,
+                                     layout.bytes, "activations");
+    if (status == HY_OK) {
+        int32_t depth = widest->options.ring_depth ? widest->options.ring_depth : HY_OFFLOAD_DEPTH;
+        status = hy_store_init_streamed(&e->work.activations, &e->work.host_arena, &place,
+                                        HY_ACTIVATIONS, &layout, depth,
+                                        &(hy_copies){e->copies, e->returns});
+    }
+    hy_layout_fini(&layout);
+    for (int i = 0; i < HY_PLAN_TYPES && status == HY_OK; i++) {
+        if (e->work.train[i]) hy_batch_plan_offload(e->work.train[i], &e->work.activations);
+    }
+    return status;
+}
+
+/* A part of the whole block, from `at` on. */
+static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint64_t size) {
+    return (hy_arena){.backend = e->backend,
+                      .ledger = ledger,
+                      .place = HY_DEVICE,
+                      .data = e->work.arena.data + at,
+                      .size = size};
+}
+
+static void place_plans(hy_engine *e) {
+    hy_batch_plan *plans[MOST_PLANS];
+    char *activations = e->work.arena.data, *workspace = activations + e->plan.work.activations;
+    for (int i = 0, count = list_plans(e, plans); i < count; i++) {
+        char *after = activations + hy_align(plans[i]->bytes.activations);
+        hy_batch_plan_place(plans[i], activations,
+                            plans[i]->options.is_training ? workspace : after);
+    }
+}
+
+hy_status hy_work_take(hy_engine *e) {
+    hy_work *w = &e->work;
+    hy_pass_spec spec;
+    hy_pass_spec_init(&spec, &e->subject);
+    HY_TRY(make_plans(e, &spec));
+    count_work(e, &spec);
+    const hy_plan_work *need = &e->plan.work;
+    uint64_t area = need->activations + need->workspace;
+    HY_TRY(hy_arena_init(&w->arena, e->backend, &e->ledger, HY_DEVICE, area + need->data,
+                         "activations and workspace"));
+    w->passes = part_of(e, &e->ledger, 0, area);
+    w->data = part_of(e, &e->ledger, area, need->data);
+    w->ring_arena = part_of(e, &e->ring_ledger, need->eval_area, e->plan.state.work_rings);
+    HY_TRY(push_parts(e, e->is_in_predict));
+    place_plans(e);
+    HY_TRY(take_activations(e));
+    HY_TRY(take_buffers(e, &spec));
+    return hy_work_fill_rope(e, &spec);
+}
+
+/* ---- giving back --------------------------------------------------------------------------------------- */
+
+void hy_work_release(hy_engine *e) {
+    hy_work *w = &e->work;
+    hy_backend *b = e->backend;
+    hy_batch_plan *plans[MOST_PLANS];
+    size_t bytes = w->staging_rows * sizeof(int32_t);
+    for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
+    hy_store_fini(&w->activations);
+    for (int i = 0; i < 2; i++) {
+        hy_staging *s = &w->staging[i];
+        void *arrays[] = {s->tokens, s->targets, s->doc_starts, s->losses};
+        for (int k = 0; k < 4; k++) {
+            if (arrays[k]) b->release(b, HY_PINNED, arrays[k], bytes);
+        }
+        if (s->is_done) b->event_destroy(s->is_done);
+    }
+    if (w->result) b->release(b, HY_PINNED, w->result, sizeof *w->result);
+    free(w->guard_losses);
+    hy_arena_fini(&w->host_arena);
+    hy_arena_fini(&w->arena);
+    *w = (hy_work){.is_gone = w->is_gone, .rings_at = w->rings_at, .rings_used = w->rings_used};
+}
+
+/* Before that, in a run that goes on: the ledger sees it go. */
+static void give_work(hy_engine *e) {
+    uint64_t waiting = e->work.host_arena.used;
+    pop_parts(e, e->is_in_predict);
+    hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
+    if (waiting && !e->is_in_predict)
+        hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
+}
+
+static void move_rings(hy_engine *e, char *from) {
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &e->rows.row[i];
+        bool lies_here = row->is_there && (row->is_tiled || i == HY_ROW_CANDIDATE);
+        if (lies_here) hy_store_move_ring(hy_store_of(e, i), from, e->work.ring_arena.data);
+    }
+}
+
+/* The column of true steps is live meanwhile and afterwards. */
+static hy_status give_back(hy_engine *e) {
+    if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
+    HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
+    HY_TRY(hy_engine_return_rings(e));
+    HY_TRY(hy_engine_sync(e));
+    HY_TRY(hy_engine_enter_phase(e, HY_FULL));
+    char *rings_at = e->work.ring_arena.data;
+    uint64_t rings_used = e->work.ring_arena.used;
+    give_work(e);
+    hy_work_release(e);
+    e->work.rings_at = rings_at;
+    e->work.rings_used = rings_used;
+    return HY_OK;
+}
+
+hy_status hy_work_change(hy_engine *e, const hy_plan *plan) {
+    HY_TRY(give_back(e));
+    hy_ledger before = e->ledger;
+    e->plan.choice = plan->choice;
+    e->plan.work = plan->work;
+    hy_status status = hy_work_take(e);
+    e->work.is_gone = status != HY_OK;
+    if (status != HY_OK) {
+        hy_work_release(e);
+        e->ledger = before;
+        return status;
+    }
+    e->work.ring_arena.used = e->work.rings_used;
+    move_rings(e, e->work.rings_at);
+    return HY_OK;
+}
+
+hy_status hy_engine_return_rings(hy_engine *e) {
+    if (!e->work.rings_are_used) return HY_OK;
+    e->work.rings_are_used = false;
+    HY_TRY(e->backend->stream_sync(e->compute));
+    double begin = hy_clock();
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        bool lies_here = e->rows.row[i].is_tiled || i == HY_ROW_CANDIDATE;
+        if (!lies_here) continue;
+        HY_TRY(hy_store_settle(hy_store_of(e, i)));
+        hy_store_forget(hy_store_of(e, i));
+    }
+    e->host_waited += hy_clock() - begin;
+    return HY_OK;
+}

@@ -1,0 +1,173 @@
+/* evaluation.c: a model's loss on data, without a run. See hybrid.h.
+ *
+ * Model and weights are opened as for talking, data as for training, and the probe of evaluate.c goes over
+ * all of it: the data is opened as the held-out split, whose sequences come in order and only once. The
+ * text built into the program keeps its own held-out part. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "infer/inference.h"
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static uint64_t rows_of(const hy_batch_plan *plan) {
+    return (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
+}
+
+static uint64_t work_bytes(const hy_pass_spec *spec, const hy_batch_plan *plan) {
+    return hy_align(plan->bytes.activations) + hy_align(plan->bytes.workspace) +
+           hy_align(hy_work_rope_bytes(spec)) + 4 * hy_align(rows_of(plan) * sizeof(int32_t));
+}
+
+static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan *plan) {
+    hy_arena *arena = &e->work.arena;
+    hy_pass_buffers *b = &e->work.buffers;
+    uint64_t row_bytes = rows_of(plan) * sizeof(int32_t), rope = hy_work_rope_bytes(spec);
+    void *activations, *workspace;
+    HY_TRY(hy_arena_init(arena, e->backend, &e->ledger, HY_DEVICE, work_bytes(spec, plan),
+                         "activations and workspace"));
+    HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
+    HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->tokens));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->targets));
+    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->losses));
+    if (spec->has_doc_starts) {
+        HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->doc_starts));
+    }
+    if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
+    hy_batch_plan_place(plan, activations, workspace);
+    HY_TRY(hy_work_take_staging(e, (size_t)rows_of(plan)));
+    return hy_work_fill_rope(e, spec);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------- */
+
+/* Bytes of the text that the targets [from, to) of a sequence stand for, found with the token before. */
+static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
+                           const int32_t *targets, int32_t from, int32_t to, double *bytes) {
+    int32_t count = to - from + 1;
+    int32_t *ids = malloc((size_t)count * sizeof *ids);
+    hy_text before = {0}, all = {0};
+    if (!ids) return hy_fail(HY_ERR_MEMORY, "no memory to count bytes");
+    ids[0] = tokens[from];
+    memcpy(ids + 1, targets + from, (size_t)(count - 1) * sizeof *ids);
+    hy_status status = hy_tokenizer_decode(tokenizer, ids, 1, HY_TOKENS_SKIP_SPECIAL, &before);
+    if (status == HY_OK) {
+        status = hy_tokenizer_decode(tokenizer, ids, (size_t)count, HY_TOKENS_SKIP_SPECIAL, &all);
+    }
+    *bytes += (double)all.size - (double)before.size;
+    hy_text_free(&before);
+    hy_text_free(&all);
+    free(ids);
+    return status;
+}
+
+static hy_status count_sequence(const hy_tokenizer *tokenizer, const int32_t *tokens,
+                                const int32_t *targets, int32_t seq, double *bytes) {
+    for (int32_t from = 0, to; from < seq; from = to + 1) {
+        for (to = from; to < seq && targets[to] >= 0;) to++;
+        if (to > from) HY_TRY(count_run(tokenizer, tokens, targets, from, to, bytes));
+    }
+    return HY_OK;
+}
+
+/* Bytes of text behind all counted targets; NaN where nobody knows. */
+static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, double *bytes) {
+    const hy_dataset_facts *facts = hy_dataset_describe(m->data);
+    const hy_tokenizer *tokenizer = hy_dataset_tokenizer(m->data);
+    int32_t *row = m->engine.work.staging[0].tokens, *targets = m->engine.work.staging[0].targets;
+    *bytes = facts->is_bytes ? (double)probe->counted : NAN;
+    if (facts->is_bytes || !tokenizer) return HY_OK;
+    *bytes = 0;
+    for (uint64_t i = 0; i < probe->count; i++) {
+        hy_dataset_fill(m->data, HY_VAL, i, row, targets, NULL);
+        HY_TRY(count_sequence(tokenizer, row, targets, facts->seq, bytes));
+    }
+    return HY_OK;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static void use_all_data(hy_settings *s) {
+    bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
+    if (!is_builtin) memcpy(s->val_data, s->data, sizeof s->val_data);
+}
+
+static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
+    hy_engine *e = &m->engine;
+    const hy_settings *s = &m->settings;
+    hy_dtype dtype = e->types.of[HY_FULL];
+    hy_batch_plan **plan = &e->work.eval[hy_plan_index(dtype)];
+    char from[HY_PATH_MAX];
+    double bytes;
+    use_all_data(&m->settings);
+    HY_TRY(hy_engine_open_data(e, &m->data));
+    const hy_dataset_facts *facts = hy_dataset_describe(m->data);
+    hy_pass_spec spec = {.model = e->model,
+                         .backend = e->backend,
+                         .seq = (int32_t)s->train.seq_len,
+                         .has_doc_starts = facts->has_doc_starts,
+                         .budget = hy_budget_device(&e->subject),
+                         .grad_dtype = dtype};
+    int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
+    hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
+    hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
+    HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, plan));
+    HY_TRY(hy_model_load(m, work_bytes(&spec, *plan), from));
+    HY_TRY(take_work(e, &spec, *plan));
+    hy_probe probe = {.data = m->data,
+                      .split = HY_VAL,
+                      .count = facts->sequences[HY_VAL],
+                      .weights = hy_store_of(e, HY_ROW_MASTER),
+                      .dtype = dtype};
+    double begin = hy_clock();
+    HY_TRY(hy_engine_probe(e, *plan, &probe));
+    double seconds = hy_clock() - begin;
+    HY_TRY(count_bytes(m, &probe, &bytes));
+    double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
+    *out = (hy_evaluation){.loss = probe.mean,
+                           .perplexity = exp(probe.mean),
+                           .bits_per_byte = probe.mean * (double)probe.counted / bytes / log(2),
+                           .tokens = probe.counted,
+                           .sequences = (int64_t)probe.count,
+                           .seconds = seconds,
+                           .tokens_per_second = computed / seconds};
+    snprintf(out->data, sizeof out->data, "%s", facts->description);
+    snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
+    snprintf(out->device, sizeof out->device, "%s", e->backend->facts.name);
+    return HY_OK;
+}
+
+hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out) {
+    hy_used_model *m;
+    HY_TRY(hy_model_open(config, observer, &m));
+    hy_status status = evaluate(m, out);
+    hy_model_close(m);
+    return status;
+}
+
+hy_status hy_evaluation_json(const hy_evaluation *e, char **out) {
+    hy_text text = {0};
+    hy_json_writer w;
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_string(&w, "model", e->model);
+    hy_json_put_string(&w, "data", e->data);
+    hy_json_put_string(&w, "device", e->device);
+    hy_json_put_double(&w, "loss", e->loss);
+    hy_json_put_double(&w, "perplexity", e->perplexity);
+    hy_json_put_double(&w, "bits_per_byte", e->bits_per_byte);
+    hy_json_put_int(&w, "tokens", e->tokens);
+    hy_json_put_int(&w, "sequences", e->sequences);
+    hy_json_put_double(&w, "seconds", e->seconds);
+    hy_json_put_double(&w, "tokens_per_second", e->tokens_per_second);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    hy_status status = hy_text_status(&text);
+    if (status != HY_OK) hy_text_free(&text);
+    *out = text.data;
+    return status;
+}

@@ -1,0 +1,161 @@
+/* inference.c: the handle of a model in use: made, looked at, closed. See hybrid.h. */
+#include "infer/inference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/say.h"
+
+#define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
+#define SHORTEST_CONTEXT 64
+
+/* ---- tokenizer --------------------------------------------------------------------------------- */
+
+static hy_status use_bytes(hy_inference *in) {
+    snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
+    in->vocab = in->model->engine.model->shape.vocab;
+    if (in->model->engine.model->shape.vocab >= 256) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "no tokenizer was found, and a vocabulary of %d tokens does not hold all bytes; "
+                   "name a tokenizer.json",
+                   in->model->engine.model->shape.vocab);
+}
+
+static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
+    HY_TRY(hy_model_tokenizer(in->model->engine.model, asked, folder, in->tokenizer_path));
+    if (!in->tokenizer_path[0]) return use_bytes(in);
+    HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
+    int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->model->engine.model->shape.vocab;
+    if (ids > vocab) { /* often a padding token that was added later and is never written */
+        hy_say_to(&in->model->observer, HY_WARNING,
+                  "%s has %d tokens and the model %d: those beyond are never chosen",
+                  in->tokenizer_path, ids, vocab);
+    }
+    in->vocab = ids < vocab ? ids : vocab;
+    return HY_OK;
+}
+
+static hy_status open_template(hy_inference *in, hy_chat_kind kind, const char *folder,
+                               bool without_thinking) {
+    if (kind == HY_CHAT_PLAIN) return HY_OK;
+    HY_TRY(hy_chat_template_open(kind, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
+    in->chat.skips_thinking = without_thinking;
+    in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
+                       in->chat.kind != HY_CHAT_NONE;
+    if (in->chat.kind == HY_CHAT_UNKNOWN) {
+        hy_say_to(&in->model->observer, HY_WARNING,
+                  "the chat template in %s is none that is known (" HY_CHAT_NAMES
+                  "): texts simply follow each other; name one if it is like one of these",
+                  folder);
+    }
+    return HY_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static int32_t longest_context(const hy_inference *in, int32_t asked) {
+    int32_t model = in->model->engine.model->shape.context;
+    if (asked > 0) return asked;
+    return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
+}
+
+/* A context that was left open is halved until keys and values take no more than half of the device. */
+static hy_status make_decoder(hy_inference *in, int32_t asked) {
+    hy_used_model *t = in->model;
+    uint64_t limit = hy_budget_device(&t->engine.subject);
+    hy_decoder_options options = {.context = longest_context(in, asked),
+                                  .dtype = t->engine.types.of[HY_FULL],
+                                  .is_unprepared = !t->engine.backend->facts.is_gpu,
+                                  .budget = limit};
+    for (;; options.context /= 2) {
+        HY_TRY(hy_decoder_create(t->engine.model, t->engine.backend, &options, &in->decoder));
+        bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
+        if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
+        hy_decoder_destroy(in->decoder);
+        in->decoder = NULL;
+    }
+}
+
+static hy_status place_decoder(hy_inference *in) {
+    hy_used_model *t = in->model;
+    size_t vocab = (size_t)t->engine.model->shape.vocab;
+    HY_TRY(hy_arena_init(&t->engine.work.arena, t->engine.backend, &t->engine.ledger, HY_DEVICE,
+                         in->decoder->bytes, "keys and values"));
+    in->logits = malloc(vocab * sizeof *in->logits);
+    in->order = malloc(vocab * sizeof *in->order);
+    if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
+    return hy_decoder_place(in->decoder, t->engine.compute, t->engine.work.arena.data);
+}
+
+/* ---- the handle -------------------------------------------------------------------------------- */
+
+static hy_status open_all(hy_inference *in, const hy_config *config,
+                          const hy_inference_options *options, const hy_observer *observer) {
+    char folder[HY_PATH_MAX];
+    HY_TRY(hy_model_open(config, observer, &in->model));
+    HY_TRY(hy_model_folder(&in->model->settings, folder));
+    const hy_settings *s = &in->model->settings; /* what its data was made with */
+    HY_TRY(
+        open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
+    hy_chat_kind chat = s->input.chat_template;
+    if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
+    HY_TRY(open_template(in, chat, folder, options->without_thinking));
+    HY_TRY(hy_end_tokens_read(folder, &in->ends));
+    HY_TRY(make_decoder(in, options->context));
+    HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
+    return place_decoder(in);
+}
+
+hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,
+                            const hy_observer *observer, hy_inference **out) {
+    *out = NULL;
+    hy_inference *in = calloc(1, sizeof *in);
+    if (!in) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    hy_status status =
+        open_all(in, config, options ? options : &(hy_inference_options){0}, observer);
+    if (status != HY_OK) {
+        hy_inference_close(in);
+        return status;
+    }
+    *out = in;
+    return HY_OK;
+}
+
+void hy_inference_close(hy_inference *in) {
+    if (!in) return;
+    if (in->model && in->model->engine.compute) {
+        (void)in->model->engine.backend->stream_sync(
+            in->model->engine.compute); /* a failure was told */
+    }
+    hy_inference_forget(in);
+    hy_ids_free(&in->known);
+    hy_decoder_destroy(in->decoder);
+    hy_model_close(in->model);
+    hy_tokenizer_close(in->tokenizer);
+    free(in->said.turns);
+    free(in->logits);
+    free(in->order);
+    free(in);
+}
+
+void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
+    const hy_used_model *t = in->model;
+    const hy_decoder *d = in->decoder;
+    *out = (hy_inference_facts){
+        .model = t->settings.model,
+        .weights = in->weights_from,
+        .device = t->engine.backend->facts.name,
+        .tokenizer = in->tokenizer_path,
+        .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
+        .parameters = t->engine.model->params.elements,
+        .vocab = t->engine.model->shape.vocab,
+        .context = d->options.context,
+        .dtype = d->options.dtype,
+        .weights_place = hy_store_of(&t->engine, HY_ROW_MASTER)->place,
+        .weights_bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes,
+        .cache_bytes = (uint64_t)t->engine.model->shape.layers * d->layer_bytes,
+    };
+}
+
+void hy_inference_request_stop(hy_inference *in) { atomic_store(&in->stop_requested, true); }

@@ -1,0 +1,79 @@
+/* inference.h: a model that is used, not trained: inside the infer module only.
+ *
+ * A used model is an engine with device, model and weights and no plan. inference_model.c opens it, for
+ * text and for evaluation; inference.c is the handle of hybrid.h; inference_text.c makes text;
+ * inference_talk.c keeps a conversation. What the decoder knows is always `known`, token for token. */
+#ifndef HY_INFER_INFERENCE_H
+#define HY_INFER_INFERENCE_H
+
+#include <stdatomic.h>
+
+#include "data/chat_template.h"
+#include "engine/engine.h"
+#include "hub/end_tokens.h"
+#include "model/decode.h"
+#include "tokenizer/tokenizer.h"
+
+/* ---- inference_model.c ------------------------------------------------------------------------- */
+
+typedef struct hy_used_model {
+    hy_settings settings;
+    hy_observer observer;
+    hy_engine engine;
+    hy_dataset *data; /* evaluation only */
+} hy_used_model;
+
+/* Device, model and the type to compute in; no memory is taken yet. */
+hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_used_model **out);
+void hy_model_close(hy_used_model *m);
+/* Takes memory for the weights and reads them; `beside` bytes of the device will be needed for other
+ * things. `from` says where they came from. */
+hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]);
+
+/* ---- the handle -------------------------------------------------------------------------------- */
+
+/* What was said, in order; text is allocated. */
+typedef struct hy_said {
+    hy_turn *turns;
+    size_t count, room;
+} hy_said;
+
+struct hy_inference {
+    hy_used_model *model;
+    hy_decoder *decoder;
+    hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
+    hy_chat_template chat;
+    bool has_template;
+    hy_end_tokens ends; /* as the model's folder says */
+    int32_t vocab;      /* tokens that are chosen lie below this */
+    hy_ids known;       /* tokens that the decoder has taken */
+    float *logits;      /* (V) behind the last of them */
+    int32_t *order;     /* (V) for choosing */
+    hy_said said;
+    atomic_bool stop_requested;
+    char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];
+};
+
+/* ---- inference_text.c -------------------------------------------------------------------------- */
+
+/* An answer in the making: what is wanted, who is told, and what became of it. */
+typedef struct hy_answer {
+    const hy_generate_options *options;
+    hy_text_callback on_text; /* or NULL */
+    void *user;
+    hy_generated *info;
+    hy_text text; /* all of it; the caller frees it */
+} hy_answer;
+
+/* Appends the tokens of a text that is to be continued, opened as the tokenizer opens texts. */
+hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
+                                   hy_ids *out);
+/* Continues after exactly these tokens, of which what is known already is not computed again. */
+hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
+                                hy_answer *answer);
+
+/* ---- inference_talk.c -------------------------------------------------------------------------- */
+
+void hy_inference_forget(hy_inference *in); /* everything said */
+
+#endif

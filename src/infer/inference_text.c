@@ -1,0 +1,237 @@
+/* inference_text.c: text in, text out. See inference.h and hybrid.h.
+ *
+ * A prompt is compared with what the decoder knows, and only what is new is computed. The text of new
+ * tokens is found by decoding a few tokens with and without them, because what a token's text is can
+ * depend on the one before; bytes that may be the beginning of a character wait for the rest of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/utf8.h"
+#include "infer/choose.h"
+#include "infer/inference.h"
+
+#define BYTE_END 0 /* what ends a text of bytes: no text holds it */
+
+/* ---- tokens and text --------------------------------------------------------------------------- */
+
+static hy_status decode(const hy_inference *in, const int32_t *ids, size_t count, int flags,
+                        hy_text *out) {
+    if (in->tokenizer) return hy_tokenizer_decode(in->tokenizer, ids, count, flags, out);
+    for (size_t i = 0; i < count; i++) {
+        char byte = ids[i] >= 0 && ids[i] < 256 ? (char)ids[i] : '?';
+        hy_text_add_bytes(out, &byte, 1);
+    }
+    return hy_text_status(out);
+}
+
+hy_status hy_inference_encode(const hy_inference *in, const char *text, size_t size, int32_t **ids,
+                              size_t *count) {
+    hy_ids found = {0};
+    *ids = NULL;
+    *count = 0;
+    hy_status status = hy_encode_text(in->tokenizer, text, size, 0, &found);
+    if (status != HY_OK) {
+        hy_ids_free(&found);
+        return status;
+    }
+    *ids = found.data;
+    *count = found.count;
+    return HY_OK;
+}
+
+hy_status hy_inference_decode(const hy_inference *in, const int32_t *ids, size_t count, char **text,
+                              size_t *size) {
+    hy_text out = {0};
+    int32_t vocab = in->tokenizer ? hy_tokenizer_vocab(in->tokenizer) : 256;
+    *text = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] >= 0 && ids[i] < vocab) continue;
+        return hy_fail(HY_ERR_INPUT, "token %zu is %d, expected 0 to %d", i, ids[i], vocab - 1);
+    }
+    hy_status status = decode(in, ids, count, 0, &out);
+    hy_text_add(&out, ""); /* a string even when empty */
+    if (status == HY_OK) status = hy_text_status(&out);
+    if (status != HY_OK) {
+        hy_text_free(&out);
+        return status;
+    }
+    if (size) *size = out.size;
+    *text = out.data;
+    return HY_OK;
+}
+
+static bool is_end(const hy_inference *in, int32_t token) {
+    if (hy_end_tokens_has(&in->ends, token)) return true;
+    if (!in->tokenizer) return token == BYTE_END;
+    return token == hy_tokenizer_eos(in->tokenizer) || token == hy_tokenizer_bos(in->tokenizer) ||
+           (in->has_template && token == hy_chat_template_end(&in->chat));
+}
+
+/* ---- whole characters -------------------------------------------------------------------------- */
+
+/* How many of the last bytes may be the beginning of a character. */
+static size_t waiting_bytes(const char *text, size_t size) {
+    for (size_t back = 1; back <= 3 && back <= size; back++) {
+        const uint8_t *at = (const uint8_t *)text + size - back;
+        if ((*at & 0xC0) == 0x80) continue;
+        int length = *at >= 0xF0 ? 4 : *at >= 0xE0 ? 3 : *at >= 0xC2 ? 2 : 1;
+        bool is_cut = (size_t)length > back && *at <= 0xF4;
+        return is_cut ? back : 0;
+    }
+    return 0;
+}
+
+static void tell(hy_answer *a, size_t *told, bool is_last) {
+    size_t waiting = is_last ? 0 : waiting_bytes(a->text.data, a->text.size);
+    size_t ready = a->text.size - waiting;
+    if (ready <= *told) return;
+    if (a->on_text) a->on_text(a->user, a->text.data + *told, ready - *told);
+    *told = ready;
+}
+
+/* ---- the prompt -------------------------------------------------------------------------------- */
+
+/* Keeps what the prompt shares with what is known; the last token is taken again for its logits. */
+static size_t keep_shared(hy_inference *in, const int32_t *prompt, size_t count) {
+    size_t shared = 0;
+    while (shared + 1 < count && shared < in->known.count &&
+           in->known.data[shared] == prompt[shared])
+        shared++;
+    in->known.count = shared;
+    hy_decoder_rewind(in->decoder, (int32_t)shared);
+    return shared;
+}
+
+static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
+    hy_used_model *t = in->model;
+    HY_TRY(hy_decoder_take(in->decoder, t->engine.compute, hy_store_of(&t->engine, HY_ROW_MASTER),
+                           tokens, (int32_t)count, in->logits));
+    for (size_t i = 0; i < count; i++) {
+        if (hy_ids_push(&in->known, tokens[i])) continue;
+        hy_decoder_rewind(in->decoder, (int32_t)in->known.count);
+        return hy_fail(HY_ERR_MEMORY, "no memory for tokens");
+    }
+    return HY_OK;
+}
+
+static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count,
+                             hy_generated *info) {
+    size_t room = (size_t)in->decoder->options.context;
+    if (count >= room) {
+        return hy_fail(HY_ERR_INPUT,
+                       "the text has %zu tokens, and the context of %zu must hold it and an answer",
+                       count, room);
+    }
+    double begin = hy_clock();
+    size_t shared = keep_shared(in, prompt, count);
+    HY_TRY(take(in, prompt + shared, count - shared));
+    info->prompt_tokens = (int32_t)count;
+    info->reused_tokens = (int32_t)shared;
+    info->prompt_seconds = hy_clock() - begin;
+    return HY_OK;
+}
+
+/* ---- the answer -------------------------------------------------------------------------------- */
+
+/* Which tokens' text is in the answer: [first, shown) of `known` is decoded along for what is new. */
+typedef struct shown {
+    size_t first, next;
+    size_t told; /* bytes of the answer */
+} shown;
+
+static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
+    const int32_t *ids = in->known.data + s->first;
+    hy_text before = {0}, after = {0};
+    hy_status status = decode(in, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
+    if (status == HY_OK) {
+        status = decode(in, ids, in->known.count - s->first, HY_TOKENS_SKIP_SPECIAL, &after);
+    }
+    if (status == HY_OK && after.size > before.size) {
+        hy_text_add_bytes(&a->text, after.data + before.size, after.size - before.size);
+        status = hy_text_status(&a->text);
+    }
+    hy_text_free(&before);
+    hy_text_free(&after);
+    s->first = s->next;
+    s->next = in->known.count;
+    return status;
+}
+
+/* Whether the answer ends before its next token, and why. */
+static bool must_end(hy_inference *in, const hy_answer *a) {
+    hy_generated *info = a->info;
+    int32_t most = a->options->max_tokens;
+    bool is_stopped = atomic_load(&in->stop_requested);
+    bool is_full = in->decoder->length >= in->decoder->options.context;
+    bool is_long = most > 0 && info->tokens >= most;
+    info->end = is_stopped ? HY_END_STOPPED : is_long ? HY_END_MAX_TOKENS : HY_END_CONTEXT;
+    return is_stopped || is_full || is_long;
+}
+
+static hy_status write_answer(hy_inference *in, hy_answer *a) {
+    const hy_generate_options *o = a->options;
+    hy_choice choice = {
+        .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = o->seed};
+    shown s = {.first = in->known.count - 1, .next = in->known.count};
+    while (!must_end(in, a)) {
+        int32_t token =
+            hy_choose_token(&choice, in->logits, in->vocab, (uint64_t)in->known.count, in->order);
+        if (is_end(in, token)) {
+            a->info->end = HY_END_MODEL;
+            break;
+        }
+        a->info->tokens++;
+        HY_TRY(take(in, &token, 1));
+        HY_TRY(add_text(in, a, &s));
+        tell(a, &s.told, false);
+    }
+    tell(a, &s.told, true);
+    return HY_OK;
+}
+
+hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
+                                hy_answer *a) {
+    hy_generated unused;
+    if (!a->info) a->info = &unused;
+    *a->info = (hy_generated){0};
+    hy_status status = take_prompt(in, prompt, count, a->info);
+    double begin = hy_clock();
+    if (status == HY_OK) status = write_answer(in, a);
+    a->info->seconds = hy_clock() - begin;
+    atomic_store(&in->stop_requested, false);
+    return status;
+}
+
+/* A post-processor may close a text as well as open it: what is to be continued is not closed. */
+hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
+                                   hy_ids *out) {
+    HY_TRY(hy_encode_text(in->tokenizer, text, size, HY_TOKENS_SPECIAL, out));
+    int32_t eos = in->tokenizer ? hy_tokenizer_eos(in->tokenizer) : -1;
+    if (eos >= 0 && out->count > 1 && out->data[out->count - 1] == eos) out->count--;
+    return HY_OK;
+}
+
+/* A text that begins freely begins behind the token that opens texts, or a new line. */
+static hy_status encode_prompt(const hy_inference *in, const char *prompt, hy_ids *out) {
+    HY_TRY(hy_inference_encode_open(in, prompt, strlen(prompt), out));
+    if (out->count > 0) return HY_OK;
+    int32_t bos = in->tokenizer ? hy_tokenizer_bos(in->tokenizer) : -1;
+    if (bos >= 0) return hy_ids_push(out, bos) ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory");
+    return hy_encode_text(in->tokenizer, "\n", 1, 0, out);
+}
+
+hy_status hy_inference_complete(hy_inference *in, const char *prompt,
+                                const hy_generate_options *options, hy_text_callback on_text,
+                                void *user, hy_generated *info) {
+    static const hy_generate_options usual = {0};
+    hy_answer answer = {
+        .options = options ? options : &usual, .on_text = on_text, .user = user, .info = info};
+    hy_ids ids = {0};
+    hy_status status = encode_prompt(in, prompt ? prompt : "", &ids);
+    if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);
+    hy_ids_free(&ids);
+    hy_text_free(&answer.text);
+    return status;
+}

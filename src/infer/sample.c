@@ -1,0 +1,191 @@
+/* sample.c: text continued by the model in training. See sample.h.
+ *
+ * Tokens are those of the run's data: its tokenizer's, or bytes. A decoder works in the memory that is
+ * idle between steps, with as long a context as fits there, so a token costs one pass over the weights;
+ * when the context is full the oldest half is let go. Nothing is timed for it, and only where a run is so
+ * small that no decoder fits beside its steps is memory of its own taken, for as long as it writes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/chat_template.h"
+#include "hub/end_tokens.h"
+#include "infer/choose.h"
+#include "infer/sample.h"
+#include "model/decode.h"
+
+#define SHORTEST_CONTEXT 8
+#define PROMPT_ROWS 64 /* tokens of a prompt at a time */
+
+typedef struct sampler {
+    hy_engine *e;
+    const hy_sample_options *options;
+    const hy_tokenizer *tokenizer; /* NULL: bytes */
+    int32_t vocab;                 /* ids that are drawn lie below this */
+    hy_end_tokens ends;            /* of a model that came with a folder: a sample ends with it */
+    hy_decoder *decoder;
+    void *memory;    /* of its own; NULL: it works in what is idle */
+    int32_t *window; /* (context): tokens so far, from the first kept one */
+    int32_t length;
+    float *logits;  /* (V) */
+    int32_t *order; /* (V) */
+} sampler;
+
+/* ---- the decoder ------------------------------------------------------------------------------- */
+
+/* What activations and workspace of a step take lies in front of the buffers. */
+static uint64_t idle_bytes(const hy_engine *e) { return e->work.passes.size; }
+
+/* The least decoder, in memory of its own. */
+static hy_status take_memory(sampler *s) {
+    hy_engine *e = s->e;
+    hy_status status = e->backend->alloc(e->backend, HY_DEVICE, s->decoder->bytes, &s->memory);
+    if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
+    return hy_decoder_place(s->decoder, e->compute, s->memory);
+}
+
+static hy_status open_decoder(sampler *s) {
+    hy_engine *e = s->e;
+    hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
+                                  .rows = PROMPT_ROWS,
+                                  .dtype = e->types.of[HY_FULL],
+                                  .is_unprepared = true};
+    if (options.context > e->model->shape.context) options.context = e->model->shape.context;
+    HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */
+    for (;; options.context /= 2) {
+        HY_TRY(hy_decoder_create(e->model, e->backend, &options, &s->decoder));
+        if (s->decoder->bytes <= idle_bytes(e)) break;
+        if (options.context <= SHORTEST_CONTEXT) return take_memory(s);
+        hy_decoder_destroy(s->decoder);
+        s->decoder = NULL;
+    }
+    return hy_decoder_place(s->decoder, e->compute, e->work.arena.data);
+}
+
+/* ---- text -------------------------------------------------------------------------------------- */
+
+static void append(sampler *s, int32_t token) {
+    int32_t room = s->decoder->options.context;
+    if (s->length == room) {
+        int32_t kept = room / 2;
+        memmove(s->window, s->window + s->length - kept, (size_t)kept * sizeof *s->window);
+        s->length = kept;
+        hy_decoder_rewind(s->decoder, 0);
+    }
+    s->window[s->length++] = token;
+}
+
+static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32_t *token) {
+    const hy_sample_options *o = s->options;
+    hy_choice choice = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
+    int32_t known = s->decoder->length;
+    HY_TRY(hy_decoder_take(s->decoder, s->e->compute, weights, s->window + known, s->length - known,
+                           s->logits));
+    *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
+    return HY_OK;
+}
+
+/* A text that begins freely begins after the end of another, or a line. */
+static hy_status encode_prompt(const sampler *s, hy_ids *out) {
+    const char *prompt = s->options->prompt ? s->options->prompt : "";
+    int32_t eos = s->tokenizer ? hy_tokenizer_eos(s->tokenizer) : -1;
+    HY_TRY(hy_encode_text(s->tokenizer, prompt, strlen(prompt), 0, out));
+    if (out->count > 0) return HY_OK;
+    if (eos < 0) return hy_encode_text(s->tokenizer, "\n", 1, 0, out);
+    return hy_ids_push(out, eos) ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+}
+
+static hy_status write_text(const sampler *s, const hy_ids *ids, hy_text *out) {
+    if (s->tokenizer) return hy_tokenizer_decode(s->tokenizer, ids->data, ids->count, 0, out);
+    for (size_t i = 0; i < ids->count; i++) {
+        char byte = ids->data[i] < 256 ? (char)ids->data[i] : '?';
+        hy_text_add_bytes(out, &byte, 1);
+    }
+    return hy_text_status(out);
+}
+
+static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) {
+    hy_store *weights;
+    HY_TRY(hy_engine_weights(s->e, s->decoder->options.dtype, &weights));
+    for (size_t i = 0; i < prompt->count; i++) append(s, prompt->data[i]);
+    for (int32_t i = 0; i < s->options->tokens; i++) {
+        int32_t token;
+        HY_TRY(next_token(s, weights, i, &token));
+        if (hy_end_tokens_has(&s->ends, token)) break;
+        if (!hy_ids_push(out, token)) return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+        append(s, token);
+    }
+    return HY_OK;
+}
+
+static hy_status continue_text(sampler *s, hy_text *out) {
+    hy_ids prompt = {0}, ids = {0};
+    hy_status status = encode_prompt(s, &prompt);
+    if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
+    if (status == HY_OK) status = write_text(s, &ids, out);
+    hy_ids_free(&prompt);
+    hy_ids_free(&ids);
+    return status;
+}
+
+static hy_status sample(sampler *s, hy_text *out) {
+    size_t vocab = (size_t)s->e->model->shape.vocab;
+    HY_TRY(open_decoder(s));
+    s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
+    s->logits = malloc(vocab * sizeof *s->logits);
+    s->order = malloc(vocab * sizeof *s->order);
+    if (!s->window || !s->logits || !s->order) {
+        return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+    }
+    HY_TRY(continue_text(s, out));
+    hy_text_add(out, ""); /* a string even when empty */
+    return hy_text_status(out);
+}
+
+static void close_sampler(sampler *s) {
+    hy_backend *b = s->e->backend;
+    size_t bytes = s->decoder ? (size_t)s->decoder->bytes : 0;
+    (void)b->stream_sync(s->e->compute); /* before its memory goes */
+    hy_decoder_destroy(s->decoder);
+    if (s->memory) b->release(b, HY_DEVICE, s->memory, bytes);
+    free(s->window);
+    free(s->logits);
+    free(s->order);
+}
+
+/* From the beginning, with all that it needs; `as` has what is the same for every try. */
+static hy_status try_to_sample(const sampler *as, hy_text *out) {
+    sampler s = *as;
+    hy_status status = sample(&s, out);
+    close_sampler(&s);
+    if (status != HY_OK) {
+        hy_text_free(out);
+        *out = (hy_text){0};
+    }
+    return status;
+}
+
+static hy_status prepare(sampler *s) {
+    char folder[HY_PATH_MAX];
+    s->vocab = s->e->model->shape.vocab;
+    if (s->tokenizer && hy_tokenizer_vocab(s->tokenizer) < s->vocab) {
+        s->vocab = hy_tokenizer_vocab(s->tokenizer);
+    }
+    if (!s->tokenizer && s->vocab < 256) {
+        return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
+                       s->vocab);
+    }
+    HY_TRY(hy_model_folder(s->e->settings, folder));
+    return hy_end_tokens_read(folder, &s->ends);
+}
+
+hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
+                           const hy_sample_options *options, hy_text *out) {
+    hy_status status;
+    sampler s = {.e = e, .tokenizer = tokenizer, .options = options};
+    HY_TRY(prepare(&s));
+    while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
+    e->retries.in_a_row = 0;
+    return HY_OK;
+}

@@ -1,0 +1,13 @@
+/* sample.h: text continued by a model while it is in training, between steps. */
+#ifndef HY_INFER_SAMPLE_H
+#define HY_INFER_SAMPLE_H
+
+#include "base/text.h"
+#include "engine/engine.h"
+#include "tokenizer/tokenizer.h"
+
+/* Tokens are those of the run's data: its tokenizer's, or bytes (NULL). */
+hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
+                           const hy_sample_options *options, hy_text *out);
+
+#endif

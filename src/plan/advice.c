@@ -1,0 +1,333 @@
+/* advice.c: the one adviser: what would need less, or fit, found by planning it. See subject.h.
+ *
+ * A change is one setting turned to another value, both in the settings and in the choice at hand. Asked
+ * what would fit, sets of changes are tried, the smallest first, with everything that is open left to the
+ * planner. Asked what would save, each change is held against the plan at hand. Nothing is suggested that
+ * was not planned. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/subject.h"
+
+/* What a change works on. */
+typedef struct edit {
+    const hy_subject *subject;
+    hy_settings *settings;
+    hy_plan_choice *choice;
+    hy_advice *made; /* key and values are filled in */
+} edit;
+
+/* Makes the change; false where there is nothing to change. */
+typedef bool (*change_maker)(edit *e);
+
+/* ---- the changes ----------------------------------------------------------------------------------- */
+
+static bool tell(edit *e, const char *key, const char *from, const char *to) {
+    if (strcmp(from, to) == 0) return false;
+    snprintf(e->made->key, sizeof e->made->key, "%s", key);
+    snprintf(e->made->from, sizeof e->made->from, "%.31s", from);
+    snprintf(e->made->to, sizeof e->made->to, "%s", to);
+    return true;
+}
+
+static bool tell_number(edit *e, const char *key, int64_t from, int64_t to) {
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%lld", (long long)from);
+    snprintf(b, sizeof b, "%lld", (long long)to);
+    return tell(e, key, a, b);
+}
+
+/* The largest smaller micro-batch that divides a step: its tokens stay the same. */
+static bool shrink_to(edit *e, int64_t most) {
+    hy_plan_choice *c = e->choice;
+    int64_t step = (int64_t)c->batch * c->accum, batch = most;
+    while (batch > 1 && step % batch != 0) batch--;
+    if (batch < 1 || batch >= c->batch) return false;
+    tell_number(e, "batch_size", c->batch, batch);
+    c->batch = (int32_t)batch;
+    c->accum = (int32_t)(step / batch);
+    return true;
+}
+
+static bool shrink_batch(edit *e) { return shrink_to(e, e->choice->batch - 1); }
+static bool halve_batch(edit *e) { return shrink_to(e, e->choice->batch / 2); }
+
+static bool shrink_evaluation(edit *e) {
+    int64_t *batch = &e->settings->eval.eval_batch_size;
+    if (*batch <= e->choice->batch) return false;
+    tell_number(e, "eval_batch_size", *batch, e->choice->batch);
+    *batch = e->choice->batch;
+    return true;
+}
+
+static bool recompute_norms(edit *e) {
+    if (e->choice->recompute != HY_RECOMPUTE_NONE) return false;
+    e->choice->recompute = HY_RECOMPUTE_NORM;
+    return tell(e, "recompute", "none", "norm");
+}
+
+static bool recompute_all(edit *e) {
+    hy_plan_choice *c = e->choice;
+    const char *before = hy_choice_name("recompute", c->recompute);
+    int32_t layers = c->recompute_layers;
+    e->settings->train.recompute = HY_RECOMPUTE_ALL;
+    e->settings->train.recompute_layers = 0;
+    c->recompute_layers = 0;
+    if (c->recompute == HY_RECOMPUTE_ALL) {
+        return layers != 0 && tell_number(e, "recompute_layers", layers, 0);
+    }
+    c->recompute = HY_RECOMPUTE_ALL;
+    return tell(e, "recompute", before, "all");
+}
+
+static bool split_loss(edit *e) {
+    hy_plan_choice *c = e->choice;
+    hy_pass_spec spec;
+    hy_pass_spec_init(&spec, e->subject);
+    hy_batch_options options = hy_pass_options(&spec, c, spec.types[0], true);
+    int32_t chunks = hy_batch_chunks(spec.model, spec.backend, &options);
+    if (2 * (int64_t)chunks > (int64_t)c->batch * spec.seq) return false;
+    c->loss_chunks = 2 * chunks;
+    return tell_number(e, "loss_chunks", chunks, c->loss_chunks);
+}
+
+static bool offload_activations(edit *e) {
+    if (!hy_subject_streams(e->subject) || e->choice->activations != HY_DEVICE) return false;
+    e->choice->activations = HY_PINNED;
+    return tell(e, "activations_place", "device", "pinned");
+}
+
+static bool offload_optimizer(edit *e) {
+    hy_place *place = &e->choice->state[HY_PLAN_OPTIM];
+    if (!hy_subject_streams(e->subject) || *place != HY_DEVICE) return false;
+    *place = HY_PINNED;
+    return tell(e, "optim_place", "device", "pinned");
+}
+
+static bool keep_optimizer(edit *e) {
+    hy_offload *strategy = &e->settings->memory.offload_strategy;
+    const char *before = hy_choice_name("offload_strategy", (int)*strategy);
+    bool is_here = e->choice->state[HY_PLAN_OPTIM] == HY_DEVICE;
+    if (!hy_offload_moves(e->subject->offload) || !is_here) return false;
+    *strategy = HY_OFFLOAD_NONE;
+    return tell(e, "offload_strategy", before, "none");
+}
+
+static bool use_8bit(edit *e) {
+    hy_dtype_choice *dtype = &e->settings->optimizer.optim_dtype;
+    const char *before = hy_choice_name("optim_dtype", *dtype);
+    if (e->subject->rows.types.optim == HY_U8) return false;
+    *dtype = HY_DTYPE_8BIT;
+    return tell(e, "optim_dtype", before, "8bit");
+}
+
+static bool use_bf16_grads(edit *e) {
+    const hy_types *types = &e->subject->rows.types;
+    if (types->of[HY_FULL] != HY_BF16 || types->grads == HY_BF16) return false;
+    e->settings->train.grad_dtype = HY_BF16;
+    return tell(e, "grad_dtype", "fp32", "bf16");
+}
+
+static bool use_bf16_master(edit *e) {
+    if (e->subject->rows.types.master == HY_BF16) return false;
+    e->settings->optimizer.master_dtype = HY_DTYPE_BF16;
+    return tell(e, "master_dtype", "fp32", "bf16");
+}
+
+static bool without_predictor(edit *e) {
+    hy_predictor_kind before = e->settings->phases.predictor;
+    e->settings->phases.predictor = HY_PREDICTOR_NONE;
+    return tell(e, "predictor", hy_choice_name("predictor", (int)before), "none");
+}
+
+static bool open_places(edit *e) {
+    hy_settings *s = e->settings;
+    hy_place *places[] = {&s->memory.weights_place, &s->memory.master_place, &s->memory.grads_place,
+                          &s->memory.optim_place, &s->memory.activations_place};
+    bool is_changed = false;
+    if (!hy_subject_streams(e->subject)) return false;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        is_changed |= *places[i] != HY_PLACE_AUTO;
+        *places[i] = HY_PLACE_AUTO;
+    }
+    return is_changed && tell(e, "places", "", "auto");
+}
+
+static bool use_folder(edit *e) {
+    hy_settings *s = e->settings;
+    if (!hy_subject_streams(e->subject) || strcmp(s->memory.offload_folder, ".") == 0) return false;
+    s->memory.offload_size = INT64_MAX;
+    snprintf(s->memory.offload_folder, sizeof s->memory.offload_folder, ".");
+    return tell(e, "offload_folder", "", ".");
+}
+
+static bool halve_sequence(edit *e) {
+    hy_settings *s = e->settings;
+    if (s->train.seq_len < 256 || s->train.seq_len % 2 != 0) return false;
+    s->train.seq_len /= 2;
+    if (s->train.step_tokens == 0) s->train.grad_accum_steps *= 2;
+    return tell_number(e, "seq_len", 2 * s->train.seq_len, s->train.seq_len);
+}
+
+/* ---- what would save --------------------------------------------------------------------------------- */
+
+hy_status hy_advise_bytes(const hy_subject *subject, const hy_settings *settings,
+                          const hy_plan_choice *choice, hy_plan_bytes *out) {
+    hy_subject x;
+    hy_plan plan;
+    HY_TRY(hy_subject_with(subject, settings, &x));
+    hy_plan_choice c = *choice;
+    c.state[HY_PLAN_MASTER] = !x.rows.types.has_low                   ? HY_NOWHERE
+                              : c.state[HY_PLAN_MASTER] == HY_NOWHERE ? c.state[HY_PLAN_WEIGHTS]
+                                                                      : c.state[HY_PLAN_MASTER];
+    HY_TRY(hy_plan_with(&x, &c, &plan));
+    *out = (hy_plan_bytes){.device = (int64_t)plan.device,
+                           .host = (int64_t)hy_plan_host_bytes(&plan),
+                           .seconds = plan.cost.seconds};
+    return HY_OK;
+}
+
+static const change_maker savers[] = {
+    shrink_batch,   halve_batch, shrink_evaluation,   recompute_norms,
+    recompute_all,  split_loss,  offload_activations, offload_optimizer,
+    keep_optimizer, use_8bit,    without_predictor,
+};
+
+static bool is_known(const hy_advice *list, int32_t count, const hy_advice *one) {
+    for (int32_t i = 0; i < count; i++) {
+        if (strcmp(list[i].key, one->key) == 0 && strcmp(list[i].to, one->to) == 0) return true;
+    }
+    return false;
+}
+
+hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
+                         hy_advice out[HY_ADVICE_MAX], int32_t *count) {
+    hy_plan_bytes now, with;
+    hy_settings *settings = malloc(sizeof *settings);
+    *count = 0;
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    hy_status status = hy_advise_bytes(subject, subject->settings, &plan->choice, &now);
+    for (size_t i = 0; i < sizeof savers / sizeof savers[0] && status == HY_OK; i++) {
+        hy_plan_choice choice = plan->choice;
+        hy_advice made = {0};
+        edit e = {subject, settings, &choice, &made};
+        *settings = *subject->settings;
+        if (!savers[i](&e) || is_known(out, *count, &made)) continue;
+        status = hy_advise_bytes(subject, settings, &choice, &with);
+        made.device_bytes = now.device - with.device;
+        made.host_bytes = now.host - with.host;
+        if (status == HY_OK) out[(*count)++] = made;
+    }
+    free(settings);
+    return status;
+}
+
+/* ---- what would fit ------------------------------------------------------------------------------------ */
+
+static const struct {
+    change_maker make;
+    const char *words;
+} fitters[] = {
+    {open_places, "places left to auto"},     {recompute_all, "recompute = all"},
+    {without_predictor, "predictor = none"}, /* before those that ask which phases there are */
+    {use_8bit, "optim_dtype = 8bit"},         {use_bf16_grads, "grad_dtype = bf16"},
+    {use_bf16_master, "master_dtype = bf16"}, {use_folder, "an offload_folder"},
+    {halve_sequence, "half the seq_len"},
+};
+#define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
+#define FOLDER (1u << 6) /* a disk is slower than anything else: not the first thing to suggest */
+#define MOST_TOGETHER 4
+
+/* One after the other, each on what those before it made; false when one changes nothing or does not go
+ * with the others. */
+static bool make_changes(const hy_subject *x, unsigned set, hy_settings *settings) {
+    hy_subject so_far = *x;
+    *settings = *x->settings;
+    for (int i = 0; i < FITTERS; i++) {
+        hy_plan_choice unused = {0};
+        hy_advice made;
+        edit e = {&so_far, settings, &unused, &made};
+        if (!(set >> i & 1)) continue;
+        if (!fitters[i].make(&e)) return false;
+        bool is_last = set >> i == 1;
+        if (!is_last && hy_subject_with(x, settings, &so_far) != HY_OK) return false;
+    }
+    return true;
+}
+
+static hy_status try_changes(const hy_subject *x, const hy_rates *rates, unsigned set, bool *fits) {
+    hy_settings *settings = malloc(sizeof *settings);
+    hy_subject changed;
+    hy_plan_setup setup;
+    hy_plan plan = {0};
+    *fits = false;
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    bool is_made = make_changes(x, set, settings);
+    hy_status status = is_made ? hy_subject_with(x, settings, &changed) : HY_ERR_INPUT;
+    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &changed, rates);
+    if (status == HY_OK) {
+        status = hy_plan_leanest(&setup.problem, false, &plan);
+        hy_plan_setup_end(&setup);
+    }
+    free(settings);
+    *fits = status == HY_OK && plan.fits;
+    return status == HY_ERR_INPUT ? HY_OK : status; /* it does not go together: no suggestion */
+}
+
+/* With the settings as they are: how much host memory, or device memory, would do? */
+static hy_status ask_for_memory(const hy_subject *x, const hy_rates *rates, hy_plan_facts *facts) {
+    hy_plan_setup setup;
+    hy_plan with_host = {0}, with_both = {0};
+    HY_TRY(hy_plan_setup_begin(&setup, x, rates));
+    setup.problem.host = UINT64_MAX;
+    hy_status status = hy_plan_leanest(&setup.problem, false, &with_host);
+    setup.problem.device = UINT64_MAX;
+    if (status == HY_OK) status = hy_plan_leanest(&setup.problem, true, &with_both);
+    hy_plan_setup_end(&setup);
+    HY_TRY(status);
+    if (facts->change_count == HY_PLAN_CHANGES) return HY_OK;
+    char *out = facts->changes[facts->change_count++];
+    if (with_host.fits) {
+        snprintf(out, HY_PLAN_TEXT, "%s of host memory", hy_bytes_as_text(with_host.host).text);
+    } else {
+        snprintf(out, HY_PLAN_TEXT, "%s of device memory and %s of host memory",
+                 hy_bytes_as_text(with_both.device).text, hy_bytes_as_text(with_both.host).text);
+    }
+    return HY_OK;
+}
+
+static void write_change(unsigned set, hy_plan_facts *facts) {
+    char *out = facts->changes[facts->change_count++];
+    size_t length = 0;
+    for (int i = 0; i < FITTERS && length < sizeof facts->changes[0]; i++) {
+        if (!(set >> i & 1)) continue;
+        length += (size_t)snprintf(out + length, sizeof facts->changes[0] - length, "%s%s",
+                                   length ? " and " : "", fitters[i].words);
+    }
+}
+
+/* The smallest sets `among` these changes with those that are `wanted`, `most` of them at the most. */
+static hy_status find_smallest(const hy_subject *x, const hy_rates *rates, unsigned among,
+                               unsigned wanted, int most, hy_plan_facts *facts) {
+    int32_t before = facts->change_count;
+    for (int together = 1; together <= MOST_TOGETHER && facts->change_count == before; together++) {
+        for (unsigned set = 1; set <= among && facts->change_count < before + most; set++) {
+            bool fits, is_in = (set & ~among) == 0 && (set & wanted) == wanted;
+            if (!is_in || __builtin_popcount(set) != together) continue;
+            HY_TRY(try_changes(x, rates, set, &fits));
+            if (fits) write_change(set, facts);
+        }
+    }
+    return HY_OK;
+}
+
+hy_status hy_advise_fit(const hy_subject *x, const hy_rates *rates, hy_plan_facts *facts) {
+    unsigned all = (1u << FITTERS) - 1;
+    facts->change_count = 0;
+    HY_TRY(find_smallest(x, rates, all & ~FOLDER, 0, 3, facts));
+    HY_TRY(find_smallest(x, rates, all, FOLDER, 1, facts));
+    return ask_for_memory(x, rates, facts);
+}

@@ -1,0 +1,153 @@
+/* budget.c: whether a plan fits: limits the user gave, and what is free. See subject.h.
+ *
+ * On a CPU everything lies in one memory. A card has its own, and beside it the host holds what the
+ * predictor keeps and what is moved there. What is short is said with the amount, the limit's name and
+ * what could be done without. */
+#include <sys/statvfs.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "memory/host_memory.h"
+#include "memory/pinned.h"
+#include "plan/subject.h"
+
+#define MOST_AHEAD 64 /* micro-batches */
+
+/* One kind of memory: what is asked of it, and how much there may be. */
+typedef struct budget {
+    const char *what; /* "device memory" */
+    uint64_t needed;
+    uint64_t limit;   /* 0: the system does not say */
+    const char *name; /* of the limit */
+    const char *savings, *advice;
+} budget;
+
+static const char batch_advice[] = " a smaller batch_size with more grad_accum_steps, recompute = "
+                                   "all or a smaller model would need less";
+
+static hy_status check_one(const budget *b) {
+    char need[32], have[32] = "nothing", missing[32];
+    if (!b->limit || b->needed <= b->limit) return HY_OK;
+    if (b->limit > 1) hy_format_bytes((double)b->limit, have, sizeof have); /* 1: none at all */
+    return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short;%s%s",
+                   hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name, have,
+                   hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing),
+                   b->savings, b->advice);
+}
+
+/* What a card can give now. */
+static uint64_t card_limit(const hy_subject *x) {
+    uint64_t free_bytes = x->backend->facts.memory_free;
+    return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
+}
+
+/* The smaller of two limits, of which 0 is none. */
+static uint64_t closer(uint64_t a, uint64_t b) { return !a ? b : !b || a < b ? a : b; }
+
+uint64_t hy_budget_device(const hy_subject *x) {
+    uint64_t asked = (uint64_t)x->settings->memory.max_gpu_mem;
+    uint64_t card = x->backend->facts.is_gpu ? card_limit(x) : 0;
+    return closer(closer(asked, card), x->device_cap);
+}
+
+/* What this machine can spare, unless somebody plans for another one. A machine without memory for
+ * anything else trains nothing: the rest of it keeps host_reserve. */
+uint64_t hy_budget_host(const hy_subject *x) {
+    uint64_t asked = (uint64_t)x->settings->memory.cpu_mem, spare = 0;
+    bool is_elsewhere = x->is_plan && asked; /* the plan of a machine with that much */
+    if (!is_elsewhere) {
+        hy_host_memory host;
+        hy_host_memory_read("/proc", "/sys", &host);
+        uint64_t reserve = hy_host_reserve(host.total, x->settings->memory.host_reserve);
+        spare = hy_host_budget(&host, 0, 0, reserve);
+        if (host.available && !spare) spare = 1; /* nothing to spare is a limit too */
+    }
+    return closer(closer(asked, spare), x->host_cap);
+}
+
+uint64_t hy_budget_disk(const hy_settings *s) {
+    struct statvfs disk;
+    const char *folder = s->memory.offload_folder;
+    if (!folder[0]) return 0;
+    if (s->memory.offload_size) return (uint64_t)s->memory.offload_size;
+    if (s->card[0] || statvfs(folder, &disk) != 0) return UINT64_MAX;
+    return (uint64_t)disk.f_bavail * disk.f_frsize;
+}
+
+/* A step's own micro-batches are given back at its end, so on a GPU the next step's lie ready beside
+ * them: it should not stand still while they are read. */
+int64_t hy_data_depth(const hy_subject *x, int64_t accum) {
+    int64_t ahead = x->settings->input.prefetch, step = accum > MOST_AHEAD ? MOST_AHEAD : accum;
+    if (x->backend->facts.is_gpu && step > ahead) ahead = step;
+    return accum + ahead;
+}
+
+uint64_t hy_data_bytes(const hy_subject *x, int64_t batch, int64_t accum) {
+    uint64_t rows = (uint64_t)batch * (uint64_t)x->settings->train.seq_len;
+    uint64_t values = x->has_doc_starts ? 3 : 2; /* tokens, targets, documents */
+    return (uint64_t)hy_data_depth(x, accum) * rows * values * sizeof(int32_t);
+}
+
+/* ---- checking ------------------------------------------------------------------------------------ */
+
+static hy_status check_host(const hy_subject *x, const hy_plan *plan, const char *savings) {
+    bool is_gpu = x->backend->facts.is_gpu;
+    uint64_t asked = (uint64_t)x->settings->memory.cpu_mem, limit = hy_budget_host(x);
+    uint64_t needed =
+        hy_plan_host_bytes(plan) + hy_data_bytes(x, plan->choice.batch, plan->choice.accum);
+    /* Another machine's limit is not known. */
+    if (is_gpu && !x->settings->card[0]) HY_TRY(hy_pin_check(needed));
+    return check_one(
+        &(budget){.what = is_gpu ? "host memory" : "memory",
+                  .needed = needed + (is_gpu ? 0 : plan->device),
+                  .limit = limit,
+                  .name = asked && limit == asked ? "cpu_mem" : "free memory less host_reserve",
+                  .savings = savings,
+                  .advice = is_gpu ? " a smaller model would need less" : batch_advice});
+}
+
+static hy_status check_disk(const hy_subject *x, uint64_t bytes) {
+    uint64_t limit = hy_budget_disk(x->settings);
+    if (bytes == 0) return HY_OK;
+    if (!x->settings->memory.offload_folder[0]) {
+        return hy_fail(HY_ERR_INPUT,
+                       "a place is disk and offload_folder is empty: name a folder on a fast disk");
+    }
+    return check_one(&(budget){.what = "disk",
+                               .needed = bytes,
+                               .limit = limit == UINT64_MAX ? 0 : limit,
+                               .name = x->settings->memory.offload_size
+                                           ? "offload_size"
+                                           : "what is free in offload_folder",
+                               .savings = "",
+                               .advice = " less state on disk or a smaller model would need less"});
+}
+
+hy_status hy_budget_check(const hy_subject *x, const hy_plan *plan) {
+    const hy_plan_state *s = &plan->state;
+    budget device = {.what = "device memory",
+                     .needed = plan->device,
+                     .limit = (uint64_t)x->settings->memory.max_gpu_mem,
+                     .name = "max_gpu_mem",
+                     .savings = "",
+                     .advice = batch_advice};
+    HY_TRY(check_one(&device));
+    if (x->backend->facts.is_gpu) {
+        device.limit = card_limit(x);
+        device.name = "what is free on the card";
+        HY_TRY(check_one(&device));
+    }
+    hy_text savings = {0};
+    /* Where device and host are one memory, the rings of what the predictor keeps are saved too. */
+    uint64_t kept = s->kept_pinned + (x->backend->facts.is_gpu ? 0 : s->work_rings);
+    if (s->moved) {
+        hy_text_addf(&savings, " offload_strategy = none would save %s;",
+                     hy_bytes_as_text(s->moved).text);
+    }
+    if (kept) {
+        hy_text_addf(&savings, " predictor = none would save %s;", hy_bytes_as_text(kept).text);
+    }
+    hy_status status = check_host(x, plan, hy_text_string(&savings));
+    hy_text_free(&savings);
+    return status == HY_OK ? check_disk(x, plan->disk) : status;
+}

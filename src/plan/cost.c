@@ -1,0 +1,155 @@
+/* cost.c: how long an optimizer step takes by a choice. See plan.h.
+ *
+ * A step is a row of walks over all units: forward and backward of each micro-batch, and the update: a
+ * walk of its own at the end, or part of the first forward. In a walk computing, copying up, copying down
+ * and the disk go on beside each other, and the longest of them is how long it takes; a share of the
+ * copies that a ring cannot hide comes on top. Every figure grows with the bytes that pass, so a choice
+ * that keeps more on the device never looks slower. */
+#include "plan/plan.h"
+
+/* Of copying, what a ring of this depth leaves bare: with two buffers a copy waits for the unit before
+ * the last to be done with, with more only at borders between large and small units. */
+static const double bare_share[] = {
+    [2] = 0.25, [3] = 0.06, [4] = 0.03, [5] = 0.02, [6] = 0.02, [7] = 0.02, [8] = 0.02};
+
+/* Of computing, what streaming costs even where every copy is hidden: units are waited for by events, and
+ * passes cannot be replayed from a captured graph. */
+#define STREAMING_SHARE 0.01
+#define LATE_SHARE 0.35 /* of copying activations, what is bare: not measured, on the safe side */
+#define UPDATE_EFFICIENCY                                                                          \
+    0.8 /* of the device's bandwidth, for kernels that read and write in turn */
+
+/* What passes in one walk. */
+typedef struct walk {
+    double compute;
+    double up, down;    /* between host and device */
+    double read, write; /* disk */
+    double late;        /* of up and down: activations, which cannot be sent before they are made */
+} walk;
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* The two ways slow each other down only while both are at work; the host's memory has its own limit. */
+static double copy_seconds(const hy_rates *r, double up, double down) {
+    double both = up < down ? up : down;
+    double wires = both / r->copy_both + (up - both) / r->copy_up + (down - both) / r->copy_down;
+    return larger(wires, (up + down) / r->host_bandwidth);
+}
+
+static double disk_seconds(const hy_rates *r, double read, double write) {
+    if (read + write == 0) return 0;
+    return read / r->disk_read + write / r->disk_write;
+}
+
+static double walk_seconds(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w) {
+    double copies = copy_seconds(&p->rates, w->up, w->down);
+    double disk = disk_seconds(&p->rates, w->read, w->write);
+    int depth = c->ring_depth < 2 ? 2 : c->ring_depth > 8 ? 8 : c->ring_depth;
+    double moving = larger(copies, disk);
+    /* Every byte that passes crosses the device's memory too, beside the kernels. */
+    double compute = w->compute + (w->up + w->down) / p->rates.device_bandwidth;
+    double late = LATE_SHARE * w->late / p->rates.copy_both;
+    return larger(compute, moving) + bare_share[depth] * moving + late;
+}
+
+/* ---- what passes ------------------------------------------------------------------------------- */
+
+static void bring(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int cls) {
+    w->up += (double)s->streamed[cls];
+    if (c->state[cls] == HY_DISK) w->read += (double)s->streamed[cls];
+}
+
+static void send(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int cls) {
+    w->down += (double)s->streamed[cls];
+    if (c->state[cls] == HY_DISK) w->write += (double)s->streamed[cls];
+}
+
+static walk forward_walk(const hy_plan_choice *c, const hy_plan_work *work,
+                         const hy_plan_state *state) {
+    walk w = {.compute = work->forward};
+    bring(&w, c, state, HY_PLAN_WEIGHTS);
+    if (c->activations != HY_DEVICE) w.down += w.late = (double)work->train.host;
+    return w;
+}
+
+/* The first micro-batch of a step begins the sum of gradients: nothing has to come. */
+static walk backward_walk(const hy_plan_choice *c, const hy_plan_work *work,
+                          const hy_plan_state *state, bool is_first) {
+    walk w = {.compute = work->backward};
+    bring(&w, c, state, HY_PLAN_WEIGHTS);
+    if (!is_first) bring(&w, c, state, HY_PLAN_GRADS);
+    send(&w, c, state, HY_PLAN_GRADS);
+    if (c->activations != HY_DEVICE) w.up += w.late = (double)work->train.host;
+    return w;
+}
+
+/* Gradients are read, the rest is read and written; with a master the working copy is only written. */
+static void add_update(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_state *s,
+                       walk *w) {
+    double bytes = (double)s->bytes[HY_PLAN_GRADS];
+    for (int cls = 0; cls < HY_PLAN_STATES; cls++) {
+        if (cls == HY_PLAN_GRADS) continue;
+        bool is_only_written = cls == HY_PLAN_WEIGHTS && p->has_master;
+        bytes += (is_only_written ? 1 : 2) * (double)s->bytes[cls];
+        if (!is_only_written) bring(w, c, s, cls);
+        send(w, c, s, cls);
+    }
+    bring(w, c, s, HY_PLAN_GRADS);
+    w->compute += bytes / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
+}
+
+/* The norm of all gradients, where it is not taken on the way: they are read once more. */
+static double norm_seconds(const hy_plan_problem *p, const hy_plan_state *s) {
+    return (double)s->bytes[HY_PLAN_GRADS] / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
+}
+
+/* What the predictor keeps comes and goes once with every move. On disk that is time of its own. */
+static void add_predictor(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_state *s,
+                          hy_plan_cost *cost) {
+    if (c->predictor != HY_DISK || p->window_steps < 1 || s->kept == 0) return;
+    double bytes = (double)s->kept / (double)p->window_steps;
+    cost->seconds += disk_seconds(&p->rates, bytes, bytes);
+    cost->disk_read += (uint64_t)bytes;
+    cost->disk_written += (uint64_t)bytes;
+}
+
+static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w, double times,
+                     hy_plan_cost *cost) {
+    cost->seconds += times * walk_seconds(p, c, w);
+    cost->compute += times * w->compute;
+    cost->up += (uint64_t)(times * w->up);
+    cost->down += (uint64_t)(times * w->down);
+    cost->disk_read += (uint64_t)(times * w->read);
+    cost->disk_written += (uint64_t)(times * w->write);
+}
+
+void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_work *work,
+                     const hy_plan_state *state, hy_plan_cost *out) {
+    walk forward = forward_walk(c, work, state), with_update = forward, update = {0};
+    walk first = backward_walk(c, work, state, true), rest = backward_walk(c, work, state, false);
+    *out = (hy_plan_cost){0};
+    if (c->updates_on_gather) {
+        /* The weights come with the update; where they are its own master, they are written back. */
+        with_update.up = with_update.read = 0;
+        if (p->has_master) bring(&with_update, c, state, HY_PLAN_WEIGHTS);
+        add_update(p, c, state, &with_update);
+        add_walk(p, c, &with_update, 1, out);
+        out->update = walk_seconds(p, c, &with_update) - walk_seconds(p, c, &forward);
+    } else {
+        add_update(p, c, state, &update);
+        add_walk(p, c, &update, 1, out);
+        add_walk(p, c, &forward, 1, out);
+        out->update = walk_seconds(p, c, &update);
+    }
+    add_walk(p, c, &forward, c->accum - 1, out);
+    add_walk(p, c, &first, 1, out);
+    add_walk(p, c, &rest, c->accum - 1, out);
+    add_predictor(p, c, state, out);
+    double norm = norm_seconds(p, state);
+    out->seconds += norm;
+    out->compute += norm;
+    if (out->up + out->down > 0) out->seconds += STREAMING_SHARE * out->compute;
+    out->wait = out->seconds - out->compute;
+    out->tokens_per_second =
+        (double)c->batch * c->accum * p->seq / (out->seconds > 0 ? out->seconds : 1e-12);
+}

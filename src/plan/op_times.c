@@ -1,0 +1,87 @@
+/* op_times.c: how long the ops of a pass compute, by the machine's rates. See sizer.h.
+ *
+ * Products take their operations at the rate of a large product, less what real shapes lose, and no less
+ * than their bytes take to pass; everything else takes its bytes. The shares are from op-by-op times of
+ * GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large product runs at 800
+ * TFLOP/s: products at 660 to 690, attention of 1024 tokens at 230 forward and 130 backward, and the
+ * whole at 558,000 and 56,300 tokens/s. */
+#include "kernels/access.h"
+#include "kernels/card_list.h"
+#include "model/bind.h"
+#include "plan/sizer.h"
+
+#define PRODUCT_EFFICIENCY 0.86   /* of a model's shapes against one large product */
+#define ATTENTION_EFFICIENCY 0.50 /* of long sequences */
+#define ATTENTION_BWD_EFFICIENCY 0.29
+#define ATTENTION_HALF_SEQ 750    /* tokens at which it is half of that: tiles at the diagonal */
+#define BANDWIDTH_EFFICIENCY 0.80 /* of kernels that read and write rows */
+#define GPU_OP_SECONDS 3e-6       /* one after the other, from a captured graph */
+#define CPU_OP_SECONDS 5e-6
+#define FEW_TILES 0.18      /* of results per multiprocessor: with as many, half the rate */
+#define MULTIPROCESSORS 132 /* of a card that is not in the list */
+
+hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
+    const hy_card *card = hy_card_find(b->facts.name);
+    int32_t multiprocessors = card ? card->multiprocessors : MULTIPROCESSORS;
+    bool is_gpu = b->facts.is_gpu;
+    return (hy_plan_speed){.rates = *rates,
+                           .few_tiles = is_gpu ? FEW_TILES * multiprocessors : 0,
+                           .op_seconds = is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS};
+}
+
+static double tensor_bytes(const hy_op_call *call, int i) {
+    const hy_tensor *t = &call->t[i];
+    if (!t->data) return 0;
+    int access = hy_op_access(call->kind, i);
+    double times = ((access & HY_ACCESS_READ) != 0) + ((access & HY_ACCESS_WRITE) != 0);
+    if (call->attr.accumulate && !(access & HY_ACCESS_READ)) times++;
+    return times * (double)hy_tensor_bytes(t);
+}
+
+static double all_bytes(const hy_op_call *call) {
+    double bytes = 0;
+    /* Of a table of tokens only the rows that occur are touched. */
+    if (call->kind == HY_OP_EMBED) return 2 * (double)hy_tensor_bytes(&call->t[HY_EMBED_X]);
+    if (call->kind == HY_OP_EMBED_BWD)
+        return 6 * (double)hy_tensor_bytes(&call->t[HY_EMBED_BWD_DX]);
+    for (int i = 0; i < HY_OP_TENSORS; i++) bytes += tensor_bytes(call, i);
+    return bytes;
+}
+
+/* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
+static double product_share(const hy_op_call *call, double few_tiles) {
+    double tiles = (double)hy_tensor_count(&call->t[HY_MATMUL_D]) / (128.0 * 128.0);
+    return PRODUCT_EFFICIENCY * tiles / (tiles + few_tiles);
+}
+
+static double sequence_share(const hy_op_call *call) {
+    double seq = call->attr.heads.seq;
+    return seq / (seq + ATTENTION_HALF_SEQ);
+}
+
+static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
+    const hy_rates *rates = &speed->rates;
+    double share = 0;
+    switch (call->kind) {
+    case HY_OP_MATMUL: share = product_share(call, speed->few_tiles); break;
+    case HY_OP_ATTENTION: share = ATTENTION_EFFICIENCY * sequence_share(call); break;
+    case HY_OP_ATTENTION_BWD: share = ATTENTION_BWD_EFFICIENCY * sequence_share(call); break;
+    default: break;
+    }
+    double moving = all_bytes(call) / (BANDWIDTH_EFFICIENCY * rates->device_bandwidth);
+    double computing = share > 0 ? hy_op_flops(call) / (share * rates->gemm_flops) : 0;
+    return (computing > moving ? computing : moving) + speed->op_seconds;
+}
+
+double hy_plan_pass_seconds(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass,
+                            const hy_plan_speed *speed) {
+    hy_frame frame = hy_frame_for_planning(plan, unit, pass);
+    double seconds = 0;
+    for (int i = 0; i < unit->pass[pass].op_count; i++) {
+        hy_op_call call;
+        if (!hy_frame_bind(&frame, i, 0, &call)) continue;
+        bool is_chunked = unit->pass[pass].ops[i]->is_chunked;
+        seconds += (is_chunked ? plan->chunk_count : 1) * op_seconds(&call, speed);
+    }
+    return seconds;
+}

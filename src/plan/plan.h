@@ -1,0 +1,145 @@
+/* plan.h: what a run keeps where, and how its steps are made: the plan, as a value.
+ *
+ * A choice is a value for everything that may be open: the micro-batch, what is recomputed, places, rings,
+ * layers that stay. A plan is a choice with what it needs and how long a step takes. The planner takes the
+ * fastest that fits; the plan then goes as it is to the engine, to --plan, to plan.json and to a change in
+ * mid-run. The problem says which choices are open, what memory there is and how fast the machine is; its
+ * functions tell what a choice needs. hy_plan_choose is a pure function of that: all choices of a fixed
+ * set are looked at, so more memory never gives a slower plan, and what the user fixed stays as it is. */
+#ifndef HY_PLAN_PLAN_H
+#define HY_PLAN_PLAN_H
+
+#include <stdbool.h>
+
+#include "hybrid.h"
+#include "memory/rates.h"
+#include "model/model.h"
+
+/* The state's classes, in the order of hy_class. */
+enum { HY_PLAN_WEIGHTS, HY_PLAN_MASTER, HY_PLAN_GRADS, HY_PLAN_OPTIM, HY_PLAN_STATES };
+
+typedef struct hy_plan_choice {
+    int32_t batch, accum; /* sequences of a micro-batch, micro-batches of a step */
+    hy_recompute recompute;
+    int32_t recompute_layers; /* that do it; 0: all */
+    int32_t loss_chunks;      /* 0: as the model has it */
+    hy_place state[HY_PLAN_STATES];
+    hy_place activations;
+    hy_place predictor; /* of what it keeps: pinned or disk */
+    bool updates_on_gather;
+    int32_t ring_depth, resident_units;
+} hy_plan_choice;
+
+/* Which of them may be chosen; the others stay as `base` has them. */
+typedef struct hy_plan_open {
+    bool batch, recompute, recompute_layers, loss_chunks;
+    bool state[HY_PLAN_STATES];
+    bool activations, predictor, update, ring_depth, resident_units;
+} hy_plan_open;
+
+#define HY_PLAN_TYPES 2 /* that a run computes in: fp32, and one of 16 bits */
+static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1; }
+
+/* What passes need: training's activations and workspace, in which evaluation and the rings of the
+ * predictor lie too, in turn with it; and data, which all use. */
+typedef struct hy_plan_work {
+    hy_batch_bytes train; /* the most of any training pass */
+    hy_batch_bytes eval;  /* of any forward-only pass, each figure by itself */
+    uint64_t eval_area;   /* activations and workspace of the largest forward-only pass */
+    uint64_t activations, workspace, data;          /* of the area */
+    uint64_t rows;                                  /* tokens of the largest micro-batch */
+    uint64_t sums;                                  /* workspace of reductions, in data */
+    int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
+    double forward, backward; /* seconds of computing a micro-batch, nothing waited for */
+} hy_plan_work;
+
+/* What the rows of the state need (rows.h), and what of it passes through the device in one walk over all
+ * units. */
+typedef struct hy_plan_state {
+    uint64_t device;                   /* rows that live there */
+    uint64_t rings;                    /* on the device: what the others pass through */
+    uint64_t step_rings;               /* of these, what Predict does without */
+    uint64_t work_rings;               /* of what the predictor keeps: they lie in the work area */
+    uint64_t pinned;                   /* rows that live there, but for the predictor's */
+    uint64_t kept, kept_pinned;        /* by the predictor, and of that in pinned memory */
+    uint64_t disk, staging;            /* in the file, and pinned between it and the device */
+    uint64_t moved;                    /* on the host: the optimizer's state in Predict */
+    uint64_t bytes[HY_PLAN_STATES];    /* all of a class, wherever it is */
+    uint64_t streamed[HY_PLAN_STATES]; /* comes from the host or from disk */
+} hy_plan_state;
+
+typedef struct hy_plan_problem {
+    int32_t seq, layers;
+    int64_t step_sequences;          /* of an optimizer step */
+    int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
+    int64_t window_steps; /* true steps between two moves of the predictor; 0: none are made */
+    bool has_master;
+    hy_plan_choice base; /* today's defaults, and what the user fixed */
+    hy_plan_open open;
+    bool keeps_batch;            /* base.batch is split only when nothing else fits */
+    bool has_folder;             /* disk may be used, when nothing else fits */
+    bool is_unified;             /* device and host are one memory: both count against `host` */
+    uint64_t device, host, disk; /* how much there is; UINT64_MAX: no limit */
+    hy_rates rates;
+    void *user;
+    hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
+    void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
+    /* Into how many pieces the loss is cut for this many bytes of logits at a time. */
+    int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
+} hy_plan_problem;
+
+typedef struct hy_plan_cost {
+    double seconds; /* of an optimizer step */
+    double compute; /* of them, computing */
+    double update;  /* of them, for the update: at the step's end, or added to the first forward */
+    double wait;    /* seconds - compute */
+    double tokens_per_second;
+    uint64_t up, down;                /* bytes between host and device in a step */
+    uint64_t disk_read, disk_written; /* in a step */
+} hy_plan_cost;
+
+/* A choice and what it comes to. A value: copied, compared, handed on. */
+typedef struct hy_plan {
+    bool fits;
+    hy_plan_choice choice; /* the fastest that fits; the one that is least short where none does */
+    hy_plan_work work;
+    hy_plan_state state;
+    hy_plan_cost cost;
+    uint64_t device, host, disk; /* needed in all */
+    uint64_t device_short, host_short, disk_short;
+    int64_t looked_at; /* choices */
+} hy_plan;
+
+/* Device bytes of the work area; host bytes beside what is one memory with the device. */
+static inline uint64_t hy_plan_work_bytes(const hy_plan_work *work) {
+    return work->activations + work->workspace + work->data;
+}
+static inline uint64_t hy_plan_host_bytes(const hy_plan *plan) {
+    const hy_plan_state *s = &plan->state;
+    return plan->work.train.host + s->pinned + s->kept_pinned + s->staging + s->moved;
+}
+
+/* HY_OK with fits false when nothing does; other statuses come from the problem's functions. */
+hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out);
+
+/* Whether anything fits, without looking for the fastest: of the leanest choices the one that needs least
+ * of the device, or of the host. */
+hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out);
+
+/* One choice, whether it fits or not. */
+hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice *choice,
+                           hy_plan *out);
+
+/* cost.c: how long a step takes. */
+void hy_plan_cost_of(const hy_plan_problem *problem, const hy_plan_choice *choice,
+                     const hy_plan_work *work, const hy_plan_state *state, hy_plan_cost *out);
+
+/* reasons.c: why, one sentence per choice. */
+typedef struct hy_plan_reasons {
+    int32_t count;
+    char text[HY_PLAN_REASONS][HY_PLAN_TEXT];
+} hy_plan_reasons;
+hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
+                          hy_plan_reasons *out);
+
+#endif

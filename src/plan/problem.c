@@ -1,0 +1,319 @@
+/* problem.c: from a subject to a planning problem, and to the plan. See subject.h.
+ *
+ * A setting that says "auto" (or 0, or -1, where that means "chosen") is open; everything else stays. On
+ * a CPU without a device budget there is one memory and nothing to stream: places stay on the device. */
+#include <stdio.h>
+
+#include "base/error.h"
+#include "config/derived.h"
+#include "memory/pinned.h"
+#include "plan/phase_rules.h"
+#include "plan/subject.h"
+
+#define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one leaves */
+
+/* A place that is left open is the device until the planner chooses. */
+static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DEVICE : asked; }
+
+/* ---- the subject --------------------------------------------------------------------------------- */
+
+hy_status hy_subject_init(hy_subject *x, const hy_settings *s, hy_model *model,
+                          hy_backend *backend) {
+    hy_phase_rules rules;
+    hy_divergence_limits limits;
+    *x = (hy_subject){.settings = s, .model = model, .backend = backend};
+    HY_TRY(hy_rules_from_settings(s, 0, &x->predictor, &rules, &limits));
+    if (rules.has_predictor) x->offload = s->memory.offload_strategy;
+    x->rows = (hy_rows_spec){.slow_count = hy_predictor_slots(x->predictor.kind),
+                             .has_average = s->phases.tail_share > 0};
+    x->rows.optimizer = (hy_optimizer){.kind = hy_settings_optimizer(s),
+                                       .max_norm = s->train.grad_clip,
+                                       .weight_decay = s->optimizer.weight_decay,
+                                       .beta1 = s->optimizer.beta1,
+                                       .beta2 = s->optimizer.beta2,
+                                       .eps = s->optimizer.adam_eps,
+                                       .momentum = s->optimizer.momentum,
+                                       .is_nesterov = s->optimizer.nesterov};
+    x->rows.has_snapshot = s->phases.snapshot && x->rows.slow_count > 0;
+    return hy_types_choose(s, &backend->facts, rules.has_predictor, &x->rows.types);
+}
+
+hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, hy_subject *out) {
+    HY_TRY(hy_subject_init(out, settings, base->model, base->backend));
+    out->has_doc_starts = base->has_doc_starts;
+    out->is_plan = base->is_plan;
+    out->split = base->split;
+    out->chunk_budget = base->chunk_budget;
+    out->device_cap = base->device_cap;
+    out->host_cap = base->host_cap;
+    return HY_OK;
+}
+
+/* ---- passes ---------------------------------------------------------------------------------------- */
+
+static void add_type(hy_dtype types[HY_PLAN_TYPES], int *count, hy_dtype dtype) {
+    for (int i = 0; i < *count; i++) {
+        if (types[i] == dtype) return;
+    }
+    if (*count < HY_PLAN_TYPES) types[(*count)++] = dtype;
+}
+
+void hy_pass_spec_init(hy_pass_spec *spec, const hy_subject *x) {
+    const hy_settings *s = x->settings;
+    const hy_dtype *of = x->rows.types.of;
+    *spec = (hy_pass_spec){.model = x->model,
+                           .backend = x->backend,
+                           .seq = (int32_t)s->train.seq_len,
+                           .has_doc_starts = x->has_doc_starts,
+                           .budget = x->chunk_budget,
+                           .grad_dtype = x->rows.types.grads,
+                           .eval_batch = (int32_t)s->eval.eval_batch_size,
+                           .guard_share = s->phases.guard_share};
+    spec->state_sums =
+        hy_state_sums(&x->rows.optimizer, &x->model->params, x->backend, spec->grad_dtype);
+    add_type(spec->types, &spec->type_count, of[HY_FULL]);
+    add_type(spec->types, &spec->type_count, of[HY_WARMUP]);
+    add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
+    if (!hy_subject_predicts(x)) return;
+    add_type(spec->types, &spec->type_count, of[HY_CORRECT]);
+    add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
+}
+
+/* ---- the problem ----------------------------------------------------------------------------------- */
+
+static void set_places(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
+    const hy_place asked[HY_PLAN_STATES] = {[HY_PLAN_WEIGHTS] = s->memory.weights_place,
+                                            [HY_PLAN_MASTER] = s->memory.master_place,
+                                            [HY_PLAN_GRADS] = s->memory.grads_place,
+                                            [HY_PLAN_OPTIM] = s->memory.optim_place};
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        bool is_there = i != HY_PLAN_MASTER || p->has_master;
+        p->base.state[i] = is_there ? place_of(asked[i]) : HY_NOWHERE;
+        p->open.state[i] = is_there && may_stream && asked[i] == HY_PLACE_AUTO;
+    }
+    /* A paged optimizer's state lives on the host unless someone says where. */
+    bool is_paged = s->optimizer.optimizer & HY_OPTIMIZER_PAGED;
+    if (is_paged && asked[HY_PLAN_OPTIM] == HY_PLACE_AUTO) {
+        p->base.state[HY_PLAN_OPTIM] = HY_PINNED;
+        p->open.state[HY_PLAN_OPTIM] = false;
+    }
+    p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
+    p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
+    p->base.activations = place_of(s->memory.activations_place);
+    p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
+}
+
+static bool streams(const hy_plan_choice *c) {
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        if (c->state[i] == HY_PINNED || c->state[i] == HY_DISK) return true;
+    }
+    return false;
+}
+
+/* Who asks for a place by name wants the class to be there: layers stay on the device by themselves only
+ * where all places were left open. */
+static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
+    int64_t depth = s->memory.ring_depth, resident = s->memory.resident_units;
+    p->base.ring_depth = depth == 0 ? HY_STATE_RING_DEPTH : depth < 2 ? 2 : (int32_t)depth;
+    p->base.resident_units = resident < 0 ? 0 : (int32_t)resident;
+    p->open.ring_depth = may_stream && depth == 0;
+    p->open.resident_units = may_stream && resident < 0 && !streams(&p->base);
+    p->open.update = s->memory.update == HY_UPDATE_AUTO;
+    p->base.updates_on_gather =
+        p->open.update ? streams(&p->base) : s->memory.update == HY_UPDATE_ON_GATHER;
+}
+
+static void set_passes(const hy_settings *s, hy_plan_problem *p) {
+    p->open.recompute = s->train.recompute == HY_RECOMPUTE_AUTO;
+    p->base.recompute = p->open.recompute ? HY_RECOMPUTE_NONE : s->train.recompute;
+    p->open.recompute_layers = p->open.recompute && s->train.recompute_layers == 0;
+    p->base.recompute_layers = (int32_t)s->train.recompute_layers;
+    p->open.loss_chunks = s->train.loss_chunks == 0;
+    p->base.loss_chunks = (int32_t)s->train.loss_chunks;
+}
+
+/* The largest micro-batch up to `most` that divides a step. */
+static int64_t divisor_up_to(int64_t step, int64_t most) {
+    int64_t batch = most < step ? most : step;
+    while (step % batch != 0) batch--;
+    return batch;
+}
+
+/* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits, or in any
+ * case where another split is not wanted or would be another loss. On a CPU larger ones gain nothing. */
+static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
+    const hy_settings *s = x->settings;
+    int64_t asked = s->train.step_tokens, seq = s->train.seq_len, batch = s->train.batch_size;
+    bool may_split = s->train.normalize && s->train.dynamic_batch != HY_OFF;
+    p->open.batch = asked > 0 || may_split;
+    p->least_batch = s->train.min_batch_size;
+    p->most_batch = s->train.max_batch_size;
+    p->keeps_batch = asked == 0 || !x->backend->facts.is_gpu;
+    p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
+    if (asked && (asked % seq != 0 || asked < seq)) {
+        return hy_fail(HY_ERR_INPUT,
+                       "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
+                       "accepted are multiples of %lld",
+                       (long long)asked, (long long)seq, (long long)seq);
+    }
+    if (asked) batch = divisor_up_to(p->step_sequences, batch);
+    if (x->split.batch * x->split.accum == p->step_sequences) {
+        batch = x->split.batch;
+        p->keeps_batch = true;
+        if (p->open.loss_chunks) p->base.loss_chunks = (int32_t)x->split.loss_chunks;
+        p->open.loss_chunks = p->base.loss_chunks == 0;
+        p->open.batch = may_split;
+    }
+    if (p->step_sequences / batch > INT32_MAX) {
+        return hy_fail(HY_ERR_INPUT, "a step of %lld sequences is too large",
+                       (long long)p->step_sequences);
+    }
+    p->base.batch = (int32_t)batch;
+    p->base.accum = (int32_t)(p->step_sequences / batch);
+    return HY_OK;
+}
+
+hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const hy_rates *rates) {
+    const hy_settings *s = x->settings;
+    bool is_gpu = x->backend->facts.is_gpu, may_stream = hy_subject_streams(x);
+    uint64_t device = hy_budget_device(x), host = hy_budget_host(x);
+    uint64_t data = hy_data_bytes(x, s->train.batch_size, s->train.grad_accum_steps);
+    hy_plan_problem *p = &setup->problem;
+    int64_t window = s->phases.full_steps + s->phases.correct_steps;
+    *setup = (hy_plan_setup){.sizer = {.rows = &setup->rows,
+                                       .moves_optim = hy_offload_moves(x->offload),
+                                       .speed = hy_plan_speed_of(x->backend, rates)}};
+    *p = (hy_plan_problem){.seq = (int32_t)s->train.seq_len,
+                           .layers = x->model->shape.layers,
+                           .window_steps = hy_subject_predicts(x) ? window : 0,
+                           .has_master = x->rows.types.has_low,
+                           .has_folder = s->memory.offload_folder[0] != 0,
+                           .is_unified = !is_gpu,
+                           .device = device ? device : UINT64_MAX,
+                           .host = host ? (host > data ? host - data : 1) : UINT64_MAX,
+                           .disk = hy_budget_disk(s),
+                           .rates = *rates,
+                           .user = &setup->sizer,
+                           .work = hy_sizer_work,
+                           .state = hy_sizer_state,
+                           .chunks = hy_sizer_chunks};
+    if (is_gpu && !s->card[0]) { /* no more than can be pinned */
+        hy_pin_limits pins;
+        hy_pin_probe("/proc", "/sys", &pins);
+        if (pins.likely_limit < p->host) p->host = pins.likely_limit;
+    }
+    set_places(s, may_stream, p);
+    set_passing(s, may_stream, p);
+    set_passes(s, p);
+    HY_TRY(set_batch(x, p));
+    hy_pass_spec_init(&setup->sizer.spec, x);
+    HY_TRY(hy_rows_init(&setup->rows, &x->model->params, &x->rows));
+    hy_status status = hy_sizer_begin(&setup->sizer);
+    if (status != HY_OK) hy_plan_setup_end(setup);
+    return status;
+}
+
+void hy_plan_setup_end(hy_plan_setup *setup) {
+    hy_sizer_end(&setup->sizer);
+    hy_rows_fini(&setup->rows);
+}
+
+/* ---- the offload strategy ---------------------------------------------------------------------------- */
+
+uint64_t hy_offload_compressed_bytes(const hy_rows *rows) {
+    uint64_t bytes = 0;
+    for (int i = HY_ROW_OPTIM; i < HY_ROW_OPTIM + rows->optim_count; i++) {
+        const hy_layout *l = &rows->row[i].layout;
+        for (int32_t k = 0; k < l->item_count; k++) bytes += hy_quant_bytes(l->items[k].count);
+    }
+    return bytes;
+}
+
+/* State that is not on the device has nothing to send and nothing to give up. compress puts 8-bit codes
+ * where the gradients were; state that has 8 bits anyway stays where it is. */
+hy_status hy_offload_settle(const hy_rows *rows, const hy_plan_choice *c, hy_offload *offload) {
+    const hy_row *optim = &rows->row[HY_ROW_OPTIM], *grads = &rows->row[HY_ROW_GRADS];
+    if (c->state[HY_PLAN_OPTIM] != HY_DEVICE || rows->optim_count == 0) {
+        bool is_drop = *offload == HY_OFFLOAD_DROP;
+        *offload = HY_OFFLOAD_NONE;
+        if (!is_drop) return HY_OK;
+        return hy_fail(
+            HY_ERR_INPUT,
+            "offload_strategy drop gives up optimizer state to free the device; with optim_place "
+            "pinned it is not there: choose none, or optim_place device");
+    }
+    if (*offload != HY_OFFLOAD_COMPRESS) return HY_OK;
+    if (optim->dtype == HY_U8) {
+        *offload = HY_OFFLOAD_NONE;
+        return HY_OK;
+    }
+    bool has_room = c->state[HY_PLAN_GRADS] == HY_DEVICE &&
+                    hy_offload_compressed_bytes(rows) <= grads->layout.bytes;
+    if (optim->dtype == HY_F32 && has_room) return HY_OK;
+    return hy_fail(
+        HY_ERR_INPUT,
+        "offload_strategy compress keeps optimizer state in 8 bits where the gradients were: it "
+        "needs optim_dtype fp32, grad_dtype fp32 and grads_place device; optim_dtype 8bit "
+        "needs no compressing, and none, cpu, pinned and drop go with any");
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------- */
+
+void hy_plan_tell(const hy_subject *x, const hy_plan *plan, hy_plan_facts *facts) {
+    const hy_plan_cost *cost = &plan->cost;
+    uint64_t pinned = hy_plan_host_bytes(plan);
+    if (x->offload == HY_OFFLOAD_CPU) pinned -= plan->state.moved; /* pageable */
+    facts->fits = plan->fits;
+    facts->vram_bytes = plan->device;
+    facts->host_pinned_bytes = pinned;
+    facts->disk_bytes = plan->disk;
+    facts->data_host_bytes = hy_data_bytes(x, plan->choice.batch, plan->choice.accum);
+    facts->batch_size = plan->choice.batch;
+    facts->grad_accum_steps = plan->choice.accum;
+    facts->tokens_per_second = cost->tokens_per_second;
+    facts->step_seconds = cost->seconds;
+    facts->wait_seconds = cost->wait;
+    facts->bytes_up = cost->up;
+    facts->bytes_down = cost->down;
+    facts->disk_written = cost->disk_written;
+}
+
+static hy_status choose(const hy_subject *x, const hy_plan_problem *p, const hy_rates *rates,
+                        hy_plan *plan, hy_plan_facts *facts) {
+    hy_plan_reasons reasons;
+    HY_TRY(hy_plan_choose(p, plan));
+    HY_TRY(hy_plan_explain(p, plan, &reasons));
+    hy_plan_tell(x, plan, facts);
+    facts->reason_count = reasons.count;
+    for (int i = 0; i < reasons.count; i++) {
+        snprintf(facts->reasons[i], sizeof facts->reasons[i], "%s", reasons.text[i]);
+    }
+    return plan->fits ? HY_OK : hy_advise_fit(x, rates, facts);
+}
+
+/* Where all fits as it is, nothing has to be measured, unless somebody asks how fast it would be. */
+hy_status hy_plan_make(const hy_subject *x, hy_plan *plan, hy_plan_facts *facts) {
+    hy_plan_setup setup;
+    hy_rates rates = hy_plan_nominal_rates(x->backend);
+    *facts = (hy_plan_facts){0};
+    HY_TRY(hy_plan_setup_begin(&setup, x, &rates));
+    hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, plan);
+    bool is_settled = plan->fits && setup.problem.keeps_batch && !x->is_plan;
+    if (status == HY_OK && !is_settled) {
+        rates = hy_plan_measured_rates(x);
+        hy_plan_setup_end(&setup); /* what it knows of seconds was by other rates */
+        HY_TRY(hy_plan_setup_begin(&setup, x, &rates));
+    }
+    if (status == HY_OK) status = choose(x, &setup.problem, &rates, plan, facts);
+    hy_plan_setup_end(&setup);
+    return status;
+}
+
+hy_status hy_plan_with(const hy_subject *x, const hy_plan_choice *choice, hy_plan *out) {
+    hy_plan_setup setup;
+    hy_rates rates = hy_plan_nominal_rates(x->backend);
+    HY_TRY(hy_plan_setup_begin(&setup, x, &rates));
+    hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
+    hy_plan_setup_end(&setup);
+    return status;
+}

@@ -1,0 +1,166 @@
+/* reasons.c: why a plan is as it is, one sentence for each choice. See plan.h.
+ *
+ * A reason is found by looking at the plan with that one choice undone: what it would need then, and how
+ * long a step would take if there were room. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/settings.h"
+#include "plan/plan.h"
+
+static const char *const class_names[HY_PLAN_STATES] = {"weights", "fp32 weights", "gradients",
+                                                        "optimizer state"};
+
+static void add(hy_plan_reasons *out, const char *format, ...) {
+    va_list args;
+    if (out->count == HY_PLAN_REASONS) return;
+    va_start(args, format);
+    vsnprintf(out->text[out->count++], HY_PLAN_TEXT, format, args);
+    va_end(args);
+}
+
+/* Device memory that the other plan needs more. */
+static uint64_t beyond(const hy_plan *other, const hy_plan *plan) {
+    return other->device > plan->device ? other->device - plan->device : 0;
+}
+
+/* What a choice costs against the plan without it, in percent of a step. */
+static double cost_over(const hy_plan *plan, const hy_plan *without) {
+    return 100 * (plan->cost.seconds - without->cost.seconds) / plan->cost.seconds;
+}
+
+static hy_status explain_batch(const hy_plan_problem *p, const hy_plan *plan,
+                               hy_plan_reasons *out) {
+    const hy_plan_choice *c = &plan->choice;
+    if (!p->open.batch) return HY_OK;
+    if (p->keeps_batch) {
+        if (c->batch == p->base.batch) return HY_OK;
+        add(out, "micro-batch of %d instead of %d sequences, %d in a step: nothing else fits",
+            c->batch, p->base.batch, c->accum);
+        return HY_OK;
+    }
+    add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest of those that fit", c->batch,
+        p->seq, c->accum);
+    return HY_OK;
+}
+
+static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, int cls,
+                               hy_plan_reasons *out) {
+    hy_plan_choice here = plan->choice;
+    hy_plan without;
+    if (here.state[cls] == HY_DEVICE || here.state[cls] == HY_NOWHERE) return HY_OK;
+    const char *where = here.state[cls] == HY_DISK ? "on disk" : "in pinned memory";
+    if (!p->open.state[cls]) {
+        add(out, "%s %s: as asked for", class_names[cls], where);
+        return HY_OK;
+    }
+    here.state[cls] = HY_DEVICE;
+    HY_TRY(hy_plan_evaluate(p, &here, &without));
+    double cost = cost_over(plan, &without);
+    add(out, "%s %s: with its %s on the device %s would be missing; costs %.1f %% of a step%s",
+        class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text,
+        hy_bytes_as_text(without.device_short).text, cost < 0 ? 0 : cost,
+        cls == HY_PLAN_OPTIM && here.updates_on_gather ? ", as updates come with the next forward"
+                                                       : "");
+    return HY_OK;
+}
+
+static hy_status explain_recompute(const hy_plan_problem *p, const hy_plan *plan,
+                                   hy_plan_reasons *out) {
+    hy_plan_choice kept = plan->choice;
+    hy_plan without;
+    if (kept.recompute == HY_RECOMPUTE_NONE) return HY_OK;
+    const char *name = hy_choice_name("recompute", kept.recompute);
+    int32_t layers = kept.recompute_layers ? kept.recompute_layers : p->layers;
+    if (!p->open.recompute) {
+        add(out, "recompute %s: as asked for", name);
+        return HY_OK;
+    }
+    kept.recompute = HY_RECOMPUTE_NONE;
+    kept.recompute_layers = 0;
+    HY_TRY(hy_plan_evaluate(p, &kept, &without));
+    double cost = cost_over(plan, &without);
+    add(out, "recompute %s in %d of %d layers: keeping it would take %s more%s%.0f %% of a step",
+        name, layers, p->layers, hy_bytes_as_text(beyond(&without, plan)).text,
+        cost < 0 ? " and cost " : "; costs ", cost < 0 ? -cost : cost);
+    return HY_OK;
+}
+
+static hy_status explain_activations(const hy_plan_problem *p, const hy_plan *plan,
+                                     hy_plan_reasons *out) {
+    if (plan->choice.activations == HY_DEVICE) return HY_OK;
+    hy_plan_choice here = plan->choice;
+    hy_plan without;
+    here.activations = HY_DEVICE;
+    HY_TRY(hy_plan_evaluate(p, &here, &without));
+    add(out, "activations wait in pinned memory (%s): on the device they would take %s more",
+        hy_bytes_as_text(plan->work.train.host).text,
+        hy_bytes_as_text(beyond(&without, plan)).text);
+    return HY_OK;
+}
+
+static void explain_predictor(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
+    if (plan->choice.predictor != HY_DISK || plan->state.kept == 0) return;
+    add(out, "what the predictor keeps (%s) on disk: %s", hy_bytes_as_text(plan->state.kept).text,
+        p->open.predictor ? "the host has no room for it" : "as asked for");
+}
+
+static bool streams(const hy_plan_choice *c) {
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        if (c->state[i] == HY_PINNED || c->state[i] == HY_DISK) return true;
+    }
+    return false;
+}
+
+static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan,
+                                   hy_plan_reasons *out) {
+    hy_plan_choice now = plan->choice;
+    hy_plan without;
+    if (!streams(&now)) return HY_OK;
+    if (now.updates_on_gather) {
+        now.updates_on_gather = false;
+        HY_TRY(hy_plan_evaluate(p, &now, &without));
+        add(out, "updates are applied as the next step gathers a layer: saves %.1f %% of a step",
+            -cost_over(plan, &without));
+    }
+    if (plan->choice.resident_units > 0) {
+        add(out, "%d of %d layers stay on the device: there is room for them",
+            plan->choice.resident_units, p->layers);
+    }
+    add(out, "rings of %d: copies beside computing, waiting %.1f %% of a step",
+        plan->choice.ring_depth, 100 * plan->cost.wait / plan->cost.seconds);
+    return HY_OK;
+}
+
+static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
+                                hy_plan_reasons *out) {
+    hy_plan_choice fewer = plan->choice;
+    hy_plan without;
+    if (!p->open.loss_chunks || fewer.loss_chunks == p->base.loss_chunks) return HY_OK;
+    fewer.loss_chunks = p->base.loss_chunks;
+    HY_TRY(hy_plan_evaluate(p, &fewer, &without));
+    if (beyond(&without, plan) == 0) return HY_OK;
+    add(out, "loss in %d pieces: fewer would take %s more for logits", plan->choice.loss_chunks,
+        hy_bytes_as_text(beyond(&without, plan)).text);
+    return HY_OK;
+}
+
+hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
+                          hy_plan_reasons *out) {
+    *out = (hy_plan_reasons){0};
+    HY_TRY(explain_batch(problem, plan, out));
+    for (int cls = 0; cls < HY_PLAN_STATES; cls++) HY_TRY(explain_state(problem, plan, cls, out));
+    explain_predictor(problem, plan, out);
+    HY_TRY(explain_recompute(problem, plan, out));
+    HY_TRY(explain_activations(problem, plan, out));
+    HY_TRY(explain_chunks(problem, plan, out));
+    HY_TRY(explain_streaming(problem, plan, out));
+    bool is_plain = !streams(&plan->choice) && plan->choice.recompute == HY_RECOMPUTE_NONE &&
+                    plan->choice.activations == HY_DEVICE;
+    if (is_plain && plan->fits) {
+        add(out, "everything fits on the device: nothing is streamed and nothing recomputed");
+    }
+    return HY_OK;
+}

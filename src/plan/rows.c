@@ -1,0 +1,187 @@
+/* rows.c: which rows a run has, and what a choice of places makes of them. See rows.h. */
+#include "plan/rows.h"
+
+#include <assert.h>
+
+#include "base/error.h"
+
+/* ---- which there are ----------------------------------------------------------------------------- */
+
+static hy_status lay_out(hy_rows *rows, const hy_params *params, hy_row_id id, hy_row row) {
+    rows->row[id] = row;
+    rows->row[id].is_there = true;
+    rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
+    hy_layout *layout = &rows->row[id].layout;
+    return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, layout)
+                        : hy_params_layout(params, row.dtype, layout);
+}
+
+static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_types *t = &spec->types;
+    HY_TRY(lay_out(rows, params, HY_ROW_MASTER,
+                   (hy_row){.cls = t->has_low ? HY_MASTER : HY_WEIGHTS,
+                            .dtype = t->master,
+                            .state = t->has_low ? HY_PLAN_MASTER : HY_PLAN_WEIGHTS,
+                            .source = -1,
+                            .is_forked = true,
+                            .file = "weights.safetensors",
+                            .name = ""}));
+    if (t->has_low) {
+        HY_TRY(lay_out(rows, params, HY_ROW_WORKING,
+                       (hy_row){.cls = HY_WEIGHTS,
+                                .dtype = t->low,
+                                .state = HY_PLAN_WEIGHTS,
+                                .source = HY_ROW_MASTER}));
+    }
+    HY_TRY(lay_out(rows, params, HY_ROW_GRADS,
+                   (hy_row){.cls = HY_GRADS,
+                            .dtype = t->grads,
+                            .state = HY_PLAN_GRADS,
+                            .source = -1,
+                            .is_for_steps = true}));
+    for (int i = 0; i < rows->optim_count; i++) {
+        HY_TRY(lay_out(rows, params, (hy_row_id)(HY_ROW_OPTIM + i),
+                       (hy_row){.cls = HY_OPTIM,
+                                .dtype = t->optim,
+                                .state = HY_PLAN_OPTIM,
+                                .source = -1,
+                                .is_for_steps = true,
+                                .is_forked = true,
+                                .file = "optimizer.safetensors",
+                                .name = spec->optimizer.kind->arrays[i].name}));
+    }
+    return HY_OK;
+}
+
+static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    static const char *const names[HY_PREDICTOR_SLOTS] = {"slot0", "slot1"};
+    const hy_types *t = &spec->types;
+    bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
+    hy_row kept = {.cls = HY_PREDICTOR,
+                   .state = -1,
+                   .source = -1,
+                   .is_tiled = true,
+                   .file = "predictor.safetensors"};
+    for (int i = 0; i < spec->slow_count; i++) {
+        hy_row row = kept;
+        row.dtype = t->slots;
+        row.is_forked = true;
+        row.name = names[i];
+        HY_TRY(lay_out(rows, params, (hy_row_id)(HY_ROW_SLOW + i), row));
+    }
+    if (spec->has_average) {
+        hy_row row = kept;
+        row.dtype = HY_F32;
+        row.name = "tail";
+        HY_TRY(lay_out(rows, params, HY_ROW_AVERAGE, row));
+    }
+    if (spec->has_snapshot) {
+        hy_row row = kept;
+        row.cls = HY_SNAPSHOT;
+        row.dtype = t->master;
+        row.name = "snapshot";
+        HY_TRY(lay_out(rows, params, HY_ROW_SNAPSHOT, row));
+    }
+    if (spec->slow_count == 0 && !spec->has_average) return HY_OK;
+    return lay_out(rows, params, HY_ROW_CANDIDATE,
+                   (hy_row){.cls = HY_WORKSPACE,
+                            .dtype = is_low ? t->low : HY_F32,
+                            .state = -1,
+                            .source = HY_ROW_MASTER});
+}
+
+hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    *rows = (hy_rows){.optim_count = hy_optimizer_arrays(&spec->optimizer),
+                      .slow_count = spec->slow_count};
+    hy_status status = hy_tiles_init(&rows->tiles, params);
+    if (status == HY_OK) status = add_state(rows, params, spec);
+    if (status == HY_OK) status = add_predictor(rows, params, spec);
+    if (status != HY_OK) hy_rows_fini(rows);
+    return status;
+}
+
+void hy_rows_fini(hy_rows *rows) {
+    for (int i = 0; i < HY_ROW_COUNT; i++) hy_layout_fini(&rows->row[i].layout);
+    hy_tiles_fini(&rows->tiles);
+    *rows = (hy_rows){0};
+}
+
+/* ---- what a choice makes of them ------------------------------------------------------------------ */
+
+hy_place hy_row_place(const hy_row *row, const hy_plan_choice *c) {
+    if (row->state >= 0) return c->state[row->state];
+    return row->is_tiled ? c->predictor : HY_NOWHERE;
+}
+
+uint64_t hy_row_bytes(const hy_row *row, hy_place place) {
+    return place == HY_NOWHERE ? 0
+           : place == HY_DISK  ? hy_store_disk_bytes(&row->layout)
+                               : row->layout.bytes;
+}
+
+int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *c) {
+    if (row->state >= 0) return c->ring_depth;
+    return row->is_tiled ? HY_TILE_RING_DEPTH : HY_CANDIDATE_DEPTH;
+}
+
+/* The stores' own plan of a ring. The same ones are asked for again and again while choices are compared. */
+static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c,
+                            hy_ring_memo *memo) {
+    const hy_row *row = &rows->row[id];
+    int32_t depth = hy_row_ring_depth(row, c), most = row->layout.unit_count;
+    int32_t resident = row->state >= 0 ? c->resident_units : 0;
+    if (resident > most) resident = most;
+    assert(depth >= 0 && depth <= HY_RING_MAX && resident >= 0);
+    hy_ring_plan *known = memo ? &memo->of[id][depth * (most + 1) + resident] : NULL;
+    if (!known) return hy_store_plan_ring(&row->layout, depth, resident);
+    if (known->bytes == 0) *known = hy_store_plan_ring(&row->layout, depth, resident);
+    return *known;
+}
+
+void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
+                  hy_plan_state *out) {
+    *out = (hy_plan_state){0};
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &rows->row[i];
+        if (!row->is_there) continue;
+        hy_place place = hy_row_place(row, c);
+        hy_ring_plan ring = {0};
+        if (place != HY_DEVICE) ring = ring_of(rows, i, c, memo);
+        if (row->state < 0) {
+            out->work_rings += ring.bytes;
+            out->kept += place == HY_NOWHERE ? 0 : row->layout.bytes;
+            if (place == HY_PINNED) out->kept_pinned += row->layout.bytes;
+        } else {
+            out->bytes[row->state] += row->layout.bytes;
+            out->rings += ring.bytes;
+            out->step_rings += row->is_for_steps ? ring.bytes : 0;
+            if (place == HY_DEVICE) {
+                out->device += row->layout.bytes;
+            } else {
+                out->streamed[row->state] += row->layout.bytes - ring.resident_bytes;
+            }
+            if (place == HY_PINNED) out->pinned += row->layout.bytes;
+        }
+        if (place == HY_DISK) {
+            out->disk += hy_store_disk_bytes(&row->layout);
+            out->staging += hy_store_staging_bytes(&row->layout, HY_DISK_BUFFERS);
+        }
+    }
+}
+
+uint64_t hy_rows_saved_bytes(const hy_rows *rows) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        bool is_now_and_then = i == HY_ROW_SNAPSHOT; /* only until a jump is corrected */
+        if (rows->row[i].file && !is_now_and_then) bytes += rows->row[i].layout.bytes;
+    }
+    return bytes;
+}
+
+uint64_t hy_rows_forked_bytes(const hy_rows *rows) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        if (rows->row[i].is_forked) bytes += rows->row[i].layout.bytes;
+    }
+    return bytes;
+}

@@ -1,0 +1,87 @@
+/* rows.h: the state table: one row for everything that a run keeps from step to step.
+ *
+ * A row says what it is (class, type, layout, of which row it is made), where it is in each phase, and
+ * under which name a checkpoint has it; the engine gives it a store. Whoever takes memory, counts it,
+ * saves, restores, forks, settles or moves goes over the rows: there is no other list of stores. The bytes
+ * of a choice are counted here, for the planner that compares choices and for the arenas that are taken. */
+#ifndef HY_PLAN_ROWS_H
+#define HY_PLAN_ROWS_H
+
+#include "optim/optimizer.h"
+#include "phases/predictor.h"
+#include "plan/plan.h"
+#include "plan/tiles.h"
+#include "plan/types.h"
+
+typedef enum hy_row_id {
+    HY_ROW_MASTER,  /* the weights that are updated */
+    HY_ROW_WORKING, /* their rounded copy, where a phase needs one */
+    HY_ROW_GRADS,
+    HY_ROW_OPTIM, /* arrays of the optimizer */
+    HY_ROW_SLOW =
+        HY_ROW_OPTIM + HY_OPTIM_ARRAYS_MAX, /* slow weights, and what else a predictor keeps */
+    HY_ROW_SNAPSHOT = HY_ROW_SLOW + HY_PREDICTOR_SLOTS, /* the weights before the last jump */
+    HY_ROW_AVERAGE,                                     /* a sum of weights over the last steps */
+    HY_ROW_CANDIDATE, /* proposed weights, made unit by unit and never kept */
+    HY_ROW_COUNT
+} hy_row_id;
+
+#define HY_TILE_RING_DEPTH 3 /* one comes, one is used, one leaves */
+#define HY_CANDIDATE_DEPTH 3 /* a tied head holds two units while the next is made */
+#define HY_DISK_BUFFERS 4    /* pinned buffers of a row on disk: two come, two go */
+
+typedef struct hy_row {
+    bool is_there;
+    hy_class cls;
+    hy_dtype dtype;
+    int32_t state;     /* HY_PLAN_*: which place of a choice is its own; -1: predictor's, or none */
+    int32_t source;    /* derived: the row it is made of; -1: it holds numbers of its own */
+    bool is_tiled;     /* cut into tiles, because only formulas go over it (tiles.h) */
+    bool is_for_steps; /* Predict does without */
+    bool is_forked;    /* part of what a paired fork puts back */
+    const char *file, *name; /* of its tensors in a checkpoint; NULL: not saved */
+    hy_layout layout;
+    /* set by the engine */
+    hy_store store;
+    uint64_t version;    /* counts changes */
+    uint64_t made_of;    /* derived: version of its source when it was made; 0: never */
+    uint64_t ring_bytes; /* device bytes of its ring, where that counts as workspace */
+} hy_row;
+
+typedef struct hy_rows {
+    hy_row row[HY_ROW_COUNT];
+    hy_tiles tiles;
+    int32_t optim_count, slow_count;
+} hy_rows;
+
+/* What decides which rows there are. */
+typedef struct hy_rows_spec {
+    hy_types types;
+    hy_optimizer optimizer; /* whose arrays are kept */
+    int32_t slow_count;     /* arrays that the predictor keeps */
+    bool has_snapshot, has_average;
+} hy_rows_spec;
+
+hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec);
+void hy_rows_fini(hy_rows *rows); /* layouts; stores are the engine's to end */
+
+/* Where a row lives by a choice; HY_NOWHERE: it is made on demand. */
+hy_place hy_row_place(const hy_row *row, const hy_plan_choice *choice);
+/* Bytes of it there: a file has borders of its own. */
+uint64_t hy_row_bytes(const hy_row *row, hy_place place);
+int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *choice);
+
+/* Ring plans that were asked for before, kept by who asks often; NULL: nobody keeps them. */
+typedef struct hy_ring_memo {
+    hy_ring_plan *of[HY_ROW_COUNT];
+} hy_ring_memo;
+
+/* What the rows need by a choice. */
+void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_memo *memo,
+                  hy_plan_state *out);
+
+/* All that a checkpoint holds of them, and all that a fork copies. */
+uint64_t hy_rows_saved_bytes(const hy_rows *rows);
+uint64_t hy_rows_forked_bytes(const hy_rows *rows);
+
+#endif

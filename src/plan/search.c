@@ -1,0 +1,334 @@
+/* search.c: looks at every choice that is open and takes the fastest that fits. See plan.h.
+ *
+ * The micro-batch, what is recomputed and where activations wait decide what a pass needs; places, rings
+ * and the time of the update decide the rest; layers stay on the device as far as there is room. A pass
+ * whose computing alone takes longer than the best plan so far is not looked at further. Disk is tried
+ * when nothing fits without it, and a micro-batch that was given is split only then too. */
+#include "plan/plan.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define MOST_BATCHES 64
+#define BUSY_ROWS                                                                                  \
+    (1 << 16)         /* tokens that keep any device busy: larger micro-batches gain nothing */
+#define LAYER_STEPS 4 /* a quarter of the layers, half of them, ... recompute */
+
+#define RING_DEPTHS 3
+static const int32_t ring_depths[RING_DEPTHS] = {3, 2, 4};
+static const uint64_t logit_sizes[] = {1u << 30, 1u << 29, 1u << 28, 1u << 27, 1u << 26};
+#define LOGIT_SIZES (sizeof logit_sizes / sizeof logit_sizes[0])
+#define LEAST_RING 2
+
+typedef struct search {
+    const hy_plan_problem *problem;
+    bool may_use_disk;
+    bool is_lean;         /* only what needs least: does anything fit? */
+    bool is_about_device; /* least of the device; else of the host */
+    bool has_plan;        /* best is set, fitting or not */
+    hy_plan best;
+    int64_t looked_at;
+} search;
+
+/* ---- one choice ---------------------------------------------------------------------------------- */
+
+static uint64_t excess(uint64_t needed, uint64_t limit) {
+    return needed > limit ? needed - limit : 0;
+}
+
+static void complete(const hy_plan_problem *p, hy_plan *plan) {
+    plan->device = hy_plan_work_bytes(&plan->work) + plan->state.device + plan->state.rings;
+    plan->host = hy_plan_host_bytes(plan) + (p->is_unified ? plan->device : 0);
+    plan->disk = plan->state.disk;
+    plan->device_short = excess(plan->device, p->device);
+    plan->host_short = excess(plan->host, p->host);
+    plan->disk_short = excess(plan->disk, p->disk);
+    plan->fits = !plan->device_short && !plan->host_short && !plan->disk_short;
+    hy_plan_cost_of(p, &plan->choice, &plan->work, &plan->state, &plan->cost);
+}
+
+hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice *choice,
+                           hy_plan *out) {
+    *out = (hy_plan){.choice = *choice};
+    HY_TRY(problem->work(problem->user, choice, &out->work));
+    problem->state(problem->user, choice, &out->state);
+    complete(problem, out);
+    return HY_OK;
+}
+
+/* The device is what cannot be bought by the module: it comes first. */
+static bool is_less_short(const hy_plan *a, const hy_plan *b) {
+    if (a->device_short != b->device_short) return a->device_short < b->device_short;
+    return a->host_short + a->disk_short < b->host_short + b->disk_short;
+}
+
+/* Fitting before not fitting; then the faster, of equals the one with less on the host; or the one that
+ * is least short. */
+static bool is_better(const search *s, const hy_plan *a, const hy_plan *b) {
+    if (a->fits != b->fits) return a->fits;
+    if (!a->fits) return is_less_short(a, b);
+    if (s->is_lean) return s->is_about_device ? a->device < b->device : a->host < b->host;
+    if (a->cost.seconds != b->cost.seconds) return a->cost.seconds < b->cost.seconds;
+    return a->host < b->host;
+}
+
+static void consider(search *s, const hy_plan *plan) {
+    s->looked_at++;
+    if (s->has_plan && !is_better(s, plan, &s->best)) return;
+    s->best = *plan;
+    s->has_plan = true;
+}
+
+/* ---- state: rings, layers that stay, update ------------------------------------------------------- */
+
+static bool streams_state(const hy_plan_choice *c) {
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        if (c->state[i] != HY_DEVICE && c->state[i] != HY_NOWHERE) return true;
+    }
+    return false;
+}
+
+static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
+    plan->choice.resident_units = resident;
+    s->problem->state(s->problem->user, &plan->choice, &plan->state);
+    return hy_plan_work_bytes(&plan->work) + plan->state.device + plan->state.rings <=
+           s->problem->device;
+}
+
+/* As many layers as there is room for; state is then that of the plan. */
+static void fill_with_layers(const search *s, hy_plan *plan) {
+    int32_t least = 0, most = s->problem->layers;
+    bool is_open = s->problem->open.resident_units && !s->is_lean;
+    if (!is_open || !streams_state(&plan->choice)) {
+        fits_device(s, plan, s->problem->base.resident_units);
+        return;
+    }
+    while (least < most) {
+        int32_t middle = (least + most + 1) / 2;
+        if (fits_device(s, plan, middle)) {
+            least = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    fits_device(s, plan, least);
+}
+
+static void try_update(search *s, hy_plan *plan) {
+    bool is_open = s->problem->open.update;
+    plan->choice.updates_on_gather =
+        is_open ? streams_state(&plan->choice) : s->problem->base.updates_on_gather;
+    complete(s->problem, plan);
+    consider(s, plan);
+    if (!is_open || s->is_lean || !plan->choice.updates_on_gather) return;
+    plan->choice.updates_on_gather = false;
+    complete(s->problem, plan);
+    consider(s, plan);
+}
+
+/* Which depths are looked at: offloaded activations pass through a ring of the same depth, so there it was
+ * chosen before. */
+static size_t list_depths(const search *s, const hy_plan_choice *c, int32_t out[RING_DEPTHS]) {
+    bool is_open = s->problem->open.ring_depth && c->activations == HY_DEVICE;
+    out[0] = c->ring_depth;
+    if (!is_open || !streams_state(c)) return 1;
+    memcpy(out, ring_depths, sizeof ring_depths);
+    if (s->is_lean) out[0] = LEAST_RING;
+    return s->is_lean ? 1 : RING_DEPTHS;
+}
+
+static void try_rings(search *s, hy_plan *plan) {
+    int32_t depths[RING_DEPTHS], before = plan->choice.ring_depth;
+    size_t count = list_depths(s, &plan->choice, depths);
+    for (size_t i = 0; i < count; i++) {
+        plan->choice.ring_depth = depths[i];
+        fill_with_layers(s, plan);
+        try_update(s, plan);
+    }
+    plan->choice.ring_depth = before;
+}
+
+/* Every place of every class that is open, one class after the other. */
+static void try_places(search *s, hy_plan *plan, int cls) {
+    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
+    const hy_plan_problem *p = s->problem;
+    bool is_there = cls != HY_PLAN_MASTER || p->has_master;
+    if (cls == HY_PLAN_STATES) {
+        try_rings(s, plan);
+        return;
+    }
+    plan->choice.state[cls] = p->base.state[cls];
+    if (!p->open.state[cls] || !is_there) {
+        try_places(s, plan, cls + 1);
+        return;
+    }
+    for (int i = 0; i < (s->may_use_disk ? 3 : 2); i++) {
+        plan->choice.state[cls] = places[i];
+        try_places(s, plan, cls + 1);
+    }
+}
+
+/* ---- passes ---------------------------------------------------------------------------------------- */
+
+static bool cannot_win(const search *s, const hy_plan *plan) {
+    double least = plan->choice.accum * (plan->work.forward + plan->work.backward);
+    return !s->is_lean && s->has_plan && s->best.fits && least >= s->best.cost.seconds;
+}
+
+static hy_status try_work(search *s, const hy_plan_choice *choice) {
+    hy_plan plan = {.choice = *choice};
+    HY_TRY(s->problem->work(s->problem->user, choice, &plan.work));
+    if (cannot_win(s, &plan)) return HY_OK;
+    try_places(s, &plan, 0);
+    if (!s->may_use_disk || !s->problem->open.predictor) return HY_OK;
+    plan.choice.predictor = HY_DISK;
+    try_places(s, &plan, 0);
+    return HY_OK;
+}
+
+/* More pieces of the loss mean fewer logits at a time, and more passes over the head's gradient. */
+static hy_status try_chunks(search *s, hy_plan_choice *choice) {
+    const hy_plan_problem *p = s->problem;
+    int32_t before = 0;
+    if (!p->open.loss_chunks) {
+        choice->loss_chunks = p->base.loss_chunks;
+        return try_work(s, choice);
+    }
+    for (size_t i = s->is_lean ? LOGIT_SIZES - 1 : 0; i < LOGIT_SIZES; i++) {
+        choice->loss_chunks = p->chunks(p->user, choice->batch, logit_sizes[i]);
+        if (choice->loss_chunks != before) HY_TRY(try_work(s, choice));
+        before = choice->loss_chunks;
+    }
+    return HY_OK;
+}
+
+/* What all layers keep may wait on the host; not in some of them only. */
+static hy_status try_offload(search *s, hy_plan_choice *choice) {
+    const hy_plan_problem *p = s->problem;
+    bool is_for_all = choice->recompute_layers == 0 || !p->open.recompute_layers;
+    if (!p->open.activations || !is_for_all) return HY_OK;
+    choice->activations = HY_PINNED;
+    for (size_t i = 0; i < RING_DEPTHS; i++) {
+        choice->ring_depth = p->open.ring_depth ? ring_depths[i] : p->base.ring_depth;
+        HY_TRY(try_chunks(s, choice));
+        if (!p->open.ring_depth) break;
+    }
+    return HY_OK;
+}
+
+static hy_status try_activations(search *s, hy_plan_choice *choice) {
+    choice->activations = s->problem->base.activations;
+    choice->ring_depth = s->problem->base.ring_depth;
+    HY_TRY(try_chunks(s, choice));
+    return try_offload(s, choice);
+}
+
+static hy_status try_layers(search *s, hy_plan_choice *choice) {
+    const hy_plan_problem *p = s->problem;
+    choice->recompute_layers = p->base.recompute_layers;
+    bool is_open = p->open.recompute_layers && choice->recompute != HY_RECOMPUTE_NONE;
+    for (int step = 1; step <= (is_open ? LAYER_STEPS : 1); step++) {
+        if (is_open) choice->recompute_layers = p->layers * step / LAYER_STEPS;
+        if (is_open && choice->recompute_layers < 1) continue;
+        if (is_open && choice->recompute_layers == p->layers) choice->recompute_layers = 0;
+        HY_TRY(try_activations(s, choice));
+    }
+    return HY_OK;
+}
+
+static hy_status try_recompute(search *s, hy_plan_choice *choice) {
+    const hy_plan_problem *p = s->problem;
+    choice->recompute = p->base.recompute;
+    if (!p->open.recompute) return try_layers(s, choice);
+    for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
+        choice->recompute = (hy_recompute)kind;
+        HY_TRY(try_layers(s, choice));
+    }
+    return HY_OK;
+}
+
+/* ---- micro-batches --------------------------------------------------------------------------------- */
+
+/* Micro-batches that divide a step, the largest first, up to `most` sequences. */
+static int list_batches(const hy_plan_problem *p, int64_t most, int32_t out[MOST_BATCHES]) {
+    int count = 0;
+    int64_t least = p->least_batch > 0 ? p->least_batch : 1;
+    if (p->most_batch > 0 && most > p->most_batch) most = p->most_batch;
+    for (int64_t batch = most < p->step_sequences ? most : p->step_sequences;
+         batch >= least && count < MOST_BATCHES; batch--) {
+        if (p->step_sequences % batch == 0) out[count++] = (int32_t)batch;
+    }
+    return count;
+}
+
+static hy_status try_batch(search *s, int32_t batch) {
+    assert(batch > 0);
+    hy_plan_choice choice = s->problem->base;
+    choice.batch = batch;
+    choice.accum = (int32_t)(s->problem->step_sequences / batch);
+    return try_recompute(s, &choice);
+}
+
+static hy_status try_batches(search *s, int64_t most) {
+    int32_t batches[MOST_BATCHES];
+    int count = list_batches(s->problem, most, batches);
+    for (int i = 0; i < count; i++) HY_TRY(try_batch(s, batches[i]));
+    return HY_OK;
+}
+
+/* Without disk first, and as the user wrote it first. */
+static hy_status search_all(search *s) {
+    const hy_plan_problem *p = s->problem;
+    for (int with_disk = 0; with_disk <= p->has_folder; with_disk++) {
+        s->may_use_disk = with_disk;
+        if (p->open.batch && !p->keeps_batch) {
+            HY_TRY(try_batches(s, p->seq < BUSY_ROWS ? BUSY_ROWS / p->seq : 1));
+        } else {
+            HY_TRY(try_batch(s, p->base.batch));
+        }
+        if (s->best.fits) return HY_OK;
+        if (p->open.batch && p->keeps_batch) HY_TRY(try_batches(s, p->base.batch - 1));
+        if (s->best.fits) return HY_OK;
+    }
+    return HY_OK;
+}
+
+/* Everything that is open has the value that is fastest where it fits: nothing made again, nothing
+ * streamed but what was asked for. */
+static bool is_at_best(const hy_plan_problem *p) {
+    const hy_plan_choice *c = &p->base;
+    bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&
+                   (c->activations == HY_DEVICE || !p->open.activations) &&
+                   (p->keeps_batch || !p->open.batch);
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        is_best &= c->state[i] == HY_DEVICE || !p->open.state[i];
+    }
+    return is_best;
+}
+
+/* What fits as it was asked for is not looked at further, but for rings and what goes with them. */
+hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
+    search s = {.problem = problem};
+    HY_TRY(hy_plan_evaluate(problem, &problem->base, out));
+    if (out->fits && is_at_best(problem)) {
+        try_rings(&s, out);
+    } else {
+        HY_TRY(search_all(&s));
+    }
+    *out = s.best;
+    out->looked_at = s.looked_at;
+    return HY_OK;
+}
+
+hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
+    search s = {.problem = problem, .is_lean = true, .is_about_device = is_about_device};
+    bool is_open = problem->open.batch;
+    for (int with_disk = 0; with_disk <= problem->has_folder && !s.best.fits; with_disk++) {
+        s.may_use_disk = with_disk;
+        HY_TRY(try_batch(&s, is_open ? 1 : problem->base.batch));
+    }
+    *out = s.best;
+    return HY_OK;
+}

@@ -1,0 +1,276 @@
+/* sizer.c: bytes and seconds of a choice. See sizer.h.
+ *
+ * The batch plan of a candidate tells its bytes and its op lists the time. What the head needs depends on
+ * the chunks of the loss alone and what the blocks need does not, so each is asked for once and they are
+ * put together. */
+#include "plan/sizer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+#define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
+#define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice *c, hy_dtype dtype,
+                                 bool is_training) {
+    bool offloads = is_training && c->activations != HY_DEVICE;
+    return (hy_batch_options){.batch = c->batch,
+                              .seq = spec->seq,
+                              .chunks = c->loss_chunks,
+                              .dtype = dtype,
+                              .grad_dtype = spec->grad_dtype,
+                              .recompute = is_training ? hy_recompute_groups(c->recompute) : 0,
+                              .recompute_layers = is_training ? c->recompute_layers : 0,
+                              .offloads = offloads,
+                              .ring_depth = offloads ? c->ring_depth : 0,
+                              .is_training = is_training,
+                              .has_doc_starts = spec->has_doc_starts,
+                              .budget = spec->budget};
+}
+
+/* Two at least, or the noise cannot be seen. */
+uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *c) {
+    double wanted = floor(guard_share * ((double)c->batch * c->accum) + 0.5);
+    return wanted < 2 ? 2 : (uint64_t)wanted;
+}
+
+/* ---- the work area ------------------------------------------------------------------------------- */
+
+static void add_bytes(hy_plan_work *w, const hy_batch_bytes *b, bool is_training, uint64_t rows) {
+    hy_batch_bytes *most = is_training ? &w->train : &w->eval;
+    uint64_t activations = is_training ? b->activations : hy_align(b->activations);
+    uint64_t workspace = is_training ? b->workspace : hy_align(b->workspace);
+    most->activations = larger(most->activations, activations);
+    most->workspace = larger(most->workspace, workspace);
+    most->ring = larger(most->ring, b->ring);
+    most->host = larger(most->host, b->host);
+    if (!is_training) w->eval_area = larger(w->eval_area, activations + workspace);
+    w->rows = larger(w->rows, rows);
+}
+
+void hy_work_add(hy_plan_work *w, const hy_batch_plan *plan) {
+    add_bytes(w, &plan->bytes, plan->options.is_training,
+              (uint64_t)plan->size.batch * (uint64_t)plan->size.seq);
+}
+
+uint64_t hy_work_rope_bytes(const hy_pass_spec *spec) {
+    const hy_shape *shape = &spec->model->shape;
+    if (!shape->has_rope) return 0;
+    return (uint64_t)spec->seq * (uint64_t)shape->head_size * sizeof(float);
+}
+
+uint64_t hy_work_array_bytes(const hy_plan_work *w) { return hy_align(w->rows * 4); }
+
+uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, hy_backend *b,
+                       hy_dtype grad_dtype) {
+    uint64_t most = hy_optimizer_workspace(optimizer, params, b, grad_dtype);
+    for (int32_t i = 0; i < params->count; i++) {
+        hy_op_call dot = {.kind = HY_OP_DIFF_DOT};
+        dot.t[HY_DIFF_DOT_A] = hy_tensor_1d(NULL, HY_F32, params->list[i].count);
+        most = larger(most, b->workspace(b, &dot));
+    }
+    return most;
+}
+
+/* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind it:
+ * there may have to be more than training needs. Behind both lie tokens, targets, losses and document
+ * masks; the table of rotations; four small results; sums. */
+void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
+    w->activations = hy_align(w->train.activations);
+    w->workspace = w->train.workspace;
+    if (w->eval_area + rings > w->activations + w->workspace) {
+        w->workspace = w->eval_area + rings - w->activations;
+    }
+    w->workspace = hy_align(w->workspace);
+    hy_op_call sum = {.kind = HY_OP_SUM};
+    sum.t[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)w->rows);
+    w->sums = larger(spec->state_sums, spec->backend->workspace(spec->backend, &sum));
+    uint64_t arrays = spec->has_doc_starts ? 4 : 3;
+    w->data = arrays * hy_work_array_bytes(w) + hy_align(hy_work_rope_bytes(spec)) +
+              4 * hy_align(24) + hy_align(w->sums);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------------- */
+
+/* The newest first: choices come in runs. */
+static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *key) {
+    for (int32_t i = z->pass_count - 1; i >= 0; i--) {
+        const hy_sized_pass *a = &z->passes[i];
+        if (a->batch == key->batch && a->chunks == key->chunks && a->recompute == key->recompute &&
+            a->recompute_layers == key->recompute_layers && a->offloads == key->offloads &&
+            a->ring_depth == key->ring_depth && a->is_eval == key->is_eval &&
+            a->dtype == key->dtype) {
+            return a;
+        }
+    }
+    return NULL;
+}
+
+static double seconds_of(const hy_sizer *z, const hy_batch_plan *plan, const hy_unit_plan *unit,
+                         hy_pass pass) {
+    return hy_plan_pass_seconds(plan, unit, pass, &z->speed);
+}
+
+static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pass *out) {
+    double layers = z->spec.model->shape.layers;
+    double checkpointed = out->recompute_layers ? out->recompute_layers : layers;
+    out->forward = seconds_of(z, plan, &plan->embedding, HY_PASS_FORWARD) +
+                   layers * seconds_of(z, plan, &plan->checkpointed_block, HY_PASS_FORWARD);
+    out->backward = seconds_of(z, plan, &plan->embedding, HY_PASS_BACKWARD) +
+                    checkpointed * seconds_of(z, plan, &plan->checkpointed_block, HY_PASS_BACKWARD);
+    if (checkpointed < layers) {
+        out->backward +=
+            (layers - checkpointed) * seconds_of(z, plan, &plan->stored_block, HY_PASS_BACKWARD);
+    }
+    out->head = seconds_of(z, plan, &plan->head, HY_PASS_BACKWARD);
+}
+
+/* `out` says what is asked for; the rest is filled in. */
+static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
+    const hy_sized_pass *known = find_pass(z, out);
+    hy_plan_choice choice = {.batch = out->batch,
+                             .loss_chunks = out->chunks,
+                             .recompute = out->recompute,
+                             .recompute_layers = out->recompute_layers,
+                             .activations = out->offloads ? HY_PINNED : HY_DEVICE,
+                             .ring_depth = out->ring_depth};
+    hy_batch_options options = hy_pass_options(&z->spec, &choice, out->dtype, !out->is_eval);
+    options.is_sizing = true;
+    hy_batch_plan *plan;
+    if (known) {
+        *out = *known;
+        return HY_OK;
+    }
+    HY_TRY(hy_batch_plan_create(z->spec.model, z->spec.backend, &options, &plan));
+    out->bytes = plan->bytes;
+    if (!out->is_eval) time_pass(z, plan, out);
+    hy_batch_plan_destroy(plan);
+    if (z->pass_count < HY_SIZED_PASSES) z->passes[z->pass_count++] = *out;
+    return HY_OK;
+}
+
+/* Layers with a loss in as many pieces as there are rows, and the head with nothing recomputed: scratch
+ * memory serves one unit at a time, so together they need the larger of both. */
+static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
+                           hy_sized_pass *out) {
+    hy_sized_pass head = {.batch = c->batch, .chunks = c->loss_chunks, .dtype = dtype};
+    *out = (hy_sized_pass){.batch = c->batch,
+                           .chunks = c->batch * z->spec.seq,
+                           .recompute = c->recompute,
+                           .recompute_layers = c->recompute_layers,
+                           .offloads = c->activations != HY_DEVICE,
+                           .ring_depth = c->activations != HY_DEVICE ? c->ring_depth : 0,
+                           .dtype = dtype};
+    HY_TRY(size_pass(z, out));
+    HY_TRY(size_pass(z, &head));
+    out->head = head.head;
+    out->bytes.workspace = larger(out->bytes.workspace, head.bytes.workspace);
+    return HY_OK;
+}
+
+/* ---- forward-only batches ------------------------------------------------------------------------ */
+
+/* The room that training has with everything recomputed. What is evaluated together must not depend on
+ * what training recomputes or where it keeps it, or validation would give other bits. */
+static hy_status least_room(hy_sizer *z, const hy_plan_choice *choice, uint64_t *room) {
+    hy_plan_choice least = *choice;
+    hy_batch_bytes most = {0};
+    least.recompute = HY_RECOMPUTE_ALL;
+    least.recompute_layers = 0;
+    least.activations = HY_DEVICE;
+    for (int i = 0; i < z->spec.type_count; i++) {
+        hy_sized_pass sized;
+        HY_TRY(size_type(z, &least, z->spec.types[i], &sized));
+        most.activations = larger(most.activations, sized.bytes.activations);
+        most.workspace = larger(most.workspace, sized.bytes.workspace);
+    }
+    *room = most.activations + most.workspace;
+    return HY_OK;
+}
+
+/* The largest multiple of the micro-batch whose passes have room where training's are. A GPU is busy with
+ * enough rows, and larger plans would only make it time more matmuls. */
+static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype, uint64_t room,
+                           hy_sized_pass *out) {
+    int64_t most = z->spec.backend->facts.is_gpu ? BUSY_ROWS : INT32_MAX;
+    int32_t factor = z->spec.eval_batch ? 1 : LARGEST_EVAL_FACTOR;
+    while (factor > 1 && (int64_t)factor * c->batch * z->spec.seq > most) factor /= 2;
+    for (;; factor /= 2) {
+        *out = (hy_sized_pass){.batch = z->spec.eval_batch ? z->spec.eval_batch : factor * c->batch,
+                               .chunks = c->loss_chunks,
+                               .is_eval = true,
+                               .dtype = dtype};
+        HY_TRY(size_pass(z, out));
+        if (factor == 1 || out->bytes.activations + out->bytes.workspace <= room) return HY_OK;
+    }
+}
+
+hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
+    hy_sizer *z = sizer;
+    const hy_pass_spec *spec = &z->spec;
+    uint64_t room, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
+    hy_plan_state state;
+    *out = (hy_plan_work){0};
+    for (int i = spec->type_count - 1; i >= 0; i--) {
+        hy_sized_pass sized;
+        HY_TRY(size_type(z, choice, spec->types[i], &sized));
+        add_bytes(out, &sized.bytes, true, rows);
+        out->forward = sized.forward; /* the first type's stays */
+        out->backward = sized.backward + sized.head;
+    }
+    HY_TRY(least_room(z, choice, &room));
+    for (int i = 0; i < spec->eval_type_count; i++) {
+        hy_sized_pass sized;
+        HY_TRY(size_eval(z, choice, spec->eval_types[i], room, &sized));
+        add_bytes(out, &sized.bytes, false, (uint64_t)sized.batch * (uint64_t)spec->seq);
+        out->eval_batch[hy_plan_index(spec->eval_types[i])] = sized.batch;
+        uint64_t wanted =
+            hy_guard_sequences(spec->guard_share, choice); /* the last type is Predict's */
+        out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
+    }
+    hy_rows_need(z->rows, choice, &z->rings, &state);
+    hy_work_close(out, spec, state.work_rings);
+    return HY_OK;
+}
+
+int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits) {
+    const hy_pass_spec *spec = &((const hy_sizer *)sizer)->spec;
+    uint64_t row =
+        (uint64_t)hy_shape_vocab_rows(&spec->model->shape) * hy_dtype_size(spec->types[0]);
+    int64_t rows = (int64_t)batch * spec->seq;
+    int64_t wanted = (int64_t)(((uint64_t)rows * row + logits - 1) / logits);
+    if (wanted > rows) wanted = rows;
+    while (rows % wanted != 0) wanted++;
+    return (int32_t)wanted;
+}
+
+void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out) {
+    hy_sizer *z = sizer;
+    hy_rows_need(z->rows, choice, &z->rings, out);
+    bool is_here = choice->state[HY_PLAN_OPTIM] == HY_DEVICE;
+    if (z->moves_optim && is_here) out->moved = out->bytes[HY_PLAN_OPTIM];
+}
+
+/* ---- life ------------------------------------------------------------------------------------------ */
+
+hy_status hy_sizer_begin(hy_sizer *z) {
+    z->passes = calloc(HY_SIZED_PASSES, sizeof *z->passes);
+    bool has_all = z->passes != NULL;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        if (!z->rows->row[i].is_there) continue;
+        size_t most = (size_t)z->rows->row[i].layout.unit_count;
+        z->rings.of[i] = calloc((HY_RING_MAX + 1) * (most + 1), sizeof *z->rings.of[i]);
+        has_all = has_all && z->rings.of[i];
+    }
+    return has_all ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for planning");
+}
+
+void hy_sizer_end(hy_sizer *z) {
+    for (int i = 0; i < HY_ROW_COUNT; i++) free(z->rings.of[i]);
+    free(z->passes);
+    *z = (hy_sizer){0};
+}

@@ -1,0 +1,86 @@
+/* sizer.h: what a choice needs and how long it computes, asked of the model, the rows and the backend.
+ *
+ * A sizer stands for one model, one set of types and one device. Batch plans are made for sizing alone:
+ * the backend is asked what ops need, and prepares none. What was asked once is kept. */
+#ifndef HY_PLAN_SIZER_H
+#define HY_PLAN_SIZER_H
+
+#include "model/model.h"
+#include "plan/rows.h"
+
+/* A batch plan that was asked for. */
+#define HY_SIZED_PASSES 1024
+typedef struct hy_sized_pass {
+    int32_t batch, chunks, recompute_layers, ring_depth; /* as asked for */
+    hy_recompute recompute;
+    bool offloads, is_eval;
+    hy_dtype dtype;
+    hy_batch_bytes bytes;
+    double forward, backward; /* seconds of embedding and layers */
+    double head;
+} hy_sized_pass;
+
+/* How fast ops are. */
+typedef struct hy_plan_speed {
+    hy_rates rates;
+    double few_tiles;  /* of results: a matmul with so many runs at half its rate */
+    double op_seconds; /* that every op costs */
+} hy_plan_speed;
+
+/* What passes are like, whatever is chosen: the same for the planner and for the engine. */
+typedef struct hy_pass_spec {
+    hy_model *model;
+    hy_backend *backend;
+    int32_t seq;
+    bool has_doc_starts;
+    uint64_t budget;               /* of the device; 0: all it has: chunks of the loss follow it */
+    hy_dtype types[HY_PLAN_TYPES]; /* that training computes in; the first is Full's */
+    int type_count;
+    hy_dtype eval_types[HY_PLAN_TYPES]; /* that evaluation computes in */
+    int eval_type_count;
+    hy_dtype grad_dtype;
+    int32_t eval_batch;  /* as asked; 0: as many training batches as there is room for */
+    double guard_share;  /* of a step's sequences: a guard pass */
+    uint64_t state_sums; /* hy_state_sums */
+} hy_pass_spec;
+
+/* Workspace of reductions over gradients and weights. */
+uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, hy_backend *backend,
+                       hy_dtype grad_dtype);
+
+/* Options of the batch plan for a choice; forward-only ones get their own size. */
+hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice *choice,
+                                 hy_dtype dtype, bool is_training);
+uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *choice); /* of one pass */
+
+/* The work area, summed up pass by pass: begin with {0}, add every pass, close. */
+void hy_work_add(hy_plan_work *work, const hy_batch_plan *plan);
+void hy_work_close(hy_plan_work *work, const hy_pass_spec *spec, uint64_t rings);
+/* Bytes of its parts. */
+uint64_t hy_work_rope_bytes(const hy_pass_spec *spec);  /* 0: the model has none */
+uint64_t hy_work_array_bytes(const hy_plan_work *work); /* of a value for each token */
+
+typedef struct hy_sizer {
+    hy_pass_spec spec;
+    const hy_rows *rows;
+    bool moves_optim; /* the optimizer's state goes to the host in Predict */
+    hy_plan_speed speed;
+    hy_ring_memo rings;
+    hy_sized_pass *passes;
+    int32_t pass_count;
+} hy_sizer;
+
+/* spec, rows, moves_optim and speed are set by the caller before. The three functions are those of a
+ * problem whose user is the sizer. */
+hy_status hy_sizer_begin(hy_sizer *z);
+void hy_sizer_end(hy_sizer *z);
+hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out);
+void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out);
+int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);
+
+/* op_times.c: seconds that the ops of a pass compute, the head's chunked ops as often as they run. */
+hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);
+double hy_plan_pass_seconds(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass,
+                            const hy_plan_speed *speed);
+
+#endif

@@ -1,0 +1,102 @@
+/* types.c: the type of weights and activations in each phase, and of the state. See types.h. */
+#include "plan/types.h"
+
+#include "base/error.h"
+#include "config/derived.h"
+
+#define FIRST_WITH_BF16 80 /* compute capability from which tensor cores take bf16 */
+
+static bool has_bf16(const hy_device_facts *facts) {
+    return !facts->is_gpu || facts->capability >= FIRST_WITH_BF16;
+}
+
+/* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
+static hy_dtype dtype_of(hy_dtype_choice choice, const hy_device_facts *facts) {
+    hy_dtype low = has_bf16(facts) ? HY_BF16 : HY_F16;
+    bool is_low = choice == HY_DTYPE_16BIT || facts->is_gpu;
+    return hy_dtype_chosen(choice, is_low ? low : HY_F32);
+}
+
+static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32; }
+
+static hy_status check_combination(const hy_types *p) {
+    hy_dtype full = p->of[HY_FULL];
+    if (is_finer(full, p->of[HY_CORRECT])) {
+        return hy_fail(
+            HY_ERR_INPUT,
+            "precision_correct is %s and precision_full %s: Correct measures a prediction "
+            "by true gradients, so it cannot be coarser than Full",
+            hy_dtype_name(p->of[HY_CORRECT]), hy_dtype_name(full));
+    }
+    if (is_finer(p->of[HY_PREDICT], full)) {
+        return hy_fail(
+            HY_ERR_INPUT,
+            "precision_predict is %s and precision_full %s: the guard would judge weights "
+            "finer than Full ever computes with",
+            hy_dtype_name(p->of[HY_PREDICT]), hy_dtype_name(full));
+    }
+    if (is_finer(full, p->of[HY_WARMUP])) {
+        return hy_fail(
+            HY_ERR_INPUT,
+            "precision_warmup is %s and precision_full %s: the most delicate steps of a run "
+            "cannot be its coarsest",
+            hy_dtype_name(p->of[HY_WARMUP]), hy_dtype_name(full));
+    }
+    return HY_OK;
+}
+
+/* Without a predictor there is neither Predict nor Correct: no plan and no copy is made for them. */
+static void forget_unused_phases(hy_types *p) {
+    p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
+    p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
+}
+
+static hy_status lacks_bf16(const hy_device_facts *facts) {
+    return hy_fail(HY_ERR_INPUT,
+                   "bf16 was asked for, but %s (sm_%d) has none; accepted here are fp16, fp32 and "
+                   "auto",
+                   facts->name, facts->capability);
+}
+
+/* bf16 weights are the only copy there is, so every phase computes with them. */
+static hy_status choose_state(const hy_settings *s, hy_types *p) {
+    p->grads = s->train.grad_dtype;
+    p->optim = hy_settings_optim_dtype(s);
+    p->master = hy_settings_master_dtype(s);
+    p->slots = hy_settings_predictor_dtype(s);
+    if (p->master != HY_BF16) return HY_OK;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        if (p->of[i] == HY_BF16) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "master_dtype is bf16 and the precision of %s is %s: bf16 weights are the "
+                       "only copy, so every phase must be bf16 (precision = bf16)",
+                       hy_phase_name((hy_phase)i), hy_dtype_name(p->of[i]));
+    }
+    p->has_low = false;
+    return HY_OK;
+}
+
+hy_status hy_types_choose(const hy_settings *s, const hy_device_facts *facts, bool has_predictor,
+                          hy_types *p) {
+    *p = (hy_types){0};
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        p->of[i] = dtype_of(hy_settings_precision(s, (hy_phase)i), facts);
+        if (p->of[i] == HY_F32) continue;
+        if (p->of[i] == HY_BF16 && !has_bf16(facts)) return lacks_bf16(facts);
+        if (p->has_low && p->low != p->of[i]) {
+            return hy_fail(HY_ERR_INPUT,
+                           "phases ask for both bf16 and fp16; a run has one 16-bit type");
+        }
+        p->has_low = true;
+        p->low = p->of[i];
+    }
+    HY_TRY(check_combination(p));
+    if (!has_predictor) forget_unused_phases(p);
+    return choose_state(s, p);
+}
+
+hy_dtype hy_types_for_use(const hy_settings *s, const hy_device_facts *facts) {
+    hy_dtype_choice asked = s->train.precision;
+    bool is_low = asked == HY_DTYPE_BF16 || (facts->is_gpu && asked != HY_DTYPE_F32);
+    return is_low && has_bf16(facts) ? HY_BF16 : HY_F32;
+}

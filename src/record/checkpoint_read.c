@@ -1,0 +1,184 @@
+/* checkpoint_read.c: finding and reading a checkpoint, or its weights alone. See state_files.h.
+ *
+ * Names, shapes and types are all held against this run's model before the first tensor is loaded. A
+ * checkpoint in fp32 can be gone on with in bf16 and the other way round: numbers are converted. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/say.h"
+#include "base/text.h"
+#include "formats/checkpoint.h"
+#include "kernels/half.h"
+#include "record/state_files.h"
+
+static bool is_checkpoint_folder(const char *path) {
+    char manifest[HY_PATH_MAX];
+    return hy_path_join(manifest, sizeof manifest, path, "manifest.json") == HY_OK &&
+           hy_path_exists(manifest);
+}
+
+hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
+                             char path[HY_PATH_MAX]) {
+    if (!hy_path_is_dir(from)) {
+        return hy_fail(HY_ERR_INPUT, "no checkpoint: %s is not a folder", from);
+    }
+    if (is_checkpoint_folder(from)) {
+        snprintf(path, HY_PATH_MAX, "%s", from);
+        return hy_checkpoint_verify(path, true);
+    }
+    hy_text notes = {0};
+    int64_t step;
+    hy_status status = hy_checkpoint_latest(from, path, HY_PATH_MAX, &step, &notes);
+    if (notes.size) hy_say_to(observer, HY_WARNING, "%s", hy_text_string(&notes));
+    hy_text_free(&notes);
+    if (status != HY_OK) return hy_fail_context(status, "no checkpoint to begin from");
+    return HY_OK;
+}
+
+static void describe_shape(const int64_t *shape, int ndim, char *out, size_t size) {
+    if (ndim == 1)
+        snprintf(out, size, "(%lld)", (long long)shape[0]);
+    else
+        snprintf(out, size, "(%lld, %lld)", (long long)shape[0], (long long)shape[1]);
+}
+
+static bool is_convertible(hy_dtype from, hy_dtype to) {
+    return from == to || (from == HY_F32 && to == HY_BF16) || (from == HY_BF16 && to == HY_F32);
+}
+
+static hy_status check_tensor(const char *path, const hy_safetensors *file,
+                              const hy_state_tensor *tensor) {
+    const hy_safetensors_entry *entry = hy_safetensors_find(file, tensor->name);
+    char theirs[64], ours[64];
+    if (!entry) {
+        return hy_fail(HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
+                       path, tensor->name);
+    }
+    describe_shape(entry->shape, entry->ndim, theirs, sizeof theirs);
+    describe_shape(tensor->shape, tensor->ndim, ours, sizeof ours);
+    if (strcmp(theirs, ours) != 0 || entry->ndim != tensor->ndim) {
+        return hy_fail(HY_ERR_INPUT,
+                       "%s is a checkpoint of another model: %s is %s there and %s here", path,
+                       tensor->name, theirs, ours);
+    }
+    if (!is_convertible(entry->dtype, tensor->dtype)) {
+        return hy_fail(HY_ERR_INPUT, "%s: %s is %s, expected %s", path, tensor->name,
+                       hy_dtype_name(entry->dtype), hy_dtype_name(tensor->dtype));
+    }
+    return HY_OK;
+}
+
+static hy_status check_file(const hy_engine *e, const char *file, const char *path,
+                            const hy_safetensors *st) {
+    size_t expected = 0;
+    hy_state_cursor cursor = {.file = file};
+    hy_state_tensor tensor;
+    for (; hy_state_next(e, &cursor, &tensor); expected++) {
+        HY_TRY(check_tensor(path, st, &tensor));
+    }
+    if (hy_safetensors_count(st) == expected) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s is a checkpoint of another model: it has %zu tensors, this model %zu", path,
+                   hy_safetensors_count(st), expected);
+}
+
+/* ---- loading ----------------------------------------------------------------------------------- */
+
+#define CHUNK_ELEMENTS (HY_STATE_STAGING / sizeof(float)) /* read and converted at a time */
+
+/* Elements [first, first + count) as the file has them; what it does not hold is zero. */
+static hy_status read_part(const hy_safetensors *st, const hy_state_tensor *tensor, int64_t first,
+                           int64_t count, char *out) {
+    const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
+    uint64_t element = hy_dtype_size(entry->dtype);
+    int64_t held = first < tensor->count ? tensor->count - first : 0;
+    if (held > count) held = count;
+    memset(out + (uint64_t)held * element, 0, (uint64_t)(count - held) * element);
+    if (held == 0) return HY_OK;
+    return hy_safetensors_read(st, entry, (uint64_t)first * element, out, (uint64_t)held * element);
+}
+
+/* In place: to fewer bytes from the front, to more from the back. */
+static void convert(void *data, int64_t count, hy_dtype from, hy_dtype to) {
+    char *bytes = data;
+    for (int64_t i = 0; from == HY_F32 && to == HY_BF16 && i < count; i++) {
+        float x;
+        memcpy(&x, bytes + 4 * i, sizeof x);
+        uint16_t h = hy_f32_to_bf16(x);
+        memcpy(bytes + 2 * i, &h, sizeof h);
+    }
+    for (int64_t i = count - 1; from == HY_BF16 && to == HY_F32 && i >= 0; i--) {
+        uint16_t h;
+        memcpy(&h, bytes + 2 * i, sizeof h);
+        float x = hy_bf16_to_f32(h);
+        memcpy(bytes + 4 * i, &x, sizeof x);
+    }
+}
+
+static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_state_tensor *tensor,
+                             char *staging) {
+    hy_dtype theirs = hy_safetensors_find(st, tensor->name)->dtype;
+    uint64_t element = hy_dtype_size(tensor->dtype);
+    for (int64_t first = 0; first < tensor->in_memory; first += CHUNK_ELEMENTS) {
+        int64_t left = tensor->in_memory - first;
+        int64_t count = left < (int64_t)CHUNK_ELEMENTS ? left : (int64_t)CHUNK_ELEMENTS;
+        HY_TRY(read_part(st, tensor, first, count, staging));
+        convert(staging, count, theirs, tensor->dtype);
+        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute,
+                              tensor->offset + (uint64_t)first * element, staging,
+                              (uint64_t)count * element));
+    }
+    return HY_OK;
+}
+
+static hy_status load_tensors(hy_engine *e, const char *file, const hy_safetensors *st) {
+    char *staging = malloc(HY_STATE_STAGING);
+    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
+    hy_state_cursor cursor = {.file = file};
+    hy_state_tensor tensor;
+    hy_status status = HY_OK;
+    while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
+        hy_row_changed(e, tensor.row);
+        status = load_tensor(e, st, &tensor, staging);
+    }
+    free(staging);
+    for (int row = 0; row < HY_ROW_COUNT && status == HY_OK; row++) {
+        status = hy_store_settle(hy_store_of(e, row)); /* what is backed by the disk is there */
+    }
+    return status;
+}
+
+static hy_status read_state_file(hy_engine *e, const char *file, const char *folder) {
+    char path[HY_PATH_MAX];
+    hy_safetensors *st;
+    HY_TRY(hy_path_join(path, sizeof path, folder, file));
+    HY_TRY(hy_safetensors_open(path, &st));
+    hy_status status = check_file(e, file, path, st);
+    if (status == HY_OK) status = load_tensors(e, file, st);
+    hy_safetensors_close(st);
+    return status;
+}
+
+hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
+    return read_state_file(e, e->rows.row[HY_ROW_MASTER].file, path);
+}
+
+hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path) {
+    const char *files[HY_STATE_FILES_MAX];
+    int count = hy_state_files(e, files);
+    for (int i = 0; i < count; i++) HY_TRY(read_state_file(e, files[i], path));
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path) {
+    char file[HY_PATH_MAX], *text;
+    size_t size;
+    HY_TRY(hy_path_join(file, sizeof file, path, HY_ALGORITHMS_FILE));
+    if (!e->backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
+    HY_TRY(hy_file_read(file, &text, &size));
+    hy_status status = e->backend->load_matmul_table(e->backend, text);
+    free(text);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", file);
+}

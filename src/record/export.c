@@ -1,0 +1,107 @@
+/* export.c: OUT/model at the end of a run. See export.h.
+ *
+ * Weights are read from their backing store in chunks, wherever that is; where the run averages its last
+ * part, the average is what is written. */
+#include "record/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "hub/hf_config.h"
+#include "hub/hf_load.h"
+#include "tokenizer/tokenizer_llama2c.h"
+
+enum { WIDEST = 4 }; /* bytes of an element, at most */
+
+static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
+    hy_hf_config config;
+    HY_TRY(hy_hf_config_read(folder, &config));
+    if (config.has_dtype) *out = config.dtype;
+    hy_hf_config_free(&config);
+    return HY_OK;
+}
+
+/* The tokenizer that data was made with, where it does not lie in the model's folder. */
+static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind, const char *file,
+                                hy_export_plan *out) {
+    const char *asked = settings->input.tokenizer;
+    bool is_auto = strcmp(asked, "auto") == 0;
+    hy_shape shape;
+    char folder[HY_HF_PATH_MAX];
+    out->tokenizer[0] = 0;
+    if (!is_auto && strcmp(asked, "none") != 0 && hy_path_exists(asked)) {
+        return hy_path_join(out->tokenizer, sizeof out->tokenizer, "", asked);
+    }
+    if (!is_auto || kind != HY_FILES_LLAMA2C) return HY_OK;
+    HY_TRY(hy_model_files_shape(kind, file, &shape));
+    HY_TRY(hy_path_parent(folder, sizeof folder, file));
+    return hy_llama2c_tokenizer_find(folder, shape.vocab, out->tokenizer, sizeof out->tokenizer);
+}
+
+hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
+                            hy_export_plan *out) {
+    hy_model_files kind;
+    *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held)};
+    HY_TRY(hy_settings_model_files(settings, &kind, out->source));
+    HY_TRY(find_tokenizer(settings, kind, out->source, out));
+    if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
+    bool follows_source = asked == HY_DTYPE_AUTO && out->source[0];
+    return follows_source ? dtype_of_source(out->source, &out->dtype) : HY_OK;
+}
+
+/* ---- out of a run ------------------------------------------------------------------------------ */
+
+typedef struct run_reader {
+    hy_engine *e;
+    int row;      /* the weights, or their sum */
+    double scale; /* 1, or one over how many were added */
+    char *raw;    /* bytes as the store has them */
+    int64_t room; /* elements that fit there */
+} run_reader;
+
+static hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
+                            float *out) {
+    run_reader *r = context;
+    const hy_rows *rows = &r->e->rows;
+    hy_store *store = hy_store_of(r->e, r->row);
+    int32_t item = rows->row[r->row].is_tiled ? rows->tiles.first[param] : param;
+    hy_dtype dtype = store->layout.items[item].dtype;
+    uint64_t size = hy_dtype_size(dtype), backing = hy_store_offset(store, item);
+    for (int64_t at = 0; at < count; at += r->room) {
+        int64_t some = count - at < r->room ? count - at : r->room;
+        HY_TRY(hy_store_read(store, r->e->compute, backing + (uint64_t)(first + at) * size, r->raw,
+                             (uint64_t)some * size));
+        hy_convert(r->raw, dtype, some, out + at, HY_F32);
+    }
+    for (int64_t i = 0; r->scale != 1 && i < count; i++) out[i] = (float)(out[i] * r->scale);
+    return HY_OK;
+}
+
+hy_status hy_export_engine(hy_engine *e, const char *folder) {
+    int64_t samples = hy_has_row(e, HY_ROW_AVERAGE) ? e->progress.average_samples : 0;
+    const hy_settings *s = e->settings;
+    hy_export_plan plan;
+    HY_TRY(hy_export_prepare(s, s->save.model_dtype, e->types.master, &plan));
+    HY_TRY(hy_update_finish(e));
+    HY_TRY(hy_engine_sync(e));
+    run_reader reader = {.e = e,
+                         .row = samples > 0 ? HY_ROW_AVERAGE : HY_ROW_MASTER,
+                         .scale = samples > 0 ? 1.0 / (double)samples : 1,
+                         .room = 1 << 20};
+    reader.raw = malloc((size_t)reader.room * WIDEST);
+    if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
+    hy_status status = hy_hf_write(&(hy_hf_writing){
+        .folder = folder,
+        .source = plan.source,
+        .tokenizer = plan.tokenizer,
+        .shape = &e->model->shape,
+        .params = &e->model->params,
+        .dtype = plan.dtype,
+        .shard_size = (uint64_t)s->save.max_shard_size,
+        .read = read_store,
+        .context = &reader,
+    });
+    free(reader.raw);
+    return status;
+}

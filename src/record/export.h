@@ -1,0 +1,25 @@
+/* export.h: writing models out of a run or a checkpoint: what the two share. */
+#ifndef HY_RECORD_EXPORT_H
+#define HY_RECORD_EXPORT_H
+
+#include "engine/engine.h"
+#include "hub/hf_export.h"
+
+#define HY_DEFAULT_SHARD 5000000000u
+
+/* What a model is written with, from the settings it was trained with. */
+typedef struct hy_export_plan {
+    char source[HY_HF_PATH_MAX];    /* the folder it began as; "": none */
+    char tokenizer[HY_HF_PATH_MAX]; /* another than the one there; "": none */
+    hy_dtype dtype;
+} hy_export_plan;
+
+/* `held` is what the weights are kept in. */
+hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
+                            hy_export_plan *out);
+
+/* The engine's model as a folder that transformers loads: its weights, or their average where there is
+ * one. */
+hy_status hy_export_engine(hy_engine *e, const char *folder);
+
+#endif

@@ -1,0 +1,206 @@
+/* export_checkpoint.c: a checkpoint as a folder that transformers loads. See hybrid.h.
+ *
+ * The checkpoint's config.cfg says what the model is, weights.safetensors holds it by our names; where the
+ * run averaged its last part, predictor.safetensors holds the sum. Nothing else of a run is needed: no
+ * device is opened and no data read. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "config/config_file.h"
+#include "formats/checkpoint.h"
+#include "formats/safetensors.h"
+#include "hub/hf_load.h"
+#include "record/export.h"
+
+typedef struct saved {
+    char path[HY_PATH_MAX]; /* of the checkpoint */
+    hy_config *config;      /* but for the model's name: its files may be gone */
+    char name[HY_TEXT_MAX];
+    hy_model *model;
+    hy_safetensors *file; /* the weights, or their sum */
+    const char *prefix;   /* of names in it */
+    double scale;
+    char *raw;
+} saved;
+
+enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
+
+/* ---- finding it -------------------------------------------------------------------------------- */
+
+static hy_status find_checkpoint(const char *from, const hy_observer *observer,
+                                 char path[HY_PATH_MAX]) {
+    char manifest[HY_PATH_MAX];
+    hy_text notes = {0};
+    int64_t step;
+    if (!hy_path_is_dir(from)) {
+        return hy_fail(HY_ERR_INPUT, "%s is not the folder of a checkpoint or a run", from);
+    }
+    HY_TRY(hy_path_join(manifest, sizeof manifest, from, "manifest.json"));
+    if (hy_path_exists(manifest)) {
+        HY_TRY(hy_path_join(path, HY_PATH_MAX, "", from));
+        return hy_checkpoint_verify(path, false);
+    }
+    hy_status status = hy_checkpoint_latest(from, path, HY_PATH_MAX, &step, &notes);
+    if (notes.size && observer && observer->on_message) {
+        observer->on_message(observer->user, HY_WARNING, hy_text_string(&notes));
+    }
+    hy_text_free(&notes);
+    return status;
+}
+
+/* How many weights were added to the sum; 0: there is none. */
+static hy_status count_samples(const char *checkpoint, int64_t *out) {
+    char path[HY_PATH_MAX];
+    hy_json *json;
+    HY_TRY(hy_path_join(path, sizeof path, checkpoint, "trainer.json"));
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = hy_json_int(json, hy_json_root(json), "tail_samples", out);
+    hy_json_free(json);
+    return status;
+}
+
+static hy_status open_weights(saved *s) {
+    char path[HY_PATH_MAX];
+    int64_t samples;
+    HY_TRY(count_samples(s->path, &samples));
+    const char *name = samples > 0 ? "predictor.safetensors" : "weights.safetensors";
+    s->prefix = samples > 0 ? "tail." : "";
+    s->scale = samples > 0 ? 1.0 / (double)samples : 1;
+    HY_TRY(hy_path_join(path, sizeof path, s->path, name));
+    return hy_safetensors_open(path, &s->file);
+}
+
+static hy_status take_value(void *user, const char *key, const char *value, unsigned line) {
+    saved *s = user;
+    (void)line;
+    if (strcmp(key, "model") != 0) return hy_config_set(s->config, key, value, HY_FROM_FILE);
+    snprintf(s->name, sizeof s->name, "%s", value);
+    return HY_OK;
+}
+
+/* Every value of the run is written there, so its preset or its files are not needed. */
+static hy_status open_model(saved *s) {
+    char path[HY_PATH_MAX], *text;
+    size_t size;
+    hy_shape shape;
+    HY_TRY(hy_config_create(&s->config));
+    HY_TRY(hy_path_join(path, sizeof path, s->path, "config.cfg"));
+    HY_TRY(hy_file_read(path, &text, &size));
+    hy_status status = hy_config_file_read(text, size, path, take_value, s);
+    free(text);
+    if (status != HY_OK) return status;
+    HY_TRY(hy_shape_from_settings(hy_config_settings(s->config), &shape));
+    return hy_model_create(&shape, &s->model);
+}
+
+/* ---- its tensors ------------------------------------------------------------------------------- */
+
+static const hy_safetensors_entry *entry_of(const saved *s, int32_t param) {
+    char name[HY_PARAM_NAME_MAX + 8];
+    snprintf(name, sizeof name, "%s%s", s->prefix, s->model->params.list[param].name);
+    return hy_safetensors_find(s->file, name);
+}
+
+static bool is_floating(hy_dtype dtype) {
+    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
+}
+
+static hy_status check_tensors(const saved *s) {
+    for (int32_t i = 0; i < s->model->params.count; i++) {
+        const hy_param *param = &s->model->params.list[i];
+        const hy_safetensors_entry *e = entry_of(s, i);
+        if (!e) {
+            return hy_fail(HY_ERR_INPUT, "%s: the weights lack %s%s", s->path, s->prefix,
+                           param->name);
+        }
+        bool fits =
+            is_floating(e->dtype) && e->bytes == (uint64_t)param->stored * hy_dtype_size(e->dtype);
+        if (fits) continue;
+        return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which is not the model's",
+                       s->path, e->name, (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
+    }
+    return HY_OK;
+}
+
+static hy_status read_saved(void *context, int32_t param, int64_t first, int64_t count,
+                            float *out) {
+    saved *s = context;
+    const hy_safetensors_entry *e = entry_of(s, param);
+    uint64_t size = hy_dtype_size(e->dtype);
+    for (int64_t at = 0; at < count; at += RAW_ELEMENTS) {
+        int64_t some = count - at < RAW_ELEMENTS ? count - at : RAW_ELEMENTS;
+        HY_TRY(hy_safetensors_read(s->file, e, (uint64_t)(first + at) * size, s->raw,
+                                   (uint64_t)some * size));
+        hy_convert(s->raw, e->dtype, some, out + at, HY_F32);
+    }
+    for (int64_t i = 0; s->scale != 1 && i < count; i++) out[i] = (float)(out[i] * s->scale);
+    return HY_OK;
+}
+
+/* ---- all together ------------------------------------------------------------------------------ */
+
+/* Without the files it began as a model is written all the same, but nothing lies beside it. */
+static void tell_lost_source(const saved *s, const hy_observer *observer) {
+    char text[HY_TEXT_MAX + 128];
+    if (hy_builtin_text("model", s->name) || hy_path_exists(s->name)) return;
+    snprintf(text, sizeof text,
+             "%s, which the model began as, is not there any more: no tokenizer is copied",
+             s->name);
+    if (observer && observer->on_message) observer->on_message(observer->user, HY_WARNING, text);
+}
+
+static hy_status write_model(saved *s, const hy_export_options *options,
+                             const hy_observer *observer) {
+    hy_settings settings = *hy_config_settings(s->config);
+    hy_export_plan plan;
+    int dtype = HY_DTYPE_AUTO;
+    if (options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype)) {
+        return hy_fail(HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
+                       hy_config_find("model_dtype")->accepted);
+    }
+    memcpy(settings.model, s->name, sizeof s->name);
+    HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, entry_of(s, 0)->dtype, &plan));
+    if (!plan.source[0]) tell_lost_source(s, observer);
+    s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
+    if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
+    return hy_hf_write(&(hy_hf_writing){
+        .folder = options->out,
+        .source = plan.source,
+        .tokenizer = plan.tokenizer,
+        .shape = &s->model->shape,
+        .params = &s->model->params,
+        .dtype = plan.dtype,
+        .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
+        .read = read_saved,
+        .context = s,
+    });
+}
+
+static hy_status check_target(const hy_export_options *options) {
+    if (!options->out || !options->out[0]) {
+        return hy_fail(HY_ERR_INPUT, "the folder to write has no name");
+    }
+    if (!hy_path_exists(options->out) || options->overwrite) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s is there already; choose another folder or ask to overwrite it",
+                   options->out);
+}
+
+hy_status hy_export(const char *checkpoint, const hy_export_options *options,
+                    const hy_observer *observer) {
+    saved s = {0};
+    HY_TRY(check_target(options));
+    hy_status status = find_checkpoint(checkpoint, observer, s.path);
+    if (status == HY_OK) status = open_model(&s);
+    if (status == HY_OK) status = open_weights(&s);
+    if (status == HY_OK) status = check_tensors(&s);
+    if (status == HY_OK) status = write_model(&s, options, observer);
+    free(s.raw);
+    hy_safetensors_close(s.file);
+    hy_model_destroy(s.model);
+    hy_config_destroy(s.config);
+    return status;
+}

@@ -1,0 +1,83 @@
+/* state_files.c: the files of a checkpoint, tensor by tensor. See state_files.h. */
+#include "record/state_files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The snapshot is only worth keeping until its jump is corrected. */
+static bool is_saved(const hy_engine *e, int row) {
+    const hy_row *r = &e->rows.row[row];
+    return r->is_there && r->file && (row != HY_ROW_SNAPSHOT || e->progress.has_snapshot);
+}
+
+int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]) {
+    int count = 0;
+    for (int row = 0; row < HY_ROW_COUNT; row++) {
+        if (!is_saved(e, row)) continue;
+        bool is_new = true;
+        for (int i = 0; i < count; i++) is_new &= strcmp(names[i], e->rows.row[row].file) != 0;
+        if (is_new) names[count++] = e->rows.row[row].file;
+    }
+    return count;
+}
+
+static void describe_values(const hy_param *param, const hy_layout_item *item,
+                            hy_state_tensor *out) {
+    out->dtype = item->dtype;
+    out->ndim = param->ndim;
+    out->shape[0] = hy_param_stored_rows(param);
+    out->shape[1] = param->shape[1];
+    out->count = param->stored;
+    out->in_memory = param->count;
+}
+
+/* Scales of blocks that are all padding are zero like their codes. */
+static void describe_scales(const hy_param *param, const hy_layout_item *item,
+                            hy_state_tensor *out) {
+    memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
+    out->dtype = HY_F32;
+    out->ndim = 1;
+    out->shape[0] = hy_layout_scales(item, param->stored);
+    out->shape[1] = 0;
+    out->count = out->shape[0];
+    out->in_memory = hy_layout_scales(item, item->count);
+    out->offset += hy_layout_scales_at(item);
+}
+
+bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out) {
+    const hy_params *params = &e->model->params;
+    while (at->row < HY_ROW_COUNT &&
+           (!is_saved(e, at->row) || strcmp(e->rows.row[at->row].file, at->file) != 0)) {
+        at->row++;
+    }
+    if (at->row == HY_ROW_COUNT) return false;
+    const hy_row *row = &e->rows.row[at->row];
+    const hy_store *store = &row->store;
+    const hy_param *param = &params->list[at->param];
+    int32_t index = row->is_tiled ? e->rows.tiles.first[at->param] : at->param;
+    const hy_layout_item *item = &store->layout.items[index];
+    *out = (hy_state_tensor){.row = at->row, .offset = hy_store_offset(store, index)};
+    /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
+    snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
+             param->name);
+    if (at->is_at_scales) {
+        describe_scales(param, item, out);
+    } else {
+        describe_values(param, item, out);
+    }
+    at->is_at_scales = !at->is_at_scales && item->block > 0;
+    if (at->is_at_scales) return true;
+    if (++at->param == params->count) {
+        at->param = 0;
+        at->row++;
+    }
+    return true;
+}
+
+int32_t hy_state_tensors(const hy_engine *e, const char *file) {
+    hy_state_cursor cursor = {.file = file};
+    hy_state_tensor tensor;
+    int32_t count = 0;
+    while (hy_state_next(e, &cursor, &tensor)) count++;
+    return count;
+}

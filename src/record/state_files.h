@@ -1,0 +1,66 @@
+/* state_files.h: which row goes into which file of a checkpoint, under which names.
+ *
+ *   weights.safetensors    every parameter by name: fp32, or bf16 where these are their own master
+ *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; of 8 bits, their scales m.<name>.scale
+ *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
+ *   trainer.json           progress, cursor, what the run was made of
+ *   config.cfg             the configuration as printed
+ *   matmul-algorithms      on a GPU: which algorithm each matmul runs, as the backend writes it
+ *
+ * Saving and restoring walk a file's tensors in the same order. They
+ * pass through a staging block of the host, wherever their backing store is. fp32 and bf16 are converted
+ * into each other when a run keeps the other one. */
+#ifndef HY_RECORD_STATE_FILES_H
+#define HY_RECORD_STATE_FILES_H
+
+#include "base/text.h"
+#include "engine/engine.h"
+#include "formats/safetensors.h"
+
+#define HY_ALGORITHMS_FILE "matmul-algorithms"
+#define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 16)
+#define HY_STATE_STAGING (8u << 20) /* bytes that pass between file and device at a time */
+
+/* The files that hold rows of this engine now: names, how many. */
+#define HY_STATE_FILES_MAX 3
+int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]);
+
+/* One tensor of a file: the elements that mean something, and where they are in their class. */
+typedef struct hy_state_tensor {
+    char name[HY_STATE_NAME_MAX];
+    hy_dtype dtype;
+    int32_t ndim;
+    int64_t shape[2];
+    int32_t row;
+    uint64_t offset;   /* from the start of the class */
+    int64_t count;     /* elements in the file */
+    int64_t in_memory; /* with the padding behind them, which is zero */
+} hy_state_tensor;
+
+/* Begin with {.file = name}. */
+typedef struct hy_state_cursor {
+    const char *file;
+    int32_t row, param;
+    bool is_at_scales;
+} hy_state_cursor;
+
+/* The next tensor of the file; false after the last. */
+bool hy_state_next(const hy_engine *e, hy_state_cursor *cursor, hy_state_tensor *out);
+int32_t hy_state_tensors(const hy_engine *e, const char *file);
+
+/* ---- checkpoint_save.c, checkpoint_read.c ---- */
+
+/* Puts rows, algorithms and the given trainer.json and config.cfg into a checkpoint that was begun. */
+struct hy_checkpoint;
+hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoint,
+                                    const hy_text *progress, const char *config);
+
+/* The checkpoint that `from` names: itself, or the newest whole one of a run's folder. */
+hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char path[HY_PATH_MAX]);
+/* Names, shapes and types are all held against this engine's model before the first tensor is loaded. */
+hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
+hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
+/* The matmul algorithms it was made with, where there are any: before plans are made. */
+hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path);
+
+#endif

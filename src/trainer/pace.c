@@ -1,0 +1,107 @@
+/* pace.c: how long steps take, what they wait for, and how much of what the device can do is used. See trainer.h.
+ *
+ * The model's own work counts, whatever is computed again: per token 6 operations for every weight of a
+ * matrix, head included, and causal attention at half its square (model/shape.c). */
+#include <math.h>
+
+#include "trainer/trainer.h"
+
+#define SMOOTHED_STEPS 10
+
+/* A plain mean at first, later a running one. The first step does not count once there is a second: it
+ * pays for what is loaded and warmed up. */
+void hy_trainer_note_rate(hy_trainer *t, double rate) {
+    int64_t before = t->pace.steps++ - 1;
+    double weight = before < 1 ? 1 : fmax(1.0 / SMOOTHED_STEPS, 1.0 / (double)(before + 1));
+    t->pace.recent += weight * (rate - t->pace.recent);
+}
+
+static double share(const hy_trainer *t, double tokens_per_second, double rate) {
+    if (!t->engine.backend->facts.is_gpu || !(rate > 0)) return 0;
+    int32_t seq = (int32_t)t->settings.train.seq_len;
+    return tokens_per_second * hy_shape_flops_per_token(&t->engine.model->shape, seq) / rate;
+}
+
+double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second) {
+    return share(t, tokens_per_second, t->engine.backend->facts.peak_flops);
+}
+
+double hy_trainer_sol(const hy_trainer *t, double tokens_per_second) {
+    return share(t, tokens_per_second, t->engine.backend->facts.matmul_flops);
+}
+
+static void describe_gpu(const hy_trainer *t, hy_step_info *info) {
+    hy_nvml_sample sample = hy_nvml_latest(t->engine.nvml);
+    info->mfu = hy_trainer_mfu(t, info->tokens_per_second);
+    info->sol = hy_trainer_sol(t, info->tokens_per_second);
+    info->gpu = (hy_gpu_state){.is_known = sample.is_known,
+                               .power_watts = sample.power_watts,
+                               .temperature_c = sample.temperature_c,
+                               .sm_clock_mhz = sample.sm_clock_mhz,
+                               .utilization = sample.utilization};
+}
+
+/* ---- accounts ---------------------------------------------------------------------------------- */
+
+void hy_account_open(hy_trainer *t, hy_account *account) {
+    *account = (hy_account){.begin = hy_clock()};
+    t->engine.host_waited = 0;
+    t->pace.stream_waited = t->engine.backend->stream_waited(t->engine.compute);
+    t->data.waited = t->data.loader ? hy_loader_waited(t->data.loader) : 0;
+}
+
+void hy_account_close(hy_trainer *t, hy_account *account) {
+    hy_progress *p = &t->progress;
+    hy_phase phase = t->engine.ledger.phase;
+    double seconds = hy_clock() - account->begin;
+    uint64_t moved = hy_engine_moved(&t->engine);
+    account->waited = t->engine.host_waited + t->engine.backend->stream_waited(t->engine.compute) -
+                      t->pace.stream_waited + hy_loader_waited(t->data.loader) - t->data.waited;
+    account->bytes_moved = moved - t->pace.bytes_accounted;
+    t->pace.bytes_accounted = moved;
+    p->seconds += seconds;
+    p->phase_seconds[phase] += seconds;
+    p->phase_wait[phase] += account->waited;
+    p->phase_bytes_moved[phase] += (int64_t)account->bytes_moved;
+}
+
+static const char *obstacle_text(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
+                           .confidence = hy_confidence_value(&p->confidence)};
+    return hy_phase_obstacle_text(hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen));
+}
+
+void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
+                         hy_step_info *info) {
+    const hy_progress *p = &t->progress;
+    double left = fmax(0, (double)t->course.steps_total - p->spent);
+    double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
+    *info = (hy_step_info){.step = p->step,
+                           .steps_total = p->step + (int64_t)ceil(left - 0.5),
+                           .phase = was->phase,
+                           .reason = hy_phase_reason_text(was->reason),
+                           .grad_norm = NAN,
+                           .lr = hy_schedule_rate(&t->course.schedule, (int64_t)p->spent),
+                           .tokens = p->tokens,
+                           .tokens_per_second = t->pace.recent,
+                           .seconds = hy_clock() - account->begin,
+                           .elapsed = p->seconds,
+                           .remaining = per_unit * left,
+                           .confidence = hy_confidence_value(&p->confidence),
+                           .precision = t->engine.types.of[was->phase],
+                           .batch_size = t->engine.plan.choice.batch,
+                           .grad_accum = t->engine.plan.choice.accum,
+                           .vram_bytes = t->engine.ledger.live_in[HY_DEVICE],
+                           .vram_peak_bytes = t->engine.ledger.peak_in[HY_DEVICE],
+                           .host_pinned_bytes = t->engine.ledger.live_in[HY_PINNED],
+                           .bytes_moved = account->bytes_moved,
+                           .wait_seconds = account->waited,
+                           .spent = p->spent,
+                           .was_rolled_back =
+                               p->machine.rolls_back && hy_has_row(&t->engine, HY_ROW_SNAPSHOT),
+                           .residual_cosine = p->residual_cosine,
+                           .residual_length = p->residual_length,
+                           .obstacle = obstacle_text(t)};
+    describe_gpu(t, info);
+}

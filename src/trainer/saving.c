@@ -1,0 +1,44 @@
+/* saving.c: checkpoints of a run. See trainer.h; record/state_files.h says what goes where. */
+#include <stdio.h>
+
+#include "formats/checkpoint.h"
+#include "record/state_files.h"
+#include "trainer/trainer.h"
+
+static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
+    hy_text progress = {0};
+    hy_progress_write(t, &progress);
+    hy_status status =
+        hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
+    hy_text_free(&progress);
+    return status;
+}
+
+hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
+    double begin = hy_clock();
+    hy_checkpoint *checkpoint;
+    if (!t->record.out[0]) {
+        return hy_fail(HY_ERR_STATE,
+                       "this run has no folder (out = none), so nothing can be saved");
+    }
+    /* A checkpoint must not outlive the metrics of its steps, and tensors must be written back. */
+    HY_TRY(hy_record_flush(&t->record));
+    HY_TRY(hy_update_finish(&t->engine));
+    HY_TRY(hy_mover_await(&t->engine));
+    HY_TRY(hy_engine_sync(&t->engine));
+    HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, &checkpoint));
+    hy_status status = write_files(t, checkpoint);
+    if (status != HY_OK) {
+        hy_checkpoint_abort(checkpoint);
+        return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);
+    }
+    HY_TRY(hy_checkpoint_commit(checkpoint));
+    t->fate.saved_step = t->progress.step;
+    char path[HY_PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
+    if (t->observer.on_save) {
+        t->observer.on_save(t->observer.user, path, hy_clock() - begin,
+                            hy_rows_saved_bytes(&t->engine.rows));
+    }
+    return hy_checkpoint_prune(t->record.out, (int)t->settings.save.keep);
+}
