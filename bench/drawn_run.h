@@ -56,7 +56,7 @@ static inline hy_status drawn_unit(hy_trainer *t, int32_t unit) {
 static inline hy_status drawn_weights(hy_trainer *t) {
     for (int32_t unit = 0; unit < t->engine.model->params.units; unit++)
         HY_TRY(drawn_unit(t, unit));
-    t->engine.is_low_current = false;
+    hy_row_changed(&t->engine, HY_ROW_MASTER);
     return t->engine.backend->stream_sync(t->engine.compute);
 }
 

@@ -262,9 +262,9 @@ static void print_opening(bench *b, const row *r, const gt_work *w) {
         "  %s, %lld parameters, %s, recompute %s, %lld x %lld tokens x %lld micro-batches; ready "
         "after %.1f s\n",
         o->model, (long long)w->summary.parameters, o->precision,
-        hy_choice_name("recompute", w->trainer->settings.train.recompute),
-        (long long)w->trainer->settings.train.batch_size, (long long)o->seq,
-        (long long)w->trainer->settings.train.grad_accum_steps, w->seconds_to_open);
+        hy_choice_name("recompute", w->trainer->engine.plan.choice.recompute),
+        (long long)w->trainer->engine.plan.choice.batch, (long long)o->seq,
+        (long long)w->trainer->engine.plan.choice.accum, w->seconds_to_open);
     for (int i = 0; i < 2; i++) {
         if (o->settings[i]) printf("  %s\n", o->settings[i]);
     }

@@ -181,7 +181,7 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
              hy_choice_name("recompute", s->train.recompute), layers,
              t->engine.work.train[hy_plan_index(t->engine.types.of[HY_FULL])]->chunk_count,
              (long long)s->memory.ring_depth, (long long)s->memory.resident_units,
-             t->engine.update.is_on_gather ? "on gather" : "at once");
+             t->engine.plan.choice.updates_on_gather ? "on gather" : "at once");
 }
 
 /* As the system counts it: with pinned memory that was mapped before it was pinned. */
@@ -205,9 +205,9 @@ static inline void phase_run_note(const hy_trainer *trainer, phase_run *out) {
     snprintf(out->matmul, sizeof out->matmul, "%s", s->matmul);
     s->model = s->device = s->matmul = s->data = s->out = s->predictor = s->why_not = "";
     out->plan.problem = "";
-    out->batch_size = trainer->settings.train.batch_size;
+    out->batch_size = trainer->engine.plan.choice.batch;
     out->seq_len = trainer->settings.train.seq_len;
-    out->grad_accum = trainer->settings.train.grad_accum_steps;
+    out->grad_accum = trainer->engine.plan.choice.accum;
     out->pinned_bytes = trainer->engine.ledger.peak_in[HY_PINNED];
     out->resident_bytes = now > before ? now - before : 0;
     phase_run_describe(trainer, out);

@@ -63,7 +63,7 @@ static inline void engine_check_plan(const hy_trainer *t) {
                       hy_phase_name((hy_phase)i), (unsigned long long)phase->vram_planned_bytes,
                       (unsigned long long)phase->vram_peak_bytes);
     }
-    ck_assert_uint_le(t->engine.ledger.peak_in[HY_DEVICE], t->plan.vram_bytes);
+    ck_assert_uint_le(t->engine.ledger.peak_in[HY_DEVICE], t->facts.vram_bytes);
 }
 
 /* Half-way the run may be stopped and go on as `later` says; NULL: it is not. Validations come after what

@@ -2,9 +2,10 @@
 #ifndef HY_TESTS_PLANNER_RIG_H
 #define HY_TESTS_PLANNER_RIG_H
 
+#include "config/derived.h"
 #include "harness.h"
 #include "kernels/card_backend.h"
-#include "trainer/planner_run.h"
+#include "plan/subject.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
@@ -26,6 +27,7 @@ typedef struct rig_options {
 typedef struct rig {
     hy_model *model;
     hy_backend *backend;
+    hy_rows rows;
     hy_sizer sizer;
     hy_plan_problem problem;
 } rig;
@@ -42,21 +44,28 @@ static inline void rig_model(rig *r, const char *preset) {
 
 static inline void rig_sizer(rig *r, const rig_options *o) {
     hy_rates rates = hy_plan_nominal_rates(r->backend);
-    r->sizer = (hy_sizer){.model = r->model,
-                          .backend = r->backend,
+    hy_rows_spec spec = {.types = {.of = {HY_BF16, HY_BF16, HY_BF16, HY_BF16},
+                                   .master = o->has_master ? HY_F32 : HY_BF16,
+                                   .low = HY_BF16,
+                                   .has_low = o->has_master,
+                                   .grads = o->grads,
+                                   .optim = o->optim},
+                         .optimizer.kind = hy_optimizer_kind_of(HY_ADAMW)};
+    must(hy_rows_init(&r->rows, &r->model->params, &spec));
+    r->sizer = (hy_sizer){.rows = &r->rows,
                           .speed = hy_plan_speed_of(r->backend, &rates),
-                          .seq = 1024,
-                          .budget = o->device,
-                          .types = {HY_BF16},
-                          .type_count = 1,
-                          .eval_types = {HY_BF16},
-                          .eval_type_count = 1,
-                          .grad_dtype = o->grads};
+                          .spec = {.model = r->model,
+                                   .backend = r->backend,
+                                   .seq = 1024,
+                                   .budget = o->device,
+                                   .types = {HY_BF16},
+                                   .type_count = 1,
+                                   .eval_types = {HY_BF16},
+                                   .eval_type_count = 1,
+                                   .grad_dtype = o->grads,
+                                   .state_sums = hy_state_sums(&spec.optimizer, &r->model->params,
+                                                               r->backend, o->grads)}};
     must(hy_sizer_begin(&r->sizer));
-    must(hy_sizer_add_class(&r->sizer, HY_PLAN_WEIGHTS, HY_BF16, 1));
-    if (o->has_master) must(hy_sizer_add_class(&r->sizer, HY_PLAN_MASTER, HY_F32, 1));
-    must(hy_sizer_add_class(&r->sizer, HY_PLAN_GRADS, o->grads, 1));
-    must(hy_sizer_add_class(&r->sizer, HY_PLAN_OPTIM, o->optim, 2));
 }
 
 /* Everything is open, the micro-batch too. */
@@ -97,6 +106,7 @@ static inline void rig_begin(rig *r, const rig_options *o) {
 
 static inline void rig_end(rig *r) {
     hy_sizer_end(&r->sizer);
+    hy_rows_fini(&r->rows);
     hy_model_destroy(r->model);
     r->backend->destroy(r->backend);
 }

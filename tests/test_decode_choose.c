@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "trainer/choose.h"
+#include "infer/choose.h"
 
 #define VOCAB 200
 #define DRAWS 4000

@@ -32,7 +32,7 @@ START_TEST(a_run_makes_moves_and_repeats_itself) {
     next_losses(t, ENGINE_STEPS, plain.steps);
     hy_trainer_summary(t, &summary);
     ck_assert_int_ge(summary.moves, 2);
-    ck_assert_int_gt(t->progress.tail_samples, 1);
+    ck_assert_int_gt(t->engine.progress.average_samples, 1);
     hy_trainer_destroy(t);
     run_plain(_i);
     check_row(_i, &first, &first);
@@ -55,8 +55,8 @@ START_TEST(choices_are_heeded) {
             ck_assert_int_eq(t->engine.work.train[i]->options.recompute_layers, v);
             ck_assert_int_eq(t->engine.work.train[i]->options.offloads, v > 0);
         }
-        ck_assert_int_eq(t->engine.update.is_on_gather, v > 0);
-        ck_assert_int_eq(t->settings.memory.resident_units, v);
+        ck_assert_int_eq(t->engine.plan.choice.updates_on_gather, v > 0);
+        ck_assert_int_eq(t->engine.plan.choice.resident_units, v);
         hy_trainer_destroy(t);
     }
 }
@@ -112,9 +112,9 @@ static bool fork_off(hy_trainer *t, int step) {
 
 /* Gradients that are not finite: nothing is updated. */
 static bool overflow(hy_trainer *t, int step) {
-    if (step == 6 || step == 7) t->progress.loss_scale.scale = INFINITY;
-    if (step == 8) t->progress.loss_scale.scale = 1;
-    return t->progress.skipped > 0;
+    if (step == 6 || step == 7) t->engine.progress.loss_scale.scale = INFINITY;
+    if (step == 8) t->engine.progress.loss_scale.scale = 1;
+    return t->engine.progress.skipped > 0;
 }
 
 static bool wait_for_moves(hy_trainer *t, int step) {

@@ -289,14 +289,14 @@ START_TEST(memory_by_class_is_that_of_the_phase) {
     hy_trainer *t = trainer_with(RUN_WITH_MOVES, NULL);
     must(hy_trainer_run(t));
     read_lines();
-    double optim = (double)t->engine.optim.bytes;
+    double optim = (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM];
     int moves = 0;
     for (int i = 0; i < line_count; i++) {
         if (hy_json_get(root(i), "event")) continue;
         bool is_move = strcmp(string(i, "phase"), "predict") == 0;
         moves += is_move;
         ck_assert_double_eq(bytes_in(i, "memory", "weights"),
-                            (double)t->engine.state.layouts.master.bytes);
+                            (double)t->engine.rows.row[HY_ROW_MASTER].layout.bytes);
         ck_assert((bytes_in(i, "memory", "grads") == 0) == is_move);
         ck_assert_double_eq(bytes_in(i, "memory", "optim"), is_move ? 0 : optim);
         if (is_move) ck_assert_double_eq(bytes_in(i, "pinned", "optim"), optim);
@@ -317,8 +317,8 @@ START_TEST(memory_that_comes_back_within_a_move_counts_for_it) {
     for (int i = 0; i < line_count; i++) {
         if (hy_json_get(root(i), "event") || strcmp(string(i, "phase"), "predict") != 0) continue;
         moves++;
-        ck_assert_double_eq(bytes_in(i, "memory", "optim"), (double)t->engine.optim.bytes);
-        ck_assert_double_eq(bytes_in(i, "pinned", "optim"), (double)t->engine.optim.bytes);
+        ck_assert_double_eq(bytes_in(i, "memory", "optim"), (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
+        ck_assert_double_eq(bytes_in(i, "pinned", "optim"), (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
     }
     ck_assert_int_gt(moves, 0);
     hy_trainer_destroy(t);

@@ -32,7 +32,7 @@ static hy_plan_facts facts_of(const hy_trainer *t) {
 }
 
 /* Host memory that a plan counts, forks and data apart. */
-static int64_t host_of(const hy_trainer *t) { return (int64_t)t->engine.host_bytes; }
+static int64_t host_of(const hy_trainer *t) { return (int64_t)hy_plan_host_bytes(&t->engine.plan); }
 
 /* ---- the state ------------------------------------------------------------------------------- */
 
@@ -117,7 +117,7 @@ static void check_estimate(const char *shape, const char *level, const char *pla
     const char *const *pairs = PAIRS("recompute", level, "activations_place", place, "max_gpu_mem",
                                      "100M", "ring_depth", "3", "loss_chunks", "3");
     hy_trainer *t = make_plan(words, pairs);
-    const hy_batch_bytes *b = &t->engine.work.train[hy_plan_index(t->engine.types.of[HY_FULL])]->bytes;
+    const hy_batch_bytes *b = &t->engine.plan.work.train;
     hy_config *config = small_run(words, "none", pairs);
     must(hy_config_set(config, "batch_size", "1", HY_FROM_CALLER)); /* the call's own count */
     must(hy_estimate_activations(config, 6, 24, estimates));
@@ -279,9 +279,9 @@ START_TEST(what_predict_saves_is_measured_once_it_ran) {
     hy_saving after = saving_of(t, "offload_strategy");
     ck_assert(before.is_on && !before.is_measured && after.is_measured);
     ck_assert_int_eq(after.phase, HY_PREDICT);
-    ck_assert_int_eq(after.device_bytes, (int64_t)t->engine.optim.bytes);
+    ck_assert_int_eq(after.device_bytes, (int64_t)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
     ck_assert_int_eq(before.device_bytes, after.device_bytes);
-    ck_assert_int_eq(after.host_bytes, -(int64_t)t->engine.optim.bytes);
+    ck_assert_int_eq(after.host_bytes, -(int64_t)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
     hy_trainer_destroy(t);
 }
 END_TEST

@@ -129,7 +129,7 @@ START_TEST(more_memory_is_never_slower) {
         double before = 1e300;
         rig_begin(&r, &(rig_options){cases[i].model, "rtx5080", 8 * GIB, 60 * GIB,
                                      cases[i].step_tokens, SMALL_STATE});
-        r.sizer.budget = 0; /* the pieces of the loss by themselves */
+        r.sizer.spec.budget = 0; /* the pieces of the loss by themselves */
         for (uint64_t device = 2; device <= 160; device += device < 32 ? DEVICE_STEP : 32) {
             hy_plan plan;
             r.problem.device = device * GIB;

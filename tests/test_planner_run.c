@@ -3,7 +3,7 @@
 #include "small_run.h"
 
 #include "kernels/card_list.h"
-#include "trainer/planner_run.h"
+#include "trainer/trainer.h"
 
 /* A preset as it is, for a card; its data is small. */
 #define CARD_RUN "builtin_bytes 60000 steps 4 seq_len 1024 "
@@ -28,18 +28,19 @@ static hy_plan_facts facts_of(const hy_trainer *t) {
 
 START_TEST(a_run_that_fits_is_left_as_it_was) {
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, NULL);
-    const hy_settings *s = &t->settings;
-    ck_assert_int_eq(s->train.recompute, HY_RECOMPUTE_NONE);
-    ck_assert_int_eq(s->memory.weights_place, HY_DEVICE);
-    ck_assert_int_eq(s->memory.master_place, HY_DEVICE);
-    ck_assert_int_eq(s->memory.grads_place, HY_DEVICE);
-    ck_assert_int_eq(s->memory.optim_place, HY_DEVICE);
-    ck_assert_int_eq(s->memory.activations_place, HY_DEVICE);
-    ck_assert_int_eq(s->memory.update, HY_UPDATE_NOW);
-    ck_assert_int_eq(s->memory.resident_units, 0);
-    ck_assert_int_eq(s->train.loss_chunks, 0);
-    ck_assert_int_eq(s->train.batch_size, 4);
-    ck_assert_int_eq(s->train.grad_accum_steps, 1);
+    const hy_plan_choice *c = &t->engine.plan.choice;
+    ck_assert_int_eq(c->recompute, HY_RECOMPUTE_NONE);
+    ck_assert_int_eq(c->state[HY_PLAN_WEIGHTS], HY_DEVICE);
+    ck_assert_int_eq(c->state[HY_PLAN_MASTER], HY_NOWHERE); /* there is none */
+    ck_assert_int_eq(c->state[HY_PLAN_GRADS], HY_DEVICE);
+    ck_assert_int_eq(c->state[HY_PLAN_OPTIM], HY_DEVICE);
+    ck_assert_int_eq(c->activations, HY_DEVICE);
+    ck_assert(!c->updates_on_gather);
+    ck_assert_int_eq(c->resident_units, 0);
+    ck_assert_int_eq(c->loss_chunks, 0);
+    ck_assert_int_eq(c->batch, 4);
+    ck_assert_int_eq(c->accum, 1);
+    ck_assert_int_eq(t->settings.train.recompute, HY_RECOMPUTE_AUTO); /* as the user said it */
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -47,43 +48,39 @@ END_TEST
 /* Profile conservative asks for recompute = all: that alone opens nothing else. */
 START_TEST(a_choice_of_the_user_leaves_the_rest_as_it_was) {
     hy_trainer *t = plan_of(PAIRS("recompute", "all"));
-    ck_assert_int_eq(t->settings.train.recompute, HY_RECOMPUTE_ALL);
-    ck_assert_int_eq(t->settings.train.recompute_layers, 0);
-    ck_assert_int_eq(t->settings.train.loss_chunks, 0);
-    ck_assert_int_eq(t->settings.memory.optim_place, HY_DEVICE);
+    ck_assert_int_eq(t->engine.plan.choice.recompute, HY_RECOMPUTE_ALL);
+    ck_assert_int_eq(t->engine.plan.choice.recompute_layers, 0);
+    ck_assert_int_eq(t->engine.plan.choice.loss_chunks, 0);
+    ck_assert_int_eq(t->engine.plan.choice.state[HY_PLAN_OPTIM], HY_DEVICE);
     hy_trainer_destroy(t);
 }
 END_TEST
 
 START_TEST(a_place_that_was_asked_for_is_kept) {
     hy_trainer *t = plan_of(PAIRS("optim_place", "pinned"));
-    ck_assert_int_eq(t->settings.memory.optim_place, HY_PINNED);
-    ck_assert_int_eq(t->settings.memory.weights_place, HY_DEVICE);
-    ck_assert_int_eq(t->settings.memory.update, HY_UPDATE_ON_GATHER);
-    ck_assert_int_eq(t->settings.memory.resident_units, 0);
+    ck_assert_int_eq(t->engine.plan.choice.state[HY_PLAN_OPTIM], HY_PINNED);
+    ck_assert_int_eq(t->engine.plan.choice.state[HY_PLAN_WEIGHTS], HY_DEVICE);
+    ck_assert(t->engine.plan.choice.updates_on_gather);
+    ck_assert_int_eq(t->engine.plan.choice.resident_units, 0);
     hy_trainer_destroy(t);
 }
 END_TEST
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* What the planner counts for the resolved settings is what the run would take. */
+/* What the planner counts for the choice it made is what a plan of it says again. */
 static void check_figures(const char *words, const char *const *pairs) {
     hy_trainer *t = plan_words(words, pairs);
     hy_plan_facts facts = facts_of(t);
-    hy_rates rates = hy_plan_nominal_rates(t->engine.backend);
-    hy_plan_setup setup;
     hy_plan plan;
-    must(hy_plan_setup_begin(&setup, t, &t->settings, &rates));
-    must(hy_plan_evaluate(&setup.problem, &setup.problem.base, &plan));
-    uint64_t host = plan.host - (setup.problem.is_unified ? plan.device : 0);
+    must(hy_plan_with(&t->engine.subject, &t->engine.plan.choice, &plan));
     ck_assert_msg(plan.device == facts.vram_bytes, "%s %s: device %llu planned, %llu taken",
                   pairs[0], pairs[1], (unsigned long long)plan.device,
                   (unsigned long long)facts.vram_bytes);
+    uint64_t host = hy_plan_host_bytes(&plan);
     ck_assert_msg(host == facts.host_pinned_bytes, "%s %s: host %llu planned, %llu taken", pairs[0],
                   pairs[1], (unsigned long long)host, (unsigned long long)facts.host_pinned_bytes);
     ck_assert_uint_eq(plan.disk, facts.disk_bytes);
-    hy_plan_setup_end(&setup);
     hy_trainer_destroy(t);
 }
 
@@ -131,11 +128,11 @@ static void check_budget(uint64_t budget, const double *plain) {
     ck_assert_uint_le(facts_of(t).vram_bytes, budget);
     next_losses(t, 4, losses);
     for (int i = 0; i < 4; i++) ck_assert_double_eq(losses[i], plain[i]);
-    bool is_plain = t->settings.train.recompute == HY_RECOMPUTE_NONE &&
-                    t->settings.memory.optim_place == HY_DEVICE &&
-                    t->settings.memory.grads_place == HY_DEVICE &&
-                    t->settings.memory.weights_place == HY_DEVICE &&
-                    t->settings.memory.activations_place == HY_DEVICE;
+    bool is_plain = t->engine.plan.choice.recompute == HY_RECOMPUTE_NONE &&
+                    t->engine.plan.choice.state[HY_PLAN_OPTIM] == HY_DEVICE &&
+                    t->engine.plan.choice.state[HY_PLAN_GRADS] == HY_DEVICE &&
+                    t->engine.plan.choice.state[HY_PLAN_WEIGHTS] == HY_DEVICE &&
+                    t->engine.plan.choice.activations == HY_DEVICE;
     ck_assert(!is_plain);
     hy_trainer_destroy(t);
 }
@@ -155,11 +152,11 @@ END_TEST
 
 START_TEST(step_tokens_decide_the_micro_batch) {
     hy_trainer *t = plan_of(PAIRS("step_tokens", "256"));
-    ck_assert_int_eq(t->settings.train.batch_size * t->settings.train.grad_accum_steps * 32, 256);
+    ck_assert_int_eq(t->engine.plan.choice.batch * t->engine.plan.choice.accum * 32, 256);
     hy_trainer_destroy(t);
     t = plan_of(PAIRS("step_tokens", "2048", "card", "rtx5080"));
-    ck_assert_int_eq(t->settings.train.batch_size * t->settings.train.grad_accum_steps * 32, 2048);
-    ck_assert_int_eq(t->settings.train.batch_size, 64);
+    ck_assert_int_eq(t->engine.plan.choice.batch * t->engine.plan.choice.accum * 32, 2048);
+    ck_assert_int_eq(t->engine.plan.choice.batch, 64);
     hy_trainer_destroy(t);
     hy_config *config = small_run(SMALL_RUN, "none", PAIRS("step_tokens", "100"));
     must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "multiples of 32");
@@ -183,7 +180,7 @@ START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
     t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "offload_folder", "."));
     facts = facts_of(t);
     ck_assert_msg(facts.fits, "%s", facts.problem);
-    ck_assert_int_eq(t->settings.memory.predictor_place, HY_DISK);
+    ck_assert_int_eq(t->engine.plan.choice.predictor, HY_DISK);
     ck_assert_uint_gt(facts.disk_bytes, 0);
     hy_trainer_destroy(t);
 }

@@ -86,7 +86,7 @@ END_TEST
 
 START_TEST(an_accepted_move_is_the_outer_formula) {
     hy_trainer *t = trainer_before_move(NULL);
-    double mu = t->engine.predictor.mu, eta = t->engine.predictor.eta;
+    double mu = t->engine.subject.predictor.mu, eta = t->engine.subject.predictor.eta;
     float *theta = copy_of_weights(t);
     float *phi = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes),
           *b = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
@@ -385,7 +385,7 @@ END_TEST
 START_TEST(fp16_finds_its_loss_scale_again) {
     hy_trainer *t = open_trainer("none", PAIRS("precision", "fp16", "predictor", "none"), NULL);
     hy_step_info info;
-    t->progress.loss_scale.scale = 0x1p32; /* far too large: the first gradients overflow */
+    t->engine.progress.loss_scale.scale = 0x1p32; /* far too large: the first gradients overflow */
     int skipped = 0;
     for (int i = 0; i < 40; i++) {
         hy_status status = hy_trainer_step(t, &info);
@@ -394,7 +394,7 @@ START_TEST(fp16_finds_its_loss_scale_again) {
     }
     ck_assert_int_gt(skipped, 3);
     ck_assert(!info.was_skipped);
-    ck_assert_double_lt(t->progress.loss_scale.scale, 0x1p32);
+    ck_assert_double_lt(t->engine.progress.loss_scale.scale, 0x1p32);
     hy_trainer_destroy(t);
 }
 END_TEST

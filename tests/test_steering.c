@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "base/json.h"
-#include "trainer/memory_plan.h"
+#include "trainer/trainer.h"
 #include "trainer/monitor.h"
 
 #define STEPS 24
@@ -103,12 +103,12 @@ START_TEST(what_a_size_needs_is_known_before) {
     hy_trainer *t = begin("none", places[_i]);
     static const int64_t sizes[] = {1, 2, 4, 8};
     for (int i = 0; i < 4; i++) {
-        hy_memory_needs need;
-        must(hy_work_at(t, sizes[i], &need));
+        hy_plan need;
+        must(hy_trainer_work_at(t, sizes[i], &need));
         must(hy_trainer_resize(t, sizes[i], "a test asks for it"));
-        ck_assert_uint_eq(need.activations, t->engine.needs.activations);
-        ck_assert_uint_eq(need.workspace, t->engine.needs.workspace);
-        ck_assert_uint_eq(need.data, t->engine.needs.data);
+        ck_assert_uint_eq(need.work.activations, t->engine.plan.work.activations);
+        ck_assert_uint_eq(need.work.workspace, t->engine.plan.work.workspace);
+        ck_assert_uint_eq(need.work.data, t->engine.plan.work.data);
     }
     hy_trainer_destroy(t);
 }
@@ -150,7 +150,7 @@ START_TEST(others_take_memory_and_give_it_back) {
     }
     ck_assert_int_lt(least, 8);
     ck_assert_int_eq(last, 8);
-    ck_assert_int_ge(t->life.batch_changes, 2);
+    ck_assert_int_ge(t->fate.batch_changes, 2);
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -158,12 +158,12 @@ END_TEST
 /* A plan that fills its budget has no room below the target, but what it had it may have again. */
 START_TEST(a_full_plan_grows_back_to_what_it_was) {
     hy_trainer *t = begin("none", PAIRS("recompute", "none"));
-    uint64_t taken = t->plan.vram_bytes;
+    uint64_t taken = t->facts.vram_bytes;
     int64_t least = 8, last = 8;
     hy_trainer_destroy(t);
     card.memory_free = ((size_t)256 << 20) + taken + taken / 50;
     t = small_trainer(STEERED, "none", NULL, PAIRS("recompute", "none"));
-    ck_assert_int_eq(t->settings.train.batch_size, 8);
+    ck_assert_int_eq(t->engine.plan.choice.batch, 8);
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         if (i == 4) fill_card();
@@ -222,7 +222,7 @@ START_TEST(the_first_steps_try_a_few_sizes) {
     int64_t tokens[STEPS], sizes = 0, settled = 0;
     run_plain(kept, plain, tokens);
     hy_trainer *t = begin("none", PAIRS("step_tokens", "256", "dynamic_batch", "auto"));
-    int64_t last = t->settings.train.batch_size;
+    int64_t last = t->engine.plan.choice.batch;
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         step(t, &info);
@@ -266,7 +266,7 @@ START_TEST(a_step_that_runs_out_is_done_again) {
         check_close(i, info.loss, plain[i]);
         if (i < 2) ck_assert(info.loss == plain[i]); /* the split has not changed yet */
     }
-    ck_assert_int_gt(t->life.recoveries, 10);
+    ck_assert_int_gt(t->engine.retries.count, 10);
     t->engine.backend->enqueue = true_enqueue;
     hy_trainer_destroy(t);
 }
@@ -317,7 +317,7 @@ START_TEST(a_run_is_saved_before_the_system_kills_it) {
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "the machine is running out of memory"));
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
     ck_assert_int_lt(t->progress.step, 40);
-    ck_assert_int_eq(t->saved_step, t->progress.step);
+    ck_assert_int_eq(t->fate.saved_step, t->progress.step);
     hy_trainer_destroy(t);
     remove_folder(folder);
 }
@@ -335,14 +335,14 @@ END_TEST
 /* What is free at the start is not there when it is asked for. */
 START_TEST(a_plan_that_cannot_be_had_is_made_smaller) {
     hy_trainer *t = begin("none", PAIRS("recompute", "auto"));
-    uint64_t taken = t->plan.vram_bytes;
+    uint64_t taken = t->facts.vram_bytes;
     hy_trainer_destroy(t);
     card.memory_free = CARD_BYTES;
     card.others = 0;
     card.hidden = CARD_BYTES - taken * 9 / 10; /* the driver does not tell of it */
     t = small_trainer(STEERED, "none", NULL, PAIRS("recompute", "auto"));
     card.hidden = 0;
-    ck_assert_uint_lt(t->plan.vram_bytes, taken * 9 / 10);
+    ck_assert_uint_lt(t->facts.vram_bytes, taken * 9 / 10);
     hy_step_info info;
     step(t, &info);
     ck_assert_int_eq(info.batch_size * info.grad_accum, 8);
@@ -364,14 +364,14 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         if (i == 7) {
-            hy_memory_needs need;
-            must(hy_work_at(t, 1, &need));
-            uint64_t work = need.activations + need.workspace + need.data;
-            uint64_t before = t->plan.vram_bytes;
+            hy_plan need;
+            must(hy_trainer_work_at(t, 1, &need));
+            uint64_t work = need.work.activations + need.work.workspace + need.work.data;
+            uint64_t before = t->facts.vram_bytes;
             must(hy_trainer_replan(t, before - (before - work) / 2, 0, "a test asks for it"));
-            ck_assert_int_eq(t->life.plan_changes, 1);
-            ck_assert_uint_lt(t->plan.vram_bytes, before);
-            ck_assert_int_eq(t->settings.train.batch_size, 1);
+            ck_assert_int_eq(t->fate.plan_changes, 1);
+            ck_assert_uint_lt(t->facts.vram_bytes, before);
+            ck_assert_int_eq(t->engine.plan.choice.batch, 1);
         }
         step(t, &info);
         ck_assert_msg(info.loss == plain[i], "step %d: %.17g, undisturbed %.17g", i + 1, info.loss,

@@ -364,9 +364,9 @@ START_TEST(a_plan_is_what_the_run_takes_and_takes_nothing) {
         hy_trainer_summary(plan, &planned);
         hy_trainer_summary(run, &taken);
         ck_assert(facts.fits);
-        ck_assert_uint_eq(facts.vram_bytes, run->engine.state.device.size +
+        ck_assert_uint_eq(facts.vram_bytes, run->engine.memory.device.size +
                                                 run->engine.work.arena.size +
-                                                run->engine.state.rings.size);
+                                                run->engine.memory.rings.size);
         for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
             ck_assert_uint_eq(planned.phases[phase].vram_planned_bytes,
                               taken.phases[phase].vram_planned_bytes);
@@ -397,8 +397,8 @@ START_TEST(a_gradient_that_is_not_finite_is_skipped_and_the_run_goes_on) {
     *weight = healthy;
     must(hy_trainer_step(t, &info));
     ck_assert(!info.was_skipped && isfinite(info.loss));
-    ck_assert_int_eq(t->progress.updates, 2);
-    ck_assert_int_eq(t->progress.skipped, 1);
+    ck_assert_int_eq(t->engine.progress.updates, 2);
+    ck_assert_int_eq(t->engine.progress.skipped, 1);
     *weight = NAN;
     hy_status status = HY_OK;
     for (int i = 0; i < 25 && status == HY_OK; i++) status = hy_trainer_step(t, &info);

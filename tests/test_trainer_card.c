@@ -163,7 +163,7 @@ START_TEST(auto_precision_follows_the_card) {
         card.capability = cases[i].capability;
         hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision", "auto"));
         ck_assert_int_eq(t->engine.types.of[HY_FULL], cases[i].full);
-        bool is_scaled = t->progress.loss_scale.scale > 1;
+        bool is_scaled = t->engine.progress.loss_scale.scale > 1;
         ck_assert_int_eq(is_scaled, cases[i].full == HY_F16);
         hy_trainer_destroy(t);
     }

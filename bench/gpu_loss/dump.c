@@ -72,7 +72,7 @@ static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count,
 /* As validation counts them (evaluate.c). */
 static uint64_t held_out_rows(const hy_trainer *t) {
     uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
-    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->settings.train.batch_size);
+    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->engine.plan.choice.batch);
     return wanted && wanted < all ? wanted : all;
 }
 
@@ -100,11 +100,11 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
     add_number(&json, "lr", t->course.schedule.lr);
     add_number(&json, "min_lr_ratio", t->course.schedule.min_ratio);
     add_number(&json, "warmup_steps", (double)t->course.schedule.warmup);
-    add_number(&json, "beta1", t->engine.update.adamw.beta1);
-    add_number(&json, "beta2", t->engine.update.adamw.beta2);
-    add_number(&json, "eps", t->engine.update.adamw.eps);
-    add_number(&json, "weight_decay", t->engine.update.adamw.weight_decay);
-    add_number(&json, "grad_clip", t->engine.update.adamw.max_norm);
+    add_number(&json, "beta1", t->engine.subject.rows.optimizer.beta1);
+    add_number(&json, "beta2", t->engine.subject.rows.optimizer.beta2);
+    add_number(&json, "eps", t->engine.subject.rows.optimizer.eps);
+    add_number(&json, "weight_decay", t->engine.subject.rows.optimizer.weight_decay);
+    add_number(&json, "grad_clip", t->engine.subject.rows.optimizer.max_norm);
     hy_text_add(&json, "\n}\n");
     hy_status status = hy_text_status(&json);
     if (status == HY_OK) status = hy_file_write_atomic(path, json.data, json.size);
@@ -118,7 +118,7 @@ static hy_status check(const hy_trainer *t) {
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
     if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes have a peer to be written for");
     if (t->course.schedule.kind != HY_SCHEDULE_COSINE ||
-        t->engine.predictor.kind != HY_PREDICTOR_NONE) {
+        t->engine.subject.predictor.kind != HY_PREDICTOR_NONE) {
         return hy_fail(HY_ERR_INPUT, "the peer knows schedule = cosine and predictor = none alone");
     }
     return HY_OK;
@@ -127,8 +127,8 @@ static hy_status check(const hy_trainer *t) {
 hy_status gl_dump(hy_trainer *t, const char *folder) {
     char path[4][HY_PATH_MAX];
     static const char *const names[] = {"weights.safetensors", "train.i32", "val.i32", "run.json"};
-    uint64_t rows = (uint64_t)(t->course.steps_total * t->settings.train.batch_size *
-                               t->settings.train.grad_accum_steps);
+    uint64_t rows = (uint64_t)(t->course.steps_total * t->engine.plan.choice.batch *
+                               t->engine.plan.choice.accum);
     HY_TRY(check(t));
     for (int i = 0; i < 4; i++) HY_TRY(hy_path_join(path[i], sizeof path[i], folder, names[i]));
     HY_TRY(write_weights(t, path[0]));

@@ -146,8 +146,8 @@ static hy_status one_forward(gt_work *w) {
     hy_trainer *t = w->trainer;
     hy_dtype dtype = t->engine.types.of[HY_FULL];
     hy_probe probe = {
-        .split = HY_TRAIN, .count = (uint64_t)(w->options.tokens / w->options.seq), .dtype = dtype};
-    return hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe);
+        .data = t->data.set, .split = HY_TRAIN, .count = (uint64_t)(w->options.tokens / w->options.seq), .dtype = dtype};
+    return hy_engine_probe(&t->engine, t->engine.work.eval[hy_plan_index(dtype)], &probe);
 }
 
 static hy_status time_work(gt_work *w, hy_status (*work)(gt_work *), gt_seconds *out) {

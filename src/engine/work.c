@@ -315,7 +315,7 @@ static hy_status give_back(hy_engine *e) {
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
-    HY_TRY(hy_engine_enter_phase(e, HY_FULL));
+    if (e->is_in_predict) HY_TRY(hy_engine_enter_phase(e, HY_FULL));
     char *rings_at = e->work.ring_arena.data;
     uint64_t rings_used = e->work.ring_arena.used;
     give_work(e);

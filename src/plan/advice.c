@@ -85,11 +85,9 @@ static bool recompute_all(edit *e) {
 
 static bool split_loss(edit *e) {
     hy_plan_choice *c = e->choice;
-    hy_pass_spec spec;
-    hy_pass_spec_init(&spec, e->subject);
-    hy_batch_options options = hy_pass_options(&spec, c, spec.types[0], true);
-    int32_t chunks = hy_batch_chunks(spec.model, spec.backend, &options);
-    if (2 * (int64_t)chunks > (int64_t)c->batch * spec.seq) return false;
+    int32_t chunks = hy_plan_loss_chunks(e->subject, c);
+    int64_t rows = (int64_t)c->batch * e->subject->settings->train.seq_len;
+    if (2 * (int64_t)chunks > rows) return false;
     c->loss_chunks = 2 * chunks;
     return tell_number(e, "loss_chunks", chunks, c->loss_chunks);
 }

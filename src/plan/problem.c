@@ -79,6 +79,13 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_subject *x) {
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
 
+int32_t hy_plan_loss_chunks(const hy_subject *x, const hy_plan_choice *choice) {
+    hy_pass_spec spec;
+    hy_pass_spec_init(&spec, x);
+    hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
+    return hy_batch_chunks(spec.model, spec.backend, &options);
+}
+
 /* ---- the problem ----------------------------------------------------------------------------------- */
 
 static void set_places(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
@@ -233,10 +240,11 @@ uint64_t hy_offload_compressed_bytes(const hy_rows *rows) {
  * where the gradients were; state that has 8 bits anyway stays where it is. */
 hy_status hy_offload_settle(const hy_rows *rows, const hy_plan_choice *c, hy_offload *offload) {
     const hy_row *optim = &rows->row[HY_ROW_OPTIM], *grads = &rows->row[HY_ROW_GRADS];
-    if (c->state[HY_PLAN_OPTIM] != HY_DEVICE || rows->optim_count == 0) {
+    bool is_here = c->state[HY_PLAN_OPTIM] == HY_DEVICE;
+    if (!is_here || rows->optim_count == 0) {
         bool is_drop = *offload == HY_OFFLOAD_DROP;
         *offload = HY_OFFLOAD_NONE;
-        if (!is_drop) return HY_OK;
+        if (is_here || !is_drop) return HY_OK;
         return hy_fail(
             HY_ERR_INPUT,
             "offload_strategy drop gives up optimizer state to free the device; with optim_place "

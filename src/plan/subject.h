@@ -79,6 +79,8 @@ typedef struct hy_plan_setup {
     hy_plan_problem problem;
 } hy_plan_setup;
 
+/* Into how many chunks the loss of Full is cut by a choice. */
+int32_t hy_plan_loss_chunks(const hy_subject *subject, const hy_plan_choice *choice);
 void hy_pass_spec_init(hy_pass_spec *spec, const hy_subject *subject);
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *subject,
                               const hy_rates *rates);

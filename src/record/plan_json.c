@@ -26,28 +26,28 @@ static void put_speed(const hy_summary *s, const hy_plan_facts *facts, hy_json_w
     hy_json_put_int(w, "step_bytes_to_disk", (int64_t)facts->disk_written);
 }
 
-static void put_choice(const hy_settings *s, const char *key, hy_json_writer *w) {
-    char text[HY_TEXT_MAX];
-    hy_json_put_string(w, key, hy_setting_format(hy_setting_find(key, NULL), s, text));
+/* A class that is not there counts as on the device. */
+static void put_place(hy_json_writer *w, const char *key, hy_place place) {
+    hy_json_put_string(w, key, hy_place_name(place == HY_NOWHERE ? HY_DEVICE : place));
 }
 
 /* The values of everything that can be left open, under the names of their keys. */
-static void put_choices(const hy_settings *s, hy_json_writer *w) {
+static void put_choices(const hy_plan_choice *c, hy_json_writer *w) {
     hy_json_open_object(w, "choices");
-    hy_json_put_int(w, "batch_size", s->train.batch_size);
-    hy_json_put_int(w, "grad_accum_steps", s->train.grad_accum_steps);
-    put_choice(s, "recompute", w);
-    hy_json_put_int(w, "recompute_layers", s->train.recompute_layers);
-    hy_json_put_int(w, "loss_chunks", s->train.loss_chunks);
-    put_choice(s, "weights_place", w);
-    put_choice(s, "master_place", w);
-    put_choice(s, "grads_place", w);
-    put_choice(s, "optim_place", w);
-    put_choice(s, "activations_place", w);
-    put_choice(s, "predictor_place", w);
-    put_choice(s, "update", w);
-    hy_json_put_int(w, "ring_depth", s->memory.ring_depth);
-    hy_json_put_int(w, "resident_units", s->memory.resident_units);
+    hy_json_put_int(w, "batch_size", c->batch);
+    hy_json_put_int(w, "grad_accum_steps", c->accum);
+    hy_json_put_string(w, "recompute", hy_choice_name("recompute", c->recompute));
+    hy_json_put_int(w, "recompute_layers", c->recompute_layers);
+    hy_json_put_int(w, "loss_chunks", c->loss_chunks);
+    put_place(w, "weights_place", c->state[HY_PLAN_WEIGHTS]);
+    put_place(w, "master_place", c->state[HY_PLAN_MASTER]);
+    put_place(w, "grads_place", c->state[HY_PLAN_GRADS]);
+    put_place(w, "optim_place", c->state[HY_PLAN_OPTIM]);
+    put_place(w, "activations_place", c->activations);
+    put_place(w, "predictor_place", c->predictor);
+    hy_json_put_string(w, "update", c->updates_on_gather ? "gather" : "now");
+    hy_json_put_int(w, "ring_depth", c->ring_depth);
+    hy_json_put_int(w, "resident_units", c->resident_units);
     hy_json_close_object(w);
 }
 
@@ -59,7 +59,7 @@ static void put_sentences(const char *key, const char list[][HY_PLAN_TEXT], int3
 }
 
 hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
-                          const hy_settings *chosen, char **out) {
+                          const hy_plan_choice *choice, char **out) {
     hy_text text = {0};
     hy_json_writer w;
     hy_json_begin(&w, &text, true);
@@ -78,7 +78,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_int(&w, "data_disk_bytes", (int64_t)facts->data_disk_bytes);
     hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s->checkpoint_bytes);
     put_speed(s, facts, &w);
-    put_choices(chosen, &w);
+    put_choices(choice, &w);
     put_sentences("reasons", facts->reasons, facts->reason_count, &w);
     put_sentences("changes", facts->changes, facts->change_count, &w);
     hy_json_open_object(&w, "phases");

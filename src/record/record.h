@@ -13,6 +13,7 @@
 #include "formats/metrics.h"
 #include "formats/tfevents.h"
 #include "memory/ledger.h"
+#include "plan/plan.h"
 
 typedef struct hy_record {
     hy_observer observer;  /* gets the warnings */
@@ -87,6 +88,6 @@ hy_status hy_summary_to_json(const hy_summary *summary, const hy_summary_extras 
                              char **out);
 /* In a run it is what was planned: bytes that were taken before step 0, and places as chosen. */
 hy_status hy_plan_to_json(const hy_summary *summary, const hy_plan_facts *facts,
-                          const hy_settings *chosen, char **out);
+                          const hy_plan_choice *choice, char **out);
 
 #endif

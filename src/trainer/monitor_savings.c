@@ -52,12 +52,10 @@ static hy_status add_recompute(savings *s) {
 }
 
 static hy_status add_loss_chunks(savings *s) {
-    const hy_engine *e = &s->t->engine;
-    const hy_batch_plan *plan = e->work.train[hy_plan_index(e->types.of[HY_FULL])];
+    int32_t chunks = hy_plan_loss_chunks(&s->t->engine.subject, &s->t->engine.plan.choice);
+    bool is_on = chunks > 1;
     char text[48];
-    if (!plan) return HY_OK;
-    snprintf(text, sizeof text, "%d chunks", plan->chunk_count);
-    bool is_on = plan->chunk_count > 1;
+    snprintf(text, sizeof text, "%d chunks", chunks);
     hy_saving *it = add(s, "loss in chunks", "loss_chunks", text, is_on);
     s->choice.loss_chunks = is_on ? 1 : 8;
     return compare(s, it, is_on ? "1" : "8");

@@ -33,7 +33,7 @@ static hy_memory_advice describe(const hy_advice *a) {
     int64_t price = is_host ? -a->device_bytes : -a->host_bytes;
     snprintf(out.key, sizeof out.key, "%s", a->key);
     snprintf(out.value, sizeof out.value, "%s", a->to);
-    int length = snprintf(out.text, sizeof out.text, "%s %s to %s frees %s%s",
+    int length = snprintf(out.text, sizeof out.text, "%.31s %.31s to %.31s frees %s%s",
                           is_batch ? "micro-batch" : a->key, a->from, a->to,
                           hy_bytes_as_text((uint64_t)gain).text, is_host ? " of host memory" : "");
     if (price > 0) {

@@ -22,9 +22,9 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
         .resumed = t->resumed,
         .parameters = t->engine.model->params.elements,
         .steps_total = t->course.steps_total,
-        .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
+        .tokens_per_step = hy_step_sequences(&t->engine) * s->train.seq_len,
         .seq_len = s->train.seq_len,
-        .batch_size = s->train.batch_size,
+        .batch_size = t->engine.plan.choice.batch,
         .vram_budget_bytes = hy_budget_device(&t->engine.subject),
         .host_budget_bytes = hy_budget_host(&t->engine.subject),
     };
@@ -52,7 +52,7 @@ hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
     hy_plan_facts facts;
     hy_trainer_summary(t, &summary);
     hy_trainer_plan_facts(t, &facts);
-    return hy_plan_to_json(&summary, &facts, &t->settings, out);
+    return hy_plan_to_json(&summary, &facts, &t->engine.plan.choice, out);
 }
 
 void hy_trainer_write_plan(hy_trainer *t) {

@@ -170,7 +170,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
         .tokens = p->tokens,
-        .tokens_per_step = s->train.batch_size * s->train.seq_len * s->train.grad_accum_steps,
+        .tokens_per_step = hy_step_sequences(&t->engine) * s->train.seq_len,
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
         .flops_per_token =
