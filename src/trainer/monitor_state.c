@@ -31,8 +31,8 @@ static hy_memory_advice describe(const hy_advice *a) {
     bool is_batch = strcmp(a->key, "batch_size") == 0, is_host = a->device_bytes <= 0;
     int64_t gain = is_host ? a->host_bytes : a->device_bytes;
     int64_t price = is_host ? -a->device_bytes : -a->host_bytes;
-    snprintf(out.key, sizeof out.key, "%s", a->key);
-    snprintf(out.value, sizeof out.value, "%s", a->to);
+    snprintf(out.key, sizeof out.key, "%.31s", a->key);
+    snprintf(out.value, sizeof out.value, "%.31s", a->to);
     int length = snprintf(out.text, sizeof out.text, "%.31s %.31s to %.31s frees %s%s",
                           is_batch ? "micro-batch" : a->key, a->from, a->to,
                           hy_bytes_as_text((uint64_t)gain).text, is_host ? " of host memory" : "");
