@@ -62,6 +62,8 @@ static void count_work(hy_engine *e, const hy_pass_spec *spec) {
         counted.eval_batch[i] = e->plan.work.eval_batch[i];
     }
     hy_work_close(&counted, spec, e->plan.state.work_rings);
+    e->plan.device -= hy_plan_work_bytes(&e->plan.work);
+    e->plan.device += hy_plan_work_bytes(&counted);
     e->plan.work = counted;
 }
 
@@ -328,6 +330,7 @@ static hy_status give_back(hy_engine *e) {
 hy_status hy_work_change(hy_engine *e, const hy_plan *plan) {
     HY_TRY(give_back(e));
     hy_ledger before = e->ledger;
+    e->plan.device += hy_plan_work_bytes(&plan->work) - hy_plan_work_bytes(&e->plan.work);
     e->plan.choice = plan->choice;
     e->plan.work = plan->work;
     hy_status status = hy_work_take(e);

@@ -207,6 +207,9 @@ hy_status hy_trainer_build(hy_trainer *t) {
         return HY_OK;
     }
     HY_TRY(hy_engine_take(e));
+    /* What ops were asked for before they were prepared was the most they can need. */
+    hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
+    hy_plan_tell(&e->subject, &e->plan, &t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan.choice.batch;
     HY_TRY(hy_monitor_open(t));
     tell_plan(t);
