@@ -10,10 +10,11 @@ set -uo pipefail
 
 # Recording begins when BEGIN is entered for the CALL-th time and ends when END returns: from where the
 # loader is asked for a batch to where the weights are updated.
-BEGIN="${TRACE_BEGIN:-hy_trainer_run_step}"
-END="${TRACE_END:-compute_step}"
-# The ordinary step: the second of Full (two of Warmup come before), with two micro-batches.
-CALL="${TRACE_CALL:-4}"
+BEGIN="${TRACE_BEGIN:-hy_engine_gradients}"
+END="${TRACE_END:-hy_engine_end_step}"
+# The ordinary step: the third of Full (two of Warmup come before; the second of Full begins a window),
+# with two micro-batches.
+CALL="${TRACE_CALL:-5}"
 RUN=(--model nano --layers 2 --width 32 --heads 2 --mlp-width 64 --seq-len 32 --batch-size 2
     --grad-accum-steps 2 --builtin-bytes 60000 --lr-warmup-steps 2 --steps 8 --sample-tokens 0
     --threads 1 --device cpu --out none --quiet)

@@ -206,7 +206,7 @@ hy_status hy_engine_return_rings(hy_engine *e);
 hy_status hy_work_take_staging(hy_engine *e, size_t rows);
 hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
 
-/* ---- weights.c: derived rows -------------------------------------------------------------------------- */
+/* ---- update.c: derived rows -------------------------------------------------------------------------- */
 
 /* The row's numbers were changed: whatever is made of it is stale. */
 void hy_row_changed(hy_engine *e, int row);
@@ -239,7 +239,7 @@ hy_status hy_mover_copy_weights(hy_engine *e, int row, bool to_row);
 hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted);
 /* What follows: the update is begun and the results are fetched; waits. One that fails can be called
  * again: it goes on where it was. */
-hy_status hy_engine_end_step(hy_engine *e, double lr, int64_t step);
+hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed); /* keys rounding */
 /* What it came to. HY_ERR_NUMERIC: gradients were not finite too often in a row. */
 typedef struct hy_step_outcome {
     double loss_sum, grad_norm;
@@ -250,7 +250,7 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch); /* or NULL */
 hy_status hy_update_sum_gradients(hy_engine *e); /* after the passes: norm and clip factor */
-hy_status hy_update_enqueue(hy_engine *e, double lr, int64_t step); /* `step` keys rounding */
+hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);
 /* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
 hy_status hy_update_finish(hy_engine *e);
 

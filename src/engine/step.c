@@ -60,9 +60,9 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
     return hy_update_sum_gradients(e);
 }
 
-hy_status hy_engine_end_step(hy_engine *e, double lr, int64_t step) {
+hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     hy_step_result *r = e->work.result;
-    HY_TRY(hy_update_enqueue(e, lr, step));
+    HY_TRY(hy_update_enqueue(e, lr, seed));
     HY_TRY(e->backend->copy(e->compute, &r->loss_sum, e->work.buffers.loss_sum, sizeof(double)));
     HY_TRY(e->backend->copy(e->compute, r->clip, e->work.buffers.clip, sizeof r->clip));
     return e->backend->stream_sync(e->compute);

@@ -1,13 +1,63 @@
-/* update.c: the optimizer's update: at the end of a step, or pending until the next one. See engine.h.
+/* update.c: weights change: the optimizer's update, and the copies that are made of them. See engine.h.
  *
  * Clipping needs the norm of all gradients, so an update can only follow the last backward pass, and
  * where state passes through the device its copies would then be all there is to wait for. A pending
  * update is applied to each unit as the next step first comes to it, while other units compute: the same
  * ops on the same numbers, so the same bits. Whoever else looks at weights or optimizer state finishes it
- * first. */
+ * first.
+ *
+ * The weights that are updated are the truth: fp32, or bf16 rounded stochastically. A phase in another
+ * type computes with a rounded copy, a derived row: made when it is first asked for after the truth
+ * changed elsewhere; an update that writes both keeps it current. */
 #include "base/error.h"
-#include "base/rng.h"
 #include "engine/engine.h"
+
+/* ---- derived rows ------------------------------------------------------------------------------- */
+
+void hy_row_changed(hy_engine *e, int row) { e->rows.row[row].version++; }
+
+static bool is_stale(const hy_engine *e, const hy_row *row) {
+    return row->made_of != e->rows.row[row->source].version;
+}
+
+void hy_row_is_made(hy_engine *e, int row) {
+    hy_row *derived = &e->rows.row[row];
+    derived->made_of = e->rows.row[derived->source].version;
+}
+
+static hy_status round_weights(hy_engine *e) {
+    const hy_params *params = &e->model->params;
+    hy_store *master = hy_store_of(e, HY_ROW_MASTER), *working = hy_store_of(e, HY_ROW_WORKING);
+    int32_t item = 0;
+    for (int32_t unit = 0; unit < params->units; unit++) {
+        HY_TRY(hy_store_get(master, e->compute, unit));
+        HY_TRY(hy_store_get(working, e->compute, unit));
+        for (; item < params->count && params->list[item].unit == unit; item++) {
+            hy_op_call cast = {.kind = HY_OP_CAST};
+            cast.t[HY_CAST_SRC] = hy_store_tensor(master, item, hy_store_device(master, item));
+            cast.t[HY_CAST_DST] = hy_store_tensor(working, item, hy_store_device(working, item));
+            HY_TRY(e->backend->enqueue(e->compute, &cast));
+        }
+        HY_TRY(hy_store_release(master, e->compute, unit));
+        HY_TRY(hy_store_release_changed(working, e->compute, unit));
+    }
+    hy_row_is_made(e, HY_ROW_WORKING);
+    return HY_OK;
+}
+
+hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
+    bool has_copy = dtype != e->types.master;
+    *out = hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
+    bool is_due = has_copy && is_stale(e, &e->rows.row[HY_ROW_WORKING]);
+    return is_due ? round_weights(e) : HY_OK;
+}
+
+hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
+    HY_TRY(hy_update_finish(e));
+    return hy_engine_weights_raw(e, dtype, out);
+}
+
+/* ---- the update --------------------------------------------------------------------------------- */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
     bool has_copy = dtype != e->types.master;
@@ -100,7 +150,7 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
     bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
     e->update.dtype = dtype;
-    HY_TRY(hy_engine_return_rings(e));
+    if (e->work.rings_are_used) HY_TRY(hy_engine_return_rings(e));
     return is_carried ? HY_OK : hy_update_finish(e);
 }
 
@@ -109,15 +159,14 @@ hy_status hy_update_sum_gradients(hy_engine *e) {
     double grad_scale = 1 / e->progress.loss_scale.scale;
     HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
                                   : hy_optimizer_clip(&state, e->compute, grad_scale));
-    HY_TRY(hy_mover_await(e));
+    if (e->trip.is_away) HY_TRY(hy_mover_await(e));
     e->update.is_new = true;
     return HY_OK;
 }
 
-hy_status hy_update_enqueue(hy_engine *e, double lr, int64_t step) {
+hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
     hy_pending_update *u = &e->update;
     if (u->is_new) {
-        uint64_t seed = hy_rng_u64((uint64_t)e->settings->seed, HY_RNG_ROUNDING, (uint64_t)step);
         u->step = (hy_optimizer_step){.lr = lr, .count = e->progress.updates, .seed = seed};
         u->pending_dtype = u->dtype;
         u->at = (hy_optimizer_cursor){0};

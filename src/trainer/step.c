@@ -1,6 +1,7 @@
 /* step.c: one optimizer step of a run: Warmup, Full or Correct. See trainer.h; engine/step.c computes it. */
 #include <math.h>
 
+#include "base/rng.h"
 #include "trainer/trainer.h"
 
 #define SAMPLE_EVERY 4 /* steps between samples of the average: neighbours hardly differ */
@@ -76,6 +77,8 @@ static hy_status make_gradients(hy_trainer *t, hy_dtype dtype, int64_t *counted)
 }
 
 static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t *counted) {
+    uint64_t step = (uint64_t)t->progress.step, run = (uint64_t)t->settings.seed;
+    uint64_t seed = hy_rng_u64(run, HY_RNG_ROUNDING, step);
     hy_engine *e = &t->engine;
     hy_status status;
     int64_t passes = e->progress.backward_passes;
@@ -84,7 +87,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
         e->progress.backward_passes = passes;
     }
     t->fate.life = HY_LIFE_CHANGING;
-    while ((status = hy_engine_end_step(e, lr, t->progress.step)) != HY_OK) {
+    while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK) {
         HY_TRY(hy_engine_retry(e, status));
     }
     return HY_OK;
