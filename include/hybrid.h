@@ -130,7 +130,7 @@ typedef struct hy_gpu_state {
     double utilization; /* share of the time in which something ran, 0 to 1 */
 } hy_gpu_state;
 
-/* One optimizer step, or one move in Predict. */
+/* One optimizer step, or one jump in Predict. */
 typedef struct hy_step_info {
     int64_t step;        /* from 1 */
     int64_t steps_total; /* planned */
@@ -142,7 +142,7 @@ typedef struct hy_step_info {
     int64_t tokens;           /* trained on so far */
     double tokens_per_second; /* recent; of all tokens, whether their targets count or not */
     double seconds;           /* this step */
-    double elapsed;           /* since the start of the run, earlier sittings included */
+    double elapsed;           /* since the start of the run, earlier sessions included */
     double remaining;         /* expected, seconds */
     double confidence;        /* that predicting pays, 0 to 1 */
     hy_dtype precision;
@@ -159,12 +159,12 @@ typedef struct hy_step_info {
     double wait_seconds;    /* compute waited for copies or data */
     bool was_skipped;       /* the gradient was not finite: nothing was updated */
     double spent;           /* compute so far, in full steps: guard passes and forks included */
-    double predicted_steps; /* Predict: how many true steps the move stands for; 0 elsewhere */
-    bool was_rejected;      /* Predict: the guard refused the move */
-    bool was_rolled_back;   /* the step diverged and the last move was undone */
+    double predicted_steps; /* Predict: how many optimizer steps the jump stands for; 0 elsewhere */
+    bool was_rejected;      /* Predict: the guard refused the jump */
+    bool was_rolled_back;   /* the step diverged and the last jump was undone */
     double residual_cosine; /* step after Correct: direction of the true way, */
     double residual_length; /* and its length, against the predicted one; NaN elsewhere */
-    const char *obstacle;   /* why no move comes next, "" when one may */
+    const char *obstacle;   /* why no jump comes next, "" when one may */
     /* GPU, else 0: the model's own operations per second (recomputation not counted) as a share of */
     double mfu; /* the card's dense bf16 rate by its data sheet; 0: not known */
     double sol; /* the rate of a large bf16 matmul timed at the start */
@@ -222,8 +222,8 @@ typedef struct hy_plan_facts {
     uint64_t data_buffer_bytes;                  /* host memory while data is turned into tokens */
     uint64_t data_disk_bytes;                    /* temporary file of data turned into tokens */
     int64_t batch_size, grad_accum_steps;        /* as given or chosen */
-    double tokens_per_second;                    /* predicted, of a true step */
-    double step_seconds, wait_seconds;           /* of a true step; of them, waiting for copies */
+    double tokens_per_second;                    /* predicted, of a optimizer step */
+    double step_seconds, wait_seconds;           /* of a optimizer step; of them, waiting for copies */
     uint64_t bytes_up, bytes_down;               /* between host and device in a step */
     uint64_t disk_written;                       /* in a step */
     int32_t reason_count, change_count;          /* of the next two */
@@ -238,7 +238,7 @@ hy_status hy_trainer_plan_json(const hy_trainer *trainer, char **out);
  * for: the step in progress was finished and a checkpoint was saved. */
 hy_status hy_trainer_run(hy_trainer *trainer);
 
-/* One optimizer step, or one move when Predict is next, for loops of your own. No validation, no saving
+/* One optimizer step, or one jump when Predict is next, for loops of your own. No validation, no saving
  * and no forks happen by themselves; but where memory gets short the micro-batch may change (unless
  * dynamic_batch is off), and in an emergency a run with a folder is planned anew through a checkpoint
  * there, after which pointers from earlier summaries are old. A shortage is survived by repeating;
@@ -432,8 +432,8 @@ typedef struct hy_summary {
     int64_t moves, rejected_moves, divergences, forks;
     double spent; /* compute in full steps */
     double confidence;
-    double fork_gain;       /* nats, summed over forks: positive where moves won, */
-    double fork_gain_steps; /* and in true steps of the run without moves */
+    double fork_gain;       /* nats, summed over forks: positive where jumps won, */
+    double fork_gain_steps; /* and in optimizer steps of the run without jumps */
     const char *predictor;  /* its name */
     const char *why_not;    /* why nothing is predicted now, "" when it is */
     int64_t tokens;
@@ -592,7 +592,7 @@ hy_status hy_model_parameters(const char *preset, int64_t *parameters);
 
 /* Does the device compute what it should, and how fast? Every op on a GPU against the CPU at small
  * shapes, in fp32, bf16 and fp16; on a CPU a few ops against answers known beforehand. Then rates of
- * matrix products, attention and copies. Takes some seconds. */
+ * matmuls, attention and copies. Takes some seconds. */
 typedef struct hy_selftest_op {
     const char *name;    /* "attention backward" */
     const char *dtype;   /* "bf16" */
@@ -652,20 +652,20 @@ typedef struct hy_parameter {
  *         before = your loss on fresh data;   weights as they are
  *         hy_loop_propose(loop);              weights are now the predicted ones
  *         after = your loss on the same data;
- *         hy_loop_judge(loop, before, after, &done);    keeps the move or takes it back, bit for bit
+ *         hy_loop_judge(loop, before, after, &done);    keeps the jump or takes it back, bit for bit
  *     }
  *
  * Each call has its turn; any other is HY_ERR_STATE and changes nothing. Compute is counted in full
- * steps: an update costs 1, the two passes around a move guard_share / 3 each, what hy_loop_spend says
+ * steps: an update costs 1, the two passes around a jump guard_share / 3 each, what hy_loop_spend says
  * comes on top; `steps` of them are the run. The learning rate follows what is spent. */
 typedef struct hy_loop hy_loop;
 
 typedef struct hy_loop_step {
-    int64_t step; /* true steps done before it */
+    int64_t step; /* optimizer steps done before it */
     hy_phase phase;
     const char *reason;   /* why this phase; "" when nothing changed */
-    const char *obstacle; /* why no move can follow yet; "" when one may */
-    bool wants_backward;  /* false: a move is to be proposed and judged */
+    const char *obstacle; /* why no jump can follow yet; "" when one may */
+    bool wants_backward;  /* false: a jump is to be proposed and judged */
     double lr;
     double confidence;
     bool is_over; /* the compute of `steps` full steps is spent: nothing more to do */
@@ -673,10 +673,10 @@ typedef struct hy_loop_step {
 
 typedef struct hy_loop_outcome {
     bool was_skipped;       /* the loss or the gradient was not finite: nothing was updated */
-    bool was_accepted;      /* Predict: the move was kept */
-    bool was_rolled_back;   /* a divergence undid the last move: the weights are those before it */
+    bool was_accepted;      /* Predict: the jump was kept */
+    bool was_rolled_back;   /* a divergence undid the last jump: the weights are those before it */
     double grad_norm;       /* before clipping */
-    double predicted_steps; /* length of the move, in true steps along the window's direction */
+    double predicted_steps; /* length of the jump, in optimizer steps along the window's direction */
     double residual_cosine; /* end of Correct: direction of the true way, */
     double residual_length; /* and its length, against the predicted one; NaN elsewhere */
 } hy_loop_outcome;
@@ -690,7 +690,7 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out);
  * skipped updates in a row. out may be NULL, here and below. */
 hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out);
 hy_status hy_loop_propose(hy_loop *loop);
-/* `after` on the same data as `before`. NaN for either takes the move back. */
+/* `after` on the same data as `before`. NaN for either takes the jump back. */
 hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outcome *out);
 /* Tells what your own forward-only passes cost, in full steps (a pass over as many tokens as a step
  * trains on costs 1/3). hy_loop_judge counts its two passes by itself at 1/3 of `guard_share`. */

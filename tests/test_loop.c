@@ -295,7 +295,7 @@ START_TEST(a_rejection_leads_to_full_and_a_cooldown_that_doubles) {
         run_until(loop, HY_PREDICT, &t);
         must(hy_loop_propose(loop));
         must(hy_loop_judge(loop, 0.5, 50, NULL));
-        assert_cooling(loop, &t, round ? 20 : 10, "the guard rejected the move");
+        assert_cooling(loop, &t, round ? 20 : 10, "the guard rejected the jump");
     }
     hy_loop_destroy(loop);
 }

@@ -132,15 +132,15 @@ typedef struct hy_settings {
     struct {
         hy_predictor_kind predictor;
         hy_regime_choice regime;           /* sets the prior */
-        int64_t full_steps, correct_steps; /* a window of true steps is their sum */
+        int64_t full_steps, correct_steps; /* a window of optimizer steps is their sum */
         int64_t max_predict_steps, correction_interval;
         double confidence_threshold;
         double predict_from, predict_until; /* shares of the run's compute */
         double outer_mu, outer_eta;
         double guard_share; /* of a step's tokens, for each guard pass */
         double fork_budget; /* share of the run's compute that paired forks may cost */
-        int64_t fork_steps; /* true steps of each arm; 0: half a window */
-        bool snapshot;      /* keep the weights before a move, for late rejection */
+        int64_t fork_steps; /* optimizer steps of each arm; 0: half a window */
+        bool snapshot;      /* keep the weights before a jump, for late rejection */
         double tail_share;  /* last share of the run that is averaged; 0: none */
         double loss_sigma, grad_explosion, grad_vanishing;
         int64_t cooldown_steps;

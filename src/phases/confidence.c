@@ -20,7 +20,7 @@ double hy_confidence_value(const hy_confidence *c) { return 1 / (1 + exp(-c->log
 void hy_confidence_fork(hy_confidence *c, double gain, double error) {
     c->forks++;
     if (!isfinite(gain) || !(error > 0)) {
-        c->log_odds = -MOST_LOG_ODDS; /* the arm with moves broke: do not */
+        c->log_odds = -MOST_LOG_ODDS; /* the arm with jumps broke: do not */
         return;
     }
     /* Two hypotheses, a gain of +error and of -error: the log likelihood ratio is 2 gain / error. */

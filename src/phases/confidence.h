@@ -1,8 +1,8 @@
 /* confidence.h: the probability that predicting pays on this run.
  *
- * The gain of one move is far below the noise of one loss, so single moves tell nothing. Confidence
+ * The gain of one jump is far below the noise of one loss, so single jumps tell nothing. Confidence
  * begins with a prior by regime, measured on other runs (from scratch: it pays; fine-tuning: unknown,
- * rather not), and changes by paired forks: the same windows of data with and without moves, compared
+ * rather not), and changes by paired forks: the same windows of data with and without jumps, compared
  * on held-out tokens. */
 #ifndef HY_PHASES_CONFIDENCE_H
 #define HY_PHASES_CONFIDENCE_H

@@ -1,4 +1,4 @@
-/* guard.c: outliers among the loss changes of moves. See guard.h. */
+/* guard.c: outliers among the loss changes of jumps. See guard.h. */
 #include "phases/guard.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* guard.h: may this move be made?
+/* guard.h: may this jump be made?
  *
- * The guard compares the loss before and after a proposed move on tokens that did not build it. It is
- * not a greedy test: a move that pays over the next steps often raises the loss a little at first, and
+ * The guard compares the loss before and after a proposed jump on tokens that did not build it. It is
+ * not a greedy test: a jump that pays over the next steps often raises the loss a little at first, and
  * asking for a lower one rewards damping (measured: it made training worse). It rejects what is not
  * finite and what stands out from the guard's own history of changes across moves. */
 #ifndef HY_PHASES_GUARD_H
@@ -12,7 +12,7 @@
 #define HY_GUARD_HISTORY 32
 
 typedef struct hy_guard {
-    double change[HY_GUARD_HISTORY]; /* ring of accepted moves' loss changes */
+    double change[HY_GUARD_HISTORY]; /* ring of accepted jumps' loss changes */
     int64_t count;
 } hy_guard;
 

@@ -7,10 +7,10 @@ static const char *const reason_texts[HY_WHY_REASON_COUNT] = {
     [HY_WHY_SAME] = "",
     [HY_WHY_BEGIN] = "the learning rate is rising",
     [HY_WHY_WARM] = "warm-up is over",
-    [HY_WHY_WINDOW_FULL] = "a window of true steps is complete",
-    [HY_WHY_ACCEPTED] = "the guard accepted the move",
-    [HY_WHY_REJECTED] = "the guard rejected the move",
-    [HY_WHY_CORRECTED] = "the move is corrected",
+    [HY_WHY_WINDOW_FULL] = "a window of optimizer steps is complete",
+    [HY_WHY_ACCEPTED] = "the guard accepted the jump",
+    [HY_WHY_REJECTED] = "the guard rejected the jump",
+    [HY_WHY_CORRECTED] = "the jump is corrected",
     [HY_WHY_DIVERGED] = "the run diverged",
 };
 
@@ -21,7 +21,7 @@ static const char *const obstacle_texts[HY_PREDICT_OBSTACLE_COUNT] = {
     [HY_PREDICT_TOO_LATE] = "the run is past predict_until",
     [HY_PREDICT_LOW_CONFIDENCE] = "confidence is below confidence_threshold",
     [HY_PREDICT_COOLING] = "it cools down after trouble",
-    [HY_PREDICT_WINDOW_SHORT] = "the window of true steps is not complete",
+    [HY_PREDICT_WINDOW_SHORT] = "the window of optimizer steps is not complete",
 };
 
 const char *hy_phase_reason_text(hy_phase_reason reason) { return reason_texts[reason]; }
@@ -97,7 +97,7 @@ static void after_true_step(const hy_phase_rules *rules, hy_phase_state *state,
     } else if (was == HY_CORRECT && --state->correct_left <= 0) {
         state->phase = HY_FULL;
         state->reason = HY_WHY_CORRECTED;
-        state->next_cooldown = rules->cooldown_steps; /* a move that went well forgives */
+        state->next_cooldown = rules->cooldown_steps; /* a jump that went well forgives */
     }
     if (state->phase == HY_FULL && hy_phase_obstacle_now(rules, state, seen) == HY_PREDICT_OPEN) {
         state->phase = HY_PREDICT;

@@ -3,8 +3,8 @@
  * next(rules, state, observation) -> state: a pure function of what was done so far. The state is a few
  * numbers that a checkpoint keeps. Always true, whatever is observed:
  *   - Predict never begins in Warmup, before predict_from or from predict_until on;
- *   - after an accepted move Correct follows: there are never two moves without true gradients between;
- *   - after a divergence or a rejected move Full follows, for at least a cooldown. */
+ *   - after an accepted jump Correct follows: there are never two moves without true gradients between;
+ *   - after a divergence or a rejected jump Full follows, for at least a cooldown. */
 #ifndef HY_PHASES_MACHINE_H
 #define HY_PHASES_MACHINE_H
 
@@ -15,13 +15,13 @@
 typedef struct hy_phase_rules {
     bool has_predictor; /* false: Warmup and Full only */
     int64_t warmup_steps;
-    int64_t full_steps, correct_steps;  /* a window is their sum: true steps between two moves */
+    int64_t full_steps, correct_steps;  /* a window is their sum: optimizer steps between two jumps */
     double predict_from, predict_until; /* shares of the run's compute */
     double confidence_threshold;
-    int64_t cooldown_steps; /* true steps without Predict after trouble; doubles each time */
+    int64_t cooldown_steps; /* optimizer steps without Predict after trouble; doubles each time */
 } hy_phase_rules;
 
-/* What became of a proposed move. */
+/* What became of a proposed jump. */
 typedef enum hy_verdict { HY_NO_MOVE = 0, HY_ACCEPTED = 1, HY_REJECTED = 2 } hy_verdict;
 
 /* Why the phase is what it is; text: hy_phase_reason_text(). */
@@ -29,10 +29,10 @@ typedef enum hy_phase_reason {
     HY_WHY_SAME = 0,    /* nothing changed */
     HY_WHY_BEGIN,       /* the learning rate is rising */
     HY_WHY_WARM,        /* warm-up is over */
-    HY_WHY_WINDOW_FULL, /* a window of true steps is there and predicting is expected to pay */
-    HY_WHY_ACCEPTED,    /* the guard accepted the move */
-    HY_WHY_REJECTED,    /* the guard rejected the move */
-    HY_WHY_CORRECTED,   /* the move is corrected */
+    HY_WHY_WINDOW_FULL, /* a window of optimizer steps is there and predicting is expected to pay */
+    HY_WHY_ACCEPTED,    /* the guard accepted the jump */
+    HY_WHY_REJECTED,    /* the guard rejected the jump */
+    HY_WHY_CORRECTED,   /* the jump is corrected */
     HY_WHY_DIVERGED,    /* the loss or the gradient diverged */
     HY_WHY_REASON_COUNT
 } hy_phase_reason;
@@ -52,11 +52,11 @@ typedef enum hy_phase_obstacle {
 typedef struct hy_phase_state {
     hy_phase phase; /* of the step that comes next */
     hy_phase_reason reason;
-    bool rolls_back;       /* undo the last move before it, where a snapshot is kept */
-    int64_t done;          /* true steps in all */
-    int64_t window;        /* true steps since the window began: hy_phase_step_in_window() */
+    bool rolls_back;       /* undo the last jump before it, where a snapshot is kept */
+    int64_t done;          /* optimizer steps in all */
+    int64_t window;        /* optimizer steps since the window began: hy_phase_step_in_window() */
     int64_t correct_left;  /* Correct steps still to do */
-    int64_t cooldown;      /* true steps before Predict may be tried */
+    int64_t cooldown;      /* optimizer steps before Predict may be tried */
     int64_t next_cooldown; /* what the next trouble costs */
     int64_t moves, rejections, divergences;
 } hy_phase_state;
@@ -74,9 +74,9 @@ hy_phase_state hy_phase_begin(const hy_phase_rules *rules);
 hy_phase_state hy_phase_next(const hy_phase_rules *rules, hy_phase_state state,
                              const hy_observation *seen);
 
-/* Which step of its window the next true step is, from 1; the predictor begins anew before the first.
+/* Which step of its window the next optimizer step is, from 1; the predictor begins anew before the first.
  * Windows begin in Full, from predict_from on; one that is complete while Predict is kept away is
- * dropped and the next begins, so that a move is never built on more than full_steps + correct_steps. */
+ * dropped and the next begins, so that a jump is never built on more than full_steps + correct_steps. */
 int64_t hy_phase_step_in_window(const hy_phase_rules *rules, const hy_phase_state *state);
 
 /* What keeps a Full step from being followed by Predict. */

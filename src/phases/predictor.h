@@ -2,7 +2,7 @@
  *
  * A predictor moves the weights along a predicted trajectory without a gradient. Each of ours is linear:
  * what it does to a block of weights theta and of its own state (up to two fp32 copies, here called
- * slots) is a row of coefficients, and a move is a short list of such assignments. So predictors own no
+ * slots) is a row of coefficients, and a jump is a short list of such assignments. So predictors own no
  * memory, do no I/O and never see a pointer: the trainer runs the rows block by block on memory it
  * hands them. Slots, by kind:
  *   outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D), D = theta - phi
@@ -25,7 +25,7 @@ typedef enum hy_predictor_kind {
 typedef struct hy_predictor {
     hy_predictor_kind kind;
     double mu, eta;    /* outer */
-    int64_t max_steps; /* a move counts at most this many predicted steps */
+    int64_t max_steps; /* a jump counts at most this many predicted steps */
 } hy_predictor;
 
 int hy_predictor_slots(hy_predictor_kind kind); /* fp32 copies of the weights: 4 bytes each */
@@ -53,10 +53,10 @@ hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window);
 /* The move in predicted steps: its projection on the window's displacement, in steps of the window.
  * dot = <move, displacement>, square = |displacement|^2. */
 double hy_predicted_steps(double dot, double square, int64_t window);
-/* By what the move is scaled so that it counts at most max_steps. */
+/* By what the jump is scaled so that it counts at most max_steps. */
 double hy_predictor_cap(const hy_predictor *p, double predicted_steps);
 
-/* What acceptance writes, the move scaled by `scale`. */
+/* What acceptance writes, the jump scaled by `scale`. */
 hy_formulas hy_predictor_accept(const hy_predictor *p, int64_t window, double scale);
 /* theta + scale (candidate - theta) */
 hy_formula hy_formula_scaled(hy_formula candidate, double scale);
