@@ -10,9 +10,9 @@
 #include "model_rig.h"
 
 static const char *const hf_cases[] = {
-    "gpt2",        "gpt2-untied", "llama", "llama-tied-bias", "llama-attention-bias",
-    "llama3-rope", "mistral",     "qwen2", "qwen2-window",    "qwen3",
-    "qwen3-bias"};
+    "gpt2",        "gpt2-untied", "llama",       "llama-tied-bias", "llama-attention-bias",
+    "llama3-rope", "mistral",     "qwen2",       "qwen2-window",    "qwen3",
+    "qwen3-bias",  "ministral",   "qwen2-mixed", "qwen3-mixed"};
 #define HF_CASES ((int)(sizeof hf_cases / sizeof hf_cases[0]))
 #define HF_TOKENS 10
 

@@ -57,6 +57,8 @@ static inline hy_shape pass_shape(const pass_choice *c) {
         shape.mlp_width = 24;
         shape.is_rms = shape.has_rope = shape.is_gated = shape.has_qk_norm = true;
         shape.rope_theta = 10000;
+        shape.sliding_window = 3;
+        strcpy(shape.sliding_layers, "fs");
     } else {
         shape.has_proj_bias = true;
     }

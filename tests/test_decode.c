@@ -24,7 +24,7 @@ static hy_shape base_shape(void) {
                       .init_std = 0.1};
 }
 
-enum { GPT2, LLAMA, QWEN2, QWEN3, WINDOW, SHAPES };
+enum { GPT2, LLAMA, QWEN2, QWEN3, WINDOW, MIXED, SHAPES };
 
 static hy_shape shape_of(int kind) {
     hy_shape s = base_shape();
@@ -37,7 +37,8 @@ static hy_shape shape_of(int kind) {
     if (kind == QWEN2) s.has_qkv_bias = s.has_tied_head = true;
     if (kind == QWEN3) s.has_qk_norm = true;
     if (kind == QWEN3) s.head_size = 12;
-    if (kind == WINDOW) s.sliding_window = 7;
+    if (kind >= WINDOW) s.sliding_window = 7;
+    if (kind == MIXED) strcpy(s.sliding_layers, "fs");
     return s;
 }
 

@@ -59,11 +59,6 @@ static const struct {
     {LLAMA(", \"quantization_config\": {\"bits\": 4}"), "quantization_config"},
     {LLAMA(", \"logits_scaling\": 8"), "logits_scaling"},
     {LLAMA(", \"is_encoder_decoder\": true"), "is_encoder_decoder"},
-    {QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1"),
-     "1 of 2 layers"},
-    {QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 8, "
-           "\"layer_types\": [\"full_attention\", \"sliding_attention\"]"),
-     "layer_types"},
     {QWEN2(", \"layer_types\": [\"full_attention\"]"), "layer_types"},
     {QWEN2(", \"layer_types\": [\"full_attention\", \"linear_attention\"]"), "linear_attention"},
     {QWEN2(", \"use_sliding_window\": true, \"max_window_layers\": -1"), "max_window_layers"},
@@ -120,6 +115,30 @@ START_TEST(fields_are_what_transformers_takes_them_for) {
     c = parsed(QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 24, "
                      "\"max_window_layers\": 1"));
     ck_assert_int_eq(c.shape.sliding_window, 0);
+    hy_hf_config_free(&c);
+    /* Windows of some layers. */
+    c = parsed(QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 8, "
+                     "\"max_window_layers\": 1"));
+    ck_assert_int_eq(c.shape.sliding_window, 8);
+    ck_assert_str_eq(c.shape.sliding_layers, "fs");
+    hy_hf_config_free(&c);
+    c = parsed(MISTRAL(", \"sliding_window\": 8, "
+                       "\"layer_types\": [\"sliding_attention\", \"full_attention\"]"));
+    ck_assert_int_eq(hy_shape_window(&c.shape, 0), 8);
+    ck_assert_int_eq(hy_shape_window(&c.shape, 1), 0);
+    hy_hf_config_free(&c);
+    c = parsed(QWEN2(", \"use_sliding_window\": true, \"sliding_window\": 8, "
+                     "\"layer_types\": [\"full_attention\", \"full_attention\"]"));
+    ck_assert_int_eq(c.shape.sliding_window, 0);
+    hy_hf_config_free(&c);
+    c = parsed("{\"model_type\": \"qwen2\", \"hidden_size\": 32, \"num_hidden_layers\": 7, "
+               "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"vocab_size\": 96, "
+               "\"intermediate_size\": 20, \"max_position_embeddings\": 24, "
+               "\"use_sliding_window\": true, \"sliding_window\": 8, \"layer_types\": ["
+               "\"sliding_attention\", \"sliding_attention\", \"full_attention\", "
+               "\"sliding_attention\", \"sliding_attention\", \"full_attention\", "
+               "\"sliding_attention\"]}");
+    ck_assert_str_eq(c.shape.sliding_layers, "ssf");
     hy_hf_config_free(&c);
     c = parsed(QWEN3(", \"head_dim\": 16, \"attention_dropout\": 0.1, \"what\": [1]"));
     ck_assert(c.shape.has_qk_norm && c.shape.head_size == 16 && !c.shape.has_qkv_bias);

@@ -46,6 +46,14 @@ static hy_shape rich_shape(void) {
                       .init_std = 0.1};
 }
 
+/* Two kinds of block, in a pattern that does not come out even. */
+static hy_shape mixed_shape(void) {
+    hy_shape shape = rich_shape();
+    shape.layers = 5;
+    strcpy(shape.sliding_layers, "sfs");
+    return shape;
+}
+
 static hy_batch_options options_of(int32_t batch, int32_t seq) {
     return (hy_batch_options){.batch = batch,
                               .seq = seq,
@@ -93,6 +101,11 @@ START_TEST(a_wrong_shape_names_the_key) {
     s = rich_shape();
     s.rope_low_freq = 5;
     must_fail(hy_shape_complete(&s), HY_ERR_INPUT, "low_freq");
+    s = mixed_shape();
+    strcpy(s.sliding_layers, "sfx");
+    must_fail(hy_shape_complete(&s), HY_ERR_INPUT, "shape.sliding_layers is sfx");
+    strcpy(s.sliding_layers, "sfsfsf");
+    must_fail(hy_shape_complete(&s), HY_ERR_INPUT, "5 layers or fewer");
 }
 END_TEST
 
@@ -102,6 +115,30 @@ START_TEST(what_is_open_follows_from_the_rest) {
     ck_assert_int_eq(s.kv_heads, 4);
     ck_assert_int_eq(s.head_size, 8);
     ck_assert_int_eq(s.mlp_width, 128);
+}
+END_TEST
+
+START_TEST(layers_with_and_without_a_window_are_two_kinds) {
+    hy_shape shape = mixed_shape(), plain = rich_shape();
+    hy_model *model, *uniform;
+    must(hy_model_create(&shape, &model));
+    must(hy_model_create(&plain, &uniform));
+    ck_assert_int_eq(uniform->kind_count, 3);
+    ck_assert_int_eq(model->kind_count, 4);
+    static const int32_t windows[] = {9, 0, 9, 9, 0};
+    for (int32_t l = 0; l < 5; l++) {
+        const hy_unit *kind = &model->kinds[model->kind_of[l + 1]];
+        ck_assert_int_eq(hy_shape_window(&model->shape, l), windows[l]);
+        ck_assert_int_eq(kind->traits.window, windows[l]);
+        for (int i = 0; i < kind->backward_count; i++) {
+            bool is_attention = kind->backward[i].kind == HY_OP_ATTENTION_BWD;
+            if (is_attention) ck_assert_int_eq(kind->backward[i].attr.heads.window, windows[l]);
+        }
+    }
+    ck_assert_int_eq(model->kind_of[1], model->kind_of[4]);
+    ck_assert_int_ne(model->kind_of[1], model->kind_of[2]);
+    hy_model_destroy(model);
+    hy_model_destroy(uniform);
 }
 END_TEST
 
@@ -174,6 +211,7 @@ static void compare_recompute(hy_shape shape) {
 START_TEST(recomputation_changes_no_bit) {
     compare_recompute(gpt2_shape());
     compare_recompute(rich_shape());
+    compare_recompute(mixed_shape());
 }
 END_TEST
 
@@ -184,7 +222,7 @@ START_TEST(recomputing_all_keeps_only_the_stream_and_skips_the_last_matmul) {
     hy_batch_size size = {
         .batch = 2, .seq = 8, .chunk_rows = 16, .dtype = HY_F32, .recompute = HY_KEEP_ALL};
     must(hy_shape_complete(&shape));
-    hy_unit_block(&unit, &shape);
+    hy_unit_init(&unit, &shape, &(hy_unit_traits){.part = HY_PART_BLOCK});
     hy_unit_plan_init(&plan, &unit, &size);
     ck_assert_uint_eq(plan.kept_bytes, 0);
     const hy_pass_plan *back = &plan.pass[HY_PASS_BACKWARD];
@@ -274,9 +312,9 @@ static double loss_along(model_rig *rig, const float *direction, double step) {
 }
 
 START_TEST(the_gradient_is_the_slope_of_the_loss) {
-    hy_shape shapes[] = {gpt2_shape(), rich_shape()};
+    hy_shape shapes[] = {gpt2_shape(), rich_shape(), mixed_shape()};
     hy_batch_options options = options_of(2, 15);
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 3; s++) {
         model_rig rig;
         rig_open(&rig, &shapes[s], &options, 21);
         fill_tokens(&rig, 7);
@@ -432,6 +470,7 @@ static Suite *model_suite(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_wrong_shape_names_the_key);
     tcase_add_test(tests, what_is_open_follows_from_the_rest);
+    tcase_add_test(tests, layers_with_and_without_a_window_are_two_kinds);
     tcase_add_test(tests, a_tied_head_owns_no_weight_of_its_own);
     tcase_add_test(tests, initial_values_do_not_depend_on_how_they_are_asked_for);
     tcase_add_test(tests, recomputation_changes_no_bit);

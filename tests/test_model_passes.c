@@ -268,10 +268,10 @@ START_TEST(the_embeddings_backward_wants_no_weights) {
     hy_batch_plan *plan;
     hy_model *model;
     sizes_of(&(pass_choice){.is_rich = true}, &plan, &model);
-    ck_assert(plan->embedding.pass[HY_PASS_FORWARD].uses_params);
-    ck_assert(!plan->embedding.pass[HY_PASS_BACKWARD].uses_params);
-    ck_assert(plan->checkpointed_block.pass[HY_PASS_BACKWARD].uses_params);
-    ck_assert(plan->head.pass[HY_PASS_BACKWARD].uses_params);
+    ck_assert(hy_batch_unit(plan, 0)->pass[HY_PASS_FORWARD].uses_params);
+    ck_assert(!hy_batch_unit(plan, 0)->pass[HY_PASS_BACKWARD].uses_params);
+    ck_assert(hy_batch_unit(plan, 1)->pass[HY_PASS_BACKWARD].uses_params);
+    ck_assert(hy_batch_unit(plan, 6)->pass[HY_PASS_BACKWARD].uses_params);
     hy_batch_plan_destroy(plan);
     hy_model_destroy(model);
 }

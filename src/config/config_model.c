@@ -1,6 +1,7 @@
 /* config_model.c: a shape as settings: the way back from hy_shape_from_settings. See config_model.h. */
 #include "config/config_model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -12,7 +13,7 @@
 #define USUAL_SEQUENCE 1024
 
 static hy_settings settings_of(const hy_shape *shape) {
-    return (hy_settings){
+    hy_settings settings = {
         .shape = {.layers = shape->layers,
                   .width = shape->width,
                   .heads = shape->heads,
@@ -43,6 +44,9 @@ static hy_settings settings_of(const hy_shape *shape) {
         .train.seq_len = shape->context < USUAL_SEQUENCE ? shape->context : USUAL_SEQUENCE,
         .optimizer = {.lr = TUNING_LR, .lr_warmup_steps = TUNING_WARMUP},
     };
+    snprintf(settings.shape.sliding_layers, sizeof settings.shape.sliding_layers, "%s",
+             shape->sliding_layers[0] ? shape->sliding_layers : "all");
+    return settings;
 }
 
 /* Rotations are told of models that have them alone; the others keep the defaults. */

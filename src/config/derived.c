@@ -1,6 +1,9 @@
 /* derived.c: what follows from several settings together. See derived.h. */
 #include "config/derived.h"
 
+#include <stdio.h>
+#include <string.h>
+
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     *out = (hy_shape){
         .layers = (int32_t)s->shape.layers,
@@ -30,6 +33,9 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
         .sliding_window = (int32_t)s->shape.sliding_window,
         .init_std = s->shape.init_std,
     };
+    if (strcmp(s->shape.sliding_layers, "all") != 0) {
+        snprintf(out->sliding_layers, sizeof out->sliding_layers, "%s", s->shape.sliding_layers);
+    }
     return hy_shape_complete(out);
 }
 

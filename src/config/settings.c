@@ -158,6 +158,9 @@ static const hy_setting table[] = {
              "llama3 scaling: the context the frequencies were first made for.")},
     {INTEGER(shape.sliding_window, "--sliding-window", 0, 16777216, "0",
              "Each token sees this many tokens, itself included; 0 means all before it.")},
+    {TEXT(shape.sliding_layers, "--sliding-layers", "all, or letters s and f", "all",
+          "Layers that have the window: a letter for each, s (sliding) or f (full), repeated over "
+          "the layers, as in ssf; or all.")},
     {NUMBER(shape.init_std, "--init-std", 0, 10, "0.02", "Standard deviation of initial weights.")},
 
     {INTEGER(train.steps, "--steps", 0, 1000000000, "0",

@@ -53,7 +53,8 @@ typedef struct hy_settings {
         double norm_eps, rope_theta;
         double rope_factor, rope_low_freq, rope_high_freq;
         int64_t rope_original_context;
-        int64_t sliding_window; /* 0: none */
+        int64_t sliding_window;                     /* 0: none */
+        char sliding_layers[HY_SLIDING_LAYERS_MAX]; /* all, or a pattern of s and f */
         double init_std;
     } shape;
 

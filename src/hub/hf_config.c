@@ -15,6 +15,7 @@ static const struct {
     [HY_HF_GPT2] = {"GPT2LMHeadModel", "GPT2Model", "gpt2"},
     [HY_HF_LLAMA] = {"LlamaForCausalLM", "LlamaModel", "llama"},
     [HY_HF_MISTRAL] = {"MistralForCausalLM", "MistralModel", "mistral"},
+    [HY_HF_MINISTRAL] = {"MinistralForCausalLM", "MinistralModel", "ministral"},
     [HY_HF_QWEN2] = {"Qwen2ForCausalLM", "Qwen2Model", "qwen2"},
     [HY_HF_QWEN3] = {"Qwen3ForCausalLM", "Qwen3Model", "qwen3"},
 };
@@ -82,7 +83,8 @@ static hy_status read_word(const reader *r, const char *key, const char *fallbac
 static hy_status refuse_arch(const reader *r, const char *field_name, const char *value) {
     return hy_fail(HY_ERR_INPUT,
                    "%s: \"%s\" %.80s is not supported; supported: GPT2LMHeadModel, "
-                   "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
+                   "LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM, "
+                   "Qwen3ForCausalLM",
                    r->name, field_name, value);
 }
 
@@ -184,58 +186,79 @@ static hy_status read_rope(const reader *r, hy_shape *s) {
 
 /* ---- sliding windows --------------------------------------------------------------------------- */
 
-/* How many layers have a window, by the list of layer types; *has_list tells whether there is one. */
-static hy_status count_windows(const reader *r, int32_t layers, bool *has_list, int32_t *out) {
+/* A letter for each layer, as in hy_shape.sliding_layers, by the list of layer types. */
+static hy_status read_layer_types(const reader *r, char *letters, int32_t layers) {
     const hy_json_node *list = field(r, "layer_types");
     const char *kind;
-    *has_list = list != NULL;
-    *out = 0;
     if (!list) return HY_OK;
     if (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != (size_t)layers) {
         return refuse(r, "layer_types", "a list with a word for each layer");
     }
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         if (!hy_json_as_string(n, &kind, NULL)) kind = "";
-        if (strcmp(kind, "sliding_attention") == 0) {
-            ++*out;
-        } else if (strcmp(kind, "full_attention") != 0) {
+        bool is_full = strcmp(kind, "full_attention") == 0;
+        if (!is_full && strcmp(kind, "sliding_attention") != 0) {
             return hy_fail(HY_ERR_INPUT,
                            "%s: \"layer_types\" has %.40s; supported: "
                            "full_attention, sliding_attention",
                            r->name, kind[0] ? kind : "something that is no word");
         }
+        *letters++ = is_full ? 'f' : 's';
     }
     return HY_OK;
 }
 
-/* Mistral's window holds for all layers. A Qwen's holds from layer max_window_layers on, if it is used. */
+/* The window and the layers that have it: the shortest row of letters that repeats to all of them. */
+static hy_status set_window(const reader *r, const char *letters, int32_t window, hy_shape *s) {
+    size_t layers = (size_t)s->layers, period = 1;
+    bool has_full = memchr(letters, 'f', layers), has_sliding = memchr(letters, 's', layers);
+    if (!has_sliding || (has_full && window >= s->context)) return HY_OK;
+    s->sliding_window = window;
+    if (!has_full) return HY_OK;
+    for (size_t i = period; i < layers; i++) {
+        if (letters[i] != letters[i - period]) {
+            i = period++; /* from the start again, one longer */
+        }
+    }
+    if (period >= sizeof s->sliding_layers) {
+        return hy_fail(
+            HY_ERR_INPUT,
+            "%s: the sliding windows of its %d layers repeat after %zu; supported: up to "
+            "%zu",
+            r->name, s->layers, period, sizeof s->sliding_layers - 1);
+    }
+    memcpy(s->sliding_layers, letters, period);
+    return HY_OK;
+}
+
+/* A Qwen's window holds from layer max_window_layers on, if it is used; the others' holds for all layers.
+ * A list of layer types goes before that; a Mistral with one is what AutoModel takes for a Ministral. */
 static hy_status read_window(const reader *r, hy_shape *s) {
-    bool is_used = true, has_list;
-    int32_t first = 0, window = 4096, listed;
+    bool is_used = true;
+    int64_t first = 0;
+    int32_t window = 4096;
     bool is_qwen = r->out->arch == HY_HF_QWEN2 || r->out->arch == HY_HF_QWEN3;
-    if (!is_qwen && r->out->arch != HY_HF_MISTRAL) return HY_OK;
+    if (!is_qwen && r->out->arch != HY_HF_MISTRAL && r->out->arch != HY_HF_MINISTRAL) return HY_OK;
     if (is_qwen) {
         HY_TRY(read_switch(r, "use_sliding_window", false, &is_used));
-        int64_t from = 28;
         const hy_json_node *node = field(r, "max_window_layers");
-        if (node && (!hy_json_as_int(node, &from) || from < 0)) {
+        first = 28;
+        if (node && (!hy_json_as_int(node, &first) || first < 0)) {
             return refuse(r, "max_window_layers", "a whole number of at least 0");
         }
-        first = from > s->layers ? s->layers : (int32_t)from;
     }
-    HY_TRY(count_windows(r, s->layers, &has_list, &listed));
+    char *letters = malloc((size_t)s->layers);
+    if (!letters) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d layers", s->layers);
+    for (int32_t l = 0; l < s->layers; l++) letters[l] = l < first ? 'f' : 's';
+    hy_status status = read_layer_types(r, letters, s->layers);
     const hy_json_node *given = hy_json_get(r->node, "sliding_window");
     bool is_null = given && hy_json_type_of(given) == HY_JSON_NULL;
-    if (!is_used || is_null) return HY_OK;
-    HY_TRY(read_size(r, "sliding_window", window, &window));
-    int32_t with = has_list && is_qwen ? listed : s->layers - first;
-    if (with == s->layers) s->sliding_window = window;
-    if (with == 0 || with == s->layers || window >= s->context) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: \"sliding_window\" %d holds for %d of %d layers (%s); only a window in all "
-                   "layers or in none is supported",
-                   r->name, window, with, s->layers,
-                   has_list && is_qwen ? "layer_types" : "max_window_layers");
+    if (status == HY_OK && is_used && !is_null) {
+        status = read_size(r, "sliding_window", window, &window);
+        if (status == HY_OK) status = set_window(r, letters, window, s);
+    }
+    free(letters);
+    return status;
 }
 
 /* ---- the two families -------------------------------------------------------------------------- */

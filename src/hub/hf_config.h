@@ -14,6 +14,7 @@ typedef enum hy_hf_arch {
     HY_HF_GPT2,
     HY_HF_LLAMA,
     HY_HF_MISTRAL,
+    HY_HF_MINISTRAL,
     HY_HF_QWEN2,
     HY_HF_QWEN3,
     HY_HF_ARCH_COUNT

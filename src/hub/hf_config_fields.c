@@ -156,7 +156,8 @@ static bool is_used(hy_hf_arch arch, const char *key) {
     if (IS_IN(used_by_all, key)) return true;
     if (arch == HY_HF_GPT2) return IS_IN(used_by_gpt2, key);
     if (IS_IN(used_by_llama, key)) return true;
-    if ((is_qwen || arch == HY_HF_MISTRAL) && IS_IN(used_by_windowed, key)) return true;
+    bool is_windowed = is_qwen || arch == HY_HF_MISTRAL || arch == HY_HF_MINISTRAL;
+    if (is_windowed && IS_IN(used_by_windowed, key)) return true;
     if (is_qwen && IS_IN(used_by_qwen, key)) return true;
     if (arch == HY_HF_LLAMA && IS_IN(used_by_llama_alone, key)) return true;
     return (arch == HY_HF_LLAMA || arch == HY_HF_QWEN3) && IS_IN(used_by_biased, key);

@@ -11,8 +11,8 @@
 
 static hy_status no_arch(const char *what) {
     return hy_fail(HY_ERR_INPUT,
-                   "no architecture of transformers among GPT-2, Llama, Mistral, Qwen2 and Qwen3 "
-                   "has %s",
+                   "no architecture of transformers among GPT-2, Llama, Mistral, Ministral, Qwen2 "
+                   "and Qwen3 has %s",
                    what);
 }
 
@@ -42,7 +42,7 @@ hy_status hy_hf_arch_of(const hy_shape *s, hy_hf_arch *out) {
     } else if (s->has_qkv_bias && !out_bias && !mlp_bias) {
         *out = HY_HF_QWEN2;
     } else if (s->sliding_window) {
-        *out = HY_HF_MISTRAL;
+        *out = s->sliding_layers[0] ? HY_HF_MINISTRAL : HY_HF_MISTRAL;
         if (s->has_qkv_bias || s->has_proj_bias)
             return no_arch("a sliding window and these biases");
     } else {
@@ -86,7 +86,15 @@ static void put_rope(hy_json_writer *w, const hy_shape *s) {
 
 static void put_window(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
     bool is_qwen = arch == HY_HF_QWEN2 || arch == HY_HF_QWEN3;
-    if (!is_qwen && arch != HY_HF_MISTRAL) return;
+    if (!is_qwen && arch != HY_HF_MISTRAL && arch != HY_HF_MINISTRAL) return;
+    if (s->sliding_window && s->sliding_layers[0]) {
+        hy_json_open_array(w, "layer_types");
+        for (int32_t l = 0; l < s->layers; l++) {
+            hy_json_put_string(w, NULL,
+                               hy_shape_window(s, l) ? "sliding_attention" : "full_attention");
+        }
+        hy_json_close_array(w);
+    }
     if (s->sliding_window) {
         hy_json_put_int(w, "sliding_window", s->sliding_window);
     } else {
@@ -94,7 +102,10 @@ static void put_window(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
     }
     if (!is_qwen) return;
     hy_json_put_bool(w, "use_sliding_window", s->sliding_window > 0);
-    hy_json_put_int(w, "max_window_layers", s->sliding_window ? 0 : s->layers);
+    int32_t first =
+        0; /* what transformers without layer_types computes is the nearest that it can */
+    while (first < s->layers && hy_shape_window(s, first) == 0) first++;
+    hy_json_put_int(w, "max_window_layers", first);
 }
 
 static void put_llama(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {

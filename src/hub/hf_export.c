@@ -203,12 +203,19 @@ static hy_status write_index(const export_job *e) {
     return put_text(e, "model.safetensors.index.json", &text);
 }
 
+static bool has_same_windows(const hy_shape *a, const hy_shape *b) {
+    for (int32_t l = 0; l < a->layers; l++) {
+        if (hy_shape_window(a, l) != hy_shape_window(b, l)) return false;
+    }
+    return true;
+}
+
 /* All that the computation depends on; what new weights would be drawn from is no part of it. */
 static bool is_same_shape(hy_shape a, hy_shape b) {
     return a.layers == b.layers && a.width == b.width && a.heads == b.heads &&
            a.kv_heads == b.kv_heads && a.head_size == b.head_size && a.mlp_width == b.mlp_width &&
            a.vocab == b.vocab && a.context == b.context && a.norm_eps == b.norm_eps &&
-           a.rope_theta == b.rope_theta && a.sliding_window == b.sliding_window &&
+           a.rope_theta == b.rope_theta && has_same_windows(&a, &b) &&
            a.has_tied_head == b.has_tied_head && a.has_llama3_rope == b.has_llama3_rope &&
            (!a.has_llama3_rope ||
             (a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq &&

@@ -22,19 +22,34 @@ bool hy_batch_recomputes(const hy_batch_plan *plan, int32_t layer) {
     return recomputing_before(plan, layer + 1) > recomputing_before(plan, layer);
 }
 
-const hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit) {
-    if (unit == 0) return &plan->embedding;
-    if (unit == plan->model->params.units - 1) return &plan->head;
-    return hy_batch_recomputes(plan, unit - 1) ? &plan->checkpointed_block : &plan->stored_block;
+hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit) {
+    bool is_block = unit > 0 && unit <= layers_of(plan);
+    bool is_stored = is_block && !hy_batch_recomputes(plan, unit - 1);
+    return &(is_stored ? plan->stored : plan->checkpointed)[plan->model->kind_of[unit]];
+}
+
+int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit) {
+    const hy_unit_plan *its = hy_batch_unit(plan, unit);
+    int32_t alike = 0;
+    for (int32_t other = 0; other < plan->model->params.units; other++) {
+        if (hy_batch_unit(plan, other) != its) continue;
+        if (other < unit) return 0;
+        alike++;
+    }
+    return alike;
+}
+
+static const hy_unit_plan *head_of(const hy_batch_plan *plan) {
+    return hy_batch_unit(plan, layers_of(plan) + 1);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
 /* What all layers before this one keep. */
 static uint64_t kept_before(const hy_batch_plan *plan, int32_t layer) {
-    int32_t checkpointed = recomputing_before(plan, layer);
-    return (uint64_t)checkpointed * plan->checkpointed_block.kept_bytes +
-           (uint64_t)(layer - checkpointed) * plan->stored_block.kept_bytes;
+    uint64_t bytes = 0;
+    for (int32_t l = 0; l < layer; l++) bytes += hy_batch_unit(plan, l + 1)->kept_bytes;
+    return bytes;
 }
 
 static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {
@@ -50,14 +65,14 @@ static uint64_t training_scratch(const hy_batch_plan *plan) {
     const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
     uint64_t bytes = larger(scratch_of(plan, HY_PASS_FORWARD), scratch_of(plan, HY_PASS_BACKWARD));
     uint64_t turn = larger(last->pass[HY_PASS_FORWARD].scratch_bytes,
-                           plan->head.pass[HY_PASS_BACKWARD].scratch_bytes);
+                           head_of(plan)->pass[HY_PASS_BACKWARD].scratch_bytes);
     return larger(bytes, turn + plan->residual_bytes);
 }
 
 /* What is placed as activations, without the ring. */
 static uint64_t resident_bytes(const hy_batch_plan *plan) {
     if (!plan->options.is_training) return 2 * plan->residual_bytes;
-    uint64_t ends = plan->residual_bytes + plan->head.kept_bytes;
+    uint64_t ends = plan->residual_bytes + head_of(plan)->kept_bytes;
     if (plan->options.offloads) return ends;
     return ends + (uint64_t)layers_of(plan) * plan->residual_bytes +
            kept_before(plan, layers_of(plan));
@@ -158,7 +173,7 @@ void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace
     plan->activations = activations;
     plan->workspace = workspace;
     plan->logits = hy_batch_scratch(plan, HY_PASS_EVAL) +
-                   plan->head.pass[HY_PASS_EVAL].offset[logits_slot(plan->head.unit)];
+                   head_of(plan)->pass[HY_PASS_EVAL].offset[logits_slot(head_of(plan)->unit)];
 }
 
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store) {

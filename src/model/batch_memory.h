@@ -12,8 +12,8 @@
 
 /* Does this layer make again what it did not keep? Those that do are spread evenly. */
 bool hy_batch_recomputes(const hy_batch_plan *plan, int32_t layer);
-/* The plan of a unit of the model. */
-const hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit);
+/* The plan of a unit of the model; several units share one. */
+hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit);
 
 /* Fills bytes and what they follow from; the units are planned. */
 hy_status hy_batch_count_bytes(hy_batch_plan *plan);

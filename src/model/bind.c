@@ -3,16 +3,16 @@
 
 #include <assert.h>
 
+#include "model/batch_memory.h"
+
 /* Stands for "somewhere" while planning; never read. */
 #define SOMEWHERE ((void *)(uintptr_t)HY_ALIGNMENT)
 
-hy_frame hy_frame_for_planning(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass) {
-    int32_t index = unit == &plan->embedding ? 0 : 1;
-    if (unit == &plan->head) index = plan->model->shape.layers + 1;
+hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass pass) {
     return (hy_frame){.plan = plan,
-                      .unit = unit,
+                      .unit = hy_batch_unit(plan, unit),
                       .pass = pass,
-                      .unit_index = index,
+                      .unit_index = unit,
                       .residual_in = SOMEWHERE,
                       .residual_out = SOMEWHERE,
                       .residual_grad = SOMEWHERE,

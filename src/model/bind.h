@@ -17,8 +17,8 @@ typedef struct hy_frame {
     void *kept, *scratch;
 } hy_frame;
 
-/* A frame that stands for any unit of its kind: pointers say only whether a tensor is there. */
-hy_frame hy_frame_for_planning(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass);
+/* A frame of a unit, for planning: pointers say only whether a tensor is there. */
+hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass pass);
 
 /* Binds op `index` of the frame's pass; chunked ops get the rows of chunk `chunk`. Returns false when the
  * op has nothing to do: it would only make a gradient nobody wants. */

@@ -30,7 +30,12 @@ static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
 
 /* From here on the plan is for this many rows. */
 static void set_rows(hy_batch_plan *plan, int32_t rows) {
-    plan->size.seq = plan->embedding.size.seq = plan->checkpointed_block.size.seq = rows;
+    plan->size.seq = rows;
+    for (int32_t kind = 0; kind < plan->model->kind_count; kind++) {
+        if (plan->model->kinds[kind].traits.part != HY_PART_HEAD) {
+            plan->checkpointed[kind].size.seq = rows;
+        }
+    }
 }
 
 /* Attention of a layer as its op list has it, as cached attention at position `first`. */
@@ -53,12 +58,12 @@ static void raise_to(uint64_t *most, uint64_t bytes) {
     if (bytes > *most) *most = bytes;
 }
 
-/* Workspace of the block's ops for this many rows, as late in the context as they can stand. */
-static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t rows) {
+/* Workspace of a block's ops for this many rows, as late in the context as they can stand. */
+static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t unit, int32_t rows) {
     hy_backend *b = d->backend;
-    hy_frame frame = hy_frame_for_planning(plan, &plan->checkpointed_block, HY_PASS_EVAL);
     set_rows(plan, rows);
-    for (int32_t i = 0; i < plan->checkpointed_block.pass[HY_PASS_EVAL].op_count; i++) {
+    hy_frame frame = hy_frame_for_planning(plan, unit, HY_PASS_EVAL);
+    for (int32_t i = 0; i < frame.unit->pass[HY_PASS_EVAL].op_count; i++) {
         hy_op_call call;
         hy_frame_bind(&frame, i, 0, &call);
         bool is_attention = call.kind == HY_OP_ATTENTION;
@@ -102,8 +107,11 @@ static void count_bytes(hy_decoder *d) {
 static hy_status plan_decoder(hy_decoder *d) {
     HY_TRY(make_plan(d, d->options.rows, &d->many));
     HY_TRY(make_plan(d, 1, &d->one));
-    for (int32_t rows = 1; rows <= d->options.rows; rows++) {
-        HY_TRY(count_workspace(d, rows == 1 ? d->one : d->many, rows));
+    for (int32_t unit = 1; unit <= d->model->shape.layers; unit++) {
+        if (!hy_batch_alike(d->one, unit)) continue;
+        for (int32_t rows = 1; rows <= d->options.rows; rows++) {
+            HY_TRY(count_workspace(d, rows == 1 ? d->one : d->many, unit, rows));
+        }
     }
     count_bytes(d);
     d->staged = malloc((size_t)hy_shape_vocab_rows(&d->model->shape) * sizeof(float));
@@ -192,15 +200,18 @@ static hy_status enqueue_op(const hy_decoder *d, const hy_frame *f, int32_t inde
     return d->backend->enqueue(f->input->stream, &call);
 }
 
-static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit, int32_t ops) {
+/* The head's list begins with its norm and the matmul that makes logits; the loss is left out. */
+enum { HEAD_OPS = 2 };
+
+static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit) {
+    f->unit = hy_batch_unit(f->plan, unit);
     f->unit_index = unit;
+    bool is_head = f->unit->unit->traits.part == HY_PART_HEAD;
+    int32_t ops = is_head ? HEAD_OPS : f->unit->pass[HY_PASS_EVAL].op_count;
     HY_TRY(hy_visit_enter(f, +1));
     for (int32_t i = 0; i < ops; i++) HY_TRY(enqueue_op(d, f, i));
     return hy_visit_leave(f);
 }
-
-/* The head's list begins with its norm and the matmul that makes logits; the loss is left out. */
-enum { HEAD_OPS = 2 };
 
 /* `rows` tokens that lie on the device, and the logits of the last. */
 static hy_status run_rows(hy_decoder *d, hy_stream *stream, hy_store *weights, int32_t rows) {
@@ -212,25 +223,22 @@ static hy_status run_rows(hy_decoder *d, hy_stream *stream, hy_store *weights, i
                             .rope = d->rope ? d->rope + (int64_t)d->length * s->head_size : NULL};
     set_rows(plan, rows);
     hy_frame f = {.plan = plan,
-                  .unit = &plan->embedding,
                   .pass = HY_PASS_EVAL,
                   .input = &input,
                   .residual_out = hy_batch_eval_residual(plan, 0),
                   .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
     HY_TRY(hy_visit_begin(&f, 0));
-    HY_TRY(run_unit(d, &f, 0, plan->embedding.pass[HY_PASS_EVAL].op_count));
-    f.unit = &plan->checkpointed_block;
+    HY_TRY(run_unit(d, &f, 0));
     for (int32_t layer = 0; layer < s->layers; layer++) {
         f.residual_in = hy_batch_eval_residual(plan, layer % 2);
         f.residual_out = hy_batch_eval_residual(plan, (layer + 1) % 2);
-        HY_TRY(run_unit(d, &f, layer + 1, plan->checkpointed_block.pass[HY_PASS_EVAL].op_count));
+        HY_TRY(run_unit(d, &f, layer + 1));
     }
     uint64_t row_bytes = (uint64_t)s->width * hy_dtype_size(d->options.dtype);
     f.residual_in = hy_batch_eval_residual(plan, s->layers % 2) + (uint64_t)(rows - 1) * row_bytes;
     f.plan = d->one;
-    f.unit = &d->one->head;
     f.scratch = hy_batch_scratch(d->one, HY_PASS_EVAL);
-    return run_unit(d, &f, s->layers + 1, HEAD_OPS);
+    return run_unit(d, &f, s->layers + 1);
 }
 
 /* ---- taking tokens ----------------------------------------------------------------------------- */

@@ -16,6 +16,37 @@
 #define CHUNK_TARGET_MOST (1u << 30)
 #define CHUNK_SHARE 16
 
+static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
+    hy_unit_traits traits = {.part = HY_PART_BLOCK};
+    if (unit == 0) traits.part = HY_PART_EMBEDDING;
+    if (unit == model->params.units - 1) traits.part = HY_PART_HEAD;
+    if (traits.part == HY_PART_BLOCK) traits.window = hy_shape_window(&model->shape, unit - 1);
+    return traits;
+}
+
+/* Which units compute the same: each kind is written down once. */
+static hy_status find_kinds(hy_model *model) {
+    int32_t units = model->params.units;
+    model->kinds = calloc((size_t)units, sizeof *model->kinds);
+    model->kind_of = calloc((size_t)units, sizeof *model->kind_of);
+    if (!model->kinds || !model->kind_of) {
+        return hy_fail(HY_ERR_MEMORY, "no memory for the units of %d blocks", model->shape.layers);
+    }
+    for (int32_t unit = 0; unit < units; unit++) {
+        hy_unit_traits traits = traits_of(model, unit);
+        int32_t kind = 0;
+        while (kind < model->kind_count &&
+               !hy_unit_traits_equal(&model->kinds[kind].traits, &traits)) {
+            kind++;
+        }
+        if (kind == model->kind_count) {
+            hy_unit_init(&model->kinds[model->kind_count++], &model->shape, &traits);
+        }
+        model->kind_of[unit] = kind;
+    }
+    return HY_OK;
+}
+
 hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     *out = NULL;
     hy_model *model = calloc(1, sizeof *model);
@@ -23,13 +54,11 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     model->shape = *shape;
     hy_status status = hy_shape_complete(&model->shape);
     if (status == HY_OK) status = hy_params_init(&model->params, &model->shape);
+    if (status == HY_OK) status = find_kinds(model);
     if (status != HY_OK) {
-        free(model);
+        hy_model_destroy(model);
         return status;
     }
-    hy_unit_embedding(&model->embedding, &model->shape);
-    hy_unit_block(&model->block, &model->shape);
-    hy_unit_head(&model->head, &model->shape);
     *out = model;
     return HY_OK;
 }
@@ -37,6 +66,8 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
 void hy_model_destroy(hy_model *model) {
     if (!model) return;
     hy_params_fini(&model->params);
+    free(model->kinds);
+    free(model->kind_of);
     free(model);
 }
 
@@ -81,8 +112,8 @@ static hy_status check_options(const hy_batch_options *o, const hy_shape *shape)
 }
 
 /* Asks the backend about every op of a pass: is it supported, what workspace, what plan. */
-static hy_status prepare_pass(hy_batch_plan *plan, hy_unit_plan *unit, hy_pass pass) {
-    hy_pass_plan *list = &unit->pass[pass];
+static hy_status prepare_pass(hy_batch_plan *plan, int32_t unit, hy_pass pass) {
+    hy_pass_plan *list = &hy_batch_unit(plan, unit)->pass[pass];
     hy_frame frame = hy_frame_for_planning(plan, unit, pass);
     for (int i = 0; i < list->op_count; i++) {
         hy_op_call call;
@@ -90,7 +121,8 @@ static hy_status prepare_pass(hy_batch_plan *plan, hy_unit_plan *unit, hy_pass p
         hy_status status = plan->backend->supports(plan->backend, &call);
         bool runs = !plan->options.is_sizing;
         if (status == HY_OK && runs) status = plan->backend->prepare(plan->backend, &call);
-        if (status != HY_OK) return hy_fail_context(status, "the model's %s", unit->unit->name);
+        if (status != HY_OK)
+            return hy_fail_context(status, "the model's %s", frame.unit->unit->name);
         list->prepared[i] = call.plan;
         uint64_t workspace = plan->backend->workspace(plan->backend, &call);
         if (workspace > plan->op_workspace_bytes) plan->op_workspace_bytes = workspace;
@@ -118,24 +150,26 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
-/* The two kinds of layer run the same matmuls, which the backend prepares once. */
+/* Units whose plans differ may still run the same matmuls, which the backend prepares once. */
 static hy_status plan_units(hy_batch_plan *plan) {
     const hy_model *model = plan->model;
     hy_batch_size stored = plan->size;
     stored.recompute = 0;
-    hy_unit_plan_init(&plan->embedding, &model->embedding, &plan->size);
-    hy_unit_plan_init(&plan->checkpointed_block, &model->block, &plan->size);
-    hy_unit_plan_init(&plan->stored_block, &model->block, &stored);
-    hy_unit_plan_init(&plan->head, &model->head, &plan->size);
-    bool has_stored = plan->options.recompute_layers % model->shape.layers != 0;
-    hy_unit_plan *units[] = {&plan->embedding, &plan->checkpointed_block, &plan->stored_block,
-                             &plan->head};
-    for (int i = 0; i < 4; i++) {
-        if (units[i] == &plan->stored_block && !has_stored) continue;
-        HY_TRY(prepare_pass(plan, units[i], HY_PASS_EVAL));
+    plan->checkpointed = calloc((size_t)model->kind_count, sizeof *plan->checkpointed);
+    plan->stored = calloc((size_t)model->kind_count, sizeof *plan->stored);
+    if (!plan->checkpointed || !plan->stored) {
+        return hy_fail(HY_ERR_MEMORY, "no memory for a batch plan");
+    }
+    for (int32_t kind = 0; kind < model->kind_count; kind++) {
+        hy_unit_plan_init(&plan->checkpointed[kind], &model->kinds[kind], &plan->size);
+        hy_unit_plan_init(&plan->stored[kind], &model->kinds[kind], &stored);
+    }
+    for (int32_t unit = 0; unit < model->params.units; unit++) {
+        if (!hy_batch_alike(plan, unit)) continue; /* it was prepared for another */
+        HY_TRY(prepare_pass(plan, unit, HY_PASS_EVAL));
         if (!plan->options.is_training) continue;
-        HY_TRY(prepare_pass(plan, units[i], HY_PASS_FORWARD));
-        HY_TRY(prepare_pass(plan, units[i], HY_PASS_BACKWARD));
+        HY_TRY(prepare_pass(plan, unit, HY_PASS_FORWARD));
+        HY_TRY(prepare_pass(plan, unit, HY_PASS_BACKWARD));
     }
     return HY_OK;
 }
@@ -161,7 +195,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
     hy_status status = plan_units(plan);
     if (status == HY_OK) status = hy_batch_count_bytes(plan);
     if (status != HY_OK) {
-        free(plan);
+        hy_batch_plan_destroy(plan);
         return status;
     }
     *out = plan;
@@ -171,5 +205,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
 void hy_batch_plan_destroy(hy_batch_plan *plan) {
     if (!plan) return;
     hy_forget_graphs(plan);
+    free(plan->checkpointed);
+    free(plan->stored);
     free(plan);
 }

@@ -1,6 +1,6 @@
 /* model.h: a transformer, and how a micro-batch passes through it.
  *
- * hy_model holds what does not depend on a batch: shape, parameters, unit lists. hy_batch_plan is that
+ * hy_model holds what does not depend on a batch: shape, parameters, kinds of unit. hy_batch_plan is that
  * for one size of micro-batch: it says how many bytes it needs, is given where they lie, and enqueues
  * passes on a stream. It never asks which phase it is in: it is given a precision and what to keep.
  * Weights and gradients are reached through stores, unit by unit, so they may live elsewhere. */
@@ -13,7 +13,9 @@
 typedef struct hy_model {
     hy_shape shape;
     hy_params params;
-    hy_unit embedding, block, head;
+    hy_unit *kinds; /* (kind_count) in the order in which they first occur */
+    int32_t kind_count;
+    int32_t *kind_of; /* (params.units) the kind of each unit */
 } hy_model;
 
 hy_status hy_model_create(const hy_shape *shape,
@@ -93,9 +95,8 @@ typedef struct hy_batch_plan {
     hy_batch_options options;
     hy_batch_size size;
     int32_t chunk_count;
-    hy_unit_plan embedding, head;
-    hy_unit_plan checkpointed_block; /* of layers that recompute; a decoder runs it */
-    hy_unit_plan stored_block;       /* of layers that keep all that backward reads */
+    hy_unit_plan *checkpointed; /* (kind_count) as units that recompute run each kind */
+    hy_unit_plan *stored;       /* (kind_count) as blocks that keep all that backward reads do */
     hy_batch_bytes bytes;
     uint64_t residual_bytes, scratch_bytes, op_workspace_bytes;
     char *activations, *workspace; /* where the bytes lie */
@@ -114,6 +115,9 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
+/* How many units share this unit's plan, and so its time and what it keeps, for the first of them; 0 for
+ * the others. */
+int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit);
 /* Where it works: activations (without the ring), workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);
 

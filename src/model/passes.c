@@ -150,8 +150,8 @@ hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int6
     }
     hy_frame f;
     HY_TRY(run_stack(plan, input, &f));
-    f.unit = &plan->head;
     f.unit_index = plan->model->params.units - 1;
+    f.unit = hy_batch_unit(plan, f.unit_index);
     HY_TRY(hy_visit_enter(&f, +1));
     hy_op_call norm, matmul;
     hy_frame_bind(&f, 0, 0, &norm); /* the head's list begins with its norm and the logits matmul */

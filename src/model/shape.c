@@ -2,6 +2,7 @@
 #include "model/shape.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -76,7 +77,20 @@ hy_status hy_shape_complete(hy_shape *s) {
         return hy_fail(HY_ERR_INPUT, "shape.sliding_window is %d; it must be 0 (off) or more",
                        s->sliding_window);
     }
+    size_t letters = strspn(s->sliding_layers, "sf");
+    if (s->sliding_layers[letters] || letters > (size_t)s->layers) {
+        return hy_fail(HY_ERR_INPUT,
+                       "shape.sliding_layers is %s; it must be all, or a letter for each of the %d "
+                       "layers or fewer, s (sliding) or f (full)",
+                       s->sliding_layers, s->layers);
+    }
     return check_rope_scaling(s);
+}
+
+int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
+    size_t letters = s->sliding_window ? strlen(s->sliding_layers) : 0;
+    bool is_full = letters > 0 && s->sliding_layers[(size_t)layer % letters] == 'f';
+    return is_full ? 0 : s->sliding_window;
 }
 
 double hy_shape_flops_per_token(const hy_shape *s, int32_t seq) {
@@ -84,10 +98,15 @@ double hy_shape_flops_per_token(const hy_shape *s, int32_t seq) {
     double out = (double)s->heads * s->head_size * s->width;
     double mlp = (double)(s->is_gated ? 3 : 2) * s->width * s->mlp_width;
     double block = 6 * (qkv + out + mlp);
-    double seen = s->sliding_window && s->sliding_window < seq ? s->sliding_window : 0.5 * seq;
     /* q k and p v: 2 * 2 operations forward, twice that backward */
-    double attention = 12.0 * s->heads * s->head_size * seen;
-    return s->layers * (block + attention) + 6.0 * s->vocab * s->width;
+    double attention = 12.0 * s->heads * s->head_size;
+    int32_t windowed = 0;
+    for (int32_t l = 0; l < s->layers; l++) {
+        int32_t window = hy_shape_window(s, l);
+        windowed += window && window < seq;
+    }
+    return windowed * (block + attention * s->sliding_window) +
+           (s->layers - windowed) * (block + attention * (0.5 * seq)) + 6.0 * s->vocab * s->width;
 }
 
 /* Llama-3.1's stretching of low frequencies: kept above high_freq turns per original context, divided

@@ -10,6 +10,8 @@
 
 #include "hybrid_types.h"
 
+#define HY_SLIDING_LAYERS_MAX 512
+
 typedef struct hy_shape {
     int32_t layers;    /* L */
     int32_t width;     /* C */
@@ -31,6 +33,9 @@ typedef struct hy_shape {
     double rope_factor, rope_low_freq, rope_high_freq;
     int32_t rope_original_context;
     int32_t sliding_window; /* tokens a token sees, itself included; 0: all */
+    /* Which layers the window holds for: a letter for each, s (sliding) or f (full), repeated over the
+     * layers; "": all. */
+    char sliding_layers[HY_SLIDING_LAYERS_MAX];
     double init_std;
 } hy_shape;
 
@@ -45,6 +50,9 @@ static inline bool hy_shape_out_bias(const hy_shape *s) {
 static inline bool hy_shape_mlp_bias(const hy_shape *s) {
     return s->has_proj_bias && !s->lacks_mlp_bias;
 }
+
+/* Tokens that a token of this layer sees, itself included; 0: all. */
+int32_t hy_shape_window(const hy_shape *shape, int32_t layer);
 
 /* Width of a packed qkv row: (H + 2K) D. */
 static inline int32_t hy_shape_qkv(const hy_shape *s) {

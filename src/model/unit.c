@@ -13,6 +13,19 @@ int hy_recompute_groups(hy_recompute recompute) {
     return recompute == HY_RECOMPUTE_AUTO ? 0 : groups[recompute];
 }
 
+bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
+    return a->part == b->part && a->window == b->window;
+}
+
+void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits) {
+    *unit = (hy_unit){.traits = *traits};
+    switch (traits->part) {
+    case HY_PART_EMBEDDING: hy_unit_embedding(unit, shape); break;
+    case HY_PART_BLOCK: hy_unit_block(unit, shape); break;
+    case HY_PART_HEAD: hy_unit_head(unit, shape); break;
+    }
+}
+
 int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot) {
     if (unit->slot_count == HY_NO_SLOT) unit->slot_count++;
     assert(unit->slot_count < HY_UNIT_SLOTS);

@@ -1,9 +1,10 @@
 /* unit.h: a unit's computation as a static list of ops over slots.
  *
- * The model is three kinds of unit: embedding, block, head. Each is written down once as data: its slots
- * (tensors with a role and a shape rule) and two lists of ops, forward and backward. Everything else is
- * derived from these lists: what must be kept, what can be recomputed and by which ops, how much memory
- * a pass needs, and the execution itself. No pointers here, and no sizes that depend on the batch. */
+ * A model is a row of units: embedding, blocks, head. Units that compute the same are of one kind; blocks
+ * may be of several. Each kind is written down once as data: its slots (tensors with a role and a shape
+ * rule) and two lists of ops, forward and backward. Everything else is derived from these lists: what
+ * must be kept, what can be recomputed and by which ops, how much memory a pass needs, and the execution
+ * itself. No pointers here, and no sizes that depend on the batch. */
 #ifndef HY_MODEL_UNIT_H
 #define HY_MODEL_UNIT_H
 
@@ -81,21 +82,32 @@ typedef struct hy_unit_op {
     bool is_chunked; /* runs once per loss chunk, on that chunk's rows */
 } hy_unit_op;
 
+typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_unit_part;
+
+/* What the lists of a unit follow from, beside the shape: units of one kind have the same. */
+typedef struct hy_unit_traits {
+    hy_unit_part part;
+    int32_t window; /* of a block's attention; 0: none */
+} hy_unit_traits;
+
 typedef struct hy_unit {
     const char *name;
+    hy_unit_traits traits;
     hy_slot slots[HY_UNIT_SLOTS];
     int32_t slot_count;
     hy_unit_op forward[HY_UNIT_OPS], backward[HY_UNIT_OPS];
     int32_t forward_count, backward_count;
 } hy_unit;
 
-/* The three lists of a shape. The head's backward list holds its forward too: logits exist only chunk by
+/* Writes the lists of a kind. The head's backward list holds its forward too: logits exist only chunk by
  * chunk, so loss and gradient are made in one go, and training runs backward alone there. */
+void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits);
+bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
+
+/* For writing the lists: the unit is empty but for its traits. */
 void hy_unit_embedding(hy_unit *unit, const hy_shape *shape);
 void hy_unit_block(hy_unit *unit, const hy_shape *shape);
 void hy_unit_head(hy_unit *unit, const hy_shape *shape);
-
-/* For writing the lists. */
 int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot);
 void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op);
 

@@ -76,11 +76,11 @@ static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     b->active = activation(unit, "active", s->mlp_width, HY_KEEP_CHEAP);
 }
 
-static hy_op_attr head_attr(const hy_shape *s, bool inverse) {
+static hy_op_attr head_attr(const hy_unit *unit, const hy_shape *s, bool inverse) {
     return (hy_op_attr){.heads = {.heads = s->heads,
                                   .kv_heads = s->kv_heads,
                                   .head_dim = s->head_size,
-                                  .window = s->sliding_window,
+                                  .window = unit->traits.window,
                                   .scale = (float)(1 / sqrt(s->head_size)),
                                   .eps = (float)s->norm_eps,
                                   .inverse = inverse}};
@@ -92,7 +92,7 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     if (s->has_qk_norm) {
         hy_unit_add_op(unit, false,
                        (hy_unit_op){.kind = HY_OP_HEAD_NORM,
-                                    .attr = head_attr(s, false),
+                                    .attr = head_attr(unit, s, false),
                                     .slot = {[HY_HEAD_NORM_QKV] = b->raw_qkv,
                                              [HY_HEAD_NORM_WQ] = b->q_norm,
                                              [HY_HEAD_NORM_WK] = b->k_norm,
@@ -102,12 +102,12 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     if (s->has_rope) {
         hy_unit_add_op(unit, false,
                        (hy_unit_op){.kind = HY_OP_ROPE,
-                                    .attr = head_attr(s, false),
+                                    .attr = head_attr(unit, s, false),
                                     .slot = {[HY_ROPE_QKV] = b->qkv, [HY_ROPE_TABLE] = b->rope}});
     }
     hy_unit_add_op(unit, false,
                    (hy_unit_op){.kind = HY_OP_ATTENTION,
-                                .attr = head_attr(s, false),
+                                .attr = head_attr(unit, s, false),
                                 .slot = {[HY_ATTENTION_QKV] = b->qkv,
                                          [HY_ATTENTION_DOC_STARTS] = b->doc_starts,
                                          [HY_ATTENTION_OUT] = b->attended,
@@ -152,7 +152,7 @@ static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block
                                    int8_t dattended, int8_t dqkv) {
     hy_unit_add_op(unit, true,
                    (hy_unit_op){.kind = HY_OP_ATTENTION_BWD,
-                                .attr = head_attr(s, false),
+                                .attr = head_attr(unit, s, false),
                                 .slot = {[HY_ATTENTION_BWD_DOUT] = dattended,
                                          [HY_ATTENTION_BWD_QKV] = b->qkv,
                                          [HY_ATTENTION_BWD_DOC_STARTS] = b->doc_starts,
@@ -162,13 +162,13 @@ static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block
     if (s->has_rope) {
         hy_unit_add_op(unit, true,
                        (hy_unit_op){.kind = HY_OP_ROPE,
-                                    .attr = head_attr(s, true),
+                                    .attr = head_attr(unit, s, true),
                                     .slot = {[HY_ROPE_QKV] = dqkv, [HY_ROPE_TABLE] = b->rope}});
     }
     if (s->has_qk_norm) {
         hy_unit_add_op(unit, true,
                        (hy_unit_op){.kind = HY_OP_HEAD_NORM_BWD,
-                                    .attr = head_attr(s, false),
+                                    .attr = head_attr(unit, s, false),
                                     .slot = {[HY_HEAD_NORM_BWD_DOUT] = dqkv,
                                              [HY_HEAD_NORM_BWD_QKV] = b->raw_qkv,
                                              [HY_HEAD_NORM_BWD_WQ] = b->q_norm,
@@ -197,7 +197,7 @@ static void add_backward(hy_unit *unit, const hy_shape *s, const block_slots *b)
 
 void hy_unit_block(hy_unit *unit, const hy_shape *shape) {
     block_slots slots = {0};
-    *unit = (hy_unit){.name = "block"};
+    unit->name = "block";
     add_slots(unit, shape, &slots);
     add_forward(unit, shape, &slots);
     add_backward(unit, shape, &slots);

@@ -11,7 +11,7 @@ static int8_t given(hy_unit *unit, const char *name, hy_given which) {
 }
 
 void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
-    *unit = (hy_unit){.name = "embedding"};
+    unit->name = "embedding";
     int8_t tokens = given(unit, "tokens", HY_GIVEN_TOKENS);
     int8_t out = hy_unit_add_slot(
         unit, (hy_slot){.name = "out", .role = HY_SLOT_RESIDUAL_OUT, .cols = s->width});
@@ -100,7 +100,7 @@ static void add_loss(hy_unit *unit, const hy_shape *s, const head_slots *h, bool
 
 void hy_unit_head(hy_unit *unit, const hy_shape *s) {
     head_slots h;
-    *unit = (hy_unit){.name = "head"};
+    unit->name = "head";
     add_head_slots(unit, s, &h);
     add_loss(unit, s, &h, false);
     add_loss(unit, s, &h, true);

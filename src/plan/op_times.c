@@ -73,14 +73,14 @@ static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
     return (computing > moving ? computing : moving) + speed->op_seconds;
 }
 
-double hy_plan_pass_seconds(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass,
+double hy_plan_pass_seconds(const hy_batch_plan *plan, int32_t unit, hy_pass pass,
                             const hy_plan_speed *speed) {
     hy_frame frame = hy_frame_for_planning(plan, unit, pass);
     double seconds = 0;
-    for (int i = 0; i < unit->pass[pass].op_count; i++) {
+    for (int i = 0; i < frame.unit->pass[pass].op_count; i++) {
         hy_op_call call;
         if (!hy_frame_bind(&frame, i, 0, &call)) continue;
-        bool is_chunked = unit->pass[pass].ops[i]->is_chunked;
+        bool is_chunked = frame.unit->pass[pass].ops[i]->is_chunked;
         seconds += (is_chunked ? plan->chunk_count : 1) * op_seconds(&call, speed);
     }
     return seconds;

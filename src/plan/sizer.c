@@ -110,23 +110,15 @@ static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *ke
     return NULL;
 }
 
-static double seconds_of(const hy_sizer *z, const hy_batch_plan *plan, const hy_unit_plan *unit,
-                         hy_pass pass) {
-    return hy_plan_pass_seconds(plan, unit, pass, &z->speed);
-}
-
 static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pass *out) {
-    double layers = z->spec.model->shape.layers;
-    double checkpointed = out->recompute_layers ? out->recompute_layers : layers;
-    out->forward = seconds_of(z, plan, &plan->embedding, HY_PASS_FORWARD) +
-                   layers * seconds_of(z, plan, &plan->checkpointed_block, HY_PASS_FORWARD);
-    out->backward = seconds_of(z, plan, &plan->embedding, HY_PASS_BACKWARD) +
-                    checkpointed * seconds_of(z, plan, &plan->checkpointed_block, HY_PASS_BACKWARD);
-    if (checkpointed < layers) {
-        out->backward +=
-            (layers - checkpointed) * seconds_of(z, plan, &plan->stored_block, HY_PASS_BACKWARD);
+    int32_t head = plan->model->params.units - 1;
+    for (int32_t unit = 0; unit < head; unit++) {
+        int32_t alike = hy_batch_alike(plan, unit);
+        if (alike == 0) continue; /* counted with another */
+        out->forward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_FORWARD, &z->speed);
+        out->backward += alike * hy_plan_pass_seconds(plan, unit, HY_PASS_BACKWARD, &z->speed);
     }
-    out->head = seconds_of(z, plan, &plan->head, HY_PASS_BACKWARD);
+    out->head = hy_plan_pass_seconds(plan, head, HY_PASS_BACKWARD, &z->speed);
 }
 
 /* `out` says what is asked for; the rest is filled in. */

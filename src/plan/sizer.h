@@ -80,7 +80,7 @@ int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);
 
 /* op_times.c: seconds that the ops of a pass compute, the head's chunked ops as often as they run. */
 hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);
-double hy_plan_pass_seconds(const hy_batch_plan *plan, const hy_unit_plan *unit, hy_pass pass,
+double hy_plan_pass_seconds(const hy_batch_plan *plan, int32_t unit, hy_pass pass,
                             const hy_plan_speed *speed);
 
 #endif

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """make_hf.py: small random models as transformers saves them, with the logits it computes.
 
-    make_hf.py OUT            writes the folders that tests/golden/hf holds
+    make_hf.py OUT [NAME..]   writes the folders that tests/golden/hf holds, or those named
     make_hf.py --check DIR..  loads folders (ours, written by a run or by hybrid-export) with
                               transformers and compares logits with expected.safetensors beside or
                               in the folder that --expected names
 
-Each folder is a model of 2 layers, width 32 and vocabulary 96, and expected.safetensors: a row of
+Each folder is a model of 2 or 3 layers, width 32 and vocabulary 96, and expected.safetensors: a row of
 tokens and their logits, computed in fp32 from the weights as saved. Needs torch, transformers,
 safetensors; the tests themselves need none of them.
 """
@@ -18,13 +18,16 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          LlamaForCausalLM, MinistralConfig, MinistralForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              intermediate_size=20, vocab_size=96, max_position_embeddings=24,
              initializer_range=0.2, bos_token_id=1, eos_token_id=2)
 NARROW = dict(head_dim=4)  # not width / heads
+THREE = dict(SIZES, num_hidden_layers=3)
+SLIDING, FULL = "sliding_attention", "full_attention"
 GPT2 = dict(n_embd=32, n_layer=2, n_head=4, n_positions=16, vocab_size=96, initializer_range=0.2,
             bos_token_id=0, eos_token_id=0)
 LLAMA3 = dict(rope_type="llama3", rope_theta=1000.0, factor=4.0, low_freq_factor=1.0,
@@ -49,16 +52,27 @@ CASES = {
     "mistral": (MistralForCausalLM,
                 MistralConfig(**SIZES, **NARROW, sliding_window=5, tie_word_embeddings=False),
                 torch.bfloat16, "12KB"),
+    "ministral": (MinistralForCausalLM,
+                  MinistralConfig(**THREE, **NARROW, sliding_window=4, tie_word_embeddings=False,
+                                  layer_types=[FULL, SLIDING, FULL]), torch.float32, None),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SIZES, tie_word_embeddings=True), torch.bfloat16,
               None),
     "qwen2-window": (Qwen2ForCausalLM,
                      Qwen2Config(**SIZES, **NARROW, tie_word_embeddings=False, use_sliding_window=True,
                                  sliding_window=6, max_window_layers=0), torch.float16, None),
+    "qwen2-mixed": (Qwen2ForCausalLM,
+                    Qwen2Config(**THREE, **NARROW, tie_word_embeddings=True,
+                                use_sliding_window=True, sliding_window=3,
+                                layer_types=[SLIDING, FULL, SLIDING]), torch.bfloat16, None),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES, **NARROW, tie_word_embeddings=True),
               torch.bfloat16, "8KB"),
     "qwen3-bias": (Qwen3ForCausalLM,
                    Qwen3Config(**SIZES, **NARROW, tie_word_embeddings=False, attention_bias=True),
                    torch.bfloat16, None),
+    "qwen3-mixed": (Qwen3ForCausalLM,
+                    Qwen3Config(**THREE, **NARROW, tie_word_embeddings=False,
+                                use_sliding_window=True, sliding_window=5, max_window_layers=2),
+                    torch.float16, None),
 }
 
 
@@ -101,10 +115,11 @@ def main():
     parser.add_argument("--check", nargs="+", metavar="DIR")
     parser.add_argument("--expected", metavar="DIR", help="folder of expected.safetensors")
     parser.add_argument("out", nargs="?")
+    parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     if args.check:
         return 0 if all([check(f, args.expected or f) for f in args.check]) else 1
-    for name in CASES:
+    for name in args.names or CASES:
         make(args.out, name)
     return 0
 
