@@ -212,7 +212,7 @@ static double load(const char *folder, hy_dtype dtype) {
     need(hy_cpu_backend_create(&(hy_cpu_options){0}, &backend));
     need(backend->stream_create(backend, "load", &stream));
     need(hy_model_create(&shape, &model));
-    need(hy_params_layout(&model->params, dtype, &layout));
+    need(hy_params_layout(&model->params, HY_SET_ALL, dtype, &layout));
     need(hy_arena_init(&arena, backend, &ledger, HY_DEVICE, layout.bytes + 4096, "weights"));
     need(hy_store_init(&store, &arena, HY_WEIGHTS, &layout));
     memset(arena.data, 0xff, layout.bytes); /* a run's memory is there before it is filled */

@@ -27,8 +27,8 @@ static inline void rig_open(model_rig *rig, const hy_shape *shape, const hy_batc
     must(rig->backend->stream_create(rig->backend, "test", &rig->stream));
     must(hy_model_create(shape, &rig->model));
     must(hy_batch_plan_create(rig->model, rig->backend, options, &rig->plan));
-    must(hy_params_layout(&rig->model->params, options->dtype, &weights));
-    must(hy_params_layout(&rig->model->params, options->grad_dtype, &grads));
+    must(hy_params_layout(&rig->model->params, HY_SET_ALL, options->dtype, &weights));
+    must(hy_params_layout(&rig->model->params, HY_SET_ALL, options->grad_dtype, &grads));
     const hy_batch_bytes *b = &rig->plan->bytes;
     uint64_t rows = (uint64_t)options->batch * (uint64_t)options->seq;
     uint64_t rope = (uint64_t)options->seq * (uint64_t)rig->model->shape.head_size * 4;

@@ -128,7 +128,7 @@ static inline void pass_open(pass_rig *r, const pass_choice *c) {
     must(r->backend->stream_create(r->backend, "down", &r->down));
     must(hy_model_create(&shape, &r->model));
     must(hy_batch_plan_create(r->model, r->backend, &options, &r->plan));
-    must(hy_params_layout(&r->model->params, HY_F32, &layout));
+    must(hy_params_layout(&r->model->params, HY_SET_ALL, HY_F32, &layout));
     const hy_batch_bytes *b = &r->plan->bytes;
     uint64_t state = c->state_depth ? hy_store_plan_ring(&layout, c->state_depth, c->resident).bytes
                                     : layout.bytes;

@@ -88,8 +88,8 @@ static void decode_close(decode_rig *rig) {
 static void take_and_check(decode_rig *rig, hy_store *weights, int32_t count) {
     float logits[61];
     int32_t first = rig->decoder->length;
-    must(hy_decoder_take(rig->decoder, rig->model.stream, weights, rig->model.tokens + first, count,
-                         logits));
+    must(hy_decoder_take(rig->decoder, rig->model.stream, weights, NULL, rig->model.tokens + first,
+                         count, logits));
     ck_assert_int_eq(rig->decoder->length, first + count);
     const float *expected = rig->expected + (first + count - 1) * 61;
     for (int i = 0; i < 61; i++) {
@@ -127,7 +127,8 @@ START_TEST(what_is_rewound_can_be_taken_again) {
     int32_t other[SEQ] = {1, 2, 3};
     float logits[61];
     take_and_check(&rig, &rig.model.weights, 10);
-    must(hy_decoder_take(rig.decoder, rig.model.stream, &rig.model.weights, other, 20, logits));
+    must(hy_decoder_take(rig.decoder, rig.model.stream, &rig.model.weights, NULL, other, 20,
+                         logits));
     hy_decoder_rewind(rig.decoder, 10);
     take_and_check(&rig, &rig.model.weights, 5);
     hy_decoder_rewind(rig.decoder, 0);
@@ -148,7 +149,7 @@ START_TEST(weights_may_pass_through_a_ring) {
     hy_copies copies;
     must(b->stream_create(b, "up", &copies.up));
     must(b->stream_create(b, "down", &copies.down));
-    must(hy_params_layout(&rig.model.model->params, HY_F32, &layout));
+    must(hy_params_layout(&rig.model.model->params, HY_SET_ALL, HY_F32, &layout));
     must(hy_arena_init(&backing, b, &ledger, HY_PINNED, layout.bytes, "a test"));
     must(hy_arena_init(&device, b, &ledger, HY_DEVICE, hy_store_ring_bytes(&layout, 2), "a test"));
     must(hy_store_init_streamed(&streamed, &backing, &device, HY_WEIGHTS, &layout, 2, &copies));
@@ -171,10 +172,11 @@ START_TEST(wrong_tokens_are_refused_and_change_nothing) {
     int32_t wrong[] = {3, 61};
     decode_open(&rig, LLAMA, 0);
     take_and_check(&rig, &rig.model.weights, 30);
-    must_fail(hy_decoder_take(rig.decoder, rig.model.stream, &rig.model.weights, wrong, 2, logits),
-              HY_ERR_INPUT, "token 1 is 61, expected 0 to 60");
-    must_fail(hy_decoder_take(rig.decoder, rig.model.stream, &rig.model.weights, rig.model.tokens,
-                              11, logits),
+    must_fail(
+        hy_decoder_take(rig.decoder, rig.model.stream, &rig.model.weights, NULL, wrong, 2, logits),
+        HY_ERR_INPUT, "token 1 is 61, expected 0 to 60");
+    must_fail(hy_decoder_take(rig.decoder, rig.model.stream, &rig.model.weights, NULL,
+                              rig.model.tokens, 11, logits),
               HY_ERR_INPUT, "accepted are 1 to 10");
     take_and_check(&rig, &rig.model.weights, 10);
     decode_close(&rig);

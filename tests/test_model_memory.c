@@ -128,7 +128,7 @@ static void streamed_open(streamed_rig *r, int32_t depth, int delay) {
     must(r->backend->stream_create(r->backend, "returns", &r->returns));
     must(hy_model_create(&shape, &r->model));
     must(hy_batch_plan_create(r->model, r->backend, &options, &r->plan));
-    must(hy_params_layout(&r->model->params, HY_F32, &layout));
+    must(hy_params_layout(&r->model->params, HY_SET_ALL, HY_F32, &layout));
     const hy_batch_bytes *b = &r->plan->bytes;
     uint64_t size = 2 * layout.bytes + 2 * hy_store_ring_bytes(&layout, 4) + b->activations +
                     b->workspace + 8192;

@@ -83,7 +83,7 @@ static void rig_open(optim_rig *r, const hy_optimizer *optimizer) {
                             .is_trainable = true,
                             .lr_scale = 1};
     r->params = (hy_params){.list = r->list, .count = 2, .units = 1, .elements = 7};
-    must(hy_params_layout(&r->params, HY_F32, &layout));
+    must(hy_params_layout(&r->params, HY_SET_ALL, HY_F32, &layout));
     must(hy_arena_init(&r->arena, r->backend, &r->ledger, HY_DEVICE, 4 * layout.bytes + (1 << 20),
                        "x"));
     must(hy_store_init(&r->weights, &r->arena, HY_WEIGHTS, &layout));

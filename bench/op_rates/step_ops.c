@@ -108,8 +108,8 @@ static hy_status take_memory(step_memory *s, hy_model *model, hy_backend *backen
                                   .max_norm = 1};
     uint64_t adamw = hy_optimizer_workspace(&s->optimizer, &model->params, backend, HY_F32);
     void *activations, *workspace, *optimizer;
-    HY_TRY(hy_params_layout(&model->params, HY_BF16, &narrow));
-    HY_TRY(hy_params_layout(&model->params, HY_F32, &wide));
+    HY_TRY(hy_params_layout(&model->params, HY_SET_ALL, HY_BF16, &narrow));
+    HY_TRY(hy_params_layout(&model->params, HY_SET_ALL, HY_F32, &wide));
     HY_TRY(hy_arena_init(&s->arena, backend, &s->ledger, HY_DEVICE,
                          bytes_needed(s->plan, &narrow, &wide, rows, rope, adamw), "a step"));
     HY_TRY(take_stores(s, &narrow, &wide));

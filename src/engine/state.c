@@ -124,7 +124,7 @@ hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
                     .source = -1,
                     .file = "weights.safetensors",
                     .name = ""};
-    HY_TRY(hy_params_layout(&e->model->params, row->dtype, &row->layout));
+    HY_TRY(hy_params_layout(&e->model->params, HY_SET_ALL, row->dtype, &row->layout));
     uint64_t bytes = row->layout.bytes;
     bool fits = limit == 0 || bytes + beside <= limit;
     if (fits && e->settings->memory.weights_place != HY_PINNED) {

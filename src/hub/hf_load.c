@@ -69,6 +69,7 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
     for (int32_t i = 0; i < files->count; i++) {
         const hy_weight_part *part = &files->parts[i];
         int64_t most = rows_of_job(l, part);
+        if (hy_store_item_of(l->store, part->param) < 0) continue; /* another store's */
         for (int64_t first = 0; first < part->rows; first += most) {
             int64_t rows = part->rows - first < most ? part->rows - first : most;
             l->jobs[l->count++] = (job){part, first, rows};
@@ -157,11 +158,12 @@ static hy_status send_bytes(loading *l, uint64_t at, const char *data, uint64_t 
 
 static hy_status do_job(loading *l, const job *j, buffers *b) {
     const hy_weight_part *p = j->part;
-    hy_dtype wanted = l->store->layout.items[p->param].dtype;
+    int32_t item = hy_store_item_of(l->store, p->param);
+    hy_dtype wanted = l->store->layout.items[item].dtype;
     int64_t elements = j->rows * p->cols;
     uint64_t size = hy_dtype_size(wanted);
-    uint64_t at = hy_store_offset(l->store, p->param) +
-                  (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
+    uint64_t at =
+        hy_store_offset(l->store, item) + (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *data, *backing = l->backing ? l->backing + at : NULL;
     HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
@@ -230,8 +232,11 @@ static hy_status zero_padding(loading *l) {
     static const char zeros[4096];
     for (int32_t i = 0; i < l->model->params.count; i++) {
         const hy_param *param = &l->model->params.list[i];
-        uint64_t size = hy_dtype_size(l->store->layout.items[i].dtype);
-        uint64_t begin = hy_store_offset(l->store, i), end = begin + (uint64_t)param->count * size;
+        int32_t item = hy_store_item_of(l->store, i);
+        if (item < 0) continue;
+        uint64_t size = hy_dtype_size(l->store->layout.items[item].dtype);
+        uint64_t begin = hy_store_offset(l->store, item);
+        uint64_t end = begin + (uint64_t)param->count * size;
         for (uint64_t at = begin + (uint64_t)param->stored * size; at < end; at += sizeof zeros) {
             uint64_t bytes = end - at < sizeof zeros ? end - at : sizeof zeros;
             HY_TRY(hy_store_write(l->store, l->stream, at, zeros, bytes));

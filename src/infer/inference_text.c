@@ -107,7 +107,7 @@ static size_t keep_shared(hy_inference *in, const int32_t *prompt, size_t count)
 static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
     hy_used_model *t = in->model;
     HY_TRY(hy_decoder_take(in->decoder, t->engine.compute, hy_store_of(&t->engine, HY_ROW_MASTER),
-                           tokens, (int32_t)count, in->logits));
+                           NULL, tokens, (int32_t)count, in->logits));
     for (size_t i = 0; i < count; i++) {
         if (hy_ids_push(&in->known, tokens[i])) continue;
         hy_decoder_rewind(in->decoder, (int32_t)in->known.count);

@@ -80,8 +80,8 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
     const hy_sample_options *o = s->options;
     hy_choice choice = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
     int32_t known = s->decoder->length;
-    HY_TRY(hy_decoder_take(s->decoder, s->e->compute, weights, s->window + known, s->length - known,
-                           s->logits));
+    HY_TRY(hy_decoder_take(s->decoder, s->e->compute, weights, NULL, s->window + known,
+                           s->length - known, s->logits));
     *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
     return HY_OK;
 }

@@ -32,15 +32,28 @@ hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t
     return HY_OK;
 }
 
+hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t param_count) {
+    size_t bytes = (size_t)param_count * sizeof *item_of;
+    layout->item_of = malloc(bytes);
+    if (!layout->item_of) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    memcpy(layout->item_of, item_of, bytes);
+    layout->param_count = param_count;
+    return HY_OK;
+}
+
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from) {
     HY_TRY(hy_layout_init(layout, from->items, from->item_count, from->unit_count));
     layout->is_even = from->is_even;
-    return HY_OK;
+    if (!from->item_of) return HY_OK;
+    hy_status status = hy_layout_set_items(layout, from->item_of, from->param_count);
+    if (status != HY_OK) hy_layout_fini(layout);
+    return status;
 }
 
 void hy_layout_fini(hy_layout *layout) {
     free(layout->items);
     free(layout->unit_offset);
     free(layout->unit_bytes);
+    free(layout->item_of);
     *layout = (hy_layout){0};
 }

@@ -2,7 +2,8 @@
  *
  * A class (weights, grads, m, ...) is a row of units; a unit is what moves as a whole and is
  * contiguous; tensors lie inside their unit on 256-byte borders. Every class has a layout of its own,
- * because types differ from class to class (and later, inside one). */
+ * because types differ from class to class and inside one, and a class may hold some parameters only;
+ * a unit that has none of them is empty: it has no bytes. */
 #ifndef HY_MEMORY_LAYOUT_H
 #define HY_MEMORY_LAYOUT_H
 
@@ -28,13 +29,23 @@ typedef struct hy_layout {
     uint64_t *unit_bytes;
     uint64_t bytes; /* of the whole class */
     bool is_even;   /* rings have one size of buffer: no unit counts as large */
+    /* Which item belongs to each parameter, -1: none; NULL: all parameters have one, in their order. */
+    int32_t *item_of;
+    int32_t param_count;
 } hy_layout;
 
 /* `items` gives unit, dtype, count and block of each tensor, units in rising order. Copied. */
 hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
                          int32_t unit_count);
+/* The class holds some of `param_count` parameters: `item_of` gives the item of each, or -1. Copied. */
+hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t param_count);
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
 void hy_layout_fini(hy_layout *layout);
+
+/* The item of a parameter, -1 when the class does not hold it. */
+static inline int32_t hy_layout_item_of(const hy_layout *layout, int32_t param) {
+    return layout->item_of ? layout->item_of[param] : param;
+}
 
 static inline uint64_t hy_align(uint64_t bytes) {
     return (bytes + HY_ALIGNMENT - 1) & ~(uint64_t)(HY_ALIGNMENT - 1);

@@ -105,6 +105,11 @@ static char *backing_of(const hy_store *store, int32_t unit) {
 
 static bool is_on_device(const hy_store *store) { return store->ring_depth == 0; }
 
+/* Whether there is nothing to bring, hold or write back. */
+static bool stays(const hy_store *store, int32_t unit) {
+    return is_on_device(store) || store->layout.unit_bytes[unit] == 0;
+}
+
 /* The stream goes on once nobody computes with what the buffer holds, and its changes are
  * written back. */
 static hy_status await_buffer(hy_store *store, hy_stream *stream, const hy_ring_slot *slot) {
@@ -138,7 +143,7 @@ static hy_status prepare_source(hy_store *store, int32_t unit, bool waits, bool 
     const hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     uint64_t bytes = store->layout.unit_bytes[unit];
     if (store->stages) HY_TRY(hy_stages_failure(store));
-    *is_there = !store->stages || bytes == 0 || (slot && slot->brought == bytes);
+    *is_there = !store->stages || (slot && slot->brought == bytes);
     return *is_there ? HY_OK : hy_stages_fetch(store, unit, waits, is_there);
 }
 
@@ -146,7 +151,7 @@ static hy_status prepare_source(hy_store *store, int32_t unit, bool waits, bool 
 static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool waits) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     bool is_there;
-    if (!store->copies.up) return HY_OK;
+    if (!store->copies.up || stays(store, unit)) return HY_OK;
     HY_TRY(prepare_source(store, unit, waits, &is_there));
     if (!is_there) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
@@ -180,7 +185,7 @@ hy_status hy_store_gather_chunk(hy_store *store, int32_t unit) {
 }
 
 bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {
-    return is_on_device(store) || store->units[unit].kind != HY_BUFFER_ORDINARY;
+    return stays(store, unit) || store->units[unit].kind != HY_BUFFER_ORDINARY;
 }
 
 /* ---- use --------------------------------------------------------------------------------------- */
@@ -217,8 +222,8 @@ static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot, bo
 static hy_status get(hy_store *store, hy_stream *stream, int32_t unit, bool is_read_only) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
+    if (stays(store, unit)) return HY_OK;
     if (store->maker) return get_made(store, stream, unit);
-    if (is_on_device(store)) return HY_OK;
     HY_TRY(gather(store, unit, UINT64_MAX, true));
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) return no_slot(store, unit);
@@ -248,7 +253,7 @@ static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
 hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
     assert(unit >= 0 && unit < store->layout.unit_count && !store->maker);
     store->held++;
-    if (is_on_device(store)) return HY_OK;
+    if (stays(store, unit)) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) {
         slot = hy_ring_choose(store, unit);
@@ -273,10 +278,6 @@ static hy_status write_back(hy_store *store, hy_ring_slot *slot) {
     hy_ring_unit *known = &store->units[slot->unit];
     uint64_t bytes = store->layout.unit_bytes[slot->unit];
     char *backing = store->stages ? NULL : backing_of(store, slot->unit);
-    if (bytes == 0) {
-        slot->is_dirty = false;
-        return HY_OK;
-    }
     if (store->stages) HY_TRY(hy_stages_return(store, slot->unit, &backing));
     HY_TRY(b->stream_wait(store->copies.down, slot->is_free));
     HY_TRY(b->copy(store->copies.down, backing, slot->data, bytes));
@@ -292,7 +293,7 @@ static hy_status write_back(hy_store *store, hy_ring_slot *slot) {
 static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool is_changed) {
     assert(store->held > 0 && unit >= 0 && unit < store->layout.unit_count);
     store->held--;
-    if (is_on_device(store)) return HY_OK;
+    if (stays(store, unit)) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     assert(slot && slot->holders > 0);
     slot->holders--;

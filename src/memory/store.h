@@ -5,7 +5,7 @@
  * store is where the class lies whole. Where that is the device, the calls answer at once. Where it is
  * elsewhere, units pass through a ring of device buffers on copy streams, with events; a unit that was
  * changed is written back when it is released. The calls are the same whatever the place, and so are the
- * results. All users of a store compute on one stream. */
+ * results; a unit without bytes takes no buffer. All users of a store compute on one stream. */
 #ifndef HY_MEMORY_STORE_H
 #define HY_MEMORY_STORE_H
 
@@ -190,10 +190,9 @@ hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream);
 
 /* ---- addresses ---- */
 
-/* Which tensor of the class belongs to a parameter. */
+/* Which tensor of the class belongs to a parameter; -1: the class does not hold it. */
 static inline int32_t hy_store_item_of(const hy_store *store, int32_t param) {
-    (void)store; /* classes hold all parameters, in their order */
-    return param;
+    return hy_layout_item_of(&store->layout, param);
 }
 
 /* Where tensor `item` is for the device, between get and release of its unit. */

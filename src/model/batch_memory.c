@@ -43,6 +43,12 @@ static const hy_unit_plan *head_of(const hy_batch_plan *plan) {
     return hy_batch_unit(plan, layers_of(plan) + 1);
 }
 
+int32_t hy_batch_first_backward(const hy_batch_plan *plan) {
+    int32_t lowest = plan->model->lowest_trained;
+    if (lowest > layers_of(plan)) return layers_of(plan);
+    return lowest > 0 ? lowest - 1 : 0;
+}
+
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
 /* What all layers before this one keep. */
@@ -69,13 +75,18 @@ static uint64_t training_scratch(const hy_batch_plan *plan) {
     return larger(bytes, turn + plan->residual_bytes);
 }
 
+/* How many residuals the activations hold: those without a backward share the first two. */
+static int32_t residual_count(const hy_batch_plan *plan) {
+    int32_t first = hy_batch_first_backward(plan), shared = first < 2 ? first : 2;
+    return shared + (plan->options.offloads ? 0 : layers_of(plan) - first);
+}
+
 /* What is placed as activations, without the ring. */
 static uint64_t resident_bytes(const hy_batch_plan *plan) {
     if (!plan->options.is_training) return 2 * plan->residual_bytes;
-    uint64_t ends = plan->residual_bytes + head_of(plan)->kept_bytes;
-    if (plan->options.offloads) return ends;
-    return ends + (uint64_t)layers_of(plan) * plan->residual_bytes +
-           kept_before(plan, layers_of(plan));
+    uint64_t kept = plan->options.offloads ? 0 : kept_before(plan, layers_of(plan));
+    return (uint64_t)(residual_count(plan) + 1) * plan->residual_bytes + kept +
+           head_of(plan)->kept_bytes;
 }
 
 /* Evaluation with a plan made for training: most often there is room for its scratch behind its two
@@ -101,8 +112,9 @@ hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
     if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
     for (int32_t i = 0; i < 2 * layers; i++) {
         uint64_t kept = hy_batch_unit(plan, i / 2 + 1)->kept_bytes;
+        uint64_t entering = i / 2 < hy_batch_first_backward(plan) ? 0 : plan->residual_bytes;
         items[i] = (hy_layout_item){
-            .unit = i / 2, .dtype = HY_U8, .count = (int64_t)(i % 2 ? kept : plan->residual_bytes)};
+            .unit = i / 2, .dtype = HY_U8, .count = (int64_t)(i % 2 ? kept : entering)};
     }
     hy_status status = hy_layout_init(out, items, 2 * layers, layers);
     free(items);
@@ -132,15 +144,18 @@ hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
 /* ---- addresses --------------------------------------------------------------------------------- */
 
 static char *behind_residuals(const hy_batch_plan *plan) {
-    uint64_t residuals = plan->options.offloads ? 0 : (uint64_t)layers_of(plan);
-    return plan->activations + (residuals + 1) * plan->residual_bytes;
+    return plan->activations + (uint64_t)(residual_count(plan) + 1) * plan->residual_bytes;
 }
 
 char *hy_batch_residual(const hy_batch_plan *plan, int32_t layer) {
     if (layer == layers_of(plan))
         return plan->workspace + plan->scratch_bytes - plan->residual_bytes;
-    if (plan->options.offloads) return hy_store_device(plan->offload, 2 * layer);
-    return plan->activations + (uint64_t)layer * plan->residual_bytes;
+    int32_t first = hy_batch_first_backward(plan), at = layer % 2;
+    if (layer >= first) {
+        if (plan->options.offloads) return hy_store_device(plan->offload, 2 * layer);
+        at = (first < 2 ? first : 2) + layer - first;
+    }
+    return plan->activations + (uint64_t)at * plan->residual_bytes;
 }
 
 char *hy_batch_residual_grad(const hy_batch_plan *plan) {
@@ -149,6 +164,7 @@ char *hy_batch_residual_grad(const hy_batch_plan *plan) {
 
 char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer) {
     bool is_head = layer == layers_of(plan);
+    if (layer < hy_batch_first_backward(plan)) return NULL; /* it keeps nothing */
     if (!plan->options.offloads) return behind_residuals(plan) + kept_before(plan, layer);
     return is_head ? behind_residuals(plan) : hy_store_device(plan->offload, 2 * layer + 1);
 }

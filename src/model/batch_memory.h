@@ -2,8 +2,10 @@
  *
  * Training, in the block of activations: the residual entering each layer, its gradient, then what each
  * layer and the head keep. The residual entering the head is needed from the last layer's forward to the
- * head alone: it lies at the end of scratch memory, which is widest in the layers' backward. A plan that
- * offloads has of all this only the gradient; residual and kept slots of a layer are a unit of a store.
+ * head alone: it lies at the end of scratch memory, which is widest in the layers' backward. Layers that
+ * have no backward, because nothing in them or below is trained, keep nothing: their residuals take
+ * turns in two buffers. A plan that offloads has of all this only these and the gradient; residual and
+ * kept slots of a layer are a unit of a store.
  * Evaluation has two residuals, before and after the layer at work. */
 #ifndef HY_MODEL_BATCH_MEMORY_H
 #define HY_MODEL_BATCH_MEMORY_H
@@ -14,6 +16,9 @@
 bool hy_batch_recomputes(const hy_batch_plan *plan, int32_t layer);
 /* The plan of a unit of the model; several units share one. */
 hy_unit_plan *hy_batch_unit(const hy_batch_plan *plan, int32_t unit);
+
+/* The lowest layer that backward comes to, as many as there are when it ends at the head. */
+int32_t hy_batch_first_backward(const hy_batch_plan *plan);
 
 /* Fills bytes and what they follow from; the units are planned. */
 hy_status hy_batch_count_bytes(hy_batch_plan *plan);

@@ -31,9 +31,10 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     if (is_grad && !param->is_trainable) return t;
     if (!f->input) {
         t.data = SOMEWHERE;
-    } else {
-        t.data = hy_store_device(is_grad ? f->input->grads : f->input->weights, index);
+        return t;
     }
+    hy_store *store = is_grad ? f->input->grads : hy_batch_weights_of(f->input, index);
+    t.data = hy_store_device(store, hy_store_item_of(store, index));
     return t;
 }
 
@@ -124,16 +125,7 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
     }
 }
 
-static bool makes_only_unwanted(const hy_frame *f, const hy_unit_op *op, const hy_op_call *call) {
-    if (op->kind == HY_OP_EMBED_BWD)
-        return !call->t[HY_EMBED_BWD_DWTE].data && !call->t[HY_EMBED_BWD_DWPE].data;
-    if (op->kind != HY_OP_MATMUL && op->kind != HY_OP_BIAS_GRAD) return false;
-    int target = op->kind == HY_OP_MATMUL ? HY_MATMUL_D : HY_BIAS_GRAD_DBIAS;
-    const hy_slot *slot = &f->unit->unit->slots[(int)op->slot[target]];
-    return slot->role == HY_SLOT_PARAM_GRAD && !call->t[target].data;
-}
-
-bool hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *call) {
+void hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *call) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     const hy_unit_op *op = pass->ops[index];
     *call = (hy_op_call){.kind = op->kind, .plan = pass->prepared[index]};
@@ -145,5 +137,4 @@ bool hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *
     uint64_t bytes = f->plan->op_workspace_bytes;
     void *workspace = f->input ? f->plan->workspace + f->plan->scratch_bytes : NULL;
     call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
-    return !makes_only_unwanted(f, op, call);
 }

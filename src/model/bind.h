@@ -17,11 +17,16 @@ typedef struct hy_frame {
     void *kept, *scratch;
 } hy_frame;
 
+/* The store that holds a parameter's weights. */
+static inline hy_store *hy_batch_weights_of(const hy_batch_input *input, int32_t param) {
+    bool is_there = input->weights && hy_store_item_of(input->weights, param) >= 0;
+    return is_there ? input->weights : input->frozen;
+}
+
 /* A frame of a unit, for planning: pointers say only whether a tensor is there. */
 hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass pass);
 
-/* Binds op `index` of the frame's pass; chunked ops get the rows of chunk `chunk`. Returns false when the
- * op has nothing to do: it would only make a gradient nobody wants. */
-bool hy_frame_bind(const hy_frame *frame, int32_t index, int32_t chunk, hy_op_call *call);
+/* Binds op `index` of the frame's pass; chunked ops get the rows of chunk `chunk`. */
+void hy_frame_bind(const hy_frame *frame, int32_t index, int32_t chunk, hy_op_call *call);
 
 #endif

@@ -214,17 +214,14 @@ static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit) {
 }
 
 /* `rows` tokens that lie on the device, and the logits of the last. */
-static hy_status run_rows(hy_decoder *d, hy_stream *stream, hy_store *weights, int32_t rows) {
+static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     const hy_shape *s = &d->model->shape;
     hy_batch_plan *plan = rows == 1 ? d->one : d->many;
-    hy_batch_input input = {.stream = stream,
-                            .weights = weights,
-                            .tokens = d->tokens,
-                            .rope = d->rope ? d->rope + (int64_t)d->length * s->head_size : NULL};
+    input->rope = d->rope ? d->rope + (int64_t)d->length * s->head_size : NULL;
     set_rows(plan, rows);
     hy_frame f = {.plan = plan,
                   .pass = HY_PASS_EVAL,
-                  .input = &input,
+                  .input = input,
                   .residual_out = hy_batch_eval_residual(plan, 0),
                   .scratch = hy_batch_scratch(plan, HY_PASS_EVAL)};
     HY_TRY(hy_visit_begin(&f, 0));
@@ -267,8 +264,10 @@ static void widen(const hy_decoder *d, float *logits) {
     }
 }
 
-hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights,
+hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights, hy_store *frozen,
                           const int32_t *tokens, int32_t count, float *logits) {
+    hy_batch_input input = {
+        .stream = stream, .weights = weights, .frozen = frozen, .tokens = d->tokens};
     HY_TRY(check_tokens(d, tokens, count));
     int32_t before = d->length;
     hy_status status = HY_OK;
@@ -276,7 +275,7 @@ hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights,
         rows = count - at < d->options.rows ? count - at : d->options.rows;
         size_t bytes = (size_t)rows * sizeof *tokens;
         status = d->backend->copy(stream, d->tokens, tokens + at, bytes);
-        if (status == HY_OK) status = run_rows(d, stream, weights, rows);
+        if (status == HY_OK) status = run_rows(d, &input, rows);
         d->length += rows;
     }
     size_t bytes = (size_t)d->model->shape.vocab * hy_dtype_size(d->options.dtype);

@@ -45,11 +45,12 @@ void hy_decoder_destroy(hy_decoder *decoder); /* before its backend */
 /* Where it works: `bytes` of device memory on a 256-byte border. It knows no token afterwards. */
 hy_status hy_decoder_place(hy_decoder *decoder, hy_stream *stream, void *memory);
 
-/* Takes `count` further tokens, at least one, from host memory and gives the logits of the last of them
+/* `weights` and `frozen` are as in hy_batch_input.
+ * Takes `count` further tokens, at least one, from host memory and gives the logits of the last of them
  * (V floats on the host). Waits for them. More than fit into what is left of the context are
  * HY_ERR_INPUT, and so is an id outside the vocabulary; the decoder is then as before. */
 hy_status hy_decoder_take(hy_decoder *decoder, hy_stream *stream, hy_store *weights,
-                          const int32_t *tokens, int32_t count, float *logits);
+                          hy_store *frozen, const int32_t *tokens, int32_t count, float *logits);
 
 /* Forgets all tokens from position `length` on; 0: everything. */
 void hy_decoder_rewind(hy_decoder *decoder, int32_t length);

@@ -21,17 +21,21 @@ static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
     if (unit == 0) traits.part = HY_PART_EMBEDDING;
     if (unit == model->params.units - 1) traits.part = HY_PART_HEAD;
     if (traits.part == HY_PART_BLOCK) traits.window = hy_shape_window(&model->shape, unit - 1);
+    for (int kind = 0; kind < HY_P_KIND_COUNT; kind++) {
+        int32_t param = hy_params_find(&model->params, unit, (hy_param_kind)kind);
+        bool is_trained = param >= 0 && model->params.list[param].is_trainable;
+        traits.trained |= (uint32_t)is_trained << kind;
+    }
+    traits.passes_back = unit > model->lowest_trained;
     return traits;
 }
 
 /* Which units compute the same: each kind is written down once. */
-static hy_status find_kinds(hy_model *model) {
-    int32_t units = model->params.units;
-    model->kinds = calloc((size_t)units, sizeof *model->kinds);
-    model->kind_of = calloc((size_t)units, sizeof *model->kind_of);
-    if (!model->kinds || !model->kind_of) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for the units of %d blocks", model->shape.layers);
-    }
+static void find_kinds(hy_model *model) {
+    int32_t units = model->params.units, first = 0;
+    while (first < model->params.count && !model->params.list[first].is_trainable) first++;
+    model->lowest_trained = first < model->params.count ? model->params.list[first].unit : units;
+    model->kind_count = 0;
     for (int32_t unit = 0; unit < units; unit++) {
         hy_unit_traits traits = traits_of(model, unit);
         int32_t kind = 0;
@@ -44,7 +48,6 @@ static hy_status find_kinds(hy_model *model) {
         }
         model->kind_of[unit] = kind;
     }
-    return HY_OK;
 }
 
 hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
@@ -54,12 +57,27 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     model->shape = *shape;
     hy_status status = hy_shape_complete(&model->shape);
     if (status == HY_OK) status = hy_params_init(&model->params, &model->shape);
-    if (status == HY_OK) status = find_kinds(model);
+    if (status == HY_OK) {
+        size_t units = (size_t)model->params.units;
+        model->kinds = calloc(units, sizeof *model->kinds);
+        model->kind_of = calloc(units, sizeof *model->kind_of);
+        if (!model->kinds || !model->kind_of) {
+            status =
+                hy_fail(HY_ERR_MEMORY, "no memory for the units of %d blocks", model->shape.layers);
+        }
+    }
     if (status != HY_OK) {
         hy_model_destroy(model);
         return status;
     }
+    find_kinds(model);
     *out = model;
+    return HY_OK;
+}
+
+hy_status hy_model_select(hy_model *model, const char *names) {
+    HY_TRY(hy_params_select(&model->params, names));
+    find_kinds(model);
     return HY_OK;
 }
 

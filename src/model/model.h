@@ -15,11 +15,15 @@ typedef struct hy_model {
     hy_params params;
     hy_unit *kinds; /* (kind_count) in the order in which they first occur */
     int32_t kind_count;
-    int32_t *kind_of; /* (params.units) the kind of each unit */
+    int32_t *kind_of;       /* (params.units) the kind of each unit */
+    int32_t lowest_trained; /* unit; backward ends there */
 } hy_model;
 
 hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
+/* Trains these parameters alone (hy_params_select) and freezes the others; a new model trains all. To be
+ * called before the first batch plan is made. */
+hy_status hy_model_select(hy_model *model, const char *names);
 void hy_model_destroy(hy_model *model);
 
 #define HY_OFFLOAD_DEPTH 3 /* one layer is written back, one is read, one is written */
@@ -61,15 +65,17 @@ typedef struct hy_unit_hook {
      * gathered. */
     hy_status (*ahead)(void *context, int32_t unit);
     /* The unit's gradients are as this micro-batch leaves them and still held. With a tied head it
-     * is called once for unit 0, at the embedding, where its sum ends. */
+     * is called once for unit 0, at the embedding, where its sum ends. The lowest unit that has trained
+     * parameters is the last: backward ends there. */
     hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
 
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */
 typedef struct hy_batch_input {
     hy_stream *stream;
-    hy_store *weights;
-    hy_store *grads;       /* training only */
+    hy_store *weights;     /* of trained parameters, or of all; NULL: all are in `frozen` */
+    hy_store *frozen;      /* of those that `weights` does not hold, or NULL */
+    hy_store *grads;       /* training only; of trained parameters */
     const int32_t *tokens; /* (B,T) */
     const int32_t *targets;
     const int32_t *doc_starts; /* or NULL */

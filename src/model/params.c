@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -128,19 +129,82 @@ void hy_params_fini(hy_params *p) {
     *p = (hy_params){0};
 }
 
-hy_status hy_params_layout(const hy_params *p, hy_dtype dtype, hy_layout *out) {
-    hy_layout_item *items = calloc((size_t)p->count, sizeof *items);
-    if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
-    for (int32_t i = 0; i < p->count; i++) {
-        items[i] =
-            (hy_layout_item){.unit = p->list[i].unit, .dtype = dtype, .count = p->list[i].count};
-        if (dtype != HY_U8) continue;
-        bool is_small = p->list[i].count < SMALL_TENSOR;
-        items[i].dtype = is_small ? HY_F32 : HY_U8;
-        items[i].block = is_small ? 0 : HY_QUANT_BLOCK;
+/* ---- which are trained ------------------------------------------------------------------------- */
+
+static bool matches(const char *pattern, const char *name) {
+    if (*pattern == 0) return *name == 0;
+    if (*pattern == '*') {
+        return matches(pattern + 1, name) || (*name && matches(pattern, name + 1));
     }
-    hy_status status = hy_layout_init(out, items, p->count, p->units);
+    return *name && (*pattern == '?' || *pattern == *name) && matches(pattern + 1, name + 1);
+}
+
+/* Adds what one entry of a list means. */
+static hy_status select_entry(const hy_params *p, const char *entry, bool *is_chosen) {
+    int32_t layers = p->units - 2, found = 0;
+    bool is_last = strncmp(entry, "last:", 5) == 0, is_all = strcmp(entry, "all") == 0;
+    char *end;
+    long last = is_last ? strtol(entry + 5, &end, 10) : 0;
+    if (is_last && (end == entry + 5 || *end || last < 0 || last > layers)) {
+        return hy_fail(HY_ERR_INPUT, "%s: accepted are last:0 to last:%d, the number of blocks",
+                       entry, layers);
+    }
+    for (int32_t i = 0; i < p->count; i++) {
+        bool is_meant = is_last ? p->list[i].unit > layers - last && p->list[i].unit > 0
+                                : is_all || matches(entry, p->list[i].name);
+        is_chosen[i] |= is_meant;
+        found += is_meant;
+    }
+    if (found > 0) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "\"%s\" matches no parameter; they are called %s, blocks.0.attn.qkv.weight, "
+                   "final_norm.weight and so on",
+                   entry, p->list[0].name);
+}
+
+hy_status hy_params_select(hy_params *p, const char *names) {
+    bool *is_chosen = calloc((size_t)p->count, sizeof *is_chosen);
+    hy_status status = is_chosen ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %s", names);
+    for (const char *at = names; status == HY_OK; at++) {
+        size_t length = strcspn(at, ",");
+        char entry[64];
+        snprintf(entry, sizeof entry, "%.*s", (int)length, at);
+        status = select_entry(p, entry, is_chosen);
+        at += length;
+        if (*at == 0) break;
+    }
+    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
+        p->list[i].is_trainable = is_chosen[i];
+    }
+    free(is_chosen);
+    return status;
+}
+
+/* ---- layouts ----------------------------------------------------------------------------------- */
+
+hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype, hy_layout *out) {
+    hy_layout_item *items = calloc((size_t)p->count, sizeof *items);
+    int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
+    int32_t count = 0;
+    hy_status status = items && item_of ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
+        const hy_param *param = &p->list[i];
+        item_of[i] = hy_param_is_in(param, set) ? count++ : -1;
+        if (item_of[i] < 0) continue;
+        hy_layout_item *item = &items[item_of[i]];
+        *item = (hy_layout_item){.unit = param->unit, .dtype = dtype, .count = param->count};
+        if (dtype != HY_U8) continue;
+        bool is_small = param->count < SMALL_TENSOR;
+        item->dtype = is_small ? HY_F32 : HY_U8;
+        item->block = is_small ? 0 : HY_QUANT_BLOCK;
+    }
+    if (status == HY_OK) status = hy_layout_init(out, items, count, p->units);
+    if (status == HY_OK && count < p->count) {
+        status = hy_layout_set_items(out, item_of, p->count);
+        if (status != HY_OK) hy_layout_fini(out);
+    }
     free(items);
+    free(item_of);
     return status;
 }
 

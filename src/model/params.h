@@ -1,7 +1,10 @@
 /* params.h: the parameters of a model, by name, unit and kind.
  *
  * Units are numbered 0 (embedding), 1 .. L (blocks), L+1 (final norm and head). A parameter belongs to
- * one unit; a tied head uses the embedding's and owns none of its own. Weights are (out, in). */
+ * one unit; a tied head uses the embedding's and owns none of its own. Weights are (out, in).
+ *
+ * Parameters are trained or frozen. Gradients, optimizer state and master weights exist for the trained
+ * ones alone, and the two sets have stores of their own: a class is laid out over a set. */
 #ifndef HY_MODEL_PARAMS_H
 #define HY_MODEL_PARAMS_H
 
@@ -44,7 +47,7 @@ typedef struct hy_param {
     int64_t stored; /* elements that mean something: a vocabulary's last rows may be padding, which
                           is zero, stays zero, and is not written to files */
     int64_t first;  /* logical index of element 0 among all parameters: keys random numbers */
-    bool is_trainable; /* backward computes gradients only for these */
+    bool is_trainable; /* else it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
     double lr_scale;
     double init_mean, init_std;
@@ -66,9 +69,23 @@ static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_
     return p->at[unit * HY_P_KIND_COUNT + kind];
 }
 
-/* The layout of a class in which every parameter has one tensor of this type. 8-bit codes come with a
- * scale for 256 elements; what is small, and often delicate (biases, norms), stays fp32 then. */
-hy_status hy_params_layout(const hy_params *params, hy_dtype dtype, hy_layout *out);
+typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_param_set;
+
+static inline bool hy_param_is_in(const hy_param *param, hy_param_set set) {
+    return set == HY_SET_ALL || param->is_trainable == (set == HY_SET_TRAINABLE);
+}
+
+/* Chooses the parameters that are trained, by a list of names, commas between them: `*` stands for any
+ * letters and `?` for one, as in "blocks.3.attn.*"; "last:N" for the last N blocks, the final norm and
+ * the head, unless that is the embedding's table too: training it would take a backward pass through all
+ * blocks; "all" for all. HY_ERR_INPUT names an entry that matches nothing; what is trained is then as
+ * before. */
+hy_status hy_params_select(hy_params *params, const char *names);
+
+/* The layout of a class in which every parameter of a set has one tensor of this type. 8-bit codes come
+ * with a scale for 256 elements; what is small, and often delicate (biases, norms), stays fp32 then. */
+hy_status hy_params_layout(const hy_params *params, hy_param_set set, hy_dtype dtype,
+                           hy_layout *out);
 
 /* Rows that files hold. */
 static inline int64_t hy_param_stored_rows(const hy_param *p) {

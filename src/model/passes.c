@@ -21,8 +21,7 @@ static hy_status run_ops(const hy_frame *f) {
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
             for (int32_t op = i; op < end; op++) {
                 hy_op_call call;
-                if (!hy_frame_bind(f, op, chunk, &call))
-                    continue; /* makes nothing that is wanted */
+                hy_frame_bind(f, op, chunk, &call);
                 HY_TRY(f->plan->backend->enqueue(f->input->stream, &call));
             }
         }
@@ -50,27 +49,30 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 /* Where layers offload, the residual leaving one is written into the unit of the next: that is held before
  * the first runs, and a layer's own is written back after it has run. */
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
-    int32_t layers = plan->model->shape.layers;
+    int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
     hy_frame f = new_frame(plan, input, HY_PASS_FORWARD);
     HY_TRY(hy_visit_begin(&f, 0));
-    if (offload) HY_TRY(hy_store_get_new(offload, input->stream, 0));
+    if (offload && first == 0) HY_TRY(hy_store_get_new(offload, input->stream, 0));
     f.residual_out = hy_batch_residual(plan, 0);
     HY_TRY(run_unit(&f, 0, +1));
     for (int32_t layer = 0; layer < layers; layer++) {
-        bool is_last = layer + 1 == layers;
-        if (offload && !is_last) HY_TRY(hy_store_get_new(offload, input->stream, layer + 1));
+        bool is_next_kept = layer + 1 < layers && layer + 1 >= first;
+        if (offload && is_next_kept) HY_TRY(hy_store_get_new(offload, input->stream, layer + 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.residual_out = hy_batch_residual(plan, layer + 1);
         f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, +1));
-        if (offload) HY_TRY(hy_store_release_changed(offload, input->stream, layer));
+        if (offload && layer >= first) {
+            HY_TRY(hy_store_release_changed(offload, input->stream, layer));
+        }
     }
     return HY_OK;
 }
 
+/* As far down as something is trained. */
 static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) {
-    int32_t layers = plan->model->shape.layers;
+    int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
     hy_frame f = new_frame(plan, input, HY_PASS_BACKWARD);
     f.residual_grad = hy_batch_residual_grad(plan);
@@ -78,15 +80,15 @@ static hy_status run_backward(hy_batch_plan *plan, const hy_batch_input *input) 
     f.residual_in = hy_batch_residual(plan, layers);
     f.kept = hy_batch_kept(plan, layers);
     HY_TRY(run_unit(&f, layers + 1, -1));
-    for (int32_t layer = layers - 1; layer >= 0; layer--) {
+    for (int32_t layer = layers - 1; layer >= first; layer--) {
         if (offload) HY_TRY(hy_store_get(offload, input->stream, layer));
-        if (offload && layer > 0) HY_TRY(hy_store_gather(offload, layer - 1));
+        if (offload && layer > first) HY_TRY(hy_store_gather(offload, layer - 1));
         f.residual_in = hy_batch_residual(plan, layer);
         f.kept = hy_batch_kept(plan, layer);
         HY_TRY(run_unit(&f, layer + 1, -1));
         if (offload) HY_TRY(hy_store_release(offload, input->stream, layer));
     }
-    return run_unit(&f, 0, -1);
+    return plan->model->lowest_trained == 0 ? run_unit(&f, 0, -1) : HY_OK;
 }
 
 static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
@@ -98,6 +100,9 @@ hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
     if (!plan->options.is_training || plan->options.is_sizing) {
         return hy_fail(HY_ERR_STATE, "this batch plan was made for %s only",
                        plan->options.is_sizing ? "its figures" : "evaluation");
+    }
+    if (plan->model->lowest_trained == plan->model->params.units) {
+        return hy_fail(HY_ERR_STATE, "the model has no parameter to train");
     }
     if (plan->options.offloads && !plan->offload) {
         return hy_fail(HY_ERR_STATE,

@@ -2,6 +2,9 @@
 #include "model/unit.h"
 
 #include <assert.h>
+#include <string.h>
+
+#include "kernels/access.h"
 
 int hy_recompute_groups(hy_recompute recompute) {
     static const int groups[HY_RECOMPUTE_COUNT] = {
@@ -14,7 +17,44 @@ int hy_recompute_groups(hy_recompute recompute) {
 }
 
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
-    return a->part == b->part && a->window == b->window;
+    return a->part == b->part && a->window == b->window && a->trained == b->trained &&
+           a->passes_back == b->passes_back;
+}
+
+static bool is_accessed(const hy_unit_op *op, int slot, int access) {
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (op->slot[i] == slot && (hy_op_access(op->kind, i) & access)) return true;
+    }
+    return false;
+}
+
+/* Goes through the backward list from its end, knowing which slots are wanted after each op: an op that
+ * writes none of them is left out, and what a kept one reads is wanted before it. */
+static void leave_out_unwanted(hy_unit *unit) {
+    bool is_wanted[HY_UNIT_SLOTS] = {0};
+    int first = HY_UNIT_OPS; /* kept ops gather at the end */
+    for (int s = 1; s < unit->slot_count; s++) {
+        const hy_slot *slot = &unit->slots[s];
+        is_wanted[s] = slot->role == HY_SLOT_PARAM_GRAD ? unit->traits.trained >> slot->param & 1
+                       : slot->role == HY_SLOT_RESIDUAL_GRAD ? unit->traits.passes_back
+                                                             : slot->role == HY_SLOT_GIVEN;
+    }
+    for (int i = unit->backward_count - 1; i >= 0; i--) {
+        hy_unit_op op = unit->backward[i];
+        bool is_kept = false;
+        for (int s = 1; s < unit->slot_count; s++) {
+            is_kept |= is_wanted[s] && is_accessed(&op, s, HY_ACCESS_WRITE);
+        }
+        if (!is_kept) continue;
+        for (int s = 1; s < unit->slot_count; s++) {
+            if (is_accessed(&op, s, HY_ACCESS_WRITE)) is_wanted[s] = false;
+            if (is_accessed(&op, s, HY_ACCESS_READ)) is_wanted[s] = true;
+        }
+        unit->backward[--first] = op;
+    }
+    unit->backward_count = HY_UNIT_OPS - first;
+    memmove(unit->backward, unit->backward + first,
+            (size_t)unit->backward_count * sizeof *unit->backward);
 }
 
 void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits) {
@@ -24,6 +64,7 @@ void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *tr
     case HY_PART_BLOCK: hy_unit_block(unit, shape); break;
     case HY_PART_HEAD: hy_unit_head(unit, shape); break;
     }
+    leave_out_unwanted(unit);
 }
 
 int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot) {

@@ -87,8 +87,12 @@ typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_
 /* What the lists of a unit follow from, beside the shape: units of one kind have the same. */
 typedef struct hy_unit_traits {
     hy_unit_part part;
-    int32_t window; /* of a block's attention; 0: none */
+    int32_t window;   /* of a block's attention; 0: none */
+    uint32_t trained; /* a bit for each hy_param_kind whose gradient it makes */
+    bool passes_back; /* something below it is trained: the gradient of the residual goes on */
 } hy_unit_traits;
+
+_Static_assert(HY_P_KIND_COUNT <= 32, "a kind of parameter has a bit");
 
 typedef struct hy_unit {
     const char *name;
@@ -100,7 +104,9 @@ typedef struct hy_unit {
 } hy_unit;
 
 /* Writes the lists of a kind. The head's backward list holds its forward too: logits exist only chunk by
- * chunk, so loss and gradient are made in one go, and training runs backward alone there. */
+ * chunk, so loss and gradient are made in one go, and training runs backward alone there. Of the
+ * backward list, what makes no gradient that is wanted is left out: a unit with nothing trained in it or
+ * below it has none. */
 void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits);
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
 

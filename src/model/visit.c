@@ -13,20 +13,47 @@ static int32_t last_unit(const hy_frame *f) { return f->plan->model->params.unit
 /* The unit after this one in walking direction, or -1. */
 static int32_t next_unit(const hy_frame *f, int direction) {
     int32_t next = f->unit_index + direction;
-    return next >= 0 && next <= last_unit(f) ? next : -1;
+    int32_t lowest = f->pass == HY_PASS_BACKWARD ? f->plan->model->lowest_trained : 0;
+    return next >= lowest && next <= last_unit(f) ? next : -1;
 }
 
-static bool has_tied_head(const hy_frame *f) { return f->plan->model->shape.has_tied_head; }
+/* A tied head works with the embedding's table, and adds to its gradient where it is trained. */
+static bool borrows_table(const hy_frame *f, int32_t unit) {
+    return f->plan->model->shape.has_tied_head && unit == last_unit(f);
+}
 
-/* A tied head works with the embedding's weights too. */
-static bool borrows_embedding(const hy_frame *f, int32_t unit) {
-    return has_tied_head(f) && unit == last_unit(f);
+static int32_t table_of(const hy_frame *f) {
+    return hy_params_find(&f->plan->model->params, 0, HY_P_TOKENS);
+}
+
+static bool borrows_sum(const hy_frame *f, int32_t unit) {
+    return borrows_table(f, unit) && f->plan->model->params.list[table_of(f)].is_trainable;
 }
 
 /* Is there a sum to go on with when the pass comes to this unit? A tied head has begun that of the token
  * table by the time the pass comes to the embedding. */
 static bool goes_on(const hy_frame *f, int32_t unit) {
-    return f->input->accumulate || (has_tied_head(f) && unit == 0);
+    return f->input->accumulate || (unit == 0 && borrows_sum(f, last_unit(f)));
+}
+
+/* ---- weights ----------------------------------------------------------------------------------- */
+
+/* What is done to the stores of a unit's weights. */
+typedef hy_status (*store_call)(hy_store *store, hy_stream *stream, int32_t unit);
+
+static hy_status gather(hy_store *store, hy_stream *stream, int32_t unit) {
+    (void)stream;
+    return hy_store_gather(store, unit);
+}
+
+/* Trained and frozen parameters of the unit; a tied head's table too. */
+static hy_status call_weights(const hy_frame *f, int32_t unit, store_call call) {
+    const hy_batch_input *in = f->input;
+    if (borrows_table(f, unit)) {
+        HY_TRY(call(hy_batch_weights_of(in, table_of(f)), in->stream, 0));
+    }
+    if (in->weights) HY_TRY(call(in->weights, in->stream, unit));
+    return in->frozen ? call(in->frozen, in->stream, unit) : HY_OK;
 }
 
 /* ---- large units ------------------------------------------------------------------------------- */
@@ -43,12 +70,14 @@ static bool is_on_its_way(const hy_frame *f) {
 /* The large unit at the far end of the walk travels in chunks, one with each block. */
 static hy_status gather_far_end(const hy_frame *f) {
     int32_t end = f->pass == HY_PASS_BACKWARD ? 0 : last_unit(f);
-    hy_store *weights = f->input->weights, *grads = f->input->grads;
-    if (!is_on_its_way(f)) return HY_OK;
-    if (hy_store_has_own_buffer(weights, end)) HY_TRY(hy_store_gather_chunk(weights, end));
     bool wants_grads = f->pass != HY_PASS_EVAL && goes_on(f, end);
-    if (!wants_grads || !hy_store_has_own_buffer(grads, end)) return HY_OK;
-    return hy_store_gather_chunk(grads, end);
+    hy_store *stores[] = {f->input->weights, f->input->frozen,
+                          wants_grads ? f->input->grads : NULL};
+    for (int i = 0; i < 3 && is_on_its_way(f); i++) {
+        bool is_apart = stores[i] && hy_store_has_own_buffer(stores[i], end);
+        if (is_apart) HY_TRY(hy_store_gather_chunk(stores[i], end));
+    }
+    return HY_OK;
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------- */
@@ -57,13 +86,6 @@ static hy_status call_ahead(const hy_frame *f, int32_t unit) {
     const hy_unit_hook *hook = f->input->hook;
     if (!hook || !hook->ahead || f->pass != HY_PASS_FORWARD) return HY_OK;
     return hook->ahead(hook->context, unit);
-}
-
-/* ---- weights ----------------------------------------------------------------------------------- */
-
-static hy_status gather_weights(const hy_frame *f, int32_t unit) {
-    HY_TRY(hy_store_gather(f->input->weights, unit));
-    return borrows_embedding(f, unit) ? hy_store_gather(f->input->weights, 0) : HY_OK;
 }
 
 /* ---- gradients --------------------------------------------------------------------------------- */
@@ -79,21 +101,21 @@ static hy_status get_sum(const hy_frame *f, int32_t unit, bool is_begun) {
 
 static hy_status gather_grads(const hy_frame *f, int32_t unit) {
     if (goes_on(f, unit)) HY_TRY(hy_store_gather(f->input->grads, unit));
-    bool has_begun = f->input->accumulate && borrows_embedding(f, unit);
+    bool has_begun = f->input->accumulate && borrows_sum(f, unit);
     return has_begun ? hy_store_gather(f->input->grads, 0) : HY_OK;
 }
 
 /* ---- a visit ----------------------------------------------------------------------------------- */
 
 hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
-    HY_TRY(gather_weights(f, first));
+    HY_TRY(call_weights(f, first, gather));
     if (f->pass == HY_PASS_BACKWARD) HY_TRY(gather_grads(f, first));
     return call_ahead(f, first);
 }
 
 static hy_status gather_next(const hy_frame *f, int32_t next) {
     if (next < 0) return HY_OK;
-    HY_TRY(gather_weights(f, next));
+    HY_TRY(call_weights(f, next, gather));
     /* The head's gradients come first in backward: they travel during the last block's forward. */
     bool wants_grads =
         f->pass == HY_PASS_BACKWARD || (f->pass == HY_PASS_FORWARD && next == last_unit(f));
@@ -105,7 +127,6 @@ hy_status hy_visit_enter(const hy_frame *f, int direction) {
     const hy_unit_hook *hook = f->input->hook;
     hy_stream *stream = f->input->stream;
     int32_t unit = f->unit_index;
-    bool borrows = borrows_embedding(f, unit);
     HY_TRY(gather_next(f, next_unit(f, direction)));
     HY_TRY(gather_far_end(f));
     /* A unit is used first in the forward pass; the head has no other than backward. */
@@ -113,12 +134,9 @@ hy_status hy_visit_enter(const hy_frame *f, int direction) {
     if (hook && hook->before && f->pass == first) {
         HY_TRY(hook->before(hook->context, stream, unit));
     }
-    if (f->unit->pass[f->pass].uses_params) {
-        if (borrows) HY_TRY(hy_store_get_read(f->input->weights, stream, 0));
-        HY_TRY(hy_store_get_read(f->input->weights, stream, unit));
-    }
+    if (f->unit->pass[f->pass].uses_params) HY_TRY(call_weights(f, unit, hy_store_get_read));
     if (f->pass != HY_PASS_BACKWARD) return HY_OK;
-    if (borrows) HY_TRY(get_sum(f, 0, f->input->accumulate));
+    if (borrows_sum(f, unit)) HY_TRY(get_sum(f, 0, f->input->accumulate));
     return get_sum(f, unit, goes_on(f, unit));
 }
 
@@ -126,13 +144,10 @@ hy_status hy_visit_leave(const hy_frame *f) {
     const hy_unit_hook *hook = f->input->hook;
     hy_stream *stream = f->input->stream;
     int32_t unit = f->unit_index;
-    bool borrows = borrows_embedding(f, unit);
     if (f->pass == HY_PASS_BACKWARD) {
         if (hook && hook->after) HY_TRY(hook->after(hook->context, stream, unit));
-        if (borrows) HY_TRY(hy_store_release_changed(f->input->grads, stream, 0));
+        if (borrows_sum(f, unit)) HY_TRY(hy_store_release_changed(f->input->grads, stream, 0));
         HY_TRY(hy_store_release_changed(f->input->grads, stream, unit));
     }
-    if (!f->unit->pass[f->pass].uses_params) return HY_OK;
-    if (borrows) HY_TRY(hy_store_release(f->input->weights, stream, 0));
-    return hy_store_release(f->input->weights, stream, unit);
+    return f->unit->pass[f->pass].uses_params ? call_weights(f, unit, hy_store_release) : HY_OK;
 }

@@ -20,7 +20,7 @@ hy_status hy_optimizer_lay_out(const hy_optimizer *optimizer, int array, const h
                                hy_dtype dtype, hy_layout *out) {
     (void)optimizer;
     (void)array; /* all have the shape of their parameter */
-    return hy_params_layout(params, dtype, out);
+    return hy_params_layout(params, HY_SET_TRAINABLE, dtype, out);
 }
 
 /* ---- parameters of a unit ------------------------------------------------------------------------ */
@@ -59,6 +59,7 @@ uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *
     uint64_t most = 0;
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *param = &params->list[i];
+        if (!param->is_trainable) continue;
         hy_op_call norm = norm_call(hy_tensor_1d(NULL, grad_dtype, param->count), NULL);
         uint64_t bytes = backend->workspace(backend, &norm);
         uint64_t own = kind->workspace ? kind->workspace(optimizer, param, backend) : 0;

@@ -13,7 +13,7 @@ static hy_status lay_out(hy_rows *rows, const hy_params *params, hy_row_id id, h
     rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
     hy_layout *layout = &rows->row[id].layout;
     return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, layout)
-                        : hy_params_layout(params, row.dtype, layout);
+                        : hy_params_layout(params, HY_SET_ALL, row.dtype, layout);
 }
 
 static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {

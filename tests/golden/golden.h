@@ -186,8 +186,8 @@ static inline void take_memory(golden *g) {
     hy_layout layout, weights;
     size_t rows = (size_t)g->batch * (size_t)g->seq;
     size_t rope = (size_t)g->seq * (size_t)g->model->shape.head_size * sizeof(float);
-    must(hy_params_layout(&g->model->params, HY_F32, &layout));
-    must(hy_params_layout(&g->model->params, g->dtype, &weights));
+    must(hy_params_layout(&g->model->params, HY_SET_ALL, HY_F32, &layout));
+    must(hy_params_layout(&g->model->params, HY_SET_ALL, g->dtype, &weights));
     hy_optimizer optimizer = {.kind = hy_optimizer_kind_of(HY_ADAMW)};
     uint64_t adamw = hy_optimizer_workspace(&optimizer, &g->model->params, g->backend, HY_F32);
     uint64_t bytes = 5 * hy_align(layout.bytes) + 3 * hy_align(4 * rows) + hy_align(rope) +

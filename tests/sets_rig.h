@@ -1,0 +1,203 @@
+/* sets_rig.h: a model of which some parameters are frozen, its weights and gradients in stores that lie
+ * where a test says, for comparing passes bit for bit.
+ *
+ * All memory holds NaN at first, so what is read must have been written. */
+#ifndef HY_TESTS_SETS_RIG_H
+#define HY_TESTS_SETS_RIG_H
+
+#include "base/rng.h"
+#include "harness.h"
+#include "model/model.h"
+
+#define SETS_BATCH 2
+#define SETS_SEQ 9
+#define SETS_ROWS (SETS_BATCH * SETS_SEQ)
+#define SETS_MICRO_BATCHES 2
+
+enum { SETS_WEIGHTS, SETS_FROZEN, SETS_GRADS, SETS_STORES };
+
+typedef struct sets_choice {
+    hy_shape shape;
+    const char *trained; /* NULL: all */
+    hy_place place[SETS_STORES];
+    hy_batch_options options; /* sizes are filled in */
+    int delay;                /* microseconds */
+} sets_choice;
+
+typedef struct sets_rig {
+    hy_backend *backend;
+    hy_stream *compute, *up, *down;
+    hy_ledger ledger;
+    hy_arena host, device;
+    hy_spill *spill;
+    char folder[256];
+    hy_model *model;
+    hy_batch_plan *plan;
+    hy_store stores[SETS_STORES], activations;
+    bool has_store[SETS_STORES], offloads;
+    int32_t *tokens, *targets;
+    float *losses, *rope;
+} sets_rig;
+
+static inline hy_param_set sets_set(int store) {
+    return store == SETS_FROZEN ? HY_SET_FROZEN : HY_SET_TRAINABLE;
+}
+
+static inline void *sets_push(sets_rig *r, hy_class cls, uint64_t bytes) {
+    void *at;
+    must(hy_arena_push(&r->device, cls, bytes, &at));
+    return at;
+}
+
+static inline void sets_take_store(sets_rig *r, const sets_choice *c, int i, uint64_t *on_disk) {
+    static const hy_class classes[] = {HY_WEIGHTS, HY_WEIGHTS, HY_GRADS};
+    hy_layout layout;
+    hy_ring_options ring = {.depth = 3, .copies = {r->up, r->down}};
+    must(hy_params_layout(&r->model->params, sets_set(i), c->options.dtype, &layout));
+    r->has_store[i] = layout.bytes > 0;
+    if (r->has_store[i] && c->place[i] == HY_DEVICE) {
+        must(hy_store_init(&r->stores[i], &r->device, classes[i], &layout));
+    } else if (r->has_store[i] && c->place[i] == HY_DISK) {
+        hy_disk_backing backing = {
+            .spill = r->spill, .offset = *on_disk, .staging = &r->host, .buffers = 2};
+        must(hy_store_init_disk(&r->stores[i], &backing, &r->device, classes[i], &layout, &ring));
+        *on_disk += hy_store_disk_bytes(&layout);
+    } else if (r->has_store[i]) {
+        must(hy_store_init_ring(&r->stores[i], &r->host, &r->device, classes[i], &layout, &ring));
+    }
+    hy_layout_fini(&layout);
+}
+
+/* Initial weights, in whichever of the two stores a parameter is. */
+static inline void sets_fill(sets_rig *r) {
+    for (int32_t i = 0; i < r->model->params.count; i++) {
+        const hy_param *p = &r->model->params.list[i];
+        hy_store *store = &r->stores[p->is_trainable ? SETS_WEIGHTS : SETS_FROZEN];
+        float *values = malloc((size_t)p->count * sizeof *values);
+        hy_param_initial(p, 3, 0, p->count, values);
+        must(hy_store_write(store, r->compute, hy_store_offset(store, hy_store_item_of(store, i)),
+                            values, (uint64_t)p->count * sizeof *values));
+        free(values);
+    }
+}
+
+static inline void sets_open(sets_rig *r, const sets_choice *choice) {
+    sets_choice c = *choice;
+    hy_layout all, activations;
+    uint64_t on_disk = 0;
+    *r = (sets_rig){0};
+    c.options.batch = SETS_BATCH;
+    c.options.seq = SETS_SEQ;
+    c.options.is_training = true;
+    if (!c.options.chunks) c.options.chunks = 2;
+    hy_cpu_options cpu = {.threads = 1, .delay_microseconds = c.delay, .delay_seed = 9};
+    must(hy_cpu_backend_create(&cpu, &r->backend));
+    must(r->backend->stream_create(r->backend, "compute", &r->compute));
+    must(r->backend->stream_create(r->backend, "up", &r->up));
+    must(r->backend->stream_create(r->backend, "down", &r->down));
+    must(hy_model_create(&c.shape, &r->model));
+    if (c.trained) must(hy_model_select(r->model, c.trained));
+    must(hy_batch_plan_create(r->model, r->backend, &c.options, &r->plan));
+    must(hy_params_layout(&r->model->params, HY_SET_ALL, HY_F32, &all));
+    const hy_batch_bytes *b = &r->plan->bytes;
+    uint64_t size = 12 * all.bytes + b->activations + b->workspace + (1 << 16);
+    must(hy_arena_init(&r->device, r->backend, &r->ledger, HY_DEVICE, size, "a test"));
+    must(hy_arena_init(&r->host, r->backend, &r->ledger, HY_PINNED, size + b->host, "a test"));
+    memset(r->device.data, 0xff, r->device.size);
+    memset(r->host.data, 0xff, r->host.size);
+    temp_folder(r->folder);
+    must(hy_spill_open(r->folder, 4 * hy_store_disk_bytes(&all), NULL, &r->spill));
+    for (int i = 0; i < SETS_STORES; i++) sets_take_store(r, &c, i, &on_disk);
+    hy_batch_plan_place(r->plan, sets_push(r, HY_ACTIVATIONS, b->activations - b->ring),
+                        sets_push(r, HY_WORKSPACE, b->workspace));
+    if (c.options.offloads) {
+        must(hy_batch_offload_layout(r->plan, &activations));
+        must(hy_store_init_streamed(&r->activations, &r->host, &r->device, HY_ACTIVATIONS,
+                                    &activations, HY_OFFLOAD_DEPTH, &(hy_copies){r->up, r->down}));
+        hy_layout_fini(&activations);
+        hy_batch_plan_offload(r->plan, &r->activations);
+        r->offloads = true;
+    }
+    r->tokens = sets_push(r, HY_DATA, SETS_ROWS * 4);
+    r->targets = sets_push(r, HY_DATA, SETS_ROWS * 4);
+    r->losses = sets_push(r, HY_DATA, SETS_ROWS * 4);
+    r->rope = sets_push(r, HY_DATA, SETS_SEQ * 64 * 4);
+    if (r->model->shape.has_rope) hy_shape_rope_table(&r->model->shape, SETS_SEQ, r->rope);
+    sets_fill(r);
+    hy_layout_fini(&all);
+}
+
+static inline void sets_close(sets_rig *r) {
+    for (int i = 0; i < SETS_STORES; i++) {
+        if (r->has_store[i]) hy_store_fini(&r->stores[i]);
+    }
+    if (r->offloads) hy_store_fini(&r->activations);
+    hy_batch_plan_destroy(r->plan);
+    hy_model_destroy(r->model);
+    r->backend->stream_destroy(r->compute);
+    r->backend->stream_destroy(r->up);
+    r->backend->stream_destroy(r->down);
+    must(hy_spill_close(r->spill));
+    remove_folder(r->folder);
+    hy_arena_fini(&r->host);
+    hy_arena_fini(&r->device);
+    r->backend->destroy(r->backend);
+}
+
+static inline hy_store *sets_store(sets_rig *r, int i) {
+    return r->has_store[i] ? &r->stores[i] : NULL;
+}
+
+static inline hy_batch_input sets_input(sets_rig *r, uint64_t number, bool accumulate) {
+    for (uint64_t i = 0; i < SETS_ROWS; i++) {
+        uint64_t at = number * SETS_ROWS + i, vocab = (uint64_t)r->model->shape.vocab;
+        r->tokens[i] = (int32_t)hy_rng_below(5, HY_RNG_TEST, at, vocab);
+        r->targets[i] = (int32_t)hy_rng_below(6, HY_RNG_TEST, at, vocab);
+    }
+    return (hy_batch_input){.stream = r->compute,
+                            .weights = sets_store(r, SETS_WEIGHTS),
+                            .frozen = sets_store(r, SETS_FROZEN),
+                            .grads = sets_store(r, SETS_GRADS),
+                            .tokens = r->tokens,
+                            .targets = r->targets,
+                            .rope = r->model->shape.has_rope ? r->rope : NULL,
+                            .losses = r->losses,
+                            .loss_scale = 1.0f / SETS_ROWS,
+                            .accumulate = accumulate};
+}
+
+/* A step of micro-batches: the first overwrites the gradients, the others add to them. */
+static inline void sets_train(sets_rig *r) {
+    for (uint64_t micro = 0; micro < SETS_MICRO_BATCHES; micro++) {
+        hy_batch_input input = sets_input(r, micro, micro > 0);
+        must(hy_batch_train(r->plan, &input));
+        must(r->backend->stream_sync(r->compute));
+    }
+    must(hy_store_settle(&r->stores[SETS_GRADS]));
+}
+
+/* The values of a parameter in one of the stores; to be freed. */
+static inline float *sets_read(sets_rig *r, int store, int32_t param) {
+    hy_store *from = &r->stores[store];
+    size_t bytes = (size_t)r->model->params.list[param].count * sizeof(float);
+    float *values = malloc(bytes);
+    must(hy_store_read(from, r->compute, hy_store_offset(from, hy_store_item_of(from, param)),
+                       values, bytes));
+    return values;
+}
+
+/* Losses, and gradients of what `some` trains, are those of `full`. */
+static inline void sets_compare(sets_rig *full, sets_rig *some, const char *what) {
+    ck_assert_msg(memcmp(full->losses, some->losses, SETS_ROWS * 4) == 0, "losses: %s", what);
+    for (int32_t i = 0; i < some->model->params.count; i++) {
+        const hy_param *p = &some->model->params.list[i];
+        if (!p->is_trainable) continue;
+        float *a = sets_read(full, SETS_GRADS, i), *b = sets_read(some, SETS_GRADS, i);
+        ck_assert_msg(memcmp(a, b, (size_t)p->count * sizeof *a) == 0, "the gradient of %s: %s",
+                      p->name, what);
+        free(a);
+        free(b);
+    }
+}
+
+#endif

@@ -1,0 +1,417 @@
+/* test_model_sets.c: models of which some parameters are frozen: what is chosen, what memory and time that
+ * saves, and that it changes no bit of what is trained. */
+#include "sets_rig.h"
+
+#include "model/batch_memory.h"
+#include "model/decode.h"
+#include "optim/optimizer.h"
+
+/* Layernorm, learned positions, biases, tied head. */
+static hy_shape gpt2_shape(void) {
+    return (hy_shape){.layers = 4,
+                      .width = 16,
+                      .heads = 2,
+                      .vocab = 61,
+                      .context = 12,
+                      .has_qkv_bias = true,
+                      .has_proj_bias = true,
+                      .has_tied_head = true,
+                      .norm_eps = 1e-5,
+                      .init_std = 0.1};
+}
+
+/* Grouped heads, rope, gate, qk-norm, windows in some layers, a head of its own. */
+static hy_shape rich_shape(void) {
+    return (hy_shape){.layers = 4,
+                      .width = 16,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .mlp_width = 24,
+                      .vocab = 701,
+                      .context = 12,
+                      .is_rms = true,
+                      .has_rope = true,
+                      .is_gated = true,
+                      .has_qk_norm = true,
+                      .norm_eps = 1e-6,
+                      .rope_theta = 10000,
+                      .sliding_window = 4,
+                      .sliding_layers = "sf",
+                      .init_std = 0.1};
+}
+
+static hy_shape shape_at(int i) {
+    hy_shape shape = i == 0 ? gpt2_shape() : rich_shape();
+    shape.has_tied_head = i != 1;
+    return shape;
+}
+enum { SHAPES = 3 };
+
+/* ---- choosing ---------------------------------------------------------------------------------- */
+
+static void check_selection(const hy_shape *shape, const char *names, int32_t count,
+                            const char *trained, const char *frozen) {
+    hy_model *model;
+    int32_t found = 0;
+    must(hy_model_create(shape, &model));
+    must(hy_model_select(model, names));
+    for (int32_t i = 0; i < model->params.count; i++) {
+        const hy_param *p = &model->params.list[i];
+        found += p->is_trainable;
+        if (strcmp(p->name, trained) == 0) ck_assert(p->is_trainable);
+        if (strcmp(p->name, frozen) == 0) ck_assert(!p->is_trainable);
+    }
+    ck_assert_int_eq(found, count);
+    hy_model_destroy(model);
+}
+
+START_TEST(names_choose_what_is_trained) {
+    hy_shape gpt2 = gpt2_shape(), rich = rich_shape();
+    hy_model *model;
+    check_selection(&gpt2, "blocks.2.attn.*", 4, "blocks.2.attn.out.bias",
+                    "blocks.1.attn.out.bias");
+    check_selection(&gpt2, "blocks.?.norm1.weight", 4, "blocks.0.norm1.weight",
+                    "final_norm.weight");
+    check_selection(&gpt2, "*norm*", 18, "final_norm.bias", "blocks.0.mlp.up.bias");
+    check_selection(&gpt2, "embed.positions.weight,blocks.3.mlp.up.bias", 2,
+                    "embed.positions.weight", "embed.tokens.weight");
+    check_selection(&gpt2, "all", 52, "embed.tokens.weight", "");
+    /* A tied head is the embedding's table, which the last blocks do without. */
+    check_selection(&gpt2, "last:1", 14, "blocks.3.norm1.weight", "embed.tokens.weight");
+    check_selection(&rich, "last:1", 10, "head.weight", "blocks.2.norm1.weight");
+    check_selection(&rich, "last:0", 2, "head.weight", "blocks.3.norm1.weight");
+    check_selection(&rich, "last:4", 34, "blocks.0.norm1.weight", "embed.tokens.weight");
+    must(hy_model_create(&rich, &model));
+    must(hy_model_select(model, "last:2"));
+    must_fail(hy_model_select(model, "blocks.9.*"), HY_ERR_INPUT, "\"blocks.9.*\" matches no");
+    must_fail(hy_model_select(model, "last:1,wrong"), HY_ERR_INPUT, "\"wrong\" matches no");
+    must_fail(hy_model_select(model, ""), HY_ERR_INPUT, "matches no");
+    must_fail(hy_model_select(model, "last:5"), HY_ERR_INPUT, "last:0 to last:4");
+    must_fail(hy_model_select(model, "last:x"), HY_ERR_INPUT, "last:0 to last:4");
+    ck_assert_int_eq(model->lowest_trained, 3); /* as before */
+    hy_model_destroy(model);
+}
+END_TEST
+
+START_TEST(the_two_sets_have_the_bytes_of_all) {
+    hy_shape shape = rich_shape();
+    hy_model *model;
+    hy_layout all, trained, frozen;
+    must(hy_model_create(&shape, &model));
+    must(hy_model_select(model, "last:1,blocks.1.attn.qkv.weight"));
+    must(hy_params_layout(&model->params, HY_SET_ALL, HY_BF16, &all));
+    must(hy_params_layout(&model->params, HY_SET_TRAINABLE, HY_BF16, &trained));
+    must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &frozen));
+    ck_assert_uint_eq(trained.bytes + frozen.bytes, all.bytes);
+    for (int32_t u = 0; u < model->params.units; u++) {
+        ck_assert_uint_eq(trained.unit_bytes[u] + frozen.unit_bytes[u], all.unit_bytes[u]);
+    }
+    ck_assert_uint_eq(trained.unit_bytes[0], 0);
+    ck_assert_uint_eq(frozen.unit_bytes[4], 0);
+    for (int32_t i = 0; i < model->params.count; i++) {
+        bool is_trained = model->params.list[i].is_trainable;
+        const hy_layout *has = is_trained ? &trained : &frozen,
+                        *lacks = is_trained ? &frozen : &trained;
+        ck_assert_int_eq(hy_layout_item_of(lacks, i), -1);
+        ck_assert_int_eq(has->items[hy_layout_item_of(has, i)].count, model->params.list[i].count);
+        ck_assert_int_eq(hy_layout_item_of(&all, i), i);
+    }
+    hy_layout_fini(&all);
+    hy_layout_fini(&trained);
+    hy_layout_fini(&frozen);
+    hy_model_destroy(model);
+}
+END_TEST
+
+/* ---- the same bits ----------------------------------------------------------------------------- */
+
+static const char *const selections[] = {"last:0",
+                                         "last:1",
+                                         "last:3",
+                                         "embed.*",
+                                         "embed.tokens.weight",
+                                         "final_norm.weight",
+                                         "*norm*",
+                                         "blocks.1.*",
+                                         "blocks.0.mlp.down.weight",
+                                         "blocks.2.attn.qkv.weight",
+                                         "blocks.2.attn.out.weight,blocks.1.norm2.weight",
+                                         "blocks.3.mlp.*,blocks.1.attn.*",
+                                         "*.weight"};
+enum { SELECTIONS = sizeof selections / sizeof selections[0] };
+
+START_TEST(what_is_trained_has_the_gradients_of_a_full_backward) {
+    static const struct {
+        int recompute;
+        int32_t layers;
+    } kept[] = {{0, 0}, {HY_KEEP_ALL, 0}, {HY_KEEP_CHEAP | HY_KEEP_ATTENTION, 3}};
+    sets_choice choice = {.shape = shape_at(_i)};
+    sets_rig full, some;
+    sets_open(&full, &choice);
+    sets_train(&full);
+    for (int k = 0; k < 3; k++) {
+        choice.options.recompute = kept[k].recompute;
+        choice.options.recompute_layers = kept[k].layers;
+        for (int s = 0; s < SELECTIONS; s++) {
+            choice.trained = selections[s];
+            sets_open(&some, &choice);
+            sets_train(&some);
+            sets_compare(&full, &some, selections[s]);
+            sets_close(&some);
+        }
+    }
+    choice.trained = "embed.positions.weight"; /* beside a tied table that is frozen */
+    if (!choice.shape.has_rope) {
+        sets_open(&some, &choice);
+        sets_train(&some);
+        sets_compare(&full, &some, choice.trained);
+        sets_close(&some);
+    }
+    sets_close(&full);
+}
+END_TEST
+
+/* Weights, frozen weights and gradients on the device, in pinned memory, on disk: every combination. */
+START_TEST(the_places_of_the_two_stores_change_no_bit) {
+    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
+    static const char *const trained[] = {"last:1,blocks.1.attn.*", "*norm*,embed.tokens.weight",
+                                          "*.weight"};
+    sets_choice choice = {.shape = shape_at(_i)};
+    sets_rig full, some;
+    sets_open(&full, &choice);
+    sets_train(&full);
+    choice.delay = 20;
+    for (int k = 0; k < 27; k++) {
+        choice.place[SETS_WEIGHTS] = places[k % 3];
+        choice.place[SETS_FROZEN] = places[k / 3 % 3];
+        choice.place[SETS_GRADS] = places[k / 9];
+        choice.trained = trained[k % 2 + (_i == 0 && k > 20)];
+        sets_open(&some, &choice);
+        sets_train(&some);
+        sets_compare(&full, &some, choice.trained);
+        sets_close(&some);
+    }
+    sets_close(&full);
+}
+END_TEST
+
+START_TEST(offloaded_activations_change_no_bit) {
+    static const char *const trained[] = {"last:0", "last:1", "last:3", "blocks.0.mlp.*",
+                                          "embed.*"};
+    sets_choice choice = {.shape = shape_at(_i)};
+    sets_rig full, some;
+    sets_open(&full, &choice);
+    sets_train(&full);
+    for (int s = 0; s < 5; s++) {
+        choice.trained = trained[s];
+        choice.options.offloads = true;
+        choice.place[SETS_FROZEN] = HY_PINNED;
+        sets_open(&some, &choice);
+        sets_train(&some);
+        sets_compare(&full, &some, trained[s]);
+        sets_close(&some);
+    }
+    sets_close(&full);
+}
+END_TEST
+
+START_TEST(evaluation_and_decoding_read_both_stores) {
+    sets_choice choice = {.shape = shape_at(_i)};
+    hy_decoder_options options = {.context = SETS_SEQ, .rows = 4, .dtype = HY_F32};
+    float losses[2][SETS_ROWS], logits[2][701];
+    for (int k = 0; k < 2; k++) {
+        sets_rig r;
+        hy_decoder *decoder;
+        void *memory;
+        sets_open(&r, &choice);
+        hy_batch_input input = sets_input(&r, 0, false);
+        must(hy_batch_evaluate(r.plan, &input));
+        must(r.backend->stream_sync(r.compute));
+        memcpy(losses[k], r.losses, sizeof losses[k]);
+        must(hy_decoder_create(r.model, r.backend, &options, &decoder));
+        must(r.backend->alloc(r.backend, HY_DEVICE, decoder->bytes, &memory));
+        must(hy_decoder_place(decoder, r.compute, memory));
+        must(hy_decoder_take(decoder, r.compute, input.weights, input.frozen, r.tokens, 7,
+                             logits[k]));
+        hy_decoder_destroy(decoder);
+        r.backend->release(r.backend, HY_DEVICE, memory, 0);
+        sets_close(&r);
+        choice.trained = "blocks.1.*,final_norm.weight";
+        choice.place[SETS_WEIGHTS] = HY_DISK;
+        choice.place[SETS_FROZEN] = HY_PINNED;
+    }
+    ck_assert_mem_eq(losses[0], losses[1], sizeof losses[0]);
+    ck_assert_mem_eq(logits[0], logits[1], (size_t)choice.shape.vocab * sizeof(float));
+}
+END_TEST
+
+/* ---- what it saves ----------------------------------------------------------------------------- */
+
+START_TEST(backward_ends_at_the_lowest_unit_that_is_trained) {
+    sets_choice choice = {.shape = rich_shape()};
+    sets_rig full, some;
+    sets_open(&full, &choice);
+    choice.trained = "last:1";
+    choice.place[SETS_FROZEN] = HY_PINNED;
+    sets_open(&some, &choice);
+    for (int32_t unit = 0; unit <= 3; unit++) {
+        ck_assert_int_eq(hy_batch_unit(some.plan, unit)->pass[HY_PASS_BACKWARD].op_count, 0);
+        ck_assert_uint_eq(hy_batch_unit(some.plan, unit)->kept_bytes, 0);
+    }
+    uint64_t kept = hy_batch_unit(full.plan, 3)->kept_bytes;
+    uint64_t saved = full.plan->bytes.activations - some.plan->bytes.activations;
+    /* What three layers keep, and one residual: two of three take turns. */
+    ck_assert_uint_ge(saved, 3 * kept + some.plan->residual_bytes);
+    /* The block that is trained whole begins with no gradient of what enters it. */
+    const hy_pass_plan *lowest = &hy_batch_unit(some.plan, 4)->pass[HY_PASS_BACKWARD];
+    const hy_pass_plan *whole = &hy_batch_unit(full.plan, 4)->pass[HY_PASS_BACKWARD];
+    ck_assert_int_eq(lowest->op_count,
+                     whole->op_count); /* its first norm's weight is trained too */
+    sets_train(&some);
+    uint64_t frozen = some.stores[SETS_FROZEN].layout.bytes;
+    ck_assert_uint_le(some.stores[SETS_FROZEN].bytes_up, SETS_MICRO_BATCHES * frozen);
+    ck_assert_uint_eq(some.stores[SETS_FROZEN].bytes_down, 0);
+    sets_close(&some);
+    sets_close(&full);
+}
+END_TEST
+
+static int32_t count_ops(const hy_batch_plan *plan, int32_t unit, hy_op_kind kind) {
+    const hy_pass_plan *pass = &hy_batch_unit(plan, unit)->pass[HY_PASS_BACKWARD];
+    int32_t count = 0;
+    for (int32_t i = 0; i < pass->op_count; i++) count += pass->ops[i]->kind == kind;
+    return count;
+}
+
+START_TEST(a_unit_runs_only_what_its_trained_parameters_want) {
+    sets_choice choice = {.shape = gpt2_shape(),
+                          .trained = "blocks.1.mlp.down.*,final_norm.weight"};
+    sets_choice all = {.shape = gpt2_shape()};
+    sets_rig r, full;
+    sets_open(&full, &all);
+    sets_open(&r, &choice);
+    /* Its weight and bias from the residual's gradient: nothing goes on through the block. */
+    ck_assert_int_eq(hy_batch_unit(r.plan, 2)->pass[HY_PASS_BACKWARD].op_count, 2);
+    ck_assert_int_eq(count_ops(r.plan, 2, HY_OP_MATMUL), 1);
+    ck_assert_int_eq(count_ops(r.plan, 2, HY_OP_BIAS_GRAD), 1);
+    /* Above it gradients pass through: four matmuls by weights, none for weights. */
+    ck_assert_int_eq(count_ops(r.plan, 3, HY_OP_MATMUL), 4);
+    ck_assert_int_eq(count_ops(r.plan, 3, HY_OP_BIAS_GRAD), 0);
+    ck_assert_int_eq(count_ops(r.plan, 3, HY_OP_ATTENTION_BWD), 1);
+    ck_assert_uint_lt(hy_batch_unit(r.plan, 3)->kept_bytes,
+                      hy_batch_unit(full.plan, 3)->kept_bytes);
+    /* The head: logits and the gradient of what is normed, no gradient of the table. */
+    ck_assert_int_eq(count_ops(r.plan, 5, HY_OP_MATMUL), 2);
+    sets_close(&r);
+    choice.shape = rich_shape();
+    choice.trained = "head.weight";
+    sets_open(&r, &choice);
+    ck_assert_int_eq(count_ops(r.plan, 5, HY_OP_MATMUL), 2);
+    ck_assert_int_eq(count_ops(r.plan, 5, HY_OP_NORM_BWD), 0);
+    sets_close(&r);
+    sets_close(&full);
+}
+END_TEST
+
+START_TEST(a_model_without_trained_parameters_cannot_train) {
+    sets_choice choice = {.shape = rich_shape()};
+    sets_rig r;
+    sets_open(&r, &choice);
+    hy_batch_input input = sets_input(&r, 0, false);
+    for (int32_t i = 0; i < r.model->params.count; i++) {
+        r.model->params.list[i].is_trainable = false;
+    }
+    r.model->lowest_trained = r.model->params.units;
+    must_fail(hy_batch_train(r.plan, &input), HY_ERR_STATE, "no parameter to train");
+    sets_close(&r);
+}
+END_TEST
+
+/* ---- the optimizer ----------------------------------------------------------------------------- */
+
+/* One AdamW update of what `r` trains, after sets_train. */
+static void update(sets_rig *r) {
+    hy_optimizer optimizer = {.kind = hy_optimizer_kind_of(HY_ADAMW),
+                              .weight_decay = 0.1,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8};
+    hy_ledger ledger = {0};
+    hy_arena arena;
+    hy_store arrays[2];
+    void *work;
+    hy_layout layout;
+    hy_optimizer_cursor at = {0};
+    must(hy_optimizer_lay_out(&optimizer, 0, &r->model->params, HY_F32, &layout));
+    uint64_t workspace =
+        hy_optimizer_workspace(&optimizer, &r->model->params, r->backend, HY_F32) + 256;
+    must(hy_arena_init(&arena, r->backend, &ledger, HY_DEVICE, 2 * layout.bytes + workspace + 1024,
+                       "a test"));
+    hy_optimizer_state state = {.optimizer = &optimizer,
+                                .params = &r->model->params,
+                                .backend = r->backend,
+                                .weights = &r->stores[SETS_WEIGHTS],
+                                .grads = &r->stores[SETS_GRADS]};
+    for (int i = 0; i < 2; i++) {
+        must(hy_store_init(&arrays[i], &arena, HY_OPTIM, &layout));
+        must(hy_store_zero(&arrays[i]));
+        state.arrays[i] = &arrays[i];
+    }
+    must(hy_arena_push(&arena, HY_WORKSPACE, workspace, &work));
+    must(hy_arena_push(&arena, HY_DATA, 8, (void **)&state.square_sum));
+    must(hy_arena_push(&arena, HY_DATA, 8, (void **)&state.clip));
+    state.workspace = hy_tensor_1d(work, HY_U8, (int64_t)workspace);
+    must(hy_optimizer_clip(&state, r->compute, 1));
+    must(hy_optimizer_update(&state, r->compute, &(hy_optimizer_step){.lr = 0.01, .seed = 4}, &at));
+    must(r->backend->stream_sync(r->compute));
+    must(hy_store_settle(&r->stores[SETS_WEIGHTS]));
+    for (int i = 0; i < 2; i++) hy_store_fini(&arrays[i]);
+    hy_layout_fini(&layout);
+    hy_arena_fini(&arena);
+}
+
+START_TEST(an_update_changes_what_is_trained_as_a_full_one_does) {
+    sets_choice choice = {.shape = shape_at(_i)};
+    sets_rig full, some;
+    sets_open(&full, &choice);
+    sets_train(&full);
+    update(&full);
+    choice.trained = "blocks.1.attn.*,last:1";
+    choice.place[SETS_WEIGHTS] = choice.place[SETS_FROZEN] = choice.place[SETS_GRADS] = HY_PINNED;
+    sets_open(&some, &choice);
+    sets_train(&some);
+    update(&some);
+    for (int32_t i = 0; i < some.model->params.count; i++) {
+        const hy_param *p = &some.model->params.list[i];
+        size_t bytes = (size_t)p->count * sizeof(float);
+        float *a = sets_read(&full, SETS_WEIGHTS, i);
+        float *b = sets_read(&some, p->is_trainable ? SETS_WEIGHTS : SETS_FROZEN, i);
+        if (!p->is_trainable) hy_param_initial(p, 3, 0, p->count, a);
+        ck_assert_msg(memcmp(a, b, bytes) == 0, "%s", p->name);
+        free(a);
+        free(b);
+    }
+    sets_close(&full);
+    sets_close(&some);
+}
+END_TEST
+
+static Suite *sets_suite(void) {
+    Suite *suite = suite_create("parameter sets");
+    TCase *tests = tcase_create("sets");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, names_choose_what_is_trained);
+    tcase_add_test(tests, the_two_sets_have_the_bytes_of_all);
+    tcase_add_loop_test(tests, what_is_trained_has_the_gradients_of_a_full_backward, 0, SHAPES);
+    tcase_add_loop_test(tests, the_places_of_the_two_stores_change_no_bit, 0, SHAPES);
+    tcase_add_loop_test(tests, offloaded_activations_change_no_bit, 0, SHAPES);
+    tcase_add_loop_test(tests, evaluation_and_decoding_read_both_stores, 0, SHAPES);
+    tcase_add_test(tests, backward_ends_at_the_lowest_unit_that_is_trained);
+    tcase_add_test(tests, a_unit_runs_only_what_its_trained_parameters_want);
+    tcase_add_test(tests, a_model_without_trained_parameters_cannot_train);
+    tcase_add_loop_test(tests, an_update_changes_what_is_trained_as_a_full_one_does, 0, SHAPES);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(sets_suite)
