@@ -44,7 +44,8 @@ typedef enum hy_dtype {
     HY_I32 = 4,
     HY_U16 = 5,
     HY_U8 = 6,
-    HY_DTYPE_COUNT = 7
+    HY_I8 = 7,
+    HY_DTYPE_COUNT = 8
 } hy_dtype;
 
 /* Classes of bytes that training keeps: the rows of the placement table. */

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "harness.h"
+#include "kernels/int8.h"
 #include "model/model.h"
 
 #define SETS_BATCH 2
@@ -19,6 +20,8 @@ enum { SETS_WEIGHTS, SETS_FROZEN, SETS_GRADS, SETS_STORES };
 typedef struct sets_choice {
     hy_shape shape;
     const char *trained; /* NULL: all */
+    bool is_int8;        /* frozen matrices are stored as int8 */
+    bool is_rounded; /* they are stored as they are else, with the numbers that int8 would have */
     hy_place place[SETS_STORES];
     hy_batch_options options; /* sizes are filled in */
     int delay;                /* microseconds */
@@ -53,7 +56,8 @@ static inline void sets_take_store(sets_rig *r, const sets_choice *c, int i, uin
     static const hy_class classes[] = {HY_WEIGHTS, HY_WEIGHTS, HY_GRADS};
     hy_layout layout;
     hy_ring_options ring = {.depth = 3, .copies = {r->up, r->down}};
-    must(hy_params_layout(&r->model->params, sets_set(i), c->options.dtype, &layout));
+    hy_dtype dtype = i == SETS_GRADS ? c->options.grad_dtype : c->options.dtype;
+    must(hy_params_layout(&r->model->params, sets_set(i), dtype, &layout));
     r->has_store[i] = layout.bytes > 0;
     if (r->has_store[i] && c->place[i] == HY_DEVICE) {
         must(hy_store_init(&r->stores[i], &r->device, classes[i], &layout));
@@ -68,16 +72,43 @@ static inline void sets_take_store(sets_rig *r, const sets_choice *c, int i, uin
     hy_layout_fini(&layout);
 }
 
-/* Initial weights, in whichever of the two stores a parameter is. */
-static inline void sets_fill(sets_rig *r) {
+/* The numbers that rows of int8 have in place of these. */
+static inline void sets_round(const hy_param *p, float *values) {
+    int8_t *codes = malloc((size_t)p->shape[1]);
+    for (int64_t at = 0; at < p->count; at += p->shape[1]) {
+        float scale = hy_int8_scale(hy_int8_largest(values + at, p->shape[1]));
+        hy_int8_encode(values + at, p->shape[1], scale, codes);
+        for (int64_t i = 0; i < p->shape[1]; i++) values[at + i] = scale * (float)codes[i];
+    }
+    free(codes);
+}
+
+/* Initial weights, in whichever of the two stores a parameter is and as it has them: a cast. */
+static inline void sets_fill(sets_rig *r, const sets_choice *c) {
+    bool was_int8 = r->model->params.has_int8;
     for (int32_t i = 0; i < r->model->params.count; i++) {
         const hy_param *p = &r->model->params.list[i];
         hy_store *store = &r->stores[p->is_trainable ? SETS_WEIGHTS : SETS_FROZEN];
+        int32_t item = hy_store_item_of(store, i);
+        uint64_t bytes = hy_layout_item_bytes(&store->layout.items[item]);
         float *values = malloc((size_t)p->count * sizeof *values);
+        char *stored = calloc(1, bytes);
         hy_param_initial(p, 3, 0, p->count, values);
-        must(hy_store_write(store, r->compute, hy_store_offset(store, hy_store_item_of(store, i)),
-                            values, (uint64_t)p->count * sizeof *values));
+        r->model->params.has_int8 = true;
+        if (c->is_rounded && hy_params_is_int8(&r->model->params, i)) sets_round(p, values);
+        r->model->params.has_int8 = was_int8;
+        hy_op_call cast = {.kind = HY_OP_CAST};
+        cast.t[HY_CAST_SRC] =
+            hy_tensor_2d(values, HY_F32, p->shape[0], p->ndim == 2 ? p->shape[1] : 1);
+        cast.t[HY_CAST_DST] = hy_store_tensor(store, item, stored);
+        cast.t[HY_CAST_DST].ndim = 2;
+        cast.t[HY_CAST_DST].shape[0] = cast.t[HY_CAST_SRC].shape[0];
+        cast.t[HY_CAST_DST].shape[1] = cast.t[HY_CAST_SRC].shape[1];
+        must(r->backend->enqueue(r->compute, &cast));
+        must(r->backend->stream_sync(r->compute));
+        must(hy_store_write(store, r->compute, hy_store_offset(store, item), stored, bytes));
         free(values);
+        free(stored);
     }
 }
 
@@ -96,7 +127,7 @@ static inline void sets_open(sets_rig *r, const sets_choice *choice) {
     must(r->backend->stream_create(r->backend, "up", &r->up));
     must(r->backend->stream_create(r->backend, "down", &r->down));
     must(hy_model_create(&c.shape, &r->model));
-    if (c.trained) must(hy_model_select(r->model, c.trained));
+    if (c.trained) must(hy_model_select(r->model, c.trained, c.is_int8));
     must(hy_batch_plan_create(r->model, r->backend, &c.options, &r->plan));
     must(hy_params_layout(&r->model->params, HY_SET_ALL, HY_F32, &all));
     const hy_batch_bytes *b = &r->plan->bytes;
@@ -123,7 +154,7 @@ static inline void sets_open(sets_rig *r, const sets_choice *choice) {
     r->losses = sets_push(r, HY_DATA, SETS_ROWS * 4);
     r->rope = sets_push(r, HY_DATA, SETS_SEQ * 64 * 4);
     if (r->model->shape.has_rope) hy_shape_rope_table(&r->model->shape, SETS_SEQ, r->rope);
-    sets_fill(r);
+    sets_fill(r, &c);
     hy_layout_fini(&all);
 }
 

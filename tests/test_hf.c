@@ -8,6 +8,7 @@
 
 #include "hf_rig.h"
 #include "kernels/half.h"
+#include "kernels/int8.h"
 #include "trainer/trainer.h"
 
 /* ---- against transformers ---------------------------------------------------------------------- */
@@ -42,6 +43,51 @@ static void feels_every_tensor(const char *name) {
     }
     close_hf(&rig);
 }
+
+/* Rows of int8, loaded as such, are those of the numbers that are loaded else. */
+static void check_int8(const char *name) {
+    hf_rig rig = {0};
+    hy_model *model;
+    hy_layout layout;
+    hy_arena arena;
+    hy_ledger ledger = {0};
+    hy_store frozen;
+    open_hf(&rig, golden_folder(name), HY_F32);
+    must(hy_model_create(&rig.shape, &model));
+    must(hy_model_select(model, "last:1", true));
+    must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_F32, &layout));
+    must(hy_arena_init(&arena, rig.m.backend, &ledger, HY_DEVICE, layout.bytes, "a test"));
+    must(hy_store_init(&frozen, &arena, HY_WEIGHTS, &layout));
+    memset(frozen.data, 0xff, layout.bytes);
+    must(hy_hf_load_weights(golden_folder(name), model, &frozen, rig.m.stream,
+                            &(hy_load_options){.piece = 70}));
+    for (int32_t i = 0; i < model->params.count; i++) {
+        const hy_param *p = &model->params.list[i];
+        const float *x = hy_store_backing(&rig.m.weights, i);
+        int32_t item = hy_store_item_of(&frozen, i);
+        if (item < 0) continue;
+        hy_tensor t = hy_store_tensor(&frozen, item, hy_store_backing(&frozen, item));
+        if (t.dtype == HY_F32) ck_assert_mem_eq(x, t.data, (size_t)p->count * sizeof *x);
+        for (int64_t r = 0; t.dtype == HY_I8 && r < p->shape[0]; r++) {
+            int8_t codes[256];
+            int64_t cols = p->shape[1];
+            float scale = hy_int8_scale(hy_int8_largest(x + r * cols, cols));
+            hy_int8_encode(x + r * cols, cols, scale, codes);
+            ck_assert_float_eq(t.quant.scale[r], scale);
+            ck_assert_mem_eq((int8_t *)t.data + r * cols, codes, (size_t)cols);
+        }
+    }
+    hy_store_fini(&frozen);
+    hy_layout_fini(&layout);
+    hy_arena_fini(&arena);
+    hy_model_destroy(model);
+    close_hf(&rig);
+}
+
+START_TEST(frozen_weights_are_loaded_as_int8) {
+    for (int i = 0; i < HF_CASES; i++) check_int8(hf_cases[i]);
+}
+END_TEST
 
 START_TEST(one_wrong_tensor_is_seen) {
     for (int i = 0; i < HF_CASES; i++) feels_every_tensor(hf_cases[i]);
@@ -429,6 +475,7 @@ static Suite *hf_suite(void) {
     TCase *tc = tcase_create("hf");
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, logits_are_those_of_transformers);
+    tcase_add_test(tc, frozen_weights_are_loaded_as_int8);
     tcase_add_test(tc, one_wrong_tensor_is_seen);
     tcase_add_test(tc, weights_in_bf16_are_those_in_fp32_rounded);
     tcase_add_test(tc, pieces_of_any_size_make_the_same_weights);

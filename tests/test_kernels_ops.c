@@ -265,6 +265,36 @@ END_TEST
 START_TEST(nan_logits_give_a_nan_loss) { check_nan_logits(run_call); }
 END_TEST
 
+/* ---- int8 weights ---------------------------------------------------------------------------- */
+
+EACH_MIXTURE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, 0, PURE_TYPES) {
+    static const matmul_case forms[] = {{1, 777, 130, false, true, true, false, false},
+                                        {128, 256, 64, false, true, true, true, false},
+                                        {128, 64, 256, false, false, false, false, false},
+                                        {129, 67, 33, false, true, true, true, false},
+                                        {40, 72, 1030, false, false, false, true, false}};
+    for (int i = 0; i < 5; i++) {
+        check_int8_matmul(&forms[i], mixture, run_call);
+    }
+}
+
+START_TEST(casts_to_and_from_int8_are_exact) {
+    check_int8_casts(1, 1, run_call);
+    check_int8_casts(13, 48, run_call);
+    check_int8_casts(37, 1537, run_call);
+    check_int8_casts(3, 5000, run_call);
+}
+END_TEST
+
+START_TEST(rows_looked_up_in_an_int8_table_are_exact) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; i < 6; i++) {
+        check_int8_embedding(40, i % 2, reals[i / 2], run_call);
+        check_int8_embedding(1537, i % 2, reals[i / 2], run_call);
+    }
+}
+END_TEST
+
 /* ---- casts and fills ------------------------------------------------------------------------- */
 
 START_TEST(casts_round_once_to_nearest) { check_casts(5001, run_call); }
@@ -299,6 +329,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, cross_entropy_agrees_with_the_reference);
     tcase_add_test(all, cross_entropy_of_huge_and_missing_logits_is_finite);
     tcase_add_test(all, nan_logits_give_a_nan_loss);
+    tcase_add_test(all, a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, casts_to_and_from_int8_are_exact);
+    tcase_add_test(all, rows_looked_up_in_an_int8_table_are_exact);
     tcase_add_test(all, casts_round_once_to_nearest);
     tcase_add_test(all, fill_writes_every_element_of_every_type);
     suite_add_tcase(suite, all);

@@ -54,7 +54,7 @@ static void check_selection(const hy_shape *shape, const char *names, int32_t co
     hy_model *model;
     int32_t found = 0;
     must(hy_model_create(shape, &model));
-    must(hy_model_select(model, names));
+    must(hy_model_select(model, names, false));
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *p = &model->params.list[i];
         found += p->is_trainable;
@@ -82,12 +82,13 @@ START_TEST(names_choose_what_is_trained) {
     check_selection(&rich, "last:0", 2, "head.weight", "blocks.3.norm1.weight");
     check_selection(&rich, "last:4", 34, "blocks.0.norm1.weight", "embed.tokens.weight");
     must(hy_model_create(&rich, &model));
-    must(hy_model_select(model, "last:2"));
-    must_fail(hy_model_select(model, "blocks.9.*"), HY_ERR_INPUT, "\"blocks.9.*\" matches no");
-    must_fail(hy_model_select(model, "last:1,wrong"), HY_ERR_INPUT, "\"wrong\" matches no");
-    must_fail(hy_model_select(model, ""), HY_ERR_INPUT, "matches no");
-    must_fail(hy_model_select(model, "last:5"), HY_ERR_INPUT, "last:0 to last:4");
-    must_fail(hy_model_select(model, "last:x"), HY_ERR_INPUT, "last:0 to last:4");
+    must(hy_model_select(model, "last:2", false));
+    must_fail(hy_model_select(model, "blocks.9.*", false), HY_ERR_INPUT,
+              "\"blocks.9.*\" matches no");
+    must_fail(hy_model_select(model, "last:1,wrong", false), HY_ERR_INPUT, "\"wrong\" matches no");
+    must_fail(hy_model_select(model, "", false), HY_ERR_INPUT, "matches no");
+    must_fail(hy_model_select(model, "last:5", false), HY_ERR_INPUT, "last:0 to last:4");
+    must_fail(hy_model_select(model, "last:x", false), HY_ERR_INPUT, "last:0 to last:4");
     ck_assert_int_eq(model->lowest_trained, 3); /* as before */
     hy_model_destroy(model);
 }
@@ -98,7 +99,7 @@ START_TEST(the_two_sets_have_the_bytes_of_all) {
     hy_model *model;
     hy_layout all, trained, frozen;
     must(hy_model_create(&shape, &model));
-    must(hy_model_select(model, "last:1,blocks.1.attn.qkv.weight"));
+    must(hy_model_select(model, "last:1,blocks.1.attn.qkv.weight", false));
     must(hy_params_layout(&model->params, HY_SET_ALL, HY_BF16, &all));
     must(hy_params_layout(&model->params, HY_SET_TRAINABLE, HY_BF16, &trained));
     must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &frozen));
@@ -242,6 +243,69 @@ START_TEST(evaluation_and_decoding_read_both_stores) {
     }
     ck_assert_mem_eq(losses[0], losses[1], sizeof losses[0]);
     ck_assert_mem_eq(logits[0], logits[1], (size_t)choice.shape.vocab * sizeof(float));
+}
+END_TEST
+
+/* ---- int8 -------------------------------------------------------------------------------------- */
+
+START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
+    static const hy_dtype types[] = {HY_F32, HY_BF16, HY_F16};
+    static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
+    static const char *const trained[] = {"last:1", "*norm*", "blocks.1.attn.*,head.weight",
+                                          "blocks.0.mlp.down.weight,final_norm.weight"};
+    for (int k = 0; k < 12; k++) {
+        sets_choice choice = {.shape = shape_at(_i), .trained = trained[k % 4]};
+        sets_rig plain, small;
+        if (choice.shape.has_tied_head && k % 4 == 2) choice.trained = "blocks.1.attn.*";
+        choice.options.dtype = types[k / 4];
+        choice.options.recompute = k % 2 ? HY_KEEP_ALL : 0;
+        choice.is_rounded = true;
+        sets_open(&plain, &choice);
+        choice.is_rounded = false;
+        choice.is_int8 = true;
+        choice.place[SETS_FROZEN] = places[k % 3];
+        sets_open(&small, &choice);
+        sets_train(&plain);
+        sets_train(&small);
+        sets_compare(&plain, &small, choice.trained);
+        uint64_t before = plain.stores[SETS_FROZEN].layout.bytes;
+        uint64_t after = small.stores[SETS_FROZEN].layout.bytes;
+        ck_assert_uint_lt(after, before);
+        hy_batch_input a = sets_input(&plain, 1, false), b = sets_input(&small, 1, false);
+        must(hy_batch_evaluate(plain.plan, &a));
+        must(hy_batch_evaluate(small.plan, &b));
+        must(plain.backend->stream_sync(plain.compute));
+        must(small.backend->stream_sync(small.compute));
+        ck_assert_mem_eq(plain.losses, small.losses, SETS_ROWS * sizeof(float));
+        sets_close(&plain);
+        sets_close(&small);
+    }
+}
+END_TEST
+
+START_TEST(matrices_are_int8_and_the_rest_is_not) {
+    hy_shape shape = shape_at(_i);
+    hy_model *model;
+    hy_layout layout;
+    must(hy_model_create(&shape, &model));
+    must(hy_model_select(model, "blocks.1.*", true));
+    must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &layout));
+    for (int32_t i = 0; i < model->params.count; i++) {
+        const hy_param *p = &model->params.list[i];
+        bool is_matrix = strstr(p->name, "attn.qkv.weight") || strstr(p->name, "attn.out.weight") ||
+                         strstr(p->name, "mlp.up.weight") ||
+                         strstr(p->name, "mlp.gate_up.weight") ||
+                         strstr(p->name, "mlp.down.weight");
+        bool is_table = strcmp(p->name, "embed.tokens.weight") == 0 && !shape.has_tied_head;
+        ck_assert_int_eq(hy_params_is_int8(&model->params, i),
+                         p->unit != 2 && (is_matrix || is_table));
+        if (p->unit == 2) continue;
+        const hy_layout_item *item = &layout.items[hy_layout_item_of(&layout, i)];
+        ck_assert_int_eq(item->dtype, is_matrix || is_table ? HY_I8 : HY_BF16);
+        ck_assert_int_eq(item->block, is_matrix || is_table ? p->shape[1] : 0);
+    }
+    hy_layout_fini(&layout);
+    hy_model_destroy(model);
 }
 END_TEST
 
@@ -406,6 +470,9 @@ static Suite *sets_suite(void) {
     tcase_add_loop_test(tests, the_places_of_the_two_stores_change_no_bit, 0, SHAPES);
     tcase_add_loop_test(tests, offloaded_activations_change_no_bit, 0, SHAPES);
     tcase_add_loop_test(tests, evaluation_and_decoding_read_both_stores, 0, SHAPES);
+    tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for,
+                        0, SHAPES);
+    tcase_add_loop_test(tests, matrices_are_int8_and_the_rest_is_not, 0, SHAPES);
     tcase_add_test(tests, backward_ends_at_the_lowest_unit_that_is_trained);
     tcase_add_test(tests, a_unit_runs_only_what_its_trained_parameters_want);
     tcase_add_test(tests, a_model_without_trained_parameters_cannot_train);

@@ -17,7 +17,7 @@
 static inline const char *hy_safetensors_dtype_name(hy_dtype dtype) {
     static const char *const names[HY_DTYPE_COUNT] = {
         [HY_F32] = "F32", [HY_BF16] = "BF16", [HY_F16] = "F16", [HY_F64] = "F64",
-        [HY_I32] = "I32", [HY_U16] = "U16",   [HY_U8] = "U8"};
+        [HY_I32] = "I32", [HY_U16] = "U16",   [HY_U8] = "U8",   [HY_I8] = "I8"};
     return (size_t)dtype < HY_DTYPE_COUNT ? names[dtype] : NULL;
 }
 

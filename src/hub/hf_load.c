@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "hub/hf_load.h"
 #include "kernels/cpu/machine.h"
+#include "kernels/int8.h"
 
 #define JOB_ELEMENTS (2 << 20)
 #define MOST_THREADS 8
@@ -156,6 +157,27 @@ static hy_status send_bytes(loading *l, uint64_t at, const char *data, uint64_t 
     return status;
 }
 
+/* Rows become codes, at `at` of the store, and scales behind all codes of the item. */
+static hy_status do_int8(loading *l, const job *j, int32_t item, uint64_t at, buffers *b) {
+    const hy_weight_part *p = j->part;
+    uint64_t scales = hy_store_offset(l->store, item) +
+                      hy_layout_scales_at(&l->store->layout.items[item]) +
+                      (uint64_t)(p->row + j->first) * sizeof(float);
+    char *data;
+    HY_TRY(read_job(j, b->raw, NULL, &data));
+    const char *ordered = in_order(j, data, b);
+    hy_convert(ordered, p->dtype, j->rows * p->cols, b->made, HY_F32);
+    int8_t *codes = (int8_t *)b->raw; /* has room for fp32: for a byte each and a scale per row */
+    float *of_row = (float *)(void *)(b->raw + hy_align((uint64_t)(j->rows * p->cols)));
+    for (int64_t row = 0; row < j->rows; row++) {
+        const float *x = (const float *)(const void *)b->made + row * p->cols;
+        of_row[row] = hy_int8_scale(hy_int8_largest(x, p->cols));
+        hy_int8_encode(x, p->cols, of_row[row], codes + row * p->cols);
+    }
+    HY_TRY(send_bytes(l, at, b->raw, (uint64_t)(j->rows * p->cols)));
+    return send_bytes(l, scales, (char *)of_row, (uint64_t)j->rows * sizeof *of_row);
+}
+
 static hy_status do_job(loading *l, const job *j, buffers *b) {
     const hy_weight_part *p = j->part;
     int32_t item = hy_store_item_of(l->store, p->param);
@@ -164,6 +186,7 @@ static hy_status do_job(loading *l, const job *j, buffers *b) {
     uint64_t size = hy_dtype_size(wanted);
     uint64_t at =
         hy_store_offset(l->store, item) + (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
+    if (wanted == HY_I8) return do_int8(l, j, item, at, b);
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *data, *backing = l->backing ? l->backing + at : NULL;
     HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
@@ -187,7 +210,7 @@ static void keep_failure(loading *l, hy_status status) {
 }
 
 static char *take_buffer(const loading *l) {
-    return aligned_alloc(HY_DIRECT, HY_DIRECT_ROOM(l->largest * WIDEST));
+    return aligned_alloc(HY_DIRECT, HY_DIRECT_ROOM(l->largest * WIDEST + HY_ALIGNMENT));
 }
 
 static void work(loading *l, bool tells) {
@@ -234,9 +257,17 @@ static hy_status zero_padding(loading *l) {
         const hy_param *param = &l->model->params.list[i];
         int32_t item = hy_store_item_of(l->store, i);
         if (item < 0) continue;
-        uint64_t size = hy_dtype_size(l->store->layout.items[item].dtype);
+        const hy_layout_item *entry = &l->store->layout.items[item];
+        uint64_t size = hy_dtype_size(entry->dtype);
         uint64_t begin = hy_store_offset(l->store, item);
         uint64_t end = begin + (uint64_t)param->count * size;
+        if (param->stored < param->count && entry->block) { /* scales of such rows too */
+            uint64_t scales = begin + hy_layout_scales_at(entry);
+            int64_t first = hy_layout_scales(entry, param->stored);
+            int64_t some = hy_layout_scales(entry, param->count) - first;
+            HY_TRY(hy_store_write(l->store, l->stream, scales + (uint64_t)first * sizeof(float),
+                                  zeros, (uint64_t)some * sizeof(float)));
+        }
         for (uint64_t at = begin + (uint64_t)param->stored * size; at < end; at += sizeof zeros) {
             uint64_t bytes = end - at < sizeof zeros ? end - at : sizeof zeros;
             HY_TRY(hy_store_write(l->store, l->stream, at, zeros, bytes));

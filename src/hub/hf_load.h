@@ -52,7 +52,7 @@ typedef struct hy_load_options {
     int64_t piece; /* elements read at a time; 0: chosen */
 } hy_load_options;
 
-/* Fills the weights that `store` holds (fp32, bf16 or fp16) from a model's files; padding becomes zero. The
+/* Fills the weights that `store` holds (fp32, bf16, fp16 or rows of int8) from a model's files; padding becomes zero. The
  * stream is for copies to a card and idle again afterwards. */
 hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *store,
                              hy_stream *stream, const hy_load_options *options);

@@ -27,6 +27,8 @@ typedef enum hy_op_kind {
     /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
      * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
      * neither bias nor c.
+     * b may be int8 with a scale for each of its rows: a weight that is stored so. It is then read in a's
+     * type, as HY_OP_CAST makes it: the result has the bits of that cast and a matmul.
      * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
      * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), its backward; alone, without accumulate. */
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
@@ -61,7 +63,8 @@ typedef enum hy_op_kind {
     HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?
                          active: y again, for who did not keep it; may be dy */
 
-    /* With doc_starts, as attention has them, the positions of a document begin anew at 0. */
+    /* With doc_starts, as attention has them, the positions of a document begin anew at 0. wte may be int8
+     * as a matmul's b; its rows are then read in x's type. */
     HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  doc_starts (N) i32? */
     HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+
                          doc_starts (N) i32? */
@@ -92,7 +95,9 @@ typedef enum hy_op_kind {
      * Scale 0, master, rounding, its noise and 8 bits are as for AdamW; momentum stands for m. */
     HY_OP_SGD, /* param*  grad  momentum?*  clip (2) fp32: {norm, scale}  master? fp32* */
 
-    HY_OP_CAST, /* src  dst : same count, another type, round to nearest even */
+    /* Same count, another type, round to nearest even. One of the two may be int8 with a scale per row
+     * (int8.h); as dst it gets codes and scales. */
+    HY_OP_CAST, /* src  dst */
     HY_OP_FILL, /* dst : every element = attr.fill.value */
 
     /* out = sum of coefficient[i] x_i + noise z, z a standard normal number of the logical element.
@@ -246,6 +251,31 @@ typedef struct hy_op_call {
 } hy_op_call;
 
 const char *hy_op_name(hy_op_kind kind);
+
+/* A matmul whose b is int8 casts it into the first bytes of its workspace; 0 for any other. */
+static inline size_t hy_matmul_cast_bytes(const hy_op_call *call) {
+    const hy_tensor *b = &call->t[HY_MATMUL_B];
+    if (b->dtype != HY_I8) return 0;
+    size_t bytes = (size_t)hy_tensor_count(b) * hy_dtype_size(call->t[HY_MATMUL_A].dtype);
+    return (bytes + 255) / 256 * 256;
+}
+
+/* The matmul behind that cast: b in a's type, and the workspace that is left. While planning, when there is
+ * none yet, b stays where it is. */
+static inline hy_op_call hy_matmul_behind_cast(const hy_op_call *call) {
+    hy_op_call plain = *call;
+    size_t bytes = hy_matmul_cast_bytes(call);
+    hy_tensor *b = &plain.t[HY_MATMUL_B], *w = &plain.workspace;
+    if (bytes == 0) return plain;
+    b->dtype = call->t[HY_MATMUL_A].dtype;
+    b->quant.scale = NULL;
+    b->quant.block = 0;
+    if (!w->data) return plain;
+    b->data = w->data;
+    w->data = (char *)w->data + bytes;
+    w->shape[0] -= (int64_t)bytes;
+    return plain;
+}
 
 /* Floating-point operations of a call, for accounting (a multiply-add is two). */
 double hy_op_flops(const hy_op_call *call);

@@ -18,6 +18,7 @@ enum {
     ONLY_F64 = 1 << HY_F64,
     ONLY_I32 = 1 << HY_I32,
     ONLY_U8 = 1 << HY_U8,
+    WEIGHT = ANY_REAL | 1 << HY_I8,
     OPTIMIZER_STATE = 1 << HY_F32 | 1 << HY_BF16 | 1 << HY_U8,
     FILLABLE = ANY_REAL | 1 << HY_F64 | 1 << HY_I32
 };
@@ -45,7 +46,7 @@ typedef struct op_rule {
 
 static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MATMUL] = {"matmul",
-                      {GIVEN("a", "MK", ANY_REAL), GIVEN("b", "KN", ANY_REAL),
+                      {GIVEN("a", "MK", ANY_REAL), GIVEN("b", "KN", WEIGHT),
                        GIVEN("d", "MN", ANY_REAL), MAYBE("bias", "N", ANY_REAL),
                        MAYBE("c", "MN", ANY_REAL), MAYBE("act", "MN", ANY_REAL),
                        MAYBE("pre", "MN", ANY_REAL)}},
@@ -90,7 +91,7 @@ static const op_rule rules[HY_OP_COUNT] = {
                           {GIVEN("dy", "NF", ANY_REAL), GIVEN("gate_up", "NG", ANY_REAL),
                            GIVEN("dgate_up", "NG", ANY_REAL), MAYBE("active", "NF", ANY_REAL)}},
     [HY_OP_EMBED] = {"embedding",
-                     {GIVEN("tokens", "N", ONLY_I32), GIVEN("wte", "VC", ANY_REAL),
+                     {GIVEN("tokens", "N", ONLY_I32), GIVEN("wte", "VC", WEIGHT),
                       MAYBE("wpe", "XC", ANY_REAL), GIVEN("x", "NC", ANY_REAL),
                       MAYBE("doc_starts", "N", ONLY_I32)}},
     [HY_OP_EMBED_BWD] = {"embedding backward",
@@ -111,7 +112,7 @@ static const op_rule rules[HY_OP_COUNT] = {
                    {GIVEN("param", "*", ANY_REAL), GIVEN("grad", "=", ANY_REAL),
                     MAYBE("momentum", "=", OPTIMIZER_STATE), GIVEN("clip", "2", ONLY_F32),
                     MAYBE("master", "=", ONLY_F32)}},
-    [HY_OP_CAST] = {"cast", {GIVEN("src", "*", ANY_REAL), GIVEN("dst", "=", ANY_REAL)}},
+    [HY_OP_CAST] = {"cast", {GIVEN("src", "*", WEIGHT), GIVEN("dst", "=", WEIGHT)}},
     [HY_OP_FILL] = {"fill", {GIVEN("dst", "*", FILLABLE)}},
     [HY_OP_COMBINE] = {"combination",
                        {GIVEN("out", "*", ANY_REAL), MAYBE("x0", "=", ANY_REAL),
@@ -379,9 +380,27 @@ static hy_status check_codes(const hy_op_call *call, int position) {
                    hy_op_name(call->kind), hy_op_tensor_name(call->kind, position), block);
 }
 
+/* int8 has a scale for each row. */
+static hy_status check_rows(const hy_op_call *call, int position) {
+    const hy_tensor *t = &call->t[position];
+    if (t->dtype != HY_I8 || (t->quant.scale && t->quant.block == hy_tensor_width(t))) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: %s is int8 with %s, expected a scale for each row of %lld",
+                   hy_op_name(call->kind), hy_op_tensor_name(call->kind, position),
+                   t->quant.scale ? "blocks of another length" : "no scales",
+                   (long long)hy_tensor_width(t));
+}
+
+static hy_status check_cast(const hy_op_call *call) {
+    if (call->t[HY_CAST_SRC].dtype == HY_I8 && call->t[HY_CAST_DST].dtype == HY_I8) {
+        return hy_fail(HY_ERR_INPUT, "cast: src and dst are both int8, expected one of them");
+    }
+    HY_TRY(check_rows(call, HY_CAST_SRC));
+    return check_rows(call, HY_CAST_DST);
+}
+
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     switch (call->kind) {
-    case HY_OP_MATMUL: return check_matmul(call);
+    case HY_OP_MATMUL: HY_TRY(check_rows(call, HY_MATMUL_B)); return check_matmul(call);
     case HY_OP_NORM_BWD: return check_norm_backward(call);
     case HY_OP_HEAD_NORM_BWD:
         return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
@@ -394,7 +413,10 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DGATE_UP));
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_ACTIVE));
         return check_swiglu(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DY);
-    case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
+    case HY_OP_EMBED:
+        HY_TRY(check_rows(call, HY_EMBED_WTE));
+        return check_positions(call, HY_EMBED_WPE);
+    case HY_OP_CAST: return check_cast(call);
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CROSS_ENTROPY: return check_loss(call);
     case HY_OP_ADAMW: HY_TRY(check_codes(call, HY_ADAMW_M)); return check_codes(call, HY_ADAMW_V);

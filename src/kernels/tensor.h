@@ -13,7 +13,8 @@
 
 #define HY_MAX_DIMS 4
 
-/* Scales of a quantised tensor: one per `block` elements; amax is the largest magnitude seen. */
+/* Scales of a quantised tensor: one per `block` elements, which for int8 are a row; amax is the largest
+ * magnitude seen. */
 typedef struct hy_quant {
     float *scale;
     float *amax;
@@ -53,6 +54,7 @@ static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;
     view.data = t->data ? (char *)t->data + (size_t)(first * row) * hy_dtype_size(t->dtype) : NULL;
+    if (t->quant.scale) view.quant.scale = t->quant.scale + first * row / t->quant.block;
     view.shape[0] = count;
     return view;
 }

@@ -20,21 +20,29 @@ hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass 
                       .scratch = SOMEWHERE};
 }
 
+/* A parameter as it is stored, or its gradient. */
 static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     bool is_grad = slot->role == HY_SLOT_PARAM_GRAD;
-    int32_t index = hy_params_find(&f->plan->model->params, f->unit_index, slot->param);
+    const hy_params *params = &f->plan->model->params;
+    int32_t index = hy_params_find(params, f->unit_index, slot->param);
     assert(index >= 0);
-    const hy_param *param = &f->plan->model->params.list[index];
-    hy_tensor t = {.shape = {param->shape[0], param->shape[1]},
-                   .ndim = param->ndim,
-                   .dtype = is_grad ? f->plan->options.grad_dtype : f->plan->size.dtype};
-    if (is_grad && !param->is_trainable) return t;
-    if (!f->input) {
+    const hy_param *param = &params->list[index];
+    hy_tensor t = {.dtype = is_grad ? f->plan->options.grad_dtype : f->plan->size.dtype};
+    bool is_there = !is_grad || param->is_trainable;
+    if (is_there && f->input) {
+        hy_store *store = is_grad ? f->input->grads : hy_batch_weights_of(f->input, index);
+        int32_t item = hy_store_item_of(store, index);
+        t = hy_store_tensor(store, item, hy_store_device(store, item));
+    } else if (is_there) {
         t.data = SOMEWHERE;
-        return t;
+        if (!is_grad && hy_params_is_int8(params, index)) {
+            t.dtype = HY_I8;
+            t.quant = (hy_quant){.scale = SOMEWHERE, .block = (int32_t)param->shape[1]};
+        }
     }
-    hy_store *store = is_grad ? f->input->grads : hy_batch_weights_of(f->input, index);
-    t.data = hy_store_device(store, hy_store_item_of(store, index));
+    t.ndim = param->ndim;
+    t.shape[0] = param->shape[0];
+    t.shape[1] = param->shape[1];
     return t;
 }
 

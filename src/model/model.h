@@ -21,9 +21,9 @@ typedef struct hy_model {
 
 hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
-/* Trains these parameters alone (hy_params_select) and freezes the others; a new model trains all. To be
- * called before the first batch plan is made. */
-hy_status hy_model_select(hy_model *model, const char *names);
+/* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices may be stored as
+ * int8; a new model trains all. To be called before the first batch plan is made. */
+hy_status hy_model_select(hy_model *model, const char *names, bool has_int8);
 void hy_model_destroy(hy_model *model);
 
 #define HY_OFFLOAD_DEPTH 3 /* one layer is written back, one is read, one is written */
@@ -31,7 +31,8 @@ void hy_model_destroy(hy_model *model);
 typedef struct hy_batch_options {
     int32_t batch, seq;
     int32_t chunks; /* of the loss; 0: chosen; rounded up to a divisor of B T */
-    hy_dtype dtype; /* activations and weights */
+    hy_dtype
+        dtype; /* of activations and of what matmuls read; how a weight is stored, its layout says */
     hy_dtype grad_dtype;
     int recompute;            /* hy_keep_group bits not kept */
     int32_t recompute_layers; /* that do so, spread evenly; the others keep all; 0: all do */

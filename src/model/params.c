@@ -182,6 +182,19 @@ hy_status hy_params_select(hy_params *p, const char *names) {
 
 /* ---- layouts ----------------------------------------------------------------------------------- */
 
+bool hy_params_is_int8(const hy_params *p, int32_t index) {
+    const hy_param *param = &p->list[index];
+    if (!p->has_int8 || param->is_trainable) return false;
+    switch (param->kind) {
+    case HY_P_QKV:
+    case HY_P_OUT:
+    case HY_P_UP:
+    case HY_P_DOWN: return true;
+    case HY_P_TOKENS: return hy_params_find(p, p->units - 1, HY_P_HEAD) != index;
+    default: return false;
+    }
+}
+
 hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype, hy_layout *out) {
     hy_layout_item *items = calloc((size_t)p->count, sizeof *items);
     int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
@@ -193,6 +206,10 @@ hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype,
         if (item_of[i] < 0) continue;
         hy_layout_item *item = &items[item_of[i]];
         *item = (hy_layout_item){.unit = param->unit, .dtype = dtype, .count = param->count};
+        if (set == HY_SET_FROZEN && hy_params_is_int8(p, i)) {
+            item->dtype = HY_I8;
+            item->block = (int32_t)param->shape[1];
+        }
         if (dtype != HY_U8) continue;
         bool is_small = param->count < SMALL_TENSOR;
         item->dtype = is_small ? HY_F32 : HY_U8;

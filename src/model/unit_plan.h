@@ -22,7 +22,7 @@ typedef enum hy_pass {
 typedef struct hy_batch_size {
     int32_t batch, seq; /* B, T */
     int32_t chunk_rows; /* rows of a loss chunk; divides B T */
-    hy_dtype dtype;     /* of activations and weights */
+    hy_dtype dtype;     /* of activations */
     int recompute;      /* hy_keep_group bits that are not kept */
     bool fuses_gelu;    /* the backend takes gelu, and its backward, into a matmul */
 } hy_batch_size;

@@ -80,6 +80,37 @@ EACH_TYPE(matmul_may_add_to_c_in_place, PURE_TYPES) {
     }
 }
 
+/* ---- int8 weights ------------------------------------------------------------------------------ */
+
+EACH_TYPE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, PURE_TYPES) {
+    static const matmul_case forms[] = {{1, 777, 130, false, true, true, false, false},
+                                        {128, 256, 64, false, true, true, true, false},
+                                        {128, 64, 256, false, false, false, false, false},
+                                        {129, 67, 33, false, true, true, true, false},
+                                        {40, 72, 1030, false, false, false, true, false}};
+    for (int i = 0; i < 5; i++) {
+        if (!gpu_leaves_out(work_of(&forms[i])))
+            check_int8_matmul(&forms[i], mixture, gpu_must_run);
+    }
+}
+
+START_TEST(casts_to_and_from_int8_are_exact) {
+    check_int8_casts(1, 1, gpu_must_run);
+    check_int8_casts(13, 48, gpu_must_run);
+    check_int8_casts(37, 1537, gpu_must_run);
+    check_int8_casts(3, 5000, gpu_must_run);
+}
+END_TEST
+
+START_TEST(rows_looked_up_in_an_int8_table_are_exact) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; i < 6; i++) {
+        check_int8_embedding(40, i % 2, reals[i / 2], gpu_must_run);
+        check_int8_embedding(1537, i % 2, reals[i / 2], gpu_must_run);
+    }
+}
+END_TEST
+
 /* ---- gelu taken into a matmul ----------------------------------------------------------------- */
 
 typedef enum gelu_form { GELU_ALONE, GELU_BESIDE, GELU_BACK } gelu_form;
@@ -188,6 +219,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, rows_of_a_matrix_may_begin_anywhere);
     tcase_add_test(all, one_plan_serves_calls_of_its_shape);
     tcase_add_test(all, fp32_matmuls_keep_fp32);
+    tcase_add_test(all, a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, casts_to_and_from_int8_are_exact);
+    tcase_add_test(all, rows_looked_up_in_an_int8_table_are_exact);
     suite_add_tcase(suite, all);
     return suite;
 }

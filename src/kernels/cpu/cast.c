@@ -1,10 +1,13 @@
-/* cast.c: conversions between fp32 and the two 16-bit types, and the ops that need nothing else.
+/* cast.c: conversions between fp32, the two 16-bit types and rows of int8, and the ops that need nothing
+ * else.
  *
  * Rounding is to nearest, ties to even, as half.h defines it; the loops here are its functions over
  * arrays, written so that the compiler vectorises them. */
+#include <assert.h>
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
+#include "kernels/int8.h"
 
 HY_CLONES static void widen_bf16(const uint16_t *restrict src, float *restrict dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] = hy_bf16_to_f32(src[i]);
@@ -64,8 +67,59 @@ static void cast_task(const hy_cpu_run *run, int64_t task, int worker) {
     }
 }
 
+HY_CLONES static void decode_int8(const int8_t *restrict src, float scale, float *restrict dst,
+                                  int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] = scale * (float)src[i];
+}
+
+void hy_cpu_read_int8(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out) {
+    uint16_t halves[HY_CPU_RUN];
+    assert(n <= HY_CPU_RUN && at / t->quant.block == (at + n - 1) / t->quant.block);
+    decode_int8((const int8_t *)t->data + at, t->quant.scale[at / t->quant.block], out, n);
+    if (dtype == HY_F32) return;
+    hy_cpu_narrow(dtype, out, halves, n);
+    hy_cpu_widen(dtype, halves, out, n);
+}
+
+static int64_t rows_per_task(int64_t width) { return hy_max64(1, ELEMENTS_PER_TASK / width); }
+
+/* Rows of int8, one way or the other. */
+static void int8_task(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
+    const hy_tensor *codes = src->dtype == HY_I8 ? src : dst;
+    int64_t width = codes->quant.block, rows = hy_tensor_count(codes) / width;
+    int64_t end = hy_min64((task + 1) * rows_per_task(width), rows);
+    float values[HY_CPU_RUN];
+    for (int64_t row = task * rows_per_task(width); row < end; row++) {
+        float largest = 0;
+        for (int pass = 0; pass < 2; pass++) { /* to int8: the scale, then the codes */
+            for (int64_t at = row * width; at < (row + 1) * width; at += HY_CPU_RUN) {
+                int64_t n = hy_min64(HY_CPU_RUN, (row + 1) * width - at);
+                if (codes == src) {
+                    if (pass == 0) continue;
+                    hy_cpu_read_int8(src, at, n, HY_F32, values);
+                    hy_cpu_narrow(dst->dtype, values, hy_element(dst, at), n);
+                    continue;
+                }
+                const float *x = hy_read(src, at, n, values);
+                if (pass == 0) largest = fmaxf(largest, hy_int8_largest(x, n));
+                if (pass == 1)
+                    hy_int8_encode(x, n, dst->quant.scale[row], (int8_t *)dst->data + at);
+            }
+            if (codes == dst && pass == 0) dst->quant.scale[row] = hy_int8_scale(largest);
+        }
+    }
+}
+
 hy_status hy_cpu_cast(const hy_cpu_run *run) {
-    int64_t count = hy_tensor_count(&run->call->t[HY_CAST_SRC]);
+    const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
+    int64_t count = hy_tensor_count(src);
+    if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
+        int64_t width = (src->dtype == HY_I8 ? src : dst)->quant.block;
+        hy_cpu_for_each(run, hy_ceil_div(count / width, rows_per_task(width)), int8_task);
+        return HY_OK;
+    }
     hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), cast_task);
     return HY_OK;
 }

@@ -48,7 +48,12 @@ static void embed_row(const hy_op_call *call, int64_t row) {
     float a[HY_CPU_RUN], b[HY_CPU_RUN], out[HY_CPU_RUN];
     for (int64_t at = 0; at < C; at += HY_CPU_RUN) {
         int64_t n = hy_min64(HY_CPU_RUN, C - at);
-        const float *values = hy_read(wte, token * C + at, n, a);
+        const float *values = a;
+        if (wte->dtype == HY_I8) {
+            hy_cpu_read_int8(wte, token * C + at, n, x->dtype, a);
+        } else {
+            values = hy_read(wte, token * C + at, n, a);
+        }
         if (hy_tensor_is_given(wpe)) {
             int64_t position = position_of(call, row);
             float *sum = hy_target(x, row * C + at, out);

@@ -57,10 +57,15 @@ static scratch take_scratch(const hy_op_call *call, hy_cpu_workspace *workspace)
     };
 }
 
-size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
+static size_t scratch_bytes(const hy_op_call *call) {
     hy_cpu_workspace workspace = {0};
     take_scratch(call, &workspace);
-    return workspace.used * (size_t)threads;
+    return workspace.used;
+}
+
+size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
+    hy_op_call plain = hy_matmul_behind_cast(call);
+    return hy_matmul_cast_bytes(call) + scratch_bytes(&plain) * (size_t)threads;
 }
 
 HY_CLONES static void add_rows(float *out, const float *x, const float *y, int64_t n) {
@@ -103,7 +108,7 @@ static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
     int64_t row = task / s.across * s.rows, rows = hy_min64(s.rows, s.M - row);
     int64_t col = task % s.across * s.cols, cols = hy_min64(s.cols, s.N - col);
 
-    size_t share = hy_cpu_matmul_workspace(call, 1);
+    size_t share = scratch_bytes(call);
     hy_cpu_workspace workspace = {
         .base = share ? (char *)call->workspace.data + share * (size_t)worker : NULL};
     scratch own = take_scratch(call, &workspace);
@@ -134,7 +139,18 @@ static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_matmul(const hy_cpu_run *run) {
-    shape s = shape_of(run->call);
-    hy_cpu_for_each(run, s.across * hy_ceil_div(s.M, s.rows), matmul_tile);
+    hy_op_call plain = hy_matmul_behind_cast(run->call);
+    hy_cpu_run behind = *run;
+    behind.call = &plain;
+    if (hy_matmul_cast_bytes(run->call) > 0) {
+        hy_op_call cast = {
+            .kind = HY_OP_CAST,
+            .t = {[HY_CAST_SRC] = run->call->t[HY_MATMUL_B], [HY_CAST_DST] = plain.t[HY_MATMUL_B]}};
+        hy_cpu_run before = *run;
+        before.call = &cast;
+        HY_TRY(hy_cpu_cast(&before));
+    }
+    shape s = shape_of(&plain);
+    hy_cpu_for_each(&behind, s.across * hy_ceil_div(s.M, s.rows), matmul_tile);
     return HY_OK;
 }

@@ -1,8 +1,9 @@
-/* cast.cu: conversions between fp32, bf16 and fp16, and filling with a number.
+/* cast.cu: conversions between fp32, bf16, fp16 and rows of int8, and filling with a number.
  *
  * Elementwise, in quads (quad.cuh). Rounding is to nearest, ties to even; between equal
  * types bits are copied as they are. */
 #include "kernels/cuda/quad.cuh"
+#include "kernels/int8.h"
 
 #define THREADS 256
 
@@ -28,9 +29,92 @@ __global__ void __launch_bounds__(THREADS) cast_kernel(hy_view src, hy_view dst,
     }
 }
 
+/* ---- rows of int8 ---------------------------------------------------------------------------- */
+
+#define CODES 16 /* that a thread decodes: 16 bytes */
+
+/* Packed: rows are multiples of CODES and addresses round, so a thread's codes have one scale. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    decode_kernel(const int8_t *codes, const float *scales, T *out, int64_t count, int64_t width,
+                  bool is_packed) {
+    int64_t at = CODES * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (at >= count) return;
+    if (!is_packed) {
+        for (int64_t i = at; i < min(at + CODES, count); i++) {
+            out[i] = hy_from_float<T>(scales[i / width] * (float)codes[i]);
+        }
+        return;
+    }
+    float scale = scales[at / width];
+    hy_pack<int8_t> in = hy_load_pack(codes + at);
+#pragma unroll
+    for (int first = 0; first < CODES; first += hy_pack<T>::count) {
+        hy_pack<T> made;
+#pragma unroll
+        for (int i = 0; i < hy_pack<T>::count; i++) {
+            made.v[i] = hy_from_float<T>(scale * (float)in.v[first + i]);
+        }
+        hy_store_pack(out + at + first, made);
+    }
+}
+
+void hy_cuda_decode_int8(const hy_tensor *codes, hy_dtype dtype, void *out, cudaStream_t stream) {
+    int64_t count = hy_tensor_count(codes), width = codes->quant.block;
+    bool is_packed =
+        width % CODES == 0 && (uintptr_t)codes->data % 16 == 0 && (uintptr_t)out % 16 == 0;
+    unsigned blocks = (unsigned)hy_ceil_div(count, CODES * THREADS);
+    hy_by_type(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        decode_kernel<T><<<blocks, THREADS, 0, stream>>>(
+            (const int8_t *)codes->data, codes->quant.scale, (T *)out, count, width, is_packed);
+    });
+}
+
+/* A block per row: once over it for the largest, once for the codes. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    encode_kernel(const T *x, int8_t *codes, float *scales, int64_t width) {
+    __shared__ float of_warp[THREADS / 32];
+    int64_t begin = (int64_t)blockIdx.x * width;
+    float largest = 0;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        largest = fmaxf(largest, fabsf(hy_to_float(x[begin + i])));
+    }
+    largest = hy_warp_max(largest);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = largest;
+    __syncthreads();
+    largest = of_warp[0];
+    for (int i = 1; i < THREADS / 32; i++) largest = fmaxf(largest, of_warp[i]);
+    float scale = largest / HY_INT8_LARGEST;
+    float divisor = scale > 0 ? scale : 1;
+    if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        float code = rintf(hy_to_float(x[begin + i]) / divisor);
+        codes[begin + i] = (int8_t)(code > HY_INT8_LARGEST     ? HY_INT8_LARGEST
+                                    : code >= -HY_INT8_LARGEST ? code
+                                                               : -HY_INT8_LARGEST);
+    }
+}
+
+static void encode_int8(const hy_tensor *x, const hy_tensor *codes, cudaStream_t stream) {
+    int64_t width = codes->quant.block;
+    unsigned rows = (unsigned)(hy_tensor_count(codes) / width);
+    hy_by_type(x->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        encode_kernel<T><<<rows, THREADS, 0, stream>>>((const T *)x->data, (int8_t *)codes->data,
+                                                       codes->quant.scale, width);
+    });
+}
+
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
     int64_t count = hy_tensor_count(src);
+    if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
+        if (src->dtype == HY_I8) hy_cuda_decode_int8(src, dst->dtype, dst->data, run->stream);
+        if (dst->dtype == HY_I8) encode_int8(src, dst, run->stream);
+        return hy_cuda_launched(run);
+    }
     unsigned blocks = hy_quad_blocks(count, THREADS);
     cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
     return hy_cuda_launched(run);

@@ -90,6 +90,9 @@ size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call);
 hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *call);
 hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call); /* both ways */
 
+/* Rows of int8 as numbers of `dtype` (cast.cu). */
+void hy_cuda_decode_int8(const hy_tensor *codes, hy_dtype dtype, void *out, cudaStream_t stream);
+
 /* Matmul plans (matmul.cu): descriptors and algorithm, made once per shape, living as long as the
  * backend. prepare sets call->plan. measure times a large bf16 matmul. */
 hy_status hy_cuda_matmul_init(hy_cuda *cuda);

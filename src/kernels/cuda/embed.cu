@@ -1,7 +1,8 @@
 /* embed.cu: token and position embeddings.
  *
  * x[n] = wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
- * becomes NaN, so that the loss shows it, since a kernel cannot refuse. */
+ * becomes NaN, so that the loss shows it, since a kernel cannot refuse. Rows of int8 are read as
+ * numbers of x's type. */
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/positions.cuh"
 
@@ -43,10 +44,46 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
     }
 }
 
+/* An element a thread: few rows of the table are read, and a byte each. */
+template <typename T>
+static __global__ void __launch_bounds__(HY_STEP_THREADS)
+    embed_int8(const int32_t *tokens, hy_tensor wte, hy_tensor wpe, T *x, int64_t count, int seq,
+               const int32_t *doc_starts) {
+    int64_t i = (int64_t)blockIdx.x * HY_STEP_THREADS + threadIdx.x;
+    if (i >= count) return;
+    int64_t C = wte.quant.block, row = i / C, column = i % C, token = tokens[row];
+    if (token < 0 || token >= wte.shape[0]) {
+        x[i] = hy_from_float<T>(__int_as_float(0x7fc00000));
+        return;
+    }
+    /* Rounded before a position is added, as a cast would have it: no fused multiply-add. */
+    float code = (float)((const int8_t *)wte.data)[token * C + column];
+    float v = hy_to_float(hy_from_float<T>(__fmul_rn(wte.quant.scale[token], code)));
+    if (seq) {
+        v += hy_load_any(wpe.data, hy_position_of(row, seq, doc_starts) * C + column, wpe.dtype);
+    }
+    x[i] = hy_from_float<T>(v);
+}
+
+static hy_status run_int8(const hy_cuda_run *run) {
+    const hy_tensor *t = run->call->t, *x = &t[HY_EMBED_X];
+    int64_t count = hy_tensor_count(x);
+    unsigned blocks = (unsigned)hy_ceil_div(count, HY_STEP_THREADS);
+    hy_by_type(x->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        embed_int8<T><<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
+            (const int32_t *)t[HY_EMBED_TOKENS].data, t[HY_EMBED_WTE], t[HY_EMBED_WPE],
+            (T *)x->data, count, hy_has(&t[HY_EMBED_WPE]) ? run->call->attr.embed.seq : 0,
+            (const int32_t *)t[HY_EMBED_DOC_STARTS].data);
+    });
+    return hy_cuda_launched(run);
+}
+
 hy_status hy_cuda_embed(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *wte = &call->t[HY_EMBED_WTE], *wpe = &call->t[HY_EMBED_WPE],
                     *x = &call->t[HY_EMBED_X];
+    if (wte->dtype == HY_I8) return run_int8(run);
     hy_by_chunks(hy_width(x), {x, wte, wpe}, [&](auto access) {
         using A = decltype(access);
         embed_call<A> e = {};

@@ -4,7 +4,8 @@
  * first guess; prepare times algorithms when tuning is on. What prepare sees are pointers
  * "somewhere": a call that comes with pointers less aligned, or with less workspace than its
  * plan needs, gets a plan of its own, so every shape runs. a and b share one type, and d has it
- * too or is fp32. */
+ * too or is fp32. A b of int8 is cast to that type first, into the workspace; everything else, plan
+ * and key too, is that of the matmul behind the cast. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,9 +59,10 @@ static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
         (long long)key->M, (long long)key->N, (long long)key->K, dtype_name(key->in));
 }
 
-hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *call) {
-    HY_CUDA_TRY(check_types(cuda, call));
-    hy_matmul_key key = hy_matmul_key_of(cuda, call);
+hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) {
+    hy_op_call call = hy_matmul_behind_cast(given);
+    HY_CUDA_TRY(check_types(cuda, &call));
+    hy_matmul_key key = hy_matmul_key_of(cuda, &call);
     return check_gelu(cuda, &key);
 }
 
@@ -115,8 +117,9 @@ const char *hy_cuda_matmul_library(const hy_cuda *cuda) { return cuda->plans->li
 
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_matmul_plan *plan;
-    hy_matmul_key key = hy_matmul_key_of(cuda, call);
-    HY_CUDA_TRY(check_types(cuda, call));
+    hy_op_call plain = hy_matmul_behind_cast(call);
+    hy_matmul_key key = hy_matmul_key_of(cuda, &plain);
+    HY_CUDA_TRY(check_types(cuda, &plain));
     HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
     bool is_better_known = plan->level >= (hy_matmul_level)cuda->options.tune;
     if (!plan->is_prepared && !plan->is_plain && !is_better_known) {
@@ -131,7 +134,7 @@ hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
 /* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for.
  * Where the memory lies does not matter: less aligned calls do without. So does a call with a
  * plan for another shape (a short last chunk), if it brings too little. */
-size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+static size_t plain_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_matmul_plan *given = (const hy_matmul_plan *)call->plan;
     hy_matmul_key key = hy_matmul_key_of(cuda, call);
     if (given) return hy_matmul_key_equal(&given->key, &key) ? hy_matmul_plan_bytes(given) : 0;
@@ -147,12 +150,17 @@ size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     return hy_matmul_most_bytes(cuda) + bias_bytes;
 }
 
+size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    hy_op_call plain = hy_matmul_behind_cast(call);
+    return hy_matmul_cast_bytes(call) + plain_workspace(cuda, &plain);
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
-static hy_status find_plan(const hy_cuda_run *run, size_t workspace_bytes, hy_matmul_plan **out) {
-    const hy_cuda *cuda = run->cuda;
-    hy_matmul_key key = hy_matmul_key_of(cuda, run->call);
-    hy_matmul_plan *plan = (hy_matmul_plan *)run->call->plan;
+static hy_status find_plan(const hy_cuda *cuda, const hy_op_call *call, size_t workspace_bytes,
+                           hy_matmul_plan **out) {
+    hy_matmul_key key = hy_matmul_key_of(cuda, call);
+    hy_matmul_plan *plan = (hy_matmul_plan *)call->plan;
     if (!plan || !hy_matmul_key_equal(&plan->key, &key)) {
         HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
     }
@@ -166,11 +174,16 @@ static hy_status find_plan(const hy_cuda_run *run, size_t workspace_bytes, hy_ma
 }
 
 hy_status hy_cuda_matmul(const hy_cuda_run *run) {
-    const hy_op_call *call = run->call;
+    hy_op_call plain = hy_matmul_behind_cast(run->call);
+    const hy_op_call *call = &plain;
     const hy_tensor *t = call->t;
     hy_matmul_plan *plan;
     hy_matmul_args args = {};
     HY_CUDA_TRY(check_types(run->cuda, call));
+    if (hy_matmul_cast_bytes(run->call) > 0) {
+        hy_cuda_decode_int8(&run->call->t[HY_MATMUL_B], t[HY_MATMUL_B].dtype, t[HY_MATMUL_B].data,
+                            run->stream);
+    }
     if (hy_has(&t[HY_MATMUL_PRE]) && t[HY_MATMUL_PRE].data == t[HY_MATMUL_D].data) {
         return hy_cuda_fail(
             run->cuda, HY_ERR_INPUT,
@@ -184,7 +197,7 @@ hy_status hy_cuda_matmul(const hy_cuda_run *run) {
     args.workspace_bytes = args.workspace ? (size_t)hy_tensor_count(&call->workspace) : 0;
     args.alpha = call->attr.matmul.alpha;
     args.beta = args.c ? 1.0f : 0.0f;
-    HY_CUDA_TRY(find_plan(run, args.workspace_bytes, &plan));
+    HY_CUDA_TRY(find_plan(run->cuda, call, args.workspace_bytes, &plan));
     HY_CUDA_TRY(hy_matmul_launch(run->cuda, plan, &args, run->stream));
     return hy_cuda_launched(run);
 }
