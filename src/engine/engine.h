@@ -93,7 +93,6 @@ typedef struct hy_trip {
 typedef struct hy_candidate {
     hy_formula formula;
     bool is_average;
-    hy_dtype dtype;
 } hy_candidate;
 
 /* An update that is not applied to all units yet: kept until the next step comes to them. */
@@ -260,8 +259,9 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas);
 /* HY_OP_DIFF_DOT over everything: rows a, b, c, d; -1: none. */
 hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out[3]);
 hy_status hy_engine_add_to_average(hy_engine *e);
-/* Evaluations between these two use the average; no effect without samples. */
-void hy_engine_use_average(hy_engine *e, bool is_used);
+/* What the candidate row is from now on: made by a formula over weights and slow weights, or (NULL) the
+ * average; in which type. */
+void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype);
 /* Makes a unit of the candidate row: for its store. */
 hy_status hy_candidate_maker(void *engine, hy_stream *stream, int32_t unit, char *data);
 

@@ -216,20 +216,21 @@ hy_status hy_engine_add_to_average(hy_engine *e) {
     return hy_store_settle(hy_store_of(e, HY_ROW_AVERAGE));
 }
 
-void hy_engine_use_average(hy_engine *e, bool is_used) {
-    e->candidate.is_average =
-        is_used && hy_has_row(e, HY_ROW_AVERAGE) && e->progress.average_samples > 0;
-    e->candidate.dtype = e->types.of[HY_FULL];
-    hy_store_abandon(hy_store_of(e, HY_ROW_CANDIDATE)); /* a pass over it may have broken off */
-}
-
 /* ---- the proposed weights, one unit at a time --------------------------------------------------- */
+
+/* Its units are laid out for the widest type that it is ever made in. */
+void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) {
+    hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
+    e->candidate.is_average = formula == NULL;
+    if (formula) e->candidate.formula = *formula;
+    for (int32_t i = 0; i < store->layout.item_count; i++) store->layout.items[i].dtype = dtype;
+    hy_store_abandon(store); /* whatever a pass that broke off left there */
+}
 
 static hy_status make_at(walk *w, const spot *at) {
     hy_engine *e = w->e;
     const hy_layout_item *item = &hy_store_of(e, HY_ROW_CANDIDATE)->layout.items[at->param];
-    hy_tensor all =
-        hy_tensor_1d((char *)w->context + item->offset, e->candidate.dtype, item->count);
+    hy_tensor all = hy_tensor_1d((char *)w->context + item->offset, item->dtype, item->count);
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
     if (!e->candidate.is_average) {
         hy_op_call call = formula_call(e, &e->candidate.formula, at, out);

@@ -20,9 +20,8 @@ static hy_status validate(hy_trainer *t, bool uses_average, hy_probe *probe) {
                             .count = sequences_to_use(t),
                             .weights = uses_average ? hy_store_of(e, HY_ROW_CANDIDATE) : NULL,
                             .dtype = dtype};
-        if (uses_average) hy_engine_use_average(e, true);
+        if (uses_average) hy_engine_propose(e, NULL, dtype);
         status = hy_engine_probe(e, e->work.eval[hy_plan_index(dtype)], probe);
-        if (uses_average) hy_engine_use_average(e, false);
         if (status != HY_OK) HY_TRY(hy_trainer_retry_with_less(t, status));
     } while (status != HY_OK);
     e->retries.in_a_row = 0;

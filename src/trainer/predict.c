@@ -94,12 +94,9 @@ static double change_noise(const double *before, const double *after, uint64_t c
 }
 
 static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    hy_formula candidate = hy_predictor_candidate(&t->engine.subject.predictor, window_steps(t));
-    t->engine.candidate.formula = hy_formula_scaled(candidate, p->scale);
-    t->engine.candidate.dtype = t->engine.types.of[HY_PREDICT];
-    t->engine.candidate.is_average = false;
-    hy_store_abandon(
-        hy_store_of(&t->engine, HY_ROW_CANDIDATE)); /* whatever a pass that broke off left there */
+    hy_formula whole = hy_predictor_candidate(&t->engine.subject.predictor, window_steps(t));
+    hy_formula scaled = hy_formula_scaled(whole, p->scale);
+    hy_engine_propose(&t->engine, &scaled, t->engine.types.of[HY_PREDICT]);
     HY_TRY(guard_pass(t, hy_store_of(&t->engine, HY_ROW_CANDIDATE), after, &p->after));
     p->noise = change_noise(before, after, guard_sequences(t));
     return HY_OK;
