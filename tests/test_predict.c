@@ -466,6 +466,29 @@ START_TEST(a_fork_decides_and_leaves_the_run_as_it_was) {
 }
 END_TEST
 
+/* The arm of a fork may break off in Predict, with the optimizer's state away. */
+START_TEST(what_a_fork_puts_back_stays_whatever_was_away) {
+    static const char *const strategies[] = {"cpu", "pinned", "compress", "drop"};
+    hy_trainer *t = open_trainer("none", PAIRS("offload_strategy", strategies[_i]), NULL);
+    hy_engine *e = &t->engine;
+    for (int i = 0; i < 3; i++) must(hy_trainer_step(t, NULL));
+    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
+    char *before = malloc(bytes), *after = malloc(bytes);
+    ck_assert(before && after);
+    must(hy_mover_copy_forked(e, before, true));
+    hy_ledger ledger = e->ledger;
+    must(hy_mover_leave(e));
+    must(hy_mover_copy_forked(e, before, false));
+    must(hy_mover_await(e));
+    must(hy_mover_copy_forked(e, after, true));
+    ck_assert_mem_eq(before, after, bytes);
+    ck_assert_mem_eq(ledger.live, e->ledger.live, sizeof ledger.live);
+    free(before);
+    free(after);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 START_TEST(fine_tuning_starts_from_the_weights_of_a_checkpoint) {
     char folder[256];
     hy_step_info first, tuned;
@@ -507,6 +530,7 @@ static Suite *predict_suite(void) {
     tcase_add_test(tests, a_nan_in_any_phase_ends_in_a_skip_a_rollback_or_a_clear_stop);
     tcase_add_test(tests, averaging_the_tail_gives_another_loss_and_leaves_training_alone);
     tcase_add_test(tests, a_fork_decides_and_leaves_the_run_as_it_was);
+    tcase_add_loop_test(tests, what_a_fork_puts_back_stays_whatever_was_away, 0, 4);
     tcase_add_test(tests, fine_tuning_starts_from_the_weights_of_a_checkpoint);
     suite_add_tcase(suite, tests);
     return suite;

@@ -67,6 +67,7 @@ static void check_changes(const char *const *pairs) {
         ck_assert_int_eq(info.tokens, tokens[i]);
         ck_assert_int_eq(info.batch_size * info.grad_accum, 8);
         ck_assert_int_eq(info.batch_size, sizes[i / 2]);
+        ck_assert_uint_lt(info.bytes_moved, 1 << 30); /* counted on, whatever store is gone */
     }
     ck_assert_int_gt(t->progress.machine.moves, 1);
     hy_trainer_destroy(t);
@@ -109,6 +110,10 @@ START_TEST(what_a_size_needs_is_known_before) {
         ck_assert_uint_eq(need.work.activations, t->engine.plan.work.activations);
         ck_assert_uint_eq(need.work.workspace, t->engine.plan.work.workspace);
         ck_assert_uint_eq(need.work.data, t->engine.plan.work.data);
+        hy_plan_facts facts;
+        hy_trainer_plan_facts(t, &facts);
+        ck_assert_uint_eq(facts.vram_bytes, need.device);
+        ck_assert_uint_eq(facts.vram_bytes, hy_engine_reserved(&t->engine, HY_DEVICE));
     }
     hy_trainer_destroy(t);
 }

@@ -154,7 +154,7 @@ typedef struct hy_engine {
     hy_engine_progress progress;
     hy_retries retries;
     double host_waited;   /* seconds this thread stood still for copies, compute idle */
-    uint64_t bytes_moved; /* by the mover, since the start of this session */
+    uint64_t bytes_moved; /* by the mover and by stores that are gone, since the session began */
 } hy_engine;
 
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {

@@ -161,42 +161,49 @@ hy_status hy_mover_count_down(hy_engine *e) {
     return is_due && e->trip.batches_left <= lookahead ? hy_mover_prefetch(e) : HY_OK;
 }
 
-static hy_status bring_back(hy_engine *e) {
-    if (e->trip.strategy == HY_OFFLOAD_COMPRESS) {
-        HY_TRY(convert(e, false));
+/* It is on the device again, by whatever way. */
+static void end_trip(hy_engine *e) {
+    hy_offload strategy = e->trip.strategy;
+    if (strategy == HY_OFFLOAD_COMPRESS) {
         book(e, HY_DEVICE, hy_offload_compressed_bytes(&e->rows), HY_DEVICE, optim_bytes(e));
-        return HY_OK;
-    }
-    if (e->trip.strategy == HY_OFFLOAD_DROP) {
-        for (int k = 0; k < e->rows.optim_count; k++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + k));
-        e->progress.updates = 0; /* the optimizer's clock begins anew with it */
+    } else if (strategy == HY_OFFLOAD_DROP) {
         book(e, HY_NOWHERE, 0, HY_DEVICE, optim_bytes(e));
-        return HY_OK;
+    } else if (!e->trip.is_restore_begun) {
+        book(e, host_place(e), optim_bytes(e), HY_DEVICE, optim_bytes(e));
     }
-    HY_TRY(hy_mover_prefetch(e));
-    return e->backend->stream_wait(e->compute, e->trip.is_back);
+    e->trip.is_away = false;
 }
 
 hy_status hy_mover_await(hy_engine *e) {
     if (!e->trip.is_away) return HY_OK;
-    HY_TRY(bring_back(e));
-    e->trip.is_away = false;
+    if (e->trip.strategy == HY_OFFLOAD_COMPRESS) {
+        HY_TRY(convert(e, false));
+    } else if (e->trip.strategy == HY_OFFLOAD_DROP) {
+        for (int k = 0; k < e->rows.optim_count; k++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + k));
+        e->progress.updates = 0; /* the optimizer's clock begins anew with it */
+    } else {
+        HY_TRY(hy_mover_prefetch(e));
+        HY_TRY(e->backend->stream_wait(e->compute, e->trip.is_back));
+    }
+    end_trip(e);
     return HY_OK;
 }
 
 /* ---- whole rows ------------------------------------------------------------------------------------------ */
 
+/* What is put back is the optimizer's state too: an arm that broke off in Predict has left it away. */
 hy_status hy_mover_copy_forked(hy_engine *e, char *host, bool to_host) {
     HY_TRY(hy_update_finish(e));
-    HY_TRY(e->backend->stream_sync(e->compute));
+    HY_TRY(hy_engine_sync(e));
+    if (!to_host && e->trip.is_away) end_trip(e);
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_store *store = hy_store_of(e, i);
         uint64_t bytes = e->rows.row[i].layout.bytes;
         if (!e->rows.row[i].is_forked) continue;
+        if (!to_host) hy_row_changed(e, i);
         HY_TRY(to_host ? hy_store_read(store, e->compute, 0, host, bytes)
                        : hy_store_write(store, e->compute, 0, host, bytes));
         HY_TRY(hy_store_settle(store));
-        if (!to_host) hy_row_changed(e, i);
         host += bytes;
     }
     e->bytes_moved += hy_rows_forked_bytes(&e->rows);
@@ -208,11 +215,11 @@ hy_status hy_mover_copy_weights(hy_engine *e, int row, bool to_row) {
     hy_store *weights = hy_store_of(e, HY_ROW_MASTER), *kept = hy_store_of(e, row);
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->backend->stream_sync(e->compute));
+    hy_row_changed(e, to_row ? row : HY_ROW_MASTER);
     double begin = hy_clock();
     HY_TRY(to_row ? hy_store_copy(kept, weights, e->compute)
                   : hy_store_copy(weights, kept, e->compute));
     e->host_waited += hy_clock() - begin;
     e->bytes_moved += weights->layout.bytes;
-    hy_row_changed(e, to_row ? row : HY_ROW_MASTER);
     return HY_OK;
 }

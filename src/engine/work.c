@@ -278,6 +278,7 @@ void hy_work_release(hy_engine *e) {
     hy_batch_plan *plans[MOST_PLANS];
     size_t bytes = w->staging_rows * sizeof(int32_t);
     for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
+    e->bytes_moved += w->activations.bytes_moved; /* its count goes with it */
     hy_store_fini(&w->activations);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &w->staging[i];
@@ -333,6 +334,8 @@ hy_status hy_work_change(hy_engine *e, const hy_plan *plan) {
     e->plan.device += hy_plan_work_bytes(&plan->work) - hy_plan_work_bytes(&e->plan.work);
     e->plan.choice = plan->choice;
     e->plan.work = plan->work;
+    e->plan.device = plan->device; /* rows, and so state, stay; times stay those that were measured */
+    e->plan.host = plan->host;
     hy_status status = hy_work_take(e);
     e->work.is_gone = status != HY_OK;
     if (status != HY_OK) {
