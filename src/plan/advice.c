@@ -100,7 +100,8 @@ static bool offload_activations(edit *e) {
 
 static bool offload_optimizer(edit *e) {
     hy_place *place = &e->choice->state[HY_PLAN_OPTIM];
-    if (!hy_subject_streams(e->subject) || *place != HY_DEVICE) return false;
+    bool must_stay = e->subject->offload == HY_OFFLOAD_DROP; /* hy_offload_settle */
+    if (!hy_subject_streams(e->subject) || *place != HY_DEVICE || must_stay) return false;
     *place = HY_PINNED;
     return tell(e, "optim_place", "device", "pinned");
 }

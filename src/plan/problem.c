@@ -88,7 +88,8 @@ int32_t hy_plan_loss_chunks(const hy_subject *x, const hy_plan_choice *choice) {
 
 /* ---- the problem ----------------------------------------------------------------------------------- */
 
-static void set_places(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
+static void set_places(const hy_subject *x, bool may_stream, hy_plan_problem *p) {
+    const hy_settings *s = x->settings;
     const hy_place asked[HY_PLAN_STATES] = {[HY_PLAN_WEIGHTS] = s->memory.weights_place,
                                             [HY_PLAN_MASTER] = s->memory.master_place,
                                             [HY_PLAN_GRADS] = s->memory.grads_place,
@@ -104,6 +105,8 @@ static void set_places(const hy_settings *s, bool may_stream, hy_plan_problem *p
         p->base.state[HY_PLAN_OPTIM] = HY_PINNED;
         p->open.state[HY_PLAN_OPTIM] = false;
     }
+    if (x->offload == HY_OFFLOAD_DROP)
+        p->open.state[HY_PLAN_OPTIM] = false; /* it frees the device */
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
     p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
     p->base.activations = place_of(s->memory.activations_place);
@@ -209,7 +212,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const h
         hy_pin_probe("/proc", "/sys", &pins);
         if (pins.likely_limit < p->host) p->host = pins.likely_limit;
     }
-    set_places(s, may_stream, p);
+    set_places(x, may_stream, p);
     set_passing(s, may_stream, p);
     set_passes(s, p);
     HY_TRY(set_batch(x, p));

@@ -93,7 +93,7 @@ hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *star
     HY_TRY(goes_on ? hy_writer_append(path, &r->metrics) : hy_writer_create(path, &r->metrics));
     start->time = hy_clock_unix();
     start->version = HYBRID_VERSION;
-    start->grad_accum = s->train.grad_accum_steps;
+    if (!start->grad_accum) start->grad_accum = s->train.grad_accum_steps;
     start->thresholds[0] = s->memory.target_usage;
     start->thresholds[1] = s->memory.warning_usage;
     start->thresholds[2] = s->memory.critical_usage;

@@ -227,6 +227,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     hy_loader *anew;
     HY_TRY(hy_loader_create(t->data.set, c->batch, (int32_t)depth, (uint64_t)t->progress.sequences,
                             t->engine.backend, &anew));
+    if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
     hy_loader_destroy(t->data.loader);
     t->data.loader = anew;
     return HY_OK;

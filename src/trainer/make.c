@@ -114,15 +114,15 @@ static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason) {
     char text[HY_ERROR_MESSAGE_MAX];
-    bool is_stopping = atomic_load(&t->fate.stop_requested);
     HY_TRY(hy_trainer_retry(t, hy_trainer_write_checkpoint));
     hy_status status;
     int64_t tries = t->settings.memory.recovery_tries;
     do {
         hy_trainer fresh = begin_anew(t, device_cap, host_cap);
         hy_trainer_tear_down(t);
+        /* Asked for at any time until here: saving and giving back may take a while. */
+        atomic_store(&fresh.fate.stop_requested, atomic_load(&t->fate.stop_requested));
         *t = fresh;
-        if (is_stopping) atomic_store(&t->fate.stop_requested, true);
         status = hy_trainer_build(t);
     } while (status == HY_ERR_MEMORY && tries-- > 0);
     if (status != HY_OK) {

@@ -225,9 +225,11 @@ static hy_status weigh(hy_trainer *t, proposal *p) {
 
 static hy_status decide(hy_trainer *t, proposal *p) {
     hy_progress before = t->progress;
+    hy_engine_progress engine = t->engine.progress;
     hy_status status;
     while ((status = weigh(t, p)) == HY_ERR_MEMORY) {
         t->progress = before;
+        t->engine.progress = engine;
         *p = (proposal){0};
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
@@ -256,6 +258,7 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_phase_state was = t->progress.machine;
     proposal p = {0};
+    t->progress.residual_cosine = t->progress.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(decide(t, &p));
     HY_TRY(validate_here(t));

@@ -25,6 +25,7 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
         .tokens_per_step = hy_step_sequences(&t->engine) * s->train.seq_len,
         .seq_len = s->train.seq_len,
         .batch_size = t->engine.plan.choice.batch,
+        .grad_accum = t->engine.plan.choice.accum,
         .vram_budget_bytes = hy_budget_device(&t->engine.subject),
         .host_budget_bytes = hy_budget_host(&t->engine.subject),
     };

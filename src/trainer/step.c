@@ -11,7 +11,6 @@
 hy_status hy_trainer_measure_residual(hy_trainer *t) {
     double d[3];
     hy_progress *p = &t->progress;
-    p->residual_cosine = p->residual_length = NAN;
     if (!p->is_residual_due || p->machine.phase == HY_CORRECT) return HY_OK;
     if (!t->engine.progress.has_snapshot) {
         p->is_residual_due = false;
@@ -121,6 +120,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_phase_state was = t->progress.machine;
     double lr = hy_schedule_rate(&t->course.schedule, (int64_t)t->progress.spent);
     int64_t counted;
+    t->progress.residual_cosine = t->progress.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(&t->engine, was.phase));
     HY_TRY(compute_step(t, t->engine.types.of[was.phase], lr, &counted));

@@ -78,7 +78,7 @@ typedef struct hy_steering {
 typedef struct hy_run_data {
     hy_dataset *set;
     hy_loader *loader;
-    double waited; /* of the loader, already accounted for */
+    double waited; /* of loaders, when the step began */
 } hy_run_data;
 
 /* How the run goes: how long, by which rate, through which phases. */
