@@ -1,7 +1,7 @@
 /* device.c: which device a run computes on, and opening it. See engine.h.
  *
  * auto takes the first CUDA card that can be used and the CPU otherwise; it says why only where there is
- * a driver, because then a card was probably meant. A card that was asked for by name and cannot be had
+ * a driver, because then a card was probably meant. A card that was asked for by name and cannot be used
  * is wrong input: the message says what is missing. A plan may be for a card that is not here. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static void choose_cache(hy_engine *e) {
     }
 }
 
-/* A folder that cannot be made only means that the next run times its products again. */
+/* A folder that cannot be made only means that the next run times its matmuls again. */
 static void make_cache_folder(const hy_engine *e) {
     char folder[HY_PATH_MAX];
     if (!e->tune_cache[0]) return;
@@ -62,7 +62,7 @@ static void on_tuning(void *user, const char *what, int done, int total) {
     const hy_engine *e = user;
     (void)what;
     if (!e->observer->on_progress || total < 1) return;
-    e->observer->on_progress(e->observer->user, "timing matrix products", (double)done / total);
+    e->observer->on_progress(e->observer->user, "timing matmuls", (double)done / total);
 }
 
 static hy_status open_card(hy_engine *e) {

@@ -1,7 +1,7 @@
 /* engine.h: what runs a model: device and streams, the state table with its stores, the work area of
  * passes, the pending update.
  *
- * The engine is told a plan, a phase and batches. It knows neither data sets nor why a phase begins nor
+ * The engine is given a plan, a phase and batches. It knows neither data sets nor why a phase begins nor
  * folders: a run (src/trainer), evaluation and decoding (src/infer) stand on it. All memory is taken
  * before the first step; between steps the compute stream is idle. Everything that lives from step to
  * step is a row of `rows`: taking, releasing, settling, moving and accounting go over them. */
@@ -58,7 +58,7 @@ typedef struct hy_state_memory {
     uint64_t spill_used;
 } hy_state_memory;
 
-/* Where passes work. In true steps the area is training's; in Predict it is evaluation's and the rings'
+/* Where passes work. In optimizer steps the area is training's; in Predict it is evaluation's and the rings'
  * of what the predictor keeps. It holds nothing that outlives a step. */
 typedef struct hy_work {
     hy_batch_plan *train[HY_PLAN_TYPES]; /* by hy_plan_index; NULL where no phase needs it */
@@ -67,7 +67,7 @@ typedef struct hy_work {
     hy_arena passes; /* activations and workspace: what is pushed there changes with the phase */
     hy_arena data;   /* buffers */
     hy_arena ring_arena; /* in passes: rings of what the predictor keeps */
-    bool rings_are_used; /* since training last had their room */
+    bool rings_are_used; /* since training last worked there */
     hy_arena host_arena; /* pinned: what layers keep, where it waits there */
     hy_store activations;
     hy_pass_buffers buffers;
@@ -194,8 +194,8 @@ uint64_t hy_engine_reserved(const hy_engine *e, hy_place place);
 
 hy_status hy_work_take(hy_engine *e); /* for e->plan */
 void hy_work_release(hy_engine *e);
-/* Another plan for the same rows in the same places: the area is given back and taken anew, for true
- * steps. HY_ERR_MEMORY: there is none now; a smaller plan may be tried. */
+/* Another plan for the same rows in the same places: the area is given back and taken anew, for
+ * optimizer steps. HY_ERR_MEMORY: there is none now; a smaller plan may be tried. */
 hy_status hy_work_change(hy_engine *e, const hy_plan *plan);
 /* What is live changes with the phase: gradients and training's area, or evaluation's and the rings. */
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);

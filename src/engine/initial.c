@@ -1,7 +1,7 @@
 /* initial.c: new weights, made on the host by several threads and sent to the device. See engine.h.
  *
  * Each number is a pure function of the seed and its place, so neither the number of threads nor the
- * pieces they take change a bit. */
+ * chunks they take change a bit. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 #include "kernels/cpu/machine.h"
 #include "kernels/half.h"
 
-#define PIECE (16 << 20) /* elements made at a time, and sent where a device backs them */
+#define CHUNK (16 << 20) /* elements made at a time, and sent where a device backs them */
 #define BATCH 4096       /* elements a thread makes before it rounds them */
 #define MOST_THREADS 64
-#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */
+#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
 
 typedef struct share {
     const hy_param *param;
@@ -46,9 +46,9 @@ static void *make_share(void *argument) {
     return NULL;
 }
 
-/* Elements [first, first + count) of a parameter into `out`. A thread that cannot be had does not
+/* Elements [first, first + count) of a parameter into `out`. A thread that cannot be started does not
  * matter: the caller makes its share. */
-static void make_piece(const share *whole, int threads) {
+static void make_chunk(const share *whole, int threads) {
     pthread_t thread[MOST_THREADS];
     share part[MOST_THREADS];
     bool runs[MOST_THREADS] = {false};
@@ -85,13 +85,13 @@ static hy_status initialise(hy_engine *e, int32_t item, char *staging) {
     const hy_param *param = &e->model->params.list[item];
     hy_dtype dtype = hy_store_of(e, HY_ROW_MASTER)->layout.items[item].dtype;
     uint64_t backing = hy_store_offset(hy_store_of(e, HY_ROW_MASTER), item);
-    for (int64_t first = 0; first < param->count; first += PIECE) {
-        int64_t count = param->count - first < PIECE ? param->count - first : PIECE;
+    for (int64_t first = 0; first < param->count; first += CHUNK) {
+        int64_t count = param->count - first < CHUNK ? param->count - first : CHUNK;
         uint64_t at = backing + (uint64_t)first * hy_dtype_size(dtype);
         share whole = {param, (uint64_t)e->settings->seed,
                        first, count,
                        dtype, staging ? staging : hy_store_of(e, HY_ROW_MASTER)->data + at};
-        make_piece(&whole, count < PIECE / 64 ? 1 : thread_count(e));
+        make_chunk(&whole, count < CHUNK / 64 ? 1 : thread_count(e));
         tell(e, param->first + first + count);
         if (!staging) continue;
         HY_TRY(hy_store_write(hy_store_of(e, HY_ROW_MASTER), e->compute, at, staging,
@@ -103,7 +103,7 @@ static hy_status initialise(hy_engine *e, int32_t item, char *staging) {
 hy_status hy_engine_initialise_weights(hy_engine *e) {
     bool is_reachable = hy_store_of(e, HY_ROW_MASTER)->place == HY_PINNED ||
                         hy_store_of(e, HY_ROW_MASTER)->place == HY_HOST;
-    char *staging = is_reachable ? NULL : malloc(PIECE * sizeof(float));
+    char *staging = is_reachable ? NULL : malloc(CHUNK * sizeof(float));
     if (!is_reachable && !staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;
     for (int32_t i = 0; i < e->model->params.count && status == HY_OK; i++) {

@@ -1,4 +1,4 @@
-/* hf_trainer.c: a run whose weights begin as those of a model's files. See engine.h. */
+/* load.c: weights that begin as those of a model's files. See engine.h. */
 #include <string.h>
 
 #include "base/error.h"
@@ -6,7 +6,7 @@
 #include "engine/engine.h"
 #include "hub/hf_load.h"
 
-#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be told of */
+#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
 
 static void tell_progress(void *user, double share) {
     const hy_engine *e = user;

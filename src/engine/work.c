@@ -3,7 +3,7 @@
  * Passes of all sizes and types use the area in turn, and so do the rings of what the predictor keeps,
  * which lie behind what evaluation uses. It holds nothing that outlives a step, so that it can be given
  * back and taken anew between steps for another plan. What is live in it changes with the phase: the
- * column of true steps or that of Predict is pushed on its arena, and the ledger sees just that. */
+ * column of optimizer steps or that of Predict is pushed on its arena, and the ledger sees just that. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -114,7 +114,7 @@ static void pop_parts(hy_engine *e, bool is_predict) {
     }
 }
 
-/* Rows that only true steps need, and the activations that wait on the host for backward. */
+/* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
 static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t)) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &e->rows.row[i];
@@ -312,7 +312,7 @@ static void move_rings(hy_engine *e, char *from) {
     }
 }
 
-/* The column of true steps is live meanwhile and afterwards. */
+/* The column of optimizer steps is live meanwhile and afterwards. */
 static hy_status give_back(hy_engine *e) {
     if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
@@ -334,7 +334,8 @@ hy_status hy_work_change(hy_engine *e, const hy_plan *plan) {
     e->plan.device += hy_plan_work_bytes(&plan->work) - hy_plan_work_bytes(&e->plan.work);
     e->plan.choice = plan->choice;
     e->plan.work = plan->work;
-    e->plan.device = plan->device; /* rows, and so state, stay; times stay those that were measured */
+    e->plan.device =
+        plan->device; /* rows, and so state, stay; times stay those that were measured */
     e->plan.host = plan->host;
     hy_status status = hy_work_take(e);
     e->work.is_gone = status != HY_OK;

@@ -1,6 +1,6 @@
 /* evaluation.c: a model's loss on data, without a run. See hybrid.h.
  *
- * Model and weights are opened as for talking, data as for training, and the probe of evaluate.c goes over
+ * Model and weights are opened as for talking, data as for training, and the engine's probe goes over
  * all of it: the data is opened as the held-out split, whose sequences come in order and only once. The
  * text built into the program keeps its own held-out part. */
 #include <math.h>

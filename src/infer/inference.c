@@ -126,7 +126,7 @@ void hy_inference_close(hy_inference *in) {
     if (!in) return;
     if (in->model && in->model->engine.compute) {
         (void)in->model->engine.backend->stream_sync(
-            in->model->engine.compute); /* a failure was told */
+            in->model->engine.compute); /* a failure was reported */
     }
     hy_inference_forget(in);
     hy_ids_free(&in->known);

@@ -56,7 +56,7 @@ struct hy_inference {
 
 /* ---- inference_text.c -------------------------------------------------------------------------- */
 
-/* An answer in the making: what is wanted, who is told, and what became of it. */
+/* An answer in the making: what is wanted, who hears of it, and what became of it. */
 typedef struct hy_answer {
     const hy_generate_options *options;
     hy_text_callback on_text; /* or NULL */

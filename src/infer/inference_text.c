@@ -83,12 +83,12 @@ static size_t waiting_bytes(const char *text, size_t size) {
     return 0;
 }
 
-static void tell(hy_answer *a, size_t *told, bool is_last) {
+static void hand_out(hy_answer *a, size_t *given, bool is_last) {
     size_t waiting = is_last ? 0 : waiting_bytes(a->text.data, a->text.size);
     size_t ready = a->text.size - waiting;
-    if (ready <= *told) return;
-    if (a->on_text) a->on_text(a->user, a->text.data + *told, ready - *told);
-    *told = ready;
+    if (ready <= *given) return;
+    if (a->on_text) a->on_text(a->user, a->text.data + *given, ready - *given);
+    *given = ready;
 }
 
 /* ---- the prompt -------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 /* Which tokens' text is in the answer: [first, shown) of `known` is decoded along for what is new. */
 typedef struct shown {
     size_t first, next;
-    size_t told; /* bytes of the answer */
+    size_t given; /* bytes of the answer that its reader has */
 } shown;
 
 static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
@@ -185,9 +185,9 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
         a->info->tokens++;
         HY_TRY(take(in, &token, 1));
         HY_TRY(add_text(in, a, &s));
-        tell(a, &s.told, false);
+        hand_out(a, &s.given, false);
     }
-    tell(a, &s.told, true);
+    hand_out(a, &s.given, true);
     return HY_OK;
 }
 

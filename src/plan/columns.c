@@ -46,7 +46,7 @@ static void plan_rows(hy_ledger *l, const hy_subject *x, const hy_rows *rows, co
         const hy_row *row = of[cls];
         if (!row) continue;
         hy_place place = hy_row_place(row, &plan->choice);
-        hy_dtype dtype = cls == HY_PREDICTOR ? x->rows.types.slots : row->dtype;
+        hy_dtype dtype = cls == HY_PREDICTOR ? x->rows.types.slow : row->dtype;
         plan_steps(l, (hy_class)cls, place, dtype, bytes[cls]);
         if (cls == HY_OPTIM && place == HY_DEVICE) {
             plan_offload(l, x, rows, dtype, bytes[cls]);

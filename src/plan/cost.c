@@ -103,7 +103,7 @@ static double norm_seconds(const hy_plan_problem *p, const hy_plan_state *s) {
     return (double)s->bytes[HY_PLAN_GRADS] / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
 
-/* What the predictor keeps comes and goes once with every move. On disk that is time of its own. */
+/* What the predictor keeps comes and goes once with every jump. On disk that is time of its own. */
 static void add_predictor(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_state *s,
                           hy_plan_cost *cost) {
     if (c->predictor != HY_DISK || p->window_steps < 1 || s->kept == 0) return;

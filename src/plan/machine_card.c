@@ -1,6 +1,6 @@
 /* machine_card.c: the GPU's part of --doctor: found or what is missing, and how fast it is reached.
  *
- * The first card is opened as a run would open it, so that what is told here is what a run will find. */
+ * The first card is opened as a run would open it, so that what is reported here is what a run will find. */
 #include "plan/machine_card.h"
 
 #include <stdio.h>

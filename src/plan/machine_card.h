@@ -1,7 +1,7 @@
 /* machine_card.h: fills the GPU's part of hy_machine; what is missing stays zero, with the reason in
  * `cuda`. */
-#ifndef HY_TRAINER_MACHINE_CARD_H
-#define HY_TRAINER_MACHINE_CARD_H
+#ifndef HY_PLAN_MACHINE_CARD_H
+#define HY_PLAN_MACHINE_CARD_H
 
 #include "hybrid.h"
 

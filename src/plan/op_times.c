@@ -1,16 +1,16 @@
 /* op_times.c: how long the ops of a pass compute, by the machine's rates. See sizer.h.
  *
- * Products take their operations at the rate of a large product, less what real shapes lose, and no less
+ * Matmuls take their operations at the rate of a large one, less what real shapes lose, and no less
  * than their bytes take to pass; everything else takes its bytes. The shares are from op-by-op times of
- * GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large product runs at 800
- * TFLOP/s: products at 660 to 690, attention of 1024 tokens at 230 forward and 130 backward, and the
+ * GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large matmul runs at 800
+ * TFLOP/s: matmuls at 660 to 690, attention of 1024 tokens at 230 forward and 130 backward, and the
  * whole at 558,000 and 56,300 tokens/s. */
 #include "kernels/access.h"
 #include "kernels/card_list.h"
 #include "model/bind.h"
 #include "plan/sizer.h"
 
-#define PRODUCT_EFFICIENCY 0.86   /* of a model's shapes against one large product */
+#define MATMUL_EFFICIENCY 0.86    /* of a model's shapes against one large matmul */
 #define ATTENTION_EFFICIENCY 0.50 /* of long sequences */
 #define ATTENTION_BWD_EFFICIENCY 0.29
 #define ATTENTION_HALF_SEQ 750    /* tokens at which it is half of that: tiles at the diagonal */
@@ -49,9 +49,9 @@ static double all_bytes(const hy_op_call *call) {
 }
 
 /* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
-static double product_share(const hy_op_call *call, double few_tiles) {
+static double matmul_share(const hy_op_call *call, double few_tiles) {
     double tiles = (double)hy_tensor_count(&call->t[HY_MATMUL_D]) / (128.0 * 128.0);
-    return PRODUCT_EFFICIENCY * tiles / (tiles + few_tiles);
+    return MATMUL_EFFICIENCY * tiles / (tiles + few_tiles);
 }
 
 static double sequence_share(const hy_op_call *call) {
@@ -63,7 +63,7 @@ static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
     const hy_rates *rates = &speed->rates;
     double share = 0;
     switch (call->kind) {
-    case HY_OP_MATMUL: share = product_share(call, speed->few_tiles); break;
+    case HY_OP_MATMUL: share = matmul_share(call, speed->few_tiles); break;
     case HY_OP_ATTENTION: share = ATTENTION_EFFICIENCY * sequence_share(call); break;
     case HY_OP_ATTENTION_BWD: share = ATTENTION_BWD_EFFICIENCY * sequence_share(call); break;
     default: break;

@@ -9,7 +9,7 @@ static hy_status set_predictor(const hy_settings *s, hy_predictor *p) {
     p->eta = s->phases.outer_eta;
     p->max_steps = s->phases.max_predict_steps;
     if (p->kind == HY_PREDICTOR_LINE && s->phases.correction_interval < p->max_steps) {
-        p->max_steps = s->phases.correction_interval; /* a Correct step follows every move */
+        p->max_steps = s->phases.correction_interval; /* a Correct step follows every jump */
     }
     return HY_OK;
 }

@@ -1,6 +1,6 @@
 /* phase_rules.h: what the settings say about phases, for the built-in trainer and for own loops. */
-#ifndef HY_TRAINER_PHASE_RULES_H
-#define HY_TRAINER_PHASE_RULES_H
+#ifndef HY_PLAN_PHASE_RULES_H
+#define HY_PLAN_PHASE_RULES_H
 
 #include "config/settings.h"
 #include "phases/divergence.h"

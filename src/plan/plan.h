@@ -72,7 +72,7 @@ typedef struct hy_plan_problem {
     int32_t seq, layers;
     int64_t step_sequences;          /* of an optimizer step */
     int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
-    int64_t window_steps; /* true steps between two moves of the predictor; 0: none are made */
+    int64_t window_steps;            /* optimizer steps between two jumps; 0: there are none */
     bool has_master;
     hy_plan_choice base; /* today's defaults, and what the user fixed */
     hy_plan_open open;
@@ -84,7 +84,7 @@ typedef struct hy_plan_problem {
     void *user;
     hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
     void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
-    /* Into how many pieces the loss is cut for this many bytes of logits at a time. */
+    /* Into how many chunks the loss is cut for this many bytes of logits at a time. */
     int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
 } hy_plan_problem;
 

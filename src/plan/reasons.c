@@ -1,7 +1,7 @@
 /* reasons.c: why a plan is as it is, one sentence for each choice. See plan.h.
  *
  * A reason is found by looking at the plan with that one choice undone: what it would need then, and how
- * long a step would take if there were room. */
+ * long a step would take if it fitted. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -142,7 +142,7 @@ static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
     fewer.loss_chunks = p->base.loss_chunks;
     HY_TRY(hy_plan_evaluate(p, &fewer, &without));
     if (beyond(&without, plan) == 0) return HY_OK;
-    add(out, "loss in %d pieces: fewer would take %s more for logits", plan->choice.loss_chunks,
+    add(out, "loss in %d chunks: fewer would take %s more for logits", plan->choice.loss_chunks,
         hy_bytes_as_text(beyond(&without, plan)).text);
     return HY_OK;
 }

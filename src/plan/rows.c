@@ -64,7 +64,7 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
                    .file = "predictor.safetensors"};
     for (int i = 0; i < spec->slow_count; i++) {
         hy_row row = kept;
-        row.dtype = t->slots;
+        row.dtype = t->slow;
         row.is_forked = true;
         row.name = names[i];
         HY_TRY(lay_out(rows, params, (hy_row_id)(HY_ROW_SLOW + i), row));

@@ -58,7 +58,7 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
     return HY_OK;
 }
 
-/* The device is what cannot be bought by the module: it comes first. */
+/* Host memory can be added to a machine, a card's cannot: the device comes first. */
 static bool is_less_short(const hy_plan *a, const hy_plan *b) {
     if (a->device_short != b->device_short) return a->device_short < b->device_short;
     return a->host_short + a->disk_short < b->host_short + b->disk_short;
@@ -188,7 +188,7 @@ static hy_status try_work(search *s, const hy_plan_choice *choice) {
     return HY_OK;
 }
 
-/* More pieces of the loss mean fewer logits at a time, and more passes over the head's gradient. */
+/* More chunks of the loss mean fewer logits at a time, and more passes over the head's gradient. */
 static hy_status try_chunks(search *s, hy_plan_choice *choice) {
     const hy_plan_problem *p = s->problem;
     int32_t before = 0;

@@ -145,7 +145,7 @@ static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
     return HY_OK;
 }
 
-/* Layers with a loss in as many pieces as there are rows, and the head with nothing recomputed: scratch
+/* Layers with a loss in as many chunks as there are rows, and the head with nothing recomputed: scratch
  * memory serves one unit at a time, so together they need the larger of both. */
 static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                            hy_sized_pass *out) {
@@ -166,9 +166,9 @@ static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
 
 /* ---- forward-only batches ------------------------------------------------------------------------ */
 
-/* The room that training has with everything recomputed. What is evaluated together must not depend on
+/* The bytes that training works in with everything recomputed. What is evaluated together must not depend on
  * what training recomputes or where it keeps it, or validation would give other bits. */
-static hy_status least_room(hy_sizer *z, const hy_plan_choice *choice, uint64_t *room) {
+static hy_status least_work(hy_sizer *z, const hy_plan_choice *choice, uint64_t *bytes) {
     hy_plan_choice least = *choice;
     hy_batch_bytes most = {0};
     least.recompute = HY_RECOMPUTE_ALL;
@@ -180,14 +180,14 @@ static hy_status least_room(hy_sizer *z, const hy_plan_choice *choice, uint64_t 
         most.activations = larger(most.activations, sized.bytes.activations);
         most.workspace = larger(most.workspace, sized.bytes.workspace);
     }
-    *room = most.activations + most.workspace;
+    *bytes = most.activations + most.workspace;
     return HY_OK;
 }
 
-/* The largest multiple of the micro-batch whose passes have room where training's are. A GPU is busy with
+/* The largest multiple of the micro-batch whose passes fit where training's are. A GPU is busy with
  * enough rows, and larger plans would only make it time more matmuls. */
-static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype, uint64_t room,
-                           hy_sized_pass *out) {
+static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
+                           uint64_t most_bytes, hy_sized_pass *out) {
     int64_t most = z->spec.backend->facts.is_gpu ? BUSY_ROWS : INT32_MAX;
     int32_t factor = z->spec.eval_batch ? 1 : LARGEST_EVAL_FACTOR;
     while (factor > 1 && (int64_t)factor * c->batch * z->spec.seq > most) factor /= 2;
@@ -197,14 +197,15 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                                .is_eval = true,
                                .dtype = dtype};
         HY_TRY(size_pass(z, out));
-        if (factor == 1 || out->bytes.activations + out->bytes.workspace <= room) return HY_OK;
+        if (factor == 1 || out->bytes.activations + out->bytes.workspace <= most_bytes)
+            return HY_OK;
     }
 }
 
 hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
     hy_sizer *z = sizer;
     const hy_pass_spec *spec = &z->spec;
-    uint64_t room, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
+    uint64_t most_bytes, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
     hy_plan_state state;
     *out = (hy_plan_work){0};
     for (int i = spec->type_count - 1; i >= 0; i--) {
@@ -214,10 +215,10 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
         out->forward = sized.forward; /* the first type's stays */
         out->backward = sized.backward + sized.head;
     }
-    HY_TRY(least_room(z, choice, &room));
+    HY_TRY(least_work(z, choice, &most_bytes));
     for (int i = 0; i < spec->eval_type_count; i++) {
         hy_sized_pass sized;
-        HY_TRY(size_eval(z, choice, spec->eval_types[i], room, &sized));
+        HY_TRY(size_eval(z, choice, spec->eval_types[i], most_bytes, &sized));
         add_bytes(out, &sized.bytes, false, (uint64_t)sized.batch * (uint64_t)spec->seq);
         out->eval_batch[hy_plan_index(spec->eval_types[i])] = sized.batch;
         uint64_t wanted =

@@ -1,7 +1,7 @@
-/* tiles.h: what predictors keep, in pieces of equal size.
+/* tiles.h: what predictors keep, in tiles of equal size.
  *
  * Formulas go element by element, so what they read and write besides the weights need not move with
- * blocks: slots, snapshot and tail are stores whose items are tiles of parameters, and whose units are
+ * blocks: slow weights, snapshot and average are stores whose items are tiles of parameters, and whose units are
  * as many items of one block as make about one tile. A ring of them is small whatever the model. The
  * tiles of a parameter lie back to back in the backing store. */
 #ifndef HY_PLAN_TILES_H

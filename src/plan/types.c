@@ -63,7 +63,7 @@ static hy_status choose_state(const hy_settings *s, hy_types *p) {
     p->grads = s->train.grad_dtype;
     p->optim = hy_settings_optim_dtype(s);
     p->master = hy_settings_master_dtype(s);
-    p->slots = hy_settings_predictor_dtype(s);
+    p->slow = hy_settings_predictor_dtype(s);
     if (p->master != HY_BF16) return HY_OK;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (p->of[i] == HY_BF16) continue;

@@ -12,7 +12,7 @@ typedef struct hy_types {
     hy_dtype low;                /* of the rounded working copy */
     bool has_low;                /* there is one: a phase computes in another type than master's */
     hy_dtype grads, optim;
-    hy_dtype slots; /* of what the predictor keeps */
+    hy_dtype slow; /* of slow weights, and what else a predictor keeps */
 } hy_types;
 
 /* HY_ERR_INPUT names the settings that do not go together, or what the device lacks. */

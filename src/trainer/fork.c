@@ -1,9 +1,9 @@
 /* fork.c: does predicting pay on this run? A paired test. See trainer.h and phases/confidence.h.
  *
  * When confidence is below its threshold and a window is complete, the run is copied to the host, a few
- * windows are trained with moves, losses are taken on sequences neither arm trains on, and the copy is
- * put back. The run itself then goes through the same data without moves: it is the other arm. When it
- * gets to the same step the same sequences are measured and confidence moves. The cost is the arm that
+ * windows are trained with jumps, losses are taken on sequences neither arm trains on, and the copy is
+ * put back. The run itself then goes through the same data without jumps: it is the other arm. When it
+ * gets to the same step the same sequences are measured and confidence changes. The cost is the arm that
  * is thrown away, charged to the run's compute; a share of it is all that forks may ever cost. */
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "trainer/trainer.h"
 
-#define FIRST_WAIT 100 /* true steps between two forks; doubles each time */
+#define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
     return hy_mover_copy_forked(&t->engine, t->course.fork_state, true);
@@ -35,7 +35,7 @@ static double pass_cost(const hy_trainer *t) {
     return compared_sequences(t) / sequences_per_step(t) / 3;
 }
 
-/* True steps of each arm: as configured, or half a window. */
+/* Optimizer steps of each arm: as configured, or half a window. */
 static int64_t arm_steps(const hy_trainer *t) {
     int64_t asked = t->settings.phases.fork_steps;
     return asked ? asked : (window(t) + 1) / 2;
@@ -142,7 +142,7 @@ static hy_status open_fork(hy_trainer *t) {
     t->engine.progress.has_snapshot = false;
     t->engine.progress.skipped_in_a_row = 0;
     HY_TRY(hy_trainer_retry(t, hy_trainer_start_loader));
-    if (status == HY_ERR_NUMERIC) { /* the arm with moves broke: that is an answer too */
+    if (status == HY_ERR_NUMERIC) { /* the arm with jumps broke: that is an answer too */
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;
     }
@@ -153,7 +153,7 @@ static hy_status open_fork(hy_trainer *t) {
     return HY_OK;
 }
 
-/* What a true step is worth now: least-squares slope of the last training losses, downwards. */
+/* What an optimizer step is worth now: least-squares slope of the last training losses, downwards. */
 static double fall_per_step(const hy_progress *p) {
     int64_t count = p->step < HY_LOSS_TAIL ? p->step : HY_LOSS_TAIL;
     double middle = 0.5 * (double)(count - 1), along = 0, spread = 0;
@@ -187,11 +187,10 @@ static hy_status close_fork(hy_trainer *t) {
     t->course.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
-    hy_say(
-        t, HY_NOTE,
-        "fork at step %lld: with moves the held-out loss is lower by %.4f +- %.4f nats (%.1f true "
-        "steps); confidence that predicting pays goes from %.2f to %.2f",
-        (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
+    hy_say(t, HY_NOTE,
+           "fork at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats (%.1f "
+           "steps); confidence that predicting pays goes from %.2f to %.2f",
+           (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }
 

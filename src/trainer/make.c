@@ -74,7 +74,7 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
         }
         snprintf(first, sizeof first, "%s", hy_error_message());
         if (does_not_fit) {
-            known.device_cap = known.host_cap = 0; /* then as it was: it may be had by now */
+            known.device_cap = known.host_cap = 0; /* then as it was: it may be free by now */
         } else {
             tell_next_try(t, first);
             learn(t, &known);

@@ -1,7 +1,7 @@
 /* monitor.c: looks at memory once a step, and says what changed. See monitor.h.
  *
  * A status belongs to a memory, the device's or the host's, and changes by the rules of
- * memory/monitor.h. A change is told to the observer, to the record and in a sentence with what
+ * memory/monitor.h. A change goes to the observer, to the record and into a sentence with what
  * would help; beside that there is a line every so many steps. silent says nothing and records
  * all. */
 #include "trainer/monitor.h"
@@ -12,7 +12,7 @@
 #include "base/text.h"
 
 #define MUCH_STALLED 0.1 /* share of the time */
-#define LINE_ADVICE 2    /* pieces of advice in a line */
+#define LINE_ADVICE 2    /* changes that a line suggests */
 #define LOOK_PERIOD 0.01 /* seconds */
 
 static hy_memory_status worse(hy_memory_status a, hy_memory_status b) { return a > b ? a : b; }
@@ -137,11 +137,11 @@ static void tell_change(hy_trainer *t, const hy_memory_look *look) {
     hy_monitor *m = t->monitor;
     hy_memory_state state;
     hy_text line = {0};
-    hy_memory_status was = m->told, now = worse(m->device.status, m->host.status);
+    hy_memory_status was = m->reported, now = worse(m->device.status, m->host.status);
     bool is_host = m->host.status >= m->device.status;
     const hy_memory_pool *pool = is_host ? &look->host : &look->device;
     if (hy_trainer_memory(t, &state) != HY_OK) state.advice_count = 0;
-    m->told = now;
+    m->reported = now;
     hy_text_addf(&line, "memory %s (was %s): ", hy_memory_status_name(now),
                  hy_memory_status_name(was));
     describe_look(t, look, &line);
@@ -179,7 +179,7 @@ static void fill_info(const hy_monitor *m, const hy_memory_look *look, hy_step_i
 static bool knows_enough(const hy_trainer *t, const hy_step_info *info, double now) {
     const hy_monitor *m = t->monitor;
     return m->looked_at > 0 && now - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&
-           m->told == HY_MEMORY_NORMAL && !is_line_due(t, info);
+           m->reported == HY_MEMORY_NORMAL && !is_line_due(t, info);
 }
 
 void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
@@ -193,11 +193,11 @@ void hy_monitor_step(hy_trainer *t, hy_step_info *info) {
     hy_memory_look look = m->look = hy_monitor_look(t, false);
     m->looked_at = begin;
     m->looked_phase = info->phase;
-    bool may_fall = info->phase != HY_PREDICT; /* the next true step needs more again */
+    bool may_fall = info->phase != HY_PREDICT; /* the next optimizer step needs more again */
     hy_gauge_look(&m->device, &m->thresholds, look.device.utilization, m->device_planned, may_fall);
     hy_gauge_look(&m->host, &m->thresholds, look.host.utilization, m->host_planned, true);
     fill_info(m, &look, info);
-    if (info->memory_status != m->told) {
+    if (info->memory_status != m->reported) {
         tell_change(t, &look);
     } else if (is_line_due(t, info)) {
         tell_figures(t, &look);

@@ -22,7 +22,7 @@ typedef struct hy_monitor {
     hy_host_watch *watch;
     hy_memory_thresholds thresholds;
     hy_memory_gauge device, host;
-    hy_memory_status told;               /* the worse of both, as it was last told */
+    hy_memory_status reported;           /* the worse of both, as it was last reported */
     double device_planned, host_planned; /* shares of the budgets as they were at the start */
     bool is_silent;
     int64_t said_step;   /* of the latest line */
@@ -38,8 +38,8 @@ typedef struct hy_monitor {
 hy_status hy_monitor_open(hy_trainer *t);
 void hy_monitor_close(hy_trainer *t);
 
-/* After each step or move, before its metrics line is written: looks, fills the memory fields of
- * `info`, tells on_memory and the record of a change, and says a line when one is due. */
+/* After each step or jump, before its metrics line is written: looks, fills the memory fields of
+ * `info`, reports a change to on_memory and the record, and says a line when one is due. */
 void hy_monitor_step(hy_trainer *t, hy_step_info *info);
 
 /* For who steers, after hy_monitor_step. */

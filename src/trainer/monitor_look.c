@@ -49,11 +49,11 @@ static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
 static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
     const hy_device_facts *facts = &t->engine.backend->facts;
     hy_nvml_sample sample = is_fresh ? hy_nvml_ask(t->engine.nvml) : hy_nvml_latest(t->engine.nvml);
-    bool is_told = is_this_card(t, &sample);
+    bool is_ours = is_this_card(t, &sample);
     hy_memory_pool *pool = &out->device;
     pool->total = facts->memory_total;
-    pool->free = is_told && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
-    out->process_device = is_told ? sample.process_memory : 0;
+    pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
+    out->process_device = is_ours ? sample.process_memory : 0;
     pool->budget = hy_budget_device(&t->engine.subject);
     if (!pool->free) return;
     uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
@@ -94,7 +94,7 @@ static hy_memory_pool host_pool(const hy_trainer *t) {
                             .planned = on_host(t, planned)};
 }
 
-/* The user's limit is for what the run plans; the machine's room is for all that the process
+/* The user's limit is for what the run plans; the machine's free memory is for all that the process
  * holds. */
 static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
     uint64_t limit = (uint64_t)t->settings.memory.cpu_mem;

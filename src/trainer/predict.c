@@ -1,7 +1,7 @@
-/* predict.c: a Predict step: a move is proposed, judged, and kept or dropped. See trainer.h.
+/* predict.c: a Predict step: a jump is proposed, judged, and kept or dropped. See trainer.h.
  *
  * The proposed weights are never written before the guard has spoken: its pass over them makes them unit
- * by unit in a ring. Only an accepted move writes, after the weights before it went into the snapshot
+ * by unit in a ring. Only an accepted jump writes, after the weights before it went into the snapshot
  * (where one is kept), so that a later divergence can undo it bit for bit. Gradients and training
  * activations are not live here; the optimizer's state is where its strategy puts it, and comes back
  * while the last forward passes run. */
@@ -11,7 +11,7 @@
 #include "trainer/trainer.h"
 
 #define LINE_STREAK                                                                                \
-    3 /* so many accepted line moves in a row mean a learning rate that is too low */
+    3 /* so many accepted line jumps in a row mean a learning rate that is too low */
 
 typedef struct proposal {
     double scale, predicted_steps;
@@ -41,14 +41,14 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
 
 /* ---- proposing --------------------------------------------------------------------------------- */
 
-/* How many optimizer steps the move stands for, and by what it is scaled. */
-static hy_status measure_move(hy_trainer *t, proposal *p) {
+/* How many optimizer steps the jump stands for, and by what it is scaled. */
+static hy_status measure_jump(hy_trainer *t, proposal *p) {
     const hy_predictor *o = &t->engine.subject.predictor;
     double d[3];
     p->scale = 1;
     p->predicted_steps = (double)o->max_steps;
     if (o->kind != HY_PREDICTOR_OUTER) return HY_OK;
-    /* D = theta - phi and b: the move is x D + y b */
+    /* D = theta - phi and b: the jump is x D + y b */
     HY_TRY(hy_engine_measure(&t->engine, HY_ROW_MASTER, HY_ROW_SLOW, HY_ROW_SLOW + 1, -1, d));
     double x = o->eta * (1 + o->mu) - 1, y = o->eta * o->mu * o->mu;
     p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
@@ -124,7 +124,7 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
     t->progress.line_streak = p->verdict == HY_ACCEPTED ? t->progress.line_streak + 1 : 0;
     if (t->progress.line_streak == LINE_STREAK) {
         hy_say(t, HY_WARNING,
-               "moves along the line keep being accepted: the learning rate is probably too low");
+               "jumps along the line keep being accepted: the learning rate is probably too low");
     }
     return HY_OK;
 }
@@ -141,7 +141,7 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 
 /* ---- keeping or dropping ----------------------------------------------------------------------- */
 
-/* May be done again: slots are set anew from the weights. */
+/* May be done again: slow weights are set anew from the weights. */
 static hy_status reject(hy_trainer *t) {
     hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
     return hy_engine_apply(&t->engine, &begin);
@@ -151,12 +151,12 @@ static hy_status take_snapshot(hy_trainer *t) {
     return hy_mover_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);
 }
 
-/* A move that breaks off half-way is undone where the weights before it are kept; else the run has no
+/* A jump that breaks off half-way is undone where the weights before it are kept; else the run has no
  * state to go on from. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    hy_formulas move = hy_predictor_accept(&t->engine.subject.predictor, window_steps(t), p->scale);
+    hy_formulas jump = hy_predictor_accept(&t->engine.subject.predictor, window_steps(t), p->scale);
     t->fate.life = HY_LIFE_CHANGING;
-    hy_status status = hy_engine_apply(&t->engine, &move);
+    hy_status status = hy_engine_apply(&t->engine, &jump);
     if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
         hy_trainer_defer_error(t);
         HY_TRY(hy_trainer_roll_back(t));
@@ -190,7 +190,7 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
     t->engine.progress.has_snapshot = false;
     hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
     HY_TRY(hy_engine_apply(&t->engine, &begin));
-    hy_say(t, HY_WARNING, "the last move was undone: the weights are those before it");
+    hy_say(t, HY_WARNING, "the last jump was undone: the weights are those before it");
     return t->engine.backend->stream_sync(t->engine.compute);
 }
 
@@ -208,18 +208,18 @@ static int64_t planned_batches(const hy_trainer *t) {
 static void tell(const hy_trainer *t, const proposal *p) {
     if (p->verdict == HY_ACCEPTED || t->course.is_in_fork) return;
     hy_say(t, HY_NOTE,
-           "step %lld: a move of %.1f predicted steps was rejected: the loss would go "
+           "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
            "from %.4f to %.4f",
            (long long)t->progress.step, p->predicted_steps, p->before, p->after);
 }
 
 /* Everything up to the verdict; it changes nothing that is kept, so it may be done again. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
-    HY_TRY(hy_mover_leave(&t->engine)); /* first, so that its room is free when passes begin */
+    HY_TRY(hy_mover_leave(&t->engine)); /* first, so that its memory is free when passes begin */
     HY_TRY(hy_engine_enter_phase(&t->engine, HY_PREDICT));
     HY_TRY(hy_trainer_measure_residual(t));
     t->engine.trip.batches_left = planned_batches(t);
-    HY_TRY(measure_move(t, p));
+    HY_TRY(measure_jump(t, p));
     return judge(t, p);
 }
 

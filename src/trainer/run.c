@@ -17,7 +17,7 @@
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 hy_status hy_trainer_skip_validation(hy_trainer *t) {
-    if (t->engine.work.is_gone) return HY_ERR_MEMORY; /* told already */
+    if (t->engine.work.is_gone) return HY_ERR_MEMORY; /* reported already */
     hy_say(t, HY_WARNING,
            "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
            "less",
@@ -49,7 +49,7 @@ static bool is_over(const hy_trainer *t) {
     return t->progress.spent >= (double)t->course.steps_total - 0.5;
 }
 
-/* Validation that falls due is left to the next Predict step, which has the room, if one comes soon. */
+/* Validation that falls due is left to the next Predict step, which has the memory for it, if one comes soon. */
 static bool can_wait(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
     hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
@@ -58,7 +58,7 @@ static bool can_wait(const hy_trainer *t) {
     return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
 }
 
-/* What falls due after a true step. */
+/* What falls due after an optimizer step. */
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     if (is_due(t->settings.eval.eval_every, t->progress.step)) t->course.is_validation_due = true;
     if (!is_over(t) && (!t->course.is_validation_due || can_wait(t))) return HY_OK;
@@ -69,14 +69,14 @@ static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
 static hy_status one_step(hy_trainer *t) {
     hy_step_info info;
     double val_loss = NAN;
-    bool is_move = t->progress.machine.phase == HY_PREDICT;
+    bool is_jump = t->progress.machine.phase == HY_PREDICT;
     bool was_due = t->course.is_validation_due;
     HY_TRY(hy_trainer_advance(t, &info));
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
-    if (is_move && was_due) val_loss = t->progress.val_loss;
-    if (!is_move) HY_TRY(validate_if_due(t, &val_loss));
+    if (is_jump && was_due) val_loss = t->progress.val_loss;
+    if (!is_jump) HY_TRY(validate_if_due(t, &val_loss));
     hy_trainer_record_step(t, &info, val_loss);
-    if (is_move) return HY_OK;
+    if (is_jump) return HY_OK;
     HY_TRY(hy_trainer_consider_fork(t));
     bool is_due_now = is_due(t->settings.save.save_every, t->progress.step);
     return is_due_now && !is_over(t) ? save_or_warn(t) : HY_OK;
@@ -92,7 +92,7 @@ static hy_status count_ngrams(hy_trainer *t) {
     return status == HY_ERR_MEMORY ? HY_OK : status; /* a comparison, not worth a run */
 }
 
-/* A model that transformers does not know is told of; the checkpoint has its weights. */
+/* A model that transformers does not know is reported; the checkpoint has its weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->record.out[0] || !t->settings.save.save_model) return HY_OK;

@@ -3,7 +3,7 @@
  * The monitor says how much the run may use. When others take of it the micro-batch shrinks to what fits,
  * with as many more in a step; at its least, layers recompute everything, and in an emergency the run is
  * planned anew. When there is room again it grows back one size at a time. Where step_tokens left the size
- * open, the first steps of a run on a card try a few and keep the fastest. Every step is a true one: the
+ * open, the first steps of a run on a card try a few and keep the fastest. Every one of them counts: the
  * sizes differ in speed, not in what is learned. */
 #include <math.h>
 #include <stdio.h>
@@ -21,21 +21,21 @@
 /* ---- how much there is ------------------------------------------------------------------------- */
 
 /* The memory that micro-batches live in: the card's, or the machine's. */
-typedef struct room {
+typedef struct memory {
     hy_memory_status status;
     uint64_t held, budget; /* of the run, and what it may hold; 0: no limit is known */
-} room;
+} memory;
 
-static room look_around(const hy_trainer *t) {
+static memory look_around(const hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, false);
     if (t->engine.backend->facts.is_gpu) {
-        return (room){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
+        return (memory){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
     }
     uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
-    return (room){hy_monitor_host_status(t), held, look.host.budget};
+    return (memory){hy_monitor_host_status(t), held, look.host.budget};
 }
 
-static bool fits(const hy_trainer *t, const room *r, int64_t batch, double share) {
+static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double share) {
     hy_plan plan;
     if (r->budget == 0) return true;
     if (hy_trainer_work_at(t, batch, &plan) != HY_OK) return false;
@@ -75,7 +75,7 @@ static hy_status watch_host(hy_trainer *t) {
 /* ---- less -------------------------------------------------------------------------------------- */
 
 /* The largest smaller size that brings the run back to its target, or the least there is. */
-static int64_t size_that_fits(const hy_trainer *t, const room *r) {
+static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     int64_t least = 0;
     for (int64_t b = hy_smaller_batch(t); b > 0; b = hy_next_batch(t, b, -1, b)) {
         least = b;
@@ -92,15 +92,15 @@ void hy_trainer_back_off(hy_trainer *t) {
 }
 
 /* Nothing in place helps: another plan, if there is a folder to go through. */
-static hy_status plan_anew(hy_trainer *t, const room *r) {
+static hy_status plan_anew(hy_trainer *t, const memory *r) {
     uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
     if (!t->engine.backend->facts.is_gpu) return watch_host(t);
     if (!t->record.out[0] || t->steering.is_at_end) return HY_OK;
-    t->steering.is_at_end = true; /* once: a plan for less than there is cannot be had twice */
+    t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
     return hy_trainer_replan(t, cap, t->engine.subject.host_cap, "device memory is short");
 }
 
-static hy_status use_less(hy_trainer *t, const room *r) {
+static hy_status use_less(hy_trainer *t, const memory *r) {
     const char *reason =
         t->engine.backend->facts.is_gpu ? "device memory is short" : "memory is short";
     int64_t batch = size_that_fits(t, r);
@@ -114,7 +114,7 @@ static hy_status use_less(hy_trainer *t, const room *r) {
 /* ---- more -------------------------------------------------------------------------------------- */
 
 /* Up to the target, or to what the run was knowingly planned to take. */
-static hy_status use_more(hy_trainer *t, const room *r) {
+static hy_status use_more(hy_trainer *t, const memory *r) {
     int64_t batch = hy_larger_batch(t);
     double share = fmax(t->settings.memory.target_usage, t->steering.first_share);
     if (batch == 0 || t->progress.step < t->steering.grow_at) return HY_OK;
@@ -131,7 +131,7 @@ static void add_trial(hy_trainer *t, int64_t batch) {
 }
 
 /* The size that was planned, and its neighbours. */
-static void begin_search(hy_trainer *t, const room *r) {
+static void begin_search(hy_trainer *t, const memory *r) {
     int64_t batch = t->engine.plan.choice.batch, asked = t->settings.train.max_batch_size;
     int64_t larger = hy_next_batch(t, batch, 1, asked ? asked : INT64_MAX);
     add_trial(t, batch);
@@ -175,7 +175,7 @@ static hy_status go_on_searching(hy_trainer *t) {
 /* ---- between steps ----------------------------------------------------------------------------- */
 
 static void note_first_share(hy_trainer *t) {
-    room r = look_around(t);
+    memory r = look_around(t);
     t->steering.is_begun = true;
     t->steering.first_share = r.budget ? (double)r.held / (double)r.budget : 0;
 }
@@ -187,14 +187,14 @@ hy_status hy_trainer_steer(hy_trainer *t) {
     bool is_short = hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
                     hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
     if (wants_search(t) && t->steering.trials == 0) {
-        room r = look_around(t);
+        memory r = look_around(t);
         begin_search(t, &r);
         return HY_OK;
     }
     if (!is_short) t->steering.near_end = 0;
     if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
     if (!is_due && !is_short) return HY_OK;
-    room r = look_around(t);
+    memory r = look_around(t);
     if (r.status >= HY_MEMORY_CRITICAL) return use_less(t, &r);
     if (t->engine.backend->facts.is_gpu && is_short) return watch_host(t);
     return r.status == HY_MEMORY_NORMAL && is_due ? use_more(t, &r) : HY_OK;

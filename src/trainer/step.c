@@ -21,27 +21,27 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
     p->is_residual_due = false;
     p->residual_cosine = d[0] > 0 && d[1] > 0 ? d[2] / sqrt(d[0] * d[1]) : NAN;
     p->residual_length = d[0] > 0 ? sqrt(d[1] / d[0]) : NAN;
-    t->engine.progress.has_snapshot = false; /* the move is corrected: nothing will undo it now */
+    t->engine.progress.has_snapshot = false; /* the jump is corrected: nothing will undo it now */
     return HY_OK;
 }
 
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict) {
     hy_progress *p = &t->progress;
-    bool is_move = p->machine.phase == HY_PREDICT;
+    bool is_jump = p->machine.phase == HY_PREDICT;
     /* With fp16 a gradient beyond its range means a loss scale too large, not a run gone wrong. */
     bool is_overflow =
         t->engine.types.of[p->machine.phase] == HY_F16 && isfinite(loss) && !isfinite(grad_norm);
     hy_health health =
-        is_move || is_overflow
+        is_jump || is_overflow
             ? HY_HEALTHY
             : hy_divergence_observe(&p->divergence, &t->course.limits, loss, grad_norm);
     hy_observation seen = {.started =
-                               (p->spent - (is_move ? 0 : 1)) / (double)t->course.steps_total,
+                               (p->spent - (is_jump ? 0 : 1)) / (double)t->course.steps_total,
                            .spent = p->spent / (double)t->course.steps_total,
                            .confidence = hy_confidence_value(&p->confidence),
                            .has_diverged = health != HY_HEALTHY,
                            .verdict = verdict};
-    if (t->course.is_in_fork) seen.confidence = 1; /* the arm with moves moves */
+    if (t->course.is_in_fork) seen.confidence = 1; /* the arm with jumps jumps */
     if (health != HY_HEALTHY) {
         hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
                hy_health_text(health), loss, grad_norm);

@@ -26,18 +26,18 @@ typedef struct hy_progress {
     int64_t sequences; /* training sequences used: the data cursor */
     int64_t tokens;    /* counted targets trained on */
     double spent; /* compute in units of a full step; a forward-only pass over as much costs 1/3 */
-    double seconds; /* spent in steps, earlier sittings included */
+    double seconds; /* spent in steps, earlier sessions included */
     hy_phase_state machine;
     hy_divergence divergence;
     hy_guard guard;
     hy_confidence confidence;
-    double predicted_steps; /* of all accepted moves */
-    int64_t line_streak;    /* line: moves accepted in a row */
+    double predicted_steps; /* of all accepted jumps */
+    int64_t line_streak;    /* line: jumps accepted in a row */
     double fork_spent;      /* compute that forks have cost */
-    double fork_gain_steps; /* what moves gained in forks, in true steps */
-    int64_t next_fork;      /* true step before which no fork is tried */
+    double fork_gain_steps; /* what jumps gained in forks, in optimizer steps */
+    int64_t next_fork;      /* optimizer step before which no fork is tried */
     int64_t fork_wait;      /* what the next wait between forks will be */
-    bool is_residual_due;   /* a move was made and its residual is not measured yet */
+    bool is_residual_due;   /* a jump was made and its residual is not measured yet */
     double residual_cosine, residual_length; /* measured in this step; NaN: not */
     double loss_tail[HY_LOSS_TAIL];          /* ring of the last losses */
     double val_loss;                         /* NaN: none yet */
@@ -49,13 +49,13 @@ typedef struct hy_progress {
 
 #define HY_FORK_SEQUENCES 64
 
-/* A fork under way: the arm with moves was tried, the run goes on without; they are compared at a later
+/* A fork under way: the arm with jumps was tried, the run goes on without; they are compared at a later
  * step. */
 typedef struct hy_fork {
     bool is_open;
-    int64_t compare_at;             /* true step */
+    int64_t compare_at;             /* optimizer step */
     int64_t first;                  /* held-out sequences of the comparison */
-    double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with moves */
+    double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with jumps */
 } hy_fork;
 
 /* Steering: micro-batches that are tried for speed, and when the next growth may be. */
@@ -90,7 +90,7 @@ typedef struct hy_course {
     int64_t steps_total; /* budget: compute of this many full steps */
     hy_fork fork;
     char *fork_state; /* host copy of the rows that a fork puts back */
-    bool is_in_fork;  /* running the arm with moves */
+    bool is_in_fork;  /* running the arm with jumps */
     bool is_validation_due;
 } hy_course;
 
@@ -100,7 +100,7 @@ typedef struct hy_pace {
     int64_t steps; /* that it was smoothed over */
     double stream_waited;
     uint64_t bytes_accounted;
-    double step_seconds; /* of the last true step */
+    double step_seconds; /* of the last optimizer step */
 } hy_pace;
 
 /* What can be done with it. */
@@ -200,7 +200,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
 double hy_trainer_recent_loss(const hy_trainer *t); /* mean of the last steps */
-/* After the Correct steps of a jump: direction and length of the true way against the predicted one.
+/* After the Correct steps of a jump: direction and length that training went against the predicted one.
  * Measured at the start of the step that follows. */
 hy_status hy_trainer_measure_residual(hy_trainer *t);
 /* Decides the next phase from what was seen, and rolls a jump back when it must. */
