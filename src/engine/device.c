@@ -158,7 +158,6 @@ void hy_engine_close(hy_engine *e) {
         hy_nvml_watch_destroy(e->nvml);
         e->backend->destroy(e->backend);
     }
-    hy_rows_fini(&e->rows);
     hy_model_destroy(e->model);
     *e = (hy_engine){0};
 }

@@ -221,7 +221,6 @@ hy_status hy_mover_take(hy_engine *e); /* host memory for what leaves in Predict
 void hy_mover_release(hy_engine *e);
 uint64_t hy_mover_reserved(const hy_engine *e, hy_place place);
 hy_status hy_mover_leave(hy_engine *e);     /* Predict begins: the optimizer's state leaves */
-hy_status hy_mover_prefetch(hy_engine *e);  /* ahead of need, on the copy stream */
 hy_status hy_mover_await(hy_engine *e);     /* before an update */
 bool hy_mover_is_ahead(const hy_engine *e); /* it comes beside other work; else it is waited for */
 /* One forward-only batch of Predict is done: the prefetch begins when few enough are left. */

@@ -83,26 +83,27 @@ static void tell(const hy_engine *e, int64_t done) {
  * and sent. */
 static hy_status initialise(hy_engine *e, int32_t item, char *staging) {
     const hy_param *param = &e->model->params.list[item];
-    hy_dtype dtype = hy_store_of(e, HY_ROW_MASTER)->layout.items[item].dtype;
-    uint64_t backing = hy_store_offset(hy_store_of(e, HY_ROW_MASTER), item);
+    hy_store *store = hy_store_of(e, HY_ROW_MASTER);
+    hy_dtype dtype = store->layout.items[item].dtype;
+    uint64_t backing = hy_store_offset(store, item);
     for (int64_t first = 0; first < param->count; first += CHUNK) {
         int64_t count = param->count - first < CHUNK ? param->count - first : CHUNK;
         uint64_t at = backing + (uint64_t)first * hy_dtype_size(dtype);
-        share whole = {param, (uint64_t)e->settings->seed,
-                       first, count,
-                       dtype, staging ? staging : hy_store_of(e, HY_ROW_MASTER)->data + at};
+        share whole = {param, (uint64_t)e->settings->seed,         first, count,
+                       dtype, staging ? staging : store->data + at};
         make_chunk(&whole, count < CHUNK / 64 ? 1 : thread_count(e));
         tell(e, param->first + first + count);
         if (!staging) continue;
-        HY_TRY(hy_store_write(hy_store_of(e, HY_ROW_MASTER), e->compute, at, staging,
-                              (uint64_t)count * hy_dtype_size(dtype)));
+        HY_TRY(
+            hy_store_write(store, e->compute, at, staging, (uint64_t)count * hy_dtype_size(dtype)));
     }
     return HY_OK;
 }
 
 hy_status hy_engine_initialise_weights(hy_engine *e) {
-    bool is_reachable = hy_store_of(e, HY_ROW_MASTER)->place == HY_PINNED ||
-                        hy_store_of(e, HY_ROW_MASTER)->place == HY_HOST;
+    hy_place place = hy_store_of(e, HY_ROW_MASTER)->place;
+    bool is_reachable = place == HY_PINNED || place == HY_HOST;
+    hy_row_changed(e, HY_ROW_MASTER);
     char *staging = is_reachable ? NULL : malloc(CHUNK * sizeof(float));
     if (!is_reachable && !staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;

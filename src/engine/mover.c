@@ -143,7 +143,8 @@ bool hy_mover_is_ahead(const hy_engine *e) {
     return is_asked && e->trip.strategy != HY_OFFLOAD_COMPRESS;
 }
 
-hy_status hy_mover_prefetch(hy_engine *e) {
+/* Ahead of need, on the copy stream. */
+static hy_status prefetch(hy_engine *e) {
     bool moves = hy_offload_moves(e->trip.strategy);
     if (!e->trip.is_away || e->trip.is_restore_begun || !moves) return HY_OK;
     HY_TRY(move_units(e, false));
@@ -158,7 +159,7 @@ hy_status hy_mover_count_down(hy_engine *e) {
     if (e->trip.batches_left <= 0) return HY_OK;
     e->trip.batches_left--;
     bool is_due = e->settings->memory.async_restore && lookahead > 0;
-    return is_due && e->trip.batches_left <= lookahead ? hy_mover_prefetch(e) : HY_OK;
+    return is_due && e->trip.batches_left <= lookahead ? prefetch(e) : HY_OK;
 }
 
 /* It is on the device again, by whatever way. */
@@ -182,7 +183,7 @@ hy_status hy_mover_await(hy_engine *e) {
         for (int k = 0; k < e->rows.optim_count; k++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + k));
         e->progress.updates = 0; /* the optimizer's clock begins anew with it */
     } else {
-        HY_TRY(hy_mover_prefetch(e));
+        HY_TRY(prefetch(e));
         HY_TRY(e->backend->stream_wait(e->compute, e->trip.is_back));
     }
     end_trip(e);

@@ -10,15 +10,11 @@
 /* ---- rows and plan -------------------------------------------------------------------------------- */
 
 hy_status hy_engine_lay_out(hy_engine *e) {
-    hy_subject *x = &e->subject;
-    hy_subject before = *x;
-    HY_TRY(hy_subject_init(x, e->settings, e->model, e->backend));
-    x->has_doc_starts = before.has_doc_starts;
-    x->is_plan = before.is_plan;
-    x->split = before.split;
-    x->device_cap = before.device_cap;
-    x->host_cap = before.host_cap;
-    x->chunk_budget = before.chunk_budget ? before.chunk_budget : hy_budget_device(x);
+    hy_subject *x = &e->subject, before = *x;
+    before.model = e->model;
+    before.backend = e->backend;
+    HY_TRY(hy_subject_with(&before, e->settings, x));
+    if (x->chunk_budget == 0) x->chunk_budget = hy_budget_device(x);
     e->types = x->rows.types;
     return hy_rows_init(&e->rows, &e->model->params, &x->rows);
 }
@@ -46,12 +42,6 @@ static hy_status take_streamed(hy_engine *e, hy_row *row, hy_place place, hy_are
     return HY_OK;
 }
 
-/* What a ring took of its arena counts as workspace: a class has one place. */
-static void book_ring(hy_engine *e, hy_row *row, uint64_t before) {
-    row->ring_bytes = e->memory.rings.used - before;
-    hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring_bytes);
-}
-
 static hy_status take_row(hy_engine *e, int id) {
     hy_row *row = &e->rows.row[id];
     hy_state_memory *m = &e->memory;
@@ -66,7 +56,8 @@ static hy_status take_row(hy_engine *e, int id) {
     }
     uint64_t before = m->rings.used;
     HY_TRY(take_streamed(e, row, place, &m->pinned, &m->rings, e->plan.choice.resident_units));
-    book_ring(e, row, before);
+    row->ring_bytes = m->rings.used - before; /* counts as workspace: a class has one place */
+    hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring_bytes);
     return HY_OK;
 }
 
@@ -81,16 +72,14 @@ static hy_status take_disk(hy_engine *e) {
     return HY_OK;
 }
 
-static hy_status take_rows(hy_engine *e, bool is_tiled) {
+static hy_status take_rows(hy_engine *e, bool rings_in_work) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &e->rows.row[i];
-        bool is_made = i == HY_ROW_CANDIDATE;
-        if (row->is_there && (row->is_tiled || is_made) == is_tiled) HY_TRY(take_row(e, i));
+        if (row->is_there && hy_row_rings_in_work(row) == rings_in_work) HY_TRY(take_row(e, i));
     }
     return HY_OK;
 }
 
-/* The rings of tiled rows lie in the work area, so those come last. */
 hy_status hy_engine_take(hy_engine *e) {
     const hy_plan_state *need = &e->plan.state;
     hy_state_memory *m = &e->memory;

@@ -295,24 +295,8 @@ void hy_work_release(hy_engine *e) {
     *w = (hy_work){.is_gone = w->is_gone, .rings_at = w->rings_at, .rings_used = w->rings_used};
 }
 
-/* Before that, in a run that goes on: the ledger sees it go. */
-static void give_work(hy_engine *e) {
-    uint64_t waiting = e->work.host_arena.used;
-    pop_parts(e, e->is_in_predict);
-    hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
-    if (waiting && !e->is_in_predict)
-        hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
-}
-
-static void move_rings(hy_engine *e, char *from) {
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &e->rows.row[i];
-        bool lies_here = row->is_there && (row->is_tiled || i == HY_ROW_CANDIDATE);
-        if (lies_here) hy_store_move_ring(hy_store_of(e, i), from, e->work.ring_arena.data);
-    }
-}
-
-/* The column of optimizer steps is live meanwhile and afterwards. */
+/* In a run that goes on: the ledger sees it go. The column of optimizer steps is live meanwhile and
+ * afterwards. */
 static hy_status give_back(hy_engine *e) {
     if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
@@ -320,8 +304,10 @@ static hy_status give_back(hy_engine *e) {
     HY_TRY(hy_engine_sync(e));
     if (e->is_in_predict) HY_TRY(hy_engine_enter_phase(e, HY_FULL));
     char *rings_at = e->work.ring_arena.data;
-    uint64_t rings_used = e->work.ring_arena.used;
-    give_work(e);
+    uint64_t rings_used = e->work.ring_arena.used, waiting = e->work.host_arena.used;
+    pop_parts(e, false);
+    hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
+    if (waiting) hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
     hy_work_release(e);
     e->work.rings_at = rings_at;
     e->work.rings_used = rings_used;
@@ -345,7 +331,10 @@ hy_status hy_work_change(hy_engine *e, const hy_plan *plan) {
         return status;
     }
     e->work.ring_arena.used = e->work.rings_used;
-    move_rings(e, e->work.rings_at);
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
+        hy_store_move_ring(hy_store_of(e, i), e->work.rings_at, e->work.ring_arena.data);
+    }
     return HY_OK;
 }
 
@@ -355,8 +344,7 @@ hy_status hy_engine_return_rings(hy_engine *e) {
     HY_TRY(e->backend->stream_sync(e->compute));
     double begin = hy_clock();
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        bool lies_here = e->rows.row[i].is_tiled || i == HY_ROW_CANDIDATE;
-        if (!lies_here) continue;
+        if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
         HY_TRY(hy_store_settle(hy_store_of(e, i)));
         hy_store_forget(hy_store_of(e, i));
     }

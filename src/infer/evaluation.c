@@ -166,8 +166,5 @@ hy_status hy_evaluation_json(const hy_evaluation *e, char **out) {
     hy_json_put_double(&w, "tokens_per_second", e->tokens_per_second);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
-    hy_status status = hy_text_status(&text);
-    if (status != HY_OK) hy_text_free(&text);
-    *out = text.data;
-    return status;
+    return hy_text_take(&text, out);
 }

@@ -62,14 +62,14 @@ static int32_t longest_context(const hy_inference *in, int32_t asked) {
 
 /* A context that was left open is halved until keys and values take no more than half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
-    hy_used_model *t = in->model;
-    uint64_t limit = hy_budget_device(&t->engine.subject);
+    hy_used_model *m = in->model;
+    uint64_t limit = hy_budget_device(&m->engine.subject);
     hy_decoder_options options = {.context = longest_context(in, asked),
-                                  .dtype = t->engine.types.of[HY_FULL],
-                                  .is_unprepared = !t->engine.backend->facts.is_gpu,
+                                  .dtype = m->engine.types.of[HY_FULL],
+                                  .is_unprepared = !m->engine.backend->facts.is_gpu,
                                   .budget = limit};
     for (;; options.context /= 2) {
-        HY_TRY(hy_decoder_create(t->engine.model, t->engine.backend, &options, &in->decoder));
+        HY_TRY(hy_decoder_create(m->engine.model, m->engine.backend, &options, &in->decoder));
         bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
         if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
         hy_decoder_destroy(in->decoder);
@@ -78,14 +78,14 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
 }
 
 static hy_status place_decoder(hy_inference *in) {
-    hy_used_model *t = in->model;
-    size_t vocab = (size_t)t->engine.model->shape.vocab;
-    HY_TRY(hy_arena_init(&t->engine.work.arena, t->engine.backend, &t->engine.ledger, HY_DEVICE,
+    hy_used_model *m = in->model;
+    size_t vocab = (size_t)m->engine.model->shape.vocab;
+    HY_TRY(hy_arena_init(&m->engine.work.arena, m->engine.backend, &m->engine.ledger, HY_DEVICE,
                          in->decoder->bytes, "keys and values"));
     in->logits = malloc(vocab * sizeof *in->logits);
     in->order = malloc(vocab * sizeof *in->order);
     if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
-    return hy_decoder_place(in->decoder, t->engine.compute, t->engine.work.arena.data);
+    return hy_decoder_place(in->decoder, m->engine.compute, m->engine.work.arena.data);
 }
 
 /* ---- the handle -------------------------------------------------------------------------------- */
@@ -140,21 +140,21 @@ void hy_inference_close(hy_inference *in) {
 }
 
 void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
-    const hy_used_model *t = in->model;
+    const hy_used_model *m = in->model;
     const hy_decoder *d = in->decoder;
     *out = (hy_inference_facts){
-        .model = t->settings.model,
+        .model = m->settings.model,
         .weights = in->weights_from,
-        .device = t->engine.backend->facts.name,
+        .device = m->engine.backend->facts.name,
         .tokenizer = in->tokenizer_path,
         .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
-        .parameters = t->engine.model->params.elements,
-        .vocab = t->engine.model->shape.vocab,
+        .parameters = m->engine.model->params.elements,
+        .vocab = m->engine.model->shape.vocab,
         .context = d->options.context,
         .dtype = d->options.dtype,
-        .weights_place = hy_store_of(&t->engine, HY_ROW_MASTER)->place,
-        .weights_bytes = hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes,
-        .cache_bytes = (uint64_t)t->engine.model->shape.layers * d->layer_bytes,
+        .weights_place = hy_store_of(&m->engine, HY_ROW_MASTER)->place,
+        .weights_bytes = hy_store_of(&m->engine, HY_ROW_MASTER)->layout.bytes,
+        .cache_bytes = (uint64_t)m->engine.model->shape.layers * d->layer_bytes,
     };
 }
 

@@ -105,9 +105,9 @@ static size_t keep_shared(hy_inference *in, const int32_t *prompt, size_t count)
 }
 
 static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
-    hy_used_model *t = in->model;
-    HY_TRY(hy_decoder_take(in->decoder, t->engine.compute, hy_store_of(&t->engine, HY_ROW_MASTER),
-                           NULL, tokens, (int32_t)count, in->logits));
+    hy_engine *e = &in->model->engine;
+    HY_TRY(hy_decoder_take(in->decoder, e->compute, hy_store_of(e, HY_ROW_MASTER), NULL, tokens,
+                           (int32_t)count, in->logits));
     for (size_t i = 0; i < count; i++) {
         if (hy_ids_push(&in->known, tokens[i])) continue;
         hy_decoder_rewind(in->decoder, (int32_t)in->known.count);

@@ -3,20 +3,17 @@
 
 #include "base/error.h"
 
-static hy_status set_predictor(const hy_settings *s, hy_predictor *p) {
-    p->kind = s->phases.predictor;
-    p->mu = s->phases.outer_mu;
-    p->eta = s->phases.outer_eta;
-    p->max_steps = s->phases.max_predict_steps;
-    if (p->kind == HY_PREDICTOR_LINE && s->phases.correction_interval < p->max_steps) {
-        p->max_steps = s->phases.correction_interval; /* a Correct step follows every jump */
-    }
-    return HY_OK;
-}
-
 hy_status hy_rules_from_settings(const hy_settings *s, int64_t warmup, hy_predictor *predictor,
                                  hy_phase_rules *rules, hy_divergence_limits *limits) {
-    HY_TRY(set_predictor(s, predictor));
+    *predictor = (hy_predictor){.kind = s->phases.predictor,
+                                .mu = s->phases.outer_mu,
+                                .eta = s->phases.outer_eta,
+                                .max_steps = s->phases.max_predict_steps};
+    if (predictor->kind == HY_PREDICTOR_LINE &&
+        s->phases.correction_interval < predictor->max_steps) {
+        predictor->max_steps =
+            s->phases.correction_interval; /* a Correct step follows every jump */
+    }
     *rules = (hy_phase_rules){.has_predictor = predictor->kind != HY_PREDICTOR_NONE,
                               .warmup_steps = warmup,
                               .full_steps = s->phases.full_steps,

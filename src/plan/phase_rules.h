@@ -7,7 +7,7 @@
 #include "phases/machine.h"
 #include "phases/predictor.h"
 
-/* `warmup` is the length of Warmup in steps. HY_ERR_INPUT where the predictor cannot work so. */
+/* `warmup` is the length of Warmup in steps. */
 hy_status hy_rules_from_settings(const hy_settings *settings, int64_t warmup,
                                  hy_predictor *predictor, hy_phase_rules *rules,
                                  hy_divergence_limits *limits);

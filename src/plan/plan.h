@@ -30,6 +30,16 @@ typedef struct hy_plan_choice {
     int32_t ring_depth, resident_units;
 } hy_plan_choice;
 
+/* Does any state come from the host or from disk? */
+static inline bool hy_choice_streams(const hy_plan_choice *c) {
+    for (int i = 0; i < HY_PLAN_STATES; i++) {
+        if (c->state[i] == HY_PINNED || c->state[i] == HY_DISK) return true;
+    }
+    return false;
+}
+
+#define HY_BUSY_ROWS (1 << 16) /* tokens that keep any device busy: more gain nothing */
+
 /* Which of them may be chosen; the others stay as `base` has them. */
 typedef struct hy_plan_open {
     bool batch, recompute, recompute_layers, loss_chunks;
@@ -107,7 +117,6 @@ typedef struct hy_plan {
     hy_plan_cost cost;
     uint64_t device, host, disk; /* needed in all */
     uint64_t device_short, host_short, disk_short;
-    int64_t looked_at; /* choices */
 } hy_plan;
 
 /* Device bytes of the work area; host bytes beside what is one memory with the device. */

@@ -113,13 +113,6 @@ static void set_places(const hy_subject *x, bool may_stream, hy_plan_problem *p)
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
 }
 
-static bool streams(const hy_plan_choice *c) {
-    for (int i = 0; i < HY_PLAN_STATES; i++) {
-        if (c->state[i] == HY_PINNED || c->state[i] == HY_DISK) return true;
-    }
-    return false;
-}
-
 /* Who asks for a place by name wants the class to be there: layers stay on the device by themselves only
  * where all places were left open. */
 static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
@@ -127,10 +120,10 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
     p->base.ring_depth = depth == 0 ? HY_STATE_RING_DEPTH : depth < 2 ? 2 : (int32_t)depth;
     p->base.resident_units = resident < 0 ? 0 : (int32_t)resident;
     p->open.ring_depth = may_stream && depth == 0;
-    p->open.resident_units = may_stream && resident < 0 && !streams(&p->base);
+    p->open.resident_units = may_stream && resident < 0 && !hy_choice_streams(&p->base);
     p->open.update = s->memory.update == HY_UPDATE_AUTO;
     p->base.updates_on_gather =
-        p->open.update ? streams(&p->base) : s->memory.update == HY_UPDATE_ON_GATHER;
+        p->open.update ? hy_choice_streams(&p->base) : s->memory.update == HY_UPDATE_ON_GATHER;
 }
 
 static void set_passes(const hy_settings *s, hy_plan_problem *p) {

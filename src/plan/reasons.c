@@ -31,19 +31,16 @@ static double cost_over(const hy_plan *plan, const hy_plan *without) {
     return 100 * (plan->cost.seconds - without->cost.seconds) / plan->cost.seconds;
 }
 
-static hy_status explain_batch(const hy_plan_problem *p, const hy_plan *plan,
-                               hy_plan_reasons *out) {
+static void explain_batch(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
     const hy_plan_choice *c = &plan->choice;
-    if (!p->open.batch) return HY_OK;
-    if (p->keeps_batch) {
-        if (c->batch == p->base.batch) return HY_OK;
+    if (!p->open.batch) return;
+    if (!p->keeps_batch) {
+        add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest of those that fit",
+            c->batch, p->seq, c->accum);
+    } else if (c->batch != p->base.batch) {
         add(out, "micro-batch of %d instead of %d sequences, %d in a step: nothing else fits",
             c->batch, p->base.batch, c->accum);
-        return HY_OK;
     }
-    add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest of those that fit", c->batch,
-        p->seq, c->accum);
-    return HY_OK;
 }
 
 static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, int cls,
@@ -107,18 +104,11 @@ static void explain_predictor(const hy_plan_problem *p, const hy_plan *plan, hy_
         p->open.predictor ? "the host has no room for it" : "as asked for");
 }
 
-static bool streams(const hy_plan_choice *c) {
-    for (int i = 0; i < HY_PLAN_STATES; i++) {
-        if (c->state[i] == HY_PINNED || c->state[i] == HY_DISK) return true;
-    }
-    return false;
-}
-
 static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan,
                                    hy_plan_reasons *out) {
     hy_plan_choice now = plan->choice;
     hy_plan without;
-    if (!streams(&now)) return HY_OK;
+    if (!hy_choice_streams(&now)) return HY_OK;
     if (now.updates_on_gather) {
         now.updates_on_gather = false;
         HY_TRY(hy_plan_evaluate(p, &now, &without));
@@ -150,14 +140,15 @@ static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
 hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
                           hy_plan_reasons *out) {
     *out = (hy_plan_reasons){0};
-    HY_TRY(explain_batch(problem, plan, out));
+    explain_batch(problem, plan, out);
     for (int cls = 0; cls < HY_PLAN_STATES; cls++) HY_TRY(explain_state(problem, plan, cls, out));
     explain_predictor(problem, plan, out);
     HY_TRY(explain_recompute(problem, plan, out));
     HY_TRY(explain_activations(problem, plan, out));
     HY_TRY(explain_chunks(problem, plan, out));
     HY_TRY(explain_streaming(problem, plan, out));
-    bool is_plain = !streams(&plan->choice) && plan->choice.recompute == HY_RECOMPUTE_NONE &&
+    bool is_plain = !hy_choice_streams(&plan->choice) &&
+                    plan->choice.recompute == HY_RECOMPUTE_NONE &&
                     plan->choice.activations == HY_DEVICE;
     if (is_plain && plan->fits) {
         add(out, "everything fits on the device: nothing is streamed and nothing recomputed");

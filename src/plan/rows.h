@@ -65,6 +65,11 @@ typedef struct hy_rows_spec {
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec);
 void hy_rows_fini(hy_rows *rows); /* layouts; stores are the engine's to end */
 
+/* Its ring lies in the work area, in turn with training: what the predictor keeps, and the candidate. */
+static inline bool hy_row_rings_in_work(const hy_row *row) {
+    return row->is_there && row->state < 0;
+}
+
 /* Where a row lives by a choice; HY_NOWHERE: it is made on demand. */
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *choice);
 /* Bytes of it there: a file has borders of its own. */

@@ -12,8 +12,6 @@
 #include "base/error.h"
 
 #define MOST_BATCHES 64
-#define BUSY_ROWS                                                                                  \
-    (1 << 16)         /* tokens that keep any device busy: larger micro-batches gain nothing */
 #define LAYER_STEPS 4 /* a quarter of the layers, half of them, ... recompute */
 
 #define RING_DEPTHS 3
@@ -29,7 +27,6 @@ typedef struct search {
     bool is_about_device; /* least of the device; else of the host */
     bool has_plan;        /* best is set, fitting or not */
     hy_plan best;
-    int64_t looked_at;
 } search;
 
 /* ---- one choice ---------------------------------------------------------------------------------- */
@@ -75,20 +72,12 @@ static bool is_better(const search *s, const hy_plan *a, const hy_plan *b) {
 }
 
 static void consider(search *s, const hy_plan *plan) {
-    s->looked_at++;
     if (s->has_plan && !is_better(s, plan, &s->best)) return;
     s->best = *plan;
     s->has_plan = true;
 }
 
 /* ---- state: rings, layers that stay, update ------------------------------------------------------- */
-
-static bool streams_state(const hy_plan_choice *c) {
-    for (int i = 0; i < HY_PLAN_STATES; i++) {
-        if (c->state[i] != HY_DEVICE && c->state[i] != HY_NOWHERE) return true;
-    }
-    return false;
-}
 
 static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
     plan->choice.resident_units = resident;
@@ -101,7 +90,7 @@ static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
 static void fill_with_layers(const search *s, hy_plan *plan) {
     int32_t least = 0, most = s->problem->layers;
     bool is_open = s->problem->open.resident_units && !s->is_lean;
-    if (!is_open || !streams_state(&plan->choice)) {
+    if (!is_open || !hy_choice_streams(&plan->choice)) {
         fits_device(s, plan, s->problem->base.resident_units);
         return;
     }
@@ -119,7 +108,7 @@ static void fill_with_layers(const search *s, hy_plan *plan) {
 static void try_update(search *s, hy_plan *plan) {
     bool is_open = s->problem->open.update;
     plan->choice.updates_on_gather =
-        is_open ? streams_state(&plan->choice) : s->problem->base.updates_on_gather;
+        is_open ? hy_choice_streams(&plan->choice) : s->problem->base.updates_on_gather;
     complete(s->problem, plan);
     consider(s, plan);
     if (!is_open || s->is_lean || !plan->choice.updates_on_gather) return;
@@ -133,7 +122,7 @@ static void try_update(search *s, hy_plan *plan) {
 static size_t list_depths(const search *s, const hy_plan_choice *c, int32_t out[RING_DEPTHS]) {
     bool is_open = s->problem->open.ring_depth && c->activations == HY_DEVICE;
     out[0] = c->ring_depth;
-    if (!is_open || !streams_state(c)) return 1;
+    if (!is_open || !hy_choice_streams(c)) return 1;
     memcpy(out, ring_depths, sizeof ring_depths);
     if (s->is_lean) out[0] = LEAST_RING;
     return s->is_lean ? 1 : RING_DEPTHS;
@@ -284,7 +273,7 @@ static hy_status search_all(search *s) {
     for (int with_disk = 0; with_disk <= p->has_folder; with_disk++) {
         s->may_use_disk = with_disk;
         if (p->open.batch && !p->keeps_batch) {
-            HY_TRY(try_batches(s, p->seq < BUSY_ROWS ? BUSY_ROWS / p->seq : 1));
+            HY_TRY(try_batches(s, p->seq < HY_BUSY_ROWS ? HY_BUSY_ROWS / p->seq : 1));
         } else {
             HY_TRY(try_batch(s, p->base.batch));
         }
@@ -318,7 +307,6 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
         HY_TRY(search_all(&s));
     }
     *out = s.best;
-    out->looked_at = s.looked_at;
     return HY_OK;
 }
 

@@ -11,7 +11,6 @@
 #include "base/error.h"
 
 #define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
-#define BUSY_ROWS (1 << 16)   /* tokens that keep any GPU busy */
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -188,7 +187,7 @@ static hy_status least_work(hy_sizer *z, const hy_plan_choice *choice, uint64_t 
  * enough rows, and larger plans would only make it time more matmuls. */
 static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                            uint64_t most_bytes, hy_sized_pass *out) {
-    int64_t most = z->spec.backend->facts.is_gpu ? BUSY_ROWS : INT32_MAX;
+    int64_t most = z->spec.backend->facts.is_gpu ? HY_BUSY_ROWS : INT32_MAX;
     int32_t factor = z->spec.eval_batch ? 1 : LARGEST_EVAL_FACTOR;
     while (factor > 1 && (int64_t)factor * c->batch * z->spec.seq > most) factor /= 2;
     for (;; factor /= 2) {

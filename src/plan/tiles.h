@@ -28,9 +28,4 @@ static inline int64_t hy_tile_begin(const hy_tiles *tiles, int32_t param, int32_
     return (int64_t)(tile - tiles->first[param]) * HY_TILE_ELEMENTS;
 }
 
-/* The item of a parameter, or of its first tile, in a store of either kind. */
-static inline int32_t hy_tiles_item(const hy_tiles *tiles, const hy_store *store, int32_t param) {
-    return store->layout.item_count == tiles->count ? tiles->first[param] : param;
-}
-
 #endif

@@ -45,19 +45,6 @@ static hy_status check_combination(const hy_types *p) {
     return HY_OK;
 }
 
-/* Without a predictor there is neither Predict nor Correct: no plan and no copy is made for them. */
-static void forget_unused_phases(hy_types *p) {
-    p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
-    p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
-}
-
-static hy_status lacks_bf16(const hy_device_facts *facts) {
-    return hy_fail(HY_ERR_INPUT,
-                   "bf16 was asked for, but %s (sm_%d) has none; accepted here are fp16, fp32 and "
-                   "auto",
-                   facts->name, facts->capability);
-}
-
 /* bf16 weights are the only copy there is, so every phase computes with them. */
 static hy_status choose_state(const hy_settings *s, hy_types *p) {
     p->grads = s->train.grad_dtype;
@@ -82,7 +69,12 @@ hy_status hy_types_choose(const hy_settings *s, const hy_device_facts *facts, bo
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         p->of[i] = dtype_of(hy_settings_precision(s, (hy_phase)i), facts);
         if (p->of[i] == HY_F32) continue;
-        if (p->of[i] == HY_BF16 && !has_bf16(facts)) return lacks_bf16(facts);
+        if (p->of[i] == HY_BF16 && !has_bf16(facts)) {
+            return hy_fail(HY_ERR_INPUT,
+                           "bf16 was asked for, but %s (sm_%d) has none; accepted here are fp16, "
+                           "fp32 and auto",
+                           facts->name, facts->capability);
+        }
         if (p->has_low && p->low != p->of[i]) {
             return hy_fail(HY_ERR_INPUT,
                            "phases ask for both bf16 and fp16; a run has one 16-bit type");
@@ -91,7 +83,10 @@ hy_status hy_types_choose(const hy_settings *s, const hy_device_facts *facts, bo
         p->low = p->of[i];
     }
     HY_TRY(check_combination(p));
-    if (!has_predictor) forget_unused_phases(p);
+    if (!has_predictor) { /* neither Predict nor Correct: no plan and no copy is made for them */
+        p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
+        p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
+    }
     return choose_state(s, p);
 }
 

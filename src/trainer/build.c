@@ -65,11 +65,8 @@ static hy_status set_course(hy_trainer *t) {
 static void tell_plan(const hy_trainer *t) {
     const hy_plan_choice *c = &t->engine.plan.choice;
     const hy_place *place = c->state;
-    bool is_offloaded = t->engine.plan.work.train.host > 0, is_plain = !is_offloaded;
-    for (int i = 0; i < HY_PLAN_STATES; i++) {
-        is_plain &= place[i] == HY_DEVICE || place[i] == HY_NOWHERE;
-    }
-    if (is_plain) return; /* --plan has the reasons */
+    bool is_offloaded = t->engine.plan.work.train.host > 0;
+    if (!is_offloaded && !hy_choice_streams(c)) return; /* --plan has the reasons */
     hy_say(t, HY_NOTE,
            "plan: weights on %s, gradients on %s, optimizer state on %s, activations on %s; "
            "micro-batches of %d x %lld, %d in a step; recompute %s; about %.0f tokens/s (--plan "

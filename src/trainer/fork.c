@@ -47,15 +47,13 @@ static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass
 /* Low confidence is all that is in the way, and there is compute left for it. */
 static bool is_wanted(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
-                           .confidence = hy_confidence_value(&p->confidence)};
     double allowed = t->settings.phases.fork_budget * (double)t->course.steps_total;
     double ends_at = (p->spent + cost(t) + (double)arm_steps(t)) / (double)t->course.steps_total;
     if (!t->course.fork_state || t->course.fork.is_open || p->machine.phase != HY_FULL)
         return false;
     if (p->machine.window < window(t) || p->step < p->next_fork) return false;
     if (p->fork_spent + cost(t) > allowed || ends_at > t->course.rules.predict_until) return false;
-    return hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen) == HY_PREDICT_LOW_CONFIDENCE;
+    return hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
 }
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
@@ -217,30 +215,26 @@ uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
 /* Forks are worth having, not worth failing for: where host memory has no room for the copy there are
  * none. */
 hy_status hy_fork_take_memory(hy_trainer *t) {
-    char bytes[32];
-    uint64_t limit = hy_budget_host(&t->engine.subject);
+    hy_engine *e = &t->engine;
+    uint64_t limit = hy_budget_host(&e->subject), bytes = hy_rows_forked_bytes(&e->rows);
     if (!is_possible(t, hy_confidence_value(&t->progress.confidence))) return HY_OK;
-    if (limit &&
-        hy_plan_host_bytes(&t->engine.plan) + hy_rows_forked_bytes(&t->engine.rows) > limit) {
+    if (limit && hy_plan_host_bytes(&e->plan) + bytes > limit) {
         hy_say(t, HY_NOTE,
                "there is no host memory for the copy of %s that a paired fork needs: whether "
                "predicting pays will not be asked, and it stays off",
-               hy_format_bytes((double)hy_rows_forked_bytes(&t->engine.rows), bytes, sizeof bytes));
+               hy_bytes_as_text(bytes).text);
         return HY_OK;
     }
-    HY_TRY(t->engine.backend->alloc(t->engine.backend, HY_HOST,
-                                    hy_rows_forked_bytes(&t->engine.rows),
-                                    (void **)&t->course.fork_state));
-    hy_ledger_take(&t->engine.ledger, HY_SNAPSHOT, HY_HOST, hy_rows_forked_bytes(&t->engine.rows));
+    HY_TRY(e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state));
+    hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
     return HY_OK;
 }
 
 void hy_fork_release(hy_trainer *t) {
-    if (t->course.fork_state) {
-        t->engine.backend->release(t->engine.backend, HY_HOST, t->course.fork_state,
-                                   hy_rows_forked_bytes(&t->engine.rows));
-        t->course.fork_state = NULL;
-        hy_ledger_give(&t->engine.ledger, HY_SNAPSHOT, HY_HOST,
-                       hy_rows_forked_bytes(&t->engine.rows));
-    }
+    hy_engine *e = &t->engine;
+    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
+    if (!t->course.fork_state) return;
+    e->backend->release(e->backend, HY_HOST, t->course.fork_state, bytes);
+    t->course.fork_state = NULL;
+    hy_ledger_give(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
 }

@@ -169,11 +169,8 @@ static void add_sharing(savings *s) {
 
 static hy_status add_gather(savings *s) {
     const hy_plan_choice *now = &s->t->engine.plan.choice;
-    bool streams = now->updates_on_gather, is_on = now->updates_on_gather;
-    for (int i = 0; i < HY_PLAN_STATES; i++) {
-        streams |= now->state[i] == HY_PINNED || now->state[i] == HY_DISK;
-    }
-    if (!streams) return HY_OK;
+    bool is_on = now->updates_on_gather;
+    if (!is_on && !hy_choice_streams(now)) return HY_OK;
     hy_saving *it = add(s, "update on gather", "update", is_on ? "gather" : "now", is_on);
     s->choice.updates_on_gather = !is_on;
     return compare(s, it, is_on ? "now" : "gather");

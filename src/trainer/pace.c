@@ -65,11 +65,11 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
     p->phase_bytes_moved[phase] += (int64_t)account->bytes_moved;
 }
 
-static const char *obstacle_text(const hy_trainer *t) {
+hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
     hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
-    return hy_phase_obstacle_text(hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen));
+    return hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen);
 }
 
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
@@ -102,6 +102,6 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
                                p->machine.rolls_back && hy_has_row(&t->engine, HY_ROW_SNAPSHOT),
                            .residual_cosine = p->residual_cosine,
                            .residual_length = p->residual_length,
-                           .obstacle = obstacle_text(t)};
+                           .obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t))};
     describe_gpu(t, info);
 }

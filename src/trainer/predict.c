@@ -30,13 +30,17 @@ static bool is_window_open(const hy_trainer *t) {
            started >= t->course.rules.predict_from && started < t->course.rules.predict_until;
 }
 
+/* Slow weights are set anew from the weights: may be done again. */
+static hy_status set_slow_weights(hy_trainer *t) {
+    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
+    return hy_engine_apply(&t->engine, &begin);
+}
+
 hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress.machine;
     bool is_new =
         hy_phase_step_in_window(&t->course.rules, machine) == 1 && machine->phase != HY_CORRECT;
-    if (!is_window_open(t) || !is_new) return HY_OK;
-    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
-    return hy_engine_apply(&t->engine, &begin);
+    return is_window_open(t) && is_new ? set_slow_weights(t) : HY_OK;
 }
 
 /* ---- proposing --------------------------------------------------------------------------------- */
@@ -141,12 +145,6 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 
 /* ---- keeping or dropping ----------------------------------------------------------------------- */
 
-/* May be done again: slow weights are set anew from the weights. */
-static hy_status reject(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
-    return hy_engine_apply(&t->engine, &begin);
-}
-
 static hy_status take_snapshot(hy_trainer *t) {
     return hy_mover_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);
 }
@@ -168,7 +166,7 @@ static hy_status accept(hy_trainer *t, proposal *p) {
 }
 
 static hy_status commit(hy_trainer *t, proposal *p) {
-    if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, reject);
+    if (p->verdict != HY_ACCEPTED) return hy_trainer_retry(t, set_slow_weights);
     if (hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
         HY_TRY(hy_trainer_retry(t, take_snapshot));
         t->engine.progress.has_snapshot = true;
@@ -188,8 +186,7 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
     if (!hy_has_row(&t->engine, HY_ROW_SNAPSHOT) || !t->engine.progress.has_snapshot) return HY_OK;
     HY_TRY(hy_trainer_retry(t, bring_snapshot));
     t->engine.progress.has_snapshot = false;
-    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
-    HY_TRY(hy_engine_apply(&t->engine, &begin));
+    HY_TRY(set_slow_weights(t));
     hy_say(t, HY_WARNING, "the last jump was undone: the weights are those before it");
     return t->engine.backend->stream_sync(t->engine.compute);
 }

@@ -51,10 +51,7 @@ static bool is_over(const hy_trainer *t) {
 
 /* Validation that falls due is left to the next Predict step, which has the memory for it, if one comes soon. */
 static bool can_wait(const hy_trainer *t) {
-    const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
-                           .confidence = hy_confidence_value(&p->confidence)};
-    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen);
+    hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
     return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
 }
 

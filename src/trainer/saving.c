@@ -5,15 +5,6 @@
 #include "record/state_files.h"
 #include "trainer/trainer.h"
 
-static hy_status write_files(hy_trainer *t, hy_checkpoint *checkpoint) {
-    hy_text progress = {0};
-    hy_progress_write(t, &progress);
-    hy_status status =
-        hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
-    hy_text_free(&progress);
-    return status;
-}
-
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     double begin = hy_clock();
     hy_checkpoint *checkpoint;
@@ -27,7 +18,11 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     HY_TRY(hy_mover_await(&t->engine));
     HY_TRY(hy_engine_sync(&t->engine));
     HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, &checkpoint));
-    hy_status status = write_files(t, checkpoint);
+    hy_text progress = {0};
+    hy_progress_write(t, &progress);
+    hy_status status =
+        hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
+    hy_text_free(&progress);
     if (status != HY_OK) {
         hy_checkpoint_abort(checkpoint);
         return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);

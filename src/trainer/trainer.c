@@ -31,15 +31,8 @@ void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
     out->problem = t->problem;
 }
 
-hy_status hy_trainer_must_run(const hy_trainer *t) {
-    HY_TRY(hy_trainer_must_have_state(t));
-    if (!t->engine.work.is_gone) return HY_OK;
-    return hy_fail(HY_ERR_STATE,
-                   "memory ran out, and nothing is left for passes to work in; the run "
-                   "can be saved, and resumed when there is room");
-}
-
-hy_status hy_trainer_must_have_state(const hy_trainer *t) {
+/* Memory to work in may be gone. */
+static hy_status must_have_state(const hy_trainer *t) {
     switch (t->fate.life) {
     case HY_LIFE_READY: return HY_OK;
     case HY_LIFE_PLAN:
@@ -52,6 +45,14 @@ hy_status hy_trainer_must_have_state(const hy_trainer *t) {
             "checkpoint (%s)",
             (long long)t->progress.step + 1, t->fate.failure);
     }
+}
+
+hy_status hy_trainer_must_run(const hy_trainer *t) {
+    HY_TRY(must_have_state(t));
+    if (!t->engine.work.is_gone) return HY_OK;
+    return hy_fail(HY_ERR_STATE,
+                   "memory ran out, and nothing is left for passes to work in; the run "
+                   "can be saved, and resumed when there is room");
 }
 
 hy_status hy_trainer_must_have_plan(const hy_trainer *t) {
@@ -85,7 +86,7 @@ hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
 }
 
 hy_status hy_trainer_save(hy_trainer *t) {
-    HY_TRY(hy_trainer_must_have_state(t));
+    HY_TRY(must_have_state(t));
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
 
@@ -108,14 +109,6 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
                                             .planned_bytes = cell->planned,
                                             .measured_bytes = cell->measured};
     }
-}
-
-static const char *why_not(const hy_trainer *t) {
-    const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
-                           .confidence = hy_confidence_value(&p->confidence)};
-    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen);
-    return obstacle == HY_PREDICT_WINDOW_SHORT ? "" : hy_phase_obstacle_text(obstacle);
 }
 
 /* Tokens of all sequences so far, whether their targets count or not. */
@@ -145,6 +138,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         return;
     }
     const hy_dataset_facts *data = hy_dataset_describe(t->data.set);
+    hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
     *out = (hy_summary){
         .model = s->model,
         .device = t->engine.backend->facts.name,
@@ -166,7 +160,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
         .predictor = hy_choice_name("predictor", t->engine.subject.predictor.kind),
-        .why_not = why_not(t),
+        .why_not = obstacle == HY_PREDICT_WINDOW_SHORT ? "" : hy_phase_obstacle_text(obstacle),
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
         .tokens = p->tokens,

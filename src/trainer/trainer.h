@@ -149,8 +149,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
 
 /* trainer.c: what cannot be done with it as it is, is refused by name. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
-hy_status hy_trainer_must_have_state(const hy_trainer *t); /* the same, but for memory to work in */
-hy_status hy_trainer_must_have_plan(const hy_trainer *t);  /* to be looked at */
+hy_status hy_trainer_must_have_plan(const hy_trainer *t); /* to be looked at */
 /* Hands a message to the observer. */
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -215,7 +214,8 @@ void hy_account_open(hy_trainer *t, hy_account *account);
 void hy_account_close(hy_trainer *t, hy_account *account);
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info);
-void hy_trainer_note_rate(hy_trainer *t, double rate); /* tokens per second of a step */
+hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t); /* what keeps it from a jump now */
+void hy_trainer_note_rate(hy_trainer *t, double rate);      /* tokens per second of a step */
 /* The model's operations at this many tokens per second, as shares; 0 where not known or on a CPU. */
 double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second);
 double hy_trainer_sol(const hy_trainer *t, double tokens_per_second);
