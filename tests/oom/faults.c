@@ -15,7 +15,6 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
-#include "kernels/cpu/event.h"
 #include "kernels/cpu/stream.h"
 
 #define SLOTS (1 << 17)

@@ -32,45 +32,29 @@ HY_CLONES static void gelu_bwd_run(const float *dy, const float *x, float *dx, i
     }
 }
 
-static void gelu_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *x = &run->call->t[HY_GELU_X], *y = &run->call->t[HY_GELU_Y];
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(x));
-    float in[HY_CPU_RUN], out[HY_CPU_RUN];
-    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
-        int64_t n = hy_min64(HY_CPU_RUN, end - at);
-        float *values = hy_target(y, at, out);
-        gelu_run(hy_read(x, at, n, in), values, n);
-        hy_write(y, at, n, values);
-    }
+static void gelu_elements(const hy_op_call *call, int64_t at, int64_t n) {
+    const hy_tensor *x = &call->t[HY_GELU_X], *y = &call->t[HY_GELU_Y];
+    float in[HY_CPU_RUN], out[HY_CPU_RUN], *values = hy_target(y, at, out);
+    gelu_run(hy_read(x, at, n, in), values, n);
+    hy_write(y, at, n, values);
 }
 
-static void gelu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *dy = &run->call->t[HY_GELU_BWD_DY], *x = &run->call->t[HY_GELU_BWD_X],
-                    *dx = &run->call->t[HY_GELU_BWD_DX];
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(x));
-    float in[2][HY_CPU_RUN], out[HY_CPU_RUN];
-    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
-        int64_t n = hy_min64(HY_CPU_RUN, end - at);
-        float *values = hy_target(dx, at, out);
-        gelu_bwd_run(hy_read(dy, at, n, in[0]), hy_read(x, at, n, in[1]), values, n);
-        hy_write(dx, at, n, values);
-    }
+static void gelu_bwd_elements(const hy_op_call *call, int64_t at, int64_t n) {
+    const hy_tensor *dy = &call->t[HY_GELU_BWD_DY], *x = &call->t[HY_GELU_BWD_X],
+                    *dx = &call->t[HY_GELU_BWD_DX];
+    float in[2][HY_CPU_RUN], out[HY_CPU_RUN], *values = hy_target(dx, at, out);
+    gelu_bwd_run(hy_read(dy, at, n, in[0]), hy_read(x, at, n, in[1]), values, n);
+    hy_write(dx, at, n, values);
 }
 
 hy_status hy_cpu_gelu(const hy_cpu_run *run) {
     int64_t count = hy_tensor_count(&run->call->t[HY_GELU_X]);
-    hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), gelu_task);
-    return HY_OK;
+    return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, gelu_elements);
 }
 
 hy_status hy_cpu_gelu_bwd(const hy_cpu_run *run) {
     int64_t count = hy_tensor_count(&run->call->t[HY_GELU_BWD_DY]);
-    hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), gelu_bwd_task);
-    return HY_OK;
+    return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, gelu_bwd_elements);
 }
 
 /* ---- swiglu ---------------------------------------------------------------------------------- */
@@ -96,15 +80,11 @@ static void put(const hy_tensor *t, int64_t at, int64_t n, const float *values) 
     hy_write(t, at, n, values);
 }
 
-/* Rows of a task: about as many elements as gelu's. */
-static int64_t swiglu_rows(int64_t F) { return hy_max64(1, ELEMENTS_PER_TASK / F); }
-
-static void swiglu_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *gate_up = &run->call->t[HY_SWIGLU_GATE_UP], *y = &run->call->t[HY_SWIGLU_Y];
-    int64_t N = hy_tensor_height(y), F = hy_tensor_width(y), rows = swiglu_rows(F);
+static void swiglu_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+    const hy_tensor *gate_up = &call->t[HY_SWIGLU_GATE_UP], *y = &call->t[HY_SWIGLU_Y];
+    int64_t F = hy_tensor_width(y);
     float in[2][HY_CPU_RUN], out[HY_CPU_RUN];
-    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+    for (int64_t row = first; row < first + rows; row++) {
         for (int64_t at = 0; at < F; at += HY_CPU_RUN) {
             int64_t n = hy_min64(HY_CPU_RUN, F - at), gate = row * 2 * F + at;
             float *values = hy_target(y, row * F + at, out);
@@ -116,14 +96,13 @@ static void swiglu_task(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 /* y again: made before gate, up and dy are written over, put in its place after. */
-static void swiglu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *t = run->call->t, *dy = &t[HY_SWIGLU_BWD_DY];
+static void swiglu_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+    const hy_tensor *t = call->t, *dy = &t[HY_SWIGLU_BWD_DY];
     const hy_tensor *gate_up = &t[HY_SWIGLU_BWD_GATE_UP], *dx = &t[HY_SWIGLU_BWD_DGATE_UP];
     const hy_tensor *active = &t[HY_SWIGLU_BWD_ACTIVE];
-    int64_t N = hy_tensor_height(dy), F = hy_tensor_width(dy), rows = swiglu_rows(F);
+    int64_t F = hy_tensor_width(dy);
     float in[3][HY_CPU_RUN], out[2][HY_CPU_RUN], again[HY_CPU_RUN];
-    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+    for (int64_t row = first; row < first + rows; row++) {
         for (int64_t at = 0; at < F; at += HY_CPU_RUN) {
             int64_t n = hy_min64(HY_CPU_RUN, F - at), gate = row * 2 * F + at;
             float *dgate = hy_target(dx, gate, out[0]), *dup = hy_target(dx, gate + F, out[1]);
@@ -138,16 +117,16 @@ static void swiglu_bwd_task(const hy_cpu_run *run, int64_t task, int worker) {
     }
 }
 
+/* A task has about as many elements as gelu's. */
+static hy_status for_rows_of(const hy_cpu_run *run, const hy_tensor *y, hy_cpu_work work) {
+    int64_t each = hy_max64(1, ELEMENTS_PER_TASK / hy_tensor_width(y));
+    return hy_cpu_for_rows(run, hy_tensor_height(y), each, work);
+}
+
 hy_status hy_cpu_swiglu(const hy_cpu_run *run) {
-    const hy_tensor *y = &run->call->t[HY_SWIGLU_Y];
-    int64_t N = hy_tensor_height(y), F = hy_tensor_width(y);
-    hy_cpu_for_each(run, hy_ceil_div(N, swiglu_rows(F)), swiglu_task);
-    return HY_OK;
+    return for_rows_of(run, &run->call->t[HY_SWIGLU_Y], swiglu_rows);
 }
 
 hy_status hy_cpu_swiglu_bwd(const hy_cpu_run *run) {
-    const hy_tensor *dy = &run->call->t[HY_SWIGLU_BWD_DY];
-    int64_t N = hy_tensor_height(dy), F = hy_tensor_width(dy);
-    hy_cpu_for_each(run, hy_ceil_div(N, swiglu_rows(F)), swiglu_bwd_task);
-    return HY_OK;
+    return for_rows_of(run, &run->call->t[HY_SWIGLU_BWD_DY], swiglu_bwd_rows);
 }

@@ -43,17 +43,17 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_EMBED] = {hy_cpu_embed, NULL},
     [HY_OP_EMBED_BWD] = {hy_cpu_embed_bwd, hy_cpu_embed_bwd_workspace},
     [HY_OP_CROSS_ENTROPY] = {hy_cpu_cross_entropy, NULL},
-    [HY_OP_SUM] = {hy_cpu_sum, hy_cpu_reduce_workspace},
-    [HY_OP_SQ_NORM] = {hy_cpu_sq_norm, hy_cpu_reduce_workspace},
+    [HY_OP_SUM] = {hy_cpu_reduce, hy_cpu_reduce_workspace},
+    [HY_OP_SQ_NORM] = {hy_cpu_reduce, hy_cpu_reduce_workspace},
     [HY_OP_CLIP] = {hy_cpu_clip, NULL},
-    [HY_OP_ADAMW] = {hy_cpu_adamw, NULL},
-    [HY_OP_SGD] = {hy_cpu_sgd, NULL},
+    [HY_OP_ADAMW] = {hy_cpu_update, NULL},
+    [HY_OP_SGD] = {hy_cpu_update, NULL},
     [HY_OP_CAST] = {hy_cpu_cast, NULL},
     [HY_OP_FILL] = {hy_cpu_fill, NULL},
     [HY_OP_COMBINE] = {hy_cpu_combine, NULL},
     [HY_OP_DIFF_DOT] = {hy_cpu_diff_dot, hy_cpu_diff_dot_workspace},
     [HY_OP_QUANTIZE] = {hy_cpu_quantize, NULL},
-    [HY_OP_DEQUANTIZE] = {hy_cpu_dequantize, NULL},
+    [HY_OP_DEQUANTIZE] = {hy_cpu_quantize, NULL},
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */

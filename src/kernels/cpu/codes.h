@@ -1,4 +1,4 @@
-/* codes.h: numbers in 8 bits: the code maps of HY_OP_QUANTIZE, for one element.
+/* codes.h: numbers in 8 bits: the code maps of HY_OP_QUANTIZE, for one element and for a block.
  *
  * A code stands for (k / steps)^p of its block's largest number: signed with p 3 and 127 steps
  * around code 128, unsigned with p 4 and 255 steps. Spacing by a power keeps the relative size of
@@ -8,16 +8,11 @@
 #define HY_KERNELS_CPU_CODES_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HY_SIGNED_STEPS 127
 #define HY_UNSIGNED_STEPS 255
-
-static inline float hy_largest(const float *x, int64_t n) {
-    float largest = 0;
-    for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
-    return largest;
-}
 
 static inline float hy_decode_signed(uint8_t code) {
     float root = (float)((int)code - 128) / HY_SIGNED_STEPS;
@@ -38,6 +33,25 @@ static inline uint8_t hy_encode_unsigned(float share) {
     if (!(share > 0)) return 0; /* only what is zero: the optimizer divides by the others */
     int code = (int)lrintf(sqrtf(sqrtf(share)) * HY_UNSIGNED_STEPS);
     return (uint8_t)(code < 1 ? 1 : code > HY_UNSIGNED_STEPS ? HY_UNSIGNED_STEPS : code);
+}
+
+/* The codes of a block; returns its largest magnitude, which is its scale. */
+static inline float hy_encode_block(const float *x, int64_t n, bool is_signed, uint8_t *codes) {
+    float largest = 0;
+    for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+    float divisor = largest > 0 ? largest : 1; /* its inverse could overflow: divide */
+    for (int64_t i = 0; i < n; i++) {
+        float share = x[i] / divisor;
+        codes[i] = is_signed ? hy_encode_signed(share) : hy_encode_unsigned(share);
+    }
+    return largest;
+}
+
+static inline void hy_decode_block(const uint8_t *codes, int64_t n, bool is_signed, float scale,
+                                   float *x) {
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = scale * (is_signed ? hy_decode_signed(codes[i]) : hy_decode_unsigned(codes[i]));
+    }
 }
 
 #endif

@@ -19,31 +19,21 @@ static void add_noise(float *sum, const hy_op_attr *attr, int64_t at, int64_t n)
     }
 }
 
-static void combine_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_op_call *call = run->call;
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&call->t[HY_COMBINE_OUT]));
-    float sum[HY_CPU_RUN], buffer[HY_CPU_RUN], narrow[HY_CPU_RUN];
-    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
-        int64_t n = hy_min64(HY_CPU_RUN, end - at);
-        for (int64_t i = 0; i < n; i++) sum[i] = 0;
-        for (int k = 0; k < INPUTS; k++) {
-            if (!hy_tensor_is_given(&call->t[HY_COMBINE_X0 + k])) continue;
-            add_scaled(sum, hy_read(&call->t[HY_COMBINE_X0 + k], at, n, buffer),
-                       call->attr.combine.coefficient[k], n);
-        }
-        if (call->attr.combine.noise != 0) add_noise(sum, &call->attr, at, n);
-        float *out = hy_target(&call->t[HY_COMBINE_OUT], at, narrow);
-        for (int64_t i = 0; i < n; i++) out[i] = sum[i];
-        hy_write(&call->t[HY_COMBINE_OUT], at, n, out);
+static void combine_elements(const hy_op_call *call, int64_t at, int64_t n) {
+    const hy_tensor *out = &call->t[HY_COMBINE_OUT];
+    float sum[HY_CPU_RUN] = {0}, buffer[HY_CPU_RUN];
+    for (int k = 0; k < INPUTS; k++) {
+        const hy_tensor *x = &call->t[HY_COMBINE_X0 + k];
+        if (!hy_tensor_is_given(x)) continue;
+        add_scaled(sum, hy_read(x, at, n, buffer), call->attr.combine.coefficient[k], n);
     }
+    if (call->attr.combine.noise != 0) add_noise(sum, &call->attr, at, n);
+    hy_cpu_narrow(out->dtype, sum, hy_element(out, at), n);
 }
 
 hy_status hy_cpu_combine(const hy_cpu_run *run) {
     int64_t count = hy_tensor_count(&run->call->t[HY_COMBINE_OUT]);
-    hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), combine_task);
-    return HY_OK;
+    return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, combine_elements);
 }
 
 /* ---- dot products of differences --------------------------------------------------------------- */
@@ -65,32 +55,28 @@ static const float *difference(const hy_tensor *x, const hy_tensor *y, int64_t a
     return out;
 }
 
-static void diff_dot_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *t = run->call->t;
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(&t[HY_DIFF_DOT_A]));
-    double *sums = (double *)run->call->workspace.data + 3 * task;
+/* The three sums of a task go to its places in the workspace. */
+static void diff_dot_range(const hy_op_call *call, int64_t begin, int64_t count) {
+    const hy_tensor *t = call->t;
+    double *sums = (double *)call->workspace.data + 3 * (begin / ELEMENTS_PER_TASK);
     float first[HY_CPU_RUN], second[HY_CPU_RUN];
-    double xx = 0, yy = 0, xy = 0;
-    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
-        int64_t n = hy_min64(HY_CPU_RUN, end - at);
+    sums[0] = sums[1] = sums[2] = 0;
+    for (int64_t at = begin; at < begin + count; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, begin + count - at);
         const float *x = difference(&t[HY_DIFF_DOT_A], &t[HY_DIFF_DOT_B], at, n, first);
         const float *y = difference(&t[HY_DIFF_DOT_C], &t[HY_DIFF_DOT_D], at, n, second);
         for (int64_t i = 0; i < n; i++) {
-            xx += (double)x[i] * (double)x[i];
-            yy += (double)y[i] * (double)y[i];
-            xy += (double)x[i] * (double)y[i];
+            sums[0] += (double)x[i] * (double)x[i];
+            sums[1] += (double)y[i] * (double)y[i];
+            sums[2] += (double)x[i] * (double)y[i];
         }
     }
-    sums[0] = xx;
-    sums[1] = yy;
-    sums[2] = xy;
 }
 
 hy_status hy_cpu_diff_dot(const hy_cpu_run *run) {
-    int64_t tasks = hy_ceil_div(hy_tensor_count(&run->call->t[HY_DIFF_DOT_A]), ELEMENTS_PER_TASK);
-    hy_cpu_for_each(run, tasks, diff_dot_task);
+    int64_t count = hy_tensor_count(&run->call->t[HY_DIFF_DOT_A]),
+            tasks = hy_ceil_div(count, ELEMENTS_PER_TASK);
+    hy_cpu_for_rows(run, count, ELEMENTS_PER_TASK, diff_dot_range);
     const double *sums = run->call->workspace.data;
     double *out = run->call->t[HY_DIFF_DOT_OUT].data;
     for (int k = 0; k < 3; k++) {

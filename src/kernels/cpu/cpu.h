@@ -38,11 +38,15 @@
 #define HY_SIMD_MAX(...)
 #endif
 
+/* Work on `n` rows or elements of a call from `at` on. */
+typedef void (*hy_cpu_work)(const hy_op_call *call, int64_t at, int64_t n);
+
 /* One op being run. */
 typedef struct hy_cpu_run {
     const hy_op_call *call;
     const hy_blas *blas;
     int threads;
+    const struct hy_cpu_cut *cut; /* parallel.c */
 } hy_cpu_run;
 
 /* Runs task(run, i, worker) for i in [0, tasks); worker is below run->threads and no two tasks of
@@ -50,10 +54,17 @@ typedef struct hy_cpu_run {
 typedef void (*hy_cpu_task)(const hy_cpu_run *run, int64_t task, int worker);
 void hy_cpu_for_each(const hy_cpu_run *run, int64_t tasks, hy_cpu_task task);
 
+/* For what needs no scratch of its worker: tasks of `each` rows, or of `each` elements that are worked
+ * on in runs of HY_CPU_RUN at most (rows.h). Return HY_OK. */
+hy_status hy_cpu_for_rows(const hy_cpu_run *run, int64_t rows, int64_t each, hy_cpu_work work);
+hy_status hy_cpu_for_elements(const hy_cpu_run *run, int64_t count, int64_t each, hy_cpu_work work);
+
 /* An op of the table: how to run it, and the workspace it needs with `threads` threads. */
+typedef hy_status hy_cpu_op_run(const hy_cpu_run *run);
+typedef size_t hy_cpu_op_workspace(const hy_op_call *call, int threads);
 typedef struct hy_cpu_op {
-    hy_status (*run)(const hy_cpu_run *run);
-    size_t (*workspace)(const hy_op_call *call, int threads); /* NULL: none */
+    hy_cpu_op_run *run;
+    hy_cpu_op_workspace *workspace; /* NULL: none */
 } hy_cpu_op;
 
 /* Every document must begin at or before the token that belongs to it; doc_starts may be NULL
@@ -61,46 +72,16 @@ typedef struct hy_cpu_op {
 hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts, int64_t rows,
                               int64_t seq);
 
-hy_status hy_cpu_matmul(const hy_cpu_run *run);
-hy_status hy_cpu_bias_grad(const hy_cpu_run *run);
-hy_status hy_cpu_norm(const hy_cpu_run *run);
-hy_status hy_cpu_norm_bwd(const hy_cpu_run *run);
-hy_status hy_cpu_head_norm(const hy_cpu_run *run);
-hy_status hy_cpu_head_norm_bwd(const hy_cpu_run *run);
-hy_status hy_cpu_rope(const hy_cpu_run *run);
-hy_status hy_cpu_attention(const hy_cpu_run *run);
-hy_status hy_cpu_attention_bwd(const hy_cpu_run *run);
-hy_status hy_cpu_attention_cached(const hy_cpu_run *run);
-hy_status hy_cpu_gelu(const hy_cpu_run *run);
-hy_status hy_cpu_gelu_bwd(const hy_cpu_run *run);
-hy_status hy_cpu_swiglu(const hy_cpu_run *run);
-hy_status hy_cpu_swiglu_bwd(const hy_cpu_run *run);
-hy_status hy_cpu_embed(const hy_cpu_run *run);
-hy_status hy_cpu_embed_bwd(const hy_cpu_run *run);
-hy_status hy_cpu_cross_entropy(const hy_cpu_run *run);
-hy_status hy_cpu_sum(const hy_cpu_run *run);
-hy_status hy_cpu_sq_norm(const hy_cpu_run *run);
-hy_status hy_cpu_clip(const hy_cpu_run *run);
-hy_status hy_cpu_adamw(const hy_cpu_run *run);
-hy_status hy_cpu_sgd(const hy_cpu_run *run);
-hy_status hy_cpu_cast(const hy_cpu_run *run);
-hy_status hy_cpu_fill(const hy_cpu_run *run);
-hy_status hy_cpu_combine(const hy_cpu_run *run);
-hy_status hy_cpu_diff_dot(const hy_cpu_run *run);
-hy_status hy_cpu_quantize(const hy_cpu_run *run);
-hy_status hy_cpu_dequantize(const hy_cpu_run *run);
+hy_cpu_op_run hy_cpu_matmul, hy_cpu_bias_grad, hy_cpu_norm, hy_cpu_norm_bwd, hy_cpu_head_norm,
+    hy_cpu_head_norm_bwd, hy_cpu_rope, hy_cpu_attention, hy_cpu_attention_bwd,
+    hy_cpu_attention_cached, hy_cpu_gelu, hy_cpu_gelu_bwd, hy_cpu_swiglu, hy_cpu_swiglu_bwd,
+    hy_cpu_embed, hy_cpu_embed_bwd, hy_cpu_cross_entropy, hy_cpu_reduce, hy_cpu_clip, hy_cpu_update,
+    hy_cpu_cast, hy_cpu_fill, hy_cpu_combine, hy_cpu_diff_dot, hy_cpu_quantize;
 
-size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_bias_grad_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_norm_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_norm_bwd_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_head_norm_bwd_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_attention_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_attention_bwd_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_attention_cached_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_embed_bwd_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads);
-size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads);
+hy_cpu_op_workspace hy_cpu_matmul_workspace, hy_cpu_bias_grad_workspace, hy_cpu_norm_workspace,
+    hy_cpu_norm_bwd_workspace, hy_cpu_head_norm_bwd_workspace, hy_cpu_attention_workspace,
+    hy_cpu_attention_bwd_workspace, hy_cpu_attention_cached_workspace, hy_cpu_embed_bwd_workspace,
+    hy_cpu_reduce_workspace, hy_cpu_diff_dot_workspace;
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 

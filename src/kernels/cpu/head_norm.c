@@ -50,20 +50,15 @@ static void pass_values(const hy_tensor *src, const hy_tensor *dst, int64_t at, 
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static int64_t forward_rows(int64_t width) { return hy_max64(1, 16 * 1024 / width); }
-
-static void head_norm_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_op_call *call = run->call;
+static void head_norm_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *qkv = &call->t[HY_HEAD_NORM_QKV], *out = &call->t[HY_HEAD_NORM_OUT];
     int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
-            D = call->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), rows = forward_rows(P);
+            D = call->attr.heads.head_dim, P = hy_tensor_width(qkv);
     float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], in[MAX_HEAD], result[MAX_HEAD];
     const float *wq = hy_read(&call->t[HY_HEAD_NORM_WQ], 0, D, wq_buffer);
     const float *wk = hy_read(&call->t[HY_HEAD_NORM_WK], 0, D, wk_buffer);
     float *rstd = call->t[HY_HEAD_NORM_RSTD].data;
-    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+    for (int64_t row = first; row < first + rows; row++) {
         for (int64_t h = 0; h < H + K; h++) {
             int64_t at = row * P + h * D;
             const float *x = hy_read(qkv, at, D, in);
@@ -79,9 +74,8 @@ static void head_norm_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_head_norm(const hy_cpu_run *run) {
     const hy_tensor *qkv = &run->call->t[HY_HEAD_NORM_QKV];
-    int64_t rows = forward_rows(hy_tensor_width(qkv));
-    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_height(qkv), rows), head_norm_task);
-    return HY_OK;
+    int64_t each = hy_max64(1, 16 * 1024 / hy_tensor_width(qkv));
+    return hy_cpu_for_rows(run, hy_tensor_height(qkv), each, head_norm_rows);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */

@@ -108,28 +108,20 @@ static void loss_row(const hy_op_call *call, int64_t row) {
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-static int64_t rows_per_task(int64_t V) { return hy_max64(1, 16 * 1024 / V); }
-
-static void loss_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    int64_t N = hy_tensor_height(&run->call->t[HY_CROSS_ENTROPY_LOGITS]);
-    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[HY_CROSS_ENTROPY_LOGITS]));
-    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
-        loss_row(run->call, row);
-    }
+static void loss_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+    for (int64_t row = first; row < first + rows; row++) loss_row(call, row);
 }
 
 hy_status hy_cpu_cross_entropy(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     const int32_t *targets = call->t[HY_CROSS_ENTROPY_TARGETS].data;
-    int64_t N = hy_tensor_height(&call->t[HY_CROSS_ENTROPY_LOGITS]),
-            rows = rows_per_task(hy_tensor_width(&call->t[HY_CROSS_ENTROPY_LOGITS]));
+    const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
+    int64_t N = hy_tensor_height(logits);
     for (int64_t i = 0; i < N; i++) {
         if (targets[i] >= call->attr.loss.vocab) {
             return hy_fail(HY_ERR_INPUT, "cross-entropy: target %lld is %d, expected below %d",
                            (long long)i, targets[i], call->attr.loss.vocab);
         }
     }
-    hy_cpu_for_each(run, hy_ceil_div(N, rows), loss_task);
-    return HY_OK;
+    return hy_cpu_for_rows(run, N, hy_max64(1, 16 * 1024 / hy_tensor_width(logits)), loss_rows);
 }

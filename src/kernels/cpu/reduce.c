@@ -90,34 +90,31 @@ size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads) {
            sizeof(double);
 }
 
-static void reduce_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *x = &run->call->t[HY_REDUCE_X];
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(x));
-    bool is_squared = run->call->kind == HY_OP_SQ_NORM;
+/* The sum of a task goes to its place in the workspace. */
+static void reduce_range(const hy_op_call *call, int64_t begin, int64_t count) {
+    const hy_tensor *x = &call->t[HY_REDUCE_X];
+    bool is_squared = call->kind == HY_OP_SQ_NORM;
     float buffer[HY_CPU_RUN];
     double sum = 0;
-    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
-        int64_t n = hy_min64(HY_CPU_RUN, end - at);
+    for (int64_t at = begin; at < begin + count; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, begin + count - at);
         const float *values = hy_read(x, at, n, buffer);
         sum += is_squared ? square_run(values, n) : sum_run(values, n);
     }
-    ((double *)run->call->workspace.data)[task] = sum;
+    ((double *)call->workspace.data)[begin / ELEMENTS_PER_TASK] = sum;
 }
 
-static hy_status reduce(const hy_cpu_run *run) {
-    int64_t tasks = hy_ceil_div(hy_tensor_count(&run->call->t[HY_REDUCE_X]), ELEMENTS_PER_TASK);
-    hy_cpu_for_each(run, tasks, reduce_task);
+hy_status hy_cpu_reduce(const hy_cpu_run *run) {
+    int64_t count = hy_tensor_count(&run->call->t[HY_REDUCE_X]);
+    hy_cpu_for_rows(run, count, ELEMENTS_PER_TASK, reduce_range);
     double *out = run->call->t[HY_REDUCE_OUT].data;
     double total = run->call->attr.accumulate ? *out : 0;
-    for (int64_t i = 0; i < tasks; i++) total += ((double *)run->call->workspace.data)[i];
+    for (int64_t i = 0; i < hy_ceil_div(count, ELEMENTS_PER_TASK); i++) {
+        total += ((double *)run->call->workspace.data)[i];
+    }
     *out = total;
     return HY_OK;
 }
-
-hy_status hy_cpu_sum(const hy_cpu_run *run) { return reduce(run); }
-hy_status hy_cpu_sq_norm(const hy_cpu_run *run) { return reduce(run); }
 
 hy_status hy_cpu_clip(const hy_cpu_run *run) {
     double total = *(const double *)run->call->t[HY_CLIP_TOTAL].data;

@@ -17,18 +17,12 @@ HY_CLONES static void rotate_head(float *x, const float *table, float direction,
     }
 }
 
-static int64_t rows_per_task(int64_t width) { return hy_max64(1, 32 * 1024 / width); }
-
-static void rope_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_op_call *call = run->call;
+static void rope_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *qkv = &call->t[HY_ROPE_QKV];
     int64_t heads = call->attr.heads.heads + call->attr.heads.kv_heads,
-            D = call->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), T = call->attr.heads.seq;
+            D = call->attr.heads.head_dim, T = call->attr.heads.seq, P = hy_tensor_width(qkv);
     float direction = call->attr.heads.inverse ? -1 : 1, buffer[MAX_HEAD];
-    int64_t rows = rows_per_task(P);
-    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
+    for (int64_t row = first; row < first + rows; row++) {
         const float *table = (const float *)call->t[HY_ROPE_TABLE].data + row % T * D;
         for (int64_t h = 0; h < heads; h++) {
             int64_t at = row * P + h * D;
@@ -42,7 +36,6 @@ static void rope_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_rope(const hy_cpu_run *run) {
     const hy_tensor *qkv = &run->call->t[HY_ROPE_QKV];
-    int64_t rows = rows_per_task(hy_tensor_width(qkv));
-    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_height(qkv), rows), rope_task);
-    return HY_OK;
+    int64_t each = hy_max64(1, 32 * 1024 / hy_tensor_width(qkv));
+    return hy_cpu_for_rows(run, hy_tensor_height(qkv), each, rope_rows);
 }

@@ -1,10 +1,15 @@
-/* stream.c: a stream is a worker thread with a ring of queue entries.
+/* stream.c: a stream is a worker thread with a ring of queue entries; events are counters between them.
  *
  * The ring is allocated with the stream; whoever finds it full waits. The worker runs entries in
  * order, outside the lock. The first failure stays on the stream: ops and copies after it are
  * skipped, events are still waited for and fired so that other streams go on, until sync reports it
  * to its caller and clears it. head, tail and the failure are read and written under the lock
- * only. */
+ * only.
+ *
+ * Each record of an event draws the next ticket; the event is done up to a ticket once the stream has
+ * come to that record. A wait means the last ticket drawn when the wait was asked for. Records are done
+ * in the order of their tickets even when they lie on different streams; since a record or wait only
+ * ever looks back at what was queued before it, streams cannot wait for each other in a circle. */
 #include "kernels/cpu/stream.h"
 
 #include <pthread.h>
@@ -17,9 +22,79 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "kernels/cpu/event.h"
 
 #define RING 1024
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+struct hy_event {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t recorded; /* last ticket drawn */
+    uint64_t done;     /* all tickets up to this one are done */
+    uint64_t users;    /* queue entries that still point here */
+};
+
+hy_status hy_cpu_event_create(hy_backend *b, hy_event **out) {
+    (void)b;
+    hy_event *e = calloc(1, sizeof *e);
+    if (!e) return hy_fail(HY_ERR_MEMORY, "no memory for an event");
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    *out = e;
+    return HY_OK;
+}
+
+void hy_cpu_event_destroy(hy_event *e) {
+    if (!e) return;
+    pthread_mutex_lock(&e->lock);
+    while (e->users > 0) pthread_cond_wait(&e->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    pthread_cond_destroy(&e->changed);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+/* A ticket drawn or read counts as a user of the event until it is fired or awaited; an event with users
+ * is not freed. `drawn`: 1 for a record that was queued, 0 for a wait, which is for the last record. */
+static uint64_t take_ticket(hy_event *e, int drawn) {
+    pthread_mutex_lock(&e->lock);
+    uint64_t ticket = e->recorded += (uint64_t)drawn;
+    e->users++;
+    pthread_mutex_unlock(&e->lock);
+    return ticket;
+}
+
+static void await_ticket(hy_event *e, uint64_t ticket) {
+    while (e->done < ticket) pthread_cond_wait(&e->changed, &e->lock);
+}
+
+/* A stream has come to a record, or to a wait. */
+static void use_ticket(hy_event *e, uint64_t ticket, bool is_record) {
+    pthread_mutex_lock(&e->lock);
+    await_ticket(e, is_record ? ticket - 1 : ticket);
+    if (is_record) e->done = ticket;
+    /* The last user's signal must come before it lets go of the lock: destroy frees the event then. */
+    e->users--;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+hy_status hy_cpu_event_sync(hy_event *e) {
+    pthread_mutex_lock(&e->lock);
+    await_ticket(e, e->recorded);
+    pthread_mutex_unlock(&e->lock);
+    return HY_OK;
+}
+
+bool hy_cpu_event_is_done(hy_event *e) {
+    pthread_mutex_lock(&e->lock);
+    bool is_done = e->done == e->recorded;
+    pthread_mutex_unlock(&e->lock);
+    return is_done;
+}
+
+/* ---- the queue --------------------------------------------------------------------------------- */
 
 typedef enum entry_kind { ENTRY_OP, ENTRY_COPY, ENTRY_RECORD, ENTRY_WAIT, ENTRY_STOP } entry_kind;
 
@@ -72,9 +147,9 @@ static hy_status run_entry(hy_stream *s, const entry *e, bool is_failed) {
     case ENTRY_COPY:
         if (!is_failed) memmove(e->copy.dst, e->copy.src, e->copy.bytes);
         return HY_OK;
-    case ENTRY_RECORD: hy_cpu_event_fire(e->sync.event, e->sync.ticket); return HY_OK;
-    case ENTRY_WAIT: hy_cpu_event_await(e->sync.event, e->sync.ticket); return HY_OK;
-    case ENTRY_STOP: return HY_OK;
+    case ENTRY_RECORD:
+    case ENTRY_WAIT: use_ticket(e->sync.event, e->sync.ticket, e->kind == ENTRY_RECORD); break;
+    case ENTRY_STOP: break;
     }
     return HY_OK;
 }
@@ -141,20 +216,20 @@ hy_status hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t by
 }
 
 /* The ticket is drawn with the stream's lock held, so tickets of one stream are queued in order. */
-hy_status hy_cpu_event_record(hy_event *event, hy_stream *s) {
+static hy_status put_ticket(hy_stream *s, hy_event *event, entry_kind kind) {
     entry *e = begin_put(s);
-    e->kind = ENTRY_RECORD;
+    e->kind = kind;
     e->sync.event = event;
-    e->sync.ticket = hy_cpu_event_draw(event);
+    e->sync.ticket = take_ticket(event, kind == ENTRY_RECORD);
     return finish_put(s);
 }
 
+hy_status hy_cpu_event_record(hy_event *event, hy_stream *s) {
+    return put_ticket(s, event, ENTRY_RECORD);
+}
+
 hy_status hy_cpu_stream_wait(hy_stream *s, hy_event *event) {
-    entry *e = begin_put(s);
-    e->kind = ENTRY_WAIT;
-    e->sync.event = event;
-    e->sync.ticket = hy_cpu_event_last(event);
-    return finish_put(s);
+    return put_ticket(s, event, ENTRY_WAIT);
 }
 
 hy_status hy_cpu_stream_sync(hy_stream *s) {

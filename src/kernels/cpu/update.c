@@ -1,15 +1,20 @@
-/* update.c: the frame around element-wise optimizers. See update.h.
+/* update.c: the element-wise optimizers, AdamW and SGD with momentum, as kernels.h defines them: PyTorch's
+ * formulas, in fp32 and in its order (decay first, then the step).
  *
+ * Around the two steps all is the same: reading and writing whatever types parameter, gradient and state
+ * have, the noise of stochastic rounding, 8-bit codes, and the clip factor of 0 that leaves all as it was.
  * Parameters and state that are kept in 16 bits are rounded stochastically, because rounding to
  * nearest would swallow the small changes they live by; with a master copy the parameter is its
  * rounding to nearest. The noise of logical element i is word i mod 4 of hy_philox(seed,
  * HY_RNG_ROUNDING, i / 4): see HY_OP_ADAMW in kernels.h. State in 8 bits goes to the nearest code:
  * there the scale moves with its block's largest number and shakes the others loose, while noise of
  * the size of a step would outweigh what it keeps. */
-#include "kernels/cpu/update.h"
+#include <math.h>
 
 #include "base/rng.h"
 #include "kernels/cpu/codes.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/vector_math.h"
 
 #define ELEMENTS_PER_TASK (32 * 1024)
 
@@ -88,40 +93,160 @@ DEFINE_ROUND_RUN(round_param_f16, round_f16, param_bits)
 DEFINE_ROUND_RUN(round_first_bf16, round_bf16, first_bits)
 DEFINE_ROUND_RUN(round_second_bf16, round_bf16, second_bits)
 
-/* ---- 8 bits ---------------------------------------------------------------------------------- */
+/* ---- the steps ------------------------------------------------------------------------------- */
 
-/* State of elements [at, at + n) from codes; runs begin with a block: 1024 is a multiple of all
- * block sizes. */
-static void decode_run(const hy_tensor *t, bool is_signed, int64_t at, int64_t n, float *out) {
-    const uint8_t *codes = (const uint8_t *)t->data + at;
+#define STATES 2 /* at most */
+
+/* Updates elements [0, n) of p and state, n at most HY_CPU_RUN; grad_scale: the clip factor. */
+typedef void step_function(const hy_op_call *call, float grad_scale, const float *grad, float *p,
+                           float *const state[STATES], int64_t n);
+
+typedef struct adamw_factors {
+    float grad; /* on the gradient: clipping and loss scaling */
+    float beta1, beta2;
+    float keep; /* 1 - lr weight_decay */
+    float step; /* lr / correction1 */
+    float root; /* 1 / sqrt(correction2) */
+    float eps;
+} adamw_factors;
+
+HY_CLONES static void adamw_run(float *p, const float *grad, float *m, float *v, adamw_factors f,
+                                int64_t n) {
+    HY_SIMD
     for (int64_t i = 0; i < n; i++) {
-        float share = is_signed ? hy_decode_signed(codes[i]) : hy_decode_unsigned(codes[i]);
-        out[i] = t->quant.scale[(at + i) / t->quant.block] * share;
+        float g = grad[i] * f.grad;
+        float first = f.beta1 * m[i] + (1.0f - f.beta1) * g;
+        float second = f.beta2 * v[i] + (1.0f - f.beta2) * g * g;
+        m[i] = first;
+        v[i] = second;
+        p[i] = p[i] * f.keep - f.step * first / (hy_sqrt(second) * f.root + f.eps);
     }
 }
 
-static void encode_run(const hy_tensor *t, bool is_signed, int64_t at, int64_t n, const float *x) {
-    uint8_t *codes = (uint8_t *)t->data + at;
-    for (int64_t first = 0; first < n; first += t->quant.block) {
-        int64_t end = hy_min64(first + t->quant.block, n);
-        float largest = hy_largest(x + first, end - first), divisor = largest > 0 ? largest : 1;
-        for (int64_t i = first; i < end; i++) {
-            float share = x[i] / divisor;
-            codes[i] = is_signed ? hy_encode_signed(share) : hy_encode_unsigned(share);
-        }
-        t->quant.scale[(at + first) / t->quant.block] = largest;
+static void adamw_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
+                       float *const state[STATES], int64_t n) {
+    float lr = call->attr.adamw.lr;
+    adamw_factors f = {
+        .grad = grad_scale,
+        .beta1 = call->attr.adamw.beta1,
+        .beta2 = call->attr.adamw.beta2,
+        .keep = 1.0f - lr * call->attr.adamw.weight_decay,
+        .step = lr / call->attr.adamw.correction1,
+        .root = 1.0f / sqrtf(call->attr.adamw.correction2),
+        .eps = call->attr.adamw.eps,
+    };
+    adamw_run(p, grad, state[0], state[1], f, n);
+}
+
+typedef struct sgd_factors {
+    float grad; /* on the gradient: clipping and loss scaling */
+    float lr, momentum, decay;
+    bool is_nesterov;
+} sgd_factors;
+
+HY_CLONES static void sgd_run(float *p, const float *grad, sgd_factors f, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) p[i] -= f.lr * (grad[i] * f.grad + f.decay * p[i]);
+}
+
+HY_CLONES static void momentum_run(float *p, const float *grad, float *momentum, sgd_factors f,
+                                   int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * f.grad + f.decay * p[i];
+        float b = f.momentum * momentum[i] + g;
+        momentum[i] = b;
+        p[i] -= f.lr * (f.is_nesterov ? g + f.momentum * b : b);
+    }
+}
+
+static void sgd_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
+                     float *const state[STATES], int64_t n) {
+    sgd_factors f = {.grad = grad_scale,
+                     .lr = call->attr.sgd.lr,
+                     .momentum = call->attr.sgd.momentum,
+                     .decay = call->attr.sgd.weight_decay,
+                     .is_nesterov = call->attr.sgd.is_nesterov};
+    if (state[0]) {
+        momentum_run(p, grad, state[0], f, n);
+    } else {
+        sgd_run(p, grad, f, n);
     }
 }
 
 /* ---- a run of elements ----------------------------------------------------------------------- */
 
-static bool needs_noise(const hy_cpu_update *u) {
+/* A call, seen as an update. */
+typedef struct update {
+    const hy_tensor *param, *grad, *clip, *master; /* master: data NULL where there is none */
+    const hy_tensor *state[STATES];
+    int states;             /* of those, kept by this run */
+    bool is_signed[STATES]; /* which codes its 8 bits are */
+    uint64_t seed, first;   /* of the noise */
+    step_function *step;
+} update;
+
+static update update_of(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    if (call->kind == HY_OP_ADAMW) {
+        return (update){.param = &t[HY_ADAMW_PARAM],
+                        .grad = &t[HY_ADAMW_GRAD],
+                        .clip = &t[HY_ADAMW_CLIP],
+                        .master = &t[HY_ADAMW_MASTER],
+                        .state = {&t[HY_ADAMW_M], &t[HY_ADAMW_V]},
+                        .states = 2,
+                        .is_signed = {true, false},
+                        .seed = call->attr.adamw.seed,
+                        .first = call->attr.adamw.first,
+                        .step = adamw_step};
+    }
+    return (update){.param = &t[HY_SGD_PARAM],
+                    .grad = &t[HY_SGD_GRAD],
+                    .clip = &t[HY_SGD_CLIP],
+                    .master = &t[HY_SGD_MASTER],
+                    .state = {&t[HY_SGD_MOMENTUM]},
+                    .states = hy_tensor_is_given(&t[HY_SGD_MOMENTUM]),
+                    .is_signed = {true},
+                    .seed = call->attr.sgd.seed,
+                    .first = call->attr.sgd.first,
+                    .step = sgd_step};
+}
+
+static float grad_scale_of(const update *u) { return ((const float *)u->clip->data)[1]; }
+
+static bool needs_noise(const update *u) {
     bool needs = !hy_tensor_is_given(u->master) && u->param->dtype != HY_F32;
     for (int i = 0; i < u->states; i++) needs = needs || u->state[i]->dtype == HY_BF16;
     return needs;
 }
 
-static void store_param(const hy_cpu_update *u, int64_t at, int64_t n, const float *values,
+/* State in codes: runs begin with a block, 1024 is a multiple of all block sizes. */
+static void read_state(const hy_tensor *t, bool is_signed, int64_t at, int64_t n, float *x) {
+    int64_t block = t->quant.block;
+    if (t->dtype != HY_U8) {
+        hy_read(t, at, n, x);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += block) {
+        hy_decode_block((const uint8_t *)t->data + at + i, hy_min64(block, n - i), is_signed,
+                        t->quant.scale[(at + i) / block], x + i);
+    }
+}
+
+static void store_state(const update *u, int which, int64_t at, int64_t n, const float *x,
+                        const uint32_t *words) {
+    const hy_tensor *t = u->state[which];
+    int64_t block = t->quant.block;
+    if (t->dtype == HY_BF16) {
+        (which == 0 ? round_first_bf16 : round_second_bf16)(x, words, hy_element(t, at), n);
+    }
+    for (int64_t i = 0; t->dtype == HY_U8 && i < n; i += block) {
+        t->quant.scale[(at + i) / block] = hy_encode_block(
+            x + i, hy_min64(block, n - i), u->is_signed[which], (uint8_t *)t->data + at + i);
+    }
+}
+
+static void store_param(const update *u, int64_t at, int64_t n, const float *values,
                         const uint32_t *words) {
     void *out = hy_element(u->param, at);
     if (hy_tensor_is_given(u->master)) {
@@ -133,51 +258,26 @@ static void store_param(const hy_cpu_update *u, int64_t at, int64_t n, const flo
     }
 }
 
-static void store_state(const hy_cpu_update *u, int i, int64_t at, int64_t n, const float *values,
-                        const uint32_t *words) {
-    const hy_tensor *t = u->state[i];
-    if (t->dtype == HY_U8) {
-        encode_run(t, u->is_signed[i], at, n, values);
-    } else if (t->dtype == HY_BF16) {
-        (i == 0 ? round_first_bf16 : round_second_bf16)(values, words, hy_element(t, at), n);
-    }
-}
-
-static void update_elements(const hy_op_call *call, const hy_cpu_update *u, float grad_scale,
-                            int64_t at, int64_t n) {
-    const hy_tensor *exact = hy_tensor_is_given(u->master) ? u->master : u->param;
-    float p_buffer[HY_CPU_RUN], g_buffer[HY_CPU_RUN], buffer[HY_CPU_UPDATE_STATES][HY_CPU_RUN];
-    float *state[HY_CPU_UPDATE_STATES] = {NULL};
+static void update_elements(const hy_op_call *call, int64_t at, int64_t n) {
+    update u = update_of(call);
+    const hy_tensor *exact = hy_tensor_is_given(u.master) ? u.master : u.param;
+    float p_buffer[HY_CPU_RUN], g_buffer[HY_CPU_RUN], buffer[STATES][HY_CPU_RUN];
+    float *state[STATES] = {NULL}, *p = hy_target(exact, at, p_buffer);
     uint32_t word_buffer[NOISE_WORDS];
     const uint32_t *words = NULL;
-    if (needs_noise(u)) words = noise_of(u->seed, u->first + (uint64_t)at, n, word_buffer);
-    float *p = hy_target(exact, at, p_buffer);
+    if (needs_noise(&u)) words = noise_of(u.seed, u.first + (uint64_t)at, n, word_buffer);
     hy_read(exact, at, n, p_buffer);
-    for (int i = 0; i < u->states; i++) {
-        state[i] = hy_target(u->state[i], at, buffer[i]);
-        if (u->state[i]->dtype == HY_U8) {
-            decode_run(u->state[i], u->is_signed[i], at, n, state[i]);
-        } else {
-            hy_read(u->state[i], at, n, state[i]);
-        }
+    for (int i = 0; i < u.states; i++) {
+        state[i] = hy_target(u.state[i], at, buffer[i]);
+        read_state(u.state[i], u.is_signed[i], at, n, state[i]);
     }
-    u->step(call, grad_scale, hy_read(u->grad, at, n, g_buffer), p, state, n);
-    for (int i = 0; i < u->states; i++) store_state(u, i, at, n, state[i], words);
-    store_param(u, at, n, p, words);
+    u.step(call, grad_scale_of(&u), hy_read(u.grad, at, n, g_buffer), p, state, n);
+    for (int i = 0; i < u.states; i++) store_state(&u, i, at, n, state[i], words);
+    store_param(&u, at, n, p, words);
 }
 
-static float scale_of(const hy_cpu_update *u) { return ((const float *)u->clip->data)[1]; }
-
-void hy_cpu_update_task(const hy_op_call *call, const hy_cpu_update *u, int64_t task) {
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(u->param));
-    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
-        update_elements(call, u, scale_of(u), at, hy_min64(HY_CPU_RUN, end - at));
-    }
-}
-
-hy_status hy_cpu_update_run(const hy_cpu_run *run, const hy_cpu_update *u, hy_cpu_task task) {
-    if (scale_of(u) == 0) return HY_OK;
-    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_count(u->param), ELEMENTS_PER_TASK), task);
-    return HY_OK;
+hy_status hy_cpu_update(const hy_cpu_run *run) {
+    update u = update_of(run->call);
+    if (grad_scale_of(&u) == 0) return HY_OK;
+    return hy_cpu_for_elements(run, hy_tensor_count(u.param), ELEMENTS_PER_TASK, update_elements);
 }
