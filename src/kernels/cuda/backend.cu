@@ -36,8 +36,8 @@ static hy_cuda_op op_of(hy_op_kind kind) {
     case HY_OP_EMBED: return {hy_cuda_embed, NULL, NULL};
     case HY_OP_EMBED_BWD: return {hy_cuda_embed_bwd, hy_cuda_embed_bwd_workspace, NULL};
     case HY_OP_CROSS_ENTROPY: return {hy_cuda_cross_entropy, NULL, NULL};
-    case HY_OP_SUM: return {hy_cuda_sum, hy_cuda_reduce_workspace, NULL};
-    case HY_OP_SQ_NORM: return {hy_cuda_sq_norm, hy_cuda_reduce_workspace, NULL};
+    case HY_OP_SUM: return {hy_cuda_reduce, hy_cuda_reduce_workspace, NULL};
+    case HY_OP_SQ_NORM: return {hy_cuda_reduce, hy_cuda_reduce_workspace, NULL};
     case HY_OP_CLIP: return {hy_cuda_clip, NULL, NULL};
     case HY_OP_ADAMW: return {hy_cuda_adamw, NULL, NULL};
     case HY_OP_SGD: return {hy_cuda_sgd, NULL, NULL};

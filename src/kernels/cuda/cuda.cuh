@@ -40,55 +40,28 @@ typedef struct hy_cuda_run {
 } hy_cuda_run;
 
 /* An op of the table. */
+typedef hy_status hy_cuda_op_run(const hy_cuda_run *run);
+typedef size_t hy_cuda_op_workspace(const hy_cuda *cuda, const hy_op_call *call);
+typedef hy_status hy_cuda_op_supports(const hy_cuda *cuda, const hy_op_call *call);
 typedef struct hy_cuda_op {
-    hy_status (*run)(const hy_cuda_run *run);
-    size_t (*workspace)(const hy_cuda *cuda, const hy_op_call *call); /* NULL: none */
-    hy_status (*supports)(const hy_cuda *cuda,
-                          const hy_op_call *call); /* NULL: all the table allows */
+    hy_cuda_op_run *run;
+    hy_cuda_op_workspace *workspace; /* NULL: none */
+    hy_cuda_op_supports *supports;   /* NULL: all the table allows */
 } hy_cuda_op;
 
-hy_status hy_cuda_matmul(const hy_cuda_run *run);
-hy_status hy_cuda_bias_grad(const hy_cuda_run *run);
-hy_status hy_cuda_norm(const hy_cuda_run *run);
-hy_status hy_cuda_norm_bwd(const hy_cuda_run *run);
-hy_status hy_cuda_head_norm(const hy_cuda_run *run);
-hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run);
-hy_status hy_cuda_rope(const hy_cuda_run *run);
-hy_status hy_cuda_attention(const hy_cuda_run *run);
-hy_status hy_cuda_attention_bwd(const hy_cuda_run *run);
-hy_status hy_cuda_attention_cached(const hy_cuda_run *run);
-hy_status hy_cuda_gelu(const hy_cuda_run *run);
-hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run);
-hy_status hy_cuda_swiglu(const hy_cuda_run *run);
-hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run);
-hy_status hy_cuda_embed(const hy_cuda_run *run);
-hy_status hy_cuda_embed_bwd(const hy_cuda_run *run);
-hy_status hy_cuda_cross_entropy(const hy_cuda_run *run);
-hy_status hy_cuda_sum(const hy_cuda_run *run);
-hy_status hy_cuda_sq_norm(const hy_cuda_run *run);
-hy_status hy_cuda_clip(const hy_cuda_run *run);
-hy_status hy_cuda_adamw(const hy_cuda_run *run);
-hy_status hy_cuda_sgd(const hy_cuda_run *run);
-hy_status hy_cuda_cast(const hy_cuda_run *run);
-hy_status hy_cuda_fill(const hy_cuda_run *run);
-hy_status hy_cuda_combine(const hy_cuda_run *run);
-hy_status hy_cuda_diff_dot(const hy_cuda_run *run);
-hy_status hy_cuda_quantize(const hy_cuda_run *run);
-hy_status hy_cuda_dequantize(const hy_cuda_run *run);
+hy_cuda_op_run hy_cuda_matmul, hy_cuda_bias_grad, hy_cuda_norm, hy_cuda_norm_bwd, hy_cuda_head_norm,
+    hy_cuda_head_norm_bwd, hy_cuda_rope, hy_cuda_attention, hy_cuda_attention_bwd,
+    hy_cuda_attention_cached, hy_cuda_gelu, hy_cuda_gelu_bwd, hy_cuda_swiglu, hy_cuda_swiglu_bwd,
+    hy_cuda_embed, hy_cuda_embed_bwd, hy_cuda_cross_entropy, hy_cuda_reduce, hy_cuda_clip,
+    hy_cuda_adamw, hy_cuda_sgd, hy_cuda_cast, hy_cuda_fill, hy_cuda_combine, hy_cuda_diff_dot,
+    hy_cuda_quantize, hy_cuda_dequantize;
 
-size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_bias_grad_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_attention_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_attention_cached_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call);
-size_t hy_cuda_reduce_workspace(const hy_cuda *cuda, const hy_op_call *call); /* sum, sq_norm */
-size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call);
+hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
+    hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cuda_attention_workspace,
+    hy_cuda_attention_bwd_workspace, hy_cuda_attention_cached_workspace,
+    hy_cuda_embed_bwd_workspace, hy_cuda_reduce_workspace, hy_cuda_diff_dot_workspace;
 
-hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *call);
-hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call); /* both ways */
+hy_cuda_op_supports hy_cuda_matmul_supports, hy_cuda_attention_supports;
 
 /* Rows of int8 as numbers of `dtype` (cast.cu). */
 void hy_cuda_decode_int8(const hy_tensor *codes, hy_dtype dtype, void *out, cudaStream_t stream);

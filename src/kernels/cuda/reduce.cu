@@ -162,17 +162,14 @@ size_t hy_cuda_diff_dot_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     return workspace_of(cuda, &call->t[HY_DIFF_DOT_A], difference_dots::sums);
 }
 
-static hy_status sum(const hy_cuda_run *run, bool is_squared) {
+hy_status hy_cuda_reduce(const hy_cuda_run *run) {
     reduce_args a = {};
     a.x[0] = hy_view_of(&run->call->t[HY_REDUCE_X]);
     a.count = hy_tensor_count(&run->call->t[HY_REDUCE_X]);
-    a.is_squared = is_squared;
+    a.is_squared = run->call->kind == HY_OP_SQ_NORM;
     a.out = (double *)run->call->t[HY_REDUCE_OUT].data;
     return reduce<plain_sum, QUADS_IN_FLIGHT>(run, a);
 }
-
-hy_status hy_cuda_sum(const hy_cuda_run *run) { return sum(run, false); }
-hy_status hy_cuda_sq_norm(const hy_cuda_run *run) { return sum(run, true); }
 
 hy_status hy_cuda_diff_dot(const hy_cuda_run *run) {
     reduce_args a = {};

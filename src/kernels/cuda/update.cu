@@ -1,0 +1,310 @@
+/* update.cu: the element-wise optimizers, AdamW and SGD with momentum: the formulas of kernels.h, in the
+ * CPU's order (decay first, then the step).
+ *
+ * They work in quads (quad.cuh): a thread fetches parameter, gradient and state in whatever types they
+ * have, steps in fp32, and stores. 16-bit parameters without master, and 16-bit state, are rounded
+ * stochastically with the noise that HY_OP_ADAMW in kernels.h defines. State in 8 bits is read,
+ * changed and written in one pass: a quantisation block, of 8 to 256 elements, belongs to lanes of one
+ * warp, which find its largest by shuffles. */
+#include <math.h>
+
+#include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/noise.cuh"
+#include "kernels/cuda/quad.cuh"
+
+#define THREADS 256
+
+/* An array of the state: with scale, codes. */
+typedef struct hy_state_view {
+    hy_view t;
+    float *scale; /* of blocks; codes only */
+    int shift;    /* a block has 1 << shift elements */
+} hy_state_view;
+
+static inline hy_state_view hy_state_view_of(const hy_tensor *t) {
+    hy_state_view s = {hy_view_of(t), NULL, 0};
+    if (t->dtype != HY_U8) return s;
+    s.scale = t->quant.scale;
+    while (1 << s.shift < t->quant.block) s.shift++;
+    return s;
+}
+
+/* ---- codes ----------------------------------------------------------------------------------- */
+
+/* Four codes are a word. Those behind the end stand for zero: 128 where codes have a sign. */
+template <bool is_signed>
+__device__ __forceinline__ uint32_t hy_fetch_codes(const hy_view &t, int64_t at, int n) {
+    const uint8_t *codes = (const uint8_t *)t.data + at;
+    if (n == HY_QUAD && t.is_packed) return *(const uint32_t *)codes;
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < HY_QUAD; i++) {
+        word |= (uint32_t)(i < n ? codes[i] : is_signed ? 128 : 0) << 8 * i;
+    }
+    return word;
+}
+
+__device__ __forceinline__ void hy_store_codes(const hy_view &t, int64_t at, int n, uint32_t word) {
+    uint8_t *codes = (uint8_t *)t.data + at;
+    if (n == HY_QUAD && t.is_packed) {
+        *(uint32_t *)codes = word;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < HY_QUAD; i++) {
+        if (i < n) codes[i] = (uint8_t)(word >> 8 * i);
+    }
+}
+
+/* ---- what a thread has ----------------------------------------------------------------------- */
+
+/* Which bits of an element's word are meant: see HY_OP_ADAMW. */
+enum hy_noise_use { HY_PARAM_BITS, HY_M_BITS, HY_V_BITS };
+
+/* Stochastically, to bf16. */
+template <hy_noise_use use>
+__device__ __forceinline__ hy_quad_bits hy_rounded(const float x[HY_QUAD],
+                                                   const uint32_t words[HY_QUAD]) {
+    hy_quad_bits bits;
+    uint32_t u[HY_QUAD];
+#pragma unroll
+    for (int i = 0; i < HY_QUAD; i++) {
+        u[i] = hy_dithered(x[i], use == HY_PARAM_BITS ? hy_param_bits(words[i])
+                                 : use == HY_M_BITS   ? hy_m_bits(words[i])
+                                                      : hy_v_bits(words[i]));
+    }
+    bits.w[0] = hy_upper_halves(u[0], u[1]);
+    bits.w[1] = hy_upper_halves(u[2], u[3]);
+    return bits;
+}
+
+/* One array of the state, both quads. is_m: with a sign, like m of AdamW; else it is like v. */
+template <bool has_codes, bool is_m> struct hy_state_quads {
+    static constexpr hy_noise_use noise = is_m ? HY_M_BITS : HY_V_BITS;
+    hy_quad_bits bits[HY_QUADS];
+    float scale[HY_QUADS];
+    float x[HY_QUADS][HY_QUAD];
+
+    __device__ __forceinline__ void fetch(const hy_state_view &s, int k, int64_t at, int n) {
+        if (has_codes && s.scale) {
+            bits[k].w[0] = hy_fetch_codes<is_m>(s.t, at, n);
+            scale[k] = n > 0 ? s.scale[at >> s.shift] : 0;
+        } else {
+            bits[k] = hy_fetch(s.t, at, n);
+        }
+    }
+    __device__ __forceinline__ void widen(const hy_state_view &s, int k) {
+        if (has_codes && s.scale) {
+#pragma unroll
+            for (int i = 0; i < HY_QUAD; i++) {
+                uint32_t code = bits[k].w[0] >> 8 * i & 0xffu;
+                x[k][i] = scale[k] * (is_m ? hy_decode_signed(code) : hy_decode_unsigned(code));
+            }
+        } else {
+            hy_widen(bits[k], s.t.dtype, x[k]);
+        }
+    }
+    /* The largest magnitude of each quad, on the way to that of its block. */
+    __device__ __forceinline__ void begin_largest(const hy_state_view &s) {
+#pragma unroll
+        for (int k = 0; k < HY_QUADS; k++) {
+            scale[k] =
+                fmaxf(fmaxf(fabsf(x[k][0]), fabsf(x[k][1])), fmaxf(fabsf(x[k][2]), fabsf(x[k][3])));
+        }
+        if (1 << s.shift == HY_WARP_ELEMENTS) scale[0] = scale[1] = fmaxf(scale[0], scale[1]);
+    }
+    /* Joins lanes that are `apart`, where they belong to one block. */
+    __device__ __forceinline__ void join_largest(const hy_state_view &s, int apart) {
+        if (apart * 2 * HY_QUAD > 1 << s.shift) return;
+#pragma unroll
+        for (int k = 0; k < HY_QUADS; k++) {
+            scale[k] = fmaxf(scale[k], __shfl_xor_sync(0xffffffffu, scale[k], apart));
+        }
+    }
+    __device__ __forceinline__ void store(const hy_state_view &s, int k, int64_t at, int n,
+                                          const uint32_t words[HY_QUAD]) const {
+        if (has_codes && s.scale) {
+            uint32_t codes = hy_encode_four<is_m>(x[k], scale[k]);
+            hy_store_codes(s.t, at, n, codes);
+            if (n > 0 && (at & ((1 << s.shift) - 1)) == 0) s.scale[at >> s.shift] = scale[k];
+        } else if (s.t.dtype == HY_F32) {
+            hy_store(s.t, at, n, hy_narrow(x[k], HY_F32));
+        } else {
+            hy_store(s.t, at, n, hy_rounded<noise>(x[k], words));
+        }
+    }
+};
+
+/* The updated parameter: into the master where there is one, and the working copy. */
+__device__ __forceinline__ void hy_store_param(const hy_view &param, const hy_view &master,
+                                               int64_t at, int n, const float x[HY_QUAD],
+                                               const uint32_t words[HY_QUAD]) {
+    hy_quad_bits bits;
+    if (master.data) hy_store(master, at, n, hy_narrow(x, HY_F32));
+    if (master.data || param.dtype == HY_F32) {
+        bits = hy_narrow(x, param.dtype);
+    } else if (param.dtype == HY_BF16) {
+        bits = hy_rounded<HY_PARAM_BITS>(x, words);
+    } else {
+#pragma unroll
+        for (int i = 0; i < HY_QUAD / 2; i++) {
+            bits.w[i] = hy_round_f16(x[2 * i], hy_param_bits(words[2 * i])) |
+                        hy_round_f16(x[2 * i + 1], hy_param_bits(words[2 * i + 1])) << 16;
+        }
+    }
+    hy_store(param, at, n, bits);
+}
+
+/* ---- the steps ------------------------------------------------------------------------------- */
+
+/* Each says how many arrays of state it has; the first may be absent where it is the only one. */
+struct adamw_step {
+    static constexpr int states = 2;
+    float beta1, beta2;
+    float keep; /* 1 - lr weight_decay */
+    float step; /* lr / correction1 */
+    float root; /* 1 / sqrt(correction2) */
+    float eps;
+
+    /* Square root and quotient are the hardware's, within two units in the last place. */
+    __device__ __forceinline__ void apply(float gradient, float *p, float *m, float *v,
+                                          bool) const {
+        float divisor;
+        *m = beta1 * *m + (1.0f - beta1) * gradient;
+        *v = beta2 * *v + (1.0f - beta2) * gradient * gradient;
+        asm("sqrt.approx.f32 %0, %1;" : "=f"(divisor) : "f"(*v));
+        *p = *p * keep - __fdividef(step * *m, divisor * root + eps);
+    }
+};
+
+struct sgd_step {
+    static constexpr int states = 1;
+    float lr, keep, decay; /* keep: of the momentum */
+    bool is_nesterov;
+
+    __device__ __forceinline__ void apply(float gradient, float *p, float *momentum, float *,
+                                          bool has_momentum) const {
+        float g = gradient + decay * *p, step = g;
+        if (has_momentum) {
+            *momentum = keep * *momentum + g;
+            step = is_nesterov ? g + keep * *momentum : *momentum;
+        }
+        *p -= lr * step;
+    }
+};
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+template <typename Step> struct update_args {
+    hy_view param, grad, master;
+    hy_state_view m, v; /* like those of AdamW; data NULL: the run keeps none */
+    const float *clip;
+    bool needs_noise;
+    Step step;
+    uint64_t seed, first;
+    int64_t count;
+};
+
+template <typename Step, bool has_codes>
+__global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
+    constexpr bool has_v = Step::states > 1;
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const hy_view &exact = a.master.data ? a.master : a.param;
+    float grad_scale = a.clip[1], p[HY_QUADS][HY_QUAD];
+    hy_quad_bits p_bits[HY_QUADS], g_bits[HY_QUADS];
+    uint32_t words[HY_QUADS][HY_QUAD] = {};
+    hy_state_quads<has_codes, true> m;
+    hy_state_quads<has_codes, false> v;
+    if (!has_v) m = {}; /* it may be absent */
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, a.count);
+        p_bits[k] = hy_fetch(exact, at, n);
+        g_bits[k] = hy_fetch(a.grad, at, n);
+        if (has_v || a.m.t.data) m.fetch(a.m, k, at, n);
+        if (has_v) v.fetch(a.v, k, at, n);
+    }
+    if (a.needs_noise) { /* made while the loads are under way */
+#pragma unroll
+        for (int k = 0; k < HY_QUADS; k++) {
+            hy_rounding_words(a.seed, a.first + (uint64_t)hy_quad_at(thread, k), words[k]);
+        }
+    }
+    if (grad_scale == 0) return;
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        float g[HY_QUAD];
+        hy_widen(p_bits[k], exact.dtype, p[k]);
+        hy_widen(g_bits[k], a.grad.dtype, g);
+        m.widen(a.m, k);
+        if (has_v) v.widen(a.v, k);
+#pragma unroll
+        for (int i = 0; i < HY_QUAD; i++) {
+            a.step.apply(g[i] * grad_scale, &p[k][i], &m.x[k][i], &v.x[k][i], a.m.t.data);
+        }
+    }
+    if (has_codes) {
+        /* All lanes of a warp take part, those behind the end with zeros. m and v side by side: each
+         * shuffle waits for the one before. */
+        if (!has_v || a.m.scale) m.begin_largest(a.m);
+        if (has_v && a.v.scale) v.begin_largest(a.v);
+#pragma unroll
+        for (int apart = 16; apart > 0; apart >>= 1) {
+            if (!has_v || a.m.scale) m.join_largest(a.m, apart);
+            if (has_v && a.v.scale) v.join_largest(a.v, apart);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < HY_QUADS; k++) {
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, a.count);
+        hy_store_param(a.param, a.master, at, n, p[k], words[k]);
+        if (has_v || a.m.t.data) m.store(a.m, k, at, n, words[k]);
+        if (has_v) v.store(a.v, k, at, n, words[k]);
+    }
+}
+
+/* ---- the ops --------------------------------------------------------------------------------- */
+
+/* Completes the arguments but for state and noise. */
+template <typename Step>
+static hy_status update(const hy_cuda_run *run, update_args<Step> a, int param, int grad, int clip,
+                        int master) {
+    const hy_tensor *t = run->call->t;
+    a.param = hy_view_of(&t[param]);
+    a.grad = hy_view_of(&t[grad]);
+    a.clip = (const float *)t[clip].data;
+    a.master = hy_view_of(&t[master]);
+    a.needs_noise = (!a.master.data && a.param.dtype != HY_F32) ||
+                    (a.m.t.data && a.m.t.dtype == HY_BF16) ||
+                    (a.v.t.data && a.v.t.dtype == HY_BF16);
+    a.count = hy_tensor_count(&t[param]);
+    auto kernel = a.m.scale || a.v.scale ? update_kernel<Step, true> : update_kernel<Step, false>;
+    kernel<<<hy_quad_blocks(a.count, THREADS), THREADS, 0, run->stream>>>(a);
+    return hy_cuda_launched(run);
+}
+
+hy_status hy_cuda_adamw(const hy_cuda_run *run) {
+    const auto &attr = run->call->attr.adamw;
+    update_args<adamw_step> a = {};
+    a.m = hy_state_view_of(&run->call->t[HY_ADAMW_M]);
+    a.v = hy_state_view_of(&run->call->t[HY_ADAMW_V]);
+    a.seed = attr.seed, a.first = attr.first;
+    a.step = {attr.beta1,
+              attr.beta2,
+              1.0f - attr.lr * attr.weight_decay,
+              attr.lr / attr.correction1,
+              1.0f / sqrtf(attr.correction2),
+              attr.eps};
+    return update(run, a, HY_ADAMW_PARAM, HY_ADAMW_GRAD, HY_ADAMW_CLIP, HY_ADAMW_MASTER);
+}
+
+hy_status hy_cuda_sgd(const hy_cuda_run *run) {
+    const auto &attr = run->call->attr.sgd;
+    update_args<sgd_step> a = {};
+    a.m = hy_state_view_of(&run->call->t[HY_SGD_MOMENTUM]);
+    a.seed = attr.seed, a.first = attr.first;
+    a.step = {attr.lr, attr.momentum, attr.weight_decay, attr.is_nesterov};
+    return update(run, a, HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_CLIP, HY_SGD_MASTER);
+}
