@@ -139,9 +139,11 @@ hy_status hy_engine_open_device(hy_engine *e) {
 }
 
 hy_status hy_engine_sync(hy_engine *e) {
-    HY_TRY(e->backend->stream_sync(e->compute));
-    HY_TRY(e->backend->stream_sync(e->copies));
-    return e->backend->stream_sync(e->returns);
+    hy_stream *streams[] = {e->compute, e->copies, e->returns};
+    for (int i = 0; i < 3; i++) {
+        if (streams[i]) HY_TRY(e->backend->stream_sync(streams[i]));
+    }
+    return HY_OK;
 }
 
 void hy_engine_close(hy_engine *e) {
