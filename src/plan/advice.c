@@ -219,6 +219,7 @@ hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
         made.device_bytes = now.device - with.device;
         made.host_bytes = now.host - with.host;
         if (status == HY_OK) out[(*count)++] = made;
+        if (status == HY_ERR_INPUT) status = HY_OK; /* it does not go together: no advice */
     }
     free(settings);
     return status;
@@ -237,7 +238,6 @@ static const struct {
     {halve_sequence, "half the seq_len"},
 };
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
-#define FOLDER (1u << 6) /* a disk is slower than anything else: not the first thing to suggest */
 #define MOST_TOGETHER 4
 
 /* One after the other, each on what those before it made; false when one changes nothing or does not go
@@ -324,9 +324,11 @@ static hy_status find_smallest(const hy_subject *x, const hy_rates *rates, unsig
 }
 
 hy_status hy_advise_fit(const hy_subject *x, const hy_rates *rates, hy_plan_facts *facts) {
-    unsigned all = (1u << FITTERS) - 1;
+    unsigned all = (1u << FITTERS) - 1, folder = 0;
+    for (int i = 0; i < FITTERS; i++) folder |= (unsigned)(fitters[i].make == use_folder) << i;
     facts->change_count = 0;
-    HY_TRY(find_smallest(x, rates, all & ~FOLDER, 0, 3, facts));
-    HY_TRY(find_smallest(x, rates, all, FOLDER, 1, facts));
+    /* A disk is slower than anything else: not the first thing to suggest. */
+    HY_TRY(find_smallest(x, rates, all & ~folder, 0, 3, facts));
+    HY_TRY(find_smallest(x, rates, all, folder, 1, facts));
     return ask_for_memory(x, rates, facts);
 }

@@ -19,20 +19,15 @@ typedef struct budget {
     uint64_t needed;
     uint64_t limit;   /* 0: the system does not say */
     const char *name; /* of the limit */
-    const char *savings, *advice;
 } budget;
-
-static const char batch_advice[] = " a smaller batch_size with more grad_accum_steps, recompute = "
-                                   "all or a smaller model would need less";
 
 static hy_status check_one(const budget *b) {
     char need[32], have[32] = "nothing", missing[32];
     if (!b->limit || b->needed <= b->limit) return HY_OK;
     if (b->limit > 1) hy_format_bytes((double)b->limit, have, sizeof have); /* 1: none at all */
-    return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short;%s%s",
+    return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short",
                    hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name, have,
-                   hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing),
-                   b->savings, b->advice);
+                   hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing));
 }
 
 /* What a card can give now. */
@@ -90,7 +85,7 @@ uint64_t hy_data_bytes(const hy_subject *x, int64_t batch, int64_t accum) {
 
 /* ---- checking ------------------------------------------------------------------------------------ */
 
-static hy_status check_host(const hy_subject *x, const hy_plan *plan, const char *savings) {
+static hy_status check_host(const hy_subject *x, const hy_plan *plan) {
     bool is_gpu = x->backend->facts.is_gpu;
     uint64_t asked = (uint64_t)x->settings->memory.cpu_mem, limit = hy_budget_host(x);
     uint64_t needed =
@@ -101,9 +96,7 @@ static hy_status check_host(const hy_subject *x, const hy_plan *plan, const char
         &(budget){.what = is_gpu ? "host memory" : "memory",
                   .needed = needed + (is_gpu ? 0 : plan->device),
                   .limit = limit,
-                  .name = asked && limit == asked ? "cpu_mem" : "free memory less host_reserve",
-                  .savings = savings,
-                  .advice = is_gpu ? " a smaller model would need less" : batch_advice});
+                  .name = asked && limit == asked ? "cpu_mem" : "free memory less host_reserve"});
 }
 
 static hy_status check_disk(const hy_subject *x, uint64_t bytes) {
@@ -118,36 +111,20 @@ static hy_status check_disk(const hy_subject *x, uint64_t bytes) {
                                .limit = limit == UINT64_MAX ? 0 : limit,
                                .name = x->settings->memory.offload_size
                                            ? "offload_size"
-                                           : "what is free in offload_folder",
-                               .savings = "",
-                               .advice = " less state on disk or a smaller model would need less"});
+                                           : "what is free in offload_folder"});
 }
 
 hy_status hy_budget_check(const hy_subject *x, const hy_plan *plan) {
-    const hy_plan_state *s = &plan->state;
     budget device = {.what = "device memory",
                      .needed = plan->device,
                      .limit = (uint64_t)x->settings->memory.max_gpu_mem,
-                     .name = "max_gpu_mem",
-                     .savings = "",
-                     .advice = batch_advice};
+                     .name = "max_gpu_mem"};
     HY_TRY(check_one(&device));
     if (x->backend->facts.is_gpu) {
         device.limit = card_limit(x);
         device.name = "what is free on the card";
         HY_TRY(check_one(&device));
     }
-    hy_text savings = {0};
-    /* Where device and host are one memory, the rings of what the predictor keeps are saved too. */
-    uint64_t kept = s->kept_pinned + (x->backend->facts.is_gpu ? 0 : s->work_rings);
-    if (s->moved) {
-        hy_text_addf(&savings, " offload_strategy = none would save %s;",
-                     hy_bytes_as_text(s->moved).text);
-    }
-    if (kept) {
-        hy_text_addf(&savings, " predictor = none would save %s;", hy_bytes_as_text(kept).text);
-    }
-    hy_status status = check_host(x, plan, hy_text_string(&savings));
-    hy_text_free(&savings);
-    return status == HY_OK ? check_disk(x, plan->disk) : status;
+    HY_TRY(check_host(x, plan));
+    return check_disk(x, plan->disk);
 }

@@ -105,8 +105,9 @@ static void set_places(const hy_subject *x, bool may_stream, hy_plan_problem *p)
         p->base.state[HY_PLAN_OPTIM] = HY_PINNED;
         p->open.state[HY_PLAN_OPTIM] = false;
     }
-    if (x->offload == HY_OFFLOAD_DROP)
-        p->open.state[HY_PLAN_OPTIM] = false; /* it frees the device */
+    /* drop frees the device of it, compress keeps it where the gradients were. */
+    if (x->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
+    if (x->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
     p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
     p->base.activations = place_of(s->memory.activations_place);

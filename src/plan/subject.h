@@ -67,7 +67,7 @@ uint64_t hy_budget_disk(const hy_settings *settings); /* UINT64_MAX: no limit */
 int64_t hy_data_depth(const hy_subject *subject, int64_t accum);
 uint64_t hy_data_bytes(const hy_subject *subject, int64_t batch, int64_t accum);
 
-/* Refuses what does not fit: HY_ERR_INPUT with what is short, by how much and what would help. */
+/* Refuses what does not fit: HY_ERR_INPUT with what is short and by how much. */
 hy_status hy_budget_check(const hy_subject *subject, const hy_plan *plan);
 
 /* ---- problem.c: planning ------------------------------------------------------------------------- */

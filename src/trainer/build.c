@@ -84,6 +84,18 @@ static void tell_data(hy_trainer *t) {
     t->facts.data_disk_bytes = disk;
 }
 
+/* With what would fit: each change was tried as a plan. */
+static hy_status refuse(const hy_trainer *t, hy_status status) {
+    hy_text text = {0};
+    hy_text_add(&text, hy_error_message());
+    for (int32_t i = 0; i < t->facts.change_count; i++) {
+        hy_text_addf(&text, "%s%s", i ? ", or " : "; would fit: ", t->facts.changes[i]);
+    }
+    (void)hy_fail(status, "%s", hy_text_string(&text));
+    hy_text_free(&text);
+    return status;
+}
+
 static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
@@ -98,7 +110,7 @@ static hy_status make_plan(hy_trainer *t) {
     tell_data(t);
     hy_status status = hy_budget_check(&e->subject, &e->plan);
     t->facts.fits = status == HY_OK;
-    if (t->fate.life != HY_LIFE_PLAN) return status;
+    if (t->fate.life != HY_LIFE_PLAN) return status == HY_OK ? HY_OK : refuse(t, status);
     if (status != HY_OK) snprintf(t->problem, sizeof t->problem, "%s", hy_error_message());
     return HY_OK;
 }

@@ -3,7 +3,7 @@
 #include "trainer/trainer.h"
 
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
-static uint64_t sequences_to_use(const hy_trainer *t) {
+uint64_t hy_trainer_val_sequences(const hy_trainer *t) {
     uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
     uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->first_batch);
     return wanted && wanted < all ? wanted : all;
@@ -17,7 +17,7 @@ static hy_status validate(hy_trainer *t, bool uses_average, hy_probe *probe) {
     do {
         *probe = (hy_probe){.data = t->data.set,
                             .split = HY_VAL,
-                            .count = sequences_to_use(t),
+                            .count = hy_trainer_val_sequences(t),
                             .weights = uses_average ? hy_store_of(e, HY_ROW_CANDIDATE) : NULL,
                             .dtype = dtype};
         if (uses_average) hy_engine_propose(e, NULL, dtype);

@@ -197,7 +197,7 @@ static int64_t planned_batches(const hy_trainer *t) {
     int64_t batches = passes * hy_probe_batches(t->engine.work.guard, guard_sequences(t));
     if (t->course.is_validation_due) {
         const hy_batch_plan *plan = t->engine.work.eval[hy_plan_index(t->engine.types.of[HY_FULL])];
-        batches += hy_probe_batches(plan, hy_dataset_describe(t->data.set)->sequences[HY_VAL]);
+        batches += hy_probe_batches(plan, hy_trainer_val_sequences(t));
     }
     return batches;
 }

@@ -28,11 +28,14 @@ int64_t hy_larger_batch(const hy_trainer *t) {
 
 /* ---- another plan ------------------------------------------------------------------------------ */
 
-hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
-    hy_plan_choice choice = t->engine.plan.choice;
+static hy_status plan_at(const hy_trainer *t, hy_plan_choice choice, int64_t batch, hy_plan *out) {
     choice.accum = (int32_t)(hy_step_sequences(&t->engine) / batch);
     choice.batch = (int32_t)batch;
     return hy_plan_with(&t->engine.subject, &choice, out);
+}
+
+hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
+    return plan_at(t, t->engine.plan.choice, batch, out);
 }
 
 /* The table keeps the larger plan of each cell: that is what the most that was live is held against. */
@@ -56,10 +59,8 @@ static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice 
     hy_status status = HY_OK;
     hy_phase phase = e->ledger.phase;
     hy_plan plan;
-    e->plan.choice.recompute = choice->recompute;
-    e->plan.choice.recompute_layers = choice->recompute_layers;
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
-        status = hy_trainer_work_at(t, size, &plan);
+        status = plan_at(t, *choice, size, &plan);
         if (status == HY_OK) status = hy_work_change(e, &plan);
         if (status != HY_ERR_MEMORY) break;
     }
@@ -98,7 +99,8 @@ static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choi
 }
 
 hy_status hy_trainer_resize(hy_trainer *t, int64_t batch_size, const char *reason) {
-    return resize(t, batch_size, &t->engine.plan.choice, reason);
+    hy_plan_choice choice = t->engine.plan.choice;
+    return resize(t, batch_size, &choice, reason);
 }
 
 bool hy_recomputes_all(const hy_plan_choice *c) {

@@ -225,6 +225,9 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info);
 hy_status hy_trainer_begin_window(hy_trainer *t); /* before an optimizer step */
 hy_status hy_trainer_roll_back(hy_trainer *t);
 
+/* evaluate.c: held-out sequences of one validation. */
+uint64_t hy_trainer_val_sequences(const hy_trainer *t);
+
 /* fork.c: paired forks, between steps. */
 hy_status hy_trainer_consider_fork(hy_trainer *t);
 uint64_t hy_fork_plan_bytes(const hy_trainer *t); /* host memory, if there is room; 0: no forks */
