@@ -78,8 +78,14 @@ static const char *const most_used[] = {
     "--help",
 };
 
-/* "--batch-size INTEGER", "-q, --quiet", "--resume [DIR]". */
-static void name_with_value(const hy_cli_flag *flag, char *name, size_t size) {
+static int page_columns(const hy_cli_terminal *terminal) {
+    int columns = terminal->is_tty ? hy_cli_terminal_columns(terminal) : 80;
+    return columns < 60 ? 60 : columns > 100 ? 100 : columns;
+}
+
+static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag) {
+    char name[96];
+    /* "--batch-size INTEGER", "-q, --quiet", "--resume [DIR]". */
     char value[24] = "";
     if (flag->takes != HY_CLI_NO_VALUE) {
         size_t length = strlen(flag->type) < sizeof value - 1 ? strlen(flag->type) : 0;
@@ -88,18 +94,8 @@ static void name_with_value(const hy_cli_flag *flag, char *name, size_t size) {
     bool is_optional = flag->takes == HY_CLI_OPTIONAL_VALUE;
     char letter[8] = "";
     if (flag->letter != '\0') snprintf(letter, sizeof letter, "-%c, ", flag->letter);
-    snprintf(name, size, "%s%s%s%s%s%s", letter, flag->flag, value[0] != '\0' ? " " : "",
+    snprintf(name, sizeof name, "%s%s%s%s%s%s", letter, flag->flag, value[0] != '\0' ? " " : "",
              is_optional ? "[" : "", value, is_optional ? "]" : "");
-}
-
-static int page_columns(const hy_cli_terminal *terminal) {
-    int columns = terminal->is_tty ? hy_cli_terminal_columns(terminal) : 80;
-    return columns < 60 ? 60 : columns > 100 ? 100 : columns;
-}
-
-static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag) {
-    char name[96];
-    name_with_value(flag, name, sizeof name);
     fprintf(terminal->out, "  %-*s", NAME_COLUMNS, name);
     if (strlen(name) >= NAME_COLUMNS) fprintf(terminal->out, "\n%*s", NAME_COLUMNS + 2, "");
     hy_cli_write_wrapped(terminal->out, flag->help, NAME_COLUMNS + 2, page_columns(terminal));

@@ -122,8 +122,16 @@ static int print_once(viewer *v, const options *o) {
 
 /* ---- page after page ------------------------------------------------------------------------- */
 
-/* One write for all that changed. False: nobody reads any more, or there is no memory. */
-static bool show(viewer *v) {
+static bool draw(viewer *v) {
+    int columns, lines;
+    hy_top_screen_size(&columns, &lines);
+    if (!hy_top_canvas_init(&v->drawn, columns, lines, v->terminal.is_utf8)) return false;
+    if (v->drawn.columns != v->shown.columns || v->drawn.rows != v->shown.rows) v->is_known = false;
+    if (v->shows_help)
+        hy_top_draw_help(&v->drawn, &v->page);
+    else
+        hy_top_draw_page(&v->drawn, &v->page);
+    /* One write for all that changed. False: nobody reads any more, or there is no memory. */
     char *bytes = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&bytes, &size);
@@ -137,18 +145,6 @@ static bool show(viewer *v) {
     v->shown = drawn;
     v->is_known = true;
     return is_written;
-}
-
-static bool draw(viewer *v) {
-    int columns, lines;
-    hy_top_screen_size(&columns, &lines);
-    if (!hy_top_canvas_init(&v->drawn, columns, lines, v->terminal.is_utf8)) return false;
-    if (v->drawn.columns != v->shown.columns || v->drawn.rows != v->shown.rows) v->is_known = false;
-    if (v->shows_help)
-        hy_top_draw_help(&v->drawn, &v->page);
-    else
-        hy_top_draw_page(&v->drawn, &v->page);
-    return show(v);
 }
 
 /* Steps of the interval that people would type. */

@@ -77,22 +77,6 @@ static int train(job *it) {
 
 /* ---- --eval-only: a model's loss on data, and nothing else ------------------------------------- */
 
-/* Leaves --model out, because a run's folder is no value of that key; gives what it was last. */
-static const char *take_model(hy_cli_options *options) {
-    const char *model = NULL;
-    size_t kept = 0;
-    for (size_t i = 0; i < options->setting_count; i++) {
-        hy_cli_setting *setting = &options->settings[i];
-        bool is_model = setting->meaning == HY_CLI_IS_KEY && strcmp(setting->key, "model") == 0;
-        if (is_model)
-            model = setting->value;
-        else
-            options->settings[kept++] = *setting;
-    }
-    options->setting_count = kept;
-    return model;
-}
-
 static hy_status configure_model(const hy_cli_options *options, hy_config **config) {
     hy_cli_options rest = *options;
     rest.settings = calloc(options->setting_count + 1, sizeof *rest.settings);
@@ -101,7 +85,18 @@ static hy_status configure_model(const hy_cli_options *options, hy_config **conf
         return HY_ERR_MEMORY;
     }
     for (size_t i = 0; i < options->setting_count; i++) rest.settings[i] = options->settings[i];
-    const char *model = take_model(&rest);
+    /* Leaves --model out, because a run's folder is no value of that key; gives what it was last. */
+    const char *model = NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < rest.setting_count; i++) {
+        hy_cli_setting *setting = &rest.settings[i];
+        bool is_model = setting->meaning == HY_CLI_IS_KEY && strcmp(setting->key, "model") == 0;
+        if (is_model)
+            model = setting->value;
+        else
+            rest.settings[kept++] = *setting;
+    }
+    rest.setting_count = kept;
     hy_status status = hy_cli_configure(&rest, config);
     free(rest.settings);
     if (status == HY_OK && model != NULL) status = hy_cli_said(hy_config_use_model(*config, model));

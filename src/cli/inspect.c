@@ -102,29 +102,6 @@ static void hint(const hy_cli_terminal *terminal, const char *text) {
             text, hy_cli_colour_code(terminal, HY_CLI_PLAIN));
 }
 
-static void show_compute(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
-    say(terminal, "CPU", "%s, %d core%s for this program", cpu, machine->cores,
-        machine->cores == 1 ? "" : "s");
-    say(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine->blas,
-        machine->sgemm_gflops);
-    if (machine->blas_warning[0] != '\0') hint(terminal, machine->blas_warning);
-}
-
-static void show_card_speed(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    char peak[64] = "";
-    if (machine->gpu_peak_flops > 0)
-        snprintf(peak, sizeof peak, " of %.1f by the data sheet", 1e-12 * machine->gpu_peak_flops);
-    say(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops, peak,
-        machine->gpu_capability < 80 ? "fp16" : "bf16");
-    if (!(machine->download_bytes_per_second > 0)) return;
-    say(terminal, "", "its own memory at %.0f GB/s", 1e-9 * machine->gpu_memory_bytes_per_second);
-    say(terminal, "",
-        "copies at %.1f GB/s up, %.1f GB/s down, %.1f GB/s each way together (pinned memory)",
-        1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
-        1e-9 * machine->both_ways_bytes_per_second);
-}
-
 static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
     if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
     say(terminal, "CUDA", "%s", machine->cuda);
@@ -137,19 +114,17 @@ static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine
     say(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
         hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
         machine->gpu_detail);
-    show_card_speed(terminal, machine);
-}
-
-static void show_memory(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    bool is_unlimited = machine->pin_limit == UINT64_MAX;
-    say(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
-        hy_cli_bytes(machine->ram_available).text, hy_cli_bytes(machine->ram_total).text,
-        1e-9 * machine->host_copy_bytes_per_second);
-    say(terminal, "pinnable", "%s: %s",
-        is_unlimited ? "as much as there is" : hy_cli_bytes(machine->pin_limit).text,
-        machine->pin_reason);
-    if (machine->has_cuda && machine->pin_limit < LOW_PIN_LIMIT)
-        hint(terminal, "low: state that does not fit the card has little room beside it");
+    char peak[64] = "";
+    if (machine->gpu_peak_flops > 0)
+        snprintf(peak, sizeof peak, " of %.1f by the data sheet", 1e-12 * machine->gpu_peak_flops);
+    say(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops, peak,
+        machine->gpu_capability < 80 ? "fp16" : "bf16");
+    if (!(machine->download_bytes_per_second > 0)) return;
+    say(terminal, "", "its own memory at %.0f GB/s", 1e-9 * machine->gpu_memory_bytes_per_second);
+    say(terminal, "",
+        "copies at %.1f GB/s up, %.1f GB/s down, %.1f GB/s each way together (pinned memory)",
+        1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
+        1e-9 * machine->both_ways_bytes_per_second);
 }
 
 static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine,
@@ -164,16 +139,6 @@ static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine
         1e-9 * machine->disk_read_bytes_per_second, 1e-9 * machine->disk_write_bytes_per_second);
     if (machine->disk_free < LOW_DISK)
         hint(terminal, "little room for checkpoints: give --out a folder on another disk");
-}
-
-static void show_surroundings(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    if (machine->is_wsl) {
-        say(terminal, "system", "WSL: Linux inside Windows");
-        hint(terminal, "Windows decides how much may be pinned, often less than shown; more memory "
-                       "for WSL: memory= in .wslconfig");
-    }
-    if (machine->is_container)
-        say(terminal, "system", "a container: its limits are the ones shown here");
 }
 
 /* Activations and the rest of the system want their part of what is available. */
@@ -215,11 +180,29 @@ int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
     hy_status status = hy_machine_probe(folder, &machine);
     if (status != HY_OK) return failed();
     hy_cli_heading(terminal, "this machine");
-    show_compute(terminal, &machine);
+    const char *cpu = strncmp(machine.cpu, "CPU: ", 5) == 0 ? machine.cpu + 5 : machine.cpu;
+    say(terminal, "CPU", "%s, %d core%s for this program", cpu, machine.cores,
+        machine.cores == 1 ? "" : "s");
+    say(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas, machine.sgemm_gflops);
+    if (machine.blas_warning[0] != '\0') hint(terminal, machine.blas_warning);
     show_card(terminal, &machine);
-    show_memory(terminal, &machine);
+    bool is_unlimited = machine.pin_limit == UINT64_MAX;
+    say(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
+        hy_cli_bytes(machine.ram_available).text, hy_cli_bytes(machine.ram_total).text,
+        1e-9 * machine.host_copy_bytes_per_second);
+    say(terminal, "pinnable", "%s: %s",
+        is_unlimited ? "as much as there is" : hy_cli_bytes(machine.pin_limit).text,
+        machine.pin_reason);
+    if (machine.has_cuda && machine.pin_limit < LOW_PIN_LIMIT)
+        hint(terminal, "low: state that does not fit the card has little room beside it");
     show_disk(terminal, &machine, folder);
-    show_surroundings(terminal, &machine);
+    if (machine.is_wsl) {
+        say(terminal, "system", "WSL: Linux inside Windows");
+        hint(terminal, "Windows decides how much may be pinned, often less than shown; more memory "
+                       "for WSL: memory= in .wslconfig");
+    }
+    if (machine.is_container)
+        say(terminal, "system", "a container: its limits are the ones shown here");
     status = show_what_fits(terminal, &machine);
     return status == HY_OK ? 0 : failed();
 }
@@ -238,18 +221,6 @@ typedef struct report {
 
 /* ---- what is tested ---------------------------------------------------------------------------- */
 
-static void say_versions(const hy_cli_terminal *terminal) {
-    struct utsname system;
-    char date[32];
-    time_t now = time(NULL);
-    strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
-    say(terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
-    if (uname(&system) == 0) {
-        say(terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
-            system.machine);
-    }
-}
-
 static void say_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
     const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
     say(terminal, "CPU", "%s, %d cores, %s", cpu, machine->cores, machine->blas);
@@ -261,17 +232,6 @@ static void say_machine(const hy_cli_terminal *terminal, const hy_machine *machi
         say(terminal, "CUDA", "%s", machine->cuda);
     }
     if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
-}
-
-/* Once the device is open: what cannot be tested is one line of error and no report. */
-static void begin(report *r) {
-    hy_machine machine;
-    if (r->has_begun) return;
-    r->has_begun = true;
-    hy_cli_heading(r->terminal, "self-test");
-    say_versions(r->terminal);
-    if (hy_machine_probe(".", &machine) == HY_OK) say_machine(r->terminal, &machine);
-    fputc('\n', r->terminal->out);
 }
 
 /* ---- ops --------------------------------------------------------------------------------------- */
@@ -294,7 +254,23 @@ static void on_op(void *user, const hy_selftest_op *op) {
     bool is_same = strcmp(r->op, op->name) == 0 && strcmp(op->dtype, "fp32") != 0;
     if (!op->is_ok) keep_failure(r, op);
     if (t->is_quiet) return;
-    begin(r);
+    /* Once the device is open: what cannot be tested is one line of error and no report. */
+    hy_machine machine;
+    if (!r->has_begun) {
+        r->has_begun = true;
+        hy_cli_heading(r->terminal, "self-test");
+        struct utsname system;
+        char date[32];
+        time_t now = time(NULL);
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
+        say(r->terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
+        if (uname(&system) == 0) {
+            say(r->terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
+                system.machine);
+        }
+        if (hy_machine_probe(".", &machine) == HY_OK) say_machine(r->terminal, &machine);
+        fputc('\n', r->terminal->out);
+    }
     if (!is_same) {
         end_line(r);
         snprintf(r->op, sizeof r->op, "%s", op->name);
@@ -366,20 +342,16 @@ static void write_choices(FILE *out, const char *accepted) {
     fprintf(out, "%.*s", (int)length, accepted);
 }
 
-static void write_flag(FILE *out, const hy_cli_flag *flag) {
-    fprintf(out, "%s\t%s\t", flag->flag, flag->type);
-    if (flag->builtin != NULL)
-        write_builtin_names(out, flag->builtin);
-    else
-        write_choices(out, flag->accepted != NULL ? flag->accepted : "");
-    fprintf(out, "\t%s\n", flag->help);
-}
-
 int hy_cli_complete(FILE *out) {
     hy_cli_flag flag;
     for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
         if (flag.is_hidden) continue;
-        write_flag(out, &flag);
+        fprintf(out, "%s\t%s\t", flag.flag, flag.type);
+        if (flag.builtin != NULL)
+            write_builtin_names(out, flag.builtin);
+        else
+            write_choices(out, flag.accepted != NULL ? flag.accepted : "");
+        fprintf(out, "\t%s\n", flag.help);
         if (strcmp(flag.type, "switch") == 0)
             fprintf(out, "--no-%s\tswitch\t\tNot: %s\n", flag.flag + 2, flag.help);
     }

@@ -330,23 +330,6 @@ static bool is_truth_value(const char *text) {
     return false;
 }
 
-/* Nothing may stand alone; the message names the flag that was probably meant. */
-static bool say_stray(const char *argument, const hy_cli_flag *previous) {
-    size_t length = strlen(argument);
-    bool is_config = length > 4 && strcmp(argument + length - 4, ".cfg") == 0;
-    if (previous != NULL && strcmp(previous->type, "switch") == 0 && is_truth_value(argument))
-        hy_cli_error("unexpected argument \"%s\"; a switch takes its value with \"=\": %s=%s",
-                     argument, previous->flag, argument);
-    else
-        hy_cli_error("unexpected argument \"%s\"; every value follows a flag: %s %s", argument,
-                     is_config                         ? "--config"
-                     : is_builtin("model", argument)   ? "--model"
-                     : is_builtin("profile", argument) ? "--profile"
-                                                       : "--data",
-                     argument);
-    return false;
-}
-
 /* ---- the whole line -------------------------------------------------------------------------- */
 
 static bool take_long(argument_reader *reader, const char *argument, hy_cli_flag *flag) {
@@ -369,7 +352,21 @@ static bool take_argument(argument_reader *reader, const char *argument, hy_cli_
         hy_cli_flag_by_letter(argument[1], flag))
         return take_following(reader, flag);
     if (argument[0] == '-' && argument[1] != '\0') return say_unknown(argument);
-    return say_stray(argument, flag->flag != NULL ? flag : NULL);
+    /* Nothing may stand alone; the message names the flag that was probably meant. */
+    const hy_cli_flag *previous = flag->flag != NULL ? flag : NULL;
+    size_t length = strlen(argument);
+    bool is_config = length > 4 && strcmp(argument + length - 4, ".cfg") == 0;
+    if (previous != NULL && strcmp(previous->type, "switch") == 0 && is_truth_value(argument))
+        hy_cli_error("unexpected argument \"%s\"; a switch takes its value with \"=\": %s=%s",
+                     argument, previous->flag, argument);
+    else
+        hy_cli_error("unexpected argument \"%s\"; every value follows a flag: %s %s", argument,
+                     is_config                         ? "--config"
+                     : is_builtin("model", argument)   ? "--model"
+                     : is_builtin("profile", argument) ? "--profile"
+                                                       : "--data",
+                     argument);
+    return false;
 }
 
 bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) {

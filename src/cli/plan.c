@@ -140,30 +140,27 @@ hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, 
 
 /* ---- one model --------------------------------------------------------------------------------- */
 
-/* Places of the state as the plan has them: "device", or the classes that are elsewhere. */
-static void describe_places(const hy_summary *summary, char *out, size_t size) {
+static void add_row(hy_cli_table *table, const hy_cli_model *model, const hy_summary *summary,
+                    const hy_plan_facts *facts) {
+    char state[HY_CLI_CELL_MAX];
+    /* Places of the state as the plan has them: "device", or the classes that are elsewhere. */
     static const hy_class classes[] = {HY_WEIGHTS, HY_MASTER, HY_GRADS, HY_OPTIM};
     size_t length = 0, count = 0, away = 0;
-    out[0] = '\0';
+    state[0] = '\0';
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
         const hy_memory_cell *cell = &summary->phases[HY_FULL].memory[classes[i]];
         if (cell->planned_bytes == 0) continue;
         count++;
         if (cell->place == HY_DEVICE) continue;
         away++;
-        length += (size_t)snprintf(out + length, length < size ? size - length : 0, "%s%s",
-                                   length > 0 ? ", " : "", hy_class_name(classes[i]));
+        length +=
+            (size_t)snprintf(state + length, length < sizeof state ? sizeof state - length : 0,
+                             "%s%s", length > 0 ? ", " : "", hy_class_name(classes[i]));
     }
-    if (away == 0) snprintf(out, size, "on the device");
-    if (away > 0 && away == count) snprintf(out, size, "on the host");
-    if (away > 0 && away < count && length < size)
-        snprintf(out + length, size - length, " on the host");
-}
-
-static void add_row(hy_cli_table *table, const hy_cli_model *model, const hy_summary *summary,
-                    const hy_plan_facts *facts) {
-    char state[HY_CLI_CELL_MAX];
-    describe_places(summary, state, sizeof state);
+    if (away == 0) snprintf(state, sizeof state, "on the device");
+    if (away > 0 && away == count) snprintf(state, sizeof state, "on the host");
+    if (away > 0 && away < count && length < sizeof state)
+        snprintf(state + length, sizeof state - length, " on the host");
     if (!facts->fits) {
         char with[HY_CLI_CELL_MAX];
         snprintf(with, sizeof with, "with %.58s", facts->changes[0]);

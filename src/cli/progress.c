@@ -258,15 +258,6 @@ static bool is_news(hy_cli_progress *progress, const hy_step_info *info) {
     return is_new_text(progress, info->reason);
 }
 
-/* Why nothing is predicted, each reason once. In Warmup it goes without saying. */
-static void say_obstacle(hy_cli_progress *progress, const hy_step_info *info) {
-    bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];
-    if (is_plain || !is_new_text(progress, info->obstacle)) return;
-    fprintf(begin_line(progress),
-            "step %" PRId64 ": nothing is predicted now: %s (confidence %.2f)\n", info->step,
-            info->obstacle, info->confidence);
-}
-
 static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
     const hy_cli_terminal *terminal = progress->terminal;
     if (!is_news(progress, info)) return;
@@ -301,25 +292,29 @@ static void say_outlook(hy_cli_progress *progress) {
 
 /* ---- the observer ---------------------------------------------------------------------------- */
 
-static void keep_step(hy_cli_progress *progress, const hy_step_info *info) {
+static void on_step(void *user, const hy_step_info *info) {
+    hy_cli_progress *progress = user;
+    bool is_last = info->step >= info->steps_total;
     bool is_known = isfinite(info->loss);
     if (!progress->has_step) progress->first_step = info->step;
     progress->has_step = true;
     progress->step = *info;
     progress->step.reason = progress->step.obstacle = "";
     progress->work[0] = '\0';
-    if (!is_known) return; /* a skipped step has no loss to average */
-    progress->smoothed_weight = SMOOTHING * progress->smoothed_weight + (1 - SMOOTHING);
-    double share = (1 - SMOOTHING) / progress->smoothed_weight;
-    progress->smoothed_loss += share * (info->loss - progress->smoothed_loss);
-}
-
-static void on_step(void *user, const hy_step_info *info) {
-    hy_cli_progress *progress = user;
-    bool is_last = info->step >= info->steps_total;
-    keep_step(progress, info);
+    /* a skipped step has no loss to average */
+    if (is_known) {
+        progress->smoothed_weight = SMOOTHING * progress->smoothed_weight + (1 - SMOOTHING);
+        double share = (1 - SMOOTHING) / progress->smoothed_weight;
+        progress->smoothed_loss += share * (info->loss - progress->smoothed_loss);
+    }
     if (info->reason != NULL && info->reason[0] != '\0') say_phase(progress, info);
-    say_obstacle(progress, info);
+    /* Why nothing is predicted, each reason once. In Warmup it goes without saying. */
+    bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];
+    if (!is_plain && is_new_text(progress, info->obstacle)) {
+        fprintf(begin_line(progress),
+                "step %" PRId64 ": nothing is predicted now: %s (confidence %.2f)\n", info->step,
+                info->obstacle, info->confidence);
+    }
     if (info->was_skipped)
         fprintf(begin_line(progress),
                 "step %" PRId64 ": the gradient was not finite; nothing was updated\n", info->step);

@@ -33,16 +33,6 @@ static void write_quoted(FILE *out, const char *word) {
     fputc('\'', out);
 }
 
-/* Writes the command that resumes the run in `folder`, with steps > 0 to that many steps. `program`
- * is argv[0]. Words are quoted for a shell where they need it. */
-static void write_resume_command(FILE *out, const char *program, const char *folder,
-                                 int64_t steps) {
-    write_quoted(out, program);
-    fputs(" --resume ", out);
-    write_quoted(out, folder);
-    if (steps > 0) fprintf(out, " --steps %" PRId64, steps);
-}
-
 char *hy_cli_command_line(int argc, char *const *argv) {
     char *text = NULL;
     size_t size;
@@ -98,17 +88,6 @@ static double phase_speed(const hy_summary *summary, hy_phase phase) {
     return (double)it->steps * (double)summary->tokens_per_step / it->seconds;
 }
 
-/* Against what the card promises, and against what it was seen to do. */
-static void show_utilisation(FILE *out, const hy_summary *summary) {
-    if (summary->mfu > 0)
-        fprintf(out, "  model FLOP utilisation %.1f %% of the card's %.0f TFLOP/s (data sheet)\n",
-                100 * summary->mfu, 1e-12 * summary->peak_flops);
-    if (summary->sol > 0)
-        fprintf(out,
-                "  speed of light %.1f %% of the %.0f TFLOP/s of a product timed at the start\n",
-                100 * summary->sol, 1e-12 * summary->matmul_flops);
-}
-
 static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary) {
     hy_cli_table table;
     hy_cli_table_begin(&table, "lrrrrrr");
@@ -130,7 +109,15 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
     fputc('\n', terminal->out);
     hy_cli_heading(terminal, "phases");
     hy_cli_table_print(&table, terminal, true);
-    show_utilisation(terminal->out, summary);
+    /* Against what the card promises, and against what it was seen to do. */
+    FILE *out = terminal->out;
+    if (summary->mfu > 0)
+        fprintf(out, "  model FLOP utilisation %.1f %% of the card's %.0f TFLOP/s (data sheet)\n",
+                100 * summary->mfu, 1e-12 * summary->peak_flops);
+    if (summary->sol > 0)
+        fprintf(out,
+                "  speed of light %.1f %% of the %.0f TFLOP/s of a product timed at the start\n",
+                100 * summary->sol, 1e-12 * summary->matmul_flops);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -168,19 +155,15 @@ static int memory_shown_by(const memory_view *view, int phase) {
     return phase;
 }
 
-static void name_sharing_phases(const memory_view *view, int phase, char *names, size_t size) {
-    snprintf(names, size, "%s", hy_phase_name((hy_phase)phase));
-    for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
-        size_t length = strlen(names);
-        if (is_shown(view, p) && memory_shown_by(view, p) == phase)
-            snprintf(names + length, size - length, ", %s", hy_phase_name((hy_phase)p));
-    }
-}
-
 static void add_memory_rows(hy_cli_table *table, const memory_view *view, int phase) {
     char names[64];
     const char *label = names;
-    name_sharing_phases(view, phase, names, sizeof names);
+    snprintf(names, sizeof names, "%s", hy_phase_name((hy_phase)phase));
+    for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
+        size_t length = strlen(names);
+        if (is_shown(view, p) && memory_shown_by(view, p) == phase)
+            snprintf(names + length, sizeof names - length, ", %s", hy_phase_name((hy_phase)p));
+    }
     for (int c = 0; c < HY_CLASS_COUNT; c++) {
         const hy_memory_cell *cell = &view->summary->phases[phase].memory[c];
         if (is_empty_cell(cell)) continue;
@@ -244,19 +227,6 @@ static void add_row(hy_cli_table *table, const hy_saving *it) {
                      it->is_measured ? "measured" : "planned", NULL);
 }
 
-static void tell_what_else(FILE *out, const hy_savings *savings, uint64_t device) {
-    int told = 0;
-    for (int i = 0; i < savings->count && told < MOST_TOLD; i++) {
-        const hy_saving *it = &savings->list[i];
-        bool is_worth_it = (double)it->device_bytes >= WORTH_TELLING * (double)device;
-        if (it->is_on || !is_worth_it) continue;
-        fprintf(out, "%s%s = %s %s", told ? ", " : "  would save more: ", it->key, it->other,
-                hy_cli_bytes((uint64_t)it->device_bytes).text);
-        told++;
-    }
-    if (told) fputc('\n', out);
-}
-
 static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
     hy_savings savings;
     hy_plan_facts facts;
@@ -270,7 +240,17 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
     fputc('\n', terminal->out);
     hy_cli_heading(terminal, "memory saved");
     hy_cli_table_print(&table, terminal, true);
-    tell_what_else(terminal->out, &savings, facts.vram_bytes);
+    FILE *out = terminal->out;
+    int told = 0;
+    for (int i = 0; i < savings.count && told < MOST_TOLD; i++) {
+        const hy_saving *it = &savings.list[i];
+        bool is_worth_it = (double)it->device_bytes >= WORTH_TELLING * (double)facts.vram_bytes;
+        if (it->is_on || !is_worth_it) continue;
+        fprintf(out, "%s%s = %s %s", told ? ", " : "  would save more: ", it->key, it->other,
+                hy_cli_bytes((uint64_t)it->device_bytes).text);
+        told++;
+    }
+    if (told) fputc('\n', out);
 }
 
 /* ---- prediction -------------------------------------------------------------------------------- */
@@ -301,30 +281,6 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
 
 static void add_loss(hy_cli_table *table, const char *what, double nats) {
     if (!isnan(nats)) hy_cli_table_row(table, what, hy_cli_loss(nats).text, NULL);
-}
-
-static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *summary) {
-    hy_cli_table table;
-    hy_cli_table_begin(&table, "lr");
-    add_loss(&table, "training, last steps", summary->final_loss);
-    if (summary->knows_entropy) {
-        add_loss(&table, "true entropy of the source", summary->source_entropy);
-        add_loss(&table, "the source itself on the held-out text", summary->val_optimum);
-        add_loss(&table, "5-gram counted on the same bytes", summary->ngram_loss);
-    }
-    add_loss(&table, summary->knows_entropy ? "this model on the held-out text" : "held-out",
-             summary->val_loss);
-    if (summary->knows_entropy) {
-        add_loss(&table, "above the true entropy", summary->val_loss - summary->source_entropy);
-        add_loss(&table, "above the optimum on this text",
-                 summary->val_loss - summary->val_optimum);
-        add_loss(&table, "better than the 5-gram", summary->ngram_loss - summary->val_loss);
-    }
-    if (table.rows == 0) return;
-    fputc('\n', terminal->out);
-    hy_cli_heading(terminal,
-                   summary->knows_entropy ? "loss, nats per byte" : "loss, nats per token");
-    hy_cli_table_print(&table, terminal, false);
 }
 
 /* ---- sample ---------------------------------------------------------------------------------- */
@@ -377,7 +333,13 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
                 summary->out);
     if (!is_saved) return;
     fprintf(out, was_stopped ? "go on with:  " : "train longer with:  ");
-    write_resume_command(out, program, summary->out, was_stopped ? 0 : 2 * summary->steps_total);
+    /* Writes the command that resumes the run in `folder`, with steps > 0 to that many steps. `program`
+ * is argv[0]. Words are quoted for a shell where they need it. */
+    int64_t steps = was_stopped ? 0 : 2 * summary->steps_total;
+    write_quoted(out, program);
+    fputs(" --resume ", out);
+    write_quoted(out, summary->out);
+    if (steps > 0) fprintf(out, " --steps %" PRId64, steps);
     fputc('\n', out);
 }
 
@@ -390,7 +352,28 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
         show_memory(terminal, &(memory_view){&summary, false});
         closing_savings(terminal, trainer);
         closing_prediction(terminal, &summary);
-        closing_losses(terminal, &summary);
+        hy_cli_table table;
+        hy_cli_table_begin(&table, "lr");
+        add_loss(&table, "training, last steps", summary.final_loss);
+        if (summary.knows_entropy) {
+            add_loss(&table, "true entropy of the source", summary.source_entropy);
+            add_loss(&table, "the source itself on the held-out text", summary.val_optimum);
+            add_loss(&table, "5-gram counted on the same bytes", summary.ngram_loss);
+        }
+        add_loss(&table, summary.knows_entropy ? "this model on the held-out text" : "held-out",
+                 summary.val_loss);
+        if (summary.knows_entropy) {
+            add_loss(&table, "above the true entropy", summary.val_loss - summary.source_entropy);
+            add_loss(&table, "above the optimum on this text",
+                     summary.val_loss - summary.val_optimum);
+            add_loss(&table, "better than the 5-gram", summary.ngram_loss - summary.val_loss);
+        }
+        if (table.rows != 0) {
+            fputc('\n', terminal->out);
+            hy_cli_heading(terminal,
+                           summary.knows_entropy ? "loss, nats per byte" : "loss, nats per token");
+            hy_cli_table_print(&table, terminal, false);
+        }
         closing_sample(terminal, config, trainer);
     }
     closing_files(terminal, &summary, program, was_stopped);

@@ -130,18 +130,13 @@ static size_t column_width(const hy_cli_table *table, size_t column) {
     return width;
 }
 
-/* The last filled cell of a row ends its line: no blanks at the end. */
-static size_t filled_columns(const hy_cli_table *table, size_t row) {
-    size_t filled = table->columns;
-    while (filled > 0 && table->cells[row][filled - 1][0] == '\0') filled--;
-    return filled;
-}
-
 void hy_cli_table_print(const hy_cli_table *table, const hy_cli_terminal *terminal,
                         bool has_titles) {
     for (size_t r = 0; r < table->rows; r++) {
         bool is_title = has_titles && r == 0;
-        size_t filled = filled_columns(table, r);
+        /* The last filled cell of a row ends its line: no blanks at the end. */
+        size_t filled = table->columns;
+        while (filled > 0 && table->cells[r][filled - 1][0] == '\0') filled--;
         if (is_title) fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
         for (size_t c = 0; c < filled; c++) {
             bool is_left = table->alignment[c] == 'l';

@@ -20,14 +20,6 @@ static const char *variable(const char *name) {
     return value != NULL ? value : "";
 }
 
-/* The first of the three that is set decides, as in setlocale(). */
-static bool locale_is_utf8(void) {
-    const char *value = variable("LC_ALL");
-    if (*value == '\0') value = variable("LC_CTYPE");
-    if (*value == '\0') value = variable("LANG");
-    return strcasestr(value, "utf-8") != NULL || strcasestr(value, "utf8") != NULL;
-}
-
 void hy_cli_terminal_init(hy_cli_terminal *terminal, FILE *out, bool is_quiet,
                           bool without_colour) {
     const char *kind = variable("TERM");
@@ -36,7 +28,11 @@ void hy_cli_terminal_init(hy_cli_terminal *terminal, FILE *out, bool is_quiet,
     terminal->is_quiet = is_quiet;
     terminal->is_tty = can_redraw && isatty(fileno(out));
     terminal->has_colour = terminal->is_tty && !without_colour && *variable("NO_COLOR") == '\0';
-    terminal->is_utf8 = locale_is_utf8();
+    /* The first of the three that is set decides, as in setlocale(). */
+    const char *value = variable("LC_ALL");
+    if (*value == '\0') value = variable("LC_CTYPE");
+    if (*value == '\0') value = variable("LANG");
+    terminal->is_utf8 = strcasestr(value, "utf-8") != NULL || strcasestr(value, "utf8") != NULL;
 }
 
 int hy_cli_terminal_columns(const hy_cli_terminal *terminal) {

@@ -114,22 +114,18 @@ static void draw_class(const hy_top_box *box, int row, const side *s, int cls) {
     draw_value(box, row, s->live[cls], s->planned[cls], &bar);
 }
 
-/* "9.00 of 12.0 GiB": the unit is named once where it is the same. */
-static void add_amount(const hy_top_box *box, int *column, const side *s) {
+/* "device 9.00 of 12.0 GiB, normal, 75 %, plan 11.0 GiB", as much of it as fits. */
+static void draw_words(const hy_top_box *box, const side *s, const char *status) {
+    int column = hy_top_print(box, 0, 0, HY_CLI_PLAIN, "%s ", hy_place_name(s->place));
+    /* "9.00 of 12.0 GiB": the unit is named once where it is the same. */
     hy_cli_figure now = hy_cli_bytes((uint64_t)larger(s->total, 0));
     hy_cli_figure budget = hy_cli_bytes((uint64_t)larger(s->budget, 0));
     char *unit = strchr(now.text, ' '), *other = strchr(budget.text, ' ');
     if (s->budget > 0 && unit != NULL && other != NULL && strcmp(unit, other) == 0) *unit = '\0';
-    hy_top_add(box, 0, column, HY_CLI_PLAIN, "%s", now.text);
+    hy_top_add(box, 0, &column, HY_CLI_PLAIN, "%s", now.text);
     if (s->budget > 0)
-        hy_top_add(box, 0, column, HY_CLI_PLAIN, "%s%s", box->columns < WORDS_LEAST ? "/" : " of ",
+        hy_top_add(box, 0, &column, HY_CLI_PLAIN, "%s%s", box->columns < WORDS_LEAST ? "/" : " of ",
                    budget.text);
-}
-
-/* "device 9.00 of 12.0 GiB, normal, 75 %, plan 11.0 GiB", as much of it as fits. */
-static void draw_words(const hy_top_box *box, const side *s, const char *status) {
-    int column = hy_top_print(box, 0, 0, HY_CLI_PLAIN, "%s ", hy_place_name(s->place));
-    add_amount(box, &column, s);
     if (status != NULL && column + 2 + hy_top_width(status) <= box->columns) {
         hy_top_add(box, 0, &column, HY_CLI_PLAIN, ", ");
         hy_top_add(box, 0, &column, s->colour, "%s", status);
@@ -192,21 +188,6 @@ static void choose_classes(const layout *l, int rows, bool is_shown[HY_CLASS_COU
     }
 }
 
-static int draw_classes(const hy_top_box *box, const layout *l, const hy_top_box *left,
-                        const hy_top_box *right) {
-    bool is_shown[HY_CLASS_COUNT];
-    int row = 2;
-    choose_classes(l, box->rows - 2 - l->is_below, is_shown);
-    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        if (!is_shown[cls]) continue;
-        hy_top_label(box, row, HY_CLI_PLAIN, hy_class_name((hy_class)cls));
-        draw_class(left, row, &l->device, cls);
-        if (l->is_beside) draw_class(right, row, &l->pinned, cls);
-        row++;
-    }
-    return row;
-}
-
 void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view) {
     hy_top_label(box, 0, HY_CLI_BOLD, "Memory");
     if (view->last == NULL) {
@@ -225,7 +206,16 @@ void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view) {
         draw_words(&right, &l.pinned, NULL);
         draw_total(&right, 1, &l.pinned, NULL);
     }
-    int row = draw_classes(box, &l, &left, &right);
+    bool is_shown[HY_CLASS_COUNT];
+    int row = 2;
+    choose_classes(&l, box->rows - 2 - l.is_below, is_shown);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        if (!is_shown[cls]) continue;
+        hy_top_label(box, row, HY_CLI_PLAIN, hy_class_name((hy_class)cls));
+        draw_class(&left, row, &l.device, cls);
+        if (l.is_beside) draw_class(&right, row, &l.pinned, cls);
+        row++;
+    }
     hy_top_box below = hy_top_part(box, row, hy_top_label_columns(box), 1, l.columns);
     if (l.is_below) draw_words(&below, &l.pinned, NULL);
 }

@@ -171,32 +171,7 @@ static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void find_use(const hy_top_box *whole, const hy_top_page *page, const hy_top_view *view,
-                     int use[PARTS]) {
-    for (int i = 0; i < PARTS; i++) use[i] = 1;
-    use[OVERVIEW] = page->count > 1 ? page->count : 0;
-    use[FACTS] = has_facts(view);
-    use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
-    use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
-    use[GPU] = hy_top_knows_gpu(view);
-    use[MEMORY] = hy_top_memory_rows(whole, view);
-    use[EVENTS] = ALL;
-    use[KEYS] = page->is_live;
-}
-
 static int smaller(int a, int b) { return a < b ? a : b; }
-
-static void share_rows(int rows, const int use[PARTS], int given[PARTS]) {
-    int left = rows;
-    for (int i = 0; i < PARTS; i++) given[i] = 0;
-    for (size_t i = 0; i < sizeof growth / sizeof growth[0]; i++) {
-        part who = growth[i].part;
-        int more = smaller(smaller(growth[i].rows, use[who]) - given[who], left);
-        if (more <= 0) continue;
-        given[who] += more;
-        left -= more;
-    }
-}
 
 static void draw_part(part which, const hy_top_box *box, const hy_top_page *page,
                       const hy_top_view *view) {
@@ -220,8 +195,24 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     const hy_top_view *view = &page->views[page->chosen];
     hy_top_box whole = hy_top_whole(canvas);
     int use[PARTS], given[PARTS], row = 0;
-    find_use(&whole, page, view, use);
-    share_rows(canvas->rows, use, given);
+    for (int i = 0; i < PARTS; i++) use[i] = 1;
+    use[OVERVIEW] = page->count > 1 ? page->count : 0;
+    use[FACTS] = has_facts(view);
+    use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
+    use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
+    use[GPU] = hy_top_knows_gpu(view);
+    use[MEMORY] = hy_top_memory_rows(&whole, view);
+    use[EVENTS] = ALL;
+    use[KEYS] = page->is_live;
+    int left = canvas->rows;
+    for (int i = 0; i < PARTS; i++) given[i] = 0;
+    for (size_t i = 0; i < sizeof growth / sizeof growth[0]; i++) {
+        part who = growth[i].part;
+        int more = smaller(smaller(growth[i].rows, use[who]) - given[who], left);
+        if (more <= 0) continue;
+        given[who] += more;
+        left -= more;
+    }
     for (int i = 0; i < PARTS; i++) {
         hy_top_box box = hy_top_part(&whole, row, 0, given[i], canvas->columns);
         if (given[i] > 0) draw_part((part)i, &box, page, view);

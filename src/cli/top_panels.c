@@ -144,7 +144,12 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
         hy_top_field(box, 0, &column, HY_CLI_DIM, "(%s)", view->predictor);
 }
 
-static void draw_strip(const hy_top_box *box, const hy_top_view *view, bool has_colour) {
+void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour) {
+    if (!begin_panel(box, view, "Phase")) return;
+    hy_phase phase = view->last->phase;
+    hy_top_text(box, 0, hy_top_label_columns(box), hy_cli_phase_colour(phase),
+                hy_phase_name(phase));
+    draw_moves(box, view, hy_top_label_columns(box) + (int)sizeof "predict" - 1);
     hy_top_phase_cell cells[HY_TOP_COLUMNS_MAX];
     char caption[48];
     int64_t lines;
@@ -156,15 +161,6 @@ static void draw_strip(const hy_top_box *box, const hy_top_view *view, bool has_
                           cells[i].was_rejected, has_colour);
     snprintf(caption, sizeof caption, "last %s lines", hy_cli_count(lines).text);
     hy_top_text(box, 1, hy_top_label_columns(box) + count + 2, HY_CLI_DIM, caption);
-}
-
-void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour) {
-    if (!begin_panel(box, view, "Phase")) return;
-    hy_phase phase = view->last->phase;
-    hy_top_text(box, 0, hy_top_label_columns(box), hy_cli_phase_colour(phase),
-                hy_phase_name(phase));
-    draw_moves(box, view, hy_top_label_columns(box) + (int)sizeof "predict" - 1);
-    draw_strip(box, view, has_colour);
 }
 
 /* ---- loss and speed -------------------------------------------------------------------------- */
@@ -184,15 +180,6 @@ static void draw_scale(const hy_top_box *box, const char *high, const char *low)
     if (box->columns < CHART_COLUMN + SCALE_COLUMNS + CHART_LEAST) return;
     hy_top_print_right(&scale, 0, HY_CLI_DIM, "%s", high);
     if (box->rows > 1) hy_top_print_right(&scale, box->rows - 1, HY_CLI_DIM, "%s", low);
-}
-
-static void draw_losses(const hy_top_box *box, const hy_top_view *view) {
-    double values[HY_TOP_COLUMNS_MAX], low, high;
-    hy_top_box chart = chart_box(box);
-    int count = hy_top_losses(view, values, chart.columns, &low, &high);
-    if (count == 0 || isnan(low)) return;
-    hy_top_draw_chart(&chart, values, count, low, high, HY_CLI_BLUE);
-    draw_scale(box, hy_cli_loss(high).text, hy_cli_loss(low).text);
 }
 
 /* A loss and what it is of. */
@@ -216,7 +203,12 @@ void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
     } else {
         hy_top_text(&left, 1, hy_top_label_columns(box), HY_CLI_DIM, "nothing held out yet");
     }
-    draw_losses(box, view);
+    double values[HY_TOP_COLUMNS_MAX], low, high;
+    hy_top_box chart = chart_box(box);
+    int count = hy_top_losses(view, values, chart.columns, &low, &high);
+    if (count == 0 || isnan(low)) return;
+    hy_top_draw_chart(&chart, values, count, low, high, HY_CLI_BLUE);
+    draw_scale(box, hy_cli_loss(high).text, hy_cli_loss(low).text);
 }
 
 /* The next round figure above a value: the scale stands still while the value moves a little. */
@@ -226,16 +218,6 @@ static double round_above(double value) {
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         if (steps[i] * unit >= 1.05 * value) return steps[i] * unit;
     return 12 * unit;
-}
-
-static void draw_speeds(const hy_top_box *box, const hy_top_view *view) {
-    double values[HY_TOP_COLUMNS_MAX], high;
-    hy_top_box chart = chart_box(box);
-    int count = hy_top_speeds(view, values, chart.columns, &high);
-    if (count == 0 || !(high > 0)) return;
-    high = round_above(high);
-    hy_top_draw_chart(&chart, values, count, 0, high, HY_CLI_GREEN);
-    draw_scale(box, hy_cli_short_count(high).text, "0");
 }
 
 void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
@@ -255,7 +237,13 @@ void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
     if (view->last->bytes_moved > 0)
         hy_top_print(&left, 2, hy_top_label_columns(box), HY_CLI_PLAIN, "%s moved in a step",
                      hy_cli_bytes((uint64_t)view->last->bytes_moved).text);
-    draw_speeds(box, view);
+    double values[HY_TOP_COLUMNS_MAX], high;
+    hy_top_box chart = chart_box(box);
+    int count = hy_top_speeds(view, values, chart.columns, &high);
+    if (count == 0 || !(high > 0)) return;
+    high = round_above(high);
+    hy_top_draw_chart(&chart, values, count, 0, high, HY_CLI_GREEN);
+    draw_scale(box, hy_cli_short_count(high).text, "0");
 }
 
 /* ---- rate and card --------------------------------------------------------------------------- */

@@ -88,7 +88,12 @@ static void on_crash(int number) {
     raise(number);
 }
 
-static void handle_signals(void) {
+/* ---- the screen ------------------------------------------------------------------------------ */
+
+bool hy_top_screen_enter(void) {
+    if (pipe2(wake, O_NONBLOCK | O_CLOEXEC) != 0) return false;
+    atomic_store(&has_keys, isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &as_found) == 0);
+    atexit(hy_top_screen_leave);
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     static const int requests[] = {SIGWINCH, SIGCONT, SIGTSTP};
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT};
@@ -98,15 +103,6 @@ static void handle_signals(void) {
     for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++)
         hy_cli_handle(crashes[i], on_crash, (int)(SA_RESETHAND | SA_NODEFER));
     hy_cli_handle(SIGPIPE, SIG_IGN, 0);
-}
-
-/* ---- the screen ------------------------------------------------------------------------------ */
-
-bool hy_top_screen_enter(void) {
-    if (pipe2(wake, O_NONBLOCK | O_CLOEXEC) != 0) return false;
-    atomic_store(&has_keys, isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &as_found) == 0);
-    atexit(hy_top_screen_leave);
-    handle_signals();
     return take();
 }
 

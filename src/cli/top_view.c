@@ -89,19 +89,6 @@ static double seconds_per_unit(const hy_top_view *view) {
     return last->spent > 0 ? last->elapsed / last->spent : NAN;
 }
 
-/* Steps are counted as hybrid-train's own line does: those done and those still to be paid for. */
-static void measure_progress(hy_top_view *view) {
-    const hy_run_point *last = view->last;
-    double total = (double)view->facts->steps_total;
-    view->elapsed = last->elapsed;
-    view->share = view->remaining = NAN;
-    if (total <= 0 || isnan(last->spent)) return;
-    double left = fmax(0, total - last->spent);
-    view->steps = last->step + (int64_t)ceil(left - 0.5);
-    view->share = left < 0.5 ? 1 : last->spent / total;
-    view->remaining = left * seconds_per_unit(view);
-}
-
 /* ---- what was learned, and how --------------------------------------------------------------- */
 
 static void count_line(hy_top_view *view, const hy_run_point *point) {
@@ -146,17 +133,16 @@ static void measure_lines(hy_top_view *view) {
         if (i + SMOOTHED >= points) smooth_loss(view, at(view, i), &weight);
     }
     measure_waiting(view);
-    measure_progress(view);
-}
-
-static void copy_text(hy_top_view *view, bool is_utf8) {
-    const hy_run_facts *facts = view->facts;
-    hy_cli_copy_safely(view->name, sizeof view->name, facts->name, is_utf8);
-    hy_cli_copy_safely(view->folder, sizeof view->folder, facts->folder, is_utf8);
-    hy_cli_copy_safely(view->model, sizeof view->model, facts->model, is_utf8);
-    hy_cli_copy_safely(view->device, sizeof view->device, facts->device, is_utf8);
-    hy_cli_copy_safely(view->data, sizeof view->data, facts->data, is_utf8);
-    hy_cli_copy_safely(view->predictor, sizeof view->predictor, facts->predictor, is_utf8);
+    /* Steps are counted as hybrid-train's own line does: those done and those still to be paid for. */
+    const hy_run_point *last = view->last;
+    double total = (double)view->facts->steps_total;
+    view->elapsed = last->elapsed;
+    view->share = view->remaining = NAN;
+    if (total <= 0 || isnan(last->spent)) return;
+    double left = fmax(0, total - last->spent);
+    view->steps = last->step + (int64_t)ceil(left - 0.5);
+    view->share = left < 0.5 ? 1 : last->spent / total;
+    view->remaining = left * seconds_per_unit(view);
 }
 
 /* `now`: unix seconds. */
@@ -174,7 +160,13 @@ static void look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) 
                          .wait_share = NAN};
     out->age = out->facts->changed > 0 ? fmax(0, now - out->facts->changed) : NAN;
     out->step_seconds = typical_seconds(out);
-    copy_text(out, is_utf8);
+    const hy_run_facts *facts = out->facts;
+    hy_cli_copy_safely(out->name, sizeof out->name, facts->name, is_utf8);
+    hy_cli_copy_safely(out->folder, sizeof out->folder, facts->folder, is_utf8);
+    hy_cli_copy_safely(out->model, sizeof out->model, facts->model, is_utf8);
+    hy_cli_copy_safely(out->device, sizeof out->device, facts->device, is_utf8);
+    hy_cli_copy_safely(out->data, sizeof out->data, facts->data, is_utf8);
+    hy_cli_copy_safely(out->predictor, sizeof out->predictor, facts->predictor, is_utf8);
     if (out->last != NULL) measure_lines(out);
     out->state = judge(out);
 }
@@ -217,16 +209,6 @@ static double mean_loss(const hy_top_view *view, size_t begin, size_t end) {
     return count > 0 ? sum / (double)count : NAN;
 }
 
-static void find_range(const double *values, int count, double *low, double *high) {
-    *low = *high = NAN;
-    for (int i = count / STEEP_PART; i < count; i++) {
-        if (!(*low <= values[i])) *low = isnan(values[i]) ? *low : values[i];
-        if (!(*high >= values[i])) *high = isnan(values[i]) ? *high : values[i];
-    }
-    double least = LEAST_RANGE * fabs(*high);
-    if (*high - *low < least) *high = *low + least;
-}
-
 int hy_top_losses(const hy_top_view *view, double *values, int columns, double *low, double *high) {
     size_t points = hy_run_points(view->run);
     int count = points < (size_t)columns ? (int)points : columns;
@@ -234,7 +216,13 @@ int hy_top_losses(const hy_top_view *view, double *values, int columns, double *
         size_t begin = points * (size_t)i / (size_t)count;
         values[i] = mean_loss(view, begin, points * ((size_t)i + 1) / (size_t)count);
     }
-    find_range(values, count, low, high);
+    *low = *high = NAN;
+    for (int i = count / STEEP_PART; i < count; i++) {
+        if (!(*low <= values[i])) *low = isnan(values[i]) ? *low : values[i];
+        if (!(*high >= values[i])) *high = isnan(values[i]) ? *high : values[i];
+    }
+    double least = LEAST_RANGE * fabs(*high);
+    if (*high - *low < least) *high = *low + least;
     return count;
 }
 
@@ -444,20 +432,17 @@ void hy_top_runs_close(hy_top_runs *runs) {
 
 /* ---- reading on ------------------------------------------------------------------------------ */
 
-static void read_on(hy_top_runs *runs, int i) {
-    hy_status status = HY_OK;
-    if (runs->runs[i] != NULL)
-        status = hy_run_refresh(runs->runs[i], NULL);
-    else if (!is_awaited(runs->folders[i]))
-        status = hy_run_open(runs->folders[i], &runs->runs[i]);
-    if (status != HY_OK)
-        hy_cli_copy_safely(runs->problem, sizeof runs->problem, hy_error_message(), runs->is_utf8);
-}
-
 void hy_top_runs_look(hy_top_runs *runs, double now) {
     runs->problem[0] = '\0';
     for (int i = 0; i < runs->count; i++) {
-        read_on(runs, i);
+        hy_status status = HY_OK;
+        if (runs->runs[i] != NULL)
+            status = hy_run_refresh(runs->runs[i], NULL);
+        else if (!is_awaited(runs->folders[i]))
+            status = hy_run_open(runs->folders[i], &runs->runs[i]);
+        if (status != HY_OK)
+            hy_cli_copy_safely(runs->problem, sizeof runs->problem, hy_error_message(),
+                               runs->is_utf8);
         if (runs->runs[i] != NULL)
             look(runs->runs[i], now, runs->is_utf8, &runs->views[i]);
         else
