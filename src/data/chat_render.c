@@ -178,21 +178,6 @@ static void render_llama3(const hy_chat_template *chat, const hy_turn *turns, si
 
 /* ---- templates of question and answer -------------------------------------------------------- */
 
-/* A system turn first if at all, then questions and answers in turn. */
-static hy_status check_order(const hy_chat_template *chat, const hy_turn *turns, size_t count) {
-    hy_role expected = HY_ROLE_USER;
-    for (size_t i = count > 0 && turns[0].role == HY_ROLE_SYSTEM; i < count; i++) {
-        if (turns[i].role == HY_ROLE_INPUT) continue;
-        if (turns[i].role != expected) {
-            return hy_fail(HY_ERR_INPUT, "turn %zu is %s, where the chat template %s expects %s",
-                           i + 1, role_name(turns[i].role), hy_chat_kind_name(chat->kind),
-                           role_name(expected));
-        }
-        expected = expected == HY_ROLE_USER ? HY_ROLE_ASSISTANT : HY_ROLE_USER;
-    }
-    return HY_OK;
-}
-
 static void render_llama2(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           hy_rendered *r) {
     for (size_t i = 0; i < count; i++) {
@@ -294,7 +279,19 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, siz
     r->has_failed = false;
     bool marks_turns = chat->kind == HY_CHAT_CHATML || chat->kind == HY_CHAT_LLAMA3;
     HY_TRY(hy_chat_template_check(chat));
-    if (!marks_turns) HY_TRY(check_order(chat, turns, count));
+    /* A system turn first if at all, then questions and answers in turn. */
+    if (!marks_turns) {
+        hy_role expected = HY_ROLE_USER;
+        for (size_t i = count > 0 && turns[0].role == HY_ROLE_SYSTEM; i < count; i++) {
+            if (turns[i].role == HY_ROLE_INPUT) continue;
+            if (turns[i].role != expected) {
+                return hy_fail(
+                    HY_ERR_INPUT, "turn %zu is %s, where the chat template %s expects %s", i + 1,
+                    role_name(turns[i].role), hy_chat_kind_name(chat->kind), role_name(expected));
+            }
+            expected = expected == HY_ROLE_USER ? HY_ROLE_ASSISTANT : HY_ROLE_USER;
+        }
+    }
     switch (chat->kind) {
     case HY_CHAT_CHATML: render_chatml(chat, turns, count, asks_for_answer, r); break;
     case HY_CHAT_LLAMA3: render_llama3(chat, turns, count, asks_for_answer, r); break;

@@ -154,21 +154,17 @@ static void find_default_system(const char *text, hy_chat_template *out) {
     }
 }
 
-/* Qwen3 writes thoughts behind the last query; models that only think begin every answer for them. */
-static void find_thinking(const char *text, hy_chat_template *out) {
-    static const char *const openings[] = {"assistant\\n<think>\\n' }}",
-                                           "assistant\n<think>\n' }}"};
-    out->has_thinking = strstr(text, "<think>") && strstr(text, "last_query_index");
-    out->opens_thinking = false;
-    for (int i = 0; i < 2; i++) out->opens_thinking |= strstr(text, openings[i]) != NULL;
-}
-
 hy_chat_kind hy_chat_template_recognise(const char *text, hy_chat_template *out) {
     out->kind = HY_CHAT_UNKNOWN;
     if (strstr(text, "<|im_start|>") && strstr(text, "<|im_end|>")) {
         out->kind = HY_CHAT_CHATML;
         find_default_system(text, out);
-        find_thinking(text, out);
+        /* Qwen3 writes thoughts behind the last query; models that only think begin every answer for them. */
+        static const char *const openings[] = {"assistant\\n<think>\\n' }}",
+                                               "assistant\n<think>\n' }}"};
+        out->has_thinking = strstr(text, "<think>") && strstr(text, "last_query_index");
+        out->opens_thinking = false;
+        for (int i = 0; i < 2; i++) out->opens_thinking |= strstr(text, openings[i]) != NULL;
     } else if (strstr(text, "<|start_header_id|>") && strstr(text, "<|eot_id|>")) {
         out->kind = HY_CHAT_LLAMA3;
         out->has_dates = strstr(text, "Cutting Knowledge Date: December 2023") != NULL;
@@ -223,21 +219,18 @@ static hy_status read_folder(const char *folder, hy_chat_template *out) {
     return hy_path_exists(path) ? read_config(path, out) : HY_OK;
 }
 
-/* A tokenizer that has a family's tokens was made for its template. */
-static void guess_from_tokens(hy_chat_template *out) {
-    const hy_chat_tokens *t = &out->tokens;
-    if (out->kind != HY_CHAT_NONE) return;
-    if (t->im_start >= 0 && t->im_end >= 0) out->kind = HY_CHAT_CHATML;
-    if (t->header_start >= 0 && t->turn_end >= 0) out->kind = HY_CHAT_LLAMA3;
-}
-
 hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
                                 const char *folder, hy_chat_template *out) {
     *out = (hy_chat_template){.kind = HY_CHAT_NONE};
     HY_TRY(find_tokens(tokenizer, &out->tokens));
     if (folder && folder[0]) HY_TRY(read_folder(folder, out));
     if (kind == HY_CHAT_AUTO) {
-        guess_from_tokens(out);
+        /* A tokenizer that has a family's tokens was made for its template. */
+        const hy_chat_tokens *t = &out->tokens;
+        if (out->kind == HY_CHAT_NONE) {
+            if (t->im_start >= 0 && t->im_end >= 0) out->kind = HY_CHAT_CHATML;
+            if (t->header_start >= 0 && t->turn_end >= 0) out->kind = HY_CHAT_LLAMA3;
+        }
         return HY_OK;
     }
     if (out->kind != kind) *out = (hy_chat_template){.tokens = out->tokens, .kind = kind};

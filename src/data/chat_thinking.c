@@ -31,16 +31,6 @@ static hy_slice without_last_lines(hy_slice s) {
     return s;
 }
 
-static hy_slice thought_before(const char *text, const char *close) {
-    hy_slice s = without_last_lines((hy_slice){text, (size_t)(close - text)});
-    const char *open = find_last(s.text, s.size, OPEN);
-    if (open) {
-        s.size -= (size_t)(open - s.text) + strlen(OPEN);
-        s.text = open + strlen(OPEN);
-    }
-    return hy_slice_from_text(s);
-}
-
 void hy_turn_split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *answer) {
     *answer = (hy_slice){turn->text, turn->size};
     *thought = (hy_slice){turn->thought, turn->thought_size};
@@ -51,6 +41,12 @@ void hy_turn_split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *ans
     const char *first = turn->size ? memmem(turn->text, turn->size, CLOSE, strlen(CLOSE)) : NULL;
     if (!first) return;
     const char *behind = find_last(turn->text, turn->size, CLOSE) + strlen(CLOSE);
-    *thought = thought_before(turn->text, first);
+    hy_slice s = without_last_lines((hy_slice){turn->text, (size_t)(first - turn->text)});
+    const char *open = find_last(s.text, s.size, OPEN);
+    if (open) {
+        s.size -= (size_t)(open - s.text) + strlen(OPEN);
+        s.text = open + strlen(OPEN);
+    }
+    *thought = hy_slice_from_text(s);
     *answer = hy_slice_from_text((hy_slice){behind, turn->size - (size_t)(behind - turn->text)});
 }

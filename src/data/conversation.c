@@ -31,7 +31,16 @@ static const struct {
     {"assistant", HY_ROLE_ASSISTANT}, {"gpt", HY_ROLE_ASSISTANT}, {"model", HY_ROLE_ASSISTANT},
 };
 
-static hy_status fail_unknown(const hy_json_node *row) {
+hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
+    if (hy_json_type_of(row) != HY_JSON_OBJECT) {
+        return hy_fail(HY_ERR_INPUT, "a row is an object; this is another value");
+    }
+    for (int i = 0; i < KINDS; i++) {
+        if (!hy_json_get(row, kinds[i].first)) continue;
+        if (kinds[i].second && !hy_json_get(row, kinds[i].second)) continue;
+        *out = kinds[i].kind;
+        return HY_OK;
+    }
     char keys[256] = "";
     size_t used = 0;
     for (const hy_json_node *n = hy_json_first(row); n && used < 160; n = hy_json_next(n)) {
@@ -43,19 +52,6 @@ static hy_status fail_unknown(const hy_json_node *row) {
                    "a row with the keys (%s); expected text, prompt and completion, question and "
                    "answer, instruction and output, conversations, or messages",
                    keys);
-}
-
-hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
-    if (hy_json_type_of(row) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "a row is an object; this is another value");
-    }
-    for (int i = 0; i < KINDS; i++) {
-        if (!hy_json_get(row, kinds[i].first)) continue;
-        if (kinds[i].second && !hy_json_get(row, kinds[i].second)) continue;
-        *out = kinds[i].kind;
-        return HY_OK;
-    }
-    return fail_unknown(row);
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */

@@ -44,44 +44,12 @@ static bool is_builtin(const char *path) {
 
 static bool is_given(const char *text) { return text && text[0]; }
 
-static hy_status check_options(const hy_dataset_options *o) {
-    if (o->seq < 1)
-        return hy_fail(HY_ERR_INPUT, "sequence length is %d; expected 1 or more", o->seq);
-    if (o->vocab < 1)
-        return hy_fail(HY_ERR_INPUT, "vocabulary of %d; expected 1 or more", o->vocab);
-    bool is_fraction = o->val_fraction > 0 && o->val_fraction <= 0.5; /* false for NaN too */
-    if (!is_given(o->val_path) && !is_fraction) {
-        return hy_fail(HY_ERR_INPUT, "held-out fraction is %g; expected above 0 and at most 0.5",
-                       o->val_fraction);
-    }
-    return HY_OK;
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static int32_t choose_workers(int32_t asked) {
     long cores = asked > 0 ? asked : sysconf(_SC_NPROCESSORS_ONLN);
     if (cores < 1) cores = 1;
     return cores > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)cores;
-}
-
-static hy_status set_up_encoding(hy_dataset *d, const hy_dataset_options *o) {
-    if (is_given(o->tokenizer)) HY_TRY(hy_tokenizer_open(o->tokenizer, &d->tokenizer));
-    d->encoding = (hy_encoding){
-        .tokenizer = d->tokenizer,
-        .names_template = o->chat_template != HY_CHAT_AUTO,
-        .counts_all = o->counts_all,
-        .stops_at_bad = o->stops_at_bad_row,
-        .seq = o->seq,
-        .vocab = o->vocab,
-        .workers = choose_workers(o->workers),
-        .buffer = (size_t)(o->buffer_bytes > 0 ? o->buffer_bytes : BUFFER_BYTES),
-        .user = o->user,
-        .on_progress = o->on_progress,
-        .on_warning = o->on_warning,
-    };
-    return hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder,
-                                 &d->encoding.chat);
 }
 
 static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_part_use use) {
@@ -147,7 +115,22 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     bool is_same = is_given(o->val_path) && !is_builtin(o->path) && !strcmp(o->path, o->val_path);
     hy_part_use use = is_given(o->val_path) ? HY_PART_TRAINS : HY_PART_DOES_BOTH;
     if (is_same) use = HY_PART_IS_BOTH;
-    HY_TRY(set_up_encoding(d, o));
+    if (is_given(o->tokenizer)) HY_TRY(hy_tokenizer_open(o->tokenizer, &d->tokenizer));
+    d->encoding = (hy_encoding){
+        .tokenizer = d->tokenizer,
+        .names_template = o->chat_template != HY_CHAT_AUTO,
+        .counts_all = o->counts_all,
+        .stops_at_bad = o->stops_at_bad_row,
+        .seq = o->seq,
+        .vocab = o->vocab,
+        .workers = choose_workers(o->workers),
+        .buffer = (size_t)(o->buffer_bytes > 0 ? o->buffer_bytes : BUFFER_BYTES),
+        .user = o->user,
+        .on_progress = o->on_progress,
+        .on_warning = o->on_warning,
+    };
+    HY_TRY(
+        hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o, o->path, use, &d->main));
     if (is_given(o->val_path) && !is_same) HY_TRY(open_held_out(d, o));
     d->splits[HY_TRAIN] = &d->main;
@@ -197,23 +180,6 @@ static uint64_t places_of(const hy_part *part, hy_split split, uint64_t seq) {
     return part->examples ? part->packs[split].places : part->sequences[split] * seq;
 }
 
-/* "; packed into 912 sequences, 97.1 % full" */
-static void describe_rows(const hy_dataset *d, bool packs, bool is_divided, char *out,
-                          size_t size) {
-    const hy_dataset_facts *f = &d->facts;
-    uint64_t seq = (uint64_t)f->seq, sequences = 0, places = 0;
-    out[0] = '\0';
-    if (!f->rows) return;
-    for (size_t i = 0; i < d->main.count; i++) {
-        for (int s = 0; s < (is_divided ? 2 : 1); s++) {
-            places += places_of(&d->main.parts[i], (hy_split)s, seq);
-            sequences += d->main.parts[i].sequences[s];
-        }
-    }
-    snprintf(out, size, "; %s %llu sequences, %.1f %% full", packs ? "packed into" : "in",
-             (unsigned long long)sequences, 100.0 * (double)places / (double)(sequences * seq));
-}
-
 static void describe(hy_dataset *d, const hy_dataset_options *o) {
     hy_dataset_facts *facts = &d->facts;
     facts->seq = o->seq;
@@ -232,7 +198,21 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
     snprintf(name, sizeof name, "%s", d->main.parts[0].name);
     if (d->main.count > 1) snprintf(name, sizeof name, "%zu paths", d->main.count);
     format_size((double)all, facts->is_bytes, count, sizeof count);
-    describe_rows(d, o->packs, is_divided, rows, sizeof rows);
+    /* "; packed into 912 sequences, 97.1 % full" */
+    const hy_dataset_facts *f = &d->facts;
+    uint64_t seq = (uint64_t)f->seq, sequences = 0, places = 0;
+    rows[0] = '\0';
+    if (f->rows) {
+        for (size_t i = 0; i < d->main.count; i++) {
+            for (int s = 0; s < (is_divided ? 2 : 1); s++) {
+                places += places_of(&d->main.parts[i], (hy_split)s, seq);
+                sequences += d->main.parts[i].sequences[s];
+            }
+        }
+        snprintf(rows, sizeof rows, "; %s %llu sequences, %.1f %% full",
+                 o->packs ? "packed into" : "in", (unsigned long long)sequences,
+                 100.0 * (double)places / (double)(sequences * seq));
+    }
     if (d->main.parts[0].source.skipped) {
         snprintf(skipped, sizeof skipped, " (%zu other files skipped)",
                  d->main.parts[0].source.skipped);
@@ -243,7 +223,16 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
 
 hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
     *out = NULL;
-    HY_TRY(check_options(options));
+    if (options->seq < 1)
+        return hy_fail(HY_ERR_INPUT, "sequence length is %d; expected 1 or more", options->seq);
+    if (options->vocab < 1)
+        return hy_fail(HY_ERR_INPUT, "vocabulary of %d; expected 1 or more", options->vocab);
+    bool is_fraction =
+        options->val_fraction > 0 && options->val_fraction <= 0.5; /* false for NaN too */
+    if (!is_given(options->val_path) && !is_fraction) {
+        return hy_fail(HY_ERR_INPUT, "held-out fraction is %g; expected above 0 and at most 0.5",
+                       options->val_fraction);
+    }
     hy_dataset *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a dataset");
     d->seed = options->seed;

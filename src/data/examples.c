@@ -30,24 +30,6 @@ typedef struct reading {
 
 /* ---- the kind of rows ------------------------------------------------------------------------ */
 
-/* The first row that can be read says it. */
-static hy_status find_kind(reading *r) {
-    hy_row row;
-    hy_status status = hy_fail(HY_ERR_INPUT, "%s holds no rows", r->path);
-    for (int i = 0; i < ROWS_LOOKED_AT && hy_rows_next(&r->scan, &row); i++) {
-        hy_json *json;
-        status = hy_row_parse(&row, &json);
-        if (status == HY_OK) {
-            status = hy_row_recognise(hy_json_root(json), &r->kind);
-            hy_json_free(json);
-        }
-        if (status == HY_OK) break;
-        status = hy_fail_context(status, "%s:%llu", r->path, (unsigned long long)row.line);
-        if (status == HY_ERR_MEMORY || r->encoding->stops_at_bad) break;
-    }
-    return status;
-}
-
 /* Documents have no turns; a prompt is written as it is unless a template was asked for by name. */
 static hy_status choose_template(reading *r) {
     const hy_encoding *e = r->encoding;
@@ -161,7 +143,21 @@ static hy_status read_mapped(reading *r, const hy_file_map *map) {
     r->size = map->size;
     r->batch_bytes = r->encoding->buffer / (size_t)r->encoding->workers;
     hy_rows_begin(&r->scan, r->begin, r->size);
-    HY_TRY(find_kind(r));
+    /* The first row that can be read says it. */
+    hy_row row;
+    hy_status status = hy_fail(HY_ERR_INPUT, "%s holds no rows", r->path);
+    for (int i = 0; i < ROWS_LOOKED_AT && hy_rows_next(&r->scan, &row); i++) {
+        hy_json *json;
+        status = hy_row_parse(&row, &json);
+        if (status == HY_OK) {
+            status = hy_row_recognise(hy_json_root(json), &r->kind);
+            hy_json_free(json);
+        }
+        if (status == HY_OK) break;
+        status = hy_fail_context(status, "%s:%llu", r->path, (unsigned long long)row.line);
+        if (status == HY_ERR_MEMORY || r->encoding->stops_at_bad) break;
+    }
+    HY_TRY(status);
     HY_TRY(choose_template(r));
     hy_rows_begin(&r->scan, r->begin, r->size);
     HY_TRY(run_workers(r));
@@ -177,22 +173,6 @@ static hy_status read_file(hy_examples *x, const hy_encoding *e, const char *pat
     return status;
 }
 
-/* What a user should know of rows that were not taken whole. */
-static void tell_counts(const hy_examples *x, const hy_encoding *e) {
-    char text[256];
-    if (x->bad_rows) {
-        snprintf(text, sizeof text, "%llu of %llu rows were malformed and skipped",
-                 (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
-        warn(e, text);
-    }
-    if (!x->cut) return;
-    snprintf(text, sizeof text,
-             "%llu of %llu rows are longer than the sequence of %d tokens and were cut%s",
-             (unsigned long long)x->cut, (unsigned long long)x->rows, e->seq,
-             x->dropped ? "; some have no answer left and were dropped" : "");
-    warn(e, text);
-}
-
 hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_examples *x) {
     *x = (hy_examples){.tokens.fd = -1, .ends.fd = -1};
     hy_status status = hy_spool_open(&x->tokens);
@@ -203,7 +183,20 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
     if (status == HY_OK) status = hy_spool_map(&x->tokens);
     if (status == HY_OK) status = hy_spool_map(&x->ends);
     if (status == HY_OK) {
-        tell_counts(x, e);
+        /* What a user should know of rows that were not taken whole. */
+        char text[256];
+        if (x->bad_rows) {
+            snprintf(text, sizeof text, "%llu of %llu rows were malformed and skipped",
+                     (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
+            warn(e, text);
+        }
+        if (x->cut) {
+            snprintf(text, sizeof text,
+                     "%llu of %llu rows are longer than the sequence of %d tokens and were cut%s",
+                     (unsigned long long)x->cut, (unsigned long long)x->rows, e->seq,
+                     x->dropped ? "; some have no answer left and were dropped" : "");
+            warn(e, text);
+        }
     } else {
         hy_examples_close(x);
     }

@@ -78,18 +78,6 @@ static hy_status encode_row(hy_batch_of_rows *b, const hy_encoding *e, const hy_
 
 /* ---- examples -------------------------------------------------------------------------------- */
 
-static hy_status check_ids(const hy_batch_of_rows *b, const hy_encoding *e) {
-    for (size_t i = 0; i < b->ids.count; i++) {
-        int32_t id = b->ids.data[i];
-        if (id >= 0 && id < e->vocab) continue;
-        return hy_fail(HY_ERR_STATE,
-                       "a row has the token %d, but the model's vocabulary has ids 0 to %d; is "
-                       "this its tokenizer?",
-                       id, e->vocab - 1);
-    }
-    return HY_OK;
-}
-
 /* Tokens [first, last) of the row as an example. */
 static hy_status add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all) {
     for (size_t i = first; i < last; i++) {
@@ -113,7 +101,14 @@ static hy_status add_document(hy_batch_of_rows *b, size_t seq) {
 static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind kind) {
     size_t most = (size_t)e->seq + 1, count = b->ids.count;
     bool is_cut = count > most && kind != HY_ROWS_TEXT;
-    HY_TRY(check_ids(b, e));
+    for (size_t i = 0; i < b->ids.count; i++) {
+        int32_t id = b->ids.data[i];
+        if (id >= 0 && id < e->vocab) continue;
+        return hy_fail(HY_ERR_STATE,
+                       "a row has the token %d, but the model's vocabulary has ids 0 to %d; is "
+                       "this its tokenizer?",
+                       id, e->vocab - 1);
+    }
     if (count < 2) return hy_fail(HY_ERR_INPUT, "nothing in it: fewer than two tokens");
     if (kind == HY_ROWS_TEXT) return add_document(b, (size_t)e->seq);
     b->cut += is_cut;

@@ -143,24 +143,6 @@ static hy_status expect_op(const hy_grammar_program *program, int at, const hy_g
     return HY_OK;
 }
 
-static hy_status fill_rule(hy_grammar_program *program, int at) {
-    hy_grammar_rule_program *rule = &program->rules[at];
-    for (int i = 0; i < rule->choice_count; i++) {
-        hy_grammar_choice *choice = &program->choices[rule->first_choice + i];
-        HY_TRY(fill_choice_costs(program, at, choice));
-        expectation sum = {0};
-        for (int k = 0; k < choice->op_count; k++) {
-            HY_TRY(expect_op(program, at, &program->ops[choice->first_op + k], &sum));
-        }
-        double p = (double)choice->weight / rule->total_weight;
-        rule->nats += p * (sum.nats - log(p));
-        rule->bytes += p * sum.bytes;
-        if (sum.bytes_max > rule->bytes_max) rule->bytes_max = sum.bytes_max;
-    }
-    rule->deciding_rule = deciding_rule(program, at);
-    return HY_OK;
-}
-
 /* The letters of a rule: those it needs from outside, fills for sure, and fills at all. */
 typedef struct letters {
     uint32_t needs, fills, touches;
@@ -201,8 +183,8 @@ static hy_status letters_of_rule(const hy_grammar_program *program, int at, lett
     return HY_OK;
 }
 
-/* Letters are filled before they are used, by rules further down than their users. */
-static hy_status check_letters(const hy_grammar_program *program) {
+hy_status hy_grammar_costs_fill(hy_grammar_program *program) {
+    /* Letters are filled before they are used, by rules further down than their users. */
     letters of_rule[HY_GRAMMAR_RULES_MAX] = {{0}};
     for (int at = program->rule_count - 1; at >= 0; at--) {
         HY_TRY(letters_of_rule(program, at, of_rule));
@@ -214,12 +196,22 @@ static hy_status check_letters(const hy_grammar_program *program) {
         }
     }
     if (of_rule[0].needs) return complain(program, 0, "uses a letter before it is filled");
-    return HY_OK;
-}
-
-hy_status hy_grammar_costs_fill(hy_grammar_program *program) {
-    HY_TRY(check_letters(program));
-    for (int at = program->rule_count - 1; at >= 0; at--) HY_TRY(fill_rule(program, at));
+    for (int at = program->rule_count - 1; at >= 0; at--) {
+        hy_grammar_rule_program *rule = &program->rules[at];
+        for (int i = 0; i < rule->choice_count; i++) {
+            hy_grammar_choice *choice = &program->choices[rule->first_choice + i];
+            HY_TRY(fill_choice_costs(program, at, choice));
+            expectation sum = {0};
+            for (int k = 0; k < choice->op_count; k++) {
+                HY_TRY(expect_op(program, at, &program->ops[choice->first_op + k], &sum));
+            }
+            double p = (double)choice->weight / rule->total_weight;
+            rule->nats += p * (sum.nats - log(p));
+            rule->bytes += p * sum.bytes;
+            if (sum.bytes_max > rule->bytes_max) rule->bytes_max = sum.bytes_max;
+        }
+        rule->deciding_rule = deciding_rule(program, at);
+    }
     if (program->rules[0].bytes_max > HY_GRAMMAR_DOCUMENT_MAX) {
         return hy_fail(HY_ERR_INTERNAL, "a document of the grammar may have %d bytes; expected %d",
                        program->rules[0].bytes_max, HY_GRAMMAR_DOCUMENT_MAX);

@@ -84,24 +84,6 @@ static hy_status read_insertion(const reader *r, const char *text, int size) {
     return complain(r, "cannot read", text, size);
 }
 
-static hy_status read_body(const reader *r, const char *text, const char *end) {
-    while (text < end) {
-        if (*text == '<') {
-            const char *close = memchr(text, '>', (size_t)(end - text));
-            if (!close) return complain(r, "not closed:", text, (int)(end - text));
-            HY_TRY(read_insertion(r, text + 1, (int)(close - text) - 1));
-            text = close + 1;
-            continue;
-        }
-        const char *open = memchr(text, '<', (size_t)(end - text));
-        const char *stop = open ? open : end;
-        hy_grammar_text piece = {text, (int)(stop - text)};
-        HY_TRY(add_op(r, (hy_grammar_op){.kind = HY_GRAMMAR_TEXT, .text = piece}));
-        text = stop;
-    }
-    return HY_OK;
-}
-
 /* "3~" in front of an alternative: returns the weight and moves past it. */
 static int read_weight(const char **text, const char *end) {
     int weight = 0;
@@ -127,7 +109,20 @@ static hy_status read_alternative(const reader *r, const char *text, const char 
     }
     rule->choice_count++;
     choice->first_op = program->op_count;
-    HY_TRY(read_body(r, text, end));
+    while (text < end) {
+        if (*text == '<') {
+            const char *close = memchr(text, '>', (size_t)(end - text));
+            if (!close) return complain(r, "not closed:", text, (int)(end - text));
+            HY_TRY(read_insertion(r, text + 1, (int)(close - text) - 1));
+            text = close + 1;
+            continue;
+        }
+        const char *open = memchr(text, '<', (size_t)(end - text));
+        const char *stop = open ? open : end;
+        hy_grammar_text piece = {text, (int)(stop - text)};
+        HY_TRY(add_op(r, (hy_grammar_op){.kind = HY_GRAMMAR_TEXT, .text = piece}));
+        text = stop;
+    }
     choice->op_count = program->op_count - choice->first_op;
     return HY_OK;
 }

@@ -26,23 +26,6 @@ typedef struct worker {
     bool is_caller;
 } worker;
 
-static void note(shared *s, hy_status status) {
-    if (status == HY_OK || s->status != HY_OK) return;
-    s->status = status;
-    snprintf(s->message, sizeof s->message, "%s", hy_error_message());
-}
-
-/* Waits for those before it, then hands in. The lock is held. */
-static void hand_in(shared *s, const worker *w, uint64_t number, hy_status worked) {
-    while (s->finished != number) pthread_cond_wait(&s->handed_in, &s->lock);
-    if (worked == HY_OK && s->status == HY_OK) {
-        worked = s->job->done(s->job->context, w->slot, w->is_caller);
-    }
-    note(s, worked);
-    s->finished++;
-    pthread_cond_broadcast(&s->handed_in);
-}
-
 static void *run(void *argument) {
     const worker *w = argument;
     shared *s = w->all;
@@ -52,7 +35,17 @@ static void *run(void *argument) {
         pthread_mutex_unlock(&s->lock);
         hy_status worked = s->job->work(s->job->context, w->slot);
         pthread_mutex_lock(&s->lock);
-        hand_in(s, w, number, worked);
+        /* Waits for those before it, then hands in. The lock is held. */
+        while (s->finished != number) pthread_cond_wait(&s->handed_in, &s->lock);
+        if (worked == HY_OK && s->status == HY_OK) {
+            worked = s->job->done(s->job->context, w->slot, w->is_caller);
+        }
+        if (worked != HY_OK && s->status == HY_OK) {
+            s->status = worked;
+            snprintf(s->message, sizeof s->message, "%s", hy_error_message());
+        }
+        s->finished++;
+        pthread_cond_broadcast(&s->handed_in);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;

@@ -38,20 +38,6 @@ static size_t slot_offset(const hy_loader *l, uint64_t number) {
     return (size_t)(number % (uint64_t)l->depth) * (size_t)l->batch * (size_t)l->seq;
 }
 
-static void fill_slot(hy_loader *l, uint64_t number) {
-    int32_t *tokens = l->tokens + slot_offset(l, number);
-    int32_t *targets = l->targets + slot_offset(l, number);
-    int32_t *doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL;
-    uint64_t first = l->first + number * (uint64_t)l->batch;
-    int64_t counted = 0;
-    for (int32_t row = 0; row < l->batch; row++) {
-        size_t at = (size_t)row * (size_t)l->seq;
-        counted += hy_dataset_fill(l->data, HY_TRAIN, first + (uint64_t)row, tokens + at,
-                                   targets + at, doc_starts ? doc_starts + at : NULL);
-    }
-    l->counted[number % (uint64_t)l->depth] = counted;
-}
-
 static void *run(void *argument) {
     hy_loader *l = argument;
     pthread_mutex_lock(&l->lock);
@@ -62,7 +48,17 @@ static void *run(void *argument) {
         }
         uint64_t number = l->filled;
         pthread_mutex_unlock(&l->lock);
-        fill_slot(l, number);
+        int32_t *tokens = l->tokens + slot_offset(l, number);
+        int32_t *targets = l->targets + slot_offset(l, number);
+        int32_t *doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL;
+        uint64_t first = l->first + number * (uint64_t)l->batch;
+        int64_t counted = 0;
+        for (int32_t row = 0; row < l->batch; row++) {
+            size_t at = (size_t)row * (size_t)l->seq;
+            counted += hy_dataset_fill(l->data, HY_TRAIN, first + (uint64_t)row, tokens + at,
+                                       targets + at, doc_starts ? doc_starts + at : NULL);
+        }
+        l->counted[number % (uint64_t)l->depth] = counted;
         pthread_mutex_lock(&l->lock);
         l->filled++;
         pthread_cond_signal(&l->is_filled);

@@ -49,14 +49,6 @@ static hy_status close_sequence(packer *p, size_t at) {
     return HY_OK;
 }
 
-static hy_status add_member(open_sequence *s, uint64_t example, int32_t places) {
-    HY_TRY(hy_array_reserve(&s->members, &s->capacity, s->count + 1, sizeof example,
-                            "examples that share a sequence"));
-    s->members[s->count++] = example;
-    s->room -= places;
-    return HY_OK;
-}
-
 static size_t first_fit(const packer *p, int32_t places) {
     size_t at = 0;
     while (at < p->count && p->open[at].room < places) at++;
@@ -74,7 +66,11 @@ static hy_status place(packer *p, uint64_t example) {
         at = p->count++;
         p->open[at].room = p->options->seq;
     }
-    HY_TRY(add_member(&p->open[at], example, places));
+    open_sequence *s = &p->open[at];
+    HY_TRY(hy_array_reserve(&s->members, &s->capacity, s->count + 1, sizeof example,
+                            "examples that share a sequence"));
+    s->members[s->count++] = example;
+    s->room -= places;
     count_targets(p->out, example);
     bool is_full = p->open[at].room == 0 || !p->options->packs;
     return is_full ? close_sequence(p, at) : HY_OK;

@@ -54,22 +54,6 @@ static void set_range(hy_part *part, hy_split split, hy_token_range range, int32
     part->sequences[split] = range.count ? (range.count - 1) / (uint64_t)seq : 0;
 }
 
-/* Cuts the source into windows, for one split or for both. */
-static hy_status divide_source(hy_part *part, const char *path, hy_part_use use,
-                               const hy_dataset_options *o) {
-    uint64_t tokens = part->source.tokens, held_out = 0;
-    if (use == HY_PART_DOES_BOTH)
-        HY_TRY(choose_held_out(o, path, tokens, &held_out));
-    else
-        HY_TRY(check_window(o, path, tokens));
-    bool is_all_held_out = use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH;
-    if (is_all_held_out) held_out = tokens;
-    uint64_t train = use == HY_PART_IS_BOTH ? tokens : tokens - held_out;
-    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, train}, o->seq);
-    set_range(part, HY_VAL, (hy_token_range){&part->source, tokens - held_out, held_out}, o->seq);
-    return HY_OK;
-}
-
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint64_t count,
@@ -87,22 +71,6 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
     return HY_OK;
 }
 
-static hy_status divide_examples(hy_part *part, const char *path, hy_part_use use,
-                                 const hy_dataset_options *o) {
-    uint64_t count = part->examples->count, held_out = 0;
-    if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
-    if (use == HY_PART_DOES_BOTH) {
-        if (count < 2) {
-            return hy_fail(HY_ERR_INPUT,
-                           "%s holds one example; training and held-out data need one each", path);
-        }
-        held_out = (uint64_t)llround((double)count * o->val_fraction);
-        if (held_out < 1) held_out = 1;
-    }
-    HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
-    return pack_split(part, HY_VAL, count - held_out, held_out, o);
-}
-
 static hy_status open_rows(hy_part *part, const char *path, const hy_file_list *list,
                            hy_part_use use, const hy_dataset_options *o,
                            const hy_encoding *encoding) {
@@ -115,7 +83,18 @@ static hy_status open_rows(hy_part *part, const char *path, const hy_file_list *
     }
     part->examples = examples;
     part->is_bytes = !encoding->tokenizer;
-    return divide_examples(part, path, use, o);
+    uint64_t count = part->examples->count, held_out = 0;
+    if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
+    if (use == HY_PART_DOES_BOTH) {
+        if (count < 2) {
+            return hy_fail(HY_ERR_INPUT,
+                           "%s holds one example; training and held-out data need one each", path);
+        }
+        held_out = (uint64_t)llround((double)count * o->val_fraction);
+        if (held_out < 1) held_out = 1;
+    }
+    HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
+    return pack_split(part, HY_VAL, count - held_out, held_out, o);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -134,7 +113,18 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
     if (kind == HY_DATA_ROWS) return open_rows(part, path, list, use, o, encoding);
     HY_TRY(hy_source_open(path, list, kind, encoding, &part->source));
     part->is_bytes = part->source.is_bytes;
-    return divide_source(part, path, use, o);
+    /* Cuts the source into windows, for one split or for both. */
+    uint64_t tokens = part->source.tokens, held_out = 0;
+    if (use == HY_PART_DOES_BOTH)
+        HY_TRY(choose_held_out(o, path, tokens, &held_out));
+    else
+        HY_TRY(check_window(o, path, tokens));
+    bool is_all_held_out = use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH;
+    if (is_all_held_out) held_out = tokens;
+    uint64_t train = use == HY_PART_IS_BOTH ? tokens : tokens - held_out;
+    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, train}, o->seq);
+    set_range(part, HY_VAL, (hy_token_range){&part->source, tokens - held_out, held_out}, o->seq);
+    return HY_OK;
 }
 
 hy_status hy_part_open(const char *path, hy_part_use use, const hy_dataset_options *o,
@@ -168,23 +158,6 @@ static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_
     return hy_source_add_block(source, text, size);
 }
 
-/* The held-out text, and what the true source itself loses on the targets in it. */
-static hy_status generate_held_out(hy_part *part, const hy_dataset_options *o, uint64_t size) {
-    assert(size > (uint64_t)o->seq); /* choose_held_out leaves a window */
-    float *nats = calloc(size, sizeof *nats);
-    if (!nats)
-        return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of held-out text", (ull)size);
-    /* The last index of the stream: the text itself counts from the first. */
-    uint64_t seed = hy_rng_u64(o->seed, HY_RNG_GRAMMAR, UINT64_MAX);
-    hy_status status = generate(&part->held_out, seed, nats, size);
-    uint64_t targets = (size - 1) / (uint64_t)o->seq * (uint64_t)o->seq;
-    double sum = 0;
-    for (uint64_t i = 1; status == HY_OK && i <= targets; i++) sum += (double)nats[i];
-    free(nats);
-    part->val_optimum = sum / (double)targets;
-    return status;
-}
-
 static hy_status check_grammar(const hy_dataset_options *o) {
     const uint64_t most = (uint64_t)1 << 40;
     if (o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most) {
@@ -203,7 +176,21 @@ static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_p
     uint64_t size = (uint64_t)o->builtin_bytes, held_out = 0;
     if (use == HY_PART_DOES_BOTH) {
         HY_TRY(choose_held_out(o, name, size, &held_out));
-        HY_TRY(generate_held_out(part, o, held_out));
+        /* The held-out text, and what the true source itself loses on the targets in it. */
+        assert(held_out > (uint64_t)o->seq); /* choose_held_out leaves a window */
+        float *nats = calloc(held_out, sizeof *nats);
+        if (!nats)
+            return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of held-out text",
+                           (ull)held_out);
+        /* The last index of the stream: the text itself counts from the first. */
+        uint64_t seed = hy_rng_u64(o->seed, HY_RNG_GRAMMAR, UINT64_MAX);
+        hy_status status = generate(&part->held_out, seed, nats, held_out);
+        uint64_t targets = (held_out - 1) / (uint64_t)o->seq * (uint64_t)o->seq;
+        double sum = 0;
+        for (uint64_t i = 1; status == HY_OK && i <= targets; i++) sum += (double)nats[i];
+        free(nats);
+        part->val_optimum = sum / (double)targets;
+        HY_TRY(status);
     }
     HY_TRY(generate(&part->source, o->seed, NULL, size - held_out));
     HY_TRY(check_window(o, name, part->source.tokens));
@@ -223,20 +210,17 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static int64_t fill_window(const hy_token_range *range, uint64_t i, int32_t seq, int32_t *tokens,
-                           int32_t *targets, int32_t *doc_starts) {
-    uint64_t size = (uint64_t)seq, first = range->first + size * i;
-    hy_source_read(range->source, first, size, tokens);
-    memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
-    hy_source_read(range->source, first + size, 1, targets + size - 1);
-    if (doc_starts) memset(doc_starts, 0, size * sizeof *doc_starts);
-    return seq;
-}
-
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts) {
     assert(i < part->sequences[split]);
-    if (!part->examples)
-        return fill_window(&part->ranges[split], i, seq, tokens, targets, doc_starts);
+    if (!part->examples) {
+        const hy_token_range *range = &part->ranges[split];
+        uint64_t size = (uint64_t)seq, first = range->first + size * i;
+        hy_source_read(range->source, first, size, tokens);
+        memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
+        hy_source_read(range->source, first + size, 1, targets + size - 1);
+        if (doc_starts) memset(doc_starts, 0, size * sizeof *doc_starts);
+        return seq;
+    }
     return hy_packing_fill(&part->packs[split], i, seq, tokens, targets, doc_starts);
 }

@@ -43,17 +43,14 @@ static int open_named(const char *folder) {
     return -1;
 }
 
-static int open_anyhow(const char *folder) {
-    int fd = hy_disk_open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC);
-    bool is_unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT;
-    return fd >= 0 || !is_unknown ? fd : open_named(folder);
-}
-
 hy_status hy_spool_open(hy_spool *s) {
     *s = (hy_spool){.fd = -1};
     s->buffer = malloc(HY_SPOOL_BUFFER);
     if (!s->buffer) return hy_fail(HY_ERR_MEMORY, "no memory to write tokens to disk");
-    s->fd = open_anyhow(folder_name());
+    const char *folder = folder_name();
+    int fd = hy_disk_open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC);
+    bool is_unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT;
+    s->fd = fd >= 0 || !is_unknown ? fd : open_named(folder);
     if (s->fd >= 0) return HY_OK;
     hy_status status = hy_fail_path("cannot write tokens to a file in", folder_name());
     hy_spool_close(s);
