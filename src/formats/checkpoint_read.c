@@ -115,16 +115,7 @@ static hy_status check_listed_file(const char *folder, const hy_json *manifest,
     return with_hashes ? check_hash(path, hash) : HY_OK;
 }
 
-/* The last part of a path: "a/b/" gives "b". */
-static void base_name(const char *path, char *name, size_t size) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/') end--;
-    size_t start = end;
-    while (start > 0 && path[start - 1] != '/') start--;
-    snprintf(name, size, "%.*s", (int)(end - start), path + start);
-}
-
-static hy_status check_heading(const char *folder, const hy_json *manifest) {
+static hy_status check_against(const char *folder, const hy_json *manifest, bool with_hashes) {
     const hy_json_node *root = hy_json_root(manifest);
     const char *format;
     int64_t version, step, named_step;
@@ -138,15 +129,15 @@ static hy_status check_heading(const char *folder, const hy_json *manifest) {
                        HY_CHECKPOINT_VERSION);
     }
     char name[NAME_MAX + 1];
-    base_name(folder, name, sizeof name);
+    /* The last part of a path: "a/b/" gives "b". */
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/') end--;
+    size_t start = end;
+    while (start > 0 && folder[start - 1] != '/') start--;
+    snprintf(name, sizeof name, "%.*s", (int)(end - start), folder + start);
     if (hy_checkpoint_parse_name(name, "", &named_step) && named_step != step) {
         return hy_fail(HY_ERR_INPUT, "%s: the manifest is of step %" PRId64, folder, step);
     }
-    return HY_OK;
-}
-
-static hy_status check_against(const char *folder, const hy_json *manifest, bool with_hashes) {
-    HY_TRY(check_heading(folder, manifest));
     const hy_json_node *files = hy_json_get(hy_json_root(manifest), "files");
     if (!files || hy_json_type_of(files) != HY_JSON_ARRAY) {
         return hy_fail(HY_ERR_INPUT, "%s/%s: \"files\" is missing or not an array", folder,

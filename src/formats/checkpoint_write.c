@@ -97,8 +97,8 @@ const char *hy_checkpoint_path(hy_checkpoint *c, const char *name) {
     return c->path;
 }
 
-/* A file that is not what its writer says would make a checkpoint that never loads. */
-static hy_status check_file(hy_checkpoint *c, const char *name, uint64_t size) {
+hy_status hy_checkpoint_add(hy_checkpoint *c, const char *name, uint64_t hash, uint64_t size) {
+    /* A file that is not what its writer says would make a checkpoint that never loads. */
     if (!hy_checkpoint_is_file_name(name)) {
         return hy_fail(HY_ERR_INPUT, "%s: \"%.100s\" cannot be the name of a file in a checkpoint",
                        c->partial, name);
@@ -111,13 +111,10 @@ static hy_status check_file(hy_checkpoint *c, const char *name, uint64_t size) {
     char path[PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, c->partial, name));
     if (stat(path, &info) != 0) return hy_fail_path("cannot add to the checkpoint", path);
-    if (S_ISREG(info.st_mode) && (uint64_t)info.st_size == size) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "%s: added with %" PRIu64 " bytes, but the file has %lld", path,
-                   size, (long long)info.st_size);
-}
-
-hy_status hy_checkpoint_add(hy_checkpoint *c, const char *name, uint64_t hash, uint64_t size) {
-    HY_TRY(check_file(c, name, size));
+    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != size) {
+        return hy_fail(HY_ERR_STATE, "%s: added with %" PRIu64 " bytes, but the file has %lld",
+                       path, size, (long long)info.st_size);
+    }
     HY_TRY(hy_array_reserve(&c->files, &c->capacity, c->count + 1, sizeof *c->files, c->final));
     char *copy = strdup(name);
     if (!copy) return hy_fail(HY_ERR_MEMORY, "out of memory for checkpoint %s", c->final);

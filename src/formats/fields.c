@@ -61,41 +61,38 @@ bool hy_field_is_written(const hy_field *field, const void *from, unsigned holds
     return field->when & HY_IF_POSITIVE || field->kind == HY_FIELD_BOOL ? value > 0 : !isnan(value);
 }
 
-static void put_value(const hy_field *field, const void *at, hy_json_writer *w) {
-    switch (field->kind) {
-    case HY_FIELD_INTEGER: hy_json_put_int(w, field->key, *(const int64_t *)at); break;
-    case HY_FIELD_NUMBER:
-    case HY_FIELD_SHARE: hy_json_put_double(w, field->key, *(const double *)at); break;
-    case HY_FIELD_BOOL: hy_json_put_bool(w, field->key, *(const bool *)at); break;
-    case HY_FIELD_TEXT: hy_json_put_string(w, field->key, *(const char *const *)at); break;
-    case HY_FIELD_PHASE:
-    case HY_FIELD_DTYPE:
-    case HY_FIELD_STATUS:
-        hy_json_put_string(w, field->key, name_of(field->kind, *(const int *)at));
-        break;
-    case HY_FIELD_CLASSES:
-        hy_json_open_object(w, field->key);
-        for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-            int64_t bytes = ((const int64_t *)at)[cls];
-            if (bytes > 0) hy_json_put_int(w, hy_class_name((hy_class)cls), bytes);
-        }
-        hy_json_close_object(w);
-        break;
-    case HY_FIELD_LEVELS:
-        hy_json_open_object(w, field->key);
-        for (int i = 0; i < 4; i++) {
-            hy_json_put_double(w, name_of(field->kind, i), ((const double *)at)[i]);
-        }
-        hy_json_close_object(w);
-        break;
-    }
-}
-
 void hy_fields_put(const hy_field *table, size_t count, const void *from, unsigned holds,
                    hy_json_writer *w) {
     for (const hy_field *field = table; field < table + count; field++) {
         if (!hy_field_is_written(field, from, holds)) continue;
-        put_value(field, (const char *)from + field->from, w);
+        const void *at = (const char *)from + field->from;
+        switch (field->kind) {
+        case HY_FIELD_INTEGER: hy_json_put_int(w, field->key, *(const int64_t *)at); break;
+        case HY_FIELD_NUMBER:
+        case HY_FIELD_SHARE: hy_json_put_double(w, field->key, *(const double *)at); break;
+        case HY_FIELD_BOOL: hy_json_put_bool(w, field->key, *(const bool *)at); break;
+        case HY_FIELD_TEXT: hy_json_put_string(w, field->key, *(const char *const *)at); break;
+        case HY_FIELD_PHASE:
+        case HY_FIELD_DTYPE:
+        case HY_FIELD_STATUS:
+            hy_json_put_string(w, field->key, name_of(field->kind, *(const int *)at));
+            break;
+        case HY_FIELD_CLASSES:
+            hy_json_open_object(w, field->key);
+            for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+                int64_t bytes = ((const int64_t *)at)[cls];
+                if (bytes > 0) hy_json_put_int(w, hy_class_name((hy_class)cls), bytes);
+            }
+            hy_json_close_object(w);
+            break;
+        case HY_FIELD_LEVELS:
+            hy_json_open_object(w, field->key);
+            for (int i = 0; i < 4; i++) {
+                hy_json_put_double(w, name_of(field->kind, i), ((const double *)at)[i]);
+            }
+            hy_json_close_object(w);
+            break;
+        }
     }
 }
 

@@ -76,17 +76,6 @@ static hy_status only_revision(const char *snapshots, char out[128]) {
                    snapshots, count);
 }
 
-static hy_status find_snapshot(const char *folder, char path[HY_HF_PATH_MAX]) {
-    char revision[128], snapshots[HY_HF_PATH_MAX];
-    HY_TRY(hy_path_join(snapshots, sizeof snapshots, folder, "snapshots"));
-    HY_TRY(main_revision(folder, revision));
-    if (!revision[0]) HY_TRY(only_revision(snapshots, revision));
-    HY_TRY(hy_path_join(path, HY_HF_PATH_MAX, snapshots, revision));
-    if (hy_path_is_dir(path)) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: refs/main names revision %s, which is not in snapshots/",
-                   folder, revision);
-}
-
 static hy_status find_in_cache(const char *name, bool *is_found, char path[HY_HF_PATH_MAX]) {
     char wanted[512], place[HY_HF_PATH_MAX], folder[HY_HF_PATH_MAX];
     *is_found = false;
@@ -95,15 +84,28 @@ static hy_status find_in_cache(const char *name, bool *is_found, char path[HY_HF
         if (!place[0] || hy_path_join(folder, sizeof folder, place, wanted) != HY_OK) continue;
         if (!hy_path_is_dir(folder)) continue;
         *is_found = true;
-        return find_snapshot(folder, path);
+        char revision[128], snapshots[HY_HF_PATH_MAX];
+        HY_TRY(hy_path_join(snapshots, sizeof snapshots, folder, "snapshots"));
+        HY_TRY(main_revision(folder, revision));
+        if (!revision[0]) HY_TRY(only_revision(snapshots, revision));
+        HY_TRY(hy_path_join(path, HY_HF_PATH_MAX, snapshots, revision));
+        if (hy_path_is_dir(path)) return HY_OK;
+        return hy_fail(HY_ERR_INPUT, "%s: refs/main names revision %s, which is not in snapshots/",
+                       folder, revision);
     }
     return HY_OK;
 }
 
 /* ---- folders and files ------------------------------------------------------------------------- */
 
-/* The one llama2.c file of a folder; "" when there is none. */
-static hy_status find_llama2c(const char *folder, char path[HY_HF_PATH_MAX]) {
+static hy_status look_into(const char *folder, hy_model_files *kind, char path[HY_HF_PATH_MAX]) {
+    char config[HY_HF_PATH_MAX];
+    HY_TRY(hy_path_join(config, sizeof config, folder, "config.json"));
+    if (hy_path_exists(config)) {
+        *kind = HY_FILES_HF;
+        return hy_path_join(path, HY_HF_PATH_MAX, "", folder);
+    }
+    /* The one llama2.c file of a folder; "" when there is none. */
     char **names, each[HY_HF_PATH_MAX];
     size_t count;
     int found = 0;
@@ -118,18 +120,9 @@ static hy_status find_llama2c(const char *folder, char path[HY_HF_PATH_MAX]) {
         snprintf(path, HY_HF_PATH_MAX, "%s", each);
     }
     hy_dir_list_free(names, count);
-    if (found <= 1) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s holds %d llama2.c files; name one of them", folder, found);
-}
-
-static hy_status look_into(const char *folder, hy_model_files *kind, char path[HY_HF_PATH_MAX]) {
-    char config[HY_HF_PATH_MAX];
-    HY_TRY(hy_path_join(config, sizeof config, folder, "config.json"));
-    if (hy_path_exists(config)) {
-        *kind = HY_FILES_HF;
-        return hy_path_join(path, HY_HF_PATH_MAX, "", folder);
+    if (found > 1) {
+        return hy_fail(HY_ERR_INPUT, "%s holds %d llama2.c files; name one of them", folder, found);
     }
-    HY_TRY(find_llama2c(folder, path));
     *kind = HY_FILES_LLAMA2C;
     if (path[0]) return HY_OK;
     return hy_fail(HY_ERR_INPUT,

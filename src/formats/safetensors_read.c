@@ -53,27 +53,6 @@ static hy_status read_dtype(const hy_safetensors *file, const hy_json_node *info
                    file->path, entry->name, name);
 }
 
-static hy_status read_shape(const hy_safetensors *file, const hy_json_node *info,
-                            hy_safetensors_entry *entry) {
-    const hy_json_node *shape = hy_json_get(info, "shape");
-    if (!shape || hy_json_type_of(shape) != HY_JSON_ARRAY) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "\"shape\" is missing or not an array", file->path,
-                       entry->name);
-    }
-    if (hy_json_size(shape) > HY_SAFETENSORS_DIMS) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "%zu dimensions, at most %d are supported", file->path,
-                       entry->name, hy_json_size(shape), HY_SAFETENSORS_DIMS);
-    }
-    for (const hy_json_node *d = hy_json_first(shape); d; d = hy_json_next(d)) {
-        if (!hy_json_as_int(d, &entry->shape[entry->ndim]) || entry->shape[entry->ndim] < 0) {
-            return hy_fail(HY_ERR_INPUT, TENSOR "dimension %d is not a whole number of at least 0",
-                           file->path, entry->name, entry->ndim);
-        }
-        entry->ndim++;
-    }
-    return HY_OK;
-}
-
 static hy_status read_offsets(const hy_safetensors *file, const hy_json_node *info,
                               hy_safetensors_entry *entry) {
     const hy_json_node *offsets = hy_json_get(info, "data_offsets");
@@ -109,7 +88,22 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                        entry->name);
     }
     HY_TRY(read_dtype(file, info, entry));
-    HY_TRY(read_shape(file, info, entry));
+    const hy_json_node *shape = hy_json_get(info, "shape");
+    if (!shape || hy_json_type_of(shape) != HY_JSON_ARRAY) {
+        return hy_fail(HY_ERR_INPUT, TENSOR "\"shape\" is missing or not an array", file->path,
+                       entry->name);
+    }
+    if (hy_json_size(shape) > HY_SAFETENSORS_DIMS) {
+        return hy_fail(HY_ERR_INPUT, TENSOR "%zu dimensions, at most %d are supported", file->path,
+                       entry->name, hy_json_size(shape), HY_SAFETENSORS_DIMS);
+    }
+    for (const hy_json_node *d = hy_json_first(shape); d; d = hy_json_next(d)) {
+        if (!hy_json_as_int(d, &entry->shape[entry->ndim]) || entry->shape[entry->ndim] < 0) {
+            return hy_fail(HY_ERR_INPUT, TENSOR "dimension %d is not a whole number of at least 0",
+                           file->path, entry->name, entry->ndim);
+        }
+        entry->ndim++;
+    }
     HY_TRY(read_offsets(file, info, entry));
     uint64_t needed;
     if (!hy_safetensors_bytes(entry, &needed)) {
@@ -191,23 +185,6 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* The tensors must cover the data exactly, one after another. */
-static hy_status check_cover(const hy_safetensors *file) {
-    uint64_t reached = 0;
-    for (size_t i = 0; i < file->count; i++) {
-        const hy_safetensors_entry *entry = &file->entries[i];
-        if (entry->offset != reached) {
-            return hy_fail(HY_ERR_INPUT, TENSOR "its data begin at %llu, expected %llu: %s",
-                           file->path, entry->name, (ull)entry->offset, (ull)reached,
-                           entry->offset > reached ? "there is a hole" : "tensors overlap");
-        }
-        reached += entry->bytes;
-    }
-    if (reached == file->data_size) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: the tensors end at byte %llu of the data, the file at %llu",
-                   file->path, (ull)reached, (ull)file->data_size);
-}
-
 static hy_status read_entries(hy_safetensors *file) {
     const hy_json_node *root = hy_json_root(file->header);
     size_t members = hy_json_size(root);
@@ -228,7 +205,20 @@ static hy_status read_entries(hy_safetensors *file) {
         file->names[i] = (by_name){.name = file->entries[i].name, .entry = &file->entries[i]};
     }
     qsort(file->names, file->count, sizeof *file->names, compare_names);
-    return check_cover(file);
+    /* The tensors must cover the data exactly, one after another. */
+    uint64_t reached = 0;
+    for (size_t i = 0; i < file->count; i++) {
+        const hy_safetensors_entry *entry = &file->entries[i];
+        if (entry->offset != reached) {
+            return hy_fail(HY_ERR_INPUT, TENSOR "its data begin at %llu, expected %llu: %s",
+                           file->path, entry->name, (ull)entry->offset, (ull)reached,
+                           entry->offset > reached ? "there is a hole" : "tensors overlap");
+        }
+        reached += entry->bytes;
+    }
+    if (reached == file->data_size) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s: the tensors end at byte %llu of the data, the file at %llu",
+                   file->path, (ull)reached, (ull)file->data_size);
 }
 
 hy_status hy_safetensors_open(const char *path, hy_safetensors **out) {

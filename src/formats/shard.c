@@ -97,21 +97,6 @@ static hy_status read_llmc_header(hy_shard *shard, const char *path) {
     return HY_OK;
 }
 
-/* The file must end exactly where the header says. */
-static hy_status check_length(const hy_shard *shard, const char *path) {
-    uint64_t held = shard->map.size - HEADER_BYTES, needed;
-    if (!__builtin_mul_overflow(shard->count, (uint64_t)shard->bytes_per_token, &needed) &&
-        needed == held) {
-        return HY_OK;
-    }
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: the header counts %llu tokens of %d bytes, but %llu bytes follow it: %s",
-                   path, (ull)shard->count, shard->bytes_per_token, (ull)held,
-                   shard->count > held / (uint64_t)shard->bytes_per_token
-                       ? "the file is cut off"
-                       : "there is more after the last token");
-}
-
 static hy_status read_header(hy_shard *shard, const char *path) {
     const uint8_t *data = shard->map.data;
     size_t size = shard->map.size;
@@ -129,7 +114,18 @@ static hy_status read_header(hy_shard *shard, const char *path) {
                        path, size, HEADER_BYTES);
     }
     HY_TRY(is_ours ? read_our_header(shard, path) : read_llmc_header(shard, path));
-    return check_length(shard, path);
+    /* The file must end exactly where the header says. */
+    uint64_t held = shard->map.size - HEADER_BYTES, needed;
+    if (!__builtin_mul_overflow(shard->count, (uint64_t)shard->bytes_per_token, &needed) &&
+        needed == held) {
+        return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: the header counts %llu tokens of %d bytes, but %llu bytes follow it: %s",
+                   path, (ull)shard->count, shard->bytes_per_token, (ull)held,
+                   shard->count > held / (uint64_t)shard->bytes_per_token
+                       ? "the file is cut off"
+                       : "there is more after the last token");
 }
 
 hy_status hy_shard_open(const char *path, hy_shard **out) {
@@ -207,8 +203,8 @@ static hy_status put_tokens(hy_writer *w, const int32_t *tokens, uint64_t count,
     return HY_OK;
 }
 
-static hy_status check_tokens(const char *path, const int32_t *tokens, uint64_t count,
-                              uint32_t vocab, int bytes_per_token) {
+hy_status hy_shard_write(const char *path, const int32_t *tokens, uint64_t count, uint32_t vocab,
+                         int bytes_per_token) {
     if (bytes_per_token != 2 && bytes_per_token != 4) {
         return hy_fail(HY_ERR_INPUT, "%s: %d bytes per token, expected 2 or 4", path,
                        bytes_per_token);
@@ -220,12 +216,6 @@ static hy_status check_tokens(const char *path, const int32_t *tokens, uint64_t 
         return hy_fail(HY_ERR_INPUT, "%s: token %llu is %d, expected 0 to %lld", path, (ull)i,
                        tokens[i], (long long)limit);
     }
-    return HY_OK;
-}
-
-hy_status hy_shard_write(const char *path, const int32_t *tokens, uint64_t count, uint32_t vocab,
-                         int bytes_per_token) {
-    HY_TRY(check_tokens(path, tokens, count, vocab, bytes_per_token));
     header h = {.version = OUR_VERSION,
                 .bytes_per_token = (uint32_t)bytes_per_token,
                 .count = count,

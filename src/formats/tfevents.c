@@ -146,30 +146,25 @@ void hy_tfevents_add_scalar(hy_tfevents *e, const char *tag, double value) {
     put_message(&e->summary, SUMMARY_VALUE, &e->value);
 }
 
-/* Text of one width is what stands behind four spaces: TensorBoard takes texts for Markdown. */
-static void put_indented(hy_text *to, const char *text) {
-    for (const char *line = text; *line;) {
-        size_t size = strcspn(line, "\n");
-        hy_text_add(to, "    ");
-        hy_text_add_bytes(to, line, size);
-        hy_text_add(to, "\n");
-        line += size + (line[size] == '\n');
-    }
-}
-
-/* A tensor of no dimensions with one string in it. */
-static void put_string_tensor(hy_tfevents *e, const char *text) {
+void hy_tfevents_add_text(hy_tfevents *e, const char *tag, const char *text) {
+    hy_text_clear(&e->value);
+    put_bytes(&e->value, VALUE_TAG, tag, strlen(tag));
+    /* A tensor of no dimensions with one string in it. */
     hy_text *tensor = &e->inside, *string = &e->event;
     hy_text_clear(tensor);
     hy_text_clear(string);
-    put_indented(string, text);
+    /* Text of one width is what stands behind four spaces: TensorBoard takes texts for Markdown. */
+    for (const char *line = text; *line;) {
+        size_t size = strcspn(line, "\n");
+        hy_text_add(string, "    ");
+        hy_text_add_bytes(string, line, size);
+        hy_text_add(string, "\n");
+        line += size + (line[size] == '\n');
+    }
     put_int(tensor, TENSOR_TYPE, TYPE_STRING);
     put_bytes(tensor, TENSOR_SHAPE, "", 0);
     put_message(tensor, TENSOR_STRING, string);
     put_message(&e->value, VALUE_TENSOR, tensor);
-}
-
-static void put_text_plugin(hy_tfevents *e) {
     hy_text *metadata = &e->inside, *plugin = &e->event;
     hy_text_clear(metadata);
     hy_text_clear(plugin);
@@ -177,13 +172,6 @@ static void put_text_plugin(hy_tfevents *e) {
     put_message(metadata, METADATA_PLUGIN, plugin);
     put_int(metadata, METADATA_CLASS, CLASS_TENSOR);
     put_message(&e->value, VALUE_METADATA, metadata);
-}
-
-void hy_tfevents_add_text(hy_tfevents *e, const char *tag, const char *text) {
-    hy_text_clear(&e->value);
-    put_bytes(&e->value, VALUE_TAG, tag, strlen(tag));
-    put_string_tensor(e, text);
-    put_text_plugin(e);
     put_message(&e->summary, SUMMARY_VALUE, &e->value);
 }
 
@@ -214,15 +202,6 @@ static hy_status put_version(hy_tfevents *e) {
 
 /* ---- the file ---------------------------------------------------------------------------------- */
 
-/* The machine's name, of letters that any file system takes. */
-static void host_name(char out[HOST_SIZE]) {
-    if (gethostname(out, HOST_SIZE) != 0 || !out[0]) snprintf(out, HOST_SIZE, "localhost");
-    out[HOST_SIZE - 1] = 0;
-    for (char *c = out; *c; c++) {
-        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '.') *c = '_';
-    }
-}
-
 /* The time of the newest file there; a clock may have been set back since. */
 static hy_status newest_time(const char *folder, long long *out) {
     char **names;
@@ -243,7 +222,12 @@ static hy_status open_file(const char *folder, hy_writer **out) {
     long long newest, now = (long long)hy_clock_unix();
     HY_TRY(hy_dir_make(folder));
     HY_TRY(newest_time(folder, &newest));
-    host_name(host);
+    /* The machine's name, of letters that any file system takes. */
+    if (gethostname(host, HOST_SIZE) != 0 || !host[0]) snprintf(host, HOST_SIZE, "localhost");
+    host[HOST_SIZE - 1] = 0;
+    for (char *c = host; *c; c++) {
+        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '.') *c = '_';
+    }
     snprintf(name, sizeof name, NAME_BEGIN "%010lld.%s", now > newest ? now : newest + 1, host);
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
     return hy_writer_create(path, out);
