@@ -58,26 +58,6 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static hy_status refuse_extra(const char *folder, const hy_hf_tensors *tensors,
-                              const hy_model *model, const hy_hf_name *names, int32_t count) {
-    const char **known = calloc((size_t)count + 1, sizeof *known);
-    if (!known) return hy_fail(HY_ERR_MEMORY, "no memory for %d names", count);
-    for (int32_t i = 0; i < count; i++) known[i] = names[i].name;
-    qsort(known, (size_t)count, sizeof *known, compare_names);
-    hy_status status = HY_OK;
-    for (size_t i = 0; i < hy_hf_tensors_count(tensors) && status == HY_OK; i++) {
-        const char *name = hy_hf_tensors_at(tensors, i).entry->name;
-        if (bsearch(&name, known, (size_t)count, sizeof *known, compare_names)) continue;
-        if (hy_hf_is_ignored(&model->shape, name)) continue;
-        status = hy_fail(HY_ERR_INPUT,
-                         "%s: tensor \"%.200s\" has no place in the model that config.json "
-                         "describes",
-                         folder, name);
-    }
-    free(known);
-    return status;
-}
-
 static hy_status match(const char *folder, const hy_model *model, const hy_hf_name *names,
                        int32_t count, hy_weight_files *out) {
     out->parts = calloc((size_t)count, sizeof *out->parts);
@@ -97,7 +77,22 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
                              .dtype = found.entry->dtype,
                              .tensor = found};
     }
-    return refuse_extra(folder, out->tensors, model, names, count);
+    const char **known = calloc((size_t)count + 1, sizeof *known);
+    if (!known) return hy_fail(HY_ERR_MEMORY, "no memory for %d names", count);
+    for (int32_t i = 0; i < count; i++) known[i] = names[i].name;
+    qsort(known, (size_t)count, sizeof *known, compare_names);
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < hy_hf_tensors_count(out->tensors) && status == HY_OK; i++) {
+        const char *name = hy_hf_tensors_at(out->tensors, i).entry->name;
+        if (bsearch(&name, known, (size_t)count, sizeof *known, compare_names)) continue;
+        if (hy_hf_is_ignored(&model->shape, name)) continue;
+        status = hy_fail(HY_ERR_INPUT,
+                         "%s: tensor \"%.200s\" has no place in the model that config.json "
+                         "describes",
+                         folder, name);
+    }
+    free(known);
+    return status;
 }
 
 static hy_status open_folder(const char *folder, const hy_model *model, hy_weight_files *out) {
