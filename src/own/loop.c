@@ -63,45 +63,6 @@ static hy_status check_parameter(const hy_parameter *p, int32_t index, int64_t *
     return HY_OK;
 }
 
-static hy_status copy_parameters(hy_loop *loop, const hy_parameter *parameters, int32_t count) {
-    if (!parameters || count < 1) {
-        return hy_fail(HY_ERR_INPUT, "a loop needs at least one parameter, %d were given", count);
-    }
-    for (int32_t i = 0; i < count; i++) {
-        HY_TRY(check_parameter(&parameters[i], i, &loop->elements));
-    }
-    loop->parameters = calloc((size_t)count, sizeof *loop->parameters);
-    if (!loop->parameters) return hy_fail(HY_ERR_MEMORY, "no memory for a list of parameters");
-    loop->count = count;
-    for (int32_t i = 0; i < count; i++) {
-        loop->parameters[i] = parameters[i];
-        loop->parameters[i].name = strdup(parameters[i].name);
-        if (!loop->parameters[i].name) return hy_fail(HY_ERR_MEMORY, "no memory for a name");
-    }
-    return HY_OK;
-}
-
-/* m, v, slots and snapshot, zeroed, in one piece. */
-static hy_status take_memory(hy_loop *loop) {
-    int slots = hy_predictor_slots(loop->predictor.kind);
-    int arrays = 2 + slots + (slots > 0 ? 1 : 0);
-    /* Each array begins on a cache line of its own. */
-    size_t line = MEMORY_ALIGNMENT / sizeof(float);
-    size_t stride = ((size_t)loop->elements + line - 1) / line * line;
-    size_t bytes = (size_t)arrays * stride * sizeof(float);
-    loop->memory = aligned_alloc(MEMORY_ALIGNMENT, bytes);
-    if (!loop->memory) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for the optimizer and predictor: %zu bytes",
-                       bytes);
-    }
-    memset(loop->memory, 0, bytes);
-    loop->m = loop->memory;
-    loop->v = loop->memory + stride;
-    for (int i = 0; i < slots; i++) loop->slot[i] = loop->memory + (size_t)(2 + i) * stride;
-    if (slots > 0) loop->snapshot = loop->memory + (size_t)(2 + slots) * stride;
-    return HY_OK;
-}
-
 hy_formula_block hy_loop_block(const hy_loop *loop, int32_t index, int64_t first) {
     hy_formula_block block = {.theta = loop->parameters[index].weights,
                               .count = loop->parameters[index].count};
@@ -122,7 +83,12 @@ void hy_loop_run(hy_loop *loop, const hy_formulas *formulas) {
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
+static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
+    if ((s->optimizer.optimizer & HY_OPTIMIZER_ID) != HY_ADAMW) {
+        return hy_fail(HY_ERR_INPUT,
+                       "optimizer is %s; a model or loop of your own is trained with adamw",
+                       hy_settings_optimizer(s)->name);
+    }
     if (s->train.steps < 1) {
         return hy_fail(HY_ERR_INPUT,
                        "train.steps is %lld; a loop of your own is told its length in "
@@ -137,16 +103,6 @@ static hy_status set_schedule(hy_loop *loop, const hy_settings *s) {
                                    .total = s->train.steps};
     if (loop->schedule.warmup > s->train.steps) loop->schedule.warmup = s->train.steps;
     loop->schedule.kind = s->optimizer.schedule;
-    return HY_OK;
-}
-
-static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
-    if ((s->optimizer.optimizer & HY_OPTIMIZER_ID) != HY_ADAMW) {
-        return hy_fail(HY_ERR_INPUT,
-                       "optimizer is %s; a model or loop of your own is trained with adamw",
-                       hy_settings_optimizer(s)->name);
-    }
-    HY_TRY(set_schedule(loop, s));
     HY_TRY(hy_rules_from_settings(s, loop->schedule.warmup, &loop->predictor, &loop->rules,
                                   &loop->limits));
     loop->adamw = (hy_loop_adamw){.beta1 = s->optimizer.beta1,
@@ -175,9 +131,39 @@ static hy_status check_device(const hy_settings *settings) {
 static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_parameter *parameters,
                         int32_t count) {
     HY_TRY(check_device(settings));
-    HY_TRY(copy_parameters(loop, parameters, count));
+    if (!parameters || count < 1) {
+        return hy_fail(HY_ERR_INPUT, "a loop needs at least one parameter, %d were given", count);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        HY_TRY(check_parameter(&parameters[i], i, &loop->elements));
+    }
+    loop->parameters = calloc((size_t)count, sizeof *loop->parameters);
+    if (!loop->parameters) return hy_fail(HY_ERR_MEMORY, "no memory for a list of parameters");
+    loop->count = count;
+    for (int32_t i = 0; i < count; i++) {
+        loop->parameters[i] = parameters[i];
+        loop->parameters[i].name = strdup(parameters[i].name);
+        if (!loop->parameters[i].name) return hy_fail(HY_ERR_MEMORY, "no memory for a name");
+    }
     HY_TRY(set_rules(loop, settings));
-    return take_memory(loop);
+    /* m, v, slots and snapshot, zeroed, in one piece. */
+    int slots = hy_predictor_slots(loop->predictor.kind);
+    int arrays = 2 + slots + (slots > 0 ? 1 : 0);
+    /* Each array begins on a cache line of its own. */
+    size_t line = MEMORY_ALIGNMENT / sizeof(float);
+    size_t stride = ((size_t)loop->elements + line - 1) / line * line;
+    size_t bytes = (size_t)arrays * stride * sizeof(float);
+    loop->memory = aligned_alloc(MEMORY_ALIGNMENT, bytes);
+    if (!loop->memory) {
+        return hy_fail(HY_ERR_MEMORY, "no memory for the optimizer and predictor: %zu bytes",
+                       bytes);
+    }
+    memset(loop->memory, 0, bytes);
+    loop->m = loop->memory;
+    loop->v = loop->memory + stride;
+    for (int i = 0; i < slots; i++) loop->slot[i] = loop->memory + (size_t)(2 + i) * stride;
+    if (slots > 0) loop->snapshot = loop->memory + (size_t)(2 + slots) * stride;
+    return HY_OK;
 }
 
 hy_status hy_loop_create(const hy_config *config, const hy_parameter *parameters, int32_t count,
@@ -206,13 +192,6 @@ void hy_loop_destroy(hy_loop *loop) {
 
 /* ---- the next step --------------------------------------------------------------------------- */
 
-static void take_news(hy_loop *loop) {
-    if (!loop->has_news) return;
-    loop->seen.spent = loop->spent / loop->budget;
-    loop->state = hy_phase_next(&loop->rules, loop->state, &loop->seen);
-    loop->has_news = false;
-}
-
 static const char *obstacle_now(const hy_loop *loop) {
     hy_observation seen = {.spent = loop->spent / loop->budget,
                            .confidence = hy_confidence_value(&loop->confidence)};
@@ -224,7 +203,11 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
         return hy_fail(HY_ERR_INPUT, "hy_loop_next needs a loop and a place for the "
                                      "step; one is NULL");
     if (loop->turn != HY_TURN_OVER) HY_TRY(hy_loop_expect(loop, HY_TURN_NEXT));
-    take_news(loop);
+    if (loop->has_news) {
+        loop->seen.spent = loop->spent / loop->budget;
+        loop->state = hy_phase_next(&loop->rules, loop->state, &loop->seen);
+        loop->has_news = false;
+    }
     bool is_over = hy_loop_is_over(loop), is_move = loop->state.phase == HY_PREDICT;
     loop->turn = is_over ? HY_TURN_OVER : is_move ? HY_TURN_PROPOSE : HY_TURN_UPDATE;
     loop->started = loop->spent / loop->budget;

@@ -11,15 +11,6 @@
 #include "base/error.h"
 #include "own/loop.h"
 
-static void save_weights(hy_loop *loop) {
-    float *to = loop->snapshot;
-    for (int32_t i = 0; i < loop->count; i++) {
-        size_t count = (size_t)loop->parameters[i].count;
-        memcpy(to, loop->parameters[i].weights, count * sizeof *to);
-        to += count;
-    }
-}
-
 static void restore_weights(hy_loop *loop) {
     const float *from = loop->snapshot;
     for (int32_t i = 0; i < loop->count; i++) {
@@ -70,7 +61,12 @@ hy_status hy_loop_propose(hy_loop *loop) {
     loop->turn = HY_TURN_JUDGE;
     hy_formula candidate = hy_predictor_candidate(&loop->predictor, loop->state.window);
     measure(loop, &candidate);
-    save_weights(loop);
+    float *to = loop->snapshot;
+    for (int32_t i = 0; i < loop->count; i++) {
+        size_t count = (size_t)loop->parameters[i].count;
+        memcpy(to, loop->parameters[i].weights, count * sizeof *to);
+        to += count;
+    }
     hy_formulas move = {.list = {hy_formula_scaled(candidate, loop->scale)}, .count = 1};
     hy_loop_run(loop, &move);
     return HY_OK;

@@ -21,42 +21,6 @@ static const char *broken_parameter(const hy_loop *loop) {
     return NULL;
 }
 
-static hy_status count_skip(hy_loop *loop, bool was_skipped, double loss) {
-    loop->skips_in_a_row = was_skipped ? loop->skips_in_a_row + 1 : 0;
-    if (loop->skips_in_a_row < MOST_SKIPS_IN_A_ROW) return HY_OK;
-    const char *name = broken_parameter(loop);
-    return hy_fail(
-        HY_ERR_NUMERIC,
-        "the numbers were not finite in %d steps in a row (now step %lld, loss %g, %s%s); "
-        "a lower learning rate or fp32 may help",
-        loop->skips_in_a_row, (long long)loop->state.done + 1, loss,
-        name ? "gradient of " : "all gradients finite", name ? name : "");
-}
-
-/* What the step showed; the phase machine takes it in with the next hy_loop_next. */
-static void observe(hy_loop *loop, double loss, double norm, bool is_forgiven) {
-    loop->health = is_forgiven
-                       ? HY_HEALTHY
-                       : hy_divergence_observe(&loop->divergence, &loop->limits, loss, norm);
-    loop->seen = (hy_observation){.started = loop->started,
-                                  .spent = loop->spent / loop->budget,
-                                  .confidence = hy_confidence_value(&loop->confidence),
-                                  .has_diverged = loop->health != HY_HEALTHY};
-    loop->has_news = true;
-}
-
-/* The end of Correct shows how the prediction did; a divergence in Correct takes it back. */
-static void settle_correct(hy_loop *loop, hy_loop_outcome *outcome) {
-    hy_phase_state next = hy_phase_next(&loop->rules, loop->state, &loop->seen);
-    if (loop->state.phase != HY_CORRECT || next.phase == HY_CORRECT) return;
-    if (next.rolls_back) {
-        hy_loop_roll_back(loop);
-        outcome->was_rolled_back = true;
-    } else {
-        hy_loop_measure_residual(loop, &outcome->residual_cosine, &outcome->residual_length);
-    }
-}
-
 hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, bool may_overflow,
                                 hy_loop_outcome *out) {
     HY_TRY(hy_loop_expect(loop, HY_TURN_UPDATE));
@@ -67,11 +31,37 @@ hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, b
     hy_loop_begin_window(loop);
     if (!outcome.was_skipped) hy_loop_adamw_step(loop, grad_scale, outcome.grad_norm);
     loop->spent += 1;
-    observe(loop, loss, outcome.grad_norm, outcome.was_skipped && may_overflow && isfinite(loss));
-    settle_correct(loop, &outcome);
+    /* What the step showed; the phase machine takes it in with the next hy_loop_next. */
+    loop->health =
+        (outcome.was_skipped && may_overflow && isfinite(loss))
+            ? HY_HEALTHY
+            : hy_divergence_observe(&loop->divergence, &loop->limits, loss, outcome.grad_norm);
+    loop->seen = (hy_observation){.started = loop->started,
+                                  .spent = loop->spent / loop->budget,
+                                  .confidence = hy_confidence_value(&loop->confidence),
+                                  .has_diverged = loop->health != HY_HEALTHY};
+    loop->has_news = true;
+    /* The end of Correct shows how the prediction did; a divergence in Correct takes it back. */
+    hy_phase_state next = hy_phase_next(&loop->rules, loop->state, &loop->seen);
+    if (loop->state.phase == HY_CORRECT && next.phase != HY_CORRECT) {
+        if (next.rolls_back) {
+            hy_loop_roll_back(loop);
+            outcome.was_rolled_back = true;
+        } else {
+            hy_loop_measure_residual(loop, &outcome.residual_cosine, &outcome.residual_length);
+        }
+    }
     loop->turn = HY_TURN_NEXT;
     if (out) *out = outcome;
-    return count_skip(loop, outcome.was_skipped, loss);
+    loop->skips_in_a_row = outcome.was_skipped ? loop->skips_in_a_row + 1 : 0;
+    if (loop->skips_in_a_row < MOST_SKIPS_IN_A_ROW) return HY_OK;
+    const char *name = broken_parameter(loop);
+    return hy_fail(
+        HY_ERR_NUMERIC,
+        "the numbers were not finite in %d steps in a row (now step %lld, loss %g, %s%s); "
+        "a lower learning rate or fp32 may help",
+        loop->skips_in_a_row, (long long)loop->state.done + 1, loss,
+        name ? "gradient of " : "all gradients finite", name ? name : "");
 }
 
 hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out) {

@@ -23,39 +23,6 @@ void hy_own_say(const hy_own_run *run, hy_message_level level, const char *forma
 
 /* ---- a true step ----------------------------------------------------------------------------- */
 
-static void tell_trouble(const hy_own_run *run, const hy_loop_outcome *done, double loss,
-                         bool has_overflowed) {
-    const hy_loop *loop = run->loop;
-    long long step = (long long)run->summary.steps + 1;
-    if (has_overflowed) {
-        hy_own_say(run, HY_NOTE, "step %lld: the gradient overflowed; the loss scale is now %g",
-                   step, run->scale.scale);
-    } else if (loop->health != HY_HEALTHY) {
-        hy_own_say(run, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)%s", step,
-                   hy_health_text(loop->health), loss, done->grad_norm,
-                   done->was_rolled_back ? "; the last move was undone" : "");
-    }
-}
-
-static void count_step(hy_own_run *run, const hy_own_losses *losses, bool was_skipped,
-                       double seconds) {
-    double loss = losses->sum / (double)losses->counted;
-    double rate = (double)losses->counted / fmax(seconds, 1e-9);
-    run->loss_tail[run->summary.steps % HY_LOSS_TAIL] = loss;
-    run->summary.steps++;
-    run->summary.skipped_steps += was_skipped;
-    run->tokens += losses->counted;
-    run->rate = run->rate > 0 ? 0.9 * run->rate + 0.1 * rate : rate;
-}
-
-static void describe_outcome(const hy_loop_outcome *done, hy_step_info *info) {
-    info->grad_norm = done->grad_norm;
-    info->was_skipped = done->was_skipped;
-    info->was_rolled_back = done->was_rolled_back;
-    info->residual_cosine = done->residual_cosine;
-    info->residual_length = done->residual_length;
-}
-
 static hy_status true_step(hy_own_run *run, hy_step_line *line) {
     hy_step_info *info = &line->step;
     hy_own_losses losses;
@@ -70,25 +37,32 @@ static hy_status true_step(hy_own_run *run, hy_step_line *line) {
     info->loss = losses.sum / (double)losses.counted;
     hy_status status = hy_loop_update_scaled(run->loop, info->loss, grad_scale, is_scaled, &done);
     hy_own_adapt_scale(run, info->phase, done.was_skipped);
-    tell_trouble(run, &done, info->loss, is_scaled && done.was_skipped && isfinite(info->loss));
-    describe_outcome(&done, info);
-    count_step(run, &losses, done.was_skipped, hy_clock() - begin);
+    const hy_loop *loop = run->loop;
+    long long step = (long long)run->summary.steps + 1;
+    if ((is_scaled && done.was_skipped && isfinite(info->loss))) {
+        hy_own_say(run, HY_NOTE, "step %lld: the gradient overflowed; the loss scale is now %g",
+                   step, run->scale.scale);
+    } else if (loop->health != HY_HEALTHY) {
+        hy_own_say(run, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)%s", step,
+                   hy_health_text(loop->health), info->loss, done.grad_norm,
+                   done.was_rolled_back ? "; the last move was undone" : "");
+    }
+    info->grad_norm = done.grad_norm;
+    info->was_skipped = done.was_skipped;
+    info->was_rolled_back = done.was_rolled_back;
+    info->residual_cosine = done.residual_cosine;
+    info->residual_length = done.residual_length;
+    double loss = losses.sum / (double)losses.counted;
+    double rate = (double)losses.counted / fmax((hy_clock() - begin), 1e-9);
+    run->loss_tail[run->summary.steps % HY_LOSS_TAIL] = loss;
+    run->summary.steps++;
+    run->summary.skipped_steps += done.was_skipped;
+    run->tokens += losses.counted;
+    run->rate = run->rate > 0 ? 0.9 * run->rate + 0.1 * rate : rate;
     return status;
 }
 
 /* ---- a move ---------------------------------------------------------------------------------- */
-
-/* Both guard passes, with the move between them; a callback that fails takes the move back. */
-static hy_status guarded_move(hy_own_run *run, hy_step_line *line, hy_loop_outcome *done) {
-    HY_TRY(hy_own_guard_pass(run, &line->guard_before));
-    HY_TRY(hy_loop_propose(run->loop));
-    hy_status status = hy_own_guard_pass(run, &line->guard_after);
-    if (status != HY_OK) {
-        hy_loop_judge(run->loop, NAN, NAN, NULL);
-        return status;
-    }
-    return hy_loop_judge(run->loop, line->guard_before, line->guard_after, done);
-}
 
 static void count_move(hy_own_run *run, const hy_step_line *line, const hy_loop_outcome *done) {
     if (done->was_accepted) {
@@ -111,7 +85,15 @@ static hy_status predict_step(hy_own_run *run, hy_step_line *line) {
     info->bytes_moved = hy_own_offload_leave(run);
     info->wait_seconds = hy_clock() - begin;
     hy_ledger_enter(&run->ledger, HY_PREDICT);
-    HY_TRY(guarded_move(run, line, &done));
+    /* Both guard passes, with the move between them; a callback that fails takes the move back. */
+    HY_TRY(hy_own_guard_pass(run, &line->guard_before));
+    HY_TRY(hy_loop_propose(run->loop));
+    hy_status status = hy_own_guard_pass(run, &line->guard_after);
+    if (status != HY_OK) {
+        hy_loop_judge(run->loop, NAN, NAN, NULL);
+        return status;
+    }
+    HY_TRY(hy_loop_judge(run->loop, line->guard_before, line->guard_after, &done));
     count_move(run, line, &done);
     info->was_rejected = !done.was_accepted;
     info->loss = done.was_accepted ? line->guard_after : line->guard_before;
@@ -142,25 +124,6 @@ static hy_status validate(hy_own_run *run, hy_step_line *line) {
     return HY_OK;
 }
 
-static void complete_info(hy_own_run *run, hy_step_info *info, double seconds) {
-    double spent = run->loop->spent;
-    run->summary.seconds += seconds;
-    run->summary.phase_steps[info->phase]++;
-    run->phase_seconds[info->phase] += seconds;
-    run->phase_wait[info->phase] += info->wait_seconds;
-    run->phase_moved[info->phase] += info->bytes_moved;
-    info->step = run->summary.steps;
-    info->spent = spent;
-    info->seconds = seconds;
-    info->elapsed = run->summary.seconds;
-    info->remaining = fmax(run->loop->budget - spent, 0) * run->summary.seconds / spent;
-    info->tokens = run->tokens;
-    info->tokens_per_second = run->rate;
-    info->vram_bytes = run->ledger.live_in[HY_DEVICE];
-    info->vram_peak_bytes = run->ledger.peak_in[HY_DEVICE];
-    info->host_pinned_bytes = run->ledger.live_in[HY_PINNED];
-}
-
 static hy_status one_turn(hy_own_run *run, const hy_loop_step *step) {
     double begin = hy_clock();
     hy_step_line line = {.step = {.steps_total = run->settings.train.steps,
@@ -176,7 +139,23 @@ static hy_status one_turn(hy_own_run *run, const hy_loop_step *step) {
                          .loss_scale = NAN,
                          .val_loss = NAN};
     HY_TRY(step->wants_backward ? true_step(run, &line) : predict_step(run, &line));
-    complete_info(run, &line.step, hy_clock() - begin);
+    double seconds = hy_clock() - begin;
+    double spent = run->loop->spent;
+    run->summary.seconds += seconds;
+    run->summary.phase_steps[line.step.phase]++;
+    run->phase_seconds[line.step.phase] += seconds;
+    run->phase_wait[line.step.phase] += line.step.wait_seconds;
+    run->phase_moved[line.step.phase] += line.step.bytes_moved;
+    line.step.step = run->summary.steps;
+    line.step.spent = spent;
+    line.step.seconds = seconds;
+    line.step.elapsed = run->summary.seconds;
+    line.step.remaining = fmax(run->loop->budget - spent, 0) * run->summary.seconds / spent;
+    line.step.tokens = run->tokens;
+    line.step.tokens_per_second = run->rate;
+    line.step.vram_bytes = run->ledger.live_in[HY_DEVICE];
+    line.step.vram_peak_bytes = run->ledger.peak_in[HY_DEVICE];
+    line.step.host_pinned_bytes = run->ledger.live_in[HY_PINNED];
     if (run->observer.on_step) run->observer.on_step(run->observer.user, &line.step);
     hy_status status = is_validation_due(run, step->wants_backward) ? validate(run, &line) : HY_OK;
     hy_record_step(&run->record, &line, &run->ledger);
@@ -193,7 +172,10 @@ static hy_status train(hy_own_run *run) {
     return HY_OK;
 }
 
-static void summarise(hy_own_run *run) {
+/* The first failure counts: a record that cannot be written does not hide why the run ended. */
+static hy_status finish(hy_own_run *run, hy_status status) {
+    char message[HY_ERROR_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%s", hy_error_message());
     hy_own_summary *s = &run->summary;
     int64_t count = s->steps < HY_LOSS_TAIL ? s->steps : HY_LOSS_TAIL;
     double sum = 0;
@@ -204,13 +186,6 @@ static void summarise(hy_own_run *run) {
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         s->optimizer_bytes[i] = run->ledger.cell[HY_OPTIM][i].measured;
     }
-}
-
-/* The first failure counts: a record that cannot be written does not hide why the run ended. */
-static hy_status finish(hy_own_run *run, hy_status status) {
-    char message[HY_ERROR_MESSAGE_MAX];
-    snprintf(message, sizeof message, "%s", hy_error_message());
-    summarise(run);
     hy_status recorded = hy_own_record_close(run, status == HY_OK);
     return status == HY_OK ? recorded : hy_fail(status, "%s", message);
 }

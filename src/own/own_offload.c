@@ -107,14 +107,6 @@ static void expand(hy_own_run *run) {
 
 /* ---- leaving and coming back ----------------------------------------------------------------- */
 
-static void poison(hy_loop *loop) {
-#ifdef HY_POISON
-    for (int64_t i = 0; i < loop->elements; i++) loop->m[i] = loop->v[i] = NAN;
-#else
-    (void)loop;
-#endif
-}
-
 /* Bytes that are live instead of m and v while they are away, and where. */
 static uint64_t stand_in(const hy_own_run *run, hy_place *place) {
     const hy_own_offload *o = &run->offload;
@@ -132,13 +124,6 @@ static void book_leave(hy_own_run *run) {
     hy_ledger_take(&run->ledger, HY_OPTIM, place, bytes);
 }
 
-static void book_return(hy_own_run *run) {
-    hy_place place;
-    uint64_t bytes = stand_in(run, &place);
-    hy_ledger_give(&run->ledger, HY_OPTIM, place, bytes);
-    hy_ledger_take(&run->ledger, HY_OPTIM, HY_DEVICE, state_bytes(run));
-}
-
 uint64_t hy_own_offload_leave(hy_own_run *run) {
     hy_own_offload *o = &run->offload;
     hy_loop *loop = run->loop;
@@ -149,7 +134,12 @@ uint64_t hy_own_offload_leave(hy_own_run *run) {
         memcpy(o->away + elements, loop->v, elements * sizeof *loop->v);
     }
     if (o->kind == HY_OFFLOAD_COMPRESS) compress(run);
-    poison(loop);
+#ifdef HY_POISON
+    for (int64_t i = 0; i < loop->elements; i++) loop->m[i] = loop->v[i] = NAN;
+#else
+    (void)loop;
+#endif
+
     book_leave(run);
     o->is_away = true;
     return o->away ? state_bytes(run) : 0;
@@ -170,7 +160,10 @@ uint64_t hy_own_offload_return(hy_own_run *run) {
         memset(loop->v, 0, elements * sizeof *loop->v);
         loop->updates = 0; /* the bias correction begins anew */
     }
-    book_return(run);
+    hy_place place;
+    uint64_t bytes = stand_in(run, &place);
+    hy_ledger_give(&run->ledger, HY_OPTIM, place, bytes);
+    hy_ledger_take(&run->ledger, HY_OPTIM, HY_DEVICE, state_bytes(run));
     o->is_away = false;
     return o->away ? state_bytes(run) : 0;
 }

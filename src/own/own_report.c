@@ -43,29 +43,6 @@ hy_status hy_own_record_open(hy_own_run *run, const char *command) {
 
 /* ---- summary.json ---------------------------------------------------------------------------- */
 
-static void put_results(hy_json_writer *w, const hy_own_run *run) {
-    const hy_own_summary *s = &run->summary;
-    hy_json_put_int(w, "steps", s->steps);
-    hy_json_put_int(w, "steps_total", run->settings.train.steps);
-    hy_json_put_int(w, "full_steps", s->phase_steps[HY_WARMUP] + s->phase_steps[HY_FULL]);
-    hy_json_put_double(w, "predicted_steps", s->predicted_steps);
-    hy_json_put_int(w, "correct_steps", s->phase_steps[HY_CORRECT]);
-    hy_json_put_int(w, "backward_passes", s->backward_passes);
-    hy_json_put_int(w, "skipped_steps", s->skipped_steps);
-    hy_json_put_string(w, "predictor", hy_choice_name("predictor", run->loop->predictor.kind));
-    hy_json_put_int(w, "moves", s->moves);
-    hy_json_put_int(w, "rejected_moves", s->rejected_moves);
-    hy_json_put_int(w, "divergences", run->loop->state.divergences);
-    hy_json_put_double(w, "spent", s->spent);
-    hy_json_put_int(w, "tokens", run->tokens);
-    hy_json_put_double(w, "seconds", s->seconds);
-    hy_json_put_double(w, "tokens_per_second",
-                       s->seconds > 0 ? (double)run->tokens / s->seconds : 0);
-    hy_json_put_double(w, "final_loss", s->final_loss);
-    hy_json_put_double(w, "val_loss", s->val_loss);
-    hy_json_put_double(w, "confidence", s->confidence);
-}
-
 static void put_phases(hy_json_writer *w, const hy_own_run *run) {
     hy_json_open_object(w, "phases");
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
@@ -82,24 +59,39 @@ static void put_phases(hy_json_writer *w, const hy_own_run *run) {
     hy_json_close_object(w);
 }
 
-static void put_summary(hy_text *text, const hy_own_run *run, bool is_finished) {
+static hy_status write_summary(const hy_own_run *run, bool is_finished) {
+    hy_text text = {0};
     hy_json_writer w;
-    hy_json_begin(&w, text, true);
+    hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
     hy_json_put_string(&w, "program", "hybrid " HYBRID_VERSION);
     hy_json_put_bool(&w, "finished", is_finished);
     hy_json_put_string(&w, "model", "own");
     hy_json_put_int(&w, "parameters", run->loop->elements);
     hy_json_put_string(&w, "device", "cpu");
-    put_results(&w, run);
+    const hy_own_summary *s = &run->summary;
+    hy_json_put_int(&w, "steps", s->steps);
+    hy_json_put_int(&w, "steps_total", run->settings.train.steps);
+    hy_json_put_int(&w, "full_steps", s->phase_steps[HY_WARMUP] + s->phase_steps[HY_FULL]);
+    hy_json_put_double(&w, "predicted_steps", s->predicted_steps);
+    hy_json_put_int(&w, "correct_steps", s->phase_steps[HY_CORRECT]);
+    hy_json_put_int(&w, "backward_passes", s->backward_passes);
+    hy_json_put_int(&w, "skipped_steps", s->skipped_steps);
+    hy_json_put_string(&w, "predictor", hy_choice_name("predictor", run->loop->predictor.kind));
+    hy_json_put_int(&w, "moves", s->moves);
+    hy_json_put_int(&w, "rejected_moves", s->rejected_moves);
+    hy_json_put_int(&w, "divergences", run->loop->state.divergences);
+    hy_json_put_double(&w, "spent", s->spent);
+    hy_json_put_int(&w, "tokens", run->tokens);
+    hy_json_put_double(&w, "seconds", s->seconds);
+    hy_json_put_double(&w, "tokens_per_second",
+                       s->seconds > 0 ? (double)run->tokens / s->seconds : 0);
+    hy_json_put_double(&w, "final_loss", s->final_loss);
+    hy_json_put_double(&w, "val_loss", s->val_loss);
+    hy_json_put_double(&w, "confidence", s->confidence);
     put_phases(&w, run);
     hy_json_close_object(&w);
-    hy_text_add(text, "\n");
-}
-
-static hy_status write_summary(const hy_own_run *run, bool is_finished) {
-    hy_text text = {0};
-    put_summary(&text, run, is_finished);
+    hy_text_add(&text, "\n");
     hy_status status = hy_text_status(&text);
     if (status == HY_OK) status = hy_record_write(&run->record, "summary.json", text.data);
     hy_text_free(&text);
