@@ -33,21 +33,6 @@ static void add_stretch(hy_text *out, size_t length, double growth) {
     hy_put_number(out, growth);
 }
 
-static void put_stretches(hy_text *out, const double *values, size_t rows) {
-    double growth = 0, before = 0;
-    size_t length = 0;
-    for (size_t i = 0; i < rows; i++) {
-        if (values[i] - before != growth) {
-            add_stretch(out, length, growth);
-            growth = values[i] - before;
-            length = 0;
-        }
-        length++;
-        before = values[i];
-    }
-    add_stretch(out, length, growth);
-}
-
 static void put_knots(hy_text *out, const double *values, size_t rows, size_t every) {
     for (size_t i = 0; i < rows; i += every) {
         if (i > 0) hy_text_add(out, ",");
@@ -62,7 +47,19 @@ static void put_axis(hy_page *page, const char *name, size_t rows, bool is_even)
     hy_text_clear(&page->scratch);
     hy_json_open_object(page->json, name);
     if (is_even && count_stretches(page->column, rows) <= STRETCHES_MAX) {
-        put_stretches(&page->scratch, page->column, rows);
+        hy_text *out = &page->scratch;
+        double growth = 0, before = 0;
+        size_t length = 0;
+        for (size_t i = 0; i < rows; i++) {
+            if (page->column[i] - before != growth) {
+                add_stretch(out, length, growth);
+                growth = page->column[i] - before;
+                length = 0;
+            }
+            length++;
+            before = page->column[i];
+        }
+        add_stretch(out, length, growth);
         hy_json_put_string(page->json, "stretches", hy_text_string(&page->scratch));
     } else {
         size_t every = rows > KNOTS ? rows / KNOTS : 1;
@@ -140,18 +137,14 @@ void hy_page_axes(hy_page *page) {
 
 /* ---- what happened ------------------------------------------------------------------------------- */
 
-/* A start is a mark where a run was resumed, not where it began. */
-static bool is_mark(const hy_run_event *event) {
-    return strcmp(event->kind, "start") != 0 || event->points_before > 0;
-}
-
 void hy_page_events(hy_page *page) {
     hy_json_open_array(page->json, "events");
     for (int r = 0; r < page->count; r++) {
         int left = MARKS_MAX;
         for (size_t i = 0; i < hy_run_events(page->runs[r]) && left > 0; i++) {
             const hy_run_event *event = hy_run_event_at(page->runs[r], i);
-            if (!is_mark(event)) continue;
+            /* A start is a mark where a run was resumed, not where it began. */
+            if (!(strcmp(event->kind, "start") != 0 || event->points_before > 0)) continue;
             hy_json_open_object(page->json, NULL);
             hy_json_put_int(page->json, "run", r);
             hy_json_put_int(page->json, "row", (int64_t)event->points_before);

@@ -216,17 +216,6 @@ static bool has_layers(const hy_page *page, const chart *it, int r) {
     return false;
 }
 
-static void put_curves(hy_page *page, const chart *it) {
-    for (int r = 0; r < page->count; r++) {
-        bool is_stack = has_layers(page, it, r);
-        if (is_stack) put_layers(page, it, r);
-        for (const curve *c = it->curves; c->name; c++) {
-            if (c->style == IS_LAYER || (c->style == IS_SUM && is_stack)) continue;
-            put_one(page, it, c, r);
-        }
-    }
-}
-
 /* ---- limits -------------------------------------------------------------------------------------- */
 
 static void put_limit(hy_page *page, const char *name, double value) {
@@ -310,7 +299,14 @@ static void put_chart(hy_page *page, const chart *it) {
     hy_json_put_bool(page->json, "zero", it->is_from_zero);
     put_limits(page, it);
     hy_json_open_array(page->json, "curves");
-    put_curves(page, it);
+    for (int r = 0; r < page->count; r++) {
+        bool is_stack = has_layers(page, it, r);
+        if (is_stack) put_layers(page, it, r);
+        for (const curve *c = it->curves; c->name; c++) {
+            if (c->style == IS_LAYER || (c->style == IS_SUM && is_stack)) continue;
+            put_one(page, it, c, r);
+        }
+    }
     hy_json_close_array(page->json);
     hy_json_close_object(page->json);
     hy_text_add(html, "</tbody></table></div></details>\n</figure>\n");

@@ -48,7 +48,9 @@ static hy_status read_json(hy_run *run, const char *name, hy_run_file *seen, hy_
     return status == HY_ERR_MEMORY ? status : HY_OK;
 }
 
-static hy_status read_config(hy_run *run, bool *has_changed) {
+hy_status hy_run_read_files(hy_run *run, bool *has_changed) {
+    HY_TRY(read_json(run, "summary.json", &run->summary_file, &run->summary, has_changed));
+    HY_TRY(read_json(run, "plan.json", &run->plan_file, &run->plan, has_changed));
     char path[PATH_MAX_BYTES];
     size_t size;
     if (!is_new(run, "config.cfg", &run->config_file, path)) return HY_OK;
@@ -58,12 +60,6 @@ static hy_status read_config(hy_run *run, bool *has_changed) {
     if (run->config_file.changed == 0) return HY_OK;
     hy_status status = hy_file_read(path, &run->config, &size);
     return status == HY_ERR_MEMORY ? status : HY_OK;
-}
-
-hy_status hy_run_read_files(hy_run *run, bool *has_changed) {
-    HY_TRY(read_json(run, "summary.json", &run->summary_file, &run->summary, has_changed));
-    HY_TRY(read_json(run, "plan.json", &run->plan_file, &run->plan, has_changed));
-    return read_config(run, has_changed);
 }
 
 /* ---- facts --------------------------------------------------------------------------------------- */
@@ -89,13 +85,6 @@ static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
     return !run->is_start_last || run->summary_file.changed >= run->lines.changed;
 }
 
-/* "hybrid-train 0.1.0" is version 0.1.0. */
-static const char *after_program(const char *version) {
-    static const char program[] = "hybrid-train ";
-    bool has_name = strncmp(version, program, sizeof program - 1) == 0;
-    return has_name ? version + sizeof program - 1 : version;
-}
-
 void hy_run_gather_facts(hy_run *run) {
     hy_run_facts facts = run->started;
     facts.lines_unreadable = run->facts.lines_unreadable;
@@ -110,7 +99,11 @@ void hy_run_gather_facts(hy_run *run) {
         fill_text(&facts.data, summary, "data");
         fill_text(&facts.predictor, summary, "predictor");
         fill_text(&facts.version, summary, "program");
-        facts.version = after_program(facts.version);
+        /* "hybrid-train 0.1.0" is version 0.1.0. */
+        const char *version = facts.version;
+        static const char program[] = "hybrid-train ";
+        bool has_name = strncmp(version, program, sizeof program - 1) == 0;
+        facts.version = has_name ? version + sizeof program - 1 : version;
         fill_count(&facts.parameters, summary, "parameters");
         fill_count(&facts.steps_total, summary, "steps_total");
         fill_count(&facts.tokens_per_step, summary, "tokens_per_step");

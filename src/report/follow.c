@@ -55,16 +55,6 @@ static bool is_continued(const hy_follow *it, const struct stat *named) {
     return held.st_size >= it->offset && has_same_tail(it);
 }
 
-static hy_status open_anew(hy_follow *it) {
-    int fd = open(it->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return hy_fail_path("cannot open", it->path);
-    if (it->fd >= 0) close(it->fd);
-    it->fd = fd;
-    it->offset = 0;
-    it->tail_size = 0;
-    return HY_OK;
-}
-
 /* ---- lines ------------------------------------------------------------------------------------- */
 
 static void keep_tail(hy_follow *it, const char *end, size_t available) {
@@ -103,7 +93,24 @@ static hy_status grow(hy_follow *it) {
     return HY_OK;
 }
 
-static hy_status read_on(hy_follow *it, const hy_follow_sink *sink) {
+hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
+    struct stat named;
+    if (stat(it->path, &named) != 0) {
+        return errno == ENOENT ? HY_OK : hy_fail_path("cannot open", it->path);
+    }
+    if (!S_ISREG(named.st_mode)) {
+        return hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", it->path);
+    }
+    it->changed = (double)named.st_mtim.tv_sec + 1e-9 * (double)named.st_mtim.tv_nsec;
+    if (!is_continued(it, &named)) {
+        int fd = open(it->path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return hy_fail_path("cannot open", it->path);
+        if (it->fd >= 0) close(it->fd);
+        it->fd = fd;
+        it->offset = 0;
+        it->tail_size = 0;
+        HY_TRY(sink->restart(sink->user));
+    }
     size_t held = 0; /* bytes of a line that is not whole yet, at the buffer's beginning */
     for (;;) {
         if (held == it->capacity) HY_TRY(grow(it));
@@ -116,20 +123,4 @@ static hy_status read_on(hy_follow *it, const hy_follow_sink *sink) {
         held = size - used;
         memmove(it->buffer, it->buffer + used, held);
     }
-}
-
-hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
-    struct stat named;
-    if (stat(it->path, &named) != 0) {
-        return errno == ENOENT ? HY_OK : hy_fail_path("cannot open", it->path);
-    }
-    if (!S_ISREG(named.st_mode)) {
-        return hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", it->path);
-    }
-    it->changed = (double)named.st_mtim.tv_sec + 1e-9 * (double)named.st_mtim.tv_nsec;
-    if (!is_continued(it, &named)) {
-        HY_TRY(open_anew(it));
-        HY_TRY(sink->restart(sink->user));
-    }
-    return read_on(it, sink);
 }

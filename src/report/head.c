@@ -14,15 +14,6 @@ static const char *state_of(const hy_run_facts *facts) {
     return facts->is_finished ? "stopped" : "in progress";
 }
 
-static void add_date(hy_text *out, double when) {
-    char text[32];
-    struct tm parts;
-    time_t seconds = (time_t)when;
-    if (!isfinite(when) || !gmtime_r(&seconds, &parts)) return;
-    strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
-    hy_text_add(out, text);
-}
-
 /* Facts with dots between them; empty ones are left out. */
 static void add_fact(hy_text *out, const char *text) {
     if (!text[0]) return;
@@ -48,7 +39,13 @@ static void add_state(hy_page *page, int r) {
     add_fact(html, facts->data);
     if (!isnan(facts->began)) {
         hy_text_add(html, "<span>began ");
-        add_date(html, facts->began);
+        char text[32];
+        struct tm parts;
+        time_t seconds = (time_t)facts->began;
+        if (isfinite(facts->began) && gmtime_r(&seconds, &parts)) {
+            strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
+            hy_text_add(html, text);
+        }
         hy_text_add(html, "</span>");
     }
     hy_text_add(html, "</p>\n");

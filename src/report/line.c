@@ -51,17 +51,6 @@ static int64_t count_of(const hy_json_node *object, const char *key) {
     return count;
 }
 
-/* "micro-batch 8 x 4 became 6 x 6: REASON". */
-static void describe_batch(const hy_json_node *object, hy_text *out) {
-    const char *reason = text_of(object, "reason");
-    hy_text_addf(out, "micro-batch %lld x %lld became %lld x %lld",
-                 (long long)count_of(object, "old_batch_size"),
-                 (long long)count_of(object, "old_grad_accum"),
-                 (long long)count_of(object, "batch_size"),
-                 (long long)count_of(object, "grad_accum"));
-    if (reason[0]) hy_text_addf(out, ": %s", reason);
-}
-
 static void describe_event(const char *kind, const hy_json_node *object, hy_text *out) {
     const char *text = text_of(object, "text");
     hy_text_add(out, "");
@@ -70,7 +59,14 @@ static void describe_event(const char *kind, const hy_json_node *object, hy_text
     } else if (text[0]) {
         hy_text_add(out, text);
     } else if (strcmp(kind, "batch") == 0) {
-        describe_batch(object, out);
+        /* "micro-batch 8 x 4 became 6 x 6: REASON". */
+        const char *reason = text_of(object, "reason");
+        hy_text_addf(out, "micro-batch %lld x %lld became %lld x %lld",
+                     (long long)count_of(object, "old_batch_size"),
+                     (long long)count_of(object, "old_grad_accum"),
+                     (long long)count_of(object, "batch_size"),
+                     (long long)count_of(object, "grad_accum"));
+        if (reason[0]) hy_text_addf(out, ": %s", reason);
     } else if (strcmp(kind, "memory") == 0) {
         hy_text_addf(out, "memory %s after %s", text_of(object, "status"),
                      text_of(object, "old_status"));

@@ -19,14 +19,6 @@ void hy_column_look(const double *column, size_t rows, hy_column_facts *out) {
 
 /* ---- thinning ------------------------------------------------------------------------------------ */
 
-static size_t keep_all(const double *column, size_t rows, size_t *kept) {
-    size_t count = 0;
-    for (size_t i = 0; i < rows; i++) {
-        if (isfinite(column[i])) kept[count++] = i;
-    }
-    return count;
-}
-
 /* Leaves of the rows kept[begin .. end) those of the least and the greatest value; returns how many stand
  * at kept[to ..] then. */
 static size_t keep_extremes(const double *column, size_t *kept, size_t begin, size_t end,
@@ -43,7 +35,10 @@ static size_t keep_extremes(const double *column, size_t *kept, size_t begin, si
 }
 
 size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *kept) {
-    size_t count = keep_all(column, rows, kept);
+    size_t count = 0;
+    for (size_t i = 0; i < rows; i++) {
+        if (isfinite(column[i])) kept[count++] = i;
+    }
     if (limit < 4) limit = 4;
     if (count <= limit) return count;
     size_t last = kept[count - 1], inner = count - 2, buckets = (limit - 2) / 2, to = 1;

@@ -100,24 +100,6 @@ static void add_phase_names(hy_page *page, int r, const hy_planned *from, int ph
     }
 }
 
-static void add_memory_rows(hy_page *page, int r, const hy_planned *from, int phase) {
-    bool is_first = true;
-    for (int c = 0; c < HY_CLASS_COUNT; c++) {
-        hy_planned_cell cell;
-        if (!hy_planned_read(from, phase, c, &cell)) continue;
-        hy_text_addf(page->html, "<tr%s><th scope=\"row\">", is_first ? " class=\"first\"" : "");
-        if (is_first) add_phase_names(page, r, from, phase);
-        hy_text_addf(page->html, "<td class=\"text\"><i class=\"swatch class-%s\"></i>%s",
-                     hy_class_name((hy_class)c), hy_class_name((hy_class)c));
-        add_text_cell(page->html, cell.place);
-        add_text_cell(page->html, cell.dtype);
-        add_cell(page->html, HY_FIGURE_BYTES, cell.planned);
-        if (from->has_measured) add_cell(page->html, HY_FIGURE_BYTES, cell.measured);
-        hy_text_add(page->html, "\n");
-        is_first = false;
-    }
-}
-
 static void add_memory(hy_page *page, int r, const hy_planned *from) {
     static const char *const columns[] = {"phase",   "class",    "place", "type",
                                           "planned", "measured", NULL};
@@ -127,29 +109,27 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
                from->has_measured ? columns : planned_columns, 4);
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         if (!has_run(page, r, p) || is_shown_before(page, r, from, p)) continue;
-        add_memory_rows(page, r, from, p);
+        bool is_first = true;
+        for (int c = 0; c < HY_CLASS_COUNT; c++) {
+            hy_planned_cell cell;
+            if (!hy_planned_read(from, p, c, &cell)) continue;
+            hy_text_addf(page->html, "<tr%s><th scope=\"row\">",
+                         is_first ? " class=\"first\"" : "");
+            if (is_first) add_phase_names(page, r, from, p);
+            hy_text_addf(page->html, "<td class=\"text\"><i class=\"swatch class-%s\"></i>%s",
+                         hy_class_name((hy_class)c), hy_class_name((hy_class)c));
+            add_text_cell(page->html, cell.place);
+            add_text_cell(page->html, cell.dtype);
+            add_cell(page->html, HY_FIGURE_BYTES, cell.planned);
+            if (from->has_measured) add_cell(page->html, HY_FIGURE_BYTES, cell.measured);
+            hy_text_add(page->html, "\n");
+            is_first = false;
+        }
     }
     close_table(page->html);
 }
 
 /* ---- what saves memory ----------------------------------------------------------------------------- */
-
-static void add_saving(hy_text *html, const hy_json_node *node) {
-    const char *name = "", *value = "";
-    double device = NAN, host = NAN;
-    bool is_measured = false;
-    hy_json_as_string(hy_json_get(node, "name"), &name, NULL);
-    hy_json_as_string(hy_json_get(node, "value"), &value, NULL);
-    hy_json_as_double(hy_json_get(node, "device_bytes"), &device);
-    hy_json_as_double(hy_json_get(node, "host_bytes"), &host);
-    hy_json_as_bool(hy_json_get(node, "measured"), &is_measured);
-    hy_text_add(html, "<tr><th scope=\"row\">");
-    hy_html_text(html, name);
-    add_text_cell(html, value);
-    add_cell(html, HY_FIGURE_BYTES, device > 0 ? device : NAN);
-    add_cell(html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
-    hy_text_addf(html, "<td>%s\n", is_measured ? "measured" : "planned");
-}
 
 /* Of the summary's list, what was on in this run and freed device memory. */
 static bool is_saving(const hy_json_node *node) {
@@ -172,7 +152,20 @@ static void add_savings(hy_page *page, int r) {
         if (!is_saving(n)) continue;
         if (!is_open) open_table(page->html, "What saves device memory", columns, 2);
         is_open = true;
-        add_saving(page->html, n);
+        const char *name = "", *value = "";
+        double device = NAN, host = NAN;
+        bool is_measured = false;
+        hy_json_as_string(hy_json_get(n, "name"), &name, NULL);
+        hy_json_as_string(hy_json_get(n, "value"), &value, NULL);
+        hy_json_as_double(hy_json_get(n, "device_bytes"), &device);
+        hy_json_as_double(hy_json_get(n, "host_bytes"), &host);
+        hy_json_as_bool(hy_json_get(n, "measured"), &is_measured);
+        hy_text_add(page->html, "<tr><th scope=\"row\">");
+        hy_html_text(page->html, name);
+        add_text_cell(page->html, value);
+        add_cell(page->html, HY_FIGURE_BYTES, device > 0 ? device : NAN);
+        add_cell(page->html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
+        hy_text_addf(page->html, "<td>%s\n", is_measured ? "measured" : "planned");
     }
     if (is_open) close_table(page->html);
 }

@@ -49,18 +49,6 @@ static void add_point(const hy_run_point *p, hy_run_totals *out) {
     keep_most(&out->resident_bytes, p->host_resident_bytes);
 }
 
-static double mean_of_last(const hy_run *run) {
-    double sum = 0;
-    int count = 0;
-    for (size_t i = hy_run_points(run); i-- > 0 && count < LAST_STEPS;) {
-        const hy_run_point *p = hy_run_point_at(run, i);
-        if (p->phase == HY_PREDICT || isnan(p->loss)) continue;
-        sum += p->loss;
-        count++;
-    }
-    return count > 0 ? sum / count : NAN;
-}
-
 /* All tokens that were computed: lines count those that are trained on, which may be fewer. */
 static double speed_of(const hy_run *run, const hy_run_totals *t) {
     double per_step = (double)run->facts.tokens_per_step;
@@ -129,7 +117,15 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
         if (strcmp(kind, "batch") == 0) out->batch_changes++;
         if (strcmp(kind, "recovery") == 0) out->recoveries++;
     }
-    out->final_loss = mean_of_last(run);
+    double sum = 0;
+    int count = 0;
+    for (size_t i = hy_run_points(run); i-- > 0 && count < LAST_STEPS;) {
+        const hy_run_point *p = hy_run_point_at(run, i);
+        if (p->phase == HY_PREDICT || isnan(p->loss)) continue;
+        sum += p->loss;
+        count++;
+    }
+    out->final_loss = count > 0 ? sum / count : NAN;
     out->tokens_per_second = speed_of(run, out);
     if (run->facts.is_finished) read_summary(hy_json_root(run->summary), out);
 }
