@@ -119,28 +119,6 @@ static hy_status time_attention(const hy_selftest_device *device, bench_memory *
     return HY_OK;
 }
 
-static hy_status tell_attention(hy_selftest_run *run, const hy_selftest_device *device,
-                                hy_dtype dtype, int32_t batch, int32_t seq) {
-    static const char *const ways[] = {"forward", "backward"};
-    bench_memory m = {.backend = device->backend};
-    hy_op_attr attr = {0};
-    double rates[2];
-    char name[96];
-    attr.heads.batch = batch;
-    attr.heads.seq = seq;
-    attr.heads.heads = attr.heads.kv_heads = 16;
-    attr.heads.head_dim = 128;
-    attr.heads.scale = 0.088f;
-    hy_status status = time_attention(device, &m, dtype, &attr, rates);
-    for (int i = 0; i < 2 && status == HY_OK; i++) {
-        snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128", ways[i],
-                 hy_dtype_name(dtype), batch, seq);
-        tell_flops(run, name, rates[i]);
-    }
-    release_all(&m);
-    return status;
-}
-
 /* ---- copies ------------------------------------------------------------------------------------ */
 
 static hy_status copy_rate(const hy_selftest_device *device, void *to, const void *from,
@@ -193,6 +171,25 @@ hy_status hy_selftest_rates(hy_selftest_run *run) {
     hy_dtype narrow = !is_gpu ? HY_F32 : run->result->capability >= 80 ? HY_BF16 : HY_F16;
     if (is_gpu) HY_TRY(tell_matmul(run, device, narrow, 4096));
     HY_TRY(tell_matmul(run, device, HY_F32, is_gpu ? 2048 : 1024));
-    HY_TRY(tell_attention(run, device, narrow, is_gpu ? 4 : 1, is_gpu ? 2048 : 256));
+    int32_t batch = is_gpu ? 4 : 1;
+    int32_t seq = is_gpu ? 2048 : 256;
+    static const char *const ways[] = {"forward", "backward"};
+    bench_memory m = {.backend = device->backend};
+    hy_op_attr attr = {0};
+    double rates[2];
+    char name[96];
+    attr.heads.batch = batch;
+    attr.heads.seq = seq;
+    attr.heads.heads = attr.heads.kv_heads = 16;
+    attr.heads.head_dim = 128;
+    attr.heads.scale = 0.088f;
+    hy_status status = time_attention(device, &m, narrow, &attr, rates);
+    for (int i = 0; i < 2 && status == HY_OK; i++) {
+        snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128", ways[i],
+                 hy_dtype_name(narrow), batch, seq);
+        tell_flops(run, name, rates[i]);
+    }
+    release_all(&m);
+    HY_TRY(status);
     return tell_copies(run, device);
 }

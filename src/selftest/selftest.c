@@ -25,21 +25,17 @@ static void close_device(hy_selftest_device *device) {
     if (device->backend) device->backend->destroy(device->backend);
 }
 
-/* auto takes a card where one can be used. */
-static hy_status open_card(const char *name, hy_backend **out) {
+static hy_status open_all(const char *device, hy_selftest_run *run) {
+    hy_selftest_result *result = run->result;
+    /* auto takes a card where one can be used. */
+    hy_backend **out = &run->gpu.backend;
     int asked = HY_USE_CPU;
-    (void)hy_choice_value("device", name, &asked);
+    (void)hy_choice_value("device", device, &asked);
     int card = hy_device_card((hy_device_choice)asked);
     hy_cuda_options options = {.device = card < 0 ? 0 : card, .tune = HY_TUNE_FAST};
     *out = NULL;
     if (card >= 0) return hy_cuda_backend_create(&options, out);
     if (asked == HY_USE_ANY) (void)hy_cuda_backend_create(&options, out);
-    return HY_OK;
-}
-
-static hy_status open_all(const char *device, hy_selftest_run *run) {
-    hy_selftest_result *result = run->result;
-    HY_TRY(open_card(device, &run->gpu.backend));
     HY_TRY(hy_cpu_backend_create(&(hy_cpu_options){0}, &run->cpu.backend));
     HY_TRY(open_device(&run->cpu));
     if (run->gpu.backend) HY_TRY(open_device(&run->gpu));
