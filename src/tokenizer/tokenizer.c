@@ -33,26 +33,22 @@ static hy_tokenizer *create(const char *name) {
     return t;
 }
 
-static void free_workspace(hy_workspace *space) {
-    free(space->words);
-    hy_text_free(&space->normal[0]);
-    hy_text_free(&space->normal[1]);
-    hy_text_free(&space->spelled);
-    for (int i = 0; i < HY_STEPS_MAX; i++) {
-        hy_text_free(&space->step[i]);
-        if (space->state[i]) hy_pattern_state_free(space->state[i]);
-    }
-    free(space->symbols);
-    free(space->merge_memory.data);
-    free(space);
-}
-
 void hy_tokenizer_close(hy_tokenizer *t) {
     if (!t) return;
     while (t->workspaces->idle) {
         hy_workspace *space = t->workspaces->idle;
         t->workspaces->idle = space->next;
-        free_workspace(space);
+        free(space->words);
+        hy_text_free(&space->normal[0]);
+        hy_text_free(&space->normal[1]);
+        hy_text_free(&space->spelled);
+        for (int i = 0; i < HY_STEPS_MAX; i++) {
+            hy_text_free(&space->step[i]);
+            if (space->state[i]) hy_pattern_state_free(space->state[i]);
+        }
+        free(space->symbols);
+        free(space->merge_memory.data);
+        free(space);
     }
     pthread_mutex_destroy(&t->workspaces->lock);
     free(t->workspaces);
@@ -82,16 +78,6 @@ static const struct {
 };
 
 static int32_t *role(hy_tokenizer *t, int i) { return i == 0 ? &t->bos : &t->eos; }
-
-static void guess_roles(hy_tokenizer *t) {
-    for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < 4 && roles[i].usual[k]; k++) {
-            int32_t id = hy_tokenizer_find(t, roles[i].usual[k]);
-            if (id < 0 || !t->is_special[id] || *role(t, i) >= 0) continue;
-            *role(t, i) = id;
-        }
-    }
-}
 
 /* "</s>" or {"content": "</s>", ...}; null says that there is none. */
 static void take_role(hy_tokenizer *t, const hy_json_node *root, int i, bool *is_said) {
@@ -134,7 +120,13 @@ hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy
     if (!t) return hy_fail(HY_ERR_MEMORY, "out of memory for a tokenizer");
     hy_status status = fill(t, text, size);
     if (status == HY_OK) {
-        guess_roles(t);
+        for (int i = 0; i < 2; i++) {
+            for (int k = 0; k < 4 && roles[i].usual[k]; k++) {
+                int32_t id = hy_tokenizer_find(t, roles[i].usual[k]);
+                if (id < 0 || !t->is_special[id] || *role(t, i) >= 0) continue;
+                *role(t, i) = id;
+            }
+        }
         *out = t;
     } else {
         hy_tokenizer_close(t);

@@ -81,20 +81,6 @@ static bool stands_alone(const char *text, size_t size, size_t begin, size_t end
     return !hy_unicode_is_word(code);
 }
 
-static void strip(const char *text, size_t size, size_t from, hy_added_match *match) {
-    uint32_t code;
-    while (match->token->strips_left && match->begin > from) {
-        int length = hy_unicode_previous(text, match->begin, &code);
-        if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
-        match->begin -= (size_t)length;
-    }
-    while (match->token->strips_right && match->end < size) {
-        int length = hy_unicode_next(text + match->end, size - match->end, &code);
-        if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
-        match->end += (size_t)length;
-    }
-}
-
 bool hy_added_find(const hy_added_set *set, const char *text, size_t size, size_t from,
                    bool without_special, hy_added_match *match) {
     for (size_t i = from; set->count && i < size;) {
@@ -109,7 +95,17 @@ bool hy_added_find(const hy_added_set *set, const char *text, size_t size, size_
                       (!token->is_single_word || stands_alone(text, size, i, i + token->size));
         if (counts) {
             *match = (hy_added_match){i, i + token->size, token};
-            strip(text, size, from, match);
+            uint32_t code;
+            while (match->token->strips_left && match->begin > from) {
+                int length = hy_unicode_previous(text, match->begin, &code);
+                if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
+                match->begin -= (size_t)length;
+            }
+            while (match->token->strips_right && match->end < size) {
+                int length = hy_unicode_next(text + match->end, size - match->end, &code);
+                if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
+                match->end += (size_t)length;
+            }
             return true;
         }
         i += token->size; /* one that does not count still covers its text */

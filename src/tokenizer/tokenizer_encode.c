@@ -45,13 +45,6 @@ static hy_workspace *borrow(const hy_tokenizer *t) {
     return NULL;
 }
 
-static void give_back(const hy_tokenizer *t, hy_workspace *space) {
-    pthread_mutex_lock(&t->workspaces->lock);
-    space->next = t->workspaces->idle;
-    t->workspaces->idle = space;
-    pthread_mutex_unlock(&t->workspaces->lock);
-}
-
 /* ---- a word ---------------------------------------------------------------------------------- */
 
 typedef struct encode_call {
@@ -67,18 +60,6 @@ typedef struct symbols {
     size_t count;
     bool has_unknown;
 } symbols;
-
-static void put_unknown(const hy_tokenizer *t, symbols *s) {
-    if (t->unknown < 0) return; /* then what is unknown vanishes */
-    if (s->has_unknown && !t->fuses_unknown) s->ids[s->count++] = t->unknown;
-    s->has_unknown = true;
-}
-
-static void put_known(const hy_tokenizer *t, symbols *s, int32_t id) {
-    if (s->has_unknown) s->ids[s->count++] = t->unknown;
-    s->has_unknown = false;
-    s->ids[s->count++] = id;
-}
 
 /* The bytes of a character as tokens of their own; false when one of them is missing. */
 static bool put_bytes(const hy_tokenizer *t, symbols *s, const char *text, size_t size) {
@@ -96,10 +77,16 @@ static void symbols_of(const hy_tokenizer *t, const char *word, size_t size, sym
         int32_t id = t->is_byte_level ? t->byte_id[(uint8_t)word[i]]
                                       : hy_vocab_find(&t->vocab, word + i, length);
         if (id >= 0) {
-            put_known(t, s, id);
+            if (s->has_unknown) s->ids[s->count++] = t->unknown;
+            s->has_unknown = false;
+            s->ids[s->count++] = id;
         } else if (!t->has_byte_fallback || t->is_byte_level ||
                    !put_bytes(t, s, word + i, length)) {
-            put_unknown(t, s);
+            /* then what is unknown vanishes */
+            if (t->unknown >= 0) {
+                if (s->has_unknown && !t->fuses_unknown) s->ids[s->count++] = t->unknown;
+                s->has_unknown = true;
+            }
         }
     }
     if (s->has_unknown) s->ids[s->count++] = t->unknown;
@@ -248,6 +235,9 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     if (has_template) status = append(out, around->before, around->before_count);
     if (status == HY_OK) status = encode_text(&call, text, size);
     if (status == HY_OK && has_template) status = append(out, around->after, around->after_count);
-    give_back(t, call.space);
+    pthread_mutex_lock(&t->workspaces->lock);
+    call.space->next = t->workspaces->idle;
+    t->workspaces->idle = call.space;
+    pthread_mutex_unlock(&t->workspaces->lock);
     return status;
 }

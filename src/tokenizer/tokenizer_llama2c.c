@@ -31,12 +31,6 @@ typedef struct piece_list {
     int32_t count, sorted;
 } piece_list;
 
-static void free_list(piece_list *list) {
-    for (int32_t i = 0; list->by_id && i < list->count; i++) free(list->by_id[i].text);
-    free(list->by_id);
-    free(list->by_text);
-}
-
 static char *copy_piece(const hy_llama2c_pieces *from, int32_t id) {
     hy_text text = {0};
     for (uint32_t at = from->begin[id]; at < from->begin[id + 1]; at++) {
@@ -106,34 +100,7 @@ static void put_merges(const piece_list *list, const piece *p, hy_json_writer *w
     free(pair);
 }
 
-static hy_status put_all_merges(const piece_list *list, hy_json_writer *w) {
-    size_t bytes = (size_t)(list->sorted + 1) * sizeof(piece *);
-    piece **by_score = malloc(bytes);
-    if (!by_score) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
-    memcpy(by_score, list->by_text, (size_t)list->sorted * sizeof *by_score);
-    qsort(by_score, (size_t)list->sorted, sizeof *by_score, compare_scores);
-    hy_json_open_array(w, "merges");
-    for (int32_t i = 0; i < list->sorted; i++) put_merges(list, by_score[i], w);
-    hy_json_close_array(w);
-    free(by_score);
-    return HY_OK;
-}
-
 /* ---- the text ---------------------------------------------------------------------------------- */
-
-static void put_specials(hy_json_writer *w) {
-    static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
-    hy_json_open_array(w, "added_tokens");
-    for (int i = 0; i < SPECIALS; i++) {
-        hy_json_open_object(w, NULL);
-        hy_json_put_int(w, "id", i);
-        hy_json_put_string(w, "content", specials[i]);
-        for (size_t k = 0; k < sizeof off / sizeof off[0]; k++) hy_json_put_bool(w, off[k], false);
-        hy_json_put_bool(w, "special", true);
-        hy_json_close_object(w);
-    }
-    hy_json_close_array(w);
-}
 
 static hy_status put_model(const piece_list *list, hy_json_writer *w) {
     hy_json_open_object(w, "model");
@@ -146,7 +113,15 @@ static hy_status put_model(const piece_list *list, hy_json_writer *w) {
         hy_json_put_int(w, i < SPECIALS ? specials[i] : list->by_id[i].text, i);
     }
     hy_json_close_object(w);
-    HY_TRY(put_all_merges(list, w));
+    size_t bytes = (size_t)(list->sorted + 1) * sizeof(piece *);
+    piece **by_score = malloc(bytes);
+    if (!by_score) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
+    memcpy(by_score, list->by_text, (size_t)list->sorted * sizeof *by_score);
+    qsort(by_score, (size_t)list->sorted, sizeof *by_score, compare_scores);
+    hy_json_open_array(w, "merges");
+    for (int32_t i = 0; i < list->sorted; i++) put_merges(list, by_score[i], w);
+    hy_json_close_array(w);
+    free(by_score);
     hy_json_close_object(w);
     return HY_OK;
 }
@@ -172,7 +147,17 @@ static hy_status write_json(const piece_list *list, hy_text *out) {
     hy_json_writer w;
     hy_json_begin(&w, &body, false);
     hy_json_open_object(&w, NULL);
-    put_specials(&w);
+    static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
+    hy_json_open_array(&w, "added_tokens");
+    for (int i = 0; i < SPECIALS; i++) {
+        hy_json_open_object(&w, NULL);
+        hy_json_put_int(&w, "id", i);
+        hy_json_put_string(&w, "content", specials[i]);
+        for (size_t k = 0; k < sizeof off / sizeof off[0]; k++) hy_json_put_bool(&w, off[k], false);
+        hy_json_put_bool(&w, "special", true);
+        hy_json_close_object(&w);
+    }
+    hy_json_close_array(&w);
     hy_status status = put_model(list, &w);
     hy_json_close_object(&w);
     if (status == HY_OK) status = hy_text_status(&body);
@@ -198,7 +183,9 @@ static hy_status write_pieces(const hy_llama2c_pieces *pieces, hy_text *out) {
     piece_list list = {0};
     hy_status status = make_list(pieces, &list);
     if (status == HY_OK) status = write_json(&list, out);
-    free_list(&list);
+    for (int32_t i = 0; list.by_id && i < list.count; i++) free(list.by_id[i].text);
+    free(list.by_id);
+    free(list.by_text);
     return status;
 }
 

@@ -134,29 +134,6 @@ static hy_status read_added(hy_tokenizer *t, const hy_json_node *node, hy_worksp
     return normalize_added(t, space, token);
 }
 
-static hy_status read_added_tokens(hy_tokenizer *t, const hy_json_node *node) {
-    size_t count = node ? hy_json_size(node) : 0, i = 0;
-    hy_added *tokens = calloc(count + 1, sizeof *tokens);
-    hy_workspace space = {0};
-    hy_status status = HY_OK;
-    t->is_special = calloc((size_t)t->vocab.ids + 1, sizeof *t->is_special);
-    if (!tokens || !t->is_special) {
-        status = hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", count);
-        goto done;
-    }
-    for (node = count ? hy_json_first(node) : NULL; node; node = hy_json_next(node), i++) {
-        HY_TRY_TO(done, status, read_added(t, node, &space, &tokens[i]));
-    }
-    HY_TRY_TO(done, status, hy_added_set_init(&t->raw, tokens, count, false));
-    HY_TRY_TO(done, status, hy_added_set_init(&t->normalized, tokens, count, true));
-done:
-    for (i = 0; tokens && i < count; i++) free(tokens[i].text);
-    free(tokens);
-    hy_text_free(&space.normal[0]);
-    hy_text_free(&space.normal[1]);
-    return status;
-}
-
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static hy_status check_parts(const hy_tokenizer *t, const hy_json_node *root) {
@@ -204,7 +181,27 @@ hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
     HY_TRY(hy_tokenizer_read_decoder(t, hy_json_get(root, "decoder")));
     HY_TRY(hy_tokenizer_read_model(t, hy_json_get(root, "model"), added));
     HY_TRY(read_post_processor(t, hy_json_get(root, "post_processor"), 0));
-    HY_TRY(read_added_tokens(t, added));
+    const hy_json_node *node = added;
+    size_t count = node ? hy_json_size(node) : 0, i = 0;
+    hy_added *tokens = calloc(count + 1, sizeof *tokens);
+    hy_workspace space = {0};
+    hy_status status = HY_OK;
+    t->is_special = calloc((size_t)t->vocab.ids + 1, sizeof *t->is_special);
+    if (!tokens || !t->is_special) {
+        status = hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", count);
+        goto done;
+    }
+    for (node = count ? hy_json_first(node) : NULL; node; node = hy_json_next(node), i++) {
+        HY_TRY_TO(done, status, read_added(t, node, &space, &tokens[i]));
+    }
+    HY_TRY_TO(done, status, hy_added_set_init(&t->raw, tokens, count, false));
+    HY_TRY_TO(done, status, hy_added_set_init(&t->normalized, tokens, count, true));
+done:
+    for (i = 0; tokens && i < count; i++) free(tokens[i].text);
+    free(tokens);
+    hy_text_free(&space.normal[0]);
+    hy_text_free(&space.normal[1]);
+    HY_TRY(status);
     t->json = NULL;
     return HY_OK;
 }

@@ -113,21 +113,6 @@ static hy_status add_token(hy_tokenizer *t, const char *text, size_t size,
                    t->name, text, (long long)id);
 }
 
-static hy_status read_vocab(hy_tokenizer *t, const hy_json_node *vocab, const hy_json_node *added) {
-    extent e;
-    if (!vocab || hy_json_type_of(vocab) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "%s: model.vocab must be an object of tokens and ids",
-                       t->name);
-    }
-    HY_TRY(measure(t, vocab, added, &e));
-    if (e.tokens == 0) return hy_fail(HY_ERR_INPUT, "%s: the vocabulary is empty", t->name);
-    HY_TRY(hy_vocab_init(&t->vocab, (int32_t)e.largest + 1, e.tokens, e.bytes));
-    for (const hy_json_node *m = hy_json_first(vocab); m; m = hy_json_next(m)) {
-        HY_TRY(add_token(t, hy_json_key(m), hy_json_key_size(m), m, false));
-    }
-    return HY_OK;
-}
-
 static hy_status add_added(hy_tokenizer *t, const hy_json_node *added) {
     for (const hy_json_node *a = added ? hy_json_first(added) : NULL; a; a = hy_json_next(a)) {
         const char *text = "";
@@ -318,7 +303,18 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     HY_TRY(hy_tokenizer_read_bool(t, model, "byte_fallback", false, &t->has_byte_fallback));
     HY_TRY(hy_tokenizer_read_bool(t, model, "fuse_unk", false, &t->fuses_unknown));
     HY_TRY(hy_tokenizer_read_bool(t, model, "ignore_merges", false, &t->ignores_merges));
-    HY_TRY(read_vocab(t, hy_json_get(model, "vocab"), added));
+    const hy_json_node *vocab = hy_json_get(model, "vocab");
+    extent e;
+    if (!vocab || hy_json_type_of(vocab) != HY_JSON_OBJECT) {
+        return hy_fail(HY_ERR_INPUT, "%s: model.vocab must be an object of tokens and ids",
+                       t->name);
+    }
+    HY_TRY(measure(t, vocab, added, &e));
+    if (e.tokens == 0) return hy_fail(HY_ERR_INPUT, "%s: the vocabulary is empty", t->name);
+    HY_TRY(hy_vocab_init(&t->vocab, (int32_t)e.largest + 1, e.tokens, e.bytes));
+    for (const hy_json_node *m = hy_json_first(vocab); m; m = hy_json_next(m)) {
+        HY_TRY(add_token(t, hy_json_key(m), hy_json_key_size(m), m, false));
+    }
     HY_TRY(read_merges(t, hy_json_get(model, "merges")));
     find_bytes(t);
     t->unknown = -1;

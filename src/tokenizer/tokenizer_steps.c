@@ -39,19 +39,6 @@ static bool changes(const hy_step *step, const char *text, size_t size) {
     }
 }
 
-static void normalize_once(const hy_step *step, hy_text *out, const char *text, size_t size) {
-    switch (step->kind) {
-    case HY_STEP_PREPEND:
-        hy_text_add_bytes(out, step->to, step->to_size);
-        hy_text_add_bytes(out, text, size);
-        break;
-    case HY_STEP_REPLACE: add_replaced(out, text, size, step); break;
-    case HY_STEP_NFC: hy_unicode_add_nfc(out, text, size); break;
-    case HY_STEP_LOWER: hy_unicode_add_lower(out, text, size); break;
-    default: break;
-    }
-}
-
 hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const char *text,
                              size_t size, const char **out, size_t *out_size) {
     int side = 0;
@@ -59,7 +46,17 @@ hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const c
         if (!changes(&steps->step[i], text, size)) continue;
         hy_text *to = &space->normal[side];
         hy_text_clear(to);
-        normalize_once(&steps->step[i], to, text, size);
+        const hy_step *step = &steps->step[i];
+        switch (step->kind) {
+        case HY_STEP_PREPEND:
+            hy_text_add_bytes(to, step->to, step->to_size);
+            hy_text_add_bytes(to, text, size);
+            break;
+        case HY_STEP_REPLACE: add_replaced(to, text, size, step); break;
+        case HY_STEP_NFC: hy_unicode_add_nfc(to, text, size); break;
+        case HY_STEP_LOWER: hy_unicode_add_lower(to, text, size); break;
+        default: break;
+        }
         HY_TRY(hy_text_status(to));
         text = hy_text_string(to);
         size = to->size;
@@ -195,22 +192,6 @@ static hy_status add_digits(joiner *j, size_t size) {
     return flush(j);
 }
 
-/* Words of a hand-written splitter, which lie side by side. */
-static hy_status take_words(const split_call *call, int number, const char *text, size_t size,
-                            bool is_first) {
-    hy_splitter splitter = call->steps->step[number].splitter;
-    bool is_last = number + 1 == call->steps->count;
-    for (size_t at = 0, length; at < size; at += length) {
-        length = splitter(text + at, size - at);
-        if (is_last) {
-            HY_TRY(call->take(call->context, text + at, length));
-        } else {
-            HY_TRY(split_on(call, number + 1, text + at, length, is_first && at == 0));
-        }
-    }
-    return HY_OK;
-}
-
 static hy_status split_metaspace(const split_call *call, int number, const char *text, size_t size,
                                  bool is_first) {
     const hy_step *step = &call->steps->step[number];
@@ -262,7 +243,20 @@ static hy_status split_on(const split_call *call, int number, const char *text, 
     }
     bool keeps_all =
         step->is_inverted ? step->behavior == HY_REMOVED : step->behavior == HY_ISOLATED;
-    if (step->splitter && keeps_all) return take_words(call, number, text, size, is_first);
+    /* Words of a hand-written splitter, which lie side by side. */
+    if (step->splitter && keeps_all) {
+        hy_splitter splitter = call->steps->step[number].splitter;
+        bool is_last = number + 1 == call->steps->count;
+        for (size_t at = 0, length; at < size; at += length) {
+            length = splitter(text + at, size - at);
+            if (is_last) {
+                HY_TRY(call->take(call->context, text + at, length));
+            } else {
+                HY_TRY(split_on(call, number + 1, text + at, length, is_first && at == 0));
+            }
+        }
+        return HY_OK;
+    }
     return add_matches(&j, number, size, step->is_inverted);
 }
 

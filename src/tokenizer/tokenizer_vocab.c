@@ -8,14 +8,9 @@
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 
-static uint32_t slots_for(size_t count) {
-    uint32_t slots = 16;
-    while (slots < count * 2) slots *= 2;
-    return slots;
-}
-
 hy_status hy_vocab_init(hy_vocab *vocab, int32_t ids, size_t tokens, size_t bytes) {
-    uint32_t slots = slots_for(tokens);
+    uint32_t slots = 16;
+    while (slots < tokens * 2) slots *= 2;
     size_t places = ids > 0 ? (size_t)ids : 1;
     *vocab = (hy_vocab){.ids = ids, .mask = slots - 1};
     vocab->bytes = malloc(bytes + tokens + 1);

@@ -172,27 +172,6 @@ static bool order_marks(stretch *s) {
     return true;
 }
 
-/* Joins each character with the starter before it where nothing stands between that blocks it: a
- * starter, or a mark of the same or a higher class. */
-static void compose_all(stretch *s) {
-    size_t kept = 0, starter = SIZE_MAX;
-    uint32_t last_class = 0; /* of the character kept last, after the starter */
-    for (size_t i = 0; i < s->count; i++) {
-        uint32_t code = s->codes[i] & CODE_MASK, class = s->codes[i] >> MARK_SHIFT;
-        bool touches = starter != SIZE_MAX && starter + 1 == kept;
-        bool is_open = starter != SIZE_MAX && (touches || (last_class != 0 && last_class < class));
-        uint32_t made = is_open ? compose(s->codes[starter] & CODE_MASK, code) : 0;
-        if (made) {
-            s->codes[starter] = made; /* what is composed of a starter is one */
-            continue;
-        }
-        if (class == 0) starter = kept;
-        last_class = class;
-        s->codes[kept++] = s->codes[i];
-    }
-    s->count = kept;
-}
-
 static void add_code(hy_text *out, uint32_t code) {
     char bytes[4];
     hy_text_add_bytes(out, bytes, (size_t)hy_utf8_encode(code, bytes));
@@ -209,7 +188,24 @@ static void add_stretch(hy_text *out, stretch *s, const char *text, size_t size)
         out->has_failed = true;
         return;
     }
-    compose_all(s);
+    /* Joins each character with the starter before it where nothing stands between that blocks it: a
+ * starter, or a mark of the same or a higher class. */
+    size_t kept = 0, starter = SIZE_MAX;
+    uint32_t last_class = 0; /* of the character kept last, after the starter */
+    for (size_t i = 0; i < s->count; i++) {
+        uint32_t code = s->codes[i] & CODE_MASK, class = s->codes[i] >> MARK_SHIFT;
+        bool touches = starter != SIZE_MAX && starter + 1 == kept;
+        bool is_open = starter != SIZE_MAX && (touches || (last_class != 0 && last_class < class));
+        uint32_t made = is_open ? compose(s->codes[starter] & CODE_MASK, code) : 0;
+        if (made) {
+            s->codes[starter] = made; /* what is composed of a starter is one */
+            continue;
+        }
+        if (class == 0) starter = kept;
+        last_class = class;
+        s->codes[kept++] = s->codes[i];
+    }
+    s->count = kept;
     for (size_t i = 0; i < s->count; i++) add_code(out, s->codes[i] & CODE_MASK);
     s->count = 0;
 }
