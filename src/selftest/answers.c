@@ -31,20 +31,6 @@ static void tell(hy_selftest_run *run, const answer *a) {
     hy_selftest_tell_op(run, &op);
 }
 
-static hy_status run_call(hy_selftest_run *run, hy_op_call *call) {
-    hy_backend *b = run->cpu.backend;
-    HY_TRY(b->supports(b, call));
-    HY_TRY(b->prepare(b, call));
-    size_t bytes = b->workspace(b, call);
-    void *workspace = malloc(bytes ? bytes : 1);
-    if (!workspace) return hy_fail(HY_ERR_MEMORY, "no memory for the self-test");
-    call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
-    hy_status status = b->enqueue(run->cpu.stream, call);
-    if (status == HY_OK) status = b->stream_sync(run->cpu.stream);
-    free(workspace);
-    return status;
-}
-
 static float sum_of(const float *x, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++) sum += (double)x[i];
@@ -64,7 +50,7 @@ static hy_status test_matmul(hy_selftest_run *run, float *memory) {
     call.t[HY_MATMUL_A] = hy_tensor_2d(a, HY_F32, SIZE, SIZE);
     call.t[HY_MATMUL_B] = hy_tensor_2d(b, HY_F32, SIZE, SIZE);
     call.t[HY_MATMUL_D] = hy_tensor_2d(d, HY_F32, SIZE, SIZE);
-    HY_TRY(run_call(run, &call));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     double triangle = (SIZE - 1) / 2.0;
     tell(run, &(answer){"matmul", "sum of d", sum_of(d, SIZE * SIZE), SIZE * triangle * triangle});
     tell(run, &(answer){"matmul", "last of d", d[SIZE * SIZE - 1],
@@ -81,7 +67,7 @@ static hy_status test_loss(hy_selftest_run *run, float *memory) {
     call.t[HY_CROSS_ENTROPY_LOGITS] = hy_tensor_2d(memory, HY_F32, 1, SIZE);
     call.t[HY_CROSS_ENTROPY_TARGETS] = hy_tensor_1d(&target, HY_I32, 1);
     call.t[HY_CROSS_ENTROPY_LOSSES] = hy_tensor_1d(memory + SIZE, HY_F32, 1);
-    HY_TRY(run_call(run, &call));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     tell(run, &(answer){"cross-entropy", "losses", memory[SIZE], log(SIZE)});
     tell(run, &(answer){"cross-entropy", "logits", memory[17], 1.0 / SIZE - 1});
     return HY_OK;
@@ -104,7 +90,7 @@ static hy_status test_attention(hy_selftest_run *run, float *memory) {
     call.t[HY_ATTENTION_QKV] = hy_tensor_2d(qkv, HY_F32, TOKENS, 3 * HEAD);
     call.t[HY_ATTENTION_OUT] = hy_tensor_2d(out, HY_F32, TOKENS, HEAD);
     call.t[HY_ATTENTION_LSE] = hy_tensor_1d(lse, HY_F32, TOKENS);
-    HY_TRY(run_call(run, &call));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     tell(run, &(answer){"attention", "out", out[TOKENS * HEAD - 1], (TOKENS - 1) / 2.0});
     tell(run, &(answer){"attention", "lse", lse[TOKENS - 1], HEAD * 0.5 + log(TOKENS)});
     return HY_OK;
@@ -123,7 +109,7 @@ static hy_status test_norm(hy_selftest_run *run, float *memory) {
     call.t[HY_NORM_Y] = hy_tensor_2d(y, HY_F32, 1, SIZE);
     call.t[HY_NORM_MEAN] = hy_tensor_1d(mean, HY_F32, 1);
     call.t[HY_NORM_RSTD] = hy_tensor_1d(rstd, HY_F32, 1);
-    HY_TRY(run_call(run, &call));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     double deviation = sqrt(((double)SIZE * SIZE - 1) / 12);
     tell(run, &(answer){"norm", "mean", *mean, (SIZE - 1) / 2.0});
     tell(run, &(answer){"norm", "y", y[SIZE - 1], 2 * (SIZE - 1) / 2.0 / deviation});
@@ -140,11 +126,11 @@ static hy_status test_activations(hy_selftest_run *run, float *memory) {
     hy_op_call gelu = {.kind = HY_OP_GELU}, swiglu = {.kind = HY_OP_SWIGLU};
     gelu.t[HY_GELU_X] = hy_tensor_2d(x, HY_F32, 2, SIZE);
     gelu.t[HY_GELU_Y] = hy_tensor_2d(y, HY_F32, 2, SIZE);
-    HY_TRY(run_call(run, &gelu));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &gelu));
     tell(run, &(answer){"gelu", "y", y[SIZE - 1], 0.8411920});
     swiglu.t[HY_SWIGLU_GATE_UP] = hy_tensor_2d(x, HY_F32, 1, 2 * SIZE); /* gate 1, up 3 */
     swiglu.t[HY_SWIGLU_Y] = hy_tensor_2d(y, HY_F32, 1, SIZE);
-    HY_TRY(run_call(run, &swiglu));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &swiglu));
     tell(run, &(answer){"swiglu", "y", y[SIZE - 1], 3 / (1 + exp(-1))});
     return HY_OK;
 }
@@ -169,7 +155,7 @@ static hy_status test_adamw(hy_selftest_run *run, float *memory) {
     call.t[HY_ADAMW_M] = hy_tensor_1d(m, HY_F32, SIZE);
     call.t[HY_ADAMW_V] = hy_tensor_1d(v, HY_F32, SIZE);
     call.t[HY_ADAMW_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
-    HY_TRY(run_call(run, &call));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     tell(run, &(answer){"adamw", "param", sum_of(p, SIZE), 0.75 * SIZE});
     return HY_OK;
 }

@@ -15,23 +15,6 @@
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
-/* Prepares, runs and waits; the workspace is taken for the call alone. */
-static hy_status run_call(const hy_selftest_device *device, hy_op_call *call) {
-    hy_backend *b = device->backend;
-    void *workspace = NULL;
-    HY_TRY(b->supports(b, call));
-    HY_TRY(b->prepare(b, call));
-    size_t bytes = b->workspace(b, call);
-    if (bytes > 0) {
-        HY_TRY(b->alloc(b, HY_DEVICE, bytes, &workspace));
-        call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
-    }
-    hy_status status = b->enqueue(device->stream, call);
-    if (status == HY_OK) status = b->stream_sync(device->stream);
-    if (workspace) b->release(b, HY_DEVICE, workspace, bytes);
-    return status;
-}
-
 static hy_status copy_in(const hy_selftest_device *device, const hy_op_call *from, hy_op_call *to) {
     hy_backend *b = device->backend;
     for (int i = 0; i < HY_OP_TENSORS; i++) {
@@ -58,7 +41,7 @@ static hy_status run_on_gpu(const hy_selftest_device *gpu, hy_op_call *call) {
     hy_op_call there = *call;
     for (int i = 0; i < HY_OP_TENSORS; i++) there.t[i].data = NULL;
     hy_status status = copy_in(gpu, call, &there);
-    if (status == HY_OK) status = run_call(gpu, &there);
+    if (status == HY_OK) status = hy_selftest_run_call(gpu, &there);
     if (status == HY_OK) status = copy_out(gpu, &there, call);
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         gpu->backend->release(gpu->backend, HY_DEVICE, there.t[i].data, 0);
@@ -74,7 +57,7 @@ static hy_status complete(const hy_selftest_device *cpu, hy_op_call *call) {
     forward.t[HY_ATTENTION_DOC_STARTS] = call->t[HY_ATTENTION_BWD_DOC_STARTS];
     forward.t[HY_ATTENTION_OUT] = call->t[HY_ATTENTION_BWD_OUT];
     forward.t[HY_ATTENTION_LSE] = call->t[HY_ATTENTION_BWD_LSE];
-    return run_call(cpu, &forward);
+    return hy_selftest_run_call(cpu, &forward);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------- */
@@ -134,7 +117,7 @@ static bool same_bits(const hy_op_call *a, const hy_op_call *b) {
 /* Three copies of one call: for the CPU and for two runs on the GPU. */
 static hy_status try_call(const hy_selftest_run *run, hy_op_call calls[3], hy_selftest_op *op) {
     for (int k = 0; k < 3; k++) HY_TRY(complete(&run->cpu, &calls[k]));
-    HY_TRY(run_call(&run->cpu, &calls[0]));
+    HY_TRY(hy_selftest_run_call(&run->cpu, &calls[0]));
     HY_TRY(run_on_gpu(&run->gpu, &calls[1]));
     HY_TRY(run_on_gpu(&run->gpu, &calls[2]));
     compare(&calls[1], &calls[0], op);

@@ -16,6 +16,22 @@ void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value,
     if (run->observer && run->observer->on_rate) run->observer->on_rate(run->observer->user, &rate);
 }
 
+hy_status hy_selftest_run_call(const hy_selftest_device *device, hy_op_call *call) {
+    hy_backend *b = device->backend;
+    void *workspace = NULL;
+    HY_TRY(b->supports(b, call));
+    HY_TRY(b->prepare(b, call));
+    size_t bytes = b->workspace(b, call);
+    if (bytes > 0) {
+        HY_TRY(b->alloc(b, HY_DEVICE, bytes, &workspace));
+        call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    }
+    hy_status status = b->enqueue(device->stream, call);
+    if (status == HY_OK) status = b->stream_sync(device->stream);
+    if (workspace) b->release(b, HY_DEVICE, workspace, bytes);
+    return status;
+}
+
 static hy_status open_device(hy_selftest_device *device) {
     return device->backend->stream_create(device->backend, "self-test", &device->stream);
 }

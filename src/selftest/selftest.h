@@ -29,6 +29,9 @@ void hy_selftest_call_free(hy_op_call *call);
 /* How far an op's output may be off in this type. */
 double hy_selftest_allowed(hy_op_kind kind, hy_dtype dtype);
 
+/* Prepares, runs and waits; the workspace is taken for the call alone. */
+hy_status hy_selftest_run_call(const hy_selftest_device *device, hy_op_call *call);
+
 void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op);
 void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit);
 
