@@ -8,106 +8,37 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-/* Read by hf_config.c. */
-static const char *const used_by_all[] = {
-    "architectures", "model_type",          "torch_dtype",      "dtype",
-    "vocab_size",    "tie_word_embeddings", "initializer_range"};
-static const char *const used_by_gpt2[] = {"n_layer",
-                                           "n_embd",
-                                           "n_head",
-                                           "n_inner",
-                                           "n_positions",
-                                           "layer_norm_epsilon",
-                                           "activation_function"};
-static const char *const used_by_llama[] = {
-    "num_hidden_layers", "hidden_size",       "num_attention_heads",     "num_key_value_heads",
-    "head_dim",          "intermediate_size", "max_position_embeddings", "rms_norm_eps",
-    "rope_theta",        "rope_scaling",      "rope_parameters",         "hidden_act",
-    "layer_types"};
-static const char *const used_by_windowed[] = {"sliding_window"};
-static const char *const used_by_qwen[] = {"use_sliding_window", "max_window_layers"};
-static const char *const used_by_llama_alone[] = {"mlp_bias"};
-static const char *const used_by_biased[] = {"attention_bias"};
+/* Lists of words, each between spaces. Read by hf_config.c: */
+static const char used_by_all[] =
+    " architectures model_type torch_dtype dtype vocab_size tie_word_embeddings initializer_range ";
+static const char used_by_gpt2[] =
+    " n_layer n_embd n_head n_inner n_positions layer_norm_epsilon activation_function ";
+static const char used_by_llama[] =
+    " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"
+    " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"
+    " rope_parameters hidden_act layer_types ";
+static const char used_by_windowed[] = " sliding_window ";
+static const char used_by_qwen[] = " use_sliding_window max_window_layers ";
+static const char used_by_llama_alone[] = " mlp_bias ";
+static const char used_by_biased[] = " attention_bias ";
 
 /* Names, tokens, generation, classification heads, how to run: not what is computed. */
-static const char *const harmless[] = {"_name_or_path",
-                                       "name_or_path",
-                                       "transformers_version",
-                                       "use_cache",
-                                       "_commit_hash",
-                                       "bos_token_id",
-                                       "eos_token_id",
-                                       "pad_token_id",
-                                       "sep_token_id",
-                                       "unk_token_id",
-                                       "cls_token_id",
-                                       "mask_token_id",
-                                       "decoder_start_token_id",
-                                       "bos_token",
-                                       "eos_token",
-                                       "pad_token",
-                                       "tokenizer_class",
-                                       "prefix",
-                                       "task_specific_params",
-                                       "n_ctx",
-                                       "pretraining_tp",
-                                       "reorder_and_upcast_attn",
-                                       "gradient_checkpointing",
-                                       "output_attentions",
-                                       "output_hidden_states",
-                                       "return_dict",
-                                       "id2label",
-                                       "label2id",
-                                       "num_labels",
-                                       "problem_type",
-                                       "finetuning_task",
-                                       "chunk_size_feed_forward",
-                                       "is_decoder",
-                                       "tie_encoder_decoder",
-                                       "torchscript",
-                                       "use_bfloat16",
-                                       "tf_legacy_loss",
-                                       "attn_implementation",
-                                       "_attn_implementation",
-                                       "_attn_implementation_autoset",
-                                       "use_flash_attn",
-                                       "use_flash_attention",
-                                       "summary_activation",
-                                       "summary_first_dropout",
-                                       "summary_proj_to_labels",
-                                       "summary_type",
-                                       "summary_use_proj",
-                                       "max_length",
-                                       "min_length",
-                                       "do_sample",
-                                       "early_stopping",
-                                       "num_beams",
-                                       "num_beam_groups",
-                                       "diversity_penalty",
-                                       "temperature",
-                                       "top_k",
-                                       "top_p",
-                                       "typical_p",
-                                       "repetition_penalty",
-                                       "length_penalty",
-                                       "no_repeat_ngram_size",
-                                       "encoder_no_repeat_ngram_size",
-                                       "bad_words_ids",
-                                       "num_return_sequences",
-                                       "output_scores",
-                                       "return_dict_in_generate",
-                                       "forced_bos_token_id",
-                                       "forced_eos_token_id",
-                                       "remove_invalid_values",
-                                       "exponential_decay_length_penalty",
-                                       "suppress_tokens",
-                                       "begin_suppress_tokens",
-                                       "is_llama_config",
-                                       "unsloth_version",
-                                       "unsloth_fixed",
-                                       "cross_attention_hidden_size",
-                                       "max_seq_len",
-                                       "seq_length"};
+static const char harmless[] =
+    " _name_or_path name_or_path transformers_version use_cache _commit_hash bos_token_id"
+    " eos_token_id pad_token_id sep_token_id unk_token_id cls_token_id mask_token_id"
+    " decoder_start_token_id bos_token eos_token pad_token tokenizer_class prefix"
+    " task_specific_params n_ctx pretraining_tp reorder_and_upcast_attn gradient_checkpointing"
+    " output_attentions output_hidden_states return_dict id2label label2id num_labels problem_type"
+    " finetuning_task chunk_size_feed_forward is_decoder tie_encoder_decoder torchscript"
+    " use_bfloat16 tf_legacy_loss attn_implementation _attn_implementation"
+    " _attn_implementation_autoset use_flash_attn use_flash_attention summary_activation"
+    " summary_first_dropout summary_proj_to_labels summary_type summary_use_proj max_length"
+    " min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature"
+    " top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size"
+    " encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores"
+    " return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values"
+    " exponential_decay_length_penalty suppress_tokens begin_suppress_tokens is_llama_config"
+    " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length ";
 
 /* Fine with this value (or null); another one would change the result. */
 static const struct {
@@ -139,28 +70,28 @@ static const struct {
 };
 
 /* Dropout happens in training; we train without. */
-static const char *const dropouts[] = {"attention_dropout", "resid_pdrop",    "embd_pdrop",
-                                       "attn_pdrop",        "hidden_dropout", "dropout"};
+static const char dropouts[] =
+    " attention_dropout resid_pdrop embd_pdrop attn_pdrop hidden_dropout dropout ";
 
-#define IS_IN(list, key) is_in(list, sizeof(list) / sizeof(list)[0], key)
-
-static bool is_in(const char *const *list, size_t count, const char *key) {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(list[i], key) == 0) return true;
+/* Whether a word of the list is this key. */
+static bool is_in(const char *list, const char *key) {
+    size_t length = strlen(key);
+    for (const char *at = list; (at = strstr(at, key)); at++) {
+        if (at[-1] == ' ' && at[length] == ' ' && !strchr(key, ' ') && length) return true;
     }
     return false;
 }
 
 static bool is_used(hy_hf_arch arch, const char *key) {
     bool is_qwen = arch == HY_HF_QWEN2 || arch == HY_HF_QWEN3;
-    if (IS_IN(used_by_all, key)) return true;
-    if (arch == HY_HF_GPT2) return IS_IN(used_by_gpt2, key);
-    if (IS_IN(used_by_llama, key)) return true;
+    if (is_in(used_by_all, key)) return true;
+    if (arch == HY_HF_GPT2) return is_in(used_by_gpt2, key);
+    if (is_in(used_by_llama, key)) return true;
     bool is_windowed = is_qwen || arch == HY_HF_MISTRAL || arch == HY_HF_MINISTRAL;
-    if (is_windowed && IS_IN(used_by_windowed, key)) return true;
-    if (is_qwen && IS_IN(used_by_qwen, key)) return true;
-    if (arch == HY_HF_LLAMA && IS_IN(used_by_llama_alone, key)) return true;
-    return (arch == HY_HF_LLAMA || arch == HY_HF_QWEN3) && IS_IN(used_by_biased, key);
+    if (is_windowed && is_in(used_by_windowed, key)) return true;
+    if (is_qwen && is_in(used_by_qwen, key)) return true;
+    if (arch == HY_HF_LLAMA && is_in(used_by_llama_alone, key)) return true;
+    return (arch == HY_HF_LLAMA || arch == HY_HF_QWEN3) && is_in(used_by_biased, key);
 }
 
 /* Off, none, nothing. */
@@ -209,8 +140,8 @@ hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const ch
         const char *key = hy_json_key(m);
         bool is_known;
         HY_TRY(check_fixed(m, name, &is_known));
-        if (is_known || is_used(arch, key) || IS_IN(harmless, key)) continue;
-        if (!IS_IN(dropouts, key)) {
+        if (is_known || is_used(arch, key) || is_in(harmless, key)) continue;
+        if (!is_in(dropouts, key)) {
             hy_text_addf(notes, "%s: field \"%.80s\" is not known and ignored\n", name, key);
         } else if (!is_empty(m)) {
             hy_text_addf(notes, "%s: \"%s\" is not 0, but there is no dropout here\n", name, key);
