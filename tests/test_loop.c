@@ -163,9 +163,9 @@ END_TEST
 
 START_TEST(clearing_a_slot_clears_it_whatever_the_weights_hold) {
     float theta[2] = {NAN, INFINITY}, slot[2] = {1, 2};
-    hy_formula_block block = {.theta = theta, .slot = {slot, NULL}, .count = 2};
-    hy_formula clear = {.target = 0};
-    hy_formula_run(&clear, &block);
+    hy_parameter parameter = {.weights = theta, .count = 2};
+    hy_loop loop = {.parameters = &parameter, .count = 1, .elements = 2, .slot = {slot, NULL}};
+    hy_loop_run(&loop, &(hy_formulas){.list = {{.target = 0}}, .count = 1});
     ck_assert(slot[0] == 0 && slot[1] == 0);
 }
 END_TEST

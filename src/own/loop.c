@@ -23,7 +23,8 @@ static const char *const turn_calls[] = {
     [HY_TURN_JUDGE] = "hy_loop_judge",
 };
 
-hy_status hy_loop_expect(const hy_loop *loop, hy_loop_turn turn) {
+/* Whether it is this call's turn; fails with what comes next instead. */
+static hy_status expect(const hy_loop *loop, hy_loop_turn turn) {
     if (loop->turn == turn) return HY_OK;
     if (loop->turn == HY_TURN_OVER) {
         return hy_fail(HY_ERR_STATE,
@@ -61,24 +62,6 @@ static hy_status check_parameter(const hy_parameter *p, int32_t index, int64_t *
     }
     *elements += p->count;
     return HY_OK;
-}
-
-hy_formula_block hy_loop_block(const hy_loop *loop, int32_t index, int64_t first) {
-    hy_formula_block block = {.theta = loop->parameters[index].weights,
-                              .count = loop->parameters[index].count};
-    for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
-        if (loop->slot[s]) block.slot[s] = loop->slot[s] + first;
-    }
-    return block;
-}
-
-void hy_loop_run(hy_loop *loop, const hy_formulas *formulas) {
-    int64_t first = 0;
-    for (int32_t i = 0; i < loop->count; i++) {
-        hy_formula_block block = hy_loop_block(loop, i, first);
-        for (int f = 0; f < formulas->count; f++) hy_formula_run(&formulas->list[f], &block);
-        first += block.count;
-    }
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -202,7 +185,7 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
     if (!loop || !out)
         return hy_fail(HY_ERR_INPUT, "hy_loop_next needs a loop and a place for the "
                                      "step; one is NULL");
-    if (loop->turn != HY_TURN_OVER) HY_TRY(hy_loop_expect(loop, HY_TURN_NEXT));
+    if (loop->turn != HY_TURN_OVER) HY_TRY(expect(loop, HY_TURN_NEXT));
     if (loop->has_news) {
         loop->seen.spent = loop->spent / loop->budget;
         loop->state = hy_phase_next(&loop->rules, loop->state, &loop->seen);
@@ -231,5 +214,129 @@ hy_status hy_loop_spend(hy_loop *loop, double full_steps) {
                        full_steps);
     }
     loop->spent += full_steps;
+    return HY_OK;
+}
+
+/* ---- true steps ------------------------------------------------------------------------------ */
+
+/* A loss or gradient that is not finite leaves weights, m and v as they were. Where the step was a Correct
+ * one and the run diverged in it, the last move is undone. */
+
+/* After this many updates in a row with numbers that are not finite, the run cannot recover. */
+#define MOST_SKIPS_IN_A_ROW 20
+
+/* The first parameter whose gradient is not finite; NULL: none. */
+static const char *broken_parameter(const hy_loop *loop) {
+    for (int32_t i = 0; i < loop->count; i++) {
+        const hy_parameter *p = &loop->parameters[i];
+        for (int64_t j = 0; j < p->count; j++) {
+            if (!isfinite(p->grads[j])) return p->name;
+        }
+    }
+    return NULL;
+}
+
+hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, bool may_overflow,
+                                hy_loop_outcome *out) {
+    HY_TRY(expect(loop, HY_TURN_UPDATE));
+    hy_loop_outcome outcome = {.grad_norm = hy_loop_grad_norm(loop, grad_scale),
+                               .residual_cosine = NAN,
+                               .residual_length = NAN};
+    outcome.was_skipped = !isfinite(loss) || !isfinite(outcome.grad_norm);
+    /* A window is what a predictor learns from: true steps since the weights that its slots begin at. After
+     * an accepted move the slots are ready and keep their velocity; other windows begin anew. */
+    bool is_first = hy_phase_step_in_window(&loop->rules, &loop->state) == 1;
+    hy_formulas begin = hy_predictor_begin(&loop->predictor);
+    if (is_first && loop->state.reason != HY_WHY_ACCEPTED) hy_loop_run(loop, &begin);
+    if (!outcome.was_skipped) hy_loop_adamw_step(loop, grad_scale, outcome.grad_norm);
+    loop->spent += 1;
+    /* What the step showed; the phase machine takes it in with the next hy_loop_next. */
+    loop->health =
+        (outcome.was_skipped && may_overflow && isfinite(loss))
+            ? HY_HEALTHY
+            : hy_divergence_observe(&loop->divergence, &loop->limits, loss, outcome.grad_norm);
+    loop->seen = (hy_observation){.started = loop->started,
+                                  .spent = loop->spent / loop->budget,
+                                  .confidence = hy_confidence_value(&loop->confidence),
+                                  .has_diverged = loop->health != HY_HEALTHY};
+    loop->has_news = true;
+    /* The end of Correct shows how the prediction did; a divergence in Correct takes it back. */
+    hy_phase_state next = hy_phase_next(&loop->rules, loop->state, &loop->seen);
+    if (loop->state.phase == HY_CORRECT && next.phase != HY_CORRECT) {
+        if (next.rolls_back) {
+            hy_loop_scatter(loop, loop->snapshot); /* m and v are kept */
+            hy_loop_run(loop, &begin);
+            outcome.was_rolled_back = true;
+        } else {
+            hy_loop_measure_residual(loop, &outcome.residual_cosine, &outcome.residual_length);
+        }
+    }
+    loop->turn = HY_TURN_NEXT;
+    if (out) *out = outcome;
+    loop->skips_in_a_row = outcome.was_skipped ? loop->skips_in_a_row + 1 : 0;
+    if (loop->skips_in_a_row < MOST_SKIPS_IN_A_ROW) return HY_OK;
+    const char *name = broken_parameter(loop);
+    return hy_fail(
+        HY_ERR_NUMERIC,
+        "the numbers were not finite in %d steps in a row (now step %lld, loss %g, %s%s); "
+        "a lower learning rate or fp32 may help",
+        loop->skips_in_a_row, (long long)loop->state.done + 1, loss,
+        name ? "gradient of " : "all gradients finite", name ? name : "");
+}
+
+hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out) {
+    if (!loop) return hy_fail(HY_ERR_INPUT, "hy_loop_update needs a loop, it is NULL");
+    return hy_loop_update_scaled(loop, loss, 1, false, out);
+}
+
+/* ---- moves ----------------------------------------------------------------------------------- */
+
+/* A move is measured first (its length in steps of the window), then written into the weights as a
+ * candidate with the old ones in the snapshot, then kept or taken back. What is kept is computed again from
+ * the old weights by the predictor's own formulas, so that weights and slots agree to the last bit. */
+
+hy_status hy_loop_propose(hy_loop *loop) {
+    if (!loop) return hy_fail(HY_ERR_INPUT, "hy_loop_propose needs a loop, it is NULL");
+    HY_TRY(expect(loop, HY_TURN_PROPOSE));
+    loop->turn = HY_TURN_JUDGE;
+    hy_formula candidate = hy_predictor_candidate(&loop->predictor, loop->state.window);
+    /* How far the uncapped move goes, and by what it is scaled. */
+    hy_formula change = candidate;
+    change.theta -= 1;
+    double dot, square;
+    hy_loop_measure(loop, &change, &dot, &square);
+    double steps = hy_predicted_steps(dot, square, loop->state.window);
+    loop->scale = hy_predictor_cap(&loop->predictor, steps);
+    loop->predicted_steps = steps * loop->scale;
+    hy_loop_gather(loop, loop->snapshot);
+    hy_formulas move = {.list = {hy_formula_scaled(candidate, loop->scale)}, .count = 1};
+    hy_loop_run(loop, &move);
+    return HY_OK;
+}
+
+hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outcome *out) {
+    if (!loop) return hy_fail(HY_ERR_INPUT, "hy_loop_judge needs a loop, it is NULL");
+    HY_TRY(expect(loop, HY_TURN_JUDGE));
+    hy_verdict verdict = hy_guard_judge(&loop->guard, before, after, 0);
+    hy_formulas settled =
+        verdict == HY_ACCEPTED
+            ? hy_predictor_accept(&loop->predictor, loop->state.window, loop->scale)
+            : hy_predictor_begin(&loop->predictor);
+    hy_loop_scatter(loop, loop->snapshot);
+    hy_loop_run(loop, &settled);
+    if (verdict == HY_ACCEPTED) hy_guard_remember(&loop->guard, after - before);
+    loop->spent += 2 * loop->guard_cost;
+    loop->seen = (hy_observation){.started = loop->started,
+                                  .spent = loop->spent / loop->budget,
+                                  .confidence = hy_confidence_value(&loop->confidence),
+                                  .verdict = verdict};
+    loop->has_news = true;
+    loop->turn = HY_TURN_NEXT;
+    if (out) {
+        *out = (hy_loop_outcome){.was_accepted = verdict == HY_ACCEPTED,
+                                 .predicted_steps = loop->predicted_steps,
+                                 .residual_cosine = NAN,
+                                 .residual_length = NAN};
+    }
     return HY_OK;
 }

@@ -11,11 +11,11 @@
 #include "config/settings.h"
 #include "hybrid.h"
 #include "optim/schedule.h"
-#include "own/loop_formula.h"
 #include "phases/confidence.h"
 #include "phases/divergence.h"
 #include "phases/guard.h"
 #include "phases/machine.h"
+#include "phases/predictor.h"
 
 /* The call that comes next. */
 typedef enum hy_loop_turn {
@@ -65,27 +65,23 @@ struct hy_loop {
     double scale, predicted_steps; /* of the move in the making */
 };
 
-/* loop.c: whether it is this call's turn; fails with what comes next instead. */
-hy_status hy_loop_expect(const hy_loop *loop, hy_loop_turn turn);
+/* loop.c: whether the compute is spent. */
 bool hy_loop_is_over(const hy_loop *loop);
-hy_formula_block hy_loop_block(const hy_loop *loop, int32_t index, int64_t first);
-void hy_loop_run(hy_loop *loop, const hy_formulas *formulas);
-
-/* loop_update.c: hy_loop_update with the gradient multiplied by `grad_scale` first. may_overflow: a
- * gradient that is not finite is the fault of its loss scale; the update is skipped, but it is no
- * divergence. */
+/* hy_loop_update with the gradient multiplied by `grad_scale` first. may_overflow: a gradient that is not
+ * finite is the fault of its loss scale; the update is skipped, but it is no divergence. */
 hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, bool may_overflow,
                                 hy_loop_outcome *out);
 
-/* loop_adamw.c */
+/* loop_arrays.c. All weights in one array (elements), and back. */
+void hy_loop_gather(const hy_loop *loop, float *flat);
+void hy_loop_scatter(const hy_loop *loop, const float *flat);
 double hy_loop_grad_norm(const hy_loop *loop,
                          double grad_scale); /* not finite when a gradient is not */
 /* The update with gradients of that norm, clipped. */
 void hy_loop_adamw_step(hy_loop *loop, double grad_scale, double norm);
-
-/* loop_predict.c */
-void hy_loop_begin_window(hy_loop *loop); /* where one begins with the step in progress */
-void hy_loop_roll_back(hy_loop *loop);    /* to before the last move; m and v are kept */
+void hy_loop_run(hy_loop *loop, const hy_formulas *formulas);
+/* <move, displacement> and |displacement|^2, of the window's displacement. */
+void hy_loop_measure(const hy_loop *loop, const hy_formula *move, double *dot, double *square);
 /* The way since the last move against the move itself: direction and length. NaN: unknown. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length);
 

@@ -10,15 +10,190 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/say.h"
 
-void hy_own_say(const hy_own_run *run, hy_message_level level, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void say(const hy_own_run *run, hy_message_level level,
+                                                      const char *format, ...) {
     va_list args;
     va_start(args, format);
     hy_say_list(&run->observer, level, format, args);
     va_end(args);
+}
+
+/* ---- the record: OUT/metrics.jsonl as the built-in trainer writes it, and OUT/summary.json ------ */
+
+static hy_status check_unused(const hy_own_run *run, const char *name) {
+    char path[HY_PATH_MAX];
+    HY_TRY(hy_path_join(path, sizeof path, run->record.out, name));
+    if (!hy_path_exists(path) || run->settings.save.overwrite) return HY_OK;
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s holds a run already (%s); set overwrite to begin anew there, or choose another "
+        "out",
+        run->record.out, name);
+}
+
+static hy_status record_open(hy_own_run *run, const char *command) {
+    const hy_settings *s = &run->settings;
+    hy_record *r = &run->record;
+    hy_start_line start = {.command = command,
+                           .model = "own",
+                           .device = "cpu",
+                           .predictor = hy_choice_name("predictor", (int)run->loop->predictor.kind),
+                           .parameters = run->loop->elements,
+                           .steps_total = s->train.steps};
+    if (strcmp(s->out, "none") == 0) return HY_OK;
+    if (s->out[0]) {
+        snprintf(r->out, sizeof r->out, "%s", s->out);
+    } else {
+        hy_default_folder("own", r->out);
+    }
+    HY_TRY(check_unused(run, "metrics.jsonl"));
+    HY_TRY(check_unused(run, "summary.json"));
+    HY_TRY(hy_dir_make(r->out));
+    r->observer = run->observer;
+    r->conditions = HY_IF_OWN;
+    return hy_record_open(r, s, &start, &(hy_moment){0});
+}
+
+static hy_status write_summary(const hy_own_run *run, bool is_finished) {
+    hy_text text = {0};
+    hy_json_writer w;
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_string(&w, "program", "hybrid " HYBRID_VERSION);
+    hy_json_put_bool(&w, "finished", is_finished);
+    hy_json_put_string(&w, "model", "own");
+    hy_json_put_int(&w, "parameters", run->loop->elements);
+    hy_json_put_string(&w, "device", "cpu");
+    const hy_own_summary *s = &run->summary;
+    hy_json_put_int(&w, "steps", s->steps);
+    hy_json_put_int(&w, "steps_total", run->settings.train.steps);
+    hy_json_put_int(&w, "full_steps", s->phase_steps[HY_WARMUP] + s->phase_steps[HY_FULL]);
+    hy_json_put_double(&w, "predicted_steps", s->predicted_steps);
+    hy_json_put_int(&w, "correct_steps", s->phase_steps[HY_CORRECT]);
+    hy_json_put_int(&w, "backward_passes", s->backward_passes);
+    hy_json_put_int(&w, "skipped_steps", s->skipped_steps);
+    hy_json_put_string(&w, "predictor", hy_choice_name("predictor", run->loop->predictor.kind));
+    hy_json_put_int(&w, "moves", s->moves);
+    hy_json_put_int(&w, "rejected_moves", s->rejected_moves);
+    hy_json_put_int(&w, "divergences", run->loop->state.divergences);
+    hy_json_put_double(&w, "spent", s->spent);
+    hy_json_put_int(&w, "tokens", run->tokens);
+    hy_json_put_double(&w, "seconds", s->seconds);
+    hy_json_put_double(&w, "tokens_per_second",
+                       s->seconds > 0 ? (double)run->tokens / s->seconds : 0);
+    hy_json_put_double(&w, "final_loss", s->final_loss);
+    hy_json_put_double(&w, "val_loss", s->val_loss);
+    hy_json_put_double(&w, "confidence", s->confidence);
+    hy_json_open_object(&w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_json_open_object(&w, hy_phase_name((hy_phase)i));
+        hy_json_put_int(&w, "steps", run->summary.phase_steps[i]);
+        hy_json_put_double(&w, "seconds", run->phase_seconds[i]);
+        hy_json_put_string(&w, "precision", hy_dtype_name(run->precision[i]));
+        hy_json_put_int(&w, "vram_peak_bytes", (int64_t)run->ledger.phase_peak[i]);
+        hy_json_put_double(&w, "wait_seconds", run->phase_wait[i]);
+        hy_json_put_int(&w, "bytes_moved", (int64_t)run->phase_moved[i]);
+        hy_json_put_int(&w, "optimizer_bytes", (int64_t)run->summary.optimizer_bytes[i]);
+        hy_json_close_object(&w);
+    }
+    hy_json_close_object(&w);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    hy_status status = hy_text_status(&text);
+    if (status == HY_OK) status = hy_record_write(&run->record, "summary.json", text.data);
+    hy_text_free(&text);
+    return status;
+}
+
+static hy_status record_close(hy_own_run *run, bool is_finished) {
+    if (!run->record.out[0]) return HY_OK;
+    hy_status closed = hy_record_close(&run->record);
+    HY_TRY(write_summary(run, is_finished));
+    return closed;
+}
+
+/* ---- from a configuration to a run that can begin ----------------------------------------------- */
+
+/* Everything that can be wrong is checked before anything is written; all memory is taken here. */
+
+#define FIRST_LOSS_SCALE 0x1p16
+
+static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32; }
+
+static hy_status take_buffers(hy_own_run *run) {
+    size_t elements = (size_t)run->loop->elements;
+    bool sums_means = !run->settings.train.normalize && run->settings.train.grad_accum_steps > 1;
+    bool is_any_low = false;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_dtype_choice asked = hy_settings_precision(&run->settings, (hy_phase)i);
+        /* auto: fp32 on a CPU */
+        run->precision[i] = hy_dtype_chosen(asked, asked == HY_DTYPE_16BIT ? HY_BF16 : HY_F32);
+        is_any_low |= run->precision[i] != HY_F32;
+    }
+    /* Gradients of Warmup and Correct cannot be coarser than those of Full, and the guard cannot judge
+ * weights finer than Full computes with. */
+    const hy_dtype *precision = run->precision;
+    static const hy_phase others[] = {HY_WARMUP, HY_CORRECT, HY_PREDICT};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        hy_dtype full = precision[HY_FULL], other = precision[others[i]];
+        bool is_guard = others[i] == HY_PREDICT;
+        if (is_guard ? !is_finer(other, full) : !is_finer(full, other)) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "precision_%s is %s and precision_full %s; %s cannot be %s than full",
+                       hy_phase_name(others[i]), hy_dtype_name(other), hy_dtype_name(full),
+                       hy_phase_name(others[i]), is_guard ? "finer" : "coarser");
+    }
+    if (is_any_low) {
+        run->exact = malloc(elements * sizeof *run->exact);
+        if (!run->exact) return hy_fail(HY_ERR_MEMORY, "no memory for the exact weights");
+    }
+    if (sums_means) {
+        run->mean_grads = malloc(elements * sizeof *run->mean_grads);
+        if (!run->mean_grads) return hy_fail(HY_ERR_MEMORY, "no memory for sums of gradients");
+    }
+    return hy_own_offload_init(run);
+}
+
+static hy_status build(hy_own_run *run, const hy_config *config) {
+    const hy_settings *s = &run->settings;
+    if (!run->model.forward || !run->model.backward) {
+        return hy_fail(HY_ERR_INPUT, "a model of your own needs a %s callback, it is NULL",
+                       run->model.forward ? "backward" : "forward");
+    }
+    if (s->save.resume[0]) {
+        return hy_fail(
+            HY_ERR_INPUT,
+            "resume is \"%s\", but runs of your own model have no checkpoints: their weights "
+            "are yours to save",
+            s->save.resume);
+    }
+    HY_TRY(hy_loop_create(config, run->model.parameters, run->model.parameter_count, &run->loop));
+    double batches = (double)s->train.grad_accum_steps;
+    if (s->train.scale_lr) run->loop->schedule.lr *= batches;
+    run->guard_batches = (int64_t)ceil(s->phases.guard_share * batches);
+    run->loop->guard_cost = (double)run->guard_batches / batches / 3; /* whole micro-batches */
+    run->scale.scale = FIRST_LOSS_SCALE;
+    run->summary.val_loss = run->summary.final_loss = NAN;
+    HY_TRY(take_buffers(run));
+    /* What is kept beside the caller's arrays. Only m and v ever change places. */
+    const hy_loop *loop = run->loop;
+    uint64_t copy = (uint64_t)loop->elements * sizeof(float);
+    int slots = hy_predictor_slots(loop->predictor.kind);
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_ledger_plan(&run->ledger, HY_OPTIM, (hy_phase)i, HY_DEVICE, HY_F32, 2 * copy);
+    }
+    hy_ledger_enter(&run->ledger, loop->state.phase);
+    hy_ledger_take(&run->ledger, HY_OPTIM, HY_DEVICE, 2 * copy);
+    hy_ledger_take(&run->ledger, HY_PREDICTOR, HY_HOST, (uint64_t)slots * copy);
+    if (loop->snapshot) hy_ledger_take(&run->ledger, HY_SNAPSHOT, HY_HOST, copy);
+    if (run->exact) hy_ledger_take(&run->ledger, HY_MASTER, HY_DEVICE, copy);
+    return record_open(run, hy_config_command(config));
 }
 
 /* ---- a true step ----------------------------------------------------------------------------- */
@@ -40,12 +215,12 @@ static hy_status true_step(hy_own_run *run, hy_step_line *line) {
     const hy_loop *loop = run->loop;
     long long step = (long long)run->summary.steps + 1;
     if ((is_scaled && done.was_skipped && isfinite(info->loss))) {
-        hy_own_say(run, HY_NOTE, "step %lld: the gradient overflowed; the loss scale is now %g",
-                   step, run->scale.scale);
+        say(run, HY_NOTE, "step %lld: the gradient overflowed; the loss scale is now %g", step,
+            run->scale.scale);
     } else if (loop->health != HY_HEALTHY) {
-        hy_own_say(run, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)%s", step,
-                   hy_health_text(loop->health), info->loss, done.grad_norm,
-                   done.was_rolled_back ? "; the last move was undone" : "");
+        say(run, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)%s", step,
+            hy_health_text(loop->health), info->loss, done.grad_norm,
+            done.was_rolled_back ? "; the last move was undone" : "");
     }
     info->grad_norm = done.grad_norm;
     info->was_skipped = done.was_skipped;
@@ -71,11 +246,11 @@ static void count_move(hy_own_run *run, const hy_step_line *line, const hy_loop_
         return;
     }
     run->summary.rejected_moves++;
-    hy_own_say(run, HY_NOTE,
-               "step %lld: a move of %.1f predicted steps was rejected: the loss would go from "
-               "%.4f to %.4f",
-               (long long)run->summary.steps, done->predicted_steps, line->guard_before,
-               line->guard_after);
+    say(run, HY_NOTE,
+        "step %lld: a move of %.1f predicted steps was rejected: the loss would go from "
+        "%.4f to %.4f",
+        (long long)run->summary.steps, done->predicted_steps, line->guard_before,
+        line->guard_after);
 }
 
 static hy_status predict_step(hy_own_run *run, hy_step_line *line) {
@@ -124,49 +299,46 @@ static hy_status validate(hy_own_run *run, hy_step_line *line) {
     return HY_OK;
 }
 
-static hy_status one_turn(hy_own_run *run, const hy_loop_step *step) {
-    double begin = hy_clock();
-    hy_step_line line = {.step = {.steps_total = run->settings.train.steps,
-                                  .phase = step->phase,
-                                  .reason = step->reason,
-                                  .obstacle = step->obstacle,
-                                  .lr = step->lr,
-                                  .confidence = step->confidence,
-                                  .precision = run->precision[step->phase],
-                                  .grad_accum = run->settings.train.grad_accum_steps,
-                                  .residual_cosine = NAN,
-                                  .residual_length = NAN},
-                         .loss_scale = NAN,
-                         .val_loss = NAN};
-    HY_TRY(step->wants_backward ? true_step(run, &line) : predict_step(run, &line));
-    double seconds = hy_clock() - begin;
-    double spent = run->loop->spent;
-    run->summary.seconds += seconds;
-    run->summary.phase_steps[line.step.phase]++;
-    run->phase_seconds[line.step.phase] += seconds;
-    run->phase_wait[line.step.phase] += line.step.wait_seconds;
-    run->phase_moved[line.step.phase] += line.step.bytes_moved;
-    line.step.step = run->summary.steps;
-    line.step.spent = spent;
-    line.step.seconds = seconds;
-    line.step.elapsed = run->summary.seconds;
-    line.step.remaining = fmax(run->loop->budget - spent, 0) * run->summary.seconds / spent;
-    line.step.tokens = run->tokens;
-    line.step.tokens_per_second = run->rate;
-    line.step.vram_bytes = run->ledger.live_in[HY_DEVICE];
-    line.step.vram_peak_bytes = run->ledger.peak_in[HY_DEVICE];
-    line.step.host_pinned_bytes = run->ledger.live_in[HY_PINNED];
-    if (run->observer.on_step) run->observer.on_step(run->observer.user, &line.step);
-    hy_status status = is_validation_due(run, step->wants_backward) ? validate(run, &line) : HY_OK;
-    hy_record_step(&run->record, &line, &run->ledger);
-    return status;
-}
-
 static hy_status train(hy_own_run *run) {
     hy_loop_step step;
     HY_TRY(hy_loop_next(run->loop, &step));
     while (!step.is_over) {
-        HY_TRY(one_turn(run, &step));
+        double begin = hy_clock();
+        hy_step_line line = {.step = {.steps_total = run->settings.train.steps,
+                                      .phase = step.phase,
+                                      .reason = step.reason,
+                                      .obstacle = step.obstacle,
+                                      .lr = step.lr,
+                                      .confidence = step.confidence,
+                                      .precision = run->precision[step.phase],
+                                      .grad_accum = run->settings.train.grad_accum_steps,
+                                      .residual_cosine = NAN,
+                                      .residual_length = NAN},
+                             .loss_scale = NAN,
+                             .val_loss = NAN};
+        HY_TRY(step.wants_backward ? true_step(run, &line) : predict_step(run, &line));
+        double seconds = hy_clock() - begin;
+        double spent = run->loop->spent;
+        run->summary.seconds += seconds;
+        run->summary.phase_steps[line.step.phase]++;
+        run->phase_seconds[line.step.phase] += seconds;
+        run->phase_wait[line.step.phase] += line.step.wait_seconds;
+        run->phase_moved[line.step.phase] += line.step.bytes_moved;
+        line.step.step = run->summary.steps;
+        line.step.spent = spent;
+        line.step.seconds = seconds;
+        line.step.elapsed = run->summary.seconds;
+        line.step.remaining = fmax(run->loop->budget - spent, 0) * run->summary.seconds / spent;
+        line.step.tokens = run->tokens;
+        line.step.tokens_per_second = run->rate;
+        line.step.vram_bytes = run->ledger.live_in[HY_DEVICE];
+        line.step.vram_peak_bytes = run->ledger.peak_in[HY_DEVICE];
+        line.step.host_pinned_bytes = run->ledger.live_in[HY_PINNED];
+        if (run->observer.on_step) run->observer.on_step(run->observer.user, &line.step);
+        hy_status status =
+            is_validation_due(run, step.wants_backward) ? validate(run, &line) : HY_OK;
+        hy_record_step(&run->record, &line, &run->ledger);
+        HY_TRY(status);
         HY_TRY(hy_loop_next(run->loop, &step));
     }
     return HY_OK;
@@ -186,7 +358,7 @@ static hy_status finish(hy_own_run *run, hy_status status) {
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         s->optimizer_bytes[i] = run->ledger.cell[HY_OPTIM][i].measured;
     }
-    hy_status recorded = hy_own_record_close(run, status == HY_OK);
+    hy_status recorded = record_close(run, status == HY_OK);
     return status == HY_OK ? recorded : hy_fail(status, "%s", message);
 }
 
@@ -200,9 +372,14 @@ hy_status hy_train_own(const hy_config *config, const hy_own_model *model,
     run->settings = *hy_config_settings(config);
     run->model = *model;
     if (observer) run->observer = *observer;
-    hy_status status = hy_own_build(run, config);
+    hy_status status = build(run, config);
     if (status == HY_OK) status = finish(run, train(run));
     if (summary) *summary = run->summary;
-    hy_own_tear_down(run);
+    hy_record_release(&run->record);
+    free(run->offload.away);
+    free(run->exact);
+    free(run->mean_grads);
+    hy_loop_destroy(run->loop);
+    free(run);
     return status;
 }

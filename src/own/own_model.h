@@ -13,10 +13,7 @@
 typedef struct hy_own_offload {
     hy_offload kind;
     bool is_away;
-    float *away;                /* cpu, pinned: (2, elements) m and v */
-    int8_t *m_codes;            /* compress: (elements) */
-    uint8_t *v_codes;           /* compress: (elements) */
-    float *m_scales, *v_scales; /* compress: a number for each block of elements */
+    float *away; /* cpu, pinned: (2, elements) m and v; compress: scales and 8-bit codes; or NULL */
 } hy_own_offload;
 
 typedef struct hy_own_run {
@@ -44,10 +41,6 @@ typedef struct hy_own_run {
     hy_record record;
 } hy_own_run;
 
-/* own_build.c: everything but `settings`, `model` and `observer`, which are given. */
-hy_status hy_own_build(hy_own_run *run, const hy_config *config);
-void hy_own_tear_down(hy_own_run *run); /* frees the run itself too */
-
 /* own_passes.c: the caller's callbacks over the micro-batches of a step or a guard pass. */
 typedef struct hy_own_losses {
     double sum;
@@ -63,16 +56,7 @@ void hy_own_adapt_scale(hy_own_run *run, hy_phase phase, bool was_skipped);
 /* own_offload.c: m and v leave when Predict begins and are back before the next true step. Both
  * return how many bytes went from one place to another. */
 hy_status hy_own_offload_init(hy_own_run *run);
-void hy_own_offload_fini(hy_own_offload *offload);
 uint64_t hy_own_offload_leave(hy_own_run *run);
 uint64_t hy_own_offload_return(hy_own_run *run);
-
-/* own_report.c: OUT/metrics.jsonl and OUT/summary.json. */
-hy_status hy_own_record_open(hy_own_run *run, const char *command);
-hy_status hy_own_record_close(hy_own_run *run, bool is_finished);
-
-/* own_model.c: hands a message to the observer. */
-void hy_own_say(const hy_own_run *run, hy_message_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -15,48 +15,34 @@
 #define M_CODES 127.0f
 #define V_CODES 255.0f
 
-static int64_t block_count(int64_t elements) { return (elements + BLOCK - 1) / BLOCK; }
-static int64_t block_end(int64_t at, int64_t elements) {
-    return elements - at < BLOCK ? elements : at + BLOCK;
+static int64_t block_count(const hy_own_run *run) {
+    return (run->loop->elements + BLOCK - 1) / BLOCK;
 }
 
 static uint64_t state_bytes(const hy_own_run *run) {
     return 2 * (uint64_t)run->loop->elements * sizeof(float);
 }
 
-static uint64_t code_bytes(const hy_own_run *run) {
-    uint64_t scales = 2 * (uint64_t)block_count(run->loop->elements) * sizeof(float);
-    return 2 * (uint64_t)run->loop->elements + scales;
-}
-
-static hy_status take(size_t count, size_t size, const char *what, void *out) {
-    void *memory = calloc(count, size);
-    memcpy(out, &memory, sizeof memory);
-    if (memory) return HY_OK;
-    return hy_fail(HY_ERR_MEMORY, "no memory for %s: %zu bytes", what, count * size);
+/* Bytes that are live instead of m and v while they are away. */
+static uint64_t away_bytes(const hy_own_run *run) {
+    switch (run->offload.kind) {
+    case HY_OFFLOAD_CPU:
+    case HY_OFFLOAD_PINNED: return state_bytes(run);
+    case HY_OFFLOAD_COMPRESS:
+        return 2 * ((uint64_t)block_count(run) * sizeof(float) + (uint64_t)run->loop->elements);
+    default: return 0;
+    }
 }
 
 hy_status hy_own_offload_init(hy_own_run *run) {
     hy_own_offload *o = &run->offload;
-    size_t elements = (size_t)run->loop->elements,
-           blocks = (size_t)block_count(run->loop->elements);
     o->kind = run->settings.memory.offload_strategy;
-    if (o->kind == HY_OFFLOAD_CPU || o->kind == HY_OFFLOAD_PINNED) {
-        return take(2 * elements, sizeof *o->away, "optimizer state away from compute", &o->away);
-    }
-    if (o->kind != HY_OFFLOAD_COMPRESS) return HY_OK;
-    HY_TRY(take(elements, 1, "8-bit codes", &o->m_codes));
-    HY_TRY(take(elements, 1, "8-bit codes", &o->v_codes));
-    HY_TRY(take(blocks, sizeof(float), "the scales of 8-bit codes", &o->m_scales));
-    return take(blocks, sizeof(float), "the scales of 8-bit codes", &o->v_scales);
-}
-
-void hy_own_offload_fini(hy_own_offload *o) {
-    free(o->away);
-    free(o->m_codes);
-    free(o->v_codes);
-    free(o->m_scales);
-    free(o->v_scales);
+    size_t bytes = away_bytes(run);
+    if (bytes == 0) return HY_OK;
+    o->away = calloc(bytes, 1);
+    if (o->away) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "no memory for optimizer state away from compute: %zu bytes",
+                   bytes);
 }
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
@@ -85,85 +71,75 @@ static float encode_v(const float *v, int64_t n, uint8_t *codes) {
     return scale;
 }
 
-static void compress(hy_own_run *run) {
-    hy_own_offload *o = &run->offload;
-    const hy_loop *loop = run->loop;
-    for (int64_t at = 0, block = 0; at < loop->elements; at += BLOCK, block++) {
-        int64_t n = block_end(at, loop->elements) - at;
-        o->m_scales[block] = encode_m(loop->m + at, n, o->m_codes + at);
-        o->v_scales[block] = encode_v(loop->v + at, n, o->v_codes + at);
-    }
-}
-
-static void expand(hy_own_run *run) {
-    const hy_own_offload *o = &run->offload;
+/* Scales of m and v, then codes of m and v. */
+static void convert(hy_own_run *run, bool is_leaving) {
     hy_loop *loop = run->loop;
-    for (int64_t i = 0; i < loop->elements; i++) {
-        float root = (float)o->v_codes[i] * o->v_scales[i / BLOCK];
-        loop->m[i] = (float)o->m_codes[i] * o->m_scales[i / BLOCK];
-        loop->v[i] = root * root;
+    float *m_scales = run->offload.away, *v_scales = m_scales + block_count(run);
+    int8_t *m_codes = (int8_t *)(v_scales + block_count(run));
+    uint8_t *v_codes = (uint8_t *)m_codes + loop->elements;
+    for (int64_t at = 0, block = 0; at < loop->elements; at += BLOCK, block++) {
+        int64_t n = loop->elements - at < BLOCK ? loop->elements - at : BLOCK;
+        if (is_leaving) {
+            m_scales[block] = encode_m(loop->m + at, n, m_codes + at);
+            v_scales[block] = encode_v(loop->v + at, n, v_codes + at);
+            continue;
+        }
+        for (int64_t i = at; i < at + n; i++) {
+            float root = (float)v_codes[i] * v_scales[block];
+            loop->m[i] = (float)m_codes[i] * m_scales[block];
+            loop->v[i] = root * root;
+        }
     }
 }
 
 /* ---- leaving and coming back ----------------------------------------------------------------- */
 
-/* Bytes that are live instead of m and v while they are away, and where. */
-static uint64_t stand_in(const hy_own_run *run, hy_place *place) {
-    const hy_own_offload *o = &run->offload;
-    *place = o->kind == HY_OFFLOAD_CPU      ? HY_HOST
-             : o->kind == HY_OFFLOAD_PINNED ? HY_PINNED
-                                            : HY_DEVICE;
-    if (o->kind == HY_OFFLOAD_COMPRESS) return code_bytes(run);
-    return o->away ? state_bytes(run) : 0;
-}
-
-static void book_leave(hy_own_run *run) {
-    hy_place place;
-    uint64_t bytes = stand_in(run, &place);
-    hy_ledger_give(&run->ledger, HY_OPTIM, HY_DEVICE, state_bytes(run));
-    hy_ledger_take(&run->ledger, HY_OPTIM, place, bytes);
+/* Tells the ledger; how many bytes went from one place to another. */
+static uint64_t book(hy_own_run *run, bool is_leaving) {
+    hy_own_offload *o = &run->offload;
+    hy_place place = o->kind == HY_OFFLOAD_CPU      ? HY_HOST
+                     : o->kind == HY_OFFLOAD_PINNED ? HY_PINNED
+                                                    : HY_DEVICE;
+    uint64_t here = state_bytes(run), away = away_bytes(run);
+    hy_ledger_give(&run->ledger, HY_OPTIM, is_leaving ? HY_DEVICE : place,
+                   is_leaving ? here : away);
+    hy_ledger_take(&run->ledger, HY_OPTIM, is_leaving ? place : HY_DEVICE,
+                   is_leaving ? away : here);
+    o->is_away = is_leaving;
+    return o->kind == HY_OFFLOAD_COMPRESS ? 0 : away;
 }
 
 uint64_t hy_own_offload_leave(hy_own_run *run) {
     hy_own_offload *o = &run->offload;
     hy_loop *loop = run->loop;
-    size_t elements = (size_t)loop->elements;
+    size_t bytes = state_bytes(run) / 2;
     if (o->kind == HY_OFFLOAD_NONE || o->is_away) return 0;
-    if (o->away) {
-        memcpy(o->away, loop->m, elements * sizeof *loop->m);
-        memcpy(o->away + elements, loop->v, elements * sizeof *loop->v);
+    if (o->kind == HY_OFFLOAD_COMPRESS) {
+        convert(run, true);
+    } else if (o->away) {
+        memcpy(o->away, loop->m, bytes);
+        memcpy(o->away + loop->elements, loop->v, bytes);
     }
-    if (o->kind == HY_OFFLOAD_COMPRESS) compress(run);
 #ifdef HY_POISON
     for (int64_t i = 0; i < loop->elements; i++) loop->m[i] = loop->v[i] = NAN;
-#else
-    (void)loop;
 #endif
-
-    book_leave(run);
-    o->is_away = true;
-    return o->away ? state_bytes(run) : 0;
+    return book(run, true);
 }
 
 uint64_t hy_own_offload_return(hy_own_run *run) {
     hy_own_offload *o = &run->offload;
     hy_loop *loop = run->loop;
-    size_t elements = (size_t)loop->elements;
+    size_t bytes = state_bytes(run) / 2;
     if (!o->is_away) return 0;
-    if (o->away) {
-        memcpy(loop->m, o->away, elements * sizeof *loop->m);
-        memcpy(loop->v, o->away + elements, elements * sizeof *loop->v);
+    if (o->kind == HY_OFFLOAD_COMPRESS) {
+        convert(run, false);
+    } else if (o->away) {
+        memcpy(loop->m, o->away, bytes);
+        memcpy(loop->v, o->away + loop->elements, bytes);
+    } else {
+        memset(loop->m, 0, bytes);
+        memset(loop->v, 0, bytes);
+        loop->updates = 0; /* dropped: the bias correction begins anew */
     }
-    if (o->kind == HY_OFFLOAD_COMPRESS) expand(run);
-    if (o->kind == HY_OFFLOAD_DROP) {
-        memset(loop->m, 0, elements * sizeof *loop->m);
-        memset(loop->v, 0, elements * sizeof *loop->v);
-        loop->updates = 0; /* the bias correction begins anew */
-    }
-    hy_place place;
-    uint64_t bytes = stand_in(run, &place);
-    hy_ledger_give(&run->ledger, HY_OPTIM, place, bytes);
-    hy_ledger_take(&run->ledger, HY_OPTIM, HY_DEVICE, state_bytes(run));
-    o->is_away = false;
-    return o->away ? state_bytes(run) : 0;
+    return book(run, false);
 }

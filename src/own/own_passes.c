@@ -18,33 +18,20 @@
 
 /* ---- precision ------------------------------------------------------------------------------- */
 
-static void round_to(hy_dtype dtype, float *x, int64_t count) {
-    if (dtype == HY_BF16) {
-        for (int64_t i = 0; i < count; i++) x[i] = hy_bf16_to_f32(hy_f32_to_bf16(x[i]));
-    } else if (dtype == HY_F16) {
-        for (int64_t i = 0; i < count; i++) x[i] = hy_f16_to_f32(hy_f32_to_f16(x[i]));
-    }
-}
-
 static void lend_rounded(hy_own_run *run, hy_dtype dtype) {
-    float *keep = run->exact;
     if (dtype == HY_F32) return;
+    hy_loop_gather(run->loop, run->exact);
     for (int32_t i = 0; i < run->loop->count; i++) {
         const hy_parameter *p = &run->loop->parameters[i];
-        memcpy(keep, p->weights, (size_t)p->count * sizeof *keep);
-        round_to(dtype, p->weights, p->count);
-        keep += p->count;
+        for (int64_t j = 0; j < p->count; j++) {
+            p->weights[j] = dtype == HY_BF16 ? hy_bf16_to_f32(hy_f32_to_bf16(p->weights[j]))
+                                             : hy_f16_to_f32(hy_f32_to_f16(p->weights[j]));
+        }
     }
 }
 
 static void take_back(hy_own_run *run, hy_dtype dtype) {
-    const float *kept = run->exact;
-    if (dtype == HY_F32) return;
-    for (int32_t i = 0; i < run->loop->count; i++) {
-        const hy_parameter *p = &run->loop->parameters[i];
-        memcpy(p->weights, kept, (size_t)p->count * sizeof *kept);
-        kept += p->count;
-    }
+    if (dtype != HY_F32) hy_loop_scatter(run->loop, run->exact);
 }
 
 /* ---- loss scale ------------------------------------------------------------------------------ */
@@ -78,14 +65,16 @@ static void clear_grads(const hy_own_run *run) {
     }
 }
 
-/* Sums of micro-batch means: a micro-batch's gradient is divided by its own count and set aside. */
-static void set_mean_aside(hy_own_run *run, int64_t counted, bool is_first) {
+/* Sums of micro-batch means: a micro-batch's gradient is divided by its own count and set aside; the last
+ * one brings the sum back. */
+static void sum_means(hy_own_run *run, int64_t counted, bool is_first, bool is_last) {
     float *mean = run->mean_grads, share = counted ? 1.0f / (float)counted : 0;
     for (int32_t i = 0; i < run->loop->count; i++) {
         const hy_parameter *p = &run->loop->parameters[i];
         for (int64_t j = 0; j < p->count; j++) {
             mean[j] = (is_first ? 0 : mean[j]) + share * p->grads[j];
         }
+        if (is_last) memcpy(p->grads, mean, (size_t)p->count * sizeof *mean);
         mean += p->count;
     }
 }
@@ -118,18 +107,10 @@ static hy_status backward_batches(hy_own_run *run, double loss_scale, hy_own_los
         if (i == 0 || run->mean_grads) clear_grads(run);
         hy_status status = run->model.backward(run->model.user, batch, loss_scale, &sum, &counted);
         HY_TRY(check_callback(status, "backward", batch, counted));
-        if (run->mean_grads) set_mean_aside(run, counted, i == 0);
+        if (run->mean_grads) sum_means(run, counted, i == 0, i + 1 == batches);
         out->sum += sum;
         out->counted += counted;
         run->summary.backward_passes++;
-    }
-    if (run->mean_grads) {
-        const float *mean = run->mean_grads;
-        for (int32_t i = 0; i < run->loop->count; i++) {
-            const hy_parameter *p = &run->loop->parameters[i];
-            memcpy(p->grads, mean, (size_t)p->count * sizeof *mean);
-            mean += p->count;
-        }
     }
     HY_TRY(check_total(out, "backward", run->next_batch));
     run->next_batch += batches;
