@@ -21,6 +21,12 @@ hy_status hy_fail_context(hy_status status, const char *format, ...)
 /* The calling thread's last message; "" when nothing failed yet. */
 const char *hy_error_message(void);
 
+/* Fails with a message where the condition holds: status, format and values as for hy_fail(). */
+#define HY_FAIL_IF(condition, ...)                                                                 \
+    do {                                                                                           \
+        if (condition) return hy_fail(__VA_ARGS__);                                                \
+    } while (0)
+
 /* Passes a failure up. */
 #define HY_TRY(expression)                                                                         \
     do {                                                                                           \

@@ -284,11 +284,10 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, siz
         hy_role expected = HY_ROLE_USER;
         for (size_t i = count > 0 && turns[0].role == HY_ROLE_SYSTEM; i < count; i++) {
             if (turns[i].role == HY_ROLE_INPUT) continue;
-            if (turns[i].role != expected) {
-                return hy_fail(
-                    HY_ERR_INPUT, "turn %zu is %s, where the chat template %s expects %s", i + 1,
-                    role_name(turns[i].role), hy_chat_kind_name(chat->kind), role_name(expected));
-            }
+            HY_FAIL_IF(turns[i].role != expected, HY_ERR_INPUT,
+                       "turn %zu is %s, where the chat template %s expects %s", i + 1,
+                       role_name(turns[i].role), hy_chat_kind_name(chat->kind),
+                       role_name(expected));
             expected = expected == HY_ROLE_USER ? HY_ROLE_ASSISTANT : HY_ROLE_USER;
         }
     }

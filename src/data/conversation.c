@@ -32,9 +32,8 @@ static const struct {
 };
 
 hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
-    if (hy_json_type_of(row) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "a row is an object; this is another value");
-    }
+    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "a row is an object; this is another value");
     for (int i = 0; i < KINDS; i++) {
         if (!hy_json_get(row, kinds[i].first)) continue;
         if (kinds[i].second && !hy_json_get(row, kinds[i].second)) continue;
@@ -57,9 +56,7 @@ hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
 /* ---- turns ----------------------------------------------------------------------------------- */
 
 static hy_status add_turn(hy_conversation *c, hy_turn turn) {
-    if (c->count == HY_MOST_TURNS) {
-        return hy_fail(HY_ERR_INPUT, "more than %d turns", HY_MOST_TURNS);
-    }
+    HY_FAIL_IF(c->count == HY_MOST_TURNS, HY_ERR_INPUT, "more than %d turns", HY_MOST_TURNS);
     HY_TRY(hy_array_reserve(&c->turns, &c->room, c->count + 1, sizeof turn, "turns"));
     c->turns[c->count++] = turn;
     return HY_OK;
@@ -78,9 +75,8 @@ static hy_status add_key(hy_conversation *c, const hy_json_node *row, const char
     bool is_null = !node || hy_json_type_of(node) == HY_JSON_NULL;
     if (is_null && is_optional) return HY_OK;
     if (!node) return hy_fail(HY_ERR_INPUT, "\"%s\" is missing", key);
-    if (!hy_json_as_string(node, &turn.text, &turn.size)) {
-        return hy_fail(HY_ERR_INPUT, "\"%s\" is no string", key);
-    }
+    HY_FAIL_IF(!hy_json_as_string(node, &turn.text, &turn.size), HY_ERR_INPUT,
+               "\"%s\" is no string", key);
     return is_optional && turn.size == 0 ? HY_OK : add_turn(c, turn);
 }
 
@@ -106,12 +102,10 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, c
                               const char *what) {
     const char *name;
     hy_role role = HY_ROLE_USER;
-    if (hy_json_type_of(message) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "turn %zu is no object", c->count + 1);
-    }
-    if (!hy_json_as_string(hy_json_get(message, who), &name, NULL)) {
-        return hy_fail(HY_ERR_INPUT, "turn %zu has no \"%s\" that is a string", c->count + 1, who);
-    }
+    HY_FAIL_IF(hy_json_type_of(message) != HY_JSON_OBJECT, HY_ERR_INPUT, "turn %zu is no object",
+               c->count + 1);
+    HY_FAIL_IF(!hy_json_as_string(hy_json_get(message, who), &name, NULL), HY_ERR_INPUT,
+               "turn %zu has no \"%s\" that is a string", c->count + 1, who);
     HY_TRY(find_role(name, &role));
     HY_TRY(add_key(c, message, what, role, false));
     return role == HY_ROLE_ASSISTANT ? take_thought(&c->turns[c->count - 1], message) : HY_OK;
@@ -121,9 +115,8 @@ static hy_status read_messages(hy_conversation *c, const hy_json_node *row, cons
                                const char *who, const char *what) {
     const hy_json_node *list = hy_json_get(row, key);
     if (!list) return hy_fail(HY_ERR_INPUT, "\"%s\" is missing", key);
-    if (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) == 0) {
-        return hy_fail(HY_ERR_INPUT, "\"%s\" is no list of turns", key);
-    }
+    HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) == 0, HY_ERR_INPUT,
+               "\"%s\" is no list of turns", key);
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         HY_TRY(read_message(c, n, who, what));
     }
@@ -145,9 +138,8 @@ static hy_status read_alpaca(hy_conversation *c, const hy_json_node *row) {
 
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
     out->count = 0;
-    if (hy_json_type_of(row) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "a row is an object; this is another value");
-    }
+    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "a row is an object; this is another value");
     switch (kind) {
     case HY_ROWS_TEXT: return add_key(out, row, "text", HY_ROLE_USER, false);
     case HY_ROWS_PROMPT: return read_pair(out, row, "prompt", "completion");

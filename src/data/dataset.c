@@ -53,11 +53,9 @@ static int32_t choose_workers(int32_t asked) {
 }
 
 static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_part_use use) {
-    if (d->tokenizer) {
-        return hy_fail(HY_ERR_INPUT,
-                       "the built-in text is bytes and takes no tokenizer; give data, or leave the "
-                       "tokenizer out");
-    }
+    HY_FAIL_IF(d->tokenizer, HY_ERR_INPUT,
+               "the built-in text is bytes and takes no tokenizer; give data, or leave the "
+               "tokenizer out");
     d->main.parts = calloc(1, sizeof *d->main.parts);
     if (!d->main.parts) return hy_fail(HY_ERR_MEMORY, "no memory for data");
     HY_TRY(hy_part_open_grammar(use, o, d->main.parts));
@@ -223,16 +221,14 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
 
 hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
     *out = NULL;
-    if (options->seq < 1)
-        return hy_fail(HY_ERR_INPUT, "sequence length is %d; expected 1 or more", options->seq);
-    if (options->vocab < 1)
-        return hy_fail(HY_ERR_INPUT, "vocabulary of %d; expected 1 or more", options->vocab);
+    HY_FAIL_IF(options->seq < 1, HY_ERR_INPUT, "sequence length is %d; expected 1 or more",
+               options->seq);
+    HY_FAIL_IF(options->vocab < 1, HY_ERR_INPUT, "vocabulary of %d; expected 1 or more",
+               options->vocab);
     bool is_fraction =
         options->val_fraction > 0 && options->val_fraction <= 0.5; /* false for NaN too */
-    if (!is_given(options->val_path) && !is_fraction) {
-        return hy_fail(HY_ERR_INPUT, "held-out fraction is %g; expected above 0 and at most 0.5",
-                       options->val_fraction);
-    }
+    HY_FAIL_IF(!is_given(options->val_path) && !is_fraction, HY_ERR_INPUT,
+               "held-out fraction is %g; expected above 0 and at most 0.5", options->val_fraction);
     hy_dataset *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a dataset");
     d->seed = options->seed;

@@ -74,9 +74,8 @@ static hy_status tell_bad_rows(reading *r, const hy_batch_of_rows *b) {
         char text[HY_REASON_MAX + 4200];
         snprintf(text, sizeof text, "%.4000s:%llu: %s", r->path, (unsigned long long)b->bad[i].line,
                  b->bad[i].reason);
-        if (r->encoding->stops_at_bad) {
-            return hy_fail(HY_ERR_INPUT, "%s (bad_rows = skip would go on without it)", text);
-        }
+        HY_FAIL_IF(r->encoding->stops_at_bad, HY_ERR_INPUT,
+                   "%s (bad_rows = skip would go on without it)", text);
         if (!r->first_reason[0]) {
             snprintf(r->first_reason, sizeof r->first_reason, "line %llu: %s",
                      (unsigned long long)b->bad[i].line, b->bad[i].reason);
@@ -129,9 +128,8 @@ static hy_status run_workers(reading *r) {
 }
 
 static hy_status fail_unused(const reading *r) {
-    if (r->first_reason[0]) {
-        return hy_fail(HY_ERR_INPUT, "no row of %s could be used: %s", r->path, r->first_reason);
-    }
+    HY_FAIL_IF(r->first_reason[0], HY_ERR_INPUT, "no row of %s could be used: %s", r->path,
+               r->first_reason);
     return hy_fail(HY_ERR_INPUT,
                    "no row of %s could be used: all are longer than the sequence of %d tokens, and "
                    "no answer is left",

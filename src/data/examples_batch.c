@@ -43,9 +43,8 @@ hy_status hy_row_parse(const hy_row *row, hy_json **out) {
 
 /* A question and its answer stand on lines of their own. */
 static hy_status part_lines(hy_conversation *c) {
-    if (c->count + 1 > c->room) {
-        return hy_fail(HY_ERR_INTERNAL, "a question and its answer with no room for a line end");
-    }
+    HY_FAIL_IF(c->count + 1 > c->room, HY_ERR_INTERNAL,
+               "a question and its answer with no room for a line end");
     c->turns[2] = c->turns[1];
     c->turns[1] = (hy_turn){.role = HY_ROLE_INPUT, .text = "", .size = 0};
     c->count = 3;
@@ -61,9 +60,9 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
     HY_TRY(hy_chat_render(chat, c->turns, c->count, false, &b->rendered));
     b->ids.count = b->answers.count = 0;
     HY_TRY(hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers));
-    if (kind == HY_ROWS_TEXT && chat->tokens.eos >= 0 && !hy_ids_push(&b->ids, chat->tokens.eos)) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for tokens");
-    }
+    HY_FAIL_IF(kind == HY_ROWS_TEXT && chat->tokens.eos >= 0 &&
+                   !hy_ids_push(&b->ids, chat->tokens.eos),
+               HY_ERR_MEMORY, "no memory for tokens");
     return HY_OK;
 }
 
@@ -82,9 +81,8 @@ static hy_status encode_row(hy_batch_of_rows *b, const hy_encoding *e, const hy_
 static hy_status add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all) {
     for (size_t i = first; i < last; i++) {
         bool counts = i > first && (counts_all || b->answers.data[i]);
-        if (!hy_ids_push(&b->tokens, b->ids.data[i] | (counts ? HY_COUNTS : 0))) {
-            return hy_fail(HY_ERR_MEMORY, "no memory for tokens");
-        }
+        HY_FAIL_IF(!hy_ids_push(&b->tokens, b->ids.data[i] | (counts ? HY_COUNTS : 0)),
+                   HY_ERR_MEMORY, "no memory for tokens");
     }
     if (hy_ids_push(&b->lengths, (int32_t)(last - first))) return HY_OK;
     return hy_fail(HY_ERR_MEMORY, "no memory for examples");

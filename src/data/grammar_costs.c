@@ -212,9 +212,8 @@ hy_status hy_grammar_costs_fill(hy_grammar_program *program) {
         }
         rule->deciding_rule = deciding_rule(program, at);
     }
-    if (program->rules[0].bytes_max > HY_GRAMMAR_DOCUMENT_MAX) {
-        return hy_fail(HY_ERR_INTERNAL, "a document of the grammar may have %d bytes; expected %d",
-                       program->rules[0].bytes_max, HY_GRAMMAR_DOCUMENT_MAX);
-    }
+    HY_FAIL_IF(program->rules[0].bytes_max > HY_GRAMMAR_DOCUMENT_MAX, HY_ERR_INTERNAL,
+               "a document of the grammar may have %d bytes; expected %d",
+               program->rules[0].bytes_max, HY_GRAMMAR_DOCUMENT_MAX);
     return HY_OK;
 }

@@ -144,10 +144,8 @@ hy_status hy_grammar_program_build(const hy_grammar_rule *source, int count,
     program->source = source;
     program->rule_count = count;
     for (int i = 0; i < HY_GRAMMAR_SLOTS; i++) program->slot_rule[i] = -1;
-    if (count < 1 || count > HY_GRAMMAR_RULES_MAX) {
-        return hy_fail(HY_ERR_INTERNAL, "a grammar of %d rules; expected 1 to %d", count,
-                       HY_GRAMMAR_RULES_MAX);
-    }
+    HY_FAIL_IF(count < 1 || count > HY_GRAMMAR_RULES_MAX, HY_ERR_INTERNAL,
+               "a grammar of %d rules; expected 1 to %d", count, HY_GRAMMAR_RULES_MAX);
     for (int i = 0; i < count; i++) HY_TRY(read_rule(&(reader){program, i}));
     return hy_grammar_costs_fill(program);
 }

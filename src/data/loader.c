@@ -124,10 +124,8 @@ static void free_memory(hy_loader *l) {
 hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
                            hy_backend *backend, hy_loader **out) {
     *out = NULL;
-    if (batch < 1 || depth < 1) {
-        return hy_fail(HY_ERR_INPUT, "batch size is %d, batches read ahead %d; expected 1 or more",
-                       batch, depth);
-    }
+    HY_FAIL_IF(batch < 1 || depth < 1, HY_ERR_INPUT,
+               "batch size is %d, batches read ahead %d; expected 1 or more", batch, depth);
     hy_loader *l = calloc(1, sizeof *l);
     if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for a loader");
     l->data = data;
@@ -176,10 +174,8 @@ static uint64_t wait_for(hy_loader *l, int32_t ahead) {
 }
 
 hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
-    if (ahead < 0 || ahead >= l->depth) {
-        return hy_fail(HY_ERR_STATE, "batch %d ahead was asked for, but only %d are read ahead",
-                       ahead, l->depth);
-    }
+    HY_FAIL_IF(ahead < 0 || ahead >= l->depth, HY_ERR_STATE,
+               "batch %d ahead was asked for, but only %d are read ahead", ahead, l->depth);
     uint64_t number = wait_for(l, ahead);
     *out = (hy_batch){.tokens = l->tokens + slot_offset(l, number),
                       .targets = l->targets + slot_offset(l, number),

@@ -27,10 +27,8 @@ static hy_status take_weight(char *path, double *weight, bool *was_written) {
     double value;
     if (!colon || hy_path_exists(path)) return HY_OK;
     if (!hy_number_parse(colon + 1, strlen(colon + 1), &value)) return HY_OK;
-    if (!(value > 0 && value <= LARGEST_WEIGHT)) {
-        return hy_fail(HY_ERR_INPUT, "the weight of %s is %s; expected above 0 and at most 1000000",
-                       path, colon + 1);
-    }
+    HY_FAIL_IF(!(value > 0 && value <= LARGEST_WEIGHT), HY_ERR_INPUT,
+               "the weight of %s is %s; expected above 0 and at most 1000000", path, colon + 1);
     *colon = '\0';
     *weight = value;
     *was_written = true;
@@ -38,9 +36,8 @@ static hy_status take_weight(char *path, double *weight, bool *was_written) {
 }
 
 static hy_status add_part(hy_mixture *m, const char *text, size_t size) {
-    if (m->count == HY_MOST_PARTS) {
-        return hy_fail(HY_ERR_INPUT, "data names more than %d paths", HY_MOST_PARTS);
-    }
+    HY_FAIL_IF(m->count == HY_MOST_PARTS, HY_ERR_INPUT, "data names more than %d paths",
+               HY_MOST_PARTS);
     char *path = strndup(text, size);
     if (!path) return hy_fail(HY_ERR_MEMORY, "no memory for a path");
     m->parts[m->count++] = (hy_mixture_part){.path = path, .weight = 1};

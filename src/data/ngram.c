@@ -106,13 +106,10 @@ static double probability(const counts *table, const uint8_t *at, int longest) {
 
 hy_status hy_ngram_loss(const uint8_t *train, uint64_t train_size, const uint8_t *held_out,
                         uint64_t held_out_size, int order, double *nats_per_byte) {
-    if (order < 1 || order > ORDER_MAX) {
-        return hy_fail(HY_ERR_INPUT, "n-gram order is %d; expected 1 to %d", order, ORDER_MAX);
-    }
-    if (train_size == 0 || held_out_size == 0) {
-        return hy_fail(HY_ERR_INPUT, "n-gram baseline: the %s text is empty",
-                       train_size == 0 ? "training" : "held-out");
-    }
+    HY_FAIL_IF(order < 1 || order > ORDER_MAX, HY_ERR_INPUT, "n-gram order is %d; expected 1 to %d",
+               order, ORDER_MAX);
+    HY_FAIL_IF(train_size == 0 || held_out_size == 0, HY_ERR_INPUT,
+               "n-gram baseline: the %s text is empty", train_size == 0 ? "training" : "held-out");
     counts table;
     bool has_room = counts_init(&table, 16) && count_text(&table, train, train_size, order);
     double nats = 0;

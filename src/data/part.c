@@ -25,13 +25,10 @@ static uint64_t window_tokens(const hy_dataset_options *o) { return (uint64_t)o-
 static hy_status choose_held_out(const hy_dataset_options *o, const char *name, uint64_t tokens,
                                  uint64_t *held_out) {
     uint64_t window = window_tokens(o);
-    if (tokens < 2 * window) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "%s holds %llu tokens; a sequence needs %llu, and training and held-out data "
-            "one each: %llu in all. A shorter sequence or more data would do",
-            name, (ull)tokens, (ull)window, (ull)(2 * window));
-    }
+    HY_FAIL_IF(tokens < 2 * window, HY_ERR_INPUT,
+               "%s holds %llu tokens; a sequence needs %llu, and training and held-out data "
+               "one each: %llu in all. A shorter sequence or more data would do",
+               name, (ull)tokens, (ull)window, (ull)(2 * window));
     uint64_t count = (uint64_t)llround((double)tokens * o->val_fraction);
     if (count < window) count = window;
     if (count > tokens - window) count = tokens - window;
@@ -86,10 +83,8 @@ static hy_status open_rows(hy_part *part, const char *path, const hy_file_list *
     uint64_t count = part->examples->count, held_out = 0;
     if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
     if (use == HY_PART_DOES_BOTH) {
-        if (count < 2) {
-            return hy_fail(HY_ERR_INPUT,
-                           "%s holds one example; training and held-out data need one each", path);
-        }
+        HY_FAIL_IF(count < 2, HY_ERR_INPUT,
+                   "%s holds one example; training and held-out data need one each", path);
         held_out = (uint64_t)llround((double)count * o->val_fraction);
         if (held_out < 1) held_out = 1;
     }
@@ -160,10 +155,9 @@ static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_
 
 static hy_status check_grammar(const hy_dataset_options *o) {
     const uint64_t most = (uint64_t)1 << 40;
-    if (o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most) {
-        return hy_fail(HY_ERR_INPUT, "built-in text of %lld bytes; expected 1 to %llu",
-                       (long long)o->builtin_bytes, (ull)most);
-    }
+    HY_FAIL_IF(o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most, HY_ERR_INPUT,
+               "built-in text of %lld bytes; expected 1 to %llu", (long long)o->builtin_bytes,
+               (ull)most);
     if (o->vocab >= 256) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "the built-in text is bytes 0 to 255, but the model's vocabulary has only %d "
@@ -179,9 +173,8 @@ static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_p
         /* The held-out text, and what the true source itself loses on the targets in it. */
         assert(held_out > (uint64_t)o->seq); /* choose_held_out leaves a window */
         float *nats = calloc(held_out, sizeof *nats);
-        if (!nats)
-            return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of held-out text",
-                           (ull)held_out);
+        HY_FAIL_IF(!nats, HY_ERR_MEMORY, "no memory for %llu bytes of held-out text",
+                   (ull)held_out);
         /* The last index of the stream: the text itself counts from the first. */
         uint64_t seed = hy_rng_u64(o->seed, HY_RNG_GRAMMAR, UINT64_MAX);
         hy_status status = generate(&part->held_out, seed, nats, held_out);

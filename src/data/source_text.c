@@ -56,12 +56,9 @@ static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
 }
 
 hy_status hy_source_add_texts(hy_source *source, const hy_file_list *list, int32_t vocab) {
-    if (vocab < BYTE_VALUES) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "%s is text, read as bytes 0 to %d, but the model's vocabulary has only %d ids",
-            list->paths[0], BYTE_VALUES - 1, vocab);
-    }
+    HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
+               "%s is text, read as bytes 0 to %d, but the model's vocabulary has only %d ids",
+               list->paths[0], BYTE_VALUES - 1, vocab);
     gatherer g = {.source = source};
     hy_status status = HY_OK;
     for (size_t i = 0; status == HY_OK && i < list->count; i++) {

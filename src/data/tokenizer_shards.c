@@ -176,9 +176,8 @@ static hy_status add_file(job *j, const char *path, uint64_t place) {
 
 static hy_status size_of(const char *path, uint64_t *size) {
     hy_reader *reader;
-    if (hy_source_is_shard(path)) {
-        return hy_fail(HY_ERR_INPUT, "%s is a shard of tokens already; text is wanted", path);
-    }
+    HY_FAIL_IF(hy_source_is_shard(path), HY_ERR_INPUT,
+               "%s is a shard of tokens already; text is wanted", path);
     HY_TRY(hy_reader_open(path, &reader));
     *size = hy_reader_size(reader);
     hy_reader_close(reader);
@@ -218,9 +217,8 @@ static hy_status check_out(const hy_tokenize_options *o) {
     for (int i = 0; i < 2; i++) {
         char path[4096];
         HY_TRY(hy_path_join(path, sizeof path, o->out, first[i]));
-        if (hy_path_exists(path)) {
-            return hy_fail(HY_ERR_INPUT, "%s is there already: name another folder", path);
-        }
+        HY_FAIL_IF(hy_path_exists(path), HY_ERR_INPUT, "%s is there already: name another folder",
+                   path);
     }
     return HY_OK;
 }

@@ -73,9 +73,7 @@ static bool parse_hash(const char *text, uint64_t *hash) {
 
 static hy_status check_size(const char *path, uint64_t expected) {
     struct stat info;
-    if (stat(path, &info) != 0 && errno == ENOENT) {
-        return hy_fail(HY_ERR_INPUT, "%s is missing", path);
-    }
+    HY_FAIL_IF(stat(path, &info) != 0 && errno == ENOENT, HY_ERR_INPUT, "%s is missing", path);
     if (stat(path, &info) != 0) return hy_fail_path("cannot read", path);
     if (!S_ISREG(info.st_mode)) return hy_fail(HY_ERR_INPUT, "%s is not a regular file", path);
     if ((uint64_t)info.st_size == expected) return HY_OK;
@@ -102,14 +100,10 @@ static hy_status check_listed_file(const char *folder, const hy_json *manifest,
     HY_TRY(hy_json_string(manifest, file, "name", &name, &name_size));
     HY_TRY(hy_json_int(manifest, file, "bytes", &bytes));
     HY_TRY(hy_json_string(manifest, file, "xxh64", &hex, NULL));
-    if (strlen(name) != name_size || !hy_checkpoint_is_file_name(name)) {
-        return hy_fail(HY_ERR_INPUT, "%s/%s: \"%.100s\" is not a file name", folder,
-                       HY_CHECKPOINT_MANIFEST, name);
-    }
-    if (bytes < 0 || !parse_hash(hex, &hash)) {
-        return hy_fail(HY_ERR_INPUT, "%s/%s: size or hash of %s is malformed", folder,
-                       HY_CHECKPOINT_MANIFEST, name);
-    }
+    HY_FAIL_IF(strlen(name) != name_size || !hy_checkpoint_is_file_name(name), HY_ERR_INPUT,
+               "%s/%s: \"%.100s\" is not a file name", folder, HY_CHECKPOINT_MANIFEST, name);
+    HY_FAIL_IF(bytes < 0 || !parse_hash(hex, &hash), HY_ERR_INPUT,
+               "%s/%s: size or hash of %s is malformed", folder, HY_CHECKPOINT_MANIFEST, name);
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
     HY_TRY(check_size(path, (uint64_t)bytes));
     return with_hashes ? check_hash(path, hash) : HY_OK;
@@ -122,12 +116,10 @@ static hy_status check_against(const char *folder, const hy_json *manifest, bool
     HY_TRY(hy_json_string(manifest, root, "format", &format, NULL));
     HY_TRY(hy_json_int(manifest, root, "version", &version));
     HY_TRY(hy_json_int(manifest, root, "step", &step));
-    if (strcmp(format, HY_CHECKPOINT_FORMAT) != 0 || version != HY_CHECKPOINT_VERSION) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s/%s: format \"%.60s\" version %" PRId64 ", expected \"%s\" version %d",
-                       folder, HY_CHECKPOINT_MANIFEST, format, version, HY_CHECKPOINT_FORMAT,
-                       HY_CHECKPOINT_VERSION);
-    }
+    HY_FAIL_IF(
+        strcmp(format, HY_CHECKPOINT_FORMAT) != 0 || version != HY_CHECKPOINT_VERSION, HY_ERR_INPUT,
+        "%s/%s: format \"%.60s\" version %" PRId64 ", expected \"%s\" version %d", folder,
+        HY_CHECKPOINT_MANIFEST, format, version, HY_CHECKPOINT_FORMAT, HY_CHECKPOINT_VERSION);
     char name[NAME_MAX + 1];
     /* The last part of a path: "a/b/" gives "b". */
     size_t end = strlen(folder);
@@ -135,14 +127,11 @@ static hy_status check_against(const char *folder, const hy_json *manifest, bool
     size_t start = end;
     while (start > 0 && folder[start - 1] != '/') start--;
     snprintf(name, sizeof name, "%.*s", (int)(end - start), folder + start);
-    if (hy_checkpoint_parse_name(name, "", &named_step) && named_step != step) {
-        return hy_fail(HY_ERR_INPUT, "%s: the manifest is of step %" PRId64, folder, step);
-    }
+    HY_FAIL_IF(hy_checkpoint_parse_name(name, "", &named_step) && named_step != step, HY_ERR_INPUT,
+               "%s: the manifest is of step %" PRId64, folder, step);
     const hy_json_node *files = hy_json_get(hy_json_root(manifest), "files");
-    if (!files || hy_json_type_of(files) != HY_JSON_ARRAY) {
-        return hy_fail(HY_ERR_INPUT, "%s/%s: \"files\" is missing or not an array", folder,
-                       HY_CHECKPOINT_MANIFEST);
-    }
+    HY_FAIL_IF(!files || hy_json_type_of(files) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               "%s/%s: \"files\" is missing or not an array", folder, HY_CHECKPOINT_MANIFEST);
     for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
         HY_TRY(check_listed_file(folder, manifest, f, with_hashes));
     }
@@ -152,14 +141,11 @@ static hy_status check_against(const char *folder, const hy_json *manifest, bool
 hy_status hy_checkpoint_verify(const char *path, bool with_hashes) {
     char manifest_path[PATH_MAX];
     hy_json *manifest;
-    if (!hy_path_is_dir(path)) {
-        return hy_fail(HY_ERR_INPUT, "%s is not a checkpoint: no folder of that name", path);
-    }
+    HY_FAIL_IF(!hy_path_is_dir(path), HY_ERR_INPUT,
+               "%s is not a checkpoint: no folder of that name", path);
     HY_TRY(hy_path_join(manifest_path, sizeof manifest_path, path, HY_CHECKPOINT_MANIFEST));
-    if (!hy_path_exists(manifest_path)) {
-        return hy_fail(HY_ERR_INPUT, "%s is not a checkpoint: it has no %s", path,
-                       HY_CHECKPOINT_MANIFEST);
-    }
+    HY_FAIL_IF(!hy_path_exists(manifest_path), HY_ERR_INPUT, "%s is not a checkpoint: it has no %s",
+               path, HY_CHECKPOINT_MANIFEST);
     HY_TRY(hy_json_read_file(manifest_path, &manifest));
     hy_status status = check_against(path, manifest, with_hashes);
     hy_json_free(manifest);

@@ -61,10 +61,8 @@ static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
     HY_TRY(hy_checkpoint_make_name(c->partial, parent, step, HY_CHECKPOINT_PARTIAL));
     HY_TRY(hy_checkpoint_make_name(c->old, parent, step, HY_CHECKPOINT_OLD));
     HY_TRY(hy_checkpoint_make_name(c->final, parent, step, ""));
-    if (hy_path_exists(c->final) && !hy_path_is_dir(c->final)) {
-        return hy_fail(HY_ERR_INPUT, "cannot write checkpoint %s: a file of that name is there",
-                       c->final);
-    }
+    HY_FAIL_IF(hy_path_exists(c->final) && !hy_path_is_dir(c->final), HY_ERR_INPUT,
+               "cannot write checkpoint %s: a file of that name is there", c->final);
     HY_TRY(sweep(parent));
     if (hy_disk_mkdir(c->partial) != 0) return hy_fail_path("cannot make folder", c->partial);
     return HY_OK;
@@ -99,10 +97,8 @@ const char *hy_checkpoint_path(hy_checkpoint *c, const char *name) {
 
 hy_status hy_checkpoint_add(hy_checkpoint *c, const char *name, uint64_t hash, uint64_t size) {
     /* A file that is not what its writer says would make a checkpoint that never loads. */
-    if (!hy_checkpoint_is_file_name(name)) {
-        return hy_fail(HY_ERR_INPUT, "%s: \"%.100s\" cannot be the name of a file in a checkpoint",
-                       c->partial, name);
-    }
+    HY_FAIL_IF(!hy_checkpoint_is_file_name(name), HY_ERR_INPUT,
+               "%s: \"%.100s\" cannot be the name of a file in a checkpoint", c->partial, name);
     for (size_t i = 0; i < c->count; i++) {
         if (strcmp(c->files[i].name, name) != 0) continue;
         return hy_fail(HY_ERR_STATE, "%s: file %s was added twice", c->partial, name);
@@ -111,10 +107,9 @@ hy_status hy_checkpoint_add(hy_checkpoint *c, const char *name, uint64_t hash, u
     char path[PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, c->partial, name));
     if (stat(path, &info) != 0) return hy_fail_path("cannot add to the checkpoint", path);
-    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != size) {
-        return hy_fail(HY_ERR_STATE, "%s: added with %" PRIu64 " bytes, but the file has %lld",
-                       path, size, (long long)info.st_size);
-    }
+    HY_FAIL_IF(!S_ISREG(info.st_mode) || (uint64_t)info.st_size != size, HY_ERR_STATE,
+               "%s: added with %" PRIu64 " bytes, but the file has %lld", path, size,
+               (long long)info.st_size);
     HY_TRY(hy_array_reserve(&c->files, &c->capacity, c->count + 1, sizeof *c->files, c->final));
     char *copy = strdup(name);
     if (!copy) return hy_fail(HY_ERR_MEMORY, "out of memory for checkpoint %s", c->final);
@@ -134,10 +129,8 @@ static hy_status write_file(hy_checkpoint *c, const char *name, const void *data
 }
 
 hy_status hy_checkpoint_put(hy_checkpoint *c, const char *name, const void *data, size_t size) {
-    if (!hy_checkpoint_is_file_name(name)) {
-        return hy_fail(HY_ERR_INPUT, "%s: \"%.100s\" cannot be the name of a file in a checkpoint",
-                       c->partial, name);
-    }
+    HY_FAIL_IF(!hy_checkpoint_is_file_name(name), HY_ERR_INPUT,
+               "%s: \"%.100s\" cannot be the name of a file in a checkpoint", c->partial, name);
     HY_TRY(write_file(c, name, data, size));
     return hy_checkpoint_add(c, name, hy_hash_bytes(data, size, 0), size);
 }

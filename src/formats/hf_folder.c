@@ -120,9 +120,8 @@ static hy_status look_into(const char *folder, hy_model_files *kind, char path[H
         snprintf(path, HY_HF_PATH_MAX, "%s", each);
     }
     hy_dir_list_free(names, count);
-    if (found > 1) {
-        return hy_fail(HY_ERR_INPUT, "%s holds %d llama2.c files; name one of them", folder, found);
-    }
+    HY_FAIL_IF(found > 1, HY_ERR_INPUT, "%s holds %d llama2.c files; name one of them", folder,
+               found);
     *kind = HY_FILES_LLAMA2C;
     if (path[0]) return HY_OK;
     return hy_fail(HY_ERR_INPUT,

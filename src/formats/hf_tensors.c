@@ -40,10 +40,8 @@ static const shard *find_shard(const hy_hf_tensors *t, const char *name) {
 static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     char path[PATH_SIZE];
     if (find_shard(t, name)) return HY_OK;
-    if (!is_plain_name(name)) {
-        return hy_fail(HY_ERR_INPUT, "%s/%s: \"%.200s\" is not the name of a file beside it",
-                       t->folder, INDEX, name);
-    }
+    HY_FAIL_IF(!is_plain_name(name), HY_ERR_INPUT,
+               "%s/%s: \"%.200s\" is not the name of a file beside it", t->folder, INDEX, name);
     shard *more = realloc(t->shards, (t->shard_count + 1) * sizeof *more);
     if (!more) return hy_fail(HY_ERR_MEMORY, "no memory for %zu shards", t->shard_count + 1);
     t->shards = more;
@@ -58,15 +56,13 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
 static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
     const char *name;
     for (const hy_json_node *m = hy_json_first(map); m; m = hy_json_next(m)) {
-        if (!hy_json_as_string(m, &name, NULL)) {
-            return hy_fail(HY_ERR_INPUT, "%s/%s: the file of \"%.200s\" is not a string", t->folder,
-                           INDEX, hy_json_key(m));
-        }
+        HY_FAIL_IF(!hy_json_as_string(m, &name, NULL), HY_ERR_INPUT,
+                   "%s/%s: the file of \"%.200s\" is not a string", t->folder, INDEX,
+                   hy_json_key(m));
         HY_TRY(add_shard(t, name));
-        if (!hy_safetensors_find(find_shard(t, name)->file, hy_json_key(m))) {
-            return hy_fail(HY_ERR_INPUT, "%s/%s: tensor \"%.200s\" is not in %s, which it names",
-                           t->folder, INDEX, hy_json_key(m), name);
-        }
+        HY_FAIL_IF(!hy_safetensors_find(find_shard(t, name)->file, hy_json_key(m)), HY_ERR_INPUT,
+                   "%s/%s: tensor \"%.200s\" is not in %s, which it names", t->folder, INDEX,
+                   hy_json_key(m), name);
     }
     return HY_OK;
 }

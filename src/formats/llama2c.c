@@ -22,9 +22,8 @@ static bool is_size(int32_t value) { return value >= 1 && value <= LARGEST; }
 
 static hy_status read_header(hy_llama2c *f, const char *path) {
     uint8_t raw[HEADER_BYTES];
-    if (hy_reader_size(f->reader) < HEADER_BYTES) {
-        return hy_fail(HY_ERR_INPUT, "%s: too short for a llama2.c file", path);
-    }
+    HY_FAIL_IF(hy_reader_size(f->reader) < HEADER_BYTES, HY_ERR_INPUT,
+               "%s: too short for a llama2.c file", path);
     HY_TRY(hy_reader_get(f->reader, 0, raw, sizeof raw));
     int32_t vocab = int32_at(raw + 20);
     f->width = int32_at(raw);
@@ -66,10 +65,9 @@ static hy_status place_tensors(hy_llama2c *f, const char *path) {
         uint64_t bytes = 4 * parts[i].elements, all;
         f->offset[i] = at;
         f->layer[i] = bytes;
-        if (__builtin_mul_overflow(bytes, parts[i].layers, &all) || all > size - at) {
-            return hy_fail(HY_ERR_INPUT, "%s: %llu bytes are too few for the model it begins with",
-                           path, (unsigned long long)size);
-        }
+        HY_FAIL_IF(__builtin_mul_overflow(bytes, parts[i].layers, &all) || all > size - at,
+                   HY_ERR_INPUT, "%s: %llu bytes are too few for the model it begins with", path,
+                   (unsigned long long)size);
         at += all;
     }
     if (at == size) return HY_OK;
@@ -102,9 +100,8 @@ bool hy_llama2c_is_file(const char *path) {
 
 static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t size, size_t *at) {
     int32_t length = size - *at >= 8 ? int32_at(data + *at + 4) : -1;
-    if (length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8) {
-        return hy_fail(HY_ERR_INPUT, "piece %d is cut off or has a wrong length", p->count);
-    }
+    HY_FAIL_IF(length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8, HY_ERR_INPUT,
+               "piece %d is cut off or has a wrong length", p->count);
     memcpy(&p->scores[p->count], data + *at, sizeof(float));
     hy_text_add_bytes(&p->bytes, data + *at + 8, (size_t)length);
     p->begin[++p->count] = (uint32_t)p->bytes.size;

@@ -41,10 +41,8 @@ struct hy_safetensors {
 static hy_status read_dtype(const hy_safetensors *file, const hy_json_node *info,
                             hy_safetensors_entry *entry) {
     const char *name;
-    if (!hy_json_as_string(hy_json_get(info, "dtype"), &name, NULL)) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "\"dtype\" is missing or not a string", file->path,
-                       entry->name);
-    }
+    HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &name, NULL), HY_ERR_INPUT,
+               TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
     if (hy_safetensors_dtype_named(name, &entry->dtype)) return HY_OK;
     entry->dtype = HY_DTYPE_COUNT;
     entry->other_type = hy_safetensors_other_named(name);
@@ -61,16 +59,13 @@ static hy_status read_offsets(const hy_safetensors *file, const hy_json_node *in
     if (offsets && hy_json_type_of(offsets) == HY_JSON_ARRAY && hy_json_size(offsets) == 2) {
         first = hy_json_first(offsets);
     }
-    if (!first || !hy_json_as_int(first, &begin) || !hy_json_as_int(hy_json_next(first), &end) ||
-        begin < 0 || end < begin) {
-        return hy_fail(HY_ERR_INPUT,
-                       TENSOR "\"data_offsets\" is not [begin, end] with begin <= end", file->path,
-                       entry->name);
-    }
-    if ((uint64_t)end > file->data_size) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "its data end at byte %lld, but the file has only %llu",
-                       file->path, entry->name, (long long)end, (ull)file->data_size);
-    }
+    HY_FAIL_IF(!first || !hy_json_as_int(first, &begin) ||
+                   !hy_json_as_int(hy_json_next(first), &end) || begin < 0 || end < begin,
+               HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
+               file->path, entry->name);
+    HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
+               TENSOR "its data end at byte %lld, but the file has only %llu", file->path,
+               entry->name, (long long)end, (ull)file->data_size);
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
     return HY_OK;
@@ -79,56 +74,42 @@ static hy_status read_offsets(const hy_safetensors *file, const hy_json_node *in
 static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info,
                             hy_safetensors_entry *entry) {
     *entry = (hy_safetensors_entry){.name = hy_json_key(info)};
-    if (strlen(entry->name) != hy_json_key_size(info)) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "a zero byte in a name is not supported", file->path,
-                       entry->name);
-    }
-    if (hy_json_type_of(info) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "its description is not an object", file->path,
-                       entry->name);
-    }
+    HY_FAIL_IF(strlen(entry->name) != hy_json_key_size(info), HY_ERR_INPUT,
+               TENSOR "a zero byte in a name is not supported", file->path, entry->name);
+    HY_FAIL_IF(hy_json_type_of(info) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               TENSOR "its description is not an object", file->path, entry->name);
     HY_TRY(read_dtype(file, info, entry));
     const hy_json_node *shape = hy_json_get(info, "shape");
-    if (!shape || hy_json_type_of(shape) != HY_JSON_ARRAY) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "\"shape\" is missing or not an array", file->path,
-                       entry->name);
-    }
-    if (hy_json_size(shape) > HY_SAFETENSORS_DIMS) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "%zu dimensions, at most %d are supported", file->path,
-                       entry->name, hy_json_size(shape), HY_SAFETENSORS_DIMS);
-    }
+    HY_FAIL_IF(!shape || hy_json_type_of(shape) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               TENSOR "\"shape\" is missing or not an array", file->path, entry->name);
+    HY_FAIL_IF(hy_json_size(shape) > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
+               TENSOR "%zu dimensions, at most %d are supported", file->path, entry->name,
+               hy_json_size(shape), HY_SAFETENSORS_DIMS);
     for (const hy_json_node *d = hy_json_first(shape); d; d = hy_json_next(d)) {
-        if (!hy_json_as_int(d, &entry->shape[entry->ndim]) || entry->shape[entry->ndim] < 0) {
-            return hy_fail(HY_ERR_INPUT, TENSOR "dimension %d is not a whole number of at least 0",
-                           file->path, entry->name, entry->ndim);
-        }
+        HY_FAIL_IF(!hy_json_as_int(d, &entry->shape[entry->ndim]) || entry->shape[entry->ndim] < 0,
+                   HY_ERR_INPUT, TENSOR "dimension %d is not a whole number of at least 0",
+                   file->path, entry->name, entry->ndim);
         entry->ndim++;
     }
     HY_TRY(read_offsets(file, info, entry));
     uint64_t needed;
-    if (!hy_safetensors_bytes(entry, &needed)) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "its shape has more than 2^64 bytes", file->path,
-                       entry->name);
-    }
-    if (needed != entry->bytes) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "shape and dtype make %llu bytes, data_offsets %llu",
-                       file->path, entry->name, (ull)needed, (ull)entry->bytes);
-    }
+    HY_FAIL_IF(!hy_safetensors_bytes(entry, &needed), HY_ERR_INPUT,
+               TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
+    HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
+               TENSOR "shape and dtype make %llu bytes, data_offsets %llu", file->path, entry->name,
+               (ull)needed, (ull)entry->bytes);
     return HY_OK;
 }
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
 static hy_status check_metadata(hy_safetensors *file, const hy_json_node *metadata) {
-    if (hy_json_type_of(metadata) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "%s: \"__metadata__\" is not an object", file->path);
-    }
+    HY_FAIL_IF(hy_json_type_of(metadata) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: \"__metadata__\" is not an object", file->path);
     for (const hy_json_node *m = hy_json_first(metadata); m; m = hy_json_next(m)) {
-        if (hy_json_type_of(m) != HY_JSON_STRING) {
-            return hy_fail(HY_ERR_INPUT,
-                           "%s: \"__metadata__\": the value of \"%.200s\" is not a string",
-                           file->path, hy_json_key(m));
-        }
+        HY_FAIL_IF(hy_json_type_of(m) != HY_JSON_STRING, HY_ERR_INPUT,
+                   "%s: \"__metadata__\": the value of \"%.200s\" is not a string", file->path,
+                   hy_json_key(m));
     }
     file->metadata = metadata;
     return HY_OK;
@@ -136,27 +117,22 @@ static hy_status check_metadata(hy_safetensors *file, const hy_json_node *metada
 
 static hy_status load_header(hy_safetensors *file) {
     uint64_t file_size = hy_reader_size(file->reader);
-    if (file_size < 8) {
-        return hy_fail(HY_ERR_INPUT, "%s: %llu bytes are too few for a safetensors file",
-                       file->path, (ull)file_size);
-    }
+    HY_FAIL_IF(file_size < 8, HY_ERR_INPUT, "%s: %llu bytes are too few for a safetensors file",
+               file->path, (ull)file_size);
     uint8_t raw[8];
     HY_TRY(hy_reader_get(file->reader, 0, raw, sizeof raw));
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | raw[i];
-    if (length < 2 || length > HY_SAFETENSORS_HEADER_MAX || length > file_size - 8) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: header length %llu is wrong: expected 2 to %d, in a file of %llu bytes "
-                       "(not a safetensors file, or cut off)",
-                       file->path, (ull)length, HY_SAFETENSORS_HEADER_MAX, (ull)file_size);
-    }
+    HY_FAIL_IF(length < 2 || length > HY_SAFETENSORS_HEADER_MAX || length > file_size - 8,
+               HY_ERR_INPUT,
+               "%s: header length %llu is wrong: expected 2 to %d, in a file of %llu bytes "
+               "(not a safetensors file, or cut off)",
+               file->path, (ull)length, HY_SAFETENSORS_HEADER_MAX, (ull)file_size);
     file->data_start = 8 + length;
     file->data_size = file_size - file->data_start;
     char *text = malloc((size_t)length);
-    if (!text) {
-        return hy_fail(HY_ERR_MEMORY, "%s: out of memory for a header of %llu bytes", file->path,
-                       (ull)length);
-    }
+    HY_FAIL_IF(!text, HY_ERR_MEMORY, "%s: out of memory for a header of %llu bytes", file->path,
+               (ull)length);
     hy_status status = hy_reader_get(file->reader, 8, text, length);
     if (status == HY_OK && text[0] != '{') {
         status = hy_fail(HY_ERR_INPUT, "%s: the header begins with byte 0x%02X, expected '{'",
@@ -190,9 +166,8 @@ static hy_status read_entries(hy_safetensors *file) {
     size_t members = hy_json_size(root);
     file->entries = calloc(members + 1, sizeof *file->entries);
     file->names = calloc(members + 1, sizeof *file->names);
-    if (!file->entries || !file->names) {
-        return hy_fail(HY_ERR_MEMORY, "%s: out of memory for %zu tensors", file->path, members);
-    }
+    HY_FAIL_IF(!file->entries || !file->names, HY_ERR_MEMORY, "%s: out of memory for %zu tensors",
+               file->path, members);
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         if (strcmp(hy_json_key(m), HY_SAFETENSORS_METADATA) == 0) {
             HY_TRY(check_metadata(file, m));
@@ -209,11 +184,10 @@ static hy_status read_entries(hy_safetensors *file) {
     uint64_t reached = 0;
     for (size_t i = 0; i < file->count; i++) {
         const hy_safetensors_entry *entry = &file->entries[i];
-        if (entry->offset != reached) {
-            return hy_fail(HY_ERR_INPUT, TENSOR "its data begin at %llu, expected %llu: %s",
-                           file->path, entry->name, (ull)entry->offset, (ull)reached,
-                           entry->offset > reached ? "there is a hole" : "tensors overlap");
-        }
+        HY_FAIL_IF(entry->offset != reached, HY_ERR_INPUT,
+                   TENSOR "its data begin at %llu, expected %llu: %s", file->path, entry->name,
+                   (ull)entry->offset, (ull)reached,
+                   entry->offset > reached ? "there is a hole" : "tensors overlap");
         reached += entry->bytes;
     }
     if (reached == file->data_size) return HY_OK;
@@ -275,10 +249,9 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size) {
-    if (first > entry->bytes || size > entry->bytes - first) {
-        return hy_fail(HY_ERR_INPUT, TENSOR "bytes %llu + %llu were asked for, it has %llu",
-                       file->path, entry->name, (ull)first, (ull)size, (ull)entry->bytes);
-    }
+    HY_FAIL_IF(first > entry->bytes || size > entry->bytes - first, HY_ERR_INPUT,
+               TENSOR "bytes %llu + %llu were asked for, it has %llu", file->path, entry->name,
+               (ull)first, (ull)size, (ull)entry->bytes);
     return hy_reader_get(file->reader, file->data_start + entry->offset + first, dst, size);
 }
 

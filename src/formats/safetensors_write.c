@@ -53,22 +53,15 @@ static bool is_utf8(const char *string) {
 }
 
 static hy_status check_entry(const char *path, const hy_safetensors_entry *entry, uint64_t *bytes) {
-    if (strcmp(entry->name, HY_SAFETENSORS_METADATA) == 0 || !is_utf8(entry->name)) {
-        return hy_fail(HY_ERR_INPUT, "%s: \"%.200s\" cannot be the name of a tensor", path,
-                       entry->name);
-    }
-    if (!hy_safetensors_dtype_name(entry->dtype)) {
-        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name,
-                       (int)entry->dtype);
-    }
-    if (entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS) {
-        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path,
-                       entry->name, entry->ndim, HY_SAFETENSORS_DIMS);
-    }
-    if (!hy_safetensors_bytes(entry, bytes)) {
-        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%.200s\": a negative or too large shape", path,
-                       entry->name);
-    }
+    HY_FAIL_IF(strcmp(entry->name, HY_SAFETENSORS_METADATA) == 0 || !is_utf8(entry->name),
+               HY_ERR_INPUT, "%s: \"%.200s\" cannot be the name of a tensor", path, entry->name);
+    HY_FAIL_IF(!hy_safetensors_dtype_name(entry->dtype), HY_ERR_INPUT,
+               "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);
+    HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
+               "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
+               entry->ndim, HY_SAFETENSORS_DIMS);
+    HY_FAIL_IF(!hy_safetensors_bytes(entry, bytes), HY_ERR_INPUT,
+               "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
     return HY_OK;
 }
 
@@ -101,19 +94,16 @@ static hy_status make_header(const char *path, const hy_safetensors_entry *entri
     for (size_t i = 0; i < count; i++) {
         uint64_t begin = *total, bytes = 0;
         HY_TRY(check_entry(path, &entries[i], &bytes));
-        if (__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX) {
-            return hy_fail(HY_ERR_INPUT, "%s: the tensors have more than 2^63 bytes", path);
-        }
+        HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
+                   "%s: the tensors have more than 2^63 bytes", path);
         put_entry(&json, &entries[i], begin, *total);
     }
     hy_json_close_object(&json);
     while ((8 + text->size) % DATA_ALIGN != 0 && !text->has_failed) hy_text_add(text, " ");
     HY_TRY(hy_text_status(text));
-    if (text->size > HY_SAFETENSORS_HEADER_MAX) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: a header of %zu bytes is too long, at most %d are allowed", path,
-                       text->size, HY_SAFETENSORS_HEADER_MAX);
-    }
+    HY_FAIL_IF(text->size > HY_SAFETENSORS_HEADER_MAX, HY_ERR_INPUT,
+               "%s: a header of %zu bytes is too long, at most %d are allowed", path, text->size,
+               HY_SAFETENSORS_HEADER_MAX);
     return HY_OK;
 }
 
@@ -149,11 +139,9 @@ hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *en
 }
 
 hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size) {
-    if (size > w->promised - w->put) {
-        return hy_fail(HY_ERR_STATE,
-                       "%s: %" PRIu64 " bytes of data were put, the header says %" PRIu64, w->path,
-                       w->put + size, w->promised);
-    }
+    HY_FAIL_IF(size > w->promised - w->put, HY_ERR_STATE,
+               "%s: %" PRIu64 " bytes of data were put, the header says %" PRIu64, w->path,
+               w->put + size, w->promised);
     w->put += size;
     return hy_writer_put(w->out, data, (size_t)size);
 }

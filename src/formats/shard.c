@@ -62,14 +62,11 @@ bool hy_shard_has_magic(const char *path) {
 static hy_status read_our_header(hy_shard *shard, const char *path) {
     header h;
     memcpy(&h, shard->map.data, sizeof h);
-    if (h.version != OUR_VERSION) {
-        return hy_fail(HY_ERR_INPUT, "%s: token file of version %u, only version %d is known", path,
-                       h.version, OUR_VERSION);
-    }
-    if (h.bytes_per_token != 2 && h.bytes_per_token != 4) {
-        return hy_fail(HY_ERR_INPUT, "%s: %u bytes per token, expected 2 or 4", path,
-                       h.bytes_per_token);
-    }
+    HY_FAIL_IF(h.version != OUR_VERSION, HY_ERR_INPUT,
+               "%s: token file of version %u, only version %d is known", path, h.version,
+               OUR_VERSION);
+    HY_FAIL_IF(h.bytes_per_token != 2 && h.bytes_per_token != 4, HY_ERR_INPUT,
+               "%s: %u bytes per token, expected 2 or 4", path, h.bytes_per_token);
     for (size_t i = 0; i < sizeof h.zeros; i++) {
         if (h.zeros[i] == 0) continue;
         return hy_fail(HY_ERR_INPUT, "%s: header byte %zu is 0x%02X, expected 0", path,
@@ -84,14 +81,11 @@ static hy_status read_our_header(hy_shard *shard, const char *path) {
 static hy_status read_llmc_header(hy_shard *shard, const char *path) {
     int32_t version = (int32_t)read_u32(shard->map.data + 4);
     int32_t count = (int32_t)read_u32(shard->map.data + 8);
-    if (version != LLMC_VERSION) {
-        return hy_fail(HY_ERR_INPUT, "%s: llm.c token file of version %d, only version %d is known",
-                       path, version, LLMC_VERSION);
-    }
-    if (count < 0) {
-        return hy_fail(HY_ERR_INPUT, "%s: the header counts %d tokens, expected 0 or more", path,
-                       count);
-    }
+    HY_FAIL_IF(version != LLMC_VERSION, HY_ERR_INPUT,
+               "%s: llm.c token file of version %d, only version %d is known", path, version,
+               LLMC_VERSION);
+    HY_FAIL_IF(count < 0, HY_ERR_INPUT, "%s: the header counts %d tokens, expected 0 or more", path,
+               count);
     shard->bytes_per_token = 2;
     shard->count = (uint64_t)count;
     return HY_OK;
@@ -103,16 +97,13 @@ static hy_status read_header(hy_shard *shard, const char *path) {
     if (size == 0) return hy_fail(HY_ERR_INPUT, "%s: not a token file: it is empty", path);
     bool is_ours = size >= 8 && memcmp(data, OUR_MAGIC, 8) == 0;
     bool is_llmc = size >= 4 && read_u32(data) == LLMC_MAGIC;
-    if (!is_ours && !is_llmc) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: not a token file: it begins neither with \"%s\" nor with %u (its first "
-                       "number is %u)",
-                       path, OUR_MAGIC, LLMC_MAGIC, size >= 4 ? read_u32(data) : 0);
-    }
-    if (size < HEADER_BYTES) {
-        return hy_fail(HY_ERR_INPUT, "%s: %zu bytes are too few for a token file's header of %d",
-                       path, size, HEADER_BYTES);
-    }
+    HY_FAIL_IF(!is_ours && !is_llmc, HY_ERR_INPUT,
+               "%s: not a token file: it begins neither with \"%s\" nor with %u (its first "
+               "number is %u)",
+               path, OUR_MAGIC, LLMC_MAGIC, size >= 4 ? read_u32(data) : 0);
+    HY_FAIL_IF(size < HEADER_BYTES, HY_ERR_INPUT,
+               "%s: %zu bytes are too few for a token file's header of %d", path, size,
+               HEADER_BYTES);
     HY_TRY(is_ours ? read_our_header(shard, path) : read_llmc_header(shard, path));
     /* The file must end exactly where the header says. */
     uint64_t held = shard->map.size - HEADER_BYTES, needed;
@@ -205,10 +196,8 @@ static hy_status put_tokens(hy_writer *w, const int32_t *tokens, uint64_t count,
 
 hy_status hy_shard_write(const char *path, const int32_t *tokens, uint64_t count, uint32_t vocab,
                          int bytes_per_token) {
-    if (bytes_per_token != 2 && bytes_per_token != 4) {
-        return hy_fail(HY_ERR_INPUT, "%s: %d bytes per token, expected 2 or 4", path,
-                       bytes_per_token);
-    }
+    HY_FAIL_IF(bytes_per_token != 2 && bytes_per_token != 4, HY_ERR_INPUT,
+               "%s: %d bytes per token, expected 2 or 4", path, bytes_per_token);
     int64_t limit = bytes_per_token == 2 ? UINT16_MAX : INT32_MAX;
     if (vocab > 0 && (int64_t)vocab - 1 < limit) limit = (int64_t)vocab - 1;
     for (uint64_t i = 0; i < count; i++) {

@@ -11,14 +11,11 @@ enum { PATH_BYTES = 1024 };
 /* An id below 0 is how some files say that there is none. */
 static hy_status add(const char *path, const hy_json_node *node, hy_end_tokens *out) {
     int64_t id;
-    if (!hy_json_as_int(node, &id) || id > INT32_MAX) {
-        return hy_fail(HY_ERR_INPUT, "%s: \"" KEY "\" is not a token's id or a list of them", path);
-    }
+    HY_FAIL_IF(!hy_json_as_int(node, &id) || id > INT32_MAX, HY_ERR_INPUT,
+               "%s: \"" KEY "\" is not a token's id or a list of them", path);
     if (id < 0 || hy_end_tokens_has(out, (int32_t)id)) return HY_OK;
-    if (out->count == HY_MOST_END_TOKENS) {
-        return hy_fail(HY_ERR_INPUT, "%s: \"" KEY "\" names more than %d tokens", path,
-                       HY_MOST_END_TOKENS);
-    }
+    HY_FAIL_IF(out->count == HY_MOST_END_TOKENS, HY_ERR_INPUT,
+               "%s: \"" KEY "\" names more than %d tokens", path, HY_MOST_END_TOKENS);
     out->ids[out->count++] = (int32_t)id;
     return HY_OK;
 }

@@ -123,10 +123,8 @@ static hy_status check_fixed(const hy_json_node *member, const char *name, bool 
         bool is_fine =
             fixed[i].must_be_empty ? is_empty(member) : has_value(member, fixed[i].value);
         if (is_fine) return HY_OK;
-        if (fixed[i].must_be_empty) {
-            return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is not supported; expected null", name,
-                           fixed[i].key);
-        }
+        HY_FAIL_IF(fixed[i].must_be_empty, HY_ERR_INPUT,
+                   "%s: \"%s\" is not supported; expected null", name, fixed[i].key);
         return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is supported only as %g", name, fixed[i].key,
                        fixed[i].value);
     }

@@ -4,8 +4,8 @@
  * bit for bit. */
 #include <string.h>
 
-#include "kernels/half.h"
 #include "hub/hf_load.h"
+#include "kernels/half.h"
 
 #define BATCH 1024
 #define TILE 16 /* rows that are transposed together: a cache line of fp32 */

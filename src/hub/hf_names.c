@@ -86,8 +86,7 @@ hy_status hy_hf_list_names(hy_hf_arch arch, const char *prefix, const hy_shape *
     hy_hf_name *list = calloc((size_t)params->count * MOST_PARTS, sizeof *list);
     *count = 0;
     *out = list;
-    if (!list)
-        return hy_fail(HY_ERR_MEMORY, "no memory for the names of %d tensors", params->count);
+    HY_FAIL_IF(!list, HY_ERR_MEMORY, "no memory for the names of %d tensors", params->count);
     for (int32_t p = 0; p < params->count; p++) {
         const hy_param *param = &params->list[p];
         const naming *names = &family[param->kind];

@@ -64,9 +64,8 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
     if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d tensors", count);
     for (int32_t i = 0; i < count; i++) {
         hy_hf_found found = find_tensor(out->tensors, model, &names[i]);
-        if (!found.entry) {
-            return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder, names[i].name);
-        }
+        HY_FAIL_IF(!found.entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder,
+                   names[i].name);
         HY_TRY(check_tensor(folder, &names[i], found));
         out->parts[out->count++] =
             (hy_weight_part){.param = names[i].param,
@@ -164,9 +163,8 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     hy_shape shape;
     HY_TRY(hy_model_files_shape(HY_FILES_LLAMA2C, path, &shape));
     HY_TRY(hy_llama2c_open(path, &out->llama2c));
-    if (!is_same_model(&model->shape, &shape)) {
-        return hy_fail(HY_ERR_INPUT, "%s holds a model of another shape", path);
-    }
+    HY_FAIL_IF(!is_same_model(&model->shape, &shape), HY_ERR_INPUT,
+               "%s holds a model of another shape", path);
     out->parts = calloc((size_t)model->params.count * 3, sizeof *out->parts);
     if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of tensors");
     for (int32_t i = 0; i < model->params.count; i++) {
@@ -184,12 +182,10 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
     char path[HY_HF_PATH_MAX];
     *out = (hy_weight_files){0};
     HY_TRY(hy_hf_find(name, &kind, path));
-    if (kind == HY_FILES_NONE) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s is not the folder of a model, nor its name in the hub's "
-                       "cache",
-                       name);
-    }
+    HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
+               "%s is not the folder of a model, nor its name in the hub's "
+               "cache",
+               name);
     hy_status status =
         kind == HY_FILES_HF ? open_folder(path, model, out) : open_llama2c(path, model, out);
     if (status != HY_OK) hy_weight_files_close(out);

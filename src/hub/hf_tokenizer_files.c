@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "tokenizer/tokenizer_llama2c.h"
 #include "formats/hf_folder.h"
 #include "hub/hf_export.h"
+#include "tokenizer/tokenizer_llama2c.h"
 
 static const char llama2c_config[] =
     "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"bos_token\": \"<s>\", "

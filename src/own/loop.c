@@ -26,11 +26,9 @@ static const char *const turn_calls[] = {
 /* Whether it is this call's turn; fails with what comes next instead. */
 static hy_status expect(const hy_loop *loop, hy_loop_turn turn) {
     if (loop->turn == turn) return HY_OK;
-    if (loop->turn == HY_TURN_OVER) {
-        return hy_fail(HY_ERR_STATE,
-                       "%s was called, but the run is over: the compute of %.0f steps is spent",
-                       turn_calls[turn], loop->budget);
-    }
+    HY_FAIL_IF(loop->turn == HY_TURN_OVER, HY_ERR_STATE,
+               "%s was called, but the run is over: the compute of %.0f steps is spent",
+               turn_calls[turn], loop->budget);
     const char *in =
         loop->turn == HY_TURN_NEXT ? "between two steps" : hy_phase_name(loop->state.phase);
     return hy_fail(HY_ERR_STATE, "%s was called out of turn: the loop is %s%s and %s comes next",
@@ -43,23 +41,16 @@ bool hy_loop_is_over(const hy_loop *loop) { return loop->spent >= loop->budget -
 /* ---- parameters and memory ------------------------------------------------------------------- */
 
 static hy_status check_parameter(const hy_parameter *p, int32_t index, int64_t *elements) {
-    if (!p->name || !p->name[0]) {
-        return hy_fail(HY_ERR_INPUT, "parameter number %d has no name", index);
-    }
-    if (!p->weights || !p->grads) {
-        return hy_fail(HY_ERR_INPUT, "parameter %s has no memory for its %s", p->name,
-                       p->weights ? "gradient" : "weights");
-    }
-    if (p->count < 1) {
-        return hy_fail(HY_ERR_INPUT, "parameter %s has %lld elements; at least 1 is expected",
-                       p->name, (long long)p->count);
-    }
+    HY_FAIL_IF(!p->name || !p->name[0], HY_ERR_INPUT, "parameter number %d has no name", index);
+    HY_FAIL_IF(!p->weights || !p->grads, HY_ERR_INPUT, "parameter %s has no memory for its %s",
+               p->name, p->weights ? "gradient" : "weights");
+    HY_FAIL_IF(p->count < 1, HY_ERR_INPUT, "parameter %s has %lld elements; at least 1 is expected",
+               p->name, (long long)p->count);
     int64_t most =
         INT64_MAX / (int64_t)(8 * sizeof(float)); /* bytes of all arrays stay countable */
-    if (p->count > most - *elements) {
-        return hy_fail(HY_ERR_INPUT, "parameter %s: its %lld elements are more than can be counted",
-                       p->name, (long long)p->count);
-    }
+    HY_FAIL_IF(p->count > most - *elements, HY_ERR_INPUT,
+               "parameter %s: its %lld elements are more than can be counted", p->name,
+               (long long)p->count);
     *elements += p->count;
     return HY_OK;
 }
@@ -67,17 +58,13 @@ static hy_status check_parameter(const hy_parameter *p, int32_t index, int64_t *
 /* ---- rules ----------------------------------------------------------------------------------- */
 
 static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
-    if ((s->optimizer.optimizer & HY_OPTIMIZER_ID) != HY_ADAMW) {
-        return hy_fail(HY_ERR_INPUT,
-                       "optimizer is %s; a model or loop of your own is trained with adamw",
-                       hy_settings_optimizer(s)->name);
-    }
-    if (s->train.steps < 1) {
-        return hy_fail(HY_ERR_INPUT,
-                       "train.steps is %lld; a loop of your own is told its length in "
-                       "steps, at least 1",
-                       (long long)s->train.steps);
-    }
+    HY_FAIL_IF((s->optimizer.optimizer & HY_OPTIMIZER_ID) != HY_ADAMW, HY_ERR_INPUT,
+               "optimizer is %s; a model or loop of your own is trained with adamw",
+               hy_settings_optimizer(s)->name);
+    HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
+               "train.steps is %lld; a loop of your own is told its length in "
+               "steps, at least 1",
+               (long long)s->train.steps);
     loop->budget = (double)s->train.steps;
     loop->schedule = (hy_schedule){.lr = s->optimizer.lr,
                                    .min_ratio = s->optimizer.min_lr_ratio,
@@ -114,9 +101,8 @@ static hy_status check_device(const hy_settings *settings) {
 static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_parameter *parameters,
                         int32_t count) {
     HY_TRY(check_device(settings));
-    if (!parameters || count < 1) {
-        return hy_fail(HY_ERR_INPUT, "a loop needs at least one parameter, %d were given", count);
-    }
+    HY_FAIL_IF(!parameters || count < 1, HY_ERR_INPUT,
+               "a loop needs at least one parameter, %d were given", count);
     for (int32_t i = 0; i < count; i++) {
         HY_TRY(check_parameter(&parameters[i], i, &loop->elements));
     }
@@ -137,10 +123,8 @@ static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_par
     size_t stride = ((size_t)loop->elements + line - 1) / line * line;
     size_t bytes = (size_t)arrays * stride * sizeof(float);
     loop->memory = aligned_alloc(MEMORY_ALIGNMENT, bytes);
-    if (!loop->memory) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for the optimizer and predictor: %zu bytes",
-                       bytes);
-    }
+    HY_FAIL_IF(!loop->memory, HY_ERR_MEMORY, "no memory for the optimizer and predictor: %zu bytes",
+               bytes);
     memset(loop->memory, 0, bytes);
     loop->m = loop->memory;
     loop->v = loop->memory + stride;
@@ -151,9 +135,9 @@ static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_par
 
 hy_status hy_loop_create(const hy_config *config, const hy_parameter *parameters, int32_t count,
                          hy_loop **out) {
-    if (!config || !out)
-        return hy_fail(HY_ERR_INPUT, "hy_loop_create needs a configuration and a "
-                                     "place for the loop; one is NULL");
+    HY_FAIL_IF(!config || !out, HY_ERR_INPUT,
+               "hy_loop_create needs a configuration and a "
+               "place for the loop; one is NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
     if (!loop) return hy_fail(HY_ERR_MEMORY, "no memory for a loop");
     hy_status status = set_up(loop, hy_config_settings(config), parameters, count);
@@ -182,9 +166,9 @@ static const char *obstacle_now(const hy_loop *loop) {
 }
 
 hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
-    if (!loop || !out)
-        return hy_fail(HY_ERR_INPUT, "hy_loop_next needs a loop and a place for the "
-                                     "step; one is NULL");
+    HY_FAIL_IF(!loop || !out, HY_ERR_INPUT,
+               "hy_loop_next needs a loop and a place for the "
+               "step; one is NULL");
     if (loop->turn != HY_TURN_OVER) HY_TRY(expect(loop, HY_TURN_NEXT));
     if (loop->has_news) {
         loop->seen.spent = loop->spent / loop->budget;
@@ -207,12 +191,10 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
 }
 
 hy_status hy_loop_spend(hy_loop *loop, double full_steps) {
-    if (!loop || !(full_steps >= 0) || !isfinite(full_steps)) {
-        return hy_fail(HY_ERR_INPUT,
-                       "hy_loop_spend was told %g full steps; expected a loop and a "
-                       "number that is not negative",
-                       full_steps);
-    }
+    HY_FAIL_IF(!loop || !(full_steps >= 0) || !isfinite(full_steps), HY_ERR_INPUT,
+               "hy_loop_spend was told %g full steps; expected a loop and a "
+               "number that is not negative",
+               full_steps);
     loop->spent += full_steps;
     return HY_OK;
 }

@@ -162,17 +162,13 @@ static hy_status take_buffers(hy_own_run *run) {
 
 static hy_status build(hy_own_run *run, const hy_config *config) {
     const hy_settings *s = &run->settings;
-    if (!run->model.forward || !run->model.backward) {
-        return hy_fail(HY_ERR_INPUT, "a model of your own needs a %s callback, it is NULL",
-                       run->model.forward ? "backward" : "forward");
-    }
-    if (s->save.resume[0]) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "resume is \"%s\", but runs of your own model have no checkpoints: their weights "
-            "are yours to save",
-            s->save.resume);
-    }
+    HY_FAIL_IF(!run->model.forward || !run->model.backward, HY_ERR_INPUT,
+               "a model of your own needs a %s callback, it is NULL",
+               run->model.forward ? "backward" : "forward");
+    HY_FAIL_IF(s->save.resume[0], HY_ERR_INPUT,
+               "resume is \"%s\", but runs of your own model have no checkpoints: their weights "
+               "are yours to save",
+               s->save.resume);
     HY_TRY(hy_loop_create(config, run->model.parameters, run->model.parameter_count, &run->loop));
     double batches = (double)s->train.grad_accum_steps;
     if (s->train.scale_lr) run->loop->schedule.lr *= batches;
@@ -364,9 +360,8 @@ static hy_status finish(hy_own_run *run, hy_status status) {
 
 hy_status hy_train_own(const hy_config *config, const hy_own_model *model,
                        const hy_observer *observer, hy_own_summary *summary) {
-    if (!config || !model) {
-        return hy_fail(HY_ERR_INPUT, "hy_train_own needs a configuration and a model, one is NULL");
-    }
+    HY_FAIL_IF(!config || !model, HY_ERR_INPUT,
+               "hy_train_own needs a configuration and a model, one is NULL");
     hy_own_run *run = calloc(1, sizeof *run);
     if (!run) return hy_fail(HY_ERR_MEMORY, "no memory for a run");
     run->settings = *hy_config_settings(config);

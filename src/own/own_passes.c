@@ -83,10 +83,8 @@ static void sum_means(hy_own_run *run, int64_t counted, bool is_first, bool is_l
 
 static hy_status check_callback(hy_status status, const char *which, int64_t batch,
                                 int64_t counted) {
-    if (status != HY_OK) {
-        return hy_fail(status, "the %s callback gave \"%s\" on micro-batch %lld", which,
-                       hy_status_name(status), (long long)batch);
-    }
+    HY_FAIL_IF(status != HY_OK, status, "the %s callback gave \"%s\" on micro-batch %lld", which,
+               hy_status_name(status), (long long)batch);
     if (counted >= 0) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "the %s callback counted %lld targets in micro-batch %lld; expected 0 or more",
@@ -153,9 +151,8 @@ hy_status hy_own_guard_pass(hy_own_run *run, double *loss) {
 hy_status hy_own_evaluate(hy_own_run *run, hy_own_losses *out) {
     *out = (hy_own_losses){0};
     hy_status status = run->model.evaluate(run->model.user, &out->sum, &out->counted);
-    if (status != HY_OK) {
-        return hy_fail(status, "the evaluate callback gave \"%s\"", hy_status_name(status));
-    }
+    HY_FAIL_IF(status != HY_OK, status, "the evaluate callback gave \"%s\"",
+               hy_status_name(status));
     if (out->counted > 0) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "the evaluate callback counted %lld targets; at least 1 is expected",

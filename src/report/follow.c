@@ -81,10 +81,9 @@ static hy_status hand_out(hy_follow *it, size_t size, const hy_follow_sink *sink
 
 /* Makes room for a line longer than the buffer. */
 static hy_status grow(hy_follow *it) {
-    if (it->capacity >= LINE_MAX_BYTES) {
-        return hy_fail(HY_ERR_INPUT, "%s has a line of more than %zu MiB: it is no metrics file",
-                       it->path, LINE_MAX_BYTES >> 20);
-    }
+    HY_FAIL_IF(it->capacity >= LINE_MAX_BYTES, HY_ERR_INPUT,
+               "%s has a line of more than %zu MiB: it is no metrics file", it->path,
+               LINE_MAX_BYTES >> 20);
     size_t wanted = 2 * it->capacity + CHUNK;
     char *buffer = realloc(it->buffer, wanted);
     if (!buffer) return hy_fail(HY_ERR_MEMORY, "out of memory reading %s", it->path);
@@ -98,9 +97,8 @@ hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
     if (stat(it->path, &named) != 0) {
         return errno == ENOENT ? HY_OK : hy_fail_path("cannot open", it->path);
     }
-    if (!S_ISREG(named.st_mode)) {
-        return hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", it->path);
-    }
+    HY_FAIL_IF(!S_ISREG(named.st_mode), HY_ERR_INPUT, "cannot read %s: it is not a regular file",
+               it->path);
     it->changed = (double)named.st_mtim.tv_sec + 1e-9 * (double)named.st_mtim.tv_nsec;
     if (!is_continued(it, &named)) {
         int fd = open(it->path, O_RDONLY | O_CLOEXEC);

@@ -27,18 +27,16 @@ static char *name_of(const char *path) {
 /* A run is named by its folder or by its metrics file. */
 static hy_status find_run(hy_run *run, const char *where) {
     char folder[PATH_MAX], lines[PATH_MAX];
-    if (!hy_path_exists(where)) {
-        return hy_fail(HY_ERR_INPUT, "there is no run at %s: it does not exist", where);
-    }
+    HY_FAIL_IF(!hy_path_exists(where), HY_ERR_INPUT, "there is no run at %s: it does not exist",
+               where);
     bool is_folder = hy_path_is_dir(where);
     if (!is_folder) HY_TRY(hy_path_parent(folder, sizeof folder, where));
     HY_TRY(is_folder ? hy_path_join(lines, sizeof lines, where, "metrics.jsonl")
                      : hy_path_join(lines, sizeof lines, "", where));
     run->folder = strdup(is_folder ? where : folder);
     run->name = name_of(run->folder ? run->folder : where);
-    if (!run->folder || !run->name) {
-        return hy_fail(HY_ERR_MEMORY, "out of memory opening the run %s", where);
-    }
+    HY_FAIL_IF(!run->folder || !run->name, HY_ERR_MEMORY, "out of memory opening the run %s",
+               where);
     return hy_follow_init(&run->lines, lines);
 }
 

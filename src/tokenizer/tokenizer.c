@@ -138,9 +138,8 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
     if (hy_path_is_dir(path)) {
         HY_TRY(hy_path_join(file, sizeof file, path, "tokenizer.json"));
-        if (!hy_path_exists(file)) {
-            return hy_fail(HY_ERR_INPUT, "%s: there is no tokenizer.json in this folder", path);
-        }
+        HY_FAIL_IF(!hy_path_exists(file), HY_ERR_INPUT,
+                   "%s: there is no tokenizer.json in this folder", path);
         path = file;
     }
     if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);

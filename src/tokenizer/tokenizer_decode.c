@@ -109,10 +109,9 @@ hy_status hy_tokenizer_decode(const hy_tokenizer *t, const int32_t *ids, size_t 
     bool is_first = true;
     for (size_t i = 0; i < count; i++) {
         int32_t id = ids[i];
-        if (id < 0 || id >= t->vocab.ids) {
-            return hy_fail(HY_ERR_INPUT, "%s: token id %d at place %zu: ids are 0 to %d", t->name,
-                           (int)id, i, (int)t->vocab.ids - 1);
-        }
+        HY_FAIL_IF(id < 0 || id >= t->vocab.ids, HY_ERR_INPUT,
+                   "%s: token id %d at place %zu: ids are 0 to %d", t->name, (int)id, i,
+                   (int)t->vocab.ids - 1);
         if (t->vocab.places[id].start == UINT32_MAX) continue;
         if ((flags & HY_TOKENS_SKIP_SPECIAL) && t->is_special[id]) continue;
         add_token(t, out, t->vocab.bytes + t->vocab.places[id].start, t->vocab.places[id].size,

@@ -118,9 +118,8 @@ static hy_status reserve_symbols(hy_workspace *space, size_t size) {
 
 static hy_status work_out(const encode_call *call, const char *word, size_t size, symbols *s) {
     const hy_tokenizer *t = call->tokenizer;
-    if (size > TEXT_MAX) {
-        return hy_fail(HY_ERR_INPUT, "a word of %zu bytes: at most 2 GiB can be encoded", size);
-    }
+    HY_FAIL_IF(size > TEXT_MAX, HY_ERR_INPUT, "a word of %zu bytes: at most 2 GiB can be encoded",
+               size);
     HY_TRY(reserve_symbols(call->space, size + 1));
     *s = (symbols){.ids = call->space->symbols};
     int32_t id = t->ignores_merges ? whole_word(call, word, size) : -1;

@@ -142,9 +142,8 @@ static bool reserve(hy_merge_memory *memory, size_t count) {
 
 static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count,
                             hy_merge_memory *memory) {
-    if (!reserve(memory, *count)) {
-        return hy_fail(HY_ERR_MEMORY, "out of memory for a word of %zu symbols", *count);
-    }
+    HY_FAIL_IF(!reserve(memory, *count), HY_ERR_MEMORY, "out of memory for a word of %zu symbols",
+               *count);
     heap h = {.items = memory->data};
     symbol *symbols = (symbol *)(h.items + 3 * memory->room);
     uint32_t last = (uint32_t)(*count - 1);

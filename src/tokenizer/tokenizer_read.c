@@ -82,10 +82,8 @@ static hy_status read_post_processor(hy_tokenizer *t, const hy_json_node *node, 
     if (strcmp(type, "ByteLevel") == 0) return HY_OK; /* it moves offsets, never ids */
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(t, node);
     const hy_json_node *inner = hy_json_get(node, "processors");
-    if (strcmp(type, "Sequence") != 0 || !inner || depth > 0) {
-        return hy_fail(HY_ERR_INPUT, "%s: post_processor \"%.60s\": known are %s", t->name, type,
-                       post_known);
-    }
+    HY_FAIL_IF(strcmp(type, "Sequence") != 0 || !inner || depth > 0, HY_ERR_INPUT,
+               "%s: post_processor \"%.60s\": known are %s", t->name, type, post_known);
     for (node = hy_json_first(inner); node; node = hy_json_next(node)) {
         HY_TRY(read_post_processor(t, node, depth + 1));
     }
@@ -140,21 +138,18 @@ static hy_status check_parts(const hy_tokenizer *t, const hy_json_node *root) {
     static const char *const known[] = {"version",        "truncation", "padding",
                                         "added_tokens",   "normalizer", "pre_tokenizer",
                                         "post_processor", "decoder",    "model"};
-    if (hy_json_type_of(root) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "%s: a tokenizer.json is an object", t->name);
-    }
+    HY_FAIL_IF(hy_json_type_of(root) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: a tokenizer.json is an object", t->name);
     for (const hy_json_node *part = hy_json_first(root); part; part = hy_json_next(part)) {
         bool is_known = hy_json_type_of(part) == HY_JSON_NULL;
         for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
             is_known = is_known || strcmp(hy_json_key(part), known[i]) == 0;
         }
-        if (!is_known) {
-            return hy_fail(HY_ERR_INPUT,
-                           "%s: \"%.60s\" is unknown and might change the tokens; known are "
-                           "version, truncation, padding, added_tokens, normalizer, "
-                           "pre_tokenizer, post_processor, decoder and model",
-                           t->name, hy_json_key(part));
-        }
+        HY_FAIL_IF(!is_known, HY_ERR_INPUT,
+                   "%s: \"%.60s\" is unknown and might change the tokens; known are "
+                   "version, truncation, padding, added_tokens, normalizer, "
+                   "pre_tokenizer, post_processor, decoder and model",
+                   t->name, hy_json_key(part));
     }
     return HY_OK;
 }
@@ -173,9 +168,8 @@ hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
     HY_TRY(check_parts(t, root));
     const hy_json_node *added = hy_json_get(root, "added_tokens");
     if (added && hy_json_type_of(added) == HY_JSON_NULL) added = NULL;
-    if (added && hy_json_type_of(added) != HY_JSON_ARRAY) {
-        return hy_fail(HY_ERR_INPUT, "%s: added_tokens must be an array", t->name);
-    }
+    HY_FAIL_IF(added && hy_json_type_of(added) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               "%s: added_tokens must be an array", t->name);
     HY_TRY(hy_tokenizer_read_normalizer(t, hy_json_get(root, "normalizer")));
     HY_TRY(hy_tokenizer_read_splitting(t, hy_json_get(root, "pre_tokenizer")));
     HY_TRY(hy_tokenizer_read_decoder(t, hy_json_get(root, "decoder")));

@@ -33,14 +33,11 @@ static hy_status check_settings(const hy_tokenizer *t, const hy_json_node *model
     static const char *const known[] = {"type",     "vocab",         "merges",       "unk_token",
                                         "fuse_unk", "byte_fallback", "ignore_merges"};
     const char *type = "BPE"; /* old files do not say */
-    if (!model || hy_json_type_of(model) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "%s: there is no \"model\"", t->name);
-    }
+    HY_FAIL_IF(!model || hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: there is no \"model\"", t->name);
     hy_json_as_string(hy_json_get(model, "type"), &type, NULL);
-    if (strcmp(type, "BPE") != 0) {
-        return hy_fail(HY_ERR_INPUT, "%s: a model of type \"%.60s\": BPE is accepted", t->name,
-                       type);
-    }
+    HY_FAIL_IF(strcmp(type, "BPE") != 0, HY_ERR_INPUT,
+               "%s: a model of type \"%.60s\": BPE is accepted", t->name, type);
     for (const hy_json_node *m = hy_json_first(model); m; m = hy_json_next(m)) {
         bool is_known = is_absent(t, model, m);
         for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -65,12 +62,10 @@ typedef struct extent {
 static hy_status extend(const hy_tokenizer *t, extent *e, const char *text, size_t size,
                         const hy_json_node *id_node) {
     int64_t id;
-    if (!hy_json_as_int(id_node, &id) || id < 0 || id > INT32_MAX - 1) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: the id of token \"%.60s\" must be a whole number from 0 "
-                       "on",
-                       t->name, text);
-    }
+    HY_FAIL_IF(!hy_json_as_int(id_node, &id) || id < 0 || id > INT32_MAX - 1, HY_ERR_INPUT,
+               "%s: the id of token \"%.60s\" must be a whole number from 0 "
+               "on",
+               t->name, text);
     e->tokens++;
     e->bytes += size;
     if (id > e->largest) e->largest = id;
@@ -86,18 +81,15 @@ static hy_status measure(const hy_tokenizer *t, const hy_json_node *vocab,
     for (const hy_json_node *a = added ? hy_json_first(added) : NULL; a; a = hy_json_next(a)) {
         const char *text;
         size_t size;
-        if (!hy_json_as_string(hy_json_get(a, "content"), &text, &size)) {
-            return hy_fail(HY_ERR_INPUT, "%s: an entry of added_tokens has no content", t->name);
-        }
+        HY_FAIL_IF(!hy_json_as_string(hy_json_get(a, "content"), &text, &size), HY_ERR_INPUT,
+                   "%s: an entry of added_tokens has no content", t->name);
         HY_TRY(extend(t, e, text, size, hy_json_get(a, "id")));
     }
     int64_t limit = 4 * (int64_t)e->tokens + 1024;
-    if (e->largest >= limit) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: id %lld in a vocabulary of %zu tokens: ids below %lld "
-                       "are accepted",
-                       t->name, (long long)e->largest, e->tokens, (long long)limit);
-    }
+    HY_FAIL_IF(e->largest >= limit, HY_ERR_INPUT,
+               "%s: id %lld in a vocabulary of %zu tokens: ids below %lld "
+               "are accepted",
+               t->name, (long long)e->largest, e->tokens, (long long)limit);
     return HY_OK;
 }
 
@@ -259,9 +251,8 @@ static hy_status read_merge(merge_reader *r, const hy_json_node *node) {
 }
 
 static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
-    if (!merges || hy_json_type_of(merges) != HY_JSON_ARRAY) {
-        return hy_fail(HY_ERR_INPUT, "%s: model.merges must be an array", t->name);
-    }
+    HY_FAIL_IF(!merges || hy_json_type_of(merges) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               "%s: model.merges must be an array", t->name);
     HY_TRY(hy_merges_init(&t->merges, hy_json_size(merges)));
     merge_reader r = {.tokenizer = t, .joined = malloc(JOINED_BYTES), .room = JOINED_BYTES};
     if (!r.joined) return hy_fail(HY_ERR_MEMORY, "out of memory for merges");
@@ -305,10 +296,8 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     HY_TRY(hy_tokenizer_read_bool(t, model, "ignore_merges", false, &t->ignores_merges));
     const hy_json_node *vocab = hy_json_get(model, "vocab");
     extent e;
-    if (!vocab || hy_json_type_of(vocab) != HY_JSON_OBJECT) {
-        return hy_fail(HY_ERR_INPUT, "%s: model.vocab must be an object of tokens and ids",
-                       t->name);
-    }
+    HY_FAIL_IF(!vocab || hy_json_type_of(vocab) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: model.vocab must be an object of tokens and ids", t->name);
     HY_TRY(measure(t, vocab, added, &e));
     if (e.tokens == 0) return hy_fail(HY_ERR_INPUT, "%s: the vocabulary is empty", t->name);
     HY_TRY(hy_vocab_init(&t->vocab, (int32_t)e.largest + 1, e.tokens, e.bytes));
@@ -320,10 +309,8 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     t->unknown = -1;
     if (hy_json_as_string(hy_json_get(model, "unk_token"), &unknown, &size) && size > 0) {
         t->unknown = hy_vocab_find(&t->vocab, unknown, size);
-        if (t->unknown < 0) {
-            return hy_fail(HY_ERR_INPUT, "%s: model.unk_token \"%.60s\" is not in the vocabulary",
-                           t->name, unknown);
-        }
+        HY_FAIL_IF(t->unknown < 0, HY_ERR_INPUT,
+                   "%s: model.unk_token \"%.60s\" is not in the vocabulary", t->name, unknown);
     }
     t->cuts_blanks = t->cuts_blanks && keeps_blanks_apart(t);
     return add_added(t, added);

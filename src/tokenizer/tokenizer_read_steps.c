@@ -27,10 +27,8 @@ static hy_status copy_text(const hy_tokenizer *t, const char *part, const hy_jso
                            const char *key, char **out, size_t *size) {
     const char *text;
     *size = 0;
-    if (!hy_json_as_string(hy_json_get(node, key), &text, size)) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s %s needs the text \"%s\"", t->name, part,
-                       type_of(node), key);
-    }
+    HY_FAIL_IF(!hy_json_as_string(hy_json_get(node, key), &text, size), HY_ERR_INPUT,
+               "%s: %s %s needs the text \"%s\"", t->name, part, type_of(node), key);
     *out = malloc(*size + 1);
     if (!*out) return hy_fail(HY_ERR_MEMORY, "out of memory for the %s", part);
     memcpy(*out, text, *size + 1);
@@ -54,10 +52,8 @@ static hy_step *add_step(hy_steps *steps, hy_step_kind kind) {
 static hy_status read_literal(const hy_tokenizer *t, const char *part, const hy_json_node *node,
                               char **out, size_t *size) {
     const hy_json_node *pattern = hy_json_get(node, "pattern");
-    if (hy_json_get(pattern, "Regex")) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s %s with a Regex: a String is accepted", t->name, part,
-                       type_of(node));
-    }
+    HY_FAIL_IF(hy_json_get(pattern, "Regex"), HY_ERR_INPUT,
+               "%s: %s %s with a Regex: a String is accepted", t->name, part, type_of(node));
     HY_TRY(copy_text(t, part, pattern, "String", out, size));
     if (*size > 0) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "%s: %s %s: its pattern is empty", t->name, part, type_of(node));
@@ -69,10 +65,8 @@ static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int d
 
 static hy_status add_each(hy_tokenizer *t, const hy_json_node *list, int depth,
                           hy_status (*add)(hy_tokenizer *, const hy_json_node *, int)) {
-    if (!list || hy_json_type_of(list) != HY_JSON_ARRAY || depth > 4) {
-        return hy_fail(HY_ERR_INPUT, "%s: a Sequence must hold an array, at most four deep",
-                       t->name);
-    }
+    HY_FAIL_IF(!list || hy_json_type_of(list) != HY_JSON_ARRAY || depth > 4, HY_ERR_INPUT,
+               "%s: a Sequence must hold an array, at most four deep", t->name);
     for (list = hy_json_first(list); list; list = hy_json_next(list)) {
         HY_TRY(add(t, list, depth + 1));
     }
@@ -121,9 +115,8 @@ static hy_status read_pattern(hy_tokenizer *t, const hy_json_node *node, hy_step
     if (!hy_json_as_string(hy_json_get(hy_json_get(node, "pattern"), "Regex"), &text, &size)) {
         return read_literal(t, pre, node, &step->from, &step->from_size);
     }
-    if (memchr(text, 0, size)) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s Split: its pattern holds a zero byte", t->name, pre);
-    }
+    HY_FAIL_IF(memchr(text, 0, size), HY_ERR_INPUT, "%s: %s Split: its pattern holds a zero byte",
+               t->name, pre);
     step->splitter = hy_splitter_of(text);
     return step->splitter ? HY_OK : hy_pattern_compile(text, t->name, &step->pattern);
 }
@@ -200,18 +193,15 @@ static hy_status add_metaspace(hy_tokenizer *t, const hy_json_node *node) {
     HY_TRY(copy_text(t, pre, node, "replacement", &step->to, &step->to_size));
     HY_TRY(copy_text(t, pre, node, "replacement", &step->from, &step->from_size));
     HY_TRY(read_scheme(t, node, &step->prepend));
-    if (step->to_size == 0) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s Metaspace: its replacement is empty", t->name, pre);
-    }
+    HY_FAIL_IF(step->to_size == 0, HY_ERR_INPUT, "%s: %s Metaspace: its replacement is empty",
+               t->name, pre);
     return hy_tokenizer_read_bool(t, node, "split", true, &step->splits);
 }
 
 static hy_status add_pre_tokenizer(hy_tokenizer *t, const hy_json_node *node, int depth) {
     const char *type = type_of(node);
-    if (t->is_byte_level) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s \"%.60s\" after ByteLevel: ByteLevel must be the last",
-                       t->name, pre, type);
-    }
+    HY_FAIL_IF(t->is_byte_level, HY_ERR_INPUT,
+               "%s: %s \"%.60s\" after ByteLevel: ByteLevel must be the last", t->name, pre, type);
     if (strcmp(type, "Sequence") == 0) {
         return add_each(t, hy_json_get(node, "pretokenizers"), depth, add_pre_tokenizer);
     }
@@ -238,10 +228,8 @@ static hy_status read_strip(hy_tokenizer *t, const hy_json_node *node) {
     hy_json_as_string(hy_json_get(node, "content"), &content, NULL);
     hy_json_as_int(hy_json_get(node, "start"), &start);
     hy_json_as_int(hy_json_get(node, "stop"), &stop);
-    if (strcmp(content, " ") != 0 || stop != 0 || start < 0 || start > 1024) {
-        return hy_fail(HY_ERR_INPUT, "%s: decoder Strip: content \" \" and stop 0 are accepted",
-                       t->name);
-    }
+    HY_FAIL_IF(strcmp(content, " ") != 0 || stop != 0 || start < 0 || start > 1024, HY_ERR_INPUT,
+               "%s: decoder Strip: content \" \" and stop 0 are accepted", t->name);
     t->decoder.strip_start = (int)start;
     return HY_OK;
 }
@@ -252,9 +240,8 @@ static hy_status read_metaspace_decoder(hy_tokenizer *t, const hy_json_node *nod
     HY_TRY(read_scheme(t, node, &prepend));
     d->strips_first = prepend != HY_PREPEND_NEVER;
     HY_TRY(copy_text(t, decoder, node, "replacement", &d->from, &d->from_size));
-    if (d->from_size == 0) {
-        return hy_fail(HY_ERR_INPUT, "%s: decoder Metaspace: its replacement is empty", t->name);
-    }
+    HY_FAIL_IF(d->from_size == 0, HY_ERR_INPUT, "%s: decoder Metaspace: its replacement is empty",
+               t->name);
     d->to = strdup(" ");
     d->to_size = 1;
     return d->to ? HY_OK : hy_fail(HY_ERR_MEMORY, "out of memory for the decoder");
@@ -275,13 +262,10 @@ static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *ran
                       "Sequence, ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip");
     }
     bool is_early = place < *rank, is_unfused = place == 3 && *rank < 3;
-    if ((is_alone && *rank > 0) || is_early || is_unfused) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "%s: decoder %s where it is not accepted: Replace, "
-            "ByteFallback, Fuse and Strip in this order, or ByteLevel or Metaspace alone",
-            t->name, type);
-    }
+    HY_FAIL_IF((is_alone && *rank > 0) || is_early || is_unfused, HY_ERR_INPUT,
+               "%s: decoder %s where it is not accepted: Replace, "
+               "ByteFallback, Fuse and Strip in this order, or ByteLevel or Metaspace alone",
+               t->name, type);
     *rank = is_alone ? 5 : place + 1;
     if (strcmp(type, "ByteLevel") == 0) d->is_byte_level = true;
     if (strcmp(type, "Metaspace") == 0) return read_metaspace_decoder(t, node);
@@ -300,9 +284,8 @@ hy_status hy_tokenizer_read_decoder(hy_tokenizer *t, const hy_json_node *node) {
     }
     if (strcmp(type_of(node), "Sequence") != 0) return add_decoder(t, node, &rank);
     const hy_json_node *list = hy_json_get(node, "decoders");
-    if (!list || hy_json_type_of(list) != HY_JSON_ARRAY) {
-        return hy_fail(HY_ERR_INPUT, "%s: decoder Sequence needs the array \"decoders\"", t->name);
-    }
+    HY_FAIL_IF(!list || hy_json_type_of(list) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               "%s: decoder Sequence needs the array \"decoders\"", t->name);
     for (list = hy_json_first(list); list; list = hy_json_next(list)) {
         HY_TRY(add_decoder(t, list, &rank));
     }
