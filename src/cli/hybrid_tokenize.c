@@ -193,30 +193,6 @@ static bool tell(void *user, const hy_tokenize_progress *p) {
     return true;
 }
 
-static void sum_up(const drawing *d, const options *o, const hy_tokenize_result *r) {
-    static const char *const names[] = {"train", "val"};
-    FILE *out = d->terminal.out;
-    if (d->terminal.is_quiet) return;
-    if (d->columns) fprintf(out, "\r%*s\r", d->columns, "");
-    uint64_t tokens = r->tokens[0] + r->tokens[1];
-    fprintf(out, "%s in %llu files, %llu documents: %llu tokens, %.2f bytes each, %.1f MB/s\n",
-            hy_cli_bytes(r->bytes).text, (unsigned long long)r->files,
-            (unsigned long long)r->documents, (unsigned long long)tokens,
-            tokens ? (double)r->bytes / (double)tokens : 0.0,
-            r->seconds > 0 ? (double)r->bytes / r->seconds / 1e6 : 0.0);
-    if (r->skipped)
-        fprintf(out, "%llu files were left out: hidden, empty or not text\n",
-                (unsigned long long)r->skipped);
-    for (int i = 0; i < 2; i++) {
-        if (r->shards[i] == 0) continue;
-        fprintf(out, "%s/%s: %llu tokens in %llu shards\n", o->out, names[i],
-                (unsigned long long)r->tokens[i], (unsigned long long)r->shards[i]);
-    }
-    if (o->val_fraction > 0 && r->shards[1] == 0) {
-        hy_cli_warning("nothing was held out: no document begins in the last part of the text");
-    }
-}
-
 static int write_shards(const options *o, const hy_tokenizer *t, const char *const *paths,
                         int count) {
     drawing d = {.columns = 0};
@@ -237,7 +213,28 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
     }
     hy_status status = hy_tokenize_files(&job, &result);
     if (status != HY_OK) return hy_cli_fail(status);
-    sum_up(&d, o, &result);
+    static const char *const names[] = {"train", "val"};
+    FILE *out = d.terminal.out;
+    if (!d.terminal.is_quiet) {
+        if (d.columns) fprintf(out, "\r%*s\r", d.columns, "");
+        uint64_t tokens = result.tokens[0] + result.tokens[1];
+        fprintf(out, "%s in %llu files, %llu documents: %llu tokens, %.2f bytes each, %.1f MB/s\n",
+                hy_cli_bytes(result.bytes).text, (unsigned long long)result.files,
+                (unsigned long long)result.documents, (unsigned long long)tokens,
+                tokens ? (double)result.bytes / (double)tokens : 0.0,
+                result.seconds > 0 ? (double)result.bytes / result.seconds / 1e6 : 0.0);
+        if (result.skipped)
+            fprintf(out, "%llu files were left out: hidden, empty or not text\n",
+                    (unsigned long long)result.skipped);
+        for (int i = 0; i < 2; i++) {
+            if (result.shards[i] == 0) continue;
+            fprintf(out, "%s/%s: %llu tokens in %llu shards\n", o->out, names[i],
+                    (unsigned long long)result.tokens[i], (unsigned long long)result.shards[i]);
+        }
+        if (o->val_fraction > 0 && result.shards[1] == 0) {
+            hy_cli_warning("nothing was held out: no document begins in the last part of the text");
+        }
+    }
     return HY_EXIT_DONE;
 }
 

@@ -55,36 +55,6 @@ static void show_sentences(const hy_cli_terminal *terminal, const char *title,
     for (int32_t i = 0; i < count; i++) fprintf(terminal->out, "  %s\n", list[i]);
 }
 
-static void show_speed(FILE *out, const hy_summary *summary, const hy_plan_facts *facts) {
-    if (!(facts->tokens_per_second > 0)) return;
-    fprintf(out, "predicted: %s tokens/s, %s a step",
-            hy_cli_count((int64_t)facts->tokens_per_second).text,
-            hy_cli_duration(facts->step_seconds).text);
-    if (facts->bytes_up + facts->bytes_down > 0)
-        fprintf(out, ", %.1f %% of it waiting for copies (%s up, %s down)",
-                100 * facts->wait_seconds / facts->step_seconds, hy_cli_bytes(facts->bytes_up).text,
-                hy_cli_bytes(facts->bytes_down).text);
-    fprintf(out, "\nthe run: %s steps in about %s\n", hy_cli_count(summary->steps_total).text,
-            hy_cli_duration(facts->step_seconds * (double)summary->steps_total).text);
-}
-
-/* Checkpoints as often as they are asked for, and state that lives on disk. */
-static void show_disk(FILE *out, const hy_config *config, const hy_summary *summary,
-                      const hy_plan_facts *facts) {
-    double steps = (double)summary->steps_total;
-    double every = strtod(hy_cli_value(config, "save_every"), NULL);
-    double saves = every > 0 ? steps / every : 1;
-    double days = facts->step_seconds * steps / SECONDS_PER_DAY;
-    double written =
-        saves * (double)summary->checkpoint_bytes + steps * (double)facts->disk_written;
-    fprintf(out, "a checkpoint has %s", hy_cli_bytes(summary->checkpoint_bytes).text);
-    if (facts->step_seconds > 0)
-        fprintf(out, "; %s are written to disk %s",
-                hy_cli_bytes((uint64_t)(days > 1 ? written / days : written)).text,
-                days > 1 ? "a day" : "in all");
-    fputc('\n', out);
-}
-
 static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
                       const hy_trainer *trainer) {
     FILE *out = terminal->out;
@@ -111,8 +81,29 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
                 hy_cli_bytes(facts.data_disk_bytes).text);
     }
     fputc('\n', out);
-    show_speed(out, &summary, &facts);
-    show_disk(out, config, &summary, &facts);
+    if (facts.tokens_per_second > 0) {
+        fprintf(out, "predicted: %s tokens/s, %s a step",
+                hy_cli_count((int64_t)facts.tokens_per_second).text,
+                hy_cli_duration(facts.step_seconds).text);
+        if (facts.bytes_up + facts.bytes_down > 0)
+            fprintf(out, ", %.1f %% of it waiting for copies (%s up, %s down)",
+                    100 * facts.wait_seconds / facts.step_seconds,
+                    hy_cli_bytes(facts.bytes_up).text, hy_cli_bytes(facts.bytes_down).text);
+        fprintf(out, "\nthe run: %s steps in about %s\n", hy_cli_count(summary.steps_total).text,
+                hy_cli_duration(facts.step_seconds * (double)summary.steps_total).text);
+    }
+    /* Checkpoints as often as they are asked for, and state that lives on disk. */
+    double steps = (double)summary.steps_total;
+    double every = strtod(hy_cli_value(config, "save_every"), NULL);
+    double saves = every > 0 ? steps / every : 1;
+    double days = facts.step_seconds * steps / SECONDS_PER_DAY;
+    double written = saves * (double)summary.checkpoint_bytes + steps * (double)facts.disk_written;
+    fprintf(out, "a checkpoint has %s", hy_cli_bytes(summary.checkpoint_bytes).text);
+    if (facts.step_seconds > 0)
+        fprintf(out, "; %s are written to disk %s",
+                hy_cli_bytes((uint64_t)(days > 1 ? written / days : written)).text,
+                days > 1 ? "a day" : "in all");
+    fputc('\n', out);
     fprintf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
     if (!facts.fits)
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);

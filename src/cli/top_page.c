@@ -173,24 +173,6 @@ static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-static void draw_part(part which, const hy_top_box *box, const hy_top_page *page,
-                      const hy_top_view *view) {
-    switch (which) {
-    case TITLE: draw_title(box, view); break;
-    case OVERVIEW: draw_overview(box, page); break;
-    case FACTS: draw_facts(box, view); break;
-    case STEP: hy_top_panel_step(box, view); break;
-    case PHASE: hy_top_panel_phase(box, view, page->has_colour); break;
-    case LOSS: hy_top_panel_loss(box, view); break;
-    case SPEED: hy_top_panel_speed(box, view); break;
-    case RATE: hy_top_panel_rate(box, view); break;
-    case GPU: hy_top_panel_gpu(box, view); break;
-    case MEMORY: hy_top_panel_memory(box, view); break;
-    case EVENTS: hy_top_panel_events(box, view); break;
-    default: break; /* a gap; the line of keys has its own place */
-    }
-}
-
 void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     const hy_top_view *view = &page->views[page->chosen];
     hy_top_box whole = hy_top_whole(canvas);
@@ -215,7 +197,22 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     }
     for (int i = 0; i < PARTS; i++) {
         hy_top_box box = hy_top_part(&whole, row, 0, given[i], canvas->columns);
-        if (given[i] > 0) draw_part((part)i, &box, page, view);
+        if (given[i] > 0) {
+            switch (i) {
+            case TITLE: draw_title(&box, view); break;
+            case OVERVIEW: draw_overview(&box, page); break;
+            case FACTS: draw_facts(&box, view); break;
+            case STEP: hy_top_panel_step(&box, view); break;
+            case PHASE: hy_top_panel_phase(&box, view, page->has_colour); break;
+            case LOSS: hy_top_panel_loss(&box, view); break;
+            case SPEED: hy_top_panel_speed(&box, view); break;
+            case RATE: hy_top_panel_rate(&box, view); break;
+            case GPU: hy_top_panel_gpu(&box, view); break;
+            case MEMORY: hy_top_panel_memory(&box, view); break;
+            case EVENTS: hy_top_panel_events(&box, view); break;
+            default: break; /* a gap; the line of keys has its own place */
+            }
+        }
         row += given[i];
     }
     hy_top_box last = hy_top_part(&whole, canvas->rows - 1, 0, given[KEYS], canvas->columns);

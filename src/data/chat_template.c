@@ -31,24 +31,6 @@ hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out) {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* What the tokenizer puts in front of a text: seen by encoding one letter with and without it. */
-static hy_status find_opening(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
-    hy_ids with = {0}, without = {0};
-    hy_status status = hy_tokenizer_encode(tokenizer, "a", 1, HY_TOKENS_SPECIAL, &with);
-    if (status == HY_OK) status = hy_tokenizer_encode(tokenizer, "a", 1, 0, &without);
-    size_t most = sizeof t->opening / sizeof t->opening[0];
-    for (size_t i = 0; status == HY_OK && i <= most && i + without.count <= with.count; i++) {
-        size_t bytes = without.count * sizeof *without.data;
-        if (bytes == 0 || memcmp(with.data + i, without.data, bytes) != 0) continue;
-        t->opening_count = (int32_t)i;
-        if (i > 0) memcpy(t->opening, with.data, i * sizeof *with.data);
-        break;
-    }
-    hy_ids_free(&with);
-    hy_ids_free(&without);
-    return status;
-}
-
 static int32_t first_of(int32_t a, int32_t b) { return a >= 0 ? a : b; }
 
 static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
@@ -78,7 +60,21 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
     t->turn_end = hy_tokenizer_find(tokenizer, "<|eot_id|>");
     t->inst = hy_tokenizer_find(tokenizer, "[INST]");
     t->inst_end = hy_tokenizer_find(tokenizer, "[/INST]");
-    return find_opening(tokenizer, t);
+    /* What the tokenizer puts in front of a text: seen by encoding one letter with and without it. */
+    hy_ids with = {0}, without = {0};
+    hy_status status = hy_tokenizer_encode(tokenizer, "a", 1, HY_TOKENS_SPECIAL, &with);
+    if (status == HY_OK) status = hy_tokenizer_encode(tokenizer, "a", 1, 0, &without);
+    size_t most = sizeof t->opening / sizeof t->opening[0];
+    for (size_t i = 0; status == HY_OK && i <= most && i + without.count <= with.count; i++) {
+        size_t bytes = without.count * sizeof *without.data;
+        if (bytes == 0 || memcmp(with.data + i, without.data, bytes) != 0) continue;
+        t->opening_count = (int32_t)i;
+        if (i > 0) memcpy(t->opening, with.data, i * sizeof *with.data);
+        break;
+    }
+    hy_ids_free(&with);
+    hy_ids_free(&without);
+    return status;
 }
 
 static hy_status need(const hy_chat_template *chat, int32_t token, const char *spelling) {

@@ -41,22 +41,19 @@ hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     return hy_fail(status, "line %llu of the row, column %llu: %s", line, column, message + at);
 }
 
-/* A question and its answer stand on lines of their own. */
-static hy_status part_lines(hy_conversation *c) {
-    HY_FAIL_IF(c->count + 1 > c->room, HY_ERR_INTERNAL,
-               "a question and its answer with no room for a line end");
-    c->turns[2] = c->turns[1];
-    c->turns[1] = (hy_turn){.role = HY_ROLE_INPUT, .text = "", .size = 0};
-    c->count = 3;
-    return HY_OK;
-}
-
 static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind,
                              const hy_json_node *root) {
     hy_conversation *c = &b->conversation;
     HY_TRY(hy_conversation_read(root, kind, c));
-    if (kind == HY_ROWS_QUESTION && chat->kind == HY_CHAT_PLAIN) HY_TRY(part_lines(c));
+    /* A question and its answer stand on lines of their own. */
+    if (kind == HY_ROWS_QUESTION && chat->kind == HY_CHAT_PLAIN) {
+        HY_FAIL_IF(c->count + 1 > c->room, HY_ERR_INTERNAL,
+                   "a question and its answer with no room for a line end");
+        c->turns[2] = c->turns[1];
+        c->turns[1] = (hy_turn){.role = HY_ROLE_INPUT, .text = "", .size = 0};
+        c->count = 3;
+    }
     HY_TRY(hy_chat_render(chat, c->turns, c->count, false, &b->rendered));
     b->ids.count = b->answers.count = 0;
     HY_TRY(hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers));

@@ -68,30 +68,6 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
     return HY_OK;
 }
 
-static hy_status open_rows(hy_part *part, const char *path, const hy_file_list *list,
-                           hy_part_use use, const hy_dataset_options *o,
-                           const hy_encoding *encoding) {
-    hy_examples *examples = calloc(1, sizeof *examples);
-    if (!examples) return hy_fail(HY_ERR_MEMORY, "no memory for examples");
-    hy_status status = hy_examples_open(list, encoding, examples);
-    if (status != HY_OK) {
-        free(examples);
-        return status;
-    }
-    part->examples = examples;
-    part->is_bytes = !encoding->tokenizer;
-    uint64_t count = part->examples->count, held_out = 0;
-    if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
-    if (use == HY_PART_DOES_BOTH) {
-        HY_FAIL_IF(count < 2, HY_ERR_INPUT,
-                   "%s holds one example; training and held-out data need one each", path);
-        held_out = (uint64_t)llround((double)count * o->val_fraction);
-        if (held_out < 1) held_out = 1;
-    }
-    HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
-    return pack_split(part, HY_VAL, count - held_out, held_out, o);
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status open_files(hy_part *part, const char *path, hy_file_list *list, hy_part_use use,
@@ -105,7 +81,27 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         snprintf(part->name, sizeof part->name, "%.100s", slash && slash[1] ? slash + 1 : path);
     else
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
-    if (kind == HY_DATA_ROWS) return open_rows(part, path, list, use, o, encoding);
+    if (kind == HY_DATA_ROWS) {
+        hy_examples *examples = calloc(1, sizeof *examples);
+        if (!examples) return hy_fail(HY_ERR_MEMORY, "no memory for examples");
+        hy_status status = hy_examples_open(list, encoding, examples);
+        if (status != HY_OK) {
+            free(examples);
+            return status;
+        }
+        part->examples = examples;
+        part->is_bytes = !encoding->tokenizer;
+        uint64_t count = part->examples->count, held_out = 0;
+        if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
+        if (use == HY_PART_DOES_BOTH) {
+            HY_FAIL_IF(count < 2, HY_ERR_INPUT,
+                       "%s holds one example; training and held-out data need one each", path);
+            held_out = (uint64_t)llround((double)count * o->val_fraction);
+            if (held_out < 1) held_out = 1;
+        }
+        HY_TRY(pack_split(part, HY_TRAIN, 0, use == HY_PART_IS_BOTH ? count : count - held_out, o));
+        return pack_split(part, HY_VAL, count - held_out, held_out, o);
+    }
     HY_TRY(hy_source_open(path, list, kind, encoding, &part->source));
     part->is_bytes = part->source.is_bytes;
     /* Cuts the source into windows, for one split or for both. */

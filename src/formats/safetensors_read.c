@@ -51,26 +51,6 @@ static hy_status read_dtype(const hy_safetensors *file, const hy_json_node *info
                    file->path, entry->name, name);
 }
 
-static hy_status read_offsets(const hy_safetensors *file, const hy_json_node *info,
-                              hy_safetensors_entry *entry) {
-    const hy_json_node *offsets = hy_json_get(info, "data_offsets");
-    const hy_json_node *first = NULL;
-    int64_t begin, end;
-    if (offsets && hy_json_type_of(offsets) == HY_JSON_ARRAY && hy_json_size(offsets) == 2) {
-        first = hy_json_first(offsets);
-    }
-    HY_FAIL_IF(!first || !hy_json_as_int(first, &begin) ||
-                   !hy_json_as_int(hy_json_next(first), &end) || begin < 0 || end < begin,
-               HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
-               file->path, entry->name);
-    HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
-               TENSOR "its data end at byte %lld, but the file has only %llu", file->path,
-               entry->name, (long long)end, (ull)file->data_size);
-    entry->offset = (uint64_t)begin;
-    entry->bytes = (uint64_t)end - (uint64_t)begin;
-    return HY_OK;
-}
-
 static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info,
                             hy_safetensors_entry *entry) {
     *entry = (hy_safetensors_entry){.name = hy_json_key(info)};
@@ -91,7 +71,21 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                    file->path, entry->name, entry->ndim);
         entry->ndim++;
     }
-    HY_TRY(read_offsets(file, info, entry));
+    const hy_json_node *offsets = hy_json_get(info, "data_offsets");
+    const hy_json_node *first = NULL;
+    int64_t begin, end;
+    if (offsets && hy_json_type_of(offsets) == HY_JSON_ARRAY && hy_json_size(offsets) == 2) {
+        first = hy_json_first(offsets);
+    }
+    HY_FAIL_IF(!first || !hy_json_as_int(first, &begin) ||
+                   !hy_json_as_int(hy_json_next(first), &end) || begin < 0 || end < begin,
+               HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
+               file->path, entry->name);
+    HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
+               TENSOR "its data end at byte %lld, but the file has only %llu", file->path,
+               entry->name, (long long)end, (ull)file->data_size);
+    entry->offset = (uint64_t)begin;
+    entry->bytes = (uint64_t)end - (uint64_t)begin;
     uint64_t needed;
     HY_FAIL_IF(!hy_safetensors_bytes(entry, &needed), HY_ERR_INPUT,
                TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);

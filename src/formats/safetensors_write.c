@@ -52,19 +52,6 @@ static bool is_utf8(const char *string) {
     return true;
 }
 
-static hy_status check_entry(const char *path, const hy_safetensors_entry *entry, uint64_t *bytes) {
-    HY_FAIL_IF(strcmp(entry->name, HY_SAFETENSORS_METADATA) == 0 || !is_utf8(entry->name),
-               HY_ERR_INPUT, "%s: \"%.200s\" cannot be the name of a tensor", path, entry->name);
-    HY_FAIL_IF(!hy_safetensors_dtype_name(entry->dtype), HY_ERR_INPUT,
-               "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);
-    HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
-               "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
-               entry->ndim, HY_SAFETENSORS_DIMS);
-    HY_FAIL_IF(!hy_safetensors_bytes(entry, bytes), HY_ERR_INPUT,
-               "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
-    return HY_OK;
-}
-
 static void put_entry(hy_json_writer *json, const hy_safetensors_entry *entry, uint64_t begin,
                       uint64_t end) {
     hy_json_open_object(json, entry->name);
@@ -93,7 +80,17 @@ static hy_status make_header(const char *path, const hy_safetensors_entry *entri
     *total = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t begin = *total, bytes = 0;
-        HY_TRY(check_entry(path, &entries[i], &bytes));
+        const hy_safetensors_entry *entry = &entries[i];
+        HY_FAIL_IF(strcmp(entry->name, HY_SAFETENSORS_METADATA) == 0 || !is_utf8(entry->name),
+                   HY_ERR_INPUT, "%s: \"%.200s\" cannot be the name of a tensor", path,
+                   entry->name);
+        HY_FAIL_IF(!hy_safetensors_dtype_name(entry->dtype), HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);
+        HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
+                   entry->ndim, HY_SAFETENSORS_DIMS);
+        HY_FAIL_IF(!hy_safetensors_bytes(entry, &bytes), HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
         HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
                    "%s: the tensors have more than 2^63 bytes", path);
         put_entry(&json, &entries[i], begin, *total);

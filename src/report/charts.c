@@ -240,20 +240,6 @@ static bool have_same_budgets(const hy_page *page) {
     return true;
 }
 
-static void put_limits(hy_page *page, const chart *it) {
-    static const char *const names[] = {"target", "warning", "critical", "emergency"};
-    const hy_run_facts *facts = hy_run_describe(page->runs[0]);
-    if (it->limits == NO_LIMITS || !have_same_budgets(page)) return;
-    double budget =
-        (double)(it->limits == DEVICE_LIMITS ? facts->vram_budget_bytes : facts->host_budget_bytes);
-    hy_json_open_array(page->json, "limits");
-    put_limit(page, "budget", budget);
-    for (int i = 0; i < 4 && it->limits == DEVICE_LIMITS; i++) {
-        put_limit(page, names[i], budget * facts->thresholds[i]);
-    }
-    hy_json_close_array(page->json);
-}
-
 /* ---- figures ------------------------------------------------------------------------------------- */
 
 /* A micro-batch that never changed is not worth a drawing; neither are copies that never were, nor
@@ -297,7 +283,18 @@ static void put_chart(hy_page *page, const chart *it) {
     hy_json_put_string(page->json, "figure", hy_figure_name(it->figure));
     hy_json_put_bool(page->json, "log", it->is_log);
     hy_json_put_bool(page->json, "zero", it->is_from_zero);
-    put_limits(page, it);
+    static const char *const names[] = {"target", "warning", "critical", "emergency"};
+    const hy_run_facts *facts = hy_run_describe(page->runs[0]);
+    if (it->limits != NO_LIMITS && have_same_budgets(page)) {
+        double budget = (double)(it->limits == DEVICE_LIMITS ? facts->vram_budget_bytes
+                                                             : facts->host_budget_bytes);
+        hy_json_open_array(page->json, "limits");
+        put_limit(page, "budget", budget);
+        for (int i = 0; i < 4 && it->limits == DEVICE_LIMITS; i++) {
+            put_limit(page, names[i], budget * facts->thresholds[i]);
+        }
+        hy_json_close_array(page->json);
+    }
     hy_json_open_array(page->json, "curves");
     for (int r = 0; r < page->count; r++) {
         bool is_stack = has_layers(page, it, r);

@@ -79,19 +79,6 @@ static hy_status hand_out(hy_follow *it, size_t size, const hy_follow_sink *sink
     return status;
 }
 
-/* Makes room for a line longer than the buffer. */
-static hy_status grow(hy_follow *it) {
-    HY_FAIL_IF(it->capacity >= LINE_MAX_BYTES, HY_ERR_INPUT,
-               "%s has a line of more than %zu MiB: it is no metrics file", it->path,
-               LINE_MAX_BYTES >> 20);
-    size_t wanted = 2 * it->capacity + CHUNK;
-    char *buffer = realloc(it->buffer, wanted);
-    if (!buffer) return hy_fail(HY_ERR_MEMORY, "out of memory reading %s", it->path);
-    it->buffer = buffer;
-    it->capacity = wanted;
-    return HY_OK;
-}
-
 hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
     struct stat named;
     if (stat(it->path, &named) != 0) {
@@ -111,7 +98,17 @@ hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
     }
     size_t held = 0; /* bytes of a line that is not whole yet, at the buffer's beginning */
     for (;;) {
-        if (held == it->capacity) HY_TRY(grow(it));
+        /* Makes room for a line longer than the buffer. */
+        if (held == it->capacity) {
+            HY_FAIL_IF(it->capacity >= LINE_MAX_BYTES, HY_ERR_INPUT,
+                       "%s has a line of more than %zu MiB: it is no metrics file", it->path,
+                       LINE_MAX_BYTES >> 20);
+            size_t wanted = 2 * it->capacity + CHUNK;
+            char *buffer = realloc(it->buffer, wanted);
+            if (!buffer) return hy_fail(HY_ERR_MEMORY, "out of memory reading %s", it->path);
+            it->buffer = buffer;
+            it->capacity = wanted;
+        }
         ssize_t got =
             read_at(it->fd, it->buffer + held, it->capacity - held, it->offset + (int64_t)held);
         if (got < 0) return hy_fail_path("cannot read", it->path);

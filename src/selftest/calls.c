@@ -108,17 +108,6 @@ static const call_row rows[] = {
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
 
-static void put(const hy_tensor *t, int64_t i, double value) {
-    switch (t->dtype) {
-    case HY_F32: ((float *)t->data)[i] = (float)value; break;
-    case HY_BF16: ((uint16_t *)t->data)[i] = hy_f32_to_bf16((float)value); break;
-    case HY_F16: ((uint16_t *)t->data)[i] = hy_f32_to_f16((float)value); break;
-    case HY_F64: ((double *)t->data)[i] = value; break;
-    case HY_I32: ((int32_t *)t->data)[i] = (int32_t)value; break;
-    default: ((uint8_t *)t->data)[i] = (uint8_t)value; break;
-    }
-}
-
 static double number(char fill, int64_t i, uint64_t seed) {
     double z = hy_rng_normal(seed, HY_RNG_TEST, (uint64_t)i);
     int64_t position = i / D, pair = i % D / 2, document = i % T / 20;
@@ -156,7 +145,15 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
     out->data = calloc(1, hy_tensor_bytes(out));
     if (!out->data) return false;
     for (int64_t i = 0; word[1] != '0' && i < hy_tensor_count(out); i++) {
-        put(out, i, number(word[1], i, seed));
+        double value = number(word[1], i, seed);
+        switch (out->dtype) {
+        case HY_F32: ((float *)out->data)[i] = (float)value; break;
+        case HY_BF16: ((uint16_t *)out->data)[i] = hy_f32_to_bf16((float)value); break;
+        case HY_F16: ((uint16_t *)out->data)[i] = hy_f32_to_f16((float)value); break;
+        case HY_F64: ((double *)out->data)[i] = value; break;
+        case HY_I32: ((int32_t *)out->data)[i] = (int32_t)value; break;
+        default: ((uint8_t *)out->data)[i] = (uint8_t)value; break;
+        }
     }
     return true;
 }

@@ -134,7 +134,17 @@ static hy_status read_added(hy_tokenizer *t, const hy_json_node *node, hy_worksp
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static hy_status check_parts(const hy_tokenizer *t, const hy_json_node *root) {
+hy_status hy_tokenizer_read_bool(const hy_tokenizer *t, const hy_json_node *object, const char *key,
+                                 bool fallback, bool *out) {
+    const hy_json_node *value = hy_json_get(object, key);
+    *out = fallback;
+    if (!value || hy_json_type_of(value) == HY_JSON_NULL) return HY_OK;
+    return hy_json_bool(t->json, object, key, out);
+}
+
+hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
+    const hy_json_node *root = hy_json_root(json);
+    t->json = json;
     static const char *const known[] = {"version",        "truncation", "padding",
                                         "added_tokens",   "normalizer", "pre_tokenizer",
                                         "post_processor", "decoder",    "model"};
@@ -151,21 +161,6 @@ static hy_status check_parts(const hy_tokenizer *t, const hy_json_node *root) {
                    "pre_tokenizer, post_processor, decoder and model",
                    t->name, hy_json_key(part));
     }
-    return HY_OK;
-}
-
-hy_status hy_tokenizer_read_bool(const hy_tokenizer *t, const hy_json_node *object, const char *key,
-                                 bool fallback, bool *out) {
-    const hy_json_node *value = hy_json_get(object, key);
-    *out = fallback;
-    if (!value || hy_json_type_of(value) == HY_JSON_NULL) return HY_OK;
-    return hy_json_bool(t->json, object, key, out);
-}
-
-hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
-    const hy_json_node *root = hy_json_root(json);
-    t->json = json;
-    HY_TRY(check_parts(t, root));
     const hy_json_node *added = hy_json_get(root, "added_tokens");
     if (added && hy_json_type_of(added) == HY_JSON_NULL) added = NULL;
     HY_FAIL_IF(added && hy_json_type_of(added) != HY_JSON_ARRAY, HY_ERR_INPUT,

@@ -29,29 +29,6 @@ static bool is_absent(const hy_tokenizer *t, const hy_json_node *model, const hy
     }
 }
 
-static hy_status check_settings(const hy_tokenizer *t, const hy_json_node *model) {
-    static const char *const known[] = {"type",     "vocab",         "merges",       "unk_token",
-                                        "fuse_unk", "byte_fallback", "ignore_merges"};
-    const char *type = "BPE"; /* old files do not say */
-    HY_FAIL_IF(!model || hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "%s: there is no \"model\"", t->name);
-    hy_json_as_string(hy_json_get(model, "type"), &type, NULL);
-    HY_FAIL_IF(strcmp(type, "BPE") != 0, HY_ERR_INPUT,
-               "%s: a model of type \"%.60s\": BPE is accepted", t->name, type);
-    for (const hy_json_node *m = hy_json_first(model); m; m = hy_json_next(m)) {
-        bool is_known = is_absent(t, model, m);
-        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-            is_known = is_known || strcmp(hy_json_key(m), known[i]) == 0;
-        }
-        if (is_known) continue;
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: model has \"%.60s\", which would change the tokens and "
-                       "is not supported",
-                       t->name, hy_json_key(m));
-    }
-    return HY_OK;
-}
-
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
 typedef struct extent {
@@ -290,7 +267,25 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
                                   const hy_json_node *added) {
     const char *unknown;
     size_t size;
-    HY_TRY(check_settings(t, model));
+    static const char *const known[] = {"type",     "vocab",         "merges",       "unk_token",
+                                        "fuse_unk", "byte_fallback", "ignore_merges"};
+    const char *type = "BPE"; /* old files do not say */
+    HY_FAIL_IF(!model || hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: there is no \"model\"", t->name);
+    hy_json_as_string(hy_json_get(model, "type"), &type, NULL);
+    HY_FAIL_IF(strcmp(type, "BPE") != 0, HY_ERR_INPUT,
+               "%s: a model of type \"%.60s\": BPE is accepted", t->name, type);
+    for (const hy_json_node *m = hy_json_first(model); m; m = hy_json_next(m)) {
+        bool is_known = is_absent(t, model, m);
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+            is_known = is_known || strcmp(hy_json_key(m), known[i]) == 0;
+        }
+        if (is_known) continue;
+        return hy_fail(HY_ERR_INPUT,
+                       "%s: model has \"%.60s\", which would change the tokens and "
+                       "is not supported",
+                       t->name, hy_json_key(m));
+    }
     HY_TRY(hy_tokenizer_read_bool(t, model, "byte_fallback", false, &t->has_byte_fallback));
     HY_TRY(hy_tokenizer_read_bool(t, model, "fuse_unk", false, &t->fuses_unknown));
     HY_TRY(hy_tokenizer_read_bool(t, model, "ignore_merges", false, &t->ignores_merges));
