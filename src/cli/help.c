@@ -39,43 +39,15 @@ static const struct {
     {"What can this machine do?", "hybrid-train --doctor"},
 };
 
-static const char *const most_used[] = {
-    "*What to train",
-    "--model",
-    "--data",
-    "--profile",
-    "--config",
-    "--set",
-    "*How long, how large",
-    "--steps",
-    "--batch-size",
-    "--grad-accum-steps",
-    "--seq-len",
-    "--lr",
-    "*What it keeps",
-    "--out",
-    "--resume",
-    "--overwrite",
-    "--save-every",
-    "--keep",
-    "--eval-every",
-    "*Memory",
-    "--max-gpu-mem",
-    "--cpu-mem",
-    "--checkpoint-every-layer",
-    "--no-checkpointing",
-    "*Looking",
-    "--eval-only",
-    "--print-config",
-    "--plan",
-    "--doctor",
-    "--selftest",
-    "--list-models",
-    "--json",
-    "--quiet",
-    "--no-color",
-    "--version",
-    "--help",
+static const struct {
+    const char *title, *flags;
+} most_used[] = {
+    {"What to train", "--model --data --profile --config --set"},
+    {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
+    {"What it keeps", "--out --resume --overwrite --save-every --keep --eval-every"},
+    {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
+    {"Looking", "--eval-only --print-config --plan --doctor --selftest --list-models --json "
+                "--quiet --no-color --version --help"},
 };
 
 static int page_columns(const hy_cli_terminal *terminal) {
@@ -112,11 +84,12 @@ static void write_short_page(const hy_cli_terminal *terminal) {
                 hy_cli_colour_code(terminal, HY_CLI_PLAIN));
     for (size_t i = 0; i < sizeof most_used / sizeof most_used[0]; i++) {
         hy_cli_flag flag;
-        if (most_used[i][0] == '*') {
-            if (i > 0) fputc('\n', out);
-            hy_cli_heading(terminal, most_used[i] + 1);
-        } else if (hy_cli_flag_find(most_used[i], strlen(most_used[i]), &flag)) {
-            write_flag(terminal, &flag);
+        if (i > 0) fputc('\n', out);
+        hy_cli_heading(terminal, most_used[i].title);
+        for (const char *name = most_used[i].flags; *name != '\0'; name += strspn(name, " ")) {
+            size_t length = strcspn(name, " ");
+            if (hy_cli_flag_find(name, length, &flag)) write_flag(terminal, &flag);
+            name += length;
         }
     }
     fputs(

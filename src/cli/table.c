@@ -11,23 +11,25 @@
 
 /* Their widths are bounded (31 characters), so tables and the progress line can rely on them. */
 
+__attribute__((format(printf, 1, 2))) static hy_cli_figure written(const char *format, ...) {
+    hy_cli_figure figure;
+    va_list values;
+    va_start(values, format);
+    vsnprintf(figure.text, sizeof figure.text, format, values);
+    va_end(values);
+    return figure;
+}
+
 /* Three significant digits or so, without an exponent. */
 static hy_cli_figure scaled(double value, const char *unit) {
-    hy_cli_figure figure;
-    int decimals = value < 9.995 ? 2 : value < 999.95 ? 1 : 0;
-    snprintf(figure.text, sizeof figure.text, "%.*f%s", decimals, value, unit);
-    return figure;
+    return written("%.*f%s", value < 9.995 ? 2 : value < 999.95 ? 1 : 0, value, unit);
 }
 
 hy_cli_figure hy_cli_bytes(uint64_t bytes) {
     static const char *const units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
-    hy_cli_figure figure;
     double value = (double)bytes;
     size_t unit = 0;
-    if (bytes < 1024) {
-        snprintf(figure.text, sizeof figure.text, "%" PRIu64 " B", bytes);
-        return figure;
-    }
+    if (bytes < 1024) return written("%" PRIu64 " B", bytes);
     while (value >= 1023.95 && unit + 1 < sizeof units / sizeof units[0]) {
         value /= 1024.0;
         unit++;
@@ -51,50 +53,30 @@ hy_cli_figure hy_cli_count(int64_t count) {
 }
 
 hy_cli_figure hy_cli_short_count(double count) {
-    hy_cli_figure figure;
     if (!isfinite(count) || count < 0) return (hy_cli_figure){"-"};
     if (count >= 999.95e6) return scaled(count / 1e9, "B");
     if (count >= 999.95e3) return scaled(count / 1e6, "M");
     if (count >= 9999.5) return scaled(count / 1e3, "k");
-    snprintf(figure.text, sizeof figure.text, "%.0f", count);
-    return figure;
+    return written("%.0f", count);
 }
 
 hy_cli_figure hy_cli_duration(double seconds) {
-    hy_cli_figure figure;
     if (!isfinite(seconds) || seconds < 0 || seconds > 3e9) return (hy_cli_figure){"-"};
     if (seconds < 0.005) return (hy_cli_figure){"0 s"};
-    if (seconds < 9.95) {
-        snprintf(figure.text, sizeof figure.text, seconds < 0.095 ? "%.2f s" : "%.1f s", seconds);
-        return figure;
-    }
-    int64_t whole = (int64_t)(seconds + 0.5);
-    int64_t minutes = whole / 60, hours = minutes / 60, days = hours / 24;
-    if (whole < 60)
-        snprintf(figure.text, sizeof figure.text, "%" PRId64 " s", whole);
-    else if (hours < 1)
-        snprintf(figure.text, sizeof figure.text, "%" PRId64 "m %02" PRId64 "s", minutes,
-                 whole % 60);
-    else if (days < 1)
-        snprintf(figure.text, sizeof figure.text, "%" PRId64 "h %02" PRId64 "m", hours,
-                 minutes % 60);
-    else
-        snprintf(figure.text, sizeof figure.text, "%" PRId64 "d %02" PRId64 "h", days, hours % 24);
-    return figure;
+    if (seconds < 9.95) return written(seconds < 0.095 ? "%.2f s" : "%.1f s", seconds);
+    long long whole = (long long)(seconds + 0.5), minutes = whole / 60, hours = minutes / 60;
+    if (whole < 60) return written("%lld s", whole);
+    if (hours < 1) return written("%lldm %02llds", minutes, whole % 60);
+    if (hours < 24) return written("%lldh %02lldm", hours, minutes % 60);
+    return written("%lldd %02lldh", hours / 24, hours % 24);
 }
 
 hy_cli_figure hy_cli_loss(double nats) {
-    hy_cli_figure figure;
     if (isnan(nats)) return (hy_cli_figure){"-"};
-    snprintf(figure.text, sizeof figure.text, fabs(nats) < 1e6 ? "%.4f" : "%.3g", nats);
-    return figure;
+    return written(fabs(nats) < 1e6 ? "%.4f" : "%.3g", nats);
 }
 
-hy_cli_figure hy_cli_learning_rate(double lr) {
-    hy_cli_figure figure;
-    snprintf(figure.text, sizeof figure.text, "%.2e", lr);
-    return figure;
-}
+hy_cli_figure hy_cli_learning_rate(double lr) { return written("%.2e", lr); }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
