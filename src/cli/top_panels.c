@@ -53,8 +53,9 @@ bool hy_top_add(const hy_top_box *box, int row, int *column, hy_cli_colour colou
     return fits;
 }
 
-bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
-                  const char *format, ...) {
+/* The same, apart from the field before; where one does not fit the row is closed to further ones. */
+static bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
+                         const char *format, ...) {
     va_list arguments;
     if (*column > hy_top_label_columns(box)) *column += FIELD_GAP;
     va_start(arguments, format);

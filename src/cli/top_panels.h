@@ -29,8 +29,5 @@ void hy_top_label(const hy_top_box *box, int row, hy_cli_colour colour, const ch
  * and nothing was written. */
 bool hy_top_add(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
                 const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* The same, apart from the field before; where one does not fit the row is closed to further ones. */
-bool hy_top_field(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
-                  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif

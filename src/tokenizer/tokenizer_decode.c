@@ -21,7 +21,7 @@ uint32_t hy_byte_spelling(uint8_t byte) {
     return byte == 0xAD ? 0x143u : 0x121u + (byte - 0x7Fu);
 }
 
-int hy_byte_of_spelling(uint32_t code) {
+static int hy_byte_of_spelling(uint32_t code) {
     if (code < 0x100) return is_seen(code) ? (int)code : -1;
     if (code <= 0x120) return (int)(code - 0x100);
     if (code <= 0x142) return (int)(code - 0x121 + 0x7F);

@@ -18,7 +18,7 @@ void hy_ids_free(hy_ids *ids) {
     *ids = (hy_ids){0};
 }
 
-hy_status hy_ids_reserve(hy_ids *ids, size_t more) {
+static hy_status hy_ids_reserve(hy_ids *ids, size_t more) {
     if (ids->room - ids->count >= more) return HY_OK;
     size_t room = ids->room * 2 > ids->count + more ? ids->room * 2 : ids->count + more + 64;
     int32_t *data = realloc(ids->data, room * sizeof *data);

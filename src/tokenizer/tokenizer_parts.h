@@ -301,10 +301,8 @@ typedef hy_status (*hy_word_taker)(void *context, const char *word, size_t size)
 hy_status hy_steps_split(const hy_steps *steps, hy_workspace *space, const char *text, size_t size,
                          bool is_first, hy_word_taker take, void *context);
 
-hy_status hy_ids_reserve(hy_ids *ids, size_t more);
 
 /* The printable alphabet of byte-level BPE: the character of a byte, and back (-1: none). */
 uint32_t hy_byte_spelling(uint8_t byte);
-int hy_byte_of_spelling(uint32_t code);
 
 #endif
