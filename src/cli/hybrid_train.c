@@ -3,20 +3,65 @@
  * Exit codes: 0 done, 1 the run failed, 2 wrong usage or input, 75 stopped by a signal after
  * saving. What people read goes to standard output (standard error under --json), errors and
  * warnings to standard error. Everything the program knows of training it has from hybrid.h. */
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cli/inspect.h"
 #include "cli/options.h"
-#include "cli/plan.h"
 #include "cli/program.h"
 #include "cli/progress.h"
-#include "cli/signals.h"
 #include "cli/summary.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
+
+/* ---- the signal handler and the little it shares with the program ---------------------------- */
+
+/* The handler uses only what POSIX allows there: lock-free atomics, write(), clock_gettime(),
+ * _exit() and hy_trainer_request_stop(), which hybrid.h declares safe. */
+
+/* timeout(1) and some shells deliver one request twice, to the process and to its group. What
+ * comes this soon after the first signal is the same request. */
+#define SAME_REQUEST_NANOSECONDS 50000000LL
+
+static _Atomic(hy_trainer *) guarded;
+static atomic_bool is_over;
+static atomic_llong asked_at;        /* clock of the first signal; 0: none yet */
+static _Atomic(const char *) notice; /* NULL: say nothing */
+
+static long long clock_nanoseconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (long long)time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static void ask_to_stop(void) {
+    hy_trainer *trainer = atomic_load(&guarded);
+    const char *text = atomic_load(&notice);
+    if (trainer != NULL) hy_trainer_request_stop(trainer);
+    if (text == NULL) return;
+    ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
+    (void)ignored; /* nobody is there to be told */
+}
+
+static void on_signal(int number) {
+    int saved_errno = errno;
+    long long now = clock_nanoseconds(), earlier = 0;
+    if (atomic_load(&is_over)) _exit(128 + number);
+    if (atomic_compare_exchange_strong(&asked_at, &earlier, now))
+        ask_to_stop();
+    else if (now - earlier >= SAME_REQUEST_NANOSECONDS)
+        _exit(128 + number);
+    errno = saved_errno;
+}
+
+/* ---- the program ----------------------------------------------------------------------------- */
 
 typedef struct job {
     const char *program; /* as it was called */
@@ -37,9 +82,11 @@ static int run_trainer(job *it) {
     it->progress.checkpoint_bytes = summary.out[0] != '\0' ? summary.checkpoint_bytes : 0;
     it->progress.save_every = strtoll(hy_cli_value(it->config, "save_every"), NULL, 10);
 
-    hy_cli_signals_guard(it->trainer);
+    atomic_store(&guarded, it->trainer);
+    if (atomic_load(&asked_at) != 0) hy_trainer_request_stop(it->trainer);
     hy_status ran = hy_trainer_run(it->trainer);
-    hy_cli_signals_release();
+    atomic_store(&is_over, true);
+    atomic_store(&guarded, NULL);
     hy_cli_progress_finish(&it->progress);
     if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail(ran);
 
@@ -57,7 +104,16 @@ static int run_trainer(job *it) {
 static int train(job *it) {
     hy_cli_progress_init(&it->progress, &it->terminal);
     hy_observer observer = hy_cli_progress_observer(&it->progress);
-    hy_cli_signals_install(it->terminal.is_quiet);
+    /* On a terminal the drawn line and the echoed ^C are left behind first. */
+    const char *text = "\nstopping after this step; again to end at once\n";
+    atomic_store(&notice, it->terminal.is_quiet ? NULL : isatty(STDERR_FILENO) ? text : text + 1);
+    hy_cli_handle(SIGINT, on_signal, SA_RESTART);
+    hy_cli_handle(SIGTERM, on_signal, SA_RESTART);
+    /* A hangup stops like SIGTERM, unless nohup(1) or its like had it ignored. */
+    struct sigaction current;
+    if (sigaction(SIGHUP, NULL, &current) == 0 && current.sa_handler != SIG_IGN)
+        hy_cli_handle(SIGHUP, on_signal, SA_RESTART);
+    hy_cli_handle(SIGPIPE, SIG_IGN, SA_RESTART);
     hy_status status = hy_config_set_command(it->config, it->command);
     if (status == HY_OK) status = hy_trainer_create(it->config, &observer, &it->trainer);
     if (status != HY_OK) {

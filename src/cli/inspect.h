@@ -22,4 +22,17 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 int hy_cli_complete(FILE *out);
 
+/* ---- plan.c: what a run would keep where, how fast it would be, and why; or what fits here ---- */
+
+/* Whether a model was named: by a flag, a file, --set or a run that is resumed. */
+bool hy_cli_names_model(const hy_config *config);
+
+/* The plan of one run, as text or as JSON on the terminal's stream. A plan that does not fit is an
+ * answer, not a failure. */
+hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, bool wants_json);
+
+/* Every built-in model by this configuration, which is changed on the way: whether it fits,
+ * how, and how fast. */
+hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config);
+
 #endif

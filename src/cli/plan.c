@@ -1,11 +1,10 @@
 /* plan.c: the plan of one run: the placement table, speed, time, disk, and why. See plan.h. */
-#include "cli/plan.h"
+#include "cli/inspect.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/inspect.h"
 #include "cli/options.h"
 #include "cli/summary.h"
 #include "cli/table.h"

@@ -21,13 +21,6 @@ bool hy_top_knows_gpu(const hy_top_view *view);
 /* Rows that would show every class in a box of this width. */
 int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view);
 
-/* Columns of the names at the left, and a name there. */
-int hy_top_label_columns(const hy_top_box *box);
-void hy_top_label(const hy_top_box *box, int row, hy_cli_colour colour, const char *text);
 
-/* Adds words to a row at *column, which goes on behind them, where all of them fit; false: they do not,
- * and nothing was written. */
-bool hy_top_add(const hy_top_box *box, int row, int *column, hy_cli_colour colour,
-                const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif

@@ -9,6 +9,60 @@
 #include "base/error.h"
 #include "data/chat_template.h"
 
+/* ---- what an answer was thought from, apart from the answer ---------------------------------- */
+
+/* Data has it under a key of its own, or in the answer's text between <think> and </think>, as a model
+ * writes it. The border is the last </think>: what stands before the first is the thought, and line ends
+ * around both are no part of them. */
+
+#define OPEN "<think>"
+#define CLOSE "</think>"
+
+/* The last place of `mark` in the text, NULL: none. */
+static const char *find_last(const char *text, size_t size, const char *mark) {
+    size_t length = strlen(mark);
+    const char *found = NULL, *at = text, *end = text + size;
+    while (at && (at = memmem(at, (size_t)(end - at), mark, length)) != NULL) {
+        found = at;
+        at += length;
+    }
+    return found;
+}
+
+/* less the line ends it begins with */
+static hy_slice slice_from_text(hy_slice s) {
+    while (s.size > 0 && s.text[0] == '\n') s.text++, s.size--;
+    return s;
+}
+
+static hy_slice without_last_lines(hy_slice s) {
+    while (s.size > 0 && s.text[s.size - 1] == '\n') s.size--;
+    return s;
+}
+
+/* What an answer was thought from and what it says (chat_thinking.c). */
+static void split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *answer) {
+    *answer = (hy_slice){turn->text, turn->size};
+    *thought = (hy_slice){turn->thought, turn->thought_size};
+    if (turn->thought) {
+        *thought = slice_from_text(without_last_lines(*thought));
+        return;
+    }
+    const char *first = turn->size ? memmem(turn->text, turn->size, CLOSE, strlen(CLOSE)) : NULL;
+    if (!first) return;
+    const char *behind = find_last(turn->text, turn->size, CLOSE) + strlen(CLOSE);
+    hy_slice s = without_last_lines((hy_slice){turn->text, (size_t)(first - turn->text)});
+    const char *open = find_last(s.text, s.size, OPEN);
+    if (open) {
+        s.size -= (size_t)(open - s.text) + strlen(OPEN);
+        s.text = open + strlen(OPEN);
+    }
+    *thought = slice_from_text(s);
+    *answer = slice_from_text((hy_slice){behind, turn->size - (size_t)(behind - turn->text)});
+}
+
+/* ---- conversations --------------------------------------------------------------------------- */
+
 #define ALPACA_PLAIN                                                                               \
     "Below is an instruction that describes a task. Write a response that appropriately "          \
     "completes the request."
@@ -101,7 +155,7 @@ static void add_slice(hy_rendered *r, hy_slice slice) {
  * is the last turn or was thought about. */
 static void add_thoughtful(hy_rendered *r, const hy_turn *turn, bool follows, bool is_last) {
     hy_slice thought, answer;
-    hy_turn_split_thought(turn, &thought, &answer);
+    split_thought(turn, &thought, &answer);
     if (!follows || (!is_last && thought.size == 0)) {
         add_slice(r, answer);
         return;
@@ -109,7 +163,7 @@ static void add_thoughtful(hy_rendered *r, const hy_turn *turn, bool follows, bo
     add_slice(r, (hy_slice){"<think>\n", 8});
     add_slice(r, thought);
     add_slice(r, (hy_slice){"\n</think>\n\n", 11});
-    add_slice(r, hy_slice_from_text(answer));
+    add_slice(r, slice_from_text(answer));
 }
 
 /* Where the last question stands; the end where there is none. */
@@ -301,4 +355,97 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, siz
     }
     if (r->has_failed) return hy_fail(HY_ERR_MEMORY, "no memory for a conversation");
     return hy_text_status(&r->text);
+}
+
+/* ---- pieces of a conversation as tokens, and which of them are answers ----------------------- */
+
+/* Text between two special tokens is one run and encoded whole, as it was when the model was trained: a
+ * border inside it would be seen by merges. Where an answer begins in a run is found by encoding the run
+ * up to there once more: tokens that both have in common lie before the border, and the first that differs
+ * lies across it. */
+
+void hy_flags_free(hy_flags *flags) {
+    free(flags->data);
+    *flags = (hy_flags){0};
+}
+
+static hy_status no_memory(void) { return hy_fail(HY_ERR_MEMORY, "no memory for tokens"); }
+
+static hy_status reserve(hy_ids *ids, size_t more) {
+    return hy_array_reserve(&ids->data, &ids->room, ids->count + more, sizeof *ids->data, "tokens");
+}
+
+bool hy_ids_push(hy_ids *ids, int32_t id) {
+    if (reserve(ids, 1) != HY_OK) return false;
+    ids->data[ids->count++] = id;
+    return true;
+}
+
+static hy_status push_flags(hy_flags *flags, size_t count, bool value) {
+    if (count == 0) return HY_OK;
+    HY_TRY(hy_array_reserve(&flags->data, &flags->room, flags->count + count, 1, "tokens"));
+    memset(flags->data + flags->count, value, count);
+    flags->count += count;
+    return HY_OK;
+}
+
+hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
+                         hy_ids *ids) {
+    if (tokenizer) return hy_tokenizer_encode(tokenizer, text, size, flags, ids);
+    HY_TRY(reserve(ids, size));
+    for (size_t i = 0; i < size; i++) ids->data[ids->count++] = (uint8_t)text[i];
+    return HY_OK;
+}
+
+/* How many tokens of the run `all` lie before byte `size` of its text. */
+static hy_status tokens_before(const hy_tokenizer *tokenizer, const char *text, size_t size,
+                               const int32_t *all, size_t count, size_t *out) {
+    if (!tokenizer) {
+        *out = size;
+        return HY_OK;
+    }
+    hy_ids part = {0};
+    hy_status status = hy_tokenizer_encode(tokenizer, text, size, HY_TOKENS_PLAIN, &part);
+    size_t same = 0;
+    while (same < part.count && same < count && part.data[same] == all[same]) same++;
+    hy_ids_free(&part);
+    *out = same;
+    return status;
+}
+
+/* Pieces [first, last) are text: one run. */
+static hy_status encode_run(const hy_rendered *r, size_t first, size_t last,
+                            const hy_tokenizer *tokenizer, hy_ids *ids, hy_flags *answers) {
+    const hy_piece *p = r->pieces;
+    const char *text = hy_text_string(&r->text) + p[first].begin;
+    size_t size = p[last - 1].begin + p[last - 1].size - p[first].begin, before = ids->count;
+    HY_TRY(hy_encode_text(tokenizer, text, size, HY_TOKENS_PLAIN, ids));
+    size_t count = ids->count - before, done = 0;
+    for (size_t i = first + 1; i < last; i++) {
+        if (p[i].is_answer == p[i - 1].is_answer) continue;
+        size_t border;
+        HY_TRY(tokens_before(tokenizer, text, p[i].begin - p[first].begin, ids->data + before,
+                             count, &border));
+        if (border < done) border = done;
+        HY_TRY(push_flags(answers, border - done, p[i - 1].is_answer));
+        done = border;
+    }
+    return push_flags(answers, count - done, p[last - 1].is_answer);
+}
+
+hy_status hy_rendered_encode(const hy_rendered *r, const hy_tokenizer *tokenizer, hy_ids *ids,
+                             hy_flags *answers) {
+    for (size_t i = 0; i < r->count;) {
+        size_t last = i;
+        while (last < r->count && r->pieces[last].token < 0) last++;
+        if (last > i) {
+            HY_TRY(encode_run(r, i, last, tokenizer, ids, answers));
+        } else {
+            if (!hy_ids_push(ids, r->pieces[i].token)) return no_memory();
+            HY_TRY(push_flags(answers, 1, r->pieces[i].is_answer));
+            last++;
+        }
+        i = last;
+    }
+    return HY_OK;
 }

@@ -49,9 +49,6 @@ typedef struct hy_slice {
     size_t size;
 } hy_slice;
 
-/* What an answer was thought from and what it says (chat_thinking.c). */
-void hy_turn_split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *answer);
-hy_slice hy_slice_from_text(hy_slice slice); /* less the line ends it begins with */
 
 /* The special tokens that templates use; -1: the tokenizer has none. Without a tokenizer text is bytes
  * and the byte 0 ends an example. */

@@ -6,10 +6,199 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "data/json_rows.h"
+
+/* ---- which files a path stands for ----------------------------------------------------------- */
+
+/* A file stands for itself, whatever it holds. Of a folder the regular files inside are taken, at
+ * any depth, sorted by name; left out and counted are hidden names, linked folders (they may lead
+ * back), empty files and files that are neither text nor shards. */
+
+#define PATH_BYTES 4096
+#define LOOKED_AT 4096 /* bytes of a file that tell whether it is text */
+
+static hy_status add_path(hy_file_list *list, const char *path) {
+    HY_TRY(hy_array_reserve(&list->paths, &list->capacity, list->count + 1, sizeof *list->paths,
+                            "files"));
+    char *copy = strdup(path);
+    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the path %s", path);
+    list->paths[list->count++] = copy;
+    return HY_OK;
+}
+
+/* Text holds no zero byte; pictures, archives and programs do, early on. */
+static hy_status looks_like_text(const char *path, bool *is_text) {
+    hy_reader *reader;
+    HY_TRY(hy_reader_open(path, &reader));
+    char bytes[LOOKED_AT];
+    uint64_t size = hy_reader_size(reader);
+    if (size > sizeof bytes) size = sizeof bytes;
+    hy_status status = hy_reader_get(reader, 0, bytes, size);
+    hy_reader_close(reader);
+    *is_text = status == HY_OK && memchr(bytes, '\0', size) == NULL;
+    return status;
+}
+
+static hy_status add_folder(hy_file_list *list, const char *path);
+
+static hy_status add_entry(hy_file_list *list, const char *folder, const char *name) {
+    char path[PATH_BYTES];
+    HY_TRY(hy_path_join(path, sizeof path, folder, name));
+    struct stat link, target;
+    bool is_known = lstat(path, &link) == 0 && stat(path, &target) == 0;
+    bool is_link = is_known && S_ISLNK(link.st_mode);
+    if (is_known && name[0] != '.') {
+        if (S_ISREG(target.st_mode)) {
+            uint64_t size = (uint64_t)target.st_size;
+            bool is_wanted = hy_source_is_shard(path);
+            if (!is_wanted && size > 0) HY_TRY(looks_like_text(path, &is_wanted));
+            if (is_wanted) return add_path(list, path);
+            list->skipped++;
+            return HY_OK;
+        }
+        if (S_ISDIR(target.st_mode) && !is_link) return add_folder(list, path);
+    }
+    list->skipped++;
+    return HY_OK;
+}
+
+static hy_status add_folder(hy_file_list *list, const char *path) {
+    char **names;
+    size_t count;
+    HY_TRY(hy_dir_list(path, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; status == HY_OK && i < count; i++) status = add_entry(list, path, names[i]);
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+static hy_status find_files(const char *path, hy_file_list *list) {
+    struct stat info;
+    bool is_known = stat(path, &info) == 0; /* a missing one fails when it is opened */
+    if (!is_known || S_ISREG(info.st_mode)) return add_path(list, path);
+    if (!S_ISDIR(info.st_mode)) { /* opening a pipe would wait for its writer */
+        return hy_fail(HY_ERR_INPUT, "%s is neither a file nor a folder", path);
+    }
+    HY_TRY(add_folder(list, path));
+    if (list->count > 0) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "the folder %s holds no text and no token shards (%zu other files were skipped)",
+                   path, list->skipped);
+}
+
+hy_status hy_file_list_find(const char *path, hy_file_list *list) {
+    *list = (hy_file_list){0};
+    hy_status status = find_files(path, list);
+    if (status != HY_OK) hy_file_list_free(list);
+    return status;
+}
+
+void hy_file_list_free(hy_file_list *list) {
+    for (size_t i = 0; i < list->count; i++) free(list->paths[i]);
+    free(list->paths);
+    *list = (hy_file_list){0};
+}
+
+/* ---- token shards as tokens ------------------------------------------------------------------ */
+
+/* Every id is looked at once, when the shard is opened: an id beyond the vocabulary would read
+ * memory that is not there in the middle of a run, and the scan is one pass over mapped memory. */
+
+/* A file with the name of a shard is opened as one, and fails as one. */
+bool hy_source_is_shard(const char *path) {
+    size_t size = strlen(path);
+    return (size >= 4 && strcmp(path + size - 4, ".bin") == 0) || hy_shard_has_magic(path);
+}
+
+static hy_status check_ids(const hy_shard *shard, const char *path, int32_t vocab) {
+    uint64_t where;
+    int32_t largest = hy_shard_max_token(shard, &where);
+    if (largest < vocab) return HY_OK;
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: the token at position %llu is %d, but the model's vocabulary has ids 0 to %d", path,
+        (unsigned long long)where, largest, vocab - 1);
+}
+
+static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
+    hy_shard *shard;
+    HY_TRY(hy_shard_open(path, &shard));
+    hy_status status = check_ids(shard, path, vocab);
+    uint64_t count = hy_shard_count(shard);
+    if (status == HY_OK && count > 0) {
+        hy_source_piece piece = {.count = count, .shard = shard};
+        status = hy_source_add_piece(source, piece);
+        if (status == HY_OK) return HY_OK; /* the source owns it now */
+    }
+    hy_shard_close(shard);
+    return status;
+}
+
+static hy_status add_shards(hy_source *source, const hy_file_list *list, int32_t vocab) {
+    for (size_t i = 0; i < list->count; i++) HY_TRY(add_shard(source, list->paths[i], vocab));
+    return HY_OK;
+}
+
+/* ---- text files as tokens, one per byte ------------------------------------------------------ */
+
+/* Large files are mapped, so a text of any size costs no memory. Small ones next to each other are
+ * gathered into one block: a folder of a hundred thousand notes would otherwise use up the
+ * mappings a process may have. Where a file does not end its last line, a newline stands between
+ * it and the next. */
+
+#define SMALL_FILE (256 * 1024) /* bytes up to which a file is read, not mapped */
+#define BYTE_VALUES 256
+
+/* Text on its way into a source: small files wait in `gathered` until a large one comes. */
+typedef struct gatherer {
+    hy_source *source;
+    hy_text gathered;
+    bool wants_newline; /* what came last did not end its line */
+} gatherer;
+
+static hy_status finish_block(gatherer *g) {
+    if (g->gathered.size == 0) return hy_text_status(&g->gathered);
+    HY_TRY(hy_text_status(&g->gathered));
+    hy_text block = g->gathered;
+    g->gathered = (hy_text){0};
+    return hy_source_add_block(g->source, (uint8_t *)block.data, block.size);
+}
+
+static void remember_end(gatherer *g, const hy_file_map *map) {
+    g->wants_newline = map->data[map->size - 1] != '\n';
+}
+
+/* Takes over the map, also when it fails. */
+static hy_status add_large(gatherer *g, hy_file_map *map) {
+    hy_source_piece piece = {.count = map->size, .bytes = map->data, .map = *map};
+    remember_end(g, map);
+    hy_status status = finish_block(g);
+    if (status == HY_OK) status = hy_source_add_piece(g->source, piece);
+    if (status != HY_OK) hy_file_map_close(map);
+    return status;
+}
+
+static hy_status add_small(gatherer *g, hy_file_map *map) {
+    hy_text_add_bytes(&g->gathered, map->data, map->size);
+    remember_end(g, map);
+    hy_file_map_close(map);
+    return hy_text_status(&g->gathered);
+}
+
+static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
+    hy_file_map map;
+    HY_TRY(hy_file_map_open(path, &map));
+    if (map.size == 0) return HY_OK; /* the source as a whole may not be empty; a file may */
+    if (g->wants_newline) hy_text_add(&g->gathered, "\n");
+    return is_alone || map.size > SMALL_FILE ? add_large(g, &map) : add_small(g, &map);
+}
+
+/* ---- opening and reading --------------------------------------------------------------------- */
 
 hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece) {
     assert(piece.count > 0);
@@ -86,9 +275,21 @@ hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *
 
 static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_kind kind,
                            const hy_encoding *encoding) {
-    if (kind == HY_DATA_SHARDS) return hy_source_add_shards(source, list, encoding->vocab);
+    if (kind == HY_DATA_SHARDS) return add_shards(source, list, encoding->vocab);
     if (encoding->tokenizer) return hy_source_add_encoded(source, list, encoding);
-    return hy_source_add_texts(source, list, encoding->vocab);
+    /* How files are added (source_text.c, source_shard.c, source_tokens.c). */
+    int32_t vocab = encoding->vocab;
+    HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
+               "%s is text, read as bytes 0 to %d, but the model's vocabulary has only %d ids",
+               list->paths[0], BYTE_VALUES - 1, vocab);
+    gatherer g = {.source = source};
+    hy_status status = HY_OK;
+    for (size_t i = 0; status == HY_OK && i < list->count; i++) {
+        status = add_file(&g, list->paths[i], list->count == 1);
+    }
+    if (status == HY_OK) status = finish_block(&g);
+    hy_text_free(&g.gathered);
+    return status;
 }
 
 hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kind kind,

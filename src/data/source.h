@@ -61,9 +61,6 @@ void hy_source_close(hy_source *source);
 hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size);
 hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece);
 
-/* How files are added (source_text.c, source_shard.c, source_tokens.c). */
-hy_status hy_source_add_texts(hy_source *source, const hy_file_list *list, int32_t vocab);
-hy_status hy_source_add_shards(hy_source *source, const hy_file_list *list, int32_t vocab);
 hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
                                 const hy_encoding *encoding);
 

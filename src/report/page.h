@@ -7,8 +7,8 @@
 #define HY_REPORT_PAGE_H
 
 #include "base/json.h"
-#include "report/columns.h"
 #include "report/html.h"
+#include "report/sample.h"
 #include "report/totals.h"
 
 /* Carried in the library; the hashes are base64 of their SHA-256, for the page's security policy. */

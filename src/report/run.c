@@ -4,9 +4,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "report/run.h"
+
+/* ---- the strings of a run, held in one list -------------------------------------------------- */
+
+#define SHARED_MAX 64 /* reasons come from a short table; more of them are somebody else's text */
+
+const char *hy_words_keep(hy_run_words *words, const char *text) {
+    if (hy_array_reserve(&words->word, &words->capacity, words->count + 1, sizeof *words->word,
+                         "words of a run") != HY_OK) {
+        return NULL;
+    }
+    char *copy = strdup(text);
+    if (copy) words->word[words->count++] = copy;
+    return copy;
+}
+
+const char *hy_words_share(hy_run_words *words, const char *text) {
+    for (size_t i = 0; i < words->count; i++) {
+        if (strcmp(words->word[i], text) == 0) return words->word[i];
+    }
+    return words->count < SHARED_MAX ? hy_words_keep(words, text) : "";
+}
+
+static void words_free(hy_run_words *words) {
+    for (size_t i = 0; i < words->count; i++) free(words->word[i]);
+    free(words->word);
+    *words = (hy_run_words){0};
+}
 
 /* ---- names --------------------------------------------------------------------------------------- */
 
@@ -47,8 +75,8 @@ static hy_status restart(void *user) {
     run->point_count = run->event_count = run->line_count = 0;
     run->is_start_last = false;
     run->facts.lines_unreadable = 0;
-    hy_words_free(&run->words);
-    hy_words_free(&run->reasons);
+    words_free(&run->words);
+    words_free(&run->reasons);
     run->started = *hy_run_describe(NULL);
     run->was_restarted = true;
     return HY_OK;
@@ -92,8 +120,8 @@ void hy_run_close(hy_run *run) {
     if (!run) return;
     hy_follow_fini(&run->lines);
     hy_run_free_files(run);
-    hy_words_free(&run->words);
-    hy_words_free(&run->reasons);
+    words_free(&run->words);
+    words_free(&run->reasons);
     free(run->points);
     free(run->events);
     free(run->folder);

@@ -56,6 +56,5 @@ void hy_run_gather_facts(hy_run *run);
 const char *hy_words_keep(hy_run_words *words, const char *text);
 /* The same, but equal texts share one; "" when the list is full of others. */
 const char *hy_words_share(hy_run_words *words, const char *text);
-void hy_words_free(hy_run_words *words);
 
 #endif

@@ -7,6 +7,7 @@
 #define HY_REPORT_SAMPLE_H
 
 #include "base/text.h"
+#include "hybrid_report.h"
 
 /* What is told of a whole column, kept rows or not. */
 typedef struct hy_column_facts {
@@ -30,5 +31,13 @@ void hy_put_rows(hy_text *out, const size_t *kept, size_t count);
 void hy_put_values(hy_text *out, const double *column, const size_t *kept, size_t count);
 /* One number as above. */
 void hy_put_number(hy_text *out, double value);
+
+typedef struct hy_column {
+    const char *key;
+    bool is_of_steps; /* what a jump's line says is left out: of the guard's loss, or of nothing */
+    hy_class cls;     /* of "memory" and "pinned", which are bytes by class */
+} hy_column;
+
+void hy_column_fill(const hy_run *run, const hy_column *column, double *out);
 
 #endif

@@ -1,8 +1,13 @@
-/* safetensors_read.c: the reader. See safetensors.h.
+/* safetensors.c: the reader and the writer. See safetensors.h.
  *
+ * The file: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; the data. The
+ * header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, offsets counted from the start
+ * of the data; "__metadata__", where present, maps strings to strings.
  * Everything in the header is checked before hy_safetensors_open returns; after that an entry's
  * bytes are known to lie inside the file. Names and metadata live in the header's JSON tree, which
  * stays with the file. */
+#include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +15,61 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "formats/safetensors.h"
-#include "formats/safetensors_layout.h"
+
+#define HEADER_MAX 100000000 /* the format's own limit */
+#define METADATA "__metadata__"
+
+static const char *dtype_name(hy_dtype dtype) {
+    static const char *const names[HY_DTYPE_COUNT] = {
+        [HY_F32] = "F32", [HY_BF16] = "BF16", [HY_F16] = "F16", [HY_F64] = "F64",
+        [HY_I32] = "I32", [HY_U16] = "U16",   [HY_U8] = "U8",   [HY_I8] = "I8"};
+    return (size_t)dtype < HY_DTYPE_COUNT ? names[dtype] : NULL;
+}
+
+static bool dtype_named(const char *name, hy_dtype *dtype) {
+    for (int i = 0; i < HY_DTYPE_COUNT; i++) {
+        *dtype = (hy_dtype)i;
+        if (strcmp(name, dtype_name(*dtype)) == 0) return true;
+    }
+    return false;
+}
+
+/* Types of the format that nothing here computes with, and the bytes of an element. */
+typedef struct other_type {
+    const char *name;
+    uint32_t size;
+} other_type;
+
+static const other_type others[] = {{"I64", 8},     {"BOOL", 1}, {"I8", 1},      {"I16", 2},
+                                    {"U32", 4},     {"U64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
+                                    {"F8_E8M0", 1}, {"C64", 8}};
+
+/* Its row in the list above; NULL: there is no such type. */
+static const other_type *other_named(const char *name) {
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (strcmp(name, others[i].name) == 0) return &others[i];
+    }
+    return NULL;
+}
+
+/* Bytes of a tensor of this shape and dtype. False when a dimension is negative or 64 bits are not
+ * enough, even where a later zero would make the product small. */
+static bool bytes_of(const hy_safetensors_entry *entry, uint64_t *bytes) {
+    *bytes = entry->other_type ? other_named(entry->other_type)->size : hy_dtype_size(entry->dtype);
+    bool is_empty = false;
+    for (int i = 0; i < entry->ndim; i++) {
+        if (entry->shape[i] < 0) return false;
+        if (entry->shape[i] == 0) {
+            is_empty = true;
+        } else if (__builtin_mul_overflow(*bytes, (uint64_t)entry->shape[i], bytes)) {
+            return false;
+        }
+    }
+    if (is_empty) *bytes = 0;
+    return true;
+}
 
 typedef unsigned long long ull; /* what %llu prints */
 
@@ -43,10 +101,11 @@ static hy_status read_dtype(const hy_safetensors *file, const hy_json_node *info
     const char *name;
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &name, NULL), HY_ERR_INPUT,
                TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
-    if (hy_safetensors_dtype_named(name, &entry->dtype)) return HY_OK;
+    if (dtype_named(name, &entry->dtype)) return HY_OK;
     entry->dtype = HY_DTYPE_COUNT;
-    entry->other_type = hy_safetensors_other_named(name);
-    if (entry->other_type) return HY_OK;
+    const other_type *other = other_named(name);
+    if (other) entry->other_type = other->name;
+    if (other) return HY_OK;
     return hy_fail(HY_ERR_INPUT, TENSOR "dtype %.40s is none of the format's: F32, BF16, I64, ...",
                    file->path, entry->name, name);
 }
@@ -87,8 +146,8 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
     uint64_t needed;
-    HY_FAIL_IF(!hy_safetensors_bytes(entry, &needed), HY_ERR_INPUT,
-               TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
+    HY_FAIL_IF(!bytes_of(entry, &needed), HY_ERR_INPUT, TENSOR "its shape has more than 2^64 bytes",
+               file->path, entry->name);
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
                TENSOR "shape and dtype make %llu bytes, data_offsets %llu", file->path, entry->name,
                (ull)needed, (ull)entry->bytes);
@@ -117,11 +176,10 @@ static hy_status load_header(hy_safetensors *file) {
     HY_TRY(hy_reader_get(file->reader, 0, raw, sizeof raw));
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | raw[i];
-    HY_FAIL_IF(length < 2 || length > HY_SAFETENSORS_HEADER_MAX || length > file_size - 8,
-               HY_ERR_INPUT,
+    HY_FAIL_IF(length < 2 || length > HEADER_MAX || length > file_size - 8, HY_ERR_INPUT,
                "%s: header length %llu is wrong: expected 2 to %d, in a file of %llu bytes "
                "(not a safetensors file, or cut off)",
-               file->path, (ull)length, HY_SAFETENSORS_HEADER_MAX, (ull)file_size);
+               file->path, (ull)length, HEADER_MAX, (ull)file_size);
     file->data_start = 8 + length;
     file->data_size = file_size - file->data_start;
     char *text = malloc((size_t)length);
@@ -163,7 +221,7 @@ static hy_status read_entries(hy_safetensors *file) {
     HY_FAIL_IF(!file->entries || !file->names, HY_ERR_MEMORY, "%s: out of memory for %zu tensors",
                file->path, members);
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
-        if (strcmp(hy_json_key(m), HY_SAFETENSORS_METADATA) == 0) {
+        if (strcmp(hy_json_key(m), METADATA) == 0) {
             HY_TRY(check_metadata(file, m));
         } else {
             HY_TRY(read_entry(file, m, &file->entries[file->count++]));
@@ -253,4 +311,162 @@ const hy_reader *hy_safetensors_place(const hy_safetensors *file, const hy_safet
                                       uint64_t *offset) {
     *offset = file->data_start + entry->offset;
     return file->reader;
+}
+
+/* ---- the writer ------------------------------------------------------------------------------ */
+
+/* The header is complete before the first byte of data: offsets follow from shapes, in the order of
+ * the list. Spaces behind the JSON let the data begin at a multiple of 64, so that a mapped file
+ * can be used in place. */
+
+#define DATA_ALIGN 64
+
+struct hy_safetensors_writer {
+    hy_writer *out;
+    char *path;
+    uint64_t promised, put; /* bytes of data */
+};
+
+static int compare_strings(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static hy_status check_names(const char *path, const hy_safetensors_entry *entries, size_t count) {
+    const char **names = calloc(count + 1, sizeof *names);
+    if (!names) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    for (size_t i = 0; i < count; i++) names[i] = entries[i].name;
+    qsort(names, count, sizeof *names, compare_strings);
+    hy_status status = HY_OK;
+    for (size_t i = 1; i < count && status == HY_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) != 0) continue;
+        status = hy_fail(HY_ERR_INPUT, "%s: two tensors are named \"%.200s\"", path, names[i]);
+    }
+    free(names);
+    return status;
+}
+
+static bool is_utf8(const char *string) {
+    const uint8_t *p = (const uint8_t *)string;
+    size_t left = strlen(string);
+    while (left > 0) {
+        int length = hy_utf8_length(p, left);
+        if (length == 0) return false;
+        p += length;
+        left -= (size_t)length;
+    }
+    return true;
+}
+
+static void put_entry(hy_json_writer *json, const hy_safetensors_entry *entry, uint64_t begin,
+                      uint64_t end) {
+    hy_json_open_object(json, entry->name);
+    hy_json_put_string(json, "dtype", dtype_name(entry->dtype));
+    hy_json_open_array(json, "shape");
+    for (int i = 0; i < entry->ndim; i++) hy_json_put_int(json, NULL, entry->shape[i]);
+    hy_json_close_array(json);
+    hy_json_open_array(json, "data_offsets");
+    hy_json_put_int(json, NULL, (int64_t)begin);
+    hy_json_put_int(json, NULL, (int64_t)end);
+    hy_json_close_array(json);
+    hy_json_close_object(json);
+}
+
+/* Writes the header into `text` and the bytes of all tensors into *total. */
+static hy_status make_header(const char *path, const hy_safetensors_entry *entries, size_t count,
+                             const char *const *metadata, hy_text *text, uint64_t *total) {
+    hy_json_writer json;
+    hy_json_begin(&json, text, false);
+    hy_json_open_object(&json, NULL);
+    if (metadata && metadata[0]) {
+        hy_json_open_object(&json, METADATA);
+        for (; metadata[0]; metadata += 2) hy_json_put_string(&json, metadata[0], metadata[1]);
+        hy_json_close_object(&json);
+    }
+    *total = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t begin = *total, bytes = 0;
+        const hy_safetensors_entry *entry = &entries[i];
+        HY_FAIL_IF(strcmp(entry->name, METADATA) == 0 || !is_utf8(entry->name), HY_ERR_INPUT,
+                   "%s: \"%.200s\" cannot be the name of a tensor", path, entry->name);
+        HY_FAIL_IF(!dtype_name(entry->dtype), HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);
+        HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
+                   entry->ndim, HY_SAFETENSORS_DIMS);
+        HY_FAIL_IF(!bytes_of(entry, &bytes), HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
+        HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
+                   "%s: the tensors have more than 2^63 bytes", path);
+        put_entry(&json, &entries[i], begin, *total);
+    }
+    hy_json_close_object(&json);
+    while ((8 + text->size) % DATA_ALIGN != 0 && !text->has_failed) hy_text_add(text, " ");
+    HY_TRY(hy_text_status(text));
+    HY_FAIL_IF(text->size > HEADER_MAX, HY_ERR_INPUT,
+               "%s: a header of %zu bytes is too long, at most %d are allowed", path, text->size,
+               HEADER_MAX);
+    return HY_OK;
+}
+
+static hy_status start_file(hy_safetensors_writer *w, const hy_text *header) {
+    HY_TRY(hy_writer_create(w->path, &w->out));
+    uint8_t length[8];
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header->size >> (8 * i));
+    HY_TRY(hy_writer_put(w->out, length, sizeof length));
+    return hy_writer_put(w->out, header->data, header->size);
+}
+
+hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *entries, size_t count,
+                                const char *const *metadata, hy_safetensors_writer **out) {
+    *out = NULL;
+    hy_safetensors_writer *w = calloc(1, sizeof *w);
+    if (!w || !(w->path = strdup(path))) {
+        free(w);
+        return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    }
+    hy_text header = {0};
+    hy_status status = check_names(path, entries, count);
+    if (status == HY_OK) {
+        status = make_header(path, entries, count, metadata, &header, &w->promised);
+    }
+    if (status == HY_OK) status = start_file(w, &header);
+    hy_text_free(&header);
+    if (status != HY_OK) {
+        hy_safetensors_abandon(w);
+        return status;
+    }
+    *out = w;
+    return HY_OK;
+}
+
+hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size) {
+    HY_FAIL_IF(size > w->promised - w->put, HY_ERR_STATE,
+               "%s: %" PRIu64 " bytes of data were put, the header says %" PRIu64, w->path,
+               w->put + size, w->promised);
+    w->put += size;
+    return hy_writer_put(w->out, data, (size_t)size);
+}
+
+hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size) {
+    if (!w) return HY_OK;
+    if (w->put != w->promised) {
+        hy_status status = hy_fail(
+            HY_ERR_STATE, "%s: %" PRIu64 " bytes of data were put, the header says %" PRIu64,
+            w->path, w->put, w->promised);
+        hy_safetensors_abandon(w);
+        return status;
+    }
+    if (hash) *hash = hy_writer_hash(w->out);
+    if (size) *size = hy_writer_size(w->out);
+    hy_status status = hy_writer_close(w->out, true);
+    w->out = NULL;
+    hy_safetensors_abandon(w);
+    return status;
+}
+
+void hy_safetensors_abandon(hy_safetensors_writer *w) {
+    if (!w) return;
+    hy_writer_abandon(w->out);
+    free(w->path);
+    free(w);
 }

@@ -1,0 +1,475 @@
+/* checkpoint.c: making, replacing, removing, finding and checking checkpoints. See checkpoint.h.
+ *
+ * The order is what keeps the promise: files synced, manifest last, folder synced, one rename,
+ * parent synced, and only then is anything removed. Whenever the process ends, each name
+ * checkpoint-N shows a whole folder, the old one or the new one; whatever is not finished begins with a dot
+ * and is never read. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/array.h"
+#include "base/disk.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/checkpoint.h"
+
+#define FORMAT "hybrid-train checkpoint"
+#define VERSION 1
+#define MANIFEST "manifest.json"
+#define PARTIAL ".partial"
+#define OLD ".old"
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+#define STEM "checkpoint-"
+
+/* Is `name` checkpoint-N with this suffix (".partial" and ".old" come with a dot in front too)? */
+static bool parse_name(const char *name, const char *suffix, int64_t *step) {
+    if (*suffix && *name++ != '.') return false;
+    if (strncmp(name, STEM, strlen(STEM)) != 0) return false;
+    const char *digits = name + strlen(STEM), *p = digits;
+    int64_t value = 0;
+    for (; *p >= '0' && *p <= '9' && p - digits < 18; p++) value = value * 10 + (*p - '0');
+    bool is_number = p > digits && (*digits != '0' || p == digits + 1); /* 7, not 07 */
+    if (!is_number || strcmp(p, suffix) != 0) return false;
+    *step = value;
+    return true;
+}
+
+/* PARENT/checkpoint-N, or PARENT/.checkpoint-N.SUFFIX. */
+static hy_status make_name(char path[PATH_MAX], const char *parent, int64_t step,
+                           const char *suffix) {
+    char name[64];
+    snprintf(name, sizeof name, "%s" STEM "%" PRId64 "%s", *suffix ? "." : "", step, suffix);
+    return hy_path_join(path, PATH_MAX, parent, name);
+}
+
+/* A name that can stand in a manifest: of a file inside the folder, and not the manifest's own. */
+static bool is_file_name(const char *name) {
+    return *name && strlen(name) <= NAME_MAX && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0 && strcmp(name, MANIFEST) != 0;
+}
+
+/* Gives back its name to every .old whose place is empty: a swap in two steps was interrupted. */
+static hy_status restore_old(const char *parent) {
+    char **names;
+    size_t count;
+    HY_TRY(hy_dir_list(parent, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        int64_t step;
+        char old[PATH_MAX], final[PATH_MAX];
+        if (!parse_name(names[i], OLD, &step)) continue;
+        status = hy_path_join(old, sizeof old, parent, names[i]);
+        if (status == HY_OK) status = make_name(final, parent, step, "");
+        if (status == HY_OK && !hy_path_exists(final)) status = hy_path_rename(old, final);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+static int compare_steps(const void *a, const void *b) { /* newest first */
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Steps of all folders with a checkpoint's name, newest first; freed by the caller. */
+static hy_status list_steps(const char *parent, int64_t **steps, size_t *count) {
+    char **names;
+    size_t name_count;
+    *count = 0;
+    HY_TRY(hy_dir_list(parent, &names, &name_count));
+    *steps = calloc(name_count + 1, sizeof **steps);
+    for (size_t i = 0; i < name_count && *steps; i++) {
+        if (parse_name(names[i], "", &(*steps)[*count])) ++*count;
+    }
+    hy_dir_list_free(names, name_count);
+    if (!*steps) return hy_fail(HY_ERR_MEMORY, "out of memory listing %s", parent);
+    qsort(*steps, *count, sizeof **steps, compare_steps);
+    return HY_OK;
+}
+
+typedef struct file_record {
+    char *name;
+    uint64_t hash, size;
+} file_record;
+
+struct hy_checkpoint {
+    int64_t step;
+    char parent[PATH_MAX], partial[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
+    char path[PATH_MAX]; /* what hy_checkpoint_path gave out last */
+    file_record *files;
+    size_t count, capacity;
+    bool holds_old; /* the partial folder holds the old checkpoint, and it may still be needed */
+};
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+/* Removes what an interrupted save left. */
+static hy_status sweep(const char *parent) {
+    HY_TRY(restore_old(parent));
+    char **names, path[PATH_MAX];
+    size_t count;
+    HY_TRY(hy_dir_list(parent, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        int64_t step;
+        if (!parse_name(names[i], PARTIAL, &step) && !parse_name(names[i], OLD, &step)) {
+            continue;
+        }
+        status = hy_path_join(path, sizeof path, parent, names[i]);
+        if (status == HY_OK) status = hy_dir_remove(path);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
+    c->step = step;
+    if (step < 0) return hy_fail(HY_ERR_INPUT, "checkpoint step %" PRId64 " is negative", step);
+    HY_TRY(hy_path_join(c->parent, sizeof c->parent, "", parent));
+    HY_TRY(make_name(c->partial, parent, step, PARTIAL));
+    HY_TRY(make_name(c->old, parent, step, OLD));
+    HY_TRY(make_name(c->final, parent, step, ""));
+    HY_FAIL_IF(hy_path_exists(c->final) && !hy_path_is_dir(c->final), HY_ERR_INPUT,
+               "cannot write checkpoint %s: a file of that name is there", c->final);
+    HY_TRY(sweep(parent));
+    if (hy_disk_mkdir(c->partial) != 0) return hy_fail_path("cannot make folder", c->partial);
+    return HY_OK;
+}
+
+static void free_checkpoint(hy_checkpoint *c) {
+    for (size_t i = 0; i < c->count; i++) free(c->files[i].name);
+    free(c->files);
+    free(c);
+}
+
+hy_status hy_checkpoint_begin(const char *parent, int64_t step, hy_checkpoint **out) {
+    *out = NULL;
+    hy_checkpoint *c = calloc(1, sizeof *c);
+    if (!c) return hy_fail(HY_ERR_MEMORY, "out of memory for a checkpoint in %s", parent);
+    hy_status status = prepare(c, parent, step);
+    if (status != HY_OK) {
+        free_checkpoint(c);
+        return status;
+    }
+    *out = c;
+    return HY_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+const char *hy_checkpoint_path(hy_checkpoint *c, const char *name) {
+    /* A name too long leaves "": opening that fails by itself. */
+    if (hy_path_join(c->path, sizeof c->path, c->partial, name) != HY_OK) c->path[0] = '\0';
+    return c->path;
+}
+
+hy_status hy_checkpoint_add(hy_checkpoint *c, const char *name, uint64_t hash, uint64_t size) {
+    /* A file that is not what its writer says would make a checkpoint that never loads. */
+    HY_FAIL_IF(!is_file_name(name), HY_ERR_INPUT,
+               "%s: \"%.100s\" cannot be the name of a file in a checkpoint", c->partial, name);
+    for (size_t i = 0; i < c->count; i++) {
+        if (strcmp(c->files[i].name, name) != 0) continue;
+        return hy_fail(HY_ERR_STATE, "%s: file %s was added twice", c->partial, name);
+    }
+    struct stat info;
+    char path[PATH_MAX];
+    HY_TRY(hy_path_join(path, sizeof path, c->partial, name));
+    if (stat(path, &info) != 0) return hy_fail_path("cannot add to the checkpoint", path);
+    HY_FAIL_IF(!S_ISREG(info.st_mode) || (uint64_t)info.st_size != size, HY_ERR_STATE,
+               "%s: added with %" PRIu64 " bytes, but the file has %lld", path, size,
+               (long long)info.st_size);
+    HY_TRY(hy_array_reserve(&c->files, &c->capacity, c->count + 1, sizeof *c->files, c->final));
+    char *copy = strdup(name);
+    if (!copy) return hy_fail(HY_ERR_MEMORY, "out of memory for checkpoint %s", c->final);
+    c->files[c->count++] = (file_record){.name = copy, .hash = hash, .size = size};
+    return HY_OK;
+}
+
+/* Writes and syncs a file of the partial folder. */
+static hy_status write_file(hy_checkpoint *c, const char *name, const void *data, size_t size) {
+    char path[PATH_MAX];
+    hy_writer *w;
+    HY_TRY(hy_path_join(path, sizeof path, c->partial, name));
+    HY_TRY(hy_writer_create(path, &w));
+    hy_status put = hy_writer_put(w, data, size);
+    hy_status closed = hy_writer_close(w, true);
+    return put != HY_OK ? put : closed;
+}
+
+hy_status hy_checkpoint_put(hy_checkpoint *c, const char *name, const void *data, size_t size) {
+    HY_FAIL_IF(!is_file_name(name), HY_ERR_INPUT,
+               "%s: \"%.100s\" cannot be the name of a file in a checkpoint", c->partial, name);
+    HY_TRY(write_file(c, name, data, size));
+    return hy_checkpoint_add(c, name, hy_hash_bytes(data, size, 0), size);
+}
+
+/* ---- committing ------------------------------------------------------------------------------ */
+
+static hy_status write_manifest(hy_checkpoint *c) {
+    hy_text text = {0};
+    hy_json_writer json;
+    hy_json_begin(&json, &text, true);
+    hy_json_open_object(&json, NULL);
+    hy_json_put_string(&json, "format", FORMAT);
+    hy_json_put_int(&json, "version", VERSION);
+    hy_json_put_int(&json, "step", c->step);
+    hy_json_open_array(&json, "files");
+    for (size_t i = 0; i < c->count; i++) {
+        char hash[17];
+        snprintf(hash, sizeof hash, "%016" PRIx64, c->files[i].hash);
+        hy_json_open_object(&json, NULL);
+        hy_json_put_string(&json, "name", c->files[i].name);
+        hy_json_put_int(&json, "bytes", (int64_t)c->files[i].size);
+        hy_json_put_string(&json, "xxh64", hash);
+        hy_json_close_object(&json);
+    }
+    hy_json_close_array(&json);
+    hy_json_close_object(&json);
+    hy_text_add(&text, "\n");
+    hy_status status = hy_text_status(&text);
+    if (status == HY_OK) status = write_file(c, MANIFEST, text.data, text.size);
+    hy_text_free(&text);
+    return status;
+}
+
+/* The name is free: one rename. If it cannot be made durable it is taken back, so that a failure
+ * always means "not there". */
+static hy_status publish_new(hy_checkpoint *c) {
+    HY_TRY(hy_path_rename(c->partial, c->final));
+    hy_status status = hy_dir_sync(c->parent);
+    if (status != HY_OK) hy_disk_rename(c->final, c->partial);
+    return status;
+}
+
+/* Without an exchange nothing has the name for a moment; the .old beside it says so. */
+static hy_status publish_in_two_steps(hy_checkpoint *c) {
+    HY_TRY(hy_path_rename(c->final, c->old));
+    hy_status status = hy_path_rename(c->partial, c->final);
+    if (status == HY_OK) {
+        status = hy_dir_sync(c->parent);
+        if (status != HY_OK) hy_disk_rename(c->final, c->partial);
+    }
+    if (status != HY_OK) {
+        hy_disk_rename(c->old, c->final);
+        return status;
+    }
+    hy_dir_remove(c->old); /* if this fails, the next begin does it */
+    return HY_OK;
+}
+
+static hy_status publish_over_old(hy_checkpoint *c) {
+    if (hy_disk_exchange(c->partial, c->final) != 0) {
+        bool is_lacking = errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
+        if (is_lacking) return publish_in_two_steps(c);
+        hy_status status = hy_fail_path("cannot swap with", c->final);
+        return hy_fail_context(status, "%s", c->partial);
+    }
+    hy_status status = hy_dir_sync(c->parent);
+    /* Not durable: until it is, the old one must not be removed. Swap back, or leave both. */
+    if (status != HY_OK) c->holds_old = hy_disk_exchange(c->partial, c->final) != 0;
+    return status;
+}
+
+hy_status hy_checkpoint_commit(hy_checkpoint *c) {
+    hy_status status = write_manifest(c);
+    if (status == HY_OK) status = hy_dir_sync(c->partial);
+    if (status == HY_OK) {
+        status = hy_path_exists(c->final) ? publish_over_old(c) : publish_new(c);
+    }
+    char message[HY_ERROR_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    /* What is there now is the failed new one, or the old one after a swap. */
+    if (!c->holds_old) hy_dir_remove(c->partial);
+    if (status != HY_OK) hy_fail(status, "checkpoint of step %" PRId64 ": %s", c->step, message);
+    free_checkpoint(c);
+    return status;
+}
+
+void hy_checkpoint_abort(hy_checkpoint *c) {
+    if (!c) return;
+    hy_dir_remove(c->partial);
+    free_checkpoint(c);
+}
+
+/* ---- pruning --------------------------------------------------------------------------------- */
+
+/* When a checkpoint was committed: its manifest is its last file. */
+static struct timespec time_written(const char *parent, int64_t step) {
+    char folder[PATH_MAX], path[PATH_MAX];
+    struct stat info = {0};
+    if (make_name(folder, parent, step, "") == HY_OK &&
+        hy_path_join(path, sizeof path, folder, MANIFEST) == HY_OK && stat(path, &info) == 0) {
+        return info.st_mtim;
+    }
+    return (struct timespec){0};
+}
+
+static bool is_later(struct timespec a, struct timespec b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+/* Removes one checkpoint: first its name, then its files, so that half of it is never seen. */
+static hy_status remove_checkpoint(const char *parent, int64_t step) {
+    char path[PATH_MAX], going[PATH_MAX];
+    HY_TRY(make_name(path, parent, step, ""));
+    HY_TRY(make_name(going, parent, step, PARTIAL));
+    HY_TRY(hy_dir_remove(going));
+    HY_TRY(hy_path_rename(path, going));
+    return hy_dir_remove(going);
+}
+
+hy_status hy_checkpoint_prune(const char *parent, int keep) {
+    int64_t *steps;
+    size_t count, last = 0;
+    if (keep <= 0) return HY_OK;
+    HY_TRY(list_steps(parent, &steps, &count));
+    for (size_t i = 1; i < count; i++) {
+        if (is_later(time_written(parent, steps[i]), time_written(parent, steps[last]))) last = i;
+    }
+    hy_status status = HY_OK;
+    for (size_t i = (size_t)keep; i < count && status == HY_OK; i++) {
+        if (i != last) status = remove_checkpoint(parent, steps[i]);
+    }
+    free(steps);
+    return status;
+}
+
+/* ---- finding checkpoints and checking their manifests ---------------------------------------- */
+
+/* A folder counts only if its manifest is well-formed and every file it lists is there with the
+ * right size and, where asked, the right hash. Other files are the user's business. */
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+/* Sixteen hexadecimal digits and nothing else. */
+static bool parse_hash(const char *text, uint64_t *hash) {
+    *hash = 0;
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) return false;
+    *hash = strtoull(text, NULL, 16);
+    return true;
+}
+
+static hy_status check_size(const char *path, uint64_t expected) {
+    struct stat info;
+    HY_FAIL_IF(stat(path, &info) != 0 && errno == ENOENT, HY_ERR_INPUT, "%s is missing", path);
+    if (stat(path, &info) != 0) return hy_fail_path("cannot read", path);
+    if (!S_ISREG(info.st_mode)) return hy_fail(HY_ERR_INPUT, "%s is not a regular file", path);
+    if ((uint64_t)info.st_size == expected) return HY_OK;
+    return hy_fail(HY_ERR_INPUT, "%s has %lld bytes, the manifest says %" PRIu64, path,
+                   (long long)info.st_size, expected);
+}
+
+static hy_status check_hash(const char *path, uint64_t expected) {
+    uint64_t hash;
+    HY_TRY(hy_file_hash(path, &hash, NULL));
+    if (hash == expected) return HY_OK;
+    return hy_fail(HY_ERR_INPUT,
+                   "%s is damaged: its hash is %016" PRIx64 ", the manifest says %016" PRIx64, path,
+                   hash, expected);
+}
+
+static hy_status check_listed_file(const char *folder, const hy_json *manifest,
+                                   const hy_json_node *file, bool with_hashes) {
+    const char *name, *hex;
+    size_t name_size;
+    int64_t bytes;
+    uint64_t hash;
+    char path[PATH_MAX];
+    HY_TRY(hy_json_string(manifest, file, "name", &name, &name_size));
+    HY_TRY(hy_json_int(manifest, file, "bytes", &bytes));
+    HY_TRY(hy_json_string(manifest, file, "xxh64", &hex, NULL));
+    HY_FAIL_IF(strlen(name) != name_size || !is_file_name(name), HY_ERR_INPUT,
+               "%s/%s: \"%.100s\" is not a file name", folder, MANIFEST, name);
+    HY_FAIL_IF(bytes < 0 || !parse_hash(hex, &hash), HY_ERR_INPUT,
+               "%s/%s: size or hash of %s is malformed", folder, MANIFEST, name);
+    HY_TRY(hy_path_join(path, sizeof path, folder, name));
+    HY_TRY(check_size(path, (uint64_t)bytes));
+    return with_hashes ? check_hash(path, hash) : HY_OK;
+}
+
+static hy_status check_against(const char *folder, const hy_json *manifest, bool with_hashes) {
+    const hy_json_node *root = hy_json_root(manifest);
+    const char *format;
+    int64_t version, step, named_step;
+    HY_TRY(hy_json_string(manifest, root, "format", &format, NULL));
+    HY_TRY(hy_json_int(manifest, root, "version", &version));
+    HY_TRY(hy_json_int(manifest, root, "step", &step));
+    HY_FAIL_IF(strcmp(format, FORMAT) != 0 || version != VERSION, HY_ERR_INPUT,
+               "%s/%s: format \"%.60s\" version %" PRId64 ", expected \"%s\" version %d", folder,
+               MANIFEST, format, version, FORMAT, VERSION);
+    char name[NAME_MAX + 1];
+    /* The last part of a path: "a/b/" gives "b". */
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/') end--;
+    size_t start = end;
+    while (start > 0 && folder[start - 1] != '/') start--;
+    snprintf(name, sizeof name, "%.*s", (int)(end - start), folder + start);
+    HY_FAIL_IF(parse_name(name, "", &named_step) && named_step != step, HY_ERR_INPUT,
+               "%s: the manifest is of step %" PRId64, folder, step);
+    const hy_json_node *files = hy_json_get(hy_json_root(manifest), "files");
+    HY_FAIL_IF(!files || hy_json_type_of(files) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               "%s/%s: \"files\" is missing or not an array", folder, MANIFEST);
+    for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
+        HY_TRY(check_listed_file(folder, manifest, f, with_hashes));
+    }
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_verify(const char *path, bool with_hashes) {
+    char manifest_path[PATH_MAX];
+    hy_json *manifest;
+    HY_FAIL_IF(!hy_path_is_dir(path), HY_ERR_INPUT,
+               "%s is not a checkpoint: no folder of that name", path);
+    HY_TRY(hy_path_join(manifest_path, sizeof manifest_path, path, MANIFEST));
+    HY_FAIL_IF(!hy_path_exists(manifest_path), HY_ERR_INPUT, "%s is not a checkpoint: it has no %s",
+               path, MANIFEST);
+    HY_TRY(hy_json_read_file(manifest_path, &manifest));
+    hy_status status = check_against(path, manifest, with_hashes);
+    hy_json_free(manifest);
+    return status;
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+static void note_failure(hy_text *notes) {
+    if (notes) hy_text_addf(notes, "%s\n", hy_error_message());
+}
+
+/* The first of these that verifies; HY_ERR_INPUT with the last one's message when none does. */
+static hy_status pick_whole(const char *parent, const int64_t *steps, size_t count,
+                            char path[PATH_MAX], int64_t *step, hy_text *notes) {
+    for (size_t i = 0; i < count; i++) {
+        HY_TRY(make_name(path, parent, steps[i], ""));
+        hy_status status = hy_checkpoint_verify(path, true);
+        if (status == HY_OK) *step = steps[i];
+        if (status == HY_OK || status == HY_ERR_MEMORY) return status; /* no memory is no damage */
+        note_failure(notes);
+    }
+    if (count == 0) return hy_fail(HY_ERR_INPUT, "no checkpoint in %s", parent);
+    return hy_fail_context(HY_ERR_INPUT, "none of the %zu checkpoints in %s is whole; the oldest",
+                           count, parent);
+}
+
+hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
+                               struct hy_text *notes) {
+    int64_t *steps, found_step = 0;
+    size_t count;
+    char whole[PATH_MAX];
+    /* On a read-only disk this fails; what can be read is still worth reading. */
+    if (hy_path_is_dir(parent) && restore_old(parent) != HY_OK) note_failure(notes);
+    HY_TRY(list_steps(parent, &steps, &count));
+    hy_status status = pick_whole(parent, steps, count, whole, &found_step, notes);
+    free(steps);
+    if (status == HY_OK) status = hy_path_join(path, path_size, "", whole);
+    if (status == HY_OK && step) *step = found_step;
+    return status;
+}
