@@ -10,7 +10,9 @@
 #ifndef HY_DATA_EXAMPLES_H
 #define HY_DATA_EXAMPLES_H
 
+#include "data/conversation.h"
 #include "data/encoding.h"
+#include "data/json_rows.h"
 #include "data/source.h"
 #include "data/spool.h"
 
@@ -35,5 +37,38 @@ void hy_examples_close(hy_examples *examples);
 
 /* Example i: its tokens as stored, *count of them. */
 const int32_t *hy_examples_get(const hy_examples *examples, uint64_t i, uint32_t *count);
+
+/* ---- a batch of rows on its way to tokens ---- */
+
+/* One thread has it at a time. All that encoding needs is kept from batch to batch, so it soon allocates
+ * nothing but the rows' own trees. */
+#define HY_ROWS_OF_BATCH 512
+#define HY_REASONS_KEPT 8
+#define HY_REASON_MAX 256
+
+typedef struct hy_bad_row {
+    uint64_t line;
+    char reason[HY_REASON_MAX];
+} hy_bad_row;
+
+typedef struct hy_batch_of_rows {
+    hy_row rows[HY_ROWS_OF_BATCH];
+    size_t row_count;
+    double share; /* of the file, up to its end */
+
+    hy_ids tokens;  /* of all examples, with HY_COUNTS */
+    hy_ids lengths; /* of each */
+    hy_bad_row bad[HY_REASONS_KEPT];
+    size_t bad_count;
+    uint64_t cut, dropped;
+
+    hy_conversation conversation;
+    hy_rendered rendered;
+    hy_ids ids;
+    hy_flags answers;
+} hy_batch_of_rows;
+
+/* The tree of a row; HY_ERR_INPUT says why it is none, with the column. */
+hy_status hy_row_parse(const hy_row *row, hy_json **out);
 
 #endif

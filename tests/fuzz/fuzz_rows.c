@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "data/conversation.h"
-#include "data/examples_batch.h"
+#include "data/examples.h"
 #include "data/json_rows.h"
 #include "data/mixture.h"
 
