@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cli/program.h"
-#include "cli/terminal.h"
 #include "hybrid.h"
 
 typedef struct options {

@@ -9,7 +9,6 @@
 
 #include "cli/program.h"
 #include "cli/terminal.h"
-#include "hybrid.h"
 #include "hybrid_report.h"
 
 enum { RUNS_MAX = 16 };

@@ -16,7 +16,6 @@
 #include "cli/top_page.h"
 #include "cli/top_screen.h"
 #include "cli/top_view.h"
-#include "hybrid.h"
 
 #define ONCE_ROWS 30 /* of a page printed once; empty ones at its end are left out */
 

@@ -5,7 +5,6 @@
  * seen at a glance. */
 #include "cli/inspect.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #ifndef HY_CLI_PROGRESS_H
 #define HY_CLI_PROGRESS_H
 
-#include <stddef.h>
 
 #include "cli/terminal.h"
 #include "hybrid.h"

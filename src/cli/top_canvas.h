@@ -7,7 +7,6 @@
 #define HY_CLI_TOP_CANVAS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #include "cli/terminal.h"

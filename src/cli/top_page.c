@@ -4,7 +4,6 @@
  * rows to them, as the table below says. The line of keys is always the last row. */
 #include "cli/top_page.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

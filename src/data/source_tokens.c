@@ -7,7 +7,6 @@
  * Llama 2's does) shows every cut: its pieces are large and of one size whatever the threads, so that the
  * mark is rare and the tokens are the same on every machine. */
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"

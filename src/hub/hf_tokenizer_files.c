@@ -3,7 +3,6 @@
  * A model that began as a preset, or was trained with another tokenizer than its own, is of no use without
  * the one its data was made with. llama2.c's becomes a tokenizer.json that says the same. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"

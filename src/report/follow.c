@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/disk.h"
 #include "base/error.h"
 
 #define CHUNK ((size_t)1 << 20)

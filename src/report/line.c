@@ -3,7 +3,6 @@
  * Which key fills which member is the table of formats/metrics.h. A line that is no object with a step is
  * counted as unreadable: newer writers and broken disks both leave the rest readable. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

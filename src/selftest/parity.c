@@ -4,7 +4,6 @@
  * compared: GPU with CPU within rounding, GPU with GPU bit by bit. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"

@@ -3,7 +3,6 @@
  * Several enqueues between two waits, after one to warm up, until a fifth of a second is full. Sizes are
  * chosen so that a card with 4 GB can do them, and a CPU in some seconds. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/error.h"

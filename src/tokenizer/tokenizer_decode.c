@@ -2,7 +2,6 @@
  *
  * Bytes are given as they are: where a token ends within a character, so does the text, and text
  * that was no UTF-8 comes back as it was. */
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"

@@ -2,7 +2,6 @@
 #include "tokenizer/tokenizer_llama2c.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  *
  * Each is one thing or a Sequence of them, which becomes a row of steps. What is not known, or stands
  * in an order that would mean something else, is refused by name. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
