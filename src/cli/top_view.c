@@ -6,6 +6,7 @@
 #include "cli/top_view.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "hybrid.h"
 
 #define RECENT 64        /* lines that "lately" means */
 #define SMOOTHING 0.9    /* weight of the past in the shown loss, as in progress.c */
