@@ -1,7 +1,7 @@
 /* test_kernels_cards.c: cards by name, and the driver's library where there is none. */
 #include "harness.h"
 
-#include "kernels/card_peaks.h"
+#include "kernels/card_list.h"
 #include "kernels/nvml.h"
 
 START_TEST(cards_are_known_by_the_names_the_driver_gives) {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/access.h"
+#include "kernels/ops.h"
 
 #define ENTRIES_MAX 256
 #define EMPTY_CALLS 200

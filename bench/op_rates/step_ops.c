@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "kernels/access.h"
+#include "kernels/ops.h"
 #include "optim/optimizer.h"
 
 #define ROWS_MAX 128

@@ -11,7 +11,7 @@
 #include "base/say.h"
 #include "engine/engine.h"
 #include "kernels/card_backend.h"
-#include "kernels/card_peaks.h"
+#include "kernels/card_list.h"
 
 #define CACHE_FILE "matmul-algorithms"
 

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "kernels/card_peaks.h"
 #include "kernels/ops.h"
 
 #define FIRST_WITH_TILES 80 /* capability from which attention runs on its fast path */

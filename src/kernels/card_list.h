@@ -14,11 +14,16 @@ typedef struct hy_card {
     double bandwidth; /* of its memory, bytes per second */
     double wire;     /* to the host and back, bytes per second of pinned memory one way at a time */
     bool is_desktop; /* the host beside it has two channels of memory, not twelve */
+    double teraflops; /* of matmuls at best, by its data sheet */
 } hy_card;
 
 /* By a name however it is written: "rtx5080", "RTX 5080", "NVIDIA GeForce RTX 5080". NULL: not known. */
 const hy_card *hy_card_find(const char *name);
 /* NULL past the last. */
 const hy_card *hy_card_at(size_t i);
+
+/* Dense bf16 (on sm_75: fp16) operations per second with sums in fp32, by the name the driver gives; 0
+ * when the card is not known. Knows more cards than the list. */
+double hy_card_peak(const char *name);
 
 #endif

@@ -1,11 +1,12 @@
 /* ops.c: the op table written down as data, and the check that reads it.
  *
- * Each tensor of each op has a name, the types it may have and its shape in letters. A letter
+ * Each tensor of each op has a name, the types it may have, its shape in letters, and is read or written. A letter
  * stands for one length; the first tensor that shows it sets it, unless the attributes do. An op's
  * rules that letters cannot say (which tensors must alias nothing, ranges of attributes) follow in
  * code. */
 #include "kernels/ops.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ typedef struct tensor_rule {
     const char *name;
     const char *shape;
     int dtypes;
+    int access;
     bool is_optional;
 } tensor_rule;
 
@@ -39,94 +41,97 @@ typedef struct op_rule {
     tensor_rule tensors[HY_OP_TENSORS];
 } op_rule;
 
-#define GIVEN(name, shape, dtypes)                                                                 \
-    { name, shape, dtypes, false }
-#define MAYBE(name, shape, dtypes)                                                                 \
-    { name, shape, dtypes, true }
+#define RULE(name, shape, dtypes, access, is_optional)                                             \
+    { name, shape, dtypes, access, is_optional }
+#define IN(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_READ, false)
+#define IN_MAYBE(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_READ, true)
+#define OUT(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_WRITE, false)
+#define OUT_MAYBE(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_WRITE, true)
+#define INOUT(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_BOTH, false)
+#define INOUT_MAYBE(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_BOTH, true)
 
+/* A gradient that may be added to counts as written: the sum belongs to whoever asked for it. */
 static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MATMUL] = {"matmul",
-                      {GIVEN("a", "MK", ANY_REAL), GIVEN("b", "KN", WEIGHT),
-                       GIVEN("d", "MN", ANY_REAL), MAYBE("bias", "N", ANY_REAL),
-                       MAYBE("c", "MN", ANY_REAL), MAYBE("act", "MN", ANY_REAL),
-                       MAYBE("pre", "MN", ANY_REAL)}},
-    [HY_OP_BIAS_GRAD] = {"bias gradient",
-                         {GIVEN("dy", "NC", ANY_REAL), GIVEN("dbias", "C", ANY_REAL)}},
+                      {IN("a", "MK", ANY_REAL), IN("b", "KN", WEIGHT), OUT("d", "MN", ANY_REAL),
+                       IN_MAYBE("bias", "N", ANY_REAL), IN_MAYBE("c", "MN", ANY_REAL),
+                       OUT_MAYBE("act", "MN", ANY_REAL), IN_MAYBE("pre", "MN", ANY_REAL)}},
+    [HY_OP_BIAS_GRAD] = {"bias gradient", {IN("dy", "NC", ANY_REAL), OUT("dbias", "C", ANY_REAL)}},
     [HY_OP_NORM] = {"norm",
-                    {GIVEN("x", "NC", ANY_REAL), GIVEN("weight", "C", ANY_REAL),
-                     MAYBE("bias", "C", ANY_REAL), GIVEN("y", "NC", ANY_REAL),
-                     MAYBE("mean", "N", ONLY_F32), GIVEN("rstd", "N", ONLY_F32)}},
+                    {IN("x", "NC", ANY_REAL), IN("weight", "C", ANY_REAL),
+                     IN_MAYBE("bias", "C", ANY_REAL), OUT("y", "NC", ANY_REAL),
+                     OUT_MAYBE("mean", "N", ONLY_F32), OUT("rstd", "N", ONLY_F32)}},
     [HY_OP_NORM_BWD] = {"norm backward",
-                        {GIVEN("dy", "NC", ANY_REAL), GIVEN("x", "NC", ANY_REAL),
-                         GIVEN("weight", "C", ANY_REAL), MAYBE("mean", "N", ONLY_F32),
-                         GIVEN("rstd", "N", ONLY_F32), MAYBE("residual", "NC", ANY_REAL),
-                         GIVEN("dx", "NC", ANY_REAL), MAYBE("dweight", "C", ANY_REAL),
-                         MAYBE("dbias", "C", ANY_REAL)}},
+                        {IN("dy", "NC", ANY_REAL), IN("x", "NC", ANY_REAL),
+                         IN("weight", "C", ANY_REAL), IN_MAYBE("mean", "N", ONLY_F32),
+                         IN("rstd", "N", ONLY_F32), IN_MAYBE("residual", "NC", ANY_REAL),
+                         OUT("dx", "NC", ANY_REAL), OUT_MAYBE("dweight", "C", ANY_REAL),
+                         OUT_MAYBE("dbias", "C", ANY_REAL)}},
     [HY_OP_HEAD_NORM] = {"head norm",
-                         {GIVEN("qkv", "NP", ANY_REAL), GIVEN("wq", "D", ANY_REAL),
-                          GIVEN("wk", "D", ANY_REAL), GIVEN("out", "NP", ANY_REAL),
-                          GIVEN("rstd", "NI", ONLY_F32)}},
+                         {IN("qkv", "NP", ANY_REAL), IN("wq", "D", ANY_REAL),
+                          IN("wk", "D", ANY_REAL), OUT("out", "NP", ANY_REAL),
+                          OUT("rstd", "NI", ONLY_F32)}},
     [HY_OP_HEAD_NORM_BWD] = {"head norm backward",
-                             {GIVEN("dout", "NP", ANY_REAL), GIVEN("qkv", "NP", ANY_REAL),
-                              GIVEN("wq", "D", ANY_REAL), GIVEN("wk", "D", ANY_REAL),
-                              GIVEN("rstd", "NI", ONLY_F32), GIVEN("dqkv", "NP", ANY_REAL),
-                              MAYBE("dwq", "D", ANY_REAL), MAYBE("dwk", "D", ANY_REAL)}},
-    [HY_OP_ROPE] = {"rope", {GIVEN("qkv", "NP", ANY_REAL), GIVEN("table", "*", ONLY_F32)}},
+                             {IN("dout", "NP", ANY_REAL), IN("qkv", "NP", ANY_REAL),
+                              IN("wq", "D", ANY_REAL), IN("wk", "D", ANY_REAL),
+                              IN("rstd", "NI", ONLY_F32), OUT("dqkv", "NP", ANY_REAL),
+                              OUT_MAYBE("dwq", "D", ANY_REAL), OUT_MAYBE("dwk", "D", ANY_REAL)}},
+    [HY_OP_ROPE] = {"rope", {INOUT("qkv", "NP", ANY_REAL), IN("table", "*", ONLY_F32)}},
     [HY_OP_ATTENTION] = {"attention",
-                         {GIVEN("qkv", "RP", ANY_REAL), MAYBE("doc_starts", "R", ONLY_I32),
-                          GIVEN("out", "RQ", ANY_REAL), GIVEN("lse", "L", ONLY_F32)}},
+                         {IN("qkv", "RP", ANY_REAL), IN_MAYBE("doc_starts", "R", ONLY_I32),
+                          OUT("out", "RQ", ANY_REAL), OUT("lse", "L", ONLY_F32)}},
     [HY_OP_ATTENTION_BWD] = {"attention backward",
-                             {GIVEN("dout", "RQ", ANY_REAL), GIVEN("qkv", "RP", ANY_REAL),
-                              MAYBE("doc_starts", "R", ONLY_I32), GIVEN("out", "RQ", ANY_REAL),
-                              GIVEN("lse", "L", ONLY_F32), GIVEN("dqkv", "RP", ANY_REAL)}},
+                             {IN("dout", "RQ", ANY_REAL), IN("qkv", "RP", ANY_REAL),
+                              IN_MAYBE("doc_starts", "R", ONLY_I32), IN("out", "RQ", ANY_REAL),
+                              IN("lse", "L", ONLY_F32), OUT("dqkv", "RP", ANY_REAL)}},
     [HY_OP_ATTENTION_CACHED] = {"cached attention",
-                                {GIVEN("qkv", "RP", ANY_REAL), GIVEN("cache", "*", ANY_REAL),
-                                 GIVEN("out", "RQ", ANY_REAL)}},
-    [HY_OP_GELU] = {"gelu", {GIVEN("x", "NF", ANY_REAL), GIVEN("y", "NF", ANY_REAL)}},
+                                {IN("qkv", "RP", ANY_REAL), INOUT("cache", "*", ANY_REAL),
+                                 OUT("out", "RQ", ANY_REAL)}},
+    [HY_OP_GELU] = {"gelu", {IN("x", "NF", ANY_REAL), OUT("y", "NF", ANY_REAL)}},
     [HY_OP_GELU_BWD] = {"gelu backward",
-                        {GIVEN("dy", "NF", ANY_REAL), GIVEN("x", "NF", ANY_REAL),
-                         GIVEN("dx", "NF", ANY_REAL)}},
-    [HY_OP_SWIGLU] = {"swiglu", {GIVEN("gate_up", "NG", ANY_REAL), GIVEN("y", "NF", ANY_REAL)}},
+                        {IN("dy", "NF", ANY_REAL), IN("x", "NF", ANY_REAL),
+                         OUT("dx", "NF", ANY_REAL)}},
+    [HY_OP_SWIGLU] = {"swiglu", {IN("gate_up", "NG", ANY_REAL), OUT("y", "NF", ANY_REAL)}},
     [HY_OP_SWIGLU_BWD] = {"swiglu backward",
-                          {GIVEN("dy", "NF", ANY_REAL), GIVEN("gate_up", "NG", ANY_REAL),
-                           GIVEN("dgate_up", "NG", ANY_REAL), MAYBE("active", "NF", ANY_REAL)}},
+                          {IN("dy", "NF", ANY_REAL), IN("gate_up", "NG", ANY_REAL),
+                           OUT("dgate_up", "NG", ANY_REAL), OUT_MAYBE("active", "NF", ANY_REAL)}},
     [HY_OP_EMBED] = {"embedding",
-                     {GIVEN("tokens", "N", ONLY_I32), GIVEN("wte", "VC", WEIGHT),
-                      MAYBE("wpe", "XC", ANY_REAL), GIVEN("x", "NC", ANY_REAL),
-                      MAYBE("doc_starts", "N", ONLY_I32)}},
+                     {IN("tokens", "N", ONLY_I32), IN("wte", "VC", WEIGHT),
+                      IN_MAYBE("wpe", "XC", ANY_REAL), OUT("x", "NC", ANY_REAL),
+                      IN_MAYBE("doc_starts", "N", ONLY_I32)}},
     [HY_OP_EMBED_BWD] = {"embedding backward",
-                         {GIVEN("tokens", "N", ONLY_I32), GIVEN("dx", "NC", ANY_REAL),
-                          MAYBE("dwte", "VC", ANY_REAL), MAYBE("dwpe", "XC", ANY_REAL),
-                          MAYBE("doc_starts", "N", ONLY_I32)}},
+                         {IN("tokens", "N", ONLY_I32), IN("dx", "NC", ANY_REAL),
+                          OUT_MAYBE("dwte", "VC", ANY_REAL), OUT_MAYBE("dwpe", "XC", ANY_REAL),
+                          IN_MAYBE("doc_starts", "N", ONLY_I32)}},
     [HY_OP_CROSS_ENTROPY] = {"cross-entropy",
-                             {GIVEN("logits", "NV", ANY_REAL), GIVEN("targets", "N", ONLY_I32),
-                              GIVEN("losses", "N", ONLY_F32)}},
-    [HY_OP_SUM] = {"sum", {GIVEN("x", "*", ONLY_F32), GIVEN("out", "1", ONLY_F64)}},
-    [HY_OP_SQ_NORM] = {"squared norm", {GIVEN("x", "*", ANY_REAL), GIVEN("out", "1", ONLY_F64)}},
-    [HY_OP_CLIP] = {"clip", {GIVEN("total", "1", ONLY_F64), GIVEN("result", "2", ONLY_F32)}},
+                             {INOUT("logits", "NV", ANY_REAL), IN("targets", "N", ONLY_I32),
+                              OUT("losses", "N", ONLY_F32)}},
+    [HY_OP_SUM] = {"sum", {IN("x", "*", ONLY_F32), OUT("out", "1", ONLY_F64)}},
+    [HY_OP_SQ_NORM] = {"squared norm", {IN("x", "*", ANY_REAL), OUT("out", "1", ONLY_F64)}},
+    [HY_OP_CLIP] = {"clip", {IN("total", "1", ONLY_F64), OUT("result", "2", ONLY_F32)}},
     [HY_OP_ADAMW] = {"adamw",
-                     {GIVEN("param", "*", ANY_REAL), GIVEN("grad", "=", ANY_REAL),
-                      GIVEN("m", "=", OPTIMIZER_STATE), GIVEN("v", "=", OPTIMIZER_STATE),
-                      GIVEN("clip", "2", ONLY_F32), MAYBE("master", "=", ONLY_F32)}},
+                     {INOUT("param", "*", ANY_REAL), IN("grad", "=", ANY_REAL),
+                      INOUT("m", "=", OPTIMIZER_STATE), INOUT("v", "=", OPTIMIZER_STATE),
+                      IN("clip", "2", ONLY_F32), INOUT_MAYBE("master", "=", ONLY_F32)}},
     [HY_OP_SGD] = {"sgd",
-                   {GIVEN("param", "*", ANY_REAL), GIVEN("grad", "=", ANY_REAL),
-                    MAYBE("momentum", "=", OPTIMIZER_STATE), GIVEN("clip", "2", ONLY_F32),
-                    MAYBE("master", "=", ONLY_F32)}},
-    [HY_OP_CAST] = {"cast", {GIVEN("src", "*", WEIGHT), GIVEN("dst", "=", WEIGHT)}},
-    [HY_OP_FILL] = {"fill", {GIVEN("dst", "*", FILLABLE)}},
+                   {INOUT("param", "*", ANY_REAL), IN("grad", "=", ANY_REAL),
+                    INOUT_MAYBE("momentum", "=", OPTIMIZER_STATE), IN("clip", "2", ONLY_F32),
+                    INOUT_MAYBE("master", "=", ONLY_F32)}},
+    [HY_OP_CAST] = {"cast", {IN("src", "*", WEIGHT), OUT("dst", "=", WEIGHT)}},
+    [HY_OP_FILL] = {"fill", {OUT("dst", "*", FILLABLE)}},
     [HY_OP_COMBINE] = {"combination",
-                       {GIVEN("out", "*", ANY_REAL), MAYBE("x0", "=", ANY_REAL),
-                        MAYBE("x1", "=", ANY_REAL), MAYBE("x2", "=", ANY_REAL)}},
+                       {OUT("out", "*", ANY_REAL), IN_MAYBE("x0", "=", ANY_REAL),
+                        IN_MAYBE("x1", "=", ANY_REAL), IN_MAYBE("x2", "=", ANY_REAL)}},
     [HY_OP_DIFF_DOT] = {"dot product",
-                        {GIVEN("a", "*", ANY_REAL), MAYBE("b", "=", ANY_REAL),
-                         GIVEN("c", "=", ANY_REAL), MAYBE("d", "=", ANY_REAL),
-                         GIVEN("out", "3", ONLY_F64)}},
+                        {IN("a", "*", ANY_REAL), IN_MAYBE("b", "=", ANY_REAL),
+                         IN("c", "=", ANY_REAL), IN_MAYBE("d", "=", ANY_REAL),
+                         OUT("out", "3", ONLY_F64)}},
     [HY_OP_QUANTIZE] = {"quantisation",
-                        {GIVEN("x", "*", ONLY_F32), GIVEN("codes", "=", ONLY_U8),
-                         GIVEN("scales", "*", ONLY_F32)}},
+                        {IN("x", "*", ONLY_F32), OUT("codes", "=", ONLY_U8),
+                         OUT("scales", "*", ONLY_F32)}},
     [HY_OP_DEQUANTIZE] = {"dequantisation",
-                          {GIVEN("codes", "*", ONLY_U8), GIVEN("scales", "*", ONLY_F32),
-                           GIVEN("x", "=", ONLY_F32)}},
+                          {IN("codes", "*", ONLY_U8), IN("scales", "*", ONLY_F32),
+                           OUT("x", "=", ONLY_F32)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {
@@ -137,6 +142,11 @@ const char *hy_op_tensor_name(hy_op_kind kind, int position) {
     if ((unsigned)kind >= HY_OP_COUNT || position < 0 || position >= HY_OP_TENSORS) return "";
     const char *name = rules[kind].tensors[position].name;
     return name ? name : "";
+}
+
+int hy_op_access(hy_op_kind kind, int position) {
+    assert((unsigned)kind < HY_OP_COUNT && position >= 0);
+    return position < HY_OP_TENSORS ? rules[kind].tensors[position].access : HY_ACCESS_NONE;
 }
 
 int64_t hy_attention_pairs(int64_t seq, int64_t window) {

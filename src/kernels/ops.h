@@ -1,4 +1,5 @@
-/* ops.h: what is true of every op whatever backend runs it: names of its tensors, and a check.
+/* ops.h: what is true of every op whatever backend runs it: names of its tensors, which of them it reads
+ * and writes, and a check.
  *
  * The check compares kind, shapes, types and attributes of a call with the op table of kernels.h
  * and says in words what is wrong. Backends call it first and add what only they cannot do. Leading
@@ -10,6 +11,11 @@
 
 /* Name of tensor `position` of an op ("dgate_up"); "" when the op has no such position. */
 const char *hy_op_tensor_name(hy_op_kind kind, int position);
+
+/* How op `kind` uses the tensor at `position`. The model derives liveness, recomputation and memory from
+ * its op lists with this. */
+enum { HY_ACCESS_NONE = 0, HY_ACCESS_READ = 1, HY_ACCESS_WRITE = 2, HY_ACCESS_BOTH = 3 };
+int hy_op_access(hy_op_kind kind, int position);
 
 /* HY_OK, or HY_ERR_INPUT with a message naming op, tensor, what it is and what was expected. */
 hy_status hy_op_check(const hy_op_call *call);

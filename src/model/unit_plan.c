@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "kernels/access.h"
+#include "kernels/ops.h"
 #include "memory/layout.h"
 
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {

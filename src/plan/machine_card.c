@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/card_peaks.h"
+#include "kernels/card_list.h"
 #include "kernels/kernels.h"
 #include "kernels/nvml.h"
 #include "memory/rates.h"

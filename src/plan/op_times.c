@@ -5,8 +5,8 @@
  * GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large matmul runs at 800
  * TFLOP/s: matmuls at 660 to 690, attention of 1024 tokens at 230 forward and 130 backward, and the
  * whole at 558,000 and 56,300 tokens/s. */
-#include "kernels/access.h"
 #include "kernels/card_list.h"
+#include "kernels/ops.h"
 #include "model/bind.h"
 #include "plan/sizer.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/access.h"
 #include "kernels/half.h"
 #include "kernels/ops.h"
 #include "selftest/selftest.h"

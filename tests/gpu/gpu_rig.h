@@ -9,7 +9,7 @@
 
 #include "gpu/gpu_harness.h"
 #include "kernel_rig.h"
-#include "kernels/access.h"
+#include "kernels/ops.h"
 
 enum { GPU_BAND = 1024, GPU_ALIGNMENT = 256, GPU_BAND_BYTE = 0xa5, GPU_NAN_BYTE = 0xff };
 
