@@ -9,77 +9,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of descriptors, their attributes and the attributes' types, of cuDNN 9's C API. */
-enum {
-    POINTWISE = 0,
-    ENGINE = 2,
-    ENGINE_CONFIG = 3,
-    ENGINE_HEURISTIC = 4,
-    EXECUTION_PLAN = 5,
-    POINTWISE_OPERATION = 13,
-    OPERATION_GRAPH = 15,
-    VARIANT_PACK = 16,
-    TENSOR = 17,
-    MATMUL = 18,
-    MATMUL_OPERATION = 19,
-    REDUCTION = 21,
-    REDUCTION_OPERATION = 22,
-    RESHAPE_OPERATION = 31
-};
-enum {
-    POINTWISE_MODE = 0,
-    POINTWISE_PRECISION = 1,
-    POINTWISE_AXIS = 9,
-    HEURISTIC_MODE = 200,
-    HEURISTIC_GRAPH = 201,
-    HEURISTIC_RESULTS = 202,
-    CONFIG_ENGINE = 300,
-    PLAN_HANDLE = 400,
-    PLAN_CONFIG = 401,
-    PLAN_WORKSPACE = 402,
-    POINTWISE_DESCRIPTOR = 750,
-    POINTWISE_X = 751,
-    POINTWISE_B = 752,
-    POINTWISE_Y = 753,
-    POINTWISE_CONDITION = 758,
-    GRAPH_HANDLE = 800,
-    GRAPH_OPERATIONS = 801,
-    TENSOR_ALIGNMENT = 900,
-    TENSOR_TYPE = 901,
-    TENSOR_SIZES = 902,
-    TENSOR_STRIDES = 903,
-    TENSOR_ID = 906,
-    TENSOR_IS_VIRTUAL = 907,
-    TENSOR_IS_BY_VALUE = 908,
-    PACK_IDS = 1000,
-    PACK_POINTERS = 1001,
-    PACK_WORKSPACE = 1003,
-    ENGINE_NOTES = 1303,
-    MATMUL_PRECISION = 1500,
-    MATMUL_A = 1520,
-    MATMUL_B = 1521,
-    MATMUL_C = 1522,
-    MATMUL_DESCRIPTOR = 1523,
-    REDUCTION_OPERATOR = 1600,
-    REDUCTION_PRECISION = 1601,
-    REDUCTION_X = 1610,
-    REDUCTION_Y = 1611,
-    REDUCTION_DESCRIPTOR = 1612,
-    RESHAPE_X = 2200,
-    RESHAPE_Y = 2201
-};
-enum {
-    OF_HANDLE = 0,
-    OF_DATA_TYPE = 1,
-    OF_BOOLEAN = 2,
-    OF_INT64 = 3,
-    OF_POINTER = 6,
-    OF_HEURISTIC_MODE = 8,
-    OF_NOTE = 11,
-    OF_POINTWISE_MODE = 14,
-    OF_DESCRIPTOR = 15,
-    OF_REDUCTION = 18
-};
+#include <initializer_list>
+
+/* Numbers of cuDNN 9's C API: of kinds of descriptors (with the kind of what describes an operation
+ * before that of the operation), their attributes, and the attributes' types. */
+static constexpr int TENSOR = 17, TENSOR_ALIGNMENT = 900, TENSOR_TYPE = 901, TENSOR_SIZES = 902,
+                     TENSOR_STRIDES = 903, TENSOR_ID = 906, TENSOR_IS_VIRTUAL = 907,
+                     TENSOR_IS_BY_VALUE = 908;
+static constexpr int POINTWISE = 0, POINTWISE_MODE = 0, POINTWISE_PRECISION = 1, POINTWISE_AXIS = 9,
+                     POINTWISE_OPERATION = 13, POINTWISE_DESCRIPTOR = 750, POINTWISE_X = 751,
+                     POINTWISE_B = 752, POINTWISE_Y = 753, POINTWISE_CONDITION = 758;
+static constexpr int MATMUL = 18, MATMUL_PRECISION = 1500, MATMUL_OPERATION = 19, MATMUL_A = 1520,
+                     MATMUL_B = 1521, MATMUL_C = 1522, MATMUL_DESCRIPTOR = 1523;
+static constexpr int REDUCTION = 21, REDUCTION_OPERATOR = 1600, REDUCTION_PRECISION = 1601,
+                     REDUCTION_OPERATION = 22, REDUCTION_X = 1610, REDUCTION_Y = 1611,
+                     REDUCTION_DESCRIPTOR = 1612;
+static constexpr int RESHAPE_OPERATION = 31, RESHAPE_X = 2200, RESHAPE_Y = 2201;
+static constexpr int OPERATION_GRAPH = 15, GRAPH_HANDLE = 800, GRAPH_OPERATIONS = 801;
+static constexpr int ENGINE = 2, ENGINE_NOTES = 1303, ENGINE_CONFIG = 3, CONFIG_ENGINE = 300;
+static constexpr int ENGINE_HEURISTIC = 4, HEURISTIC_MODE = 200, HEURISTIC_GRAPH = 201,
+                     HEURISTIC_RESULTS = 202;
+static constexpr int EXECUTION_PLAN = 5, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402;
+static constexpr int VARIANT_PACK = 16, PACK_IDS = 1000, PACK_POINTERS = 1001,
+                     PACK_WORKSPACE = 1003;
+static constexpr int OF_HANDLE = 0, OF_DATA_TYPE = 1, OF_BOOLEAN = 2, OF_INT64 = 3, OF_POINTER = 6,
+                     OF_HEURISTIC_MODE = 8, OF_NOTE = 11, OF_POINTWISE_MODE = 14,
+                     OF_DESCRIPTOR = 15, OF_REDUCTION = 18;
 enum { HEURISTIC_FALLBACK = 2, HEURISTIC_BEST = 3 };
 enum { NOTE_NONDETERMINISTIC = 4, NOTES = 10 };
 
@@ -222,7 +177,18 @@ static void finish(hy_cudnn_graph *g, hy_cudnn_descriptor d, const char *what) {
     if (g->status == 0) note(g, g->cudnn->call.finalize(d), what);
 }
 
-static void finish_operation(hy_cudnn_graph *g, hy_cudnn_descriptor d, const char *what) {
+/* A descriptor that an operation is bound to: which attribute it is. */
+typedef struct operand {
+    int name;
+    hy_cudnn_descriptor descriptor; /* NULL: left out */
+} operand;
+
+static void add_operation(hy_cudnn_graph *g, int kind, std::initializer_list<operand> operands,
+                          const char *what) {
+    hy_cudnn_descriptor d = make(g, kind, what);
+    for (const operand &o : operands) {
+        if (o.descriptor) set_descriptor(g, d, o.name, o.descriptor, what);
+    }
     finish(g, d, what);
     if (g->operation_count == HY_CUDNN_OPERATIONS) note(g, -1, "too many operations");
     if (g->status == 0) g->operations[g->operation_count++] = d;
@@ -271,12 +237,8 @@ void hy_cudnn_matmul(hy_cudnn_graph *g, hy_cudnn_descriptor a, hy_cudnn_descript
     hy_cudnn_descriptor how = make(g, MATMUL, what);
     set_type(g, how, MATMUL_PRECISION, HY_CUDNN_FLOAT, what);
     finish(g, how, what);
-    hy_cudnn_descriptor d = make(g, MATMUL_OPERATION, what);
-    set_descriptor(g, d, MATMUL_A, a, what);
-    set_descriptor(g, d, MATMUL_B, b, what);
-    set_descriptor(g, d, MATMUL_C, c, what);
-    set_descriptor(g, d, MATMUL_DESCRIPTOR, how, what);
-    finish_operation(g, d, what);
+    add_operation(g, MATMUL_OPERATION,
+                  {{MATMUL_A, a}, {MATMUL_B, b}, {MATMUL_C, c}, {MATMUL_DESCRIPTOR, how}}, what);
 }
 
 typedef struct pointwise {
@@ -293,13 +255,13 @@ static void add_pointwise(hy_cudnn_graph *g, pointwise p) {
     set_type(g, how, POINTWISE_PRECISION, p.precision, what);
     if (p.axis >= 0) set(g, how, POINTWISE_AXIS, OF_INT64, 1, &p.axis, what);
     finish(g, how, what);
-    hy_cudnn_descriptor d = make(g, POINTWISE_OPERATION, what);
-    set_descriptor(g, d, POINTWISE_DESCRIPTOR, how, what);
-    set_descriptor(g, d, POINTWISE_X, p.x, what);
-    if (p.b) set_descriptor(g, d, POINTWISE_B, p.b, what);
-    if (p.condition) set_descriptor(g, d, POINTWISE_CONDITION, p.condition, what);
-    set_descriptor(g, d, POINTWISE_Y, p.y, what);
-    finish_operation(g, d, what);
+    add_operation(g, POINTWISE_OPERATION,
+                  {{POINTWISE_DESCRIPTOR, how},
+                   {POINTWISE_X, p.x},
+                   {POINTWISE_B, p.b},
+                   {POINTWISE_CONDITION, p.condition},
+                   {POINTWISE_Y, p.y}},
+                  what);
 }
 
 void hy_cudnn_pointwise(hy_cudnn_graph *g, hy_cudnn_mode mode, hy_cudnn_descriptor x,
@@ -327,19 +289,12 @@ void hy_cudnn_reduce(hy_cudnn_graph *g, hy_cudnn_reduction operation, hy_cudnn_d
     set(g, how, REDUCTION_OPERATOR, OF_REDUCTION, 1, &value, what);
     set_type(g, how, REDUCTION_PRECISION, HY_CUDNN_FLOAT, what);
     finish(g, how, what);
-    hy_cudnn_descriptor d = make(g, REDUCTION_OPERATION, what);
-    set_descriptor(g, d, REDUCTION_X, x, what);
-    set_descriptor(g, d, REDUCTION_Y, y, what);
-    set_descriptor(g, d, REDUCTION_DESCRIPTOR, how, what);
-    finish_operation(g, d, what);
+    add_operation(g, REDUCTION_OPERATION,
+                  {{REDUCTION_X, x}, {REDUCTION_Y, y}, {REDUCTION_DESCRIPTOR, how}}, what);
 }
 
 void hy_cudnn_reshape(hy_cudnn_graph *g, hy_cudnn_descriptor x, hy_cudnn_descriptor y) {
-    static const char what[] = "a reshape";
-    hy_cudnn_descriptor d = make(g, RESHAPE_OPERATION, what);
-    set_descriptor(g, d, RESHAPE_X, x, what);
-    set_descriptor(g, d, RESHAPE_Y, y, what);
-    finish_operation(g, d, what);
+    add_operation(g, RESHAPE_OPERATION, {{RESHAPE_X, x}, {RESHAPE_Y, y}}, "a reshape");
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
