@@ -24,19 +24,16 @@ template <typename A>
 static __global__ void __launch_bounds__(HY_STEP_THREADS) gelu(A x, A y, int64_t chunks) {
     int64_t first = hy_step_first();
     typename A::chunk in[HY_STEPS];
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         if (i < chunks) in[k] = x.fetch(i * A::width);
     }
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         float v[A::width];
         if (i >= chunks) return;
         x.open(in[k], v);
-#pragma unroll
-        for (int j = 0; j < A::width; j++) {
+        HY_EACH(j, A::width) {
             v[j] *= sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * v[j] * v[j]));
         }
         y.store(i * A::width, v);
@@ -48,22 +45,19 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     gelu_bwd(A dy, A x, A dx, int64_t chunks) {
     int64_t first = hy_step_first();
     typename A::chunk slope[HY_STEPS], in[HY_STEPS];
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         if (i >= chunks) break;
         slope[k] = dy.fetch(i * A::width);
         in[k] = x.fetch(i * A::width);
     }
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         float d[A::width], v[A::width];
         if (i >= chunks) return;
         dy.open(slope[k], d);
         x.open(in[k], v);
-#pragma unroll
-        for (int j = 0; j < A::width; j++) {
+        HY_EACH(j, A::width) {
             float square = v[j] * v[j];
             float s = sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * square));
             d[j] *= s + v[j] * s * (1.0f - s) * (GELU_A + 3.0f * GELU_B * square);
@@ -107,23 +101,20 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     int64_t first = hy_step_first(), F = per_row * A::width;
     typename A::chunk gate[HY_STEPS], up[HY_STEPS];
     hy_walk at(first, per_row);
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         if (first + k * HY_STEP_THREADS >= chunks) break;
         int64_t i = at.row * 2 * F + at.chunk * A::width;
         gate[k] = gate_up.fetch(i);
         up[k] = gate_up.fetch(i + F);
         at.move(HY_STEP_THREADS, per_row);
     }
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         float g[A::width], u[A::width];
         if (i >= chunks) return;
         gate_up.open(gate[k], g);
         gate_up.open(up[k], u);
-#pragma unroll
-        for (int j = 0; j < A::width; j++) g[j] *= sigmoid<is_fast<A>>(g[j]) * u[j];
+        HY_EACH(j, A::width) g[j] *= sigmoid<is_fast<A>>(g[j]) * u[j];
         y.store(i * A::width, g);
     }
 }
@@ -132,8 +123,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
  * and y, as the forward pass rounds it, in place of d. */
 template <bool is_fast, int width>
 static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float *u) {
-#pragma unroll
-    for (int j = 0; j < width; j++) {
+    HY_EACH(j, width) {
         float s = sigmoid<is_fast>(g[j]), dup = d[j] * g[j] * s, y = g[j] * (s * u[j]);
         g[j] = d[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
         u[j] = dup;
@@ -151,8 +141,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     int64_t F = per_row * A::width, place[BWD_STEPS];
     typename A::chunk slope[BWD_STEPS], gate[BWD_STEPS], up[BWD_STEPS];
     hy_walk at(first, per_row);
-#pragma unroll
-    for (int k = 0; k < BWD_STEPS; k++) {
+    HY_EACH(k, BWD_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         if (i >= chunks) break;
         place[k] = at.row * 2 * F + at.chunk * A::width;
@@ -161,8 +150,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         up[k] = gate_up.fetch(place[k] + F);
         at.move(HY_STEP_THREADS, per_row);
     }
-#pragma unroll
-    for (int k = 0; k < BWD_STEPS; k++) {
+    HY_EACH(k, BWD_STEPS) {
         float d[A::width], g[A::width], u[A::width];
         if (first + k * HY_STEP_THREADS >= chunks) return;
         dy.open(slope[k], d);

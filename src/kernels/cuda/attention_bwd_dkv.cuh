@@ -47,13 +47,10 @@ struct hy_dkv_warp {
 template <typename S>
 __device__ __forceinline__ void hy_dkv_weigh(float s[S::M][2 * S::N][4], const float *lse2,
                                              float scale) {
-#pragma unroll
-    for (int n = 0; n < 2 * S::N; n++) {
+    HY_EACH(n, 2 * S::N) {
         float2 lse = *(const float2 *)&lse2[n * 8 + threadIdx.x % 4 * 2];
-#pragma unroll
-        for (int m = 0; m < S::M; m++) {
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
+        HY_EACH(m, S::M) {
+            HY_EACH(r, 2) {
                 s[m][n][2 * r] = hy_bwd_exp2(s[m][n][2 * r] * scale - lse.x);
                 s[m][n][2 * r + 1] = hy_bwd_exp2(s[m][n][2 * r + 1] * scale - lse.y);
             }
@@ -66,16 +63,12 @@ template <typename S>
 __device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy_cuda_heads &a,
                                             int b, int query, int key) {
     int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int n = 0; n < 2 * S::N; n++) {
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
+    HY_EACH(n, 2 * S::N) {
+        HY_EACH(e, 2) {
             int i = query + n * 8 + lane % 4 * 2 + e;
             int low = hy_first_key(a, b, min(i, a.T - 1)) - key, high = i - key;
-#pragma unroll
-            for (int m = 0; m < S::M; m++) {
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
+            HY_EACH(m, S::M) {
+                HY_EACH(r, 2) {
                     int row = m * 16 + r * 8 + lane / 4;
                     if (row < low || row > high) p[m][n][2 * r + e] = 0;
                 }
@@ -88,13 +81,10 @@ __device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy
 template <typename S, typename T>
 __device__ __forceinline__ void
 hy_dkv_subtract(float s[S::M][2 * S::N][4], const uint32_t p[S::M][S::N][4], const float *delta) {
-#pragma unroll
-    for (int n = 0; n < 2 * S::N; n++) {
+    HY_EACH(n, 2 * S::N) {
         float2 d = *(const float2 *)&delta[n * 8 + threadIdx.x % 4 * 2];
-#pragma unroll
-        for (int m = 0; m < S::M; m++) {
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
+        HY_EACH(m, S::M) {
+            HY_EACH(r, 2) {
                 float2 weight = hy_bwd_unpair<T>(p[m][n / 2][n % 2 * 2 + r]);
                 s[m][n][2 * r] = weight.x * (s[m][n][2 * r] - d.x);
                 s[m][n][2 * r + 1] = weight.y * (s[m][n][2 * r + 1] - d.y);
@@ -109,8 +99,7 @@ __device__ __forceinline__ void hy_dkv_receive(uint32_t ds[S::M][S::N][4],
                                                float s[S::M][2 * S::N][4], const hy_dkv_warp &w,
                                                const float *delta, int c) {
     const uint4 *slot = (const uint4 *)(w.slots + c * S::SLOT) + threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < S::M * S::N; i++) *(uint4 *)ds[i / S::N][i % S::N] = slot[i * 32];
+    HY_EACH(i, S::M * S::N) *(uint4 *)ds[i / S::N][i % S::N] = slot[i * 32];
     hy_dkv_subtract<S, T>(s, ds, delta);
     hy_bwd_pack<S, T>(ds, s);
 }
@@ -119,8 +108,7 @@ template <typename S>
 __device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t p[S::M][S::N][4],
                                             int c) {
     uint4 *slot = (uint4 *)(w.slots + c * S::SLOT) + threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < S::M * S::N; i++) slot[i * 32] = *(const uint4 *)p[i / S::N][i % S::N];
+    HY_EACH(i, S::M * S::N) slot[i * 32] = *(const uint4 *)p[i / S::N][i % S::N];
     hy_pair_arrive(w.barrier + c);
 }
 
@@ -157,8 +145,7 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
         soften(next, c);
         if (ROLE == 0) hy_dkv_send<S>(w, next, c);
         hy_bwd_add<S, T, S::ALONG>(sum, p, at);
-#pragma unroll
-        for (int i = 0; i < S::M * S::N * 4; i++) {
+        HY_EACH(i, S::M * S::N * 4) {
             p[i / 4 / S::N][i / 4 % S::N][i % 4] = next[i / 4 / S::N][i / 4 % S::N][i % 4];
         }
     }

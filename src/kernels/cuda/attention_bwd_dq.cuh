@@ -56,8 +56,7 @@ __device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int un
             hy_pack<T> x = hy_load_pack(out + (pack + own) * 8);
             int place = hy_bwd_place<S>(row, pack + own);
             hy_pack<T> y = hy_load_pack((const T *)(dout + row * S::ROW_BYTES) + place * 8);
-#pragma unroll
-            for (int i = 0; i < 8; i++) sum += hy_to_float(x.v[i]) * hy_to_float(y.v[i]);
+            HY_EACH(i, 8) sum += hy_to_float(x.v[i]) * hy_to_float(y.v[i]);
         }
     }
     for (int d = SHARE / 2; d > 0; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
@@ -73,13 +72,10 @@ template <typename S>
 __device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int *first, int own,
                                            int key) {
     int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
+    HY_EACH(m, S::M) {
+        HY_EACH(e, 4) {
             int row = m * 16 + e / 2 * 8, low = first[row] - key, high = own + row + lane / 4 - key;
-#pragma unroll
-            for (int n = 0; n < 2 * S::N; n++) {
+            HY_EACH(n, 2 * S::N) {
                 int column = n * 8 + lane % 4 * 2 + e % 2;
                 if (column < low || column > high) p[m][n][e] = 0;
             }
@@ -104,11 +100,9 @@ __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_
     uint32_t ds[S::M][S::N][4];
     hy_bwd_dot<S, T>(p, q, keys + hy_bwd_by_column<S>());
     hy_bwd_dot<S, T>(dp, dout, values + hy_bwd_by_column<S>());
-#pragma unroll
-    for (int i = 0; i < 2 * S::M; i++) { /* rows of the lane */
+    HY_EACH(i, 2 * S::M) { /* rows of the lane */
         float lse2 = w.rows[i * 8];
-#pragma unroll
-        for (int n = 0; n < 2 * S::N; n++) {
+        HY_EACH(n, 2 * S::N) {
             float *two = &p[i / 2][n][i % 2 * 2];
             two[0] = hy_bwd_exp2(two[0] * scale2 - lse2);
             two[1] = hy_bwd_exp2(two[1] * scale2 - lse2);
@@ -117,11 +111,9 @@ __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_
     if (key + S::CHUNK - 1 > w.own || key < w.high) {
         hy_dq_hide<S>(p, (const int *)(w.rows + 2 * S::OWN), w.own, key);
     }
-#pragma unroll
-    for (int i = 0; i < 2 * S::M; i++) {
+    HY_EACH(i, 2 * S::M) {
         float delta = w.rows[S::OWN + i * 8];
-#pragma unroll
-        for (int n = 0; n < 2 * S::N; n++) {
+        HY_EACH(n, 2 * S::N) {
             float *two = &p[i / 2][n][i % 2 * 2];
             two[0] *= dp[i / 2][n][i % 2 * 2] - delta;
             two[1] *= dp[i / 2][n][i % 2 * 2 + 1] - delta;

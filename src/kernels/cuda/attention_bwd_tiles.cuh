@@ -142,8 +142,7 @@ template <typename S> struct hy_bwd_operand {
 
 template <typename S>
 __device__ __forceinline__ void hy_bwd_load(uint32_t to[S::M][4], uint32_t at, int step) {
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
+    HY_EACH(m, S::M) {
         hy_load_tiles(to[m], hy_bwd_across<S>(at + m * 16 * S::ROW_BYTES, step));
     }
 }
@@ -151,17 +150,14 @@ __device__ __forceinline__ void hy_bwd_load(uint32_t to[S::M][4], uint32_t at, i
 template <typename S>
 __device__ __forceinline__ void hy_bwd_keep(hy_bwd_operand<S> &operand, uint32_t rows) {
     operand.at = rows + hy_bwd_by_row<S>();
-#pragma unroll
-    for (int step = 0; step < S::KEPT; step++) {
+    HY_EACH(step, S::KEPT) {
         hy_bwd_load<S>(operand.kept[step], operand.at, step);
     }
 }
 
 template <typename S> __device__ __forceinline__ void hy_bwd_zero(float s[S::M][2 * S::N][4]) {
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
-#pragma unroll
-        for (int n = 0; n < 2 * S::N; n++) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
+    HY_EACH(m, S::M) {
+        HY_EACH(n, 2 * S::N) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
     }
 }
 
@@ -176,12 +172,10 @@ __device__ __forceinline__ void hy_bwd_dot_step(float s[S::M][2 * S::N][4],
     uint32_t loaded[S::M][4];
     if (step >= S::KEPT) hy_bwd_load<S>(loaded, hy_bwd_anew(operand.at), step);
     const uint32_t(*a)[4] = step < S::KEPT ? operand.kept[step] : loaded;
-#pragma unroll
-    for (int n = 0; n < S::N; n++) {
+    HY_EACH(n, S::N) {
         uint32_t b[4];
         hy_load_tiles(b, hy_bwd_across<S>(at + n * 16 * S::ROW_BYTES, step));
-#pragma unroll
-        for (int m = 0; m < S::M; m++) {
+        HY_EACH(m, S::M) {
             hy_mma<T>(s[m][2 * n], a[m], b[0], b[1]);
             hy_mma<T>(s[m][2 * n + 1], a[m], b[2], b[3]);
         }
@@ -191,8 +185,7 @@ template <typename S, typename T>
 __device__ __forceinline__ void hy_bwd_dot(float s[S::M][2 * S::N][4],
                                            const hy_bwd_operand<S> &operand, uint32_t at) {
     hy_bwd_zero<S>(s);
-#pragma unroll
-    for (int step = 0; step < S::STEPS; step++) hy_bwd_dot_step<S, T>(s, operand, at, step);
+    HY_EACH(step, S::STEPS) hy_bwd_dot_step<S, T>(s, operand, at, step);
 }
 
 /* sum (ROWS, D) += p (ROWS, CHUNK) times rows (CHUNK, D); `at` is the lane's by_row. One step: 16
@@ -203,8 +196,7 @@ __device__ __forceinline__ void hy_bwd_add_step(float (*sum)[S::M][4],
                                                 int step) {
     uint32_t b[4];
     hy_load_tiles_transposed(b, hy_bwd_across<S>(at + k * 16 * S::ROW_BYTES, step));
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
+    HY_EACH(m, S::M) {
         hy_mma<T>(sum[2 * step][m], p[m][k], b[0], b[1]);
         hy_mma<T>(sum[2 * step + 1][m], p[m][k], b[2], b[3]);
     }
@@ -212,8 +204,7 @@ __device__ __forceinline__ void hy_bwd_add_step(float (*sum)[S::M][4],
 template <typename S, typename T, int FROM = 0>
 __device__ __forceinline__ void hy_bwd_add(float (*sum)[S::M][4], const uint32_t p[S::M][S::N][4],
                                            uint32_t at) {
-#pragma unroll
-    for (int k = 0; k < S::N; k++) {
+    HY_EACH(k, S::N) {
 #pragma unroll
         for (int step = FROM; step < S::STEPS; step++) hy_bwd_add_step<S, T>(sum, p, at, k, step);
     }
@@ -225,11 +216,9 @@ __device__ __forceinline__ void
 hy_bwd_dot_and_add(float s[S::M][2 * S::N][4], const hy_bwd_operand<S> &operand, uint32_t dot_at,
                    float (*sum)[S::M][4], const uint32_t p[S::M][S::N][4], uint32_t add_at) {
     hy_bwd_zero<S>(s);
-#pragma unroll
-    for (int step = 0; step < S::STEPS; step++) {
+    HY_EACH(step, S::STEPS) {
         hy_bwd_dot_step<S, T>(s, operand, dot_at, step);
-#pragma unroll
-        for (int k = 0; k < S::N; k++) {
+        HY_EACH(k, S::N) {
             if (step < ALONG) hy_bwd_add_step<S, T>(sum, p, add_at, k, step);
         }
     }
@@ -239,12 +228,9 @@ hy_bwd_dot_and_add(float s[S::M][2 * S::N][4], const hy_bwd_operand<S> &operand,
 template <typename S, typename T>
 __device__ __forceinline__ void hy_bwd_pack(uint32_t p[S::M][S::N][4],
                                             const float s[S::M][2 * S::N][4]) {
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
-#pragma unroll
-        for (int n = 0; n < S::N; n++) {
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
+    HY_EACH(m, S::M) {
+        HY_EACH(n, S::N) {
+            HY_EACH(r, 4) {
                 const float *two = &s[m][2 * n + r / 2][r % 2 * 2];
                 p[m][n][r] = hy_pair<T>(two[0], two[1]);
             }
@@ -276,15 +262,12 @@ template <typename S, typename O>
 __device__ __forceinline__ void hy_bwd_store(O *to, int64_t width, const float (*sum)[S::M][4],
                                              float scale, int there) {
     int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int m = 0; m < S::M; m++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
+    HY_EACH(m, S::M) {
+        HY_EACH(r, 2) {
             int row = m * 16 + r * 8 + lane / 4;
             if (row >= there) continue;
             O *at = to + row * width + lane % 4 * 2;
-#pragma unroll
-            for (int n = 0; n < 2 * S::STEPS; n++) {
+            HY_EACH(n, 2 * S::STEPS) {
                 hy_bwd_store_two<O>(at + n * 8, sum[n][m][2 * r] * scale,
                                     sum[n][m][2 * r + 1] * scale);
             }
@@ -293,11 +276,8 @@ __device__ __forceinline__ void hy_bwd_store(O *to, int64_t width, const float (
 }
 
 template <typename S> __device__ __forceinline__ void hy_bwd_clear(float (*sum)[S::M][4]) {
-#pragma unroll
-    for (int n = 0; n < 2 * S::STEPS; n++) {
-#pragma unroll
-        for (int m = 0; m < S::M; m++)
-            sum[n][m][0] = sum[n][m][1] = sum[n][m][2] = sum[n][m][3] = 0;
+    HY_EACH(n, 2 * S::STEPS) {
+        HY_EACH(m, S::M) sum[n][m][0] = sum[n][m][1] = sum[n][m][2] = sum[n][m][3] = 0;
     }
 }
 

@@ -52,8 +52,7 @@ __device__ __forceinline__ void take_key(float score, const float value[C], floa
     float now = fmaxf(high, score), shrink = expf(high - now), weight = expf(score - now);
     high = now;
     total = total * shrink + weight;
-#pragma unroll
-    for (int i = 0; i < C; i++) sum[i] = sum[i] * shrink + weight * value[i];
+    HY_EACH(i, C) sum[i] = sum[i] * shrink + weight * value[i];
 }
 
 /* Queries [query, query + R) of a group against every WARPS-th key of [from, to). */
@@ -66,16 +65,14 @@ __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, i
     const T *values = keys + (int64_t)c.a.K * D;
     float q[R][C], sum[R][C], high[R], total[R];
     int position[R];
-#pragma unroll
-    for (int r = 0; r < R; r++) {
+    HY_EACH(r, R) {
         int at = min(query + r, c.queries - 1);
         int64_t head = (int64_t)kv_head * c.group + at % c.group;
         int64_t begin = ((int64_t)b * c.a.T + at / c.group) * packed + head * D;
         position[r] = c.first + at / c.group;
         high[r] = -INFINITY;
         total[r] = 0;
-#pragma unroll
-        for (int i = 0; i < C; i++) {
+        HY_EACH(i, C) {
             int column = lane + 32 * i;
             sum[r][i] = 0;
             q[r][i] = column < D ? hy_load_any(c.qkv.data, begin + column, c.qkv.dtype) * c.a.scale
@@ -84,26 +81,21 @@ __device__ __forceinline__ void walk(const cached_call &c, int b, int kv_head, i
     }
     for (int key = from + warp; key < to; key += WARPS) {
         float k[C], v[C];
-#pragma unroll
-        for (int i = 0; i < C; i++) {
+        HY_EACH(i, C) {
             int column = lane + 32 * i;
             k[i] = column < D ? hy_to_float(keys[key * width + column]) : 0.0f;
             v[i] = column < D ? hy_to_float(values[key * width + column]) : 0.0f;
         }
-#pragma unroll
-        for (int r = 0; r < R; r++) {
+        HY_EACH(r, R) {
             if (key > position[r] || key < first_seen(c, position[r])) continue;
             float score = 0;
-#pragma unroll
-            for (int i = 0; i < C; i++) score = fmaf(q[r][i], k[i], score);
+            HY_EACH(i, C) score = fmaf(q[r][i], k[i], score);
             take_key<C>(hy_warp_sum(score), v, sum[r], high[r], total[r]);
         }
     }
-#pragma unroll
-    for (int r = 0; r < R; r++) {
+    HY_EACH(r, R) {
         finding<32 *C> *mine = &found[warp * R + r];
-#pragma unroll
-        for (int i = 0; i < C; i++) mine->sum[lane + 32 * i] = sum[r][i];
+        HY_EACH(i, C) mine->sum[lane + 32 * i] = sum[r][i];
         if (lane == 0) mine->high = high[r], mine->total = total[r];
     }
 }

@@ -37,14 +37,12 @@ __device__ void load_rows_as(float *to, const T *from, int64_t apart, int row, i
 #pragma unroll 1
     for (int r = threadIdx.x / 32; r < ROWS; r += WARPS * TURN) {
         float held[TURN][COLUMNS];
-#pragma unroll
-        for (int i = 0; i < TURN * COLUMNS; i++) {
+        HY_EACH(i, TURN * COLUMNS) {
             int at = row + r + i / COLUMNS * WARPS, c = i % COLUMNS * 32 + lane;
             held[i / COLUMNS][i % COLUMNS] =
                 at < end && c < D ? hy_to_float(from[at * apart + c]) : 0.0f;
         }
-#pragma unroll
-        for (int i = 0; i < TURN * COLUMNS; i++) {
+        HY_EACH(i, TURN * COLUMNS) {
             int c = i % COLUMNS * 32 + lane;
             if (c < D) to[(r + i / COLUMNS * WARPS) * S::LD + c] = held[i / COLUMNS][i % COLUMNS];
         }
@@ -72,21 +70,16 @@ template <typename S>
 __device__ __forceinline__ void multiply(float product[S::R][S::J], const float *mine,
                                          const float *theirs, int D) {
     int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
-#pragma unroll
-    for (int r = 0; r < S::R; r++) {
-#pragma unroll
-        for (int j = 0; j < S::J; j++) product[r][j] = 0;
+    HY_EACH(r, S::R) {
+        HY_EACH(j, S::J) product[r][j] = 0;
     }
 #pragma unroll 2
     for (int d = 0; d < D; d += 4) {
         float4 y[S::J];
-#pragma unroll
-        for (int j = 0; j < S::J; j++) y[j] = *(const float4 *)&theirs[(tx + TX * j) * S::LD + d];
-#pragma unroll
-        for (int r = 0; r < S::R; r++) {
+        HY_EACH(j, S::J) y[j] = *(const float4 *)&theirs[(tx + TX * j) * S::LD + d];
+        HY_EACH(r, S::R) {
             float4 x = *(const float4 *)&mine[(ty + TY * r) * S::LD + d];
-#pragma unroll
-            for (int j = 0; j < S::J; j++) {
+            HY_EACH(j, S::J) {
                 product[r][j] = fmaf(x.x, y[j].x, product[r][j]);
                 product[r][j] = fmaf(x.y, y[j].y, product[r][j]);
                 product[r][j] = fmaf(x.z, y[j].z, product[r][j]);
@@ -103,10 +96,8 @@ __device__ __forceinline__ void weigh(float sum[S::R][S::C][4], const float valu
                                       float *weights, const float *theirs) {
     int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
     __syncwarp();
-#pragma unroll
-    for (int r = 0; r < S::R; r++) {
-#pragma unroll
-        for (int j = 0; j < S::J; j++) {
+    HY_EACH(r, S::R) {
+        HY_EACH(j, S::J) {
             weights[(ty + TY * r) * S::WEIGHT_LD + tx + TX * j] = value[r][j];
         }
     }
@@ -114,13 +105,10 @@ __device__ __forceinline__ void weigh(float sum[S::R][S::C][4], const float valu
 #pragma unroll 4
     for (int k = 0; k < S::THEIRS; k++) {
         float w[S::R];
-#pragma unroll
-        for (int r = 0; r < S::R; r++) w[r] = weights[(ty + TY * r) * S::WEIGHT_LD + k];
-#pragma unroll
-        for (int c = 0; c < S::C; c++) {
+        HY_EACH(r, S::R) w[r] = weights[(ty + TY * r) * S::WEIGHT_LD + k];
+        HY_EACH(c, S::C) {
             float4 y = *(const float4 *)&theirs[k * S::LD + 4 * tx + 32 * c];
-#pragma unroll
-            for (int r = 0; r < S::R; r++) {
+            HY_EACH(r, S::R) {
                 sum[r][c][0] += w[r] * y.x;
                 sum[r][c][1] += w[r] * y.y;
                 sum[r][c][2] += w[r] * y.z;
@@ -135,10 +123,8 @@ template <typename S>
 __device__ __forceinline__ void store_row(const float sum[S::C][4], float factor, void *data,
                                           hy_dtype dtype, int64_t first, int D) {
     int tx = threadIdx.x % TX;
-#pragma unroll
-    for (int c = 0; c < S::C; c++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
+    HY_EACH(c, S::C) {
+        HY_EACH(e, 4) {
             int column = 4 * tx + 32 * c + e;
             if (column < D) hy_store_any(data, first + column, dtype, sum[c][e] * factor);
         }
@@ -164,11 +150,9 @@ __device__ __forceinline__ void soften(float score[S::R][S::J], float m[S::R], f
                                        float sum[S::R][S::C][4], const int first[S::R], int query,
                                        int key, float scale) {
     int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
-#pragma unroll
-    for (int r = 0; r < S::R; r++) {
+    HY_EACH(r, S::R) {
         float high = m[r], added = 0;
-#pragma unroll
-        for (int j = 0; j < S::J; j++) {
+        HY_EACH(j, S::J) {
             int at = key + tx + TX * j;
             bool is_seen = at >= first[r] && at <= query + ty + TY * r;
             score[r][j] = is_seen ? score[r][j] * scale : -INFINITY;
@@ -176,14 +160,11 @@ __device__ __forceinline__ void soften(float score[S::R][S::J], float m[S::R], f
         }
         for (int d = 1; d < TX; d <<= 1) high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, d));
         float shrink = expf(m[r] - high);
-#pragma unroll
-        for (int j = 0; j < S::J; j++) added += score[r][j] = expf(score[r][j] - high);
+        HY_EACH(j, S::J) added += score[r][j] = expf(score[r][j] - high);
         m[r] = high;
         total[r] = total[r] * shrink + added;
-#pragma unroll
-        for (int c = 0; c < S::C; c++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) sum[r][c][e] *= shrink;
+        HY_EACH(c, S::C) {
+            HY_EACH(e, 4) sum[r][c][e] *= shrink;
         }
     }
 }
@@ -314,10 +295,8 @@ static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const backward_ca
         __syncthreads();
         multiply<S>(score, my_q, k_tile, D);
         multiply<S>(dp, my_dout, v_tile, D);
-#pragma unroll
-        for (int r = 0; r < S::R; r++) {
-#pragma unroll
-            for (int j = 0; j < S::J; j++) {
+        HY_EACH(r, S::R) {
+            HY_EACH(j, S::J) {
                 int i = query + ty + TY * r, at = key + tx + TX * j;
                 bool is_seen = i < end && at >= first[r] && at <= i;
                 weigh_pair(&score[r][j], &dp[r][j], is_seen, lse[r], delta[r], a.scale);
@@ -363,8 +342,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const backward_c
         for (int query = key; query < end; query += S::THEIRS) {
             int first[S::J];
             bool sees_any = false;
-#pragma unroll
-            for (int j = 0; j < S::J; j++) {
+            HY_EACH(j, S::J) {
                 int i = query + tx + TX * j;
                 first[j] = i < end ? hy_first_key(a, b, i) : a.T;
                 sees_any |= first[j] < key_end;
@@ -376,12 +354,10 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const backward_c
             float score[S::R][S::J], dp[S::R][S::J];
             multiply<S>(score, my_k, q_tile, D);
             multiply<S>(dp, my_v, dout_tile, D);
-#pragma unroll
-            for (int j = 0; j < S::J; j++) {
+            HY_EACH(j, S::J) {
                 int i = min(query + tx + TX * j, a.T - 1);
                 float lse = call.lse[head * a.T + i], delta = call.delta[head * a.T + i];
-#pragma unroll
-                for (int r = 0; r < S::R; r++) {
+                HY_EACH(r, S::R) {
                     int at = key + ty + TY * r;
                     bool is_seen = at >= first[j] && at <= i;
                     weigh_pair(&score[r][j], &dp[r][j], is_seen, lse, delta, a.scale);

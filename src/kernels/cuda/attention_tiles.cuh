@@ -146,8 +146,7 @@ __device__ __forceinline__ void hy_load_queries(uint32_t q[S::M_TILES][4], uint3
                                                 int step) {
     int lane = threadIdx.x % 32;
     uint32_t offset = hy_chunk_at<S>(own + lane % 16, lane / 16);
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
+    HY_EACH(mt, S::M_TILES) {
         hy_load_tiles(q[mt], hy_steps_on<S>(shared + offset, step) + mt * 16 * S::ROW_BYTES);
     }
 }
@@ -159,26 +158,20 @@ __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8]
                                               uint32_t keys) {
     int lane = threadIdx.x % 32;
     keys += hy_chunk_at<S>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
-#pragma unroll
-        for (int n = 0; n < S::SN / 8; n++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) score[mt][n][e] = 0;
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(n, S::SN / 8) {
+            HY_EACH(e, 4) score[mt][n][e] = 0;
         }
     }
-#pragma unroll
-    for (int step = 0; step < S::K_STEPS; step++) {
+    HY_EACH(step, S::K_STEPS) {
         uint32_t passing[S::M_TILES][4];
         uint32_t(*q)[4] = step < S::KEPT ? rows.q[step] : passing;
         if (step >= S::KEPT) hy_load_queries<S>(q, q_shared, hy_own_rows<S>(threadIdx.x), step);
         uint32_t at = hy_steps_on<S>(keys, step);
-#pragma unroll
-        for (int n = 0; n < S::SN / 16; n++) {
+        HY_EACH(n, S::SN / 16) {
             uint32_t k[4];
             hy_load_tiles(k, at + n * 16 * S::ROW_BYTES);
-#pragma unroll
-            for (int mt = 0; mt < S::M_TILES; mt++) {
+            HY_EACH(mt, S::M_TILES) {
                 hy_mma<T>(score[mt][2 * n], q[mt], k[0], k[1]);
                 hy_mma<T>(score[mt][2 * n + 1], q[mt], k[2], k[3]);
             }
@@ -199,16 +192,12 @@ template <typename S>
 __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][4],
                                              const hy_first_keys<S> *first, int own, int key) {
     int thread = hy_thread_here(), lane = thread % 32;
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(r, 2) {
             int row = mt * 16 + r * 8 + lane / 4, begin = key + lane % 4 * 2;
             int low = first->of_row[hy_own_rows<S>(thread) + row] - begin, high = own + row - begin;
-#pragma unroll
-            for (int n = 0; n < S::SN / 8; n++) {
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
+            HY_EACH(n, S::SN / 8) {
+                HY_EACH(e, 2) {
                     bool is_seen = n * 8 + e >= low && n * 8 + e <= high;
                     if (!is_seen) score[mt][n][2 * r + e] = -INFINITY;
                 }
@@ -221,18 +210,15 @@ __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][
 template <typename S>
 __device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
                                                const float high[S::M_TILES][2]) {
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(r, 2) {
             float top = fmaxf(high[mt][r], __shfl_xor_sync(0xffffffffu, high[mt][r], 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
             top = fmaxf(top, rows.m[mt][r]);
             float shrink = hy_exp2(rows.m[mt][r] - top);
             rows.m[mt][r] = top;
             rows.sum[mt][r] *= shrink;
-#pragma unroll
-            for (int n = 0; n < S::D / 8; n++) {
+            HY_EACH(n, S::D / 8) {
                 rows.out[mt][n][2 * r] *= shrink;
                 rows.out[mt][n][2 * r + 1] *= shrink;
             }
@@ -247,10 +233,8 @@ __device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::
     constexpr float SLACK = 8; /* weights up to 2^8, far inside fp16's range */
     float high[S::M_TILES][2];
     bool is_far = false;
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(r, 2) {
             float top = fmaxf(score[mt][0][2 * r], score[mt][0][2 * r + 1]);
 #pragma unroll
             for (int n = 1; n < S::SN / 8; n++) {
@@ -267,8 +251,7 @@ __device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::
 template <typename S>
 __device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
                                           hy_attention_rows<S> &rows, float scale) {
-#pragma unroll
-    for (int i = 0; i < S::M_TILES * S::SN / 4; i++) {
+    HY_EACH(i, S::M_TILES * S::SN / 4) {
         int mt = i / (S::SN / 4), n = i % (S::SN / 4) / 2, r = i % 2;
         float *pair = &score[mt][n][2 * r], m = rows.m[mt][r];
         pair[0] = hy_exp2(pair[0] * scale - m);
@@ -287,23 +270,19 @@ __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S
     uint32_t thread = threadIdx.x;
 #endif
     values += hy_chunk_at<S>(thread % 16, thread % 32 / 16);
-#pragma unroll
-    for (int step = 0; step < S::SN / 16; step++) {
+    HY_EACH(step, S::SN / 16) {
         uint32_t p[S::M_TILES][4];
-#pragma unroll
-        for (int mt = 0; mt < S::M_TILES; mt++) {
+        HY_EACH(mt, S::M_TILES) {
             const float(*w)[4] = &weight[mt][2 * step];
             p[mt][0] = hy_pair<T>(w[0][0], w[0][1]);
             p[mt][1] = hy_pair<T>(w[0][2], w[0][3]);
             p[mt][2] = hy_pair<T>(w[1][0], w[1][1]);
             p[mt][3] = hy_pair<T>(w[1][2], w[1][3]);
         }
-#pragma unroll
-        for (int n = 0; n < S::K_STEPS; n++) {
+        HY_EACH(n, S::K_STEPS) {
             uint32_t v[4];
             hy_load_tiles_transposed(v, hy_steps_on<S>(values, n) + step * 16 * S::ROW_BYTES);
-#pragma unroll
-            for (int mt = 0; mt < S::M_TILES; mt++) {
+            HY_EACH(mt, S::M_TILES) {
                 hy_mma<T>(rows.out[mt][2 * n], p[mt], v[0], v[1]);
                 hy_mma<T>(rows.out[mt][2 * n + 1], p[mt], v[2], v[3]);
             }
@@ -317,10 +296,8 @@ template <typename S, typename T>
 __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared, T *out,
                                               float *lse, int64_t width, int query, int end) {
     int lane = threadIdx.x % 32, own = hy_own_rows<S>(threadIdx.x);
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(r, 2) {
             int row = own + mt * 16 + r * 8 + lane / 4;
             float sum = rows.sum[mt][r];
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -329,8 +306,7 @@ __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *
             if (lane % 4 == 0 && query + row < end) {
                 lse[query + row] = (rows.m[mt][r] + log2f(sum)) * 0.693147180559945309f;
             }
-#pragma unroll
-            for (int n = 0; n < S::D / 8; n++) {
+            HY_EACH(n, S::D / 8) {
                 uint32_t at = hy_chunk_at<S>(row, n) + lane % 4 * 4;
                 *(uint32_t *)(shared + at) = hy_pair<T>(rows.out[mt][n][2 * r] * inverse,
                                                         rows.out[mt][n][2 * r + 1] * inverse);
@@ -371,17 +347,13 @@ __device__ __forceinline__ int hy_find_first_keys(hy_first_keys<S> *first, const
 }
 
 template <typename S> __device__ __forceinline__ void hy_clear_rows(hy_attention_rows<S> &rows) {
-#pragma unroll
-    for (int mt = 0; mt < S::M_TILES; mt++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
+    HY_EACH(mt, S::M_TILES) {
+        HY_EACH(r, 2) {
             rows.m[mt][r] = -1e30f; /* finite: a row may see nothing of its first tiles */
             rows.sum[mt][r] = 0;
         }
-#pragma unroll
-        for (int n = 0; n < S::D / 8; n++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) rows.out[mt][n][e] = 0;
+        HY_EACH(n, S::D / 8) {
+            HY_EACH(e, 4) rows.out[mt][n][e] = 0;
         }
     }
 }
@@ -448,8 +420,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     if (S::KEPT > 0) {
         hy_copy_wait<1>();
         __syncthreads();
-#pragma unroll
-        for (int step = 0; step < S::KEPT; step++) {
+        HY_EACH(step, S::KEPT) {
             hy_load_queries<S>(rows.q[step], base + S::Q_OFFSET, own_rows, step);
         }
         if (S::KEEPS_Q) __syncthreads();

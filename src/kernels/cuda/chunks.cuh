@@ -14,15 +14,13 @@
 /* ---- packs as fp32 --------------------------------------------------------------------------- */
 
 template <typename T> __device__ __forceinline__ void hy_unpack(const hy_pack<T> &pack, float *v) {
-#pragma unroll
-    for (int j = 0; j < hy_pack<T>::count; j++) v[j] = hy_to_float(pack.v[j]);
+    HY_EACH(j, hy_pack<T>::count) v[j] = hy_to_float(pack.v[j]);
 }
 /* bf16 is the upper half of fp32. Taken as words, a pack stays in four registers; element by
  * element the compiler would spread it over eight. */
 __device__ __forceinline__ void hy_unpack(const hy_pack<__nv_bfloat16> &pack, float *v) {
     const uint32_t *words = (const uint32_t *)&pack;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
+    HY_EACH(j, 4) {
         v[2 * j] = __uint_as_float(words[j] << 16);
         v[2 * j + 1] = __uint_as_float(words[j] & 0xffff0000u);
     }

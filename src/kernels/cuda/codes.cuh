@@ -78,8 +78,7 @@ __device__ __forceinline__ uint32_t hy_encode_four(const float x[4], float large
     float lift = largest < 0x1p-60f ? 0x1p60f : 1.0f;
     float inverse = largest > 0 ? __fdividef(1.0f, largest * lift) : 0.0f;
     uint32_t word = 0u - constant * 0x01010101u;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    HY_EACH(i, 4) {
         float steps = hy_steps_of<is_signed>(x[i] * lift * inverse);
         word += __float_as_uint(steps + rounder) * (1u << 8 * i);
     }

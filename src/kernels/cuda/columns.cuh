@@ -116,10 +116,8 @@ static __device__ __forceinline__ void hy_add_rows(const Source &source, int64_t
                                                    int64_t step, int64_t column, float *sum) {
     for (; row + (HY_COLUMN_BATCH - 1) * step < end; row += HY_COLUMN_BATCH * step) {
         typename Source::chunk batch[HY_COLUMN_BATCH];
-#pragma unroll
-        for (int k = 0; k < HY_COLUMN_BATCH; k++) batch[k] = source.fetch(row + k * step, column);
-#pragma unroll
-        for (int k = 0; k < HY_COLUMN_BATCH; k++) source.add(batch[k], sum);
+        HY_EACH(k, HY_COLUMN_BATCH) batch[k] = source.fetch(row + k * step, column);
+        HY_EACH(k, HY_COLUMN_BATCH) source.add(batch[k], sum);
     }
     for (; row < end; row += step) source.add(source.fetch(row, column), sum);
 }
@@ -136,8 +134,7 @@ static __global__ void __launch_bounds__(HY_COLUMN_THREADS, HY_COLUMN_BLOCKS)
     if (line < cut.lines && column < cut.chunks) {
         hy_add_rows(source, first, cut.rows, step, column * width, sum);
     }
-#pragma unroll
-    for (int j = 0; j < width; j++) sums[threadIdx.x * width + j] = sum[j];
+    HY_EACH(j, width) sums[threadIdx.x * width + j] = sum[j];
     __syncthreads();
     int tile_width = cut.tile_chunks * width;
     for (int c = threadIdx.x; c < tile_width; c += HY_COLUMN_THREADS) {
@@ -178,8 +175,7 @@ template <typename A> struct hy_matrix_source {
     __device__ __forceinline__ void add(const chunk &p, float *sum) const {
         float v[width];
         matrix.open(p, v);
-#pragma unroll
-        for (int j = 0; j < width; j++) sum[j] += v[j];
+        HY_EACH(j, width) sum[j] += v[j];
     }
 };
 

@@ -20,18 +20,15 @@ template <bool has_noise>
 __device__ __forceinline__ void combine_quad(const combine_args &a, const hy_quad_bits bits[INPUTS],
                                              int64_t at) {
     float sum[HY_QUAD] = {};
-#pragma unroll
-    for (int k = 0; k < INPUTS; k++) {
+    HY_EACH(k, INPUTS) {
         float x[HY_QUAD];
         if (!a.x[k].data) continue;
         hy_widen(bits[k], a.x[k].dtype, x);
-#pragma unroll
-        for (int i = 0; i < HY_QUAD; i++) sum[i] += a.coefficient[k] * x[i];
+        HY_EACH(i, HY_QUAD) sum[i] += a.coefficient[k] * x[i];
     }
     if (has_noise) {
         uint64_t first = a.first + (uint64_t)at;
-#pragma unroll
-        for (int i = 0; i < HY_QUAD; i++) {
+        HY_EACH(i, HY_QUAD) {
             sum[i] += a.noise * (float)hy_device_normal(a.seed, HY_RNG_PREDICT, first + i);
         }
     }
@@ -42,16 +39,13 @@ template <bool has_noise>
 __global__ void __launch_bounds__(THREADS) combine_kernel(combine_args a) {
     int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     hy_quad_bits bits[HY_QUADS][INPUTS];
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) {
+    HY_EACH(k, HY_QUADS) {
         int64_t at = hy_quad_at(thread, k);
-#pragma unroll
-        for (int i = 0; i < INPUTS; i++) {
+        HY_EACH(i, INPUTS) {
             if (a.x[i].data) bits[k][i] = hy_fetch(a.x[i], at, hy_quad_length(at, a.count));
         }
     }
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) combine_quad<has_noise>(a, bits[k], hy_quad_at(thread, k));
+    HY_EACH(k, HY_QUADS) combine_quad<has_noise>(a, bits[k], hy_quad_at(thread, k));
 }
 
 hy_status hy_cuda_combine(const hy_cuda_run *run) {

@@ -98,6 +98,10 @@ static inline int64_t hy_height(const hy_tensor *t) { return hy_tensor_count(t) 
 static inline int64_t hy_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline bool hy_has(const hy_tensor *t) { return t->data != NULL; }
 
+/* An unrolled loop over i from 0 to count - 1. Arrays stay in registers only where each index is a constant
+ * to the compiler. */
+#define HY_EACH(i, count) _Pragma("unroll") for (int i = 0; i < count; i++)
+
 /* ---- elements --------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float hy_to_float(float x) { return x; }

@@ -90,8 +90,7 @@ static __device__ __forceinline__ head_spot take_head(const head_call &n, head_w
 template <int count>
 static __device__ __forceinline__ void group_sums(float (&x)[count], int lanes) {
     for (int d = lanes / 2; d > 0; d >>= 1) {
-#pragma unroll
-        for (int i = 0; i < count; i++) x[i] += __shfl_xor_sync(0xffffffffu, x[i], d);
+        HY_EACH(i, count) x[i] += __shfl_xor_sync(0xffffffffu, x[i], d);
     }
 }
 
@@ -112,14 +111,12 @@ static __device__ __forceinline__ void write_head(const head_call &n, const head
                                                   const float *weights, int lane) {
     constexpr int width = hy_pack<T>::count;
     const float *w = weights + (spot.is_query ? 0 : n.D);
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(p, chunks) {
         int column = (lane + p * n.lanes) * width;
         float v[width];
         if (!spot.is_there || column >= n.D) break;
         hy_unpack(x[p], v);
-#pragma unroll
-        for (int j = 0; j < width; j++) v[j] = spot.is_value ? v[j] : v[j] * rstd * w[column + j];
+        HY_EACH(j, width) v[j] = spot.is_value ? v[j] : v[j] * rstd * w[column + j];
         hy_store_pack((T *)n.to + spot.base + column, hy_packed<T>(v));
     }
     if (lane == 0 && spot.is_there && !spot.is_value) n.rstd[spot.rstd] = rstd;
@@ -138,31 +135,25 @@ static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows
         hy_pack<T> x[heads][chunks];
         head_spot spot[heads];
         float square[heads];
-#pragma unroll
-        for (int h = 0; h < heads; h++) {
+        HY_EACH(h, heads) {
             spot[h] = take_head(n, at);
-#pragma unroll
-            for (int p = 0; p < chunks; p++) {
+            HY_EACH(p, chunks) {
                 int column = (lane + p * n.lanes) * width;
                 bool is_there = spot[h].is_there && column < n.D;
                 x[h][p] = is_there ? hy_load_pack((const T *)n.x + spot[h].base + column)
                                    : hy_zero_pack<T>();
             }
         }
-#pragma unroll
-        for (int h = 0; h < heads; h++) {
+        HY_EACH(h, heads) {
             square[h] = 0;
-#pragma unroll
-            for (int p = 0; p < chunks; p++) {
+            HY_EACH(p, chunks) {
                 float v[width];
                 hy_unpack(x[h][p], v);
-#pragma unroll
-                for (int j = 0; j < width; j++) square[h] += v[j] * v[j];
+                HY_EACH(j, width) square[h] += v[j] * v[j];
             }
         }
         group_sums(square, n.lanes);
-#pragma unroll
-        for (int h = 0; h < heads; h++) {
+        HY_EACH(h, heads) {
             float rstd = 1.0f / sqrtf(square[h] / (float)n.D + n.eps);
             write_head<T, chunks>(n, spot[h], x[h], rstd, weights, lane);
         }
@@ -181,12 +172,10 @@ write_sums(const head_call &n, const own_sums<chunks, width> &own, float *shared
     int lane = threadIdx.x % n.lanes, groups = THREADS / n.lanes;
     float *mine = shared + threadIdx.x / n.lanes * 2 * n.D;
     __syncthreads();
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(p, chunks) {
         int column = (lane + p * n.lanes) * width;
         if (column >= n.D) break;
-#pragma unroll
-        for (int j = 0; j < width; j++) {
+        HY_EACH(j, width) {
             mine[column + j] = own.q[p][j];
             mine[n.D + column + j] = own.k[p][j];
         }
@@ -207,15 +196,13 @@ add_head(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const 
     constexpr int width = hy_pack<T>::count;
     const float *w = weights + (spot.is_query ? 0 : n.D);
     float sum = 0;
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(p, chunks) {
         int column = (lane + p * n.lanes) * width;
         float d[width], v[width];
         if (!spot.is_there || spot.is_value || column >= n.D) break;
         hy_unpack(dy[p], d);
         hy_unpack(x[p], v);
-#pragma unroll
-        for (int j = 0; j < width; j++) {
+        HY_EACH(j, width) {
             float product = d[j] * (v[j] * rstd);
             sum += product * w[column + j];
             own.q[p][j] += spot.is_query ? product : 0.0f;
@@ -232,15 +219,13 @@ write_gradient(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, 
                float rstd, float mean, const float *weights, int lane) {
     constexpr int width = hy_pack<T>::count;
     const float *w = weights + (spot.is_query ? 0 : n.D);
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(p, chunks) {
         int column = (lane + p * n.lanes) * width;
         float d[width], v[width];
         if (!spot.is_there || column >= n.D) break;
         hy_unpack(dy[p], d);
         hy_unpack(x[p], v);
-#pragma unroll
-        for (int j = 0; j < width; j++) {
+        HY_EACH(j, width) {
             float dx = rstd * (d[j] * w[column + j] - v[j] * rstd * mean);
             d[j] = spot.is_value ? d[j] : dx;
         }
@@ -264,13 +249,11 @@ static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(chunks))
         hy_pack<T> dy[BWD_HEADS][chunks], x[BWD_HEADS][chunks];
         head_spot spot[BWD_HEADS];
         float rstd[BWD_HEADS], sum[BWD_HEADS];
-#pragma unroll
-        for (int h = 0; h < BWD_HEADS; h++) {
+        HY_EACH(h, BWD_HEADS) {
             spot[h] = take_head(n, at);
             bool is_normed = spot[h].is_there && !spot[h].is_value;
             rstd[h] = is_normed ? n.rstd[spot[h].rstd] : 0.0f;
-#pragma unroll
-            for (int p = 0; p < chunks; p++) {
+            HY_EACH(p, chunks) {
                 int column = (lane + p * n.lanes) * width;
                 dy[h][p] = x[h][p] = hy_zero_pack<T>();
                 if (!spot[h].is_there || column >= n.D) continue;
@@ -278,13 +261,11 @@ static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(chunks))
                 if (is_normed) x[h][p] = hy_load_pack((const T *)n.x + spot[h].base + column);
             }
         }
-#pragma unroll
-        for (int h = 0; h < BWD_HEADS; h++) {
+        HY_EACH(h, BWD_HEADS) {
             sum[h] = add_head<T, chunks>(n, spot[h], dy[h], x[h], rstd[h], weights, lane, own);
         }
         group_sums(sum, n.lanes);
-#pragma unroll
-        for (int h = 0; h < BWD_HEADS; h++) {
+        HY_EACH(h, BWD_HEADS) {
             write_gradient<T, chunks>(n, spot[h], dy[h], x[h], rstd[h], sum[h] / (float)n.D,
                                       weights, lane);
         }

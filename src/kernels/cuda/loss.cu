@@ -45,8 +45,7 @@ template <typename T> struct row_cut {
 template <typename T>
 __device__ __forceinline__ void widen_pack(uint4 bits, float x[hy_pack<T>::count]) {
     const T *v = (const T *)&bits;
-#pragma unroll
-    for (int i = 0; i < hy_pack<T>::count; i++) x[i] = hy_to_float(v[i]);
+    HY_EACH(i, hy_pack<T>::count) x[i] = hy_to_float(v[i]);
 }
 
 /* exp; below the smallest normal number it is 0. */
@@ -131,8 +130,7 @@ template <int n> __device__ __forceinline__ void take(running *r, const float x[
         r->max = largest;
     }
     float shift = r->max == -INFINITY ? 0 : r->max;
-#pragma unroll
-    for (int i = 0; i < n; i++) e[i] = exp_of(x[i] - shift);
+    HY_EACH(i, n) e[i] = exp_of(x[i] - shift);
     r->sum += sum_of<n>(e);
 }
 
@@ -184,8 +182,7 @@ template <typename T> __device__ __forceinline__ uint4 softmax_pack(uint4 bits, 
     float x[hy_pack<T>::count];
     hy_pack<T> out;
     widen_pack<T>(bits, x);
-#pragma unroll
-    for (int i = 0; i < hy_pack<T>::count; i++) {
+    HY_EACH(i, hy_pack<T>::count) {
         out.v[i] = hy_from_float<T>(exp_of(x[i] - s.shift) * s.factor);
     }
     return *(const uint4 *)&out;
@@ -195,12 +192,10 @@ template <typename T> __device__ __forceinline__ uint4 softmax_pack(uint4 bits, 
 template <typename T> __device__ __forceinline__ void write_rest(uint4 *body, int end, softmax s) {
     for (int round = end - 1; round >= 0; round -= UNROLL) {
         uint4 bits[UNROLL];
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
+        HY_EACH(u, UNROLL) {
             if (round >= u) bits[u] = __ldcg(body + (int64_t)(round - u) * blockDim.x);
         }
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
+        HY_EACH(u, UNROLL) {
             if (round < u) continue;
             __stcs(body + (int64_t)(round - u) * blockDim.x, softmax_pack<T>(bits[u], s));
         }

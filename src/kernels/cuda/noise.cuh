@@ -15,8 +15,7 @@ __device__ __forceinline__ uint4 hy_device_philox(uint64_t seed, uint64_t stream
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
     uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
+    HY_EACH(round, 10) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
         c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
@@ -48,10 +47,8 @@ __device__ __forceinline__ void hy_rounding_words(uint64_t seed, uint64_t first,
     uint4 b = hy_device_philox(seed, HY_RNG_ROUNDING, (first >> 2) + 1);
     uint32_t w[7] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
     /* A shift by 1 to 3 in two selects: an index known only at run time would go to memory. */
-#pragma unroll
-    for (int i = 0; i < 5; i++) w[i] = skipped & 2 ? w[i + 2] : w[i];
-#pragma unroll
-    for (int i = 0; i < 4; i++) words[i] = skipped & 1 ? w[i + 1] : w[i];
+    HY_EACH(i, 5) w[i] = skipped & 2 ? w[i + 2] : w[i];
+    HY_EACH(i, 4) words[i] = skipped & 1 ? w[i + 1] : w[i];
 }
 
 __device__ __forceinline__ uint32_t hy_param_bits(uint32_t word) { return word & 0xffffu; }

@@ -51,13 +51,11 @@ template <typename T, int chunks, bool is_square>
 static __device__ __forceinline__ float own_sum(const hy_pack<T> *x, float mean, int rank, int size,
                                                 int packs) {
     float sum = 0;
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(p, chunks) {
         float v[hy_pack<T>::count];
         if (rank + p * size >= packs) break;
         hy_unpack(x[p], v);
-#pragma unroll
-        for (int j = 0; j < hy_pack<T>::count; j++) {
+        HY_EACH(j, hy_pack<T>::count) {
             sum += is_square ? (v[j] - mean) * (v[j] - mean) : v[j];
         }
     }
@@ -73,8 +71,7 @@ static __device__ __forceinline__ void read_weights(const void *data, hy_dtype d
     if (is_packed) {
         hy_unpack(hy_load_pack((const T *)data + first), v);
     } else {
-#pragma unroll
-        for (int j = 0; j < width; j++) v[j] = hy_load_any(data, first + j, dtype);
+        HY_EACH(j, width) v[j] = hy_load_any(data, first + j, dtype);
     }
 }
 
@@ -84,20 +81,17 @@ static __device__ __forceinline__ void write_rows(const norm_call &n, const hy_p
                                                   const float *mean, const float *rstd, int64_t row,
                                                   int rank, int size) {
     constexpr int width = hy_pack<T>::count;
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(p, chunks) {
         int first = (rank + p * size) * width;
         float scale[width], shift[width] = {0};
         if (first >= n.C) break;
         read_weights<T>(n.w, n.w_type, n.is_w_packed, first, scale);
         if (n.b) read_weights<T>(n.b, n.b_type, n.is_b_packed, first, shift);
-#pragma unroll
-        for (int r = 0; r < rows; r++) {
+        HY_EACH(r, rows) {
             float v[width];
             if (row + r >= n.N) break;
             hy_unpack(x[r][p], v);
-#pragma unroll
-            for (int j = 0; j < width; j++) v[j] = (v[j] - mean[r]) * rstd[r] * scale[j] + shift[j];
+            HY_EACH(j, width) v[j] = (v[j] - mean[r]) * rstd[r] * scale[j] + shift[j];
             hy_store_pack((T *)n.y + (row + r) * n.C + first, hy_packed<T>(v));
         }
     }
@@ -114,31 +108,25 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
     hy_pack<T> x[rows][chunks];
     float mean[rows] = {0}, rstd[rows];
     if (row >= n.N) return;
-#pragma unroll
-    for (int r = 0; r < rows; r++) {
-#pragma unroll
-        for (int p = 0; p < chunks; p++) {
+    HY_EACH(r, rows) {
+        HY_EACH(p, chunks) {
             int at = team.rank + p * team.size;
             if (row + r >= n.N || at >= packs) break;
             x[r][p] = hy_load_pack((const T *)n.x + (row + r) * n.C + at * width);
         }
     }
     if (!n.is_rms) {
-#pragma unroll
-        for (int r = 0; r < rows; r++) {
+        HY_EACH(r, rows) {
             mean[r] = own_sum<T, chunks, false>(x[r], 0, team.rank, team.size, packs);
         }
         hy_team_sums<is_wide>(mean, buffer, &turn);
-#pragma unroll
-        for (int r = 0; r < rows; r++) mean[r] /= (float)n.C;
+        HY_EACH(r, rows) mean[r] /= (float)n.C;
     }
-#pragma unroll
-    for (int r = 0; r < rows; r++) {
+    HY_EACH(r, rows) {
         rstd[r] = own_sum<T, chunks, true>(x[r], mean[r], team.rank, team.size, packs);
     }
     hy_team_sums<is_wide>(rstd, buffer, &turn);
-#pragma unroll
-    for (int r = 0; r < rows; r++) {
+    HY_EACH(r, rows) {
         rstd[r] = 1.0f / sqrtf(rstd[r] / (float)n.C + n.eps);
         if (team.rank == 0 && row + r < n.N) keep_statistics(n, row + r, mean[r], rstd[r]);
     }

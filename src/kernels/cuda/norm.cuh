@@ -31,12 +31,10 @@ template <bool is_wide> struct hy_team {
 template <int count> __device__ __forceinline__ float hy_warp_sums(const float *v, int lane) {
     float rest[count];
     int distance = 16;
-#pragma unroll
-    for (int i = 0; i < count; i++) rest[i] = v[i];
+    HY_EACH(i, count) rest[i] = v[i];
 #pragma unroll
     for (int n = count / 2; n > 0; n /= 2) {
-#pragma unroll
-        for (int i = 0; i < n; i++) {
+        HY_EACH(i, n) {
             bool is_upper = lane & distance;
             float passed = is_upper ? rest[i] : rest[i + n];
             float kept = is_upper ? rest[i + n] : rest[i];
@@ -70,8 +68,7 @@ __device__ __forceinline__ void hy_team_sums(float (&v)[count], float *buffer, i
 #pragma unroll
         for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
     }
-#pragma unroll
-    for (int i = 0; i < count; i++) v[i] = __shfl_sync(0xffffffffu, sum, i * lanes);
+    HY_EACH(i, count) v[i] = __shfl_sync(0xffffffffu, sum, i * lanes);
 }
 
 /* ---- weights in shared memory ---------------------------------------------------------------- */
@@ -95,8 +92,7 @@ __device__ __forceinline__ void hy_keep_weights(float *shared, const void *data,
 template <int width>
 __device__ __forceinline__ void hy_read_weights(const float *shared, int pack, int packs,
                                                 float *v) {
-#pragma unroll
-    for (int q = 0; q < width / 4; q++) {
+    HY_EACH(q, width / 4) {
         float4 four = ((const float4 *)shared)[q * packs + pack];
         v[4 * q] = four.x;
         v[4 * q + 1] = four.y;

@@ -92,10 +92,8 @@ template <typename T, int chunks, bool is_wide> struct own_columns {
 template <typename T, int chunks, bool is_wide>
 static __device__ __forceinline__ void fetch_rows(own_columns<T, chunks, is_wide> &own,
                                                   const norm_bwd_call &n, int64_t row) {
-#pragma unroll
-    for (int r = 0; r < own.rows; r++) {
-#pragma unroll
-        for (int p = 0; p < chunks; p++) {
+    HY_EACH(r, own.rows) {
+        HY_EACH(p, chunks) {
             int at = own.rank + p * own.size;
             int64_t i = (row + r) * n.C + at * own.width;
             if (row + r >= n.N || at >= own.packs) break;
@@ -110,8 +108,7 @@ static __device__ __forceinline__ void fetch_rows(own_columns<T, chunks, is_wide
 template <int rows>
 static __device__ __forceinline__ void read_statistics(const norm_bwd_call &n, int64_t row,
                                                        float *mean, float *rstd) {
-#pragma unroll
-    for (int r = 0; r < rows; r++) {
+    HY_EACH(r, rows) {
         bool is_there = row + r < n.N;
         mean[r] = is_there && n.mean ? n.mean[row + r] : 0.0f;
         rstd[r] = is_there ? n.rstd[row + r] : 0.0f;
@@ -125,22 +122,18 @@ static __device__ __forceinline__ void add_rows(own_columns<T, chunks, is_wide> 
                                                 const norm_bwd_call &n, int64_t row,
                                                 const float *mean, const float *rstd, float *sums) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
-#pragma unroll
-    for (int r = 0; r < 2 * rows; r++) sums[r] = 0;
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(r, 2 * rows) sums[r] = 0;
+    HY_EACH(p, chunks) {
         float weight[width];
         int at = own.rank + p * own.size;
         if (at >= own.packs) break;
         hy_read_weights<width>(own.w, at, own.packs, weight);
-#pragma unroll
-        for (int r = 0; r < rows; r++) {
+        HY_EACH(r, rows) {
             float dy[width], x[width];
             if (row + r >= n.N) break;
             hy_unpack(own.dy[r][p], dy);
             hy_unpack(own.x[r][p], x);
-#pragma unroll
-            for (int j = 0; j < width; j++) {
+            HY_EACH(j, width) {
                 float xhat = (x[j] - mean[r]) * rstd[r], g = dy[j] * weight[j];
                 sums[2 * r] += g;
                 sums[2 * r + 1] += g * xhat;
@@ -159,21 +152,18 @@ static __device__ __forceinline__ void
 write_rows(const own_columns<T, chunks, is_wide> &own, const norm_bwd_call &n, int64_t row,
            const float *mean, const float *rstd, const float *means) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
-#pragma unroll
-    for (int p = 0; p < chunks; p++) {
+    HY_EACH(p, chunks) {
         float weight[width];
         int at = own.rank + p * own.size;
         if (at >= own.packs) break;
         hy_read_weights<width>(own.w, at, own.packs, weight);
-#pragma unroll
-        for (int r = 0; r < rows; r++) {
+        HY_EACH(r, rows) {
             float dy[width], x[width], out[width] = {0};
             if (row + r >= n.N) break;
             hy_unpack(own.dy[r][p], dy);
             hy_unpack(own.x[r][p], x);
             if (n.residual) hy_unpack(own.residual[r][p], out);
-#pragma unroll
-            for (int j = 0; j < width; j++) {
+            HY_EACH(j, width) {
                 float xhat = (x[j] - mean[r]) * rstd[r];
                 out[j] += rstd[r] * (dy[j] * weight[j] - means[2 * r] - xhat * means[2 * r + 1]);
             }
@@ -198,8 +188,7 @@ static __device__ __forceinline__ void write_sums(const own_columns<T, chunks, i
     int teams = is_wide ? 1 : NARROW_THREADS / 32, mine = is_wide ? 0 : threadIdx.x / 32;
     for (int team = 0; team < teams; team++) {
         float *to = team == teams - 1 ? out : total;
-#pragma unroll
-        for (int i = 0; i < chunks * width / 4; i++) {
+        HY_EACH(i, chunks * width / 4) {
             int p = i * 4 / width, j = i * 4 % width;
             int column = (own.rank + p * own.size) * width + j;
             if (team != mine || column >= C) continue;
@@ -222,10 +211,8 @@ static __global__ void __launch_bounds__(is_wide &&chunks == MOST_CHUNKS ? WIDE_
     hy_team<is_wide> team;
     own_columns<T, chunks, is_wide> own;
     own.w = w, own.rank = team.rank, own.size = team.size, own.packs = n.C / width;
-#pragma unroll
-    for (int i = 0; i < chunks * width; i++) own.dw[i / width][i % width] = 0;
-#pragma unroll
-    for (int i = 0; i < chunks * width; i++) own.db[i / width][i % width] = 0;
+    HY_EACH(i, chunks * width) own.dw[i / width][i % width] = 0;
+    HY_EACH(i, chunks * width) own.db[i / width][i % width] = 0;
     hy_keep_weights<width>(w, n.w, n.w_type, 1, n.C);
     __syncthreads();
 
@@ -235,8 +222,7 @@ static __global__ void __launch_bounds__(is_wide &&chunks == MOST_CHUNKS ? WIDE_
         read_statistics<rows>(n, row, mean, rstd);
         add_rows(own, n, row, mean, rstd, means);
         hy_team_sums<is_wide>(means, buffer, &turn);
-#pragma unroll
-        for (int r = 0; r < rows; r++) {
+        HY_EACH(r, rows) {
             means[2 * r] = n.mean ? means[2 * r] / (float)n.C : 0.0f;
             means[2 * r + 1] /= (float)n.C;
         }

@@ -87,14 +87,12 @@ static __global__ void __launch_bounds__(HY_SORT_THREADS) hy_sort_move(hy_sort_p
     unsigned peers[HY_SORT_ROUNDS];
     for (int d = lane; d < 256; d += 32) next[warp][d] = 0;
     __syncwarp();
-#pragma unroll
-    for (int r = 0; r < HY_SORT_ROUNDS; r++) {
+    HY_EACH(r, HY_SORT_ROUNDS) {
         int i = first + r * 32;
         place[r] = i < s.N ? hy_sort_place(s, i) : -1;
         digit[r] = i < s.N ? hy_sort_digit(s, place[r]) : -1;
     }
-#pragma unroll
-    for (int r = 0; r < HY_SORT_ROUNDS; r++) {
+    HY_EACH(r, HY_SORT_ROUNDS) {
         peers[r] = __match_any_sync(0xffffffffu, digit[r]);
         if (digit[r] >= 0 && lane == __ffs(peers[r]) - 1) next[warp][digit[r]] += __popc(peers[r]);
         __syncwarp();
@@ -106,8 +104,7 @@ static __global__ void __launch_bounds__(HY_SORT_THREADS) hy_sort_move(hy_sort_p
         base += count;
     }
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < HY_SORT_ROUNDS; r++) {
+    HY_EACH(r, HY_SORT_ROUNDS) {
         if (digit[r] >= 0) {
             int rank = __popc(peers[r] & ((1u << lane) - 1));
             s.out[next[warp][digit[r]] + rank] = place[r];

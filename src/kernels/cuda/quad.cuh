@@ -49,8 +49,7 @@ typedef struct hy_quad_bits {
 /* Element by element: those from n on read as zero. */
 __device__ __forceinline__ hy_quad_bits hy_fetch_slowly(const hy_view &t, int64_t at, int n) {
     hy_quad_bits bits = {};
-#pragma unroll
-    for (int i = 0; i < HY_QUAD; i++) {
+    HY_EACH(i, HY_QUAD) {
         if (i >= n) continue;
         if (t.dtype == HY_F32)
             bits.w[i] = ((const uint32_t *)t.data)[at + i];
@@ -76,8 +75,7 @@ __device__ __forceinline__ hy_quad_bits hy_fetch(const hy_view &t, int64_t at, i
 
 __device__ __forceinline__ void hy_store_slowly(const hy_view &t, int64_t at, int n,
                                                 const hy_quad_bits &bits) {
-#pragma unroll
-    for (int i = 0; i < HY_QUAD; i++) {
+    HY_EACH(i, HY_QUAD) {
         if (i >= n) continue;
         if (t.dtype == HY_F32)
             ((uint32_t *)t.data)[at + i] = bits.w[i];
@@ -99,8 +97,7 @@ __device__ __forceinline__ void hy_store(const hy_view &t, int64_t at, int n,
 
 __device__ __forceinline__ void hy_widen(const hy_quad_bits &bits, hy_dtype dtype,
                                          float x[HY_QUAD]) {
-#pragma unroll
-    for (int i = 0; i < HY_QUAD; i++) {
+    HY_EACH(i, HY_QUAD) {
         uint32_t word = bits.w[i / 2];
         if (dtype == HY_F32)
             x[i] = __uint_as_float(bits.w[i]);
@@ -115,17 +112,14 @@ __device__ __forceinline__ void hy_widen(const hy_quad_bits &bits, hy_dtype dtyp
 __device__ __forceinline__ hy_quad_bits hy_narrow(const float x[HY_QUAD], hy_dtype dtype) {
     hy_quad_bits bits;
     if (dtype == HY_F32) {
-#pragma unroll
-        for (int i = 0; i < HY_QUAD; i++) bits.w[i] = __float_as_uint(x[i]);
+        HY_EACH(i, HY_QUAD) bits.w[i] = __float_as_uint(x[i]);
     } else if (dtype == HY_BF16) {
-#pragma unroll
-        for (int i = 0; i < HY_QUAD / 2; i++) {
+        HY_EACH(i, HY_QUAD / 2) {
             __nv_bfloat162 pair = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
             bits.w[i] = *(const uint32_t *)&pair;
         }
     } else {
-#pragma unroll
-        for (int i = 0; i < HY_QUAD / 2; i++) {
+        HY_EACH(i, HY_QUAD / 2) {
             __half2 pair = __floats2half2_rn(x[2 * i], x[2 * i + 1]);
             bits.w[i] = *(const uint32_t *)&pair;
         }

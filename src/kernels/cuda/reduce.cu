@@ -33,8 +33,7 @@ struct plain_sum {
     __device__ __forceinline__ void add(const reduce_args &a, double sum[1]) const {
         float x[HY_QUAD];
         hy_widen(bits, a.x[0].dtype, x);
-#pragma unroll
-        for (int i = 0; i < HY_QUAD; i++) {
+        HY_EACH(i, HY_QUAD) {
             double value = (double)x[i];
             sum[0] += a.is_squared ? value * value : value;
         }
@@ -48,8 +47,7 @@ struct difference_dots {
 
     __device__ __forceinline__ void fetch(const reduce_args &a, int64_t at) {
         int n = hy_quad_length(at, a.count);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
+        HY_EACH(k, 4) {
             if (a.x[k].data) bits[k] = hy_fetch(a.x[k], at, n);
         }
     }
@@ -59,15 +57,13 @@ struct difference_dots {
         hy_widen(bits[k], a.x[k].dtype, out);
         if (!a.x[k + 1].data) return;
         hy_widen(bits[k + 1], a.x[k + 1].dtype, minus);
-#pragma unroll
-        for (int i = 0; i < HY_QUAD; i++) out[i] -= minus[i];
+        HY_EACH(i, HY_QUAD) out[i] -= minus[i];
     }
     __device__ __forceinline__ void add(const reduce_args &a, double sum[3]) const {
         float x[HY_QUAD], y[HY_QUAD];
         difference(a, 0, x);
         difference(a, 2, y);
-#pragma unroll
-        for (int i = 0; i < HY_QUAD; i++) {
+        HY_EACH(i, HY_QUAD) {
             double dx = (double)x[i], dy = (double)y[i];
             sum[0] += dx * dx;
             sum[1] += dy * dy;
@@ -103,13 +99,10 @@ __global__ void __launch_bounds__(THREADS) reduce_kernel(reduce_args a) {
     int64_t at = HY_QUAD * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
     for (; at < a.count; at += in_flight * step) {
         K kind[in_flight];
-#pragma unroll
-        for (int i = 0; i < in_flight; i++) kind[i].fetch(a, at + i * step);
-#pragma unroll
-        for (int i = 0; i < in_flight; i++) kind[i].add(a, sum);
+        HY_EACH(i, in_flight) kind[i].fetch(a, at + i * step);
+        HY_EACH(i, in_flight) kind[i].add(a, sum);
     }
-#pragma unroll
-    for (int k = 0; k < K::sums; k++) {
+    HY_EACH(k, K::sums) {
         double total = block_sum(sum[k]);
         if (threadIdx.x != 0) continue;
         if (a.partial)

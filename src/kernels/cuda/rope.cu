@@ -23,8 +23,7 @@ template <int width>
 static __device__ __forceinline__ void read_angles(const float *table, int first, float direction,
                                                    float *cosine, float *sine) {
     const float2 *pairs = (const float2 *)table + first;
-#pragma unroll
-    for (int j = 0; j < width; j++) {
+    HY_EACH(j, width) {
         float2 pair = pairs[j];
         cosine[j] = pair.x;
         sine[j] = pair.y * direction;
@@ -34,8 +33,7 @@ static __device__ __forceinline__ void read_angles(const float *table, int first
 template <int width>
 static __device__ __forceinline__ void turn(const float *cosine, const float *sine, float *a,
                                             float *b) {
-#pragma unroll
-    for (int j = 0; j < width; j++) {
+    HY_EACH(j, width) {
         float first = a[j], second = b[j];
         a[j] = first * cosine[j] - second * sine[j];
         b[j] = first * sine[j] + second * cosine[j];
@@ -49,16 +47,14 @@ static __device__ __forceinline__ void rope_heads(A qkv, const float *table, con
     float cosine[A::width], sine[A::width];
     typename A::chunk low[HEADS], high[HEADS];
     int64_t at = row * s.row_width + chunk * A::width, D = 2 * s.half;
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
+    HY_EACH(h, HEADS) {
         if (head + h >= s.heads) break;
         low[h] = qkv.fetch(at + (head + h) * D);
         high[h] = qkv.fetch(at + (head + h) * D + s.half);
     }
     read_angles<A::width>(table + (uint32_t)row % (uint32_t)s.seq * D, chunk * A::width,
                           s.direction, cosine, sine);
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
+    HY_EACH(h, HEADS) {
         float a[A::width], b[A::width];
         if (head + h >= s.heads) return;
         qkv.open(low[h], a);

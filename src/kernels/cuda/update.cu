@@ -37,8 +37,7 @@ __device__ __forceinline__ uint32_t hy_fetch_codes(const hy_view &t, int64_t at,
     const uint8_t *codes = (const uint8_t *)t.data + at;
     if (n == HY_QUAD && t.is_packed) return *(const uint32_t *)codes;
     uint32_t word = 0;
-#pragma unroll
-    for (int i = 0; i < HY_QUAD; i++) {
+    HY_EACH(i, HY_QUAD) {
         word |= (uint32_t)(i < n ? codes[i] : is_signed ? 128 : 0) << 8 * i;
     }
     return word;
@@ -50,8 +49,7 @@ __device__ __forceinline__ void hy_store_codes(const hy_view &t, int64_t at, int
         *(uint32_t *)codes = word;
         return;
     }
-#pragma unroll
-    for (int i = 0; i < HY_QUAD; i++) {
+    HY_EACH(i, HY_QUAD) {
         if (i < n) codes[i] = (uint8_t)(word >> 8 * i);
     }
 }
@@ -67,8 +65,7 @@ __device__ __forceinline__ hy_quad_bits hy_rounded(const float x[HY_QUAD],
                                                    const uint32_t words[HY_QUAD]) {
     hy_quad_bits bits;
     uint32_t u[HY_QUAD];
-#pragma unroll
-    for (int i = 0; i < HY_QUAD; i++) {
+    HY_EACH(i, HY_QUAD) {
         u[i] = hy_dithered(x[i], use == HY_PARAM_BITS ? hy_param_bits(words[i])
                                  : use == HY_M_BITS   ? hy_m_bits(words[i])
                                                       : hy_v_bits(words[i]));
@@ -95,8 +92,7 @@ template <bool has_codes, bool is_m> struct hy_state_quads {
     }
     __device__ __forceinline__ void widen(const hy_state_view &s, int k) {
         if (has_codes && s.scale) {
-#pragma unroll
-            for (int i = 0; i < HY_QUAD; i++) {
+            HY_EACH(i, HY_QUAD) {
                 uint32_t code = bits[k].w[0] >> 8 * i & 0xffu;
                 x[k][i] = scale[k] * (is_m ? hy_decode_signed(code) : hy_decode_unsigned(code));
             }
@@ -106,8 +102,7 @@ template <bool has_codes, bool is_m> struct hy_state_quads {
     }
     /* The largest magnitude of each quad, on the way to that of its block. */
     __device__ __forceinline__ void begin_largest(const hy_state_view &s) {
-#pragma unroll
-        for (int k = 0; k < HY_QUADS; k++) {
+        HY_EACH(k, HY_QUADS) {
             scale[k] =
                 fmaxf(fmaxf(fabsf(x[k][0]), fabsf(x[k][1])), fmaxf(fabsf(x[k][2]), fabsf(x[k][3])));
         }
@@ -116,8 +111,7 @@ template <bool has_codes, bool is_m> struct hy_state_quads {
     /* Joins lanes that are `apart`, where they belong to one block. */
     __device__ __forceinline__ void join_largest(const hy_state_view &s, int apart) {
         if (apart * 2 * HY_QUAD > 1 << s.shift) return;
-#pragma unroll
-        for (int k = 0; k < HY_QUADS; k++) {
+        HY_EACH(k, HY_QUADS) {
             scale[k] = fmaxf(scale[k], __shfl_xor_sync(0xffffffffu, scale[k], apart));
         }
     }
@@ -146,8 +140,7 @@ __device__ __forceinline__ void hy_store_param(const hy_view &param, const hy_vi
     } else if (param.dtype == HY_BF16) {
         bits = hy_rounded<HY_PARAM_BITS>(x, words);
     } else {
-#pragma unroll
-        for (int i = 0; i < HY_QUAD / 2; i++) {
+        HY_EACH(i, HY_QUAD / 2) {
             bits.w[i] = hy_round_f16(x[2 * i], hy_param_bits(words[2 * i])) |
                         hy_round_f16(x[2 * i + 1], hy_param_bits(words[2 * i + 1])) << 16;
         }
@@ -216,8 +209,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
     hy_state_quads<has_codes, true> m;
     hy_state_quads<has_codes, false> v;
     if (!has_v) m = {}; /* it may be absent */
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) {
+    HY_EACH(k, HY_QUADS) {
         int64_t at = hy_quad_at(thread, k);
         int n = hy_quad_length(at, a.count);
         p_bits[k] = hy_fetch(exact, at, n);
@@ -226,21 +218,18 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
         if (has_v) v.fetch(a.v, k, at, n);
     }
     if (a.needs_noise) { /* made while the loads are under way */
-#pragma unroll
-        for (int k = 0; k < HY_QUADS; k++) {
+        HY_EACH(k, HY_QUADS) {
             hy_rounding_words(a.seed, a.first + (uint64_t)hy_quad_at(thread, k), words[k]);
         }
     }
     if (grad_scale == 0) return;
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) {
+    HY_EACH(k, HY_QUADS) {
         float g[HY_QUAD];
         hy_widen(p_bits[k], exact.dtype, p[k]);
         hy_widen(g_bits[k], a.grad.dtype, g);
         m.widen(a.m, k);
         if (has_v) v.widen(a.v, k);
-#pragma unroll
-        for (int i = 0; i < HY_QUAD; i++) {
+        HY_EACH(i, HY_QUAD) {
             a.step.apply(g[i] * grad_scale, &p[k][i], &m.x[k][i], &v.x[k][i], a.m.t.data);
         }
     }
@@ -255,8 +244,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
             if (has_v && a.v.scale) v.join_largest(a.v, apart);
         }
     }
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) {
+    HY_EACH(k, HY_QUADS) {
         int64_t at = hy_quad_at(thread, k);
         int n = hy_quad_length(at, a.count);
         hy_store_param(a.param, a.master, at, n, p[k], words[k]);
