@@ -7,6 +7,7 @@
 #include "kernels/ops.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -180,8 +181,13 @@ static void print_dtypes(int dtypes, char *out, size_t size) {
     }
 }
 
-static hy_status wrong_shape(const hy_op_call *call, int position, const char *expected) {
-    char shape[96];
+__attribute__((format(printf, 3, 4))) static hy_status
+wrong_shape(const hy_op_call *call, int position, const char *format, ...) {
+    char shape[96], expected[96];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(expected, sizeof expected, format, arguments);
+    va_end(arguments);
     print_shape(&call->t[position], shape, sizeof shape);
     return hy_fail(HY_ERR_INPUT, "%s: %s has shape (%s), expected %s", hy_op_name(call->kind),
                    hy_op_tensor_name(call->kind, position), shape, expected);
@@ -207,27 +213,24 @@ static void print_letter(const lengths *known, char letter, char *out, size_t si
 static hy_status check_shape(const hy_op_call *call, int position, const char *pattern,
                              lengths *known) {
     const hy_tensor *t = &call->t[position];
-    char expected[96], rows[32], cols[32];
+    char rows[32], cols[32];
     if (pattern[0] == '*') return HY_OK;
     if (pattern[0] == '=') {
         int64_t count = hy_tensor_count(call->t);
         if (hy_tensor_count(t) == count) return HY_OK;
-        snprintf(expected, sizeof expected, "%lld elements like %s", (long long)count,
-                 rules[call->kind].tensors->name);
-        return wrong_shape(call, position, expected);
+        return wrong_shape(call, position, "%lld elements like %s", (long long)count,
+                           rules[call->kind].tensors->name);
     }
     print_letter(known, pattern[0], rows, sizeof rows);
     if (pattern[1] == 0) {
         if (bind_length(known, pattern[0], hy_tensor_count(t))) return HY_OK;
-        snprintf(expected, sizeof expected, "(%s)", rows);
-        return wrong_shape(call, position, expected);
+        return wrong_shape(call, position, "(%s)", rows);
     }
     print_letter(known, pattern[1], cols, sizeof cols);
     bool rows_agree = bind_length(known, pattern[0], hy_tensor_height(t));
     bool cols_agree = bind_length(known, pattern[1], hy_tensor_width(t));
     if (t->ndim >= 2 && rows_agree && cols_agree) return HY_OK;
-    snprintf(expected, sizeof expected, "(%s, %s)", rows, cols);
-    return wrong_shape(call, position, expected);
+    return wrong_shape(call, position, "(%s, %s)", rows, cols);
 }
 
 static hy_status check_tensor(const hy_op_call *call, int position, const char *pattern,
@@ -319,22 +322,19 @@ static hy_status check_norm_backward(const hy_op_call *call) {
 static hy_status check_rope(const hy_op_call *call) {
     int64_t T = call->attr.heads.seq, D = call->attr.heads.head_dim;
     const hy_tensor *table = &call->t[HY_ROPE_TABLE];
-    char expected[96];
     if (D % 2 != 0) {
         return hy_fail(HY_ERR_INPUT, "rope: head_dim is %lld, expected an even number",
                        (long long)D);
     }
     if (table->shape[0] >= T && hy_tensor_count(table) == table->shape[0] * D) return HY_OK;
-    snprintf(expected, sizeof expected, "(at least %lld, %lld, 2)", (long long)T,
-             (long long)(D / 2));
-    return wrong_shape(call, HY_ROPE_TABLE, expected);
+    return wrong_shape(call, HY_ROPE_TABLE, "(at least %lld, %lld, 2)", (long long)T,
+                       (long long)(D / 2));
 }
 
 static hy_status check_cache(const hy_op_call *call) {
     int64_t width = 2 * (int64_t)call->attr.heads.kv_heads * call->attr.heads.head_dim;
     int64_t first = call->attr.heads.first, end = first + call->attr.heads.seq;
     const hy_tensor *cache = &call->t[HY_ATTENTION_CACHED_CACHE];
-    char expected[96];
     if (first < 0) {
         return hy_fail(HY_ERR_INPUT, "cached attention: first is %lld, expected 0 or more",
                        (long long)first);
@@ -342,29 +342,24 @@ static hy_status check_cache(const hy_op_call *call) {
     if (cache->ndim == 3 && cache->shape[0] == call->attr.heads.batch && cache->shape[1] >= end &&
         cache->shape[2] == width)
         return HY_OK;
-    snprintf(expected, sizeof expected, "(%d, at least %lld, %lld)", (int)call->attr.heads.batch,
-             (long long)end, (long long)width);
-    return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, expected);
+    return wrong_shape(call, HY_ATTENTION_CACHED_CACHE, "(%d, at least %lld, %lld)",
+                       (int)call->attr.heads.batch, (long long)end, (long long)width);
 }
 
 static hy_status check_swiglu(const hy_op_call *call, int gate_up, int y) {
     int64_t F = hy_tensor_width(&call->t[y]);
-    char expected[64];
     if (hy_tensor_width(&call->t[gate_up]) == 2 * F) return HY_OK;
-    snprintf(expected, sizeof expected, "(rows, %lld): gate and up", (long long)(2 * F));
-    return wrong_shape(call, gate_up, expected);
+    return wrong_shape(call, gate_up, "(rows, %lld): gate and up", (long long)(2 * F));
 }
 
 static hy_status check_positions(const hy_op_call *call, int wpe) {
     int64_t T = call->attr.embed.seq;
-    char expected[64];
     if (!call->t[wpe].data) return HY_OK;
     if (T < 1)
         return hy_fail(HY_ERR_INPUT, "%s: seq is %lld, expected at least 1", hy_op_name(call->kind),
                        (long long)T);
     if (hy_tensor_height(&call->t[wpe]) >= T) return HY_OK;
-    snprintf(expected, sizeof expected, "at least %lld rows", (long long)T);
-    return wrong_shape(call, wpe, expected);
+    return wrong_shape(call, wpe, "at least %lld rows", (long long)T);
 }
 
 static hy_status check_loss(const hy_op_call *call) {

@@ -104,24 +104,36 @@ HY_CLONES static void add_bias_gradient(const float *dy, double *db, int64_t n) 
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Buffers of one worker, for tensors that are not fp32. */
-typedef struct forward_buffers {
-    float *x, *w, *b, *y;
-} forward_buffers;
+/* Buffers of one worker for rows of tensors that are not fp32, by the tensors' positions. */
+typedef struct buffers {
+    float *of[HY_OP_TENSORS];
+} buffers;
 
-static forward_buffers take_forward(const hy_op_call *call, hy_cpu_workspace *workspace) {
-    int64_t C = hy_tensor_width(&call->t[HY_NORM_X]);
-    return (forward_buffers){
-        .x = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_X], C)),
-        .w = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_WEIGHT], C)),
-        .b = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BIAS], C)),
-        .y = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_Y], C)),
-    };
+static buffers take_buffers(const hy_op_call *call, hy_cpu_workspace *workspace) {
+    static const int forward[] = {HY_NORM_X, HY_NORM_WEIGHT, HY_NORM_BIAS, HY_NORM_Y};
+    static const int backward[] = {HY_NORM_BWD_DY, HY_NORM_BWD_X, HY_NORM_BWD_WEIGHT,
+                                   HY_NORM_BWD_RESIDUAL, HY_NORM_BWD_DX};
+    bool is_forward = call->kind == HY_OP_NORM;
+    const int *positions = is_forward ? forward : backward;
+    int64_t C = hy_tensor_width(&call->t[is_forward ? HY_NORM_X : HY_NORM_BWD_X]);
+    buffers own = {0};
+    for (int i = 0; i < (is_forward ? 4 : 5); i++) {
+        const hy_tensor *t = &call->t[positions[i]];
+        own.of[positions[i]] = hy_cpu_take(workspace, hy_buffer_bytes(t, C));
+    }
+    return own;
+}
+
+static const float *read_row(const hy_op_call *call, int position, int64_t row,
+                             const buffers *own) {
+    int64_t C = hy_tensor_width(&call->t[position]);
+    if (!hy_tensor_is_given(&call->t[position])) return NULL;
+    return hy_read(&call->t[position], row * C, C, own->of[position]);
 }
 
 size_t hy_cpu_norm_workspace(const hy_op_call *call, int threads) {
     hy_cpu_workspace workspace = {0};
-    take_forward(call, &workspace);
+    take_buffers(call, &workspace);
     return workspace.used * (size_t)threads;
 }
 
@@ -130,18 +142,18 @@ static int64_t norm_rows(int64_t C) { return hy_max64(1, 16 * 1024 / C); }
 
 static void norm_task(const hy_cpu_run *run, int64_t task, int worker) {
     const hy_op_call *call = run->call;
-    const hy_tensor *x = &call->t[HY_NORM_X], *b = &call->t[HY_NORM_BIAS], *y = &call->t[HY_NORM_Y];
+    const hy_tensor *x = &call->t[HY_NORM_X], *y = &call->t[HY_NORM_Y];
     float *mean_out = call->t[HY_NORM_MEAN].data, *rstd_out = call->t[HY_NORM_RSTD].data;
     int64_t N = hy_tensor_height(x), C = hy_tensor_width(x), rows = norm_rows(C);
     size_t share = hy_cpu_norm_workspace(call, 1);
     hy_cpu_workspace workspace = {.base = (char *)call->workspace.data + share * (size_t)worker};
-    forward_buffers own = take_forward(call, &workspace);
+    buffers own = take_buffers(call, &workspace);
 
-    const float *weight = hy_read(&call->t[HY_NORM_WEIGHT], 0, C, own.w);
-    const float *bias = hy_tensor_is_given(b) ? hy_read(b, 0, C, own.b) : NULL;
+    const float *weight = read_row(call, HY_NORM_WEIGHT, 0, &own);
+    const float *bias = read_row(call, HY_NORM_BIAS, 0, &own);
     for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
-        const float *in = hy_read(x, row * C, C, own.x);
-        float *out = hy_target(y, row * C, own.y);
+        const float *in = read_row(call, HY_NORM_X, row, &own);
+        float *out = hy_target(y, row * C, own.of[HY_NORM_Y]);
         float mean = call->attr.norm.is_rms ? 0 : mean_of(in, C);
         float rstd = 1.0f / sqrtf(mean_square(in, mean, C) + call->attr.norm.eps);
         norm_row(in, mean, rstd, weight, bias, out, C);
@@ -175,44 +187,28 @@ static partial_sums take_partial(const hy_op_call *call, hy_cpu_workspace *works
     };
 }
 
-typedef struct backward_buffers {
-    float *dy, *x, *w, *residual, *dx;
-} backward_buffers;
-
-static backward_buffers take_backward(const hy_op_call *call, hy_cpu_workspace *workspace) {
-    int64_t C = hy_tensor_width(&call->t[HY_NORM_BWD_X]);
-    return (backward_buffers){
-        .dy = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_DY], C)),
-        .x = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_X], C)),
-        .w = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_WEIGHT], C)),
-        .residual = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_RESIDUAL], C)),
-        .dx = hy_cpu_take(workspace, hy_buffer_bytes(&call->t[HY_NORM_BWD_DX], C)),
-    };
-}
-
 size_t hy_cpu_norm_bwd_workspace(const hy_op_call *call, int threads) {
     hy_cpu_workspace shared = {0}, own = {0};
     take_partial(call, &shared);
-    take_backward(call, &own);
+    take_buffers(call, &own);
     return shared.used + own.used * (size_t)threads;
 }
 
 static void norm_bwd_row(const hy_op_call *call, int64_t row, const float *weight,
-                         const backward_buffers *own, double *dw, double *db) {
-    const hy_tensor *residual = &call->t[HY_NORM_BWD_RESIDUAL], *dx = &call->t[HY_NORM_BWD_DX];
+                         const buffers *own, double *dw, double *db) {
+    const hy_tensor *dx = &call->t[HY_NORM_BWD_DX];
     int64_t C = hy_tensor_width(dx);
     bool is_rms = call->attr.norm.is_rms;
-    const float *dy = hy_read(&call->t[HY_NORM_BWD_DY], row * C, C, own->dy);
-    const float *x = hy_read(&call->t[HY_NORM_BWD_X], row * C, C, own->x);
-    const float *added =
-        hy_tensor_is_given(residual) ? hy_read(residual, row * C, C, own->residual) : NULL;
+    const float *dy = read_row(call, HY_NORM_BWD_DY, row, own);
+    const float *x = read_row(call, HY_NORM_BWD_X, row, own);
+    const float *added = read_row(call, HY_NORM_BWD_RESIDUAL, row, own);
     row_gradient r = {.mean = is_rms ? 0 : ((const float *)call->t[HY_NORM_BWD_MEAN].data)[row],
                       .rstd = ((const float *)call->t[HY_NORM_BWD_RSTD].data)[row]};
     gradient_means(dy, x, weight, r.mean, r.rstd, C, &r.mean_g, &r.mean_gx);
     if (is_rms) r.mean_g = 0;
     if (dw) add_weight_gradient(dy, x, r.mean, r.rstd, dw, C);
     if (db) add_bias_gradient(dy, db, C);
-    float *out = hy_target(dx, row * C, own->dx);
+    float *out = hy_target(dx, row * C, own->of[HY_NORM_BWD_DX]);
     gradient_row(dy, x, weight, added, r, out, C);
     hy_write(dx, row * C, C, out);
 }
@@ -225,15 +221,15 @@ static void norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
     hy_cpu_workspace workspace = {.base = call->workspace.data};
     partial_sums sums = take_partial(call, &workspace);
     hy_cpu_workspace share = {0};
-    take_backward(call, &share);
+    take_buffers(call, &share);
     workspace.used += share.used * (size_t)worker;
-    backward_buffers own = take_backward(call, &workspace);
+    buffers own = take_buffers(call, &workspace);
 
     double *dw = hy_tensor_is_given(&call->t[HY_NORM_BWD_DWEIGHT]) ? sums.dw + block * C : NULL;
     double *db = hy_tensor_is_given(&call->t[HY_NORM_BWD_DBIAS]) ? sums.db + block * C : NULL;
     for (int64_t i = 0; dw && i < C; i++) dw[i] = 0;
     for (int64_t i = 0; db && i < C; i++) db[i] = 0;
-    const float *weight = hy_read(&call->t[HY_NORM_BWD_WEIGHT], 0, C, own.w);
+    const float *weight = read_row(call, HY_NORM_BWD_WEIGHT, 0, &own);
     for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
         norm_bwd_row(call, row, weight, &own, dw, db);
     }

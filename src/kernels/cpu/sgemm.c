@@ -64,32 +64,18 @@ DEFINE_KERNEL(kernel_128, , 6, 4) /* 24 sums in 32 registers */
 static kernel choose_kernel(void) { return (kernel){6, kernel_128}; }
 #endif
 
-/* Rows [i0, i0 + rows) and depth [k0, k0 + depth) of op(a), in panels of `panel` rows. */
-static void pack_a(const hy_gemm *g, int64_t i0, int64_t rows, int64_t k0, int64_t depth, int panel,
-                   float *restrict out) {
-    for (int64_t i = 0; i < rows; i += panel) {
-        int64_t here = rows - i < panel ? rows - i : panel;
-        for (int64_t p = 0; p < depth; p++, out += panel) {
+/* Lines [first, first + count) of an operand, rows of op(a) or columns of op(b), to depth [k0, k0 + depth),
+ * in panels of `panel` lines. is_across: a stored row holds all lines at one depth. */
+static void pack(const float *x, int64_t ld, bool is_across, int64_t first, int64_t count,
+                 int64_t k0, int64_t depth, int panel, float *restrict out) {
+    for (int64_t i = 0; i < count; i += panel) {
+        int64_t here = count - i < panel ? count - i : panel;
+        for (int64_t p = k0; p < k0 + depth; p++, out += panel) {
             for (int64_t r = 0; r < here; r++) {
-                out[r] = g->trans_a ? g->a[(k0 + p) * g->lda + i0 + i + r]
-                                    : g->a[(i0 + i + r) * g->lda + k0 + p];
+                int64_t line = first + i + r;
+                out[r] = is_across ? x[p * ld + line] : x[line * ld + p];
             }
             for (int64_t r = here; r < panel; r++) out[r] = 0;
-        }
-    }
-}
-
-/* Depth [k0, k0 + depth) and columns [j0, j0 + cols) of op(b), in panels of NR columns. */
-static void pack_b(const hy_gemm *g, int64_t k0, int64_t depth, int64_t j0, int64_t cols,
-                   float *restrict out) {
-    for (int64_t j = 0; j < cols; j += NR) {
-        int64_t here = cols - j < NR ? cols - j : NR;
-        for (int64_t p = 0; p < depth; p++, out += NR) {
-            for (int64_t c = 0; c < here; c++) {
-                out[c] = g->trans_b ? g->b[(j0 + j + c) * g->ldb + k0 + p]
-                                    : g->b[(k0 + p) * g->ldb + j0 + j + c];
-            }
-            for (int64_t c = here; c < NR; c++) out[c] = 0;
         }
     }
 }
@@ -123,10 +109,10 @@ void hy_own_sgemm(const hy_gemm *g) {
         int64_t cols = g->n - j0 < NC ? g->n - j0 : NC;
         for (int64_t k0 = 0; k0 < g->k; k0 += KC) {
             int64_t depth = g->k - k0 < KC ? g->k - k0 : KC;
-            pack_b(g, k0, depth, j0, cols, b);
+            pack(g->b, g->ldb, !g->trans_b, j0, cols, k0, depth, NR, b);
             for (int64_t i0 = 0; i0 < g->m; i0 += MC) {
                 int64_t rows = g->m - i0 < MC ? g->m - i0 : MC;
-                pack_a(g, i0, rows, k0, depth, best.rows, a);
+                pack(g->a, g->lda, g->trans_a, i0, rows, k0, depth, best.rows, a);
                 for (int64_t j = 0; j < cols; j += NR) {
                     for (int64_t i = 0; i < rows; i += best.rows) {
                         best.run(depth, a + i * depth, b + j * depth, tile);
