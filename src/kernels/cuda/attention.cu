@@ -72,7 +72,7 @@ template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_ru
     grid.apart = S::ROWS_APART * width;
     grid.to_values = (uint32_t)a.K * S::CHUNKS;
     grid.to_tile = S::BN * width;
-    grid.scale = a.scale * 1.4426950408889634f; /* log2(e) */
+    grid.scale = a.scale * HY_LOG2E;
     cudaError_t error = cudaFuncSetAttribute(
         hy_attention_kernel<S, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES);
     HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "attention: shared memory"));

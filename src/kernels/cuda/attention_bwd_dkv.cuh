@@ -51,8 +51,8 @@ __device__ __forceinline__ void hy_dkv_weigh(float s[S::M][2 * S::N][4], const f
         float2 lse = *(const float2 *)&lse2[n * 8 + threadIdx.x % 4 * 2];
         HY_EACH(m, S::M) {
             HY_EACH(r, 2) {
-                s[m][n][2 * r] = hy_bwd_exp2(s[m][n][2 * r] * scale - lse.x);
-                s[m][n][2 * r + 1] = hy_bwd_exp2(s[m][n][2 * r + 1] * scale - lse.y);
+                s[m][n][2 * r] = hy_exp2(s[m][n][2 * r] * scale - lse.x);
+                s[m][n][2 * r + 1] = hy_exp2(s[m][n][2 * r + 1] * scale - lse.y);
             }
         }
     }

@@ -104,8 +104,8 @@ __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_
         float lse2 = w.rows[i * 8];
         HY_EACH(n, 2 * S::N) {
             float *two = &p[i / 2][n][i % 2 * 2];
-            two[0] = hy_bwd_exp2(two[0] * scale2 - lse2);
-            two[1] = hy_bwd_exp2(two[1] * scale2 - lse2);
+            two[0] = hy_exp2(two[0] * scale2 - lse2);
+            two[1] = hy_exp2(two[1] * scale2 - lse2);
         }
     }
     if (key + S::CHUNK - 1 > w.own || key < w.high) {

@@ -46,8 +46,6 @@ struct hy_bwd_shape {
     static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
 
-#define HY_LOG2E 1.4426950408889634f
-
 /* First keys are summed up for so many queries. */
 #define HY_BWD_SPAN 32
 
@@ -66,12 +64,6 @@ template <typename T> struct hy_bwd_args {
 };
 
 #if HY_HAS_TILES
-
-__device__ __forceinline__ float hy_bwd_exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

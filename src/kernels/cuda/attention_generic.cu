@@ -19,6 +19,15 @@ template <int D_, int MINE_, int THEIRS_> struct shape {
     static constexpr int LD = D + 4, WEIGHT_LD = THEIRS + 4; /* rows apart, in different banks */
 };
 
+/* Either direction, as the kernels see it. */
+typedef struct generic_call {
+    hy_cuda_heads a;
+    hy_tensor qkv, out;
+    float *lse;
+    hy_tensor dout, dqkv; /* backward */
+    float *delta;         /* (B, H, T): sum(dout out) of each row */
+} generic_call;
+
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Where rows of a head lie in a tensor. */
@@ -133,12 +142,6 @@ __device__ __forceinline__ void store_row(const float sum[S::C][4], float factor
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-typedef struct forward_call {
-    hy_cuda_heads a;
-    hy_tensor qkv, out;
-    float *lse;
-} forward_call;
-
 __device__ __forceinline__ rows_of head_of(const hy_tensor &t, int64_t width, int64_t row,
                                            int64_t head, int D) {
     return {t.data, t.dtype, row * width + head * D, width};
@@ -179,7 +182,7 @@ __device__ __forceinline__ int first_key_of_rows(const hy_cuda_heads &a, int b, 
 }
 
 template <typename S>
-static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const forward_call call) {
+static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
     float *mine = shared, *theirs = mine + S::MINE * S::LD;
     float *weights = theirs + S::THEIRS * S::LD;
@@ -227,15 +230,8 @@ static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const forwar
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-typedef struct backward_call {
-    hy_cuda_heads a;
-    hy_tensor dout, qkv, out, dqkv;
-    const float *lse;
-    float *delta; /* (B, H, T): sum(dout out) of each row */
-} backward_call;
-
 /* A warp per row and head. */
-static __global__ void __launch_bounds__(THREADS) delta_kernel(const backward_call call) {
+static __global__ void __launch_bounds__(THREADS) delta_kernel(const generic_call call) {
     const hy_cuda_heads &a = call.a;
     int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, rows = (int64_t)a.B * a.T;
     if (at >= rows * a.H) return;
@@ -259,7 +255,7 @@ __device__ __forceinline__ void weigh_pair(float *score, float *dp, bool is_seen
 
 /* dq: my queries walk over their keys. */
 template <typename S>
-static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const backward_call call) {
+static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
     float *my_q = shared, *my_dout = my_q + S::MINE * S::LD;
     float *k_tile = my_dout + S::MINE * S::LD, *v_tile = k_tile + S::THEIRS * S::LD;
@@ -314,7 +310,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const backward_ca
 
 /* dk and dv: my keys walk over the queries that may see them, of each head that shares them. */
 template <typename S>
-static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const backward_call call) {
+static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
     float *my_k = shared, *my_v = my_k + S::MINE * S::LD;
     float *q_tile = my_v + S::MINE * S::LD, *dout_tile = q_tile + S::THEIRS * S::LD;
@@ -384,9 +380,8 @@ template <typename S> static constexpr int shared_bytes(int sides) {
     return floats * (int)sizeof(float);
 }
 
-template <typename Call>
-static hy_status launch(const hy_cuda_run *run, void (*kernel)(Call), int64_t blocks, int shared,
-                        const Call &call) {
+static hy_status launch(const hy_cuda_run *run, void (*kernel)(generic_call), int64_t blocks,
+                        int shared, const generic_call &call) {
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "attention: shared memory"));
@@ -394,7 +389,7 @@ static hy_status launch(const hy_cuda_run *run, void (*kernel)(Call), int64_t bl
     return hy_cuda_launched(run);
 }
 
-template <typename S> static hy_status forward(const hy_cuda_run *run, const forward_call &call) {
+template <typename S> static hy_status forward(const hy_cuda_run *run, const generic_call &call) {
     static_assert(shared_bytes<S>(1) <= 99 * 1024, "the limit of sm_120");
     int64_t blocks = hy_ceil_div(call.a.T, S::MINE) * call.a.B * call.a.H;
     return launch(run, forward_kernel<S>, blocks, shared_bytes<S>(1), call);
@@ -402,7 +397,7 @@ template <typename S> static hy_status forward(const hy_cuda_run *run, const for
 
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    forward_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_DOC_STARTS]),
+    generic_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_DOC_STARTS]),
                          t[HY_ATTENTION_QKV], t[HY_ATTENTION_OUT],
                          (float *)t[HY_ATTENTION_LSE].data};
     if (call.a.D <= 64) return forward<shape<64, 64, 32>>(run, call);
@@ -410,7 +405,7 @@ hy_status hy_cuda_attention_generic(const hy_cuda_run *run) {
     return forward<shape<256, 32, 16>>(run, call);
 }
 
-template <typename S> static hy_status backward(const hy_cuda_run *run, const backward_call &call) {
+template <typename S> static hy_status backward(const hy_cuda_run *run, const generic_call &call) {
     static_assert(shared_bytes<S>(2) <= 99 * 1024, "the limit of sm_120");
     int64_t tiles = hy_ceil_div(call.a.T, S::MINE) * call.a.B;
     int shared = shared_bytes<S>(2);
@@ -420,13 +415,13 @@ template <typename S> static hy_status backward(const hy_cuda_run *run, const ba
 
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
-    backward_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_BWD_DOC_STARTS]),
-                          t[HY_ATTENTION_BWD_DOUT],
-                          t[HY_ATTENTION_BWD_QKV],
-                          t[HY_ATTENTION_BWD_OUT],
-                          t[HY_ATTENTION_BWD_DQKV],
-                          (const float *)t[HY_ATTENTION_BWD_LSE].data,
-                          (float *)run->call->workspace.data};
+    generic_call call = {hy_cuda_heads_of(run->call, &t[HY_ATTENTION_BWD_DOC_STARTS]),
+                         t[HY_ATTENTION_BWD_QKV],
+                         t[HY_ATTENTION_BWD_OUT],
+                         (float *)t[HY_ATTENTION_BWD_LSE].data,
+                         t[HY_ATTENTION_BWD_DOUT],
+                         t[HY_ATTENTION_BWD_DQKV],
+                         (float *)run->call->workspace.data};
     int64_t rows = (int64_t)call.a.B * call.a.T * call.a.H;
     HY_CUDA_TRY(launch(run, delta_kernel, hy_ceil_div(rows, WARPS), 0, call));
     if (call.a.D <= 64) return backward<shape<64, 64, 32>>(run, call);

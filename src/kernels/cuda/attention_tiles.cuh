@@ -126,12 +126,6 @@ __device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const int4 *qkv, 
     }
 }
 
-__device__ __forceinline__ float hy_exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* One warp's rows: queries, output so far, and the softmax of each row. A thread holds rows lane /
  * 4 + 8 r of each m tile, r = 0, 1, and of those the columns 2 (lane % 4) + {0, 1} of each 8. */
 template <typename S> struct hy_attention_rows {

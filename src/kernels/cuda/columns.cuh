@@ -50,14 +50,21 @@ static __global__ void __launch_bounds__(HY_FOLD_COLUMNS *HY_FOLD_SHARES)
     hy_store_any(target.out, column, target.dtype, sum);
 }
 
-static inline hy_fold_target hy_fold_into(const hy_tensor *t, int64_t first) {
-    return {t->data, t->dtype, first, hy_has(t) ? hy_tensor_count(t) : 0};
-}
-
-static inline void hy_fold_columns(const hy_fold &f, cudaStream_t stream) {
+/* Folds columns [0, first's) into `first` and those from stride / 2 on into `second`; either may be absent. */
+static inline void hy_fold_columns(const hy_cuda_run *run, const float *partial, int64_t blocks,
+                                   int64_t stride, const hy_tensor *first,
+                                   const hy_tensor *second) {
+    auto target = [](const hy_tensor *t, int64_t at) -> hy_fold_target {
+        return {t->data, t->dtype, at, hy_has(t) ? hy_tensor_count(t) : 0};
+    };
+    hy_fold f = {partial,
+                 blocks,
+                 stride,
+                 {target(first, 0), target(second, stride / 2)},
+                 run->call->attr.accumulate};
     int64_t columns = f.target[0].count > f.target[1].count ? f.target[0].count : f.target[1].count;
     dim3 grid((unsigned)hy_ceil_div(columns, HY_FOLD_COLUMNS), f.target[1].out ? 2 : 1);
-    hy_fold_partial<<<grid, dim3(HY_FOLD_COLUMNS, HY_FOLD_SHARES), 0, stream>>>(f);
+    hy_fold_partial<<<grid, dim3(HY_FOLD_COLUMNS, HY_FOLD_SHARES), 0, run->stream>>>(f);
 }
 
 /* ---- the first stage, alone ------------------------------------------------------------------ */
@@ -153,13 +160,8 @@ static void hy_column_sums(const hy_cuda_run *run, const Source &source, int64_t
     hy_column_cut cut = hy_cut_columns(run->cuda, rows, C / Source::width);
     dim3 grid((unsigned)cut.tiles, (unsigned)cut.shares);
     hy_column_partial<<<grid, HY_COLUMN_THREADS, 0, run->stream>>>(source, cut, partial);
-    hy_fold fold = {};
-    fold.partial = partial;
-    fold.blocks = cut.shares;
-    fold.stride = C;
-    fold.target[0] = hy_fold_into(out, 0);
-    fold.accumulate = run->call->attr.accumulate;
-    hy_fold_columns(fold, run->stream);
+    hy_tensor none = {};
+    hy_fold_columns(run, partial, cut.shares, C, out, &none);
 }
 
 /* The matrix itself. */

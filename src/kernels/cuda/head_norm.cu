@@ -412,13 +412,7 @@ hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
         }
     });
     if (!n.partial) return hy_cuda_launched(run);
-    hy_fold fold = {};
-    fold.partial = n.partial;
-    fold.blocks = blocks;
-    fold.stride = 2 * n.D;
-    fold.target[0] = hy_fold_into(&t[HY_HEAD_NORM_BWD_DWQ], 0);
-    fold.target[1] = hy_fold_into(&t[HY_HEAD_NORM_BWD_DWK], n.D);
-    fold.accumulate = run->call->attr.accumulate;
-    hy_fold_columns(fold, run->stream);
+    hy_fold_columns(run, n.partial, blocks, 2 * n.D, &t[HY_HEAD_NORM_BWD_DWQ],
+                    &t[HY_HEAD_NORM_BWD_DWK]);
     return hy_cuda_launched(run);
 }

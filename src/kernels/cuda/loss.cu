@@ -49,11 +49,7 @@ __device__ __forceinline__ void widen_pack(uint4 bits, float x[hy_pack<T>::count
 }
 
 /* exp; below the smallest normal number it is 0. */
-__device__ __forceinline__ float exp_of(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-    return y;
-}
+__device__ __forceinline__ float exp_of(float x) { return hy_exp2(x * HY_LOG2E); }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 

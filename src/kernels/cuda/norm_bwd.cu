@@ -319,13 +319,7 @@ hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
     }
     hy_by_type(n.x_type, [&](auto zero) { norm_bwd_packed<decltype(zero)>(run, n, p); });
     if (!n.partial) return hy_cuda_launched(run);
-    hy_fold fold = {};
-    fold.partial = n.partial;
-    fold.blocks = p.blocks;
-    fold.stride = 2 * n.C;
-    fold.target[0] = hy_fold_into(&t[HY_NORM_BWD_DWEIGHT], 0);
-    fold.target[1] = hy_fold_into(&t[HY_NORM_BWD_DBIAS], n.C);
-    fold.accumulate = run->call->attr.accumulate;
-    hy_fold_columns(fold, run->stream);
+    hy_fold_columns(run, n.partial, p.blocks, 2 * n.C, &t[HY_NORM_BWD_DWEIGHT],
+                    &t[HY_NORM_BWD_DBIAS]);
     return hy_cuda_launched(run);
 }

@@ -18,6 +18,15 @@ __device__ __forceinline__ uint32_t hy_shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+#define HY_LOG2E 1.4426950408889634f
+
+/* 2^x by the hardware; below the smallest normal number it is 0. */
+__device__ __forceinline__ float hy_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 #if HY_HAS_TILES
 
 /* 16 bytes from global to shared memory, past the L1 cache; with is_there false, zeros. */
