@@ -161,11 +161,17 @@ static hy_status cpu_stream_create(hy_backend *b, const char *name, hy_stream **
 /* Rate of the matmul op itself on all threads, as the best of a few matmuls of some 4 ms each. The
  * first one starts the threads and does not count. They run on a stream of their own, so the
  * threads of this measurement end with it. */
-static hy_status measure_on(hy_cpu *cpu, hy_stream *stream) {
+static hy_status measure_matmul(hy_cpu *cpu) {
     enum { M_PER_THREAD = 192, N = 768, K = 768, TRIES = 3 };
+    hy_stream_options options = {.name = "measure", .execute = execute, .context = cpu};
+    hy_stream *stream;
     int64_t M = (int64_t)M_PER_THREAD * hy_min64(cpu->backend.facts.threads, 16);
+    HY_TRY(hy_cpu_stream_create(&options, &stream));
     float *data = calloc((size_t)(M * K + K * N + M * N), sizeof *data);
-    if (!data) return hy_fail(HY_ERR_MEMORY, "no memory to measure the speed of matmuls");
+    if (!data) {
+        hy_cpu_stream_destroy(stream);
+        return hy_fail(HY_ERR_MEMORY, "no memory to measure the speed of matmuls");
+    }
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
     call.t[HY_MATMUL_A] = hy_tensor_2d(data, HY_F32, M, K);
     call.t[HY_MATMUL_B] = hy_tensor_2d(data + M * K, HY_F32, N, K);
@@ -178,18 +184,10 @@ static hy_status measure_on(hy_cpu *cpu, hy_stream *stream) {
         double rate = hy_op_flops(&call) / (hy_clock() - start);
         if (i <= 1 || rate > best) best = rate;
     }
-    free(data);
     cpu->backend.facts.matmul_flops = best;
-    return HY_OK;
-}
-
-static hy_status measure_matmul(hy_cpu *cpu) {
-    hy_stream_options options = {.name = "measure", .execute = execute, .context = cpu};
-    hy_stream *stream;
-    HY_TRY(hy_cpu_stream_create(&options, &stream));
-    hy_status status = measure_on(cpu, stream);
+    free(data);
     hy_cpu_stream_destroy(stream);
-    return status;
+    return HY_OK;
 }
 
 static void describe(hy_cpu *cpu) {

@@ -99,21 +99,13 @@ static void restore_environment(const char *name, char *old) {
     }
 }
 
-static void *open_library(void) {
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (handle) return handle;
-    }
-    return NULL;
-}
-
 /* Opens OpenBLAS with our core type in its environment, and with one thread so that it starts no
  * pool of its own. */
 static void *load_library(core_choice choice) {
     char *old_threads = swap_environment(NUM_THREADS, "1");
     char *old_core = choice.name ? swap_environment(CORE_TYPE, choice.name) : NULL;
-    void *handle = open_library();
+    void *handle = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    if (!handle) handle = dlopen("libopenblas.so", RTLD_NOW | RTLD_LOCAL);
     if (choice.name) restore_environment(CORE_TYPE, old_core);
     restore_environment(NUM_THREADS, old_threads);
     return handle;
@@ -173,26 +165,20 @@ double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch) 
 
 /* A library that is slower than our own by more than noise explains is not used. One bad timing is
  * not believed: the machine may be busy. */
-static bool is_slow(const hy_blas *blas, double *library_rate, double *own_rate) {
+static void drop_if_slow(hy_blas *blas) {
     enum { SIZE = 384, TRIES = 4 };
     const hy_blas own = {0};
+    double library_rate = 0, own_rate = 0;
     float *scratch = malloc(3 * SIZE * SIZE * sizeof *scratch);
-    *library_rate = *own_rate = 0;
-    if (!scratch) return false;
+    if (!scratch) return;
     for (int64_t i = 0; i < 3 * SIZE * SIZE; i++) scratch[i] = (float)(i % 7) - 3;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < TRIES && library_rate <= 1.2 * own_rate; i++) {
         double rate = hy_sgemm_rate(blas, SIZE, 2, scratch);
-        if (rate > *library_rate) *library_rate = rate;
-        if (i == 0) *own_rate = hy_sgemm_rate(&own, SIZE, 1, scratch);
-        if (*library_rate > 1.2 * *own_rate) break;
+        if (rate > library_rate) library_rate = rate;
+        if (i == 0) own_rate = hy_sgemm_rate(&own, SIZE, 1, scratch);
     }
     free(scratch);
-    return *library_rate < 0.9 * *own_rate;
-}
-
-static void drop_if_slow(hy_blas *blas) {
-    double library_rate, own_rate;
-    if (!is_slow(blas, &library_rate, &own_rate)) return;
+    if (library_rate >= 0.9 * own_rate) return;
     char lost[sizeof blas->detail];
     memcpy(lost, blas->detail, sizeof lost);
     snprintf(blas->warning, sizeof blas->warning,

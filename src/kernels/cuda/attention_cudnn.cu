@@ -259,21 +259,6 @@ static void bind_packed(bindings *b, int64_t first, const hy_cudnn_attention *p,
     bind(b, first + 2, data + (int64_t)(p->H + p->K) * p->D);
 }
 
-static void bind_forward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
-    bind_packed(b, Q, p, call->t[HY_ATTENTION_QKV].data);
-    bind(b, OUT, call->t[HY_ATTENTION_OUT].data);
-    bind(b, LSE, call->t[HY_ATTENTION_LSE].data);
-}
-
-static void bind_backward(bindings *b, const hy_cudnn_attention *p, const hy_op_call *call) {
-    bind(b, DOUT, call->t[HY_ATTENTION_BWD_DOUT].data);
-    bind_packed(b, Q, p, call->t[HY_ATTENTION_BWD_QKV].data);
-    bind(b, OUT, call->t[HY_ATTENTION_BWD_OUT].data);
-    bind(b, LSE, call->t[HY_ATTENTION_BWD_LSE].data);
-    bind_packed(b, DQ, p, call->t[HY_ATTENTION_BWD_DQKV].data);
-    bind(b, DELTA, call->workspace.data);
-}
-
 /* What it could not take, on the host or on the card, is a shortage whatever it calls it. */
 static hy_status failure(const hy_cuda_run *run, int code) {
     enum { HOST_ALLOCATION_FAILED = 4003, DEVICE_ALLOCATION_FAILED = 4004 };
@@ -295,9 +280,16 @@ bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
     bind(&b, SCALE, &call->attr.heads.scale);
     bind(&b, HIDDEN, &hidden);
     if (p->kind == HY_OP_ATTENTION) {
-        bind_forward(&b, p, call);
+        bind_packed(&b, Q, p, call->t[HY_ATTENTION_QKV].data);
+        bind(&b, OUT, call->t[HY_ATTENTION_OUT].data);
+        bind(&b, LSE, call->t[HY_ATTENTION_LSE].data);
     } else {
-        bind_backward(&b, p, call);
+        bind(&b, DOUT, call->t[HY_ATTENTION_BWD_DOUT].data);
+        bind_packed(&b, Q, p, call->t[HY_ATTENTION_BWD_QKV].data);
+        bind(&b, OUT, call->t[HY_ATTENTION_BWD_OUT].data);
+        bind(&b, LSE, call->t[HY_ATTENTION_BWD_LSE].data);
+        bind_packed(&b, DQ, p, call->t[HY_ATTENTION_BWD_DQKV].data);
+        bind(&b, DELTA, call->workspace.data);
         bind(&b, ONE, &one);
     }
     hy_cudnn *cudnn = run->cuda->cudnn;
