@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "kernels/attention_layout.h"
 #include "kernels/ops.h"
 
 #define FIRST_WITH_TILES 80 /* capability from which attention runs on its fast path */
@@ -52,27 +53,10 @@ static bool runs_on_tiles(const hy_card *card, const hy_op_call *call) {
     return false;
 }
 
-/* Into how many parts the query heads that share keys are cut, as in cuda/attention_bwd.cu. */
-static int64_t parts_of(const hy_card *card, const hy_op_call *call) {
-    int64_t B = call->attr.heads.batch, T = call->attr.heads.seq, H = call->attr.heads.heads;
-    int64_t group = H / call->attr.heads.kv_heads;
-    double tiles = (double)ceil_div(T, 64);
-    double share = (double)(B * H) * tiles * (tiles + 1) / 2 / (2.0 * card->multiprocessors);
-    for (int64_t parts = 1; parts < group; parts++) {
-        double heads = (double)group / (double)parts;
-        if (group % parts == 0 && heads * tiles <= 0.75 * share) return parts;
-    }
-    return group;
-}
-
 static size_t attention_bwd_workspace(const hy_card *card, const hy_op_call *call) {
-    int64_t B = call->attr.heads.batch, T = call->attr.heads.seq, H = call->attr.heads.heads;
-    int64_t K = call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
-    int64_t padded = ceil_div(T, 128) * 128, parts;
-    if (!runs_on_tiles(card, call)) return (size_t)(B * T * H) * sizeof(float);
-    parts = parts_of(card, call);
-    return 2 * rounded(B * H * padded * 4) + rounded(B * padded / 32 * 8) +
-           (parts > 1 ? rounded(parts * 2 * B * T * K * D * 4) : 0);
+    int64_t rows = (int64_t)call->attr.heads.batch * call->attr.heads.seq * call->attr.heads.heads;
+    return runs_on_tiles(card, call) ? hy_attention_bwd_layout_of(call, card->multiprocessors).bytes
+                                     : (size_t)rows * sizeof(float);
 }
 
 static size_t embed_bwd_workspace(const hy_op_call *call) {

@@ -29,42 +29,8 @@ template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T>
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* How a call is cut, and what of the workspace goes where. */
-typedef struct bwd_layout {
-    int spans, padded, parts;
-    size_t lse2, delta, first_keys, partial, bytes;
-} bwd_layout;
-
-/* Query heads that share keys are summed by one block, unless the longest block would then
- * outlast the others: with two blocks at work on each multiprocessor it may take three quarters
- * of their common share. */
-static int parts_of(const hy_cuda *cuda, const hy_cuda_heads *a) {
-    int group = a->H / a->K;
-    double tiles = (double)hy_ceil_div(a->T, 64), slots = 2.0 * cuda->card.multiprocessors;
-    double share = (double)a->B * a->H * tiles * (tiles + 1) / 2 / slots;
-    for (int parts = 1; parts < group; parts++) {
-        if (group % parts == 0 && group / parts * tiles <= 0.75 * share) return parts;
-    }
-    return group;
-}
-
-static bwd_layout layout_of(const hy_cuda *cuda, const hy_op_call *call) {
-    hy_cuda_heads a = hy_cuda_heads_of(call, &call->t[HY_ATTENTION_BWD_DOC_STARTS]);
-    bwd_layout l = {};
-    l.padded = (int)hy_ceil_div(a.T, 128) * 128; /* whole tiles and whole blocks of every shape */
-    l.spans = l.padded / HY_BWD_SPAN;
-    l.parts = parts_of(cuda, &a);
-    size_t rows = (size_t)a.B * a.H * l.padded;
-    auto take = [&](size_t bytes) {
-        size_t at = l.bytes;
-        l.bytes += (bytes + 255) / 256 * 256;
-        return at;
-    };
-    l.lse2 = take(rows * sizeof(float));
-    l.delta = take(rows * sizeof(float));
-    l.first_keys = take((size_t)a.B * l.spans * sizeof(int2));
-    l.partial = take(l.parts > 1 ? (size_t)l.parts * 2 * a.B * a.T * a.K * a.D * sizeof(float) : 0);
-    return l;
+static hy_attention_bwd_layout layout_of(const hy_cuda *cuda, const hy_op_call *call) {
+    return hy_attention_bwd_layout_of(call, cuda->card.multiprocessors);
 }
 
 size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_call *call) {
@@ -72,7 +38,7 @@ size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_ca
 }
 
 template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
-    bwd_layout l = layout_of(run->cuda, run->call);
+    hy_attention_bwd_layout l = layout_of(run->cuda, run->call);
     const hy_tensor *t = run->call->t;
     char *workspace = (char *)run->call->workspace.data;
     hy_bwd_args<T> g = {};
@@ -82,7 +48,7 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     g.out = (const T *)t[HY_ATTENTION_BWD_OUT].data;
     g.dqkv = (T *)t[HY_ATTENTION_BWD_DQKV].data;
     g.lse = (const float *)t[HY_ATTENTION_BWD_LSE].data;
-    g.lse2 = (float *)(workspace + l.lse2);
+    g.lse2 = (float *)workspace;
     g.delta = (float *)(workspace + l.delta);
     g.first_keys = (int2 *)(workspace + l.first_keys);
     g.partial = (float *)(workspace + l.partial);

@@ -9,6 +9,7 @@
 #ifndef HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
 #define HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
 
+#include "kernels/attention_layout.h"
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tile.cuh"
 
@@ -45,9 +46,6 @@ struct hy_bwd_shape {
     static_assert(!IS_FLAT || PACKS == 16, "steps differ by three bits of an address");
     static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
-
-/* First keys are summed up for so many queries. */
-#define HY_BWD_SPAN 32
 
 /* What both kernels are given. */
 template <typename T> struct hy_bwd_args {
