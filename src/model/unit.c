@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/access.h"
+#include "kernels/ops.h"
 
 int hy_recompute_groups(hy_recompute recompute) {
     static const int groups[HY_RECOMPUTE_COUNT] = {

@@ -49,21 +49,13 @@ void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n) {
 
 #define ELEMENTS_PER_TASK (64 * 1024)
 
-static void cast_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(src));
+static void cast_elements(const hy_op_call *call, int64_t at, int64_t n) {
+    const hy_tensor *src = &call->t[HY_CAST_SRC], *dst = &call->t[HY_CAST_DST];
     float buffer[HY_CPU_RUN];
     if (src->dtype == dst->dtype) {
-        memmove(hy_element(dst, begin), hy_element(src, begin),
-                (size_t)(end - begin) * hy_dtype_size(src->dtype));
-        return;
-    }
-    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
-        int64_t n = hy_min64(HY_CPU_RUN, end - at);
-        const float *values = hy_read(src, at, n, buffer);
-        hy_cpu_narrow(dst->dtype, values, hy_element(dst, at), n);
+        memmove(hy_element(dst, at), hy_element(src, at), (size_t)n * hy_dtype_size(src->dtype));
+    } else {
+        hy_cpu_narrow(dst->dtype, hy_read(src, at, n, buffer), hy_element(dst, at), n);
     }
 }
 
@@ -81,17 +73,13 @@ void hy_cpu_read_int8(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype,
     hy_cpu_widen(dtype, halves, out, n);
 }
 
-static int64_t rows_per_task(int64_t width) { return hy_max64(1, ELEMENTS_PER_TASK / width); }
-
 /* Rows of int8, one way or the other. */
-static void int8_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
+static void cast_int8_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+    const hy_tensor *src = &call->t[HY_CAST_SRC], *dst = &call->t[HY_CAST_DST];
     const hy_tensor *codes = src->dtype == HY_I8 ? src : dst;
-    int64_t width = codes->quant.block, rows = hy_tensor_count(codes) / width;
-    int64_t end = hy_min64((task + 1) * rows_per_task(width), rows);
+    int64_t width = codes->quant.block;
     float values[HY_CPU_RUN];
-    for (int64_t row = task * rows_per_task(width); row < end; row++) {
+    for (int64_t row = first; row < first + rows; row++) {
         float largest = 0;
         for (int pass = 0; pass < 2; pass++) { /* to int8: the scale, then the codes */
             for (int64_t at = row * width; at < (row + 1) * width; at += HY_CPU_RUN) {
@@ -117,20 +105,17 @@ hy_status hy_cpu_cast(const hy_cpu_run *run) {
     int64_t count = hy_tensor_count(src);
     if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
         int64_t width = (src->dtype == HY_I8 ? src : dst)->quant.block;
-        hy_cpu_for_each(run, hy_ceil_div(count / width, rows_per_task(width)), int8_task);
-        return HY_OK;
+        int64_t each = hy_max64(1, ELEMENTS_PER_TASK / width);
+        return hy_cpu_for_rows(run, count / width, each, cast_int8_rows);
     }
-    hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), cast_task);
-    return HY_OK;
+    return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, cast_elements);
 }
 
 /* The value's bytes, in every type that can be filled. */
-static void fill_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    const hy_tensor *dst = &run->call->t[HY_FILL_DST];
-    float value = run->call->attr.fill.value;
-    int64_t begin = task * ELEMENTS_PER_TASK;
-    int64_t end = hy_min64(begin + ELEMENTS_PER_TASK, hy_tensor_count(dst));
+static void fill_elements(const hy_op_call *call, int64_t begin, int64_t n) {
+    const hy_tensor *dst = &call->t[HY_FILL_DST];
+    float value = call->attr.fill.value;
+    int64_t end = begin + n;
     if (dst->dtype == HY_F32) {
         for (int64_t i = begin; i < end; i++) ((float *)dst->data)[i] = value;
     } else if (dst->dtype == HY_F64) {
@@ -145,6 +130,5 @@ static void fill_task(const hy_cpu_run *run, int64_t task, int worker) {
 
 hy_status hy_cpu_fill(const hy_cpu_run *run) {
     int64_t count = hy_tensor_count(&run->call->t[HY_FILL_DST]);
-    hy_cpu_for_each(run, hy_ceil_div(count, ELEMENTS_PER_TASK), fill_task);
-    return HY_OK;
+    return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, fill_elements);
 }

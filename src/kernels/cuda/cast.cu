@@ -12,13 +12,11 @@
 __global__ void __launch_bounds__(THREADS) cast_kernel(hy_view src, hy_view dst, int64_t count) {
     int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     hy_quad_bits bits[HY_QUADS];
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) {
+    HY_EACH(k, HY_QUADS) {
         int64_t at = hy_quad_at(thread, k);
         bits[k] = hy_fetch(src, at, hy_quad_length(at, count));
     }
-#pragma unroll
-    for (int k = 0; k < HY_QUADS; k++) {
+    HY_EACH(k, HY_QUADS) {
         int64_t at = hy_quad_at(thread, k);
         if (src.dtype != dst.dtype) {
             float x[HY_QUAD];
@@ -51,8 +49,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int first = 0; first < CODES; first += hy_pack<T>::count) {
         hy_pack<T> made;
-#pragma unroll
-        for (int i = 0; i < hy_pack<T>::count; i++) {
+        HY_EACH(i, hy_pack<T>::count) {
             made.v[i] = hy_from_float<T>(scale * (float)in.v[first + i]);
         }
         hy_store_pack(out + at + first, made);

@@ -20,8 +20,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
     typename A::chunk word[HY_STEPS], place[HY_STEPS];
     bool is_known[HY_STEPS];
     hy_walk at(first, e.per_row);
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         if (first + k * HY_STEP_THREADS >= e.chunks) break;
         int64_t C = e.per_row * A::width, column = at.chunk * A::width, token = e.tokens[at.row];
         is_known[k] = token >= 0 && token < e.vocabulary;
@@ -29,15 +28,13 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
         if (e.seq) place[k] = e.wpe.fetch(hy_position_of(at.row, e.seq, e.doc_starts) * C + column);
         at.move(HY_STEP_THREADS, e.per_row);
     }
-#pragma unroll
-    for (int k = 0; k < HY_STEPS; k++) {
+    HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         float v[A::width], shift[A::width];
         if (i >= e.chunks) return;
         e.wte.open(word[k], v);
         if (e.seq) e.wpe.open(place[k], shift);
-#pragma unroll
-        for (int j = 0; j < A::width; j++) {
+        HY_EACH(j, A::width) {
             v[j] = is_known[k] ? v[j] + (e.seq ? shift[j] : 0.0f) : __int_as_float(0x7fc00000);
         }
         e.x.store(i * A::width, v);

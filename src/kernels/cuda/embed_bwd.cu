@@ -20,17 +20,14 @@ template <typename T, int width>
 static __device__ __forceinline__ void put_typed(T *out, float *v, bool accumulate) {
     constexpr int count = hy_pack<T>::count;
     if (width % count == 0) {
-#pragma unroll
-        for (int p = 0; p < width / count; p++) {
+        HY_EACH(p, width / count) {
             float old[count] = {0};
             if (accumulate) hy_unpack(hy_load_pack(out + p * count), old);
-#pragma unroll
-            for (int j = 0; j < count; j++) old[j] += v[p * count + j];
+            HY_EACH(j, count) old[j] += v[p * count + j];
             hy_store_pack(out + p * count, hy_packed<T>(old));
         }
     } else {
-#pragma unroll
-        for (int j = 0; j < width; j++) {
+        HY_EACH(j, width) {
             float old = accumulate ? hy_to_float(out[j]) : 0.0f;
             out[j] = hy_from_float<T>(old + v[j]);
         }
@@ -106,22 +103,18 @@ template <typename A> static __global__ void sum_windows(embed_bwd_call c, A dx)
     float sum[width] = {0};
     for (int first = 0; first < count; first += BATCH) {
         typename A::chunk row[BATCH];
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
+        HY_EACH(k, BATCH) {
             if (first + k < count) row[k] = dx.fetch(w.place[first + k] * c.C + column);
         }
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
+        HY_EACH(k, BATCH) {
             float v[width];
             int i = first + k;
             if (i >= count) break;
             dx.open(row[k], v);
-#pragma unroll
-            for (int j = 0; j < width; j++) sum[j] += v[j];
+            HY_EACH(j, width) sum[j] += v[j];
             if (i < count - 1 && w.key[i + 2] == w.key[i + 1]) continue;
             put_run<width>(c, w, i, begin, count, column, sum);
-#pragma unroll
-            for (int j = 0; j < width; j++) sum[j] = 0;
+            HY_EACH(j, width) sum[j] = 0;
             begin = i + 1;
         }
     }
@@ -141,15 +134,12 @@ static __device__ __forceinline__ int windows_reached(const embed_bwd_call &c, i
 template <int width>
 static __device__ __forceinline__ void add_part(const float *part, float *sum) {
     if (width % 4 == 0) {
-#pragma unroll
-        for (int q = 0; q < width / 4; q++) {
+        HY_EACH(q, width / 4) {
             hy_pack<float> four = hy_load_pack(part + 4 * q);
-#pragma unroll
-            for (int j = 0; j < 4; j++) sum[4 * q + j] += four.v[j];
+            HY_EACH(j, 4) sum[4 * q + j] += four.v[j];
         }
     } else {
-#pragma unroll
-        for (int j = 0; j < width; j++) sum[j] += part[j];
+        HY_EACH(j, width) sum[j] += part[j];
     }
 }
 
@@ -186,17 +176,14 @@ static __global__ void sum_positions(A dx, void *dwpe, hy_dtype dtype, int64_t N
     float sum[width] = {0};
     for (int64_t n = t; n < N; n += (int64_t)BATCH * T) {
         typename A::chunk row[BATCH];
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
+        HY_EACH(k, BATCH) {
             if (n + (int64_t)k * T < N) row[k] = dx.fetch((n + (int64_t)k * T) * C + column);
         }
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
+        HY_EACH(k, BATCH) {
             float v[width];
             if (n + (int64_t)k * T >= N) break;
             dx.open(row[k], v);
-#pragma unroll
-            for (int j = 0; j < width; j++) sum[j] += v[j];
+            HY_EACH(j, width) sum[j] += v[j];
         }
     }
     put<width>(dwpe, dtype, t * C + column, sum, accumulate);

@@ -68,15 +68,13 @@ static __global__ void __launch_bounds__(THREADS) plain_kernel(plain_matmul p) {
         load_tile(b, (const T *)p.b, col, p.N, p.b_col, k, p.K, p.b_row);
         __syncthreads();
         for (int d = 0; d < DEPTH; d++) {
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
+            HY_EACH(i, 16) {
                 sum[i] += a[d][down + i / 4 * 16] * b[d][across + i % 4 * 16];
             }
         }
         __syncthreads();
     }
-#pragma unroll
-    for (int i = 0; i < 16; i++) result[down + i / 4 * 16][across + i % 4 * 16] = sum[i];
+    HY_EACH(i, 16) result[down + i / 4 * 16][across + i % 4 * 16] = sum[i];
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
