@@ -139,6 +139,12 @@ static const struct {
      "width 64 mlp_width 96 master_dtype bf16 optimizer adamw8bit "},
     {"gpt2, fp32, no moves, three micro-batches",
      ENGINE_RUN ENGINE_GPT2 "predictor none tail_share 0.5 precision fp32 grad_accum_steps 3 "},
+    {"llama, the last block trained, the rest frozen in int8, two types",
+     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
+     "precision bf16 precision_correct fp32 tied_head false train last:1 "
+     "frozen_dtype int8 "},
+    {"gpt2, norms and a block trained, bf16, three micro-batches",
+     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16 "train *norm*,blocks.1.* grad_accum_steps 3 "},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 

@@ -19,8 +19,9 @@ enum { SETS_WEIGHTS, SETS_FROZEN, SETS_GRADS, SETS_STORES };
 
 typedef struct sets_choice {
     hy_shape shape;
-    const char *trained; /* NULL: all */
-    bool is_int8;        /* frozen matrices are stored as int8 */
+    const char *trained;   /* NULL: all */
+    hy_dtype frozen_dtype; /* of frozen weights; HY_F32: as options.dtype has it */
+    bool is_int8;          /* frozen matrices are stored as int8 */
     bool is_rounded; /* they are stored as they are else, with the numbers that int8 would have */
     hy_place place[SETS_STORES];
     hy_batch_options options; /* sizes are filled in */
@@ -56,7 +57,9 @@ static inline void sets_take_store(sets_rig *r, const sets_choice *c, int i, uin
     static const hy_class classes[] = {HY_WEIGHTS, HY_WEIGHTS, HY_GRADS};
     hy_layout layout;
     hy_ring_options ring = {.depth = 3, .copies = {r->up, r->down}};
-    hy_dtype dtype = i == SETS_GRADS ? c->options.grad_dtype : c->options.dtype;
+    hy_dtype dtype = i == SETS_GRADS    ? c->options.grad_dtype
+                     : i == SETS_FROZEN ? c->options.frozen_dtype
+                                        : c->options.dtype;
     must(hy_params_layout(&r->model->params, sets_set(i), dtype, &layout));
     r->has_store[i] = layout.bytes > 0;
     if (r->has_store[i] && c->place[i] == HY_DEVICE) {
@@ -120,6 +123,7 @@ static inline void sets_open(sets_rig *r, const sets_choice *choice) {
     c.options.batch = SETS_BATCH;
     c.options.seq = SETS_SEQ;
     c.options.is_training = true;
+    c.options.frozen_dtype = c.frozen_dtype ? c.frozen_dtype : c.options.dtype;
     if (!c.options.chunks) c.options.chunks = 2;
     hy_cpu_options cpu = {.threads = 1, .delay_microseconds = c.delay, .delay_seed = 9};
     must(hy_cpu_backend_create(&cpu, &r->backend));

@@ -2,6 +2,7 @@
  * saves, and that it changes no bit of what is trained. */
 #include "sets_rig.h"
 
+#include "kernels/half.h"
 #include "model/batch_memory.h"
 #include "model/decode.h"
 #include "optim/optimizer.h"
@@ -283,6 +284,31 @@ START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
 }
 END_TEST
 
+/* Passes in fp32 may read frozen weights that are stored in 16 bits: the same numbers, in fp32. */
+START_TEST(frozen_weights_may_be_stored_in_another_type) {
+    sets_choice choice = {.shape = shape_at(_i), .trained = "last:2"};
+    sets_rig narrow, wide;
+    choice.frozen_dtype = HY_BF16;
+    sets_open(&narrow, &choice);
+    choice.frozen_dtype = HY_F32;
+    sets_open(&wide, &choice);
+    for (int32_t i = 0; i < wide.model->params.count; i++) { /* what bf16 leaves of them */
+        const hy_param *p = &wide.model->params.list[i];
+        hy_store *store = &wide.stores[SETS_FROZEN];
+        int32_t item = hy_store_item_of(store, i);
+        float *x = item < 0 ? NULL : hy_store_backing(store, item);
+        for (int64_t k = 0; x && k < p->count; k++) x[k] = hy_bf16_to_f32(hy_f32_to_bf16(x[k]));
+    }
+    sets_train(&narrow);
+    sets_train(&wide);
+    for (int i = 0; i < SETS_ROWS; i++) {
+        ck_assert_float_eq_tol(narrow.losses[i], wide.losses[i], 1e-5f);
+    }
+    sets_close(&narrow);
+    sets_close(&wide);
+}
+END_TEST
+
 START_TEST(matrices_are_int8_and_the_rest_is_not) {
     hy_shape shape = shape_at(_i);
     hy_model *model;
@@ -472,6 +498,7 @@ static Suite *sets_suite(void) {
     tcase_add_loop_test(tests, evaluation_and_decoding_read_both_stores, 0, SHAPES);
     tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for,
                         0, SHAPES);
+    tcase_add_loop_test(tests, frozen_weights_may_be_stored_in_another_type, 0, SHAPES);
     tcase_add_loop_test(tests, matrices_are_int8_and_the_rest_is_not, 0, SHAPES);
     tcase_add_test(tests, backward_ends_at_the_lowest_unit_that_is_trained);
     tcase_add_test(tests, a_unit_runs_only_what_its_trained_parameters_want);

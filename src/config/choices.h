@@ -21,7 +21,8 @@ typedef enum hy_dtype_choice {
     HY_DTYPE_F32 = HY_F32,
     HY_DTYPE_BF16 = HY_BF16,
     HY_DTYPE_F16 = HY_F16,
-    HY_DTYPE_8BIT = HY_U8
+    HY_DTYPE_8BIT = HY_U8,
+    HY_DTYPE_INT8 = HY_I8
 } hy_dtype_choice;
 
 typedef enum hy_device_choice {

@@ -188,6 +188,14 @@ static const hy_setting table[] = {
             "auto", HY_DTYPE_AUTO, FP32_BF16, "fp16", HY_F16)},
     {CHOICE(train.grad_dtype, "--grad-dtype", "fp32",
             "Storage of gradients; micro-batches are added up in it.", FP32_BF16)},
+    {TEXT(train.train, "--train", "all, last:N, or names with * and ?", "all",
+          "Parameters that are trained; the others are frozen: all, the last N blocks with final "
+          "norm "
+          "and head (last:N), or names, as in blocks.3.attn.*; several with commas between.")},
+    {CHOICE(train.frozen_dtype, "--frozen-dtype", "auto",
+            "Storage of frozen weights; auto is that of passes, int8 has a scale per row of each "
+            "matrix.",
+            "auto", HY_DTYPE_AUTO, "int8", HY_DTYPE_INT8)},
     {CHOICE(train.recompute, "--recompute", "auto",
             "What the backward pass computes again instead of keeping it in memory.", "auto",
             HY_RECOMPUTE_AUTO, "none", HY_RECOMPUTE_NONE, "norm", HY_RECOMPUTE_NORM, "attention",

@@ -177,6 +177,8 @@ void hy_engine_close(hy_engine *e);
 
 /* ---- state.c: the rows' memory ---------------------------------------------------------------------- */
 
+/* The model of the settings, with the parameters that they train. */
+hy_status hy_engine_make_model(hy_engine *e);
 /* Makes subject and rows of the settings; then the plan can be made. */
 hy_status hy_engine_lay_out(hy_engine *e);
 /* Takes what e->plan needs. */
@@ -214,6 +216,10 @@ void hy_row_is_made(hy_engine *e, int row); /* of what its source is now */
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* The same while an update may be pending: for the pass that applies it. */
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
+/* The frozen ones that go with them; NULL: there are none. */
+static inline hy_store *hy_engine_frozen(const hy_engine *e) {
+    return hy_has_row(e, HY_ROW_FROZEN) ? hy_store_of(e, HY_ROW_FROZEN) : NULL;
+}
 
 /* ---- mover.c: rows that travel ------------------------------------------------------------------------ */
 

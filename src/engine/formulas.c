@@ -37,7 +37,7 @@ typedef struct walk {
 /* A store's numbers at a spot. */
 static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot *at) {
     bool is_tiled = store != hy_store_of(e, HY_ROW_MASTER);
-    int32_t item = is_tiled ? at->item : at->param;
+    int32_t item = is_tiled ? at->item : hy_store_item_of(store, at->param);
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
     return is_tiled ? all : hy_tensor_rows(&all, at->begin, at->count);
 }
@@ -229,7 +229,8 @@ void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) 
 
 static hy_status make_at(walk *w, const spot *at) {
     hy_engine *e = w->e;
-    const hy_layout_item *item = &hy_store_of(e, HY_ROW_CANDIDATE)->layout.items[at->param];
+    const hy_layout *layout = &hy_store_of(e, HY_ROW_CANDIDATE)->layout;
+    const hy_layout_item *item = &layout->items[hy_layout_item_of(layout, at->param)];
     hy_tensor all = hy_tensor_1d((char *)w->context + item->offset, item->dtype, item->count);
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
     if (!e->candidate.is_average) {
@@ -262,7 +263,7 @@ hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, cha
 static hy_status measure_at(walk *w, const spot *at) {
     const int *rows = w->context;
     hy_engine *e = w->e;
-    bool is_first = at->param == 0 && at->begin == 0;
+    bool is_first = at->item == 0;
     hy_op_call call = {.kind = HY_OP_DIFF_DOT,
                        .attr.accumulate = !is_first,
                        .workspace = e->work.buffers.reduce_workspace};

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/half.h"
+#include "kernels/int8.h"
 
 #define CHUNK (16 << 20) /* elements made at a time, and sent where a device backs them */
 #define BATCH 4096       /* elements a thread makes before it rounds them */
@@ -30,7 +31,7 @@ static void round_batch(const float *from, int64_t count, hy_dtype dtype, char *
         return;
     }
     for (int64_t i = 0; i < count; i++) {
-        uint16_t bits = hy_f32_to_bf16(from[i]);
+        uint16_t bits = dtype == HY_BF16 ? hy_f32_to_bf16(from[i]) : hy_f32_to_f16(from[i]);
         memcpy(out + 2 * i, &bits, sizeof bits);
     }
 }
@@ -79,36 +80,64 @@ static void tell(const hy_engine *e, int64_t done) {
     e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
 }
 
+/* Elements [first, first + count), whole rows, as int8: `numbers` holds them in fp32 and codes and scales
+ * behind that. */
+static hy_status send_int8(hy_engine *e, hy_store *store, int32_t item, int64_t first,
+                           const share *whole, int threads) {
+    const hy_layout_item *entry = &store->layout.items[item];
+    int64_t width = entry->block, rows = whole->count / width, from = first / width;
+    float *x = (float *)(void *)whole->out, *scales = x + whole->count;
+    int8_t *codes = (int8_t *)(scales + rows);
+    make_chunk(whole, threads);
+    for (int64_t r = 0; r < rows; r++) {
+        scales[r] = hy_int8_scale(hy_int8_largest(x + r * width, width));
+        hy_int8_encode(x + r * width, width, scales[r], codes + r * width);
+    }
+    uint64_t at = hy_store_offset(store, item), behind = at + hy_layout_scales_at(entry);
+    HY_TRY(hy_store_write(store, e->compute, at + (uint64_t)first, codes, (uint64_t)whole->count));
+    return hy_store_write(store, e->compute, behind + (uint64_t)from * sizeof *scales, scales,
+                          (uint64_t)rows * sizeof *scales);
+}
+
 /* Where the host reaches the backing store the numbers are made in place; else they are made in `staging`
  * and sent. */
-static hy_status initialise(hy_engine *e, int32_t item, char *staging) {
-    const hy_param *param = &e->model->params.list[item];
-    hy_store *store = hy_store_of(e, HY_ROW_MASTER);
-    hy_dtype dtype = store->layout.items[item].dtype;
-    uint64_t backing = hy_store_offset(store, item);
-    for (int64_t first = 0; first < param->count; first += CHUNK) {
-        int64_t count = param->count - first < CHUNK ? param->count - first : CHUNK;
-        uint64_t at = backing + (uint64_t)first * hy_dtype_size(dtype);
-        share whole = {param, (uint64_t)e->settings->seed,         first, count,
-                       dtype, staging ? staging : store->data + at};
-        make_chunk(&whole, count < CHUNK / 64 ? 1 : thread_count(e));
+static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *staging) {
+    const hy_param *param = &e->model->params.list[index];
+    int32_t item = hy_store_item_of(store, index);
+    if (item < 0) return HY_OK; /* another row's */
+    const hy_layout_item *entry = &store->layout.items[item];
+    bool is_int8 = entry->dtype == HY_I8;
+    bool is_in_place = !is_int8 && (store->place == HY_PINNED || store->place == HY_HOST);
+    hy_dtype dtype = is_int8 ? HY_F32 : entry->dtype;
+    int64_t chunk = is_int8 ? CHUNK / 2 / entry->block * entry->block : CHUNK;
+    for (int64_t first = 0; first < param->count; first += chunk) {
+        int64_t count = param->count - first < chunk ? param->count - first : chunk;
+        uint64_t at = hy_store_offset(store, item) + (uint64_t)first * hy_dtype_size(dtype);
+        share whole = {param, (uint64_t)e->settings->seed,
+                       first, count,
+                       dtype, is_in_place ? store->data + at : staging};
+        int threads = count < CHUNK / 64 ? 1 : thread_count(e);
+        if (is_int8) {
+            HY_TRY(send_int8(e, store, item, first, &whole, threads));
+        } else {
+            make_chunk(&whole, threads);
+            uint64_t bytes = (uint64_t)count * hy_dtype_size(dtype);
+            if (!is_in_place) HY_TRY(hy_store_write(store, e->compute, at, staging, bytes));
+        }
         tell(e, param->first + first + count);
-        if (!staging) continue;
-        HY_TRY(
-            hy_store_write(store, e->compute, at, staging, (uint64_t)count * hy_dtype_size(dtype)));
     }
     return HY_OK;
 }
 
 hy_status hy_engine_initialise_weights(hy_engine *e) {
-    hy_place place = hy_store_of(e, HY_ROW_MASTER)->place;
-    bool is_reachable = place == HY_PINNED || place == HY_HOST;
     hy_row_changed(e, HY_ROW_MASTER);
-    char *staging = is_reachable ? NULL : malloc(CHUNK * sizeof(float));
-    if (!is_reachable && !staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
+    char *staging = malloc(CHUNK * sizeof(float));
+    if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;
     for (int32_t i = 0; i < e->model->params.count && status == HY_OK; i++) {
-        status = initialise(e, i, staging);
+        status = initialise(e, hy_store_of(e, HY_ROW_MASTER), i, staging);
+        bool has_frozen = status == HY_OK && hy_has_row(e, HY_ROW_FROZEN);
+        if (has_frozen) status = initialise(e, hy_store_of(e, HY_ROW_FROZEN), i, staging);
     }
     free(staging);
     return status;

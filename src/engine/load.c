@@ -34,6 +34,10 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
     if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));
     hy_row_changed(e, HY_ROW_MASTER);
     HY_TRY(hy_hf_load_weights(path, e->model, hy_store_of(e, HY_ROW_MASTER), e->compute, &options));
+    if (hy_has_row(e, HY_ROW_FROZEN)) {
+        hy_store *frozen = hy_store_of(e, HY_ROW_FROZEN);
+        HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->compute, &options));
+    }
     hy_say_to(e->observer, HY_NOTE, "the weights begin as those of %s", path);
     return HY_OK;
 }

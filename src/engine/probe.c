@@ -41,6 +41,7 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, hy_store *weig
     }
     hy_batch_input input = {.stream = e->compute,
                             .weights = weights,
+                            .frozen = hy_engine_frozen(e),
                             .tokens = b->tokens,
                             .targets = b->targets,
                             .doc_starts = b->doc_starts,

@@ -5,9 +5,20 @@
  * ledger sees. */
 #include "base/error.h"
 #include "base/say.h"
+#include "config/derived.h"
 #include "engine/engine.h"
 
 /* ---- rows and plan -------------------------------------------------------------------------------- */
+
+hy_status hy_engine_make_model(hy_engine *e) {
+    const hy_settings *s = e->settings;
+    hy_shape shape;
+    HY_TRY(hy_shape_from_settings(s, &shape));
+    HY_TRY(hy_model_create(&shape, &e->model));
+    hy_status status =
+        hy_model_select(e->model, s->train.train, s->train.frozen_dtype == HY_DTYPE_INT8);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "train.train");
+}
 
 hy_status hy_engine_lay_out(hy_engine *e) {
     hy_subject *x = &e->subject, before = *x;

@@ -31,6 +31,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
     double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = e->compute,
                             .weights = weights,
+                            .frozen = hy_engine_frozen(e),
                             .grads = hy_store_of(e, HY_ROW_GRADS),
                             .tokens = b->tokens,
                             .targets = b->targets,

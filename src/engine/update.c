@@ -26,13 +26,13 @@ void hy_row_is_made(hy_engine *e, int row) {
 }
 
 static hy_status round_weights(hy_engine *e) {
-    const hy_params *params = &e->model->params;
     hy_store *master = hy_store_of(e, HY_ROW_MASTER), *working = hy_store_of(e, HY_ROW_WORKING);
+    const hy_layout *layout = &working->layout;
     int32_t item = 0;
-    for (int32_t unit = 0; unit < params->units; unit++) {
+    for (int32_t unit = 0; unit < layout->unit_count; unit++) {
         HY_TRY(hy_store_get(master, e->compute, unit));
         HY_TRY(hy_store_get(working, e->compute, unit));
-        for (; item < params->count && params->list[item].unit == unit; item++) {
+        for (; item < layout->item_count && layout->items[item].unit == unit; item++) {
             hy_op_call cast = {.kind = HY_OP_CAST};
             cast.t[HY_CAST_SRC] = hy_store_tensor(master, item, hy_store_device(master, item));
             cast.t[HY_CAST_DST] = hy_store_tensor(working, item, hy_store_device(working, item));

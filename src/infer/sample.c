@@ -50,6 +50,7 @@ static hy_status open_decoder(sampler *s) {
     hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
                                   .dtype = e->types.of[HY_FULL],
+                                  .frozen_dtype = e->types.of[HY_FULL],
                                   .is_unprepared = true};
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
     HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */
@@ -80,8 +81,8 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
     const hy_sample_options *o = s->options;
     hy_choice choice = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
     int32_t known = s->decoder->length;
-    HY_TRY(hy_decoder_take(s->decoder, s->e->compute, weights, NULL, s->window + known,
-                           s->length - known, s->logits));
+    HY_TRY(hy_decoder_take(s->decoder, s->e->compute, weights, hy_engine_frozen(s->e),
+                           s->window + known, s->length - known, s->logits));
     *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
     return HY_OK;
 }

@@ -28,4 +28,12 @@ static inline void hy_int8_encode(const float *x, int64_t n, float scale, int8_t
     }
 }
 
+/* Elements [first, first + n) of rows of `width`; scales begin with that of the first element's row. */
+static inline void hy_int8_decode(const int8_t *codes, int64_t first, int64_t n, int64_t width,
+                                  const float *scales, float *out) {
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = scales[(first + i) / width - first / width] * (float)codes[i];
+    }
+}
+
 #endif

@@ -27,8 +27,9 @@ typedef enum hy_op_kind {
     /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
      * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
      * neither bias nor c.
-     * b may be int8 with a scale for each of its rows: a weight that is stored so. It is then read in a's
-     * type, as HY_OP_CAST makes it: the result has the bits of that cast and a matmul.
+     * b may be a weight that is stored otherwise: int8 with a scale for each of its rows, or another real
+     * type than a's. int8 is read in a's type, as HY_OP_CAST makes it: the result has the bits of that
+     * cast and a matmul.
      * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
      * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), its backward; alone, without accumulate. */
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
@@ -252,19 +253,22 @@ typedef struct hy_op_call {
 
 const char *hy_op_name(hy_op_kind kind);
 
-/* A matmul whose b is int8 casts it into the first bytes of its workspace; 0 for any other. */
-static inline size_t hy_matmul_cast_bytes(const hy_op_call *call) {
+/* A matmul may cast b, a stored weight, to a's type before it begins, into the first bytes of its workspace:
+ * int8 always, and another real type where a backend multiplies one type by itself alone (is_uniform) and
+ * the result is as fine as a; 0: it does not. */
+static inline size_t hy_matmul_cast_bytes(const hy_op_call *call, bool is_uniform) {
     const hy_tensor *b = &call->t[HY_MATMUL_B];
-    if (b->dtype != HY_I8) return 0;
-    size_t bytes = (size_t)hy_tensor_count(b) * hy_dtype_size(call->t[HY_MATMUL_A].dtype);
-    return (bytes + 255) / 256 * 256;
+    hy_dtype in = call->t[HY_MATMUL_A].dtype, out = call->t[HY_MATMUL_D].dtype;
+    bool is_other = is_uniform && b->dtype != in && (in == HY_F32 || out == in);
+    if (b->dtype != HY_I8 && !is_other) return 0;
+    return ((size_t)hy_tensor_count(b) * hy_dtype_size(in) + 255) / 256 * 256;
 }
 
 /* The matmul behind that cast: b in a's type, and the workspace that is left. While planning, when there is
  * none yet, b stays where it is. */
-static inline hy_op_call hy_matmul_behind_cast(const hy_op_call *call) {
+static inline hy_op_call hy_matmul_behind_cast(const hy_op_call *call, bool is_uniform) {
     hy_op_call plain = *call;
-    size_t bytes = hy_matmul_cast_bytes(call);
+    size_t bytes = hy_matmul_cast_bytes(call, is_uniform);
     hy_tensor *b = &plain.t[HY_MATMUL_B], *w = &plain.workspace;
     if (bytes == 0) return plain;
     b->dtype = call->t[HY_MATMUL_A].dtype;

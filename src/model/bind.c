@@ -27,7 +27,9 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     int32_t index = hy_params_find(params, f->unit_index, slot->param);
     assert(index >= 0);
     const hy_param *param = &params->list[index];
-    hy_tensor t = {.dtype = is_grad ? f->plan->options.grad_dtype : f->plan->size.dtype};
+    const hy_batch_options *o = &f->plan->options;
+    hy_dtype dtype = is_grad ? o->grad_dtype : param->is_trainable ? o->dtype : o->frozen_dtype;
+    hy_tensor t = {.dtype = dtype};
     bool is_there = !is_grad || param->is_trainable;
     if (is_there && f->input) {
         hy_store *store = is_grad ? f->input->grads : hy_batch_weights_of(f->input, index);

@@ -22,6 +22,7 @@ static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
                                 .chunks = rows, /* one row of logits */
                                 .dtype = d->options.dtype,
                                 .grad_dtype = d->options.dtype,
+                                .frozen_dtype = d->options.frozen_dtype,
                                 .has_any_rows = true,
                                 .is_sizing = d->options.is_unprepared,
                                 .budget = d->options.budget};

@@ -34,6 +34,7 @@ typedef struct hy_batch_options {
     hy_dtype
         dtype; /* of activations and of what matmuls read; how a weight is stored, its layout says */
     hy_dtype grad_dtype;
+    hy_dtype frozen_dtype;    /* of frozen weights that are not int8 */
     int recompute;            /* hy_keep_group bits not kept */
     int32_t recompute_layers; /* that do so, spread evenly; the others keep all; 0: all do */
     bool offloads;            /* what layers keep passes through a ring: hy_batch_plan_offload */

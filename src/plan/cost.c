@@ -77,6 +77,8 @@ static walk backward_walk(const hy_plan_choice *c, const hy_plan_work *work,
                           const hy_plan_state *state, bool is_first) {
     walk w = {.compute = work->backward};
     bring(&w, c, state, HY_PLAN_WEIGHTS);
+    w.up -= (double)state->forward_only;
+    if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w.read -= (double)state->forward_only;
     if (!is_first) bring(&w, c, state, HY_PLAN_GRADS);
     send(&w, c, state, HY_PLAN_GRADS);
     if (c->activations != HY_DEVICE) w.up += w.late = (double)work->train.host;
@@ -84,8 +86,12 @@ static walk backward_walk(const hy_plan_choice *c, const hy_plan_work *work,
 }
 
 /* Gradients are read, the rest is read and written; with a master the working copy is only written. */
-static void add_update(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_state *s,
-                       walk *w) {
+static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
+                       const hy_plan_state *state, walk *w) {
+    hy_plan_state trained = *state;
+    trained.bytes[HY_PLAN_WEIGHTS] -= state->frozen;
+    trained.streamed[HY_PLAN_WEIGHTS] -= state->frozen_streamed;
+    const hy_plan_state *s = &trained;
     double bytes = (double)s->bytes[HY_PLAN_GRADS];
     for (int cls = 0; cls < HY_PLAN_STATES; cls++) {
         if (cls == HY_PLAN_GRADS) continue;
@@ -130,7 +136,8 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     *out = (hy_plan_cost){0};
     if (c->updates_on_gather) {
         /* The weights come with the update; where they are its own master, they are written back. */
-        with_update.up = with_update.read = 0;
+        with_update.up = p->has_master ? 0 : (double)state->frozen_streamed;
+        with_update.read = c->state[HY_PLAN_WEIGHTS] == HY_DISK ? with_update.up : 0;
         if (p->has_master) bring(&with_update, c, state, HY_PLAN_WEIGHTS);
         add_update(p, c, state, &with_update);
         add_walk(p, c, &with_update, 1, out);

@@ -76,6 +76,8 @@ typedef struct hy_plan_state {
     uint64_t moved;                    /* on the host: the optimizer's state in Predict */
     uint64_t bytes[HY_PLAN_STATES];    /* all of a class, wherever it is */
     uint64_t streamed[HY_PLAN_STATES]; /* comes from the host or from disk */
+    uint64_t frozen, frozen_streamed;  /* of the weights: no part of an update */
+    uint64_t forward_only;             /* of these: backward does not come to them */
 } hy_plan_state;
 
 typedef struct hy_plan_problem {

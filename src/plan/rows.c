@@ -13,7 +13,7 @@ static hy_status lay_out(hy_rows *rows, const hy_params *params, hy_row_id id, h
     rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
     hy_layout *layout = &rows->row[id].layout;
     return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, layout)
-                        : hy_params_layout(params, HY_SET_ALL, row.dtype, layout);
+                        : hy_params_layout(params, row.set, row.dtype, layout);
 }
 
 static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
@@ -22,6 +22,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                    (hy_row){.cls = t->has_low ? HY_MASTER : HY_WEIGHTS,
                             .dtype = t->master,
                             .state = t->has_low ? HY_PLAN_MASTER : HY_PLAN_WEIGHTS,
+                            .set = HY_SET_TRAINABLE,
                             .source = -1,
                             .is_forked = true,
                             .file = "weights.safetensors",
@@ -29,12 +30,14 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
     if (t->has_low) {
         HY_TRY(lay_out(rows, params, HY_ROW_WORKING,
                        (hy_row){.cls = HY_WEIGHTS,
+                                .set = HY_SET_TRAINABLE,
                                 .dtype = t->low,
                                 .state = HY_PLAN_WEIGHTS,
                                 .source = HY_ROW_MASTER}));
     }
     HY_TRY(lay_out(rows, params, HY_ROW_GRADS,
                    (hy_row){.cls = HY_GRADS,
+                            .set = HY_SET_TRAINABLE,
                             .dtype = t->grads,
                             .state = HY_PLAN_GRADS,
                             .source = -1,
@@ -42,6 +45,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
     for (int i = 0; i < rows->optim_count; i++) {
         HY_TRY(lay_out(rows, params, (hy_row_id)(HY_ROW_OPTIM + i),
                        (hy_row){.cls = HY_OPTIM,
+                                .set = HY_SET_TRAINABLE,
                                 .dtype = t->optim,
                                 .state = HY_PLAN_OPTIM,
                                 .source = -1,
@@ -53,11 +57,28 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
     return HY_OK;
 }
 
+/* Read by passes and never written: in the type that Full computes in. Passes of another read it through a
+ * cast. */
+static hy_status add_frozen(hy_rows *rows, const hy_params *params, const hy_types *t) {
+    bool has_frozen = false;
+    for (int32_t i = 0; i < params->count; i++) has_frozen |= !params->list[i].is_trainable;
+    if (!has_frozen) return HY_OK;
+    return lay_out(rows, params, HY_ROW_FROZEN,
+                   (hy_row){.cls = HY_WEIGHTS,
+                            .set = HY_SET_FROZEN,
+                            .dtype = t->of[HY_FULL],
+                            .state = HY_PLAN_WEIGHTS,
+                            .source = -1,
+                            .file = "weights.safetensors",
+                            .name = ""});
+}
+
 static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     static const char *const names[HY_PREDICTOR_SLOTS] = {"slot0", "slot1"};
     const hy_types *t = &spec->types;
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     hy_row kept = {.cls = HY_PREDICTOR,
+                   .set = HY_SET_TRAINABLE,
                    .state = -1,
                    .source = -1,
                    .is_tiled = true,
@@ -85,6 +106,7 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
     if (spec->slow_count == 0 && !spec->has_average) return HY_OK;
     return lay_out(rows, params, HY_ROW_CANDIDATE,
                    (hy_row){.cls = HY_WORKSPACE,
+                            .set = HY_SET_TRAINABLE,
                             .dtype = is_low ? t->low : HY_F32,
                             .state = -1,
                             .source = HY_ROW_MASTER});
@@ -93,8 +115,12 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     *rows = (hy_rows){.optim_count = hy_optimizer_arrays(&spec->optimizer),
                       .slow_count = spec->slow_count};
+    for (int32_t i = params->count - 1; i >= 0; i--) {
+        if (params->list[i].is_trainable) rows->lowest_trained = params->list[i].unit;
+    }
     hy_status status = hy_tiles_init(&rows->tiles, params);
     if (status == HY_OK) status = add_state(rows, params, spec);
+    if (status == HY_OK) status = add_frozen(rows, params, &spec->types);
     if (status == HY_OK) status = add_predictor(rows, params, spec);
     if (status != HY_OK) hy_rows_fini(rows);
     return status;
@@ -138,6 +164,14 @@ static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c
     return *known;
 }
 
+/* Of a row's bytes that pass, those of units below all that is trained. */
+static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t streamed) {
+    uint64_t below = rows->lowest_trained < row->layout.unit_count
+                         ? row->layout.unit_offset[rows->lowest_trained]
+                         : row->layout.bytes;
+    return (uint64_t)((double)streamed * (double)below / (double)row->layout.bytes);
+}
+
 void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
                   hy_plan_state *out) {
     *out = (hy_plan_state){0};
@@ -155,10 +189,15 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
             out->bytes[row->state] += row->layout.bytes;
             out->rings += ring.bytes;
             out->step_rings += row->is_for_steps ? ring.bytes : 0;
+            uint64_t streamed = row->layout.bytes - ring.resident_bytes;
+            bool is_frozen = row->set == HY_SET_FROZEN;
+            out->frozen += is_frozen ? row->layout.bytes : 0;
             if (place == HY_DEVICE) {
                 out->device += row->layout.bytes;
             } else {
-                out->streamed[row->state] += row->layout.bytes - ring.resident_bytes;
+                out->streamed[row->state] += streamed;
+                out->frozen_streamed += is_frozen ? streamed : 0;
+                if (is_frozen) out->forward_only += share_below(rows, row, streamed);
             }
             if (place == HY_PINNED) out->pinned += row->layout.bytes;
         }

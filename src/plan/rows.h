@@ -16,6 +16,7 @@
 typedef enum hy_row_id {
     HY_ROW_MASTER,  /* the weights that are updated */
     HY_ROW_WORKING, /* their rounded copy, where a phase needs one */
+    HY_ROW_FROZEN,  /* weights that are not trained */
     HY_ROW_GRADS,
     HY_ROW_OPTIM, /* arrays of the optimizer */
     HY_ROW_SLOW =
@@ -33,6 +34,7 @@ typedef enum hy_row_id {
 typedef struct hy_row {
     bool is_there;
     hy_class cls;
+    hy_param_set set; /* which parameters it covers */
     hy_dtype dtype;
     int32_t state;     /* HY_PLAN_*: which place of a choice is its own; -1: predictor's, or none */
     int32_t source;    /* derived: the row it is made of; -1: it holds numbers of its own */
@@ -52,6 +54,7 @@ typedef struct hy_rows {
     hy_row row[HY_ROW_COUNT];
     hy_tiles tiles;
     int32_t optim_count, slow_count;
+    int32_t lowest_trained; /* unit */
 } hy_rows;
 
 /* What decides which rows there are. */

@@ -22,6 +22,7 @@ hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice 
                               .chunks = c->loss_chunks,
                               .dtype = dtype,
                               .grad_dtype = spec->grad_dtype,
+                              .frozen_dtype = spec->types[0],
                               .recompute = is_training ? hy_recompute_groups(c->recompute) : 0,
                               .recompute_layers = is_training ? c->recompute_layers : 0,
                               .offloads = offloads,
@@ -68,6 +69,7 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
                        hy_dtype grad_dtype) {
     uint64_t most = hy_optimizer_workspace(optimizer, params, b, grad_dtype);
     for (int32_t i = 0; i < params->count; i++) {
+        if (!params->list[i].is_trainable) continue;
         hy_op_call dot = {.kind = HY_OP_DIFF_DOT};
         dot.t[HY_DIFF_DOT_A] = hy_tensor_1d(NULL, HY_F32, params->list[i].count);
         most = larger(most, b->workspace(b, &dot));

@@ -6,6 +6,7 @@
 #include "base/error.h"
 
 static int32_t tiles_of(const hy_param *param) {
+    if (!param->is_trainable) return 0;
     return (int32_t)((param->count + HY_TILE_ELEMENTS - 1) / HY_TILE_ELEMENTS);
 }
 
@@ -30,15 +31,15 @@ hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dty
                           hy_layout *out) {
     hy_layout_item *items = calloc((size_t)tiles->count, sizeof *items);
     if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout of tiles");
-    int32_t unit = 0;
+    int32_t unit = 0, last = -1; /* of the store; of the model, whose tile came last */
     int64_t in_unit = 0;
     for (int32_t i = 0; i < params->count; i++) {
         for (int32_t tile = tiles->first[i]; tile < tiles->first[i + 1]; tile++) {
             int64_t left = params->list[i].count - hy_tile_begin(tiles, i, tile);
             int64_t count = left < HY_TILE_ELEMENTS ? left : HY_TILE_ELEMENTS;
-            bool is_new = i > 0 && params->list[i].unit != params->list[i - 1].unit;
-            bool is_full = (is_new && tile == tiles->first[i]) ||
-                           (in_unit > 0 && in_unit + count > HY_TILE_ELEMENTS);
+            bool is_new = last >= 0 && params->list[i].unit != last;
+            bool is_full = is_new || (in_unit > 0 && in_unit + count > HY_TILE_ELEMENTS);
+            last = params->list[i].unit;
             unit += is_full;
             in_unit = (is_full ? 0 : in_unit) + count;
             items[tile] = (hy_layout_item){.unit = unit, .dtype = dtype, .count = count};

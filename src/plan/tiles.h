@@ -3,7 +3,7 @@
  * Formulas go element by element, so what they read and write besides the weights need not move with
  * blocks: slow weights, snapshot and average are stores whose items are tiles of parameters, and whose units are
  * as many items of one block as make about one tile. A ring of them is small whatever the model. The
- * tiles of a parameter lie back to back in the backing store. */
+ * tiles of a parameter lie back to back in the backing store. Frozen parameters have none. */
 #ifndef HY_PLAN_TILES_H
 #define HY_PLAN_TILES_H
 

@@ -10,7 +10,8 @@
 #include "base/say.h"
 #include "base/text.h"
 #include "formats/checkpoint.h"
-#include "kernels/half.h"
+#include "hub/hf_load.h"
+#include "kernels/int8.h"
 #include "record/state_files.h"
 
 static bool is_checkpoint_folder(const char *path) {
@@ -44,8 +45,20 @@ static void describe_shape(const int64_t *shape, int ndim, char *out, size_t siz
         snprintf(out, size, "(%lld, %lld)", (long long)shape[0], (long long)shape[1]);
 }
 
-static bool is_convertible(hy_dtype from, hy_dtype to) {
-    return from == to || (from == HY_F32 && to == HY_BF16) || (from == HY_BF16 && to == HY_F32);
+static bool is_real(hy_dtype dtype) {
+    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
+}
+
+/* int8 in a file brings its scales with it. */
+static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *tensor,
+                           hy_dtype from) {
+    bool may_be = is_real(from) || (from == HY_I8 && hy_scales_of(file, tensor->name));
+    return from == tensor->dtype || (may_be && (is_real(tensor->dtype) || tensor->dtype == HY_I8));
+}
+
+/* Scales of ours that the file has none of: its numbers are no int8. */
+static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
+    return tensor->is_scale && !hy_safetensors_find(file, tensor->name);
 }
 
 static hy_status check_tensor(const char *path, const hy_safetensors *file,
@@ -63,7 +76,7 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
                        "%s is a checkpoint of another model: %s is %s there and %s here", path,
                        tensor->name, theirs, ours);
     }
-    if (!is_convertible(entry->dtype, tensor->dtype)) {
+    if (!is_convertible(file, tensor, entry->dtype)) {
         return hy_fail(HY_ERR_INPUT, "%s: %s is %s, expected %s", path, tensor->name,
                        hy_dtype_name(entry->dtype), hy_dtype_name(tensor->dtype));
     }
@@ -75,8 +88,11 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     size_t expected = 0;
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
-    for (; hy_state_next(e, &cursor, &tensor); expected++) {
+    while (hy_state_next(e, &cursor, &tensor)) {
+        if (is_made(st, &tensor)) continue;
         HY_TRY(check_tensor(path, st, &tensor));
+        bool is_int8 = hy_safetensors_find(st, tensor.name)->dtype == HY_I8;
+        expected += is_int8 && tensor.dtype != HY_I8 ? 2 : 1; /* with scales that we have not */
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
@@ -88,53 +104,92 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
 
 #define CHUNK_ELEMENTS (HY_STATE_STAGING / sizeof(float)) /* read and converted at a time */
 
-/* Elements [first, first + count) as the file has them; what it does not hold is zero. */
-static hy_status read_part(const hy_safetensors *st, const hy_state_tensor *tensor, int64_t first,
-                           int64_t count, char *out) {
-    const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
-    uint64_t element = hy_dtype_size(entry->dtype);
-    int64_t held = first < tensor->count ? tensor->count - first : 0;
-    if (held > count) held = count;
-    memset(out + (uint64_t)held * element, 0, (uint64_t)(count - held) * element);
-    if (held == 0) return HY_OK;
-    return hy_safetensors_read(st, entry, (uint64_t)first * element, out, (uint64_t)held * element);
+const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char *name) {
+    char scales[HY_STATE_NAME_MAX];
+    snprintf(scales, sizeof scales, "%.*s.scale", (int)(sizeof scales - sizeof ".scale"), name);
+    return hy_safetensors_find(file, scales);
 }
 
-/* In place: to fewer bytes from the front, to more from the back. */
-static void convert(void *data, int64_t count, hy_dtype from, hy_dtype to) {
-    char *bytes = data;
-    for (int64_t i = 0; from == HY_F32 && to == HY_BF16 && i < count; i++) {
-        float x;
-        memcpy(&x, bytes + 4 * i, sizeof x);
-        uint16_t h = hy_f32_to_bf16(x);
-        memcpy(bytes + 2 * i, &h, sizeof h);
+hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry *entry,
+                         int64_t first, int64_t count, float *out, char *raw) {
+    uint64_t element = hy_dtype_size(entry->dtype);
+    HY_TRY(hy_safetensors_read(file, entry, (uint64_t)first * element, raw,
+                               (uint64_t)count * element));
+    if (entry->dtype != HY_I8) {
+        hy_convert(raw, entry->dtype, count, out, HY_F32);
+        return HY_OK;
     }
-    for (int64_t i = count - 1; from == HY_BF16 && to == HY_F32 && i >= 0; i--) {
-        uint16_t h;
-        memcpy(&h, bytes + 2 * i, sizeof h);
-        float x = hy_bf16_to_f32(h);
-        memcpy(bytes + 4 * i, &x, sizeof x);
+    int64_t width = entry->shape[entry->ndim - 1], row = first / width;
+    int64_t rows = (first + count - 1) / width - row + 1;
+    uint64_t behind = hy_align((uint64_t)count); /* a byte each before, a float per row after */
+    float *scales = (float *)(void *)(raw + behind);
+    HY_TRY(hy_safetensors_read(file, hy_scales_of(file, entry->name),
+                               (uint64_t)row * sizeof *scales, scales,
+                               (uint64_t)rows * sizeof *scales));
+    hy_int8_decode((const int8_t *)raw, first, count, width, scales, out);
+    return HY_OK;
+}
+
+/* Elements [first, first + count) as ours, at `raw`; what the file does not hold is zero. */
+static hy_status read_part(const hy_safetensors *st, const hy_state_tensor *tensor, int64_t first,
+                           int64_t count, float *numbers, char *raw) {
+    const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
+    uint64_t element = hy_dtype_size(tensor->dtype);
+    int64_t held = first < tensor->count ? tensor->count - first : 0;
+    if (held > count) held = count;
+    if (held > 0 && entry->dtype == tensor->dtype) {
+        HY_TRY(hy_safetensors_read(st, entry, (uint64_t)first * element, raw,
+                                   (uint64_t)held * element));
+    } else if (held > 0) {
+        HY_TRY(hy_read_floats(st, entry, first, held, numbers, raw));
+        if (tensor->dtype != HY_I8) hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
     }
+    if (tensor->dtype == HY_I8 && entry->dtype != HY_I8) {
+        memset(numbers + held, 0, (size_t)(count - held) * sizeof *numbers);
+    } else {
+        memset(raw + (uint64_t)held * element, 0, (uint64_t)(count - held) * element);
+    }
+    return HY_OK;
+}
+
+/* Whole rows of numbers become codes at `raw`, and scales, which take the place of the numbers, of ours. */
+static hy_status make_int8(hy_engine *e, const hy_state_tensor *tensor, int64_t first,
+                           int64_t count, float *numbers, char *raw) {
+    int64_t width = tensor->shape[1], rows = count / width;
+    for (int64_t r = 0; r < rows; r++) {
+        float *x = numbers + r * width, scale = hy_int8_scale(hy_int8_largest(x, width));
+        hy_int8_encode(x, width, scale, (int8_t *)raw + r * width);
+        numbers[r] = scale;
+    }
+    uint64_t at = tensor->scales + (uint64_t)(first / width) * sizeof *numbers;
+    return hy_store_write(hy_store_of(e, tensor->row), e->compute, at, numbers,
+                          (uint64_t)rows * sizeof *numbers);
 }
 
 static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_state_tensor *tensor,
                              char *staging) {
+    if (is_made(st, tensor)) return HY_OK;
     hy_dtype theirs = hy_safetensors_find(st, tensor->name)->dtype;
+    bool becomes_int8 = tensor->dtype == HY_I8 && theirs != HY_I8;
     uint64_t element = hy_dtype_size(tensor->dtype);
-    for (int64_t first = 0; first < tensor->in_memory; first += CHUNK_ELEMENTS) {
+    int64_t most = (int64_t)CHUNK_ELEMENTS;
+    if (becomes_int8) most = most / tensor->shape[1] * tensor->shape[1];
+    float *numbers = (float *)(void *)staging;
+    char *raw = staging + HY_STATE_STAGING;
+    for (int64_t first = 0; first < tensor->in_memory; first += most) {
         int64_t left = tensor->in_memory - first;
-        int64_t count = left < (int64_t)CHUNK_ELEMENTS ? left : (int64_t)CHUNK_ELEMENTS;
-        HY_TRY(read_part(st, tensor, first, count, staging));
-        convert(staging, count, theirs, tensor->dtype);
+        int64_t count = left < most ? left : most;
+        HY_TRY(read_part(st, tensor, first, count, numbers, raw));
+        if (becomes_int8) HY_TRY(make_int8(e, tensor, first, count, numbers, raw));
         HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute,
-                              tensor->offset + (uint64_t)first * element, staging,
+                              tensor->offset + (uint64_t)first * element, raw,
                               (uint64_t)count * element));
     }
     return HY_OK;
 }
 
 static hy_status load_tensors(hy_engine *e, const char *file, const hy_safetensors *st) {
-    char *staging = malloc(HY_STATE_STAGING);
+    char *staging = malloc(2 * HY_STATE_STAGING); /* numbers, and what files and stores have */
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;

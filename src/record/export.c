@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 #include "hub/hf_load.h"
+#include "kernels/int8.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */
@@ -60,21 +61,42 @@ typedef struct run_reader {
     int64_t room; /* elements that fit there */
 } run_reader;
 
+static hy_status read_int8(run_reader *r, hy_store *store, int32_t item, int64_t first,
+                           int64_t count, float *out) {
+    const hy_layout_item *entry = &store->layout.items[item];
+    int64_t row = first / entry->block, rows = (first + count - 1) / entry->block - row + 1;
+    uint64_t at = hy_store_offset(store, item), behind = hy_align((uint64_t)count);
+    float *scales = (float *)(void *)(r->raw + behind); /* codes take a quarter of the room */
+    HY_TRY(hy_store_read(store, r->e->compute, at + (uint64_t)first, r->raw, (uint64_t)count));
+    at += hy_layout_scales_at(entry) + (uint64_t)row * sizeof *scales;
+    HY_TRY(hy_store_read(store, r->e->compute, at, scales, (uint64_t)rows * sizeof *scales));
+    hy_int8_decode((const int8_t *)r->raw, first, count, entry->block, scales, out);
+    return HY_OK;
+}
+
 static hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
                             float *out) {
     run_reader *r = context;
     const hy_rows *rows = &r->e->rows;
-    hy_store *store = hy_store_of(r->e, r->row);
-    int32_t item = rows->row[r->row].is_tiled ? rows->tiles.first[param] : param;
+    bool is_frozen = !r->e->model->params.list[param].is_trainable;
+    int row = is_frozen ? HY_ROW_FROZEN : r->row;
+    hy_store *store = hy_store_of(r->e, row);
+    int32_t item =
+        rows->row[row].is_tiled ? rows->tiles.first[param] : hy_store_item_of(store, param);
     hy_dtype dtype = store->layout.items[item].dtype;
     uint64_t size = hy_dtype_size(dtype), backing = hy_store_offset(store, item);
     for (int64_t at = 0; at < count; at += r->room) {
         int64_t some = count - at < r->room ? count - at : r->room;
+        if (dtype == HY_I8) {
+            HY_TRY(read_int8(r, store, item, first + at, some, out + at));
+            continue;
+        }
         HY_TRY(hy_store_read(store, r->e->compute, backing + (uint64_t)(first + at) * size, r->raw,
                              (uint64_t)some * size));
         hy_convert(r->raw, dtype, some, out + at, HY_F32);
     }
-    for (int64_t i = 0; r->scale != 1 && i < count; i++) out[i] = (float)(out[i] * r->scale);
+    double scale = is_frozen ? 1 : r->scale;
+    for (int64_t i = 0; scale != 1 && i < count; i++) out[i] = (float)(out[i] * scale);
     return HY_OK;
 }
 

@@ -14,15 +14,15 @@
 #include "formats/safetensors.h"
 #include "hub/hf_load.h"
 #include "record/export.h"
+#include "record/state_files.h"
 
 typedef struct saved {
     char path[HY_PATH_MAX]; /* of the checkpoint */
     hy_config *config;      /* but for the model's name: its files may be gone */
     char name[HY_TEXT_MAX];
     hy_model *model;
-    hy_safetensors *file; /* the weights, or their sum */
-    const char *prefix;   /* of names in it */
-    double scale;
+    hy_safetensors *weights, *sum; /* the sum: NULL where nothing was averaged */
+    double scale;                  /* of the sum */
     char *raw;
 } saved;
 
@@ -66,11 +66,12 @@ static hy_status open_weights(saved *s) {
     char path[HY_PATH_MAX];
     int64_t samples;
     HY_TRY(count_samples(s->path, &samples));
-    const char *name = samples > 0 ? "predictor.safetensors" : "weights.safetensors";
-    s->prefix = samples > 0 ? "tail." : "";
-    s->scale = samples > 0 ? 1.0 / (double)samples : 1;
-    HY_TRY(hy_path_join(path, sizeof path, s->path, name));
-    return hy_safetensors_open(path, &s->file);
+    HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
+    HY_TRY(hy_safetensors_open(path, &s->weights));
+    if (samples == 0) return HY_OK;
+    s->scale = 1.0 / (double)samples;
+    HY_TRY(hy_path_join(path, sizeof path, s->path, "predictor.safetensors"));
+    return hy_safetensors_open(path, &s->sum);
 }
 
 static hy_status take_value(void *user, const char *key, const char *value, unsigned line) {
@@ -98,26 +99,25 @@ static hy_status open_model(saved *s) {
 
 /* ---- its tensors ------------------------------------------------------------------------------- */
 
-static const hy_safetensors_entry *entry_of(const saved *s, int32_t param) {
+/* A parameter's average where there is one, which frozen ones have not; else its weights. */
+static const hy_safetensors_entry *entry_of(const saved *s, int32_t param,
+                                            const hy_safetensors **file) {
     char name[HY_PARAM_NAME_MAX + 8];
-    snprintf(name, sizeof name, "%s%s", s->prefix, s->model->params.list[param].name);
-    return hy_safetensors_find(s->file, name);
-}
-
-static bool is_floating(hy_dtype dtype) {
-    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
+    snprintf(name, sizeof name, "tail.%s", s->model->params.list[param].name);
+    const hy_safetensors_entry *sum = s->sum ? hy_safetensors_find(s->sum, name) : NULL;
+    *file = sum ? s->sum : s->weights;
+    return sum ? sum : hy_safetensors_find(s->weights, s->model->params.list[param].name);
 }
 
 static hy_status check_tensors(const saved *s) {
     for (int32_t i = 0; i < s->model->params.count; i++) {
         const hy_param *param = &s->model->params.list[i];
-        const hy_safetensors_entry *e = entry_of(s, i);
-        if (!e) {
-            return hy_fail(HY_ERR_INPUT, "%s: the weights lack %s%s", s->path, s->prefix,
-                           param->name);
-        }
-        bool fits =
-            is_floating(e->dtype) && e->bytes == (uint64_t)param->stored * hy_dtype_size(e->dtype);
+        const hy_safetensors *file;
+        const hy_safetensors_entry *e = entry_of(s, i, &file);
+        if (!e) return hy_fail(HY_ERR_INPUT, "%s: the weights lack %s", s->path, param->name);
+        bool is_known = e->dtype == HY_F32 || e->dtype == HY_BF16 || e->dtype == HY_F16 ||
+                        (e->dtype == HY_I8 && hy_scales_of(file, e->name));
+        bool fits = is_known && e->bytes == (uint64_t)param->stored * hy_dtype_size(e->dtype);
         if (fits) continue;
         return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which is not the model's",
                        s->path, e->name, (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
@@ -128,16 +128,24 @@ static hy_status check_tensors(const saved *s) {
 static hy_status read_saved(void *context, int32_t param, int64_t first, int64_t count,
                             float *out) {
     saved *s = context;
-    const hy_safetensors_entry *e = entry_of(s, param);
-    uint64_t size = hy_dtype_size(e->dtype);
+    const hy_safetensors *file;
+    const hy_safetensors_entry *e = entry_of(s, param, &file);
     for (int64_t at = 0; at < count; at += RAW_ELEMENTS) {
         int64_t some = count - at < RAW_ELEMENTS ? count - at : RAW_ELEMENTS;
-        HY_TRY(hy_safetensors_read(s->file, e, (uint64_t)(first + at) * size, s->raw,
-                                   (uint64_t)some * size));
-        hy_convert(s->raw, e->dtype, some, out + at, HY_F32);
+        HY_TRY(hy_read_floats(file, e, first + at, some, out + at, s->raw));
     }
-    for (int64_t i = 0; s->scale != 1 && i < count; i++) out[i] = (float)(out[i] * s->scale);
+    for (int64_t i = 0; file == s->sum && i < count; i++) out[i] = (float)(out[i] * s->scale);
     return HY_OK;
+}
+
+/* The type that the trained weights have. */
+static hy_dtype dtype_held(const saved *s) {
+    const hy_safetensors *file;
+    for (int32_t i = 0; i < s->model->params.count; i++) {
+        const hy_safetensors_entry *e = entry_of(s, i, &file);
+        if (e->dtype == HY_F32) return HY_F32;
+    }
+    return entry_of(s, s->model->params.count - 1, &file)->dtype;
 }
 
 /* ---- all together ------------------------------------------------------------------------------ */
@@ -162,7 +170,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
                        hy_config_find("model_dtype")->accepted);
     }
     memcpy(settings.model, s->name, sizeof s->name);
-    HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, entry_of(s, 0)->dtype, &plan));
+    HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, dtype_held(s), &plan));
     if (!plan.source[0]) tell_lost_source(s, observer);
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
@@ -199,7 +207,8 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     if (status == HY_OK) status = check_tensors(&s);
     if (status == HY_OK) status = write_model(&s, options, observer);
     free(s.raw);
-    hy_safetensors_close(s.file);
+    hy_safetensors_close(s.weights);
+    hy_safetensors_close(s.sum);
     hy_model_destroy(s.model);
     hy_config_destroy(s.config);
     return status;

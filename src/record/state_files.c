@@ -41,22 +41,41 @@ static void describe_scales(const hy_param *param, const hy_layout_item *item,
     out->shape[1] = 0;
     out->count = out->shape[0];
     out->in_memory = hy_layout_scales(item, item->count);
-    out->offset += hy_layout_scales_at(item);
+    out->offset = out->scales;
+    out->is_scale = true;
+}
+
+static void step(const hy_engine *e, hy_state_cursor *at) {
+    if (++at->param == e->model->params.count) {
+        at->param = 0;
+        at->row++;
+    }
+}
+
+/* The item of the cursor's parameter in its row, or of its first tile there; -1: the row has none. */
+static int32_t item_at(const hy_engine *e, const hy_state_cursor *at) {
+    const hy_row *row = &e->rows.row[at->row];
+    const int32_t *first = e->rows.tiles.first;
+    if (!row->is_tiled) return hy_store_item_of(&row->store, at->param);
+    return first[at->param] < first[at->param + 1] ? first[at->param] : -1;
 }
 
 bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out) {
-    const hy_params *params = &e->model->params;
-    while (at->row < HY_ROW_COUNT &&
-           (!is_saved(e, at->row) || strcmp(e->rows.row[at->row].file, at->file) != 0)) {
-        at->row++;
+    int32_t index = -1;
+    while (index < 0 && at->row < HY_ROW_COUNT) {
+        bool is_here = is_saved(e, at->row) && strcmp(e->rows.row[at->row].file, at->file) == 0;
+        if (!is_here) {
+            at->row++;
+        } else if ((index = item_at(e, at)) < 0) {
+            step(e, at);
+        }
     }
-    if (at->row == HY_ROW_COUNT) return false;
+    if (index < 0) return false;
     const hy_row *row = &e->rows.row[at->row];
-    const hy_store *store = &row->store;
-    const hy_param *param = &params->list[at->param];
-    int32_t index = row->is_tiled ? e->rows.tiles.first[at->param] : at->param;
-    const hy_layout_item *item = &store->layout.items[index];
-    *out = (hy_state_tensor){.row = at->row, .offset = hy_store_offset(store, index)};
+    const hy_param *param = &e->model->params.list[at->param];
+    const hy_layout_item *item = &row->store.layout.items[index];
+    *out = (hy_state_tensor){.row = at->row, .offset = hy_store_offset(&row->store, index)};
+    out->scales = out->offset + hy_layout_scales_at(item);
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
              param->name);
@@ -66,11 +85,7 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         describe_values(param, item, out);
     }
     at->is_at_scales = !at->is_at_scales && item->block > 0;
-    if (at->is_at_scales) return true;
-    if (++at->param == params->count) {
-        at->param = 0;
-        at->row++;
-    }
+    if (!at->is_at_scales) step(e, at);
     return true;
 }
 

@@ -194,7 +194,6 @@ static hy_status begin_or_resume(hy_trainer *t) {
 }
 
 hy_status hy_trainer_build(hy_trainer *t) {
-    hy_shape shape;
     hy_engine *e = &t->engine;
     bool is_plan = t->fate.life == HY_LIFE_PLAN;
     e->settings = &t->settings;
@@ -202,8 +201,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->retries.user = t;
     e->retries.on_retry = hy_trainer_tell_retry;
     e->subject.is_plan = is_plan;
-    HY_TRY(hy_shape_from_settings(&t->settings, &shape));
-    HY_TRY(hy_model_create(&shape, &e->model));
+    HY_TRY(hy_engine_make_model(e));
     HY_TRY(hy_engine_open_data(e, &t->data.set));
     HY_TRY(choose_length(t));
     HY_TRY(set_course(t));

@@ -74,13 +74,11 @@ hy_status hy_trainer_estimate_activations(const hy_trainer *t, int64_t batch, in
 
 /* The parts of a run that shape and device decide; no data is opened. */
 static hy_status prepare(hy_trainer *t) {
-    hy_shape shape;
     hy_engine *e = &t->engine;
     e->settings = &t->settings;
     e->observer = &t->observer;
     e->subject.is_plan = true;
-    HY_TRY(hy_shape_from_settings(&t->settings, &shape));
-    HY_TRY(hy_model_create(&shape, &e->model));
+    HY_TRY(hy_engine_make_model(e));
     HY_TRY(hy_engine_open_device(e));
     return hy_engine_lay_out(e);
 }

@@ -64,8 +64,8 @@ static size_t scratch_bytes(const hy_op_call *call) {
 }
 
 size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
-    hy_op_call plain = hy_matmul_behind_cast(call);
-    return hy_matmul_cast_bytes(call) + scratch_bytes(&plain) * (size_t)threads;
+    hy_op_call plain = hy_matmul_behind_cast(call, false);
+    return hy_matmul_cast_bytes(call, false) + scratch_bytes(&plain) * (size_t)threads;
 }
 
 HY_CLONES static void add_rows(float *out, const float *x, const float *y, int64_t n) {
@@ -139,10 +139,10 @@ static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
 }
 
 hy_status hy_cpu_matmul(const hy_cpu_run *run) {
-    hy_op_call plain = hy_matmul_behind_cast(run->call);
+    hy_op_call plain = hy_matmul_behind_cast(run->call, false);
     hy_cpu_run behind = *run;
     behind.call = &plain;
-    if (hy_matmul_cast_bytes(run->call) > 0) {
+    if (hy_matmul_cast_bytes(run->call, false) > 0) {
         hy_op_call cast = {
             .kind = HY_OP_CAST,
             .t = {[HY_CAST_SRC] = run->call->t[HY_MATMUL_B], [HY_CAST_DST] = plain.t[HY_MATMUL_B]}};

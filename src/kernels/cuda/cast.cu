@@ -56,15 +56,16 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void hy_cuda_decode_int8(const hy_tensor *codes, hy_dtype dtype, void *out, cudaStream_t stream) {
+static void decode_int8(const hy_tensor *codes, const hy_tensor *out, cudaStream_t stream) {
     int64_t count = hy_tensor_count(codes), width = codes->quant.block;
     bool is_packed =
-        width % CODES == 0 && (uintptr_t)codes->data % 16 == 0 && (uintptr_t)out % 16 == 0;
+        width % CODES == 0 && (uintptr_t)codes->data % 16 == 0 && (uintptr_t)out->data % 16 == 0;
     unsigned blocks = (unsigned)hy_ceil_div(count, CODES * THREADS);
-    hy_by_type(dtype, [&](auto zero) {
+    hy_by_type(out->dtype, [&](auto zero) {
         using T = decltype(zero);
-        decode_kernel<T><<<blocks, THREADS, 0, stream>>>(
-            (const int8_t *)codes->data, codes->quant.scale, (T *)out, count, width, is_packed);
+        decode_kernel<T><<<blocks, THREADS, 0, stream>>>((const int8_t *)codes->data,
+                                                         codes->quant.scale, (T *)out->data, count,
+                                                         width, is_packed);
     });
 }
 
@@ -108,7 +109,7 @@ hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
     int64_t count = hy_tensor_count(src);
     if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
-        if (src->dtype == HY_I8) hy_cuda_decode_int8(src, dst->dtype, dst->data, run->stream);
+        if (src->dtype == HY_I8) decode_int8(src, dst, run->stream);
         if (dst->dtype == HY_I8) encode_int8(src, dst, run->stream);
         return hy_cuda_launched(run);
     }

@@ -63,9 +63,6 @@ hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
 
 hy_cuda_op_supports hy_cuda_matmul_supports, hy_cuda_attention_supports;
 
-/* Rows of int8 as numbers of `dtype` (cast.cu). */
-void hy_cuda_decode_int8(const hy_tensor *codes, hy_dtype dtype, void *out, cudaStream_t stream);
-
 /* Matmul plans (matmul.cu): descriptors and algorithm, made once per shape, living as long as the
  * backend. prepare sets call->plan. measure times a large bf16 matmul. */
 hy_status hy_cuda_matmul_init(hy_cuda *cuda);

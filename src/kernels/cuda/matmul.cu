@@ -4,8 +4,8 @@
  * first guess; prepare times algorithms when tuning is on. What prepare sees are pointers
  * "somewhere": a call that comes with pointers less aligned, or with less workspace than its
  * plan needs, gets a plan of its own, so every shape runs. a and b share one type, and d has it
- * too or is fp32. A b of int8 is cast to that type first, into the workspace; everything else, plan
- * and key too, is that of the matmul behind the cast. */
+ * too or is fp32. A b that is stored otherwise is cast to a's type first, into the workspace; everything
+ * else, plan and key too, is that of the matmul behind the cast. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
 }
 
 hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) {
-    hy_op_call call = hy_matmul_behind_cast(given);
+    hy_op_call call = hy_matmul_behind_cast(given, true);
     HY_CUDA_TRY(check_types(cuda, &call));
     hy_matmul_key key = hy_matmul_key_of(cuda, &call);
     return check_gelu(cuda, &key);
@@ -117,7 +117,7 @@ const char *hy_cuda_matmul_library(const hy_cuda *cuda) { return cuda->plans->li
 
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_matmul_plan *plan;
-    hy_op_call plain = hy_matmul_behind_cast(call);
+    hy_op_call plain = hy_matmul_behind_cast(call, true);
     hy_matmul_key key = hy_matmul_key_of(cuda, &plain);
     HY_CUDA_TRY(check_types(cuda, &plain));
     HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
@@ -151,8 +151,8 @@ static size_t plain_workspace(const hy_cuda *cuda, const hy_op_call *call) {
 }
 
 size_t hy_cuda_matmul_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    hy_op_call plain = hy_matmul_behind_cast(call);
-    return hy_matmul_cast_bytes(call) + plain_workspace(cuda, &plain);
+    hy_op_call plain = hy_matmul_behind_cast(call, true);
+    return hy_matmul_cast_bytes(call, true) + plain_workspace(cuda, &plain);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -174,15 +174,18 @@ static hy_status find_plan(const hy_cuda *cuda, const hy_op_call *call, size_t w
 }
 
 hy_status hy_cuda_matmul(const hy_cuda_run *run) {
-    hy_op_call plain = hy_matmul_behind_cast(run->call);
+    hy_op_call plain = hy_matmul_behind_cast(run->call, true);
     const hy_op_call *call = &plain;
     const hy_tensor *t = call->t;
     hy_matmul_plan *plan;
     hy_matmul_args args = {};
     HY_CUDA_TRY(check_types(run->cuda, call));
-    if (hy_matmul_cast_bytes(run->call) > 0) {
-        hy_cuda_decode_int8(&run->call->t[HY_MATMUL_B], t[HY_MATMUL_B].dtype, t[HY_MATMUL_B].data,
-                            run->stream);
+    if (hy_matmul_cast_bytes(run->call, true) > 0) {
+        hy_op_call cast = {};
+        cast.kind = HY_OP_CAST;
+        cast.t[HY_CAST_SRC] = run->call->t[HY_MATMUL_B], cast.t[HY_CAST_DST] = t[HY_MATMUL_B];
+        hy_cuda_run before = {&cast, run->cuda, run->stream};
+        HY_CUDA_TRY(hy_cuda_cast(&before));
     }
     if (hy_has(&t[HY_MATMUL_PRE]) && t[HY_MATMUL_PRE].data == t[HY_MATMUL_D].data) {
         return hy_cuda_fail(

@@ -1,0 +1,221 @@
+/* test_trainer_sets.c: runs that train some parameters: what they save, what stays as it was, and what they
+ * leave in files. That places change no bit of them is in test_engine_exact.c. */
+#include "small_run.h"
+
+#include "formats/checkpoint.h"
+#include "formats/safetensors.h"
+#include "record/export.h"
+#include "trainer/trainer.h"
+
+#define SETS_RUN SMALL_RUN "layers 4 predictor none tail_share 0 fork_budget 0 loss_chunks 1 "
+
+static char one[256], other[256];
+
+static void make_folders(void) {
+    temp_folder(one);
+    temp_folder(other);
+}
+
+static void drop_folders(void) {
+    remove_folder(one);
+    remove_folder(other);
+}
+
+static uint64_t planned(const hy_trainer *t, hy_class cls) {
+    return t->engine.ledger.cell[cls][HY_FULL].planned;
+}
+
+/* All of a class, and the trained share of it. */
+static void check_class(const hy_trainer *full, const hy_trainer *some, hy_class cls) {
+    const hy_params *params = &some->engine.model->params;
+    double all = 0, trained = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        double bytes = (double)hy_align((uint64_t)params->list[i].count * 4);
+        all += bytes;
+        trained += params->list[i].is_trainable ? bytes : 0;
+    }
+    double share = (double)planned(some, cls) / (double)planned(full, cls);
+    ck_assert_msg(share == trained / all, "%s: %g of its bytes, expected %g", hy_class_name(cls),
+                  share, trained / all);
+}
+
+START_TEST(state_exists_for_trained_parameters_alone) {
+    double losses[3];
+    const char *const *pairs = PAIRS("precision", "fp32");
+    hy_trainer *full = small_trainer(SETS_RUN, "none", NULL, pairs);
+    hy_trainer *some = small_trainer(SETS_RUN "train last:1 ", "none", NULL, pairs);
+    check_class(full, some, HY_GRADS);
+    check_class(full, some, HY_OPTIM);
+    ck_assert_uint_eq(planned(some, HY_WEIGHTS), planned(full, HY_WEIGHTS));
+    ck_assert_uint_lt(planned(some, HY_ACTIVATIONS), planned(full, HY_ACTIVATIONS));
+    next_losses(some, 3, losses);
+    hy_summary summary;
+    hy_trainer_summary(some, &summary);
+    ck_assert_uint_eq(summary.phases[HY_WARMUP].vram_peak_bytes,
+                      summary.phases[HY_WARMUP].vram_planned_bytes);
+    hy_trainer_destroy(some);
+    /* bf16: a master for what is trained, and one copy of the rest; int8 halves that, nearly. */
+    pairs = PAIRS("precision", "bf16");
+    hy_trainer *half = small_trainer(SETS_RUN "train last:1 ", "none", NULL, pairs);
+    hy_trainer *small =
+        small_trainer(SETS_RUN "train last:1 frozen_dtype int8 ", "none", NULL, pairs);
+    ck_assert_uint_eq(planned(half, HY_MASTER), planned(small, HY_MASTER));
+    ck_assert_uint_eq(planned(half, HY_MASTER), planned(half, HY_GRADS));
+    ck_assert_uint_lt(planned(small, HY_WEIGHTS), planned(half, HY_WEIGHTS));
+    hy_trainer_destroy(half);
+    hy_trainer_destroy(small);
+    hy_trainer_destroy(full);
+}
+END_TEST
+
+/* ---- files ------------------------------------------------------------------------------------- */
+
+static hy_safetensors *open_weights(const char *out) {
+    char folder[300], path[400];
+    int64_t step;
+    hy_safetensors *file;
+    must(hy_checkpoint_latest(out, folder, sizeof folder, &step, NULL));
+    snprintf(path, sizeof path, "%s/weights.safetensors", folder);
+    must(hy_safetensors_open(path, &file));
+    return file;
+}
+
+static char *read_tensor(const hy_safetensors *file, const char *name, uint64_t *bytes) {
+    const hy_safetensors_entry *e = hy_safetensors_find(file, name);
+    ck_assert_msg(e, "%s is not there", name);
+    char *data = malloc(e->bytes);
+    must(hy_safetensors_read(file, e, 0, data, e->bytes));
+    *bytes = e->bytes;
+    return data;
+}
+
+static bool is_same_tensor(const hy_safetensors *a, const hy_safetensors *b, const char *name) {
+    uint64_t bytes, others;
+    char *x = read_tensor(a, name, &bytes), *y = read_tensor(b, name, &others);
+    bool is_same = bytes == others && memcmp(x, y, bytes) == 0;
+    free(x);
+    free(y);
+    return is_same;
+}
+
+START_TEST(frozen_weights_stay_as_they_were_and_the_others_do_not) {
+    double losses[3];
+    hy_trainer *t = small_trainer(SETS_RUN "train blocks.2.* ", one, NULL, NULL);
+    must(hy_trainer_save(t));
+    hy_safetensors *before = open_weights(one);
+    next_losses(t, 3, losses);
+    must(hy_trainer_save(t));
+    hy_safetensors *after = open_weights(one);
+    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
+        const hy_param *p = &t->engine.model->params.list[i];
+        ck_assert_msg(is_same_tensor(before, after, p->name) == !p->is_trainable, "%s", p->name);
+    }
+    hy_safetensors_close(before);
+    hy_safetensors_close(after);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(runs_that_train_some_parameters_resume_to_the_same_bits) {
+    static const char *const how[] = {"train last:1 ", "train *norm* precision bf16 ",
+                                      "train last:2 frozen_dtype int8 precision bf16 ",
+                                      "train blocks.1.attn.*,embed.* frozen_dtype int8 "};
+    char words[1024];
+    snprintf(words, sizeof words, "%s%s", SETS_RUN, how[_i]);
+    check_resume(words, NULL, NULL, 4, 5);
+}
+END_TEST
+
+/* A model written from the run and one written from its checkpoint are the same, whole, and what int8 stands
+ * for is in them. */
+START_TEST(a_model_of_both_kinds_of_weights_is_written_whole) {
+    double losses[2];
+    char folder[300], path[400];
+    uint64_t bytes;
+    const char *const *pairs = PAIRS("train", "last:1", "frozen_dtype", "int8", "tied_head",
+                                     "false", "save_model", "true", "steps", "2");
+    hy_trainer *t = small_trainer(SETS_RUN, one, NULL, pairs);
+    next_losses(t, 2, losses);
+    must(hy_trainer_save(t));
+    snprintf(path, sizeof path, "%s/run", other);
+    must(hy_export_engine(&t->engine, path));
+    snprintf(folder, sizeof folder, "%s/saved", other);
+    must(hy_export(one, &(hy_export_options){.out = folder}, NULL));
+    hy_safetensors *run, *saved, *weights = open_weights(one);
+    snprintf(path, sizeof path, "%s/run/model.safetensors", other);
+    must(hy_safetensors_open(path, &run));
+    snprintf(path, sizeof path, "%s/saved/model.safetensors", other);
+    must(hy_safetensors_open(path, &saved));
+    ck_assert_uint_eq(hy_safetensors_count(run), hy_safetensors_count(saved));
+    for (size_t i = 0; i < hy_safetensors_count(run); i++) {
+        ck_assert(is_same_tensor(run, saved, hy_safetensors_at(run, i)->name));
+    }
+    int8_t *codes = (int8_t *)read_tensor(weights, "blocks.0.mlp.down.weight", &bytes);
+    float *scales = (float *)(void *)read_tensor(weights, "blocks.0.mlp.down.weight.scale", &bytes);
+    float *made = (float *)(void *)read_tensor(run, "model.layers.0.mlp.down_proj.weight", &bytes);
+    int64_t width = 48;
+    for (int64_t i = 0; i < 32 * width; i++) {
+        ck_assert_float_eq(made[i], scales[i / width] * (float)codes[i]);
+    }
+    free(codes);
+    free(scales);
+    free(made);
+    hy_safetensors_close(run);
+    hy_safetensors_close(saved);
+    hy_safetensors_close(weights);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+static double held_out(hy_trainer *t) {
+    hy_eval_info info;
+    must(hy_trainer_evaluate(t, &info));
+    return info.loss;
+}
+
+/* A checkpoint with int8 in it serves a run that keeps none, with the same numbers; and the other way the
+ * numbers are rounded as those of a model's files. */
+START_TEST(weights_move_between_int8_and_others) {
+    double losses[2];
+    hy_trainer *small =
+        small_trainer(SETS_RUN "train last:1 frozen_dtype int8 precision fp32 ", one, NULL, NULL);
+    next_losses(small, 2, losses);
+    must(hy_trainer_save(small));
+    hy_trainer *plain =
+        small_trainer(SETS_RUN "precision fp32 ", other, NULL, PAIRS("init_from", one));
+    ck_assert_double_eq(held_out(small), held_out(plain));
+    must(hy_trainer_save(plain));
+    hy_trainer_destroy(plain);
+    hy_trainer *again = small_trainer(SETS_RUN "train last:1 frozen_dtype int8 precision fp32 ",
+                                      "none", NULL, PAIRS("init_from", other));
+    ck_assert_double_eq_tol(held_out(small), held_out(again), 1e-5);
+    hy_trainer_destroy(again);
+    hy_trainer_destroy(small);
+}
+END_TEST
+
+START_TEST(what_cannot_be_trained_is_refused_by_name) {
+    hy_config *config = small_run(SETS_RUN, "none", PAIRS("train", "blocks.7.*"));
+    hy_trainer *t;
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "blocks.7.*");
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "train.train"));
+    hy_config_destroy(config);
+}
+END_TEST
+
+static Suite *sets_suite(void) {
+    Suite *suite = suite_create("runs that train some parameters");
+    TCase *tests = tcase_create("sets");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, make_folders, drop_folders);
+    tcase_add_test(tests, state_exists_for_trained_parameters_alone);
+    tcase_add_test(tests, frozen_weights_stay_as_they_were_and_the_others_do_not);
+    tcase_add_loop_test(tests, runs_that_train_some_parameters_resume_to_the_same_bits, 0, 4);
+    tcase_add_test(tests, a_model_of_both_kinds_of_weights_is_written_whole);
+    tcase_add_test(tests, weights_move_between_int8_and_others);
+    tcase_add_test(tests, what_cannot_be_trained_is_refused_by_name);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(sets_suite)
