@@ -162,7 +162,7 @@ START_TEST(wrong_files_are_refused_with_file_line_and_what_is_accepted) {
         {"\ntrian: { steps = 1; };",
          {"x.cfg:2: unknown group trian", "shape, train, optimizer", "did you mean train?"}},
         {"train: {\n inner: { steps = 1; }; };", {"x.cfg:2: unknown key train.inner", "", ""}},
-        {"train = 4;", {"x.cfg:1: train is a group", "", ""}},
+        {"memory = 4;", {"x.cfg:1: memory is a group", "", ""}},
         {"steps: { a = 1; };", {"x.cfg:1: train.steps takes one value", "", ""}},
         {"steps = [1, 2];", {"x.cfg:1: train.steps takes one value", "0 to 1000000000", ""}},
         {"steps = (1, 2);", {"x.cfg:1: train.steps takes one value", "", ""}},
