@@ -165,23 +165,22 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
 
 /* What the plan came to, whoever decided it. */
 static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
-    const hy_settings *s = &t->settings;
+    const hy_plan_choice *c = &t->engine.plan.choice;
     char master[32] = "", layers[48] = "";
     if (t->engine.types.has_low) {
-        snprintf(master, sizeof master, "master %.12s, ", hy_place_name(s->memory.master_place));
+        snprintf(master, sizeof master, "master %.12s, ", hy_place_name(c->state[HY_PLAN_MASTER]));
     }
-    if (s->train.recompute_layers > 0) {
-        snprintf(layers, sizeof layers, " in %lld layers", (long long)s->train.recompute_layers);
+    if (c->recompute_layers > 0) {
+        snprintf(layers, sizeof layers, " in %d layers", c->recompute_layers);
     }
     snprintf(out->choices, sizeof out->choices,
              "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
-             "%.12s%s; loss in %d pieces; rings of %lld, %lld layers stay; updates %s",
-             hy_place_name(s->memory.weights_place), master, hy_place_name(s->memory.grads_place),
-             hy_place_name(s->memory.optim_place), hy_place_name(s->memory.activations_place),
-             hy_choice_name("recompute", s->train.recompute), layers,
+             "%.12s%s; loss in %d chunks; rings of %d, %d layers stay; updates %s",
+             hy_place_name(c->state[HY_PLAN_WEIGHTS]), master,
+             hy_place_name(c->state[HY_PLAN_GRADS]), hy_place_name(c->state[HY_PLAN_OPTIM]),
+             hy_place_name(c->activations), hy_choice_name("recompute", c->recompute), layers,
              t->engine.work.train[hy_plan_index(t->engine.types.of[HY_FULL])]->chunk_count,
-             (long long)s->memory.ring_depth, (long long)s->memory.resident_units,
-             t->engine.plan.choice.updates_on_gather ? "on gather" : "at once");
+             c->ring_depth, c->resident_units, c->updates_on_gather ? "on gather" : "at once");
 }
 
 /* As the system counts it: with pinned memory that was mapped before it was pinned. */
