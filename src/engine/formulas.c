@@ -229,8 +229,8 @@ void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) 
 
 static hy_status make_at(walk *w, const spot *at) {
     hy_engine *e = w->e;
-    const hy_layout *layout = &hy_store_of(e, HY_ROW_CANDIDATE)->layout;
-    const hy_layout_item *item = &layout->items[hy_layout_item_of(layout, at->param)];
+    const hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
+    const hy_layout_item *item = &store->layout.items[hy_store_item_of(store, at->param)];
     hy_tensor all = hy_tensor_1d((char *)w->context + item->offset, item->dtype, item->count);
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
     if (!e->candidate.is_average) {

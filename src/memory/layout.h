@@ -42,11 +42,6 @@ hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
 void hy_layout_fini(hy_layout *layout);
 
-/* The item of a parameter, -1 when the class does not hold it. */
-static inline int32_t hy_layout_item_of(const hy_layout *layout, int32_t param) {
-    return layout->item_of ? layout->item_of[param] : param;
-}
-
 static inline uint64_t hy_align(uint64_t bytes) {
     return (bytes + HY_ALIGNMENT - 1) & ~(uint64_t)(HY_ALIGNMENT - 1);
 }
