@@ -326,7 +326,7 @@ START_TEST(matrices_are_int8_and_the_rest_is_not) {
         ck_assert_int_eq(hy_params_is_int8(&model->params, i),
                          p->unit != 2 && (is_matrix || is_table));
         if (p->unit == 2) continue;
-        const hy_layout_item *item = &layout.items[hy_layout_item_of(&layout, i)];
+        const hy_layout_item *item = &layout.items[layout.item_of[i]];
         ck_assert_int_eq(item->dtype, is_matrix || is_table ? HY_I8 : HY_BF16);
         ck_assert_int_eq(item->block, is_matrix || is_table ? p->shape[1] : 0);
     }
