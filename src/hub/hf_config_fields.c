@@ -73,11 +73,12 @@ static const struct {
 static const char dropouts[] =
     " attention_dropout resid_pdrop embd_pdrop attn_pdrop hidden_dropout dropout ";
 
-/* Whether a word of the list is this key. */
+/* Whether a word of the list is this key. Lists begin and end with a blank, keys come from files. */
 static bool is_in(const char *list, const char *key) {
     size_t length = strlen(key);
-    for (const char *at = list; (at = strstr(at, key)); at++) {
-        if (at[-1] == ' ' && at[length] == ' ' && !strchr(key, ' ') && length) return true;
+    if (length == 0 || strchr(key, ' ')) return false;
+    for (const char *at = list + 1; (at = strstr(at, key)); at++) {
+        if (at[-1] == ' ' && at[length] == ' ') return true;
     }
     return false;
 }
