@@ -50,7 +50,7 @@ static hy_status open_all(const char *device, hy_selftest_run *run) {
     int card = hy_device_card((hy_device_choice)asked);
     hy_cuda_options options = {.device = card < 0 ? 0 : card, .tune = HY_TUNE_FAST};
     *out = NULL;
-    if (card >= 0) return hy_cuda_backend_create(&options, out);
+    if (card >= 0) HY_TRY(hy_cuda_backend_create(&options, out)); /* one that was asked for */
     if (asked == HY_USE_ANY) (void)hy_cuda_backend_create(&options, out);
     HY_TRY(hy_cpu_backend_create(&(hy_cpu_options){0}, &run->cpu.backend));
     HY_TRY(open_device(&run->cpu));
