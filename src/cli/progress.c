@@ -266,7 +266,7 @@ static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
             hy_phase_name(info->phase), hy_cli_colour_code(terminal, HY_CLI_PLAIN), info->reason);
     if (info->phase == HY_PREDICT && !info->was_rejected) {
         fprintf(progress->terminal->out,
-                "step %" PRId64 ": a move of %.1f predicted steps was kept; confidence %.2f\n",
+                "step %" PRId64 ": a jump of %.1f predicted steps was kept; confidence %.2f\n",
                 info->step, info->predicted_steps, info->confidence);
     }
 }

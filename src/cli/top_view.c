@@ -290,10 +290,10 @@ static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
     out->elapsed = point->elapsed;
     if (point->was_rolled_back) {
         out->kind = "undone";
-        snprintf(out->text, sizeof out->text, "the step diverged: the last move was undone");
+        snprintf(out->text, sizeof out->text, "the step diverged: the last jump was undone");
     } else if (point->was_rejected) {
         out->kind = "rejected";
-        snprintf(out->text, sizeof out->text, "the guard refused a move");
+        snprintf(out->text, sizeof out->text, "the guard refused a jump");
     } else if (point->was_skipped) {
         out->kind = "skipped";
         snprintf(out->text, sizeof out->text, "the gradient was not finite: nothing was updated");

@@ -185,6 +185,29 @@ enum { HY_DEQUANTIZE_CODES, HY_DEQUANTIZE_SCALES, HY_DEQUANTIZE_X };
 
 #define HY_OP_TENSORS 9
 
+/* rope, attention, head norm: how a row of qkv is laid out */
+typedef struct hy_heads_attr {
+    int32_t batch, seq, heads, kv_heads, head_dim;
+    int32_t window; /* attention: tokens seen, itself included; 0: all before */
+    int32_t first;  /* cached attention: position of a sequence's first row */
+    float scale;    /* attention: on q k, usually 1/sqrt(D) */
+    float eps;      /* head norm */
+    bool inverse;   /* rope: rotate back */
+} hy_heads_attr;
+
+typedef struct hy_adamw_attr {
+    float lr, beta1, beta2, eps, weight_decay;
+    float correction1, correction2; /* 1 - beta^t */
+    uint64_t seed;                  /* stochastic rounding: noise of this step */
+    uint64_t first;                 /* logical index of element 0 */
+} hy_adamw_attr;
+
+typedef struct hy_sgd_attr {
+    float lr, momentum, weight_decay;
+    bool is_nesterov;
+    uint64_t seed, first; /* of the noise, as for adamw */
+} hy_sgd_attr;
+
 typedef struct hy_op_attr {
     bool accumulate; /* for the tensors marked `+` */
     union {
@@ -197,14 +220,7 @@ typedef struct hy_op_attr {
             float eps;
             bool is_rms;
         } norm;
-        struct { /* rope, attention, head norm: how a row of qkv is laid out */
-            int32_t batch, seq, heads, kv_heads, head_dim;
-            int32_t window; /* attention: tokens seen, itself included; 0: all before */
-            int32_t first;  /* cached attention: position of a sequence's first row */
-            float scale;    /* attention: on q k, usually 1/sqrt(D) */
-            float eps;      /* head norm */
-            bool inverse;   /* rope: rotate back */
-        } heads;
+        hy_heads_attr heads;
         struct {
             int32_t seq; /* T: row n stands at n mod T of its sequence */
         } embed;
@@ -217,17 +233,8 @@ typedef struct hy_op_attr {
             float max_norm;   /* 0: no clipping */
             float grad_scale; /* 1/loss scale; 1 without loss scaling */
         } clip;
-        struct {
-            float lr, beta1, beta2, eps, weight_decay;
-            float correction1, correction2; /* 1 - beta^t */
-            uint64_t seed;                  /* stochastic rounding: noise of this step */
-            uint64_t first;                 /* logical index of element 0 */
-        } adamw;
-        struct {
-            float lr, momentum, weight_decay;
-            bool is_nesterov;
-            uint64_t seed, first; /* of the noise, as for adamw */
-        } sgd;
+        hy_adamw_attr adamw;
+        hy_sgd_attr sgd;
         struct {
             float value;
         } fill;

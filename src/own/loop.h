@@ -5,8 +5,8 @@
  * beyond it. All memory is taken at creation. Always true between calls: `turn` names the only
  * call that may come next; weights hold a candidate only while it is hy_loop_judge's turn, and the
  * snapshot then holds what they were, bit for bit. */
-#ifndef HY_TRAINER_LOOP_H
-#define HY_TRAINER_LOOP_H
+#ifndef HY_OWN_LOOP_H
+#define HY_OWN_LOOP_H
 
 #include "config/settings.h"
 #include "hybrid.h"

@@ -216,7 +216,7 @@ static hy_status true_step(hy_own_run *run, hy_step_line *line) {
     } else if (loop->health != HY_HEALTHY) {
         say(run, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)%s", step,
             hy_health_text(loop->health), info->loss, done.grad_norm,
-            done.was_rolled_back ? "; the last move was undone" : "");
+            done.was_rolled_back ? "; the last jump was undone" : "");
     }
     info->grad_norm = done.grad_norm;
     info->was_skipped = done.was_skipped;
@@ -243,7 +243,7 @@ static void count_move(hy_own_run *run, const hy_step_line *line, const hy_loop_
     }
     run->summary.rejected_moves++;
     say(run, HY_NOTE,
-        "step %lld: a move of %.1f predicted steps was rejected: the loss would go from "
+        "step %lld: a jump of %.1f predicted steps was rejected: the loss would go from "
         "%.4f to %.4f",
         (long long)run->summary.steps, done->predicted_steps, line->guard_before,
         line->guard_after);

@@ -1,8 +1,8 @@
 /* selftest.h: the parts of the self-test: calls to try, known answers, rates. See hybrid.h.
  *
  * A call is made on the host from a table, so that the CPU can run it as it is and a GPU on a copy. */
-#ifndef HY_TRAINER_SELFTEST_H
-#define HY_TRAINER_SELFTEST_H
+#ifndef HY_SELFTEST_SELFTEST_H
+#define HY_SELFTEST_SELFTEST_H
 
 #include "hybrid.h"
 #include "kernels/kernels.h"

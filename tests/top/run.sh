@@ -87,7 +87,7 @@ a_page_holds_the_runs_numbers() {
         "waiting 5.0 %" "3.00e-04" "gradient norm 0.75" "micro-batch 8 x 4" "1,000 tokens a step" \
         "98 % busy" "312 W" "64 °C" "12.0 GiB reserved" "3.00 GiB free on the card" \
         "device 9.00 of 12.0 GiB, normal, 75 %" "pinned 6.00 of 24.0 GiB, 25 %" \
-        "memory is normal again" "memory is critical" "the guard refused a move"
+        "memory is normal again" "memory is critical" "the guard refused a jump"
 }
 
 # The shown loss against the formula, worked out here from the lines.
