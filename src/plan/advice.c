@@ -235,7 +235,7 @@ static const struct {
     {without_predictor, "predictor = none"}, /* before those that ask which phases there are */
     {use_8bit, "optim_dtype = 8bit"},         {use_bf16_grads, "grad_dtype = bf16"},
     {use_bf16_master, "master_dtype = bf16"}, {use_folder, "an offload_folder"},
-    {halve_sequence, "half the seq_len"},
+    {halve_sequence, "half the seq_len"},     {shrink_evaluation, "eval_batch_size = 0"},
 };
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 4
