@@ -113,7 +113,8 @@ static bool compare_card(const hy_trainer *t, const hy_memory_state *s) {
     hy_nvml_sample sample = hy_nvml_ask(t->engine.nvml);
     bool is_ok = true;
     size_t free_bytes = 0, total = 0;
-    if (t->engine.backend->memory_now(t->engine.backend, &free_bytes, &total) != HY_OK) return false;
+    if (t->engine.backend->memory_now(t->engine.backend, &free_bytes, &total) != HY_OK)
+        return false;
     is_ok &=
         print_figure("free: monitor, cudaMemGetInfo", (double)s->device.free, (double)free_bytes);
     if (sample.memory_total) {

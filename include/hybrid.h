@@ -215,18 +215,18 @@ typedef struct hy_plan_facts {
     bool fits;
     const char *problem; /* what is short, by how much and what would help; "" when it fits */
     uint64_t vram_bytes; /* taken on the device before step 0 */
-    uint64_t host_pinned_bytes;                  /* taken on the host, page-locked */
-    uint64_t disk_bytes;                         /* in offload_folder */
-    uint64_t host_fork_bytes;                    /* host memory of paired forks, if it has room */
-    uint64_t data_host_bytes;                    /* pinned beside that: micro-batches read ahead */
-    uint64_t data_buffer_bytes;                  /* host memory while data is turned into tokens */
-    uint64_t data_disk_bytes;                    /* temporary file of data turned into tokens */
-    int64_t batch_size, grad_accum_steps;        /* as given or chosen */
-    double tokens_per_second;                    /* predicted, of a optimizer step */
-    double step_seconds, wait_seconds;           /* of a optimizer step; of them, waiting for copies */
-    uint64_t bytes_up, bytes_down;               /* between host and device in a step */
-    uint64_t disk_written;                       /* in a step */
-    int32_t reason_count, change_count;          /* of the next two */
+    uint64_t host_pinned_bytes;           /* taken on the host, page-locked */
+    uint64_t disk_bytes;                  /* in offload_folder */
+    uint64_t host_fork_bytes;             /* host memory of paired forks, if it has room */
+    uint64_t data_host_bytes;             /* pinned beside that: micro-batches read ahead */
+    uint64_t data_buffer_bytes;           /* host memory while data is turned into tokens */
+    uint64_t data_disk_bytes;             /* temporary file of data turned into tokens */
+    int64_t batch_size, grad_accum_steps; /* as given or chosen */
+    double tokens_per_second;             /* predicted, of a optimizer step */
+    double step_seconds, wait_seconds;    /* of a optimizer step; of them, waiting for copies */
+    uint64_t bytes_up, bytes_down;        /* between host and device in a step */
+    uint64_t disk_written;                /* in a step */
+    int32_t reason_count, change_count;   /* of the next two */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why it was chosen so, a sentence each */
     char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* that would make it fit, each tried */
 } hy_plan_facts;
@@ -672,11 +672,12 @@ typedef struct hy_loop_step {
 } hy_loop_step;
 
 typedef struct hy_loop_outcome {
-    bool was_skipped;       /* the loss or the gradient was not finite: nothing was updated */
-    bool was_accepted;      /* Predict: the jump was kept */
-    bool was_rolled_back;   /* a divergence undid the last jump: the weights are those before it */
-    double grad_norm;       /* before clipping */
-    double predicted_steps; /* length of the jump, in optimizer steps along the window's direction */
+    bool was_skipped;     /* the loss or the gradient was not finite: nothing was updated */
+    bool was_accepted;    /* Predict: the jump was kept */
+    bool was_rolled_back; /* a divergence undid the last jump: the weights are those before it */
+    double grad_norm;     /* before clipping */
+    double
+        predicted_steps; /* length of the jump, in optimizer steps along the window's direction */
     double residual_cosine; /* end of Correct: direction of the true way, */
     double residual_length; /* and its length, against the predicted one; NaN elsewhere */
 } hy_loop_outcome;

@@ -1,7 +1,7 @@
 /* hybrid_types.h: the words that the library and its users share.
  *
  * Status codes, phases, classes of memory, places and element types. hybrid.h includes this file;
- * include hybrid.h instead. It stands alone so that every room of the library can speak these words
+ * include hybrid.h instead. It stands alone so that every module of the library can speak these words
  * without knowing the public interface. Values are stable: they appear in files and metrics. */
 #ifndef HYBRID_TYPES_H
 #define HYBRID_TYPES_H

@@ -3,8 +3,8 @@
 #ifndef HY_TESTS_CONFIG_FIXTURE_H
 #define HY_TESTS_CONFIG_FIXTURE_H
 
-#include "harness.h"
 #include "config/settings.h"
+#include "harness.h"
 
 static hy_config *config; /* fresh for every test */
 static char folder[256];

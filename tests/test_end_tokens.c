@@ -4,8 +4,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "harness.h"
-#include "hybrid.h"
 #include "hub/end_tokens.h"
+#include "hybrid.h"
 
 static char folder[256];
 

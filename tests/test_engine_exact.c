@@ -47,10 +47,14 @@ START_TEST(choices_are_heeded) {
         row r = {{v, v, v, v, v > 0, v == 2, v, v, v > 0, 4, v, v > 0, 0, 0, 0}};
         words_of(&r, pairs);
         hy_trainer *t = small_trainer(models[2].words, "none", NULL, pairs);
-        const hy_store *stores[] = {hy_store_of(&t->engine, HY_ROW_WORKING), hy_store_of(&t->engine, HY_ROW_MASTER), hy_store_of(&t->engine, HY_ROW_GRADS), hy_store_of(&t->engine, HY_ROW_OPTIM), hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
+        const hy_store *stores[] = {
+            hy_store_of(&t->engine, HY_ROW_WORKING), hy_store_of(&t->engine, HY_ROW_MASTER),
+            hy_store_of(&t->engine, HY_ROW_GRADS), hy_store_of(&t->engine, HY_ROW_OPTIM),
+            hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
         for (int i = 0; i < 5; i++) ck_assert_int_eq(stores[i]->place, places[v]);
         for (int i = 0; i < 2; i++) {
-            ck_assert_int_eq(hy_store_of(&t->engine, HY_ROW_SLOW + i)->place, v == 2 ? HY_DISK : HY_PINNED);
+            ck_assert_int_eq(hy_store_of(&t->engine, HY_ROW_SLOW + i)->place,
+                             v == 2 ? HY_DISK : HY_PINNED);
             ck_assert(t->engine.work.train[i]->options.recompute != 0);
             ck_assert_int_eq(t->engine.work.train[i]->options.recompute_layers, v);
             ck_assert_int_eq(t->engine.work.train[i]->options.offloads, v > 0);

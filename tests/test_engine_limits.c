@@ -51,7 +51,8 @@ static long train_some(const char *place, const char *resume, bool saves) {
     long training = process_now().peak_rss;
     hy_ledger before = t->engine.ledger;
     if (saves) {
-        ck_assert_uint_gt(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes, (uint64_t)2 * (STAGING + NOISE));
+        ck_assert_uint_gt(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes,
+                          (uint64_t)2 * (STAGING + NOISE));
         must(hy_trainer_save(t));
         check_bounded("saving", process_now().peak_rss, training);
         ck_assert_mem_eq(t->engine.ledger.peak_in, before.peak_in, sizeof before.peak_in);

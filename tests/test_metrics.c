@@ -317,8 +317,10 @@ START_TEST(memory_that_comes_back_within_a_move_counts_for_it) {
     for (int i = 0; i < line_count; i++) {
         if (hy_json_get(root(i), "event") || strcmp(string(i, "phase"), "predict") != 0) continue;
         moves++;
-        ck_assert_double_eq(bytes_in(i, "memory", "optim"), (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
-        ck_assert_double_eq(bytes_in(i, "pinned", "optim"), (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
+        ck_assert_double_eq(bytes_in(i, "memory", "optim"),
+                            (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
+        ck_assert_double_eq(bytes_in(i, "pinned", "optim"),
+                            (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
     }
     ck_assert_int_gt(moves, 0);
     hy_trainer_destroy(t);

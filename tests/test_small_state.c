@@ -215,7 +215,8 @@ START_TEST(with_everything_on_the_host_the_device_holds_rings) {
     }
     ck_assert_uint_eq(warmup->vram_peak_bytes, warmup->vram_planned_bytes);
     /* A step brings the weights twice and gradients three times; all but the norm's go back. */
-    ck_assert_uint_gt(warmup->bytes_moved, 3 * 5 * hy_store_of(&trainer->engine, HY_ROW_MASTER)->layout.bytes);
+    ck_assert_uint_gt(warmup->bytes_moved,
+                      3 * 5 * hy_store_of(&trainer->engine, HY_ROW_MASTER)->layout.bytes);
     ck_assert_uint_eq(trainer->engine.memory.device.size, 0);
     ck_assert_uint_eq(trainer->engine.memory.rings.used, trainer->engine.memory.rings.size);
     hy_trainer_destroy(trainer);

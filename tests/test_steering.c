@@ -8,8 +8,8 @@
 #include <math.h>
 
 #include "base/json.h"
-#include "trainer/trainer.h"
 #include "trainer/monitor.h"
+#include "trainer/trainer.h"
 
 #define STEPS 24
 #define FIRST_BOUND 1e-6 /* relative, at the first step, */

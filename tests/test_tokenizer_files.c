@@ -2,10 +2,10 @@
  * text files. */
 #include "tokenizer_rig.h"
 
-#include "tokenizer/tokenizer.h"
-#include "tokenizer/unicode.h"
 #include "formats/shard.h"
 #include "mutate.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 
 /* ---- what is understood ---------------------------------------------------------------------- */
 

@@ -4,10 +4,10 @@
  * else their bytes, and then always the pair whose piece has the highest score, the first of equals. */
 #include "base/rng.h"
 #include "base/text.h"
-#include "tokenizer/tokenizer.h"
 #include "formats/llama2c.h"
 #include "harness.h"
 #include "hybrid.h"
+#include "tokenizer/tokenizer.h"
 
 static char folder[256], tokenizer_path[300], model_path[300];
 

@@ -145,8 +145,10 @@ static hy_status one_step(gt_work *w) {
 static hy_status one_forward(gt_work *w) {
     hy_trainer *t = w->trainer;
     hy_dtype dtype = t->engine.types.of[HY_FULL];
-    hy_probe probe = {
-        .data = t->data.set, .split = HY_TRAIN, .count = (uint64_t)(w->options.tokens / w->options.seq), .dtype = dtype};
+    hy_probe probe = {.data = t->data.set,
+                      .split = HY_TRAIN,
+                      .count = (uint64_t)(w->options.tokens / w->options.seq),
+                      .dtype = dtype};
     return hy_engine_probe(&t->engine, t->engine.work.eval[hy_plan_index(dtype)], &probe);
 }
 

@@ -1,7 +1,6 @@
 /* array.c: arrays that grow. See array.h. */
 #include "base/array.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,13 +1,8 @@
 /* array.h: room for one more: arrays that grow by doubling. */
-#ifndef HY_BASE_ARRAY_H
-#define HY_BASE_ARRAY_H
-
-#include <stddef.h>
+#pragma once
 
 #include "hybrid_types.h"
 
 /* Makes room for `count` items of `size` bytes in *array (the address of a pointer, NULL at first), where
  * *room says how many there is room for. HY_ERR_MEMORY names `what`; then nothing has changed. */
 hy_status hy_array_reserve(void *array, size_t *room, size_t count, size_t size, const char *what);
-
-#endif

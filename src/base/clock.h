@@ -1,6 +1,5 @@
 /* clock.h: seconds that only go forward, and the calendar. */
-#ifndef HY_BASE_CLOCK_H
-#define HY_BASE_CLOCK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@ double hy_clock_unix(void); /* seconds since 1970, as the machine believes */
 
 /* Local time as "20260131-235959". */
 void hy_clock_stamp(char *buffer, size_t size);
-
-#endif

@@ -4,10 +4,7 @@
  * passes the one counter behind hy_fault_arm (file.h). The functions answer like the calls they
  * wrap: 0 (or a descriptor, or a count) when done, -1 with errno when not. Rooms use file.h; this
  * header is for those who must see errno themselves. */
-#ifndef HY_BASE_DISK_H
-#define HY_BASE_DISK_H
-
-#include <stddef.h>
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -31,5 +28,3 @@ static inline hy_status hy_fail_path(const char *doing, const char *path) {
     if (status == HY_OK) __builtin_unreachable();
     return status;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * hy_fail(), naming the thing, the value and what was expected; those above pass the status up with
  * HY_TRY() and may put their own context in front with hy_fail_context(). One message per thread,
  * kept until the next failure. Nothing here prints or exits. */
-#ifndef HY_BASE_ERROR_H
-#define HY_BASE_ERROR_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -40,5 +39,3 @@ const char *hy_error_message(void);
         (status) = (expression);                                                                   \
         if ((status) != HY_OK) goto label;                                                         \
     } while (0)
-
-#endif

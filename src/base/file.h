@@ -4,12 +4,11 @@
  * them fail (hy_fault_arm): whoever writes must survive a failure at each of them. Messages name
  * the path and the system's reason. A path that is missing, forbidden or of another kind is
  * HY_ERR_INPUT; a disk that is full or failing is HY_ERR_IO. */
-#ifndef HY_BASE_FILE_H
-#define HY_BASE_FILE_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/hash.h"
+#include <stdbool.h>
+
 #include "hybrid_types.h"
 
 #define HY_PATH_MAX 1024 /* bytes of a path of a run, with its end */
@@ -96,5 +95,3 @@ void hy_fault_arm_kill(long at, int exit_status);
 /* Plays a file system that cannot swap two names; stays until told otherwise. */
 void hy_fault_lack_exchange(bool lacks);
 long hy_fault_disarm(void);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Fast and good at noticing damage; not meant against someone who wants two inputs to collide. The
  * same bytes give the same value however they are cut into pieces, on every machine. */
-#ifndef HY_BASE_HASH_H
-#define HY_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ void hy_hash_init(hy_hash *h, uint64_t seed);
 void hy_hash_add(hy_hash *h, const void *data, size_t size);
 uint64_t hy_hash_value(const hy_hash *h); /* of what was added so far; adding may go on */
 uint64_t hy_hash_bytes(const void *data, size_t size, uint64_t seed);
-
-#endif

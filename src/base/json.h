@@ -4,10 +4,7 @@
  * and nothing else: UTF-8 checked, no duplicate keys, no trailing text, depth at most 128, text
  * below 256 MiB. Errors name the source, the line and the column (in bytes, from 1). Integers that
  * fit int64 keep all their digits. */
-#ifndef HY_BASE_JSON_H
-#define HY_BASE_JSON_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/text.h"
 
@@ -76,5 +73,3 @@ void hy_json_put_bool(hy_json_writer *w, const char *key, bool value);
 /* NULL becomes null; bytes that are no UTF-8 become U+FFFD. */
 void hy_json_put_string(hy_json_writer *w, const char *key, const char *value);
 void hy_json_put_null(hy_json_writer *w, const char *key);
-
-#endif

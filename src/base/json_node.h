@@ -5,8 +5,7 @@
  * grows. The node right before a member holds its key. Strings point into a copy of the text,
  * decoded in place (a decoded string is never longer than it was written) and ended by a zero where
  * the quote was. */
-#ifndef HY_BASE_JSON_NODE_H
-#define HY_BASE_JSON_NODE_H
+#pragma once
 
 #include "base/json.h"
 
@@ -41,5 +40,3 @@ struct hy_json {
 
 /* The slot of an index where `key` stands, or the empty one where it belongs. */
 uint32_t *hy_json_index_slot(const hy_json_node *object, const char *key, size_t size);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * printf and strtod use the decimal point of the user's language; files must not. What is written
  * here reads back to the same bits. */
-#ifndef HY_BASE_NUMBER_H
-#define HY_BASE_NUMBER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ char *hy_number_format(double value, char buffer[HY_NUMBER_MAX]);
  * exponent. False when it is anything else or too large for a double. The text must be
  * zero-terminated somewhere, and text[size] must not be a byte that could go on a number. */
 bool hy_number_parse(const char *text, size_t size, double *out);
-
-#endif

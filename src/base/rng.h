@@ -3,8 +3,7 @@
  * There is no generator state anywhere: a number is asked for by where it stands, so any step can be
  * replayed and the result does not depend on threads, devices or the order of asking. The function
  * is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). */
-#ifndef HY_BASE_RNG_H
-#define HY_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ uint64_t hy_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n
 /* The image of `index` under a pseudo-random permutation of [0, n): a shuffled order without a table
  * (Feistel network with cycle walking). n must be at least 1 and index below n. */
 uint64_t hy_rng_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t index);
-
-#endif

@@ -1,6 +1,5 @@
 /* say.h: messages for whoever observes a run. */
-#ifndef HY_BASE_SAY_H
-#define HY_BASE_SAY_H
+#pragma once
 
 #include <stdarg.h>
 
@@ -11,5 +10,3 @@ void hy_say_to(const hy_observer *observer, hy_message_level level, const char *
     __attribute__((format(printf, 3, 4)));
 void hy_say_list(const hy_observer *observer, hy_message_level level, const char *format,
                  va_list args) __attribute__((format(printf, 3, 0)));
-
-#endif

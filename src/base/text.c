@@ -4,7 +4,6 @@
  * string at any time. */
 #include "base/text.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>

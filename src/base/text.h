@@ -2,8 +2,7 @@
  *
  * A zeroed hy_text is an empty one. An allocation that fails marks the text as failed and later
  * additions do nothing; hy_text_status() tells at the end, so that building needs no checks. */
-#ifndef HY_BASE_TEXT_H
-#define HY_BASE_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -48,5 +47,3 @@ typedef struct hy_bytes_text {
 hy_bytes_text hy_bytes_as_text(uint64_t bytes);
 /* "45 s", "3 m 20 s", "2 h 05 m", "3 d 04 h"; "?" for what is no duration. */
 char *hy_format_duration(double seconds, char *buffer, size_t size);
-
-#endif

@@ -3,8 +3,7 @@
  * One question, asked wherever text comes in or goes out: how long is the well-formed UTF-8
  * sequence that begins here. Overlong forms, surrogates and values past U+10FFFF are not
  * well-formed. */
-#ifndef HY_BASE_UTF8_H
-#define HY_BASE_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ static inline int hy_utf8_encode(uint32_t code, char *out) {
     out[3] = (char)(0x80 | (code & 0x3F));
     return 4;
 }
-
-#endif

@@ -5,7 +5,6 @@
  * error. All it knows of models it has from hybrid.h. */
 #include <signal.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
  * so that ids and text on standard output are nothing but that. */
 #include <errno.h>
 #include <limits.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 

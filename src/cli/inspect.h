@@ -1,6 +1,5 @@
 /* inspect.h: the actions that show something and stop; the built-in models, smallest first. */
-#ifndef HY_CLI_INSPECT_H
-#define HY_CLI_INSPECT_H
+#pragma once
 
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -34,5 +33,3 @@ hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, 
 /* Every built-in model by this configuration, which is changed on the way: whether it fits,
  * how, and how fast. */
 hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config);
-
-#endif

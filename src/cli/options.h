@@ -4,11 +4,8 @@
  * second kind comes from hy_config_key(), so a new key is a new flag without a word written here. Parsing,
  * help and completion all read one list. Parsing only reads argv: settings keep their order and are put
  * into a configuration by hy_cli_configure. */
-#ifndef HY_CLI_OPTIONS_H
-#define HY_CLI_OPTIONS_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #include "hybrid.h"
@@ -93,5 +90,3 @@ hy_status hy_cli_said(hy_status status);
 
 /* A key's value as text; "" when there is no such key. Valid until the configuration changes. */
 const char *hy_cli_value(const hy_config *config, const char *key);
-
-#endif

@@ -2,11 +2,8 @@
  *
  * Parsing, help and completion all follow from the table. hybrid-train alone has a list of its own
  * (options.h), because most of its flags are keys of the configuration. */
-#ifndef HY_CLI_PROGRAM_H
-#define HY_CLI_PROGRAM_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #include "hybrid_types.h"
@@ -76,5 +73,3 @@ int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *op
 
 /* Says what is wrong, with the value it was found in behind it, and where to read on. HY_EXIT_USAGE. */
 int hy_cli_wrong_usage(const char *what, const char *value);
-
-#endif

@@ -3,9 +3,7 @@
  * On a terminal one line is drawn over itself, about ten times a second at most; elsewhere
  * plain lines appear, few of them. The library's observer callbacks drive it; nothing else does.
  * Under --quiet the observer is empty. */
-#ifndef HY_CLI_PROGRESS_H
-#define HY_CLI_PROGRESS_H
-
+#pragma once
 
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -49,5 +47,3 @@ hy_observer hy_cli_progress_observer(hy_cli_progress *progress);
 
 /* After the last step: leaves the last state on the screen and ends its line. */
 void hy_cli_progress_finish(hy_cli_progress *progress);
-
-#endif

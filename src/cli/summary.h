@@ -1,10 +1,6 @@
 /* summary.h: what a run is, and what it came to: phases, memory, losses, a sample of text, a report, and how
  * to go on. */
-#ifndef HY_CLI_SUMMARY_H
-#define HY_CLI_SUMMARY_H
-
-#include <stdint.h>
-#include <stdio.h>
+#pragma once
 
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -26,5 +22,3 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
 /* Writes the page about the run in `folder` ("" does nothing) and says where it is. The run is done and
  * saved by then: a page that cannot be written is a warning. */
 void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder);
-
-#endif

@@ -2,11 +2,7 @@
  *
  * Rows of a table are added first, widths follow from what was added. A table is a value on the stack; text
  * is copied and cut to HY_CLI_CELL_MAX. */
-#ifndef HY_CLI_TABLE_H
-#define HY_CLI_TABLE_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "cli/terminal.h"
 
@@ -41,5 +37,3 @@ void hy_cli_table_row(hy_cli_table *table, ...) __attribute__((sentinel));
 /* Prints all rows, the first as column titles when has_titles. */
 void hy_cli_table_print(const hy_cli_table *table, const hy_cli_terminal *terminal,
                         bool has_titles);
-
-#endif

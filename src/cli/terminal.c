@@ -5,7 +5,6 @@
 #include "cli/terminal.h"
 
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

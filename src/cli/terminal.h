@@ -3,11 +3,9 @@
  * Everything the program says to a person goes through one hy_cli_terminal; it knows whether a
  * line may be redrawn, whether colour is wanted and which characters the locale can show. Errors
  * and warnings go to standard error through the two functions at the end. */
-#ifndef HY_CLI_TERMINAL_H
-#define HY_CLI_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -62,5 +60,3 @@ size_t hy_cli_copy_safely(char *to, size_t size, const char *text, bool is_utf8)
 /* The character at `bytes`: how many of its bytes there are (0: it is not well-formed) and, in
  * *value, which it is. `size` is at least 1. */
 size_t hy_cli_decode(const char *bytes, size_t size, uint32_t *value);
-
-#endif

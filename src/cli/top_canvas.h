@@ -3,10 +3,8 @@
  * Everything that is drawn is cut to its rectangle, so no line can be longer than the page, whatever
  * a file holds: widths are counted in columns, not in bytes. Colours are names here; they become
  * escape codes, or nothing, on the way out. */
-#ifndef HY_CLI_TOP_CANVAS_H
-#define HY_CLI_TOP_CANVAS_H
+#pragma once
 
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "cli/terminal.h"
@@ -93,5 +91,3 @@ void hy_top_draw_chart(const hy_top_box *box, const double *values, int count, d
  * colours. A rejected move is red, or "x". */
 void hy_top_draw_phase(const hy_top_box *box, int row, int column, hy_phase phase,
                        bool was_rejected, bool has_colour);
-
-#endif

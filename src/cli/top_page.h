@@ -1,8 +1,7 @@
 /* top_page.h: the whole page: which parts there is room for, and where they go.
  *
  * A page is drawn from views alone: the same views and the same size give the same page. */
-#ifndef HY_CLI_TOP_PAGE_H
-#define HY_CLI_TOP_PAGE_H
+#pragma once
 
 #include "cli/top_canvas.h"
 #include "cli/top_view.h"
@@ -22,5 +21,3 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page);
 
 /* What the keys do and what the signs mean. */
 void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The first row of a part always holds what matters most, so a part that was given one row is still
  * worth having. Fields that do not fit into a row are left out whole, from the right. */
-#ifndef HY_CLI_TOP_PANELS_H
-#define HY_CLI_TOP_PANELS_H
+#pragma once
 
 #include "cli/top_canvas.h"
 #include "cli/top_view.h"
@@ -20,7 +19,3 @@ void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view);
 bool hy_top_knows_gpu(const hy_top_view *view);
 /* Rows that would show every class in a box of this width. */
 int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view);
-
-
-
-#endif

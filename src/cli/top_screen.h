@@ -4,8 +4,7 @@
  * Whatever ends the program gives the terminal back as it was: a return from main, an exit, a signal
  * that asks to end, one that kills. The state is global because signal handlers can reach nothing
  * else; there is one terminal. */
-#ifndef HY_CLI_TOP_SCREEN_H
-#define HY_CLI_TOP_SCREEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ bool hy_top_screen_write(const char *bytes, size_t size);
 
 /* What comes first: a key, a signal, or the end of `seconds`. */
 int hy_top_screen_wait(double seconds);
-
-#endif

@@ -6,7 +6,6 @@
 #include "cli/top_view.h"
 
 #include <dirent.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,11 +2,7 @@
  *
  * Pure: a run and the time of day go in, figures come out; no clock and no terminal. Text of the run
  * is safe to show. A view points into its run and lives until the run is refreshed or closed. */
-#ifndef HY_CLI_TOP_VIEW_H
-#define HY_CLI_TOP_VIEW_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "hybrid_report.h"
 
@@ -97,5 +93,3 @@ void hy_top_runs_close(hy_top_runs *runs);
 
 /* Reads what was added to each, and looks. `now`: unix seconds. */
 void hy_top_runs_look(hy_top_runs *runs, double now);
-
-#endif

@@ -4,8 +4,7 @@
  * "profile" (configs), "model" (configs/models) and "gpu" (configs/gpu), names are file names
  * without ".cfg", texts are the files byte for byte. Looking up is public: hy_builtin_name,
  * hy_builtin_text. */
-#ifndef HY_CONFIG_BUILTIN_H
-#define HY_CONFIG_BUILTIN_H
+#pragma once
 
 #include "base/text.h"
 #include "hybrid.h"
@@ -21,5 +20,3 @@ void hy_builtin_list(const char *kind, hy_text *out);
 
 /* The name of that kind that is likely meant by a wrong one, or NULL. */
 const char *hy_builtin_nearest(const char *kind, const char *name);
-
-#endif

@@ -4,8 +4,7 @@
  * hy_dtype, hy_tune, hy_chat_kind, hy_recompute, hy_schedule_kind, hy_predictor_kind), and one of those
  * below otherwise. The words for the values stand in the table of settings.c alone; hy_choice_name
  * gives them. */
-#ifndef HY_CONFIG_CHOICES_H
-#define HY_CONFIG_CHOICES_H
+#pragma once
 
 #include "hybrid_types.h"
 #include "phases/confidence.h"
@@ -77,5 +76,3 @@ typedef enum hy_monitor_choice {
     HY_MONITOR_SILENT,
     HY_MONITOR_OFF
 } hy_monitor_choice;
-
-#endif

@@ -1,8 +1,7 @@
 /* config_file.h: a libconfig text as a row of settings.
  *
  * Reading knows the syntax and the table of keys; what happens to the values is the caller's. */
-#ifndef HY_CONFIG_FILE_H
-#define HY_CONFIG_FILE_H
+#pragma once
 
 #include "base/text.h"
 #include "config/settings.h"
@@ -18,5 +17,3 @@ hy_status hy_config_file_read(const char *text, size_t size, const char *name, h
 
 /* The first step of it (config_scan.c): the text made safe for libconfig, added to `out`. */
 hy_status hy_config_file_prepare(const char *text, size_t size, const char *name, hy_text *out);
-
-#endif

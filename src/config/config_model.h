@@ -1,6 +1,5 @@
 /* config_model.h: what a model's files bring to a configuration: their shape, as a preset would. */
-#ifndef HY_CONFIG_MODEL_H
-#define HY_CONFIG_MODEL_H
+#pragma once
 
 #include "config/config_file.h"
 #include "formats/hf_folder.h"
@@ -9,5 +8,3 @@
  * is 0. `path` as hy_hf_find gave it. */
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,
                                void *user);
-
-#endif

@@ -1,6 +1,5 @@
 /* derived.h: what follows from several settings together. */
-#ifndef HY_CONFIG_DERIVED_H
-#define HY_CONFIG_DERIVED_H
+#pragma once
 
 #include "config/settings.h"
 #include "formats/hf_folder.h"
@@ -27,5 +26,3 @@ hy_dtype hy_settings_predictor_dtype(const hy_settings *settings);
 
 /* The precision that was asked for in a phase; never HY_DTYPE_SAME. */
 hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phase);
-
-#endif

@@ -359,9 +359,9 @@ static const hy_setting table[] = {
             "A gradient this many times its usual norm is a divergence.")},
     {NUMBER(phases.grad_vanishing, "--grad-vanishing", 0, 1, "0.01",
             "A gradient below this share of its usual norm is a divergence.")},
-    {INTEGER(
-        phases.cooldown_steps, "--cooldown-steps", 1, 1000000, "40",
-        "Optimizer steps without Predict after a rejected jump or a divergence; doubles each time.")},
+    {INTEGER(phases.cooldown_steps, "--cooldown-steps", 1, 1000000, "40",
+             "Optimizer steps without Predict after a rejected jump or a divergence; doubles each "
+             "time.")},
     {CHOICE(phases.precision_warmup, "--precision-warmup", "same",
             "Precision of Warmup; same: train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_full, "--precision-full", "same",

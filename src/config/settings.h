@@ -3,10 +3,7 @@
  * One row of the table in settings.c gives a key its type, range or names of values, default and help;
  * loading, flags, --print-config, help and completion are all made from it. The trainer reads the
  * struct. */
-#ifndef HY_CONFIG_SETTINGS_H
-#define HY_CONFIG_SETTINGS_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "config/choices.h"
 #include "data/chat_template.h"
@@ -255,5 +252,3 @@ bool hy_choice_value(const char *key, const char *name, int *out);
 
 /* true, on, yes, 1 or false, off, no, 0. */
 bool hy_parse_switch(const char *text, bool *out);
-
-#endif

@@ -11,10 +11,7 @@
  * "auto" reads the template that lies in the model's folder and recognises these by their marks. A
  * rendered conversation is a row of pieces, text or special tokens by id, so that a user's text can never
  * turn into a special token. Pieces say whether they are an answer: its text and the token that ends it. */
-#ifndef HY_DATA_CHAT_TEMPLATE_H
-#define HY_DATA_CHAT_TEMPLATE_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/text.h"
 #include "tokenizer/tokenizer.h"
@@ -48,7 +45,6 @@ typedef struct hy_slice {
     const char *text;
     size_t size;
 } hy_slice;
-
 
 /* The special tokens that templates use; -1: the tokenizer has none. Without a tokenizer text is bytes
  * and the byte 0 ends an example. */
@@ -121,5 +117,3 @@ void hy_flags_free(hy_flags *flags);
 hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                          hy_ids *ids);
 bool hy_ids_push(hy_ids *ids, int32_t id); /* false: no memory */
-
-#endif

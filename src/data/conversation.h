@@ -8,8 +8,7 @@
  *   messages                 a list of {"role", "content"}, and "reasoning_content" of an answer
  * The first row of a file says its kind; a later row without those keys is malformed. Turns point into
  * the parsed row and live as long as it does. */
-#ifndef HY_DATA_CONVERSATION_H
-#define HY_DATA_CONVERSATION_H
+#pragma once
 
 #include "base/json.h"
 #include "data/chat_template.h"
@@ -36,5 +35,3 @@ hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out);
 /* Reads a row. HY_ERR_INPUT says what is wrong with it, without file and line. */
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out);
 void hy_conversation_free(hy_conversation *conversation);
-
-#endif

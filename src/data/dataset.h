@@ -9,10 +9,7 @@
  * Sources: the built-in grammar; text (bytes as tokens, or encoded with a tokenizer); shards; rows of
  * JSON (conversation.h), cut or packed into sequences (packing.h); folders of one of them; and
  * mixtures of several paths, with or without weights (mixture.h). */
-#ifndef HY_DATA_DATASET_H
-#define HY_DATA_DATASET_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "data/chat_template.h"
 #include "hybrid_types.h"
@@ -78,5 +75,3 @@ int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int3
 /* The bytes of a split when is_bytes and they lie in one piece, as those of the grammar, a file
  * and a folder of small files do (for the n-gram baseline); NULL otherwise. */
 const uint8_t *hy_dataset_bytes(const hy_dataset *data, hy_split split, uint64_t *size);
-
-#endif

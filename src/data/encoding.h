@@ -2,8 +2,7 @@
  *
  * What examples and tokenised text have in common. Everything pointed to belongs to the dataset and
  * outlives what is made with it. */
-#ifndef HY_DATA_ENCODING_H
-#define HY_DATA_ENCODING_H
+#pragma once
 
 #include "data/chat_template.h"
 
@@ -20,5 +19,3 @@ typedef struct hy_encoding {
     void (*on_progress)(void *user, const char *what, double share); /* or NULL */
     void (*on_warning)(void *user, const char *text);                /* or NULL */
 } hy_encoding;
-
-#endif

@@ -7,8 +7,7 @@
  *
  * An example has 2 to T + 1 tokens. Longer conversations are cut at their end and counted; a longer text
  * becomes several examples that share one token at each border, so that every token is predicted once. */
-#ifndef HY_DATA_EXAMPLES_H
-#define HY_DATA_EXAMPLES_H
+#pragma once
 
 #include "data/conversation.h"
 #include "data/encoding.h"
@@ -70,5 +69,3 @@ typedef struct hy_batch_of_rows {
 
 /* The tree of a row; HY_ERR_INPUT says why it is none, with the column. */
 hy_status hy_row_parse(const hy_row *row, hy_json **out);
-
-#endif

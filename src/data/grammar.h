@@ -3,8 +3,7 @@
  * A seeded probabilistic grammar over bytes with memory: names and numbers that must agree with
  * ones said before, brackets that must close in order. Every text has one derivation, so the
  * entropy of the text is the entropy of the choices and is computed exactly, not estimated. */
-#ifndef HY_DATA_GRAMMAR_H
-#define HY_DATA_GRAMMAR_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -15,5 +14,3 @@ double hy_grammar_entropy(void);
  * receives, per byte, the -log probability that the true source gives it: where a choice spans
  * several bytes its cost is spread by the exact conditional probabilities. */
 void hy_grammar_generate(uint64_t seed, uint8_t *text, float *nats, uint64_t size);
-
-#endif

@@ -16,12 +16,10 @@
  * alternatives begin with texts none of which is the beginning of another; so a reader knows after
  * those bytes which one it was, each document has one derivation, and the cost of each byte is
  * exact. */
-#ifndef HY_DATA_GRAMMAR_PROGRAM_H
-#define HY_DATA_GRAMMAR_PROGRAM_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "hybrid_types.h"
+#include <stdbool.h>
 
 typedef struct hy_grammar_rule {
     const char *name, *alternatives;
@@ -96,5 +94,3 @@ typedef struct hy_grammar_program {
  * what is wrong with it. The table must outlive the program. */
 hy_status hy_grammar_program_build(const hy_grammar_rule *source, int count,
                                    hy_grammar_program *program);
-
-#endif

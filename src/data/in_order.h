@@ -2,8 +2,7 @@
  *
  * So tokens lie in the file in the order of their rows, however many threads made them. The calling
  * thread is one of the workers. Each worker has a slot of its own; memory is bounded by the slots. */
-#ifndef HY_DATA_IN_ORDER_H
-#define HY_DATA_IN_ORDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ typedef struct hy_in_order {
 
 /* Runs until nothing is left or something fails; then the first failure in order is returned. */
 hy_status hy_in_order_run(const hy_in_order *job);
-
-#endif

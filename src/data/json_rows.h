@@ -3,8 +3,7 @@
  * A file holds one object a line (JSONL), or one array of them. Finding the rows needs no tree: an array
  * is cut at the commas between its elements, so a file of any size costs no memory. Whether a row is
  * JSON is seen when it is parsed; what breaks the cutting itself is a row with a reason. */
-#ifndef HY_DATA_JSON_ROWS_H
-#define HY_DATA_JSON_ROWS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -32,5 +31,3 @@ bool hy_rows_are_promised(const char *path);
 void hy_rows_begin(hy_row_scan *scan, const char *data, size_t size);
 /* The next row; false when there is none left. Blank lines are none. */
 bool hy_rows_next(hy_row_scan *scan, hy_row *row);
-
-#endif

@@ -3,8 +3,7 @@
  * A loader hands out training micro-batches in order from a starting sequence number. Its thread
  * fills a small ring ahead of need; all memory is taken at creation. The trainer keeps the cursor:
  * a batch says which sequences it holds. */
-#ifndef HY_DATA_LOADER_H
-#define HY_DATA_LOADER_H
+#pragma once
 
 #include "data/dataset.h"
 #include "kernels/kernels.h"
@@ -32,5 +31,3 @@ hy_status hy_loader_peek(hy_loader *loader, int32_t ahead, hy_batch *out);
 /* Gives back the oldest batch, looked at or not; pointers from its peek are invalid after this. */
 void hy_loader_pop(hy_loader *loader);
 double hy_loader_waited(const hy_loader *loader); /* seconds the caller waited for data so far */
-
-#endif

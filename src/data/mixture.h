@@ -4,8 +4,7 @@
  * "a.jsonl:2,b.txt:1" gives weights: of three sequences two come from a, whatever their sizes, and each
  * goes round its own data as often as that takes. A path that exists is taken as it is written, commas
  * and colons included. */
-#ifndef HY_DATA_MIXTURE_H
-#define HY_DATA_MIXTURE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -42,5 +41,3 @@ typedef struct hy_cycle {
 void hy_cycle_make(const double *weights, size_t count, hy_cycle *out);
 /* Sequence number p of the mixture is number *n of part *part. */
 void hy_cycle_find(const hy_cycle *cycle, uint64_t p, size_t *part, uint64_t *n);
-
-#endif

@@ -6,8 +6,7 @@
  * That is free: examples of a sequence do not see each other. Without packing each has its own sequence.
  *
  * An example of n tokens takes n - 1 places: its last token is only a target. */
-#ifndef HY_DATA_PACKING_H
-#define HY_DATA_PACKING_H
+#pragma once
 
 #include "data/examples.h"
 
@@ -39,5 +38,3 @@ void hy_packing_close(hy_packing *packing);
  * counts nothing and is a document of its own. Returns how many targets count. */
 int64_t hy_packing_fill(const hy_packing *packing, uint64_t i, int32_t seq, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Inside the room only. A part is a row of tokens (text, shards, the grammar) cut into windows, or rows of
  * JSON packed into sequences. It may give its end as held-out data. After opening nothing changes. */
-#ifndef HY_DATA_PART_H
-#define HY_DATA_PART_H
+#pragma once
 
 #include "data/dataset.h"
 #include "data/packing.h"
@@ -45,5 +44,3 @@ void hy_part_close(hy_part *part);
 /* Sequence number i of a split, below part->sequences[split]; doc_starts may be NULL. */
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts);
-
-#endif

@@ -2,10 +2,7 @@
  *
  * Inside the room only: datasets are cut from sources. A piece is a file or several small ones,
  * mapped or read when the source is opened; after that nothing changes: reading is thread-safe. */
-#ifndef HY_DATA_SOURCE_H
-#define HY_DATA_SOURCE_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/file.h"
 #include "data/encoding.h"
@@ -68,5 +65,3 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
 void hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out);
 /* The same as bytes, when they are bytes and lie in one piece; else NULL. */
 const uint8_t *hy_source_bytes(const hy_source *source, uint64_t first, uint64_t count);
-
-#endif

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "data/chat_template.h"
 #include "data/in_order.h"
 #include "data/source.h"
 

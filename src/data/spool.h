@@ -3,8 +3,7 @@
  * What is made from data when it is opened (tokens, where examples end, which share a sequence) may be
  * larger than memory, so it goes to disk and is mapped: the system keeps what is used and may drop the
  * rest. The file is in $TMPDIR, else /var/tmp, else /tmp, and is gone when the process is. */
-#ifndef HY_DATA_SPOOL_H
-#define HY_DATA_SPOOL_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -23,5 +22,3 @@ hy_status hy_spool_put(hy_spool *spool, const void *data, size_t size);
 /* Ends writing and maps what was put: spool->data. */
 hy_status hy_spool_map(hy_spool *spool);
 void hy_spool_close(hy_spool *spool); /* a zeroed one too */
-
-#endif

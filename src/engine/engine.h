@@ -5,8 +5,7 @@
  * folders: a run (src/trainer), evaluation and decoding (src/infer) stand on it. All memory is taken
  * before the first step; between steps the compute stream is idle. Everything that lives from step to
  * step is a row of `rows`: taking, releasing, settling, moving and accounting go over them. */
-#ifndef HY_ENGINE_ENGINE_H
-#define HY_ENGINE_ENGINE_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -310,5 +309,3 @@ hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const cha
 
 hy_status hy_engine_initialise_weights(hy_engine *e);
 hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path);
-
-#endif

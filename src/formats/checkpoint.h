@@ -7,8 +7,7 @@
  * by the next begin: a .partial is removed, a .old takes its name back if nothing else has it.
  * Reading starts with a check of the manifest: a file that is missing, short or changed is named
  * with the reason. What the files mean is the trainer's business. */
-#ifndef HY_FORMATS_CHECKPOINT_H
-#define HY_FORMATS_CHECKPOINT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size,
 /* Removes all but the newest `keep` checkpoints by step (keep 0: remove nothing). The one written
  * last stays in any case: after a resume from an older step it may not be the newest. */
 hy_status hy_checkpoint_prune(const char *parent, int keep);
-
-#endif

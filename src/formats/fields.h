@@ -4,8 +4,7 @@
  * struct that is written and in the one that it is read back into. Keys are written in the table's order.
  * Readers find them in any order, pass over keys that no row has, and take a value of another type for
  * absent. */
-#ifndef HY_FORMATS_FIELDS_H
-#define HY_FORMATS_FIELDS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -52,5 +51,3 @@ void hy_fields_clear(const hy_field *table, size_t count, void *into);
 /* Takes what the object says. `keep` gives a text that lives long enough, or NULL where memory is out. */
 hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node *object,
                          void *into, const char *(*keep)(void *user, const char *text), void *user);
-
-#endif

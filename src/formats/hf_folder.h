@@ -2,8 +2,7 @@
  *
  * A model is named by a folder (config.json, safetensors, tokenizer), by its name on the hub when the
  * hub's cache has it ("Qwen/Qwen2.5-0.5B"), or by a llama2.c file. Finding reads names only. */
-#ifndef HY_FORMATS_HF_FOLDER_H
-#define HY_FORMATS_HF_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PAT
 
 /* A file of the folder that is no weight: copied along when a model is written. */
 bool hy_hf_is_side_file(const char *name);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * model.safetensors, or the shards that model.safetensors.index.json lists. Opening checks every header
  * and that index and shards say the same: each tensor in one file, in the file the index names. */
-#ifndef HY_FORMATS_HF_TENSORS_H
-#define HY_FORMATS_HF_TENSORS_H
+#pragma once
 
 #include "formats/safetensors.h"
 
@@ -20,5 +19,3 @@ void hy_hf_tensors_close(hy_hf_tensors *tensors);
 size_t hy_hf_tensors_count(const hy_hf_tensors *tensors);
 hy_hf_found hy_hf_tensors_at(const hy_hf_tensors *tensors, size_t i);           /* by name */
 hy_hf_found hy_hf_tensors_find(const hy_hf_tensors *tensors, const char *name); /* {0}: none */
-
-#endif

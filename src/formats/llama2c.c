@@ -1,7 +1,6 @@
 /* llama2c.c: reads the header of a llama2.c file and its tokenizer. See llama2c.h. */
 #include "formats/llama2c.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

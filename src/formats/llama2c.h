@@ -7,10 +7,7 @@
  * Rows of wq and wk are rotated in neighbouring pairs (2i, 2i+1), ours in halves (i, i + D/2): whoever
  * reads them puts rows in that order. There is no magic number: a file is one when its sizes are a model's
  * and its length is exactly what they make. */
-#ifndef HY_FORMATS_LLAMA2C_H
-#define HY_FORMATS_LLAMA2C_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "base/file.h"
 #include "base/text.h"
@@ -57,5 +54,3 @@ typedef struct hy_llama2c_pieces {
 /* As many pieces as the file has, which must end exactly there. */
 hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out);
 void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces);
-
-#endif

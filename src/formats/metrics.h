@@ -4,8 +4,7 @@
  * them. Whoever writes them, whoever reads them back, TensorBoard's files and the charts of a report follow
  * the rows of metrics.c: a metric is a row there, its field in hy_step_info and, where readers use it, its
  * field in hy_run_point. */
-#ifndef HY_FORMATS_METRICS_H
-#define HY_FORMATS_METRICS_H
+#pragma once
 
 #include "formats/fields.h"
 #include "hybrid.h"
@@ -44,5 +43,3 @@ extern const size_t hy_start_field_count;
 unsigned hy_step_conditions(const hy_step_info *step);
 /* The row of a step's key; NULL: there is none. */
 const hy_field *hy_step_field(const char *key);
-
-#endif

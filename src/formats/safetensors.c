@@ -7,7 +7,6 @@
  * bytes are known to lie inside the file. Names and metadata live in the header's JSON tree, which
  * stays with the file. */
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,8 +5,7 @@
  * end of the file. Tensors of types that nothing here computes with are listed by the format's name for
  * them: whoever needs one refuses it, whoever does not passes it by. The writer takes the list of tensors first and then their bytes in that order,
  * so that nothing needs a second copy in memory. */
-#ifndef HY_FORMATS_SAFETENSORS_H
-#define HY_FORMATS_SAFETENSORS_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -50,5 +49,3 @@ hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_
 hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size);
 /* Closes without finishing; the file stays partial. w may be NULL. */
 void hy_safetensors_abandon(hy_safetensors_writer *w);
-
-#endif

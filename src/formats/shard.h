@@ -6,8 +6,7 @@
  *           little-endian; the file ends exactly there.
  *   llm.c:  256 int32 of header: 20240520, 1, token count, zeros; then uint16 tokens; the file size
  *           is exactly 1024 + 2 x count. */
-#ifndef HY_FORMATS_SHARD_H
-#define HY_FORMATS_SHARD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -29,5 +28,3 @@ int32_t hy_shard_max_token(const hy_shard *shard, uint64_t *where);
 /* Writes a shard in our format (bytes per token 2 or 4), under another name, then renamed. */
 hy_status hy_shard_write(const char *path, const int32_t *tokens, uint64_t count, uint32_t vocab,
                          int bytes_per_token);
-
-#endif

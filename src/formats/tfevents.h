@@ -4,8 +4,7 @@
  * so a new one always sorts last. A file is a row of records, each with its length and two checksums:
  * what a crash cuts off is noticed and nothing before it is lost. Values of one step are added first and
  * then put as one record. No memory is taken once the first record of a kind is written. */
-#ifndef HY_FORMATS_TFEVENTS_H
-#define HY_FORMATS_TFEVENTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ void hy_tfevents_abandon(hy_tfevents *events);
 /* CRC-32C (Castagnoli) of some bytes, and as the records carry it. */
 uint32_t hy_crc32c(const void *data, size_t size);
 uint32_t hy_tfevents_mask(uint32_t crc);
-
-#endif

@@ -3,8 +3,7 @@
  * generation_config.json names them under "eos_token_id", one or a list; where it does not, config.json
  * may. A folder without either, or a model without a folder, names none: then the tokenizer's end token
  * and the chat template's are all there is. */
-#ifndef HY_TRAINER_END_TOKENS_H
-#define HY_TRAINER_END_TOKENS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@ typedef struct hy_end_tokens {
 /* folder may be "": none. HY_ERR_INPUT names the file and what is wrong in it. */
 hy_status hy_end_tokens_read(const char *folder, hy_end_tokens *out);
 bool hy_end_tokens_has(const hy_end_tokens *tokens, int32_t id);
-
-#endif

@@ -3,8 +3,7 @@
  * Every field that changes what the model computes is used or refused by name; what transformers does not
  * compute with is ignored, and a field that is not known is named in a note. Defaults are those of
  * transformers' own classes. */
-#ifndef HY_TRAINER_HF_CONFIG_H
-#define HY_TRAINER_HF_CONFIG_H
+#pragma once
 
 #include "base/json.h"
 #include "base/text.h"
@@ -51,5 +50,3 @@ hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, hy_text 
  * that would change the result; adds a note for each that is not known. */
 hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const char *name,
                              hy_text *notes);
-
-#endif

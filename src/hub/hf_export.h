@@ -3,8 +3,7 @@
  * Weights come from whoever has them, a store or a checkpoint's file, some elements at a time; the folder
  * is whole or not there. What lay beside the weights the model began with (tokenizer, chat template,
  * generation settings) is copied along. */
-#ifndef HY_TRAINER_HF_EXPORT_H
-#define HY_TRAINER_HF_EXPORT_H
+#pragma once
 
 #include "model/model.h"
 
@@ -30,5 +29,3 @@ hy_status hy_hf_write(const hy_hf_writing *writing);
 /* hf_tokenizer_files.c: the files of a tokenizer (tokenizer.json, its folder, or llama2.c's) as a model's
  * folder has them; those that are there are replaced. */
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
-
-#endif

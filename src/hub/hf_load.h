@@ -3,8 +3,7 @@
  * hf_parts.c finds each parameter's tensors and checks names and shapes before anything is read; hf_load.c
  * reads piece by piece with several threads, converts, and puts each piece in its final place. Nothing is
  * held twice: what is needed beside the store is a few pieces. */
-#ifndef HY_TRAINER_HF_LOAD_H
-#define HY_TRAINER_HF_LOAD_H
+#pragma once
 
 #include "formats/hf_folder.h"
 #include "formats/hf_tensors.h"
@@ -67,5 +66,3 @@ hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *
  * */
 void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type);
 void hy_transpose(const void *from, int64_t rows, int64_t cols, size_t size, void *to);
-
-#endif

@@ -2,11 +2,10 @@
  *
  * A parameter of ours is one tensor there or several, one below the other: q, k and v; gate and up. GPT-2
  * keeps its matrices as (in, out), ours are (out, in). */
-#ifndef HY_TRAINER_HF_NAMES_H
-#define HY_TRAINER_HF_NAMES_H
+#pragma once
 
-#include "model/params.h"
 #include "hub/hf_config.h"
+#include "model/params.h"
 
 #define HY_HF_NAME_MAX 96
 
@@ -30,5 +29,3 @@ hy_status hy_hf_list_names(hy_hf_arch arch, const char *prefix, const hy_shape *
 /* Tensors that some files carry although nothing is computed from them: masks, frequencies, the copy of a
  * tied head. */
 bool hy_hf_is_ignored(const hy_shape *shape, const char *name);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Temperature, the k likeliest, the likeliest that make up a share p: in this order. The choice is a pure
  * function of logits, options, seed and position, so text can be made again. */
-#ifndef HY_INFER_CHOOSE_H
-#define HY_INFER_CHOOSE_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -17,5 +16,3 @@ typedef struct hy_choice {
 /* `order` is room for `vocab` ids. Of equal logits the lower id counts as likelier. */
 int32_t hy_choose_token(const hy_choice *choice, const float *logits, int32_t vocab,
                         uint64_t position, int32_t *order);
-
-#endif

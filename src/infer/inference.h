@@ -3,8 +3,7 @@
  * A used model is an engine with device, model and weights and no plan. inference_model.c opens it, for
  * text and for evaluation; inference.c is the handle of hybrid.h; inference_text.c makes text;
  * inference_talk.c keeps a conversation. What the decoder knows is always `known`, token for token. */
-#ifndef HY_INFER_INFERENCE_H
-#define HY_INFER_INFERENCE_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -75,5 +74,3 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
 /* ---- inference_talk.c -------------------------------------------------------------------------- */
 
 void hy_inference_forget(hy_inference *in); /* everything said */
-
-#endif

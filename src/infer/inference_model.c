@@ -5,7 +5,6 @@
  * memory and pass through a ring, unit by unit, with every pass. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "infer/inference.h"

@@ -3,12 +3,10 @@
  * A prompt is compared with what the decoder knows, and only what is new is computed. The text of new
  * tokens is found by decoding a few tokens with and without them, because what a token's text is can
  * depend on the one before; bytes that may be the beginning of a character wait for the rest of it. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/utf8.h"
 #include "infer/choose.h"
 #include "infer/inference.h"
 

@@ -1,6 +1,5 @@
 /* sample.h: text continued by a model while it is in training, between steps. */
-#ifndef HY_INFER_SAMPLE_H
-#define HY_INFER_SAMPLE_H
+#pragma once
 
 #include "base/text.h"
 #include "engine/engine.h"
@@ -9,5 +8,3 @@
 /* Tokens are those of the run's data: its tokenizer's, or bytes (NULL). */
 hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
                            const hy_sample_options *options, hy_text *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* attention_layout.h: how the backward pass of attention on tensor cores is cut, and what of its workspace
  * goes where. The kernels (cuda/attention_bwd.cu) and plans for cards that are not here ask alike. */
-#ifndef HY_KERNELS_ATTENTION_LAYOUT_H
-#define HY_KERNELS_ATTENTION_LAYOUT_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -39,5 +38,3 @@ static inline hy_attention_bwd_layout hy_attention_bwd_layout_of(const hy_op_cal
     l.bytes = l.partial + (l.parts > 1 ? hy_attention_rounded(l.parts * 2 * B * T * K * D * 4) : 0);
     return l;
 }
-
-#endif

@@ -2,13 +2,10 @@
  *
  * It answers what a plan asks of a backend: facts, which ops it supports, what workspace they need. It
  * has no memory and runs nothing: alloc, copy and enqueue are HY_ERR_STATE. */
-#ifndef HY_KERNELS_CARD_BACKEND_H
-#define HY_KERNELS_CARD_BACKEND_H
+#pragma once
 
 #include "kernels/card_list.h"
 #include "kernels/kernels.h"
 
 /* HY_ERR_INPUT names the cards that are known. */
 hy_status hy_card_backend_create(const char *name, hy_backend **out);
-
-#endif

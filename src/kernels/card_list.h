@@ -1,6 +1,5 @@
 /* card_list.h: cards by name: what a plan must know of one that is not here. */
-#ifndef HY_KERNELS_CARD_LIST_H
-#define HY_KERNELS_CARD_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ const hy_card *hy_card_at(size_t i);
 /* Dense bf16 (on sm_75: fp16) operations per second with sums in fp32, by the name the driver gives; 0
  * when the card is not known. Knows more cards than the list. */
 double hy_card_peak(const char *name);
-
-#endif

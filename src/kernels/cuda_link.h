@@ -4,8 +4,7 @@
  * is linked into the program, so it starts on a machine without a driver. The shared object calls back
  * only what is handed to it here: messages, and the check of the op table. Both sides are built from one
  * source; the version and the size of a call tell a mix of builds apart. */
-#ifndef HY_KERNELS_CUDA_LINK_H
-#define HY_KERNELS_CUDA_LINK_H
+#pragma once
 
 #include <stdarg.h>
 
@@ -27,5 +26,3 @@ typedef struct hy_cuda_host {
 /* HY_ERR_STATE, without a message, when the two are not of one build. */
 typedef hy_status (*hy_cuda_entry_function)(const hy_cuda_host *host,
                                             const hy_cuda_options *options, hy_backend **out);
-
-#endif

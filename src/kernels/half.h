@@ -1,7 +1,6 @@
 /* half.h: bf16 and fp16 as a GPU rounds them: to nearest, ties to even, subnormals kept, NaN stays
  * NaN. */
-#ifndef HY_KERNELS_HALF_H
-#define HY_KERNELS_HALF_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -54,5 +53,3 @@ static inline uint16_t hy_f32_to_f16(float x) {
     h = hy_pick(u > 0x7f800000u, 0x7e00u, h);
     return (uint16_t)(sign | h);
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * scale = largest magnitude of the row / 127; code = x / scale, to nearest, ties to even; x is then
  * scale times code. A row of zeros has scale 0. Backends compute with the same roundings: the same bits. */
-#ifndef HY_KERNELS_INT8_H
-#define HY_KERNELS_INT8_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ static inline void hy_int8_decode(const int8_t *codes, int64_t first, int64_t n,
         out[i] = scales[(first + i) / width - first / width] * (float)codes[i];
     }
 }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * All sums are taken in fp32 or wider, whatever the storage type, and in an order that depends on the
  * shapes alone (not on the number of threads): the same call gives the same bits. */
-#ifndef HY_KERNELS_KERNELS_H
-#define HY_KERNELS_KERNELS_H
+#pragma once
 
 #include "kernels/tensor.h"
 
@@ -398,5 +397,4 @@ bool hy_cuda_has_driver(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

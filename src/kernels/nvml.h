@@ -3,8 +3,7 @@
  * The library is opened at run time; where it is missing, or does not know the card, there is
  * simply nothing to report. A watch asks once a second in a thread of its own, so that whoever
  * reads it never waits for the driver. */
-#ifndef HY_KERNELS_NVML_H
-#define HY_KERNELS_NVML_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ hy_nvml_sample hy_nvml_latest(hy_nvml_watch *watch);
 
 /* Version of the driver ("580.65.06"); false when it is not known. */
 bool hy_nvml_driver_version(char *out, size_t size);
-
-#endif

@@ -4,8 +4,7 @@
  * The check compares kind, shapes, types and attributes of a call with the op table of kernels.h
  * and says in words what is wrong. Backends call it first and add what only they cannot do. Leading
  * dimensions of a tensor may be split: (B,T,C) serves where (N,C) is asked for. */
-#ifndef HY_KERNELS_OPS_H
-#define HY_KERNELS_OPS_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -33,5 +32,3 @@ static inline int64_t hy_tensor_height(const hy_tensor *t) {
 /* Query-key pairs that attention looks at in one sequence and one head, document masks not
  * counted. */
 int64_t hy_attention_pairs(int64_t seq, int64_t window);
-
-#endif

@@ -4,8 +4,7 @@
  * Rows are contiguous and the last dimension runs fastest. One-letter dimensions everywhere:
  *   B sequences in a micro-batch   T tokens in a sequence   N = B*T rows
  *   C width   H query heads   K key/value heads   D head size   F mlp width   V vocabulary   L blocks */
-#ifndef HY_KERNELS_TENSOR_H
-#define HY_KERNELS_TENSOR_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -58,5 +57,3 @@ static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_
     view.shape[0] = count;
     return view;
 }
-
-#endif

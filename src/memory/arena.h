@@ -4,8 +4,7 @@
  * order; each belongs to a class, and the ledger sees it become live and released. In debug builds
  * (HY_POISON) released device memory is filled with a pattern that turns into NaN, so that a use after
  * release shows. */
-#ifndef HY_MEMORY_ARENA_H
-#define HY_MEMORY_ARENA_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "memory/ledger.h"
@@ -28,5 +27,3 @@ void hy_arena_fini(hy_arena *arena);
 hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out);
 /* Releases the newest block; `bytes` and `cls` as pushed. */
 void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes);
-
-#endif

@@ -7,8 +7,7 @@
  * is allocated for a transfer. Every function may be called from any thread; a ticket drawn in
  * one may be waited for in another. The counted system calls of checkpoints and reports are
  * another thing: base/disk.h. */
-#ifndef HY_MEMORY_DISK_H
-#define HY_MEMORY_DISK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -109,5 +108,3 @@ void hy_spill_get_stats(hy_spill *s, hy_spill_stats *out);
  * second, on a slow disk a little longer; nothing stays. The first pass, which finds the blocks
  * never written, is not counted: a run writes the same ones again and again. */
 hy_status hy_spill_measure(const char *folder, double *read_rate, double *write_rate);
-
-#endif

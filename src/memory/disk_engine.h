@@ -5,8 +5,7 @@
  * next call where the first fell short, and ends the request. What a result means, retries and
  * injected faults are decided in disk.c alone. Everything marked "locked" is called and read
  * under s->lock. */
-#ifndef HY_MEMORY_DISK_ENGINE_H
-#define HY_MEMORY_DISK_ENGINE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -127,5 +126,3 @@ struct hy_spill {
     double since[3];      /* when reads, writes, any became busy */
     hy_spill_stats stats; /* without the periods still running */
 };
-
-#endif

@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <linux/io_uring.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>

@@ -5,8 +5,7 @@
  * open and reads them again when asked, at most so often that it costs a thousandth of the time.
  * Roots of /proc and /sys are parameters, so that tests bring their own. What cannot be read is
  * 0 and limits nothing. */
-#ifndef HY_MEMORY_HOST_MEMORY_H
-#define HY_MEMORY_HOST_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -50,5 +49,3 @@ uint64_t hy_host_budget(const hy_host_memory *host, uint64_t ours, uint64_t limi
  * it. */
 double hy_host_pressure(const hy_host_memory *host, uint64_t ours, uint64_t limit,
                         uint64_t reserve);
-
-#endif

@@ -4,8 +4,7 @@
  * contiguous; tensors lie inside their unit on 256-byte borders. Every class has a layout of its own,
  * because types differ from class to class and inside one, and a class may hold some parameters only;
  * a unit that has none of them is empty: it has no bytes. */
-#ifndef HY_MEMORY_LAYOUT_H
-#define HY_MEMORY_LAYOUT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -65,5 +64,3 @@ static inline uint64_t hy_quant_bytes(int64_t count) {
     uint64_t blocks = ((uint64_t)count + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK;
     return hy_align((uint64_t)count) + hy_align(blocks * sizeof(float));
 }
-
-#endif

@@ -3,8 +3,7 @@
  * The plan writes what each class should take in each phase; the arenas report what becomes live and
  * what is released; the ledger keeps the most that was live, per class and in all, for each phase. One
  * ledger per run. Only the thread that runs the loop writes it. */
-#ifndef HY_MEMORY_LEDGER_H
-#define HY_MEMORY_LEDGER_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -37,5 +36,3 @@ void hy_ledger_give(hy_ledger *ledger, hy_class cls, hy_place place, uint64_t by
 
 /* What is live now counts for `phase` from here on. */
 void hy_ledger_enter(hy_ledger *ledger, hy_phase phase);
-
-#endif

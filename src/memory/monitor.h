@@ -3,8 +3,7 @@
  * Pure: no clock, no files. A gauge rises to a status in the step in which its threshold is
  * reached, and falls one level at a time, once the share has stayed a little below for some
  * steps on end. */
-#ifndef HY_MEMORY_MONITOR_H
-#define HY_MEMORY_MONITOR_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -45,5 +44,3 @@ double hy_memory_fragmentation(uint64_t reserved, uint64_t peak);
  * for it from the start; only what is lost beyond them counts. */
 uint64_t hy_card_budget(uint64_t free_at_start, uint64_t free_now, uint64_t reserved,
                         uint64_t slack);
-
-#endif

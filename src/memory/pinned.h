@@ -3,10 +3,7 @@
  * Pinned memory stays where it is: what is taken is gone for every other program, and taking too much
  * ends in the system killing someone. So it is asked beforehand. Limits come from /proc and /sys, whose
  * roots are parameters, so that tests bring their own. What cannot be read does not limit. */
-#ifndef HY_MEMORY_PINNED_H
-#define HY_MEMORY_PINNED_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -49,5 +46,3 @@ hy_status hy_pin_refused(const hy_pin_limits *limits, hy_status status, uint64_t
 /* Pinned memory from a backend, asked for first where it is a card's and explained when refused. Give
  * back with the backend's release. */
 hy_status hy_pin_take(hy_backend *b, uint64_t bytes, void **out);
-
-#endif

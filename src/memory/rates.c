@@ -6,7 +6,6 @@
 #include "memory/rates.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,7 @@
  * Everything goes through the backend's own interface, so the same code measures a GPU and the CPU
  * standing in for one. A measurement takes about a third of a second and gives back all it took:
  * 256 MiB on the device, 128 MiB pinned, 256 MiB of host memory at most. Nothing is kept. */
-#ifndef HY_MEMORY_RATES_H
-#define HY_MEMORY_RATES_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -27,5 +26,3 @@ hy_status hy_rates_host(double *bandwidth);
 
 /* Fills disk_read and disk_write for a folder, in less than half a second; nothing stays there. */
 hy_status hy_rates_disk(const char *folder, hy_rates *rates);
-
-#endif

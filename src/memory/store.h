@@ -6,8 +6,7 @@
  * elsewhere, units pass through a ring of device buffers on copy streams, with events; a unit that was
  * changed is written back when it is released. The calls are the same whatever the place, and so are the
  * results; a unit without bytes takes no buffer. All users of a store compute on one stream. */
-#ifndef HY_MEMORY_STORE_H
-#define HY_MEMORY_STORE_H
+#pragma once
 
 #include "memory/arena.h"
 #include "memory/disk.h"
@@ -202,5 +201,3 @@ void *hy_store_backing(const hy_store *store, int32_t item);
 
 /* The whole tensor at one of these two addresses, in one dimension; with its scales where it has. */
 hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at);
-
-#endif

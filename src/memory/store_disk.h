@@ -2,8 +2,7 @@
  *
  * A class backed by the disk passes through a few pinned buffers, the stages, and from there through the
  * ring as a class in pinned memory does. A stage holds one unit. See store_disk.c. */
-#ifndef HY_MEMORY_STORE_DISK_H
-#define HY_MEMORY_STORE_DISK_H
+#pragma once
 
 #include "memory/store.h"
 
@@ -29,5 +28,3 @@ hy_status hy_stages_failure(const hy_store *store);
 
 /* Waits until everything is in the file. */
 hy_status hy_stages_settle(hy_store *store);
-
-#endif

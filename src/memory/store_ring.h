@@ -2,8 +2,7 @@
  *
  * Which buffer a unit may take follows from the layout alone, so what a ring needs is known before it is
  * made. See store_ring.c for the rules and store.c for the order of events. */
-#ifndef HY_MEMORY_STORE_RING_H
-#define HY_MEMORY_STORE_RING_H
+#pragma once
 
 #include "memory/store.h"
 
@@ -22,5 +21,3 @@ void hy_ring_touch(hy_store *store, hy_ring_slot *slot);
 
 /* Brings all changes to pinned memory and waits for them. */
 hy_status hy_ring_settle(hy_store *store);
-
-#endif

@@ -7,8 +7,7 @@
  * turns in two buffers. A plan that offloads has of all this only these and the gradient; residual and
  * kept slots of a layer are a unit of a store.
  * Evaluation has two residuals, before and after the layer at work. */
-#ifndef HY_MODEL_BATCH_MEMORY_H
-#define HY_MODEL_BATCH_MEMORY_H
+#pragma once
 
 #include "model/model.h"
 
@@ -31,5 +30,3 @@ char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer);
 char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index);
 
 char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A frame is one unit in one pass: where its residual, its kept activations and its scratch are, and whose
  * parameters it has. Binding op i of the pass gives a call that can be enqueued. */
-#ifndef HY_MODEL_BIND_H
-#define HY_MODEL_BIND_H
+#pragma once
 
 #include "model/model.h"
 
@@ -28,5 +27,3 @@ hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass 
 
 /* Binds op `index` of the frame's pass; chunked ops get the rows of chunk `chunk`. */
 void hy_frame_bind(const hy_frame *frame, int32_t index, int32_t chunk, hy_op_call *call);
-
-#endif

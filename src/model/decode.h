@@ -5,8 +5,7 @@
  * values instead of going over the whole sequence. So a token costs one pass over the weights, however
  * long the text is, and the logits are those of a pass over everything. Like a batch plan it says how
  * many bytes it needs and is given where they lie. */
-#ifndef HY_MODEL_DECODE_H
-#define HY_MODEL_DECODE_H
+#pragma once
 
 #include "model/model.h"
 
@@ -55,5 +54,3 @@ hy_status hy_decoder_take(hy_decoder *decoder, hy_stream *stream, hy_store *weig
 
 /* Forgets all tokens from position `length` on; 0: everything. */
 void hy_decoder_rewind(hy_decoder *decoder, int32_t length);
-
-#endif

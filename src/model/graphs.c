@@ -1,8 +1,6 @@
 /* graphs.c: capturing passes and replaying them. See graphs.h. */
 #include "model/graphs.h"
 
-#include "base/error.h"
-
 /* Elements of the residual above which kernels take longer than it takes to enqueue them. */
 #define SMALL_RESIDUAL ((int64_t)1 << 22)
 

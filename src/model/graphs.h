@@ -3,8 +3,7 @@
  * Enqueueing an op costs the host some microseconds. Where the card needs less than that for the op, the
  * host is what a small model waits for. A pass whose input is the same as before (same memory, same
  * scale) is captured and replayed from then on; it runs the same kernels and gives the same bits. */
-#ifndef HY_MODEL_GRAPHS_H
-#define HY_MODEL_GRAPHS_H
+#pragma once
 
 #include "model/model.h"
 
@@ -15,5 +14,3 @@ typedef hy_status (*hy_pass_function)(hy_batch_plan *plan, const hy_batch_input 
 hy_status hy_run_captured(hy_batch_plan *plan, const hy_batch_input *input, hy_pass_function pass);
 
 void hy_forget_graphs(hy_batch_plan *plan);
-
-#endif

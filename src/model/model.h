@@ -4,8 +4,7 @@
  * for one size of micro-batch: it says how many bytes it needs, is given where they lie, and enqueues
  * passes on a stream. It never asks which phase it is in: it is given a precision and what to keep.
  * Weights and gradients are reached through stores, unit by unit, so they may live elsewhere. */
-#ifndef HY_MODEL_MODEL_H
-#define HY_MODEL_MODEL_H
+#pragma once
 
 #include "memory/store.h"
 #include "model/unit_plan.h"
@@ -143,5 +142,3 @@ hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
  * the plan's type; rows at most a chunk's. */
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,
                           int64_t rows);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Parameters are trained or frozen. Gradients, optimizer state and master weights exist for the trained
  * ones alone, and the two sets have stores of their own: a class is laid out over a set. */
-#ifndef HY_MODEL_PARAMS_H
-#define HY_MODEL_PARAMS_H
+#pragma once
 
 #include "memory/layout.h"
 #include "model/shape.h"
@@ -102,5 +101,3 @@ static inline int64_t hy_param_stored_rows(const hy_param *p) {
  * kind, ones for norms, zeros for biases; a pure function of the seed. */
 void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count,
                       float *out);
-
-#endif

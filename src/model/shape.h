@@ -3,8 +3,7 @@
  * One struct covers GPT-2 (layernorm, learned positions, gelu, biases), Llama 2 and 3, Mistral, Qwen2
  * and Qwen3 (rmsnorm, rope, swiglu, grouped heads, qk-norm, sliding window). A checked shape has no
  * zeros that mean "follow": hy_shape_complete fills them. */
-#ifndef HY_MODEL_SHAPE_H
-#define HY_MODEL_SHAPE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -71,5 +70,3 @@ double hy_shape_flops_per_token(const hy_shape *shape, int32_t seq);
 
 /* Fills table (seq, D/2, 2) with cosine and sine of every position and frequency. */
 void hy_shape_rope_table(const hy_shape *shape, int32_t seq, float *table);
-
-#endif

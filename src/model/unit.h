@@ -5,8 +5,7 @@
  * rule) and two lists of ops, forward and backward. Everything else is derived from these lists: what
  * must be kept, what can be recomputed and by which ops, how much memory a pass needs, and the execution
  * itself. No pointers here, and no sizes that depend on the batch. */
-#ifndef HY_MODEL_UNIT_H
-#define HY_MODEL_UNIT_H
+#pragma once
 
 #include "kernels/kernels.h"
 #include "model/params.h"
@@ -142,5 +141,3 @@ void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_sl
 /* residual gradient += d norm, in place; is_first: the residual gradient begins here */
 void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
                            int8_t dout, int8_t in, int8_t residual_grad, bool is_first);
-
-#endif

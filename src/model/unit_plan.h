@@ -6,8 +6,7 @@
  * Recomputed values have the same bits, so what is kept never changes a result. Where the backend can
  * take an activation function into the matmul beside it, two ops become one; not in the forward pass of
  * training, whose activations could then not be made again with the same bits. */
-#ifndef HY_MODEL_UNIT_PLAN_H
-#define HY_MODEL_UNIT_PLAN_H
+#pragma once
 
 #include "model/unit.h"
 
@@ -53,5 +52,3 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
 
 /* Shape and type of a slot at this size, without data; parameters have none here. */
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot);
-
-#endif

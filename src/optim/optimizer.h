@@ -9,8 +9,7 @@
  * A step is global norm, clipping and the updates, enqueued on a stream; the host is not waited for: the
  * clip factor stays on the device, and is 0 when the norm is not finite, which leaves weights and state
  * as they were. */
-#ifndef HY_OPTIM_OPTIMIZER_H
-#define HY_OPTIM_OPTIMIZER_H
+#pragma once
 
 #include "memory/store.h"
 #include "model/params.h"
@@ -128,5 +127,3 @@ hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *s
 /* All units from the cursor on, in rising order. */
 hy_status hy_optimizer_update(const hy_optimizer_state *state, hy_stream *stream,
                               const hy_optimizer_step *step, hy_optimizer_cursor *at);
-
-#endif

@@ -3,8 +3,7 @@
  * Warm-up rises in equal steps from lr/warmup to lr; then constant, linear, cosine, or wsd (warm-up,
  * stable, decay: constant until the last `cooldown` of the run, then 1 - sqrt). The last step of a
  * decaying schedule ends near lr * min_ratio. */
-#ifndef HY_OPTIM_SCHEDULE_H
-#define HY_OPTIM_SCHEDULE_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -23,5 +22,3 @@ typedef struct hy_schedule {
 
 /* The rate of step `step`, counted from 0; steps past the end keep the last rate. */
 double hy_schedule_rate(const hy_schedule *schedule, int64_t step);
-
-#endif

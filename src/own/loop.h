@@ -5,8 +5,7 @@
  * beyond it. All memory is taken at creation. Always true between calls: `turn` names the only
  * call that may come next; weights hold a candidate only while it is hy_loop_judge's turn, and the
  * snapshot then holds what they were, bit for bit. */
-#ifndef HY_OWN_LOOP_H
-#define HY_OWN_LOOP_H
+#pragma once
 
 #include "config/settings.h"
 #include "hybrid.h"
@@ -84,5 +83,3 @@ void hy_loop_run(hy_loop *loop, const hy_formulas *formulas);
 void hy_loop_measure(const hy_loop *loop, const hy_formula *move, double *dot, double *square);
 /* The way since the last move against the move itself: direction and length. NaN: unknown. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length);
-
-#endif

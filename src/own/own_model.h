@@ -4,8 +4,7 @@
  * their accumulation, the precision of each phase, the loss scale, guard passes, where the
  * optimizer's state is in Predict, validation and the record. Always true outside the forward and
  * backward callbacks: the caller's arrays hold the exact fp32 weights. */
-#ifndef HY_TRAINER_OWN_MODEL_H
-#define HY_TRAINER_OWN_MODEL_H
+#pragma once
 
 #include "own/loop.h"
 #include "trainer/trainer.h"
@@ -58,5 +57,3 @@ void hy_own_adapt_scale(hy_own_run *run, hy_phase phase, bool was_skipped);
 hy_status hy_own_offload_init(hy_own_run *run);
 uint64_t hy_own_offload_leave(hy_own_run *run);
 uint64_t hy_own_offload_return(hy_own_run *run);
-
-#endif

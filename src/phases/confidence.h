@@ -4,8 +4,7 @@
  * begins with a prior by regime, measured on other runs (from scratch: it pays; fine-tuning: unknown,
  * rather not), and changes by paired forks: the same windows of data with and without jumps, compared
  * on held-out tokens. */
-#ifndef HY_PHASES_CONFIDENCE_H
-#define HY_PHASES_CONFIDENCE_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -22,5 +21,3 @@ double hy_confidence_value(const hy_confidence *confidence); /* 0 to 1 */
 
 /* A fork's outcome: mean gain in nats on held-out tokens and its standard error. */
 void hy_confidence_fork(hy_confidence *confidence, double gain, double error);
-
-#endif

@@ -3,10 +3,7 @@
  * Follows the loss and the gradient norm with slow averages and calls a step diverged when the loss is
  * not finite or lies loss_sigma deviations above its own recent course, or when the gradient explodes
  * or vanishes against its own level. A few numbers; a checkpoint keeps them. */
-#ifndef HY_PHASES_DIVERGENCE_H
-#define HY_PHASES_DIVERGENCE_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -35,5 +32,3 @@ typedef enum hy_health {
 hy_health hy_divergence_observe(hy_divergence *d, const hy_divergence_limits *limits, double loss,
                                 double grad_norm);
 const char *hy_health_text(hy_health health);
-
-#endif

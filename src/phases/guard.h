@@ -4,8 +4,7 @@
  * not a greedy test: a jump that pays over the next steps often raises the loss a little at first, and
  * asking for a lower one rewards damping (measured: it made training worse). It rejects what is not
  * finite and what stands out from the guard's own history of changes across moves. */
-#ifndef HY_PHASES_GUARD_H
-#define HY_PHASES_GUARD_H
+#pragma once
 
 #include "phases/machine.h"
 
@@ -19,5 +18,3 @@ typedef struct hy_guard {
 /* `noise` is the standard error of the change. */
 hy_verdict hy_guard_judge(const hy_guard *guard, double before, double after, double noise);
 void hy_guard_remember(hy_guard *guard, double change);
-
-#endif

@@ -5,8 +5,7 @@
  *   - Predict never begins in Warmup, before predict_from or from predict_until on;
  *   - after an accepted jump Correct follows: there are never two moves without true gradients between;
  *   - after a divergence or a rejected jump Full follows, for at least a cooldown. */
-#ifndef HY_PHASES_MACHINE_H
-#define HY_PHASES_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -15,7 +14,8 @@
 typedef struct hy_phase_rules {
     bool has_predictor; /* false: Warmup and Full only */
     int64_t warmup_steps;
-    int64_t full_steps, correct_steps;  /* a window is their sum: optimizer steps between two jumps */
+    int64_t full_steps,
+        correct_steps; /* a window is their sum: optimizer steps between two jumps */
     double predict_from, predict_until; /* shares of the run's compute */
     double confidence_threshold;
     int64_t cooldown_steps; /* optimizer steps without Predict after trouble; doubles each time */
@@ -85,5 +85,3 @@ hy_phase_obstacle hy_phase_obstacle_now(const hy_phase_rules *rules, const hy_ph
 
 const char *hy_phase_reason_text(hy_phase_reason reason); /* "" for HY_WHY_SAME */
 const char *hy_phase_obstacle_text(hy_phase_obstacle obstacle);
-
-#endif

@@ -2,7 +2,6 @@
 #include "phases/predictor.h"
 
 #include <assert.h>
-#include <math.h>
 
 #define THETA (-1)
 #define PHI 0

@@ -8,8 +8,7 @@
  *   outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D), D = theta - phi
  *           (Nesterov momentum on windows: SNOO, or DiLoCo with one worker)
  *   line    phi: theta + length (theta - phi) */
-#ifndef HY_PHASES_PREDICTOR_H
-#define HY_PHASES_PREDICTOR_H
+#pragma once
 
 #include "hybrid_types.h"
 
@@ -60,5 +59,3 @@ double hy_predictor_cap(const hy_predictor *p, double predicted_steps);
 hy_formulas hy_predictor_accept(const hy_predictor *p, int64_t window, double scale);
 /* theta + scale (candidate - theta) */
 hy_formula hy_formula_scaled(hy_formula candidate, double scale);
-
-#endif

@@ -1,8 +1,6 @@
 /* phase_rules.c: from settings to the rules of phases. See phase_rules.h. */
 #include "plan/phase_rules.h"
 
-#include "base/error.h"
-
 hy_status hy_rules_from_settings(const hy_settings *s, int64_t warmup, hy_predictor *predictor,
                                  hy_phase_rules *rules, hy_divergence_limits *limits) {
     *predictor = (hy_predictor){.kind = s->phases.predictor,

@@ -1,6 +1,5 @@
 /* phase_rules.h: what the settings say about phases, for the built-in trainer and for own loops. */
-#ifndef HY_PLAN_PHASE_RULES_H
-#define HY_PLAN_PHASE_RULES_H
+#pragma once
 
 #include "config/settings.h"
 #include "phases/divergence.h"
@@ -11,5 +10,3 @@
 hy_status hy_rules_from_settings(const hy_settings *settings, int64_t warmup,
                                  hy_predictor *predictor, hy_phase_rules *rules,
                                  hy_divergence_limits *limits);
-
-#endif

@@ -6,10 +6,7 @@
  * mid-run. The problem says which choices are open, what memory there is and how fast the machine is; its
  * functions tell what a choice needs. hy_plan_choose is a pure function of that: all choices of a fixed
  * set are looked at, so more memory never gives a slower plan, and what the user fixed stays as it is. */
-#ifndef HY_PLAN_PLAN_H
-#define HY_PLAN_PLAN_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "hybrid.h"
 #include "memory/rates.h"
@@ -152,5 +149,3 @@ typedef struct hy_plan_reasons {
 } hy_plan_reasons;
 hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
                           hy_plan_reasons *out);
-
-#endif

@@ -4,8 +4,7 @@
  * under which name a checkpoint has it; the engine gives it a store. Whoever takes memory, counts it,
  * saves, restores, forks, settles or moves goes over the rows: there is no other list of stores. The bytes
  * of a choice are counted here, for the planner that compares choices and for the arenas that are taken. */
-#ifndef HY_PLAN_ROWS_H
-#define HY_PLAN_ROWS_H
+#pragma once
 
 #include "optim/optimizer.h"
 #include "phases/predictor.h"
@@ -91,5 +90,3 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_mem
 /* All that a checkpoint holds of them, and all that a fork copies. */
 uint64_t hy_rows_saved_bytes(const hy_rows *rows);
 uint64_t hy_rows_forked_bytes(const hy_rows *rows);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A sizer stands for one model, one set of types and one device. Batch plans are made for sizing alone:
  * the backend is asked what ops need, and prepares none. What was asked once is kept. */
-#ifndef HY_PLAN_SIZER_H
-#define HY_PLAN_SIZER_H
+#pragma once
 
 #include "model/model.h"
 #include "plan/rows.h"
@@ -82,5 +81,3 @@ int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);
 hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);
 double hy_plan_pass_seconds(const hy_batch_plan *plan, int32_t unit, hy_pass pass,
                             const hy_plan_speed *speed);
-
-#endif

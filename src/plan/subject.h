@@ -2,8 +2,7 @@
  *
  * A subject is made of settings, model and device and holds nothing of its own, so that another choice of
  * settings is tried by making another subject. Nothing here knows a run. */
-#ifndef HY_PLAN_SUBJECT_H
-#define HY_PLAN_SUBJECT_H
+#pragma once
 
 #include "config/settings.h"
 #include "optim/optimizer.h"
@@ -124,5 +123,3 @@ typedef struct hy_advice {
 /* All that there are, cheap ones first: those that change no bit of the result or cost little time. */
 hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
                          hy_advice out[HY_ADVICE_MAX], int32_t *count);
-
-#endif

@@ -4,8 +4,7 @@
  * blocks: slow weights, snapshot and average are stores whose items are tiles of parameters, and whose units are
  * as many items of one block as make about one tile. A ring of them is small whatever the model. The
  * tiles of a parameter lie back to back in the backing store. Frozen parameters have none. */
-#ifndef HY_PLAN_TILES_H
-#define HY_PLAN_TILES_H
+#pragma once
 
 #include "memory/store.h"
 #include "model/params.h"
@@ -27,5 +26,3 @@ hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dty
 static inline int64_t hy_tile_begin(const hy_tiles *tiles, int32_t param, int32_t tile) {
     return (int64_t)(tile - tiles->first[param]) * HY_TILE_ELEMENTS;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* types.h: the number types of a run: what is stored, what passes compute in, what gradients are summed
  * in, what the optimizer and the predictor keep. A pure function of settings and device. */
-#ifndef HY_PLAN_TYPES_H
-#define HY_PLAN_TYPES_H
+#pragma once
 
 #include "config/settings.h"
 #include "kernels/kernels.h"
@@ -21,5 +20,3 @@ hy_status hy_types_choose(const hy_settings *settings, const hy_device_facts *fa
 
 /* What a model that is only used computes in: bf16 on a card that has it, else fp32; or as asked. */
 hy_dtype hy_types_for_use(const hy_settings *settings, const hy_device_facts *facts);
-
-#endif

@@ -1,7 +1,6 @@
 /* checkpoint_save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
  * whole or nothing. Tensors are read from their backing store one by one through a staging block, so
  * saving needs no second copy of anything. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

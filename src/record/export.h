@@ -1,6 +1,5 @@
 /* export.h: writing models out of a run or a checkpoint: what the two share. */
-#ifndef HY_RECORD_EXPORT_H
-#define HY_RECORD_EXPORT_H
+#pragma once
 
 #include "engine/engine.h"
 #include "hub/hf_export.h"
@@ -21,5 +20,3 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
 /* The engine's model as a folder that transformers loads: its weights, or their average where there is
  * one. */
 hy_status hy_export_engine(hy_engine *e, const char *folder);
-
-#endif

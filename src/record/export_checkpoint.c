@@ -12,7 +12,6 @@
 #include "config/config_file.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
-#include "hub/hf_load.h"
 #include "record/export.h"
 #include "record/state_files.h"
 

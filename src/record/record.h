@@ -4,8 +4,7 @@
  * run goes on. Everything is given as values, so that a run of the trainer and a run with a model of the
  * caller's keep their record alike. Nothing here fails a run that has begun: a record that cannot be
  * written ends with a warning. */
-#ifndef HY_RECORD_RECORD_H
-#define HY_RECORD_RECORD_H
+#pragma once
 
 #include "base/file.h"
 #include "base/text.h"
@@ -89,5 +88,3 @@ hy_status hy_summary_to_json(const hy_summary *summary, const hy_summary_extras 
 /* In a run it is what was planned: bytes that were taken before step 0, and places as chosen. */
 hy_status hy_plan_to_json(const hy_summary *summary, const hy_plan_facts *facts,
                           const hy_plan_choice *choice, char **out);
-
-#endif

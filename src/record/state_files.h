@@ -11,8 +11,7 @@
  * Saving and restoring walk a file's tensors in the same order. They
  * pass through a staging block of the host, wherever their backing store is. fp32, 16 bits and rows of int8
  * are converted into each other when a run keeps another one. */
-#ifndef HY_RECORD_STATE_FILES_H
-#define HY_RECORD_STATE_FILES_H
+#pragma once
 
 #include "base/text.h"
 #include "engine/engine.h"
@@ -70,5 +69,3 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
                          int64_t first, int64_t count, float *out, char *raw);
 /* The matmul algorithms it was made with, where there are any: before plans are made. */
 hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path);
-
-#endif

@@ -3,8 +3,7 @@
  * Each call hands out the lines that were completed since the last one; a last line without its newline
  * waits. The file is kept open, and before reading on it is compared with what lies under its name: a file
  * that was replaced, shortened or written anew is read from its beginning, and the caller is told so. */
-#ifndef HY_REPORT_FOLLOW_H
-#define HY_REPORT_FOLLOW_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ hy_status hy_follow_init(hy_follow *it, const char *path);
 /* A file that is gone for the moment is no failure: nothing is handed out. */
 hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink);
 void hy_follow_fini(hy_follow *it);
-
-#endif

@@ -1,7 +1,6 @@
 /* head.c: the top of the page: which run, how it stands, the figures that people ask for first; and the
  * table that compares several. See page.h. */
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 #include <time.h>
 

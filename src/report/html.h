@@ -2,8 +2,7 @@
  *
  * Everything that comes from a file goes through hy_html_text: nothing in it can become markup, and what is
  * no UTF-8 or a control character becomes U+FFFD. */
-#ifndef HY_REPORT_HTML_H
-#define HY_REPORT_HTML_H
+#pragma once
 
 #include "base/text.h"
 
@@ -25,5 +24,3 @@ typedef enum hy_figure {
 
 const char *hy_figure_name(hy_figure figure);
 void hy_html_figure(hy_text *out, hy_figure figure, double value); /* a dash for NaN */
-
-#endif

@@ -3,8 +3,7 @@
  * page.c puts it together; charts.c writes what the script draws and the figure around each drawing;
  * axes.c writes what the drawings share; tables.c and compare.c write what reads without a script. The
  * style and the script are files of their own (page/), carried in the library. */
-#ifndef HY_REPORT_PAGE_H
-#define HY_REPORT_PAGE_H
+#pragma once
 
 #include "base/json.h"
 #include "report/html.h"
@@ -35,5 +34,3 @@ void hy_page_events(hy_page *page); /* "events" */
 void hy_page_head(hy_page *page); /* title, state and the few figures that people ask for first */
 void hy_page_comparison(hy_page *page);
 void hy_page_run_tables(hy_page *page, int run);
-
-#endif

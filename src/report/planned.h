@@ -1,8 +1,7 @@
 /* planned.h: memory by phase and class, as plan.json or summary.json tell it. Inside this room.
  *
  * plan.json is written when a run begins and has planned bytes; summary.json has measured ones beside them. */
-#ifndef HY_REPORT_PLANNED_H
-#define HY_REPORT_PLANNED_H
+#pragma once
 
 #include "report/run.h"
 
@@ -26,5 +25,3 @@ bool hy_planned_read(const hy_planned *from, int phase, int cls, hy_planned_cell
 /* The node when it is an object, else NULL; of NULL NULL. */
 const hy_json_node *hy_json_object_at(const hy_json_node *object, const char *key);
 const hy_json_node *hy_json_root_object(const hy_json *json);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * run.c owns it; line.c turns a line of metrics.jsonl into a point or an event; files.c reads what lies
  * beside it. Strings of points and events are held by the run's word list and live as long as the points. */
-#ifndef HY_REPORT_RUN_H
-#define HY_REPORT_RUN_H
+#pragma once
 
 #include "base/json.h"
 #include "hybrid_report.h"
@@ -56,5 +55,3 @@ void hy_run_gather_facts(hy_run *run);
 const char *hy_words_keep(hy_run_words *words, const char *text);
 /* The same, but equal texts share one; "" when the list is full of others. */
 const char *hy_words_share(hy_run_words *words, const char *text);
-
-#endif

@@ -3,8 +3,7 @@
  * A column has one value a row, NaN where there is none. Of many rows those are kept that hold the least and
  * the greatest value of each bucket, so that a spike of one step is still drawn at its full height; the
  * first and the last are kept always. Rows and values are written as short texts for the page's script. */
-#ifndef HY_REPORT_SAMPLE_H
-#define HY_REPORT_SAMPLE_H
+#pragma once
 
 #include "base/text.h"
 #include "hybrid_report.h"
@@ -39,5 +38,3 @@ typedef struct hy_column {
 } hy_column;
 
 void hy_column_fill(const hy_run *run, const hy_column *column, double *out);
-
-#endif

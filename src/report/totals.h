@@ -1,6 +1,5 @@
 /* totals.h: what a run came to, from its lines, and from its summary where that is of the newest line. */
-#ifndef HY_REPORT_TOTALS_H
-#define HY_REPORT_TOTALS_H
+#pragma once
 
 #include "hybrid_report.h"
 
@@ -23,5 +22,3 @@ typedef struct hy_run_totals {
 } hy_run_totals;
 
 void hy_run_total(const hy_run *run, hy_run_totals *out);
-
-#endif

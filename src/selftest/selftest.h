@@ -1,8 +1,7 @@
 /* selftest.h: the parts of the self-test: calls to try, known answers, rates. See hybrid.h.
  *
  * A call is made on the host from a table, so that the CPU can run it as it is and a GPU on a copy. */
-#ifndef HY_SELFTEST_SELFTEST_H
-#define HY_SELFTEST_SELFTEST_H
+#pragma once
 
 #include "hybrid.h"
 #include "kernels/kernels.h"
@@ -38,5 +37,3 @@ void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value,
 hy_status hy_selftest_parity(hy_selftest_run *run);  /* parity.c: GPU against CPU */
 hy_status hy_selftest_answers(hy_selftest_run *run); /* answers.c: CPU, known answers */
 hy_status hy_selftest_rates(hy_selftest_run *run);   /* rates.c */
-
-#endif

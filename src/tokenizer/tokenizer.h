@@ -1,8 +1,7 @@
 /* tokenizer.h: what the rooms use of a tokenizer beyond hybrid_tokenizer.h, which says what it is.
  *
  * Rows of ids and texts that grow, tokens by their spelling, and places where a text may be cut. */
-#ifndef HY_DATA_TOKENIZER_H
-#define HY_DATA_TOKENIZER_H
+#pragma once
 
 #include "base/text.h"
 #include "hybrid_tokenizer.h"
@@ -36,5 +35,3 @@ const char *hy_tokenizer_token(const hy_tokenizer *tokenizer, int32_t id, size_t
 bool hy_tokenizer_is_special(const hy_tokenizer *tokenizer, int32_t id);
 /* -1: none. */
 int32_t hy_tokenizer_bos(const hy_tokenizer *tokenizer);
-
-#endif

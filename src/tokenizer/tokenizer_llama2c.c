@@ -1,7 +1,6 @@
 /* tokenizer_llama2c.c: see tokenizer_llama2c.h. */
 #include "tokenizer/tokenizer_llama2c.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,7 @@
  * highest score first. That is what a SentencePiece-style tokenizer.json says with a list of merges in the
  * order of scores; it is written out as such a text and opened. hy_tokenizer_open() takes such a file like
  * any other. */
-#ifndef HY_DATA_TOKENIZER_LLAMA2C_H
-#define HY_DATA_TOKENIZER_LLAMA2C_H
+#pragma once
 
 #include "tokenizer/tokenizer.h"
 
@@ -19,5 +18,3 @@ hy_status hy_llama2c_tokenizer_json(const char *path, hy_text *out);
 /* Looks in the folder for a .bin file with exactly `vocab` pieces; path, which has `size` bytes, is ""
  * where there is none. */
 hy_status hy_llama2c_tokenizer_find(const char *folder, int32_t vocab, char *path, size_t size);
-
-#endif

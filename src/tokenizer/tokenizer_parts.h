@@ -4,8 +4,7 @@
  * normalised added tokens are cut out; the rest is split into words by a row of splitters; each word
  * becomes ids by BPE. One tokenizer is read-only after opening; what encoding needs to write lies in
  * workspaces, which are lent to one call at a time. */
-#ifndef HY_DATA_TOKENIZER_PARTS_H
-#define HY_DATA_TOKENIZER_PARTS_H
+#pragma once
 
 #include <pthread.h>
 #include <string.h>
@@ -301,8 +300,5 @@ typedef hy_status (*hy_word_taker)(void *context, const char *word, size_t size)
 hy_status hy_steps_split(const hy_steps *steps, hy_workspace *space, const char *text, size_t size,
                          bool is_first, hy_word_taker take, void *context);
 
-
 /* The printable alphabet of byte-level BPE: the character of a byte, and back (-1: none). */
 uint32_t hy_byte_spelling(uint8_t byte);
-
-#endif

@@ -3,7 +3,6 @@
  * Each function returns the bytes of the word that the pattern matches at the beginning of a text;
  * the alternatives are tried in the pattern's order. All three patterns match at every place, so
  * splitting is calling the function again and again. Bytes that are no UTF-8 count as punctuation. */
-#include <stddef.h>
 
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"

@@ -3,8 +3,7 @@
  * Classes of Unicode 16, normal form C of 9 and small letters of 17: what Hugging Face's tokenizers know.
  * Bytes that are no UTF-8 are characters of their own, without a class, and pass through
  * every change of the text as they are. */
-#ifndef HY_DATA_UNICODE_H
-#define HY_DATA_UNICODE_H
+#pragma once
 
 #include "base/text.h"
 #include "base/utf8.h"
@@ -54,5 +53,3 @@ int hy_unicode_previous(const char *text, size_t size, uint32_t *code);
 bool hy_unicode_is_plain(const char *text, size_t size);
 void hy_unicode_add_nfc(hy_text *out, const char *text, size_t size);
 void hy_unicode_add_lower(hy_text *out, const char *text, size_t size);
-
-#endif

@@ -3,8 +3,7 @@
  * Classes are four bits a character (the low two are hy_unicode_class, the third says "part of a
  * word"), in blocks of 128 characters; equal blocks are stored once. The other tables are sorted by
  * their first character. */
-#ifndef HY_DATA_UNICODE_TABLES_H
-#define HY_DATA_UNICODE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ extern const hy_unicode_pair hy_unicode_decomposition[HY_UNICODE_DECOMPOSITIONS]
 extern const uint16_t hy_unicode_composition[HY_UNICODE_COMPOSITIONS];
 extern const hy_unicode_run hy_unicode_combining[HY_UNICODE_COMBINING_RUNS];
 extern const hy_unicode_case hy_unicode_lower_run[HY_UNICODE_LOWER_RUNS];
-
-#endif

@@ -4,8 +4,7 @@
  * a step and says what changed; monitor_state.c makes the whole table for hybrid.h, with advice;
  * monitor_savings.c says what the run saves.
  * A step never waits for the driver. */
-#ifndef HY_TRAINER_MONITOR_H
-#define HY_TRAINER_MONITOR_H
+#pragma once
 
 #include "memory/host_memory.h"
 #include "memory/monitor.h"
@@ -54,5 +53,3 @@ void hy_monitor_reset(hy_trainer *t);
 hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh);
 /* Device bytes that a phase was planned to need, what comes back early included. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase);
-
-#endif

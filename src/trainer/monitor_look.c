@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-#include "base/error.h"
-
 #define CARD_PERIOD 1.0 /* seconds between two questions to the backend */
 #define SAME_CARD 0.05  /* totals of driver and backend differ by less */
 

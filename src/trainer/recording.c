@@ -1,6 +1,5 @@
 /* recording.c: what a run hands to its record: values gathered here, written by src/record. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "trainer/trainer.h"

@@ -3,8 +3,7 @@
  * A run is an engine, data, a course through phases, and a record. build.c makes it of the settings, whose
  * plan the engine takes; step.c and predict.c take its steps; run.c ties them. Between steps the compute
  * stream is idle, and `progress` and the engine's say all that a checkpoint must know beside the rows. */
-#ifndef HY_TRAINER_TRAINER_H
-#define HY_TRAINER_TRAINER_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -253,5 +252,3 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info,
 void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event);
 void hy_trainer_write_plan(hy_trainer *t);
 hy_status hy_trainer_write_summary(hy_trainer *t);
-
-#endif

@@ -15,8 +15,8 @@
 #include "formats/checkpoint.h"
 #include "formats/hf_folder.h"
 #include "formats/hf_tensors.h"
-#include "scratch.h"
 #include "hub/end_tokens.h"
+#include "scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,8 +11,8 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "tokenizer/tokenizer.h"
 #include "hybrid_report.h"
+#include "tokenizer/tokenizer.h"
 
 char oom_prepared[300];
 

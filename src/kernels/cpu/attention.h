@@ -3,8 +3,7 @@
  * Work is cut into tiles of TILE queries; a tile looks at its keys in chunks of at most CHUNK.
  * Query i of a sequence sees keys [first_key(i), i]. Only chunks that some query of the tile sees
  * are touched, so sliding windows and document masks save the work they hide. */
-#ifndef HY_KERNELS_CPU_ATTENTION_H
-#define HY_KERNELS_CPU_ATTENTION_H
+#pragma once
 
 #include "kernels/cpu/rows.h"
 
@@ -42,5 +41,3 @@ static inline int64_t hy_first_key_of_tile(const hy_heads *a, int64_t b, int64_t
     for (int64_t r = 0; r < rows; r++) first = hy_min64(first, hy_first_key(a, b, i + r));
     return first;
 }
-
-#endif

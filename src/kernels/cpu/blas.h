@@ -3,11 +3,9 @@
  * OpenBLAS is opened at run time, once per process; the handle is the one thing this backend keeps
  * outside its own objects, because a shared library is the process's too. Threads are ours: every
  * call computes its matmul alone, and callers run several at once. */
-#ifndef HY_KERNELS_CPU_BLAS_H
-#define HY_KERNELS_CPU_BLAS_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* c = alpha op(a) op(b) + beta c, row-major: c (m,n), op(a) (m,k), op(b) (k,n); ld* are the lengths
@@ -43,5 +41,3 @@ void hy_own_sgemm(const hy_gemm *g);
 
 /* Best rate of `calls` matmuls of n x n matrices by one thread, operations per second. */
 double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch);
-
-#endif

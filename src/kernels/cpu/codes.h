@@ -4,8 +4,7 @@
  * around code 128, unsigned with p 4 and 255 steps. Spacing by a power keeps the relative size of
  * small values: the smallest step is 1/127^3 or 1/255^4 of the largest. `share` is a number over
  * the largest of its block. */
-#ifndef HY_KERNELS_CPU_CODES_H
-#define HY_KERNELS_CPU_CODES_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -53,5 +52,3 @@ static inline void hy_decode_block(const uint8_t *codes, int64_t n, bool is_sign
         x[i] = scale * (is_signed ? hy_decode_signed(codes[i]) : hy_decode_unsigned(codes[i]));
     }
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Rows are cut into blocks by the number of rows alone. A task adds up its block in double
  * precision into the block's own partial sums; afterwards the blocks are added in order
  * (reduce.c). */
-#ifndef HY_KERNELS_CPU_COLUMNS_H
-#define HY_KERNELS_CPU_COLUMNS_H
+#pragma once
 
 #include "kernels/cpu/cpu.h"
 
@@ -17,5 +16,3 @@ static inline int64_t hy_block_count(int64_t rows) {
 /* out (+)= sum over blocks of partial[block * stride + column]. */
 void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
                          const hy_tensor *out, bool accumulate);
-
-#endif

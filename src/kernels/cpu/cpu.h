@@ -4,8 +4,7 @@
  * shapes alone and hands them to hy_cpu_for_each. Each sum is taken inside one task, or over the
  * results of tasks in their order, so any number of threads gives the same bits. Ops allocate
  * nothing: scratch comes from the call's workspace, whose size the op's workspace function returned. */
-#ifndef HY_KERNELS_CPU_CPU_H
-#define HY_KERNELS_CPU_CPU_H
+#pragma once
 
 #include "base/error.h"
 #include "kernels/cpu/blas.h"
@@ -107,5 +106,3 @@ static inline void *hy_cpu_take(hy_cpu_workspace *p, size_t bytes) {
 static inline int64_t hy_min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t hy_max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t hy_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-#endif

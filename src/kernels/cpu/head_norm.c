@@ -5,7 +5,6 @@
  * heads: rows in blocks, heads inside a row in order (columns.h). A head is read before it is
  * written. */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/rows.h"

@@ -1,11 +1,8 @@
 /* machine.h: what this computer is: CPU, threads and memory that this process may use. */
-#ifndef HY_KERNELS_CPU_MACHINE_H
-#define HY_KERNELS_CPU_MACHINE_H
+#pragma once
 
 #include <stddef.h>
 
 int hy_machine_threads(void);                        /* cores in this process's affinity mask */
 void hy_machine_cpu_name(char *out, size_t size);    /* "Neoverse-V1", "AMD Ryzen 9 7950X" */
 void hy_machine_memory(size_t *total, size_t *free); /* bytes, the cgroup's limit counted in */
-
-#endif

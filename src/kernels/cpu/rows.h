@@ -4,8 +4,7 @@
  * tensor's own memory and copy nothing; for bf16 and fp16 they convert to and from a buffer of the
  * caller's, rounding once, on store. Pointers from hy_read and hy_target of one tensor are equal or
  * apart, never shifted, so in-place ops stay right. */
-#ifndef HY_KERNELS_CPU_ROWS_H
-#define HY_KERNELS_CPU_ROWS_H
+#pragma once
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/half.h"
@@ -60,5 +59,3 @@ static inline const float *hy_read_block(const hy_tensor *t, int64_t row, int64_
 static inline size_t hy_buffer_bytes(const hy_tensor *t, int64_t n) {
     return t->data && t->dtype != HY_F32 ? (size_t)n * sizeof(float) : 0;
 }
-
-#endif

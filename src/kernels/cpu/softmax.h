@@ -1,6 +1,5 @@
 /* softmax.h: the row loops that attention and the loss share (softmax.c). */
-#ifndef HY_KERNELS_CPU_SOFTMAX_H
-#define HY_KERNELS_CPU_SOFTMAX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n);
 
 /* x *= factor */
 void hy_cpu_scale(float *x, float factor, int64_t n);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A stream is a thread with a queue of fixed length. It runs ops, copies, event records and event
  * waits in the order they came, beside the caller and beside other streams. See stream.c. */
-#ifndef HY_KERNELS_CPU_STREAM_H
-#define HY_KERNELS_CPU_STREAM_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -31,5 +30,3 @@ void hy_cpu_event_destroy(hy_event *e); /* waits for queued records of it and wa
 hy_status hy_cpu_event_record(hy_event *e, hy_stream *s);
 hy_status hy_cpu_event_sync(hy_event *e);
 bool hy_cpu_event_is_done(hy_event *e);
-
-#endif

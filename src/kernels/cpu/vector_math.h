@@ -4,8 +4,7 @@
  * because a compiler that must mind floating-point traps would otherwise jump around its
  * computation. hy_exp is within 2 units in the last place from -87.3 to 88.3; below it gives 0,
  * above it grows to infinity a little less exactly. NaN in, NaN out. */
-#ifndef HY_KERNELS_CPU_VECTOR_MATH_H
-#define HY_KERNELS_CPU_VECTOR_MATH_H
+#pragma once
 
 #include "kernels/half.h"
 
@@ -48,5 +47,3 @@ static inline float hy_sqrt(float x) {
 
 /* 1 / (1 + exp(-x)) */
 static inline float hy_sigmoid(float x) { return 1.0f / (1.0f + hy_exp(-x)); }
-
-#endif

@@ -4,8 +4,7 @@
  * attention_bwd.cu) where type, head size and card allow them, and plain kernels
  * (attention_generic.cu) for everything else. Query i of a sequence sees keys [hy_first_key(i),
  * i], and always at least itself. */
-#ifndef HY_KERNELS_CUDA_ATTENTION_CUH
-#define HY_KERNELS_CUDA_ATTENTION_CUH
+#pragma once
 
 #include "kernels/cuda/cuda.cuh"
 
@@ -47,5 +46,3 @@ size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_ca
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run);
 size_t hy_cuda_attention_bwd_generic_workspace(const hy_cuda *cuda, const hy_op_call *call);
-
-#endif

@@ -5,8 +5,7 @@
  * 1 makes dp from v and dout, ds from it and p, and sums dk. The weights cross between them in
  * shared memory, packed as the next matmul reads them, one slot and one named barrier for each
  * chunk of a tile. */
-#ifndef HY_KERNELS_CUDA_ATTENTION_BWD_DKV_CUH
-#define HY_KERNELS_CUDA_ATTENTION_BWD_DKV_CUH
+#pragma once
 
 #include "kernels/cuda/attention_bwd_tiles.cuh"
 
@@ -317,5 +316,3 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_dkv_store<S>(g, sum);
 #endif
 }
-
-#endif

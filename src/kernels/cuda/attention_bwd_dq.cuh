@@ -4,8 +4,7 @@
  * registers; nothing crosses warps. The kernel runs before that of dk and dv and leaves for it
  * what it finds on the way: delta of each row, lse in units of log2, and, with doc_starts, the least
  * and greatest first key of each span. */
-#ifndef HY_KERNELS_CUDA_ATTENTION_BWD_DQ_CUH
-#define HY_KERNELS_CUDA_ATTENTION_BWD_DQ_CUH
+#pragma once
 
 #include "kernels/cuda/attention_bwd_tiles.cuh"
 
@@ -205,5 +204,3 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_bwd_store<S>(dq, width, sum, a.scale, a.T - w.own);
 #endif
 }
-
-#endif

@@ -6,8 +6,7 @@
  * what it moves costs power, hence clock: the sums over the walk stay in registers, a warp has 32
  * rows where it can, so that what it loads serves twice, and owned rows are kept in registers as
  * far as there are any left. */
-#ifndef HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
-#define HY_KERNELS_CUDA_ATTENTION_BWD_TILES_CUH
+#pragma once
 
 #include "kernels/attention_layout.h"
 #include "kernels/cuda/attention.cuh"
@@ -271,5 +270,4 @@ template <typename S> __device__ __forceinline__ void hy_bwd_clear(float (*sum)[
     }
 }
 
-#endif
 #endif

@@ -3,8 +3,7 @@
  * cuDNN is found at run time and never needed. It serves what tiles serve, less documents and
  * windows; for what it does not serve there is no plan, and our own kernels run. Its results are
  * the same each time, and other bits than ours. */
-#ifndef HY_KERNELS_CUDA_ATTENTION_CUDNN_CUH
-#define HY_KERNELS_CUDA_ATTENTION_CUDNN_CUH
+#pragma once
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/cudnn.cuh"
@@ -27,5 +26,3 @@ const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op
 size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call);
 /* False when it does not serve it; otherwise *status is how it went. */
 bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status);
-
-#endif

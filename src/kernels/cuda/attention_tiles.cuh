@@ -9,8 +9,7 @@
  * Weights are exp2(score * scale * log2(e) - m). m need not be the exact maximum, only close
  * enough that nothing overflows: it moves (and the output is rescaled) when a score passes it by
  * 2^SLACK, which after the first tiles hardly ever happens. */
-#ifndef HY_KERNELS_CUDA_ATTENTION_TILES_CUH
-#define HY_KERNELS_CUDA_ATTENTION_TILES_CUH
+#pragma once
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tile.cuh"
@@ -450,5 +449,3 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
                         min(at.query + S::BM, a.T));
 #endif
 }
-
-#endif

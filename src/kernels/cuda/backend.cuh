@@ -1,7 +1,6 @@
 /* backend.cuh: streams and events of the CUDA backend (stream.cu) and its pinned memory (pinned.cu), as
  * the function table sees them. */
-#ifndef HY_KERNELS_CUDA_BACKEND_CUH
-#define HY_KERNELS_CUDA_BACKEND_CUH
+#pragma once
 
 #include "kernels/cuda/cuda.cuh"
 
@@ -27,5 +26,3 @@ bool hy_cuda_event_is_done(hy_event *e);
 /* Pinned host memory; unpin takes what pin gave. */
 hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out);
 void hy_cuda_unpin(void *data);
-
-#endif

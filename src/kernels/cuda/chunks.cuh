@@ -4,8 +4,7 @@
  * pack) or one element of whatever type (hy_singles: odd widths, mixed types). Kernels are
  * written once over both; hy_by_chunks chooses. `fetch` brings a chunk as it lies in memory, so
  * that many can be on their way at once in few registers; `open` makes fp32 of it. */
-#ifndef HY_KERNELS_CUDA_CHUNKS_CUH
-#define HY_KERNELS_CUDA_CHUNKS_CUH
+#pragma once
 
 #include <initializer_list>
 
@@ -140,5 +139,3 @@ struct hy_walk {
         for (chunk += by; chunk >= per_row; chunk -= per_row) row++;
     }
 };
-
-#endif

@@ -5,8 +5,7 @@
  * unsigned numbers; a signed code may be the neighbour where a root lies in the middle between two,
  * because cube roots of the two libraries differ in the last place. `share` is a number over the
  * largest of its block. */
-#ifndef HY_KERNELS_CUDA_CODES_CUH
-#define HY_KERNELS_CUDA_CODES_CUH
+#pragma once
 
 #include "kernels/cuda/cuda.cuh"
 
@@ -84,5 +83,3 @@ __device__ __forceinline__ uint32_t hy_encode_four(const float x[4], float large
     }
     return word;
 }
-
-#endif

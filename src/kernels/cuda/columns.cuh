@@ -5,8 +5,7 @@
  * head_norm_bwd), or here (hy_column_sums). Then hy_fold_columns adds the partial sums in order.
  * How rows are shared out depends on the shapes and on the card's number of multiprocessors
  * alone. */
-#ifndef HY_KERNELS_CUDA_COLUMNS_CUH
-#define HY_KERNELS_CUDA_COLUMNS_CUH
+#pragma once
 
 #include "kernels/cuda/chunks.cuh"
 
@@ -180,5 +179,3 @@ template <typename A> struct hy_matrix_source {
         HY_EACH(j, width) sum[j] += v[j];
     }
 };
-
-#endif

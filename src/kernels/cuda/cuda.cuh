@@ -4,8 +4,7 @@
  * run's stream. It allocates nothing and waits for nothing: scratch comes from the call's workspace,
  * whose size the op's workspace function returned. No atomics on floating-point numbers anywhere: each
  * sum is taken in an order that shapes alone decide, so that two runs give the same bits. */
-#ifndef HY_KERNELS_CUDA_CUDA_CUH
-#define HY_KERNELS_CUDA_CUDA_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -166,5 +165,3 @@ __device__ __forceinline__ float hy_warp_max(float x) {
     for (int d = 16; d > 0; d >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
 }
-
-#endif

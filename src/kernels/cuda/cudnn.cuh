@@ -5,8 +5,7 @@
  * first failure stays with it and later calls do nothing, so a graph is written down as a list and
  * looked at once, when it becomes a plan. Plans are made before step 0 and live as long as the
  * backend. */
-#ifndef HY_KERNELS_CUDA_CUDNN_CUH
-#define HY_KERNELS_CUDA_CUDNN_CUH
+#pragma once
 
 #include <pthread.h>
 
@@ -125,5 +124,3 @@ hy_cudnn_descriptor hy_cudnn_plan(hy_cudnn_graph *g, size_t *workspace_bytes);
 /* Runs a plan. The handle's lock must be held. Returns cuDNN's status. */
 int hy_cudnn_run(hy_cudnn *cudnn, hy_cudnn_descriptor plan, int count, const int64_t *ids,
                  void *const *data, void *workspace, cudaStream_t stream);
-
-#endif

@@ -6,8 +6,7 @@
  * times algorithms, matmul_search.cu finds more of them, matmul_cache.cu keeps them as text,
  * matmul_plain.cu is a matmul of our own for what the library does not serve. A plan that has
  * run keeps its algorithm: another one would give other bits. */
-#ifndef HY_KERNELS_CUDA_MATMUL_CUH
-#define HY_KERNELS_CUDA_MATMUL_CUH
+#pragma once
 
 #include <cublasLt.h>
 
@@ -160,5 +159,3 @@ hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text);
 hy_status hy_cuda_matmul_load_table(hy_cuda *cuda, const char *text);
 
 static inline size_t hy_matmul_element(hy_dtype dtype) { return dtype == HY_F32 ? 4 : 2; }
-
-#endif

@@ -4,8 +4,7 @@
  * bit: a run may go from one to the other. Rounding to 16 bits takes 16 random bits and goes up
  * with the probability of the part cut off; which bits of an element's word each of its numbers
  * takes is written at HY_OP_ADAMW in kernels.h. */
-#ifndef HY_KERNELS_CUDA_NOISE_CUH
-#define HY_KERNELS_CUDA_NOISE_CUH
+#pragma once
 
 #include "base/rng.h"
 #include "kernels/cuda/cuda.cuh"
@@ -76,5 +75,3 @@ __device__ __forceinline__ uint32_t hy_round_f16(float x, uint32_t random16) {
     float units = __uint_as_float(magnitude) * 0x1p24f;
     return sign | (uint32_t)__fadd_rn(units, (float)random16 * 0x1p-16f);
 }
-
-#endif

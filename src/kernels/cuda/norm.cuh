@@ -4,8 +4,7 @@
  * rows). Each thread of the team has the same packs of columns on every row. A team takes a few
  * neighbouring rows at a time, all of them fetched before any is worked on: that keeps enough on
  * its way, and their sums are taken together, which needs fewer shuffles and barriers. */
-#ifndef HY_KERNELS_CUDA_NORM_CUH
-#define HY_KERNELS_CUDA_NORM_CUH
+#pragma once
 
 #include "kernels/cuda/chunks.cuh"
 
@@ -107,5 +106,3 @@ __device__ __forceinline__ void hy_read_weights(const float *shared, int pack, i
 static inline int hy_wide_threads(int64_t packs, int chunks) {
     return (int)hy_ceil_div(packs, 32 * chunks) * 32;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * places, the next puts the places of its tile where digits and tiles before it leave off.
  * Tokens outside the vocabulary get the key V, which comes last. Only counts are taken with
  * atomics. */
-#ifndef HY_KERNELS_CUDA_PLACES_CUH
-#define HY_KERNELS_CUDA_PLACES_CUH
+#pragma once
 
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/positions.cuh"
@@ -145,5 +144,3 @@ static inline const int32_t *hy_sort_places(hy_token_keys keys, int N, int32_t *
     }
     return s.in;
 }
-
-#endif

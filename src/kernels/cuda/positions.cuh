@@ -2,8 +2,7 @@
  *
  * Its number in its sequence, or, with documents, in its document. A document said to begin after the
  * place begins at it, and one before its sequence with it, as in attention: no row is outside the table. */
-#ifndef HY_KERNELS_CUDA_POSITIONS_CUH
-#define HY_KERNELS_CUDA_POSITIONS_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ static __device__ __forceinline__ int hy_position_of(int64_t place, int seq,
     int t = (int)((uint32_t)place % (uint32_t)seq);
     return doc_starts ? t - min(max(doc_starts[place], 0), t) : t;
 }
-
-#endif

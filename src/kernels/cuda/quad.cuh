@@ -6,8 +6,7 @@
  * types at the speed of memory. Fetching is apart from widening, so that a thread has all its loads
  * under way before it looks at the first. Quads that the tensor's end cuts off, or whose tensor is
  * not aligned, go element by element. */
-#ifndef HY_KERNELS_CUDA_QUAD_CUH
-#define HY_KERNELS_CUDA_QUAD_CUH
+#pragma once
 
 #include "kernels/cuda/cuda.cuh"
 
@@ -126,5 +125,3 @@ __device__ __forceinline__ hy_quad_bits hy_narrow(const float x[HY_QUAD], hy_dty
     }
     return bits;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Thin names over the instructions that sm_80 to sm_120 share: cp.async, ldmatrix, mma.sync of 16x8x16.
  * On sm_75 these do not exist for bf16; kernels built on them compile to nothing there (HY_HAS_TILES)
  * and the generic ones run instead. */
-#ifndef HY_KERNELS_CUDA_TILE_CUH
-#define HY_KERNELS_CUDA_TILE_CUH
+#pragma once
 
 #include "kernels/cuda/cuda.cuh"
 
@@ -83,5 +82,4 @@ template <> __device__ __forceinline__ uint32_t hy_pair<__half>(float low, float
     return *(uint32_t *)&p;
 }
 
-#endif
 #endif
