@@ -266,8 +266,8 @@ hy_status hy_engine_add_to_average(hy_engine *e);
 /* What the candidate row is from now on: made by a formula over weights and slow weights, or (NULL) the
  * average; in which type. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype);
-/* Makes a unit of the candidate row: for its store. */
-hy_status hy_candidate_maker(void *engine, hy_stream *stream, int32_t unit, char *data);
+/* Makes a unit of the candidate row unless it is there: before a pass gets it (hy_unit_hook). */
+hy_status hy_candidate_make(void *engine, hy_stream *stream, int32_t unit);
 
 /* ---- probe.c: losses of sequences, forward only -------------------------------------------------------- */
 
@@ -275,11 +275,11 @@ typedef struct hy_probe {
     hy_dataset *data;
     hy_split split;
     uint64_t first, count; /* sequences */
-    hy_store *weights;     /* NULL: the current ones in `dtype` */
-    hy_dtype dtype;
-    double *each;    /* (count) mean loss of each, may be NULL */
-    double mean;     /* set: over all counted targets */
-    int64_t counted; /* set */
+    hy_dtype dtype;    /* of the current weights; the candidate's was said when it was proposed */
+    bool of_candidate; /* under the candidate row instead */
+    double *each;      /* (count) mean loss of each, may be NULL */
+    double mean;       /* set: over all counted targets */
+    int64_t counted;   /* set */
 } hy_probe;
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe);
 int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count);

@@ -230,8 +230,8 @@ void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) 
 static hy_status make_at(walk *w, const spot *at) {
     hy_engine *e = w->e;
     const hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
-    const hy_layout_item *item = &store->layout.items[hy_store_item_of(store, at->param)];
-    hy_tensor all = hy_tensor_1d((char *)w->context + item->offset, item->dtype, item->count);
+    int32_t item = hy_store_item_of(store, at->param);
+    hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
     if (!e->candidate.is_average) {
         hy_op_call call = formula_call(e, &e->candidate.formula, at, out);
@@ -244,9 +244,11 @@ static hy_status make_at(walk *w, const spot *at) {
     return e->backend->enqueue(w->stream, &mean);
 }
 
-hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, char *data) {
+hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
-    walk w = {.e = e, .stream = stream, .visit = make_at, .context = data};
+    hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
+    walk w = {.e = e, .stream = stream, .visit = make_at};
+    if (hy_store_touch(store, unit)) return HY_OK; /* an earlier batch, or a tied embedding */
     e->work.rings_are_used = true;
     if (e->candidate.is_average) {
         w.tiled[0] = hy_store_of(e, HY_ROW_AVERAGE);
@@ -254,7 +256,9 @@ hy_status hy_candidate_maker(void *context, hy_stream *stream, int32_t unit, cha
         w.uses_weights = true;
         use_slow_weights(&w, false);
     }
-    return walk_unit(&w, unit);
+    HY_TRY(hy_store_get_new(store, stream, unit));
+    HY_TRY(walk_unit(&w, unit));
+    return hy_store_release_changed(store, stream, unit);
 }
 
 /* ---- lengths and directions --------------------------------------------------------------------- */

@@ -30,8 +30,9 @@ static void fill_batch(const hy_batch_plan *plan, const hy_probe *probe, uint64_
     }
 }
 
-static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, hy_store *weights,
-                               const hy_staging *staging) {
+static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
+                               hy_store *weights, const hy_staging *staging) {
+    const hy_unit_hook makes_weights = {.context = e, .before = hy_candidate_make};
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
     hy_pass_buffers *b = &e->work.buffers;
     HY_TRY(e->backend->copy(e->compute, b->tokens, staging->tokens, rows * 4));
@@ -47,7 +48,8 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, hy_store *weig
                             .doc_starts = b->doc_starts,
                             .rope = b->rope,
                             .losses = b->losses,
-                            .loss_scale = 1};
+                            .loss_scale = 1,
+                            .hook = probe->of_candidate ? &makes_weights : NULL};
     HY_TRY(hy_batch_evaluate(plan, &input));
     HY_TRY(e->backend->copy(e->compute, staging->losses, b->losses, rows * sizeof(float)));
     return e->backend->event_record(staging->is_done, e->compute);
@@ -95,7 +97,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
         const hy_staging *staging = &e->work.staging[first / batch % 2];
         fill_batch(plan, probe, first, staging);
         HY_TRY(hy_mover_count_down(e));
-        HY_TRY(enqueue_batch(e, plan, weights, staging));
+        HY_TRY(enqueue_batch(e, plan, probe, weights, staging));
         if (first > 0) HY_TRY(collect_batch(e, plan, probe, first - batch, sum));
     }
     if (first > 0) HY_TRY(collect_batch(e, plan, probe, first - batch, sum));
@@ -103,10 +105,10 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
 }
 
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
-    hy_store *weights = probe->weights;
+    hy_store *weights = hy_store_of(e, HY_ROW_CANDIDATE);
     double sum = 0;
     probe->counted = 0;
-    if (!weights) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
+    if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->backend->stream_sync(e->compute)); /* tells of an op that failed */
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");

@@ -59,7 +59,7 @@ static hy_status take_row(hy_engine *e, int id) {
     hy_place place = hy_row_place(row, &e->plan.choice);
     if (place == HY_NOWHERE) {
         return hy_store_init_made(&row->store, &e->work.ring_arena, row->cls, &row->layout,
-                                  HY_CANDIDATE_DEPTH, hy_candidate_maker, e);
+                                  HY_CANDIDATE_DEPTH);
     }
     if (row->is_tiled) return take_streamed(e, row, place, &m->kept, &e->work.ring_arena, 0);
     if (place == HY_DEVICE) {

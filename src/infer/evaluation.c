@@ -118,11 +118,8 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, plan));
     HY_TRY(hy_model_load(m, work_bytes(&spec, *plan), from));
     HY_TRY(take_work(e, &spec, *plan));
-    hy_probe probe = {.data = m->data,
-                      .split = HY_VAL,
-                      .count = facts->sequences[HY_VAL],
-                      .weights = hy_store_of(e, HY_ROW_MASTER),
-                      .dtype = dtype};
+    hy_probe probe = {
+        .data = m->data, .split = HY_VAL, .count = facts->sequences[HY_VAL], .dtype = dtype};
     double begin = hy_clock();
     HY_TRY(hy_engine_probe(e, *plan, &probe));
     double seconds = hy_clock() - begin;

@@ -76,10 +76,8 @@ hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy
 }
 
 hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
-                             const hy_layout *layout, int32_t depth, hy_store_maker maker,
-                             void *context) {
-    *store = (hy_store){
-        .cls = cls, .backend = device->backend, .maker = maker, .maker_context = context};
+                             const hy_layout *layout, int32_t depth) {
+    *store = (hy_store){.cls = cls, .place = HY_NOWHERE, .backend = device->backend};
     HY_TRY(hy_layout_copy(&store->layout, layout));
     return add_ring(store, device, depth, 0);
 }
@@ -104,6 +102,14 @@ static char *backing_of(const hy_store *store, int32_t unit) {
 }
 
 static bool is_on_device(const hy_store *store) { return store->ring_depth == 0; }
+
+static bool is_backed(const hy_store *store) { return store->place != HY_NOWHERE; }
+
+bool hy_store_touch(hy_store *store, int32_t unit) {
+    hy_ring_slot *slot = hy_ring_slot_of(store, unit);
+    if (slot) hy_ring_touch(store, slot);
+    return slot;
+}
 
 /* Whether there is nothing to bring, hold or write back. */
 static bool stays(const hy_store *store, int32_t unit) {
@@ -195,20 +201,6 @@ static hy_status no_slot(const hy_store *store, int32_t unit) {
                    store->slot_count, hy_class_name(store->cls), unit);
 }
 
-/* All users of a made store are on one stream, so its order is all the order there need be. */
-static hy_status get_made(hy_store *store, hy_stream *stream, int32_t unit) {
-    hy_ring_slot *slot = hy_ring_slot_of(store, unit);
-    if (!slot) {
-        slot = hy_ring_choose(store, unit);
-        if (!slot) return no_slot(store, unit);
-        HY_TRY(store->maker(store->maker_context, stream, unit, slot->data));
-        hy_ring_assign(store, slot, unit);
-    }
-    hy_ring_touch(store, slot);
-    slot->holders++;
-    return HY_OK;
-}
-
 /* The stream may use what the buffer holds; to change it, copies out of it must be done too. */
 static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot, bool is_read_only) {
     hy_backend *b = store->backend;
@@ -223,7 +215,6 @@ static hy_status get(hy_store *store, hy_stream *stream, int32_t unit, bool is_r
     assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
     if (stays(store, unit)) return HY_OK;
-    if (store->maker) return get_made(store, stream, unit);
     HY_TRY(gather(store, unit, UINT64_MAX, true));
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) return no_slot(store, unit);
@@ -251,7 +242,7 @@ static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
 }
 
 hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
-    assert(unit >= 0 && unit < store->layout.unit_count && !store->maker);
+    assert(unit >= 0 && unit < store->layout.unit_count);
     store->held++;
     if (stays(store, unit)) return HY_OK;
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
@@ -297,13 +288,12 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     assert(slot && slot->holders > 0);
     slot->holders--;
-    if (store->maker) return HY_OK;
     if (is_changed) slot->is_new = false;
-    if (is_changed) slot->is_dirty = true; /* first: whatever fails now, the change is not lost */
+    if (is_changed) slot->is_dirty = is_backed(store); /* first: what fails now loses no change */
     assert(slot->holders > 0 || !slot->is_new); /* the last to leave says that it was written */
     HY_TRY(store->backend->event_record(slot->is_free, stream));
-    if (!is_changed) return HY_OK;
-    return slot->kind == HY_BUFFER_OWN ? HY_OK : write_back(store, slot);
+    return slot->is_dirty && is_changed && slot->kind != HY_BUFFER_OWN ? write_back(store, slot)
+                                                                       : HY_OK;
 }
 
 hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit) {

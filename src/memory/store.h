@@ -77,26 +77,21 @@ typedef struct hy_ring_plan {
     uint64_t bytes;          /* all together */
 } hy_ring_plan;
 
-/* Makes the bytes of a unit at `data` by enqueueing ops on the stream. */
-typedef hy_status (*hy_store_maker)(void *context, hy_stream *stream, int32_t unit, char *data);
-
 typedef struct hy_stages hy_stages; /* store_disk.c */
 
 typedef struct hy_store {
     hy_class cls;
-    hy_place place; /* of the backing store; HY_NOWHERE when units are made on demand */
+    hy_place place; /* of the backing store; HY_NOWHERE: units are made in the ring */
     hy_layout layout;
     char *data;        /* the class, whole; NULL on disk */
     hy_stages *stages; /* on disk: the way there */
     hy_backend *backend;
-    hy_copies copies;    /* NULL streams when backed by the device */
+    hy_copies copies;    /* NULL streams when backed by the device, or by nothing */
     hy_ring_slot *slots; /* ordinary ones, the large one, those of resident units */
     int32_t slot_count;
     hy_ring_unit *units;   /* (layout.unit_count) */
     int32_t ring_depth;    /* 0 when backed by the device */
     uint64_t buffer_bytes; /* of an ordinary buffer */
-    hy_store_maker maker;  /* NULL unless units are made on demand */
-    void *maker_context;
     uint64_t clock;
     uint64_t bytes_up, bytes_down, bytes_moved; /* since the start; moved is the sum */
     int32_t held; /* units got and not released: misuse of the protocol is an assert */
@@ -121,11 +116,12 @@ hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy
 uint64_t hy_store_disk_bytes(const hy_layout *layout); /* of the file */
 uint64_t hy_store_staging_bytes(const hy_layout *layout, int32_t buffers);
 
-/* Backed by nothing: get makes a unit in the ring, on the stream that asked, and nothing is written back.
- * So weights can be tried that exist only while a pass goes over them. */
+/* Backed by nothing: the caller makes a unit in the ring (get_new, ops, release_changed) before it gets it,
+ * and nothing is written back. So weights can be tried that exist only while a pass goes over them. */
 hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
-                             const hy_layout *layout, int32_t depth, hy_store_maker maker,
-                             void *context);
+                             const hy_layout *layout, int32_t depth);
+/* Whether it is in the ring already. It then counts as used now: the next units take other buffers. */
+bool hy_store_touch(hy_store *store, int32_t unit);
 
 /* What each of these takes from the device. */
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);

@@ -15,7 +15,7 @@ bool hy_store_is_host(const hy_store *store) {
 }
 
 hy_status hy_store_open_unit(hy_store *store, int32_t unit, bool is_new, char **bytes) {
-    assert(!store->maker && unit >= 0 && unit < store->layout.unit_count);
+    assert(store->place != HY_NOWHERE && unit >= 0 && unit < store->layout.unit_count);
     if (store->held > 0) { /* a pass that failed may have left some */
         return hy_fail(HY_ERR_INTERNAL, "%d units of %s are still in use", store->held,
                        hy_class_name(store->cls));

@@ -117,7 +117,6 @@ static hy_status add_slot(hy_store *store, hy_arena *device, hy_buffer_kind kind
     HY_TRY(hy_arena_push(device, store->cls, bytes, &data));
     *slot = (hy_ring_slot){.data = data, .kind = kind, .unit = -1, .leaving = -1};
     store->slot_count++;
-    if (store->maker) return HY_OK; /* made on the stream that uses it: needs no events */
     HY_TRY(b->event_create(b, &slot->is_here));
     return b->event_create(b, &slot->is_free);
 }
@@ -130,7 +129,7 @@ static hy_status set_up_unit(hy_store *store, hy_arena *device, int32_t unit, hy
         HY_TRY(add_slot(store, device, kind, store->layout.unit_bytes[unit]));
         known->own = store->slot_count - 1;
     }
-    return store->maker ? HY_OK : b->event_create(b, &known->is_written_back);
+    return b->event_create(b, &known->is_written_back);
 }
 
 hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t resident) {

@@ -14,7 +14,7 @@
 /* Only what lies on the device whole: rings move their units by events and copies. And only passes
  * without a hook: a hook has work of its own to do, each time another. */
 static bool is_resident(const hy_store *store) {
-    return !store || (store->place == HY_DEVICE && store->ring_depth == 0 && !store->maker);
+    return !store || (store->place == HY_DEVICE && store->ring_depth == 0);
 }
 
 static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) {

@@ -53,14 +53,15 @@ typedef struct hy_batch_bytes {
     uint64_t workspace;   /* scratch inside a unit, logits among it, and the ops' own */
 } hy_batch_bytes;
 
-/* Called as a training pass goes over the units; any of the three may be NULL. So an update can be
- * applied to a unit when the first pass after it comes there, and a norm taken while gradients are at
- * hand. */
+/* Called as a pass goes over the units; any of the three may be NULL. So an update can be applied to a
+ * unit when the first pass after it comes there, a norm taken while gradients are at hand, and weights
+ * made that are only tried. */
 typedef struct hy_unit_hook {
     void *context;
     /* Before anything of the unit is used first in this micro-batch, and before its weights are held:
-     * embedding and blocks in forward, the head in backward. Here the weights' store may be got, changed
-     * and released; the pass gets the unit after that. */
+     * embedding and blocks in forward, the head in backward; in evaluation every unit, and unit 0 once more
+     * before a head that is tied to it. Here the weights' store may be got, changed and released; the pass
+     * gets the unit after that. */
     hy_status (*before)(void *context, hy_stream *stream, int32_t unit);
     /* The unit that `before` will be called for next is one unit ahead: what `before` needs may be
      * gathered. */

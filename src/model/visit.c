@@ -130,8 +130,10 @@ hy_status hy_visit_enter(const hy_frame *f, int direction) {
     HY_TRY(gather_next(f, next_unit(f, direction)));
     HY_TRY(gather_far_end(f));
     /* A unit is used first in the forward pass; the head has no other than backward. */
+    bool is_eval = f->pass == HY_PASS_EVAL;
     hy_pass first = unit == last_unit(f) ? HY_PASS_BACKWARD : HY_PASS_FORWARD;
-    if (hook && hook->before && f->pass == first) {
+    if (hook && hook->before && (is_eval || f->pass == first)) {
+        if (is_eval && borrows_table(f, unit)) HY_TRY(hook->before(hook->context, stream, 0));
         HY_TRY(hook->before(hook->context, stream, unit));
     }
     if (f->unit->pass[f->pass].uses_params) HY_TRY(call_weights(f, unit, hy_store_get_read));

@@ -18,8 +18,8 @@ static hy_status validate(hy_trainer *t, bool uses_average, hy_probe *probe) {
         *probe = (hy_probe){.data = t->data.set,
                             .split = HY_VAL,
                             .count = hy_trainer_val_sequences(t),
-                            .weights = uses_average ? hy_store_of(e, HY_ROW_CANDIDATE) : NULL,
-                            .dtype = dtype};
+                            .dtype = dtype,
+                            .of_candidate = uses_average};
         if (uses_average) hy_engine_propose(e, NULL, dtype);
         status = hy_engine_probe(e, e->work.eval[hy_plan_index(dtype)], probe);
         if (status != HY_OK) HY_TRY(hy_trainer_retry_with_less(t, status));

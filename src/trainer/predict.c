@@ -68,15 +68,15 @@ static uint64_t guard_sequences(const hy_trainer *t) {
 }
 
 /* One forward pass over the guard's tokens: sequences that training has not reached. */
-static hy_status guard_pass(hy_trainer *t, hy_store *weights, double *each, double *mean) {
+static hy_status guard_pass(hy_trainer *t, bool of_candidate, double *each, double *mean) {
     hy_dtype dtype = t->engine.types.of[HY_PREDICT];
     uint64_t count = guard_sequences(t);
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
                       .first = (uint64_t)t->progress.sequences,
                       .count = count,
-                      .weights = weights,
                       .dtype = dtype,
+                      .of_candidate = of_candidate,
                       .each = each};
     HY_TRY(hy_engine_probe(&t->engine, t->engine.work.guard, &probe));
     double step = (double)hy_step_sequences(&t->engine);
@@ -101,7 +101,7 @@ static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before,
     hy_formula whole = hy_predictor_candidate(&t->engine.subject.predictor, window_steps(t));
     hy_formula scaled = hy_formula_scaled(whole, p->scale);
     hy_engine_propose(&t->engine, &scaled, t->engine.types.of[HY_PREDICT]);
-    HY_TRY(guard_pass(t, hy_store_of(&t->engine, HY_ROW_CANDIDATE), after, &p->after));
+    HY_TRY(guard_pass(t, true, after, &p->after));
     p->noise = change_noise(before, after, guard_sequences(t));
     return HY_OK;
 }
@@ -135,7 +135,7 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
 
 static hy_status judge(hy_trainer *t, proposal *p) {
     double *before = t->engine.work.guard_losses, *after = before + guard_sequences(t);
-    HY_TRY(guard_pass(t, NULL, before, &p->before));
+    HY_TRY(guard_pass(t, false, before, &p->before));
     if (t->engine.subject.predictor.kind == HY_PREDICTOR_LINE)
         return judge_line(t, p, before, after);
     HY_TRY(try_candidate(t, p, before, after));
