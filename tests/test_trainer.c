@@ -364,9 +364,7 @@ START_TEST(a_plan_is_what_the_run_takes_and_takes_nothing) {
         hy_trainer_summary(plan, &planned);
         hy_trainer_summary(run, &taken);
         ck_assert(facts.fits);
-        ck_assert_uint_eq(facts.vram_bytes, run->engine.memory.device.size +
-                                                run->engine.work.arena.size +
-                                                run->engine.memory.rings.size);
+        ck_assert_uint_eq(facts.vram_bytes, hy_engine_reserved(&run->engine, HY_DEVICE));
         for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
             ck_assert_uint_eq(planned.phases[phase].vram_planned_bytes,
                               taken.phases[phase].vram_planned_bytes);

@@ -46,16 +46,11 @@ typedef struct hy_step_result {
     float clip[2];
 } hy_step_result;
 
-/* Where rows live. */
-typedef struct hy_state_memory {
-    hy_arena device;  /* rows that live there */
-    hy_arena pinned;  /* rows that do not */
-    hy_arena rings;   /* device: what those pass through */
-    hy_arena kept;    /* pinned: what the predictor keeps */
-    hy_arena staging; /* pinned: between disk and device */
-    hy_spill *spill;  /* the file of what lives on disk; NULL: nothing does */
-    uint64_t spill_used;
-} hy_state_memory;
+/* The file of what lives on disk. */
+typedef struct hy_state_file {
+    hy_spill *spill; /* NULL: nothing does */
+    uint64_t used;
+} hy_state_file;
 
 /* Where passes work. In optimizer steps the area is training's; in Predict it is evaluation's and the rings'
  * of what the predictor keeps. It holds nothing that outlives a step. */
@@ -75,8 +70,6 @@ typedef struct hy_work {
     size_t staging_rows;
     double *guard_losses; /* of the guard's sequences, before and after */
     bool is_gone;         /* it was given back and could not be taken again */
-    char *rings_at;       /* while it is: where the rings lay, and how much they took */
-    uint64_t rings_used;
 } hy_work;
 
 /* The optimizer's state in Predict: away, on its way back, here. */
@@ -142,7 +135,7 @@ typedef struct hy_engine {
     hy_plan plan;       /* the plan in force */
     hy_types types;
     hy_rows rows;
-    hy_state_memory memory;
+    hy_state_file file;
     hy_work work;
     hy_ledger ledger;
     hy_ledger ring_ledger; /* what rings take of their arena: it counts as workspace of a phase */
@@ -183,6 +176,10 @@ hy_status hy_engine_lay_out(hy_engine *e);
 /* Takes what e->plan needs. */
 hy_status hy_engine_take(hy_engine *e);
 void hy_engine_release(hy_engine *e); /* all memory; the device stays open */
+/* Another plan for the same rows, between steps: the work area is given back, rows whose place or ring is
+ * another move, and the area is taken anew. HY_ERR_MEMORY: there is no area now; rows are whole, each where
+ * it was or where it goes, and another plan may be tried. */
+hy_status hy_engine_change(hy_engine *e, const hy_plan *plan);
 /* A row's store by itself, for engines without a plan: weights that are only used. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside);
 hy_status hy_row_zero(hy_engine *e, int row); /* on the device: enqueued */
@@ -195,9 +192,7 @@ uint64_t hy_engine_reserved(const hy_engine *e, hy_place place);
 
 hy_status hy_work_take(hy_engine *e); /* for e->plan */
 void hy_work_release(hy_engine *e);
-/* Another plan for the same rows in the same places: the area is given back and taken anew, for
- * optimizer steps. HY_ERR_MEMORY: there is none now; a smaller plan may be tried. */
-hy_status hy_work_change(hy_engine *e, const hy_plan *plan);
+hy_status hy_work_give_back(hy_engine *e); /* in a run that goes on, for optimizer steps */
 /* What is live changes with the phase: gradients and training's area, or evaluation's and the rings. */
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
 /* Before training uses the area: what the rings changed goes to its backing store. */

@@ -1,8 +1,10 @@
 /* state.c: the rows of the state table get their memory. See engine.h and plan/rows.h.
  *
  * A row lives on the device, or elsewhere and passes through a ring there. Arenas have exactly the bytes
- * that plan/rows.c counts for the plan; each store takes its part of them, and what it takes is what the
- * ledger sees. */
+ * that plan/rows.c counts for the plan, and what is taken of them is what the ledger sees. A row that has
+ * another place in another plan moves there between steps. */
+#include <stdio.h>
+
 #include "base/error.h"
 #include "base/say.h"
 #include "config/derived.h"
@@ -32,81 +34,195 @@ hy_status hy_engine_lay_out(hy_engine *e) {
 
 /* ---- taking ---------------------------------------------------------------------------------------- */
 
-static hy_copies copies_of(const hy_engine *e) { return (hy_copies){e->copies, e->returns}; }
+/* A row's memory is its own, so that it can move while the others stay. */
+static hy_status take_arena(hy_engine *e, const hy_row *row, hy_arena *arena, hy_place place,
+                            uint64_t bytes) {
+    bool is_ring = arena == &row->ring;
+    char purpose[64];
+    snprintf(purpose, sizeof purpose, "%s%s", hy_class_name(row->cls),
+             is_ring                  ? " on their way"
+             : arena == &row->staging ? " on their way from disk"
+                                      : "");
+    if (arena->data) return HY_OK; /* it stays */
+    return hy_arena_init(arena, e->backend, is_ring ? &e->ring_ledger : &e->ledger, place, bytes,
+                         purpose);
+}
 
-/* A row that does not live on the device: in `backing`, or behind what is taken of the run's file. */
-static hy_status take_streamed(hy_engine *e, hy_row *row, hy_place place, hy_arena *backing,
-                               hy_arena *device, int32_t resident) {
-    hy_ring_options ring = {.depth = hy_row_ring_depth(row, &e->plan.choice),
-                            .resident = resident,
-                            .copies = copies_of(e)};
-    if (place != HY_DISK) {
-        return hy_store_init_ring(&row->store, backing, device, row->cls, &row->layout, &ring);
+/* One file for everything on disk. */
+static hy_status take_file(hy_engine *e, uint64_t bytes) {
+    if (bytes == 0) return HY_OK;
+    if (e->file.spill) return hy_spill_grow(e->file.spill, bytes);
+    HY_TRY(hy_spill_open(e->settings->memory.offload_folder, bytes, NULL, &e->file.spill));
+    hy_say_to(e->observer, HY_NOTE, "%s", hy_spill_describe(e->file.spill));
+    return HY_OK;
+}
+
+static hy_status take_on_disk(hy_engine *e, hy_row *row, hy_arena *device,
+                              const hy_ring_options *ring) {
+    uint64_t bytes = hy_store_disk_bytes(&row->layout);
+    if (!row->staging.data) { /* else it stays */
+        HY_TRY(take_file(e, e->file.used + bytes));
+        row->disk_at = e->file.used;
+        e->file.used += bytes;
     }
-    hy_disk_backing disk = {.spill = e->memory.spill,
-                            .offset = e->memory.spill_used,
-                            .staging = &e->memory.staging,
+    HY_TRY(take_arena(e, row, &row->staging, HY_PINNED,
+                      hy_store_staging_bytes(&row->layout, HY_DISK_BUFFERS)));
+    hy_disk_backing disk = {.spill = e->file.spill,
+                            .offset = row->disk_at,
+                            .staging = &row->staging,
                             .buffers = HY_DISK_BUFFERS};
-    HY_TRY(hy_store_init_disk(&row->store, &disk, device, row->cls, &row->layout, &ring));
-    e->memory.spill_used += hy_store_disk_bytes(&row->layout);
-    hy_ledger_take(&e->ledger, row->cls, HY_DISK, hy_store_disk_bytes(&row->layout));
+    HY_TRY(hy_store_init_disk(&row->store, &disk, device, row->cls, &row->layout, ring));
+    hy_ledger_take(&e->ledger, row->cls, HY_DISK, bytes);
     return HY_OK;
 }
 
-static hy_status take_row(hy_engine *e, int id) {
-    hy_row *row = &e->rows.row[id];
-    hy_state_memory *m = &e->memory;
-    hy_place place = hy_row_place(row, &e->plan.choice);
+static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
+    hy_place place = hy_row_place(row, choice);
+    hy_ring_options ring = {.depth = hy_row_ring_depth(row, choice),
+                            .copies = {e->copies, e->returns}};
+    hy_arena *device = &e->work.ring_arena;
     if (place == HY_NOWHERE) {
-        return hy_store_init_made(&row->store, &e->work.ring_arena, row->cls, &row->layout,
-                                  HY_CANDIDATE_DEPTH);
+        return hy_store_init_made(&row->store, device, row->cls, &row->layout, ring.depth);
     }
-    if (row->is_tiled) return take_streamed(e, row, place, &m->kept, &e->work.ring_arena, 0);
+    if (place != HY_DISK) HY_TRY(take_arena(e, row, &row->backing, place, row->layout.bytes));
     if (place == HY_DEVICE) {
-        return hy_store_init(&row->store, &m->device, row->cls, &row->layout);
+        return hy_store_init(&row->store, &row->backing, row->cls, &row->layout);
     }
-    uint64_t before = m->rings.used;
-    HY_TRY(take_streamed(e, row, place, &m->pinned, &m->rings, e->plan.choice.resident_units));
-    row->ring_bytes = m->rings.used - before; /* counts as workspace: a class has one place */
-    hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring_bytes);
-    return HY_OK;
-}
-
-/* One file for everything on disk, and the pinned buffers on the way there. */
-static hy_status take_disk(hy_engine *e) {
-    const hy_plan_state *need = &e->plan.state;
-    if (need->disk == 0) return HY_OK;
-    HY_TRY(hy_arena_init(&e->memory.staging, e->backend, &e->ledger, HY_PINNED, need->staging,
-                         "what comes from disk"));
-    HY_TRY(hy_spill_open(e->settings->memory.offload_folder, need->disk, NULL, &e->memory.spill));
-    hy_say_to(e->observer, HY_NOTE, "%s", hy_spill_describe(e->memory.spill));
-    return HY_OK;
+    if (!hy_row_rings_in_work(row)) {
+        device = &row->ring;
+        ring.resident = choice->resident_units;
+        uint64_t bytes = hy_store_plan_ring(&row->layout, ring.depth, ring.resident).bytes;
+        HY_TRY(take_arena(e, row, device, HY_DEVICE, bytes));
+        hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, bytes); /* a class has one place */
+    }
+    if (place == HY_DISK) return take_on_disk(e, row, device, &ring);
+    return hy_store_init_ring(&row->store, &row->backing, device, row->cls, &row->layout, &ring);
 }
 
 static hy_status take_rows(hy_engine *e, bool rings_in_work) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &e->rows.row[i];
-        if (row->is_there && hy_row_rings_in_work(row) == rings_in_work) HY_TRY(take_row(e, i));
+        hy_row *row = &e->rows.row[i];
+        if (row->is_there && hy_row_rings_in_work(row) == rings_in_work) {
+            HY_TRY(take_row(e, row, &e->plan.choice));
+        }
     }
     return HY_OK;
 }
 
 hy_status hy_engine_take(hy_engine *e) {
-    const hy_plan_state *need = &e->plan.state;
-    hy_state_memory *m = &e->memory;
-    HY_TRY(take_disk(e));
-    HY_TRY(hy_arena_init(&m->device, e->backend, &e->ledger, HY_DEVICE, need->device,
-                         "weights, gradients and optimizer state"));
-    HY_TRY(hy_arena_init(&m->pinned, e->backend, &e->ledger, HY_PINNED, need->pinned,
-                         "weights, gradients and optimizer state on the host"));
-    HY_TRY(hy_arena_init(&m->rings, e->backend, &e->ring_ledger, HY_DEVICE, need->rings,
-                         "the rings that they pass through"));
+    HY_TRY(take_file(e, e->plan.state.disk)); /* all of it at once */
     HY_TRY(take_rows(e, false));
     HY_TRY(hy_work_take(e));
-    HY_TRY(hy_arena_init(&m->kept, e->backend, &e->ledger, HY_PINNED, need->kept_pinned,
-                         "what the predictor keeps"));
     HY_TRY(take_rows(e, true));
     return hy_mover_take(e);
+}
+
+static void release_row(hy_row *row) {
+    hy_store_fini(&row->store);
+    hy_arena_fini(&row->backing);
+    hy_arena_fini(&row->ring);
+    hy_arena_fini(&row->staging);
+}
+
+/* ---- another plan ------------------------------------------------------------------------------------ */
+
+/* What of a row is live, given back in the ledger; its ring's ledger goes with the ring. */
+static void unbook(hy_engine *e, const hy_row *row) {
+    hy_ledger_give(&e->ledger, row->cls, row->backing.place, row->backing.used);
+    hy_ledger_give(&e->ledger, row->cls, HY_PINNED, row->staging.used);
+    hy_ledger_give(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring.size);
+    if (row->store.place == HY_DISK) {
+        hy_ledger_give(&e->ledger, row->cls, HY_DISK, hy_store_disk_bytes(&row->layout));
+    }
+}
+
+/* Takes the row's memory by another choice, brings over what a checkpoint would hold of it, and gives the
+ * old back: a failure leaves the row as it was. Where only the ring is another, the rest stays. */
+static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
+    hy_row fresh = *row;
+    hy_ledger before = e->ledger;
+    bool stays = hy_row_place(row, choice) == row->store.place;
+    HY_TRY(hy_store_settle(&row->store));
+    fresh.store = (hy_store){0};
+    fresh.ring = (hy_arena){0};
+    if (stays) {
+        unbook(e, row);
+        fresh.backing.used = fresh.staging.used = 0;
+    } else {
+        fresh.backing = fresh.staging = (hy_arena){0};
+    }
+    hy_status status = take_row(e, &fresh, choice);
+    bool is_brought = !stays && row->file;
+    if (status == HY_OK && is_brought) {
+        status = hy_store_copy(&fresh.store, &row->store, e->compute);
+    }
+    hy_row *gone = status == HY_OK ? row : &fresh;
+    if (status == HY_OK && !stays) unbook(e, row);
+    if (status != HY_OK) e->ledger = before;
+    if (stays) gone->backing = gone->staging = (hy_arena){0}; /* both have the same */
+    e->bytes_moved += gone->store.bytes_moved + (is_brought ? row->layout.bytes : 0);
+    release_row(gone);
+    if (status != HY_OK) return status;
+    if (!is_brought && !stays) fresh.made_of = 0;
+    *row = fresh;
+    return HY_OK;
+}
+
+static bool is_as_chosen(const hy_row *row, const hy_plan_choice *c) {
+    hy_place place = hy_row_place(row, c);
+    if (place != row->store.place || place == HY_DEVICE) return place == row->store.place;
+    hy_ring_plan ring = hy_store_plan_ring(&row->layout, c->ring_depth, c->resident_units);
+    return row->store.ring_depth == c->ring_depth && row->ring.size == ring.bytes;
+}
+
+/* Rows with rings of their own; first those that leave the device, which makes room for the others. */
+static hy_status move_rows(hy_engine *e, const hy_plan_choice *choice) {
+    for (int leave = 1; leave >= 0; leave--) {
+        for (int i = 0; i < HY_ROW_COUNT; i++) {
+            hy_row *row = &e->rows.row[i];
+            bool leaves = row->store.place == HY_DEVICE;
+            if (!row->is_there || row->state < 0 || leaves != leave) continue;
+            if (is_as_chosen(row, choice)) continue;
+            HY_TRY(hy_mover_await(e)); /* the optimizer's state, if it is away */
+            HY_TRY(hy_engine_sync(e));
+            HY_TRY(move_row(e, row, choice));
+        }
+    }
+    return HY_OK;
+}
+
+/* The work area is another, so those with rings in it begin anew there; and what leaves in Predict may
+ * have another place to go to. */
+static hy_status follow_work(hy_engine *e) {
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
+        HY_TRY(move_row(e, &e->rows.row[i], &e->plan.choice));
+    }
+    if (e->trip.strategy == e->subject.offload) return HY_OK;
+    hy_mover_release(e);
+    e->trip.strategy = e->subject.offload;
+    return hy_mover_take(e);
+}
+
+hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
+    HY_TRY(hy_work_give_back(e));
+    e->work.is_gone = true;
+    HY_TRY(move_rows(e, &plan->choice));
+    hy_ledger before = e->ledger;
+    e->plan = *plan;
+    hy_status status = hy_work_take(e);
+    if (status != HY_OK) {
+        hy_work_release(e);
+        e->ledger = before;
+        return status;
+    }
+    e->work.is_gone = false;
+    status = follow_work(e);
+    if (status != HY_OK) {
+        (void)hy_work_give_back(e); /* the failure before it is the one that counts */
+        e->work.is_gone = true;
+    }
+    return status;
 }
 
 /* ---- weights that are only used ---------------------------------------------------------------------- */
@@ -115,28 +231,22 @@ hy_status hy_engine_take(hy_engine *e) {
  * ring with every pass. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     hy_row *row = &e->rows.row[HY_ROW_MASTER];
-    hy_state_memory *m = &e->memory;
+    hy_plan_choice *choice = &e->plan.choice;
     hy_subject limits = {.settings = e->settings, .backend = e->backend};
     uint64_t limit = hy_budget_device(&limits);
     *row = (hy_row){.is_there = true,
                     .cls = HY_WEIGHTS,
                     .dtype = e->types.master,
+                    .state = HY_PLAN_WEIGHTS,
                     .source = -1,
                     .file = "weights.safetensors",
                     .name = ""};
     HY_TRY(hy_params_layout(&e->model->params, HY_SET_ALL, row->dtype, &row->layout));
-    uint64_t bytes = row->layout.bytes;
-    bool fits = limit == 0 || bytes + beside <= limit;
-    if (fits && e->settings->memory.weights_place != HY_PINNED) {
-        HY_TRY(hy_arena_init(&m->device, e->backend, &e->ledger, HY_DEVICE, bytes, "the weights"));
-        return hy_store_init(&row->store, &m->device, HY_WEIGHTS, &row->layout);
-    }
-    e->plan.choice.ring_depth = HY_TILE_RING_DEPTH;
-    uint64_t ring = hy_store_ring_bytes(&row->layout, HY_TILE_RING_DEPTH);
-    HY_TRY(hy_arena_init(&m->pinned, e->backend, &e->ledger, HY_PINNED, bytes, "the weights"));
-    HY_TRY(
-        hy_arena_init(&m->rings, e->backend, &e->ledger, HY_DEVICE, ring, "weights on their way"));
-    return take_streamed(e, row, HY_PINNED, &m->pinned, &m->rings, 0);
+    bool fits = limit == 0 || row->layout.bytes + beside <= limit;
+    bool is_here = fits && e->settings->memory.weights_place != HY_PINNED;
+    choice->state[HY_PLAN_WEIGHTS] = is_here ? HY_DEVICE : HY_PINNED;
+    choice->ring_depth = HY_TILE_RING_DEPTH;
+    return take_row(e, row, choice);
 }
 
 /* ---- the rows together --------------------------------------------------------------------------------- */
@@ -172,12 +282,16 @@ uint64_t hy_engine_moved(const hy_engine *e) {
 }
 
 uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
-    const hy_state_memory *m = &e->memory;
-    const hy_arena *arenas[] = {&m->device,  &m->pinned,     &m->rings,          &m->kept,
-                                &m->staging, &e->work.arena, &e->work.host_arena};
     uint64_t bytes = hy_mover_reserved(e, place);
-    for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
-        if (arenas[i]->data && arenas[i]->place == place) bytes += arenas[i]->size;
+    for (int i = -1; i < HY_ROW_COUNT; i++) { /* the work area is the first */
+        const hy_row *row = i < 0 ? NULL : &e->rows.row[i];
+        const hy_arena *arenas[] = {row ? &row->backing : &e->work.arena,
+                                    row ? &row->ring : &e->work.host_arena,
+                                    row ? &row->staging : NULL};
+        for (int k = 0; k < 3; k++) {
+            bool is_there = arenas[k] && arenas[k]->data && arenas[k]->place == place;
+            bytes += is_there ? arenas[k]->size : 0;
+        }
     }
     return bytes;
 }
@@ -185,16 +299,10 @@ uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
 /* ---- giving back --------------------------------------------------------------------------------------- */
 
 void hy_engine_release(hy_engine *e) {
-    hy_state_memory *m = &e->memory;
-    for (int i = 0; i < HY_ROW_COUNT; i++) hy_store_fini(hy_store_of(e, i));
+    for (int i = 0; i < HY_ROW_COUNT; i++) release_row(&e->rows.row[i]);
     hy_mover_release(e);
     hy_work_release(e);
-    hy_arena_fini(&m->device);
-    hy_arena_fini(&m->pinned);
-    hy_arena_fini(&m->staging);
-    (void)hy_spill_close(m->spill); /* a failure there was reported when it mattered */
-    hy_arena_fini(&m->rings);
-    hy_arena_fini(&m->kept);
-    *m = (hy_state_memory){0};
+    (void)hy_spill_close(e->file.spill); /* a failure there was reported when it mattered */
+    e->file = (hy_state_file){0};
     hy_rows_fini(&e->rows);
 }

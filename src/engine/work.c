@@ -120,7 +120,7 @@ static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_plac
         const hy_row *row = &e->rows.row[i];
         if (!row->is_there || !row->is_for_steps) continue;
         hy_place place = row->store.place;
-        if (row->ring_bytes) mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring_bytes);
+        if (row->ring.size) mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring.size);
         /* The optimizer's state is the mover's. */
         if (row->cls != HY_OPTIM) mark(&e->ledger, row->cls, place, hy_row_bytes(row, place));
     }
@@ -292,49 +292,21 @@ void hy_work_release(hy_engine *e) {
     free(w->guard_losses);
     hy_arena_fini(&w->host_arena);
     hy_arena_fini(&w->arena);
-    *w = (hy_work){.is_gone = w->is_gone, .rings_at = w->rings_at, .rings_used = w->rings_used};
+    *w = (hy_work){.is_gone = w->is_gone};
 }
 
-/* In a run that goes on: the ledger sees it go. The column of optimizer steps is live meanwhile and
- * afterwards. */
-static hy_status give_back(hy_engine *e) {
+/* The ledger sees it go. The column of optimizer steps is live meanwhile and afterwards. */
+hy_status hy_work_give_back(hy_engine *e) {
     if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
     if (e->is_in_predict) HY_TRY(hy_engine_enter_phase(e, HY_FULL));
-    char *rings_at = e->work.ring_arena.data;
-    uint64_t rings_used = e->work.ring_arena.used, waiting = e->work.host_arena.used;
+    uint64_t waiting = e->work.host_arena.used;
     pop_parts(e, false);
     hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
     if (waiting) hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
     hy_work_release(e);
-    e->work.rings_at = rings_at;
-    e->work.rings_used = rings_used;
-    return HY_OK;
-}
-
-hy_status hy_work_change(hy_engine *e, const hy_plan *plan) {
-    HY_TRY(give_back(e));
-    hy_ledger before = e->ledger;
-    e->plan.device += hy_plan_work_bytes(&plan->work) - hy_plan_work_bytes(&e->plan.work);
-    e->plan.choice = plan->choice;
-    e->plan.work = plan->work;
-    e->plan.device =
-        plan->device; /* rows, and so state, stay; times stay those that were measured */
-    e->plan.host = plan->host;
-    hy_status status = hy_work_take(e);
-    e->work.is_gone = status != HY_OK;
-    if (status != HY_OK) {
-        hy_work_release(e);
-        e->ledger = before;
-        return status;
-    }
-    e->work.ring_arena.used = e->work.rings_used;
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
-        hy_store_move_ring(hy_store_of(e, i), e->work.rings_at, e->work.ring_arena.data);
-    }
     return HY_OK;
 }
 

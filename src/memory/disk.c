@@ -453,6 +453,8 @@ hy_status hy_spill_open(const char *folder, uint64_t bytes, const hy_spill_optio
     return HY_OK;
 }
 
+hy_status hy_spill_grow(hy_spill *s, uint64_t bytes) { return hy_spill_file_grow(&s->file, bytes); }
+
 hy_status hy_spill_close(hy_spill *s) {
     if (!s) return HY_OK;
     hy_spill_settle(s);

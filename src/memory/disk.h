@@ -65,6 +65,9 @@ typedef struct hy_spill_stats {
 hy_status hy_spill_open(const char *folder, uint64_t bytes, const hy_spill_options *options,
                         hy_spill **out);
 
+/* Makes the file larger, between transfers; failures as above, and it stays as it was. */
+hy_status hy_spill_grow(hy_spill *s, uint64_t bytes);
+
 /* Waits for everything in flight, removes the file and frees. Returns the first failure that nobody
  * has waited for. s may be NULL. */
 hy_status hy_spill_close(hy_spill *s);

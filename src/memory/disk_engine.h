@@ -27,6 +27,7 @@ typedef struct hy_spill_file {
 /* On failure nothing is left behind and there is nothing to close. */
 hy_status hy_spill_file_open(hy_spill_file *file, const char *folder, uint64_t bytes,
                              unsigned lacks);
+hy_status hy_spill_file_grow(hy_spill_file *file, uint64_t bytes);
 void hy_spill_file_close(hy_spill_file *file);
 /* Through the page cache: brings a chunk to the disk where it was written, and drops it from
  * memory, which the plan has given to others. 0 or an errno. */

@@ -116,8 +116,11 @@ static hy_status take_room(hy_spill_file *file, unsigned lacks) {
     HY_TRY(check_limit(file));
     /* Asked first: reserving until it fails would fill the disk of others for a moment. */
     struct statvfs about;
+    struct stat now;
+    double missing = (double)file->bytes;
+    if (fstat(file->fd, &now) == 0) missing -= 512.0 * (double)now.st_blocks;
     if (fstatvfs(file->fd, &about) == 0 && about.f_blocks > 0 &&
-        (double)about.f_bavail * (double)about.f_frsize < (double)file->bytes) {
+        (double)about.f_bavail * (double)about.f_frsize < missing) {
         return fail_room(file, ENOSPC);
     }
     int error = reserve(file, lacks);
@@ -186,6 +189,15 @@ hy_status hy_spill_file_open(hy_spill_file *file, const char *folder, uint64_t b
     if (status == HY_OK) status = take_room(file, lacks);
     if (status == HY_OK) status = choose_direct(file, lacks);
     if (status != HY_OK) hy_spill_file_close(file);
+    return status;
+}
+
+hy_status hy_spill_file_grow(hy_spill_file *file, uint64_t bytes) {
+    uint64_t before = file->bytes;
+    if (bytes <= before) return HY_OK;
+    file->bytes = hy_spill_room(bytes);
+    hy_status status = take_room(file, 0);
+    if (status != HY_OK) file->bytes = before;
     return status;
 }
 

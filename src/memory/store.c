@@ -342,13 +342,6 @@ void hy_store_abandon(hy_store *store) {
     }
 }
 
-void hy_store_move_ring(hy_store *store, char *from, char *to) {
-    assert(store->held == 0);
-    for (int32_t i = 0; i < store->slot_count; i++) {
-        store->slots[i].data = to + (store->slots[i].data - from);
-    }
-}
-
 /* ---- addresses --------------------------------------------------------------------------------- */
 
 void *hy_store_device(const hy_store *store, int32_t item) {

@@ -158,10 +158,6 @@ void hy_store_forget(hy_store *store);
 /* A walk broke off and all streams are idle: nobody holds a unit any more. Released changes are kept;
  * units that were held count as unchanged. settle then writes back what was on its way. */
 void hy_store_abandon(hy_store *store);
-/* The ring's buffers lay in memory at `from` and lie in the same order at `to` now. The ring is empty:
- * settled and forgotten. */
-void hy_store_move_ring(hy_store *store, char *from, char *to);
-
 /* ---- the backing store, for the host between steps: nobody holds a unit, compute is idle ---- */
 
 /* The bytes of a unit, one unit of a store at a time; is_new: all will be overwritten, so they need not be

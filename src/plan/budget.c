@@ -54,7 +54,7 @@ uint64_t hy_budget_host(const hy_subject *x) {
         hy_host_memory host;
         hy_host_memory_read("/proc", "/sys", &host);
         uint64_t reserve = hy_host_reserve(host.total, x->settings->memory.host_reserve);
-        spare = hy_host_budget(&host, 0, 0, reserve);
+        spare = hy_host_budget(&host, x->host_held, 0, reserve);
         if (host.available && !spare) spare = 1; /* nothing to spare is a limit too */
     }
     return closer(closer(asked, spare), x->host_cap);
@@ -91,7 +91,9 @@ static hy_status check_host(const hy_subject *x, const hy_plan *plan) {
     uint64_t needed =
         hy_plan_host_bytes(plan) + hy_data_bytes(x, plan->choice.batch, plan->choice.accum);
     /* Another machine's limit is not known. */
-    if (is_gpu && !x->settings->card[0]) HY_TRY(hy_pin_check(needed));
+    if (is_gpu && !x->settings->card[0] && needed > x->host_held) {
+        HY_TRY(hy_pin_check(needed - x->host_held));
+    }
     return check_one(
         &(budget){.what = is_gpu ? "host memory" : "memory",
                   .needed = needed + (is_gpu ? 0 : plan->device),

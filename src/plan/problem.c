@@ -46,6 +46,7 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, h
     out->chunk_budget = base->chunk_budget;
     out->device_cap = base->device_cap;
     out->host_cap = base->host_cap;
+    out->host_held = base->host_held;
     return HY_OK;
 }
 

@@ -44,9 +44,12 @@ typedef struct hy_row {
     hy_layout layout;
     /* set by the engine */
     hy_store store;
-    uint64_t version;    /* counts changes */
-    uint64_t made_of;    /* derived: version of its source when it was made; 0: never */
-    uint64_t ring_bytes; /* device bytes of its ring, where that counts as workspace */
+    hy_arena backing; /* all of it, on the device or in pinned memory */
+    hy_arena ring;    /* device: what it passes through, unless that lies in the work area */
+    hy_arena staging; /* pinned: between disk and device */
+    uint64_t disk_at; /* where it begins in the run's file */
+    uint64_t version; /* counts changes */
+    uint64_t made_of; /* derived: version of its source when it was made; 0: never */
 } hy_row;
 
 typedef struct hy_rows {

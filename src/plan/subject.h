@@ -31,6 +31,7 @@ typedef struct hy_subject {
     hy_step_split split;
     uint64_t chunk_budget;         /* by which losses are cut into chunks; 0: all of the device */
     uint64_t device_cap, host_cap; /* a plan that the system refused: less than this; 0: none */
+    uint64_t host_held; /* in mid-run: host memory that the run has already; it counts as free */
 } hy_subject;
 
 /* Of settings, model and device; the caller sets the last lines of the struct. */

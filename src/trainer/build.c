@@ -96,20 +96,25 @@ static hy_status refuse(const hy_trainer *t, hy_status status) {
     return status;
 }
 
+hy_status hy_trainer_make_plan(hy_trainer *t, hy_plan *plan) {
+    hy_subject *x = &t->engine.subject;
+    HY_TRY(hy_plan_make(x, plan, &t->facts));
+    HY_TRY(hy_offload_settle(&t->engine.rows, &plan->choice, &x->offload));
+    t->facts.host_fork_bytes = hy_fork_plan_bytes(t);
+    tell_data(t);
+    hy_status status = hy_budget_check(x, plan);
+    t->facts.fits = status == HY_OK;
+    return status;
+}
+
 static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
     e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     HY_TRY(hy_engine_lay_out(e));
-    HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
+    hy_status status = hy_trainer_make_plan(t, &e->plan);
     e->trip.strategy = e->subject.offload;
-    HY_TRY(hy_offload_settle(&e->rows, &e->plan.choice, &e->trip.strategy));
-    e->subject.offload = e->trip.strategy;
     hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
-    t->facts.host_fork_bytes = hy_fork_plan_bytes(t);
-    tell_data(t);
-    hy_status status = hy_budget_check(&e->subject, &e->plan);
-    t->facts.fits = status == HY_OK;
     if (t->fate.life != HY_LIFE_PLAN) return status == HY_OK ? HY_OK : refuse(t, status);
     if (status != HY_OK) snprintf(t->problem, sizeof t->problem, "%s", hy_error_message());
     return HY_OK;

@@ -1,8 +1,7 @@
 /* make.c: a trainer from a configuration, tried again with less where memory is short. See trainer.h.
  *
  * What the system says is free and what it then gives are two things. A run that cannot have what was
- * planned is torn down and built again with a plan that needs less, a few times. A run that goes on while
- * others take its memory does the same from a checkpoint: places and recomputation change no bit. */
+ * planned is torn down and built again with a plan that needs less, a few times. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,62 +81,5 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
         hy_trainer_tear_down(t);
     }
     *out = t;
-    return HY_OK;
-}
-
-/* ---- a cheaper plan in mid-run ----------------------------------------------------------------- */
-
-/* What outlives the old plan. */
-static hy_trainer begin_anew(hy_trainer *old, uint64_t device_cap, uint64_t host_cap) {
-    hy_trainer fresh = {.settings = old->settings,
-                        .observer = old->observer,
-                        .record = {.observer = old->observer,
-                                   .config_text = old->record.config_text,
-                                   .command = old->record.command,
-                                   .is_out_ours = true},
-                        .ngram_loss = NAN,
-                        .raw_val_loss = NAN,
-                        .engine.subject = {.device_cap = device_cap, .host_cap = host_cap},
-                        .engine.retries.count = old->engine.retries.count,
-                        .fate.batch_changes = old->fate.batch_changes,
-                        .fate.plan_changes = old->fate.plan_changes,
-                        .steering = old->steering};
-    /* A try that failed early has no folder yet: it is asked for by its settings. */
-    const char *out = old->record.out[0] ? old->record.out : old->settings.out;
-    snprintf(fresh.settings.out, sizeof fresh.settings.out, "%.*s", HY_TEXT_MAX - 1, out);
-    snprintf(fresh.settings.save.resume, HY_TEXT_MAX, "%.*s", HY_TEXT_MAX - 1, out);
-    snprintf(fresh.record.out, sizeof fresh.record.out, "%s", out);
-    old->record.config_text = old->record.command = NULL;
-    return fresh;
-}
-
-hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
-                            const char *reason) {
-    char text[HY_ERROR_MESSAGE_MAX];
-    HY_TRY(hy_trainer_retry(t, hy_trainer_write_checkpoint));
-    hy_status status;
-    int64_t tries = t->settings.memory.recovery_tries;
-    do {
-        hy_trainer fresh = begin_anew(t, device_cap, host_cap);
-        hy_trainer_tear_down(t);
-        /* Asked for at any time until here: saving and giving back may take a while. */
-        atomic_store(&fresh.fate.stop_requested, atomic_load(&t->fate.stop_requested));
-        *t = fresh;
-        status = hy_trainer_build(t);
-    } while (status == HY_ERR_MEMORY && tries-- > 0);
-    if (status != HY_OK) {
-        t->fate.life = HY_LIFE_DEAD;
-        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
-        return hy_fail(status,
-                       "%s: there is no memory for a plan that needs less (%s); the run is saved: "
-                       "--resume goes on with it",
-                       reason, t->fate.failure);
-    }
-    t->fate.saved_step = t->progress.step;
-    t->fate.plan_changes++;
-    snprintf(text, sizeof text, "%s: a plan that needs less, from the checkpoint at step %lld",
-             reason, (long long)t->progress.step);
-    hy_say(t, HY_WARNING, "%s", text);
-    hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
     return HY_OK;
 }

@@ -188,7 +188,6 @@ static hy_status add_all(savings *s) {
 }
 
 hy_status hy_trainer_savings(const hy_trainer *t, hy_savings *out) {
-    HY_TRY(hy_trainer_must_have_plan(t));
     savings s = {.t = t, .out = out, .settings = malloc(sizeof *s.settings)};
     *out = (hy_savings){0};
     if (!s.settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");

@@ -59,7 +59,6 @@ static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
 }
 
 hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
-    HY_TRY(hy_trainer_must_have_plan(t));
     hy_memory_look look = hy_monitor_look(t, true);
     *out = (hy_memory_state){.step = t->progress.step,
                              .phase = t->engine.ledger.phase,

@@ -1,8 +1,12 @@
-/* resize.c: another plan in the middle of a run: micro-batches of another size. See trainer.h.
+/* resize.c: another plan in the middle of a run. See trainer.h.
  *
  * Between steps the work area holds nothing that is needed later: the engine gives it back and takes it
- * anew for the other plan, with as many more micro-batches that a step has the same sequences in the same
- * order. Rows stay where they are. Where there is no memory for it, smaller ones are tried. */
+ * anew for the other plan. With smaller micro-batches a step has as many more of them, the same sequences in
+ * the same order, and rows stay where they are; where there is no memory for it, smaller ones are tried.
+ * When that is not enough the whole is planned anew within tighter bounds, and rows move: places and
+ * recomputation change no bit. */
+#include <stdio.h>
+
 #include "trainer/monitor.h"
 
 /* ---- which sizes there are --------------------------------------------------------------------- */
@@ -53,6 +57,17 @@ static void plan_columns(hy_engine *e) {
     }
 }
 
+/* The engine has another plan: the rest of the run follows. */
+static hy_status adopt(hy_trainer *t, hy_phase phase) {
+    plan_columns(&t->engine);
+    HY_TRY(hy_engine_enter_phase(&t->engine, phase));
+    hy_plan_tell(&t->engine.subject, &t->engine.plan, &t->facts);
+    HY_TRY(hy_trainer_start_loader(t));
+    hy_monitor_reset(t);
+    hy_trainer_write_plan(t);
+    return HY_OK;
+}
+
 /* Micro-batches of this size, or of the largest smaller one that there is memory for. */
 static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice *choice) {
     hy_engine *e = &t->engine;
@@ -61,16 +76,14 @@ static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice 
     hy_plan plan;
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
         status = plan_at(t, *choice, size, &plan);
-        if (status == HY_OK) status = hy_work_change(e, &plan);
+        plan.cost = e->plan.cost; /* times stay those that were measured */
+        if (status == HY_OK) status = hy_engine_change(e, &plan);
         if (status != HY_ERR_MEMORY) break;
     }
     if (status != HY_OK) {
         return hy_fail_context(status, "micro-batches of %lld", (long long)e->plan.choice.batch);
     }
-    plan_columns(e);
-    HY_TRY(hy_engine_enter_phase(e, phase));
-    hy_plan_tell(&e->subject, &e->plan, &t->facts);
-    return HY_OK;
+    return adopt(t, phase);
 }
 
 static void tell(hy_trainer *t, const hy_plan_choice *old, const char *reason) {
@@ -91,9 +104,6 @@ static hy_status resize(hy_trainer *t, int64_t batch, const hy_plan_choice *choi
                         const char *reason) {
     hy_plan_choice old = t->engine.plan.choice;
     HY_TRY(change_plan(t, batch, choice));
-    HY_TRY(hy_trainer_start_loader(t));
-    hy_monitor_reset(t);
-    hy_trainer_write_plan(t);
     tell(t, &old, reason);
     return HY_OK;
 }
@@ -113,4 +123,47 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
     choice.recompute_layers = 0;
     hy_say(t, HY_NOTE, "layers recompute everything from now on: %s", reason);
     return resize(t, choice.batch, &choice, reason);
+}
+
+/* ---- all of it anew ------------------------------------------------------------------------------ */
+
+static void bound(hy_engine *e, uint64_t device_cap, uint64_t host_cap, hy_subject *out) {
+    const hy_plan_choice *c = &e->plan.choice;
+    *out = e->subject;
+    out->split = (hy_step_split){c->batch, c->accum, c->loss_chunks};
+    out->device_cap = device_cap;
+    out->host_cap = host_cap;
+    out->host_held = hy_engine_reserved(e, HY_PINNED) + hy_engine_reserved(e, HY_HOST);
+    if (!e->backend->facts.is_gpu) out->host_held += hy_engine_reserved(e, HY_DEVICE);
+}
+
+hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
+                            const char *reason) {
+    hy_engine *e = &t->engine;
+    hy_subject before = e->subject, bounded;
+    hy_plan_facts facts = t->facts;
+    hy_phase phase = e->ledger.phase;
+    hy_plan plan;
+    int64_t tries = t->settings.memory.recovery_tries;
+    char text[HY_ERROR_MESSAGE_MAX];
+    bound(e, device_cap, host_cap, &bounded);
+    hy_status status = hy_subject_with(&bounded, &t->settings, &e->subject);
+    if (status == HY_OK) status = hy_trainer_make_plan(t, &plan);
+    e->subject.host_held = 0;
+    if (status != HY_OK) {
+        e->subject = before;
+        t->facts = facts;
+        return hy_fail_context(status, "%s", reason);
+    }
+    while ((status = hy_engine_change(e, &plan)) == HY_ERR_MEMORY && tries-- > 0) continue;
+    if (status != HY_OK) {
+        return hy_fail_context(status, "%s: there is no memory for a plan that needs less", reason);
+    }
+    HY_TRY(adopt(t, phase));
+    t->fate.plan_changes++;
+    snprintf(text, sizeof text, "%s: a plan that needs less, from step %lld on", reason,
+             (long long)t->progress.step + 1);
+    hy_say(t, HY_WARNING, "%s", text);
+    hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
+    return HY_OK;
 }

@@ -91,13 +91,17 @@ void hy_trainer_back_off(hy_trainer *t) {
     s->grow_at = t->progress.step + s->patience * t->settings.train.batch_check_every;
 }
 
-/* Nothing in place helps: another plan, if there is a folder to go through. */
+/* Nothing in place helps: another plan. Where none fits, the run goes on as it is. */
 static hy_status plan_anew(hy_trainer *t, const memory *r) {
     uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
     if (!t->engine.backend->facts.is_gpu) return watch_host(t);
-    if (!t->record.out[0] || t->steering.is_at_end) return HY_OK;
+    if (t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
-    return hy_trainer_replan(t, cap, t->engine.subject.host_cap, "device memory is short");
+    hy_status status =
+        hy_trainer_replan(t, cap, t->engine.subject.host_cap, "device memory is short");
+    if (status != HY_ERR_INPUT) return status;
+    hy_say(t, HY_WARNING, "%s; the run goes on as it is", hy_error_message());
+    return HY_OK;
 }
 
 static hy_status use_less(hy_trainer *t, const memory *r) {

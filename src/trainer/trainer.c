@@ -55,11 +55,6 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
                    "can be saved, and resumed when there is room");
 }
 
-hy_status hy_trainer_must_have_plan(const hy_trainer *t) {
-    if (t->fate.life != HY_LIFE_DEAD) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "the run has no plan any more: %s", t->fate.failure);
-}
-
 void hy_trainer_destroy(hy_trainer *t) {
     if (!t) return;
     hy_trainer_tear_down(t);
@@ -116,27 +111,9 @@ static double gone_over(const hy_trainer *t) {
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 
-static hy_summary summary_of_dead(const hy_trainer *t) {
-    return (hy_summary){.model = t->settings.model,
-                        .device = "",
-                        .matmul = "",
-                        .data = "",
-                        .out = t->record.out,
-                        .predictor = "none",
-                        .why_not = "",
-                        .final_loss = NAN,
-                        .val_loss = NAN,
-                        .raw_val_loss = NAN,
-                        .ngram_loss = NAN};
-}
-
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
-    if (t->fate.life == HY_LIFE_DEAD) {
-        *out = summary_of_dead(t);
-        return;
-    }
     const hy_dataset_facts *data = hy_dataset_describe(t->data.set);
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
     *out = (hy_summary){

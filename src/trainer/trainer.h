@@ -107,14 +107,13 @@ typedef enum hy_life {
     HY_LIFE_READY,    /* between steps, or in one that has changed nothing yet: it can be saved */
     HY_LIFE_PLAN,     /* made by hy_trainer_plan: nothing is taken */
     HY_LIFE_CHANGING, /* in an update or a jump: the state is that of no step */
-    HY_LIFE_FAILED,   /* one of them failed: there is nothing to go on from but a checkpoint */
-    HY_LIFE_DEAD      /* there was no memory for any plan in mid-run: only the folder is left */
+    HY_LIFE_FAILED    /* one of them failed: there is nothing to go on from but a checkpoint */
 } hy_life;
 
 /* What has happened to it, and what is kept for the worst. */
 typedef struct hy_fate {
     hy_life life;
-    char failure[HY_ERROR_MESSAGE_MAX];  /* of HY_LIFE_FAILED and HY_LIFE_DEAD */
+    char failure[HY_ERROR_MESSAGE_MAX];  /* of HY_LIFE_FAILED */
     char deferred[HY_ERROR_MESSAGE_MAX]; /* error with which the step in progress will end; "" */
     void *reserve;                       /* host memory for the last save; NULL: given back */
     int64_t batch_changes, plan_changes; /* in this session */
@@ -145,10 +144,11 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
+/* The plan of the engine's subject, with its facts. HY_ERR_INPUT: it does not fit. */
+hy_status hy_trainer_make_plan(hy_trainer *t, hy_plan *plan);
 
 /* trainer.c: what cannot be done with it as it is, is refused by name. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
-hy_status hy_trainer_must_have_plan(const hy_trainer *t); /* to be looked at */
 /* Hands a message to the observer. */
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -174,9 +174,6 @@ void hy_trainer_give_reserve(hy_trainer *t);
 /* make.c: a trainer, built again with less where memory is short. */
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
                           hy_trainer **out);
-/* The run goes on with another plan, through a checkpoint; caps as in hy_subject. */
-hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
-                            const char *reason);
 
 /* steering.c: before each step. HY_ERR_MEMORY: the machine is about to be out of memory. */
 hy_status hy_trainer_steer(hy_trainer *t);
@@ -194,6 +191,10 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out);
 /* Layers recompute everything from now on: the same bits in less memory. */
 bool hy_recomputes_all(const hy_plan_choice *choice);
 hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
+/* The fastest plan within other bounds (caps as in hy_subject), with steps split as they are; what of the
+ * state has another place in it moves there. HY_ERR_INPUT: none fits, and nothing has changed. */
+hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
+                            const char *reason);
 
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);

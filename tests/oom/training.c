@@ -124,7 +124,7 @@ static hy_status run(hy_trainer *trainer, notes *n) {
         if (status == HY_OK) note_step(n, &info);
     }
     if (is_replanned && status == HY_OK) {
-        status = hy_trainer_replan(trainer, 0, 0, "a test says so");
+        status = hy_trainer_give_up(trainer, hy_trainer_replan(trainer, 0, 0, "a test says so"));
         if (status != HY_OK) return status;
     }
     if (status == HY_OK) status = hy_trainer_run(trainer);
