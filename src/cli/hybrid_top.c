@@ -92,12 +92,7 @@ static double seconds_of(clockid_t clock) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static void look(viewer *v) {
-    hy_top_runs_look(&v->runs, seconds_of(CLOCK_REALTIME));
-    v->page.views = v->runs.views;
-    v->page.count = v->runs.count;
-    v->page.problem = v->runs.problem;
-}
+static void look(viewer *v) { hy_top_runs_look(&v->runs, seconds_of(CLOCK_REALTIME)); }
 
 /* ---- one page -------------------------------------------------------------------------------- */
 
@@ -109,12 +104,12 @@ static int print_once(viewer *v, const options *o) {
         hy_cli_error("%s", v->runs.problem);
         return HY_EXIT_FAILED;
     }
-    if (!hy_top_canvas_init(&v->drawn, columns, rows_wanted, v->terminal.is_utf8)) {
+    if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, rows_wanted)) {
         hy_cli_error("no memory for a page");
         return HY_EXIT_FAILED;
     }
     hy_top_draw_page(&v->drawn, &v->page);
-    hy_top_write_lines(&v->drawn, hy_top_used_rows(&v->drawn), &v->terminal, stdout);
+    hy_top_write_lines(&v->drawn, hy_top_used_rows(&v->drawn), stdout);
     return HY_EXIT_DONE;
 }
 
@@ -123,7 +118,7 @@ static int print_once(viewer *v, const options *o) {
 static bool draw(viewer *v) {
     int columns, lines;
     hy_top_screen_size(&columns, &lines);
-    if (!hy_top_canvas_init(&v->drawn, columns, lines, v->terminal.is_utf8)) return false;
+    if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, lines)) return false;
     if (v->drawn.columns != v->shown.columns || v->drawn.rows != v->shown.rows) v->is_known = false;
     if (v->shows_help)
         hy_top_draw_help(&v->drawn, &v->page);
@@ -135,7 +130,7 @@ static bool draw(viewer *v) {
     FILE *out = open_memstream(&bytes, &size);
     if (out == NULL) return false;
     if (!v->is_known) fputs("\033[2J", out);
-    hy_top_write_changes(&v->drawn, v->is_known ? &v->shown : NULL, &v->terminal, out);
+    hy_top_write_changes(&v->drawn, v->is_known ? &v->shown : NULL, out);
     bool is_written = fclose(out) == 0 && (size == 0 || hy_top_screen_write(bytes, size));
     free(bytes);
     hy_top_canvas drawn = v->drawn;
@@ -148,15 +143,12 @@ static bool draw(viewer *v) {
 /* Steps of the interval that people would type. */
 static double stepped(double interval, int direction) {
     static const double steps[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600};
-    enum { COUNT = sizeof steps / sizeof steps[0] };
-    if (direction > 0) {
-        for (int i = 0; i < COUNT; i++)
-            if (steps[i] > interval * 1.001) return steps[i];
-        return interval;
+    double below = interval;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        if (steps[i] > interval * 1.001) return direction > 0 ? steps[i] : below;
+        if (steps[i] < interval * 0.999) below = steps[i];
     }
-    for (int i = COUNT - 1; i >= 0; i--)
-        if (steps[i] < interval * 0.999) return steps[i];
-    return interval;
+    return direction > 0 ? interval : below;
 }
 
 static void choose(viewer *v, int which) {
@@ -225,9 +217,8 @@ int main(int argc, char **argv) {
     if (code != HY_CLI_GO_ON) return code;
     hy_cli_terminal_init(&v.terminal, stdout, false, o.without_colour);
     if (o.is_ascii) v.terminal.is_utf8 = false;
-    v.page.interval = o.interval;
-    v.page.has_colour = v.terminal.has_colour;
-    v.page.is_live = v.terminal.is_tty && !o.is_once;
+    v.page =
+        (hy_top_page){&v.runs, .is_live = v.terminal.is_tty && !o.is_once, .interval = o.interval};
     if (!hy_top_runs_open(&v.runs, (const char *const *)argv + 1, argc - 1, v.terminal.is_utf8,
                           &is_input))
         code = is_input ? HY_EXIT_USAGE : HY_EXIT_FAILED;

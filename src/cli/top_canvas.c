@@ -26,7 +26,8 @@ static hy_top_cell *cell_at(const hy_top_canvas *canvas, int row, int column) {
     return &canvas->cells[(size_t)row * (size_t)canvas->columns + (size_t)column];
 }
 
-bool hy_top_canvas_init(hy_top_canvas *canvas, int columns, int rows, bool is_utf8) {
+bool hy_top_canvas_init(hy_top_canvas *canvas, const hy_cli_terminal *terminal, int columns,
+                        int rows) {
     columns = between(columns, 1, HY_TOP_COLUMNS_MAX);
     rows = between(rows, 1, HY_TOP_ROWS_MAX);
     if (canvas->cells == NULL || columns != canvas->columns || rows != canvas->rows) {
@@ -35,11 +36,8 @@ bool hy_top_canvas_init(hy_top_canvas *canvas, int columns, int rows, bool is_ut
         free(canvas->cells);
         *canvas = (hy_top_canvas){.columns = columns, .rows = rows, .cells = cells};
     }
-    canvas->is_utf8 = is_utf8;
-    for (int row = 0; row < canvas->rows; row++) {
-        for (int column = 0; column < canvas->columns; column++)
-            *cell_at(canvas, row, column) = (hy_top_cell){" ", HY_CLI_PLAIN};
-    }
+    canvas->terminal = terminal;
+    for (int i = 0; i < columns * rows; i++) canvas->cells[i] = (hy_top_cell){" ", HY_CLI_PLAIN};
     return true;
 }
 
@@ -103,6 +101,8 @@ int hy_top_width(const char *text) {
 
 int hy_top_text(const hy_top_box *box, int row, int column, hy_cli_colour colour,
                 const char *text) {
+    if (column == HY_TOP_RIGHT)
+        column = between(box->columns - hy_top_width(text), 0, box->columns);
     if (row < 0 || row >= box->rows || column < 0) return column;
     while (*text != '\0') {
         glyph next = next_glyph(text);
@@ -129,22 +129,9 @@ int hy_top_print(const hy_top_box *box, int row, int column, hy_cli_colour colou
     return hy_top_text(box, row, column, colour, text);
 }
 
-int hy_top_print_right(const hy_top_box *box, int row, hy_cli_colour colour, const char *format,
-                       ...) {
-    char text[PRINT_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    int column = box->columns - hy_top_width(text);
-    if (column < 0) column = 0;
-    hy_top_text(box, row, column, colour, text);
-    return column;
-}
-
 int hy_top_sentence(const hy_top_box *box, int row, int column, hy_cli_colour colour,
                     const char *text) {
-    const char *ellipsis = box->canvas->is_utf8 ? "\u2026" : "~";
+    const char *ellipsis = box->canvas->terminal->is_utf8 ? "\u2026" : "~";
     int end = hy_top_text(box, row, column, colour, text);
     if (column + hy_top_width(text) > box->columns && box->columns > 0 && row < box->rows) {
         hy_top_cell *last = cell_at(box->canvas, box->row + row, box->column + box->columns - 1);
@@ -171,8 +158,8 @@ int hy_top_used_rows(const hy_top_canvas *canvas) {
 }
 
 /* Blanks keep the colour that is on: nothing shows it. */
-static void write_row(const hy_top_canvas *canvas, int row, int columns,
-                      const hy_cli_terminal *terminal, FILE *out) {
+static void write_row(const hy_top_canvas *canvas, int row, int columns, FILE *out) {
+    const hy_cli_terminal *terminal = canvas->terminal;
     int colour = HY_CLI_PLAIN;
     for (int column = 0; column < columns; column++) {
         const hy_top_cell *cell = cell_at(canvas, row, column);
@@ -187,10 +174,9 @@ static void write_row(const hy_top_canvas *canvas, int row, int columns,
     if (colour != HY_CLI_PLAIN) fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), out);
 }
 
-void hy_top_write_lines(const hy_top_canvas *canvas, int rows, const hy_cli_terminal *terminal,
-                        FILE *out) {
+void hy_top_write_lines(const hy_top_canvas *canvas, int rows, FILE *out) {
     for (int row = 0; row < rows && row < canvas->rows; row++) {
-        write_row(canvas, row, used_columns(canvas, row), terminal, out);
+        write_row(canvas, row, used_columns(canvas, row), out);
         fputc('\n', out);
     }
 }
@@ -204,12 +190,11 @@ static bool is_same_row(const hy_top_canvas *a, const hy_top_canvas *b, int row)
     return true;
 }
 
-void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *shown,
-                          const hy_cli_terminal *terminal, FILE *out) {
+void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *shown, FILE *out) {
     for (int row = 0; row < canvas->rows; row++) {
         if (is_same_row(canvas, shown, row)) continue;
         fprintf(out, "\033[%d;1H", row + 1);
-        write_row(canvas, row, canvas->columns, terminal, out);
+        write_row(canvas, row, canvas->columns, out);
     }
 }
 
@@ -241,23 +226,20 @@ static int parts_of(double share, int columns) {
 static int mark_in(const hy_top_bar *bar, int column, int columns) {
     for (int i = HY_TOP_MARKS_MAX - 1; i >= 0; i--) {
         bool is_drawn = bar->marks[i] > 0 && bar->marks[i] <= 1;
-        int at = (int)(bar->marks[i] * columns);
-        if (is_drawn && column == (at < columns ? at : columns - 1)) return i;
+        if (is_drawn && column == between((int)(bar->marks[i] * columns), 0, columns - 1)) return i;
     }
     return -1;
 }
 
 void hy_top_draw_bar(const hy_top_box *box, int row, int column, int columns,
                      const hy_top_bar *bar) {
-    bool is_utf8 = box->canvas->is_utf8;
+    bool is_utf8 = box->canvas->terminal->is_utf8;
     int filled = parts_of(bar->share, columns), planned = parts_of(bar->planned, columns);
     for (int i = 0; i < columns; i++) {
-        int inside = filled - i * PARTS, mark = mark_in(bar, i, columns);
-        if (inside >= PARTS)
-            hy_top_text(box, row, column + i, bar->colour, is_utf8 ? from_left[PARTS] : "#");
-        else if (inside > 0)
+        int inside = between(filled - i * PARTS, 0, PARTS), mark = mark_in(bar, i, columns);
+        if (inside > 0)
             hy_top_text(box, row, column + i, bar->colour,
-                        is_utf8 ? from_left[inside] : plain_left[inside]);
+                        (is_utf8 ? from_left : plain_left)[inside]);
         else if (mark >= 0)
             hy_top_text(box, row, column + i, bar->mark_colours[mark], is_utf8 ? "\u250a" : "|");
         else if (planned > i * PARTS)
@@ -269,45 +251,34 @@ void hy_top_draw_bar(const hy_top_box *box, int row, int column, int columns,
 
 void hy_top_draw_progress(const hy_top_box *box, int row, int column, int columns, double share,
                           hy_cli_colour colour) {
-    bool is_utf8 = box->canvas->is_utf8;
-    int done = (int)(limited(share) * columns);
-    for (int i = 0; i < columns; i++) {
-        bool is_done = i < done;
-        hy_top_text(box, row, column + i, is_done ? colour : HY_CLI_DIM,
-                    is_utf8   ? (is_done ? "\u2501" : "\u2500")
-                    : is_done ? "#"
-                              : "-");
-    }
+    bool is_utf8 = box->canvas->terminal->is_utf8;
+    const char *done = is_utf8 ? "\u2501" : "#", *left = is_utf8 ? "\u2500" : "-";
+    int end = (int)(limited(share) * columns);
+    for (int i = 0; i < columns; i++)
+        hy_top_text(box, row, column + i, i < end ? colour : HY_CLI_DIM, i < end ? done : left);
 }
 
 /* ---- charts ---------------------------------------------------------------------------------- */
 
-static void draw_column(const hy_top_box *box, int column, int parts, hy_cli_colour colour) {
-    bool is_utf8 = box->canvas->is_utf8;
-    for (int row = 0; row < box->rows; row++) {
-        int inside = parts - (box->rows - 1 - row) * PARTS;
-        if (inside <= 0) continue;
-        if (inside > PARTS) inside = PARTS;
-        hy_top_text(box, row, column, colour, is_utf8 ? from_below[inside] : plain_below[inside]);
-    }
-}
-
 void hy_top_draw_chart(const hy_top_box *box, const double *values, int count, double low,
                        double high, hy_cli_colour colour) {
-    int most = box->rows * PARTS;
+    const char *const *signs = box->canvas->terminal->is_utf8 ? from_below : plain_below;
     for (int i = 0; i < count && i < box->columns; i++) {
         if (isnan(values[i])) continue;
         double share = high > low ? limited((values[i] - low) / (high - low)) : 0.5;
-        int parts = (int)lround(share * most);
-        draw_column(box, i, parts > 0 ? parts : 1, colour);
+        int parts = (int)lround(share * box->rows * PARTS);
+        if (parts == 0) parts = 1;
+        for (int row = box->rows - 1; row >= 0 && parts > 0; row--, parts -= PARTS)
+            hy_top_text(box, row, i, colour, signs[parts < PARTS ? parts : PARTS]);
     }
 }
 
 void hy_top_draw_phase(const hy_top_box *box, int row, int column, hy_phase phase,
-                       bool was_rejected, bool has_colour) {
+                       bool was_rejected) {
     static const char *const letters[HY_PHASE_COUNT] = {"w", "f", "P", "c"};
     hy_cli_colour colour = was_rejected ? HY_CLI_RED : hy_cli_phase_colour(phase);
-    bool is_block = has_colour && box->canvas->is_utf8;
+    const hy_cli_terminal *terminal = box->canvas->terminal;
     const char *letter = was_rejected ? "x" : letters[phase];
-    hy_top_text(box, row, column, colour, is_block ? "\u2584" : letter);
+    hy_top_text(box, row, column, colour,
+                terminal->has_colour && terminal->is_utf8 ? "\u2584" : letter);
 }

@@ -20,7 +20,7 @@ typedef struct hy_top_cell {
 
 typedef struct hy_top_canvas {
     int columns, rows;
-    bool is_utf8;
+    const hy_cli_terminal *terminal;
     hy_top_cell *cells; /* (rows, columns) */
 } hy_top_canvas;
 
@@ -30,23 +30,23 @@ typedef struct hy_top_box {
     int row, column, rows, columns;
 } hy_top_box;
 
-/* An empty page of this size (cut to the limits above); also makes an earlier one empty or of
- * another size. Start from a canvas of zeros. False: no memory. */
-bool hy_top_canvas_init(hy_top_canvas *canvas, int columns, int rows, bool is_utf8);
+/* An empty page of this size (cut to the limits above) for a terminal that outlives it; also makes an
+ * earlier one empty or of another size. Start from a canvas of zeros. False: no memory. */
+bool hy_top_canvas_init(hy_top_canvas *canvas, const hy_cli_terminal *terminal, int columns,
+                        int rows);
 void hy_top_canvas_fini(hy_top_canvas *canvas);
 
 hy_top_box hy_top_whole(hy_top_canvas *canvas);
 /* A rectangle inside another, cut to it. */
 hy_top_box hy_top_part(const hy_top_box *box, int row, int column, int rows, int columns);
 
+#define HY_TOP_RIGHT (-1) /* as a column: the text ends at the box's right edge */
+
 /* Writes text into a row from a column on; what lies outside the box is cut off. Returns the column
  * after the text, where it is cut: the box's width. */
 int hy_top_text(const hy_top_box *box, int row, int column, hy_cli_colour colour, const char *text);
 int hy_top_print(const hy_top_box *box, int row, int column, hy_cli_colour colour,
                  const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* The same, ending at the box's right edge. Returns the column it begins at. */
-int hy_top_print_right(const hy_top_box *box, int row, hy_cli_colour colour, const char *format,
-                       ...) __attribute__((format(printf, 4, 5)));
 /* The same for text that may be long: where it is cut, it ends in an ellipsis. */
 int hy_top_sentence(const hy_top_box *box, int row, int column, hy_cli_colour colour,
                     const char *text);
@@ -57,12 +57,10 @@ int hy_top_width(const char *text);
 int hy_top_used_rows(const hy_top_canvas *canvas);
 
 /* As lines of text, `rows` of them. */
-void hy_top_write_lines(const hy_top_canvas *canvas, int rows, const hy_cli_terminal *terminal,
-                        FILE *out);
+void hy_top_write_lines(const hy_top_canvas *canvas, int rows, FILE *out);
 /* For a screen that shows `shown` (NULL: nothing known): only rows that differ, each put to its
  * place. */
-void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *shown,
-                          const hy_cli_terminal *terminal, FILE *out);
+void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *shown, FILE *out);
 
 #define HY_TOP_MARKS_MAX 4
 
@@ -90,4 +88,4 @@ void hy_top_draw_chart(const hy_top_box *box, const double *values, int count, d
 /* One cell of the strip of phases: a block in the phase's colour, or its letter where there are no
  * colours. A rejected move is red, or "x". */
 void hy_top_draw_phase(const hy_top_box *box, int row, int column, hy_phase phase,
-                       bool was_rejected, bool has_colour);
+                       bool was_rejected);

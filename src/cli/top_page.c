@@ -66,9 +66,9 @@ static void draw_title(const hy_top_box *box, const hy_top_view *view) {
     hy_top_state_text(view, text, sizeof text);
     if (hy_top_width(text) + hy_top_width(view->folder) + 5 > box->columns)
         snprintf(text, sizeof text, "%s", states[view->state].word);
-    const char *dot = box->canvas->is_utf8 ? "\u25cf" : "*";
-    int end = hy_top_print_right(box, 0, colour, "%s %s", dot, text);
-    hy_top_box left = hy_top_part(box, 0, 0, 1, end - 2);
+    const char *dot = box->canvas->terminal->is_utf8 ? "\u25cf" : "*";
+    hy_top_print(box, 0, HY_TOP_RIGHT, colour, "%s %s", dot, text);
+    hy_top_box left = hy_top_part(box, 0, 0, 1, box->columns - hy_top_width(text) - 4);
     bool has_room = hy_top_width(view->folder) <= left.columns;
     hy_top_sentence(&left, 0, 0, HY_CLI_BOLD, has_room ? view->folder : view->name);
 }
@@ -79,7 +79,7 @@ static bool has_facts(const hy_top_view *view) {
 
 static void draw_facts(const hy_top_box *box, const hy_top_view *view) {
     char text[4 * HY_TOP_TEXT] = "";
-    const char *between = box->canvas->is_utf8 ? " \u00b7 " : " | ";
+    const char *between = box->canvas->terminal->is_utf8 ? " \u00b7 " : " | ";
     size_t length = (size_t)snprintf(text, sizeof text, "%s", view->model);
     if (view->facts->parameters > 0)
         length += (size_t)snprintf(text + length, sizeof text - length, ", %s parameters",
@@ -95,15 +95,16 @@ static void draw_facts(const hy_top_box *box, const hy_top_view *view) {
 
 static void draw_keys(const hy_top_box *box, const hy_top_page *page) {
     int column = 0;
-    if (page->problem != NULL && page->problem[0] != '\0') {
-        hy_top_sentence(box, 0, 0, HY_CLI_RED, page->problem);
+    if (page->runs->problem[0] != '\0') {
+        hy_top_sentence(box, 0, 0, HY_CLI_RED, page->runs->problem);
         return;
     }
     if (page->is_paused) column = hy_top_text(box, 0, column, HY_CLI_YELLOW, "paused   ");
     column =
         hy_top_print(box, 0, column, HY_CLI_DIM, "q quit   p %s   +/- every %s   ? help",
                      page->is_paused ? "go on" : "pause", hy_cli_duration(page->interval).text);
-    if (page->count > 1) hy_top_print(box, 0, column, HY_CLI_DIM, "   arrows or 1-9: another run");
+    if (page->runs->count > 1)
+        hy_top_print(box, 0, column, HY_CLI_DIM, "   arrows or 1-9: another run");
 }
 
 /* ---- several runs ---------------------------------------------------------------------------- */
@@ -150,10 +151,7 @@ static void draw_overview_line(const hy_top_box *box, int row, const hy_top_view
         colour = i == 0                         ? states[view->state].colour
                  : i == 2 && view->last != NULL ? hy_cli_phase_colour(view->last->phase)
                                                 : HY_CLI_PLAIN;
-        if (is_word)
-            hy_top_text(&field, 0, 0, colour, fields[i]);
-        else
-            hy_top_print_right(&field, 0, colour, "%s", fields[i]);
+        hy_top_text(&field, 0, is_word ? 0 : HY_TOP_RIGHT, colour, fields[i]);
         column += widths[i] + 1;
     }
 }
@@ -161,10 +159,10 @@ static void draw_overview_line(const hy_top_box *box, int row, const hy_top_view
 /* Where not all fit, those around the chosen one. */
 static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
     int first = page->chosen - box->rows / 2;
-    if (first > page->count - box->rows) first = page->count - box->rows;
+    if (first > page->runs->count - box->rows) first = page->runs->count - box->rows;
     if (first < 0) first = 0;
-    for (int row = 0; row < box->rows && first + row < page->count; row++)
-        draw_overview_line(box, row, &page->views[first + row], first + row + 1,
+    for (int row = 0; row < box->rows && first + row < page->runs->count; row++)
+        draw_overview_line(box, row, &page->runs->views[first + row], first + row + 1,
                            first + row == page->chosen);
 }
 
@@ -173,11 +171,17 @@ static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
 static int smaller(int a, int b) { return a < b ? a : b; }
 
 void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
-    const hy_top_view *view = &page->views[page->chosen];
+    /* A gap has none; the line of keys has its own place. */
+    static void (*const panels[PARTS])(const hy_top_box *box, const hy_top_view *view) = {
+        [TITLE] = draw_title,          [FACTS] = draw_facts,       [STEP] = hy_top_panel_step,
+        [PHASE] = hy_top_panel_phase,  [LOSS] = hy_top_panel_loss, [SPEED] = hy_top_panel_speed,
+        [RATE] = hy_top_panel_rate,    [GPU] = hy_top_panel_gpu,   [MEMORY] = hy_top_panel_memory,
+        [EVENTS] = hy_top_panel_events};
+    const hy_top_view *view = &page->runs->views[page->chosen];
     hy_top_box whole = hy_top_whole(canvas);
-    int use[PARTS], given[PARTS], row = 0;
+    int use[PARTS], given[PARTS] = {0}, row = 0;
     for (int i = 0; i < PARTS; i++) use[i] = 1;
-    use[OVERVIEW] = page->count > 1 ? page->count : 0;
+    use[OVERVIEW] = page->runs->count > 1 ? page->runs->count : 0;
     use[FACTS] = has_facts(view);
     use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
     use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
@@ -186,7 +190,6 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     use[EVENTS] = ALL;
     use[KEYS] = page->is_live;
     int left = canvas->rows;
-    for (int i = 0; i < PARTS; i++) given[i] = 0;
     for (size_t i = 0; i < sizeof growth / sizeof growth[0]; i++) {
         part who = growth[i].part;
         int more = smaller(smaller(growth[i].rows, use[who]) - given[who], left);
@@ -196,22 +199,8 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     }
     for (int i = 0; i < PARTS; i++) {
         hy_top_box box = hy_top_part(&whole, row, 0, given[i], canvas->columns);
-        if (given[i] > 0) {
-            switch (i) {
-            case TITLE: draw_title(&box, view); break;
-            case OVERVIEW: draw_overview(&box, page); break;
-            case FACTS: draw_facts(&box, view); break;
-            case STEP: hy_top_panel_step(&box, view); break;
-            case PHASE: hy_top_panel_phase(&box, view, page->has_colour); break;
-            case LOSS: hy_top_panel_loss(&box, view); break;
-            case SPEED: hy_top_panel_speed(&box, view); break;
-            case RATE: hy_top_panel_rate(&box, view); break;
-            case GPU: hy_top_panel_gpu(&box, view); break;
-            case MEMORY: hy_top_panel_memory(&box, view); break;
-            case EVENTS: hy_top_panel_events(&box, view); break;
-            default: break; /* a gap; the line of keys has its own place */
-            }
-        }
+        if (given[i] > 0 && i == OVERVIEW) draw_overview(&box, page);
+        if (given[i] > 0 && panels[i] != NULL) panels[i](&box, view);
         row += given[i];
     }
     hy_top_box last = hy_top_part(&whole, canvas->rows - 1, 0, given[KEYS], canvas->columns);
@@ -221,13 +210,13 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
 /* ---- help ------------------------------------------------------------------------------------ */
 
 /* The signs of the strip with their names. */
-static void draw_legend(const hy_top_box *box, int row, int column, bool has_colour) {
+static void draw_legend(const hy_top_box *box, int row, int column) {
     for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
-        hy_top_draw_phase(box, row, column, (hy_phase)phase, false, has_colour);
+        hy_top_draw_phase(box, row, column, (hy_phase)phase, false);
         column = hy_top_print(box, row, column + 2, HY_CLI_PLAIN, "%s   ",
                               hy_phase_name((hy_phase)phase));
     }
-    hy_top_draw_phase(box, row, column, HY_PREDICT, true, has_colour);
+    hy_top_draw_phase(box, row, column, HY_PREDICT, true);
     hy_top_text(box, row, column + 2, HY_CLI_PLAIN, "a rejected move");
 }
 
@@ -252,8 +241,7 @@ void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
     hy_top_text(&whole, 0, 0, HY_CLI_BOLD, "hybrid-top: keys and signs");
     for (int i = 0; i < (int)(sizeof lines / sizeof lines[0]); i++)
         hy_top_sentence(&whole, i + MARGIN, MARGIN, HY_CLI_PLAIN, lines[i]);
-    draw_legend(&whole, PHASE_LINE + MARGIN, MARGIN + (int)strlen(lines[PHASE_LINE]),
-                page->has_colour);
+    draw_legend(&whole, PHASE_LINE + MARGIN, MARGIN + (int)strlen(lines[PHASE_LINE]));
     hy_top_box last = hy_top_part(&whole, canvas->rows - 1, 0, 1, canvas->columns);
     if (canvas->rows > 1) draw_keys(&last, page);
 }

@@ -7,13 +7,11 @@
 #include "cli/top_view.h"
 
 typedef struct hy_top_page {
-    const hy_top_view *views; /* one of each run */
-    int count, chosen;
-    bool is_live; /* there are keys to tell of */
+    const hy_top_runs *runs;
+    int chosen;
+    bool is_live; /* there are keys to name */
     bool is_paused;
     double interval;
-    bool has_colour;
-    const char *problem; /* why the latest look failed; NULL or "": it did not */
 } hy_top_page;
 
 /* Draws as much as the canvas has room for. At least one run is there. */

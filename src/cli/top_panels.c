@@ -13,6 +13,7 @@
 #include "cli/table.h"
 #include "cli/top_canvas.h"
 #include "cli/top_view.h"
+#include "hybrid.h"
 
 #define WIDE_COLUMNS 50 /* of a page on which names have their full width */
 #define WIDE_LABEL 12
@@ -44,32 +45,20 @@ typedef struct line {
 
 static line line_of(const hy_top_box *box, int row) { return (line){box, row, label_columns(box)}; }
 
-/* Adds words where all of them fit; false: they do not, and nothing was written. */
-static bool add_list(line *to, hy_cli_colour colour, const char *format, va_list arguments) {
-    char text[FIELD_BYTES];
-    vsnprintf(text, sizeof text, format, arguments);
-    if (to->row >= to->box->rows || to->column + hy_top_width(text) > to->box->columns)
-        return false;
-    to->column = hy_top_text(to->box, to->row, to->column, colour, text);
-    return true;
-}
-
-__attribute__((format(printf, 3, 4))) static void add(line *to, hy_cli_colour colour,
+/* Adds words where all of them fit. With a gap they are a field, apart from the one before: where one
+ * does not fit the row is closed to further ones. */
+__attribute__((format(printf, 4, 5))) static void put(line *to, int gap, hy_cli_colour colour,
                                                       const char *format, ...) {
+    char text[FIELD_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    add_list(to, colour, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-}
-
-/* The same, apart from the field before; where one does not fit the row is closed to further ones. */
-__attribute__((format(printf, 3, 4))) static void field(line *to, hy_cli_colour colour,
-                                                        const char *format, ...) {
-    va_list arguments;
-    if (to->column > label_columns(to->box)) to->column += FIELD_GAP;
-    va_start(arguments, format);
-    if (!add_list(to, colour, format, arguments)) to->column = to->box->columns;
-    va_end(arguments);
+    if (to->column > label_columns(to->box)) to->column += gap;
+    if (to->row < to->box->rows && to->column + hy_top_width(text) <= to->box->columns)
+        to->column = hy_top_text(to->box, to->row, to->column, colour, text);
+    else if (gap > 0)
+        to->column = to->box->columns;
 }
 
 /* The panel's name; false: there is no step yet, and that is all there is to show. */
@@ -80,20 +69,6 @@ static bool begin_panel(const hy_top_box *box, const hy_top_view *view, const ch
 }
 
 /* ---- step ------------------------------------------------------------------------------------ */
-
-static void draw_times(const hy_top_box *box, const hy_top_view *view) {
-    line at = line_of(box, 1);
-    bool is_over = view->state == HY_TOP_FINISHED || view->state == HY_TOP_STOPPED;
-    field(&at, HY_CLI_PLAIN, is_over ? "took %s" : "%s so far",
-          hy_cli_duration(view->elapsed).text);
-    if (view->state <= HY_TOP_LATE && !isnan(view->remaining))
-        field(&at, HY_CLI_PLAIN, "%s left", hy_cli_duration(view->remaining).text);
-    if (!isnan(view->step_seconds))
-        field(&at, HY_CLI_PLAIN, "%s a step", hy_cli_duration(view->step_seconds).text);
-    if (view->last->tokens > 0)
-        field(&at, HY_CLI_PLAIN, "%s tokens", hy_cli_short_count((double)view->last->tokens).text);
-    if (view->skipped > 0) field(&at, HY_CLI_YELLOW, "%" PRId64 " skipped", view->skipped);
-}
 
 /* The line of progress and per cent, where they fit. Not rounded up: 100 % is the end. */
 static void draw_share(const hy_top_box *box, const hy_top_view *view) {
@@ -109,11 +84,22 @@ static void draw_share(const hy_top_box *box, const hy_top_view *view) {
 void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view) {
     line at = line_of(box, 0);
     if (!begin_panel(box, view, "Step")) return;
-    add(&at, HY_CLI_BOLD, "%s", hy_cli_count(view->last->step).text);
-    if (view->steps > 0) add(&at, HY_CLI_PLAIN, " / %s", hy_cli_count(view->steps).text);
+    put(&at, 0, HY_CLI_BOLD, "%s", hy_cli_count(view->last->step).text);
+    if (view->steps > 0) put(&at, 0, HY_CLI_PLAIN, " / %s", hy_cli_count(view->steps).text);
     hy_top_box right = hy_top_part(box, 0, at.column + 1, 1, box->columns);
     if (!isnan(view->share)) draw_share(&right, view);
-    draw_times(box, view);
+    at = line_of(box, 1);
+    bool is_over = view->state == HY_TOP_FINISHED || view->state == HY_TOP_STOPPED;
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, is_over ? "took %s" : "%s so far",
+        hy_cli_duration(view->elapsed).text);
+    if (view->state <= HY_TOP_LATE && !isnan(view->remaining))
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s left", hy_cli_duration(view->remaining).text);
+    if (!isnan(view->step_seconds))
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s a step", hy_cli_duration(view->step_seconds).text);
+    if (view->last->tokens > 0)
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens",
+            hy_cli_short_count((double)view->last->tokens).text);
+    if (view->skipped > 0) put(&at, FIELD_GAP, HY_CLI_YELLOW, "%" PRId64 " skipped", view->skipped);
 }
 
 /* ---- phase ----------------------------------------------------------------------------------- */
@@ -127,40 +113,39 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
     line at = {box, 0, column};
     int64_t moves = view->kept + view->rejected;
     if (!predicts(view)) {
-        if (view->predictor[0] != '\0') field(&at, HY_CLI_DIM, "nothing is predicted");
+        if (view->predictor[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "nothing is predicted");
         return;
     }
     if (!isnan(view->last->confidence))
-        field(&at, HY_CLI_PLAIN, "confidence %.2f", view->last->confidence);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "confidence %.2f", view->last->confidence);
     if (moves == 0) {
-        field(&at, HY_CLI_DIM, "no move yet");
+        put(&at, FIELD_GAP, HY_CLI_DIM, "no move yet");
         return;
     }
-    field(&at, HY_CLI_PLAIN, "moves: %s kept", hy_cli_count(view->kept).text);
-    field(&at, view->rejected > 0 ? HY_CLI_RED : HY_CLI_PLAIN, "%s rejected",
-          hy_cli_count(view->rejected).text);
-    if (view->undone > 0) field(&at, HY_CLI_YELLOW, "%s undone", hy_cli_count(view->undone).text);
-    field(&at, HY_CLI_PLAIN, "%s steps predicted",
-          hy_cli_count((int64_t)(view->predicted_steps + 0.5)).text);
-    if (view->predictor[0] != '\0') field(&at, HY_CLI_DIM, "(%s)", view->predictor);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "moves: %s kept", hy_cli_count(view->kept).text);
+    put(&at, FIELD_GAP, view->rejected > 0 ? HY_CLI_RED : HY_CLI_PLAIN, "%s rejected",
+        hy_cli_count(view->rejected).text);
+    if (view->undone > 0)
+        put(&at, FIELD_GAP, HY_CLI_YELLOW, "%s undone", hy_cli_count(view->undone).text);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s steps predicted",
+        hy_cli_count((int64_t)(view->predicted_steps + 0.5)).text);
+    if (view->predictor[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "(%s)", view->predictor);
 }
 
-void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour) {
+void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view) {
     if (!begin_panel(box, view, "Phase")) return;
     hy_phase phase = view->last->phase;
     hy_top_text(box, 0, label_columns(box), hy_cli_phase_colour(phase), hy_phase_name(phase));
     draw_moves(box, view, label_columns(box) + (int)sizeof "predict" - 1);
     hy_top_phase_cell cells[HY_TOP_COLUMNS_MAX];
-    char caption[48];
     int64_t lines;
     int room = box->columns - label_columns(box) - (int)sizeof "  last 9,999 lines" + 1;
     if (box->rows < 2 || room < CHART_LEAST) return;
     int count = hy_top_phases(view, cells, room, &lines);
     for (int i = 0; i < count; i++)
-        hy_top_draw_phase(box, 1, label_columns(box) + i, cells[i].phase, cells[i].was_rejected,
-                          has_colour);
-    snprintf(caption, sizeof caption, "last %s lines", hy_cli_count(lines).text);
-    hy_top_text(box, 1, label_columns(box) + count + 2, HY_CLI_DIM, caption);
+        hy_top_draw_phase(box, 1, label_columns(box) + i, cells[i].phase, cells[i].was_rejected);
+    hy_top_print(box, 1, label_columns(box) + count + 2, HY_CLI_DIM, "last %s lines",
+                 hy_cli_count(lines).text);
 }
 
 /* ---- loss and speed -------------------------------------------------------------------------- */
@@ -178,16 +163,16 @@ static hy_top_box chart_box(const hy_top_box *box) {
 static void draw_scale(const hy_top_box *box, const char *high, const char *low) {
     hy_top_box scale = hy_top_part(box, 0, box->columns - SCALE_COLUMNS, box->rows, SCALE_COLUMNS);
     if (box->columns < CHART_COLUMN + SCALE_COLUMNS + CHART_LEAST) return;
-    hy_top_print_right(&scale, 0, HY_CLI_DIM, "%s", high);
-    if (box->rows > 1) hy_top_print_right(&scale, box->rows - 1, HY_CLI_DIM, "%s", low);
+    hy_top_text(&scale, 0, HY_TOP_RIGHT, HY_CLI_DIM, high);
+    if (box->rows > 1) hy_top_text(&scale, box->rows - 1, HY_TOP_RIGHT, HY_CLI_DIM, low);
 }
 
 /* A loss and what it is of. */
 static void draw_loss(const hy_top_box *box, int row, hy_cli_colour colour, double loss,
                       const char *what) {
     line at = line_of(box, row);
-    add(&at, colour, "%s", hy_cli_loss(loss).text);
-    add(&at, HY_CLI_PLAIN, " %s", what);
+    put(&at, 0, colour, "%s", hy_cli_loss(loss).text);
+    put(&at, 0, HY_CLI_PLAIN, " %s", what);
 }
 
 void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
@@ -225,14 +210,15 @@ void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
     line at = line_of(&left, 0);
     label(box, 0, HY_CLI_BOLD, "Speed");
     double speed = view->last != NULL ? view->last->tokens_per_second : NAN;
-    add(&at, HY_CLI_BOLD, "%s", hy_cli_short_count(speed).text);
+    put(&at, 0, HY_CLI_BOLD, "%s", hy_cli_short_count(speed).text);
     if (view->last == NULL) return;
-    add(&at, HY_CLI_PLAIN, " tokens/s");
+    put(&at, 0, HY_CLI_PLAIN, " tokens/s");
     at = line_of(&left, 1);
-    if (view->last->mfu > 0) field(&at, HY_CLI_PLAIN, "mfu %.1f %%", 100 * view->last->mfu);
+    if (view->last->mfu > 0)
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "mfu %.1f %%", 100 * view->last->mfu);
     if (!isnan(view->wait_share))
-        field(&at, view->wait_share > 0.2 ? HY_CLI_YELLOW : HY_CLI_PLAIN, "waiting %.1f %%",
-              100 * view->wait_share);
+        put(&at, FIELD_GAP, view->wait_share > 0.2 ? HY_CLI_YELLOW : HY_CLI_PLAIN,
+            "waiting %.1f %%", 100 * view->wait_share);
     if (view->last->bytes_moved > 0)
         hy_top_print(&left, 2, label_columns(box), HY_CLI_PLAIN, "%s moved in a step",
                      hy_cli_bytes((uint64_t)view->last->bytes_moved).text);
@@ -260,15 +246,16 @@ void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view) {
     const hy_run_point *last = view->last;
     line at = line_of(box, 0);
     if (!begin_panel(box, view, "Rate")) return;
-    field(&at, HY_CLI_PLAIN, "%s", isnan(last->lr) ? "-" : hy_cli_learning_rate(last->lr).text);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s",
+        isnan(last->lr) ? "-" : hy_cli_learning_rate(last->lr).text);
     if (!isnan(gradient_norm(view)))
-        field(&at, HY_CLI_PLAIN, "gradient norm %.3g", gradient_norm(view));
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "gradient norm %.3g", gradient_norm(view));
     if (last->batch_size > 0 && last->grad_accum > 0)
-        field(&at, HY_CLI_PLAIN, "micro-batch %" PRId64 " x %" PRId64, last->batch_size,
-              last->grad_accum);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "micro-batch %" PRId64 " x %" PRId64, last->batch_size,
+            last->grad_accum);
     if (view->facts->tokens_per_step > 0)
-        field(&at, HY_CLI_PLAIN, "%s tokens a step",
-              hy_cli_count(view->facts->tokens_per_step).text);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens a step",
+            hy_cli_count(view->facts->tokens_per_step).text);
 }
 
 bool hy_top_knows_gpu(const hy_top_view *view) {
@@ -282,17 +269,18 @@ void hy_top_panel_gpu(const hy_top_box *box, const hy_top_view *view) {
     line at = line_of(box, 0);
     label(box, 0, HY_CLI_BOLD, "GPU");
     if (!isnan(last->gpu_utilization))
-        field(&at, HY_CLI_PLAIN, "%.0f %% busy", 100 * last->gpu_utilization);
-    if (!isnan(last->gpu_power_watts)) field(&at, HY_CLI_PLAIN, "%.0f W", last->gpu_power_watts);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.0f %% busy", 100 * last->gpu_utilization);
+    if (!isnan(last->gpu_power_watts))
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.0f W", last->gpu_power_watts);
     if (!isnan(last->gpu_temperature_c))
-        field(&at, HY_CLI_PLAIN, "%.0f %s", last->gpu_temperature_c,
-              box->canvas->is_utf8 ? "\u00b0C" : "C");
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.0f %s", last->gpu_temperature_c,
+            box->canvas->terminal->is_utf8 ? "\u00b0C" : "C");
     if (last->vram_reserved_bytes > 0)
-        field(&at, HY_CLI_PLAIN, "%s reserved",
-              hy_cli_bytes((uint64_t)last->vram_reserved_bytes).text);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s reserved",
+            hy_cli_bytes((uint64_t)last->vram_reserved_bytes).text);
     if (last->vram_free_bytes >= 0)
-        field(&at, HY_CLI_PLAIN, "%s free on the card",
-              hy_cli_bytes((uint64_t)last->vram_free_bytes).text);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s free on the card",
+            hy_cli_bytes((uint64_t)last->vram_free_bytes).text);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -312,16 +300,14 @@ static hy_cli_colour colour_of_kind(const char *kind) {
 void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view) {
     hy_top_happening found[EVENTS_MOST];
     int most = box->rows < EVENTS_MOST ? box->rows : EVENTS_MOST;
-    int count = hy_top_happenings(view, box->canvas->is_utf8, found, most);
+    int count = hy_top_happenings(view, box->canvas->terminal->is_utf8, found, most);
     label(box, 0, HY_CLI_BOLD, "Events");
     if (count == 0) hy_top_text(box, 0, label_columns(box), HY_CLI_DIM, "none yet");
     for (int i = 0; i < count; i++) {
-        char kind[16];
         hy_top_box step = hy_top_part(box, i, label_columns(box), 1, 12);
         hy_top_box rest = hy_top_part(box, i, label_columns(box) + 14, 1, box->columns);
         hy_top_print(&step, 0, 0, HY_CLI_DIM, "step %s", hy_cli_count(found[i].step).text);
-        snprintf(kind, sizeof kind, "%.10s", found[i].kind);
-        hy_top_text(&rest, 0, 0, colour_of_kind(found[i].kind), kind);
+        hy_top_print(&rest, 0, 0, colour_of_kind(found[i].kind), "%.10s", found[i].kind);
         hy_top_sentence(&rest, 0, 10, HY_CLI_PLAIN, found[i].text);
     }
 }
@@ -349,52 +335,36 @@ typedef struct side {
     hy_cli_colour colour;
 } side;
 
-static const char *const statuses[] = {"normal", "warning", "critical", "emergency"};
-
-static hy_cli_colour status_colour(int status) {
-    if (status < 0) return HY_CLI_BLUE; /* not told */
-    return status == 0 ? HY_CLI_GREEN : status == 1 ? HY_CLI_YELLOW : HY_CLI_RED;
-}
-
 /* ---- what there is --------------------------------------------------------------------------- */
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static void plan_side(const hy_top_view *view, side *s) {
-    s->planned_total = 0;
-    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        s->planned[cls] =
-            hy_run_planned_bytes(view->run, view->last->phase, s->place, (hy_class)cls);
-        if (s->planned[cls] < 0)
-            s->planned_total = -1;
-        else if (s->planned_total >= 0)
-            s->planned_total += s->planned[cls];
-    }
-}
-
-static side device_side(const hy_top_view *view) {
+static side side_of(const hy_top_view *view, hy_place place) {
+    /* By memory_status, which may not be known. */
+    static const hy_cli_colour colours[] = {HY_CLI_BLUE, HY_CLI_GREEN, HY_CLI_YELLOW, HY_CLI_RED,
+                                            HY_CLI_RED};
     const hy_run_point *last = view->last;
-    side s = {.place = HY_DEVICE,
-              .live = last->device,
-              .total = last->vram_bytes,
-              .budget = view->facts->vram_budget_bytes,
-              .colour = status_colour(last->memory_status)};
-    plan_side(view, &s);
-    if (last->vram_planned_bytes > 0) s.planned_total = last->vram_planned_bytes;
-    s.scale = (double)(s.budget > 0 ? s.budget : larger(last->vram_peak_bytes, s.planned_total));
-    return s;
-}
-
-static side pinned_side(const hy_top_view *view) {
-    const hy_run_point *last = view->last;
-    side s = {.place = HY_PINNED,
+    side s = {.place = place,
               .live = last->pinned,
               .total = last->host_pinned_bytes,
               .budget = view->facts->host_budget_bytes,
               .resident = last->host_resident_bytes,
               .colour = HY_CLI_BLUE};
-    plan_side(view, &s);
-    s.scale = (double)(s.budget > 0 ? s.budget : larger(s.total, s.planned_total));
+    if (place == HY_DEVICE)
+        s = (side){.place = place,
+                   .live = last->device,
+                   .total = last->vram_bytes,
+                   .budget = view->facts->vram_budget_bytes,
+                   .colour = colours[last->memory_status + 1]};
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        s.planned[cls] = hy_run_planned_bytes(view->run, last->phase, place, (hy_class)cls);
+        bool is_known = s.planned[cls] >= 0 && s.planned_total >= 0;
+        s.planned_total = is_known ? s.planned_total + s.planned[cls] : -1;
+    }
+    if (place == HY_DEVICE && last->vram_planned_bytes > 0)
+        s.planned_total = last->vram_planned_bytes;
+    int64_t most = place == HY_DEVICE ? last->vram_peak_bytes : s.total;
+    s.scale = (double)(s.budget > 0 ? s.budget : larger(most, s.planned_total));
     return s;
 }
 
@@ -402,39 +372,31 @@ static int64_t weight_of(const side *s, int cls) { return larger(s->live[cls], s
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void draw_value(const hy_top_box *box, int row, int64_t live, int64_t planned,
-                       const hy_top_bar *bar) {
-    int columns = box->columns - VALUE_COLUMNS;
-    /* Beyond what a plan may be off by: three per cent and 128 MiB. */
-    double more = (double)live - (double)planned;
-    bool is_marked = planned > 0 && more > 0.03 * (double)planned && more > 128 * 0x1p20;
-    if (columns > 0) hy_top_draw_bar(box, row, 0, columns, bar);
-    hy_top_print_right(box, row, is_marked ? HY_CLI_YELLOW : HY_CLI_PLAIN, "%s%s",
-                       is_marked ? "!" : "", hy_cli_bytes((uint64_t)larger(live, 0)).text);
-}
-
 static double share_of(const side *s, int64_t bytes) {
     return bytes > 0 && s->scale > 0 ? (double)bytes / s->scale : 0;
 }
 
-static void draw_total(const hy_top_box *box, int row, const side *s, const double *thresholds) {
+/* A bar and its figure; of the whole device, with its thresholds as marks (else NULL). */
+static void draw_bytes(const hy_top_box *box, int row, const side *s, int64_t live, int64_t planned,
+                       const double *thresholds) {
     static const hy_cli_colour colours[] = {HY_CLI_GREEN, HY_CLI_YELLOW, HY_CLI_RED, HY_CLI_RED};
-    hy_top_bar bar = {.share = share_of(s, s->total),
-                      .planned = share_of(s, s->planned_total),
-                      .colour = s->colour};
+    hy_top_bar bar = {
+        .share = share_of(s, live), .planned = share_of(s, planned), .colour = s->colour};
     for (int i = 0; thresholds != NULL && s->budget > 0 && i < HY_TOP_MARKS_MAX; i++) {
         bar.marks[i] = thresholds[i];
         bar.mark_colours[i] = colours[i];
     }
-    draw_value(box, row, s->total, s->planned_total, &bar);
+    int columns = box->columns - VALUE_COLUMNS;
+    /* Beyond what a plan may be off by: three per cent and 128 MiB. */
+    double more = (double)live - (double)planned;
+    bool is_marked = planned > 0 && more > 0.03 * (double)planned && more > 128 * 0x1p20;
+    if (columns > 0) hy_top_draw_bar(box, row, 0, columns, &bar);
+    hy_top_print(box, row, HY_TOP_RIGHT, is_marked ? HY_CLI_YELLOW : HY_CLI_PLAIN, "%s%s",
+                 is_marked ? "!" : "", hy_cli_bytes((uint64_t)larger(live, 0)).text);
 }
 
 static void draw_class(const hy_top_box *box, int row, const side *s, int cls) {
-    hy_top_bar bar = {.share = share_of(s, s->live[cls]),
-                      .planned = share_of(s, s->planned[cls]),
-                      .colour = s->colour};
-    if (weight_of(s, cls) <= 0) return;
-    draw_value(box, row, s->live[cls], s->planned[cls], &bar);
+    if (weight_of(s, cls) > 0) draw_bytes(box, row, s, s->live[cls], s->planned[cls], NULL);
 }
 
 /* "device 9.00 of 12.0 GiB, normal, 75 %, plan 11.0 GiB", as much of it as fits. */
@@ -445,18 +407,18 @@ static void draw_words(const hy_top_box *box, const side *s, const char *status)
     hy_cli_figure budget = hy_cli_bytes((uint64_t)larger(s->budget, 0));
     char *unit = strchr(now.text, ' '), *other = strchr(budget.text, ' ');
     if (s->budget > 0 && unit != NULL && other != NULL && strcmp(unit, other) == 0) *unit = '\0';
-    add(&at, HY_CLI_PLAIN, "%s", now.text);
+    put(&at, 0, HY_CLI_PLAIN, "%s", now.text);
     if (s->budget > 0)
-        add(&at, HY_CLI_PLAIN, "%s%s", box->columns < WORDS_LEAST ? "/" : " of ", budget.text);
+        put(&at, 0, HY_CLI_PLAIN, "%s%s", box->columns < WORDS_LEAST ? "/" : " of ", budget.text);
     if (status != NULL && at.column + 2 + hy_top_width(status) <= box->columns) {
-        add(&at, HY_CLI_PLAIN, ", ");
-        add(&at, s->colour, "%s", status);
+        put(&at, 0, HY_CLI_PLAIN, ", ");
+        put(&at, 0, s->colour, "%s", status);
     }
-    if (s->budget > 0) add(&at, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
+    if (s->budget > 0) put(&at, 0, HY_CLI_PLAIN, ", %.0f %%", 100 * share_of(s, s->total));
     if (s->planned_total > 0)
-        add(&at, HY_CLI_DIM, ", plan %s", hy_cli_bytes((uint64_t)s->planned_total).text);
+        put(&at, 0, HY_CLI_DIM, ", plan %s", hy_cli_bytes((uint64_t)s->planned_total).text);
     if (s->resident > 0)
-        add(&at, HY_CLI_DIM, ", process %s", hy_cli_bytes((uint64_t)s->resident).text);
+        put(&at, 0, HY_CLI_DIM, ", process %s", hy_cli_bytes((uint64_t)s->resident).text);
 }
 
 /* ---- the panel ------------------------------------------------------------------------------- */
@@ -470,7 +432,7 @@ typedef struct layout {
 } layout;
 
 static layout lay_out(const hy_top_box *box, const hy_top_view *view) {
-    layout l = {.device = device_side(view), .pinned = pinned_side(view)};
+    layout l = {.device = side_of(view, HY_DEVICE), .pinned = side_of(view, HY_PINNED)};
     int room = box->columns - label_columns(box), half = (room - SIDE_GAP) / 2;
     l.is_beside = l.pinned.total > 0 && half >= SIDE_LEAST;
     l.is_below = l.pinned.total > 0 && !l.is_beside;
@@ -491,45 +453,34 @@ int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view) {
     return rows;
 }
 
-/* The classes that fit into `rows`: the largest, in their usual order. */
-static void choose_classes(const layout *l, int rows, bool is_shown[HY_CLASS_COUNT]) {
-    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) is_shown[cls] = false;
-    for (int row = 0; row < rows; row++) {
-        int best = -1;
-        int64_t most = 0;
-        for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-            if (is_shown[cls] || shown_weight(l, cls) <= most) continue;
-            most = shown_weight(l, cls);
-            best = cls;
-        }
-        if (best < 0) return;
-        is_shown[best] = true;
-    }
+/* Whether a class is one of the largest `rows` that take bytes; of equal ones the first. */
+static bool is_among_largest(const layout *l, int cls, int rows) {
+    int64_t weight = shown_weight(l, cls);
+    for (int other = 0; other < HY_CLASS_COUNT; other++)
+        rows -=
+            shown_weight(l, other) > weight || (shown_weight(l, other) == weight && other < cls);
+    return weight > 0 && rows > 0;
 }
 
 void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view) {
-    label(box, 0, HY_CLI_BOLD, "Memory");
-    if (view->last == NULL) {
-        hy_top_text(box, 0, label_columns(box), HY_CLI_DIM, "-");
-        return;
-    }
+    if (!begin_panel(box, view, "Memory")) return;
     layout l = lay_out(box, view);
     int status = view->last->memory_status;
     hy_top_box left = hy_top_part(box, 0, label_columns(box), box->rows, l.columns);
     hy_top_box right =
         hy_top_part(box, 0, label_columns(box) + l.columns + SIDE_GAP, box->rows, l.columns);
-    draw_words(&left, &l.device, status >= 0 && status < 4 ? statuses[status] : NULL);
+    draw_words(&left, &l.device,
+               status >= 0 ? hy_memory_status_name((hy_memory_status)status) : NULL);
     label(box, 1, HY_CLI_PLAIN, "all");
-    draw_total(&left, 1, &l.device, view->facts->thresholds);
+    draw_bytes(&left, 1, &l.device, l.device.total, l.device.planned_total,
+               view->facts->thresholds);
     if (l.is_beside) {
         draw_words(&right, &l.pinned, NULL);
-        draw_total(&right, 1, &l.pinned, NULL);
+        draw_bytes(&right, 1, &l.pinned, l.pinned.total, l.pinned.planned_total, NULL);
     }
-    bool is_shown[HY_CLASS_COUNT];
     int row = 2;
-    choose_classes(&l, box->rows - 2 - l.is_below, is_shown);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        if (!is_shown[cls]) continue;
+        if (!is_among_largest(&l, cls, box->rows - 2 - l.is_below)) continue;
         label(box, row, HY_CLI_PLAIN, hy_class_name((hy_class)cls));
         draw_class(&left, row, &l.device, cls);
         if (l.is_beside) draw_class(&right, row, &l.pinned, cls);

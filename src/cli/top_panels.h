@@ -8,7 +8,7 @@
 #include "cli/top_view.h"
 
 void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view);
-void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view, bool has_colour);
+void hy_top_panel_phase(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view);

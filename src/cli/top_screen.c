@@ -34,7 +34,7 @@ static size_t typed_count;
 /* ---- giving the terminal back ---------------------------------------------------------------- */
 
 /* Also in handlers. */
-static void give_back(void) {
+void hy_top_screen_leave(void) {
     if (!atomic_exchange(&is_entered, false)) return;
     ssize_t ignored = write(STDOUT_FILENO, LEAVE, sizeof LEAVE - 1);
     (void)ignored; /* nobody is there to be told */
@@ -55,8 +55,6 @@ static bool take(void) {
     return hy_top_screen_write(ENTER, sizeof ENTER - 1);
 }
 
-void hy_top_screen_leave(void) { give_back(); }
-
 /* ---- signals --------------------------------------------------------------------------------- */
 
 static void wake_up(void) {
@@ -67,7 +65,7 @@ static void wake_up(void) {
 static void on_end(int number) {
     int saved_errno = errno;
     if (atomic_exchange(&wants_end, true)) {
-        give_back();
+        hy_top_screen_leave();
         _exit(128 + number);
     }
     wake_up();
@@ -83,7 +81,7 @@ static void on_request(int number) {
 
 /* The handler was taken off before it was called: raising it again ends the program as usual. */
 static void on_crash(int number) {
-    give_back();
+    hy_top_screen_leave();
     raise(number);
 }
 
@@ -93,15 +91,18 @@ bool hy_top_screen_enter(void) {
     if (pipe2(wake, O_NONBLOCK | O_CLOEXEC) != 0) return false;
     atomic_store(&has_keys, isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &as_found) == 0);
     atexit(hy_top_screen_leave);
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    static const int requests[] = {SIGWINCH, SIGCONT, SIGTSTP};
-    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT};
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) hy_cli_handle(ends[i], on_end, 0);
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
-        hy_cli_handle(requests[i], on_request, 0);
-    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++)
-        hy_cli_handle(crashes[i], on_crash, (int)(SA_RESETHAND | SA_NODEFER));
-    hy_cli_handle(SIGPIPE, SIG_IGN, 0);
+    enum { ONCE = (int)(SA_RESETHAND | SA_NODEFER) };
+    static const struct {
+        int number;
+        void (*handler)(int);
+        int flags;
+    } signals[] = {{SIGINT, on_end, 0},       {SIGTERM, on_end, 0},      {SIGHUP, on_end, 0},
+                   {SIGWINCH, on_request, 0}, {SIGCONT, on_request, 0},  {SIGTSTP, on_request, 0},
+                   {SIGSEGV, on_crash, ONCE}, {SIGBUS, on_crash, ONCE},  {SIGFPE, on_crash, ONCE},
+                   {SIGILL, on_crash, ONCE},  {SIGABRT, on_crash, ONCE}, {SIGQUIT, on_crash, ONCE},
+                   {SIGPIPE, SIG_IGN, 0}};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        hy_cli_handle(signals[i].number, signals[i].handler, signals[i].flags);
     return take();
 }
 
@@ -148,13 +149,8 @@ static void drop_typed(size_t count) {
 }
 
 static int key_of_letter(char letter) {
-    switch (letter) {
-    case 'A':
-    case 'D': return HY_TOP_PREVIOUS;
-    case 'B':
-    case 'C': return HY_TOP_NEXT;
-    default: return HY_TOP_OTHER;
-    }
+    if (letter == 'A' || letter == 'D') return HY_TOP_PREVIOUS;
+    return letter == 'B' || letter == 'C' ? HY_TOP_NEXT : HY_TOP_OTHER;
 }
 
 /* Sequences are ESC [ parameters letter, or ESC O letter: where one ends, 0 while it goes on. Anything
@@ -198,7 +194,7 @@ static int take_request(void) {
     if (atomic_load(&wants_end)) return HY_TOP_END;
     if (atomic_exchange(&wants_suspend, false)) {
         /* Ctrl-Z: the terminal goes back first; the shell's fg brings SIGCONT and the screen again. */
-        give_back();
+        hy_top_screen_leave();
         raise(SIGSTOP);
         atomic_store(&wants_redraw, true);
     }

@@ -105,38 +105,27 @@ static void count_line(hy_top_view *view, const hy_run_point *point) {
     if (!(view->best_held_out <= point->val_loss)) view->best_held_out = point->val_loss;
 }
 
-static void smooth_loss(hy_top_view *view, const hy_run_point *point, double *weight) {
-    if (!isfinite(point->loss)) return;
-    *weight = SMOOTHING * *weight + (1 - SMOOTHING);
-    if (isnan(view->loss)) view->loss = point->loss;
-    view->loss += (1 - SMOOTHING) / *weight * (point->loss - view->loss);
-}
-
-static void measure_waiting(hy_top_view *view) {
+static void measure_lines(hy_top_view *view) {
     size_t points = hy_run_points(view->run);
-    double waited = 0, worked = 0;
-    for (size_t i = first_recent(points); i < points; i++) {
+    double weight = 0, waited = 0, worked = 0;
+    for (size_t i = 0; i < points; i++) {
         const hy_run_point *point = at(view, i);
-        if (isnan(point->wait_seconds) || isnan(point->seconds)) continue;
+        count_line(view, point);
+        if (i + SMOOTHED >= points && isfinite(point->loss)) {
+            weight = SMOOTHING * weight + (1 - SMOOTHING);
+            if (isnan(view->loss)) view->loss = point->loss;
+            view->loss += (1 - SMOOTHING) / weight * (point->loss - view->loss);
+        }
+        if (i < first_recent(points) || isnan(point->wait_seconds) || isnan(point->seconds))
+            continue;
         waited += point->wait_seconds;
         worked += point->seconds;
     }
     if (worked > 0) view->wait_share = fmin(1, waited / worked);
-}
-
-static void measure_lines(hy_top_view *view) {
-    size_t points = hy_run_points(view->run);
-    double weight = 0;
-    for (size_t i = 0; i < points; i++) {
-        count_line(view, at(view, i));
-        if (i + SMOOTHED >= points) smooth_loss(view, at(view, i), &weight);
-    }
-    measure_waiting(view);
     /* Steps are counted as hybrid-train's own line does: those done and those still to be paid for. */
     const hy_run_point *last = view->last;
     double total = (double)view->facts->steps_total;
     view->elapsed = last->elapsed;
-    view->share = view->remaining = NAN;
     if (total <= 0 || isnan(last->spent)) return;
     double left = fmax(0, total - last->spent);
     view->steps = last->step + (int64_t)ceil(left - 0.5);
@@ -145,11 +134,13 @@ static void measure_lines(hy_top_view *view) {
 }
 
 /* `now`: unix seconds. */
-static void look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) {
+static void look(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
     size_t points = hy_run_points(run);
+    const hy_run_facts *facts = hy_run_describe(run);
     *out = (hy_top_view){.run = run,
-                         .facts = hy_run_describe(run),
+                         .facts = facts,
                          .last = points > 0 ? hy_run_point_at(run, points - 1) : NULL,
+                         .age = facts->changed > 0 ? fmax(0, now - facts->changed) : NAN,
                          .share = NAN,
                          .elapsed = NAN,
                          .remaining = NAN,
@@ -157,9 +148,7 @@ static void look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) 
                          .held_out = NAN,
                          .best_held_out = NAN,
                          .wait_share = NAN};
-    out->age = out->facts->changed > 0 ? fmax(0, now - out->facts->changed) : NAN;
     out->step_seconds = typical_seconds(out);
-    const hy_run_facts *facts = out->facts;
     hy_cli_copy_safely(out->name, sizeof out->name, facts->name, is_utf8);
     hy_cli_copy_safely(out->folder, sizeof out->folder, facts->folder, is_utf8);
     hy_cli_copy_safely(out->model, sizeof out->model, facts->model, is_utf8);
@@ -168,20 +157,6 @@ static void look(const hy_run *run, double now, bool is_utf8, hy_top_view *out) 
     hy_cli_copy_safely(out->predictor, sizeof out->predictor, facts->predictor, is_utf8);
     if (out->last != NULL) measure_lines(out);
     out->state = judge(out);
-}
-
-/* A folder that has no metrics yet: a view of a run that waits for its first step. */
-static void look_at_nothing(const char *folder, bool is_utf8, hy_top_view *out) {
-    const char *slash = strrchr(folder, '/');
-    *out = (hy_top_view){.facts = hy_run_describe(NULL),
-                         .state = HY_TOP_WAITING,
-                         .age = NAN,
-                         .step_seconds = NAN,
-                         .share = NAN,
-                         .loss = NAN};
-    hy_cli_copy_safely(out->folder, sizeof out->folder, folder, is_utf8);
-    hy_cli_copy_safely(out->name, sizeof out->name, slash && slash[1] ? slash + 1 : folder,
-                       is_utf8);
 }
 
 /* ---- its past -------------------------------------------------------------------------------- */
@@ -283,34 +258,21 @@ int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns
 
 /* ---- what happened --------------------------------------------------------------------------- */
 
-/* What a step itself tells; false: nothing out of the ordinary. */
+/* What a step itself says; false: nothing out of the ordinary. */
 static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
-    out->step = point->step;
-    out->elapsed = point->elapsed;
-    if (point->was_rolled_back) {
-        out->kind = "undone";
-        snprintf(out->text, sizeof out->text, "the step diverged: the last jump was undone");
-    } else if (point->was_rejected) {
-        out->kind = "rejected";
-        snprintf(out->text, sizeof out->text, "the guard refused a jump");
-    } else if (point->was_skipped) {
-        out->kind = "skipped";
-        snprintf(out->text, sizeof out->text, "the gradient was not finite: nothing was updated");
-    } else {
-        return false;
-    }
+    static const char *const words[][2] = {
+        {"undone", "the step diverged: the last jump was undone"},
+        {"rejected", "the guard refused a jump"},
+        {"skipped", "the gradient was not finite: nothing was updated"},
+    };
+    if (!point->was_rolled_back && !point->was_rejected && !point->was_skipped) return false;
+    const char *const *said = words[point->was_rolled_back ? 0 : point->was_rejected ? 1 : 2];
+    *out = (hy_top_happening){.kind = said[0], .step = point->step};
+    snprintf(out->text, sizeof out->text, "%s", said[1]);
     return true;
 }
 
-static void tell_of_event(const hy_run_event *event, bool is_utf8, hy_top_happening *out) {
-    out->kind = event->kind;
-    out->step = event->step;
-    out->elapsed = event->elapsed;
-    hy_cli_copy_safely(out->text, sizeof out->text, event->text, is_utf8);
-}
-
 int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most) {
-    if (view->run == NULL) return 0;
     size_t points = hy_run_points(view->run), events = hy_run_events(view->run);
     hy_top_happening of_step;
     bool has_step = false;
@@ -319,11 +281,13 @@ int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *o
         while (!has_step && points > 0) has_step = tell_of_step(at(view, --points), &of_step);
         const hy_run_event *event = events > 0 ? hy_run_event_at(view->run, events - 1) : NULL;
         if (!has_step && event == NULL) break;
+        hy_top_happening *next = &out[count++];
         if (event != NULL && !(has_step && points >= event->points_before)) {
-            tell_of_event(event, is_utf8, &out[count++]);
+            *next = (hy_top_happening){.kind = event->kind, .step = event->step};
+            hy_cli_copy_safely(next->text, sizeof next->text, event->text, is_utf8);
             events--;
         } else {
-            out[count++] = of_step;
+            *next = of_step;
             has_step = false;
         }
     }
@@ -336,6 +300,7 @@ int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *o
  * cannot be read for once (a disk that went away) keeps what was known of it. */
 
 #define RUNS_FOLDER "runs" /* where hybrid-train puts runs that were given no folder */
+#define PATH_BYTES 4096
 
 /* ---- the newest run -------------------------------------------------------------------------- */
 
@@ -346,7 +311,7 @@ static bool is_newer(struct timespec a, struct timespec b) {
 /* When a run was last written to; its configuration is there before its metrics. */
 static bool find_time(const char *folder, struct timespec *out) {
     static const char *const files[] = {"metrics.jsonl", "config.cfg"};
-    char path[HY_TOP_PATH_MAX + 32];
+    char path[PATH_BYTES + 32];
     struct stat info;
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
@@ -357,10 +322,10 @@ static bool find_time(const char *folder, struct timespec *out) {
     return false;
 }
 
-static bool find_newest(char newest[HY_TOP_PATH_MAX]) {
+static bool find_newest(char newest[PATH_BYTES]) {
     DIR *folder = opendir(RUNS_FOLDER);
     struct timespec latest = {0}, time;
-    char path[HY_TOP_PATH_MAX];
+    char path[PATH_BYTES];
     newest[0] = '\0';
     if (folder == NULL) return false;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
@@ -374,77 +339,49 @@ static bool find_newest(char newest[HY_TOP_PATH_MAX]) {
     return newest[0] != '\0';
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
-
-/* A folder that exists and holds no metrics yet. */
-static bool is_awaited(const char *folder) {
-    char path[HY_TOP_PATH_MAX];
-    struct stat info;
-    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    return stat(path, &info) != 0;
-}
-
-/* Adds a run to the list, open where it can be. */
-static bool add_run(hy_top_runs *runs, const char *folder, bool *is_input) {
-    int i = runs->count++;
-    runs->folders[i] = folder;
-    if (is_awaited(folder)) return true;
-    hy_status status = hy_run_open(folder, &runs->runs[i]);
-    if (status == HY_OK) return true;
-    *is_input = status == HY_ERR_INPUT;
-    hy_cli_error("%s", hy_error_message());
-    return false;
-}
-
-static bool reserve(hy_top_runs *runs, int count) {
-    runs->folders = calloc((size_t)count, sizeof(char *));
-    runs->runs = calloc((size_t)count, sizeof(hy_run *));
-    runs->views = calloc((size_t)count, sizeof *runs->views);
-    if (runs->folders != NULL && runs->runs != NULL && runs->views != NULL) return true;
-    hy_cli_error("no memory for %d runs", count);
-    return false;
-}
+/* ---- opening and reading on ------------------------------------------------------------------- */
 
 bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
                       bool *is_input) {
+    char newest[PATH_BYTES];
+    const char *const found[] = {newest};
     *runs = (hy_top_runs){.is_utf8 = is_utf8};
-    *is_input = false;
-    if (!reserve(runs, count > 0 ? count : 1)) return false;
-    for (int i = 0; i < count; i++)
-        if (!add_run(runs, folders[i], is_input)) return false;
-    if (count > 0) return true;
-    if (find_newest(runs->newest)) return add_run(runs, runs->newest, is_input);
     *is_input = true;
-    hy_cli_error("there is no run below " RUNS_FOLDER "/ here; name one: hybrid-top FOLDER "
-                 "(hybrid-train's --out)");
-    return false;
+    if (count == 0 && !find_newest(newest)) {
+        hy_cli_error("there is no run below " RUNS_FOLDER "/ here; name one: hybrid-top FOLDER "
+                     "(hybrid-train's --out)");
+        return false;
+    }
+    if (count == 0) folders = found;
+    if (count == 0) count = 1;
+    runs->views = calloc((size_t)count, sizeof *runs->views);
+    if (runs->views == NULL) {
+        *is_input = false;
+        hy_cli_error("no memory for %d runs", count);
+        return false;
+    }
+    for (; runs->count < count; runs->count++) {
+        hy_status status = hy_run_open(folders[runs->count], &runs->views[runs->count].run);
+        if (status == HY_OK) continue;
+        *is_input = status == HY_ERR_INPUT;
+        hy_cli_error("%s", hy_error_message());
+        return false;
+    }
+    return true;
 }
 
 void hy_top_runs_close(hy_top_runs *runs) {
-    for (int i = 0; i < runs->count; i++)
-        if (runs->runs[i] != NULL) hy_run_close(runs->runs[i]);
-    free(runs->folders);
-    free(runs->runs);
+    for (int i = 0; i < runs->count; i++) hy_run_close(runs->views[i].run);
     free(runs->views);
 }
-
-/* ---- reading on ------------------------------------------------------------------------------ */
 
 void hy_top_runs_look(hy_top_runs *runs, double now) {
     runs->problem[0] = '\0';
     for (int i = 0; i < runs->count; i++) {
-        hy_status status = HY_OK;
-        if (runs->runs[i] != NULL)
-            status = hy_run_refresh(runs->runs[i], NULL);
-        else if (!is_awaited(runs->folders[i]))
-            status = hy_run_open(runs->folders[i], &runs->runs[i]);
-        if (status != HY_OK)
+        hy_run *run = runs->views[i].run;
+        if (hy_run_refresh(run, NULL) != HY_OK)
             hy_cli_copy_safely(runs->problem, sizeof runs->problem, hy_error_message(),
                                runs->is_utf8);
-        if (runs->runs[i] != NULL)
-            look(runs->runs[i], now, runs->is_utf8, &runs->views[i]);
-        else
-            look_at_nothing(runs->folders[i], runs->is_utf8, &runs->views[i]);
+        look(run, now, runs->is_utf8, &runs->views[i]);
     }
 }

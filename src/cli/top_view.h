@@ -19,7 +19,7 @@ typedef enum hy_top_state {
 #define HY_TOP_TEXT 160
 
 typedef struct hy_top_view {
-    const hy_run *run; /* NULL: there are no metrics yet */
+    hy_run *run;
     const hy_run_facts *facts;
     const hy_run_point *last; /* NULL: no step yet */
     char name[HY_TOP_TEXT], model[HY_TOP_TEXT], device[HY_TOP_TEXT], data[HY_TOP_TEXT];
@@ -66,27 +66,20 @@ typedef struct hy_top_happening {
     const char *kind; /* of an event, or "rejected", "undone", "skipped"; the run's or ours */
     char text[HY_TOP_TEXT];
     int64_t step;
-    double elapsed; /* of the run's own time, seconds */
 } hy_top_happening;
 
 /* The latest `most`, newest first. Returns how many. */
 int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most);
 
-#define HY_TOP_PATH_MAX 4096
-
 typedef struct hy_top_runs {
     int count;
-    const char **folders;
-    hy_run **runs;      /* NULL where there are no metrics yet */
     hy_top_view *views; /* one of each, of the latest look */
     bool is_utf8;
-    char newest[HY_TOP_PATH_MAX]; /* the run that was found where none was named */
-    char problem[256];            /* why the latest look at a run failed; "": it did not */
+    char problem[256]; /* why the latest look at a run failed; "": it did not */
 } hy_top_runs;
 
-/* Opens the named runs, or the newest below runs/ where count is 0. `folders` must outlive it. False:
- * it has said what is wrong; *is_input: and the named thing is wrong, not the machine. Either way
- * hy_top_runs_close must follow. */
+/* Opens the named runs, or the newest below runs/ where count is 0. False: it has said what is wrong;
+ * *is_input: and the named thing is wrong, not the machine. Either way hy_top_runs_close must follow. */
 bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
                       bool *is_input);
 void hy_top_runs_close(hy_top_runs *runs);
