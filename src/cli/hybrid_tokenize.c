@@ -172,31 +172,22 @@ static int print_text(const options *o, const hy_tokenizer *t) {
 
 /* ---- shards ---------------------------------------------------------------------------------- */
 
-typedef struct drawing {
-    hy_cli_terminal terminal;
-    int columns; /* of the line that stands there */
-} drawing;
-
 static bool tell(void *user, const hy_tokenize_progress *p) {
-    drawing *d = user;
-    char line[HY_CLI_LINE_BYTES], what[64];
-    if (!d->terminal.is_tty || d->terminal.is_quiet) return true;
+    hy_cli_progress *progress = user;
+    char what[64];
+    if (!progress->terminal->is_tty || progress->terminal->is_quiet) return true;
     snprintf(what, sizeof what, "%.1f M tokens", (double)p->tokens / 1e6);
-    double fraction = (double)p->bytes_done / (double)p->bytes_total;
-    int width = hy_cli_terminal_columns(&d->terminal) - 1;
-    int columns = hy_cli_bar_of_work(&d->terminal, what, fraction, width, line);
-    int stale = d->columns > columns ? d->columns - columns : 0;
-    fprintf(d->terminal.out, "\r%s%*s", line, stale, "");
-    fflush(d->terminal.out);
-    d->columns = columns;
+    hy_cli_draw_work(progress, what, (double)p->bytes_done / (double)p->bytes_total);
     return true;
 }
 
 static int write_shards(const options *o, const hy_tokenizer *t, const char *const *paths,
                         int count) {
-    drawing d = {.columns = 0};
+    hy_cli_terminal terminal;
+    hy_cli_progress progress;
     hy_tokenize_result result;
-    hy_cli_terminal_init(&d.terminal, stderr, o->is_quiet, false);
+    hy_cli_terminal_init(&terminal, stderr, o->is_quiet, false);
+    hy_cli_progress_init(&progress, &terminal);
     hy_tokenize_options job = {.tokenizer = t,
                                .paths = paths,
                                .path_count = (size_t)count,
@@ -206,16 +197,16 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                                .threads = (int)o->threads,
                                .is_plain = o->is_plain,
                                .tell = tell,
-                               .user = &d};
+                               .user = &progress};
     if (hy_tokenizer_eos(t) < 0 && !o->is_quiet) {
         hy_cli_warning("%s names no eos token: nothing will stand between documents", o->tokenizer);
     }
     hy_status status = hy_tokenize_files(&job, &result);
     if (status != HY_OK) return hy_cli_fail(status);
     static const char *const names[] = {"train", "val"};
-    FILE *out = d.terminal.out;
-    if (!d.terminal.is_quiet) {
-        if (d.columns) fprintf(out, "\r%*s\r", d.columns, "");
+    FILE *out = terminal.out;
+    if (!o->is_quiet) {
+        hy_cli_progress_finish(&progress);
         uint64_t tokens = result.tokens[0] + result.tokens[1];
         fprintf(out, "%s in %llu files, %llu documents: %llu tokens, %.2f bytes each, %.1f MB/s\n",
                 hy_cli_bytes(result.bytes).text, (unsigned long long)result.files,

@@ -133,32 +133,6 @@ static int train(job *it) {
 
 /* ---- --eval-only: a model's loss on data, and nothing else ------------------------------------- */
 
-static hy_status configure_model(const hy_cli_options *options, hy_config **config) {
-    hy_cli_options rest = *options;
-    rest.settings = calloc(options->setting_count + 1, sizeof *rest.settings);
-    if (rest.settings == NULL) {
-        hy_cli_error("no memory for the options");
-        return HY_ERR_MEMORY;
-    }
-    for (size_t i = 0; i < options->setting_count; i++) rest.settings[i] = options->settings[i];
-    /* Leaves --model out, because a run's folder is no value of that key; gives what it was last. */
-    const char *model = NULL;
-    size_t kept = 0;
-    for (size_t i = 0; i < rest.setting_count; i++) {
-        hy_cli_setting *setting = &rest.settings[i];
-        bool is_model = setting->meaning == HY_CLI_IS_KEY && strcmp(setting->key, "model") == 0;
-        if (is_model)
-            model = setting->value;
-        else
-            rest.settings[kept++] = *setting;
-    }
-    rest.setting_count = kept;
-    hy_status status = hy_cli_configure(&rest, config);
-    free(rest.settings);
-    if (status == HY_OK && model != NULL) status = hy_cli_said(hy_config_use_model(*config, model));
-    return status;
-}
-
 static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e) {
     FILE *out = terminal->out;
     fprintf(out, "model           %s\n", e->model);
@@ -179,7 +153,9 @@ static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options
     hy_evaluation found;
     hy_cli_progress_init(&progress, terminal);
     hy_observer observer = hy_cli_progress_observer(&progress);
-    hy_status status = configure_model(options, &config);
+    const char *model = NULL;
+    hy_status status = hy_cli_configure(options, &model, &config);
+    if (status == HY_OK && model != NULL) status = hy_cli_said(hy_config_use_model(config, model));
     if (status == HY_OK) {
         status = hy_evaluate(config, &observer, &found);
         hy_cli_progress_finish(&progress);
@@ -227,7 +203,7 @@ static int doctor(job *it) {
 }
 
 static int with_config(job *it) {
-    hy_status status = hy_cli_configure(it->options, &it->config);
+    hy_status status = hy_cli_configure(it->options, NULL, &it->config);
     if (status != HY_OK) return hy_cli_exit_code(status);
     int code = HY_EXIT_DONE;
     switch (it->options->action) {

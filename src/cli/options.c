@@ -5,7 +5,6 @@
  * complaint names the argument and says what would have been right. */
 #include "cli/options.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,120 +150,73 @@ const char *hy_cli_nearest_flag(const char *typed, size_t length) {
     return nearest;
 }
 
-/* What may follow the flag, as one phrase: "integer, 1 to 65536". */
-static const char *flag_accepts(const hy_cli_flag *flag, char *buffer, size_t size) {
-    static const char *const numeric[] = {"integer", "number", "bytes"};
-    const char *type = "", *accepted = flag->accepted != NULL ? flag->accepted : "";
-    for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
-        if (strcmp(flag->type, numeric[i]) == 0) type = numeric[i];
-    snprintf(buffer, size, "%s%s%s", type, *type != '\0' ? ", " : "", accepted);
-    return buffer;
-}
-
 /* ---- reading argv ---------------------------------------------------------------------------- */
 
-typedef struct argument_reader {
-    char *const *next; /* the argument after the one in hand */
-    char *const *end;
-    hy_cli_options *options;
-} argument_reader;
-
-/* ---- what a following argument is ------------------------------------------------------------ */
-
-static size_t name_length(const char *argument) { return strcspn(argument, "="); }
-
-/* "--no-shuffle" for a switch "--shuffle". */
-static bool find_negated(const char *name, size_t length, hy_cli_flag *flag) {
-    char positive[64] = "--";
-    if (length < 6 || length >= sizeof positive || strncmp(name, "--no-", 5) != 0) return false;
-    memcpy(positive + 2, name + 5, length - 5);
-    if (!hy_cli_flag_find(positive, length - 3, flag)) return false;
-    return flag->meaning == HY_CLI_IS_KEY && strcmp(flag->type, "switch") == 0;
-}
-
-static bool is_flag(const char *argument) {
-    hy_cli_flag flag;
-    size_t length = name_length(argument);
+/* The flag that an argument names: "--flag", "--flag=value", "-f", or "--no-flag" for a switch. */
+static bool find_named(const char *argument, hy_cli_flag *flag, bool *is_negated) {
+    char positive[64];
+    size_t length = strcspn(argument, "=");
+    *is_negated = false;
     if (argument[0] != '-' || argument[1] == '\0') return false;
-    if (argument[1] != '-') return argument[2] == '\0' && hy_cli_flag_by_letter(argument[1], &flag);
-    return hy_cli_flag_find(argument, length, &flag) || find_negated(argument, length, &flag);
-}
-
-/* ---- taking one flag ------------------------------------------------------------------------- */
-
-static bool is_key_and_value(const char *text) {
-    assert(text != NULL); /* a flag that takes a value is never taken without one */
-    const char *equals = strchr(text, '=');
-    if (equals != NULL && equals != text) return true;
-    hy_cli_error("--set needs key=value, but got \"%s\"", text);
-    return false;
-}
-
-static bool add_setting(argument_reader *reader, const hy_cli_flag *flag, const char *value) {
-    hy_cli_options *options = reader->options;
-    hy_cli_meaning meaning = flag->meaning == HY_CLI_IS_ALIAS ? HY_CLI_IS_KEY : flag->meaning;
-    options->settings[options->setting_count++] =
-        (hy_cli_setting){.meaning = meaning, .key = flag->key, .value = value};
-    return true;
-}
-
-/* `value` is what the flag came with, or NULL. */
-static bool take_flag(argument_reader *reader, const hy_cli_flag *flag, const char *value) {
-    hy_cli_options *options = reader->options;
-    switch (flag->meaning) {
-    case HY_CLI_IS_QUIET: options->is_quiet = true; return true;
-    case HY_CLI_IS_NO_COLOR: options->without_colour = true; return true;
-    case HY_CLI_IS_JSON: options->wants_json = true; return true;
-    case HY_CLI_IS_KEY:
-    case HY_CLI_IS_ALIAS: return add_setting(reader, flag, value != NULL ? value : flag->value);
-    case HY_CLI_IS_CONFIG: return add_setting(reader, flag, value);
-    case HY_CLI_IS_SET: return is_key_and_value(value) && add_setting(reader, flag, value);
-    case HY_CLI_IS_HELP:
-        options->topic = value;
-        reader->next = reader->end; /* whatever else is there, help comes first */
-        break;
-    default: break;
-    }
-    options->action = flag->meaning;
-    return true;
-}
-
-static bool say_value_missing(const hy_cli_flag *flag) {
-    char accepts[512];
-    hy_cli_error("%s needs a value: %s", flag->flag, flag_accepts(flag, accepts, sizeof accepts));
-    return false;
+    if (argument[1] != '-') return argument[2] == '\0' && hy_cli_flag_by_letter(argument[1], flag);
+    if (hy_cli_flag_find(argument, length, flag)) return true;
+    if (length < 6 || length >= sizeof positive || strncmp(argument, "--no-", 5) != 0) return false;
+    snprintf(positive, sizeof positive, "--%.*s", (int)length - 5, argument + 5);
+    *is_negated = hy_cli_flag_find(positive, length - 3, flag) && flag->meaning == HY_CLI_IS_KEY &&
+                  strcmp(flag->type, "switch") == 0;
+    return *is_negated;
 }
 
 /* Whether `argument` can be the value of the flag before it. Free text may look like a flag that
  * does not exist; other values may not: a mistyped flag is likelier. */
 static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
+    hy_cli_flag other;
+    bool is_negated;
     if (flag->meaning == HY_CLI_IS_HELP) return true;
     bool is_free = strcmp(flag->type, "text") == 0;
-    return !is_flag(argument) && (is_free || strncmp(argument, "--", 2) != 0);
+    return !find_named(argument, &other, &is_negated) &&
+           (is_free || strncmp(argument, "--", 2) != 0);
 }
 
-/* The value of a flag that stands without "=": the next argument, where there is one for it. */
-static bool take_following(argument_reader *reader, const hy_cli_flag *flag) {
-    bool has_next = reader->next < reader->end;
-    bool is_value = has_next && is_value_of(flag, *reader->next);
-    if (flag->takes == HY_CLI_NO_VALUE) return take_flag(reader, flag, NULL);
-    if (!is_value && flag->takes == HY_CLI_VALUE) return say_value_missing(flag);
-    return take_flag(reader, flag, is_value ? *reader->next++ : NULL);
-}
-
-static bool take_with_value(argument_reader *reader, const hy_cli_flag *flag, const char *value) {
-    bool is_switch = flag->meaning == HY_CLI_IS_KEY;
-    if (flag->takes == HY_CLI_NO_VALUE && !is_switch) {
-        hy_cli_error("%s takes no value, but got \"%s\"", flag->flag, value);
+/* `value` is what the flag came with, or NULL. */
+static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
+    switch (flag->meaning) {
+    case HY_CLI_IS_QUIET: options->is_quiet = true; return true;
+    case HY_CLI_IS_NO_COLOR: options->without_colour = true; return true;
+    case HY_CLI_IS_JSON: options->wants_json = true; return true;
+    case HY_CLI_IS_SET:
+        if (strcspn(value, "=") > 0 && strchr(value, '=') != NULL) break;
+        hy_cli_error("--set needs key=value, but got \"%s\"", value);
         return false;
+    case HY_CLI_IS_KEY:
+    case HY_CLI_IS_ALIAS:
+    case HY_CLI_IS_CONFIG: break;
+    default:
+        options->action = flag->meaning;
+        options->topic = value; /* of --help: no other action takes a value */
+        return true;
     }
-    return take_flag(reader, flag, value);
+    options->settings[options->setting_count++] = (hy_cli_setting){
+        .meaning = flag->meaning == HY_CLI_IS_ALIAS ? HY_CLI_IS_KEY : flag->meaning,
+        .key = flag->key,
+        .value = value != NULL ? value : flag->value};
+    return true;
 }
 
 /* ---- complaints ------------------------------------------------------------------------------ */
 
+static bool say_value_missing(const hy_cli_flag *flag) {
+    static const char *const numeric[] = {"integer", "number", "bytes"};
+    const char *type = "";
+    for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
+        if (strcmp(flag->type, numeric[i]) == 0) type = numeric[i];
+    hy_cli_error("%s needs a value: %s%s%s", flag->flag, type, *type != '\0' ? ", " : "",
+                 flag->accepted != NULL ? flag->accepted : "");
+    return false;
+}
+
 static bool say_unknown(const char *argument) {
-    int length = (int)name_length(argument);
+    int length = (int)strcspn(argument, "=");
     const char *nearest = hy_cli_nearest_flag(argument, (size_t)length);
     if (nearest != NULL)
         hy_cli_error("unknown flag %.*s; did you mean %s?", length, argument, nearest);
@@ -281,40 +233,16 @@ static bool is_builtin(const char *kind, const char *name) {
     return false;
 }
 
-static bool is_truth_value(const char *text) {
-    static const char *const values[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
-        if (strcmp(text, values[i]) == 0) return true;
-    return false;
-}
-
-/* ---- the whole line -------------------------------------------------------------------------- */
-
-static bool take_long(argument_reader *reader, const char *argument, hy_cli_flag *flag) {
-    size_t length = name_length(argument);
-    const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
-    if (hy_cli_flag_find(argument, length, flag))
-        return value != NULL ? take_with_value(reader, flag, value) : take_following(reader, flag);
-    if (!find_negated(argument, length, flag)) return say_unknown(argument);
-    if (value != NULL) {
-        hy_cli_error("%.*s takes no value, but got \"%s\"", (int)length, argument, value);
-        return false;
-    }
-    return take_flag(reader, flag, "false");
-}
-
-static bool take_argument(argument_reader *reader, const char *argument, hy_cli_flag *flag) {
-    if (strncmp(argument, "--", 2) == 0 && argument[2] != '\0')
-        return take_long(reader, argument, flag);
-    if (argument[0] == '-' && argument[1] != '\0' && argument[2] == '\0' &&
-        hy_cli_flag_by_letter(argument[1], flag))
-        return take_following(reader, flag);
-    if (argument[0] == '-' && argument[1] != '\0') return say_unknown(argument);
-    /* Nothing may stand alone; the message names the flag that was probably meant. */
-    const hy_cli_flag *previous = flag->flag != NULL ? flag : NULL;
-    size_t length = strlen(argument);
-    bool is_config = length > 4 && strcmp(argument + length - 4, ".cfg") == 0;
-    if (previous != NULL && strcmp(previous->type, "switch") == 0 && is_truth_value(argument))
+/* Nothing may stand alone; the message names the flag that was probably meant. `previous` has no name
+ * where none came before. */
+static bool say_misplaced(const char *argument, const hy_cli_flag *previous) {
+    static const char *const truths[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
+    const char *end = strrchr(argument, '.');
+    bool is_config = end != NULL && end != argument && strcmp(end, ".cfg") == 0;
+    bool is_truth = false;
+    for (size_t i = 0; i < sizeof truths / sizeof truths[0]; i++)
+        is_truth |= strcmp(argument, truths[i]) == 0;
+    if (is_truth && previous->flag != NULL && strcmp(previous->type, "switch") == 0)
         hy_cli_error("unexpected argument \"%s\"; a switch takes its value with \"=\": %s=%s",
                      argument, previous->flag, argument);
     else
@@ -327,8 +255,9 @@ static bool take_argument(argument_reader *reader, const char *argument, hy_cli_
     return false;
 }
 
+/* ---- the whole line -------------------------------------------------------------------------- */
+
 bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) {
-    argument_reader reader = {.next = argv + (argc > 0), .end = argv + argc, .options = options};
     hy_cli_flag flag = {0}; /* the one before, for messages */
     *options = (hy_cli_options){.action = HY_CLI_IS_KEY};
     options->settings = calloc((size_t)argc + 1, sizeof *options->settings);
@@ -336,9 +265,25 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         hy_cli_error("no memory for %d arguments", argc);
         return false;
     }
-    while (reader.next < reader.end) {
-        const char *argument = *reader.next++;
-        if (!take_argument(&reader, argument, &flag)) return false;
+    /* Whatever else is there, help comes first. */
+    for (int i = 1; i < argc && options->action != HY_CLI_IS_HELP; i++) {
+        const char *argument = argv[i], *equals = strchr(argument, '=');
+        const char *value = equals != NULL ? equals + 1 : NULL;
+        bool is_negated;
+        if (argument[0] != '-' || argument[1] == '\0') return say_misplaced(argument, &flag);
+        if (!find_named(argument, &flag, &is_negated)) return say_unknown(argument);
+        bool takes_none = flag.takes == HY_CLI_NO_VALUE && flag.meaning != HY_CLI_IS_KEY;
+        if (value != NULL && (is_negated || takes_none)) {
+            hy_cli_error("--%s%s takes no value, but got \"%s\"", is_negated ? "no-" : "",
+                         flag.flag + 2, value);
+            return false;
+        }
+        if (is_negated) value = "false";
+        if (value == NULL && flag.takes != HY_CLI_NO_VALUE && i + 1 < argc &&
+            is_value_of(&flag, argv[i + 1]))
+            value = argv[++i];
+        if (value == NULL && flag.takes == HY_CLI_VALUE) return say_value_missing(&flag);
+        if (!take_flag(options, &flag, value)) return false;
     }
     return true;
 }
@@ -391,13 +336,17 @@ static hy_status apply_one(hy_config *config, const hy_cli_setting *setting) {
     }
 }
 
-/* Files first, so that an error in one is told before a flag's. */
-static hy_status apply(const hy_cli_options *options, hy_config *config) {
+/* Files first, so that an error in one is reported before a flag's. */
+static hy_status apply(const hy_cli_options *options, hy_config *config, const char **model) {
     static const hy_cli_meaning order[] = {HY_CLI_IS_CONFIG, HY_CLI_IS_SET, HY_CLI_IS_KEY};
     for (size_t pass = 0; pass < sizeof order / sizeof order[0]; pass++)
         for (size_t i = 0; i < options->setting_count; i++) {
             const hy_cli_setting *setting = &options->settings[i];
             if (setting->meaning != order[pass]) continue;
+            if (model && setting->key && strcmp(setting->key, "model") == 0) {
+                *model = setting->value;
+                continue;
+            }
             hy_status status = hy_cli_said(apply_one(config, setting));
             if (status != HY_OK) return status;
         }
@@ -428,13 +377,13 @@ static hy_status begin_from_run(const hy_config *asked, hy_config *run) {
     return status == HY_OK ? check_model(asked, run, folder) : status;
 }
 
-hy_status hy_cli_configure(const hy_cli_options *options, hy_config **out) {
+hy_status hy_cli_configure(const hy_cli_options *options, const char **model, hy_config **out) {
     hy_config *asked = NULL, *config = NULL;
     hy_status status = hy_cli_said(hy_config_create(&asked));
-    if (status == HY_OK) status = apply(options, asked);
+    if (status == HY_OK) status = apply(options, asked, model);
     if (status == HY_OK) status = hy_cli_said(hy_config_create(&config));
     if (status == HY_OK) status = begin_from_run(asked, config);
-    if (status == HY_OK) status = apply(options, config);
+    if (status == HY_OK) status = apply(options, config, model);
     hy_config_destroy(asked);
     if (status == HY_OK)
         *out = config;

@@ -78,9 +78,10 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options);
 void hy_cli_options_fini(hy_cli_options *options);
 
 /* Puts files, then --set, then flags into a new configuration; a run that is resumed brings its own
- * configuration, which all of these override. On failure it has said why on standard
- * error, and there is nothing to destroy. */
-hy_status hy_cli_configure(const hy_cli_options *options, hy_config **out);
+ * configuration, which all of these override. Where `model` is not NULL, --model is left out and its
+ * last value is put there: it may be a run's folder, which is no value of that key. On failure it has
+ * said why on standard error, and there is nothing to destroy. */
+hy_status hy_cli_configure(const hy_cli_options *options, const char **model, hy_config **out);
 
 /* Prints and frees a text that the library made, where `status` says that it did. */
 void hy_cli_print(FILE *out, hy_status status, char *text);

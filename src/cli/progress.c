@@ -24,6 +24,7 @@
 #define BAR_MAX 30
 #define FIELDS_MAX 8
 #define FIELD_BYTES 48
+#define LINE_BYTES 2048 /* enough for any line of 500 columns with its colours */
 
 typedef struct field_list {
     size_t count;
@@ -31,20 +32,9 @@ typedef struct field_list {
     hy_cli_colour colour[FIELDS_MAX];
 } field_list;
 
-/* Text being written into a buffer that is large enough by construction; never past its end. */
-typedef struct writer {
-    char *at, *end;
-} writer;
-
-static void put(writer *to, const char *text) {
-    size_t room = (size_t)(to->end - to->at), length = strlen(text);
-    if (length >= room) return;
-    memcpy(to->at, text, length + 1);
-    to->at += length;
-}
-
-static void put_times(writer *to, const char *text, int times) {
-    for (int i = 0; i < times; i++) put(to, text);
+/* Appends to a line, which is large enough by construction; never past its end. */
+static void put(char *line, const char *text, int times) {
+    for (int i = 0; i < times; i++) strncat(line, text, LINE_BYTES - 1 - strlen(line));
 }
 
 __attribute__((format(printf, 3, 4))) static void
@@ -62,44 +52,36 @@ static int field_columns(const field_list *fields) {
     return columns;
 }
 
-static void put_coloured(writer *to, const hy_cli_terminal *terminal, hy_cli_colour colour,
-                         const char *text) {
-    if (colour != HY_CLI_PLAIN) put(to, hy_cli_colour_code(terminal, colour));
-    put(to, text);
-    if (colour != HY_CLI_PLAIN) put(to, hy_cli_colour_code(terminal, HY_CLI_PLAIN));
+static void put_coloured(char *line, const hy_cli_terminal *terminal, hy_cli_colour colour,
+                         const char *text, int times) {
+    if (colour != HY_CLI_PLAIN) put(line, hy_cli_colour_code(terminal, colour), 1);
+    put(line, text, times);
+    if (colour != HY_CLI_PLAIN) put(line, hy_cli_colour_code(terminal, HY_CLI_PLAIN), 1);
 }
 
-static void put_bar(writer *to, const hy_cli_terminal *terminal, double fraction, int width,
-                    hy_cli_colour colour) {
-    int inside = terminal->is_utf8 ? width : width - 2;
-    if (!(fraction > 0)) fraction = 0;
-    if (fraction > 1) fraction = 1;
-    int done = (int)(fraction * inside);
-    if (!terminal->is_utf8) put(to, "[");
-    put(to, hy_cli_colour_code(terminal, colour));
-    put_times(to, terminal->is_utf8 ? "\u2501" : "#", done); /* heavy line */
-    put(to, hy_cli_colour_code(terminal, HY_CLI_PLAIN));
-    put(to, hy_cli_colour_code(terminal, HY_CLI_DIM));
-    put_times(to, terminal->is_utf8 ? "\u2500" : "-", inside - done); /* light line */
-    put(to, hy_cli_colour_code(terminal, HY_CLI_PLAIN));
-    if (!terminal->is_utf8) put(to, "]");
-}
-
+/* Returns the columns of the line, at most `columns`. */
 static int compose(const hy_cli_terminal *terminal, field_list *fields, double fraction,
                    hy_cli_colour colour, int columns, char *line) {
-    writer to = {line, line + HY_CLI_LINE_BYTES};
+    bool is_utf8 = terminal->is_utf8;
     while (fields->count > 1 && field_columns(fields) + BAR_MIN > columns) fields->count--;
     int taken = field_columns(fields);
     int width = columns - taken < BAR_MAX ? columns - taken : BAR_MAX;
     *line = '\0';
-    if (width >= BAR_MIN)
-        put_bar(&to, terminal, fraction, width, colour);
-    else
+    if (width >= BAR_MIN) {
+        int inside = is_utf8 ? width : width - 2;
+        int done = (int)(fmin(fmax(fraction, 0), 1) * inside);
+        if (!is_utf8) put(line, "[", 1);
+        put_coloured(line, terminal, colour, is_utf8 ? "\u2501" : "#", done); /* heavy line */
+        put_coloured(line, terminal, HY_CLI_DIM, is_utf8 ? "\u2500" : "-",
+                     inside - done); /* light */
+        if (!is_utf8) put(line, "]", 1);
+    } else {
         width = 0;
+    }
     if (width + taken > columns) return 0; /* not even the first field fits */
     for (size_t i = 0; i < fields->count; i++) {
-        put(&to, "  ");
-        put_coloured(&to, terminal, fields->colour[i], fields->text[i]);
+        put(line, "  ", 1);
+        put_coloured(line, terminal, fields->colour[i], fields->text[i], 1);
     }
     return width + taken;
 }
@@ -122,7 +104,7 @@ static hy_cli_colour memory_colour(hy_memory_status status) {
 /* The line of a step: bar, step, phase, smoothed loss, speed, memory, time left, learning rate.
  * Returns the columns it takes, at most `columns`. */
 static int bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info, double loss,
-                       int columns, char line[HY_CLI_LINE_BYTES]) {
+                       int columns, char line[LINE_BYTES]) {
     field_list fields = {0};
     hy_cli_colour colour = hy_cli_phase_colour(info->phase);
     double fraction = (double)info->step / (double)(info->steps_total > 0 ? info->steps_total : 1);
@@ -144,15 +126,6 @@ static int bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info
         add_field(&fields, HY_CLI_PLAIN, "took %s", hy_cli_duration(info->elapsed).text);
     add_field(&fields, HY_CLI_DIM, "lr %s", hy_cli_learning_rate(info->lr).text);
     return compose(terminal, &fields, fraction, colour, columns, line);
-}
-
-int hy_cli_bar_of_work(const hy_cli_terminal *terminal, const char *what, double fraction,
-                       int columns, char line[HY_CLI_LINE_BYTES]) {
-    field_list fields = {0};
-    double percent = fraction > 0 ? fraction < 1 ? 100 * fraction : 100 : 0;
-    add_field(&fields, HY_CLI_PLAIN, "%3.0f %%", percent);
-    add_field(&fields, HY_CLI_PLAIN, "%s", what);
-    return compose(terminal, &fields, fraction, HY_CLI_BLUE, columns, line);
 }
 
 /* ---- a run while it goes on ------------------------------------------------------------------ */
@@ -189,34 +162,46 @@ static void draw(hy_cli_progress *progress, const char *line, int columns) {
     progress->drawn_at = now();
 }
 
+/* One column stays free: some terminals wrap when the last one is filled. */
+static int room(const hy_cli_progress *progress) {
+    return hy_cli_terminal_columns(progress->terminal) - 1;
+}
+
 static void draw_step(hy_cli_progress *progress) {
-    char line[HY_CLI_LINE_BYTES];
-    /* One column stays free: some terminals wrap when the last one is filled. */
-    int width = hy_cli_terminal_columns(progress->terminal) - 1;
-    int columns =
-        bar_of_step(progress->terminal, &progress->step, progress->smoothed_loss, width, line);
+    char line[LINE_BYTES];
+    int columns = bar_of_step(progress->terminal, &progress->step, progress->smoothed_loss,
+                              room(progress), line);
     draw(progress, line, columns);
+}
+
+void hy_cli_draw_work(hy_cli_progress *progress, const char *what, double fraction) {
+    char line[LINE_BYTES];
+    field_list fields = {0};
+    add_field(&fields, HY_CLI_PLAIN, "%3.0f %%", 100 * fmin(fmax(fraction, 0), 1));
+    add_field(&fields, HY_CLI_PLAIN, "%s", what);
+    draw(progress, line,
+         compose(progress->terminal, &fields, fraction, HY_CLI_BLUE, room(progress), line));
 }
 
 /* ---- plain lines ----------------------------------------------------------------------------- */
 
 static void print_step(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
-    fprintf(progress->terminal->out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s",
-            info->step, info->steps_total, hy_phase_name(info->phase),
+    FILE *out = progress->terminal->out;
+    fprintf(out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s", info->step,
+            info->steps_total, hy_phase_name(info->phase),
             hy_cli_loss(progress->smoothed_loss).text, hy_cli_learning_rate(info->lr).text,
             hy_cli_short_count(info->tokens_per_second).text);
     /* How much of the card is used, and at what price. */
-    FILE *out = progress->terminal->out;
     if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
     if (info->sol > 0) fprintf(out, "  sol %.1f %%", 100 * info->sol);
     if (info->gpu.is_known && !isnan(info->gpu.power_watts))
         fprintf(out, "  %.0f W", info->gpu.power_watts);
-    fprintf(progress->terminal->out, "  mem %s", hy_cli_bytes(info->vram_bytes).text);
+    fprintf(out, "  mem %s", hy_cli_bytes(info->vram_bytes).text);
     if (info->memory_status != HY_MEMORY_NORMAL)
-        fprintf(progress->terminal->out, " (%s)", hy_memory_status_name(info->memory_status));
-    fprintf(progress->terminal->out, "  %s left\n", hy_cli_duration(info->remaining).text);
-    fflush(progress->terminal->out);
+        fprintf(out, " (%s)", hy_memory_status_name(info->memory_status));
+    fprintf(out, "  %s left\n", hy_cli_duration(info->remaining).text);
+    fflush(out);
     progress->printed_step = info->step;
     progress->printed_at = now();
 }
@@ -252,23 +237,18 @@ static bool is_new_text(hy_cli_progress *progress, const char *text) {
     return true;
 }
 
-/* A cycle of phases is told once; what goes wrong is told each time. */
-static bool is_news(hy_cli_progress *progress, const hy_step_info *info) {
-    if (info->was_rejected || info->was_rolled_back) return true;
-    return is_new_text(progress, info->reason);
-}
-
+/* A cycle of phases is reported once; what goes wrong is reported each time. */
 static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
     const hy_cli_terminal *terminal = progress->terminal;
-    if (!is_news(progress, info)) return;
+    bool is_wrong = info->was_rejected || info->was_rolled_back;
+    if (!is_wrong && !is_new_text(progress, info->reason)) return;
     fprintf(begin_line(progress), "step %" PRId64 ": %s%s%s, %s\n", info->step,
             hy_cli_colour_code(terminal, hy_cli_phase_colour(info->phase)),
             hy_phase_name(info->phase), hy_cli_colour_code(terminal, HY_CLI_PLAIN), info->reason);
-    if (info->phase == HY_PREDICT && !info->was_rejected) {
-        fprintf(progress->terminal->out,
+    if (info->phase == HY_PREDICT && !info->was_rejected)
+        fprintf(terminal->out,
                 "step %" PRId64 ": a jump of %.1f predicted steps was kept; confidence %.2f\n",
                 info->step, info->predicted_steps, info->confidence);
-    }
 }
 
 /* Once, for long runs: how long, and what the checkpoints will cost the disk. */
@@ -352,12 +332,6 @@ static void on_message(void *user, hy_message_level level, const char *text) {
     end_line(progress);
 }
 
-static void draw_work(hy_cli_progress *progress, const char *what, double fraction) {
-    char line[HY_CLI_LINE_BYTES];
-    int width = hy_cli_terminal_columns(progress->terminal) - 1;
-    draw(progress, line, hy_cli_bar_of_work(progress->terminal, what, fraction, width, line));
-}
-
 /* Plain lines tell of work only once it has taken a while. */
 static void on_progress(void *user, const char *what, double fraction) {
     hy_cli_progress *progress = user;
@@ -370,7 +344,7 @@ static void on_progress(void *user, const char *what, double fraction) {
         if (fraction >= 1)
             wipe(progress);
         else if (is_new || now() - progress->drawn_at >= REDRAW_SECONDS)
-            draw_work(progress, what, fraction);
+            hy_cli_draw_work(progress, what, fraction);
     } else if (now() - progress->work_told_at >= PLAIN_SECONDS) {
         fprintf(progress->terminal->out, "%s: %.0f %%\n", what, 100 * fraction);
         fflush(progress->terminal->out);

@@ -8,12 +8,6 @@
 #include "cli/terminal.h"
 #include "hybrid.h"
 
-#define HY_CLI_LINE_BYTES 2048 /* enough for any line of 500 columns with its colours */
-
-/* The line of other work that takes long: a bar, what it is, per cent. */
-int hy_cli_bar_of_work(const hy_cli_terminal *terminal, const char *what, double fraction,
-                       int columns, char line[HY_CLI_LINE_BYTES]);
-
 hy_cli_colour hy_cli_phase_colour(hy_phase phase);
 
 #define HY_CLI_TOLD_MAX 16
@@ -28,7 +22,7 @@ typedef struct hy_cli_progress {
 
     bool has_step;
     hy_step_info step;  /* the latest; its reason is not kept */
-    int64_t first_step; /* of this sitting */
+    int64_t first_step; /* of this session */
     double smoothed_loss, smoothed_weight;
     bool told_outlook;
     const char *told[HY_CLI_TOLD_MAX]; /* reasons for phases that were shown already */
@@ -44,6 +38,9 @@ typedef struct hy_cli_progress {
 /* The terminal must outlive the progress, the progress the trainer that observes through it. */
 void hy_cli_progress_init(hy_cli_progress *progress, const hy_cli_terminal *terminal);
 hy_observer hy_cli_progress_observer(hy_cli_progress *progress);
+
+/* Draws the line of other work that takes long: a bar, per cent, what it is. */
+void hy_cli_draw_work(hy_cli_progress *progress, const char *what, double fraction);
 
 /* After the last step: leaves the last state on the screen and ends its line. */
 void hy_cli_progress_finish(hy_cli_progress *progress);

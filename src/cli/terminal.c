@@ -86,11 +86,6 @@ void hy_cli_warning(const char *format, ...) {
 /* A model that has not learned much yet emits any byte, escape codes included. What reaches the terminal is
  * printable ASCII, newline, tab and whole UTF-8 characters outside the control range. */
 
-typedef struct character {
-    size_t length; /* bytes; 0: not well-formed here */
-    uint32_t value;
-} character;
-
 /* The smallest value a sequence of this length may hold: longer spellings of it are forged. */
 static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
 
@@ -102,19 +97,17 @@ static size_t promised_length(unsigned char lead) {
     return 0;
 }
 
-static character decode(const unsigned char *bytes, size_t size) {
-    const character broken = {0, 0};
-    size_t length = promised_length(bytes[0]);
-    if (length == 0 || length > size) return broken;
-    if (length == 1) return (character){1, bytes[0]};
-    uint32_t value = bytes[0] & (0xFFu >> (length + 1));
+size_t hy_cli_decode(const char *bytes, size_t size, uint32_t *value) {
+    const unsigned char *at = (const unsigned char *)bytes;
+    size_t length = promised_length(at[0]);
+    if (length == 0 || length > size) return 0;
+    *value = length == 1 ? at[0] : at[0] & (0xFFu >> (length + 1));
     for (size_t i = 1; i < length; i++) {
-        if ((bytes[i] & 0xC0) != 0x80) return broken;
-        value = value << 6 | (bytes[i] & 0x3Fu);
+        if ((at[i] & 0xC0) != 0x80) return 0;
+        *value = *value << 6 | (at[i] & 0x3Fu);
     }
-    bool is_surrogate = value >= 0xD800 && value <= 0xDFFF;
-    if (value < smallest[length] || value > 0x10FFFF || is_surrogate) return broken;
-    return (character){length, value};
+    bool is_surrogate = *value >= 0xD800 && *value <= 0xDFFF;
+    return *value < smallest[length] || *value > 0x10FFFF || is_surrogate ? 0 : length;
 }
 
 /* C0 and C1 controls, and the marks that reorder text. */
@@ -124,38 +117,36 @@ static bool is_control(uint32_t value) {
 }
 
 /* What is shown for the character at `at`, and how many bytes it took. */
-static size_t show(const unsigned char *at, size_t size, bool is_utf8, char shown[8]) {
-    character next = decode(at, size);
-    size_t taken = next.length > 0 ? next.length : 1;
-    if (next.length == 0)
+static size_t show(const char *at, size_t size, bool is_utf8, char shown[8]) {
+    uint32_t value;
+    size_t length = hy_cli_decode(at, size, &value);
+    if (length == 0)
         snprintf(shown, 8, "%s", is_utf8 ? "\xEF\xBF\xBD" : "?");
-    else if (next.value == '\n' || next.value == '\t')
-        snprintf(shown, 8, "%c", (int)next.value);
-    else if (is_control(next.value))
-        snprintf(shown, 8, next.value < 0x100 ? "\\x%02x" : "\\u%04x",
-                 (unsigned)next.value & 0xFFFF);
-    else if (next.length > 1 && !is_utf8)
+    else if (value == '\n' || value == '\t')
+        snprintf(shown, 8, "%c", (int)value);
+    else if (is_control(value))
+        snprintf(shown, 8, value < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)value & 0xFFFF);
+    else if (length > 1 && !is_utf8)
         snprintf(shown, 8, "?");
     else
-        snprintf(shown, 8, "%.*s", (int)taken, (const char *)at);
-    return taken;
+        snprintf(shown, 8, "%.*s", (int)length, at);
+    return length > 0 ? length : 1;
 }
 
 void hy_cli_write_safely(FILE *out, const char *bytes, size_t size, bool is_utf8) {
-    const unsigned char *at = (const unsigned char *)bytes, *end = at + size;
+    const char *end = bytes + size;
     char shown[8];
-    while (at < end) {
-        at += show(at, (size_t)(end - at), is_utf8, shown);
+    while (bytes < end) {
+        bytes += show(bytes, (size_t)(end - bytes), is_utf8, shown);
         fputs(shown, out);
     }
 }
 
 size_t hy_cli_copy_safely(char *to, size_t size, const char *text, bool is_utf8) {
-    const unsigned char *at = (const unsigned char *)text, *end = at + strlen(text);
     size_t written = 0;
     char shown[8];
-    while (at < end) {
-        at += show(at, (size_t)(end - at), is_utf8, shown);
+    while (*text != '\0') {
+        text += show(text, strlen(text), is_utf8, shown);
         if (shown[0] == '\n' || shown[0] == '\t') shown[0] = ' ';
         if (written + strlen(shown) >= size) break;
         memcpy(to + written, shown, strlen(shown));
@@ -163,10 +154,4 @@ size_t hy_cli_copy_safely(char *to, size_t size, const char *text, bool is_utf8)
     }
     to[written] = '\0';
     return written;
-}
-
-size_t hy_cli_decode(const char *bytes, size_t size, uint32_t *value) {
-    character next = decode((const unsigned char *)bytes, size);
-    *value = next.value;
-    return next.length;
 }

@@ -13,7 +13,6 @@
 #include "cli/table.h"
 #include "cli/top_canvas.h"
 #include "cli/top_view.h"
-#include "hybrid.h"
 
 #define WIDE_COLUMNS 50 /* of a page on which names have their full width */
 #define WIDE_LABEL 12
