@@ -127,21 +127,17 @@ static void on_text(void *user, const char *text, size_t size) {
     if (size > 0) it->last = text[size - 1];
 }
 
-static const char *end_in_words(hy_end end) {
-    switch (end) {
-    case HY_END_MAX_TOKENS: return ", cut by --max-tokens";
-    case HY_END_CONTEXT: return ", the context is full: /reset begins anew";
-    case HY_END_STOPPED: return ", stopped";
-    default: return "";
-    }
-}
-
 static void write_figures(const chat *it, const hy_generated *info) {
+    static const char *const ends[] = {[HY_END_MODEL] = "",
+                                       [HY_END_MAX_TOKENS] = ", cut by --max-tokens",
+                                       [HY_END_CONTEXT] =
+                                           ", the context is full: /reset begins anew",
+                                       [HY_END_STOPPED] = ", stopped"};
     double rate = info->seconds > 0 ? info->tokens / info->seconds : 0;
     if (!it->is_talking || it->options->is_quiet) return;
     fprintf(it->terminal.out, "%s%d tokens, %.1f a second%s%s\n",
-            hy_cli_colour_code(&it->terminal, HY_CLI_DIM), info->tokens, rate,
-            end_in_words(info->end), hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN));
+            hy_cli_colour_code(&it->terminal, HY_CLI_DIM), info->tokens, rate, ends[info->end],
+            hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN));
 }
 
 /* is_text: a text to be continued, no message. */
@@ -159,15 +155,12 @@ static hy_status answer(chat *it, const char *words, bool is_text, hy_generated 
     return status;
 }
 
-static bool has_template(const chat *it) {
-    hy_inference_facts facts;
-    hy_inference_describe(it->model, &facts);
-    return strcmp(facts.chat_template, "plain") != 0;
-}
-
 static int answer_once(chat *it) {
     hy_generated info;
-    hy_status status = answer(it, it->options->prompt, !has_template(it), &info);
+    hy_inference_facts facts;
+    hy_inference_describe(it->model, &facts);
+    bool has_template = strcmp(facts.chat_template, "plain") != 0;
+    hy_status status = answer(it, it->options->prompt, !has_template, &info);
     if (status != HY_OK) return hy_cli_fail(status);
     return info.end == HY_END_STOPPED ? HY_EXIT_STOPPED : HY_EXIT_DONE;
 }

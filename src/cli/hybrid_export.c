@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/program.h"
 #include "hybrid.h"
@@ -62,16 +63,11 @@ static uint64_t parse_size(const char *text) {
                  {"mb", 1e6}, {"mib", 0x1p20}, {"g", 1e9},     {"gb", 1e9},     {"gib", 0x1p30},
                  {"t", 1e12}, {"tb", 1e12},    {"tib", 0x1p40}};
     char *end;
-    char unit[8] = "";
     if (text[0] < '0' || text[0] > '9') return 0;
     double number = strtod(text, &end);
-    if (strlen(end) >= sizeof unit) return 0;
-    for (size_t i = 0; end[i] != '\0'; i++) {
-        unit[i] = (char)(end[i] >= 'A' && end[i] <= 'Z' ? end[i] - 'A' + 'a' : end[i]);
-    }
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         double bytes = number * units[i].bytes;
-        if (strcmp(unit, units[i].name) == 0)
+        if (strcasecmp(end, units[i].name) == 0)
             return bytes >= 1 && bytes < 1e18 ? (uint64_t)bytes : 0;
     }
     return 0;

@@ -58,14 +58,12 @@ static const hy_cli_program program = {
 
 /* RUN/report.html for one run, report.html for several. */
 static char *default_path(const hy_run *first, int count) {
-    static const char name[] = "report.html";
-    if (count > 1) return strdup(name);
     const char *folder = hy_run_describe(first)->folder;
-    size_t length = strlen(folder), size = length + sizeof name + 1;
-    char *path = malloc(size);
+    size_t length = strlen(folder);
     bool has_slash = length > 0 && folder[length - 1] == '/';
-    if (path) snprintf(path, size, "%s%s%s", folder, has_slash ? "" : "/", name);
-    return path;
+    char *path;
+    if (count > 1) return strdup("report.html");
+    return asprintf(&path, "%s%sreport.html", folder, has_slash ? "" : "/") < 0 ? NULL : path;
 }
 
 static void tell_written(const hy_run *const *runs, int count, const char *path) {

@@ -190,26 +190,17 @@ static int plan(job *it) {
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
-static int selftest(job *it) {
-    const char *device;
-    hy_status status = hy_config_get(it->config, "device", &device, NULL);
-    if (status != HY_OK) return hy_cli_fail(status);
-    return hy_cli_selftest(&it->terminal, device);
-}
-
-static int doctor(job *it) {
-    const char *folder = hy_cli_value(it->config, "memory.offload_folder");
-    return hy_cli_doctor(&it->terminal, folder[0] != '\0' ? folder : ".");
-}
-
 static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, NULL, &it->config);
     if (status != HY_OK) return hy_cli_exit_code(status);
     int code = HY_EXIT_DONE;
+    const char *folder = hy_cli_value(it->config, "memory.offload_folder");
     switch (it->options->action) {
     case HY_CLI_IS_PRINT_CONFIG: code = print_config(it->config); break;
-    case HY_CLI_IS_SELFTEST: code = selftest(it); break;
-    case HY_CLI_IS_DOCTOR: code = doctor(it); break;
+    case HY_CLI_IS_SELFTEST:
+        code = hy_cli_selftest(&it->terminal, hy_cli_value(it->config, "device"));
+        break;
+    case HY_CLI_IS_DOCTOR: code = hy_cli_doctor(&it->terminal, folder[0] ? folder : "."); break;
     case HY_CLI_IS_PLAN: code = plan(it); break;
     default: code = train(it); break;
     }

@@ -18,11 +18,6 @@
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-static int failed(void) {
-    hy_cli_error("%s", hy_error_message());
-    return 1;
-}
-
 static int compare_sizes(const void *a, const void *b) {
     const hy_cli_model *x = a, *y = b;
     if (x->parameters != y->parameters) return x->parameters < y->parameters ? -1 : 1;
@@ -42,21 +37,18 @@ hy_status hy_cli_models_by_size(hy_cli_model models[HY_CLI_MODELS_MAX], size_t *
     return HY_OK;
 }
 
-/* 0 stands for "as many as heads". */
-static const char *kv_heads_of(const hy_config *config) {
-    const char *value = hy_cli_value(config, "kv_heads");
-    return strcmp(value, "0") == 0 ? hy_cli_value(config, "heads") : value;
-}
-
 static hy_status add_model(hy_cli_table *table, const hy_cli_model *model) {
     hy_config *config = NULL;
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = hy_config_set(config, "model", model->name, HY_FROM_CALLER);
-    if (status == HY_OK)
+    if (status == HY_OK) {
+        const char *heads = hy_cli_value(config, "heads");
+        const char *kv_heads = hy_cli_value(config, "kv_heads"); /* 0: as many as heads */
         hy_cli_table_row(table, model->name, hy_cli_count(model->parameters).text,
-                         hy_cli_value(config, "layers"), hy_cli_value(config, "width"),
-                         hy_cli_value(config, "heads"), kv_heads_of(config),
+                         hy_cli_value(config, "layers"), hy_cli_value(config, "width"), heads,
+                         strcmp(kv_heads, "0") == 0 ? heads : kv_heads,
                          hy_cli_value(config, "vocab"), hy_cli_value(config, "context"), NULL);
+    }
     hy_config_destroy(config);
     return status;
 }
@@ -70,9 +62,9 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
     hy_cli_table_row(&table, "model", "parameters", "layers", "width", "heads", "kv heads", "vocab",
                      "context", NULL);
     for (size_t i = 0; i < count && status == HY_OK; i++) status = add_model(&table, &models[i]);
-    if (status != HY_OK) return failed();
+    if (status != HY_OK) return hy_cli_fail(status);
     hy_cli_table_print(&table, terminal, true);
-    return 0;
+    return HY_EXIT_DONE;
 }
 
 /* ---- what this machine is -------------------------------------------------------------------- */
@@ -125,6 +117,11 @@ static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine
         1e-9 * machine->both_ways_bytes_per_second);
 }
 
+/* Without the word that the library begins it with. */
+static const char *cpu_of(const hy_machine *machine) {
+    return strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
+}
+
 static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine,
                       const char *folder) {
     bool is_here = strcmp(folder, ".") == 0;
@@ -162,8 +159,7 @@ static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machin
                          hy_cli_bytes(state).text,
                          fits(state, is_gpu ? machine->vram_free : machine->ram_available), NULL);
     }
-    fputc('\n', terminal->out);
-    hy_cli_heading(terminal, is_gpu ? "what fits: full-parameter training in 16 bits on this GPU"
+    hy_cli_section(terminal, is_gpu ? "what fits: full-parameter training in 16 bits on this GPU"
                                     : "what fits: full-parameter training in fp32 on this CPU");
     hy_cli_table_print(&table, terminal, true);
     fprintf(terminal->out,
@@ -176,10 +172,9 @@ static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machin
 int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
     hy_machine machine;
     hy_status status = hy_machine_probe(folder, &machine);
-    if (status != HY_OK) return failed();
+    if (status != HY_OK) return hy_cli_fail(status);
     hy_cli_heading(terminal, "this machine");
-    const char *cpu = strncmp(machine.cpu, "CPU: ", 5) == 0 ? machine.cpu + 5 : machine.cpu;
-    say(terminal, "CPU", "%s, %d core%s for this program", cpu, machine.cores,
+    say(terminal, "CPU", "%s, %d core%s for this program", cpu_of(&machine), machine.cores,
         machine.cores == 1 ? "" : "s");
     say(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas, machine.sgemm_gflops);
     if (machine.blas_warning[0] != '\0') hint(terminal, machine.blas_warning);
@@ -202,7 +197,7 @@ int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
     if (machine.is_container)
         say(terminal, "system", "a container: its limits are the ones shown here");
     status = show_what_fits(terminal, &machine);
-    return status == HY_OK ? 0 : failed();
+    return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
 /* ---- the self-test --------------------------------------------------------------------------- */
@@ -220,15 +215,13 @@ typedef struct report {
 /* ---- what is tested ---------------------------------------------------------------------------- */
 
 static void say_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    const char *cpu = strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
-    say(terminal, "CPU", "%s, %d cores, %s", cpu, machine->cores, machine->blas);
+    say(terminal, "CPU", "%s, %d cores, %s", cpu_of(machine), machine->cores, machine->blas);
     if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
-    if (machine->has_cuda) {
+    if (machine->has_cuda)
         say(terminal, "GPU", "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
             hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
-    } else {
+    else
         say(terminal, "CUDA", "%s", machine->cuda);
-    }
     if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
 }
 
@@ -239,18 +232,14 @@ static void end_line(report *r) {
     r->op[0] = '\0';
 }
 
-static void keep_failure(report *r, const hy_selftest_op *op) {
-    if (r->failure_count == SAID_MAX) return;
-    snprintf(r->failures[r->failure_count++], SAID_BYTES, "%s, %s: %s%s%s", op->name, op->dtype,
-             op->tensor, op->tensor[0] != '\0' ? ": " : "", op->message);
-}
-
 /* "  attention backward    fp32 ok 3.1e-07   bf16 ok 2.2e-03   fp16 FAILED" */
 static void on_op(void *user, const hy_selftest_op *op) {
     report *r = user;
     const hy_cli_terminal *t = r->terminal;
     bool is_same = strcmp(r->op, op->name) == 0 && strcmp(op->dtype, "fp32") != 0;
-    if (!op->is_ok) keep_failure(r, op);
+    if (!op->is_ok && r->failure_count < SAID_MAX)
+        snprintf(r->failures[r->failure_count++], SAID_BYTES, "%s, %s: %s%s%s", op->name, op->dtype,
+                 op->tensor, op->tensor[0] != '\0' ? ": " : "", op->message);
     if (t->is_quiet) return;
     /* Once the device is open: what cannot be tested is one line of error and no report. */
     hy_machine machine;
@@ -274,12 +263,11 @@ static void on_op(void *user, const hy_selftest_op *op) {
         snprintf(r->op, sizeof r->op, "%s", op->name);
         fprintf(t->out, "  %-24s", op->name);
     }
-    if (op->is_ok) {
+    if (op->is_ok)
         fprintf(t->out, "  %s ok %-8.1e", op->dtype, op->error);
-    } else {
+    else
         fprintf(t->out, "  %s %sFAILED%s %-8.1e", op->dtype, hy_cli_colour_code(t, HY_CLI_RED),
                 hy_cli_colour_code(t, HY_CLI_PLAIN), op->error);
-    }
     fflush(t->out);
 }
 
@@ -288,8 +276,7 @@ static void on_rate(void *user, const hy_selftest_rate *rate) {
     if (r->terminal->is_quiet) return;
     end_line(r);
     if (!r->has_rates) {
-        fputc('\n', r->terminal->out);
-        hy_cli_heading(r->terminal, "how fast");
+        hy_cli_section(r->terminal, "how fast");
         r->has_rates = true;
     }
     fprintf(r->terminal->out, "  %-56s %8.2f %s\n", rate->name, rate->value, rate->unit);
@@ -298,27 +285,22 @@ static void on_rate(void *user, const hy_selftest_rate *rate) {
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-static int close_report(report *r, const hy_selftest_result *result) {
-    const hy_cli_terminal *t = r->terminal;
-    if (!t->is_quiet) {
-        end_line(r);
-        fprintf(t->out, "\n%d of %d tests passed: %s, %s.\n", result->ops - result->failures,
-                result->ops, result->device,
-                result->is_gpu ? "each op against the CPU" : "against answers known beforehand");
-    }
-    for (int i = 0; i < r->failure_count; i++) hy_cli_error("self-test: %s", r->failures[i]);
-    return result->failures ? HY_EXIT_FAILED : HY_EXIT_DONE;
-}
-
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
     report r = {.terminal = terminal};
     hy_selftest_observer observer = {.user = &r, .on_op = on_op, .on_rate = on_rate};
     hy_selftest_result result;
     hy_status status = hy_selftest(device, &observer, &result);
-    if (status == HY_OK) return close_report(&r, &result);
     end_line(&r);
-    hy_cli_error("%s", hy_error_message());
-    return status == HY_ERR_INPUT || status == HY_ERR_DEVICE ? HY_EXIT_USAGE : HY_EXIT_FAILED;
+    if (status != HY_OK) {
+        int code = hy_cli_fail(status);
+        return status == HY_ERR_DEVICE ? HY_EXIT_USAGE : code;
+    }
+    if (!terminal->is_quiet)
+        fprintf(terminal->out, "\n%d of %d tests passed: %s, %s.\n", result.ops - result.failures,
+                result.ops, result.device,
+                result.is_gpu ? "each op against the CPU" : "against answers known beforehand");
+    for (int i = 0; i < r.failure_count; i++) hy_cli_error("self-test: %s", r.failures[i]);
+    return result.failures ? HY_EXIT_FAILED : HY_EXIT_DONE;
 }
 
 /* ---- completion ------------------------------------------------------------------------------ */

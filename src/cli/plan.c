@@ -49,8 +49,7 @@ static void planned_activations(const hy_cli_terminal *terminal, const hy_traine
 static void show_sentences(const hy_cli_terminal *terminal, const char *title,
                            const char list[][HY_PLAN_TEXT], int32_t count) {
     if (count == 0) return;
-    fputc('\n', terminal->out);
-    hy_cli_heading(terminal, title);
+    hy_cli_section(terminal, title);
     for (int32_t i = 0; i < count; i++) fprintf(terminal->out, "  %s\n", list[i]);
 }
 

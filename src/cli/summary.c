@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,31 +50,33 @@ char *hy_cli_command_line(int argc, char *const *argv) {
 
 /* ---- before the first step ------------------------------------------------------------------- */
 
-static void say(const hy_cli_terminal *terminal, const char *what, const char *value) {
-    fprintf(terminal->out, "%s%-8s%s  %s", hy_cli_colour_code(terminal, HY_CLI_DIM), what,
-            hy_cli_colour_code(terminal, HY_CLI_PLAIN), value);
+__attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *terminal,
+                                                      const char *what, const char *format, ...) {
+    va_list arguments;
+    fprintf(terminal->out, "%s%-8s%s  ", hy_cli_colour_code(terminal, HY_CLI_DIM), what,
+            hy_cli_colour_code(terminal, HY_CLI_PLAIN));
+    va_start(arguments, format);
+    vfprintf(terminal->out, format, arguments);
+    va_end(arguments);
 }
 
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary) {
     FILE *out = terminal->out;
     if (terminal->is_quiet) return;
-    say(terminal, "model", summary->model);
-    fprintf(out, ", %s parameters\n", hy_cli_count(summary->parameters).text);
-    say(terminal, "device", summary->device);
-    fprintf(out, ", %s\n", summary->matmul);
-    say(terminal, "data", summary->data);
-    fputc('\n', out);
-    say(terminal, "steps", hy_cli_count(summary->steps_total).text);
-    fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
+    say(terminal, "model", "%s, %s parameters\n", summary->model,
+        hy_cli_count(summary->parameters).text);
+    say(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    say(terminal, "data", "%s\n", summary->data);
+    say(terminal, "steps", "%s of %s tokens", hy_cli_count(summary->steps_total).text,
+        hy_cli_count(summary->tokens_per_step).text);
     if (summary->steps > 0) fprintf(out, ", %s done before", hy_cli_count(summary->steps).text);
     fputc('\n', out);
     if (summary->out[0] == '\0') {
         say(terminal, "out", "nothing is written\n");
     } else {
-        say(terminal, "out", summary->out);
-        fprintf(out, ", a checkpoint is %s\n", hy_cli_bytes(summary->checkpoint_bytes).text);
-        say(terminal, "watch it", "hybrid-top ");
-        fprintf(out, "%s\n", summary->out);
+        say(terminal, "out", "%s, a checkpoint is %s\n", summary->out,
+            hy_cli_bytes(summary->checkpoint_bytes).text);
+        say(terminal, "watch it", "hybrid-top %s\n", summary->out);
     }
     fflush(out);
 }
@@ -106,8 +109,7 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
     hy_cli_table_row(&table, "all", hy_cli_count(summary->steps).text,
                      hy_cli_duration(summary->seconds).text,
                      hy_cli_short_count(summary->tokens_per_second).text, NULL);
-    fputc('\n', terminal->out);
-    hy_cli_heading(terminal, "phases");
+    hy_cli_section(terminal, "phases");
     hy_cli_table_print(&table, terminal, true);
     /* Against what the card promises, and against what it was seen to do. */
     FILE *out = terminal->out;
@@ -185,8 +187,7 @@ static void show_memory(const hy_cli_terminal *terminal, const memory_view *view
     for (int p = 0; p < HY_PHASE_COUNT; p++)
         if (is_shown(view, p) && memory_shown_by(view, p) == p) add_memory_rows(&table, view, p);
     if (table.rows == 1) return;
-    fputc('\n', terminal->out);
-    hy_cli_heading(terminal, "memory");
+    hy_cli_section(terminal, "memory");
     hy_cli_table_print(&table, terminal, true);
 }
 
@@ -237,8 +238,7 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
     hy_cli_table_row(&table, "what", "now", "when", "on device", "on host", "", NULL);
     for (int i = 0; i < savings.count; i++) add_row(&table, &savings.list[i]);
     if (table.rows == 1) return;
-    fputc('\n', terminal->out);
-    hy_cli_heading(terminal, "memory saved");
+    hy_cli_section(terminal, "memory saved");
     hy_cli_table_print(&table, terminal, true);
     FILE *out = terminal->out;
     int told = 0;
@@ -258,8 +258,7 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
 static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary) {
     FILE *out = terminal->out;
     if (strcmp(summary->predictor, "none") == 0) return;
-    fputc('\n', out);
-    hy_cli_heading(terminal, "prediction");
+    hy_cli_section(terminal, "prediction");
     fprintf(out,
             "  %s: %lld moves kept, %lld rejected; they stand for %lld predicted steps beside %lld "
             "true ones\n",
@@ -279,8 +278,30 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-static void add_loss(hy_cli_table *table, const char *what, double nats) {
-    if (!isnan(nats)) hy_cli_table_row(table, what, hy_cli_loss(nats).text, NULL);
+static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s) {
+    bool is_made = s->knows_entropy; /* a source whose entropy is known */
+    const struct {
+        const char *what;
+        double nats;
+        bool is_of_made;
+    } losses[] = {
+        {"training, last steps", s->final_loss, false},
+        {"true entropy of the source", s->source_entropy, true},
+        {"the source itself on the held-out text", s->val_optimum, true},
+        {"5-gram counted on the same bytes", s->ngram_loss, true},
+        {is_made ? "this model on the held-out text" : "held-out", s->val_loss, false},
+        {"above the true entropy", s->val_loss - s->source_entropy, true},
+        {"above the optimum on this text", s->val_loss - s->val_optimum, true},
+        {"better than the 5-gram", s->ngram_loss - s->val_loss, true},
+    };
+    hy_cli_table table;
+    hy_cli_table_begin(&table, "lr");
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
+        if (!isnan(losses[i].nats) && (is_made || !losses[i].is_of_made))
+            hy_cli_table_row(&table, losses[i].what, hy_cli_loss(losses[i].nats).text, NULL);
+    if (table.rows == 0) return;
+    hy_cli_section(terminal, is_made ? "loss, nats per byte" : "loss, nats per token");
+    hy_cli_table_print(&table, terminal, false);
 }
 
 /* ---- sample ---------------------------------------------------------------------------------- */
@@ -302,8 +323,7 @@ static void closing_sample(const hy_cli_terminal *terminal, const hy_config *con
         hy_cli_warning("there is no sample: %s", hy_error_message());
         return;
     }
-    fputc('\n', terminal->out);
-    hy_cli_heading(terminal, "sample");
+    hy_cli_section(terminal, "sample");
     if (options.prompt[0] != '\0') {
         fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);
         hy_cli_write_safely(terminal->out, options.prompt, strlen(options.prompt),
@@ -333,13 +353,10 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
                 summary->out);
     if (!is_saved) return;
     fprintf(out, was_stopped ? "go on with:  " : "train longer with:  ");
-    /* Writes the command that resumes the run in `folder`, with steps > 0 to that many steps. `program`
- * is argv[0]. Words are quoted for a shell where they need it. */
-    int64_t steps = was_stopped ? 0 : 2 * summary->steps_total;
     write_quoted(out, program);
     fputs(" --resume ", out);
     write_quoted(out, summary->out);
-    if (steps > 0) fprintf(out, " --steps %" PRId64, steps);
+    if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
     fputc('\n', out);
 }
 
@@ -352,28 +369,7 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
         show_memory(terminal, &(memory_view){&summary, false});
         closing_savings(terminal, trainer);
         closing_prediction(terminal, &summary);
-        hy_cli_table table;
-        hy_cli_table_begin(&table, "lr");
-        add_loss(&table, "training, last steps", summary.final_loss);
-        if (summary.knows_entropy) {
-            add_loss(&table, "true entropy of the source", summary.source_entropy);
-            add_loss(&table, "the source itself on the held-out text", summary.val_optimum);
-            add_loss(&table, "5-gram counted on the same bytes", summary.ngram_loss);
-        }
-        add_loss(&table, summary.knows_entropy ? "this model on the held-out text" : "held-out",
-                 summary.val_loss);
-        if (summary.knows_entropy) {
-            add_loss(&table, "above the true entropy", summary.val_loss - summary.source_entropy);
-            add_loss(&table, "above the optimum on this text",
-                     summary.val_loss - summary.val_optimum);
-            add_loss(&table, "better than the 5-gram", summary.ngram_loss - summary.val_loss);
-        }
-        if (table.rows != 0) {
-            fputc('\n', terminal->out);
-            hy_cli_heading(terminal,
-                           summary.knows_entropy ? "loss, nats per byte" : "loss, nats per token");
-            hy_cli_table_print(&table, terminal, false);
-        }
+        closing_losses(terminal, &summary);
         closing_sample(terminal, config, trainer);
     }
     closing_files(terminal, &summary, program, was_stopped);
@@ -397,20 +393,16 @@ static hy_status write_page(const char *folder, const char *path, bool *is_writt
 }
 
 void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder) {
-    static const char name[] = "/report.html";
-    size_t size = strlen(folder) + sizeof name;
+    char *path;
     bool is_written;
     if (folder[0] == '\0') return;
-    char *path = malloc(size);
-    if (path == NULL) {
+    if (asprintf(&path, "%s/report.html", folder) < 0) {
         hy_cli_warning("there is no report: out of memory");
         return;
     }
-    snprintf(path, size, "%s%s", folder, name);
-    if (write_page(folder, path, &is_written) != HY_OK) {
+    if (write_page(folder, path, &is_written) != HY_OK)
         hy_cli_warning("there is no report: %s", hy_error_message());
-    } else if (is_written && !terminal->is_quiet) {
+    else if (is_written && !terminal->is_quiet)
         fprintf(terminal->out, "look at it:  %s\n", path);
-    }
     free(path);
 }

@@ -56,6 +56,11 @@ void hy_cli_heading(const hy_cli_terminal *terminal, const char *text) {
             hy_cli_colour_code(terminal, HY_CLI_PLAIN));
 }
 
+void hy_cli_section(const hy_cli_terminal *terminal, const char *text) {
+    fputc('\n', terminal->out);
+    hy_cli_heading(terminal, text);
+}
+
 static const char *program = "hybrid-train";
 
 void hy_cli_name_program(const char *name) { program = name; }

@@ -37,8 +37,9 @@ int hy_cli_terminal_columns(const hy_cli_terminal *terminal);
 /* The escape code of a colour, or "" where there is no colour. */
 const char *hy_cli_colour_code(const hy_cli_terminal *terminal, hy_cli_colour colour);
 
-/* A heading over a table or a list. */
+/* A heading over a table or a list; a section's has an empty line before it. */
 void hy_cli_heading(const hy_cli_terminal *terminal, const char *text);
+void hy_cli_section(const hy_cli_terminal *terminal, const char *text);
 
 /* What errors and warnings begin with; "hybrid-train" until another program says its name. */
 void hy_cli_name_program(const char *name);

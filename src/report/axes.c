@@ -15,17 +15,6 @@
 
 /* ---- rows ---------------------------------------------------------------------------------------- */
 
-static size_t count_stretches(const double *values, size_t rows) {
-    size_t count = 0;
-    double growth = NAN, before = 0;
-    for (size_t i = 0; i < rows; i++) {
-        count += values[i] - before != growth;
-        growth = values[i] - before;
-        before = values[i];
-    }
-    return count;
-}
-
 static void add_stretch(hy_text *out, size_t length, double growth) {
     if (length == 0) return;
     if (out->size > 0) hy_text_add(out, ",");
@@ -33,59 +22,46 @@ static void add_stretch(hy_text *out, size_t length, double growth) {
     hy_put_number(out, growth);
 }
 
-static void put_knots(hy_text *out, const double *values, size_t rows, size_t every) {
-    for (size_t i = 0; i < rows; i += every) {
-        if (i > 0) hy_text_add(out, ",");
-        hy_put_number(out, values[i]);
-    }
-    if (rows > 0) hy_text_add(out, ",");
-    if (rows > 0) hy_put_number(out, values[rows - 1]);
-}
-
-/* An axis of page->column: {"stretches": ...} or {"every": n, "knots": ...}, the last row's value last. */
-static void put_axis(hy_page *page, const char *name, size_t rows, bool is_even) {
-    hy_text_clear(&page->scratch);
-    hy_json_open_object(page->json, name);
-    if (is_even && count_stretches(page->column, rows) <= STRETCHES_MAX) {
-        hy_text *out = &page->scratch;
-        double growth = 0, before = 0;
-        size_t length = 0;
-        for (size_t i = 0; i < rows; i++) {
-            if (page->column[i] - before != growth) {
-                add_stretch(out, length, growth);
-                growth = page->column[i] - before;
-                length = 0;
-            }
-            length++;
-            before = page->column[i];
+/* A metric as an axis: {"stretches": ...} or {"every": n, "knots": ...}, the last row's value last. What a
+ * line does not say is taken from the one before: an axis has no holes. */
+static void put_axis(hy_page *page, const hy_run *run, const char *name, const char *key,
+                     bool is_even) {
+    hy_text *out = &page->scratch;
+    size_t rows = hy_run_points(run), length = 0, stretches = 0;
+    double growth = 0, before = 0;
+    bool is_known = false;
+    hy_column_fill(run, &(hy_column){.key = key}, page->column);
+    hy_text_clear(out);
+    for (size_t i = 0; i < rows; i++) {
+        if (isfinite(page->column[i]))
+            is_known = true;
+        else
+            page->column[i] = before;
+        if (page->column[i] - before != growth) {
+            add_stretch(out, length, growth);
+            growth = page->column[i] - before;
+            length = 0;
         }
-        add_stretch(out, length, growth);
-        hy_json_put_string(page->json, "stretches", hy_text_string(&page->scratch));
+        stretches += length++ == 0;
+        before = page->column[i];
+    }
+    add_stretch(out, length, growth);
+    if (!is_known) return;
+    hy_json_open_object(page->json, name);
+    if (is_even && stretches <= STRETCHES_MAX) {
+        hy_json_put_string(page->json, "stretches", hy_text_string(out));
     } else {
         size_t every = rows > KNOTS ? rows / KNOTS : 1;
-        put_knots(&page->scratch, page->column, rows, every);
+        hy_text_clear(out);
+        for (size_t i = 0; i < rows; i += every) {
+            hy_put_number(out, page->column[i]);
+            hy_text_add(out, ",");
+        }
+        hy_put_number(out, page->column[rows - 1]);
         hy_json_put_int(page->json, "every", (int64_t)every);
-        hy_json_put_string(page->json, "knots", hy_text_string(&page->scratch));
+        hy_json_put_string(page->json, "knots", hy_text_string(out));
     }
     hy_json_close_object(page->json);
-}
-
-typedef double (*place_of)(const hy_run_point *p);
-static double step_of(const hy_run_point *p) { return (double)p->step; }
-static double tokens_of(const hy_run_point *p) { return p->tokens < 0 ? NAN : (double)p->tokens; }
-static double elapsed_of(const hy_run_point *p) { return p->elapsed; }
-
-/* What a line does not say is taken from the one before: an axis has no holes. */
-static bool fill_axis(const hy_run *run, place_of place, double *out) {
-    double before = 0;
-    bool is_known = false;
-    for (size_t i = 0; i < hy_run_points(run); i++) {
-        double value = place(hy_run_point_at(run, i));
-        is_known |= isfinite(value);
-        if (isfinite(value)) before = value;
-        out[i] = before;
-    }
-    return is_known;
 }
 
 /* ---- phases -------------------------------------------------------------------------------------- */
@@ -116,22 +92,19 @@ static void put_phases(hy_page *page, const hy_run *run) {
     hy_json_put_string(page->json, "phases", hy_text_string(&page->scratch));
 }
 
-static void put_run(hy_page *page, int r) {
-    const hy_run *run = page->runs[r];
-    size_t rows = hy_run_points(run);
-    hy_json_open_object(page->json, NULL);
-    hy_json_put_string(page->json, "name", hy_run_describe(run)->name);
-    hy_json_put_int(page->json, "rows", (int64_t)rows);
-    if (fill_axis(run, step_of, page->column)) put_axis(page, "steps", rows, true);
-    if (fill_axis(run, tokens_of, page->column)) put_axis(page, "tokens", rows, true);
-    if (fill_axis(run, elapsed_of, page->column)) put_axis(page, "time", rows, false);
-    put_phases(page, run);
-    hy_json_close_object(page->json);
-}
-
 void hy_page_axes(hy_page *page) {
     hy_json_open_array(page->json, "runs");
-    for (int r = 0; r < page->count; r++) put_run(page, r);
+    for (int r = 0; r < page->count; r++) {
+        const hy_run *run = page->runs[r];
+        hy_json_open_object(page->json, NULL);
+        hy_json_put_string(page->json, "name", hy_run_describe(run)->name);
+        hy_json_put_int(page->json, "rows", (int64_t)hy_run_points(run));
+        put_axis(page, run, "steps", "step", true);
+        put_axis(page, run, "tokens", "tokens", true);
+        put_axis(page, run, "time", "elapsed", false);
+        put_phases(page, run);
+        hy_json_close_object(page->json);
+    }
     hy_json_close_array(page->json);
 }
 

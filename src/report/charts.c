@@ -102,27 +102,35 @@ static const char *const style_names[] = {"line",   "noisy", "dots",  "stair",
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
-/* What a curve is: its name, its run, which of the chart's quantities, and how it is drawn. Where runs lie
- * over each other, details begin hidden: a click on their name shows them. */
-static void put_curve_names(hy_page *page, const chart *it, const curve *c, int r, const char *name,
-                            const char *style) {
-    hy_json_put_string(page->json, "name", name);
-    hy_json_put_int(page->json, "run", r);
-    hy_json_put_int(page->json, "kind", c - it->curves);
-    hy_json_put_string(page->json, "style", style);
+/* What a curve is: its name, its run, which of the chart's quantities, how it is drawn; and the rows of
+ * `column` that page->kept names. Where runs lie over each other, details begin hidden: a click on their
+ * name shows them. */
+static void put_curve(hy_page *page, const chart *it, const curve *c, int r, const char *name,
+                      const char *style, const double *column, size_t kept) {
+    hy_json_writer *json = page->json;
+    hy_json_open_object(json, NULL);
+    hy_json_put_string(json, "name", name);
+    hy_json_put_int(json, "run", r);
+    hy_json_put_int(json, "kind", c - it->curves);
+    hy_json_put_string(json, "style", style);
     bool is_detail =
         strcmp(style, "noisy") == 0 || (c->style == IS_SUM && it->limits == DEVICE_LIMITS);
-    if (page->count > 1 && is_detail) hy_json_put_bool(page->json, "hidden", true);
-    if (c->style == IS_LAYER) hy_json_put_string(page->json, "tone", c->name);
-}
-
-static void put_column(hy_page *page, const double *column, size_t kept) {
+    if (page->count > 1 && is_detail) hy_json_put_bool(json, "hidden", true);
+    if (c->style == IS_LAYER) hy_json_put_string(json, "tone", c->name);
     hy_text_clear(&page->scratch);
     hy_put_rows(&page->scratch, page->kept, kept);
-    hy_json_put_string(page->json, "rows", hy_text_string(&page->scratch));
+    hy_json_put_string(json, "rows", hy_text_string(&page->scratch));
     hy_text_clear(&page->scratch);
     hy_put_values(&page->scratch, column, page->kept, kept);
-    hy_json_put_string(page->json, "values", hy_text_string(&page->scratch));
+    hy_json_put_string(json, "values", hy_text_string(&page->scratch));
+    hy_json_close_object(json);
+}
+
+/* Fills page->column; false: it has no value in this run. */
+static bool fill_column(hy_page *page, const curve *c, int r, hy_column_facts *facts) {
+    hy_column_fill(page->runs[r], &c->column, page->column);
+    hy_column_look(page->column, hy_run_points(page->runs[r]), facts);
+    return facts->count > 0;
 }
 
 static void put_figure_row(hy_page *page, const chart *it, int r, const char *name,
@@ -134,27 +142,11 @@ static void put_figure_row(hy_page *page, const chart *it, int r, const char *na
         hy_text_add(html, ": ");
     }
     hy_html_text(html, name);
-    const double values[] = {facts->last, facts->min, facts->max};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        hy_text_add(html, "<td>");
-        hy_html_figure(html, it->figure, values[i]);
-    }
-    hy_text_add(html, "<td>");
-    hy_html_count(html, (int64_t)facts->count);
+    hy_html_cell(html, it->figure, facts->last);
+    hy_html_cell(html, it->figure, facts->min);
+    hy_html_cell(html, it->figure, facts->max);
+    hy_html_cell(html, HY_FIGURE_COUNT, (double)facts->count);
     hy_text_add(html, "\n");
-}
-
-/* The mean beside a noisy curve; in page->column is the curve itself. */
-static void put_mean(hy_page *page, const chart *it, const curve *c, int r) {
-    size_t rows = hy_run_points(page->runs[r]), reach = rows / 200 > 2 ? rows / 200 : 2;
-    char name[64];
-    hy_column_smooth(page->column, rows, reach, MEAN_PLACES, page->mean);
-    size_t kept = hy_column_thin(page->mean, rows, 2 * MEAN_PLACES, page->kept);
-    snprintf(name, sizeof name, "%s, mean of %zu steps", c->name, 2 * reach + 1);
-    hy_json_open_object(page->json, NULL);
-    put_curve_names(page, it, c, r, name, "line");
-    put_column(page, page->mean, kept);
-    hy_json_close_object(page->json);
 }
 
 static void put_one(hy_page *page, const chart *it, const curve *c, int r) {
@@ -162,58 +154,37 @@ static void put_one(hy_page *page, const chart *it, const curve *c, int r) {
     bool has_mean = c->style == IS_NOISY && rows >= MEAN_ROWS;
     curve_style style = c->style == IS_NOISY && !has_mean ? IS_LINE : c->style;
     hy_column_facts facts;
-    hy_column_fill(page->runs[r], &c->column, page->column);
-    hy_column_look(page->column, rows, &facts);
-    if (facts.count == 0) return;
-    hy_json_open_object(page->json, NULL);
-    put_curve_names(page, it, c, r, c->name, style_names[style]);
-    put_column(page, page->column, hy_column_thin(page->column, rows, page->limit, page->kept));
-    hy_json_close_object(page->json);
+    if (!fill_column(page, c, r, &facts)) return;
+    put_curve(page, it, c, r, c->name, style_names[style], page->column,
+              hy_column_thin(page->column, rows, page->limit, page->kept));
     if (c->style != IS_MARK) put_figure_row(page, it, r, c->name, &facts);
-    if (has_mean) put_mean(page, it, c, r);
+    if (!has_mean) return;
+    char name[64];
+    size_t reach = rows / 200 > 2 ? rows / 200 : 2;
+    hy_column_smooth(page->column, rows, reach, MEAN_PLACES, page->mean);
+    snprintf(name, sizeof name, "%s, mean of %zu steps", c->name, 2 * reach + 1);
+    put_curve(page, it, c, r, name, "line", page->mean,
+              hy_column_thin(page->mean, rows, 2 * MEAN_PLACES, page->kept));
 }
 
-/* Layers of a stack are told for the same rows: those where their sum is least and greatest. */
-static size_t keep_layers(hy_page *page, const chart *it, int r) {
+/* The layers of a stack, all for the same rows: those where their sum is least and greatest. False: there
+ * are none, or runs lie over each other. */
+static bool put_layers(hy_page *page, const chart *it, int r) {
     size_t rows = hy_run_points(page->runs[r]);
+    hy_column_facts facts;
+    if (it->curves[0].style != IS_LAYER || page->count > 1) return false;
     for (size_t i = 0; i < rows; i++) page->mean[i] = 0;
-    for (const curve *c = it->curves; c->name; c++) {
-        if (c->style != IS_LAYER) continue;
-        hy_column_fill(page->runs[r], &c->column, page->column);
+    for (const curve *c = it->curves; c->style == IS_LAYER; c++) {
+        fill_column(page, c, r, &facts);
         for (size_t i = 0; i < rows; i++) page->mean[i] += page->column[i];
     }
-    return hy_column_thin(page->mean, rows, page->limit, page->kept);
-}
-
-static void put_layers(hy_page *page, const chart *it, int r) {
-    size_t rows = hy_run_points(page->runs[r]);
-    size_t kept = keep_layers(page, it, r);
-    if (kept == 0) return;
-    for (const curve *c = it->curves; c->name; c++) {
-        hy_column_facts facts;
-        if (c->style != IS_LAYER) continue;
-        hy_column_fill(page->runs[r], &c->column, page->column);
-        hy_column_look(page->column, rows, &facts);
-        if (facts.count == 0 || facts.max == 0) continue;
-        hy_json_open_object(page->json, NULL);
-        put_curve_names(page, it, c, r, c->name, "layer");
-        put_column(page, page->column, kept);
-        hy_json_close_object(page->json);
+    size_t kept = hy_column_thin(page->mean, rows, page->limit, page->kept);
+    for (const curve *c = it->curves; c->style == IS_LAYER && kept > 0; c++) {
+        if (!fill_column(page, c, r, &facts) || facts.max == 0) continue;
+        put_curve(page, it, c, r, c->name, "layer", page->column, kept);
         put_figure_row(page, it, r, c->name, &facts);
     }
-}
-
-static bool has_layers(const hy_page *page, const chart *it, int r) {
-    const curve *first = &it->curves[0];
-    if (first->style != IS_LAYER || page->count > 1) return false;
-    for (size_t i = 0; i < hy_run_points(page->runs[r]); i++) {
-        const hy_run_point *p = hy_run_point_at(page->runs[r], i);
-        const int64_t *bytes = it->limits == HOST_LIMITS ? p->pinned : p->device;
-        for (int c = 0; c < HY_CLASS_COUNT; c++) {
-            if (bytes[c] > 0) return true;
-        }
-    }
-    return false;
+    return kept > 0;
 }
 
 /* ---- limits -------------------------------------------------------------------------------------- */
@@ -245,24 +216,17 @@ static bool have_same_budgets(const hy_page *page) {
 /* A micro-batch that never changed is not worth a drawing; neither are copies that never were, nor
  * predictions that were never made. */
 static bool is_worth_drawing(hy_page *page, const chart *it) {
-    bool is_steady = true, has_any = false;
-    double all_min = INFINITY, all_max = -INFINITY;
+    double least = NAN, most = NAN; /* of all that are known */
     for (const curve *c = it->curves; c->name; c++) {
-        for (int r = 0; r < page->count; r++) {
+        for (int r = 0; r < page->count && c->style != IS_MARK; r++) {
             hy_column_facts facts;
-            if (c->style == IS_MARK) continue;
-            hy_column_fill(page->runs[r], &c->column, page->column);
-            hy_column_look(page->column, hy_run_points(page->runs[r]), &facts);
-            if (facts.count == 0) continue;
-            has_any = true;
-            all_min = fmin(all_min, facts.min);
-            all_max = fmax(all_max, facts.max);
+            fill_column(page, c, r, &facts);
+            least = fmin(least, facts.min);
+            most = fmax(most, facts.max);
         }
     }
-    is_steady = all_min == all_max;
-    if (!has_any) return false;
     bool is_about_change = strcmp(it->id, "batch") == 0;
-    return is_about_change ? !is_steady : all_max > 0 || all_min < 0;
+    return is_about_change ? least < most : most > 0 || least < 0;
 }
 
 static void put_chart(hy_page *page, const chart *it) {
@@ -297,8 +261,7 @@ static void put_chart(hy_page *page, const chart *it) {
     }
     hy_json_open_array(page->json, "curves");
     for (int r = 0; r < page->count; r++) {
-        bool is_stack = has_layers(page, it, r);
-        if (is_stack) put_layers(page, it, r);
+        bool is_stack = put_layers(page, it, r);
         for (const curve *c = it->curves; c->name; c++) {
             if (c->style == IS_LAYER || (c->style == IS_SUM && is_stack)) continue;
             put_one(page, it, c, r);

@@ -42,25 +42,17 @@ static ssize_t read_at(int fd, char *dst, size_t size, int64_t offset) {
     }
 }
 
-static bool has_same_tail(const hy_follow *it) {
-    char now[HY_FOLLOW_TAIL];
-    ssize_t got = read_at(it->fd, now, it->tail_size, it->offset - (int64_t)it->tail_size);
-    return got == (ssize_t)it->tail_size && memcmp(now, it->tail, it->tail_size) == 0;
-}
-
 static bool is_continued(const hy_follow *it, const struct stat *named) {
     struct stat held;
+    char tail[HY_FOLLOW_TAIL];
     if (it->fd < 0 || fstat(it->fd, &held) != 0) return false;
     if (held.st_dev != named->st_dev || held.st_ino != named->st_ino) return false;
-    return held.st_size >= it->offset && has_same_tail(it);
+    if (held.st_size < it->offset) return false;
+    ssize_t got = read_at(it->fd, tail, it->tail_size, it->offset - (int64_t)it->tail_size);
+    return got == (ssize_t)it->tail_size && memcmp(tail, it->tail, it->tail_size) == 0;
 }
 
 /* ---- lines ------------------------------------------------------------------------------------- */
-
-static void keep_tail(hy_follow *it, const char *end, size_t available) {
-    it->tail_size = available < HY_FOLLOW_TAIL ? available : HY_FOLLOW_TAIL;
-    memcpy(it->tail, end - it->tail_size, it->tail_size);
-}
 
 /* Hands out the whole lines among `size` bytes; *used counts their bytes. A line counts as handed out
  * whatever came of it. */
@@ -74,7 +66,10 @@ static hy_status hand_out(hy_follow *it, size_t size, const hy_follow_sink *sink
         status = sink->line(sink->user, line, (size_t)(newline - line));
         *used += (size_t)(newline - line) + 1;
     }
-    if (*used > 0) keep_tail(it, it->buffer + *used, *used);
+    if (*used > 0) {
+        it->tail_size = *used < HY_FOLLOW_TAIL ? *used : HY_FOLLOW_TAIL;
+        memcpy(it->tail, it->buffer + *used - it->tail_size, it->tail_size);
+    }
     it->offset += (int64_t)*used;
     return status;
 }

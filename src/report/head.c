@@ -89,11 +89,11 @@ static void add_cards(hy_page *page) {
     add_card(html, &(card){"Held-out loss", HY_FIGURE_LOSS, t->val_loss, ""});
     add_card(html, &(card){"Training loss", HY_FIGURE_LOSS, t->final_loss,
                            noted(note, "from ", HY_FIGURE_LOSS, t->first_loss)});
-    add_card(html, &(card){"Steps", HY_FIGURE_COUNT, (double)t->steps,
+    add_card(html, &(card){"Steps", HY_FIGURE_COUNT, t->steps,
                            noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total)});
     add_card(html, &(card){"Predicted steps", HY_FIGURE_COUNT, predicted,
-                           noted(note, "in moves kept: ", HY_FIGURE_COUNT, (double)t->moves)});
-    add_card(html, &(card){"Tokens", HY_FIGURE_SHORT, (double)t->tokens, ""});
+                           noted(note, "in moves kept: ", HY_FIGURE_COUNT, t->moves)});
+    add_card(html, &(card){"Tokens", HY_FIGURE_SHORT, t->tokens, ""});
     add_card(html, &(card){"Tokens per second", HY_FIGURE_SHORT, t->tokens_per_second, ""});
     add_card(html, &(card){"Time", HY_FIGURE_TIME, t->seconds, ""});
     add_card(html, &(card){"Peak device memory", HY_FIGURE_BYTES, t->peak_bytes,
@@ -106,49 +106,32 @@ static void add_cards(hy_page *page) {
 typedef struct compared {
     const char *name;
     hy_figure figure;
-    size_t at;     /* of a double in the totals, */
-    bool is_count; /* or of an int64_t */
+    size_t at; /* of a double in the totals */
 } compared;
 
 #define OF(member) offsetof(hy_run_totals, member)
 
 static const compared rows[] = {
-    {"held-out loss", HY_FIGURE_LOSS, OF(val_loss), false},
-    {"best held-out loss", HY_FIGURE_LOSS, OF(best_val_loss), false},
-    {"training loss, last steps", HY_FIGURE_LOSS, OF(final_loss), false},
-    {"steps", HY_FIGURE_COUNT, OF(steps), true},
-    {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps), false},
-    {"moves kept", HY_FIGURE_COUNT, OF(moves), true},
-    {"moves rejected", HY_FIGURE_COUNT, OF(rejected_moves), true},
-    {"compute spent, full steps", HY_FIGURE_NUMBER, OF(spent), false},
-    {"tokens", HY_FIGURE_COUNT, OF(tokens), true},
-    {"tokens per second", HY_FIGURE_COUNT, OF(tokens_per_second), false},
-    {"time", HY_FIGURE_TIME, OF(seconds), false},
-    {"planned device memory", HY_FIGURE_BYTES, OF(planned_bytes), false},
-    {"peak device memory", HY_FIGURE_BYTES, OF(peak_bytes), false},
-    {"page-locked memory", HY_FIGURE_BYTES, OF(pinned_bytes), false},
-    {"resident memory", HY_FIGURE_BYTES, OF(resident_bytes), false},
+    {"held-out loss", HY_FIGURE_LOSS, OF(val_loss)},
+    {"best held-out loss", HY_FIGURE_LOSS, OF(best_val_loss)},
+    {"training loss, last steps", HY_FIGURE_LOSS, OF(final_loss)},
+    {"steps", HY_FIGURE_COUNT, OF(steps)},
+    {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},
+    {"moves kept", HY_FIGURE_COUNT, OF(moves)},
+    {"moves rejected", HY_FIGURE_COUNT, OF(rejected_moves)},
+    {"compute spent, full steps", HY_FIGURE_NUMBER, OF(spent)},
+    {"tokens", HY_FIGURE_COUNT, OF(tokens)},
+    {"tokens per second", HY_FIGURE_COUNT, OF(tokens_per_second)},
+    {"time", HY_FIGURE_TIME, OF(seconds)},
+    {"planned device memory", HY_FIGURE_BYTES, OF(planned_bytes)},
+    {"peak device memory", HY_FIGURE_BYTES, OF(peak_bytes)},
+    {"page-locked memory", HY_FIGURE_BYTES, OF(pinned_bytes)},
+    {"resident memory", HY_FIGURE_BYTES, OF(resident_bytes)},
 };
 
 static double value_of(const compared *row, const hy_run_totals *t) {
-    const char *at = (const char *)t + row->at;
-    return row->is_count ? (double)*(const int64_t *)(const void *)at
-                         : *(const double *)(const void *)at;
+    return *(const double *)(const void *)((const char *)t + row->at);
 }
-
-static void add_text_row(hy_page *page, const char *name,
-                         const char *(*text)(const hy_run_facts *)) {
-    hy_text_addf(page->html, "<tr><th scope=\"row\">%s", name);
-    for (int r = 0; r < page->count; r++) {
-        hy_text_add(page->html, "<td>");
-        hy_html_text(page->html, text(hy_run_describe(page->runs[r])));
-    }
-    hy_text_add(page->html, "\n");
-}
-
-static const char *model_of(const hy_run_facts *facts) { return facts->model; }
-static const char *device_of(const hy_run_facts *facts) { return facts->device; }
-static const char *predictor_of(const hy_run_facts *facts) { return facts->predictor; }
 
 static bool is_any_known(const hy_page *page, const compared *row) {
     for (int r = 0; r < page->count; r++) {
@@ -167,17 +150,22 @@ void hy_page_comparison(hy_page *page) {
         hy_html_text(html, hy_run_describe(page->runs[r])->name);
     }
     hy_text_add(html, "</thead>\n<tbody>\n");
-    add_text_row(page, "model", model_of);
-    add_text_row(page, "device", device_of);
-    add_text_row(page, "predictor", predictor_of);
-    add_text_row(page, "state", state_of);
+    static const char *const texts[] = {"model", "device", "predictor", "state"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        hy_text_addf(html, "<tr><th scope=\"row\">%s", texts[i]);
+        for (int r = 0; r < page->count; r++) {
+            const hy_run_facts *f = hy_run_describe(page->runs[r]);
+            const char *const values[] = {f->model, f->device, f->predictor, state_of(f)};
+            hy_text_add(html, "<td>");
+            hy_html_text(html, values[i]);
+        }
+        hy_text_add(html, "\n");
+    }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (!is_any_known(page, &rows[i])) continue;
         hy_text_addf(html, "<tr><th scope=\"row\">%s", rows[i].name);
-        for (int r = 0; r < page->count; r++) {
-            hy_text_add(html, "<td>");
-            hy_html_figure(html, rows[i].figure, value_of(&rows[i], &page->totals[r]));
-        }
+        for (int r = 0; r < page->count; r++)
+            hy_html_cell(html, rows[i].figure, value_of(&rows[i], &page->totals[r]));
         hy_text_add(html, "\n");
     }
     hy_text_add(html, "</tbody></table></div>\n</section>\n");

@@ -97,3 +97,8 @@ void hy_html_figure(hy_text *out, hy_figure figure, double value) {
     default: hy_text_addf(out, "%.*f", fabs(value) < 100 ? 2 : 1, value); break;
     }
 }
+
+void hy_html_cell(hy_text *out, hy_figure figure, double value) {
+    hy_text_add(out, "<td>");
+    hy_html_figure(out, figure, value);
+}

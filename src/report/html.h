@@ -24,3 +24,4 @@ typedef enum hy_figure {
 
 const char *hy_figure_name(hy_figure figure);
 void hy_html_figure(hy_text *out, hy_figure figure, double value); /* a dash for NaN */
+void hy_html_cell(hy_text *out, hy_figure figure, double value);   /* of a table */

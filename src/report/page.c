@@ -77,31 +77,22 @@ static void add_page(hy_page *page) {
     hy_text_add(html, "</script>\n</body>\n</html>\n");
 }
 
-static size_t longest(const hy_run *const *runs, int count) {
-    size_t rows = 1;
-    for (int r = 0; r < count; r++) {
-        if (hy_run_points(runs[r]) > rows) rows = hy_run_points(runs[r]);
-    }
-    return rows;
-}
-
 static hy_status make_page(const hy_run *const *runs, int count, hy_text *html) {
     hy_text data = {0};
-    size_t rows = longest(runs, count), limit = ROWS_IN_ALL / (size_t)count;
+    size_t rows = 1 /* of the longest run */, limit = ROWS_IN_ALL / (size_t)count;
+    for (int r = 0; r < count; r++)
+        if (hy_run_points(runs[r]) > rows) rows = hy_run_points(runs[r]);
     hy_page page = {.runs = runs, .count = count, .html = html, .data = &data};
     page.limit = limit > ROWS_MAX ? ROWS_MAX : limit < ROWS_MIN ? ROWS_MIN : limit;
     page.totals = calloc((size_t)count, sizeof *page.totals);
     page.column = calloc(rows, sizeof *page.column);
     page.mean = calloc(rows, sizeof *page.mean);
     page.kept = calloc(rows, sizeof *page.kept);
-    hy_status status = HY_OK;
-    if (page.totals && page.column && page.mean && page.kept) {
+    bool is_made = page.totals && page.column && page.mean && page.kept;
+    if (is_made) {
         for (int r = 0; r < count; r++) hy_run_total(runs[r], &page.totals[r]);
         add_page(&page);
-        status =
-            html->has_failed || data.has_failed || page.scratch.has_failed ? HY_ERR_MEMORY : HY_OK;
-    } else {
-        status = HY_ERR_MEMORY;
+        is_made = !html->has_failed && !data.has_failed && !page.scratch.has_failed;
     }
     hy_text_free(&data);
     hy_text_free(&page.scratch);
@@ -109,8 +100,8 @@ static hy_status make_page(const hy_run *const *runs, int count, hy_text *html) 
     free(page.column);
     free(page.mean);
     free(page.kept);
-    return status == HY_OK ? HY_OK
-                           : hy_fail(status, "out of memory for a report of %zu lines", rows);
+    HY_FAIL_IF(!is_made, HY_ERR_MEMORY, "out of memory for a report of %zu lines", rows);
+    return HY_OK;
 }
 
 hy_status hy_report_write(const hy_run *const *runs, int count, const char *path) {

@@ -4,35 +4,26 @@
 #include <math.h>
 #include <string.h>
 
-const hy_json_node *hy_json_object_at(const hy_json_node *object, const char *key) {
-    const hy_json_node *found = object ? hy_json_get(object, key) : NULL;
-    return found && hy_json_type_of(found) == HY_JSON_OBJECT ? found : NULL;
-}
-
-const hy_json_node *hy_json_root_object(const hy_json *json) {
-    const hy_json_node *root = json ? hy_json_root(json) : NULL;
-    return root && hy_json_type_of(root) == HY_JSON_OBJECT ? root : NULL;
+static bool has_phases(const hy_json *json, hy_planned *out) {
+    out->phases = json ? hy_json_get(hy_json_root(json), "phases") : NULL;
+    return out->phases && hy_json_type_of(out->phases) == HY_JSON_OBJECT;
 }
 
 bool hy_planned_of_plan(const hy_run *run, hy_planned *out) {
-    *out = (hy_planned){.phases = hy_json_object_at(hy_json_root_object(run->plan), "phases"),
-                        .bytes_key = "bytes"};
-    return out->phases != NULL;
+    *out = (hy_planned){.bytes_key = "bytes"};
+    return has_phases(run->plan, out);
 }
 
 bool hy_planned_of_summary(const hy_run *run, hy_planned *out) {
-    *out = (hy_planned){.phases = hy_json_object_at(hy_json_root_object(run->summary), "phases"),
-                        .bytes_key = "planned_bytes",
-                        .has_measured = true};
-    return out->phases != NULL;
+    *out = (hy_planned){.bytes_key = "planned_bytes", .has_measured = true};
+    return has_phases(run->summary, out);
 }
 
 bool hy_planned_read(const hy_planned *from, int phase, int cls, hy_planned_cell *out) {
-    const hy_json_node *of_phase = hy_json_object_at(from->phases, hy_phase_name((hy_phase)phase));
-    const hy_json_node *classes = hy_json_object_at(of_phase, "classes");
-    const hy_json_node *node = hy_json_object_at(classes, hy_class_name((hy_class)cls));
+    const hy_json_node *of_phase = hy_json_get(from->phases, hy_phase_name((hy_phase)phase));
+    const hy_json_node *classes = hy_json_get(of_phase, "classes");
+    const hy_json_node *node = hy_json_get(classes, hy_class_name((hy_class)cls));
     *out = (hy_planned_cell){"", "", NAN, NAN};
-    if (!node) return false;
     hy_json_as_string(hy_json_get(node, "place"), &out->place, NULL);
     hy_json_as_string(hy_json_get(node, "dtype"), &out->dtype, NULL);
     hy_json_as_double(hy_json_get(node, from->bytes_key), &out->planned);

@@ -1,4 +1,4 @@
-/* planned.h: memory by phase and class, as plan.json or summary.json tell it. Inside this room.
+/* planned.h: memory by phase and class, as plan.json or summary.json has it. Inside this room.
  *
  * plan.json is written when a run begins and has planned bytes; summary.json has measured ones beside them. */
 #pragma once
@@ -13,7 +13,7 @@ typedef struct hy_planned {
 
 typedef struct hy_planned_cell {
     const char *place, *dtype;
-    double planned, measured; /* NaN: not told */
+    double planned, measured; /* NaN: not said */
 } hy_planned_cell;
 
 bool hy_planned_of_plan(const hy_run *run, hy_planned *out);
@@ -21,7 +21,3 @@ bool hy_planned_of_summary(const hy_run *run, hy_planned *out);
 
 /* False where the class takes no bytes in that phase. */
 bool hy_planned_read(const hy_planned *from, int phase, int cls, hy_planned_cell *out);
-
-/* The node when it is an object, else NULL; of NULL NULL. */
-const hy_json_node *hy_json_object_at(const hy_json_node *object, const char *key);
-const hy_json_node *hy_json_root_object(const hy_json *json);

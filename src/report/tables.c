@@ -22,11 +22,6 @@ static void open_table(hy_text *html, const char *title, const char *const *colu
 
 static void close_table(hy_text *html) { hy_text_add(html, "</tbody></table></div>\n"); }
 
-static void add_cell(hy_text *html, hy_figure figure, double value) {
-    hy_text_add(html, "<td>");
-    hy_html_figure(html, figure, value);
-}
-
 static void add_text_cell(hy_text *html, const char *text) {
     hy_text_add(html, "<td class=\"text\">");
     hy_html_text(html, text);
@@ -47,19 +42,19 @@ static void add_phases(hy_page *page, int r) {
         bool trains = p != HY_PREDICT && phase->seconds > 0 && per_step > 0;
         hy_text_addf(html, "<tr><th scope=\"row\"><i class=\"swatch phase%d\"></i>%s", p,
                      hy_phase_name((hy_phase)p));
-        add_cell(html, HY_FIGURE_COUNT, (double)phase->steps);
-        add_cell(html, HY_FIGURE_TIME, phase->seconds);
-        add_cell(html, HY_FIGURE_SHORT,
-                 trains ? (double)phase->steps * per_step / phase->seconds : NAN);
-        add_cell(html, HY_FIGURE_BYTES, phase->planned_bytes);
-        add_cell(html, HY_FIGURE_BYTES, phase->peak_bytes);
-        add_cell(html, HY_FIGURE_TIME, phase->wait_seconds);
+        hy_html_cell(html, HY_FIGURE_COUNT, phase->steps);
+        hy_html_cell(html, HY_FIGURE_TIME, phase->seconds);
+        hy_html_cell(html, HY_FIGURE_SHORT,
+                     trains ? phase->steps * per_step / phase->seconds : NAN);
+        hy_html_cell(html, HY_FIGURE_BYTES, phase->planned_bytes);
+        hy_html_cell(html, HY_FIGURE_BYTES, phase->peak_bytes);
+        hy_html_cell(html, HY_FIGURE_TIME, phase->wait_seconds);
         hy_text_add(html, "\n");
     }
     hy_text_add(html, "<tr class=\"all\"><th scope=\"row\">all");
-    add_cell(html, HY_FIGURE_COUNT, (double)t->steps);
-    add_cell(html, HY_FIGURE_TIME, t->seconds);
-    add_cell(html, HY_FIGURE_SHORT, t->tokens_per_second);
+    hy_html_cell(html, HY_FIGURE_COUNT, t->steps);
+    hy_html_cell(html, HY_FIGURE_TIME, t->seconds);
+    hy_html_cell(html, HY_FIGURE_SHORT, t->tokens_per_second);
     hy_text_add(html, "<td><td><td>\n");
     close_table(html);
 }
@@ -120,8 +115,8 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
                          hy_class_name((hy_class)c), hy_class_name((hy_class)c));
             add_text_cell(page->html, cell.place);
             add_text_cell(page->html, cell.dtype);
-            add_cell(page->html, HY_FIGURE_BYTES, cell.planned);
-            if (from->has_measured) add_cell(page->html, HY_FIGURE_BYTES, cell.measured);
+            hy_html_cell(page->html, HY_FIGURE_BYTES, cell.planned);
+            if (from->has_measured) hy_html_cell(page->html, HY_FIGURE_BYTES, cell.measured);
             hy_text_add(page->html, "\n");
             is_first = false;
         }
@@ -131,104 +126,100 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
 
 /* ---- what saves memory ----------------------------------------------------------------------------- */
 
-/* Of the summary's list, what was on in this run and freed device memory. */
-static bool is_saving(const hy_json_node *node) {
-    bool is_on = false;
-    double device = 0;
-    if (hy_json_type_of(node) != HY_JSON_OBJECT) return false;
-    hy_json_as_bool(hy_json_get(node, "on"), &is_on);
-    hy_json_as_double(hy_json_get(node, "device_bytes"), &device);
-    return is_on && device > 0;
+/* summary.json where it is of the newest line, else NULL. */
+static const hy_json_node *summary_of(const hy_run *run) {
+    return run->facts.is_finished ? hy_json_root(run->summary) : NULL;
 }
 
+static double number_at(const hy_json_node *object, const char *key) {
+    double value = NAN;
+    hy_json_as_double(hy_json_get(object, key), &value);
+    return value;
+}
+
+/* Of the summary's list, what was on in this run and freed device memory. */
 static void add_savings(hy_page *page, int r) {
     static const char *const columns[] = {"", "as", "device freed", "host taken", "figure", NULL};
-    const hy_run *run = page->runs[r];
-    const hy_json_node *summary = run->facts.is_finished ? hy_json_root_object(run->summary) : NULL;
-    const hy_json_node *list = summary ? hy_json_get(summary, "savings") : NULL;
+    hy_text *html = page->html;
+    const hy_json_node *list = hy_json_get(summary_of(page->runs[r]), "savings");
     bool is_open = false;
     if (!list || hy_json_type_of(list) != HY_JSON_ARRAY) return;
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
-        if (!is_saving(n)) continue;
-        if (!is_open) open_table(page->html, "What saves device memory", columns, 2);
-        is_open = true;
         const char *name = "", *value = "";
-        double device = NAN, host = NAN;
-        bool is_measured = false;
+        double device = number_at(n, "device_bytes"), host = number_at(n, "host_bytes");
+        bool is_on = false, is_measured = false;
+        hy_json_as_bool(hy_json_get(n, "on"), &is_on);
+        if (!is_on || !(device > 0)) continue;
+        if (!is_open) open_table(html, "What saves device memory", columns, 2);
+        is_open = true;
         hy_json_as_string(hy_json_get(n, "name"), &name, NULL);
         hy_json_as_string(hy_json_get(n, "value"), &value, NULL);
-        hy_json_as_double(hy_json_get(n, "device_bytes"), &device);
-        hy_json_as_double(hy_json_get(n, "host_bytes"), &host);
         hy_json_as_bool(hy_json_get(n, "measured"), &is_measured);
-        hy_text_add(page->html, "<tr><th scope=\"row\">");
-        hy_html_text(page->html, name);
-        add_text_cell(page->html, value);
-        add_cell(page->html, HY_FIGURE_BYTES, device > 0 ? device : NAN);
-        add_cell(page->html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
-        hy_text_addf(page->html, "<td>%s\n", is_measured ? "measured" : "planned");
+        hy_text_add(html, "<tr><th scope=\"row\">");
+        hy_html_text(html, name);
+        add_text_cell(html, value);
+        hy_html_cell(html, HY_FIGURE_BYTES, device);
+        hy_html_cell(html, HY_FIGURE_BYTES, host < 0 ? -host : NAN);
+        hy_text_addf(html, "<td>%s\n", is_measured ? "measured" : "planned");
     }
-    if (is_open) close_table(page->html);
+    if (is_open) close_table(html);
 }
 
 /* ---- prediction and losses ------------------------------------------------------------------------ */
 
-static double number_at(const hy_json_node *object, const char *key) {
-    double value = NAN;
-    if (object) hy_json_as_double(hy_json_get(object, key), &value);
-    return value;
-}
-
 static void add_row(hy_text *html, const char *name, hy_figure figure, double value) {
     if (isnan(value)) return;
     hy_text_addf(html, "<tr><th scope=\"row\">%s", name);
-    add_cell(html, figure, value);
+    hy_html_cell(html, figure, value);
     hy_text_add(html, "\n");
 }
 
 static void add_prediction(hy_page *page, int r) {
     static const char *const columns[] = {"", "", NULL};
     const hy_run_totals *t = &page->totals[r];
-    const hy_run *run = page->runs[r];
-    const hy_json_node *summary = run->facts.is_finished ? hy_json_root_object(run->summary) : NULL;
-    bool has_forks = number_at(summary, "forks") > 0;
-    if (strcmp(run->facts.predictor, "none") == 0) return;
-    open_table(page->html, "Prediction", columns, 1);
-    if (run->facts.predictor[0]) {
-        hy_text_add(page->html, "<tr><th scope=\"row\">predictor<td>");
-        hy_html_text(page->html, run->facts.predictor);
-        hy_text_add(page->html, "\n");
+    const char *predictor = page->runs[r]->facts.predictor;
+    const hy_json_node *summary = summary_of(page->runs[r]);
+    hy_text *html = page->html;
+    double forks = number_at(summary, "forks");
+    if (strcmp(predictor, "none") == 0) return;
+    open_table(html, "Prediction", columns, 1);
+    if (predictor[0]) {
+        hy_text_add(html, "<tr><th scope=\"row\">predictor<td>");
+        hy_html_text(html, predictor);
+        hy_text_add(html, "\n");
     }
-    add_row(page->html, "moves kept", HY_FIGURE_COUNT, (double)t->moves);
-    add_row(page->html, "moves rejected", HY_FIGURE_COUNT, (double)t->rejected_moves);
-    add_row(page->html, "predicted steps they stand for", HY_FIGURE_COUNT, t->predicted_steps);
-    add_row(page->html, "true steps", HY_FIGURE_COUNT, (double)t->steps);
-    add_row(page->html, "compute spent, in full steps", HY_FIGURE_NUMBER, t->spent);
-    add_row(page->html, "confidence that it pays", HY_FIGURE_NUMBER, t->confidence);
-    add_row(page->html, "paired forks", HY_FIGURE_COUNT, number_at(summary, "forks"));
-    if (has_forks) {
-        add_row(page->html, "gain by forks, nats", HY_FIGURE_LOSS, number_at(summary, "fork_gain"));
-        add_row(page->html, "gain by forks, true steps", HY_FIGURE_NUMBER,
+    add_row(html, "moves kept", HY_FIGURE_COUNT, t->moves);
+    add_row(html, "moves rejected", HY_FIGURE_COUNT, t->rejected_moves);
+    add_row(html, "predicted steps they stand for", HY_FIGURE_COUNT, t->predicted_steps);
+    add_row(html, "true steps", HY_FIGURE_COUNT, t->steps);
+    add_row(html, "compute spent, in full steps", HY_FIGURE_NUMBER, t->spent);
+    add_row(html, "confidence that it pays", HY_FIGURE_NUMBER, t->confidence);
+    add_row(html, "paired forks", HY_FIGURE_COUNT, forks);
+    if (forks > 0) {
+        add_row(html, "gain by forks, nats", HY_FIGURE_LOSS, number_at(summary, "fork_gain"));
+        add_row(html, "gain by forks, true steps", HY_FIGURE_NUMBER,
                 number_at(summary, "fork_gain_steps"));
     }
-    close_table(page->html);
+    close_table(html);
 }
 
 static void add_losses(hy_page *page, int r) {
     static const char *const columns[] = {"", "nats", NULL};
     const hy_run_totals *t = &page->totals[r];
-    const hy_run *run = page->runs[r];
-    const hy_json_node *summary = run->facts.is_finished ? hy_json_root_object(run->summary) : NULL;
-    double entropy = number_at(summary, "source_entropy");
-    double optimum = number_at(summary, "val_optimum"), ngram = number_at(summary, "ngram_loss");
-    open_table(page->html, "Losses", columns, 1);
-    add_row(page->html, "training, last steps", HY_FIGURE_LOSS, t->final_loss);
-    add_row(page->html, "held-out", HY_FIGURE_LOSS, t->val_loss);
-    add_row(page->html, "held-out, best", HY_FIGURE_LOSS, t->best_val_loss);
-    add_row(page->html, "true entropy of the source", HY_FIGURE_LOSS, entropy);
-    add_row(page->html, "the source itself on the held-out text", HY_FIGURE_LOSS, optimum);
-    add_row(page->html, "5-gram counted on the same bytes", HY_FIGURE_LOSS, ngram);
-    add_row(page->html, "above the optimum on this text", HY_FIGURE_LOSS, t->val_loss - optimum);
-    close_table(page->html);
+    const hy_json_node *summary = summary_of(page->runs[r]);
+    hy_text *html = page->html;
+    double optimum = number_at(summary, "val_optimum");
+    open_table(html, "Losses", columns, 1);
+    add_row(html, "training, last steps", HY_FIGURE_LOSS, t->final_loss);
+    add_row(html, "held-out", HY_FIGURE_LOSS, t->val_loss);
+    add_row(html, "held-out, best", HY_FIGURE_LOSS, t->best_val_loss);
+    add_row(html, "true entropy of the source", HY_FIGURE_LOSS,
+            number_at(summary, "source_entropy"));
+    add_row(html, "the source itself on the held-out text", HY_FIGURE_LOSS, optimum);
+    add_row(html, "5-gram counted on the same bytes", HY_FIGURE_LOSS,
+            number_at(summary, "ngram_loss"));
+    add_row(html, "above the optimum on this text", HY_FIGURE_LOSS, t->val_loss - optimum);
+    close_table(html);
 }
 
 /* ---- events, command, configuration ---------------------------------------------------------------- */

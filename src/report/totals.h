@@ -4,20 +4,18 @@
 #include "hybrid_report.h"
 
 typedef struct hy_phase_totals {
-    int64_t steps;
-    double seconds, wait_seconds;
+    double steps, seconds, wait_seconds;
     double planned_bytes, peak_bytes; /* NaN: not known */
 } hy_phase_totals;
 
 typedef struct hy_run_totals {
-    int64_t steps, tokens;
-    double seconds, tokens_per_second; /* true steps alone */
+    double steps, tokens;
+    double seconds, tokens_per_second; /* of optimizer steps alone */
     double first_loss, final_loss;     /* final: mean of the last steps */
     double val_loss, best_val_loss;
-    double spent, confidence, mfu;
+    double spent, confidence;
     double planned_bytes, peak_bytes, pinned_bytes, resident_bytes; /* most of all steps */
-    double predicted_steps;
-    int64_t moves, rejected_moves, skipped_steps, batch_changes, recoveries;
+    double moves, rejected_moves, predicted_steps;
     hy_phase_totals phases[HY_PHASE_COUNT];
 } hy_run_totals;
 
