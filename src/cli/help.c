@@ -1,6 +1,6 @@
 /* help.c: --help: examples first, then the flags used most, then everything on request.
  *
- * The words of single flags come from the flag list (flags.h); only the examples and the
+ * The words of single flags come from the flag list (options.h); only the examples and the
  * choice of the most used flags are written here. A name in that choice that is no flag any more
  * is left out. */
 #include <ctype.h>
@@ -150,8 +150,7 @@ static size_t write_groups(const hy_cli_terminal *terminal, const char *wanted) 
 static bool find_topic(const char *topic, hy_cli_flag *flag) {
     char name[64];
     const char *dot = strrchr(topic, '.');
-    if (topic[0] == '-' && topic[1] != '-' && topic[1] != '\0' && topic[2] == '\0')
-        return hy_cli_flag_by_letter(topic[1], flag);
+    if (topic[0] == '-' && strlen(topic) == 2) return hy_cli_flag_find(topic, 2, flag);
     if (strncmp(topic, "--", 2) == 0) topic += 2;
     snprintf(name, sizeof name, "--%s", dot != NULL ? dot + 1 : topic);
     return hy_cli_flag_find(name, strlen(name), flag);

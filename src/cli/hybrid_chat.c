@@ -215,7 +215,7 @@ static command obey(chat *it, const char *message) {
     return COMMAND_DONE;
 }
 
-/* A message that cannot be answered (too long) is told and does not end the conversation. */
+/* A message that cannot be answered (too long) is reported and does not end the conversation. */
 static int talk_about(chat *it, const char *message) {
     hy_generated info;
     if (message[0] == '\0') return HY_EXIT_DONE;
@@ -267,29 +267,22 @@ static void on_progress(void *user, const char *what, double fraction) {
     fflush(it->terminal.out);
 }
 
-static hy_status configure(const options *o, hy_config *config) {
+static hy_status open_model(chat *it) {
+    const options *o = it->options;
     const char *const pairs[][2] = {{"device", o->device},
                                     {"precision", o->precision},
                                     {"threads", o->threads},
                                     {"max_gpu_mem", o->max_gpu_mem}};
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        if (pairs[i][1] == NULL) continue;
-        hy_status status = hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_FLAG);
-        if (status != HY_OK) return status;
-    }
-    return hy_config_use_model(config, o->model);
-}
-
-static hy_status open_model(chat *it) {
     hy_config *config = NULL;
-    hy_observer observer = {.user = it,
-                            .on_message = it->options->is_quiet ? NULL : on_message,
-                            .on_progress = on_progress};
+    hy_observer observer = {
+        .user = it, .on_message = o->is_quiet ? NULL : on_message, .on_progress = on_progress};
     hy_status status = hy_config_create(&config);
-    if (status == HY_OK) status = configure(it->options, config);
-    if (status == HY_OK)
-        status = hy_inference_open(config, &it->options->inference, &observer, &it->model);
-    if (status == HY_OK) status = hy_inference_reset(it->model, it->options->system);
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0] && status == HY_OK; i++)
+        if (pairs[i][1] != NULL)
+            status = hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_FLAG);
+    if (status == HY_OK) status = hy_config_use_model(config, o->model);
+    if (status == HY_OK) status = hy_inference_open(config, &o->inference, &observer, &it->model);
+    if (status == HY_OK) status = hy_inference_reset(it->model, o->system);
     hy_config_destroy(config);
     return status;
 }

@@ -119,23 +119,15 @@ static bool is_same_name(const char *flag, const char *name, size_t length) {
 
 bool hy_cli_flag_find(const char *name, size_t length, hy_cli_flag *out) {
     char whole[64];
+    bool is_letter = length == 2 && name[0] == '-' && name[1] != '-';
     for (size_t i = 0; hy_cli_flag_at(i, out); i++)
-        if (is_same_name(out->flag, name, length)) return true;
+        if (is_letter ? out->letter == name[1] : is_same_name(out->flag, name, length)) return true;
     /* Names other trainers use are not in the list, but the library knows what they mean. */
     if (length < 3 || length >= sizeof whole) return false;
     snprintf(whole, sizeof whole, "%.*s", (int)length, name);
     const hy_config_key_info *key = hy_config_find(whole);
     if (key != NULL) *out = flag_of_key(key);
     return key != NULL;
-}
-
-bool hy_cli_flag_by_letter(char letter, hy_cli_flag *out) {
-    for (size_t i = 0; i < OWN_COUNT; i++) {
-        if (own_flags[i].letter != letter) continue;
-        *out = own_flags[i];
-        return true;
-    }
-    return false;
 }
 
 const char *hy_cli_nearest_flag(const char *typed, size_t length) {
@@ -158,7 +150,7 @@ static bool find_named(const char *argument, hy_cli_flag *flag, bool *is_negated
     size_t length = strcspn(argument, "=");
     *is_negated = false;
     if (argument[0] != '-' || argument[1] == '\0') return false;
-    if (argument[1] != '-') return argument[2] == '\0' && hy_cli_flag_by_letter(argument[1], flag);
+    if (argument[1] != '-' && argument[2] != '\0') return false; /* a letter stands alone */
     if (hy_cli_flag_find(argument, length, flag)) return true;
     if (length < 6 || length >= sizeof positive || strncmp(argument, "--no-", 5) != 0) return false;
     snprintf(positive, sizeof positive, "--%.*s", (int)length - 5, argument + 5);

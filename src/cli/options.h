@@ -48,11 +48,8 @@ typedef struct hy_cli_flag {
 /* Flag number i, or false when i is past the last. */
 bool hy_cli_flag_at(size_t i, hy_cli_flag *out);
 
-/* The flag of this name ("--batch-size" or "--batch_size"; `length` bytes). */
+/* The flag of this name ("--batch-size", "--batch_size" or "-q"; `length` bytes). */
 bool hy_cli_flag_find(const char *name, size_t length, hy_cli_flag *out);
-
-/* The flag of this letter. */
-bool hy_cli_flag_by_letter(char letter, hy_cli_flag *out);
 
 /* The flag that was probably meant, or NULL when none is near. */
 const char *hy_cli_nearest_flag(const char *typed, size_t length);

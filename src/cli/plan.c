@@ -129,38 +129,42 @@ hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, 
 
 /* ---- one model --------------------------------------------------------------------------------- */
 
-static void add_row(hy_cli_table *table, const hy_cli_model *model, const hy_summary *summary,
-                    const hy_plan_facts *facts) {
-    char state[HY_CLI_CELL_MAX];
-    /* Places of the state as the plan has them: "device", or the classes that are elsewhere. */
+/* Places of the state as the plan has them: "on the device", or the classes that are elsewhere. */
+static void describe_state(const hy_summary *summary, char state[HY_CLI_CELL_MAX]) {
     static const hy_class classes[] = {HY_WEIGHTS, HY_MASTER, HY_GRADS, HY_OPTIM};
-    size_t length = 0, count = 0, away = 0;
-    state[0] = '\0';
+    char away[HY_CLI_CELL_MAX - 16] = "";
+    bool is_any_here = false;
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
         const hy_memory_cell *cell = &summary->phases[HY_FULL].memory[classes[i]];
+        size_t length = strlen(away);
         if (cell->planned_bytes == 0) continue;
-        count++;
-        if (cell->place == HY_DEVICE) continue;
-        away++;
-        length +=
-            (size_t)snprintf(state + length, length < sizeof state ? sizeof state - length : 0,
-                             "%s%s", length > 0 ? ", " : "", hy_class_name(classes[i]));
+        if (cell->place == HY_DEVICE)
+            is_any_here = true;
+        else
+            snprintf(away + length, sizeof away - length, "%s%s", length > 0 ? ", " : "",
+                     hy_class_name(classes[i]));
     }
-    if (away == 0) snprintf(state, sizeof state, "on the device");
-    if (away > 0 && away == count) snprintf(state, sizeof state, "on the host");
-    if (away > 0 && away < count && length < sizeof state)
-        snprintf(state + length, sizeof state - length, " on the host");
-    if (!facts->fits) {
-        char with[HY_CLI_CELL_MAX];
-        snprintf(with, sizeof with, "with %.58s", facts->changes[0]);
-        hy_cli_table_row(table, model->name, hy_cli_short_count((double)model->parameters).text,
-                         "no", "", "", "", facts->change_count > 0 ? with : "", NULL);
-        return;
-    }
-    hy_cli_table_row(table, model->name, hy_cli_short_count((double)model->parameters).text, "yes",
-                     hy_cli_count(facts->batch_size).text,
-                     hy_cli_count((int64_t)facts->tokens_per_second).text,
-                     hy_cli_bytes(facts->vram_bytes).text, state, NULL);
+    if (away[0] == '\0')
+        snprintf(state, HY_CLI_CELL_MAX, "on the device");
+    else
+        snprintf(state, HY_CLI_CELL_MAX, "%s%son the host", is_any_here ? away : "",
+                 is_any_here ? " " : "");
+}
+
+static void add_row(hy_cli_table *table, const hy_cli_model *model, const hy_summary *summary,
+                    const hy_plan_facts *facts) {
+    char state[HY_CLI_CELL_MAX], with[HY_CLI_CELL_MAX];
+    hy_cli_figure parameters = hy_cli_short_count((double)model->parameters);
+    describe_state(summary, state);
+    snprintf(with, sizeof with, "with %.58s", facts->changes[0]);
+    if (facts->fits)
+        hy_cli_table_row(table, model->name, parameters.text, "yes",
+                         hy_cli_count(facts->batch_size).text,
+                         hy_cli_count((int64_t)facts->tokens_per_second).text,
+                         hy_cli_bytes(facts->vram_bytes).text, state, NULL);
+    else
+        hy_cli_table_row(table, model->name, parameters.text, "no", "", "", "",
+                         facts->change_count > 0 ? with : "", NULL);
 }
 
 static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli_table *table) {
@@ -179,13 +183,6 @@ static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli
 
 /* ---- all of them ------------------------------------------------------------------------------- */
 
-/* Whether the run would take a card that is here; says which and what it has free. */
-static bool finds_card(const hy_config *config, hy_machine *machine) {
-    const char *device = hy_cli_value(config, "device");
-    if (strcmp(device, "cpu") == 0 || hy_cli_value(config, "card")[0] != '\0') return false;
-    return hy_machine_probe(".", machine) == HY_OK && machine->has_cuda;
-}
-
 static hy_status set_card(hy_config *config, const char *name, uint64_t memory) {
     char bytes[32];
     snprintf(bytes, sizeof bytes, "%" PRIu64, memory);
@@ -193,13 +190,15 @@ static hy_status set_card(hy_config *config, const char *name, uint64_t memory) 
     return status != HY_OK ? status : hy_config_set(config, "max_gpu_mem", bytes, HY_FROM_CALLER);
 }
 
-/* The card that is here, by its data sheet. One that is not in the list of cards is opened for each
+/* The card that is here and would be taken, by its data sheet. One that is not in the list of cards is opened for each
  * model. */
 static hy_status stand_in(hy_config *config, const hy_cli_model *smallest) {
     hy_machine machine;
     hy_cli_table unused;
     uint64_t limit = strtoull(hy_cli_value(config, "max_gpu_mem"), NULL, 10);
-    if (!finds_card(config, &machine)) return HY_OK;
+    if (strcmp(hy_cli_value(config, "device"), "cpu") == 0 || hy_cli_value(config, "card")[0])
+        return HY_OK;
+    if (hy_machine_probe(".", &machine) != HY_OK || !machine.has_cuda) return HY_OK;
     hy_status status = set_card(config, machine.gpu, limit > 0 ? limit : machine.vram_free);
     if (status != HY_OK) return status;
     hy_cli_table_begin(&unused, "lrlrrrl");

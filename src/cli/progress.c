@@ -87,24 +87,19 @@ static int compose(const hy_cli_terminal *terminal, field_list *fields, double f
 }
 
 hy_cli_colour hy_cli_phase_colour(hy_phase phase) {
-    switch (phase) {
-    case HY_WARMUP: return HY_CLI_YELLOW;
-    case HY_PREDICT: return HY_CLI_BLUE;
-    case HY_CORRECT: return HY_CLI_MAGENTA;
-    default: return HY_CLI_GREEN;
-    }
-}
-
-/* Plain while all is well, yellow for a warning, red beyond. */
-static hy_cli_colour memory_colour(hy_memory_status status) {
-    if (status == HY_MEMORY_NORMAL) return HY_CLI_PLAIN;
-    return status == HY_MEMORY_WARNING ? HY_CLI_YELLOW : HY_CLI_RED;
+    static const hy_cli_colour colours[HY_PHASE_COUNT] = {[HY_WARMUP] = HY_CLI_YELLOW,
+                                                          [HY_FULL] = HY_CLI_GREEN,
+                                                          [HY_PREDICT] = HY_CLI_BLUE,
+                                                          [HY_CORRECT] = HY_CLI_MAGENTA};
+    return colours[phase];
 }
 
 /* The line of a step: bar, step, phase, smoothed loss, speed, memory, time left, learning rate.
  * Returns the columns it takes, at most `columns`. */
 static int bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info, double loss,
                        int columns, char line[LINE_BYTES]) {
+    static const hy_cli_colour memory_colours[] = {HY_CLI_PLAIN, HY_CLI_YELLOW, HY_CLI_RED,
+                                                   HY_CLI_RED};
     field_list fields = {0};
     hy_cli_colour colour = hy_cli_phase_colour(info->phase);
     double fraction = (double)info->step / (double)(info->steps_total > 0 ? info->steps_total : 1);
@@ -118,7 +113,7 @@ static int bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info
         add_field(&fields, HY_CLI_PLAIN, "mfu %2.0f %%", 100 * info->mfu);
     else if (info->sol > 0)
         add_field(&fields, HY_CLI_PLAIN, "sol %2.0f %%", 100 * info->sol);
-    add_field(&fields, memory_colour(info->memory_status), "%8s",
+    add_field(&fields, memory_colours[info->memory_status], "%8s",
               hy_cli_bytes(info->vram_bytes).text);
     if (info->step < info->steps_total)
         add_field(&fields, HY_CLI_PLAIN, "%6s left", hy_cli_duration(info->remaining).text);

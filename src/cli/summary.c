@@ -85,12 +85,6 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary) 
 
 /* All figures come from hy_summary; phases that never ran are left out. */
 
-static double phase_speed(const hy_summary *summary, hy_phase phase) {
-    const hy_phase_summary *it = &summary->phases[phase];
-    if (phase == HY_PREDICT || !(it->seconds > 0)) return NAN; /* predicting trains on no tokens */
-    return (double)it->steps * (double)summary->tokens_per_step / it->seconds;
-}
-
 static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary) {
     hy_cli_table table;
     hy_cli_table_begin(&table, "lrrrrrr");
@@ -99,9 +93,11 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         const hy_phase_summary *phase = &summary->phases[p];
         if (phase->steps == 0) continue;
+        double tokens = (double)phase->steps * (double)summary->tokens_per_step;
+        bool trains = p != HY_PREDICT && phase->seconds > 0; /* predicting trains on no tokens */
         hy_cli_table_row(&table, hy_phase_name((hy_phase)p), hy_cli_count(phase->steps).text,
                          hy_cli_duration(phase->seconds).text,
-                         hy_cli_short_count(phase_speed(summary, (hy_phase)p)).text,
+                         hy_cli_short_count(trains ? tokens / phase->seconds : NAN).text,
                          hy_cli_bytes(phase->vram_planned_bytes).text,
                          hy_cli_bytes(phase->vram_peak_bytes).text,
                          hy_cli_duration(phase->wait_seconds).text, NULL);
@@ -379,30 +375,20 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
 
 /* Made from the files in the folder, exactly as hybrid-report makes it. */
 
-/* A run that failed before it wrote anything has nothing to show: *is_written stays false. */
-static hy_status write_page(const char *folder, const char *path, bool *is_written) {
-    hy_run *run;
-    hy_status status = hy_run_open(folder, &run);
-    *is_written = false;
-    if (status != HY_OK) return status == HY_ERR_INPUT ? HY_OK : status;
-    bool has_lines = hy_run_points(run) > 0 || hy_run_events(run) > 0;
-    if (has_lines) status = hy_report_write((const hy_run *const[]){run}, 1, path);
-    hy_run_close(run);
-    *is_written = has_lines && status == HY_OK;
-    return status;
-}
-
 void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder) {
     char *path;
-    bool is_written;
+    hy_run *run;
     if (folder[0] == '\0') return;
-    if (asprintf(&path, "%s/report.html", folder) < 0) {
-        hy_cli_warning("there is no report: out of memory");
-        return;
-    }
-    if (write_page(folder, path, &is_written) != HY_OK)
-        hy_cli_warning("there is no report: %s", hy_error_message());
-    else if (is_written && !terminal->is_quiet)
+    /* A run that failed before it wrote anything has nothing to show. */
+    hy_status status = hy_run_open(folder, &run);
+    if (status == HY_ERR_INPUT) return;
+    bool has_lines = status == HY_OK && (hy_run_points(run) > 0 || hy_run_events(run) > 0);
+    if (asprintf(&path, "%s/report.html", folder) < 0) path = NULL;
+    if (has_lines && path != NULL) status = hy_report_write((const hy_run *const[]){run}, 1, path);
+    if (status != HY_OK || path == NULL)
+        hy_cli_warning("there is no report: %s", path ? hy_error_message() : "out of memory");
+    else if (has_lines && !terminal->is_quiet)
         fprintf(terminal->out, "look at it:  %s\n", path);
+    hy_run_close(run);
     free(path);
 }

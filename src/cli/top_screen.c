@@ -129,12 +129,6 @@ bool hy_top_screen_write(const char *bytes, size_t size) {
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Whether input is there within the time. */
-static bool has_input(int milliseconds) {
-    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
-    return poll(&input, 1, milliseconds) > 0;
-}
-
 /* Appends what was typed; false: nobody is there any more. */
 static bool read_keys(void) {
     ssize_t got = read(STDIN_FILENO, typed + typed_count, sizeof typed - typed_count);
@@ -167,8 +161,10 @@ static size_t end_of_sequence(void) {
 /* What began with an ESC. One that stays alone is the key itself; one that is never finished means
  * nothing. */
 static int take_sequence(void) {
-    while (end_of_sequence() == 0 && typed_count < sizeof typed && has_input(ESCAPE_MILLISECONDS))
-        if (!read_keys()) break;
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
+    while (end_of_sequence() == 0 && typed_count < sizeof typed &&
+           poll(&input, 1, ESCAPE_MILLISECONDS) > 0 && read_keys())
+        continue;
     size_t end = end_of_sequence();
     bool is_alone = typed_count == 1 || end == 1;
     int key = is_alone ? HY_TOP_ESCAPE : end > 0 ? key_of_letter(typed[end - 1]) : HY_TOP_OTHER;
@@ -203,17 +199,13 @@ static int take_request(void) {
     return HY_TOP_RESIZED;
 }
 
-static int milliseconds_of(double seconds) {
-    return seconds > 0 ? (int)fmin(ceil(seconds * 1000), 1e9) : 0;
-}
-
 int hy_top_screen_wait(double seconds) {
     bool listens = atomic_load(&has_keys);
     struct pollfd sources[2] = {{wake[0], POLLIN, 0}, {listens ? STDIN_FILENO : -1, POLLIN, 0}};
-    int request = take_request();
+    int request = take_request(), milliseconds = (int)fmin(fmax(ceil(seconds * 1000), 0), 1e9);
     if (request != HY_TOP_NO_KEY) return request;
     if (typed_count > 0) return take_key();
-    if (poll(sources, 2, milliseconds_of(seconds)) < 0 && errno != EINTR) return HY_TOP_END;
+    if (poll(sources, 2, milliseconds) < 0 && errno != EINTR) return HY_TOP_END;
     request = take_request();
     if (request != HY_TOP_NO_KEY) return request;
     if (sources[1].revents == 0) return HY_TOP_NO_KEY;

@@ -38,17 +38,18 @@ static void put_axis(hy_page *page, const hy_run *run, const char *name, const c
         else
             page->column[i] = before;
         if (page->column[i] - before != growth) {
-            add_stretch(out, length, growth);
+            if (is_even) add_stretch(out, length, growth);
             growth = page->column[i] - before;
             length = 0;
         }
         stretches += length++ == 0;
+        is_even = is_even && stretches <= STRETCHES_MAX;
         before = page->column[i];
     }
-    add_stretch(out, length, growth);
     if (!is_known) return;
     hy_json_open_object(page->json, name);
-    if (is_even && stretches <= STRETCHES_MAX) {
+    if (is_even) {
+        add_stretch(out, length, growth);
         hy_json_put_string(page->json, "stretches", hy_text_string(out));
     } else {
         size_t every = rows > KNOTS ? rows / KNOTS : 1;

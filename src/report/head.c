@@ -52,20 +52,15 @@ static void add_state(hy_page *page, int r) {
 
 /* ---- the first figures --------------------------------------------------------------------------- */
 
-typedef struct card {
-    const char *name;
-    hy_figure figure;
-    double value;
-    const char *note; /* may be "" */
-} card;
-
-static void add_card(hy_text *out, const card *it) {
-    if (!isfinite(it->value)) return;
-    hy_text_addf(out, "<div class=\"card\"><dt>%s</dt><dd>", it->name);
-    hy_html_figure(out, it->figure, it->value);
-    if (it->note[0]) {
+/* `note` may be "". */
+static void add_card(hy_text *out, const char *name, hy_figure figure, double value,
+                     const char *note) {
+    if (!isfinite(value)) return;
+    hy_text_addf(out, "<div class=\"card\"><dt>%s</dt><dd>", name);
+    hy_html_figure(out, figure, value);
+    if (note[0]) {
         hy_text_add(out, "<small>");
-        hy_html_text(out, it->note);
+        hy_html_text(out, note);
         hy_text_add(out, "</small>");
     }
     hy_text_add(out, "</dd></div>\n");
@@ -86,18 +81,18 @@ static void add_cards(hy_page *page) {
     hy_text *html = page->html, *note = &page->scratch;
     double predicted = t->moves > 0 ? t->predicted_steps : NAN;
     hy_text_add(html, "<dl class=\"cards\">\n");
-    add_card(html, &(card){"Held-out loss", HY_FIGURE_LOSS, t->val_loss, ""});
-    add_card(html, &(card){"Training loss", HY_FIGURE_LOSS, t->final_loss,
-                           noted(note, "from ", HY_FIGURE_LOSS, t->first_loss)});
-    add_card(html, &(card){"Steps", HY_FIGURE_COUNT, t->steps,
-                           noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total)});
-    add_card(html, &(card){"Predicted steps", HY_FIGURE_COUNT, predicted,
-                           noted(note, "in moves kept: ", HY_FIGURE_COUNT, t->moves)});
-    add_card(html, &(card){"Tokens", HY_FIGURE_SHORT, t->tokens, ""});
-    add_card(html, &(card){"Tokens per second", HY_FIGURE_SHORT, t->tokens_per_second, ""});
-    add_card(html, &(card){"Time", HY_FIGURE_TIME, t->seconds, ""});
-    add_card(html, &(card){"Peak device memory", HY_FIGURE_BYTES, t->peak_bytes,
-                           noted(note, "planned ", HY_FIGURE_BYTES, t->planned_bytes)});
+    add_card(html, "Held-out loss", HY_FIGURE_LOSS, t->val_loss, "");
+    add_card(html, "Training loss", HY_FIGURE_LOSS, t->final_loss,
+             noted(note, "from ", HY_FIGURE_LOSS, t->first_loss));
+    add_card(html, "Steps", HY_FIGURE_COUNT, t->steps,
+             noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total));
+    add_card(html, "Predicted steps", HY_FIGURE_COUNT, predicted,
+             noted(note, "in moves kept: ", HY_FIGURE_COUNT, t->moves));
+    add_card(html, "Tokens", HY_FIGURE_SHORT, t->tokens, "");
+    add_card(html, "Tokens per second", HY_FIGURE_SHORT, t->tokens_per_second, "");
+    add_card(html, "Time", HY_FIGURE_TIME, t->seconds, "");
+    add_card(html, "Peak device memory", HY_FIGURE_BYTES, t->peak_bytes,
+             noted(note, "planned ", HY_FIGURE_BYTES, t->planned_bytes));
     hy_text_add(html, "</dl>\n");
 }
 

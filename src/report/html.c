@@ -10,14 +10,10 @@
 #define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
 
 static const char *entity_of(char c) {
-    switch (c) {
-    case '&': return "&amp;";
-    case '<': return "&lt;";
-    case '>': return "&gt;";
-    case '"': return "&quot;";
-    case '\'': return "&#39;";
-    default: return NULL;
-    }
+    static const char marks[] = "&<>\"'";
+    static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+    const char *mark = strchr(marks, c);
+    return mark ? entities[mark - marks] : NULL;
 }
 
 static bool is_control(unsigned char c) {
