@@ -5,7 +5,6 @@
  * 2 wrong usage or input, 75 stopped by a signal. */
 #include <errno.h>
 #include <locale.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

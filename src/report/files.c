@@ -73,7 +73,7 @@ static void fill_count(int64_t *fact, const hy_json_node *summary, const char *k
 }
 
 /* The summary is of the newest line when it counts the same steps and no more compute was spent since.
- * Where a sitting has just begun, the summary must have been written after that. */
+ * Where a session has just begun, the summary must have been written after that. */
 static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
     int64_t steps = -1;
     double spent = NAN;

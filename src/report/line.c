@@ -72,7 +72,7 @@ static void describe_event(const char *kind, const hy_json_node *object, hy_text
     }
 }
 
-/* A sitting begins: it says anew what the run is; the first one tells when it began. */
+/* A session begins: it says anew what the run is; the first one says when it began. */
 static hy_status take_start(hy_run *run, const hy_json_node *object) {
     double began = run->started.began;
     run->started = *hy_run_describe(NULL);

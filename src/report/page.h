@@ -1,7 +1,7 @@
-/* page.h: the parts of the page. Inside this room; others see hy_report_write.
+/* page.h: the parts of the page. Of this module alone; others see hy_report_write.
  *
  * page.c puts it together; charts.c writes what the script draws and the figure around each drawing;
- * axes.c writes what the drawings share; tables.c and compare.c write what reads without a script. The
+ * axes.c writes what the drawings share; tables.c and head.c write what reads without a script. The
  * style and the script are files of their own (page/), carried in the library. */
 #pragma once
 

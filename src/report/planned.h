@@ -1,4 +1,4 @@
-/* planned.h: memory by phase and class, as plan.json or summary.json has it. Inside this room.
+/* planned.h: memory by phase and class, as plan.json or summary.json has it. Of this module alone.
  *
  * plan.json is written when a run begins and has planned bytes; summary.json has measured ones beside them. */
 #pragma once

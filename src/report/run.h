@@ -1,4 +1,4 @@
-/* run.h: what is known of one run. Inside this room; others see hybrid_report.h.
+/* run.h: what is known of one run. Of this module alone; others see hybrid_report.h.
  *
  * run.c owns it; line.c turns a line of metrics.jsonl into a point or an event; files.c reads what lies
  * beside it. Strings of points and events are held by the run's word list and live as long as the points. */
@@ -28,7 +28,7 @@ struct hy_run {
     size_t event_count, event_capacity;
     hy_run_words words;   /* of events and starts */
     hy_run_words reasons; /* of points, each once */
-    bool is_start_last;   /* the newest line says that a sitting began */
+    bool is_start_last;   /* the newest line says that a session began */
     size_t line_count;    /* read so far, understood or not */
     bool was_restarted;   /* by the refresh that is going on */
 
@@ -50,7 +50,7 @@ void hy_run_free_files(hy_run *run);
 /* Puts together the facts from the newest start and from the summary. */
 void hy_run_gather_facts(hy_run *run);
 
-/* ---- words.c ---- */
+/* ---- run.c ---- */
 /* A copy that the list holds; NULL when memory is out. */
 const char *hy_words_keep(hy_run_words *words, const char *text);
 /* The same, but equal texts share one; "" when the list is full of others. */

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "hybrid_report.h"
 
-/* What is told of a whole column, kept rows or not. */
+/* What is known of a whole column, kept rows or not. */
 typedef struct hy_column_facts {
     size_t count; /* rows with a value */
     double min, max, last;

@@ -1,4 +1,4 @@
-/* tables.c: what is told of one run in words and tables: the same as the program's closing screen, what
+/* tables.c: what is said of one run in words and tables: the same as the program's closing screen, what
  * happened on the way, the command and the configuration. See page.h.
  *
  * Phases come from the totals; memory by class from summary.json, and from plan.json before there is one. */
