@@ -26,6 +26,7 @@ hy_status hy_json_read_file(const char *path, hy_json **out);
 void hy_json_free(hy_json *json);
 const hy_json_node *hy_json_root(const hy_json *json);
 
+/* A node that is absent (NULL) is null and has nothing in it. */
 hy_json_type hy_json_type_of(const hy_json_node *node);
 const hy_json_node *hy_json_get(const hy_json_node *object, const char *key); /* NULL: absent */
 size_t hy_json_size(const hy_json_node *node);               /* members or elements */

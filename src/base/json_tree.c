@@ -24,10 +24,12 @@ void hy_json_free(hy_json *json) {
 
 const hy_json_node *hy_json_root(const hy_json *json) { return json->nodes; }
 
-hy_json_type hy_json_type_of(const hy_json_node *node) { return (hy_json_type)node->type; }
+hy_json_type hy_json_type_of(const hy_json_node *node) {
+    return node ? (hy_json_type)node->type : HY_JSON_NULL;
+}
 
 size_t hy_json_size(const hy_json_node *node) {
-    return node->type == HY_JSON_ARRAY || node->type == HY_JSON_OBJECT ? node->size : 0;
+    return node && (node->type == HY_JSON_ARRAY || node->type == HY_JSON_OBJECT) ? node->size : 0;
 }
 
 const hy_json_node *hy_json_first(const hy_json_node *node) {
@@ -136,11 +138,7 @@ bool hy_json_as_bool(const hy_json_node *node, bool *out) {
 hy_status hy_json_bool(const hy_json *json, const hy_json_node *object, const char *key,
                        bool *out) {
     const hy_json_node *node = hy_json_get(object, key);
-    if (!node || node->type != HY_JSON_BOOL) {
-        return fail_member(json, node, key, "true or false");
-    }
-    *out = node->value.integer != 0;
-    return HY_OK;
+    return hy_json_as_bool(node, out) ? HY_OK : fail_member(json, node, key, "true or false");
 }
 
 hy_status hy_json_string(const hy_json *json, const hy_json_node *object, const char *key,

@@ -86,7 +86,21 @@ hy_status hy_text_take(hy_text *text, char **out) {
 
 const char *hy_text_string(const hy_text *text) { return text->data ? text->data : ""; }
 
-/* ---- near names ------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
+
+bool hy_has_ending(const char *string, const char *ending) {
+    size_t length = strlen(string), size = strlen(ending);
+    return length >= size && strcmp(string + length - size, ending) == 0;
+}
+
+bool hy_word_is_in(const char *list, const char *word) {
+    size_t length = strlen(word);
+    if (length == 0 || strchr(word, ' ')) return false;
+    for (const char *at = list + 1; (at = strstr(at, word)); at++) {
+        if (at[-1] == ' ' && at[length] == ' ') return true;
+    }
+    return false;
+}
 
 #define WORD_MAX 64 /* longer words are not compared: no name of ours is as long */
 

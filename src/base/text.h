@@ -24,6 +24,10 @@ const char *hy_text_string(const hy_text *text); /* never NULL */
 /* The string changes hands, to be freed by the caller; *out is NULL once anything failed. */
 hy_status hy_text_take(hy_text *text, char **out);
 
+/* "a.bin" ends with ".bin". */
+bool hy_has_ending(const char *string, const char *ending);
+/* Whether `word` is one of the list's, which stand between single blanks: " one two three ". */
+bool hy_word_is_in(const char *list, const char *word);
 /* The candidate nearest to `word` by edit distance (case-insensitive, '-' equals '_'), or NULL when
  * none is near enough to be a likely slip. */
 const char *hy_nearest_word(const char *word, const char *const *candidates, size_t count);

@@ -56,19 +56,26 @@ static bool is_file_name(const char *name) {
            strcmp(name, "..") != 0 && strcmp(name, MANIFEST) != 0;
 }
 
-/* Gives back its name to every .old whose place is empty: a swap in two steps was interrupted. */
-static hy_status restore_old(const char *parent) {
+/* Clears up after an interrupted save. Gives back its name to every .old whose place is empty: a swap
+ * in two steps was interrupted. With `sweeps` all else that was left is removed. */
+static hy_status restore(const char *parent, bool sweeps) {
     char **names;
     size_t count;
     HY_TRY(hy_dir_list(parent, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         int64_t step;
-        char old[PATH_MAX], final[PATH_MAX];
-        if (!parse_name(names[i], OLD, &step)) continue;
-        status = hy_path_join(old, sizeof old, parent, names[i]);
+        char path[PATH_MAX], final[PATH_MAX];
+        bool is_old = parse_name(names[i], OLD, &step);
+        if (!is_old && !(sweeps && parse_name(names[i], PARTIAL, &step))) continue;
+        status = hy_path_join(path, sizeof path, parent, names[i]);
         if (status == HY_OK) status = make_name(final, parent, step, "");
-        if (status == HY_OK && !hy_path_exists(final)) status = hy_path_rename(old, final);
+        if (status != HY_OK) break;
+        if (is_old && !hy_path_exists(final)) {
+            status = hy_path_rename(path, final);
+        } else if (sweeps) {
+            status = hy_dir_remove(path);
+        }
     }
     hy_dir_list_free(names, count);
     return status;
@@ -111,25 +118,6 @@ struct hy_checkpoint {
 
 /* ---- beginning ------------------------------------------------------------------------------- */
 
-/* Removes what an interrupted save left. */
-static hy_status sweep(const char *parent) {
-    HY_TRY(restore_old(parent));
-    char **names, path[PATH_MAX];
-    size_t count;
-    HY_TRY(hy_dir_list(parent, &names, &count));
-    hy_status status = HY_OK;
-    for (size_t i = 0; i < count && status == HY_OK; i++) {
-        int64_t step;
-        if (!parse_name(names[i], PARTIAL, &step) && !parse_name(names[i], OLD, &step)) {
-            continue;
-        }
-        status = hy_path_join(path, sizeof path, parent, names[i]);
-        if (status == HY_OK) status = hy_dir_remove(path);
-    }
-    hy_dir_list_free(names, count);
-    return status;
-}
-
 static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
     c->step = step;
     if (step < 0) return hy_fail(HY_ERR_INPUT, "checkpoint step %" PRId64 " is negative", step);
@@ -139,7 +127,7 @@ static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
     HY_TRY(make_name(c->final, parent, step, ""));
     HY_FAIL_IF(hy_path_exists(c->final) && !hy_path_is_dir(c->final), HY_ERR_INPUT,
                "cannot write checkpoint %s: a file of that name is there", c->final);
-    HY_TRY(sweep(parent));
+    HY_TRY(restore(parent, true));
     if (hy_disk_mkdir(c->partial) != 0) return hy_fail_path("cannot make folder", c->partial);
     return HY_OK;
 }
@@ -155,12 +143,9 @@ hy_status hy_checkpoint_begin(const char *parent, int64_t step, hy_checkpoint **
     hy_checkpoint *c = calloc(1, sizeof *c);
     if (!c) return hy_fail(HY_ERR_MEMORY, "out of memory for a checkpoint in %s", parent);
     hy_status status = prepare(c, parent, step);
-    if (status != HY_OK) {
-        free_checkpoint(c);
-        return status;
-    }
-    *out = c;
-    return HY_OK;
+    if (status == HY_OK) *out = c;
+    if (status != HY_OK) free_checkpoint(c);
+    return status;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -252,17 +237,10 @@ static hy_status publish_new(hy_checkpoint *c) {
 /* Without an exchange nothing has the name for a moment; the .old beside it says so. */
 static hy_status publish_in_two_steps(hy_checkpoint *c) {
     HY_TRY(hy_path_rename(c->final, c->old));
-    hy_status status = hy_path_rename(c->partial, c->final);
-    if (status == HY_OK) {
-        status = hy_dir_sync(c->parent);
-        if (status != HY_OK) hy_disk_rename(c->final, c->partial);
-    }
-    if (status != HY_OK) {
-        hy_disk_rename(c->old, c->final);
-        return status;
-    }
-    hy_dir_remove(c->old); /* if this fails, the next begin does it */
-    return HY_OK;
+    hy_status status = publish_new(c);
+    if (status != HY_OK) hy_disk_rename(c->old, c->final);
+    if (status == HY_OK) hy_dir_remove(c->old); /* if this fails, the next begin does it */
+    return status;
 }
 
 static hy_status publish_over_old(hy_checkpoint *c) {
@@ -301,21 +279,6 @@ void hy_checkpoint_abort(hy_checkpoint *c) {
 
 /* ---- pruning --------------------------------------------------------------------------------- */
 
-/* When a checkpoint was committed: its manifest is its last file. */
-static struct timespec time_written(const char *parent, int64_t step) {
-    char folder[PATH_MAX], path[PATH_MAX];
-    struct stat info = {0};
-    if (make_name(folder, parent, step, "") == HY_OK &&
-        hy_path_join(path, sizeof path, folder, MANIFEST) == HY_OK && stat(path, &info) == 0) {
-        return info.st_mtim;
-    }
-    return (struct timespec){0};
-}
-
-static bool is_later(struct timespec a, struct timespec b) {
-    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
-}
-
 /* Removes one checkpoint: first its name, then its files, so that half of it is never seen. */
 static hy_status remove_checkpoint(const char *parent, int64_t step) {
     char path[PATH_MAX], going[PATH_MAX];
@@ -329,10 +292,21 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
 hy_status hy_checkpoint_prune(const char *parent, int keep) {
     int64_t *steps;
     size_t count, last = 0;
+    struct timespec latest = {0};
     if (keep <= 0) return HY_OK;
     HY_TRY(list_steps(parent, &steps, &count));
-    for (size_t i = 1; i < count; i++) {
-        if (is_later(time_written(parent, steps[i]), time_written(parent, steps[last]))) last = i;
+    for (size_t i = 0; i < count; i++) { /* when it was committed: its manifest is its last file */
+        char folder[PATH_MAX], path[PATH_MAX];
+        struct stat info = {0};
+        bool is_known = make_name(folder, parent, steps[i], "") == HY_OK &&
+                        hy_path_join(path, sizeof path, folder, MANIFEST) == HY_OK &&
+                        stat(path, &info) == 0;
+        struct timespec t = info.st_mtim;
+        bool is_later =
+            t.tv_sec != latest.tv_sec ? t.tv_sec > latest.tv_sec : t.tv_nsec > latest.tv_nsec;
+        if (!is_known || !is_later) continue;
+        last = i;
+        latest = t;
     }
     hy_status status = HY_OK;
     for (size_t i = (size_t)keep; i < count && status == HY_OK; i++) {
@@ -342,39 +316,10 @@ hy_status hy_checkpoint_prune(const char *parent, int keep) {
     return status;
 }
 
-/* ---- finding checkpoints and checking their manifests ---------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 /* A folder counts only if its manifest is well-formed and every file it lists is there with the
  * right size and, where asked, the right hash. Other files are the user's business. */
-
-/* ---- checking -------------------------------------------------------------------------------- */
-
-/* Sixteen hexadecimal digits and nothing else. */
-static bool parse_hash(const char *text, uint64_t *hash) {
-    *hash = 0;
-    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) return false;
-    *hash = strtoull(text, NULL, 16);
-    return true;
-}
-
-static hy_status check_size(const char *path, uint64_t expected) {
-    struct stat info;
-    HY_FAIL_IF(stat(path, &info) != 0 && errno == ENOENT, HY_ERR_INPUT, "%s is missing", path);
-    if (stat(path, &info) != 0) return hy_fail_path("cannot read", path);
-    if (!S_ISREG(info.st_mode)) return hy_fail(HY_ERR_INPUT, "%s is not a regular file", path);
-    if ((uint64_t)info.st_size == expected) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s has %lld bytes, the manifest says %" PRIu64, path,
-                   (long long)info.st_size, expected);
-}
-
-static hy_status check_hash(const char *path, uint64_t expected) {
-    uint64_t hash;
-    HY_TRY(hy_file_hash(path, &hash, NULL));
-    if (hash == expected) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s is damaged: its hash is %016" PRIx64 ", the manifest says %016" PRIx64, path,
-                   hash, expected);
-}
 
 static hy_status check_listed_file(const char *folder, const hy_json *manifest,
                                    const hy_json_node *file, bool with_hashes) {
@@ -383,20 +328,33 @@ static hy_status check_listed_file(const char *folder, const hy_json *manifest,
     int64_t bytes;
     uint64_t hash;
     char path[PATH_MAX];
+    struct stat info;
     HY_TRY(hy_json_string(manifest, file, "name", &name, &name_size));
     HY_TRY(hy_json_int(manifest, file, "bytes", &bytes));
     HY_TRY(hy_json_string(manifest, file, "xxh64", &hex, NULL));
     HY_FAIL_IF(strlen(name) != name_size || !is_file_name(name), HY_ERR_INPUT,
                "%s/%s: \"%.100s\" is not a file name", folder, MANIFEST, name);
-    HY_FAIL_IF(bytes < 0 || !parse_hash(hex, &hash), HY_ERR_INPUT,
-               "%s/%s: size or hash of %s is malformed", folder, MANIFEST, name);
+    bool is_hash = strlen(hex) == 16 && strspn(hex, "0123456789abcdef") == 16;
+    HY_FAIL_IF(bytes < 0 || !is_hash, HY_ERR_INPUT, "%s/%s: size or hash of %s is malformed",
+               folder, MANIFEST, name);
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
-    HY_TRY(check_size(path, (uint64_t)bytes));
-    return with_hashes ? check_hash(path, hash) : HY_OK;
+    bool is_there = stat(path, &info) == 0;
+    HY_FAIL_IF(!is_there && errno == ENOENT, HY_ERR_INPUT, "%s is missing", path);
+    if (!is_there) return hy_fail_path("cannot read", path);
+    HY_FAIL_IF(!S_ISREG(info.st_mode), HY_ERR_INPUT, "%s is not a regular file", path);
+    HY_FAIL_IF(info.st_size != bytes, HY_ERR_INPUT, "%s has %lld bytes, the manifest says %" PRId64,
+               path, (long long)info.st_size, bytes);
+    if (!with_hashes) return HY_OK;
+    uint64_t expected = strtoull(hex, NULL, 16);
+    HY_TRY(hy_file_hash(path, &hash, NULL));
+    HY_FAIL_IF(hash != expected, HY_ERR_INPUT,
+               "%s is damaged: its hash is %016" PRIx64 ", the manifest says %016" PRIx64, path,
+               hash, expected);
+    return HY_OK;
 }
 
 static hy_status check_against(const char *folder, const hy_json *manifest, bool with_hashes) {
-    const hy_json_node *root = hy_json_root(manifest);
+    const hy_json_node *root = hy_json_root(manifest), *files = hy_json_get(root, "files");
     const char *format;
     int64_t version, step, named_step;
     HY_TRY(hy_json_string(manifest, root, "format", &format, NULL));
@@ -414,8 +372,8 @@ static hy_status check_against(const char *folder, const hy_json *manifest, bool
     snprintf(name, sizeof name, "%.*s", (int)(end - start), folder + start);
     HY_FAIL_IF(parse_name(name, "", &named_step) && named_step != step, HY_ERR_INPUT,
                "%s: the manifest is of step %" PRId64, folder, step);
-    const hy_json_node *files = hy_json_get(hy_json_root(manifest), "files");
-    HY_FAIL_IF(!files || hy_json_type_of(files) != HY_JSON_ARRAY, HY_ERR_INPUT,
+
+    HY_FAIL_IF(hy_json_type_of(files) != HY_JSON_ARRAY, HY_ERR_INPUT,
                "%s/%s: \"files\" is missing or not an array", folder, MANIFEST);
     for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
         HY_TRY(check_listed_file(folder, manifest, f, with_hashes));
@@ -464,7 +422,7 @@ hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size,
     size_t count;
     char whole[PATH_MAX];
     /* On a read-only disk this fails; what can be read is still worth reading. */
-    if (hy_path_is_dir(parent) && restore_old(parent) != HY_OK) note_failure(notes);
+    if (hy_path_is_dir(parent) && restore(parent, false) != HY_OK) note_failure(notes);
     HY_TRY(list_steps(parent, &steps, &count));
     hy_status status = pick_whole(parent, steps, count, whole, &found_step, notes);
     free(steps);

@@ -36,18 +36,6 @@ static bool cache_name(const char *name, char *out, size_t size) {
     return true;
 }
 
-/* The i-th place where a cache may be; false past the last, "" for one that is not set. */
-static bool cache_place(int i, char out[HY_HF_PATH_MAX]) {
-    static const struct {
-        const char *variable, *below;
-    } places[] = {{"HF_HUB_CACHE", ""}, {"HF_HOME", "/hub"}, {"HOME", "/.cache/huggingface/hub"}};
-    if (i >= (int)(sizeof places / sizeof places[0])) return false;
-    const char *value = getenv(places[i].variable);
-    int size = value && *value ? snprintf(out, HY_HF_PATH_MAX, "%s%s", value, places[i].below) : -1;
-    if (size < 0 || size >= HY_HF_PATH_MAX) out[0] = 0;
-    return true;
-}
-
 /* The commit that refs/main names; "" when there is no such file. */
 static hy_status main_revision(const char *folder, char out[128]) {
     char path[HY_HF_PATH_MAX], *text;
@@ -77,12 +65,17 @@ static hy_status only_revision(const char *snapshots, char out[128]) {
 }
 
 static hy_status find_in_cache(const char *name, bool *is_found, char path[HY_HF_PATH_MAX]) {
-    char wanted[512], place[HY_HF_PATH_MAX], folder[HY_HF_PATH_MAX];
+    static const struct {
+        const char *variable, *below;
+    } caches[] = {{"HF_HUB_CACHE", ""}, {"HF_HOME", "/hub"}, {"HOME", "/.cache/huggingface/hub"}};
+    char wanted[512], folder[HY_HF_PATH_MAX];
     *is_found = false;
     if (!cache_name(name, wanted, sizeof wanted)) return HY_OK;
-    for (int i = 0; cache_place(i, place); i++) {
-        if (!place[0] || hy_path_join(folder, sizeof folder, place, wanted) != HY_OK) continue;
-        if (!hy_path_is_dir(folder)) continue;
+    for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
+        const char *value = getenv(caches[i].variable);
+        if (!value || !*value) continue;
+        int size = snprintf(folder, sizeof folder, "%s%s/%s", value, caches[i].below, wanted);
+        if (size >= (int)sizeof folder || !hy_path_is_dir(folder)) continue;
         *is_found = true;
         char revision[128], snapshots[HY_HF_PATH_MAX];
         HY_TRY(hy_path_join(snapshots, sizeof snapshots, folder, "snapshots"));
@@ -112,8 +105,7 @@ static hy_status look_into(const char *folder, hy_model_files *kind, char path[H
     path[0] = 0;
     HY_TRY(hy_dir_list(folder, &names, &count));
     for (size_t i = 0; i < count; i++) {
-        size_t length = strlen(names[i]);
-        if (length < 5 || strcmp(names[i] + length - 4, ".bin") != 0) continue;
+        if (!hy_has_ending(names[i], ".bin")) continue;
         if (hy_path_join(each, sizeof each, folder, names[i]) != HY_OK) continue;
         if (!hy_llama2c_is_file(each)) continue;
         found++;
@@ -149,11 +141,9 @@ bool hy_hf_is_side_file(const char *name) {
     static const char *const weights[] = {".safetensors", ".bin",       ".pt",   ".pth",
                                           ".ckpt",        ".h5",        ".gguf", ".onnx",
                                           ".msgpack",     ".index.json"};
-    size_t length = strlen(name);
     if (name[0] == '.' || strcmp(name, "config.json") == 0) return false;
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        size_t ending = strlen(weights[i]);
-        if (length >= ending && strcmp(name + length - ending, weights[i]) == 0) return false;
+        if (hy_has_ending(name, weights[i])) return false;
     }
     return true;
 }

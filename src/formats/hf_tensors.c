@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -20,15 +21,12 @@ typedef struct shard {
 struct hy_hf_tensors {
     char *folder;
     shard *shards;
-    size_t shard_count;
+    size_t shard_count, shard_room;
     hy_hf_found *found; /* sorted by name */
     size_t count;
 };
 
 /* ---- shards ------------------------------------------------------------------------------------ */
-
-/* Shards lie beside the index: a name that leads elsewhere is none. */
-static bool is_plain_name(const char *name) { return *name && *name != '.' && !strchr(name, '/'); }
 
 static const shard *find_shard(const hy_hf_tensors *t, const char *name) {
     for (size_t i = 0; i < t->shard_count; i++) {
@@ -40,11 +38,11 @@ static const shard *find_shard(const hy_hf_tensors *t, const char *name) {
 static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     char path[PATH_SIZE];
     if (find_shard(t, name)) return HY_OK;
-    HY_FAIL_IF(!is_plain_name(name), HY_ERR_INPUT,
+    /* Shards lie beside the index: a name that leads elsewhere is none. */
+    HY_FAIL_IF(!*name || *name == '.' || strchr(name, '/'), HY_ERR_INPUT,
                "%s/%s: \"%.200s\" is not the name of a file beside it", t->folder, INDEX, name);
-    shard *more = realloc(t->shards, (t->shard_count + 1) * sizeof *more);
-    if (!more) return hy_fail(HY_ERR_MEMORY, "no memory for %zu shards", t->shard_count + 1);
-    t->shards = more;
+    HY_TRY(hy_array_reserve(&t->shards, &t->shard_room, t->shard_count + 1, sizeof *t->shards,
+                            "shards"));
     shard *s = &t->shards[t->shard_count];
     *s = (shard){.name = strdup(name)};
     if (!s->name) return hy_fail(HY_ERR_MEMORY, "no memory for the name of a shard");
@@ -53,8 +51,12 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     return hy_safetensors_open(path, &s->file);
 }
 
+/* Opens the shards that the index maps tensors to; both must say the same. */
 static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
     const char *name;
+    HY_FAIL_IF(hy_json_type_of(map) != HY_JSON_OBJECT || hy_json_size(map) == 0,
+               HY_ERR_INPUT, "%s/%s: \"weight_map\" is missing, empty or not an object", t->folder,
+               INDEX);
     for (const hy_json_node *m = hy_json_first(map); m; m = hy_json_next(m)) {
         HY_FAIL_IF(!hy_json_as_string(m, &name, NULL), HY_ERR_INPUT,
                    "%s/%s: the file of \"%.200s\" is not a string", t->folder, INDEX,
@@ -64,14 +66,11 @@ static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
                    "%s/%s: tensor \"%.200s\" is not in %s, which it names", t->folder, INDEX,
                    hy_json_key(m), name);
     }
-    return HY_OK;
-}
-
-static hy_status check_index_covers(const hy_hf_tensors *t, const hy_json_node *map) {
     for (size_t i = 0; i < t->shard_count; i++) {
         const hy_safetensors *file = t->shards[i].file;
         for (size_t j = 0; j < hy_safetensors_count(file); j++) {
-            const char *name = hy_safetensors_at(file, j)->name, *listed = NULL;
+            const char *listed = NULL;
+            name = hy_safetensors_at(file, j)->name;
             if (hy_json_as_string(hy_json_get(map, name), &listed, NULL) &&
                 strcmp(listed, t->shards[i].name) == 0) {
                 continue;
@@ -82,21 +81,6 @@ static hy_status check_index_covers(const hy_hf_tensors *t, const hy_json_node *
         }
     }
     return HY_OK;
-}
-
-static hy_status open_shards(hy_hf_tensors *t, const char *index) {
-    hy_json *json;
-    HY_TRY(hy_json_read_file(index, &json));
-    const hy_json_node *map = hy_json_get(hy_json_root(json), "weight_map");
-    hy_status status = HY_OK;
-    if (!map || hy_json_type_of(map) != HY_JSON_OBJECT || hy_json_size(map) == 0) {
-        status =
-            hy_fail(HY_ERR_INPUT, "%s: \"weight_map\" is missing, empty or not an object", index);
-    }
-    if (status == HY_OK) status = open_listed(t, map);
-    if (status == HY_OK) status = check_index_covers(t, map);
-    hy_json_free(json);
-    return status;
 }
 
 /* ---- the set ----------------------------------------------------------------------------------- */
@@ -125,11 +109,15 @@ static hy_status open_files(hy_hf_tensors *t) {
     HY_TRY(hy_path_join(single, sizeof single, t->folder, SINGLE));
     HY_TRY(hy_path_join(index, sizeof index, t->folder, INDEX));
     if (hy_path_exists(single)) return add_shard(t, SINGLE);
-    if (hy_path_exists(index)) return open_shards(t, index);
-    return hy_fail(HY_ERR_INPUT,
-                   "%s has no %s and no %s; weights in other formats (pytorch_model.bin) are "
-                   "not read",
-                   t->folder, SINGLE, INDEX);
+    HY_FAIL_IF(!hy_path_exists(index), HY_ERR_INPUT,
+               "%s has no %s and no %s; weights in other formats (pytorch_model.bin) are "
+               "not read",
+               t->folder, SINGLE, INDEX);
+    hy_json *json;
+    HY_TRY(hy_json_read_file(index, &json));
+    hy_status status = open_listed(t, hy_json_get(hy_json_root(json), "weight_map"));
+    hy_json_free(json);
+    return status;
 }
 
 hy_status hy_hf_tensors_open(const char *folder, hy_hf_tensors **out) {
@@ -141,12 +129,9 @@ hy_status hy_hf_tensors_open(const char *folder, hy_hf_tensors **out) {
     }
     hy_status status = open_files(t);
     if (status == HY_OK) status = sort_tensors(t);
-    if (status != HY_OK) {
-        hy_hf_tensors_close(t);
-        return status;
-    }
-    *out = t;
-    return HY_OK;
+    if (status == HY_OK) *out = t;
+    if (status != HY_OK) hy_hf_tensors_close(t);
+    return status;
 }
 
 void hy_hf_tensors_close(hy_hf_tensors *t) {

@@ -17,29 +17,25 @@ static int32_t int32_at(const uint8_t *bytes) {
     return value;
 }
 
-static bool is_size(int32_t value) { return value >= 1 && value <= LARGEST; }
-
 static hy_status read_header(hy_llama2c *f, const char *path) {
     uint8_t raw[HEADER_BYTES];
+    int32_t *const sizes[] = {&f->width,    &f->mlp_width, &f->layers, &f->heads,
+                              &f->kv_heads, &f->vocab,     &f->context};
     HY_FAIL_IF(hy_reader_size(f->reader) < HEADER_BYTES, HY_ERR_INPUT,
                "%s: too short for a llama2.c file", path);
     HY_TRY(hy_reader_get(f->reader, 0, raw, sizeof raw));
-    int32_t vocab = int32_at(raw + 20);
-    f->width = int32_at(raw);
-    f->mlp_width = int32_at(raw + 4);
-    f->layers = int32_at(raw + 8);
-    f->heads = int32_at(raw + 12);
-    f->kv_heads = int32_at(raw + 16);
-    f->has_own_head = vocab < 0;
-    f->vocab = vocab < 0 && vocab > INT32_MIN ? -vocab : vocab;
-    f->context = int32_at(raw + 24);
-    bool is_model = is_size(f->width) && is_size(f->mlp_width) && is_size(f->layers) &&
-                    is_size(f->heads) && is_size(f->kv_heads) && is_size(f->vocab) &&
-                    is_size(f->context) && f->width % f->heads == 0 &&
-                    f->heads % f->kv_heads == 0 && f->width / f->heads % 2 == 0;
-    if (is_model) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: its first numbers are not the sizes of a llama2.c model",
-                   path);
+    bool is_model = true;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int32_t value = int32_at(raw + 4 * i);
+        if (sizes[i] == &f->vocab) f->has_own_head = value < 0;
+        *sizes[i] = sizes[i] == &f->vocab && value < 0 && value > INT32_MIN ? -value : value;
+        is_model = is_model && *sizes[i] >= 1 && *sizes[i] <= LARGEST;
+    }
+    is_model = is_model && f->width % f->heads == 0 && f->heads % f->kv_heads == 0 &&
+               f->width / f->heads % 2 == 0;
+    HY_FAIL_IF(!is_model, HY_ERR_INPUT,
+               "%s: its first numbers are not the sizes of a llama2.c model", path);
+    return HY_OK;
 }
 
 /* Below 2^63: no more than 2^24 x 2^24 numbers of 4 bytes, in at most 2^24 layers only if the file is so
@@ -108,35 +104,25 @@ static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t siz
     return HY_OK;
 }
 
-/* Weights of other programs end in .bin, too: they are not read in to be refused. */
-static hy_status check_length(const char *path) {
-    hy_reader *reader;
-    HY_TRY(hy_reader_open(path, &reader));
-    uint64_t size = hy_reader_size(reader);
-    hy_reader_close(reader);
-    if (size <= PIECES_BYTES_MAX) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: %llu bytes are too many for the pieces of a tokenizer", path,
-                   (unsigned long long)size);
-}
-
-hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
-    char *data;
-    size_t size, at = 4;
-    *out = (hy_llama2c_pieces){0};
-    HY_TRY(check_length(path));
-    HY_TRY(hy_file_read(path, &data, &size));
-    size_t most = size / 8; /* each piece has at least that many bytes */
+static hy_status read_pieces(hy_llama2c_pieces *out, const hy_file_map *map) {
+    size_t at = 4, most = map->size / 8; /* each piece has at least that many bytes */
+    HY_FAIL_IF(map->size > PIECES_BYTES_MAX, HY_ERR_INPUT,
+               "%zu bytes are too many for the pieces of a tokenizer", map->size);
+    HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few", map->size);
     out->begin = calloc(most + 1, sizeof *out->begin);
     out->scores = calloc(most + 1, sizeof *out->scores);
-    if (!out->begin || !out->scores) {
-        free(data);
-        hy_llama2c_pieces_free(out);
-        return hy_fail(HY_ERR_MEMORY, "%s: no memory for %zu pieces", path, most);
-    }
-    hy_status status = size >= 4 ? HY_OK : hy_fail(HY_ERR_INPUT, "%zu bytes are too few", size);
-    while (status == HY_OK && at < size) status = add_piece(out, (uint8_t *)data, size, &at);
-    if (status == HY_OK) status = hy_text_status(&out->bytes);
-    free(data);
+    HY_FAIL_IF(!out->begin || !out->scores, HY_ERR_MEMORY, "no memory for %zu pieces", most);
+    while (at < map->size) HY_TRY(add_piece(out, map->data, map->size, &at));
+    return hy_text_status(&out->bytes);
+}
+
+/* Weights of other programs end in .bin, too: mapped, they are not read in to be refused. */
+hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
+    hy_file_map map;
+    *out = (hy_llama2c_pieces){0};
+    HY_TRY(hy_file_map_open(path, &map));
+    hy_status status = read_pieces(out, &map);
+    hy_file_map_close(&map);
     if (status == HY_OK) return HY_OK;
     hy_llama2c_pieces_free(out);
     return hy_fail_context(status, "%s", path);

@@ -19,43 +19,34 @@
 #define HEADER_MAX 100000000 /* the format's own limit */
 #define METADATA "__metadata__"
 
-static const char *dtype_name(hy_dtype dtype) {
-    static const char *const names[HY_DTYPE_COUNT] = {
-        [HY_F32] = "F32", [HY_BF16] = "BF16", [HY_F16] = "F16", [HY_F64] = "F64",
-        [HY_I32] = "I32", [HY_U16] = "U16",   [HY_U8] = "U8",   [HY_I8] = "I8"};
-    return (size_t)dtype < HY_DTYPE_COUNT ? names[dtype] : NULL;
-}
-
-static bool dtype_named(const char *name, hy_dtype *dtype) {
-    for (int i = 0; i < HY_DTYPE_COUNT; i++) {
-        *dtype = (hy_dtype)i;
-        if (strcmp(name, dtype_name(*dtype)) == 0) return true;
-    }
-    return false;
-}
-
-/* Types of the format that nothing here computes with, and the bytes of an element. */
-typedef struct other_type {
+/* The format's types and the bytes of an element: ours, and behind them those that nothing here
+ * computes with. */
+static const struct {
     const char *name;
     uint32_t size;
-} other_type;
+} types[] = {[HY_F32] = {"F32", 4},
+             [HY_BF16] = {"BF16", 2},
+             [HY_F16] = {"F16", 2},
+             [HY_F64] = {"F64", 8},
+             [HY_I32] = {"I32", 4},
+             [HY_U16] = {"U16", 2},
+             [HY_U8] = {"U8", 1},
+             [HY_I8] = {"I8", 1},
+             [HY_DTYPE_COUNT] = {"I64", 8},
+             {"BOOL", 1},
+             {"I16", 2},
+             {"U32", 4},
+             {"U64", 8},
+             {"F8_E4M3", 1},
+             {"F8_E5M2", 1},
+             {"F8_E8M0", 1},
+             {"C64", 8}};
+enum { TYPES = sizeof types / sizeof types[0] };
 
-static const other_type others[] = {{"I64", 8},     {"BOOL", 1}, {"I8", 1},      {"I16", 2},
-                                    {"U32", 4},     {"U64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
-                                    {"F8_E8M0", 1}, {"C64", 8}};
-
-/* Its row in the list above; NULL: there is no such type. */
-static const other_type *other_named(const char *name) {
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (strcmp(name, others[i].name) == 0) return &others[i];
-    }
-    return NULL;
-}
-
-/* Bytes of a tensor of this shape and dtype. False when a dimension is negative or 64 bits are not
- * enough, even where a later zero would make the product small. */
-static bool bytes_of(const hy_safetensors_entry *entry, uint64_t *bytes) {
-    *bytes = entry->other_type ? other_named(entry->other_type)->size : hy_dtype_size(entry->dtype);
+/* Bytes of a tensor of this shape, whose elements have `size`. False when a dimension is negative or
+ * 64 bits are not enough, even where a later zero would make the product small. */
+static bool bytes_of(const hy_safetensors_entry *entry, uint32_t size, uint64_t *bytes) {
+    *bytes = size;
     bool is_empty = false;
     for (int i = 0; i < entry->ndim; i++) {
         if (entry->shape[i] < 0) return false;
@@ -71,21 +62,15 @@ static bool bytes_of(const hy_safetensors_entry *entry, uint64_t *bytes) {
 
 typedef unsigned long long ull; /* what %llu prints */
 
-/* What finding by name searches in. */
-typedef struct by_name {
-    const char *name;
-    const hy_safetensors_entry *entry;
-} by_name;
-
 struct hy_safetensors {
     char *path;
     hy_reader *reader;
     hy_json *header;
-    const hy_json_node *metadata;  /* NULL: none */
-    uint64_t data_start;           /* in the file */
-    uint64_t data_size;            /* from there to the end */
-    hy_safetensors_entry *entries; /* by offset */
-    by_name *names;                /* sorted */
+    const hy_json_node *metadata;       /* NULL: none */
+    uint64_t data_start;                /* in the file */
+    uint64_t data_size;                 /* from there to the end */
+    hy_safetensors_entry *entries;      /* by offset */
+    const hy_safetensors_entry **names; /* by name */
     size_t count;
 };
 
@@ -94,20 +79,6 @@ struct hy_safetensors {
 /* The start of every message about a tensor. */
 #define TENSOR "%s: tensor \"%.200s\": "
 
-static hy_status read_dtype(const hy_safetensors *file, const hy_json_node *info,
-                            hy_safetensors_entry *entry) {
-    const char *name;
-    HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &name, NULL), HY_ERR_INPUT,
-               TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
-    if (dtype_named(name, &entry->dtype)) return HY_OK;
-    entry->dtype = HY_DTYPE_COUNT;
-    const other_type *other = other_named(name);
-    if (other) entry->other_type = other->name;
-    if (other) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, TENSOR "dtype %.40s is none of the format's: F32, BF16, I64, ...",
-                   file->path, entry->name, name);
-}
-
 static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info,
                             hy_safetensors_entry *entry) {
     *entry = (hy_safetensors_entry){.name = hy_json_key(info)};
@@ -115,9 +86,18 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                TENSOR "a zero byte in a name is not supported", file->path, entry->name);
     HY_FAIL_IF(hy_json_type_of(info) != HY_JSON_OBJECT, HY_ERR_INPUT,
                TENSOR "its description is not an object", file->path, entry->name);
-    HY_TRY(read_dtype(file, info, entry));
+    const char *type;
+    size_t at = 0;
+    HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &type, NULL), HY_ERR_INPUT,
+               TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
+    while (at < TYPES && strcmp(type, types[at].name) != 0) at++;
+    HY_FAIL_IF(at == TYPES, HY_ERR_INPUT,
+               TENSOR "dtype %.40s is none of the format's: F32, BF16, I64, ...", file->path,
+               entry->name, type);
+    entry->dtype = at < HY_DTYPE_COUNT ? (hy_dtype)at : HY_DTYPE_COUNT;
+    if (at >= HY_DTYPE_COUNT) entry->other_type = types[at].name;
     const hy_json_node *shape = hy_json_get(info, "shape");
-    HY_FAIL_IF(!shape || hy_json_type_of(shape) != HY_JSON_ARRAY, HY_ERR_INPUT,
+    HY_FAIL_IF(hy_json_type_of(shape) != HY_JSON_ARRAY, HY_ERR_INPUT,
                TENSOR "\"shape\" is missing or not an array", file->path, entry->name);
     HY_FAIL_IF(hy_json_size(shape) > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
                TENSOR "%zu dimensions, at most %d are supported", file->path, entry->name,
@@ -128,13 +108,9 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                    file->path, entry->name, entry->ndim);
         entry->ndim++;
     }
-    const hy_json_node *offsets = hy_json_get(info, "data_offsets");
-    const hy_json_node *first = NULL;
+    const hy_json_node *offsets = hy_json_get(info, "data_offsets"), *first = hy_json_first(offsets);
     int64_t begin, end;
-    if (offsets && hy_json_type_of(offsets) == HY_JSON_ARRAY && hy_json_size(offsets) == 2) {
-        first = hy_json_first(offsets);
-    }
-    HY_FAIL_IF(!first || !hy_json_as_int(first, &begin) ||
+    HY_FAIL_IF(hy_json_type_of(offsets) != HY_JSON_ARRAY || hy_json_size(offsets) != 2 || !hy_json_as_int(first, &begin) ||
                    !hy_json_as_int(hy_json_next(first), &end) || begin < 0 || end < begin,
                HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
                file->path, entry->name);
@@ -144,8 +120,8 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
     uint64_t needed;
-    HY_FAIL_IF(!bytes_of(entry, &needed), HY_ERR_INPUT, TENSOR "its shape has more than 2^64 bytes",
-               file->path, entry->name);
+    HY_FAIL_IF(!bytes_of(entry, types[at].size, &needed), HY_ERR_INPUT,
+               TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
                TENSOR "shape and dtype make %llu bytes, data_offsets %llu", file->path, entry->name,
                (ull)needed, (ull)entry->bytes);
@@ -207,17 +183,24 @@ static int compare_offsets(const void *a, const void *b) {
 }
 
 static int compare_names(const void *a, const void *b) {
-    const by_name *x = a, *y = b;
-    return strcmp(x->name, y->name);
+    const hy_safetensors_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* The entries in the order of their names; NULL: no memory. */
+static const hy_safetensors_entry **sort_names(const hy_safetensors_entry *entries, size_t count) {
+    const hy_safetensors_entry **names = calloc(count + 1, sizeof *names);
+    for (size_t i = 0; names && i < count; i++) names[i] = &entries[i];
+    if (names) qsort(names, count, sizeof *names, compare_names);
+    return names;
 }
 
 static hy_status read_entries(hy_safetensors *file) {
     const hy_json_node *root = hy_json_root(file->header);
     size_t members = hy_json_size(root);
     file->entries = calloc(members + 1, sizeof *file->entries);
-    file->names = calloc(members + 1, sizeof *file->names);
-    HY_FAIL_IF(!file->entries || !file->names, HY_ERR_MEMORY, "%s: out of memory for %zu tensors",
-               file->path, members);
+    HY_FAIL_IF(!file->entries, HY_ERR_MEMORY, "%s: out of memory for %zu tensors", file->path,
+               members);
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         if (strcmp(hy_json_key(m), METADATA) == 0) {
             HY_TRY(check_metadata(file, m));
@@ -226,10 +209,9 @@ static hy_status read_entries(hy_safetensors *file) {
         }
     }
     qsort(file->entries, file->count, sizeof *file->entries, compare_offsets);
-    for (size_t i = 0; i < file->count; i++) {
-        file->names[i] = (by_name){.name = file->entries[i].name, .entry = &file->entries[i]};
-    }
-    qsort(file->names, file->count, sizeof *file->names, compare_names);
+    file->names = sort_names(file->entries, file->count);
+    HY_FAIL_IF(!file->names, HY_ERR_MEMORY, "%s: out of memory for %zu tensors", file->path,
+               members);
     /* The tensors must cover the data exactly, one after another. */
     uint64_t reached = 0;
     for (size_t i = 0; i < file->count; i++) {
@@ -255,12 +237,9 @@ hy_status hy_safetensors_open(const char *path, hy_safetensors **out) {
     hy_status status = hy_reader_open(path, &file->reader);
     if (status == HY_OK) status = load_header(file);
     if (status == HY_OK) status = read_entries(file);
-    if (status != HY_OK) {
-        hy_safetensors_close(file);
-        return status;
-    }
-    *out = file;
-    return HY_OK;
+    if (status == HY_OK) *out = file;
+    if (status != HY_OK) hy_safetensors_close(file);
+    return status;
 }
 
 void hy_safetensors_close(hy_safetensors *file) {
@@ -286,10 +265,9 @@ const hy_safetensors_entry *hy_safetensors_at(const hy_safetensors *file, size_t
 }
 
 const hy_safetensors_entry *hy_safetensors_find(const hy_safetensors *file, const char *name) {
-    by_name key = {.name = name};
-    const by_name *found =
-        bsearch(&key, file->names, file->count, sizeof *file->names, compare_names);
-    return found ? found->entry : NULL;
+    const hy_safetensors_entry wanted = {.name = name}, *key = &wanted, **found;
+    found = bsearch(&key, file->names, file->count, sizeof *file->names, compare_names);
+    return found ? *found : NULL;
 }
 
 const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key) {
@@ -325,19 +303,14 @@ struct hy_safetensors_writer {
     uint64_t promised, put; /* bytes of data */
 };
 
-static int compare_strings(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static hy_status check_names(const char *path, const hy_safetensors_entry *entries, size_t count) {
-    const char **names = calloc(count + 1, sizeof *names);
+    const hy_safetensors_entry **names = sort_names(entries, count);
     if (!names) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
-    for (size_t i = 0; i < count; i++) names[i] = entries[i].name;
-    qsort(names, count, sizeof *names, compare_strings);
     hy_status status = HY_OK;
     for (size_t i = 1; i < count && status == HY_OK; i++) {
-        if (strcmp(names[i - 1], names[i]) != 0) continue;
-        status = hy_fail(HY_ERR_INPUT, "%s: two tensors are named \"%.200s\"", path, names[i]);
+        if (strcmp(names[i - 1]->name, names[i]->name) != 0) continue;
+        status =
+            hy_fail(HY_ERR_INPUT, "%s: two tensors are named \"%.200s\"", path, names[i]->name);
     }
     free(names);
     return status;
@@ -353,20 +326,6 @@ static bool is_utf8(const char *string) {
         left -= (size_t)length;
     }
     return true;
-}
-
-static void put_entry(hy_json_writer *json, const hy_safetensors_entry *entry, uint64_t begin,
-                      uint64_t end) {
-    hy_json_open_object(json, entry->name);
-    hy_json_put_string(json, "dtype", dtype_name(entry->dtype));
-    hy_json_open_array(json, "shape");
-    for (int i = 0; i < entry->ndim; i++) hy_json_put_int(json, NULL, entry->shape[i]);
-    hy_json_close_array(json);
-    hy_json_open_array(json, "data_offsets");
-    hy_json_put_int(json, NULL, (int64_t)begin);
-    hy_json_put_int(json, NULL, (int64_t)end);
-    hy_json_close_array(json);
-    hy_json_close_object(json);
 }
 
 /* Writes the header into `text` and the bytes of all tensors into *total. */
@@ -386,16 +345,25 @@ static hy_status make_header(const char *path, const hy_safetensors_entry *entri
         const hy_safetensors_entry *entry = &entries[i];
         HY_FAIL_IF(strcmp(entry->name, METADATA) == 0 || !is_utf8(entry->name), HY_ERR_INPUT,
                    "%s: \"%.200s\" cannot be the name of a tensor", path, entry->name);
-        HY_FAIL_IF(!dtype_name(entry->dtype), HY_ERR_INPUT,
+        HY_FAIL_IF((size_t)entry->dtype >= HY_DTYPE_COUNT, HY_ERR_INPUT,
                    "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);
         HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
                    "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
                    entry->ndim, HY_SAFETENSORS_DIMS);
-        HY_FAIL_IF(!bytes_of(entry, &bytes), HY_ERR_INPUT,
+        HY_FAIL_IF(!bytes_of(entry, types[entry->dtype].size, &bytes), HY_ERR_INPUT,
                    "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
         HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
                    "%s: the tensors have more than 2^63 bytes", path);
-        put_entry(&json, &entries[i], begin, *total);
+        hy_json_open_object(&json, entry->name);
+        hy_json_put_string(&json, "dtype", types[entry->dtype].name);
+        hy_json_open_array(&json, "shape");
+        for (int k = 0; k < entry->ndim; k++) hy_json_put_int(&json, NULL, entry->shape[k]);
+        hy_json_close_array(&json);
+        hy_json_open_array(&json, "data_offsets");
+        hy_json_put_int(&json, NULL, (int64_t)begin);
+        hy_json_put_int(&json, NULL, (int64_t)*total);
+        hy_json_close_array(&json);
+        hy_json_close_object(&json);
     }
     hy_json_close_object(&json);
     while ((8 + text->size) % DATA_ALIGN != 0 && !text->has_failed) hy_text_add(text, " ");
@@ -429,12 +397,9 @@ hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *en
     }
     if (status == HY_OK) status = start_file(w, &header);
     hy_text_free(&header);
-    if (status != HY_OK) {
-        hy_safetensors_abandon(w);
-        return status;
-    }
-    *out = w;
-    return HY_OK;
+    if (status == HY_OK) *out = w;
+    if (status != HY_OK) hy_safetensors_abandon(w);
+    return status;
 }
 
 hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size) {
@@ -447,17 +412,17 @@ hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_
 
 hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size) {
     if (!w) return HY_OK;
+    hy_status status = HY_OK;
     if (w->put != w->promised) {
-        hy_status status = hy_fail(
-            HY_ERR_STATE, "%s: %" PRIu64 " bytes of data were put, the header says %" PRIu64,
-            w->path, w->put, w->promised);
-        hy_safetensors_abandon(w);
-        return status;
+        status = hy_fail(HY_ERR_STATE,
+                         "%s: %" PRIu64 " bytes of data were put, the header says %" PRIu64,
+                         w->path, w->put, w->promised);
+    } else {
+        if (hash) *hash = hy_writer_hash(w->out);
+        if (size) *size = hy_writer_size(w->out);
+        status = hy_writer_close(w->out, true);
+        w->out = NULL;
     }
-    if (hash) *hash = hy_writer_hash(w->out);
-    if (size) *size = hy_writer_size(w->out);
-    hy_status status = hy_writer_close(w->out, true);
-    w->out = NULL;
     hy_safetensors_abandon(w);
     return status;
 }

@@ -125,12 +125,9 @@ hy_status hy_shard_open(const char *path, hy_shard **out) {
     if (!shard) return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
     hy_status status = hy_file_map_open(path, &shard->map);
     if (status == HY_OK) status = read_header(shard, path);
-    if (status != HY_OK) {
-        hy_shard_close(shard);
-        return status;
-    }
-    *out = shard;
-    return HY_OK;
+    if (status == HY_OK) *out = shard;
+    if (status != HY_OK) hy_shard_close(shard);
+    return status;
 }
 
 void hy_shard_close(hy_shard *shard) {
@@ -145,9 +142,6 @@ uint64_t hy_shard_count(const hy_shard *shard) { return shard->count; }
 
 uint32_t hy_shard_vocab(const hy_shard *shard) { return shard->vocab; }
 
-/* Ids past int32 become its largest value, which no vocabulary reaches: never a negative id. */
-static int32_t clamp_id(uint32_t id) { return id > INT32_MAX ? INT32_MAX : (int32_t)id; }
-
 void hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_t *out) {
     assert(first <= shard->count && count <= shard->count - first);
     if (count == 0) return;
@@ -156,8 +150,11 @@ void hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_
         const uint16_t *ids = (const uint16_t *)(const void *)tokens + first;
         for (uint64_t i = 0; i < count; i++) out[i] = ids[i];
     } else {
+        /* Ids past int32 become its largest value, which no vocabulary reaches: never a negative id. */
         const uint32_t *ids = (const uint32_t *)(const void *)tokens + first;
-        for (uint64_t i = 0; i < count; i++) out[i] = clamp_id(ids[i]);
+        for (uint64_t i = 0; i < count; i++) {
+            out[i] = ids[i] > INT32_MAX ? INT32_MAX : (int32_t)ids[i];
+        }
     }
 }
 
@@ -214,9 +211,7 @@ hy_status hy_shard_write(const char *path, const int32_t *tokens, uint64_t count
     HY_TRY(hy_writer_replace(path, &w));
     hy_status status = hy_writer_put(w, &h, sizeof h);
     if (status == HY_OK) status = put_tokens(w, tokens, count, bytes_per_token == 2);
-    if (status != HY_OK) {
-        hy_writer_abandon(w);
-        return status;
-    }
-    return hy_writer_close(w, true);
+    if (status == HY_OK) return hy_writer_close(w, true);
+    hy_writer_abandon(w);
+    return status;
 }

@@ -75,37 +75,22 @@ static void store_little(uint8_t *to, uint64_t value, size_t size) {
     for (size_t i = 0; i < size; i++) to[i] = (uint8_t)(value >> 8 * i);
 }
 
-static void put_little(hy_text *to, uint64_t value, size_t size) {
-    uint8_t bytes[8];
-    store_little(bytes, value, size);
-    hy_text_add_bytes(to, bytes, size);
-}
-
-static void put_key(hy_text *to, unsigned field, unsigned kind) {
-    put_varint(to, field << 3 | kind);
-}
-
+/* A field begins with its number and how its value is written. */
 static void put_int(hy_text *to, unsigned field, int64_t value) {
-    put_key(to, field, AS_VARINT);
+    put_varint(to, field << 3 | AS_VARINT);
     put_varint(to, (uint64_t)value);
 }
 
-static void put_double(hy_text *to, unsigned field, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_key(to, field, AS_64_BITS);
-    put_little(to, bits, sizeof bits);
-}
-
-static void put_float(hy_text *to, unsigned field, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_key(to, field, AS_32_BITS);
-    put_little(to, bits, sizeof bits);
+/* The bits of a double, or of a float: 8 bytes or 4. */
+static void put_bits(hy_text *to, unsigned field, uint64_t bits, size_t size) {
+    uint8_t bytes[8];
+    store_little(bytes, bits, size);
+    put_varint(to, field << 3 | (size == 8 ? AS_64_BITS : AS_32_BITS));
+    hy_text_add_bytes(to, bytes, size);
 }
 
 static void put_bytes(hy_text *to, unsigned field, const void *bytes, size_t size) {
-    put_key(to, field, AS_BYTES);
+    put_varint(to, field << 3 | AS_BYTES);
     put_varint(to, size);
     hy_text_add_bytes(to, bytes, size);
 }
@@ -122,10 +107,11 @@ static hy_status check(const hy_tfevents *e) {
     return HY_OK;
 }
 
-static void begin_event(hy_tfevents *e, int64_t step, double unix_time) {
+static void begin_event(hy_tfevents *e, double unix_time) {
+    uint64_t bits;
+    memcpy(&bits, &unix_time, sizeof bits);
     hy_text_clear(&e->event);
-    put_double(&e->event, EVENT_TIME, unix_time);
-    put_int(&e->event, EVENT_STEP, step);
+    put_bits(&e->event, EVENT_TIME, bits, sizeof bits);
 }
 
 static hy_status write_event(hy_tfevents *e) {
@@ -140,9 +126,12 @@ static hy_status write_event(hy_tfevents *e) {
 }
 
 void hy_tfevents_add_scalar(hy_tfevents *e, const char *tag, double value) {
+    float simple = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &simple, sizeof bits);
     hy_text_clear(&e->value);
     put_bytes(&e->value, VALUE_TAG, tag, strlen(tag));
-    put_float(&e->value, VALUE_SIMPLE, (float)value);
+    put_bits(&e->value, VALUE_SIMPLE, bits, sizeof bits);
     put_message(&e->summary, SUMMARY_VALUE, &e->value);
 }
 
@@ -177,7 +166,8 @@ void hy_tfevents_add_text(hy_tfevents *e, const char *tag, const char *text) {
 
 hy_status hy_tfevents_put(hy_tfevents *e, int64_t step, double unix_time) {
     if (e->summary.size == 0) return check(e);
-    begin_event(e, step, unix_time);
+    begin_event(e, unix_time);
+    put_int(&e->event, EVENT_STEP, step);
     put_message(&e->event, EVENT_SUMMARY, &e->summary);
     hy_text_clear(&e->summary);
     return write_event(e);
@@ -186,49 +176,34 @@ hy_status hy_tfevents_put(hy_tfevents *e, int64_t step, double unix_time) {
 hy_status hy_tfevents_begin(hy_tfevents *e, int64_t step, double unix_time) {
     hy_text_clear(&e->inside);
     put_int(&e->inside, SESSION_STATUS, SESSION_STARTS);
-    begin_event(e, step, unix_time);
+    begin_event(e, unix_time);
+    put_int(&e->event, EVENT_STEP, step);
     put_message(&e->event, EVENT_SESSION, &e->inside);
-    return write_event(e);
-}
-
-/* The first record of every file: which kind of file it is. */
-static hy_status put_version(hy_tfevents *e) {
-    static const char version[] = "brain.Event:2";
-    hy_text_clear(&e->event);
-    put_double(&e->event, EVENT_TIME, hy_clock_unix());
-    put_bytes(&e->event, EVENT_VERSION, version, sizeof version - 1);
     return write_event(e);
 }
 
 /* ---- the file ---------------------------------------------------------------------------------- */
 
-/* The time of the newest file there; a clock may have been set back since. */
-static hy_status newest_time(const char *folder, long long *out) {
-    char **names;
+static hy_status open_file(const char *folder, hy_writer **out) {
+    char host[HOST_SIZE], name[HOST_SIZE + 64], path[PATH_SIZE], **names;
     size_t count;
-    *out = 0;
+    HY_TRY(hy_dir_make(folder));
     HY_TRY(hy_dir_list(folder, &names, &count));
+    /* Later than the newest file there: a clock may have been set back since. */
+    long long time = (long long)hy_clock_unix();
     for (size_t i = 0; i < count; i++) {
         if (strncmp(names[i], NAME_BEGIN, strlen(NAME_BEGIN)) != 0) continue;
-        long long time = strtoll(names[i] + strlen(NAME_BEGIN), NULL, 10);
-        if (time > *out) *out = time;
+        long long other = strtoll(names[i] + strlen(NAME_BEGIN), NULL, 10);
+        if (time <= other) time = other + 1;
     }
     hy_dir_list_free(names, count);
-    return HY_OK;
-}
-
-static hy_status open_file(const char *folder, hy_writer **out) {
-    char host[HOST_SIZE], name[HOST_SIZE + 64], path[PATH_SIZE];
-    long long newest, now = (long long)hy_clock_unix();
-    HY_TRY(hy_dir_make(folder));
-    HY_TRY(newest_time(folder, &newest));
     /* The machine's name, of letters that any file system takes. */
     if (gethostname(host, HOST_SIZE) != 0 || !host[0]) snprintf(host, HOST_SIZE, "localhost");
     host[HOST_SIZE - 1] = 0;
     for (char *c = host; *c; c++) {
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '.') *c = '_';
     }
-    snprintf(name, sizeof name, NAME_BEGIN "%010lld.%s", now > newest ? now : newest + 1, host);
+    snprintf(name, sizeof name, NAME_BEGIN "%010lld.%s", time, host);
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
     return hy_writer_create(path, out);
 }
@@ -243,15 +218,15 @@ hy_status hy_tfevents_open(const char *folder, hy_tfevents **out) {
     *out = NULL;
     hy_tfevents *e = calloc(1, sizeof *e);
     if (!e) return hy_fail(HY_ERR_MEMORY, "no memory for the event file in %s", folder);
+    static const char version[] = "brain.Event:2"; /* the first record: which kind of file it is */
+    begin_event(e, hy_clock_unix());
+    put_bytes(&e->event, EVENT_VERSION, version, sizeof version - 1);
     hy_status status = open_file(folder, &e->file);
-    if (status == HY_OK) status = put_version(e);
+    if (status == HY_OK) status = write_event(e);
     if (status == HY_OK) status = hy_writer_flush(e->file);
-    if (status != HY_OK) {
-        hy_tfevents_abandon(e);
-        return status;
-    }
-    *out = e;
-    return HY_OK;
+    if (status == HY_OK) *out = e;
+    if (status != HY_OK) hy_tfevents_abandon(e);
+    return status;
 }
 
 hy_status hy_tfevents_flush(hy_tfevents *e) { return hy_writer_flush(e->file); }
