@@ -136,15 +136,17 @@ static const char *role_name(hy_role role) {
     return role == HY_ROLE_SYSTEM ? "system" : role == HY_ROLE_ASSISTANT ? "assistant" : "user";
 }
 
-static void chatml_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
-    add_token(r, chat->tokens.im_start, false);
+static void add_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
+    bool is_chatml = chat->kind == HY_CHAT_CHATML;
+    add_token(r, is_chatml ? chat->tokens.im_start : chat->tokens.header_start, false);
     add_string(r, role_name(role));
-    add_string(r, "\n");
+    if (!is_chatml) add_token(r, chat->tokens.header_end, false);
+    add_string(r, is_chatml ? "\n" : "\n\n");
 }
 
-static void chatml_tail(const hy_chat_template *chat, hy_rendered *r, bool is_answer) {
-    add_token(r, chat->tokens.im_end, is_answer);
-    add_string(r, "\n");
+static void add_tail(const hy_chat_template *chat, hy_rendered *r, bool is_answer) {
+    add_token(r, hy_chat_template_end(chat), is_answer);
+    if (chat->kind == HY_CHAT_CHATML) add_string(r, "\n");
 }
 
 static void add_slice(hy_rendered *r, hy_slice slice) {
@@ -166,35 +168,36 @@ static void add_thoughtful(hy_rendered *r, const hy_turn *turn, bool follows, bo
     add_slice(r, slice_from_text(answer));
 }
 
-/* Where the last question stands; the end where there is none. */
-static size_t last_question(const hy_turn *turns, size_t count) {
-    for (size_t i = count; i-- > 0;) {
-        if (turns[i].role == HY_ROLE_USER) return i;
-    }
-    return count;
-}
-
-static void render_chatml(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+/* chatml and llama3. The latter trims texts, and may have dates at the beginning of its system turn. */
+static void render_marked(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           bool asks, hy_rendered *r) {
-    size_t question = last_question(turns, count);
+    bool is_llama3 = chat->kind == HY_CHAT_LLAMA3;
     bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
-    if (!has_system && chat->default_system[0]) {
-        chatml_head(chat, r, HY_ROLE_SYSTEM);
-        add_string(r, chat->default_system);
-        chatml_tail(chat, r, false);
+    const char *dates = is_llama3 && chat->has_dates ? LLAMA31_DATES : "";
+    const char *system = is_llama3 ? dates : chat->default_system; /* where there is no such turn */
+    size_t question = count;                                       /* where the last one stands */
+    for (size_t i = 0; i < count; i++) {
+        if (turns[i].role == HY_ROLE_USER) question = i;
+    }
+    if (is_llama3) add_token(r, chat->tokens.text_begin, false);
+    if (!has_system && system[0]) {
+        add_head(chat, r, HY_ROLE_SYSTEM);
+        add_string(r, system);
+        add_tail(chat, r, false);
     }
     for (size_t i = 0; i < count; i++) {
         bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
-        chatml_head(chat, r, turns[i].role);
+        add_head(chat, r, turns[i].role);
+        if (i == 0 && has_system) add_string(r, dates);
         if (is_answer && chat->has_thinking) {
             add_thoughtful(r, &turns[i], i > question, i + 1 == count);
         } else {
-            i = add_user(r, turns, i, count, false);
+            i = add_user(r, turns, i, count, is_llama3);
         }
-        chatml_tail(chat, r, is_answer);
+        add_tail(chat, r, is_answer);
     }
     if (!asks) return;
-    chatml_head(chat, r, HY_ROLE_ASSISTANT);
+    add_head(chat, r, HY_ROLE_ASSISTANT);
     /* How the model is asked for an answer, behind the head of its turn. */
     bool has_place = chat->has_thinking || chat->opens_thinking;
     if (has_place && chat->skips_thinking) {
@@ -204,87 +207,36 @@ static void render_chatml(const hy_chat_template *chat, const hy_turn *turns, si
     }
 }
 
-static void llama3_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
-    add_token(r, chat->tokens.header_start, false);
-    add_string(r, role_name(role));
-    add_token(r, chat->tokens.header_end, false);
-    add_string(r, "\n\n");
-}
-
-static void render_llama3(const hy_chat_template *chat, const hy_turn *turns, size_t count,
-                          bool asks, hy_rendered *r) {
-    bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
-    add_token(r, chat->tokens.text_begin, false);
-    if (!has_system && chat->has_dates) {
-        llama3_head(chat, r, HY_ROLE_SYSTEM);
-        add_string(r, LLAMA31_DATES);
-        add_token(r, chat->tokens.turn_end, false);
-    }
-    for (size_t i = 0; i < count; i++) {
-        bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
-        llama3_head(chat, r, turns[i].role);
-        if (i == 0 && has_system && chat->has_dates) add_string(r, LLAMA31_DATES);
-        i = add_user(r, turns, i, count, true);
-        add_token(r, chat->tokens.turn_end, is_answer);
-    }
-    if (asks) llama3_head(chat, r, HY_ROLE_ASSISTANT);
-}
-
 /* ---- templates of question and answer -------------------------------------------------------- */
 
-static void render_llama2(const hy_chat_template *chat, const hy_turn *turns, size_t count,
-                          hy_rendered *r) {
-    for (size_t i = 0; i < count; i++) {
-        if (turns[i].role == HY_ROLE_ASSISTANT) {
-            add_string(r, " ");
-            add_turn(r, trimmed(turns[i]));
-            add_bytes(r, " ", 1, true);
-            add_token(r, chat->tokens.end, true);
-            continue;
-        }
-        add_token(r, chat->tokens.begin, false);
-        add_string(r, "[INST] ");
-        if (turns[i].role == HY_ROLE_SYSTEM) {
-            add_string(r, "<<SYS>>\n");
-            add_turn(r, turns[i]);
-            add_string(r, "\n<</SYS>>\n\n");
-            if (++i == count) return;
-        }
-        i = add_user(r, turns, i, count, true);
-        add_string(r, " [/INST]");
-    }
-}
-
-/* From version 3 of its tokenizer on, [INST] and [/INST] are tokens of their own. */
-static void mistral_question(const hy_chat_template *chat, hy_rendered *r, bool opens) {
+/* llama2 and mistral. The former begins every question with <s> and trims texts. From version 3 of the
+ * latter's tokenizer on, [INST] and [/INST] are tokens of their own. */
+static void render_inst(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+                        hy_rendered *r) {
     const hy_chat_tokens *t = &chat->tokens;
-    bool has_tokens = t->inst >= 0 && t->inst_end >= 0;
-    if (has_tokens) {
-        add_token(r, opens ? t->inst : t->inst_end, false);
-        if (opens) add_string(r, " ");
-    } else {
-        add_string(r, opens ? "[INST] " : " [/INST]");
-    }
-}
-
-static void render_mistral(const hy_chat_template *chat, const hy_turn *turns, size_t count,
-                           hy_rendered *r) {
-    add_token(r, chat->tokens.begin, false);
+    bool is_llama2 = chat->kind == HY_CHAT_LLAMA2;
+    bool has_tokens = !is_llama2 && t->inst >= 0 && t->inst_end >= 0;
+    if (!is_llama2) add_token(r, t->begin, false);
     for (size_t i = 0; i < count; i++) {
         if (turns[i].role == HY_ROLE_ASSISTANT) {
             add_string(r, " ");
-            add_turn(r, turns[i]);
-            add_token(r, chat->tokens.end, true);
+            add_turn(r, is_llama2 ? trimmed(turns[i]) : turns[i]);
+            if (is_llama2) add_bytes(r, " ", 1, true);
+            add_token(r, t->end, true);
             continue;
         }
-        mistral_question(chat, r, true);
+        if (is_llama2) add_token(r, t->begin, false);
+        add_token(r, has_tokens ? t->inst : -1, false);
+        add_string(r, has_tokens ? " " : "[INST] ");
         if (turns[i].role == HY_ROLE_SYSTEM) {
+            if (is_llama2) add_string(r, "<<SYS>>\n");
             add_turn(r, turns[i]);
-            add_string(r, "\n\n");
+            add_string(r, is_llama2 ? "\n<</SYS>>\n\n" : "\n\n");
             if (++i == count) return;
         }
-        i = add_user(r, turns, i, count, false);
-        mistral_question(chat, r, false);
+        i = add_user(r, turns, i, count, is_llama2);
+        add_token(r, has_tokens ? t->inst_end : -1, false);
+        if (!has_tokens) add_string(r, " [/INST]");
     }
 }
 
@@ -346,10 +298,10 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, siz
         }
     }
     switch (chat->kind) {
-    case HY_CHAT_CHATML: render_chatml(chat, turns, count, asks_for_answer, r); break;
-    case HY_CHAT_LLAMA3: render_llama3(chat, turns, count, asks_for_answer, r); break;
-    case HY_CHAT_LLAMA2: render_llama2(chat, turns, count, r); break;
-    case HY_CHAT_MISTRAL: render_mistral(chat, turns, count, r); break;
+    case HY_CHAT_CHATML:
+    case HY_CHAT_LLAMA3: render_marked(chat, turns, count, asks_for_answer, r); break;
+    case HY_CHAT_LLAMA2:
+    case HY_CHAT_MISTRAL: render_inst(chat, turns, count, r); break;
     case HY_CHAT_ALPACA: render_alpaca(chat, turns, count, r); break;
     default: render_plain(chat, turns, count, r); break;
     }
@@ -369,18 +321,6 @@ void hy_flags_free(hy_flags *flags) {
     *flags = (hy_flags){0};
 }
 
-static hy_status no_memory(void) { return hy_fail(HY_ERR_MEMORY, "no memory for tokens"); }
-
-static hy_status reserve(hy_ids *ids, size_t more) {
-    return hy_array_reserve(&ids->data, &ids->room, ids->count + more, sizeof *ids->data, "tokens");
-}
-
-bool hy_ids_push(hy_ids *ids, int32_t id) {
-    if (reserve(ids, 1) != HY_OK) return false;
-    ids->data[ids->count++] = id;
-    return true;
-}
-
 static hy_status push_flags(hy_flags *flags, size_t count, bool value) {
     if (count == 0) return HY_OK;
     HY_TRY(hy_array_reserve(&flags->data, &flags->room, flags->count + count, 1, "tokens"));
@@ -392,7 +332,7 @@ static hy_status push_flags(hy_flags *flags, size_t count, bool value) {
 hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                          hy_ids *ids) {
     if (tokenizer) return hy_tokenizer_encode(tokenizer, text, size, flags, ids);
-    HY_TRY(reserve(ids, size));
+    HY_TRY(hy_ids_reserve(ids, size));
     for (size_t i = 0; i < size; i++) ids->data[ids->count++] = (uint8_t)text[i];
     return HY_OK;
 }
@@ -441,7 +381,7 @@ hy_status hy_rendered_encode(const hy_rendered *r, const hy_tokenizer *tokenizer
         if (last > i) {
             HY_TRY(encode_run(r, i, last, tokenizer, ids, answers));
         } else {
-            if (!hy_ids_push(ids, r->pieces[i].token)) return no_memory();
+            HY_TRY(hy_ids_append(ids, &r->pieces[i].token, 1));
             HY_TRY(push_flags(answers, 1, r->pieces[i].is_answer));
             last++;
         }

@@ -31,35 +31,44 @@ hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out) {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static int32_t first_of(int32_t a, int32_t b) { return a >= 0 ? a : b; }
+#define NEEDS(kind) (1u << HY_CHAT_##kind)
+
+static const struct {
+    const char *spelling;
+    size_t at;      /* in hy_chat_tokens */
+    unsigned needs; /* templates that cannot do without it */
+} marks[] = {
+    {"<s>", offsetof(hy_chat_tokens, begin), NEEDS(LLAMA2) | NEEDS(MISTRAL)},
+    {"</s>", offsetof(hy_chat_tokens, end), NEEDS(LLAMA2) | NEEDS(MISTRAL)},
+    {"<|begin_of_text|>", offsetof(hy_chat_tokens, text_begin), NEEDS(LLAMA3)},
+    {"<|im_start|>", offsetof(hy_chat_tokens, im_start), NEEDS(CHATML)},
+    {"<|im_end|>", offsetof(hy_chat_tokens, im_end), NEEDS(CHATML)},
+    {"<|start_header_id|>", offsetof(hy_chat_tokens, header_start), NEEDS(LLAMA3)},
+    {"<|end_header_id|>", offsetof(hy_chat_tokens, header_end), NEEDS(LLAMA3)},
+    {"<|eot_id|>", offsetof(hy_chat_tokens, turn_end), NEEDS(LLAMA3)},
+    {"[INST]", offsetof(hy_chat_tokens, inst), 0},
+    {"[/INST]", offsetof(hy_chat_tokens, inst_end), 0},
+};
+enum { MARKS = sizeof marks / sizeof marks[0] };
+
+static int32_t *token_at(hy_chat_tokens *t, size_t mark) {
+    return (int32_t *)(void *)((char *)t + marks[mark].at);
+}
 
 static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
-    *t = (hy_chat_tokens){.eos = 0,
-                          .begin = -1,
-                          .end = -1,
-                          .text_begin = -1,
-                          .im_start = -1,
-                          .im_end = -1,
-                          .header_start = -1,
-                          .header_end = -1,
-                          .turn_end = -1,
-                          .inst = -1,
-                          .inst_end = -1};
-    if (!tokenizer) return HY_OK;
-    int32_t bos = hy_tokenizer_bos(tokenizer), eos = hy_tokenizer_eos(tokenizer);
-    t->begin = first_of(hy_tokenizer_find(tokenizer, "<s>"), bos);
-    t->end = first_of(hy_tokenizer_find(tokenizer, "</s>"), eos);
-    t->text_begin = first_of(hy_tokenizer_find(tokenizer, "<|begin_of_text|>"), bos);
-    t->eos = first_of(eos, hy_tokenizer_find(tokenizer, "<|endoftext|>"));
-    t->eos = first_of(t->eos, hy_tokenizer_find(tokenizer, "<|end_of_text|>"));
-    t->eos = first_of(t->eos, hy_tokenizer_find(tokenizer, "</s>"));
-    t->im_start = hy_tokenizer_find(tokenizer, "<|im_start|>");
-    t->im_end = hy_tokenizer_find(tokenizer, "<|im_end|>");
-    t->header_start = hy_tokenizer_find(tokenizer, "<|start_header_id|>");
-    t->header_end = hy_tokenizer_find(tokenizer, "<|end_header_id|>");
-    t->turn_end = hy_tokenizer_find(tokenizer, "<|eot_id|>");
-    t->inst = hy_tokenizer_find(tokenizer, "[INST]");
-    t->inst_end = hy_tokenizer_find(tokenizer, "[/INST]");
+    for (size_t i = 0; i < MARKS; i++) {
+        *token_at(t, i) = tokenizer ? hy_tokenizer_find(tokenizer, marks[i].spelling) : -1;
+    }
+    if (!tokenizer) return HY_OK; /* eos is the byte 0 */
+    int32_t bos = hy_tokenizer_bos(tokenizer), eos = hy_tokenizer_eos(tokenizer),
+            plain_end = t->end;
+    if (t->begin < 0) t->begin = bos;
+    if (t->end < 0) t->end = eos;
+    if (t->text_begin < 0) t->text_begin = bos;
+    t->eos = eos;
+    if (t->eos < 0) t->eos = hy_tokenizer_find(tokenizer, "<|endoftext|>");
+    if (t->eos < 0) t->eos = hy_tokenizer_find(tokenizer, "<|end_of_text|>");
+    if (t->eos < 0) t->eos = plain_end;
     /* What the tokenizer puts in front of a text: seen by encoding one letter with and without it. */
     hy_ids with = {0}, without = {0};
     hy_status status = hy_tokenizer_encode(tokenizer, "a", 1, HY_TOKENS_SPECIAL, &with);
@@ -77,39 +86,23 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
     return status;
 }
 
-static hy_status need(const hy_chat_template *chat, int32_t token, const char *spelling) {
-    if (token >= 0) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
+hy_status hy_chat_template_check(const hy_chat_template *chat) {
+    hy_chat_tokens tokens = chat->tokens;
+    HY_FAIL_IF(chat->kind == HY_CHAT_UNKNOWN, HY_ERR_INPUT,
+               "the chat template in the model's folder is none of those known here; say "
+               "chat_template: %s",
+               HY_CHAT_NAMES);
+    HY_FAIL_IF(chat->kind == HY_CHAT_NONE, HY_ERR_INPUT,
+               "nothing says how conversations are written for this model; say "
+               "chat_template: %s",
+               HY_CHAT_NAMES);
+    for (size_t i = 0; i < MARKS; i++) {
+        HY_FAIL_IF((marks[i].needs >> chat->kind & 1) && *token_at(&tokens, i) < 0, HY_ERR_INPUT,
                    "the chat template %s needs the token %s, which the tokenizer does not have; "
                    "chat_template can be %s",
-                   names[chat->kind], spelling, HY_CHAT_NAMES);
-}
-
-hy_status hy_chat_template_check(const hy_chat_template *chat) {
-    const hy_chat_tokens *t = &chat->tokens;
-    switch (chat->kind) {
-    case HY_CHAT_CHATML:
-        HY_TRY(need(chat, t->im_start, "<|im_start|>"));
-        return need(chat, t->im_end, "<|im_end|>");
-    case HY_CHAT_LLAMA3:
-        HY_TRY(need(chat, t->text_begin, "<|begin_of_text|>"));
-        HY_TRY(need(chat, t->header_start, "<|start_header_id|>"));
-        HY_TRY(need(chat, t->header_end, "<|end_header_id|>"));
-        return need(chat, t->turn_end, "<|eot_id|>");
-    case HY_CHAT_LLAMA2:
-    case HY_CHAT_MISTRAL: HY_TRY(need(chat, t->begin, "<s>")); return need(chat, t->end, "</s>");
-    case HY_CHAT_UNKNOWN:
-        return hy_fail(HY_ERR_INPUT,
-                       "the chat template in the model's folder is none of those known here; say "
-                       "chat_template: %s",
-                       HY_CHAT_NAMES);
-    case HY_CHAT_NONE:
-        return hy_fail(HY_ERR_INPUT,
-                       "nothing says how conversations are written for this model; say "
-                       "chat_template: %s",
-                       HY_CHAT_NAMES);
-    default: return HY_OK;
+                   names[chat->kind], marks[i].spelling, HY_CHAT_NAMES);
     }
+    return HY_OK;
 }
 
 int32_t hy_chat_template_end(const hy_chat_template *chat) {
@@ -124,26 +117,19 @@ int32_t hy_chat_template_end(const hy_chat_template *chat) {
 
 /* ---- recognising ----------------------------------------------------------------------------- */
 
-/* Past a line end that stands right here, itself or as \n in the template's source; NULL: neither. */
-static const char *skip_newline(const char *at) {
-    if (at[0] == '\n') return at + 1;
-    return at[0] == '\\' && at[1] == 'n' ? at + 2 : NULL;
-}
-
 /* A system turn whose text stands in the template itself: Qwen's "You are ..." */
 static void find_default_system(const char *text, hy_chat_template *out) {
     static const char mark[] = "<|im_start|>system";
     out->default_system[0] = '\0';
     for (const char *at = text; (at = strstr(at, mark)) != NULL;) {
-        at = skip_newline(at + sizeof mark - 1);
-        if (!at) return;
+        at += sizeof mark - 1; /* a line end follows, itself or as \n in the template's source */
+        if (at[0] != '\n' && strncmp(at, "\\n", 2) != 0) return;
+        at += at[0] == '\n' ? 1 : 2;
         const char *end = strstr(at, "<|im_end|>");
         if (!end) return;
         size_t size = (size_t)(end - at);
-        bool is_literal = size > 0 && size < sizeof out->default_system &&
-                          !memchr(at, '\'', size) && !memchr(at, '"', size) &&
-                          !memchr(at, '{', size) && !memchr(at, '\\', size);
-        if (!is_literal) continue;
+        bool is_literal = strcspn(at, "'\"{\\") >= size;
+        if (!is_literal || size == 0 || size >= sizeof out->default_system) continue;
         memcpy(out->default_system, at, size);
         out->default_system[size] = '\0';
         return;
@@ -156,11 +142,9 @@ hy_chat_kind hy_chat_template_recognise(const char *text, hy_chat_template *out)
         out->kind = HY_CHAT_CHATML;
         find_default_system(text, out);
         /* Qwen3 writes thoughts behind the last query; models that only think begin every answer for them. */
-        static const char *const openings[] = {"assistant\\n<think>\\n' }}",
-                                               "assistant\n<think>\n' }}"};
         out->has_thinking = strstr(text, "<think>") && strstr(text, "last_query_index");
-        out->opens_thinking = false;
-        for (int i = 0; i < 2; i++) out->opens_thinking |= strstr(text, openings[i]) != NULL;
+        out->opens_thinking =
+            strstr(text, "assistant\\n<think>\\n' }}") || strstr(text, "assistant\n<think>\n' }}");
     } else if (strstr(text, "<|start_header_id|>") && strstr(text, "<|eot_id|>")) {
         out->kind = HY_CHAT_LLAMA3;
         out->has_dates = strstr(text, "Cutting Knowledge Date: December 2023") != NULL;
@@ -175,10 +159,8 @@ hy_chat_kind hy_chat_template_recognise(const char *text, hy_chat_template *out)
 /* The text under "chat_template": itself, or of a list the one called "default", else the first. */
 static const char *template_text(const hy_json_node *node) {
     const char *text = NULL, *name = NULL;
-    if (!node || hy_json_as_string(node, &text, NULL)) return text;
-    if (hy_json_type_of(node) != HY_JSON_ARRAY) return NULL;
+    if (hy_json_as_string(node, &text, NULL) || hy_json_type_of(node) != HY_JSON_ARRAY) return text;
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
-        if (hy_json_type_of(n) != HY_JSON_OBJECT) continue;
         const char *here = NULL;
         (void)hy_json_as_string(hy_json_get(n, "template"), &here, NULL);
         bool is_default =
@@ -191,10 +173,7 @@ static const char *template_text(const hy_json_node *node) {
 static hy_status read_config(const char *path, hy_chat_template *out) {
     hy_json *json;
     HY_TRY(hy_json_read_file(path, &json));
-    const hy_json_node *root = hy_json_root(json);
-    const char *text = hy_json_type_of(root) == HY_JSON_OBJECT
-                           ? template_text(hy_json_get(root, "chat_template"))
-                           : NULL;
+    const char *text = template_text(hy_json_get(hy_json_root(json), "chat_template"));
     if (text) hy_chat_template_recognise(text, out);
     hy_json_free(json);
     return HY_OK;

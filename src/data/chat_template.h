@@ -116,4 +116,3 @@ void hy_flags_free(hy_flags *flags);
 /* Text alone, appended; tokenizer NULL: bytes. */
 hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                          hy_ids *ids);
-bool hy_ids_push(hy_ids *ids, int32_t id); /* false: no memory */

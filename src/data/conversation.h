@@ -13,10 +13,11 @@
 #include "base/json.h"
 #include "data/chat_template.h"
 
+/* A row may carry the keys of several kinds: the richest wins, which stand last. */
 typedef enum hy_row_kind {
     HY_ROWS_TEXT,
-    HY_ROWS_PROMPT,
     HY_ROWS_QUESTION,
+    HY_ROWS_PROMPT,
     HY_ROWS_ALPACA,
     HY_ROWS_SHAREGPT,
     HY_ROWS_MESSAGES

@@ -16,21 +16,6 @@
  * with it is HY_ERR_INPUT and becomes a reason; other failures (memory, an id that the model does not
  * have) end the reading. */
 
-static hy_batch_of_rows *hy_batch_of_rows_create(void) {
-    return calloc(1, sizeof(hy_batch_of_rows));
-}
-
-static void hy_batch_of_rows_destroy(hy_batch_of_rows *b) {
-    if (!b) return;
-    hy_ids_free(&b->tokens);
-    hy_ids_free(&b->lengths);
-    hy_conversation_free(&b->conversation);
-    hy_rendered_free(&b->rendered);
-    hy_ids_free(&b->ids);
-    hy_flags_free(&b->answers);
-    free(b);
-}
-
 /* ---- one row --------------------------------------------------------------------------------- */
 
 hy_status hy_row_parse(const hy_row *row, hy_json **out) {
@@ -63,55 +48,40 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
     HY_TRY(hy_chat_render(chat, c->turns, c->count, false, &b->rendered));
     b->ids.count = b->answers.count = 0;
     HY_TRY(hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers));
-    HY_FAIL_IF(kind == HY_ROWS_TEXT && chat->tokens.eos >= 0 &&
-                   !hy_ids_push(&b->ids, chat->tokens.eos),
-               HY_ERR_MEMORY, "no memory for tokens");
-    return HY_OK;
-}
-
-static hy_status encode_row(hy_batch_of_rows *b, const hy_encoding *e, const hy_chat_template *chat,
-                            hy_row_kind kind, const hy_row *row) {
-    hy_json *json;
-    HY_TRY(hy_row_parse(row, &json));
-    hy_status status = encode_tree(b, e, chat, kind, hy_json_root(json));
-    hy_json_free(json);
-    return status;
+    bool has_end = kind == HY_ROWS_TEXT && chat->tokens.eos >= 0;
+    return has_end ? hy_ids_append(&b->ids, &chat->tokens.eos, 1) : HY_OK;
 }
 
 /* ---- examples -------------------------------------------------------------------------------- */
 
 /* Tokens [first, last) of the row as an example. */
 static hy_status add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all) {
-    for (size_t i = first; i < last; i++) {
-        bool counts = i > first && (counts_all || b->answers.data[i]);
-        HY_FAIL_IF(!hy_ids_push(&b->tokens, b->ids.data[i] | (counts ? HY_COUNTS : 0)),
-                   HY_ERR_MEMORY, "no memory for tokens");
+    int32_t length = (int32_t)(last - first);
+    HY_TRY(hy_ids_append(&b->tokens, b->ids.data + first, last - first));
+    int32_t *tokens = b->tokens.data + b->tokens.count - length;
+    for (int32_t i = 1; i < length; i++) {
+        if (counts_all || b->answers.data[first + (size_t)i]) tokens[i] |= HY_COUNTS;
     }
-    if (hy_ids_push(&b->lengths, (int32_t)(last - first))) return HY_OK;
-    return hy_fail(HY_ERR_MEMORY, "no memory for examples");
-}
-
-static hy_status add_document(hy_batch_of_rows *b, size_t seq) {
-    for (size_t first = 0; first + 1 < b->ids.count; first += seq) {
-        size_t left = b->ids.count - first, size = left < seq + 1 ? left : seq + 1;
-        HY_TRY(add_example(b, first, first + size, true));
-    }
-    return HY_OK;
+    return hy_ids_append(&b->lengths, &length, 1);
 }
 
 static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind kind) {
-    size_t most = (size_t)e->seq + 1, count = b->ids.count;
-    bool is_cut = count > most && kind != HY_ROWS_TEXT;
-    for (size_t i = 0; i < b->ids.count; i++) {
+    size_t seq = (size_t)e->seq, most = seq + 1, count = b->ids.count;
+    for (size_t i = 0; i < count; i++) {
         int32_t id = b->ids.data[i];
-        if (id >= 0 && id < e->vocab) continue;
-        return hy_fail(HY_ERR_STATE,
-                       "a row has the token %d, but the model's vocabulary has ids 0 to %d; is "
-                       "this its tokenizer?",
-                       id, e->vocab - 1);
+        HY_FAIL_IF(id < 0 || id >= e->vocab, HY_ERR_STATE,
+                   "a row has the token %d, but the model's vocabulary has ids 0 to %d; is "
+                   "this its tokenizer?",
+                   id, e->vocab - 1);
     }
     if (count < 2) return hy_fail(HY_ERR_INPUT, "nothing in it: fewer than two tokens");
-    if (kind == HY_ROWS_TEXT) return add_document(b, (size_t)e->seq);
+    if (kind == HY_ROWS_TEXT) {
+        for (size_t first = 0; first + 1 < count; first += seq) {
+            HY_TRY(add_example(b, first, count - first < most ? count : first + most, true));
+        }
+        return HY_OK;
+    }
+    bool is_cut = count > most;
     b->cut += is_cut;
     if (is_cut) count = most;
     bool counts_any = e->counts_all;
@@ -121,30 +91,34 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "no assistant's turn in it, so nothing to learn");
 }
 
-static void note_bad(hy_batch_of_rows *b, uint64_t line) {
-    if (b->bad_count < HY_REASONS_KEPT) {
-        hy_bad_row *bad = &b->bad[b->bad_count];
-        bad->line = line;
-        snprintf(bad->reason, sizeof bad->reason, "%.*s", HY_REASON_MAX - 1, hy_error_message());
-    }
-    b->bad_count++;
-}
-
 /* Encodes rows; malformed ones are noted. A failure is one of the run, not of a row. */
-static hy_status hy_batch_encode(hy_batch_of_rows *b, const hy_encoding *e,
-                                 const hy_chat_template *chat, hy_row_kind kind) {
+static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
+                             const hy_chat_template *chat, hy_row_kind kind) {
     b->tokens.count = b->lengths.count = b->bad_count = 0;
     b->cut = b->dropped = 0;
     for (size_t i = 0; i < b->row_count; i++) {
-        hy_status status = encode_row(b, e, chat, kind, &b->rows[i]);
+        hy_json *json;
+        hy_status status = hy_row_parse(&b->rows[i], &json);
+        if (status == HY_OK) {
+            status = encode_tree(b, e, chat, kind, hy_json_root(json));
+            hy_json_free(json);
+        }
         if (status == HY_OK) status = add_row(b, e, kind);
-        if (status == HY_ERR_INPUT)
-            note_bad(b, b->rows[i].line);
-        else if (status == HY_ERR_STATE)
+        if (status == HY_ERR_STATE) {
             return hy_fail(HY_ERR_INPUT, "line %llu: %s", (unsigned long long)b->rows[i].line,
                            hy_error_message());
-        else
+        }
+        if (status != HY_ERR_INPUT) {
             HY_TRY(status);
+            continue;
+        }
+        if (b->bad_count < HY_REASONS_KEPT) {
+            hy_bad_row *bad = &b->bad[b->bad_count];
+            bad->line = b->rows[i].line;
+            snprintf(bad->reason, sizeof bad->reason, "%.*s", HY_REASON_MAX - 1,
+                     hy_error_message());
+        }
+        b->bad_count++;
     }
     return HY_OK;
 }
@@ -199,12 +173,8 @@ static bool next_batch(void *context, void *slot) {
 
 static hy_status encode_batch(void *context, void *slot) {
     reading *r = context;
-    hy_status status = hy_batch_encode(slot, r->encoding, &r->chat, r->kind);
+    hy_status status = encode_rows(slot, r->encoding, &r->chat, r->kind);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->path);
-}
-
-static void warn(const hy_encoding *e, const char *text) {
-    if (e->on_warning) e->on_warning(e->user, text);
 }
 
 static hy_status tell_bad_rows(reading *r, const hy_batch_of_rows *b) {
@@ -219,7 +189,8 @@ static hy_status tell_bad_rows(reading *r, const hy_batch_of_rows *b) {
             snprintf(r->first_reason, sizeof r->first_reason, "line %llu: %s",
                      (unsigned long long)b->bad[i].line, b->bad[i].reason);
         }
-        if (x->bad_rows + i < WARNINGS_SHOWN) warn(r->encoding, text);
+        bool is_shown = x->bad_rows + i < WARNINGS_SHOWN && r->encoding->on_warning;
+        if (is_shown) r->encoding->on_warning(r->encoding->user, text);
     }
     x->bad_rows += b->bad_count;
     return HY_OK;
@@ -249,36 +220,29 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
 
 static hy_status run_workers(reading *r) {
     int32_t workers = r->encoding->workers;
-    void *slots[HY_MOST_WORKERS] = {0};
-    hy_status status = HY_OK;
-    for (int32_t i = 0; i < workers && status == HY_OK; i++) {
-        slots[i] = hy_batch_of_rows_create();
-        if (!slots[i]) status = hy_fail(HY_ERR_MEMORY, "no memory to read %s", r->path);
-    }
+    hy_batch_of_rows *slots = calloc((size_t)workers, sizeof *slots);
+    HY_FAIL_IF(!slots, HY_ERR_MEMORY, "no memory to read %s", r->path);
     hy_in_order job = {.context = r,
                        .next = next_batch,
                        .work = encode_batch,
                        .done = write_batch,
                        .slots = slots,
+                       .slot_size = sizeof *slots,
                        .workers = workers};
-    if (status == HY_OK) status = hy_in_order_run(&job);
-    for (int32_t i = 0; i < workers; i++) hy_batch_of_rows_destroy(slots[i]);
+    hy_status status = hy_in_order_run(&job);
+    for (hy_batch_of_rows *b = slots; b < slots + workers; b++) {
+        hy_ids_free(&b->tokens);
+        hy_ids_free(&b->lengths);
+        hy_conversation_free(&b->conversation);
+        hy_rendered_free(&b->rendered);
+        hy_ids_free(&b->ids);
+        hy_flags_free(&b->answers);
+    }
+    free(slots);
     return status;
 }
 
-static hy_status fail_unused(const reading *r) {
-    HY_FAIL_IF(r->first_reason[0], HY_ERR_INPUT, "no row of %s could be used: %s", r->path,
-               r->first_reason);
-    return hy_fail(HY_ERR_INPUT,
-                   "no row of %s could be used: all are longer than the sequence of %d tokens, and "
-                   "no answer is left",
-                   r->path, r->encoding->seq);
-}
-
-static hy_status read_mapped(reading *r, const hy_file_map *map) {
-    r->begin = (const char *)map->data;
-    r->size = map->size;
-    r->batch_bytes = r->encoding->buffer / (size_t)r->encoding->workers;
+static hy_status read_mapped(reading *r) {
     hy_rows_begin(&r->scan, r->begin, r->size);
     /* The first row that can be read says it. */
     hy_row row;
@@ -298,14 +262,25 @@ static hy_status read_mapped(reading *r, const hy_file_map *map) {
     HY_TRY(choose_template(r));
     hy_rows_begin(&r->scan, r->begin, r->size);
     HY_TRY(run_workers(r));
-    return r->used > 0 ? HY_OK : fail_unused(r);
+    HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s could be used: %s",
+               r->path, r->first_reason);
+    HY_FAIL_IF(!r->used, HY_ERR_INPUT,
+               "no row of %s could be used: all are longer than the sequence of %d tokens, and "
+               "no answer is left",
+               r->path, r->encoding->seq);
+    return HY_OK;
 }
 
 static hy_status read_file(hy_examples *x, const hy_encoding *e, const char *path) {
     hy_file_map map;
     HY_TRY(hy_file_map_open(path, &map));
-    reading r = {.examples = x, .encoding = e, .path = path};
-    hy_status status = read_mapped(&r, &map);
+    reading r = {.examples = x,
+                 .encoding = e,
+                 .path = path,
+                 .begin = (const char *)map.data,
+                 .size = map.size,
+                 .batch_bytes = e->buffer / (size_t)e->workers};
+    hy_status status = read_mapped(&r);
     hy_file_map_close(&map);
     return status;
 }
@@ -319,25 +294,19 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
     }
     if (status == HY_OK) status = hy_spool_map(&x->tokens);
     if (status == HY_OK) status = hy_spool_map(&x->ends);
-    if (status == HY_OK) {
-        /* What a user should know of rows that were not taken whole. */
-        char text[256];
-        if (x->bad_rows) {
-            snprintf(text, sizeof text, "%llu of %llu rows were malformed and skipped",
-                     (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
-            warn(e, text);
-        }
-        if (x->cut) {
-            snprintf(text, sizeof text,
-                     "%llu of %llu rows are longer than the sequence of %d tokens and were cut%s",
-                     (unsigned long long)x->cut, (unsigned long long)x->rows, e->seq,
-                     x->dropped ? "; some have no answer left and were dropped" : "");
-            warn(e, text);
-        }
-    } else {
-        hy_examples_close(x);
-    }
-    return status;
+    if (status != HY_OK) hy_examples_close(x);
+    HY_TRY(status);
+    /* What a user should know of rows that were not taken whole. */
+    char text[256];
+    snprintf(text, sizeof text, "%llu of %llu rows were malformed and skipped",
+             (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
+    if (x->bad_rows && e->on_warning) e->on_warning(e->user, text);
+    snprintf(text, sizeof text,
+             "%llu of %llu rows are longer than the sequence of %d tokens and were cut%s",
+             (unsigned long long)x->cut, (unsigned long long)x->rows, e->seq,
+             x->dropped ? "; some have no answer left and were dropped" : "");
+    if (x->cut && e->on_warning) e->on_warning(e->user, text);
+    return HY_OK;
 }
 
 void hy_examples_close(hy_examples *x) {

@@ -51,32 +51,28 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* Threads that cannot be had are done without. Signals are the caller's business. */
-static int32_t start(worker *workers, pthread_t *threads, int32_t count) {
-    sigset_t all, before;
-    int32_t started = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < count &&
-           pthread_create(&threads[started], NULL, run, &workers[started]) == 0) {
-        started++;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 hy_status hy_in_order_run(const hy_in_order *job) {
     shared s = {.job = job, .status = HY_OK};
     pthread_t threads[HY_MOST_WORKERS];
     worker workers[HY_MOST_WORKERS];
-    int32_t others = job->workers - 1;
+    int32_t started = 1; /* the calling thread is the first */
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.handed_in, NULL);
-    for (int32_t i = 0; i < others; i++)
-        workers[i] = (worker){.all = &s, .slot = job->slots[i + 1]};
-    int32_t started = start(workers, threads, others);
-    run(&(worker){.all = &s, .slot = job->slots[0], .is_caller = true});
-    for (int32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    for (int32_t i = 0; i < job->workers; i++) {
+        void *slot = (char *)job->slots + (size_t)i * job->slot_size;
+        workers[i] = (worker){.all = &s, .slot = slot, .is_caller = i == 0};
+    }
+    /* Threads that do not start are done without. Signals are the caller's business. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (started < job->workers &&
+           pthread_create(&threads[started], NULL, run, &workers[started]) == 0) {
+        started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    run(&workers[0]);
+    for (int32_t i = 1; i < started; i++) pthread_join(threads[i], NULL);
     pthread_cond_destroy(&s.handed_in);
     pthread_mutex_destroy(&s.lock);
     return s.status == HY_OK ? HY_OK : hy_fail(s.status, "%s", s.message);

@@ -12,13 +12,14 @@
 
 typedef struct hy_in_order {
     void *context;
-    bool (*next)(void *context,
-                 void *slot); /* one at a time: fills a slot; false: nothing is left */
+    /* One at a time: fills a slot; false: nothing is left. */
+    bool (*next)(void *context, void *slot);
     hy_status (*work)(void *context, void *slot); /* many at a time */
     /* One at a time, in order. is_caller: on the thread that called hy_in_order_run. */
     hy_status (*done)(void *context, void *slot, bool is_caller);
-    void *const *slots; /* one for each worker */
-    int32_t workers;    /* 1 to HY_MOST_WORKERS */
+    void *slots; /* one for each worker, of slot_size bytes; the first is the calling thread's */
+    size_t slot_size;
+    int32_t workers; /* 1 to HY_MOST_WORKERS */
 } hy_in_order;
 
 /* Runs until nothing is left or something fails; then the first failure in order is returned. */

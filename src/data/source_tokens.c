@@ -31,21 +31,14 @@ typedef struct slot {
     hy_ids ids;
 } slot;
 
-/* Where a piece that begins at `at` ends: a line end with no blank after it. */
-static const char *find_cut(const reading *r, const char *at) {
-    if ((size_t)(r->end - at) <= r->piece) return r->end;
-    for (const char *p = at + r->piece; p < r->end; p++) {
-        if (p[-1] == '\n' && !isspace((unsigned char)*p)) return p;
-    }
-    return r->end;
-}
-
 static bool next_piece(void *context, void *place) {
     reading *r = context;
     slot *s = place;
     if (r->at == r->end) return false;
     s->text = r->at;
-    r->at = find_cut(r, r->at);
+    /* A piece ends at a line end with no blank after it. */
+    r->at = (size_t)(r->end - r->at) <= r->piece ? r->end : r->at + r->piece;
+    while (r->at < r->end && (r->at[-1] != '\n' || isspace((unsigned char)*r->at))) r->at++;
     s->size = (size_t)(r->at - s->text);
     s->share = (double)(r->at - r->begin) / (double)(r->end - r->begin);
     return true;
@@ -57,12 +50,10 @@ static hy_status encode_piece(void *context, void *place) {
     s->ids.count = 0;
     HY_TRY(hy_tokenizer_encode(r->encoding->tokenizer, s->text, s->size, 0, &s->ids));
     for (size_t i = 0; i < s->ids.count; i++) {
-        int32_t id = s->ids.data[i];
-        if (id < r->encoding->vocab) continue;
-        return hy_fail(HY_ERR_INPUT,
-                       "%s has the token %d, but the model's vocabulary has ids 0 to %d; is this "
-                       "its tokenizer?",
-                       r->path, id, r->encoding->vocab - 1);
+        HY_FAIL_IF(s->ids.data[i] >= r->encoding->vocab, HY_ERR_INPUT,
+                   "%s has the token %d, but the model's vocabulary has ids 0 to %d; is this "
+                   "its tokenizer?",
+                   r->path, s->ids.data[i], r->encoding->vocab - 1);
     }
     return HY_OK;
 }
@@ -92,37 +83,25 @@ static hy_status find_piece_size(reading *r) {
     return status;
 }
 
-static hy_status run_workers(reading *r) {
-    slot slots[HY_MOST_WORKERS] = {0};
-    void *places[HY_MOST_WORKERS];
-    for (int i = 0; i < HY_MOST_WORKERS; i++) places[i] = &slots[i];
-    hy_in_order job = {.context = r,
-                       .next = next_piece,
-                       .work = encode_piece,
-                       .done = write_piece,
-                       .slots = places,
-                       .workers = r->encoding->workers};
-    hy_status status = hy_in_order_run(&job);
-    for (int i = 0; i < HY_MOST_WORKERS; i++) hy_ids_free(&slots[i].ids);
-    return status;
-}
-
 static hy_status encode_file(const hy_encoding *e, const char *path, hy_spool *spool) {
     hy_file_map map;
+    slot slots[HY_MOST_WORKERS] = {0};
     HY_TRY(hy_file_map_open(path, &map));
     const char *text = (const char *)map.data;
     reading r = {.encoding = e, .spool = spool, .path = path, .begin = text, .at = text};
     r.end = text ? text + map.size : text;
+    hy_in_order job = {.context = &r,
+                       .next = next_piece,
+                       .work = encode_piece,
+                       .done = write_piece,
+                       .slots = slots,
+                       .slot_size = sizeof *slots,
+                       .workers = e->workers};
     hy_status status = find_piece_size(&r);
-    if (status == HY_OK && map.size > 0) status = run_workers(&r);
+    if (status == HY_OK && map.size > 0) status = hy_in_order_run(&job);
+    for (int i = 0; i < HY_MOST_WORKERS; i++) hy_ids_free(&slots[i].ids);
     hy_file_map_close(&map);
     return status;
-}
-
-/* A file is a document: where the tokenizer has a token for an end, it stands between two. */
-static hy_status end_document(const hy_encoding *e, hy_spool *spool) {
-    int32_t eos = e->chat.tokens.eos;
-    return eos >= 0 && eos < e->vocab ? hy_spool_put(spool, &eos, sizeof eos) : HY_OK;
 }
 
 hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
@@ -131,7 +110,10 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
     HY_TRY(hy_spool_open(&spool));
     hy_status status = HY_OK;
     for (size_t i = 0; status == HY_OK && i < list->count; i++) {
-        if (i > 0) status = end_document(encoding, &spool);
+        /* A file is a document: where the tokenizer has a token for an end, it stands between two. */
+        int32_t eos = encoding->chat.tokens.eos;
+        bool has_end = i > 0 && eos >= 0 && eos < encoding->vocab;
+        if (has_end) status = hy_spool_put(&spool, &eos, sizeof eos);
         if (status == HY_OK) status = encode_file(encoding, list->paths[i], &spool);
     }
     if (status == HY_OK) status = hy_spool_map(&spool);

@@ -78,19 +78,10 @@ static hy_status add_ids(job *j, shard_row *row, const int32_t *ids, size_t coun
     j->progress.tokens += count;
     while (count > 0) {
         size_t room = (size_t)(most - row->ids.count), here = count < room ? count : room;
-        size_t more = row->ids.count + here;
-        if (more > row->ids.room) {
-            size_t grown = more * 2 < most ? more * 2 : (size_t)most;
-            int32_t *data = realloc(row->ids.data, grown * sizeof *data);
-            if (!data) return hy_fail(HY_ERR_MEMORY, "out of memory for a shard of %zu ids", grown);
-            row->ids.data = data;
-            row->ids.room = grown;
-        }
-        memcpy(row->ids.data + row->ids.count, ids, here * sizeof *ids);
-        row->ids.count = more;
+        HY_TRY(hy_ids_append(&row->ids, ids, here));
         ids += here;
         count -= here;
-        if (more == most) HY_TRY(write_shard(j, row, more));
+        if (here == room) HY_TRY(write_shard(j, row, row->ids.count));
     }
     return HY_OK;
 }
@@ -150,50 +141,28 @@ static hy_status add_unit(void *context, void *slot, bool is_caller) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static hy_status add_file(job *j, const char *path, uint64_t place) {
+static hy_status add_file(job *j, const char *path) {
     hy_file_map map;
-    void *slots[HY_MOST_WORKERS];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     long threads = j->options->threads > 0 ? j->options->threads : cores > 0 ? cores : 1;
     HY_TRY(hy_file_map_open(path, &map));
     if ((uint64_t)threads > map.size / UNIT_BYTES + 1) threads = (long)(map.size / UNIT_BYTES + 1);
     if (threads > HY_MOST_WORKERS) threads = HY_MOST_WORKERS;
-    for (int i = 0; i < HY_MOST_WORKERS; i++) slots[i] = &j->units[i];
     j->text = (const char *)map.data;
     j->size = map.size;
-    j->place = place;
     j->begin = j->at = j->end = j->following = 0;
     hy_in_order work = {.context = j,
                         .next = next_unit,
                         .work = encode_unit,
                         .done = add_unit,
-                        .slots = slots,
+                        .slots = j->units,
+                        .slot_size = sizeof *j->units,
                         .workers = (int32_t)threads};
     hy_status status = hy_in_order_run(&work);
+    j->place += map.size;
+    j->result->files++;
     hy_file_map_close(&map);
     return status == HY_OK ? tell(j) : status;
-}
-
-static hy_status size_of(const char *path, uint64_t *size) {
-    hy_reader *reader;
-    HY_FAIL_IF(hy_source_is_shard(path), HY_ERR_INPUT,
-               "%s is a shard of tokens already; text is wanted", path);
-    HY_TRY(hy_reader_open(path, &reader));
-    *size = hy_reader_size(reader);
-    hy_reader_close(reader);
-    return HY_OK;
-}
-
-static hy_status add_list(job *j, const hy_file_list *list, uint64_t *place) {
-    for (size_t i = 0; i < list->count; i++) {
-        uint64_t size = 0;
-        HY_TRY(size_of(list->paths[i], &size));
-        HY_TRY(add_file(j, list->paths[i], *place));
-        *place += size;
-        j->result->files++;
-    }
-    j->result->skipped += list->skipped;
-    return HY_OK;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -203,9 +172,13 @@ static hy_status measure(const hy_tokenize_options *o, hy_file_list *lists, uint
     for (size_t p = 0; p < o->path_count; p++) {
         HY_TRY(hy_file_list_find(o->paths[p], &lists[p]));
         for (size_t i = 0; i < lists[p].count; i++) {
-            uint64_t size = 0;
-            HY_TRY(size_of(lists[p].paths[i], &size));
-            *bytes += size;
+            const char *path = lists[p].paths[i];
+            hy_reader *reader;
+            HY_FAIL_IF(hy_source_is_shard(path), HY_ERR_INPUT,
+                       "%s is a shard of tokens already; text is wanted", path);
+            HY_TRY(hy_reader_open(path, &reader));
+            *bytes += hy_reader_size(reader);
+            hy_reader_close(reader);
         }
     }
     if (*bytes == 0) return hy_fail(HY_ERR_INPUT, "there is no text in what was given");
@@ -224,8 +197,10 @@ static hy_status check_out(const hy_tokenize_options *o) {
 }
 
 static hy_status run(job *j, const hy_file_list *lists) {
-    uint64_t place = 0;
-    for (size_t p = 0; p < j->options->path_count; p++) HY_TRY(add_list(j, &lists[p], &place));
+    for (size_t p = 0; p < j->options->path_count; p++) {
+        for (size_t i = 0; i < lists[p].count; i++) HY_TRY(add_file(j, lists[p].paths[i]));
+        j->result->skipped += lists[p].skipped;
+    }
     for (int i = 0; i < 2; i++) {
         shard_row *row = &j->rows[i];
         if (row->ids.count) HY_TRY(write_shard(j, row, row->ids.count));

@@ -106,12 +106,9 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
     hy_engine *e = &in->model->engine;
     HY_TRY(hy_decoder_take(in->decoder, e->compute, hy_store_of(e, HY_ROW_MASTER), NULL, tokens,
                            (int32_t)count, in->logits));
-    for (size_t i = 0; i < count; i++) {
-        if (hy_ids_push(&in->known, tokens[i])) continue;
-        hy_decoder_rewind(in->decoder, (int32_t)in->known.count);
-        return hy_fail(HY_ERR_MEMORY, "no memory for tokens");
-    }
-    return HY_OK;
+    hy_status status = hy_ids_append(&in->known, tokens, count);
+    if (status != HY_OK) hy_decoder_rewind(in->decoder, (int32_t)in->known.count);
+    return status;
 }
 
 static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count,
@@ -216,7 +213,7 @@ static hy_status encode_prompt(const hy_inference *in, const char *prompt, hy_id
     HY_TRY(hy_inference_encode_open(in, prompt, strlen(prompt), out));
     if (out->count > 0) return HY_OK;
     int32_t bos = in->tokenizer ? hy_tokenizer_bos(in->tokenizer) : -1;
-    if (bos >= 0) return hy_ids_push(out, bos) ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory");
+    if (bos >= 0) return hy_ids_append(out, &bos, 1);
     return hy_encode_text(in->tokenizer, "\n", 1, 0, out);
 }
 

@@ -94,7 +94,7 @@ static hy_status encode_prompt(const sampler *s, hy_ids *out) {
     HY_TRY(hy_encode_text(s->tokenizer, prompt, strlen(prompt), 0, out));
     if (out->count > 0) return HY_OK;
     if (eos < 0) return hy_encode_text(s->tokenizer, "\n", 1, 0, out);
-    return hy_ids_push(out, eos) ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+    return hy_ids_append(out, &eos, 1);
 }
 
 static hy_status write_text(const sampler *s, const hy_ids *ids, hy_text *out) {
@@ -114,7 +114,7 @@ static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) 
         int32_t token;
         HY_TRY(next_token(s, weights, i, &token));
         if (hy_end_tokens_has(&s->ends, token)) break;
-        if (!hy_ids_push(out, token)) return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
+        HY_TRY(hy_ids_append(out, &token, 1));
         append(s, token);
     }
     return HY_OK;

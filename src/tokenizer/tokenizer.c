@@ -16,26 +16,9 @@
 
 /* ---- making and ending ----------------------------------------------------------------------- */
 
-static hy_tokenizer *create(const char *name) {
-    hy_tokenizer *t = calloc(1, sizeof *t);
-    if (t) t->name = strdup(name);
-    if (t) t->workspaces = calloc(1, sizeof *t->workspaces);
-    if (!t || !t->name || !t->workspaces) {
-        if (t) {
-            free(t->name);
-            free(t->workspaces);
-        }
-        free(t);
-        return NULL;
-    }
-    pthread_mutex_init(&t->workspaces->lock, NULL);
-    t->bos = t->eos = -1;
-    return t;
-}
-
 void hy_tokenizer_close(hy_tokenizer *t) {
     if (!t) return;
-    while (t->workspaces->idle) {
+    while (t->workspaces && t->workspaces->idle) {
         hy_workspace *space = t->workspaces->idle;
         t->workspaces->idle = space->next;
         free(space->words);
@@ -46,11 +29,11 @@ void hy_tokenizer_close(hy_tokenizer *t) {
             hy_text_free(&space->step[i]);
             if (space->state[i]) hy_pattern_state_free(space->state[i]);
         }
-        free(space->symbols);
+        hy_ids_free(&space->symbols);
         free(space->merge_memory.data);
         free(space);
     }
-    pthread_mutex_destroy(&t->workspaces->lock);
+    if (t->workspaces) pthread_mutex_destroy(&t->workspaces->lock);
     free(t->workspaces);
     hy_steps_fini(&t->normalizer);
     hy_steps_fini(&t->splitting);
@@ -58,8 +41,8 @@ void hy_tokenizer_close(hy_tokenizer *t) {
     hy_added_set_fini(&t->normalized);
     hy_merges_fini(&t->merges);
     hy_vocab_fini(&t->vocab);
-    free(t->template.before);
-    free(t->template.after);
+    hy_ids_free(&t->before);
+    hy_ids_free(&t->after);
     free(t->decoder.from);
     free(t->decoder.to);
     free(t->is_special);
@@ -79,17 +62,6 @@ static const struct {
 
 static int32_t *role(hy_tokenizer *t, int i) { return i == 0 ? &t->bos : &t->eos; }
 
-/* "</s>" or {"content": "</s>", ...}; null says that there is none. */
-static void take_role(hy_tokenizer *t, const hy_json_node *root, int i, bool *is_said) {
-    const hy_json_node *node = hy_json_get(root, roles[i].key);
-    const char *text;
-    if (!node || *is_said) return;
-    *is_said = true;
-    *role(t, i) = -1;
-    if (hy_json_type_of(node) == HY_JSON_OBJECT) node = hy_json_get(node, "content");
-    if (hy_json_as_string(node, &text, NULL)) *role(t, i) = hy_tokenizer_find(t, text);
-}
-
 static hy_status read_roles(hy_tokenizer *t, const char *folder) {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
     bool is_said[2] = {false, false};
@@ -99,7 +71,14 @@ static hy_status read_roles(hy_tokenizer *t, const char *folder) {
         HY_TRY(hy_path_join(path, sizeof path, folder, files[f]));
         if (!hy_path_exists(path)) continue;
         HY_TRY(hy_json_read_file(path, &json));
-        for (int i = 0; i < 2; i++) take_role(t, hy_json_root(json), i, &is_said[i]);
+        for (int i = 0; i < 2; i++) { /* "</s>" or {"content": "</s>", ...}; null: there is none */
+            const hy_json_node *node = hy_json_get(hy_json_root(json), roles[i].key);
+            const char *text;
+            if (!node || is_said[i]) continue;
+            is_said[i] = true;
+            if (hy_json_type_of(node) == HY_JSON_OBJECT) node = hy_json_get(node, "content");
+            *role(t, i) = hy_json_as_string(node, &text, NULL) ? hy_tokenizer_find(t, text) : -1;
+        }
         hy_json_free(json);
     }
     return HY_OK;
@@ -112,25 +91,26 @@ static hy_status fill(hy_tokenizer *t, const char *text, size_t size) {
     HY_TRY(hy_json_parse(text, size, t->name, &json));
     hy_status status = hy_tokenizer_fill(t, json);
     hy_json_free(json);
+    t->bos = t->eos = -1;
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; status == HY_OK && k < 4 && roles[i].usual[k]; k++) {
+            int32_t id = hy_tokenizer_find(t, roles[i].usual[k]);
+            if (hy_tokenizer_is_special(t, id) && *role(t, i) < 0) *role(t, i) = id;
+        }
+    }
     return status;
 }
 
 hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy_tokenizer **out) {
-    hy_tokenizer *t = create(name);
-    if (!t) return hy_fail(HY_ERR_MEMORY, "out of memory for a tokenizer");
-    hy_status status = fill(t, text, size);
-    if (status == HY_OK) {
-        for (int i = 0; i < 2; i++) {
-            for (int k = 0; k < 4 && roles[i].usual[k]; k++) {
-                int32_t id = hy_tokenizer_find(t, roles[i].usual[k]);
-                if (id < 0 || !t->is_special[id] || *role(t, i) >= 0) continue;
-                *role(t, i) = id;
-            }
-        }
-        *out = t;
-    } else {
-        hy_tokenizer_close(t);
-    }
+    hy_tokenizer *t = calloc(1, sizeof *t);
+    if (t) t->name = strdup(name);
+    if (t) t->workspaces = calloc(1, sizeof *t->workspaces);
+    if (t && t->workspaces) pthread_mutex_init(&t->workspaces->lock, NULL);
+    hy_status status = t && t->name && t->workspaces
+                           ? fill(t, text, size)
+                           : hy_fail(HY_ERR_MEMORY, "out of memory for a tokenizer");
+    if (status == HY_OK) *out = t;
+    if (status != HY_OK) hy_tokenizer_close(t);
     return status;
 }
 
@@ -150,13 +130,10 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     hy_status status =
         hy_tokenizer_parse(map.data ? (const char *)map.data : "", map.size, path, &t);
     hy_file_map_close(&map);
-    if (status != HY_OK) return status;
+    HY_TRY(status);
     status = read_roles(t, folder);
-    if (status == HY_OK) {
-        *out = t;
-    } else {
-        hy_tokenizer_close(t);
-    }
+    if (status == HY_OK) *out = t;
+    if (status != HY_OK) hy_tokenizer_close(t);
     return status;
 }
 

@@ -11,6 +11,8 @@ typedef struct hy_ids {
     int32_t *data;
     size_t count, room;
 } hy_ids;
+hy_status hy_ids_reserve(hy_ids *ids, size_t more); /* room for so many more */
+hy_status hy_ids_append(hy_ids *ids, const int32_t *more, size_t count);
 void hy_ids_free(hy_ids *ids); /* leaves it empty */
 
 /* Opens from memory, without a file beside it; `name` is what errors call it. */

@@ -5,6 +5,7 @@
  * moment of borrowing. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
@@ -18,13 +19,17 @@ void hy_ids_free(hy_ids *ids) {
     *ids = (hy_ids){0};
 }
 
-static hy_status hy_ids_reserve(hy_ids *ids, size_t more) {
+hy_status hy_ids_reserve(hy_ids *ids, size_t more) {
     if (ids->room - ids->count >= more) return HY_OK;
-    size_t room = ids->room * 2 > ids->count + more ? ids->room * 2 : ids->count + more + 64;
-    int32_t *data = realloc(ids->data, room * sizeof *data);
-    if (!data) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu token ids", room);
-    ids->data = data;
-    ids->room = room;
+    return hy_array_reserve(&ids->data, &ids->room, ids->count + more, sizeof *ids->data,
+                            "token ids");
+}
+
+hy_status hy_ids_append(hy_ids *ids, const int32_t *more, size_t count) {
+    if (count == 0) return HY_OK;
+    HY_TRY(hy_ids_reserve(ids, count));
+    memcpy(ids->data + ids->count, more, count * sizeof *more);
+    ids->count += count;
     return HY_OK;
 }
 
@@ -106,22 +111,12 @@ static int32_t whole_word(const encode_call *call, const char *word, size_t size
     return hy_vocab_find(&t->vocab, hy_text_string(spelled), spelled->size);
 }
 
-static hy_status reserve_symbols(hy_workspace *space, size_t size) {
-    if (space->symbol_room >= size) return HY_OK;
-    size_t room = size < 1024 ? 1024 : size;
-    int32_t *grown = realloc(space->symbols, room * sizeof *grown);
-    if (!grown) return hy_fail(HY_ERR_MEMORY, "out of memory for a word of %zu bytes", size);
-    space->symbols = grown;
-    space->symbol_room = room;
-    return HY_OK;
-}
-
 static hy_status work_out(const encode_call *call, const char *word, size_t size, symbols *s) {
     const hy_tokenizer *t = call->tokenizer;
     HY_FAIL_IF(size > TEXT_MAX, HY_ERR_INPUT, "a word of %zu bytes: at most 2 GiB can be encoded",
                size);
-    HY_TRY(reserve_symbols(call->space, size + 1));
-    *s = (symbols){.ids = call->space->symbols};
+    HY_TRY(hy_ids_reserve(&call->space->symbols, size + 1));
+    *s = (symbols){.ids = call->space->symbols.data};
     int32_t id = t->ignores_merges ? whole_word(call, word, size) : -1;
     HY_TRY(hy_text_status(&call->space->spelled));
     if (id >= 0) {
@@ -130,21 +125,6 @@ static hy_status work_out(const encode_call *call, const char *word, size_t size
     }
     symbols_of(t, word, size, s);
     return hy_merges_apply(&t->merges, s->ids, &s->count, &call->space->merge_memory);
-}
-
-static hy_status append(hy_ids *ids, const int32_t *more, size_t count) {
-    if (count == 0) return HY_OK;
-    HY_TRY(hy_ids_reserve(ids, count));
-    memcpy(ids->data + ids->count, more, count * sizeof *more);
-    ids->count += count;
-    return HY_OK;
-}
-
-static void remember(hy_word *slot, const char *word, size_t size, const symbols *s) {
-    slot->size = (uint8_t)size;
-    slot->count = (uint8_t)s->count;
-    memcpy(slot->key, word, size);
-    if (s->count) memcpy(slot->ids, s->ids, s->count * sizeof *s->ids);
 }
 
 static inline bool is_word(const hy_word *slot, const char *word, size_t size) {
@@ -156,7 +136,7 @@ static hy_status take_word(void *context, const char *word, size_t size) {
     symbols s;
     if (size > HY_WORD_KEY) {
         HY_TRY(work_out(call, word, size, &s));
-        return append(call->ids, s.ids, s.count);
+        return hy_ids_append(call->ids, s.ids, s.count);
     }
     /* Two places for a word; what came first, which is what comes often, keeps the first. */
     size_t place = hy_vocab_hash(word, size) & (HY_WORD_SLOTS - 1);
@@ -169,8 +149,13 @@ static hy_status take_word(void *context, const char *word, size_t size) {
         return HY_OK;
     }
     HY_TRY(work_out(call, word, size, &s));
-    if (s.count <= HY_WORD_IDS) remember(slot, word, size, &s);
-    return append(call->ids, s.ids, s.count);
+    if (s.count <= HY_WORD_IDS) {
+        slot->size = (uint8_t)size;
+        slot->count = (uint8_t)s.count;
+        memcpy(slot->key, word, size);
+        if (s.count) memcpy(slot->ids, s.ids, s.count * sizeof *s.ids);
+    }
+    return hy_ids_append(call->ids, s.ids, s.count);
 }
 
 /* Cuts before each U+2581 that follows another character. No merge reaches across such a place, so
@@ -190,50 +175,42 @@ static hy_status take_cut(void *context, const char *text, size_t size) {
 
 /* ---- a text ---------------------------------------------------------------------------------- */
 
-static hy_status encode_plain(encode_call *call, const char *text, size_t size, bool is_first) {
-    const hy_tokenizer *t = call->tokenizer;
-    if (size == 0) return HY_OK;
-    hy_word_taker take = t->cuts_blanks ? take_cut : take_word;
-    return hy_steps_split(&t->splitting, call->space, text, size, is_first, take, call);
-}
+/* Cuts out added tokens as they stand in the text, then, what lies between being normalised, those that
+ * are normalised too; what is left is split into words. */
+typedef enum stage { RAW, NORMALIZED, PLAIN } stage;
 
-static hy_status encode_fragment(encode_call *call, const char *text, size_t size, bool is_first) {
+static hy_status encode_text(encode_call *call, stage at, const char *text, size_t size,
+                             bool is_first) {
     const hy_tokenizer *t = call->tokenizer;
     hy_added_match match;
     size_t from = 0;
     if (size == 0) return HY_OK;
-    HY_TRY(hy_steps_normalize(&t->normalizer, call->space, text, size, &text, &size));
-    while (hy_added_find(&t->normalized, text, size, from, call->without_special, &match)) {
-        HY_TRY(encode_plain(call, text + from, match.begin - from, is_first && from == 0));
-        HY_TRY(append(call->ids, &match.token->id, 1));
+    if (at == PLAIN) {
+        hy_word_taker take = t->cuts_blanks ? take_cut : take_word;
+        return hy_steps_split(&t->splitting, call->space, text, size, is_first, take, call);
+    }
+    const hy_added_set *set = at == RAW ? &t->raw : &t->normalized;
+    if (at == NORMALIZED) {
+        HY_TRY(hy_steps_normalize(&t->normalizer, call->space, text, size, &text, &size));
+    }
+    while (hy_added_find(set, text, size, from, call->without_special, &match)) {
+        HY_TRY(encode_text(call, at + 1, text + from, match.begin - from, is_first && from == 0));
+        HY_TRY(hy_ids_append(call->ids, &match.token->id, 1));
         from = match.end;
     }
-    return encode_plain(call, text + from, size - from, is_first && from == 0);
-}
-
-static hy_status encode_text(encode_call *call, const char *text, size_t size) {
-    const hy_tokenizer *t = call->tokenizer;
-    hy_added_match match;
-    size_t from = 0;
-    while (hy_added_find(&t->raw, text, size, from, call->without_special, &match)) {
-        HY_TRY(encode_fragment(call, text + from, match.begin - from, from == 0));
-        HY_TRY(append(call->ids, &match.token->id, 1));
-        from = match.end;
-    }
-    return encode_fragment(call, text + from, size - from, from == 0);
+    return encode_text(call, at + 1, text + from, size - from, is_first && from == 0);
 }
 
 hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t size, int flags,
                               hy_ids *out) {
     encode_call call = {.tokenizer = t, .ids = out, .without_special = flags & HY_TOKENS_PLAIN};
-    const hy_template *around = &t->template;
     bool has_template = flags & HY_TOKENS_SPECIAL;
     call.space = borrow(t);
     if (!call.space) return hy_fail(HY_ERR_MEMORY, "out of memory for encoding text");
     hy_status status = HY_OK;
-    if (has_template) status = append(out, around->before, around->before_count);
-    if (status == HY_OK) status = encode_text(&call, text, size);
-    if (status == HY_OK && has_template) status = append(out, around->after, around->after_count);
+    if (has_template) status = hy_ids_append(out, t->before.data, t->before.count);
+    if (status == HY_OK) status = encode_text(&call, RAW, text, size, true);
+    if (status == HY_OK && has_template) status = hy_ids_append(out, t->after.data, t->after.count);
     pthread_mutex_lock(&t->workspaces->lock);
     call.space->next = t->workspaces->idle;
     t->workspaces->idle = call.space;

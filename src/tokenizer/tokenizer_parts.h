@@ -245,8 +245,7 @@ typedef struct hy_workspace {
     hy_text step[HY_STEPS_MAX]; /* what a splitting step writes */
     void *state[HY_STEPS_MAX];  /* of its pattern */
     hy_text spelled;            /* a word in the printable alphabet */
-    int32_t *symbols;           /* a word being merged */
-    size_t symbol_room;
+    hy_ids symbols;             /* a word being merged */
     hy_merge_memory merge_memory;
 } hy_workspace;
 
@@ -254,11 +253,6 @@ typedef struct hy_workspaces {
     pthread_mutex_t lock;
     hy_workspace *idle;
 } hy_workspaces;
-
-typedef struct hy_template {
-    int32_t *before, *after;
-    size_t before_count, after_count;
-} hy_template;
 
 struct hy_tokenizer {
     char *name;          /* of the file, for errors */
@@ -273,7 +267,7 @@ struct hy_tokenizer {
     bool *is_special; /* (ids) */
     hy_added_set raw, normalized;
     hy_steps normalizer, splitting;
-    hy_template template;
+    hy_ids before, after; /* what the template puts around a text */
     hy_decoder decoder;
     int32_t bos, eos;
     hy_workspaces *workspaces;

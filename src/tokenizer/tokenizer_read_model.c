@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
@@ -14,19 +15,15 @@
 /* ---- settings -------------------------------------------------------------------------------- */
 
 /* Null, false, zero and the empty text: as if it were not there. */
-static bool is_absent(const hy_tokenizer *t, const hy_json_node *model, const hy_json_node *node) {
+static bool is_absent(const hy_json_node *node) {
     const char *text;
     size_t size;
     double number;
-    bool is_set = true;
-    switch (hy_json_type_of(node)) {
-    case HY_JSON_NULL: return true;
-    case HY_JSON_BOOL:
-        return hy_json_bool(t->json, model, hy_json_key(node), &is_set) == HY_OK && !is_set;
-    case HY_JSON_STRING: return hy_json_as_string(node, &text, &size) && size == 0;
-    case HY_JSON_NUMBER: return hy_json_as_double(node, &number) && number == 0;
-    default: return false;
-    }
+    bool is_set;
+    if (hy_json_as_bool(node, &is_set)) return !is_set;
+    if (hy_json_as_string(node, &text, &size)) return size == 0;
+    if (hy_json_as_double(node, &number)) return number == 0;
+    return hy_json_type_of(node) == HY_JSON_NULL;
 }
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
@@ -40,9 +37,7 @@ static hy_status extend(const hy_tokenizer *t, extent *e, const char *text, size
                         const hy_json_node *id_node) {
     int64_t id;
     HY_FAIL_IF(!hy_json_as_int(id_node, &id) || id < 0 || id > INT32_MAX - 1, HY_ERR_INPUT,
-               "%s: the id of token \"%.60s\" must be a whole number from 0 "
-               "on",
-               t->name, text);
+               "%s: the id of token \"%.60s\" must be a whole number from 0 on", t->name, text);
     e->tokens++;
     e->bytes += size;
     if (id > e->largest) e->largest = id;
@@ -55,7 +50,7 @@ static hy_status measure(const hy_tokenizer *t, const hy_json_node *vocab,
     for (const hy_json_node *m = hy_json_first(vocab); m; m = hy_json_next(m)) {
         HY_TRY(extend(t, e, hy_json_key(m), hy_json_key_size(m), m));
     }
-    for (const hy_json_node *a = added ? hy_json_first(added) : NULL; a; a = hy_json_next(a)) {
+    for (const hy_json_node *a = hy_json_first(added); a; a = hy_json_next(a)) {
         const char *text;
         size_t size;
         HY_FAIL_IF(!hy_json_as_string(hy_json_get(a, "content"), &text, &size), HY_ERR_INPUT,
@@ -64,9 +59,8 @@ static hy_status measure(const hy_tokenizer *t, const hy_json_node *vocab,
     }
     int64_t limit = 4 * (int64_t)e->tokens + 1024;
     HY_FAIL_IF(e->largest >= limit, HY_ERR_INPUT,
-               "%s: id %lld in a vocabulary of %zu tokens: ids below %lld "
-               "are accepted",
-               t->name, (long long)e->largest, e->tokens, (long long)limit);
+               "%s: id %lld in a vocabulary of %zu tokens: ids below %lld are accepted", t->name,
+               (long long)e->largest, e->tokens, (long long)limit);
     return HY_OK;
 }
 
@@ -80,16 +74,6 @@ static hy_status add_token(hy_tokenizer *t, const char *text, size_t size,
                    "%s: token \"%.60s\" has the id %lld, but the text or the id is "
                    "another token's",
                    t->name, text, (long long)id);
-}
-
-static hy_status add_added(hy_tokenizer *t, const hy_json_node *added) {
-    for (const hy_json_node *a = added ? hy_json_first(added) : NULL; a; a = hy_json_next(a)) {
-        const char *text = "";
-        size_t size = 0;
-        hy_json_as_string(hy_json_get(a, "content"), &text, &size);
-        HY_TRY(add_token(t, text, size, hy_json_get(a, "id"), true));
-    }
-    return HY_OK;
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
@@ -185,12 +169,7 @@ static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, 
     if (left_size == 0 || right_size == 0) return fail_merge(r, number, "a part of it is empty");
     if (r->used + size > r->room) {
         if (r->count) HY_TRY(look_up_batch(r)); /* its texts lie in the block that moves */
-        if (size > r->room) {
-            char *grown = realloc(r->joined, size);
-            if (!grown) return hy_fail(HY_ERR_MEMORY, "out of memory for merges");
-            r->joined = grown;
-            r->room = size;
-        }
+        HY_TRY(hy_array_reserve(&r->joined, &r->room, size, 1, "merges"));
     }
     waiting *w = &r->batch[r->count++];
     char *joined = r->joined + r->used;
@@ -208,32 +187,31 @@ static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, 
 /* "a b", or ["a", "b"]. */
 static hy_status read_merge(merge_reader *r, const hy_json_node *node) {
     static const char form[] = "it must be \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]";
-    uint32_t number = r->rank + (uint32_t)r->count;
-    const char *text, *right = NULL;
+    const hy_json_node *first = hy_json_first(node);
+    const char *left, *right = NULL;
     size_t size, right_size = 0;
-    if (hy_json_type_of(node) == HY_JSON_ARRAY) {
-        const hy_json_node *first = hy_json_first(node);
-        bool is_pair = hy_json_size(node) == 2 && hy_json_as_string(first, &text, &size) &&
-                       hy_json_as_string(hy_json_next(first), &right, &right_size);
-        if (!is_pair) return fail_merge(r, number, form);
-        return add_merge(r, text, size, right, right_size);
+    bool is_pair = false;
+    if (hy_json_as_string(node, &left, &size)) {
+        right = memchr(left, ' ', size);
+        if (right) {
+            right_size = size - (size_t)(++right - left);
+            size -= right_size + 1;
+        }
+        is_pair = right && !memchr(right, ' ', right_size);
+    } else if (hy_json_type_of(node) == HY_JSON_ARRAY && hy_json_size(node) == 2) {
+        is_pair = hy_json_as_string(first, &left, &size) &&
+                  hy_json_as_string(hy_json_next(first), &right, &right_size);
     }
-    if (!hy_json_as_string(node, &text, &size)) return fail_merge(r, number, form);
-    const char *blank = memchr(text, ' ', size);
-    if (!blank) return fail_merge(r, number, form);
-    right = blank + 1;
-    right_size = size - (size_t)(right - text);
-    if (memchr(right, ' ', right_size)) return fail_merge(r, number, form);
-    return add_merge(r, text, (size_t)(blank - text), right, right_size);
+    if (!is_pair) return fail_merge(r, r->rank + (uint32_t)r->count, form);
+    return add_merge(r, left, size, right, right_size);
 }
 
 static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
-    HY_FAIL_IF(!merges || hy_json_type_of(merges) != HY_JSON_ARRAY, HY_ERR_INPUT,
+    HY_FAIL_IF(hy_json_type_of(merges) != HY_JSON_ARRAY, HY_ERR_INPUT,
                "%s: model.merges must be an array", t->name);
     HY_TRY(hy_merges_init(&t->merges, hy_json_size(merges)));
-    merge_reader r = {.tokenizer = t, .joined = malloc(JOINED_BYTES), .room = JOINED_BYTES};
-    if (!r.joined) return hy_fail(HY_ERR_MEMORY, "out of memory for merges");
-    hy_status status = HY_OK;
+    merge_reader r = {.tokenizer = t};
+    hy_status status = hy_array_reserve(&r.joined, &r.room, JOINED_BYTES, 1, "merges");
     for (const hy_json_node *m = hy_json_first(merges); m && status == HY_OK; m = hy_json_next(m)) {
         status = read_merge(&r, m);
     }
@@ -245,53 +223,42 @@ static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static void find_bytes(hy_tokenizer *t) {
+/* The tokens of bytes; whether all are there. */
+static bool find_bytes(hy_tokenizer *t) {
+    bool has_all = true;
     for (int byte = 0; byte < 256; byte++) {
         char text[8];
         int size = snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
         if (t->is_byte_level) size = hy_utf8_encode(hy_byte_spelling((uint8_t)byte), text);
         t->byte_id[byte] = hy_vocab_find(&t->vocab, text, (size_t)size);
+        has_all = has_all && t->byte_id[byte] >= 0;
     }
-}
-
-/* Whether a blank is always a symbol of its own, and so is what stands before it: a character that
- * vanishes would make neighbours of two blanks. */
-static bool keeps_blanks_apart(const hy_tokenizer *t) {
-    bool has_all_bytes = t->has_byte_fallback;
-    for (int byte = 0; byte < 256; byte++) has_all_bytes = has_all_bytes && t->byte_id[byte] >= 0;
-    bool knows_blank = hy_vocab_find(&t->vocab, "\xE2\x96\x81", 3) >= 0;
-    return knows_blank && !t->ignores_merges && (t->unknown >= 0 || has_all_bytes);
+    return has_all;
 }
 
 hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
                                   const hy_json_node *added) {
     const char *unknown;
     size_t size;
-    static const char *const known[] = {"type",     "vocab",         "merges",       "unk_token",
-                                        "fuse_unk", "byte_fallback", "ignore_merges"};
+    static const char known[] =
+        " type vocab merges unk_token fuse_unk byte_fallback ignore_merges ";
     const char *type = "BPE"; /* old files do not say */
-    HY_FAIL_IF(!model || hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "%s: there is no \"model\"", t->name);
+    HY_FAIL_IF(hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT, "%s: there is no \"model\"",
+               t->name);
     hy_json_as_string(hy_json_get(model, "type"), &type, NULL);
     HY_FAIL_IF(strcmp(type, "BPE") != 0, HY_ERR_INPUT,
                "%s: a model of type \"%.60s\": BPE is accepted", t->name, type);
     for (const hy_json_node *m = hy_json_first(model); m; m = hy_json_next(m)) {
-        bool is_known = is_absent(t, model, m);
-        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-            is_known = is_known || strcmp(hy_json_key(m), known[i]) == 0;
-        }
-        if (is_known) continue;
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: model has \"%.60s\", which would change the tokens and "
-                       "is not supported",
-                       t->name, hy_json_key(m));
+        HY_FAIL_IF(!is_absent(m) && !hy_word_is_in(known, hy_json_key(m)), HY_ERR_INPUT,
+                   "%s: model has \"%.60s\", which would change the tokens and is not supported",
+                   t->name, hy_json_key(m));
     }
     HY_TRY(hy_tokenizer_read_bool(t, model, "byte_fallback", false, &t->has_byte_fallback));
     HY_TRY(hy_tokenizer_read_bool(t, model, "fuse_unk", false, &t->fuses_unknown));
     HY_TRY(hy_tokenizer_read_bool(t, model, "ignore_merges", false, &t->ignores_merges));
     const hy_json_node *vocab = hy_json_get(model, "vocab");
     extent e;
-    HY_FAIL_IF(!vocab || hy_json_type_of(vocab) != HY_JSON_OBJECT, HY_ERR_INPUT,
+    HY_FAIL_IF(hy_json_type_of(vocab) != HY_JSON_OBJECT, HY_ERR_INPUT,
                "%s: model.vocab must be an object of tokens and ids", t->name);
     HY_TRY(measure(t, vocab, added, &e));
     if (e.tokens == 0) return hy_fail(HY_ERR_INPUT, "%s: the vocabulary is empty", t->name);
@@ -300,13 +267,22 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
         HY_TRY(add_token(t, hy_json_key(m), hy_json_key_size(m), m, false));
     }
     HY_TRY(read_merges(t, hy_json_get(model, "merges")));
-    find_bytes(t);
+    bool has_all_bytes = find_bytes(t) && t->has_byte_fallback;
     t->unknown = -1;
     if (hy_json_as_string(hy_json_get(model, "unk_token"), &unknown, &size) && size > 0) {
         t->unknown = hy_vocab_find(&t->vocab, unknown, size);
         HY_FAIL_IF(t->unknown < 0, HY_ERR_INPUT,
                    "%s: model.unk_token \"%.60s\" is not in the vocabulary", t->name, unknown);
     }
-    t->cuts_blanks = t->cuts_blanks && keeps_blanks_apart(t);
-    return add_added(t, added);
+    /* A blank is then always a symbol of its own, and so is what stands before it: a character that
+     * vanishes would make neighbours of two blanks. */
+    bool knows_blank = hy_vocab_find(&t->vocab, "\xE2\x96\x81", 3) >= 0;
+    t->cuts_blanks =
+        t->cuts_blanks && knows_blank && !t->ignores_merges && (t->unknown >= 0 || has_all_bytes);
+    for (const hy_json_node *a = hy_json_first(added); a; a = hy_json_next(a)) {
+        const char *text = "";
+        hy_json_as_string(hy_json_get(a, "content"), &text, &size);
+        HY_TRY(add_token(t, text, size, hy_json_get(a, "id"), true));
+    }
+    return HY_OK;
 }
