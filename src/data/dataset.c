@@ -46,12 +46,6 @@ static bool is_given(const char *text) { return text && text[0]; }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int32_t choose_workers(int32_t asked) {
-    long cores = asked > 0 ? asked : sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores < 1) cores = 1;
-    return cores > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)cores;
-}
-
 static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_part_use use) {
     HY_FAIL_IF(d->tokenizer, HY_ERR_INPUT,
                "the built-in text is bytes and takes no tokenizer; give data, or leave the "
@@ -76,11 +70,10 @@ static hy_status open_parts(hy_dataset *d, const hy_dataset_options *o, const hy
         HY_TRY(hy_part_open(mixture->parts[i].path, use, o, &d->encoding, part));
         out->count++;
         part->weight = mixture->parts[i].weight;
-        if (part->is_bytes == out->parts[0].is_bytes) continue;
-        return hy_fail(HY_ERR_INPUT,
-                       "%s is %s, but %s is %s; a tokenizer would make tokens of both",
-                       out->parts[0].name, out->parts[0].is_bytes ? "text" : "tokens", part->name,
-                       part->is_bytes ? "text" : "tokens");
+        HY_FAIL_IF(part->is_bytes != out->parts[0].is_bytes, HY_ERR_INPUT,
+                   "%s is %s, but %s is %s; a tokenizer would make tokens of both",
+                   out->parts[0].name, out->parts[0].is_bytes ? "text" : "tokens", part->name,
+                   part->is_bytes ? "text" : "tokens");
     }
     return HY_OK;
 }
@@ -100,20 +93,13 @@ static hy_status open_path(hy_dataset *d, const hy_dataset_options *o, const cha
     return status;
 }
 
-static hy_status open_held_out(hy_dataset *d, const hy_dataset_options *o) {
-    HY_TRY(open_path(d, o, o->val_path, HY_PART_HOLDS_OUT, &d->held_out));
-    bool is_bytes = d->main.parts[0].is_bytes;
-    if (is_bytes == d->held_out.parts[0].is_bytes) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "training data is %s, but held-out data %s is %s",
-                   is_bytes ? "text" : "token shards", o->val_path,
-                   is_bytes ? "token shards" : "text");
-}
-
 static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     bool is_same = is_given(o->val_path) && !is_builtin(o->path) && !strcmp(o->path, o->val_path);
     hy_part_use use = is_given(o->val_path) ? HY_PART_TRAINS : HY_PART_DOES_BOTH;
     if (is_same) use = HY_PART_IS_BOTH;
     if (is_given(o->tokenizer)) HY_TRY(hy_tokenizer_open(o->tokenizer, &d->tokenizer));
+    long workers = o->workers > 0 ? o->workers : sysconf(_SC_NPROCESSORS_ONLN);
+    if (workers < 1) workers = 1;
     d->encoding = (hy_encoding){
         .tokenizer = d->tokenizer,
         .names_template = o->chat_template != HY_CHAT_AUTO,
@@ -121,7 +107,7 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
         .stops_at_bad = o->stops_at_bad_row,
         .seq = o->seq,
         .vocab = o->vocab,
-        .workers = choose_workers(o->workers),
+        .workers = workers > HY_MOST_WORKERS ? HY_MOST_WORKERS : (int32_t)workers,
         .buffer = (size_t)(o->buffer_bytes > 0 ? o->buffer_bytes : BUFFER_BYTES),
         .user = o->user,
         .on_progress = o->on_progress,
@@ -130,7 +116,14 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
     HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o, o->path, use, &d->main));
-    if (is_given(o->val_path) && !is_same) HY_TRY(open_held_out(d, o));
+    bool is_bytes = d->main.parts[0].is_bytes;
+    if (is_given(o->val_path) && !is_same) {
+        HY_TRY(open_path(d, o, o->val_path, HY_PART_HOLDS_OUT, &d->held_out));
+        HY_FAIL_IF(is_bytes != d->held_out.parts[0].is_bytes, HY_ERR_INPUT,
+                   "training data is %s, but held-out data %s is %s",
+                   is_bytes ? "text" : "token shards", o->val_path,
+                   is_bytes ? "token shards" : "text");
+    }
     d->splits[HY_TRAIN] = &d->main;
     d->splits[HY_VAL] = d->held_out.count ? &d->held_out : &d->main;
     return HY_OK;
@@ -146,13 +139,6 @@ static void format_size(double count, bool is_bytes, char *out, size_t size) {
     const char *between = is_bytes || i == 0 ? "" : " ";
     snprintf(out, size, "%.*f %s%s%s", i > 0, count, prefixes[i], between,
              is_bytes ? "B" : "tokens");
-}
-
-static void count_part(hy_dataset_facts *facts, const hy_part *part, hy_split split) {
-    facts->tokens[split] += part->tokens[split];
-    facts->sequences[split] += part->sequences[split];
-    facts->targets[split] +=
-        part->examples ? part->packs[split].targets : part->sequences[split] * (uint64_t)facts->seq;
 }
 
 /* What a list of parts holds beside its splits. */
@@ -173,18 +159,16 @@ static void count_rows(hy_dataset_facts *facts, const part_list *list) {
     }
 }
 
-/* Places of a part's sequences that hold tokens. */
-static uint64_t places_of(const hy_part *part, hy_split split, uint64_t seq) {
-    return part->examples ? part->packs[split].places : part->sequences[split] * seq;
-}
-
 static void describe(hy_dataset *d, const hy_dataset_options *o) {
     hy_dataset_facts *facts = &d->facts;
     facts->seq = o->seq;
     facts->is_bytes = d->main.parts[0].is_bytes;
     for (int s = 0; s < 2; s++) {
-        for (size_t i = 0; i < d->splits[s]->count; i++) {
-            count_part(facts, &d->splits[s]->parts[i], (hy_split)s);
+        const part_list *list = d->splits[s];
+        for (const hy_part *part = list->parts; part < list->parts + list->count; part++) {
+            facts->tokens[s] += part->tokens[s];
+            facts->sequences[s] += part->sequences[s];
+            facts->targets[s] += part->targets[s];
         }
     }
     count_rows(facts, &d->main);
@@ -192,24 +176,21 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
     facts->has_doc_starts = facts->rows > 0 && o->packs;
     bool is_divided = !is_given(o->val_path);
     uint64_t all = facts->tokens[HY_TRAIN] + (is_divided ? facts->tokens[HY_VAL] : 0);
-    char count[32], skipped[64] = "", rows[96], name[160];
+    char count[32], skipped[64] = "", rows[96] = "", name[160];
     snprintf(name, sizeof name, "%s", d->main.parts[0].name);
     if (d->main.count > 1) snprintf(name, sizeof name, "%zu paths", d->main.count);
     format_size((double)all, facts->is_bytes, count, sizeof count);
-    /* "; packed into 912 sequences, 97.1 % full" */
-    const hy_dataset_facts *f = &d->facts;
-    uint64_t seq = (uint64_t)f->seq, sequences = 0, places = 0;
-    rows[0] = '\0';
-    if (f->rows) {
-        for (size_t i = 0; i < d->main.count; i++) {
-            for (int s = 0; s < (is_divided ? 2 : 1); s++) {
-                places += places_of(&d->main.parts[i], (hy_split)s, seq);
-                sequences += d->main.parts[i].sequences[s];
-            }
+    uint64_t sequences = 0, places = 0;
+    for (size_t i = 0; i < d->main.count; i++) {
+        for (int s = 0; s < (is_divided ? 2 : 1); s++) {
+            places += d->main.parts[i].places[s];
+            sequences += d->main.parts[i].sequences[s];
         }
+    }
+    if (facts->rows) { /* "; packed into 912 sequences, 97.1 % full" */
         snprintf(rows, sizeof rows, "; %s %llu sequences, %.1f %% full",
                  o->packs ? "packed into" : "in", (unsigned long long)sequences,
-                 100.0 * (double)places / (double)(sequences * seq));
+                 100.0 * (double)places / (double)(sequences * (uint64_t)facts->seq));
     }
     if (d->main.parts[0].source.skipped) {
         snprintf(skipped, sizeof skipped, " (%zu other files skipped)",
@@ -234,13 +215,13 @@ hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
     d->seed = options->seed;
     d->shuffle = options->shuffle;
     hy_status status = open_all(d, options);
-    if (status != HY_OK) {
+    if (status == HY_OK) {
+        describe(d, options);
+        *out = d;
+    } else {
         hy_dataset_close(d);
-        return status;
     }
-    describe(d, options);
-    *out = d;
-    return HY_OK;
+    return status;
 }
 
 static void close_parts(part_list *list) {
@@ -269,34 +250,19 @@ static uint64_t shuffled(const hy_dataset *d, uint64_t p, uint64_t count, uint64
     return hy_rng_permute(epoch_seed, HY_RNG_SHUFFLE, count, p % count);
 }
 
-/* Sequence number i of a split is number *at of the returned part. */
-static const hy_part *find_part(const part_list *list, hy_split split, uint64_t i, uint64_t *at) {
-    const hy_part *part = list->parts;
-    for (; i >= part->sequences[split]; part++) i -= part->sequences[split];
-    *at = i;
-    return part;
-}
-
-/* Each part has an order of its own: its number is in the seed. */
-static const hy_part *take_turn(const hy_dataset *d, uint64_t p, uint64_t *at) {
-    size_t which;
-    uint64_t n;
-    hy_cycle_find(&d->cycle, p, &which, &n);
-    const hy_part *part = &d->main.parts[which];
-    *at = shuffled(d, n, part->sequences[HY_TRAIN], (uint64_t)which << 32);
-    return part;
-}
-
 int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts) {
     assert(split == HY_TRAIN || p < d->facts.sequences[HY_VAL]);
-    uint64_t at;
-    const hy_part *part;
+    uint64_t at = p; /* of the part */
+    const hy_part *part = d->splits[split]->parts;
     if (split == HY_TRAIN && d->has_weights) {
-        part = take_turn(d, p, &at);
+        size_t which;
+        hy_cycle_find(&d->cycle, p, &which, &at);
+        part += which; /* each has an order of its own: its number is in the seed */
+        at = shuffled(d, at, part->sequences[HY_TRAIN], (uint64_t)which << 32);
     } else {
-        uint64_t i = split == HY_VAL ? p : shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
-        part = find_part(d->splits[split], split, i, &at);
+        if (split == HY_TRAIN) at = shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
+        for (; at >= part->sequences[split]; part++) at -= part->sequences[split];
     }
     return hy_part_fill(part, split, at, d->facts.seq, tokens, targets, doc_starts);
 }

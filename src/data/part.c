@@ -18,13 +18,10 @@ typedef unsigned long long ull; /* what %llu prints */
 
 /* ---- dividing -------------------------------------------------------------------------------- */
 
-/* Tokens that the smallest split needs: one window and the target after it. */
-static uint64_t window_tokens(const hy_dataset_options *o) { return (uint64_t)o->seq + 1; }
-
 /* How many of `tokens` are held out: the fraction, but at least a window, and one left to train. */
 static hy_status choose_held_out(const hy_dataset_options *o, const char *name, uint64_t tokens,
                                  uint64_t *held_out) {
-    uint64_t window = window_tokens(o);
+    uint64_t window = (uint64_t)o->seq + 1; /* and the target after it */
     HY_FAIL_IF(tokens < 2 * window, HY_ERR_INPUT,
                "%s holds %llu tokens; a sequence needs %llu, and training and held-out data "
                "one each: %llu in all. A shorter sequence or more data would do",
@@ -37,18 +34,18 @@ static hy_status choose_held_out(const hy_dataset_options *o, const char *name, 
 }
 
 static hy_status check_window(const hy_dataset_options *o, const char *name, uint64_t tokens) {
-    uint64_t window = window_tokens(o);
-    if (tokens >= window) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s holds %llu tokens; a sequence needs %llu. A shorter sequence or more data "
-                   "would do",
-                   name, (ull)tokens, (ull)window);
+    HY_FAIL_IF(tokens <= (uint64_t)o->seq, HY_ERR_INPUT,
+               "%s holds %llu tokens; a sequence needs %llu. A shorter sequence or more data "
+               "would do",
+               name, (ull)tokens, (ull)o->seq + 1);
+    return HY_OK;
 }
 
 static void set_range(hy_part *part, hy_split split, hy_token_range range, int32_t seq) {
     part->ranges[split] = range;
     part->tokens[split] = range.count;
     part->sequences[split] = range.count ? (range.count - 1) / (uint64_t)seq : 0;
+    part->places[split] = part->targets[split] = part->sequences[split] * (uint64_t)seq;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -64,6 +61,8 @@ static hy_status pack_split(hy_part *part, hy_split split, uint64_t first, uint6
     if (count == 0) return HY_OK;
     HY_TRY(hy_packing_make(part->examples, &options, &part->packs[split]));
     part->sequences[split] = part->packs[split].sequences;
+    part->places[split] = part->packs[split].places;
+    part->targets[split] = part->packs[split].targets;
     part->tokens[split] = part->packs[split].places + count;
     return HY_OK;
 }
@@ -82,14 +81,9 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
     else
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
     if (kind == HY_DATA_ROWS) {
-        hy_examples *examples = calloc(1, sizeof *examples);
-        if (!examples) return hy_fail(HY_ERR_MEMORY, "no memory for examples");
-        hy_status status = hy_examples_open(list, encoding, examples);
-        if (status != HY_OK) {
-            free(examples);
-            return status;
-        }
-        part->examples = examples;
+        part->examples = calloc(1, sizeof *part->examples);
+        if (!part->examples) return hy_fail(HY_ERR_MEMORY, "no memory for examples");
+        HY_TRY(hy_examples_open(list, encoding, part->examples));
         part->is_bytes = !encoding->tokenizer;
         uint64_t count = part->examples->count, held_out = 0;
         if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
@@ -110,8 +104,7 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         HY_TRY(choose_held_out(o, path, tokens, &held_out));
     else
         HY_TRY(check_window(o, path, tokens));
-    bool is_all_held_out = use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH;
-    if (is_all_held_out) held_out = tokens;
+    if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = tokens;
     uint64_t train = use == HY_PART_IS_BOTH ? tokens : tokens - held_out;
     set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, train}, o->seq);
     set_range(part, HY_VAL, (hy_token_range){&part->source, tokens - held_out, held_out}, o->seq);
@@ -149,20 +142,15 @@ static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_
     return hy_source_add_block(source, text, size);
 }
 
-static hy_status check_grammar(const hy_dataset_options *o) {
+static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_part *part) {
+    static const char name[] = "the built-in text";
     const uint64_t most = (uint64_t)1 << 40;
     HY_FAIL_IF(o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most, HY_ERR_INPUT,
                "built-in text of %lld bytes; expected 1 to %llu", (long long)o->builtin_bytes,
                (ull)most);
-    if (o->vocab >= 256) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "the built-in text is bytes 0 to 255, but the model's vocabulary has only %d "
-                   "ids",
-                   o->vocab);
-}
-
-static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_part *part) {
-    static const char name[] = "the built-in text";
+    HY_FAIL_IF(o->vocab < 256, HY_ERR_INPUT,
+               "the built-in text is bytes 0 to 255, but the model's vocabulary has only %d ids",
+               o->vocab);
     uint64_t size = (uint64_t)o->builtin_bytes, held_out = 0;
     if (use == HY_PART_DOES_BOTH) {
         HY_TRY(choose_held_out(o, name, size, &held_out));
@@ -189,7 +177,6 @@ static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_p
 }
 
 hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_part *part) {
-    HY_TRY(check_grammar(o));
     snprintf(part->name, sizeof part->name, "built-in grammar");
     part->is_bytes = true;
     hy_status status = make_grammar(use, o, part);

@@ -22,6 +22,8 @@ typedef struct hy_part {
     hy_packing packs[2];
     uint64_t sequences[2];
     uint64_t tokens[2];
+    uint64_t places[2];  /* of its sequences that hold tokens */
+    uint64_t targets[2]; /* that count */
     double weight;
     bool is_bytes;
     char name[160];     /* "built-in grammar", "notes.txt", "3 shards" */

@@ -50,18 +50,13 @@ static hy_status add_entry(hy_file_list *list, const char *folder, const char *n
     char path[PATH_BYTES];
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
     struct stat link, target;
-    bool is_known = lstat(path, &link) == 0 && stat(path, &target) == 0;
-    bool is_link = is_known && S_ISLNK(link.st_mode);
-    if (is_known && name[0] != '.') {
-        if (S_ISREG(target.st_mode)) {
-            uint64_t size = (uint64_t)target.st_size;
-            bool is_wanted = hy_source_is_shard(path);
-            if (!is_wanted && size > 0) HY_TRY(looks_like_text(path, &is_wanted));
-            if (is_wanted) return add_path(list, path);
-            list->skipped++;
-            return HY_OK;
-        }
-        if (S_ISDIR(target.st_mode) && !is_link) return add_folder(list, path);
+    bool is_seen = name[0] != '.' && lstat(path, &link) == 0 && stat(path, &target) == 0;
+    if (is_seen && S_ISREG(target.st_mode)) {
+        bool is_wanted = hy_source_is_shard(path);
+        if (!is_wanted && target.st_size > 0) HY_TRY(looks_like_text(path, &is_wanted));
+        if (is_wanted) return add_path(list, path);
+    } else if (is_seen && S_ISDIR(target.st_mode) && !S_ISLNK(link.st_mode)) {
+        return add_folder(list, path);
     }
     list->skipped++;
     return HY_OK;
@@ -81,14 +76,13 @@ static hy_status find_files(const char *path, hy_file_list *list) {
     struct stat info;
     bool is_known = stat(path, &info) == 0; /* a missing one fails when it is opened */
     if (!is_known || S_ISREG(info.st_mode)) return add_path(list, path);
-    if (!S_ISDIR(info.st_mode)) { /* opening a pipe would wait for its writer */
-        return hy_fail(HY_ERR_INPUT, "%s is neither a file nor a folder", path);
-    }
+    /* opening a pipe would wait for its writer */
+    HY_FAIL_IF(!S_ISDIR(info.st_mode), HY_ERR_INPUT, "%s is neither a file nor a folder", path);
     HY_TRY(add_folder(list, path));
-    if (list->count > 0) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "the folder %s holds no text and no token shards (%zu other files were skipped)",
-                   path, list->skipped);
+    HY_FAIL_IF(list->count == 0, HY_ERR_INPUT,
+               "the folder %s holds no text and no token shards (%zu other files were skipped)",
+               path, list->skipped);
+    return HY_OK;
 }
 
 hy_status hy_file_list_find(const char *path, hy_file_list *list) {
@@ -111,37 +105,27 @@ void hy_file_list_free(hy_file_list *list) {
 
 /* A file with the name of a shard is opened as one, and fails as one. */
 bool hy_source_is_shard(const char *path) {
-    size_t size = strlen(path);
-    return (size >= 4 && strcmp(path + size - 4, ".bin") == 0) || hy_shard_has_magic(path);
-}
-
-static hy_status check_ids(const hy_shard *shard, const char *path, int32_t vocab) {
-    uint64_t where;
-    int32_t largest = hy_shard_max_token(shard, &where);
-    if (largest < vocab) return HY_OK;
-    return hy_fail(
-        HY_ERR_INPUT,
-        "%s: the token at position %llu is %d, but the model's vocabulary has ids 0 to %d", path,
-        (unsigned long long)where, largest, vocab - 1);
+    return hy_has_ending(path, ".bin") || hy_shard_has_magic(path);
 }
 
 static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
     hy_shard *shard;
+    uint64_t where;
     HY_TRY(hy_shard_open(path, &shard));
-    hy_status status = check_ids(shard, path, vocab);
-    uint64_t count = hy_shard_count(shard);
-    if (status == HY_OK && count > 0) {
-        hy_source_piece piece = {.count = count, .shard = shard};
+    int32_t largest = hy_shard_max_token(shard, &where);
+    hy_source_piece piece = {.count = hy_shard_count(shard), .shard = shard};
+    hy_status status = HY_OK;
+    if (largest >= vocab) {
+        status = hy_fail(
+            HY_ERR_INPUT,
+            "%s: the token at position %llu is %d, but the model's vocabulary has ids 0 to %d",
+            path, (unsigned long long)where, largest, vocab - 1);
+    } else if (piece.count > 0) {
         status = hy_source_add_piece(source, piece);
         if (status == HY_OK) return HY_OK; /* the source owns it now */
     }
     hy_shard_close(shard);
     return status;
-}
-
-static hy_status add_shards(hy_source *source, const hy_file_list *list, int32_t vocab) {
-    for (size_t i = 0; i < list->count; i++) HY_TRY(add_shard(source, list->paths[i], vocab));
-    return HY_OK;
 }
 
 /* ---- text files as tokens, one per byte ------------------------------------------------------ */
@@ -162,32 +146,11 @@ typedef struct gatherer {
 } gatherer;
 
 static hy_status finish_block(gatherer *g) {
-    if (g->gathered.size == 0) return hy_text_status(&g->gathered);
     HY_TRY(hy_text_status(&g->gathered));
+    if (g->gathered.size == 0) return HY_OK;
     hy_text block = g->gathered;
     g->gathered = (hy_text){0};
     return hy_source_add_block(g->source, (uint8_t *)block.data, block.size);
-}
-
-static void remember_end(gatherer *g, const hy_file_map *map) {
-    g->wants_newline = map->data[map->size - 1] != '\n';
-}
-
-/* Takes over the map, also when it fails. */
-static hy_status add_large(gatherer *g, hy_file_map *map) {
-    hy_source_piece piece = {.count = map->size, .bytes = map->data, .map = *map};
-    remember_end(g, map);
-    hy_status status = finish_block(g);
-    if (status == HY_OK) status = hy_source_add_piece(g->source, piece);
-    if (status != HY_OK) hy_file_map_close(map);
-    return status;
-}
-
-static hy_status add_small(gatherer *g, hy_file_map *map) {
-    hy_text_add_bytes(&g->gathered, map->data, map->size);
-    remember_end(g, map);
-    hy_file_map_close(map);
-    return hy_text_status(&g->gathered);
 }
 
 static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
@@ -195,7 +158,17 @@ static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
     HY_TRY(hy_file_map_open(path, &map));
     if (map.size == 0) return HY_OK; /* the source as a whole may not be empty; a file may */
     if (g->wants_newline) hy_text_add(&g->gathered, "\n");
-    return is_alone || map.size > SMALL_FILE ? add_large(g, &map) : add_small(g, &map);
+    g->wants_newline = map.data[map.size - 1] != '\n';
+    if (!is_alone && map.size <= SMALL_FILE) {
+        hy_text_add_bytes(&g->gathered, map.data, map.size);
+        hy_file_map_close(&map);
+        return hy_text_status(&g->gathered);
+    }
+    hy_source_piece piece = {.count = map.size, .bytes = map.data, .map = map};
+    hy_status status = finish_block(g);
+    if (status == HY_OK) status = hy_source_add_piece(g->source, piece);
+    if (status != HY_OK) hy_file_map_close(&map);
+    return status;
 }
 
 /* ---- opening and reading --------------------------------------------------------------------- */
@@ -237,9 +210,8 @@ static hy_file_kind kind_of(const char *path) {
 /* For people, not for training: data sets that are published come with such files. */
 static bool is_note(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t size = strlen(name);
     return strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
-           (size > 3 && strcmp(name + size - 3, ".md") == 0);
+           hy_has_ending(name, ".md");
 }
 
 static void drop_notes(hy_file_list *list) {
@@ -275,17 +247,20 @@ hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *
 
 static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_kind kind,
                            const hy_encoding *encoding) {
-    if (kind == HY_DATA_SHARDS) return add_shards(source, list, encoding->vocab);
-    if (encoding->tokenizer) return hy_source_add_encoded(source, list, encoding);
-    /* How files are added (source_text.c, source_shard.c, source_tokens.c). */
     int32_t vocab = encoding->vocab;
-    HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
-               "%s is text, read as bytes 0 to %d, but the model's vocabulary has only %d ids",
-               list->paths[0], BYTE_VALUES - 1, vocab);
+    if (source->is_bytes) {
+        HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
+                   "%s is text, read as bytes 0 to %d, but the model's vocabulary has only %d ids",
+                   list->paths[0], BYTE_VALUES - 1, vocab);
+    } else if (kind == HY_DATA_TEXT) {
+        return hy_source_add_encoded(source, list, encoding);
+    }
     gatherer g = {.source = source};
     hy_status status = HY_OK;
     for (size_t i = 0; status == HY_OK && i < list->count; i++) {
-        status = add_file(&g, list->paths[i], list->count == 1);
+        const char *path = list->paths[i];
+        status = source->is_bytes ? add_file(&g, path, list->count == 1)
+                                  : add_shard(source, path, vocab);
     }
     if (status == HY_OK) status = finish_block(&g);
     hy_text_free(&g.gathered);
@@ -318,25 +293,19 @@ static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
     return &source->pieces[low];
 }
 
-static void read_piece(const hy_source_piece *piece, uint64_t first, uint64_t count, int32_t *out) {
-    if (piece->shard) {
-        hy_shard_read(piece->shard, first, count, out);
-        return;
-    }
-    if (piece->ids) {
-        memcpy(out, piece->ids + first, count * sizeof *out);
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++) out[i] = piece->bytes[first + i];
-}
-
 void hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out) {
     assert(count <= source->tokens && first <= source->tokens - count);
     while (count > 0) {
         const hy_source_piece *piece = piece_of(source, first);
         uint64_t inside = first - piece->first;
         uint64_t here = piece->count - inside < count ? piece->count - inside : count;
-        read_piece(piece, inside, here, out);
+        if (piece->shard) {
+            hy_shard_read(piece->shard, inside, here, out);
+        } else if (piece->ids) {
+            memcpy(out, piece->ids + inside, here * sizeof *out);
+        } else {
+            for (uint64_t i = 0; i < here; i++) out[i] = piece->bytes[inside + i];
+        }
         first += here;
         count -= here;
         out += here;
