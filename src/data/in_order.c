@@ -36,8 +36,8 @@ static void *run(void *argument) {
         hy_status worked = s->job->work(s->job->context, w->slot);
         pthread_mutex_lock(&s->lock);
         /* Waits for those before it, then hands in. The lock is held. */
-        while (s->finished != number) pthread_cond_wait(&s->handed_in, &s->lock);
-        if (worked == HY_OK && s->status == HY_OK) {
+        while (s->job->done && s->finished != number) pthread_cond_wait(&s->handed_in, &s->lock);
+        if (s->job->done && worked == HY_OK && s->status == HY_OK) {
             worked = s->job->done(s->job->context, w->slot, w->is_caller);
         }
         if (worked != HY_OK && s->status == HY_OK) {

@@ -15,7 +15,8 @@ typedef struct hy_in_order {
     /* One at a time: fills a slot; false: nothing is left. */
     bool (*next)(void *context, void *slot);
     hy_status (*work)(void *context, void *slot); /* many at a time */
-    /* One at a time, in order. is_caller: on the thread that called hy_in_order_run. */
+    /* One at a time, in order. is_caller: on the thread that called hy_in_order_run. NULL: nothing is
+     * handed in and nobody waits for those before it. */
     hy_status (*done)(void *context, void *slot, bool is_caller);
     void *slots; /* one for each worker, of slot_size bytes; the first is the calling thread's */
     size_t slot_size;

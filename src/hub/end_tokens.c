@@ -20,24 +20,19 @@ static hy_status add(const char *path, const hy_json_node *node, hy_end_tokens *
     return HY_OK;
 }
 
-static hy_status read_root(const char *path, const hy_json_node *root, hy_end_tokens *out) {
-    const hy_json_node *node =
-        hy_json_type_of(root) == HY_JSON_OBJECT ? hy_json_get(root, KEY) : NULL;
-    if (!node || hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
-    if (hy_json_type_of(node) != HY_JSON_ARRAY) return add(path, node, out);
-    for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
-        HY_TRY(add(path, n, out));
-    }
-    return HY_OK;
-}
-
 static hy_status read_file(const char *folder, const char *name, hy_end_tokens *out) {
     char path[PATH_BYTES];
     hy_json *json;
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
     if (!hy_path_exists(path)) return HY_OK;
     HY_TRY(hy_json_read_file(path, &json));
-    hy_status status = read_root(path, hy_json_root(json), out);
+    const hy_json_node *node = hy_json_get(hy_json_root(json), KEY), *n = hy_json_first(node);
+    hy_json_type type = hy_json_type_of(node);
+    hy_status status = HY_OK;
+    if (type != HY_JSON_ARRAY && type != HY_JSON_NULL) status = add(path, node, out);
+    for (; type == HY_JSON_ARRAY && n && status == HY_OK; n = hy_json_next(n)) {
+        status = add(path, n, out);
+    }
     hy_json_free(json);
     return status;
 }

@@ -46,7 +46,9 @@ hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dt
 /* The source as it is, but for the type of the weights. */
 hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, hy_text *out);
 
-/* hf_config_fields.c: what else is known about the fields of config.json. Refuses a field with a value
+/* hf_config_fields.c: whether the shape of such a model says what stands under this key. */
+bool hy_hf_is_used(hy_hf_arch arch, const char *key);
+/* What else is known about the fields of config.json. Refuses a field with a value
  * that would change the result; adds a note for each that is not known. */
 hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const char *name,
                              hy_text *notes);

@@ -8,19 +8,27 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-/* Lists of words, each between spaces. Read by hf_config.c: */
-static const char used_by_all[] =
-    " architectures model_type torch_dtype dtype vocab_size tie_word_embeddings initializer_range ";
-static const char used_by_gpt2[] =
-    " n_layer n_embd n_head n_inner n_positions layer_norm_epsilon activation_function ";
-static const char used_by_llama[] =
-    " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"
-    " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"
-    " rope_parameters hidden_act layer_types ";
-static const char used_by_windowed[] = " sliding_window ";
-static const char used_by_qwen[] = " use_sliding_window max_window_layers ";
-static const char used_by_llama_alone[] = " mlp_bias ";
-static const char used_by_biased[] = " attention_bias ";
+#define ARCH(name) (1u << HY_HF_##name)
+#define QWEN (ARCH(QWEN2) | ARCH(QWEN3))
+#define WINDOWED (ARCH(MISTRAL) | ARCH(MINISTRAL) | QWEN)
+
+/* Read by hf_config.c, or written for a shape by hf_config_write.c. */
+static const struct {
+    unsigned by; /* architectures */
+    const char *keys;
+} used[] = {
+    {~0u, " architectures model_type torch_dtype dtype vocab_size tie_word_embeddings"
+          " initializer_range "},
+    {ARCH(GPT2), " n_layer n_embd n_head n_inner n_positions n_ctx layer_norm_epsilon"
+                 " activation_function "},
+    {~ARCH(GPT2), " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"
+                  " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"
+                  " rope_parameters hidden_act layer_types "},
+    {WINDOWED, " sliding_window "},
+    {QWEN, " use_sliding_window max_window_layers "},
+    {ARCH(LLAMA), " mlp_bias "},
+    {ARCH(LLAMA) | ARCH(QWEN3), " attention_bias "},
+};
 
 /* Names, tokens, generation, classification heads, how to run: not what is computed. */
 static const char harmless[] =
@@ -73,26 +81,11 @@ static const struct {
 static const char dropouts[] =
     " attention_dropout resid_pdrop embd_pdrop attn_pdrop hidden_dropout dropout ";
 
-/* Whether a word of the list is this key. Lists begin and end with a blank, keys come from files. */
-static bool is_in(const char *list, const char *key) {
-    size_t length = strlen(key);
-    if (length == 0 || strchr(key, ' ')) return false;
-    for (const char *at = list + 1; (at = strstr(at, key)); at++) {
-        if (at[-1] == ' ' && at[length] == ' ') return true;
+bool hy_hf_is_used(hy_hf_arch arch, const char *key) {
+    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
+        if ((used[i].by >> arch & 1) && hy_word_is_in(used[i].keys, key)) return true;
     }
     return false;
-}
-
-static bool is_used(hy_hf_arch arch, const char *key) {
-    bool is_qwen = arch == HY_HF_QWEN2 || arch == HY_HF_QWEN3;
-    if (is_in(used_by_all, key)) return true;
-    if (arch == HY_HF_GPT2) return is_in(used_by_gpt2, key);
-    if (is_in(used_by_llama, key)) return true;
-    bool is_windowed = is_qwen || arch == HY_HF_MISTRAL || arch == HY_HF_MINISTRAL;
-    if (is_windowed && is_in(used_by_windowed, key)) return true;
-    if (is_qwen && is_in(used_by_qwen, key)) return true;
-    if (arch == HY_HF_LLAMA && is_in(used_by_llama_alone, key)) return true;
-    return (arch == HY_HF_LLAMA || arch == HY_HF_QWEN3) && is_in(used_by_biased, key);
 }
 
 /* Off, none, nothing. */
@@ -139,8 +132,8 @@ hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const ch
         const char *key = hy_json_key(m);
         bool is_known;
         HY_TRY(check_fixed(m, name, &is_known));
-        if (is_known || is_used(arch, key) || is_in(harmless, key)) continue;
-        if (!is_in(dropouts, key)) {
+        if (is_known || hy_hf_is_used(arch, key) || hy_word_is_in(harmless, key)) continue;
+        if (!hy_word_is_in(dropouts, key)) {
             hy_text_addf(notes, "%s: field \"%.80s\" is not known and ignored\n", name, key);
         } else if (!is_empty(m)) {
             hy_text_addf(notes, "%s: \"%s\" is not 0, but there is no dropout here\n", name, key);

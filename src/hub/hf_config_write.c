@@ -174,16 +174,6 @@ static void put_node(hy_json_writer *w, const char *key, const hy_json_node *nod
     }
 }
 
-/* What put_shape says under another name. */
-static bool is_left_out(const hy_json_node *member) {
-    static const char *const other_names[] = {"dtype", "rope_parameters", "layer_types",
-                                              "partial_rotary_factor"};
-    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
-        if (strcmp(other_names[i], hy_json_key(member)) == 0) return true;
-    }
-    return false;
-}
-
 #define DEEPEST 32 /* levels of a field that is kept: what the writer can nest */
 
 static int depth_of(const hy_json_node *node) {
@@ -197,35 +187,22 @@ static int depth_of(const hy_json_node *node) {
 
 hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
                              const hy_json_node *source, hy_text *out) {
-    hy_text ours = {0};
-    hy_json *made = NULL;
+    static const char other_names[] = " rope_parameters layer_types partial_rotary_factor ";
     hy_json_writer w;
-    hy_json_begin(&w, &ours, false);
-    hy_json_open_object(&w, NULL);
-    put_shape(&w, arch, shape, dtype);
-    hy_json_close_object(&w);
-    hy_status status = hy_text_status(&ours);
-    if (status == HY_OK) status = hy_json_parse(ours.data, ours.size, "config.json", &made);
-    hy_text_free(&ours);
-    if (status != HY_OK) return status;
-
-    const hy_json_node *root = hy_json_root(made);
     hy_json_begin(&w, out, true);
     hy_json_open_object(&w, NULL);
-    for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
-        put_node(&w, hy_json_key(m), m);
-    }
+    put_shape(&w, arch, shape, dtype);
     if (!source) { /* else transformers has its own idea of them */
         hy_json_put_null(&w, "bos_token_id");
         hy_json_put_null(&w, "eos_token_id");
     }
-    for (const hy_json_node *m = source ? hy_json_first(source) : NULL; m; m = hy_json_next(m)) {
-        if (hy_json_get(root, hy_json_key(m)) || is_left_out(m) || depth_of(m) > DEEPEST) continue;
-        put_node(&w, hy_json_key(m), m);
+    for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
+        bool is_written =
+            hy_hf_is_used(arch, hy_json_key(m)) || hy_word_is_in(other_names, hy_json_key(m));
+        if (!is_written && depth_of(m) <= DEEPEST) put_node(&w, hy_json_key(m), m);
     }
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
-    hy_json_free(made);
     return hy_text_status(out);
 }
 

@@ -17,7 +17,6 @@
 #define PIECE (1 << 20) /* elements at a time */
 #define WIDEST 4        /* bytes of an element, at most */
 #define SHARD_NAME_MAX 48
-#define COPY_BLOCK (1 << 20)
 
 typedef struct shard {
     int32_t first, count; /* tensors */
@@ -136,48 +135,37 @@ static hy_status put_tensors(const export_job *e, const shard *s, hy_safetensors
     return status;
 }
 
-static hy_safetensors_entry *list_entries(const export_job *e, const shard *s) {
-    hy_safetensors_entry *entries = calloc((size_t)s->count, sizeof *entries);
-    for (int32_t i = 0; entries && i < s->count; i++) {
-        const hy_hf_name *name = &e->names[s->first + i];
-        entries[i] = (hy_safetensors_entry){.name = name->name,
-                                            .dtype = e->w->dtype,
-                                            .ndim = name->ndim,
-                                            .shape = {name->rows, name->cols}};
-        if (!name->is_transposed) continue;
-        entries[i].shape[0] = name->cols;
-        entries[i].shape[1] = name->rows;
-    }
-    return entries;
-}
-
 static hy_status write_shard(const export_job *e, const shard *s) {
     static const char *const metadata[] = {"format", "pt", NULL};
     char path[HY_HF_PATH_MAX];
     hy_safetensors_writer *out = NULL;
     HY_TRY(hy_path_join(path, sizeof path, e->partial, s->name));
-    hy_safetensors_entry *entries = list_entries(e, s);
+    hy_safetensors_entry *entries = calloc((size_t)s->count, sizeof *entries);
     if (!entries) return hy_fail(HY_ERR_MEMORY, "no memory to list %s", s->name);
-    hy_status status = hy_safetensors_create(path, entries, (size_t)s->count, metadata, &out);
-    if (status == HY_OK) {
-        status = put_tensors(e, s, out);
-        if (status == HY_OK) {
-            status = hy_safetensors_finish(out, NULL, NULL);
-        } else {
-            hy_safetensors_abandon(out);
-        }
+    for (int32_t i = 0; i < s->count; i++) {
+        const hy_hf_name *name = &e->names[s->first + i];
+        bool is_turned = name->is_transposed;
+        entries[i] = (hy_safetensors_entry){
+            .name = name->name,
+            .dtype = e->w->dtype,
+            .ndim = name->ndim,
+            .shape = {is_turned ? name->cols : name->rows, is_turned ? name->rows : name->cols}};
     }
+    hy_status status = hy_safetensors_create(path, entries, (size_t)s->count, metadata, &out);
     free(entries);
+    HY_TRY(status);
+    status = put_tensors(e, s, out);
+    if (status == HY_OK) return hy_safetensors_finish(out, NULL, NULL);
+    hy_safetensors_abandon(out);
     return status;
 }
 
 /* ---- the small files --------------------------------------------------------------------------- */
 
-static hy_status put_text(const export_job *e, const char *name, hy_text *text) {
-    char path[HY_HF_PATH_MAX];
-    hy_status status = hy_text_status(text);
-    if (status == HY_OK) status = hy_path_join(path, sizeof path, e->partial, name);
-    if (status == HY_OK) status = hy_file_write_atomic(path, text->data, text->size);
+/* Writes and frees a text that was made with this status. */
+static hy_status put_text(const export_job *e, const char *name, hy_status status, hy_text *text) {
+    if (status == HY_OK) status = hy_text_status(text);
+    if (status == HY_OK) status = hy_hf_put_file(e->partial, name, text->data, text->size);
     hy_text_free(text);
     return status;
 }
@@ -200,33 +188,32 @@ static hy_status write_index(const export_job *e) {
     hy_json_close_object(&w);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
-    return put_text(e, "model.safetensors.index.json", &text);
-}
-
-static bool has_same_windows(const hy_shape *a, const hy_shape *b) {
-    for (int32_t l = 0; l < a->layers; l++) {
-        if (hy_shape_window(a, l) != hy_shape_window(b, l)) return false;
-    }
-    return true;
+    return put_text(e, "model.safetensors.index.json", HY_OK, &text);
 }
 
 /* All that the computation depends on; what new weights would be drawn from is no part of it. */
 static bool is_same_shape(hy_shape a, hy_shape b) {
+    for (int32_t l = 0; l < a.layers; l++) {
+        if (hy_shape_window(&a, l) != hy_shape_window(&b, l)) return false;
+    }
     return a.layers == b.layers && a.width == b.width && a.heads == b.heads &&
            a.kv_heads == b.kv_heads && a.head_size == b.head_size && a.mlp_width == b.mlp_width &&
            a.vocab == b.vocab && a.context == b.context && a.norm_eps == b.norm_eps &&
-           a.rope_theta == b.rope_theta && has_same_windows(&a, &b) &&
-           a.has_tied_head == b.has_tied_head && a.has_llama3_rope == b.has_llama3_rope &&
+           a.rope_theta == b.rope_theta && a.has_tied_head == b.has_tied_head &&
+           a.has_llama3_rope == b.has_llama3_rope &&
            (!a.has_llama3_rope ||
             (a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq &&
              a.rope_high_freq == b.rope_high_freq &&
              a.rope_original_context == b.rope_original_context));
 }
 
-/* As it came, but for the dtype; where a setting changed the shape, as that says. */
-static hy_status write_config_from(const export_job *e, const char *path, hy_text *text) {
+/* A source's as it came, but for the dtype; where a setting changed the shape, as that says. */
+static hy_status make_config(const export_job *e, hy_text *text) {
+    char path[HY_HF_PATH_MAX];
     hy_hf_config config;
     hy_json *json;
+    if (!has_source(e)) return hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, text);
+    HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
     HY_TRY(hy_hf_config_read(e->w->source, &config));
     if (!e->w->shape->has_rope) config.shape.rope_theta = e->w->shape->rope_theta;
     bool is_same = is_same_shape(config.shape, *e->w->shape);
@@ -239,39 +226,8 @@ static hy_status write_config_from(const export_job *e, const char *path, hy_tex
     return status;
 }
 
-static hy_status write_config(const export_job *e) {
-    char path[HY_HF_PATH_MAX];
-    hy_text text = {0};
-    hy_status status;
-    if (!has_source(e)) {
-        status = hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, &text);
-    } else {
-        status = hy_path_join(path, sizeof path, e->w->source, "config.json");
-        if (status == HY_OK) status = write_config_from(e, path, &text);
-    }
-    if (status == HY_OK) return put_text(e, "config.json", &text);
-    hy_text_free(&text);
-    return status;
-}
-
-static hy_status copy_bytes(const char *from, const char *to, char *block) {
-    hy_reader *in;
-    hy_writer *out;
-    HY_TRY(hy_reader_open(from, &in));
-    hy_status status = hy_writer_create(to, &out);
-    uint64_t size = hy_reader_size(in);
-    for (uint64_t at = 0; status == HY_OK && at < size; at += COPY_BLOCK) {
-        uint64_t bytes = size - at < COPY_BLOCK ? size - at : COPY_BLOCK;
-        status = hy_reader_get(in, at, block, bytes);
-        if (status == HY_OK) status = hy_writer_put(out, block, bytes);
-        if (status != HY_OK) hy_writer_abandon(out);
-    }
-    hy_reader_close(in);
-    return status == HY_OK ? hy_writer_close(out, true) : status;
-}
-
 /* Chat templates may lie in a folder of their own; other folders hold weights in other formats. */
-static hy_status copy_side_files(const char *from, const char *to, char *block) {
+static hy_status copy_side_files(const char *from, const char *to) {
     char **names, source[HY_HF_PATH_MAX], target[HY_HF_PATH_MAX];
     size_t count;
     HY_TRY(hy_dir_list(from, &names, &count));
@@ -282,22 +238,13 @@ static hy_status copy_side_files(const char *from, const char *to, char *block) 
         if (status == HY_OK) status = hy_path_join(target, sizeof target, to, names[i]);
         if (status != HY_OK) break;
         if (!hy_path_is_dir(source)) {
-            status = copy_bytes(source, target, block);
+            status = hy_hf_copy_file(source, to, names[i]);
         } else if (strcmp(names[i], "additional_chat_templates") == 0) {
             status = hy_dir_make(target);
-            if (status == HY_OK) status = copy_side_files(source, target, block);
+            if (status == HY_OK) status = copy_side_files(source, target);
         }
     }
     hy_dir_list_free(names, count);
-    return status;
-}
-
-static hy_status copy_beside(const export_job *e) {
-    if (!has_source(e)) return HY_OK;
-    char *block = malloc(COPY_BLOCK);
-    if (!block) return hy_fail(HY_ERR_MEMORY, "no memory to copy files");
-    hy_status status = copy_side_files(e->w->source, e->partial, block);
-    free(block);
     return status;
 }
 
@@ -317,11 +264,12 @@ static hy_status name_partial(export_job *e) {
 static hy_status fill_partial(const export_job *e) {
     HY_TRY(hy_dir_remove(e->partial));
     HY_TRY(hy_dir_make(e->partial));
-    HY_TRY(copy_beside(e));
+    if (has_source(e)) HY_TRY(copy_side_files(e->w->source, e->partial));
     if (e->w->tokenizer && e->w->tokenizer[0]) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
     }
-    HY_TRY(write_config(e));
+    hy_text config = {0};
+    HY_TRY(put_text(e, "config.json", make_config(e, &config), &config));
     for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
     HY_TRY(write_index(e));
     return hy_dir_sync(e->partial);

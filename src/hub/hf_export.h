@@ -29,3 +29,6 @@ hy_status hy_hf_write(const hy_hf_writing *writing);
 /* hf_tokenizer_files.c: the files of a tokenizer (tokenizer.json, its folder, or llama2.c's) as a model's
  * folder has them; those that are there are replaced. */
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
+/* A file of the folder, whole or not there: from memory, or a copy of another. */
+hy_status hy_hf_put_file(const char *folder, const char *name, const void *data, size_t size);
+hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name);

@@ -7,11 +7,12 @@
  * does not reach is sent to, one thread at a time. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "data/in_order.h"
 #include "hub/hf_load.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/int8.h"
@@ -32,20 +33,19 @@ typedef struct loading {
     hy_stream *stream;
     const hy_load_options *options;
     job *jobs;
-    int64_t count;
+    int64_t count, next;
     int64_t largest; /* elements of a job */
     char *backing;   /* NULL where the host cannot reach it */
-    atomic_llong next, done;
-    atomic_bool has_failed;
-    pthread_mutex_t gate; /* around sending, and the message */
-    hy_status status;
-    char message[HY_ERROR_MESSAGE_MAX];
+    atomic_llong done;
+    pthread_mutex_t gate; /* around sending */
 } loading;
 
-/* A thread's own memory: what the file has, and the same as the store wants it. */
-typedef struct buffers {
+/* A thread's job and its own memory: what the file has, and the same as the store wants it. */
+typedef struct worker {
+    const job *job;
     char *raw, *made;
-} buffers;
+    bool tells; /* the calling thread's */
+} worker;
 
 /* ---- cutting ----------------------------------------------------------------------------------- */
 
@@ -95,11 +95,7 @@ static uint64_t row_bytes(const hy_weight_part *p) {
     return (uint64_t)p->cols * hy_dtype_size(p->dtype);
 }
 
-/* A job's rows are columns of a transposed part: all of it, or a strip of each of its rows. */
-static bool is_in_one_piece(const job *j) {
-    return j->part->order != HY_PART_TRANSPOSED || j->rows == j->part->rows;
-}
-
+/* A job's rows are columns of a transposed part: a strip of each of its rows. */
 static hy_status read_strips(const job *j, char *raw) {
     const hy_weight_part *p = j->part;
     uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)j->rows * size, base;
@@ -116,7 +112,8 @@ static hy_status read_job(const job *j, char *raw, char *place, char **data) {
     uint64_t offset, bytes = (uint64_t)j->rows * row_bytes(j->part);
     const hy_reader *reader = place_of(j->part, &offset);
     *data = raw;
-    if (!is_in_one_piece(j)) return read_strips(j, raw);
+    bool is_whole = j->part->order != HY_PART_TRANSPOSED || j->rows == j->part->rows;
+    if (!is_whole) return read_strips(j, raw);
     offset += (uint64_t)j->first * row_bytes(j->part);
     if (hy_reader_is_cold(reader, offset, bytes)) {
         return hy_reader_get_direct(reader, offset, bytes, raw, data);
@@ -136,7 +133,8 @@ static void unpair(const char *raw, int64_t rows, size_t row_bytes, int32_t head
 
 /* In the store's order, still of the file's type: as it is, or in the other buffer, which changes places
  * with the first. */
-static const char *in_order(const job *j, const char *data, buffers *b) {
+static const char *put_in_order(const char *data, worker *b) {
+    const job *j = b->job;
     const hy_weight_part *p = j->part;
     if (p->order == HY_PART_PLAIN) return data;
     if (p->order == HY_PART_TRANSPOSED) {
@@ -158,14 +156,15 @@ static hy_status send_bytes(loading *l, uint64_t at, const char *data, uint64_t 
 }
 
 /* Rows become codes, at `at` of the store, and scales behind all codes of the item. */
-static hy_status do_int8(loading *l, const job *j, int32_t item, uint64_t at, buffers *b) {
+static hy_status do_int8(loading *l, int32_t item, uint64_t at, worker *b) {
+    const job *j = b->job;
     const hy_weight_part *p = j->part;
     uint64_t scales = hy_store_offset(l->store, item) +
                       hy_layout_scales_at(&l->store->layout.items[item]) +
                       (uint64_t)(p->row + j->first) * sizeof(float);
     char *data;
     HY_TRY(read_job(j, b->raw, NULL, &data));
-    const char *ordered = in_order(j, data, b);
+    const char *ordered = put_in_order(data, b);
     hy_convert(ordered, p->dtype, j->rows * p->cols, b->made, HY_F32);
     int8_t *codes = (int8_t *)b->raw; /* has room for fp32: for a byte each and a scale per row */
     float *of_row = (float *)(void *)(b->raw + hy_align((uint64_t)(j->rows * p->cols)));
@@ -178,7 +177,8 @@ static hy_status do_int8(loading *l, const job *j, int32_t item, uint64_t at, bu
     return send_bytes(l, scales, (char *)of_row, (uint64_t)j->rows * sizeof *of_row);
 }
 
-static hy_status do_job(loading *l, const job *j, buffers *b) {
+static hy_status do_job(loading *l, worker *b) {
+    const job *j = b->job;
     const hy_weight_part *p = j->part;
     int32_t item = hy_store_item_of(l->store, p->param);
     hy_dtype wanted = l->store->layout.items[item].dtype;
@@ -186,12 +186,12 @@ static hy_status do_job(loading *l, const job *j, buffers *b) {
     uint64_t size = hy_dtype_size(wanted);
     uint64_t at =
         hy_store_offset(l->store, item) + (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
-    if (wanted == HY_I8) return do_int8(l, j, item, at, b);
+    if (wanted == HY_I8) return do_int8(l, item, at, b);
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *data, *backing = l->backing ? l->backing + at : NULL;
     HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
     if (data == backing && backing) return HY_OK;
-    const char *ordered = in_order(j, data, b);
+    const char *ordered = put_in_order(data, b);
     char *to = backing ? backing : b->made;
     hy_convert(ordered, p->dtype, elements, to, wanted);
     return backing ? HY_OK : send_bytes(l, at, to, (uint64_t)elements * size);
@@ -199,55 +199,47 @@ static hy_status do_job(loading *l, const job *j, buffers *b) {
 
 /* ---- all of them ------------------------------------------------------------------------------- */
 
-static void keep_failure(loading *l, hy_status status) {
-    pthread_mutex_lock(&l->gate);
-    if (l->status == HY_OK) {
-        l->status = status;
-        snprintf(l->message, sizeof l->message, "%s", hy_error_message());
+static bool next_job(void *context, void *slot) {
+    loading *l = context;
+    worker *w = slot;
+    if (l->next == l->count) return false;
+    w->job = &l->jobs[l->next++];
+    return true;
+}
+
+static hy_status work(void *context, void *slot) {
+    loading *l = context;
+    worker *w = slot;
+    size_t bytes = HY_DIRECT_ROOM(l->largest * WIDEST + HY_ALIGNMENT);
+    if (!w->raw) w->raw = aligned_alloc(HY_DIRECT, bytes);
+    if (!w->made) w->made = aligned_alloc(HY_DIRECT, bytes);
+    HY_FAIL_IF(!w->raw || !w->made, HY_ERR_MEMORY, "no memory to read weights");
+    HY_TRY(do_job(l, w));
+    double done = (double)atomic_fetch_add(&l->done, 1) + 1;
+    if (w->tells && l->options && l->options->on_progress) {
+        l->options->on_progress(l->options->user, done / (double)l->count);
     }
-    atomic_store(&l->has_failed, true);
-    pthread_mutex_unlock(&l->gate);
-}
-
-static char *take_buffer(const loading *l) {
-    return aligned_alloc(HY_DIRECT, HY_DIRECT_ROOM(l->largest * WIDEST + HY_ALIGNMENT));
-}
-
-static void work(loading *l, bool tells) {
-    buffers b = {.raw = take_buffer(l), .made = take_buffer(l)};
-    hy_status status =
-        b.raw && b.made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read weights");
-    while (status == HY_OK && !atomic_load(&l->has_failed)) {
-        int64_t i = atomic_fetch_add(&l->next, 1);
-        if (i >= l->count) break;
-        status = do_job(l, &l->jobs[i], &b);
-        double done = (double)atomic_fetch_add(&l->done, 1) + 1;
-        if (tells && l->options && l->options->on_progress) {
-            l->options->on_progress(l->options->user, done / (double)l->count);
-        }
-    }
-    if (status != HY_OK) keep_failure(l, status);
-    free(b.raw);
-    free(b.made);
-}
-
-static void *work_beside(void *argument) {
-    work(argument, false);
-    return NULL;
+    return HY_OK;
 }
 
 static hy_status run_jobs(loading *l) {
-    pthread_t thread[MOST_THREADS];
+    worker workers[MOST_THREADS] = {{.tells = true}};
     int asked = l->options && l->options->threads > 0 ? l->options->threads : hy_machine_threads();
-    int threads = 0, most = asked < MOST_THREADS ? asked : MOST_THREADS;
+    int most = asked < MOST_THREADS ? asked : MOST_THREADS;
     if (most < LEAST_THREADS) most = LEAST_THREADS;
     if (l->count < most) most = (int)l->count;
-    while (threads < most - 1 && pthread_create(&thread[threads], NULL, work_beside, l) == 0) {
-        threads++;
+    hy_in_order jobs = {.context = l,
+                        .next = next_job,
+                        .work = work,
+                        .slots = workers,
+                        .slot_size = sizeof *workers,
+                        .workers = most < 1 ? 1 : most};
+    hy_status status = hy_in_order_run(&jobs);
+    for (worker *w = workers; w < workers + MOST_THREADS; w++) {
+        free(w->raw);
+        free(w->made);
     }
-    work(l, true);
-    for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
-    return l->status == HY_OK ? HY_OK : hy_fail(l->status, "%s", l->message);
+    return status;
 }
 
 /* Rows behind the vocabulary. */

@@ -107,14 +107,12 @@ hy_status hy_hf_list_names(hy_hf_arch arch, const char *prefix, const hy_shape *
     return HY_OK;
 }
 
-static bool ends_with(const char *name, const char *ending) {
-    size_t length = strlen(name), size = strlen(ending);
-    return length >= size && strcmp(name + length - size, ending) == 0;
-}
-
 bool hy_hf_is_ignored(const hy_shape *shape, const char *name) {
-    if (shape->has_tied_head && strcmp(name, "lm_head.weight") == 0) return true;
-    return ends_with(name, ".rotary_emb.inv_freq") || ends_with(name, ".rotary_emb.cos_cached") ||
-           ends_with(name, ".rotary_emb.sin_cached") || ends_with(name, ".attn.masked_bias") ||
-           (!shape->has_rope && ends_with(name, ".attn.bias"));
+    static const char *const endings[] = {".rotary_emb.inv_freq", ".rotary_emb.cos_cached",
+                                          ".rotary_emb.sin_cached", ".attn.masked_bias"};
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        if (hy_has_ending(name, endings[i])) return true;
+    }
+    return (shape->has_tied_head && strcmp(name, "lm_head.weight") == 0) ||
+           (!shape->has_rope && hy_has_ending(name, ".attn.bias"));
 }

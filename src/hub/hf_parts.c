@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "hub/hf_load.h"
-#include "kernels/half.h"
+#include "kernels/cpu/rows.h"
 
 /* ---- Hugging Face folders ---------------------------------------------------------------------- */
 
@@ -46,15 +46,6 @@ const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch) {
     return "";
 }
 
-/* A tied table may be there under either name. */
-static hy_hf_found find_tensor(const hy_hf_tensors *tensors, const hy_model *model,
-                               const hy_hf_name *name) {
-    hy_hf_found found = hy_hf_tensors_find(tensors, name->name);
-    bool is_table = model->params.list[name->param].kind == HY_P_TOKENS;
-    if (found.entry || !is_table || !model->shape.has_tied_head) return found;
-    return hy_hf_tensors_find(tensors, "lm_head.weight");
-}
-
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -64,7 +55,11 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
     out->parts = calloc((size_t)count, sizeof *out->parts);
     if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d tensors", count);
     for (int32_t i = 0; i < count; i++) {
-        hy_hf_found found = find_tensor(out->tensors, model, &names[i]);
+        hy_hf_found found = hy_hf_tensors_find(out->tensors, names[i].name);
+        bool is_table = model->params.list[names[i].param].kind == HY_P_TOKENS;
+        if (!found.entry && is_table && model->shape.has_tied_head) { /* it may have either name */
+            found = hy_hf_tensors_find(out->tensors, "lm_head.weight");
+        }
         HY_FAIL_IF(!found.entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder,
                    names[i].name);
         HY_TRY(check_tensor(folder, &names[i], found));
@@ -202,37 +197,13 @@ void hy_weight_files_close(hy_weight_files *files) {
 
 /* ---- numbers in another type, rounded to nearest, or another order --------------------------- */
 
-/* Types by way of fp32, a batch at a time: each loop is one that compilers vectorise. Equal types are copied
- * bit for bit. */
+/* Types by way of fp32, a batch at a time. Equal types are copied bit for bit. */
 
 #define BATCH 1024
 #define TILE 16 /* rows that are transposed together: a cache line of fp32 */
 
-static void widen(const char *from, hy_dtype type, int64_t count, float *out) {
-    uint16_t halves[BATCH];
-    size_t bytes = (size_t)count * hy_dtype_size(type);
-    if (type == HY_F32) {
-        memcpy(out, from, bytes);
-    } else {
-        memcpy(halves, from, bytes);
-        for (int64_t i = 0; type == HY_BF16 && i < count; i++) out[i] = hy_bf16_to_f32(halves[i]);
-        for (int64_t i = 0; type == HY_F16 && i < count; i++) out[i] = hy_f16_to_f32(halves[i]);
-    }
-}
-
-static void narrow(const float *from, int64_t count, hy_dtype type, char *out) {
-    uint16_t halves[BATCH];
-    if (type == HY_F32) {
-        memcpy(out, from, (size_t)count * sizeof *from);
-        return;
-    }
-    for (int64_t i = 0; type == HY_BF16 && i < count; i++) halves[i] = hy_f32_to_bf16(from[i]);
-    for (int64_t i = 0; type == HY_F16 && i < count; i++) halves[i] = hy_f32_to_f16(from[i]);
-    memcpy(out, halves, (size_t)count * sizeof *halves);
-}
-
 void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type) {
-    float batch[BATCH];
+    float batch[BATCH], raw[BATCH]; /* `from` and `to` may lie on any byte */
     size_t from_size = hy_dtype_size(from_type), to_size = hy_dtype_size(to_type);
     if (from_type == to_type) {
         memcpy(to, from, (size_t)count * from_size);
@@ -240,8 +211,10 @@ void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, h
     }
     for (int64_t at = 0; at < count; at += BATCH) {
         int64_t some = count - at < BATCH ? count - at : BATCH;
-        widen((const char *)from + (size_t)at * from_size, from_type, some, batch);
-        narrow(batch, some, to_type, (char *)to + (size_t)at * to_size);
+        memcpy(raw, (const char *)from + (size_t)at * from_size, (size_t)some * from_size);
+        hy_cpu_widen(from_type, raw, batch, some);
+        hy_cpu_narrow(to_type, batch, raw, some);
+        memcpy((char *)to + (size_t)at * to_size, raw, (size_t)some * to_size);
     }
 }
 

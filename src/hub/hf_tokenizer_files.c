@@ -2,7 +2,6 @@
  *
  * A model that began as a preset, or was trained with another tokenizer than its own, is of no use without
  * the one its data was made with. llama2.c's becomes a tokenizer.json that says the same. */
-#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -15,39 +14,28 @@ static const char llama2c_config[] =
     "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"bos_token\": \"<s>\", "
     "\"eos_token\": \"</s>\", \"unk_token\": \"<unk>\", \"clean_up_tokenization_spaces\": false}\n";
 
-static hy_status put(const char *folder, const char *name, const char *data, size_t size) {
+hy_status hy_hf_put_file(const char *folder, const char *name, const void *data, size_t size) {
     char path[HY_HF_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, folder, name));
     return hy_file_write_atomic(path, data, size);
 }
 
-static hy_status copy(const char *from, const char *folder, const char *name) {
-    char *data;
-    size_t size;
-    HY_TRY(hy_file_read(from, &data, &size));
-    hy_status status = put(folder, name, data, size);
-    free(data);
+hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name) {
+    hy_file_map map;
+    HY_TRY(hy_file_map_open(from, &map));
+    hy_status status = hy_hf_put_file(folder, name, map.data, map.size);
+    hy_file_map_close(&map);
     return status;
 }
 
 static hy_status convert(const char *path, const char *folder) {
     hy_text json = {0};
     hy_status status = hy_llama2c_tokenizer_json(path, &json);
-    if (status == HY_OK) status = put(folder, "tokenizer.json", json.data, json.size);
+    if (status == HY_OK) status = hy_hf_put_file(folder, "tokenizer.json", json.data, json.size);
     hy_text_free(&json);
-    if (status != HY_OK) return status;
-    return put(folder, "tokenizer_config.json", llama2c_config, sizeof llama2c_config - 1);
-}
-
-/* What names bos and eos lies beside it, or does not. */
-static hy_status copy_neighbours(const char *beside, const char *folder) {
-    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    char path[HY_HF_PATH_MAX];
-    for (int i = 0; i < 2; i++) {
-        HY_TRY(hy_path_join(path, sizeof path, beside, names[i]));
-        if (hy_path_exists(path)) HY_TRY(copy(path, folder, names[i]));
-    }
-    return HY_OK;
+    HY_TRY(status);
+    return hy_hf_put_file(folder, "tokenizer_config.json", llama2c_config,
+                          sizeof llama2c_config - 1);
 }
 
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
@@ -59,6 +47,12 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
         HY_TRY(hy_path_join(path, sizeof path, "", tokenizer));
     }
     HY_TRY(hy_path_parent(beside, sizeof beside, path));
-    HY_TRY(copy(path, folder, "tokenizer.json"));
-    return copy_neighbours(beside, folder);
+    HY_TRY(hy_hf_copy_file(path, folder, "tokenizer.json"));
+    /* What names bos and eos lies beside it, or does not. */
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    for (int i = 0; i < 2; i++) {
+        HY_TRY(hy_path_join(path, sizeof path, beside, names[i]));
+        if (hy_path_exists(path)) HY_TRY(hy_hf_copy_file(path, folder, names[i]));
+    }
+    return HY_OK;
 }

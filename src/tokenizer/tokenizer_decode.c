@@ -2,6 +2,8 @@
  *
  * Bytes are given as they are: where a token ends within a character, so does the text, and text
  * that was no UTF-8 comes back as it was. */
+#include <ctype.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
@@ -46,29 +48,11 @@ static void add_spelled(hy_text *out, const char *text, size_t size) {
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static void add_replaced(hy_text *out, const char *text, size_t size, const hy_decoder *d,
-                         size_t to_size) {
-    const char *end = text + size, *hit;
-    while ((hit = memmem(text, (size_t)(end - text), d->from, d->from_size))) {
-        hy_text_add_bytes(out, text, (size_t)(hit - text));
-        hy_text_add_bytes(out, d->to, to_size);
-        text = hit + d->from_size;
-    }
-    hy_text_add_bytes(out, text, (size_t)(end - text));
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-}
-
 /* The byte that a token <0xNN> stands for, -1: it is none. */
 static int byte_of_token(const char *text, size_t size) {
-    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
-    int high = hex_digit(text[3]), low = hex_digit(text[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
+    bool is_byte = size == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>' &&
+                   isxdigit((unsigned char)text[3]) && isxdigit((unsigned char)text[4]);
+    return is_byte ? (int)strtol(text + 3, NULL, 16) : -1;
 }
 
 static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, size_t size,
@@ -86,20 +70,11 @@ static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, siz
         return;
     }
     if (d->from) {
-        add_replaced(out, text, size, d, is_first && d->strips_first ? 0 : d->to_size);
+        size_t to_size = is_first && d->strips_first ? 0 : d->to_size;
+        hy_add_replaced(out, text, size, d->from, d->from_size, d->to, to_size);
     } else {
         hy_text_add_bytes(out, text, size);
     }
-}
-
-static void strip_blanks(hy_text *out, size_t from, int most) {
-    size_t blanks = 0;
-    while (blanks < (size_t)most && from + blanks < out->size && out->data[from + blanks] == ' ') {
-        blanks++;
-    }
-    if (blanks == 0) return;
-    memmove(out->data + from, out->data + from + blanks, out->size - from - blanks + 1);
-    out->size -= blanks;
 }
 
 hy_status hy_tokenizer_decode(const hy_tokenizer *t, const int32_t *ids, size_t count, int flags,
@@ -118,6 +93,10 @@ hy_status hy_tokenizer_decode(const hy_tokenizer *t, const int32_t *ids, size_t 
         is_first = false;
     }
     HY_TRY(hy_text_status(out));
-    strip_blanks(out, before, t->decoder.strip_start);
+    size_t blanks = 0, most = (size_t)t->decoder.strip_start, size = out->size - before;
+    while (blanks < most && blanks < size && out->data[before + blanks] == ' ') blanks++;
+    if (blanks == 0) return HY_OK;
+    memmove(out->data + before, out->data + before + blanks, size - blanks + 1);
+    out->size -= blanks;
     return HY_OK;
 }

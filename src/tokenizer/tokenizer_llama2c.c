@@ -111,8 +111,7 @@ static hy_status put_model(const piece_list *list, hy_json_writer *w) {
         hy_json_put_int(w, i < SPECIALS ? specials[i] : list->by_id[i].text, i);
     }
     hy_json_close_object(w);
-    size_t bytes = (size_t)(list->sorted + 1) * sizeof(piece *);
-    piece **by_score = malloc(bytes);
+    piece **by_score = malloc((size_t)(list->sorted + 1) * sizeof *by_score);
     if (!by_score) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
     memcpy(by_score, list->by_text, (size_t)list->sorted * sizeof *by_score);
     qsort(by_score, (size_t)list->sorted, sizeof *by_score, compare_scores);
@@ -141,10 +140,11 @@ static const char frame[] =
     "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}";
 
 static hy_status write_json(const piece_list *list, hy_text *out) {
-    hy_text body = {0};
     hy_json_writer w;
-    hy_json_begin(&w, &body, false);
+    hy_json_begin(&w, out, false);
     hy_json_open_object(&w, NULL);
+    hy_text_add(out, frame); /* the first members */
+    hy_text_add(out, ", ");
     static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
     hy_json_open_array(&w, "added_tokens");
     for (int i = 0; i < SPECIALS; i++) {
@@ -158,24 +158,12 @@ static hy_status write_json(const piece_list *list, hy_text *out) {
     hy_json_close_array(&w);
     hy_status status = put_model(list, &w);
     hy_json_close_object(&w);
-    if (status == HY_OK) status = hy_text_status(&body);
-    if (status == HY_OK) { /* `frame` becomes the first member */
-        hy_text_add(out, "{");
-        hy_text_add(out, frame);
-        hy_text_add(out, ", ");
-        hy_text_add_bytes(out, body.data + 1, body.size - 1);
-        status = hy_text_status(out);
-    }
-    hy_text_free(&body);
-    return status;
+    return status == HY_OK ? hy_text_status(out) : status;
 }
 
 /* ---- opening and finding ----------------------------------------------------------------------- */
 
-bool hy_llama2c_tokenizer_is_named(const char *path) {
-    size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
-}
+bool hy_llama2c_tokenizer_is_named(const char *path) { return hy_has_ending(path, ".bin"); }
 
 static hy_status write_pieces(const hy_llama2c_pieces *pieces, hy_text *out) {
     piece_list list = {0};

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "tokenizer/tokenizer.h"
 
-/* ---- tokens by text (tokenizer_vocab.c) ------------------------------------------------------ */
+/* ---- tokens by text (tokenizer_merges.c) ----------------------------------------------------- */
 
 typedef struct hy_token_place {
     uint32_t start; /* where its text begins; UINT32_MAX: no token has this id */
@@ -212,6 +212,9 @@ typedef struct hy_steps {
 } hy_steps;
 
 void hy_steps_fini(hy_steps *steps);
+/* Adds a text with `from` replaced by `to`. */
+void hy_add_replaced(hy_text *out, const char *text, size_t size, const char *from,
+                     size_t from_size, const char *to, size_t to_size);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 

@@ -7,8 +7,11 @@
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 
-static bool is_null(const hy_json_node *node) {
-    return !node || hy_json_type_of(node) == HY_JSON_NULL;
+/* Which of the names the text is; `count`: none. */
+static int find_name(const char *const *names, int count, const char *text) {
+    int i = 0;
+    while (i < count && strcmp(text, names[i]) != 0) i++;
+    return i;
 }
 
 static const char *type_of(const hy_json_node *node) {
@@ -64,7 +67,7 @@ static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int d
 
 static hy_status add_each(hy_tokenizer *t, const hy_json_node *list, int depth,
                           hy_status (*add)(hy_tokenizer *, const hy_json_node *, int)) {
-    HY_FAIL_IF(!list || hy_json_type_of(list) != HY_JSON_ARRAY || depth > 4, HY_ERR_INPUT,
+    HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || depth > 4, HY_ERR_INPUT,
                "%s: a Sequence must hold an array, at most four deep", t->name);
     for (list = hy_json_first(list); list; list = hy_json_next(list)) {
         HY_TRY(add(t, list, depth + 1));
@@ -74,34 +77,30 @@ static hy_status add_each(hy_tokenizer *t, const hy_json_node *list, int depth,
 
 static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int depth) {
     static const char part[] = "normalizer";
+    static const char *const types[] = {[HY_STEP_PREPEND] = "Prepend",
+                                        [HY_STEP_REPLACE] = "Replace",
+                                        [HY_STEP_NFC] = "NFC",
+                                        [HY_STEP_LOWER] = "Lowercase"};
     const char *type = type_of(node);
-    hy_step *step;
     if (strcmp(type, "Sequence") == 0) {
         return add_each(t, hy_json_get(node, "normalizers"), depth, add_normalizer);
     }
+    int kind = find_name(types, HY_STEP_SPLIT, type);
+    if (kind == HY_STEP_SPLIT) {
+        return refuse(t, part, type, "Sequence, NFC, Lowercase, Prepend and Replace");
+    }
     HY_TRY(check_room(t, &t->normalizer, part));
-    if (strcmp(type, "NFC") == 0) {
-        add_step(&t->normalizer, HY_STEP_NFC);
-        return HY_OK;
-    }
-    if (strcmp(type, "Lowercase") == 0) {
-        add_step(&t->normalizer, HY_STEP_LOWER);
-        return HY_OK;
-    }
-    if (strcmp(type, "Prepend") == 0) {
-        step = add_step(&t->normalizer, HY_STEP_PREPEND);
-        return copy_text(t, part, node, "prepend", &step->to, &step->to_size);
-    }
-    if (strcmp(type, "Replace") == 0) {
-        step = add_step(&t->normalizer, HY_STEP_REPLACE);
+    hy_step *step = add_step(&t->normalizer, (hy_step_kind)kind);
+    if (kind == HY_STEP_NFC || kind == HY_STEP_LOWER) return HY_OK;
+    if (kind == HY_STEP_REPLACE) {
         HY_TRY(read_literal(t, part, node, &step->from, &step->from_size));
-        return copy_text(t, part, node, "content", &step->to, &step->to_size);
     }
-    return refuse(t, part, type, "Sequence, NFC, Lowercase, Prepend and Replace");
+    const char *key = kind == HY_STEP_REPLACE ? "content" : "prepend";
+    return copy_text(t, part, node, key, &step->to, &step->to_size);
 }
 
 hy_status hy_tokenizer_read_normalizer(hy_tokenizer *t, const hy_json_node *node) {
-    return is_null(node) ? HY_OK : add_normalizer(t, node, 0);
+    return hy_json_type_of(node) == HY_JSON_NULL ? HY_OK : add_normalizer(t, node, 0);
 }
 
 /* ---- pre-tokeniser --------------------------------------------------------------------------- */
@@ -120,8 +119,8 @@ static hy_status read_pattern(hy_tokenizer *t, const hy_json_node *node, hy_step
     return step->splitter ? HY_OK : hy_pattern_compile(text, t->name, &step->pattern);
 }
 
-static hy_status read_behavior(const hy_tokenizer *t, const hy_json_node *node, hy_step *step) {
-    static const char *const names[] = {
+static hy_status add_split(hy_tokenizer *t, const hy_json_node *node) {
+    static const char *const behaviors[] = {
         [HY_REMOVED] = "Removed",
         [HY_ISOLATED] = "Isolated",
         [HY_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
@@ -129,20 +128,15 @@ static hy_status read_behavior(const hy_tokenizer *t, const hy_json_node *node, 
         [HY_CONTIGUOUS] = "Contiguous",
     };
     const char *text = "";
-    hy_json_as_string(hy_json_get(node, "behavior"), &text, NULL);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(text, names[i]) != 0) continue;
-        step->behavior = (hy_behavior)i;
-        return HY_OK;
-    }
-    return refuse(t, "pre_tokenizer Split: behavior", text,
-                  "Removed, Isolated, MergedWithPrevious, MergedWithNext and Contiguous");
-}
-
-static hy_status add_split(hy_tokenizer *t, const hy_json_node *node) {
     hy_step *step = add_step(&t->splitting, HY_STEP_SPLIT);
     HY_TRY(read_pattern(t, node, step));
-    HY_TRY(read_behavior(t, node, step));
+    hy_json_as_string(hy_json_get(node, "behavior"), &text, NULL);
+    int i = find_name(behaviors, HY_CONTIGUOUS + 1, text);
+    if (i > HY_CONTIGUOUS) {
+        return refuse(t, "pre_tokenizer Split: behavior", text,
+                      "Removed, Isolated, MergedWithPrevious, MergedWithNext and Contiguous");
+    }
+    step->behavior = (hy_behavior)i;
     return hy_tokenizer_read_bool(t, node, "invert", false, &step->is_inverted);
 }
 
@@ -170,21 +164,17 @@ static hy_status add_digits(hy_tokenizer *t, const hy_json_node *node) {
 
 /* "prepend_scheme"; old files have "add_prefix_space" instead. */
 static hy_status read_scheme(const hy_tokenizer *t, const hy_json_node *node, hy_prepend *out) {
+    static const char *const names[] = {
+        [HY_PREPEND_ALWAYS] = "always", [HY_PREPEND_FIRST] = "first", [HY_PREPEND_NEVER] = "never"};
     const char *scheme = NULL;
     bool adds_space = true;
     HY_TRY(hy_tokenizer_read_bool(t, node, "add_prefix_space", true, &adds_space));
     *out = adds_space ? HY_PREPEND_ALWAYS : HY_PREPEND_NEVER;
     if (!hy_json_as_string(hy_json_get(node, "prepend_scheme"), &scheme, NULL)) return HY_OK;
-    if (strcmp(scheme, "always") == 0) {
-        *out = HY_PREPEND_ALWAYS;
-    } else if (strcmp(scheme, "first") == 0) {
-        *out = HY_PREPEND_FIRST;
-    } else if (strcmp(scheme, "never") == 0) {
-        *out = HY_PREPEND_NEVER;
-    } else {
-        return refuse(t, "Metaspace: prepend_scheme", scheme, "always, first and never");
-    }
-    return HY_OK;
+    int i = find_name(names, HY_PREPEND_NEVER + 1, scheme);
+    *out = (hy_prepend)i;
+    if (i <= HY_PREPEND_NEVER) return HY_OK;
+    return refuse(t, "Metaspace: prepend_scheme", scheme, "always, first and never");
 }
 
 static hy_status add_metaspace(hy_tokenizer *t, const hy_json_node *node) {
@@ -213,7 +203,7 @@ static hy_status add_pre_tokenizer(hy_tokenizer *t, const hy_json_node *node, in
 }
 
 hy_status hy_tokenizer_read_splitting(hy_tokenizer *t, const hy_json_node *node) {
-    return is_null(node) ? HY_OK : add_pre_tokenizer(t, node, 0);
+    return hy_json_type_of(node) == HY_JSON_NULL ? HY_OK : add_pre_tokenizer(t, node, 0);
 }
 
 /* ---- decoder --------------------------------------------------------------------------------- */
@@ -252,11 +242,9 @@ static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *ran
     static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip"};
     const char *type = type_of(node);
     hy_decoder *d = &t->decoder;
-    int place = 0;
-    while (place < 4 && strcmp(type, order[place]) != 0) place++;
+    int place = find_name(order, 4, type);
     bool is_alone = strcmp(type, "ByteLevel") == 0 || strcmp(type, "Metaspace") == 0;
-    bool is_known = place < 4 || is_alone;
-    if (!is_known) {
+    if (place == 4 && !is_alone) {
         return refuse(t, decoder, type,
                       "Sequence, ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip");
     }
@@ -277,13 +265,11 @@ static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *ran
 
 hy_status hy_tokenizer_read_decoder(hy_tokenizer *t, const hy_json_node *node) {
     int rank = 0;
-    if (is_null(node)) {
-        t->decoder.joins_with_blanks = true;
-        return HY_OK;
-    }
+    t->decoder.joins_with_blanks = hy_json_type_of(node) == HY_JSON_NULL;
+    if (t->decoder.joins_with_blanks) return HY_OK;
     if (strcmp(type_of(node), "Sequence") != 0) return add_decoder(t, node, &rank);
     const hy_json_node *list = hy_json_get(node, "decoders");
-    HY_FAIL_IF(!list || hy_json_type_of(list) != HY_JSON_ARRAY, HY_ERR_INPUT,
+    HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY, HY_ERR_INPUT,
                "%s: decoder Sequence needs the array \"decoders\"", t->name);
     for (list = hy_json_first(list); list; list = hy_json_next(list)) {
         HY_TRY(add_decoder(t, list, &rank));

@@ -21,38 +21,35 @@ void hy_steps_fini(hy_steps *steps) {
 
 /* ---- normalising ----------------------------------------------------------------------------- */
 
-static void add_replaced(hy_text *out, const char *text, size_t size, const hy_step *step) {
+void hy_add_replaced(hy_text *out, const char *text, size_t size, const char *from,
+                     size_t from_size, const char *to, size_t to_size) {
     const char *end = text + size, *hit;
-    while ((hit = memmem(text, (size_t)(end - text), step->from, step->from_size))) {
+    while ((hit = memmem(text, (size_t)(end - text), from, from_size))) {
         hy_text_add_bytes(out, text, (size_t)(hit - text));
-        hy_text_add_bytes(out, step->to, step->to_size);
-        text = hit + step->from_size;
+        hy_text_add_bytes(out, to, to_size);
+        text = hit + from_size;
     }
     hy_text_add_bytes(out, text, (size_t)(end - text));
-}
-
-static bool changes(const hy_step *step, const char *text, size_t size) {
-    switch (step->kind) {
-    case HY_STEP_REPLACE: return memmem(text, size, step->from, step->from_size) != NULL;
-    case HY_STEP_NFC: return !hy_unicode_is_plain(text, size);
-    default: return true;
-    }
 }
 
 hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const char *text,
                              size_t size, const char **out, size_t *out_size) {
     int side = 0;
     for (int i = 0; i < steps->count && size > 0; i++) {
-        if (!changes(&steps->step[i], text, size)) continue;
+        const hy_step *step = &steps->step[i];
+        bool is_replacing = step->kind == HY_STEP_REPLACE;
+        if (is_replacing && !memmem(text, size, step->from, step->from_size)) continue;
+        if (step->kind == HY_STEP_NFC && hy_unicode_is_plain(text, size)) continue;
         hy_text *to = &space->normal[side];
         hy_text_clear(to);
-        const hy_step *step = &steps->step[i];
         switch (step->kind) {
         case HY_STEP_PREPEND:
             hy_text_add_bytes(to, step->to, step->to_size);
             hy_text_add_bytes(to, text, size);
             break;
-        case HY_STEP_REPLACE: add_replaced(to, text, size, step); break;
+        case HY_STEP_REPLACE:
+            hy_add_replaced(to, text, size, step->from, step->from_size, step->to, step->to_size);
+            break;
         case HY_STEP_NFC: hy_unicode_add_nfc(to, text, size); break;
         case HY_STEP_LOWER: hy_unicode_add_lower(to, text, size); break;
         default: break;
@@ -98,8 +95,7 @@ static hy_status flush(joiner *j) {
 }
 
 /* The piece that waits grows by this one, and then counts as what the rule says. */
-static bool joins(joiner *j, bool is_match) {
-    if (!j->has_piece) return false;
+static bool joins(const joiner *j, bool is_match) {
     switch (j->behavior) {
     case HY_CONTIGUOUS: return j->is_match == is_match;
     case HY_MERGED_WITH_PREVIOUS: return is_match && !j->is_match;
@@ -110,15 +106,12 @@ static bool joins(joiner *j, bool is_match) {
 
 static hy_status add_piece(joiner *j, size_t begin, size_t end, bool is_match) {
     if (j->behavior == HY_REMOVED && is_match) return HY_OK;
-    if (joins(j, is_match)) {
-        j->end = end;
-        j->is_match = is_match;
-        return HY_OK;
+    if (!j->has_piece || !joins(j, is_match)) {
+        HY_TRY(flush(j));
+        j->has_piece = true;
+        j->begin = begin;
     }
-    HY_TRY(flush(j));
-    j->has_piece = true;
     j->is_match = is_match;
-    j->begin = begin;
     j->end = end;
     return HY_OK;
 }
@@ -202,15 +195,10 @@ static hy_status split_metaspace(const split_call *call, int number, const char 
     bool has_prefix =
         text[0] == ' ' || (size >= step->to_size && memcmp(text, step->to, step->to_size) == 0);
     if (wants_prefix && !has_prefix) hy_text_add_bytes(out, step->to, step->to_size);
-    hy_step blank = {.from = " ", .from_size = 1, .to = step->to, .to_size = step->to_size};
-    add_replaced(out, text, size, &blank);
+    hy_add_replaced(out, text, size, " ", 1, step->to, step->to_size);
     HY_TRY(hy_text_status(out));
     if (!step->splits) return split_on(call, number + 1, out->data, out->size, is_first);
-    joiner j = {.call = call,
-                .step = number + 1,
-                .text = out->data,
-                .is_first = is_first,
-                .behavior = HY_MERGED_WITH_NEXT};
+    joiner j = {call, number + 1, out->data, is_first, .behavior = HY_MERGED_WITH_NEXT};
     return add_matches(&j, number, out->size, false);
 }
 
@@ -230,11 +218,7 @@ static hy_status split_on(const split_call *call, int number, const char *text, 
     if (size == 0) return HY_OK;
     if (number == call->steps->count) return call->take(call->context, text, size);
     const hy_step *step = &call->steps->step[number];
-    joiner j = {.call = call,
-                .step = number + 1,
-                .text = text,
-                .is_first = is_first,
-                .behavior = step->behavior};
+    joiner j = {call, number + 1, text, is_first, .behavior = step->behavior};
     switch (step->kind) {
     case HY_STEP_PREFIX_SPACE: return split_prefixed(call, number, text, size, is_first);
     case HY_STEP_METASPACE: return split_metaspace(call, number, text, size, is_first);
@@ -245,10 +229,9 @@ static hy_status split_on(const split_call *call, int number, const char *text, 
         step->is_inverted ? step->behavior == HY_REMOVED : step->behavior == HY_ISOLATED;
     /* Words of a hand-written splitter, which lie side by side. */
     if (step->splitter && keeps_all) {
-        hy_splitter splitter = call->steps->step[number].splitter;
         bool is_last = number + 1 == call->steps->count;
         for (size_t at = 0, length; at < size; at += length) {
-            length = splitter(text + at, size - at);
+            length = step->splitter(text + at, size - at);
             if (is_last) {
                 HY_TRY(call->take(call->context, text + at, length));
             } else {

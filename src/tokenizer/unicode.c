@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define PLAIN_END 0x300u
 #define MARK_SHIFT 24 /* a character in work carries its combining class in the top byte */
 #define CODE_MASK 0x1FFFFFu
@@ -110,17 +112,11 @@ typedef struct stretch {
 } stretch;
 
 static void push(stretch *s, uint32_t code) {
-    if (s->count == s->room) {
-        size_t room = s->room ? s->room * 2 : 64;
-        uint32_t *codes = realloc(s->codes, room * sizeof *codes);
-        if (!codes) {
-            s->has_failed = true;
-            return;
-        }
-        s->codes = codes;
-        s->room = room;
+    if (hy_array_reserve(&s->codes, &s->room, s->count + 1, sizeof code, "a text") == HY_OK) {
+        s->codes[s->count++] = combining_of(code) << MARK_SHIFT | code;
+    } else {
+        s->has_failed = true;
     }
-    s->codes[s->count++] = combining_of(code) << MARK_SHIFT | code;
 }
 
 static void push_decomposed(stretch *s, uint32_t code) {
