@@ -32,17 +32,15 @@ static hy_grammar_text opening(const hy_grammar_program *program, const hy_gramm
     return op->text;
 }
 
-static bool begins_with(hy_grammar_text text, hy_grammar_text beginning, int size) {
-    return text.size >= size && memcmp(text.data, beginning.data, (size_t)size) == 0;
-}
-
 /* Weight of the rule's alternatives that agree with `text` in the first `size` bytes. */
 static int weight_agreeing(const hy_grammar_program *program, const hy_grammar_rule_program *rule,
                            hy_grammar_text text, int size) {
     int weight = 0;
     for (int i = 0; i < rule->choice_count; i++) {
         const hy_grammar_choice *other = &program->choices[rule->first_choice + i];
-        if (begins_with(opening(program, other), text, size)) weight += other->weight;
+        hy_grammar_text its = opening(program, other);
+        bool agrees = its.size >= size && memcmp(its.data, text.data, (size_t)size) == 0;
+        if (agrees) weight += other->weight;
     }
     return weight;
 }
@@ -82,67 +80,52 @@ static int deciding_rule(const hy_grammar_program *program, int at) {
     return at;
 }
 
-/* The rule that decides what agrees with a slot, or -1. */
-static int slot_decider(const hy_grammar_program *program, int slot) {
-    return program->rules[program->slot_rule[slot]].deciding_rule;
-}
-
 typedef struct expectation {
     double nats, bytes;
     int bytes_max;
 } expectation;
 
-static hy_status expect_agree(const hy_grammar_program *program, int at, const hy_grammar_op *op,
-                              expectation *sum) {
-    int decider = slot_decider(program, op->slot);
-    if (decider < 0) return refuse(program, at, "agrees with a letter that no choice ends");
+/* What an agreeing form or a repetition depends on: the rule whose choice decides, by its letter. */
+static hy_status expect_decided(const hy_grammar_program *program, int at, const hy_grammar_op *op,
+                                expectation *sum) {
+    bool agrees = op->kind == HY_GRAMMAR_AGREE;
+    int decider = program->rules[program->slot_rule[agrees ? op->slot : op->counter]].deciding_rule;
+    if (decider < 0) {
+        return refuse(program, at,
+                      agrees ? "agrees with a letter that no choice ends"
+                             : "counts by a letter that no choice ends");
+    }
     const hy_grammar_rule_program *rule = &program->rules[decider];
-    if (rule->choice_count % op->form_count != 0) {
+    const hy_grammar_rule_program *repeated = &program->rules[program->slot_rule[op->slot]];
+    if (agrees && rule->choice_count % op->form_count != 0) {
         return refuse(program, at, "has forms that do not divide the alternatives they agree with");
     }
     int longest = 0;
+    double mean = 0; /* bytes of a form, or times */
     for (int i = 0; i < rule->choice_count; i++) {
-        int size = program->forms[op->first_form + i % op->form_count].size;
-        sum->bytes +=
-            (double)program->choices[rule->first_choice + i].weight * size / rule->total_weight;
+        int size = agrees ? program->forms[op->first_form + i % op->form_count].size : i + 1;
+        mean += (double)program->choices[rule->first_choice + i].weight * size / rule->total_weight;
         if (size > longest) longest = size;
     }
-    sum->bytes_max += longest;
-    return HY_OK;
-}
-
-static hy_status expect_repeat(const hy_grammar_program *program, int at, const hy_grammar_op *op,
-                               expectation *sum) {
-    int decider = slot_decider(program, op->counter);
-    if (decider < 0) return refuse(program, at, "counts by a letter that no choice ends");
-    const hy_grammar_rule_program *rule = &program->rules[decider];
-    const hy_grammar_rule_program *repeated = &program->rules[program->slot_rule[op->slot]];
-    double times = 0;
-    for (int i = 0; i < rule->choice_count; i++) {
-        times +=
-            (double)program->choices[rule->first_choice + i].weight * (i + 1) / rule->total_weight;
-    }
-    sum->bytes += times * (2 + repeated->bytes);
-    sum->bytes_max += rule->choice_count * (2 + repeated->bytes_max);
+    sum->bytes += agrees ? mean : mean * (2 + repeated->bytes);
+    sum->bytes_max += agrees ? longest : longest * (2 + repeated->bytes_max);
     return HY_OK;
 }
 
 static hy_status expect_op(const hy_grammar_program *program, int at, const hy_grammar_op *op,
                            expectation *sum) {
-    const hy_grammar_rule_program *used = NULL;
-    switch (op->kind) {
-    case HY_GRAMMAR_TEXT:
+    if (op->kind == HY_GRAMMAR_AGREE || op->kind == HY_GRAMMAR_REPEAT) {
+        return expect_decided(program, at, op, sum);
+    }
+    if (op->kind == HY_GRAMMAR_TEXT) {
         sum->bytes += op->text.size;
         sum->bytes_max += op->text.size;
         return HY_OK;
-    case HY_GRAMMAR_EXPAND:
-        used = &program->rules[op->rule];
-        sum->nats += used->nats;
-        break;
-    case HY_GRAMMAR_COPY: used = &program->rules[program->slot_rule[op->slot]]; break;
-    case HY_GRAMMAR_AGREE: return expect_agree(program, at, op, sum);
-    case HY_GRAMMAR_REPEAT: return expect_repeat(program, at, op, sum);
     }
+    bool expands = op->kind == HY_GRAMMAR_EXPAND; /* or copies */
+    const hy_grammar_rule_program *used =
+        &program->rules[expands ? op->rule : program->slot_rule[op->slot]];
+    if (expands) sum->nats += used->nats;
     sum->bytes += used->bytes;
     sum->bytes_max += used->bytes_max;
     return HY_OK;
@@ -153,15 +136,6 @@ typedef struct letters {
     uint32_t needs, fills, touches;
 } letters;
 
-static uint32_t op_needs(const hy_grammar_op *op, const letters *of_rule) {
-    switch (op->kind) {
-    case HY_GRAMMAR_TEXT: return 0;
-    case HY_GRAMMAR_EXPAND: return of_rule[op->rule].needs;
-    case HY_GRAMMAR_REPEAT: return 1u << op->slot | 1u << op->counter;
-    default: return 1u << op->slot;
-    }
-}
-
 static hy_status letters_of_rule(const hy_grammar_program *program, int at, letters *of_rule) {
     const hy_grammar_rule_program *rule = &program->rules[at];
     letters all = {.fills = UINT32_MAX};
@@ -170,7 +144,11 @@ static hy_status letters_of_rule(const hy_grammar_program *program, int at, lett
         uint32_t filled = 0;
         for (int k = 0; k < choice->op_count; k++) {
             const hy_grammar_op *op = &program->ops[choice->first_op + k];
-            all.needs |= op_needs(op, of_rule) & ~filled;
+            uint32_t needs = op->kind == HY_GRAMMAR_TEXT     ? 0
+                             : op->kind == HY_GRAMMAR_EXPAND ? of_rule[op->rule].needs
+                                                             : 1u << op->slot;
+            if (op->kind == HY_GRAMMAR_REPEAT) needs |= 1u << op->counter;
+            all.needs |= needs & ~filled;
             if (op->kind != HY_GRAMMAR_EXPAND) continue;
             filled |= of_rule[op->rule].fills;
             all.touches |= of_rule[op->rule].touches;

@@ -128,24 +128,21 @@ hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth,
                "batch size is %d, batches read ahead %d; expected 1 or more", batch, depth);
     hy_loader *l = calloc(1, sizeof *l);
     if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for a loader");
-    l->data = data;
-    l->backend = backend;
-    l->batch = batch;
-    l->depth = depth;
-    l->seq = hy_dataset_describe(data)->seq;
-    l->has_doc_starts = hy_dataset_describe(data)->has_doc_starts;
-    l->first = first;
+    *l = (hy_loader){.data = data,
+                     .backend = backend,
+                     .batch = batch,
+                     .depth = depth,
+                     .seq = hy_dataset_describe(data)->seq,
+                     .has_doc_starts = hy_dataset_describe(data)->has_doc_starts,
+                     .first = first};
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->is_filled, NULL);
     pthread_cond_init(&l->is_popped, NULL);
     hy_status status = take_memory(l);
     if (status == HY_OK) status = start_thread(l);
-    if (status != HY_OK) {
-        free_memory(l);
-        return status;
-    }
-    *out = l;
-    return HY_OK;
+    if (status == HY_OK) *out = l;
+    if (status != HY_OK) free_memory(l);
+    return status;
 }
 
 void hy_loader_destroy(hy_loader *l) {

@@ -21,27 +21,23 @@ void hy_mixture_free(hy_mixture *m) {
     *m = (hy_mixture){0};
 }
 
-/* Cuts ":2.5" off the end of a path; *weight stays as it is where there is none. */
-static hy_status take_weight(char *path, double *weight, bool *was_written) {
-    char *colon = strrchr(path, ':');
-    double value;
-    if (!colon || hy_path_exists(path)) return HY_OK;
-    if (!hy_number_parse(colon + 1, strlen(colon + 1), &value)) return HY_OK;
-    HY_FAIL_IF(!(value > 0 && value <= LARGEST_WEIGHT), HY_ERR_INPUT,
-               "the weight of %s is %s; expected above 0 and at most 1000000", path, colon + 1);
-    *colon = '\0';
-    *weight = value;
-    *was_written = true;
-    return HY_OK;
-}
-
 static hy_status add_part(hy_mixture *m, const char *text, size_t size) {
     HY_FAIL_IF(m->count == HY_MOST_PARTS, HY_ERR_INPUT, "data names more than %d paths",
                HY_MOST_PARTS);
     char *path = strndup(text, size);
     if (!path) return hy_fail(HY_ERR_MEMORY, "no memory for a path");
-    m->parts[m->count++] = (hy_mixture_part){.path = path, .weight = 1};
-    HY_TRY(take_weight(path, &m->parts[m->count - 1].weight, &m->has_weights));
+    hy_mixture_part *part = &m->parts[m->count++];
+    *part = (hy_mixture_part){.path = path, .weight = 1};
+    /* ":2.5" at the end of a path is its weight. */
+    char *colon = strrchr(path, ':');
+    double value;
+    if (colon && !hy_path_exists(path) && hy_number_parse(colon + 1, strlen(colon + 1), &value)) {
+        HY_FAIL_IF(!(value > 0 && value <= LARGEST_WEIGHT), HY_ERR_INPUT,
+                   "the weight of %s is %s; expected above 0 and at most 1000000", path, colon + 1);
+        *colon = '\0';
+        part->weight = value;
+        m->has_weights = true;
+    }
     return path[0] ? HY_OK : hy_fail(HY_ERR_INPUT, "data has an empty path between its commas");
 }
 
@@ -64,23 +60,15 @@ hy_status hy_mixture_parse(const char *text, hy_mixture *out) {
 
 /* ---- taking turns ---------------------------------------------------------------------------- */
 
-static double sum_of(const double *weights, size_t count) {
-    double sum = 0;
-    for (size_t i = 0; i < count; i++) sum += weights[i];
-    return sum;
-}
-
-static bool are_whole(const double *weights, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (weights[i] != floor(weights[i])) return false;
-    }
-    return sum_of(weights, count) <= HY_MOST_TURNS_OF_CYCLE;
-}
-
 void hy_cycle_make(const double *weights, size_t count, hy_cycle *out) {
-    double gained[HY_MOST_PARTS] = {0}, sum = sum_of(weights, count);
+    double gained[HY_MOST_PARTS] = {0}, sum = 0;
+    bool are_whole = true;
+    for (size_t i = 0; i < count; i++) {
+        sum += weights[i];
+        are_whole = are_whole && weights[i] == floor(weights[i]);
+    }
     *out = (hy_cycle){.length = HY_MOST_TURNS_OF_CYCLE};
-    if (are_whole(weights, count)) out->length = (uint32_t)sum;
+    if (are_whole && sum <= HY_MOST_TURNS_OF_CYCLE) out->length = (uint32_t)sum;
     for (uint32_t turn = 0; turn < out->length; turn++) {
         size_t best = 0;
         for (size_t i = 0; i < count; i++) {

@@ -27,13 +27,6 @@ typedef struct packer {
     size_t count; /* open ones: the first `count`, oldest first */
 } packer;
 
-static void count_targets(hy_packing *p, uint64_t example) {
-    uint32_t count;
-    const int32_t *tokens = hy_examples_get(p->examples, example, &count);
-    for (uint32_t i = 1; i < count; i++) p->targets += tokens[i] < 0;
-    p->places += count - 1;
-}
-
 /* Writes sequence `at` and takes it out of the row; its memory goes to the end for the next. */
 static hy_status close_sequence(packer *p, size_t at) {
     open_sequence s = p->open[at];
@@ -49,18 +42,13 @@ static hy_status close_sequence(packer *p, size_t at) {
     return HY_OK;
 }
 
-static size_t first_fit(const packer *p, int32_t places) {
-    size_t at = 0;
-    while (at < p->count && p->open[at].room < places) at++;
-    return at;
-}
-
 static hy_status place(packer *p, uint64_t example) {
     uint32_t count;
-    hy_examples_get(p->out->examples, example, &count);
+    const int32_t *tokens = hy_examples_get(p->out->examples, example, &count);
     int32_t places = (int32_t)count - 1;
     assert(places >= 1 && places <= p->options->seq);
-    size_t at = p->options->packs ? first_fit(p, places) : p->count;
+    size_t at = p->options->packs ? 0 : p->count;
+    while (at < p->count && p->open[at].room < places) at++; /* the first that it fits into */
     if (at == p->count) {
         if (p->count == HY_OPEN_SEQUENCES) HY_TRY(close_sequence(p, 0));
         at = p->count++;
@@ -71,8 +59,9 @@ static hy_status place(packer *p, uint64_t example) {
                             "examples that share a sequence"));
     s->members[s->count++] = example;
     s->room -= places;
-    count_targets(p->out, example);
-    bool is_full = p->open[at].room == 0 || !p->options->packs;
+    for (uint32_t i = 1; i < count; i++) p->out->targets += tokens[i] < 0;
+    p->out->places += count - 1;
+    bool is_full = s->room == 0 || !p->options->packs;
     return is_full ? close_sequence(p, at) : HY_OK;
 }
 

@@ -34,7 +34,7 @@ typedef struct reader {
 
 static const hy_json_node *field(const reader *r, const char *key) {
     const hy_json_node *node = hy_json_get(r->node, key);
-    return node && hy_json_type_of(node) != HY_JSON_NULL ? node : NULL;
+    return hy_json_type_of(node) != HY_JSON_NULL ? node : NULL;
 }
 
 static hy_status refuse(const reader *r, const char *key, const char *expected) {
@@ -80,14 +80,6 @@ static hy_status read_word(const reader *r, const char *key, const char *fallbac
 
 /* ---- the architecture -------------------------------------------------------------------------- */
 
-static hy_status refuse_arch(const reader *r, const char *field_name, const char *value) {
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: \"%s\" %.80s is not supported; supported: GPT2LMHeadModel, "
-                   "LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM, "
-                   "Qwen3ForCausalLM",
-                   r->name, field_name, value);
-}
-
 static hy_status read_arch(reader *r) {
     const hy_json_node *list = field(r, "architectures");
     const char *type, *class_name = NULL;
@@ -105,12 +97,15 @@ static hy_status read_arch(reader *r) {
         if (is_type && is_class) return HY_OK;
     }
     for (int i = 0; class_name && i < HY_HF_ARCH_COUNT; i++) {
-        if (strcmp(class_name, archs[i].class_name) != 0) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: \"model_type\" %.80s does not go with %s", r->name, type,
-                       class_name);
+        HY_FAIL_IF(strcmp(class_name, archs[i].class_name) == 0, HY_ERR_INPUT,
+                   "%s: \"model_type\" %.80s does not go with %s", r->name, type, class_name);
     }
-    return class_name ? refuse_arch(r, "architectures", class_name)
-                      : refuse_arch(r, "model_type", type);
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: \"%s\" %.80s is not supported; supported: GPT2LMHeadModel, "
+                   "LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM, "
+                   "Qwen3ForCausalLM",
+                   r->name, class_name ? "architectures" : "model_type",
+                   class_name ? class_name : type);
 }
 
 /* A dtype that is not among ours (auto, a quantised one) says nothing: the files do. */
@@ -131,38 +126,32 @@ static hy_status read_dtype(reader *r) {
 
 /* ---- rope -------------------------------------------------------------------------------------- */
 
-static hy_status read_llama3(const reader *r, hy_shape *s) {
-    s->has_llama3_rope = true;
-    HY_TRY(read_number(r, "factor", REQUIRED, &s->rope_factor));
-    HY_TRY(read_number(r, "low_freq_factor", REQUIRED, &s->rope_low_freq));
-    HY_TRY(read_number(r, "high_freq_factor", REQUIRED, &s->rope_high_freq));
-    return read_size(r, "original_max_position_embeddings", REQUIRED, &s->rope_original_context);
-}
-
 static hy_status read_rotations(const reader *r, hy_shape *s) {
     const char *kind;
     double share, factor;
     HY_TRY(read_number(r, "rope_theta", s->rope_theta, &s->rope_theta));
     HY_TRY(read_number(r, "partial_rotary_factor", 1, &share));
-    if (share != 1) {
-        return hy_fail(HY_ERR_INPUT, "%s: \"%spartial_rotary_factor\" is %g; only 1 is supported",
-                       r->name, r->within, share);
-    }
+    HY_FAIL_IF(share != 1, HY_ERR_INPUT,
+               "%s: \"%spartial_rotary_factor\" is %g; only 1 is supported", r->name, r->within,
+               share);
     HY_TRY(read_word(r, field(r, "rope_type") ? "rope_type" : "type", "default", &kind));
-    if (field(r, "full_attention") || field(r, "sliding_attention")) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: \"%s...\" differs from layer to layer, which is not "
-                       "supported",
-                       r->name, r->within);
-    }
+    HY_FAIL_IF(field(r, "full_attention") || field(r, "sliding_attention"), HY_ERR_INPUT,
+               "%s: \"%s...\" differs from layer to layer, which is not supported", r->name,
+               r->within);
     if (strcmp(kind, "default") == 0) return HY_OK;
-    if (strcmp(kind, "llama3") == 0) return read_llama3(r, s);
+    s->has_llama3_rope = strcmp(kind, "llama3") == 0;
+    if (s->has_llama3_rope) {
+        HY_TRY(read_number(r, "factor", REQUIRED, &s->rope_factor));
+        HY_TRY(read_number(r, "low_freq_factor", REQUIRED, &s->rope_low_freq));
+        HY_TRY(read_number(r, "high_freq_factor", REQUIRED, &s->rope_high_freq));
+        return read_size(r, "original_max_position_embeddings", REQUIRED,
+                         &s->rope_original_context);
+    }
     HY_TRY(read_number(r, "factor", 0, &factor));
-    if (strcmp(kind, "linear") == 0 && factor == 1) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: \"%srope_type\" %.40s is not supported; supported: default, "
-                   "llama3",
-                   r->name, r->within, kind);
+    HY_FAIL_IF(strcmp(kind, "linear") != 0 || factor != 1, HY_ERR_INPUT,
+               "%s: \"%srope_type\" %.40s is not supported; supported: default, llama3", r->name,
+               r->within, kind);
+    return HY_OK;
 }
 
 /* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and rope_scaling. */
@@ -171,11 +160,9 @@ static hy_status read_rope(const reader *r, hy_shape *s) {
     const char *key = is_new ? "rope_parameters" : "rope_scaling";
     s->has_rope = true;
     HY_TRY(read_number(r, "rope_theta", 10000, &s->rope_theta));
-    if (is_new && field(r, "rope_scaling")) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: both \"rope_parameters\" and \"rope_scaling\" are given; expected one",
-                       r->name);
-    }
+    HY_FAIL_IF(is_new && field(r, "rope_scaling"), HY_ERR_INPUT,
+               "%s: both \"rope_parameters\" and \"rope_scaling\" are given; expected one",
+               r->name);
     if (!field(r, key)) return HY_OK;
     if (hy_json_type_of(field(r, key)) != HY_JSON_OBJECT) return refuse(r, key, "an object");
     reader inside = *r;
@@ -197,12 +184,9 @@ static hy_status read_layer_types(const reader *r, char *letters, int32_t layers
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         if (!hy_json_as_string(n, &kind, NULL)) kind = "";
         bool is_full = strcmp(kind, "full_attention") == 0;
-        if (!is_full && strcmp(kind, "sliding_attention") != 0) {
-            return hy_fail(HY_ERR_INPUT,
-                           "%s: \"layer_types\" has %.40s; supported: "
-                           "full_attention, sliding_attention",
-                           r->name, kind[0] ? kind : "something that is no word");
-        }
+        HY_FAIL_IF(!is_full && strcmp(kind, "sliding_attention") != 0, HY_ERR_INPUT,
+                   "%s: \"layer_types\" has %.40s; supported: full_attention, sliding_attention",
+                   r->name, kind[0] ? kind : "something that is no word");
         *letters++ = is_full ? 'f' : 's';
     }
     return HY_OK;
@@ -216,17 +200,11 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
     s->sliding_window = window;
     if (!has_full) return HY_OK;
     for (size_t i = period; i < layers; i++) {
-        if (letters[i] != letters[i - period]) {
-            i = period++; /* from the start again, one longer */
-        }
+        if (letters[i] != letters[i - period]) i = period++; /* from the start again, one longer */
     }
-    if (period >= sizeof s->sliding_layers) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "%s: the sliding windows of its %d layers repeat after %zu; supported: up to "
-            "%zu",
-            r->name, s->layers, period, sizeof s->sliding_layers - 1);
-    }
+    HY_FAIL_IF(period >= sizeof s->sliding_layers, HY_ERR_INPUT,
+               "%s: the sliding windows of its %d layers repeat after %zu; supported: up to %zu",
+               r->name, s->layers, period, sizeof s->sliding_layers - 1);
     memcpy(s->sliding_layers, letters, period);
     return HY_OK;
 }

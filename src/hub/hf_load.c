@@ -82,15 +82,6 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
 
 /* ---- one job ----------------------------------------------------------------------------------- */
 
-/* The file that has a part, and where its bytes begin there. */
-static const hy_reader *place_of(const hy_weight_part *part, uint64_t *offset) {
-    if (part->reader) {
-        *offset = part->offset;
-        return part->reader;
-    }
-    return hy_safetensors_place(part->tensor.file, part->tensor.entry, offset);
-}
-
 static uint64_t row_bytes(const hy_weight_part *p) {
     return (uint64_t)p->cols * hy_dtype_size(p->dtype);
 }
@@ -98,23 +89,23 @@ static uint64_t row_bytes(const hy_weight_part *p) {
 /* A job's rows are columns of a transposed part: a strip of each of its rows. */
 static hy_status read_strips(const job *j, char *raw) {
     const hy_weight_part *p = j->part;
-    uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)j->rows * size, base;
-    const hy_reader *reader = place_of(p, &base);
+    uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)j->rows * size;
     for (int64_t c = 0; c < p->cols; c++) {
-        uint64_t at = base + (uint64_t)(c * p->rows + j->first) * size;
-        HY_TRY(hy_reader_get(reader, at, raw + (uint64_t)c * strip, strip));
+        uint64_t at = p->offset + (uint64_t)(c * p->rows + j->first) * size;
+        HY_TRY(hy_reader_get(p->reader, at, raw + (uint64_t)c * strip, strip));
     }
     return HY_OK;
 }
 
 /* Reads a job into `raw`, or into `place` where it may go there at once; *data is where it is. */
 static hy_status read_job(const job *j, char *raw, char *place, char **data) {
-    uint64_t offset, bytes = (uint64_t)j->rows * row_bytes(j->part);
-    const hy_reader *reader = place_of(j->part, &offset);
+    const hy_reader *reader = j->part->reader;
+    uint64_t bytes = (uint64_t)j->rows * row_bytes(j->part);
+    uint64_t offset = j->part->offset + (uint64_t)j->first * row_bytes(j->part);
     *data = raw;
     bool is_whole = j->part->order != HY_PART_TRANSPOSED || j->rows == j->part->rows;
     if (!is_whole) return read_strips(j, raw);
-    offset += (uint64_t)j->first * row_bytes(j->part);
+
     if (hy_reader_is_cold(reader, offset, bytes)) {
         return hy_reader_get_direct(reader, offset, bytes, raw, data);
     }

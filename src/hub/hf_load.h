@@ -26,9 +26,8 @@ typedef struct hy_weight_part {
     hy_part_order order;
     int32_t head_size; /* of paired rows */
     hy_dtype dtype;
-    hy_hf_found tensor;      /* in a safetensors file, or */
-    const hy_reader *reader; /* in this one, from */
-    uint64_t offset;
+    const hy_reader *reader; /* its file, */
+    uint64_t offset;         /* and where its bytes begin there */
 } hy_weight_part;
 
 /* A model's files, opened and checked against a model. */

@@ -69,8 +69,8 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
                              .rows = names[i].rows,
                              .cols = names[i].cols,
                              .order = names[i].is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN,
-                             .dtype = found.entry->dtype,
-                             .tensor = found};
+                             .dtype = found.entry->dtype};
+        out->parts[i].reader = hy_safetensors_place(found.file, found.entry, &out->parts[i].offset);
     }
     const char **known = calloc((size_t)count + 1, sizeof *known);
     if (!known) return hy_fail(HY_ERR_MEMORY, "no memory for %d names", count);
