@@ -40,7 +40,7 @@ static hy_slice without_last_lines(hy_slice s) {
     return s;
 }
 
-/* What an answer was thought from and what it says (chat_thinking.c). */
+/* What an answer was thought from and what it says. */
 static void split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *answer) {
     *answer = (hy_slice){turn->text, turn->size};
     *thought = (hy_slice){turn->thought, turn->thought_size};

@@ -61,7 +61,7 @@ const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch);
 /* hf_shape.c: the shape of a model's files, for those that have no weights yet. */
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
 
-/* hf_convert.c: numbers of one type as another's; (cols, rows) of elements of `size` bytes as (rows, cols).
+/* hf_parts.c: numbers of one type as another's; (cols, rows) of elements of `size` bytes as (rows, cols).
  * */
 void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type);
 void hy_transpose(const void *from, int64_t rows, int64_t cols, size_t size, void *to);
