@@ -15,21 +15,17 @@ hy_status hy_fail(hy_status status, const char *format, ...) {
     return status;
 }
 
-/* Copies as much of `text` as fits behind the first `used` characters. */
-static size_t append(size_t used, const char *text) {
-    while (*text && used + 1 < sizeof error_message) error_message[used++] = *text++;
-    error_message[used] = 0;
-    return used;
-}
-
 hy_status hy_fail_context(hy_status status, const char *format, ...) {
-    char tail[HY_ERROR_MESSAGE_MAX], head[HY_ERROR_MESSAGE_MAX];
-    memcpy(tail, error_message, sizeof tail);
+    char message[HY_ERROR_MESSAGE_MAX];
+    memcpy(message, error_message, sizeof message);
     va_list args;
     va_start(args, format);
-    vsnprintf(head, sizeof head, format, args);
+    int used = vsnprintf(error_message, sizeof error_message, format, args);
     va_end(args);
-    append(append(append(0, head), ": "), tail);
+    size_t end = used < 0 ? 0 : (size_t)used;
+    if (end < sizeof error_message) {
+        snprintf(error_message + end, sizeof error_message - end, ": %s", message);
+    }
     return status;
 }
 

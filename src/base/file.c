@@ -58,42 +58,36 @@ static ssize_t read_up_to(int fd, char *dst, size_t size) {
     return (ssize_t)done;
 }
 
-/* Reads to the end, growing the buffer; `expected` is only a first guess. */
-static hy_status read_to_end(int fd, const char *path, size_t expected, char **data, size_t *size) {
-    size_t capacity = expected + 2; /* one byte to notice the end, one for the zero */
-    char *buffer = NULL;
-    *size = 0;
-    for (;;) {
-        char *grown = capacity > expected ? realloc(buffer, capacity) : NULL;
-        if (!grown) {
-            free(buffer);
-            return hy_fail(HY_ERR_MEMORY, "out of memory reading %s (%zu bytes)", path, capacity);
-        }
-        buffer = grown;
-        size_t room = capacity - 1 - *size;
-        ssize_t got = read_up_to(fd, buffer + *size, room);
-        if (got < 0) {
-            hy_status status = hy_fail_path("cannot read", path);
-            free(buffer);
-            return status;
-        }
-        *size += (size_t)got;
-        if ((size_t)got < room) break;
-        capacity = capacity < SIZE_MAX / 2 ? capacity * 2 : 0;
-    }
-    buffer[*size] = '\0';
-    *data = buffer;
-    return HY_OK;
-}
-
 hy_status hy_file_read(const char *path, char **data, size_t *size) {
     int fd;
     struct stat info = {0};
     *data = NULL;
     *size = 0;
     HY_TRY(open_file(path, &fd, &info));
-    hy_status status = read_to_end(fd, path, (size_t)info.st_size, data, size);
+    hy_status status = HY_OK;
+    bool is_complete = false;
+    /* The size is only a first guess; one byte more to notice the end, one for the zero. */
+    for (size_t room = (size_t)info.st_size + 2; status == HY_OK && !is_complete; room *= 2) {
+        char *grown = room > *size + 1 ? realloc(*data, room) : NULL;
+        if (grown) *data = grown;
+        ssize_t got = grown ? read_up_to(fd, grown + *size, room - 1 - *size) : 0;
+        if (!grown) {
+            status = hy_fail(HY_ERR_MEMORY, "out of memory reading %s (%zu bytes)", path, room);
+        } else if (got < 0) {
+            status = hy_fail_path("cannot read", path);
+        } else {
+            *size += (size_t)got;
+            is_complete = *size < room - 1;
+        }
+    }
     close(fd);
+    if (status == HY_OK) {
+        (*data)[*size] = '\0';
+    } else {
+        free(*data);
+        *data = NULL;
+        *size = 0;
+    }
     return status;
 }
 
@@ -120,13 +114,6 @@ void hy_file_map_close(hy_file_map *map) {
     *map = (hy_file_map){0};
 }
 
-/* The open file once more, whatever has its name by now. */
-static int open_direct(int fd) {
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-}
-
 hy_status hy_reader_open(const char *path, hy_reader **out) {
     *out = NULL;
     hy_reader *r = calloc(1, sizeof *r);
@@ -140,7 +127,9 @@ hy_status hy_reader_open(const char *path, hy_reader **out) {
         free(r);
         return status;
     }
-    r->direct = open_direct(r->fd);
+    char same[32]; /* the open file once more, whatever has its name by now */
+    snprintf(same, sizeof same, "/proc/self/fd/%d", r->fd);
+    r->direct = open(same, O_RDONLY | O_DIRECT | O_CLOEXEC);
     *out = r;
     return HY_OK;
 }
@@ -153,11 +142,9 @@ hy_status hy_reader_get(const hy_reader *r, uint64_t offset, void *dst, uint64_t
             pread(r->fd, (char *)dst + done, (size_t)(size - done), (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return hy_fail_path("cannot read", r->path);
-        if (got == 0) {
-            return hy_fail(HY_ERR_IO, "cannot read %s: it ends at byte %llu, %llu were expected",
-                           r->path, (unsigned long long)(offset + done),
-                           (unsigned long long)(offset + size));
-        }
+        HY_FAIL_IF(got == 0, HY_ERR_IO, "cannot read %s: it ends at byte %llu, %llu were expected",
+                   r->path, (unsigned long long)(offset + done),
+                   (unsigned long long)(offset + size));
         done += (uint64_t)got;
     }
     return HY_OK;
@@ -188,11 +175,9 @@ hy_status hy_reader_get_direct(const hy_reader *r, uint64_t offset, uint64_t siz
         ssize_t got =
             pread(r->direct, (char *)buffer + done, (size_t)(wanted - done), (off_t)(begin + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0 || (uint64_t)got % HY_DIRECT != 0) { /* the end, or what it cannot do */
-            done += got > 0 ? (uint64_t)got : 0;
-            break;
-        }
+        if (got <= 0) break;
         done += (uint64_t)got;
+        if (done % HY_DIRECT != 0) break; /* the end, or what it cannot do */
     }
     return done >= skipped + size ? HY_OK : hy_reader_get(r, offset, *data, size);
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -148,14 +149,12 @@ hy_status hy_dir_remove(const char *path) {
 
 hy_status hy_path_rename(const char *from, const char *to) {
     if (hy_disk_rename(from, to) == 0) return HY_OK;
-    hy_status status = hy_fail_path("cannot rename to", to);
-    return hy_fail_context(status, "%s", from);
+    return hy_fail_context(hy_fail_path("cannot rename to", to), "%s", from);
 }
 
 hy_status hy_path_exchange(const char *a, const char *b) {
     if (hy_disk_exchange(a, b) == 0) return HY_OK;
-    hy_status status = hy_fail_path("cannot swap with", b);
-    return hy_fail_context(status, "%s", a);
+    return hy_fail_context(hy_fail_path("cannot swap with", b), "%s", a);
 }
 
 /* ---- listing --------------------------------------------------------------------------------- */
@@ -169,30 +168,21 @@ void hy_dir_list_free(char **names, size_t count) {
     free(names);
 }
 
-/* Adds a copy of `name`; the array doubles at powers of two. */
-static bool add_name(char ***names, size_t *count, const char *name) {
-    if ((*count & (*count - 1)) == 0) {
-        size_t capacity = *count ? *count * 2 : 1;
-        char **grown = realloc(*names, capacity * sizeof **names);
-        if (!grown) return false;
-        *names = grown;
-    }
-    char *copy = strdup(name);
-    if (!copy) return false;
-    (*names)[(*count)++] = copy;
-    return true;
-}
-
 hy_status hy_dir_list(const char *path, char ***names, size_t *count) {
     *names = NULL;
     *count = 0;
     DIR *stream = opendir(path);
     if (!stream) return hy_fail_path("cannot list folder", path);
     hy_status status = HY_OK;
+    size_t room = 0;
     struct dirent *entry;
     while (status == HY_OK && (errno = 0, entry = readdir(stream)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        if (!add_name(names, count, entry->d_name)) {
+        status = hy_array_reserve(names, &room, *count + 1, sizeof **names, path);
+        char *name = status == HY_OK ? strdup(entry->d_name) : NULL;
+        if (name) {
+            (*names)[(*count)++] = name;
+        } else {
             status = hy_fail(HY_ERR_MEMORY, "out of memory listing folder %s", path);
         }
     }

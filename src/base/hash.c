@@ -4,6 +4,7 @@
  * waits in the buffer. `buffered` is always below 32. */
 #include "base/hash.h"
 
+#include <endian.h>
 #include <string.h>
 
 #define PRIME_1 0x9E3779B185EBCA87u
@@ -19,27 +20,17 @@ static uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bit
 static uint64_t read_u64(const uint8_t *p) {
     uint64_t x;
     memcpy(&x, p, sizeof x);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    x = __builtin_bswap64(x);
-#endif
-    return x;
+    return le64toh(x);
 }
 
 static uint32_t read_u32(const uint8_t *p) {
     uint32_t x;
     memcpy(&x, p, sizeof x);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    x = __builtin_bswap32(x);
-#endif
-    return x;
+    return le32toh(x);
 }
 
 static uint64_t mix(uint64_t lane, uint64_t word) {
     return rotate(lane + word * PRIME_2, 31) * PRIME_1;
-}
-
-static uint64_t merge(uint64_t sum, uint64_t lane) {
-    return (sum ^ mix(0, lane)) * PRIME_1 + PRIME_4;
 }
 
 /* Eats whole stripes; returns where they end. */
@@ -87,7 +78,7 @@ uint64_t hy_hash_value(const hy_hash *h) {
     if (h->total >= STRIPE) {
         sum = rotate(h->lane[0], 1) + rotate(h->lane[1], 7) + rotate(h->lane[2], 12) +
               rotate(h->lane[3], 18);
-        for (int i = 0; i < 4; i++) sum = merge(sum, h->lane[i]);
+        for (int i = 0; i < 4; i++) sum = (sum ^ mix(0, h->lane[i])) * PRIME_1 + PRIME_4;
     }
     sum += h->total;
 

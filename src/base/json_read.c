@@ -3,11 +3,13 @@
  * One loop and a stack of 128 open containers, no recursion: hostile nesting costs nothing. Work
  * and memory are linear in the text, duplicate keys included; the tree takes at most about twelve
  * times the text, for an array of one-digit numbers. Lines are counted once an error happens. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_node.h"
@@ -66,13 +68,9 @@ static hy_status fail_memory(const parser *s) {
 /* Adds a node at the end of the array; NULL when memory is out. */
 static hy_json_node *add_node(parser *s, hy_json_type type) {
     hy_json *json = s->json;
-    if (json->count == json->capacity) {
-        size_t capacity = json->capacity * 2;
-        hy_json_node *nodes = realloc(json->nodes, capacity * sizeof *nodes);
-        if (!nodes) return NULL;
-        json->nodes = nodes;
-        json->capacity = capacity;
-    }
+    hy_status status = hy_array_reserve(&json->nodes, &json->capacity, json->count + 1,
+                                        sizeof *json->nodes, json->name);
+    if (status != HY_OK) return NULL;
     hy_json_node *node = &json->nodes[json->count++];
     *node = (hy_json_node){.type = type};
     return node;
@@ -102,18 +100,12 @@ static void skip_space(parser *s) {
 /* ---- strings --------------------------------------------------------------------------------- */
 
 static bool read_hex4(const char *p, uint32_t *code) {
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
     *code = 0;
     for (int i = 0; i < 4; i++) {
-        char c = p[i];
-        uint32_t digit;
-        if (c >= '0' && c <= '9') {
-            digit = (uint32_t)(c - '0');
-        } else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') {
-            digit = (uint32_t)((c | 0x20) - 'a') + 10;
-        } else {
-            return false; /* also at the text's final zero */
-        }
-        *code = *code << 4 | digit;
+        const char *digit = p[i] ? strchr(digits, p[i]) : NULL; /* a zero ends the text */
+        if (!digit) return false;
+        *code = *code << 4 | (uint32_t)(digit - digits) % 16;
     }
     return true;
 }
@@ -220,30 +212,18 @@ static hy_status scan_number(parser *s, char **number_end, bool *is_whole) {
     return HY_OK;
 }
 
-/* True when the whole number fits. "-0" is left to the doubles, which can hold it. */
-static bool read_int64(const char *p, const char *end, int64_t *out) {
-    bool is_negative = *p == '-';
-    if (is_negative) p++;
-    if (is_negative && *p == '0') return false;
-    int64_t value = 0;
-    for (; p < end; p++) {
-        int64_t digit = *p - '0';
-        if (__builtin_mul_overflow(value, 10, &value)) return false;
-        if (__builtin_add_overflow(value, is_negative ? -digit : digit, &value)) return false;
-    }
-    *out = value;
-    return true;
-}
-
 static hy_status take_number(parser *s) {
     char *end = s->p;
     bool is_whole = false;
     HY_TRY(scan_number(s, &end, &is_whole));
     hy_json_node *node = add_value(s, HY_JSON_NUMBER);
     if (!node) return fail_memory(s);
-    if (is_whole && read_int64(s->p, end, &node->value.integer)) {
-        node->is_integer = 1;
-    } else if (!hy_number_parse(s->p, (size_t)(end - s->p), &node->value.number)) {
+    if (is_whole && strncmp(s->p, "-0", 2) != 0) { /* a double can hold that zero, too */
+        errno = 0;
+        node->value.integer = strtoll(s->p, NULL, 10);
+        node->is_integer = errno == 0;
+    }
+    if (!node->is_integer && !hy_number_parse(s->p, (size_t)(end - s->p), &node->value.number)) {
         return fail_at(s, s->p, "number %.*s is too large for a double",
                        (int)(end - s->p < 40 ? end - s->p : 40), s->p);
     }
@@ -308,12 +288,6 @@ static hy_status open_container(parser *s, hy_json_type type) {
     return HY_OK;
 }
 
-static hy_status close_container(parser *s, hy_json_node *container) {
-    s->p++;
-    s->depth--;
-    return container->type == HY_JSON_OBJECT ? check_members(s, container) : HY_OK;
-}
-
 /* Reads `"key" :`, leaving the key in a node of its own. */
 static hy_status take_key(parser *s) {
     if (*s->p != '"') return fail_expected(s, "a key in double quotes");
@@ -355,7 +329,9 @@ static hy_status step_to_value(parser *s) {
         hy_json_node *container = &s->json->nodes[top->container];
         bool is_object = container->type == HY_JSON_OBJECT, is_empty = container->size == 0;
         if (*s->p == (is_object ? '}' : ']')) {
-            HY_TRY(close_container(s, container));
+            s->p++;
+            s->depth--;
+            if (is_object) HY_TRY(check_members(s, container));
             continue;
         }
         if (!is_empty) {
@@ -369,7 +345,7 @@ static hy_status step_to_value(parser *s) {
 }
 
 static hy_status parse_text(parser *s) {
-    if (s->end - s->p >= 3 && memcmp(s->p, "\xEF\xBB\xBF", 3) == 0) {
+    if (strncmp(s->p, "\xEF\xBB\xBF", 3) == 0) {
         return fail_at(s, s->p,
                        "the text begins with a byte order mark, which JSON does not allow");
     }
@@ -384,11 +360,9 @@ static hy_status parse_text(parser *s) {
 
 hy_status hy_json_parse(const char *text, size_t size, const char *name, hy_json **out) {
     *out = NULL;
-    if (size >= HY_JSON_TEXT_MAX) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: a JSON text of %zu bytes is too long, at most %zu are read", name, size,
-                       HY_JSON_TEXT_MAX - 1);
-    }
+    HY_FAIL_IF(size >= HY_JSON_TEXT_MAX, HY_ERR_INPUT,
+               "%s: a JSON text of %zu bytes is too long, at most %zu are read", name, size,
+               HY_JSON_TEXT_MAX - 1);
     hy_json *json = calloc(1, sizeof *json);
     if (!json) return hy_fail(HY_ERR_MEMORY, "%s: out of memory", name);
     json->capacity = size / 32 + 16;

@@ -15,17 +15,8 @@ void hy_json_begin(hy_json_writer *w, hy_text *text, bool is_pretty) {
     *w = (hy_json_writer){.text = text, .is_pretty = is_pretty};
 }
 
-static void put_escape(hy_text *text, unsigned char c) {
-    static const char codes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    const char *code = c ? strchr(codes, c) : NULL;
-    if (code) {
-        hy_text_addf(text, "\\%c", letters[code - codes]);
-    } else {
-        hy_text_addf(text, "\\u%04x", c);
-    }
-}
-
 static void put_quoted(hy_text *text, const char *string) {
+    static const char codes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     const uint8_t *p = (const uint8_t *)string, *end = p + strlen(string);
     hy_text_add(text, "\"");
     while (p < end) {
@@ -37,8 +28,11 @@ static void put_quoted(hy_text *text, const char *string) {
         }
         hy_text_add_bytes(text, plain, (size_t)(p - plain));
         if (p == end) break;
-        if (*p < 0x80) {
-            put_escape(text, *p);
+        const char *code = strchr(codes, *p);
+        if (code) {
+            hy_text_addf(text, "\\%c", letters[code - codes]);
+        } else if (*p < 0x80) {
+            hy_text_addf(text, "\\u%04x", *p);
         } else {
             hy_text_add(text, "\xEF\xBF\xBD"); /* U+FFFD in place of a byte that is no UTF-8 */
         }

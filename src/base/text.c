@@ -5,33 +5,24 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 
 /* ---- growing strings ------------------------------------------------------------------------- */
 
 /* Makes room for `more` bytes and a zero. False, and the text is marked, when there is none. */
 static bool reserve(hy_text *text, size_t more) {
-    if (text->has_failed) return false;
-    if (more < text->capacity - text->size) return true;
-    size_t needed = text->size + more + 1;
-    size_t capacity = text->capacity ? text->capacity : 64;
-    while (needed > text->size && capacity < needed) {
-        capacity = capacity > SIZE_MAX / 2 ? needed : capacity * 2;
-    }
-    char *data = needed > text->size ? realloc(text->data, capacity) : NULL;
-    if (!data) {
-        text->has_failed = true;
-        return false;
-    }
-    text->data = data;
-    text->capacity = capacity;
-    return true;
+    size_t needed = more < SIZE_MAX - text->size ? text->size + more + 1 : SIZE_MAX;
+    text->has_failed = text->has_failed ||
+                       hy_array_reserve(&text->data, &text->capacity, needed, 1, "a text") != HY_OK;
+    return !text->has_failed;
 }
 
 void hy_text_add_bytes(hy_text *text, const void *bytes, size_t size) {
@@ -174,20 +165,14 @@ static int64_t suffix_factor(const char *suffix) {
 }
 
 bool hy_parse_count(const char *string, int64_t *out) {
-    bool is_negative = *string == '-';
-    if (is_negative) string++;
-    if (!isdigit((unsigned char)*string)) return false;
-    int64_t value = 0;
-    for (; isdigit((unsigned char)*string); string++) {
-        int64_t digit = *string - '0';
-        /* Counted downwards, so that the smallest int64 can be written too. */
-        if (__builtin_mul_overflow(value, 10, &value)) return false;
-        if (__builtin_sub_overflow(value, digit, &value)) return false;
-    }
-    if (string[0] == ' ' && string[1]) string++; /* "15 GiB" */
-    int64_t factor = suffix_factor(string);
+    if (!isdigit((unsigned char)string[*string == '-'])) return false;
+    char *end;
+    errno = 0;
+    int64_t value = strtoll(string, &end, 10);
+    if (errno == ERANGE) return false;
+    if (end[0] == ' ' && end[1]) end++; /* "15 GiB" */
+    int64_t factor = suffix_factor(end);
     if (factor == 0 || __builtin_mul_overflow(value, factor, &value)) return false;
-    if (!is_negative && __builtin_sub_overflow(0, value, &value)) return false;
     *out = value;
     return true;
 }

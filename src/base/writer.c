@@ -41,19 +41,16 @@ static hy_status open_writer(const char *path, const char *target, int flags, hy
     w->path = strdup(path);
     w->target = target ? strdup(target) : NULL;
     hy_hash_init(&w->hash, 0);
-    hy_status status = HY_OK;
-    if (!w->path || (target && !w->target)) {
-        status = hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
-    } else {
-        w->fd = hy_disk_open(path, O_WRONLY | O_CREAT | flags);
-        if (w->fd < 0) status = hy_fail_path("cannot write", target ? target : path);
+    bool has_names = w->path && (w->target || !target);
+    if (has_names) w->fd = hy_disk_open(path, O_WRONLY | O_CREAT | flags);
+    if (w->fd >= 0) {
+        *out = w;
+        return HY_OK;
     }
-    if (status != HY_OK) {
-        free_writer(w);
-        return status;
-    }
-    *out = w;
-    return HY_OK;
+    hy_status status = has_names ? hy_fail_path("cannot write", target ? target : path)
+                                 : hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    free_writer(w);
+    return status;
 }
 
 hy_status hy_writer_create(const char *path, hy_writer **out) {
