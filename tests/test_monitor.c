@@ -5,7 +5,7 @@
 #include "made_machine.h"
 
 #include "base/rng.h"
-#include "memory/host_memory.h"
+#include "base/host_memory.h"
 #include "memory/monitor.h"
 #include "process_figures.h"
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/text.h"
-#include "memory/host_memory.h"
 
 #define PATH_BYTES 1024
-#define LINE_BYTES 1024
+#define TEXT_BYTES 4096
 
 /* Left for the system: a twentieth of all memory, and no more than this. */
 #define MARGIN_MOST ((uint64_t)3 << 29)
@@ -18,34 +18,17 @@
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-/* Finds the line that begins with `key` and copies what follows. */
-static bool find_line(const char *path, const char *key, char out[LINE_BYTES]) {
+/* What follows `word` in a file; false when it is not there. */
+static bool find_word(const char *root, const char *name, const char *word, char out[TEXT_BYTES]) {
+    char path[PATH_BYTES], text[TEXT_BYTES];
+    snprintf(path, sizeof path, "%s/%s", root, name);
     FILE *file = fopen(path, "r");
-    char line[LINE_BYTES];
-    bool is_found = false;
-    if (!file) return false;
-    while (!is_found && fgets(line, sizeof line, file)) {
-        is_found = strncmp(line, key, strlen(key)) == 0;
-    }
-    fclose(file);
-    if (!is_found) return false;
-    line[strcspn(line, "\n")] = '\0';
-    snprintf(out, LINE_BYTES, "%s", line + strlen(key));
-    return true;
-}
-
-/* "Max locked memory         8388608              8388608              bytes" */
-static uint64_t read_memlock(const char *path) {
-    char text[LINE_BYTES], *end;
-    if (!find_line(path, "Max locked memory", text)) return HY_PIN_NO_LIMIT;
-    unsigned long long value = strtoull(text, &end, 10);
-    return end == text ? HY_PIN_NO_LIMIT : (uint64_t)value;
-}
-
-/* WSL 1 has no card; of both, version 2 alone calls its kernel "microsoft" in small letters. */
-static bool is_wsl2(const char *path) {
-    char text[LINE_BYTES];
-    return find_line(path, "", text) && strstr(text, "microsoft") != NULL;
+    size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file) fclose(file);
+    text[size] = '\0';
+    const char *found = strstr(text, word);
+    if (found) snprintf(out, TEXT_BYTES, "%s", found + strlen(word));
+    return found != NULL;
 }
 
 /* ---- the limit --------------------------------------------------------------------------------- */
@@ -55,60 +38,52 @@ static uint64_t margin_of(uint64_t total) {
     return part < MARGIN_MOST ? part : MARGIN_MOST;
 }
 
-static uint64_t less(uint64_t bytes, uint64_t margin) {
-    return bytes > margin ? bytes - margin : 0;
-}
-
-static void lower(hy_pin_limits *out, uint64_t limit, hy_pin_cause cause) {
+static void lower(hy_pin_limits *out, uint64_t bytes, uint64_t margin, hy_pin_cause cause) {
+    uint64_t limit = bytes > margin ? bytes - margin : 0;
     if (limit >= out->likely_limit) return;
     out->likely_limit = limit;
     out->which = cause;
 }
 
-static void find_limit(hy_pin_limits *out) {
-    out->likely_limit = HY_PIN_NO_LIMIT;
-    out->which = HY_PIN_UNKNOWN;
-    if (out->ram_available) {
-        lower(out, less(out->ram_available, margin_of(out->ram_total)), HY_PIN_RAM);
-    }
-    if (out->cgroup_limit != HY_PIN_NO_LIMIT) {
-        lower(out, less(out->cgroup_left, margin_of(out->cgroup_limit)), HY_PIN_CGROUP);
-    }
-    if (out->is_wsl2 && out->ram_total) lower(out, out->ram_total / 2, HY_PIN_WSL2);
-}
-
 void hy_pin_probe(const char *proc, const char *sys, hy_pin_limits *out) {
-    char path[PATH_BYTES];
+    char text[TEXT_BYTES], *end = text;
     hy_host_memory host;
     hy_host_memory_read(proc, sys, &host);
     *out = (hy_pin_limits){.ram_total = host.ram_total,
                            .ram_available = host.ram_available,
                            .cgroup_limit = host.group_limit,
-                           .cgroup_left = host.group_left};
-    snprintf(path, sizeof path, "%s/self/limits", proc);
-    out->memlock = read_memlock(path);
-    snprintf(path, sizeof path, "%s/version", proc);
-    out->is_wsl2 = is_wsl2(path);
-    find_limit(out);
+                           .cgroup_left = host.group_left,
+                           .memlock = HY_PIN_NO_LIMIT,
+                           .likely_limit = HY_PIN_NO_LIMIT};
+    /* "Max locked memory         8388608              8388608              bytes" */
+    if (find_word(proc, "self/limits", "Max locked memory", text)) {
+        unsigned long long bytes = strtoull(text, &end, 10);
+        if (end != text) out->memlock = (uint64_t)bytes;
+    }
+    /* WSL 1 has no card; of both, version 2 alone calls its kernel "microsoft" in small letters. */
+    out->is_wsl2 = find_word(proc, "version", "microsoft", text);
+    uint64_t total = out->ram_total, limit = out->cgroup_limit;
+    if (out->ram_available) lower(out, out->ram_available, margin_of(total), HY_PIN_RAM);
+    if (limit != HY_PIN_NO_LIMIT) lower(out, out->cgroup_left, margin_of(limit), HY_PIN_CGROUP);
+    if (out->is_wsl2 && total) lower(out, total / 2, 0, HY_PIN_WSL2);
 }
 
 /* ---- words ------------------------------------------------------------------------------------- */
 
 char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size) {
-    char a[32], b[32];
     switch (limits->which) {
     case HY_PIN_RAM:
         snprintf(buffer, size, "free memory less %s for the system",
-                 hy_format_bytes((double)margin_of(limits->ram_total), a, sizeof a));
+                 hy_bytes_as_text(margin_of(limits->ram_total)).text);
         break;
     case HY_PIN_CGROUP:
         snprintf(buffer, size, "what is left of the control group's limit of %s, less %s",
-                 hy_format_bytes((double)limits->cgroup_limit, a, sizeof a),
-                 hy_format_bytes((double)margin_of(limits->cgroup_limit), b, sizeof b));
+                 hy_bytes_as_text(limits->cgroup_limit).text,
+                 hy_bytes_as_text(margin_of(limits->cgroup_limit)).text);
         break;
     case HY_PIN_WSL2:
         snprintf(buffer, size, "WSL2 lets about half of its memory of %s be pinned",
-                 hy_format_bytes((double)limits->ram_total, a, sizeof a));
+                 hy_bytes_as_text(limits->ram_total).text);
         break;
     default: snprintf(buffer, size, "no limit that the system reports"); break;
     }
@@ -129,11 +104,10 @@ static const char *remedy(hy_pin_cause cause) {
 }
 
 hy_status hy_pin_allows(const hy_pin_limits *limits, uint64_t bytes) {
-    char need[32], have[32], reason[160];
+    char reason[160];
     if (bytes <= limits->likely_limit) return HY_OK;
     return hy_fail(HY_ERR_MEMORY, "%s of memory cannot be pinned here, %s at most (%s): %s",
-                   hy_format_bytes((double)bytes, need, sizeof need),
-                   hy_format_bytes((double)limits->likely_limit, have, sizeof have),
+                   hy_bytes_as_text(bytes).text, hy_bytes_as_text(limits->likely_limit).text,
                    hy_pin_reason(limits, reason, sizeof reason), remedy(limits->which));
 }
 
@@ -144,22 +118,19 @@ hy_status hy_pin_check(uint64_t bytes) {
 }
 
 hy_status hy_pin_refused(const hy_pin_limits *limits, hy_status status, uint64_t bytes) {
-    char refusal[HY_ERROR_MESSAGE_MAX], lock[32], likely[HY_ERROR_MESSAGE_MAX];
+    char refusal[HY_ERROR_MESSAGE_MAX], likely[HY_ERROR_MESSAGE_MAX];
     snprintf(refusal, sizeof refusal, "%s", hy_error_message());
     if (hy_pin_allows(limits, bytes) != HY_OK) {
         snprintf(likely, sizeof likely, "%s", hy_error_message());
         return hy_fail(status, "%.400s; %.500s", refusal, likely);
     }
-    if (limits->is_wsl2) {
-        return hy_fail(status, "%.500s; under WSL2 Windows decides how much may be pinned: %s",
-                       refusal, remedy(HY_PIN_WSL2));
-    }
-    if (bytes > limits->memlock) {
-        return hy_fail(status,
-                       "%.500s; the limit on locked memory is %s: if the driver heeds it, raise it "
-                       "with \"ulimit -l unlimited\" or memlock in /etc/security/limits.conf",
-                       refusal, hy_format_bytes((double)limits->memlock, lock, sizeof lock));
-    }
+    HY_FAIL_IF(limits->is_wsl2, status,
+               "%.500s; under WSL2 Windows decides how much may be pinned: %s", refusal,
+               remedy(HY_PIN_WSL2));
+    HY_FAIL_IF(bytes > limits->memlock, status,
+               "%.500s; the limit on locked memory is %s: if the driver heeds it, raise it with "
+               "\"ulimit -l unlimited\" or memlock in /etc/security/limits.conf",
+               refusal, hy_bytes_as_text(limits->memlock).text);
     return hy_fail(status,
                    "%.500s; the system would allow it, the driver does not: keep less in "
                    "pinned memory, or look for its reason with dmesg",

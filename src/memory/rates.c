@@ -6,6 +6,7 @@
 #include "memory/rates.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,56 +31,33 @@ typedef struct probe {
     char *pinned[2]; /* CHUNK each */
 } probe;
 
-typedef hy_status (*round_function)(probe *p);
+/* What a round does. */
+enum { UP = 1, DOWN = 2, ON_DEVICE = 4 };
 
-static hy_status enqueue_up(probe *p) {
-    for (int i = 0; i < PER_ROUND; i++) {
-        HY_TRY(p->backend->copy(p->up, p->device[0], p->pinned[0], CHUNK));
-    }
-    return HY_OK;
-}
-
-static hy_status enqueue_down(probe *p) {
-    for (int i = 0; i < PER_ROUND; i++) {
-        HY_TRY(p->backend->copy(p->down, p->pinned[1], p->device[1], CHUNK));
-    }
-    return HY_OK;
-}
-
-static hy_status round_up(probe *p) {
-    HY_TRY(enqueue_up(p));
-    return p->backend->stream_sync(p->up);
-}
-
-static hy_status round_down(probe *p) {
-    HY_TRY(enqueue_down(p));
-    return p->backend->stream_sync(p->down);
-}
-
-static hy_status round_both(probe *p) {
-    HY_TRY(enqueue_up(p));
-    HY_TRY(enqueue_down(p));
-    HY_TRY(p->backend->stream_sync(p->up));
-    return p->backend->stream_sync(p->down);
-}
-
-/* One buffer of the device becomes the other: each element is read once and written once. */
-static hy_status round_device(probe *p) {
+/* ON_DEVICE one buffer becomes the other: each element is read once and written once. */
+static hy_status run_round(probe *p, int what) {
+    hy_backend *b = p->backend;
     int64_t count = (int64_t)(DEVICE_BUFFER / sizeof(float));
-    hy_op_call call = {.kind = HY_OP_COMBINE, .attr.combine.coefficient = {1}};
-    call.t[HY_COMBINE_OUT] = hy_tensor_1d(p->device[1], HY_F32, count);
-    call.t[HY_COMBINE_X0] = hy_tensor_1d(p->device[0], HY_F32, count);
-    for (int i = 0; i < PER_ROUND; i++) HY_TRY(p->backend->enqueue(p->up, &call));
-    return p->backend->stream_sync(p->up);
+    hy_op_call call = {.kind = HY_OP_COMBINE,
+                       .attr.combine.coefficient = {1},
+                       .t = {[HY_COMBINE_OUT] = hy_tensor_1d(p->device[1], HY_F32, count),
+                             [HY_COMBINE_X0] = hy_tensor_1d(p->device[0], HY_F32, count)}};
+    for (int i = 0; i < PER_ROUND; i++) {
+        if (what & UP) HY_TRY(b->copy(p->up, p->device[0], p->pinned[0], CHUNK));
+        if (what & DOWN) HY_TRY(b->copy(p->down, p->pinned[1], p->device[1], CHUNK));
+        if (what & ON_DEVICE) HY_TRY(b->enqueue(p->up, &call));
+    }
+    HY_TRY(b->stream_sync(p->up));
+    return b->stream_sync(p->down);
 }
 
 /* Bytes per second of rounds that move `bytes` each. */
-static hy_status time_rounds(probe *p, round_function one_round, size_t bytes, double *rate) {
-    HY_TRY(one_round(p));
+static hy_status time_rounds(probe *p, int what, size_t bytes, double *rate) {
+    HY_TRY(run_round(p, what));
     double began = hy_clock(), seconds;
     int rounds = 0;
     do {
-        HY_TRY(one_round(p));
+        HY_TRY(run_round(p, what));
         rounds++;
         seconds = hy_clock() - began;
     } while (seconds < SECONDS);
@@ -114,21 +92,18 @@ static void give_back(probe *p) {
 
 static hy_status measure_device(probe *p, hy_rates *out) {
     HY_TRY(take(p));
-    HY_TRY(time_rounds(p, round_up, PER_ROUND * CHUNK, &out->copy_up));
-    HY_TRY(time_rounds(p, round_down, PER_ROUND * CHUNK, &out->copy_down));
-    HY_TRY(time_rounds(p, round_both, PER_ROUND * CHUNK, &out->copy_both));
+    HY_TRY(time_rounds(p, UP, PER_ROUND * CHUNK, &out->copy_up));
+    HY_TRY(time_rounds(p, DOWN, PER_ROUND * CHUNK, &out->copy_down));
+    HY_TRY(time_rounds(p, UP | DOWN, PER_ROUND * CHUNK, &out->copy_both));
     if (!p->backend->facts.is_gpu) return HY_OK;
-    return time_rounds(p, round_device, PER_ROUND * 2 * DEVICE_BUFFER, &out->device_bandwidth);
+    return time_rounds(p, ON_DEVICE, PER_ROUND * 2 * DEVICE_BUFFER, &out->device_bandwidth);
 }
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
 /* Threads begin to copy together, once each of them has touched its memory. */
 typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int ready;
-    bool is_open;
+    sem_t is_ready, may_go;
 } gate;
 
 typedef struct copier {
@@ -139,27 +114,16 @@ typedef struct copier {
     double rate; /* bytes read plus bytes written, per second */
 } copier;
 
-static void wait_at(gate *g) {
-    pthread_mutex_lock(&g->lock);
-    g->ready++;
-    pthread_cond_broadcast(&g->changed);
-    while (!g->is_open) pthread_cond_wait(&g->changed, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void open_when_ready(gate *g, int count) {
-    pthread_mutex_lock(&g->lock);
-    while (g->ready < count) pthread_cond_wait(&g->changed, &g->lock);
-    g->is_open = true;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->lock);
+static void wait_for(sem_t *semaphore) {
+    while (sem_wait(semaphore) != 0) {} /* interrupted by a signal */
 }
 
 static void *copy_for_a_while(void *argument) {
     copier *c = argument;
     memset(c->from, 1, c->bytes);
     memset(c->to, 2, c->bytes);
-    wait_at(c->gate);
+    sem_post(&c->gate->is_ready);
+    wait_for(&c->gate->may_go);
     double began = hy_clock(), seconds;
     size_t rounds = 0;
     do {
@@ -174,7 +138,9 @@ static void *copy_for_a_while(void *argument) {
 
 /* Fewer threads than cores will do; none will not. */
 static hy_status run_copiers(char *memory, size_t bytes, int wanted, double *rate) {
-    gate start = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    gate start;
+    sem_init(&start.is_ready, 0, 0);
+    sem_init(&start.may_go, 0, 0);
     copier copiers[THREADS_MAX];
     size_t share = bytes / 2 / (size_t)wanted;
     int count = 0, error = 0;
@@ -184,26 +150,25 @@ static hy_status run_copiers(char *memory, size_t bytes, int wanted, double *rat
         error = pthread_create(&copiers[count].thread, NULL, copy_for_a_while, &copiers[count]);
         if (error == 0) count++;
     }
-    open_when_ready(&start, count);
+    for (int i = 0; i < count; i++) wait_for(&start.is_ready);
+    for (int i = 0; i < count; i++) sem_post(&start.may_go);
     *rate = 0;
     for (int i = 0; i < count; i++) {
         pthread_join(copiers[i].thread, NULL);
         *rate += copiers[i].rate;
     }
+    sem_destroy(&start.is_ready);
+    sem_destroy(&start.may_go);
     if (count > 0) return HY_OK;
     return hy_fail(HY_ERR_MEMORY, "no thread to measure host memory with: %s", strerror(error));
 }
 
-/* A measurement must not be what brings a small machine down. */
-static size_t bytes_to_copy(void) {
-    size_t total, available;
-    hy_machine_memory(&total, &available);
-    return available && available / 4 < HOST_BYTES ? available / 4 : HOST_BYTES;
-}
-
 hy_status hy_rates_host(double *bandwidth) {
     int threads = hy_machine_threads();
-    size_t bytes = bytes_to_copy();
+    size_t total, available, bytes = HOST_BYTES;
+    hy_machine_memory(&total, &available);
+    /* A measurement must not be what brings a small machine down. */
+    if (available && available / 4 < bytes) bytes = available / 4;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     char *memory = malloc(bytes);
     if (!memory) return hy_fail(HY_ERR_MEMORY, "no memory to measure host memory with");

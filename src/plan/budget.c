@@ -6,8 +6,8 @@
 #include <sys/statvfs.h>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/text.h"
-#include "memory/host_memory.h"
 #include "memory/pinned.h"
 #include "plan/subject.h"
 

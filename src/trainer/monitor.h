@@ -6,7 +6,7 @@
  * A step never waits for the driver. */
 #pragma once
 
-#include "memory/host_memory.h"
+#include "base/host_memory.h"
 #include "memory/monitor.h"
 #include "trainer/trainer.h"
 

@@ -1,7 +1,6 @@
 /* machine.c: reading /proc and /sys for what the device is. See machine.h.
  *
- * Nothing here fails: what cannot be read is reported as unknown or 0. A container sees the memory
- * of the whole computer in /proc/meminfo, so the limits of its control group are looked up too. */
+ * Nothing here fails: what cannot be read is reported as unknown or 0. */
 #include "kernels/cpu/machine.h"
 
 #include <sched.h>
@@ -10,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/host_memory.h"
 
 int hy_machine_threads(void) {
     cpu_set_t set;
@@ -83,56 +84,9 @@ void hy_machine_cpu_name(char *out, size_t size) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static size_t read_kilobytes(const char *key) {
-    char text[64];
-    if (!read_field("/proc/meminfo", key, text, sizeof text)) return 0;
-    return (size_t)strtoull(text, NULL, 10) * 1024;
-}
-
-/* A number in a file of its own; 0: not there, or "max". */
-static size_t read_number(const char *path) {
-    FILE *file = fopen(path, "r");
-    unsigned long long value = 0;
-    if (!file) return 0;
-    if (fscanf(file, "%llu", &value) != 1) value = 0;
-    fclose(file);
-    return (size_t)value;
-}
-
-/* A "key value" line of a control group's statistics; 0: not there. */
-static size_t read_statistic(const char *path, const char *key) {
-    FILE *file = fopen(path, "r");
-    char name[64];
-    unsigned long long value, found = 0;
-    if (!file) return 0;
-    while (!found && fscanf(file, "%63s %llu", name, &value) == 2) {
-        if (strcmp(name, key) == 0) found = value;
-    }
-    fclose(file);
-    return (size_t)found;
-}
-
-/* Limit and use of a control group, of version 2 and of version 1. Cached files count as used there
- * though they give way when memory is wanted. */
-static const struct {
-    const char *limit, *used, *statistics, *cached;
-} groups[] = {
-    {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat",
-     "inactive_file"},
-    {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-     "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"},
-};
-
 void hy_machine_memory(size_t *total, size_t *free) {
-    *total = read_kilobytes("MemTotal");
-    *free = read_kilobytes("MemAvailable");
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
-        size_t limit = read_number(groups[i].limit), used = read_number(groups[i].used);
-        size_t cached = read_statistic(groups[i].statistics, groups[i].cached);
-        if (limit == 0 || limit >= *total) continue;
-        used -= cached < used ? cached : used;
-        size_t left = limit > used ? limit - used : 0;
-        *total = limit;
-        if (left < *free) *free = left;
-    }
+    hy_host_memory host;
+    hy_host_memory_read("/proc", "/sys", &host);
+    *total = (size_t)host.total;
+    *free = (size_t)host.available;
 }

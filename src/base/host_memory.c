@@ -5,7 +5,7 @@
  * container the names that /proc gives may not exist under /sys: every folder from the group up
  * to the root is looked at, and those that are not there say nothing. Files of the kernel make
  * their text anew whenever they are read from the beginning. */
-#include "memory/host_memory.h"
+#include "base/host_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -107,25 +107,8 @@ static void close_file(int file) {
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-static uint64_t limit_of(hy_host_watch *w, const group *g) {
-    uint64_t limit = number_of(read_text(w, g->limit), HY_HOST_NO_LIMIT);
-    return limit == 0 || limit >= ABSURD ? HY_HOST_NO_LIMIT : limit; /* with 0 nobody would run */
-}
-
-/* Only groups that could ever limit are kept open: those of version 2 and 1 that have the file. */
-static void add_group(hy_host_watch *w, const char *folder, const group_names *names) {
-    group g = {.names = names, .limit = open_file(folder, names->limit)};
-    if (g.limit < 0) return;
-    if (w->group_count == MOST_GROUPS) {
-        close_file(g.limit);
-        return;
-    }
-    g.used = open_file(folder, names->used);
-    g.statistics = open_file(folder, "memory.stat");
-    w->groups[w->group_count++] = g;
-}
-
-/* The group's folder and all above it, up to where groups begin. */
+/* The group's folder and all above it, up to where groups begin. Only groups that could ever limit are
+ * kept open: those of version 2 and 1 that have the file. */
 static void walk_groups(hy_host_watch *w, const char *sys, const char *name,
                         const group_names *names) {
     char folder[PATH_BYTES];
@@ -134,8 +117,14 @@ static void walk_groups(hy_host_watch *w, const char *sys, const char *name,
     if (root >= (int)sizeof folder) return;
     if (length >= (int)sizeof folder) folder[root] = '\0'; /* a name too long to follow */
     if (strcmp(name, "/") == 0) folder[root] = '\0';
-    while (true) {
-        add_group(w, folder, names);
+    while (w->group_count < MOST_GROUPS) {
+        group *g = &w->groups[w->group_count];
+        *g = (group){.names = names, .limit = open_file(folder, names->limit)};
+        if (g->limit >= 0) {
+            g->used = open_file(folder, names->used);
+            g->statistics = open_file(folder, "memory.stat");
+            w->group_count++;
+        }
         char *slash = strrchr(folder, '/');
         if (slash < folder + root) return;
         *slash = '\0';
@@ -163,21 +152,18 @@ static void open_groups(hy_host_watch *w, const char *proc, const char *sys) {
     walk_groups(w, sys, name_1, &version_1);
 }
 
-/* Files in cache count as used there, though they give way when memory is wanted. */
-static uint64_t group_left(hy_host_watch *w, const group *g, uint64_t limit) {
-    uint64_t used = number_of(read_text(w, g->used), 0);
-    uint64_t cached = number_of(find_line(read_text(w, g->statistics), g->names->cached), 0);
-    used -= cached < used ? cached : used;
-    return limit > used ? limit - used : 0;
-}
-
-/* The group with the least left counts. */
+/* The group with the least left counts. Files in cache count as used there, though they give way when
+ * memory is wanted. */
 static void read_groups(hy_host_watch *w, hy_host_memory *out) {
     out->group_limit = out->group_left = HY_HOST_NO_LIMIT;
     for (int i = 0; i < w->group_count; i++) {
-        uint64_t limit = limit_of(w, &w->groups[i]);
-        if (limit == HY_HOST_NO_LIMIT) continue;
-        uint64_t left = group_left(w, &w->groups[i], limit);
+        const group *g = &w->groups[i];
+        uint64_t limit = number_of(read_text(w, g->limit), HY_HOST_NO_LIMIT);
+        if (limit == 0 || limit >= ABSURD) continue; /* with 0 nobody would run */
+        uint64_t used = number_of(read_text(w, g->used), 0);
+        uint64_t cached = number_of(find_line(read_text(w, g->statistics), g->names->cached), 0);
+        used -= cached < used ? cached : used;
+        uint64_t left = limit > used ? limit - used : 0;
         if (left >= out->group_left) continue;
         out->group_left = left;
         out->group_limit = limit;
@@ -186,28 +172,18 @@ static void read_groups(hy_host_watch *w, hy_host_memory *out) {
 
 /* ---- the machine and this process ------------------------------------------------------------ */
 
-/* "full avg10=1.25 avg60=..." in per cent; kernels before 4.20, and some containers, do not
- * tell. */
-static double read_stalled(hy_host_watch *w) {
-    const char *value = find_line(read_text(w, w->pressure), "full avg10=");
-    return value ? strtod(value, NULL) / 100 : 0;
-}
-
-/* "size resident shared ...", in pages. */
-static uint64_t read_resident(hy_host_watch *w) {
-    const char *text = read_text(w, w->statm);
-    const char *second = strchr(text, ' ');
-    return second ? number_of(second + 1, 0) * w->page : 0;
-}
-
 static void read_all(hy_host_watch *w, hy_host_memory *out) {
     const char *meminfo = read_text(w, w->meminfo);
     *out =
         (hy_host_memory){.ram_total = number_of(find_line(meminfo, "MemTotal:"), 0) << 10,
                          .ram_available = number_of(find_line(meminfo, "MemAvailable:"), 0) << 10};
     read_groups(w, out);
-    out->resident = read_resident(w);
-    out->stalled = read_stalled(w);
+    /* "size resident shared ...", in pages. */
+    const char *resident = strchr(read_text(w, w->statm), ' ');
+    out->resident = resident ? number_of(resident + 1, 0) * w->page : 0;
+    /* "full avg10=1.25 avg60=..." in per cent; kernels before 4.20, and some containers, do not tell. */
+    const char *stalled = find_line(read_text(w, w->pressure), "full avg10=");
+    out->stalled = stalled ? strtod(stalled, NULL) / 100 : 0;
     bool is_limited = out->group_limit != HY_HOST_NO_LIMIT &&
                       (out->ram_total == 0 || out->group_limit < out->ram_total);
     bool is_known = out->ram_total != 0;
