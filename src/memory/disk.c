@@ -15,7 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "memory/disk_engine.h"
@@ -43,90 +42,33 @@ static uint32_t list_pop(hy_spill *s, hy_spill_list *list) {
     return slot;
 }
 
-/* ---- statistics ------------------------------------------------------------------------------ */
-
-enum { ANY = 2 }; /* beside 0: reads and 1: writes */
-
-static double *busy_sum(hy_spill_stats *stats, int kind) {
-    return kind == ANY ? &stats->busy_seconds : kind ? &stats->write_seconds : &stats->read_seconds;
-}
-
-static bool is_running(const hy_spill *s, int kind) {
-    return kind == ANY ? s->in_flight[0] + s->in_flight[1] > 0 : s->in_flight[kind] > 0;
-}
-
-static void count_begin(hy_spill *s, bool is_write) {
-    double now = hy_clock();
-    if (!is_running(s, is_write)) s->since[is_write] = now;
-    if (!is_running(s, ANY)) s->since[ANY] = now;
-    s->in_flight[is_write]++;
-}
-
-static void count_end(hy_spill *s, bool is_write) {
-    double now = hy_clock();
-    s->in_flight[is_write]--;
-    if (!is_running(s, is_write)) *busy_sum(&s->stats, is_write) += now - s->since[is_write];
-    if (!is_running(s, ANY)) *busy_sum(&s->stats, ANY) += now - s->since[ANY];
-}
-
-void hy_spill_get_stats(hy_spill *s, hy_spill_stats *out) {
-    pthread_mutex_lock(&s->lock);
-    double now = hy_clock();
-    *out = s->stats;
-    for (int kind = 0; kind <= ANY; kind++) {
-        if (is_running(s, kind)) *busy_sum(out, kind) += now - s->since[kind];
-    }
-    pthread_mutex_unlock(&s->lock);
-    out->requests = (uint64_t)atomic_load(&s->requests);
-}
-
 /* ---- the engine's side ----------------------------------------------------------------------- */
 
 /* Cuts the next chunk; whole blocks first, what is less than a block goes alone. */
-static void cut(hy_spill *s, uint32_t slot, hy_spill_request *r) {
+bool hy_spill_take(hy_spill *s, hy_spill_request *r) {
+    int kind = s->waiting[s->turn].first != HY_SPILL_NONE ? s->turn : !s->turn;
+    uint32_t slot = s->waiting[kind].first;
+    if (slot == HY_SPILL_NONE) return false;
     hy_spill_transfer *t = &s->transfers[slot];
-    uint64_t left = t->bytes - t->handed;
-    uint64_t whole = left / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
-    uint64_t bytes = whole > s->options.chunk_bytes ? s->options.chunk_bytes : whole;
+    uint64_t left = t->bytes - t->handed, whole = left / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
     bool is_tail = whole == 0;
+    if (whole > s->options.chunk_bytes) whole = s->options.chunk_bytes;
     *r = (hy_spill_request){.transfer = slot,
                             .is_write = t->is_write,
                             .is_tail = is_tail,
                             .offset = t->offset + t->handed,
                             .data = t->data + t->handed,
-                            .bytes = is_tail ? left : bytes,
+                            .bytes = is_tail ? left : whole,
                             .bounce = r->bounce};
     t->handed += r->bytes;
     t->open++;
-}
-
-bool hy_spill_take(hy_spill *s, hy_spill_request *r) {
-    int first = s->turn;
-    if (s->waiting[first].first == HY_SPILL_NONE) first = !first;
-    hy_spill_list *list = &s->waiting[first];
-    if (list->first == HY_SPILL_NONE) return false;
-    uint32_t slot = list->first;
-    s->turn = !first;
-    cut(s, slot, r);
-    if (s->transfers[slot].handed == s->transfers[slot].bytes) list_pop(s, list);
-    count_begin(s, r->is_write);
+    if (t->handed == t->bytes) list_pop(s, &s->waiting[kind]);
+    s->turn = !kind;
     return true;
 }
 
-/* Decides what a test wants to happen to this call. Past the page cache only whole blocks can be
- * asked for, but less may be said to have come. */
-static void inject(const hy_spill *s, hy_spill_request *r, int64_t number, hy_spill_call *call) {
-    const hy_spill_fault *f = &s->options.fault;
-    bool is_due = f->at > 0 && (number == f->at || (f->is_lasting && number > f->at));
-    r->doomed = is_due ? f->error : 0;
-    r->most = call->bytes;
-    if (f->short_every == 0 || number % f->short_every != 0) return;
-    uint64_t less = f->short_bytes ? f->short_bytes : call->bytes / 2;
-    if (less >= call->bytes) return;
-    r->most = less;
-    call->bytes = s->file.is_direct ? hy_spill_room(less) : less;
-}
-
+/* With what a test wants to happen to it. Past the page cache only whole blocks can be asked for, but
+ * less may be said to have come. */
 hy_spill_call hy_spill_next_call(hy_spill *s, hy_spill_request *r) {
     hy_spill_call call = {r->data + r->moved, r->bytes - r->moved, r->offset + r->moved};
     if (r->is_tail) {
@@ -134,22 +76,22 @@ hy_spill_call hy_spill_next_call(hy_spill *s, hy_spill_request *r) {
         memset(r->bounce, 0, HY_SPILL_BLOCK);
         if (r->is_write) memcpy(r->bounce, r->data, r->bytes);
     }
-    inject(s, r, atomic_fetch_add(&s->requests, 1) + 1, &call);
+    const hy_spill_fault *f = &s->options.fault;
+    int64_t number = atomic_fetch_add(&s->requests, 1) + 1;
+    bool is_due = f->at > 0 && (number == f->at || (f->is_lasting && number > f->at));
+    r->doomed = is_due ? f->error : 0;
+    r->most = call.bytes;
+    bool is_short = f->short_every > 0 && number % f->short_every == 0;
+    uint64_t less = f->short_bytes ? f->short_bytes : call.bytes / 2;
+    if (is_short && less < call.bytes) {
+        r->most = less;
+        call.bytes = s->file.is_direct ? hy_spill_room(less) : less;
+    }
     return call;
 }
 
 /* A request that fell short goes on from the last whole block: past the page cache no other place
  * will do. */
-static void advance(hy_spill_request *r, uint64_t moved) {
-    if (r->is_tail) {
-        if (moved < HY_SPILL_BLOCK) return;
-        if (!r->is_write) memcpy(r->data, r->bounce, r->bytes);
-        r->moved = r->bytes;
-    } else {
-        r->moved += moved / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
-    }
-}
-
 bool hy_spill_accept(hy_spill *s, hy_spill_request *r, int64_t result) {
     if (r->doomed) result = -r->doomed;
     bool is_again = result == -EINTR || result == -EAGAIN || result == -ENOMEM;
@@ -158,8 +100,14 @@ bool hy_spill_accept(hy_spill *s, hy_spill_request *r, int64_t result) {
         r->error = (int)-result;
         return true;
     }
-    uint64_t before = r->moved;
-    if (result > 0) advance(r, (uint64_t)result < r->most ? (uint64_t)result : r->most);
+    uint64_t moved = result < 0 ? 0 : (uint64_t)result < r->most ? (uint64_t)result : r->most;
+    moved = moved / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
+    if (r->is_tail && moved) {
+        if (!r->is_write) memcpy(r->data, r->bounce, r->bytes);
+        r->moved = r->bytes;
+    } else {
+        r->moved += moved;
+    }
     if (r->moved == r->bytes) {
         if (!s->file.is_direct) {
             r->error =
@@ -167,28 +115,14 @@ bool hy_spill_accept(hy_spill *s, hy_spill_request *r, int64_t result) {
         }
         return true;
     }
-    r->idle_tries = r->moved > before ? 0 : r->idle_tries + 1;
+    r->idle_tries = moved ? 0 : r->idle_tries + 1;
     if (r->idle_tries < IDLE_TRIES) return false;
     r->error = is_again ? (int)-result : EIO;
     return true;
 }
 
-/* Nothing of it is on its way any more. */
-static void finish(hy_spill *s, uint32_t slot) {
-    hy_spill_transfer *t = &s->transfers[slot];
-    t->is_busy = false;
-    s->busy--;
-    if (t->error) {
-        s->untold++;
-    } else {
-        list_put(s, &s->unused, slot);
-    }
-    pthread_cond_broadcast(&s->is_done);
-}
-
 void hy_spill_end(hy_spill *s, const hy_spill_request *r) {
     hy_spill_transfer *t = &s->transfers[r->transfer];
-    count_end(s, r->is_write);
     if (!r->error) {
         *(r->is_write ? &s->stats.bytes_written : &s->stats.bytes_read) += r->bytes;
     } else if (!t->error) {
@@ -202,7 +136,15 @@ void hy_spill_end(hy_spill *s, const hy_spill_request *r) {
         }
     }
     t->open--;
-    if (t->open == 0 && (t->error || t->handed == t->bytes)) finish(s, r->transfer);
+    if (t->open > 0 || (!t->error && t->handed < t->bytes)) return;
+    t->is_busy = false; /* nothing of it is on its way any more */
+    s->busy--;
+    if (t->error) {
+        s->untold++;
+    } else {
+        list_put(s, &s->unused, r->transfer);
+    }
+    pthread_cond_broadcast(&s->is_done);
 }
 
 int hy_spill_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
@@ -219,28 +161,25 @@ int hy_spill_thread_start(pthread_t *thread, const char *name, void *(*run)(void
 /* ---- the caller's side ----------------------------------------------------------------------- */
 
 static hy_status fail_transfer(const hy_spill *s, const hy_spill_transfer *t) {
-    char bytes[32], reason[128];
+    char reason[128];
     return hy_fail(HY_ERR_IO, "offload folder %s: %s %s at byte %llu of the file: %s",
                    s->file.folder, t->is_write ? "writing" : "reading",
-                   hy_format_bytes((double)t->error_bytes, bytes, sizeof bytes),
-                   (unsigned long long)t->error_offset,
+                   hy_bytes_as_text(t->error_bytes).text, (unsigned long long)t->error_offset,
                    strerror_r(t->error, reason, sizeof reason));
 }
 
 static hy_status check_transfer(const hy_spill *s, const hy_spill_transfer *t) {
     const char *what = t->is_write ? "write" : "read";
-    if (t->offset % HY_SPILL_BLOCK || (uintptr_t)t->data % HY_SPILL_BLOCK) {
-        return hy_fail(HY_ERR_INTERNAL,
-                       "offload folder %s: a %s at byte %llu of the file with a buffer at %p: both "
-                       "must be multiples of %u",
-                       s->file.folder, what, (unsigned long long)t->offset, (void *)t->data,
-                       HY_SPILL_BLOCK);
-    }
-    if (t->offset <= s->file.bytes && t->bytes <= s->file.bytes - t->offset) return HY_OK;
-    return hy_fail(HY_ERR_INTERNAL,
-                   "offload folder %s: a %s of %llu bytes at byte %llu of a file of %llu bytes",
-                   s->file.folder, what, (unsigned long long)t->bytes,
-                   (unsigned long long)t->offset, (unsigned long long)s->file.bytes);
+    HY_FAIL_IF(t->offset % HY_SPILL_BLOCK || (uintptr_t)t->data % HY_SPILL_BLOCK, HY_ERR_INTERNAL,
+               "offload folder %s: a %s at byte %llu of the file with a buffer at %p: both must be "
+               "multiples of %u",
+               s->file.folder, what, (unsigned long long)t->offset, (void *)t->data,
+               HY_SPILL_BLOCK);
+    HY_FAIL_IF(t->offset > s->file.bytes || t->bytes > s->file.bytes - t->offset, HY_ERR_INTERNAL,
+               "offload folder %s: a %s of %llu bytes at byte %llu of a file of %llu bytes",
+               s->file.folder, what, (unsigned long long)t->bytes, (unsigned long long)t->offset,
+               (unsigned long long)s->file.bytes);
+    return HY_OK;
 }
 
 /* The failed transfer that began first and that nobody has waited for; NULL: none. Locked. */
@@ -254,34 +193,28 @@ static hy_spill_transfer *first_untold(hy_spill *s) {
     return first;
 }
 
-/* A slot for a transfer, waiting for one where all are busy. Locked. */
-static hy_status take_slot(hy_spill *s, uint32_t *slot) {
-    while (s->unused.first == HY_SPILL_NONE && s->untold < s->options.transfers) {
-        pthread_cond_wait(&s->is_done, &s->lock);
-    }
-    *slot = list_pop(s, &s->unused);
-    if (*slot != HY_SPILL_NONE) return HY_OK;
-    return hy_fail_context(fail_transfer(s, first_untold(s)),
-                           "%d transfers have failed and nobody has waited for them; the first",
-                           s->options.transfers);
-}
-
-/* The serial number stands in the high bits: a later ticket is a larger number. */
-static hy_spill_ticket draw(hy_spill *s, uint32_t slot) {
-    return ++s->serial * (uint64_t)s->options.transfers + slot;
-}
-
+/* Waits for a slot where all are busy. */
 static hy_status begin(hy_spill *s, const hy_spill_transfer *asked, hy_spill_ticket *ticket) {
     *ticket = 0;
     HY_TRY(check_transfer(s, asked));
     if (asked->bytes == 0) return HY_OK;
-    uint32_t slot;
+    hy_status status = HY_OK;
     pthread_mutex_lock(&s->lock);
-    hy_status status = take_slot(s, &slot);
-    if (status == HY_OK) {
+    while (s->unused.first == HY_SPILL_NONE && s->untold < s->options.transfers) {
+        pthread_cond_wait(&s->is_done, &s->lock);
+    }
+    uint32_t slot = list_pop(s, &s->unused);
+    if (slot == HY_SPILL_NONE) {
+        status =
+            hy_fail_context(fail_transfer(s, first_untold(s)),
+                            "%d transfers have failed and nobody has waited for them; the first",
+                            s->options.transfers);
+    } else {
         s->transfers[slot] = *asked;
         s->transfers[slot].is_busy = true;
-        *ticket = s->transfers[slot].ticket = draw(s, slot);
+        /* The serial number stands in the high bits: a later ticket is a larger number. */
+        *ticket = ++s->serial * (uint64_t)s->options.transfers + slot;
+        s->transfers[slot].ticket = *ticket;
         s->busy++;
         list_put(s, &s->waiting[asked->is_write], slot);
         s->engine->wake(s->engine_state);
@@ -309,25 +242,17 @@ static hy_spill_transfer *find(hy_spill *s, hy_spill_ticket ticket) {
     return t->ticket == ticket ? t : NULL;
 }
 
-static void mark_reported(hy_spill *s, hy_spill_transfer *t) {
-    if (t->is_reported) return;
-    t->is_reported = true;
-    s->untold--;
-    list_put(s, &s->unused, (uint32_t)(t - s->transfers));
-    pthread_cond_broadcast(&s->is_done); /* someone may want the slot */
-}
-
 hy_status hy_spill_wait(hy_spill *s, hy_spill_ticket ticket) {
     if (ticket == 0) return HY_OK;
     pthread_mutex_lock(&s->lock);
-    double began = hy_clock();
     hy_spill_transfer *t;
     while ((t = find(s, ticket)) && t->is_busy) pthread_cond_wait(&s->is_done, &s->lock);
-    s->stats.waited_seconds += hy_clock() - began;
-    hy_status status = HY_OK;
-    if (t && t->error) {
-        status = fail_transfer(s, t);
-        mark_reported(s, t);
+    hy_status status = t && t->error ? fail_transfer(s, t) : HY_OK;
+    if (status != HY_OK && !t->is_reported) {
+        t->is_reported = true;
+        s->untold--;
+        list_put(s, &s->unused, (uint32_t)(t - s->transfers));
+        pthread_cond_broadcast(&s->is_done); /* someone may want the slot */
     }
     pthread_mutex_unlock(&s->lock);
     return status;
@@ -348,6 +273,13 @@ void hy_spill_settle(hy_spill *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
+void hy_spill_get_stats(hy_spill *s, hy_spill_stats *out) {
+    pthread_mutex_lock(&s->lock);
+    *out = s->stats;
+    pthread_mutex_unlock(&s->lock);
+    out->requests = (uint64_t)atomic_load(&s->requests);
+}
+
 const char *hy_spill_describe(const hy_spill *s) { return s->description; }
 bool hy_spill_is_direct(const hy_spill *s) { return s->file.is_direct; }
 hy_spill_path hy_spill_path_used(const hy_spill *s) {
@@ -363,31 +295,21 @@ static hy_status fill_options(hy_spill_options *o) {
     bool is_right = o->depth >= 1 && o->depth <= 1024 && o->transfers >= 1 &&
                     o->transfers <= 65536 && o->chunk_bytes % HY_SPILL_BLOCK == 0 &&
                     o->chunk_bytes <= (uint64_t)1 << 30; /* one call moves less than 2 GiB */
-    if (is_right) return HY_OK;
-    return hy_fail(
-        HY_ERR_INTERNAL,
-        "offload: %d requests in flight (1 to 1024), %d transfers (1 to 65536), chunks of "
-        "%llu bytes (multiples of %u up to 1 GiB)",
-        o->depth, o->transfers, (unsigned long long)o->chunk_bytes, HY_SPILL_BLOCK);
-}
-
-static hy_status make_table(hy_spill *s) {
-    size_t count = (size_t)s->options.transfers;
-    s->transfers = calloc(count, sizeof *s->transfers);
-    if (!s->transfers) return hy_fail(HY_ERR_MEMORY, "no memory for %zu transfers", count);
-    for (uint32_t i = 0; i < count; i++) list_put(s, &s->unused, i);
+    HY_FAIL_IF(!is_right, HY_ERR_INTERNAL,
+               "offload: %d requests in flight (1 to 1024), %d transfers (1 to 65536), chunks of "
+               "%llu bytes (multiples of %u up to 1 GiB)",
+               o->depth, o->transfers, (unsigned long long)o->chunk_bytes, HY_SPILL_BLOCK);
     return HY_OK;
 }
 
 static void describe(hy_spill *s, const char *why) {
-    char size[32], chunk[32];
     snprintf(s->description, sizeof s->description,
              "%s%s%s%s, %s%s, %s in requests of %s, %d at a time%s%s", s->engine->name,
              why[0] ? " (" : "", why, why[0] ? ")" : "",
              s->file.is_direct ? "O_DIRECT" : "through the page cache",
              s->file.is_direct ? "" : ": the file system takes no O_DIRECT",
-             hy_format_bytes((double)s->file.bytes, size, sizeof size),
-             hy_format_bytes((double)s->options.chunk_bytes, chunk, sizeof chunk), s->options.depth,
+             hy_bytes_as_text(s->file.bytes).text, hy_bytes_as_text(s->options.chunk_bytes).text,
+             s->options.depth,
              s->file.is_reserved ? "" : ", space not reserved: the file system cannot",
              s->file.name[0] ? ", removed at the end" : "");
 }
@@ -442,7 +364,11 @@ hy_status hy_spill_open(const char *folder, uint64_t bytes, const hy_spill_optio
     s->unused.first = s->waiting[0].first = s->waiting[1].first = HY_SPILL_NONE;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->is_done, NULL);
-    hy_status status = make_table(s);
+    hy_status status = HY_OK;
+    size_t count = (size_t)chosen.transfers;
+    s->transfers = calloc(count, sizeof *s->transfers);
+    if (!s->transfers) status = hy_fail(HY_ERR_MEMORY, "no memory for %zu transfers", count);
+    for (uint32_t i = 0; i < count && status == HY_OK; i++) list_put(s, &s->unused, i);
     if (status == HY_OK) status = hy_spill_file_open(&s->file, folder, bytes, chosen.fault.lacks);
     if (status == HY_OK) status = start_engine(s);
     if (status != HY_OK) {

@@ -54,9 +54,6 @@ typedef struct hy_spill_options {
 typedef struct hy_spill_stats {
     uint64_t bytes_read, bytes_written; /* of transfers, padding not counted */
     uint64_t requests;                  /* system calls or ring entries */
-    double read_seconds, write_seconds; /* with a read, with a write in flight; they may overlap */
-    double busy_seconds;                /* with any in flight */
-    double waited_seconds;              /* callers of wait, added up */
 } hy_spill_stats;
 
 /* Creates and reserves a file of `bytes`. options may be NULL. A folder that is missing or

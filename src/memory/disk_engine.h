@@ -122,8 +122,5 @@ struct hy_spill {
     uint64_t serial;          /* transfers begun */
     int32_t busy;             /* transfers in flight */
     int32_t untold;           /* failed transfers that nobody has waited for */
-
-    int32_t in_flight[2]; /* requests, by is_write */
-    double since[3];      /* when reads, writes, any became busy */
-    hy_spill_stats stats; /* without the periods still running */
+    hy_spill_stats stats;
 };

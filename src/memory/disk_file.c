@@ -70,50 +70,28 @@ static int open_anyhow(hy_spill_file *file, unsigned lacks) {
     return open_named(file);
 }
 
-static hy_status check_folder(const char *folder) {
-    struct stat about;
-    if (stat(folder, &about) != 0) return hy_fail_errno("cannot use the offload folder", folder);
-    if (S_ISDIR(about.st_mode)) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "the offload folder %s is not a folder", folder);
-}
-
 /* ---- room ------------------------------------------------------------------------------------ */
 
 static hy_status fail_room(const hy_spill_file *file, int error) {
-    char needed[32], free_now[32], reason[128];
+    char free_now[32], reason[128];
     struct statvfs about;
     bool is_known = fstatvfs(file->fd, &about) == 0;
     double left = is_known ? (double)about.f_bavail * (double)about.f_frsize : 0;
     return hy_fail(HY_ERR_IO, "the offload folder %s needs %s, %s are free there: %s", file->folder,
-                   hy_format_bytes((double)file->bytes, needed, sizeof needed),
+                   hy_bytes_as_text(file->bytes).text,
                    is_known ? hy_format_bytes(left, free_now, sizeof free_now)
                             : "an unknown number of bytes",
                    strerror_r(error, reason, sizeof reason));
 }
 
-/* Going past the limit would end the process with a signal. */
-static hy_status check_limit(const hy_spill_file *file) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= file->bytes) return HY_OK;
-    char needed[32], allowed[32];
-    return hy_fail(HY_ERR_IO,
-                   "the offload folder %s needs a file of %s, the limit on the size of a file "
-                   "(ulimit -f) is %s",
-                   file->folder, hy_format_bytes((double)file->bytes, needed, sizeof needed),
-                   hy_format_bytes((double)limit.rlim_cur, allowed, sizeof allowed));
-}
-
-static int reserve(const hy_spill_file *file, unsigned lacks) {
-    if (lacks & HY_SPILL_LACKS_RESERVE) return EOPNOTSUPP;
-    int result;
-    do result = fallocate(file->fd, 0, 0, (off_t)file->bytes);
-    while (result != 0 && errno == EINTR);
-    return result == 0 ? 0 : errno;
-}
-
 /* Where space cannot be reserved, free space is looked at and the file stays hollow. */
 static hy_status take_room(hy_spill_file *file, unsigned lacks) {
-    HY_TRY(check_limit(file));
+    struct rlimit limit; /* going past it would end the process with a signal */
+    HY_FAIL_IF(getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file->bytes, HY_ERR_IO,
+               "the offload folder %s needs a file of %s, the limit on the size of a file (ulimit "
+               "-f) is %s",
+               file->folder, hy_bytes_as_text(file->bytes).text,
+               hy_bytes_as_text(limit.rlim_cur).text);
     /* Asked first: reserving until it fails would fill the disk of others for a moment. */
     struct statvfs about;
     struct stat now;
@@ -123,7 +101,8 @@ static hy_status take_room(hy_spill_file *file, unsigned lacks) {
         (double)about.f_bavail * (double)about.f_frsize < missing) {
         return fail_room(file, ENOSPC);
     }
-    int error = reserve(file, lacks);
+    int error = lacks & HY_SPILL_LACKS_RESERVE ? EOPNOTSUPP : EINTR;
+    while (error == EINTR) error = fallocate(file->fd, 0, 0, (off_t)file->bytes) == 0 ? 0 : errno;
     file->is_reserved = error == 0;
     if (error == EOPNOTSUPP || error == ENOSYS) {
         error = ftruncate(file->fd, (off_t)file->bytes) == 0 ? 0 : errno;
@@ -175,11 +154,12 @@ int hy_spill_file_drop(const hy_spill_file *file, bool is_write, uint64_t offset
 hy_status hy_spill_file_open(hy_spill_file *file, const char *folder, uint64_t bytes,
                              unsigned lacks) {
     *file = (hy_spill_file){.fd = -1};
-    if (bytes == 0 || bytes > (uint64_t)INT64_MAX - HY_SPILL_BLOCK) {
-        return hy_fail(HY_ERR_INTERNAL, "an offload file of %llu bytes was asked for",
-                       (unsigned long long)bytes);
-    }
-    HY_TRY(check_folder(folder));
+    HY_FAIL_IF(bytes == 0 || bytes > (uint64_t)INT64_MAX - HY_SPILL_BLOCK, HY_ERR_INTERNAL,
+               "an offload file of %llu bytes was asked for", (unsigned long long)bytes);
+    struct stat about;
+    if (stat(folder, &about) != 0) return hy_fail_errno("cannot use the offload folder", folder);
+    HY_FAIL_IF(!S_ISDIR(about.st_mode), HY_ERR_INPUT, "the offload folder %s is not a folder",
+               folder);
     file->bytes = hy_spill_room(bytes);
     file->folder = strdup(folder);
     if (!file->folder) return hy_fail(HY_ERR_MEMORY, "no memory for the name of a folder");

@@ -20,21 +20,17 @@ typedef struct probe {
     hy_spill_ticket ticket[WINDOW];
 } probe;
 
-static hy_status begin_chunk(probe *p, bool is_write, uint64_t i) {
-    uint64_t offset = i % CHUNKS * CHUNK;
-    char *buffer = p->buffers + i % WINDOW * CHUNK;
-    hy_spill_ticket *ticket = &p->ticket[i % WINDOW];
-    HY_TRY(hy_spill_wait(p->spill, *ticket));
-    return is_write ? hy_spill_write(p->spill, offset, CHUNK, buffer, ticket)
-                    : hy_spill_read(p->spill, offset, CHUNK, buffer, ticket);
-}
-
 /* Bytes per second over *chunks chunks at most; *chunks becomes what the next pass has time for. */
 static hy_status pass(probe *p, bool is_write, uint64_t *chunks, double *rate) {
     double began = hy_clock();
     uint64_t done = 0;
-    while (done < *chunks && hy_clock() - began < PASS_SECONDS) {
-        HY_TRY(begin_chunk(p, is_write, done++));
+    for (; done < *chunks && hy_clock() - began < PASS_SECONDS; done++) {
+        uint64_t offset = done % CHUNKS * CHUNK;
+        char *buffer = p->buffers + done % WINDOW * CHUNK;
+        hy_spill_ticket *ticket = &p->ticket[done % WINDOW];
+        HY_TRY(hy_spill_wait(p->spill, *ticket));
+        HY_TRY(is_write ? hy_spill_write(p->spill, offset, CHUNK, buffer, ticket)
+                        : hy_spill_read(p->spill, offset, CHUNK, buffer, ticket));
     }
     for (int i = 0; i < WINDOW; i++) HY_TRY(hy_spill_wait(p->spill, p->ticket[i]));
     double seconds = hy_clock() - began;
@@ -46,33 +42,20 @@ static hy_status pass(probe *p, bool is_write, uint64_t *chunks, double *rate) {
     return HY_OK;
 }
 
-/* Some file systems and disks compress: the bytes must not be alike. */
-static void fill(char *buffers) {
-    uint64_t *words = (uint64_t *)(void *)buffers;
-    for (uint64_t i = 0; i < WINDOW * CHUNK / sizeof *words; i++) {
-        words[i] = (i + 1) * 0x9E3779B97F4A7C15u ^ i << 17; /* golden ratio: all bits change */
-    }
-}
-
-static hy_status run_passes(probe *p, double *read_rate, double *write_rate) {
-    uint64_t chunks = CHUNKS;
-    double first_rate;
-    HY_TRY(pass(p, true, &chunks, &first_rate));
-    HY_TRY(pass(p, true, &chunks, write_rate));
-    return pass(p, false, &chunks, read_rate);
-}
-
 hy_status hy_spill_measure(const char *folder, double *read_rate, double *write_rate) {
     probe p = {.buffers = hy_spill_alloc(WINDOW * CHUNK)};
     if (!p.buffers) return hy_fail(HY_ERR_MEMORY, "no memory to measure the offload folder with");
-    fill(p.buffers);
-    hy_status status = hy_spill_open(folder, CHUNKS * CHUNK, NULL, &p.spill);
-    if (status == HY_OK) status = run_passes(&p, read_rate, write_rate);
-    if (status == HY_OK) {
-        status = hy_spill_close(p.spill);
-    } else {
-        hy_spill_close(p.spill); /* the first failure is the one to report */
+    /* Some file systems and disks compress: the bytes must not be alike. */
+    uint64_t *words = (uint64_t *)(void *)p.buffers, chunks = CHUNKS;
+    for (uint64_t i = 0; i < WINDOW * CHUNK / sizeof *words; i++) {
+        words[i] = (i + 1) * 0x9E3779B97F4A7C15u ^ i << 17; /* golden ratio: all bits change */
     }
+    double first_rate;
+    hy_status status = hy_spill_open(folder, CHUNKS * CHUNK, NULL, &p.spill);
+    if (status == HY_OK) status = pass(&p, true, &chunks, &first_rate);
+    if (status == HY_OK) status = pass(&p, true, &chunks, write_rate);
+    if (status == HY_OK) status = pass(&p, false, &chunks, read_rate);
+    hy_status closed = hy_spill_close(p.spill);
     free(p.buffers);
-    return status;
+    return status != HY_OK ? status : closed; /* the first failure is the one to report */
 }

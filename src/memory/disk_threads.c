@@ -26,17 +26,16 @@ struct pool {
     char *bounces; /* a block for each */
 };
 
-static int64_t make_call(const hy_spill *s, const hy_spill_request *r, const hy_spill_call *call) {
-    ssize_t moved = r->is_write
-                        ? pwrite(s->file.fd, call->data, (size_t)call->bytes, (off_t)call->offset)
-                        : pread(s->file.fd, call->data, (size_t)call->bytes, (off_t)call->offset);
-    return moved < 0 ? -(int64_t)errno : (int64_t)moved;
-}
-
 static void serve(hy_spill *s, hy_spill_request *r) {
     for (bool is_finished = false; !is_finished;) {
         hy_spill_call call = hy_spill_next_call(s, r);
-        is_finished = hy_spill_accept(s, r, r->doomed ? 0 : make_call(s, r, &call));
+        ssize_t moved = 0;
+        if (!r->doomed && r->is_write) {
+            moved = pwrite(s->file.fd, call.data, (size_t)call.bytes, (off_t)call.offset);
+        } else if (!r->doomed) {
+            moved = pread(s->file.fd, call.data, (size_t)call.bytes, (off_t)call.offset);
+        }
+        is_finished = hy_spill_accept(s, r, moved < 0 ? -(int64_t)errno : (int64_t)moved);
     }
 }
 
@@ -78,20 +77,18 @@ static void stop(void *state) {
 static hy_status start(hy_spill *s, void **state) {
     int wanted = s->options.depth; /* at most HY_SPILL_THREADS_MAX */
     pool *p = calloc(1, sizeof *p);
-    char *bounces = hy_spill_alloc((uint64_t)wanted * HY_SPILL_BLOCK);
-    if (!p || !bounces) {
+    if (p) p->bounces = hy_spill_alloc((uint64_t)wanted * HY_SPILL_BLOCK);
+    if (!p || !p->bounces) {
         free(p);
-        free(bounces);
         return hy_fail(HY_ERR_MEMORY, "no memory for %d disk threads", wanted);
     }
     p->spill = s;
-    p->bounces = bounces;
     pthread_cond_init(&p->has_work, NULL);
     int error = 0;
     while (p->count < wanted && error == 0) {
         worker *w = &p->worker[p->count];
         w->pool = p;
-        w->request.bounce = bounces + (size_t)p->count * HY_SPILL_BLOCK;
+        w->request.bounce = p->bounces + (size_t)p->count * HY_SPILL_BLOCK;
         error = hy_spill_thread_start(&w->thread, "hybrid-disk", worker_main, w);
         if (error == 0) p->count++;
     }

@@ -49,30 +49,11 @@ typedef struct uring {
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-static void rings_close(rings *g) {
-    if (g->entries) munmap(g->entries, g->entries_bytes);
-    if (g->map) munmap(g->map, g->map_bytes);
-    if (g->fd >= 0) close(g->fd);
-    *g = (rings){.fd = -1};
-}
-
 static hy_status fail_call(const char *call, const char *hint) {
     char reason[128];
     int error = errno;
     return hy_fail(HY_ERR_INPUT, "io_uring cannot be used: %s: %s%s", call,
                    strerror_r(error, reason, sizeof reason), hint);
-}
-
-static hy_status fail_setup(void) {
-    switch (errno) {
-    case ENOSYS: return fail_call("io_uring_setup", " (the kernel has none)");
-    case EPERM:
-    case EACCES:
-        return fail_call("io_uring_setup",
-                         " (forbidden here: a container's filter or kernel.io_uring_disabled)");
-    case ENOMEM: return fail_call("io_uring_setup", " (the limit on locked memory)");
-    default: return fail_call("io_uring_setup", "");
-    }
 }
 
 static void *map_part(int fd, size_t bytes, off_t part) {
@@ -105,10 +86,17 @@ static hy_status rings_map(rings *g, const struct io_uring_params *p) {
 static hy_status rings_open(rings *g, uint32_t entries) {
     struct io_uring_params p = {0};
     *g = (rings){.fd = (int)syscall(__NR_io_uring_setup, entries, &p)};
-    if (g->fd < 0) return fail_setup();
-    if (!(p.features & IORING_FEAT_SINGLE_MMAP)) {
-        return hy_fail(HY_ERR_INPUT, "io_uring cannot be used: the kernel is older than 5.4");
+    if (g->fd < 0) {
+        bool is_forbidden = errno == EPERM || errno == EACCES;
+        return fail_call("io_uring_setup",
+                         is_forbidden
+                             ? " (forbidden here: a container's filter or kernel.io_uring_disabled)"
+                         : errno == ENOSYS ? " (the kernel has none)"
+                         : errno == ENOMEM ? " (the limit on locked memory)"
+                                           : "");
     }
+    HY_FAIL_IF(!(p.features & IORING_FEAT_SINGLE_MMAP), HY_ERR_INPUT,
+               "io_uring cannot be used: the kernel is older than 5.4");
     return rings_map(g, &p);
 }
 
@@ -157,21 +145,16 @@ static void put_request(uring *u, uint32_t number) {
     put(&u->rings, op, r->doomed ? -1 : u->spill->file.fd, &call, number);
 }
 
-static void accept_result(uring *u, uint32_t number, int64_t result) {
-    if (hy_spill_accept(u->spill, &u->requests[number], result)) {
-        u->ended[u->ended_count++] = number;
-    } else {
-        put_request(u, number);
-    }
-}
-
 static void take_results(uring *u) {
     struct io_uring_cqe got;
     while (get(&u->rings, &got)) {
+        uint32_t number = (uint32_t)got.user_data;
         if (got.user_data == WAKE) {
             put_wake(u);
+        } else if (hy_spill_accept(u->spill, &u->requests[number], got.res)) {
+            u->ended[u->ended_count++] = number;
         } else {
-            accept_result(u, (uint32_t)got.user_data, got.res);
+            put_request(u, number);
         }
     }
 }
@@ -194,14 +177,6 @@ static void fail_unsent(uring *u, int error) {
     g->tail = head;
     if (was_wake) put_wake(u); /* goes out with the next call that succeeds */
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* the kernel does not let us wait */
-}
-
-static void enter(uring *u) {
-    int error = submit_and_wait(&u->rings);
-    bool will_pass =
-        error == 0 || error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
-    if (error == ENOMEM) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    if (!will_pass) fail_unsent(u, error);
 }
 
 /* Ends what is done and takes what there is. False when it is time to stop. */
@@ -229,7 +204,11 @@ static void *ring_main(void *argument) {
     uring *u = argument;
     put_wake(u);
     while (exchange(u)) {
-        enter(u);
+        int error = submit_and_wait(&u->rings);
+        bool will_pass =
+            error == 0 || error == EINTR || error == EAGAIN || error == EBUSY || error == ENOMEM;
+        if (error == ENOMEM) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if (!will_pass) fail_unsent(u, error);
         take_results(u);
     }
     return NULL;
@@ -284,7 +263,10 @@ static hy_status make(uring *u) {
 }
 
 static void unmake(uring *u) {
-    rings_close(&u->rings);
+    rings *g = &u->rings;
+    if (g->entries) munmap(g->entries, g->entries_bytes);
+    if (g->map) munmap(g->map, g->map_bytes);
+    if (g->fd >= 0) close(g->fd);
     if (u->wake_fd >= 0) close(u->wake_fd);
     free(u->requests);
     free(u->idle);

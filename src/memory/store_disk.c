@@ -63,27 +63,23 @@ uint64_t hy_store_staging_bytes(const hy_layout *layout, int32_t buffers) {
            HY_SPILL_BLOCK;
 }
 
-static hy_status add_stage(hy_store *store, char **at, bool is_large, uint64_t bytes) {
-    hy_stages *s = store->stages;
-    stage *added = &s->list[s->count];
-    *added = (stage){.data = *at, .is_large = is_large, .unit = -1};
-    *at += hy_spill_room(bytes);
-    HY_TRY(store->backend->event_create(store->backend, &added->is_copied));
-    s->count++;
-    return HY_OK;
-}
-
+/* The stages of the usual size, then that of large units, where there are any. */
 static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
+    hy_stages *s = store->stages;
     hy_ring_plan plan = hy_store_plan_ring(&store->layout, 1, 0);
     uint64_t bytes = hy_store_staging_bytes(&store->layout, backing->buffers);
     void *data;
     HY_TRY(hy_arena_push(backing->staging, store->cls, bytes, &data));
-    uintptr_t border = ((uintptr_t)data + HY_SPILL_BLOCK - 1) / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
-    char *at = (char *)data + (border - (uintptr_t)data);
-    for (int32_t i = 0; i < backing->buffers; i++) {
-        HY_TRY(add_stage(store, &at, false, plan.buffer_bytes));
+    char *at = (char *)data + (hy_spill_room((uintptr_t)data) - (uintptr_t)data);
+    int32_t count = backing->buffers + (plan.large_bytes > 0);
+    for (; s->count < count; s->count++) {
+        stage *added = &s->list[s->count];
+        bool is_large = s->count == backing->buffers;
+        *added = (stage){.data = at, .is_large = is_large, .unit = -1};
+        at += hy_spill_room(is_large ? plan.large_bytes : plan.buffer_bytes);
+        HY_TRY(store->backend->event_create(store->backend, &added->is_copied));
     }
-    return plan.large_bytes ? add_stage(store, &at, true, plan.large_bytes) : HY_OK;
+    return HY_OK;
 }
 
 hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
@@ -96,9 +92,8 @@ hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
         s->place = calloc((size_t)units, sizeof *s->place);
         s->list = calloc((size_t)backing->buffers + 1, sizeof *s->list);
     }
-    if (!s || !s->place || !s->list) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for %s on disk", hy_class_name(store->cls));
-    }
+    HY_FAIL_IF(!s || !s->place || !s->list, HY_ERR_MEMORY, "no memory for %s on disk",
+               hy_class_name(store->cls));
     uint64_t at = backing->offset;
     for (int32_t u = 0; u < units; u++) {
         s->place[u] = at;
@@ -122,11 +117,10 @@ void hy_stages_destroy(hy_store *store) {
 
 /* ---- going on ---------------------------------------------------------------------------------- */
 
-static hy_status told_failure(const hy_stages *s) {
+hy_status hy_stages_failure(const hy_store *store) {
+    const hy_stages *s = store->stages;
     return s->failure == HY_OK ? HY_OK : hy_fail(s->failure, "%s", s->message);
 }
-
-hy_status hy_stages_failure(const hy_store *store) { return told_failure(store->stages); }
 
 /* The stage's transfer failed; what it held cannot be trusted. */
 static hy_status note_failure(const hy_store *store, stage *at, hy_status status) {
@@ -142,22 +136,17 @@ static hy_status note_failure(const hy_store *store, stage *at, hy_status status
     at->unit = -1;
     at->ticket = 0;
     at->is_awaited = false;
-    return told_failure(s);
+    return hy_stages_failure(store);
 }
 
-static hy_status begin_read(hy_store *store, stage *at) {
+/* Begins to read or to write it. */
+static hy_status begin(hy_store *store, stage *at, stage_state state) {
     hy_stages *s = store->stages;
-    at->state = STAGE_READING;
-    hy_status status = hy_spill_read(s->spill, s->place[at->unit],
-                                     store->layout.unit_bytes[at->unit], at->data, &at->ticket);
-    return status == HY_OK ? HY_OK : note_failure(store, at, status);
-}
-
-static hy_status begin_write(hy_store *store, stage *at) {
-    hy_stages *s = store->stages;
-    at->state = STAGE_WRITING;
-    hy_status status = hy_spill_write(s->spill, s->place[at->unit],
-                                      store->layout.unit_bytes[at->unit], at->data, &at->ticket);
+    uint64_t offset = s->place[at->unit], bytes = store->layout.unit_bytes[at->unit];
+    at->state = state;
+    hy_status status = state == STAGE_READING
+                           ? hy_spill_read(s->spill, offset, bytes, at->data, &at->ticket)
+                           : hy_spill_write(s->spill, offset, bytes, at->data, &at->ticket);
     return status == HY_OK ? HY_OK : note_failure(store, at, status);
 }
 
@@ -169,9 +158,9 @@ static hy_status go_on(hy_store *store, stage *at, bool waits) {
         hy_event *is_written_back = store->units[at->unit].is_written_back;
         if (waits) HY_TRY(b->event_sync(is_written_back));
         if (!waits && !b->event_is_done(is_written_back)) return HY_OK;
-        HY_TRY(begin_write(store, at));
+        at->state = STAGE_CHANGED;
     }
-    if (at->state == STAGE_CHANGED) HY_TRY(begin_write(store, at));
+    if (at->state == STAGE_CHANGED) HY_TRY(begin(store, at, STAGE_WRITING));
     if (at->state != STAGE_READING && at->state != STAGE_WRITING) return HY_OK;
     if (!waits && !hy_spill_is_done(s->spill, at->ticket)) return HY_OK;
     hy_status status = hy_spill_wait(s->spill, at->ticket);
@@ -184,7 +173,7 @@ static hy_status go_on(hy_store *store, stage *at, bool waits) {
 /* All stages but that of `unit`, which is in use. */
 static hy_status go_on_all(hy_store *store, int32_t unit) {
     hy_stages *s = store->stages;
-    HY_TRY(told_failure(s));
+    HY_TRY(hy_stages_failure(store));
     for (int32_t i = 0; i < s->count; i++) {
         stage *at = &s->list[i];
         bool is_busy = at->state != STAGE_EMPTY && at->state != STAGE_CLEAN;
@@ -224,22 +213,18 @@ static stage *choose(const hy_store *store, int32_t unit) {
     return best;
 }
 
-static void claim(hy_store *store, stage *at, int32_t unit) {
-    at->unit = unit;
-    at->state = STAGE_EMPTY;
-    at->is_awaited = false;
-    at->used_at = ++store->stages->clock;
-}
-
 /* A stage for a unit that has none; NULL without `waits` when that would take waiting for the disk. */
 static hy_status take(hy_store *store, int32_t unit, bool waits, stage **out) {
     stage *at = choose(store, unit);
     *out = NULL;
-    assert(
-        at); /* the host opens one unit at a time, and there are two stages at least, or a large one */
+    /* The host opens one unit at a time, and there are two stages at least, or a large one. */
+    assert(at);
     if (!waits && price_of(at) > 0) return HY_OK;
     HY_TRY(go_on(store, at, true));
-    claim(store, at, unit);
+    at->unit = unit;
+    at->state = STAGE_EMPTY;
+    at->is_awaited = false;
+    at->used_at = ++store->stages->clock;
     *out = at;
     return HY_OK;
 }
@@ -254,7 +239,7 @@ hy_status hy_stages_fetch(hy_store *store, int32_t unit, bool waits, bool *is_th
         HY_TRY(take(store, unit, waits, &at));
         if (!at) return HY_OK;
         HY_TRY(store->backend->event_sync(at->is_copied));
-        HY_TRY(begin_read(store, at));
+        HY_TRY(begin(store, at, STAGE_READING));
         at->is_awaited = true;
     }
     if (at->state == STAGE_READING) HY_TRY(go_on(store, at, waits));
@@ -289,7 +274,7 @@ hy_status hy_stages_return(hy_store *store, int32_t unit, char **out) {
 hy_status hy_stages_settle(hy_store *store) {
     hy_stages *s = store->stages;
     for (int32_t i = 0; i < s->count; i++) (void)go_on(store, &s->list[i], true);
-    return told_failure(s);
+    return hy_stages_failure(store);
 }
 
 /* ---- for the host ------------------------------------------------------------------------------ */
@@ -300,7 +285,7 @@ hy_status hy_stages_open(hy_store *store, int32_t unit, bool is_new, char **out)
     if (!at) {
         HY_TRY(take(store, unit, true, &at));
         HY_TRY(store->backend->event_sync(at->is_copied));
-        if (!is_new) HY_TRY(begin_read(store, at));
+        if (!is_new) HY_TRY(begin(store, at, STAGE_READING));
     }
     if (at->state != STAGE_CHANGED) HY_TRY(go_on(store, at, true));
     at->is_awaited = false;
