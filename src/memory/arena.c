@@ -32,13 +32,10 @@ void hy_arena_fini(hy_arena *arena) {
 
 hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out) {
     bytes = hy_align(bytes);
-    if (bytes > arena->size - arena->used) {
-        return hy_fail(HY_ERR_INTERNAL,
-                       "the plan gave %s %llu bytes on %s, %llu are taken and %llu more were asked",
-                       hy_class_name(cls), (unsigned long long)arena->size,
-                       hy_place_name(arena->place), (unsigned long long)arena->used,
-                       (unsigned long long)bytes);
-    }
+    HY_FAIL_IF(bytes > arena->size - arena->used, HY_ERR_INTERNAL,
+               "the plan gave %s %llu bytes on %s, %llu are taken and %llu more were asked",
+               hy_class_name(cls), (unsigned long long)arena->size, hy_place_name(arena->place),
+               (unsigned long long)arena->used, (unsigned long long)bytes);
     *out = arena->data + arena->used;
     arena->used += bytes;
     hy_ledger_take(arena->ledger, cls, arena->place, bytes);

@@ -16,10 +16,8 @@ bool hy_store_is_host(const hy_store *store) {
 
 hy_status hy_store_open_unit(hy_store *store, int32_t unit, bool is_new, char **bytes) {
     assert(store->place != HY_NOWHERE && unit >= 0 && unit < store->layout.unit_count);
-    if (store->held > 0) { /* a pass that failed may have left some */
-        return hy_fail(HY_ERR_INTERNAL, "%d units of %s are still in use", store->held,
-                       hy_class_name(store->cls));
-    }
+    HY_FAIL_IF(store->held > 0, HY_ERR_INTERNAL, "%d units of %s are still in use", store->held,
+               hy_class_name(store->cls)); /* a pass that failed may have left some */
     HY_TRY(hy_ring_settle(store));
     if (store->stages) return hy_stages_open(store, unit, is_new, bytes);
     *bytes = store->data + store->layout.unit_offset[unit];
@@ -54,19 +52,18 @@ static hy_status copy_some(hy_store *store, char *backing, const other_side *oth
     return b->stream_sync(other->stream);
 }
 
-/* Whoever reads a unit goes on with the next one. */
-static hy_status read_ahead(hy_store *store, int32_t unit) {
-    bool is_there, is_last = unit + 1 == store->layout.unit_count;
-    if (!store->stages || is_last || store->layout.unit_bytes[unit + 1] == 0) return HY_OK;
-    return hy_stages_fetch(store, unit + 1, false, &is_there);
-}
-
 static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const other_side *other,
                            uint64_t bytes) {
+    const hy_layout *layout = &store->layout;
     char *backing = NULL;
-    bool is_in = other->is_source, is_whole = bytes == store->layout.unit_bytes[unit];
+    bool is_there, is_in = other->is_source, is_whole = bytes == layout->unit_bytes[unit];
     HY_TRY(hy_store_open_unit(store, unit, is_in && is_whole, &backing));
-    hy_status status = is_in ? HY_OK : read_ahead(store, unit);
+    hy_status status = HY_OK;
+    /* Whoever reads a unit goes on with the next one. */
+    bool has_next = unit + 1 < layout->unit_count && layout->unit_bytes[unit + 1] > 0;
+    if (store->stages && has_next && !is_in) {
+        status = hy_stages_fetch(store, unit + 1, false, &is_there);
+    }
     if (status == HY_OK) status = copy_some(store, backing + first, other, bytes);
     hy_store_close_unit(store, unit, is_in);
     return status;

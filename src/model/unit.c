@@ -21,7 +21,7 @@ bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
            a->passes_back == b->passes_back;
 }
 
-static bool is_accessed(const hy_unit_op *op, int slot, int access) {
+bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (op->slot[i] == slot && (hy_op_access(op->kind, i) & access)) return true;
     }
@@ -43,12 +43,12 @@ static void leave_out_unwanted(hy_unit *unit) {
         hy_unit_op op = unit->backward[i];
         bool is_kept = false;
         for (int s = 1; s < unit->slot_count; s++) {
-            is_kept |= is_wanted[s] && is_accessed(&op, s, HY_ACCESS_WRITE);
+            is_kept |= is_wanted[s] && hy_unit_op_uses(&op, s, HY_ACCESS_WRITE);
         }
         if (!is_kept) continue;
         for (int s = 1; s < unit->slot_count; s++) {
-            if (is_accessed(&op, s, HY_ACCESS_WRITE)) is_wanted[s] = false;
-            if (is_accessed(&op, s, HY_ACCESS_READ)) is_wanted[s] = true;
+            if (hy_unit_op_uses(&op, s, HY_ACCESS_WRITE)) is_wanted[s] = false;
+            if (hy_unit_op_uses(&op, s, HY_ACCESS_READ)) is_wanted[s] = true;
         }
         unit->backward[--first] = op;
     }
@@ -67,11 +67,24 @@ void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *tr
     leave_out_unwanted(unit);
 }
 
-int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot) {
+int8_t hy_unit_add_slot(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols) {
     if (unit->slot_count == HY_NO_SLOT) unit->slot_count++;
     assert(unit->slot_count < HY_UNIT_SLOTS);
-    unit->slots[unit->slot_count] = slot;
+    unit->slots[unit->slot_count] = (hy_slot){.name = name, .role = role, .cols = cols};
     return (int8_t)unit->slot_count++;
+}
+
+int8_t hy_unit_given(hy_unit *unit, const char *name, hy_given given) {
+    int8_t slot = hy_unit_add_slot(unit, name, HY_SLOT_GIVEN, 0);
+    unit->slots[slot].given = given;
+    return slot;
+}
+
+int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, const char *name, int8_t *grad) {
+    int8_t weight = hy_unit_add_slot(unit, name, HY_SLOT_PARAM, 0);
+    *grad = hy_unit_add_slot(unit, name, HY_SLOT_PARAM_GRAD, 0);
+    unit->slots[weight].param = unit->slots[*grad].param = kind;
+    return weight;
 }
 
 void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op) {
@@ -80,24 +93,15 @@ void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op) {
     (is_backward ? unit->backward : unit->forward)[(*count)++] = op;
 }
 
-static int8_t add_param(hy_unit *unit, hy_param_kind kind, const char *name, hy_slot_role role) {
-    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = role, .param = kind});
-}
-
 hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bool has_bias) {
     hy_linear linear = {.bias = HY_NO_SLOT, .bias_grad = HY_NO_SLOT};
     hy_param_kind bias = (hy_param_kind)(kind + 1);
-    linear.weight = add_param(unit, kind, name, HY_SLOT_PARAM);
-    linear.weight_grad = add_param(unit, kind, name, HY_SLOT_PARAM_GRAD);
-    if (has_bias) {
-        linear.bias = add_param(unit, bias, name, HY_SLOT_PARAM);
-        linear.bias_grad = add_param(unit, bias, name, HY_SLOT_PARAM_GRAD);
-    }
+    linear.weight = hy_unit_param(unit, kind, name, &linear.weight_grad);
+    if (has_bias) linear.bias = hy_unit_param(unit, bias, name, &linear.bias_grad);
     return linear;
 }
 
-/* Positions: a b d bias c. */
-static hy_unit_op matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
+hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
     return (hy_unit_op){.kind = HY_OP_MATMUL,
                         .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
                         .slot = {[HY_MATMUL_A] = a, [HY_MATMUL_B] = b, [HY_MATMUL_D] = d}};
@@ -105,7 +109,7 @@ static hy_unit_op matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_
 
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                             int8_t residual) {
-    hy_unit_op op = matmul(in, linear->weight, out, false, true);
+    hy_unit_op op = hy_unit_matmul(in, linear->weight, out, false, true);
     op.slot[HY_MATMUL_BIAS] = linear->bias;
     op.slot[HY_MATMUL_C] = residual;
     hy_unit_add_op(unit, false, op);
@@ -113,7 +117,7 @@ void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, i
 
 void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                     int8_t in) {
-    hy_unit_add_op(unit, true, matmul(dout, in, linear->weight_grad, true, false));
+    hy_unit_add_op(unit, true, hy_unit_matmul(dout, in, linear->weight_grad, true, false));
     if (linear->bias_grad == HY_NO_SLOT) return;
     hy_unit_op bias = {
         .kind = HY_OP_BIAS_GRAD,
@@ -123,7 +127,7 @@ void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8
 
 void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                    int8_t din) {
-    hy_unit_add_op(unit, true, matmul(dout, linear->weight, din, false, false));
+    hy_unit_add_op(unit, true, hy_unit_matmul(dout, linear->weight, din, false, false));
 }
 
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
@@ -135,17 +139,16 @@ void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind) {
     hy_norm_slots norm = {.bias = HY_NO_SLOT, .bias_grad = HY_NO_SLOT, .mean = HY_NO_SLOT};
     hy_param_kind bias = (hy_param_kind)(kind + 1);
-    hy_slot statistic = {.role = HY_SLOT_ACTIVATION, .is_fp32 = true, .group = HY_KEEP_RESIDUAL};
-    norm.weight = add_param(unit, kind, "norm", HY_SLOT_PARAM);
-    norm.weight_grad = add_param(unit, kind, "norm", HY_SLOT_PARAM_GRAD);
-    statistic.name = "rstd";
-    norm.rstd = hy_unit_add_slot(unit, statistic);
+    norm.weight = hy_unit_param(unit, kind, "norm", &norm.weight_grad);
+    norm.rstd = hy_unit_add_slot(unit, "rstd", HY_SLOT_ACTIVATION, 0);
     if (!shape->is_rms) {
-        norm.bias = add_param(unit, bias, "norm", HY_SLOT_PARAM);
-        norm.bias_grad = add_param(unit, bias, "norm", HY_SLOT_PARAM_GRAD);
-        statistic.name = "mean";
-        norm.mean = hy_unit_add_slot(unit, statistic);
+        norm.bias = hy_unit_param(unit, bias, "norm", &norm.bias_grad);
+        norm.mean = hy_unit_add_slot(unit, "mean", HY_SLOT_ACTIVATION, 0);
+        unit->slots[norm.mean].is_fp32 = true;
+        unit->slots[norm.mean].group = HY_KEEP_RESIDUAL;
     }
+    unit->slots[norm.rstd].is_fp32 = true;
+    unit->slots[norm.rstd].group = HY_KEEP_RESIDUAL;
     return norm;
 }
 

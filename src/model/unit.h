@@ -113,8 +113,16 @@ bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
 void hy_unit_embedding(hy_unit *unit, const hy_shape *shape);
 void hy_unit_block(hy_unit *unit, const hy_shape *shape);
 void hy_unit_head(hy_unit *unit, const hy_shape *shape);
-int8_t hy_unit_add_slot(hy_unit *unit, hy_slot slot);
+int8_t hy_unit_add_slot(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols);
+int8_t hy_unit_given(hy_unit *unit, const char *name, hy_given given);
+/* A weight; *grad is the slot of its gradient. */
+int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, const char *name, int8_t *grad);
 void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op);
+/* d = a b */
+hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b);
+
+/* Does the op read or write (HY_ACCESS_...) the slot? */
+bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 
 /* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT. */
 typedef struct hy_linear {

@@ -18,20 +18,13 @@ typedef struct block_slots {
 } block_slots;
 
 static int8_t activation(hy_unit *unit, const char *name, int32_t cols, hy_keep_group group) {
-    return hy_unit_add_slot(
-        unit, (hy_slot){.name = name, .role = HY_SLOT_ACTIVATION, .cols = cols, .group = group});
+    int8_t slot = hy_unit_add_slot(unit, name, HY_SLOT_ACTIVATION, cols);
+    unit->slots[slot].group = group;
+    return slot;
 }
 
 static int8_t gradient(hy_unit *unit, const char *name, int32_t cols) {
-    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = HY_SLOT_GRADIENT, .cols = cols});
-}
-
-static int8_t residual(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols) {
-    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = role, .cols = cols});
-}
-
-static int8_t given(hy_unit *unit, const char *name, hy_given which) {
-    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = HY_SLOT_GIVEN, .given = which});
+    return hy_unit_add_slot(unit, name, HY_SLOT_GRADIENT, cols);
 }
 
 static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
@@ -42,27 +35,21 @@ static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b
         b->qkv = activation(unit, "qkv_normed", hy_shape_qkv(s), HY_KEEP_ATTENTION);
         b->head_rstd = activation(unit, "head_rstd", s->heads + s->kv_heads, HY_KEEP_ATTENTION);
         unit->slots[b->head_rstd].is_fp32 = true;
-        hy_slot weight = {.name = "q_norm", .role = HY_SLOT_PARAM, .param = HY_P_Q_NORM};
-        b->q_norm = hy_unit_add_slot(unit, weight);
-        weight.param = HY_P_K_NORM;
-        b->k_norm = hy_unit_add_slot(unit, weight);
-        weight.role = HY_SLOT_PARAM_GRAD;
-        b->k_norm_grad = hy_unit_add_slot(unit, weight);
-        weight.param = HY_P_Q_NORM;
-        b->q_norm_grad = hy_unit_add_slot(unit, weight);
+        b->q_norm = hy_unit_param(unit, HY_P_Q_NORM, "q_norm", &b->q_norm_grad);
+        b->k_norm = hy_unit_param(unit, HY_P_K_NORM, "k_norm", &b->k_norm_grad);
     }
     b->attended = activation(unit, "attended", s->heads * s->head_size, HY_KEEP_ATTENTION);
     b->lse = activation(unit, "lse", s->heads, HY_KEEP_ATTENTION);
     unit->slots[b->lse].is_fp32 = true;
     unit->slots[b->lse].rows = HY_ROWS_LSE;
-    b->doc_starts = given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
-    b->rope = s->has_rope ? given(unit, "rope", HY_GIVEN_ROPE) : NONE;
+    b->doc_starts = hy_unit_given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
+    b->rope = s->has_rope ? hy_unit_given(unit, "rope", HY_GIVEN_ROPE) : NONE;
 }
 
 static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
-    b->x = residual(unit, "x", HY_SLOT_RESIDUAL_IN, s->width);
-    b->out = residual(unit, "out", HY_SLOT_RESIDUAL_OUT, s->width);
-    b->dx = residual(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
+    b->x = hy_unit_add_slot(unit, "x", HY_SLOT_RESIDUAL_IN, s->width);
+    b->out = hy_unit_add_slot(unit, "out", HY_SLOT_RESIDUAL_OUT, s->width);
+    b->dx = hy_unit_add_slot(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
     b->norm1 = hy_unit_norm(unit, s, HY_P_NORM1);
     b->qkv_proj = hy_unit_linear(unit, HY_P_QKV, "qkv", s->has_qkv_bias);
     b->out_proj = hy_unit_linear(unit, HY_P_OUT, "out", hy_shape_out_bias(s));

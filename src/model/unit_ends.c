@@ -6,27 +6,16 @@
 
 #define NONE HY_NO_SLOT
 
-static int8_t given(hy_unit *unit, const char *name, hy_given which) {
-    return hy_unit_add_slot(unit, (hy_slot){.name = name, .role = HY_SLOT_GIVEN, .given = which});
-}
-
 void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
     unit->name = "embedding";
-    int8_t tokens = given(unit, "tokens", HY_GIVEN_TOKENS);
-    int8_t out = hy_unit_add_slot(
-        unit, (hy_slot){.name = "out", .role = HY_SLOT_RESIDUAL_OUT, .cols = s->width});
-    int8_t dx = hy_unit_add_slot(
-        unit, (hy_slot){.name = "dx", .role = HY_SLOT_RESIDUAL_GRAD, .cols = s->width});
-    hy_slot table = {.name = "tokens", .role = HY_SLOT_PARAM, .param = HY_P_TOKENS};
-    int8_t wte = hy_unit_add_slot(unit, table), wpe = NONE, dwpe = NONE, doc_starts = NONE;
-    table.role = HY_SLOT_PARAM_GRAD;
-    int8_t dwte = hy_unit_add_slot(unit, table);
+    int8_t tokens = hy_unit_given(unit, "tokens", HY_GIVEN_TOKENS);
+    int8_t out = hy_unit_add_slot(unit, "out", HY_SLOT_RESIDUAL_OUT, s->width);
+    int8_t dx = hy_unit_add_slot(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
+    int8_t dwte, wpe = NONE, dwpe = NONE, doc_starts = NONE;
+    int8_t wte = hy_unit_param(unit, HY_P_TOKENS, "tokens", &dwte);
     if (!s->has_rope) {
-        hy_slot positions = {.name = "positions", .role = HY_SLOT_PARAM, .param = HY_P_POSITIONS};
-        wpe = hy_unit_add_slot(unit, positions);
-        positions.role = HY_SLOT_PARAM_GRAD;
-        dwpe = hy_unit_add_slot(unit, positions);
-        doc_starts = given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
+        wpe = hy_unit_param(unit, HY_P_POSITIONS, "positions", &dwpe);
+        doc_starts = hy_unit_given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
     }
     hy_unit_add_op(unit, false,
                    (hy_unit_op){.kind = HY_OP_EMBED,
@@ -57,32 +46,22 @@ typedef struct head_slots {
 } head_slots;
 
 static void add_head_slots(hy_unit *unit, const hy_shape *s, head_slots *h) {
-    h->x = hy_unit_add_slot(unit,
-                            (hy_slot){.name = "x", .role = HY_SLOT_RESIDUAL_IN, .cols = s->width});
-    h->dx = hy_unit_add_slot(
-        unit, (hy_slot){.name = "dx", .role = HY_SLOT_RESIDUAL_GRAD, .cols = s->width});
+    h->x = hy_unit_add_slot(unit, "x", HY_SLOT_RESIDUAL_IN, s->width);
+    h->dx = hy_unit_add_slot(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
     h->norm = hy_unit_norm(unit, s, HY_P_FINAL_NORM);
-    h->normed = hy_unit_add_slot(
-        unit, (hy_slot){.name = "normed", .role = HY_SLOT_ACTIVATION, .cols = s->width});
-    h->dnormed = hy_unit_add_slot(
-        unit, (hy_slot){.name = "dnormed", .role = HY_SLOT_GRADIENT, .cols = s->width});
-    h->logits = hy_unit_add_slot(unit, (hy_slot){.name = "logits",
-                                                 .role = HY_SLOT_GRADIENT,
-                                                 .rows = HY_ROWS_CHUNK,
-                                                 .cols = hy_shape_vocab_rows(s)});
-    h->targets = given(unit, "targets", HY_GIVEN_TARGETS);
-    h->losses = given(unit, "losses", HY_GIVEN_LOSSES);
-    hy_slot table = {.name = "head", .role = HY_SLOT_PARAM, .param = HY_P_HEAD};
-    h->weight = hy_unit_add_slot(unit, table);
-    table.role = HY_SLOT_PARAM_GRAD;
-    h->weight_grad = hy_unit_add_slot(unit, table);
+    h->normed = hy_unit_add_slot(unit, "normed", HY_SLOT_ACTIVATION, s->width);
+    h->dnormed = hy_unit_add_slot(unit, "dnormed", HY_SLOT_GRADIENT, s->width);
+    h->logits = hy_unit_add_slot(unit, "logits", HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
+    unit->slots[h->logits].rows = HY_ROWS_CHUNK;
+    h->targets = hy_unit_given(unit, "targets", HY_GIVEN_TARGETS);
+    h->losses = hy_unit_given(unit, "losses", HY_GIVEN_LOSSES);
+    h->weight = hy_unit_param(unit, HY_P_HEAD, "head", &h->weight_grad);
 }
 
 static hy_unit_op chunk_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
-    return (hy_unit_op){.kind = HY_OP_MATMUL,
-                        .is_chunked = true,
-                        .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
-                        .slot = {[HY_MATMUL_A] = a, [HY_MATMUL_B] = b, [HY_MATMUL_D] = d}};
+    hy_unit_op op = hy_unit_matmul(a, b, d, trans_a, trans_b);
+    op.is_chunked = true;
+    return op;
 }
 
 static void add_loss(hy_unit *unit, const hy_shape *s, const head_slots *h, bool wants_grad) {

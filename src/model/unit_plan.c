@@ -19,24 +19,12 @@ hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {
     return hy_tensor_2d(NULL, dtype, B * T, s->cols);
 }
 
-static bool uses(const hy_unit_op *op, int slot, int access) {
-    for (int i = 0; i < HY_OP_TENSORS; i++) {
-        if (op->slot[i] == slot && (hy_op_access(op->kind, i) & access)) return true;
-    }
-    return false;
-}
-
-/* Memory of a slot is planned here when it is made inside the unit. */
-static bool is_local(const hy_slot *slot) {
-    return slot->role == HY_SLOT_ACTIVATION || slot->role == HY_SLOT_GRADIENT;
-}
-
 /* Activations that forward made and backward reads before it writes them itself. */
 static bool is_wanted(const hy_unit *unit, int slot) {
     if (unit->slots[slot].role != HY_SLOT_ACTIVATION) return false;
     for (int i = 0; i < unit->backward_count; i++) {
-        if (uses(&unit->backward[i], slot, HY_ACCESS_READ)) return true;
-        if (uses(&unit->backward[i], slot, HY_ACCESS_WRITE)) return false;
+        if (hy_unit_op_uses(&unit->backward[i], slot, HY_ACCESS_READ)) return true;
+        if (hy_unit_op_uses(&unit->backward[i], slot, HY_ACCESS_WRITE)) return false;
     }
     return false;
 }
@@ -79,8 +67,9 @@ static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
 static void note_op(const hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     for (int s = 1; s < plan->unit->slot_count; s++) {
         if (plan->unit->slots[s].role != HY_SLOT_ACTIVATION) continue;
-        if (uses(op, s, HY_ACCESS_READ) && is_made_for_one(plan, s)) now->is_here[s] = false;
-        if (uses(op, s, HY_ACCESS_WRITE)) now->is_here[s] = true;
+        if (hy_unit_op_uses(op, s, HY_ACCESS_READ) && is_made_for_one(plan, s))
+            now->is_here[s] = false;
+        if (hy_unit_op_uses(op, s, HY_ACCESS_WRITE)) now->is_here[s] = true;
     }
 }
 
@@ -91,9 +80,9 @@ static void make_inputs(hy_unit_plan *plan, presence *now, const hy_unit_op *op)
     const hy_unit *unit = plan->unit;
     for (int s = 1; s < unit->slot_count; s++) {
         bool is_missing = unit->slots[s].role == HY_SLOT_ACTIVATION && !now->is_here[s];
-        if (!is_missing || !uses(op, s, HY_ACCESS_READ)) continue;
+        if (!is_missing || !hy_unit_op_uses(op, s, HY_ACCESS_READ)) continue;
         for (int i = 0; i < unit->forward_count; i++) {
-            if (uses(&unit->forward[i], s, HY_ACCESS_WRITE))
+            if (hy_unit_op_uses(&unit->forward[i], s, HY_ACCESS_WRITE))
                 run_again(plan, now, &unit->forward[i]);
         }
     }
@@ -102,7 +91,7 @@ static void make_inputs(hy_unit_plan *plan, presence *now, const hy_unit_op *op)
 static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     make_inputs(plan, now, op);
     for (int s = 1; s < plan->unit->slot_count; s++) {
-        assert(!now->is_spoilt[s] || !uses(op, s, HY_ACCESS_BOTH));
+        assert(!now->is_spoilt[s] || !hy_unit_op_uses(op, s, HY_ACCESS_BOTH));
     }
     add_op(&plan->pass[HY_PASS_BACKWARD], op);
     note_op(plan, now, op);
@@ -147,7 +136,7 @@ static void add_backward(hy_unit_plan *plan) {
         note_op(plan, &now, op);
         for (int s = 1; s < unit->slot_count; s++) {
             bool is_activation = unit->slots[s].role == HY_SLOT_ACTIVATION;
-            if (is_activation && uses(op, s, HY_ACCESS_WRITE)) now.is_spoilt[s] = true;
+            if (is_activation && hy_unit_op_uses(op, s, HY_ACCESS_WRITE)) now.is_spoilt[s] = true;
         }
     }
 }
@@ -174,7 +163,7 @@ static bool uses_params(const hy_unit *unit, const hy_pass_plan *pass) {
     for (int s = 1; s < unit->slot_count; s++) {
         if (unit->slots[s].role != HY_SLOT_PARAM) continue;
         for (int i = 0; i < pass->op_count; i++) {
-            if (uses(pass->ops[i], s, HY_ACCESS_READ)) return true;
+            if (hy_unit_op_uses(pass->ops[i], s, HY_ACCESS_READ)) return true;
         }
     }
     return false;
@@ -184,7 +173,7 @@ static bool uses_params(const hy_unit *unit, const hy_pass_plan *pass) {
 
 /* A slot and the ops during which its memory is its own, a bit for each. */
 typedef struct interval {
-    int slot; /* 0: none */
+    int slot;
     uint64_t ops;
     uint64_t offset, bytes;
 } interval;
@@ -202,8 +191,8 @@ static uint64_t live_ops(const hy_pass_plan *pass, int slot) {
     int from = -1;
     for (int i = 0; i < pass->op_count; i++) {
         if (pass->ops[i]->is_chunked) chunked |= bits_between(i, i);
-        if (!uses(pass->ops[i], slot, HY_ACCESS_BOTH)) continue;
-        if (from < 0 || !uses(pass->ops[i], slot, HY_ACCESS_READ)) from = i;
+        if (!hy_unit_op_uses(pass->ops[i], slot, HY_ACCESS_BOTH)) continue;
+        if (from < 0 || !hy_unit_op_uses(pass->ops[i], slot, HY_ACCESS_READ)) from = i;
         live |= bits_between(from, i);
         is_in_turns |= pass->ops[i]->is_chunked;
     }
@@ -229,39 +218,29 @@ static uint64_t lowest_fit(const interval *placed, int count, const interval *li
     return offset;
 }
 
-static int list_intervals(const hy_unit_plan *plan, hy_pass pass, interval *out) {
-    int count = 0;
-    for (int s = 1; s < plan->unit->slot_count; s++) {
-        bool is_kept = plan->is_kept[s] && pass != HY_PASS_EVAL;
-        if (is_kept || !is_local(&plan->unit->slots[s])) continue;
-        hy_tensor t = hy_unit_slot_tensor(plan, s);
-        interval live = {.slot = s,
-                         .ops = live_ops(&plan->pass[pass], s),
-                         .bytes = hy_align(hy_tensor_bytes(&t))};
-        if (live.ops) out[count++] = live;
-    }
-    return count;
-}
-
-/* Packs the slots of a pass that are not kept into scratch memory, largest first. */
+/* Packs the slots that a pass makes inside the unit and that are not kept into scratch memory, largest
+ * first. */
 static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
     hy_pass_plan *pass = &plan->pass[pass_index];
-    interval waiting[HY_UNIT_SLOTS], placed[HY_UNIT_SLOTS];
-    int placed_count = 0, count = list_intervals(plan, pass_index, waiting);
-    while (placed_count < count) {
-        int largest = -1;
-        for (int i = 0; i < count; i++) {
-            if (!waiting[i].slot) continue;
-            if (largest < 0 || waiting[i].bytes > waiting[largest].bytes) largest = i;
-        }
-        interval live = waiting[largest];
-        waiting[largest].slot = 0;
-        live.offset = lowest_fit(placed, placed_count, &live);
-        placed[placed_count++] = live;
-        pass->offset[live.slot] = live.offset;
-        if (live.offset + live.bytes > pass->scratch_bytes) {
-            pass->scratch_bytes = live.offset + live.bytes;
-        }
+    interval list[HY_UNIT_SLOTS];
+    int count = 0;
+    for (int s = 1; s < plan->unit->slot_count; s++) {
+        hy_slot_role role = plan->unit->slots[s].role;
+        bool is_kept = plan->is_kept[s] && pass_index != HY_PASS_EVAL;
+        if (is_kept || (role != HY_SLOT_ACTIVATION && role != HY_SLOT_GRADIENT)) continue;
+        hy_tensor t = hy_unit_slot_tensor(plan, s);
+        interval live = {
+            .slot = s, .ops = live_ops(pass, s), .bytes = hy_align(hy_tensor_bytes(&t))};
+        if (!live.ops) continue;
+        int at = count++;
+        for (; at > 0 && list[at - 1].bytes < live.bytes; at--) list[at] = list[at - 1];
+        list[at] = live;
+    }
+    for (int i = 0; i < count; i++) {
+        list[i].offset = lowest_fit(list, i, &list[i]);
+        uint64_t end = list[i].offset + list[i].bytes;
+        pass->offset[list[i].slot] = list[i].offset;
+        if (end > pass->scratch_bytes) pass->scratch_bytes = end;
     }
 }
 
