@@ -432,7 +432,7 @@ static void update(sets_rig *r) {
     void *work;
     hy_layout layout;
     hy_optimizer_cursor at = {0};
-    must(hy_optimizer_lay_out(&optimizer, 0, &r->model->params, HY_F32, &layout));
+    must(hy_params_layout(&r->model->params, HY_SET_TRAINABLE, HY_F32, &layout));
     uint64_t workspace =
         hy_optimizer_workspace(&optimizer, &r->model->params, r->backend, HY_F32) + 256;
     must(hy_arena_init(&arena, r->backend, &ledger, HY_DEVICE, 2 * layout.bytes + workspace + 1024,

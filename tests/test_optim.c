@@ -73,15 +73,13 @@ static void rig_open(optim_rig *r, const hy_optimizer *optimizer) {
                             .shape = {2, 2},
                             .count = 4,
                             .is_trainable = true,
-                            .has_decay = true,
-                            .lr_scale = 1};
+                            .has_decay = true};
     r->list[1] = (hy_param){.unit = 0,
                             .ndim = 1,
                             .shape = {3},
                             .count = 3,
                             .first = 4,
-                            .is_trainable = true,
-                            .lr_scale = 1};
+                            .is_trainable = true};
     r->params = (hy_params){.list = r->list, .count = 2, .units = 1, .elements = 7};
     must(hy_params_layout(&r->params, HY_SET_ALL, HY_F32, &layout));
     must(hy_arena_init(&r->arena, r->backend, &r->ledger, HY_DEVICE, 4 * layout.bytes + (1 << 20),
@@ -95,7 +93,7 @@ static void rig_open(optim_rig *r, const hy_optimizer *optimizer) {
                                     .grads = &r->grads};
     for (int k = 0; k < arrays; k++) {
         hy_layout own;
-        must(hy_optimizer_lay_out(optimizer, k, &r->params, HY_F32, &own));
+        must(hy_params_layout(&r->params, HY_SET_TRAINABLE, HY_F32, &own));
         must(hy_store_init(&r->arrays[k], &r->arena, HY_OPTIM, &own));
         memset(r->arrays[k].data, 0, own.bytes);
         r->state.arrays[k] = &r->arrays[k];

@@ -66,15 +66,6 @@ static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {
     return most;
 }
 
-/* The end of it holds the residual between the last layer and the head. */
-static uint64_t training_scratch(const hy_batch_plan *plan) {
-    const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
-    uint64_t bytes = larger(scratch_of(plan, HY_PASS_FORWARD), scratch_of(plan, HY_PASS_BACKWARD));
-    uint64_t turn = larger(last->pass[HY_PASS_FORWARD].scratch_bytes,
-                           head_of(plan)->pass[HY_PASS_BACKWARD].scratch_bytes);
-    return larger(bytes, turn + plan->residual_bytes);
-}
-
 /* How many residuals the activations hold: those without a backward share the first two. */
 static int32_t residual_count(const hy_batch_plan *plan) {
     int32_t first = hy_batch_first_backward(plan), shared = first < 2 ? first : 2;
@@ -96,14 +87,18 @@ static bool evaluates_in_activations(const hy_batch_plan *plan) {
            2 * plan->residual_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
 }
 
+/* In training the end of it holds the residual between the last layer and the head. */
 static uint64_t all_scratch(const hy_batch_plan *plan) {
-    uint64_t training = plan->options.is_training ? training_scratch(plan) : 0;
+    uint64_t bytes = 0;
+    if (plan->options.is_training) {
+        const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
+        uint64_t turn = larger(last->pass[HY_PASS_FORWARD].scratch_bytes,
+                               head_of(plan)->pass[HY_PASS_BACKWARD].scratch_bytes);
+        bytes = larger(scratch_of(plan, HY_PASS_FORWARD), scratch_of(plan, HY_PASS_BACKWARD));
+        bytes = larger(bytes, turn + plan->residual_bytes);
+    }
     bool evaluates = !plan->options.offloads && !evaluates_in_activations(plan);
-    return hy_align(evaluates ? larger(training, scratch_of(plan, HY_PASS_EVAL)) : training);
-}
-
-static int32_t ring_depth(const hy_batch_plan *plan) {
-    return plan->options.ring_depth ? plan->options.ring_depth : HY_OFFLOAD_DEPTH;
+    return hy_align(evaluates ? larger(bytes, scratch_of(plan, HY_PASS_EVAL)) : bytes);
 }
 
 hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
@@ -121,22 +116,20 @@ hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
     return status;
 }
 
-static hy_status count_offload(hy_batch_plan *plan) {
-    hy_layout layout = {0};
-    HY_TRY(hy_batch_offload_layout(plan, &layout));
-    plan->bytes.host = layout.bytes;
-    plan->bytes.ring = hy_store_ring_bytes(&layout, ring_depth(plan));
-    hy_layout_fini(&layout);
-    return HY_OK;
-}
-
 hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
     uint64_t rows = (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
     uint64_t width = (uint64_t)plan->model->shape.width;
     plan->residual_bytes = hy_align(rows * width * hy_dtype_size(plan->size.dtype));
     plan->scratch_bytes = all_scratch(plan);
     plan->bytes.workspace = plan->scratch_bytes + hy_align(plan->op_workspace_bytes);
-    if (plan->options.offloads) HY_TRY(count_offload(plan));
+    if (plan->options.offloads) {
+        int32_t depth = plan->options.ring_depth;
+        hy_layout layout = {0};
+        HY_TRY(hy_batch_offload_layout(plan, &layout));
+        plan->bytes.host = layout.bytes;
+        plan->bytes.ring = hy_store_ring_bytes(&layout, depth ? depth : HY_OFFLOAD_DEPTH);
+        hy_layout_fini(&layout);
+    }
     plan->bytes.activations = resident_bytes(plan) + plan->bytes.ring;
     return HY_OK;
 }
@@ -148,8 +141,8 @@ static char *behind_residuals(const hy_batch_plan *plan) {
 }
 
 char *hy_batch_residual(const hy_batch_plan *plan, int32_t layer) {
-    if (layer == layers_of(plan))
-        return plan->workspace + plan->scratch_bytes - plan->residual_bytes;
+    bool is_last = layer == layers_of(plan);
+    if (is_last) return plan->workspace + plan->scratch_bytes - plan->residual_bytes;
     int32_t first = hy_batch_first_backward(plan), at = layer % 2;
     if (layer >= first) {
         if (plan->options.offloads) return hy_store_device(plan->offload, 2 * layer);
@@ -178,18 +171,14 @@ char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass) {
     return is_behind ? hy_batch_eval_residual(plan, 2) : plan->workspace;
 }
 
-static int logits_slot(const hy_unit *head) {
-    int slot = 1;
-    while (head->slots[slot].rows != HY_ROWS_CHUNK) slot++;
-    return slot;
-}
-
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace) {
     hy_forget_graphs(plan);
     plan->activations = activations;
     plan->workspace = workspace;
-    plan->logits = hy_batch_scratch(plan, HY_PASS_EVAL) +
-                   head_of(plan)->pass[HY_PASS_EVAL].offset[logits_slot(head_of(plan)->unit)];
+    const hy_unit_plan *head = head_of(plan);
+    int logits = 1;
+    while (head->unit->slots[logits].rows != HY_ROWS_CHUNK) logits++;
+    plan->logits = hy_batch_scratch(plan, HY_PASS_EVAL) + head->pass[HY_PASS_EVAL].offset[logits];
 }
 
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store) {

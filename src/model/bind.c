@@ -50,20 +50,22 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
 
 static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     const hy_batch_size *size = &f->plan->size;
-    const hy_batch_input *in = f->input;
+    bool has_doc_starts = f->plan->options.has_doc_starts;
+    hy_batch_input planned = {.tokens = SOMEWHERE,
+                              .targets = SOMEWHERE,
+                              .losses = SOMEWHERE,
+                              .doc_starts = has_doc_starts ? SOMEWHERE : NULL,
+                              .rope = SOMEWHERE};
+    const hy_batch_input *in = f->input ? f->input : &planned;
     int64_t rows = (int64_t)size->batch * size->seq;
     switch (slot->given) {
-    case HY_GIVEN_TOKENS: return hy_tensor_1d(in ? (void *)in->tokens : SOMEWHERE, HY_I32, rows);
-    case HY_GIVEN_TARGETS: return hy_tensor_1d(in ? (void *)in->targets : SOMEWHERE, HY_I32, rows);
-    case HY_GIVEN_LOSSES: return hy_tensor_1d(in ? (void *)in->losses : SOMEWHERE, HY_F32, rows);
-    case HY_GIVEN_DOC_STARTS: {
-        bool is_there = in ? in->doc_starts != NULL : f->plan->options.has_doc_starts;
-        return hy_tensor_1d(is_there ? (in ? (void *)in->doc_starts : SOMEWHERE) : NULL, HY_I32,
-                            rows);
-    }
+    case HY_GIVEN_TOKENS: return hy_tensor_1d((void *)in->tokens, HY_I32, rows);
+    case HY_GIVEN_TARGETS: return hy_tensor_1d((void *)in->targets, HY_I32, rows);
+    case HY_GIVEN_LOSSES: return hy_tensor_1d(in->losses, HY_F32, rows);
+    case HY_GIVEN_DOC_STARTS: return hy_tensor_1d((void *)in->doc_starts, HY_I32, rows);
     case HY_GIVEN_ROPE:
     default:
-        return (hy_tensor){.data = in ? (void *)in->rope : SOMEWHERE,
+        return (hy_tensor){.data = (void *)in->rope,
                            .shape = {size->seq, f->plan->model->shape.head_size / 2, 2},
                            .ndim = 3,
                            .dtype = HY_F32};

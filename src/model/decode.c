@@ -123,10 +123,9 @@ hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decod
                             hy_decoder **out) {
     int32_t most = model->shape.context;
     *out = NULL;
-    if (options->context < 1 || options->context > most) {
-        return hy_fail(HY_ERR_INPUT, "a context of %d tokens cannot be kept: accepted are 1 to %d",
-                       options->context, most);
-    }
+    HY_FAIL_IF(options->context < 1 || options->context > most, HY_ERR_INPUT,
+               "a context of %d tokens cannot be kept: accepted are 1 to %d", options->context,
+               most);
     hy_decoder *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a decoder");
     d->model = model;
@@ -153,18 +152,6 @@ void hy_decoder_destroy(hy_decoder *d) {
 
 /* ---- placing ----------------------------------------------------------------------------------- */
 
-static hy_status fill_rope_table(hy_decoder *d, hy_stream *stream) {
-    if (!d->rope) return HY_OK;
-    float *table = malloc((size_t)rope_bytes(d));
-    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
-    hy_shape_rope_table(&d->model->shape, d->options.context, table);
-    size_t bytes = (size_t)d->options.context * (size_t)d->model->shape.head_size * sizeof(float);
-    hy_status status = d->backend->copy(stream, d->rope, table, bytes);
-    if (status == HY_OK) status = d->backend->stream_sync(stream);
-    free(table);
-    return status;
-}
-
 static void *cut(char **at, uint64_t bytes) {
     char *block = *at;
     *at += bytes;
@@ -183,7 +170,15 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
     hy_batch_plan_place(d->one, activations, workspace);
     d->logits = d->one->logits;
     d->length = 0;
-    return fill_rope_table(d, stream);
+    if (!d->rope) return HY_OK;
+    float *table = malloc((size_t)rope_bytes(d));
+    if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
+    hy_shape_rope_table(&d->model->shape, d->options.context, table);
+    size_t bytes = (size_t)d->options.context * (size_t)d->model->shape.head_size * sizeof(float);
+    hy_status status = d->backend->copy(stream, d->rope, table, bytes);
+    if (status == HY_OK) status = d->backend->stream_sync(stream);
+    free(table);
+    return status;
 }
 
 /* ---- running ----------------------------------------------------------------------------------- */
@@ -243,14 +238,12 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
 
 static hy_status check_tokens(const hy_decoder *d, const int32_t *tokens, int32_t count) {
     int32_t left = d->options.context - d->length, vocab = d->model->shape.vocab;
-    if (count < 1 || count > left) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%d tokens do not fit behind the %d that are kept: accepted are 1 to %d",
-                       count, d->length, left);
-    }
+    HY_FAIL_IF(count < 1 || count > left, HY_ERR_INPUT,
+               "%d tokens do not fit behind the %d that are kept: accepted are 1 to %d", count,
+               d->length, left);
     for (int32_t i = 0; i < count; i++) {
-        if (tokens[i] >= 0 && tokens[i] < vocab) continue;
-        return hy_fail(HY_ERR_INPUT, "token %d is %d, expected 0 to %d", i, tokens[i], vocab - 1);
+        HY_FAIL_IF(tokens[i] < 0 || tokens[i] >= vocab, HY_ERR_INPUT,
+                   "token %d is %d, expected 0 to %d", i, tokens[i], vocab - 1);
     }
     return HY_OK;
 }

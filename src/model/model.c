@@ -110,23 +110,16 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 }
 
 static hy_status check_options(const hy_batch_options *o, const hy_shape *shape) {
-    if (o->recompute_layers < 0 || o->recompute_layers > shape->layers) {
-        return hy_fail(HY_ERR_INPUT, "%d layers cannot recompute: accepted are 0 (all) to %d",
-                       o->recompute_layers, shape->layers);
-    }
-    if (o->batch < 1 || o->seq < 1) {
-        return hy_fail(HY_ERR_INPUT, "a micro-batch of %d x %d tokens is empty", o->batch, o->seq);
-    }
-    if (o->seq > shape->context) {
-        return hy_fail(HY_ERR_INPUT,
-                       "the sequence length %d is beyond the model's context of %d tokens "
-                       "(shape.context)",
-                       o->seq, shape->context);
-    }
-    if ((int64_t)o->batch * o->seq > INT32_MAX) {
-        return hy_fail(HY_ERR_INPUT, "a micro-batch of %d x %d tokens is too large", o->batch,
-                       o->seq);
-    }
+    HY_FAIL_IF(o->recompute_layers < 0 || o->recompute_layers > shape->layers, HY_ERR_INPUT,
+               "%d layers cannot recompute: accepted are 0 (all) to %d", o->recompute_layers,
+               shape->layers);
+    HY_FAIL_IF(o->batch < 1 || o->seq < 1, HY_ERR_INPUT, "a micro-batch of %d x %d tokens is empty",
+               o->batch, o->seq);
+    HY_FAIL_IF(o->seq > shape->context, HY_ERR_INPUT,
+               "the sequence length %d is beyond the model's context of %d tokens (shape.context)",
+               o->seq, shape->context);
+    HY_FAIL_IF((int64_t)o->batch * o->seq > INT32_MAX, HY_ERR_INPUT,
+               "a micro-batch of %d x %d tokens is too large", o->batch, o->seq);
     return HY_OK;
 }
 
@@ -154,18 +147,17 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
     int64_t N = (int64_t)o->batch * o->seq, C = shape->width, F = shape->mlp_width;
     if (shape->is_gated) return false;
+    hy_tensor wide = hy_tensor_2d(somewhere, o->dtype, N, F);
     hy_op_call up = {.kind = HY_OP_MATMUL,
                      .attr.matmul = {.trans_b = true, .is_gelu = true, .alpha = 1},
                      .t = {[HY_MATMUL_A] = hy_tensor_2d(somewhere, o->dtype, N, C),
                            [HY_MATMUL_B] = hy_tensor_2d(somewhere, o->dtype, F, C),
-                           [HY_MATMUL_D] = hy_tensor_2d(somewhere, o->dtype, N, F)}};
+                           [HY_MATMUL_D] = wide}};
+    hy_op_call back = up;
     if (hy_shape_mlp_bias(shape)) up.t[HY_MATMUL_BIAS] = hy_tensor_1d(somewhere, o->dtype, F);
-    hy_op_call back = {.kind = HY_OP_MATMUL,
-                       .attr.matmul = {.alpha = 1},
-                       .t = {[HY_MATMUL_A] = hy_tensor_2d(somewhere, o->dtype, N, C),
-                             [HY_MATMUL_B] = hy_tensor_2d(somewhere, o->dtype, C, F),
-                             [HY_MATMUL_D] = hy_tensor_2d(somewhere, o->dtype, N, F),
-                             [HY_MATMUL_PRE] = hy_tensor_2d(somewhere, o->dtype, N, F)}};
+    back.attr.matmul.trans_b = back.attr.matmul.is_gelu = false;
+    back.t[HY_MATMUL_B] = hy_tensor_2d(somewhere, o->dtype, C, F);
+    back.t[HY_MATMUL_PRE] = wide;
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
@@ -176,9 +168,7 @@ static hy_status plan_units(hy_batch_plan *plan) {
     stored.recompute = 0;
     plan->checkpointed = calloc((size_t)model->kind_count, sizeof *plan->checkpointed);
     plan->stored = calloc((size_t)model->kind_count, sizeof *plan->stored);
-    if (!plan->checkpointed || !plan->stored) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for a batch plan");
-    }
+    HY_FAIL_IF(!plan->checkpointed || !plan->stored, HY_ERR_MEMORY, "no memory for a batch plan");
     for (int32_t kind = 0; kind < model->kind_count; kind++) {
         hy_unit_plan_init(&plan->checkpointed[kind], &model->kinds[kind], &plan->size);
         hy_unit_plan_init(&plan->stored[kind], &model->kinds[kind], &stored);

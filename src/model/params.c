@@ -33,23 +33,12 @@ static const char *const kind_names[HY_P_KIND_COUNT] = {
     [HY_P_HEAD] = "head.weight",
 };
 
-static const char *name_of(const hy_shape *s, hy_param_kind kind) {
-    return kind == HY_P_UP && s->is_gated ? "mlp.gate_up.weight" : kind_names[kind];
-}
-
-static bool is_norm_weight(hy_param_kind kind) {
-    return kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM ||
-           kind == HY_P_Q_NORM || kind == HY_P_K_NORM;
-}
-
-static bool is_by_token(hy_param_kind kind) { return kind == HY_P_TOKENS || kind == HY_P_HEAD; }
-
 /* Adds a parameter of `rows` x `cols`; cols 0 makes it a vector. */
 static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind, int64_t rows,
                 int64_t cols) {
     hy_param *param = &p->list[p->count];
     int64_t stored = cols ? rows * cols : rows;
-    if (is_by_token(kind)) rows = hy_shape_vocab_rows(s);
+    if (kind == HY_P_TOKENS || kind == HY_P_HEAD) rows = hy_shape_vocab_rows(s);
     *param = (hy_param){.kind = kind,
                         .unit = unit,
                         .ndim = cols ? 2 : 1,
@@ -59,16 +48,15 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
                         .first = p->elements,
                         .is_trainable = true,
                         .has_decay = cols > 0,
-                        .lr_scale = 1};
-    if (is_norm_weight(kind)) param->init_mean = 1;
-    if (cols) param->init_std = s->init_std;
+                        .init_std = cols ? s->init_std : 0};
+    bool is_norm = kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM;
+    if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM) param->init_mean = 1;
     /* What writes into the residual stream starts smaller: 2L additions (GPT-2's rule). */
     if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
-    if (unit >= 1 && unit <= s->layers) {
-        snprintf(param->name, sizeof param->name, "blocks.%d.%s", unit - 1, name_of(s, kind));
-    } else {
-        snprintf(param->name, sizeof param->name, "%s", name_of(s, kind));
-    }
+    const char *name = kind == HY_P_UP && s->is_gated ? "mlp.gate_up.weight" : kind_names[kind];
+    bool is_block = unit >= 1 && unit <= s->layers;
+    int length = is_block ? snprintf(param->name, sizeof param->name, "blocks.%d.", unit - 1) : 0;
+    snprintf(param->name + length, sizeof param->name - (size_t)length, "%s", name);
     p->elements += param->stored;
     p->at[unit * HY_P_KIND_COUNT + kind] = p->count++;
 }
@@ -145,21 +133,19 @@ static hy_status select_entry(const hy_params *p, const char *entry, bool *is_ch
     bool is_last = strncmp(entry, "last:", 5) == 0, is_all = strcmp(entry, "all") == 0;
     char *end;
     long last = is_last ? strtol(entry + 5, &end, 10) : 0;
-    if (is_last && (end == entry + 5 || *end || last < 0 || last > layers)) {
-        return hy_fail(HY_ERR_INPUT, "%s: accepted are last:0 to last:%d, the number of blocks",
-                       entry, layers);
-    }
+    HY_FAIL_IF(is_last && (end == entry + 5 || *end || last < 0 || last > layers), HY_ERR_INPUT,
+               "%s: accepted are last:0 to last:%d, the number of blocks", entry, layers);
     for (int32_t i = 0; i < p->count; i++) {
         bool is_meant = is_last ? p->list[i].unit > layers - last && p->list[i].unit > 0
                                 : is_all || matches(entry, p->list[i].name);
         is_chosen[i] |= is_meant;
         found += is_meant;
     }
-    if (found > 0) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "\"%s\" matches no parameter; they are called %s, blocks.0.attn.qkv.weight, "
-                   "final_norm.weight and so on",
-                   entry, p->list[0].name);
+    HY_FAIL_IF(found == 0, HY_ERR_INPUT,
+               "\"%s\" matches no parameter; they are called %s, blocks.0.attn.qkv.weight, "
+               "final_norm.weight and so on",
+               entry, p->list[0].name);
+    return HY_OK;
 }
 
 hy_status hy_params_select(hy_params *p, const char *names) {
@@ -202,7 +188,8 @@ hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype,
     hy_status status = items && item_of ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a layout");
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
         const hy_param *param = &p->list[i];
-        item_of[i] = hy_param_is_in(param, set) ? count++ : -1;
+        bool is_in = set == HY_SET_ALL || param->is_trainable == (set == HY_SET_TRAINABLE);
+        item_of[i] = is_in ? count++ : -1;
         if (item_of[i] < 0) continue;
         hy_layout_item *item = &items[item_of[i]];
         *item = (hy_layout_item){.unit = param->unit, .dtype = dtype, .count = param->count};

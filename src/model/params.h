@@ -48,7 +48,6 @@ typedef struct hy_param {
     int64_t first;  /* logical index of element 0 among all parameters: keys random numbers */
     bool is_trainable; /* else it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
-    double lr_scale;
     double init_mean, init_std;
 } hy_param;
 
@@ -70,10 +69,6 @@ static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_
 }
 
 typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_param_set;
-
-static inline bool hy_param_is_in(const hy_param *param, hy_param_set set) {
-    return set == HY_SET_ALL || param->is_trainable == (set == HY_SET_TRAINABLE);
-}
 
 /* Chooses the parameters that are trained, by a list of names, commas between them: `*` stands for any
  * letters and `?` for one, as in "blocks.3.attn.*"; "last:N" for the last N blocks, the final norm and

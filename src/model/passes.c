@@ -97,17 +97,13 @@ static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
 }
 
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
-    if (!plan->options.is_training || plan->options.is_sizing) {
-        return hy_fail(HY_ERR_STATE, "this batch plan was made for %s only",
-                       plan->options.is_sizing ? "its figures" : "evaluation");
-    }
-    if (plan->model->lowest_trained == plan->model->params.units) {
-        return hy_fail(HY_ERR_STATE, "the model has no parameter to train");
-    }
-    if (plan->options.offloads && !plan->offload) {
-        return hy_fail(HY_ERR_STATE,
-                       "this batch plan has no store for the activations it offloads");
-    }
+    HY_FAIL_IF(!plan->options.is_training || plan->options.is_sizing, HY_ERR_STATE,
+               "this batch plan was made for %s only",
+               plan->options.is_sizing ? "its figures" : "evaluation");
+    HY_FAIL_IF(plan->model->lowest_trained == plan->model->params.units, HY_ERR_STATE,
+               "the model has no parameter to train");
+    HY_FAIL_IF(plan->options.offloads && !plan->offload, HY_ERR_STATE,
+               "this batch plan has no store for the activations it offloads");
     return hy_run_captured(plan, input, train_pass);
 }
 
@@ -149,10 +145,9 @@ hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input) {
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,
                           int64_t rows) {
     HY_TRY(check_evaluates(plan));
-    if (rows > plan->size.chunk_rows) {
-        return hy_fail(HY_ERR_STATE, "logits of %lld rows were asked for; a chunk has %d",
-                       (long long)rows, plan->size.chunk_rows);
-    }
+    HY_FAIL_IF(rows > plan->size.chunk_rows, HY_ERR_STATE,
+               "logits of %lld rows were asked for; a chunk has %d", (long long)rows,
+               plan->size.chunk_rows);
     hy_frame f;
     HY_TRY(run_stack(plan, input, &f));
     f.unit_index = plan->model->params.units - 1;

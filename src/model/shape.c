@@ -9,51 +9,40 @@
 #define LARGEST_DIMENSION (1 << 24)
 
 static hy_status check_positive(const char *key, int64_t value) {
-    if (value >= 1 && value <= LARGEST_DIMENSION) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "shape.%s is %lld; it must lie between 1 and %d", key,
-                   (long long)value, LARGEST_DIMENSION);
+    HY_FAIL_IF(value < 1 || value > LARGEST_DIMENSION, HY_ERR_INPUT,
+               "shape.%s is %lld; it must lie between 1 and %d", key, (long long)value,
+               LARGEST_DIMENSION);
+    return HY_OK;
 }
 
 static hy_status check_heads(hy_shape *s) {
     if (s->kv_heads == 0) s->kv_heads = s->heads;
-    if (s->head_size == 0) {
-        if (s->width % s->heads != 0) {
-            return hy_fail(HY_ERR_INPUT,
-                           "shape.heads is %d, which does not divide shape.width %d; choose a "
-                           "divisor or set shape.head_size",
-                           s->heads, s->width);
-        }
-        s->head_size = s->width / s->heads;
-    }
+    HY_FAIL_IF(s->head_size == 0 && s->width % s->heads != 0, HY_ERR_INPUT,
+               "shape.heads is %d, which does not divide shape.width %d; choose a divisor or set "
+               "shape.head_size",
+               s->heads, s->width);
+    if (s->head_size == 0) s->head_size = s->width / s->heads;
     HY_TRY(check_positive("kv_heads", s->kv_heads));
     HY_TRY(check_positive("head_size", s->head_size));
-    if (s->heads % s->kv_heads != 0) {
-        return hy_fail(HY_ERR_INPUT, "shape.kv_heads is %d, which does not divide shape.heads %d",
-                       s->kv_heads, s->heads);
-    }
-    if (s->has_rope && s->head_size % 2 != 0) {
-        return hy_fail(HY_ERR_INPUT, "the head size is %d; rope needs an even one", s->head_size);
-    }
-    if (s->head_size > 256) {
-        return hy_fail(HY_ERR_INPUT, "the head size is %d; attention takes at most 256",
-                       s->head_size);
-    }
+    HY_FAIL_IF(s->heads % s->kv_heads != 0, HY_ERR_INPUT,
+               "shape.kv_heads is %d, which does not divide shape.heads %d", s->kv_heads, s->heads);
+    HY_FAIL_IF(s->has_rope && s->head_size % 2 != 0, HY_ERR_INPUT,
+               "the head size is %d; rope needs an even one", s->head_size);
+    HY_FAIL_IF(s->head_size > 256, HY_ERR_INPUT, "the head size is %d; attention takes at most 256",
+               s->head_size);
     return HY_OK;
 }
 
 static hy_status check_rope_scaling(const hy_shape *s) {
     if (!s->has_llama3_rope) return HY_OK;
-    if (!s->has_rope) {
-        return hy_fail(HY_ERR_INPUT, "shape.rope_scaling is llama3 but shape.positions is learned");
-    }
-    if (!(s->rope_factor >= 1 && s->rope_low_freq > 0 && s->rope_high_freq > s->rope_low_freq &&
-          s->rope_original_context >= 1)) {
-        return hy_fail(HY_ERR_INPUT,
-                       "llama3 rope scaling needs factor >= 1, 0 < low_freq < high_freq and an "
-                       "original context; got factor %g, low %g, high %g, original context %d",
-                       s->rope_factor, s->rope_low_freq, s->rope_high_freq,
-                       s->rope_original_context);
-    }
+    HY_FAIL_IF(!s->has_rope, HY_ERR_INPUT,
+               "shape.rope_scaling is llama3 but shape.positions is learned");
+    HY_FAIL_IF(!(s->rope_factor >= 1 && s->rope_low_freq > 0 &&
+                 s->rope_high_freq > s->rope_low_freq && s->rope_original_context >= 1),
+               HY_ERR_INPUT,
+               "llama3 rope scaling needs factor >= 1, 0 < low_freq < high_freq and an original "
+               "context; got factor %g, low %g, high %g, original context %d",
+               s->rope_factor, s->rope_low_freq, s->rope_high_freq, s->rope_original_context);
     return HY_OK;
 }
 
@@ -66,24 +55,17 @@ hy_status hy_shape_complete(hy_shape *s) {
     HY_TRY(check_heads(s));
     if (s->mlp_width == 0) s->mlp_width = 4 * s->width;
     HY_TRY(check_positive("mlp_width", s->mlp_width));
-    if (!(s->norm_eps > 0 && s->norm_eps < 1)) {
-        return hy_fail(HY_ERR_INPUT, "shape.norm_eps is %g; it must lie between 0 and 1",
-                       s->norm_eps);
-    }
-    if (s->has_rope && !(s->rope_theta > 1)) {
-        return hy_fail(HY_ERR_INPUT, "shape.rope_theta is %g; it must be above 1", s->rope_theta);
-    }
-    if (s->sliding_window < 0) {
-        return hy_fail(HY_ERR_INPUT, "shape.sliding_window is %d; it must be 0 (off) or more",
-                       s->sliding_window);
-    }
+    HY_FAIL_IF(!(s->norm_eps > 0 && s->norm_eps < 1), HY_ERR_INPUT,
+               "shape.norm_eps is %g; it must lie between 0 and 1", s->norm_eps);
+    HY_FAIL_IF(s->has_rope && !(s->rope_theta > 1), HY_ERR_INPUT,
+               "shape.rope_theta is %g; it must be above 1", s->rope_theta);
+    HY_FAIL_IF(s->sliding_window < 0, HY_ERR_INPUT,
+               "shape.sliding_window is %d; it must be 0 (off) or more", s->sliding_window);
     size_t letters = strspn(s->sliding_layers, "sf");
-    if (s->sliding_layers[letters] || letters > (size_t)s->layers) {
-        return hy_fail(HY_ERR_INPUT,
-                       "shape.sliding_layers is %s; it must be all, or a letter for each of the %d "
-                       "layers or fewer, s (sliding) or f (full)",
-                       s->sliding_layers, s->layers);
-    }
+    HY_FAIL_IF(s->sliding_layers[letters] || letters > (size_t)s->layers, HY_ERR_INPUT,
+               "shape.sliding_layers is %s; it must be all, or a letter for each of the %d layers "
+               "or fewer, s (sliding) or f (full)",
+               s->sliding_layers, s->layers);
     return check_rope_scaling(s);
 }
 

@@ -67,22 +67,22 @@ void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *tr
     leave_out_unwanted(unit);
 }
 
-int8_t hy_unit_add_slot(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols) {
+int8_t hy_unit_add_slot(hy_unit *unit, hy_slot_role role, int32_t cols) {
     if (unit->slot_count == HY_NO_SLOT) unit->slot_count++;
     assert(unit->slot_count < HY_UNIT_SLOTS);
-    unit->slots[unit->slot_count] = (hy_slot){.name = name, .role = role, .cols = cols};
+    unit->slots[unit->slot_count] = (hy_slot){.role = role, .cols = cols};
     return (int8_t)unit->slot_count++;
 }
 
-int8_t hy_unit_given(hy_unit *unit, const char *name, hy_given given) {
-    int8_t slot = hy_unit_add_slot(unit, name, HY_SLOT_GIVEN, 0);
+int8_t hy_unit_given(hy_unit *unit, hy_given given) {
+    int8_t slot = hy_unit_add_slot(unit, HY_SLOT_GIVEN, 0);
     unit->slots[slot].given = given;
     return slot;
 }
 
-int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, const char *name, int8_t *grad) {
-    int8_t weight = hy_unit_add_slot(unit, name, HY_SLOT_PARAM, 0);
-    *grad = hy_unit_add_slot(unit, name, HY_SLOT_PARAM_GRAD, 0);
+int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, int8_t *grad) {
+    int8_t weight = hy_unit_add_slot(unit, HY_SLOT_PARAM, 0);
+    *grad = hy_unit_add_slot(unit, HY_SLOT_PARAM_GRAD, 0);
     unit->slots[weight].param = unit->slots[*grad].param = kind;
     return weight;
 }
@@ -93,11 +93,11 @@ void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op) {
     (is_backward ? unit->backward : unit->forward)[(*count)++] = op;
 }
 
-hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bool has_bias) {
+hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias) {
     hy_linear linear = {.bias = HY_NO_SLOT, .bias_grad = HY_NO_SLOT};
     hy_param_kind bias = (hy_param_kind)(kind + 1);
-    linear.weight = hy_unit_param(unit, kind, name, &linear.weight_grad);
-    if (has_bias) linear.bias = hy_unit_param(unit, bias, name, &linear.bias_grad);
+    linear.weight = hy_unit_param(unit, kind, &linear.weight_grad);
+    if (has_bias) linear.bias = hy_unit_param(unit, bias, &linear.bias_grad);
     return linear;
 }
 
@@ -139,11 +139,11 @@ void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind) {
     hy_norm_slots norm = {.bias = HY_NO_SLOT, .bias_grad = HY_NO_SLOT, .mean = HY_NO_SLOT};
     hy_param_kind bias = (hy_param_kind)(kind + 1);
-    norm.weight = hy_unit_param(unit, kind, "norm", &norm.weight_grad);
-    norm.rstd = hy_unit_add_slot(unit, "rstd", HY_SLOT_ACTIVATION, 0);
+    norm.weight = hy_unit_param(unit, kind, &norm.weight_grad);
+    norm.rstd = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, 0);
     if (!shape->is_rms) {
-        norm.bias = hy_unit_param(unit, bias, "norm", &norm.bias_grad);
-        norm.mean = hy_unit_add_slot(unit, "mean", HY_SLOT_ACTIVATION, 0);
+        norm.bias = hy_unit_param(unit, bias, &norm.bias_grad);
+        norm.mean = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, 0);
         unit->slots[norm.mean].is_fp32 = true;
         unit->slots[norm.mean].group = HY_KEEP_RESIDUAL;
     }

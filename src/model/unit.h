@@ -64,7 +64,6 @@ typedef enum hy_recompute {
 int hy_recompute_groups(hy_recompute recompute); /* hy_keep_group bits */
 
 typedef struct hy_slot {
-    const char *name;
     hy_slot_role role;
     hy_slot_rows rows;
     int32_t cols;
@@ -113,10 +112,10 @@ bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
 void hy_unit_embedding(hy_unit *unit, const hy_shape *shape);
 void hy_unit_block(hy_unit *unit, const hy_shape *shape);
 void hy_unit_head(hy_unit *unit, const hy_shape *shape);
-int8_t hy_unit_add_slot(hy_unit *unit, const char *name, hy_slot_role role, int32_t cols);
-int8_t hy_unit_given(hy_unit *unit, const char *name, hy_given given);
+int8_t hy_unit_add_slot(hy_unit *unit, hy_slot_role role, int32_t cols);
+int8_t hy_unit_given(hy_unit *unit, hy_given given);
 /* A weight; *grad is the slot of its gradient. */
-int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, const char *name, int8_t *grad);
+int8_t hy_unit_param(hy_unit *unit, hy_param_kind kind, int8_t *grad);
 void hy_unit_add_op(hy_unit *unit, bool is_backward, hy_unit_op op);
 /* d = a b */
 hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b);
@@ -128,7 +127,7 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 typedef struct hy_linear {
     int8_t weight, bias, weight_grad, bias_grad;
 } hy_linear;
-hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, const char *name, bool has_bias);
+hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias);
 /* out = in W^T + bias + residual */
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                             int8_t residual);

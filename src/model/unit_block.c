@@ -17,50 +17,50 @@ typedef struct block_slots {
     hy_linear qkv_proj, out_proj, up, down;
 } block_slots;
 
-static int8_t activation(hy_unit *unit, const char *name, int32_t cols, hy_keep_group group) {
-    int8_t slot = hy_unit_add_slot(unit, name, HY_SLOT_ACTIVATION, cols);
+static int8_t activation(hy_unit *unit, int32_t cols, hy_keep_group group) {
+    int8_t slot = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, cols);
     unit->slots[slot].group = group;
     return slot;
 }
 
-static int8_t gradient(hy_unit *unit, const char *name, int32_t cols) {
-    return hy_unit_add_slot(unit, name, HY_SLOT_GRADIENT, cols);
+static int8_t gradient(hy_unit *unit, int32_t cols) {
+    return hy_unit_add_slot(unit, HY_SLOT_GRADIENT, cols);
 }
 
 static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
-    b->n1 = activation(unit, "n1", s->width, HY_KEEP_CHEAP);
-    b->raw_qkv = activation(unit, "qkv", hy_shape_qkv(s), HY_KEEP_ATTENTION);
+    b->n1 = activation(unit, s->width, HY_KEEP_CHEAP);
+    b->raw_qkv = activation(unit, hy_shape_qkv(s), HY_KEEP_ATTENTION);
     b->qkv = b->raw_qkv;
     if (s->has_qk_norm) {
-        b->qkv = activation(unit, "qkv_normed", hy_shape_qkv(s), HY_KEEP_ATTENTION);
-        b->head_rstd = activation(unit, "head_rstd", s->heads + s->kv_heads, HY_KEEP_ATTENTION);
+        b->qkv = activation(unit, hy_shape_qkv(s), HY_KEEP_ATTENTION);
+        b->head_rstd = activation(unit, s->heads + s->kv_heads, HY_KEEP_ATTENTION);
         unit->slots[b->head_rstd].is_fp32 = true;
-        b->q_norm = hy_unit_param(unit, HY_P_Q_NORM, "q_norm", &b->q_norm_grad);
-        b->k_norm = hy_unit_param(unit, HY_P_K_NORM, "k_norm", &b->k_norm_grad);
+        b->q_norm = hy_unit_param(unit, HY_P_Q_NORM, &b->q_norm_grad);
+        b->k_norm = hy_unit_param(unit, HY_P_K_NORM, &b->k_norm_grad);
     }
-    b->attended = activation(unit, "attended", s->heads * s->head_size, HY_KEEP_ATTENTION);
-    b->lse = activation(unit, "lse", s->heads, HY_KEEP_ATTENTION);
+    b->attended = activation(unit, s->heads * s->head_size, HY_KEEP_ATTENTION);
+    b->lse = activation(unit, s->heads, HY_KEEP_ATTENTION);
     unit->slots[b->lse].is_fp32 = true;
     unit->slots[b->lse].rows = HY_ROWS_LSE;
-    b->doc_starts = hy_unit_given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
-    b->rope = s->has_rope ? hy_unit_given(unit, "rope", HY_GIVEN_ROPE) : NONE;
+    b->doc_starts = hy_unit_given(unit, HY_GIVEN_DOC_STARTS);
+    b->rope = s->has_rope ? hy_unit_given(unit, HY_GIVEN_ROPE) : NONE;
 }
 
 static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
-    b->x = hy_unit_add_slot(unit, "x", HY_SLOT_RESIDUAL_IN, s->width);
-    b->out = hy_unit_add_slot(unit, "out", HY_SLOT_RESIDUAL_OUT, s->width);
-    b->dx = hy_unit_add_slot(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
+    b->x = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_IN, s->width);
+    b->out = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_OUT, s->width);
+    b->dx = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_GRAD, s->width);
     b->norm1 = hy_unit_norm(unit, s, HY_P_NORM1);
-    b->qkv_proj = hy_unit_linear(unit, HY_P_QKV, "qkv", s->has_qkv_bias);
-    b->out_proj = hy_unit_linear(unit, HY_P_OUT, "out", hy_shape_out_bias(s));
+    b->qkv_proj = hy_unit_linear(unit, HY_P_QKV, s->has_qkv_bias);
+    b->out_proj = hy_unit_linear(unit, HY_P_OUT, hy_shape_out_bias(s));
     b->norm2 = hy_unit_norm(unit, s, HY_P_NORM2);
-    b->up = hy_unit_linear(unit, HY_P_UP, "up", hy_shape_mlp_bias(s));
-    b->down = hy_unit_linear(unit, HY_P_DOWN, "down", hy_shape_mlp_bias(s));
+    b->up = hy_unit_linear(unit, HY_P_UP, hy_shape_mlp_bias(s));
+    b->down = hy_unit_linear(unit, HY_P_DOWN, hy_shape_mlp_bias(s));
     add_attention_slots(unit, s, b);
-    b->mid = activation(unit, "mid", s->width, HY_KEEP_RESIDUAL);
-    b->n2 = activation(unit, "n2", s->width, HY_KEEP_CHEAP);
-    b->wide = activation(unit, "wide", s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
-    b->active = activation(unit, "active", s->mlp_width, HY_KEEP_CHEAP);
+    b->mid = activation(unit, s->width, HY_KEEP_RESIDUAL);
+    b->n2 = activation(unit, s->width, HY_KEEP_CHEAP);
+    b->wide = activation(unit, s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
+    b->active = activation(unit, s->mlp_width, HY_KEEP_CHEAP);
 }
 
 static hy_op_attr head_attr(const hy_unit *unit, const hy_shape *s, bool inverse) {
@@ -168,11 +168,11 @@ static void add_attention_backward(hy_unit *unit, const hy_shape *s, const block
 }
 
 static void add_backward(hy_unit *unit, const hy_shape *s, const block_slots *b) {
-    int8_t dactive = gradient(unit, "dactive", s->mlp_width);
-    int8_t dn2 = gradient(unit, "dn2", s->width);
-    int8_t dattended = gradient(unit, "dattended", s->heads * s->head_size);
-    int8_t dqkv = gradient(unit, "dqkv", hy_shape_qkv(s));
-    int8_t dn1 = gradient(unit, "dn1", s->width);
+    int8_t dactive = gradient(unit, s->mlp_width);
+    int8_t dn2 = gradient(unit, s->width);
+    int8_t dattended = gradient(unit, s->heads * s->head_size);
+    int8_t dqkv = gradient(unit, hy_shape_qkv(s));
+    int8_t dn1 = gradient(unit, s->width);
     int8_t dwide = add_mlp_end_backward(unit, s, b, dactive);
     hy_unit_linear_backward(unit, &b->up, dwide, b->n2, dn2);
     hy_unit_norm_backward(unit, s, &b->norm2, dn2, b->mid, b->dx, false);

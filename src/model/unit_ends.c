@@ -8,14 +8,14 @@
 
 void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
     unit->name = "embedding";
-    int8_t tokens = hy_unit_given(unit, "tokens", HY_GIVEN_TOKENS);
-    int8_t out = hy_unit_add_slot(unit, "out", HY_SLOT_RESIDUAL_OUT, s->width);
-    int8_t dx = hy_unit_add_slot(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
+    int8_t tokens = hy_unit_given(unit, HY_GIVEN_TOKENS);
+    int8_t out = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_OUT, s->width);
+    int8_t dx = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_GRAD, s->width);
     int8_t dwte, wpe = NONE, dwpe = NONE, doc_starts = NONE;
-    int8_t wte = hy_unit_param(unit, HY_P_TOKENS, "tokens", &dwte);
+    int8_t wte = hy_unit_param(unit, HY_P_TOKENS, &dwte);
     if (!s->has_rope) {
-        wpe = hy_unit_param(unit, HY_P_POSITIONS, "positions", &dwpe);
-        doc_starts = hy_unit_given(unit, "doc_starts", HY_GIVEN_DOC_STARTS);
+        wpe = hy_unit_param(unit, HY_P_POSITIONS, &dwpe);
+        doc_starts = hy_unit_given(unit, HY_GIVEN_DOC_STARTS);
     }
     hy_unit_add_op(unit, false,
                    (hy_unit_op){.kind = HY_OP_EMBED,
@@ -46,16 +46,16 @@ typedef struct head_slots {
 } head_slots;
 
 static void add_head_slots(hy_unit *unit, const hy_shape *s, head_slots *h) {
-    h->x = hy_unit_add_slot(unit, "x", HY_SLOT_RESIDUAL_IN, s->width);
-    h->dx = hy_unit_add_slot(unit, "dx", HY_SLOT_RESIDUAL_GRAD, s->width);
+    h->x = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_IN, s->width);
+    h->dx = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_GRAD, s->width);
     h->norm = hy_unit_norm(unit, s, HY_P_FINAL_NORM);
-    h->normed = hy_unit_add_slot(unit, "normed", HY_SLOT_ACTIVATION, s->width);
-    h->dnormed = hy_unit_add_slot(unit, "dnormed", HY_SLOT_GRADIENT, s->width);
-    h->logits = hy_unit_add_slot(unit, "logits", HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
+    h->normed = hy_unit_add_slot(unit, HY_SLOT_ACTIVATION, s->width);
+    h->dnormed = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, s->width);
+    h->logits = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, hy_shape_vocab_rows(s));
     unit->slots[h->logits].rows = HY_ROWS_CHUNK;
-    h->targets = hy_unit_given(unit, "targets", HY_GIVEN_TARGETS);
-    h->losses = hy_unit_given(unit, "losses", HY_GIVEN_LOSSES);
-    h->weight = hy_unit_param(unit, HY_P_HEAD, "head", &h->weight_grad);
+    h->targets = hy_unit_given(unit, HY_GIVEN_TARGETS);
+    h->losses = hy_unit_given(unit, HY_GIVEN_LOSSES);
+    h->weight = hy_unit_param(unit, HY_P_HEAD, &h->weight_grad);
 }
 
 static hy_unit_op chunk_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {

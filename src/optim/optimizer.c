@@ -16,13 +16,6 @@ static const hy_optimizer_kind *const kinds[HY_OPTIMIZER_COUNT] = {
 
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id) { return kinds[id]; }
 
-hy_status hy_optimizer_lay_out(const hy_optimizer *optimizer, int array, const hy_params *params,
-                               hy_dtype dtype, hy_layout *out) {
-    (void)optimizer;
-    (void)array; /* all have the shape of their parameter */
-    return hy_params_layout(params, HY_SET_TRAINABLE, dtype, out);
-}
-
 /* ---- parameters of a unit ------------------------------------------------------------------------ */
 
 static hy_tensor tensor_of(const hy_store *store, int32_t param) {
@@ -171,7 +164,7 @@ static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream
         .grad = tensor_of(state->grads, index),
         .clip = hy_tensor_1d(state->clip, HY_F32, 2),
         .workspace = state->workspace,
-        .lr = (float)step->lr * (float)param->lr_scale,
+        .lr = (float)step->lr,
         .weight_decay = param->has_decay ? (float)optimizer->weight_decay : 0,
         .count = step->count,
         .seed = step->seed,

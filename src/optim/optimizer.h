@@ -20,7 +20,7 @@ typedef enum hy_optimizer_id { HY_ADAMW, HY_SGD, HY_OPTIMIZER_COUNT } hy_optimiz
 
 #define HY_OPTIM_ARRAYS_MAX 2
 
-/* An array of state. It has the shape of its parameter (hy_optimizer_lay_out) and begins as zero. */
+/* An array of state. It is laid out like the trained parameters (hy_params_layout) and begins as zero. */
 typedef struct hy_optim_array {
     const char *name; /* in checkpoints: "m" */
     bool is_signed;   /* which codes its 8 bits are: see HY_OP_QUANTIZE */
@@ -68,10 +68,6 @@ struct hy_param_update {
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id);
 
 static inline int hy_optimizer_arrays(const hy_optimizer *o) { return o->kind->array_count(o); }
-
-/* How an array of the state lies in memory, stored as `dtype`. */
-hy_status hy_optimizer_lay_out(const hy_optimizer *optimizer, int array, const hy_params *params,
-                               hy_dtype dtype, hy_layout *out);
 
 /* ---- a step ------------------------------------------------------------------------------------ */
 
