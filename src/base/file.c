@@ -96,16 +96,10 @@ hy_status hy_file_map_open(const char *path, hy_file_map *out) {
     uint64_t size;
     *out = (hy_file_map){0};
     HY_TRY(open_regular(path, &fd, &size));
-    hy_status status = HY_OK;
-    if (size > 0) {
-        void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED) {
-            status = hy_fail_path("cannot map", path);
-        } else {
-            *out = (hy_file_map){.data = data, .size = (size_t)size};
-        }
-    }
+    void *data = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    hy_status status = data == MAP_FAILED ? hy_fail_path("cannot map", path) : HY_OK;
     close(fd);
+    if (status == HY_OK) *out = (hy_file_map){.data = data, .size = (size_t)size};
     return status;
 }
 
@@ -117,16 +111,15 @@ void hy_file_map_close(hy_file_map *map) {
 hy_status hy_reader_open(const char *path, hy_reader **out) {
     *out = NULL;
     hy_reader *r = calloc(1, sizeof *r);
-    if (!r || !(r->path = strdup(path))) {
-        free(r);
-        return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
-    }
-    hy_status status = open_regular(path, &r->fd, &r->size);
+    char *name = strdup(path);
+    hy_status status = r && name ? open_regular(path, &r->fd, &r->size)
+                                 : hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
     if (status != HY_OK) {
-        free(r->path);
+        free(name);
         free(r);
         return status;
     }
+    r->path = name;
     char same[32]; /* the open file once more, whatever has its name by now */
     snprintf(same, sizeof same, "/proc/self/fd/%d", r->fd);
     r->direct = open(same, O_RDONLY | O_DIRECT | O_CLOEXEC);

@@ -183,19 +183,6 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
-static hy_status enqueue_op(const hy_decoder *d, const hy_frame *f, int32_t index) {
-    hy_op_call call;
-    hy_frame_bind(f, index, 0, &call);
-    if (f->plan->size.seq != f->plan->options.seq) call.plan = NULL; /* prepared for more rows */
-    if (call.kind == HY_OP_ATTENTION) make_cached(d, f->unit_index - 1, d->length, &call);
-    hy_tensor *positions = &call.t[HY_EMBED_WPE];
-    if (call.kind == HY_OP_EMBED && positions->data) {
-        int64_t left = hy_tensor_height(positions) - d->length;
-        *positions = hy_tensor_rows(positions, d->length, left);
-    }
-    return d->backend->enqueue(f->input->stream, &call);
-}
-
 /* The head's list begins with its norm and the matmul that makes logits; the loss is left out. */
 enum { HEAD_OPS = 2 };
 
@@ -205,7 +192,18 @@ static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit) {
     bool is_head = f->unit->unit->traits.part == HY_PART_HEAD;
     int32_t ops = is_head ? HEAD_OPS : f->unit->pass[HY_PASS_EVAL].op_count;
     HY_TRY(hy_visit_enter(f, +1));
-    for (int32_t i = 0; i < ops; i++) HY_TRY(enqueue_op(d, f, i));
+    for (int32_t i = 0; i < ops; i++) {
+        hy_op_call call;
+        hy_frame_bind(f, i, 0, &call);
+        if (f->plan->size.seq != f->plan->options.seq) call.plan = NULL; /* made for more rows */
+        if (call.kind == HY_OP_ATTENTION) make_cached(d, unit - 1, d->length, &call);
+        hy_tensor *positions = &call.t[HY_EMBED_WPE];
+        if (call.kind == HY_OP_EMBED && positions->data) {
+            int64_t left = hy_tensor_height(positions) - d->length;
+            *positions = hy_tensor_rows(positions, d->length, left);
+        }
+        HY_TRY(d->backend->enqueue(f->input->stream, &call));
+    }
     return hy_visit_leave(f);
 }
 
@@ -248,16 +246,6 @@ static hy_status check_tokens(const hy_decoder *d, const int32_t *tokens, int32_
     return HY_OK;
 }
 
-static void widen(const hy_decoder *d, float *logits) {
-    int32_t vocab = d->model->shape.vocab;
-    const uint16_t *narrow = d->staged;
-    for (int32_t i = 0; i < vocab; i++) {
-        logits[i] = d->options.dtype == HY_F32    ? ((const float *)d->staged)[i]
-                    : d->options.dtype == HY_BF16 ? hy_bf16_to_f32(narrow[i])
-                                                  : hy_f16_to_f32(narrow[i]);
-    }
-}
-
 hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights, hy_store *frozen,
                           const int32_t *tokens, int32_t count, float *logits) {
     hy_batch_input input = {
@@ -272,11 +260,18 @@ hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights, h
         if (status == HY_OK) status = run_rows(d, &input, rows);
         d->length += rows;
     }
-    size_t bytes = (size_t)d->model->shape.vocab * hy_dtype_size(d->options.dtype);
+    int32_t vocab = d->model->shape.vocab;
+    hy_dtype dtype = d->options.dtype;
+    size_t bytes = (size_t)vocab * hy_dtype_size(dtype);
     if (status == HY_OK) status = d->backend->copy(stream, d->staged, d->logits, bytes);
     if (status == HY_OK) status = d->backend->stream_sync(stream);
     if (status != HY_OK) d->length = before;
-    if (status == HY_OK) widen(d, logits);
+    const uint16_t *narrow = d->staged;
+    for (int32_t i = 0; i < vocab && status == HY_OK; i++) {
+        logits[i] = dtype == HY_F32    ? ((const float *)d->staged)[i]
+                    : dtype == HY_BF16 ? hy_bf16_to_f32(narrow[i])
+                                       : hy_f16_to_f32(narrow[i]);
+    }
     return status;
 }
 
