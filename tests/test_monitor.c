@@ -4,8 +4,8 @@
  * machines; and of this one, whose figures must agree with what it says elsewhere. */
 #include "made_machine.h"
 
-#include "base/rng.h"
 #include "base/host_memory.h"
+#include "base/rng.h"
 #include "memory/monitor.h"
 #include "process_figures.h"
 

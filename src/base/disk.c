@@ -1,6 +1,6 @@
 /* disk.c: counted system calls and the fault hook. See disk.h and, for the hook, file.h.
  *
- * The hook is the one piece of process-wide state in this room: faults must strike whichever thread
+ * The hook is the one piece of process-wide state in this module: faults must strike whichever thread
  * writes next. It is made of atomics, and disarmed it costs one load for each call. */
 #include "base/disk.h"
 

@@ -2,7 +2,7 @@
  *
  * Nothing else in the library opens for writing, writes, syncs, renames or removes: everything
  * passes the one counter behind hy_fault_arm (file.h). The functions answer like the calls they
- * wrap: 0 (or a descriptor, or a count) when done, -1 with errno when not. Rooms use file.h; this
+ * wrap: 0 (or a descriptor, or a count) when done, -1 with errno when not. Modules use file.h; this
  * header is for those who must see errno themselves. */
 #pragma once
 
