@@ -470,6 +470,25 @@ START_TEST(configs_of_well_known_models_have_the_shapes_of_the_presets) {
 }
 END_TEST
 
+/* A run takes its shape from settings that the folder's config was turned into. */
+static void goes_through_settings(const char *name) {
+    hy_hf_config file;
+    hy_config *config;
+    hy_shape shape;
+    must(hy_hf_config_read(golden_folder(name), &file));
+    must(hy_config_create(&config));
+    must(hy_config_set(config, "model", golden_folder(name), HY_FROM_CALLER));
+    must(hy_shape_from_settings(hy_config_settings(config), &shape));
+    shapes_are_the_same(file.arch, &file.shape, &shape);
+    hy_config_destroy(config);
+    hy_hf_config_free(&file);
+}
+
+START_TEST(settings_of_a_folder_have_the_shape_of_its_config) {
+    for (int i = 0; i < HF_CASES; i++) goes_through_settings(hf_cases[i]);
+}
+END_TEST
+
 static Suite *hf_suite(void) {
     Suite *suite = suite_create("hf");
     TCase *tc = tcase_create("hf");
@@ -477,6 +496,7 @@ static Suite *hf_suite(void) {
     tcase_add_test(tc, logits_are_those_of_transformers);
     tcase_add_test(tc, frozen_weights_are_loaded_as_int8);
     tcase_add_test(tc, one_wrong_tensor_is_seen);
+    tcase_add_test(tc, settings_of_a_folder_have_the_shape_of_its_config);
     tcase_add_test(tc, weights_in_bf16_are_those_in_fp32_rounded);
     tcase_add_test(tc, pieces_of_any_size_make_the_same_weights);
     tcase_add_test(tc, what_is_written_is_byte_identical);

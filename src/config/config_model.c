@@ -53,12 +53,16 @@ static hy_settings settings_of(const hy_shape *shape) {
 static bool is_sent(const char *key, const hy_shape *shape) {
     static const char *const others[] = {"train.seq_len", "optimizer.lr",
                                          "optimizer.lr_warmup_steps"};
+    static const char *const scaling[] = {"shape.rope_factor", "shape.rope_low_freq",
+                                          "shape.rope_high_freq", "shape.rope_original_context"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (!strcmp(key, others[i])) return true;
     }
     if (!strcmp(key, "shape.rope_theta")) return shape->has_rope;
-    bool is_scaling = !strncmp(key, "shape.rope_", 11) && strcmp(key, "shape.rope_scaling");
-    return is_scaling ? shape->has_llama3_rope : !strncmp(key, "shape.", 6);
+    for (size_t i = 0; i < sizeof scaling / sizeof scaling[0]; i++) {
+        if (!strcmp(key, scaling[i])) return shape->has_llama3_rope;
+    }
+    return !strncmp(key, "shape.", 6);
 }
 
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,
