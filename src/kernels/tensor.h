@@ -12,8 +12,8 @@
 
 #define HY_MAX_DIMS 4
 
-/* Scales of a quantised tensor: one per `block` elements, which for int8 are a row; amax is the largest
- * magnitude seen. */
+/* Scales of a quantised tensor: one per `block` elements of a row (coded.h); amax is the largest magnitude
+ * seen. */
 typedef struct hy_quant {
     float *scale;
     float *amax;
@@ -34,8 +34,13 @@ static inline int64_t hy_tensor_count(const hy_tensor *t) {
     return n;
 }
 
+/* Bytes of so many elements, and so the offset of the one behind them. */
+static inline uint64_t hy_dtype_bytes(hy_dtype dtype, int64_t count) {
+    return (uint64_t)count * hy_dtype_size(dtype);
+}
+
 static inline size_t hy_tensor_bytes(const hy_tensor *t) {
-    return (size_t)hy_tensor_count(t) * hy_dtype_size(t->dtype);
+    return hy_dtype_bytes(t->dtype, hy_tensor_count(t));
 }
 
 static inline bool hy_tensor_is_given(const hy_tensor *t) { return t->data != NULL; }
@@ -52,7 +57,7 @@ static inline hy_tensor hy_tensor_2d(void *data, hy_dtype dtype, int64_t rows, i
 static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_t count) {
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;
-    view.data = t->data ? (char *)t->data + (size_t)(first * row) * hy_dtype_size(t->dtype) : NULL;
+    view.data = t->data ? (char *)t->data + hy_dtype_bytes(t->dtype, first * row) : NULL;
     if (t->quant.scale) view.quant.scale = t->quant.scale + first * row / t->quant.block;
     view.shape[0] = count;
     return view;

@@ -8,16 +8,15 @@
 
 #include <stdbool.h>
 
-#include "hybrid_types.h"
+#include "kernels/tensor.h"
 
 #define HY_ALIGNMENT 256
 
 typedef struct hy_layout_item {
     int32_t unit;
     hy_dtype dtype;
-    int64_t count; /* elements */
-    int32_t
-        block; /* 8-bit codes: elements that share a scale; their scales, fp32, lie behind them */
+    int64_t count;   /* elements */
+    int32_t block;   /* codes: elements that share a scale; their scales, fp32, lie behind them */
     uint64_t offset; /* from the start of its unit; set by hy_layout_init */
 } hy_layout_item;
 
@@ -47,7 +46,7 @@ static inline uint64_t hy_align(uint64_t bytes) {
 
 /* Where a tensor's scales begin, from its own start, and how many `count` elements have. */
 static inline uint64_t hy_layout_scales_at(const hy_layout_item *item) {
-    return hy_align((uint64_t)item->count * hy_dtype_size(item->dtype));
+    return hy_align(hy_dtype_bytes(item->dtype, item->count));
 }
 static inline int64_t hy_layout_scales(const hy_layout_item *item, int64_t count) {
     return item->block ? (count + item->block - 1) / item->block : 0;

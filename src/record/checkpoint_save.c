@@ -47,7 +47,7 @@ static void give_staging(staging *s) {
 
 static hy_status put_tensor(hy_engine *e, hy_safetensors_writer *writer,
                             const hy_state_tensor *tensor, const staging *s) {
-    uint64_t bytes = (uint64_t)tensor->count * hy_dtype_size(tensor->dtype);
+    uint64_t bytes = hy_dtype_bytes(tensor->dtype, tensor->count);
     for (uint64_t at = 0; at < bytes; at += s->bytes) {
         uint64_t size = bytes - at < s->bytes ? bytes - at : s->bytes;
         HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->compute, tensor->offset + at, s->data,
