@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "kernels/coded.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/half.h"
-#include "kernels/int8.h"
 
 #define CHUNK (16 << 20) /* elements made at a time, and sent where a device backs them */
 #define BATCH 4096       /* elements a thread makes before it rounds them */
@@ -80,23 +80,21 @@ static void tell(const hy_engine *e, int64_t done) {
     e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
 }
 
-/* Elements [first, first + count), whole rows, as int8: `numbers` holds them in fp32 and codes and scales
- * behind that. */
-static hy_status send_int8(hy_engine *e, hy_store *store, int32_t item, int64_t first,
-                           const share *whole, int threads) {
+/* Elements [first, first + count), whole blocks, as codes: `whole` has room for the numbers in fp32, and for
+ * scales and codes behind them. */
+static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, int64_t first,
+                            const share *whole, int threads) {
     const hy_layout_item *entry = &store->layout.items[item];
-    int64_t width = entry->block, rows = whole->count / width, from = first / width;
+    int64_t blocks = whole->count / entry->block, from = first / entry->block;
     float *x = (float *)(void *)whole->out, *scales = x + whole->count;
-    int8_t *codes = (int8_t *)(scales + rows);
+    void *codes = scales + blocks;
     make_chunk(whole, threads);
-    for (int64_t r = 0; r < rows; r++) {
-        scales[r] = hy_int8_scale(hy_int8_largest(x + r * width, width));
-        hy_int8_encode(x + r * width, width, scales[r], codes + r * width);
-    }
+    hy_coded_encode(entry->dtype, x, whole->count, entry->block, codes, scales);
     uint64_t at = hy_store_offset(store, item), behind = at + hy_layout_scales_at(entry);
-    HY_TRY(hy_store_write(store, e->compute, at + (uint64_t)first, codes, (uint64_t)whole->count));
+    HY_TRY(hy_store_write(store, e->compute, at + hy_dtype_bytes(entry->dtype, first), codes,
+                          hy_dtype_bytes(entry->dtype, whole->count)));
     return hy_store_write(store, e->compute, behind + (uint64_t)from * sizeof *scales, scales,
-                          (uint64_t)rows * sizeof *scales);
+                          (uint64_t)blocks * sizeof *scales);
 }
 
 /* Where the host reaches the backing store the numbers are made in place; else they are made in `staging`
@@ -106,10 +104,10 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     int32_t item = hy_store_item_of(store, index);
     if (item < 0) return HY_OK; /* another row's */
     const hy_layout_item *entry = &store->layout.items[item];
-    bool is_int8 = entry->dtype == HY_I8;
-    bool is_in_place = !is_int8 && (store->place == HY_PINNED || store->place == HY_HOST);
-    hy_dtype dtype = is_int8 ? HY_F32 : entry->dtype;
-    int64_t chunk = is_int8 ? CHUNK / 2 / entry->block * entry->block : CHUNK;
+    bool is_coded = hy_is_coded(entry->dtype);
+    bool is_in_place = !is_coded && (store->place == HY_PINNED || store->place == HY_HOST);
+    hy_dtype dtype = is_coded ? HY_F32 : entry->dtype;
+    int64_t chunk = is_coded ? CHUNK / 2 / entry->block * entry->block : CHUNK;
     for (int64_t first = 0; first < param->count; first += chunk) {
         int64_t count = param->count - first < chunk ? param->count - first : chunk;
         uint64_t at = hy_store_offset(store, item) + (uint64_t)first * hy_dtype_size(dtype);
@@ -117,8 +115,8 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
                        first, count,
                        dtype, is_in_place ? store->data + at : staging};
         int threads = count < CHUNK / 64 ? 1 : thread_count(e);
-        if (is_int8) {
-            HY_TRY(send_int8(e, store, item, first, &whole, threads));
+        if (is_coded) {
+            HY_TRY(send_coded(e, store, item, first, &whole, threads));
         } else {
             make_chunk(&whole, threads);
             uint64_t bytes = (uint64_t)count * hy_dtype_size(dtype);

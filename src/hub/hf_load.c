@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "data/in_order.h"
 #include "hub/hf_load.h"
+#include "kernels/coded.h"
 #include "kernels/cpu/machine.h"
-#include "kernels/int8.h"
 
 #define JOB_ELEMENTS (2 << 20)
 #define MOST_THREADS 8
@@ -147,25 +147,24 @@ static hy_status send_bytes(loading *l, uint64_t at, const char *data, uint64_t 
 }
 
 /* Rows become codes, at `at` of the store, and scales behind all codes of the item. */
-static hy_status do_int8(loading *l, int32_t item, uint64_t at, worker *b) {
+static hy_status do_coded(loading *l, int32_t item, uint64_t at, worker *b) {
     const job *j = b->job;
     const hy_weight_part *p = j->part;
-    uint64_t scales = hy_store_offset(l->store, item) +
-                      hy_layout_scales_at(&l->store->layout.items[item]) +
-                      (uint64_t)(p->row + j->first) * sizeof(float);
+    const hy_layout_item *entry = &l->store->layout.items[item];
+    int64_t count = j->rows * p->cols, before = (p->row + j->first) * p->cols;
+    uint64_t bytes = hy_dtype_bytes(entry->dtype, count);
+    uint64_t behind = hy_store_offset(l->store, item) + hy_layout_scales_at(entry) +
+                      (uint64_t)(before / entry->block) * sizeof(float);
     char *data;
     HY_TRY(read_job(j, b->raw, NULL, &data));
     const char *ordered = put_in_order(data, b);
-    hy_convert(ordered, p->dtype, j->rows * p->cols, b->made, HY_F32);
-    int8_t *codes = (int8_t *)b->raw; /* has room for fp32: for a byte each and a scale per row */
-    float *of_row = (float *)(void *)(b->raw + hy_align((uint64_t)(j->rows * p->cols)));
-    for (int64_t row = 0; row < j->rows; row++) {
-        const float *x = (const float *)(const void *)b->made + row * p->cols;
-        of_row[row] = hy_int8_scale(hy_int8_largest(x, p->cols));
-        hy_int8_encode(x, p->cols, of_row[row], codes + row * p->cols);
-    }
-    HY_TRY(send_bytes(l, at, b->raw, (uint64_t)(j->rows * p->cols)));
-    return send_bytes(l, scales, (char *)of_row, (uint64_t)j->rows * sizeof *of_row);
+    hy_convert(ordered, p->dtype, count, b->made, HY_F32);
+    /* raw has room for fp32: for codes, and the scales behind them */
+    float *scales = (float *)(void *)(b->raw + hy_align(bytes));
+    hy_coded_encode(entry->dtype, (const float *)(const void *)b->made, count, entry->block, b->raw,
+                    scales);
+    HY_TRY(send_bytes(l, at, b->raw, bytes));
+    return send_bytes(l, behind, (char *)scales, (uint64_t)(count / entry->block) * sizeof *scales);
 }
 
 static hy_status do_job(loading *l, worker *b) {
@@ -174,10 +173,9 @@ static hy_status do_job(loading *l, worker *b) {
     int32_t item = hy_store_item_of(l->store, p->param);
     hy_dtype wanted = l->store->layout.items[item].dtype;
     int64_t elements = j->rows * p->cols;
-    uint64_t size = hy_dtype_size(wanted);
     uint64_t at =
-        hy_store_offset(l->store, item) + (uint64_t)(p->row + j->first) * (uint64_t)p->cols * size;
-    if (wanted == HY_I8) return do_int8(l, item, at, b);
+        hy_store_offset(l->store, item) + hy_dtype_bytes(wanted, (p->row + j->first) * p->cols);
+    if (hy_is_coded(wanted)) return do_coded(l, item, at, b);
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *data, *backing = l->backing ? l->backing + at : NULL;
     HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
@@ -185,7 +183,7 @@ static hy_status do_job(loading *l, worker *b) {
     const char *ordered = put_in_order(data, b);
     char *to = backing ? backing : b->made;
     hy_convert(ordered, p->dtype, elements, to, wanted);
-    return backing ? HY_OK : send_bytes(l, at, to, (uint64_t)elements * size);
+    return backing ? HY_OK : send_bytes(l, at, to, hy_dtype_bytes(wanted, elements));
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
@@ -241,9 +239,9 @@ static hy_status zero_padding(loading *l) {
         int32_t item = hy_store_item_of(l->store, i);
         if (item < 0) continue;
         const hy_layout_item *entry = &l->store->layout.items[item];
-        uint64_t size = hy_dtype_size(entry->dtype);
         uint64_t begin = hy_store_offset(l->store, item);
-        uint64_t end = begin + (uint64_t)param->count * size;
+        uint64_t at = begin + hy_dtype_bytes(entry->dtype, param->stored);
+        uint64_t end = begin + hy_dtype_bytes(entry->dtype, param->count);
         if (param->stored < param->count && entry->block) { /* scales of such rows too */
             uint64_t scales = begin + hy_layout_scales_at(entry);
             int64_t first = hy_layout_scales(entry, param->stored);
@@ -251,7 +249,7 @@ static hy_status zero_padding(loading *l) {
             HY_TRY(hy_store_write(l->store, l->stream, scales + (uint64_t)first * sizeof(float),
                                   zeros, (uint64_t)some * sizeof(float)));
         }
-        for (uint64_t at = begin + (uint64_t)param->stored * size; at < end; at += sizeof zeros) {
+        for (; at < end; at += sizeof zeros) {
             uint64_t bytes = end - at < sizeof zeros ? end - at : sizeof zeros;
             HY_TRY(hy_store_write(l->store, l->stream, at, zeros, bytes));
         }

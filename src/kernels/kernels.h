@@ -11,7 +11,7 @@
  * shapes alone (not on the number of threads): the same call gives the same bits. */
 #pragma once
 
-#include "kernels/tensor.h"
+#include "kernels/coded.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -260,13 +260,13 @@ typedef struct hy_op_call {
 const char *hy_op_name(hy_op_kind kind);
 
 /* A matmul may cast b, a stored weight, to a's type before it begins, into the first bytes of its workspace:
- * int8 always, and another real type where a backend multiplies one type by itself alone (is_uniform) and
+ * codes always, and another real type where a backend multiplies one type by itself alone (is_uniform) and
  * the result is as fine as a; 0: it does not. */
 static inline size_t hy_matmul_cast_bytes(const hy_op_call *call, bool is_uniform) {
     const hy_tensor *b = &call->t[HY_MATMUL_B];
     hy_dtype in = call->t[HY_MATMUL_A].dtype, out = call->t[HY_MATMUL_D].dtype;
     bool is_other = is_uniform && b->dtype != in && (in == HY_F32 || out == in);
-    if (b->dtype != HY_I8 && !is_other) return 0;
+    if (!hy_is_coded(b->dtype) && !is_other) return 0;
     return ((size_t)hy_tensor_count(b) * hy_dtype_size(in) + 255) / 256 * 256;
 }
 

@@ -384,27 +384,34 @@ static hy_status check_codes(const hy_op_call *call, int position) {
                    hy_op_name(call->kind), hy_op_tensor_name(call->kind, position), block);
 }
 
-/* int8 has a scale for each row. */
-static hy_status check_rows(const hy_op_call *call, int position) {
+/* Codes have a scale for each block. */
+static hy_status check_stored(const hy_op_call *call, int position) {
     const hy_tensor *t = &call->t[position];
-    if (t->dtype != HY_I8 || (t->quant.scale && t->quant.block == hy_tensor_width(t))) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: %s is int8 with %s, expected a scale for each row of %lld",
+    int32_t block = hy_coded_block(t->dtype, hy_tensor_width(t));
+    if (!hy_is_coded(t->dtype) || (t->quant.scale && block && t->quant.block == block)) {
+        return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: %s is %s with %s, expected a scale for each %d elements of a row of %lld",
                    hy_op_name(call->kind), hy_op_tensor_name(call->kind, position),
-                   t->quant.scale ? "blocks of another length" : "no scales",
+                   hy_dtype_name(t->dtype),
+                   t->quant.scale ? "blocks of another length" : "no scales", block,
                    (long long)hy_tensor_width(t));
 }
 
 static hy_status check_cast(const hy_op_call *call) {
-    if (call->t[HY_CAST_SRC].dtype == HY_I8 && call->t[HY_CAST_DST].dtype == HY_I8) {
-        return hy_fail(HY_ERR_INPUT, "cast: src and dst are both int8, expected one of them");
+    hy_dtype from = call->t[HY_CAST_SRC].dtype, to = call->t[HY_CAST_DST].dtype;
+    if (hy_is_coded(from) && hy_is_coded(to)) {
+        return hy_fail(HY_ERR_INPUT, "cast: src is %s and dst %s, expected one real type",
+                       hy_dtype_name(from), hy_dtype_name(to));
     }
-    HY_TRY(check_rows(call, HY_CAST_SRC));
-    return check_rows(call, HY_CAST_DST);
+    HY_TRY(check_stored(call, HY_CAST_SRC));
+    return check_stored(call, HY_CAST_DST);
 }
 
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     switch (call->kind) {
-    case HY_OP_MATMUL: HY_TRY(check_rows(call, HY_MATMUL_B)); return check_matmul(call);
+    case HY_OP_MATMUL: HY_TRY(check_stored(call, HY_MATMUL_B)); return check_matmul(call);
     case HY_OP_NORM_BWD: return check_norm_backward(call);
     case HY_OP_HEAD_NORM_BWD:
         return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
@@ -418,7 +425,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_ACTIVE));
         return check_swiglu(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DY);
     case HY_OP_EMBED:
-        HY_TRY(check_rows(call, HY_EMBED_WTE));
+        HY_TRY(check_stored(call, HY_EMBED_WTE));
         return check_positions(call, HY_EMBED_WPE);
     case HY_OP_CAST: return check_cast(call);
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);

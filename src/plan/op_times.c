@@ -40,7 +40,7 @@ static double tensor_bytes(const hy_op_call *call, int i) {
 
 static double all_bytes(const hy_op_call *call) {
     double bytes = 0;
-    /* int8 weights are first written in the type of the operands. */
+    /* Codes are first written in the type of the operands. */
     if (call->kind == HY_OP_MATMUL) bytes += 2 * (double)hy_matmul_cast_bytes(call, true);
     /* Of a table of tokens only the rows that occur are touched. */
     if (call->kind == HY_OP_EMBED) return 2 * (double)hy_tensor_bytes(&call->t[HY_EMBED_X]);

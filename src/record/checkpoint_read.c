@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "formats/checkpoint.h"
 #include "hub/hf_load.h"
-#include "kernels/int8.h"
+#include "kernels/coded.h"
 #include "record/state_files.h"
 
 static bool is_checkpoint_folder(const char *path) {
@@ -49,16 +49,22 @@ static bool is_real(hy_dtype dtype) {
     return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
 }
 
-/* int8 in a file brings its scales with it. */
+/* Codes in a file bring their scales with them. */
 static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *tensor,
                            hy_dtype from) {
-    bool may_be = is_real(from) || (from == HY_I8 && hy_scales_of(file, tensor->name));
-    return from == tensor->dtype || (may_be && (is_real(tensor->dtype) || tensor->dtype == HY_I8));
+    bool may_be = is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
+    return from == tensor->dtype ||
+           (may_be && (is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
 }
 
-/* Scales of ours that the file has none of: its numbers are no int8. */
+/* Scales of ours that are made with their codes, because the file has the numbers in another type. */
 static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
-    return tensor->is_scale && !hy_safetensors_find(file, tensor->name);
+    if (!tensor->is_scale) return false;
+    char codes[HY_STATE_NAME_MAX];
+    snprintf(codes, sizeof codes, "%.*s", (int)(strlen(tensor->name) - strlen(".scale")),
+             tensor->name);
+    const hy_safetensors_entry *entry = hy_safetensors_find(file, codes);
+    return entry && entry->dtype != tensor->codes;
 }
 
 static hy_status check_tensor(const char *path, const hy_safetensors *file,
@@ -91,8 +97,9 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     while (hy_state_next(e, &cursor, &tensor)) {
         if (is_made(st, &tensor)) continue;
         HY_TRY(check_tensor(path, st, &tensor));
-        bool is_int8 = hy_safetensors_find(st, tensor.name)->dtype == HY_I8;
-        expected += is_int8 && tensor.dtype != HY_I8 ? 2 : 1; /* with scales that we have not */
+        hy_dtype theirs = hy_safetensors_find(st, tensor.name)->dtype;
+        expected +=
+            hy_is_coded(theirs) && theirs != tensor.dtype ? 2 : 1; /* with scales of its own */
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
@@ -112,21 +119,19 @@ const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char 
 
 hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry *entry,
                          int64_t first, int64_t count, float *out, char *raw) {
-    uint64_t element = hy_dtype_size(entry->dtype);
-    HY_TRY(hy_safetensors_read(file, entry, (uint64_t)first * element, raw,
-                               (uint64_t)count * element));
-    if (entry->dtype != HY_I8) {
+    uint64_t bytes = hy_dtype_bytes(entry->dtype, count);
+    HY_TRY(hy_safetensors_read(file, entry, hy_dtype_bytes(entry->dtype, first), raw, bytes));
+    if (!hy_is_coded(entry->dtype)) {
         hy_convert(raw, entry->dtype, count, out, HY_F32);
         return HY_OK;
     }
-    int64_t width = entry->shape[entry->ndim - 1], row = first / width;
-    int64_t rows = (first + count - 1) / width - row + 1;
-    uint64_t behind = hy_align((uint64_t)count); /* a byte each before, a float per row after */
-    float *scales = (float *)(void *)(raw + behind);
+    int32_t block = hy_coded_block(entry->dtype, entry->shape[entry->ndim - 1]);
+    int64_t skipped = first / block, blocks = (first + count - 1) / block - skipped + 1;
+    float *scales = (float *)(void *)(raw + hy_align(bytes));
     HY_TRY(hy_safetensors_read(file, hy_scales_of(file, entry->name),
-                               (uint64_t)row * sizeof *scales, scales,
-                               (uint64_t)rows * sizeof *scales));
-    hy_int8_decode((const int8_t *)raw, first, count, width, scales, out);
+                               (uint64_t)skipped * sizeof *scales, scales,
+                               (uint64_t)blocks * sizeof *scales));
+    hy_coded_decode(entry->dtype, raw, first, count, block, scales, out);
     return HY_OK;
 }
 
@@ -134,56 +139,52 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
 static hy_status read_part(const hy_safetensors *st, const hy_state_tensor *tensor, int64_t first,
                            int64_t count, float *numbers, char *raw) {
     const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
-    uint64_t element = hy_dtype_size(tensor->dtype);
+    bool is_converted = entry->dtype != tensor->dtype;
     int64_t held = first < tensor->count ? tensor->count - first : 0;
     if (held > count) held = count;
-    if (held > 0 && entry->dtype == tensor->dtype) {
-        HY_TRY(hy_safetensors_read(st, entry, (uint64_t)first * element, raw,
-                                   (uint64_t)held * element));
+    uint64_t begin = hy_dtype_bytes(tensor->dtype, held),
+             end = hy_dtype_bytes(tensor->dtype, count);
+    if (held > 0 && !is_converted) {
+        HY_TRY(hy_safetensors_read(st, entry, hy_dtype_bytes(tensor->dtype, first), raw, begin));
     } else if (held > 0) {
         HY_TRY(hy_read_floats(st, entry, first, held, numbers, raw));
-        if (tensor->dtype != HY_I8) hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
+        if (!hy_is_coded(tensor->dtype)) hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
     }
-    if (tensor->dtype == HY_I8 && entry->dtype != HY_I8) {
+    if (hy_is_coded(tensor->dtype) && is_converted) {
         memset(numbers + held, 0, (size_t)(count - held) * sizeof *numbers);
     } else {
-        memset(raw + (uint64_t)held * element, 0, (uint64_t)(count - held) * element);
+        memset(raw + begin, 0, end - begin);
     }
     return HY_OK;
 }
 
-/* Whole rows of numbers become codes at `raw`, and scales, which take the place of the numbers, of ours. */
-static hy_status make_int8(hy_engine *e, const hy_state_tensor *tensor, int64_t first,
-                           int64_t count, float *numbers, char *raw) {
-    int64_t width = tensor->shape[1], rows = count / width;
-    for (int64_t r = 0; r < rows; r++) {
-        float *x = numbers + r * width, scale = hy_int8_scale(hy_int8_largest(x, width));
-        hy_int8_encode(x, width, scale, (int8_t *)raw + r * width);
-        numbers[r] = scale;
-    }
-    uint64_t at = tensor->scales + (uint64_t)(first / width) * sizeof *numbers;
+/* Whole blocks of numbers become codes at `raw`, and scales, which take the place of the numbers, of ours. */
+static hy_status make_coded(hy_engine *e, const hy_state_tensor *tensor, int64_t first,
+                            int64_t count, float *numbers, char *raw) {
+    int32_t block = hy_coded_block(tensor->dtype, tensor->shape[1]);
+    hy_coded_encode(tensor->dtype, numbers, count, block, raw, numbers);
+    uint64_t at = tensor->scales + (uint64_t)(first / block) * sizeof *numbers;
     return hy_store_write(hy_store_of(e, tensor->row), e->compute, at, numbers,
-                          (uint64_t)rows * sizeof *numbers);
+                          (uint64_t)(count / block) * sizeof *numbers);
 }
 
 static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_state_tensor *tensor,
                              char *staging) {
     if (is_made(st, tensor)) return HY_OK;
     hy_dtype theirs = hy_safetensors_find(st, tensor->name)->dtype;
-    bool becomes_int8 = tensor->dtype == HY_I8 && theirs != HY_I8;
-    uint64_t element = hy_dtype_size(tensor->dtype);
+    bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
     int64_t most = (int64_t)CHUNK_ELEMENTS;
-    if (becomes_int8) most = most / tensor->shape[1] * tensor->shape[1];
+    if (becomes_coded) most = most / tensor->shape[1] * tensor->shape[1];
     float *numbers = (float *)(void *)staging;
     char *raw = staging + HY_STATE_STAGING;
     for (int64_t first = 0; first < tensor->in_memory; first += most) {
         int64_t left = tensor->in_memory - first;
         int64_t count = left < most ? left : most;
         HY_TRY(read_part(st, tensor, first, count, numbers, raw));
-        if (becomes_int8) HY_TRY(make_int8(e, tensor, first, count, numbers, raw));
+        if (becomes_coded) HY_TRY(make_coded(e, tensor, first, count, numbers, raw));
         HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute,
-                              tensor->offset + (uint64_t)first * element, raw,
-                              (uint64_t)count * element));
+                              tensor->offset + hy_dtype_bytes(tensor->dtype, first), raw,
+                              hy_dtype_bytes(tensor->dtype, count)));
     }
     return HY_OK;
 }

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 #include "hub/hf_load.h"
-#include "kernels/int8.h"
+#include "kernels/coded.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */
@@ -61,16 +61,17 @@ typedef struct run_reader {
     int64_t room; /* elements that fit there */
 } run_reader;
 
-static hy_status read_int8(run_reader *r, hy_store *store, int32_t item, int64_t first,
-                           int64_t count, float *out) {
+static hy_status read_coded(run_reader *r, hy_store *store, int32_t item, int64_t first,
+                            int64_t count, float *out) {
     const hy_layout_item *entry = &store->layout.items[item];
-    int64_t row = first / entry->block, rows = (first + count - 1) / entry->block - row + 1;
-    uint64_t at = hy_store_offset(store, item), behind = hy_align((uint64_t)count);
-    float *scales = (float *)(void *)(r->raw + behind); /* codes take a quarter of the room */
-    HY_TRY(hy_store_read(store, r->e->compute, at + (uint64_t)first, r->raw, (uint64_t)count));
-    at += hy_layout_scales_at(entry) + (uint64_t)row * sizeof *scales;
-    HY_TRY(hy_store_read(store, r->e->compute, at, scales, (uint64_t)rows * sizeof *scales));
-    hy_int8_decode((const int8_t *)r->raw, first, count, entry->block, scales, out);
+    int64_t block = first / entry->block, blocks = (first + count - 1) / entry->block - block + 1;
+    uint64_t at = hy_store_offset(store, item), bytes = hy_dtype_bytes(entry->dtype, count);
+    float *scales = (float *)(void *)(r->raw + hy_align(bytes)); /* codes take a quarter, at most */
+    HY_TRY(hy_store_read(store, r->e->compute, at + hy_dtype_bytes(entry->dtype, first), r->raw,
+                         bytes));
+    at += hy_layout_scales_at(entry) + (uint64_t)block * sizeof *scales;
+    HY_TRY(hy_store_read(store, r->e->compute, at, scales, (uint64_t)blocks * sizeof *scales));
+    hy_coded_decode(entry->dtype, r->raw, first, count, entry->block, scales, out);
     return HY_OK;
 }
 
@@ -87,8 +88,8 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
     uint64_t size = hy_dtype_size(dtype), backing = hy_store_offset(store, item);
     for (int64_t at = 0; at < count; at += r->room) {
         int64_t some = count - at < r->room ? count - at : r->room;
-        if (dtype == HY_I8) {
-            HY_TRY(read_int8(r, store, item, first + at, some, out + at));
+        if (hy_is_coded(dtype)) {
+            HY_TRY(read_coded(r, store, item, first + at, some, out + at));
             continue;
         }
         HY_TRY(hy_store_read(store, r->e->compute, backing + (uint64_t)(first + at) * size, r->raw,

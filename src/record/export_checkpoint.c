@@ -115,8 +115,8 @@ static hy_status check_tensors(const saved *s) {
         const hy_safetensors_entry *e = entry_of(s, i, &file);
         if (!e) return hy_fail(HY_ERR_INPUT, "%s: the weights lack %s", s->path, param->name);
         bool is_known = e->dtype == HY_F32 || e->dtype == HY_BF16 || e->dtype == HY_F16 ||
-                        (e->dtype == HY_I8 && hy_scales_of(file, e->name));
-        bool fits = is_known && e->bytes == (uint64_t)param->stored * hy_dtype_size(e->dtype);
+                        (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
+        bool fits = is_known && e->bytes == hy_dtype_bytes(e->dtype, param->stored);
         if (fits) continue;
         return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which is not the model's",
                        s->path, e->name, (unsigned long long)e->bytes, hy_dtype_name(e->dtype));

@@ -43,6 +43,7 @@ static void describe_scales(const hy_param *param, const hy_layout_item *item,
     out->in_memory = hy_layout_scales(item, item->count);
     out->offset = out->scales;
     out->is_scale = true;
+    out->codes = item->dtype;
 }
 
 static void step(const hy_engine *e, hy_state_cursor *at) {

@@ -1,7 +1,7 @@
 /* state_files.h: which row goes into which file of a checkpoint, under which names.
  *
  *   weights.safetensors    every parameter by name: fp32, or bf16 where these are their own master; frozen
- *                          ones as the run has them, of int8 with their scales <name>.scale, one per row
+ *                          ones as the run has them, of codes with their scales <name>.scale
  *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; of 8 bits, their scales m.<name>.scale
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
  *   trainer.json           progress, cursor, what the run was made of
@@ -9,8 +9,8 @@
  *   matmul-algorithms      on a GPU: which algorithm each matmul runs, as the backend writes it
  *
  * Saving and restoring walk a file's tensors in the same order. They
- * pass through a staging block of the host, wherever their backing store is. fp32, 16 bits and rows of int8
- * are converted into each other when a run keeps another one. */
+ * pass through a staging block of the host, wherever their backing store is. fp32, 16 bits and codes are
+ * converted into each other when a run keeps another one. */
 #pragma once
 
 #include "base/text.h"
@@ -33,8 +33,9 @@ typedef struct hy_state_tensor {
     int64_t shape[2];
     int32_t row;
     uint64_t offset;   /* from the start of the class */
-    uint64_t scales;   /* of int8: where those are */
-    bool is_scale;     /* it is the scales of the tensor before it */
+    uint64_t scales;   /* of codes: where those are */
+    bool is_scale;     /* it is the scales of the tensor before it, */
+    hy_dtype codes;    /* which has this type */
     int64_t count;     /* elements in the file */
     int64_t in_memory; /* with the padding behind them, which is zero */
 } hy_state_tensor;
@@ -62,7 +63,7 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char
 /* Names, shapes and types are all held against this engine's model before the first tensor is loaded. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
-/* The scales of a tensor of int8 in a file, or NULL. */
+/* The scales of a coded tensor in a file, or NULL. */
 const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char *name);
 /* Elements [first, first + count) of a tensor of any type as fp32; `raw` has room for as many of them. */
 hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry *entry,

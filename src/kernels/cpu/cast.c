@@ -1,13 +1,11 @@
-/* cast.c: conversions between fp32, the two 16-bit types and rows of int8, and the ops that need nothing
- * else.
+/* cast.c: conversions between fp32, the two 16-bit types and codes with scales, and the ops that need
+ * nothing else.
  *
  * Rounding is to nearest, ties to even, as half.h defines it; the loops here are its functions over
  * arrays, written so that the compiler vectorises them. */
-#include <assert.h>
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
-#include "kernels/int8.h"
 
 HY_CLONES static void widen_bf16(const uint16_t *restrict src, float *restrict dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] = hy_bf16_to_f32(src[i]);
@@ -49,66 +47,69 @@ void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n) {
 
 #define ELEMENTS_PER_TASK (64 * 1024)
 
-static void cast_elements(const hy_op_call *call, int64_t at, int64_t n) {
-    const hy_tensor *src = &call->t[HY_CAST_SRC], *dst = &call->t[HY_CAST_DST];
-    float buffer[HY_CPU_RUN];
-    if (src->dtype == dst->dtype) {
-        memmove(hy_element(dst, at), hy_element(src, at), (size_t)n * hy_dtype_size(src->dtype));
-    } else {
-        hy_cpu_narrow(dst->dtype, hy_read(src, at, n, buffer), hy_element(dst, at), n);
-    }
-}
-
 HY_CLONES static void decode_int8(const int8_t *restrict src, float scale, float *restrict dst,
                                   int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] = scale * (float)src[i];
 }
 
-void hy_cpu_read_int8(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out) {
+void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out) {
     uint16_t halves[HY_CPU_RUN];
-    assert(n <= HY_CPU_RUN && at / t->quant.block == (at + n - 1) / t->quant.block);
-    decode_int8((const int8_t *)t->data + at, t->quant.scale[at / t->quant.block], out, n);
+    int64_t block = t->quant.block;
+    for (int64_t i = 0, some; i < n; i += some) {
+        some = hy_min64(n - i, block - (at + i) % block);
+        decode_int8((const int8_t *)t->data + at + i, t->quant.scale[(at + i) / block], out + i,
+                    some);
+    }
     if (dtype == HY_F32) return;
     hy_cpu_narrow(dtype, out, halves, n);
     hy_cpu_widen(dtype, halves, out, n);
 }
 
-/* Rows of int8, one way or the other. */
-static void cast_int8_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+static void cast_elements(const hy_op_call *call, int64_t at, int64_t n) {
     const hy_tensor *src = &call->t[HY_CAST_SRC], *dst = &call->t[HY_CAST_DST];
-    const hy_tensor *codes = src->dtype == HY_I8 ? src : dst;
-    int64_t width = codes->quant.block;
-    float values[HY_CPU_RUN];
-    for (int64_t row = first; row < first + rows; row++) {
-        float largest = 0;
-        for (int pass = 0; pass < 2; pass++) { /* to int8: the scale, then the codes */
-            for (int64_t at = row * width; at < (row + 1) * width; at += HY_CPU_RUN) {
-                int64_t n = hy_min64(HY_CPU_RUN, (row + 1) * width - at);
-                if (codes == src) {
-                    if (pass == 0) continue;
-                    hy_cpu_read_int8(src, at, n, HY_F32, values);
-                    hy_cpu_narrow(dst->dtype, values, hy_element(dst, at), n);
-                    continue;
-                }
-                const float *x = hy_read(src, at, n, values);
-                if (pass == 0) largest = fmaxf(largest, hy_int8_largest(x, n));
-                if (pass == 1)
-                    hy_int8_encode(x, n, dst->quant.scale[row], (int8_t *)dst->data + at);
-            }
-            if (codes == dst && pass == 0) dst->quant.scale[row] = hy_int8_scale(largest);
+    float buffer[HY_CPU_RUN];
+    const float *x = buffer;
+    if (src->dtype == dst->dtype) {
+        memmove(hy_element(dst, at), hy_element(src, at), (size_t)n * hy_dtype_size(src->dtype));
+        return;
+    }
+    if (hy_is_coded(src->dtype)) {
+        hy_cpu_read_coded(src, at, n, HY_F32, buffer);
+    } else {
+        x = hy_read(src, at, n, buffer);
+    }
+    hy_cpu_narrow(dst->dtype, x, hy_element(dst, at), n);
+}
+
+/* Blocks become codes: once over each for its scale, once for the codes. */
+static void encode_blocks(const hy_op_call *call, int64_t first, int64_t blocks) {
+    const hy_tensor *src = &call->t[HY_CAST_SRC], *dst = &call->t[HY_CAST_DST];
+    int64_t width = dst->quant.block;
+    float buffer[HY_CPU_RUN];
+    for (int64_t block = first; block < first + blocks; block++) {
+        float largest = 0, *scale = &dst->quant.scale[block];
+        int64_t end = (block + 1) * width;
+        for (int64_t at = block * width, n; at < end; at += n) {
+            n = hy_min64(HY_CPU_RUN, end - at);
+            largest = fmaxf(largest, hy_int8_largest(hy_read(src, at, n, buffer), n));
+        }
+        *scale = hy_coded_scale(dst->dtype, largest);
+        for (int64_t at = block * width, n; at < end; at += n) {
+            n = hy_min64(HY_CPU_RUN, end - at);
+            hy_coded_put(dst->dtype, hy_read(src, at, n, buffer), n, *scale,
+                         (char *)dst->data + hy_dtype_bytes(dst->dtype, at));
         }
     }
 }
 
 hy_status hy_cpu_cast(const hy_cpu_run *run) {
-    const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
-    int64_t count = hy_tensor_count(src);
-    if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
-        int64_t width = (src->dtype == HY_I8 ? src : dst)->quant.block;
-        int64_t each = hy_max64(1, ELEMENTS_PER_TASK / width);
-        return hy_cpu_for_rows(run, count / width, each, cast_int8_rows);
+    const hy_tensor *dst = &run->call->t[HY_CAST_DST];
+    int64_t count = hy_tensor_count(dst), block = dst->quant.block;
+    if (!hy_is_coded(dst->dtype)) {
+        return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, cast_elements);
     }
-    return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, cast_elements);
+    return hy_cpu_for_rows(run, count / block, hy_max64(1, ELEMENTS_PER_TASK / block),
+                           encode_blocks);
 }
 
 /* The value's bytes, in every type that can be filled. */

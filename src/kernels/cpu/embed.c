@@ -49,8 +49,8 @@ static void embed_row(const hy_op_call *call, int64_t row) {
     for (int64_t at = 0; at < C; at += HY_CPU_RUN) {
         int64_t n = hy_min64(HY_CPU_RUN, C - at);
         const float *values = a;
-        if (wte->dtype == HY_I8) {
-            hy_cpu_read_int8(wte, token * C + at, n, x->dtype, a);
+        if (hy_is_coded(wte->dtype)) {
+            hy_cpu_read_coded(wte, token * C + at, n, x->dtype, a);
         } else {
             values = hy_read(wte, token * C + at, n, a);
         }

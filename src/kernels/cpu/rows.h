@@ -16,8 +16,8 @@
 void hy_cpu_widen(hy_dtype dtype, const void *src, float *dst, int64_t n);
 void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n);
 
-/* Elements [at, at + n), of one row and HY_CPU_RUN at most, of an int8 tensor as numbers of `dtype`. */
-void hy_cpu_read_int8(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out);
+/* Elements [at, at + n), HY_CPU_RUN at most, of a coded tensor as numbers of `dtype`. */
+void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out);
 
 static inline void *hy_element(const hy_tensor *t, int64_t at) {
     return (char *)t->data + (size_t)at * (t->dtype == HY_F32 ? 4 : 2);
