@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "harness.h"
-#include "kernels/int8.h"
+#include "kernels/coded.h"
 #include "model/model.h"
 
 #define SETS_BATCH 2
@@ -21,8 +21,9 @@ typedef struct sets_choice {
     hy_shape shape;
     const char *trained;   /* NULL: all */
     hy_dtype frozen_dtype; /* of frozen weights; HY_F32: as options.dtype has it */
-    bool is_int8;          /* frozen matrices are stored as int8 */
-    bool is_rounded; /* they are stored as they are else, with the numbers that int8 would have */
+    hy_dtype codes;        /* frozen matrices are stored as these; HY_F32: they are not coded */
+    hy_dtype
+        rounded; /* they are stored as they are else, with the numbers that these codes would have */
     hy_place place[SETS_STORES];
     hy_batch_options options; /* sizes are filled in */
     int delay;                /* microseconds */
@@ -75,20 +76,20 @@ static inline void sets_take_store(sets_rig *r, const sets_choice *c, int i, uin
     hy_layout_fini(&layout);
 }
 
-/* The numbers that rows of int8 have in place of these. */
-static inline void sets_round(const hy_param *p, float *values) {
-    int8_t *codes = malloc((size_t)p->shape[1]);
-    for (int64_t at = 0; at < p->count; at += p->shape[1]) {
-        float scale = hy_int8_scale(hy_int8_largest(values + at, p->shape[1]));
-        hy_int8_encode(values + at, p->shape[1], scale, codes);
-        for (int64_t i = 0; i < p->shape[1]; i++) values[at + i] = scale * (float)codes[i];
-    }
+/* The numbers that codes have in place of these. */
+static inline void sets_round(const hy_param *p, hy_dtype dtype, float *values) {
+    int32_t block = hy_coded_block(dtype, p->shape[1]);
+    void *codes = malloc(hy_dtype_bytes(dtype, p->count));
+    float *scales = malloc((size_t)(p->count / block) * sizeof *scales);
+    hy_coded_encode(dtype, values, p->count, block, codes, scales);
+    hy_coded_decode(dtype, codes, 0, p->count, block, scales, values);
     free(codes);
+    free(scales);
 }
 
 /* Initial weights, in whichever of the two stores a parameter is and as it has them: a cast. */
 static inline void sets_fill(sets_rig *r, const sets_choice *c) {
-    bool was_int8 = r->model->params.has_int8;
+    hy_dtype before = r->model->params.frozen_codes;
     for (int32_t i = 0; i < r->model->params.count; i++) {
         const hy_param *p = &r->model->params.list[i];
         hy_store *store = &r->stores[p->is_trainable ? SETS_WEIGHTS : SETS_FROZEN];
@@ -97,9 +98,10 @@ static inline void sets_fill(sets_rig *r, const sets_choice *c) {
         float *values = malloc((size_t)p->count * sizeof *values);
         char *stored = calloc(1, bytes);
         hy_param_initial(p, 3, 0, p->count, values);
-        r->model->params.has_int8 = true;
-        if (c->is_rounded && hy_params_is_int8(&r->model->params, i)) sets_round(p, values);
-        r->model->params.has_int8 = was_int8;
+        r->model->params.frozen_codes = c->rounded;
+        hy_dtype codes = hy_params_stored(&r->model->params, i, HY_F32);
+        if (hy_is_coded(codes)) sets_round(p, codes, values);
+        r->model->params.frozen_codes = before;
         hy_op_call cast = {.kind = HY_OP_CAST};
         cast.t[HY_CAST_SRC] =
             hy_tensor_2d(values, HY_F32, p->shape[0], p->ndim == 2 ? p->shape[1] : 1);
@@ -131,7 +133,7 @@ static inline void sets_open(sets_rig *r, const sets_choice *choice) {
     must(r->backend->stream_create(r->backend, "up", &r->up));
     must(r->backend->stream_create(r->backend, "down", &r->down));
     must(hy_model_create(&c.shape, &r->model));
-    if (c.trained) must(hy_model_select(r->model, c.trained, c.is_int8));
+    if (c.trained) must(hy_model_select(r->model, c.trained, c.codes));
     must(hy_batch_plan_create(r->model, r->backend, &c.options, &r->plan));
     must(hy_params_layout(&r->model->params, HY_SET_ALL, HY_F32, &all));
     const hy_batch_bytes *b = &r->plan->bytes;

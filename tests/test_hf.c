@@ -54,7 +54,7 @@ static void check_int8(const char *name) {
     hy_store frozen;
     open_hf(&rig, golden_folder(name), HY_F32);
     must(hy_model_create(&rig.shape, &model));
-    must(hy_model_select(model, "last:1", true));
+    must(hy_model_select(model, "last:1", HY_I8));
     must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_F32, &layout));
     must(hy_arena_init(&arena, rig.m.backend, &ledger, HY_DEVICE, layout.bytes, "a test"));
     must(hy_store_init(&frozen, &arena, HY_WEIGHTS, &layout));

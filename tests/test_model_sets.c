@@ -55,7 +55,7 @@ static void check_selection(const hy_shape *shape, const char *names, int32_t co
     hy_model *model;
     int32_t found = 0;
     must(hy_model_create(shape, &model));
-    must(hy_model_select(model, names, false));
+    must(hy_model_select(model, names, HY_F32));
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *p = &model->params.list[i];
         found += p->is_trainable;
@@ -83,13 +83,13 @@ START_TEST(names_choose_what_is_trained) {
     check_selection(&rich, "last:0", 2, "head.weight", "blocks.3.norm1.weight");
     check_selection(&rich, "last:4", 34, "blocks.0.norm1.weight", "embed.tokens.weight");
     must(hy_model_create(&rich, &model));
-    must(hy_model_select(model, "last:2", false));
-    must_fail(hy_model_select(model, "blocks.9.*", false), HY_ERR_INPUT,
+    must(hy_model_select(model, "last:2", HY_F32));
+    must_fail(hy_model_select(model, "blocks.9.*", HY_F32), HY_ERR_INPUT,
               "\"blocks.9.*\" matches no");
-    must_fail(hy_model_select(model, "last:1,wrong", false), HY_ERR_INPUT, "\"wrong\" matches no");
-    must_fail(hy_model_select(model, "", false), HY_ERR_INPUT, "matches no");
-    must_fail(hy_model_select(model, "last:5", false), HY_ERR_INPUT, "last:0 to last:4");
-    must_fail(hy_model_select(model, "last:x", false), HY_ERR_INPUT, "last:0 to last:4");
+    must_fail(hy_model_select(model, "last:1,wrong", HY_F32), HY_ERR_INPUT, "\"wrong\" matches no");
+    must_fail(hy_model_select(model, "", HY_F32), HY_ERR_INPUT, "matches no");
+    must_fail(hy_model_select(model, "last:5", HY_F32), HY_ERR_INPUT, "last:0 to last:4");
+    must_fail(hy_model_select(model, "last:x", HY_F32), HY_ERR_INPUT, "last:0 to last:4");
     ck_assert_int_eq(model->lowest_trained, 3); /* as before */
     hy_model_destroy(model);
 }
@@ -100,7 +100,7 @@ START_TEST(the_two_sets_have_the_bytes_of_all) {
     hy_model *model;
     hy_layout all, trained, frozen;
     must(hy_model_create(&shape, &model));
-    must(hy_model_select(model, "last:1,blocks.1.attn.qkv.weight", false));
+    must(hy_model_select(model, "last:1,blocks.1.attn.qkv.weight", HY_F32));
     must(hy_params_layout(&model->params, HY_SET_ALL, HY_BF16, &all));
     must(hy_params_layout(&model->params, HY_SET_TRAINABLE, HY_BF16, &trained));
     must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &frozen));
@@ -260,10 +260,10 @@ START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
         if (choice.shape.has_tied_head && k % 4 == 2) choice.trained = "blocks.1.attn.*";
         choice.options.dtype = types[k / 4];
         choice.options.recompute = k % 2 ? HY_KEEP_ALL : 0;
-        choice.is_rounded = true;
+        choice.rounded = HY_I8;
         sets_open(&plain, &choice);
-        choice.is_rounded = false;
-        choice.is_int8 = true;
+        choice.rounded = HY_F32;
+        choice.codes = HY_I8;
         choice.place[SETS_FROZEN] = places[k % 3];
         sets_open(&small, &choice);
         sets_train(&plain);
@@ -314,7 +314,7 @@ START_TEST(matrices_are_int8_and_the_rest_is_not) {
     hy_model *model;
     hy_layout layout;
     must(hy_model_create(&shape, &model));
-    must(hy_model_select(model, "blocks.1.*", true));
+    must(hy_model_select(model, "blocks.1.*", HY_I8));
     must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &layout));
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *p = &model->params.list[i];
@@ -323,8 +323,8 @@ START_TEST(matrices_are_int8_and_the_rest_is_not) {
                          strstr(p->name, "mlp.gate_up.weight") ||
                          strstr(p->name, "mlp.down.weight");
         bool is_table = strcmp(p->name, "embed.tokens.weight") == 0 && !shape.has_tied_head;
-        ck_assert_int_eq(hy_params_is_int8(&model->params, i),
-                         p->unit != 2 && (is_matrix || is_table));
+        bool is_coded = p->unit != 2 && (is_matrix || is_table);
+        ck_assert_int_eq(hy_params_stored(&model->params, i, HY_BF16), is_coded ? HY_I8 : HY_BF16);
         if (p->unit == 2) continue;
         const hy_layout_item *item = &layout.items[layout.item_of[i]];
         ck_assert_int_eq(item->dtype, is_matrix || is_table ? HY_I8 : HY_BF16);

@@ -17,8 +17,8 @@ hy_status hy_engine_make_model(hy_engine *e) {
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
-    hy_status status =
-        hy_model_select(e->model, s->train.train, s->train.frozen_dtype == HY_DTYPE_INT8);
+    hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
+    hy_status status = hy_model_select(e->model, s->train.train, codes);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "train.train");
 }
 

@@ -37,10 +37,9 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
         t = hy_store_tensor(store, item, hy_store_device(store, item));
     } else if (is_there) {
         t.data = SOMEWHERE;
-        if (!is_grad && hy_params_is_int8(params, index)) {
-            t.dtype = HY_I8;
-            t.quant = (hy_quant){.scale = SOMEWHERE, .block = (int32_t)param->shape[1]};
-        }
+        if (!is_grad) t.dtype = hy_params_stored(params, index, dtype);
+        t.quant.block = hy_coded_block(t.dtype, param->shape[1]);
+        if (t.quant.block) t.quant.scale = SOMEWHERE;
     }
     t.ndim = param->ndim;
     t.shape[0] = param->shape[0];

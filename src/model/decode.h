@@ -15,7 +15,7 @@ typedef struct hy_decoder_options {
     int32_t context;       /* tokens that can be kept; at most the model's context */
     int32_t rows;          /* tokens of a prompt taken at a time; 0: HY_DECODE_ROWS */
     hy_dtype dtype;        /* activations, weights and cache */
-    hy_dtype frozen_dtype; /* of frozen weights that are not int8 */
+    hy_dtype frozen_dtype; /* of frozen weights that are not coded */
     bool is_unprepared;    /* matmuls are not timed: no memory is taken on the device for that */
     uint64_t budget;       /* device bytes at hand; 0: all */
 } hy_decoder_options;

@@ -75,9 +75,9 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     return HY_OK;
 }
 
-hy_status hy_model_select(hy_model *model, const char *names, bool has_int8) {
+hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes) {
     HY_TRY(hy_params_select(&model->params, names));
-    model->params.has_int8 = has_int8;
+    model->params.frozen_codes = frozen_codes;
     find_kinds(model);
     return HY_OK;
 }

@@ -20,9 +20,9 @@ typedef struct hy_model {
 
 hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
-/* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices may be stored as
- * int8; a new model trains all. To be called before the first batch plan is made. */
-hy_status hy_model_select(hy_model *model, const char *names, bool has_int8);
+/* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are stored as
+ * frozen_codes if that is a coded type; a new model trains all. To be called before the first batch plan is made. */
+hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
 void hy_model_destroy(hy_model *model);
 
 #define HY_OFFLOAD_DEPTH 3 /* one layer is written back, one is read, one is written */
@@ -33,7 +33,7 @@ typedef struct hy_batch_options {
     hy_dtype
         dtype; /* of activations and of what matmuls read; how a weight is stored, its layout says */
     hy_dtype grad_dtype;
-    hy_dtype frozen_dtype;    /* of frozen weights that are not int8 */
+    hy_dtype frozen_dtype;    /* of frozen weights that are not coded */
     int recompute;            /* hy_keep_group bits not kept */
     int32_t recompute_layers; /* that do so, spread evenly; the others keep all; 0: all do */
     bool offloads;            /* what layers keep passes through a ring: hy_batch_plan_offload */

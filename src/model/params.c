@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "kernels/coded.h"
 
 #define SMALL_TENSOR 4096
 
@@ -168,16 +169,17 @@ hy_status hy_params_select(hy_params *p, const char *names) {
 
 /* ---- layouts ----------------------------------------------------------------------------------- */
 
-bool hy_params_is_int8(const hy_params *p, int32_t index) {
+hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
-    if (!p->has_int8 || param->is_trainable) return false;
+    if (param->is_trainable || !hy_coded_block(p->frozen_codes, param->shape[1])) return dtype;
     switch (param->kind) {
     case HY_P_QKV:
     case HY_P_OUT:
     case HY_P_UP:
-    case HY_P_DOWN: return true;
-    case HY_P_TOKENS: return hy_params_find(p, p->units - 1, HY_P_HEAD) != index;
-    default: return false;
+    case HY_P_DOWN: return p->frozen_codes;
+    case HY_P_TOKENS:
+        return hy_params_find(p, p->units - 1, HY_P_HEAD) != index ? p->frozen_codes : dtype;
+    default: return dtype;
     }
 }
 
@@ -193,10 +195,8 @@ hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype,
         if (item_of[i] < 0) continue;
         hy_layout_item *item = &items[item_of[i]];
         *item = (hy_layout_item){.unit = param->unit, .dtype = dtype, .count = param->count};
-        if (set == HY_SET_FROZEN && hy_params_is_int8(p, i)) {
-            item->dtype = HY_I8;
-            item->block = (int32_t)param->shape[1];
-        }
+        if (set == HY_SET_FROZEN) item->dtype = hy_params_stored(p, i, dtype);
+        item->block = hy_coded_block(item->dtype, param->shape[1]);
         if (dtype != HY_U8) continue;
         bool is_small = param->count < SMALL_TENSOR;
         item->dtype = is_small ? HY_F32 : HY_U8;

@@ -55,7 +55,8 @@ typedef struct hy_params {
     hy_param *list;
     int32_t count, units;
     int64_t elements; /* all parameters together */
-    bool has_int8; /* frozen matrices are stored as int8 with a scale per row: hy_params_is_int8 */
+    hy_dtype
+        frozen_codes; /* frozen matrices are stored as these, if it is a coded type: hy_params_stored */
     /* Index in list of each kind in each unit, -1 where it has none: at[unit * HY_P_KIND_COUNT + kind].
      * A tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
     int32_t *at;
@@ -77,12 +78,13 @@ typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_par
  * before. */
 hy_status hy_params_select(hy_params *params, const char *names);
 
-/* Is this parameter stored as int8? Frozen matrices of blocks are, and a table that tokens are looked up
- * in; not the head, whose logits are most delicate, nor a table that it shares. */
-bool hy_params_is_int8(const hy_params *params, int32_t index);
+/* The type in which a parameter is stored where the others are of `dtype`: frozen_codes for frozen matrices
+ * of blocks, and a table that tokens are looked up in; not the head, whose logits are most delicate, nor a
+ * table that it shares. */
+hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
 
 /* The layout of a class in which every parameter of a set has one tensor of this type; in that of the
- * frozen set, int8 where they are stored so. 8-bit codes (HY_U8) come with a scale for 256 elements; what
+ * frozen set, codes where they are stored so. 8-bit codes (HY_U8) come with a scale for 256 elements; what
  * is small, and often delicate (biases, norms), stays fp32 then. */
 hy_status hy_params_layout(const hy_params *params, hy_param_set set, hy_dtype dtype,
                            hy_layout *out);
