@@ -4,7 +4,7 @@
 #define HY_TESTS_ROW_CALLS_H
 
 #include "kernel_rig.h"
-#include "kernels/int8.h"
+#include "kernels/coded.h"
 
 /* ---- matmul ------------------------------------------------------------------------------------ */
 
@@ -45,21 +45,21 @@ static inline trial matmul_trial(const matmul_case *m, int mixture, uint64_t see
     return t;
 }
 
-/* ---- int8 weights ------------------------------------------------------------------------------ */
+/* ---- coded weights ----------------------------------------------------------------------------- */
 
-/* Rows of normal numbers, some of zeros, and what int8 makes of them; data and scales are to be freed. */
-static inline hy_tensor int8_rows(int64_t rows, int64_t cols, uint64_t seed) {
-    hy_tensor t = hy_tensor_2d(malloc((size_t)(rows * cols)), HY_I8, rows, cols);
-    t.quant = (hy_quant){.scale = malloc((size_t)rows * sizeof(float)), .block = (int32_t)cols};
-    float *x = malloc((size_t)cols * sizeof *x);
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < cols; c++) {
-            double normal = hy_rng_normal(seed, HY_RNG_TEST, (uint64_t)(r * cols + c));
-            x[c] = r % 7 == 5 ? 0 : (float)(normal * (1 + (double)(r % 3)) * 0.1);
-        }
-        t.quant.scale[r] = hy_int8_scale(hy_int8_largest(x, cols));
-        hy_int8_encode(x, cols, t.quant.scale[r], (int8_t *)t.data + r * cols);
+/* Rows of normal numbers, some of zeros, and the codes of them; data and scales are to be freed. */
+static inline hy_tensor coded_rows(hy_dtype dtype, int64_t rows, int64_t cols, uint64_t seed) {
+    int64_t count = rows * cols;
+    int32_t block = hy_coded_block(dtype, cols);
+    hy_tensor t = hy_tensor_2d(malloc(hy_dtype_bytes(dtype, count)), dtype, rows, cols);
+    t.quant = (hy_quant){.scale = malloc((size_t)(count / block) * sizeof(float)), .block = block};
+    float *x = malloc((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t r = i / cols;
+        double normal = hy_rng_normal(seed, HY_RNG_TEST, (uint64_t)i);
+        x[i] = r % 7 == 5 ? 0 : (float)(normal * (1 + (double)(r % 3)) * 0.1);
     }
+    hy_coded_encode(dtype, x, count, block, t.data, t.quant.scale);
     free(x);
     return t;
 }
@@ -74,19 +74,20 @@ static inline hy_tensor real_rows(const hy_tensor *codes, hy_dtype dtype) {
     int64_t count = hy_tensor_count(codes);
     hy_tensor t = hy_tensor_2d(malloc((size_t)count * hy_dtype_size(dtype)), dtype, codes->shape[0],
                                codes->shape[1]);
-    for (int64_t i = 0; i < count; i++) {
-        float scale = codes->quant.scale[i / codes->quant.block];
-        put_real(&t, i, (double)(scale * (float)((const int8_t *)codes->data)[i]));
-    }
+    float *x = malloc((size_t)count * sizeof *x);
+    hy_coded_decode(codes->dtype, codes->data, 0, count, codes->quant.block, codes->quant.scale, x);
+    for (int64_t i = 0; i < count; i++) put_real(&t, i, (double)x[i]);
+    free(x);
     return t;
 }
 
-/* A matmul by int8 rows has the bits of one by the numbers they stand for. */
-static inline void check_int8_matmul(const matmul_case *m, int mixture, call_runner run) {
+/* A matmul by coded rows has the bits of one by the numbers they stand for. */
+static inline void check_coded_matmul(hy_dtype dtype, const matmul_case *m, int mixture,
+                                      call_runner run) {
     trial t = matmul_trial(m, mixture, 31);
     hy_tensor *b = &t.call.t[HY_MATMUL_B], before = *b;
     hy_dtype operand = t.call.t[HY_MATMUL_A].dtype;
-    hy_tensor codes = int8_rows(before.shape[0], before.shape[1], 5);
+    hy_tensor codes = coded_rows(dtype, before.shape[0], before.shape[1], 5);
     hy_tensor real = real_rows(&codes, operand);
     hy_tensor start = copy_tensor(&t.call.t[HY_MATMUL_D]);
     size_t bytes = hy_tensor_bytes(&start);
@@ -97,8 +98,8 @@ static inline void check_int8_matmul(const matmul_case *m, int mixture, call_run
     *b = codes;
     run(&t.call);
     ck_assert_msg(memcmp(expected.data, t.call.t[HY_MATMUL_D].data, bytes) == 0,
-                  "int8 matmul of %lld x %lld x %lld in %s", (long long)m->M, (long long)m->N,
-                  (long long)m->K, hy_dtype_name(operand));
+                  "%s matmul of %lld x %lld x %lld in %s", hy_dtype_name(dtype), (long long)m->M,
+                  (long long)m->N, (long long)m->K, hy_dtype_name(operand));
     *b = before;
     free(start.data);
     free(expected.data);
@@ -107,47 +108,47 @@ static inline void check_int8_matmul(const matmul_case *m, int mixture, call_run
     trial_end(&t);
 }
 
-/* Casts to and from int8 are those of int8.h, bit for bit. */
-static inline void check_int8_casts(int64_t rows, int64_t cols, call_runner run) {
+/* Casts to and from codes are those of coded.h, bit for bit. */
+static inline void check_coded_casts(hy_dtype dtype, int64_t rows, int64_t cols, call_runner run) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
-    hy_tensor codes = int8_rows(rows, cols, 9), made = int8_rows(rows, cols, 10);
-    float *x = malloc((size_t)cols * sizeof *x);
-    int8_t *row_codes = malloc((size_t)cols);
+    hy_tensor codes = coded_rows(dtype, rows, cols, 9), made = coded_rows(dtype, rows, cols, 10);
+    hy_tensor expected = coded_rows(dtype, rows, cols, 11);
+    int64_t count = rows * cols;
+    float *x = malloc((size_t)count * sizeof *x);
     for (int i = 0; i < 3; i++) {
         hy_tensor real = real_rows(&codes, reals[i]), found = copy_tensor(&real);
         memset(found.data, 0xff, hy_tensor_bytes(&found));
         hy_op_call cast = {.kind = HY_OP_CAST, .t = {[HY_CAST_SRC] = codes, [HY_CAST_DST] = found}};
         run(&cast);
         ck_assert_mem_eq(real.data, found.data, hy_tensor_bytes(&real));
-        for (int64_t k = 0; k < rows * cols; k++) { /* ties and all between */
+        for (int64_t k = 0; k < count; k++) { /* ties and all between */
             put_real(&real, k, real_at(&real, k) * (1 + 0.013 * (double)(k % 11)));
+            x[k] = (float)real_at(&real, k);
         }
         cast.t[HY_CAST_SRC] = real;
         cast.t[HY_CAST_DST] = made;
         run(&cast);
-        for (int64_t r = 0; r < rows; r++) {
-            for (int64_t c = 0; c < cols; c++) x[c] = (float)real_at(&real, r * cols + c);
-            float scale = hy_int8_scale(hy_int8_largest(x, cols));
-            hy_int8_encode(x, cols, scale, row_codes);
-            ck_assert_mem_eq(&scale, &made.quant.scale[r], sizeof scale);
-            ck_assert_mem_eq(row_codes, (int8_t *)made.data + r * cols, (size_t)cols);
-        }
+        int32_t block = made.quant.block;
+        hy_coded_encode(dtype, x, count, block, expected.data, expected.quant.scale);
+        ck_assert_mem_eq(expected.quant.scale, made.quant.scale,
+                         (size_t)(count / block) * sizeof *x);
+        ck_assert_mem_eq(expected.data, made.data, hy_tensor_bytes(&made));
         free(real.data);
         free(found.data);
     }
     free(x);
-    free(row_codes);
     free_rows(&codes);
     free_rows(&made);
+    free_rows(&expected);
 }
 
-/* Rows looked up in an int8 table are those of the numbers it stands for; with positions beside. */
-static inline void check_int8_embedding(int64_t C, bool has_positions, hy_dtype dtype,
-                                        call_runner run) {
+/* Rows looked up in a coded table are those of the numbers it stands for; with positions beside. */
+static inline void check_coded_embedding(hy_dtype stored, int64_t C, bool has_positions,
+                                         hy_dtype dtype, call_runner run) {
     enum { V = 19, T = 6, N = 4 * T };
     int32_t tokens[N];
-    hy_tensor codes = int8_rows(V, C, 3), real = real_rows(&codes, dtype);
-    hy_tensor positions = int8_rows(T, C, 4), table = real_rows(&positions, dtype);
+    hy_tensor codes = coded_rows(stored, V, C, 3), real = real_rows(&codes, dtype);
+    hy_tensor positions = coded_rows(stored, T, C, 4), table = real_rows(&positions, dtype);
     hy_tensor x = hy_tensor_2d(malloc((size_t)(N * C) * 4), dtype, N, C), expected;
     for (int i = 0; i < N; i++) tokens[i] = i * 7 % V;
     hy_op_call call = {.kind = HY_OP_EMBED, .attr.embed.seq = T};

@@ -274,23 +274,23 @@ EACH_MIXTURE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, 0, PURE
                                         {129, 67, 33, false, true, true, true, false},
                                         {40, 72, 1030, false, false, false, true, false}};
     for (int i = 0; i < 5; i++) {
-        check_int8_matmul(&forms[i], mixture, run_call);
+        check_coded_matmul(HY_I8, &forms[i], mixture, run_call);
     }
 }
 
 START_TEST(casts_to_and_from_int8_are_exact) {
-    check_int8_casts(1, 1, run_call);
-    check_int8_casts(13, 48, run_call);
-    check_int8_casts(37, 1537, run_call);
-    check_int8_casts(3, 5000, run_call);
+    check_coded_casts(HY_I8, 1, 1, run_call);
+    check_coded_casts(HY_I8, 13, 48, run_call);
+    check_coded_casts(HY_I8, 37, 1537, run_call);
+    check_coded_casts(HY_I8, 3, 5000, run_call);
 }
 END_TEST
 
 START_TEST(rows_looked_up_in_an_int8_table_are_exact) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
     for (int i = 0; i < 6; i++) {
-        check_int8_embedding(40, i % 2, reals[i / 2], run_call);
-        check_int8_embedding(1537, i % 2, reals[i / 2], run_call);
+        check_coded_embedding(HY_I8, 40, i % 2, reals[i / 2], run_call);
+        check_coded_embedding(HY_I8, 1537, i % 2, reals[i / 2], run_call);
     }
 }
 END_TEST

@@ -194,6 +194,43 @@ START_TEST(weights_move_between_int8_and_others) {
 }
 END_TEST
 
+/* Codes mean nothing without their scales: those that are there must not be taken for theirs. */
+START_TEST(codes_without_their_scales_are_refused) {
+    const char *words = SETS_RUN "train last:1 frozen_dtype int8 ";
+    hy_trainer *t = small_trainer(words, one, NULL, NULL);
+    must(hy_trainer_save(t));
+    hy_safetensors *weights = open_weights(one);
+    hy_safetensors_entry *kept = calloc(hy_safetensors_count(weights), sizeof *kept);
+    size_t count = 0;
+    for (size_t i = 0; i < hy_safetensors_count(weights); i++) {
+        const hy_safetensors_entry *entry = hy_safetensors_at(weights, i);
+        if (!strstr(entry->name, ".scale")) kept[count++] = *entry;
+    }
+    ck_assert_uint_lt(count, hy_safetensors_count(weights));
+    hy_checkpoint *c;
+    hy_safetensors_writer *writer;
+    uint64_t hash, size;
+    must(hy_checkpoint_begin(other, 1, &c));
+    must(hy_safetensors_create(hy_checkpoint_path(c, "weights.safetensors"), kept, count, NULL,
+                               &writer));
+    for (size_t i = 0; i < count; i++) {
+        char *data = read_tensor(weights, kept[i].name, &size);
+        must(hy_safetensors_put(writer, data, size));
+        free(data);
+    }
+    must(hy_safetensors_finish(writer, &hash, &size));
+    must(hy_checkpoint_add(c, "weights.safetensors", hash, size));
+    must(hy_checkpoint_commit(c));
+    hy_config *config = small_run(words, "none", PAIRS("init_from", other));
+    hy_trainer *again;
+    must_fail(hy_trainer_create(config, NULL, &again), HY_ERR_INPUT, "qkv.weight.scale");
+    hy_config_destroy(config);
+    free(kept);
+    hy_safetensors_close(weights);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 START_TEST(what_cannot_be_trained_is_refused_by_name) {
     hy_config *config = small_run(SETS_RUN, "none", PAIRS("train", "blocks.7.*"));
     hy_trainer *t;
@@ -213,6 +250,7 @@ static Suite *sets_suite(void) {
     tcase_add_loop_test(tests, runs_that_train_some_parameters_resume_to_the_same_bits, 0, 4);
     tcase_add_test(tests, a_model_of_both_kinds_of_weights_is_written_whole);
     tcase_add_test(tests, weights_move_between_int8_and_others);
+    tcase_add_test(tests, codes_without_their_scales_are_refused);
     tcase_add_test(tests, what_cannot_be_trained_is_refused_by_name);
     suite_add_tcase(suite, tests);
     return suite;
