@@ -158,7 +158,7 @@ START_TEST(a_writer_refuses_what_no_reader_would_take) {
     e[1] = (hy_safetensors_entry){.name = "b", .ndim = 9};
     must_fail(hy_safetensors_create(path, e, 2, NULL, &w), HY_ERR_INPUT, "9 dimensions");
     e[1] = (hy_safetensors_entry){.name = "b", .dtype = HY_DTYPE_COUNT};
-    must_fail(hy_safetensors_create(path, e, 2, NULL, &w), HY_ERR_INPUT, "unknown dtype 8");
+    must_fail(hy_safetensors_create(path, e, 2, NULL, &w), HY_ERR_INPUT, "unknown dtype");
     e[1] = (hy_safetensors_entry){.name = "b", .ndim = 1, .shape = {-1}};
     must_fail(hy_safetensors_create(path, e, 2, NULL, &w), HY_ERR_INPUT, "negative");
     e[1] = (hy_safetensors_entry){.name = "b", .ndim = 2, .shape = {INT64_MAX, INT64_MAX}};
