@@ -84,7 +84,7 @@ typedef enum hy_memory_status {
 
 const char *hy_status_name(hy_status status);
 const char *hy_phase_name(hy_phase phase); /* "warmup", "full", "predict", "correct" */
-const char *hy_dtype_name(hy_dtype dtype); /* "fp32", "bf16", "fp16", "fp64", "i32", "u16", "u8" */
+const char *hy_dtype_name(hy_dtype dtype); /* "fp32", "bf16", "fp16", "fp64", "i32", ..., "int8" */
 const char *hy_class_name(hy_class cls);   /* "weights", "master", ... */
 const char *hy_place_name(hy_place place); /* "none", "device", "pinned", "host", "disk" */
 const char *hy_memory_status_name(hy_memory_status status); /* "normal", "warning", ... */

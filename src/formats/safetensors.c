@@ -90,7 +90,7 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     size_t at = 0;
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(info, "dtype"), &type, NULL), HY_ERR_INPUT,
                TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
-    while (at < TYPES && strcmp(type, types[at].name) != 0) at++;
+    while (at < TYPES && strcmp(type, types[at].name) != 0) at++; /* all have names: a test */
     HY_FAIL_IF(at == TYPES, HY_ERR_INPUT,
                TENSOR "dtype %.40s is none of the format's: F32, BF16, I64, ...", file->path,
                entry->name, type);
