@@ -94,6 +94,20 @@ START_TEST(safetensors_come_back_as_they_were_written) {
 }
 END_TEST
 
+START_TEST(every_type_has_a_name_in_files) {
+    for (int i = 0; i < HY_DTYPE_COUNT; i++) {
+        hy_safetensors_entry one = {.name = "x", .dtype = (hy_dtype)i, .ndim = 1, .shape = {0}};
+        hy_safetensors_writer *w;
+        hy_safetensors *file;
+        must(hy_safetensors_create(path, &one, 1, NULL, &w));
+        must(hy_safetensors_finish(w, NULL, NULL));
+        must(hy_safetensors_open(path, &file));
+        ck_assert_int_eq(hy_safetensors_find(file, "x")->dtype, i);
+        hy_safetensors_close(file);
+    }
+}
+END_TEST
+
 START_TEST(the_data_begin_at_a_multiple_of_64) {
     char name[80] = "";
     for (int i = 0; i < 70; i += 3) {
@@ -570,6 +584,7 @@ static Suite *formats_suite(void) {
     tcase_set_timeout(tensors, 60);
     tcase_add_checked_fixture(tensors, make_folder, drop_folder);
     tcase_add_test(tensors, safetensors_come_back_as_they_were_written);
+    tcase_add_test(tensors, every_type_has_a_name_in_files);
     tcase_add_test(tensors, the_data_begin_at_a_multiple_of_64);
     tcase_add_test(tensors, pieces_of_a_tensor_are_read_and_no_byte_beyond);
     tcase_add_test(tensors, a_writer_given_too_few_or_too_many_bytes_fails);
