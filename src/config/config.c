@@ -154,10 +154,9 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     const hy_setting *setting = hy_setting_find(key, &alias);
     if (alias) {
         bool is_on;
-        if (!hy_parse_switch(text, &is_on)) {
-            return hy_fail(HY_ERR_INPUT, "%s: %s = %s is not accepted; accepted: %s", where,
-                           alias->name, text, alias->info.accepted);
-        }
+        HY_FAIL_IF(!hy_parse_switch(text, &is_on), HY_ERR_INPUT,
+                   "%s: %s = %s is not accepted; accepted: %s", where, alias->name, text,
+                   alias->info.accepted);
         text = is_on ? alias->when_true : alias->when_false;
     }
     char canonical[HY_TEXT_MAX];
@@ -185,9 +184,8 @@ static hy_status fill(void *user, const char *key, const char *text, unsigned li
     const filling *f = user;
     char where[ORIGIN_MAX];
     snprintf(where, sizeof where, "%s:%u", f->name, line);
-    if (f->rank < HY_FROM_FILE && brings_others(key)) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s cannot be set in a preset or profile", where, key);
-    }
+    HY_FAIL_IF(f->rank < HY_FROM_FILE && brings_others(key), HY_ERR_INPUT,
+               "%s: %s cannot be set in a preset or profile", where, key);
     return put(f->config, key, text, f->rank, where, f->origin ? f->origin : where);
 }
 
@@ -227,12 +225,10 @@ static hy_status load_preset(hy_config *config, const char *model) {
         bool is_shape = !strncmp(hy_setting_at(i)->info.key, "shape.", 6);
         has_shape |= is_shape && value_at(config, i, HY_FROM_PRESET)->text;
     }
-    if (!has_shape) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: no group \"shape\"; a model file says what the model is, for "
-                       "example shape: { layers = 4; width = 128; heads = 4; };",
-                       model);
-    }
+    HY_FAIL_IF(!has_shape, HY_ERR_INPUT,
+               "%s: no group \"shape\"; a model file says what the model is, for "
+               "example shape: { layers = 4; width = 128; heads = 4; };",
+               model);
     snprintf(config->loaded_model, HY_TEXT_MAX, "%s", model);
     return HY_OK;
 }
@@ -242,9 +238,8 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     snprintf(origin, sizeof origin, "profile %s", profile);
     clear_rank(config, HY_FROM_PROFILE);
     filling f = {.config = config, .rank = HY_FROM_PROFILE, .origin = origin};
-    if (!hy_builtin_text("profile", profile)) {
-        return hy_fail(HY_ERR_INTERNAL, "profile %s is not among the built-in files", profile);
-    }
+    HY_FAIL_IF(!hy_builtin_text("profile", profile), HY_ERR_INTERNAL,
+               "profile %s is not among the built-in files", profile);
     HY_TRY(fill_from_builtin(&f, "profile", profile));
     snprintf(config->loaded_profile, HY_TEXT_MAX, "%s", profile);
     return HY_OK;
@@ -286,9 +281,8 @@ static hy_status fill_from_file(hy_config *config, const char *path) {
     if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path);
     const char *card = !strncmp(path, "gpu/", 4) ? path + 4 : path;
     if (hy_builtin_text("gpu", card)) return fill_from_builtin(&f, "gpu", card);
-    if (hy_path_is_dir(path)) {
-        return hy_fail(HY_ERR_INPUT, "%s: is a folder; expected a configuration file", path);
-    }
+    HY_FAIL_IF(hy_path_is_dir(path), HY_ERR_INPUT, "%s: is a folder; expected a configuration file",
+               path);
     return refuse_missing_file(path);
 }
 
@@ -423,15 +417,12 @@ static void describe_origin(const hy_config *config, const char *key, hy_origin 
 
 hy_status hy_config_set(hy_config *config, const char *key, const char *text, hy_origin origin) {
     if (!key || !text) return hy_fail(HY_ERR_INPUT, "a key and a value are needed, one is NULL");
-    if ((int)origin < 0 || origin > HY_FROM_CALLER) {
-        return hy_fail(HY_ERR_INPUT, "%s: unknown origin %d; accepted: 0 to %d", key, (int)origin,
-                       (int)HY_FROM_CALLER);
-    }
+    HY_FAIL_IF((int)origin < 0 || origin > HY_FROM_CALLER, HY_ERR_INPUT,
+               "%s: unknown origin %d; accepted: 0 to %d", key, (int)origin, (int)HY_FROM_CALLER);
     if (!hy_setting_find(key, NULL)) return refuse_unknown_key(key, origin);
     bool is_weak = origin == HY_FROM_PRESET || origin == HY_FROM_PROFILE;
-    if (is_weak && brings_others(key)) {
-        return hy_fail(HY_ERR_INPUT, "%s cannot be set as part of a preset or profile", key);
-    }
+    HY_FAIL_IF(is_weak && brings_others(key), HY_ERR_INPUT,
+               "%s cannot be set as part of a preset or profile", key);
     char where[ORIGIN_MAX];
     describe_origin(config, key, origin, where, sizeof where);
     int rank = origin == HY_FROM_CALLER ? HY_FROM_FLAG : (int)origin;

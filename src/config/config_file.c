@@ -58,15 +58,12 @@ static hy_status read_value(const reader *r, const config_setting_t *setting, co
 
     char buffer[HY_NUMBER_MAX];
     const char *value = value_as_text(setting, buffer);
-    if (!value) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s:%u: %s takes one value, not a group or a list; accepted: %s", r->name,
-                       line, row->info.key, row->info.accepted);
-    }
-    if (row->type == HY_VALUE_TEXT && config_setting_type(setting) != CONFIG_TYPE_STRING) {
-        return hy_fail(HY_ERR_INPUT, "%s:%u: %s = %s is not text; accepted: %s, in quotes", r->name,
-                       line, row->info.key, value, row->info.accepted);
-    }
+    HY_FAIL_IF(!value, HY_ERR_INPUT,
+               "%s:%u: %s takes one value, not a group or a list; accepted: %s", r->name, line,
+               row->info.key, row->info.accepted);
+    HY_FAIL_IF(row->type == HY_VALUE_TEXT && config_setting_type(setting) != CONFIG_TYPE_STRING,
+               HY_ERR_INPUT, "%s:%u: %s = %s is not text; accepted: %s, in quotes", r->name, line,
+               row->info.key, value, row->info.accepted);
     return r->sink(r->user, key, value, line);
 }
 

@@ -69,10 +69,9 @@ static hy_status add_number(scan *s, const char *number, size_t size) {
     unsigned long long value = strtoull(number, &end, is_hex ? 16 : 10);
     size_t suffix = (size_t)(number + size - end);
     bool is_whole = end <= number + size && strspn(end, "L") >= suffix;
-    if (is_whole && (errno == ERANGE || value > INT64_MAX)) {
-        return hy_fail(HY_ERR_INPUT, "%s:%u: %.*s is too large; accepted: at most %" PRId64,
-                       s->name, line_of(s, number), (int)size, number, INT64_MAX);
-    }
+    HY_FAIL_IF(is_whole && (errno == ERANGE || value > INT64_MAX), HY_ERR_INPUT,
+               "%s:%u: %.*s is too large; accepted: at most %" PRId64, s->name, line_of(s, number),
+               (int)size, number, INT64_MAX);
     hy_text_add_bytes(s->out, number, size);
     if (is_whole && !suffix && value > INT32_MAX) hy_text_add(s->out, "L");
     return HY_OK;

@@ -187,10 +187,9 @@ static const char *const type_in_words[] = {
 };
 
 static hy_status refuse(const hy_setting *setting, const char *text, const char *origin) {
-    if (setting->type == HY_VALUE_TEXT) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s is %zu bytes long; accepted: at most %zu", origin,
-                       setting->info.key, strlen(text), setting->size - 1);
-    }
+    HY_FAIL_IF(setting->type == HY_VALUE_TEXT, HY_ERR_INPUT,
+               "%s: %s is %zu bytes long; accepted: at most %zu", origin, setting->info.key,
+               strlen(text), setting->size - 1);
     const char *words[MAX_CHOICES];
     size_t count = 0;
     for (const hy_named_value *c = setting->choices; c && c->name && count < MAX_CHOICES; c++) {

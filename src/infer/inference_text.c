@@ -114,11 +114,9 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
 static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count,
                              hy_generated *info) {
     size_t room = (size_t)in->decoder->options.context;
-    if (count >= room) {
-        return hy_fail(HY_ERR_INPUT,
-                       "the text has %zu tokens, and the context of %zu must hold it and an answer",
-                       count, room);
-    }
+    HY_FAIL_IF(count >= room, HY_ERR_INPUT,
+               "the text has %zu tokens, and the context of %zu must hold it and an answer", count,
+               room);
     double begin = hy_clock();
     size_t shared = keep_shared(in, prompt, count);
     HY_TRY(take(in, prompt + shared, count - shared));

@@ -136,9 +136,7 @@ static hy_status sample(sampler *s, hy_text *out) {
     s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
     s->logits = malloc(vocab * sizeof *s->logits);
     s->order = malloc(vocab * sizeof *s->order);
-    if (!s->window || !s->logits || !s->order) {
-        return hy_fail(HY_ERR_MEMORY, "no memory to sample text");
-    }
+    HY_FAIL_IF(!s->window || !s->logits || !s->order, HY_ERR_MEMORY, "no memory to sample text");
     HY_TRY(continue_text(s, out));
     hy_text_add(out, ""); /* a string even when empty */
     return hy_text_status(out);
@@ -173,10 +171,8 @@ static hy_status prepare(sampler *s) {
     if (s->tokenizer && hy_tokenizer_vocab(s->tokenizer) < s->vocab) {
         s->vocab = hy_tokenizer_vocab(s->tokenizer);
     }
-    if (!s->tokenizer && s->vocab < 256) {
-        return hy_fail(HY_ERR_INPUT, "the model's vocabulary of %d tokens does not hold all bytes",
-                       s->vocab);
-    }
+    HY_FAIL_IF(!s->tokenizer && s->vocab < 256, HY_ERR_INPUT,
+               "the model's vocabulary of %d tokens does not hold all bytes", s->vocab);
     HY_TRY(hy_model_folder(s->e->settings, folder));
     return hy_end_tokens_read(folder, &s->ends);
 }

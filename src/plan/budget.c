@@ -104,10 +104,8 @@ static hy_status check_host(const hy_subject *x, const hy_plan *plan) {
 static hy_status check_disk(const hy_subject *x, uint64_t bytes) {
     uint64_t limit = hy_budget_disk(x->settings);
     if (bytes == 0) return HY_OK;
-    if (!x->settings->memory.offload_folder[0]) {
-        return hy_fail(HY_ERR_INPUT,
-                       "a place is disk and offload_folder is empty: name a folder on a fast disk");
-    }
+    HY_FAIL_IF(!x->settings->memory.offload_folder[0], HY_ERR_INPUT,
+               "a place is disk and offload_folder is empty: name a folder on a fast disk");
     return check_one(&(budget){.what = "disk",
                                .needed = bytes,
                                .limit = limit == UINT64_MAX ? 0 : limit,

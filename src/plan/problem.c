@@ -155,12 +155,10 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
     p->most_batch = s->train.max_batch_size;
     p->keeps_batch = asked == 0 || !x->backend->facts.is_gpu;
     p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
-    if (asked && (asked % seq != 0 || asked < seq)) {
-        return hy_fail(HY_ERR_INPUT,
-                       "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
-                       "accepted are multiples of %lld",
-                       (long long)asked, (long long)seq, (long long)seq);
-    }
+    HY_FAIL_IF(asked && (asked % seq != 0 || asked < seq), HY_ERR_INPUT,
+               "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
+               "accepted are multiples of %lld",
+               (long long)asked, (long long)seq, (long long)seq);
     if (asked) batch = divisor_up_to(p->step_sequences, batch);
     if (x->split.batch * x->split.accum == p->step_sequences) {
         batch = x->split.batch;
@@ -169,10 +167,8 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
         p->open.loss_chunks = p->base.loss_chunks == 0;
         p->open.batch = may_split;
     }
-    if (p->step_sequences / batch > INT32_MAX) {
-        return hy_fail(HY_ERR_INPUT, "a step of %lld sequences is too large",
-                       (long long)p->step_sequences);
-    }
+    HY_FAIL_IF(p->step_sequences / batch > INT32_MAX, HY_ERR_INPUT,
+               "a step of %lld sequences is too large", (long long)p->step_sequences);
     p->base.batch = (int32_t)batch;
     p->base.accum = (int32_t)(p->step_sequences / batch);
     return HY_OK;

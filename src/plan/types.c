@@ -21,27 +21,18 @@ static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32
 
 static hy_status check_combination(const hy_types *p) {
     hy_dtype full = p->of[HY_FULL];
-    if (is_finer(full, p->of[HY_CORRECT])) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "precision_correct is %s and precision_full %s: Correct measures a prediction "
-            "by true gradients, so it cannot be coarser than Full",
-            hy_dtype_name(p->of[HY_CORRECT]), hy_dtype_name(full));
-    }
-    if (is_finer(p->of[HY_PREDICT], full)) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "precision_predict is %s and precision_full %s: the guard would judge weights "
-            "finer than Full ever computes with",
-            hy_dtype_name(p->of[HY_PREDICT]), hy_dtype_name(full));
-    }
-    if (is_finer(full, p->of[HY_WARMUP])) {
-        return hy_fail(
-            HY_ERR_INPUT,
-            "precision_warmup is %s and precision_full %s: the most delicate steps of a run "
-            "cannot be its coarsest",
-            hy_dtype_name(p->of[HY_WARMUP]), hy_dtype_name(full));
-    }
+    HY_FAIL_IF(is_finer(full, p->of[HY_CORRECT]), HY_ERR_INPUT,
+               "precision_correct is %s and precision_full %s: Correct measures a prediction "
+               "by true gradients, so it cannot be coarser than Full",
+               hy_dtype_name(p->of[HY_CORRECT]), hy_dtype_name(full));
+    HY_FAIL_IF(is_finer(p->of[HY_PREDICT], full), HY_ERR_INPUT,
+               "precision_predict is %s and precision_full %s: the guard would judge weights "
+               "finer than Full ever computes with",
+               hy_dtype_name(p->of[HY_PREDICT]), hy_dtype_name(full));
+    HY_FAIL_IF(is_finer(full, p->of[HY_WARMUP]), HY_ERR_INPUT,
+               "precision_warmup is %s and precision_full %s: the most delicate steps of a run "
+               "cannot be its coarsest",
+               hy_dtype_name(p->of[HY_WARMUP]), hy_dtype_name(full));
     return HY_OK;
 }
 
@@ -69,16 +60,12 @@ hy_status hy_types_choose(const hy_settings *s, const hy_device_facts *facts, bo
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         p->of[i] = dtype_of(hy_settings_precision(s, (hy_phase)i), facts);
         if (p->of[i] == HY_F32) continue;
-        if (p->of[i] == HY_BF16 && !has_bf16(facts)) {
-            return hy_fail(HY_ERR_INPUT,
-                           "bf16 was asked for, but %s (sm_%d) has none; accepted here are fp16, "
-                           "fp32 and auto",
-                           facts->name, facts->capability);
-        }
-        if (p->has_low && p->low != p->of[i]) {
-            return hy_fail(HY_ERR_INPUT,
-                           "phases ask for both bf16 and fp16; a run has one 16-bit type");
-        }
+        HY_FAIL_IF(p->of[i] == HY_BF16 && !has_bf16(facts), HY_ERR_INPUT,
+                   "bf16 was asked for, but %s (sm_%d) has none; accepted here are fp16, "
+                   "fp32 and auto",
+                   facts->name, facts->capability);
+        HY_FAIL_IF(p->has_low && p->low != p->of[i], HY_ERR_INPUT,
+                   "phases ask for both bf16 and fp16; a run has one 16-bit type");
         p->has_low = true;
         p->low = p->of[i];
     }

@@ -22,9 +22,7 @@ static bool is_checkpoint_folder(const char *path) {
 
 hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
                              char path[HY_PATH_MAX]) {
-    if (!hy_path_is_dir(from)) {
-        return hy_fail(HY_ERR_INPUT, "no checkpoint: %s is not a folder", from);
-    }
+    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT, "no checkpoint: %s is not a folder", from);
     if (is_checkpoint_folder(from)) {
         snprintf(path, HY_PATH_MAX, "%s", from);
         return hy_checkpoint_verify(path, true);
@@ -71,21 +69,16 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
                               const hy_state_tensor *tensor) {
     const hy_safetensors_entry *entry = hy_safetensors_find(file, tensor->name);
     char theirs[64], ours[64];
-    if (!entry) {
-        return hy_fail(HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
-                       path, tensor->name);
-    }
+    HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
+               path, tensor->name);
     describe_shape(entry->shape, entry->ndim, theirs, sizeof theirs);
     describe_shape(tensor->shape, tensor->ndim, ours, sizeof ours);
-    if (strcmp(theirs, ours) != 0 || entry->ndim != tensor->ndim) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s is a checkpoint of another model: %s is %s there and %s here", path,
-                       tensor->name, theirs, ours);
-    }
-    if (!is_convertible(file, tensor, entry->dtype)) {
-        return hy_fail(HY_ERR_INPUT, "%s: %s is %s, expected %s", path, tensor->name,
-                       hy_dtype_name(entry->dtype), hy_dtype_name(tensor->dtype));
-    }
+    HY_FAIL_IF(strcmp(theirs, ours) != 0 || entry->ndim != tensor->ndim, HY_ERR_INPUT,
+               "%s is a checkpoint of another model: %s is %s there and %s here", path,
+               tensor->name, theirs, ours);
+    HY_FAIL_IF(!is_convertible(file, tensor, entry->dtype), HY_ERR_INPUT,
+               "%s: %s is %s, expected %s", path, tensor->name, hy_dtype_name(entry->dtype),
+               hy_dtype_name(tensor->dtype));
     return HY_OK;
 }
 

@@ -34,9 +34,8 @@ static hy_status find_checkpoint(const char *from, const hy_observer *observer,
     char manifest[HY_PATH_MAX];
     hy_text notes = {0};
     int64_t step;
-    if (!hy_path_is_dir(from)) {
-        return hy_fail(HY_ERR_INPUT, "%s is not the folder of a checkpoint or a run", from);
-    }
+    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT, "%s is not the folder of a checkpoint or a run",
+               from);
     HY_TRY(hy_path_join(manifest, sizeof manifest, from, "manifest.json"));
     if (hy_path_exists(manifest)) {
         HY_TRY(hy_path_join(path, HY_PATH_MAX, "", from));
@@ -164,10 +163,9 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     hy_settings settings = *hy_config_settings(s->config);
     hy_export_plan plan;
     int dtype = HY_DTYPE_AUTO;
-    if (options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype)) {
-        return hy_fail(HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
-                       hy_config_find("model_dtype")->accepted);
-    }
+    HY_FAIL_IF(options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype),
+               HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
+               hy_config_find("model_dtype")->accepted);
     memcpy(settings.model, s->name, sizeof s->name);
     HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, dtype_held(s), &plan));
     if (!plan.source[0]) tell_lost_source(s, observer);
@@ -187,9 +185,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
 }
 
 static hy_status check_target(const hy_export_options *options) {
-    if (!options->out || !options->out[0]) {
-        return hy_fail(HY_ERR_INPUT, "the folder to write has no name");
-    }
+    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
     if (!hy_path_exists(options->out) || options->overwrite) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "%s is there already; choose another folder or ask to overwrite it",

@@ -56,14 +56,10 @@ static hy_status check_writable(const char *path) {
         if (slash == at) slash++;
         *slash = 0;
     }
-    if (!hy_path_is_dir(at)) {
-        return hy_fail(HY_ERR_INPUT, "the output folder %s cannot be made: %s is not a folder",
-                       path, at);
-    }
-    if (access(at, W_OK | X_OK) != 0) {
-        return hy_fail(HY_ERR_INPUT, "the output folder %s cannot be written: %s: %s", path, at,
-                       strerror(errno));
-    }
+    HY_FAIL_IF(!hy_path_is_dir(at), HY_ERR_INPUT,
+               "the output folder %s cannot be made: %s is not a folder", path, at);
+    HY_FAIL_IF(access(at, W_OK | X_OK) != 0, HY_ERR_INPUT,
+               "the output folder %s cannot be written: %s: %s", path, at, strerror(errno));
     return HY_OK;
 }
 
@@ -106,10 +102,9 @@ static hy_status newest_run(char out[HY_PATH_MAX]) {
     size_t count;
     char best_stamp[64] = "";
     out[0] = 0;
-    if (!hy_path_is_dir("runs")) {
-        return hy_fail(HY_ERR_INPUT, "there is no folder runs/ to resume from; name one: "
-                                     "--resume DIR");
-    }
+    HY_FAIL_IF(!hy_path_is_dir("runs"), HY_ERR_INPUT,
+               "there is no folder runs/ to resume from; name one: "
+               "--resume DIR");
     HY_TRY(hy_dir_list("runs", &names, &count));
     for (size_t i = 0; i < count; i++) {
         char path[HY_PATH_MAX], checkpoint[HY_PATH_MAX];
@@ -137,9 +132,8 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
         run_folder_of(folder, run);
     }
     HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
-    if (!hy_path_exists(path)) {
-        return hy_fail(HY_ERR_INPUT, "%s is not the folder of a run: it has no config.cfg", run);
-    }
+    HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
+               "%s is not the folder of a run: it has no config.cfg", run);
     return hy_config_load(config, path);
 }
 
@@ -147,8 +141,7 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     bool is_resumed = s->save.resume[0] != 0;
     bool is_auto = strcmp(s->save.resume, "auto") == 0;
     if (strcmp(s->out, "none") == 0) {
-        if (is_auto)
-            return hy_fail(HY_ERR_INPUT, "resume = auto needs an output folder, out is none");
+        HY_FAIL_IF(is_auto, HY_ERR_INPUT, "resume = auto needs an output folder, out is none");
         r->out[0] = 0;
         return HY_OK;
     }
@@ -163,12 +156,10 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     }
     bool has_run;
     HY_TRY(holds_run(r->out, &has_run));
-    if (has_run && !is_resumed && !s->save.overwrite && !r->is_out_ours) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s holds a run already; add --resume to go on with it, --overwrite to "
-                       "begin anew there, or choose another --out",
-                       r->out);
-    }
+    HY_FAIL_IF(has_run && !is_resumed && !s->save.overwrite && !r->is_out_ours, HY_ERR_INPUT,
+               "%s holds a run already; add --resume to go on with it, --overwrite to "
+               "begin anew there, or choose another --out",
+               r->out);
     return check_writable(r->out);
 }
 

@@ -253,10 +253,9 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     hy_progress *p = &t->progress;
     int64_t version;
     HY_TRY(hy_json_int(json, root, "version", &version));
-    if (version != PROGRESS_VERSION) {
-        return hy_fail(HY_ERR_INPUT, "%s has version %lld; this program reads version %d", path,
-                       (long long)version, PROGRESS_VERSION);
-    }
+    HY_FAIL_IF(version != PROGRESS_VERSION, HY_ERR_INPUT,
+               "%s has version %lld; this program reads version %d", path, (long long)version,
+               PROGRESS_VERSION);
     HY_TRY(check_identity(t, json, path));
     HY_TRY(check_optimizer(t, root, path));
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
@@ -270,11 +269,9 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_TRY(read_phase(json, path, &p->machine.phase));
     HY_TRY(hy_json_bool(json, root, "residual_due", &p->is_residual_due));
     HY_TRY(hy_json_bool(json, root, "has_snapshot", &t->engine.progress.has_snapshot));
-    if (t->engine.progress.has_snapshot && !hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s was saved in Correct with a snapshot; resume with snapshot = true",
-                       path);
-    }
+    HY_FAIL_IF(t->engine.progress.has_snapshot && !hy_has_row(&t->engine, HY_ROW_SNAPSHOT),
+               HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
+               path);
     read_losses(json, p);
     HY_TRY(read_fork(json, &t->course.fork));
     return read_phases(json, p);
