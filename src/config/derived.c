@@ -88,3 +88,52 @@ hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
                                                   : s->phases.precision_correct;
     return asked == HY_DTYPE_SAME ? s->train.precision : asked;
 }
+
+hy_optimizer hy_optimizer_from_settings(const hy_settings *s) {
+    return (hy_optimizer){.kind = hy_settings_optimizer(s),
+                          .max_norm = s->train.grad_clip,
+                          .weight_decay = s->optimizer.weight_decay,
+                          .beta1 = s->optimizer.beta1,
+                          .beta2 = s->optimizer.beta2,
+                          .eps = s->optimizer.adam_eps,
+                          .momentum = s->optimizer.momentum,
+                          .is_nesterov = s->optimizer.nesterov};
+}
+
+hy_schedule hy_schedule_from_settings(const hy_settings *s, int64_t total) {
+    int64_t warmup = s->optimizer.lr_warmup_steps;
+    return (hy_schedule){.kind = s->optimizer.schedule,
+                         .lr = s->optimizer.lr,
+                         .min_ratio = s->optimizer.min_lr_ratio,
+                         .cooldown = s->optimizer.cooldown,
+                         .warmup = warmup < total ? warmup : total,
+                         .total = total};
+}
+
+hy_predictor hy_predictor_from_settings(const hy_settings *s) {
+    bool is_short =
+        s->phases.predictor == HY_PREDICTOR_LINE && /* a Correct step follows every jump */
+        s->phases.correction_interval < s->phases.max_predict_steps;
+    return (hy_predictor){.kind = s->phases.predictor,
+                          .mu = s->phases.outer_mu,
+                          .eta = s->phases.outer_eta,
+                          .max_steps = is_short ? s->phases.correction_interval
+                                                : s->phases.max_predict_steps};
+}
+
+hy_phase_rules hy_rules_from_settings(const hy_settings *s, int64_t warmup) {
+    return (hy_phase_rules){.has_predictor = s->phases.predictor != HY_PREDICTOR_NONE,
+                            .warmup_steps = warmup,
+                            .full_steps = s->phases.full_steps,
+                            .correct_steps = s->phases.correct_steps,
+                            .predict_from = s->phases.predict_from,
+                            .predict_until = s->phases.predict_until,
+                            .confidence_threshold = s->phases.confidence_threshold,
+                            .cooldown_steps = s->phases.cooldown_steps};
+}
+
+hy_divergence_limits hy_limits_from_settings(const hy_settings *s) {
+    return (hy_divergence_limits){.loss_sigma = s->phases.loss_sigma,
+                                  .grad_explosion = s->phases.grad_explosion,
+                                  .grad_vanishing = s->phases.grad_vanishing};
+}

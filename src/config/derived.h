@@ -5,6 +5,8 @@
 #include "formats/hf_folder.h"
 #include "model/shape.h"
 #include "optim/optimizer.h"
+#include "phases/divergence.h"
+#include "phases/machine.h"
 
 /* The model that the shape group describes, completed; HY_ERR_INPUT when its values do not go together. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
@@ -23,6 +25,15 @@ hy_dtype hy_settings_master_dtype(const hy_settings *settings);
 const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *settings);
 hy_dtype hy_settings_optim_dtype(const hy_settings *settings);
 hy_dtype hy_settings_predictor_dtype(const hy_settings *settings);
+
+/* Optimizer and learning rate; the schedule is of a run of `total` steps. */
+hy_optimizer hy_optimizer_from_settings(const hy_settings *settings);
+hy_schedule hy_schedule_from_settings(const hy_settings *settings, int64_t total);
+
+/* Phases; `warmup` is the length of Warmup in steps. */
+hy_predictor hy_predictor_from_settings(const hy_settings *settings);
+hy_phase_rules hy_rules_from_settings(const hy_settings *settings, int64_t warmup);
+hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 
 /* The precision that was asked for in a phase; never HY_DTYPE_SAME. */
 hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phase);

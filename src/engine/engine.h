@@ -244,6 +244,8 @@ typedef struct hy_step_outcome {
     bool was_skipped; /* gradients were not finite: nothing changed */
 } hy_step_outcome;
 hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out);
+/* Halved when gradients overflowed, doubled after many good steps; never below 1. */
+void hy_loss_scale_adapt(hy_loss_scale *scale, bool was_skipped);
 
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch); /* or NULL */

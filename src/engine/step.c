@@ -71,7 +71,7 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
 
 /* ---- what it came to ------------------------------------------------------------------------------- */
 
-static void adapt_loss_scale(hy_loss_scale *s, bool was_skipped) {
+void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
     if (was_skipped) {
         s->scale = fmax(1, s->scale / 2);
         s->good_steps = 0;
@@ -87,7 +87,7 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     *out = (hy_step_outcome){.loss_sum = r->loss_sum,
                              .grad_norm = r->clip[0] / p->loss_scale.scale,
                              .was_skipped = r->clip[1] == 0};
-    if (e->update.dtype == HY_F16) adapt_loss_scale(&p->loss_scale, out->was_skipped);
+    if (e->update.dtype == HY_F16) hy_loss_scale_adapt(&p->loss_scale, out->was_skipped);
     if (!out->was_skipped) {
         p->skipped_in_a_row = 0;
         p->updates++;

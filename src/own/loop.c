@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "plan/phase_rules.h"
+#include "config/derived.h"
 #include "trainer/trainer.h"
 
 /* Compute is a sum of thirds: it is spent when nothing but rounding is left of the budget. */
@@ -55,8 +55,6 @@ static hy_status check_parameter(const hy_parameter *p, int32_t index, int64_t *
     return HY_OK;
 }
 
-/* ---- rules ----------------------------------------------------------------------------------- */
-
 static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
     HY_FAIL_IF((s->optimizer.optimizer & HY_OPTIMIZER_ID) != HY_ADAMW, HY_ERR_INPUT,
                "optimizer is %s; a model or loop of your own is trained with adamw",
@@ -66,20 +64,11 @@ static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
                "steps, at least 1",
                (long long)s->train.steps);
     loop->budget = (double)s->train.steps;
-    loop->schedule = (hy_schedule){.lr = s->optimizer.lr,
-                                   .min_ratio = s->optimizer.min_lr_ratio,
-                                   .cooldown = s->optimizer.cooldown,
-                                   .warmup = s->optimizer.lr_warmup_steps,
-                                   .total = s->train.steps};
-    if (loop->schedule.warmup > s->train.steps) loop->schedule.warmup = s->train.steps;
-    loop->schedule.kind = s->optimizer.schedule;
-    HY_TRY(hy_rules_from_settings(s, loop->schedule.warmup, &loop->predictor, &loop->rules,
-                                  &loop->limits));
-    loop->adamw = (hy_loop_adamw){.beta1 = s->optimizer.beta1,
-                                  .beta2 = s->optimizer.beta2,
-                                  .eps = s->optimizer.adam_eps,
-                                  .weight_decay = s->optimizer.weight_decay,
-                                  .max_norm = s->train.grad_clip};
+    loop->adamw = hy_optimizer_from_settings(s);
+    loop->schedule = hy_schedule_from_settings(s, s->train.steps);
+    loop->predictor = hy_predictor_from_settings(s);
+    loop->rules = hy_rules_from_settings(s, loop->schedule.warmup);
+    loop->limits = hy_limits_from_settings(s);
     loop->guard_cost = s->phases.guard_share / 3;
     bool is_tuning = s->phases.regime == HY_REGIME_TUNING;
     loop->confidence = hy_confidence_prior(is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH);
@@ -89,18 +78,13 @@ static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
-static hy_status check_device(const hy_settings *settings) {
-    char asked[HY_TEXT_MAX];
-    if (hy_device_card(settings->device) < 0) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "device is %s, but parameters of your own are arrays in host memory and their "
-                   "updates run there; accepted are auto and cpu",
-                   hy_setting_format(hy_setting_find("device", NULL), settings, asked));
-}
-
 static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_parameter *parameters,
                         int32_t count) {
-    HY_TRY(check_device(settings));
+    char asked[HY_TEXT_MAX];
+    HY_FAIL_IF(hy_device_card(settings->device) >= 0, HY_ERR_INPUT,
+               "device is %s, but parameters of your own are arrays in host memory and their "
+               "updates run there; accepted are auto and cpu",
+               hy_setting_format(hy_setting_find("device", NULL), settings, asked));
     HY_FAIL_IF(!parameters || count < 1, HY_ERR_INPUT,
                "a loop needs at least one parameter, %d were given", count);
     for (int32_t i = 0; i < count; i++) {
@@ -159,12 +143,6 @@ void hy_loop_destroy(hy_loop *loop) {
 
 /* ---- the next step --------------------------------------------------------------------------- */
 
-static const char *obstacle_now(const hy_loop *loop) {
-    hy_observation seen = {.spent = loop->spent / loop->budget,
-                           .confidence = hy_confidence_value(&loop->confidence)};
-    return hy_phase_obstacle_text(hy_phase_obstacle_now(&loop->rules, &loop->state, &seen));
-}
-
 hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
     HY_FAIL_IF(!loop || !out, HY_ERR_INPUT,
                "hy_loop_next needs a loop and a place for the "
@@ -175,17 +153,20 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
         loop->state = hy_phase_next(&loop->rules, loop->state, &loop->seen);
         loop->has_news = false;
     }
-    bool is_over = hy_loop_is_over(loop), is_move = loop->state.phase == HY_PREDICT;
-    loop->turn = is_over ? HY_TURN_OVER : is_move ? HY_TURN_PROPOSE : HY_TURN_UPDATE;
+    bool is_over = hy_loop_is_over(loop), is_jump = loop->state.phase == HY_PREDICT;
+    loop->turn = is_over ? HY_TURN_OVER : is_jump ? HY_TURN_PROPOSE : HY_TURN_UPDATE;
     loop->started = loop->spent / loop->budget;
+    double confidence = hy_confidence_value(&loop->confidence);
+    hy_observation now = {.spent = loop->started, .confidence = confidence};
+    hy_phase_obstacle obstacle = hy_phase_obstacle_now(&loop->rules, &loop->state, &now);
     loop->lr = hy_schedule_rate(&loop->schedule, (int64_t)floor(loop->spent + SPENT_ROUNDING));
     *out = (hy_loop_step){.step = loop->state.done,
                           .phase = loop->state.phase,
                           .reason = hy_phase_reason_text(loop->state.reason),
-                          .obstacle = obstacle_now(loop),
+                          .obstacle = hy_phase_obstacle_text(obstacle),
                           .wants_backward = loop->turn == HY_TURN_UPDATE,
                           .lr = loop->lr,
-                          .confidence = hy_confidence_value(&loop->confidence),
+                          .confidence = confidence,
                           .is_over = is_over};
     return HY_OK;
 }
@@ -199,10 +180,10 @@ hy_status hy_loop_spend(hy_loop *loop, double full_steps) {
     return HY_OK;
 }
 
-/* ---- true steps ------------------------------------------------------------------------------ */
+/* ---- optimizer steps ------------------------------------------------------------------------- */
 
 /* A loss or gradient that is not finite leaves weights, m and v as they were. Where the step was a Correct
- * one and the run diverged in it, the last move is undone. */
+ * one and the run diverged in it, the last jump is undone. */
 
 /* After this many updates in a row with numbers that are not finite, the run cannot recover. */
 #define MOST_SKIPS_IN_A_ROW 20
@@ -225,8 +206,8 @@ hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, b
                                .residual_cosine = NAN,
                                .residual_length = NAN};
     outcome.was_skipped = !isfinite(loss) || !isfinite(outcome.grad_norm);
-    /* A window is what a predictor learns from: true steps since the weights that its slots begin at. After
-     * an accepted move the slots are ready and keep their velocity; other windows begin anew. */
+    /* A window is what a predictor learns from: optimizer steps since the weights that its slots begin
+     * at. After an accepted jump the slots are ready and keep their velocity; other windows begin anew. */
     bool is_first = hy_phase_step_in_window(&loop->rules, &loop->state) == 1;
     hy_formulas begin = hy_predictor_begin(&loop->predictor);
     if (is_first && loop->state.reason != HY_WHY_ACCEPTED) hy_loop_run(loop, &begin);
@@ -271,9 +252,9 @@ hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out) {
     return hy_loop_update_scaled(loop, loss, 1, false, out);
 }
 
-/* ---- moves ----------------------------------------------------------------------------------- */
+/* ---- jumps ----------------------------------------------------------------------------------- */
 
-/* A move is measured first (its length in steps of the window), then written into the weights as a
+/* A jump is measured first (its length in steps of the window), then written into the weights as a
  * candidate with the old ones in the snapshot, then kept or taken back. What is kept is computed again from
  * the old weights by the predictor's own formulas, so that weights and slots agree to the last bit. */
 
@@ -282,7 +263,7 @@ hy_status hy_loop_propose(hy_loop *loop) {
     HY_TRY(expect(loop, HY_TURN_PROPOSE));
     loop->turn = HY_TURN_JUDGE;
     hy_formula candidate = hy_predictor_candidate(&loop->predictor, loop->state.window);
-    /* How far the uncapped move goes, and by what it is scaled. */
+    /* How far the uncapped jump goes, and by what it is scaled. */
     hy_formula change = candidate;
     change.theta -= 1;
     double dot, square;

@@ -9,6 +9,7 @@
 
 #include "config/settings.h"
 #include "hybrid.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "phases/confidence.h"
 #include "phases/divergence.h"
@@ -25,18 +26,13 @@ typedef enum hy_loop_turn {
     HY_TURN_OVER /* the compute is spent */
 } hy_loop_turn;
 
-typedef struct hy_loop_adamw {
-    double beta1, beta2, eps, weight_decay;
-    double max_norm; /* 0: no clipping */
-} hy_loop_adamw;
-
 struct hy_loop {
     hy_parameter *parameters; /* copied; names too */
     int32_t count;
     int64_t elements; /* of all parameters together */
 
     hy_schedule schedule;
-    hy_loop_adamw adamw;
+    hy_optimizer adamw;
     hy_phase_rules rules;
     hy_divergence_limits limits;
     hy_predictor predictor;
@@ -46,14 +42,14 @@ struct hy_loop {
     float *memory; /* all of the following in one piece, (elements) each */
     float *m, *v;
     float *slot[HY_PREDICTOR_SLOTS]; /* NULL: the predictor has none */
-    float *snapshot;                 /* weights before the last move; NULL: nothing ever moves */
+    float *snapshot;                 /* weights before the last jump; NULL: there is none */
 
     hy_loop_turn turn;
     hy_phase_state state; /* of the step in progress, or of the last one while `has_news` */
     bool has_news;        /* `seen` is not in `state` yet: hy_loop_next takes it in */
     hy_observation seen;
     hy_divergence divergence;
-    hy_health health; /* of the last true step */
+    hy_health health; /* of the last optimizer step */
     hy_guard guard;
     hy_confidence confidence;
     double started; /* share of the budget that was spent when this step began */
@@ -61,7 +57,7 @@ struct hy_loop {
     double lr;
     int64_t updates; /* the optimizer's clock: sets the bias correction */
     int skips_in_a_row;
-    double scale, predicted_steps; /* of the move in the making */
+    double scale, predicted_steps; /* of the jump in the making */
 };
 
 /* loop.c: whether the compute is spent. */
@@ -79,7 +75,7 @@ double hy_loop_grad_norm(const hy_loop *loop,
 /* The update with gradients of that norm, clipped. */
 void hy_loop_adamw_step(hy_loop *loop, double grad_scale, double norm);
 void hy_loop_run(hy_loop *loop, const hy_formulas *formulas);
-/* <move, displacement> and |displacement|^2, of the window's displacement. */
+/* <jump, displacement> and |displacement|^2, of the window's displacement. */
 void hy_loop_measure(const hy_loop *loop, const hy_formula *move, double *dot, double *square);
-/* The way since the last move against the move itself: direction and length. NaN: unknown. */
+/* The way since the last jump against the jump itself: direction and length. NaN: unknown. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length);

@@ -31,24 +31,21 @@ void hy_loop_scatter(const hy_loop *loop, const float *flat) {
 
 /* ---- the update ------------------------------------------------------------------------------ */
 
-#define SQUARES                                                                                    \
-    1024 /* elements whose squares are summed apart, so that large arrays lose no digits */
-
-static double square_sum(const float *x, int64_t count) {
-    double sum = 0;
-    for (int64_t at = 0; at < count; at += SQUARES) {
-        int64_t end = count - at < SQUARES ? count : at + SQUARES;
-        double part = 0;
-        for (int64_t i = at; i < end; i++) part += (double)x[i] * (double)x[i];
-        sum += part;
-    }
-    return sum;
-}
+/* Elements whose squares are summed apart, so that large arrays lose no digits. */
+#define SQUARES 1024
 
 double hy_loop_grad_norm(const hy_loop *loop, double grad_scale) {
     double sum = 0;
     for (int32_t i = 0; i < loop->count; i++) {
-        sum += square_sum(loop->parameters[i].grads, loop->parameters[i].count);
+        const hy_parameter *p = &loop->parameters[i];
+        double of_parameter = 0;
+        for (int64_t at = 0; at < p->count; at += SQUARES) {
+            int64_t end = p->count - at < SQUARES ? p->count : at + SQUARES;
+            double part = 0;
+            for (int64_t j = at; j < end; j++) part += (double)p->grads[j] * (double)p->grads[j];
+            of_parameter += part;
+        }
+        sum += of_parameter;
     }
     return sqrt(sum) * fabs(grad_scale);
 }
@@ -73,7 +70,7 @@ static void step_run(float *restrict p, const float *restrict grad, float *restr
 }
 
 void hy_loop_adamw_step(hy_loop *loop, double grad_scale, double norm) {
-    const hy_loop_adamw *a = &loop->adamw;
+    const hy_optimizer *a = &loop->adamw;
     double t = (double)(loop->updates + 1);
     bool is_clipped = a->max_norm > 0 && norm > a->max_norm;
     factors f = {.grad = (float)(is_clipped ? grad_scale * (a->max_norm / norm) : grad_scale),

@@ -1,4 +1,4 @@
-/* own_model.h: a run of hy_train_own: inside the trainer room only.
+/* own_model.h: a run of hy_train_own: inside this module only.
  *
  * The model is the caller's: parameters and callbacks. Everything else is here: micro-batches and
  * their accumulation, the precision of each phase, the loss scale, guard passes, where the
@@ -40,7 +40,8 @@ typedef struct hy_own_run {
     hy_record record;
 } hy_own_run;
 
-/* own_passes.c: the caller's callbacks over the micro-batches of a step or a guard pass. */
+/* own_passes.c: the caller's callbacks over the micro-batches of a step or a guard pass. `grad_scale` makes
+ * what backward left in the gradients that of the step's mean loss. */
 typedef struct hy_own_losses {
     double sum;
     int64_t counted;
@@ -48,12 +49,8 @@ typedef struct hy_own_losses {
 hy_status hy_own_backward(hy_own_run *run, hy_phase phase, hy_own_losses *out, double *grad_scale);
 hy_status hy_own_guard_pass(hy_own_run *run, double *loss);
 hy_status hy_own_evaluate(hy_own_run *run, hy_own_losses *out);
-/* Whether the loss scale takes the blame when this phase's gradients are not finite. */
-bool hy_own_is_scaled(const hy_own_run *run, hy_phase phase);
-void hy_own_adapt_scale(hy_own_run *run, hy_phase phase, bool was_skipped);
 
-/* own_offload.c: m and v leave when Predict begins and are back before the next true step. Both
- * return how many bytes went from one place to another. */
+/* own_offload.c: m and v leave when Predict begins and are back before the next optimizer step. Returns how
+ * many bytes went from one place to another. */
 hy_status hy_own_offload_init(hy_own_run *run);
-uint64_t hy_own_offload_leave(hy_own_run *run);
-uint64_t hy_own_offload_return(hy_own_run *run);
+uint64_t hy_own_offload_move(hy_own_run *run, bool is_leaving);

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "memory/pinned.h"
-#include "plan/phase_rules.h"
 #include "plan/subject.h"
 
 #define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one leaves */
@@ -19,23 +18,14 @@ static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DE
 
 hy_status hy_subject_init(hy_subject *x, const hy_settings *s, hy_model *model,
                           hy_backend *backend) {
-    hy_phase_rules rules;
-    hy_divergence_limits limits;
     *x = (hy_subject){.settings = s, .model = model, .backend = backend};
-    HY_TRY(hy_rules_from_settings(s, 0, &x->predictor, &rules, &limits));
-    if (rules.has_predictor) x->offload = s->memory.offload_strategy;
-    x->rows = (hy_rows_spec){.slow_count = hy_predictor_slots(x->predictor.kind),
+    x->predictor = hy_predictor_from_settings(s);
+    if (hy_subject_predicts(x)) x->offload = s->memory.offload_strategy;
+    x->rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
+                             .slow_count = hy_predictor_slots(x->predictor.kind),
                              .has_average = s->phases.tail_share > 0};
-    x->rows.optimizer = (hy_optimizer){.kind = hy_settings_optimizer(s),
-                                       .max_norm = s->train.grad_clip,
-                                       .weight_decay = s->optimizer.weight_decay,
-                                       .beta1 = s->optimizer.beta1,
-                                       .beta2 = s->optimizer.beta2,
-                                       .eps = s->optimizer.adam_eps,
-                                       .momentum = s->optimizer.momentum,
-                                       .is_nesterov = s->optimizer.nesterov};
     x->rows.has_snapshot = s->phases.snapshot && x->rows.slow_count > 0;
-    return hy_types_choose(s, &backend->facts, rules.has_predictor, &x->rows.types);
+    return hy_types_choose(s, &backend->facts, hy_subject_predicts(x), &x->rows.types);
 }
 
 hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, hy_subject *out) {

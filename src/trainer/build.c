@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "plan/phase_rules.h"
 #include "record/state_files.h"
 #include "trainer/monitor.h"
 
@@ -43,17 +42,10 @@ static hy_status choose_length(hy_trainer *t) {
 static hy_status set_course(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     hy_course *c = &t->course;
-    hy_predictor unused;
-    double lr = s->optimizer.lr;
-    if (s->train.scale_lr) lr *= (double)s->train.grad_accum_steps;
-    c->schedule = (hy_schedule){.kind = s->optimizer.schedule,
-                                .lr = lr,
-                                .min_ratio = s->optimizer.min_lr_ratio,
-                                .cooldown = s->optimizer.cooldown,
-                                .warmup = s->optimizer.lr_warmup_steps,
-                                .total = c->steps_total};
-    if (c->schedule.warmup > c->steps_total) c->schedule.warmup = c->steps_total;
-    HY_TRY(hy_rules_from_settings(s, c->schedule.warmup, &unused, &c->rules, &c->limits));
+    c->schedule = hy_schedule_from_settings(s, c->steps_total);
+    if (s->train.scale_lr) c->schedule.lr *= (double)s->train.grad_accum_steps;
+    c->rules = hy_rules_from_settings(s, c->schedule.warmup);
+    c->limits = hy_limits_from_settings(s);
     bool is_tuning = s->phases.regime == HY_REGIME_TUNING ||
                      (s->phases.regime == HY_REGIME_AUTO && hy_settings_bring_weights(s));
     c->regime = is_tuning ? HY_FINE_TUNING : HY_FROM_SCRATCH;
