@@ -14,17 +14,13 @@
 #include "kernels/coded.h"
 #include "record/state_files.h"
 
-static bool is_checkpoint_folder(const char *path) {
-    char manifest[HY_PATH_MAX];
-    return hy_path_join(manifest, sizeof manifest, path, "manifest.json") == HY_OK &&
-           hy_path_exists(manifest);
-}
-
 hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
                              char path[HY_PATH_MAX]) {
-    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT, "no checkpoint: %s is not a folder", from);
-    if (is_checkpoint_folder(from)) {
-        snprintf(path, HY_PATH_MAX, "%s", from);
+    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT,
+               "no checkpoint: %s is not the folder of a checkpoint or a run", from);
+    HY_TRY(hy_path_join(path, HY_PATH_MAX, from, "manifest.json"));
+    if (hy_path_exists(path)) {
+        HY_TRY(hy_path_join(path, HY_PATH_MAX, "", from));
         return hy_checkpoint_verify(path, true);
     }
     hy_text notes = {0};
@@ -32,8 +28,7 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     hy_status status = hy_checkpoint_latest(from, path, HY_PATH_MAX, &step, &notes);
     if (notes.size) hy_say_to(observer, HY_WARNING, "%s", hy_text_string(&notes));
     hy_text_free(&notes);
-    if (status != HY_OK) return hy_fail_context(status, "no checkpoint to begin from");
-    return HY_OK;
+    return status;
 }
 
 static void describe_shape(const int64_t *shape, int ndim, char *out, size_t size) {

@@ -9,76 +9,49 @@
 #include "formats/checkpoint.h"
 #include "record/state_files.h"
 
-static hy_safetensors_entry *list_entries(const hy_engine *e, const char *file,
-                                          char (*names)[HY_STATE_NAME_MAX]) {
-    hy_safetensors_entry *entries = calloc((size_t)hy_state_tensors(e, file), sizeof *entries);
+/* A run saves itself when memory runs out, too: less room for what passes from store to file only makes it
+ * slower. */
+static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writer *writer) {
+    char last[4096], *room = NULL;
+    uint64_t most = 2 * HY_STATE_STAGING;
+    while (!room && most / 2 > sizeof last) room = malloc(most /= 2);
+    char *data = room ? room : last;
+    if (!room) most = sizeof last;
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
-    for (int32_t i = 0; entries && hy_state_next(e, &cursor, &tensor); i++) {
+    hy_status status = HY_OK;
+    while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
+        uint64_t bytes = hy_dtype_bytes(tensor.dtype, tensor.count);
+        for (uint64_t at = 0; at < bytes && status == HY_OK; at += most) {
+            uint64_t size = bytes - at < most ? bytes - at : most;
+            status = hy_store_read(hy_store_of(e, tensor.row), e->compute, tensor.offset + at, data,
+                                   size);
+            if (status == HY_OK) status = hy_safetensors_put(writer, data, size);
+        }
+    }
+    free(room);
+    return status;
+}
+
+static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const char *file) {
+    static const char *const metadata[] = {"format", "hybrid-train", NULL};
+    size_t count = (size_t)hy_state_tensors(e, file);
+    char(*names)[HY_STATE_NAME_MAX] = calloc(count, sizeof *names);
+    hy_safetensors_entry *entries = calloc(count, sizeof *entries);
+    hy_safetensors_writer *writer = NULL;
+    uint64_t hash, size;
+    hy_state_cursor cursor = {.file = file};
+    hy_state_tensor tensor;
+    hy_status status =
+        names && entries ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to list %s", file);
+    for (size_t i = 0; status == HY_OK && hy_state_next(e, &cursor, &tensor); i++) {
         memcpy(names[i], tensor.name, sizeof tensor.name);
         entries[i] = (hy_safetensors_entry){.name = names[i],
                                             .dtype = tensor.dtype,
                                             .ndim = tensor.ndim,
                                             .shape = {tensor.shape[0], tensor.shape[1]}};
     }
-    return entries;
-}
-
-/* Where tensors pass between store and file. */
-typedef struct staging {
-    char *data;
-    uint64_t bytes;
-    char last[4096];
-} staging;
-
-/* A run saves itself when memory runs out, too: less room only makes it slower. */
-static void take_staging(staging *s) {
-    for (s->bytes = HY_STATE_STAGING; s->bytes > sizeof s->last; s->bytes /= 2) {
-        s->data = malloc(s->bytes);
-        if (s->data) return;
-    }
-    s->data = s->last;
-    s->bytes = sizeof s->last;
-}
-
-static void give_staging(staging *s) {
-    if (s->data != s->last) free(s->data);
-}
-
-static hy_status put_tensor(hy_engine *e, hy_safetensors_writer *writer,
-                            const hy_state_tensor *tensor, const staging *s) {
-    uint64_t bytes = hy_dtype_bytes(tensor->dtype, tensor->count);
-    for (uint64_t at = 0; at < bytes; at += s->bytes) {
-        uint64_t size = bytes - at < s->bytes ? bytes - at : s->bytes;
-        HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->compute, tensor->offset + at, s->data,
-                             size));
-        HY_TRY(hy_safetensors_put(writer, s->data, size));
-    }
-    return HY_OK;
-}
-
-static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writer *writer) {
-    staging s;
-    hy_state_cursor cursor = {.file = file};
-    hy_state_tensor tensor;
-    hy_status status = HY_OK;
-    take_staging(&s);
-    while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
-        status = put_tensor(e, writer, &tensor, &s);
-    }
-    give_staging(&s);
-    return status;
-}
-
-static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const char *file) {
-    size_t count = (size_t)hy_state_tensors(e, file);
-    char(*names)[HY_STATE_NAME_MAX] = calloc(count, sizeof *names);
-    hy_safetensors_entry *entries = names ? list_entries(e, file, names) : NULL;
-    hy_safetensors_writer *writer = NULL;
-    uint64_t hash, size;
-    hy_status status = entries ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to list %s", file);
     if (status == HY_OK) {
-        static const char *const metadata[] = {"format", "hybrid-train", NULL};
         status = hy_safetensors_create(hy_checkpoint_path(checkpoint, file), entries, count,
                                        metadata, &writer);
     }

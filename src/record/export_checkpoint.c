@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/say.h"
 #include "config/config_file.h"
-#include "formats/checkpoint.h"
 #include "formats/safetensors.h"
 #include "record/export.h"
 #include "record/state_files.h"
@@ -27,43 +27,17 @@ typedef struct saved {
 
 enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
 
-/* ---- finding it -------------------------------------------------------------------------------- */
-
-static hy_status find_checkpoint(const char *from, const hy_observer *observer,
-                                 char path[HY_PATH_MAX]) {
-    char manifest[HY_PATH_MAX];
-    hy_text notes = {0};
-    int64_t step;
-    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT, "%s is not the folder of a checkpoint or a run",
-               from);
-    HY_TRY(hy_path_join(manifest, sizeof manifest, from, "manifest.json"));
-    if (hy_path_exists(manifest)) {
-        HY_TRY(hy_path_join(path, HY_PATH_MAX, "", from));
-        return hy_checkpoint_verify(path, false);
-    }
-    hy_status status = hy_checkpoint_latest(from, path, HY_PATH_MAX, &step, &notes);
-    if (notes.size && observer && observer->on_message) {
-        observer->on_message(observer->user, HY_WARNING, hy_text_string(&notes));
-    }
-    hy_text_free(&notes);
-    return status;
-}
-
-/* How many weights were added to the sum; 0: there is none. */
-static hy_status count_samples(const char *checkpoint, int64_t *out) {
-    char path[HY_PATH_MAX];
-    hy_json *json;
-    HY_TRY(hy_path_join(path, sizeof path, checkpoint, "trainer.json"));
-    HY_TRY(hy_json_read_file(path, &json));
-    hy_status status = hy_json_int(json, hy_json_root(json), "tail_samples", out);
-    hy_json_free(json);
-    return status;
-}
+/* ---- opening it -------------------------------------------------------------------------------- */
 
 static hy_status open_weights(saved *s) {
     char path[HY_PATH_MAX];
-    int64_t samples;
-    HY_TRY(count_samples(s->path, &samples));
+    int64_t samples; /* weights that were added to the sum; 0: there is none */
+    hy_json *json;
+    HY_TRY(hy_path_join(path, sizeof path, s->path, "trainer.json"));
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
+    hy_json_free(json);
+    HY_TRY(status);
     HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(path, &s->weights));
     if (samples == 0) return HY_OK;
@@ -90,7 +64,7 @@ static hy_status open_model(saved *s) {
     HY_TRY(hy_file_read(path, &text, &size));
     hy_status status = hy_config_file_read(text, size, path, take_value, s);
     free(text);
-    if (status != HY_OK) return status;
+    HY_TRY(status);
     HY_TRY(hy_shape_from_settings(hy_config_settings(s->config), &shape));
     return hy_model_create(&shape, &s->model);
 }
@@ -148,16 +122,6 @@ static hy_dtype dtype_held(const saved *s) {
 
 /* ---- all together ------------------------------------------------------------------------------ */
 
-/* Without the files it began as a model is written all the same, but nothing lies beside it. */
-static void tell_lost_source(const saved *s, const hy_observer *observer) {
-    char text[HY_TEXT_MAX + 128];
-    if (hy_builtin_text("model", s->name) || hy_path_exists(s->name)) return;
-    snprintf(text, sizeof text,
-             "%s, which the model began as, is not there any more: no tokenizer is copied",
-             s->name);
-    if (observer && observer->on_message) observer->on_message(observer->user, HY_WARNING, text);
-}
-
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
     hy_settings settings = *hy_config_settings(s->config);
@@ -168,7 +132,11 @@ static hy_status write_model(saved *s, const hy_export_options *options,
                hy_config_find("model_dtype")->accepted);
     memcpy(settings.model, s->name, sizeof s->name);
     HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, dtype_held(s), &plan));
-    if (!plan.source[0]) tell_lost_source(s, observer);
+    if (!plan.source[0] && !hy_builtin_text("model", s->name) && !hy_path_exists(s->name)) {
+        hy_say_to(observer, HY_WARNING,
+                  "%s, which the model began as, is not there any more: no tokenizer is copied",
+                  s->name);
+    }
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
     return hy_hf_write(&(hy_hf_writing){
@@ -184,19 +152,13 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     });
 }
 
-static hy_status check_target(const hy_export_options *options) {
-    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
-    if (!hy_path_exists(options->out) || options->overwrite) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s is there already; choose another folder or ask to overwrite it",
-                   options->out);
-}
-
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer) {
     saved s = {0};
-    HY_TRY(check_target(options));
-    hy_status status = find_checkpoint(checkpoint, observer, s.path);
+    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
+    HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
+               "%s is there already; choose another folder or ask to overwrite it", options->out);
+    hy_status status = hy_checkpoint_find(observer, checkpoint, s.path);
     if (status == HY_OK) status = open_model(&s);
     if (status == HY_OK) status = open_weights(&s);
     if (status == HY_OK) status = check_tensors(&s);

@@ -12,22 +12,22 @@
 #include "formats/checkpoint.h"
 #include "record/record.h"
 
-/* By these a folder is known to hold a run. */
-static const char *const run_marks[] = {"metrics.jsonl", "summary.json", "config.cfg"};
-/* These a run writes too, but others may have files of such names. */
-static const char *const run_extras[] = {"plan.json", "report.html", "tensorboard", "model"};
+/* What a run writes beside checkpoints. By the marks a folder is known to hold one; others may have files of
+ * the other names, too. */
+static const struct {
+    const char *name;
+    bool is_mark;
+} run_files[] = {{"metrics.jsonl", true}, {"summary.json", true}, {"config.cfg", true},
+                 {"plan.json", false},    {"report.html", false}, {"tensorboard", false},
+                 {"model", false}};
 
-static bool is_listed(const char *name, const char *const *list, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(name, list[i]) == 0) return true;
+static bool is_of_run(const char *name, bool marks_alone) {
+    bool is_known = strncmp(name, "checkpoint-", 11) == 0 || strncmp(name, ".checkpoint-", 12) == 0;
+    for (size_t i = 0; i < sizeof run_files / sizeof run_files[0]; i++) {
+        bool counts = run_files[i].is_mark || !marks_alone;
+        is_known |= counts && strcmp(name, run_files[i].name) == 0;
     }
-    return false;
-}
-
-#define IS_LISTED(name, list) is_listed(name, list, sizeof(list) / sizeof((list)[0]))
-
-static bool is_checkpoint_name(const char *name) {
-    return strncmp(name, "checkpoint-", 11) == 0 || strncmp(name, ".checkpoint-", 12) == 0;
+    return is_known;
 }
 
 static hy_status holds_run(const char *path, bool *out) {
@@ -36,9 +36,7 @@ static hy_status holds_run(const char *path, bool *out) {
     *out = false;
     if (!hy_path_is_dir(path)) return HY_OK;
     HY_TRY(hy_dir_list(path, &names, &count));
-    for (size_t i = 0; i < count; i++) {
-        *out |= is_checkpoint_name(names[i]) || IS_LISTED(names[i], run_marks);
-    }
+    for (size_t i = 0; i < count; i++) *out |= is_of_run(names[i], true);
     hy_dir_list_free(names, count);
     return HY_OK;
 }
@@ -170,10 +168,7 @@ static hy_status clear_run(const char *path) {
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         char inside[HY_PATH_MAX];
-        if (!is_checkpoint_name(names[i]) && !IS_LISTED(names[i], run_marks) &&
-            !IS_LISTED(names[i], run_extras)) {
-            continue;
-        }
+        if (!is_of_run(names[i], false)) continue;
         status = hy_path_join(inside, sizeof inside, path, names[i]);
         if (status == HY_OK && hy_path_is_dir(inside)) {
             status = hy_dir_remove(inside);

@@ -21,31 +21,6 @@ int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]) {
     return count;
 }
 
-static void describe_values(const hy_param *param, const hy_layout_item *item,
-                            hy_state_tensor *out) {
-    out->dtype = item->dtype;
-    out->ndim = param->ndim;
-    out->shape[0] = hy_param_stored_rows(param);
-    out->shape[1] = param->shape[1];
-    out->count = param->stored;
-    out->in_memory = param->count;
-}
-
-/* Scales of blocks that are all padding are zero like their codes. */
-static void describe_scales(const hy_param *param, const hy_layout_item *item,
-                            hy_state_tensor *out) {
-    memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
-    out->dtype = HY_F32;
-    out->ndim = 1;
-    out->shape[0] = hy_layout_scales(item, param->stored);
-    out->shape[1] = 0;
-    out->count = out->shape[0];
-    out->in_memory = hy_layout_scales(item, item->count);
-    out->offset = out->scales;
-    out->is_scale = true;
-    out->codes = item->dtype;
-}
-
 static void step(const hy_engine *e, hy_state_cursor *at) {
     if (++at->param == e->model->params.count) {
         at->param = 0;
@@ -80,10 +55,22 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
              param->name);
-    if (at->is_at_scales) {
-        describe_scales(param, item, out);
+    if (at->is_at_scales) { /* those of blocks that are all padding are zero like their codes */
+        memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
+        out->dtype = HY_F32;
+        out->ndim = 1;
+        out->shape[0] = out->count = hy_layout_scales(item, param->stored);
+        out->in_memory = hy_layout_scales(item, item->count);
+        out->offset = out->scales;
+        out->is_scale = true;
+        out->codes = item->dtype;
     } else {
-        describe_values(param, item, out);
+        out->dtype = item->dtype;
+        out->ndim = param->ndim;
+        out->shape[0] = hy_param_stored_rows(param);
+        out->shape[1] = param->shape[1];
+        out->count = param->stored;
+        out->in_memory = param->count;
     }
     at->is_at_scales = !at->is_at_scales && item->block > 0;
     if (!at->is_at_scales) step(e, at);
