@@ -13,14 +13,6 @@ static bool is_likelier(const float *logits, int32_t a, int32_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
 }
 
-static int32_t likeliest(const float *logits, int32_t vocab) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < vocab; i++) {
-        if (is_likelier(logits, i, best)) best = i;
-    }
-    return best;
-}
-
 /* ---- sorting ----------------------------------------------------------------------------------- */
 
 /* The heap's root is the least likely of those it holds. */
@@ -40,17 +32,6 @@ static void sink(const float *logits, int32_t *heap, int32_t count, int32_t at) 
 
 static void make_heap(const float *logits, int32_t *heap, int32_t count) {
     for (int32_t at = count / 2 - 1; at >= 0; at--) sink(logits, heap, count, at);
-}
-
-/* Likeliest first. */
-static void sort(const float *logits, int32_t *ids, int32_t count) {
-    make_heap(logits, ids, count);
-    for (int32_t left = count - 1; left > 0; left--) {
-        int32_t swap = ids[0];
-        ids[0] = ids[left];
-        ids[left] = swap;
-        sink(logits, ids, left, 0);
-    }
 }
 
 /* ---- candidates -------------------------------------------------------------------------------- */
@@ -81,7 +62,14 @@ static int32_t keep_share(const hy_choice *c, const float *logits, int32_t *ids,
     for (int32_t i = 0; i < count; i++) {
         if (weight(c, logits, ids[i], top) >= least) ids[kept++] = ids[i];
     }
-    sort(logits, ids, kept);
+    /* Likeliest first. */
+    make_heap(logits, ids, kept);
+    for (int32_t left = kept - 1; left > 0; left--) {
+        int32_t swap = ids[0];
+        ids[0] = ids[left];
+        ids[left] = swap;
+        sink(logits, ids, left, 0);
+    }
     for (int32_t i = 0; i < kept; i++) {
         held += weight(c, logits, ids[i], top);
         if (held >= c->top_p * sum) return i + 1;
@@ -91,7 +79,10 @@ static int32_t keep_share(const hy_choice *c, const float *logits, int32_t *ids,
 
 int32_t hy_choose_token(const hy_choice *c, const float *logits, int32_t vocab, uint64_t position,
                         int32_t *order) {
-    int32_t best = likeliest(logits, vocab);
+    int32_t best = 0;
+    for (int32_t i = 1; i < vocab; i++) {
+        if (is_likelier(logits, i, best)) best = i;
+    }
     if (c->temperature <= 0) return best;
     for (int32_t i = 0; i < vocab; i++) order[i] = i;
     int32_t count = keep_likeliest(logits, order, vocab, c->top_k);

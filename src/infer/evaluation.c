@@ -65,15 +65,6 @@ static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
     return status;
 }
 
-static hy_status count_sequence(const hy_tokenizer *tokenizer, const int32_t *tokens,
-                                const int32_t *targets, int32_t seq, double *bytes) {
-    for (int32_t from = 0, to; from < seq; from = to + 1) {
-        for (to = from; to < seq && targets[to] >= 0;) to++;
-        if (to > from) HY_TRY(count_run(tokenizer, tokens, targets, from, to, bytes));
-    }
-    return HY_OK;
-}
-
 /* Bytes of text behind all counted targets; NaN where nobody knows. */
 static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, double *bytes) {
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
@@ -84,17 +75,15 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
     *bytes = 0;
     for (uint64_t i = 0; i < probe->count; i++) {
         hy_dataset_fill(m->data, HY_VAL, i, row, targets, NULL);
-        HY_TRY(count_sequence(tokenizer, row, targets, facts->seq, bytes));
+        for (int32_t from = 0, to; from < facts->seq; from = to + 1) {
+            for (to = from; to < facts->seq && targets[to] >= 0;) to++;
+            if (to > from) HY_TRY(count_run(tokenizer, row, targets, from, to, bytes));
+        }
     }
     return HY_OK;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------- */
-
-static void use_all_data(hy_settings *s) {
-    bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
-    if (!is_builtin) memcpy(s->val_data, s->data, sizeof s->val_data);
-}
 
 static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     hy_engine *e = &m->engine;
@@ -103,7 +92,8 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     hy_batch_plan **plan = &e->work.eval[hy_plan_index(dtype)];
     char from[HY_PATH_MAX];
     double bytes;
-    use_all_data(&m->settings);
+    bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
+    if (!is_builtin) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, &m->data));
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
     hy_pass_spec spec = {.model = e->model,

@@ -15,11 +15,11 @@
 static hy_status use_bytes(hy_inference *in) {
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
     in->vocab = in->model->engine.model->shape.vocab;
-    if (in->model->engine.model->shape.vocab >= 256) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "no tokenizer was found, and a vocabulary of %d tokens does not hold all bytes; "
-                   "name a tokenizer.json",
-                   in->model->engine.model->shape.vocab);
+    HY_FAIL_IF(in->vocab < 256, HY_ERR_INPUT,
+               "no tokenizer was found, and a vocabulary of %d tokens does not hold all bytes; "
+               "name a tokenizer.json",
+               in->vocab);
+    return HY_OK;
 }
 
 static hy_status open_tokenizer(hy_inference *in, const char *asked, const char *folder) {
@@ -33,22 +33,6 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
                   in->tokenizer_path, ids, vocab);
     }
     in->vocab = ids < vocab ? ids : vocab;
-    return HY_OK;
-}
-
-static hy_status open_template(hy_inference *in, hy_chat_kind kind, const char *folder,
-                               bool without_thinking) {
-    if (kind == HY_CHAT_PLAIN) return HY_OK;
-    HY_TRY(hy_chat_template_open(kind, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
-    in->chat.skips_thinking = without_thinking;
-    in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
-                       in->chat.kind != HY_CHAT_NONE;
-    if (in->chat.kind == HY_CHAT_UNKNOWN) {
-        hy_say_to(&in->model->observer, HY_WARNING,
-                  "the chat template in %s is none that is known (" HY_CHAT_NAMES
-                  "): texts simply follow each other; name one if it is like one of these",
-                  folder);
-    }
     return HY_OK;
 }
 
@@ -77,17 +61,6 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
     }
 }
 
-static hy_status place_decoder(hy_inference *in) {
-    hy_used_model *m = in->model;
-    size_t vocab = (size_t)m->engine.model->shape.vocab;
-    HY_TRY(hy_arena_init(&m->engine.work.arena, m->engine.backend, &m->engine.ledger, HY_DEVICE,
-                         in->decoder->bytes, "keys and values"));
-    in->logits = malloc(vocab * sizeof *in->logits);
-    in->order = malloc(vocab * sizeof *in->order);
-    if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
-    return hy_decoder_place(in->decoder, m->engine.compute, m->engine.work.arena.data);
-}
-
 /* ---- the handle -------------------------------------------------------------------------------- */
 
 static hy_status open_all(hy_inference *in, const hy_config *config,
@@ -100,11 +73,29 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
         open_tokenizer(in, options->tokenizer ? options->tokenizer : s->input.tokenizer, folder));
     hy_chat_kind chat = s->input.chat_template;
     if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
-    HY_TRY(open_template(in, chat, folder, options->without_thinking));
+    if (chat != HY_CHAT_PLAIN) {
+        HY_TRY(hy_chat_template_open(chat, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
+        in->chat.skips_thinking = options->without_thinking;
+        in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
+                           in->chat.kind != HY_CHAT_NONE;
+        if (in->chat.kind == HY_CHAT_UNKNOWN) {
+            hy_say_to(&in->model->observer, HY_WARNING,
+                      "the chat template in %s is none that is known (" HY_CHAT_NAMES
+                      "): texts simply follow each other; name one if it is like one of these",
+                      folder);
+        }
+    }
     HY_TRY(hy_end_tokens_read(folder, &in->ends));
     HY_TRY(make_decoder(in, options->context));
     HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
-    return place_decoder(in);
+    hy_used_model *m = in->model;
+    size_t vocab = (size_t)m->engine.model->shape.vocab;
+    HY_TRY(hy_arena_init(&m->engine.work.arena, m->engine.backend, &m->engine.ledger, HY_DEVICE,
+                         in->decoder->bytes, "keys and values"));
+    in->logits = malloc(vocab * sizeof *in->logits);
+    in->order = malloc(vocab * sizeof *in->order);
+    if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
+    return hy_decoder_place(in->decoder, m->engine.compute, m->engine.work.arena.data);
 }
 
 hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,

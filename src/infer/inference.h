@@ -64,6 +64,9 @@ typedef struct hy_answer {
     hy_text text; /* all of it; the caller frees it */
 } hy_answer;
 
+/* The text of tokens, appended; tokenizer NULL: bytes, where what is none becomes '?'. */
+hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
+                         hy_text *out);
 /* Appends the tokens of a text that is to be continued, opened as the tokenizer opens texts. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out);

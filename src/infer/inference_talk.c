@@ -74,27 +74,19 @@ static hy_status encode_turns(const hy_inference *in, hy_ids *out) {
     return status;
 }
 
-static hy_status encode_conversation(const hy_inference *in, hy_ids *out) {
-    out->count = 0;
-    return in->has_template ? encode_turns(in, out) : encode_plain(in, out);
-}
-
-/* The oldest question and its answer go, as long as there is a younger one. */
-static bool drop_oldest(hy_inference *in) {
-    hy_said *s = &in->said;
-    size_t first = s->count > 0 && s->turns[0].role == HY_ROLE_SYSTEM ? 1 : 0;
-    if (s->count < first + 3) return false;
-    drop_turns(s, first, 2);
-    return true;
-}
-
 static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *out) {
     size_t room = (size_t)in->decoder->options.context, spare = room / ANSWER_SHARE;
     if (max_tokens > 0 && (size_t)max_tokens < spare) spare = (size_t)max_tokens;
-    HY_TRY(encode_conversation(in, out));
-    while (out->count + spare > room && drop_oldest(in)) HY_TRY(encode_conversation(in, out));
-    if (out->count > 0) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "the message is empty: there is nothing to answer");
+    for (;;) {
+        hy_said *s = &in->said;
+        size_t first = s->count > 0 && s->turns[0].role == HY_ROLE_SYSTEM ? 1 : 0;
+        out->count = 0;
+        HY_TRY(in->has_template ? encode_turns(in, out) : encode_plain(in, out));
+        if (out->count + spare <= room || s->count < first + 3) break;
+        drop_turns(s, first, 2); /* the oldest question and its answer: there is a younger one */
+    }
+    HY_FAIL_IF(out->count == 0, HY_ERR_INPUT, "the message is empty: there is nothing to answer");
+    return HY_OK;
 }
 
 /* ---- a turn ------------------------------------------------------------------------------------ */

@@ -14,9 +14,9 @@
 
 /* ---- tokens and text --------------------------------------------------------------------------- */
 
-static hy_status decode(const hy_inference *in, const int32_t *ids, size_t count, int flags,
-                        hy_text *out) {
-    if (in->tokenizer) return hy_tokenizer_decode(in->tokenizer, ids, count, flags, out);
+hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
+                         hy_text *out) {
+    if (tokenizer) return hy_tokenizer_decode(tokenizer, ids, count, flags, out);
     for (size_t i = 0; i < count; i++) {
         char byte = ids[i] >= 0 && ids[i] < 256 ? (char)ids[i] : '?';
         hy_text_add_bytes(out, &byte, 1);
@@ -27,16 +27,11 @@ static hy_status decode(const hy_inference *in, const int32_t *ids, size_t count
 hy_status hy_inference_encode(const hy_inference *in, const char *text, size_t size, int32_t **ids,
                               size_t *count) {
     hy_ids found = {0};
-    *ids = NULL;
-    *count = 0;
     hy_status status = hy_encode_text(in->tokenizer, text, size, 0, &found);
-    if (status != HY_OK) {
-        hy_ids_free(&found);
-        return status;
-    }
+    if (status != HY_OK) hy_ids_free(&found);
     *ids = found.data;
     *count = found.count;
-    return HY_OK;
+    return status;
 }
 
 hy_status hy_inference_decode(const hy_inference *in, const int32_t *ids, size_t count, char **text,
@@ -48,16 +43,11 @@ hy_status hy_inference_decode(const hy_inference *in, const int32_t *ids, size_t
         if (ids[i] >= 0 && ids[i] < vocab) continue;
         return hy_fail(HY_ERR_INPUT, "token %zu is %d, expected 0 to %d", i, ids[i], vocab - 1);
     }
-    hy_status status = decode(in, ids, count, 0, &out);
+    hy_status status = hy_decode_text(in->tokenizer, ids, count, 0, &out);
     hy_text_add(&out, ""); /* a string even when empty */
-    if (status == HY_OK) status = hy_text_status(&out);
-    if (status != HY_OK) {
-        hy_text_free(&out);
-        return status;
-    }
+    if (status != HY_OK) hy_text_free(&out);
     if (size) *size = out.size;
-    *text = out.data;
-    return HY_OK;
+    return status != HY_OK ? status : hy_text_take(&out, text);
 }
 
 static bool is_end(const hy_inference *in, int32_t token) {
@@ -91,17 +81,6 @@ static void hand_out(hy_answer *a, size_t *given, bool is_last) {
 
 /* ---- the prompt -------------------------------------------------------------------------------- */
 
-/* Keeps what the prompt shares with what is known; the last token is taken again for its logits. */
-static size_t keep_shared(hy_inference *in, const int32_t *prompt, size_t count) {
-    size_t shared = 0;
-    while (shared + 1 < count && shared < in->known.count &&
-           in->known.data[shared] == prompt[shared])
-        shared++;
-    in->known.count = shared;
-    hy_decoder_rewind(in->decoder, (int32_t)shared);
-    return shared;
-}
-
 static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
     hy_engine *e = &in->model->engine;
     HY_TRY(hy_decoder_take(in->decoder, e->compute, hy_store_of(e, HY_ROW_MASTER), NULL, tokens,
@@ -118,7 +97,13 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
                "the text has %zu tokens, and the context of %zu must hold it and an answer", count,
                room);
     double begin = hy_clock();
-    size_t shared = keep_shared(in, prompt, count);
+    /* Keeps what the prompt shares with what is known; the last token is taken again for its logits. */
+    size_t shared = 0;
+    while (shared + 1 < count && shared < in->known.count &&
+           in->known.data[shared] == prompt[shared])
+        shared++;
+    in->known.count = shared;
+    hy_decoder_rewind(in->decoder, (int32_t)shared);
     HY_TRY(take(in, prompt + shared, count - shared));
     info->prompt_tokens = (int32_t)count;
     info->reused_tokens = (int32_t)shared;
@@ -137,9 +122,11 @@ typedef struct shown {
 static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
     const int32_t *ids = in->known.data + s->first;
     hy_text before = {0}, after = {0};
-    hy_status status = decode(in, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
+    hy_status status =
+        hy_decode_text(in->tokenizer, ids, s->next - s->first, HY_TOKENS_SKIP_SPECIAL, &before);
     if (status == HY_OK) {
-        status = decode(in, ids, in->known.count - s->first, HY_TOKENS_SKIP_SPECIAL, &after);
+        status = hy_decode_text(in->tokenizer, ids, in->known.count - s->first,
+                                HY_TOKENS_SKIP_SPECIAL, &after);
     }
     if (status == HY_OK && after.size > before.size) {
         hy_text_add_bytes(&a->text, after.data + before.size, after.size - before.size);

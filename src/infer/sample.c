@@ -12,6 +12,7 @@
 #include "data/chat_template.h"
 #include "hub/end_tokens.h"
 #include "infer/choose.h"
+#include "infer/inference.h"
 #include "infer/sample.h"
 #include "model/decode.h"
 
@@ -34,17 +35,6 @@ typedef struct sampler {
 
 /* ---- the decoder ------------------------------------------------------------------------------- */
 
-/* What activations and workspace of a step take lies in front of the buffers. */
-static uint64_t idle_bytes(const hy_engine *e) { return e->work.passes.size; }
-
-/* The least decoder, in memory of its own. */
-static hy_status take_memory(sampler *s) {
-    hy_engine *e = s->e;
-    hy_status status = e->backend->alloc(e->backend, HY_DEVICE, s->decoder->bytes, &s->memory);
-    if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
-    return hy_decoder_place(s->decoder, e->compute, s->memory);
-}
-
 static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
     hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
@@ -54,14 +44,21 @@ static hy_status open_decoder(sampler *s) {
                                   .is_unprepared = true};
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
     HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */
+    uint64_t idle =
+        e->work.passes.size; /* activations and workspace of a step, before the buffers */
     for (;; options.context /= 2) {
         HY_TRY(hy_decoder_create(e->model, e->backend, &options, &s->decoder));
-        if (s->decoder->bytes <= idle_bytes(e)) break;
-        if (options.context <= SHORTEST_CONTEXT) return take_memory(s);
+        if (s->decoder->bytes <= idle || options.context <= SHORTEST_CONTEXT) break;
         hy_decoder_destroy(s->decoder);
         s->decoder = NULL;
     }
-    return hy_decoder_place(s->decoder, e->compute, e->work.arena.data);
+    void *memory = e->work.arena.data;
+    if (s->decoder->bytes > idle) { /* the least decoder, in memory of its own */
+        hy_status status = e->backend->alloc(e->backend, HY_DEVICE, s->decoder->bytes, &s->memory);
+        if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
+        memory = s->memory;
+    }
+    return hy_decoder_place(s->decoder, e->compute, memory);
 }
 
 /* ---- text -------------------------------------------------------------------------------------- */
@@ -97,15 +94,6 @@ static hy_status encode_prompt(const sampler *s, hy_ids *out) {
     return hy_ids_append(out, &eos, 1);
 }
 
-static hy_status write_text(const sampler *s, const hy_ids *ids, hy_text *out) {
-    if (s->tokenizer) return hy_tokenizer_decode(s->tokenizer, ids->data, ids->count, 0, out);
-    for (size_t i = 0; i < ids->count; i++) {
-        char byte = ids->data[i] < 256 ? (char)ids->data[i] : '?';
-        hy_text_add_bytes(out, &byte, 1);
-    }
-    return hy_text_status(out);
-}
-
 static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) {
     hy_store *weights;
     HY_TRY(hy_engine_weights(s->e, s->decoder->options.dtype, &weights));
@@ -120,68 +108,51 @@ static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) 
     return HY_OK;
 }
 
-static hy_status continue_text(sampler *s, hy_text *out) {
-    hy_ids prompt = {0}, ids = {0};
-    hy_status status = encode_prompt(s, &prompt);
-    if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
-    if (status == HY_OK) status = write_text(s, &ids, out);
-    hy_ids_free(&prompt);
-    hy_ids_free(&ids);
-    return status;
-}
-
 static hy_status sample(sampler *s, hy_text *out) {
     size_t vocab = (size_t)s->e->model->shape.vocab;
+    hy_ids prompt = {0}, ids = {0};
     HY_TRY(open_decoder(s));
     s->window = malloc((size_t)s->decoder->options.context * sizeof *s->window);
     s->logits = malloc(vocab * sizeof *s->logits);
     s->order = malloc(vocab * sizeof *s->order);
     HY_FAIL_IF(!s->window || !s->logits || !s->order, HY_ERR_MEMORY, "no memory to sample text");
-    HY_TRY(continue_text(s, out));
+    hy_status status = encode_prompt(s, &prompt);
+    if (status == HY_OK) status = continue_tokens(s, &prompt, &ids);
+    if (status == HY_OK) status = hy_decode_text(s->tokenizer, ids.data, ids.count, 0, out);
     hy_text_add(out, ""); /* a string even when empty */
-    return hy_text_status(out);
-}
-
-static void close_sampler(sampler *s) {
-    hy_backend *b = s->e->backend;
-    size_t bytes = s->decoder ? (size_t)s->decoder->bytes : 0;
-    (void)b->stream_sync(s->e->compute); /* before its memory goes */
-    hy_decoder_destroy(s->decoder);
-    if (s->memory) b->release(b, HY_DEVICE, s->memory, bytes);
-    free(s->window);
-    free(s->logits);
-    free(s->order);
+    hy_ids_free(&prompt);
+    hy_ids_free(&ids);
+    return status == HY_OK ? hy_text_status(out) : status;
 }
 
 /* From the beginning, with all that it needs; `as` has what is the same for every try. */
 static hy_status try_to_sample(const sampler *as, hy_text *out) {
     sampler s = *as;
+    hy_backend *b = s.e->backend;
     hy_status status = sample(&s, out);
-    close_sampler(&s);
-    if (status != HY_OK) {
-        hy_text_free(out);
-        *out = (hy_text){0};
-    }
+    size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
+    (void)b->stream_sync(s.e->compute); /* before its memory goes */
+    hy_decoder_destroy(s.decoder);
+    if (s.memory) b->release(b, HY_DEVICE, s.memory, bytes);
+    free(s.window);
+    free(s.logits);
+    free(s.order);
+    if (status != HY_OK) hy_text_free(out);
     return status;
-}
-
-static hy_status prepare(sampler *s) {
-    char folder[HY_PATH_MAX];
-    s->vocab = s->e->model->shape.vocab;
-    if (s->tokenizer && hy_tokenizer_vocab(s->tokenizer) < s->vocab) {
-        s->vocab = hy_tokenizer_vocab(s->tokenizer);
-    }
-    HY_FAIL_IF(!s->tokenizer && s->vocab < 256, HY_ERR_INPUT,
-               "the model's vocabulary of %d tokens does not hold all bytes", s->vocab);
-    HY_TRY(hy_model_folder(s->e->settings, folder));
-    return hy_end_tokens_read(folder, &s->ends);
 }
 
 hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
                            const hy_sample_options *options, hy_text *out) {
     hy_status status;
-    sampler s = {.e = e, .tokenizer = tokenizer, .options = options};
-    HY_TRY(prepare(&s));
+    int32_t ids = tokenizer ? hy_tokenizer_vocab(tokenizer) : INT32_MAX;
+    int32_t vocab = e->model->shape.vocab;
+    sampler s = {
+        .e = e, .tokenizer = tokenizer, .options = options, .vocab = ids < vocab ? ids : vocab};
+    char folder[HY_PATH_MAX];
+    HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
+               "the model's vocabulary of %d tokens does not hold all bytes", vocab);
+    HY_TRY(hy_model_folder(e->settings, folder));
+    HY_TRY(hy_end_tokens_read(folder, &s.ends));
     while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
     e->retries.in_a_row = 0;
     return HY_OK;
