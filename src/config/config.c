@@ -1,7 +1,7 @@
 /* config.c: the configuration object: all values by origin, and the result they come to.
  *
  * Every key keeps one text per origin, so precedence is a matter of looking, not of the order of
- * calls. A change is made on a copy that replaces the original when all of it went well: a failing
+ * calls. A change is made on a copy of the values that stays when all of it went well: a failing
  * call leaves the configuration as it was. Always true between calls: every stored text is
  * canonical, the values of origin preset and profile are those of the winning "model" and
  * "profile", and `settings` is the result. */
@@ -21,12 +21,19 @@
 enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
 
 typedef struct value {
-    char *text; /* NULL: this origin says nothing */
-    char *origin;
+    const char *text; /* NULL: this origin says nothing */
+    const char *origin;
 } value;
+
+/* A text that values point to, kept as long as the configuration; each stands here once. */
+typedef struct kept_text {
+    struct kept_text *next;
+    char text[];
+} kept_text;
 
 struct hy_config {
     value *values; /* [setting][rank] */
+    kept_text *texts;
     char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX];
     char *command; /* for the run's records; NULL: not told */
     hy_settings settings;
@@ -39,26 +46,23 @@ static value *value_at(const hy_config *config, size_t setting, int rank) {
     return &config->values[setting * RANKS + (size_t)rank];
 }
 
-static void clear_value(value *v) {
-    free(v->text);
-    free(v->origin);
-    *v = (value){0};
-}
-
-static hy_status assign_value(value *v, const char *text, const char *origin) {
-    value fresh = {.text = strdup(text), .origin = strdup(origin)};
-    if (!fresh.text || !fresh.origin) {
-        clear_value(&fresh);
-        return hy_fail(HY_ERR_MEMORY, "no memory for a configuration value of %zu bytes",
-                       strlen(text));
+static hy_status keep_text(hy_config *config, const char *text, const char **out) {
+    kept_text *kept = config->texts;
+    while (kept && strcmp(kept->text, text) != 0) kept = kept->next;
+    if (!kept) {
+        size_t size = strlen(text) + 1;
+        kept = malloc(sizeof *kept + size);
+        HY_FAIL_IF(!kept, HY_ERR_MEMORY, "no memory for a configuration value of %zu bytes", size);
+        kept->next = config->texts;
+        memcpy(kept->text, text, size);
+        config->texts = kept;
     }
-    clear_value(v);
-    *v = fresh;
+    *out = kept->text;
     return HY_OK;
 }
 
 static void clear_rank(hy_config *config, int rank) {
-    for (size_t i = 0; i < hy_setting_count(); i++) clear_value(value_at(config, i, rank));
+    for (size_t i = 0; i < hy_setting_count(); i++) *value_at(config, i, rank) = (value){0};
 }
 
 static int winning_rank(const hy_config *config, size_t setting) {
@@ -162,7 +166,9 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     char canonical[HY_TEXT_MAX];
     HY_TRY(hy_setting_check(setting, text, where, canonical));
     if (!strcmp(setting->info.key, "model")) HY_TRY(check_model(canonical, where));
-    return assign_value(value_at(config, hy_setting_index(setting), rank), canonical, origin);
+    value *v = value_at(config, hy_setting_index(setting), rank);
+    HY_TRY(keep_text(config, canonical, &v->text));
+    return keep_text(config, origin, &v->origin);
 }
 
 /* ---- files, presets and profiles ---------------------------------------------------------------
@@ -289,22 +295,13 @@ static hy_status fill_from_file(hy_config *config, const char *path) {
 /* ---- the object --------------------------------------------------------------------------------
  * */
 
-static hy_status create_empty(hy_config **out) {
-    hy_config *config = calloc(1, sizeof *config);
-    value *values = calloc(hy_setting_count() * RANKS, sizeof *values);
-    if (!config || !values) {
-        free(config);
-        free(values);
-        return hy_fail(HY_ERR_MEMORY, "no memory for a configuration");
-    }
-    config->values = values;
-    *out = config;
-    return HY_OK;
-}
-
 void hy_config_destroy(hy_config *config) {
     if (!config) return;
-    for (int rank = 0; rank < RANKS; rank++) clear_rank(config, rank);
+    while (config->texts) {
+        kept_text *next = config->texts->next;
+        free(config->texts);
+        config->texts = next;
+    }
     free(config->values);
     free(config->command);
     free(config);
@@ -323,61 +320,50 @@ const char *hy_config_command(const hy_config *config) {
 }
 
 hy_status hy_config_create(hy_config **out) {
-    hy_config *config = NULL;
-    HY_TRY(create_empty(&config));
-    hy_status status = HY_OK;
+    hy_config *config = calloc(1, sizeof *config);
+    if (config) config->values = calloc(hy_setting_count() * RANKS, sizeof *config->values);
+    bool has_memory = config && config->values;
+    hy_status status = has_memory ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a configuration");
     for (size_t i = 0; status == HY_OK && i < hy_setting_count(); i++) {
         const hy_config_key_info *info = &hy_setting_at(i)->info;
         status = put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default");
     }
     if (status == HY_OK) status = settle(config);
-    if (status != HY_OK) {
-        hy_config_destroy(config);
-        return status;
-    }
-    *out = config;
-    return HY_OK;
-}
-
-static hy_status copy_config(const hy_config *config, hy_config **out) {
-    hy_config *copy = NULL;
-    HY_TRY(create_empty(&copy));
-    value *values = copy->values;
-    *copy = *config;
-    copy->values = values;
-    copy->command = NULL; /* stays with the original */
-    for (size_t i = 0; i < hy_setting_count() * RANKS; i++) {
-        const value *from = &config->values[i];
-        hy_status status = from->text ? assign_value(&values[i], from->text, from->origin) : HY_OK;
-        if (status != HY_OK) {
-            hy_config_destroy(copy);
-            return status;
-        }
-    }
-    *out = copy;
-    return HY_OK;
-}
-
-/* Ends a change begun on `copy`: it becomes the configuration when `status` and what follows from
- * the change are fine, and is forgotten otherwise. */
-static hy_status finish_change(hy_config *config, hy_config *copy, hy_status status) {
-    if (status == HY_OK) status = settle(copy);
     if (status == HY_OK) {
-        hy_config before = *config;
-        *config = *copy;
-        config->command = before.command;
-        *copy = before;
-        copy->command = NULL;
+        *out = config;
+    } else {
+        hy_config_destroy(config);
     }
-    hy_config_destroy(copy);
+    return status;
+}
+
+/* A change is made on a copy of the values, and `before` has what they were. */
+static hy_status begin_change(hy_config *config, hy_config *before) {
+    size_t bytes = hy_setting_count() * RANKS * sizeof *config->values;
+    value *values = malloc(bytes);
+    HY_FAIL_IF(!values, HY_ERR_MEMORY, "no memory for a configuration");
+    *before = *config;
+    config->values = memcpy(values, before->values, bytes);
+    return HY_OK;
+}
+
+/* It stays when `status` and what follows from it are fine, and is forgotten otherwise. */
+static hy_status end_change(hy_config *config, const hy_config *before, hy_status status) {
+    if (status == HY_OK) status = settle(config);
+    free(status == HY_OK ? before->values : config->values);
+    if (status != HY_OK) {
+        kept_text *texts = config->texts;
+        *config = *before;
+        config->texts = texts;
+    }
     return status;
 }
 
 hy_status hy_config_load(hy_config *config, const char *path) {
     if (!path || !*path) return hy_fail(HY_ERR_INPUT, "the configuration file has no name");
-    hy_config *copy = NULL;
-    HY_TRY(copy_config(config, &copy));
-    return finish_change(config, copy, fill_from_file(copy, path));
+    hy_config before;
+    HY_TRY(begin_change(config, &before));
+    return end_change(config, &before, fill_from_file(config, path));
 }
 
 /* "--batch-size" for batch_size, train.batch_size and --batch-size. */
@@ -426,9 +412,9 @@ hy_status hy_config_set(hy_config *config, const char *key, const char *text, hy
     char where[ORIGIN_MAX];
     describe_origin(config, key, origin, where, sizeof where);
     int rank = origin == HY_FROM_CALLER ? HY_FROM_FLAG : (int)origin;
-    hy_config *copy = NULL;
-    HY_TRY(copy_config(config, &copy));
-    return finish_change(config, copy, put(copy, key, text, rank, where, where));
+    hy_config before;
+    HY_TRY(begin_change(config, &before));
+    return end_change(config, &before, put(config, key, text, rank, where, where));
 }
 
 hy_status hy_config_get(const hy_config *config, const char *key, const char **text,

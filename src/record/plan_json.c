@@ -2,30 +2,6 @@
 #include "base/json.h"
 #include "record/record.h"
 
-static void put_classes(const hy_phase_summary *phase, hy_json_writer *w) {
-    hy_json_open_object(w, "classes");
-    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_memory_cell *cell = &phase->memory[cls];
-        if (cell->place == HY_NOWHERE) continue;
-        hy_json_open_object(w, hy_class_name((hy_class)cls));
-        hy_json_put_string(w, "place", hy_place_name(cell->place));
-        hy_json_put_string(w, "dtype", hy_dtype_name(cell->dtype));
-        hy_json_put_int(w, "bytes", (int64_t)cell->planned_bytes);
-        hy_json_close_object(w);
-    }
-    hy_json_close_object(w);
-}
-
-static void put_speed(const hy_summary *s, const hy_plan_facts *facts, hy_json_writer *w) {
-    hy_json_put_double(w, "tokens_per_second", facts->tokens_per_second);
-    hy_json_put_double(w, "step_seconds", facts->step_seconds);
-    hy_json_put_double(w, "wait_seconds", facts->wait_seconds);
-    hy_json_put_double(w, "run_seconds", facts->step_seconds * (double)s->steps_total);
-    hy_json_put_int(w, "step_bytes_up", (int64_t)facts->bytes_up);
-    hy_json_put_int(w, "step_bytes_down", (int64_t)facts->bytes_down);
-    hy_json_put_int(w, "step_bytes_to_disk", (int64_t)facts->disk_written);
-}
-
 /* A class that is not there counts as on the device. */
 static void put_place(hy_json_writer *w, const char *key, hy_place place) {
     hy_json_put_string(w, key, hy_place_name(place == HY_NOWHERE ? HY_DEVICE : place));
@@ -77,7 +53,13 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_int(&w, "data_buffer_bytes", (int64_t)facts->data_buffer_bytes);
     hy_json_put_int(&w, "data_disk_bytes", (int64_t)facts->data_disk_bytes);
     hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s->checkpoint_bytes);
-    put_speed(s, facts, &w);
+    hy_json_put_double(&w, "tokens_per_second", facts->tokens_per_second);
+    hy_json_put_double(&w, "step_seconds", facts->step_seconds);
+    hy_json_put_double(&w, "wait_seconds", facts->wait_seconds);
+    hy_json_put_double(&w, "run_seconds", facts->step_seconds * (double)s->steps_total);
+    hy_json_put_int(&w, "step_bytes_up", (int64_t)facts->bytes_up);
+    hy_json_put_int(&w, "step_bytes_down", (int64_t)facts->bytes_down);
+    hy_json_put_int(&w, "step_bytes_to_disk", (int64_t)facts->disk_written);
     put_choices(choice, &w);
     put_sentences("reasons", facts->reasons, facts->reason_count, &w);
     put_sentences("changes", facts->changes, facts->change_count, &w);
@@ -85,7 +67,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         hy_json_open_object(&w, hy_phase_name((hy_phase)i));
         hy_json_put_int(&w, "vram_bytes", (int64_t)s->phases[i].vram_planned_bytes);
-        put_classes(&s->phases[i], &w);
+        hy_put_classes(&w, &s->phases[i], false);
         hy_json_close_object(&w);
     }
     hy_json_close_object(&w);

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "record/record.h"
 
-static void put_memory(const hy_phase_summary *p, hy_json_writer *w) {
+void hy_put_classes(hy_json_writer *w, const hy_phase_summary *p, bool is_measured) {
     hy_json_open_object(w, "classes");
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         const hy_memory_cell *cell = &p->memory[cls];
@@ -12,8 +12,8 @@ static void put_memory(const hy_phase_summary *p, hy_json_writer *w) {
         hy_json_open_object(w, hy_class_name((hy_class)cls));
         hy_json_put_string(w, "place", hy_place_name(cell->place));
         hy_json_put_string(w, "dtype", hy_dtype_name(cell->dtype));
-        hy_json_put_int(w, "planned_bytes", (int64_t)cell->planned_bytes);
-        hy_json_put_int(w, "measured_bytes", (int64_t)cell->measured_bytes);
+        hy_json_put_int(w, is_measured ? "planned_bytes" : "bytes", (int64_t)cell->planned_bytes);
+        if (is_measured) hy_json_put_int(w, "measured_bytes", (int64_t)cell->measured_bytes);
         hy_json_close_object(w);
     }
     hy_json_close_object(w);
@@ -30,7 +30,7 @@ static void put_phases(const hy_summary *s, hy_json_writer *w) {
         hy_json_put_int(w, "vram_peak_bytes", (int64_t)p->vram_peak_bytes);
         hy_json_put_double(w, "wait_seconds", p->wait_seconds);
         hy_json_put_int(w, "bytes_moved", (int64_t)p->bytes_moved);
-        put_memory(p, w);
+        hy_put_classes(w, p, true);
         hy_json_close_object(w);
     }
     hy_json_close_object(w);
@@ -68,27 +68,6 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     if (!isnan(s->ngram_loss)) hy_json_put_double(w, "ngram_loss", s->ngram_loss);
 }
 
-static void put_saving(const hy_saving *saving, hy_json_writer *w) {
-    hy_json_open_object(w, NULL);
-    hy_json_put_string(w, "name", saving->name);
-    hy_json_put_string(w, "key", saving->key);
-    hy_json_put_string(w, "value", saving->now);
-    hy_json_put_bool(w, "on", saving->is_on);
-    hy_json_put_bool(w, "measured", saving->is_measured);
-    hy_json_put_int(w, "device_bytes", saving->device_bytes);
-    hy_json_put_int(w, "host_bytes", saving->host_bytes);
-    hy_json_close_object(w);
-}
-
-static void put_gpu(const hy_summary *s, hy_json_writer *w) {
-    if (!s->is_gpu) return;
-    hy_json_put_int(w, "compute_capability", s->capability);
-    if (s->peak_flops > 0) hy_json_put_double(w, "peak_flops", s->peak_flops);
-    if (s->matmul_flops > 0) hy_json_put_double(w, "matmul_flops", s->matmul_flops);
-    if (s->mfu > 0) hy_json_put_double(w, "mfu", s->mfu);
-    if (s->sol > 0) hy_json_put_double(w, "sol", s->sol);
-}
-
 hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extras, char **out) {
     hy_text text = {0};
     hy_json_writer w;
@@ -100,7 +79,13 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
     hy_json_put_int(&w, "parameters", s->parameters);
     hy_json_put_string(&w, "device", s->device);
     hy_json_put_string(&w, "matmul", s->matmul);
-    put_gpu(s, &w);
+    if (s->is_gpu) {
+        hy_json_put_int(&w, "compute_capability", s->capability);
+        if (s->peak_flops > 0) hy_json_put_double(&w, "peak_flops", s->peak_flops);
+        if (s->matmul_flops > 0) hy_json_put_double(&w, "matmul_flops", s->matmul_flops);
+        if (s->mfu > 0) hy_json_put_double(&w, "mfu", s->mfu);
+        if (s->sol > 0) hy_json_put_double(&w, "sol", s->sol);
+    }
     hy_json_put_string(&w, "data", s->data);
     hy_json_put_string(&w, "out", s->out);
     if (extras->command[0]) hy_json_put_string(&w, "command", extras->command);
@@ -114,7 +99,16 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
     if (extras->savings) {
         hy_json_open_array(&w, "savings");
         for (int32_t i = 0; i < extras->savings->count; i++) {
-            put_saving(&extras->savings->list[i], &w);
+            const hy_saving *saving = &extras->savings->list[i];
+            hy_json_open_object(&w, NULL);
+            hy_json_put_string(&w, "name", saving->name);
+            hy_json_put_string(&w, "key", saving->key);
+            hy_json_put_string(&w, "value", saving->now);
+            hy_json_put_bool(&w, "on", saving->is_on);
+            hy_json_put_bool(&w, "measured", saving->is_measured);
+            hy_json_put_int(&w, "device_bytes", saving->device_bytes);
+            hy_json_put_int(&w, "host_bytes", saving->host_bytes);
+            hy_json_close_object(&w);
         }
         hy_json_close_array(&w);
     }

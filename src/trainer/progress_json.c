@@ -66,47 +66,29 @@ static void *field_of(const hy_trainer *t, const field *f) {
     return base + f->offset;
 }
 
-static void write_phases(const hy_progress *p, hy_json_writer *w) {
-    hy_json_open_array(w, "phases");
-    for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        hy_json_open_object(w, NULL);
-        hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
-        hy_json_put_int(w, "steps", p->phase_steps[i]);
-        hy_json_put_double(w, "seconds", p->phase_seconds[i]);
-        hy_json_put_double(w, "wait_seconds", p->phase_wait[i]);
-        hy_json_put_int(w, "bytes_moved", p->phase_bytes_moved[i]);
-        hy_json_close_object(w);
-    }
-    hy_json_close_array(w);
-}
-
 static void write_ring(hy_json_writer *w, const char *key, const double *values, int count) {
     hy_json_open_array(w, key);
     for (int i = 0; i < count; i++) hy_json_put_double(w, NULL, values[i]);
     hy_json_close_array(w);
 }
 
-/* A fork whose second arm is still running. */
-static void write_fork(const hy_fork *fork, hy_json_writer *w) {
-    if (!fork->is_open) return;
-    hy_json_open_object(w, "fork");
-    hy_json_put_int(w, "compare_at", fork->compare_at);
-    hy_json_put_int(w, "first", fork->first);
-    write_ring(w, "with", fork->with, HY_FORK_SEQUENCES);
-    hy_json_close_object(w);
-}
+/* What the order of data depends on: how rows are packed and what counts in them changes the last two, which
+ * older checkpoints do not say. */
+typedef struct identity {
+    const char *key, *name; /* in the file, and in messages */
+    int64_t ours;
+    bool may_lack;
+} identity;
+enum { IDENTITIES = 5 };
 
-/* What the order of data depends on. */
-static void write_identity(const hy_trainer *t, hy_json_writer *w) {
+static void describe_identity(const hy_trainer *t, identity out[IDENTITIES]) {
     const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
-    hy_json_open_object(w, "data");
-    hy_json_put_int(w, "seed", t->settings.seed);
-    hy_json_put_int(w, "seq_len", t->settings.train.seq_len);
-    hy_json_put_int(w, "train_tokens", (int64_t)facts->tokens[HY_TRAIN]);
-    hy_json_put_int(w, "train_sequences", (int64_t)facts->sequences[HY_TRAIN]);
-    hy_json_put_int(w, "train_targets", (int64_t)facts->targets[HY_TRAIN]);
-    hy_json_put_string(w, "description", facts->description);
-    hy_json_close_object(w);
+    int64_t tokens = (int64_t)facts->tokens[HY_TRAIN], rows = (int64_t)facts->sequences[HY_TRAIN];
+    out[0] = (identity){"seed", "seed", t->settings.seed, false};
+    out[1] = (identity){"seq_len", "seq_len", t->settings.train.seq_len, false};
+    out[2] = (identity){"train_tokens", "the number of training tokens", tokens, false};
+    out[3] = (identity){"train_sequences", "train_sequences", rows, true};
+    out[4] = (identity){"train_targets", "train_targets", (int64_t)facts->targets[HY_TRAIN], true};
 }
 
 /* How a step's sums are split: another split gives other bits. */
@@ -143,9 +125,31 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_double(&w, "val_loss", p->val_loss);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    write_fork(&t->course.fork, &w);
-    write_phases(p, &w);
-    write_identity(t, &w);
+    /* A fork whose second arm is still running. */
+    if (t->course.fork.is_open) {
+        hy_json_open_object(&w, "fork");
+        hy_json_put_int(&w, "compare_at", t->course.fork.compare_at);
+        hy_json_put_int(&w, "first", t->course.fork.first);
+        write_ring(&w, "with", t->course.fork.with, HY_FORK_SEQUENCES);
+        hy_json_close_object(&w);
+    }
+    hy_json_open_array(&w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_json_open_object(&w, NULL);
+        hy_json_put_string(&w, "phase", hy_phase_name((hy_phase)i));
+        hy_json_put_int(&w, "steps", p->phase_steps[i]);
+        hy_json_put_double(&w, "seconds", p->phase_seconds[i]);
+        hy_json_put_double(&w, "wait_seconds", p->phase_wait[i]);
+        hy_json_put_int(&w, "bytes_moved", p->phase_bytes_moved[i]);
+        hy_json_close_object(&w);
+    }
+    hy_json_close_array(&w);
+    identity data[IDENTITIES];
+    describe_identity(t, data);
+    hy_json_open_object(&w, "data");
+    for (int i = 0; i < IDENTITIES; i++) hy_json_put_int(&w, data[i].key, data[i].ours);
+    hy_json_put_string(&w, "description", hy_dataset_describe(t->data.set)->description);
+    hy_json_close_object(&w);
     write_split(t, &w);
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
@@ -183,13 +187,6 @@ static void read_ring(const hy_json_node *object, const char *key, double *value
     }
 }
 
-static void read_losses(const hy_json *json, hy_progress *p) {
-    read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
-    read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
-    if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
-}
-
 static hy_status read_fork(const hy_json *json, hy_fork *fork) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "fork");
     fork->is_open = node != NULL;
@@ -200,37 +197,22 @@ static hy_status read_fork(const hy_json *json, hy_fork *fork) {
     return HY_OK;
 }
 
-static hy_status check_same(const char *path, const char *key, int64_t theirs, int64_t ours) {
-    if (theirs == ours) return HY_OK;
-    return hy_fail(
-        HY_ERR_INPUT,
-        "%s: %s was %lld when this was saved and is %lld now; the run could not go on in "
-        "the same order of data",
-        path, key, (long long)theirs, (long long)ours);
-}
-
-/* Older checkpoints do not say it. How rows are packed and what counts in them changes both. */
-static hy_status check_if_there(const hy_json_node *data, const char *path, const char *key,
-                                int64_t ours) {
-    int64_t theirs;
-    if (!hy_json_as_int(hy_json_get(data, key), &theirs)) return HY_OK;
-    return check_same(path, key, theirs, ours);
-}
-
 static hy_status check_identity(const hy_trainer *t, const hy_json *json, const char *path) {
     const hy_json_node *data = hy_json_get(hy_json_root(json), "data");
-    const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
-    int64_t seed, seq_len, tokens;
+    identity list[IDENTITIES];
     if (!data) return hy_fail(HY_ERR_INPUT, "%s: \"data\" is missing", path);
-    HY_TRY(hy_json_int(json, data, "seed", &seed));
-    HY_TRY(hy_json_int(json, data, "seq_len", &seq_len));
-    HY_TRY(hy_json_int(json, data, "train_tokens", &tokens));
-    HY_TRY(check_same(path, "seq_len", seq_len, t->settings.train.seq_len));
-    HY_TRY(check_same(path, "seed", seed, t->settings.seed));
-    HY_TRY(check_same(path, "the number of training tokens", tokens,
-                      (int64_t)facts->tokens[HY_TRAIN]));
-    HY_TRY(check_if_there(data, path, "train_sequences", (int64_t)facts->sequences[HY_TRAIN]));
-    return check_if_there(data, path, "train_targets", (int64_t)facts->targets[HY_TRAIN]);
+    describe_identity(t, list);
+    for (int i = 0; i < IDENTITIES; i++) {
+        int64_t theirs;
+        bool is_there = hy_json_as_int(hy_json_get(data, list[i].key), &theirs);
+        if (!is_there && list[i].may_lack) continue;
+        HY_TRY(hy_json_int(json, data, list[i].key, &theirs));
+        HY_FAIL_IF(theirs != list[i].ours, HY_ERR_INPUT,
+                   "%s: %s was %lld when this was saved and is %lld now; the run could not go on "
+                   "in the same order of data",
+                   path, list[i].name, (long long)theirs, (long long)list[i].ours);
+    }
+    return HY_OK;
 }
 
 /* Its state means nothing to another one. Older checkpoints do not say it: they are AdamW's. */
@@ -272,7 +254,10 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(t->engine.progress.has_snapshot && !hy_has_row(&t->engine, HY_ROW_SNAPSHOT),
                HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
                path);
-    read_losses(json, p);
+    read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
+    read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
+    const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
+    if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
     HY_TRY(read_fork(json, &t->course.fork));
     return read_phases(json, p);
 }
