@@ -266,7 +266,13 @@ static hy_status settle(hy_config *config) {
     return HY_OK;
 }
 
-static hy_status refuse_missing_file(const char *path) {
+static hy_status fill_from_file(hy_config *config, const char *path) {
+    filling f = {.config = config, .rank = HY_FROM_FILE, .name = path};
+    if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path);
+    const char *card = !strncmp(path, "gpu/", 4) ? path + 4 : path;
+    if (hy_builtin_text("gpu", card)) return fill_from_builtin(&f, "gpu", card);
+    HY_FAIL_IF(hy_path_is_dir(path), HY_ERR_INPUT, "%s: is a folder; expected a configuration file",
+               path);
     static const char *const kinds[] = {"model", "profile"};
     hy_text hint = {0}, names = {0};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -280,16 +286,6 @@ static hy_status refuse_missing_file(const char *path) {
     hy_text_free(&hint);
     hy_text_free(&names);
     return status;
-}
-
-static hy_status fill_from_file(hy_config *config, const char *path) {
-    filling f = {.config = config, .rank = HY_FROM_FILE, .name = path};
-    if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path);
-    const char *card = !strncmp(path, "gpu/", 4) ? path + 4 : path;
-    if (hy_builtin_text("gpu", card)) return fill_from_builtin(&f, "gpu", card);
-    HY_FAIL_IF(hy_path_is_dir(path), HY_ERR_INPUT, "%s: is a folder; expected a configuration file",
-               path);
-    return refuse_missing_file(path);
 }
 
 /* ---- the object --------------------------------------------------------------------------------

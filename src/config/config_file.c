@@ -13,25 +13,13 @@
 #include "base/number.h"
 #include "base/text.h"
 
-enum { NAME_SIZE = 256 };
+enum { NAME_SIZE = 256, MOST_GROUPS = 16 };
 
 typedef struct reader {
     const char *name;
     hy_config_sink sink;
     void *user;
 } reader;
-
-static hy_status refuse_unknown_group(const reader *r, const char *group, unsigned line) {
-    hy_text all = {0};
-    for (size_t i = 0; hy_setting_group_at(i); i++) {
-        hy_text_addf(&all, "%s%s", i ? ", " : "", hy_setting_group_at(i));
-    }
-    hy_status status =
-        hy_fail(HY_ERR_INPUT, "%s:%u: unknown group %s; accepted: %s%s", r->name, line, group,
-                hy_text_string(&all), hy_did_you_mean(hy_setting_nearest_group(group)).text);
-    hy_text_free(&all);
-    return status;
-}
 
 /* The value as text in `buffer`, or libconfig's own string. NULL for what is not a single value. */
 static const char *value_as_text(const config_setting_t *setting, char buffer[HY_NUMBER_MAX]) {
@@ -82,16 +70,26 @@ static hy_status read_group(const reader *r, const config_setting_t *group) {
 static hy_status read_top(const reader *r, const config_setting_t *setting) {
     const char *name = config_setting_name(setting);
     unsigned line = config_setting_source_line(setting);
-    bool is_known_group = hy_setting_is_group(name), is_key = hy_setting_find(name, NULL) != NULL;
-    if (config_setting_is_group(setting)) {
-        if (is_known_group) return read_group(r, setting);
-        if (!is_key) return refuse_unknown_group(r, name, line);
-    } else if (is_known_group && !is_key) {
-        return hy_fail(HY_ERR_INPUT,
-                       "%s:%u: %s is a group, not a value; accepted: %s: { KEY = VALUE; }", r->name,
-                       line, name, name);
+    bool is_group = config_setting_is_group(setting), is_key = hy_setting_find(name, NULL) != NULL;
+    bool is_known_group = false;
+    const char *groups[MOST_GROUPS];
+    size_t count = 0;
+    for (const char *group; (group = hy_setting_group_at(count)) && count < MOST_GROUPS;) {
+        is_known_group |= strcmp(group, name) == 0;
+        groups[count++] = group;
     }
-    return read_value(r, setting, name);
+    if (is_group && is_known_group) return read_group(r, setting);
+    HY_FAIL_IF(!is_group && is_known_group && !is_key, HY_ERR_INPUT,
+               "%s:%u: %s is a group, not a value; accepted: %s: { KEY = VALUE; }", r->name, line,
+               name, name);
+    if (!is_group || is_key) return read_value(r, setting, name);
+    hy_text all = {0};
+    for (size_t i = 0; i < count; i++) hy_text_addf(&all, "%s%s", i ? ", " : "", groups[i]);
+    hy_status status =
+        hy_fail(HY_ERR_INPUT, "%s:%u: unknown group %s; accepted: %s%s", r->name, line, name,
+                hy_text_string(&all), hy_did_you_mean(hy_nearest_word(name, groups, count)).text);
+    hy_text_free(&all);
+    return status;
 }
 
 static hy_status parse(config_t *file, const char *text, const char *name) {

@@ -8,25 +8,21 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-static void print_string(hy_text *out, const char *text) {
-    hy_text_add(out, "\"");
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\') {
-            hy_text_addf(out, "\\%c", *c);
-        } else if (*c < 0x20 || *c == 0x7f) {
-            hy_text_addf(out, "\\x%02x", *c);
-        } else {
-            hy_text_add_bytes(out, c, 1);
-        }
-    }
-    hy_text_add(out, "\"");
-}
-
 static void print_value(hy_text *out, const hy_setting *setting, const char *text) {
     bool is_words = setting->type == HY_VALUE_CHOICE || setting->type == HY_VALUE_TEXT;
     bool has_unit = setting->type == HY_VALUE_BYTES && strpbrk(text, "KMGT");
     if (is_words || has_unit) {
-        print_string(out, text);
+        hy_text_add(out, "\"");
+        for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+            if (*c == '"' || *c == '\\') {
+                hy_text_addf(out, "\\%c", *c);
+            } else if (*c < 0x20 || *c == 0x7f) {
+                hy_text_addf(out, "\\x%02x", *c);
+            } else {
+                hy_text_add_bytes(out, c, 1);
+            }
+        }
+        hy_text_add(out, "\"");
     } else {
         /* Some versions of libconfig read more than 32 bits only from a number marked as long. */
         bool is_long = strspn(text, "0123456789") == strlen(text) && strlen(text) > 9;
@@ -49,17 +45,11 @@ hy_status hy_config_print(const hy_config *config, char **out) {
         hy_text_addf(&text, "%s%s = ", group ? "  " : "", hy_setting_leaf(setting));
         print_value(&text, setting, value);
         hy_text_add(&text, ";  # ");
-        for (const char *c = origin; *c;
-             c++) { /* a path may hold anything, a comment no new line */
+        for (const char *c = origin; *c; c++) { /* of a path: a comment has no new line */
             hy_text_addf(&text, "%c", (unsigned char)*c < 0x20 ? '?' : *c);
         }
         hy_text_add(&text, "\n");
     }
     hy_text_add(&text, "};\n"); /* the last key has a group */
-    if (hy_text_status(&text) != HY_OK) {
-        hy_text_free(&text);
-        return HY_ERR_MEMORY;
-    }
-    *out = text.data;
-    return HY_OK;
+    return hy_text_take(&text, out);
 }

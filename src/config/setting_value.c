@@ -167,14 +167,6 @@ const char *hy_setting_format(const hy_setting *setting, const hy_settings *sett
     return text;
 }
 
-bool hy_settings_change(hy_settings *settings, const char *key, const char *text) {
-    const hy_setting *setting = hy_setting_find(key, NULL);
-    char now[HY_TEXT_MAX];
-    if (strcmp(hy_setting_format(setting, settings, now), text) == 0) return false;
-    hy_setting_store(setting, text, settings);
-    return true;
-}
-
 /* ---- checking -------------------------------------------------------------------------------- */
 
 static const char *const type_in_words[] = {

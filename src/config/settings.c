@@ -571,14 +571,3 @@ hy_status hy_setting_unknown(const char *where, const char *name) {
     return hy_fail(HY_ERR_INPUT, "%sunknown key %s%s", where, name,
                    hy_did_you_mean(near ? near->info.key : NULL).text);
 }
-
-bool hy_setting_is_group(const char *name) {
-    for (size_t i = 0; i < GROUPS; i++) {
-        if (!strcmp(groups[i], name)) return true;
-    }
-    return false;
-}
-
-const char *hy_setting_nearest_group(const char *name) {
-    return hy_nearest_word(name, groups, GROUPS);
-}

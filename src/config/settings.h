@@ -224,11 +224,8 @@ const hy_setting *hy_setting_find(const char *name, const hy_setting_alias **ali
 const hy_setting *hy_setting_nearest(const char *name);
 hy_status hy_setting_unknown(const char *where, const char *name);
 
-/* The groups, in the table's order; NULL past the last. The likely one for a wrong name, or NULL.
- * */
+/* The groups, in the table's order; NULL past the last. */
 const char *hy_setting_group_at(size_t i);
-bool hy_setting_is_group(const char *name);
-const char *hy_setting_nearest_group(const char *name);
 
 /* ---- one value: setting_value.c ---- */
 
@@ -242,9 +239,6 @@ hy_status hy_setting_check(const hy_setting *setting, const char *text, const ch
 void hy_setting_store(const hy_setting *setting, const char *text, hy_settings *settings);
 const char *hy_setting_format(const hy_setting *setting, const hy_settings *settings,
                               char text[HY_TEXT_MAX]);
-
-/* Gives a key another value; false when it has that one already. */
-bool hy_settings_change(hy_settings *settings, const char *key, const char *text);
 
 /* The word for a value of a key with choices, and the value for a word (false: there is none). */
 const char *hy_choice_name(const char *key, int value);
