@@ -40,12 +40,22 @@ static bool tell_number(edit *e, const char *key, int64_t from, int64_t to) {
     return tell(e, key, a, b);
 }
 
+/* The same for a setting, whatever the choice at hand has. */
+static bool change(edit *e, const char *key, const char *to) {
+    char from[HY_TEXT_MAX];
+    const hy_setting *setting = hy_setting_find(key, NULL);
+    hy_setting_format(setting, e->settings, from);
+    hy_setting_store(setting, to, e->settings);
+    return tell(e, key, from, to);
+}
+
 /* The largest smaller micro-batch that divides a step: its tokens stay the same. */
 static bool shrink_to(edit *e, int64_t most) {
     hy_plan_choice *c = e->choice;
     int64_t step = (int64_t)c->batch * c->accum, batch = most;
-    while (batch > 1 && step % batch != 0) batch--;
-    if (batch < 1 || batch >= c->batch) return false;
+    int64_t least = e->settings->train.min_batch_size;
+    while (batch > least && step % batch != 0) batch--;
+    if (batch < least || batch >= c->batch || step % batch != 0) return false;
     tell_number(e, "batch_size", c->batch, batch);
     c->batch = (int32_t)batch;
     c->accum = (int32_t)(step / batch);
@@ -107,40 +117,26 @@ static bool offload_optimizer(edit *e) {
 }
 
 static bool keep_optimizer(edit *e) {
-    hy_offload *strategy = &e->settings->memory.offload_strategy;
-    const char *before = hy_choice_name("offload_strategy", (int)*strategy);
     bool is_here = e->choice->state[HY_PLAN_OPTIM] == HY_DEVICE;
-    if (!hy_offload_moves(e->subject->offload) || !is_here) return false;
-    *strategy = HY_OFFLOAD_NONE;
-    return tell(e, "offload_strategy", before, "none");
+    return hy_offload_moves(e->subject->offload) && is_here &&
+           change(e, "offload_strategy", "none");
 }
 
 static bool use_8bit(edit *e) {
-    hy_dtype_choice *dtype = &e->settings->optimizer.optim_dtype;
-    const char *before = hy_choice_name("optim_dtype", *dtype);
-    if (e->subject->rows.types.optim == HY_U8) return false;
-    *dtype = HY_DTYPE_8BIT;
-    return tell(e, "optim_dtype", before, "8bit");
+    return e->subject->rows.types.optim != HY_U8 && change(e, "optim_dtype", "8bit");
 }
 
 static bool use_bf16_grads(edit *e) {
     const hy_types *types = &e->subject->rows.types;
-    if (types->of[HY_FULL] != HY_BF16 || types->grads == HY_BF16) return false;
-    e->settings->train.grad_dtype = HY_BF16;
-    return tell(e, "grad_dtype", "fp32", "bf16");
+    return types->of[HY_FULL] == HY_BF16 && types->grads != HY_BF16 &&
+           change(e, "grad_dtype", "bf16");
 }
 
 static bool use_bf16_master(edit *e) {
-    if (e->subject->rows.types.master == HY_BF16) return false;
-    e->settings->optimizer.master_dtype = HY_DTYPE_BF16;
-    return tell(e, "master_dtype", "fp32", "bf16");
+    return e->subject->rows.types.master != HY_BF16 && change(e, "master_dtype", "bf16");
 }
 
-static bool without_predictor(edit *e) {
-    hy_predictor_kind before = e->settings->phases.predictor;
-    e->settings->phases.predictor = HY_PREDICTOR_NONE;
-    return tell(e, "predictor", hy_choice_name("predictor", (int)before), "none");
-}
+static bool without_predictor(edit *e) { return change(e, "predictor", "none"); }
 
 static bool open_places(edit *e) {
     hy_settings *s = e->settings;
@@ -195,13 +191,6 @@ static const change_maker savers[] = {
     keep_optimizer, use_8bit,    without_predictor,
 };
 
-static bool is_known(const hy_advice *list, int32_t count, const hy_advice *one) {
-    for (int32_t i = 0; i < count; i++) {
-        if (strcmp(list[i].key, one->key) == 0 && strcmp(list[i].to, one->to) == 0) return true;
-    }
-    return false;
-}
-
 hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
                          hy_advice out[HY_ADVICE_MAX], int32_t *count) {
     hy_plan_bytes now, with;
@@ -214,7 +203,11 @@ hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
         hy_advice made = {0};
         edit e = {subject, settings, &choice, &made};
         *settings = *subject->settings;
-        if (!savers[i](&e) || is_known(out, *count, &made)) continue;
+        bool is_new = savers[i](&e);
+        for (int32_t k = 0; k < *count; k++) {
+            is_new &= strcmp(out[k].key, made.key) != 0 || strcmp(out[k].to, made.to) != 0;
+        }
+        if (!is_new) continue;
         status = hy_advise_bytes(subject, settings, &choice, &with);
         made.device_bytes = now.device - with.device;
         made.host_bytes = now.host - with.host;

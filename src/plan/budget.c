@@ -13,21 +13,14 @@
 
 #define MOST_AHEAD 64 /* micro-batches */
 
-/* One kind of memory: what is asked of it, and how much there may be. */
-typedef struct budget {
-    const char *what; /* "device memory" */
-    uint64_t needed;
-    uint64_t limit;   /* 0: the system does not say */
-    const char *name; /* of the limit */
-} budget;
-
-static hy_status check_one(const budget *b) {
-    char need[32], have[32] = "nothing", missing[32];
-    if (!b->limit || b->needed <= b->limit) return HY_OK;
-    if (b->limit > 1) hy_format_bytes((double)b->limit, have, sizeof have); /* 1: none at all */
-    return hy_fail(HY_ERR_INPUT, "this run needs %s of %s and %s is %s: %s short",
-                   hy_format_bytes((double)b->needed, need, sizeof need), b->what, b->name, have,
-                   hy_format_bytes((double)(b->needed - b->limit), missing, sizeof missing));
+/* What is asked of one kind of memory, and the limit by its name; 0: the system does not say. */
+static hy_status check_one(const char *what, uint64_t needed, uint64_t limit, const char *name) {
+    HY_FAIL_IF(limit && needed > limit, HY_ERR_INPUT,
+               "this run needs %s of %s and %s is %s: %s short", hy_bytes_as_text(needed).text,
+               what, name,
+               limit > 1 ? hy_bytes_as_text(limit).text : "nothing", /* 1: none at all */
+               hy_bytes_as_text(needed - limit).text);
+    return HY_OK;
 }
 
 /* What a card can give now. */
@@ -85,46 +78,24 @@ uint64_t hy_data_bytes(const hy_subject *x, int64_t batch, int64_t accum) {
 
 /* ---- checking ------------------------------------------------------------------------------------ */
 
-static hy_status check_host(const hy_subject *x, const hy_plan *plan) {
+hy_status hy_budget_check(const hy_subject *x, const hy_plan *plan) {
+    const hy_settings *s = x->settings;
     bool is_gpu = x->backend->facts.is_gpu;
-    uint64_t asked = (uint64_t)x->settings->memory.cpu_mem, limit = hy_budget_host(x);
+    uint64_t device = (uint64_t)s->memory.max_gpu_mem, asked = (uint64_t)s->memory.cpu_mem;
+    uint64_t host = hy_budget_host(x), disk = hy_budget_disk(s);
     uint64_t needed =
         hy_plan_host_bytes(plan) + hy_data_bytes(x, plan->choice.batch, plan->choice.accum);
-    /* Another machine's limit is not known. */
-    if (is_gpu && !x->settings->card[0] && needed > x->host_held) {
-        HY_TRY(hy_pin_check(needed - x->host_held));
+    HY_TRY(check_one("device memory", plan->device, device, "max_gpu_mem"));
+    if (is_gpu) {
+        HY_TRY(check_one("device memory", plan->device, card_limit(x), "what is free on the card"));
+        /* Another machine's limit is not known. */
+        if (!s->card[0] && needed > x->host_held) HY_TRY(hy_pin_check(needed - x->host_held));
     }
-    return check_one(
-        &(budget){.what = is_gpu ? "host memory" : "memory",
-                  .needed = needed + (is_gpu ? 0 : plan->device),
-                  .limit = limit,
-                  .name = asked && limit == asked ? "cpu_mem" : "free memory less host_reserve"});
-}
-
-static hy_status check_disk(const hy_subject *x, uint64_t bytes) {
-    uint64_t limit = hy_budget_disk(x->settings);
-    if (bytes == 0) return HY_OK;
-    HY_FAIL_IF(!x->settings->memory.offload_folder[0], HY_ERR_INPUT,
+    HY_TRY(check_one(is_gpu ? "host memory" : "memory", needed + (is_gpu ? 0 : plan->device), host,
+                     asked && host == asked ? "cpu_mem" : "free memory less host_reserve"));
+    if (plan->disk == 0) return HY_OK;
+    HY_FAIL_IF(!s->memory.offload_folder[0], HY_ERR_INPUT,
                "a place is disk and offload_folder is empty: name a folder on a fast disk");
-    return check_one(&(budget){.what = "disk",
-                               .needed = bytes,
-                               .limit = limit == UINT64_MAX ? 0 : limit,
-                               .name = x->settings->memory.offload_size
-                                           ? "offload_size"
-                                           : "what is free in offload_folder"});
-}
-
-hy_status hy_budget_check(const hy_subject *x, const hy_plan *plan) {
-    budget device = {.what = "device memory",
-                     .needed = plan->device,
-                     .limit = (uint64_t)x->settings->memory.max_gpu_mem,
-                     .name = "max_gpu_mem"};
-    HY_TRY(check_one(&device));
-    if (x->backend->facts.is_gpu) {
-        device.limit = card_limit(x);
-        device.name = "what is free on the card";
-        HY_TRY(check_one(&device));
-    }
-    HY_TRY(check_host(x, plan));
-    return check_disk(x, plan->disk);
+    return check_one("disk", plan->disk, disk == UINT64_MAX ? 0 : disk,
+                     s->memory.offload_size ? "offload_size" : "what is free in offload_folder");
 }

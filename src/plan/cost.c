@@ -16,8 +16,7 @@ static const double bare_share[] = {
  * passes cannot be replayed from a captured graph. */
 #define STREAMING_SHARE 0.01
 #define LATE_SHARE 0.35 /* of copying activations, what is bare: not measured, on the safe side */
-#define UPDATE_EFFICIENCY                                                                          \
-    0.8 /* of the device's bandwidth, for kernels that read and write in turn */
+#define UPDATE_EFFICIENCY 0.8 /* of the device's bandwidth: kernels that read and write in turn */
 
 /* What passes in one walk. */
 typedef struct walk {
@@ -64,14 +63,6 @@ static void send(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int c
     if (c->state[cls] == HY_DISK) w->write += (double)s->streamed[cls];
 }
 
-static walk forward_walk(const hy_plan_choice *c, const hy_plan_work *work,
-                         const hy_plan_state *state) {
-    walk w = {.compute = work->forward};
-    bring(&w, c, state, HY_PLAN_WEIGHTS);
-    if (c->activations != HY_DEVICE) w.down += w.late = (double)work->train.host;
-    return w;
-}
-
 /* The first micro-batch of a step begins the sum of gradients: nothing has to come. */
 static walk backward_walk(const hy_plan_choice *c, const hy_plan_work *work,
                           const hy_plan_state *state, bool is_first) {
@@ -104,11 +95,6 @@ static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
     w->compute += bytes / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
 
-/* The norm of all gradients, where it is not taken on the way: they are read once more. */
-static double norm_seconds(const hy_plan_problem *p, const hy_plan_state *s) {
-    return (double)s->bytes[HY_PLAN_GRADS] / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
-}
-
 /* What the predictor keeps comes and goes once with every jump. On disk that is time of its own. */
 static void add_predictor(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_state *s,
                           hy_plan_cost *cost) {
@@ -131,7 +117,10 @@ static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const wa
 
 void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_work *work,
                      const hy_plan_state *state, hy_plan_cost *out) {
-    walk forward = forward_walk(c, work, state), with_update = forward, update = {0};
+    walk forward = {.compute = work->forward};
+    bring(&forward, c, state, HY_PLAN_WEIGHTS);
+    if (c->activations != HY_DEVICE) forward.down += forward.late = (double)work->train.host;
+    walk with_update = forward, update = {0};
     walk first = backward_walk(c, work, state, true), rest = backward_walk(c, work, state, false);
     *out = (hy_plan_cost){0};
     if (c->updates_on_gather) {
@@ -152,7 +141,9 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     add_walk(p, c, &first, 1, out);
     add_walk(p, c, &rest, c->accum - 1, out);
     add_predictor(p, c, state, out);
-    double norm = norm_seconds(p, state);
+    /* The norm of all gradients, where it is not taken on the way: they are read once more. */
+    double norm =
+        (double)state->bytes[HY_PLAN_GRADS] / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
     out->seconds += norm;
     out->compute += norm;
     if (out->up + out->down > 0) out->seconds += STREAMING_SHARE * out->compute;

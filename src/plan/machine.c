@@ -1,27 +1,19 @@
-/* machine.c: what this machine has, for --doctor. See hybrid.h; the GPU is in machine_card.c. */
+/* machine.c: what this machine has, for --doctor. See hybrid.h.
+ *
+ * The first card is opened as a run would open it, so that what is reported here is what a run will find. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/host_memory.h"
 #include "hybrid.h"
+#include "kernels/card_list.h"
 #include "kernels/kernels.h"
+#include "kernels/nvml.h"
 #include "memory/pinned.h"
 #include "memory/rates.h"
-#include "plan/machine_card.h"
-
-static uint64_t meminfo(const char *key) {
-    FILE *file = fopen("/proc/meminfo", "r");
-    char line[256];
-    unsigned long long kib = 0;
-    size_t length = strlen(key);
-    while (file && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, length) == 0 && sscanf(line + length, ": %llu kB", &kib) == 1) break;
-    }
-    if (file) fclose(file);
-    return (uint64_t)kib << 10;
-}
 
 static bool file_holds(const char *path, const char *word) {
     FILE *file = fopen(path, "r");
@@ -32,27 +24,59 @@ static bool file_holds(const char *path, const char *word) {
     return found;
 }
 
-static void probe_pinning(hy_machine *out) {
-    hy_pin_limits limits;
-    hy_pin_probe("/proc", "/sys", &limits);
-    out->pin_limit = limits.likely_limit;
-    hy_pin_reason(&limits, out->pin_reason, sizeof out->pin_reason);
+/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ..." */
+static void driver_from_proc(char *out, size_t size) {
+    FILE *file = fopen("/proc/driver/nvidia/version", "r");
+    char line[512] = "";
+    if (!file) return;
+    if (fgets(line, sizeof line, file)) {
+        char *module = strstr(line, "Module");
+        line[strcspn(line, "\n")] = 0;
+        if (module) sscanf(module, "Module %127[^ ]", line);
+        snprintf(out, size, "%.100s", line);
+    }
+    fclose(file);
 }
 
-static void probe_disk(const char *folder, hy_machine *out) {
-    struct statvfs disk;
+/* What is missing stays zero, with the reason in `cuda`. */
+static void probe_card(hy_machine *m) {
+    hy_cuda_options options = {.tune = HY_TUNE_OFF, .is_measuring = true};
+    hy_backend *backend;
     hy_rates rates = {0};
-    if (statvfs(folder, &disk) == 0) out->disk_free = (uint64_t)disk.f_bavail * disk.f_frsize;
-    if (hy_rates_disk(folder, &rates) != HY_OK) {
-        snprintf(out->disk_problem, sizeof out->disk_problem, "%s", hy_error_message());
+    if (!hy_nvml_driver_version(m->driver, sizeof m->driver)) {
+        driver_from_proc(m->driver, sizeof m->driver);
+    }
+    if (hy_cuda_backend_create(&options, &backend) != HY_OK) {
+        snprintf(m->cuda, sizeof m->cuda, "%s", hy_error_message());
         return;
     }
-    out->disk_read_bytes_per_second = rates.disk_read;
-    out->disk_write_bytes_per_second = rates.disk_write;
+    const hy_device_facts *facts = &backend->facts;
+    m->has_cuda = true;
+    snprintf(m->gpu, sizeof m->gpu, "%s", facts->name);
+    snprintf(m->gpu_detail, sizeof m->gpu_detail, "%s", facts->detail);
+    snprintf(m->cuda, sizeof m->cuda, "the backend is here and the card can be used");
+    m->gpu_capability = facts->capability;
+    m->vram_total = facts->memory_total;
+    m->vram_free = facts->memory_free;
+    m->gpu_matmul_flops = facts->matmul_flops;
+    m->gpu_peak_flops = hy_card_peak(facts->name);
+    if (hy_rates_measure(backend, &rates) == HY_OK) {
+        m->upload_bytes_per_second = rates.copy_up;
+        m->download_bytes_per_second = rates.copy_down;
+        m->both_ways_bytes_per_second = rates.copy_both;
+        m->gpu_memory_bytes_per_second = rates.device_bandwidth;
+    } else { /* a card that is full to the brim, for example */
+        snprintf(m->cuda, sizeof m->cuda, "copies could not be timed: %s", hy_error_message());
+    }
+    backend->destroy(backend);
 }
 
 hy_status hy_machine_probe(const char *folder, hy_machine *out) {
     hy_backend *cpu;
+    hy_host_memory host;
+    hy_pin_limits limits;
+    hy_rates rates = {0};
+    struct statvfs disk;
     *out = (hy_machine){0};
     HY_TRY(hy_cpu_backend_create(&(hy_cpu_options){0}, &cpu));
     snprintf(out->cpu, sizeof out->cpu, "%s", cpu->facts.name);
@@ -63,14 +87,22 @@ hy_status hy_machine_probe(const char *folder, hy_machine *out) {
     out->ram_total = cpu->facts.memory_total;
     out->ram_available = cpu->facts.memory_free;
     cpu->destroy(cpu);
-    if (!out->ram_total) out->ram_total = meminfo("MemTotal");
-    if (!out->ram_available) out->ram_available = meminfo("MemAvailable");
-    probe_pinning(out);
-    probe_disk(folder, out);
+    hy_host_memory_read("/proc", "/sys", &host);
+    if (!out->ram_total) out->ram_total = host.ram_total;
+    if (!out->ram_available) out->ram_available = host.ram_available;
+    hy_pin_probe("/proc", "/sys", &limits);
+    out->pin_limit = limits.likely_limit;
+    hy_pin_reason(&limits, out->pin_reason, sizeof out->pin_reason);
+    if (statvfs(folder, &disk) == 0) out->disk_free = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (hy_rates_disk(folder, &rates) != HY_OK) {
+        snprintf(out->disk_problem, sizeof out->disk_problem, "%s", hy_error_message());
+    }
+    out->disk_read_bytes_per_second = rates.disk_read;
+    out->disk_write_bytes_per_second = rates.disk_write;
     out->is_wsl = file_holds("/proc/version", "icrosoft");
     out->is_container = hy_path_exists("/.dockerenv") || hy_path_exists("/run/.containerenv") ||
                         file_holds("/proc/1/cgroup", "docker");
     HY_TRY(hy_rates_host(&out->host_copy_bytes_per_second));
-    hy_machine_probe_card(out);
+    probe_card(out);
     return HY_OK;
 }

@@ -29,15 +29,6 @@ hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
                            .op_seconds = is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS};
 }
 
-static double tensor_bytes(const hy_op_call *call, int i) {
-    const hy_tensor *t = &call->t[i];
-    if (!t->data) return 0;
-    int access = hy_op_access(call->kind, i);
-    double times = ((access & HY_ACCESS_READ) != 0) + ((access & HY_ACCESS_WRITE) != 0);
-    if (call->attr.accumulate && !(access & HY_ACCESS_READ)) times++;
-    return times * (double)hy_tensor_bytes(t);
-}
-
 static double all_bytes(const hy_op_call *call) {
     double bytes = 0;
     /* Codes are first written in the type of the operands. */
@@ -46,29 +37,28 @@ static double all_bytes(const hy_op_call *call) {
     if (call->kind == HY_OP_EMBED) return 2 * (double)hy_tensor_bytes(&call->t[HY_EMBED_X]);
     if (call->kind == HY_OP_EMBED_BWD)
         return 6 * (double)hy_tensor_bytes(&call->t[HY_EMBED_BWD_DX]);
-    for (int i = 0; i < HY_OP_TENSORS; i++) bytes += tensor_bytes(call, i);
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!call->t[i].data) continue;
+        int access = hy_op_access(call->kind, i);
+        double times = ((access & HY_ACCESS_READ) != 0) + ((access & HY_ACCESS_WRITE) != 0);
+        if (call->attr.accumulate && !(access & HY_ACCESS_READ)) times++;
+        bytes += times * (double)hy_tensor_bytes(&call->t[i]);
+    }
     return bytes;
-}
-
-/* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
-static double matmul_share(const hy_op_call *call, double few_tiles) {
-    double tiles = (double)hy_tensor_count(&call->t[HY_MATMUL_D]) / (128.0 * 128.0);
-    return MATMUL_EFFICIENCY * tiles / (tiles + few_tiles);
-}
-
-static double sequence_share(const hy_op_call *call) {
-    double seq = call->attr.heads.seq;
-    return seq / (seq + ATTENTION_HALF_SEQ);
 }
 
 static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
     const hy_rates *rates = &speed->rates;
     double share = 0;
-    switch (call->kind) {
-    case HY_OP_MATMUL: share = matmul_share(call, speed->few_tiles); break;
-    case HY_OP_ATTENTION: share = ATTENTION_EFFICIENCY * sequence_share(call); break;
-    case HY_OP_ATTENTION_BWD: share = ATTENTION_BWD_EFFICIENCY * sequence_share(call); break;
-    default: break;
+    if (call->kind == HY_OP_MATMUL) {
+        /* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
+        double tiles = (double)hy_tensor_count(&call->t[HY_MATMUL_D]) / (128.0 * 128.0);
+        share = MATMUL_EFFICIENCY * tiles / (tiles + speed->few_tiles);
+    } else if (call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD) {
+        bool is_forward = call->kind == HY_OP_ATTENTION;
+        double seq = call->attr.heads.seq;
+        share = (is_forward ? ATTENTION_EFFICIENCY : ATTENTION_BWD_EFFICIENCY) *
+                (seq / (seq + ATTENTION_HALF_SEQ));
     }
     double moving = all_bytes(call) / (BANDWIDTH_EFFICIENCY * rates->device_bandwidth);
     double computing = share > 0 ? hy_op_flops(call) / (share * rates->gemm_flops) : 0;

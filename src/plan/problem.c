@@ -116,22 +116,12 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
     p->open.update = s->memory.update == HY_UPDATE_AUTO;
     p->base.updates_on_gather =
         p->open.update ? hy_choice_streams(&p->base) : s->memory.update == HY_UPDATE_ON_GATHER;
-}
-
-static void set_passes(const hy_settings *s, hy_plan_problem *p) {
     p->open.recompute = s->train.recompute == HY_RECOMPUTE_AUTO;
     p->base.recompute = p->open.recompute ? HY_RECOMPUTE_NONE : s->train.recompute;
     p->open.recompute_layers = p->open.recompute && s->train.recompute_layers == 0;
     p->base.recompute_layers = (int32_t)s->train.recompute_layers;
     p->open.loss_chunks = s->train.loss_chunks == 0;
     p->base.loss_chunks = (int32_t)s->train.loss_chunks;
-}
-
-/* The largest micro-batch up to `most` that divides a step. */
-static int64_t divisor_up_to(int64_t step, int64_t most) {
-    int64_t batch = most < step ? most : step;
-    while (step % batch != 0) batch--;
-    return batch;
 }
 
 /* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits, or in any
@@ -149,7 +139,8 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
                "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
                "accepted are multiples of %lld",
                (long long)asked, (long long)seq, (long long)seq);
-    if (asked) batch = divisor_up_to(p->step_sequences, batch);
+    if (asked && batch > p->step_sequences) batch = p->step_sequences;
+    while (asked && p->step_sequences % batch != 0) batch--;
     if (x->split.batch * x->split.accum == p->step_sequences) {
         batch = x->split.batch;
         p->keeps_batch = true;
@@ -195,7 +186,6 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const h
     }
     set_places(x, may_stream, p);
     set_passing(s, may_stream, p);
-    set_passes(s, p);
     HY_TRY(set_batch(x, p));
     hy_pass_spec_init(&setup->sizer.spec, x);
     HY_TRY(hy_rows_init(&setup->rows, &x->model->params, &x->rows));

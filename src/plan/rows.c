@@ -73,35 +73,31 @@ static hy_status add_frozen(hy_rows *rows, const hy_params *params, const hy_typ
                             .name = ""});
 }
 
+static hy_status keep_tiles(hy_rows *rows, const hy_params *params, hy_row_id id, hy_dtype dtype,
+                            const char *name) {
+    return lay_out(rows, params, id,
+                   (hy_row){.cls = HY_PREDICTOR,
+                            .set = HY_SET_TRAINABLE,
+                            .dtype = dtype,
+                            .state = -1,
+                            .source = -1,
+                            .is_tiled = true,
+                            .file = "predictor.safetensors",
+                            .name = name});
+}
+
 static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     static const char *const names[HY_PREDICTOR_SLOTS] = {"slot0", "slot1"};
     const hy_types *t = &spec->types;
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
-    hy_row kept = {.cls = HY_PREDICTOR,
-                   .set = HY_SET_TRAINABLE,
-                   .state = -1,
-                   .source = -1,
-                   .is_tiled = true,
-                   .file = "predictor.safetensors"};
     for (int i = 0; i < spec->slow_count; i++) {
-        hy_row row = kept;
-        row.dtype = t->slow;
-        row.is_forked = true;
-        row.name = names[i];
-        HY_TRY(lay_out(rows, params, (hy_row_id)(HY_ROW_SLOW + i), row));
+        HY_TRY(keep_tiles(rows, params, (hy_row_id)(HY_ROW_SLOW + i), t->slow, names[i]));
+        rows->row[HY_ROW_SLOW + i].is_forked = true;
     }
-    if (spec->has_average) {
-        hy_row row = kept;
-        row.dtype = HY_F32;
-        row.name = "tail";
-        HY_TRY(lay_out(rows, params, HY_ROW_AVERAGE, row));
-    }
+    if (spec->has_average) HY_TRY(keep_tiles(rows, params, HY_ROW_AVERAGE, HY_F32, "tail"));
     if (spec->has_snapshot) {
-        hy_row row = kept;
-        row.cls = HY_SNAPSHOT;
-        row.dtype = t->master;
-        row.name = "snapshot";
-        HY_TRY(lay_out(rows, params, HY_ROW_SNAPSHOT, row));
+        HY_TRY(keep_tiles(rows, params, HY_ROW_SNAPSHOT, t->master, "snapshot"));
+        rows->row[HY_ROW_SNAPSHOT].cls = HY_SNAPSHOT;
     }
     if (spec->slow_count == 0 && !spec->has_average) return HY_OK;
     return lay_out(rows, params, HY_ROW_CANDIDATE,

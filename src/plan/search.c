@@ -7,7 +7,6 @@
 #include "plan/plan.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/error.h"
 
@@ -55,23 +54,21 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
     return HY_OK;
 }
 
-/* Host memory can be added to a machine, a card's cannot: the device comes first. */
-static bool is_less_short(const hy_plan *a, const hy_plan *b) {
-    if (a->device_short != b->device_short) return a->device_short < b->device_short;
-    return a->host_short + a->disk_short < b->host_short + b->disk_short;
-}
-
 /* Fitting before not fitting; then the faster, of equals the one with less on the host; or the one that
- * is least short. */
+ * is least short: host memory can be added to a machine, a card's cannot, so the device comes first. */
 static bool is_better(const search *s, const hy_plan *a, const hy_plan *b) {
     if (a->fits != b->fits) return a->fits;
-    if (!a->fits) return is_less_short(a, b);
+    if (!a->fits) {
+        if (a->device_short != b->device_short) return a->device_short < b->device_short;
+        return a->host_short + a->disk_short < b->host_short + b->disk_short;
+    }
     if (s->is_lean) return s->is_about_device ? a->device < b->device : a->host < b->host;
     if (a->cost.seconds != b->cost.seconds) return a->cost.seconds < b->cost.seconds;
     return a->host < b->host;
 }
 
-static void consider(search *s, const hy_plan *plan) {
+static void consider(search *s, hy_plan *plan) {
+    complete(s->problem, plan);
     if (s->has_plan && !is_better(s, plan, &s->best)) return;
     s->best = *plan;
     s->has_plan = true;
@@ -105,38 +102,23 @@ static void fill_with_layers(const search *s, hy_plan *plan) {
     fits_device(s, plan, least);
 }
 
-static void try_update(search *s, hy_plan *plan) {
-    bool is_open = s->problem->open.update;
-    plan->choice.updates_on_gather =
-        is_open ? hy_choice_streams(&plan->choice) : s->problem->base.updates_on_gather;
-    complete(s->problem, plan);
-    consider(s, plan);
-    if (!is_open || s->is_lean || !plan->choice.updates_on_gather) return;
-    plan->choice.updates_on_gather = false;
-    complete(s->problem, plan);
-    consider(s, plan);
-}
-
-/* Which depths are looked at: offloaded activations pass through a ring of the same depth, so there it was
- * chosen before. */
-static size_t list_depths(const search *s, const hy_plan_choice *c, int32_t out[RING_DEPTHS]) {
-    bool is_open = s->problem->open.ring_depth && c->activations == HY_DEVICE;
-    out[0] = c->ring_depth;
-    if (!is_open || !hy_choice_streams(c)) return 1;
-    memcpy(out, ring_depths, sizeof ring_depths);
-    if (s->is_lean) out[0] = LEAST_RING;
-    return s->is_lean ? 1 : RING_DEPTHS;
-}
-
+/* Offloaded activations pass through a ring of the same depth, so there it was chosen before. */
 static void try_rings(search *s, hy_plan *plan) {
-    int32_t depths[RING_DEPTHS], before = plan->choice.ring_depth;
-    size_t count = list_depths(s, &plan->choice, depths);
-    for (size_t i = 0; i < count; i++) {
-        plan->choice.ring_depth = depths[i];
+    const hy_plan_problem *p = s->problem;
+    hy_plan_choice *c = &plan->choice;
+    int32_t before = c->ring_depth;
+    bool streams = hy_choice_streams(c);
+    bool is_open = p->open.ring_depth && c->activations == HY_DEVICE && streams;
+    for (int i = 0; i < (is_open && !s->is_lean ? RING_DEPTHS : 1); i++) {
+        if (is_open) c->ring_depth = s->is_lean ? LEAST_RING : ring_depths[i];
         fill_with_layers(s, plan);
-        try_update(s, plan);
+        c->updates_on_gather = p->open.update ? streams : p->base.updates_on_gather;
+        consider(s, plan);
+        if (!p->open.update || s->is_lean || !c->updates_on_gather) continue;
+        c->updates_on_gather = false;
+        consider(s, plan);
     }
-    plan->choice.ring_depth = before;
+    c->ring_depth = before;
 }
 
 /* Every place of every class that is open, one class after the other. */
@@ -161,15 +143,12 @@ static void try_places(search *s, hy_plan *plan, int cls) {
 
 /* ---- passes ---------------------------------------------------------------------------------------- */
 
-static bool cannot_win(const search *s, const hy_plan *plan) {
-    double least = plan->choice.accum * (plan->work.forward + plan->work.backward);
-    return !s->is_lean && s->has_plan && s->best.fits && least >= s->best.cost.seconds;
-}
-
 static hy_status try_work(search *s, const hy_plan_choice *choice) {
     hy_plan plan = {.choice = *choice};
     HY_TRY(s->problem->work(s->problem->user, choice, &plan.work));
-    if (cannot_win(s, &plan)) return HY_OK;
+    double least = choice->accum * (plan.work.forward + plan.work.backward);
+    bool cannot_win = !s->is_lean && s->has_plan && s->best.fits && least >= s->best.cost.seconds;
+    if (cannot_win) return HY_OK;
     try_places(s, &plan, 0);
     if (!s->may_use_disk || !s->problem->open.predictor) return HY_OK;
     plan.choice.predictor = HY_DISK;
@@ -194,63 +173,40 @@ static hy_status try_chunks(search *s, hy_plan_choice *choice) {
 }
 
 /* What all layers keep may wait on the host; not in some of them only. */
-static hy_status try_offload(search *s, hy_plan_choice *choice) {
+static hy_status try_activations(search *s, hy_plan_choice *choice) {
     const hy_plan_problem *p = s->problem;
     bool is_for_all = choice->recompute_layers == 0 || !p->open.recompute_layers;
+    choice->activations = p->base.activations;
+    choice->ring_depth = p->base.ring_depth;
+    HY_TRY(try_chunks(s, choice));
     if (!p->open.activations || !is_for_all) return HY_OK;
     choice->activations = HY_PINNED;
-    for (size_t i = 0; i < RING_DEPTHS; i++) {
-        choice->ring_depth = p->open.ring_depth ? ring_depths[i] : p->base.ring_depth;
+    for (int i = 0; i < (p->open.ring_depth ? RING_DEPTHS : 1); i++) {
+        if (p->open.ring_depth) choice->ring_depth = ring_depths[i];
         HY_TRY(try_chunks(s, choice));
-        if (!p->open.ring_depth) break;
-    }
-    return HY_OK;
-}
-
-static hy_status try_activations(search *s, hy_plan_choice *choice) {
-    choice->activations = s->problem->base.activations;
-    choice->ring_depth = s->problem->base.ring_depth;
-    HY_TRY(try_chunks(s, choice));
-    return try_offload(s, choice);
-}
-
-static hy_status try_layers(search *s, hy_plan_choice *choice) {
-    const hy_plan_problem *p = s->problem;
-    choice->recompute_layers = p->base.recompute_layers;
-    bool is_open = p->open.recompute_layers && choice->recompute != HY_RECOMPUTE_NONE;
-    for (int step = 1; step <= (is_open ? LAYER_STEPS : 1); step++) {
-        if (is_open) choice->recompute_layers = p->layers * step / LAYER_STEPS;
-        if (is_open && choice->recompute_layers < 1) continue;
-        if (is_open && choice->recompute_layers == p->layers) choice->recompute_layers = 0;
-        HY_TRY(try_activations(s, choice));
     }
     return HY_OK;
 }
 
 static hy_status try_recompute(search *s, hy_plan_choice *choice) {
     const hy_plan_problem *p = s->problem;
-    choice->recompute = p->base.recompute;
-    if (!p->open.recompute) return try_layers(s, choice);
     for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
+        if (!p->open.recompute && (hy_recompute)kind != p->base.recompute) continue;
+        bool is_open = p->open.recompute_layers && kind != HY_RECOMPUTE_NONE;
         choice->recompute = (hy_recompute)kind;
-        HY_TRY(try_layers(s, choice));
+        for (int step = 1; step <= (is_open ? LAYER_STEPS : 1); step++) {
+            int32_t layers = p->layers * step / LAYER_STEPS; /* 0: all of them */
+            if (is_open && layers < 1) continue;
+            choice->recompute_layers = !is_open              ? p->base.recompute_layers
+                                       : layers == p->layers ? 0
+                                                             : layers;
+            HY_TRY(try_activations(s, choice));
+        }
     }
     return HY_OK;
 }
 
 /* ---- micro-batches --------------------------------------------------------------------------------- */
-
-/* Micro-batches that divide a step, the largest first, up to `most` sequences. */
-static int list_batches(const hy_plan_problem *p, int64_t most, int32_t out[MOST_BATCHES]) {
-    int count = 0;
-    int64_t least = p->least_batch > 0 ? p->least_batch : 1;
-    if (p->most_batch > 0 && most > p->most_batch) most = p->most_batch;
-    for (int64_t batch = most < p->step_sequences ? most : p->step_sequences;
-         batch >= least && count < MOST_BATCHES; batch--) {
-        if (p->step_sequences % batch == 0) out[count++] = (int32_t)batch;
-    }
-    return count;
-}
 
 static hy_status try_batch(search *s, int32_t batch) {
     assert(batch > 0);
@@ -260,10 +216,17 @@ static hy_status try_batch(search *s, int32_t batch) {
     return try_recompute(s, &choice);
 }
 
+/* Micro-batches that divide a step, the largest first, up to `most` sequences. */
 static hy_status try_batches(search *s, int64_t most) {
-    int32_t batches[MOST_BATCHES];
-    int count = list_batches(s->problem, most, batches);
-    for (int i = 0; i < count; i++) HY_TRY(try_batch(s, batches[i]));
+    const hy_plan_problem *p = s->problem;
+    int64_t least = p->least_batch > 0 ? p->least_batch : 1;
+    if (p->most_batch > 0 && most > p->most_batch) most = p->most_batch;
+    if (most > p->step_sequences) most = p->step_sequences;
+    for (int64_t batch = most, tried = 0; batch >= least && tried < MOST_BATCHES; batch--) {
+        if (p->step_sequences % batch != 0) continue;
+        HY_TRY(try_batch(s, (int32_t)batch));
+        tried++;
+    }
     return HY_OK;
 }
 

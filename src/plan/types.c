@@ -17,22 +17,27 @@ static hy_dtype dtype_of(hy_dtype_choice choice, const hy_device_facts *facts) {
     return hy_dtype_chosen(choice, is_low ? low : HY_F32);
 }
 
-static bool is_finer(hy_dtype a, hy_dtype b) { return a == HY_F32 && b != HY_F32; }
-
+/* 16 bits are coarser than fp32: nothing that measures Full may be coarser, and what Full is measured by may
+ * not be finer. */
 static hy_status check_combination(const hy_types *p) {
-    hy_dtype full = p->of[HY_FULL];
-    HY_FAIL_IF(is_finer(full, p->of[HY_CORRECT]), HY_ERR_INPUT,
-               "precision_correct is %s and precision_full %s: Correct measures a prediction "
-               "by true gradients, so it cannot be coarser than Full",
-               hy_dtype_name(p->of[HY_CORRECT]), hy_dtype_name(full));
-    HY_FAIL_IF(is_finer(p->of[HY_PREDICT], full), HY_ERR_INPUT,
-               "precision_predict is %s and precision_full %s: the guard would judge weights "
-               "finer than Full ever computes with",
-               hy_dtype_name(p->of[HY_PREDICT]), hy_dtype_name(full));
-    HY_FAIL_IF(is_finer(full, p->of[HY_WARMUP]), HY_ERR_INPUT,
-               "precision_warmup is %s and precision_full %s: the most delicate steps of a run "
-               "cannot be its coarsest",
-               hy_dtype_name(p->of[HY_WARMUP]), hy_dtype_name(full));
+    static const struct {
+        hy_phase phase;
+        const char *why;
+    } rules[] = {
+        {HY_CORRECT,
+         "Correct measures a prediction by true gradients, so it cannot be coarser than "
+         "Full"},
+        {HY_PREDICT, "the guard would judge weights finer than Full ever computes with"},
+        {HY_WARMUP, "the most delicate steps of a run cannot be its coarsest"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        hy_phase phase = rules[i].phase;
+        hy_dtype finer = p->of[phase == HY_PREDICT ? HY_PREDICT : HY_FULL];
+        hy_dtype coarser = p->of[phase == HY_PREDICT ? HY_FULL : phase];
+        HY_FAIL_IF(finer == HY_F32 && coarser != HY_F32, HY_ERR_INPUT,
+                   "precision_%s is %s and precision_full %s: %s", hy_phase_name(phase),
+                   hy_dtype_name(p->of[phase]), hy_dtype_name(p->of[HY_FULL]), rules[i].why);
+    }
     return HY_OK;
 }
 
