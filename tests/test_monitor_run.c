@@ -210,6 +210,20 @@ START_TEST(advice_is_in_words) {
 }
 END_TEST
 
+START_TEST(advice_keeps_the_least_micro_batch) {
+    hy_memory_state s;
+    hy_trainer *plan = make_plan(CARD_PLAN, PAIRS("min_batch_size", "5"));
+    must(hy_trainer_memory(plan, &s));
+    ck_assert_str_eq(s.advice[0].value, "6");
+    for (int i = 1; i < s.advice_count; i++) ck_assert_str_ne(s.advice[i].key, "batch_size");
+    hy_trainer_destroy(plan);
+    plan = make_plan(CARD_PLAN, PAIRS("min_batch_size", "7"));
+    must(hy_trainer_memory(plan, &s));
+    for (int i = 0; i < s.advice_count; i++) ck_assert_str_ne(s.advice[i].key, "batch_size");
+    hy_trainer_destroy(plan);
+}
+END_TEST
+
 /* ---- savings --------------------------------------------------------------------------------- */
 
 static hy_saving saving_of(const hy_trainer *t, const char *key) {
@@ -461,6 +475,7 @@ static Suite *make_suite(void) {
     tcase_add_test(runs, estimates_need_neither_the_model_nor_the_card);
     tcase_add_test(runs, advice_frees_what_it_says);
     tcase_add_test(runs, advice_is_in_words);
+    tcase_add_test(runs, advice_keeps_the_least_micro_batch);
     tcase_add_test(runs, savings_are_differences_of_plans);
     tcase_add_test(runs, savings_of_different_bytes_add_up);
     tcase_add_test(runs, what_predict_saves_is_measured_once_it_ran);

@@ -117,6 +117,27 @@ START_TEST(different_bits_are_found) {
 }
 END_TEST
 
+/* Reads each row of int8 with the scale of the next one. */
+static hy_status shifting_enqueue(hy_stream *s, const hy_op_call *call) {
+    hy_op_call shifted = *call;
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (call->t[i].dtype == HY_I8) shifted.t[i].quant.scale++;
+    }
+    return honest_enqueue(s, &shifted);
+}
+
+static void shift_scales(hy_backend *b) {
+    honest_enqueue = b->enqueue;
+    b->enqueue = shifting_enqueue;
+}
+
+START_TEST(scales_of_int8_weights_are_tested) {
+    seen s = run_parity(shift_scales);
+    ck_assert_int_eq(s.failed, 9); /* two matmuls and the embedding, in three types */
+    ck_assert_str_eq(s.failed_op, "embedding, int8 weights");
+}
+END_TEST
+
 static void refuse(hy_backend *b) { b->supports = refusing_supports; }
 
 START_TEST(an_op_that_is_refused_fails_with_its_message) {
@@ -145,6 +166,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, two_devices_that_agree_pass_every_op);
     tcase_add_test(all, one_wrong_number_is_found);
     tcase_add_test(all, different_bits_are_found);
+    tcase_add_test(all, scales_of_int8_weights_are_tested);
     tcase_add_test(all, an_op_that_is_refused_fails_with_its_message);
     tcase_add_test(all, the_cpu_passes_its_own_test);
     suite_add_tcase(suite, all);

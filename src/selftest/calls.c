@@ -40,7 +40,7 @@ static const struct {
              {'W', 2 * K *D}, {'B', B},     {'R', ROOM},  {'X', COUNT}, {'Y', BLOCKS}};
 
 /* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
- * Types: a activation, f fp32, d fp64, i i32, u u8. Numbers: 0 none, n normal, w near 1, p positive, t
+ * Types: a activation, f fp32, d fp64, i i32, u u8, q int8 with a scale per row. Numbers: 0 none, n normal, w near 1, p positive, t
  * token ids below VOCAB, s starts of documents, c cosines and sines, u codes. */
 typedef struct call_row {
     hy_op_kind kind;
@@ -63,6 +63,8 @@ static const call_row rows[] = {
     {HY_OP_MATMUL,
      "anNF anNC fnFC",
      {.accumulate = true, .matmul = {.trans_a = true, .alpha = 0.25f}}},
+    {HY_OP_MATMUL, "anNC qnFC a0NF", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
+    {HY_OP_MATMUL, "anNF qnFC a0NC", {.matmul.alpha = 0.25f}},
     {HY_OP_BIAS_GRAD, "anNC fnC", {.accumulate = true}},
     {HY_OP_NORM, "anNC awC anC a0NC f0N f0N", {.norm.eps = 1e-5f}},
     {HY_OP_NORM_BWD,
@@ -79,6 +81,7 @@ static const call_row rows[] = {
     {HY_OP_SWIGLU, "anNG a0NF", {0}},
     {HY_OP_SWIGLU_BWD, "anNF anNG a0NG", {0}},
     {HY_OP_EMBED, "itN anVC anTC a0NC", {.embed.seq = T}},
+    {HY_OP_EMBED, "itN qnVC anTC a0NC", {.embed.seq = T}},
     {HY_OP_EMBED_BWD, "itN anNC fnVC fnTC", {.accumulate = true, .embed.seq = T}},
     {HY_OP_CROSS_ENTROPY,
      "anNV itN f0N",
@@ -130,8 +133,23 @@ static hy_dtype dtype_of(char type, hy_dtype activation) {
     case 'd': return HY_F64;
     case 'i': return HY_I32;
     case 'u': return HY_U8;
+    case 'q': return HY_I8;
     default: return HY_F32;
     }
+}
+
+static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) / 64 * 64; }
+
+size_t hy_selftest_bytes(const hy_tensor *t) {
+    if (t->dtype != HY_I8) return hy_tensor_bytes(t);
+    return scales_at(t) + (size_t)t->shape[0] * sizeof(float);
+}
+
+void hy_selftest_place(hy_tensor *t, void *data) {
+    t->data = data;
+    if (t->dtype != HY_I8) return;
+    t->quant = (hy_quant){.scale = (float *)(void *)((char *)data + scales_at(t)),
+                          .block = (int32_t)t->shape[1]};
 }
 
 /* Makes the tensor of a word; false where there is no memory. */
@@ -142,8 +160,12 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
         while (sizes[i].letter != *letter) i++;
         out->shape[out->ndim++] = sizes[i].size;
     }
-    out->data = calloc(1, hy_tensor_bytes(out));
-    if (!out->data) return false;
+    void *data = calloc(1, hy_selftest_bytes(out));
+    if (!data) return false;
+    hy_selftest_place(out, data);
+    for (int64_t r = 0; out->quant.scale && r < out->shape[0]; r++) {
+        out->quant.scale[r] = 0.01f * (float)(1 + r % 3);
+    }
     for (int64_t i = 0; word[1] != '0' && i < hy_tensor_count(out); i++) {
         double value = number(word[1], i, seed);
         switch (out->dtype) {
@@ -152,6 +174,7 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
         case HY_F16: ((uint16_t *)out->data)[i] = hy_f32_to_f16((float)value); break;
         case HY_F64: ((double *)out->data)[i] = value; break;
         case HY_I32: ((int32_t *)out->data)[i] = (int32_t)value; break;
+        case HY_I8: ((int8_t *)out->data)[i] = (int8_t)fmax(-127, fmin(127, 40 * value)); break;
         default: ((uint8_t *)out->data)[i] = (uint8_t)value; break;
         }
     }

@@ -17,9 +17,11 @@ static hy_status copy_in(const hy_selftest_device *device, const hy_op_call *fro
     hy_backend *b = device->backend;
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (!from->t[i].data) continue;
-        size_t bytes = hy_tensor_bytes(&from->t[i]);
-        HY_TRY(b->alloc(b, HY_DEVICE, bytes, &to->t[i].data));
-        HY_TRY(b->copy(device->stream, to->t[i].data, from->t[i].data, bytes));
+        size_t bytes = hy_selftest_bytes(&from->t[i]);
+        void *data;
+        HY_TRY(b->alloc(b, HY_DEVICE, bytes, &data));
+        hy_selftest_place(&to->t[i], data);
+        HY_TRY(b->copy(device->stream, data, from->t[i].data, bytes));
     }
     return b->stream_sync(device->stream);
 }
@@ -131,11 +133,13 @@ static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
     bool is_made = true;
     for (int k = 0; k < 3; k++) is_made &= hy_selftest_call_make(i, dtype, &calls[k]);
     if (is_made) {
-        char said[HY_ERROR_MESSAGE_MAX];
-        hy_selftest_op op = {.name = hy_op_name(calls[0].kind),
-                             .dtype = hy_dtype_name(dtype),
-                             .tensor = "",
-                             .message = ""};
+        char said[HY_ERROR_MESSAGE_MAX], name[64];
+        bool has_int8 = false;
+        for (int k = 0; k < HY_OP_TENSORS; k++) has_int8 |= calls[0].t[k].quant.scale != NULL;
+        snprintf(name, sizeof name, "%s%s", hy_op_name(calls[0].kind),
+                 has_int8 ? ", int8 weights" : "");
+        hy_selftest_op op = {
+            .name = name, .dtype = hy_dtype_name(dtype), .tensor = "", .message = ""};
         if (try_call(run, calls, &op) != HY_OK) {
             snprintf(said, sizeof said, "%s", hy_error_message());
             op.error = INFINITY;
