@@ -32,7 +32,10 @@ static void plan_offload(hy_ledger *l, const hy_subject *x, const hy_rows *rows,
     hy_ledger_plan(l, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
 }
 
-static void plan_rows(hy_ledger *l, const hy_subject *x, const hy_rows *rows, const hy_plan *plan) {
+void hy_plan_columns(const hy_subject *x, const hy_rows *rows, const hy_plan *plan, hy_ledger *l) {
+    const hy_plan_work *w = &plan->work;
+    const hy_plan_state *s = &plan->state;
+    hy_dtype full = x->rows.types.of[HY_FULL], predict = x->rows.types.of[HY_PREDICT];
     uint64_t bytes[HY_CLASS_COUNT] = {0};
     const hy_row *of[HY_CLASS_COUNT] = {0};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
@@ -54,13 +57,6 @@ static void plan_rows(hy_ledger *l, const hy_subject *x, const hy_rows *rows, co
             hy_ledger_plan(l, (hy_class)cls, HY_PREDICT, place, dtype, bytes[cls]);
         }
     }
-}
-
-void hy_plan_columns(const hy_subject *x, const hy_rows *rows, const hy_plan *plan, hy_ledger *l) {
-    const hy_plan_work *w = &plan->work;
-    const hy_plan_state *s = &plan->state;
-    hy_dtype full = x->rows.types.of[HY_FULL], predict = x->rows.types.of[HY_PREDICT];
-    plan_rows(l, x, rows, plan);
     plan_steps(l, HY_DATA, HY_DEVICE, HY_I32, w->data);
     hy_ledger_plan(l, HY_DATA, HY_PREDICT, HY_DEVICE, HY_I32, w->data);
     /* A class has one place: where layers keep activations on the host, what is left of them on the

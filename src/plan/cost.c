@@ -28,20 +28,17 @@ typedef struct walk {
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* The two ways slow each other down only while both are at work; the host's memory has its own limit. */
-static double copy_seconds(const hy_rates *r, double up, double down) {
-    double both = up < down ? up : down;
-    double wires = both / r->copy_both + (up - both) / r->copy_up + (down - both) / r->copy_down;
-    return larger(wires, (up + down) / r->host_bandwidth);
-}
-
 static double disk_seconds(const hy_rates *r, double read, double write) {
     if (read + write == 0) return 0;
     return read / r->disk_read + write / r->disk_write;
 }
 
 static double walk_seconds(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w) {
-    double copies = copy_seconds(&p->rates, w->up, w->down);
+    /* The two ways slow each other down only while both are at work; the host's memory has its own limit. */
+    double both = w->up < w->down ? w->up : w->down;
+    double wires = both / p->rates.copy_both + (w->up - both) / p->rates.copy_up +
+                   (w->down - both) / p->rates.copy_down;
+    double copies = larger(wires, (w->up + w->down) / p->rates.host_bandwidth);
     double disk = disk_seconds(&p->rates, w->read, w->write);
     int depth = c->ring_depth < 2 ? 2 : c->ring_depth > 8 ? 8 : c->ring_depth;
     double moving = larger(copies, disk);
@@ -95,16 +92,6 @@ static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
     w->compute += bytes / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
 
-/* What the predictor keeps comes and goes once with every jump. On disk that is time of its own. */
-static void add_predictor(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_state *s,
-                          hy_plan_cost *cost) {
-    if (c->predictor != HY_DISK || p->window_steps < 1 || s->kept == 0) return;
-    double bytes = (double)s->kept / (double)p->window_steps;
-    cost->seconds += disk_seconds(&p->rates, bytes, bytes);
-    cost->disk_read += (uint64_t)bytes;
-    cost->disk_written += (uint64_t)bytes;
-}
-
 static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w, double times,
                      hy_plan_cost *cost) {
     cost->seconds += times * walk_seconds(p, c, w);
@@ -140,7 +127,13 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     add_walk(p, c, &forward, c->accum - 1, out);
     add_walk(p, c, &first, 1, out);
     add_walk(p, c, &rest, c->accum - 1, out);
-    add_predictor(p, c, state, out);
+    /* What the predictor keeps comes and goes once with every jump. On disk that is time of its own. */
+    if (c->predictor == HY_DISK && p->window_steps >= 1 && state->kept != 0) {
+        double bytes = (double)state->kept / (double)p->window_steps;
+        out->seconds += disk_seconds(&p->rates, bytes, bytes);
+        out->disk_read += (uint64_t)bytes;
+        out->disk_written += (uint64_t)bytes;
+    }
     /* The norm of all gradients, where it is not taken on the way: they are read once more. */
     double norm =
         (double)state->bytes[HY_PLAN_GRADS] / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);

@@ -188,24 +188,6 @@ static hy_status try_activations(search *s, hy_plan_choice *choice) {
     return HY_OK;
 }
 
-static hy_status try_recompute(search *s, hy_plan_choice *choice) {
-    const hy_plan_problem *p = s->problem;
-    for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
-        if (!p->open.recompute && (hy_recompute)kind != p->base.recompute) continue;
-        bool is_open = p->open.recompute_layers && kind != HY_RECOMPUTE_NONE;
-        choice->recompute = (hy_recompute)kind;
-        for (int step = 1; step <= (is_open ? LAYER_STEPS : 1); step++) {
-            int32_t layers = p->layers * step / LAYER_STEPS; /* 0: all of them */
-            if (is_open && layers < 1) continue;
-            choice->recompute_layers = !is_open              ? p->base.recompute_layers
-                                       : layers == p->layers ? 0
-                                                             : layers;
-            HY_TRY(try_activations(s, choice));
-        }
-    }
-    return HY_OK;
-}
-
 /* ---- micro-batches --------------------------------------------------------------------------------- */
 
 static hy_status try_batch(search *s, int32_t batch) {
@@ -213,7 +195,19 @@ static hy_status try_batch(search *s, int32_t batch) {
     hy_plan_choice choice = s->problem->base;
     choice.batch = batch;
     choice.accum = (int32_t)(s->problem->step_sequences / batch);
-    return try_recompute(s, &choice);
+    const hy_plan_problem *p = s->problem;
+    for (int kind = 0; kind < HY_RECOMPUTE_COUNT; kind++) {
+        if (!p->open.recompute && (hy_recompute)kind != p->base.recompute) continue;
+        bool is_open = p->open.recompute_layers && kind != HY_RECOMPUTE_NONE;
+        choice.recompute = (hy_recompute)kind;
+        for (int step = 1; step <= (is_open ? LAYER_STEPS : 1); step++) {
+            int32_t layers = is_open ? p->layers * step / LAYER_STEPS : p->base.recompute_layers;
+            if (is_open && layers < 1) continue;
+            choice.recompute_layers = is_open && layers == p->layers ? 0 : layers; /* 0: all */
+            HY_TRY(try_activations(s, &choice));
+        }
+    }
+    return HY_OK;
 }
 
 /* Micro-batches that divide a step, the largest first, up to `most` sequences. */

@@ -10,23 +10,14 @@ static bool has_bf16(const hy_device_facts *facts) {
     return !facts->is_gpu || facts->capability >= FIRST_WITH_BF16;
 }
 
-/* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
-static hy_dtype dtype_of(hy_dtype_choice choice, const hy_device_facts *facts) {
-    hy_dtype low = has_bf16(facts) ? HY_BF16 : HY_F16;
-    bool is_low = choice == HY_DTYPE_16BIT || facts->is_gpu;
-    return hy_dtype_chosen(choice, is_low ? low : HY_F32);
-}
-
-/* 16 bits are coarser than fp32: nothing that measures Full may be coarser, and what Full is measured by may
- * not be finer. */
+/* 16 bits are coarser than fp32. Predict may be coarser than Full, the others finer. */
 static hy_status check_combination(const hy_types *p) {
     static const struct {
         hy_phase phase;
         const char *why;
     } rules[] = {
         {HY_CORRECT,
-         "Correct measures a prediction by true gradients, so it cannot be coarser than "
-         "Full"},
+         "Correct measures a prediction by true gradients, so it cannot be coarser than Full"},
         {HY_PREDICT, "the guard would judge weights finer than Full ever computes with"},
         {HY_WARMUP, "the most delicate steps of a run cannot be its coarsest"},
     };
@@ -63,7 +54,11 @@ hy_status hy_types_choose(const hy_settings *s, const hy_device_facts *facts, bo
                           hy_types *p) {
     *p = (hy_types){0};
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        p->of[i] = dtype_of(hy_settings_precision(s, (hy_phase)i), facts);
+        /* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
+        hy_dtype_choice choice = hy_settings_precision(s, (hy_phase)i);
+        hy_dtype low = has_bf16(facts) ? HY_BF16 : HY_F16;
+        bool is_low = choice == HY_DTYPE_16BIT || facts->is_gpu;
+        p->of[i] = hy_dtype_chosen(choice, is_low ? low : HY_F32);
         if (p->of[i] == HY_F32) continue;
         HY_FAIL_IF(p->of[i] == HY_BF16 && !has_bf16(facts), HY_ERR_INPUT,
                    "bf16 was asked for, but %s (sm_%d) has none; accepted here are fp16, "

@@ -13,36 +13,28 @@
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
-static hy_status copy_in(const hy_selftest_device *device, const hy_op_call *from, hy_op_call *to) {
+/* All tensors, into memory that is taken on the device, or back to the host. */
+static hy_status copy_tensors(const hy_selftest_device *device, const hy_op_call *from,
+                              hy_op_call *to, bool is_in) {
     hy_backend *b = device->backend;
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (!from->t[i].data) continue;
         size_t bytes = hy_selftest_bytes(&from->t[i]);
-        void *data;
-        HY_TRY(b->alloc(b, HY_DEVICE, bytes, &data));
-        hy_selftest_place(&to->t[i], data);
+        void *data = to->t[i].data;
+        if (is_in) HY_TRY(b->alloc(b, HY_DEVICE, bytes, &data));
+        if (is_in) hy_selftest_place(&to->t[i], data);
         HY_TRY(b->copy(device->stream, data, from->t[i].data, bytes));
     }
     return b->stream_sync(device->stream);
-}
-
-static hy_status copy_out(const hy_selftest_device *device, const hy_op_call *from,
-                          hy_op_call *to) {
-    for (int i = 0; i < HY_OP_TENSORS; i++) {
-        if (!from->t[i].data) continue;
-        HY_TRY(device->backend->copy(device->stream, to->t[i].data, from->t[i].data,
-                                     hy_tensor_bytes(&from->t[i])));
-    }
-    return device->backend->stream_sync(device->stream);
 }
 
 /* Runs a call of host memory on the GPU; its memory holds the GPU's results afterwards. */
 static hy_status run_on_gpu(const hy_selftest_device *gpu, hy_op_call *call) {
     hy_op_call there = *call;
     for (int i = 0; i < HY_OP_TENSORS; i++) there.t[i].data = NULL;
-    hy_status status = copy_in(gpu, call, &there);
+    hy_status status = copy_tensors(gpu, call, &there, true);
     if (status == HY_OK) status = hy_selftest_run_call(gpu, &there);
-    if (status == HY_OK) status = copy_out(gpu, &there, call);
+    if (status == HY_OK) status = copy_tensors(gpu, &there, call, false);
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         gpu->backend->release(gpu->backend, HY_DEVICE, there.t[i].data, 0);
     }

@@ -120,8 +120,8 @@ static hy_status time_attention(const hy_selftest_device *device, bench_memory *
 
 /* ---- copies ------------------------------------------------------------------------------------ */
 
-static hy_status copy_rate(const hy_selftest_device *device, void *to, const void *from,
-                           double *rate) {
+static hy_status tell_copy(hy_selftest_run *run, const hy_selftest_device *device, const char *name,
+                           void *to, const void *from, double factor) {
     enum { TIMES = 8 };
     double start = 0;
     for (int i = -1; i < TIMES; i++) { /* the first warms up */
@@ -130,14 +130,7 @@ static hy_status copy_rate(const hy_selftest_device *device, void *to, const voi
         if (i < 0) HY_TRY(device->backend->stream_sync(device->stream));
     }
     HY_TRY(device->backend->stream_sync(device->stream));
-    *rate = TIMES * (double)COPY_BYTES / (hy_clock() - start);
-    return HY_OK;
-}
-
-static hy_status tell_copy(hy_selftest_run *run, const hy_selftest_device *device, const char *name,
-                           void *to, const void *from, double factor) {
-    double rate;
-    HY_TRY(copy_rate(device, to, from, &rate));
+    double rate = TIMES * (double)COPY_BYTES / (hy_clock() - start);
     hy_selftest_tell_rate(run, name, factor * rate * 1e-9, "GB/s");
     return HY_OK;
 }
@@ -145,20 +138,17 @@ static hy_status tell_copy(hy_selftest_run *run, const hy_selftest_device *devic
 static hy_status tell_copies(hy_selftest_run *run, const hy_selftest_device *device) {
     bench_memory m = {.backend = device->backend};
     void *a = NULL, *b = NULL, *pinned = NULL;
-    hy_status status = take(&m, HY_DEVICE, COPY_BYTES, &a);
-    if (status == HY_OK) status = take(&m, HY_DEVICE, COPY_BYTES, &b);
-    if (status == HY_OK) {
-        status = tell_copy(run, device, "copy within the device's memory, read and write", b, a, 2);
-    }
-    if (status == HY_OK && run->result->is_gpu) {
-        status = take(&m, HY_PINNED, COPY_BYTES, &pinned);
-        if (status == HY_OK) {
-            status = tell_copy(run, device, "copy to the card, pinned memory", a, pinned, 1);
-        }
-        if (status == HY_OK) {
-            status = tell_copy(run, device, "copy from the card, pinned memory", pinned, a, 1);
-        }
-    }
+    hy_status status;
+    HY_TRY_TO(end, status, take(&m, HY_DEVICE, COPY_BYTES, &a));
+    HY_TRY_TO(end, status, take(&m, HY_DEVICE, COPY_BYTES, &b));
+    HY_TRY_TO(end, status,
+              tell_copy(run, device, "copy within the device's memory, read and write", b, a, 2));
+    if (!run->result->is_gpu) goto end;
+    HY_TRY_TO(end, status, take(&m, HY_PINNED, COPY_BYTES, &pinned));
+    HY_TRY_TO(end, status, tell_copy(run, device, "copy to the card, pinned memory", a, pinned, 1));
+    HY_TRY_TO(end, status,
+              tell_copy(run, device, "copy from the card, pinned memory", pinned, a, 1));
+end:
     device->backend->release(device->backend, HY_PINNED, pinned, COPY_BYTES);
     release_all(&m);
     return status;

@@ -32,10 +32,6 @@ hy_status hy_selftest_run_call(const hy_selftest_device *device, hy_op_call *cal
     return status;
 }
 
-static hy_status open_device(hy_selftest_device *device) {
-    return device->backend->stream_create(device->backend, "self-test", &device->stream);
-}
-
 static void close_device(hy_selftest_device *device) {
     if (device->stream) device->backend->stream_destroy(device->stream);
     if (device->backend) device->backend->destroy(device->backend);
@@ -53,8 +49,11 @@ static hy_status open_all(const char *device, hy_selftest_run *run) {
     if (card >= 0) HY_TRY(hy_cuda_backend_create(&options, out)); /* one that was asked for */
     if (asked == HY_USE_ANY) (void)hy_cuda_backend_create(&options, out);
     HY_TRY(hy_cpu_backend_create(&(hy_cpu_options){0}, &run->cpu.backend));
-    HY_TRY(open_device(&run->cpu));
-    if (run->gpu.backend) HY_TRY(open_device(&run->gpu));
+    hy_selftest_device *devices[] = {&run->cpu, &run->gpu};
+    for (int i = 0; i < (*out ? 2 : 1); i++) {
+        hy_backend *b = devices[i]->backend;
+        HY_TRY(b->stream_create(b, "self-test", &devices[i]->stream));
+    }
     const hy_device_facts *facts =
         run->gpu.backend ? &run->gpu.backend->facts : &run->cpu.backend->facts;
     snprintf(result->device, sizeof result->device, "%s", facts->name);
@@ -64,17 +63,15 @@ static hy_status open_all(const char *device, hy_selftest_run *run) {
     return HY_OK;
 }
 
-static hy_status test_all(hy_selftest_run *run) {
-    HY_TRY(run->gpu.backend ? hy_selftest_parity(run) : hy_selftest_answers(run));
-    return hy_selftest_rates(run);
-}
-
 hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
                       hy_selftest_result *out) {
     *out = (hy_selftest_result){0};
     hy_selftest_run run = {.observer = observer, .result = out};
     hy_status status = open_all(device, &run);
-    if (status == HY_OK) status = test_all(&run);
+    if (status == HY_OK) {
+        status = run.gpu.backend ? hy_selftest_parity(&run) : hy_selftest_answers(&run);
+    }
+    if (status == HY_OK) status = hy_selftest_rates(&run);
     close_device(&run.gpu);
     close_device(&run.cpu);
     return status;
