@@ -272,8 +272,8 @@ hy_status hy_loop_propose(hy_loop *loop) {
     loop->scale = hy_predictor_cap(&loop->predictor, steps);
     loop->predicted_steps = steps * loop->scale;
     hy_loop_gather(loop, loop->snapshot);
-    hy_formulas move = {.list = {hy_formula_scaled(candidate, loop->scale)}, .count = 1};
-    hy_loop_run(loop, &move);
+    hy_formulas jump = {.list = {hy_formula_scaled(candidate, loop->scale)}, .count = 1};
+    hy_loop_run(loop, &jump);
     return HY_OK;
 }
 

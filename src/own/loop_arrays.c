@@ -151,7 +151,7 @@ void hy_loop_measure(const hy_loop *loop, const hy_formula *move, double *dot, d
     }
 }
 
-/* The first slot holds the weights right after the move, the snapshot those before it. */
+/* The first slot holds the weights right after the jump, the snapshot those before it. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length) {
     double moved = 0, gone = 0, dot = 0;
     int64_t first = 0;
@@ -160,11 +160,11 @@ void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *lengt
         const hy_parameter *p = &loop->parameters[i];
         const float *before = loop->snapshot + first, *after = loop->slot[0] + first;
         for (int64_t j = 0; j < p->count; j++) {
-            double move = (double)after[j] - (double)before[j];
+            double jump = (double)after[j] - (double)before[j];
             double way = (double)p->weights[j] - (double)after[j];
-            moved += move * move;
+            moved += jump * jump;
             gone += way * way;
-            dot += move * way;
+            dot += jump * way;
         }
         first += p->count;
     }
