@@ -155,6 +155,8 @@ static hy_status write_model(saved *s, const hy_export_options *options,
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer) {
     saved s = {0};
+    static const hy_observer nobody = {0};
+    if (!observer) observer = &nobody;
     HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
     HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
                "%s is there already; choose another folder or ask to overwrite it", options->out);
