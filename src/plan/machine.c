@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/host_memory.h"
 #include "hybrid.h"
 #include "kernels/card_list.h"
 #include "kernels/kernels.h"
@@ -73,7 +72,6 @@ static void probe_card(hy_machine *m) {
 
 hy_status hy_machine_probe(const char *folder, hy_machine *out) {
     hy_backend *cpu;
-    hy_host_memory host;
     hy_pin_limits limits;
     hy_rates rates = {0};
     struct statvfs disk;
@@ -87,9 +85,6 @@ hy_status hy_machine_probe(const char *folder, hy_machine *out) {
     out->ram_total = cpu->facts.memory_total;
     out->ram_available = cpu->facts.memory_free;
     cpu->destroy(cpu);
-    hy_host_memory_read("/proc", "/sys", &host);
-    if (!out->ram_total) out->ram_total = host.ram_total;
-    if (!out->ram_available) out->ram_available = host.ram_available;
     hy_pin_probe("/proc", "/sys", &limits);
     out->pin_limit = limits.likely_limit;
     hy_pin_reason(&limits, out->pin_reason, sizeof out->pin_reason);
