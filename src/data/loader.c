@@ -190,4 +190,7 @@ void hy_loader_pop(hy_loader *l) {
     pthread_mutex_unlock(&l->lock);
 }
 
+/* Only the caller of this and of pop writes `popped`. */
+uint64_t hy_loader_cursor(const hy_loader *l) { return l->first + l->popped * (uint64_t)l->batch; }
+
 double hy_loader_waited(const hy_loader *l) { return l->waited; }

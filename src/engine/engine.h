@@ -76,7 +76,7 @@ typedef struct hy_work {
 typedef struct hy_trip {
     hy_offload strategy;
     char *host; /* where it goes */
-    bool is_away, is_restore_begun;
+    enum { HY_TRIP_HERE, HY_TRIP_AWAY, HY_TRIP_COMING } state;
     hy_event *is_back;    /* on the device again */
     int64_t batches_left; /* forward-only batches still to come in this Predict step */
 } hy_trip;

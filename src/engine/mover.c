@@ -121,7 +121,7 @@ static hy_status compress(hy_engine *e) {
 
 hy_status hy_mover_leave(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
-    if (e->trip.strategy == HY_OFFLOAD_NONE || e->trip.is_away) return HY_OK;
+    if (e->trip.strategy == HY_OFFLOAD_NONE || e->trip.state != HY_TRIP_HERE) return HY_OK;
     HY_TRY(e->backend->stream_sync(e->compute)); /* it leaves on another stream */
     if (e->trip.strategy == HY_OFFLOAD_COMPRESS) {
         HY_TRY(compress(e));
@@ -130,8 +130,7 @@ hy_status hy_mover_leave(hy_engine *e) {
     } else {
         HY_TRY(send_to_host(e));
     }
-    e->trip.is_away = true; /* once it is: a way that fails can be gone again */
-    e->trip.is_restore_begun = false;
+    e->trip.state = HY_TRIP_AWAY; /* once it is: a way that fails can be gone again */
     return HY_OK;
 }
 
@@ -145,11 +144,10 @@ bool hy_mover_is_ahead(const hy_engine *e) {
 
 /* Ahead of need, on the copy stream. */
 static hy_status prefetch(hy_engine *e) {
-    bool moves = hy_offload_moves(e->trip.strategy);
-    if (!e->trip.is_away || e->trip.is_restore_begun || !moves) return HY_OK;
+    if (e->trip.state != HY_TRIP_AWAY || !hy_offload_moves(e->trip.strategy)) return HY_OK;
     HY_TRY(move_units(e, false));
     HY_TRY(e->backend->event_record(e->trip.is_back, e->copies));
-    e->trip.is_restore_begun = true; /* once all of it is on its way */
+    e->trip.state = HY_TRIP_COMING; /* once all of it is on its way */
     book(e, host_place(e), optim_bytes(e), HY_DEVICE, optim_bytes(e));
     return HY_OK;
 }
@@ -169,14 +167,14 @@ static void end_trip(hy_engine *e) {
         book(e, HY_DEVICE, hy_offload_compressed_bytes(&e->rows), HY_DEVICE, optim_bytes(e));
     } else if (strategy == HY_OFFLOAD_DROP) {
         book(e, HY_NOWHERE, 0, HY_DEVICE, optim_bytes(e));
-    } else if (!e->trip.is_restore_begun) {
+    } else if (e->trip.state == HY_TRIP_AWAY) {
         book(e, host_place(e), optim_bytes(e), HY_DEVICE, optim_bytes(e));
     }
-    e->trip.is_away = false;
+    e->trip.state = HY_TRIP_HERE;
 }
 
 hy_status hy_mover_await(hy_engine *e) {
-    if (!e->trip.is_away) return HY_OK;
+    if (e->trip.state == HY_TRIP_HERE) return HY_OK;
     if (e->trip.strategy == HY_OFFLOAD_COMPRESS) {
         HY_TRY(convert(e, false));
     } else if (e->trip.strategy == HY_OFFLOAD_DROP) {
@@ -196,7 +194,7 @@ hy_status hy_mover_await(hy_engine *e) {
 hy_status hy_mover_copy_forked(hy_engine *e, char *host, bool to_host) {
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
-    if (!to_host && e->trip.is_away) end_trip(e);
+    if (!to_host && e->trip.state != HY_TRIP_HERE) end_trip(e);
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_store *store = hy_store_of(e, i);
         uint64_t bytes = e->rows.row[i].layout.bytes;

@@ -94,9 +94,7 @@ hy_status hy_trainer_make_plan(hy_trainer *t, hy_plan *plan) {
     HY_TRY(hy_offload_settle(&t->engine.rows, &plan->choice, &x->offload));
     t->facts.host_fork_bytes = hy_fork_plan_bytes(t);
     tell_data(t);
-    hy_status status = hy_budget_check(x, plan);
-    t->facts.fits = status == HY_OK;
-    return status;
+    return HY_OK;
 }
 
 static hy_status make_plan(hy_trainer *t) {
@@ -104,9 +102,11 @@ static hy_status make_plan(hy_trainer *t) {
     e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
     e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     HY_TRY(hy_engine_lay_out(e));
-    hy_status status = hy_trainer_make_plan(t, &e->plan);
+    HY_TRY(hy_trainer_make_plan(t, &e->plan));
     e->trip.strategy = e->subject.offload;
     hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
+    hy_status status = hy_budget_check(&e->subject, &e->plan);
+    t->facts.fits = status == HY_OK;
     if (t->fate.life != HY_LIFE_PLAN) return status == HY_OK ? HY_OK : refuse(t, status);
     if (status != HY_OK) snprintf(t->problem, sizeof t->problem, "%s", hy_error_message());
     return HY_OK;

@@ -139,7 +139,6 @@ static hy_status open_fork(hy_trainer *t) {
     t->engine.progress = engine;
     t->engine.progress.has_snapshot = false;
     t->engine.progress.skipped_in_a_row = 0;
-    HY_TRY(hy_trainer_retry(t, hy_trainer_start_loader));
     if (status == HY_ERR_NUMERIC) { /* the arm with jumps broke: that is an answer too */
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;

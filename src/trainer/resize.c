@@ -149,6 +149,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     bound(e, device_cap, host_cap, &bounded);
     hy_status status = hy_subject_with(&bounded, &t->settings, &e->subject);
     if (status == HY_OK) status = hy_trainer_make_plan(t, &plan);
+    if (status == HY_OK) status = hy_budget_check(&e->subject, &plan);
     e->subject.host_held = 0;
     if (status != HY_OK) {
         e->subject = before;

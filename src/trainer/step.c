@@ -54,6 +54,9 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
 
 static hy_status count_targets(hy_trainer *t, int64_t *out) {
     *out = 0;
+    /* What was put back after a fork is read again. */
+    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress.sequences;
+    if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
     for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) {
         hy_batch batch;
         HY_TRY(hy_loader_peek(t->data.loader, i, &batch));

@@ -144,7 +144,7 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
-/* The plan of the engine's subject, with its facts. HY_ERR_INPUT: it does not fit. */
+/* The plan of the engine's subject, with its facts, whether it fits or not. */
 hy_status hy_trainer_make_plan(hy_trainer *t, hy_plan *plan);
 
 /* trainer.c: what cannot be done with it as it is, is refused by name. */
