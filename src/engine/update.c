@@ -159,7 +159,7 @@ hy_status hy_update_sum_gradients(hy_engine *e) {
     double grad_scale = 1 / e->progress.loss_scale.scale;
     HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
                                   : hy_optimizer_clip(&state, e->compute, grad_scale));
-    HY_TRY(hy_mover_await(e));
+    if (e->trip.state != HY_TRIP_HERE) HY_TRY(hy_mover_await(e));
     e->update.is_new = true;
     return HY_OK;
 }
