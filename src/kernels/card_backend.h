@@ -1,7 +1,7 @@
 /* card_backend.h: a card that is not here, for planning.
  *
  * It answers what a plan asks of a backend: facts, which ops it supports, what workspace they need. It
- * has no memory and runs nothing: alloc, copy and enqueue are HY_ERR_STATE. */
+ * has no memory and runs nothing: streams and events are NULL; alloc, copy and enqueue are HY_ERR_STATE. */
 #pragma once
 
 #include "kernels/card_list.h"

@@ -75,25 +75,17 @@ static void *open_library(char *why, size_t size) {
 hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **out) {
     char why[512];
     *out = NULL;
-    if (!hy_cuda_has_driver()) {
-        return hy_fail(HY_ERR_DEVICE,
-                       "there is no NVIDIA driver here (libcuda.so.1 was not found)");
-    }
+    HY_FAIL_IF(!hy_cuda_has_driver(), HY_ERR_DEVICE,
+               "there is no NVIDIA driver here (libcuda.so.1 was not found)");
     void *library = open_library(why, sizeof why);
-    if (!library && why[0]) {
-        return hy_fail(HY_ERR_DEVICE, "the CUDA backend could not be opened: %s", why);
-    }
-    if (!library) {
-        return hy_fail(HY_ERR_DEVICE,
-                       "an NVIDIA driver is here, but the CUDA backend (" LIBRARY
-                       ") is not beside the program: build it with nvcc in PATH, or set "
-                       "HYBRID_CUDA_LIBRARY");
-    }
+    HY_FAIL_IF(!library && why[0], HY_ERR_DEVICE, "the CUDA backend could not be opened: %s", why);
+    HY_FAIL_IF(!library, HY_ERR_DEVICE,
+               "an NVIDIA driver is here, but the CUDA backend (" LIBRARY
+               ") is not beside the program: build it with nvcc in PATH, or set "
+               "HYBRID_CUDA_LIBRARY");
     hy_cuda_entry_function entry;
     *(void **)&entry = dlsym(library, HY_CUDA_ENTRY);
-    if (!entry) {
-        return hy_fail(HY_ERR_DEVICE, LIBRARY " is not a CUDA backend: it has no " HY_CUDA_ENTRY);
-    }
+    HY_FAIL_IF(!entry, HY_ERR_DEVICE, LIBRARY " is not a CUDA backend: it has no " HY_CUDA_ENTRY);
     /* The library stays open: CUDA does not survive being unloaded. */
     hy_status status = entry(&host, options, out);
     if (status != HY_ERR_STATE) return status;

@@ -12,11 +12,9 @@
 
 #define HY_MAX_DIMS 4
 
-/* Scales of a quantised tensor: one per `block` elements of a row (coded.h); amax is the largest magnitude
- * seen. */
+/* Scales of a quantised tensor: one per `block` elements of a row (coded.h). */
 typedef struct hy_quant {
     float *scale;
-    float *amax;
     int32_t block;
 } hy_quant;
 

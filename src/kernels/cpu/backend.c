@@ -60,18 +60,14 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
 
 static hy_status cpu_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
     (void)b;
-    if (place != HY_DEVICE && place != HY_PINNED && place != HY_HOST) {
-        return hy_fail(HY_ERR_INPUT,
-                       "memory cannot be allocated in place \"%s\"; expected device, pinned or "
-                       "host",
-                       hy_place_name(place));
-    }
+    HY_FAIL_IF(place != HY_DEVICE && place != HY_PINNED && place != HY_HOST, HY_ERR_INPUT,
+               "memory cannot be allocated in place \"%s\"; expected device, pinned or "
+               "host",
+               hy_place_name(place));
     void *data = NULL;
     int error = posix_memalign(&data, ALIGNMENT, bytes ? bytes : ALIGNMENT);
-    if (error != 0) {
-        return hy_fail(HY_ERR_MEMORY, "%zu bytes of %s memory could not be allocated: %s", bytes,
-                       hy_place_name(place), strerror(error));
-    }
+    HY_FAIL_IF(error != 0, HY_ERR_MEMORY, "%zu bytes of %s memory could not be allocated: %s",
+               bytes, hy_place_name(place), strerror(error));
     *out = data;
     return HY_OK;
 }
@@ -103,12 +99,10 @@ static hy_status check_lengths(const hy_op_call *call) {
         if (!hy_tensor_is_given(t)) continue;
         bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
                          call->kind == HY_OP_ATTENTION_BWD;
-        if (uses_blas && (hy_tensor_height(t) > INT32_MAX || hy_tensor_width(t) > INT32_MAX)) {
-            return hy_fail(
-                HY_ERR_INPUT, "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
-                hy_op_name(call->kind), hy_op_tensor_name(call->kind, i),
-                (long long)hy_tensor_height(t), (long long)hy_tensor_width(t), INT32_MAX);
-        }
+        HY_FAIL_IF(uses_blas && (hy_tensor_height(t) > INT32_MAX || hy_tensor_width(t) > INT32_MAX),
+                   HY_ERR_INPUT, "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
+                   hy_op_name(call->kind), hy_op_tensor_name(call->kind, i),
+                   (long long)hy_tensor_height(t), (long long)hy_tensor_width(t), INT32_MAX);
     }
     return HY_OK;
 }
@@ -116,10 +110,10 @@ static hy_status check_lengths(const hy_op_call *call) {
 static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
     (void)b;
     HY_TRY(hy_op_check(call));
-    if (call->kind == HY_OP_MATMUL &&
-        (call->t[HY_MATMUL_ACT].data || call->t[HY_MATMUL_PRE].data || call->attr.matmul.is_gelu)) {
-        return hy_fail(HY_ERR_INPUT, "matmul: the CPU takes gelu as an op of its own");
-    }
+    HY_FAIL_IF(call->kind == HY_OP_MATMUL &&
+                   (call->t[HY_MATMUL_ACT].data || call->t[HY_MATMUL_PRE].data ||
+                    call->attr.matmul.is_gelu),
+               HY_ERR_INPUT, "matmul: the CPU takes gelu as an op of its own");
     return check_lengths(call);
 }
 
@@ -132,10 +126,8 @@ static hy_status execute(void *context, const hy_op_call *call) {
     hy_cpu *cpu = context;
     size_t needed = cpu_workspace(&cpu->backend, call);
     size_t given = call->workspace.data ? hy_tensor_bytes(&call->workspace) : 0;
-    if (given < needed) {
-        return hy_fail(HY_ERR_INTERNAL, "%s: the workspace has %zu bytes, expected %zu",
-                       hy_op_name(call->kind), given, needed);
-    }
+    HY_FAIL_IF(given < needed, HY_ERR_INTERNAL, "%s: the workspace has %zu bytes, expected %zu",
+               hy_op_name(call->kind), given, needed);
     hy_cpu_run run = {.call = call, .blas = cpu->blas, .threads = cpu->backend.facts.threads};
     return ops[call->kind].run(&run);
 }

@@ -118,10 +118,9 @@ hy_status hy_cpu_cross_entropy(const hy_cpu_run *run) {
     const hy_tensor *logits = &call->t[HY_CROSS_ENTROPY_LOGITS];
     int64_t N = hy_tensor_height(logits);
     for (int64_t i = 0; i < N; i++) {
-        if (targets[i] >= call->attr.loss.vocab) {
-            return hy_fail(HY_ERR_INPUT, "cross-entropy: target %lld is %d, expected below %d",
-                           (long long)i, targets[i], call->attr.loss.vocab);
-        }
+        HY_FAIL_IF(targets[i] >= call->attr.loss.vocab, HY_ERR_INPUT,
+                   "cross-entropy: target %lld is %d, expected below %d", (long long)i, targets[i],
+                   call->attr.loss.vocab);
     }
     return hy_cpu_for_rows(run, N, hy_max64(1, 16 * 1024 / hy_tensor_width(logits)), loss_rows);
 }
