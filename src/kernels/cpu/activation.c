@@ -3,8 +3,6 @@
  * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), so both activations
  * need one exponential and one division per element. Everything is elementwise, hence in place
  * too. */
-#include <string.h>
-
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -74,12 +72,6 @@ HY_CLONES static void swiglu_bwd_run(const float *dy, const float *gate, const f
     }
 }
 
-/* What was made in a buffer of its own goes to a tensor of any type. */
-static void put(const hy_tensor *t, int64_t at, int64_t n, const float *values) {
-    if (t->dtype == HY_F32) memcpy(hy_element(t, at), values, (size_t)n * sizeof *values);
-    hy_write(t, at, n, values);
-}
-
 static void swiglu_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *gate_up = &call->t[HY_SWIGLU_GATE_UP], *y = &call->t[HY_SWIGLU_Y];
     int64_t F = hy_tensor_width(y);
@@ -112,7 +104,8 @@ static void swiglu_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows)
             swiglu_bwd_run(hy_read(dy, row * F + at, n, in[0]), g, u, dgate, dup, n);
             hy_write(dx, gate, n, dgate);
             hy_write(dx, gate + F, n, dup);
-            if (active->data) put(active, row * F + at, n, again);
+            if (!active->data) continue;
+            hy_cpu_narrow(active->dtype, again, hy_element(active, row * F + at), n);
         }
     }
 }

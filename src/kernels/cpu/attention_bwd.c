@@ -155,19 +155,7 @@ static matrix read_head(const hy_tensor *t, int64_t row, int64_t rows, int64_t h
 /* c (m,n) = op(a) op(b) alpha + beta c */
 static void multiply(const hy_blas *blas, int64_t m, int64_t n, int64_t k, matrix a, bool trans_a,
                      matrix b, bool trans_b, float alpha, float beta, float *c, int64_t ldc) {
-    hy_gemm g = {.m = m,
-                 .n = n,
-                 .k = k,
-                 .a = a.data,
-                 .lda = a.ld,
-                 .b = b.data,
-                 .ldb = b.ld,
-                 .c = c,
-                 .ldc = ldc,
-                 .alpha = alpha,
-                 .beta = beta,
-                 .trans_a = trans_a,
-                 .trans_b = trans_b};
+    hy_gemm g = {m, n, k, a.data, b.data, c, a.ld, b.ld, ldc, alpha, beta, trans_a, trans_b};
     hy_sgemm(blas, &g);
 }
 
@@ -212,13 +200,6 @@ static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, con
 
 /* ---- parts and units ------------------------------------------------------------------------- */
 
-static void clear_sums(const sums *sum, int64_t T, int64_t D) {
-    for (int64_t i = 0; i < T; i++) {
-        memset(sum->dk + i * sum->ld, 0, (size_t)D * sizeof(float));
-        memset(sum->dv + i * sum->ld, 0, (size_t)D * sizeof(float));
-    }
-}
-
 /* Writes rows [begin, end) of a unit's dk and dv where they belong. */
 static void store_sums(const hy_op_call *call, const hy_heads *a, int64_t unit, const sums *sum,
                        int64_t begin, int64_t end) {
@@ -244,7 +225,10 @@ static void part_task(const hy_cpu_run *run, int64_t task, int worker) {
     sums sum = l.slots == 0 ? sums_in_dqkv(call, a, unit)
                             : sums_in_slot(call, &l, l.parts > 1 ? task : worker);
 
-    clear_sums(&sum, a->T, a->D);
+    for (int64_t i = 0; i < a->T; i++) {
+        memset(sum.dk + i * sum.ld, 0, (size_t)a->D * sizeof(float));
+        memset(sum.dv + i * sum.ld, 0, (size_t)a->D * sizeof(float));
+    }
     for (int64_t item = part; item < l.items; item += l.parts) {
         tile t = {.b = unit / a->K,
                   .h = unit % a->K * l.group + item % l.group,
@@ -257,11 +241,6 @@ static void part_task(const hy_cpu_run *run, int64_t task, int worker) {
     if (l.parts == 1 && l.slots > 0) store_sums(call, a, unit, &sum, 0, a->T);
 }
 
-HY_CLONES static void add_to(float *sum, const float *x, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) sum[i] += x[i];
-}
-
 /* Adds up the parts of a unit, in order, into the first, on one tile of rows. */
 static void fold_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
@@ -271,7 +250,8 @@ static void fold_task(const hy_cpu_run *run, int64_t task, int worker) {
     sums total = sums_in_slot(run->call, &l, unit * l.parts);
     for (int64_t part = 1; part < l.parts; part++) {
         sums more = sums_in_slot(run->call, &l, unit * l.parts + part);
-        add_to(total.dk + begin * total.ld, more.dk + begin * more.ld, (end - begin) * total.ld);
+        float *sum = total.dk + begin * total.ld;
+        hy_cpu_add(sum, more.dk + begin * more.ld, sum, (end - begin) * total.ld);
     }
     store_sums(run->call, &l.a, unit, &total, begin, end);
 }

@@ -92,29 +92,24 @@ static size_t cpu_workspace(hy_backend *b, const hy_op_call *call) {
     return ops[call->kind].workspace(call, b->facts.threads);
 }
 
-/* The BLAS interface counts rows, columns and row lengths in 32 bits. */
-static hy_status check_lengths(const hy_op_call *call) {
-    for (int i = 0; i < HY_OP_TENSORS; i++) {
-        const hy_tensor *t = &call->t[i];
-        if (!hy_tensor_is_given(t)) continue;
-        bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
-                         call->kind == HY_OP_ATTENTION_BWD;
-        HY_FAIL_IF(uses_blas && (hy_tensor_height(t) > INT32_MAX || hy_tensor_width(t) > INT32_MAX),
-                   HY_ERR_INPUT, "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
-                   hy_op_name(call->kind), hy_op_tensor_name(call->kind, i),
-                   (long long)hy_tensor_height(t), (long long)hy_tensor_width(t), INT32_MAX);
-    }
-    return HY_OK;
-}
-
 static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
     (void)b;
     HY_TRY(hy_op_check(call));
-    HY_FAIL_IF(call->kind == HY_OP_MATMUL &&
-                   (call->t[HY_MATMUL_ACT].data || call->t[HY_MATMUL_PRE].data ||
-                    call->attr.matmul.is_gelu),
-               HY_ERR_INPUT, "matmul: the CPU takes gelu as an op of its own");
-    return check_lengths(call);
+    bool has_gelu =
+        call->t[HY_MATMUL_ACT].data || call->t[HY_MATMUL_PRE].data || call->attr.matmul.is_gelu;
+    HY_FAIL_IF(call->kind == HY_OP_MATMUL && has_gelu, HY_ERR_INPUT,
+               "matmul: the CPU takes gelu as an op of its own");
+    /* The BLAS interface counts rows, columns and row lengths in 32 bits. */
+    bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
+                     call->kind == HY_OP_ATTENTION_BWD;
+    for (int i = 0; uses_blas && i < HY_OP_TENSORS; i++) {
+        int64_t rows = hy_tensor_height(&call->t[i]), cols = hy_tensor_width(&call->t[i]);
+        HY_FAIL_IF(call->t[i].data && (rows > INT32_MAX || cols > INT32_MAX), HY_ERR_INPUT,
+                   "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
+                   hy_op_name(call->kind), hy_op_tensor_name(call->kind, i), (long long)rows,
+                   (long long)cols, INT32_MAX);
+    }
+    return HY_OK;
 }
 
 static hy_status cpu_prepare(hy_backend *b, hy_op_call *call) {
@@ -182,16 +177,6 @@ static hy_status measure_matmul(hy_cpu *cpu) {
     return HY_OK;
 }
 
-static void describe(hy_cpu *cpu) {
-    hy_device_facts *facts = &cpu->backend.facts;
-    char name[112];
-    hy_machine_cpu_name(name, sizeof name);
-    snprintf(facts->name, sizeof facts->name, "CPU: %s", name);
-    snprintf(facts->detail, sizeof facts->detail, "%s", cpu->blas->detail);
-    snprintf(facts->warning, sizeof facts->warning, "%s", cpu->blas->warning);
-    hy_machine_memory(&facts->memory_total, &facts->memory_free);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void cpu_destroy(hy_backend *b) {
@@ -199,17 +184,11 @@ static void cpu_destroy(hy_backend *b) {
 }
 
 hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out) {
+    HY_FAIL_IF(options && (options->threads < 0 || options->threads > 4096), HY_ERR_INPUT,
+               "%d threads asked for; expected 1 to 4096, or 0 for all cores", options->threads);
     hy_cpu *cpu = calloc(1, sizeof *cpu);
-    if (!cpu) return hy_fail(HY_ERR_MEMORY, "no memory for the CPU backend");
+    HY_FAIL_IF(!cpu, HY_ERR_MEMORY, "no memory for the CPU backend");
     if (options) cpu->options = *options;
-    if (cpu->options.threads < 0 || cpu->options.threads > 4096) {
-        hy_status status = hy_fail(HY_ERR_INPUT,
-                                   "%d threads asked for; expected 1 to 4096, or 0 for "
-                                   "all cores",
-                                   cpu->options.threads);
-        free(cpu);
-        return status;
-    }
     cpu->blas = hy_blas_get();
     cpu->backend = (hy_backend){
         .self = cpu,
@@ -233,14 +212,17 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
         .prepare = cpu_prepare,
         .destroy = cpu_destroy,
     };
+    hy_device_facts *facts = &cpu->backend.facts;
+    char name[112];
     int threads = cpu->options.threads ? cpu->options.threads : hy_machine_threads();
-    cpu->backend.facts.threads = threads < MAX_THREADS ? threads : MAX_THREADS;
-    describe(cpu);
+    facts->threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    hy_machine_cpu_name(name, sizeof name);
+    snprintf(facts->name, sizeof facts->name, "CPU: %s", name);
+    snprintf(facts->detail, sizeof facts->detail, "%s", cpu->blas->detail);
+    snprintf(facts->warning, sizeof facts->warning, "%s", cpu->blas->warning);
+    hy_machine_memory(&facts->memory_total, &facts->memory_free);
     hy_status status = measure_matmul(cpu);
-    if (status != HY_OK) {
-        free(cpu);
-        return status;
-    }
-    *out = &cpu->backend;
-    return HY_OK;
+    if (status == HY_OK) *out = &cpu->backend;
+    if (status != HY_OK) free(cpu);
+    return status;
 }

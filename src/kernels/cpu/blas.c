@@ -142,17 +142,9 @@ static void describe(void *handle, core_choice choice, bool is_users, hy_blas *b
 /* ---- judging --------------------------------------------------------------------------------- */
 
 double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch) {
-    hy_gemm g = {.m = n,
-                 .n = n,
-                 .k = n,
-                 .a = scratch,
-                 .b = scratch + n * n,
-                 .c = scratch + 2 * n * n,
-                 .lda = n,
-                 .ldb = n,
-                 .ldc = n,
-                 .alpha = 1,
-                 .trans_b = true};
+    hy_gemm g = {.alpha = 1, .trans_b = true};
+    g.m = g.n = g.k = g.lda = g.ldb = g.ldc = n;
+    g.a = scratch, g.b = scratch + n * n, g.c = scratch + 2 * n * n;
     double best = 0;
     for (int i = 0; i < calls; i++) {
         double start = hy_clock();

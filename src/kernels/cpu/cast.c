@@ -1,5 +1,5 @@
-/* cast.c: conversions between fp32, the two 16-bit types and codes with scales, and the ops that need
- * nothing else.
+/* cast.c: conversions between fp32, the two 16-bit types and codes with scales, a sum of two rows, and the
+ * ops that need nothing else.
  *
  * Rounding is to nearest, ties to even, as half.h defines it; the loops here are its functions over
  * arrays, written so that the compiler vectorises them. */
@@ -7,21 +7,14 @@
 
 #include "kernels/cpu/rows.h"
 
-HY_CLONES static void widen_bf16(const uint16_t *restrict src, float *restrict dst, int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = hy_bf16_to_f32(src[i]);
-}
-
-HY_CLONES static void narrow_bf16(const float *restrict src, uint16_t *restrict dst, int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = hy_f32_to_bf16(src[i]);
-}
-
-HY_CLONES static void widen_f16(const uint16_t *restrict src, float *restrict dst, int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = hy_f16_to_f32(src[i]);
-}
-
-HY_CLONES static void narrow_f16(const float *restrict src, uint16_t *restrict dst, int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = hy_f32_to_f16(src[i]);
-}
+#define DEFINE_CONVERSION(NAME, FROM, TO, CONVERT)                                                 \
+    HY_CLONES static void NAME(const FROM *restrict src, TO *restrict dst, int64_t n) {            \
+        for (int64_t i = 0; i < n; i++) dst[i] = CONVERT(src[i]);                                  \
+    }
+DEFINE_CONVERSION(widen_bf16, uint16_t, float, hy_bf16_to_f32)
+DEFINE_CONVERSION(narrow_bf16, float, uint16_t, hy_f32_to_bf16)
+DEFINE_CONVERSION(widen_f16, uint16_t, float, hy_f16_to_f32)
+DEFINE_CONVERSION(narrow_f16, float, uint16_t, hy_f32_to_f16)
 
 void hy_cpu_widen(hy_dtype dtype, const void *src, float *dst, int64_t n) {
     if (dtype == HY_BF16) {
@@ -41,6 +34,11 @@ void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n) {
     } else {
         memcpy(dst, src, (size_t)n * sizeof(float));
     }
+}
+
+HY_CLONES void hy_cpu_add(const float *a, const float *b, float *out, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
 }
 
 /* ---- ops ------------------------------------------------------------------------------------- */

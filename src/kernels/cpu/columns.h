@@ -13,6 +13,9 @@ static inline int64_t hy_block_count(int64_t rows) {
     return hy_ceil_div(rows, hy_block_rows(rows));
 }
 
+/* sums += x */
+void hy_cpu_add_to_sums(double *sums, const float *x, int64_t n);
+
 /* out (+)= sum over blocks of partial[block * stride + column]. */
 void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
                          const hy_tensor *out, bool accumulate);

@@ -5,8 +5,6 @@
  * go, in the order of the places, in fp32, and rounded once. Tasks are stripes of columns: no two
  * of them touch the same number. Positions that begin anew with each document are summed the same way;
  * else the places of a position are known without a sort. */
-#include <string.h>
-
 #include "kernels/cpu/rows.h"
 
 static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
@@ -34,13 +32,6 @@ static int64_t position_of(const hy_op_call *call, int64_t place) {
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-HY_CLONES static void add_run(const float *a, const float *b, float *out, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i];
-}
-
-static int64_t rows_per_task(int64_t C) { return hy_max64(1, 16 * 1024 / C); }
-
 static void embed_row(const hy_op_call *call, int64_t row) {
     const hy_tensor *wte = &call->t[HY_EMBED_WTE], *wpe = &call->t[HY_EMBED_WPE],
                     *x = &call->t[HY_EMBED_X];
@@ -57,7 +48,7 @@ static void embed_row(const hy_op_call *call, int64_t row) {
         if (hy_tensor_is_given(wpe)) {
             int64_t position = position_of(call, row);
             float *sum = hy_target(x, row * C + at, out);
-            add_run(values, hy_read(wpe, position * C + at, n, b), sum, n);
+            hy_cpu_add(values, hy_read(wpe, position * C + at, n, b), sum, n);
             hy_write(x, row * C + at, n, sum);
         } else {
             hy_cpu_narrow(x->dtype, values, hy_element(x, row * C + at), n);
@@ -65,22 +56,17 @@ static void embed_row(const hy_op_call *call, int64_t row) {
     }
 }
 
-static void embed_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    int64_t N = hy_tensor_count(&run->call->t[HY_EMBED_TOKENS]);
-    int64_t rows = rows_per_task(hy_tensor_width(&run->call->t[HY_EMBED_X]));
-    for (int64_t row = task * rows; row < hy_min64((task + 1) * rows, N); row++) {
-        embed_row(run->call, row);
-    }
+static void embed_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+    for (int64_t row = first; row < first + rows; row++) embed_row(call, row);
 }
 
 hy_status hy_cpu_embed(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    int64_t rows = rows_per_task(hy_tensor_width(&call->t[HY_EMBED_X]));
     HY_TRY(check_tokens(call, hy_tensor_height(&call->t[HY_EMBED_WTE])));
     if (hy_tensor_is_given(&call->t[HY_EMBED_WPE])) HY_TRY(check_doc_starts(call));
-    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_count(&call->t[HY_EMBED_TOKENS]), rows), embed_task);
-    return HY_OK;
+    return hy_cpu_for_rows(run, hy_tensor_count(&call->t[HY_EMBED_TOKENS]),
+                           hy_max64(1, 16 * 1024 / hy_tensor_width(&call->t[HY_EMBED_X])),
+                           embed_rows);
 }
 
 /* ---- places sorted by token, or by position ------------------------------------------------- */
@@ -129,11 +115,6 @@ static void sort_places(const hy_op_call *call, const int32_t *keys) {
 
 #define STRIPE 64
 
-HY_CLONES static void add_stripe(float *sum, const float *x, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) sum[i] += x[i];
-}
-
 /* out[row] (+)= sum of dx over `count` places, on columns [col, col + n). */
 static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row,
                        const int32_t *places, int64_t count, int64_t step, int64_t col, int64_t n) {
@@ -142,19 +123,17 @@ static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row
     float sum[STRIPE] = {0}, buffer[STRIPE];
     for (int64_t i = 0; i < count; i++) {
         int64_t place = places ? places[i] : row + i * step;
-        add_stripe(sum, hy_read(dx, place * C + col, n, buffer), n);
+        hy_cpu_add(sum, hy_read(dx, place * C + col, n, buffer), sum, n);
     }
-    if (call->attr.accumulate) add_stripe(sum, hy_read(out, row * C + col, n, buffer), n);
+    if (call->attr.accumulate) hy_cpu_add(sum, hy_read(out, row * C + col, n, buffer), sum, n);
     hy_cpu_narrow(out->dtype, sum, hy_element(out, row * C + col), n);
 }
 
-/* One stripe of a table: the places of each key are summed into its row. */
-static void sum_stripe(const hy_op_call *call, const int32_t *keys, const hy_tensor *out,
-                       int64_t stripe) {
+/* Some columns of a table: the places of each key are summed into its row. */
+static void sum_columns(const hy_op_call *call, const int32_t *keys, const hy_tensor *out,
+                        int64_t col, int64_t n) {
     const int32_t *places = array_of(call, PLACES);
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
-    int64_t C = hy_tensor_width(&call->t[HY_EMBED_BWD_DX]);
-    int64_t col = stripe * STRIPE, n = hy_min64(STRIPE, C - col);
     for (int64_t i = 0, end; i < N; i = end) {
         int32_t key = keys[places[i]];
         for (end = i + 1; end < N && keys[places[end]] == key;) end++;
@@ -162,54 +141,34 @@ static void sum_stripe(const hy_op_call *call, const int32_t *keys, const hy_ten
     }
 }
 
-static void token_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    sum_stripe(run->call, run->call->t[HY_EMBED_BWD_TOKENS].data, &run->call->t[HY_EMBED_BWD_DWTE],
-               task);
+static void token_columns(const hy_op_call *call, int64_t col, int64_t n) {
+    sum_columns(call, call->t[HY_EMBED_BWD_TOKENS].data, &call->t[HY_EMBED_BWD_DWTE], col, n);
 }
 
-static void document_position_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    sum_stripe(run->call, array_of(run->call, POSITIONS), &run->call->t[HY_EMBED_BWD_DWPE], task);
+static void document_position_columns(const hy_op_call *call, int64_t col, int64_t n) {
+    sum_columns(call, array_of(call, POSITIONS), &call->t[HY_EMBED_BWD_DWPE], col, n);
 }
 
 /* Row t of the position table is seen by places t, t + T, t + 2 T, ... */
-static void position_task(const hy_cpu_run *run, int64_t t, int worker) {
-    (void)worker;
-    const hy_op_call *call = run->call;
+static void position_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
-    int64_t C = hy_tensor_width(&call->t[HY_EMBED_BWD_DX]);
-    int64_t T = call->attr.embed.seq, count = t < N ? (N - t - 1) / T + 1 : 0;
-    for (int64_t col = 0; col < C; col += STRIPE) {
-        sum_places(call, &call->t[HY_EMBED_BWD_DWPE], t, NULL, count, T, col,
-                   hy_min64(STRIPE, C - col));
+    int64_t C = hy_tensor_width(&call->t[HY_EMBED_BWD_DX]), T = call->attr.embed.seq;
+    for (int64_t t = first; t < first + rows; t++) {
+        int64_t count = t < N ? (N - t - 1) / T + 1 : 0;
+        for (int64_t col = 0; col < C; col += STRIPE) {
+            sum_places(call, &call->t[HY_EMBED_BWD_DWPE], t, NULL, count, T, col,
+                       hy_min64(STRIPE, C - col));
+        }
     }
 }
 
-#define BYTES_PER_TASK (1 << 20)
-
-/* The rows of a table from first_row on, a task's share of their bytes. */
-static void clear_bytes(const hy_tensor *t, int64_t task, int64_t first_row) {
-    size_t skipped = (size_t)(first_row * hy_tensor_width(t)) * hy_dtype_size(t->dtype);
-    size_t begin = skipped + (size_t)task * BYTES_PER_TASK, all = hy_tensor_bytes(t);
-    size_t end = begin + BYTES_PER_TASK < all ? begin + BYTES_PER_TASK : all;
-    if (begin < end) memset((char *)t->data + begin, 0, end - begin);
-}
-
-static void clear_tokens_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    clear_bytes(&run->call->t[HY_EMBED_BWD_DWTE], task, 0);
-}
-
-/* Without documents the first T rows are all written. */
-static void clear_positions_task(const hy_cpu_run *run, int64_t task, int worker) {
-    (void)worker;
-    clear_bytes(&run->call->t[HY_EMBED_BWD_DWPE], task,
-                has_documents(run->call) ? 0 : run->call->attr.embed.seq);
-}
-
-static int64_t clearing_tasks(const hy_tensor *t) {
-    return hy_ceil_div((int64_t)hy_tensor_bytes(t), BYTES_PER_TASK);
+/* The rows of a table from `first` on become zero, unless they are added to. */
+static hy_status clear_rows(const hy_cpu_run *run, const hy_tensor *table, int64_t first) {
+    int64_t rows = hy_tensor_height(table) - first;
+    hy_op_call fill = {.kind = HY_OP_FILL, .t[HY_FILL_DST] = hy_tensor_rows(table, first, rows)};
+    hy_cpu_run filling = *run;
+    filling.call = &fill;
+    return run->call->attr.accumulate || rows == 0 ? HY_OK : hy_cpu_fill(&filling);
 }
 
 static hy_status token_gradient(const hy_cpu_run *run) {
@@ -217,26 +176,22 @@ static hy_status token_gradient(const hy_cpu_run *run) {
     const hy_tensor *dwte = &call->t[HY_EMBED_BWD_DWTE];
     HY_TRY(check_tokens(call, hy_tensor_height(dwte)));
     sort_places(call, call->t[HY_EMBED_BWD_TOKENS].data);
-    if (!call->attr.accumulate) hy_cpu_for_each(run, clearing_tasks(dwte), clear_tokens_task);
-    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwte), STRIPE), token_task);
-    return HY_OK;
+    HY_TRY(clear_rows(run, dwte, 0));
+    return hy_cpu_for_rows(run, hy_tensor_width(dwte), STRIPE, token_columns);
 }
 
+/* Without documents the first T rows are all written. */
 static hy_status position_gradient(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *dwpe = &call->t[HY_EMBED_BWD_DWPE];
+    int64_t T = call->attr.embed.seq, N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
     HY_TRY(check_doc_starts(call));
-    if (!call->attr.accumulate) hy_cpu_for_each(run, clearing_tasks(dwpe), clear_positions_task);
-    if (!has_documents(call)) {
-        hy_cpu_for_each(run, call->attr.embed.seq, position_task);
-        return HY_OK;
-    }
+    HY_TRY(clear_rows(run, dwpe, has_documents(call) ? 0 : T));
+    if (!has_documents(call)) return hy_cpu_for_rows(run, T, 1, position_rows);
     int32_t *positions = array_of(call, POSITIONS);
-    int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
     for (int64_t n = 0; n < N; n++) positions[n] = (int32_t)position_of(call, n);
     sort_places(call, positions);
-    hy_cpu_for_each(run, hy_ceil_div(hy_tensor_width(dwpe), STRIPE), document_position_task);
-    return HY_OK;
+    return hy_cpu_for_rows(run, hy_tensor_width(dwpe), STRIPE, document_position_columns);
 }
 
 hy_status hy_cpu_embed_bwd(const hy_cpu_run *run) {

@@ -72,11 +72,6 @@ static void write_softmax(const hy_op_call *call, int64_t first, const row_state
     }
 }
 
-static double element(const hy_tensor *t, int64_t at) {
-    float buffer;
-    return (double)*hy_read(t, at, 1, &buffer);
-}
-
 static void clear(const hy_tensor *t, int64_t at, int64_t n) {
     memset(hy_element(t, at), 0, (size_t)n * hy_dtype_size(t->dtype));
 }
@@ -93,7 +88,8 @@ static void loss_row(const hy_op_call *call, int64_t row) {
         return;
     }
     row_state state;
-    double logit = element(logits, first + target);
+    float buffer;
+    double logit = (double)*hy_read(logits, first + target, 1, &buffer);
     read_row(call, first, &state);
     double log_probability = logit - state.max - log(state.sum);
     *loss = (float)-log_probability;

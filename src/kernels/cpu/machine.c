@@ -22,9 +22,9 @@ int hy_machine_threads(void) {
 
 /* ---- name ------------------------------------------------------------------------------------ */
 
-/* Value of the first "key : value" line of a file of such lines. */
-static bool read_field(const char *path, const char *key, char *out, size_t size) {
-    FILE *file = fopen(path, "r");
+/* Value of the first "key : value" line of what the system says of its processors. */
+static bool read_field(const char *key, char *out, size_t size) {
+    FILE *file = fopen("/proc/cpuinfo", "r");
     char line[512];
     bool is_found = false;
     if (!file) return false;
@@ -57,14 +57,11 @@ static const struct {
 };
 
 static void name_arm_core(char *out, size_t size) {
-    char text[64] = "";
-    unsigned implementer = 0, part = 0;
-    if (read_field("/proc/cpuinfo", "CPU implementer", text, sizeof text)) {
-        implementer = (unsigned)strtoul(text, NULL, 0);
-    }
-    if (read_field("/proc/cpuinfo", "CPU part", text, sizeof text)) {
-        part = (unsigned)strtoul(text, NULL, 0);
-    }
+    char first[64] = "", second[64] = "";
+    read_field("CPU implementer", first, sizeof first);
+    read_field("CPU part", second, sizeof second);
+    unsigned implementer = (unsigned)strtoul(first, NULL, 0);
+    unsigned part = (unsigned)strtoul(second, NULL, 0);
     for (size_t i = 0; i < sizeof arm_cores / sizeof arm_cores[0]; i++) {
         if (arm_cores[i].implementer == implementer && arm_cores[i].part == part) {
             snprintf(out, size, "%s", arm_cores[i].name);
@@ -79,7 +76,7 @@ static void name_arm_core(char *out, size_t size) {
 }
 
 void hy_machine_cpu_name(char *out, size_t size) {
-    if (!read_field("/proc/cpuinfo", "model name", out, size)) name_arm_core(out, size);
+    if (!read_field("model name", out, size)) name_arm_core(out, size);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

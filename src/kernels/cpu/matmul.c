@@ -68,11 +68,6 @@ size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
     return hy_matmul_cast_bytes(call, false) + scratch_bytes(&plain) * (size_t)threads;
 }
 
-HY_CLONES static void add_rows(float *out, const float *x, const float *y, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) out[i] = x[i] + y[i];
-}
-
 /* Puts c + bias (or the old d) into the tile. False: there is nothing to add the product to. */
 static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_t col, int64_t cols,
                        float *tile, int64_t ld) {
@@ -91,7 +86,7 @@ static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_
             from = hy_read(start, (row + r) * hy_tensor_width(d) + col, cols, start_buffer);
         }
         if (has_start && has_bias) {
-            add_rows(out, from, added, cols);
+            hy_cpu_add(from, added, out, cols);
         } else {
             memcpy(out, from, (size_t)cols * sizeof *out);
         }
@@ -108,9 +103,8 @@ static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
     int64_t row = task / s.across * s.rows, rows = hy_min64(s.rows, s.M - row);
     int64_t col = task % s.across * s.cols, cols = hy_min64(s.cols, s.N - col);
 
-    size_t share = scratch_bytes(call);
-    hy_cpu_workspace workspace = {
-        .base = share ? (char *)call->workspace.data + share * (size_t)worker : NULL};
+    hy_cpu_workspace workspace = {.base = call->workspace.data,
+                                  .used = scratch_bytes(call) * (size_t)worker};
     scratch own = take_scratch(call, &workspace);
     bool is_direct = d->dtype == HY_F32;
     float *tile = is_direct ? (float *)d->data + row * s.N + col : own.d;

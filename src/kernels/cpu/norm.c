@@ -14,29 +14,26 @@
  * nothing. */
 enum { SHORT = 256 };
 
-HY_CLONES static float mean_of(const float *x, int64_t n) {
+/* Mean of x, or of (x - shift)^2. */
+static inline __attribute__((always_inline)) float mean_in_parts(const float *x, float shift,
+                                                                 bool is_squared, int64_t n) {
     double total = 0;
     for (int64_t at = 0; at < n; at += SHORT) {
         int64_t end = hy_min64(at + SHORT, n);
         float sum = 0;
         HY_SIMD_SUM(sum)
-        for (int64_t i = at; i < end; i++) sum += x[i];
+        for (int64_t i = at; i < end; i++) {
+            sum += is_squared ? (x[i] - shift) * (x[i] - shift) : x[i];
+        }
         total += (double)sum;
     }
     return (float)(total / (double)n);
 }
 
-/* Mean of (x - shift)^2. */
+HY_CLONES static float mean_of(const float *x, int64_t n) { return mean_in_parts(x, 0, false, n); }
+
 HY_CLONES static float mean_square(const float *x, float shift, int64_t n) {
-    double total = 0;
-    for (int64_t at = 0; at < n; at += SHORT) {
-        int64_t end = hy_min64(at + SHORT, n);
-        float sum = 0;
-        HY_SIMD_SUM(sum)
-        for (int64_t i = at; i < end; i++) sum += (x[i] - shift) * (x[i] - shift);
-        total += (double)sum;
-    }
-    return (float)(total / (double)n);
+    return mean_in_parts(x, shift, true, n);
 }
 
 HY_CLONES static void norm_row(const float *x, float mean, float rstd, const float *w,
@@ -95,11 +92,6 @@ HY_CLONES static void add_weight_gradient(const float *dy, const float *x, float
                                           double *dw, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) dw[i] += (double)(dy[i] * ((x[i] - mean) * rstd));
-}
-
-HY_CLONES static void add_bias_gradient(const float *dy, double *db, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) db[i] += (double)dy[i];
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -207,7 +199,7 @@ static void norm_bwd_row(const hy_op_call *call, int64_t row, const float *weigh
     gradient_means(dy, x, weight, r.mean, r.rstd, C, &r.mean_g, &r.mean_gx);
     if (is_rms) r.mean_g = 0;
     if (dw) add_weight_gradient(dy, x, r.mean, r.rstd, dw, C);
-    if (db) add_bias_gradient(dy, db, C);
+    if (db) hy_cpu_add_to_sums(db, dy, C);
     float *out = hy_target(dx, row * C, own->of[HY_NORM_BWD_DX]);
     gradient_row(dy, x, weight, added, r, out, C);
     hy_write(dx, row * C, C, out);

@@ -9,7 +9,7 @@
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-HY_CLONES static void add_to_sums(double *sums, const float *x, int64_t n) {
+HY_CLONES void hy_cpu_add_to_sums(double *sums, const float *x, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) sums[i] += (double)x[i];
 }
@@ -25,7 +25,7 @@ void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
             const double *block = partial + b * stride + at;
             for (int64_t i = 0; i < n; i++) sums[i] += block[i];
         }
-        if (accumulate) add_to_sums(sums, hy_read(out, at, n, buffer), n);
+        if (accumulate) hy_cpu_add_to_sums(sums, hy_read(out, at, n, buffer), n);
         float *values = hy_target(out, at, buffer);
         for (int64_t i = 0; i < n; i++) values[i] = (float)sums[i];
         hy_write(out, at, n, values);
@@ -50,7 +50,7 @@ static void bias_grad_task(const hy_cpu_run *run, int64_t task, int worker) {
     double sums[STRIPE] = {0};
     float buffer[STRIPE];
     for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
-        add_to_sums(sums, hy_read(dy, row * C + col, n, buffer), n);
+        hy_cpu_add_to_sums(sums, hy_read(dy, row * C + col, n, buffer), n);
     }
     double *partial = (double *)run->call->workspace.data + block * C + col;
     for (int64_t i = 0; i < n; i++) partial[i] = sums[i];

@@ -19,6 +19,9 @@ void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n);
 /* Elements [at, at + n), HY_CPU_RUN at most, of a coded tensor as numbers of `dtype`. */
 void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out);
 
+/* out = a + b; out may be one of them. */
+void hy_cpu_add(const float *a, const float *b, float *out, int64_t n);
+
 static inline void *hy_element(const hy_tensor *t, int64_t at) {
     return (char *)t->data + (size_t)at * (t->dtype == HY_F32 ? 4 : 2);
 }

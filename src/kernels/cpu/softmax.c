@@ -28,31 +28,29 @@ HY_CLONES float hy_cpu_max(const float *x, int64_t n) {
  * nothing. */
 enum { SHORT = 256 };
 
-HY_CLONES float hy_cpu_exp_sum(const float *x, float shift, int64_t n) {
-    double total = 0;
-    for (int64_t at = 0; at < n; at += SHORT) {
-        int64_t end = hy_min64(at + SHORT, n);
-        float sum = 0;
-        HY_SIMD_SUM(sum)
-        for (int64_t i = at; i < end; i++) sum += hy_exp(x[i] - shift);
-        total += (double)sum;
-    }
-    return (float)total;
-}
-
-HY_CLONES float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n) {
+static inline __attribute__((always_inline)) float exp_sum(const float *x, float *kept, float shift,
+                                                           int64_t n) {
     double total = 0;
     for (int64_t at = 0; at < n; at += SHORT) {
         int64_t end = hy_min64(at + SHORT, n);
         float sum = 0;
         HY_SIMD_SUM(sum)
         for (int64_t i = at; i < end; i++) {
-            x[i] = hy_exp(x[i] - shift);
-            sum += x[i];
+            float e = hy_exp(x[i] - shift);
+            if (kept) kept[i] = e;
+            sum += e;
         }
         total += (double)sum;
     }
     return (float)total;
+}
+
+HY_CLONES float hy_cpu_exp_sum(const float *x, float shift, int64_t n) {
+    return exp_sum(x, NULL, shift, n);
+}
+
+HY_CLONES float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n) {
+    return exp_sum(x, x, shift, n);
 }
 
 HY_CLONES void hy_cpu_scale(float *x, float factor, int64_t n) {

@@ -55,16 +55,6 @@ void hy_cpu_event_destroy(hy_event *e) {
     free(e);
 }
 
-/* A ticket drawn or read counts as a user of the event until it is fired or awaited; an event with users
- * is not freed. `drawn`: 1 for a record that was queued, 0 for a wait, which is for the last record. */
-static uint64_t take_ticket(hy_event *e, int drawn) {
-    pthread_mutex_lock(&e->lock);
-    uint64_t ticket = e->recorded += (uint64_t)drawn;
-    e->users++;
-    pthread_mutex_unlock(&e->lock);
-    return ticket;
-}
-
 static void await_ticket(hy_event *e, uint64_t ticket) {
     while (e->done < ticket) pthread_cond_wait(&e->changed, &e->lock);
 }
@@ -215,12 +205,17 @@ hy_status hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t by
     return finish_put(s);
 }
 
-/* The ticket is drawn with the stream's lock held, so tickets of one stream are queued in order. */
+/* A record draws the next ticket, a wait reads the last one drawn. Either counts as a user of the event
+ * until it is fired or awaited; an event with users is not freed. The ticket is drawn with the stream's
+ * lock held, so tickets of one stream are queued in order. */
 static hy_status put_ticket(hy_stream *s, hy_event *event, entry_kind kind) {
     entry *e = begin_put(s);
     e->kind = kind;
     e->sync.event = event;
-    e->sync.ticket = take_ticket(event, kind == ENTRY_RECORD);
+    pthread_mutex_lock(&event->lock);
+    e->sync.ticket = event->recorded += kind == ENTRY_RECORD;
+    event->users++;
+    pthread_mutex_unlock(&event->lock);
     return finish_put(s);
 }
 

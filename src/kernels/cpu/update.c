@@ -138,22 +138,17 @@ static void adamw_step(const hy_op_call *call, float grad_scale, const float *gr
     adamw_run(p, grad, state[0], state[1], f, n);
 }
 
-typedef struct sgd_factors {
-    float grad; /* on the gradient: clipping and loss scaling */
-    float lr, momentum, decay;
-    bool is_nesterov;
-} sgd_factors;
-
-HY_CLONES static void sgd_run(float *p, const float *grad, sgd_factors f, int64_t n) {
+HY_CLONES static void sgd_run(float *p, const float *grad, hy_sgd_attr f, float grad_scale,
+                              int64_t n) {
     HY_SIMD
-    for (int64_t i = 0; i < n; i++) p[i] -= f.lr * (grad[i] * f.grad + f.decay * p[i]);
+    for (int64_t i = 0; i < n; i++) p[i] -= f.lr * (grad[i] * grad_scale + f.weight_decay * p[i]);
 }
 
-HY_CLONES static void momentum_run(float *p, const float *grad, float *momentum, sgd_factors f,
-                                   int64_t n) {
+HY_CLONES static void momentum_run(float *p, const float *grad, float *momentum, hy_sgd_attr f,
+                                   float grad_scale, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) {
-        float g = grad[i] * f.grad + f.decay * p[i];
+        float g = grad[i] * grad_scale + f.weight_decay * p[i];
         float b = f.momentum * momentum[i] + g;
         momentum[i] = b;
         p[i] -= f.lr * (f.is_nesterov ? g + f.momentum * b : b);
@@ -162,15 +157,10 @@ HY_CLONES static void momentum_run(float *p, const float *grad, float *momentum,
 
 static void sgd_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
                      float *const state[STATES], int64_t n) {
-    sgd_factors f = {.grad = grad_scale,
-                     .lr = call->attr.sgd.lr,
-                     .momentum = call->attr.sgd.momentum,
-                     .decay = call->attr.sgd.weight_decay,
-                     .is_nesterov = call->attr.sgd.is_nesterov};
     if (state[0]) {
-        momentum_run(p, grad, state[0], f, n);
+        momentum_run(p, grad, state[0], call->attr.sgd, grad_scale, n);
     } else {
-        sgd_run(p, grad, f, n);
+        sgd_run(p, grad, call->attr.sgd, grad_scale, n);
     }
 }
 
