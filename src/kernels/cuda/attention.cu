@@ -13,10 +13,6 @@ enum { HY_ATTENTION_HEAD_LIMIT = 256 };
 
 /* ---- which kernels serve a call -------------------------------------------------------------- */
 
-static bool has_tiles(int head_dim) {
-    return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
-}
-
 /* All of qkv, out and their gradients have one type of 16 bits. */
 static bool is_one_narrow_type(const hy_op_call *call) {
     static const int forward[] = {HY_ATTENTION_QKV, HY_ATTENTION_OUT};
@@ -31,17 +27,14 @@ static bool is_one_narrow_type(const hy_op_call *call) {
     return dtype == HY_BF16 || dtype == HY_F16;
 }
 
-/* Tiles find rows of qkv by 32-bit numbers of 16-byte chunks. */
-static bool has_countable_chunks(const hy_op_call *call) {
-    int64_t rows = (int64_t)call->attr.heads.batch * call->attr.heads.seq;
-    int64_t heads = call->attr.heads.heads + 2 * (int64_t)call->attr.heads.kv_heads;
-    return rows * heads * call->attr.heads.head_dim / 8 <= UINT32_MAX;
-}
-
+/* Tiles find rows of qkv by 32-bit numbers of 16-byte chunks. Their maxima are taken before scaling, so
+ * the scale must not turn signs round. */
 bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call) {
-    /* The tiles' maxima are taken before scaling, so the scale must not turn signs round. */
-    return cuda->card.capability >= 80 && has_tiles(call->attr.heads.head_dim) &&
-           is_one_narrow_type(call) && has_countable_chunks(call) && call->attr.heads.scale > 0;
+    const hy_heads_attr *a = &call->attr.heads;
+    int64_t rows = (int64_t)a->batch * a->seq, heads = a->heads + 2 * (int64_t)a->kv_heads;
+    int D = a->head_dim;
+    return cuda->card.capability >= 80 && (D == 64 || D == 80 || D == 96 || D == 128 || D == 256) &&
+           is_one_narrow_type(call) && rows * heads * D / 8 <= UINT32_MAX && a->scale > 0;
 }
 
 hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call) {
@@ -73,14 +66,10 @@ template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_ru
     grid.to_values = (uint32_t)a.K * S::CHUNKS;
     grid.to_tile = S::BN * width;
     grid.scale = a.scale * HY_LOG2E;
-    cudaError_t error = cudaFuncSetAttribute(
-        hy_attention_kernel<S, T>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES);
-    HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "attention: shared memory"));
-    hy_attention_kernel<S, T>
-        <<<(unsigned)((int64_t)grid.tiles * a.B * a.H), S::THREADS, S::SHARED_BYTES, run->stream>>>(
-            (const T *)t[HY_ATTENTION_QKV].data, (T *)t[HY_ATTENTION_OUT].data,
-            (float *)t[HY_ATTENTION_LSE].data, a, grid);
-    return hy_cuda_launched(run);
+    return hy_launch_with_shared(run, hy_attention_kernel<S, T>, (int64_t)grid.tiles * a.B * a.H,
+                                 S::THREADS, S::SHARED_BYTES, (const T *)t[HY_ATTENTION_QKV].data,
+                                 (T *)t[HY_ATTENTION_OUT].data, (float *)t[HY_ATTENTION_LSE].data,
+                                 a, grid);
 }
 
 /* Shapes: head size, BM, BN, SN, warps, stages, blocks, steps of q kept. The first of two measured
@@ -111,10 +100,6 @@ hy_status hy_cuda_attention(const hy_cuda_run *run) {
     if (run->call->t[HY_ATTENTION_QKV].dtype == HY_BF16)
         return launch_head_size<__nv_bfloat16>(run);
     return launch_head_size<__half>(run);
-}
-
-size_t hy_cuda_attention_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    return hy_cudnn_attention_workspace(cuda, call);
 }
 
 hy_status hy_cuda_attention_bwd(const hy_cuda_run *run) {

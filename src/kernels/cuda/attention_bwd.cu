@@ -29,16 +29,13 @@ template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T>
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-static hy_attention_bwd_layout layout_of(const hy_cuda *cuda, const hy_op_call *call) {
-    return hy_attention_bwd_layout_of(call, cuda->card.multiprocessors);
-}
-
 size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    return layout_of(cuda, call).bytes;
+    return hy_attention_bwd_layout_of(call, cuda->card.multiprocessors).bytes;
 }
 
 template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
-    hy_attention_bwd_layout l = layout_of(run->cuda, run->call);
+    hy_attention_bwd_layout l =
+        hy_attention_bwd_layout_of(run->call, run->cuda->card.multiprocessors);
     const hy_tensor *t = run->call->t;
     char *workspace = (char *)run->call->workspace.data;
     hy_bwd_args<T> g = {};
@@ -59,25 +56,17 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     return g;
 }
 
-template <typename S, typename T>
-static hy_status launch(const hy_cuda_run *run, void (*kernel)(hy_bwd_args<T>), int units,
-                        const hy_bwd_args<T> &g) {
-    HY_CUDA_TRY(hy_cuda_check(
-        run->cuda,
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED),
-        "attention backward"));
-    unsigned blocks = (unsigned)(units * hy_ceil_div(g.a.T, S::OWN));
-    kernel<<<blocks, S::THREADS, S::SHARED, run->stream>>>(g);
-    return hy_cuda_launched(run);
-}
-
 template <typename DQ, typename DKV, typename T>
 static hy_status launch_all(const hy_cuda_run *run) {
     typedef hy_dq_shape<DQ> Q;
     typedef hy_dkv_shape<DKV> K;
     hy_bwd_args<T> g = args_of<T>(run);
-    HY_CUDA_TRY((launch<Q, T>(run, hy_attention_dq_kernel<Q, T>, g.a.B * g.a.H, g)));
-    HY_CUDA_TRY((launch<K, T>(run, hy_attention_dkv_kernel<K, T>, g.a.B * g.a.K * g.parts, g)));
+    int64_t dq_blocks = g.a.B * g.a.H * hy_ceil_div(g.a.T, Q::OWN);
+    int64_t dkv_blocks = g.a.B * g.a.K * g.parts * hy_ceil_div(g.a.T, K::OWN);
+    HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kernel<Q, T>, dq_blocks, Q::THREADS,
+                                 Q::SHARED, g));
+    HY_TRY(hy_launch_with_shared(run, hy_attention_dkv_kernel<K, T>, dkv_blocks, K::THREADS,
+                                 K::SHARED, g));
     if (g.parts == 1) return HY_OK;
     int64_t fours = (int64_t)g.a.B * g.a.T * g.a.K * g.a.D / 2; /* of dk and dv together */
     hy_attention_dkv_sum_kernel<T><<<(unsigned)hy_ceil_div(fours, 256), 256, 0, run->stream>>>(g);
@@ -104,12 +93,7 @@ template <typename T> static hy_status launch_for_size(const hy_cuda_run *run) {
     case 80: return launch_all<dq_80, dkv_80, T>(run);
     case 96: return launch_all<dq_96, dkv_96, T>(run);
     case 128: return launch_all<dq_128, dkv_128, T>(run);
-    case 256: return launch_all<dq_256, dkv_256, T>(run);
-    default:
-        return hy_cuda_fail(run->cuda, HY_ERR_INPUT,
-                            "attention backward: head size %d has no tiles, expected 64, 80, 96, "
-                            "128 or 256",
-                            run->call->attr.heads.head_dim);
+    default: return launch_all<dq_256, dkv_256, T>(run);
     }
 }
 

@@ -212,9 +212,9 @@ hy_status hy_cuda_attention_cached(const hy_cuda_run *run) {
     cached_call c = describe(run->cuda, run->call);
     int64_t count = (int64_t)c.a.B * c.a.T * 2 * c.a.K * c.a.D;
     append_rows<<<(unsigned)hy_ceil_div(count, THREADS), THREADS, 0, run->stream>>>(c, count);
-    HY_CUDA_TRY(hy_cuda_launched(run));
+    HY_TRY(hy_cuda_launched(run));
     hy_by_type(c.cache.dtype, [&](auto zero) { launch_head_size<decltype(zero)>(run, c); });
-    HY_CUDA_TRY(hy_cuda_launched(run));
+    HY_TRY(hy_cuda_launched(run));
     join<<<dim3((unsigned)c.queries, (unsigned)(c.a.B * c.a.K)), THREADS, 0, run->stream>>>(c);
     return hy_cuda_launched(run);
 }

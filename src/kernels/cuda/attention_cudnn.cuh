@@ -23,6 +23,6 @@ void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call);
  * shape, which is made when it is the first. */
 const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op_call *call);
 /* 0 when cuDNN does not serve it; backward never 0 when it does. */
-size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call);
+hy_cuda_op_workspace hy_cudnn_attention_workspace;
 /* False when it does not serve it; otherwise *status is how it went. */
 bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status);

@@ -380,19 +380,10 @@ template <typename S> static constexpr int shared_bytes(int sides) {
     return floats * (int)sizeof(float);
 }
 
-static hy_status launch(const hy_cuda_run *run, void (*kernel)(generic_call), int64_t blocks,
-                        int shared, const generic_call &call) {
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "attention: shared memory"));
-    kernel<<<(unsigned)blocks, THREADS, shared, run->stream>>>(call);
-    return hy_cuda_launched(run);
-}
-
 template <typename S> static hy_status forward(const hy_cuda_run *run, const generic_call &call) {
     static_assert(shared_bytes<S>(1) <= 99 * 1024, "the limit of sm_120");
     int64_t blocks = hy_ceil_div(call.a.T, S::MINE) * call.a.B * call.a.H;
-    return launch(run, forward_kernel<S>, blocks, shared_bytes<S>(1), call);
+    return hy_launch_with_shared(run, forward_kernel<S>, blocks, THREADS, shared_bytes<S>(1), call);
 }
 
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run) {
@@ -409,8 +400,8 @@ template <typename S> static hy_status backward(const hy_cuda_run *run, const ge
     static_assert(shared_bytes<S>(2) <= 99 * 1024, "the limit of sm_120");
     int64_t tiles = hy_ceil_div(call.a.T, S::MINE) * call.a.B;
     int shared = shared_bytes<S>(2);
-    HY_CUDA_TRY(launch(run, dq_kernel<S>, tiles * call.a.H, shared, call));
-    return launch(run, dkv_kernel<S>, tiles * call.a.K, shared, call);
+    HY_TRY(hy_launch_with_shared(run, dq_kernel<S>, tiles * call.a.H, THREADS, shared, call));
+    return hy_launch_with_shared(run, dkv_kernel<S>, tiles * call.a.K, THREADS, shared, call);
 }
 
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
@@ -423,7 +414,8 @@ hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run) {
                          t[HY_ATTENTION_BWD_DQKV],
                          (float *)run->call->workspace.data};
     int64_t rows = (int64_t)call.a.B * call.a.T * call.a.H;
-    HY_CUDA_TRY(launch(run, delta_kernel, hy_ceil_div(rows, WARPS), 0, call));
+    delta_kernel<<<(unsigned)hy_ceil_div(rows, WARPS), THREADS, 0, run->stream>>>(call);
+    HY_TRY(hy_cuda_launched(run));
     if (call.a.D <= 64) return backward<shape<64, 64, 32>>(run, call);
     if (call.a.D <= 128) return backward<shape<128, 32, 16>>(run, call);
     return backward<shape<256, 16, 8>>(run, call);

@@ -23,7 +23,7 @@ static hy_cuda_op op_of(hy_op_kind kind) {
     case HY_OP_HEAD_NORM_BWD: return {hy_cuda_head_norm_bwd, hy_cuda_head_norm_bwd_workspace, NULL};
     case HY_OP_ROPE: return {hy_cuda_rope, NULL, NULL};
     case HY_OP_ATTENTION:
-        return {hy_cuda_attention, hy_cuda_attention_workspace, hy_cuda_attention_supports};
+        return {hy_cuda_attention, hy_cudnn_attention_workspace, hy_cuda_attention_supports};
     case HY_OP_ATTENTION_BWD:
         return {hy_cuda_attention_bwd, hy_cuda_attention_bwd_workspace, hy_cuda_attention_supports};
     case HY_OP_ATTENTION_CACHED:
@@ -155,7 +155,7 @@ static hy_status cuda_memory_now(hy_backend *b, size_t *free_bytes, size_t *tota
 
 static hy_status cuda_supports(hy_backend *b, const hy_op_call *call) {
     hy_cuda *cuda = self_of(b);
-    HY_CUDA_TRY(cuda->host.op_check(call));
+    HY_TRY(cuda->host.op_check(call));
     hy_cuda_op op = op_of(call->kind);
     return op.supports ? op.supports(cuda, call) : HY_OK;
 }
@@ -167,7 +167,7 @@ static size_t cuda_workspace(hy_backend *b, const hy_op_call *call) {
 
 static hy_status cuda_prepare(hy_backend *b, hy_op_call *call) {
     call->plan = NULL;
-    HY_CUDA_TRY(cuda_supports(b, call));
+    HY_TRY(cuda_supports(b, call));
     if (call->kind == HY_OP_MATMUL) return hy_cuda_matmul_prepare(self_of(b), call);
     bool is_attention = call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD;
     if (is_attention) hy_cudnn_attention_prepare(self_of(b), call);
@@ -190,14 +190,6 @@ static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
     return op.run(&run);
 }
 
-static hy_status cuda_matmul_table(hy_backend *b, char **text) {
-    return hy_cuda_matmul_table(self_of(b), text);
-}
-
-static hy_status cuda_load_matmul_table(hy_backend *b, const char *text) {
-    return hy_cuda_matmul_load_table(self_of(b), text);
-}
-
 /* ---- life ------------------------------------------------------------------------------------- */
 
 static hy_status choose_device(hy_cuda *cuda) {
@@ -217,7 +209,7 @@ static hy_status choose_device(hy_cuda *cuda) {
             cuda, HY_ERR_DEVICE,
             "an NVIDIA driver is here, but no device that it shows to this process");
     }
-    HY_CUDA_TRY(hy_cuda_check(cuda, error, "looking for CUDA devices"));
+    HY_TRY(hy_cuda_check(cuda, error, "looking for CUDA devices"));
     if (cuda->options.device < 0 || cuda->options.device >= count) {
         return hy_cuda_fail(cuda, HY_ERR_DEVICE, "there is no CUDA device %d; accepted are 0 to %d",
                             cuda->options.device, count - 1);
@@ -243,33 +235,20 @@ static hy_status check_capability(hy_cuda *cuda, const char *name) {
         name, cuda->card.capability / 10, cuda->card.capability % 10, cuda->card.capability);
 }
 
-static int attribute(int device, cudaDeviceAttr which) {
-    int value = 0;
-    cudaDeviceGetAttribute(&value, which, device);
-    return value;
-}
-
 static hy_status describe(hy_cuda *cuda) {
     hy_device_facts *facts = &cuda->backend.facts;
-    int device = cuda->options.device;
     cudaDeviceProp properties;
-    HY_CUDA_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&properties, device),
-                              "asking the CUDA device what it is"));
-    cuda->card.device = device;
+    HY_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&properties, cuda->options.device),
+                         "asking the CUDA device what it is"));
     cuda->card.capability = properties.major * 10 + properties.minor;
-    cuda->card.multiprocessors = attribute(device, cudaDevAttrMultiProcessorCount);
-    size_t shared = (size_t)attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    size_t limit = cuda->options.shared_limit;
+    cuda->card.multiprocessors = properties.multiProcessorCount;
+    size_t shared = properties.sharedMemPerBlockOptin, limit = cuda->options.shared_limit;
     cuda->card.shared_bytes = limit && limit < shared ? limit : shared;
-    cuda->card.l2_bytes = (size_t)attribute(device, cudaDevAttrL2CacheSize);
-    HY_CUDA_TRY(check_capability(cuda, properties.name));
-    size_t free_bytes = 0, total = 0;
-    HY_CUDA_TRY(cuda_memory_now(&cuda->backend, &free_bytes, &total));
+    HY_TRY(check_capability(cuda, properties.name));
+    HY_TRY(cuda_memory_now(&cuda->backend, &facts->memory_free, &facts->memory_total));
     snprintf(facts->name, sizeof facts->name, "%.127s", properties.name);
     facts->is_gpu = true;
     facts->capability = cuda->card.capability;
-    facts->memory_total = total;
-    facts->memory_free = free_bytes;
     return HY_OK;
 }
 
@@ -283,12 +262,12 @@ static void cuda_destroy(hy_backend *b) {
 }
 
 static hy_status set_up(hy_cuda *cuda) {
-    HY_CUDA_TRY(choose_device(cuda));
-    HY_CUDA_TRY(describe(cuda));
-    HY_CUDA_TRY(hy_cuda_matmul_init(cuda));
+    HY_TRY(choose_device(cuda));
+    HY_TRY(describe(cuda));
+    HY_TRY(hy_cuda_matmul_init(cuda));
     hy_device_facts *facts = &cuda->backend.facts;
     snprintf(facts->detail, sizeof facts->detail, "sm_%d, %d multiprocessors, %s",
-             facts->capability, cuda->card.multiprocessors, hy_cuda_matmul_library(cuda));
+             facts->capability, cuda->card.multiprocessors, cuda->plans->library);
     hy_cudnn_attention_init(cuda);
     take_reserve(cuda);
     if (!cuda->options.is_measuring) return HY_OK;
@@ -320,8 +299,8 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.supports = cuda_supports;
     b.workspace = cuda_workspace;
     b.prepare = cuda_prepare;
-    b.matmul_table = cuda_matmul_table;
-    b.load_matmul_table = cuda_load_matmul_table;
+    b.matmul_table = hy_cuda_matmul_table;
+    b.load_matmul_table = hy_cuda_load_matmul_table;
     b.destroy = cuda_destroy;
     return b;
 }

@@ -10,15 +10,14 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "base/error.h"
 #include "kernels/cuda_link.h"
 
 /* The device and what it can do. */
 typedef struct hy_cuda_card {
-    int device;
     int capability; /* 90 for sm_90 */
     int multiprocessors;
     size_t shared_bytes; /* most shared memory a block may ask for */
-    size_t l2_bytes;
 } hy_cuda_card;
 
 typedef struct hy_cuda {
@@ -56,7 +55,7 @@ hy_cuda_op_run hy_cuda_matmul, hy_cuda_bias_grad, hy_cuda_norm, hy_cuda_norm_bwd
     hy_cuda_quantize, hy_cuda_dequantize;
 
 hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
-    hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cuda_attention_workspace,
+    hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cudnn_attention_workspace,
     hy_cuda_attention_bwd_workspace, hy_cuda_attention_cached_workspace,
     hy_cuda_embed_bwd_workspace, hy_cuda_reduce_workspace, hy_cuda_diff_dot_workspace;
 
@@ -79,11 +78,16 @@ hy_status hy_cuda_check(const hy_cuda *cuda, cudaError_t error, const char *what
 /* After a launch: did it start? */
 hy_status hy_cuda_launched(const hy_cuda_run *run);
 
-#define HY_CUDA_TRY(expression)                                                                    \
-    do {                                                                                           \
-        hy_status hy_try_status_ = (expression);                                                   \
-        if (hy_try_status_ != HY_OK) return hy_try_status_;                                        \
-    } while (0)
+/* Launches a kernel that asks for more shared memory than every card gives unasked. */
+template <typename... P, typename... A>
+static hy_status hy_launch_with_shared(const hy_cuda_run *run, void (*kernel)(P...), int64_t blocks,
+                                       int threads, int shared_bytes, const A &...args) {
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    HY_TRY(hy_cuda_check(run->cuda, error, run->cuda->host.op_name(run->call->kind)));
+    kernel<<<(unsigned)blocks, threads, (size_t)shared_bytes, run->stream>>>(args...);
+    return hy_cuda_launched(run);
+}
 
 /* ---- shapes ----------------------------------------------------------------------------------- */
 

@@ -262,7 +262,7 @@ static hy_status sum_by_keys(const hy_cuda_run *run, hy_token_keys keys, const h
     c.N = (int)N;
     c.windows = (int)hy_ceil_div(N, WINDOW);
     c.C = C;
-    if (!c.accumulate) HY_CUDA_TRY(clear_rows(run, table, 0));
+    if (!c.accumulate) HY_TRY(clear_rows(run, table, 0));
     hy_by_chunks(C, {dx}, [&](auto access) {
         using A = decltype(access);
         column_grid g = grid_of(C / A::width);
@@ -290,7 +290,7 @@ static hy_status position_gradient(const hy_cuda_run *run) {
                               (int32_t)hy_height(dwpe), T};
         return sum_by_keys(run, keys, dwpe);
     }
-    if (!call->attr.accumulate) HY_CUDA_TRY(clear_rows(run, dwpe, T));
+    if (!call->attr.accumulate) HY_TRY(clear_rows(run, dwpe, T));
     hy_by_chunks(C, {dx}, [&](auto access) {
         using A = decltype(access);
         column_grid g = grid_of(C / A::width);
@@ -301,7 +301,7 @@ static hy_status position_gradient(const hy_cuda_run *run) {
 }
 
 hy_status hy_cuda_embed_bwd(const hy_cuda_run *run) {
-    if (hy_has(&run->call->t[HY_EMBED_BWD_DWTE])) HY_CUDA_TRY(token_gradient(run));
-    if (hy_has(&run->call->t[HY_EMBED_BWD_DWPE])) HY_CUDA_TRY(position_gradient(run));
+    if (hy_has(&run->call->t[HY_EMBED_BWD_DWTE])) HY_TRY(token_gradient(run));
+    if (hy_has(&run->call->t[HY_EMBED_BWD_DWPE])) HY_TRY(position_gradient(run));
     return HY_OK;
 }

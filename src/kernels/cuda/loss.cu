@@ -253,13 +253,8 @@ __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(loss_args
 
 template <typename T, int depth, int threads>
 static hy_status launch(const hy_cuda_run *run, const loss_args &a, unsigned rows) {
-    int bytes = depth * threads * (int)sizeof(uint4);
-    auto kernel = loss_kernel<T, depth, threads>;
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    HY_CUDA_TRY(hy_cuda_check(run->cuda, error, "shared memory for cross-entropy"));
-    kernel<<<rows, threads, (size_t)bytes, run->stream>>>(a);
-    return hy_cuda_launched(run);
+    return hy_launch_with_shared(run, loss_kernel<T, depth, threads>, rows, threads,
+                                 depth * threads * (int)sizeof(uint4), a);
 }
 
 /* Blocks and rings by the bytes of a row and what the card has. Two blocks of 512 threads share a

@@ -13,16 +13,12 @@
 
 /* ---- what is served -------------------------------------------------------------------------- */
 
-static const char *dtype_name(hy_dtype dtype) {
-    return dtype == HY_F32 ? "fp32" : dtype == HY_BF16 ? "bf16" : dtype == HY_F16 ? "fp16" : "?";
-}
-
 static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int position) {
     const hy_tensor *t = &call->t[position], *d = &call->t[HY_MATMUL_D];
     if (!hy_has(t) || t->dtype == d->dtype) return HY_OK;
     return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: %s is %s, expected %s like d",
-                        cuda->host.tensor_name(HY_OP_MATMUL, position), dtype_name(t->dtype),
-                        dtype_name(d->dtype));
+                        cuda->host.tensor_name(HY_OP_MATMUL, position), hy_dtype_name(t->dtype),
+                        hy_dtype_name(d->dtype));
 }
 
 static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
@@ -30,14 +26,14 @@ static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
     hy_dtype in = t[HY_MATMUL_A].dtype, out = t[HY_MATMUL_D].dtype;
     if (t[HY_MATMUL_B].dtype != in) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: a is %s and b is %s, expected one type",
-                            dtype_name(in), dtype_name(t[HY_MATMUL_B].dtype));
+                            hy_dtype_name(in), hy_dtype_name(t[HY_MATMUL_B].dtype));
     }
     if (out != in && out != HY_F32) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: d is %s, expected %s like a, or fp32",
-                            dtype_name(out), dtype_name(in));
+                            hy_dtype_name(out), hy_dtype_name(in));
     }
-    HY_CUDA_TRY(check_like_d(cuda, call, HY_MATMUL_C));
-    HY_CUDA_TRY(check_like_d(cuda, call, HY_MATMUL_ACT));
+    HY_TRY(check_like_d(cuda, call, HY_MATMUL_C));
+    HY_TRY(check_like_d(cuda, call, HY_MATMUL_ACT));
     return check_like_d(cuda, call, HY_MATMUL_PRE);
 }
 
@@ -48,20 +44,20 @@ static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
     if (key->in == HY_F32 || key->out == HY_F32) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
                             "matmul: gelu is fused into bf16 and fp16 matmuls, not into %s -> %s",
-                            dtype_name(key->in), dtype_name(key->out));
+                            hy_dtype_name(key->in), hy_dtype_name(key->out));
     }
-    HY_CUDA_TRY(hy_matmul_plan_find(cuda, key, &plan));
+    HY_TRY(hy_matmul_plan_find(cuda, key, &plan));
     if (!plan->is_plain) return HY_OK;
     return hy_cuda_fail(
         cuda, HY_ERR_INPUT,
         "matmul: cuBLASLt cannot fuse gelu into %lld x %lld x %lld in %s (rows of a "
         "multiple of 8 are needed)",
-        (long long)key->M, (long long)key->N, (long long)key->K, dtype_name(key->in));
+        (long long)key->M, (long long)key->N, (long long)key->K, hy_dtype_name(key->in));
 }
 
 hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) {
     hy_op_call call = hy_matmul_behind_cast(given, true);
-    HY_CUDA_TRY(check_types(cuda, &call));
+    HY_TRY(check_types(cuda, &call));
     hy_matmul_key key = hy_matmul_key_of(cuda, &call);
     return check_gelu(cuda, &key);
 }
@@ -71,8 +67,8 @@ hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) 
 /* Card and library version in one word: what an algorithm is valid for. */
 static hy_status name_scope(hy_cuda *cuda, char *out, size_t size) {
     cudaDeviceProp card;
-    HY_CUDA_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&card, cuda->card.device),
-                              "asking for the card's name"));
+    HY_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&card, cuda->options.device),
+                         "asking for the card's name"));
     snprintf(out, size, "%.56s/sm_%d/%d/cublasLt-%zu", card.name, cuda->card.capability,
              cuda->card.multiprocessors, cublasLtGetVersion());
     for (char *c = out; *c; c++) {
@@ -111,19 +107,17 @@ void hy_cuda_matmul_fini(hy_cuda *cuda) {
     cuda->plans = NULL;
 }
 
-const char *hy_cuda_matmul_library(const hy_cuda *cuda) { return cuda->plans->library; }
-
 /* ---- planning -------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_matmul_plan *plan;
     hy_op_call plain = hy_matmul_behind_cast(call, true);
     hy_matmul_key key = hy_matmul_key_of(cuda, &plain);
-    HY_CUDA_TRY(check_types(cuda, &plain));
-    HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
+    HY_TRY(check_types(cuda, &plain));
+    HY_TRY(hy_matmul_plan_find(cuda, &key, &plan));
     bool is_better_known = plan->level >= (hy_matmul_level)cuda->options.tune;
     if (!plan->is_prepared && !plan->is_plain && !is_better_known) {
-        HY_CUDA_TRY(hy_matmul_tune(cuda, plan, cuda->options.tune));
+        HY_TRY(hy_matmul_tune(cuda, plan, cuda->options.tune));
         hy_matmul_cache_add(cuda, plan);
     }
     plan->is_prepared = true;
@@ -162,11 +156,11 @@ static hy_status find_plan(const hy_cuda *cuda, const hy_op_call *call, size_t w
     hy_matmul_key key = hy_matmul_key_of(cuda, call);
     hy_matmul_plan *plan = (hy_matmul_plan *)call->plan;
     if (!plan || !hy_matmul_key_equal(&plan->key, &key)) {
-        HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
+        HY_TRY(hy_matmul_plan_find(cuda, &key, &plan));
     }
     if (hy_matmul_plan_bytes(plan) > workspace_bytes) {
         key.is_lean = true;
-        HY_CUDA_TRY(hy_matmul_plan_find(cuda, &key, &plan));
+        HY_TRY(hy_matmul_plan_find(cuda, &key, &plan));
     }
     plan->is_prepared = true;
     *out = plan;
@@ -179,13 +173,13 @@ hy_status hy_cuda_matmul(const hy_cuda_run *run) {
     const hy_tensor *t = call->t;
     hy_matmul_plan *plan;
     hy_matmul_args args = {};
-    HY_CUDA_TRY(check_types(run->cuda, call));
+    HY_TRY(check_types(run->cuda, call));
     if (hy_matmul_cast_bytes(run->call, true) > 0) {
         hy_op_call cast = {};
         cast.kind = HY_OP_CAST;
         cast.t[HY_CAST_SRC] = run->call->t[HY_MATMUL_B], cast.t[HY_CAST_DST] = t[HY_MATMUL_B];
         hy_cuda_run before = {&cast, run->cuda, run->stream};
-        HY_CUDA_TRY(hy_cuda_cast(&before));
+        HY_TRY(hy_cuda_cast(&before));
     }
     if (hy_has(&t[HY_MATMUL_PRE]) && t[HY_MATMUL_PRE].data == t[HY_MATMUL_D].data) {
         return hy_cuda_fail(
@@ -200,7 +194,7 @@ hy_status hy_cuda_matmul(const hy_cuda_run *run) {
     args.workspace_bytes = args.workspace ? (size_t)hy_tensor_count(&call->workspace) : 0;
     args.alpha = call->attr.matmul.alpha;
     args.beta = args.c ? 1.0f : 0.0f;
-    HY_CUDA_TRY(find_plan(run->cuda, call, args.workspace_bytes, &plan));
-    HY_CUDA_TRY(hy_matmul_launch(run->cuda, plan, &args, run->stream));
+    HY_TRY(find_plan(run->cuda, call, args.workspace_bytes, &plan));
+    HY_TRY(hy_matmul_launch(run->cuda, plan, &args, run->stream));
     return hy_cuda_launched(run);
 }

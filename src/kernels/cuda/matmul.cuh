@@ -69,7 +69,7 @@ typedef struct hy_matmul_entries {
 
 typedef struct hy_matmul_plans {
     cublasLtHandle_t handle;
-    char library[40];
+    char library[40]; /* "cuBLASLt 13.1.0" */
     hy_matmul_plan **items;
     int count, capacity;
     int tuned;               /* matmuls timed so far */
@@ -150,12 +150,8 @@ void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cud
 
 /* ---- for backend.cu -------------------------------------------------------------------------- */
 
-/* "cuBLASLt 13.1.0" */
-const char *hy_cuda_matmul_library(const hy_cuda *cuda);
 /* The algorithms in use, as text, allocated with malloc. */
-hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text);
+hy_status hy_cuda_matmul_table(hy_backend *b, char **text);
 /* Such a text's algorithms win over cache and tuning in all plans made from now on; lines of
  * another card or library, and damaged ones, are passed over. */
-hy_status hy_cuda_matmul_load_table(hy_cuda *cuda, const char *text);
-
-static inline size_t hy_matmul_element(hy_dtype dtype) { return dtype == HY_F32 ? 4 : 2; }
+hy_status hy_cuda_load_matmul_table(hy_backend *b, const char *text);

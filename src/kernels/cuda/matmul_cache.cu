@@ -22,12 +22,11 @@ enum { LEVELS = sizeof level_names / sizeof level_names[0] };
 /* ---- one line -------------------------------------------------------------------------------- */
 
 void hy_matmul_key_text(const hy_matmul_key *key, char *out, size_t size) {
-    static const char *const types[] = {"fp32", "bf16", "fp16"};
     static const char *const gelu[] = {"", "/gelu", "/gelu-keep", "/gelu-back"};
     snprintf(out, size, "%lldx%lldx%lld/%c%c/%s-%s%s%s%s%s/%d%s%s", (long long)key->M,
              (long long)key->N, (long long)key->K, key->trans_a ? 't' : 'n',
-             key->trans_b ? 't' : 'n', types[key->in], types[key->out],
-             key->has_bias ? "/bias-" : "", key->has_bias ? types[key->bias] : "",
+             key->trans_b ? 't' : 'n', hy_dtype_name(key->in), hy_dtype_name(key->out),
+             key->has_bias ? "/bias-" : "", key->has_bias ? hy_dtype_name(key->bias) : "",
              key->has_c ? "/c" : "", gelu[key->gelu], key->alignment, key->is_tf32 ? "/tf32" : "",
              key->is_lean ? "/lean" : "");
 }
@@ -187,7 +186,8 @@ void hy_matmul_cache_free(hy_cuda *cuda) {
 
 /* ---- the table of a checkpoint --------------------------------------------------------------- */
 
-hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text) {
+hy_status hy_cuda_matmul_table(hy_backend *b, char **text) {
+    hy_cuda *cuda = (hy_cuda *)b->self;
     const hy_matmul_plans *plans = cuda->plans;
     size_t size = (size_t)plans->count * LINE + 1, used = 0;
     *text = (char *)malloc(size);
@@ -202,7 +202,8 @@ hy_status hy_cuda_matmul_table(hy_cuda *cuda, char **text) {
     return HY_OK;
 }
 
-hy_status hy_cuda_matmul_load_table(hy_cuda *cuda, const char *text) {
+hy_status hy_cuda_load_matmul_table(hy_backend *b, const char *text) {
+    hy_cuda *cuda = (hy_cuda *)b->self;
     hy_matmul_plans *plans = cuda->plans;
     for (const char *line = text; line && *line;) {
         hy_matmul_entry entry;

@@ -123,11 +123,11 @@ static hy_status describe_matrix(const hy_cuda *cuda, cublasLtMatrixLayoutOpaque
 
 static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
     const hy_matmul_key *k = &plan->key;
-    HY_CUDA_TRY(describe_operation(cuda, plan));
-    HY_CUDA_TRY(describe_matrix(cuda, &plan->left, k->in, k->trans_b ? k->N : k->K,
-                                k->trans_b ? k->K : k->N));
-    HY_CUDA_TRY(describe_matrix(cuda, &plan->right, k->in, k->trans_a ? k->K : k->M,
-                                k->trans_a ? k->M : k->K));
+    HY_TRY(describe_operation(cuda, plan));
+    HY_TRY(describe_matrix(cuda, &plan->left, k->in, k->trans_b ? k->N : k->K,
+                           k->trans_b ? k->K : k->N));
+    HY_TRY(describe_matrix(cuda, &plan->right, k->in, k->trans_a ? k->K : k->M,
+                           k->trans_a ? k->M : k->K));
     return describe_matrix(cuda, &plan->result, k->out, k->M, k->N);
 }
 
@@ -231,7 +231,7 @@ static bool take_recalled(const hy_cuda *cuda, hy_matmul_plan *plan) {
 /* The library wants a bias of d's type; another is first converted into workspace. */
 static size_t bias_bytes_of(const hy_matmul_key *key) {
     if (!key->has_bias || key->bias == key->out) return 0;
-    return ((size_t)key->N * hy_matmul_element(key->out) + 255) / 256 * 256;
+    return ((size_t)key->N * hy_dtype_size(key->out) + 255) / 256 * 256;
 }
 
 /* What goes to our own matmul without asking: the library's gelu wants aligned rows beside the
@@ -249,7 +249,7 @@ hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_
     plan->key = *key;
     plan->bias_bytes = bias_bytes_of(key);
     plan->is_plain = is_beyond_library(plan);
-    if (!plan->is_plain) HY_CUDA_TRY(describe(cuda, plan));
+    if (!plan->is_plain) HY_TRY(describe(cuda, plan));
     if (!plan->is_plain && !take_recalled(cuda, plan)) {
         plan->is_plain = hy_matmul_guess(cuda, plan, &guess, 1) == 0;
         if (!plan->is_plain) {
@@ -286,7 +286,7 @@ hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_
             return HY_OK;
         }
     }
-    HY_CUDA_TRY(make_room(cuda, plans));
+    HY_TRY(make_room(cuda, plans));
     hy_matmul_plan *plan = (hy_matmul_plan *)malloc(sizeof *plan);
     if (!plan) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for a plan");
     hy_status status = hy_matmul_plan_make(cuda, key, plan);

@@ -48,7 +48,7 @@ static size_t round_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
 /* Hands out `count` elements of the scratch block, or only counts while there is none. */
 static void *take(const bench *b, size_t *used, hy_dtype dtype, int64_t count) {
     size_t at = *used;
-    *used += round_up((size_t)count * hy_matmul_element(dtype));
+    *used += round_up((size_t)count * hy_dtype_size(dtype));
     return b->memory ? (char *)b->memory + at : NULL;
 }
 
@@ -259,7 +259,7 @@ static bool run_afresh(bench *b) {
 
 static bool keep_expected(bench *b) {
     const hy_matmul_key *k = &b->plan.key;
-    size_t bytes = (size_t)(k->M * k->N) * hy_matmul_element(k->out);
+    size_t bytes = (size_t)(k->M * k->N) * hy_dtype_size(k->out);
     return run_afresh(b) && cudaMemcpyAsync(b->expected, result_of(b), bytes,
                                             cudaMemcpyDeviceToDevice, b->stream) == cudaSuccess;
 }
@@ -329,12 +329,11 @@ static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
 /* ---- tuning ---------------------------------------------------------------------------------- */
 
 static void report_progress(const hy_cuda *cuda, const hy_matmul_key *key) {
-    static const char *const types[] = {"fp32", "bf16", "fp16"};
     static const char *const gelu[] = {"", " + gelu", " + gelu", " + gelu backward"};
     char what[128];
     if (!cuda->options.on_tuning) return;
     snprintf(what, sizeof what, "%lld x %lld x %lld %s%s%s%s%s", (long long)key->M,
-             (long long)key->N, (long long)key->K, types[key->in],
+             (long long)key->N, (long long)key->K, hy_dtype_name(key->in),
              key->out != key->in ? " -> fp32" : "", key->has_bias ? " + bias" : "",
              key->has_c ? " + residual" : "", gelu[key->gelu]);
     cuda->options.on_tuning(cuda->options.user, what, cuda->plans->tuned, 0);
@@ -374,7 +373,7 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
     bench b;
     *flops = 0;
     hy_matmul_key key = square_key(cuda, side);
-    HY_CUDA_TRY(hy_matmul_plan_make(cuda, &key, &plan));
+    HY_TRY(hy_matmul_plan_make(cuda, &key, &plan));
     if (plan.is_plain || !open_bench(&b, cuda, &plan, tune)) return HY_OK;
     if (tune != HY_TUNE_OFF) find_fastest(&b, &plan, tune);
     b.plan = plan;
@@ -393,11 +392,11 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
 hy_status hy_cuda_matmul_measure(hy_cuda *cuda, double *flops) {
     double rough;
     *flops = 0;
-    HY_CUDA_TRY(measure_side(cuda, 2048, HY_TUNE_OFF, &rough));
+    HY_TRY(measure_side(cuda, 2048, HY_TUNE_OFF, &rough));
     for (int64_t side = 8192; side >= 2048 && *flops == 0; side /= 2) {
         double seconds = rough > 0 ? 50 * 2.0 * (double)(side * side * side) / rough : 0;
         if (seconds < 0.2 || side == 2048) {
-            HY_CUDA_TRY(measure_side(cuda, side, HY_TUNE_FAST, flops));
+            HY_TRY(measure_side(cuda, side, HY_TUNE_FAST, flops));
         }
     }
     return HY_OK;

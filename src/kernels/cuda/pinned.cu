@@ -119,7 +119,7 @@ static int bring_in_all(char *data, size_t bytes) {
 static bool can_register(const hy_cuda *cuda) {
     int answer = 0;
     cudaDeviceGetAttribute(&answer, cudaDevAttrCanUseHostPointerForRegisteredMem,
-                           cuda->card.device);
+                           cuda->options.device);
     return answer != 0;
 }
 
@@ -150,7 +150,7 @@ hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out) {
     cudaError_t refusal = cudaSuccess;
     *out = NULL;
     if (bytes >= REGISTERED_LEAST && can_register(cuda)) {
-        HY_CUDA_TRY(pin_pages(cuda, bytes, out, &refusal));
+        HY_TRY(pin_pages(cuda, bytes, out, &refusal));
         if (*out) return HY_OK;
     }
     cudaError_t error = cudaHostAlloc(out, bytes, cudaHostAllocPortable);

@@ -34,8 +34,8 @@ hy_cuda *hy_cuda_stream_owner(hy_stream *s) { return s->cuda; }
 
 static hy_status make_pairs(hy_stream *s) {
     for (int i = 0; i < WAIT_PAIRS; i++) {
-        HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].before), "making events"));
-        HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].after), "making events"));
+        HY_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].before), "making events"));
+        HY_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].after), "making events"));
     }
     return HY_OK;
 }
@@ -83,7 +83,7 @@ static void read_oldest_wait(hy_stream *s) {
 }
 
 hy_status hy_cuda_stream_sync(hy_stream *s) {
-    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaStreamSynchronize(s->handle), "waiting for the card"));
+    HY_TRY(hy_cuda_check(s->cuda, cudaStreamSynchronize(s->handle), "waiting for the card"));
     while (s->count > 0) read_oldest_wait(s);
     return HY_OK;
 }
@@ -106,10 +106,10 @@ hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
     if (!e->was_recorded || hy_cuda_event_is_done(e)) return HY_OK;
     if (s->count == WAIT_PAIRS) read_oldest_wait(s);
     wait_pair *pair = &s->pairs[(s->first + s->count) % WAIT_PAIRS];
-    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->before, s->handle), "timing a wait"));
-    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0),
-                              "waiting for an event"));
-    HY_CUDA_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->after, s->handle), "timing a wait"));
+    HY_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->before, s->handle), "timing a wait"));
+    HY_TRY(hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0),
+                         "waiting for an event"));
+    HY_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->after, s->handle), "timing a wait"));
     s->count++;
     return HY_OK;
 }
@@ -178,8 +178,7 @@ void hy_cuda_event_destroy(hy_event *e) {
 }
 
 hy_status hy_cuda_event_record(hy_event *e, hy_stream *s) {
-    HY_CUDA_TRY(
-        hy_cuda_check(e->cuda, cudaEventRecord(e->handle, s->handle), "recording an event"));
+    HY_TRY(hy_cuda_check(e->cuda, cudaEventRecord(e->handle, s->handle), "recording an event"));
     e->was_recorded = true;
     return HY_OK;
 }
