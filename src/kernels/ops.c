@@ -375,6 +375,12 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
                    (long long)vocab, (long long)V);
         return HY_OK;
     }
+    case HY_OP_QUANTIZE:
+    case HY_OP_DEQUANTIZE:
+        HY_FAIL_IF(call->attr.quantize.block < 1, HY_ERR_INPUT,
+                   "the quantisation block has %d elements, expected at least 1",
+                   call->attr.quantize.block);
+        return HY_OK;
     default: return HY_OK;
     }
 }

@@ -152,21 +152,8 @@ static __global__ void __launch_bounds__(THREADS) join(cached_call c) {
 
 /* ---- launching --------------------------------------------------------------------------------- */
 
-/* Queries of a block: more of them read the cache less often, as long as their sums stay in registers. */
-static int queries_of_block(int queries, int head_dim) {
-    if (queries == 1) return 1;
-    return head_dim <= 128 ? 8 : 4;
-}
-
-/* As many stretches as keep the card busy, and none so short that a block has nothing to do. */
-static int stretches_of(const hy_cuda *cuda, const hy_cuda_heads *a, int group, int keys) {
-    int queries = a->T * group;
-    int64_t blocks = hy_ceil_div(queries, queries_of_block(queries, a->D)) * (int64_t)a->B * a->K;
-    int64_t wanted = hy_ceil_div(4 * (int64_t)cuda->card.multiprocessors, blocks);
-    int64_t most = hy_ceil_div(keys, STRETCH);
-    return (int)(wanted < most ? wanted : most);
-}
-
+/* Queries of a block: more of them read the cache less often, as long as their sums stay in registers. As
+ * many stretches as keep the card busy, and none so short that a block has nothing to do. */
 static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
     hy_tensor none = {};
     cached_call c = {};
@@ -174,7 +161,11 @@ static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
     c.first = call->attr.heads.first;
     c.group = c.a.H / c.a.K;
     c.queries = c.a.T * c.group;
-    c.stretches = stretches_of(cuda, &c.a, c.group, c.first + c.a.T);
+    int of_block = c.queries == 1 ? 1 : c.a.D <= 128 ? 8 : 4;
+    int64_t blocks = hy_ceil_div(c.queries, of_block) * (int64_t)c.a.B * c.a.K;
+    int64_t wanted = hy_ceil_div(4 * (int64_t)cuda->card.multiprocessors, blocks);
+    int64_t most = hy_ceil_div(c.first + c.a.T, STRETCH);
+    c.stretches = (int)(wanted < most ? wanted : most);
     c.stretch = (int)hy_ceil_div(c.first + c.a.T, c.stretches);
     c.room = call->t[HY_ATTENTION_CACHED_CACHE].shape[1];
     c.qkv = call->t[HY_ATTENTION_CACHED_QKV], c.cache = call->t[HY_ATTENTION_CACHED_CACHE],

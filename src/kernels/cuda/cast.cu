@@ -2,6 +2,8 @@
  *
  * Elementwise, in quads (quad.cuh). Rounding is to nearest, ties to even; between equal
  * types bits are copied as they are. */
+#include <string.h>
+
 #include "kernels/cuda/quad.cuh"
 #include "kernels/int8.h"
 
@@ -56,19 +58,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static void decode_int8(const hy_tensor *codes, const hy_tensor *out, cudaStream_t stream) {
-    int64_t count = hy_tensor_count(codes), width = codes->quant.block;
-    bool is_packed =
-        width % CODES == 0 && (uintptr_t)codes->data % 16 == 0 && (uintptr_t)out->data % 16 == 0;
-    unsigned blocks = (unsigned)hy_ceil_div(count, CODES * THREADS);
-    hy_by_type(out->dtype, [&](auto zero) {
-        using T = decltype(zero);
-        decode_kernel<T><<<blocks, THREADS, 0, stream>>>((const int8_t *)codes->data,
-                                                         codes->quant.scale, (T *)out->data, count,
-                                                         width, is_packed);
-    });
-}
-
 /* A block per row: once over it for the largest, once for the codes. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
@@ -95,24 +84,33 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static void encode_int8(const hy_tensor *x, const hy_tensor *codes, cudaStream_t stream) {
-    int64_t width = codes->quant.block;
-    unsigned rows = (unsigned)(hy_tensor_count(codes) / width);
+static void cast_int8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t stream) {
+    bool is_source = src->dtype == HY_I8;
+    const hy_tensor *codes = is_source ? src : dst, *x = is_source ? dst : src;
+    int64_t count = hy_tensor_count(codes), width = codes->quant.block;
+    bool is_packed =
+        width % CODES == 0 && (uintptr_t)codes->data % 16 == 0 && (uintptr_t)x->data % 16 == 0;
+    unsigned blocks = (unsigned)(is_source ? hy_ceil_div(count, CODES * THREADS) : count / width);
     hy_by_type(x->dtype, [&](auto zero) {
         using T = decltype(zero);
-        encode_kernel<T><<<rows, THREADS, 0, stream>>>((const T *)x->data, (int8_t *)codes->data,
-                                                       codes->quant.scale, width);
+        if (is_source) {
+            decode_kernel<T><<<blocks, THREADS, 0, stream>>>((const int8_t *)codes->data,
+                                                             codes->quant.scale, (T *)x->data,
+                                                             count, width, is_packed);
+        } else {
+            encode_kernel<T><<<blocks, THREADS, 0, stream>>>(
+                (const T *)x->data, (int8_t *)codes->data, codes->quant.scale, width);
+        }
     });
 }
 
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
-    int64_t count = hy_tensor_count(src);
     if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
-        if (src->dtype == HY_I8) decode_int8(src, dst, run->stream);
-        if (dst->dtype == HY_I8) encode_int8(src, dst, run->stream);
+        cast_int8(src, dst, run->stream);
         return hy_cuda_launched(run);
     }
+    int64_t count = hy_tensor_count(src);
     unsigned blocks = hy_quad_blocks(count, THREADS);
     cast_kernel<<<blocks, THREADS, 0, run->stream>>>(hy_view_of(src), hy_view_of(dst), count);
     return hy_cuda_launched(run);
@@ -120,36 +118,22 @@ hy_status hy_cuda_cast(const hy_cuda_run *run) {
 
 /* ---- fill ------------------------------------------------------------------------------------ */
 
-/* 8 bytes that repeat: the element's bytes as often as they fit. */
-typedef struct fill_pattern {
-    uint64_t bytes;
-    int size; /* of an element */
-} fill_pattern;
-
-static fill_pattern pattern_of(hy_dtype dtype, float value) {
-    union {
-        float f32[2];
-        double f64;
-        int32_t i32[2];
-        uint16_t u16[4];
-        uint64_t bytes;
-    } p;
-    if (dtype == HY_F32) {
-        p.f32[0] = p.f32[1] = value;
-        return fill_pattern{p.bytes, 4};
-    }
+/* 8 bytes: the element's as often as they fit. */
+static uint64_t pattern_of(hy_dtype dtype, float value) {
+    uint64_t pattern;
     if (dtype == HY_F64) {
-        p.f64 = (double)value;
-        return fill_pattern{p.bytes, 8};
+        double wide = (double)value;
+        memcpy(&pattern, &wide, sizeof pattern);
+        return pattern;
     }
-    if (dtype == HY_I32) {
-        p.i32[0] = p.i32[1] = (int32_t)value;
-        return fill_pattern{p.bytes, 4};
+    if (dtype == HY_F32 || dtype == HY_I32) {
+        int32_t word = dtype == HY_I32 ? (int32_t)value : 0;
+        if (dtype == HY_F32) memcpy(&word, &value, sizeof word);
+        return (uint32_t)word * 0x0000000100000001ull;
     }
     uint16_t half = dtype == HY_BF16 ? __nv_bfloat16_raw(__float2bfloat16_rn(value)).x
                                      : __half_raw(__float2half_rn(value)).x;
-    for (int i = 0; i < 4; i++) p.u16[i] = half;
-    return fill_pattern{p.bytes, 2};
+    return half * 0x0001000100010001ull;
 }
 
 /* 16 bytes a thread; what is left of the last 16, or all of an unaligned tensor, by elements. */
@@ -172,10 +156,10 @@ __global__ void __launch_bounds__(THREADS)
 
 hy_status hy_cuda_fill(const hy_cuda_run *run) {
     const hy_tensor *dst = &run->call->t[HY_FILL_DST];
-    fill_pattern pattern = pattern_of(dst->dtype, run->call->attr.fill.value);
-    int64_t bytes = hy_tensor_count(dst) * pattern.size;
+    int64_t bytes = (int64_t)hy_tensor_bytes(dst);
     unsigned blocks = (unsigned)hy_ceil_div(bytes, 16 * THREADS);
-    fill_kernel<<<blocks, THREADS, 0, run->stream>>>((char *)dst->data, bytes, pattern.bytes,
-                                                     pattern.size, (uintptr_t)dst->data % 16 == 0);
+    fill_kernel<<<blocks, THREADS, 0, run->stream>>>(
+        (char *)dst->data, bytes, pattern_of(dst->dtype, run->call->attr.fill.value),
+        (int)hy_dtype_size(dst->dtype), (uintptr_t)dst->data % 16 == 0);
     return hy_cuda_launched(run);
 }

@@ -44,7 +44,7 @@ enum { OLDEST = 91002 };
 
 /* ---- the library ---------------------------------------------------------------------------- */
 
-static bool find_functions(hy_cudnn *c, const char **missing) {
+static bool open_library(hy_cudnn *c, char *why, size_t why_bytes) {
     const struct {
         const char *name;
         void *place;
@@ -61,27 +61,17 @@ static bool find_functions(hy_cudnn *c, const char **missing) {
         {"cudnnBackendGetAttribute", &c->call.get},
         {"cudnnBackendExecute", &c->call.execute},
     };
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-        void *found = dlsym(c->library, wanted[i].name);
-        if (!found) {
-            *missing = wanted[i].name;
-            return false;
-        }
-        memcpy(wanted[i].place, &found, sizeof found);
-    }
-    return true;
-}
-
-static bool open_library(hy_cudnn *c, char *why, size_t why_bytes) {
-    const char *missing = NULL;
     c->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (!c->library) {
         snprintf(why, why_bytes, "%s (LD_LIBRARY_PATH may name its folder)", dlerror());
         c->library = dlopen("libcudnn_graph.so.9", RTLD_NOW | RTLD_LOCAL);
     }
     if (!c->library) return false;
-    if (!find_functions(c, &missing)) {
-        snprintf(why, why_bytes, "libcudnn.so.9 has no %s", missing);
+    for (const auto &function : wanted) {
+        void *found = dlsym(c->library, function.name);
+        memcpy(function.place, &found, sizeof found);
+        if (found) continue;
+        snprintf(why, why_bytes, "libcudnn.so.9 has no %s", function.name);
         return false;
     }
     c->version = (int)c->call.version();
@@ -148,33 +138,29 @@ static void note(hy_cudnn_graph *g, int status, const char *what) {
 
 static hy_cudnn_descriptor make(hy_cudnn_graph *g, int kind, const char *what) {
     hy_cudnn_descriptor made = NULL;
-    if (g->status != 0) return NULL;
-    if (g->made_count == HY_CUDNN_DESCRIPTORS) {
-        note(g, -1, "too many descriptors");
-        return NULL;
-    }
-    note(g, g->cudnn->call.make(kind, &made), what);
+    g->making = what;
+    if (g->made_count == HY_CUDNN_DESCRIPTORS) note(g, -1, "too many descriptors");
+    if (g->status == 0) note(g, g->cudnn->call.make(kind, &made), what);
     if (g->status == 0) g->made[g->made_count++] = made;
     return made;
 }
 
 static void set(hy_cudnn_graph *g, hy_cudnn_descriptor d, int name, int type, int64_t count,
-                const void *values, const char *what) {
-    if (g->status == 0) note(g, g->cudnn->call.set(d, name, type, count, values), what);
+                const void *values) {
+    if (g->status == 0) note(g, g->cudnn->call.set(d, name, type, count, values), g->making);
 }
 
 static void set_descriptor(hy_cudnn_graph *g, hy_cudnn_descriptor d, int name,
-                           hy_cudnn_descriptor value, const char *what) {
-    set(g, d, name, OF_DESCRIPTOR, 1, &value, what);
+                           hy_cudnn_descriptor value) {
+    set(g, d, name, OF_DESCRIPTOR, 1, &value);
 }
 
-static void set_type(hy_cudnn_graph *g, hy_cudnn_descriptor d, int name, int value,
-                     const char *what) {
-    set(g, d, name, OF_DATA_TYPE, 1, &value, what);
+static void set_type(hy_cudnn_graph *g, hy_cudnn_descriptor d, int name, int value) {
+    set(g, d, name, OF_DATA_TYPE, 1, &value);
 }
 
-static void finish(hy_cudnn_graph *g, hy_cudnn_descriptor d, const char *what) {
-    if (g->status == 0) note(g, g->cudnn->call.finalize(d), what);
+static void finish(hy_cudnn_graph *g, hy_cudnn_descriptor d) {
+    if (g->status == 0) note(g, g->cudnn->call.finalize(d), g->making);
 }
 
 /* A descriptor that an operation is bound to: which attribute it is. */
@@ -183,13 +169,12 @@ typedef struct operand {
     hy_cudnn_descriptor descriptor; /* NULL: left out */
 } operand;
 
-static void add_operation(hy_cudnn_graph *g, int kind, std::initializer_list<operand> operands,
-                          const char *what) {
-    hy_cudnn_descriptor d = make(g, kind, what);
+static void add_operation(hy_cudnn_graph *g, int kind, std::initializer_list<operand> operands) {
+    hy_cudnn_descriptor d = make(g, kind, g->making);
     for (const operand &o : operands) {
-        if (o.descriptor) set_descriptor(g, d, o.name, o.descriptor, what);
+        if (o.descriptor) set_descriptor(g, d, o.name, o.descriptor);
     }
-    finish(g, d, what);
+    finish(g, d);
     if (g->operation_count == HY_CUDNN_OPERATIONS) note(g, -1, "too many operations");
     if (g->status == 0) g->operations[g->operation_count++] = d;
 }
@@ -200,18 +185,17 @@ typedef enum place { OUTSIDE, INSIDE, BY_VALUE } place;
 
 static hy_cudnn_descriptor tensor(hy_cudnn_graph *g, int64_t id, hy_cudnn_type type,
                                   const hy_cudnn_shape *shape, place where) {
-    static const char what[] = "a tensor";
-    hy_cudnn_descriptor t = make(g, TENSOR, what);
+    hy_cudnn_descriptor t = make(g, TENSOR, "a tensor");
     int64_t alignment = where == BY_VALUE ? 4 : 16;
     bool is_inside = where == INSIDE, is_by_value = where == BY_VALUE;
-    set_type(g, t, TENSOR_TYPE, type, what);
-    set(g, t, TENSOR_SIZES, OF_INT64, 4, shape->size, what);
-    set(g, t, TENSOR_STRIDES, OF_INT64, 4, shape->stride, what);
-    set(g, t, TENSOR_ID, OF_INT64, 1, &id, what);
-    set(g, t, TENSOR_ALIGNMENT, OF_INT64, 1, &alignment, what);
-    set(g, t, TENSOR_IS_VIRTUAL, OF_BOOLEAN, 1, &is_inside, what);
-    set(g, t, TENSOR_IS_BY_VALUE, OF_BOOLEAN, 1, &is_by_value, what);
-    finish(g, t, what);
+    set_type(g, t, TENSOR_TYPE, type);
+    set(g, t, TENSOR_SIZES, OF_INT64, 4, shape->size);
+    set(g, t, TENSOR_STRIDES, OF_INT64, 4, shape->stride);
+    set(g, t, TENSOR_ID, OF_INT64, 1, &id);
+    set(g, t, TENSOR_ALIGNMENT, OF_INT64, 1, &alignment);
+    set(g, t, TENSOR_IS_VIRTUAL, OF_BOOLEAN, 1, &is_inside);
+    set(g, t, TENSOR_IS_BY_VALUE, OF_BOOLEAN, 1, &is_by_value);
+    finish(g, t);
     return t;
 }
 
@@ -233,12 +217,11 @@ hy_cudnn_descriptor hy_cudnn_inside(hy_cudnn_graph *g, hy_cudnn_type type, hy_cu
 
 void hy_cudnn_matmul(hy_cudnn_graph *g, hy_cudnn_descriptor a, hy_cudnn_descriptor b,
                      hy_cudnn_descriptor c) {
-    static const char what[] = "a matmul";
-    hy_cudnn_descriptor how = make(g, MATMUL, what);
-    set_type(g, how, MATMUL_PRECISION, HY_CUDNN_FLOAT, what);
-    finish(g, how, what);
+    hy_cudnn_descriptor how = make(g, MATMUL, "a matmul");
+    set_type(g, how, MATMUL_PRECISION, HY_CUDNN_FLOAT);
+    finish(g, how);
     add_operation(g, MATMUL_OPERATION,
-                  {{MATMUL_A, a}, {MATMUL_B, b}, {MATMUL_C, c}, {MATMUL_DESCRIPTOR, how}}, what);
+                  {{MATMUL_A, a}, {MATMUL_B, b}, {MATMUL_C, c}, {MATMUL_DESCRIPTOR, how}});
 }
 
 typedef struct pointwise {
@@ -249,19 +232,17 @@ typedef struct pointwise {
 } pointwise;
 
 static void add_pointwise(hy_cudnn_graph *g, pointwise p) {
-    static const char what[] = "an operation on elements";
-    hy_cudnn_descriptor how = make(g, POINTWISE, what);
-    set(g, how, POINTWISE_MODE, OF_POINTWISE_MODE, 1, &p.mode, what);
-    set_type(g, how, POINTWISE_PRECISION, p.precision, what);
-    if (p.axis >= 0) set(g, how, POINTWISE_AXIS, OF_INT64, 1, &p.axis, what);
-    finish(g, how, what);
+    hy_cudnn_descriptor how = make(g, POINTWISE, "an operation on elements");
+    set(g, how, POINTWISE_MODE, OF_POINTWISE_MODE, 1, &p.mode);
+    set_type(g, how, POINTWISE_PRECISION, p.precision);
+    if (p.axis >= 0) set(g, how, POINTWISE_AXIS, OF_INT64, 1, &p.axis);
+    finish(g, how);
     add_operation(g, POINTWISE_OPERATION,
                   {{POINTWISE_DESCRIPTOR, how},
                    {POINTWISE_X, p.x},
                    {POINTWISE_B, p.b},
                    {POINTWISE_CONDITION, p.condition},
-                   {POINTWISE_Y, p.y}},
-                  what);
+                   {POINTWISE_Y, p.y}});
 }
 
 void hy_cudnn_pointwise(hy_cudnn_graph *g, hy_cudnn_mode mode, hy_cudnn_descriptor x,
@@ -283,43 +264,33 @@ void hy_cudnn_causal(hy_cudnn_graph *g, hy_cudnn_shape shape, hy_cudnn_descripto
 
 void hy_cudnn_reduce(hy_cudnn_graph *g, hy_cudnn_reduction operation, hy_cudnn_descriptor x,
                      hy_cudnn_descriptor y) {
-    static const char what[] = "a reduction";
-    hy_cudnn_descriptor how = make(g, REDUCTION, what);
+    hy_cudnn_descriptor how = make(g, REDUCTION, "a reduction");
     int value = operation;
-    set(g, how, REDUCTION_OPERATOR, OF_REDUCTION, 1, &value, what);
-    set_type(g, how, REDUCTION_PRECISION, HY_CUDNN_FLOAT, what);
-    finish(g, how, what);
+    set(g, how, REDUCTION_OPERATOR, OF_REDUCTION, 1, &value);
+    set_type(g, how, REDUCTION_PRECISION, HY_CUDNN_FLOAT);
+    finish(g, how);
     add_operation(g, REDUCTION_OPERATION,
-                  {{REDUCTION_X, x}, {REDUCTION_Y, y}, {REDUCTION_DESCRIPTOR, how}}, what);
+                  {{REDUCTION_X, x}, {REDUCTION_Y, y}, {REDUCTION_DESCRIPTOR, how}});
 }
 
 void hy_cudnn_reshape(hy_cudnn_graph *g, hy_cudnn_descriptor x, hy_cudnn_descriptor y) {
-    add_operation(g, RESHAPE_OPERATION, {{RESHAPE_X, x}, {RESHAPE_Y, y}}, "a reshape");
+    g->making = "a reshape";
+    add_operation(g, RESHAPE_OPERATION, {{RESHAPE_X, x}, {RESHAPE_Y, y}});
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 
 #define CONFIGS 8
 
-static hy_cudnn_descriptor finish_graph(hy_cudnn_graph *g) {
-    static const char what[] = "the graph";
-    hy_cudnn_descriptor graph = make(g, OPERATION_GRAPH, what);
-    set(g, graph, GRAPH_OPERATIONS, OF_DESCRIPTOR, g->operation_count, g->operations, what);
-    set(g, graph, GRAPH_HANDLE, OF_HANDLE, 1, &g->cudnn->handle, what);
-    finish(g, graph, what);
-    return graph;
-}
-
 /* What cuDNN would run, the best first. Asking in a mode that knows nothing is no failure of the
  * graph. */
 static int64_t list_configs(hy_cudnn_graph *g, hy_cudnn_descriptor graph, int mode,
                             hy_cudnn_descriptor configs[CONFIGS]) {
-    static const char what[] = "asking for engines";
     int64_t count = 0;
-    hy_cudnn_descriptor heuristic = make(g, ENGINE_HEURISTIC, what);
-    set_descriptor(g, heuristic, HEURISTIC_GRAPH, graph, what);
-    set(g, heuristic, HEURISTIC_MODE, OF_HEURISTIC_MODE, 1, &mode, what);
-    for (int i = 0; i < CONFIGS; i++) configs[i] = make(g, ENGINE_CONFIG, what);
+    hy_cudnn_descriptor heuristic = make(g, ENGINE_HEURISTIC, "asking for engines");
+    set_descriptor(g, heuristic, HEURISTIC_GRAPH, graph);
+    set(g, heuristic, HEURISTIC_MODE, OF_HEURISTIC_MODE, 1, &mode);
+    for (int i = 0; i < CONFIGS; i++) configs[i] = make(g, ENGINE_CONFIG, g->making);
     if (g->status != 0 || g->cudnn->call.finalize(heuristic) != 0) return 0;
     int status =
         g->cudnn->call.get(heuristic, HEURISTIC_RESULTS, OF_DESCRIPTOR, CONFIGS, &count, configs);
@@ -346,11 +317,10 @@ static bool is_deterministic(hy_cudnn_graph *g, hy_cudnn_descriptor config) {
 }
 
 static hy_cudnn_descriptor plan_of(hy_cudnn_graph *g, hy_cudnn_descriptor config, size_t *bytes) {
-    static const char what[] = "a plan";
     int64_t workspace = 0, count = 0;
-    hy_cudnn_descriptor plan = make(g, EXECUTION_PLAN, what);
-    set(g, plan, PLAN_HANDLE, OF_HANDLE, 1, &g->cudnn->handle, what);
-    set_descriptor(g, plan, PLAN_CONFIG, config, what);
+    hy_cudnn_descriptor plan = make(g, EXECUTION_PLAN, "a plan");
+    set(g, plan, PLAN_HANDLE, OF_HANDLE, 1, &g->cudnn->handle);
+    set_descriptor(g, plan, PLAN_CONFIG, config);
     if (g->status != 0 || g->cudnn->call.finalize(plan) != 0) return NULL;
     if (g->cudnn->call.get(plan, PLAN_WORKSPACE, OF_INT64, 1, &count, &workspace) != 0) return NULL;
     *bytes = (size_t)workspace;
@@ -359,7 +329,10 @@ static hy_cudnn_descriptor plan_of(hy_cudnn_graph *g, hy_cudnn_descriptor config
 
 hy_cudnn_descriptor hy_cudnn_plan(hy_cudnn_graph *g, size_t *workspace_bytes) {
     static const int modes[] = {HEURISTIC_BEST, HEURISTIC_FALLBACK};
-    hy_cudnn_descriptor graph = finish_graph(g), configs[CONFIGS];
+    hy_cudnn_descriptor graph = make(g, OPERATION_GRAPH, "the graph"), configs[CONFIGS];
+    set(g, graph, GRAPH_OPERATIONS, OF_DESCRIPTOR, g->operation_count, g->operations);
+    set(g, graph, GRAPH_HANDLE, OF_HANDLE, 1, &g->cudnn->handle);
+    finish(g, graph);
     for (int m = 0; m < 2; m++) {
         int64_t count = list_configs(g, graph, modes[m], configs);
         for (int64_t i = 0; i < count; i++) {

@@ -81,8 +81,8 @@ typedef struct hy_cudnn_graph {
     hy_cudnn_descriptor made[HY_CUDNN_DESCRIPTORS]; /* all that must be dropped */
     hy_cudnn_descriptor operations[HY_CUDNN_OPERATIONS];
     int made_count, operation_count, status;
-    const char *failed; /* what did */
-    int64_t next_id;    /* of tensors inside */
+    const char *making, *failed; /* what is at hand, and what failed */
+    int64_t next_id;             /* of tensors inside */
 } hy_cudnn_graph;
 
 /* Four dimensions, as attention has them: batch, head, row, column. */

@@ -64,33 +64,23 @@ hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) 
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Card and library version in one word: what an algorithm is valid for. */
-static hy_status name_scope(hy_cuda *cuda, char *out, size_t size) {
-    cudaDeviceProp card;
-    HY_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&card, cuda->options.device),
-                         "asking for the card's name"));
-    snprintf(out, size, "%.56s/sm_%d/%d/cublasLt-%zu", card.name, cuda->card.capability,
-             cuda->card.multiprocessors, cublasLtGetVersion());
-    for (char *c = out; *c; c++) {
-        if (*c == ' ' || *c == '\t') *c = '_';
-    }
-    return HY_OK;
-}
-
 hy_status hy_cuda_matmul_init(hy_cuda *cuda) {
+    cudaDeviceProp card;
+    size_t version = cublasLtGetVersion();
     hy_matmul_plans *plans = (hy_matmul_plans *)calloc(1, sizeof *plans);
     if (!plans) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the list of plans");
-    cuda->plans = plans;
-    hy_status status =
-        hy_matmul_check(cuda, cublasLtCreate(&plans->handle), "starting the library");
-    if (status == HY_OK) status = name_scope(cuda, plans->scope, sizeof plans->scope);
-    if (status != HY_OK) {
-        hy_cuda_matmul_fini(cuda);
-        return status;
-    }
-    size_t version = cublasLtGetVersion();
+    cuda->plans = plans; /* destroyed with the backend, also after a failure here */
+    HY_TRY(hy_matmul_check(cuda, cublasLtCreate(&plans->handle), "starting the library"));
+    HY_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&card, cuda->options.device),
+                         "asking for the card's name"));
     snprintf(plans->library, sizeof plans->library, "cuBLASLt %zu.%zu.%zu", version / 10000,
              version / 100 % 100, version % 100);
+    /* Card and library version in one word: what an algorithm is valid for. */
+    snprintf(plans->scope, sizeof plans->scope, "%.56s/sm_%d/%d/cublasLt-%zu", card.name,
+             cuda->card.capability, cuda->card.multiprocessors, version);
+    for (char *c = plans->scope; *c; c++) {
+        if (*c == ' ' || *c == '\t') *c = '_';
+    }
     hy_matmul_cache_read(cuda);
     return HY_OK;
 }
@@ -100,8 +90,11 @@ void hy_cuda_matmul_fini(hy_cuda *cuda) {
     if (!plans) return;
     hy_matmul_cache_write(cuda);
     hy_matmul_cache_free(cuda);
-    for (int i = 0; i < plans->count; i++) free(plans->items[i]);
-    free(plans->items);
+    while (plans->first) {
+        hy_matmul_plan *plan = plans->first;
+        plans->first = plan->next;
+        free(plan);
+    }
     if (plans->handle) cublasLtDestroy(plans->handle);
     free(plans);
     cuda->plans = NULL;
@@ -134,8 +127,7 @@ static size_t plain_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     if (given) return hy_matmul_key_equal(&given->key, &key) ? hy_matmul_plan_bytes(given) : 0;
     key.alignment = 16;
     key.is_lean = false;
-    for (int i = 0; i < cuda->plans->count; i++) {
-        const hy_matmul_plan *plan = cuda->plans->items[i];
+    for (const hy_matmul_plan *plan = cuda->plans->first; plan; plan = plan->next) {
         if (plan->is_prepared && hy_matmul_key_equal(&plan->key, &key)) {
             return hy_matmul_plan_bytes(plan);
         }

@@ -41,6 +41,7 @@ typedef enum hy_matmul_level {
 } hy_matmul_level;
 
 typedef struct hy_matmul_plan {
+    struct hy_matmul_plan *next;
     hy_matmul_key key;
     bool is_plain; /* the library has nothing: our own matmul runs */
     cublasLtMatmulDescOpaque_t operation;
@@ -70,8 +71,7 @@ typedef struct hy_matmul_entries {
 typedef struct hy_matmul_plans {
     cublasLtHandle_t handle;
     char library[40]; /* "cuBLASLt 13.1.0" */
-    hy_matmul_plan **items;
-    int count, capacity;
+    hy_matmul_plan *first;
     int tuned;               /* matmuls timed so far */
     char scope[96];          /* this card and library */
     hy_matmul_entries cache; /* of the file, all scopes */

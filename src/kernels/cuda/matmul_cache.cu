@@ -189,12 +189,12 @@ void hy_matmul_cache_free(hy_cuda *cuda) {
 hy_status hy_cuda_matmul_table(hy_backend *b, char **text) {
     hy_cuda *cuda = (hy_cuda *)b->self;
     const hy_matmul_plans *plans = cuda->plans;
-    size_t size = (size_t)plans->count * LINE + 1, used = 0;
+    size_t size = 1, used = 0;
+    for (const hy_matmul_plan *plan = plans->first; plan; plan = plan->next) size += LINE;
     *text = (char *)malloc(size);
     if (!*text) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the table");
     (*text)[0] = 0;
-    for (int i = 0; i < plans->count; i++) {
-        const hy_matmul_plan *plan = plans->items[i];
+    for (const hy_matmul_plan *plan = plans->first; plan; plan = plan->next) {
         if (plan->is_plain || !plan->is_prepared) continue;
         hy_matmul_entry entry = entry_of(cuda, plan);
         used += (size_t)print_entry(&entry, *text + used, size - used);

@@ -30,14 +30,6 @@ hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* The library wants the bias aligned in any case: 1, which is none, when it is not. */
-static int alignment_of(const hy_op_call *call) {
-    uintptr_t bits = ALIGNMENT;
-    if ((uintptr_t)call->t[HY_MATMUL_BIAS].data % ALIGNMENT != 0) return 1;
-    for (int i = 0; i <= HY_MATMUL_PRE; i++) bits |= (uintptr_t)call->t[i].data;
-    return (int)(bits & (~bits + 1)); /* the lowest bit set */
-}
-
 hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *t = call->t;
     hy_matmul_key key = {};
@@ -51,7 +43,11 @@ hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
                : hy_has(&t[HY_MATMUL_PRE]) ? HY_GELU_BACK
                : call->attr.matmul.is_gelu ? HY_GELU_ONLY
                                            : HY_GELU_NONE;
-    key.alignment = alignment_of(call);
+    uintptr_t bits = ALIGNMENT;
+    for (int i = 0; i <= HY_MATMUL_PRE; i++) bits |= (uintptr_t)t[i].data;
+    key.alignment = (int)(bits & (~bits + 1)); /* the lowest bit set */
+    /* The library wants the bias aligned in any case: 1, which is none, when it is not. */
+    if ((uintptr_t)t[HY_MATMUL_BIAS].data % ALIGNMENT != 0) key.alignment = 1;
     key.is_lean = key.alignment < ALIGNMENT; /* workspace is asked for before pointers are known */
     key.is_tf32 = key.in == HY_F32 && cuda->options.allow_tf32;
     return key;
@@ -91,7 +87,12 @@ static cublasStatus_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttr
     return cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value);
 }
 
-static hy_status describe_operation(const hy_cuda *cuda, hy_matmul_plan *plan) {
+static cublasStatus_t describe_matrix(cublasLtMatrixLayoutOpaque_t *out, hy_dtype dtype,
+                                      int64_t rows, int64_t cols) {
+    return cublasLtMatrixLayoutInit(out, cuda_type(dtype), (uint64_t)cols, (uint64_t)rows, cols);
+}
+
+static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
     const hy_matmul_key *key = &plan->key;
     /* Only where it lies matters to the search of algorithms; launch puts the real one in. */
     const void *somewhere = (const void *)(uintptr_t)256;
@@ -111,24 +112,11 @@ static hy_status describe_operation(const hy_cuda *cuda, hy_matmul_plan *plan) {
         s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)key->N);
         if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, somewhere);
     }
+    int64_t M = key->M, N = key->N, K = key->K;
+    if (!s) s = describe_matrix(&plan->left, key->in, key->trans_b ? N : K, key->trans_b ? K : N);
+    if (!s) s = describe_matrix(&plan->right, key->in, key->trans_a ? K : M, key->trans_a ? M : K);
+    if (!s) s = describe_matrix(&plan->result, key->out, M, N);
     return hy_matmul_check(cuda, s, "describing a matmul");
-}
-
-static hy_status describe_matrix(const hy_cuda *cuda, cublasLtMatrixLayoutOpaque_t *out,
-                                 hy_dtype dtype, int64_t rows, int64_t cols) {
-    return hy_matmul_check(
-        cuda, cublasLtMatrixLayoutInit(out, cuda_type(dtype), (uint64_t)cols, (uint64_t)rows, cols),
-        "describing a matrix");
-}
-
-static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
-    const hy_matmul_key *k = &plan->key;
-    HY_TRY(describe_operation(cuda, plan));
-    HY_TRY(describe_matrix(cuda, &plan->left, k->in, k->trans_b ? k->N : k->K,
-                           k->trans_b ? k->K : k->N));
-    HY_TRY(describe_matrix(cuda, &plan->right, k->in, k->trans_a ? k->K : k->M,
-                           k->trans_a ? k->M : k->K));
-    return describe_matrix(cuda, &plan->result, k->out, k->M, k->N);
 }
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
@@ -228,27 +216,18 @@ static bool take_recalled(const hy_cuda *cuda, hy_matmul_plan *plan) {
     return true;
 }
 
-/* The library wants a bias of d's type; another is first converted into workspace. */
-static size_t bias_bytes_of(const hy_matmul_key *key) {
-    if (!key->has_bias || key->bias == key->out) return 0;
-    return ((size_t)key->N * hy_dtype_size(key->out) + 255) / 256 * 256;
-}
-
-/* What goes to our own matmul without asking: the library's gelu wants aligned rows beside the
- * result, and a bias of another type needs workspace, which a lean plan has not. */
-static bool is_beyond_library(const hy_matmul_plan *plan) {
-    const hy_matmul_key *key = &plan->key;
-    if (key->alignment == 1) return true;
-    if (has_aux(key) && (key->N % 8 != 0 || key->alignment < ALIGNMENT)) return true;
-    return key->is_lean && plan->bias_bytes > 0;
-}
-
 hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan *plan) {
     cublasLtMatmulHeuristicResult_t guess;
     memset(plan, 0, sizeof *plan);
     plan->key = *key;
-    plan->bias_bytes = bias_bytes_of(key);
-    plan->is_plain = is_beyond_library(plan);
+    /* The library wants a bias of d's type; another is first converted into workspace. */
+    if (key->has_bias && key->bias != key->out) {
+        plan->bias_bytes = ((size_t)key->N * hy_dtype_size(key->out) + 255) / 256 * 256;
+    }
+    /* What goes to our own matmul without asking: the library's gelu wants aligned rows beside the
+     * result, and a bias of another type needs workspace, which a lean plan has not. */
+    plan->is_plain = key->alignment == 1 || (key->is_lean && plan->bias_bytes > 0) ||
+                     (has_aux(key) && (key->N % 8 != 0 || key->alignment < ALIGNMENT));
     if (!plan->is_plain) HY_TRY(describe(cuda, plan));
     if (!plan->is_plain && !take_recalled(cuda, plan)) {
         plan->is_plain = hy_matmul_guess(cuda, plan, &guess, 1) == 0;
@@ -267,35 +246,20 @@ size_t hy_matmul_plan_bytes(const hy_matmul_plan *plan) {
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static hy_status make_room(const hy_cuda *cuda, hy_matmul_plans *plans) {
-    if (plans->count < plans->capacity) return HY_OK;
-    int capacity = plans->capacity ? 2 * plans->capacity : 32;
-    void *items = realloc(plans->items, (size_t)capacity * sizeof *plans->items);
-    if (!items)
-        return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for %d plans", capacity);
-    plans->items = (hy_matmul_plan **)items;
-    plans->capacity = capacity;
-    return HY_OK;
-}
-
 hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan **out) {
-    hy_matmul_plans *plans = cuda->plans;
-    for (int i = 0; i < plans->count; i++) {
-        if (hy_matmul_key_equal(&plans->items[i]->key, key)) {
-            *out = plans->items[i];
-            return HY_OK;
+    hy_matmul_plan **at = &cuda->plans->first;
+    while (*at && !hy_matmul_key_equal(&(*at)->key, key)) at = &(*at)->next;
+    if (!*at) {
+        hy_matmul_plan *plan = (hy_matmul_plan *)malloc(sizeof *plan);
+        if (!plan) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for a plan");
+        hy_status status = hy_matmul_plan_make(cuda, key, plan);
+        if (status != HY_OK) {
+            free(plan);
+            return status;
         }
+        *at = plan;
     }
-    HY_TRY(make_room(cuda, plans));
-    hy_matmul_plan *plan = (hy_matmul_plan *)malloc(sizeof *plan);
-    if (!plan) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for a plan");
-    hy_status status = hy_matmul_plan_make(cuda, key, plan);
-    if (status != HY_OK) {
-        free(plan);
-        return status;
-    }
-    plans->items[plans->count++] = plan;
-    *out = plan;
+    *out = *at;
     return HY_OK;
 }
 

@@ -43,12 +43,10 @@ typedef struct bench {
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-static size_t round_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 /* Hands out `count` elements of the scratch block, or only counts while there is none. */
 static void *take(const bench *b, size_t *used, hy_dtype dtype, int64_t count) {
     size_t at = *used;
-    *used += round_up((size_t)count * hy_dtype_size(dtype));
+    *used += ((size_t)count * hy_dtype_size(dtype) + 255) / 256 * 256;
     return b->memory ? (char *)b->memory + at : NULL;
 }
 
@@ -166,29 +164,46 @@ static float screen(bench *b, const cublasLtMatmulHeuristicResult_t *guess, floa
     return time_samples(b, once, samples);
 }
 
-/* The fastest few, in the order of the guesses. */
-static int pick_finalists(const float *times, int count, int finalists[FINALISTS]) {
-    int picked = 0;
-    for (int i = 0; i < count; i++) {
-        int faster = 0;
-        for (int j = 0; j < count; j++) {
-            faster += times[j] > 0 && (times[j] < times[i] || (times[j] == times[i] && j < i));
-        }
-        if (times[i] > 0 && faster < FINALISTS) finalists[picked++] = i;
+/* ---- ranking --------------------------------------------------------------------------------- */
+
+/* The best algorithms so far, the fastest first. */
+typedef struct ranked {
+    cublasLtMatmulHeuristicResult_t item;
+    float time;
+    int number; /* in the order they came */
+} ranked;
+
+typedef struct ranking {
+    ranked items[MOST_GUESSES];
+    int count, entered;
+} ranking;
+
+/* Puts an algorithm in its place; of a full ranking the slowest goes. */
+static void enter(ranking *r, const cublasLtMatmulHeuristicResult_t *item, float time) {
+    int at = r->count < MOST_GUESSES ? r->count++ : MOST_GUESSES;
+    for (; at > 0 && r->items[at - 1].time > time; at--) {
+        if (at < MOST_GUESSES) r->items[at] = r->items[at - 1];
     }
-    return picked;
+    if (at < MOST_GUESSES) r->items[at] = {*item, time, r->entered++};
 }
 
-/* Times the finalists in turns; returns the winner's place in `guesses`. */
-static int final_of(bench *b, const cublasLtMatmulHeuristicResult_t *guesses, const float *screened,
-                    const int *finalists, int count, float *time) {
+/* Times the fastest few in turns, in the order they came; returns the winner. */
+static const ranked *final_of(bench *b, ranking *r, float *time) {
     float times[FINALISTS][MOST_SAMPLES];
-    int winner = 0;
-    int rounds = clamp(FINAL_MICROSECONDS / screened[finalists[0]], 2, MOST_SAMPLES);
+    ranked *finalists = r->items;
+    int count = r->count < FINALISTS ? r->count : FINALISTS, winner = 0;
+    for (int i = 1; i < count; i++) {
+        for (int j = i; j > 0 && finalists[j].number < finalists[j - 1].number; j--) {
+            ranked other = finalists[j];
+            finalists[j] = finalists[j - 1];
+            finalists[j - 1] = other;
+        }
+    }
+    int rounds = clamp(FINAL_MICROSECONDS / finalists[0].time, 2, MOST_SAMPLES);
     for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < count; i++) {
-            choose(b, &guesses[finalists[i]]);
-            float time_now = time_samples(b, screened[finalists[i]], 1);
+            choose(b, &finalists[i].item);
+            float time_now = time_samples(b, finalists[i].time, 1);
             times[i][round] = time_now > 0 ? time_now : INFINITY;
         }
     }
@@ -200,52 +215,15 @@ static int final_of(bench *b, const cublasLtMatmulHeuristicResult_t *guesses, co
             winner = i;
         }
     }
-    return finalists[winner];
+    return &finalists[winner];
 }
 
 /* ---- wandering ------------------------------------------------------------------------------- */
-
-/* The best algorithms so far, with their times. */
-typedef struct ranking {
-    cublasLtMatmulHeuristicResult_t items[MOST_GUESSES];
-    float times[MOST_GUESSES];
-    int count;
-} ranking;
 
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int fastest(const ranking *r, int after) {
-    int order[PARENTS] = {0};
-    for (int place = 0; place <= after; place++) {
-        int best = -1;
-        for (int i = 0; i < r->count; i++) {
-            bool is_taken = r->times[i] <= 0;
-            for (int j = 0; j < place; j++) is_taken |= order[j] == i;
-            if (!is_taken && (best < 0 || r->times[i] < r->times[best])) best = i;
-        }
-        if (best < 0) return order[0];
-        order[place] = best;
-    }
-    return order[after];
-}
-
-/* Puts an algorithm at the end, or in the place of the slowest. */
-static void enter(ranking *r, const cublasLtMatmulHeuristicResult_t *item, float time) {
-    int at = r->count;
-    if (r->count < MOST_GUESSES) {
-        r->count++;
-    } else {
-        for (int i = at = 0; i < r->count; i++) {
-            if (r->times[i] <= 0 || r->times[i] > r->times[at]) at = i;
-        }
-        if (r->times[at] > 0 && r->times[at] < time) return;
-    }
-    r->items[at] = *item;
-    r->times[at] = time;
 }
 
 static const void *result_of(const bench *b) { return b->args.act ? b->args.act : b->args.d; }
@@ -277,52 +255,42 @@ static bool gives_expected(bench *b) {
     return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;
 }
 
-static bool is_known(const cublasLtMatmulAlgo_t *tried, int count,
-                     const cublasLtMatmulAlgo_t *one) {
-    for (int i = 0; i < count; i++) {
-        if (memcmp(&tried[i], one, sizeof *one) == 0) return true;
-    }
-    return false;
-}
-
 /* Looks around the best few until time is up; half of the steps start from the best. */
 static void wander(bench *b, ranking *r) {
     cublasLtMatmulAlgo_t *tried = (cublasLtMatmulAlgo_t *)malloc(MOST_TRIED * sizeof *tried);
     double end = now() + SEARCH_SECONDS;
     uint32_t state = 0x2545F491u;
     int count = 0;
-    choose(b, &r->items[fastest(r, 0)]);
+    choose(b, &r->items[0].item);
     if (!tried || !keep_expected(b)) end = 0;
     while (now() < end && count < MOST_TRIED) {
         cublasLtMatmulHeuristicResult_t next = {};
-        int parent = count % 2 == 0 ? 0 : count / 2 % PARENTS;
-        if (!hy_matmul_vary(b->cuda, &b->plan, &r->items[fastest(r, parent)].algo, &state, &next)) {
-            break;
-        }
-        bool is_new = !is_known(tried, count, &next.algo);
+        int parent = count % 2 == 0 ? 0 : count / 2 % PARENTS, i = 0;
+        if (parent >= r->count) parent = 0;
+        if (!hy_matmul_vary(b->cuda, &b->plan, &r->items[parent].item.algo, &state, &next)) break;
+        while (i < count && memcmp(&tried[i], &next.algo, sizeof next.algo) != 0) i++;
+        bool is_new = i == count;
         tried[count++] = next.algo;
         if (!is_new) continue;
-        float best = r->times[fastest(r, 0)], time = screen(b, &next, best);
+        float best = r->items[0].time, time = screen(b, &next, best);
         if (time > 0 && time < HOPELESS * best && gives_expected(b)) enter(r, &next, time);
     }
     free(tried);
 }
 
 static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
+    cublasLtMatmulHeuristicResult_t guesses[FAST_GUESSES];
     ranking r = {};
-    int finalists[FINALISTS];
-    float best = 0;
-    r.count = hy_matmul_guess(b->cuda, plan, r.items, FAST_GUESSES);
-    for (int i = 0; i < r.count; i++) {
-        r.times[i] = screen(b, &r.items[i], best);
-        if (r.times[i] > 0 && (best == 0 || r.times[i] < best)) best = r.times[i];
+    int count = hy_matmul_guess(b->cuda, plan, guesses, FAST_GUESSES);
+    for (int i = 0; i < count; i++) {
+        float time = screen(b, &guesses[i], r.count > 0 ? r.items[0].time : 0);
+        if (time > 0) enter(&r, &guesses[i], time);
     }
-    if (tune == HY_TUNE_MAX && best > 0) wander(b, &r);
-    int picked = pick_finalists(r.times, r.count, finalists);
-    if (picked == 0) return;
-    int winner = final_of(b, r.items, r.times, finalists, picked, &plan->microseconds);
-    plan->algorithm = r.items[winner].algo;
-    plan->algorithm_bytes = r.items[winner].workspaceSize;
+    if (r.count == 0) return;
+    if (tune == HY_TUNE_MAX) wander(b, &r);
+    const ranked *winner = final_of(b, &r, &plan->microseconds);
+    plan->algorithm = winner->item.algo;
+    plan->algorithm_bytes = winner->item.workspaceSize;
     plan->level = (hy_matmul_level)tune;
 }
 
@@ -358,21 +326,16 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
 
 /* ---- the card's rate ------------------------------------------------------------------------- */
 
-static hy_matmul_key square_key(const hy_cuda *cuda, int64_t side) {
-    hy_matmul_key key = {};
-    key.M = key.N = key.K = side;
-    key.trans_b = true; /* as a layer's forward matmul with weights (out, in) */
-    key.in = key.out = key.bias = cuda->card.capability >= 80 ? HY_BF16 : HY_F16;
-    key.alignment = 16;
-    return key;
-}
-
 /* Operations per second of a square matmul; 0: it cannot be timed. */
 static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double *flops) {
     hy_matmul_plan plan;
     bench b;
     *flops = 0;
-    hy_matmul_key key = square_key(cuda, side);
+    hy_matmul_key key = {};
+    key.M = key.N = key.K = side;
+    key.trans_b = true; /* as a layer's forward matmul with weights (out, in) */
+    key.in = key.out = key.bias = cuda->card.capability >= 80 ? HY_BF16 : HY_F16;
+    key.alignment = 16;
     HY_TRY(hy_matmul_plan_make(cuda, &key, &plan));
     if (plan.is_plain || !open_bench(&b, cuda, &plan, tune)) return HY_OK;
     if (tune != HY_TUNE_OFF) find_fastest(&b, &plan, tune);

@@ -115,14 +115,6 @@ static int bring_in_all(char *data, size_t bytes) {
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
-/* Not where a kernel could not use a registered pointer as it is: the driver then maps it elsewhere. */
-static bool can_register(const hy_cuda *cuda) {
-    int answer = 0;
-    cudaDeviceGetAttribute(&answer, cudaDevAttrCanUseHostPointerForRegisteredMem,
-                           cuda->options.device);
-    return answer != 0;
-}
-
 /* Registered memory. When the system has it and the driver does not register it, *out is NULL, the
  * status HY_OK and the reason in *refusal: the driver may still give it in its own way. */
 static hy_status pin_pages(hy_cuda *cuda, size_t bytes, void **out, cudaError_t *refusal) {
@@ -148,8 +140,12 @@ static hy_status pin_pages(hy_cuda *cuda, size_t bytes, void **out, cudaError_t 
 
 hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out) {
     cudaError_t refusal = cudaSuccess;
+    int can_register = 0;
     *out = NULL;
-    if (bytes >= REGISTERED_LEAST && can_register(cuda)) {
+    /* Not where a kernel could not use a registered pointer as it is: the driver then maps it elsewhere. */
+    cudaDeviceGetAttribute(&can_register, cudaDevAttrCanUseHostPointerForRegisteredMem,
+                           cuda->options.device);
+    if (bytes >= REGISTERED_LEAST && can_register) {
         HY_TRY(pin_pages(cuda, bytes, out, &refusal));
         if (*out) return HY_OK;
     }

@@ -49,16 +49,8 @@ __global__ void __launch_bounds__(THREADS)
                                       scale * decode(four.z), scale * decode(four.w));
 }
 
-static hy_status check_block(const hy_cuda_run *run) {
-    int block = run->call->attr.quantize.block;
-    if (block >= 1) return HY_OK;
-    return hy_cuda_fail(run->cuda, HY_ERR_INPUT,
-                        "the quantisation block has %d elements, expected at least 1", block);
-}
-
 hy_status hy_cuda_quantize(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
-    HY_TRY(check_block(run));
     int64_t count = hy_tensor_count(&call->t[HY_QUANTIZE_X]), block = call->attr.quantize.block;
     unsigned blocks = (unsigned)hy_ceil_div(hy_ceil_div(count, block), WARPS);
     auto kernel = call->attr.quantize.is_signed ? quantize_kernel<true> : quantize_kernel<false>;
@@ -70,7 +62,6 @@ hy_status hy_cuda_quantize(const hy_cuda_run *run) {
 
 hy_status hy_cuda_dequantize(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
-    HY_TRY(check_block(run));
     int64_t count = hy_tensor_count(&call->t[HY_DEQUANTIZE_CODES]),
             block = call->attr.quantize.block;
     bool is_packed = block % 4 == 0 && (uintptr_t)call->t[HY_DEQUANTIZE_CODES].data % 4 == 0 &&

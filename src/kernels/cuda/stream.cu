@@ -32,14 +32,6 @@ hy_cuda *hy_cuda_stream_owner(hy_stream *s) { return s->cuda; }
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-static hy_status make_pairs(hy_stream *s) {
-    for (int i = 0; i < WAIT_PAIRS; i++) {
-        HY_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].before), "making events"));
-        HY_TRY(hy_cuda_check(s->cuda, cudaEventCreate(&s->pairs[i].after), "making events"));
-    }
-    return HY_OK;
-}
-
 hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out) {
     (void)name;
     hy_cuda *cuda = (hy_cuda *)b->self;
@@ -47,9 +39,12 @@ hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out
     hy_stream *s = (hy_stream *)calloc(1, sizeof *s);
     if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for a stream");
     s->cuda = cuda;
-    hy_status status = hy_cuda_check(
-        cuda, cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), "making a stream");
-    if (status == HY_OK) status = make_pairs(s);
+    cudaError_t error = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
+    for (int i = 0; i < 2 * WAIT_PAIRS && error == cudaSuccess; i++) {
+        wait_pair *pair = &s->pairs[i / 2];
+        error = cudaEventCreate(i % 2 ? &pair->after : &pair->before);
+    }
+    hy_status status = hy_cuda_check(cuda, error, "making a stream");
     if (status != HY_OK) {
         hy_cuda_stream_destroy(s);
         return status;
