@@ -223,36 +223,31 @@ size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) 
 }
 
 /* Blocks along the columns, with threads for a chunk each: equally many, in whole warps. */
-typedef struct column_grid {
-    unsigned blocks;
-    int threads;
-} column_grid;
-
-static column_grid grid_of(int64_t chunks) {
-    column_grid g;
-    g.blocks = (unsigned)hy_ceil_div(chunks, 128);
-    g.threads = (int)hy_ceil_div(hy_ceil_div(chunks, g.blocks), 32) * 32;
-    return g;
+static dim3 grid_of(int64_t rows, int64_t chunks) {
+    return dim3((unsigned)rows, (unsigned)hy_ceil_div(chunks, 128));
+}
+static int threads_of(int64_t chunks) {
+    return (int)hy_ceil_div(hy_ceil_div(chunks, hy_ceil_div(chunks, 128)), 32) * 32;
 }
 
 /* Tensor's rows from `row` on become zero, as all its types have it. */
 static hy_status clear_rows(const hy_cuda_run *run, const hy_tensor *t, int64_t row) {
-    size_t size = t->dtype == HY_F32 ? 4 : 2, skipped = (size_t)(row * hy_width(t)) * size;
-    size_t bytes = (size_t)hy_tensor_count(t) * size - skipped;
+    size_t skipped = (size_t)(row * hy_width(t)) * hy_dtype_size(t->dtype);
+    size_t bytes = hy_tensor_bytes(t) - skipped;
     if (bytes == 0) return HY_OK;
     return hy_cuda_check(run->cuda,
                          cudaMemsetAsync((char *)t->data + skipped, 0, bytes, run->stream),
                          "clearing the gradient of an embedding");
 }
 
-/* Sums dx into the rows of a table that the keys name. */
-static hy_status sum_by_keys(const hy_cuda_run *run, hy_token_keys keys, const hy_tensor *table) {
+/* Sums dx into the rows of a table that tokens name, or, with seq, positions in documents. */
+static hy_status sum_by_keys(const hy_cuda_run *run, int keys, const hy_tensor *table, int seq) {
     const hy_op_call *call = run->call;
     const hy_tensor *dx = &call->t[HY_EMBED_BWD_DX];
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]), C = hy_width(dx);
     scratch s = cut_scratch((char *)call->workspace.data, N, C);
     embed_bwd_call c = {};
-    c.keys = keys;
+    c.keys = {(const int32_t *)call->t[keys].data, (int32_t)hy_height(table), seq};
     c.places = hy_sort_places(c.keys, (int)N, s.room, s.counts, run->stream);
     c.is_through = s.is_through;
     c.parts = s.parts;
@@ -265,19 +260,12 @@ static hy_status sum_by_keys(const hy_cuda_run *run, hy_token_keys keys, const h
     if (!c.accumulate) HY_TRY(clear_rows(run, table, 0));
     hy_by_chunks(C, {dx}, [&](auto access) {
         using A = decltype(access);
-        column_grid g = grid_of(C / A::width);
-        dim3 grid((unsigned)c.windows, g.blocks);
-        sum_windows<<<grid, g.threads, 0, run->stream>>>(c, A::of(dx));
-        join_windows<A::width><<<grid, g.threads, 0, run->stream>>>(c);
+        dim3 grid = grid_of(c.windows, C / A::width);
+        int threads = threads_of(C / A::width);
+        sum_windows<<<grid, threads, 0, run->stream>>>(c, A::of(dx));
+        join_windows<A::width><<<grid, threads, 0, run->stream>>>(c);
     });
     return hy_cuda_launched(run);
-}
-
-static hy_status token_gradient(const hy_cuda_run *run) {
-    const hy_tensor *tokens = &run->call->t[HY_EMBED_BWD_TOKENS],
-                    *dwte = &run->call->t[HY_EMBED_BWD_DWTE];
-    hy_token_keys keys = {(const int32_t *)tokens->data, (int32_t)hy_height(dwte), 0};
-    return sum_by_keys(run, keys, dwte);
 }
 
 static hy_status position_gradient(const hy_cuda_run *run) {
@@ -286,22 +274,21 @@ static hy_status position_gradient(const hy_cuda_run *run) {
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]), C = hy_width(dx);
     int T = call->attr.embed.seq;
     if (hy_has(&call->t[HY_EMBED_BWD_DOC_STARTS])) {
-        hy_token_keys keys = {(const int32_t *)call->t[HY_EMBED_BWD_DOC_STARTS].data,
-                              (int32_t)hy_height(dwpe), T};
-        return sum_by_keys(run, keys, dwpe);
+        return sum_by_keys(run, HY_EMBED_BWD_DOC_STARTS, dwpe, T);
     }
     if (!call->attr.accumulate) HY_TRY(clear_rows(run, dwpe, T));
     hy_by_chunks(C, {dx}, [&](auto access) {
         using A = decltype(access);
-        column_grid g = grid_of(C / A::width);
-        sum_positions<<<dim3((unsigned)T, g.blocks), g.threads, 0, run->stream>>>(
+        int64_t chunks = C / A::width;
+        sum_positions<<<grid_of(T, chunks), threads_of(chunks), 0, run->stream>>>(
             A::of(dx), dwpe->data, dwpe->dtype, N, C, T, call->attr.accumulate);
     });
     return hy_cuda_launched(run);
 }
 
 hy_status hy_cuda_embed_bwd(const hy_cuda_run *run) {
-    if (hy_has(&run->call->t[HY_EMBED_BWD_DWTE])) HY_TRY(token_gradient(run));
+    const hy_tensor *dwte = &run->call->t[HY_EMBED_BWD_DWTE];
+    if (hy_has(dwte)) HY_TRY(sum_by_keys(run, HY_EMBED_BWD_TOKENS, dwte, 0));
     if (hy_has(&run->call->t[HY_EMBED_BWD_DWPE])) HY_TRY(position_gradient(run));
     return HY_OK;
 }

@@ -330,53 +330,41 @@ struct head_source {
     __device__ __forceinline__ void add(chunk p, float *sum) const { sum[0] += p; }
 };
 
-/* The sums come first: dqkv may take the place of dout. */
-static hy_status head_norm_bwd_loose(const hy_cuda_run *run, const head_call &n) {
-    const hy_tensor *dwq = &run->call->t[HY_HEAD_NORM_BWD_DWQ],
-                    *dwk = &run->call->t[HY_HEAD_NORM_BWD_DWK];
-    if (hy_has(dwq)) hy_column_sums(run, head_source{n, 0, n.H}, n.N * n.H, dwq, n.partial);
-    if (hy_has(dwk)) hy_column_sums(run, head_source{n, n.H, n.K}, n.N * n.K, dwk, n.partial);
-    launch_any(run, n, true);
-    return hy_cuda_launched(run);
-}
-
 /* ---- the ops --------------------------------------------------------------------------------- */
 
-/* Packs of a head; a group is the next power of two of lanes, a warp at most, with two packs a
- * lane at most. */
-static int64_t head_packs(const head_call &n) { return n.D / (n.x_type == HY_F32 ? 4 : 8); }
-static int lane_packs(const head_call &n) { return head_packs(n) <= 32 ? 1 : 2; }
-static bool fits_group(const head_call &n) { return head_packs(n) <= 64; }
+/* How heads are shared out among groups; lanes 0: a head is too large for one. */
+typedef struct head_plan {
+    int lanes, lane_packs;
+    int64_t blocks;
+} head_plan;
 
-static int group_lanes(const head_call &n) {
-    int lanes = 1;
-    while (lanes < head_packs(n) && lanes < 32) lanes *= 2;
-    return lanes;
-}
-
-static int64_t block_count(const hy_cuda *cuda, const head_call &n, int per_processor) {
-    int64_t groups = n.N * (n.H + 2 * n.K),
-            most = (int64_t)cuda->card.multiprocessors * per_processor;
-    int64_t wanted = hy_ceil_div(groups, THREADS / group_lanes(n));
-    return wanted < most ? wanted : most;
+/* A group is as many lanes as a head has packs, the next power of two of them; a warp at most, with two
+ * packs a lane at most. */
+static head_plan plan_of(const hy_cuda *cuda, const head_call &n, bool is_bwd) {
+    int64_t packs = n.D / (n.x_type == HY_F32 ? 4 : 8);
+    head_plan p = {1, packs <= 32 ? 1 : 2, 0};
+    while (p.lanes < packs && p.lanes < 32) p.lanes *= 2;
+    int per_processor = is_bwd ? BACKWARD_BLOCKS(p.lane_packs) : FORWARD_BLOCKS;
+    int64_t most = (int64_t)cuda->card.multiprocessors * per_processor;
+    int64_t wanted = hy_ceil_div(n.N * (n.H + 2 * n.K), THREADS / p.lanes);
+    p.blocks = wanted < most ? wanted : most;
+    if (packs > 64) p.lanes = 0;
+    return p;
 }
 
 hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
     const hy_tensor *qkv = &run->call->t[HY_HEAD_NORM_QKV], *out = &run->call->t[HY_HEAD_NORM_OUT];
     head_call n = head_call_of(run->call, false);
-    if (!fits_group(n) || !hy_fit_packs(n.D, {qkv, out})) {
+    head_plan p = plan_of(run->cuda, n, false);
+    n.lanes = p.lanes;
+    if (!p.lanes || !hy_fit_packs(n.D, {qkv, out})) {
         launch_any(run, n, false);
         return hy_cuda_launched(run);
     }
-    n.lanes = group_lanes(n);
-    unsigned blocks = (unsigned)block_count(run->cuda, n, FORWARD_BLOCKS);
-    size_t bytes = 2 * (size_t)n.D * sizeof(float);
     hy_by_type(n.x_type, [&](auto zero) {
         using T = decltype(zero);
-        if (head_packs(n) <= 32)
-            head_norm_rows<T, 1><<<blocks, THREADS, bytes, run->stream>>>(n);
-        else
-            head_norm_rows<T, 2><<<blocks, THREADS, bytes, run->stream>>>(n);
+        auto kernel = p.lane_packs == 1 ? head_norm_rows<T, 1> : head_norm_rows<T, 2>;
+        kernel<<<(unsigned)p.blocks, THREADS, 2 * (size_t)n.D * sizeof(float), run->stream>>>(n);
     });
     return hy_cuda_launched(run);
 }
@@ -386,33 +374,32 @@ size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *ca
     head_call n = head_call_of(call, true);
     if (!hy_has(&call->t[HY_HEAD_NORM_BWD_DWQ]) && !hy_has(&call->t[HY_HEAD_NORM_BWD_DWK]))
         return 0;
-    size_t packed =
-        (size_t)(block_count(cuda, n, BACKWARD_BLOCKS(lane_packs(n))) * 2 * n.D) * sizeof(float);
+    size_t packed = (size_t)(plan_of(cuda, n, true).blocks * 2 * n.D) * sizeof(float);
     size_t single = hy_column_bytes(cuda, n.N * n.H, n.D, 1);
     return packed > single ? packed : single;
 }
 
 hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
-    const hy_tensor *t = run->call->t;
+    const hy_tensor *t = run->call->t, *dwq = &t[HY_HEAD_NORM_BWD_DWQ],
+                    *dwk = &t[HY_HEAD_NORM_BWD_DWK];
     head_call n = head_call_of(run->call, true);
-    if (!hy_has(&t[HY_HEAD_NORM_BWD_DWQ]) && !hy_has(&t[HY_HEAD_NORM_BWD_DWK])) n.partial = NULL;
-    if (!fits_group(n) || !hy_fit_packs(n.D, {&t[HY_HEAD_NORM_BWD_QKV], &t[HY_HEAD_NORM_BWD_DOUT],
-                                              &t[HY_HEAD_NORM_BWD_DQKV]})) {
-        return head_norm_bwd_loose(run, n);
+    head_plan p = plan_of(run->cuda, n, true);
+    n.lanes = p.lanes;
+    if (!hy_has(dwq) && !hy_has(dwk)) n.partial = NULL;
+    if (!p.lanes || !hy_fit_packs(n.D, {&t[HY_HEAD_NORM_BWD_QKV], &t[HY_HEAD_NORM_BWD_DOUT],
+                                        &t[HY_HEAD_NORM_BWD_DQKV]})) {
+        /* The sums come first: dqkv may take the place of dout. */
+        if (hy_has(dwq)) hy_column_sums(run, head_source{n, 0, n.H}, n.N * n.H, dwq, n.partial);
+        if (hy_has(dwk)) hy_column_sums(run, head_source{n, n.H, n.K}, n.N * n.K, dwk, n.partial);
+        launch_any(run, n, true);
+        return hy_cuda_launched(run);
     }
-    n.lanes = group_lanes(n);
-    unsigned blocks = (unsigned)block_count(run->cuda, n, BACKWARD_BLOCKS(lane_packs(n)));
     size_t bytes = (size_t)(THREADS / n.lanes) * 2 * (size_t)n.D * sizeof(float);
     hy_by_type(n.x_type, [&](auto zero) {
         using T = decltype(zero);
-        if (lane_packs(n) == 1) {
-            head_norm_bwd_rows<T, 1><<<blocks, THREADS, bytes, run->stream>>>(n);
-        } else {
-            head_norm_bwd_rows<T, 2><<<blocks, THREADS, bytes, run->stream>>>(n);
-        }
+        auto kernel = p.lane_packs == 1 ? head_norm_bwd_rows<T, 1> : head_norm_bwd_rows<T, 2>;
+        kernel<<<(unsigned)p.blocks, THREADS, bytes, run->stream>>>(n);
     });
-    if (!n.partial) return hy_cuda_launched(run);
-    hy_fold_columns(run, n.partial, blocks, 2 * n.D, &t[HY_HEAD_NORM_BWD_DWQ],
-                    &t[HY_HEAD_NORM_BWD_DWK]);
+    if (n.partial) hy_fold_columns(run, n.partial, p.blocks, 2 * n.D, dwq, dwk);
     return hy_cuda_launched(run);
 }

@@ -18,21 +18,6 @@ typedef struct norm_call {
     hy_dtype x_type, w_type, b_type, y_type;
 } norm_call;
 
-static norm_call norm_call_of(const hy_op_call *call) {
-    const hy_tensor *x = &call->t[HY_NORM_X], *w = &call->t[HY_NORM_WEIGHT],
-                    *b = &call->t[HY_NORM_BIAS], *y = &call->t[HY_NORM_Y];
-    norm_call n = {};
-    n.x = x->data, n.w = w->data, n.b = b->data, n.y = y->data;
-    n.x_type = x->dtype, n.w_type = w->dtype, n.b_type = b->dtype, n.y_type = y->dtype;
-    n.mean = (float *)call->t[HY_NORM_MEAN].data;
-    n.rstd = (float *)call->t[HY_NORM_RSTD].data;
-    n.N = hy_height(x);
-    n.C = (int)hy_width(x);
-    n.eps = call->attr.norm.eps;
-    n.is_rms = call->attr.norm.is_rms;
-    return n;
-}
-
 static __device__ __forceinline__ void keep_statistics(const norm_call &n, int64_t row, float mean,
                                                        float rstd) {
     if (n.mean) n.mean[row] = mean;
@@ -187,14 +172,23 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
 }
 
 hy_status hy_cuda_norm(const hy_cuda_run *run) {
-    const hy_tensor *x = &run->call->t[HY_NORM_X], *w = &run->call->t[HY_NORM_WEIGHT],
-                    *b = &run->call->t[HY_NORM_BIAS];
-    norm_call n = norm_call_of(run->call);
-    int64_t packs = n.C / (x->dtype == HY_F32 ? 4 : 8);
-    int warps = (int)hy_ceil_div(packs, 32 * MOST_CHUNKS);
+    const hy_op_call *call = run->call;
+    const hy_tensor *x = &call->t[HY_NORM_X], *w = &call->t[HY_NORM_WEIGHT],
+                    *b = &call->t[HY_NORM_BIAS], *y = &call->t[HY_NORM_Y];
+    norm_call n = {};
+    n.x = x->data, n.w = w->data, n.b = b->data, n.y = y->data;
+    n.x_type = x->dtype, n.w_type = w->dtype, n.b_type = b->dtype, n.y_type = y->dtype;
+    n.mean = (float *)call->t[HY_NORM_MEAN].data;
+    n.rstd = (float *)call->t[HY_NORM_RSTD].data;
+    n.N = hy_height(x);
+    n.C = (int)hy_width(x);
+    n.eps = call->attr.norm.eps;
+    n.is_rms = call->attr.norm.is_rms;
     n.is_w_packed = hy_fit_packs(n.C, {x, w});
     n.is_b_packed = hy_fit_packs(n.C, {x, b});
-    if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C, {x, &run->call->t[HY_NORM_Y]})) {
+    int64_t packs = n.C / (x->dtype == HY_F32 ? 4 : 8);
+    int warps = (int)hy_ceil_div(packs, 32 * MOST_CHUNKS);
+    if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C, {x, y})) {
         hy_by_type(x->dtype, [&](auto zero) { norm_packed<decltype(zero), 1>(run, n, warps); });
     } else {
         norm_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);

@@ -285,18 +285,6 @@ struct weight_source {
     __device__ __forceinline__ void add(chunk p, float *sum) const { sum[0] += p; }
 };
 
-static hy_status norm_bwd_loose(const hy_cuda_run *run, const norm_bwd_call &n) {
-    const hy_tensor *dy = &run->call->t[HY_NORM_BWD_DY], *dw = &run->call->t[HY_NORM_BWD_DWEIGHT],
-                    *db = &run->call->t[HY_NORM_BWD_DBIAS];
-    norm_bwd_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
-    if (hy_has(dw)) hy_column_sums(run, weight_source{n}, n.N, dw, n.partial);
-    if (hy_has(db)) {
-        hy_matrix_source<hy_singles> source = {hy_singles::of(dy), n.C};
-        hy_column_sums(run, source, n.N, db, n.partial);
-    }
-    return hy_cuda_launched(run);
-}
-
 /* ---- the op ---------------------------------------------------------------------------------- */
 
 /* Room for either way: which one is taken depends on the tensors' addresses too. */
@@ -311,15 +299,18 @@ size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
 
 hy_status hy_cuda_norm_bwd(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t;
+    const hy_tensor *dw = &t[HY_NORM_BWD_DWEIGHT], *db = &t[HY_NORM_BWD_DBIAS];
     norm_bwd_call n = norm_bwd_call_of(run->call);
     bwd_plan p = plan_of(run->cuda, n.N, n.C, n.x_type);
     if (p.chunks == 0 || !hy_fit_packs(n.C, {&t[HY_NORM_BWD_X], &t[HY_NORM_BWD_DY],
                                              &t[HY_NORM_BWD_RESIDUAL], &t[HY_NORM_BWD_DX]})) {
-        return norm_bwd_loose(run, n);
+        norm_bwd_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
+        hy_matrix_source<hy_singles> source = {hy_singles::of(&t[HY_NORM_BWD_DY]), n.C};
+        if (hy_has(dw)) hy_column_sums(run, weight_source{n}, n.N, dw, n.partial);
+        if (hy_has(db)) hy_column_sums(run, source, n.N, db, n.partial);
+        return hy_cuda_launched(run);
     }
     hy_by_type(n.x_type, [&](auto zero) { norm_bwd_packed<decltype(zero)>(run, n, p); });
-    if (!n.partial) return hy_cuda_launched(run);
-    hy_fold_columns(run, n.partial, p.blocks, 2 * n.C, &t[HY_NORM_BWD_DWEIGHT],
-                    &t[HY_NORM_BWD_DBIAS]);
+    if (n.partial) hy_fold_columns(run, n.partial, p.blocks, 2 * n.C, dw, db);
     return hy_cuda_launched(run);
 }

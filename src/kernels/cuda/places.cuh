@@ -116,20 +116,14 @@ static __global__ void __launch_bounds__(HY_SORT_THREADS) hy_sort_move(hy_sort_p
 
 static inline int hy_sort_tiles(int64_t N) { return (int)hy_ceil_div(N, HY_SORT_TILE); }
 
-/* Bits of a pass and number of passes: as few passes of at most 8 bits as hold the keys 0 .. V. */
-static inline int hy_sort_passes(int64_t vocabulary, int *bits) {
-    int all = 1;
-    while (vocabulary >> all) all++;
-    int passes = (all + 7) / 8;
-    *bits = (all + passes - 1) / passes;
-    return passes;
-}
-
-/* Sorts; returns which of the two rooms for N places holds the result. counts: 256 per tile. */
+/* Sorts, in as few passes of at most 8 bits as hold the keys 0 .. V; returns which of the two rooms for N
+ * places holds the result. counts: 256 per tile. */
 static inline const int32_t *hy_sort_places(hy_token_keys keys, int N, int32_t *room[2],
                                             int32_t *counts, cudaStream_t stream) {
     hy_sort_pass s = {};
-    int bits, passes = hy_sort_passes(keys.vocabulary, &bits);
+    int all = 1;
+    while (keys.vocabulary >> all) all++;
+    int passes = (all + 7) / 8, bits = (all + passes - 1) / passes;
     s.keys = keys;
     s.counts = counts;
     s.N = N;
