@@ -66,7 +66,8 @@ struct hy_nvml_watch {
 
 /* ---- the library ----------------------------------------------------------------------------- */
 
-static bool find_all(nvml *api) {
+static bool open_library(nvml *api) {
+    *api = (nvml){.library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)};
     const struct {
         const char *name;
         void *slot;
@@ -80,21 +81,16 @@ static bool find_all(nvml *api) {
                   {"nvmlDeviceGetTemperature", &api->temperature},
                   {"nvmlDeviceGetClockInfo", &api->clock},
                   {"nvmlDeviceGetUtilizationRates", &api->load},
-                  {"nvmlDeviceGetMemoryInfo", &api->memory}};
+                  {"nvmlDeviceGetMemoryInfo", &api->memory},
+                  {"nvmlDeviceGetComputeRunningProcesses_v3", &api->processes}};
+    if (!api->library) return false;
+    bool has_all = true;
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         void *found = dlsym(api->library, wanted[i].name);
-        if (!found) return false;
         memcpy(wanted[i].slot, &found, sizeof found);
+        has_all = has_all && (found || wanted[i].slot == (void *)&api->processes);
     }
-    void *processes = dlsym(api->library, "nvmlDeviceGetComputeRunningProcesses_v3");
-    memcpy(&api->processes, &processes, sizeof processes);
-    return true;
-}
-
-static bool open_library(nvml *api) {
-    *api = (nvml){.library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)};
-    if (!api->library) return false;
-    if (find_all(api) && api->init() == SUCCESS) return true;
+    if (has_all && api->init() == SUCCESS) return true;
     dlclose(api->library);
     return false;
 }
@@ -136,11 +132,9 @@ static bool is_named(const nvml *api, unsigned index, const char *name, card_han
 static bool find_card(const nvml *api, const char *name, int device, card_handle *out) {
     unsigned count = 0;
     if (api->count(&count) != SUCCESS) return false;
-    if (is_named(api, physical_number(device), name, out)) return true;
-    for (unsigned i = 0; i < count; i++) {
-        if (is_named(api, i, name, out)) return true;
-    }
-    return false;
+    bool is_found = is_named(api, physical_number(device), name, out);
+    for (unsigned i = 0; i < count && !is_found; i++) is_found = is_named(api, i, name, out);
+    return is_found;
 }
 
 static double reported(int status, double value) { return status == SUCCESS ? value : NAN; }

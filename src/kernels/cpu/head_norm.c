@@ -86,14 +86,12 @@ size_t hy_cpu_head_norm_bwd_workspace(const hy_op_call *call, int threads) {
     return (size_t)(blocks * 2 * call->attr.heads.head_dim) * sizeof(double);
 }
 
-static void head_norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker) {
-    (void)worker;
-    const hy_op_call *call = run->call;
+static void head_norm_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *dout = &call->t[HY_HEAD_NORM_BWD_DOUT], *qkv = &call->t[HY_HEAD_NORM_BWD_QKV],
                     *dqkv = &call->t[HY_HEAD_NORM_BWD_DQKV];
     int64_t H = call->attr.heads.heads, K = call->attr.heads.kv_heads,
             D = call->attr.heads.head_dim;
-    int64_t N = hy_tensor_height(qkv), P = hy_tensor_width(qkv), rows = hy_block_rows(N);
+    int64_t P = hy_tensor_width(qkv), block = first / hy_block_rows(hy_tensor_height(qkv));
     float wq_buffer[MAX_HEAD], wk_buffer[MAX_HEAD], dy_buffer[MAX_HEAD], x_buffer[MAX_HEAD];
     float result[MAX_HEAD];
     const float *wq = hy_read(&call->t[HY_HEAD_NORM_BWD_WQ], 0, D, wq_buffer);
@@ -101,7 +99,7 @@ static void head_norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker)
     const float *rstd = call->t[HY_HEAD_NORM_BWD_RSTD].data;
     double *sums = (double *)call->workspace.data + block * 2 * D;
     for (int64_t i = 0; i < 2 * D; i++) sums[i] = 0;
-    for (int64_t row = block * rows; row < hy_min64((block + 1) * rows, N); row++) {
+    for (int64_t row = first; row < first + rows; row++) {
         for (int64_t h = 0; h < H + K; h++) {
             int64_t at = row * P + h * D;
             const float *dy = hy_read(dout, at, D, dy_buffer), *x = hy_read(qkv, at, D, x_buffer);
@@ -116,12 +114,12 @@ static void head_norm_bwd_task(const hy_cpu_run *run, int64_t block, int worker)
 
 hy_status hy_cpu_head_norm_bwd(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
-    int64_t D = call->attr.heads.head_dim,
-            blocks = hy_block_count(hy_tensor_height(&call->t[HY_HEAD_NORM_BWD_QKV]));
+    int64_t N = hy_tensor_height(&call->t[HY_HEAD_NORM_BWD_QKV]), blocks = hy_block_count(N);
+    int64_t D = call->attr.heads.head_dim;
     const hy_tensor *dwq = &call->t[HY_HEAD_NORM_BWD_DWQ], *dwk = &call->t[HY_HEAD_NORM_BWD_DWK];
     const double *sums = call->workspace.data;
     bool adds = call->attr.accumulate;
-    hy_cpu_for_each(run, blocks, head_norm_bwd_task);
+    hy_cpu_for_rows(run, N, hy_block_rows(N), head_norm_bwd_rows);
     if (hy_tensor_is_given(dwq)) hy_cpu_fold_columns(sums, blocks, 2 * D, dwq, adds);
     if (hy_tensor_is_given(dwk)) hy_cpu_fold_columns(sums + D, blocks, 2 * D, dwk, adds);
     return HY_OK;

@@ -60,12 +60,6 @@ static hy_cuda *self_of(hy_backend *b) { return (hy_cuda *)b->self; }
  * room. */
 #define RESERVE_BYTES ((size_t)32 << 20)
 
-static void take_reserve(hy_cuda *cuda) {
-    if (cudaMalloc(&cuda->reserve, RESERVE_BYTES) == cudaSuccess) return;
-    cudaGetLastError();
-    cuda->reserve = NULL;
-}
-
 /* Whoever fails knows the card as constant; a reserve that is gone changes nothing for them. */
 static void give_up_reserve(const hy_cuda *card) {
     hy_cuda *cuda = (hy_cuda *)card;
@@ -269,7 +263,8 @@ static hy_status set_up(hy_cuda *cuda) {
     snprintf(facts->detail, sizeof facts->detail, "sm_%d, %d multiprocessors, %s",
              facts->capability, cuda->card.multiprocessors, cuda->plans->library);
     hy_cudnn_attention_init(cuda);
-    take_reserve(cuda);
+    if (cudaMalloc(&cuda->reserve, RESERVE_BYTES) != cudaSuccess) cuda->reserve = NULL;
+    cudaGetLastError();
     if (!cuda->options.is_measuring) return HY_OK;
     return hy_cuda_matmul_measure(cuda, &facts->matmul_flops);
 }

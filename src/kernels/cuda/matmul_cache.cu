@@ -39,17 +39,6 @@ static int print_entry(const hy_matmul_entry *entry, char *out, size_t size) {
                     level_names[entry->level], entry->microseconds, hex);
 }
 
-static bool read_hex(const char *hex, cublasLtMatmulAlgo_t *out) {
-    unsigned char *bytes = (unsigned char *)out;
-    if (strlen(hex) != HEX || strspn(hex, "0123456789abcdef") != HEX) return false;
-    for (int i = 0; i < HEX / 2; i++) {
-        unsigned byte;
-        if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return false;
-        bytes[i] = (unsigned char)byte;
-    }
-    return true;
-}
-
 static bool read_entry(const char *line, hy_matmul_entry *out) {
     char level[8], hex[HEX + 2];
     *out = (hy_matmul_entry){};
@@ -60,7 +49,13 @@ static bool read_entry(const char *line, hy_matmul_entry *out) {
     int l = 0;
     while (l < LEVELS && strcmp(level, level_names[l]) != 0) l++;
     out->level = (hy_matmul_level)l;
-    return l < LEVELS && out->microseconds >= 0 && read_hex(hex, &out->algorithm);
+    if (strlen(hex) != HEX || strspn(hex, "0123456789abcdef") != HEX) return false;
+    unsigned char *bytes = (unsigned char *)&out->algorithm;
+    for (int i = 0; i < HEX / 2; i++) {
+        char digits[] = {hex[2 * i], hex[2 * i + 1], 0};
+        bytes[i] = (unsigned char)strtoul(digits, NULL, 16);
+    }
+    return l < LEVELS && out->microseconds >= 0;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */

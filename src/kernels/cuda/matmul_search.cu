@@ -15,17 +15,6 @@ static uint32_t next_random(uint32_t *state) { /* xorshift: good enough to wande
     return *state;
 }
 
-/* Numbers that an algorithm's family takes for a setting; returns how many. */
-static int choices(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoCapAttributes_t which,
-                   uint32_t *out) {
-    size_t written = 0;
-    if (cublasLtMatmulAlgoCapGetAttribute(algorithm, which, out, MOST_CHOICES * sizeof *out,
-                                          &written)) {
-        return 0;
-    }
-    return (int)(written / sizeof *out);
-}
-
 static uint32_t highest(const cublasLtMatmulAlgo_t *algorithm,
                         cublasLtMatmulAlgoCapAttributes_t which) {
     uint32_t value = 0;
@@ -42,9 +31,11 @@ static void put(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttribu
 /* Tiles come sorted by shape: half of the steps go to one nearby, half anywhere. */
 static void vary_from_list(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoCapAttributes_t list,
                            cublasLtMatmulAlgoConfigAttributes_t which, uint32_t *state) {
-    uint32_t values[MOST_CHOICES], now = 0;
-    size_t written;
-    int count = choices(algorithm, list, values), at = 0;
+    uint32_t values[MOST_CHOICES], now = 0; /* those that the algorithm's family takes */
+    size_t written = 0;
+    int at = 0;
+    if (cublasLtMatmulAlgoCapGetAttribute(algorithm, list, values, sizeof values, &written)) return;
+    int count = (int)(written / sizeof *values);
     if (count == 0) return;
     cublasLtMatmulAlgoConfigGetAttribute(algorithm, which, &now, sizeof now, &written);
     while (at < count && values[at] != now) at++;
@@ -55,32 +46,20 @@ static void vary_from_list(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoCa
     put(algorithm, which, values[to]);
 }
 
-static void vary_cluster(cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
-    uint16_t shape = (uint16_t)(CUBLASLT_CLUSTER_SHAPE_1x1x1 +
-                                next_random(state) % (CUBLASLT_CLUSTER_SHAPE_4x4x1 -
-                                                      CUBLASLT_CLUSTER_SHAPE_1x1x1 + 1));
-    cublasLtMatmulAlgoConfigSetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape,
-                                         sizeof shape);
-}
-
-/* More parts of K fill the card where tiles of d are few. Partial sums stay in fp32. */
-static void vary_split(cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
-    if (!highest(algorithm, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT)) return;
-    uint32_t parts = 1 + next_random(state) % MOST_PARTS;
-    put(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts);
-    put(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-        parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE);
-}
-
 static void vary_one(const hy_cuda *cuda, cublasLtMatmulAlgo_t *algorithm, uint32_t *state) {
     switch (next_random(state) % 7) {
     case 0:
         put(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
             next_random(state) % (highest(algorithm, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX) + 1));
         break;
-    case 1:
-        if (cuda->card.capability >= 90) vary_cluster(algorithm, state);
+    case 1: {
+        if (cuda->card.capability < 90) break;
+        uint32_t shapes = CUBLASLT_CLUSTER_SHAPE_4x4x1 - CUBLASLT_CLUSTER_SHAPE_1x1x1 + 1;
+        uint16_t shape = (uint16_t)(CUBLASLT_CLUSTER_SHAPE_1x1x1 + next_random(state) % shapes);
+        cublasLtMatmulAlgoConfigSetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
+                                             &shape, sizeof shape);
         break;
+    }
     case 2:
         put(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
             next_random(state) % (highest(algorithm, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT) + 1));
@@ -89,7 +68,14 @@ static void vary_one(const hy_cuda *cuda, cublasLtMatmulAlgo_t *algorithm, uint3
         vary_from_list(algorithm, CUBLASLT_ALGO_CAP_STAGES_IDS, CUBLASLT_ALGO_CONFIG_STAGES_ID,
                        state);
         break;
-    case 4: vary_split(algorithm, state); break;
+    case 4: { /* more parts of K fill the card where tiles of d are few; partial sums stay in fp32 */
+        if (!highest(algorithm, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT)) break;
+        uint32_t parts = 1 + next_random(state) % MOST_PARTS;
+        put(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts);
+        put(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+            parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE);
+        break;
+    }
     default:
         vary_from_list(algorithm, CUBLASLT_ALGO_CAP_TILE_IDS, CUBLASLT_ALGO_CONFIG_TILE_ID, state);
     }

@@ -82,19 +82,15 @@ static void *bring_in(void *argument) {
     return NULL;
 }
 
-static int threads_for(size_t bytes) {
-    cpu_set_t set;
-    size_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? (size_t)CPU_COUNT(&set) : 1;
-    if (count > THREADS_MAX) count = THREADS_MAX;
-    if (count > bytes / SLICE_LEAST) count = bytes / SLICE_LEAST;
-    return count < 1 ? 1 : (int)count;
-}
-
 /* Slices are whole huge pages; the last one takes what remains. A slice whose thread cannot be started
  * is done here. Returns 0 or an errno. */
 static int bring_in_all(char *data, size_t bytes) {
     page_slice slices[THREADS_MAX] = {};
-    int count = threads_for(bytes), error = 0;
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1, error = 0;
+    size_t most = bytes / SLICE_LEAST < THREADS_MAX ? bytes / SLICE_LEAST : THREADS_MAX;
+    int count = cores < (int)most ? cores : (int)most;
+    if (count < 1) count = 1;
     size_t share = bytes / (size_t)count / HUGE_PAGE * HUGE_PAGE;
     for (int i = 0; i < count; i++) {
         page_slice *slice = &slices[i];
