@@ -56,7 +56,7 @@ for source in "$root"/src/kernels/cuda/*.cu; do
     for header in $(sed -n 's|^#include "\(kernels/cuda/[a-z_]*\.cuh\)"|\1|p' "$source"); do
         sources="$sources $root/src/$header"
     done
-    grep -qE 'MaxDynamicSharedMemorySize|hy_want_shared\(' "$source" || continue
+    grep -qE 'MaxDynamicSharedMemorySize|hy_launch_with_shared\(' "$source" || continue
     # shellcheck disable=SC2086 # names without blanks
     grep -qE 'static_assert\(.*<= *99 \* 1024|card[.>-]+shared_bytes' $sources && continue
     echo "${source#"$root"/}: asks for dynamic shared memory without a limit (99 * 1024, or the card's)"
