@@ -122,7 +122,7 @@ static bool judge_predict(const phase_run runs[2]) {
 
 #define CYCLES_BAR 3
 
-/* Losses of true steps as they came. */
+/* Losses of optimizer steps as they came. */
 static double losses[PHASE_RUN_STEPS_MAX];
 static int loss_count;
 
@@ -141,11 +141,11 @@ static bool judge_cycles(const phase_run runs[2]) {
     double last = has_losses ? mean_loss(loss_count - LOSS_STEPS) : NAN;
     int64_t cycles = s->phases[HY_PREDICT].steps;
     bool has_come_back = s->phases[HY_CORRECT].steps >= CYCLES_BAR || s->rejected_moves > 0;
-    printf(
-        "  %lld moves kept and %lld refused in %lld cycles: bar %d; mean loss of the first %d true "
-        "steps %.4f, of the last %.4f, held out %.4f: bar falling\n",
-        (long long)s->moves, (long long)s->rejected_moves, (long long)cycles, CYCLES_BAR,
-        LOSS_STEPS, first, last, runs[0].val_loss);
+    printf("  %lld jumps kept and %lld refused in %lld cycles: bar %d; mean loss of the first %d "
+           "optimizer "
+           "steps %.4f, of the last %.4f, held out %.4f: bar falling\n",
+           (long long)s->moves, (long long)s->rejected_moves, (long long)cycles, CYCLES_BAR,
+           LOSS_STEPS, first, last, runs[0].val_loss);
     return judge_predict(runs) && cycles >= CYCLES_BAR && has_come_back && last < first;
 }
 

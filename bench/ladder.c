@@ -13,7 +13,7 @@
 
 static bench_flag flags[] = {
     {"--model", "nano", "preset or .cfg file"},       {"--device", "cpu", "cpu, cuda or cuda:N"},
-    {"--steps", "9", "of each rung, moves included"}, {"--batch-size", "8", "sequences in a step"},
+    {"--steps", "9", "of each rung, jumps included"}, {"--batch-size", "8", "sequences in a step"},
     {"--seq-len", "128", "tokens in a sequence"},     {"--json", "", "file for all of it"},
 };
 

@@ -132,7 +132,7 @@ static void matmul(bench *b, const char *what, hy_dtype dtype, int64_t m, int64_
 }
 
 static void matmuls(bench *b) {
-    printf("matrix products (%d tokens)\n", N);
+    printf("matmuls (%d tokens)\n", N);
     matmul(b, "qkv forward", HY_F32, N, 3 * C, C, false, true);
     matmul(b, "projection forward", HY_F32, N, C, C, false, true);
     matmul(b, "mlp up forward", HY_F32, N, F, C, false, true);

@@ -69,7 +69,7 @@ static inline hy_status phase_run_set_text(hy_config *config, const char *text, 
     return HY_OK;
 }
 
-/* Moves are made as soon as a window of true steps is there, whether they would pay or not. Nothing is
+/* Jumps are made as soon as a window of optimizer steps is there, whether they would pay or not. Nothing is
  * written, and the text is short: it is made anew for every run. */
 static inline hy_status phase_run_make_short(hy_config *config) {
     static const char *const often[][2] = {

@@ -15,7 +15,7 @@ static bench_flag flags[] = {
     {"--model", "nano,tiny-gpt2", "presets or .cfg files with commas between"},
     {"--profiles", "conservative,balanced,aggressive", "with commas between"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
-    {"--steps", "12", "of each run, moves included"},
+    {"--steps", "12", "of each run, jumps included"},
     {"--batch-size", "1", "sequences in a micro-batch"},
     {"--seq-len", "128", "tokens in a sequence"},
     {"--max-gpu-mem", "", "bytes of the device that may be used (8GiB)"},

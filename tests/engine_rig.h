@@ -17,7 +17,7 @@ enum { ENGINE_STEPS = 14, ENGINE_HALF = 7, ENGINE_WORDS = 48 };
     "model nano layers 3 seq_len 16 context 16 batch_size 2 steps 14 lr 3e-3 vocab 256 "           \
     "builtin_bytes 30000 lr_warmup_steps 3 eval_batches 1 sample_tokens 0 threads 1 device cpu "   \
     "loss_chunks 2 overwrite true tune off tune_cache none "
-/* Moves every third true step from the start to the end. */
+/* Jumps every third optimizer step from the start to the end. */
 #define ENGINE_MOVES                                                                               \
     "predictor outer full_steps 2 correct_steps 1 predict_from 0 predict_until 1 "                 \
     "confidence_threshold 0.5 snapshot true tail_share 0.5 fork_budget 0 "

@@ -7,7 +7,7 @@
 
 #define STEPS 48
 
-/* Moves every six true steps, from the start to the end. */
+/* Jumps every six optimizer steps, from the start to the end. */
 static hy_config *predict_config(const char *out, const char *const *pairs) {
     return small_run(SMALL_RUN "steps 48 grad_accum_steps 2 full_steps 4 correct_steps 2 "
                                "predict_from 0 predict_until 1 confidence_threshold 0.5 "
@@ -33,7 +33,7 @@ static hy_summary run_summary(const char *const *pairs) {
     return summary;
 }
 
-/* Losses of true steps and of moves, in order. */
+/* Losses of optimizer steps and of jumps, in order. */
 static void losses_of(const char *const *pairs, int count, double *losses) {
     hy_trainer *t = open_trainer("none", pairs, NULL);
     for (int i = 0; i < count; i++) {

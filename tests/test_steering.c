@@ -220,7 +220,7 @@ END_TEST
 
 /* ---- the fastest ----------------------------------------------------------------------------------- */
 
-/* Which one is fastest is the machine's business; that they are tried in true steps is ours. */
+/* Which one is fastest is the machine's business; that they are tried in optimizer steps is ours. */
 START_TEST(the_first_steps_try_a_few_sizes) {
     const char *const *kept = PAIRS("step_tokens", "256", "dynamic_batch", "on");
     double plain[STEPS];

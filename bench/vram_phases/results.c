@@ -57,7 +57,7 @@ static int check_phase(const vp_run *r, hy_phase phase) {
     const hy_phase_summary *p = &r->run.summary.phases[phase];
     const char *name = hy_phase_name(phase);
     if (p->steps == 0) {
-        printf("FAIL  %s, %s: phase %s did not occur; more --steps, or fewer rejected moves "
+        printf("FAIL  %s, %s: phase %s did not occur; more --steps, or fewer rejected jumps "
                "(%lld)\n",
                r->model, r->profile, name, (long long)r->run.summary.rejected_moves);
         return 1;

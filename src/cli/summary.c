@@ -114,7 +114,7 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
                 100 * summary->mfu, 1e-12 * summary->peak_flops);
     if (summary->sol > 0)
         fprintf(out,
-                "  speed of light %.1f %% of the %.0f TFLOP/s of a product timed at the start\n",
+                "  speed of light %.1f %% of the %.0f TFLOP/s of a matmul timed at the start\n",
                 100 * summary->sol, 1e-12 * summary->matmul_flops);
 }
 
@@ -256,8 +256,8 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
     if (strcmp(summary->predictor, "none") == 0) return;
     hy_cli_section(terminal, "prediction");
     fprintf(out,
-            "  %s: %lld moves kept, %lld rejected; they stand for %lld predicted steps beside %lld "
-            "true ones\n",
+            "  %s: %lld jumps kept, %lld rejected; they stand for %lld predicted steps beside %lld "
+            "optimizer steps\n",
             summary->predictor, (long long)summary->moves, (long long)summary->rejected_moves,
             (long long)summary->predicted_steps, (long long)summary->steps);
     fprintf(out, "  compute spent %.1f of %lld full steps, guard passes and forks included\n",
@@ -265,11 +265,11 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
     fprintf(out, "  confidence that it pays %.2f, from %s", summary->confidence,
             summary->forks ? "" : "the prior alone: no fork was run");
     if (summary->forks) {
-        fprintf(out, "%lld paired forks: %+.4f nats, %+.1f true steps", (long long)summary->forks,
-                summary->fork_gain, summary->fork_gain_steps);
+        fprintf(out, "%lld paired forks: %+.4f nats, %+.1f optimizer steps",
+                (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
     }
     fputc('\n', out);
-    if (summary->moves == 0) fprintf(out, "  no move was made: %s\n", summary->why_not);
+    if (summary->moves == 0) fprintf(out, "  no jump was made: %s\n", summary->why_not);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */

@@ -86,6 +86,6 @@ void hy_top_draw_chart(const hy_top_box *box, const double *values, int count, d
                        double high, hy_cli_colour colour);
 
 /* One cell of the strip of phases: a block in the phase's colour, or its letter where there are no
- * colours. A rejected move is red, or "x". */
+ * colours. A rejected jump is red, or "x". */
 void hy_top_draw_phase(const hy_top_box *box, int row, int column, hy_phase phase,
                        bool was_rejected);

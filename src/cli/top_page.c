@@ -217,7 +217,7 @@ static void draw_legend(const hy_top_box *box, int row, int column) {
                               hy_phase_name((hy_phase)phase));
     }
     hy_top_draw_phase(box, row, column, HY_PREDICT, true);
-    hy_top_text(box, row, column + 2, HY_CLI_PLAIN, "a rejected move");
+    hy_top_text(box, row, column + 2, HY_CLI_PLAIN, "a rejected jump");
 }
 
 void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {

@@ -118,10 +118,10 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
     if (!isnan(view->last->confidence))
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "confidence %.2f", view->last->confidence);
     if (moves == 0) {
-        put(&at, FIELD_GAP, HY_CLI_DIM, "no move yet");
+        put(&at, FIELD_GAP, HY_CLI_DIM, "no jump yet");
         return;
     }
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "moves: %s kept", hy_cli_count(view->kept).text);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "jumps: %s kept", hy_cli_count(view->kept).text);
     put(&at, FIELD_GAP, view->rejected > 0 ? HY_CLI_RED : HY_CLI_PLAIN, "%s rejected",
         hy_cli_count(view->rejected).text);
     if (view->undone > 0)

@@ -33,7 +33,7 @@ typedef struct hy_top_view {
     double share, elapsed, remaining; /* share done 0 to 1; seconds; NaN: not known */
     int64_t kept, rejected, undone;   /* moves; undone: of those kept, given up later */
     int64_t skipped;                  /* steps without an update */
-    double predicted_steps;           /* that the kept moves stand for */
+    double predicted_steps;           /* that the kept jumps stand for */
     double loss;                      /* smoothed as hybrid-train shows it */
     double held_out, best_held_out;   /* the latest and the lowest; NaN: none */
     int64_t held_out_step;            /* of the latest */

@@ -60,7 +60,7 @@ static hy_status set_rules(hy_loop *loop, const hy_settings *s) {
                "optimizer is %s; a model or loop of your own is trained with adamw",
                hy_settings_optimizer(s)->name);
     HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
-               "train.steps is %lld; a loop of your own is told its length in "
+               "train.steps is %lld; a loop of your own gets its length in "
                "steps, at least 1",
                (long long)s->train.steps);
     loop->budget = (double)s->train.steps;
@@ -173,7 +173,7 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
 
 hy_status hy_loop_spend(hy_loop *loop, double full_steps) {
     HY_FAIL_IF(!loop || !(full_steps >= 0) || !isfinite(full_steps), HY_ERR_INPUT,
-               "hy_loop_spend was told %g full steps; expected a loop and a "
+               "hy_loop_spend was given %g full steps; expected a loop and a "
                "number that is not negative",
                full_steps);
     loop->spent += full_steps;

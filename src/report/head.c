@@ -87,7 +87,7 @@ static void add_cards(hy_page *page) {
     add_card(html, "Steps", HY_FIGURE_COUNT, t->steps,
              noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total));
     add_card(html, "Predicted steps", HY_FIGURE_COUNT, predicted,
-             noted(note, "in moves kept: ", HY_FIGURE_COUNT, t->moves));
+             noted(note, "in jumps kept: ", HY_FIGURE_COUNT, t->moves));
     add_card(html, "Tokens", HY_FIGURE_SHORT, t->tokens, "");
     add_card(html, "Tokens per second", HY_FIGURE_SHORT, t->tokens_per_second, "");
     add_card(html, "Time", HY_FIGURE_TIME, t->seconds, "");
@@ -112,8 +112,8 @@ static const compared rows[] = {
     {"training loss, last steps", HY_FIGURE_LOSS, OF(final_loss)},
     {"steps", HY_FIGURE_COUNT, OF(steps)},
     {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},
-    {"moves kept", HY_FIGURE_COUNT, OF(moves)},
-    {"moves rejected", HY_FIGURE_COUNT, OF(rejected_moves)},
+    {"jumps kept", HY_FIGURE_COUNT, OF(moves)},
+    {"jumps rejected", HY_FIGURE_COUNT, OF(rejected_moves)},
     {"compute spent, full steps", HY_FIGURE_NUMBER, OF(spent)},
     {"tokens", HY_FIGURE_COUNT, OF(tokens)},
     {"tokens per second", HY_FIGURE_COUNT, OF(tokens_per_second)},

@@ -188,16 +188,16 @@ static void add_prediction(hy_page *page, int r) {
         hy_html_text(html, predictor);
         hy_text_add(html, "\n");
     }
-    add_row(html, "moves kept", HY_FIGURE_COUNT, t->moves);
-    add_row(html, "moves rejected", HY_FIGURE_COUNT, t->rejected_moves);
+    add_row(html, "jumps kept", HY_FIGURE_COUNT, t->moves);
+    add_row(html, "jumps rejected", HY_FIGURE_COUNT, t->rejected_moves);
     add_row(html, "predicted steps they stand for", HY_FIGURE_COUNT, t->predicted_steps);
-    add_row(html, "true steps", HY_FIGURE_COUNT, t->steps);
+    add_row(html, "optimizer steps", HY_FIGURE_COUNT, t->steps);
     add_row(html, "compute spent, in full steps", HY_FIGURE_NUMBER, t->spent);
     add_row(html, "confidence that it pays", HY_FIGURE_NUMBER, t->confidence);
     add_row(html, "paired forks", HY_FIGURE_COUNT, forks);
     if (forks > 0) {
         add_row(html, "gain by forks, nats", HY_FIGURE_LOSS, number_at(summary, "fork_gain"));
-        add_row(html, "gain by forks, true steps", HY_FIGURE_NUMBER,
+        add_row(html, "gain by forks, optimizer steps", HY_FIGURE_NUMBER,
                 number_at(summary, "fork_gain_steps"));
     }
     close_table(html);

@@ -264,7 +264,7 @@ END_TEST
 
 /* ---- phases ------------------------------------------------------------------------------------ */
 
-/* Moves every six true steps, from the start to the end. */
+/* Jumps every six optimizer steps, from the start to the end. */
 #define PREDICT                                                                                    \
     "steps 48 grad_accum_steps 2 full_steps 4 correct_steps 2 predict_from 0 predict_until 1 "     \
     "confidence_threshold 0.5 cooldown_steps 4 predictor outer max_predict_steps 4 "
@@ -290,7 +290,7 @@ START_TEST(every_predictor_moves_and_learns) {
 }
 END_TEST
 
-/* Losses of true steps and of moves, in order. */
+/* Losses of optimizer steps and of jumps, in order. */
 START_TEST(moves_are_those_of_the_cpu) {
     double here[30], there[30];
     for (int m = 0; m < 2; m++) {

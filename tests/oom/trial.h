@@ -18,7 +18,7 @@ typedef struct outcome {
     hy_status status;
     char message[TRIAL_MESSAGE];
     char warning[TRIAL_MESSAGE]; /* the last one of the run */
-    int steps;                   /* losses noted: of true steps and of moves, in order */
+    int steps;                   /* losses noted: of optimizer steps and of jumps, in order */
     double loss[TRIAL_LOSSES], val_loss;
     int64_t batch_size[TRIAL_LOSSES]; /* micro-batch of each */
     int sampled;                      /* first byte of the text sampled after the run */
