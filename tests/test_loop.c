@@ -155,18 +155,18 @@ START_TEST(a_window_begins_at_the_weights_before_its_first_step) {
     logistic first = learned;
     hy_loop_step step = run_until(loop, HY_PREDICT, &t);
     ck_assert_int_eq(step.step, 20 + 8);
-    ck_assert_mem_eq(loop->slot[0], first.weights, sizeof first.weights);
+    ck_assert_mem_eq(loop->buffer[0], first.weights, sizeof first.weights);
     ck_assert_mem_ne(learned.weights, first.weights, sizeof first.weights);
     hy_loop_destroy(loop);
 }
 END_TEST
 
 START_TEST(clearing_a_slot_clears_it_whatever_the_weights_hold) {
-    float theta[2] = {NAN, INFINITY}, slot[2] = {1, 2};
+    float theta[2] = {NAN, INFINITY}, buffer[2] = {1, 2};
     hy_parameter parameter = {.weights = theta, .count = 2};
-    hy_loop loop = {.parameters = &parameter, .count = 1, .elements = 2, .slot = {slot, NULL}};
+    hy_loop loop = {.parameters = &parameter, .count = 1, .elements = 2, .buffer = {buffer, NULL}};
     hy_loop_run(&loop, &(hy_formulas){.list = {{.target = 0}}, .count = 1});
-    ck_assert(slot[0] == 0 && slot[1] == 0);
+    ck_assert(buffer[0] == 0 && buffer[1] == 0);
 }
 END_TEST
 
@@ -199,8 +199,8 @@ START_TEST(a_rejected_move_restores_the_weights_bit_for_bit) {
         must(hy_loop_judge(loop, 0.5, after[i], &done));
         ck_assert(!done.was_accepted);
         ck_assert_mem_eq(&before, &learned, sizeof before);
-        ck_assert_mem_eq(loop->slot[0], learned.weights, sizeof learned.weights);
-        for (int64_t j = 0; j < loop->elements; j++) ck_assert(loop->slot[1][j] == 0);
+        ck_assert_mem_eq(loop->buffer[0], learned.weights, sizeof learned.weights);
+        for (int64_t j = 0; j < loop->elements; j++) ck_assert(loop->buffer[1][j] == 0);
     }
     hy_loop_destroy(loop);
 }
@@ -216,7 +216,7 @@ START_TEST(an_accepted_move_is_the_predictors_formula) {
         run_until(loop, HY_PREDICT, &t);
         logistic old = learned;
         float phi[FEATURES];
-        memcpy(phi, loop->slot[0], sizeof phi);
+        memcpy(phi, loop->buffer[0], sizeof phi);
         must(hy_loop_propose(loop));
         logistic proposed = learned;
         must(hy_loop_judge(loop, 0.5, 0.5, &done));
@@ -228,8 +228,8 @@ START_TEST(an_accepted_move_is_the_predictors_formula) {
             double expected = phi[j] + 0.7 * (0.7 * velocity[j] + d);
             ck_assert_double_eq_tol(learned.weights[j], expected, 1e-6);
             ck_assert_double_eq_tol(proposed.weights[j], expected, 1e-6);
-            ck_assert_double_eq_tol(loop->slot[1][j], velocity[j], 1e-6);
-            ck_assert(loop->slot[0][j] == learned.weights[j]);
+            ck_assert_double_eq_tol(loop->buffer[1][j], velocity[j], 1e-6);
+            ck_assert(loop->buffer[0][j] == learned.weights[j]);
         }
     }
     hy_loop_destroy(loop);
@@ -346,7 +346,7 @@ START_TEST(a_divergence_in_correct_takes_the_last_move_back) {
     ck_assert(isnan(done.residual_cosine));
     ck_assert_mem_eq(&before, &learned, sizeof before);
     ck_assert_double_gt(fabsf(loop->m[0]), 0); /* the optimizer's state is kept */
-    for (int64_t j = 0; j < loop->elements; j++) ck_assert(loop->slot[1][j] == 0);
+    for (int64_t j = 0; j < loop->elements; j++) ck_assert(loop->buffer[1][j] == 0);
     assert_cooling(loop, &t, 10, "the run diverged");
     tally rest = run_to_the_end(loop);
     ck_assert_int_gt(rest.accepted, 0); /* and it predicts again */

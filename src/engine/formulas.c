@@ -157,10 +157,10 @@ static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const sp
         call.t[HY_COMBINE_X0] = tensor_at(e, hy_store_of(e, HY_ROW_MASTER), at);
         call.attr.combine.coefficient[0] = (float)f->theta;
     }
-    for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
-        if (f->slot[s] == 0) continue;
+    for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+        if (f->buffer[s] == 0) continue;
         call.t[HY_COMBINE_X1 + s] = tensor_at(e, hy_store_of(e, HY_ROW_SLOW + s), at);
-        call.attr.combine.coefficient[1 + s] = (float)f->slot[s];
+        call.attr.combine.coefficient[1 + s] = (float)f->buffer[s];
     }
     return call;
 }

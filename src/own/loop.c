@@ -99,9 +99,9 @@ static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_par
         if (!loop->parameters[i].name) return hy_fail(HY_ERR_MEMORY, "no memory for a name");
     }
     HY_TRY(set_rules(loop, settings));
-    /* m, v, slots and snapshot, zeroed, in one piece. */
-    int slots = hy_predictor_slots(loop->predictor.kind);
-    int arrays = 2 + slots + (slots > 0 ? 1 : 0);
+    /* m, v, buffers and snapshot, zeroed, in one piece. */
+    int buffers = hy_predictor_buffers(loop->predictor.kind);
+    int arrays = 2 + buffers + (buffers > 0 ? 1 : 0);
     /* Each array begins on a cache line of its own. */
     size_t line = MEMORY_ALIGNMENT / sizeof(float);
     size_t stride = ((size_t)loop->elements + line - 1) / line * line;
@@ -112,8 +112,8 @@ static hy_status set_up(hy_loop *loop, const hy_settings *settings, const hy_par
     memset(loop->memory, 0, bytes);
     loop->m = loop->memory;
     loop->v = loop->memory + stride;
-    for (int i = 0; i < slots; i++) loop->slot[i] = loop->memory + (size_t)(2 + i) * stride;
-    if (slots > 0) loop->snapshot = loop->memory + (size_t)(2 + slots) * stride;
+    for (int i = 0; i < buffers; i++) loop->buffer[i] = loop->memory + (size_t)(2 + i) * stride;
+    if (buffers > 0) loop->snapshot = loop->memory + (size_t)(2 + buffers) * stride;
     return HY_OK;
 }
 
@@ -206,8 +206,8 @@ hy_status hy_loop_update_scaled(hy_loop *loop, double loss, double grad_scale, b
                                .residual_cosine = NAN,
                                .residual_length = NAN};
     outcome.was_skipped = !isfinite(loss) || !isfinite(outcome.grad_norm);
-    /* A window is what a predictor learns from: optimizer steps since the weights that its slots begin
-     * at. After an accepted jump the slots are ready and keep their velocity; other windows begin anew. */
+    /* A window is what a predictor learns from: optimizer steps since the weights that its buffers begin
+     * at. After an accepted jump the buffers are ready and keep their velocity; other windows begin anew. */
     bool is_first = hy_phase_step_in_window(&loop->rules, &loop->state) == 1;
     hy_formulas begin = hy_predictor_begin(&loop->predictor);
     if (is_first && loop->state.reason != HY_WHY_ACCEPTED) hy_loop_run(loop, &begin);
@@ -256,7 +256,7 @@ hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out) {
 
 /* A jump is measured first (its length in steps of the window), then written into the weights as a
  * candidate with the old ones in the snapshot, then kept or taken back. What is kept is computed again from
- * the old weights by the predictor's own formulas, so that weights and slots agree to the last bit. */
+ * the old weights by the predictor's own formulas, so that weights and buffers agree to the last bit. */
 
 hy_status hy_loop_propose(hy_loop *loop) {
     if (!loop) return hy_fail(HY_ERR_INPUT, "hy_loop_propose needs a loop, it is NULL");

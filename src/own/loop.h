@@ -41,8 +41,8 @@ struct hy_loop {
 
     float *memory; /* all of the following in one piece, (elements) each */
     float *m, *v;
-    float *slot[HY_PREDICTOR_SLOTS]; /* NULL: the predictor has none */
-    float *snapshot;                 /* weights before the last jump; NULL: there is none */
+    float *buffer[HY_PREDICTOR_BUFFERS]; /* NULL: the predictor has none */
+    float *snapshot;                     /* weights before the last jump; NULL: there is none */
 
     hy_loop_turn turn;
     hy_phase_state state; /* of the step in progress, or of the last one while `has_news` */

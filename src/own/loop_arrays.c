@@ -2,7 +2,7 @@
  *
  * AdamW has the formula and the order of the op in kernels/cpu/adamw.c: decay first, then the step, in
  * fp32. Formulas are summed in double and rounded once; a coefficient of zero reads nothing, so clearing a
- * slot clears it whatever the weights hold. Plain loops on one thread: the result depends on nothing but
+ * buffer clears it whatever the weights hold. Plain loops on one thread: the result depends on nothing but
  * the numbers. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-math-errno") /* or sqrtf is a call and the loop stays scalar */
@@ -97,13 +97,13 @@ static void add_term(double *out, double by, const float *from, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] += by * (double)from[i];
 }
 
-/* out = the formula's sum for n elements, `at` in the parameter and `flat` in the slots. */
+/* out = the formula's sum for n elements, `at` in the parameter and `flat` in the buffers. */
 static void evaluate(const hy_loop *loop, const hy_formula *f, const hy_parameter *p, int64_t at,
                      int64_t flat, int64_t n, double out[RUN]) {
     memset(out, 0, RUN * sizeof *out);
     if (f->theta != 0) add_term(out, f->theta, p->weights + at, n);
-    for (int s = 0; s < HY_PREDICTOR_SLOTS; s++) {
-        if (f->slot[s] != 0) add_term(out, f->slot[s], loop->slot[s] + flat, n);
+    for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+        if (f->buffer[s] != 0) add_term(out, f->buffer[s], loop->buffer[s] + flat, n);
     }
 }
 
@@ -118,7 +118,7 @@ void hy_loop_run(hy_loop *loop, const hy_formulas *formulas) {
         const hy_parameter *p = &loop->parameters[i];
         for (int k = 0; k < formulas->count; k++) {
             const hy_formula *f = &formulas->list[k];
-            float *target = f->target < 0 ? p->weights : loop->slot[f->target] + first;
+            float *target = f->target < 0 ? p->weights : loop->buffer[f->target] + first;
             for (int64_t at = 0; at < p->count; at += RUN) {
                 int64_t n = run_length(p, at);
                 evaluate(loop, f, p, at, first + at, n, sum);
@@ -130,7 +130,7 @@ void hy_loop_run(hy_loop *loop, const hy_formulas *formulas) {
 }
 
 void hy_loop_measure(const hy_loop *loop, const hy_formula *move, double *dot, double *square) {
-    const hy_formula displacement = {.target = -1, .theta = 1, .slot = {-1, 0}}; /* theta - phi */
+    const hy_formula displacement = {.target = -1, .theta = 1, .buffer = {-1, 0}}; /* theta - phi */
     int64_t first = 0;
     *dot = *square = 0;
     for (int32_t i = 0; i < loop->count; i++) {
@@ -151,14 +151,14 @@ void hy_loop_measure(const hy_loop *loop, const hy_formula *move, double *dot, d
     }
 }
 
-/* The first slot holds the weights right after the jump, the snapshot those before it. */
+/* The first buffer holds the weights right after the jump, the snapshot those before it. */
 void hy_loop_measure_residual(const hy_loop *loop, double *cosine, double *length) {
     double moved = 0, gone = 0, dot = 0;
     int64_t first = 0;
     *cosine = *length = NAN;
     for (int32_t i = 0; i < loop->count; i++) {
         const hy_parameter *p = &loop->parameters[i];
-        const float *before = loop->snapshot + first, *after = loop->slot[0] + first;
+        const float *before = loop->snapshot + first, *after = loop->buffer[0] + first;
         for (int64_t j = 0; j < p->count; j++) {
             double jump = (double)after[j] - (double)before[j];
             double way = (double)p->weights[j] - (double)after[j];

@@ -160,13 +160,13 @@ static hy_status build(hy_own_run *run, const hy_config *config) {
     /* What is kept beside the caller's arrays. Only m and v ever change places. */
     const hy_loop *loop = run->loop;
     uint64_t copy = (uint64_t)loop->elements * sizeof(float);
-    int slots = hy_predictor_slots(loop->predictor.kind);
+    int buffers = hy_predictor_buffers(loop->predictor.kind);
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         hy_ledger_plan(&run->ledger, HY_OPTIM, (hy_phase)i, HY_DEVICE, HY_F32, 2 * copy);
     }
     hy_ledger_enter(&run->ledger, loop->state.phase);
     hy_ledger_take(&run->ledger, HY_OPTIM, HY_DEVICE, 2 * copy);
-    hy_ledger_take(&run->ledger, HY_PREDICTOR, HY_HOST, (uint64_t)slots * copy);
+    hy_ledger_take(&run->ledger, HY_PREDICTOR, HY_HOST, (uint64_t)buffers * copy);
     if (loop->snapshot) hy_ledger_take(&run->ledger, HY_SNAPSHOT, HY_HOST, copy);
     if (run->exact) hy_ledger_take(&run->ledger, HY_MASTER, HY_DEVICE, copy);
     return record_open(run, hy_config_command(config));

@@ -7,10 +7,10 @@
 #define PHI 0
 #define VELOCITY 1
 
-int hy_predictor_slots(hy_predictor_kind kind) {
-    static const int slots[HY_PREDICTOR_COUNT] = {
+int hy_predictor_buffers(hy_predictor_kind kind) {
+    static const int buffers[HY_PREDICTOR_COUNT] = {
         [HY_PREDICTOR_OUTER] = 2, [HY_PREDICTOR_LINE] = 1};
-    return slots[kind];
+    return buffers[kind];
 }
 
 static void add(hy_formulas *f, hy_formula formula) {
@@ -33,10 +33,10 @@ hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window) {
     switch (p->kind) {
     case HY_PREDICTOR_OUTER:
         return (hy_formula){
-            .target = THETA, .theta = push, .slot = {1 - push, p->eta * p->mu * p->mu}};
+            .target = THETA, .theta = push, .buffer = {1 - push, p->eta * p->mu * p->mu}};
     case HY_PREDICTOR_LINE: {
         double length = (double)p->max_steps / (double)window;
-        return (hy_formula){.target = THETA, .theta = 1 + length, .slot = {-length, 0}};
+        return (hy_formula){.target = THETA, .theta = 1 + length, .buffer = {-length, 0}};
     }
     default: return copy_theta(THETA);
     }
@@ -53,7 +53,7 @@ double hy_predictor_cap(const hy_predictor *p, double predicted_steps) {
 
 hy_formula hy_formula_scaled(hy_formula candidate, double scale) {
     candidate.theta = 1 - scale + scale * candidate.theta;
-    for (int i = 0; i < HY_PREDICTOR_SLOTS; i++) candidate.slot[i] *= scale;
+    for (int i = 0; i < HY_PREDICTOR_BUFFERS; i++) candidate.buffer[i] *= scale;
     return candidate;
 }
 
@@ -61,9 +61,10 @@ hy_formulas hy_predictor_accept(const hy_predictor *p, int64_t window, double sc
     hy_formulas f = {.count = 0};
     switch (p->kind) {
     case HY_PREDICTOR_OUTER: {
-        add(&f, (hy_formula){.target = VELOCITY, .theta = 1, .slot = {-1, p->mu}});
+        add(&f, (hy_formula){.target = VELOCITY, .theta = 1, .buffer = {-1, p->mu}});
         /* the candidate again, now in terms of the new velocity */
-        hy_formula move = {.target = THETA, .theta = p->eta, .slot = {1 - p->eta, p->eta * p->mu}};
+        hy_formula move = {
+            .target = THETA, .theta = p->eta, .buffer = {1 - p->eta, p->eta * p->mu}};
         add(&f, hy_formula_scaled(move, scale));
         add(&f, copy_theta(PHI));
         break;

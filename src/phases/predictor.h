@@ -2,9 +2,9 @@
  *
  * A predictor moves the weights along a predicted trajectory without a gradient. Each of ours is linear:
  * what it does to a block of weights theta and of its own state (up to two fp32 copies, here called
- * slots) is a row of coefficients, and a jump is a short list of such assignments. So predictors own no
+ * buffers) is a row of coefficients, and a jump is a short list of such assignments. So predictors own no
  * memory, do no I/O and never see a pointer: the trainer runs the rows block by block on memory it
- * hands them. Slots, by kind:
+ * hands them. Buffers, by kind:
  *   outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D), D = theta - phi
  *           (Nesterov momentum on windows: SNOO, or DiLoCo with one worker)
  *   line    phi: theta + length (theta - phi) */
@@ -19,7 +19,7 @@ typedef enum hy_predictor_kind {
     HY_PREDICTOR_COUNT
 } hy_predictor_kind;
 
-#define HY_PREDICTOR_SLOTS 2
+#define HY_PREDICTOR_BUFFERS 2
 
 typedef struct hy_predictor {
     hy_predictor_kind kind;
@@ -27,13 +27,13 @@ typedef struct hy_predictor {
     int64_t max_steps; /* a jump counts at most this many predicted steps */
 } hy_predictor;
 
-int hy_predictor_slots(hy_predictor_kind kind); /* fp32 copies of the weights: 4 bytes each */
+int hy_predictor_buffers(hy_predictor_kind kind); /* fp32 copies of the weights: 4 bytes each */
 
 /* target = sum of the coefficients times what was there before. */
 typedef struct hy_formula {
-    int target; /* -1: theta; else a slot */
+    int target; /* -1: theta; else a buffer */
     double theta;
-    double slot[HY_PREDICTOR_SLOTS];
+    double buffer[HY_PREDICTOR_BUFFERS];
 } hy_formula;
 
 #define HY_FORMULAS_MAX 3
@@ -45,7 +45,7 @@ typedef struct hy_formulas {
 /* A window begins at these weights: after a rejection too, the velocity forgotten. */
 hy_formulas hy_predictor_begin(const hy_predictor *p);
 
-/* The proposed weights in terms of theta and slots as they are: reads only, target theta. `window` is
+/* The proposed weights in terms of theta and buffers as they are: reads only, target theta. `window` is
  * the window's optimizer steps. */
 hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window);
 

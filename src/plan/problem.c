@@ -22,7 +22,7 @@ hy_status hy_subject_init(hy_subject *x, const hy_settings *s, hy_model *model,
     x->predictor = hy_predictor_from_settings(s);
     if (hy_subject_predicts(x)) x->offload = s->memory.offload_strategy;
     x->rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
-                             .slow_count = hy_predictor_slots(x->predictor.kind),
+                             .slow_count = hy_predictor_buffers(x->predictor.kind),
                              .has_average = s->phases.tail_share > 0};
     x->rows.has_snapshot = s->phases.snapshot && x->rows.slow_count > 0;
     return hy_types_choose(s, &backend->facts, hy_subject_predicts(x), &x->rows.types);

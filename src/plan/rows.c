@@ -87,7 +87,7 @@ static hy_status keep_tiles(hy_rows *rows, const hy_params *params, hy_row_id id
 }
 
 static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
-    static const char *const names[HY_PREDICTOR_SLOTS] = {"slot0", "slot1"};
+    static const char *const names[HY_PREDICTOR_BUFFERS] = {"slot0", "slot1"};
     const hy_types *t = &spec->types;
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     for (int i = 0; i < spec->slow_count; i++) {

@@ -20,8 +20,8 @@ typedef enum hy_row_id {
     HY_ROW_OPTIM, /* arrays of the optimizer */
     HY_ROW_SLOW =
         HY_ROW_OPTIM + HY_OPTIM_ARRAYS_MAX, /* slow weights, and what else a predictor keeps */
-    HY_ROW_SNAPSHOT = HY_ROW_SLOW + HY_PREDICTOR_SLOTS, /* the weights before the last jump */
-    HY_ROW_AVERAGE,                                     /* a sum of weights over the last steps */
+    HY_ROW_SNAPSHOT = HY_ROW_SLOW + HY_PREDICTOR_BUFFERS, /* the weights before the last jump */
+    HY_ROW_AVERAGE,                                       /* a sum of weights over the last steps */
     HY_ROW_CANDIDATE, /* proposed weights, made unit by unit and never kept */
     HY_ROW_COUNT
 } hy_row_id;
