@@ -95,6 +95,22 @@ START_TEST(names_choose_what_is_trained) {
 }
 END_TEST
 
+/* Worked out by hand: a block has 512 + 256 + 768 + 384 weights, the head 701 * 16; with 12 tokens an
+ * attention of 16 numbers looks back at 4 or, on average, at 6. */
+START_TEST(operations_that_no_gradient_needs_do_not_count) {
+    hy_shape rich = rich_shape();
+    hy_model *model;
+    must(hy_model_create(&rich, &model));
+    double all = 6 * (4 * 1920 + 11216) + 12 * 16 * (4 + 6 + 4 + 6);
+    ck_assert_double_eq(hy_model_flops_per_token(model, 12), all);
+    must(hy_model_select(model, "last:1", HY_F32));
+    double forward = 2 * 3 * 1920 + 4 * 16 * (4 + 6 + 4);
+    double last = 4 * 512 + 6 * (256 + 768 + 384) + 12 * 16 * 6 + 6 * 11216;
+    ck_assert_double_eq(hy_model_flops_per_token(model, 12), forward + last);
+    hy_model_destroy(model);
+}
+END_TEST
+
 START_TEST(the_two_sets_have_the_bytes_of_all) {
     hy_shape shape = rich_shape();
     hy_model *model;
@@ -491,6 +507,7 @@ static Suite *sets_suite(void) {
     TCase *tests = tcase_create("sets");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, names_choose_what_is_trained);
+    tcase_add_test(tests, operations_that_no_gradient_needs_do_not_count);
     tcase_add_test(tests, the_two_sets_have_the_bytes_of_all);
     tcase_add_loop_test(tests, what_is_trained_has_the_gradients_of_a_full_backward, 0, SHAPES);
     tcase_add_loop_test(tests, the_places_of_the_two_stores_change_no_bit, 0, SHAPES);

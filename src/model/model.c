@@ -218,3 +218,26 @@ void hy_batch_plan_destroy(hy_batch_plan *plan) {
     free(plan->stored);
     free(plan);
 }
+
+double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
+    static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN, HY_P_HEAD};
+    const hy_shape *s = &model->shape;
+    double sum = 0;
+    for (int32_t unit = 1; unit < model->params.units; unit++) {
+        bool goes_back = unit >= model->lowest_trained, goes_on = unit > model->lowest_trained;
+        for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
+            int32_t index = hy_params_find(&model->params, unit, matrices[i]);
+            if (index < 0) continue;
+            const hy_param *p = &model->params.list[index];
+            bool is_first = matrices[i] == HY_P_QKV; /* what goes on from it leaves the unit */
+            int kinds = 1 + (is_first ? goes_on : goes_back) + p->is_trainable;
+            sum += 2.0 * kinds * (double)p->stored;
+        }
+        if (unit > s->layers) continue;
+        int32_t window = hy_shape_window(s, unit - 1);
+        double span = window && window < seq ? window : 0.5 * seq;
+        /* q k and p v: 2 * 2 operations forward, twice that backward */
+        sum += (goes_back ? 12.0 : 4.0) * s->heads * s->head_size * span;
+    }
+    return sum;
+}

@@ -23,6 +23,11 @@ hy_status hy_model_create(const hy_shape *shape,
 /* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are stored as
  * frozen_codes if that is a coded type; a new model trains all. To be called before the first batch plan is made. */
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
+
+/* Floating-point operations of one training token at sequence length `seq`: for a weight of a block or the
+ * head 2 forward, 2 for the gradient that goes on down, where one does, and 2 for its own, where it is
+ * trained; and causal attention. Recomputation is not counted. */
+double hy_model_flops_per_token(const hy_model *model, int32_t seq);
 void hy_model_destroy(hy_model *model);
 
 #define HY_OFFLOAD_DEPTH 3 /* one layer is written back, one is read, one is written */

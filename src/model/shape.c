@@ -75,22 +75,6 @@ int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
     return is_full ? 0 : s->sliding_window;
 }
 
-double hy_shape_flops_per_token(const hy_shape *s, int32_t seq) {
-    double qkv = (double)s->width * hy_shape_qkv(s);
-    double out = (double)s->heads * s->head_size * s->width;
-    double mlp = (double)(s->is_gated ? 3 : 2) * s->width * s->mlp_width;
-    double block = 6 * (qkv + out + mlp);
-    /* q k and p v: 2 * 2 operations forward, twice that backward */
-    double attention = 12.0 * s->heads * s->head_size;
-    int32_t windowed = 0;
-    for (int32_t l = 0; l < s->layers; l++) {
-        int32_t window = hy_shape_window(s, l);
-        windowed += window && window < seq;
-    }
-    return windowed * (block + attention * s->sliding_window) +
-           (s->layers - windowed) * (block + attention * (0.5 * seq)) + 6.0 * s->vocab * s->width;
-}
-
 /* Llama-3.1's stretching of low frequencies: kept above high_freq turns per original context, divided
  * by the factor below low_freq turns, blended between. */
 static double scaled_frequency(const hy_shape *s, double frequency) {

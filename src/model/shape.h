@@ -64,9 +64,5 @@ static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
     return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
 }
 
-/* Floating-point operations of one training token at sequence length `seq`: 6 per block and head
- * weight, and causal attention. Recomputation is not counted. */
-double hy_shape_flops_per_token(const hy_shape *shape, int32_t seq);
-
 /* Fills table (seq, D/2, 2) with cosine and sine of every position and frequency. */
 void hy_shape_rope_table(const hy_shape *shape, int32_t seq, float *table);

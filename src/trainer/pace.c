@@ -19,7 +19,7 @@ void hy_trainer_note_rate(hy_trainer *t, double rate) {
 static double share(const hy_trainer *t, double tokens_per_second, double rate) {
     if (!t->engine.backend->facts.is_gpu || !(rate > 0)) return 0;
     int32_t seq = (int32_t)t->settings.train.seq_len;
-    return tokens_per_second * hy_shape_flops_per_token(&t->engine.model->shape, seq) / rate;
+    return tokens_per_second * hy_model_flops_per_token(t->engine.model, seq) / rate;
 }
 
 double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second) {

@@ -144,8 +144,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .tokens_per_step = hy_step_sequences(&t->engine) * s->train.seq_len,
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
-        .flops_per_token =
-            hy_shape_flops_per_token(&t->engine.model->shape, (int32_t)s->train.seq_len),
+        .flops_per_token = hy_model_flops_per_token(t->engine.model, (int32_t)s->train.seq_len),
         .is_gpu = t->engine.backend->facts.is_gpu,
         .capability = t->engine.backend->facts.capability,
         .peak_flops = t->engine.backend->facts.peak_flops,
