@@ -95,10 +95,10 @@ static size_t cpu_workspace(hy_backend *b, const hy_op_call *call) {
 static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
     (void)b;
     HY_TRY(hy_op_check(call));
-    bool has_gelu =
-        call->t[HY_MATMUL_ACT].data || call->t[HY_MATMUL_PRE].data || call->attr.matmul.is_gelu;
-    HY_FAIL_IF(call->kind == HY_OP_MATMUL && has_gelu, HY_ERR_INPUT,
-               "matmul: the CPU takes gelu as an op of its own");
+    HY_FAIL_IF(call->kind == HY_OP_MATMUL &&
+                   (call->attr.matmul.is_gelu || call->t[HY_MATMUL_ACT].data ||
+                    call->t[HY_MATMUL_PRE].data),
+               HY_ERR_INPUT, "matmul: the CPU takes gelu as an op of its own");
     /* The BLAS interface counts rows, columns and row lengths in 32 bits. */
     bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
                      call->kind == HY_OP_ATTENTION_BWD;
