@@ -127,7 +127,7 @@ static void write_backward(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_t
 
 static const hy_tensor *qkv_of(const hy_op_call *call) {
     bool is_forward = call->kind == HY_OP_ATTENTION;
-    return &call->t[is_forward ? HY_ATTENTION_QKV : HY_ATTENTION_BWD_QKV];
+    return is_forward ? &call->t[HY_ATTENTION_QKV] : &call->t[HY_ATTENTION_BWD_QKV];
 }
 
 static bool is_same(const hy_cudnn_attention *p, const hy_op_call *call) {
@@ -186,14 +186,15 @@ static bool has_sure_ends(const hy_cudnn *cudnn, const hy_op_call *call) {
 /* The plan, or NULL and why not. */
 static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *call, char *why,
                                          size_t why_bytes) {
-    int doc_starts =
-        call->kind == HY_OP_ATTENTION ? HY_ATTENTION_DOC_STARTS : HY_ATTENTION_BWD_DOC_STARTS;
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    const hy_tensor *doc_starts =
+        is_forward ? &call->t[HY_ATTENTION_DOC_STARTS] : &call->t[HY_ATTENTION_BWD_DOC_STARTS];
     int32_t window = call->attr.heads.window;
     const hy_cudnn_attention *p = NULL;
     if (!hy_cuda_attention_is_fast(cuda, call)) {
         snprintf(why, why_bytes,
                  "it wants one type of 16 bits and heads of 64, 80, 96, 128 or 256");
-    } else if (hy_has(&call->t[doc_starts])) {
+    } else if (hy_has(doc_starts)) {
         snprintf(why, why_bytes, "tokens see their own document alone");
     } else if (window > 0 && window < call->attr.heads.seq) {
         snprintf(why, why_bytes, "tokens see a window of %d", (int)window);

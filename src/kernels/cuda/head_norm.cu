@@ -26,16 +26,16 @@ typedef struct head_call {
 
 static head_call head_call_of(const hy_op_call *call, bool is_bwd) {
     const hy_tensor *t = call->t;
-    const hy_tensor *from = &t[is_bwd ? HY_HEAD_NORM_BWD_DOUT : HY_HEAD_NORM_QKV];
-    const hy_tensor *x = &t[is_bwd ? HY_HEAD_NORM_BWD_QKV : HY_HEAD_NORM_QKV];
-    const hy_tensor *wq = &t[is_bwd ? HY_HEAD_NORM_BWD_WQ : HY_HEAD_NORM_WQ];
-    const hy_tensor *wk = &t[is_bwd ? HY_HEAD_NORM_BWD_WK : HY_HEAD_NORM_WK];
-    const hy_tensor *to = &t[is_bwd ? HY_HEAD_NORM_BWD_DQKV : HY_HEAD_NORM_OUT];
+    const hy_tensor *from = is_bwd ? &t[HY_HEAD_NORM_BWD_DOUT] : &t[HY_HEAD_NORM_QKV];
+    const hy_tensor *x = is_bwd ? &t[HY_HEAD_NORM_BWD_QKV] : &t[HY_HEAD_NORM_QKV];
+    const hy_tensor *wq = is_bwd ? &t[HY_HEAD_NORM_BWD_WQ] : &t[HY_HEAD_NORM_WQ];
+    const hy_tensor *wk = is_bwd ? &t[HY_HEAD_NORM_BWD_WK] : &t[HY_HEAD_NORM_WK];
+    const hy_tensor *to = is_bwd ? &t[HY_HEAD_NORM_BWD_DQKV] : &t[HY_HEAD_NORM_OUT];
     head_call n = {};
     n.from = from->data, n.x = x->data, n.wq = wq->data, n.wk = wk->data, n.to = to->data;
     n.from_type = from->dtype, n.x_type = x->dtype, n.to_type = to->dtype;
     n.wq_type = wq->dtype, n.wk_type = wk->dtype;
-    n.rstd = (float *)t[is_bwd ? HY_HEAD_NORM_BWD_RSTD : HY_HEAD_NORM_RSTD].data;
+    n.rstd = (float *)(is_bwd ? t[HY_HEAD_NORM_BWD_RSTD] : t[HY_HEAD_NORM_RSTD]).data;
     n.partial = is_bwd ? (float *)call->workspace.data : NULL;
     n.N = hy_height(x);
     n.H = call->attr.heads.heads;
