@@ -248,7 +248,8 @@ START_TEST(files_without_a_usable_row_are_refused) {
     options = options_of(write_file("g.jsonl", "{\"text\": \"\xC3\xA9t\xC3\xA9 abc\"}\n"), 32);
     options.val_path = options.path;
     options.vocab = 100;
-    must_refuse(options, "the model's vocabulary has ids 0 to 99");
+    must_refuse(options,
+                "line 1: a row has the token 195, but the model's vocabulary has ids 0 to 99");
 }
 END_TEST
 

@@ -105,8 +105,7 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
         }
         if (status == HY_OK) status = add_row(b, e, kind);
         if (status == HY_ERR_STATE) {
-            return hy_fail(HY_ERR_INPUT, "line %llu: %s", (unsigned long long)b->rows[i].line,
-                           hy_error_message());
+            return hy_fail_context(HY_ERR_INPUT, "line %llu", (unsigned long long)b->rows[i].line);
         }
         if (status != HY_ERR_INPUT) {
             HY_TRY(status);
