@@ -59,13 +59,15 @@ static inline hy_status read_rig(void *context, int32_t param, int64_t first, in
 
 /* Writing the rig's fp32 weights to a folder, in one file. */
 static inline hy_hf_writing writing_of(hf_rig *rig, const char *folder, hy_dtype dtype) {
+    static const hy_observer nobody = {0};
     return (hy_hf_writing){.folder = folder,
                            .shape = &rig->m.model->shape,
                            .params = &rig->m.model->params,
                            .dtype = dtype,
                            .shard_size = 1u << 30,
                            .read = read_rig,
-                           .context = rig};
+                           .context = rig,
+                           .observer = &nobody};
 }
 
 /* Told by what is written of them. */

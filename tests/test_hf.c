@@ -270,6 +270,59 @@ START_TEST(files_beside_the_weights_are_copied) {
 }
 END_TEST
 
+static void hear(void *user, hy_message_level level, const char *text) {
+    ck_assert_int_eq(level, HY_WARNING);
+    hy_text_add(user, text);
+}
+
+/* Writes a golden model with a window that it did not have, and reads what config.json then says. */
+static hy_status write_with_window(const char *name, int32_t window, hy_text *heard,
+                                   hy_hf_config *config) {
+    char folder[256], out[300], golden[512];
+    hf_rig rig = {0};
+    hy_observer observer = {.user = heard, .on_message = hear};
+    snprintf(golden, sizeof golden, "%s", golden_folder(name));
+    snprintf(out, sizeof out, "%s/model", temp_folder(folder));
+    open_hf(&rig, golden, HY_F32);
+    hy_shape shape = rig.m.model->shape;
+    shape.sliding_window = window;
+    hy_hf_writing writing = writing_of(&rig, out, HY_F32);
+    writing.source = golden;
+    writing.shape = &shape;
+    writing.observer = &observer;
+    hy_status status = hy_hf_write(&writing);
+    ck_assert(hy_path_exists(out) == (status == HY_OK));
+    if (status == HY_OK) must(hy_hf_config_read(out, config));
+    close_hf(&rig);
+    remove_folder(folder);
+    return status;
+}
+
+/* A setting may give a model what its architecture does not have. */
+START_TEST(a_window_that_the_architecture_lacks_is_written_as_another_or_refused) {
+    hy_text heard = {0};
+    hy_hf_config config;
+    must(write_with_window("llama", 5, &heard, &config));
+    ck_assert_int_eq(config.arch, HY_HF_MISTRAL);
+    ck_assert_int_eq(config.shape.sliding_window, 5);
+    ck_assert_str_eq(heard.data, "LlamaForCausalLM has no sliding window: the model is written as "
+                                 "MistralForCausalLM");
+    hy_hf_config_free(&config);
+    hy_text_clear(&heard);
+    must(write_with_window("mistral", 0, &heard, &config)); /* it can do without */
+    ck_assert_int_eq(config.arch, HY_HF_MISTRAL);
+    ck_assert_int_eq(config.shape.sliding_window, 0);
+    hy_hf_config_free(&config);
+    ck_assert_int_eq(write_with_window("llama-attention-bias", 5, &heard, &config), HY_ERR_INPUT);
+    ck_assert_msg(strstr(hy_error_message(), "a sliding window and these biases"), "%s",
+                  hy_error_message());
+    ck_assert_int_eq(write_with_window("gpt2", 5, &heard, &config), HY_ERR_INPUT);
+    ck_assert_msg(strstr(hy_error_message(), "learned positions"), "%s", hy_error_message());
+    ck_assert_str_eq(heard.data, "");
+    hy_text_free(&heard);
+}
+END_TEST
+
 /* Whatever write fails, the folder that was there is whole, and nothing lies beside it. */
 START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
     char folder[256], out[300];
@@ -502,6 +555,7 @@ static Suite *hf_suite(void) {
     tcase_add_test(tc, what_is_written_is_byte_identical);
     tcase_add_test(tc, rows_behind_the_vocabulary_are_zero_and_not_written);
     tcase_add_test(tc, files_beside_the_weights_are_copied);
+    tcase_add_test(tc, a_window_that_the_architecture_lacks_is_written_as_another_or_refused);
     tcase_add_test(tc, a_failed_write_leaves_the_folder_as_it_was);
     tcase_add_test(tc, a_model_is_found_by_its_name_in_the_hubs_cache);
     tcase_add_test(tc, a_trained_llama2c_model_tells_its_story);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/say.h"
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
 
@@ -42,7 +43,8 @@ static bool has_source(const export_job *e) { return e->w->source && e->w->sourc
 
 /* ---- what goes where --------------------------------------------------------------------------- */
 
-/* A model that came from a folder keeps its architecture and its names. */
+/* A model that came from a folder keeps its names, and its architecture where that can say what the model
+ * is now: a window is all that a setting may add and an architecture may lack. */
 static hy_status choose_names(export_job *e) {
     const char *prefix = NULL;
     hy_hf_config config;
@@ -56,6 +58,13 @@ static hy_status choose_names(export_job *e) {
         if (hy_hf_tensors_open(e->w->source, &tensors) == HY_OK) {
             prefix = hy_hf_prefix_in(tensors, e->arch);
             hy_hf_tensors_close(tensors);
+        }
+        if (e->w->shape->sliding_window && !hy_hf_is_used(e->arch, "sliding_window")) {
+            const char *before = hy_hf_class_name(e->arch);
+            HY_TRY(hy_hf_arch_of(e->w->shape, &e->arch));
+            hy_say_to(e->w->observer, HY_WARNING,
+                      "%s has no sliding window: the model is written as %s", before,
+                      hy_hf_class_name(e->arch));
         }
     }
     if (!prefix) prefix = hy_hf_prefix(e->arch);
@@ -191,20 +200,19 @@ static hy_status write_index(const export_job *e) {
     return put_text(e, "model.safetensors.index.json", HY_OK, &text);
 }
 
-/* All that the computation depends on; what new weights would be drawn from is no part of it. */
-static bool is_same_shape(hy_shape a, hy_shape b) {
-    for (int32_t l = 0; l < a.layers; l++) {
-        if (hy_shape_window(&a, l) != hy_shape_window(&b, l)) return false;
+/* Whether a source's config.json says this model: by what would be written of either. What new weights
+ * would be drawn from is no part of it. */
+static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *out) {
+    hy_text ours = {0}, theirs = {0};
+    source->shape.init_std = e->w->shape->init_std;
+    hy_status status = hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, &ours);
+    if (status == HY_OK) {
+        status = hy_hf_config_write(source->arch, &source->shape, e->w->dtype, NULL, &theirs);
     }
-    return a.layers == b.layers && a.width == b.width && a.heads == b.heads &&
-           a.kv_heads == b.kv_heads && a.head_size == b.head_size && a.mlp_width == b.mlp_width &&
-           a.vocab == b.vocab && a.context == b.context && a.norm_eps == b.norm_eps &&
-           a.rope_theta == b.rope_theta && a.has_tied_head == b.has_tied_head &&
-           a.has_llama3_rope == b.has_llama3_rope &&
-           (!a.has_llama3_rope ||
-            (a.rope_factor == b.rope_factor && a.rope_low_freq == b.rope_low_freq &&
-             a.rope_high_freq == b.rope_high_freq &&
-             a.rope_original_context == b.rope_original_context));
+    *out = status == HY_OK && strcmp(ours.data, theirs.data) == 0;
+    hy_text_free(&ours);
+    hy_text_free(&theirs);
+    return status;
 }
 
 /* A source's as it came, but for the dtype; where a setting changed the shape, as that says. */
@@ -212,16 +220,17 @@ static hy_status make_config(const export_job *e, hy_text *text) {
     char path[HY_HF_PATH_MAX];
     hy_hf_config config;
     hy_json *json;
+    bool is_same;
     if (!has_source(e)) return hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, text);
     HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
     HY_TRY(hy_hf_config_read(e->w->source, &config));
-    if (!e->w->shape->has_rope) config.shape.rope_theta = e->w->shape->rope_theta;
-    bool is_same = is_same_shape(config.shape, *e->w->shape);
+    hy_status status = says_the_same(e, &config, &is_same);
     hy_hf_config_free(&config);
+    HY_TRY(status);
     HY_TRY(hy_json_read_file(path, &json));
     const hy_json_node *root = hy_json_root(json);
-    hy_status status = is_same ? hy_hf_config_copy(root, e->w->dtype, text)
-                               : hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, root, text);
+    status = is_same ? hy_hf_config_copy(root, e->w->dtype, text)
+                     : hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, root, text);
     hy_json_free(json);
     return status;
 }

@@ -5,6 +5,7 @@
  * generation settings) is copied along. */
 #pragma once
 
+#include "hybrid.h"
 #include "model/model.h"
 
 /* Elements [first, first + count) of a parameter, as fp32. */
@@ -21,6 +22,7 @@ typedef struct hy_hf_writing {
     uint64_t shard_size; /* most bytes of tensors in a file; a larger tensor has one of its own */
     hy_weight_reader read;
     void *context;
+    const hy_observer *observer; /* hears where the architecture is another than the source's */
 } hy_hf_writing;
 
 /* HY_ERR_INPUT where no architecture of transformers computes what the shape says. */

@@ -124,6 +124,7 @@ hy_status hy_export_engine(hy_engine *e, const char *folder) {
         .shard_size = (uint64_t)s->save.max_shard_size,
         .read = read_store,
         .context = &reader,
+        .observer = e->observer,
     });
     free(reader.raw);
     return status;

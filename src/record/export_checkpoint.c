@@ -149,6 +149,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
         .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
         .read = read_saved,
         .context = s,
+        .observer = observer,
     });
 }
 
