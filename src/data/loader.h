@@ -31,4 +31,4 @@ hy_status hy_loader_peek(hy_loader *loader, int32_t ahead, hy_batch *out);
 /* Gives back the oldest batch, looked at or not; pointers from its peek are invalid after this. */
 void hy_loader_pop(hy_loader *loader);
 uint64_t hy_loader_cursor(const hy_loader *loader); /* number of the sequence that comes next */
-double hy_loader_waited(const hy_loader *loader); /* seconds the caller waited for data so far */
+double hy_loader_waited(const hy_loader *loader);   /* seconds the caller waited for data so far */

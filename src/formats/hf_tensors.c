@@ -54,9 +54,8 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
 /* Opens the shards that the index maps tensors to; both must say the same. */
 static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
     const char *name;
-    HY_FAIL_IF(hy_json_type_of(map) != HY_JSON_OBJECT || hy_json_size(map) == 0,
-               HY_ERR_INPUT, "%s/%s: \"weight_map\" is missing, empty or not an object", t->folder,
-               INDEX);
+    HY_FAIL_IF(hy_json_type_of(map) != HY_JSON_OBJECT || hy_json_size(map) == 0, HY_ERR_INPUT,
+               "%s/%s: \"weight_map\" is missing, empty or not an object", t->folder, INDEX);
     for (const hy_json_node *m = hy_json_first(map); m; m = hy_json_next(m)) {
         HY_FAIL_IF(!hy_json_as_string(m, &name, NULL), HY_ERR_INPUT,
                    "%s/%s: the file of \"%.200s\" is not a string", t->folder, INDEX,

@@ -108,10 +108,12 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                    file->path, entry->name, entry->ndim);
         entry->ndim++;
     }
-    const hy_json_node *offsets = hy_json_get(info, "data_offsets"), *first = hy_json_first(offsets);
+    const hy_json_node *offsets = hy_json_get(info, "data_offsets"),
+                       *first = hy_json_first(offsets);
     int64_t begin, end;
-    HY_FAIL_IF(hy_json_type_of(offsets) != HY_JSON_ARRAY || hy_json_size(offsets) != 2 || !hy_json_as_int(first, &begin) ||
-                   !hy_json_as_int(hy_json_next(first), &end) || begin < 0 || end < begin,
+    HY_FAIL_IF(hy_json_type_of(offsets) != HY_JSON_ARRAY || hy_json_size(offsets) != 2 ||
+                   !hy_json_as_int(first, &begin) || !hy_json_as_int(hy_json_next(first), &end) ||
+                   begin < 0 || end < begin,
                HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
                file->path, entry->name);
     HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
