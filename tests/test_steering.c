@@ -408,6 +408,73 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
 }
 END_TEST
 
+static int64_t takings, refused_at;
+static hy_status (*take_plainly)(hy_backend *, hy_place, size_t, void **);
+
+static hy_status take_or_refuse(hy_backend *b, hy_place place, size_t bytes, void **out) {
+    if (++takings != refused_at) return take_plainly(b, place, bytes, out);
+    return hy_fail(HY_ERR_MEMORY, "allocation %lld is refused", (long long)takings);
+}
+
+/* To other places in Predict and back; one allocation of one of these changes is refused. Returns how many
+ * there were. */
+static int64_t change_places(int when, int64_t at, int64_t tries, const double *plain) {
+    char text[24];
+    int64_t asked = 0;
+    snprintf(text, sizeof text, "%lld", (long long)tries);
+    hy_trainer *t = begin("none", PAIRS("offload_strategy", "pinned", "dynamic_batch", "off",
+                                        "seq_len", "8", "recovery_tries", text));
+    take_plainly = t->engine.backend->alloc;
+    t->engine.backend->alloc = take_or_refuse;
+    for (int i = 0; i < 18; i++) {
+        hy_step_info info;
+        if (i == 8 || i == 12) {
+            t->settings.memory.optim_place = t->settings.memory.grads_place =
+                i == 8 ? HY_PINNED : HY_PLACE_AUTO;
+            takings = 0;
+            refused_at = i == when ? at : 0;
+            hy_status status = hy_trainer_replan(t, 0, 0, "a test asks for it");
+            ck_assert_int_eq(status, refused_at && tries == 0 ? HY_ERR_INPUT : HY_OK);
+            ck_assert_uint_eq(hy_engine_reserved(&t->engine, HY_DEVICE), t->engine.plan.device);
+            if (i == when) asked = takings;
+            refused_at = 0;
+        }
+        step(t, &info);
+        if (plain) ck_assert_msg(info.loss == plain[i], "step %d, refused %d", i + 1, (int)at);
+    }
+    hy_trainer_destroy(t);
+    return asked;
+}
+
+/* With another try all of it is there; without, the run goes on as it was. */
+START_TEST(what_is_refused_on_the_way_to_another_plan_changes_no_bit) {
+    int when = _i < 2 ? 8 : 12;
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    run_plain(PAIRS("offload_strategy", "pinned", "dynamic_batch", "off", "seq_len", "8"), plain,
+              tokens);
+    int64_t count = change_places(when, 0, 0, plain);
+    ck_assert_int_gt(count, 8);
+    for (int64_t at = count; at > 0; at -= at > count - 5 ? 1 : 7)
+        change_places(when, at, _i % 2, plain);
+}
+END_TEST
+
+/* What cannot be less is left as it is. */
+START_TEST(a_plan_that_needs_no_less_is_not_taken) {
+    hy_trainer *t = begin("none", PAIRS("recompute", "all", "batch_size", "1", "optim_place",
+                                        "device", "grads_place", "device", "weights_place",
+                                        "device", "activations_place", "device"));
+    hy_plan_facts before = t->facts;
+    ck_assert_int_eq(hy_trainer_replan(t, 1, 0, "a test asks for it"), HY_ERR_INPUT);
+    ck_assert_int_eq(t->fate.plan_changes, 0);
+    ck_assert_mem_eq(&t->facts, &before, sizeof before);
+    double loss;
+    next_losses(t, 1, &loss);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* There is nothing left of the card for another plan: the run is saved, and its handle still answers. */
 START_TEST(a_run_that_finds_no_other_plan_is_saved) {
     char folder[256];
@@ -461,6 +528,7 @@ END_TEST
 static Suite *steering_suite(void) {
     Suite *suite = suite_create("steering");
     TCase *change = tcase_create("changes"), *pressure = tcase_create("pressure");
+    TCase *refusal = tcase_create("refusal");
     tcase_set_timeout(change, 120);
     tcase_set_timeout(pressure, 120);
     int rows = (int)(sizeof places / sizeof places[0]);
@@ -470,6 +538,8 @@ static Suite *steering_suite(void) {
     tcase_add_loop_test(change, the_ledger_follows, 0, rows);
     tcase_add_test(change, a_split_that_would_change_the_loss_is_not_made);
     tcase_add_test(change, another_plan_in_mid_run_changes_no_bit);
+    tcase_add_loop_test(refusal, what_is_refused_on_the_way_to_another_plan_changes_no_bit, 0, 4);
+    tcase_add_test(refusal, a_plan_that_needs_no_less_is_not_taken);
     tcase_add_test(change, a_run_that_finds_no_other_plan_is_saved);
     tcase_add_test(change, a_run_without_memory_to_work_in_can_be_saved);
     tcase_add_test(pressure, others_take_memory_and_give_it_back);
@@ -484,6 +554,8 @@ static Suite *steering_suite(void) {
     tcase_add_test(pressure, a_plan_that_cannot_be_had_is_made_smaller);
     suite_add_tcase(suite, change);
     suite_add_tcase(suite, pressure);
+    tcase_set_timeout(refusal, 120);
+    suite_add_tcase(suite, refusal);
     return suite;
 }
 

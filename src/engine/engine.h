@@ -193,6 +193,7 @@ uint64_t hy_engine_reserved(const hy_engine *e, hy_place place);
 hy_status hy_work_take(hy_engine *e); /* for e->plan */
 void hy_work_release(hy_engine *e);
 hy_status hy_work_give_back(hy_engine *e); /* in a run that goes on, for optimizer steps */
+void hy_work_drop(hy_engine *e);           /* the same where nothing has used it yet */
 /* What is live changes with the phase: gradients and training's area, or evaluation's and the rings. */
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
 /* Before training uses the area: what the rings changed goes to its backing store. */
@@ -217,7 +218,8 @@ static inline hy_store *hy_engine_frozen(const hy_engine *e) {
 
 /* ---- mover.c: rows that travel ------------------------------------------------------------------------ */
 
-hy_status hy_mover_take(hy_engine *e); /* host memory for what leaves in Predict */
+hy_status
+hy_mover_take(hy_engine *e); /* host memory for what leaves in Predict, unless it is there */
 void hy_mover_release(hy_engine *e);
 uint64_t hy_mover_reserved(const hy_engine *e, hy_place place);
 hy_status hy_mover_leave(hy_engine *e);     /* Predict begins: the optimizer's state leaves */

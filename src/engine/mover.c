@@ -23,7 +23,7 @@ static hy_place host_place(const hy_engine *e) {
 }
 
 hy_status hy_mover_take(hy_engine *e) {
-    if (!hy_offload_moves(e->trip.strategy)) return HY_OK;
+    if (!hy_offload_moves(e->trip.strategy) || e->trip.host) return HY_OK;
     return e->backend->alloc(e->backend, host_place(e), optim_bytes(e), (void **)&e->trip.host);
 }
 

@@ -141,6 +141,7 @@ static void unbook(hy_engine *e, const hy_row *row) {
 static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
     hy_row fresh = *row;
     hy_ledger before = e->ledger;
+    uint64_t file_used = e->file.used;
     bool stays = hy_row_place(row, choice) == row->store.place;
     HY_TRY(hy_store_settle(&row->store));
     fresh.store = (hy_store){0};
@@ -158,7 +159,10 @@ static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
     }
     hy_row *gone = status == HY_OK ? row : &fresh;
     if (status == HY_OK && !stays) unbook(e, row);
-    if (status != HY_OK) e->ledger = before;
+    if (status != HY_OK) {
+        e->ledger = before;
+        e->file.used = file_used;
+    }
     if (stays) gone->backing = gone->staging = (hy_arena){0}; /* both have the same */
     e->bytes_moved += gone->store.bytes_moved + (is_brought ? row->layout.bytes : 0);
     release_row(gone);
@@ -198,8 +202,7 @@ static hy_status follow_work(hy_engine *e) {
         if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
         HY_TRY(move_row(e, &e->rows.row[i], &e->plan.choice));
     }
-    if (e->trip.strategy == e->subject.offload) return HY_OK;
-    hy_mover_release(e);
+    if (e->trip.strategy != e->subject.offload) hy_mover_release(e);
     e->trip.strategy = e->subject.offload;
     return hy_mover_take(e);
 }
@@ -219,7 +222,7 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
     e->work.is_gone = false;
     status = follow_work(e);
     if (status != HY_OK) {
-        (void)hy_work_give_back(e); /* the failure before it is the one that counts */
+        hy_work_drop(e);
         e->work.is_gone = true;
     }
     return status;

@@ -295,24 +295,28 @@ void hy_work_release(hy_engine *e) {
     *w = (hy_work){.is_gone = w->is_gone};
 }
 
-/* The ledger sees it go. The column of optimizer steps is live meanwhile and afterwards. */
+/* The ledger sees it go: the column of optimizer steps. */
+void hy_work_drop(hy_engine *e) {
+    uint64_t waiting = e->work.host_arena.used;
+    pop_parts(e, false);
+    hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
+    if (waiting) hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
+    hy_work_release(e);
+}
+
+/* The column of optimizer steps is live meanwhile and afterwards. */
 hy_status hy_work_give_back(hy_engine *e) {
     if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
     if (e->is_in_predict) HY_TRY(hy_engine_enter_phase(e, HY_FULL));
-    uint64_t waiting = e->work.host_arena.used;
-    pop_parts(e, false);
-    hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
-    if (waiting) hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
-    hy_work_release(e);
+    hy_work_drop(e);
     return HY_OK;
 }
 
 hy_status hy_engine_return_rings(hy_engine *e) {
     if (!e->work.rings_are_used) return HY_OK;
-    e->work.rings_are_used = false;
     HY_TRY(e->backend->stream_sync(e->compute));
     double begin = hy_clock();
     for (int i = 0; i < HY_ROW_COUNT; i++) {
@@ -321,5 +325,6 @@ hy_status hy_engine_return_rings(hy_engine *e) {
         hy_store_forget(hy_store_of(e, i));
     }
     e->host_waited += hy_clock() - begin;
+    e->work.rings_are_used = false; /* last: one that fails is done again */
     return HY_OK;
 }

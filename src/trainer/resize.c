@@ -53,6 +53,7 @@ static void plan_columns(hy_engine *e) {
             if (old->place == cell->place && old->planned > cell->planned) {
                 cell->planned = old->planned;
             }
+            if (old->place != cell->place) cell->measured = 0; /* that was elsewhere */
         }
     }
 }
@@ -137,30 +138,42 @@ static void bound(hy_engine *e, uint64_t device_cap, uint64_t host_cap, hy_subje
     if (!e->backend->facts.is_gpu) out->host_held += hy_engine_reserved(e, HY_DEVICE);
 }
 
+/* Who took the memory may give it back: a few tries. */
+static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
+    int64_t tries = t->settings.memory.recovery_tries;
+    hy_status status;
+    do {
+        status = hy_engine_change(&t->engine, plan);
+        if (status == HY_OK) status = adopt(t, phase);
+    } while (status == HY_ERR_MEMORY && tries-- > 0);
+    return status;
+}
+
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason) {
     hy_engine *e = &t->engine;
     hy_subject before = e->subject, bounded;
     hy_plan_facts facts = t->facts;
     hy_phase phase = e->ledger.phase;
-    hy_plan plan;
-    int64_t tries = t->settings.memory.recovery_tries;
+    hy_plan old = e->plan, plan;
     char text[HY_ERROR_MESSAGE_MAX];
     bound(e, device_cap, host_cap, &bounded);
     hy_status status = hy_subject_with(&bounded, &t->settings, &e->subject);
     if (status == HY_OK) status = hy_trainer_make_plan(t, &plan);
     if (status == HY_OK) status = hy_budget_check(&e->subject, &plan);
     e->subject.host_held = 0;
+    bool is_less = status != HY_OK || plan.fits || plan.device < old.device;
+    if (!is_less) status = hy_fail(HY_ERR_INPUT, "no plan needs less device memory");
+    bool is_tried = status == HY_OK;
+    if (is_tried) status = follow(t, &plan, phase);
     if (status != HY_OK) {
+        snprintf(text, sizeof text, "%s", hy_error_message());
         e->subject = before;
         t->facts = facts;
-        return hy_fail_context(status, "%s", reason);
+        status = is_tried ? follow(t, &old, phase) : HY_OK;
+        return hy_fail(status == HY_OK ? HY_ERR_INPUT : status,
+                       "%s: a plan that needs less was not found: %s", reason, text);
     }
-    while ((status = hy_engine_change(e, &plan)) == HY_ERR_MEMORY && tries-- > 0) continue;
-    if (status != HY_OK) {
-        return hy_fail_context(status, "%s: there is no memory for a plan that needs less", reason);
-    }
-    HY_TRY(adopt(t, phase));
     t->fate.plan_changes++;
     snprintf(text, sizeof text, "%s: a plan that needs less, from step %lld on", reason,
              (long long)t->progress.step + 1);

@@ -192,7 +192,7 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out);
 bool hy_recomputes_all(const hy_plan_choice *choice);
 hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
 /* The fastest plan within other bounds (caps as in hy_subject), with steps split as they are; what of the
- * state has another place in it moves there. HY_ERR_INPUT: none fits, and nothing has changed. */
+ * state has another place in it moves there. HY_ERR_INPUT: none can be had, and the run is as it was. */
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
 
