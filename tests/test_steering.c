@@ -460,6 +460,22 @@ START_TEST(what_is_refused_on_the_way_to_another_plan_changes_no_bit) {
 }
 END_TEST
 
+/* State cannot go to a folder that is none: it is where it was. */
+START_TEST(a_place_that_is_refused_is_not_taken) {
+    hy_trainer *t = begin("none", PAIRS("dynamic_batch", "off"));
+    double losses[2];
+    next_losses(t, 1, losses);
+    snprintf(t->settings.memory.offload_folder, HY_TEXT_MAX, "/dev/null");
+    t->settings.memory.offload_size = 1 << 30;
+    t->settings.memory.optim_place = HY_DISK;
+    ck_assert_int_eq(hy_trainer_replan(t, 0, 0, "a test asks for it"), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "/dev/null"));
+    ck_assert_int_eq(optim_place(t), HY_DEVICE);
+    next_losses(t, 1, losses);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* What cannot be less is left as it is. */
 START_TEST(a_plan_that_needs_no_less_is_not_taken) {
     hy_trainer *t = begin("none", PAIRS("recompute", "all", "batch_size", "1", "optim_place",
@@ -539,6 +555,7 @@ static Suite *steering_suite(void) {
     tcase_add_test(change, a_split_that_would_change_the_loss_is_not_made);
     tcase_add_test(change, another_plan_in_mid_run_changes_no_bit);
     tcase_add_loop_test(refusal, what_is_refused_on_the_way_to_another_plan_changes_no_bit, 0, 4);
+    tcase_add_test(refusal, a_place_that_is_refused_is_not_taken);
     tcase_add_test(refusal, a_plan_that_needs_no_less_is_not_taken);
     tcase_add_test(change, a_run_that_finds_no_other_plan_is_saved);
     tcase_add_test(change, a_run_without_memory_to_work_in_can_be_saved);
