@@ -4,7 +4,8 @@
  * anew for the other plan. With smaller micro-batches a step has as many more of them, the same sequences in
  * the same order, and rows stay where they are; where there is no memory for it, smaller ones are tried.
  * When that is not enough the whole is planned anew within tighter bounds, and rows move: places and
- * recomputation change no bit. */
+ * recomputation change no bit (but offload_strategy compress, which is lossy, ends where state leaves the
+ * device). */
 #include <stdio.h>
 
 #include "trainer/monitor.h"
