@@ -672,12 +672,11 @@ typedef struct hy_loop_step {
 } hy_loop_step;
 
 typedef struct hy_loop_outcome {
-    bool was_skipped;     /* the loss or the gradient was not finite: nothing was updated */
-    bool was_accepted;    /* Predict: the jump was kept */
-    bool was_rolled_back; /* a divergence undid the last jump: the weights are those before it */
-    double grad_norm;     /* before clipping */
-    double
-        predicted_steps; /* length of the jump, in optimizer steps along the window's direction */
+    bool was_skipped;       /* the loss or the gradient was not finite: nothing was updated */
+    bool was_accepted;      /* Predict: the jump was kept */
+    bool was_rolled_back;   /* a divergence undid the last jump: the weights are those before it */
+    double grad_norm;       /* before clipping */
+    double predicted_steps; /* length of the jump, in optimizer steps along the window */
     double residual_cosine; /* end of Correct: direction of the true way, */
     double residual_length; /* and its length, against the predicted one; NaN elsewhere */
 } hy_loop_outcome;

@@ -14,9 +14,8 @@
 typedef struct hy_host_memory {
     uint64_t ram_total, ram_available; /* of the machine; 0: not known */
     uint64_t group_limit; /* the closest one of this process's control group and those above; */
-    uint64_t
-        group_left; /* of it, less what is in use: files in cache are not. HY_HOST_NO_LIMIT: none */
-    uint64_t total; /* that this process could ever have: the machine's, or the group's limit */
+    uint64_t group_left;  /* of it, not in use, as cached files are not. HY_HOST_NO_LIMIT: none */
+    uint64_t total;     /* that this process could ever have: the machine's, or the group's limit */
     uint64_t available; /* that it could have more now */
     uint64_t resident;  /* this process holds */
     double stalled;     /* share of the last ten seconds in which all work waited for memory */

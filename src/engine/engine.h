@@ -218,8 +218,8 @@ static inline hy_store *hy_engine_frozen(const hy_engine *e) {
 
 /* ---- mover.c: rows that travel ------------------------------------------------------------------------ */
 
-hy_status
-hy_mover_take(hy_engine *e); /* host memory for what leaves in Predict, unless it is there */
+/* Host memory for what leaves in Predict, unless it is there. */
+hy_status hy_mover_take(hy_engine *e);
 void hy_mover_release(hy_engine *e);
 uint64_t hy_mover_reserved(const hy_engine *e, hy_place place);
 hy_status hy_mover_leave(hy_engine *e);     /* Predict begins: the optimizer's state leaves */

@@ -377,12 +377,11 @@ typedef enum hy_tune { HY_TUNE_OFF = 0, HY_TUNE_FAST = 1, HY_TUNE_MAX = 2 } hy_t
 typedef struct hy_cuda_options {
     int device; /* number of the card, 0 the first */
     hy_tune tune;
-    bool allow_tf32; /* fp32 matmuls on tensor cores, with 10 bits of mantissa */
-    size_t
-        shared_limit; /* tests: as on a card whose blocks have this much shared memory; 0: its own */
-    bool use_cudnn;   /* attention by cuDNN where it is found and serves it; else a warning */
-    const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
-    bool is_measuring; /* time a large matmul at creation: facts.matmul_flops */
+    bool allow_tf32;     /* fp32 matmuls on tensor cores, with 10 bits of mantissa */
+    size_t shared_limit; /* tests: a card whose blocks have this much shared memory; 0: its own */
+    bool use_cudnn;      /* attention by cuDNN where it is found and serves it; else a warning */
+    const char *cache;   /* file that keeps tuned algorithms; NULL or "": none */
+    bool is_measuring;   /* time a large matmul at creation: facts.matmul_flops */
     /* Called while tuning goes on; may be NULL. */
     void (*on_tuning)(void *user, const char *what, int done, int total);
     void *user;

@@ -42,8 +42,7 @@ typedef struct hy_ring_unit {
     int32_t brought_to; /* slot of a copy up that compute has not waited for yet, -1: none */
     int32_t own;        /* resident: its buffer */
     int32_t slot;       /* that holds it, -1: none */
-    bool
-        is_returning; /* changes are being written back; the way up has not waited for them since */
+    bool is_returning;  /* changes are being written back, and the way up has not waited for it */
     hy_event *is_written_back; /* they are there */
 } hy_ring_unit;
 
@@ -54,8 +53,7 @@ typedef struct hy_copies {
 
 /* How the units of a store backed elsewhere pass through the device. */
 typedef struct hy_ring_options {
-    int32_t
-        depth; /* ordinary buffers, 2 .. HY_RING_MAX; see the top of store.c for which is enough */
+    int32_t depth;    /* ordinary buffers, 2 .. HY_RING_MAX; store.c says which is enough */
     int32_t resident; /* this many ordinary units stay on the device */
     hy_copies copies; /* belong to the caller; several stores may share them */
 } hy_ring_options;
@@ -173,8 +171,7 @@ hy_status hy_store_read(hy_store *store, hy_stream *stream, uint64_t offset, voi
                         uint64_t bytes);
 hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
                          uint64_t bytes);
-uint64_t hy_store_offset(const hy_store *store,
-                         int32_t item);   /* where an item begins in its class */
+uint64_t hy_store_offset(const hy_store *store, int32_t item); /* of an item in its class */
 hy_status hy_store_zero(hy_store *store); /* of a class that is not on a card */
 /* All of a class from another of the same size: their layouts may cut it differently. */
 hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream);

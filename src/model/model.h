@@ -35,8 +35,7 @@ void hy_model_destroy(hy_model *model);
 typedef struct hy_batch_options {
     int32_t batch, seq;
     int32_t chunks; /* of the loss; 0: chosen; rounded up to a divisor of B T */
-    hy_dtype
-        dtype; /* of activations and of what matmuls read; how a weight is stored, its layout says */
+    hy_dtype dtype; /* of activations and of what matmuls read; a weight's own is in its layout */
     hy_dtype grad_dtype;
     hy_dtype frozen_dtype;    /* of frozen weights that are not coded */
     int recompute;            /* hy_keep_group bits not kept */

@@ -54,9 +54,8 @@ typedef struct hy_param {
 typedef struct hy_params {
     hy_param *list;
     int32_t count, units;
-    int64_t elements; /* all parameters together */
-    hy_dtype
-        frozen_codes; /* frozen matrices are stored as these, if it is a coded type: hy_params_stored */
+    int64_t elements;      /* all parameters together */
+    hy_dtype frozen_codes; /* if it is a coded type, frozen matrices are stored so */
     /* Index in list of each kind in each unit, -1 where it has none: at[unit * HY_P_KIND_COUNT + kind].
      * A tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
     int32_t *at;
