@@ -138,8 +138,7 @@ typedef struct hy_engine {
     hy_state_file file;
     hy_work work;
     hy_ledger ledger;
-    hy_ledger ring_ledger; /* what rings take of their arena: it counts as workspace of a phase */
-    bool is_in_predict;    /* which column of the table is live */
+    bool is_in_predict; /* which column of the table is live */
     hy_trip trip;
     hy_candidate candidate;
     hy_pending_update update;

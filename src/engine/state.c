@@ -37,15 +37,13 @@ hy_status hy_engine_lay_out(hy_engine *e) {
 /* A row's memory is its own, so that it can move while the others stay. */
 static hy_status take_arena(hy_engine *e, const hy_row *row, hy_arena *arena, hy_place place,
                             uint64_t bytes) {
-    bool is_ring = arena == &row->ring;
     char purpose[64];
     snprintf(purpose, sizeof purpose, "%s%s", hy_class_name(row->cls),
-             is_ring                  ? " on their way"
+             arena == &row->ring      ? " on their way"
              : arena == &row->staging ? " on their way from disk"
                                       : "");
     if (arena->data) return HY_OK; /* it stays */
-    return hy_arena_init(arena, e->backend, is_ring ? &e->ring_ledger : &e->ledger, place, bytes,
-                         purpose);
+    return hy_arena_init(arena, e->backend, &e->ledger, place, bytes, purpose);
 }
 
 /* One file for everything on disk. */
@@ -93,7 +91,8 @@ static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
         ring.resident = choice->resident_units;
         uint64_t bytes = hy_store_plan_ring(&row->layout, ring.depth, ring.resident).bytes;
         HY_TRY(take_arena(e, row, device, HY_DEVICE, bytes));
-        hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, bytes); /* a class has one place */
+        device->ledger = NULL; /* a class has one place: its ring counts as workspace */
+        hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, bytes);
     }
     if (place == HY_DISK) return take_on_disk(e, row, device, &ring);
     return hy_store_init_ring(&row->store, &row->backing, device, row->cls, &row->layout, &ring);
@@ -126,7 +125,7 @@ static void release_row(hy_row *row) {
 
 /* ---- another plan ------------------------------------------------------------------------------------ */
 
-/* What of a row is live, given back in the ledger; its ring's ledger goes with the ring. */
+/* What of a row is live, given back in the ledger. */
 static void unbook(hy_engine *e, const hy_row *row) {
     hy_ledger_give(&e->ledger, row->cls, row->backing.place, row->backing.used);
     hy_ledger_give(&e->ledger, row->cls, HY_PINNED, row->staging.used);

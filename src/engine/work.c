@@ -211,7 +211,6 @@ static hy_status take_activations(hy_engine *e) {
     hy_layout layout = {0};
     if (!widest->options.offloads) return HY_OK;
     hy_arena place = {.backend = e->backend,
-                      .ledger = &e->ring_ledger,
                       .place = HY_DEVICE,
                       .data = e->work.arena.data + e->plan.work.activations - ring,
                       .size = ring};
@@ -262,7 +261,7 @@ hy_status hy_work_take(hy_engine *e) {
                          "activations and workspace"));
     w->passes = part_of(e, &e->ledger, 0, area);
     w->data = part_of(e, &e->ledger, area, need->data);
-    w->ring_arena = part_of(e, &e->ring_ledger, need->eval_area, e->plan.state.work_rings);
+    w->ring_arena = part_of(e, NULL, need->eval_area, e->plan.state.work_rings);
     HY_TRY(push_parts(e, e->is_in_predict));
     place_plans(e);
     HY_TRY(take_activations(e));

@@ -38,7 +38,7 @@ hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **ou
                (unsigned long long)arena->used, (unsigned long long)bytes);
     *out = arena->data + arena->used;
     arena->used += bytes;
-    hy_ledger_take(arena->ledger, cls, arena->place, bytes);
+    if (arena->ledger) hy_ledger_take(arena->ledger, cls, arena->place, bytes);
     return HY_OK;
 }
 
@@ -51,5 +51,5 @@ void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes) {
     bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;
     if (is_ours) memset(arena->data + arena->used, 0xff, bytes);
 #endif
-    hy_ledger_give(arena->ledger, cls, arena->place, bytes);
+    if (arena->ledger) hy_ledger_give(arena->ledger, cls, arena->place, bytes);
 }

@@ -11,7 +11,7 @@
 
 typedef struct hy_arena {
     hy_backend *backend;
-    hy_ledger *ledger;
+    hy_ledger *ledger; /* NULL: blocks are booked by who has taken the arena */
     hy_place place;
     char *data;
     uint64_t size, used;
