@@ -62,6 +62,13 @@ typedef enum hy_regime_choice {
 
 typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER } hy_update_when;
 
+/* Types that the planner may make smaller where they are left open; each has those before it. */
+typedef enum hy_small_types {
+    HY_SMALL_NONE,
+    HY_SMALL_OPTIMIZER, /* optimizer state in 8 bits */
+    HY_SMALL_ALL        /* gradients and weights in bf16, a predictor in 8 bits */
+} hy_small_types;
+
 /* What becomes of optimizer state in Predict. */
 typedef enum hy_offload {
     HY_OFFLOAD_NONE,

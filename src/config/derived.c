@@ -64,21 +64,8 @@ hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise) {
     return (int)choice < 0 ? otherwise : (hy_dtype)choice;
 }
 
-hy_dtype hy_settings_master_dtype(const hy_settings *s) {
-    return hy_dtype_chosen(s->optimizer.master_dtype, HY_F32);
-}
-
 const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *s) {
     return hy_optimizer_kind_of(s->optimizer.optimizer & HY_OPTIMIZER_ID);
-}
-
-hy_dtype hy_settings_optim_dtype(const hy_settings *s) {
-    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
-    return hy_dtype_chosen(s->optimizer.optim_dtype, is_8bit ? HY_U8 : HY_F32);
-}
-
-hy_dtype hy_settings_predictor_dtype(const hy_settings *s) {
-    return hy_dtype_chosen(s->phases.predictor_dtype, hy_settings_master_dtype(s));
 }
 
 hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {

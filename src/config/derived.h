@@ -21,10 +21,7 @@ int hy_device_card(hy_device_choice device);
 
 /* The type that was asked for by name, or another where a rule was: auto, same, 16bit. */
 hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise);
-hy_dtype hy_settings_master_dtype(const hy_settings *settings);
 const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *settings);
-hy_dtype hy_settings_optim_dtype(const hy_settings *settings);
-hy_dtype hy_settings_predictor_dtype(const hy_settings *settings);
 
 /* Optimizer and learning rate; the schedule is of a run of `total` steps. */
 hy_optimizer hy_optimizer_from_settings(const hy_settings *settings);

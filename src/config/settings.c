@@ -186,8 +186,10 @@ static const hy_setting table[] = {
             "Storage of weights and activations; auto is bf16 on a GPU (fp16 before sm_80), fp32 "
             "on a CPU.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "fp16", HY_F16)},
-    {CHOICE(train.grad_dtype, "--grad-dtype", "fp32",
-            "Storage of gradients; micro-batches are added up in it.", FP32_BF16)},
+    {CHOICE(train.grad_dtype, "--grad-dtype", "auto",
+            "Storage of gradients; micro-batches are added up in it; auto is fp32, or bf16 where "
+            "small_types allows it and it pays.",
+            "auto", HY_DTYPE_AUTO, FP32_BF16)},
     {TEXT(train.train, "--train", "all, last:N, or names with * and ?", "all",
           "Parameters that are trained; the others are frozen: all, the last N blocks with final "
           "norm "
@@ -225,11 +227,12 @@ static const hy_setting table[] = {
             HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD)},
     {CHOICE(optimizer.optim_dtype, "--optim-dtype", "auto",
             "Storage of optimizer state; bf16 is rounded stochastically, 8bit has a scale for 256 "
-            "elements; auto is fp32, or 8bit with adamw8bit.",
+            "elements; auto is fp32, or 8bit with adamw8bit or where small_types allows it and it "
+            "pays.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
     {CHOICE(optimizer.master_dtype, "--master-dtype", "auto",
             "Storage of the weights that the optimizer updates; bf16 is rounded stochastically and "
-            "is the only copy; auto is fp32.",
+            "is the only copy; auto is fp32, or bf16 where small_types allows it and it pays.",
             "auto", HY_DTYPE_AUTO, FP32_BF16)},
     {NUMBER(optimizer.lr, "--lr", 0, 10, "0.001",
             "Highest learning rate of the schedule; with sgd 0.1 unless you set it.")},
@@ -350,7 +353,8 @@ static const hy_setting table[] = {
     {INTEGER(phases.fork_steps, "--fork-steps", 0, 100000, "0",
              "Optimizer steps that each arm of a paired fork makes; 0 means half a window.")},
     {SWITCH(phases.snapshot, "--snapshot", "true",
-            "Keep the weights before a jump in host memory, so that a divergence can undo it.")},
+            "Keep the weights before a jump where memory has room, so that a divergence can undo "
+            "it.")},
     {NUMBER(phases.tail_share, "--tail-share", 0, 0.9, "0",
             "Average the weights over this last share of the run; validation uses the average.")},
     {NUMBER(phases.loss_sigma, "--loss-sigma", 1, 1000, "6",
@@ -397,6 +401,11 @@ static const hy_setting table[] = {
     {CHOICE(memory.predictor_place, "--predictor-place", "auto",
             "Where what the predictor keeps lives.", "auto", HY_PLACE_AUTO, "pinned", HY_PINNED,
             "disk", HY_DISK)},
+    {CHOICE(memory.small_types, "--small-types", "optimizer",
+            "Which types that are auto may be small where fp32 does not fit or is slower: none; "
+            "optimizer: its state in 8 bits; all: also gradients and weights in bf16 and a "
+            "predictor in 8 bits.",
+            "none", HY_SMALL_NONE, "optimizer", HY_SMALL_OPTIMIZER, "all", HY_SMALL_ALL)},
     {CHOICE(memory.update, "--update", "auto",
             "When weights are updated: at the end of a step, or each unit when the next step "
             "brings it; auto: the latter where anything passes through. The result is the same.",

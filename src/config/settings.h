@@ -66,7 +66,7 @@ typedef struct hy_settings {
         double grad_clip;    /* 0: off */
         int64_t loss_chunks; /* logits are made in this many pieces; 0: chosen */
         hy_dtype_choice precision;
-        hy_dtype grad_dtype; /* fp32 or bf16 */
+        hy_dtype_choice grad_dtype; /* fp32 or bf16 */
         hy_recompute recompute;
         hy_on_off dynamic_batch;
         char train[HY_TEXT_MAX];      /* which parameters: all, last:N, or patterns of names */
@@ -140,8 +140,8 @@ typedef struct hy_settings {
         double guard_share; /* of a step's tokens, for each guard pass */
         double fork_budget; /* share of the run's compute that paired forks may cost */
         int64_t fork_steps; /* optimizer steps of each arm; 0: half a window */
-        bool snapshot;      /* keep the weights before a jump, for late rejection */
-        double tail_share;  /* last share of the run that is averaged; 0: none */
+        bool snapshot; /* keep the weights before a jump where there is room, for late rejection */
+        double tail_share; /* last share of the run that is averaged; 0: none */
         double loss_sigma, grad_explosion, grad_vanishing;
         int64_t cooldown_steps;
         hy_dtype_choice precision_warmup, precision_full, precision_predict, precision_correct;
@@ -156,6 +156,7 @@ typedef struct hy_settings {
         int64_t offload_size; /* bytes there; 0: what is free */
         hy_place weights_place, master_place, grads_place, optim_place; /* or HY_PLACE_AUTO */
         hy_place activations_place, predictor_place;
+        hy_small_types small_types; /* what the planner may do about types that are auto */
         hy_update_when update;
         hy_offload offload_strategy;
         int64_t ring_depth;     /* 0: chosen */

@@ -170,7 +170,9 @@ void hy_engine_close(hy_engine *e);
 
 /* The model of the settings, with the parameters that they train. */
 hy_status hy_engine_make_model(hy_engine *e);
-/* Makes subject and rows of the settings; then the plan can be made. */
+/* Makes the subject of the settings, so that its plan can be made; then, on the rung that was chosen, the
+ * rows. */
+hy_status hy_engine_set_subject(hy_engine *e);
 hy_status hy_engine_lay_out(hy_engine *e);
 /* Takes what e->plan needs. */
 hy_status hy_engine_take(hy_engine *e);

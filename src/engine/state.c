@@ -22,14 +22,19 @@ hy_status hy_engine_make_model(hy_engine *e) {
     return status == HY_OK ? HY_OK : hy_fail_context(status, "train.train");
 }
 
-hy_status hy_engine_lay_out(hy_engine *e) {
-    hy_subject *x = &e->subject, before = *x;
-    before.model = e->model;
-    before.backend = e->backend;
-    HY_TRY(hy_subject_with(&before, e->settings, x));
+hy_status hy_engine_set_subject(hy_engine *e) {
+    hy_subject *x = &e->subject;
+    hy_rung finest = hy_rung_finest();
+    x->model = e->model;
+    x->backend = e->backend;
+    HY_TRY(hy_subject_with(x, e->settings, x->keeps_rung ? &x->rung : &finest, x));
     if (x->chunk_budget == 0) x->chunk_budget = hy_budget_device(x);
-    e->types = x->rows.types;
-    return hy_rows_init(&e->rows, &e->model->params, &x->rows);
+    return HY_OK;
+}
+
+hy_status hy_engine_lay_out(hy_engine *e) {
+    e->types = e->subject.rows.types;
+    return hy_rows_init(&e->rows, &e->model->params, &e->subject.rows);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------------- */
@@ -152,7 +157,8 @@ static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
         fresh.backing = fresh.staging = (hy_arena){0};
     }
     hy_status status = take_row(e, &fresh, choice);
-    bool is_brought = !stays && row->file;
+    bool was_kept = row->store.place != HY_NOWHERE, is_kept = fresh.store.place != HY_NOWHERE;
+    bool is_brought = !stays && row->file && was_kept && is_kept;
     if (status == HY_OK && is_brought) {
         status = hy_store_copy(&fresh.store, &row->store, e->compute);
     }

@@ -18,6 +18,7 @@ typedef struct edit {
     hy_settings *settings;
     hy_plan_choice *choice;
     hy_advice *made; /* key and values are filled in */
+    hy_text *flags;  /* what to add to a command; NULL: nobody asks */
 } edit;
 
 /* Makes the change; false where there is nothing to change. */
@@ -46,6 +47,9 @@ static bool change(edit *e, const char *key, const char *to) {
     const hy_setting *setting = hy_setting_find(key, NULL);
     hy_setting_format(setting, e->settings, from);
     hy_setting_store(setting, to, e->settings);
+    if (e->flags && strcmp(from, to) != 0) {
+        hy_text_addf(e->flags, "%s%s %s", e->flags->size ? " " : "", setting->info.flag, to);
+    }
     return tell(e, key, from, to);
 }
 
@@ -126,46 +130,68 @@ static bool use_8bit(edit *e) {
     return e->subject->rows.types.optim != HY_U8 && change(e, "optim_dtype", "8bit");
 }
 
-static bool use_bf16_grads(edit *e) {
-    const hy_types *types = &e->subject->rows.types;
-    return types->of[HY_FULL] == HY_BF16 && types->grads != HY_BF16 &&
-           change(e, "grad_dtype", "bf16");
-}
-
-static bool use_bf16_master(edit *e) {
-    return e->subject->rows.types.master != HY_BF16 && change(e, "master_dtype", "bf16");
-}
-
 static bool without_predictor(edit *e) { return change(e, "predictor", "none"); }
 
-static bool open_places(edit *e) {
-    hy_settings *s = e->settings;
-    hy_place *places[] = {&s->memory.weights_place, &s->memory.master_place, &s->memory.grads_place,
-                          &s->memory.optim_place, &s->memory.activations_place};
+/* ---- changes that make a run fit: settings alone ------------------------------------------------------- */
+
+static bool open_all(edit *e, const char *const *keys) {
     bool is_changed = false;
-    if (!hy_subject_streams(e->subject)) return false;
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        is_changed |= *places[i] != HY_PLACE_AUTO;
-        *places[i] = HY_PLACE_AUTO;
-    }
-    return is_changed && tell(e, "places", "", "auto");
+    for (; *keys; keys++) is_changed |= change(e, *keys, "auto");
+    return is_changed;
+}
+
+static bool open_places(edit *e) {
+    static const char *const keys[] = {"weights_place", "master_place",      "grads_place",
+                                       "optim_place",   "activations_place", NULL};
+    return hy_subject_streams(e->subject) && open_all(e, keys);
+}
+
+static bool open_types(edit *e) {
+    static const char *const keys[] = {"optim_dtype", "grad_dtype", "master_dtype",
+                                       "predictor_dtype", NULL};
+    return open_all(e, keys);
+}
+
+static bool use_16_bits(edit *e) {
+    return e->subject->backend->facts.is_gpu && e->subject->rows.types.of[HY_FULL] == HY_F32 &&
+           change(e, "precision", "auto");
+}
+
+/* bf16 weights are the only copy, so every phase has to compute with them. */
+static bool use_small_types(edit *e) {
+    static const char *const keys[] = {"precision_warmup", "precision_full", "precision_predict",
+                                       "precision_correct", NULL};
+    if (!change(e, "small_types", "all")) return false;
+    for (int i = 0; keys[i]; i++) (void)change(e, keys[i], "same");
+    return true;
+}
+
+static bool recompute_more(edit *e) {
+    bool is_more = change(e, "recompute", "all");
+    return change(e, "recompute_layers", "0") || is_more;
 }
 
 static bool use_folder(edit *e) {
     hy_settings *s = e->settings;
-    if (!hy_subject_streams(e->subject) || strcmp(s->memory.offload_folder, ".") == 0) return false;
+    if (!hy_subject_streams(e->subject) || s->memory.offload_folder[0]) return false;
     s->memory.offload_size = INT64_MAX;
     snprintf(s->memory.offload_folder, sizeof s->memory.offload_folder, ".");
-    return tell(e, "offload_folder", "", ".");
+    hy_text_addf(e->flags, "%s--offload-folder FOLDER", e->flags->size ? " " : "");
+    return true;
 }
 
 static bool halve_sequence(edit *e) {
-    hy_settings *s = e->settings;
-    if (s->train.seq_len < 256 || s->train.seq_len % 2 != 0) return false;
-    s->train.seq_len /= 2;
-    if (s->train.step_tokens == 0) s->train.grad_accum_steps *= 2;
-    return tell_number(e, "seq_len", 2 * s->train.seq_len, s->train.seq_len);
+    const hy_settings *s = e->settings;
+    char length[32], accum[32];
+    int64_t seq = s->train.seq_len;
+    if (seq < 256 || seq % 2 != 0) return false;
+    snprintf(length, sizeof length, "%lld", (long long)seq / 2);
+    snprintf(accum, sizeof accum, "%lld", 2 * (long long)s->train.grad_accum_steps);
+    if (s->train.step_tokens == 0) (void)change(e, "grad_accum_steps", accum);
+    return change(e, "seq_len", length);
 }
+
+static bool free_evaluation(edit *e) { return change(e, "eval_batch_size", "0"); }
 
 /* ---- what would save --------------------------------------------------------------------------------- */
 
@@ -173,7 +199,7 @@ hy_status hy_advise_bytes(const hy_subject *subject, const hy_settings *settings
                           const hy_plan_choice *choice, hy_plan_bytes *out) {
     hy_subject x;
     hy_plan plan;
-    HY_TRY(hy_subject_with(subject, settings, &x));
+    HY_TRY(hy_subject_with(subject, settings, &subject->rung, &x));
     hy_plan_choice c = *choice;
     c.state[HY_PLAN_MASTER] = !x.rows.types.has_low                   ? HY_NOWHERE
                               : c.state[HY_PLAN_MASTER] == HY_NOWHERE ? c.state[HY_PLAN_WEIGHTS]
@@ -201,7 +227,7 @@ hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
     for (size_t i = 0; i < sizeof savers / sizeof savers[0] && status == HY_OK; i++) {
         hy_plan_choice choice = plan->choice;
         hy_advice made = {0};
-        edit e = {subject, settings, &choice, &made};
+        edit e = {subject, settings, &choice, &made, NULL};
         *settings = *subject->settings;
         bool is_new = savers[i](&e);
         for (int32_t k = 0; k < *count; k++) {
@@ -220,53 +246,41 @@ hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
 
 /* ---- what would fit ------------------------------------------------------------------------------------ */
 
-static const struct {
-    change_maker make;
-    const char *words;
-} fitters[] = {
-    {open_places, "places left to auto"},     {recompute_all, "recompute = all"},
-    {without_predictor, "predictor = none"}, /* before those that ask which phases there are */
-    {use_8bit, "optim_dtype = 8bit"},         {use_bf16_grads, "grad_dtype = bf16"},
-    {use_bf16_master, "master_dtype = bf16"}, {use_folder, "an offload_folder"},
-    {halve_sequence, "half the seq_len"},     {shrink_evaluation, "eval_batch_size = 0"},
-};
+static const change_maker fitters[] = {open_places,    open_types,     use_small_types,
+                                       use_16_bits,    recompute_more, use_folder,
+                                       halve_sequence, free_evaluation};
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
-#define MOST_TOGETHER 4
+#define MOST_TOGETHER 3
 
-/* One after the other, each on what those before it made; false when one changes nothing or does not go
- * with the others. */
-static bool make_changes(const hy_subject *x, unsigned set, hy_settings *settings) {
-    hy_subject so_far = *x;
+/* One after the other, each on what those before it made; false when one changes nothing. */
+static bool make_changes(const hy_subject *x, unsigned set, hy_settings *settings, hy_text *flags) {
     *settings = *x->settings;
     for (int i = 0; i < FITTERS; i++) {
         hy_plan_choice unused = {0};
         hy_advice made;
-        edit e = {&so_far, settings, &unused, &made};
-        if (!(set >> i & 1)) continue;
-        if (!fitters[i].make(&e)) return false;
-        bool is_last = set >> i == 1;
-        if (!is_last && hy_subject_with(x, settings, &so_far) != HY_OK) return false;
+        edit e = {x, settings, &unused, &made, flags};
+        if (set >> i & 1 && !fitters[i](&e)) return false;
     }
     return true;
 }
 
-static hy_status try_changes(const hy_subject *x, const hy_rates *rates, unsigned set, bool *fits) {
+/* As a run with these settings would be planned, which is refused before anything else where the finest
+ * types do not go together. */
+static hy_status try_changes(const hy_subject *x, const hy_rates *rates, unsigned set,
+                             hy_plan_facts *facts) {
     hy_settings *settings = malloc(sizeof *settings);
-    hy_subject changed;
-    hy_plan_setup setup;
-    hy_plan plan = {0};
-    *fits = false;
+    hy_text flags = {0};
+    bool fits = false;
     if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
-    bool is_made = make_changes(x, set, settings);
-    hy_status status = is_made ? hy_subject_with(x, settings, &changed) : HY_ERR_INPUT;
-    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &changed, rates);
-    if (status == HY_OK) {
-        status = hy_plan_leanest(&setup.problem, false, &plan);
-        hy_plan_setup_end(&setup);
+    bool is_made = make_changes(x, set, settings, &flags);
+    hy_status status = is_made ? hy_ladder_fits(x, settings, rates, &fits) : HY_OK;
+    if (status == HY_ERR_INPUT) status = HY_OK; /* they do not go together: no suggestion */
+    if (status == HY_OK && fits) {
+        snprintf(facts->changes[facts->change_count++], HY_PLAN_TEXT, "%s", hy_text_string(&flags));
     }
+    hy_text_free(&flags);
     free(settings);
-    *fits = status == HY_OK && plan.fits;
-    return status == HY_ERR_INPUT ? HY_OK : status; /* it does not go together: no suggestion */
+    return status;
 }
 
 /* With the settings as they are: how much host memory, or device memory, would do? */
@@ -291,26 +305,15 @@ static hy_status ask_for_memory(const hy_subject *x, const hy_rates *rates, hy_p
     return HY_OK;
 }
 
-static void write_change(unsigned set, hy_plan_facts *facts) {
-    char *out = facts->changes[facts->change_count++];
-    size_t length = 0;
-    for (int i = 0; i < FITTERS && length < sizeof facts->changes[0]; i++) {
-        if (!(set >> i & 1)) continue;
-        length += (size_t)snprintf(out + length, sizeof facts->changes[0] - length, "%s%s",
-                                   length ? " and " : "", fitters[i].words);
-    }
-}
-
 /* The smallest sets `among` these changes with those that are `wanted`, `most` of them at the most. */
 static hy_status find_smallest(const hy_subject *x, const hy_rates *rates, unsigned among,
                                unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;
     for (int together = 1; together <= MOST_TOGETHER && facts->change_count == before; together++) {
         for (unsigned set = 1; set <= among && facts->change_count < before + most; set++) {
-            bool fits, is_in = (set & ~among) == 0 && (set & wanted) == wanted;
+            bool is_in = (set & ~among) == 0 && (set & wanted) == wanted;
             if (!is_in || __builtin_popcount(set) != together) continue;
-            HY_TRY(try_changes(x, rates, set, &fits));
-            if (fits) write_change(set, facts);
+            HY_TRY(try_changes(x, rates, set, facts));
         }
     }
     return HY_OK;
@@ -318,7 +321,7 @@ static hy_status find_smallest(const hy_subject *x, const hy_rates *rates, unsig
 
 hy_status hy_advise_fit(const hy_subject *x, const hy_rates *rates, hy_plan_facts *facts) {
     unsigned all = (1u << FITTERS) - 1, folder = 0;
-    for (int i = 0; i < FITTERS; i++) folder |= (unsigned)(fitters[i].make == use_folder) << i;
+    for (int i = 0; i < FITTERS; i++) folder |= (unsigned)(fitters[i] == use_folder) << i;
     facts->change_count = 0;
     /* A disk is slower than anything else: not the first thing to suggest. */
     HY_TRY(find_smallest(x, rates, all & ~folder, 0, 3, facts));

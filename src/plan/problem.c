@@ -16,27 +16,19 @@ static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DE
 
 /* ---- the subject --------------------------------------------------------------------------------- */
 
-hy_status hy_subject_init(hy_subject *x, const hy_settings *s, hy_model *model,
-                          hy_backend *backend) {
-    *x = (hy_subject){.settings = s, .model = model, .backend = backend};
-    x->predictor = hy_predictor_from_settings(s);
-    if (hy_subject_predicts(x)) x->offload = s->memory.offload_strategy;
-    x->rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
-                             .slow_count = hy_predictor_buffers(x->predictor.kind),
-                             .has_average = s->phases.tail_share > 0};
-    x->rows.has_snapshot = s->phases.snapshot && x->rows.slow_count > 0;
-    return hy_types_choose(s, &backend->facts, hy_subject_predicts(x), &x->rows.types);
-}
-
-hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, hy_subject *out) {
-    HY_TRY(hy_subject_init(out, settings, base->model, base->backend));
-    out->has_doc_starts = base->has_doc_starts;
-    out->is_plan = base->is_plan;
-    out->split = base->split;
-    out->chunk_budget = base->chunk_budget;
-    out->device_cap = base->device_cap;
-    out->host_cap = base->host_cap;
-    out->host_held = base->host_held;
+hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy_rung *rung,
+                          hy_subject *out) {
+    hy_subject x = *base;
+    x.settings = s;
+    x.rung = *rung;
+    x.predictor = rung->predicts ? hy_predictor_from_settings(s) : (hy_predictor){0};
+    x.offload = hy_subject_predicts(&x) ? s->memory.offload_strategy : HY_OFFLOAD_NONE;
+    x.rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
+                            .slow_count = hy_predictor_buffers(x.predictor.kind),
+                            .has_average = s->phases.tail_share > 0};
+    x.rows.has_snapshot = s->phases.snapshot && rung->has_snapshot && x.rows.slow_count > 0;
+    HY_TRY(hy_types_choose(s, rung, &x.backend->facts, &x.rows.types));
+    *out = x;
     return HY_OK;
 }
 
@@ -100,6 +92,7 @@ static void set_places(const hy_subject *x, bool may_stream, hy_plan_problem *p)
     if (x->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
     if (x->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
+    p->base.is_aside = x->is_aside;
     p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
     p->base.activations = place_of(s->memory.activations_place);
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
@@ -258,37 +251,6 @@ void hy_plan_tell(const hy_subject *x, const hy_plan *plan, hy_plan_facts *facts
     facts->bytes_up = cost->up;
     facts->bytes_down = cost->down;
     facts->disk_written = cost->disk_written;
-}
-
-static hy_status choose(const hy_subject *x, const hy_plan_problem *p, const hy_rates *rates,
-                        hy_plan *plan, hy_plan_facts *facts) {
-    hy_plan_reasons reasons;
-    HY_TRY(hy_plan_choose(p, plan));
-    HY_TRY(hy_plan_explain(p, plan, &reasons));
-    hy_plan_tell(x, plan, facts);
-    facts->reason_count = reasons.count;
-    for (int i = 0; i < reasons.count; i++) {
-        snprintf(facts->reasons[i], sizeof facts->reasons[i], "%s", reasons.text[i]);
-    }
-    return plan->fits ? HY_OK : hy_advise_fit(x, rates, facts);
-}
-
-/* Where all fits as it is, nothing has to be measured, unless somebody asks how fast it would be. */
-hy_status hy_plan_make(const hy_subject *x, hy_plan *plan, hy_plan_facts *facts) {
-    hy_plan_setup setup;
-    hy_rates rates = hy_plan_nominal_rates(x->backend);
-    *facts = (hy_plan_facts){0};
-    HY_TRY(hy_plan_setup_begin(&setup, x, &rates));
-    hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, plan);
-    bool is_settled = plan->fits && setup.problem.keeps_batch && !x->is_plan;
-    if (status == HY_OK && !is_settled) {
-        rates = hy_plan_measured_rates(x);
-        hy_plan_setup_end(&setup); /* what it knows of seconds was by other rates */
-        HY_TRY(hy_plan_setup_begin(&setup, x, &rates));
-    }
-    if (status == HY_OK) status = choose(x, &setup.problem, &rates, plan, facts);
-    hy_plan_setup_end(&setup);
-    return status;
 }
 
 hy_status hy_plan_with(const hy_subject *x, const hy_plan_choice *choice, hy_plan *out) {

@@ -92,12 +92,13 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     for (int i = 0; i < spec->slow_count; i++) {
         HY_TRY(keep_tiles(rows, params, (hy_row_id)(HY_ROW_SLOW + i), t->slow, names[i]));
-        rows->row[HY_ROW_SLOW + i].is_forked = true;
+        rows->row[HY_ROW_SLOW + i].is_forked = rows->row[HY_ROW_SLOW + i].is_for_jumps = true;
     }
     if (spec->has_average) HY_TRY(keep_tiles(rows, params, HY_ROW_AVERAGE, HY_F32, "tail"));
     if (spec->has_snapshot) {
         HY_TRY(keep_tiles(rows, params, HY_ROW_SNAPSHOT, t->master, "snapshot"));
         rows->row[HY_ROW_SNAPSHOT].cls = HY_SNAPSHOT;
+        rows->row[HY_ROW_SNAPSHOT].is_for_jumps = true;
     }
     if (spec->slow_count == 0 && !spec->has_average) return HY_OK;
     return lay_out(rows, params, HY_ROW_CANDIDATE,
@@ -132,7 +133,7 @@ void hy_rows_fini(hy_rows *rows) {
 
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *c) {
     if (row->state >= 0) return c->state[row->state];
-    return row->is_tiled ? c->predictor : HY_NOWHERE;
+    return row->is_tiled && !(row->is_for_jumps && c->is_aside) ? c->predictor : HY_NOWHERE;
 }
 
 uint64_t hy_row_bytes(const hy_row *row, hy_place place) {
@@ -204,11 +205,12 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
     }
 }
 
-uint64_t hy_rows_saved_bytes(const hy_rows *rows) {
+uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_aside) {
     uint64_t bytes = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         bool is_now_and_then = i == HY_ROW_SNAPSHOT; /* only until a jump is corrected */
-        if (rows->row[i].file && !is_now_and_then) bytes += rows->row[i].layout.bytes;
+        bool is_kept = !(rows->row[i].is_for_jumps && is_aside);
+        if (rows->row[i].file && is_kept && !is_now_and_then) bytes += rows->row[i].layout.bytes;
     }
     return bytes;
 }

@@ -40,6 +40,7 @@ typedef struct hy_row {
     bool is_tiled;     /* cut into tiles, because only formulas go over it (tiles.h) */
     bool is_for_steps; /* Predict does without */
     bool is_forked;    /* part of what a paired fork puts back */
+    bool is_for_jumps; /* not kept while prediction stands aside */
     const char *file, *name; /* of its tensors in a checkpoint; NULL: not saved */
     hy_layout layout;
     /* set by the engine */
@@ -91,5 +92,5 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_mem
                   hy_plan_state *out);
 
 /* All that a checkpoint holds of them, and all that a fork copies. */
-uint64_t hy_rows_saved_bytes(const hy_rows *rows);
+uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_aside);
 uint64_t hy_rows_forked_bytes(const hy_rows *rows);

@@ -27,18 +27,20 @@ typedef struct hy_subject {
     hy_predictor predictor;
     hy_offload offload;
     bool has_doc_starts; /* document masks are given with every batch */
+    bool is_aside;       /* as hy_plan_choice has it */
     bool is_plan;        /* --plan: limits may be those of another machine */
+    hy_rung rung;        /* what is kept, where the settings leave it open */
+    bool keeps_rung;     /* it was chosen before: in mid-run, or in a run that is resumed */
     hy_step_split split;
     uint64_t chunk_budget;         /* by which losses are cut into chunks; 0: all of the device */
     uint64_t device_cap, host_cap; /* a plan that the system refused: less than this; 0: none */
     uint64_t host_held; /* in mid-run: host memory that the run has already; it counts as free */
 } hy_subject;
 
-/* Of settings, model and device; the caller sets the last lines of the struct. */
-hy_status hy_subject_init(hy_subject *subject, const hy_settings *settings, hy_model *model,
-                          hy_backend *backend);
-/* The same with other settings. HY_ERR_INPUT: they do not go together. */
-hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, hy_subject *out);
+/* What `base` has of model, device and limits, under settings, on a rung. HY_ERR_INPUT: they do not go
+ * together. */
+hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, const hy_rung *rung,
+                          hy_subject *out);
 
 static inline bool hy_subject_predicts(const hy_subject *s) {
     return s->predictor.kind != HY_PREDICTOR_NONE;
@@ -86,8 +88,13 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *subject,
                               const hy_rates *rates);
 void hy_plan_setup_end(hy_plan_setup *setup);
 
-/* The fastest plan that fits, with reasons; where nothing fits, what would change that. */
-hy_status hy_plan_make(const hy_subject *subject, hy_plan *plan, hy_plan_facts *facts);
+/* ladder.c: the fastest plan that fits, with reasons; where nothing fits, what would change that. The
+ * subject is afterwards on the rung that was chosen. */
+hy_status hy_plan_make(hy_subject *subject, hy_plan *plan, hy_plan_facts *facts);
+/* Whether anything fits under these settings, small types among them. HY_ERR_INPUT: they do not go
+ * together. */
+hy_status hy_ladder_fits(const hy_subject *subject, const hy_settings *settings,
+                         const hy_rates *rates, bool *fits);
 /* The plan as it is with another choice: nothing is timed and nothing chosen. */
 hy_status hy_plan_with(const hy_subject *subject, const hy_plan_choice *choice, hy_plan *out);
 /* The plan's figures where hybrid.h has them. */

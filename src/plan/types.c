@@ -32,12 +32,14 @@ static hy_status check_combination(const hy_types *p) {
     return HY_OK;
 }
 
-/* bf16 weights are the only copy there is, so every phase computes with them. */
-static hy_status choose_state(const hy_settings *s, hy_types *p) {
-    p->grads = s->train.grad_dtype;
-    p->optim = hy_settings_optim_dtype(s);
-    p->master = hy_settings_master_dtype(s);
-    p->slow = hy_settings_predictor_dtype(s);
+/* What was asked for by name, or the rung's. bf16 weights are the only copy there is, so every phase
+ * computes with them. */
+static hy_status choose_state(const hy_settings *s, const hy_rung *rung, hy_types *p) {
+    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    p->grads = hy_dtype_chosen(s->train.grad_dtype, rung->grads);
+    p->optim = hy_dtype_chosen(s->optimizer.optim_dtype, is_8bit ? HY_U8 : rung->optim);
+    p->master = hy_dtype_chosen(s->optimizer.master_dtype, rung->master);
+    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, rung->is_slow_8bit ? HY_U8 : p->master);
     if (p->master != HY_BF16) return HY_OK;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (p->of[i] == HY_BF16) continue;
@@ -50,8 +52,9 @@ static hy_status choose_state(const hy_settings *s, hy_types *p) {
     return HY_OK;
 }
 
-hy_status hy_types_choose(const hy_settings *s, const hy_device_facts *facts, bool has_predictor,
+hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_device_facts *facts,
                           hy_types *p) {
+    bool has_predictor = rung->predicts && s->phases.predictor != HY_PREDICTOR_NONE;
     *p = (hy_types){0};
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         /* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
@@ -74,7 +77,7 @@ hy_status hy_types_choose(const hy_settings *s, const hy_device_facts *facts, bo
         p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
         p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
     }
-    return choose_state(s, p);
+    return choose_state(s, rung, p);
 }
 
 hy_dtype hy_types_for_use(const hy_settings *s, const hy_device_facts *facts) {

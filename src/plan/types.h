@@ -14,9 +14,21 @@ typedef struct hy_types {
     hy_dtype slow; /* of slow weights, and what else a predictor keeps */
 } hy_types;
 
+/* What the settings leave open of the state: how small its types are, and what is kept for prediction. A
+ * rung of the ladder from the finest to the smallest, on which the planner chooses (ladder.c). */
+typedef struct hy_rung {
+    hy_dtype master, grads, optim;
+    bool is_slow_8bit; /* what the predictor keeps has 8 bits; false: the type of master */
+    bool predicts;     /* false: memory is short, and prediction stands aside */
+    bool has_snapshot;
+} hy_rung;
+static inline hy_rung hy_rung_finest(void) {
+    return (hy_rung){HY_F32, HY_F32, HY_F32, false, true, true};
+}
+
 /* HY_ERR_INPUT names the settings that do not go together, or what the device lacks. */
-hy_status hy_types_choose(const hy_settings *settings, const hy_device_facts *facts,
-                          bool has_predictor, hy_types *out);
+hy_status hy_types_choose(const hy_settings *settings, const hy_rung *rung,
+                          const hy_device_facts *facts, hy_types *out);
 
 /* What a model that is only used computes in: bf16 on a card that has it, else fp32; or as asked. */
 hy_dtype hy_types_for_use(const hy_settings *settings, const hy_device_facts *facts);

@@ -7,7 +7,8 @@
 /* The snapshot is only worth keeping until its jump is corrected. */
 static bool is_saved(const hy_engine *e, int row) {
     const hy_row *r = &e->rows.row[row];
-    return r->is_there && r->file && (row != HY_ROW_SNAPSHOT || e->progress.has_snapshot);
+    bool is_kept = r->is_there && r->store.place != HY_NOWHERE;
+    return is_kept && r->file && (row != HY_ROW_SNAPSHOT || e->progress.has_snapshot);
 }
 
 int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]) {

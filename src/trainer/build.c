@@ -54,16 +54,39 @@ static hy_status set_course(hy_trainer *t) {
 
 /* ---- the plan ------------------------------------------------------------------------------------ */
 
+/* A run that promised phases says at once if it will not visit them, or not yet. */
+static void tell_aside(const hy_trainer *t) {
+    const hy_plan *plan = &t->engine.plan;
+    bool is_asked_for = t->settings.phases.predictor != HY_PREDICTOR_NONE;
+    if (t->facts.aside[0]) {
+        hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts.aside);
+    } else if (is_asked_for && plan->choice.is_aside) {
+        bool is_possible = hy_fork_is_possible(t);
+        hy_say(t, HY_NOTE, "prediction stands aside and takes no memory: %s%s",
+               t->course.regime == HY_FINE_TUNING
+                   ? "in fine-tuning it pays only where a paired fork has shown it"
+                   : "confidence_threshold wants a paired fork to show first that it pays",
+               is_possible ? "" : ", and this run is too short for one (fork_budget)");
+    }
+}
+
+static const char *type_word(hy_dtype dtype) {
+    return dtype == HY_U8 ? "8-bit" : hy_dtype_name(dtype);
+}
+
 static void tell_plan(const hy_trainer *t) {
     const hy_plan_choice *c = &t->engine.plan.choice;
+    const hy_types *types = &t->engine.types;
     const hy_place *place = c->state;
     bool is_offloaded = t->engine.plan.work.train.host > 0;
+    tell_aside(t);
     if (!is_offloaded && !hy_choice_streams(c)) return; /* --plan has the reasons */
     hy_say(t, HY_NOTE,
-           "plan: weights on %s, gradients on %s, optimizer state on %s, activations on %s; "
-           "micro-batches of %d x %lld, %d in a step; recompute %s; about %.0f tokens/s (--plan "
-           "says why)",
-           hy_place_name(place[HY_PLAN_WEIGHTS]), hy_place_name(place[HY_PLAN_GRADS]),
+           "plan: %s weights on %s, %s gradients on %s, %s optimizer state on %s, activations on "
+           "%s; micro-batches of %d x %lld, %d in a step; recompute %s; about %.0f tokens/s "
+           "(--plan says why)",
+           type_word(types->master), hy_place_name(place[HY_PLAN_WEIGHTS]), type_word(types->grads),
+           hy_place_name(place[HY_PLAN_GRADS]), type_word(types->optim),
            hy_place_name(place[HY_PLAN_OPTIM]), hy_place_name(is_offloaded ? HY_PINNED : HY_DEVICE),
            c->batch, (long long)t->settings.train.seq_len, c->accum,
            hy_choice_name("recompute", c->recompute), t->facts.tokens_per_second);
@@ -88,10 +111,8 @@ static hy_status refuse(const hy_trainer *t, hy_status status) {
     return status;
 }
 
-hy_status hy_trainer_make_plan(hy_trainer *t, hy_plan *plan) {
-    hy_subject *x = &t->engine.subject;
-    HY_TRY(hy_plan_make(x, plan, &t->facts));
-    HY_TRY(hy_offload_settle(&t->engine.rows, &plan->choice, &x->offload));
+hy_status hy_trainer_settle_plan(hy_trainer *t, const hy_plan *plan) {
+    HY_TRY(hy_offload_settle(&t->engine.rows, &plan->choice, &t->engine.subject.offload));
     t->facts.host_fork_bytes = hy_fork_plan_bytes(t);
     tell_data(t);
     return HY_OK;
@@ -101,8 +122,14 @@ static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
     e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
+    bool must_ask = t->course.rules.has_predictor && hy_fork_must_ask(t);
+    if (!t->resumed[0]) e->subject.is_aside = must_ask;
+    HY_TRY(hy_engine_set_subject(e));
+    HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
+    e->subject.keeps_rung = true; /* for the rest of the run */
+    t->course.rules.has_predictor = hy_subject_predicts(&e->subject);
     HY_TRY(hy_engine_lay_out(e));
-    HY_TRY(hy_trainer_make_plan(t, &e->plan));
+    HY_TRY(hy_trainer_settle_plan(t, &e->plan));
     e->trip.strategy = e->subject.offload;
     hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
     hy_status status = hy_budget_check(&e->subject, &e->plan);
@@ -152,7 +179,7 @@ static hy_status find_resumed(hy_trainer *t) {
     bool is_auto = strcmp(from, "auto") == 0;
     HY_TRY(hy_checkpoint_find(&t->observer, is_auto ? t->record.out : from, t->resumed));
     HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
-    HY_TRY(hy_progress_read_split(t, file));
+    HY_TRY(hy_progress_read_choices(t, file));
     return hy_checkpoint_read_algorithms(&t->engine, t->resumed);
 }
 
@@ -219,10 +246,10 @@ hy_status hy_trainer_build(hy_trainer *t) {
     tell_plan(t);
     hy_engine_tell_warning(e); /* of what was prepared */
     HY_TRY(begin_or_resume(t));
-    HY_TRY(hy_fork_take_memory(t));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
-    return hy_trainer_open_record(t);
+    HY_TRY(hy_trainer_open_record(t));
+    return hy_fork_begin(t);
 }
 
 hy_status hy_trainer_start_loader(hy_trainer *t) {

@@ -44,16 +44,67 @@ static int64_t arm_steps(const hy_trainer *t) {
 /* The arm that is thrown away, and two passes over the sequences that are compared. */
 static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass_cost(t); }
 
-/* Low confidence is all that is in the way, and there is compute left for it. */
-static bool is_wanted(const hy_trainer *t) {
+static bool is_sure(const hy_trainer *t) {
+    return hy_confidence_value(&t->progress.confidence) >= t->course.rules.confidence_threshold;
+}
+
+/* May a fork be opened so many optimizer steps from now? There is compute left for it, and a use. */
+static bool is_allowed(const hy_trainer *t, int64_t ahead) {
     const hy_progress *p = &t->progress;
-    double allowed = t->settings.phases.fork_budget * (double)t->course.steps_total;
-    double ends_at = (p->spent + cost(t) + (double)arm_steps(t)) / (double)t->course.steps_total;
-    if (!t->course.fork_state || t->course.fork.is_open || p->machine.phase != HY_FULL)
-        return false;
-    if (p->machine.window < window(t) || p->step < p->next_fork) return false;
-    if (p->fork_spent + cost(t) > allowed || ends_at > t->course.rules.predict_until) return false;
-    return hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
+    double total = (double)t->course.steps_total;
+    double ends_at = (p->spent + (double)ahead + cost(t) + (double)arm_steps(t)) / total;
+    return !t->course.fork.is_open && p->step + ahead >= p->next_fork &&
+           p->fork_spent + cost(t) <= t->settings.phases.fork_budget * total &&
+           ends_at <= t->course.rules.predict_until;
+}
+
+/* Low confidence is all that is in the way. */
+static bool is_wanted(const hy_trainer *t) {
+    const hy_phase_state *m = &t->progress.machine;
+    return t->course.fork_state && m->phase == HY_FULL && m->window >= window(t) &&
+           is_allowed(t, 0) && hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------- */
+
+void hy_fork_end(hy_trainer *t) {
+    hy_fork_release(t);
+    t->progress.next_fork = t->course.steps_total + 1;
+}
+
+/* What prediction keeps is taken when a window begins that ends in a fork, with the copy that the fork
+ * needs, and given back when the forks have not spoken for it. Worth having, not worth failing for: where
+ * host memory has no room nothing is asked. */
+static hy_status take_for_fork(hy_trainer *t) {
+    hy_engine *e = &t->engine;
+    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
+    hy_status status = hy_trainer_set_aside(t, false, bytes);
+    if (status == HY_OK) {
+        status = e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state);
+    }
+    if (status == HY_OK) {
+        hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
+        return HY_OK;
+    }
+    if (status != HY_ERR_MEMORY && status != HY_ERR_INPUT) return status;
+    hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s",
+           hy_error_message());
+    hy_fork_end(t);
+    return e->plan.choice.is_aside ? HY_OK : hy_trainer_set_aside(t, true, 0);
+}
+
+/* Before a window's first step. */
+static hy_status settle_memory(hy_trainer *t) {
+    const hy_phase_state *m = &t->progress.machine;
+    const hy_phase_rules *rules = &t->course.rules;
+    double share = t->progress.spent / (double)t->course.steps_total;
+    bool begins = m->phase == HY_FULL && hy_phase_step_in_window(rules, m) == 1 &&
+                  share >= rules->predict_from && share < rules->predict_until;
+    if (!rules->has_predictor || !begins || is_sure(t) || t->course.fork.is_open) return HY_OK;
+    if (is_allowed(t, window(t))) return t->course.fork_state ? HY_OK : take_for_fork(t);
+    hy_fork_release(t);
+    bool is_free = !t->engine.plan.choice.is_aside && !t->engine.progress.has_snapshot;
+    return is_free ? hy_trainer_set_aside(t, true, 0) : HY_OK;
 }
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
@@ -192,41 +243,42 @@ static hy_status close_fork(hy_trainer *t) {
 }
 
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
-    if (t->course.fork.is_open && t->progress.step >= t->course.fork.compare_at)
-        return close_fork(t);
-    if (!is_wanted(t)) return HY_OK;
-    if (t->progress.fork_wait == 0) t->progress.fork_wait = FIRST_WAIT;
-    return open_fork(t);
+    if (t->course.fork.is_open && t->progress.step >= t->course.fork.compare_at) {
+        HY_TRY(close_fork(t));
+        if (is_sure(t)) hy_fork_release(t); /* nothing more to ask */
+    } else if (is_wanted(t)) {
+        if (t->progress.fork_wait == 0) t->progress.fork_wait = FIRST_WAIT;
+        HY_TRY(open_fork(t));
+    }
+    return settle_memory(t);
 }
 
-static bool is_possible(const hy_trainer *t, double confidence) {
-    return t->course.rules.has_predictor && t->settings.phases.fork_budget > 0 &&
-           cost(t) <= t->settings.phases.fork_budget * (double)t->course.steps_total &&
-           confidence < t->course.rules.confidence_threshold;
+hy_status hy_fork_begin(hy_trainer *t) {
+    bool is_coming = !t->engine.plan.choice.is_aside && !is_sure(t) && !t->course.fork.is_open;
+    return t->course.rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
+}
+
+bool hy_fork_must_ask(const hy_trainer *t) {
+    hy_confidence prior = hy_confidence_prior(t->course.regime);
+    return hy_confidence_value(&prior) < t->course.rules.confidence_threshold;
+}
+
+bool hy_fork_is_possible(const hy_trainer *t) {
+    const hy_phase_rules *rules = &t->course.rules;
+    double total = (double)t->course.steps_total, budget = t->settings.phases.fork_budget * total;
+    double first = fmax(rules->predict_from * total, (double)rules->warmup_steps);
+    double ends_at = (first + (double)(window(t) + arm_steps(t)) + cost(t)) / total;
+    return rules->has_predictor && cost(t) <= budget && ends_at <= rules->predict_until;
 }
 
 uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
-    hy_confidence prior = hy_confidence_prior(t->course.regime);
-    if (!is_possible(t, hy_confidence_value(&prior))) return 0;
-    return hy_rows_forked_bytes(&t->engine.rows);
-}
-
-/* Forks are worth having, not worth failing for: where host memory has no room for the copy there are
- * none. */
-hy_status hy_fork_take_memory(hy_trainer *t) {
-    hy_engine *e = &t->engine;
-    uint64_t limit = hy_budget_host(&e->subject), bytes = hy_rows_forked_bytes(&e->rows);
-    if (!is_possible(t, hy_confidence_value(&t->progress.confidence))) return HY_OK;
-    if (limit && hy_plan_host_bytes(&e->plan) + bytes > limit) {
-        hy_say(t, HY_NOTE,
-               "there is no host memory for the copy of %s that a paired fork needs: whether "
-               "predicting pays will not be asked, and it stays off",
-               hy_bytes_as_text(bytes).text);
-        return HY_OK;
+    uint64_t bytes = hy_rows_forked_bytes(&t->engine.rows);
+    if (!hy_fork_must_ask(t) || !hy_fork_is_possible(t)) return 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &t->engine.rows.row[i];
+        if (row->is_for_jumps) bytes += row->layout.bytes;
     }
-    HY_TRY(e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state));
-    hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
-    return HY_OK;
+    return bytes;
 }
 
 void hy_fork_release(hy_trainer *t) {

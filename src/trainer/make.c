@@ -13,18 +13,22 @@
 /* What earlier tries have taught. */
 typedef struct lesson {
     uint64_t device_cap, host_cap;
+    hy_rung rung; /* that was chosen: what changes no bit is tried first */
+    bool keeps_rung, is_rung_too_large;
     bool is_out_ours; /* the folder was made by one of them */
 } lesson;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
                               bool is_plan, const lesson *known) {
-    *t = (hy_trainer){
-        .settings = *hy_config_settings(config),
-        .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
-        .ngram_loss = NAN,
-        .raw_val_loss = NAN,
-        .engine.subject = {.device_cap = known->device_cap, .host_cap = known->host_cap},
-        .record.is_out_ours = known->is_out_ours};
+    *t = (hy_trainer){.settings = *hy_config_settings(config),
+                      .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
+                      .ngram_loss = NAN,
+                      .raw_val_loss = NAN,
+                      .engine.subject = {.device_cap = known->device_cap,
+                                         .host_cap = known->host_cap,
+                                         .rung = known->rung,
+                                         .keeps_rung = known->keeps_rung},
+                      .record.is_out_ours = known->is_out_ours};
     if (observer) t->observer = *observer;
     t->record.observer = t->observer;
     HY_TRY(hy_config_print(config, &t->record.config_text));
@@ -39,6 +43,8 @@ static void learn(const hy_trainer *t, lesson *known) {
     uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
     bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
     known->is_out_ours |= t->record.is_out_ours;
+    known->rung = t->engine.subject.rung;
+    known->keeps_rung = t->engine.subject.keeps_rung && !known->is_rung_too_large;
     if (t->engine.ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {
         known->host_cap = (device + host) / 8 * 7;
@@ -74,6 +80,7 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
         snprintf(first, sizeof first, "%s", hy_error_message());
         if (does_not_fit) {
             known.device_cap = known.host_cap = 0; /* then as it was: it may be free by now */
+            known.is_rung_too_large = true; /* if it is not, smaller types are the next try */
         } else {
             tell_next_try(t, first);
             learn(t, &known);

@@ -15,7 +15,7 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
                          .backend = e->backend,
                          .seq = (int32_t)seq,
                          .has_doc_starts = e->subject.has_doc_starts,
-                         .grad_dtype = t->settings.train.grad_dtype,
+                         .grad_dtype = e->types.grads,
                          .budget = hy_budget_device(&e->subject)};
     hy_batch_options options = hy_pass_options(&spec, choice, e->types.of[HY_FULL], true);
     hy_batch_plan *plan;
@@ -79,6 +79,7 @@ static hy_status prepare(hy_trainer *t) {
     e->subject.is_plan = true;
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(hy_engine_open_device(e));
+    HY_TRY(hy_engine_set_subject(e));
     return hy_engine_lay_out(e);
 }
 

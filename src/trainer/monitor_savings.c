@@ -101,7 +101,7 @@ static hy_status add_types(savings *s) {
     is_on = types->grads != HY_F32;
     if (is_on || types->of[HY_FULL] == HY_BF16) {
         it = add(s, "small gradients", "grad_dtype", hy_dtype_name(types->grads), is_on);
-        s->settings->train.grad_dtype = is_on ? HY_F32 : HY_BF16;
+        s->settings->train.grad_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_BF16;
         HY_TRY(compare(s, it, is_on ? "fp32" : "bf16"));
     }
     /* fp32 weights and their rounded copy, or bf16 alone, where every phase computes in bf16. */

@@ -102,6 +102,20 @@ static void write_split(const hy_trainer *t, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
+/* The number types of what is kept, and whether prediction has memory: kept by a run that is resumed. */
+static void write_kept(const hy_trainer *t, hy_json_writer *w) {
+    const hy_rung *rung = &t->engine.subject.rung;
+    hy_json_open_object(w, "kept");
+    hy_json_put_string(w, "master", hy_dtype_name(rung->master));
+    hy_json_put_string(w, "grads", hy_dtype_name(rung->grads));
+    hy_json_put_string(w, "optim", hy_dtype_name(rung->optim));
+    hy_json_put_bool(w, "small_predictor", rung->is_slow_8bit);
+    hy_json_put_bool(w, "predicts", rung->predicts);
+    hy_json_put_bool(w, "snapshot", rung->has_snapshot);
+    hy_json_put_bool(w, "is_aside", t->engine.plan.choice.is_aside);
+    hy_json_close_object(w);
+}
+
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
     const hy_progress *p = &t->progress;
     hy_json_writer w;
@@ -151,6 +165,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "description", hy_dataset_describe(t->data.set)->description);
     hy_json_close_object(&w);
     write_split(t, &w);
+    write_kept(t, &w);
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
 }
@@ -293,10 +308,38 @@ static hy_status read_split(hy_trainer *t, const hy_json *json) {
     return HY_OK;
 }
 
-hy_status hy_progress_read_split(hy_trainer *t, const char *path) {
+static hy_status read_type(const hy_json *json, const hy_json_node *node, const char *key,
+                           const char *path, hy_dtype *out) {
+    const char *name;
+    HY_TRY(hy_json_string(json, node, key, &name, NULL));
+    for (int i = 0; i < HY_DTYPE_COUNT; i++) {
+        *out = (hy_dtype)i;
+        if (strcmp(name, hy_dtype_name(*out)) == 0) return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is no type", path, name);
+}
+
+/* Runs that were saved before there was a choice kept everything in fp32, with what prediction needs. */
+static hy_status read_kept(hy_trainer *t, const hy_json *json, const char *path) {
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "kept");
+    hy_subject *x = &t->engine.subject;
+    x->rung = hy_rung_finest();
+    x->keeps_rung = true;
+    if (!node) return HY_OK;
+    HY_TRY(read_type(json, node, "master", path, &x->rung.master));
+    HY_TRY(read_type(json, node, "grads", path, &x->rung.grads));
+    HY_TRY(read_type(json, node, "optim", path, &x->rung.optim));
+    HY_TRY(hy_json_bool(json, node, "small_predictor", &x->rung.is_slow_8bit));
+    HY_TRY(hy_json_bool(json, node, "predicts", &x->rung.predicts));
+    HY_TRY(hy_json_bool(json, node, "snapshot", &x->rung.has_snapshot));
+    return hy_json_bool(json, node, "is_aside", &x->is_aside);
+}
+
+hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {
     hy_json *json;
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = read_split(t, json);
+    if (status == HY_OK) status = read_kept(t, json, path);
     hy_json_free(json);
     return status;
 }

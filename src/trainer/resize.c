@@ -150,30 +150,63 @@ static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     return status;
 }
 
+/* Or as it was, subject and plan. */
+static hy_status follow_or_stay(hy_trainer *t, const hy_plan *plan, const hy_subject *before,
+                                const char *what) {
+    hy_plan old = t->engine.plan;
+    hy_phase phase = t->engine.ledger.phase;
+    char text[HY_ERROR_MESSAGE_MAX];
+    hy_status status = follow(t, plan, phase);
+    if (status == HY_OK) return HY_OK;
+    snprintf(text, sizeof text, "%s", hy_error_message());
+    t->engine.subject = *before;
+    status = follow(t, &old, phase);
+    return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, text);
+}
+
+hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside) {
+    hy_engine *e = &t->engine;
+    hy_subject before = e->subject, bounded;
+    hy_plan_choice choice = e->plan.choice;
+    hy_plan plan;
+    choice.is_aside = is_aside;
+    bound(e, 0, 0, &bounded);
+    HY_TRY(hy_plan_with(&bounded, &choice, &plan));
+    uint64_t limit = hy_budget_host(&bounded), needed = hy_plan_host_bytes(&plan) + beside;
+    if (!e->backend->facts.is_gpu) needed += plan.device;
+    HY_FAIL_IF(limit && needed > limit && !is_aside, HY_ERR_INPUT,
+               "a paired fork needs %s of host memory with what the run has, and %s may be used",
+               hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
+    plan.cost = e->plan.cost;
+    e->subject.is_aside = is_aside;
+    return follow_or_stay(t, &plan, &before, "memory for a paired fork");
+}
+
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason) {
     hy_engine *e = &t->engine;
     hy_subject before = e->subject, bounded;
     hy_plan_facts facts = t->facts;
-    hy_phase phase = e->ledger.phase;
-    hy_plan old = e->plan, plan;
+    hy_plan plan;
     char text[HY_ERROR_MESSAGE_MAX];
     bound(e, device_cap, host_cap, &bounded);
-    hy_status status = hy_subject_with(&bounded, &t->settings, &e->subject);
-    if (status == HY_OK) status = hy_trainer_make_plan(t, &plan);
+    hy_status status = hy_subject_with(&bounded, &t->settings, &bounded.rung, &e->subject);
+    if (status == HY_OK) status = hy_plan_make(&e->subject, &plan, &t->facts);
+    if (status == HY_OK) status = hy_trainer_settle_plan(t, &plan);
     if (status == HY_OK) status = hy_budget_check(&e->subject, &plan);
     e->subject.host_held = 0;
-    bool is_less = status != HY_OK || plan.fits || plan.device < old.device;
+    bool is_less = status != HY_OK || plan.fits || plan.device < e->plan.device;
     if (!is_less) status = hy_fail(HY_ERR_INPUT, "no plan needs less device memory");
-    bool is_tried = status == HY_OK;
-    if (is_tried) status = follow(t, &plan, phase);
+    snprintf(text, sizeof text, "%s: a plan that needs less was not found", reason);
+    if (status == HY_OK) {
+        status = follow_or_stay(t, &plan, &before, text);
+    } else {
+        status = hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
+    }
     if (status != HY_OK) {
-        snprintf(text, sizeof text, "%s", hy_error_message());
         e->subject = before;
         t->facts = facts;
-        status = is_tried ? follow(t, &old, phase) : HY_OK;
-        return hy_fail(status == HY_OK ? HY_ERR_INPUT : status,
-                       "%s: a plan that needs less was not found: %s", reason, text);
+        return status;
     }
     t->fate.plan_changes++;
     snprintf(text, sizeof text, "%s: a plan that needs less, from step %lld on", reason,

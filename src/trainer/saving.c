@@ -33,7 +33,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
     if (t->observer.on_save) {
         t->observer.on_save(t->observer.user, path, hy_clock() - begin,
-                            hy_rows_saved_bytes(&t->engine.rows));
+                            hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
     }
     return hy_checkpoint_prune(t->record.out, (int)t->settings.save.keep);
 }

@@ -63,7 +63,7 @@ static hy_status save_from_the_system(hy_trainer *t) {
 static hy_status watch_host(hy_trainer *t) {
     bool is_short = hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
     if (is_short && t->course.fork_state && !t->course.fork.is_open) {
-        hy_fork_release(t);
+        hy_fork_end(t);
         hy_say(t, HY_WARNING,
                "host memory is short: the copy that paired forks need is given back, "
                "and there will be no more of them");

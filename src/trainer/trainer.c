@@ -156,7 +156,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,
         .ngram_loss = t->ngram_loss,
-        .checkpoint_bytes = hy_rows_saved_bytes(&t->engine.rows),
+        .checkpoint_bytes = hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside),
     };
     out->mfu = hy_trainer_mfu(t, out->tokens_per_second);
     out->sol = hy_trainer_sol(t, out->tokens_per_second);

@@ -144,8 +144,8 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
-/* The plan of the engine's subject, with its facts, whether it fits or not. */
-hy_status hy_trainer_make_plan(hy_trainer *t, hy_plan *plan);
+/* What the run adds to a plan: the offload strategy that goes with it, and facts. */
+hy_status hy_trainer_settle_plan(hy_trainer *t, const hy_plan *plan);
 
 /* trainer.c: what cannot be done with it as it is, is refused by name. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
@@ -196,6 +196,10 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
 
+/* What prediction keeps is taken, with this much host memory beside it, or given back. HY_ERR_INPUT: there
+ * is no room, and the run is as it was. */
+hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside);
+
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
 double hy_trainer_recent_loss(const hy_trainer *t); /* mean of the last steps */
@@ -230,8 +234,12 @@ uint64_t hy_trainer_val_sequences(const hy_trainer *t);
 
 /* fork.c: paired forks, between steps. */
 hy_status hy_trainer_consider_fork(hy_trainer *t);
-uint64_t hy_fork_plan_bytes(const hy_trainer *t); /* host memory, if there is room; 0: no forks */
-hy_status hy_fork_take_memory(hy_trainer *t);
+bool hy_fork_must_ask(const hy_trainer *t); /* a run of this kind predicts only if a fork is won */
+bool hy_fork_is_possible(const hy_trainer *t); /* the run is long enough for one */
+hy_status hy_fork_begin(hy_trainer *t);        /* at the start of a session */
+void hy_fork_end(hy_trainer *t);               /* there will be no more */
+/* Host memory of forks with what prediction keeps, if there is room; 0: no forks. */
+uint64_t hy_fork_plan_bytes(const hy_trainer *t);
 void hy_fork_release(hy_trainer *t);
 
 /* run.c: a validation that memory does not allow is reported and left out. */
@@ -240,8 +248,9 @@ hy_status hy_trainer_skip_validation(hy_trainer *t);
 /* progress_json.c: trainer.json of a checkpoint. */
 void hy_progress_write(const hy_trainer *t, hy_text *out);
 hy_status hy_progress_read(hy_trainer *t, const char *path);
-/* Where the step has as many sequences as before, it is split as before: so that the bits go on. */
-hy_status hy_progress_read_split(hy_trainer *t, const char *path);
+/* Where the step has as many sequences as before, it is split as before, and types stay: so that the bits go
+ * on. */
+hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
 
 /* saving.c */
 hy_status hy_trainer_write_checkpoint(hy_trainer *t);

@@ -1,0 +1,268 @@
+/* test_ladder.c: types as the planner's choice: what each profile allows, what is taken when memory gets
+ * short, that speed is what decides, and that a run keeps what it began with. */
+#include "small_run.h"
+
+#include "base/text.h"
+#include "trainer/trainer.h"
+
+#define CARD_RUN "card rtx5080 builtin_bytes 60000 steps 4 seq_len 1024 "
+
+static hy_trainer *plan_of(const char *words, const char *const *pairs) {
+    hy_config *config = small_run(words, "none", pairs);
+    hy_trainer *t;
+    must(hy_trainer_plan(config, NULL, &t));
+    hy_config_destroy(config);
+    return t;
+}
+
+static hy_plan_facts facts_of(const hy_trainer *t) {
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(t, &facts);
+    return facts;
+}
+
+/* ---- what is allowed ------------------------------------------------------------------------------ */
+
+static void check_types(const char *const *pairs, hy_dtype optim, hy_dtype grads, hy_dtype master) {
+    hy_trainer *t = plan_of(CARD_RUN, pairs);
+    hy_plan_facts facts = facts_of(t);
+    ck_assert_msg(facts.fits, "%s", facts.problem);
+    ck_assert_int_eq(t->engine.types.optim, optim);
+    ck_assert_int_eq(t->engine.types.grads, grads);
+    ck_assert_int_eq(t->engine.types.master, master);
+    bool is_small = optim == HY_U8;
+    ck_assert(!is_small || strstr(facts.reasons[0], "optimizer state in 8 bits"));
+    hy_trainer_destroy(t);
+}
+
+START_TEST(a_profile_says_how_small_types_may_be) {
+    check_types(PAIRS("profile", "aggressive", "model", "qwen2.5-7b", "cpu_mem", "60GiB"), HY_U8,
+                HY_BF16, HY_BF16);
+    check_types(PAIRS("profile", "balanced", "model", "qwen2.5-7b", "cpu_mem", "120GiB"), HY_U8,
+                HY_F32, HY_F32);
+    check_types(PAIRS("profile", "conservative", "model", "qwen2.5-1.5b", "cpu_mem", "60GiB"),
+                HY_F32, HY_F32, HY_F32);
+    check_types(PAIRS("profile", "conservative", "small_types", "optimizer", "model",
+                      "qwen2.5-1.5b", "cpu_mem", "18GiB"),
+                HY_U8, HY_F32, HY_F32);
+}
+END_TEST
+
+START_TEST(what_is_fixed_stays) {
+    check_types(PAIRS("profile", "aggressive", "model", "qwen2.5-1.5b", "cpu_mem", "60GiB",
+                      "optim_dtype", "fp32", "grad_dtype", "fp32", "master_dtype", "fp32"),
+                HY_F32, HY_F32, HY_F32);
+    check_types(PAIRS("profile", "aggressive", "model", "qwen2.5-7b", "cpu_mem", "80GiB",
+                      "grad_dtype", "fp32"),
+                HY_U8, HY_F32, HY_BF16);
+    check_types(PAIRS("profile", "aggressive", "model", "qwen2.5-7b", "cpu_mem", "80GiB",
+                      "optim_dtype", "bf16"),
+                HY_BF16, HY_BF16, HY_BF16);
+}
+END_TEST
+
+/* Nothing streams and nothing is made again: small types would bring little. */
+START_TEST(what_fits_the_card_stays_fp32) {
+    check_types(PAIRS("profile", "aggressive", "model", "gpt2-124m", "cpu_mem", "60GiB"), HY_F32,
+                HY_F32, HY_F32);
+}
+END_TEST
+
+/* ---- what is given up, and when ------------------------------------------------------------------- */
+
+/* How much of prediction is kept: 3 all, 2 no snapshot, 1 in 8 bits, 0 nothing. */
+static int kept_of(const hy_trainer *t) {
+    const hy_rows_spec *rows = &t->engine.subject.rows;
+    return rows->slow_count == 0 ? 0 : rows->has_snapshot ? 3 : rows->types.slow == HY_U8 ? 1 : 2;
+}
+
+START_TEST(prediction_gives_way_as_host_memory_shrinks) {
+    static const char *const sizes[] = {"200GiB", "90GiB", "75GiB", "64GiB", "60GiB", "50GiB"};
+    int before = 3, seen = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        hy_trainer *t = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
+                                                "cpu_mem", sizes[i], "step_tokens", "65536"));
+        hy_plan_facts facts = facts_of(t);
+        int kept = kept_of(t);
+        ck_assert_msg(facts.fits, "%s: %s", sizes[i], facts.problem);
+        ck_assert_int_le(kept, before);
+        ck_assert_int_eq(kept == 0, facts.aside[0] != 0);
+        ck_assert_int_eq(t->course.rules.has_predictor, kept > 0);
+        seen |= 1 << kept;
+        before = kept;
+        hy_trainer_destroy(t);
+    }
+    ck_assert_int_eq(seen, 0xf); /* every way of keeping it was the best once */
+}
+END_TEST
+
+/* The planner's choice against every set of types that can be written by hand. */
+START_TEST(no_hand_set_types_are_much_faster) {
+    static const char *const optim[] = {"fp32", "8bit"}, *const other[] = {"fp32", "bf16"};
+    static const char *const models[] = {"qwen2.5-1.5b", "llama-3.2-1b", "qwen2.5-7b"};
+    for (size_t m = 0; m < 3; m++) {
+        hy_trainer *t = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", models[m],
+                                                "cpu_mem", "56GiB", "step_tokens", "16384"));
+        double ours = facts_of(t).tokens_per_second, best = 0;
+        ck_assert(facts_of(t).fits);
+        hy_trainer_destroy(t);
+        for (int i = 0; i < 8; i++) {
+            t = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", models[m], "cpu_mem",
+                                        "56GiB", "step_tokens", "16384", "predictor", "none",
+                                        "optim_dtype", optim[i & 1], "grad_dtype",
+                                        other[i >> 1 & 1], "master_dtype", other[i >> 2 & 1]));
+            hy_plan_facts facts = facts_of(t);
+            if (facts.fits && facts.tokens_per_second > best) best = facts.tokens_per_second;
+            hy_trainer_destroy(t);
+        }
+        ck_assert_msg(ours >= 0.92 * best, "%s: %.0f tokens/s, by hand %.0f", models[m], ours,
+                      best);
+    }
+}
+END_TEST
+
+/* ---- runs ----------------------------------------------------------------------------------------- */
+
+/* So little memory that the optimizer's state has to be small. */
+static const char *tight_memory(void) {
+    static char limit[32];
+    hy_trainer *t = plan_of(SMALL_RUN "predictor none dynamic_batch off recompute all ", NULL);
+    hy_plan_facts facts = facts_of(t);
+    uint64_t optim = 2 * t->engine.rows.row[HY_ROW_OPTIM].layout.bytes;
+    snprintf(limit, sizeof limit, "%llu",
+             (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes +
+                                  facts.data_host_bytes - optim / 8));
+    hy_trainer_destroy(t);
+    return limit;
+}
+
+#define TIGHT_RUN SMALL_RUN "predictor none dynamic_batch off recompute all "
+
+START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
+    char folder[256];
+    double straight[6], resumed[6];
+    const char *limit = tight_memory();
+    temp_folder(folder);
+    hy_trainer *t = small_trainer(TIGHT_RUN, folder, NULL, PAIRS("cpu_mem", limit));
+    ck_assert_int_eq(t->engine.types.optim, HY_U8);
+    ck_assert_int_eq(t->settings.optimizer.optim_dtype, HY_DTYPE_AUTO); /* as the user said it */
+    next_losses(t, 3, straight);
+    must(hy_trainer_save(t));
+    next_losses(t, 6, straight);
+    hy_trainer_destroy(t);
+    /* There is room now; a run that changed its types would go on with other bits. */
+    t = small_trainer(TIGHT_RUN "resume auto", folder, NULL, NULL);
+    ck_assert_int_eq(t->engine.types.optim, HY_U8);
+    next_losses(t, 6, resumed);
+    ck_assert_mem_eq(straight, resumed, sizeof straight);
+    hy_trainer_destroy(t);
+    remove_folder(folder);
+}
+END_TEST
+
+static uint64_t kept_bytes(const hy_trainer *t) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &t->engine.rows.row[i];
+        if (row->is_for_jumps) bytes += row->backing.size;
+    }
+    return bytes;
+}
+
+static void collect(void *user, hy_message_level level, const char *text) {
+    (void)level;
+    hy_text_addf(user, "%s\n", text);
+}
+
+#define TUNING                                                                                     \
+    "regime fine-tuning fork_budget 0.5 fork_steps 4 steps 60 full_steps 4 correct_steps 2 "       \
+    "predict_from 0.1 predict_until 1 schedule constant "
+
+/* Until a fork is due there is no memory for it; a window before it there is; and after it only where the
+ * fork has spoken for prediction. */
+START_TEST(prediction_that_stands_aside_takes_no_memory) {
+    hy_text said = {0};
+    hy_observer observer = {.user = &said, .on_message = collect};
+    hy_config *config = small_run(SMALL_RUN TUNING, "none", NULL);
+    hy_trainer *t;
+    uint64_t most = 0;
+    must(hy_trainer_create(config, &observer, &t));
+    hy_config_destroy(config);
+    ck_assert_uint_eq(kept_bytes(t), 0);
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&said), "stands aside and takes no memory"));
+    while (!strstr(hy_text_string(&said), "fork at step")) {
+        hy_step_info info;
+        ck_assert_int_lt(t->progress.step, 40);
+        must(hy_trainer_step(t, &info));
+        must(hy_trainer_consider_fork(t));
+        if (kept_bytes(t) > most) most = kept_bytes(t);
+        if (t->progress.step < 4) ck_assert_uint_eq(kept_bytes(t), 0);
+    }
+    ck_assert_uint_gt(most, 2 * t->engine.rows.row[HY_ROW_MASTER].layout.bytes);
+    t->progress.confidence.log_odds = -2; /* as if it had lost */
+    t->progress.next_fork = 1000;
+    for (int i = 0; i < 12; i++) {
+        hy_step_info info;
+        must(hy_trainer_step(t, &info));
+        must(hy_trainer_consider_fork(t));
+    }
+    ck_assert_uint_eq(kept_bytes(t), 0);
+    ck_assert_ptr_null(t->course.fork_state);
+    hy_trainer_destroy(t);
+    hy_text_free(&said);
+}
+END_TEST
+
+/* Killed in the window before a fork, and in the one after. */
+START_TEST(a_run_resumed_before_a_fork_asks_as_it_would_have) {
+    static const int before[] = {5, 9, 12, 15};
+    check_resume(SMALL_RUN TUNING, NULL, NULL, before[_i], 20);
+}
+END_TEST
+
+/* No room for the copy: nothing is asked, and the run goes on. */
+START_TEST(a_fork_that_has_no_room_is_left_out) {
+    hy_text said = {0};
+    hy_observer observer = {.user = &said, .on_message = collect};
+    hy_trainer *plan = plan_of(SMALL_RUN TUNING, NULL), *t;
+    hy_plan_facts facts = facts_of(plan);
+    char limit[32];
+    hy_trainer_destroy(plan);
+    snprintf(limit, sizeof limit, "%llu",
+             (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes +
+                                  facts.data_host_bytes + facts.host_fork_bytes / 2));
+    hy_config *config = small_run(SMALL_RUN TUNING, "none", PAIRS("cpu_mem", limit));
+    must(hy_trainer_create(config, &observer, &t));
+    hy_config_destroy(config);
+    for (int i = 0; i < 30; i++) {
+        hy_step_info info;
+        must(hy_trainer_step(t, &info));
+        must(hy_trainer_consider_fork(t));
+    }
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&said), "will not be asked, and it stays off"));
+    ck_assert_uint_eq(kept_bytes(t), 0);
+    hy_trainer_destroy(t);
+    hy_text_free(&said);
+}
+END_TEST
+
+static Suite *ladder_suite(void) {
+    Suite *suite = suite_create("ladder");
+    TCase *plans = tcase_create("plans"), *runs = tcase_create("runs");
+    tcase_set_timeout(plans, 120);
+    tcase_set_timeout(runs, 120);
+    tcase_add_test(plans, a_profile_says_how_small_types_may_be);
+    tcase_add_test(plans, what_is_fixed_stays);
+    tcase_add_test(plans, what_fits_the_card_stays_fp32);
+    tcase_add_test(plans, prediction_gives_way_as_host_memory_shrinks);
+    tcase_add_test(plans, no_hand_set_types_are_much_faster);
+    tcase_add_test(runs, a_run_keeps_its_types_when_it_is_resumed);
+    tcase_add_test(runs, prediction_that_stands_aside_takes_no_memory);
+    tcase_add_loop_test(runs, a_run_resumed_before_a_fork_asks_as_it_would_have, 0, 4);
+    tcase_add_test(runs, a_fork_that_has_no_room_is_left_out);
+    suite_add_tcase(suite, plans);
+    suite_add_tcase(suite, runs);
+    return suite;
+}
+
+HY_TEST_MAIN(ladder_suite)
