@@ -184,9 +184,14 @@ static int print_config(const hy_config *config) {
  * "fits". */
 static int plan(job *it) {
     bool wants_json = it->options->wants_json;
-    hy_status status = hy_cli_names_model(it->config) || wants_json
-                           ? hy_cli_plan(&it->terminal, it->config, wants_json)
-                           : hy_cli_plan_list(&it->terminal, it->config);
+    hy_machine machine;
+    hy_status status;
+    if (hy_cli_names(it->config, "model") || wants_json) {
+        status = hy_cli_plan(&it->terminal, it->config, wants_json);
+    } else {
+        status = hy_machine_probe(".", &machine);
+        if (status == HY_OK) status = hy_cli_plan_list(&it->terminal, it->config, &machine);
+    }
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
@@ -194,13 +199,12 @@ static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, NULL, &it->config);
     if (status != HY_OK) return hy_cli_exit_code(status);
     int code = HY_EXIT_DONE;
-    const char *folder = hy_cli_value(it->config, "memory.offload_folder");
     switch (it->options->action) {
     case HY_CLI_IS_PRINT_CONFIG: code = print_config(it->config); break;
     case HY_CLI_IS_SELFTEST:
         code = hy_cli_selftest(&it->terminal, hy_cli_value(it->config, "device"));
         break;
-    case HY_CLI_IS_DOCTOR: code = hy_cli_doctor(&it->terminal, folder[0] ? folder : "."); break;
+    case HY_CLI_IS_DOCTOR: code = hy_cli_doctor(&it->terminal, it->config); break;
     case HY_CLI_IS_PLAN: code = plan(it); break;
     default: code = train(it); break;
     }

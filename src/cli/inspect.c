@@ -69,13 +69,8 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
 
 /* ---- what this machine is -------------------------------------------------------------------- */
 
-/* The table of models is an estimate of the training state alone, and says so. */
-
-#define CPU_STATE_BYTES 16 /* per parameter: weights, gradients, AdamW's two arrays, fp32 each */
-#define GPU_STATE_BYTES 18 /* and weights in 16 bits to compute with */
 #define LOW_PIN_LIMIT (8ull << 30) /* below this, little can live beside the card */
 #define LOW_DISK (4ull << 30)
-#define ROOMY 0.9 /* a state beyond this part of memory leaves little for anything else */
 
 __attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *terminal,
                                                       const char *what, const char *format, ...) {
@@ -136,40 +131,10 @@ static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine
         hint(terminal, "little room for checkpoints: give --out a folder on another disk");
 }
 
-/* Activations and the rest of the system want their part of what is available. */
-static const char *fits(uint64_t state, uint64_t available) {
-    if (state >= available) return "no";
-    return (double)state < ROOMY * (double)available ? "yes" : "barely";
-}
-
-static hy_status show_what_fits(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    hy_cli_table table;
-    hy_cli_model models[HY_CLI_MODELS_MAX];
-    size_t count;
-    bool is_gpu = machine->has_cuda;
-    uint64_t per_parameter = is_gpu ? GPU_STATE_BYTES : CPU_STATE_BYTES;
-    hy_status status = hy_cli_models_by_size(models, &count);
-    if (status != HY_OK) return status;
-    hy_cli_table_begin(&table, "lrrl");
-    hy_cli_table_row(&table, "model", "parameters", "state", "fits", NULL);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t state = (uint64_t)models[i].parameters * per_parameter;
-        hy_cli_table_row(&table, models[i].name,
-                         hy_cli_short_count((double)models[i].parameters).text,
-                         hy_cli_bytes(state).text,
-                         fits(state, is_gpu ? machine->vram_free : machine->ram_available), NULL);
-    }
-    hy_cli_section(terminal, is_gpu ? "what fits: full-parameter training in 16 bits on this GPU"
-                                    : "what fits: full-parameter training in fp32 on this CPU");
-    hy_cli_table_print(&table, terminal, true);
-    fprintf(terminal->out,
-            "  An estimate: weights, gradients and AdamW's state (%d bytes per parameter)\n"
-            "  against %s memory. Activations come on top and grow with batch and length.\n",
-            (int)per_parameter, is_gpu ? "the card's free" : "available");
-    return HY_OK;
-}
-
-int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
+int hy_cli_doctor(const hy_cli_terminal *terminal, hy_config *config) {
+    const char *named = hy_cli_value(config, "memory.offload_folder");
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s", named[0] ? named : ".");
     hy_machine machine;
     hy_status status = hy_machine_probe(folder, &machine);
     if (status != HY_OK) return hy_cli_fail(status);
@@ -196,7 +161,11 @@ int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder) {
     }
     if (machine.is_container)
         say(terminal, "system", "a container: its limits are the ones shown here");
-    status = show_what_fits(terminal, &machine);
+    /* The planner's own answer, by the profile that fits most unless another is named. */
+    if (!hy_cli_names(config, "profile")) {
+        status = hy_config_set(config, "profile", "aggressive", HY_FROM_CALLER);
+    }
+    if (status == HY_OK) status = hy_cli_plan_list(terminal, config, &machine);
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 

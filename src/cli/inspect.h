@@ -16,15 +16,15 @@ hy_status hy_cli_models_by_size(hy_cli_model models[HY_CLI_MODELS_MAX], size_t *
 
 /* Each prints to the terminal's stream and returns the program's exit code. */
 int hy_cli_help(const hy_cli_terminal *terminal, const char *topic);
-int hy_cli_doctor(const hy_cli_terminal *terminal, const char *folder); /* whose disk is measured */
+int hy_cli_doctor(const hy_cli_terminal *terminal, hy_config *config); /* which is changed */
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 int hy_cli_complete(FILE *out);
 
 /* ---- plan.c: what a run would keep where, how fast it would be, and why; or what fits here ---- */
 
-/* Whether a model was named: by a flag, a file, --set or a run that is resumed. */
-bool hy_cli_names_model(const hy_config *config);
+/* Whether a key was set: by a flag, a file, --set or a run that is resumed. */
+bool hy_cli_names(const hy_config *config, const char *key);
 
 /* The plan of one run, as text or as JSON on the terminal's stream. A plan that does not fit is an
  * answer, not a failure. */
@@ -32,4 +32,5 @@ hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, 
 
 /* Every built-in model by this configuration, which is changed on the way: whether it fits,
  * how, and how fast. */
-hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config);
+hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config,
+                           const hy_machine *machine);

@@ -11,9 +11,9 @@
 
 #define SECONDS_PER_DAY 86400.0
 
-bool hy_cli_names_model(const hy_config *config) {
+bool hy_cli_names(const hy_config *config, const char *key) {
     const char *origin = NULL;
-    if (hy_config_get(config, "model", NULL, &origin) != HY_OK) return true;
+    if (hy_config_get(config, key, NULL, &origin) != HY_OK) return true;
     return strcmp(origin, "default") != 0;
 }
 
@@ -151,19 +151,32 @@ static void describe_state(const hy_summary *summary, char state[HY_CLI_CELL_MAX
                  is_any_here ? " " : "");
 }
 
+/* Of weights that are updated, gradients and optimizer state: "bf16 / bf16 / 8bit". */
+static void describe_types(const hy_summary *summary, char types[HY_CLI_CELL_MAX]) {
+    const hy_memory_cell *cell = summary->phases[HY_FULL].memory;
+    const hy_memory_cell *updated = &cell[HY_MASTER];
+    if (updated->planned_bytes == 0) updated = &cell[HY_WEIGHTS];
+    hy_dtype optim = cell[HY_OPTIM].dtype;
+    snprintf(types, HY_CLI_CELL_MAX, "%s / %s / %s", hy_dtype_name(updated->dtype),
+             hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
+}
+
 static void add_row(hy_cli_table *table, const hy_cli_model *model, const hy_summary *summary,
                     const hy_plan_facts *facts) {
-    char state[HY_CLI_CELL_MAX], with[HY_CLI_CELL_MAX];
+    char state[HY_CLI_CELL_MAX], types[HY_CLI_CELL_MAX], with[HY_CLI_CELL_MAX];
     hy_cli_figure parameters = hy_cli_short_count((double)model->parameters);
+    bool predicts = summary->phases[HY_PREDICT].memory[HY_PREDICTOR].planned_bytes > 0;
     describe_state(summary, state);
+    describe_types(summary, types);
     snprintf(with, sizeof with, "with %.58s", facts->changes[0]);
     if (facts->fits)
-        hy_cli_table_row(table, model->name, parameters.text, "yes",
-                         hy_cli_count(facts->batch_size).text,
+        hy_cli_table_row(table, model->name, parameters.text,
                          hy_cli_count((int64_t)facts->tokens_per_second).text,
-                         hy_cli_bytes(facts->vram_bytes).text, state, NULL);
+                         hy_cli_bytes(facts->vram_bytes).text,
+                         hy_cli_bytes(facts->host_pinned_bytes).text, types,
+                         predicts ? "yes" : "aside", state, NULL);
     else
-        hy_cli_table_row(table, model->name, parameters.text, "no", "", "", "",
+        hy_cli_table_row(table, model->name, parameters.text, "no", "", "", "", "",
                          facts->change_count > 0 ? with : "", NULL);
 }
 
@@ -183,6 +196,8 @@ static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli
 
 /* ---- all of them ------------------------------------------------------------------------------- */
 
+#define COLUMNS "lrrrrlll"
+
 static hy_status set_card(hy_config *config, const char *name, uint64_t memory) {
     char bytes[32];
     snprintf(bytes, sizeof bytes, "%" PRIu64, memory);
@@ -192,35 +207,41 @@ static hy_status set_card(hy_config *config, const char *name, uint64_t memory) 
 
 /* The card that is here and would be taken, by its data sheet. One that is not in the list of cards is opened for each
  * model. */
-static hy_status stand_in(hy_config *config, const hy_cli_model *smallest) {
-    hy_machine machine;
+static hy_status stand_in(hy_config *config, const hy_machine *machine,
+                          const hy_cli_model *smallest) {
     hy_cli_table unused;
     uint64_t limit = strtoull(hy_cli_value(config, "max_gpu_mem"), NULL, 10);
     if (strcmp(hy_cli_value(config, "device"), "cpu") == 0 || hy_cli_value(config, "card")[0])
         return HY_OK;
-    if (hy_machine_probe(".", &machine) != HY_OK || !machine.has_cuda) return HY_OK;
-    hy_status status = set_card(config, machine.gpu, limit > 0 ? limit : machine.vram_free);
+    if (!machine->has_cuda) return HY_OK;
+    hy_status status = set_card(config, machine->gpu, limit > 0 ? limit : machine->vram_free);
     if (status != HY_OK) return status;
-    hy_cli_table_begin(&unused, "lrlrrrl");
+    hy_cli_table_begin(&unused, COLUMNS);
     if (plan_model(config, smallest, &unused) == HY_OK) return HY_OK;
     return set_card(config, "", limit);
 }
 
-hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config) {
+hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config,
+                           const hy_machine *machine) {
     hy_cli_table table;
     hy_cli_model models[HY_CLI_MODELS_MAX];
     size_t count = 0;
     hy_status status = hy_cli_models_by_size(models, &count);
-    if (status == HY_OK && count > 0) status = stand_in(config, &models[0]);
-    hy_cli_table_begin(&table, "lrlrrrl");
-    hy_cli_table_row(&table, "model", "parameters", "fits", "micro-batch", "tokens/s", "device",
-                     "state", NULL);
+    if (status == HY_OK && count > 0) status = stand_in(config, machine, &models[0]);
+    hy_cli_table_begin(&table, COLUMNS);
+    hy_cli_table_row(&table, "model", "parameters", "tokens/s", "device", "pinned",
+                     "weights / grads / optim", "predicts", "state", NULL);
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         status = plan_model(config, &models[i], &table);
     }
     if (status != HY_OK) return status;
-    hy_cli_heading(terminal, "what fits: full-parameter training with these settings");
+    char heading[128];
+    snprintf(heading, sizeof heading, "what fits: full-parameter training, profile %s",
+             hy_cli_value(config, "profile"));
+    hy_cli_section(terminal, heading);
     hy_cli_table_print(&table, terminal, true);
-    fputs("  \"hybrid-train --plan --model NAME\" shows a plan and its reasons.\n", terminal->out);
+    fputs(
+        "  Each was planned. \"hybrid-train --plan --model NAME\" shows a plan and its reasons.\n",
+        terminal->out);
     return HY_OK;
 }
