@@ -28,9 +28,10 @@ START_TEST(a_share_has_the_status_of_the_highest_threshold_it_reaches) {
                 {0.969, 0, HY_MEMORY_CRITICAL},
                 {0.97, 0, HY_MEMORY_EMERGENCY},
                 {2, 0, HY_MEMORY_EMERGENCY},
-                /* what was planned is a warning at most, what is beyond it is not */
-                {0.96, 0.96, HY_MEMORY_WARNING},
-                {1, 1, HY_MEMORY_WARNING},
+                /* what was planned is normal, what is beyond it is not */
+                {0.96, 0.96, HY_MEMORY_NORMAL},
+                {1, 1, HY_MEMORY_NORMAL},
+                {0.94, 0.93, HY_MEMORY_WARNING},
                 {0.96, 0.95, HY_MEMORY_CRITICAL},
                 {1.02, 1, HY_MEMORY_EMERGENCY},
                 {0.5, 0.99, HY_MEMORY_NORMAL}};
@@ -362,7 +363,9 @@ START_TEST(resident_memory_is_what_the_system_says_elsewhere) {
     check_resident(w);
     uint64_t grown = hy_host_watch_read(w)->resident - before;
     ck_assert_uint_gt(grown, 63 * MIB);
+#ifndef __SANITIZE_THREAD__ /* which keeps its own notes of every byte */
     ck_assert_uint_lt(grown, 66 * MIB);
+#endif
     ck_assert_int_eq(block[12345], 1);
     free(block);
     ck_assert_uint_gt(hy_host_watch_read(w)->available, 0);

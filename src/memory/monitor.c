@@ -5,8 +5,8 @@
 
 hy_memory_status hy_memory_status_of(const hy_memory_thresholds *thresholds, double share,
                                      double planned) {
-    if (share < thresholds->warning) return HY_MEMORY_NORMAL;
-    if (share < thresholds->critical || share <= planned + AS_PLANNED) return HY_MEMORY_WARNING;
+    if (share < thresholds->warning || share <= planned + AS_PLANNED) return HY_MEMORY_NORMAL;
+    if (share < thresholds->critical) return HY_MEMORY_WARNING;
     return share < thresholds->emergency ? HY_MEMORY_CRITICAL : HY_MEMORY_EMERGENCY;
 }
 

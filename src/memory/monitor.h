@@ -14,9 +14,9 @@ typedef struct hy_memory_thresholds {
     double target, warning, critical, emergency;
 } hy_memory_thresholds;
 
-/* The status of a share by itself. A share that was planned (`planned`, 0: none was) is a
- * warning at most: everything is taken before step 0 and does not grow, so a plan that fills its
- * budget is no emergency. */
+/* The status of a share by itself. A share that was planned (`planned`, 0: none was) is normal:
+ * everything is taken before step 0 and does not grow, so a plan that fills its budget is no
+ * reason to warn. */
 hy_memory_status hy_memory_status_of(const hy_memory_thresholds *thresholds, double share,
                                      double planned);
 
