@@ -1,9 +1,9 @@
 /* gpu_phases.c: what phases keep, move and wait for on a GPU, beside what they have to reach.
  *
  * Short runs through Warmup, Full, Predict and Correct; the planner chooses what the settings of a row
- * leave open. Row a: a small model in 8 GiB against the same with all of the card; b: waiting in Correct
- * with and without lookahead; c: what Predict keeps on the device against what Full keeps; d: cycles of a
- * 7B model with everything offloaded, on a card of which others hold all but 16,303 MiB
+ * leave open. Row a: a small model in 8 GiB against the same with all of the card; b: Predict and
+ * Correct together with and without lookahead; c: what Predict keeps on the device against what Full
+ * keeps; d: cycles of a 7B model on a 64 GB PC with a card of which others hold all but 16,303 MiB
  * (bench/gpu_phases.sh does that). Each row prints its settings, its figures, its bar and a verdict; exit
  * code 1 when one is missed. With --set the settings of a row are changed, and nothing is judged.
  *
@@ -91,22 +91,21 @@ static bool judge_room(const phase_run runs[2]) {
            worst >= SPEED_BAR;
 }
 
-#define WAIT_BAR 0.1
+#define TOGETHER_BAR 0.9
 
+/* What leaves one phase may not turn up in the other. */
 static bool judge_waiting(const phase_run runs[2]) {
     double at_once = waited_a_step(&runs[0], HY_CORRECT);
     double ahead = waited_a_step(&runs[1], HY_CORRECT);
-    printf(
-        "  waiting in Correct: %.2f ms a step with lookahead, %.2f without, ratio %.3f: bar %.1f\n",
-        1e3 * ahead, 1e3 * at_once, ahead / at_once, WAIT_BAR);
     double with = runs[1].step_seconds[HY_PREDICT] + runs[1].step_seconds[HY_CORRECT];
     double without = runs[0].step_seconds[HY_PREDICT] + runs[0].step_seconds[HY_CORRECT];
-    printf(
-        "  but a Predict and a Correct step together: %.1f ms with, %.1f without: %.1f ms gained; "
-        "Predict alone %.1f and %.1f\n",
-        1e3 * with, 1e3 * without, 1e3 * (without - with), 1e3 * runs[1].step_seconds[HY_PREDICT],
-        1e3 * runs[0].step_seconds[HY_PREDICT]);
-    return at_once > 0 && ahead <= WAIT_BAR * at_once;
+    printf("  waiting in Correct: %.2f ms a step with lookahead, %.2f without\n", 1e3 * ahead,
+           1e3 * at_once);
+    printf("  a Predict and a Correct step together: %.1f ms with, %.1f without, ratio %.3f: bar "
+           "%.1f; Predict alone %.1f and %.1f\n",
+           1e3 * with, 1e3 * without, with / without, TOGETHER_BAR,
+           1e3 * runs[1].step_seconds[HY_PREDICT], 1e3 * runs[0].step_seconds[HY_PREDICT]);
+    return with <= TOGETHER_BAR * without;
 }
 
 #define PREDICT_BAR 0.6
@@ -121,6 +120,8 @@ static bool judge_predict(const phase_run runs[2]) {
 }
 
 #define CYCLES_BAR 3
+#define PINNED_BAR 56.0
+#define PINNED_GOAL 50.0
 
 /* Losses of optimizer steps as they came. */
 static double losses[PHASE_RUN_STEPS_MAX];
@@ -146,7 +147,10 @@ static bool judge_cycles(const phase_run runs[2]) {
            "steps %.4f, of the last %.4f, held out %.4f: bar falling\n",
            (long long)s->moves, (long long)s->rejected_moves, (long long)cycles, CYCLES_BAR,
            LOSS_STEPS, first, last, runs[0].val_loss);
-    return judge_predict(runs) && cycles >= CYCLES_BAR && has_come_back && last < first;
+    double pinned = (double)runs[0].plan.host_pinned_bytes * gib;
+    printf("  pinned: %.1f GiB: bar %.0f, goal %.0f\n", pinned, PINNED_BAR, PINNED_GOAL);
+    return judge_predict(runs) && cycles >= CYCLES_BAR && s->moves >= CYCLES_BAR && has_come_back &&
+           last < first && pinned <= PINNED_BAR;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------- */
@@ -162,10 +166,10 @@ static const row rows[] = {
      {"max_gpu_mem=0", "max_gpu_mem=8GiB"},
      judge_room},
     {'b',
-     "Qwen2.5-1.5B, m and v on the device in Full and pinned in Predict",
+     "Qwen2.5-1.5B, m and v on the device in Full and pinned in Predict, validation due there",
      "qwen2.5-1.5b",
      "precision=bf16 precision_correct=same seq_len=1024 batch_size=8 grad_accum_steps=2 steps=12 "
-     "optim_place=device offload_strategy=pinned",
+     "optim_place=device offload_strategy=pinned eval_every=1 eval_batches=8 eval_batch_size=8",
      {"lookahead=0", "lookahead=5"},
      judge_waiting},
     {'c',
@@ -176,11 +180,10 @@ static const row rows[] = {
      {"lookahead=0", NULL},
      judge_predict},
     {'d',
-     "Qwen2.5-7B, cycles with everything offloaded, 16,384 tokens per step",
+     "Qwen2.5-7B, cycles on a 64 GB PC as the planner has them, 16,384 tokens per step",
      "qwen2.5-7b",
-     SMALL_STATE " seq_len=1024 batch_size=16 eval_batch_size=16 grad_accum_steps=1 recompute=all "
-                 "weights_place=pinned grads_place=pinned optim_place=pinned steps=16 "
-                 "correct_steps=1 eval_batches=1 data=builtin",
+     "profile=aggressive cpu_mem=56GiB seq_len=1024 step_tokens=16384 dynamic_batch=on steps=16 "
+     "correct_steps=1 eval_batches=1 data=builtin",
      {"lr=1e-4", NULL},
      judge_cycles},
 };

@@ -135,26 +135,27 @@ hy_status hy_engine_open_device(hy_engine *e) {
     HY_TRY(e->backend->stream_create(e->backend, "compute", &e->compute));
     HY_TRY(e->backend->stream_create(e->backend, "copies", &e->copies));
     HY_TRY(e->backend->stream_create(e->backend, "returns", &e->returns));
+    HY_TRY(e->backend->stream_create(e->backend, "moves", &e->trip.stream));
     return e->backend->event_create(e->backend, &e->trip.is_back);
 }
 
 hy_status hy_engine_sync(hy_engine *e) {
-    hy_stream *streams[] = {e->compute, e->copies, e->returns};
-    for (int i = 0; i < 3; i++) {
+    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream};
+    for (int i = 0; i < 4; i++) {
         if (streams[i]) HY_TRY(e->backend->stream_sync(streams[i]));
     }
     return HY_OK;
 }
 
 void hy_engine_close(hy_engine *e) {
-    hy_stream *streams[] = {e->compute, e->copies, e->returns};
+    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream};
     if (e->backend) {
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             if (streams[i]) (void)e->backend->stream_sync(streams[i]);
         }
         hy_engine_release(e);
         if (e->trip.is_back) e->backend->event_destroy(e->trip.is_back);
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             if (streams[i]) e->backend->stream_destroy(streams[i]);
         }
         hy_nvml_watch_destroy(e->nvml);

@@ -72,11 +72,12 @@ typedef struct hy_work {
     bool is_gone;         /* it was given back and could not be taken again */
 } hy_work;
 
-/* The optimizer's state in Predict: away, on its way back, here. */
+/* The optimizer's state in Predict: here, on its way to the host, away, on its way back. */
 typedef struct hy_trip {
     hy_offload strategy;
-    char *host; /* where it goes */
-    enum { HY_TRIP_HERE, HY_TRIP_AWAY, HY_TRIP_COMING } state;
+    hy_stream *stream; /* its own: nothing waits behind it */
+    char *host;        /* where it goes */
+    enum { HY_TRIP_HERE, HY_TRIP_LEAVING, HY_TRIP_AWAY, HY_TRIP_COMING } state;
     hy_event *is_back;    /* on the device again */
     int64_t batches_left; /* forward-only batches still to come in this Predict step */
 } hy_trip;
@@ -223,7 +224,10 @@ static inline hy_store *hy_engine_frozen(const hy_engine *e) {
 hy_status hy_mover_take(hy_engine *e);
 void hy_mover_release(hy_engine *e);
 uint64_t hy_mover_reserved(const hy_engine *e, hy_place place);
-hy_status hy_mover_leave(hy_engine *e);     /* Predict begins: the optimizer's state leaves */
+hy_status hy_mover_leave(hy_engine *e); /* Predict begins: the optimizer's state leaves */
+hy_status
+hy_mover_see_off(hy_engine *e); /* it has left: waits for that where it goes beside others */
+hy_status hy_mover_return(hy_engine *e);    /* Predict ends: it comes back beside what follows */
 hy_status hy_mover_await(hy_engine *e);     /* before an update */
 bool hy_mover_is_ahead(const hy_engine *e); /* it comes beside other work; else it is waited for */
 /* One forward-only batch of Predict is done: the prefetch begins when few enough are left. */

@@ -2,8 +2,8 @@
  *
  * Predict needs no optimizer state. By strategy it stays (none), goes to the host and back (cpu, pinned),
  * is kept in 8 bits where the gradients were (compress), or is forgotten and begun anew (drop). The way
- * back may begin while Predict's last forward passes run, on the copy stream; the first update waits for
- * an event. Bits are the same for none, cpu and pinned. */
+ * back may begin while Predict's last forward passes run; both ways have a stream of their own, and the
+ * first update waits for an event. Bits are the same for none, cpu and pinned. */
 #include <string.h>
 
 #include "base/error.h"
@@ -88,8 +88,8 @@ static hy_status move_units(hy_engine *e, bool to_host) {
             const hy_store *store = hy_store_of(e, HY_ROW_OPTIM + k);
             uint64_t offset = store->layout.unit_offset[u], bytes = store->layout.unit_bytes[u];
             char *device = store->data + offset, *away = host + offset;
-            HY_TRY(e->backend->copy(e->copies, to_host ? away : device, to_host ? device : away,
-                                    bytes));
+            HY_TRY(e->backend->copy(e->trip.stream, to_host ? away : device,
+                                    to_host ? device : away, bytes));
             e->bytes_moved += bytes;
             host += store->layout.bytes;
         }
@@ -97,10 +97,18 @@ static hy_status move_units(hy_engine *e, bool to_host) {
     return HY_OK;
 }
 
+/* The host's copy is live once it is on its way, the device's until it has arrived. */
 static hy_status send_to_host(hy_engine *e) {
-    double begin = hy_clock();
     HY_TRY(move_units(e, true));
-    HY_TRY(e->backend->stream_sync(e->copies));
+    book(e, HY_NOWHERE, 0, host_place(e), optim_bytes(e));
+    e->trip.state = HY_TRIP_LEAVING;
+    return hy_mover_is_ahead(e) ? HY_OK : hy_mover_see_off(e);
+}
+
+hy_status hy_mover_see_off(hy_engine *e) {
+    if (e->trip.state != HY_TRIP_LEAVING) return HY_OK;
+    double begin = hy_clock();
+    HY_TRY(e->backend->stream_sync(e->trip.stream));
     e->host_waited += hy_clock() - begin;
 #ifdef HY_POISON
     for (int k = 0; k < e->rows.optim_count && !e->backend->facts.is_gpu; k++) {
@@ -108,7 +116,8 @@ static hy_status send_to_host(hy_engine *e) {
         memset(store->data, 0xff, store->layout.bytes); /* whoever reads it now gets NaN */
     }
 #endif
-    book(e, HY_DEVICE, optim_bytes(e), host_place(e), optim_bytes(e));
+    book(e, HY_DEVICE, optim_bytes(e), HY_NOWHERE, 0);
+    e->trip.state = HY_TRIP_AWAY;
     return HY_OK;
 }
 
@@ -123,12 +132,11 @@ hy_status hy_mover_leave(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
     if (e->trip.strategy == HY_OFFLOAD_NONE || e->trip.state != HY_TRIP_HERE) return HY_OK;
     HY_TRY(e->backend->stream_sync(e->compute)); /* it leaves on another stream */
+    if (hy_offload_moves(e->trip.strategy)) return send_to_host(e);
     if (e->trip.strategy == HY_OFFLOAD_COMPRESS) {
         HY_TRY(compress(e));
-    } else if (e->trip.strategy == HY_OFFLOAD_DROP) {
-        book(e, HY_DEVICE, optim_bytes(e), HY_NOWHERE, 0);
     } else {
-        HY_TRY(send_to_host(e));
+        book(e, HY_DEVICE, optim_bytes(e), HY_NOWHERE, 0);
     }
     e->trip.state = HY_TRIP_AWAY; /* once it is: a way that fails can be gone again */
     return HY_OK;
@@ -142,15 +150,17 @@ bool hy_mover_is_ahead(const hy_engine *e) {
     return is_asked && e->trip.strategy != HY_OFFLOAD_COMPRESS;
 }
 
-/* Ahead of need, on the copy stream. */
+/* Ahead of need, on its own stream. */
 static hy_status prefetch(hy_engine *e) {
     if (e->trip.state != HY_TRIP_AWAY || !hy_offload_moves(e->trip.strategy)) return HY_OK;
     HY_TRY(move_units(e, false));
-    HY_TRY(e->backend->event_record(e->trip.is_back, e->copies));
+    HY_TRY(e->backend->event_record(e->trip.is_back, e->trip.stream));
     e->trip.state = HY_TRIP_COMING; /* once all of it is on its way */
     book(e, host_place(e), optim_bytes(e), HY_DEVICE, optim_bytes(e));
     return HY_OK;
 }
+
+hy_status hy_mover_return(hy_engine *e) { return hy_mover_is_ahead(e) ? prefetch(e) : HY_OK; }
 
 hy_status hy_mover_count_down(hy_engine *e) {
     int64_t lookahead = e->settings->memory.lookahead;
@@ -169,6 +179,8 @@ static void end_trip(hy_engine *e) {
         book(e, HY_NOWHERE, 0, HY_DEVICE, optim_bytes(e));
     } else if (e->trip.state == HY_TRIP_AWAY) {
         book(e, host_place(e), optim_bytes(e), HY_DEVICE, optim_bytes(e));
+    } else if (e->trip.state == HY_TRIP_LEAVING) {
+        book(e, host_place(e), optim_bytes(e), HY_NOWHERE, 0);
     }
     e->trip.state = HY_TRIP_HERE;
 }
@@ -181,6 +193,7 @@ hy_status hy_mover_await(hy_engine *e) {
         for (int k = 0; k < e->rows.optim_count; k++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + k));
         e->progress.updates = 0; /* the optimizer's clock begins anew with it */
     } else {
+        HY_TRY(hy_mover_see_off(e));
         HY_TRY(prefetch(e));
         HY_TRY(e->backend->stream_wait(e->compute, e->trip.is_back));
     }

@@ -275,8 +275,8 @@ hy_status hy_row_zero(hy_engine *e, int id) {
 }
 
 hy_status hy_engine_settle(hy_engine *e) {
-    hy_stream *streams[] = {e->compute, e->copies, e->returns};
-    for (int i = 0; i < 3; i++) (void)e->backend->stream_sync(streams[i]); /* reported already */
+    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream};
+    for (int i = 0; i < 4; i++) (void)e->backend->stream_sync(streams[i]); /* reported already */
     for (int i = 0; i < HY_ROW_COUNT; i++) hy_store_abandon(hy_store_of(e, i));
     hy_store_abandon(&e->work.activations);
     for (int i = 0; i < HY_ROW_COUNT; i++) HY_TRY(hy_store_settle(hy_store_of(e, i)));

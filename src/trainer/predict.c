@@ -3,8 +3,8 @@
  * The proposed weights are never written before the guard has spoken: its pass over them makes them unit
  * by unit in a ring. Only an accepted jump writes, after the weights before it went into the snapshot
  * (where one is kept), so that a later divergence can undo it bit for bit. Gradients and training
- * activations are not live here; the optimizer's state is where its strategy puts it, and comes back
- * while the last forward passes run. */
+ * activations are not live here; the optimizer's state is where its strategy puts it. With lookahead it
+ * leaves beside the guard's passes and comes back beside validation, or beside the step that follows. */
 #include <math.h>
 
 #include "base/error.h"
@@ -232,6 +232,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
     HY_TRY(status);
+    HY_TRY(hy_mover_see_off(&t->engine)); /* the passes have hidden it */
     return commit(t, p);
 }
 
@@ -249,7 +250,8 @@ static hy_status validate_here(hy_trainer *t) {
 static hy_status end_predict(hy_trainer *t) {
     t->engine.trip.batches_left = 0;
     HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
-    return hy_engine_return_rings(&t->engine); /* its waiting is Predict's */
+    HY_TRY(hy_engine_return_rings(&t->engine)); /* its waiting is Predict's */
+    return hy_mover_return(&t->engine);
 }
 
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
