@@ -101,11 +101,13 @@ hy_predictor hy_predictor_from_settings(const hy_settings *s) {
     bool is_short =
         s->phases.predictor == HY_PREDICTOR_LINE && /* a Correct step follows every jump */
         s->phases.correction_interval < s->phases.max_predict_steps;
-    return (hy_predictor){.kind = s->phases.predictor,
-                          .mu = s->phases.outer_mu,
-                          .eta = s->phases.outer_eta,
-                          .max_steps = is_short ? s->phases.correction_interval
-                                                : s->phases.max_predict_steps};
+    return (hy_predictor){
+        .kind = s->phases.predictor,
+        .mu = s->phases.outer_mu,
+        .eta = s->phases.outer_eta,
+        .max_steps = is_short ? s->phases.correction_interval : s->phases.max_predict_steps,
+        .exponent = hy_predictor_exponent(s->optimizer.lr, s->optimizer.beta1, s->optimizer.beta2,
+                                          s->phases.full_steps + s->phases.correct_steps)};
 }
 
 hy_phase_rules hy_rules_from_settings(const hy_settings *s, int64_t warmup) {

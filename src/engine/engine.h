@@ -61,6 +61,7 @@ typedef struct hy_work {
     hy_arena passes; /* activations and workspace: what is pushed there changes with the phase */
     hy_arena data;   /* buffers */
     hy_arena ring_arena; /* in passes: rings of what the predictor keeps */
+    char *scratch;       /* there: where its codes are decoded; NULL: it has none */
     bool rings_are_used; /* since training last worked there */
     hy_arena host_arena; /* pinned: what layers keep, where it waits there */
     hy_store activations;
@@ -112,6 +113,7 @@ typedef struct hy_engine_progress {
     int64_t backward_passes;
     int64_t average_samples; /* weights summed into the average */
     bool has_snapshot;       /* the snapshot row holds the weights before the last jump */
+    int32_t slow_exponent;   /* slow weights in 8 bits: of their grid's step */
     hy_loss_scale loss_scale;
 } hy_engine_progress;
 

@@ -4,8 +4,13 @@
  * and average, which pass through small rings of their own (tiles.h). Each tile is visited once: what a formula
  * reads is brought, all formulas run on it, what they changed goes back.
  *
- * Most formulas cannot be run twice. A walk that breaks off for want of memory leaves its tiles as changed
- * as they are, and is gone again without the ops that have been enqueued: no op runs twice or never. */
+ * Buffers of 8 bits are decoded first: a piece of a tile at a time becomes numbers in scratch memory, the
+ * formulas run on those, and what they changed is encoded. Slow weights are decoded beside the weights as
+ * these are before the formulas (kernels/grid.h); their codes need nothing beside them.
+ *
+ * Most formulas cannot be run twice. A walk that breaks off for want of memory leaves its tiles and the
+ * scratch memory as changed as they are, and is gone again without the ops that have been enqueued: no op
+ * runs twice or never. */
 #include <string.h>
 
 #include "base/error.h"
@@ -13,10 +18,11 @@
 
 #define SOURCES 4 /* stores of a walk besides the weights, at most */
 
-/* Where a walk is: a tile of a parameter. */
+/* Where a walk is: a tile of a parameter, or a piece of one. */
 typedef struct spot {
     int32_t param, item;  /* item of tiled stores */
     int64_t begin, count; /* elements of the parameter */
+    int64_t in_tile;      /* where they begin in the tile */
 } spot;
 
 typedef struct walk {
@@ -39,7 +45,7 @@ static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot
     bool is_tiled = store != hy_store_of(e, HY_ROW_MASTER);
     int32_t item = is_tiled ? at->item : hy_store_item_of(store, at->param);
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
-    return is_tiled ? all : hy_tensor_rows(&all, at->begin, at->count);
+    return hy_tensor_rows(&all, is_tiled ? at->in_tile : at->begin, at->count);
 }
 
 /* Small tensors share a unit of a tiled store: it is held from its first item to its last. */
@@ -81,14 +87,23 @@ static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
     return first;
 }
 
+static hy_status walk_tile(walk *w, int32_t param, int32_t item) {
+    int64_t first = hy_tile_begin(&w->e->rows.tiles, param, item), piece = w->e->rows.piece;
+    int64_t left = w->e->model->params.list[param].count - first;
+    if (left > HY_TILE_ELEMENTS) left = HY_TILE_ELEMENTS;
+    for (int64_t in_tile = 0; in_tile < left; in_tile += piece) {
+        int64_t count = left - in_tile < piece ? left - in_tile : piece;
+        spot at = {param, item, first + in_tile, count, in_tile};
+        HY_TRY(w->visit(w, &at));
+    }
+    return HY_OK;
+}
+
 static hy_status walk_param(walk *w, int32_t param) {
     const hy_tiles *tiles = &w->e->rows.tiles;
-    int64_t all = w->e->model->params.list[param].count;
     for (int32_t item = tiles->first[param]; item < tiles->first[param + 1]; item++) {
-        int64_t begin = hy_tile_begin(tiles, param, item), left = all - begin;
-        spot at = {param, item, begin, left < HY_TILE_ELEMENTS ? left : HY_TILE_ELEMENTS};
         hy_status visited = enter_tile(w, item);
-        if (visited == HY_OK) visited = w->visit(w, &at);
+        if (visited == HY_OK) visited = walk_tile(w, param, item);
         hy_status released = leave_tile(w, item, visited != HY_OK);
         HY_TRY(visited);
         HY_TRY(released);
@@ -146,6 +161,45 @@ static hy_status walk_all(walk *w) {
     return HY_OK;
 }
 
+/* ---- codes ------------------------------------------------------------------------------------- */
+
+/* The numbers of a row at a spot: its own, or those that its codes are decoded to. */
+static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
+    const hy_row *r = &e->rows.row[row];
+    if (r->dtype != HY_U8) return tensor_at(e, &r->store, at);
+    char *scratch = e->work.scratch + e->rows.scratch[row - HY_ROW_SLOW];
+    return hy_tensor_1d(scratch, hy_row_decoded(r), at->count);
+}
+
+/* Decodes a row's codes at a spot, or encodes what became of them. */
+static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
+    hy_engine *e = w->e;
+    const hy_row *r = &e->rows.row[row];
+    if (r->dtype != HY_U8) return HY_OK;
+    hy_tensor codes = tensor_at(e, &r->store, at), numbers = numbers_at(e, row, at);
+    hy_op_call call = {.kind = decodes ? HY_OP_UNWRAP : HY_OP_WRAP};
+    if (r->block) {
+        int64_t blocks = (at->count + r->block - 1) / r->block;
+        hy_tensor scales = hy_tensor_1d(codes.quant.scale, HY_F32, blocks);
+        call.kind = decodes ? HY_OP_DEQUANTIZE : HY_OP_QUANTIZE;
+        call.attr.quantize.block = r->block;
+        call.attr.quantize.is_signed = r->is_signed;
+        call.t[decodes ? HY_DEQUANTIZE_SCALES : HY_QUANTIZE_SCALES] = scales;
+        call.t[decodes ? HY_DEQUANTIZE_CODES : HY_QUANTIZE_CODES] = codes;
+        call.t[decodes ? HY_DEQUANTIZE_X : HY_QUANTIZE_X] = numbers;
+    } else if (decodes) {
+        call.attr.grid.exponent = e->progress.slow_exponent;
+        call.t[HY_UNWRAP_CODES] = codes;
+        call.t[HY_UNWRAP_NEAR] = tensor_at(e, hy_store_of(e, HY_ROW_MASTER), at);
+        call.t[HY_UNWRAP_X] = numbers;
+    } else {
+        call.attr.grid.exponent = e->subject.predictor.exponent;
+        call.t[HY_WRAP_X] = numbers;
+        call.t[HY_WRAP_CODES] = codes;
+    }
+    return enqueue_once(w, &call);
+}
+
 /* ---- formulas ---------------------------------------------------------------------------------- */
 
 /* The op of one formula at one spot; `out` is where the result goes. */
@@ -159,7 +213,7 @@ static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const sp
     }
     for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
         if (f->buffer[s] == 0) continue;
-        call.t[HY_COMBINE_X1 + s] = tensor_at(e, hy_store_of(e, HY_ROW_SLOW + s), at);
+        call.t[HY_COMBINE_X1 + s] = numbers_at(e, HY_ROW_SLOW + s, at);
         call.attr.combine.coefficient[1 + s] = (float)f->buffer[s];
     }
     return call;
@@ -167,12 +221,25 @@ static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const sp
 
 static hy_status apply_at(walk *w, const spot *at) {
     const hy_formulas *formulas = w->context;
-    hy_engine *e = w->e;
+    bool is_read[HY_PREDICTOR_BUFFERS] = {false}, is_written[HY_PREDICTOR_BUFFERS] = {false};
+    for (int i = 0; i < formulas->count; i++) {
+        const hy_formula *f = &formulas->list[i];
+        for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+            is_read[s] |= f->buffer[s] != 0;
+            is_written[s] |= f->target == s;
+        }
+    }
+    for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+        if (is_read[s]) HY_TRY(convert_at(w, HY_ROW_SLOW + s, at, true));
+    }
     for (int i = 0; i < formulas->count; i++) {
         const hy_formula *f = &formulas->list[i];
         int row = f->target < 0 ? HY_ROW_MASTER : HY_ROW_SLOW + f->target;
-        hy_op_call call = formula_call(e, f, at, tensor_at(e, hy_store_of(e, row), at));
+        hy_op_call call = formula_call(w->e, f, at, numbers_at(w->e, row, at));
         HY_TRY(enqueue_once(w, &call));
+    }
+    for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+        if (is_written[s]) HY_TRY(convert_at(w, HY_ROW_SLOW + s, at, false));
     }
     return HY_OK;
 }
@@ -190,7 +257,9 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     if (formulas->count == 0) return HY_OK;
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slow_weights(&w, true);
-    return walk_all(&w);
+    HY_TRY(walk_all(&w));
+    e->progress.slow_exponent = e->subject.predictor.exponent; /* all slow weights are new */
+    return HY_OK;
 }
 
 /* ---- the average --------------------------------------------------------------------------------- */
@@ -234,8 +303,12 @@ static hy_status make_at(walk *w, const spot *at) {
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
     if (!e->candidate.is_average) {
+        for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+            bool is_read = e->candidate.formula.buffer[s] != 0;
+            if (is_read) HY_TRY(convert_at(w, HY_ROW_SLOW + s, at, true));
+        }
         hy_op_call call = formula_call(e, &e->candidate.formula, at, out);
-        return e->backend->enqueue(w->stream, &call);
+        return enqueue_once(w, &call);
     }
     hy_op_call mean = {.kind = HY_OP_COMBINE};
     mean.t[HY_COMBINE_OUT] = out;
@@ -267,13 +340,15 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
 static hy_status measure_at(walk *w, const spot *at) {
     const int *rows = w->context;
     hy_engine *e = w->e;
-    bool is_first = at->item == 0;
+    bool is_first = at->item == 0 && at->in_tile == 0;
     hy_op_call call = {.kind = HY_OP_DIFF_DOT,
                        .attr.accumulate = !is_first,
                        .workspace = e->work.buffers.reduce_workspace};
     for (int k = 0; k < 4; k++) {
-        if (rows[k] < 0) continue;
-        call.t[HY_DIFF_DOT_A + k] = tensor_at(e, hy_store_of(e, rows[k]), at);
+        bool is_new = rows[k] >= 0;
+        for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
+        if (is_new) HY_TRY(convert_at(w, rows[k], at, true));
+        if (rows[k] >= 0) call.t[HY_DIFF_DOT_A + k] = numbers_at(e, rows[k], at);
     }
     call.t[HY_DIFF_DOT_OUT] = hy_tensor_1d(e->work.buffers.dots, HY_F64, 3);
     return enqueue_once(w, &call);
@@ -285,7 +360,8 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
     for (int k = 0; k < 4; k++) {
         bool is_new = rows[k] >= 0;
         for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
-        if (rows[k] == HY_ROW_MASTER) w.uses_weights = true;
+        bool is_beside = rows[k] >= 0 && e->rows.row[rows[k]].dtype == HY_U8;
+        if (rows[k] == HY_ROW_MASTER || is_beside) w.uses_weights = true;
         if (is_new && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
     HY_TRY(walk_all(&w));

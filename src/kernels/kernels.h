@@ -110,6 +110,10 @@ typedef enum hy_op_kind {
      * unsigned form, because it is divided by. */
     HY_OP_QUANTIZE,   /* x (n) fp32  codes (n) u8  scales (n / block, rounded up) fp32 */
     HY_OP_DEQUANTIZE, /* codes  scales  x */
+    /* bf16 numbers in a byte each, and back beside numbers that are near them (grid.h). The step of the
+     * grid is 2^attr.grid.exponent. */
+    HY_OP_WRAP,   /* x (n) bf16  codes (n) u8 */
+    HY_OP_UNWRAP, /* codes (n) u8  near (n) bf16  x (n) bf16 */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -181,6 +185,8 @@ enum { HY_COMBINE_OUT, HY_COMBINE_X0, HY_COMBINE_X1, HY_COMBINE_X2 };
 enum { HY_DIFF_DOT_A, HY_DIFF_DOT_B, HY_DIFF_DOT_C, HY_DIFF_DOT_D, HY_DIFF_DOT_OUT };
 enum { HY_QUANTIZE_X, HY_QUANTIZE_CODES, HY_QUANTIZE_SCALES };
 enum { HY_DEQUANTIZE_CODES, HY_DEQUANTIZE_SCALES, HY_DEQUANTIZE_X };
+enum { HY_WRAP_X, HY_WRAP_CODES };
+enum { HY_UNWRAP_CODES, HY_UNWRAP_NEAR, HY_UNWRAP_X };
 
 #define HY_OP_TENSORS 9
 
@@ -245,6 +251,9 @@ typedef struct hy_op_attr {
             int32_t block;
             bool is_signed;
         } quantize;
+        struct {
+            int32_t exponent; /* HY_GRID_EXPONENT_MAX at most, of either sign */
+        } grid;
     };
 } hy_op_attr;
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "kernels/grid.h"
 
 /* Types a tensor may have, as bits. */
 enum {
@@ -19,6 +20,7 @@ enum {
     F64 = 1 << HY_F64,
     I32 = 1 << HY_I32,
     U8 = 1 << HY_U8,
+    BF16 = 1 << HY_BF16,
     WEIGHT = REAL | 1 << HY_I8,
     STATE = 1 << HY_F32 | 1 << HY_BF16 | 1 << HY_U8,
     FILLABLE = REAL | 1 << HY_F64 | 1 << HY_I32
@@ -121,6 +123,9 @@ static const op_rule rules[HY_OP_COUNT] = {
                         {IN("x", "*", F32), OUT("codes", "=", U8), OUT("scales", "*", F32)}},
     [HY_OP_DEQUANTIZE] = {"dequantisation",
                           {IN("codes", "*", U8), IN("scales", "*", F32), OUT("x", "=", F32)}},
+    [HY_OP_WRAP] = {"wrapping", {IN("x", "*", BF16), OUT("codes", "=", U8)}},
+    [HY_OP_UNWRAP] = {"unwrapping",
+                      {IN("codes", "*", U8), IN("near", "=", BF16), OUT("x", "=", BF16)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {
@@ -381,6 +386,14 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
                    "the quantisation block has %d elements, expected at least 1",
                    call->attr.quantize.block);
         return HY_OK;
+    case HY_OP_WRAP:
+    case HY_OP_UNWRAP: {
+        int32_t exponent = call->attr.grid.exponent, most = HY_GRID_EXPONENT_MAX;
+        HY_FAIL_IF(exponent < -most || exponent > most, HY_ERR_INPUT,
+                   "%s: the exponent of the grid's step is %d, expected %d to %d",
+                   hy_op_name(call->kind), exponent, -most, most);
+        return HY_OK;
+    }
     default: return HY_OK;
     }
 }

@@ -59,6 +59,7 @@ static inline uint64_t hy_layout_item_bytes(const hy_layout_item *item) {
 
 /* Elements that share a scale in 8-bit codes of ours, and the bytes of so many codes with their scales. */
 #define HY_QUANT_BLOCK 256
+#define HY_QUANT_SIGNED_ZERO 128 /* which of the signed codes stands for zero */
 static inline uint64_t hy_quant_bytes(int64_t count) {
     uint64_t blocks = ((uint64_t)count + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK;
     return hy_align((uint64_t)count) + hy_align(blocks * sizeof(float));

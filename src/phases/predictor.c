@@ -2,6 +2,9 @@
 #include "phases/predictor.h"
 
 #include <assert.h>
+#include <math.h>
+
+#include "kernels/grid.h"
 
 #define THETA (-1)
 #define PHI 0
@@ -11,6 +14,21 @@ int hy_predictor_buffers(hy_predictor_kind kind) {
     static const int buffers[HY_PREDICTOR_COUNT] = {
         [HY_PREDICTOR_OUTER] = 2, [HY_PREDICTOR_LINE] = 1};
     return buffers[kind];
+}
+
+/* A step of AdamW moves a weight by lr where its gradients agree. After long silence one gradient alone
+ * moves it by more: by lr (1 - beta1) / sqrt(1 - beta2) at once, and by the sum of what its mean decays to
+ * in the end, lr / sqrt(1 - beta2). A quarter is left for decay, rounding and what comes together. */
+int32_t hy_predictor_exponent(double lr, double beta1, double beta2, int64_t window) {
+    double steps = (double)window;
+    double spike = fmin(1, steps * (1 - beta1)) / sqrt(1 - beta2);
+    double step = 1.25 * lr * fmax(steps, spike) / HY_GRID_LINEAR;
+    int exponent;
+    if (!(step > 0)) return -HY_GRID_EXPONENT_MAX; /* nothing moves: all of bf16 is kept */
+    if (frexp(step, &exponent) == 0.5) exponent--; /* a power of two itself */
+    return exponent < -HY_GRID_EXPONENT_MAX  ? -HY_GRID_EXPONENT_MAX
+           : exponent > HY_GRID_EXPONENT_MAX ? HY_GRID_EXPONENT_MAX
+                                             : exponent;
 }
 
 static void add(hy_formulas *f, hy_formula formula) {

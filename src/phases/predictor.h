@@ -1,8 +1,7 @@
 /* predictor.h: predictors as formulas.
  *
  * A predictor moves the weights along a predicted trajectory without a gradient. Each of ours is linear:
- * what it does to a block of weights theta and of its own state (up to two fp32 copies, here called
- * buffers) is a row of coefficients, and a jump is a short list of such assignments. So predictors own no
+ * what it does to a block of weights theta and of its own state (up to two copies, here called buffers) is a row of coefficients, and a jump is a short list of such assignments. So predictors own no
  * memory, do no I/O and never see a pointer: the trainer runs the rows block by block on memory it
  * hands them. Buffers, by kind:
  *   outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D), D = theta - phi
@@ -25,9 +24,15 @@ typedef struct hy_predictor {
     hy_predictor_kind kind;
     double mu, eta;    /* outer */
     int64_t max_steps; /* a jump counts at most this many predicted steps */
+    int32_t exponent;  /* slow weights in 8 bits: of their grid's step, hy_predictor_exponent */
 } hy_predictor;
 
-int hy_predictor_buffers(hy_predictor_kind kind); /* fp32 copies of the weights: 4 bytes each */
+int hy_predictor_buffers(hy_predictor_kind kind); /* copies of the weights */
+
+/* Slow weights in 8 bits are codes that are read beside the weights (kernels/grid.h): a weight must not move
+ * by more than 128 steps of the grid while a window lasts. The step is the least power of two 2^exponent
+ * with which AdamW stays well below that. */
+int32_t hy_predictor_exponent(double lr, double beta1, double beta2, int64_t window);
 
 /* target = sum of the coefficients times what was there before. */
 typedef struct hy_formula {

@@ -12,7 +12,7 @@ static hy_status lay_out(hy_rows *rows, const hy_params *params, hy_row_id id, h
     rows->row[id].is_there = true;
     rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
     hy_layout *layout = &rows->row[id].layout;
-    return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, layout)
+    return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, row.block, layout)
                         : hy_params_layout(params, row.set, row.dtype, layout);
 }
 
@@ -51,6 +51,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .source = -1,
                                 .is_for_steps = true,
                                 .is_forked = true,
+                                .is_signed = spec->optimizer.kind->arrays[i].is_signed,
                                 .file = "optimizer.safetensors",
                                 .name = spec->optimizer.kind->arrays[i].name}));
     }
@@ -74,7 +75,7 @@ static hy_status add_frozen(hy_rows *rows, const hy_params *params, const hy_typ
 }
 
 static hy_status keep_tiles(hy_rows *rows, const hy_params *params, hy_row_id id, hy_dtype dtype,
-                            const char *name) {
+                            int32_t block, const char *name) {
     return lay_out(rows, params, id,
                    (hy_row){.cls = HY_PREDICTOR,
                             .set = HY_SET_TRAINABLE,
@@ -82,21 +83,43 @@ static hy_status keep_tiles(hy_rows *rows, const hy_params *params, hy_row_id id
                             .state = -1,
                             .source = -1,
                             .is_tiled = true,
+                            .block = block,
+                            .is_signed = block > 0,
                             .file = "predictor.safetensors",
                             .name = name});
 }
 
+/* Memory to decode codes of the predictor's buffers in: no more of it than their largest tile fills. */
+static void plan_scratch(hy_rows *rows) {
+    int64_t largest = 0;
+    rows->piece = HY_TILE_ELEMENTS;
+    if (rows->slow_count == 0 || rows->row[HY_ROW_SLOW].dtype != HY_U8) return;
+    const hy_layout *layout = &rows->row[HY_ROW_SLOW].layout;
+    for (int32_t i = 0; i < layout->item_count; i++) {
+        if (layout->items[i].count > largest) largest = layout->items[i].count;
+    }
+    rows->piece = largest < HY_TILE_PIECE ? largest : HY_TILE_PIECE;
+    for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+        const hy_row *row = &rows->row[HY_ROW_SLOW + s];
+        uint64_t bytes = row->is_there ? hy_dtype_bytes(hy_row_decoded(row), rows->piece) : 0;
+        rows->scratch[s + 1] = rows->scratch[s] + hy_align(bytes);
+    }
+}
+
+/* In 8 bits, slow weights are codes beside the weights, the others codes with scales. */
 static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     static const char *const names[HY_PREDICTOR_BUFFERS] = {"slot0", "slot1"};
     const hy_types *t = &spec->types;
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     for (int i = 0; i < spec->slow_count; i++) {
-        HY_TRY(keep_tiles(rows, params, (hy_row_id)(HY_ROW_SLOW + i), t->slow, names[i]));
+        int32_t block = t->slow == HY_U8 && i > 0 ? HY_QUANT_BLOCK : 0;
+        HY_TRY(keep_tiles(rows, params, (hy_row_id)(HY_ROW_SLOW + i), t->slow, block, names[i]));
         rows->row[HY_ROW_SLOW + i].is_forked = rows->row[HY_ROW_SLOW + i].is_for_jumps = true;
     }
-    if (spec->has_average) HY_TRY(keep_tiles(rows, params, HY_ROW_AVERAGE, HY_F32, "tail"));
+    plan_scratch(rows);
+    if (spec->has_average) HY_TRY(keep_tiles(rows, params, HY_ROW_AVERAGE, HY_F32, 0, "tail"));
     if (spec->has_snapshot) {
-        HY_TRY(keep_tiles(rows, params, HY_ROW_SNAPSHOT, t->master, "snapshot"));
+        HY_TRY(keep_tiles(rows, params, HY_ROW_SNAPSHOT, t->master, 0, "snapshot"));
         rows->row[HY_ROW_SNAPSHOT].cls = HY_SNAPSHOT;
         rows->row[HY_ROW_SNAPSHOT].is_for_jumps = true;
     }
@@ -171,7 +194,7 @@ static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t str
 
 void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
                   hy_plan_state *out) {
-    *out = (hy_plan_state){0};
+    *out = (hy_plan_state){.work_rings = rows->scratch[HY_PREDICTOR_BUFFERS]};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
         if (!row->is_there) continue;

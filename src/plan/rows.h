@@ -38,6 +38,8 @@ typedef struct hy_row {
     int32_t state;     /* HY_PLAN_*: which place of a choice is its own; -1: predictor's, or none */
     int32_t source;    /* derived: the row it is made of; -1: it holds numbers of its own */
     bool is_tiled;     /* cut into tiles, because only formulas go over it (tiles.h) */
+    int32_t block;     /* codes in tiles: elements that share a scale; 0: they have none (grid.h) */
+    bool is_signed;    /* codes with scales: which, see HY_OP_QUANTIZE */
     bool is_for_steps; /* Predict does without */
     bool is_forked;    /* part of what a paired fork puts back */
     bool is_for_jumps; /* not kept while prediction stands aside */
@@ -58,6 +60,10 @@ typedef struct hy_rows {
     hy_tiles tiles;
     int32_t optim_count, slow_count;
     int32_t lowest_trained; /* unit */
+    /* Codes of the predictor's buffers are decoded for formulas, `piece` elements at a time, into scratch
+     * memory that lies with the rings: where each buffer's begins there, and where the last ends. */
+    int64_t piece;
+    uint64_t scratch[HY_PREDICTOR_BUFFERS + 1];
 } hy_rows;
 
 /* What decides which rows there are. */
@@ -75,6 +81,9 @@ void hy_rows_fini(hy_rows *rows); /* layouts; stores are the engine's to end */
 static inline bool hy_row_rings_in_work(const hy_row *row) {
     return row->is_there && row->state < 0;
 }
+
+/* What the codes of a predictor's buffer are decoded to: grid points are bf16 numbers. */
+static inline hy_dtype hy_row_decoded(const hy_row *row) { return row->block ? HY_F32 : HY_BF16; }
 
 /* Where a row lives by a choice; HY_NOWHERE: it is made on demand. */
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *choice);

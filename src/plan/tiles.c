@@ -28,7 +28,7 @@ void hy_tiles_fini(hy_tiles *tiles) {
 }
 
 hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dtype dtype,
-                          hy_layout *out) {
+                          int32_t block, hy_layout *out) {
     hy_layout_item *items = calloc((size_t)tiles->count, sizeof *items);
     if (!items) return hy_fail(HY_ERR_MEMORY, "no memory for a layout of tiles");
     int32_t unit = 0, last = -1; /* of the store; of the model, whose tile came last */
@@ -42,7 +42,8 @@ hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dty
             last = params->list[i].unit;
             unit += is_full;
             in_unit = (is_full ? 0 : in_unit) + count;
-            items[tile] = (hy_layout_item){.unit = unit, .dtype = dtype, .count = count};
+            items[tile] =
+                (hy_layout_item){.unit = unit, .dtype = dtype, .count = count, .block = block};
         }
     }
     hy_status status = hy_layout_init(out, items, tiles->count, unit + 1);

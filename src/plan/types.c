@@ -77,7 +77,19 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
         p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
         p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
     }
-    return choose_state(s, rung, p);
+    HY_TRY(choose_state(s, rung, p));
+    bool is_coded = has_predictor && p->slow == HY_U8;
+    HY_FAIL_IF(
+        is_coded && p->master != HY_BF16, HY_ERR_INPUT,
+        "predictor_dtype is 8bit and master_dtype %s: 8 bits are a difference to bf16 weights; "
+        "accepted are master_dtype = bf16, or predictor_dtype = auto, fp32 or bf16",
+        hy_dtype_name(p->master));
+    HY_FAIL_IF(is_coded && hy_settings_optimizer(s) != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
+               "predictor_dtype is 8bit and optimizer %s: 8 bits need steps whose length the "
+               "learning rate bounds; accepted are optimizer = adamw, adamw8bit, paged_adamw or "
+               "paged_adamw8bit, or predictor_dtype = auto, fp32 or bf16",
+               hy_settings_optimizer(s)->name);
+    return HY_OK;
 }
 
 hy_dtype hy_types_for_use(const hy_settings *s, const hy_device_facts *facts) {

@@ -141,7 +141,7 @@ static hy_status read_part(const hy_safetensors *st, const hy_state_tensor *tens
     if (hy_is_coded(tensor->dtype) && is_converted) {
         memset(numbers + held, 0, (size_t)(count - held) * sizeof *numbers);
     } else {
-        memset(raw + begin, 0, end - begin);
+        memset(raw + begin, tensor->zero, end - begin);
     }
     return HY_OK;
 }
@@ -165,13 +165,13 @@ static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_st
     if (becomes_coded) most = most / tensor->shape[1] * tensor->shape[1];
     float *numbers = (float *)(void *)staging;
     char *raw = staging + HY_STATE_STAGING;
-    for (int64_t first = 0; first < tensor->in_memory; first += most) {
+    for (int64_t first = 0, count; first < tensor->in_memory; first += count) {
         int64_t left = tensor->in_memory - first;
-        int64_t count = left < most ? left : most;
+        count = left < most ? left : most;
+        uint64_t offset = hy_state_offset(tensor, first, &count);
         HY_TRY(read_part(st, tensor, first, count, numbers, raw));
         if (becomes_coded) HY_TRY(make_coded(e, tensor, first, count, numbers, raw));
-        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute,
-                              tensor->offset + hy_dtype_bytes(tensor->dtype, first), raw,
+        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
     }
     return HY_OK;

@@ -21,11 +21,12 @@ static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writ
     hy_state_tensor tensor;
     hy_status status = HY_OK;
     while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
-        uint64_t bytes = hy_dtype_bytes(tensor.dtype, tensor.count);
-        for (uint64_t at = 0; at < bytes && status == HY_OK; at += most) {
-            uint64_t size = bytes - at < most ? bytes - at : most;
-            status = hy_store_read(hy_store_of(e, tensor.row), e->compute, tensor.offset + at, data,
-                                   size);
+        int64_t room_for = (int64_t)(most / hy_dtype_size(tensor.dtype)), some;
+        for (int64_t at = 0; at < tensor.count && status == HY_OK; at += some) {
+            some = tensor.count - at < room_for ? tensor.count - at : room_for;
+            uint64_t offset = hy_state_offset(&tensor, at, &some);
+            uint64_t size = hy_dtype_bytes(tensor.dtype, some);
+            status = hy_store_read(hy_store_of(e, tensor.row), e->compute, offset, data, size);
             if (status == HY_OK) status = hy_safetensors_put(writer, data, size);
         }
     }

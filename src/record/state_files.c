@@ -51,7 +51,10 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     const hy_row *row = &e->rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     const hy_layout_item *item = &row->store.layout.items[index];
-    *out = (hy_state_tensor){.row = at->row, .offset = hy_store_offset(&row->store, index)};
+    *out = (hy_state_tensor){.row = at->row,
+                             .offset = hy_store_offset(&row->store, index),
+                             .run = row->is_tiled ? HY_TILE_ELEMENTS : param->count,
+                             .stride = hy_layout_item_bytes(item)};
     out->scales = out->offset + hy_layout_scales_at(item);
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
@@ -61,7 +64,8 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         out->dtype = HY_F32;
         out->ndim = 1;
         out->shape[0] = out->count = hy_layout_scales(item, param->stored);
-        out->in_memory = hy_layout_scales(item, item->count);
+        out->in_memory = hy_layout_scales(item, param->count);
+        out->run = hy_layout_scales(item, out->run);
         out->offset = out->scales;
         out->is_scale = true;
         out->codes = item->dtype;
@@ -72,10 +76,17 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         out->shape[1] = param->shape[1];
         out->count = param->stored;
         out->in_memory = param->count;
+        out->zero = item->block && row->is_signed ? HY_QUANT_SIGNED_ZERO : 0;
     }
     at->is_at_scales = !at->is_at_scales && item->block > 0;
     if (!at->is_at_scales) step(e, at);
     return true;
+}
+
+uint64_t hy_state_offset(const hy_state_tensor *t, int64_t first, int64_t *count) {
+    int64_t in_run = first % t->run;
+    if (*count > t->run - in_run) *count = t->run - in_run;
+    return t->offset + (uint64_t)(first / t->run) * t->stride + hy_dtype_bytes(t->dtype, in_run);
 }
 
 int32_t hy_state_tensors(const hy_engine *e, const char *file) {

@@ -3,7 +3,8 @@
  *   weights.safetensors    every parameter by name: fp32, or bf16 where these are their own master; frozen
  *                          ones as the run has them, of codes with their scales <name>.scale
  *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; of 8 bits, their scales m.<name>.scale
- *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are
+ *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are; of 8
+ *                          bits, slot0 beside the weights (kernels/grid.h) and slot1.<name>.scale
  *   trainer.json           progress, cursor, what the run was made of
  *   config.cfg             the configuration as printed
  *   matmul-algorithms      on a GPU: which algorithm each matmul runs, as the backend writes it
@@ -32,12 +33,15 @@ typedef struct hy_state_tensor {
     int32_t ndim;
     int64_t shape[2];
     int32_t row;
-    uint64_t offset;   /* from the start of the class */
+    uint64_t offset;   /* from the start of the class: hy_state_offset for other elements */
+    int64_t run;       /* elements that lie together: tiles may have scales between them */
+    uint64_t stride;   /* bytes from the start of a run to that of the next */
     uint64_t scales;   /* of codes: where those are */
     bool is_scale;     /* it is the scales of the tensor before it, */
     hy_dtype codes;    /* which has this type */
     int64_t count;     /* elements in the file */
     int64_t in_memory; /* with the padding behind them, which is zero */
+    int zero;          /* the byte of which a zero is made */
 } hy_state_tensor;
 
 /* Begin with {.file = name}. */
@@ -50,6 +54,8 @@ typedef struct hy_state_cursor {
 /* The next tensor of the file; false after the last. */
 bool hy_state_next(const hy_engine *e, hy_state_cursor *cursor, hy_state_tensor *out);
 int32_t hy_state_tensors(const hy_engine *e, const char *file);
+/* Where element `first` is in its class; *count is cut to those that lie behind it without a gap. */
+uint64_t hy_state_offset(const hy_state_tensor *tensor, int64_t first, int64_t *count);
 
 /* ---- checkpoint_save.c, checkpoint_read.c ---- */
 

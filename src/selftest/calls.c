@@ -40,11 +40,12 @@ static const struct {
              {'W', 2 * K *D}, {'B', B},     {'R', ROOM},  {'X', COUNT}, {'Y', BLOCKS}};
 
 /* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
- * Types: a activation, f fp32, d fp64, i i32, u u8, q int8 with a scale per row. Numbers: 0 none, n normal, w near 1, p positive, t
- * token ids below VOCAB, s starts of documents, c cosines and sines, u codes. */
+ * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row. Numbers: 0 none,
+ * n normal, w near 1, p positive, t token ids below VOCAB, s starts of documents, c cosines and sines, u
+ * codes. */
 typedef struct call_row {
     hy_op_kind kind;
-    const char *tensors; /* without an activation: the op comes in fp32 alone */
+    const char *tensors; /* without an activation: the op comes in these types alone */
     hy_op_attr attr;
 } call_row;
 
@@ -107,6 +108,8 @@ static const call_row rows[] = {
     {HY_OP_DIFF_DOT, "anX anX anX - d03", {0}},
     {HY_OP_QUANTIZE, "fnX u0X f0Y", {.quantize = {.block = BLOCK, .is_signed = true}}},
     {HY_OP_DEQUANTIZE, "uuX fpY f0X", {.quantize = {.block = BLOCK, .is_signed = true}}},
+    {HY_OP_WRAP, "bnX u0X", {.grid.exponent = -8}},
+    {HY_OP_UNWRAP, "uuX bnX b0X", {.grid.exponent = -8}},
 };
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
@@ -130,6 +133,7 @@ static double number(char fill, int64_t i, uint64_t seed) {
 static hy_dtype dtype_of(char type, hy_dtype activation) {
     switch (type) {
     case 'a': return activation;
+    case 'b': return HY_BF16;
     case 'd': return HY_F64;
     case 'i': return HY_I32;
     case 'u': return HY_U8;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "kernels/grid.h"
 #include "trainer/trainer.h"
 
 #define PROGRESS_VERSION 1
@@ -136,6 +137,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->is_residual_due);
     hy_json_put_bool(&w, "has_snapshot", t->engine.progress.has_snapshot);
+    hy_json_put_int(&w, "slow_exponent", t->engine.progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
@@ -269,6 +271,12 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     HY_FAIL_IF(t->engine.progress.has_snapshot && !hy_has_row(&t->engine, HY_ROW_SNAPSHOT),
                HY_ERR_INPUT, "%s was saved in Correct with a snapshot; resume with snapshot = true",
                path);
+    int64_t exponent = 0; /* older checkpoints do not say it: they have no slow weights in 8 bits */
+    (void)hy_json_as_int(hy_json_get(root, "slow_exponent"), &exponent);
+    HY_FAIL_IF(exponent < -HY_GRID_EXPONENT_MAX || exponent > HY_GRID_EXPONENT_MAX, HY_ERR_INPUT,
+               "%s: slow_exponent is %lld, expected %d to %d", path, (long long)exponent,
+               -HY_GRID_EXPONENT_MAX, HY_GRID_EXPONENT_MAX);
+    t->engine.progress.slow_exponent = (int32_t)exponent;
     read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");

@@ -54,6 +54,8 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_DIFF_DOT] = {hy_cpu_diff_dot, hy_cpu_diff_dot_workspace},
     [HY_OP_QUANTIZE] = {hy_cpu_quantize, NULL},
     [HY_OP_DEQUANTIZE] = {hy_cpu_quantize, NULL},
+    [HY_OP_WRAP] = {hy_cpu_wrap, NULL},
+    [HY_OP_UNWRAP] = {hy_cpu_wrap, NULL},
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */

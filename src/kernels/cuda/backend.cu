@@ -47,6 +47,8 @@ static hy_cuda_op op_of(hy_op_kind kind) {
     case HY_OP_DIFF_DOT: return {hy_cuda_diff_dot, hy_cuda_diff_dot_workspace, NULL};
     case HY_OP_QUANTIZE: return {hy_cuda_quantize, NULL, NULL};
     case HY_OP_DEQUANTIZE: return {hy_cuda_dequantize, NULL, NULL};
+    case HY_OP_WRAP: return {hy_cuda_wrap, NULL, NULL};
+    case HY_OP_UNWRAP: return {hy_cuda_unwrap, NULL, NULL};
     default: return {NULL, NULL, NULL};
     }
 }
