@@ -135,8 +135,8 @@ static const struct {
     {"gpt2, weights, gradients, m and v in bf16, three micro-batches",
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
      "master_dtype bf16 grad_dtype bf16 optim_dtype bf16 grad_accum_steps 3 "},
-    {"llama, 8-bit m and v, bf16 master", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16
-     "width 64 mlp_width 96 master_dtype bf16 optimizer adamw8bit "},
+    {"llama, 8-bit m, v and predictor, bf16 master", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16
+     "width 64 mlp_width 96 master_dtype bf16 optimizer adamw8bit predictor_dtype 8bit "},
     {"gpt2, fp32, no moves, three micro-batches",
      ENGINE_RUN ENGINE_GPT2 "predictor none tail_share 0.5 precision fp32 grad_accum_steps 3 "},
     {"llama, the last block trained, the rest frozen in int8, two types",

@@ -137,6 +137,14 @@ static const struct {
      fork_off},
     {"skipped steps", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", overflow},
     {"line", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision bf16 predictor line ", wait_for_moves},
+    {"a divergence with the predictor in 8 bits",
+     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16 "master_dtype bf16 predictor_dtype 8bit ",
+     diverge},
+    {"a fork with the predictor in 8 bits",
+     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
+     "master_dtype bf16 predictor_dtype 8bit regime fine-tuning fork_budget 0.5 fork_steps 3 "
+     "schedule constant steps 40 ",
+     fork_off},
 };
 enum { RARE = sizeof rare / sizeof rare[0], RARE_STEPS = 20 };
 

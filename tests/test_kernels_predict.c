@@ -1,10 +1,11 @@
 /* test_kernels_predict.c: the ops of prediction: combinations, dot products of differences, 8-bit
- * state. */
+ * state, bytes beside bf16 numbers. */
 #include "harness.h"
 
 #include <math.h>
 
 #include "base/rng.h"
+#include "kernels/grid.h"
 #include "kernels/half.h"
 #include "kernels/kernels.h"
 
@@ -154,6 +155,114 @@ START_TEST(eight_bits_keep_sign_size_and_the_smallest_squares) {
 }
 END_TEST
 
+/* ---- a byte beside a bf16 number ---------------------------------------------------------------- */
+
+static const int exponents[] = {-HY_GRID_EXPONENT_MAX, -16, -13, -7, 0, HY_GRID_EXPONENT_MAX};
+enum { EXPONENTS = sizeof exponents / sizeof exponents[0], BIGGEST = 0x7f7f };
+
+static double number(uint16_t bits) { return (double)hy_bf16_to_f32(bits); }
+
+/* The grid as it is said to be: multiples of a step up to 128 of them, then all bf16 numbers. */
+START_TEST(grid_points_are_multiples_of_a_step_and_then_bf16_numbers) {
+    int exponent = exponents[_i];
+    double step = ldexp(1, exponent), last = -1;
+    ck_assert_uint_eq(hy_grid_number(0, exponent), 0);
+    ck_assert_uint_eq(hy_grid_wrap(0x8000, exponent), 0); /* -0 */
+    for (int32_t point = 0; point <= hy_grid_point(BIGGEST, exponent); point++) {
+        uint16_t bits = hy_grid_number(point, exponent);
+        if (point <= 128) ck_assert_double_eq(number(bits), point * step);
+        ck_assert_double_gt(number(bits), last); /* so none is left out between two bf16 numbers */
+        ck_assert_int_eq(hy_grid_point(bits, exponent), point);
+        ck_assert_int_eq(hy_grid_point(bits | 0x8000, exponent), -point);
+        ck_assert_uint_eq(hy_grid_number(-point, exponent), point ? bits | 0x8000 : 0);
+        last = number(bits);
+    }
+    ck_assert_double_eq(last, number(BIGGEST));
+}
+END_TEST
+
+START_TEST(a_number_goes_to_its_nearest_point) {
+    int exponent = exponents[_i];
+    double step = ldexp(1, exponent);
+    for (uint32_t bits = 0; bits <= BIGGEST; bits++) {
+        double given = number((uint16_t)bits);
+        double found = number(hy_grid_number(hy_grid_point((uint16_t)bits, exponent), exponent));
+        ck_assert_double_eq(found, given < 128 * step ? rint(given / step) * step : given);
+    }
+}
+END_TEST
+
+/* Every bf16 number as theta, and beside it every point that is fewer than 128 away: across zero, too. */
+START_TEST(a_byte_is_enough_beside_a_number_that_is_near) {
+    int exponent = exponents[_i];
+    int32_t most = hy_grid_point(BIGGEST, exponent);
+    for (int sign = 0; sign < 2; sign++) {
+        for (uint32_t bits = 0; bits <= BIGGEST; bits++) {
+            uint16_t theta = (uint16_t)(bits | (uint32_t)sign << 15);
+            int32_t here = hy_grid_point(theta, exponent);
+            for (int32_t apart = -128; apart < 128; apart++) {
+                int32_t there = here + apart;
+                if (there > most || there < -most) continue;
+                uint16_t phi = hy_grid_number(there, exponent);
+                if (hy_grid_unwrap(hy_grid_wrap(phi, exponent), theta, exponent) == phi) continue;
+                ck_abort_msg("2^%d: %g beside %g", exponent, number(phi), number(theta));
+            }
+        }
+    }
+}
+END_TEST
+
+/* Whatever the byte says: finite, and no farther away than 129 steps or the number itself. */
+START_TEST(a_byte_that_wrapped_around_stays_near) {
+    int exponent = exponents[_i];
+    double step = ldexp(1, exponent);
+    for (uint32_t bits = 0; bits <= BIGGEST; bits++) {
+        for (int code = 0; code < 256; code++) {
+            double theta = number((uint16_t)bits);
+            double phi = number(hy_grid_unwrap((uint8_t)code, (uint16_t)bits, exponent));
+            if (fabs(phi - theta) <= fmax(129 * step, theta)) continue;
+            ck_abort_msg("2^%d: code %d beside %g is %g", exponent, code, theta, phi);
+        }
+    }
+}
+END_TEST
+
+/* The ops over an odd count: each element as the functions have it, which the tests above hold against what
+ * they are for. */
+START_TEST(wrapping_ops_are_the_grid_element_by_element) {
+    uint16_t *theta = malloc(N * sizeof *theta), *phi = malloc(N * sizeof *phi), *back;
+    uint8_t *codes = malloc(N);
+    back = malloc(N * sizeof *back);
+    for (int i = 0; i < N; i++) {
+        theta[i] = hy_f32_to_bf16(0.02f * x[i]);
+        phi[i] = hy_f32_to_bf16(0.02f * x[i] + 0.003f * y[i]);
+    }
+    hy_op_call call = {.kind = HY_OP_WRAP, .attr.grid.exponent = -12};
+    call.t[HY_WRAP_X] = hy_tensor_1d(phi, HY_BF16, N);
+    call.t[HY_WRAP_CODES] = hy_tensor_1d(codes, HY_U8, N);
+    run(&call);
+    call = (hy_op_call){.kind = HY_OP_UNWRAP, .attr.grid.exponent = -12};
+    call.t[HY_UNWRAP_CODES] = hy_tensor_1d(codes, HY_U8, N);
+    call.t[HY_UNWRAP_NEAR] = hy_tensor_1d(theta, HY_BF16, N);
+    call.t[HY_UNWRAP_X] = hy_tensor_1d(back, HY_BF16, N);
+    run(&call);
+    for (int i = 0; i < N; i++) {
+        ck_assert_uint_eq(codes[i], hy_grid_wrap(phi[i], -12));
+        double error = fabs(number(back[i]) - number(phi[i]));
+        if (error >
+            (fabs(number(phi[i])) < 0x1p-5 ? 0x1p-13 : 0)) /* below 128 steps, half of one */
+            ck_abort_msg("%d: %g, not %g", i, number(back[i]), number(phi[i]));
+    }
+    call.attr.grid.exponent = HY_GRID_EXPONENT_MAX + 1;
+    ck_assert_int_eq(backend->supports(backend, &call), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "101"));
+    free(theta);
+    free(phi);
+    free(back);
+    free(codes);
+}
+END_TEST
+
 static Suite *predict_ops_suite(void) {
     Suite *suite = suite_create("kernels: prediction");
     TCase *tests = tcase_create("prediction");
@@ -164,6 +273,12 @@ static Suite *predict_ops_suite(void) {
     tcase_add_test(tests, noise_belongs_to_the_logical_element);
     tcase_add_test(tests, dot_products_of_differences_are_sums_in_double);
     tcase_add_test(tests, eight_bits_keep_sign_size_and_the_smallest_squares);
+    tcase_add_loop_test(tests, grid_points_are_multiples_of_a_step_and_then_bf16_numbers, 0,
+                        EXPONENTS);
+    tcase_add_loop_test(tests, a_number_goes_to_its_nearest_point, 0, EXPONENTS);
+    tcase_add_loop_test(tests, a_byte_is_enough_beside_a_number_that_is_near, 0, EXPONENTS);
+    tcase_add_loop_test(tests, a_byte_that_wrapped_around_stays_near, 0, EXPONENTS);
+    tcase_add_test(tests, wrapping_ops_are_the_grid_element_by_element);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -24,6 +24,7 @@ int main(void) {
             &good, &bad);
     rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 499}), &good,
             &bad);
+    rows_of("a predictor in 8 bits", ROWS({LAUNCHES, .every = 29}), &good, &bad);
     rows_of("a run with state on disk", ROWS({LAUNCHES, .every = 499}), &good, &bad);
     rows_of("a run with forks", ROWS({LAUNCHES, .every = 199}), &good, &bad);
     rows_of("a run planned anew", ROWS({ALLOCATIONS, .every = 41}), &good, &bad);

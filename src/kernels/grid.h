@@ -7,7 +7,7 @@
  *
  * So from 128 steps on a number comes back bit for bit, while the other is not more than a factor of two
  * away; below, it comes back rounded to a step. The code of a number that is farther away is read as
- * another point: never farther from the one at hand than the larger of 128 steps and its own size.
+ * another point: never farther from the one at hand than the larger of 129 steps and its own size.
  * Nothing in it is rounded by the machine: all backends get the same bits. */
 #pragma once
 

@@ -168,7 +168,7 @@ static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_st
     for (int64_t first = 0, count; first < tensor->in_memory; first += count) {
         int64_t left = tensor->in_memory - first;
         count = left < most ? left : most;
-        uint64_t offset = hy_state_offset(tensor, first, &count);
+        uint64_t offset = hy_state_offset(e, tensor, first, &count);
         HY_TRY(read_part(st, tensor, first, count, numbers, raw));
         if (becomes_coded) HY_TRY(make_coded(e, tensor, first, count, numbers, raw));
         HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,

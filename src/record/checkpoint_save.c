@@ -24,7 +24,7 @@ static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writ
         int64_t room_for = (int64_t)(most / hy_dtype_size(tensor.dtype)), some;
         for (int64_t at = 0; at < tensor.count && status == HY_OK; at += some) {
             some = tensor.count - at < room_for ? tensor.count - at : room_for;
-            uint64_t offset = hy_state_offset(&tensor, at, &some);
+            uint64_t offset = hy_state_offset(e, &tensor, at, &some);
             uint64_t size = hy_dtype_bytes(tensor.dtype, some);
             status = hy_store_read(hy_store_of(e, tensor.row), e->compute, offset, data, size);
             if (status == HY_OK) status = hy_safetensors_put(writer, data, size);

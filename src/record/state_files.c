@@ -51,11 +51,9 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     const hy_row *row = &e->rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     const hy_layout_item *item = &row->store.layout.items[index];
-    *out = (hy_state_tensor){.row = at->row,
-                             .offset = hy_store_offset(&row->store, index),
-                             .run = row->is_tiled ? HY_TILE_ELEMENTS : param->count,
-                             .stride = hy_layout_item_bytes(item)};
-    out->scales = out->offset + hy_layout_scales_at(item);
+    *out = (hy_state_tensor){
+        .row = at->row, .item = index, .run = row->is_tiled ? HY_TILE_ELEMENTS : param->count};
+    out->scales = hy_store_offset(&row->store, index) + hy_layout_scales_at(item);
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
              param->name);
@@ -66,7 +64,6 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         out->shape[0] = out->count = hy_layout_scales(item, param->stored);
         out->in_memory = hy_layout_scales(item, param->count);
         out->run = hy_layout_scales(item, out->run);
-        out->offset = out->scales;
         out->is_scale = true;
         out->codes = item->dtype;
     } else {
@@ -83,10 +80,14 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     return true;
 }
 
-uint64_t hy_state_offset(const hy_state_tensor *t, int64_t first, int64_t *count) {
+uint64_t hy_state_offset(const hy_engine *e, const hy_state_tensor *t, int64_t first,
+                         int64_t *count) {
+    const hy_store *store = hy_store_of(e, t->row);
     int64_t in_run = first % t->run;
+    int32_t item = t->item + (int32_t)(first / t->run);
+    uint64_t at = hy_store_offset(store, item) + hy_dtype_bytes(t->dtype, in_run);
     if (*count > t->run - in_run) *count = t->run - in_run;
-    return t->offset + (uint64_t)(first / t->run) * t->stride + hy_dtype_bytes(t->dtype, in_run);
+    return at + (t->is_scale ? hy_layout_scales_at(&store->layout.items[item]) : 0);
 }
 
 int32_t hy_state_tensors(const hy_engine *e, const char *file) {

@@ -32,11 +32,9 @@ typedef struct hy_state_tensor {
     hy_dtype dtype;
     int32_t ndim;
     int64_t shape[2];
-    int32_t row;
-    uint64_t offset;   /* from the start of the class: hy_state_offset for other elements */
-    int64_t run;       /* elements that lie together: tiles may have scales between them */
-    uint64_t stride;   /* bytes from the start of a run to that of the next */
-    uint64_t scales;   /* of codes: where those are */
+    int32_t row, item; /* the first of its items there, */
+    int64_t run;       /* each of so many elements: tiles, or all that there are */
+    uint64_t scales;   /* of codes: where those are, from the start of the class */
     bool is_scale;     /* it is the scales of the tensor before it, */
     hy_dtype codes;    /* which has this type */
     int64_t count;     /* elements in the file */
@@ -55,7 +53,8 @@ typedef struct hy_state_cursor {
 bool hy_state_next(const hy_engine *e, hy_state_cursor *cursor, hy_state_tensor *out);
 int32_t hy_state_tensors(const hy_engine *e, const char *file);
 /* Where element `first` is in its class; *count is cut to those that lie behind it without a gap. */
-uint64_t hy_state_offset(const hy_state_tensor *tensor, int64_t first, int64_t *count);
+uint64_t hy_state_offset(const hy_engine *e, const hy_state_tensor *tensor, int64_t first,
+                         int64_t *count);
 
 /* ---- checkpoint_save.c, checkpoint_read.c ---- */
 

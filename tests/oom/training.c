@@ -25,6 +25,8 @@
 #define RINGS                                                                                      \
     MOVES "layers 3 grad_accum_steps 2 precision bf16 weights_place pinned master_place pinned "   \
           "grads_place pinned optim_place pinned activations_place pinned ring_depth 2 "
+#define IN_8BIT                                                                                    \
+    MOVES "precision bf16 precision_correct same master_dtype bf16 predictor_dtype 8bit "
 #define ON_DISK                                                                                    \
     MOVES "layers 3 grad_accum_steps 2 weights_place disk master_place disk grads_place disk "     \
           "optim_place disk ring_depth 2 "
@@ -191,6 +193,7 @@ hy_status use_training(const char *words, const char *folder, outcome *out) {
 
 hy_status use_replan(const char *folder, outcome *out) { return train(PLAIN, folder, 2, out); }
 hy_status use_moves(const char *folder, outcome *out) { return use_training(MOVES, folder, out); }
+hy_status use_8bit(const char *folder, outcome *out) { return use_training(IN_8BIT, folder, out); }
 hy_status use_forks(const char *folder, outcome *out) { return use_training(FORKS, folder, out); }
 hy_status use_rings(const char *folder, outcome *out) { return use_training(RINGS, folder, out); }
 hy_status use_disk(const char *folder, outcome *out) { return use_training(ON_DISK, folder, out); }

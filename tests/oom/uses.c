@@ -302,6 +302,7 @@ hy_status use_report(const char *folder, outcome *out) {
 
 const scenario oom_scenarios[] = {
     {.name = "a run with moves", .work = use_moves, .is_training = true},
+    {.name = "a predictor in 8 bits", .work = use_8bit, .is_training = true},
     {.name = "a run with forks", .work = use_forks, .is_training = true},
     {.name = "a run through rings", .work = use_rings, .is_training = true},
     {.name = "a run with state on disk", .work = use_disk, .is_training = true},
