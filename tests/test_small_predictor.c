@@ -162,13 +162,35 @@ END_TEST
 
 /* ---- resuming ---- */
 
-/* After a jump, in the middle of the window that began with it; a vocabulary that is padded in the middle of a
- * block of codes; and jumps after it. */
+/* After a jump, in the middle of the window that began with it, and on to the next jumps. The vocabulary is
+ * padded in the middle of a block of codes: what a file does not hold of a block is zero. */
 START_TEST(a_run_resumes_in_the_middle_of_a_window_bit_for_bit) {
     static const char *const predictors[] = {"outer", "line"};
     for (int i = 0; i < 2; i++) {
-        check_resume(MOVING_RUN "vocab 257 predictor_dtype 8bit max_predict_steps 6 ", NULL,
-                     PAIRS("predictor", predictors[i]), 10, 16);
+        char folder[256];
+        hy_step_info straight[16], resumed;
+        const char *const *pairs = PAIRS("predictor", predictors[i]);
+        temp_folder(folder);
+#define PADDED_RUN MOVING_RUN "vocab 1025 predictor_dtype 8bit max_predict_steps 6 "
+        hy_trainer *t = small_trainer(PADDED_RUN, folder, NULL, pairs);
+        while (t->progress.machine.moves == 0 || t->progress.machine.window != 3)
+            must(hy_trainer_step(t, NULL));
+        must(hy_trainer_save(t));
+        for (int k = 0; k < 16; k++) must(hy_trainer_step(t, &straight[k]));
+        ck_assert_int_ge(t->progress.machine.moves + t->progress.machine.rejections, 3);
+        hy_trainer_destroy(t);
+        t = small_trainer(PADDED_RUN "resume auto ", folder, NULL, pairs);
+        for (int k = 0; k < 16; k++) {
+            must(hy_trainer_step(t, &resumed));
+            ck_assert(resumed.loss == straight[k].loss);
+            ck_assert(resumed.predicted_steps == straight[k].predicted_steps);
+        }
+        const hy_param *table = &t->engine.model->params.list[0];
+        const uint16_t *weights = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), 0);
+        ck_assert(table->stored < table->count && table->stored % 256 != 0);
+        for (int64_t k = table->stored; k < table->count; k++) ck_assert_uint_eq(weights[k], 0);
+        hy_trainer_destroy(t);
+        remove_folder(folder);
     }
 }
 END_TEST

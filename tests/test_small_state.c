@@ -112,6 +112,27 @@ START_TEST(small_state_resumes_to_the_same_bits) {
 }
 END_TEST
 
+/* Padding of the vocabulary that begins in the middle of a block has the code of zero, not code zero. */
+START_TEST(padding_stays_zero_after_resuming_with_8_bits) {
+    char folder[256];
+    temp_folder(folder);
+    for (int session = 0; session < 2; session++) {
+        hy_trainer *t = open_run(folder, PAIRS("vocab", "1025", "optim_dtype", "8bit", "predictor",
+                                               "none", "resume", session ? "auto" : ""));
+        double losses[3];
+        take_losses(t, 3, losses);
+        const hy_param *table = &t->engine.model->params.list[0];
+        const float *weights = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), 0);
+        ck_assert_int_lt(table->stored, table->count);
+        ck_assert_int_ne(table->stored % 256, 0);
+        for (int64_t i = table->stored; i < table->count; i++) ck_assert(weights[i] == 0);
+        must(hy_trainer_save(t));
+        hy_trainer_destroy(t);
+    }
+    remove_folder(folder);
+}
+END_TEST
+
 START_TEST(where_small_state_waits_in_predict_changes_no_bit) {
     static const char *const strategies[] = {"cpu", "pinned", "compress"};
     double plain[40], moved[40];
@@ -287,6 +308,7 @@ static Suite *small_state_suite(void) {
     tcase_add_test(tests, small_state_takes_the_bytes_that_it_says);
     tcase_add_test(tests, small_tensors_keep_fp32_state);
     tcase_add_test(tests, small_state_resumes_to_the_same_bits);
+    tcase_add_test(tests, padding_stays_zero_after_resuming_with_8_bits);
     tcase_add_test(tests, where_small_state_waits_in_predict_changes_no_bit);
     tcase_add_test(tests, where_the_state_lives_changes_no_bit);
     tcase_add_test(tests, any_class_may_live_on_the_host);
