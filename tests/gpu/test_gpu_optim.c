@@ -323,6 +323,37 @@ START_TEST(eight_bit_state_is_that_of_the_cpu) {
 }
 END_TEST
 
+/* Every bf16 number and every byte, bit for bit: aligned or not, and with an end that no thread has whole. */
+START_TEST(bytes_beside_bf16_numbers_are_those_of_the_cpu) {
+    static const int exponents[] = {-100, -13, 0, 100};
+    int64_t count = gpu.is_small ? 70001 : 3 * 65536 + 5;
+    uint16_t *near = malloc((size_t)count * sizeof *near), *x = calloc(sizeof *x, (size_t)count);
+    uint8_t *codes = calloc(1, (size_t)count);
+    for (int64_t i = 0; i < count; i++) near[i] = (uint16_t)(i % 0x7f80 | (i >> 3 & 1) << 15);
+    for (int i = 0; i < 4 * 4; i++) {
+        hy_op_call wrap = {.kind = HY_OP_WRAP, .attr.grid.exponent = exponents[i / 4]};
+        hy_op_call unwrap = {.kind = HY_OP_UNWRAP, .attr.grid.exponent = exponents[i / 4]};
+        gpu.shifted = (unsigned)(i % 4);
+        wrap.t[HY_WRAP_X] = hy_tensor_1d(near, HY_BF16, count);
+        wrap.t[HY_WRAP_CODES] = hy_tensor_1d(codes, HY_U8, count);
+        hy_tensor expected = run_here_and_there(&wrap, HY_WRAP_CODES);
+        ck_assert_mem_eq(codes, expected.data, (size_t)count);
+        free(expected.data);
+        for (int64_t k = 0; k < count; k++) codes[k] = (uint8_t)(codes[k] + k / 7);
+        unwrap.t[HY_UNWRAP_CODES] = hy_tensor_1d(codes, HY_U8, count);
+        unwrap.t[HY_UNWRAP_NEAR] = hy_tensor_1d(near, HY_BF16, count);
+        unwrap.t[HY_UNWRAP_X] = hy_tensor_1d(x, HY_BF16, count);
+        expected = run_here_and_there(&unwrap, HY_UNWRAP_X);
+        ck_assert_mem_eq(x, expected.data, (size_t)count * sizeof *x);
+        free(expected.data);
+    }
+    gpu.shifted = 0;
+    free(near);
+    free(x);
+    free(codes);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("cuda: optimizer and prediction");
     TCase *all = tcase_create("optimizer");
@@ -342,6 +373,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, dot_products_of_differences_are_sums_in_double);
     tcase_add_test(all, eight_bit_state_is_that_of_the_cpu);
     tcase_add_loop_test(all, an_update_of_eight_bit_state_is_that_of_the_cpu, 0, UPDATES);
+    tcase_add_test(all, bytes_beside_bf16_numbers_are_those_of_the_cpu);
     suite_add_tcase(suite, all);
     return suite;
 }
