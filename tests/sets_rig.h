@@ -69,7 +69,7 @@ static inline void sets_take_store(sets_rig *r, const sets_choice *c, int i, uin
         hy_disk_backing backing = {
             .spill = r->spill, .offset = *on_disk, .staging = &r->host, .buffers = 2};
         must(hy_store_init_disk(&r->stores[i], &backing, &r->device, classes[i], &layout, &ring));
-        *on_disk += hy_store_disk_bytes(&layout);
+        *on_disk += r->stores[i].ring.disk_bytes;
     } else if (r->has_store[i]) {
         must(hy_store_init_ring(&r->stores[i], &r->host, &r->device, classes[i], &layout, &ring));
     }
@@ -143,7 +143,8 @@ static inline void sets_open(sets_rig *r, const sets_choice *choice) {
     memset(r->device.data, 0xff, r->device.size);
     memset(r->host.data, 0xff, r->host.size);
     temp_folder(r->folder);
-    must(hy_spill_open(r->folder, 4 * hy_store_disk_bytes(&all), NULL, &r->spill));
+    uint64_t disk = hy_store_plan_ring(&all, 3, 0).disk_bytes;
+    must(hy_spill_open(r->folder, 4 * disk, NULL, &r->spill));
     for (int i = 0; i < SETS_STORES; i++) sets_take_store(r, &c, i, &on_disk);
     hy_batch_plan_place(r->plan, sets_push(r, HY_ACTIVATIONS, b->activations - b->ring),
                         sets_push(r, HY_WORKSPACE, b->workspace));

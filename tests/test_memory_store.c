@@ -13,9 +13,9 @@ static void open_rings(store_rig *rigs, int count, const int64_t *sizes, int32_t
                        int32_t resident, int delay, uint64_t seed) {
     hy_layout layout;
     rig_layout(&layout, sizes, UNITS);
-    uint64_t device = hy_store_plan_ring(&layout, depth, resident).bytes;
-    rig_machine_open(&machine, delay, seed, (uint64_t)count * layout.bytes,
-                     (uint64_t)count * device);
+    hy_ring_plan plan = hy_store_plan_ring(&layout, depth, resident);
+    rig_machine_open(&machine, delay, seed, (uint64_t)count * plan.backing_bytes,
+                     (uint64_t)count * plan.bytes);
     hy_layout_fini(&layout);
     for (int i = 0; i < count; i++) {
         hy_ring_options ring = {
@@ -26,6 +26,7 @@ static void open_rings(store_rig *rigs, int count, const int64_t *sizes, int32_t
         rig_begin(&rigs[i], &machine, i * RIG_READS / count, RIG_READS / count);
     }
     ck_assert_uint_eq(machine.device.used, machine.device.size); /* exactly as planned */
+    ck_assert_uint_eq(machine.backing.used, machine.backing.size);
 }
 
 static void close_rings(store_rig *rigs, int count) {
@@ -94,7 +95,7 @@ START_TEST(resident_units_are_blocks_spread_evenly) {
     }
     close_rings(&r, 1);
     open_rings(&r, 1, tied, 2, 1000, 0, 1); /* all blocks: the buffers serve the last, small unit */
-    ck_assert_uint_eq(r.store.buffer_bytes, r.layout.unit_bytes[UNITS - 1]);
+    ck_assert_uint_eq(r.store.ring.buffer_bytes, r.layout.unit_bytes[UNITS - 1]);
     ck_assert(!hy_store_has_own_buffer(&r.store, UNITS - 1));
     close_rings(&r, 1);
 }
@@ -224,28 +225,106 @@ START_TEST(a_unit_that_is_got_new_is_not_brought) {
 }
 END_TEST
 
-START_TEST(a_resident_unit_comes_once_and_is_written_back_when_settled) {
+/* ---- resident units ------------------------------------------------------------------------------ */
+
+START_TEST(resident_units_take_no_room_in_the_backing_store) {
+    hy_layout layout;
+    rig_layout(&layout, tied, UNITS);
+    for (int32_t resident = 0; resident <= 6; resident++) {
+        hy_ring_plan plan = hy_store_plan_ring(&layout, 2, resident);
+        uint64_t stay = (uint64_t)resident * layout.unit_bytes[1];
+        ck_assert_uint_eq(plan.resident_bytes, stay);
+        ck_assert_uint_eq(plan.backing_bytes, layout.bytes - stay);
+    }
+    hy_layout_fini(&layout);
+}
+END_TEST
+
+START_TEST(a_resident_unit_never_travels) {
     store_rig r;
     open_rings(&r, 1, tied, 2, 1, 20, 1);
+    uint64_t others = r.layout.bytes - r.layout.unit_bytes[3];
     rig_fill(&r);
-    ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes - r.layout.unit_bytes[3]);
+    ck_assert_uint_eq(r.store.bytes_down, others);
     rig_check_backing(&r);
-    ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes);
     hy_store_forget(&r.store);
     for (int i = 0; i < 5; i++) rig_change(&r, 3, 1);
-    ck_assert_uint_eq(r.store.bytes_up, r.layout.unit_bytes[3]);
-    ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes);
+    rig_renew(&r, 3, 2);
     rig_check_backing(&r);
-    ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes + r.layout.unit_bytes[3]);
-    must(hy_store_settle(&r.store)); /* clean: nothing more to write */
-    ck_assert_uint_eq(r.store.bytes_down, r.layout.bytes + r.layout.unit_bytes[3]);
+    ck_assert_uint_eq(r.store.bytes_up, 0);
+    ck_assert_uint_eq(r.store.bytes_down, others);
     close_rings(&r, 1);
 }
 END_TEST
 
-START_TEST(a_forgotten_resident_unit_is_brought_anew) {
+/* A walk that breaks off forgets what was on its way, and nothing of what lives here. */
+START_TEST(a_resident_unit_outlives_a_walk_that_broke_off) {
+    store_rig r;
+    open_rings(&r, 1, tied, 2, 3, 20, 1);
+    rig_fill(&r);
+    for (int32_t u = 1; u < 3; u++) must(hy_store_get(&r.store, machine.compute, u));
+    must(machine.backend->stream_sync(machine.compute));
+    hy_store_abandon(&r.store);
+    for (int32_t u = 0; u < UNITS; u++) rig_visit(&r, u);
+    rig_check_backing(&r);
+    close_rings(&r, 1);
+}
+END_TEST
+
+/* Another number of them, any to any other; and from ring to ring where the backing store is shared. */
+START_TEST(a_class_is_copied_between_stores_with_other_resident_units) {
+    enum { STORES = 3 };
+    static const int32_t resident[STORES] = {0, 2, 6};
+    hy_layout layout;
+    hy_store stores[STORES], other;
+    uint64_t backing = 0, device = 0;
+    rig_layout(&layout, tied, UNITS);
+    for (int i = 0; i < STORES; i++) {
+        backing += hy_store_plan_ring(&layout, 2, resident[i]).backing_bytes;
+        device += hy_store_plan_ring(&layout, 2, resident[i]).bytes;
+    }
+    device += hy_store_plan_ring(&layout, 4, 2).bytes;
+    rig_machine_open(&machine, 20, 4, backing, device);
+    char *in = malloc(layout.bytes), *out = malloc(layout.bytes);
+    for (int i = 0; i < STORES; i++) {
+        hy_ring_options ring = {
+            .depth = 2, .resident = resident[i], .copies = {machine.up, machine.down}};
+        must(hy_store_init_ring(&stores[i], &machine.backing, &machine.device, HY_OPTIM, &layout,
+                                &ring));
+    }
+    for (int k = 0; k < STORES * STORES; k++) {
+        hy_store *from = &stores[k / STORES], *to = &stores[k % STORES];
+        if (from == to) continue;
+        for (size_t i = 0; i < layout.bytes; i++) in[i] = (char)(i * 13 + (size_t)k);
+        must(hy_store_write(from, machine.compute, 0, in, layout.bytes));
+        must(hy_store_copy(to, from, machine.compute));
+        must(hy_store_read(to, machine.compute, 0, out, layout.bytes));
+        ck_assert_mem_eq(in, out, layout.bytes);
+    }
+    hy_arena shared = machine.backing;
+    shared.data = stores[1].data;
+    shared.used = 0;
+    shared.ledger = NULL;
+    hy_ring_options deeper = {.depth = 4, .resident = 2, .copies = {machine.up, machine.down}};
+    must(hy_store_settle(&stores[1]));
+    must(hy_store_init_ring(&other, &shared, &machine.device, HY_OPTIM, &layout, &deeper));
+    must(hy_store_copy_resident(&other, &stores[1], machine.compute));
+    must(hy_store_read(&stores[1], machine.compute, 0, in, layout.bytes));
+    must(hy_store_read(&other, machine.compute, 0, out, layout.bytes));
+    ck_assert_mem_eq(in, out, layout.bytes);
+    hy_store_fini(&other);
+    for (int i = 0; i < STORES; i++) hy_store_fini(&stores[i]);
+    free(in);
+    free(out);
+    hy_layout_fini(&layout);
+    rig_machine_close(&machine);
+}
+END_TEST
+
+START_TEST(a_forgotten_resident_unit_is_still_there) {
     store_rig r;
     open_rings(&r, 1, even, 2, 8, 0, 1);
+    ck_assert_uint_eq(machine.backing.size, 0);
     rig_fill(&r);
     rig_check_backing(&r);
     for (int32_t i = 0; i < r.layout.item_count; i++) {
@@ -259,16 +338,20 @@ START_TEST(a_forgotten_resident_unit_is_brought_anew) {
 }
 END_TEST
 
-START_TEST(what_is_dirty_is_written_back_at_the_end) {
+/* ---- and the end ---------------------------------------------------------------------------------- */
+
+START_TEST(what_is_on_its_way_back_arrives_before_the_end) {
     store_rig r;
     float copy[RIG_MOST];
-    open_rings(&r, 1, even, 2, 8, 20, 1);
+    open_rings(&r, 1, even, 2, 4, 200, 1);
     rig_fill(&r);
     rig_check_reads(&r);
-    float *backing = hy_store_backing(&r.store, 6);
+    int32_t item = 2 * (UNITS - 1); /* of the last unit to leave, or the one before */
+    if (hy_store_has_own_buffer(&r.store, UNITS - 1)) item -= 2;
+    float *backing = hy_store_backing(&r.store, item);
     hy_store_fini(&r.store);
     memcpy(copy, backing, 1000 * sizeof(float));
-    ck_assert_mem_eq(copy, r.expected[6], 1000 * sizeof(float));
+    ck_assert_mem_eq(copy, r.expected[item], 1000 * sizeof(float));
     close_rings(&r, 1);
 }
 END_TEST
@@ -282,7 +365,7 @@ START_TEST(a_large_unit_comes_in_pieces_when_asked_along_the_way) {
     must(hy_store_gather_chunk(&r.store, UNITS - 1));
     uint64_t piece = r.store.bytes_up;
     ck_assert_uint_gt(piece, 0);
-    ck_assert_uint_le(piece, r.store.buffer_bytes / 4 + HY_ALIGNMENT);
+    ck_assert_uint_le(piece, r.store.ring.buffer_bytes / 4 + HY_ALIGNMENT);
     must(hy_store_gather_chunk(&r.store, UNITS - 1));
     ck_assert_uint_eq(r.store.bytes_up, 2 * piece);
     rig_visit(&r, UNITS - 1);
@@ -362,9 +445,12 @@ static Suite *store_suite(void) {
     tcase_add_test(tests, any_walk_ends_with_what_a_plain_store_would_hold);
     tcase_add_test(tests, a_copy_that_is_held_back_is_waited_for);
     tcase_add_test(tests, a_unit_that_is_got_new_is_not_brought);
-    tcase_add_test(tests, a_resident_unit_comes_once_and_is_written_back_when_settled);
-    tcase_add_test(tests, a_forgotten_resident_unit_is_brought_anew);
-    tcase_add_test(tests, what_is_dirty_is_written_back_at_the_end);
+    tcase_add_test(tests, resident_units_take_no_room_in_the_backing_store);
+    tcase_add_test(tests, a_resident_unit_never_travels);
+    tcase_add_test(tests, a_resident_unit_outlives_a_walk_that_broke_off);
+    tcase_add_test(tests, a_class_is_copied_between_stores_with_other_resident_units);
+    tcase_add_test(tests, a_forgotten_resident_unit_is_still_there);
+    tcase_add_test(tests, what_is_on_its_way_back_arrives_before_the_end);
     tcase_add_test(tests, a_large_unit_comes_in_pieces_when_asked_along_the_way);
     tcase_add_test(tests, large_units_cannot_be_held_together);
     tcase_add_test(tests, units_that_are_made_have_a_large_buffer_too);

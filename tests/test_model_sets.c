@@ -460,7 +460,7 @@ static void update(sets_rig *r) {
                                 .grads = &r->stores[SETS_GRADS]};
     for (int i = 0; i < 2; i++) {
         must(hy_store_init(&arrays[i], &arena, HY_OPTIM, &layout));
-        must(hy_store_zero(&arrays[i]));
+        must(hy_store_zero(&arrays[i], r->compute));
         state.arrays[i] = &arrays[i];
     }
     must(hy_arena_push(&arena, HY_WORKSPACE, workspace, &work));

@@ -46,12 +46,6 @@ typedef struct hy_step_result {
     float clip[2];
 } hy_step_result;
 
-/* The file of what lives on disk. */
-typedef struct hy_state_file {
-    hy_spill *spill; /* NULL: nothing does */
-    uint64_t used;
-} hy_state_file;
-
 /* Where passes work. In optimizer steps the area is training's; in Predict it is evaluation's and the rings'
  * of what the predictor keeps. It holds nothing that outlives a step. */
 typedef struct hy_work {
@@ -138,7 +132,7 @@ typedef struct hy_engine {
     hy_plan plan;       /* the plan in force */
     hy_types types;
     hy_rows rows;
-    hy_state_file file;
+    hy_spill *spill; /* one file for what lives on disk; NULL: nothing does */
     hy_work work;
     hy_ledger ledger;
     bool is_in_predict; /* which column of the table is live */

@@ -97,30 +97,30 @@ static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, int64_t
                           (uint64_t)blocks * sizeof *scales);
 }
 
-/* Where the host reaches the backing store the numbers are made in place; else they are made in `staging`
- * and sent. */
+/* Where the host reaches the parameter the numbers are made in place; else they are made in `staging` and
+ * sent. */
 static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *staging) {
     const hy_param *param = &e->model->params.list[index];
     int32_t item = hy_store_item_of(store, index);
     if (item < 0) return HY_OK; /* another row's */
     const hy_layout_item *entry = &store->layout.items[item];
     bool is_coded = hy_is_coded(entry->dtype);
-    bool is_in_place = !is_coded && (store->place == HY_PINNED || store->place == HY_HOST);
+    char *in_place = is_coded ? NULL : hy_store_host(store, item);
     hy_dtype dtype = is_coded ? HY_F32 : entry->dtype;
     int64_t chunk = is_coded ? CHUNK / 2 / entry->block * entry->block : CHUNK;
     for (int64_t first = 0; first < param->count; first += chunk) {
         int64_t count = param->count - first < chunk ? param->count - first : chunk;
-        uint64_t at = hy_store_offset(store, item) + (uint64_t)first * hy_dtype_size(dtype);
-        share whole = {param, (uint64_t)e->settings->seed,
-                       first, count,
-                       dtype, is_in_place ? store->data + at : staging};
+        uint64_t at = (uint64_t)first * hy_dtype_size(dtype);
+        share whole = {param, (uint64_t)e->settings->seed,       first, count,
+                       dtype, in_place ? in_place + at : staging};
         int threads = count < CHUNK / 64 ? 1 : thread_count(e);
         if (is_coded) {
             HY_TRY(send_coded(e, store, item, first, &whole, threads));
         } else {
             make_chunk(&whole, threads);
             uint64_t bytes = (uint64_t)count * hy_dtype_size(dtype);
-            if (!is_in_place) HY_TRY(hy_store_write(store, e->compute, at, staging, bytes));
+            at += hy_store_offset(store, item);
+            if (!in_place) HY_TRY(hy_store_write(store, e->compute, at, staging, bytes));
         }
         tell(e, param->first + first + count);
     }

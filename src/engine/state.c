@@ -1,8 +1,9 @@
 /* state.c: the rows of the state table get their memory. See engine.h and plan/rows.h.
  *
- * A row lives on the device, or elsewhere and passes through a ring there. Arenas have exactly the bytes
- * that plan/rows.c counts for the plan, and what is taken of them is what the ledger sees. A row that has
- * another place in another plan moves there between steps. */
+ * A row lives on the device, or elsewhere and passes through a ring there, but for its resident layers,
+ * which live in the ring. Arenas have exactly the bytes that plan/rows.c counts for the plan, and what is
+ * taken of them is what the ledger sees. A row that has another place or other resident layers in another
+ * plan moves there between steps. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -54,53 +55,72 @@ static hy_status take_arena(hy_engine *e, const hy_row *row, hy_arena *arena, hy
 /* One file for everything on disk. */
 static hy_status take_file(hy_engine *e, uint64_t bytes) {
     if (bytes == 0) return HY_OK;
-    if (e->file.spill) return hy_spill_grow(e->file.spill, bytes);
-    HY_TRY(hy_spill_open(e->settings->memory.offload_folder, bytes, NULL, &e->file.spill));
-    hy_say_to(e->observer, HY_NOTE, "%s", hy_spill_describe(e->file.spill));
+    if (e->spill) return hy_spill_grow(e->spill, bytes);
+    HY_TRY(hy_spill_open(e->settings->memory.offload_folder, bytes, NULL, &e->spill));
+    hy_say_to(e->observer, HY_NOTE, "%s", hy_spill_describe(e->spill));
     return HY_OK;
 }
 
+/* The first place in the file that is as large and that no row has: at its begin, or behind a row. */
+static uint64_t find_room(const hy_engine *e, uint64_t bytes) {
+    uint64_t best = UINT64_MAX;
+    for (int i = -1; i < HY_ROW_COUNT; i++) {
+        const hy_row *before = i < 0 ? NULL : &e->rows.row[i];
+        if (before && before->store.place != HY_DISK) continue;
+        uint64_t at = before ? before->disk_at + before->store.ring.disk_bytes : 0;
+        bool is_free = at < best;
+        for (int k = 0; k < HY_ROW_COUNT; k++) {
+            const hy_row *other = &e->rows.row[k];
+            if (other->store.place != HY_DISK) continue;
+            is_free &=
+                at + bytes <= other->disk_at || at >= other->disk_at + other->store.ring.disk_bytes;
+        }
+        if (is_free) best = at;
+    }
+    return best;
+}
+
 static hy_status take_on_disk(hy_engine *e, hy_row *row, hy_arena *device,
-                              const hy_ring_options *ring) {
-    uint64_t bytes = hy_store_disk_bytes(&row->layout);
+                              const hy_ring_options *options, const hy_ring_plan *ring) {
     if (!row->staging.data) { /* else it stays */
-        HY_TRY(take_file(e, e->file.used + bytes));
-        row->disk_at = e->file.used;
-        e->file.used += bytes;
+        row->disk_at = find_room(e, ring->disk_bytes);
+        HY_TRY(take_file(e, row->disk_at + ring->disk_bytes));
     }
     HY_TRY(take_arena(e, row, &row->staging, HY_PINNED,
-                      hy_store_staging_bytes(&row->layout, HY_DISK_BUFFERS)));
-    hy_disk_backing disk = {.spill = e->file.spill,
+                      hy_store_staging_bytes(ring, HY_DISK_BUFFERS)));
+    hy_disk_backing disk = {.spill = e->spill,
                             .offset = row->disk_at,
                             .staging = &row->staging,
                             .buffers = HY_DISK_BUFFERS};
-    HY_TRY(hy_store_init_disk(&row->store, &disk, device, row->cls, &row->layout, ring));
-    hy_ledger_take(&e->ledger, row->cls, HY_DISK, bytes);
+    HY_TRY(hy_store_init_disk(&row->store, &disk, device, row->cls, &row->layout, options));
+    hy_ledger_take(&e->ledger, row->cls, HY_DISK, ring->disk_bytes);
     return HY_OK;
 }
 
 static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
     hy_place place = hy_row_place(row, choice);
-    hy_ring_options ring = {.depth = hy_row_ring_depth(row, choice),
-                            .copies = {e->copies, e->returns}};
+    hy_ring_plan ring = hy_row_ring(row, choice);
+    hy_ring_options options = {.depth = hy_row_ring_depth(row, choice),
+                               .resident = ring.resident,
+                               .copies = {e->copies, e->returns}};
     hy_arena *device = &e->work.ring_arena;
     if (place == HY_NOWHERE) {
-        return hy_store_init_made(&row->store, device, row->cls, &row->layout, ring.depth);
+        return hy_store_init_made(&row->store, device, row->cls, &row->layout, options.depth);
     }
-    if (place != HY_DISK) HY_TRY(take_arena(e, row, &row->backing, place, row->layout.bytes));
+    if (place != HY_DISK) {
+        HY_TRY(take_arena(e, row, &row->backing, place, hy_row_bytes(row, choice)));
+    }
     if (place == HY_DEVICE) {
         return hy_store_init(&row->store, &row->backing, row->cls, &row->layout);
     }
     if (!hy_row_rings_in_work(row)) {
         device = &row->ring;
-        ring.resident = choice->resident_units;
-        uint64_t bytes = hy_store_plan_ring(&row->layout, ring.depth, ring.resident).bytes;
-        HY_TRY(take_arena(e, row, device, HY_DEVICE, bytes));
+        HY_TRY(take_arena(e, row, device, HY_DEVICE, ring.bytes));
         device->ledger = NULL; /* a class has one place: its ring counts as workspace */
-        hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, bytes);
+        hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, ring.bytes);
     }
-    if (place == HY_DISK) return take_on_disk(e, row, device, &ring);
-    return hy_store_init_ring(&row->store, &row->backing, device, row->cls, &row->layout, &ring);
+    if (place == HY_DISK) return take_on_disk(e, row, device, &options, &ring);
+    return hy_store_init_ring(&row->store, &row->backing, device, row->cls, &row->layout, &options);
 }
 
 static hy_status take_rows(hy_engine *e, bool rings_in_work) {
@@ -136,22 +156,23 @@ static void unbook(hy_engine *e, const hy_row *row) {
     hy_ledger_give(&e->ledger, row->cls, HY_PINNED, row->staging.used);
     hy_ledger_give(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring.size);
     if (row->store.place == HY_DISK) {
-        hy_ledger_give(&e->ledger, row->cls, HY_DISK, hy_store_disk_bytes(&row->layout));
+        hy_ledger_give(&e->ledger, row->cls, HY_DISK, row->store.ring.disk_bytes);
     }
 }
 
 /* Takes the row's memory by another choice, brings over what a checkpoint would hold of it, and gives the
- * old back: a failure leaves the row as it was. Where only the ring is another, the rest stays. */
+ * old back: a failure leaves the row as it was. Where only the ring's depth is another, the backing store
+ * stays, and resident layers go from ring to ring. */
 static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
     hy_row fresh = *row;
     hy_ledger before = e->ledger;
-    uint64_t file_used = e->file.used;
-    bool stays = hy_row_place(row, choice) == row->store.place;
+    bool is_same_place = hy_row_place(row, choice) == row->store.place;
+    bool stays = is_same_place && hy_row_ring(row, choice).resident == row->store.ring.resident;
     HY_TRY(hy_store_settle(&row->store));
     fresh.store = (hy_store){0};
     fresh.ring = (hy_arena){0};
+    if (is_same_place) unbook(e, row); /* first: a class has its bytes once, in the ledger too */
     if (stays) {
-        unbook(e, row);
         fresh.backing.used = fresh.staging.used = 0;
     } else {
         fresh.backing = fresh.staging = (hy_arena){0};
@@ -159,15 +180,14 @@ static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
     hy_status status = take_row(e, &fresh, choice);
     bool was_kept = row->store.place != HY_NOWHERE, is_kept = fresh.store.place != HY_NOWHERE;
     bool is_brought = !stays && row->file && was_kept && is_kept;
-    if (status == HY_OK && is_brought) {
+    if (status == HY_OK && stays) {
+        status = hy_store_copy_resident(&fresh.store, &row->store, e->compute);
+    } else if (status == HY_OK && is_brought) {
         status = hy_store_copy(&fresh.store, &row->store, e->compute);
     }
     hy_row *gone = status == HY_OK ? row : &fresh;
-    if (status == HY_OK && !stays) unbook(e, row);
-    if (status != HY_OK) {
-        e->ledger = before;
-        e->file.used = file_used;
-    }
+    if (status == HY_OK && !is_same_place) unbook(e, row);
+    if (status != HY_OK) e->ledger = before;
     if (stays) gone->backing = gone->staging = (hy_arena){0}; /* both have the same */
     e->bytes_moved += gone->store.bytes_moved + (is_brought ? row->layout.bytes : 0);
     release_row(gone);
@@ -180,8 +200,8 @@ static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
 static bool is_as_chosen(const hy_row *row, const hy_plan_choice *c) {
     hy_place place = hy_row_place(row, c);
     if (place != row->store.place || place == HY_DEVICE) return place == row->store.place;
-    hy_ring_plan ring = hy_store_plan_ring(&row->layout, c->ring_depth, c->resident_units);
-    return row->store.ring_depth == c->ring_depth && row->ring.size == ring.bytes;
+    return row->store.ring_depth == c->ring_depth &&
+           row->store.ring.resident == hy_row_ring(row, c).resident;
 }
 
 /* Rows with rings of their own; first those that leave the device, which makes room for the others. */
@@ -259,19 +279,9 @@ hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
 
 /* ---- the rows together --------------------------------------------------------------------------------- */
 
-/* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
 hy_status hy_row_zero(hy_engine *e, int id) {
-    hy_store *store = hy_store_of(e, id);
     hy_row_changed(e, id);
-    if (store->place != HY_DEVICE) return hy_store_zero(store);
-    for (int32_t i = 0; i < store->layout.item_count; i++) {
-        uint64_t bytes = hy_layout_item_bytes(&store->layout.items[i]);
-        hy_op_call fill = {.kind = HY_OP_FILL};
-        fill.t[HY_FILL_DST] =
-            hy_tensor_1d(hy_store_backing(store, i), HY_I32, (int64_t)(bytes / 4));
-        HY_TRY(e->backend->enqueue(e->compute, &fill));
-    }
-    return HY_OK;
+    return hy_store_zero(hy_store_of(e, id), e->compute);
 }
 
 hy_status hy_engine_settle(hy_engine *e) {
@@ -310,7 +320,7 @@ void hy_engine_release(hy_engine *e) {
     for (int i = 0; i < HY_ROW_COUNT; i++) release_row(&e->rows.row[i]);
     hy_mover_release(e);
     hy_work_release(e);
-    (void)hy_spill_close(e->file.spill); /* a failure there was reported when it mattered */
-    e->file = (hy_state_file){0};
+    (void)hy_spill_close(e->spill); /* a failure there was reported when it mattered */
+    e->spill = NULL;
     hy_rows_fini(&e->rows);
 }

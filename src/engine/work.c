@@ -119,10 +119,11 @@ static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_plac
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &e->rows.row[i];
         if (!row->is_there || !row->is_for_steps) continue;
-        hy_place place = row->store.place;
-        if (row->ring.size) mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring.size);
+        uint64_t bytes =
+            row->store.place == HY_DISK ? row->store.ring.disk_bytes : row->backing.used;
+        mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
         /* The optimizer's state is the mover's. */
-        if (row->cls != HY_OPTIM) mark(&e->ledger, row->cls, place, hy_row_bytes(row, place));
+        if (row->cls != HY_OPTIM) mark(&e->ledger, row->cls, row->store.place, bytes);
     }
     uint64_t waiting = e->work.host_arena.used;
     if (waiting) mark(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);

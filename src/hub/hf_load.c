@@ -35,7 +35,6 @@ typedef struct loading {
     job *jobs;
     int64_t count, next;
     int64_t largest; /* elements of a job */
-    char *backing;   /* NULL where the host cannot reach it */
     atomic_llong done;
     pthread_mutex_t gate; /* around sending */
 } loading;
@@ -173,11 +172,12 @@ static hy_status do_job(loading *l, worker *b) {
     int32_t item = hy_store_item_of(l->store, p->param);
     hy_dtype wanted = l->store->layout.items[item].dtype;
     int64_t elements = j->rows * p->cols;
-    uint64_t at =
-        hy_store_offset(l->store, item) + hy_dtype_bytes(wanted, (p->row + j->first) * p->cols);
+    uint64_t before = hy_dtype_bytes(wanted, (p->row + j->first) * p->cols);
+    uint64_t at = hy_store_offset(l->store, item) + before;
     if (hy_is_coded(wanted)) return do_coded(l, item, at, b);
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
-    char *data, *backing = l->backing ? l->backing + at : NULL;
+    char *data, *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
+    if (backing) backing += before;
     HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
     if (data == backing && backing) return HY_OK;
     const char *ordered = put_in_order(data, b);
@@ -271,7 +271,6 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
     hy_weight_files files;
     loading l = {.model = model, .store = store, .stream = stream, .options = options};
     HY_TRY(hy_weight_files_open(name, model, &files));
-    if (hy_store_is_host(store) && store->data) l.backing = store->data;
     pthread_mutex_init(&l.gate, NULL);
     hy_status status = load(&l, &files);
     pthread_mutex_destroy(&l.gate);

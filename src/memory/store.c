@@ -52,9 +52,16 @@ static hy_status add_ring(hy_store *store, hy_arena *device, int32_t depth, int3
 hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                              const hy_layout *layout, const hy_ring_options *ring) {
     assert(backing->place != HY_DEVICE && ring->copies.up && ring->copies.down);
-    HY_TRY(hy_store_init(store, backing, cls, layout));
-    store->copies = ring->copies;
-    return add_ring(store, device, ring->depth, ring->resident);
+    *store = (hy_store){
+        .cls = cls, .place = backing->place, .backend = backing->backend, .copies = ring->copies};
+    HY_TRY(hy_layout_copy(&store->layout, layout));
+    HY_TRY(add_ring(store, device, ring->depth, ring->resident));
+    void *data = NULL;
+    uint64_t bytes = store->ring.backing_bytes;
+    hy_status status = bytes ? hy_arena_push(backing, cls, bytes, &data) : HY_OK;
+    store->data = data;
+    if (status != HY_OK) hy_store_fini(store);
+    return status;
 }
 
 hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
@@ -97,10 +104,6 @@ void hy_store_fini(hy_store *store) {
 
 /* ---- coming ------------------------------------------------------------------------------------ */
 
-static char *backing_of(const hy_store *store, int32_t unit) {
-    return store->data + store->layout.unit_offset[unit];
-}
-
 static bool is_on_device(const hy_store *store) { return store->ring_depth == 0; }
 
 static bool is_backed(const hy_store *store) { return store->place != HY_NOWHERE; }
@@ -113,7 +116,7 @@ bool hy_store_touch(hy_store *store, int32_t unit) {
 
 /* Whether there is nothing to bring, hold or write back. */
 static bool stays(const hy_store *store, int32_t unit) {
-    return is_on_device(store) || store->layout.unit_bytes[unit] == 0;
+    return is_on_device(store) || hy_ring_owns(store, unit) || store->layout.unit_bytes[unit] == 0;
 }
 
 /* The stream goes on once nobody computes with what the buffer holds, and its changes are
@@ -133,7 +136,7 @@ static hy_status bring(hy_store *store, hy_ring_slot *slot, uint64_t upto) {
     if (slot->brought >= upto) return HY_OK;
     uint64_t bytes = upto - slot->brought;
     const char *backing =
-        store->stages ? hy_stages_source(store, slot->unit) : backing_of(store, slot->unit);
+        store->stages ? hy_stages_source(store, slot->unit) : hy_ring_backing_of(store, slot->unit);
     HY_TRY(b->copy(store->copies.up, slot->data + slot->brought, backing + slot->brought, bytes));
     HY_TRY(b->event_record(slot->is_here, store->copies.up));
     if (store->stages) HY_TRY(hy_stages_note_copy(store, slot->unit));
@@ -185,7 +188,7 @@ hy_status hy_store_gather_chunk(hy_store *store, int32_t unit) {
     bool comes_whole =
         !store->copies.up || store->stages || store->units[unit].kind != HY_BUFFER_LARGE;
     if (comes_whole) return hy_store_gather(store, unit);
-    uint64_t chunk = store->buffer_bytes / CHUNKS_PER_BUFFER;
+    uint64_t chunk = store->ring.buffer_bytes / CHUNKS_PER_BUFFER;
     uint64_t least = store->layout.unit_bytes[unit] / MOST_CHUNKS;
     return gather(store, unit, hy_align(chunk > least ? chunk : least), false);
 }
@@ -268,7 +271,7 @@ static hy_status write_back(hy_store *store, hy_ring_slot *slot) {
     hy_backend *b = store->backend;
     hy_ring_unit *known = &store->units[slot->unit];
     uint64_t bytes = store->layout.unit_bytes[slot->unit];
-    char *backing = store->stages ? NULL : backing_of(store, slot->unit);
+    char *backing = store->stages ? NULL : hy_ring_backing_of(store, slot->unit);
     if (store->stages) HY_TRY(hy_stages_return(store, slot->unit, &backing));
     HY_TRY(b->stream_wait(store->copies.down, slot->is_free));
     HY_TRY(b->copy(store->copies.down, backing, slot->data, bytes));
@@ -292,8 +295,7 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     if (is_changed) slot->is_dirty = is_backed(store); /* first: what fails now loses no change */
     assert(slot->holders > 0 || !slot->is_new); /* the last to leave says that it was written */
     HY_TRY(store->backend->event_record(slot->is_free, stream));
-    return slot->is_dirty && is_changed && slot->kind != HY_BUFFER_OWN ? write_back(store, slot)
-                                                                       : HY_OK;
+    return slot->is_dirty && is_changed ? write_back(store, slot) : HY_OK;
 }
 
 hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit) {
@@ -333,9 +335,7 @@ void hy_store_abandon(hy_store *store) {
         hy_ring_slot *slot = &store->slots[i];
         slot->holders = 0;
         slot->is_new = false;
-        if (slot->unit < 0 || slot->is_dirty) continue;
-        bool is_whole = slot->brought == store->layout.unit_bytes[slot->unit];
-        if (slot->kind != HY_BUFFER_OWN || !is_whole) hy_ring_drop(store, slot->unit);
+        if (slot->unit >= 0 && !slot->is_dirty) hy_ring_drop(store, slot->unit);
     }
     for (int32_t u = 0; store->units && u < store->layout.unit_count; u++) {
         store->units[u].brought_to = -1;
@@ -348,14 +348,19 @@ void *hy_store_device(const hy_store *store, int32_t item) {
     if (is_on_device(store)) return hy_store_backing(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
     const hy_ring_slot *slot = hy_ring_slot_of(store, entry->unit);
-    assert(slot && slot->holders > 0);
+    assert(slot && (slot->kind == HY_BUFFER_OWN || slot->holders > 0));
     return slot->data + entry->offset;
 }
 
 void *hy_store_backing(const hy_store *store, int32_t item) {
     const hy_layout_item *entry = &store->layout.items[item];
-    assert(!store->stages);
-    return backing_of(store, entry->unit) + entry->offset;
+    return hy_ring_backing_of(store, entry->unit) + entry->offset;
+}
+
+void *hy_store_host(const hy_store *store, int32_t item) {
+    int32_t unit = store->layout.items[item].unit;
+    bool is_on_disk = store->stages && !hy_ring_owns(store, unit);
+    return is_on_disk || !hy_store_is_host(store, unit) ? NULL : hy_store_backing(store, item);
 }
 
 hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at) {

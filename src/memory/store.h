@@ -2,10 +2,11 @@
  *
  * Whoever computes with a unit says so in three calls: gather (begin to bring it to the device, ahead of
  * need), get (from here on the stream may use it), release (the stream's use ends here). The backing
- * store is where the class lies whole. Where that is the device, the calls answer at once. Where it is
- * elsewhere, units pass through a ring of device buffers on copy streams, with events; a unit that was
- * changed is written back when it is released. The calls are the same whatever the place, and so are the
- * results; a unit without bytes takes no buffer. All users of a store compute on one stream. */
+ * store is where units live. Where that is the device, the calls answer at once. Where it is elsewhere,
+ * units pass through a ring of device buffers on copy streams, with events; a unit that was changed is
+ * written back when it is released. Of these, resident units have a device buffer of their own for ever:
+ * they live there and take no room in the backing store. The calls are the same whatever the place, and
+ * so are the results; a unit without bytes takes no buffer. All users of a store compute on one stream. */
 #pragma once
 
 #include "memory/arena.h"
@@ -29,7 +30,7 @@ typedef struct hy_ring_slot {
     int32_t holders;   /* gets not yet released */
     int32_t leaving;   /* unit whose changes were written back from here last, -1: none */
     bool is_new;       /* got without its bytes: it has to be released as changed */
-    bool is_dirty;     /* resident: changed since it was written back */
+    bool is_dirty;     /* changed, and its way back has not begun */
     uint64_t brought;  /* bytes of the unit whose copies are enqueued */
     uint64_t used_at;  /* when it was last asked for: the oldest is taken next */
     hy_event *is_here; /* the copy from the backing store is done */
@@ -39,10 +40,10 @@ typedef struct hy_ring_slot {
 /* What the ring knows of a unit. */
 typedef struct hy_ring_unit {
     hy_buffer_kind kind;
-    int32_t brought_to; /* slot of a copy up that compute has not waited for yet, -1: none */
-    int32_t own;        /* resident: its buffer */
-    int32_t slot;       /* that holds it, -1: none */
-    bool is_returning;  /* changes are being written back, and the way up has not waited for it */
+    uint64_t backing_at; /* where it begins in the backing store; resident: it has no room there */
+    int32_t brought_to;  /* slot of a copy up that compute has not waited for yet, -1: none */
+    int32_t slot;        /* that holds it, -1: none; resident: its own */
+    bool is_returning;   /* changes are being written back, and the way up has not waited for it */
     hy_event *is_written_back; /* they are there */
 } hy_ring_unit;
 
@@ -66,13 +67,15 @@ typedef struct hy_disk_backing {
     int32_t buffers; /* 2 at least: units that can be on their way at a time, both ways together */
 } hy_disk_backing;
 
-/* What a ring takes from the device: exactly. */
+/* What a ring takes from the device, and its units from the backing store: exactly. */
 typedef struct hy_ring_plan {
     int32_t resident;        /* units that stay: no more than there are to choose from */
     uint64_t buffer_bytes;   /* of one ordinary buffer: the largest ordinary unit that travels */
     uint64_t large_bytes;    /* of the buffer that large units share; 0: there are none */
     uint64_t resident_bytes; /* of all resident units */
-    uint64_t bytes;          /* all together */
+    uint64_t bytes;          /* of the ring, all together */
+    uint64_t backing_bytes;  /* of units that travel */
+    uint64_t disk_bytes;     /* the same in a file, which has borders of its own */
 } hy_ring_plan;
 
 typedef struct hy_stages hy_stages; /* store_disk.c */
@@ -81,15 +84,15 @@ typedef struct hy_store {
     hy_class cls;
     hy_place place; /* of the backing store; HY_NOWHERE: units are made in the ring */
     hy_layout layout;
-    char *data;        /* the class, whole; NULL on disk */
+    char *data;        /* the backing store; NULL on disk */
     hy_stages *stages; /* on disk: the way there */
     hy_backend *backend;
     hy_copies copies;    /* NULL streams when backed by the device, or by nothing */
     hy_ring_slot *slots; /* ordinary ones, the large one, those of resident units */
     int32_t slot_count;
-    hy_ring_unit *units;   /* (layout.unit_count) */
-    int32_t ring_depth;    /* 0 when backed by the device */
-    uint64_t buffer_bytes; /* of an ordinary buffer */
+    hy_ring_unit *units; /* (layout.unit_count) */
+    int32_t ring_depth;  /* 0 when backed by the device */
+    hy_ring_plan ring;
     uint64_t clock;
     uint64_t bytes_up, bytes_down, bytes_moved; /* since the start; moved is the sum */
     int32_t held; /* units got and not released: misuse of the protocol is an assert */
@@ -98,7 +101,8 @@ typedef struct hy_store {
 /* Lays the class out and takes its bytes from the arena, which lies on the device. */
 hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy_layout *layout);
 
-/* Backed by the arena `backing` (pinned or host), with the ring's buffers from `device`. */
+/* Backed by the arena `backing` (pinned or host), with the ring's buffers from `device`. Resident units
+ * begin with what their buffers hold: whoever gets one first has written it. */
 hy_status hy_store_init_ring(hy_store *store, hy_arena *backing, hy_arena *device, hy_class cls,
                              const hy_layout *layout, const hy_ring_options *ring);
 /* The same without resident units. */
@@ -107,12 +111,11 @@ hy_status hy_store_init_streamed(hy_store *store, hy_arena *backing, hy_arena *d
 
 /* Backed by the disk: a unit is read ahead when it is gathered, and written once its changes have left
  * the device. get waits on the host for the disk. A read or write that fails is reported by the next
- * calls, with the folder: the run has to end. What was never written is zero. Bytes on disk are in no
- * arena: whoever made the file counts them. */
+ * calls, with the folder: the run has to end. What was never written of units that travel is zero. Bytes on
+ * disk are in no arena: whoever made the file counts them. */
 hy_status hy_store_init_disk(hy_store *store, const hy_disk_backing *backing, hy_arena *device,
                              hy_class cls, const hy_layout *layout, const hy_ring_options *ring);
-uint64_t hy_store_disk_bytes(const hy_layout *layout); /* of the file */
-uint64_t hy_store_staging_bytes(const hy_layout *layout, int32_t buffers);
+uint64_t hy_store_staging_bytes(const hy_ring_plan *ring, int32_t buffers);
 
 /* Backed by nothing: the caller makes a unit in the ring (get_new, ops, release_changed) before it gets it,
  * and nothing is written back. So weights can be tried that exist only while a pass goes over them. */
@@ -121,11 +124,12 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 /* Whether it is in the ring already. It then counts as used now: the next units take other buffers. */
 bool hy_store_touch(hy_store *store, int32_t unit);
 
-/* What each of these takes from the device. */
+/* What each of these takes. */
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth); /* none resident */
 
-/* The bytes go with their arenas; what was changed is written back first, and copies in flight end. */
+/* The bytes go with their arenas, those of resident units with the ring's; what was changed is written back
+ * first, and copies in flight end. */
 void hy_store_fini(hy_store *store);
 
 /* Begins to bring a unit, in the order asked for: up is one queue for all stores that share it. */
@@ -150,8 +154,8 @@ bool hy_store_has_own_buffer(const hy_store *store, int32_t unit);
 
 /* Waits until everything that was changed is written back. */
 hy_status hy_store_settle(hy_store *store);
-/* What the ring holds is no longer true: the backing store, or what units are made of, was changed by
- * others. */
+/* What the ring holds of units that travel is no longer true: the backing store, or what units are made of,
+ * was changed by others. */
 void hy_store_forget(hy_store *store);
 /* A walk broke off and all streams are idle: nobody holds a unit any more. Released changes are kept;
  * units that were held count as unchanged. settle then writes back what was on its way. */
@@ -159,11 +163,12 @@ void hy_store_abandon(hy_store *store);
 /* ---- the backing store, for the host between steps: nobody holds a unit, compute is idle ---- */
 
 /* The bytes of a unit, one unit of a store at a time; is_new: all will be overwritten, so they need not be
- * brought. They can be touched where hy_store_is_host, else reached by the backend's copy. What was changed
- * in a class on disk is written by and by; settle waits for it. */
+ * brought. They can be touched where hy_store_is_host, else (a card's, where the class or a resident unit
+ * lives there) reached by the backend's copy. What was changed in a class on disk is written by and by;
+ * settle waits for it. */
 hy_status hy_store_open_unit(hy_store *store, int32_t unit, bool is_new, char **bytes);
 void hy_store_close_unit(hy_store *store, int32_t unit, bool is_changed);
-bool hy_store_is_host(const hy_store *store);
+bool hy_store_is_host(const hy_store *store, int32_t unit);
 
 /* Bytes [offset, offset + bytes) of the class, as its layout has them, to and from host memory. The stream
  * is for copies from a card; it is idle again afterwards. */
@@ -172,9 +177,12 @@ hy_status hy_store_read(hy_store *store, hy_stream *stream, uint64_t offset, voi
 hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
                          uint64_t bytes);
 uint64_t hy_store_offset(const hy_store *store, int32_t item); /* of an item in its class */
-hy_status hy_store_zero(hy_store *store); /* of a class that is not on a card */
+/* What lives on the device is zeroed by ops on the stream: enqueued, not waited for. */
+hy_status hy_store_zero(hy_store *store, hy_stream *stream);
 /* All of a class from another of the same size: their layouts may cut it differently. */
 hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream);
+/* Its resident units only, from a store that has the same ones and shares its backing store. */
+hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream);
 
 /* ---- addresses ---- */
 
@@ -185,8 +193,10 @@ static inline int32_t hy_store_item_of(const hy_store *store, int32_t param) {
 
 /* Where tensor `item` is for the device, between get and release of its unit. */
 void *hy_store_device(const hy_store *store, int32_t item);
-/* Where it is in the backing store, between steps: of a class that is not on disk. */
+/* Where it lives, between steps: of a unit that is not on disk. */
 void *hy_store_backing(const hy_store *store, int32_t item);
+/* The same where the host can touch it; NULL: on a card, or on disk. */
+void *hy_store_host(const hy_store *store, int32_t item);
 
 /* The whole tensor at one of these two addresses, in one dimension; with its scales where it has. */
 hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at);

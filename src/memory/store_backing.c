@@ -2,7 +2,8 @@
  * store.h.
  *
  * Nobody holds a unit meanwhile. What the ring still has to write back is written back first; what the
- * host changes is dropped from the ring, so the next get brings it. */
+ * host changes is dropped from the ring, so the next get brings it. A resident unit is read and changed in
+ * its buffer. */
 #include <assert.h>
 #include <string.h>
 
@@ -10,22 +11,27 @@
 #include "memory/store_disk.h"
 #include "memory/store_ring.h"
 
-bool hy_store_is_host(const hy_store *store) {
-    return store->place != HY_DEVICE || !store->backend->facts.is_gpu;
+static bool is_on_device(const hy_store *store, int32_t unit) {
+    return store->place == HY_DEVICE || hy_ring_owns(store, unit);
+}
+
+bool hy_store_is_host(const hy_store *store, int32_t unit) {
+    return !is_on_device(store, unit) || !store->backend->facts.is_gpu;
 }
 
 hy_status hy_store_open_unit(hy_store *store, int32_t unit, bool is_new, char **bytes) {
     assert(store->place != HY_NOWHERE && unit >= 0 && unit < store->layout.unit_count);
     HY_FAIL_IF(store->held > 0, HY_ERR_INTERNAL, "%d units of %s are still in use", store->held,
                hy_class_name(store->cls)); /* a pass that failed may have left some */
-    HY_TRY(hy_ring_settle(store));
-    if (store->stages) return hy_stages_open(store, unit, is_new, bytes);
-    *bytes = store->data + store->layout.unit_offset[unit];
+    bool travels = !is_on_device(store, unit);
+    if (travels) HY_TRY(hy_ring_settle(store));
+    if (travels && store->stages) return hy_stages_open(store, unit, is_new, bytes);
+    *bytes = hy_ring_backing_of(store, unit);
     return HY_OK;
 }
 
 void hy_store_close_unit(hy_store *store, int32_t unit, bool is_changed) {
-    if (store->stages) hy_stages_close(store, unit, is_changed);
+    if (store->stages && !hy_ring_owns(store, unit)) hy_stages_close(store, unit, is_changed);
     if (is_changed) hy_ring_drop(store, unit);
 }
 
@@ -39,19 +45,6 @@ typedef struct other_side {
     bool is_host; /* its bytes, too, can be touched */
 } other_side;
 
-static hy_status copy_some(hy_store *store, char *backing, const other_side *other,
-                           uint64_t bytes) {
-    hy_backend *b = store->backend;
-    char *to = other->is_source ? backing : other->bytes;
-    const char *from = other->is_source ? other->bytes : backing;
-    if (hy_store_is_host(store) && other->is_host) {
-        memcpy(to, from, bytes);
-        return HY_OK;
-    }
-    HY_TRY(b->copy(other->stream, to, from, bytes));
-    return b->stream_sync(other->stream);
-}
-
 static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const other_side *other,
                            uint64_t bytes) {
     const hy_layout *layout = &store->layout;
@@ -61,10 +54,18 @@ static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const 
     hy_status status = HY_OK;
     /* Whoever reads a unit goes on with the next one. */
     bool has_next = unit + 1 < layout->unit_count && layout->unit_bytes[unit + 1] > 0;
-    if (store->stages && has_next && !is_in) {
+    if (store->stages && has_next && !is_in && !hy_ring_owns(store, unit + 1)) {
         status = hy_stages_fetch(store, unit + 1, false, &is_there);
     }
-    if (status == HY_OK) status = copy_some(store, backing + first, other, bytes);
+    char *to = is_in ? backing + first : other->bytes;
+    const char *from = is_in ? other->bytes : backing + first;
+    if (status == HY_OK && hy_store_is_host(store, unit) && other->is_host) {
+        memcpy(to, from, bytes);
+    } else if (status == HY_OK) {
+        hy_backend *b = store->backend;
+        status = b->copy(other->stream, to, from, bytes);
+        if (status == HY_OK) status = b->stream_sync(other->stream);
+    }
     hy_store_close_unit(store, unit, is_in);
     return status;
 }
@@ -107,7 +108,7 @@ hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream) {
         uint64_t bytes = layout->unit_bytes[u];
         if (bytes == 0) continue;
         HY_TRY(hy_store_open_unit(to, u, true, &backing));
-        other_side target = {stream, backing, false, hy_store_is_host(to)};
+        other_side target = {stream, backing, false, hy_store_is_host(to, u)};
         hy_status status = copy_range(from, layout->unit_offset[u], target, bytes);
         hy_store_close_unit(to, u, true);
         HY_TRY(status);
@@ -115,15 +116,33 @@ hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream) {
     return hy_store_settle(to);
 }
 
+hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream) {
+    if (to->ring.resident == 0) return HY_OK;
+    for (int32_t u = 0; u < to->layout.unit_count; u++) {
+        if (!hy_ring_owns(to, u)) continue;
+        assert(hy_ring_owns(from, u));
+        HY_TRY(to->backend->copy(stream, hy_ring_backing_of(to, u), hy_ring_backing_of(from, u),
+                                 to->layout.unit_bytes[u]));
+    }
+    return to->backend->stream_sync(stream);
+}
+
 /* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
-hy_status hy_store_zero(hy_store *store) {
-    assert(hy_store_is_host(store));
+hy_status hy_store_zero(hy_store *store, hy_stream *stream) {
     for (int32_t u = 0; u < store->layout.unit_count; u++) {
         char *backing = NULL;
-        if (store->layout.unit_bytes[u] == 0) continue;
+        uint64_t bytes = store->layout.unit_bytes[u];
+        if (bytes == 0) continue;
+        if (is_on_device(store, u)) {
+            hy_op_call fill = {.kind = HY_OP_FILL};
+            fill.t[HY_FILL_DST] =
+                hy_tensor_1d(hy_ring_backing_of(store, u), HY_I32, (int64_t)(bytes / 4));
+            HY_TRY(store->backend->enqueue(stream, &fill));
+            continue;
+        }
         HY_TRY(hy_store_open_unit(store, u, true, &backing));
         assert(backing);
-        memset(backing, 0, store->layout.unit_bytes[u]);
+        memset(backing, 0, bytes);
         hy_store_close_unit(store, u, true);
     }
     return hy_store_settle(store);

@@ -40,7 +40,7 @@ typedef struct stage {
 
 struct hy_stages {
     hy_spill *spill;
-    uint64_t *place; /* (units) in the file */
+    uint64_t offset; /* of the class in the file */
     stage *list;
     int32_t count;
     uint64_t clock;
@@ -50,33 +50,26 @@ struct hy_stages {
 
 /* ---- sizes and life ---------------------------------------------------------------------------- */
 
-uint64_t hy_store_disk_bytes(const hy_layout *layout) {
-    uint64_t bytes = 0;
-    for (int32_t u = 0; u < layout->unit_count; u++) bytes += hy_spill_room(layout->unit_bytes[u]);
-    return bytes;
-}
-
 /* Arenas give smaller borders than the disk wants: a block more, to begin on one. */
-uint64_t hy_store_staging_bytes(const hy_layout *layout, int32_t buffers) {
-    hy_ring_plan plan = hy_store_plan_ring(layout, 1, 0);
-    return (uint64_t)buffers * hy_spill_room(plan.buffer_bytes) + hy_spill_room(plan.large_bytes) +
-           HY_SPILL_BLOCK;
+uint64_t hy_store_staging_bytes(const hy_ring_plan *ring, int32_t buffers) {
+    return (uint64_t)buffers * hy_spill_room(ring->buffer_bytes) +
+           hy_spill_room(ring->large_bytes) + HY_SPILL_BLOCK;
 }
 
 /* The stages of the usual size, then that of large units, where there are any. */
 static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
     hy_stages *s = store->stages;
-    hy_ring_plan plan = hy_store_plan_ring(&store->layout, 1, 0);
-    uint64_t bytes = hy_store_staging_bytes(&store->layout, backing->buffers);
+    const hy_ring_plan *ring = &store->ring;
+    uint64_t bytes = hy_store_staging_bytes(ring, backing->buffers);
     void *data;
     HY_TRY(hy_arena_push(backing->staging, store->cls, bytes, &data));
     char *at = (char *)data + (hy_spill_room((uintptr_t)data) - (uintptr_t)data);
-    int32_t count = backing->buffers + (plan.large_bytes > 0);
+    int32_t count = backing->buffers + (ring->large_bytes > 0);
     for (; s->count < count; s->count++) {
         stage *added = &s->list[s->count];
         bool is_large = s->count == backing->buffers;
         *added = (stage){.data = at, .is_large = is_large, .unit = -1};
-        at += hy_spill_room(is_large ? plan.large_bytes : plan.buffer_bytes);
+        at += hy_spill_room(is_large ? ring->large_bytes : ring->buffer_bytes);
         HY_TRY(store->backend->event_create(store->backend, &added->is_copied));
     }
     return HY_OK;
@@ -84,21 +77,15 @@ static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
 
 hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
     assert(backing->buffers >= 2 && backing->offset % HY_SPILL_BLOCK == 0);
-    int32_t units = store->layout.unit_count;
     hy_stages *s = calloc(1, sizeof *s);
     store->stages = s;
     if (s) {
         s->spill = backing->spill;
-        s->place = calloc((size_t)units, sizeof *s->place);
+        s->offset = backing->offset;
         s->list = calloc((size_t)backing->buffers + 1, sizeof *s->list);
     }
-    HY_FAIL_IF(!s || !s->place || !s->list, HY_ERR_MEMORY, "no memory for %s on disk",
+    HY_FAIL_IF(!s || !s->list, HY_ERR_MEMORY, "no memory for %s on disk",
                hy_class_name(store->cls));
-    uint64_t at = backing->offset;
-    for (int32_t u = 0; u < units; u++) {
-        s->place[u] = at;
-        at += hy_spill_room(store->layout.unit_bytes[u]);
-    }
     return take_buffers(store, backing);
 }
 
@@ -109,7 +96,6 @@ void hy_stages_destroy(hy_store *store) {
         (void)hy_spill_wait(s->spill, s->list[i].ticket); /* was reported, or the run ends anyway */
         store->backend->event_destroy(s->list[i].is_copied);
     }
-    free(s->place);
     free(s->list);
     free(s);
     store->stages = NULL;
@@ -142,7 +128,8 @@ static hy_status note_failure(const hy_store *store, stage *at, hy_status status
 /* Begins to read or to write it. */
 static hy_status begin(hy_store *store, stage *at, stage_state state) {
     hy_stages *s = store->stages;
-    uint64_t offset = s->place[at->unit], bytes = store->layout.unit_bytes[at->unit];
+    uint64_t offset = s->offset + store->units[at->unit].backing_at;
+    uint64_t bytes = store->layout.unit_bytes[at->unit];
     at->state = state;
     hy_status status = state == STAGE_READING
                            ? hy_spill_read(s->spill, offset, bytes, at->data, &at->ticket)

@@ -4,7 +4,8 @@
  * half of its memory; so units clearly larger than the others share one large buffer: the walk over the
  * units has one at each end and never holds both. Small units use ordinary buffers.
  *
- * Resident units are spread evenly over the blocks. A pass goes over all blocks forward and backward, so
+ * Resident units live in their buffers: the backing store has room for the others only, one behind the
+ * other. They are spread evenly over the blocks. A pass goes over all blocks forward and backward, so
  * each that stays saves the same traffic, save the few at the two turning points, which the ring still
  * holds when the walk comes back; and spread out, each gives the copies of its neighbours the time that
  * its own would have taken, all along the walk. In one place they would leave the copy streams idle
@@ -91,14 +92,16 @@ hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t 
     sorter s = begin_sorting(layout, resident);
     hy_ring_plan plan = {.resident = (int32_t)s.resident};
     for (int32_t u = 0; u < layout->unit_count; u++) {
-        uint64_t bytes = hy_align(layout->unit_bytes[u]);
+        uint64_t bytes = layout->unit_bytes[u];
         hy_buffer_kind kind = next_kind(&s, u);
         uint64_t *largest = kind == HY_BUFFER_LARGE ? &plan.large_bytes : &plan.buffer_bytes;
         if (kind == HY_BUFFER_OWN) {
             plan.resident_bytes += bytes;
-        } else if (bytes > *largest) {
-            *largest = bytes;
+            continue;
         }
+        plan.backing_bytes += bytes;
+        plan.disk_bytes += hy_spill_room(bytes);
+        if (bytes > *largest) *largest = bytes;
     }
     plan.bytes = (uint64_t)depth * plan.buffer_bytes + plan.large_bytes + plan.resident_bytes;
     return plan;
@@ -117,18 +120,25 @@ static hy_status add_slot(hy_store *store, hy_arena *device, hy_buffer_kind kind
     HY_TRY(hy_arena_push(device, store->cls, bytes, &data));
     *slot = (hy_ring_slot){.data = data, .kind = kind, .unit = -1, .leaving = -1};
     store->slot_count++;
+    if (kind == HY_BUFFER_OWN) return HY_OK; /* nothing comes or goes */
     HY_TRY(b->event_create(b, &slot->is_here));
     return b->event_create(b, &slot->is_free);
 }
 
-static hy_status set_up_unit(hy_store *store, hy_arena *device, int32_t unit, hy_buffer_kind kind) {
+/* A unit that travels lies at `at` in the backing store, and the next one behind it. */
+static hy_status set_up_unit(hy_store *store, hy_arena *device, int32_t unit, hy_buffer_kind kind,
+                             uint64_t *at) {
     hy_backend *b = store->backend;
     hy_ring_unit *known = &store->units[unit];
-    *known = (hy_ring_unit){.kind = kind, .brought_to = -1, .slot = -1};
+    uint64_t bytes = store->layout.unit_bytes[unit];
+    *known = (hy_ring_unit){.kind = kind, .backing_at = *at, .brought_to = -1, .slot = -1};
     if (kind == HY_BUFFER_OWN) {
-        HY_TRY(add_slot(store, device, kind, store->layout.unit_bytes[unit]));
-        known->own = store->slot_count - 1;
+        HY_TRY(add_slot(store, device, kind, bytes));
+        known->slot = store->slot_count - 1;
+        store->slots[known->slot].unit = unit;
+        return HY_OK;
     }
+    *at += store->place == HY_DISK ? hy_spill_room(bytes) : bytes;
     return b->event_create(b, &known->is_written_back);
 }
 
@@ -137,8 +147,9 @@ hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t
     const hy_layout *layout = &store->layout;
     hy_ring_plan plan = hy_store_plan_ring(layout, depth, resident);
     sorter s = begin_sorting(layout, resident);
+    uint64_t at = 0;
     store->ring_depth = depth;
-    store->buffer_bytes = plan.buffer_bytes;
+    store->ring = plan;
     store->slots = calloc((size_t)(depth + 1 + plan.resident), sizeof *store->slots);
     store->units = calloc((size_t)layout->unit_count, sizeof *store->units);
     if (!store->slots || !store->units) {
@@ -149,7 +160,7 @@ hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t
     }
     if (plan.large_bytes) HY_TRY(add_slot(store, device, HY_BUFFER_LARGE, plan.large_bytes));
     for (int32_t u = 0; u < layout->unit_count; u++) {
-        HY_TRY(set_up_unit(store, device, u, next_kind(&s, u)));
+        HY_TRY(set_up_unit(store, device, u, next_kind(&s, u), &at));
     }
     return HY_OK;
 }
@@ -175,6 +186,14 @@ void hy_ring_fini(hy_store *store) {
 
 /* ---- who takes which --------------------------------------------------------------------------- */
 
+char *hy_ring_backing_of(const hy_store *store, int32_t unit) {
+    if (!store->units) return store->data + store->layout.unit_offset[unit];
+    const hy_ring_unit *known = &store->units[unit];
+    assert(hy_ring_owns(store, unit) || !store->stages);
+    return hy_ring_owns(store, unit) ? store->slots[known->slot].data
+                                     : store->data + known->backing_at;
+}
+
 hy_ring_slot *hy_ring_slot_of(const hy_store *store, int32_t unit) {
     int32_t slot = store->units[unit].slot;
     return slot < 0 ? NULL : &store->slots[slot];
@@ -183,7 +202,7 @@ hy_ring_slot *hy_ring_slot_of(const hy_store *store, int32_t unit) {
 hy_ring_slot *hy_ring_choose(hy_store *store, int32_t unit) {
     const hy_ring_unit *wanted = &store->units[unit];
     hy_ring_slot *oldest = NULL;
-    if (wanted->kind == HY_BUFFER_OWN) return &store->slots[wanted->own];
+    assert(wanted->kind != HY_BUFFER_OWN); /* it has its buffer */
     for (int32_t i = 0; i < store->slot_count; i++) {
         hy_ring_slot *slot = &store->slots[i];
         if (slot->kind != wanted->kind || slot->holders > 0) continue;
@@ -202,7 +221,7 @@ void hy_ring_assign(hy_store *store, hy_ring_slot *slot, int32_t unit) {
 
 void hy_ring_drop(hy_store *store, int32_t unit) {
     hy_ring_slot *slot = store->units ? hy_ring_slot_of(store, unit) : NULL;
-    if (!slot) return;
+    if (!slot || slot->kind == HY_BUFFER_OWN) return;
     assert(slot->holders == 0);
     store->units[unit].slot = -1;
     slot->unit = -1;

@@ -1,6 +1,7 @@
 /* columns.c: the placement table of a plan: which class lies where in which phase. See subject.h.
  *
- * Rows of one class have one place, so a cell is their sum. Predict keeps no gradients and nothing for a
+ * Rows of one class have one place, so a cell is their sum. What they pass through on the device, and the
+ * layers of theirs that stay there, count as workspace. Predict keeps no gradients and nothing for a
  * backward pass; the optimizer's state is where its strategy puts it. */
 #include "plan/subject.h"
 
@@ -42,7 +43,7 @@ void hy_plan_columns(const hy_subject *x, const hy_rows *rows, const hy_plan *pl
         const hy_row *row = &rows->row[i];
         hy_place place = row->is_there ? hy_row_place(row, &plan->choice) : HY_NOWHERE;
         if (place == HY_NOWHERE) continue;
-        bytes[row->cls] += hy_row_bytes(row, place);
+        bytes[row->cls] += hy_row_bytes(row, &plan->choice);
         if (!of[row->cls]) of[row->cls] = row;
     }
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {

@@ -64,15 +64,15 @@ typedef struct hy_plan_work {
 /* What the rows of the state need (rows.h), and what of it passes through the device in one walk over all
  * units. */
 typedef struct hy_plan_state {
-    uint64_t device;                /* rows that live there */
-    uint64_t rings;                 /* on the device: what the others pass through */
-    uint64_t step_rings;            /* of these, what Predict does without */
-    uint64_t work_rings;            /* and scratch of what the predictor keeps: in the work area */
-    uint64_t pinned;                /* rows that live there, but for the predictor's */
-    uint64_t kept, kept_pinned;     /* by the predictor, and of that in pinned memory */
-    uint64_t disk, staging;         /* in the file, and pinned between it and the device */
-    uint64_t moved;                 /* on the host: the optimizer's state in Predict */
-    uint64_t bytes[HY_PLAN_STATES]; /* all of a class, wherever it is */
+    uint64_t device;            /* rows that live there */
+    uint64_t rings;             /* on the device: what the others pass through, layers that stay */
+    uint64_t step_rings;        /* of rings, what Predict does without */
+    uint64_t work_rings;        /* and scratch of what the predictor keeps: in the work area */
+    uint64_t pinned;            /* of rows that live there, what travels; not the predictor's */
+    uint64_t kept, kept_pinned; /* by the predictor, and of that in pinned memory */
+    uint64_t disk, staging;     /* in the file, and pinned between it and the device */
+    uint64_t moved;             /* on the host: the optimizer's state in Predict */
+    uint64_t bytes[HY_PLAN_STATES];    /* all of a class, wherever it is */
     uint64_t streamed[HY_PLAN_STATES]; /* comes from the host or from disk */
     uint64_t frozen, frozen_streamed;  /* of the weights: no part of an update */
     uint64_t forward_only;             /* of these: backward does not come to them */

@@ -159,10 +159,11 @@ hy_place hy_row_place(const hy_row *row, const hy_plan_choice *c) {
     return row->is_tiled && !(row->is_for_jumps && c->is_aside) ? c->predictor : HY_NOWHERE;
 }
 
-uint64_t hy_row_bytes(const hy_row *row, hy_place place) {
-    return place == HY_NOWHERE ? 0
-           : place == HY_DISK  ? hy_store_disk_bytes(&row->layout)
-                               : row->layout.bytes;
+uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *c) {
+    hy_place place = hy_row_place(row, c);
+    if (place == HY_NOWHERE || place == HY_DEVICE) return place ? row->layout.bytes : 0;
+    hy_ring_plan ring = hy_row_ring(row, c);
+    return place == HY_DISK ? ring.disk_bytes : ring.backing_bytes;
 }
 
 int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *c) {
@@ -170,17 +171,24 @@ int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *c) {
     return row->is_tiled ? HY_TILE_RING_DEPTH : HY_CANDIDATE_DEPTH;
 }
 
-/* The stores' own plan of a ring. The same ones are asked for again and again while choices are compared. */
+static int32_t residents(const hy_row *row, const hy_plan_choice *c) {
+    int32_t wanted = row->state >= 0 ? c->resident_units : 0, most = row->layout.unit_count;
+    return wanted < most ? wanted : most;
+}
+
+hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *c) {
+    return hy_store_plan_ring(&row->layout, hy_row_ring_depth(row, c), residents(row, c));
+}
+
+/* The same ones are asked for again and again while choices are compared. */
 static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c,
                             hy_ring_memo *memo) {
     const hy_row *row = &rows->row[id];
-    int32_t depth = hy_row_ring_depth(row, c), most = row->layout.unit_count;
-    int32_t resident = row->state >= 0 ? c->resident_units : 0;
-    if (resident > most) resident = most;
+    int32_t depth = hy_row_ring_depth(row, c), resident = residents(row, c);
     assert(depth >= 0 && depth <= HY_RING_MAX && resident >= 0);
-    hy_ring_plan *known = memo ? &memo->of[id][depth * (most + 1) + resident] : NULL;
-    if (!known) return hy_store_plan_ring(&row->layout, depth, resident);
-    if (known->bytes == 0) *known = hy_store_plan_ring(&row->layout, depth, resident);
+    if (!memo) return hy_row_ring(row, c);
+    hy_ring_plan *known = &memo->of[id][depth * (row->layout.unit_count + 1) + resident];
+    if (known->bytes == 0) *known = hy_row_ring(row, c);
     return *known;
 }
 
@@ -208,8 +216,8 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
         } else {
             out->bytes[row->state] += row->layout.bytes;
             out->rings += ring.bytes;
-            out->step_rings += row->is_for_steps ? ring.bytes : 0;
-            uint64_t streamed = row->layout.bytes - ring.resident_bytes;
+            out->step_rings += hy_row_step_ring(row, &ring);
+            uint64_t streamed = ring.backing_bytes;
             bool is_frozen = row->set == HY_SET_FROZEN;
             out->frozen += is_frozen ? row->layout.bytes : 0;
             if (place == HY_DEVICE) {
@@ -219,11 +227,11 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
                 out->frozen_streamed += is_frozen ? streamed : 0;
                 if (is_frozen) out->forward_only += share_below(rows, row, streamed);
             }
-            if (place == HY_PINNED) out->pinned += row->layout.bytes;
+            if (place == HY_PINNED) out->pinned += ring.backing_bytes;
         }
         if (place == HY_DISK) {
-            out->disk += hy_store_disk_bytes(&row->layout);
-            out->staging += hy_store_staging_bytes(&row->layout, HY_DISK_BUFFERS);
+            out->disk += ring.disk_bytes;
+            out->staging += hy_store_staging_bytes(&ring, HY_DISK_BUFFERS);
         }
     }
 }

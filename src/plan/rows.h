@@ -47,7 +47,7 @@ typedef struct hy_row {
     hy_layout layout;
     /* set by the engine */
     hy_store store;
-    hy_arena backing; /* all of it, on the device or in pinned memory */
+    hy_arena backing; /* on the device all of it, in pinned memory what travels */
     hy_arena ring;    /* device: what it passes through, unless that lies in the work area */
     hy_arena staging; /* pinned: between disk and device */
     uint64_t disk_at; /* where it begins in the run's file */
@@ -87,9 +87,16 @@ static inline hy_dtype hy_row_decoded(const hy_row *row) { return row->block ? H
 
 /* Where a row lives by a choice; HY_NOWHERE: it is made on demand. */
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *choice);
-/* Bytes of it there: a file has borders of its own. */
-uint64_t hy_row_bytes(const hy_row *row, hy_place place);
+/* Bytes of it there: without resident layers, which live in the ring; a file has borders of its own. */
+uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *choice);
 int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *choice);
+/* The ring of a row that lives elsewhere. */
+hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *choice);
+/* Of it, what Predict does without: resident layers of the optimizer's state live there meanwhile. */
+static inline uint64_t hy_row_step_ring(const hy_row *row, const hy_ring_plan *ring) {
+    if (!row->is_for_steps) return 0;
+    return ring->bytes - (row->file ? ring->resident_bytes : 0);
+}
 
 /* Ring plans that were asked for before, kept by who asks often; NULL: nobody keeps them. */
 typedef struct hy_ring_memo {

@@ -83,10 +83,12 @@ static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
            s->problem->device;
 }
 
-/* As many layers as there is room for; state is then that of the plan. */
+/* As many layers as there is room for: they come from nowhere and need nothing of the host. State is then that
+ * of the plan. */
 static void fill_with_layers(const search *s, hy_plan *plan) {
     int32_t least = 0, most = s->problem->layers;
-    bool is_open = s->problem->open.resident_units && !s->is_lean;
+    bool needs_device_least = s->is_lean && s->is_about_device;
+    bool is_open = s->problem->open.resident_units && !needs_device_least;
     if (!is_open || !hy_choice_streams(&plan->choice)) {
         fits_device(s, plan, s->problem->base.resident_units);
         return;
