@@ -104,15 +104,39 @@ START_TEST(what_is_chosen_for_known_machines) {
 }
 END_TEST
 
-/* 50 GiB pinned for 7B: state alone is 42.7. */
-START_TEST(seven_billion_fit_into_fifty_gibibytes_of_host_memory) {
+/* 50 GiB pinned for 7B: state alone is 42.7. 40 GiB do as well: layers that stay on the device need none. */
+START_TEST(seven_billion_fit_into_forty_gibibytes_of_host_memory) {
+    for (int most = 50; most >= 40; most -= 10) {
+        rig r;
+        hy_plan plan, bare;
+        uint64_t host = (uint64_t)most * GIB;
+        rig_begin(&r, &(rig_options){"qwen2.5-7b", "h200", CARD_16GB, host, 262144, SMALL_STATE});
+        must(hy_plan_choose(&r.problem, &plan));
+        ck_assert(plan.fits);
+        ck_assert_uint_le(plan.host, host);
+        hy_plan_choice none = plan.choice;
+        none.resident_units = 0;
+        must(hy_plan_evaluate(&r.problem, &none, &bare));
+        ck_assert_uint_ge(bare.host, 42 * GIB);
+        ck_assert_uint_eq(bare.host - plan.host, bare.state.pinned - plan.state.pinned);
+        if (most == 40) ck_assert_int_ge(plan.choice.resident_units, 2);
+        rig_end(&r);
+    }
+}
+END_TEST
+
+/* Whether it fits where host memory is short is known without looking for the fastest. */
+START_TEST(the_leanest_plan_for_the_host_has_layers_that_stay) {
     rig r;
-    hy_plan plan;
-    rig_begin(&r, &(rig_options){"qwen2.5-7b", "h200", CARD_16GB, 50 * GIB, 262144, SMALL_STATE});
-    must(hy_plan_choose(&r.problem, &plan));
-    ck_assert(plan.fits);
-    ck_assert_uint_le(plan.host, 50 * GIB);
-    ck_assert_uint_ge(plan.host, 42 * GIB);
+    hy_plan lean, short_of;
+    rig_begin(&r, &(rig_options){"qwen2.5-7b", "h200", CARD_16GB, 40 * GIB, 262144, SMALL_STATE});
+    must(hy_plan_leanest(&r.problem, false, &lean));
+    ck_assert(lean.fits);
+    ck_assert_int_gt(lean.choice.resident_units, 0);
+    r.problem.open.resident_units = false;
+    must(hy_plan_leanest(&r.problem, false, &short_of));
+    ck_assert(!short_of.fits);
+    ck_assert_uint_gt(short_of.host_short, 0);
     rig_end(&r);
 }
 END_TEST
@@ -368,7 +392,8 @@ static Suite *planner_suite(void) {
     TCase *answers = tcase_create("answers");
     tcase_set_timeout(answers, 300);
     tcase_add_test(answers, what_is_chosen_for_known_machines);
-    tcase_add_test(answers, seven_billion_fit_into_fifty_gibibytes_of_host_memory);
+    tcase_add_test(answers, seven_billion_fit_into_forty_gibibytes_of_host_memory);
+    tcase_add_test(answers, the_leanest_plan_for_the_host_has_layers_that_stay);
     tcase_add_test(answers, every_choice_has_a_reason);
     suite_add_tcase(suite, answers);
     TCase *rules = tcase_create("rules");

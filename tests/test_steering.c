@@ -20,6 +20,10 @@
               "confidence_threshold 0.5 tail_share 0.3 tune_cache none precision fp32 "            \
               "precision_correct same monitor silent batch_check_every 1 device cuda "
 
+#define ALL_PINNED                                                                                 \
+    "weights_place", "pinned", "master_place", "pinned", "grads_place", "pinned", "optim_place",   \
+        "pinned"
+
 static hy_trainer *begin(const char *out, const char *const *pairs) {
     card.others = 0;
     card.memory_free = CARD_BYTES;
@@ -77,6 +81,8 @@ static const char *const *const places[] = {
     PAIRS("recompute", "none"),
     PAIRS("recompute", "all"),
     PAIRS("weights_place", "pinned", "grads_place", "pinned", "optim_place", "pinned"),
+    PAIRS("weights_place", "pinned", "grads_place", "pinned", "optim_place", "pinned",
+          "resident_units", "1"),
     PAIRS("optim_place", "pinned", "update", "gather", "activations_place", "pinned"),
     PAIRS("offload_strategy", "pinned", "lookahead", "2"),
 };
@@ -416,21 +422,30 @@ static hy_status take_or_refuse(hy_backend *b, hy_place place, size_t bytes, voi
     return hy_fail(HY_ERR_MEMORY, "allocation %lld is refused", (long long)takings);
 }
 
-/* To other places in Predict and back; one allocation of one of these changes is refused. Returns how many
- * there were. */
-static int64_t change_places(int when, int64_t at, int64_t tries, const double *plain) {
+/* To other places in Predict and back, or to more layers that stay on the device and to none; one allocation of
+ * one of these changes is refused. Returns how many there were. */
+static int64_t change_places(bool are_layers, int when, int64_t at, int64_t tries,
+                             const double *plain) {
     char text[24];
     int64_t asked = 0;
     snprintf(text, sizeof text, "%lld", (long long)tries);
-    hy_trainer *t = begin("none", PAIRS("offload_strategy", "pinned", "dynamic_batch", "off",
-                                        "seq_len", "8", "recovery_tries", text));
+    const char *const *moving = PAIRS("offload_strategy", "pinned", "dynamic_batch", "off",
+                                      "seq_len", "8", "recovery_tries", text);
+    const char *const *layers =
+        PAIRS(ALL_PINNED, "resident_units", "1", "layers", "3", "dynamic_batch", "off", "seq_len",
+              "8", "recovery_tries", text);
+    hy_trainer *t = begin("none", are_layers ? layers : moving);
     take_plainly = t->engine.backend->alloc;
     t->engine.backend->alloc = take_or_refuse;
     for (int i = 0; i < 18; i++) {
         hy_step_info info;
         if (i == 8 || i == 12) {
-            t->settings.memory.optim_place = t->settings.memory.grads_place =
-                i == 8 ? HY_PINNED : HY_PLACE_AUTO;
+            if (are_layers) {
+                t->settings.memory.resident_units = i == 8 ? 2 : 0;
+            } else {
+                t->settings.memory.optim_place = t->settings.memory.grads_place =
+                    i == 8 ? HY_PINNED : HY_PLACE_AUTO;
+            }
             takings = 0;
             refused_at = i == when ? at : 0;
             hy_status status = hy_trainer_replan(t, 0, 0, "a test asks for it");
@@ -448,15 +463,68 @@ static int64_t change_places(int when, int64_t at, int64_t tries, const double *
 
 /* With another try all of it is there; without, the run goes on as it was. */
 START_TEST(what_is_refused_on_the_way_to_another_plan_changes_no_bit) {
-    int when = _i < 2 ? 8 : 12;
+    int when = _i % 4 < 2 ? 8 : 12;
+    bool are_layers = _i >= 4;
     double plain[STEPS];
     int64_t tokens[STEPS];
-    run_plain(PAIRS("offload_strategy", "pinned", "dynamic_batch", "off", "seq_len", "8"), plain,
-              tokens);
-    int64_t count = change_places(when, 0, 0, plain);
+    run_plain(are_layers
+                  ? PAIRS("layers", "3", "dynamic_batch", "off", "seq_len", "8")
+                  : PAIRS("offload_strategy", "pinned", "dynamic_batch", "off", "seq_len", "8"),
+              plain, tokens);
+    int64_t count = change_places(are_layers, when, 0, 0, plain);
     ck_assert_int_gt(count, 8);
     for (int64_t at = count; at > 0; at -= at > count - 5 ? 1 : 7)
-        change_places(when, at, _i % 2, plain);
+        change_places(are_layers, when, at, _i % 2, plain);
+}
+END_TEST
+
+/* Pinned or on disk, more layers stay and fewer, through all phases: what is taken is what was planned, and
+ * the file does not grow with every change. */
+START_TEST(other_resident_layers_change_no_bit) {
+    const char *const *const kinds[] = {
+        PAIRS(ALL_PINNED, "layers", "3", "optimizer", "adamw8bit"),
+        PAIRS("weights_place", "disk", "master_place", "disk", "grads_place", "disk", "optim_place",
+              "disk", "offload_folder", ".", "offload_size", "1GiB", "layers", "3"),
+        PAIRS(ALL_PINNED, "layers", "3", "precision", "bf16", "update", "gather"),
+    };
+    static const int residents[] = {2, 0, 1, 3, 1, 2};
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    uint64_t most_disk = 0, most = 0, least = UINT64_MAX;
+    run_plain(kinds[_i], plain, tokens);
+    hy_trainer *t = begin("none", kinds[_i]);
+    hy_engine *e = &t->engine;
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        if (i % 4 == 3) {
+            t->settings.memory.resident_units = residents[i / 4];
+            must(hy_trainer_replan(t, 0, 0, "a test asks for it"));
+            ck_assert_int_eq(e->plan.choice.resident_units, residents[i / 4]);
+        }
+        if (i % 4 == 1) { /* the same ones in another ring */
+            t->settings.memory.ring_depth = 2 + i % 3;
+            must(hy_trainer_replan(t, 0, 0, "a test asks for it"));
+        }
+        uint64_t host = hy_engine_reserved(e, HY_PINNED) + hy_engine_reserved(e, HY_HOST);
+        ck_assert_uint_eq(host, e->plan.host);
+        ck_assert_uint_eq(hy_engine_reserved(e, HY_DEVICE), e->plan.device);
+        if (e->plan.disk > most_disk) most_disk = e->plan.disk;
+        if (host + e->plan.disk > most) most = host + e->plan.disk;
+        if (host + e->plan.disk < least) least = host + e->plan.disk;
+        step(t, &info);
+        ck_assert_msg(info.loss == plain[i], "step %d: %.17g, undisturbed %.17g", i + 1, info.loss,
+                      plain[i]);
+        uint64_t disk = 0;
+        for (int r = 0; r < HY_ROW_COUNT; r++) {
+            const hy_row *row = &e->rows.row[r];
+            if (row->store.place != HY_DISK) continue;
+            disk += row->store.ring.disk_bytes;
+            ck_assert_uint_le(row->disk_at + row->store.ring.disk_bytes, 2 * most_disk);
+        }
+        ck_assert_uint_eq(disk, e->plan.disk);
+    }
+    ck_assert_uint_lt(least, most);
+    hy_trainer_destroy(t);
 }
 END_TEST
 
@@ -554,7 +622,8 @@ static Suite *steering_suite(void) {
     tcase_add_loop_test(change, the_ledger_follows, 0, rows);
     tcase_add_test(change, a_split_that_would_change_the_loss_is_not_made);
     tcase_add_test(change, another_plan_in_mid_run_changes_no_bit);
-    tcase_add_loop_test(refusal, what_is_refused_on_the_way_to_another_plan_changes_no_bit, 0, 4);
+    tcase_add_loop_test(change, other_resident_layers_change_no_bit, 0, 3);
+    tcase_add_loop_test(refusal, what_is_refused_on_the_way_to_another_plan_changes_no_bit, 0, 8);
     tcase_add_test(refusal, a_place_that_is_refused_is_not_taken);
     tcase_add_test(refusal, a_plan_that_needs_no_less_is_not_taken);
     tcase_add_test(change, a_run_that_finds_no_other_plan_is_saved);

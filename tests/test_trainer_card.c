@@ -11,6 +11,11 @@
 
 #define STEPS 18
 
+/* Layers of a class that lives elsewhere may live on the card alone. */
+#define STREAMED(place)                                                                            \
+    "weights_place", place, "master_place", place, "grads_place", place, "optim_place", place,     \
+        "offload_folder", ".", "layers", "3"
+
 static hy_config *config_on(const char *device, const char *out, const char *const *pairs) {
     hy_config *config =
         small_run(SMALL_RUN "steps 48 grad_accum_steps 2 full_steps 4 correct_steps 2 "
@@ -74,6 +79,49 @@ START_TEST(a_run_gives_the_bits_of_the_cpu_with_every_strategy) {
 }
 END_TEST
 
+START_TEST(a_run_with_resident_layers_gives_the_bits_of_the_cpu) {
+    same_on_both(PAIRS(STREAMED("pinned"), "resident_units", "2", "tail_share", "0.6"));
+    same_on_both(PAIRS(STREAMED("pinned"), "resident_units", "3", "precision", "bf16", "optimizer",
+                       "adamw8bit", "update", "gather"));
+    same_on_both(PAIRS(STREAMED("disk"), "resident_units", "1", "snapshot", "true"));
+}
+END_TEST
+
+/* What a run with resident layers takes of the host is less than what one without does: by those layers. */
+START_TEST(resident_layers_take_no_host_memory) {
+    static const char *const residents[] = {"0", "1", "3"};
+    uint64_t pinned[3], disk[3];
+    for (int i = 0; i < 3; i++) {
+        hy_trainer *t = trainer_on(
+            "cuda", "none",
+            PAIRS(STREAMED("pinned"), "resident_units", residents[i], "predictor", "none"));
+        hy_engine *e = &t->engine;
+        ck_assert_uint_eq(hy_engine_reserved(e, HY_PINNED), e->plan.host);
+        ck_assert_uint_eq(hy_engine_reserved(e, HY_DEVICE), e->plan.device);
+        uint64_t stay = 0;
+        for (int r = 0; r < HY_ROW_COUNT; r++) {
+            const hy_row *row = &e->rows.row[r];
+            ck_assert_int_eq(row->store.ring.resident, row->is_there ? atoi(residents[i]) : 0);
+            stay += row->store.ring.resident_bytes;
+        }
+        must(hy_trainer_step(t, NULL));
+        for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+            const hy_cell *cell = &e->ledger.cell[cls][e->ledger.phase];
+            ck_assert_uint_eq(cell->measured, cell->planned);
+        }
+        pinned[i] = hy_engine_reserved(e, HY_PINNED);
+        ck_assert_uint_eq(pinned[i], pinned[0] - stay);
+        ck_assert(i == 0 || stay > 0);
+        hy_trainer_destroy(t);
+        t = trainer_on("cuda", "none", PAIRS(STREAMED("disk"), "resident_units", residents[i]));
+        disk[i] = t->engine.ledger.live_in[HY_DISK];
+        ck_assert_uint_eq(disk[i], t->engine.plan.disk);
+        if (i > 0) ck_assert_uint_lt(disk[i], disk[i - 1]);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
 START_TEST(a_run_gives_the_bits_of_the_cpu_with_every_predictor) {
     static const char *const kinds[] = {"outer", "line", "none"};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -93,14 +141,17 @@ START_TEST(a_run_gives_the_bits_of_the_cpu_in_16_bits_and_in_other_shapes) {
 }
 END_TEST
 
+#define FORKED                                                                                     \
+    "confidence_threshold", "0.99", "fork_budget", "0.5", "fork_steps", "3", "steps", "60"
+
 START_TEST(a_fork_runs_to_its_end) {
-    double summary_loss[2];
-    static const char *const devices[] = {"cpu", "cuda"};
-    for (int d = 0; d < 2; d++) {
+    double summary_loss[3];
+    static const char *const devices[] = {"cpu", "cuda", "cuda"};
+    for (int d = 0; d < 3; d++) {
         hy_summary s;
-        hy_trainer *t = trainer_on(devices[d], "none",
-                                   PAIRS("confidence_threshold", "0.99", "fork_budget", "0.5",
-                                         "fork_steps", "3", "steps", "60"));
+        const char *const *here = PAIRS(FORKED, "layers", "3");
+        const char *const *partly = PAIRS(FORKED, STREAMED("pinned"), "resident_units", "2");
+        hy_trainer *t = trainer_on(devices[d], "none", d == 2 ? partly : here);
         must(hy_trainer_run(t));
         hy_trainer_summary(t, &s);
         ck_assert_int_gt(s.forks, 0);
@@ -108,20 +159,25 @@ START_TEST(a_fork_runs_to_its_end) {
         hy_trainer_destroy(t);
     }
     ck_assert(summary_loss[0] == summary_loss[1]);
+    ck_assert(summary_loss[0] == summary_loss[2]);
 }
 END_TEST
 
-/* Saves on one device and goes on with the other. */
-static void moves_from_to(const char *from, const char *to) {
+/* Saves on one device and goes on with the other, there with other places. */
+static void moves_from_to(const char *from, const char *const *places, const char *to,
+                          const char *const *other_places) {
     char folder[256];
     double straight[20], resumed[20];
     temp_folder(folder);
-    hy_trainer *t = trainer_on(from, folder, PAIRS("tail_share", "0.5"));
+    hy_trainer *t = trainer_on(from, folder, places);
     for (int i = 0; i < 10; i++) must(hy_trainer_step(t, NULL));
     must(hy_trainer_save(t));
     take_losses(t, 20, straight);
     hy_trainer_destroy(t);
-    t = trainer_on(to, folder, PAIRS("tail_share", "0.5", "resume", "auto"));
+    hy_config *config = config_on(to, folder, other_places);
+    must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
+    must(hy_trainer_create(config, NULL, &t));
+    hy_config_destroy(config);
     take_losses(t, 20, resumed);
     hy_trainer_destroy(t);
     ck_assert_mem_eq(straight, resumed, sizeof straight);
@@ -129,9 +185,44 @@ static void moves_from_to(const char *from, const char *to) {
 }
 
 START_TEST(a_checkpoint_moves_between_devices_bit_for_bit) {
-    moves_from_to("cuda", "cuda");
-    moves_from_to("cuda", "cpu");
-    moves_from_to("cpu", "cuda");
+    const char *const *here = PAIRS("tail_share", "0.5");
+    moves_from_to("cuda", here, "cuda", here);
+    moves_from_to("cuda", here, "cpu", here);
+    moves_from_to("cpu", here, "cuda", here);
+}
+END_TEST
+
+START_TEST(a_checkpoint_of_resident_layers_moves_bit_for_bit) {
+    const char *const *here = PAIRS("tail_share", "0.5", "layers", "3");
+    const char *const *two = PAIRS(STREAMED("pinned"), "tail_share", "0.5", "resident_units", "2");
+    const char *const *one = PAIRS(STREAMED("disk"), "tail_share", "0.5", "resident_units", "1");
+    moves_from_to("cuda", two, "cuda", here);
+    moves_from_to("cuda", here, "cuda", two);
+    moves_from_to("cuda", two, "cuda", one);
+    moves_from_to("cuda", one, "cpu", two);
+}
+END_TEST
+
+/* Weights of files: into memory that the host reaches, and into layers that it does not. */
+START_TEST(weights_of_files_reach_resident_layers) {
+    char folder[256];
+    double losses[3][6];
+    temp_folder(folder);
+    hy_trainer *t = trainer_on("cpu", folder, PAIRS("layers", "3"));
+    for (int i = 0; i < 3; i++) must(hy_trainer_step(t, NULL));
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    const char *const *pairs[] = {
+        PAIRS("layers", "3", "init_from", folder),
+        PAIRS(STREAMED("pinned"), "resident_units", "2", "init_from", folder),
+        PAIRS(STREAMED("disk"), "resident_units", "1", "init_from", folder)};
+    for (int i = 0; i < 3; i++) {
+        t = trainer_on(i == 0 ? "cpu" : "cuda", "none", pairs[i]);
+        take_losses(t, 6, losses[i]);
+        hy_trainer_destroy(t);
+        ck_assert_mem_eq(losses[0], losses[i], sizeof losses[0]);
+    }
+    remove_folder(folder);
 }
 END_TEST
 
@@ -257,10 +348,14 @@ static Suite *card_suite(void) {
     TCase *tests = tcase_create("card");
     tcase_set_timeout(tests, 240);
     tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_with_every_strategy);
+    tcase_add_test(tests, a_run_with_resident_layers_gives_the_bits_of_the_cpu);
+    tcase_add_test(tests, resident_layers_take_no_host_memory);
     tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_with_every_predictor);
     tcase_add_test(tests, a_run_gives_the_bits_of_the_cpu_in_16_bits_and_in_other_shapes);
     tcase_add_test(tests, a_fork_runs_to_its_end);
     tcase_add_test(tests, a_checkpoint_moves_between_devices_bit_for_bit);
+    tcase_add_test(tests, a_checkpoint_of_resident_layers_moves_bit_for_bit);
+    tcase_add_test(tests, weights_of_files_reach_resident_layers);
     tcase_add_test(tests, the_table_of_algorithms_is_kept_and_comes_back_before_any_plan);
     tcase_add_test(tests, auto_precision_follows_the_card);
     tcase_add_test(tests, what_does_not_fit_the_card_is_refused_in_words);

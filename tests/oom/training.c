@@ -24,12 +24,13 @@
            "confidence_threshold 0.75 schedule constant "
 #define RINGS                                                                                      \
     MOVES "layers 3 grad_accum_steps 2 precision bf16 weights_place pinned master_place pinned "   \
-          "grads_place pinned optim_place pinned activations_place pinned ring_depth 2 "
+          "grads_place pinned optim_place pinned activations_place pinned ring_depth 2 "           \
+          "resident_units 1 "
 #define IN_8BIT                                                                                    \
     MOVES "precision bf16 precision_correct same master_dtype bf16 predictor_dtype 8bit "
 #define ON_DISK                                                                                    \
     MOVES "layers 3 grad_accum_steps 2 weights_place disk master_place disk grads_place disk "     \
-          "optim_place disk ring_depth 2 "
+          "optim_place disk ring_depth 2 resident_units 1 "
 
 /* ---- configurations ------------------------------------------------------------------------------ */
 
