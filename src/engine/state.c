@@ -161,8 +161,8 @@ static void unbook(hy_engine *e, const hy_row *row) {
 }
 
 /* Takes the row's memory by another choice, brings over what a checkpoint would hold of it, and gives the
- * old back: a failure leaves the row as it was. Where only the ring's depth is another, the backing store
- * stays, and resident layers go from ring to ring. */
+ * old back: a failure leaves the row as it was. Until then there are both, of one row at a time. Where only
+ * the ring's depth is another, the backing store stays, and resident layers go from ring to ring. */
 static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
     hy_row fresh = *row;
     hy_ledger before = e->ledger;

@@ -45,6 +45,9 @@ the_formulas_of_the_memory_page_give_the_plans_bytes() {
     hold_against_formulas 0 --card rtx5080 --cpu-mem 28GiB --model llama-3.2-1b --profile balanced
     hold_against_formulas 0 --card rtx5080 --cpu-mem 62GiB --model qwen2.5-7b --predictor none \
         --seq-len 1024 --step-tokens 262144 $small_state
+    # Layers that stay: they are in the ring, and not in pinned memory.
+    hold_against_formulas 0 --card rtx5080 --cpu-mem 40GiB --model qwen2.5-7b --predictor none \
+        --seq-len 1024 --step-tokens 4096 $small_state
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
