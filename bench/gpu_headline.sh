@@ -24,7 +24,7 @@ began=$(date +%s)
 
 say "a folder of $model"
 "$bin/hybrid-train" --model $model --tokenizer "$tokenizer" --steps 1 --seq-len 64 --step-tokens 64 \
-    --profile aggressive --predictor none --data "$rows" --chat-template $template --eval-batches 1 \
+    --precision bf16 --predictor none --optim-dtype 8bit --master-dtype bf16 --data "$rows" --chat-template $template --eval-batches 1 \
     --sample-tokens 0 --no-report --no-tensorboard --out "$work/base" --quiet
 rm -rf "$work"/base/checkpoint-*
 du -sh "$work/base/model"
