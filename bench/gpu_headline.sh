@@ -46,21 +46,27 @@ say "killed after its checkpoint"
 # shellcheck disable=SC2086
 hold "$bin/hybrid-train" $headline $common --steps 8 --save-every 3 --no-save-model --out "$run" &
 holder=$!
-while [ ! -e "$run/checkpoint-3/trainer.json" ]; do sleep 1; done
-sleep 3
+until grep -qs '"step":4,' "$run/metrics.jsonl"; do sleep 1; done
 pkill -9 -f "$run" || true
 wait $holder || true
+pkill hold_memory || true
+grep '"step":4,' "$run/metrics.jsonl" > "$work/killed"
+rm -f "$work"/base/model/*.safetensors # room for the next checkpoint: a run needs the rest alone
 say "resumed"
-# shellcheck disable=SC2086
-hold "$bin/hybrid-train" --resume "$run" --save-every 0 --keep 1
-tail -n 1 "$run/metrics.jsonl" | cut -c 1-200
+hold "$bin/hybrid-train" --resume "$run" --save-every 0 --keep 1 &
+holder=$!
+until grep -qs '"step":5,' "$run/metrics.jsonl"; do sleep 1; done
+rm -rf "$run/checkpoint-3"
+wait $holder
+for file in "$work/killed" "$run/metrics.jsonl"; do
+    sed -n 's/.*"step":4,.*"loss":\([0-9.]*\),.*/loss of step 4: \1/p' "$file"
+done | uniq -c
 say "validated"
 hold "$bin/hybrid-train" --eval-only --model "$run" --data "$rows" --chat-template $template --seq-len ${SEQ:-1024} \
     --eval-batches 1
 say "chat"
 hold "$bin/hybrid-chat" --model "$run" --prompt "Two and two is" --max-tokens 8
 say "exported"
-rm -rf "$work"/base/model/*.safetensors
 "$bin/hybrid-export" "$run" --out "$work/export"
 du -sh "$work/export"
 say "speed"

@@ -160,6 +160,20 @@ START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
 }
 END_TEST
 
+/* Nor does it make room for any: the plan is that of a run without. */
+START_TEST(what_stands_aside_costs_no_speed) {
+    hy_trainer *aside = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
+                                                "cpu_mem", "56GiB", "regime", "fine-tuning"));
+    hy_trainer *none = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
+                                               "cpu_mem", "56GiB", "predictor", "none"));
+    ck_assert_uint_eq(facts_of(aside).vram_bytes, facts_of(none).vram_bytes);
+    ck_assert_uint_eq(facts_of(aside).host_pinned_bytes, facts_of(none).host_pinned_bytes);
+    ck_assert(facts_of(aside).tokens_per_second == facts_of(none).tokens_per_second);
+    hy_trainer_destroy(aside);
+    hy_trainer_destroy(none);
+}
+END_TEST
+
 static uint64_t kept_bytes(const hy_trainer *t) {
     uint64_t bytes = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
@@ -256,6 +270,7 @@ static Suite *ladder_suite(void) {
     tcase_add_test(plans, what_fits_the_card_stays_fp32);
     tcase_add_test(plans, prediction_gives_way_as_host_memory_shrinks);
     tcase_add_test(plans, no_hand_set_types_are_much_faster);
+    tcase_add_test(plans, what_stands_aside_costs_no_speed);
     tcase_add_test(runs, a_run_keeps_its_types_when_it_is_resumed);
     tcase_add_test(runs, prediction_that_stands_aside_takes_no_memory);
     tcase_add_loop_test(runs, a_run_resumed_before_a_fork_asks_as_it_would_have, 0, 4);

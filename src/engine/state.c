@@ -126,7 +126,8 @@ static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
 static hy_status take_rows(hy_engine *e, bool rings_in_work) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_row *row = &e->rows.row[i];
-        if (row->is_there && hy_row_rings_in_work(row) == rings_in_work) {
+        bool is_wanted = row->is_there && !hy_row_is_aside(row, &e->plan.choice);
+        if (is_wanted && hy_row_rings_in_work(row) == rings_in_work) {
             HY_TRY(take_row(e, row, &e->plan.choice));
         }
     }
@@ -166,8 +167,10 @@ static void unbook(hy_engine *e, const hy_row *row) {
 static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
     hy_row fresh = *row;
     hy_ledger before = e->ledger;
-    bool is_same_place = hy_row_place(row, choice) == row->store.place;
-    bool stays = is_same_place && hy_row_ring(row, choice).resident == row->store.ring.resident;
+    bool was_there = row->store.layout.items, is_aside = hy_row_is_aside(row, choice);
+    bool is_same_place = was_there && hy_row_place(row, choice) == row->store.place;
+    bool stays =
+        is_same_place && !is_aside && hy_row_ring(row, choice).resident == row->store.ring.resident;
     HY_TRY(hy_store_settle(&row->store));
     fresh.store = (hy_store){0};
     fresh.ring = (hy_arena){0};
@@ -177,7 +180,7 @@ static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
     } else {
         fresh.backing = fresh.staging = (hy_arena){0};
     }
-    hy_status status = take_row(e, &fresh, choice);
+    hy_status status = is_aside ? HY_OK : take_row(e, &fresh, choice);
     bool was_kept = row->store.place != HY_NOWHERE, is_kept = fresh.store.place != HY_NOWHERE;
     bool is_brought = !stays && row->file && was_kept && is_kept;
     if (status == HY_OK && stays) {

@@ -22,20 +22,18 @@ static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtyp
 /* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's few
  * sequences. */
 static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
-    static const hy_phase steps[] = {HY_WARMUP, HY_FULL, HY_CORRECT},
-                          probes[] = {HY_FULL, HY_PREDICT};
     const hy_plan_work *planned = &e->plan.work;
+    hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
     hy_work *w = &e->work;
-    for (int i = 0; i < 3; i++) {
-        hy_dtype dtype = e->types.of[steps[i]];
+    for (int i = 0; i < spec->type_count; i++) {
+        hy_dtype dtype = spec->types[i];
         HY_TRY(make_plan(e, spec, dtype, 0, &w->train[hy_plan_index(dtype)]));
     }
-    for (int i = 0; i < 2; i++) {
-        hy_dtype dtype = e->types.of[probes[i]];
-        int k = hy_plan_index(dtype);
-        HY_TRY(make_plan(e, spec, dtype, planned->eval_batch[k], &w->eval[k]));
+    for (int i = 0; i < spec->eval_type_count; i++) {
+        int k = hy_plan_index(spec->eval_types[i]);
+        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], &w->eval[k]));
     }
-    return make_plan(e, spec, e->types.of[HY_PREDICT], planned->guard_batch, &w->guard);
+    return make_plan(e, spec, guarded, planned->guard_batch, &w->guard);
 }
 
 #define MOST_PLANS (2 * HY_PLAN_TYPES + 1)
@@ -263,7 +261,7 @@ hy_status hy_work_take(hy_engine *e) {
     w->passes = part_of(e, &e->ledger, 0, area);
     w->data = part_of(e, &e->ledger, area, need->data);
     w->ring_arena = part_of(e, NULL, need->eval_area, e->plan.state.work_rings);
-    uint64_t scratch = e->rows.scratch[HY_PREDICTOR_BUFFERS];
+    uint64_t scratch = e->plan.choice.is_aside ? 0 : e->rows.scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
     HY_TRY(push_parts(e, e->is_in_predict));
     place_plans(e);

@@ -22,7 +22,8 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
     x.settings = s;
     x.rung = *rung;
     x.predictor = rung->predicts ? hy_predictor_from_settings(s) : (hy_predictor){0};
-    x.offload = hy_subject_predicts(&x) ? s->memory.offload_strategy : HY_OFFLOAD_NONE;
+    x.offload = HY_OFFLOAD_NONE;
+    if (hy_subject_predicts(&x) && !x.is_aside) x.offload = s->memory.offload_strategy;
     x.rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
                             .slow_count = hy_predictor_buffers(x.predictor.kind),
                             .has_average = s->phases.tail_share > 0};
@@ -57,7 +58,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_subject *x) {
     add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->types, &spec->type_count, of[HY_WARMUP]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
-    if (!hy_subject_predicts(x)) return;
+    if (!hy_subject_predicts(x) || x->is_aside) return;
     add_type(spec->types, &spec->type_count, of[HY_CORRECT]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }

@@ -128,6 +128,7 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
                    (hy_row){.cls = HY_WORKSPACE,
                             .set = HY_SET_TRAINABLE,
                             .dtype = is_low ? t->low : HY_F32,
+                            .is_for_jumps = !spec->has_average,
                             .state = -1,
                             .source = HY_ROW_MASTER});
 }
@@ -156,7 +157,7 @@ void hy_rows_fini(hy_rows *rows) {
 
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *c) {
     if (row->state >= 0) return c->state[row->state];
-    return row->is_tiled && !(row->is_for_jumps && c->is_aside) ? c->predictor : HY_NOWHERE;
+    return row->is_tiled && !hy_row_is_aside(row, c) ? c->predictor : HY_NOWHERE;
 }
 
 uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *c) {
@@ -202,10 +203,10 @@ static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t str
 
 void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
                   hy_plan_state *out) {
-    *out = (hy_plan_state){.work_rings = rows->scratch[HY_PREDICTOR_BUFFERS]};
+    *out = (hy_plan_state){.work_rings = c->is_aside ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS]};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
-        if (!row->is_there) continue;
+        if (!row->is_there || hy_row_is_aside(row, c)) continue;
         hy_place place = hy_row_place(row, c);
         hy_ring_plan ring = {0};
         if (place != HY_DEVICE) ring = ring_of(rows, i, c, memo);

@@ -85,6 +85,11 @@ static inline bool hy_row_rings_in_work(const hy_row *row) {
 /* What the codes of a predictor's buffer are decoded to: grid points are bf16 numbers. */
 static inline hy_dtype hy_row_decoded(const hy_row *row) { return row->block ? HY_F32 : HY_BF16; }
 
+/* Prediction stands aside: nothing is kept for this row, on the device neither. */
+static inline bool hy_row_is_aside(const hy_row *row, const hy_plan_choice *choice) {
+    return row->is_for_jumps && choice->is_aside;
+}
+
 /* Where a row lives by a choice; HY_NOWHERE: it is made on demand. */
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *choice);
 /* Bytes of it there: without resident layers, which live in the ring; a file has borders of its own. */

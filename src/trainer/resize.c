@@ -170,15 +170,25 @@ hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside) {
     hy_plan_choice choice = e->plan.choice;
     hy_plan plan;
     choice.is_aside = is_aside;
-    bound(e, 0, 0, &bounded);
+    bound(e, before.device_cap, before.host_cap, &bounded);
+    bounded.is_aside = is_aside;
+    HY_TRY(hy_subject_with(&bounded, &t->settings, &before.rung, &bounded));
     HY_TRY(hy_plan_with(&bounded, &choice, &plan));
+    if (!plan.fits && !is_aside) { /* the rest may have to make room */
+        hy_plan_facts unused;
+        HY_TRY(hy_plan_make(&bounded, &plan, &unused));
+        HY_TRY(hy_budget_check(&bounded, &plan));
+    }
     uint64_t limit = hy_budget_host(&bounded), needed = hy_plan_host_bytes(&plan) + beside;
     if (!e->backend->facts.is_gpu) needed += plan.device;
     HY_FAIL_IF(limit && needed > limit && !is_aside, HY_ERR_INPUT,
                "a paired fork needs %s of host memory with what the run has, and %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
+    HY_TRY(hy_offload_settle(&e->rows, &plan.choice, &bounded.offload));
     plan.cost = e->plan.cost;
-    e->subject.is_aside = is_aside;
+    e->subject = bounded;
+    e->subject.host_held = 0;
+    e->subject.split = before.split;
     return follow_or_stay(t, &plan, &before, "memory for a paired fork");
 }
 
