@@ -31,11 +31,16 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
+        const hy_plan_choice *planned = &t->engine.plan.choice; /* its chunks are for its batch */
+        int64_t asked = t->settings.train.loss_chunks;
+        bool is_planned = asked == 0 && batch == planned->batch;
         hy_plan_choice choice = {.batch = (int32_t)batch,
-                                 .loss_chunks = (int32_t)t->settings.train.loss_chunks,
+                                 .loss_chunks = is_planned ? planned->loss_chunks : (int32_t)asked,
                                  .recompute = level,
                                  .activations = HY_DEVICE,
-                                 .ring_depth = (int32_t)t->settings.memory.ring_depth};
+                                 .ring_depth = planned->ring_depth
+                                                   ? planned->ring_depth
+                                                   : (int32_t)t->settings.memory.ring_depth};
         HY_TRY(size_plan(t, &choice, seq, &kept));
         choice.activations = HY_PINNED;
         HY_TRY(size_plan(t, &choice, seq, &offloaded));
