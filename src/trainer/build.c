@@ -80,6 +80,10 @@ static void tell_plan(const hy_trainer *t) {
     const hy_place *place = c->state;
     bool is_offloaded = t->engine.plan.work.train.host > 0;
     tell_aside(t);
+    if (t->settings.train.step_tokens == 0 && c->batch != t->settings.train.batch_size) {
+        hy_say(t, HY_NOTE, "micro-batches of %d sequences, %d in a step: the same tokens per step",
+               c->batch, c->accum);
+    }
     if (!is_offloaded && !hy_choice_streams(c)) return; /* --plan has the reasons */
     hy_say(t, HY_NOTE,
            "plan: %s weights on %s, %s gradients on %s, %s optimizer state on %s, activations on "
