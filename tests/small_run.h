@@ -30,6 +30,19 @@ static inline hy_config *small_run(const char *words, const char *out, const cha
     return config;
 }
 
+/* Adds suggested flags to the configuration: "--key value --key value". Those that name no key (a folder,
+ * more memory) are left to the reader: false. */
+static inline bool apply_change(hy_config *config, const char *flags) {
+    char text[HY_PLAN_TEXT], *rest = NULL;
+    snprintf(text, sizeof text, "%s", flags);
+    for (char *flag = strtok_r(text, " ", &rest); flag; flag = strtok_r(NULL, " ", &rest)) {
+        char *value = strtok_r(NULL, " ", &rest);
+        if (strncmp(flag, "--", 2) != 0 || !value || strcmp(value, "FOLDER") == 0) return false;
+        must(hy_config_set(config, flag, value, HY_FROM_CALLER));
+    }
+    return true;
+}
+
 /* Losses of the next `count` steps; none may be skipped. */
 static inline void next_losses(hy_trainer *trainer, int count, double *losses) {
     for (int i = 0; i < count; i++) {

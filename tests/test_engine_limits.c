@@ -203,7 +203,9 @@ END_TEST
 
 /* ---- budgets ---------------------------------------------------------------------------------------- */
 
-#define TIGHT_RUN ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "seq_len 64 context 64 batch_size 8 "
+#define TIGHT_RUN                                                                                  \
+    ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA                                                           \
+        "seq_len 64 context 64 batch_size 8 recompute none dynamic_batch off "
 
 static hy_trainer *plan_run(const char *key, const char *limit) {
     hy_config *config = small_run(TIGHT_RUN, "none", PAIRS("precision", "bf16", key, limit));
@@ -213,25 +215,10 @@ static hy_trainer *plan_run(const char *key, const char *limit) {
     return t;
 }
 
-/* "key = value and key = value", as a plan suggests it; false: it names no key. */
-static bool set_change(hy_config *config, const char *words) {
-    char text[HY_PLAN_TEXT], *rest = text;
-    snprintf(text, sizeof text, "%s", words);
-    for (char *part = text; part; part = rest) {
-        rest = strstr(part, " and ");
-        if (rest) *rest = 0, rest += strlen(" and ");
-        char *equals = strstr(part, " = ");
-        if (!equals) return false;
-        *equals = 0;
-        must(hy_config_set(config, part, equals + strlen(" = "), HY_FROM_CALLER));
-    }
-    return true;
-}
-
 /* A run with the limit and the change is made, and trains. */
 static bool check_change(const char *key, const char *limit, const char *change) {
     hy_config *config = small_run(TIGHT_RUN, "none", PAIRS("precision", "bf16", key, limit));
-    bool is_change = set_change(config, change);
+    bool is_change = apply_change(config, change);
     if (is_change) {
         hy_trainer *t;
         double losses[2];
@@ -257,9 +244,10 @@ static void check_limit(const char *key, uint64_t all) {
         hy_trainer_plan_facts(plan, &facts);
         fits = facts.fits;
         if (!fits) {
-            must_fail(try_run(PAIRS("precision", "bf16", "seq_len", "64", "context", "64",
-                                    "batch_size", "8", key, limit)),
-                      HY_ERR_INPUT, key);
+            must_fail(
+                try_run(PAIRS("precision", "bf16", "seq_len", "64", "context", "64", "batch_size",
+                              "8", "recompute", "none", "dynamic_batch", "off", key, limit)),
+                HY_ERR_INPUT, key);
             ck_assert_ptr_nonnull(strstr(hy_error_message(), "short"));
             ck_assert_int_gt(facts.change_count, 0);
             for (int i = 0; i < facts.change_count; i++) {

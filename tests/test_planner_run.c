@@ -191,19 +191,6 @@ END_TEST
 
 /* ---- nothing fits -------------------------------------------------------------------------------- */
 
-/* Adds suggested flags to the configuration: "--key value --key value". Those that name no key (a folder,
- * more memory) are left to the reader: false. */
-static bool apply_change(hy_config *config, const char *flags) {
-    char text[HY_PLAN_TEXT], *rest = NULL;
-    snprintf(text, sizeof text, "%s", flags);
-    for (char *flag = strtok_r(text, " ", &rest); flag; flag = strtok_r(NULL, " ", &rest)) {
-        char *value = strtok_r(NULL, " ", &rest);
-        if (strncmp(flag, "--", 2) != 0 || !value || strcmp(value, "FOLDER") == 0) return false;
-        must(hy_config_set(config, flag, value, HY_FROM_CALLER));
-    }
-    return true;
-}
-
 static int check_changes(const char *const *tight) {
     hy_trainer *t = plan_words(CARD_RUN, tight);
     hy_plan_facts facts = facts_of(t), changed;
