@@ -191,7 +191,7 @@ a_phase_that_did_not_occur_fails() {
 
 # The same run as the third of a, on a device of 5 MiB: what does not fit passes through, to the bit.
 a_smaller_device_changes_places_and_no_bit() {
-    phases s --profiles aggressive --max-gpu-mem 5MiB || { cat "$scratch/s.out" "$scratch/s.err"; return 1; }
+    phases s --profiles aggressive --max-gpu-mem 5MiB --set small_types=none || { cat "$scratch/s.out" "$scratch/s.err"; return 1; }
     grep -q '^  plan: .*m and v pinned.*updates on gather' "$scratch/s.out" || return 1
     values a | sed -n 's/^\.runs\.2\.val_loss\t//p' > "$scratch/large"
     values s | sed -n 's/^\.runs\.0\.val_loss\t//p' | diff "$scratch/large" - || return 1
@@ -347,7 +347,6 @@ rows_of_gpu_phases_pass_through_all_phases() {
     done
     [ "$(grep -c '^  step .* predict .* steps predicted\|^  step .* predict .* refused' "$scratch/rows.out")" -ge 3 ] ||
         { cat "$scratch/rows.out"; return 1; }
-    grep -q 'weights pinned, gradients pinned, m and v pinned' "$scratch/rows.out"
 }
 
 # ---- hold_memory -----------------------------------------------------------------------------------
