@@ -30,6 +30,21 @@ static inline hy_config *small_run(const char *words, const char *out, const cha
     return config;
 }
 
+/* The plan of such a run, and its figures. */
+static inline hy_trainer *plan_words(const char *words, const char *const *pairs) {
+    hy_config *config = small_run(words, "none", pairs);
+    hy_trainer *t;
+    must(hy_trainer_plan(config, NULL, &t));
+    hy_config_destroy(config);
+    return t;
+}
+
+static inline hy_plan_facts facts_of(const hy_trainer *t) {
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(t, &facts);
+    return facts;
+}
+
 /* Adds suggested flags to the configuration: "--key value --key value". Those that name no key (a folder,
  * more memory) are left to the reader: false. */
 static inline bool apply_change(hy_config *config, const char *flags) {

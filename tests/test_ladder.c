@@ -7,24 +7,10 @@
 
 #define CARD_RUN "card rtx5080 builtin_bytes 60000 steps 4 seq_len 1024 "
 
-static hy_trainer *plan_of(const char *words, const char *const *pairs) {
-    hy_config *config = small_run(words, "none", pairs);
-    hy_trainer *t;
-    must(hy_trainer_plan(config, NULL, &t));
-    hy_config_destroy(config);
-    return t;
-}
-
-static hy_plan_facts facts_of(const hy_trainer *t) {
-    hy_plan_facts facts;
-    hy_trainer_plan_facts(t, &facts);
-    return facts;
-}
-
 /* ---- what is allowed ------------------------------------------------------------------------------ */
 
 static void check_types(const char *const *pairs, hy_dtype optim, hy_dtype grads, hy_dtype master) {
-    hy_trainer *t = plan_of(CARD_RUN, pairs);
+    hy_trainer *t = plan_words(CARD_RUN, pairs);
     hy_plan_facts facts = facts_of(t);
     ck_assert_msg(facts.fits, "%s", facts.problem);
     ck_assert_int_eq(t->engine.types.optim, optim);
@@ -61,6 +47,19 @@ START_TEST(what_is_fixed_stays) {
 }
 END_TEST
 
+/* 8 bits need bf16 weights: these are taken where the profile allows it. */
+START_TEST(what_is_fixed_may_ask_for_small_types) {
+    hy_trainer *t;
+    check_types(PAIRS("profile", "aggressive", "model", "qwen2.5-7b", "cpu_mem", "60GiB",
+                      "predictor_dtype", "8bit"),
+                HY_U8, HY_BF16, HY_BF16);
+    hy_config *config =
+        small_run(CARD_RUN, "none", PAIRS("model", "qwen2.5-7b", "predictor_dtype", "8bit"));
+    must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "master_dtype = bf16");
+    hy_config_destroy(config);
+}
+END_TEST
+
 /* Nothing streams and nothing is made again: small types would bring little. */
 START_TEST(what_fits_the_card_stays_fp32) {
     check_types(PAIRS("profile", "aggressive", "model", "gpt2-124m", "cpu_mem", "60GiB"), HY_F32,
@@ -80,8 +79,8 @@ START_TEST(prediction_gives_way_as_host_memory_shrinks) {
     static const char *const sizes[] = {"200GiB", "90GiB", "75GiB", "64GiB", "60GiB", "50GiB"};
     int before = 3, seen = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        hy_trainer *t = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
-                                                "cpu_mem", sizes[i], "step_tokens", "65536"));
+        hy_trainer *t = plan_words(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
+                                                   "cpu_mem", sizes[i], "step_tokens", "65536"));
         hy_plan_facts facts = facts_of(t);
         int kept = kept_of(t);
         ck_assert_msg(facts.fits, "%s: %s", sizes[i], facts.problem);
@@ -101,16 +100,16 @@ START_TEST(no_hand_set_types_are_much_faster) {
     static const char *const optim[] = {"fp32", "8bit"}, *const other[] = {"fp32", "bf16"};
     static const char *const models[] = {"qwen2.5-1.5b", "llama-3.2-1b", "qwen2.5-7b"};
     for (size_t m = 0; m < 3; m++) {
-        hy_trainer *t = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", models[m],
-                                                "cpu_mem", "56GiB", "step_tokens", "16384"));
+        hy_trainer *t = plan_words(CARD_RUN, PAIRS("profile", "aggressive", "model", models[m],
+                                                   "cpu_mem", "56GiB", "step_tokens", "16384"));
         double ours = facts_of(t).tokens_per_second, best = 0;
         ck_assert(facts_of(t).fits);
         hy_trainer_destroy(t);
         for (int i = 0; i < 8; i++) {
-            t = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", models[m], "cpu_mem",
-                                        "56GiB", "step_tokens", "16384", "predictor", "none",
-                                        "optim_dtype", optim[i & 1], "grad_dtype",
-                                        other[i >> 1 & 1], "master_dtype", other[i >> 2 & 1]));
+            t = plan_words(CARD_RUN, PAIRS("profile", "aggressive", "model", models[m], "cpu_mem",
+                                           "56GiB", "step_tokens", "16384", "predictor", "none",
+                                           "optim_dtype", optim[i & 1], "grad_dtype",
+                                           other[i >> 1 & 1], "master_dtype", other[i >> 2 & 1]));
             hy_plan_facts facts = facts_of(t);
             if (facts.fits && facts.tokens_per_second > best) best = facts.tokens_per_second;
             hy_trainer_destroy(t);
@@ -126,7 +125,7 @@ END_TEST
 /* So little memory that the optimizer's state has to be small. */
 static const char *tight_memory(void) {
     static char limit[32];
-    hy_trainer *t = plan_of(SMALL_RUN "predictor none dynamic_batch off recompute all ", NULL);
+    hy_trainer *t = plan_words(SMALL_RUN "predictor none dynamic_batch off recompute all ", NULL);
     hy_plan_facts facts = facts_of(t);
     uint64_t optim = 2 * t->engine.rows.row[HY_ROW_OPTIM].layout.bytes;
     snprintf(limit, sizeof limit, "%llu",
@@ -162,10 +161,10 @@ END_TEST
 
 /* Nor does it make room for any: the plan is that of a run without. */
 START_TEST(what_stands_aside_costs_no_speed) {
-    hy_trainer *aside = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
-                                                "cpu_mem", "56GiB", "regime", "fine-tuning"));
-    hy_trainer *none = plan_of(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
-                                               "cpu_mem", "56GiB", "predictor", "none"));
+    hy_trainer *aside = plan_words(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
+                                                   "cpu_mem", "56GiB", "regime", "fine-tuning"));
+    hy_trainer *none = plan_words(CARD_RUN, PAIRS("profile", "aggressive", "model", "qwen2.5-7b",
+                                                  "cpu_mem", "56GiB", "predictor", "none"));
     ck_assert_uint_eq(facts_of(aside).vram_bytes, facts_of(none).vram_bytes);
     ck_assert_uint_eq(facts_of(aside).host_pinned_bytes, facts_of(none).host_pinned_bytes);
     ck_assert(facts_of(aside).tokens_per_second == facts_of(none).tokens_per_second);
@@ -238,7 +237,7 @@ END_TEST
 START_TEST(a_fork_that_has_no_room_is_left_out) {
     hy_text said = {0};
     hy_observer observer = {.user = &said, .on_message = collect};
-    hy_trainer *plan = plan_of(SMALL_RUN TUNING, NULL), *t;
+    hy_trainer *plan = plan_words(SMALL_RUN TUNING, NULL), *t;
     hy_plan_facts facts = facts_of(plan);
     char limit[32];
     hy_trainer_destroy(plan);
@@ -267,6 +266,7 @@ static Suite *ladder_suite(void) {
     tcase_set_timeout(runs, 120);
     tcase_add_test(plans, a_profile_says_how_small_types_may_be);
     tcase_add_test(plans, what_is_fixed_stays);
+    tcase_add_test(plans, what_is_fixed_may_ask_for_small_types);
     tcase_add_test(plans, what_fits_the_card_stays_fp32);
     tcase_add_test(plans, prediction_gives_way_as_host_memory_shrinks);
     tcase_add_test(plans, no_hand_set_types_are_much_faster);

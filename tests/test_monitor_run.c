@@ -17,20 +17,6 @@
 
 #define CPU_PLAN SMALL_RUN "batch_size 8 grad_accum_steps 3 recompute none loss_chunks 2 "
 
-static hy_trainer *make_plan(const char *words, const char *const *pairs) {
-    hy_config *config = small_run(words, "none", pairs);
-    hy_trainer *plan;
-    must(hy_trainer_plan(config, NULL, &plan));
-    hy_config_destroy(config);
-    return plan;
-}
-
-static hy_plan_facts facts_of(const hy_trainer *t) {
-    hy_plan_facts facts;
-    hy_trainer_plan_facts(t, &facts);
-    return facts;
-}
-
 /* Host memory that a plan counts, forks and data apart. */
 static int64_t host_of(const hy_trainer *t) { return (int64_t)hy_plan_host_bytes(&t->engine.plan); }
 
@@ -116,7 +102,7 @@ static void check_estimate(const char *shape, const char *level, const char *pla
     snprintf(words, sizeof words, SMALL_RUN "predictor none %s batch_size 6 seq_len 24 ", shape);
     const char *const *pairs = PAIRS("recompute", level, "activations_place", place, "max_gpu_mem",
                                      "100M", "ring_depth", "3", "loss_chunks", "3");
-    hy_trainer *t = make_plan(words, pairs);
+    hy_trainer *t = plan_words(words, pairs);
     const hy_batch_bytes *b = &t->engine.plan.work.train;
     hy_config *config = small_run(words, "none", pairs);
     must(hy_config_set(config, "batch_size", "1", HY_FROM_CALLER)); /* the call's own count */
@@ -168,7 +154,7 @@ static void check_advice(const char *words, const hy_trainer *plan, const hy_mem
     if (strcmp(a->key, "batch_size") == 0) {
         snprintf(accum, sizeof accum, "%ld", 24 / strtol(a->value, NULL, 10));
     }
-    hy_trainer *other = make_plan(words, PAIRS(a->key, a->value, "grad_accum_steps", accum));
+    hy_trainer *other = plan_words(words, PAIRS(a->key, a->value, "grad_accum_steps", accum));
     int64_t device = (int64_t)facts_of(plan).vram_bytes - (int64_t)facts_of(other).vram_bytes;
     int64_t host = host_of(plan) - host_of(other);
     ck_assert_msg(device == a->device_bytes && host == a->host_bytes,
@@ -181,7 +167,7 @@ static void check_advice(const char *words, const hy_trainer *plan, const hy_mem
 
 static int check_all_advice(const char *words) {
     hy_memory_state s;
-    hy_trainer *plan = make_plan(words, NULL);
+    hy_trainer *plan = plan_words(words, NULL);
     must(hy_trainer_memory(plan, &s));
     for (int i = 0; i < s.advice_count; i++) check_advice(words, plan, &s.advice[i]);
     hy_trainer_destroy(plan);
@@ -199,7 +185,7 @@ END_TEST
 
 START_TEST(advice_is_in_words) {
     hy_memory_state s;
-    hy_trainer *plan = make_plan(CARD_PLAN, NULL);
+    hy_trainer *plan = plan_words(CARD_PLAN, NULL);
     must(hy_trainer_memory(plan, &s));
     ck_assert_int_eq(strncmp(s.advice[0].text, "micro-batch 8 to 6 frees ", 25), 0);
     ck_assert_str_eq(s.advice[0].key, "batch_size");
@@ -212,12 +198,12 @@ END_TEST
 
 START_TEST(advice_keeps_the_least_micro_batch) {
     hy_memory_state s;
-    hy_trainer *plan = make_plan(CARD_PLAN, PAIRS("min_batch_size", "5"));
+    hy_trainer *plan = plan_words(CARD_PLAN, PAIRS("min_batch_size", "5"));
     must(hy_trainer_memory(plan, &s));
     ck_assert_str_eq(s.advice[0].value, "6");
     for (int i = 1; i < s.advice_count; i++) ck_assert_str_ne(s.advice[i].key, "batch_size");
     hy_trainer_destroy(plan);
-    plan = make_plan(CARD_PLAN, PAIRS("min_batch_size", "7"));
+    plan = plan_words(CARD_PLAN, PAIRS("min_batch_size", "7"));
     must(hy_trainer_memory(plan, &s));
     for (int i = 0; i < s.advice_count; i++) ck_assert_str_ne(s.advice[i].key, "batch_size");
     hy_trainer_destroy(plan);
@@ -238,8 +224,8 @@ static hy_saving saving_of(const hy_trainer *t, const char *key) {
 /* What it would save where it is off is what it saves where it is on, and the difference of the
  * plans. */
 static void check_saving(const char *words, const char *key, const char *off, const char *on) {
-    hy_trainer *without = make_plan(words, PAIRS(key, off));
-    hy_trainer *with = make_plan(words, PAIRS(key, on));
+    hy_trainer *without = plan_words(words, PAIRS(key, off));
+    hy_trainer *with = plan_words(words, PAIRS(key, on));
     hy_saving would = saving_of(without, key), does = saving_of(with, key);
     int64_t device = (int64_t)facts_of(without).vram_bytes - (int64_t)facts_of(with).vram_bytes;
     ck_assert(!would.is_on && does.is_on);
@@ -270,8 +256,8 @@ END_TEST
 
 /* Things that touch different bytes: together they save the sum. */
 START_TEST(savings_of_different_bytes_add_up) {
-    hy_trainer *plain = make_plan(CARD_PLAN, NULL);
-    hy_trainer *lean = make_plan(
+    hy_trainer *plain = plan_words(CARD_PLAN, NULL);
+    hy_trainer *lean = plan_words(
         CARD_PLAN, PAIRS("recompute", "all", "optim_dtype", "8bit", "grad_dtype", "bf16"));
     int64_t sum = saving_of(lean, "recompute").device_bytes +
                   saving_of(lean, "optim_dtype").device_bytes +

@@ -8,21 +8,7 @@
 /* A preset as it is, for a card; its data is small. */
 #define CARD_RUN "builtin_bytes 60000 steps 4 seq_len 1024 "
 
-static hy_trainer *plan_words(const char *words, const char *const *pairs) {
-    hy_config *config = small_run(words, "none", pairs);
-    hy_trainer *t;
-    must(hy_trainer_plan(config, NULL, &t));
-    hy_config_destroy(config);
-    return t;
-}
-
 static hy_trainer *plan_of(const char *const *pairs) { return plan_words(SMALL_RUN, pairs); }
-
-static hy_plan_facts facts_of(const hy_trainer *t) {
-    hy_plan_facts facts;
-    hy_trainer_plan_facts(t, &facts);
-    return facts;
-}
 
 /* ---- defaults ------------------------------------------------------------------------------------ */
 

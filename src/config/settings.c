@@ -374,11 +374,11 @@ static const hy_setting table[] = {
             "Precision of Predict; same: train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_correct, "--precision-correct", "same",
             "Precision of Correct; same: train.precision.", PHASE_TYPES)},
-    {CHOICE(
-        phases.predictor_dtype, "--predictor-dtype", "auto",
-        "Storage of what the predictor keeps; auto is as the weights that are updated, 8bit goes "
-        "with master_dtype bf16 and adamw.",
-        "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
+    {CHOICE(phases.predictor_dtype, "--predictor-dtype", "auto",
+            "Storage of what the predictor keeps; auto is as the weights that are updated, or 8bit "
+            "where small_types allows it and memory is short; 8bit goes with master_dtype bf16 and "
+            "adamw.",
+            "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
 
     {BYTES(memory.max_gpu_mem, "--max-gpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
            "Most bytes to use on the device; 0 means what it has.")},

@@ -220,9 +220,8 @@ static inline hy_store *hy_engine_frozen(const hy_engine *e) {
 hy_status hy_mover_take(hy_engine *e);
 void hy_mover_release(hy_engine *e);
 uint64_t hy_mover_reserved(const hy_engine *e, hy_place place);
-hy_status hy_mover_leave(hy_engine *e); /* Predict begins: the optimizer's state leaves */
-hy_status
-hy_mover_see_off(hy_engine *e); /* it has left: waits for that where it goes beside others */
+hy_status hy_mover_leave(hy_engine *e);     /* Predict begins: the optimizer's state leaves */
+hy_status hy_mover_see_off(hy_engine *e);   /* waits until it has left */
 hy_status hy_mover_return(hy_engine *e);    /* Predict ends: it comes back beside what follows */
 hy_status hy_mover_await(hy_engine *e);     /* before an update */
 bool hy_mover_is_ahead(const hy_engine *e); /* it comes beside other work; else it is waited for */

@@ -25,10 +25,10 @@ hy_status hy_engine_make_model(hy_engine *e) {
 
 hy_status hy_engine_set_subject(hy_engine *e) {
     hy_subject *x = &e->subject;
-    hy_rung finest = hy_rung_finest();
     x->model = e->model;
     x->backend = e->backend;
-    HY_TRY(hy_subject_with(x, e->settings, x->keeps_rung ? &x->rung : &finest, x));
+    HY_TRY(x->keeps_rung ? hy_subject_with(x, e->settings, &x->rung, x)
+                         : hy_subject_finest(x, e->settings, x));
     if (x->chunk_budget == 0) x->chunk_budget = hy_budget_device(x);
     return HY_OK;
 }

@@ -85,14 +85,29 @@ static hy_status plan_rung(trial *t, const hy_rates *rates) {
     return status;
 }
 
+/* What is fixed may not go with the finest types: predictor_dtype 8bit with an fp32 master. */
+hy_status hy_subject_finest(const hy_subject *base, const hy_settings *settings, hy_subject *out) {
+    char why[HY_ERROR_MESSAGE_MAX];
+    hy_rung rung = rung_at(0, 0);
+    hy_status status = hy_subject_with(base, settings, &rung, out);
+    if (status != HY_ERR_INPUT || settings->memory.small_types != HY_SMALL_ALL) return status;
+    snprintf(why, sizeof why, "%s", hy_error_message());
+    for (int types = 1; types < TYPES; types++) {
+        rung = rung_at(0, types);
+        if (hy_subject_with(base, settings, &rung, out) == HY_OK) return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT, "%s", why);
+}
+
 /* The smallest rung needs least. */
 hy_status hy_ladder_fits(const hy_subject *x, const hy_settings *settings, const hy_rates *rates,
                          bool *fits) {
     hy_subject finest, smallest;
     hy_plan_setup setup;
     hy_plan plan;
-    hy_rung rung = hy_rung_finest();
-    HY_TRY(hy_subject_with(x, settings, x->keeps_rung ? &x->rung : &rung, &finest));
+    hy_rung rung;
+    HY_TRY(x->keeps_rung ? hy_subject_with(x, settings, &x->rung, &finest)
+                         : hy_subject_finest(x, settings, &finest));
     smallest = finest;
     for (int types = allowed_types(&finest) - 1; types >= 0 && !x->keeps_rung; types--) {
         rung = rung_at(MEMORIES - 1, types);
@@ -161,12 +176,13 @@ static void add_reason(hy_plan_facts *facts, const char *text) {
 }
 
 /* What the finer rung would have cost. */
-static void say_why_not(const trial *finer, const trial *taken, const char *than, hy_text *out) {
+static void say_why_not(const trial *finer, const trial *taken, const char *than, const char *so,
+                        hy_text *out) {
     const hy_plan *p = &finer->plan;
     if (p->fits) {
         double seconds = taken->plan.cost.seconds;
-        hy_text_addf(out, "the run is %.2f times as fast",
-                     seconds > 0 ? p->cost.seconds / seconds : 1);
+        hy_text_addf(out, "the run is %.2f times as fast%s",
+                     seconds > 0 ? p->cost.seconds / seconds : 1, so);
     } else if (p->device_short) {
         hy_text_addf(out, "%s would be %s short of device memory", than,
                      hy_bytes_as_text(p->device_short).text);
@@ -179,19 +195,29 @@ static void say_why_not(const trial *finer, const trial *taken, const char *than
 
 static void explain_types(const ladder *l, const trial *finest, hy_plan_facts *facts) {
     const trial *taken = &l->at[l->memory][l->types];
-    const hy_types *now = &taken->subject.rows.types, *fine = &finest->subject.rows.types;
+    if (l->at[l->memory][0].is_there) finest = &l->at[l->memory][0]; /* types alone differ */
+    const hy_rung *now = &taken->subject.rung, *fine = &finest->subject.rung;
+    const hy_settings *s = taken->subject.settings;
+    bool is_8bit_asked = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    bool is_open[] = {s->optimizer.optim_dtype == HY_DTYPE_AUTO && !is_8bit_asked,
+                      s->train.grad_dtype == HY_DTYPE_AUTO,
+                      s->optimizer.master_dtype == HY_DTYPE_AUTO};
+    bool is_small[] = {now->optim != HY_F32, now->grads != HY_F32, now->master != HY_F32};
+    static const char *const words[] = {"optimizer state in 8 bits", "gradients in bf16",
+                                        "weights in bf16, rounded stochastically"};
     hy_text text = {0};
-    if (now->optim != fine->optim) hy_text_add(&text, "optimizer state in 8 bits");
-    if (now->grads != fine->grads) hy_text_add(&text, ", gradients in bf16");
-    if (now->master != fine->master)
-        hy_text_add(&text, ", weights in bf16, rounded stochastically");
-    if (hy_text_string(&text)[0]) {
-        const char *words = hy_text_string(&text);
-        hy_text why = {0};
-        hy_text_addf(&why, "%s: ", words + (words[0] == ',' ? 2 : 0));
-        say_why_not(finest, taken, "fp32", &why);
-        add_reason(facts, hy_text_string(&why));
-        hy_text_free(&why);
+    for (int i = 0; i < 3; i++) {
+        if (is_open[i] && is_small[i]) hy_text_addf(&text, "%s%s", text.size ? ", " : "", words[i]);
+    }
+    if (text.size > 0) {
+        bool is_asked = now->optim == fine->optim && now->master == fine->master;
+        hy_text_add(&text, ": ");
+        if (is_asked) {
+            hy_text_add(&text, "what is fixed asks for it");
+        } else {
+            say_why_not(finest, taken, "fp32", "", &text);
+        }
+        add_reason(facts, hy_text_string(&text));
     }
     hy_text_free(&text);
 }
@@ -210,7 +236,7 @@ static void explain_prediction(const ladder *l, const trial *finest, hy_plan_fac
     if (l->memory == 0 || !had) return;
     hy_text text = {0};
     hy_text_add(&text, words[l->memory]);
-    say_why_not(finer, taken, than[l->memory], &text);
+    say_why_not(finer, taken, than[l->memory], l->memory == 3 ? " without it" : "", &text);
     add_reason(facts, hy_text_string(&text));
     if (l->memory == 3) snprintf(facts->aside, sizeof facts->aside, "%s", hy_text_string(&text));
     hy_text_free(&text);

@@ -42,6 +42,9 @@ typedef struct hy_subject {
 hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, const hy_rung *rung,
                           hy_subject *out);
 
+/* The same on the finest rung that goes with what the settings fix. */
+hy_status hy_subject_finest(const hy_subject *base, const hy_settings *settings, hy_subject *out);
+
 static inline bool hy_subject_predicts(const hy_subject *s) {
     return s->predictor.kind != HY_PREDICTOR_NONE;
 }

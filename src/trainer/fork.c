@@ -86,7 +86,8 @@ static hy_status take_for_fork(hy_trainer *t) {
         hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
         return HY_OK;
     }
-    if (status != HY_ERR_MEMORY && status != HY_ERR_INPUT) return status;
+    bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
+    if (!is_left_out || e->work.is_gone) return status;
     hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s",
            hy_error_message());
     hy_fork_end(t);
