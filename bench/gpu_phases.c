@@ -149,8 +149,8 @@ static bool judge_cycles(const phase_run runs[2]) {
            LOSS_STEPS, first, last, runs[0].val_loss);
     double pinned = (double)runs[0].plan.host_pinned_bytes * gib;
     printf("  pinned: %.1f GiB: bar %.0f, goal %.0f\n", pinned, PINNED_BAR, PINNED_GOAL);
-    return cycles >= CYCLES_BAR && s->moves >= CYCLES_BAR && has_come_back &&
-           last < first && pinned <= PINNED_BAR;
+    return cycles >= CYCLES_BAR && s->moves >= CYCLES_BAR && has_come_back && last < first &&
+           pinned <= PINNED_BAR;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------- */

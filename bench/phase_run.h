@@ -29,6 +29,8 @@ typedef struct phase_run {
     hy_summary summary;                    /* its strings went with the trainer: all are "" */
     hy_plan_facts plan;                    /* the same */
     char device[128], matmul[256];         /* as in the summary */
+    char types[128];                       /* of what is kept, in words */
+    bool is_aside;                         /* memory is short: the planner leaves out prediction */
     char choices[384];                     /* what was asked for or chosen, in words */
     double step_seconds[HY_PHASE_COUNT];   /* median; NaN where the phase did not occur */
     double window_seconds;                 /* the same of Full steps that begin a window */
@@ -165,6 +167,28 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
     return HY_OK;
 }
 
+static inline const char *phase_run_type(hy_dtype type) {
+    return type == HY_U8 ? "8-bit" : hy_dtype_name(type);
+}
+
+/* The types of the state, whoever decided them. */
+static inline void phase_run_describe_types(const hy_trainer *t, phase_run *out) {
+    const hy_types *types = &t->engine.types;
+    bool is_asked = t->settings.phases.predictor != HY_PREDICTOR_NONE;
+    char low[48] = "", slow[48] = "";
+    out->is_aside = is_asked && !hy_subject_predicts(&t->engine.subject);
+    if (types->has_low) {
+        snprintf(low, sizeof low, " and a copy in %s", phase_run_type(types->low));
+    }
+    if (is_asked) {
+        snprintf(slow, sizeof slow, ", predictor %s",
+                 out->is_aside ? "aside" : phase_run_type(types->slow));
+    }
+    snprintf(out->types, sizeof out->types, "weights %s%s, gradients %s, m and v %s%s",
+             phase_run_type(types->master), low, phase_run_type(types->grads),
+             phase_run_type(types->optim), slow);
+}
+
 /* What the plan came to, whoever decided it. */
 static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     const hy_plan_choice *c = &t->engine.plan.choice;
@@ -211,6 +235,7 @@ static inline void phase_run_note(const hy_trainer *trainer, phase_run *out) {
     out->grad_accum = trainer->engine.plan.choice.accum;
     out->pinned_bytes = trainer->engine.ledger.peak_in[HY_PINNED];
     out->resident_bytes = now > before ? now - before : 0;
+    phase_run_describe_types(trainer, out);
     phase_run_describe(trainer, out);
     phase_run_look(trainer, out);
 }

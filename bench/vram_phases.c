@@ -1,6 +1,6 @@
 /* vram_phases.c: what each phase keeps where, planned and measured.
  *
- * For models x profiles: a short run through all four phases and the placement table it planned and
+ * For models x profiles (x rungs of types): a short run through all four phases and the placement table it planned and
  * measured: bytes per class and phase, the peak on the device, what is pinned, the error of the plan,
  * what the planner chose and how fast it thought that would be, tokens per second, bytes moved and time
  * waited. On a CPU the arenas play the device, so the same table comes out on any machine, and
@@ -14,6 +14,9 @@
 static bench_flag flags[] = {
     {"--model", "nano,tiny-gpt2", "presets or .cfg files with commas between"},
     {"--profiles", "conservative,balanced,aggressive", "with commas between"},
+    {"--types", VP_TYPES_CHOSEN,
+     "of the state, with commas between: chosen (the planner's), fp32, optimizer (8 bits), "
+     "gradients (also bf16), master (also bf16), predictor (also 8 bits); or all of these"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
     {"--steps", "12", "of each run, jumps included"},
     {"--batch-size", "1", "sequences in a micro-batch"},
@@ -26,7 +29,13 @@ static bench_flag flags[] = {
 static hy_status configure(hy_config *config, const bench_command *command, const vp_run *r) {
     const char *const given[][2] = {{"profile", r->profile}, {"model", r->model}};
     HY_TRY(phase_run_set(config, given, 2, HY_FROM_FLAG));
-    return phase_run_configure(config, command);
+    HY_TRY(phase_run_configure(config, command));
+    const char *types = vp_types_settings(r->types);
+    if (!types) {
+        return hy_fail(HY_ERR_INPUT, "--types \"%s\"; accepted are %s, %s and all", r->types,
+                       VP_TYPES_CHOSEN, vp_types_all());
+    }
+    return phase_run_set_text(config, types, HY_FROM_FLAG);
 }
 
 static hy_status make_run(const bench_command *command, vp_run *r) {
@@ -38,21 +47,32 @@ static hy_status make_run(const bench_command *command, vp_run *r) {
     return status;
 }
 
+static hy_status add_run(const bench_command *command, const char *model, const char *profile,
+                         const char *types, vp_results *results) {
+    if (results->count == VP_RUNS_MAX) {
+        return hy_fail(HY_ERR_INPUT, "more than %d runs: fewer --model, --profiles or --types",
+                       VP_RUNS_MAX);
+    }
+    vp_run *r = &results->runs[results->count];
+    snprintf(r->model, sizeof r->model, "%s", model);
+    snprintf(r->profile, sizeof r->profile, "%s", profile);
+    snprintf(r->types, sizeof r->types, "%s", types);
+    HY_TRY(make_run(command, r));
+    if (results->count++ == 0) printf("%s; %s\n\n", r->run.device, r->run.matmul);
+    vp_table_print(r);
+    fflush(stdout);
+    return HY_OK;
+}
+
 static hy_status make_model(const bench_command *command, const char *model, vp_results *results) {
     const char *profiles = bench_value(command, "--profiles");
-    char profile[BENCH_WORD_MAX];
+    char profile[BENCH_WORD_MAX], types[BENCH_WORD_MAX];
     while (bench_next_word(&profiles, profile)) {
-        if (results->count == VP_RUNS_MAX) {
-            return hy_fail(HY_ERR_INPUT, "more than %d runs: fewer --model or --profiles",
-                           VP_RUNS_MAX);
+        const char *list = bench_value(command, "--types");
+        if (strcmp(list, "all") == 0) list = vp_types_all();
+        while (bench_next_word(&list, types)) {
+            HY_TRY(add_run(command, model, profile, types, results));
         }
-        vp_run *r = &results->runs[results->count];
-        snprintf(r->model, sizeof r->model, "%s", model);
-        snprintf(r->profile, sizeof r->profile, "%s", profile);
-        HY_TRY(make_run(command, r));
-        if (results->count++ == 0) printf("%s; %s\n\n", r->run.device, r->run.matmul);
-        vp_table_print(r);
-        fflush(stdout);
     }
     return HY_OK;
 }
@@ -69,7 +89,8 @@ static hy_status measure(const bench_command *command, void *context) {
     const char *models = bench_value(command, "--model");
     char model[BENCH_WORD_MAX];
     while (bench_next_word(&models, model)) HY_TRY(make_model(command, model, results));
-    if (results->count == 0) return hy_fail(HY_ERR_INPUT, "no model or no profile is named");
+    if (results->count == 0) return hy_fail(HY_ERR_INPUT, "no model, profile or type is named");
+    vp_lines_print(results);
     return write_files(command, results);
 }
 

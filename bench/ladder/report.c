@@ -61,6 +61,12 @@ void ladder_print_rung(const ladder *l, int i) {
            full->seconds > 0 ? 100 * full->wait_seconds / full->seconds : 0, c->run.val_loss);
     if (c->on >= 0) print_change(l, c);
     printf("\n");
+    if (rung_is_profile(c->rung)) {
+        printf("  %s; %s\n", c->run.types, c->run.choices);
+        for (int k = 0; k < c->run.plan.reason_count; k++) {
+            printf("    %s\n", c->run.plan.reasons[k]);
+        }
+    }
     fflush(stdout);
 }
 
@@ -104,6 +110,8 @@ static void put_change(hy_json_writer *w, const ladder *l, const climbed *c) {
 static void put_rung(hy_json_writer *w, const ladder *l, const climbed *c) {
     hy_json_open_object(w, NULL);
     hy_json_put_string(w, "name", c->rung->name);
+    hy_json_put_string(w, "types", c->run.types);
+    hy_json_put_string(w, "choices", c->run.choices);
     put_settings(w, c->rung);
     put_phase(w, c, HY_FULL);
     put_phase(w, c, HY_PREDICT);

@@ -25,6 +25,7 @@ static const rung rungs[] = {
     {"bf16 m and v", NULL, false, {{"optim_dtype", "bf16"}}},
     {"8-bit m and v", NULL, false, {{"optimizer", "adamw8bit"}, {"optim_dtype", "auto"}}},
     {"bf16 master", NULL, false, {{"master_dtype", "bf16"}}},
+    {"8-bit predictor", NULL, false, {{"predictor_dtype", "8bit"}}},
     {"m and v pinned", NULL, true, {{"optim_place", "pinned"}}},
     {"gradients pinned", NULL, true, {{"grads_place", "pinned"}}},
     {"weights streamed", NULL, true, {{"weights_place", "pinned"}}},
@@ -35,15 +36,23 @@ static const rung rungs[] = {
     {"Predict: lookahead", "Predict: pinned", true, {{"lookahead", "2"}}},
     {"Predict: compress", "recompute all", false, {{"offload_strategy", "compress"}}},
     {"Predict: drop", "recompute all", false, {{"offload_strategy", "drop"}}},
+    {"conservative", RUNG_GROUND, false, {{"profile", "conservative"}}},
+    {"balanced", RUNG_GROUND, false, {{"profile", "balanced"}}},
+    {"aggressive", RUNG_GROUND, false, {{"profile", "aggressive"}}},
 };
 
 enum { RUNG_COUNT = sizeof rungs / sizeof rungs[0] };
 _Static_assert(RUNG_COUNT <= RUNGS_MAX, "a ladder has room for every rung");
 
+bool rung_is_profile(const rung *r) {
+    return r->stands_on && strcmp(r->stands_on, RUNG_GROUND) == 0;
+}
+
 const rung *rung_at(int i) { return i < RUNG_COUNT ? &rungs[i] : NULL; }
 
 int rung_below(int i) {
     if (!rungs[i].stands_on) return i - 1;
+    if (rung_is_profile(&rungs[i])) return -1;
     int below = i - 1;
     while (strcmp(rungs[below].name, rungs[i].stands_on) != 0) below--;
     return below;

@@ -1,7 +1,8 @@
 /* rungs.h: the ladder: one way to save memory after the other, and what each came to.
  *
  * A rung has all settings of the rung it stands on and a few of its own. Most stand on the one before;
- * the strategies for Predict stand on "recompute all", because they move m and v in fp32 on the device. */
+ * the strategies for Predict stand on "recompute all", because they move m and v in fp32 on the device.
+ * The profiles stand on the ground: what they leave open, types among it, the planner chooses. */
 #ifndef LADDER_RUNGS_H
 #define LADDER_RUNGS_H
 
@@ -9,6 +10,7 @@
 
 #define RUNG_PAIRS_MAX 24
 #define RUNGS_MAX 32
+#define RUNG_GROUND "" /* stands on no other rung */
 
 typedef struct rung {
     const char *name;
@@ -19,7 +21,7 @@ typedef struct rung {
 
 typedef struct climbed {
     const rung *rung;
-    int on; /* index of the rung it stands on; -1 for the first */
+    int on; /* index of the rung it stands on; -1: on none */
     phase_run run;
 } climbed;
 
@@ -28,6 +30,8 @@ typedef struct ladder {
     climbed rungs[RUNGS_MAX];
     int count;
 } ladder;
+
+bool rung_is_profile(const rung *r);
 
 /* Rung number i, or NULL past the last; and the index of the one it stands on. */
 const rung *rung_at(int i);

@@ -12,6 +12,7 @@
 
 typedef struct vp_run {
     char model[BENCH_WORD_MAX], profile[BENCH_WORD_MAX];
+    char types[BENCH_WORD_MAX]; /* the rung that was asked for; "chosen": the planner's */
     phase_run run;
 } vp_run;
 
@@ -38,7 +39,20 @@ bool vp_is_place_used(const phase_run *run, hy_place place);
  * many. */
 int vp_check(const void *results);
 
+/* ---- types.c ---- */
+
+#define VP_TYPES_CHOSEN "chosen" /* leaves types to the planner */
+
+/* The settings of a rung of types by its name: "key=value ...", "" for the planner's choice; NULL: no
+ * such name. */
+const char *vp_types_settings(const char *name);
+/* Every rung there is, with commas between, for a list that says "all". */
+const char *vp_types_all(void);
+
 /* ---- table.c, results_json.c, svg.c ---- */
+
+/* All runs in a line each: types, planned and measured. */
+void vp_lines_print(const vp_results *results);
 
 void vp_table_print(const vp_run *run);
 hy_status vp_json_write(const vp_results *results, const char *path);

@@ -54,6 +54,7 @@ static void put_phase(hy_json_writer *w, const phase_run *run, hy_phase phase) {
 static void put_plan(hy_json_writer *w, const phase_run *run) {
     const hy_plan_facts *plan = &run->plan;
     hy_json_open_object(w, "plan");
+    hy_json_put_string(w, "types", run->types);
     hy_json_put_string(w, "choices", run->choices);
     hy_json_put_double(w, "tokens_per_second", plan->tokens_per_second);
     hy_json_put_double(w, "wait_seconds", plan->wait_seconds);
@@ -71,6 +72,7 @@ static void put_run(hy_json_writer *w, const vp_run *r) {
     hy_json_open_object(w, NULL);
     hy_json_put_string(w, "model", r->model);
     hy_json_put_string(w, "profile", r->profile);
+    hy_json_put_string(w, "types", r->types);
     hy_json_put_int(w, "parameters", run->summary.parameters);
     hy_json_put_int(w, "batch_size", run->batch_size);
     hy_json_put_int(w, "seq_len", run->seq_len);

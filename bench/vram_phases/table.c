@@ -138,7 +138,7 @@ static void print_taken(const phase_run *run) {
 
 static void print_choices(const phase_run *run) {
     double rate = phase_run_rate(run, HY_FULL);
-    printf("  plan: %s\n", run->choices);
+    printf("  types: %s\n  plan: %s\n", run->types, run->choices);
     for (int i = 0; i < run->plan.reason_count; i++) printf("    %s\n", run->plan.reasons[i]);
     if (run->plan.tokens_per_second > 0) {
         printf("  predicted %.0f tokens/s in Full, measured %.0f: ratio %.2f; %.0f where a window "
@@ -177,5 +177,32 @@ void vp_table_print(const vp_run *r) {
         if (vp_is_place_used(&r->run, elsewhere[i])) print_place(&r->run, elsewhere[i]);
     }
     print_figures(&r->run);
+    printf("\n");
+}
+
+/* ---- all runs ---------------------------------------------------------------------------------- */
+
+/* Who of driver and library counts the device: what a phase has live is less than what was taken. */
+static uint64_t taken_of(const phase_run *run) {
+    return run->card_bytes ? phase_run_taken(run) : phase_run_peak(run);
+}
+
+void vp_lines_print(const vp_results *results) {
+    if (results->count < 2) return;
+    printf("%-14s %-13s %-10s %9s %9s %8s %9s %9s %9s  %s\n", "model", "profile", "types",
+           "planned", results->runs[0].run.card_bytes ? "driver" : "live", "off", "pinned",
+           "predict", "tokens/s", "what is kept");
+    for (int i = 0; i < results->count; i++) {
+        const vp_run *r = &results->runs[i];
+        const hy_phase_summary *predict = &r->run.summary.phases[HY_PREDICT];
+        char a[32], b[32], c[32], d[32];
+        uint64_t taken = taken_of(&r->run);
+        printf("%-14s %-13s %-10s %9s %9s %6.2f %% %9s %9s %9.0f  %s\n", r->model, r->profile,
+               r->types, bytes_text(r->run.plan.vram_bytes, a), bytes_text(taken, b),
+               plan_error_of(r->run.plan.vram_bytes, taken).percent,
+               bytes_text(r->run.pinned_bytes, c),
+               predict->steps ? bytes_text(predict->vram_peak_bytes, d) : "-",
+               phase_run_rate(&r->run, HY_FULL), r->run.types);
+    }
     printf("\n");
 }

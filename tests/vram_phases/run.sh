@@ -83,6 +83,7 @@ vram_phases --profiles:reckless reckless
 vram_phases --model:no-such no-such
 vram_phases --model:, no.model
 vram_phases --max-gpu-mem:much max_gpu_mem
+vram_phases --types:fp64 optimizer,gradients
 vram_phases --set:steps KEY=VALUE
 vram_phases --set:no_such_key=1 no_such_key
 ladder --rungs:3 --rungs
@@ -184,6 +185,36 @@ the_picture_has_a_piece_for_every_cell() {
     tail -n 1 "$scratch/a.svg" | grep -q '^</svg>$'
 }
 
+# Each rung of types keeps less than the one before, as it was asked to, and to its plan.
+types_are_rungs() {
+    phases t --profiles aggressive --types all || { cat "$scratch/t.out" "$scratch/t.err"; return 1; }
+    grep -q '^nano  *aggressive  *predictor .*weights bf16, gradients bf16, m and v 8-bit, predictor 8-bit$' \
+        "$scratch/t.out" || { cat "$scratch/t.out"; return 1; }
+    over t '
+        n = split("fp32 optimizer gradients master predictor", name, " ")
+        for (r = 0; r < n; r++) {
+            at = ".runs." r
+            if (v[at ".types"] != name[r + 1]) wrong(at " is " v[at ".types"])
+            kept[r] = v[at ".phases.full.device.measured_bytes"] + v[at ".phases.full.pinned.measured_bytes"]
+            if (r > 0 && kept[r] >= kept[r - 1]) wrong(name[r + 1] " keeps as much as " name[r])
+            if (off(v[at ".phases.full.device.planned_bytes"], v[at ".phases.full.device.measured_bytes"]) != 0)
+                wrong(name[r + 1] " is off its plan")
+        }'
+}
+
+# On a device that is too small for fp32 each profile takes what it may: nothing smaller, so that
+# prediction stands aside; the optimizer's state; and, where that is not enough, all of it.
+each_profile_shows_the_types_it_chose() {
+    phases w --profiles conservative,balanced --max-gpu-mem 3600KiB &&
+        grep -q '^nano  *conservative  *chosen .*m and v fp32, predictor aside' "$scratch/w.out" &&
+        grep -q '^nano  *balanced  *chosen .*weights fp32.*m and v 8-bit' "$scratch/w.out" ||
+        { cat "$scratch/w.out" "$scratch/w.err"; return 1; }
+    phases x --profiles aggressive --max-gpu-mem 2800KiB --set "precision=bf16 precision_correct=same" &&
+        grep -q '^  types: weights bf16, gradients bf16, m and v 8-bit' "$scratch/x.out" &&
+        grep -q '^    optimizer state in 8 bits, gradients in bf16, weights in bf16' "$scratch/x.out" ||
+        { cat "$scratch/x.out" "$scratch/x.err"; return 1; }
+}
+
 a_phase_that_did_not_occur_fails() {
     phases b --profiles balanced --steps 3
     [ $? -eq 1 ] && grep -q '^FAIL  nano, balanced: phase predict did not occur' "$scratch/b.out"
@@ -240,6 +271,7 @@ bf16 gradients
 bf16 m and v
 8-bit m and v
 bf16 master
+8-bit predictor
 m and v pinned
 gradients pinned
 weights streamed
@@ -250,10 +282,13 @@ Predict: pinned
 Predict: lookahead
 Predict: compress
 Predict: drop
+conservative
+balanced
+aggressive
 END
     values l | sed -n 's/^\.rungs\.[0-9]*\.name\t//p' | diff "$scratch/expected" - || return 1
-    # the table has a row for each, below six lines of heading
-    sed -n '7,26p' "$scratch/l.out" | cut -c 1-20 | sed 's/ *$//' | diff "$scratch/expected" -
+    # the table has a row for each, below six lines of heading; what a profile chose is indented
+    sed -n '7,$p' "$scratch/l.out" | grep -v '^ \|^$\|^PASS' | cut -c 1-20 | sed 's/ *$//' | diff "$scratch/expected" -
 }
 
 # What is asked of rungs is said by name: i["bf16"] is the path of that rung.
@@ -269,13 +304,15 @@ memory_falls_where_it_must() {
                   "recompute mlp<recompute norm|recompute all<recompute attention|" \
                   "recompute all<recompute mlp|bf16 gradients<recompute all|" \
                   "bf16 m and v<bf16 gradients|8-bit m and v<bf16 m and v|" \
-                  "bf16 master<8-bit m and v|m and v pinned<bf16 master|" \
+                  "bf16 master<8-bit m and v|m and v pinned<8-bit predictor|" \
                   "gradients pinned<m and v pinned|weights streamed<gradients pinned", full, "|")
         for (k = 1; k <= n; k++) {
             split(full[k], side, "<")
             if (v[i[side[1]] ".full.measured_bytes"] >= v[i[side[2]] ".full.measured_bytes"])
                 wrong("Full: " full[k] " does not hold")
         }
+        if (v[i["8-bit predictor"] ".pinned_bytes"] >= v[i["bf16 master"] ".pinned_bytes"])
+            wrong("an 8-bit predictor pins as much")
         n = split("cpu pinned compress drop", strategy, " ")
         for (k = 1; k <= n; k++) {
             if (v[i["Predict: " strategy[k]] ".predict.measured_bytes"] >= \
@@ -302,7 +339,7 @@ what_leaves_the_device_is_found_elsewhere() {
 changes_are_against_the_rung_below() {
     over_rungs '
         for (name in i) {
-            if (name == "fp32") continue
+            if (name ~ /^(fp32|conservative|balanced|aggressive)$/) continue # stand on none
             on = i[v[i[name] ".stands_on"]]
             split("full predict", phase, " ")
             for (p in phase) {
@@ -312,13 +349,14 @@ changes_are_against_the_rung_below() {
                 if (share > 0.03 || share < -0.03) wrong(name " is off its plan in " phase[p])
             }
         }
+        if (v[i["aggressive"] ".types"] !~ /^weights fp32.*m and v fp32/) wrong("small types without need")
         if (v[i["Predict: cpu"] ".stands_on"] != "recompute all") wrong("Predict: cpu stands elsewhere")'
 }
 
 exact_rungs_keep_the_loss_and_lossy_ones_do_not() {
     over_rungs '
         for (name in i) {
-            if (name == "fp32") continue
+            if (name ~ /^(fp32|conservative|balanced|aggressive)$/) continue # stand on none
             is_exact = name ~ /^recompute|pinned$|cpu$|lookahead$|streamed$|gather$/
             same = v[i[name] ".val_loss"] == v[i[v[i[name] ".stands_on"]] ".val_loss"]
             if (same != is_exact) wrong(name (same ? " changed nothing" : " changed the loss"))
@@ -411,6 +449,8 @@ check sums_of_classes_are_the_totals
 check plans_hold_within_three_percent
 check predict_gives_up_gradients_and_moves_the_optimizer
 check the_picture_has_a_piece_for_every_cell
+check types_are_rungs
+check each_profile_shows_the_types_it_chose
 check a_phase_that_did_not_occur_fails
 check a_smaller_device_changes_places_and_no_bit
 check what_lives_on_disk_is_found_there
