@@ -65,7 +65,7 @@ static void print_place(const phase_run *run, hy_place place) {
 static const char *error_text(const phase_run *run, hy_phase phase, char text[32]) {
     plan_error error = vp_device_error(&run->summary.phases[phase]);
     snprintf(text, 32, "%.0f B, %.2f %%", error.bytes, error.percent);
-    return text;
+    return run->summary.phases[phase].steps ? text : "-";
 }
 
 static const char *steps_text(const phase_run *run, hy_phase phase, char text[32]) {
