@@ -32,6 +32,6 @@ small=$(rate)
 [ -n "$whole" ] && [ -n "$small" ] || exit $missed # no card: it was said
 awk -v a="$small" -v b="$whole" 'BEGIN {
     printf "row e: %d tokens/s on the small card, %d on the whole one, ratio %.3f: bar 0.93: %s\n",
-        a, b, a / b, a >= 0.93 * b ? "bar reached" : "BELOW THE BAR"
+        a, b, a / b, (a >= 0.93 * b ? "bar reached" : "BELOW THE BAR")
     exit !(a >= 0.93 * b) }' || missed=1
 exit $missed

@@ -20,7 +20,7 @@ case "${1:-}" in
 esac
 
 has_command() { command -v "$1" > /dev/null 2>&1; }
-has_header() { printf '#include <%s>\n' "$1" | "${CC:-gcc}" -E -x c - > /dev/null 2>&1; }
+has_header() { printf '#include <%s>\n' "$1" | ${CC:-gcc} -E -x c - > /dev/null 2>&1; }
 has_library() {
     local cache
     cache="$(PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2> /dev/null || true)"
@@ -28,7 +28,7 @@ has_library() {
 }
 
 missing=()
-has_command "${CC:-gcc}" || missing+=(gcc)
+has_command ${CC:-gcc} || missing+=(gcc)
 has_command make || missing+=(make)
 has_command pkg-config || missing+=(pkg-config)
 # Without libc's own headers a compiler is of no use; minimal systems have gcc but not them.
@@ -42,7 +42,7 @@ fi
 # refused by name. What cannot be had is done without.
 has_pcre2() {
     printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' |
-        "${CC:-gcc}" -E -x c - > /dev/null 2>&1
+        ${CC:-gcc} -E -x c - > /dev/null 2>&1
 }
 if ! has_pcre2; then
     if [ ${#missing[@]} -gt 0 ]; then

@@ -5,9 +5,9 @@ has_driver() { ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1'; }
 
 # A library of the driver's name that holds nothing: a driver, as far as looking for one goes.
 stand_in_driver() {
-    command -v "${CC:-gcc}" > /dev/null || skip "no compiler"
+    command -v ${CC:-gcc} > /dev/null || skip "no compiler"
     has_driver && skip "a driver is here"
-    echo 'int nothing;' | "${CC:-gcc}" -shared -fPIC -x c - -o libcuda.so.1 2> /dev/null ||
+    echo 'int nothing;' | ${CC:-gcc} -shared -fPIC -x c - -o libcuda.so.1 2> /dev/null ||
         skip "no shared library can be made"
     LD_LIBRARY_PATH=$PWD
     export LD_LIBRARY_PATH

@@ -34,7 +34,7 @@ check() { # check NAME: the function of that name must succeed
 }
 
 declared_functions() {
-    cat "$root"/include/*.h | "${CC:-gcc}" -E -P -I"$root/include" -x c - |
+    cat "$root"/include/*.h | ${CC:-gcc} -E -P -I"$root/include" -x c - |
         grep -o '\bhy_[a-z0-9_]*(' | tr -d '(' | sort -u
 }
 
@@ -128,7 +128,7 @@ pc() { PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config "$@"; }
 
 a_program_outside_builds_with_the_shared_library() {
     # shellcheck disable=SC2046
-    write_program && "${CC:-gcc}" -std=c99 -Wall -Wextra -Werror -pedantic "$scratch/outside.c" \
+    write_program && ${CC:-gcc} -std=c99 -Wall -Wextra -Werror -pedantic "$scratch/outside.c" \
         -o "$scratch/shared" $(pc --cflags --libs hybrid) &&
         ldd "$scratch/shared" | grep libhybrid.so.0 &&
         LD_LIBRARY_PATH="$prefix/lib" "$scratch/shared"
@@ -136,7 +136,7 @@ a_program_outside_builds_with_the_shared_library() {
 
 a_program_outside_builds_with_the_static_library() {
     # shellcheck disable=SC2046
-    write_program && "${CC:-gcc}" "$scratch/outside.c" -o "$scratch/static" $(pc --cflags hybrid) \
+    write_program && ${CC:-gcc} "$scratch/outside.c" -o "$scratch/static" $(pc --cflags hybrid) \
         $(pc --static --libs hybrid | sed 's/-lhybrid/-l:libhybrid.a/') &&
         ! ldd "$scratch/static" | grep libhybrid && "$scratch/static"
 }

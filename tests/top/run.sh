@@ -22,7 +22,7 @@ passed=0
 failed=0
 cd "$scratch" || exit 1
 
-"${CC:-gcc}" -std=c17 -D_GNU_SOURCE -O1 "$here/on_terminal.c" -o on_terminal || exit 1
+${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 "$here/on_terminal.c" -o on_terminal || exit 1
 
 check() { # check NAME: the function of that name must succeed
     if ("$1") > "$scratch/log" 2>&1; then

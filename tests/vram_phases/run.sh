@@ -421,7 +421,7 @@ await() { # await FILE PATTERN
 
 make_driver() {
     mkdir -p "$scratch/driver" &&
-        "${CC:-gcc}" -shared -fPIC -o "$scratch/driver/libcuda.so.1" \
+        ${CC:-gcc} -shared -fPIC -o "$scratch/driver/libcuda.so.1" \
             "$root/tests/vram_phases/fake_driver.c"
 }
 
