@@ -454,6 +454,23 @@ START_TEST(an_optimizer_brings_its_rate_unless_somebody_says_otherwise) {
 }
 END_TEST
 
+/* Presets say how many tokens a step has; who writes the numbers wants the step cut like that. */
+START_TEST(the_cut_of_a_step_is_open_until_somebody_says_it) {
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    is_value("micro_batch", "open");
+    must(hy_config_load(config, file_with("cut.cfg", "train = { batch_size = 4; };")));
+    is_value("micro_batch", "given");
+    must(hy_config_load(config, file_with("cut.cfg", "train = { batch_size = 4; "
+                                                     "micro_batch = \"open\"; };")));
+    is_value("micro_batch", "open"); /* as a printed configuration says both */
+    set("grad_accum_steps", "2", HY_FROM_FLAG);
+    is_value("micro_batch", "given"); /* stronger than the file */
+    set("micro_batch", "open", HY_FROM_FLAG);
+    is_value("micro_batch", "open");
+    ck_assert_int_eq(hy_config_settings(config)->train.micro_batch, HY_MICRO_OPEN);
+}
+END_TEST
+
 /* ---- printing ----------------------------------------------------------------------------------
  * */
 
@@ -530,6 +547,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
     tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
+    tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);
     tcase_add_test(tests, the_printed_configuration_loads_back_to_the_same_values);
     tcase_add_test(tests, the_printed_configuration_tells_origins);
     suite_add_tcase(suite, tests);

@@ -67,6 +67,54 @@ START_TEST(what_fits_the_card_stays_fp32) {
 }
 END_TEST
 
+/* ---- how a step is cut -------------------------------------------------------------------------------- */
+
+/* The micro-batch of a plan; tokens per step are those of preset and profile in any case. */
+static int planned_batch(const char *card, const char *const *pairs, bool *is_advised) {
+    char words[128];
+    snprintf(words, sizeof words, "%s builtin_bytes 60000 seq_len 1024 profile aggressive ", card);
+    hy_trainer *t = plan_words(words, pairs);
+    hy_plan_facts facts = facts_of(t);
+    const hy_plan_choice *c = &t->engine.plan.choice;
+    const hy_settings *s = &t->settings;
+    int batch = c->batch;
+    ck_assert_msg(facts.fits, "%s", facts.problem);
+    ck_assert_int_eq(c->batch * c->accum, s->train.batch_size * s->train.grad_accum_steps);
+    *is_advised = false;
+    for (int i = 0; i < facts.reason_count; i++) {
+        *is_advised |= strstr(facts.reasons[i], "--step-tokens") != NULL;
+    }
+    hy_trainer_destroy(t);
+    return batch;
+}
+
+START_TEST(a_cut_that_nobody_asked_for_is_the_planners_where_state_streams) {
+    bool is_advised;
+    const char *const *large = PAIRS("model", "qwen2.5-7b", "cpu_mem", "60GiB");
+    ck_assert_int_eq(planned_batch("card rtx5080", large, &is_advised), 4); /* preset: 1, times 4 */
+    large = PAIRS("model", "qwen2.5-7b", "cpu_mem", "60GiB", "batch_size", "1");
+    ck_assert_int_eq(planned_batch("card rtx5080", large, &is_advised), 1);
+    large = PAIRS("model", "qwen2.5-7b", "cpu_mem", "60GiB", "grad_accum_steps", "4");
+    ck_assert_int_eq(planned_batch("card rtx5080", large, &is_advised), 1);
+    large = PAIRS("model", "qwen2.5-7b", "cpu_mem", "60GiB", "dynamic_batch", "off");
+    ck_assert_int_eq(planned_batch("card rtx5080", large, &is_advised), 1);
+    const char *const *small = PAIRS("model", "gpt2-124m", "cpu_mem", "60GiB");
+    ck_assert_int_eq(planned_batch("card rtx5080", small, &is_advised), 8); /* all fits as it is */
+}
+END_TEST
+
+START_TEST(a_step_that_mostly_waits_is_told_what_a_longer_one_gives) {
+    bool is_advised;
+    const char *const *fast =
+        PAIRS("model", "qwen2.5-7b", "cpu_mem", "60GiB", "max_gpu_mem", "15GiB");
+    planned_batch("card h200", fast, &is_advised);
+    ck_assert(is_advised);
+    const char *const *slow = PAIRS("model", "qwen2.5-7b", "cpu_mem", "60GiB");
+    planned_batch("card rtx5080", slow, &is_advised); /* 14 % */
+    ck_assert(!is_advised);
+}
+END_TEST
+
 /* ---- what is given up, and when ------------------------------------------------------------------- */
 
 /* How much of prediction is kept: 3 all, 2 no snapshot, 1 in 8 bits, 0 nothing. */
@@ -271,6 +319,8 @@ static Suite *ladder_suite(void) {
     tcase_add_test(plans, prediction_gives_way_as_host_memory_shrinks);
     tcase_add_test(plans, no_hand_set_types_are_much_faster);
     tcase_add_test(plans, what_stands_aside_costs_no_speed);
+    tcase_add_test(plans, a_cut_that_nobody_asked_for_is_the_planners_where_state_streams);
+    tcase_add_test(plans, a_step_that_mostly_waits_is_told_what_a_longer_one_gives);
     tcase_add_test(runs, a_run_keeps_its_types_when_it_is_resumed);
     tcase_add_test(runs, prediction_that_stands_aside_takes_no_memory);
     tcase_add_loop_test(runs, a_run_resumed_before_a_fork_asks_as_it_would_have, 0, 4);

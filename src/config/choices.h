@@ -62,6 +62,8 @@ typedef enum hy_regime_choice {
 
 typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER } hy_update_when;
 
+typedef enum hy_micro_batch { HY_MICRO_AUTO, HY_MICRO_GIVEN, HY_MICRO_OPEN } hy_micro_batch;
+
 /* Types that the planner may make smaller where they are left open; each has those before it. */
 typedef enum hy_small_types {
     HY_SMALL_NONE,

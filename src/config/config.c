@@ -119,14 +119,35 @@ static const char *optimizer_default(const hy_config *config, size_t setting) {
     return is_lr ? kind->lr : kind->weight_decay;
 }
 
+static int rank_of(const hy_config *config, const char *key) {
+    return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
+}
+
+/* Presets, profiles and defaults say how many tokens a step has, not how it is cut. Who writes one of the
+ * two numbers above what micro_batch says, or where that is auto, wants them. NULL: it counts as it is. */
+static const char *settled_micro_batch(const hy_config *config, size_t setting) {
+    if (strcmp(hy_setting_at(setting)->info.key, "train.micro_batch")) return NULL;
+    int batch = rank_of(config, "train.batch_size");
+    int accum = rank_of(config, "train.grad_accum_steps");
+    int strongest = batch > accum ? batch : accum;
+    bool is_auto = !strcmp(winning_text(config, "train.micro_batch"), "auto");
+    bool is_said = strongest >= HY_FROM_FILE;
+    if (!is_auto && !(is_said && strongest > winning_rank(config, setting))) return NULL;
+    return is_said ? "given" : "open";
+}
+
 /* A key's result: its text and where that came from. */
 static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
     const value *winner = value_at(config, setting, winning_rank(config, setting));
     const char *note = yielding_note(config, setting);
     const char *own = optimizer_default(config, setting);
-    *text = note ? "0" : own ? own : winner->text;
-    *origin = note ? note : own ? "default of the optimizer" : winner->origin;
+    const char *cut = settled_micro_batch(config, setting);
+    *text = note ? "0" : own ? own : cut ? cut : winner->text;
+    *origin = note  ? note
+              : own ? "default of the optimizer"
+              : cut ? "by who says batch_size and grad_accum_steps"
+                    : winner->origin;
 }
 
 /* ---- putting one value in ----------------------------------------------------------------------

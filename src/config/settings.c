@@ -207,6 +207,12 @@ static const hy_setting table[] = {
     {INTEGER(train.step_tokens, "--step-tokens", 0, 1000000000000, "0",
              "Tokens of one optimizer step, instead of batch_size and grad_accum_steps, which are "
              "then chosen; 0 means not used.")},
+    {CHOICE(
+        train.micro_batch, "--micro-batch", "auto",
+        "How a step is cut: given, as batch_size says if that fits; open, as it is fastest where "
+        "state streams, with the same tokens per step; auto is given where batch_size or "
+        "grad_accum_steps is said by a file or flag, else open.",
+        "auto", HY_MICRO_AUTO, "given", HY_MICRO_GIVEN, "open", HY_MICRO_OPEN)},
     {CHOICE(train.dynamic_batch, "--dynamic-batch", "auto",
             "Smaller micro-batches and more of them when memory gets short, and back; auto: also "
             "find the fastest at the start where step_tokens leaves it open.",

@@ -61,6 +61,7 @@ typedef struct hy_settings {
         int64_t tokens; /* 0 */
         double epochs;  /* 0 */
         int64_t batch_size, seq_len, grad_accum_steps;
+        hy_micro_batch micro_batch; /* auto is settled when settings are made */
         bool normalize;      /* mean over all tokens of the step; false: sum of micro-batch means */
         bool scale_lr;       /* learning rate times grad_accum_steps */
         double grad_clip;    /* 0: off */

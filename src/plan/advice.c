@@ -328,3 +328,49 @@ hy_status hy_advise_fit(const hy_subject *x, const hy_rates *rates, hy_plan_fact
     HY_TRY(find_smallest(x, rates, all, folder, 1, facts));
     return ask_for_memory(x, rates, facts);
 }
+
+/* ---- what would be faster ------------------------------------------------------------------------------ */
+
+#define MUCH_WAITING 0.25 /* of a step */
+#define LITTLE_WAITING 0.1
+
+static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost.seconds; }
+
+/* The same run with this many tokens in a step; the types stay. */
+static hy_status plan_tokens(const hy_subject *x, const hy_rates *rates, int64_t tokens,
+                             hy_plan *out) {
+    hy_subject other;
+    hy_plan_setup setup;
+    hy_settings *settings = malloc(sizeof *settings);
+    if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    *settings = *x->settings;
+    settings->train.step_tokens = tokens;
+    hy_status status = hy_subject_with(x, settings, &x->rung, &other);
+    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &other, rates);
+    if (status == HY_OK) {
+        status = hy_plan_choose(&setup.problem, out);
+        hy_plan_setup_end(&setup);
+    }
+    free(settings);
+    return status;
+}
+
+hy_status hy_advise_tokens(const hy_subject *x, const hy_rates *rates, const hy_plan *plan,
+                           hy_plan_facts *facts) {
+    int64_t tokens = (int64_t)plan->choice.batch * plan->choice.accum * x->settings->train.seq_len;
+    hy_plan longer = *plan;
+    bool is_asked = x->is_plan && x->backend->facts.is_gpu && plan->fits;
+    if (!is_asked || !(waiting(plan) > MUCH_WAITING) || facts->reason_count == HY_PLAN_REASONS) {
+        return HY_OK;
+    }
+    for (int tries = 0; tries < 2 && longer.fits && waiting(&longer) > LITTLE_WAITING; tries++) {
+        tokens *= 4;
+        HY_TRY(plan_tokens(x, rates, tokens, &longer));
+    }
+    if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
+    snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT,
+             "a step is short beside the copies it waits for: --step-tokens %lld would train %.0f "
+             "tokens/s, waiting %.1f %% of a step",
+             (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
+    return HY_OK;
+}

@@ -270,7 +270,7 @@ static hy_status finish(const hy_subject *x, const hy_rates *rates, hy_plan *pla
     HY_TRY(status);
     hy_plan_tell(x, plan, facts);
     for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);
-    return plan->fits ? HY_OK : hy_advise_fit(x, rates, facts);
+    return plan->fits ? hy_advise_tokens(x, rates, plan, facts) : hy_advise_fit(x, rates, facts);
 }
 
 /* Planned as it is; measured only where somebody asks how fast it would be, or something has to give. */
@@ -279,7 +279,8 @@ static hy_status plan_as_is(const hy_subject *x, hy_rates *rates, hy_plan *plan,
     *rates = hy_plan_nominal_rates(x->backend);
     HY_TRY(hy_plan_setup_begin(&setup, x, rates));
     hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, plan);
-    bool needs_rates = x->is_plan || !plan->fits || !setup.problem.keeps_batch;
+    bool is_kept = setup.problem.keeps_batch || setup.problem.prefers_batch;
+    bool needs_rates = x->is_plan || !plan->fits || !is_kept;
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(x);
         hy_plan_setup_end(&setup); /* what it knows of seconds was by other rates */

@@ -86,9 +86,10 @@ typedef struct hy_plan_problem {
     bool has_master;
     hy_plan_choice base; /* today's defaults, and what the user fixed */
     hy_plan_open open;
-    bool keeps_batch;            /* base.batch is split only when nothing else fits */
-    bool has_folder;             /* disk may be used, when nothing else fits */
-    bool is_unified;             /* device and host are one memory: both count against `host` */
+    bool keeps_batch;   /* base.batch is split only when nothing else fits */
+    bool prefers_batch; /* it is kept where nothing has to stream, else the fastest is taken */
+    bool has_folder;    /* disk may be used, when nothing else fits */
+    bool is_unified;    /* device and host are one memory: both count against `host` */
     uint64_t device, host, disk; /* how much there is; UINT64_MAX: no limit */
     hy_rates rates;
     void *user;

@@ -119,7 +119,8 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
 }
 
 /* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits, or in any
- * case where another split is not wanted or would be another loss. On a CPU larger ones gain nothing. */
+ * case where another split is not wanted or would be another loss. One that nobody gave is kept where all
+ * fits as it is: what streams comes once for every micro-batch. On a CPU larger ones gain nothing. */
 static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
     const hy_settings *s = x->settings;
     int64_t asked = s->train.step_tokens, seq = s->train.seq_len, batch = s->train.batch_size;
@@ -127,7 +128,8 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
     p->open.batch = asked > 0 || may_split;
     p->least_batch = s->train.min_batch_size;
     p->most_batch = s->train.max_batch_size;
-    p->keeps_batch = asked == 0 || !x->backend->facts.is_gpu;
+    p->prefers_batch = asked == 0 && s->train.micro_batch == HY_MICRO_OPEN && may_split;
+    p->keeps_batch = (asked == 0 && !p->prefers_batch) || !x->backend->facts.is_gpu;
     p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
     HY_FAIL_IF(asked && (asked % seq != 0 || asked < seq), HY_ERR_INPUT,
                "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
@@ -138,6 +140,7 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
     if (x->split.batch * x->split.accum == p->step_sequences) {
         batch = x->split.batch;
         p->keeps_batch = true;
+        p->prefers_batch = false;
         if (p->open.loss_chunks) p->base.loss_chunks = (int32_t)x->split.loss_chunks;
         p->open.loss_chunks = p->base.loss_chunks == 0;
         p->open.batch = may_split;

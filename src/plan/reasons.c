@@ -33,11 +33,12 @@ static double cost_over(const hy_plan *plan, const hy_plan *without) {
 
 static void explain_batch(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
     const hy_plan_choice *c = &plan->choice;
-    if (!p->open.batch) return;
+    bool is_as_given = c->batch == p->base.batch;
+    if (!p->open.batch || (p->prefers_batch && is_as_given)) return;
     if (!p->keeps_batch) {
         add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest of those that fit",
             c->batch, p->seq, c->accum);
-    } else if (c->batch != p->base.batch) {
+    } else if (!is_as_given) {
         add(out, "micro-batch of %d instead of %d sequences, %d in a step: nothing else fits",
             c->batch, p->base.batch, c->accum);
     }

@@ -249,7 +249,7 @@ static bool is_at_best(const hy_plan_problem *p) {
     const hy_plan_choice *c = &p->base;
     bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&
                    (c->activations == HY_DEVICE || !p->open.activations) &&
-                   (p->keeps_batch || !p->open.batch);
+                   (p->keeps_batch || p->prefers_batch || !p->open.batch);
     for (int i = 0; i < HY_PLAN_STATES; i++) {
         is_best &= c->state[i] == HY_DEVICE || !p->open.state[i];
     }

@@ -117,6 +117,10 @@ void hy_plan_columns(const hy_subject *subject, const hy_rows *rows, const hy_pl
 /* Small sets of changes that make it fit, into facts->changes; each was tried. */
 hy_status hy_advise_fit(const hy_subject *subject, const hy_rates *rates, hy_plan_facts *facts);
 
+/* Where a step is short beside the copies it waits for: what a longer one would give, as a reason. */
+hy_status hy_advise_tokens(const hy_subject *subject, const hy_rates *rates, const hy_plan *plan,
+                           hy_plan_facts *facts);
+
 /* What a plan with these settings and this choice would take. */
 typedef struct hy_plan_bytes {
     int64_t device, host; /* host: beside the device's, also where both are one memory */
