@@ -449,6 +449,76 @@ START_TEST(a_failing_write_leaves_half_like_a_full_disk) {
 }
 END_TEST
 
+/* ---- large files ----------------------------------------------------------------------------- */
+
+/* Writes `size` bytes in pieces of odd sizes; what was put is in *hash. */
+static hy_status write_large(const char *path, uint64_t size, uint64_t *hash) {
+    enum { PIECE = (3 << 20) + 517 };
+    hy_writer *w;
+    char *piece = malloc(PIECE);
+    ck_assert_ptr_nonnull(piece);
+    hy_status status = hy_writer_create(path, &w);
+    if (status == HY_OK) status = hy_writer_expect(w, size);
+    for (uint64_t at = 0; at < size && status == HY_OK;) {
+        uint64_t some = at % 7 == 0 ? 13 : PIECE; /* some that are buffered, some that are not */
+        if (some > size - at) some = size - at;
+        for (uint64_t i = 0; i < some; i += 509) piece[i] = (char)(at + i);
+        memset(piece, (int)(at >> 12), some < 500 ? some : 500);
+        status = hy_writer_put(w, piece, some);
+        at += some;
+    }
+    free(piece);
+    if (!w) return status;
+    *hash = hy_writer_hash(w);
+    hy_status closed = hy_writer_close(w, true);
+    return status != HY_OK ? status : closed;
+}
+
+START_TEST(a_large_file_has_every_byte_in_its_place) {
+    uint64_t sizes[] = {HY_BULK_LEAST, HY_BULK_LEAST + 1, HY_BULK_LEAST + (8 << 20) - 1,
+                        HY_BULK_LEAST + 3 * (8 << 20) + 4097};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint64_t put, found, size;
+        must(write_large(in_folder("large"), sizes[i], &put));
+        must(hy_file_hash(in_folder("large"), &found, &size));
+        ck_assert_uint_eq(size, sizes[i]);
+        ck_assert_uint_eq(found, put);
+    }
+}
+END_TEST
+
+START_TEST(a_fault_at_any_call_of_a_large_file_is_noticed) {
+    uint64_t hash;
+    long at = 0;
+    for (;; at++) {
+        hy_fault_arm(at, at % 2 ? EIO : ENOSPC, false);
+        hy_status status = write_large(in_folder("large"), HY_BULK_LEAST + 5, &hash);
+        if (hy_fault_disarm() <= at) {
+            must(status);
+            break;
+        }
+        ck_assert_int_eq(status, HY_ERR_IO);
+        ck_assert_ptr_nonnull(strstr(hy_error_message(), in_folder("large")));
+    }
+    ck_assert_int_eq(at, 13); /* open, reserve, eight blocks and the rest, sync, close */
+}
+END_TEST
+
+START_TEST(a_disk_without_room_is_known_before_anything_is_put) {
+    hy_writer *w;
+    must(hy_writer_create(in_folder("large"), &w));
+    hy_fault_arm(0, ENOSPC, false);
+    must_fail(hy_writer_expect(w, HY_BULK_LEAST), HY_ERR_IO, "No space left on device");
+    hy_fault_disarm();
+    must_fail(hy_writer_put(w, "1", 1), HY_ERR_IO, "No space left on device");
+    hy_writer_abandon(w);
+    must(hy_writer_create(in_folder("large"), &w)); /* given up on the way */
+    must(hy_writer_expect(w, HY_BULK_LEAST));
+    must(hy_writer_put(w, "1", 1));
+    hy_writer_abandon(w);
+}
+END_TEST
+
 static Suite *file_suite(void) {
     Suite *suite = suite_create("base: files");
     TCase *files = tcase_create("files");
@@ -472,6 +542,9 @@ static Suite *file_suite(void) {
     tcase_add_test(files, a_fault_at_any_call_leaves_the_old_file_or_the_new_one);
     tcase_add_test(files, a_killed_writer_leaves_the_old_file_or_the_new_one);
     tcase_add_test(files, a_failing_write_leaves_half_like_a_full_disk);
+    tcase_add_test(files, a_large_file_has_every_byte_in_its_place);
+    tcase_add_test(files, a_fault_at_any_call_of_a_large_file_is_noticed);
+    tcase_add_test(files, a_disk_without_room_is_known_before_anything_is_put);
     suite_add_tcase(suite, files);
     return suite;
 }

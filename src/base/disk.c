@@ -84,6 +84,34 @@ int hy_disk_write(int fd, const void *data, size_t size) {
     return write_all(fd, data, size);
 }
 
+static int write_all_at(int fd, const char *data, size_t size, uint64_t offset) {
+    while (size > 0) {
+        ssize_t done = pwrite(fd, data, size, (off_t)offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return -1;
+        data += done;
+        size -= (size_t)done;
+        offset += (uint64_t)done;
+    }
+    return 0;
+}
+
+int hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset) {
+    if (is_due()) {
+        if (write_all_at(fd, data, size / 2, offset) != 0) return -1;
+        return strike();
+    }
+    return write_all_at(fd, data, size, offset);
+}
+
+int hy_disk_reserve(int fd, uint64_t size) {
+    if (is_due()) return strike();
+    int result;
+    do result = fallocate(fd, 0, 0, (off_t)size);
+    while (result != 0 && errno == EINTR);
+    return result != 0 && errno != ENOSPC && errno != EFBIG && errno != EDQUOT ? 0 : result;
+}
+
 int hy_disk_sync(int fd) {
     if (is_due()) return strike();
     int result;

@@ -10,6 +10,8 @@
 
 int hy_disk_open(const char *path, int flags);            /* new files get mode 0666 less umask */
 int hy_disk_write(int fd, const void *data, size_t size); /* all of it, or -1 */
+int hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset); /* the same there */
+int hy_disk_reserve(int fd, uint64_t size); /* 0 too where it is not offered */
 int hy_disk_sync(int fd);  /* 0 too where nothing can be synced (pipes, some file systems) */
 int hy_disk_close(int fd); /* the descriptor is gone either way */
 int hy_disk_mkdir(const char *path); /* mode 0777 less umask */

@@ -58,7 +58,15 @@ typedef struct hy_writer hy_writer;
 hy_status hy_writer_create(const char *path, hy_writer **out);
 hy_status hy_writer_append(const char *path, hy_writer **out);
 hy_status hy_writer_replace(const char *path, hy_writer **out);
+/* Of a new file, before anything is put: it will have this many bytes. A large one passes the page cache by
+ * and keeps the disk busy while more is put (bulk.h); HY_ERR_IO when the disk has no room for it. */
+#define HY_BULK_LEAST ((uint64_t)64 << 20)
+hy_status hy_writer_expect(hy_writer *w, uint64_t size);
 hy_status hy_writer_put(hy_writer *w, const void *data, size_t size);
+/* The same without a copy: where the next bytes may be made, *size of them at the most and one at the least,
+ * and how many were. Nothing else is put in between. */
+void *hy_writer_room(hy_writer *w, size_t *size);
+hy_status hy_writer_commit(hy_writer *w, size_t size);
 hy_status hy_writer_flush(hy_writer *w); /* to the system, not to the disk */
 uint64_t hy_writer_hash(const hy_writer *w);
 uint64_t hy_writer_size(const hy_writer *w);

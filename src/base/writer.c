@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bulk.h"
 #include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -21,6 +22,7 @@ struct hy_writer {
     const char *doing; /* what failed: "cannot write" */
     char *path;        /* what is being written */
     char *target;      /* where it goes at the end; NULL: it is there already */
+    hy_bulk *bulk;     /* a large file: takes what the buffer would have written */
     size_t buffered;
     hy_hash hash;
     char buffer[BUFFER_SIZE];
@@ -92,7 +94,16 @@ static void note(hy_writer *w, int result, const char *doing) {
 }
 
 static void write_out(hy_writer *w, const void *data, size_t size) {
-    if (size > 0 && !w->error) note(w, hy_disk_write(w->fd, data, size), "cannot write");
+    if (size == 0 || w->error) return;
+    int result = w->bulk ? hy_bulk_put(w->bulk, data, size) : hy_disk_write(w->fd, data, size);
+    note(w, result, "cannot write");
+}
+
+hy_status hy_writer_expect(hy_writer *w, uint64_t size) {
+    if (size < HY_BULK_LEAST || w->error || w->bulk || w->hash.total > 0) return tell(w);
+    w->bulk = hy_bulk_begin(w->fd, size);
+    if (!w->bulk && errno) note(w, -1, "cannot write");
+    return tell(w);
 }
 
 static void drain(hy_writer *w) {
@@ -113,6 +124,24 @@ hy_status hy_writer_put(hy_writer *w, const void *data, size_t size) {
     return tell(w);
 }
 
+void *hy_writer_room(hy_writer *w, size_t *size) {
+    if (w->bulk || w->buffered == BUFFER_SIZE) drain(w);
+    if (w->bulk) return hy_bulk_room(w->bulk, size);
+    *size = BUFFER_SIZE - w->buffered;
+    return w->buffer + w->buffered;
+}
+
+hy_status hy_writer_commit(hy_writer *w, size_t size) {
+    size_t room;
+    hy_hash_add(&w->hash, hy_writer_room(w, &room), size);
+    if (w->bulk && !w->error) {
+        note(w, hy_bulk_commit(w->bulk, size), "cannot write");
+    } else if (!w->bulk) {
+        w->buffered += size;
+    }
+    return tell(w);
+}
+
 hy_status hy_writer_flush(hy_writer *w) {
     drain(w);
     return tell(w);
@@ -125,6 +154,7 @@ uint64_t hy_writer_size(const hy_writer *w) { return w->hash.total; }
 hy_status hy_writer_close(hy_writer *w, bool sync) {
     if (!w) return HY_OK;
     drain(w);
+    if (w->bulk) note(w, hy_bulk_end(w->bulk), "cannot write");
     if ((sync || w->target) && !w->error) note(w, hy_disk_sync(w->fd), "cannot sync");
     note(w, hy_disk_close(w->fd), "cannot write");
     if (w->target && !w->error) note(w, hy_disk_rename(w->path, w->target), "cannot replace");
@@ -137,6 +167,7 @@ hy_status hy_writer_close(hy_writer *w, bool sync) {
 
 void hy_writer_abandon(hy_writer *w) {
     if (!w) return;
+    hy_bulk_abandon(w->bulk);
     close(w->fd);
     if (w->target) hy_disk_unlink_at(AT_FDCWD, w->path, 0);
     free_writer(w);

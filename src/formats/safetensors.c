@@ -377,8 +377,9 @@ static hy_status make_header(const char *path, const hy_safetensors_entry *entri
 }
 
 static hy_status start_file(hy_safetensors_writer *w, const hy_text *header) {
-    HY_TRY(hy_writer_create(w->path, &w->out));
     uint8_t length[8];
+    HY_TRY(hy_writer_create(w->path, &w->out));
+    HY_TRY(hy_writer_expect(w->out, sizeof length + header->size + w->promised));
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header->size >> (8 * i));
     HY_TRY(hy_writer_put(w->out, length, sizeof length));
     return hy_writer_put(w->out, header->data, header->size);
@@ -404,12 +405,26 @@ hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *en
     return status;
 }
 
-hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size) {
+static hy_status count_in(hy_safetensors_writer *w, uint64_t size) {
     HY_FAIL_IF(size > w->promised - w->put, HY_ERR_STATE,
                "%s: %" PRIu64 " bytes of data were put, the header says %" PRIu64, w->path,
                w->put + size, w->promised);
     w->put += size;
+    return HY_OK;
+}
+
+hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size) {
+    HY_TRY(count_in(w, size));
     return hy_writer_put(w->out, data, (size_t)size);
+}
+
+void *hy_safetensors_room(hy_safetensors_writer *w, size_t *size) {
+    return hy_writer_room(w->out, size);
+}
+
+hy_status hy_safetensors_commit(hy_safetensors_writer *w, size_t size) {
+    HY_TRY(count_in(w, size));
+    return hy_writer_commit(w->out, size);
 }
 
 hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size) {

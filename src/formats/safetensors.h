@@ -44,6 +44,9 @@ typedef struct hy_safetensors_writer hy_safetensors_writer;
 hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, hy_safetensors_writer **out);
 hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size);
+/* The same without a copy (hy_writer_room): the next bytes are made where it says. */
+void *hy_safetensors_room(hy_safetensors_writer *w, size_t *size);
+hy_status hy_safetensors_commit(hy_safetensors_writer *w, size_t size);
 /* Fails when fewer or more bytes were put than the header promised. Synced. Frees w in any case.
  * hash and size, where given, receive the file's XXH64 and length. */
 hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size);

@@ -1,6 +1,6 @@
 /* checkpoint_save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
- * whole or nothing. Tensors are read from their backing store one by one through a staging block, so
- * saving needs no second copy of anything. */
+ * whole or nothing. Tensors are read from their backing store piece by piece into the blocks that the file is
+ * written from, so saving needs no second copy of anything. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,29 +9,32 @@
 #include "formats/checkpoint.h"
 #include "record/state_files.h"
 
-/* A run saves itself when memory runs out, too: less room for what passes from store to file only makes it
- * slower. */
+/* Some elements of a tensor, as many as the writer has room for, straight from their store. */
+static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t at, int64_t *some,
+                          hy_safetensors_writer *writer) {
+    float single; /* where not even one element fits: it is put across the border */
+    size_t room, element = hy_dtype_size(tensor->dtype);
+    void *to = hy_safetensors_room(writer, &room);
+    bool is_across = room < element;
+    int64_t most = is_across ? 1 : (int64_t)(room / element);
+    *some = tensor->count - at < most ? tensor->count - at : most;
+    uint64_t offset = hy_state_offset(e, tensor, at, some);
+    uint64_t size = hy_dtype_bytes(tensor->dtype, *some);
+    HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->compute, offset, is_across ? &single : to,
+                         size));
+    return is_across ? hy_safetensors_put(writer, &single, size)
+                     : hy_safetensors_commit(writer, size);
+}
+
 static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writer *writer) {
-    char last[4096], *room = NULL;
-    uint64_t most = 2 * HY_STATE_STAGING;
-    while (!room && most / 2 > sizeof last) room = malloc(most /= 2);
-    char *data = room ? room : last;
-    if (!room) most = sizeof last;
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
-    hy_status status = HY_OK;
-    while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
-        int64_t room_for = (int64_t)(most / hy_dtype_size(tensor.dtype)), some;
-        for (int64_t at = 0; at < tensor.count && status == HY_OK; at += some) {
-            some = tensor.count - at < room_for ? tensor.count - at : room_for;
-            uint64_t offset = hy_state_offset(e, &tensor, at, &some);
-            uint64_t size = hy_dtype_bytes(tensor.dtype, some);
-            status = hy_store_read(hy_store_of(e, tensor.row), e->compute, offset, data, size);
-            if (status == HY_OK) status = hy_safetensors_put(writer, data, size);
+    while (hy_state_next(e, &cursor, &tensor)) {
+        for (int64_t at = 0, some; at < tensor.count; at += some) {
+            HY_TRY(put_some(e, &tensor, at, &some, writer));
         }
     }
-    free(room);
-    return status;
+    return HY_OK;
 }
 
 static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const char *file) {
