@@ -206,6 +206,46 @@ START_TEST(create_truncates_and_append_adds) {
 }
 END_TEST
 
+/* Whoever may put names into a folder must not reach other files by them. */
+START_TEST(planted_links_are_never_written_through) {
+    hy_writer *w;
+    char secret[300], there[300];
+    snprintf(secret, sizeof secret, "%s", in_folder("secret"));
+    snprintf(there, sizeof there, "%s", in_folder("there"));
+    write_text(secret, "mine");
+    ck_assert_int_eq(symlink(secret, in_folder(".f.partial")), 0);
+    write_text(in_folder("f"), "page");
+    check_text(in_folder("f"), "page");
+    ck_assert_int_eq(symlink(secret, in_folder("g")), 0);
+    must(hy_writer_create(in_folder("g"), &w));
+    must(hy_writer_put(w, "new", 3));
+    must(hy_writer_close(w, false));
+    check_text(in_folder("g"), "new");
+    ck_assert_int_eq(symlink(there, in_folder("h")),
+                     0); /* to nothing: it must not be made either */
+    must(hy_writer_create(in_folder("h"), &w));
+    must(hy_writer_close(w, false));
+    ck_assert_int_eq(symlink(there, in_folder(".i.partial")), 0);
+    write_text(in_folder("i"), "page");
+    ck_assert_int_eq(link(secret, in_folder("hard")), 0);
+    must(hy_writer_create(in_folder("hard"), &w));
+    must(hy_writer_close(w, false));
+    ck_assert_int_eq(symlink(secret, in_folder("j")), 0);
+    must_fail(hy_writer_append(in_folder("j"), &w), HY_ERR_INPUT, "j: it is not a regular file");
+    ck_assert_int_eq(symlink(there, in_folder("k")), 0);
+    must_fail(hy_writer_append(in_folder("k"), &w), HY_ERR_INPUT, "k: it is not a regular file");
+    ck_assert_int_eq(mkfifo(in_folder("l"), 0600), 0); /* opening one waits for a reader */
+    must_fail(hy_writer_append(in_folder("l"), &w), HY_ERR_INPUT, "l: it is not a regular file");
+    ck_assert_int_eq(mkfifo(in_folder(".l.partial"), 0600), 0);
+    write_text(in_folder("l"), "page");
+    check_text(in_folder("l"), "page");
+    check_text(secret, "mine");
+    ck_assert(!hy_path_exists(there));
+    must(hy_dir_make(in_folder(".m.partial"))); /* no name of ours: it stays */
+    must_fail(hy_file_write_atomic(in_folder("m"), "x", 1), HY_ERR_INPUT, "Is a directory");
+}
+END_TEST
+
 START_TEST(a_replaced_file_changes_only_when_it_is_closed) {
     hy_writer *w;
     write_text(in_folder("f"), "old");
@@ -530,6 +570,7 @@ static Suite *file_suite(void) {
     tcase_add_test(files, a_piece_read_past_the_cache_is_the_same);
     tcase_add_test(files, a_writer_keeps_every_byte_and_their_hash);
     tcase_add_test(files, create_truncates_and_append_adds);
+    tcase_add_test(files, planted_links_are_never_written_through);
     tcase_add_test(files, a_replaced_file_changes_only_when_it_is_closed);
     tcase_add_test(files, writing_where_it_cannot_be_names_the_path);
     tcase_add_test(files, a_full_disk_is_reported_by_every_later_call);

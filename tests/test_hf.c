@@ -5,6 +5,7 @@
  * must be refused. */
 #include <errno.h>
 #include <math.h>
+#include <sys/stat.h>
 
 #include "hf_rig.h"
 #include "kernels/half.h"
@@ -235,9 +236,10 @@ START_TEST(files_beside_the_weights_are_copied) {
         const char *name;
         bool is_copied;
     } files[] = {
-        {"tokenizer.json", true}, {"chat_template.jinja", true}, {"generation_config.json", true},
-        {"README.md", true},      {"merges.txt", true},          {"pytorch_model.bin", false},
-        {"model.gguf", false},    {".gitattributes", false}};
+        {"tokenizer.json", true},  {"chat_template.jinja", true}, {"generation_config.json", true},
+        {"LICENSE.md", true},      {"merges.txt", true},          {"pytorch_model.bin", false},
+        {"model.gguf", false},     {".gitattributes", false},     {"train.jsonl", false},
+        {"tokenizer.model", true}, {"notes.txt", false},          {"id_rsa", false}};
     char folder[256], source[300], out[300];
     hf_rig rig = {0};
     snprintf(source, sizeof source, "%s/source", temp_folder(folder));
@@ -265,6 +267,47 @@ START_TEST(files_beside_the_weights_are_copied) {
     must(hy_hf_config_read(out, &config));
     ck_assert_int_eq(config.dtype, HY_F32); /* the source says bf16 */
     hy_hf_config_free(&config);
+    close_hf(&rig);
+    remove_folder(folder);
+}
+END_TEST
+
+static void count_warnings(void *user, hy_message_level level, const char *text) {
+    if (level == HY_WARNING && strstr(text, "merges.txt is not copied")) ++*(int *)user;
+}
+
+/* A link is a file of the model only where it stays with the model; the hub's cache is made of links. */
+START_TEST(links_to_files_elsewhere_are_not_copied) {
+    char folder[256], cache[300], source[400], blobs[400], out[300], path[500], other[500];
+    int warnings = 0;
+    hy_observer observer = {.on_message = count_warnings, .user = &warnings};
+    hf_rig rig = {0};
+    snprintf(cache, sizeof cache, "%s/models--a--b", temp_folder(folder));
+    snprintf(source, sizeof source, "%s/snapshots/0123", cache);
+    snprintf(blobs, sizeof blobs, "%s/blobs", cache);
+    snprintf(out, sizeof out, "%s/out", folder);
+    snprintf(path, sizeof path, "%s/snapshots", cache);
+    must(hy_dir_make(path));
+    must(hy_dir_make(blobs));
+    copy_golden("qwen2", source);
+    put_file(blobs, "77", "blob", 4);
+    put_file(folder, "secret", "secret", 6);
+    snprintf(path, sizeof path, "%s/tokenizer.json", source);
+    ck_assert_int_eq(symlink("../../blobs/77", path), 0);
+    snprintf(path, sizeof path, "%s/merges.txt", source);
+    ck_assert_int_eq(symlink("../../../secret", path), 0);
+    snprintf(path, sizeof path, "%s/vocab.txt", source);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    open_hf(&rig, source, HY_F32);
+    hy_hf_writing writing = writing_of(&rig, out, HY_F32);
+    writing.source = source;
+    writing.observer = &observer;
+    must(hy_hf_write(&writing));
+    snprintf(path, sizeof path, "%s/tokenizer.json", out);
+    snprintf(other, sizeof other, "%s/merges.txt", out);
+    ck_assert(hy_path_exists(path) && !hy_path_is_link(path));
+    ck_assert(!hy_path_exists(other) && !hy_path_is_link(other));
+    ck_assert_int_eq(warnings, 1);
     close_hf(&rig);
     remove_folder(folder);
 }
@@ -555,6 +598,7 @@ static Suite *hf_suite(void) {
     tcase_add_test(tc, what_is_written_is_byte_identical);
     tcase_add_test(tc, rows_behind_the_vocabulary_are_zero_and_not_written);
     tcase_add_test(tc, files_beside_the_weights_are_copied);
+    tcase_add_test(tc, links_to_files_elsewhere_are_not_copied);
     tcase_add_test(tc, a_window_that_the_architecture_lacks_is_written_as_another_or_refused);
     tcase_add_test(tc, a_failed_write_leaves_the_folder_as_it_was);
     tcase_add_test(tc, a_model_is_found_by_its_name_in_the_hubs_cache);

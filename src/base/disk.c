@@ -64,6 +64,23 @@ int hy_disk_open(const char *path, int flags) {
     return open(path, flags | O_CLOEXEC, 0666);
 }
 
+int hy_disk_create(const char *path) {
+    enum {
+        TRIES = 8
+    }; /* whoever plants a name again and again gets an error, not a file of ours */
+    int fd = -1;
+    for (int i = 0; i < TRIES; i++) {
+        struct stat info;
+        fd = hy_disk_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+        if (fd >= 0 || errno != EEXIST || lstat(path, &info) != 0) return fd;
+        if (S_ISCHR(info.st_mode)) return hy_disk_open(path, O_WRONLY | O_NOFOLLOW);
+        if (S_ISDIR(info.st_mode)) errno = EISDIR;
+        if (S_ISDIR(info.st_mode) || hy_disk_unlink_at(AT_FDCWD, path, 0) != 0) return -1;
+        errno = EEXIST;
+    }
+    return fd;
+}
+
 static int write_all(int fd, const char *data, size_t size) {
     while (size > 0) {
         ssize_t done = write(fd, data, size);

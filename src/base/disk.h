@@ -8,7 +8,10 @@
 
 #include "hybrid_types.h"
 
-int hy_disk_open(const char *path, int flags);            /* new files get mode 0666 less umask */
+int hy_disk_open(const char *path, int flags); /* new files get mode 0666 less umask */
+/* A new file for writing. What had the name (a file that was left, a link, a pipe) is unlinked first and
+ * never written through; folders stay, and devices are opened as they are. */
+int hy_disk_create(const char *path);
 int hy_disk_write(int fd, const void *data, size_t size); /* all of it, or -1 */
 int hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset); /* the same there */
 int hy_disk_reserve(int fd, uint64_t size); /* 0 too where it is not offered */

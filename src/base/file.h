@@ -48,7 +48,9 @@ hy_status hy_file_hash(const char *path, uint64_t *hash, uint64_t *size);
 
 /* ---- writing (writer.c) ---------------------------------------------------------------------- */
 
-/* A file being written, buffered. Create truncates; append adds at the end. Close returns the first
+/* A file being written, buffered. Create makes a new file, and whatever had its name is gone; append adds
+ * at the end of a regular file. Neither follows a link in the last part of the path: a name that was
+ * planted in a folder leads nowhere else (hy_disk_create). Close returns the first
  * failure; with `sync` the bytes are on the disk when it returns HY_OK. Hash (XXH64, seed 0) and
  * size are of all bytes put since opening. A failed or abandoned writer leaves the partial file to
  * its owner. Replace writes under another name (".NAME.partial" beside it) and close puts the file
@@ -80,6 +82,9 @@ hy_status hy_file_write_atomic(const char *path, const void *data, size_t size);
 
 bool hy_path_exists(const char *path);
 bool hy_path_is_dir(const char *path);
+bool hy_path_is_link(const char *path); /* a symbolic one */
+/* Whether `path`, with all links followed, is a regular file somewhere below `folder`. */
+bool hy_path_is_file_below(const char *path, const char *folder);
 hy_status hy_dir_make(const char *path); /* with parents, durably; fine when it exists */
 hy_status hy_dir_sync(const char *path);
 hy_status hy_dir_remove(const char *path);                  /* with all inside; fine when absent */

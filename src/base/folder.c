@@ -26,6 +26,20 @@ bool hy_path_is_dir(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool hy_path_is_link(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+bool hy_path_is_file_below(const char *path, const char *folder) {
+    char file[PATH_MAX], above[PATH_MAX];
+    struct stat info;
+    if (!realpath(path, file) || !realpath(folder, above)) return false;
+    size_t size = strlen(above);
+    bool is_below = strncmp(file, above, size) == 0 && (file[size] == '/' || size == 1);
+    return is_below && lstat(file, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name) {
     size_t dir_size = strlen(dir);
     const char *between = dir_size == 0 || dir[dir_size - 1] == '/' ? "" : "/";

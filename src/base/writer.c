@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bulk.h"
@@ -34,7 +35,17 @@ static void free_writer(hy_writer *w) {
     free(w);
 }
 
-static hy_status open_writer(const char *path, const char *target, int flags, hy_writer **out) {
+/* An old file is only ever added to where it is one: not through a link, and not into a pipe. */
+static int open_old(const char *path) {
+    struct stat info;
+    int fd = hy_disk_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))) return fd;
+    close(fd);
+    errno = ENXIO; /* what a pipe without a reader gives, too */
+    return -1;
+}
+
+static hy_status open_writer(const char *path, const char *target, bool appends, hy_writer **out) {
     *out = NULL;
     hy_writer *w = malloc(sizeof *w);
     if (!w) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
@@ -44,23 +55,29 @@ static hy_status open_writer(const char *path, const char *target, int flags, hy
     w->target = target ? strdup(target) : NULL;
     hy_hash_init(&w->hash, 0);
     bool has_names = w->path && (w->target || !target);
-    if (has_names) w->fd = hy_disk_open(path, O_WRONLY | O_CREAT | flags);
+    if (has_names) w->fd = appends ? open_old(path) : hy_disk_create(path);
     if (w->fd >= 0) {
         *out = w;
         return HY_OK;
     }
-    hy_status status = has_names ? hy_fail_path("cannot write", target ? target : path)
-                                 : hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    hy_status status;
+    if (!has_names) {
+        status = hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
+    } else if (appends && (errno == ELOOP || errno == ENXIO)) {
+        status = hy_fail(HY_ERR_INPUT, "cannot write %s: it is not a regular file", path);
+    } else {
+        status = hy_fail_path("cannot write", target ? target : path);
+    }
     free_writer(w);
     return status;
 }
 
 hy_status hy_writer_create(const char *path, hy_writer **out) {
-    return open_writer(path, NULL, O_TRUNC, out);
+    return open_writer(path, NULL, false, out);
 }
 
 hy_status hy_writer_append(const char *path, hy_writer **out) {
-    return open_writer(path, NULL, O_APPEND, out);
+    return open_writer(path, NULL, true, out);
 }
 
 hy_status hy_writer_replace(const char *path, hy_writer **out) {
@@ -75,7 +92,7 @@ hy_status hy_writer_replace(const char *path, hy_writer **out) {
     char *partial = malloc(size);
     if (!partial) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
     snprintf(partial, size, "%.*s.%s.partial", (int)(name - path), path, name);
-    hy_status status = open_writer(partial, path, O_TRUNC, out);
+    hy_status status = open_writer(partial, path, false, out);
     free(partial);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "formats/hf_folder.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,13 +138,43 @@ hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PAT
     return is_cached ? look_into(snapshot, kind, path) : HY_OK;
 }
 
+/* Only what a model needs to be used: a folder may hold anything else, training data among it. */
 bool hy_hf_is_side_file(const char *name) {
-    static const char *const weights[] = {".safetensors", ".bin",       ".pt",   ".pth",
-                                          ".ckpt",        ".h5",        ".gguf", ".onnx",
-                                          ".msgpack",     ".index.json"};
-    if (name[0] == '.' || strcmp(name, "config.json") == 0) return false;
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        if (hy_has_ending(name, weights[i])) return false;
+    static const char *const known[] = {
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+        "tokenizer.model",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "tekken.json",
+        "generation_config.json",
+        "chat_template.json",
+        "USE_POLICY.md",
+    };
+    static const char *const beginnings[] = {"LICENSE", "LICENCE", "NOTICE", "COPYING"};
+    bool is_known = hy_has_ending(name, ".jinja");
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        is_known |= strcmp(name, known[i]) == 0;
     }
-    return true;
+    for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
+        is_known |= strncmp(name, beginnings[i], strlen(beginnings[i])) == 0;
+    }
+    return is_known && name[0] != '.';
+}
+
+/* Snapshots of the hub's cache are links into blobs/, beside snapshots/. */
+bool hy_hf_holds_file(const char *folder, const char *path) {
+    char real[PATH_MAX];
+    if (!realpath(folder, real)) return false;
+    char *revision = strrchr(real, '/');
+    if (revision) *revision = 0;
+    char *snapshots = strrchr(real, '/');
+    bool is_cached = snapshots && strcmp(snapshots, "/snapshots") == 0;
+    if (is_cached) *snapshots = 0;
+    return hy_path_is_file_below(path, is_cached ? real : folder);
 }

@@ -21,5 +21,10 @@ typedef enum hy_model_files {
  * something is there but cannot be used: several revisions, a folder without a model. */
 hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PATH_MAX]);
 
-/* A file of the folder that is no weight: copied along when a model is written. */
+/* A file that is copied along when a model is written: tokenizer, chat templates, generation settings,
+ * licence. */
 bool hy_hf_is_side_file(const char *name);
+
+/* Whether `path` is a regular file of the model in `folder`: it lies there, or is a link to a file there or
+ * where the hub's cache keeps the files of that model. A link to anywhere else is not copied. */
+bool hy_hf_holds_file(const char *folder, const char *path);

@@ -187,6 +187,8 @@ hy_status hy_tfevents_begin(hy_tfevents *e, int64_t step, double unix_time) {
 static hy_status open_file(const char *folder, hy_writer **out) {
     char host[HOST_SIZE], name[HOST_SIZE + 64], path[PATH_SIZE], **names;
     size_t count;
+    HY_FAIL_IF(hy_path_is_link(folder), HY_ERR_INPUT,
+               "cannot write to %s: it is a link to another folder", folder);
     HY_TRY(hy_dir_make(folder));
     HY_TRY(hy_dir_list(folder, &names, &count));
     /* Later than the newest file there: a clock may have been set back since. */

@@ -236,21 +236,26 @@ static hy_status make_config(const export_job *e, hy_text *text) {
 }
 
 /* Chat templates may lie in a folder of their own; other folders hold weights in other formats. */
-static hy_status copy_side_files(const char *from, const char *to) {
+static hy_status copy_side_files(const export_job *e, const char *from, const char *to) {
+    static const char templates[] = "additional_chat_templates";
     char **names, source[HY_HF_PATH_MAX], target[HY_HF_PATH_MAX];
     size_t count;
     HY_TRY(hy_dir_list(from, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
-        if (!hy_hf_is_side_file(names[i])) continue;
+        bool is_folder = strcmp(names[i], templates) == 0;
+        if (!is_folder && !hy_hf_is_side_file(names[i])) continue;
         status = hy_path_join(source, sizeof source, from, names[i]);
         if (status == HY_OK) status = hy_path_join(target, sizeof target, to, names[i]);
         if (status != HY_OK) break;
-        if (!hy_path_is_dir(source)) {
+        if (hy_path_is_dir(source)) {
+            if (is_folder) status = hy_dir_make(target);
+            if (is_folder && status == HY_OK) status = copy_side_files(e, source, target);
+        } else if (hy_hf_holds_file(e->w->source, source)) {
             status = hy_hf_copy_file(source, to, names[i]);
-        } else if (strcmp(names[i], "additional_chat_templates") == 0) {
-            status = hy_dir_make(target);
-            if (status == HY_OK) status = copy_side_files(source, target);
+        } else {
+            hy_say_to(e->w->observer, HY_WARNING,
+                      "%s is not copied: it is no regular file of the model's folder", source);
         }
     }
     hy_dir_list_free(names, count);
@@ -273,7 +278,7 @@ static hy_status name_partial(export_job *e) {
 static hy_status fill_partial(const export_job *e) {
     HY_TRY(hy_dir_remove(e->partial));
     HY_TRY(hy_dir_make(e->partial));
-    if (has_source(e)) HY_TRY(copy_side_files(e->w->source, e->partial));
+    if (has_source(e)) HY_TRY(copy_side_files(e, e->w->source, e->partial));
     if (e->w->tokenizer && e->w->tokenizer[0]) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
     }

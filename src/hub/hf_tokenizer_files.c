@@ -52,7 +52,7 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     for (int i = 0; i < 2; i++) {
         HY_TRY(hy_path_join(path, sizeof path, beside, names[i]));
-        if (hy_path_exists(path)) HY_TRY(hy_hf_copy_file(path, folder, names[i]));
+        if (hy_hf_holds_file(beside, path)) HY_TRY(hy_hf_copy_file(path, folder, names[i]));
     }
     return HY_OK;
 }

@@ -6,6 +6,7 @@
  * lines of others are kept and not used. A damaged line is passed over. The file is replaced as
  * a whole, after reading it again so that what another run added stays; a file that is not ours
  * is never touched. Nothing here fails a run: without a cache, matmuls are timed again. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -133,7 +134,10 @@ static bool read_file(const char *path, hy_matmul_entries *out) {
 
 static bool write_file(const char *path, const hy_matmul_entries *entries) {
     char line[LINE];
-    FILE *file = fopen(path, "w");
+    unlink(path); /* what a process of this number left; a link is never followed */
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!file && fd >= 0) close(fd);
     if (!file) return false;
     bool is_good = fputs(HEADER_LINE, file) >= 0;
     for (int i = 0; i < entries->count && is_good; i++) {

@@ -1,0 +1,47 @@
+# hostile.sh: folders and files that somebody prepared, and odd surroundings: nothing outside the run's
+# folder is changed, nothing waits for ever, nothing crashes.
+
+programs=$(dirname "$program")
+
+# A run of six steps in $1.
+make_run() {
+    run_tiny --out "$1" --quiet
+    expect_code 0
+}
+
+# ---- planted links -------------------------------------------------------------------------------
+
+test_a_report_is_not_written_through_a_planted_link() {
+    make_run out
+    rm out/report.html
+    echo mine > victim
+    ln -s ../victim out/.report.html.partial
+    "$programs/hybrid-report" out > "$stdout" 2> "$stderr" || fail "$(cat "$stderr")"
+    expect_same "$(head -c 20 victim)" mine "a file outside the folder"
+    grep -q '</html>' out/report.html || fail "no page"
+}
+
+test_a_resumed_run_writes_through_no_link_of_its_folder() {
+    make_run out
+    echo mine > victim
+    mkdir elsewhere
+    for name in .plan.json.partial .config.cfg.partial .summary.json.partial .metrics.jsonl.partial \
+        .report.html.partial .model.partial report.html plan.json summary.json; do
+        rm -rf "out/$name"
+        ln -s ../victim "out/$name"
+    done
+    rm -rf out/tensorboard
+    ln -s ../elsewhere out/tensorboard
+    run --resume out --steps 8
+    expect_code 0
+    expect_err "out/tensorboard: it is a link"
+    expect_same "$(head -c 20 victim)" mine "a file outside the folder"
+    expect_same "$(ls elsewhere)" "" "a folder outside"
+    mv out/metrics.jsonl lines
+    ln -s ../lines out/metrics.jsonl
+    cp lines copy
+    run --resume out --steps 10 --quiet
+    expect_code 2
+    expect_err "out/metrics.jsonl"
+    cmp -s lines copy || fail "lines were added to a file outside the folder"
+}
