@@ -226,6 +226,7 @@ static int act(job *it) {
 int main(int argc, char **argv) {
     hy_cli_options options;
     int code = HY_EXIT_USAGE;
+    hy_cli_open_streams();
     if (hy_cli_options_parse(argc, argv, &options)) {
         char *command = hy_cli_command_line(argc, argv);
         job it = {.program = argc > 0 ? argv[0] : "hybrid-train",

@@ -2,11 +2,13 @@
 #include "cli/program.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/terminal.h"
 #include "hybrid.h"
@@ -14,6 +16,14 @@
 #define NAME_MAX_BYTES 48 /* longer than any flag */
 #define NAME_COLUMNS 24
 #define HELP_COLUMNS 80
+
+/* A new file gets the lowest free number: with standard error closed, that of a message. */
+void hy_cli_open_streams(void) {
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
 
 int hy_cli_exit_code(hy_status status) {
     switch (status) {
@@ -203,6 +213,7 @@ static bool take_value(const hy_cli_row *row, const char *value, void *options) 
 int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *options) {
     int words = 1;
     bool ends_flags = false;
+    hy_cli_open_streams();
     hy_cli_name_program(program->name);
     for (int i = 1; i < *argc; i++) {
         const char *argument = argv[i];

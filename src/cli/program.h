@@ -15,6 +15,10 @@ enum {
     HY_EXIT_STOPPED = 75 /* by a signal, in order */
 };
 
+/* /dev/null in the place of standard streams that are closed, so that no file is taken for one of them.
+ * The first thing a program does; hy_cli_parse does it by itself. */
+void hy_cli_open_streams(void);
+
 int hy_cli_exit_code(hy_status status);
 
 /* Says the library's last error; its exit code. */

@@ -5,7 +5,6 @@
  * give the same sequences on every machine. */
 #include "data/packing.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +45,9 @@ static hy_status place(packer *p, uint64_t example) {
     uint32_t count;
     const int32_t *tokens = hy_examples_get(p->out->examples, example, &count);
     int32_t places = (int32_t)count - 1;
-    assert(places >= 1 && places <= p->options->seq);
+    HY_FAIL_IF(places < 1 || places > p->options->seq, HY_ERR_IO,
+               "the temporary file of examples was changed: example %llu has %u tokens",
+               (unsigned long long)example, (unsigned)count);
     size_t at = p->options->packs ? 0 : p->count;
     while (at < p->count && p->open[at].room < places) at++; /* the first that it fits into */
     if (at == p->count) {

@@ -45,3 +45,29 @@ test_a_resumed_run_writes_through_no_link_of_its_folder() {
     expect_err "out/metrics.jsonl"
     cmp -s lines copy || fail "lines were added to a file outside the folder"
 }
+
+# ---- closed streams --------------------------------------------------------------------------------
+
+# The files of a run must not get the numbers of messages.
+test_closed_streams_keep_messages_out_of_the_files() {
+    i=0
+    while [ $i -lt 40 ]; do
+        printf '{"prompt":"number %s","completion":"answer %s"}\n' $i $i
+        i=$((i + 1))
+    done > rows.jsonl
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    timeout 60 "$program" $tiny --batch-size 4 --data rows.jsonl --out out >&- 2>&- <&-
+    expect_same "$?" 0 "exit code with closed streams"
+    json_lines out/metrics.jsonl > /dev/null
+    json_values out/summary.json > /dev/null
+    head -c 15 out/report.html | grep -q DOCTYPE || fail "messages are in the page"
+    for closed in '>&-' '2>&-' '<&-'; do
+        rm -rf out
+        eval 'timeout 60 "$program" $tiny --data rows.jsonl --out out '"$closed" \
+            > "$stdout" 2> "$stderr" || fail "exit code with $closed"
+        eval '"$programs/hybrid-report" out '"$closed" > "$stdout" 2>&1 || fail "report $closed"
+        eval '"$programs/hybrid-export" out --out model --overwrite '"$closed" > "$stdout" 2>&1 ||
+            fail "export $closed: $(cat "$stdout")"
+        rm -rf model
+    done
+}
