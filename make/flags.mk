@@ -50,17 +50,14 @@ ALL_CFLAGS += -Werror
 endif
 
 # OpenBLAS is not here: the program opens it at run time, after it has chosen the core type.
-LIBCONFIG_CFLAGS := $(shell $(PKG_CONFIG) --cflags libconfig 2>/dev/null)
-LIBCONFIG_LIBS := $(or $(shell $(PKG_CONFIG) --libs libconfig 2>/dev/null),-lconfig)
-ALL_CFLAGS += $(LIBCONFIG_CFLAGS)
 # PCRE2 serves split patterns of tokenizers that are not built in; without it those are refused.
 PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 \
     -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && echo -lpcre2-8)
 ALL_CFLAGS += $(if $(PCRE2_LIBS),-DHY_HAS_PCRE2)
 SYSTEM_LIBS := -lm -lpthread -ldl
-LIBS := $(LIBCONFIG_LIBS) $(PCRE2_LIBS) $(filter -fopenmp,$(OPENMP)) $(SYSTEM_LIBS)
+LIBS := $(PCRE2_LIBS) $(filter -fopenmp,$(OPENMP)) $(SYSTEM_LIBS)
 ifeq ($(STATIC_DEPS),1)
-PROGRAM_LIBS := -Wl,-Bstatic -lconfig $(PCRE2_LIBS) -lgomp -Wl,-Bdynamic $(SYSTEM_LIBS)
+PROGRAM_LIBS := -Wl,-Bstatic $(PCRE2_LIBS) -lgomp -Wl,-Bdynamic $(SYSTEM_LIBS)
 else
 PROGRAM_LIBS := $(LIBS)
 endif
@@ -90,10 +87,10 @@ $(1):
 	@mkdir -p $$(@D)
 	@command -v $$(firstword $$(CC)) >/dev/null || { \
 	    echo "There is no compiler ($$(CC)). \`make deps\` installs what is missing." >&2; exit 1; }
-	@printf '#include <$(2)>\n' | $$(CC) $$(LIBCONFIG_CFLAGS) -E -x c - -o /dev/null 2>/dev/null || { \
+	@printf '#include <$(2)>\n' | $$(CC) -E -x c - -o /dev/null 2>/dev/null || { \
 	    echo "$(2) is missing, of package $(3). \`make deps\` installs it; so do" >&2; \
 	    echo "\`make run\` and \`make test\`, which then build and go on." >&2; exit 1; }
 	@touch $$@
 endef
-$(eval $(call need-header,$(GEN)/has-libconfig,libconfig.h,libconfig-dev))
+$(eval $(call need-header,$(GEN)/has-libc,stdio.h,libc6-dev))
 $(eval $(call need-header,$(GEN)/has-check,check.h,check))

@@ -33,11 +33,11 @@ $(REPORT_PAGE_C): scripts/embed-page.sh $(PAGE_STYLE) $(PAGE_SCRIPTS)
 # ---- objects ---------------------------------------------------------------------------------
 compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
 
-$(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libconfig
+$(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libc
 	$(call say,CC,$<)
 	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter bench/%,$<),-Ibench))
 
-$(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libconfig
+$(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libc
 	$(call say,CC,$<)
 	$(call compile,$<)
 
@@ -57,7 +57,7 @@ $(STATIC_LIB): $(LIB_OBJECTS) $(OBJ)/library-list
 # from the headers; the static library keeps every name, so that tests reach into the modules.
 PUBLIC_HEADERS := $(wildcard include/*.h)
 EXPORTS := $(GEN)/libhybrid.map
-$(EXPORTS): $(PUBLIC_HEADERS) | $(GEN)/has-libconfig
+$(EXPORTS): $(PUBLIC_HEADERS) | $(GEN)/has-libc
 	$(Q)mkdir -p $(@D)
 	$(Q){ echo '{ global:'; \
 	      cat $(PUBLIC_HEADERS) | $(CC) -E -P -Iinclude -x c - | \

@@ -16,7 +16,7 @@ LONG_SUITES := $(wildcard tests/long/*.sh) tests/docs/commands.sh
 
 $(eval $(call remember,$(OBJ)/test-flags,$(TEST_CFLAGS) $(CHECK_LIBS)))
 
-$(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check $(GEN)/has-libconfig
+$(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check $(GEN)/has-libc
 	$(call say,CC,$<)
 	$(call compile,$<,$(TEST_CFLAGS))
 

@@ -33,7 +33,6 @@ has_command make || missing+=(make)
 has_command pkg-config || missing+=(pkg-config)
 # Without libc's own headers a compiler is of no use; minimal systems have gcc but not them.
 has_header stdio.h || missing+=(libc6-dev)
-has_header libconfig.h || missing+=(libconfig-dev)
 has_library libopenblas || missing+=(libopenblas0)
 if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
@@ -56,7 +55,7 @@ fi
 
 if ! has_command apt-get; then
     echo "Missing: ${missing[*]} (names as in Debian). Please install them with this system's" >&2
-    echo "package manager; libconfig, OpenBLAS and Check are the libraries." >&2
+    echo "package manager; OpenBLAS and Check are the libraries." >&2
     exit 1
 fi
 

@@ -149,6 +149,45 @@ START_TEST(all_kinds_of_libconfig_values_are_taken) {
 }
 END_TEST
 
+START_TEST(separators_escapes_and_comments_are_read_as_libconfig_does) {
+    must(hy_config_load(config,
+                        file_with("a.cfg",
+                                  "prompt = /* one */ \"\\x41\\t\\q\" // two\n # three\n \"\\\\\", "
+                                  "shuffle : TRUE keep = +3 optimizer : {lr=1.e-2,nesterov=False}\n"
+                                  "seed = 0xFFL; steps = 12LL;")));
+    is_value("prompt", "A\t\\q\\");
+    is_value("shuffle", "true");
+    is_value("keep", "3");
+    is_value("lr", "0.01");
+    is_value("nesterov", "false");
+    is_value("seed", "255");
+    is_value("steps", "12");
+    static const char *const wrong[] = {"keep = 1;;", "keep = ;", "= 1;",      "keep 1;",
+                                        "keep = 1 }", "{}",       "keep = -;", "keep = 1.2.3;",
+                                        "keep = 0x;", "_a = 1;",  "keep",      "keep = 1x;"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        must_refuse(hy_config_load(config, file_with("x.cfg", wrong[i])), "x.cfg:1: syntax error");
+    }
+    must_refuse(hy_config_load(config, file_with("x.cfg", "save: { keep = 1; };\nsave: {};")),
+                "x.cfg:2: duplicate save");
+    must_refuse(hy_config_load(config, file_with("x.cfg", "prompt = \"\\x00\";")), "zero byte");
+}
+END_TEST
+
+/* libconfig looks through all keys for each: 200,000 took minutes. */
+START_TEST(reading_takes_time_in_proportion_to_the_file) {
+    hy_text text = {0};
+    for (int i = 0; i < 500000; i++) hy_text_addf(&text, "key_%d = %d;\n", i, i);
+    must_refuse(hy_config_load(config, file_with("x.cfg", text.data)),
+                "x.cfg:1: unknown key key_0");
+    hy_text_clear(&text);
+    for (int i = 0; i < 500000; i++) hy_text_addf(&text, "# %d\n", i);
+    hy_text_add(&text, "keep = 0;\nkeep = 1;\n");
+    must_refuse(hy_config_load(config, file_with("x.cfg", text.data)), "x.cfg:500002: duplicate");
+    hy_text_free(&text);
+}
+END_TEST
+
 START_TEST(wrong_files_are_refused_with_file_line_and_what_is_accepted) {
     static const struct {
         const char *text, *fragments[3];
@@ -452,6 +491,8 @@ static Suite *config_files_suite(void) {
     tcase_add_test(tests, presets_have_the_known_parameter_counts_and_say_so);
     tcase_add_test(tests, presets_say_all_that_a_shape_needs);
     tcase_add_test(tests, all_kinds_of_libconfig_values_are_taken);
+    tcase_add_test(tests, separators_escapes_and_comments_are_read_as_libconfig_does);
+    tcase_add_test(tests, reading_takes_time_in_proportion_to_the_file);
     tcase_add_test(tests, wrong_files_are_refused_with_file_line_and_what_is_accepted);
     tcase_add_test(tests, of_a_wrong_file_nothing_is_taken);
     tcase_add_test(tests, missing_files_are_refused_with_the_built_in_names);

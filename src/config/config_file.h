@@ -1,9 +1,8 @@
-/* config_file.h: a libconfig text as a row of settings.
+/* config_file.h: a configuration file, in libconfig's syntax, as a row of settings.
  *
  * Reading knows the syntax and the table of keys; what happens to the values is the caller's. */
 #pragma once
 
-#include "base/text.h"
 #include "config/settings.h"
 
 /* Takes one value: `key` as the file names it ("train.batch_size", "lr", an alias), its value as
@@ -14,6 +13,3 @@ typedef hy_status (*hy_config_sink)(void *user, const char *key, const char *val
  * Errors are HY_ERR_INPUT and begin with "name:line: ". */
 hy_status hy_config_file_read(const char *text, size_t size, const char *name, hy_config_sink sink,
                               void *user);
-
-/* The first step of it (config_scan.c): the text made safe for libconfig, added to `out`. */
-hy_status hy_config_file_prepare(const char *text, size_t size, const char *name, hy_text *out);
