@@ -86,6 +86,15 @@ START_TEST(a_wrong_path_is_named_with_the_reason) {
     must_fail(hy_reader_open(folder, &reader), HY_ERR_INPUT, "Is a directory");
     must_fail(hy_file_hash(folder, &hash, NULL), HY_ERR_INPUT, folder);
     must_fail(hy_file_map_open("/dev/null", &map), HY_ERR_INPUT, "not a regular file");
+    must_fail(hy_file_read("/dev/zero", &data, &size), HY_ERR_INPUT, "not a regular file");
+    must_fail(hy_file_hash("/dev/zero", &hash, NULL), HY_ERR_INPUT, "not a regular file");
+    ck_assert_int_eq(mkfifo(in_folder("pipe"), 0600), 0); /* nobody writes there */
+    must_fail(hy_file_read(in_folder("pipe"), &data, &size), HY_ERR_INPUT, "not a regular file");
+    must_fail(hy_file_map_open(in_folder("pipe"), &map), HY_ERR_INPUT, "not a regular file");
+    must_fail(hy_reader_open(in_folder("pipe"), &reader), HY_ERR_INPUT, "not a regular file");
+    write_text(in_folder("endless"), "");
+    ck_assert_int_eq(truncate(in_folder("endless"), INT64_C(1) << 40), 0); /* all holes */
+    must_fail(hy_file_read(in_folder("endless"), &data, &size), HY_ERR_INPUT, "more than 64 MiB");
 
     write_text(in_folder("file"), "x");
     must_fail(hy_file_read(in_folder("file/below"), &data, &size), HY_ERR_INPUT, "Not a directory");

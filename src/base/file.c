@@ -1,7 +1,7 @@
 /* file.c: reading files whole, mapped or at a place. See file.h.
  *
- * Folders and devices are refused with their name before anything is read where a size is needed;
- * hy_file_read takes pipes too and reads them to their end. */
+ * Only regular files are read: folders, pipes and devices are refused by name, and opening one waits for
+ * nobody. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -23,26 +23,21 @@ struct hy_reader {
     char *path;
 };
 
-/* Opens for reading. A folder is refused here: open() itself would accept it. */
-static hy_status open_file(const char *path, int *fd, struct stat *info) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return hy_fail_path("cannot open", path);
-    bool is_known = fstat(*fd, info) == 0;
-    if (is_known && !S_ISDIR(info->st_mode)) return HY_OK;
-    if (is_known) errno = EISDIR;
-    hy_status status = hy_fail_path("cannot read", path);
-    close(*fd);
-    return status;
-}
-
-/* As above, and only a regular file will do. */
+/* Opens for reading what is a regular file; without O_NONBLOCK a pipe would wait for its writer. */
 static hy_status open_regular(const char *path, int *fd, uint64_t *size) {
     struct stat info = {0};
-    HY_TRY(open_file(path, fd, &info));
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (*fd < 0 && errno != ENXIO) return hy_fail_path("cannot open", path); /* ENXIO: a socket */
+    bool is_known = *fd >= 0 && fstat(*fd, &info) == 0;
     *size = (uint64_t)info.st_size;
-    if (S_ISREG(info.st_mode)) return HY_OK;
-    close(*fd);
-    return hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", path);
+    if (is_known && S_ISREG(info.st_mode)) return HY_OK;
+    hy_status status = hy_fail(HY_ERR_INPUT, "cannot read %s: it is not a regular file", path);
+    if (is_known && S_ISDIR(info.st_mode)) {
+        errno = EISDIR;
+        status = hy_fail_path("cannot read", path);
+    }
+    if (*fd >= 0) close(*fd);
+    return status;
 }
 
 /* Reads up to `size` bytes; fewer only at the end. Returns -1 with errno on failure. */
@@ -60,18 +55,22 @@ static ssize_t read_up_to(int fd, char *dst, size_t size) {
 
 hy_status hy_file_read(const char *path, char **data, size_t *size) {
     int fd;
-    struct stat info = {0};
+    uint64_t expected;
     *data = NULL;
     *size = 0;
-    HY_TRY(open_file(path, &fd, &info));
+    HY_TRY(open_regular(path, &fd, &expected));
     hy_status status = HY_OK;
     bool is_complete = false;
     /* The size is only a first guess; one byte more to notice the end, one for the zero. */
-    for (size_t room = (size_t)info.st_size + 2; status == HY_OK && !is_complete; room *= 2) {
-        char *grown = room > *size + 1 ? realloc(*data, room) : NULL;
+    for (size_t room = (size_t)expected + 2; status == HY_OK && !is_complete; room *= 2) {
+        bool is_long = expected > HY_FILE_READ_MOST || *size > HY_FILE_READ_MOST;
+        char *grown = is_long ? NULL : realloc(*data, room);
         if (grown) *data = grown;
         ssize_t got = grown ? read_up_to(fd, grown + *size, room - 1 - *size) : 0;
-        if (!grown) {
+        if (is_long) {
+            status = hy_fail(HY_ERR_INPUT, "cannot read %s: it has more than %zu MiB", path,
+                             HY_FILE_READ_MOST >> 20);
+        } else if (!grown) {
             status = hy_fail(HY_ERR_MEMORY, "out of memory reading %s (%zu bytes)", path, room);
         } else if (got < 0) {
             status = hy_fail_path("cannot read", path);
@@ -187,8 +186,8 @@ void hy_reader_close(hy_reader *r) {
 
 hy_status hy_file_hash(const char *path, uint64_t *hash, uint64_t *size) {
     int fd;
-    struct stat info = {0};
-    HY_TRY(open_file(path, &fd, &info));
+    uint64_t expected;
+    HY_TRY(open_regular(path, &fd, &expected));
     char *chunk = malloc(HASH_CHUNK);
     hy_status status = chunk ? HY_OK : hy_fail(HY_ERR_MEMORY, "out of memory reading %s", path);
     hy_hash h;

@@ -15,8 +15,9 @@
 
 /* ---- reading (file.c) ------------------------------------------------------------------------ */
 
-/* Reads a whole file; *data is allocated, zero-terminated (not counted in *size), freed by the
- * caller. */
+/* Reads a small file whole, a configuration or a text of JSON: HY_ERR_INPUT for more than
+ * HY_FILE_READ_MOST bytes. *data is allocated, zero-terminated (not counted in *size), freed by the caller. */
+#define HY_FILE_READ_MOST ((size_t)64 << 20)
 hy_status hy_file_read(const char *path, char **data, size_t *size);
 
 /* A file mapped read-only. */

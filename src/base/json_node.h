@@ -10,7 +10,9 @@
 #include "base/json.h"
 
 #define HY_JSON_TEXT_MAX ((size_t)1 << 28) /* texts are shorter: `next` then always fits */
-#define HY_JSON_SMALL 16                   /* objects with more members get an index */
+#define HY_JSON_NODES_MOST                                                                         \
+    ((size_t)1 << 25)    /* a text of "[1,1,..." takes half a gigabyte, not four */
+#define HY_JSON_SMALL 16 /* objects with more members get an index */
 
 /* Where the members of a large object are: open addressing by XXH64 of the key. */
 typedef struct hy_json_index {

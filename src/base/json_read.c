@@ -59,15 +59,19 @@ static hy_status fail_expected(const parser *s, const char *expected) {
 }
 
 static hy_status fail_memory(const parser *s) {
+    HY_FAIL_IF(s->json->count == HY_JSON_NODES_MOST, HY_ERR_INPUT,
+               "%s: a JSON text of more than %zu values is not read", s->json->name,
+               HY_JSON_NODES_MOST);
     return hy_fail(HY_ERR_MEMORY, "%s: out of memory for a tree of %zu nodes", s->json->name,
                    s->json->count);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* Adds a node at the end of the array; NULL when memory is out. */
+/* Adds a node at the end of the array; NULL when memory is out or there are too many. */
 static hy_json_node *add_node(parser *s, hy_json_type type) {
     hy_json *json = s->json;
+    if (json->count == HY_JSON_NODES_MOST) return NULL;
     hy_status status = hy_array_reserve(&json->nodes, &json->capacity, json->count + 1,
                                         sizeof *json->nodes, json->name);
     if (status != HY_OK) return NULL;

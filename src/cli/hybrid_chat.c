@@ -167,29 +167,36 @@ static int answer_once(chat *it) {
 
 /* ---- talking ----------------------------------------------------------------------------------- */
 
+enum { MESSAGE_MOST = 16 << 20 };
+
 /* One message; false at the end. Lines that end in a backslash go on in the next. */
 static bool read_message(chat *it, char **message) {
-    char *line = NULL;
     size_t room = 0, size = 0;
+    int c = 0;
     *message = NULL;
-    for (bool goes_on = true; goes_on;) {
+    for (bool goes_on = true; goes_on && c != EOF;) {
         if (it->is_talking) {
             fputs(size == 0 ? "> " : ". ", it->terminal.out);
             fflush(it->terminal.out);
         }
-        ssize_t length = getline(&line, &room, stdin);
-        if (length < 0) break;
-        if (line[length - 1] == '\n') length--;
-        goes_on = length > 0 && line[length - 1] == '\\';
-        if (goes_on) line[length - 1] = '\n';
-        char *longer = realloc(*message, size + (size_t)length + 1);
-        if (longer == NULL) break;
-        memcpy(longer + size, line, (size_t)length);
-        size += (size_t)length;
-        longer[size] = '\0';
-        *message = longer;
+        size_t begin = size;
+        while ((c = getc(stdin)) != EOF) {
+            if (size + 1 >= room) {
+                char *longer =
+                    size < MESSAGE_MOST ? realloc(*message, room = 2 * room + 256) : NULL;
+                if (!longer) {
+                    hy_cli_error("a message has more than %zu bytes", size);
+                    exit(HY_EXIT_USAGE);
+                }
+                *message = longer;
+            }
+            if (c == '\n') break;
+            (*message)[size++] = (char)c;
+        }
+        goes_on = size > begin && (*message)[size - 1] == '\\';
+        if (goes_on) (*message)[size - 1] = '\n';
     }
-    free(line);
+    if (*message) (*message)[size] = '\0';
     return *message != NULL;
 }
 

@@ -88,7 +88,9 @@ static int fail_on(const char *what) {
 
 /* ---- ids and text ---------------------------------------------------------------------------- */
 
-/* All of standard input with a zero behind it; NULL when it cannot be had. */
+enum { INPUT_MOST = 256 << 20 };
+
+/* All of standard input with a zero behind it; NULL when it cannot be read. */
 static char *read_input(size_t *size) {
     size_t room = 1 << 16, got;
     char *text = malloc(room);
@@ -96,6 +98,11 @@ static char *read_input(size_t *size) {
     while (text && (got = fread(text + *size, 1, room - *size - 1, stdin)) > 0) {
         *size += got;
         if (room - *size > 1) continue;
+        if (*size > INPUT_MOST) { /* from a device it would never end */
+            hy_cli_error("standard input has more than %d MiB; files are encoded with --out",
+                         INPUT_MOST >> 20);
+            exit(HY_EXIT_USAGE);
+        }
         char *larger = realloc(text, room *= 2);
         if (!larger) free(text);
         text = larger;

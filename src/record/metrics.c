@@ -27,21 +27,36 @@ static bool is_line_kept(const char *line, size_t size, double last_spent) {
     return is_kept;
 }
 
-/* Each line by itself: what happens while a fork is tried has a number ahead of the lines after it. */
+/* Each line by itself: what happens while a fork is tried has a number ahead of the lines after it. The
+ * file is mapped, for it may be large, and written anew only where a line goes. */
 static hy_status drop_later_lines(const char *path, double last_spent) {
-    char *text;
-    size_t size, kept = 0;
-    HY_TRY(hy_file_read(path, &text, &size));
-    for (size_t at = 0, length; at < size; at += length) {
-        const char *newline = memchr(text + at, '\n', size - at);
-        if (!newline) break;
-        length = (size_t)(newline - (text + at)) + 1;
-        if (!is_line_kept(text + at, length - 1, last_spent)) continue;
-        memmove(text + kept, text + at, length);
-        kept += length;
+    enum { LONGEST = 1 << 26 };
+    hy_file_map map;
+    HY_TRY(hy_file_map_open(path, &map));
+    const char *text = (const char *)map.data;
+    hy_writer *out = NULL; /* once a line was dropped */
+    hy_status status = HY_OK;
+    for (size_t at = 0, size; at < map.size && status == HY_OK; at += size) {
+        size_t left = map.size - at, looked_at = left < LONGEST ? left : LONGEST;
+        const char *newline = memchr(text + at, '\n', looked_at);
+        if (!newline && left > LONGEST) {
+            status =
+                hy_fail(HY_ERR_INPUT, "%s has a line of more than %d MiB: it is no metrics file",
+                        path, LONGEST >> 20);
+            break;
+        }
+        size = newline ? (size_t)(newline - (text + at)) + 1 : left;
+        bool is_kept = newline && is_line_kept(text + at, size - 1, last_spent);
+        if (!is_kept && !out) {
+            status = hy_writer_replace(path, &out);
+            if (status == HY_OK && at > 0) status = hy_writer_put(out, text, at);
+        } else if (is_kept && out) {
+            status = hy_writer_put(out, text + at, size);
+        }
     }
-    hy_status status = kept == size ? HY_OK : hy_file_write_atomic(path, text, kept);
-    free(text);
+    hy_file_map_close(&map);
+    if (status == HY_OK) return hy_writer_close(out, true);
+    hy_writer_abandon(out);
     return status;
 }
 

@@ -71,3 +71,62 @@ test_closed_streams_keep_messages_out_of_the_files() {
         rm -rf model
     done
 }
+
+# ---- what never ends -------------------------------------------------------------------------------
+
+# Soon, with a refusal that names the file, and in little memory.
+expect_soon_refused() { # NAME ARGUMENTS...
+    name=$1
+    shift
+    (ulimit -d 1000000 && timeout -k 1 10 "$program" "$@" > "$stdout" 2> "$stderr" < /dev/null)
+    expect_same "$?" 2 "exit code for $name: $(head -c 300 "$stderr")"
+    expect_err "$name"
+}
+
+test_pipes_devices_and_endless_files_are_refused() {
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    set -- $tiny --out out
+    mkfifo pipe
+    : > hollow
+    truncate -s 1T hollow || skip "no sparse files here"
+    for odd in pipe hollow /dev/zero /dev/urandom; do
+        rm -rf model
+        mkdir model
+        expect_soon_refused "$odd" --config "$odd" "$@"
+        expect_soon_refused "$odd" --tokenizer "$odd" --data /etc/passwd "$@"
+        expect_soon_refused "$odd" "$@" --model "$odd"
+        ln -s "$(cd "$(dirname "$odd")" && pwd)/$(basename "$odd")" model/config.json
+        expect_soon_refused model/config.json "$@" --model model
+    done
+    for odd in pipe /dev/zero; do expect_soon_refused "$odd" "$@" --data "$odd"; done
+    [ ! -e out ] || fail "a folder was made"
+}
+
+test_a_resumed_run_refuses_metrics_without_an_end() {
+    make_run out
+    rm out/metrics.jsonl
+    truncate -s 1T out/metrics.jsonl || skip "no sparse files here"
+    expect_soon_refused out/metrics.jsonl --resume out --steps 8
+    rm out/metrics.jsonl
+    mkfifo out/metrics.jsonl
+    expect_soon_refused out/metrics.jsonl --resume out --steps 8
+}
+
+test_standard_input_without_an_end_is_refused() {
+    make_run out
+    (ulimit -d 1000000 && timeout -k 1 10 "$programs/hybrid-chat" --model out \
+        < /dev/zero > "$stdout" 2> "$stderr")
+    expect_same "$?" 2 "exit code of hybrid-chat"
+    expect_err "a message has more than"
+}
+
+test_a_file_of_many_keys_is_refused_at_once() {
+    awk 'BEGIN { for (i = 0; i < 200000; i++) print "key_" i " = " i ";" }' > many.cfg
+    awk 'BEGIN { for (i = 0; i < 200000; i++) print "train: { steps = " i "; };" }' > again.cfg
+    awk 'BEGIN { for (i = 0; i < 200000; i++) print "# " i; print "lr = 2x;" }' > long.cfg
+    for file in many again long; do
+        timeout -k 1 2 "$program" --config $file.cfg --print-config > "$stdout" 2> "$stderr"
+        expect_same "$?" 2 "exit code for $file"
+    done
+    expect_err "long.cfg:200001: syntax error"
+}
