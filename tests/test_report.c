@@ -462,6 +462,31 @@ START_TEST(planned_bytes_are_told_by_phase_place_and_class) {
 }
 END_TEST
 
+/* Files of strangers: sums of such numbers overflowed in hybrid-top. */
+START_TEST(numbers_beyond_reason_are_brought_to_what_can_be_added) {
+    const int64_t most = INT64_C(1) << 53;
+    run_rig rig;
+    rig_make(&rig);
+    rig_begin(&rig,
+              "{\"step\":9223372036854775807,\"loss\":1,\"vram_bytes\":9223372036854775807,"
+              "\"tokens\":-9223372036854775808,\"memory\":{\"weights\":9223372036854775807}}\n");
+    rig_file(&rig, "plan.json",
+             "{\"phases\":{\"full\":{\"classes\":{"
+             "\"weights\":{\"place\":\"device\",\"bytes\":9223372036854775807},"
+             "\"grads\":{\"place\":\"device\",\"bytes\":1e300}}}}}");
+    hy_run *run = rig_open(&rig);
+    const hy_run_point *p = hy_run_point_at(run, 0);
+    ck_assert_int_eq(p->step, most);
+    ck_assert_int_eq(p->vram_bytes, most);
+    ck_assert_int_eq(p->tokens, -most);
+    ck_assert_int_eq(p->device[HY_WEIGHTS], most);
+    ck_assert_int_eq(hy_run_planned_bytes(run, HY_FULL, HY_DEVICE, HY_WEIGHTS), most);
+    ck_assert_int_eq(hy_run_planned_bytes(run, HY_FULL, HY_DEVICE, HY_GRADS), most);
+    hy_run_close(run);
+    rig_remove(&rig);
+}
+END_TEST
+
 START_TEST(a_hundred_thousand_steps_load_in_well_under_a_second) {
     run_rig rig;
     rig_make(&rig);
@@ -500,6 +525,7 @@ static Suite *report_suite(void) {
     tcase_add_test(files, what_is_no_run_is_refused_by_name);
     tcase_add_test(files, a_run_that_has_only_begun_is_followed);
     tcase_add_test(files, planned_bytes_are_told_by_phase_place_and_class);
+    tcase_add_test(files, numbers_beyond_reason_are_brought_to_what_can_be_added);
     tcase_add_test(files, a_hundred_thousand_steps_load_in_well_under_a_second);
     suite_add_tcase(suite, fields);
     suite_add_tcase(suite, files);

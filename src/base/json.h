@@ -47,6 +47,9 @@ hy_status hy_json_string(const hy_json *json, const hy_json_node *object, const 
 /* Of a node itself (may be NULL); false when it is of another type or does not fit. A number like
  * 1e3 or 5.0 is a whole one too. */
 bool hy_json_as_int(const hy_json_node *node, int64_t *out);
+/* The same, brought to what a double holds exactly (2^53 either way): of such numbers, as strangers' files
+ * may have them, a thousand can be added up. */
+bool hy_json_as_count(const hy_json_node *node, int64_t *out);
 bool hy_json_as_double(const hy_json_node *node, double *out);
 bool hy_json_as_bool(const hy_json_node *node, bool *out);
 bool hy_json_as_string(const hy_json_node *node, const char **out, size_t *size);

@@ -89,6 +89,13 @@ bool hy_json_as_int(const hy_json_node *node, int64_t *out) {
     return true;
 }
 
+bool hy_json_as_count(const hy_json_node *node, int64_t *out) {
+    const int64_t most = INT64_C(1) << 53;
+    bool is_whole = hy_json_as_int(node, out);
+    if (is_whole) *out = *out > most ? most : *out < -most ? -most : *out;
+    return is_whole;
+}
+
 bool hy_json_as_double(const hy_json_node *node, double *out) {
     if (!node || node->type != HY_JSON_NUMBER) return false;
     *out = node->is_integer ? (double)node->value.integer : node->value.number;

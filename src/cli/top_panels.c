@@ -127,7 +127,7 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
     if (view->undone > 0)
         put(&at, FIELD_GAP, HY_CLI_YELLOW, "%s undone", hy_cli_count(view->undone).text);
     put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s steps predicted",
-        hy_cli_count((int64_t)(view->predicted_steps + 0.5)).text);
+        hy_cli_count((int64_t)fmin(view->predicted_steps + 0.5, 0x1p53)).text);
     if (view->predictor[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "(%s)", view->predictor);
 }
 

@@ -128,7 +128,7 @@ static void measure_lines(hy_top_view *view) {
     view->elapsed = last->elapsed;
     if (total <= 0 || isnan(last->spent)) return;
     double left = fmax(0, total - last->spent);
-    view->steps = last->step + (int64_t)ceil(left - 0.5);
+    view->steps = last->step + (int64_t)fmin(ceil(left - 0.5), 0x1p53);
     view->share = left < 0.5 ? 1 : last->spent / total;
     view->remaining = left * seconds_per_unit(view);
 }

@@ -128,7 +128,7 @@ static void take_members(const hy_field *field, const hy_json_node *object, void
         if (i < 0) continue;
         if (field->kind == HY_FIELD_LEVELS) {
             hy_json_as_double(m, (double *)at + i);
-        } else if (hy_json_as_int(m, &bytes) && bytes >= 0) {
+        } else if (hy_json_as_count(m, &bytes) && bytes >= 0) {
             ((int64_t *)at)[i] = bytes;
         }
     }
@@ -151,7 +151,7 @@ hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node
         if (field->into == HY_NO_FIELD) continue;
         void *at = (char *)into + field->into;
         switch (field->kind) {
-        case HY_FIELD_INTEGER: hy_json_as_int(m, at); break;
+        case HY_FIELD_INTEGER: hy_json_as_count(m, at); break;
         case HY_FIELD_NUMBER:
         case HY_FIELD_SHARE: hy_json_as_double(m, at); break;
         case HY_FIELD_BOOL: hy_json_as_bool(m, at); break;

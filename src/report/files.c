@@ -69,7 +69,7 @@ static void fill_text(const char **fact, const hy_json_node *summary, const char
 }
 
 static void fill_count(int64_t *fact, const hy_json_node *summary, const char *key) {
-    if (*fact < 0) hy_json_as_int(hy_json_get(summary, key), fact);
+    if (*fact < 0) hy_json_as_count(hy_json_get(summary, key), fact);
 }
 
 /* The summary is of the newest line when it counts the same steps and no more compute was spent since.

@@ -36,12 +36,12 @@ static void add_state(hy_page *page, int r) {
     add_number_fact(html, HY_FIGURE_SHORT, (double)facts->parameters, "parameters");
     add_fact(html, facts->device);
     add_fact(html, facts->data);
-    if (!isnan(facts->began)) {
+    if (facts->began >= 0 && facts->began < 253402300800) { /* the year 10000 */
         hy_text_add(html, "<span>began ");
         char text[32];
         struct tm parts;
         time_t seconds = (time_t)facts->began;
-        if (isfinite(facts->began) && gmtime_r(&seconds, &parts)) {
+        if (gmtime_r(&seconds, &parts)) {
             strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
             hy_text_add(html, text);
         }

@@ -85,7 +85,7 @@ void hy_html_figure(hy_text *out, hy_figure figure, double value) {
     switch (figure) {
     case HY_FIGURE_LOSS: hy_text_addf(out, "%.4f", value); break;
     case HY_FIGURE_SMALL: hy_text_addf(out, "%.2e", value); break;
-    case HY_FIGURE_COUNT: hy_html_count(out, llround(value)); break;
+    case HY_FIGURE_COUNT: hy_html_count(out, llround(fmax(fmin(value, 0x1p53), -0x1p53))); break;
     case HY_FIGURE_SHORT: add_short(out, value); break;
     case HY_FIGURE_BYTES: hy_text_add(out, hy_format_bytes(value, buffer, sizeof buffer)); break;
     case HY_FIGURE_PERCENT: hy_text_addf(out, "%.1f %%", value); break;

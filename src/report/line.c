@@ -46,7 +46,7 @@ static const char *text_of(const hy_json_node *object, const char *key) {
 
 static int64_t count_of(const hy_json_node *object, const char *key) {
     int64_t count = -1;
-    hy_json_as_int(hy_json_get(object, key), &count);
+    hy_json_as_count(hy_json_get(object, key), &count);
     return count;
 }
 

@@ -37,5 +37,5 @@ int64_t hy_run_planned_bytes(const hy_run *run, hy_phase phase, hy_place place, 
     if (!hy_planned_of_plan(run, &from) && !hy_planned_of_summary(run, &from)) return -1;
     if (!hy_planned_read(&from, (int)phase, (int)cls, &cell)) return 0;
     bool is_there = strcmp(cell.place, hy_place_name(place)) == 0;
-    return is_there && cell.planned > 0 ? (int64_t)cell.planned : 0;
+    return is_there && cell.planned > 0 ? (int64_t)fmin(cell.planned, 0x1p53) : 0;
 }
