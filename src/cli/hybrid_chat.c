@@ -298,13 +298,15 @@ static void greet(const chat *it) {
     hy_inference_facts facts;
     if (!it->is_talking || it->options->is_quiet) return;
     hy_inference_describe(it->model, &facts);
-    fprintf(it->terminal.out, "%s%s: %s parameters, %s on %s%s\n",
-            hy_cli_colour_code(&it->terminal, HY_CLI_DIM), facts.weights,
-            hy_cli_count(facts.parameters).text, hy_dtype_name(facts.dtype), facts.device,
-            facts.weights_place == HY_DEVICE ? "" : ", weights pass through from host memory");
-    fprintf(it->terminal.out, "%d tokens of context, tokenizer %s, template %s; /help\n%s",
-            facts.context, facts.tokenizer, facts.chat_template,
-            hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN));
+    FILE *out = it->terminal.out;
+    fputs(hy_cli_colour_code(&it->terminal, HY_CLI_DIM), out);
+    hy_cli_printf(out, "%s: %s parameters, %s on %s%s\n", facts.weights,
+                  hy_cli_count(facts.parameters).text, hy_dtype_name(facts.dtype), facts.device,
+                  facts.weights_place == HY_DEVICE ? ""
+                                                   : ", weights pass through from host memory");
+    hy_cli_printf(out, "%d tokens of context, tokenizer %s, template %s; /help\n", facts.context,
+                  facts.tokenizer, facts.chat_template);
+    fputs(hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN), out);
 }
 
 int main(int argc, char **argv) {

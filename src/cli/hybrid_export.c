@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "cli/program.h"
+#include "cli/terminal.h"
 #include "hybrid.h"
 
 typedef struct options {
@@ -75,7 +76,10 @@ static uint64_t parse_size(const char *text) {
 
 static void tell(void *user, hy_message_level level, const char *text) {
     (void)user;
-    fprintf(stderr, "%s: %s: %s\n", program.name, level == HY_WARNING ? "warning" : "note", text);
+    if (level == HY_WARNING)
+        hy_cli_warning("%s", text);
+    else
+        hy_cli_note("%s", text);
 }
 
 int main(int argc, char **argv) {
@@ -94,6 +98,6 @@ int main(int argc, char **argv) {
                                   o.max_shard_size);
     hy_status status = hy_export(argv[1], &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
-    if (!o.is_quiet) printf("wrote %s\n", o.export.out);
+    if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", o.export.out);
     return HY_EXIT_DONE;
 }

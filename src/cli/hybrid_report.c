@@ -74,8 +74,8 @@ static void tell_written(const hy_run *const *runs, int count, const char *path)
         unreadable += hy_run_describe(runs[r])->lines_unreadable;
     }
     double bytes = stat(path, &info) == 0 ? (double)info.st_size : 0;
-    printf("wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count, count == 1 ? "run" : "runs",
-           steps, bytes / 1024);
+    hy_cli_printf(stdout, "wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count,
+                  count == 1 ? "run" : "runs", steps, bytes / 1024);
     if (unreadable > 0) {
         hy_cli_warning("%zu lines could not be read and were left out", unreadable);
     }

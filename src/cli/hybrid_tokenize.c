@@ -225,8 +225,9 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                     (unsigned long long)result.skipped);
         for (int i = 0; i < 2; i++) {
             if (result.shards[i] == 0) continue;
-            fprintf(out, "%s/%s: %llu tokens in %llu shards\n", o->out, names[i],
-                    (unsigned long long)result.tokens[i], (unsigned long long)result.shards[i]);
+            hy_cli_printf(out, "%s/%s: %llu tokens in %llu shards\n", o->out, names[i],
+                          (unsigned long long)result.tokens[i],
+                          (unsigned long long)result.shards[i]);
         }
         if (o->val_fraction > 0 && result.shards[1] == 0) {
             hy_cli_warning("nothing was held out: no document begins in the last part of the text");

@@ -135,8 +135,8 @@ static int train(job *it) {
 
 static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e) {
     FILE *out = terminal->out;
-    fprintf(out, "model           %s\n", e->model);
-    fprintf(out, "data            %s\n", e->data);
+    hy_cli_printf(out, "model           %s\n", e->model);
+    hy_cli_printf(out, "data            %s\n", e->data);
     fprintf(out, "tokens counted  %s, in %s sequences\n", hy_cli_count(e->tokens).text,
             hy_cli_count(e->sequences).text);
     fprintf(out, "loss            %.5f nats per token\n", e->loss);

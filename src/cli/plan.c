@@ -50,7 +50,7 @@ static void show_sentences(const hy_cli_terminal *terminal, const char *title,
                            const char list[][HY_PLAN_TEXT], int32_t count) {
     if (count == 0) return;
     hy_cli_section(terminal, title);
-    for (int32_t i = 0; i < count; i++) fprintf(terminal->out, "  %s\n", list[i]);
+    for (int32_t i = 0; i < count; i++) hy_cli_printf(terminal->out, "  %s\n", list[i]);
 }
 
 static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
@@ -102,7 +102,7 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
                 hy_cli_bytes((uint64_t)(days > 1 ? written / days : written)).text,
                 days > 1 ? "a day" : "in all");
     fputc('\n', out);
-    fprintf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
+    hy_cli_printf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
     if (!facts.fits)
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);
 }

@@ -312,8 +312,8 @@ static void on_eval(void *user, const hy_eval_info *info) {
 
 static void on_save(void *user, const char *path, double seconds, uint64_t bytes) {
     hy_cli_progress *progress = user;
-    fprintf(begin_line(progress), "saved %s (%s, %s)\n", path, hy_cli_bytes(bytes).text,
-            hy_cli_duration(seconds).text);
+    hy_cli_printf(begin_line(progress), "saved %s (%s, %s)\n", path, hy_cli_bytes(bytes).text,
+                  hy_cli_duration(seconds).text);
     end_line(progress);
 }
 
@@ -323,7 +323,7 @@ static void on_message(void *user, hy_message_level level, const char *text) {
     if (level == HY_WARNING)
         hy_cli_warning("%s", text);
     else
-        fprintf(out, "%s\n", text);
+        hy_cli_printf(out, "%s\n", text);
     end_line(progress);
 }
 

@@ -25,11 +25,13 @@ static void write_quoted(FILE *out, const char *word) {
         return;
     }
     fputc('\'', out);
-    for (; *word != '\0'; word++) {
-        if (*word == '\'')
-            fputs("'\\''", out);
-        else
-            fputc(*word, out);
+    while (*word != '\0') {
+        size_t plain_bytes = strcspn(word, "'");
+        hy_cli_write_safely(out, word, plain_bytes, true);
+        word += plain_bytes;
+        if (*word == '\0') break;
+        fputs("'\\''", out);
+        word++;
     }
     fputc('\'', out);
 }
@@ -56,7 +58,7 @@ __attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *ter
     fprintf(terminal->out, "%s%-8s%s  ", hy_cli_colour_code(terminal, HY_CLI_DIM), what,
             hy_cli_colour_code(terminal, HY_CLI_PLAIN));
     va_start(arguments, format);
-    vfprintf(terminal->out, format, arguments);
+    hy_cli_vprintf(terminal->out, format, arguments);
     va_end(arguments);
 }
 
@@ -269,7 +271,7 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
                 (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
     }
     fputc('\n', out);
-    if (summary->moves == 0) fprintf(out, "  no jump was made: %s\n", summary->why_not);
+    if (summary->moves == 0) hy_cli_printf(out, "  no jump was made: %s\n", summary->why_not);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
@@ -340,13 +342,13 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
     if (!was_stopped && !is_saved) return;
     fputc('\n', out);
     if (was_stopped)
-        fprintf(out, "stopped after step %s of %s; %s%s\n", hy_cli_count(summary->steps).text,
-                hy_cli_count(summary->steps_total).text,
-                is_saved ? "everything so far is in " : "nothing was saved, as out is none",
-                summary->out);
+        hy_cli_printf(out, "stopped after step %s of %s; %s%s\n", hy_cli_count(summary->steps).text,
+                      hy_cli_count(summary->steps_total).text,
+                      is_saved ? "everything so far is in " : "nothing was saved, as out is none",
+                      summary->out);
     else
-        fprintf(out, "everything is in %s: metrics.jsonl, summary.json, checkpoints\n",
-                summary->out);
+        hy_cli_printf(out, "everything is in %s: metrics.jsonl, summary.json, checkpoints\n",
+                      summary->out);
     if (!is_saved) return;
     fprintf(out, was_stopped ? "go on with:  " : "train longer with:  ");
     write_quoted(out, program);
@@ -388,7 +390,7 @@ void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder) {
     if (status != HY_OK || path == NULL)
         hy_cli_warning("there is no report: %s", path ? hy_error_message() : "out of memory");
     else if (has_lines && !terminal->is_quiet)
-        fprintf(terminal->out, "look at it:  %s\n", path);
+        hy_cli_printf(terminal->out, "look at it:  %s\n", path);
     hy_run_close(run);
     free(path);
 }

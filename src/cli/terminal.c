@@ -66,26 +66,6 @@ static const char *program = "hybrid-train";
 void hy_cli_name_program(const char *name) { program = name; }
 const char *hy_cli_program_name(void) { return program; }
 
-static void complain(const char *kind, const char *format, va_list arguments) {
-    fprintf(stderr, "%s: %s: ", program, kind);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-}
-
-void hy_cli_error(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    complain("error", format, arguments);
-    va_end(arguments);
-}
-
-void hy_cli_warning(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    complain("warning", format, arguments);
-    va_end(arguments);
-}
-
 /* ---- bytes of unknown origin ----------------------------------------------------------------- */
 
 /* A model that has not learned much yet emits any byte, escape codes included. What reaches the terminal is
@@ -159,4 +139,51 @@ size_t hy_cli_copy_safely(char *to, size_t size, const char *text, bool is_utf8)
     }
     to[written] = '\0';
     return written;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+/* Longer than any message of the library; what is longer is cut. */
+enum { PRINT_MAX = 8192 };
+
+void hy_cli_vprintf(FILE *out, const char *format, va_list arguments) {
+    char text[PRINT_MAX];
+    if (vsnprintf(text, sizeof text, format, arguments) > 0)
+        hy_cli_write_safely(out, text, strlen(text), true);
+}
+
+void hy_cli_printf(FILE *out, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    hy_cli_vprintf(out, format, arguments);
+    va_end(arguments);
+}
+
+/* One line, whatever a name in it holds: it must not look like several messages. */
+static void complain(const char *kind, const char *format, va_list arguments) {
+    char text[PRINT_MAX], line[4 * PRINT_MAX];
+    vsnprintf(text, sizeof text, format, arguments);
+    hy_cli_copy_safely(line, sizeof line, text, true);
+    fprintf(stderr, "%s: %s: %s\n", program, kind, line);
+}
+
+void hy_cli_error(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    complain("error", format, arguments);
+    va_end(arguments);
+}
+
+void hy_cli_warning(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    complain("warning", format, arguments);
+    va_end(arguments);
+}
+
+void hy_cli_note(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    complain("note", format, arguments);
+    va_end(arguments);
 }

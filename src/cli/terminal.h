@@ -5,6 +5,7 @@
  * and warnings go to standard error through the two functions at the end. */
 #pragma once
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,9 +46,17 @@ void hy_cli_section(const hy_cli_terminal *terminal, const char *text);
 void hy_cli_name_program(const char *name);
 const char *hy_cli_program_name(void);
 
-/* "hybrid-train: error: ..." and "hybrid-train: warning: ..." on standard error, one line each. */
+/* "hybrid-train: error: ...", "hybrid-train: warning: ..." and so on, on standard error, one line each. What
+ * comes from data, names and files is shown as hy_cli_write_safely shows it. */
 void hy_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void hy_cli_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void hy_cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* As fprintf, for text with anything in it that is not ours: written by hy_cli_write_safely, so without
+ * colours. UTF-8 stays. */
+void hy_cli_printf(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void hy_cli_vprintf(FILE *out, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 /* Writes `size` bytes: newline and tab as they are, other control bytes as \xNN, well-formed
  * UTF-8 as it is where the locale can show it, everything else replaced by U+FFFD (or "?"

@@ -8,6 +8,12 @@
 #include "base/text.h"
 #include "config/settings.h"
 
+/* Bytes of a control character here, 0 for any other: a terminal obeys those of two bytes, too. */
+static int control_bytes(const unsigned char *c) {
+    if (*c < 0x20 || *c == 0x7f) return 1;
+    return c[0] == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0 ? 2 : 0;
+}
+
 static void print_value(hy_text *out, const hy_setting *setting, const char *text) {
     bool is_words = setting->type == HY_VALUE_CHOICE || setting->type == HY_VALUE_TEXT;
     bool has_unit = setting->type == HY_VALUE_BYTES && strpbrk(text, "KMGT");
@@ -16,8 +22,9 @@ static void print_value(hy_text *out, const hy_setting *setting, const char *tex
         for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
             if (*c == '"' || *c == '\\') {
                 hy_text_addf(out, "\\%c", *c);
-            } else if (*c < 0x20 || *c == 0x7f) {
+            } else if (control_bytes(c)) {
                 hy_text_addf(out, "\\x%02x", *c);
+                if (control_bytes(c) == 2) hy_text_addf(out, "\\x%02x", *++c);
             } else {
                 hy_text_add_bytes(out, c, 1);
             }
@@ -46,7 +53,9 @@ hy_status hy_config_print(const hy_config *config, char **out) {
         print_value(&text, setting, value);
         hy_text_add(&text, ";  # ");
         for (const char *c = origin; *c; c++) { /* of a path: a comment has no new line */
-            hy_text_addf(&text, "%c", (unsigned char)*c < 0x20 ? '?' : *c);
+            int bytes = control_bytes((const unsigned char *)c);
+            hy_text_addf(&text, "%c", bytes ? '?' : *c);
+            if (bytes == 2) c++;
         }
         hy_text_add(&text, "\n");
     }

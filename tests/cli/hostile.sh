@@ -130,3 +130,46 @@ test_a_file_of_many_keys_is_refused_at_once() {
     done
     expect_err "long.cfg:200001: syntax error"
 }
+
+# ---- text that commands a terminal -------------------------------------------------------------------
+
+# Neither ESC nor another control character, nor U+009B, which is ESC [ in one; UTF-8 stays.
+expect_harmless() {
+    if LC_ALL=C tr -d '\n\t' < "$1" | LC_ALL=C grep -q "[$(printf '\001-\037\177')]\|$(printf '\302\233')"
+    then
+        fail "control characters in: $(cat -v "$1")"
+    fi
+}
+
+test_no_escape_sequence_of_a_file_reaches_the_terminal() {
+    evil=$(printf 'x\033]0;evil\007\033[2J\302\2331mü')
+    mkdir "model$evil" "$evil"
+    printf '{"model_type": "%s", "architectures": ["\\u001b[2J\\u009b1m"]}' 'ü\u001b[31m' \
+        > "model$evil/config.json"
+    printf 'steps = 1;\nkey = "%s";\n' "$evil" > "$evil.cfg"
+    printf '{"messages":[{"role":"%s","content":"a"}]}\n' '\u001b[2J\u009b' > "rows$evil.jsonl"
+    printf 'prompt = "%s"; data = "%s";\n' "$evil" "nowhere$evil" > prompt.cfg
+    for option in "--model=model$evil" "--config=$evil.cfg" "--data=rows$evil.jsonl" "--$evil=1" \
+        "--set=prompt$evil=2" "--resume=$evil" "--config=prompt.cfg"; do
+        run_tiny --out none "$option"
+        expect_code 2
+        expect_harmless "$stderr"
+        expect_harmless "$stdout"
+    done
+    run --config prompt.cfg --print-config
+    expect_code 0
+    expect_harmless "$stdout"
+    expect_out 'x\x1b]0;evil\x07\x1b[2J\xc2\x9b1mü'
+    cp -r "model$evil" "checkpoint-1"
+    "$programs/hybrid-export" "$evil" --out model > "$stdout" 2> "$stderr" && fail "it was exported"
+    expect_harmless "$stderr"
+    run_tiny --out "out$evil" --prompt "$evil"
+    expect_code 0
+    expect_harmless "$stderr"
+    expect_harmless "$stdout"
+    expect_out 'ü'
+    "$programs/hybrid-report" "out$evil" > "$stdout" || fail "no report"
+    expect_harmless "$stdout"
+    "$programs/hybrid-top" --once "out$evil" > "$stdout" || fail "no page"
+    expect_harmless "$stdout"
+}
