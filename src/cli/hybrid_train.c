@@ -237,6 +237,8 @@ int main(int argc, char **argv) {
                              options.is_quiet, options.without_colour);
         code = hy_cli_flushed(act(&it));
         free(command);
+    } else if (options.settings == NULL) {
+        code = HY_EXIT_FAILED; /* no memory: the line may be right */
     }
     hy_cli_options_fini(&options);
     return code;

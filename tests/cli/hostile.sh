@@ -173,3 +173,29 @@ test_no_escape_sequence_of_a_file_reaches_the_terminal() {
     "$programs/hybrid-top" --once "out$evil" > "$stdout" || fail "no page"
     expect_harmless "$stdout"
 }
+
+# ---- refused memory ----------------------------------------------------------------------------------
+
+# Each allocation until the settings are printed, one refused or all from it on: exit code 0 or 1 and a
+# message, not a signal. Later ones are the matter of test_oom. While OpenBLAS is opened its own libraries
+# allocate, and libgfortran ends the process; nothing can be done about that here.
+test_a_refused_allocation_at_the_start_is_an_error() {
+    printf 'steps = 2; prompt = "a" "b"; optimizer: { lr = 0.01; };\n' > a.cfg
+    # shellcheck disable=SC2086 # a compiler of two words
+    ${CC:-gcc} -shared -fPIC -O1 "$here/refuse.c" -o refuse.so 2> "$stderr" || skip "no shared object"
+    LD_PRELOAD=./refuse.so "$program" --config a.cfg --print-config > plain 2> "$stderr" ||
+        skip "this program cannot be preloaded"
+    for all in "" 1; do
+        n=0 unharmed=0
+        while [ $n -lt 1000 ] && [ $unharmed -lt 12 ]; do
+            env REFUSE_AT=$n ${all:+REFUSE_ALL=1} LD_PRELOAD=./refuse.so \
+                "$program" --config a.cfg --print-config > "$stdout" 2> "$stderr"
+            code=$?
+            [ $code -le 1 ] || fail "allocation $n${all:+ and all after it}: exit code $code"
+            [ $code = 0 ] || [ -s "$stderr" ] || fail "allocation $n: no message"
+            unharmed=$((code == 0 ? unharmed + 1 : 0))
+            n=$((n + ${all:-0} * 4 + 1))
+        done
+        [ $n -gt 50 ] || fail "only $n allocations"
+    done
+}
