@@ -83,7 +83,7 @@ hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
                it->path);
     it->changed = (double)named.st_mtim.tv_sec + 1e-9 * (double)named.st_mtim.tv_nsec;
     if (!is_continued(it, &named)) {
-        int fd = open(it->path, O_RDONLY | O_CLOEXEC);
+        int fd = open(it->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) return hy_fail_path("cannot open", it->path);
         if (it->fd >= 0) close(it->fd);
         it->fd = fd;
