@@ -31,6 +31,8 @@ void hy_tokenizer_close(hy_tokenizer *t) {
         }
         hy_ids_free(&space->symbols);
         free(space->merge_memory.data);
+        free(space->search[0].longest);
+        free(space->search[1].longest);
         free(space);
     }
     if (t->workspaces) pthread_mutex_destroy(&t->workspaces->lock);

@@ -1,22 +1,86 @@
 /* tokenizer_added.c: added tokens found in a text: the first place, and there the longest.
  *
- * The tokens of a set are sorted, so that those that begin alike lie together: a search at one place
- * narrows the range byte by byte. A place whose byte begins no token costs one look. */
+ * The text is read backwards, block by block, by one automaton for all tokens (Aho and Corasick's, of
+ * the tokens' reversed texts): whatever they look like, each byte costs a step or two, and afterwards
+ * the longest token that begins at a place is known for every place of the block. A block is read only
+ * where a byte stands that begins some token. */
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
+#define BYTES_MAX (16 << 20) /* of all tokens of a set; a byte becomes a state of 20 bytes */
+#define BLOCK 128 /* places looked at in one go, or as many as the longest token has bytes */
+
+static inline uint8_t byte_from_end(const hy_added *token, size_t depth) {
+    return (uint8_t)token->text[token->size - 1 - depth];
+}
+
+/* By text, read backwards; of equal ones the smaller id, which is the one that is found. */
 static int compare(const void *a, const void *b) {
     const hy_added *x = a, *y = b;
-    size_t both = x->size < y->size ? x->size : y->size;
-    int order = memcmp(x->text, y->text, both);
-    return order ? order : (x->size > y->size) - (x->size < y->size);
+    for (size_t i = 0; i < x->size && i < y->size; i++) {
+        int order = byte_from_end(x, i) - byte_from_end(y, i);
+        if (order) return order;
+    }
+    if (x->size != y->size) return x->size > y->size ? 1 : -1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The state after a byte. */
+static inline uint32_t next_state(const hy_added_node *nodes, uint32_t at, uint8_t byte) {
+    for (;; at = nodes[at].fallback) {
+        uint32_t low = nodes[at].low, high = nodes[at].high;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            if (nodes[middle].byte < byte) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if (low < nodes[at].high && nodes[low].byte == byte) return low;
+        if (at == 0) return 0;
+    }
+}
+
+/* States by depth, so that a state's fallback, which is less deep, is done before it. Until its turn a
+ * state's low and high are the tokens that lead through it. */
+static hy_status build(hy_added_set *set, size_t bytes) {
+    const hy_added *tokens = set->tokens;
+    hy_added_node *nodes = set->nodes = calloc(bytes + 1, sizeof *set->nodes);
+    if (!nodes) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", set->count);
+    uint32_t made = 1, level = 1;
+    size_t depth = 0;
+    nodes[0].high = (uint32_t)set->count;
+    for (uint32_t at = 0; at < made; at++) {
+        if (at == level) {
+            depth++;
+            level = made;
+        }
+        uint32_t token = nodes[at].low, end = nodes[at].high;
+        nodes[at].longest = nodes[nodes[at].fallback].longest;
+        if (tokens[token].size == depth) nodes[at].longest = token + 1;
+        while (token < end && tokens[token].size == depth) token++;
+        nodes[at].low = made;
+        while (token < end) {
+            hy_added_node *child = &nodes[made++];
+            child->byte = byte_from_end(&tokens[token], depth);
+            child->low = token;
+            while (token < end && byte_from_end(&tokens[token], depth) == child->byte) token++;
+            child->high = token;
+            if (at > 0) child->fallback = next_state(nodes, nodes[at].fallback, child->byte);
+        }
+        nodes[at].high = made;
+    }
+    return HY_OK;
 }
 
 hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t count,
                             bool of_normalized) {
+    size_t bytes = 0;
     *set = (hy_added_set){.tokens = calloc(count ? count : 1, sizeof *set->tokens)};
     if (!set->tokens) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", count);
     for (size_t i = 0; i < count; i++) {
@@ -26,48 +90,42 @@ hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t co
         token->text = malloc(token->size);
         if (!token->text) return hy_fail(HY_ERR_MEMORY, "out of memory for an added token");
         memcpy(token->text, tokens[i].text, token->size);
+        set->begins[(uint8_t)token->text[0]] = true;
+        if (token->size > set->longest) set->longest = token->size;
+        bytes += token->size;
         set->count++;
     }
+    HY_FAIL_IF(bytes > BYTES_MAX, HY_ERR_INPUT,
+               "the added tokens have %zu bytes in all; at most %d are accepted", bytes, BYTES_MAX);
+    if (set->count == 0) return HY_OK;
     qsort(set->tokens, set->count, sizeof *set->tokens, compare);
-    for (size_t b = 0, i = 0; b <= 256; b++) {
-        while (i < set->count && (uint8_t)set->tokens[i].text[0] < b) i++;
-        set->first[b] = i;
-    }
-    return HY_OK;
+    return build(set, bytes);
 }
 
 void hy_added_set_fini(hy_added_set *set) {
     for (size_t i = 0; i < set->count; i++) free(set->tokens[i].text);
     free(set->tokens);
+    free(set->nodes);
     *set = (hy_added_set){0};
 }
 
-/* Of the tokens low .. high - 1, which share their first `depth` bytes and are longer: the first one
- * whose next byte is at least `byte`. */
-static size_t narrow(const hy_added_set *set, size_t low, size_t high, size_t depth, int byte) {
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if ((uint8_t)set->tokens[middle].text[depth] < byte) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+/* Looks at a block from `at` on. What begins in it ends within the longest token's bytes after it. */
+static hy_status look_ahead(const hy_added_set *set, hy_added_search *search, const char *text,
+                            size_t size, size_t at) {
+    size_t block = set->longest > BLOCK ? set->longest : BLOCK;
+    if (search->room < block) {
+        HY_TRY(hy_array_reserve(&search->longest, &search->room, block, sizeof *search->longest,
+                                "added tokens"));
     }
-    return low;
-}
-
-static const hy_added *longest_at(const hy_added_set *set, const char *text, size_t size) {
-    const hy_added *found = NULL;
-    size_t low = set->first[(uint8_t)text[0]], high = set->first[(uint8_t)text[0] + 1];
-    for (size_t depth = 1; low < high; depth++) {
-        if (set->tokens[low].size == depth) found = &set->tokens[low]; /* of two equal, the last */
-        while (low < high && set->tokens[low].size == depth) low++;
-        if (depth == size) break;
-        int byte = (uint8_t)text[depth];
-        low = narrow(set, low, high, depth, byte);
-        high = narrow(set, low, high, depth, byte + 1);
+    search->begin = at;
+    search->end = size - at > block ? at + block : size;
+    size_t i = size - search->end > set->longest ? search->end + set->longest : size;
+    uint32_t state = 0;
+    while (i-- > at) {
+        state = next_state(set->nodes, state, (uint8_t)text[i]);
+        if (i < search->end) search->longest[i - at] = set->nodes[state].longest;
     }
-    return found;
+    return HY_OK;
 }
 
 static bool stands_alone(const char *text, size_t size, size_t begin, size_t end) {
@@ -81,34 +139,41 @@ static bool stands_alone(const char *text, size_t size, size_t begin, size_t end
     return !hy_unicode_is_word(code);
 }
 
-bool hy_added_find(const hy_added_set *set, const char *text, size_t size, size_t from,
-                   bool without_special, hy_added_match *match) {
+hy_status hy_added_find(const hy_added_set *set, hy_added_search *search, const char *text,
+                        size_t size, size_t from, bool without_special, hy_added_match *match) {
+    *match = (hy_added_match){0};
     for (size_t i = from; set->count && i < size;) {
-        uint8_t byte = (uint8_t)text[i];
-        const hy_added *token =
-            set->first[byte] < set->first[byte + 1] ? longest_at(set, text + i, size - i) : NULL;
-        if (!token) {
+        if (!set->begins[(uint8_t)text[i]]) {
             i++;
             continue;
         }
-        bool counts = !(token->is_special && without_special) &&
-                      (!token->is_single_word || stands_alone(text, size, i, i + token->size));
-        if (counts) {
-            *match = (hy_added_match){i, i + token->size, token};
-            uint32_t code;
-            while (match->token->strips_left && match->begin > from) {
-                int length = hy_unicode_previous(text, match->begin, &code);
-                if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
-                match->begin -= (size_t)length;
-            }
-            while (match->token->strips_right && match->end < size) {
-                int length = hy_unicode_next(text + match->end, size - match->end, &code);
-                if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
-                match->end += (size_t)length;
-            }
-            return true;
+        if (i >= search->end) HY_TRY(look_ahead(set, search, text, size, i));
+        uint32_t found = search->longest[i - search->begin];
+        if (!found) {
+            i++;
+            continue;
         }
-        i += token->size; /* one that does not count still covers its text */
+        const hy_added *token = &set->tokens[found - 1];
+        size_t end = i + token->size;
+        bool counts = !(token->is_special && without_special) &&
+                      (!token->is_single_word || stands_alone(text, size, i, end));
+        if (!counts) { /* it still covers its text */
+            i = end;
+            continue;
+        }
+        *match = (hy_added_match){i, end, token};
+        uint32_t code;
+        while (token->strips_left && match->begin > from) {
+            int length = hy_unicode_previous(text, match->begin, &code);
+            if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
+            match->begin -= (size_t)length;
+        }
+        while (token->strips_right && match->end < size) {
+            int length = hy_unicode_next(text + match->end, size - match->end, &code);
+            if (hy_unicode_class_of(code) != HY_UNICODE_SPACE) break;
+            match->end += (size_t)length;
+        }
+        return HY_OK;
     }
-    return false;
+    return HY_OK;
 }

@@ -46,6 +46,9 @@ static void add_spelled(hy_text *out, const char *text, size_t size) {
     }
 }
 
+#define GROWTH_MAX 16 /* of a token by the decoder's Replace */
+#define GROWTH_FREE 256
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 /* The byte that a token <0xNN> stands for, -1: it is none. */
@@ -56,7 +59,7 @@ static int byte_of_token(const char *text, size_t size) {
 }
 
 static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, size_t size,
-                      bool is_first) {
+                      bool is_first, size_t most) {
     const hy_decoder *d = &t->decoder;
     if (d->is_byte_level) {
         add_spelled(out, text, size);
@@ -71,7 +74,7 @@ static void add_token(const hy_tokenizer *t, hy_text *out, const char *text, siz
     }
     if (d->from) {
         size_t to_size = is_first && d->strips_first ? 0 : d->to_size;
-        hy_add_replaced(out, text, size, d->from, d->from_size, d->to, to_size);
+        hy_add_replaced(out, text, size, d->from, d->from_size, d->to, to_size, most);
     } else {
         hy_text_add_bytes(out, text, size);
     }
@@ -88,8 +91,12 @@ hy_status hy_tokenizer_decode(const hy_tokenizer *t, const int32_t *ids, size_t 
                    (int)t->vocab.ids - 1);
         if (t->vocab.places[id].start == UINT32_MAX) continue;
         if ((flags & HY_TOKENS_SKIP_SPECIAL) && t->is_special[id]) continue;
-        add_token(t, out, t->vocab.bytes + t->vocab.places[id].start, t->vocab.places[id].size,
-                  is_first);
+        size_t token_size = t->vocab.places[id].size;
+        size_t most = out->size + token_size * GROWTH_MAX + GROWTH_FREE;
+        add_token(t, out, t->vocab.bytes + t->vocab.places[id].start, token_size, is_first, most);
+        HY_FAIL_IF(out->size > most, HY_ERR_INPUT,
+                   "%s: the decoder makes more than %d times its size of token %d", t->name,
+                   GROWTH_MAX, (int)id);
         is_first = false;
     }
     HY_TRY(hy_text_status(out));

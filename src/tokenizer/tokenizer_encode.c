@@ -193,12 +193,16 @@ static hy_status encode_text(encode_call *call, stage at, const char *text, size
     if (at == NORMALIZED) {
         HY_TRY(hy_steps_normalize(&t->normalizer, call->space, text, size, &text, &size));
     }
-    while (hy_added_find(set, text, size, from, call->without_special, &match)) {
-        HY_TRY(encode_text(call, at + 1, text + from, match.begin - from, is_first && from == 0));
+    hy_added_search *search = &call->space->search[at];
+    search->begin = search->end = 0;
+    for (;;) {
+        HY_TRY(hy_added_find(set, search, text, size, from, call->without_special, &match));
+        size_t end = match.token ? match.begin : size;
+        HY_TRY(encode_text(call, at + 1, text + from, end - from, is_first && from == 0));
+        if (!match.token) return HY_OK;
         HY_TRY(hy_ids_append(call->ids, &match.token->id, 1));
         from = match.end;
     }
-    return encode_text(call, at + 1, text + from, size - from, is_first && from == 0);
 }
 
 hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t size, int flags,
@@ -207,6 +211,7 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     bool has_template = flags & HY_TOKENS_SPECIAL;
     call.space = borrow(t);
     if (!call.space) return hy_fail(HY_ERR_MEMORY, "out of memory for encoding text");
+    call.space->left = hy_allowance_of(t->name, size);
     hy_status status = HY_OK;
     if (has_template) status = hy_ids_append(out, t->before.data, t->before.count);
     if (status == HY_OK) status = encode_text(&call, RAW, text, size, true);

@@ -133,24 +133,41 @@ typedef struct hy_added {
     bool is_special, is_normalized, is_single_word, strips_left, strips_right;
 } hy_added;
 
-/* Tokens looked for in one go, sorted by text. */
+/* A state of the automaton that reads a text backwards: what was read last is the end of tokens. */
+typedef struct hy_added_node {
+    uint32_t low, high; /* its children, sorted by byte */
+    uint32_t fallback;  /* the longest shorter end of tokens that was read last as well */
+    uint32_t longest;   /* token + 1 of the longest that begins here; 0: none */
+    uint8_t byte;       /* which leads here */
+} hy_added_node;
+
+/* Tokens looked for in one go. */
 typedef struct hy_added_set {
     hy_added *tokens;
     size_t count;
-    size_t first[257]; /* those that begin with byte b: first[b] .. first[b + 1] - 1 */
+    hy_added_node *nodes; /* the first is the start */
+    size_t longest;       /* bytes of the longest token */
+    bool begins[256];     /* some token begins with this byte */
 } hy_added_set;
 
 hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t count,
                             bool of_normalized);
 void hy_added_set_fini(hy_added_set *set);
 
+/* Which tokens begin at the places begin .. end - 1 of a text; zeroed for each new text but for its
+ * memory. */
+typedef struct hy_added_search {
+    uint32_t *longest; /* as in a node */
+    size_t room, begin, end;
+} hy_added_search;
+
 typedef struct hy_added_match {
-    size_t begin, end; /* with the blanks it strips */
-    const hy_added *token;
+    size_t begin, end;     /* with the blanks it strips */
+    const hy_added *token; /* NULL: there is none */
 } hy_added_match;
 /* The first token at or after `from`; blanks before `from` are not stripped. */
-bool hy_added_find(const hy_added_set *set, const char *text, size_t size, size_t from,
-                   bool without_special, hy_added_match *match);
+hy_status hy_added_find(const hy_added_set *set, hy_added_search *search, const char *text,
+                        size_t size, size_t from, bool without_special, hy_added_match *match);
 
 /* ---- splitting (tokenizer_split.c, tokenizer_pattern.c) -------------------------------------- */
 
@@ -165,9 +182,10 @@ hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern *
 void hy_pattern_free(hy_pattern *pattern);
 void *hy_pattern_state(const hy_pattern *pattern); /* what one thread needs; NULL: no memory */
 void hy_pattern_state_free(void *state);
-/* The first match at or after `from`, maybe an empty one; *found false: none. */
+/* The first match at or after `from`, maybe an empty one; *found false: none. A hard search takes its
+ * steps off *steps and fails when they are spent. */
 hy_status hy_pattern_find(const hy_pattern *pattern, void *state, const char *text, size_t size,
-                          size_t from, bool *found, size_t *begin, size_t *end);
+                          size_t from, uint64_t *steps, bool *found, size_t *begin, size_t *end);
 
 typedef enum hy_behavior {
     HY_REMOVED,
@@ -212,9 +230,9 @@ typedef struct hy_steps {
 } hy_steps;
 
 void hy_steps_fini(hy_steps *steps);
-/* Adds a text with `from` replaced by `to`. */
+/* Adds a text with `from` replaced by `to`; it ends early, soon after `out` has more than `most` bytes. */
 void hy_add_replaced(hy_text *out, const char *text, size_t size, const char *from,
-                     size_t from_size, const char *to, size_t to_size);
+                     size_t from_size, const char *to, size_t to_size, size_t most);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
@@ -234,6 +252,18 @@ typedef struct hy_decoder {
 #define HY_WORD_IDS 10 /* and its most ids */
 #define HY_WORD_SLOTS 32768
 
+/* What a stranger's tokenizer may make of a text, so that neither time nor memory run away: bytes that
+ * steps write in all, and steps of hard searches for a pattern. Both grow with the text alone. */
+typedef struct hy_allowance {
+    const char *name; /* of the tokenizer */
+    size_t text;      /* bytes of the text */
+    size_t bytes;
+    uint64_t steps;
+} hy_allowance;
+hy_allowance hy_allowance_of(const char *name, size_t text_size);
+/* Takes bytes that a step has written, or the error that there are too many. */
+hy_status hy_allowance_take(hy_allowance *left, size_t bytes);
+
 /* A word met before: 64 bytes. */
 typedef struct hy_word {
     uint8_t size, count; /* size 0: empty */
@@ -250,6 +280,8 @@ typedef struct hy_workspace {
     hy_text spelled;            /* a word in the printable alphabet */
     hy_ids symbols;             /* a word being merged */
     hy_merge_memory merge_memory;
+    hy_added_search search[2]; /* of raw and of normalised tokens */
+    hy_allowance left;         /* of the text being encoded */
 } hy_workspace;
 
 typedef struct hy_workspaces {

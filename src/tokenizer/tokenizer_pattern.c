@@ -1,7 +1,13 @@
 /* tokenizer_pattern.c: split patterns that are not written out by hand, through PCRE2.
  *
- * Built without PCRE2 (HY_HAS_PCRE2 is not set) such a tokenizer is refused by name. A match that
- * would take too long is an error, never a hang: PCRE2's own limits hold. */
+ * Built without PCRE2 (HY_HAS_PCRE2 is not set) such a tokenizer is refused by name.
+ *
+ * A pattern is a stranger's program, so its time and memory are bounded by the size of the text. PCRE2
+ * counts backtracks but not the characters each of them may pass over again; the work of a match is at
+ * most one times the other. So a match begins in a short window of the text with a low limit of
+ * backtracks, which real patterns never leave for real words. Where it hits the end of the window
+ * (PCRE2's partial matching reports that, so the result is that of the whole text) or the limit, it is
+ * tried again with more, and that is charged to the text's account of steps. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -12,10 +18,21 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#define FIRST_WINDOW 256 /* bytes */
+#define FIRST_LIMIT 64   /* backtracks as PCRE2 counts them */
+#define RETRY_FACTOR 4
+#define PATTERN_MAX 65536 /* bytes */
+#define HEAP_MAX_KIB 16384
+
 struct hy_pattern {
     pcre2_code *code;
     char *name; /* of the tokenizer */
 };
+
+typedef struct pattern_state {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+} pattern_state;
 
 static hy_status fail_pattern(const char *name, const char *doing, int error) {
     PCRE2_UCHAR8 reason[160] = "unknown error";
@@ -24,13 +41,15 @@ static hy_status fail_pattern(const char *name, const char *doing, int error) {
 }
 
 /* PCRE2 counts U+180E among the blanks, the tokenizers' patterns do not: \s and \S are written out.
- * \S inside brackets, which no known pattern has, is left as it is. */
-static void spell_blanks(const char *pattern, hy_text *out) {
+ * \S inside brackets, which no known pattern has, is left as it is. False: there is a verb of PCRE2's,
+ * (*...), which no tokenizer's own language has: some lift its limits or turn its compiler off. */
+static bool spell_blanks(const char *pattern, hy_text *out) {
     static const char blanks[] = "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}"
                                  "\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
     bool is_inside = false;
     for (const char *p = pattern; *p; p++) {
         bool is_escape = p[0] == '\\' && p[1];
+        if (!is_inside && p[0] == '(' && p[1] == '*') return false;
         if (is_escape && p[1] == 's') {
             hy_text_addf(out, is_inside ? "%s" : "[%s]", blanks);
         } else if (is_escape && p[1] == 'S' && !is_inside) {
@@ -42,6 +61,7 @@ static void spell_blanks(const char *pattern, hy_text *out) {
         if (*p == ']') is_inside = false;
         if (is_escape) p++;
     }
+    return true;
 }
 
 hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern **out) {
@@ -53,10 +73,22 @@ hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern *
         free(p);
         return hy_fail(HY_ERR_MEMORY, "out of memory for a split pattern");
     }
-    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
     hy_text spelled = {0};
-    spell_blanks(pattern, &spelled);
-    hy_status is_spelled = hy_text_status(&spelled); /* half a pattern is another pattern */
+    hy_status is_spelled = HY_OK;
+    if (!spell_blanks(pattern, &spelled)) {
+        is_spelled = hy_fail(HY_ERR_INPUT,
+                             "%s: the pattern of pre_tokenizer has a verb (*...), which is not "
+                             "accepted",
+                             name);
+    } else if (spelled.size > PATTERN_MAX) {
+        is_spelled = hy_fail(HY_ERR_INPUT,
+                             "%s: the pattern of pre_tokenizer has %zu bytes; at most %d are "
+                             "accepted",
+                             name, spelled.size, PATTERN_MAX);
+    } else {
+        is_spelled = hy_text_status(&spelled); /* half a pattern is another pattern */
+    }
     if (is_spelled != HY_OK) {
         hy_text_free(&spelled);
         hy_pattern_free(p);
@@ -70,7 +102,8 @@ hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern *
         hy_pattern_free(p);
         return status;
     }
-    pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* slower without, the same result */
+    /* Slower without, the same result. */
+    pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
     *out = p;
     return HY_OK;
 }
@@ -83,21 +116,72 @@ void hy_pattern_free(hy_pattern *pattern) {
 }
 
 void *hy_pattern_state(const hy_pattern *pattern) {
-    return pcre2_match_data_create_from_pattern(pattern->code, NULL);
+    pattern_state *state = calloc(1, sizeof *state);
+    if (!state) return NULL;
+    state->data = pcre2_match_data_create_from_pattern(pattern->code, NULL);
+    state->context = pcre2_match_context_create(NULL);
+    if (!state->data || !state->context) {
+        hy_pattern_state_free(state);
+        return NULL;
+    }
+    pcre2_set_heap_limit(state->context, HEAP_MAX_KIB);
+    return state;
 }
 
-void hy_pattern_state_free(void *state) { pcre2_match_data_free(state); }
+void hy_pattern_state_free(void *memory) {
+    pattern_state *state = memory;
+    pcre2_match_data_free(state->data);
+    pcre2_match_context_free(state->context);
+    free(state);
+}
 
-hy_status hy_pattern_find(const hy_pattern *pattern, void *state, const char *text, size_t size,
-                          size_t from, bool *found, size_t *begin, size_t *end) {
-    int count = pcre2_match(pattern->code, (PCRE2_SPTR)text, size, from, 0, state, NULL);
-    *found = count >= 0;
-    if (count == PCRE2_ERROR_NOMATCH) return HY_OK;
-    if (count < 0) return fail_pattern(pattern->name, "splitting by the pattern", count);
-    const PCRE2_SIZE *place = pcre2_get_ovector_pointer(state);
-    *begin = place[0];
-    *end = place[1];
-    return HY_OK;
+hy_status hy_pattern_find(const hy_pattern *pattern, void *memory, const char *text, size_t size,
+                          size_t from, uint64_t *steps, bool *found, size_t *begin, size_t *end) {
+    pattern_state *state = memory;
+    size_t window = FIRST_WINDOW;
+    uint32_t limit = FIRST_LIMIT;
+    for (;;) {
+        size_t stop = size - from > window ? from + window : size;
+        while (stop < size && ((uint8_t)text[stop] & 0xC0) == 0x80) stop++;
+        bool is_cut = stop < size;
+        pcre2_set_match_limit(state->context, limit);
+        int count = pcre2_match(pattern->code, (PCRE2_SPTR)text, stop, from,
+                                is_cut ? PCRE2_PARTIAL_HARD : 0, state->data, state->context);
+        const PCRE2_SIZE *place = pcre2_get_ovector_pointer(state->data);
+        /* An empty match at the end of a window might be a longer one in the text. */
+        bool is_none = count == PCRE2_ERROR_NOMATCH || (count >= 0 && is_cut && place[0] >= stop);
+        *found = count >= 0 && !is_none;
+        if (*found) {
+            *begin = place[0];
+            *end = place[1];
+            bool is_place = *begin >= from && *end >= *begin; /* \K may set another */
+            return is_place ? HY_OK
+                            : hy_fail(HY_ERR_INPUT,
+                                      "%s: splitting by the pattern: a match begins after its end",
+                                      pattern->name);
+        }
+        if (is_none && !is_cut) return HY_OK;
+        if (is_none) {
+            from = stop;
+            window = FIRST_WINDOW;
+            limit = FIRST_LIMIT;
+            continue;
+        }
+        if (count == PCRE2_ERROR_PARTIAL) {
+            window *= RETRY_FACTOR;
+        } else if (count == PCRE2_ERROR_MATCHLIMIT && limit <= UINT32_MAX / RETRY_FACTOR) {
+            limit *= RETRY_FACTOR;
+        } else {
+            return fail_pattern(pattern->name, "splitting by the pattern", count);
+        }
+        uint64_t charge = (uint64_t)limit * (window < size - from ? window : size - from);
+        HY_FAIL_IF(
+            charge > *steps, HY_ERR_INPUT,
+            "%s: splitting by the pattern takes too many steps: its nested repetitions match "
+            "this text in too many ways",
+            pattern->name);
+        *steps -= charge;
+    }
 }
 
 #else
@@ -120,8 +204,9 @@ void *hy_pattern_state(const hy_pattern *pattern) { return (void *)pattern; }
 void hy_pattern_state_free(void *state) { (void)state; }
 
 hy_status hy_pattern_find(const hy_pattern *pattern, void *state, const char *text, size_t size,
-                          size_t from, bool *found, size_t *begin, size_t *end) {
-    (void)pattern, (void)state, (void)text, (void)size, (void)from, (void)begin, (void)end;
+                          size_t from, uint64_t *steps, bool *found, size_t *begin, size_t *end) {
+    (void)pattern, (void)state, (void)text, (void)size, (void)from, (void)steps;
+    (void)begin, (void)end;
     *found = false;
     return HY_OK;
 }

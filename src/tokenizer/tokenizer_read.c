@@ -99,6 +99,7 @@ static hy_status read_added(hy_tokenizer *t, const hy_json_node *node, hy_worksp
     if (token->is_special) t->is_special[token->id] = true;
     /* What is looked for is the text as the normaliser would leave it. */
     if (token->is_normalized) {
+        space->left = hy_allowance_of(t->name, size);
         HY_TRY(hy_steps_normalize(&t->normalizer, space, text, size, &text, &size));
     }
     token->size = size;

@@ -28,6 +28,8 @@ static bool is_absent(const hy_json_node *node) {
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
+#define TOKEN_MAX 65536 /* bytes: a text of a few ids may not fill the memory */
+
 typedef struct extent {
     size_t tokens, bytes;
     int64_t largest; /* id; -1: none */
@@ -38,6 +40,9 @@ static hy_status extend(const hy_tokenizer *t, extent *e, const char *text, size
     int64_t id;
     HY_FAIL_IF(!hy_json_as_int(id_node, &id) || id < 0 || id > INT32_MAX - 1, HY_ERR_INPUT,
                "%s: the id of token \"%.60s\" must be a whole number from 0 on", t->name, text);
+    HY_FAIL_IF(size > TOKEN_MAX, HY_ERR_INPUT,
+               "%s: the token \"%.60s...\" has %zu bytes; at most %d are accepted", t->name, text,
+               size, TOKEN_MAX);
     e->tokens++;
     e->bytes += size;
     if (id > e->largest) e->largest = id;

@@ -10,6 +10,12 @@
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
+/* Real tokenizers write a few times a text's size: three bytes for a blank, in a step or two. */
+#define GROWTH_MAX 32
+#define GROWTH_FREE 1024
+#define STEPS_MAX 8192
+#define STEPS_FREE (1 << 20)
+
 void hy_steps_fini(hy_steps *steps) {
     for (int i = 0; i < steps->count; i++) {
         free(steps->step[i].from);
@@ -21,10 +27,26 @@ void hy_steps_fini(hy_steps *steps) {
 
 /* ---- normalising ----------------------------------------------------------------------------- */
 
+hy_allowance hy_allowance_of(const char *name, size_t text_size) {
+    return (hy_allowance){.name = name,
+                          .text = text_size,
+                          .bytes = text_size * GROWTH_MAX + GROWTH_FREE,
+                          .steps = text_size * (uint64_t)STEPS_MAX + STEPS_FREE};
+}
+
+hy_status hy_allowance_take(hy_allowance *left, size_t bytes) {
+    HY_FAIL_IF(bytes > left->bytes, HY_ERR_INPUT,
+               "%s: normalizer and pre_tokenizer write more than %zu bytes for a text of %zu; at "
+               "most %d times its size is accepted",
+               left->name, left->text * GROWTH_MAX + GROWTH_FREE, left->text, GROWTH_MAX);
+    left->bytes -= bytes;
+    return HY_OK;
+}
+
 void hy_add_replaced(hy_text *out, const char *text, size_t size, const char *from,
-                     size_t from_size, const char *to, size_t to_size) {
+                     size_t from_size, const char *to, size_t to_size, size_t most) {
     const char *end = text + size, *hit;
-    while ((hit = memmem(text, (size_t)(end - text), from, from_size))) {
+    while (out->size <= most && (hit = memmem(text, (size_t)(end - text), from, from_size))) {
         hy_text_add_bytes(out, text, (size_t)(hit - text));
         hy_text_add_bytes(out, to, to_size);
         text = hit + from_size;
@@ -48,13 +70,15 @@ hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const c
             hy_text_add_bytes(to, text, size);
             break;
         case HY_STEP_REPLACE:
-            hy_add_replaced(to, text, size, step->from, step->from_size, step->to, step->to_size);
+            hy_add_replaced(to, text, size, step->from, step->from_size, step->to, step->to_size,
+                            space->left.bytes);
             break;
         case HY_STEP_NFC: hy_unicode_add_nfc(to, text, size); break;
         case HY_STEP_LOWER: hy_unicode_add_lower(to, text, size); break;
         default: break;
         }
         HY_TRY(hy_text_status(to));
+        HY_TRY(hy_allowance_take(&space->left, to->size));
         text = hy_text_string(to);
         size = to->size;
         side = !side;
@@ -127,7 +151,8 @@ static hy_status find_match(const split_call *call, int number, const char *text
         void **state = &call->space->state[number];
         if (!*state) *state = hy_pattern_state(step->pattern);
         if (!*state) return hy_fail(HY_ERR_MEMORY, "out of memory for a split pattern");
-        HY_TRY(hy_pattern_find(step->pattern, *state, text, size, from, &found, begin, end));
+        HY_TRY(hy_pattern_find(step->pattern, *state, text, size, from, &call->space->left.steps,
+                               &found, begin, end));
         if (!found) *end = SIZE_MAX;
         return HY_OK;
     }
@@ -195,8 +220,9 @@ static hy_status split_metaspace(const split_call *call, int number, const char 
     bool has_prefix =
         text[0] == ' ' || (size >= step->to_size && memcmp(text, step->to, step->to_size) == 0);
     if (wants_prefix && !has_prefix) hy_text_add_bytes(out, step->to, step->to_size);
-    hy_add_replaced(out, text, size, " ", 1, step->to, step->to_size);
+    hy_add_replaced(out, text, size, " ", 1, step->to, step->to_size, call->space->left.bytes);
     HY_TRY(hy_text_status(out));
+    HY_TRY(hy_allowance_take(&call->space->left, out->size));
     if (!step->splits) return split_on(call, number + 1, out->data, out->size, is_first);
     joiner j = {call, number + 1, out->data, is_first, .behavior = HY_MERGED_WITH_NEXT};
     return add_matches(&j, number, out->size, false);
