@@ -1,6 +1,9 @@
 /* test_data.c: datasets: windows, splits, order, files of both kinds, and everything refused. */
 #include <math.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "data/dataset.h"
@@ -92,6 +95,13 @@ static int32_t *read_split(hy_dataset *data, hy_split split, uint64_t *count) {
     free(targets);
     *count = windows * seq + 1;
     return all;
+}
+
+/* The caller frees them. */
+static uint8_t *bytes_of(const hy_dataset *data, hy_split split, uint64_t *size) {
+    uint8_t *bytes;
+    must(hy_dataset_bytes(data, split, UINT64_MAX, &bytes, size));
+    return bytes;
 }
 
 /* ---- windows and order ----------------------------------------------------------------------- */
@@ -229,13 +239,13 @@ END_TEST
 START_TEST(the_built_in_splits_are_texts_of_the_grammar) {
     hy_dataset *data = open_data(options_of("builtin", 64));
     uint64_t size, train_size;
-    const uint8_t *train = hy_dataset_bytes(data, HY_TRAIN, &train_size);
+    uint8_t *train = bytes_of(data, HY_TRAIN, &train_size);
     uint8_t *expected = malloc(train_size);
     hy_grammar_generate(1, expected, NULL, train_size);
     ck_assert_mem_eq(train, expected, train_size);
     free(expected);
 
-    const uint8_t *val = hy_dataset_bytes(data, HY_VAL, &size);
+    uint8_t *val = bytes_of(data, HY_VAL, &size);
     ck_assert_uint_eq(size, 2000);
     for (uint64_t i = 0; i + 60 < train_size; i++) {
         ck_assert_int_ne(memcmp(train + i, val, 60), 0); /* its first document is a new one */
@@ -254,6 +264,8 @@ START_TEST(the_built_in_splits_are_texts_of_the_grammar) {
     for (uint64_t i = 1; i < count; i++) sum += (double)nats[i];
     double optimum = hy_dataset_describe(data)->val_optimum;
     ck_assert_double_eq_tol(optimum, sum / (double)(count - 1), 1e-12);
+    free(train);
+    free(val);
     hy_dataset_close(data);
 }
 END_TEST
@@ -265,11 +277,88 @@ START_TEST(another_seed_is_another_text) {
     hy_dataset *b = open_data(options);
     for (int split = 0; split < 2; split++) {
         uint64_t size;
-        const uint8_t *of_a = hy_dataset_bytes(a, (hy_split)split, &size);
-        ck_assert_mem_ne(of_a, hy_dataset_bytes(b, (hy_split)split, &size), 60);
+        uint8_t *of_a = bytes_of(a, (hy_split)split, &size);
+        uint8_t *of_b = bytes_of(b, (hy_split)split, &size);
+        ck_assert_mem_ne(of_a, of_b, 60);
+        free(of_a);
+        free(of_b);
     }
     hy_dataset_close(a);
     hy_dataset_close(b);
+}
+END_TEST
+
+/* ---- files that others change ------------------------------------------------------------------ */
+
+static int64_t fill_last(const hy_dataset *data) {
+    int32_t tokens[64], targets[64];
+    return hy_dataset_fill(data, HY_VAL, hy_dataset_describe(data)->sequences[HY_VAL] - 1, tokens,
+                           targets, NULL);
+}
+
+START_TEST(a_file_that_became_shorter_is_an_error_that_names_it) {
+    for (int kind = 0; kind < 3; kind++) {
+        const char *path = kind == 0 ? write_run("a.txt", 0, 4096)
+                                     : write_shard("a.bin", 0, 4096, kind == 1 ? 2 : 4);
+        hy_dataset_options options = options_of(path, 16);
+        options.vocab = 4096;
+        hy_dataset *data = open_data(options);
+        ck_assert_int_eq(fill_last(data), 16);
+        ck_assert(!hy_dataset_has_failed(data));
+        ck_assert_int_eq(truncate(path, 2000), 0);
+        ck_assert_int_eq(fill_last(data), -1);
+        ck_assert(hy_dataset_has_failed(data));
+        ck_assert_ptr_nonnull(strstr(hy_error_message(), path));
+        ck_assert_ptr_nonnull(strstr(hy_error_message(), "has become shorter"));
+        hy_dataset_close(data);
+    }
+}
+END_TEST
+
+START_TEST(ids_written_over_a_shard_later_are_an_error) {
+    const char *path = write_shard("a.bin", 0, 1000, 2);
+    hy_dataset_options options = options_of(path, 16);
+    options.vocab = 1000;
+    hy_dataset *data = open_data(options);
+    FILE *file = fopen(path, "r+b");
+    uint16_t large[1000];
+    for (int i = 0; i < 1000; i++) large[i] = 60000;
+    ck_assert_int_eq(fseek(file, 1024, SEEK_SET), 0);
+    ck_assert_uint_eq(fwrite(large, 2, 1000, file), 1000);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(fill_last(data), -1);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "a.bin has changed since it was opened"));
+    hy_dataset_close(data);
+}
+END_TEST
+
+/* More files than descriptors are held: they are read all the same, and known when they come again. */
+START_TEST(hundreds_of_shards_need_few_descriptors_and_must_stay_the_same) {
+    enum { SHARDS = 200 };
+    char name[32];
+    struct rlimit before, few;
+    for (int i = 0; i < SHARDS; i++) {
+        snprintf(name, sizeof name, "%03d.bin", i);
+        write_shard(name, i * 20, 20, 2);
+    }
+    hy_dataset_options options = options_of(folder, 10);
+    options.vocab = 4096;
+    options.shuffle = false;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){100, before.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    hy_dataset *data = open_data(options);
+    uint64_t count;
+    int32_t *tokens = read_split(data, HY_TRAIN, &count);
+    for (uint64_t i = 0; i < count; i++) ck_assert_int_eq(tokens[i], (int32_t)i);
+    free(tokens);
+    ck_assert_int_eq(fill_last(data), 10);
+    write_shard("other", 0, 20, 2);
+    ck_assert_int_eq(rename(path_of("other"), path_of("199.bin")), 0);
+    ck_assert_int_eq(fill_last(data), -1);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "199.bin was replaced by another file"));
+    hy_dataset_close(data);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 END_TEST
 
@@ -299,7 +388,7 @@ START_TEST(shards_of_both_formats_are_read_across_their_borders) {
     ck_assert_str_eq(hy_dataset_describe(data)->description, "5 shards, 638 tokens");
     ck_assert(!hy_dataset_describe(data)->is_bytes && !hy_dataset_describe(data)->knows_entropy);
     uint64_t size;
-    ck_assert_ptr_null(hy_dataset_bytes(data, HY_TRAIN, &size));
+    ck_assert_ptr_null(bytes_of(data, HY_TRAIN, &size));
     hy_dataset_close(data);
 }
 END_TEST
@@ -325,11 +414,12 @@ START_TEST(texts_of_a_folder_are_joined_at_line_ends_in_the_order_of_their_names
     hy_dataset *data = open_data(options);
     const char *expected = "first\nsecond\nthird\nlast one";
     uint64_t size;
-    const uint8_t *text = hy_dataset_bytes(data, HY_TRAIN, &size);
+    uint8_t *text = bytes_of(data, HY_TRAIN, &size);
     ck_assert_ptr_nonnull(text);
     ck_assert_mem_eq(text, expected, strlen(expected));
     ck_assert_str_eq(hy_dataset_describe(data)->description,
                      "4 text files, 81 B (3 other files skipped)");
+    free(text);
     hy_dataset_close(data);
 }
 END_TEST
@@ -352,8 +442,13 @@ START_TEST(large_files_are_read_across_their_borders_too) {
     for (size_t i = 0; i < 7; i++) ck_assert_int_eq(tokens[6 + large + i], "\nsmall\n"[i]);
     for (size_t i = 0; i < 1000; i++) ck_assert_int_eq(tokens[13 + large + i], bytes[i]);
     uint64_t size;
-    ck_assert_ptr_null(hy_dataset_bytes(data, HY_TRAIN, &size)); /* in pieces */
-    ck_assert_ptr_nonnull(hy_dataset_bytes(data, HY_VAL, &size));
+    ck_assert_ptr_null(bytes_of(data, HY_TRAIN, &size)); /* in pieces */
+    uint8_t *val = bytes_of(data, HY_VAL, &size);
+    ck_assert_ptr_nonnull(val);
+    ck_assert_mem_eq(val, bytes + large - size, size);
+    free(val);
+    must(hy_dataset_bytes(data, HY_VAL, size - 1, &val, &size)); /* more than is wanted */
+    ck_assert_ptr_null(val);
     free(tokens);
     free(bytes);
     hy_dataset_close(data);
@@ -522,6 +617,9 @@ static Suite *make_suite(void) {
     TCase *files = case_of(suite, "files");
     tcase_add_test(files, shards_of_both_formats_are_read_across_their_borders);
     tcase_add_test(files, a_shard_needs_no_name_of_a_shard);
+    tcase_add_test(files, a_file_that_became_shorter_is_an_error_that_names_it);
+    tcase_add_test(files, ids_written_over_a_shard_later_are_an_error);
+    tcase_add_test(files, hundreds_of_shards_need_few_descriptors_and_must_stay_the_same);
     tcase_add_test(files, texts_of_a_folder_are_joined_at_line_ends_in_the_order_of_their_names);
     tcase_add_test(files, large_files_are_read_across_their_borders_too);
     tcase_add_test(files, held_out_data_can_be_a_path_of_its_own);

@@ -153,6 +153,41 @@ START_TEST(wrong_sizes_are_refused) {
 }
 END_TEST
 
+/* What was read ahead is handed out; then the error comes, again and again, and nobody hangs. */
+START_TEST(data_that_can_no_longer_be_read_is_an_error_of_peek) {
+    char folder[256], path[512];
+    hy_dataset *shared;
+    hy_loader *loader;
+    hy_batch batch;
+    temp_folder(folder);
+    snprintf(path, sizeof path, "%s/a.txt", folder);
+    FILE *file = fopen(path, "wb");
+    for (int i = 0; i < 100000; i++) fputc('a' + i % 26, file);
+    ck_assert_int_eq(fclose(file), 0);
+    must(hy_dataset_open(
+        &(hy_dataset_options){
+            .path = path, .val_fraction = 0.1, .seq = SEQ, .vocab = 256, .seed = 4},
+        &shared));
+    must(hy_loader_create(shared, 2, 3, 0, NULL, &loader));
+    must(hy_loader_peek(loader, 2, &batch));
+    ck_assert_int_eq(truncate(path, 64), 0);
+    hy_status status = HY_OK;
+    int handed_out = 0;
+    for (; handed_out < 100; handed_out++) {
+        status = hy_loader_peek(loader, 0, &batch);
+        if (status != HY_OK) break;
+        hy_loader_pop(loader);
+    }
+    ck_assert_int_eq(status, HY_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "a.txt has become shorter"));
+    ck_assert_int_ge(handed_out, 3);
+    ck_assert_int_eq(hy_loader_peek(loader, 2, &batch), HY_ERR_IO);
+    hy_loader_destroy(loader);
+    hy_dataset_close(shared);
+    remove_folder(folder);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("data: loader");
     TCase *tests = tcase_create("loader");
@@ -165,6 +200,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, memory_is_known_and_taken_at_creation);
     tcase_add_test(tests, waiting_is_counted);
     tcase_add_test(tests, wrong_sizes_are_refused);
+    tcase_add_test(tests, data_that_can_no_longer_be_read_is_an_error_of_peek);
     suite_add_tcase(suite, tests);
     return suite;
 }

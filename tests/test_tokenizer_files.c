@@ -303,7 +303,7 @@ static void shard_ids(const char *folder, const char *name, char line[512]) {
     ck_assert_uint_eq(hy_shard_vocab(shard), 257);
     uint64_t count = hy_shard_count(shard);
     ck_assert_uint_le(count, 64);
-    hy_shard_read(shard, 0, count, ids);
+    must(hy_shard_read(shard, 0, count, ids));
     for (uint64_t i = 0; i < count; i++) {
         used += (size_t)sprintf(line + used, "%s%d", i ? " " : "", (int)ids[i]);
     }
@@ -381,8 +381,8 @@ START_TEST(large_files_give_the_same_shards_on_any_number_of_threads) {
     ck_assert_uint_eq(hy_shard_count(a), hy_shard_count(b));
     for (uint64_t i = 0; i < hy_shard_count(a); i++) {
         int32_t x, y;
-        hy_shard_read(a, i, 1, &x);
-        hy_shard_read(b, i, 1, &y);
+        must(hy_shard_read(a, i, 1, &x));
+        must(hy_shard_read(b, i, 1, &y));
         ck_assert(x == y && x == whole.data[(1 << 20) + i]);
     }
     hy_shard_close(a);

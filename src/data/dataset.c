@@ -6,6 +6,7 @@
 #include "data/dataset.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ struct hy_dataset {
     uint64_t seed;
     bool shuffle;
     hy_dataset_facts facts;
+    atomic_bool has_failed; /* to read a file */
 };
 
 static bool is_builtin(const char *path) {
@@ -264,13 +266,19 @@ int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t
         if (split == HY_TRAIN) at = shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
         for (; at >= part->sequences[split]; part++) at -= part->sequences[split];
     }
-    return hy_part_fill(part, split, at, d->facts.seq, tokens, targets, doc_starts);
+    int64_t counted = hy_part_fill(part, split, at, d->facts.seq, tokens, targets, doc_starts);
+    if (counted < 0) atomic_store((atomic_bool *)&d->has_failed, true); /* all else is read-only */
+    return counted;
 }
 
-const uint8_t *hy_dataset_bytes(const hy_dataset *d, hy_split split, uint64_t *size) {
+bool hy_dataset_has_failed(const hy_dataset *d) { return atomic_load(&d->has_failed); }
+
+hy_status hy_dataset_bytes(const hy_dataset *d, hy_split split, uint64_t most, uint8_t **out,
+                           uint64_t *size) {
     const part_list *list = d->splits[split];
     const hy_token_range *range = &list->parts[0].ranges[split];
     *size = range->count;
-    if (list->count != 1 || !range->source) return NULL;
-    return hy_source_bytes(range->source, range->first, range->count);
+    *out = NULL;
+    if (list->count != 1 || !range->source || range->count > most) return HY_OK;
+    return hy_source_bytes(range->source, range->first, range->count, out);
 }

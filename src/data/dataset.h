@@ -68,10 +68,16 @@ const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *data); /* NULL: token
 
 /* Sequence number `p`: tokens (T) and targets (T, the next token; -1 where the loss does not
  * count), and in doc_starts (T; NULL: not wanted) where each token's document begins. HY_VAL: p below
- * sequences[HY_VAL], in order. Returns how many targets count. */
+ * sequences[HY_VAL], in order. Returns how many targets count; -1 with a message: a file was changed by
+ * others and can no longer be read. */
 int64_t hy_dataset_fill(const hy_dataset *data, hy_split split, uint64_t p, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts);
 
-/* The bytes of a split when is_bytes and they lie in one piece, as those of the grammar, a file
- * and a folder of small files do (for the n-gram baseline); NULL otherwise. */
-const uint8_t *hy_dataset_bytes(const hy_dataset *data, hy_split split, uint64_t *size);
+/* Whether that has happened. */
+bool hy_dataset_has_failed(const hy_dataset *data);
+
+/* The bytes of a split when is_bytes, they lie in one piece, as those of the grammar, a file and a folder
+ * of small files do, and are no more than `most` (for the n-gram baseline); else *out is NULL. The caller
+ * frees it. */
+hy_status hy_dataset_bytes(const hy_dataset *data, hy_split split, uint64_t most, uint8_t **out,
+                           uint64_t *size);

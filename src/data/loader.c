@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ struct hy_loader {
     pthread_mutex_t lock;
     pthread_cond_t is_filled, is_popped;
     uint64_t filled, popped;
-    bool is_stopping;
+    bool is_stopping, has_failed; /* failed: the thread has ended, nothing is filled any more */
+    char message[HY_ERROR_MESSAGE_MAX];
 };
 
 static size_t slot_offset(const hy_loader *l, uint64_t number) {
@@ -41,7 +43,7 @@ static size_t slot_offset(const hy_loader *l, uint64_t number) {
 static void *run(void *argument) {
     hy_loader *l = argument;
     pthread_mutex_lock(&l->lock);
-    while (!l->is_stopping) {
+    while (!l->is_stopping && !l->has_failed) {
         if (l->filled - l->popped == (uint64_t)l->depth) {
             pthread_cond_wait(&l->is_popped, &l->lock);
             continue;
@@ -52,15 +54,18 @@ static void *run(void *argument) {
         int32_t *targets = l->targets + slot_offset(l, number);
         int32_t *doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL;
         uint64_t first = l->first + number * (uint64_t)l->batch;
-        int64_t counted = 0;
-        for (int32_t row = 0; row < l->batch; row++) {
+        int64_t counted = 0, here = 0;
+        for (int32_t row = 0; row < l->batch && here >= 0; row++) {
             size_t at = (size_t)row * (size_t)l->seq;
-            counted += hy_dataset_fill(l->data, HY_TRAIN, first + (uint64_t)row, tokens + at,
-                                       targets + at, doc_starts ? doc_starts + at : NULL);
+            here = hy_dataset_fill(l->data, HY_TRAIN, first + (uint64_t)row, tokens + at,
+                                   targets + at, doc_starts ? doc_starts + at : NULL);
+            counted += here;
         }
         l->counted[number % (uint64_t)l->depth] = counted;
         pthread_mutex_lock(&l->lock);
-        l->filled++;
+        l->has_failed = here < 0;
+        if (l->has_failed) snprintf(l->message, sizeof l->message, "%s", hy_error_message());
+        if (!l->has_failed) l->filled++;
         pthread_cond_signal(&l->is_filled);
     }
     pthread_mutex_unlock(&l->lock);
@@ -157,23 +162,27 @@ void hy_loader_destroy(hy_loader *l) {
 
 size_t hy_loader_bytes(const hy_loader *l) { return l->bytes; }
 
-/* Waits until `ahead` + 1 batches are ready; returns the number of the last of them. */
-static uint64_t wait_for(hy_loader *l, int32_t ahead) {
+/* Waits until `ahead` + 1 batches are ready and gives the number of the last of them. */
+static hy_status wait_for(hy_loader *l, int32_t ahead, uint64_t *number) {
     pthread_mutex_lock(&l->lock);
-    uint64_t number = l->popped + (uint64_t)ahead;
-    if (l->filled <= number) {
+    *number = l->popped + (uint64_t)ahead;
+    if (l->filled <= *number) {
         double begin = hy_clock();
-        while (l->filled <= number) pthread_cond_wait(&l->is_filled, &l->lock);
+        while (l->filled <= *number && !l->has_failed) {
+            pthread_cond_wait(&l->is_filled, &l->lock);
+        }
         l->waited += hy_clock() - begin;
     }
+    bool is_there = l->filled > *number;
     pthread_mutex_unlock(&l->lock);
-    return number;
+    return is_there ? HY_OK : hy_fail(HY_ERR_IO, "%s", l->message);
 }
 
 hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
     HY_FAIL_IF(ahead < 0 || ahead >= l->depth, HY_ERR_STATE,
                "batch %d ahead was asked for, but only %d are read ahead", ahead, l->depth);
-    uint64_t number = wait_for(l, ahead);
+    uint64_t number;
+    HY_TRY(wait_for(l, ahead, &number));
     *out = (hy_batch){.tokens = l->tokens + slot_offset(l, number),
                       .targets = l->targets + slot_offset(l, number),
                       .doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL,
@@ -183,7 +192,8 @@ hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
 }
 
 void hy_loader_pop(hy_loader *l) {
-    wait_for(l, 0);
+    uint64_t number;
+    (void)wait_for(l, 0, &number); /* where it failed, the next peek reports it again */
     pthread_mutex_lock(&l->lock);
     l->popped++;
     pthread_cond_signal(&l->is_popped);

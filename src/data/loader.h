@@ -25,7 +25,7 @@ hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth,
 void hy_loader_destroy(hy_loader *loader);
 size_t hy_loader_bytes(const hy_loader *loader);
 /* Waits for the batch that is `ahead` (0 .. depth - 1) after the oldest and shows it without taking
- * it: needed to know how many targets count in a whole accumulated step before its first backward
+ * it; HY_ERR_IO where its data could not be read. Needed to know how many targets count in a whole accumulated step before its first backward
  * pass. */
 hy_status hy_loader_peek(hy_loader *loader, int32_t ahead, hy_batch *out);
 /* Gives back the oldest batch, looked at or not; pointers from its peek are invalid after this. */

@@ -186,15 +186,28 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+#define WINDOW_TOKENS 8200
+
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts) {
     assert(i < part->sequences[split]);
     if (!part->examples) {
         const hy_token_range *range = &part->ranges[split];
         uint64_t size = (uint64_t)seq, first = range->first + size * i;
-        hy_source_read(range->source, first, size, tokens);
+        /* In one go where it fits: a read of a file costs more than the copy. */
+        int32_t row[WINDOW_TOKENS];
+        bool is_short = size < WINDOW_TOKENS;
+        hy_status status = hy_source_read(range->source, first, is_short ? size + 1 : size,
+                                          is_short ? row : tokens);
+        int32_t *last = targets + size - 1;
+        if (is_short) {
+            memcpy(tokens, row, size * sizeof *tokens);
+            *last = row[size];
+        } else if (status == HY_OK) {
+            status = hy_source_read(range->source, first + size, 1, last);
+        }
+        if (status != HY_OK) return -1;
         memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
-        hy_source_read(range->source, first + size, 1, targets + size - 1);
         if (doc_starts) memset(doc_starts, 0, size * sizeof *doc_starts);
         return seq;
     }

@@ -43,6 +43,7 @@ hy_status hy_part_open(const char *path, hy_part_use use, const hy_dataset_optio
 hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *options, hy_part *out);
 void hy_part_close(hy_part *part);
 
-/* Sequence number i of a split, below part->sequences[split]; doc_starts may be NULL. */
+/* Sequence number i of a split, below part->sequences[split]; doc_starts may be NULL. Returns how many
+ * targets count; -1 with a message: a file could not be read. */
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts);

@@ -100,8 +100,8 @@ void hy_file_list_free(hy_file_list *list) {
 
 /* ---- token shards as tokens ------------------------------------------------------------------ */
 
-/* Every id is looked at once, when the shard is opened: an id beyond the vocabulary would read
- * memory that is not there in the middle of a run, and the scan is one pass over mapped memory. */
+/* Every id is looked at once, when the shard is opened, so that one beyond the vocabulary is an error at
+ * the start of a run, and again when it is read: it would read memory that is not there. */
 
 /* A file with the name of a shard is opened as one, and fails as one. */
 bool hy_source_is_shard(const char *path) {
@@ -111,16 +111,16 @@ bool hy_source_is_shard(const char *path) {
 static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
     hy_shard *shard;
     uint64_t where;
+    int32_t largest = -1;
     HY_TRY(hy_shard_open(path, &shard));
-    int32_t largest = hy_shard_max_token(shard, &where);
+    hy_status status = hy_shard_max_token(shard, &largest, &where);
     hy_source_piece piece = {.count = hy_shard_count(shard), .shard = shard};
-    hy_status status = HY_OK;
     if (largest >= vocab) {
         status = hy_fail(
             HY_ERR_INPUT,
             "%s: the token at position %llu is %d, but the model's vocabulary has ids 0 to %d",
             path, (unsigned long long)where, largest, vocab - 1);
-    } else if (piece.count > 0) {
+    } else if (status == HY_OK && piece.count > 0) {
         status = hy_source_add_piece(source, piece);
         if (status == HY_OK) return HY_OK; /* the source owns it now */
     }
@@ -130,12 +130,11 @@ static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
 
 /* ---- text files as tokens, one per byte ------------------------------------------------------ */
 
-/* Large files are mapped, so a text of any size costs no memory. Small ones next to each other are
- * gathered into one block: a folder of a hundred thousand notes would otherwise use up the
- * mappings a process may have. Where a file does not end its last line, a newline stands between
- * it and the next. */
+/* Large files stay where they are, so a text of any size costs no memory. Small ones next to each other
+ * are gathered into one block: a folder of a hundred thousand notes would otherwise be opened for each
+ * sequence. Where a file does not end its last line, a newline stands between it and the next. */
 
-#define SMALL_FILE (256 * 1024) /* bytes up to which a file is read, not mapped */
+#define SMALL_FILE (256 * 1024) /* bytes up to which a file is read when the source is opened */
 #define BYTE_VALUES 256
 
 /* Text on its way into a source: small files wait in `gathered` until a large one comes. */
@@ -154,21 +153,30 @@ static hy_status finish_block(gatherer *g) {
 }
 
 static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
-    hy_file_map map;
-    HY_TRY(hy_file_map_open(path, &map));
-    if (map.size == 0) return HY_OK; /* the source as a whole may not be empty; a file may */
-    if (g->wants_newline) hy_text_add(&g->gathered, "\n");
-    g->wants_newline = map.data[map.size - 1] != '\n';
-    if (!is_alone && map.size <= SMALL_FILE) {
-        hy_text_add_bytes(&g->gathered, map.data, map.size);
-        hy_file_map_close(&map);
-        return hy_text_status(&g->gathered);
+    hy_shared_file *file;
+    char last = '\n', *text = NULL;
+    HY_TRY(hy_shared_file_open(path, &file));
+    uint64_t size = hy_shared_file_size(file);
+    bool is_small = !is_alone && size <= SMALL_FILE;
+    hy_status status = HY_OK;
+    /* The source as a whole may not be empty; a file may. */
+    if (size > 0) status = hy_shared_file_read(file, size - 1, &last, 1);
+    if (g->wants_newline && size > 0) hy_text_add(&g->gathered, "\n");
+    if (size > 0) g->wants_newline = last != '\n';
+    if (status == HY_OK && size > 0 && !is_small) {
+        hy_source_piece piece = {.count = size, .text = file};
+        status = finish_block(g);
+        if (status == HY_OK) status = hy_source_add_piece(g->source, piece);
+        if (status == HY_OK) return HY_OK; /* the source owns it now */
+    } else if (status == HY_OK && size > 0) {
+        text = malloc(size);
+        status = text ? hy_shared_file_read(file, 0, text, size)
+                      : hy_fail(HY_ERR_MEMORY, "no memory for the text %s", path);
+        if (status == HY_OK) hy_text_add_bytes(&g->gathered, text, size);
     }
-    hy_source_piece piece = {.count = map.size, .bytes = map.data, .map = map};
-    hy_status status = finish_block(g);
-    if (status == HY_OK) status = hy_source_add_piece(g->source, piece);
-    if (status != HY_OK) hy_file_map_close(&map);
-    return status;
+    free(text);
+    hy_shared_file_close(file);
+    return status == HY_OK ? hy_text_status(&g->gathered) : status;
 }
 
 /* ---- opening and reading --------------------------------------------------------------------- */
@@ -184,7 +192,7 @@ hy_status hy_source_add_piece(hy_source *source, hy_source_piece piece) {
 }
 
 hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size) {
-    hy_source_piece piece = {.count = size, .bytes = block, .block = block};
+    hy_source_piece piece = {.count = size, .block = block};
     hy_status status = hy_source_add_piece(source, piece);
     if (status != HY_OK) free(block);
     return status;
@@ -193,7 +201,7 @@ hy_status hy_source_add_block(hy_source *source, uint8_t *block, uint64_t size) 
 void hy_source_close(hy_source *source) {
     for (size_t i = 0; i < source->piece_count; i++) {
         hy_source_piece *piece = &source->pieces[i];
-        hy_file_map_close(&piece->map);
+        hy_shared_file_close(piece->text);
         hy_shard_close(piece->shard);
         if (piece->ids) hy_spool_close(&piece->spool);
         free(piece->block);
@@ -269,7 +277,8 @@ static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_
 
 hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kind kind,
                          const hy_encoding *encoding, hy_source *source) {
-    *source = (hy_source){.file_count = list->count, .skipped = list->skipped};
+    *source =
+        (hy_source){.file_count = list->count, .skipped = list->skipped, .vocab = encoding->vocab};
     source->is_bytes = kind == HY_DATA_TEXT && !encoding->tokenizer;
     hy_status status = add_files(source, list, kind, encoding);
     if (status == HY_OK && source->tokens == 0) {
@@ -293,28 +302,64 @@ static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
     return &source->pieces[low];
 }
 
-void hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out) {
+/* The bytes fill the last quarter of the room for their tokens: those before are read before they are
+ * written over. */
+static hy_status read_text(const hy_shared_file *text, uint64_t first, uint64_t count,
+                           int32_t *out) {
+    const uint8_t *bytes = (const uint8_t *)out + 3 * count;
+    HY_TRY(hy_shared_file_read(text, first, (uint8_t *)out + 3 * count, count));
+    for (uint64_t i = 0; i < count; i++) out[i] = bytes[i];
+    return HY_OK;
+}
+
+static hy_status read_shard(const hy_source *source, const hy_shard *shard, uint64_t first,
+                            uint64_t count, int32_t *out) {
+    int32_t largest = 0;
+    HY_TRY(hy_shard_read(shard, first, count, out));
+    for (uint64_t i = 0; i < count; i++) largest = out[i] > largest ? out[i] : largest;
+    HY_FAIL_IF(
+        largest >= source->vocab, HY_ERR_IO,
+        "%s has changed since it was opened: it has the token %d, but the model's vocabulary "
+        "has ids 0 to %d",
+        hy_shard_path(shard), largest, source->vocab - 1);
+    return HY_OK;
+}
+
+hy_status hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out) {
     assert(count <= source->tokens && first <= source->tokens - count);
     while (count > 0) {
         const hy_source_piece *piece = piece_of(source, first);
         uint64_t inside = first - piece->first;
         uint64_t here = piece->count - inside < count ? piece->count - inside : count;
         if (piece->shard) {
-            hy_shard_read(piece->shard, inside, here, out);
+            HY_TRY(read_shard(source, piece->shard, inside, here, out));
         } else if (piece->ids) {
             memcpy(out, piece->ids + inside, here * sizeof *out);
+        } else if (piece->text) {
+            HY_TRY(read_text(piece->text, inside, here, out));
         } else {
-            for (uint64_t i = 0; i < here; i++) out[i] = piece->bytes[inside + i];
+            for (uint64_t i = 0; i < here; i++) out[i] = piece->block[inside + i];
         }
         first += here;
         count -= here;
         out += here;
     }
+    return HY_OK;
 }
 
-const uint8_t *hy_source_bytes(const hy_source *source, uint64_t first, uint64_t count) {
-    if (!source->is_bytes || first >= source->tokens) return NULL;
+hy_status hy_source_bytes(const hy_source *source, uint64_t first, uint64_t count, uint8_t **out) {
+    *out = NULL;
+    if (!source->is_bytes || first >= source->tokens) return HY_OK;
     const hy_source_piece *piece = piece_of(source, first);
     uint64_t inside = first - piece->first;
-    return piece->count - inside >= count ? piece->bytes + inside : NULL;
+    if (piece->count - inside < count) return HY_OK;
+    uint8_t *bytes = malloc(count ? count : 1);
+    HY_FAIL_IF(!bytes, HY_ERR_MEMORY, "no memory for %llu bytes of text",
+               (unsigned long long)count);
+    hy_status status = HY_OK;
+    if (piece->text) status = hy_shared_file_read(piece->text, inside, bytes, count);
+    if (piece->block) memcpy(bytes, piece->block + inside, count);
+    if (status == HY_OK) *out = bytes;
+    if (status != HY_OK) free(bytes);
+    return status;
 }

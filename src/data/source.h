@@ -1,19 +1,20 @@
 /* source.h: a row of tokens that lies in one or more pieces.
  *
- * Inside the room only: datasets are cut from sources. A piece is a file or several small ones,
- * mapped or read when the source is opened; after that nothing changes: reading is thread-safe. */
+ * Inside the room only: datasets are cut from sources. A piece is a file, or several small ones that were
+ * read when the source was opened; after that nothing of it changes: reading is thread-safe. A file that
+ * others change meanwhile is an error that names it. */
 #pragma once
 
 #include "base/file.h"
+#include "base/shared_file.h"
 #include "data/encoding.h"
 #include "data/spool.h"
 #include "formats/shard.h"
 
 typedef struct hy_source_piece {
     uint64_t first, count; /* its tokens: first .. first + count - 1 of the source */
-    const uint8_t *bytes;  /* text: one token per byte; NULL for a shard */
-    hy_file_map map;       /* where bytes are, when they are a mapped file */
-    uint8_t *block;        /* where bytes are, when they are in memory: freed on closing */
+    hy_shared_file *text;  /* one token per byte; or: */
+    uint8_t *block;        /* the same in memory; or: */
     hy_shard *shard;
     const int32_t *ids; /* text that was encoded; NULL otherwise */
     hy_spool spool;     /* where ids are */
@@ -23,6 +24,7 @@ typedef struct hy_source {
     hy_source_piece *pieces;
     size_t piece_count, piece_capacity;
     uint64_t tokens;
+    int32_t vocab; /* ids of shards lie below this */
     bool is_bytes;
     size_t file_count;
     size_t skipped; /* files of a folder that were not taken: hidden, empty or not text */
@@ -62,6 +64,6 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
                                 const hy_encoding *encoding);
 
 /* Tokens first .. first + count - 1, which must exist. */
-void hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out);
-/* The same as bytes, when they are bytes and lie in one piece; else NULL. */
-const uint8_t *hy_source_bytes(const hy_source *source, uint64_t first, uint64_t count);
+hy_status hy_source_read(const hy_source *source, uint64_t first, uint64_t count, int32_t *out);
+/* The same as bytes, when they are bytes and lie in one piece; else *out is NULL. The caller frees it. */
+hy_status hy_source_bytes(const hy_source *source, uint64_t first, uint64_t count, uint8_t **out);

@@ -15,8 +15,8 @@ int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count) {
     return (int64_t)((count + batch - 1) / batch);
 }
 
-static void fill_batch(const hy_batch_plan *plan, const hy_probe *probe, uint64_t first,
-                       const hy_staging *staging) {
+static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, uint64_t first,
+                            const hy_staging *staging) {
     int32_t seq = plan->size.seq;
     for (int32_t row = 0; row < plan->size.batch; row++) {
         int32_t *tokens = staging->tokens + (int64_t)row * seq;
@@ -24,10 +24,13 @@ static void fill_batch(const hy_batch_plan *plan, const hy_probe *probe, uint64_
         int32_t *doc_starts = staging->doc_starts ? staging->doc_starts + (int64_t)row * seq : NULL;
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
-        hy_dataset_fill(probe->data, probe->split, probe->first + (is_filler ? first : number),
-                        tokens, targets, doc_starts);
+        uint64_t at = probe->first + (is_filler ? first : number);
+        int64_t counted =
+            hy_dataset_fill(probe->data, probe->split, at, tokens, targets, doc_starts);
+        if (counted < 0) return HY_ERR_IO; /* with its message */
         for (int32_t i = 0; is_filler && i < seq; i++) targets[i] = -1;
     }
+    return HY_OK;
 }
 
 static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
@@ -95,7 +98,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     uint64_t batch = (uint64_t)plan->size.batch, first = 0;
     for (; first < probe->count; first += batch) {
         const hy_staging *staging = &e->work.staging[first / batch % 2];
-        fill_batch(plan, probe, first, staging);
+        HY_TRY(fill_batch(plan, probe, first, staging));
         HY_TRY(hy_mover_count_down(e));
         HY_TRY(enqueue_batch(e, plan, probe, weights, staging));
         if (first > 0) HY_TRY(collect_batch(e, plan, probe, first - batch, sum));

@@ -1,7 +1,7 @@
-/* shard.c: token files, mapped. See shard.h for the two formats.
+/* shard.c: token files. See shard.h for the two formats.
  *
- * A shard that opened has exactly the bytes its header promises, so reading needs no checks beyond
- * the caller's range. Tokens lie at byte 1024, aligned for their size. */
+ * A shard that opened has exactly the bytes its header promises. Others may change it while it is read:
+ * base/shared_file.h. Tokens lie at byte 1024. */
 #include "formats/shard.h"
 
 #include <assert.h>
@@ -10,9 +10,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/shared_file.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "token files are little-endian and mapped as they are"
+#error "token files are little-endian and read as they are"
 #endif
 
 typedef unsigned long long ull; /* what %llu prints */
@@ -34,7 +35,7 @@ typedef struct header {
 _Static_assert(sizeof(header) == HEADER_BYTES, "the header fills its place exactly");
 
 struct hy_shard {
-    hy_file_map map;
+    hy_shared_file *file;
     uint64_t count;
     uint32_t vocab;
     int bytes_per_token;
@@ -59,9 +60,9 @@ bool hy_shard_has_magic(const char *path) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static hy_status read_our_header(hy_shard *shard, const char *path) {
+static hy_status read_our_header(hy_shard *shard, const uint8_t *data, const char *path) {
     header h;
-    memcpy(&h, shard->map.data, sizeof h);
+    memcpy(&h, data, sizeof h);
     HY_FAIL_IF(h.version != OUR_VERSION, HY_ERR_INPUT,
                "%s: token file of version %u, only version %d is known", path, h.version,
                OUR_VERSION);
@@ -78,9 +79,9 @@ static hy_status read_our_header(hy_shard *shard, const char *path) {
     return HY_OK;
 }
 
-static hy_status read_llmc_header(hy_shard *shard, const char *path) {
-    int32_t version = (int32_t)read_u32(shard->map.data + 4);
-    int32_t count = (int32_t)read_u32(shard->map.data + 8);
+static hy_status read_llmc_header(hy_shard *shard, const uint8_t *data, const char *path) {
+    int32_t version = (int32_t)read_u32(data + 4);
+    int32_t count = (int32_t)read_u32(data + 8);
     HY_FAIL_IF(version != LLMC_VERSION, HY_ERR_INPUT,
                "%s: llm.c token file of version %d, only version %d is known", path, version,
                LLMC_VERSION);
@@ -92,9 +93,10 @@ static hy_status read_llmc_header(hy_shard *shard, const char *path) {
 }
 
 static hy_status read_header(hy_shard *shard, const char *path) {
-    const uint8_t *data = shard->map.data;
-    size_t size = shard->map.size;
+    uint8_t data[HEADER_BYTES] = {0};
+    uint64_t size = hy_shared_file_size(shard->file);
     if (size == 0) return hy_fail(HY_ERR_INPUT, "%s: not a token file: it is empty", path);
+    HY_TRY(hy_shared_file_read(shard->file, 0, data, size < sizeof data ? size : sizeof data));
     bool is_ours = size >= 8 && memcmp(data, OUR_MAGIC, 8) == 0;
     bool is_llmc = size >= 4 && read_u32(data) == LLMC_MAGIC;
     HY_FAIL_IF(!is_ours && !is_llmc, HY_ERR_INPUT,
@@ -102,11 +104,11 @@ static hy_status read_header(hy_shard *shard, const char *path) {
                "number is %u)",
                path, OUR_MAGIC, LLMC_MAGIC, size >= 4 ? read_u32(data) : 0);
     HY_FAIL_IF(size < HEADER_BYTES, HY_ERR_INPUT,
-               "%s: %zu bytes are too few for a token file's header of %d", path, size,
+               "%s: %llu bytes are too few for a token file's header of %d", path, (ull)size,
                HEADER_BYTES);
-    HY_TRY(is_ours ? read_our_header(shard, path) : read_llmc_header(shard, path));
+    HY_TRY(is_ours ? read_our_header(shard, data, path) : read_llmc_header(shard, data, path));
     /* The file must end exactly where the header says. */
-    uint64_t held = shard->map.size - HEADER_BYTES, needed;
+    uint64_t held = size - HEADER_BYTES, needed;
     if (!__builtin_mul_overflow(shard->count, (uint64_t)shard->bytes_per_token, &needed) &&
         needed == held) {
         return HY_OK;
@@ -123,7 +125,7 @@ hy_status hy_shard_open(const char *path, hy_shard **out) {
     *out = NULL;
     hy_shard *shard = calloc(1, sizeof *shard);
     if (!shard) return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
-    hy_status status = hy_file_map_open(path, &shard->map);
+    hy_status status = hy_shared_file_open(path, &shard->file);
     if (status == HY_OK) status = read_header(shard, path);
     if (status == HY_OK) *out = shard;
     if (status != HY_OK) hy_shard_close(shard);
@@ -132,7 +134,7 @@ hy_status hy_shard_open(const char *path, hy_shard **out) {
 
 void hy_shard_close(hy_shard *shard) {
     if (!shard) return;
-    hy_file_map_close(&shard->map);
+    hy_shared_file_close(shard->file);
     free(shard);
 }
 
@@ -140,32 +142,37 @@ void hy_shard_close(hy_shard *shard) {
 
 uint64_t hy_shard_count(const hy_shard *shard) { return shard->count; }
 
+const char *hy_shard_path(const hy_shard *shard) { return hy_shared_file_path(shard->file); }
+
 uint32_t hy_shard_vocab(const hy_shard *shard) { return shard->vocab; }
 
-void hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_t *out) {
+#define CHUNK 16384 /* tokens converted at a time */
+
+hy_status hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_t *out) {
     assert(first <= shard->count && count <= shard->count - first);
-    if (count == 0) return;
-    const uint8_t *tokens = shard->map.data + HEADER_BYTES;
-    if (shard->bytes_per_token == 2) {
-        const uint16_t *ids = (const uint16_t *)(const void *)tokens + first;
-        for (uint64_t i = 0; i < count; i++) out[i] = ids[i];
-    } else {
+    uint64_t size = (uint64_t)shard->bytes_per_token;
+    if (size == 4) {
         /* Ids past int32 become its largest value, which no vocabulary reaches: never a negative id. */
-        const uint32_t *ids = (const uint32_t *)(const void *)tokens + first;
-        for (uint64_t i = 0; i < count; i++) {
-            out[i] = ids[i] > INT32_MAX ? INT32_MAX : (int32_t)ids[i];
-        }
+        HY_TRY(hy_shared_file_read(shard->file, HEADER_BYTES + 4 * first, out, 4 * count));
+        for (uint64_t i = 0; i < count; i++) out[i] = out[i] < 0 ? INT32_MAX : out[i];
+        return HY_OK;
     }
+    uint16_t ids[CHUNK];
+    for (uint64_t done = 0, here; done < count; done += here) {
+        here = count - done < CHUNK ? count - done : CHUNK;
+        uint64_t at = HEADER_BYTES + size * (first + done);
+        HY_TRY(hy_shared_file_read(shard->file, at, ids, size * here));
+        for (uint64_t i = 0; i < here; i++) out[done + i] = ids[i];
+    }
+    return HY_OK;
 }
 
-#define CHUNK 4096 /* tokens converted at a time */
-
-int32_t hy_shard_max_token(const hy_shard *shard, uint64_t *where) {
+hy_status hy_shard_max_token(const hy_shard *shard, int32_t *out, uint64_t *where) {
     int32_t ids[CHUNK], largest = -1;
     uint64_t place = 0;
     for (uint64_t first = 0; first < shard->count; first += CHUNK) {
         uint64_t count = shard->count - first < CHUNK ? shard->count - first : CHUNK;
-        hy_shard_read(shard, first, count, ids);
+        HY_TRY(hy_shard_read(shard, first, count, ids));
         int32_t here = largest;
         for (uint64_t i = 0; i < count; i++) here = ids[i] > here ? ids[i] : here;
         if (here == largest) continue; /* the common case stays a plain maximum */
@@ -174,8 +181,9 @@ int32_t hy_shard_max_token(const hy_shard *shard, uint64_t *where) {
         largest = here;
         place = first + i;
     }
+    *out = largest;
     if (where) *where = place;
-    return largest;
+    return HY_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

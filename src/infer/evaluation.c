@@ -74,7 +74,7 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
     if (facts->is_bytes || !tokenizer) return HY_OK;
     *bytes = 0;
     for (uint64_t i = 0; i < probe->count; i++) {
-        hy_dataset_fill(m->data, HY_VAL, i, row, targets, NULL);
+        if (hy_dataset_fill(m->data, HY_VAL, i, row, targets, NULL) < 0) return HY_ERR_IO;
         for (int32_t from = 0, to; from < facts->seq; from = to + 1) {
             for (to = from; to < facts->seq && targets[to] >= 0;) to++;
             if (to > from) HY_TRY(count_run(tokenizer, row, targets, from, to, bytes));

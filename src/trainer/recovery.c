@@ -106,24 +106,30 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_text_add(out, " another program closed would leave more room");
 }
 
+bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status) {
+    return status == HY_ERR_IO && hy_dataset_has_failed(t->data.set);
+}
+
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     char message[HY_ERROR_MESSAGE_MAX];
     hy_text advice = {0};
-    if (status != HY_ERR_MEMORY) return status;
+    bool lacks_data = hy_trainer_lacks_data(t, status);
+    if (status != HY_ERR_MEMORY && !lacks_data) return status;
     snprintf(message, sizeof message, "%s", hy_error_message());
+    if (lacks_data && hy_engine_settle(&t->engine) != HY_OK) t->fate.life = HY_LIFE_FAILED;
     bool can_be_saved = t->fate.life == HY_LIFE_READY && t->record.out[0];
     t->engine.retries.in_a_row = 0;
     hy_trainer_give_reserve(t);
     bool is_saved = can_be_saved && (t->fate.saved_step == t->progress.step ||
                                      hy_trainer_retry(t, hy_trainer_write_checkpoint) == HY_OK);
-    add_advice(t, &advice);
+    if (!lacks_data) add_advice(t, &advice);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = message});
     (void)hy_record_close(&t->record);
-    status = hy_fail(HY_ERR_MEMORY, "%s; %s;%s", message,
+    status = hy_fail(status, "%s; %s%s%s", message,
                      is_saved           ? "the run is saved: --resume goes on with it"
                      : t->record.out[0] ? "what was saved before is untouched"
                                         : "nothing was saved, because out is none",
-                     hy_text_string(&advice));
+                     lacks_data ? "" : ";", hy_text_string(&advice));
     hy_text_free(&advice);
     return status;
 }

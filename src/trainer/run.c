@@ -4,6 +4,7 @@
  * A request to stop is honoured between steps: save, then leave. A failed save of a running job is
  * reported and the run goes on: the previous checkpoint is still whole. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "data/ngram.h"
@@ -82,11 +83,16 @@ static hy_status one_step(hy_trainer *t) {
 /* The baseline that a byte model must beat. */
 static hy_status count_ngrams(hy_trainer *t) {
     uint64_t train_size, val_size;
-    const uint8_t *train = hy_dataset_bytes(t->data.set, HY_TRAIN, &train_size);
-    const uint8_t *val = hy_dataset_bytes(t->data.set, HY_VAL, &val_size);
-    if (!train || !val || train_size > NGRAM_TEXT_MAX) return HY_OK;
-    hy_status status = hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
-    return status == HY_ERR_MEMORY ? HY_OK : status; /* a comparison, not worth a run */
+    uint8_t *train = NULL, *val = NULL;
+    hy_status status = hy_dataset_bytes(t->data.set, HY_TRAIN, NGRAM_TEXT_MAX, &train, &train_size);
+    if (train) status = hy_dataset_bytes(t->data.set, HY_VAL, UINT64_MAX, &val, &val_size);
+    if (val) {
+        status = hy_ngram_loss(train, train_size, val, val_size, NGRAM_ORDER, &t->ngram_loss);
+    }
+    free(train);
+    free(val);
+    /* A comparison, not worth a run. */
+    return status == HY_ERR_MEMORY || status == HY_ERR_IO ? HY_OK : status;
 }
 
 /* A model that transformers does not know is reported; the checkpoint has its weights. */

@@ -65,7 +65,8 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     HY_TRY(hy_trainer_steer(t));
     bool is_jump = t->progress.machine.phase == HY_PREDICT;
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
-    bool can_be_saved = status == HY_ERR_MEMORY && t->fate.life == HY_LIFE_READY;
+    bool can_be_saved = (status == HY_ERR_MEMORY || hy_trainer_lacks_data(t, status)) &&
+                        t->fate.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
         snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
         t->fate.life = HY_LIFE_FAILED;

@@ -167,6 +167,9 @@ void hy_trainer_defer_error(hy_trainer *t);
 hy_status hy_trainer_end_step(hy_trainer *t); /* the last thing a step or jump does */
 /* A run that can be saved is, and the error says what to change. */
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
+/* A file of the data was changed by others. That changes nothing of the run: it is whole as of its last
+ * step and is saved like one that lacks memory. */
+bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status);
 /* Host memory that is kept for the moment when there is none: to save a run needs some. */
 hy_status hy_trainer_take_reserve(hy_trainer *t);
 void hy_trainer_give_reserve(hy_trainer *t);

@@ -124,3 +124,27 @@ test_reader_that_leaves_does_not_end_the_run() {
     expect_same "$(cat code)" 0 "exit code"
     expect_file out/checkpoint-600
 }
+
+test_data_shortened_in_mid_run_is_an_error_with_a_checkpoint_that_goes_on() {
+    awk 'BEGIN { for (i = 0; i < 6000; i++) print "line", i, i * 7919 % 1000 }' > text.txt
+    cp text.txt copy.txt
+    # shellcheck disable=SC2086
+    run $tiny --steps 2000 --predictor none --data text.txt --save-every 0 --out whole
+    expect_code 0
+    # shellcheck disable=SC2086
+    start $tiny --steps 2000 --predictor none --data text.txt --save-every 0 --out out
+    wait_for "grep -q '\"step\":5,' out/metrics.jsonl 2> /dev/null"
+    : > text.txt
+    wait $pid
+    code=$?
+    expect_code 1
+    expect_err "text.txt has become shorter since it was opened"
+    expect_err "the run is saved: --resume goes on with it"
+    steps=$(steps_of out)
+    [ "$steps" -lt 2000 ] || fail "it ran to its end"
+    expect_file "out/checkpoint-$steps"
+    cp copy.txt text.txt
+    run --resume out
+    expect_code 0
+    expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
+}

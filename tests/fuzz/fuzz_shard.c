@@ -25,13 +25,13 @@ static void read_tokens(const hy_shard *shard, size_t size) {
     require(count <= size, "more tokens than bytes");
     int32_t *tokens = malloc((size_t)(count + 1) * sizeof *tokens), largest, last;
     require(tokens != NULL, "no memory");
-    hy_shard_read(shard, 0, count, tokens);
-    largest = hy_shard_max_token(shard, &where);
+    require(hy_shard_read(shard, 0, count, tokens) == HY_OK, "tokens cannot be read");
+    require(hy_shard_max_token(shard, &largest, &where) == HY_OK, "tokens cannot be scanned");
     for (uint64_t i = 0; i < count; i++) {
         require(tokens[i] <= largest || largest < 0, "an id above the largest");
     }
     if (count > 0) {
-        hy_shard_read(shard, count - 1, 1, &last);
+        require(hy_shard_read(shard, count - 1, 1, &last) == HY_OK, "no last token");
         require(last == tokens[count - 1], "a token differs when read alone");
         require(where < count && tokens[where] == largest, "the largest id stands elsewhere");
     }
