@@ -61,7 +61,9 @@ static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     if (is_due(t->settings.eval.eval_every, t->progress.step)) t->course.is_validation_due = true;
     if (!is_over(t) && (!t->course.is_validation_due || can_wait(t))) return HY_OK;
     t->course.is_validation_due = false;
-    return validate(t, val_loss);
+    hy_status status = validate(t, val_loss);
+    t->course.is_validation_due = hy_trainer_lacks_data(t, status); /* when the run goes on */
+    return status;
 }
 
 static hy_status one_step(hy_trainer *t) {
@@ -72,8 +74,12 @@ static hy_status one_step(hy_trainer *t) {
     HY_TRY(hy_trainer_advance(t, &info));
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_jump && was_due) val_loss = t->progress.val_loss;
-    if (!is_jump) HY_TRY(validate_if_due(t, &val_loss));
-    hy_trainer_record_step(t, &info, val_loss);
+    hy_status status = is_jump ? HY_OK : validate_if_due(t, &val_loss);
+    /* The step itself is done, and will be in the checkpoint. */
+    if (status == HY_OK || hy_trainer_lacks_data(t, status)) {
+        hy_trainer_record_step(t, &info, val_loss);
+    }
+    HY_TRY(status);
     if (is_jump) return HY_OK;
     HY_TRY(hy_trainer_consider_fork(t));
     bool is_due_now = is_due(t->settings.save.save_every, t->progress.step);

@@ -148,3 +148,19 @@ test_data_shortened_in_mid_run_is_an_error_with_a_checkpoint_that_goes_on() {
     expect_code 0
     expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
 }
+
+test_data_shortened_before_a_validation_leaves_the_step_in_the_record() {
+    awk 'BEGIN { for (i = 0; i < 30000; i++) print "line", i, i * 7919 % 1000 }' > text.txt
+    head -c 400000 text.txt > start.txt
+    # Training data stays readable, held-out data does not.
+    # shellcheck disable=SC2086
+    start $tiny --steps 3000 --predictor none --data text.txt --eval-every 500 --out out
+    wait_for "grep -q '\"step\":5,' out/metrics.jsonl 2> /dev/null"
+    cp start.txt text.txt
+    wait $pid
+    code=$?
+    expect_code 1
+    expect_err "text.txt has become shorter"
+    steps=$(steps_of out)
+    expect_file "out/checkpoint-$steps"
+}
