@@ -57,12 +57,24 @@ $(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o 
 	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
 endif
 
+# ---- torture ---------------------------------------------------------------------------------
+# What tests/torture/torture.sh needs: a library that makes calls fail, and two small programs.
+TORTURE_OUT := $(OUT)/tests/torture
+TORTURE_TOOLS := $(addprefix $(TORTURE_OUT)/,faults.so guard mutate)
+$(TORTURE_OUT)/faults.so: tests/torture/faults.c
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -fPIC -shared -o $@ $< -ldl
+$(TORTURE_OUT)/guard $(TORTURE_OUT)/mutate: $(TORTURE_OUT)/%: $(OBJ)/tests/torture/%.o $(STATIC_LIB) \
+    $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
 RUN_TESTS = VARIANT=$(VARIANT) HYBRID_BUILD="$(abspath $(OUT))" HYBRID_MAKE_ARGS="$(MAKEOVERRIDES)" \
     tests/run.sh
 
 ##@ Test
 
-.PHONY: test test-all test-programs fast-tests long-tests asan tsan fuzz-programs fuzz
+.PHONY: test test-all test-programs fast-tests long-tests asan tsan fuzz-programs fuzz torture
 test: ## install what is missing, build, run the fast tests
 	@scripts/install-deps.sh --tests
 	@$(MAKE) --no-print-directory fast-tests
@@ -85,6 +97,7 @@ fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
 long-tests: lib bin examples $(LONG_TESTS)
 	@$(RUN_TESTS) $(LONG_TESTS) $(LONG_SUITES)
 	@$(MAKE) --no-print-directory fuzz SECONDS=600
+	@$(MAKE) --no-print-directory torture MINUTES=10
 
 fuzz-programs:
 	@$(MAKE) --no-print-directory VARIANT=asan $(FUZZ_TARGETS)
@@ -93,6 +106,13 @@ SECONDS ?= 60
 fuzz: fuzz-programs ## every parser on damaged files for SECONDS (60) each, under a sanitizer
 	@HYBRID_FUZZ_SECONDS=$(SECONDS) HYBRID_TEST_LIMIT=$$(($(SECONDS) * $(words $(FUZZ_TARGETS)) + 300)) \
 	    HYBRID_FUZZ_TARGETS="$(abspath $(FUZZ_TARGETS))" $(RUN_TESTS) tests/fuzz/all.sh
+
+# A seed that nobody looked at before, unless one is given.
+SEED ?= $(shell date +%s)
+MINUTES ?= 2
+torture: lib bin $(TORTURE_TOOLS) fuzz-programs ## kills, faults, damaged input, odd environments for MINUTES (2), by SEED
+	@HYBRID_BUILD="$(abspath $(OUT))" HYBRID_FUZZ_TARGETS="$(abspath $(FUZZ_TARGETS))" \
+	    tests/torture/torture.sh $(SEED) $(MINUTES)
 
 asan: ## build with address and undefined-behaviour sanitizers, run the fast tests
 	@$(MAKE) --no-print-directory VARIANT=asan fast-tests

@@ -1,6 +1,7 @@
 /* driver.c: runs a fuzz target on damaged copies of its seeds for a while.
  *
- *   fuzz_NAME                 for $HYBRID_FUZZ_SECONDS (10) on the seeds in tests/fuzz/seeds/NAME
+ *   fuzz_NAME                 for $HYBRID_FUZZ_SECONDS (10) on the seeds in tests/fuzz/seeds/NAME, damaged by
+ *                             numbers from $HYBRID_FUZZ_SEED (0) x 2^32 on
  *   fuzz_NAME FILE ...        on these files as they are, once each: to look at one that failed
  *
  * A target is a file fuzz_NAME.c with LLVMFuzzerTestOneInput, as libFuzzer wants it, so it can be
@@ -91,7 +92,8 @@ static size_t make_input(uint8_t *out, uint64_t number) {
 
 static int fuzz(double seconds) {
     uint8_t *input = malloc(INPUT_MAX + MUTATION_GROWTH);
-    uint64_t number = 0;
+    const char *wanted = getenv("HYBRID_FUZZ_SEED");
+    uint64_t first = (wanted ? strtoull(wanted, NULL, 10) : 0) << 32, number = first;
     double began = hy_clock(), slowest = 0;
     if (!input || !read_seeds()) {
         printf("%s: no seeds: %s\n0 passed, 1 failed\n", run.name, hy_error_message());
@@ -110,7 +112,7 @@ static int fuzz(double seconds) {
         now = after;
     }
     printf("%s: %llu inputs, the slowest took %.0f ms\n1 passed, 0 failed\n", run.name,
-           (unsigned long long)number, slowest * 1e3);
+           (unsigned long long)(number - first), slowest * 1e3);
     for (size_t i = 0; i < run.count; i++) free(run.seeds[i].data);
     free(run.seeds);
     free(input);
