@@ -632,11 +632,114 @@ START_TEST(an_error_while_pruning_is_told) {
 }
 END_TEST
 
+/* ---- branches -------------------------------------------------------------------------------- */
+
+/* Goes back to this step; gives the names of the checkpoints that are left. */
+static const char *go_back(int step) {
+    static char left[256];
+    char name[32];
+    hy_text names = {0};
+    snprintf(name, sizeof name, "checkpoint-%d", step);
+    must(hy_checkpoint_go_on(folder, in_folder(name), step, &names));
+    snprintf(left, sizeof left, "%s", hy_text_string(&names));
+    hy_text_free(&names);
+    return left;
+}
+
+static int64_t latest_step(void) {
+    char path[PATH_MAX];
+    int64_t step;
+    must(hy_checkpoint_latest(folder, path, sizeof path, &step, NULL));
+    return step;
+}
+
+START_TEST(a_run_that_went_back_goes_on_from_its_own_branch) {
+    for (int step = 10; step <= 50; step += 10) must(save(step, step));
+    ck_assert_str_eq(go_back(50), ""); /* the newest: nothing is left */
+    ck_assert_str_eq(go_back(20), "checkpoint-50, checkpoint-40, checkpoint-30");
+    ck_assert_int_eq(latest_step(), 20);
+    ck_assert_str_eq(go_back(20), "");
+    must(save(23, 23));
+    ck_assert_int_eq(latest_step(), 23);
+    must(hy_checkpoint_prune(folder, 2)); /* those that were left neither go nor push others out */
+    ck_assert(!has_step(10) && has_step(20) && has_step(23));
+    ck_assert(has_step(30) && has_step(40) && has_step(50));
+    must(save(30, 31)); /* a step that the other branch had saved, too */
+    ck_assert_int_eq(load(in_folder("checkpoint-30")), 31);
+    ck_assert_int_eq(load(in_folder("checkpoint-30.branch-0")), 30);
+    ck_assert_int_eq(latest_step(), 30);
+    ck_assert_str_eq(go_back(40), "checkpoint-30, checkpoint-23"); /* what was left comes back */
+    ck_assert_int_eq(latest_step(), 40);
+    must(save(60, 60));
+    ck_assert_str_eq(go_back(20), "checkpoint-60, checkpoint-40");
+    ck_assert_int_eq(latest_step(), 20);
+}
+END_TEST
+
+START_TEST(a_checkpoint_of_another_folder_begins_a_branch_of_its_own) {
+    hy_text left = {0};
+    char path[PATH_MAX];
+    int64_t step;
+    must(save(10, 1));
+    must(hy_dir_make(in_folder("other")));
+    must(hy_path_rename(in_folder("checkpoint-10"), in_folder("other/checkpoint-10")));
+    must(save(40, 4));
+    must(hy_checkpoint_go_on(folder, in_folder("other/checkpoint-10"), 10, &left));
+    ck_assert_str_eq(hy_text_string(&left), "checkpoint-40");
+    must_fail(hy_checkpoint_latest(folder, path, sizeof path, &step, NULL), HY_ERR_INPUT,
+              "no checkpoint of the current branch");
+    must(save(12, 2));
+    ck_assert_int_eq(latest_step(), 12);
+    hy_text_free(&left);
+}
+END_TEST
+
+static hy_status go_back_to_50(const scenario *s) {
+    hy_text left = {0};
+    (void)s;
+    hy_status status = hy_checkpoint_go_on(folder, in_folder("checkpoint-50"), 50, &left);
+    hy_text_free(&left);
+    return status;
+}
+
+START_TEST(a_kill_while_going_back_leaves_the_old_branch_or_the_new_one) {
+    bool is_done = false;
+    for (long at = 0; !is_done; at++) {
+        ck_assert_int_lt(at, 100);
+        start_over(&scenarios[0]);
+        must(hy_dir_remove(in_folder("branches.json")));
+        is_done = survives_kill(at, go_back_to_50, NULL);
+        ck_assert(has_step(50) && has_step(100));
+        ck_assert_int_eq(latest_step(), hy_path_exists(in_folder("branches.json")) ? 50 : 100);
+        ck_assert(!is_done || latest_step() == 50);
+    }
+}
+END_TEST
+
+START_TEST(a_damaged_list_of_branches_is_refused) {
+    static const char *const wrong[] = {
+        "{", "{\"current\": 1, \"branches\": []}", "{\"current\": 0}",
+        "{\"current\": 1, \"branches\": [{\"parent\": 1, \"from\": 5}]}"};
+    char path[PATH_MAX];
+    int64_t step;
+    must(save(10, 1));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        must(hy_file_write_atomic(in_folder("branches.json"), wrong[i], strlen(wrong[i])));
+        must_fail(hy_checkpoint_latest(folder, path, sizeof path, &step, NULL), HY_ERR_INPUT,
+                  "branches.json");
+    }
+}
+END_TEST
+
 static Suite *checkpoint_suite(void) {
     Suite *suite = suite_create("formats: checkpoints");
     TCase *plain = tcase_create("checkpoints");
     tcase_set_timeout(plain, 60);
     tcase_add_checked_fixture(plain, make_folder, drop_folder);
+    tcase_add_test(plain, a_run_that_went_back_goes_on_from_its_own_branch);
+    tcase_add_test(plain, a_checkpoint_of_another_folder_begins_a_branch_of_its_own);
+    tcase_add_test(plain, a_kill_while_going_back_leaves_the_old_branch_or_the_new_one);
+    tcase_add_test(plain, a_damaged_list_of_branches_is_refused);
     tcase_add_test(plain, a_checkpoint_is_found_verified_and_loaded);
     tcase_add_test(plain, a_checkpoint_of_the_same_step_is_replaced);
     tcase_add_test(plain, an_aborted_checkpoint_leaves_nothing);

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/branches.h"
 #include "formats/checkpoint.h"
 
 #define FORMAT "hybrid-train checkpoint"
@@ -102,13 +103,53 @@ static hy_status list_steps(const char *parent, int64_t **steps, size_t *count) 
     return HY_OK;
 }
 
+/* The branch that wrote a checkpoint: 0 where its manifest does not say, -1 where that cannot be read. */
+static int64_t branch_of(const char *folder) {
+    char path[PATH_MAX];
+    hy_json *manifest;
+    int64_t branch = 0;
+    if (hy_path_join(path, sizeof path, folder, MANIFEST) != HY_OK) return -1;
+    if (hy_json_read_file(path, &manifest) != HY_OK) return -1;
+    (void)hy_json_as_int(hy_json_get(hy_json_root(manifest), "branch"), &branch);
+    hy_json_free(manifest);
+    return branch;
+}
+
+/* One whose manifest is damaged counts as the current branch's: the check names the damage. */
+static bool is_current(const hy_branches *branches, const char *parent, int64_t step) {
+    char path[PATH_MAX];
+    if (make_name(path, parent, step, "") != HY_OK) return true;
+    int64_t branch = branch_of(path);
+    return branch < 0 || hy_branches_hold(branches, branch, step);
+}
+
+/* Those of list_steps that lie on the current branch; *others: how many do not. */
+static hy_status list_current(const char *parent, int64_t **steps, size_t *count, size_t *others) {
+    hy_branches branches;
+    size_t all, kept = 0;
+    HY_TRY(list_steps(parent, steps, &all));
+    hy_status status = hy_branches_read(parent, &branches);
+    if (status != HY_OK) {
+        free(*steps);
+        return status;
+    }
+    for (size_t i = 0; i < all; i++) {
+        bool is_kept = !branches.current || is_current(&branches, parent, (*steps)[i]);
+        if (is_kept) (*steps)[kept++] = (*steps)[i];
+    }
+    hy_branches_free(&branches);
+    *count = kept;
+    *others = all - kept;
+    return HY_OK;
+}
+
 typedef struct file_record {
     char *name;
     uint64_t hash, size;
 } file_record;
 
 struct hy_checkpoint {
-    int64_t step;
+    int64_t step, branch;
     char parent[PATH_MAX], partial[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
     char path[PATH_MAX]; /* what hy_checkpoint_path gave out last */
     file_record *files;
@@ -128,6 +169,10 @@ static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
     HY_FAIL_IF(hy_path_exists(c->final) && !hy_path_is_dir(c->final), HY_ERR_INPUT,
                "cannot write checkpoint %s: a file of that name is there", c->final);
     HY_TRY(restore(parent, true));
+    hy_branches branches;
+    HY_TRY(hy_branches_read(parent, &branches));
+    c->branch = branches.current;
+    hy_branches_free(&branches);
     if (hy_disk_mkdir(c->partial) != 0) return hy_fail_path("cannot make folder", c->partial);
     return HY_OK;
 }
@@ -206,6 +251,7 @@ static hy_status write_manifest(hy_checkpoint *c) {
     hy_json_put_string(&json, "format", FORMAT);
     hy_json_put_int(&json, "version", VERSION);
     hy_json_put_int(&json, "step", c->step);
+    hy_json_put_int(&json, "branch", c->branch);
     hy_json_open_array(&json, "files");
     for (size_t i = 0; i < c->count; i++) {
         char hash[17];
@@ -256,9 +302,25 @@ static hy_status publish_over_old(hy_checkpoint *c) {
     return status;
 }
 
+/* A checkpoint of this step that another branch wrote is not replaced: it becomes checkpoint-N.branch-B. */
+static hy_status set_aside(const hy_checkpoint *c) {
+    char aside[PATH_MAX + 32];
+    hy_branches branches;
+    int64_t branch = hy_path_exists(c->final) ? branch_of(c->final) : -1;
+    if (branch < 0 || branch == c->branch) return HY_OK;
+    HY_TRY(hy_branches_read(c->parent, &branches));
+    bool is_left = !hy_branches_hold(&branches, branch, c->step);
+    hy_branches_free(&branches);
+    snprintf(aside, sizeof aside, "%s.branch-%" PRId64, c->final, branch);
+    if (!is_left || hy_path_exists(aside)) return HY_OK;
+    if (hy_checkpoint_verify(c->final, false) != HY_OK) return HY_OK; /* of no use to anybody */
+    return hy_path_rename(c->final, aside);
+}
+
 hy_status hy_checkpoint_commit(hy_checkpoint *c) {
     hy_status status = write_manifest(c);
     if (status == HY_OK) status = hy_dir_sync(c->partial);
+    if (status == HY_OK) status = set_aside(c);
     if (status == HY_OK) {
         status = hy_path_exists(c->final) ? publish_over_old(c) : publish_new(c);
     }
@@ -291,10 +353,10 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
 
 hy_status hy_checkpoint_prune(const char *parent, int keep) {
     int64_t *steps;
-    size_t count, last = 0;
+    size_t count, others, last = 0;
     struct timespec latest = {0};
     if (keep <= 0) return HY_OK;
-    HY_TRY(list_steps(parent, &steps, &count));
+    HY_TRY(list_current(parent, &steps, &count, &others));
     for (size_t i = 0; i < count; i++) { /* when it was committed: its manifest is its last file */
         char folder[PATH_MAX], path[PATH_MAX];
         struct stat info = {0};
@@ -402,7 +464,7 @@ static void note_failure(hy_text *notes) {
 }
 
 /* The first of these that verifies; HY_ERR_INPUT with the last one's message when none does. */
-static hy_status pick_whole(const char *parent, const int64_t *steps, size_t count,
+static hy_status pick_whole(const char *parent, const int64_t *steps, size_t count, size_t others,
                             char path[PATH_MAX], int64_t *step, hy_text *notes) {
     for (size_t i = 0; i < count; i++) {
         HY_TRY(make_name(path, parent, steps[i], ""));
@@ -410,6 +472,12 @@ static hy_status pick_whole(const char *parent, const int64_t *steps, size_t cou
         if (status == HY_OK) *step = steps[i];
         if (status == HY_OK || status == HY_ERR_MEMORY) return status; /* no memory is no damage */
         note_failure(notes);
+    }
+    if (count == 0 && others > 0) {
+        return hy_fail(HY_ERR_INPUT,
+                       "no checkpoint of the current branch in %s; %zu of branches that were left "
+                       "are there: name one to go on from it",
+                       parent, others);
     }
     if (count == 0) return hy_fail(HY_ERR_INPUT, "no checkpoint in %s", parent);
     return hy_fail_context(HY_ERR_INPUT, "none of the %zu checkpoints in %s is whole; the oldest",
@@ -419,14 +487,45 @@ static hy_status pick_whole(const char *parent, const int64_t *steps, size_t cou
 hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
                                struct hy_text *notes) {
     int64_t *steps, found_step = 0;
-    size_t count;
+    size_t count, others;
     char whole[PATH_MAX];
     /* On a read-only disk this fails; what can be read is still worth reading. */
     if (hy_path_is_dir(parent) && restore(parent, false) != HY_OK) note_failure(notes);
-    HY_TRY(list_steps(parent, &steps, &count));
-    hy_status status = pick_whole(parent, steps, count, whole, &found_step, notes);
+    HY_TRY(list_current(parent, &steps, &count, &others));
+    hy_status status = pick_whole(parent, steps, count, others, whole, &found_step, notes);
     free(steps);
     if (status == HY_OK) status = hy_path_join(path, path_size, "", whole);
     if (status == HY_OK && step) *step = found_step;
+    return status;
+}
+
+/* ---- going back ------------------------------------------------------------------------------ */
+
+hy_status hy_checkpoint_go_on(const char *parent, const char *from, int64_t step,
+                              struct hy_text *left) {
+    char folder[PATH_MAX];
+    struct stat ours, theirs;
+    hy_branches branches;
+    int64_t *steps;
+    size_t count, others;
+    HY_TRY(hy_path_parent(folder, sizeof folder, from));
+    bool is_here = stat(parent, &ours) == 0 && stat(folder, &theirs) == 0 &&
+                   ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+    int64_t branch = is_here ? branch_of(from) : -1;
+    HY_TRY(list_current(parent, &steps, &count, &others));
+    hy_status status = hy_branches_read(parent, &branches);
+    bool goes_on = status == HY_OK && is_here && hy_branches_hold(&branches, branch, step);
+    bool is_newest = count == 0 || steps[0] <= step;
+    bool begins = goes_on ? !is_newest : is_here || count > 0;
+    if (status == HY_OK && begins) {
+        status = hy_branches_begin(parent, &branches,
+                                   (hy_branch){.parent = branch, .from = is_here ? step : -1});
+    }
+    for (size_t i = 0; status == HY_OK && begins && i < count; i++) {
+        if (is_current(&branches, parent, steps[i])) continue;
+        hy_text_addf(left, "%s" STEM "%" PRId64, left->size ? ", " : "", steps[i]);
+    }
+    free(steps);
+    hy_branches_free(&branches);
     return status;
 }

@@ -30,12 +30,18 @@ void hy_checkpoint_abort(hy_checkpoint *c); /* removes the partial folder */
 
 /* Checks a checkpoint folder against its manifest. with_hashes: reads every byte. */
 hy_status hy_checkpoint_verify(const char *path, bool with_hashes);
-/* The newest checkpoint in `parent` that verifies (with hashes), its step and path. Damaged ones
+/* The newest checkpoint of the current branch (branches.h) in `parent` that verifies (with hashes), its step and path. Damaged ones
  * are skipped; `notes` (may be NULL, a hy_text) gets a line for each with file and reason.
  * HY_ERR_INPUT when there is none. */
 struct hy_text;
 hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
                                struct hy_text *notes);
-/* Removes all but the newest `keep` checkpoints by step (keep 0: remove nothing). The one written
+/* Removes all but the newest `keep` checkpoints of the current branch by step (keep 0: remove nothing); those
+ * of branches that were left neither count nor go. The one written
  * last stays in any case: after a resume from an older step it may not be the newest. */
 hy_status hy_checkpoint_prune(const char *parent, int keep);
+/* The run in `parent` goes on from checkpoint `from` of this step. Where later ones of the current branch are
+ * there, or it is of another, that begins a branch of its own; `left` gets the names of those that the run
+ * does not go on from any more. They stay, under another name once their step is saved again. */
+hy_status hy_checkpoint_go_on(const char *parent, const char *from, int64_t step,
+                              struct hy_text *left);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "formats/branches.h"
 #include "formats/checkpoint.h"
 #include "record/record.h"
 
@@ -17,9 +18,9 @@
 static const struct {
     const char *name;
     bool is_mark;
-} run_files[] = {{"metrics.jsonl", true}, {"summary.json", true}, {"config.cfg", true},
-                 {"plan.json", false},    {"report.html", false}, {"tensorboard", false},
-                 {"model", false}};
+} run_files[] = {{"metrics.jsonl", true}, {"summary.json", true},   {"config.cfg", true},
+                 {"plan.json", false},    {"report.html", false},   {"tensorboard", false},
+                 {"model", false},        {HY_BRANCHES_FILE, false}};
 
 static bool is_of_run(const char *name, bool marks_alone) {
     bool is_known = strncmp(name, "checkpoint-", 11) == 0 || strncmp(name, ".checkpoint-", 12) == 0;
@@ -132,7 +133,8 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
     HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
     HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
                "%s is not the folder of a run: it has no config.cfg", run);
-    return hy_config_load(config, path);
+    HY_TRY(hy_config_load(config, path));
+    return hy_config_set(config, "out", run, HY_FROM_FILE); /* it may have been moved or copied */
 }
 
 hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {

@@ -2,11 +2,27 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "formats/checkpoint.h"
 #include "trainer/trainer.h"
 
 static hy_moment now(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
     return (hy_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
+}
+
+/* Who resumes an older checkpoint leaves the later ones behind. */
+static hy_status choose_branch(const hy_trainer *t) {
+    hy_text left = {0};
+    if (!t->resumed[0]) return HY_OK;
+    hy_status status = hy_checkpoint_go_on(t->record.out, t->resumed, t->progress.step, &left);
+    if (status == HY_OK && left.size) {
+        hy_say(t, HY_NOTE,
+               "the run goes back to step %lld: it does not go on from %s of %s any more; they "
+               "stay there until you remove them",
+               (long long)t->progress.step, hy_text_string(&left), t->record.out);
+    }
+    hy_text_free(&left);
+    return status;
 }
 
 hy_status hy_trainer_open_record(hy_trainer *t) {
@@ -31,6 +47,7 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
     if (!t->record.out[0]) return HY_OK;
     t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
     HY_TRY(hy_record_make_folder(&t->record, s));
+    HY_TRY(choose_branch(t));
     hy_trainer_write_plan(t);
     HY_TRY(hy_record_open(&t->record, s, &start, &moment));
     if (s->save.tensorboard) hy_tensorboard_open(&t->record, t->progress.step);
