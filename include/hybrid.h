@@ -272,13 +272,17 @@ void hy_trainer_request_stop(hy_trainer *trainer);
 /* Writes the weights of a checkpoint, or of the newest one of a run's folder, as a folder that transformers
  * loads: config.json, safetensors in one file or in shards with an index, and what lay beside the weights
  * that the model began with. Where the run averaged its last part, the average is written. The folder is
- * whole or not there. HY_ERR_INPUT where no architecture of transformers is that model. */
+ * whole or not there. HY_ERR_INPUT where no architecture of transformers is that model, or where what lay
+ * beside those weights is gone. */
 typedef struct hy_export_options {
     const char *out;   /* folder to make */
     const char *dtype; /* "fp32", "bf16", "fp16"; NULL or "auto": as in the folder the model came
                                 from, or as in the checkpoint */
     uint64_t max_shard_size; /* most bytes of weights in a file; 0: 5,000,000,000 */
     bool overwrite;          /* replace a folder that is there */
+    const char
+        *base; /* where the model that the run began as is now; NULL: the run has kept what is
+                            needed of it, or it is where it was */
 } hy_export_options;
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);

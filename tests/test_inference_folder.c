@@ -1,5 +1,7 @@
 /* test_inference_folder.c: what a run leaves is a folder to talk to: its tokenizer is there, and a template
  * that lies beside it is followed. */
+#include <errno.h>
+
 #include "base/file.h"
 #include "harness.h"
 #include "hybrid.h"
@@ -99,12 +101,44 @@ START_TEST(a_model_that_may_think_is_asked_not_to) {
 }
 END_TEST
 
+/* Trains from the model's folder into `out`; each call that changes the disk fails in turn. */
+START_TEST(what_a_run_keeps_of_its_model_is_whole_or_not_there) {
+    char data[300], out[300], origin[320], list[340];
+    bool is_done = false;
+    snprintf(data, sizeof data, "%s/text.txt", folder);
+    snprintf(out, sizeof out, "%s/second", folder);
+    snprintf(origin, sizeof origin, "%s/origin", out);
+    snprintf(list, sizeof list, "%s/origin.json", origin);
+    const char *const values[][2] = {
+        {"model", model}, {"seq_len", "16"},    {"batch_size", "1"}, {"steps", "2"},
+        {"data", data},   {"device", "cpu"},    {"threads", "2"},    {"predictor", "none"},
+        {"out", out},     {"overwrite", "true"}};
+    hy_config *config = CONFIG(values), *run;
+    for (long at = 0; !is_done; at++) {
+        hy_trainer *trainer = NULL;
+        ck_assert_int_lt(at, 200);
+        hy_fault_arm(at, EIO, false);
+        hy_status status = hy_trainer_create(config, NULL, &trainer);
+        is_done = hy_fault_disarm() <= at;
+        ck_assert(!is_done || status == HY_OK);
+        ck_assert(hy_path_exists(origin) == hy_path_exists(list));
+        ck_assert(status != HY_OK || hy_path_exists(list));
+        must(hy_config_create(&run));
+        if (status == HY_OK) must(hy_config_load_run(run, out));
+        hy_config_destroy(run);
+        hy_trainer_destroy(trainer);
+    }
+    hy_config_destroy(config);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("inference: folders");
     TCase *cases = tcase_create("folders");
     tcase_add_checked_fixture(cases, make_model, drop_model);
     tcase_add_test(cases, the_tokenizer_of_a_run_lies_beside_its_model);
     tcase_add_test(cases, a_model_that_may_think_is_asked_not_to);
+    tcase_add_test(cases, what_a_run_keeps_of_its_model_is_whole_or_not_there);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -28,6 +28,9 @@ static const hy_cli_row rows[] = {
      "auto, fp32, bf16, fp16"},
     {"--max-shard-size", "SIZE", HY_CLI_TEXT, AT(max_shard_size),
      "Most bytes of a file of weights: 5GB (default), 2GiB, 500M."},
+    {"--base", "FOLDER", HY_CLI_TEXT, AT(export.base),
+     "The model that the run began as, where it is now; only for runs that did not keep what lay "
+     "beside its weights."},
     {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite),
      "Replace the folder where it exists."},
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},

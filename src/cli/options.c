@@ -353,7 +353,12 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
     const char *wanted = hy_cli_value(asked, "model"), *own = hy_cli_value(run, "model");
     const char *origin = "";
     hy_config_get(asked, "model", NULL, &origin);
-    if (strcmp(origin, "default") == 0 || strcmp(wanted, own) == 0) return HY_OK;
+    char *wanted_path = realpath(wanted, NULL), *own_path = realpath(own, NULL);
+    bool is_same =
+        strcmp(wanted, own) == 0 || (wanted_path && own_path && strcmp(wanted_path, own_path) == 0);
+    free(wanted_path);
+    free(own_path);
+    if (strcmp(origin, "default") == 0 || is_same) return HY_OK;
     hy_cli_error("cannot resume: %s is a run of another model: %s, and model %s was asked for (%s)",
                  folder, own, wanted, origin);
     return HY_ERR_INPUT;

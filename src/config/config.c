@@ -36,6 +36,9 @@ struct hy_config {
     kept_text *texts;
     char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX];
     char *command; /* for the run's records; NULL: not told */
+    hy_kept_origin kept;
+    const char *kept_model, *kept_tokenizer; /* values that it stands for */
+    bool is_reading_kept;
     hy_settings settings;
 };
 
@@ -186,7 +189,8 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     }
     char canonical[HY_TEXT_MAX];
     HY_TRY(hy_setting_check(setting, text, where, canonical));
-    if (!strcmp(setting->info.key, "model")) HY_TRY(check_model(canonical, where));
+    bool is_model = !strcmp(setting->info.key, "model");
+    if (is_model && !config->is_reading_kept) HY_TRY(check_model(canonical, where));
     value *v = value_at(config, hy_setting_index(setting), rank);
     HY_TRY(keep_text(config, canonical, &v->text));
     return keep_text(config, origin, &v->origin);
@@ -233,6 +237,8 @@ static hy_status fill_from_builtin(filling *f, const char *kind, const char *nam
     return hy_config_file_read(text, strlen(text), shown, fill, f);
 }
 
+static bool stands_for(const char *kept, const char *text) { return kept && !strcmp(kept, text); }
+
 static hy_status load_preset(hy_config *config, const char *model) {
     char origin[ORIGIN_MAX];
     snprintf(origin, sizeof origin, "preset %s", model);
@@ -242,6 +248,9 @@ static hy_status load_preset(hy_config *config, const char *model) {
     char path[HY_HF_PATH_MAX];
     if (hy_builtin_text("model", model)) {
         HY_TRY(fill_from_builtin(&f, "model", model));
+    } else if (stands_for(config->kept_model, model)) { /* the run's file says it all */
+        snprintf(config->loaded_model, HY_TEXT_MAX, "%s", model);
+        return HY_OK;
     } else {
         HY_TRY(hy_hf_find(model, &kind, path));
         HY_TRY(kind == HY_FILES_NONE ? fill_from_path(&f, model)
@@ -283,6 +292,12 @@ static hy_status settle(hy_config *config) {
         const char *text, *origin;
         look_up(config, i, &text, &origin);
         hy_setting_store(hy_setting_at(i), text, &config->settings);
+    }
+    hy_settings *s = &config->settings;
+    if (stands_for(config->kept_model, model)) s->kept = config->kept;
+    bool has_tokenizer = config->kept.tokenizer[0] != 0;
+    if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
+        memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
     }
     return HY_OK;
 }
@@ -381,6 +396,21 @@ hy_status hy_config_load(hy_config *config, const char *path) {
     hy_config before;
     HY_TRY(begin_change(config, &before));
     return end_change(config, &before, fill_from_file(config, path));
+}
+
+hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
+    if (!kept->folder[0]) return hy_config_load(config, path);
+    hy_config before;
+    HY_TRY(begin_change(config, &before));
+    config->kept = *kept;
+    config->is_reading_kept = true;
+    hy_status status = fill_from_file(config, path);
+    config->is_reading_kept = false;
+    size_t model = hy_setting_index(hy_setting_find("model", NULL));
+    size_t tokenizer = hy_setting_index(hy_setting_find("input.tokenizer", NULL));
+    config->kept_model = value_at(config, model, HY_FROM_FILE)->text;
+    config->kept_tokenizer = value_at(config, tokenizer, HY_FROM_FILE)->text;
+    return end_change(config, &before, status);
 }
 
 /* "--batch-size" for batch_size, train.batch_size and --batch-size. */

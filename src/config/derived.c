@@ -51,7 +51,7 @@ hy_status hy_settings_model_files(const hy_settings *s, hy_model_files *kind,
 bool hy_settings_bring_weights(const hy_settings *s) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
-    return s->init_from[0] ||
+    return s->init_from[0] || s->kept.kind != HY_FILES_NONE ||
            (hy_settings_model_files(s, &kind, path) == HY_OK && kind != HY_FILES_NONE);
 }
 

@@ -14,7 +14,8 @@ hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 /* The files that `model` names; HY_FILES_NONE for a preset. */
 hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *kind,
                                   char path[HY_HF_PATH_MAX]);
-bool hy_settings_bring_weights(const hy_settings *settings); /* files, or init_from */
+bool hy_settings_bring_weights(
+    const hy_settings *settings); /* files, also gone ones; or init_from */
 
 /* The card of cuda and cuda:N; -1 for auto and cpu. */
 int hy_device_card(hy_device_choice device);

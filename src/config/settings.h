@@ -5,8 +5,10 @@
  * struct. */
 #pragma once
 
+#include "base/file.h"
 #include "config/choices.h"
 #include "data/chat_template.h"
+#include "formats/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"
 #include "model/unit.h"
@@ -15,7 +17,17 @@
 
 #define HY_TEXT_MAX 512 /* of a path, or what a user writes */
 
+/* What a run keeps of the model that it began as (record/origin.c). */
+typedef struct hy_kept_origin {
+    char folder[HY_PATH_MAX];    /* its files but the weights; "": nothing is kept */
+    char tokenizer[HY_TEXT_MAX]; /* the copy of one that was named; "": none was */
+    hy_model_files kind;         /* what `model` was; HY_FILES_NONE: a preset or a .cfg file */
+    char prefix[16];             /* of the tensors' names in a folder */
+    char weights[17]; /* hash of the weights, as hexadecimal digits; "": there were none */
+} hy_kept_origin;
+
 typedef struct hy_settings {
+    hy_kept_origin kept; /* of a run that is resumed or used: not in the table */
     /* top level */
     hy_profile profile;
     char model[HY_TEXT_MAX];     /* preset, .cfg file with a shape, or a model's files */
@@ -175,6 +187,12 @@ typedef struct hy_settings {
 /* The resolved values; valid until the config changes. */
 const hy_settings *hy_config_settings(const hy_config *config);
 const char *hy_config_command(const hy_config *config); /* "" when nobody told */
+
+/* Loads the configuration of a run that keeps this; files that `model` and `tokenizer` name are then not
+ * needed, as long as the run's own values of these keys win. */
+hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept);
+/* As hy_config_print, with absolute paths: for a run's folder, which is read from anywhere. */
+hy_status hy_config_print_absolute(const hy_config *config, char **out);
 
 /* ---- the table: settings.c ---- */
 

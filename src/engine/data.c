@@ -11,6 +11,10 @@ hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX])
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
     folder[0] = 0;
+    if (settings->kept.folder[0]) {
+        bool has_files = settings->kept.kind != HY_FILES_NONE;
+        return hy_path_join(folder, HY_PATH_MAX, "", has_files ? settings->kept.folder : "");
+    }
     HY_TRY(hy_settings_model_files(settings, &kind, path));
     if (kind == HY_FILES_HF) snprintf(folder, HY_PATH_MAX, "%s", path);
     return kind == HY_FILES_LLAMA2C ? hy_path_parent(folder, HY_PATH_MAX, path) : HY_OK;

@@ -103,24 +103,30 @@ static hy_status list_steps(const char *parent, int64_t **steps, size_t *count) 
     return HY_OK;
 }
 
-/* The branch that wrote a checkpoint: 0 where its manifest does not say, -1 where that cannot be read. */
-static int64_t branch_of(const char *folder) {
+/* The branch that wrote a checkpoint: 0 where its manifest does not say, -1 where that is damaged. */
+static hy_status branch_of(const char *folder, int64_t *branch) {
     char path[PATH_MAX];
     hy_json *manifest;
-    int64_t branch = 0;
-    if (hy_path_join(path, sizeof path, folder, MANIFEST) != HY_OK) return -1;
-    if (hy_json_read_file(path, &manifest) != HY_OK) return -1;
-    (void)hy_json_as_int(hy_json_get(hy_json_root(manifest), "branch"), &branch);
+    *branch = -1;
+    HY_TRY(hy_path_join(path, sizeof path, folder, MANIFEST));
+    hy_status status = hy_json_read_file(path, &manifest);
+    if (status != HY_OK)
+        return status == HY_ERR_MEMORY ? status : HY_OK; /* no memory is no damage */
+    *branch = 0;
+    (void)hy_json_as_int(hy_json_get(hy_json_root(manifest), "branch"), branch);
     hy_json_free(manifest);
-    return branch;
+    return HY_OK;
 }
 
 /* One whose manifest is damaged counts as the current branch's: the check names the damage. */
-static bool is_current(const hy_branches *branches, const char *parent, int64_t step) {
+static hy_status look_up(const hy_branches *branches, const char *parent, int64_t step,
+                         bool *is_current) {
     char path[PATH_MAX];
-    if (make_name(path, parent, step, "") != HY_OK) return true;
-    int64_t branch = branch_of(path);
-    return branch < 0 || hy_branches_hold(branches, branch, step);
+    int64_t branch;
+    HY_TRY(make_name(path, parent, step, ""));
+    HY_TRY(branch_of(path, &branch));
+    *is_current = branch < 0 || hy_branches_hold(branches, branch, step);
+    return HY_OK;
 }
 
 /* Those of list_steps that lie on the current branch; *others: how many do not. */
@@ -129,18 +135,16 @@ static hy_status list_current(const char *parent, int64_t **steps, size_t *count
     size_t all, kept = 0;
     HY_TRY(list_steps(parent, steps, &all));
     hy_status status = hy_branches_read(parent, &branches);
-    if (status != HY_OK) {
-        free(*steps);
-        return status;
-    }
-    for (size_t i = 0; i < all; i++) {
-        bool is_kept = !branches.current || is_current(&branches, parent, (*steps)[i]);
-        if (is_kept) (*steps)[kept++] = (*steps)[i];
+    for (size_t i = 0; i < all && status == HY_OK; i++) {
+        bool is_current = true;
+        if (branches.current) status = look_up(&branches, parent, (*steps)[i], &is_current);
+        if (is_current) (*steps)[kept++] = (*steps)[i];
     }
     hy_branches_free(&branches);
+    if (status != HY_OK) free(*steps);
     *count = kept;
     *others = all - kept;
-    return HY_OK;
+    return status;
 }
 
 typedef struct file_record {
@@ -306,7 +310,8 @@ static hy_status publish_over_old(hy_checkpoint *c) {
 static hy_status set_aside(const hy_checkpoint *c) {
     char aside[PATH_MAX + 32];
     hy_branches branches;
-    int64_t branch = hy_path_exists(c->final) ? branch_of(c->final) : -1;
+    int64_t branch = -1;
+    if (hy_path_exists(c->final)) HY_TRY(branch_of(c->final, &branch));
     if (branch < 0 || branch == c->branch) return HY_OK;
     HY_TRY(hy_branches_read(c->parent, &branches));
     bool is_left = !hy_branches_hold(&branches, branch, c->step);
@@ -511,7 +516,8 @@ hy_status hy_checkpoint_go_on(const char *parent, const char *from, int64_t step
     HY_TRY(hy_path_parent(folder, sizeof folder, from));
     bool is_here = stat(parent, &ours) == 0 && stat(folder, &theirs) == 0 &&
                    ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
-    int64_t branch = is_here ? branch_of(from) : -1;
+    int64_t branch = -1;
+    if (is_here) HY_TRY(branch_of(from, &branch));
     HY_TRY(list_current(parent, &steps, &count, &others));
     hy_status status = hy_branches_read(parent, &branches);
     bool goes_on = status == HY_OK && is_here && hy_branches_hold(&branches, branch, step);
@@ -522,7 +528,9 @@ hy_status hy_checkpoint_go_on(const char *parent, const char *from, int64_t step
                                    (hy_branch){.parent = branch, .from = is_here ? step : -1});
     }
     for (size_t i = 0; status == HY_OK && begins && i < count; i++) {
-        if (is_current(&branches, parent, steps[i])) continue;
+        bool is_current = true;
+        status = look_up(&branches, parent, steps[i], &is_current);
+        if (is_current) continue;
         hy_text_addf(left, "%s" STEM "%" PRId64, left->size ? ", " : "", steps[i]);
     }
     free(steps);

@@ -46,7 +46,7 @@ static bool has_source(const export_job *e) { return e->w->source && e->w->sourc
 /* A model that came from a folder keeps its names, and its architecture where that can say what the model
  * is now: a window is all that a setting may add and an architecture may lack. */
 static hy_status choose_names(export_job *e) {
-    const char *prefix = NULL;
+    const char *prefix = e->w->prefix;
     hy_hf_config config;
     hy_hf_tensors *tensors;
     if (!has_source(e)) {
@@ -55,7 +55,7 @@ static hy_status choose_names(export_job *e) {
         HY_TRY(hy_hf_config_read(e->w->source, &config));
         e->arch = config.arch;
         hy_hf_config_free(&config);
-        if (hy_hf_tensors_open(e->w->source, &tensors) == HY_OK) {
+        if (!prefix && hy_hf_tensors_open(e->w->source, &tensors) == HY_OK) {
             prefix = hy_hf_prefix_in(tensors, e->arch);
             hy_hf_tensors_close(tensors);
         }
@@ -235,8 +235,10 @@ static hy_status make_config(const export_job *e, hy_text *text) {
     return status;
 }
 
-/* Chat templates may lie in a folder of their own; other folders hold weights in other formats. */
-static hy_status copy_side_files(const export_job *e, const char *from, const char *to) {
+/* Chat templates may lie in a folder of their own; other folders hold weights in other formats. What is
+ * copied has to be a file of `root`, the model's folder: a link that leads out of it is none. */
+static hy_status copy_side_files(const char *root, const char *from, const char *to,
+                                 const hy_observer *observer) {
     static const char templates[] = "additional_chat_templates";
     char **names, source[HY_HF_PATH_MAX], target[HY_HF_PATH_MAX];
     size_t count;
@@ -250,16 +252,22 @@ static hy_status copy_side_files(const export_job *e, const char *from, const ch
         if (status != HY_OK) break;
         if (hy_path_is_dir(source)) {
             if (is_folder) status = hy_dir_make(target);
-            if (is_folder && status == HY_OK) status = copy_side_files(e, source, target);
-        } else if (hy_hf_holds_file(e->w->source, source)) {
+            if (is_folder && status == HY_OK) {
+                status = copy_side_files(root, source, target, observer);
+            }
+        } else if (hy_hf_holds_file(root, source)) {
             status = hy_hf_copy_file(source, to, names[i]);
         } else {
-            hy_say_to(e->w->observer, HY_WARNING,
+            hy_say_to(observer, HY_WARNING,
                       "%s is not copied: it is no regular file of the model's folder", source);
         }
     }
     hy_dir_list_free(names, count);
     return status;
+}
+
+hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer) {
+    return copy_side_files(from, from, to, observer);
 }
 
 /* ---- whole or nothing -------------------------------------------------------------------------- */
@@ -278,7 +286,9 @@ static hy_status name_partial(export_job *e) {
 static hy_status fill_partial(const export_job *e) {
     HY_TRY(hy_dir_remove(e->partial));
     HY_TRY(hy_dir_make(e->partial));
-    if (has_source(e)) HY_TRY(copy_side_files(e, e->w->source, e->partial));
+    if (has_source(e)) {
+        HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
+    }
     if (e->w->tokenizer && e->w->tokenizer[0]) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
     }

@@ -15,6 +15,7 @@ typedef hy_status (*hy_weight_reader)(void *context, int32_t param, int64_t firs
 typedef struct hy_hf_writing {
     const char *folder;    /* to be made; one that is there is replaced */
     const char *source;    /* folder of the model it began as; NULL or "": none */
+    const char *prefix;    /* of the tensors' names there; NULL: as its weights have it */
     const char *tokenizer; /* its file, where it is not the one in `source`; NULL or "": it is */
     const hy_shape *shape;
     const hy_params *params;
@@ -34,3 +35,6 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
 /* A file of the folder, whole or not there: from memory, or a copy of another. */
 hy_status hy_hf_put_file(const char *folder, const char *name, const void *data, size_t size);
 hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name);
+/* What lies in a model's folder beside config.json and weights; the observer, which may be NULL, hears of
+ * what is no file of that folder and stays behind. */
+hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer);

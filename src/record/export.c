@@ -23,29 +23,38 @@ static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
     return HY_OK;
 }
 
-/* The tokenizer that data was made with, where it does not lie in the model's folder. */
-static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind, const char *file,
+/* The tokenizer that data was made with, where it does not lie in the model's folder: one that was named, or
+ * that of a llama2.c file. */
+static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind,
                                 hy_export_plan *out) {
     const char *asked = settings->input.tokenizer;
     bool is_auto = strcmp(asked, "auto") == 0;
-    hy_shape shape;
-    char folder[HY_HF_PATH_MAX];
-    out->tokenizer[0] = 0;
-    if (!is_auto && strcmp(asked, "none") != 0 && hy_path_exists(asked)) {
+    char folder[HY_PATH_MAX];
+    if (!is_auto && strcmp(asked, "none") != 0) {
+        HY_FAIL_IF(!hy_path_exists(asked), HY_ERR_INPUT,
+                   "the tokenizer of the model is missing: %s, which its data was made with, is "
+                   "not there any more",
+                   asked);
         return hy_path_join(out->tokenizer, sizeof out->tokenizer, "", asked);
     }
     if (!is_auto || kind != HY_FILES_LLAMA2C) return HY_OK;
-    HY_TRY(hy_model_files_shape(kind, file, &shape));
-    HY_TRY(hy_path_parent(folder, sizeof folder, file));
-    return hy_llama2c_tokenizer_find(folder, shape.vocab, out->tokenizer, sizeof out->tokenizer);
+    HY_TRY(hy_model_folder(settings, folder));
+    return hy_llama2c_tokenizer_find(folder, (int32_t)settings->shape.vocab, out->tokenizer,
+                                     sizeof out->tokenizer);
 }
 
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out) {
-    hy_model_files kind;
+    const hy_kept_origin *kept = &settings->kept;
+    hy_model_files kind = kept->kind;
     *out = (hy_export_plan){.dtype = hy_dtype_chosen(asked, held)};
-    HY_TRY(hy_settings_model_files(settings, &kind, out->source));
-    HY_TRY(find_tokenizer(settings, kind, out->source, out));
+    if (kept->folder[0]) {
+        HY_TRY(hy_path_join(out->source, sizeof out->source, "", kept->folder));
+        out->prefix = kept->prefix;
+    } else {
+        HY_TRY(hy_settings_model_files(settings, &kind, out->source));
+    }
+    HY_TRY(find_tokenizer(settings, kind, out));
     if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
     bool follows_source = asked == HY_DTYPE_AUTO && out->source[0];
     return follows_source ? dtype_of_source(out->source, &out->dtype) : HY_OK;
@@ -117,6 +126,7 @@ hy_status hy_export_engine(hy_engine *e, const char *folder) {
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = folder,
         .source = plan.source,
+        .prefix = plan.prefix,
         .tokenizer = plan.tokenizer,
         .shape = &e->model->shape,
         .params = &e->model->params,

@@ -9,11 +9,12 @@
 /* What a model is written with, from the settings it was trained with. */
 typedef struct hy_export_plan {
     char source[HY_HF_PATH_MAX];    /* the folder it began as; "": none */
+    const char *prefix;             /* of the tensors' names there; NULL: see there */
     char tokenizer[HY_HF_PATH_MAX]; /* another than the one there; "": none */
     hy_dtype dtype;
 } hy_export_plan;
 
-/* `held` is what the weights are kept in. */
+/* `prefix` lives as long as the settings. `held` is what the weights are kept in. */
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
 

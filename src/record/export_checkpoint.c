@@ -3,6 +3,8 @@
  * The checkpoint's config.cfg says what the model is, weights.safetensors holds it by our names; where the
  * run averaged its last part, predictor.safetensors holds the sum. Nothing else of a run is needed: no
  * device is opened and no data read. */
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +15,12 @@
 #include "config/config_file.h"
 #include "formats/safetensors.h"
 #include "record/export.h"
+#include "record/record.h"
 #include "record/state_files.h"
 
 typedef struct saved {
-    char path[HY_PATH_MAX]; /* of the checkpoint */
-    hy_config *config;      /* but for the model's name: its files may be gone */
+    char path[PATH_MAX]; /* of the checkpoint, absolute */
+    hy_config *config;   /* but for the model's name: its files may be gone */
     char name[HY_TEXT_MAX];
     hy_model *model;
     hy_safetensors *weights, *sum; /* the sum: NULL where nothing was averaged */
@@ -122,6 +125,32 @@ static hy_dtype dtype_held(const saved *s) {
 
 /* ---- all together ------------------------------------------------------------------------------ */
 
+/* What the model began as: kept beside the checkpoint, or where it was, or where the caller says it is. Without
+ * it the export would be another model: of another architecture, without tokenizer and end tokens. */
+static hy_status find_origin(const saved *s, const char *base, hy_settings *settings) {
+    char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
+    hy_model_files kind;
+    const char *model = base && base[0] ? base : s->name;
+    bool has_files = !hy_builtin_text("model", model) && !hy_has_ending(model, ".cfg");
+    HY_FAIL_IF(strlen(model) >= sizeof settings->model, HY_ERR_INPUT, "path %s is too long", model);
+    strcpy(settings->model, model);
+    if (model == s->name) {
+        HY_TRY(hy_path_parent(run, sizeof run, s->path));
+        HY_TRY(hy_origin_read(run, &settings->kept));
+    }
+    if (settings->kept.tokenizer[0]) {
+        memcpy(settings->input.tokenizer, settings->kept.tokenizer,
+               sizeof settings->kept.tokenizer);
+    }
+    if (settings->kept.folder[0] || !has_files) return HY_OK;
+    HY_TRY(hy_settings_model_files(settings, &kind, path));
+    HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
+               "%s, which the model began as, is not there: its architecture, tokenizer and end "
+               "tokens would be missing; name the folder where it is now (--base FOLDER)",
+               model);
+    return HY_OK;
+}
+
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
     hy_settings settings = *hy_config_settings(s->config);
@@ -130,18 +159,14 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     HY_FAIL_IF(options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype),
                HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
                hy_config_find("model_dtype")->accepted);
-    memcpy(settings.model, s->name, sizeof s->name);
+    HY_TRY(find_origin(s, options->base, &settings));
     HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, dtype_held(s), &plan));
-    if (!plan.source[0] && !hy_builtin_text("model", s->name) && !hy_path_exists(s->name)) {
-        hy_say_to(observer, HY_WARNING,
-                  "%s, which the model began as, is not there any more: no tokenizer is copied",
-                  s->name);
-    }
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
     return hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
         .source = plan.source,
+        .prefix = plan.prefix,
         .tokenizer = plan.tokenizer,
         .shape = &s->model->shape,
         .params = &s->model->params,
@@ -161,7 +186,10 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
     HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
                "%s is there already; choose another folder or ask to overwrite it", options->out);
-    hy_status status = hy_checkpoint_find(observer, checkpoint, s.path);
+    char found[HY_PATH_MAX];
+    hy_status status = hy_checkpoint_find(observer, checkpoint, found);
+    if (status == HY_OK && !realpath(found, s.path))
+        status = hy_fail(HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
     if (status == HY_OK) status = open_model(&s);
     if (status == HY_OK) status = open_weights(&s);
     if (status == HY_OK) status = check_tensors(&s);

@@ -133,7 +133,9 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
     HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
     HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
                "%s is not the folder of a run: it has no config.cfg", run);
-    HY_TRY(hy_config_load(config, path));
+    hy_kept_origin kept;
+    HY_TRY(hy_origin_read(run, &kept));
+    HY_TRY(hy_config_load_kept(config, path, &kept));
     return hy_config_set(config, "out", run, HY_FROM_FILE); /* it may have been moved or copied */
 }
 
@@ -170,7 +172,8 @@ static hy_status clear_run(const char *path) {
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         char inside[HY_PATH_MAX];
-        if (!is_of_run(names[i], false)) continue;
+        bool is_origin = strcmp(names[i], HY_ORIGIN_FOLDER) == 0 && hy_origin_is_kept(path);
+        if (!is_of_run(names[i], false) && !is_origin) continue;
         status = hy_path_join(inside, sizeof inside, path, names[i]);
         if (status == HY_OK && hy_path_is_dir(inside)) {
             status = hy_dir_remove(inside);

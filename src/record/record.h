@@ -56,6 +56,18 @@ hy_status hy_record_make_folder(hy_record *record, const hy_settings *settings);
 /* A file of the folder, written whole. */
 hy_status hy_record_write(const hy_record *record, const char *name, const char *text);
 
+/* ---- origin.c ---- */
+#define HY_ORIGIN_FOLDER "origin"
+bool hy_origin_is_kept(const char *run);
+/* What the folder of a run keeps; a file that is missing or was changed is an error that names it. Folders of
+ * earlier versions keep nothing: *out is empty. */
+hy_status hy_origin_read(const char *run, hy_kept_origin *out);
+/* Copies what the model began as into the run's folder, unless a run is resumed that has it, and makes the
+ * settings go by the copy from here on. */
+struct hy_model;
+hy_status hy_origin_keep(const hy_record *record, hy_settings *settings,
+                         const struct hy_model *model);
+
 /* ---- metrics.c ---- */
 /* Begins a session: with start->resumed the lines past `now` are dropped from metrics.jsonl and it goes on,
  * else it begins. What start says of settings, time and version is filled in. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "data/fingerprint.h"
 #include "record/state_files.h"
 #include "trainer/monitor.h"
 
@@ -221,6 +222,22 @@ static hy_status begin_or_resume(hy_trainer *t) {
     return HY_OK;
 }
 
+static hy_status open_data(hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
+    hy_status status = hy_engine_open_data(&t->engine, &t->data.set);
+    bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
+                    !hy_path_exists(s->data) && is_resumed;
+    if (status == HY_ERR_INPUT && is_moved) {
+        char message[HY_ERROR_MESSAGE_MAX];
+        snprintf(message, sizeof message, "%s", hy_error_message());
+        return hy_fail(status, "%s; --data PATH says where the run's data is now", message);
+    }
+    HY_TRY(status);
+    return is_kept && t->fate.life != HY_LIFE_PLAN ? hy_fingerprint_data(s->data, &t->data.hash)
+                                                   : HY_OK;
+}
+
 hy_status hy_trainer_build(hy_trainer *t) {
     hy_engine *e = &t->engine;
     bool is_plan = t->fate.life == HY_LIFE_PLAN;
@@ -230,7 +247,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->retries.on_retry = hy_trainer_tell_retry;
     e->subject.is_plan = is_plan;
     HY_TRY(hy_engine_make_model(e));
-    HY_TRY(hy_engine_open_data(e, &t->data.set));
+    HY_TRY(open_data(t));
     HY_TRY(choose_length(t));
     HY_TRY(set_course(t));
     if (!is_plan) HY_TRY(hy_record_choose_folder(&t->record, &t->settings));

@@ -31,7 +31,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
                       .record.is_out_ours = known->is_out_ours};
     if (observer) t->observer = *observer;
     t->record.observer = t->observer;
-    HY_TRY(hy_config_print(config, &t->record.config_text));
+    HY_TRY(hy_config_print_absolute(config, &t->record.config_text));
     t->record.command = strdup(hy_config_command(config));
     if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
     return hy_trainer_build(t);

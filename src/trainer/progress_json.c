@@ -2,7 +2,10 @@
  *
  * Reading holds what decides the order of data against this run: with another sequence length, seed or
  * data set the cursor would mean something else, so a difference is refused by name. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -164,6 +167,11 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     describe_identity(t, data);
     hy_json_open_object(&w, "data");
     for (int i = 0; i < IDENTITIES; i++) hy_json_put_int(&w, data[i].key, data[i].ours);
+    if (t->data.hash) {
+        char hex[17];
+        snprintf(hex, sizeof hex, "%016" PRIx64, t->data.hash);
+        hy_json_put_string(&w, "hash", hex);
+    }
     hy_json_put_string(&w, "description", hy_dataset_describe(t->data.set)->description);
     hy_json_close_object(&w);
     write_split(t, &w);
@@ -229,6 +237,14 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
                    "in the same order of data",
                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
     }
+    const char *hex;
+    bool has_hash = hy_json_as_string(hy_json_get(data, "hash"), &hex, NULL);
+    HY_FAIL_IF(
+        has_hash && t->data.hash && strtoull(hex, NULL, 16) != t->data.hash, HY_ERR_INPUT,
+        "%s: %s does not hold what the run was trained on when this was saved; the run could "
+        "not go on in the same order of data (--data PATH says where the data is now, "
+        "--init-from begins anew with these weights)",
+        path, t->settings.data);
     return HY_OK;
 }
 

@@ -47,6 +47,7 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
     if (!t->record.out[0]) return HY_OK;
     t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
     HY_TRY(hy_record_make_folder(&t->record, s));
+    HY_TRY(hy_origin_keep(&t->record, &t->settings, t->engine.model));
     HY_TRY(choose_branch(t));
     hy_trainer_write_plan(t);
     HY_TRY(hy_record_open(&t->record, s, &start, &moment));

@@ -78,6 +78,7 @@ typedef struct hy_run_data {
     hy_dataset *set;
     hy_loader *loader;
     double waited; /* of loaders, when the step began */
+    uint64_t hash; /* of the files; 0: there are none, or nobody will ask */
 } hy_run_data;
 
 /* How the run goes: how long, by which rate, through which phases. */

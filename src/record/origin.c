@@ -1,0 +1,272 @@
+/* origin.c: what a run keeps of the model that it began as. See record.h.
+ *
+ * RUN/origin/files holds what lay beside the weights of the model (config.json, tokenizer, chat template,
+ * generation settings), RUN/origin/tokenizer one that was named, and origin.json what they were, with size
+ * and hash of each. So a run is resumed, evaluated, talked to and exported when those are gone. The folder is
+ * written once, before the first step, and takes its name when it is whole. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "config/builtin.h"
+#include "config/derived.h"
+#include "data/fingerprint.h"
+#include "engine/engine.h"
+#include "hub/hf_config.h"
+#include "hub/hf_export.h"
+#include "hub/hf_load.h"
+#include "record/record.h"
+#include "tokenizer/tokenizer_llama2c.h"
+
+#define FORMAT "hybrid-train origin"
+#define VERSION 1
+#define FILES "files"
+#define TOKENIZER "tokenizer"
+
+static const char *const kind_words[] = {
+    [HY_FILES_NONE] = "none", [HY_FILES_HF] = "folder", [HY_FILES_LLAMA2C] = "llama2c"};
+
+static hy_status origin_path(const char *run, const char *name, char out[HY_PATH_MAX]) {
+    char folder[HY_PATH_MAX];
+    HY_TRY(hy_path_join(folder, sizeof folder, run, HY_ORIGIN_FOLDER));
+    return hy_path_join(out, HY_PATH_MAX, folder, name);
+}
+
+bool hy_origin_is_kept(const char *run) {
+    char path[HY_PATH_MAX];
+    return origin_path(run, "origin.json", path) == HY_OK && hy_path_exists(path);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+/* A file that is missing or another would make another model of the export: an error of the run's folder. */
+static hy_status check_file(const char *run, const hy_json *json, const hy_json_node *file) {
+    const char *name, *hex;
+    char path[HY_PATH_MAX];
+    int64_t bytes;
+    uint64_t hash = 0, size = 0;
+    HY_TRY(hy_json_string(json, file, "name", &name, NULL));
+    HY_TRY(hy_json_int(json, file, "bytes", &bytes));
+    HY_TRY(hy_json_string(json, file, "xxh64", &hex, NULL));
+    HY_FAIL_IF(name[0] == '/' || strstr(name, ".."), HY_ERR_INPUT,
+               "%s/" HY_ORIGIN_FOLDER "/origin.json: \"%.100s\" is no file of this folder", run,
+               name);
+    HY_TRY(origin_path(run, name, path));
+    bool is_there = hy_path_exists(path);
+    if (is_there) HY_TRY(hy_file_hash(path, &hash, &size));
+    bool is_same = size == (uint64_t)bytes && hash == strtoull(hex, NULL, 16);
+    HY_FAIL_IF(!is_there || !is_same, HY_ERR_IO,
+               "%s is %s; put it back, or remove %s/" HY_ORIGIN_FOLDER
+               " to go by the model that the run began as, where it is now",
+               path, is_there ? "not what the run began with" : "missing", run);
+    return HY_OK;
+}
+
+static hy_status read_origin(const char *run, const hy_json *json, hy_kept_origin *out) {
+    const hy_json_node *root = hy_json_root(json), *files = hy_json_get(root, "kept");
+    const char *word, *prefix, *weights, *tokenizer;
+    int64_t version;
+    HY_TRY(hy_json_int(json, root, "version", &version));
+    HY_TRY(hy_json_string(json, root, "files", &word, NULL));
+    HY_TRY(hy_json_string(json, root, "prefix", &prefix, NULL));
+    HY_TRY(hy_json_string(json, root, "weights", &weights, NULL));
+    HY_TRY(hy_json_string(json, root, "tokenizer", &tokenizer, NULL));
+    int kind = 0;
+    while (kind <= HY_FILES_LLAMA2C && strcmp(word, kind_words[kind]) != 0) kind++;
+    bool fits = strlen(prefix) < sizeof out->prefix && strlen(weights) < sizeof out->weights &&
+                !strchr(tokenizer, '/');
+    HY_FAIL_IF(version != VERSION || kind > HY_FILES_LLAMA2C || !fits, HY_ERR_INPUT,
+               "%s/" HY_ORIGIN_FOLDER "/origin.json is not what this program writes", run);
+    for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
+        HY_TRY(check_file(run, json, f));
+    }
+    out->kind = (hy_model_files)kind;
+    strcpy(out->prefix, prefix);
+    strcpy(out->weights, weights);
+    HY_TRY(origin_path(run, FILES, out->folder));
+    if (!tokenizer[0]) return HY_OK;
+    char path[HY_PATH_MAX];
+    HY_TRY(origin_path(run, TOKENIZER, path));
+    return hy_path_join(out->tokenizer, sizeof out->tokenizer, path, tokenizer);
+}
+
+hy_status hy_origin_read(const char *run, hy_kept_origin *out) {
+    char path[HY_PATH_MAX];
+    hy_json *json;
+    *out = (hy_kept_origin){0};
+    if (!hy_origin_is_kept(run)) return HY_OK;
+    HY_TRY(origin_path(run, "origin.json", path));
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = read_origin(run, json, out);
+    hy_json_free(json);
+    if (status != HY_OK) *out = (hy_kept_origin){0};
+    return status;
+}
+
+/* ---- what there is to keep --------------------------------------------------------------------- */
+
+/* What the tensors of a folder are called, and a hash of all weights. */
+static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
+    hy_hash hash;
+    char **names, file[HY_PATH_MAX];
+    size_t count;
+    hy_status status = HY_OK;
+    hy_hash_init(&hash, 0);
+    if (o->kind == HY_FILES_LLAMA2C) {
+        HY_TRY(hy_fingerprint_file(path, &hash));
+    } else {
+        hy_hf_config config;
+        hy_hf_tensors *tensors;
+        HY_TRY(hy_hf_config_read(path, &config));
+        hy_hf_arch arch = config.arch;
+        hy_hf_config_free(&config);
+        HY_TRY(hy_hf_tensors_open(path, &tensors));
+        snprintf(o->prefix, sizeof o->prefix, "%s", hy_hf_prefix_in(tensors, arch));
+        hy_hf_tensors_close(tensors);
+        HY_TRY(hy_dir_list(path, &names, &count));
+        for (size_t i = 0; i < count && status == HY_OK; i++) {
+            if (!hy_has_ending(names[i], ".safetensors")) continue;
+            status = hy_path_join(file, sizeof file, path, names[i]);
+            if (status == HY_OK) status = hy_fingerprint_file(file, &hash);
+        }
+        hy_dir_list_free(names, count);
+    }
+    snprintf(o->weights, sizeof o->weights, "%016" PRIx64, hy_hash_value(&hash));
+    return status;
+}
+
+static const char *last_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Copies the files into `partial`; gives the name of a tokenizer that was named. */
+static hy_status copy_files(const hy_settings *s, const hy_model *model, const hy_kept_origin *o,
+                            const char *partial, char tokenizer[HY_PATH_MAX]) {
+    char folder[HY_PATH_MAX], files[HY_PATH_MAX], path[HY_PATH_MAX];
+    const char *asked = s->input.tokenizer;
+    bool is_named = strcmp(asked, "auto") != 0 && strcmp(asked, "none") != 0;
+    tokenizer[0] = 0;
+    HY_TRY(hy_path_join(files, sizeof files, partial, FILES));
+    HY_TRY(hy_dir_make(files));
+    HY_TRY(hy_model_folder(s, folder));
+    if (o->kind == HY_FILES_HF) {
+        HY_TRY(hy_hf_copy_side_files(folder, files, NULL));
+        HY_TRY(hy_path_join(path, sizeof path, folder, "config.json"));
+        HY_TRY(hy_hf_copy_file(path, files, "config.json"));
+    }
+    HY_TRY(hy_model_tokenizer(model, asked, folder, path));
+    bool is_llama2c = path[0] && hy_llama2c_tokenizer_is_named(path);
+    if (!is_named) return is_llama2c ? hy_hf_copy_file(path, files, last_name(path)) : HY_OK;
+    HY_TRY(hy_path_join(files, sizeof files, partial, TOKENIZER));
+    HY_TRY(hy_dir_make(files));
+    snprintf(tokenizer, HY_PATH_MAX, "%s", is_llama2c ? last_name(path) : "tokenizer.json");
+    return is_llama2c ? hy_hf_copy_file(path, files, tokenizer)
+                      : hy_hf_write_tokenizer(path, files);
+}
+
+/* Lists the files below PARTIAL/name, folders first met first. */
+static hy_status list_files(const char *partial, const char *name, hy_json_writer *w) {
+    char folder[HY_PATH_MAX], inside[HY_PATH_MAX], path[HY_PATH_MAX], hex[17], **names;
+    size_t count;
+    HY_TRY(hy_path_join(folder, sizeof folder, partial, name));
+    if (!hy_path_is_dir(folder)) return HY_OK;
+    HY_TRY(hy_dir_list(folder, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        uint64_t hash = 0, size = 0;
+        status = hy_path_join(inside, sizeof inside, name, names[i]);
+        if (status == HY_OK) status = hy_path_join(path, sizeof path, partial, inside);
+        if (status == HY_OK && hy_path_is_dir(path)) {
+            status = list_files(partial, inside, w);
+            continue;
+        }
+        if (status == HY_OK) status = hy_file_hash(path, &hash, &size);
+        snprintf(hex, sizeof hex, "%016" PRIx64, hash);
+        hy_json_open_object(w, NULL);
+        hy_json_put_string(w, "name", inside);
+        hy_json_put_int(w, "bytes", (int64_t)size);
+        hy_json_put_string(w, "xxh64", hex);
+        hy_json_close_object(w);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+static hy_status write_json(const hy_settings *s, const hy_kept_origin *o, const char *partial,
+                            const char *tokenizer) {
+    hy_text text = {0};
+    hy_json_writer w;
+    char model[PATH_MAX];
+    bool is_name = hy_builtin_text("model", s->model) || !realpath(s->model, model);
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_string(&w, "format", FORMAT);
+    hy_json_put_int(&w, "version", VERSION);
+    hy_json_put_string(&w, "model", is_name ? s->model : model);
+    hy_json_put_string(&w, "files", kind_words[o->kind]);
+    hy_json_put_string(&w, "prefix", o->prefix);
+    hy_json_put_string(&w, "weights", o->weights);
+    hy_json_put_string(&w, "tokenizer", tokenizer);
+    hy_json_open_array(&w, "kept");
+    hy_status status = list_files(partial, FILES, &w);
+    if (status == HY_OK) status = list_files(partial, TOKENIZER, &w);
+    hy_json_close_array(&w);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    if (status == HY_OK) status = hy_text_status(&text);
+    if (status == HY_OK) status = hy_hf_put_file(partial, "origin.json", text.data, text.size);
+    hy_text_free(&text);
+    return status;
+}
+
+/* ---- keeping it -------------------------------------------------------------------------------- */
+
+static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *model,
+                      const char *partial) {
+    hy_kept_origin o = s->kept; /* of the run that this one goes on from, or nothing */
+    char path[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
+    HY_TRY(hy_dir_remove(partial));
+    if (!o.folder[0]) {
+        HY_TRY(hy_settings_model_files(s, &o.kind, path));
+        if (o.kind != HY_FILES_NONE) HY_TRY(look_at_weights(path, &o));
+    }
+    HY_TRY(copy_files(s, model, &o, partial, tokenizer));
+    HY_TRY(write_json(s, &o, partial, tokenizer));
+    HY_TRY(hy_dir_sync(partial));
+    HY_TRY(hy_path_join(path, sizeof path, r->out, HY_ORIGIN_FOLDER));
+    HY_FAIL_IF(hy_path_exists(path) && !hy_origin_is_kept(r->out), HY_ERR_INPUT,
+               "%s is in the way: a run keeps there what its model began as, and this is none of "
+               "a run; choose another --out",
+               path);
+    HY_TRY(hy_dir_remove(path));
+    HY_TRY(hy_path_rename(partial, path));
+    return hy_dir_sync(r->out);
+}
+
+hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *model) {
+    char partial[HY_PATH_MAX];
+    const char *asked = s->input.tokenizer;
+    bool has_tokenizer = strcmp(asked, "auto") != 0 && strcmp(asked, "none") != 0;
+    if (hy_builtin_text("model", s->model) && !has_tokenizer) return HY_OK;
+    bool is_there = s->save.resume[0] && hy_origin_is_kept(r->out);
+    if (!is_there) {
+        HY_TRY(hy_path_join(partial, sizeof partial, r->out, "." HY_ORIGIN_FOLDER ".partial"));
+        hy_status status = fill(r, s, model, partial);
+        if (status != HY_OK) {
+            char message[HY_ERROR_MESSAGE_MAX];
+            snprintf(message, sizeof message, "%s", hy_error_message());
+            (void)hy_dir_remove(partial); /* the first failure is the one to report */
+            return hy_fail(status, "%s", message);
+        }
+    }
+    HY_TRY(hy_origin_read(r->out, &s->kept));
+    if (s->kept.tokenizer[0]) {
+        memcpy(s->input.tokenizer, s->kept.tokenizer, sizeof s->input.tokenizer);
+    }
+    return HY_OK;
+}
