@@ -18,9 +18,9 @@
 static const struct {
     const char *name;
     bool is_mark;
-} run_files[] = {{"metrics.jsonl", true}, {"summary.json", true},   {"config.cfg", true},
-                 {"plan.json", false},    {"report.html", false},   {"tensorboard", false},
-                 {"model", false},        {HY_BRANCHES_FILE, false}};
+} run_files[] = {{"metrics.jsonl", true}, {"summary.json", true},    {"config.cfg", true},
+                 {"plan.json", false},    {"report.html", false},    {"tensorboard", false},
+                 {"model", false},        {HY_BRANCHES_FILE, false}, {HY_ORIGIN_PARTIAL, false}};
 
 static bool is_of_run(const char *name, bool marks_alone) {
     bool is_known = strncmp(name, "checkpoint-", 11) == 0 || strncmp(name, ".checkpoint-", 12) == 0;
@@ -168,12 +168,12 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
 static hy_status clear_run(const char *path) {
     char **names;
     size_t count;
+    HY_TRY(hy_origin_drop(path));
     HY_TRY(hy_dir_list(path, &names, &count));
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         char inside[HY_PATH_MAX];
-        bool is_origin = strcmp(names[i], HY_ORIGIN_FOLDER) == 0 && hy_origin_is_kept(path);
-        if (!is_of_run(names[i], false) && !is_origin) continue;
+        if (!is_of_run(names[i], false)) continue;
         status = hy_path_join(inside, sizeof inside, path, names[i]);
         if (status == HY_OK && hy_path_is_dir(inside)) {
             status = hy_dir_remove(inside);

@@ -41,6 +41,16 @@ bool hy_origin_is_kept(const char *run) {
     return origin_path(run, "origin.json", path) == HY_OK && hy_path_exists(path);
 }
 
+/* First the name, then the files: half of it is never seen. */
+hy_status hy_origin_drop(const char *run) {
+    char path[HY_PATH_MAX], old[HY_PATH_MAX];
+    HY_TRY(hy_path_join(path, sizeof path, run, HY_ORIGIN_FOLDER));
+    HY_TRY(hy_path_join(old, sizeof old, run, HY_ORIGIN_OLD));
+    HY_TRY(hy_dir_remove(old));
+    if (hy_origin_is_kept(run)) HY_TRY(hy_path_rename(path, old));
+    return hy_dir_remove(old);
+}
+
 /* ---- reading ----------------------------------------------------------------------------------- */
 
 /* A file that is missing or another would make another model of the export: an error of the run's folder. */
@@ -243,7 +253,7 @@ static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *
                "%s is in the way: a run keeps there what its model began as, and this is none of "
                "a run; choose another --out",
                path);
-    HY_TRY(hy_dir_remove(path));
+    HY_TRY(hy_origin_drop(r->out));
     HY_TRY(hy_path_rename(partial, path));
     return hy_dir_sync(r->out);
 }
@@ -255,7 +265,7 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
     if (hy_builtin_text("model", s->model) && !has_tokenizer) return HY_OK;
     bool is_there = s->save.resume[0] && hy_origin_is_kept(r->out);
     if (!is_there) {
-        HY_TRY(hy_path_join(partial, sizeof partial, r->out, "." HY_ORIGIN_FOLDER ".partial"));
+        HY_TRY(hy_path_join(partial, sizeof partial, r->out, HY_ORIGIN_PARTIAL));
         hy_status status = fill(r, s, model, partial);
         if (status != HY_OK) {
             char message[HY_ERROR_MESSAGE_MAX];

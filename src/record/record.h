@@ -58,7 +58,10 @@ hy_status hy_record_write(const hy_record *record, const char *name, const char 
 
 /* ---- origin.c ---- */
 #define HY_ORIGIN_FOLDER "origin"
+#define HY_ORIGIN_PARTIAL "." HY_ORIGIN_FOLDER ".partial"
+#define HY_ORIGIN_OLD "." HY_ORIGIN_FOLDER ".old"
 bool hy_origin_is_kept(const char *run);
+hy_status hy_origin_drop(const char *run); /* fine when nothing is kept */
 /* What the folder of a run keeps; a file that is missing or was changed is an error that names it. Folders of
  * earlier versions keep nothing: *out is empty. */
 hy_status hy_origin_read(const char *run, hy_kept_origin *out);
