@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "base/lock.h"
 #include "base/rng.h"
 
 static char folder[256];
@@ -570,6 +572,60 @@ START_TEST(a_disk_without_room_is_known_before_anything_is_put) {
 }
 END_TEST
 
+START_TEST(a_lock_lets_one_in_and_names_it_to_the_others) {
+    hy_lock *lock, *second;
+    char me[32];
+    snprintf(me, sizeof me, "process %ld on host ", (long)getpid());
+    must(hy_lock_take(folder, &lock));
+    must_fail(hy_lock_take(folder, &second), HY_ERR_INPUT, me);
+    ck_assert_ptr_null(second);
+    ck_assert(hy_lock_is_there(lock));
+    hy_lock_release(lock);
+    ck_assert(!hy_path_exists(in_folder(HY_LOCK_FILE)));
+    must(hy_lock_take(folder, &second));
+    ck_assert_int_eq(unlink(in_folder(HY_LOCK_FILE)), 0);
+    ck_assert(!hy_lock_is_there(second));
+    must(hy_lock_take(folder, &lock)); /* the name is free, so the folder was made again */
+    hy_lock_release(second);
+    ck_assert(
+        hy_path_exists(in_folder(HY_LOCK_FILE))); /* which is not the second one's to remove */
+    hy_lock_release(lock);
+}
+END_TEST
+
+START_TEST(the_lock_of_a_killed_process_keeps_nobody_out) {
+    hy_lock *lock;
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        hy_lock *theirs;
+        if (hy_lock_take(folder, &theirs) != HY_OK) _exit(2);
+        kill(getpid(), SIGKILL);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status));
+    ck_assert(hy_path_exists(in_folder(HY_LOCK_FILE)));
+    must(hy_lock_take(folder, &lock));
+    hy_lock_release(lock);
+}
+END_TEST
+
+START_TEST(a_lock_follows_no_link_and_believes_no_stranger) {
+    hy_lock *lock, *second;
+    write_text(in_folder("precious"), "as it was");
+    ck_assert_int_eq(symlink("precious", in_folder(HY_LOCK_FILE)), 0);
+    must_fail(hy_lock_take(folder, &lock), HY_ERR_INPUT, HY_LOCK_FILE);
+    check_text(in_folder("precious"), "as it was");
+    ck_assert_int_eq(unlink(in_folder(HY_LOCK_FILE)), 0);
+    must(hy_lock_take(folder, &lock));
+    FILE *file = fopen(in_folder(HY_LOCK_FILE), "w"); /* in place: the lock stays */
+    fputs("12 evil\033[2J\n", file);
+    fclose(file);
+    must_fail(hy_lock_take(folder, &second), HY_ERR_INPUT, "in use by another process");
+    hy_lock_release(lock);
+}
+END_TEST
+
 static Suite *file_suite(void) {
     Suite *suite = suite_create("base: files");
     TCase *files = tcase_create("files");
@@ -597,6 +653,9 @@ static Suite *file_suite(void) {
     tcase_add_test(files, a_large_file_has_every_byte_in_its_place);
     tcase_add_test(files, a_fault_at_any_call_of_a_large_file_is_noticed);
     tcase_add_test(files, a_disk_without_room_is_known_before_anything_is_put);
+    tcase_add_test(files, a_lock_lets_one_in_and_names_it_to_the_others);
+    tcase_add_test(files, the_lock_of_a_killed_process_keeps_nobody_out);
+    tcase_add_test(files, a_lock_follows_no_link_and_believes_no_stranger);
     suite_add_tcase(suite, files);
     return suite;
 }

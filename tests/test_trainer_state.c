@@ -66,11 +66,12 @@ END_TEST
 
 /* The checkpoint is gone on with in the other type; weights are held against those of the same. */
 static void move_between(const char *const *from, const char *const *to, bool is_rounded) {
-    char folder[256];
+    char folder[256], words[1024];
     temp_folder(folder);
     save_after(folder, from, 3);
-    hy_trainer *same = small_trainer(SMALL_RUN "resume auto ", folder, NULL, from);
-    hy_trainer *other = small_trainer(SMALL_RUN "resume auto ", folder, NULL, to);
+    snprintf(words, sizeof words, SMALL_RUN "resume %s ", folder);
+    hy_trainer *same = small_trainer(words, "none", NULL, from); /* a folder has one owner */
+    hy_trainer *other = small_trainer(words, folder, NULL, to);
     ck_assert_int_ne(hy_store_of(&same->engine, HY_ROW_MASTER)->layout.items[0].dtype,
                      hy_store_of(&other->engine, HY_ROW_MASTER)->layout.items[0].dtype);
     for (int32_t i = 0; i < same->engine.model->params.count; i++) {

@@ -42,6 +42,7 @@ static hy_status record_open(hy_own_run *run, const char *command) {
                    r->out, files[i]);
     }
     HY_TRY(hy_dir_make(r->out));
+    HY_TRY(hy_record_lock(r));
     r->observer = run->observer;
     r->conditions = HY_IF_OWN;
     return hy_record_open(r, s, &start, &(hy_moment){0});

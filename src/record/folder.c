@@ -139,6 +139,18 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
     return hy_config_set(config, "out", run, HY_FROM_FILE); /* it may have been moved or copied */
 }
 
+hy_status hy_record_lock(hy_record *r) { return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock); }
+
+static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_run) {
+    HY_TRY(holds_run(r->out, has_run));
+    HY_FAIL_IF(*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours,
+               HY_ERR_INPUT,
+               "%s holds a run already; add --resume to go on with it, --overwrite to "
+               "begin anew there, or choose another --out",
+               r->out);
+    return HY_OK;
+}
+
 hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     bool is_resumed = s->save.resume[0] != 0;
     bool is_auto = strcmp(s->save.resume, "auto") == 0;
@@ -157,12 +169,9 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
         hy_default_folder(s->model, r->out);
     }
     bool has_run;
-    HY_TRY(holds_run(r->out, &has_run));
-    HY_FAIL_IF(has_run && !is_resumed && !s->save.overwrite && !r->is_out_ours, HY_ERR_INPUT,
-               "%s holds a run already; add --resume to go on with it, --overwrite to "
-               "begin anew there, or choose another --out",
-               r->out);
-    return check_writable(r->out);
+    HY_TRY(check_free(r, s, &has_run));
+    HY_TRY(check_writable(r->out));
+    return has_run ? hy_record_lock(r) : HY_OK;
 }
 
 static hy_status clear_run(const char *path) {
@@ -193,9 +202,10 @@ hy_status hy_record_write(const hy_record *r, const char *name, const char *text
 
 hy_status hy_record_make_folder(hy_record *r, const hy_settings *s) {
     bool has_run;
-    r->is_out_ours = true;
     HY_TRY(hy_dir_make(r->out));
-    HY_TRY(holds_run(r->out, &has_run));
+    HY_TRY(hy_record_lock(r));
+    HY_TRY(check_free(r, s, &has_run)); /* again: another run may have come and gone meanwhile */
+    r->is_out_ours = true;
     if (has_run && !s->save.resume[0] && s->save.overwrite) HY_TRY(clear_run(r->out));
     return hy_record_write(r, "config.cfg", r->config_text);
 }

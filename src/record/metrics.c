@@ -170,6 +170,8 @@ void hy_record_release(hy_record *r) {
     hy_text_free(&r->line);
     free(r->config_text);
     free(r->command);
+    hy_lock_release(r->lock);
+    r->lock = NULL;
     r->tensorboard = NULL;
     r->metrics = NULL;
     r->config_text = r->command = NULL;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/text.h"
 #include "config/settings.h"
 #include "formats/metrics.h"
@@ -18,6 +19,7 @@ typedef struct hy_record {
     hy_observer observer;  /* gets the warnings */
     char out[HY_PATH_MAX]; /* the run's folder; "": nothing is written */
     bool is_out_ours;      /* what lies there is of this run, which is being built again */
+    hy_lock *lock;         /* on that folder; NULL: not taken yet */
     char *config_text;     /* the configuration as printed; owned */
     char *command;         /* that started the run; "": not known; owned */
     unsigned conditions;   /* HY_IF_MONITORED, HY_IF_OWN: of all lines */
@@ -49,8 +51,11 @@ typedef struct hy_event_line {
 /* runs/NAME-DATE-TIME, and a number where that exists. */
 void hy_default_folder(const char *name, char out[HY_PATH_MAX]);
 /* record->out by `out` and `resume`, checked before anything is written: a folder that holds a run is an
- * error unless it is resumed, overwritten or ours, and it must be possible to write there. */
+ * error unless it is resumed, overwritten or ours, and it must be possible to write there. A run that is
+ * there is locked: while another process works on it, that is an error, too. */
 hy_status hy_record_choose_folder(hy_record *record, const hy_settings *settings);
+/* The folder exists and is nobody else's from here on. */
+hy_status hy_record_lock(hy_record *record);
 /* Makes it, clears it of the run that is overwritten, and writes config.cfg. */
 hy_status hy_record_make_folder(hy_record *record, const hy_settings *settings);
 /* A file of the folder, written whole. */

@@ -164,3 +164,46 @@ test_data_shortened_before_a_validation_leaves_the_step_in_the_record() {
     steps=$(steps_of out)
     expect_file "out/checkpoint-$steps"
 }
+
+# What a folder holds, without what its owner writes all the time.
+kept_of() { find "$1" ! -name metrics.jsonl ! -name '*.partial*' ! -name 'events*' | sort; }
+
+test_a_live_run_is_left_alone_by_every_other() {
+    # shellcheck disable=SC2086
+    start $tiny --steps 5 --grad-accum-steps 20000 --out out
+    live=$pid
+    wait_for "grep -q '^out ' '$stdout' 2> /dev/null"
+    kept=$(kept_of out)
+    mine="process $live on host $(uname -n)"
+    # shellcheck disable=SC2086
+    for how in "--resume out" "$tiny --out out --overwrite" "$tiny --out out --resume out"; do
+        run $how
+        expect_refusal "out is in use: $mine"
+    done
+    run_tiny --out out
+    expect_refusal "holds a run already"
+    expect_same "$(kept_of out)" "$kept" "the live run's folder"
+    kill -KILL "$live"
+    wait "$live" 2> /dev/null
+    expect_file out/.lock
+    run_tiny --out out --overwrite
+    expect_code 0
+    [ ! -e out/.lock ] || fail "a run that ended leaves its lock"
+}
+
+test_of_two_runs_that_begin_in_one_folder_one_goes_on() {
+    # shellcheck disable=SC2086
+    "$program" $tiny --out out > one 2>&1 < /dev/null &
+    one=$!
+    # shellcheck disable=SC2086
+    "$program" $tiny --out out > two 2>&1 < /dev/null &
+    two=$!
+    wait $one; first=$?
+    wait $two; second=$?
+    case "$first $second" in
+    "0 2" | "2 0") ;;
+    *) fail "exit codes $first and $second: $(cat one two)" ;;
+    esac
+    grep -q "is in use: process\|holds a run already" one two || fail "not said: $(cat one two)"
+    expect_same "$(steps_of out)" 6 "steps of the one"
+}

@@ -1,0 +1,144 @@
+/* lock.c: FOLDER/.lock. See lock.h.
+ *
+ * The file is removed by its holder before the lock is given back. Whoever opened it before that gets the
+ * lock of a file without a name, sees that, and tries again: two processes never hold two files. */
+#include "base/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#define TRIES 100
+#define PAUSE_NANOSECONDS 2000000
+
+struct hy_lock {
+    int fd;
+    char path[PATH_MAX];
+};
+
+typedef struct holder {
+    long pid; /* 0: not known */
+    char host[256];
+} holder;
+
+static void pause_briefly(void) {
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NANOSECONDS}, NULL);
+}
+
+static void this_process(holder *out) {
+    *out = (holder){.pid = (long)getpid()};
+    if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
+}
+
+/* What the file says; it may be anybody's, so only a number and a plain name count. */
+static void read_holder(int fd, holder *out) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    char text[320] = "", *end;
+    *out = (holder){0};
+    if (pread(fd, text, sizeof text - 1, 0) <= 0) return;
+    long pid = strtol(text, &end, 10);
+    size_t length = *end == ' ' ? strspn(end + 1, plain) : 0;
+    if (pid <= 0 || length == 0 || end[1 + length] != '\n') return;
+    out->pid = pid;
+    snprintf(out->host, sizeof out->host, "%.*s", (int)length, end + 1);
+}
+
+/* The holder writes its name right after it has the lock: that is waited for. */
+static hy_status refuse(const char *folder, int fd) {
+    holder theirs;
+    read_holder(fd, &theirs);
+    for (int i = 0; i < TRIES && theirs.pid == 0; i++) {
+        pause_briefly();
+        read_holder(fd, &theirs);
+    }
+    HY_FAIL_IF(theirs.pid == 0, HY_ERR_INPUT, "%s is in use by another process", folder);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s is in use: process %ld on host %s works there; wait for its end, stop it, or "
+        "choose another --out",
+        folder, theirs.pid, theirs.host);
+}
+
+bool hy_lock_is_there(const hy_lock *lock) {
+    struct stat held, named;
+    return fstat(lock->fd, &held) == 0 && lstat(lock->path, &named) == 0 &&
+           held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+/* Without locks of the file system: is the process that the file names alive on this host? */
+static bool is_held_by_living(int fd) {
+    holder theirs, ours;
+    read_holder(fd, &theirs);
+    this_process(&ours);
+    bool is_here = theirs.pid != 0 && strcmp(theirs.host, ours.host) == 0;
+    return is_here && (kill((pid_t)theirs.pid, 0) == 0 || errno == EPERM);
+}
+
+/* HY_OK with *is_ours false: the file lost its name meanwhile. */
+static hy_status try_once(const char *folder, hy_lock *lock, bool *is_ours) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct stat info;
+    *is_ours = false;
+    lock->fd = hy_disk_open(lock->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+    if (lock->fd < 0) return hy_fail_path("cannot open", lock->path);
+    HY_FAIL_IF(fstat(lock->fd, &info) != 0 || !S_ISREG(info.st_mode), HY_ERR_INPUT,
+               "%s is not a regular file", lock->path);
+    if (fcntl(lock->fd, F_OFD_SETLK, &whole) != 0) {
+        bool is_taken = errno == EAGAIN || errno == EACCES || is_held_by_living(lock->fd);
+        if (is_taken) return hy_lock_is_there(lock) ? refuse(folder, lock->fd) : HY_OK;
+    }
+    *is_ours = hy_lock_is_there(lock);
+    return HY_OK;
+}
+
+/* On a disk that is full the lock has no name in it, and holds all the same. */
+static void write_holder(const hy_lock *lock) {
+    holder ours;
+    char text[320];
+    this_process(&ours);
+    int size = snprintf(text, sizeof text, "%ld %s\n", ours.pid, ours.host);
+    if (ftruncate(lock->fd, 0) == 0) (void)hy_disk_write(lock->fd, text, (size_t)size);
+}
+
+hy_status hy_lock_take(const char *folder, hy_lock **out) {
+    bool is_ours = false;
+    hy_lock *lock = calloc(1, sizeof *lock);
+    *out = NULL;
+    if (!lock) return hy_fail(HY_ERR_MEMORY, "no memory to lock %s", folder);
+    lock->fd = -1;
+    hy_status status = hy_path_join(lock->path, sizeof lock->path, folder, HY_LOCK_FILE);
+    for (int i = 0; i < TRIES && status == HY_OK && !is_ours; i++) {
+        if (lock->fd >= 0) close(lock->fd);
+        status = try_once(folder, lock, &is_ours);
+    }
+    if (status == HY_OK && !is_ours) {
+        status =
+            hy_fail(HY_ERR_INPUT, "%s is in use: others take and leave %s", folder, lock->path);
+    }
+    if (status == HY_OK) {
+        write_holder(lock);
+        *out = lock;
+        return HY_OK;
+    }
+    if (lock->fd >= 0) close(lock->fd);
+    free(lock);
+    return status;
+}
+
+void hy_lock_release(hy_lock *lock) {
+    if (!lock) return;
+    if (hy_lock_is_there(lock)) hy_disk_unlink_at(AT_FDCWD, lock->path, 0);
+    close(lock->fd);
+    free(lock);
+}
