@@ -507,6 +507,60 @@ START_TEST(fine_tuning_starts_from_the_weights_of_a_checkpoint) {
 }
 END_TEST
 
+/* Validations of a run, and a stop after a step. */
+typedef struct validations {
+    hy_trainer *trainer;
+    int64_t stop_after, step[STEPS];
+    double loss[STEPS];
+    int count;
+} validations;
+
+static void note_validation(void *user, const hy_eval_info *info) {
+    validations *v = user;
+    ck_assert_int_lt(v->count, STEPS);
+    v->step[v->count] = info->step;
+    v->loss[v->count++] = info->loss;
+}
+
+static void stop_after_step(void *user, const hy_step_info *info) {
+    validations *v = user;
+    if (info->step == v->stop_after && info->phase != HY_PREDICT) {
+        hy_trainer_request_stop(v->trainer);
+    }
+}
+
+static void run_and_note(const char *folder, const char *const *pairs, validations *v,
+                         hy_status expected) {
+    hy_observer observer = {.user = v, .on_eval = note_validation, .on_step = stop_after_step};
+    v->trainer = open_trainer(folder, pairs, &observer);
+    ck_assert_int_eq(hy_trainer_run(v->trainer), expected);
+}
+
+START_TEST(a_validation_that_waits_for_predict_is_made_after_a_resume_too) {
+    char folder[256];
+    int waited = 0;
+    validations whole = {0};
+    run_and_note("none", PAIRS("eval_every", "5"), &whole, HY_OK);
+    hy_trainer_destroy(whole.trainer);
+    ck_assert_int_gt(whole.count, 3);
+    for (int stop = 5; stop <= 15; stop += 5) {
+        validations cut = {.stop_after = stop};
+        temp_folder(folder);
+        run_and_note(folder, PAIRS("eval_every", "5"), &cut, HY_STOPPED);
+        waited += cut.trainer->course.is_validation_due;
+        hy_trainer_destroy(cut.trainer);
+        cut.stop_after = 0;
+        run_and_note(folder, PAIRS("eval_every", "5", "resume", "auto"), &cut, HY_OK);
+        hy_trainer_destroy(cut.trainer);
+        ck_assert_int_eq(cut.count, whole.count);
+        ck_assert_mem_eq(cut.step, whole.step, sizeof whole.step);
+        ck_assert_mem_eq(cut.loss, whole.loss, sizeof whole.loss);
+        remove_folder(folder);
+    }
+    ck_assert_int_gt(waited, 0);
+}
+END_TEST
+
 static Suite *predict_suite(void) {
     Suite *suite = suite_create("predict");
     TCase *tests = tcase_create("predict");
@@ -532,6 +586,7 @@ static Suite *predict_suite(void) {
     tcase_add_test(tests, a_fork_decides_and_leaves_the_run_as_it_was);
     tcase_add_loop_test(tests, what_a_fork_puts_back_stays_whatever_was_away, 0, 4);
     tcase_add_test(tests, fine_tuning_starts_from_the_weights_of_a_checkpoint);
+    tcase_add_test(tests, a_validation_that_waits_for_predict_is_made_after_a_resume_too);
     suite_add_tcase(suite, tests);
     return suite;
 }
