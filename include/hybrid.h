@@ -226,6 +226,7 @@ typedef struct hy_plan_facts {
     double step_seconds, wait_seconds;    /* of a optimizer step; of them, waiting for copies */
     uint64_t bytes_up, bytes_down;        /* between host and device in a step */
     uint64_t disk_written;                /* in a step */
+    double save_seconds; /* of a checkpoint, if the disk writes 1.5 GB/s: each save is timed */
     char aside[HY_PLAN_TEXT]; /* why prediction stands aside for want of memory; "": it does not */
     int32_t reason_count, change_count;          /* of the next two */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why it was chosen so, a sentence each */

@@ -44,7 +44,7 @@ static const struct {
 } most_used[] = {
     {"What to train", "--model --data --profile --config --set"},
     {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
-    {"What it keeps", "--out --resume --overwrite --save-every --keep --eval-every"},
+    {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
     {"Looking", "--eval-only --print-config --plan --doctor --selftest --list-models --json "
                 "--quiet --no-color --version --help"},

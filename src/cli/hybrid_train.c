@@ -78,9 +78,10 @@ typedef struct job {
 static int run_trainer(job *it) {
     hy_summary summary;
     hy_trainer_summary(it->trainer, &summary);
-    hy_cli_opening(&it->terminal, &summary);
+    hy_cli_opening(&it->terminal, it->config, it->trainer);
     it->progress.checkpoint_bytes = summary.out[0] != '\0' ? summary.checkpoint_bytes : 0;
     it->progress.save_every = strtoll(hy_cli_value(it->config, "save_every"), NULL, 10);
+    it->progress.save_minutes = strtod(hy_cli_value(it->config, "save_minutes"), NULL);
 
     atomic_store(&guarded, it->trainer);
     if (atomic_load(&asked_at) != 0) hy_trainer_request_stop(it->trainer);

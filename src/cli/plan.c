@@ -60,7 +60,7 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
     hy_plan_facts facts;
     hy_trainer_summary(trainer, &summary);
     hy_trainer_plan_facts(trainer, &facts);
-    hy_cli_opening(terminal, &summary);
+    hy_cli_opening(terminal, config, trainer);
     hy_cli_planned_memory(terminal, &summary);
     planned_activations(terminal, trainer);
     show_sentences(terminal, "why", facts.reasons, facts.reason_count);
@@ -93,7 +93,9 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
     /* Checkpoints as often as they are asked for, and state that lives on disk. */
     double steps = (double)summary.steps_total;
     double every = strtod(hy_cli_value(config, "save_every"), NULL);
-    double saves = every > 0 ? steps / every : 1;
+    double minutes = strtod(hy_cli_value(config, "save_minutes"), NULL);
+    double saves = 1 + (every > 0 ? steps / every : 0) +
+                   (minutes > 0 ? facts.step_seconds * steps / 60 / minutes : 0);
     double days = facts.step_seconds * steps / SECONDS_PER_DAY;
     double written = saves * (double)summary.checkpoint_bytes + steps * (double)facts.disk_written;
     fprintf(out, "a checkpoint has %s", hy_cli_bytes(summary.checkpoint_bytes).text);
@@ -101,7 +103,8 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
         fprintf(out, "; %s are written to disk %s",
                 hy_cli_bytes((uint64_t)(days > 1 ? written / days : written)).text,
                 days > 1 ? "a day" : "in all");
-    fputc('\n', out);
+    fputs("\none is saved ", out);
+    hy_cli_saves(out, config, trainer);
     hy_cli_printf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
     if (!facts.fits)
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);

@@ -255,11 +255,15 @@ static void say_outlook(hy_cli_progress *progress) {
     if (!(info->remaining >= OUTLOOK_SECONDS)) return;
     FILE *out = begin_line(progress);
     fprintf(out, "expected time: %s", hy_cli_duration(info->remaining).text);
-    if (progress->checkpoint_bytes > 0 && progress->save_every > 0) {
+    if (progress->checkpoint_bytes > 0) {
         double step_seconds = info->remaining / (double)(info->steps_total - info->step);
-        double saves_per_day = SECONDS_PER_DAY / (step_seconds * (double)progress->save_every);
+        double saves_per_day = 0;
+        if (progress->save_every > 0)
+            saves_per_day += SECONDS_PER_DAY / (step_seconds * (double)progress->save_every);
+        if (progress->save_minutes > 0)
+            saves_per_day += SECONDS_PER_DAY / 60 / progress->save_minutes;
         double per_day = saves_per_day * (double)progress->checkpoint_bytes;
-        if (per_day < 1e18)
+        if (per_day > 0 && per_day < 1e18)
             fprintf(out, "; checkpoints write %s per day", hy_cli_bytes((uint64_t)per_day).text);
     }
     fputc('\n', out);

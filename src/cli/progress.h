@@ -16,6 +16,7 @@ typedef struct hy_cli_progress {
     const hy_cli_terminal *terminal;
     uint64_t checkpoint_bytes; /* for the outlook; 0: nothing is written */
     int64_t save_every;
+    double save_minutes;
 
     int drawn_columns; /* of the line on the screen; 0: none is */
     double drawn_at;   /* clock, seconds */

@@ -62,8 +62,26 @@ __attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *ter
     va_end(arguments);
 }
 
-void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary) {
+void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer) {
+    hy_plan_facts facts;
+    hy_summary summary;
+    double steps = strtod(hy_cli_value(config, "save_every"), NULL);
+    double minutes = strtod(hy_cli_value(config, "save_minutes"), NULL);
+    hy_trainer_plan_facts(trainer, &facts);
+    hy_trainer_summary(trainer, &summary);
+    if (steps > 0) fprintf(out, "every %s steps, ", hy_cli_count((int64_t)steps).text);
+    if (minutes > 0) fprintf(out, "every %g minutes, ", minutes);
+    double rate =
+        facts.save_seconds > 0 ? (double)summary.checkpoint_bytes / facts.save_seconds : 0;
+    fprintf(out, "at the end and when stopped; each in about %s if the disk writes %.1f GB/s\n",
+            hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
+}
+
+void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
+                    const hy_trainer *trainer) {
     FILE *out = terminal->out;
+    hy_summary facts, *summary = &facts;
+    hy_trainer_summary(trainer, summary);
     if (terminal->is_quiet) return;
     say(terminal, "model", "%s, %s parameters\n", summary->model,
         hy_cli_count(summary->parameters).text);
@@ -78,6 +96,8 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary) 
     } else {
         say(terminal, "out", "%s, a checkpoint is %s\n", summary->out,
             hy_cli_bytes(summary->checkpoint_bytes).text);
+        say(terminal, "saves", "%s", "");
+        hy_cli_saves(out, config, trainer);
         say(terminal, "watch it", "hybrid-top %s\n", summary->out);
     }
     fflush(out);

@@ -9,7 +9,10 @@
 char *hy_cli_command_line(int argc, char *const *argv);
 
 /* Model, device, data, length and where the run writes. */
-void hy_cli_opening(const hy_cli_terminal *terminal, const hy_summary *summary);
+void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
+                    const hy_trainer *trainer);
+/* How often a checkpoint is saved, and how long one takes: "every 30 minutes and at the end, ...". */
+void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer);
 
 /* The planned table of memory, of phases that may come. */
 void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary);

@@ -310,7 +310,10 @@ static const hy_setting table[] = {
           "Text the closing sample continues; empty begins freely.")},
 
     {INTEGER(save.save_every, "--save-every", 0, 1000000000, "0",
-             "Steps between checkpoints; 0 saves at the end and when stopped.")},
+             "Steps between checkpoints; 0: by time alone (save_minutes).")},
+    {NUMBER(save.save_minutes, "--save-minutes", 0, 1000000, "30",
+            "A checkpoint is saved when so many minutes have passed since the last one, too; 0: by "
+            "steps alone. One is saved at the end and when the run is stopped in any case.")},
     {INTEGER(save.keep, "--keep", 0, 1000000, "2", "Newest checkpoints kept; 0 keeps all.")},
     {TEXT(save.resume, "--resume", "auto, or a checkpoint or run folder, or nothing", "",
           "Continue a run: auto takes the newest checkpoint of out.")},

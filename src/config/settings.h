@@ -131,7 +131,8 @@ typedef struct hy_settings {
 
     /* save */
     struct {
-        int64_t save_every;       /* steps; 0: only at the end and when stopped */
+        int64_t save_every;       /* steps; 0: not by steps */
+        double save_minutes;      /* since the last one; 0: not by time */
         int64_t keep;             /* newest checkpoints kept; 0: all */
         char resume[HY_TEXT_MAX]; /* "": no; "auto": newest of out; else a checkpoint or run */
         bool overwrite;

@@ -37,8 +37,16 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
     return HY_OK;
 }
 
+/* By steps, or by time: a save changes no bit of what follows, so the clock may decide. */
+static bool is_save_due(const hy_trainer *t) {
+    double seconds = 60 * t->settings.save.save_minutes;
+    return is_due(t->settings.save.save_every, t->progress.step) ||
+           (seconds > 0 && hy_clock() - t->fate.save_clock >= seconds);
+}
+
 static hy_status save_or_warn(hy_trainer *t) {
     if (!t->record.out[0] || t->fate.saved_step == t->progress.step) return HY_OK;
+    t->fate.save_clock = hy_clock();
     hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
     if (status == HY_OK) return HY_OK;
     hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
@@ -82,8 +90,7 @@ static hy_status one_step(hy_trainer *t) {
     HY_TRY(status);
     if (is_jump) return HY_OK;
     HY_TRY(hy_trainer_consider_fork(t));
-    bool is_due_now = is_due(t->settings.save.save_every, t->progress.step);
-    return is_due_now && !is_over(t) ? save_or_warn(t) : HY_OK;
+    return is_save_due(t) && !is_over(t) ? save_or_warn(t) : HY_OK;
 }
 
 /* The baseline that a byte model must beat. */
@@ -143,6 +150,7 @@ static hy_status stop(hy_trainer *t) {
 
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
+    t->fate.save_clock = hy_clock();
     while (!is_over(t)) {
         if (atomic_load(&t->fate.stop_requested)) return stop(t);
         hy_status status = one_step(t);

@@ -29,6 +29,8 @@ hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, 
 void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
     *out = t->facts;
     out->problem = t->problem;
+    double saved = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
+    out->save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
 }
 
 /* Memory to work in may be gone. */

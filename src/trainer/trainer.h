@@ -119,6 +119,7 @@ typedef struct hy_fate {
     void *reserve;                       /* host memory for the last save; NULL: given back */
     int64_t batch_changes, plan_changes; /* in this session */
     int64_t saved_step;                  /* of its newest checkpoint; -1: none */
+    double save_clock;                   /* when one was made or tried last, or the run began */
     atomic_bool stop_requested;
 } hy_fate;
 

@@ -66,7 +66,7 @@ test_summary_has_the_promised_keys() {
 test_run_says_what_it_is_and_what_it_came_to() {
     run_tiny --out out
     for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
-        "out       out" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
+        "out       out" "saves     every 30 minutes, at the end and when stopped" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
         "planned" "measured" "weights" "true entropy of the source" "5-gram" \
         "above the true entropy" "better than the 5-gram" "sample" "everything is in out" \
         "--resume out"; do
@@ -162,6 +162,7 @@ test_plan_shows_the_table_and_stops() {
     run_tiny --plan --optim-place pinned
     expect_code 0
     for words in "weights" "optim" "pinned" "in all" "taken before step 0" "a checkpoint has" \
+        "one is saved every 30 minutes" \
         "it fits"; do
         expect_out "$words"
     done
